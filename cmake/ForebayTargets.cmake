@@ -1,0 +1,45 @@
+# forebay_library(<folder> SOURCES ... [DEPS ...])   -> target fb_<folder>
+# forebay_test(<name> SOURCES ... [DEPS ...] [LABELS ...])  -> executable <name>, its cases known to ctest
+# forebay_fuzzer(<name> SOURCES ... [DEPS ...] CORPUS dir)  -> libFuzzer executable (FOREBAY_FUZZ=ON, clang)
+
+set(FOREBAY_WARNINGS -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+if(FOREBAY_WERROR)
+  list(APPEND FOREBAY_WARNINGS -Werror)
+endif()
+# Results are exact: nobody contracts or reorders floating point outside the kernels' own intrinsics.
+add_compile_options(${FOREBAY_WARNINGS} -ffp-contract=off)
+# GCC 12's std::string and intrinsics headers raise false -Wrestrict / -Wmaybe-uninitialized reports.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-psabi)
+endif()
+
+function(forebay_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(fb_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(fb_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  # DEPS are public unless they follow the word PRIVATE.
+  target_link_libraries(fb_${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+function(forebay_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT FOREBAY_TESTS)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main GTest::gmock)
+  # Tests find committed data by FOREBAY_TEST_DATA, independent of the working directory.
+  target_compile_definitions(${name} PRIVATE FOREBAY_TEST_DATA="${CMAKE_SOURCE_DIR}/tests")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT 600 LABELS "unit;${ARG_LABELS}")
+endfunction()
+
+function(forebay_fuzzer name)
+  cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPS" ${ARGN})
+  if(NOT FOREBAY_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} -fsanitize=fuzzer)
+  set_property(GLOBAL APPEND PROPERTY FOREBAY_FUZZERS "${name}:${ARG_CORPUS}")
+endfunction()
