@@ -1,0 +1,91 @@
+// The public face of the engine: requests in, results out, each exactly once.
+// engine/engine.h builds one (engine::CreateEngine); job/ drives it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "forebay/request.h"
+
+namespace forebay {
+
+// Where requests come from. Called from one thread at a time, when the engine has room for more.
+class RequestSource {
+ public:
+  virtual ~RequestSource() = default;
+  // The next request, or nothing at the job's end. May block on reading. After a drain it is not called again.
+  virtual std::optional<Request> Next() = 0;
+};
+
+// Where results go: once for each request, in completion order, from one thread at a time.
+class ResultSink {
+ public:
+  virtual ~ResultSink() = default;
+  // False: the result could not be kept (say, the disk is full); the run stops at once, keeping what was finished.
+  virtual bool Finish(RequestResult result) = 0;
+};
+
+// How a run is told to end early, from any thread or a signal handler.
+struct RunControl {
+  // Take no more requests and finish those that run, until the deadline.
+  std::atomic<bool> drain{false};
+  // Stop at the next step's border; what is unfinished has no result.
+  std::atomic<bool> abort{false};
+};
+
+// Counters of a run; every mode that can be asked for proves here that it ran. Monotonic unless said.
+struct EngineStats {
+  int64_t requests_finished = 0;
+  int64_t prompt_tokens = 0;         // of finished requests
+  int64_t output_tokens = 0;         // generated so far, by all choices
+  int64_t computed_tokens = 0;       // rows that went through the model
+  int64_t recomputed_tokens = 0;     // rows computed again after a preemption
+  int64_t cached_prompt_tokens = 0;  // prompt tokens taken from the prefix index
+  int64_t prefix_blocks_hit = 0;
+  int64_t preemptions = 0;
+  int64_t steps = 0;
+  int64_t choices_running = 0;       // now
+  int64_t choices_waiting = 0;       // now, admitted to the engine's queue but not running
+  int64_t kv_blocks_used = 0;        // now, those that only the prefix index holds not counted
+  int64_t kv_blocks_total = 0;
+  int64_t kv_blocks_used_peak = 0;
+  double step_seconds = 0;           // inside steps
+  double first_result_seconds = -1;  // since Run began; -1: none yet
+  std::map<std::string, int64_t> mode_counters;  // e.g. "rows_decode", "rows_prefill", "linear_calls.avx512bf16"
+};
+
+// How a run ended.
+enum class RunEnd : uint8_t { kComplete, kDrained, kAborted, kSinkFailed, kStalled };
+
+// Facts about a loaded model that a job needs before it runs.
+struct ModelFacts {
+  std::string name;                // the model path's last part, or --served-model-name
+  int32_t vocab_size = 0;
+  int32_t max_model_len = 0;       // prompt and output together
+  std::string numerics_class;      // e.g. "pair-bf16-kvbf16"; system_fingerprint carries it
+  uint64_t model_fingerprint = 0;  // content of config and weights
+  bool random_weights = false;
+  int64_t kv_capacity_tokens = 0;
+  uint64_t weight_bytes = 0, kv_bytes = 0, workspace_bytes = 0;
+};
+
+// The engine as a job sees it. Implementations: engine/ (real), tests' fakes.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual const ModelFacts& facts() const = 0;
+  // Would this request run? Otherwise the error to report for its line (http_status, error_* filled): too long for
+  // the context, token id outside the vocabulary, can never fit in the KV cache.
+  virtual std::optional<RequestResult> Refusal(const Request& request) const = 0;
+  // Runs requests from `source` until it ends. Every request that was taken gets one Finish, but for aborts and
+  // drains past their deadline.
+  virtual RunEnd Run(RequestSource& source, ResultSink& sink, RunControl& control) = 0;
+  // A copy of the counters; from any thread, also while Run runs.
+  virtual EngineStats stats() const = 0;
+};
+
+}  // namespace forebay
