@@ -1,0 +1,115 @@
+// A device: memory with a budget, streams that run operations in order, and events between streams.
+//
+// Invariants:
+//  1. Stream calls never block and never fail; a fault latches and surfaces at the next Synchronize.
+//  2. Operations of one stream run one after another in the order of the calls.
+//  3. An Event is recorded at a point of one stream; a Wait enqueued after the Record holds the other stream until
+//     that point is reached. Waiting for an event that was never recorded passes at once.
+//  4. Control code (not operations) waits only in Synchronize and WaitFor, through the Runtime.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "device/operation.h"
+#include "runtime/runtime.h"
+#include "tensor/tensor.h"
+
+namespace forebay::device {
+
+inline constexpr base::ErrorCode kArenaFull{"arena_full"};
+
+// A named piece of a device's memory. Lives as long as its arena.
+struct Region {
+  int rank = 0;
+  int id = 0;
+  std::string name;
+  std::byte* data = nullptr;
+  uint64_t bytes = 0;
+};
+
+// All memory of a rank comes from its arena; the sum of its regions never exceeds the budget. Regions are zeroed,
+// 2 MiB aligned on huge pages where the host gives them, and freed together with the arena. Not thread-safe.
+class Arena {
+ public:
+  virtual ~Arena() = default;
+  virtual uint64_t budget() const = 0;
+  virtual uint64_t used() const = 0;
+  // kArenaFull names every region with its size, what was asked and what is left.
+  virtual base::Result<const Region*> Allocate(std::string name, uint64_t bytes) = 0;
+  virtual std::span<const std::unique_ptr<Region>> regions() const = 0;
+};
+
+// Hands out aligned pieces of one region in order; for the many small buffers of a plan.
+class RegionCutter {
+ public:
+  explicit RegionCutter(const Region& region) : region_(&region) {}
+  // REQUIRES: the region is large enough (sizes are planned before they are cut).
+  std::byte* Cut(uint64_t bytes, uint64_t alignment = 64);
+  tensor::TensorView Cut(tensor::DType dtype, const tensor::Shape& shape);
+  uint64_t used() const { return used_; }
+
+ private:
+  const Region* region_;
+  uint64_t used_ = 0;
+};
+
+// A point in a stream's order. Reusable: each Record moves it.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual void Enqueue(const Operation& operation) = 0;
+  virtual void Record(DeviceEvent& event) = 0;
+  virtual void Wait(const DeviceEvent& event) = 0;
+};
+
+// Copies run on streams of their own, one a kind, so that a slow one blocks no other.
+enum class CopyKind : uint8_t { kWeights, kKv, kDisk };
+
+// Time and work of each operation label, when profiling is on.
+struct OpProfile {
+  const char* label = "";
+  cost::OpKind kind = cost::OpKind::kOther;
+  int64_t calls = 0;
+  double seconds = 0, flops = 0, read_bytes = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual int rank() const = 0;
+  virtual Arena& arena() = 0;
+  virtual Stream& compute() = 0;
+  virtual Stream& copy(CopyKind kind) = 0;
+  virtual std::unique_ptr<DeviceEvent> NewEvent() = 0;
+  virtual int num_workers() const = 0;
+  // Blocks until everything enqueued before on `stream` is done; returns and clears a latched fault.
+  virtual base::Status Synchronize(Stream& stream) = 0;
+  // Blocks until the event's last Record is reached, or `timeout` passes (false).
+  virtual bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout = runtime::kForever) = 0;
+  virtual std::vector<OpProfile> Profile() const = 0;
+};
+
+struct CpuDeviceOptions {
+  int rank = 0;
+  uint64_t memory_bytes = 0;      // the arena's budget
+  int num_workers = 1;            // compute workers, the stream's own thread included
+  std::vector<int> cores;         // pinning, one a worker; empty: none
+  uint64_t scratch_bytes = 4 << 20;  // a worker; counted in the budget
+  bool check_accesses = false;    // verify that concurrent operations of all streams that share the checker do not conflict
+  bool profile = false;
+};
+
+// The cpu device on any runtime: on the real one streams are threads, on the virtual one fibers.
+base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options);
+
+}  // namespace forebay::device

@@ -1,0 +1,102 @@
+// One unit of work on a stream: what it costs, what it touches, and the code that does it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <type_traits>
+
+#include "base/check.h"
+#include "cost/operation.h"
+
+namespace forebay::device {
+
+// A range of device memory (own or a peer's) that an operation reads or writes. Addresses are unique across the
+// ranks of a group on every device (`sim` reserves address space without memory), so a pointer names (rank, region, offset).
+struct Access {
+  const void* data;
+  uint64_t bytes;
+  bool write;
+};
+
+// What a kernel's code gets: it is called once by each worker of the rank, all at the same time.
+class WorkerContext {
+ public:
+  virtual ~WorkerContext() = default;
+  int worker = 0;          // 0 .. num_workers - 1
+  int num_workers = 1;
+  // Scratch of this worker alone, 64-byte aligned; contents undefined at entry.
+  std::byte* scratch = nullptr;
+  uint64_t scratch_bytes = 0;
+  // One counter a worker team, zero at entry: dynamic partition takes tickets from it.
+  std::atomic<int64_t>* ticket = nullptr;
+  // All workers wait for each other. REQUIRES: every worker calls it equally often.
+  virtual void Barrier() const = 0;
+};
+
+// The half-open part of [0, total) that falls to this worker, cut at multiples of `grain`.
+struct Range {
+  int64_t begin, end;
+};
+inline Range StaticPart(const WorkerContext& context, int64_t total, int64_t grain = 1) {
+  const int64_t grains = (total + grain - 1) / grain;
+  const int64_t begin = grains * context.worker / context.num_workers * grain;
+  const int64_t end = grains * (context.worker + 1) / context.num_workers * grain;
+  return {begin < total ? begin : total, end < total ? end : total};
+}
+
+// Flat and copied into the stream's ring: enqueueing allocates nothing.
+struct Operation {
+  using RunFn = void (*)(const void* args, const WorkerContext& context);
+  static constexpr int kMaxAccesses = 12;
+  static constexpr int kMaxArgBytes = 384;
+
+  cost::OpDesc desc;
+  RunFn run = nullptr;
+  alignas(16) std::array<std::byte, kMaxArgBytes> args;
+  int num_accesses = 0;
+  std::array<Access, kMaxAccesses> accesses;
+
+  Operation& Reads(const void* data, uint64_t bytes) { return Touches({data, bytes, false}); }
+  Operation& Writes(const void* data, uint64_t bytes) { return Touches({data, bytes, true}); }
+
+ private:
+  Operation& Touches(Access access) {
+    FB_CHECK(num_accesses < kMaxAccesses, "{} touches more than {} ranges", desc.label, kMaxAccesses);
+    accesses[num_accesses++] = access;
+    return *this;
+  }
+};
+
+// MakeOperation<&Kernel>(desc, args): Kernel is void(const Args&, const WorkerContext&).
+template <auto kKernel, typename Args>
+Operation MakeOperation(const cost::OpDesc& desc, const Args& args) {
+  static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= Operation::kMaxArgBytes);
+  Operation operation;
+  operation.desc = desc;
+  new (operation.args.data()) Args(args);
+  operation.run = [](const void* raw, const WorkerContext& context) {
+    kKernel(*static_cast<const Args*>(raw), context);
+  };
+  return operation;
+}
+template <typename Args>
+Operation MakeOperation(const cost::OpDesc& desc, const Args& args, void (*kernel)(const Args&, const WorkerContext&)) {
+  struct Bound {
+    Args args;
+    void (*kernel)(const Args&, const WorkerContext&);
+  };
+  static_assert(std::is_trivially_copyable_v<Args> && sizeof(Bound) <= Operation::kMaxArgBytes);
+  Operation operation;
+  operation.desc = desc;
+  new (operation.args.data()) Bound{args, kernel};
+  operation.run = [](const void* raw, const WorkerContext& context) {
+    const Bound& bound = *static_cast<const Bound*>(raw);
+    bound.kernel(bound.args, context);
+  };
+  return operation;
+}
+
+}  // namespace forebay::device

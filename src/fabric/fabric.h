@@ -1,0 +1,58 @@
+// One-sided transfers between the ranks of a group. The owner of what is pulled is not told.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "device/device.h"
+
+namespace forebay::fabric {
+
+// A range of a peer's region, and where it goes.
+struct CopySpan {
+  int rank;            // whose region
+  int region;          // Region::id there
+  uint64_t offset;
+  uint64_t bytes;
+  std::byte* destination;  // in the puller's memory
+  int part = 0;        // with events a part: which event follows the part's last span
+};
+
+enum class PeerOrder : uint8_t { kAsListed, kRotated };
+
+// Prebuilt once, pulled many times. REQUIRES: spans of one part are adjacent.
+struct CopyPlan {
+  std::vector<CopySpan> spans;
+  uint64_t slice_bytes = 1 << 20;  // a transfer is cut into slices of this size
+  PeerOrder order = PeerOrder::kAsListed;  // kRotated: slices take turns over peers, starting after the own rank
+  int requests_in_flight = 2;
+};
+
+// An ordered list of ranks that act together; never a global.
+struct Communicator {
+  std::vector<int> ranks;
+  int my_index = 0;
+};
+
+// One a rank. Pulls are asynchronous on `stream` (a copy stream of the rank's device).
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+  virtual int rank() const = 0;
+  virtual int num_ranks() const = 0;
+  // Makes a region readable by peers, before any of them pulls from it.
+  virtual base::Status Publish(const device::Region& region) = 0;
+  // Pulls the parts p of the plan with mask[p] != 0 (empty mask: all). part_events[p], if given, is recorded after
+  // part p arrived. The plan and the mask must live until the pull is done.
+  virtual base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
+                            std::span<device::DeviceEvent* const> part_events) = 0;
+  virtual uint64_t bytes_pulled() const = 0;
+};
+
+// Ranks that are threads of one process.
+std::vector<std::unique_ptr<Fabric>> CreateLocalFabric(int num_ranks);
+
+}  // namespace forebay::fabric
