@@ -1,0 +1,42 @@
+// One implementation of every operation, for one instruction set. All sets of a numerics class give the same bytes.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "device/operation.h"
+#include "kernels/attention.h"
+#include "kernels/linear.h"
+#include "kernels/norm.h"
+
+namespace forebay::kernels {
+
+enum class Isa : uint8_t { kRef, kAvx2, kAvx512f, kAvx512bf16 };
+
+inline constexpr base::ErrorCode kIsaUnavailable{"isa_unavailable"};
+
+struct KernelSet {
+  Isa isa;
+  const char* name;            // "avx512bf16"
+  const char* numerics_class;  // "pair"
+  void (*linear)(const LinearArgs&, const device::WorkerContext&);
+  void (*attention)(const AttentionArgs&, const device::WorkerContext&);
+  void (*rope_kv)(const RopeKvArgs&, const device::WorkerContext&);
+  void (*rms_norm)(const RmsNormArgs&, const device::WorkerContext&);
+  void (*embed)(const EmbedArgs&, const device::WorkerContext&);
+  void (*logits_digest)(const LogitsDigestArgs&, const device::WorkerContext&);
+  // Bytes of worker scratch that attention needs for these shapes; the other operations need less than 1 MiB.
+  uint64_t (*attention_scratch)(const KvLayout& layout, int32_t heads);
+};
+
+// Plain C++, the oracle of the tests.
+const KernelSet& RefKernels();
+
+// The sets that this machine can run, fastest first, ref last.
+std::vector<const KernelSet*> AvailableKernels();
+
+// "auto" (the fastest), or a set by name: kIsaUnavailable says what the machine has.
+base::Result<const KernelSet*> ChooseKernels(std::string_view name);
+
+}  // namespace forebay::kernels

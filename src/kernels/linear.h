@@ -1,0 +1,47 @@
+// y = x W^T (+ bias), the linear layers. Exactness: per output and leaf one fp32 FMA chain over K, the odd element of
+// each pair first, then the even one (class `pair`), denormals flushed; leaves are added in a fixed binary tree keyed by
+// leaf index (neighbours 2i and 2i+1 at each level; a leaf without a partner passes up unchanged).
+#pragma once
+
+#include <cstdint>
+
+#include "device/device.h"
+#include "kernels/packed_weight.h"
+
+namespace forebay::kernels {
+
+struct KernelSet;
+
+// What becomes of a sum s = tree(leaves) + bias:
+enum class LinearOutput : uint8_t {
+  kF32,          // y fp32 = s
+  kRounded,      // y T = round(s)
+  kResidual,     // y T = round(s + y): y is the residual stream, read and written
+  kSiluMul,      // gate/up weights: y T = round(silu(s_gate) * s_up)
+  kPartial,      // y fp32 planes: one a maximal subtree of the leaves given (no bias); see PartialPlanes
+};
+
+struct LinearArgs {
+  PackedWeight weight;
+  const std::byte* x = nullptr;   // [rows, K] of T = weight.dtype, row stride x_stride elements
+  std::byte* y = nullptr;         // [rows, n], row stride y_stride elements; kPartial: [planes, rows, n] fp32
+  int64_t x_stride = 0, y_stride = 0;
+  int32_t rows = 0;
+  LinearOutput output = LinearOutput::kRounded;
+  // The leaves that this rank owns; all of them but for kPartial.
+  int32_t leaf_begin = 0, leaf_end = 0;
+  // Room for the packed form of x, shared by the workers: LinearWorkspaceBytes, 64-byte aligned.
+  std::byte* workspace = nullptr;
+};
+
+// Bytes of workspace that rows x K of `dtype` need, for any kernel set.
+uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k);
+
+// Maximal subtrees of the fixed tree over num_leaves leaves that lie in [leaf_begin, leaf_end), ascending: writes the
+// first leaf and the level of each; returns how many. (8 leaves over 3 ranks: rank 0 owns 3 = one subtree of 2, one of 1.)
+int PartialPlanes(int num_leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves], int level[kMaxLeaves]);
+
+// Checks the arguments (FB_CHECK), describes the operation and enqueues it.
+void Linear(device::Stream& stream, const KernelSet& kernels, const char* label, const LinearArgs& args);
+
+}  // namespace forebay::kernels

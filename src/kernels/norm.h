@@ -1,0 +1,48 @@
+// Row-wise operations: RMS norm, embedding gather, digest of logits.
+#pragma once
+
+#include "device/device.h"
+#include "kernels/packed_weight.h"
+#include "kernels/step_batch.h"
+
+namespace forebay::kernels {
+
+struct KernelSet;
+
+// out[i] = round(x[r] * (1 / sqrt(mean(x[r]^2) + eps)) * weight), r = rows ? rows[i] : i. The sum of squares has 16 fixed
+// lanes (element j in lane j % 16, fused multiply-add in ascending order) and a fixed tree.
+struct RmsNormArgs {
+  tensor::DType dtype = tensor::DType::kBF16;  // of x and out
+  const std::byte* x = nullptr;    // [.., columns]
+  std::byte* out = nullptr;        // [num_rows, columns]
+  const float* weight = nullptr;   // [columns]
+  const int32_t* rows = nullptr;   // [num_rows] or null
+  int32_t num_rows = 0;
+  int32_t columns = 0;
+  float eps = 0;
+};
+void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label, const RmsNormArgs& args);
+
+// out[row] = embedding of tokens[row]; a negative token ~slot stands for sampled[slot]. Reads the packed head of a tied
+// model (`packed`, single leaf) or a row-major table.
+struct EmbedArgs {
+  tensor::DType dtype = tensor::DType::kBF16;
+  StepBatch batch;
+  const std::byte* table = nullptr;  // [vocab, columns] of T, or null
+  PackedWeight packed;               // where table is null
+  std::byte* out = nullptr;          // [rows, columns] of T
+  int32_t columns = 0;
+};
+void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& args);
+
+// digests[i] = sum modulo 2^64 over chunks c of 1,024 vocabulary entries of hash(bits of logits[i, chunk c]; position, c).
+struct LogitsDigestArgs {
+  const float* logits = nullptr;     // [num_rows, stride]
+  int64_t stride = 0;
+  int32_t num_rows = 0, vocab = 0;
+  const int32_t* positions = nullptr;  // [num_rows] position of the row
+  uint64_t* digests = nullptr;         // [num_rows]
+};
+void LogitsDigest(device::Stream& stream, const KernelSet& kernels, const LogitsDigestArgs& args);
+
+}  // namespace forebay::kernels

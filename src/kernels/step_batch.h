@@ -1,0 +1,34 @@
+// The rows of one step, in device memory, fixed capacity. Kernels take it by reference; the host writes it between steps.
+#pragma once
+
+#include <cstdint>
+
+namespace forebay::kernels {
+
+// Consecutive rows of the step that belong to one sequence, at consecutive positions.
+struct SequenceRows {
+  int32_t first_row;
+  int32_t num_rows;
+  int32_t first_position;  // of the first row; the context before it is in the KV cache
+  int32_t table_row;       // row of the block tables
+};
+
+// Pointers to arrays of stated capacity; the numbers in use are in the first members.
+struct StepBatch {
+  int32_t num_rows = 0;        // all tokens of the step
+  int32_t num_sequences = 0;
+  int32_t num_logit_rows = 0;  // rows whose logits are wanted
+  // This rank's own range of rows (under sequence parallelism linears see a slice, attention sees all).
+  int32_t own_begin = 0, own_end = 0;
+
+  int32_t* tokens = nullptr;        // [rows] token id, or ~slot: the token that slot's last sample wrote on the device
+  int32_t* positions = nullptr;     // [rows]
+  int32_t* row_sequence = nullptr;  // [rows] index into sequences
+  SequenceRows* sequences = nullptr;  // [sequences]
+  uint32_t* block_tables = nullptr;   // [table rows, table_stride]
+  int64_t table_stride = 0;
+  int32_t* logit_rows = nullptr;    // [logit rows] ascending rows
+  int32_t* sampled = nullptr;       // [slots] the last token sampled for each sequence slot
+};
+
+}  // namespace forebay::kernels
