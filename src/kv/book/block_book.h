@@ -1,0 +1,82 @@
+// Who holds which KV block, which full blocks are shared by content, and how far each sequence has come. Pure
+// book-keeping: no memory is touched here; kv/ and the engine act on what the book says.
+//
+// Invariants (CheckInvariants):
+//  1. A block is free, cached (reference count 0, in the prefix index, evictable in LRU order) or held (count > 0).
+//  2. A sequence holds exactly ceil(reserved / 32) blocks in table order; committed <= computed <= reserved.
+//  3. Only full blocks of committed tokens are in the index; a shared block (count > 1) is never written.
+//  4. free + cached + held = num_blocks.
+//
+// computed: positions whose KV the device holds or is writing (a step may run ahead); committed: positions whose tokens
+// are final. A full block enters the index when it is committed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+
+namespace forebay::kv {
+
+inline constexpr int kBlockTokens = 32;
+
+using BlockId = int32_t;
+using SequenceSlot = int32_t;  // index of a live sequence in the book, reused after Close
+
+struct BlockBookOptions {
+  int32_t num_blocks = 0;
+  int32_t max_sequences = 0;       // live at once
+  int32_t max_blocks_per_sequence = 0;
+  bool prefix_sharing = true;
+};
+
+struct BlockBookStats {
+  int64_t prefix_blocks_hit = 0;
+  int64_t evictions = 0;
+  int32_t held_peak = 0;
+};
+
+class BlockBook {
+ public:
+  explicit BlockBook(const BlockBookOptions& options);
+  ~BlockBook();
+
+  // Opens a sequence whose known tokens are `tokens`, taking full blocks from the prefix index: at most those before
+  // `max_cached` tokens (a caller that needs logits of a prompt row passes less than its length; at least one token is
+  // always left to compute). Returns the slot; committed() and computed() are then the cached tokens.
+  // REQUIRES: a slot is free (live sequences < max_sequences). `salt` keeps tenants, or forms of a model, apart.
+  SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached);
+  // Cached tokens that Open would find now; changes nothing.
+  int64_t CachedTokens(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) const;
+
+  // Makes room for positions up to `length`: all or nothing. Evicts cached blocks where no free one is left.
+  // Newly taken blocks are appended to `fresh` if given (they must be zeroed before use).
+  bool Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>* fresh);
+  // The device was given the positions up to `length`. REQUIRES: reserved.
+  void SetComputed(SequenceSlot slot, int64_t length);
+  // The next tokens of the sequence are final (`tokens` continues what was committed). REQUIRES: computed.
+  void Commit(SequenceSlot slot, std::span<const int32_t> tokens);
+  // Drops positions from `length` on (run-ahead, stop strings, speculation); blocks no longer needed are released.
+  void Truncate(SequenceSlot slot, int64_t length);
+  // Ends the sequence: its indexed blocks become cached, the others free.
+  void Close(SequenceSlot slot);
+
+  std::span<const BlockId> table(SequenceSlot slot) const;
+  int64_t committed(SequenceSlot slot) const;
+  int64_t computed(SequenceSlot slot) const;
+  int64_t reserved(SequenceSlot slot) const;
+  int32_t num_blocks() const;
+  int32_t available_blocks() const;  // free + cached
+  int32_t held_blocks() const;
+  const BlockBookStats& stats() const;
+  // FB_CHECKs the invariants; for tests and idle moments.
+  void CheckInvariants() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace forebay::kv

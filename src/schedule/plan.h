@@ -1,0 +1,50 @@
+// What a policy sees and what it decides. Plain values; a policy is a pure function between them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/limits.h"
+
+namespace forebay::schedule {
+
+// A choice that holds KV blocks.
+struct RunningView {
+  int64_t order = 0;            // the job's order: line, then choice; lower came first
+  int64_t known_tokens = 0;     // prompt and generated so far: positions that have a token
+  int64_t computed_tokens = 0;  // positions in the KV cache; known - computed rows are to be computed next
+  int64_t reserved_blocks = 0;
+  int64_t remaining_output = 0;  // tokens that it may still generate
+  bool decoding = false;        // its prompt is computed: exactly one row a step
+};
+
+// A choice that waits, in the order in which it should be admitted (preempted ones first).
+struct WaitingView {
+  int64_t order = 0;
+  int64_t known_tokens = 0;
+  int64_t cached_tokens = 0;     // found in the prefix index now
+  int64_t remaining_output = 0;
+  bool ready = true;             // false: it waits for its sibling's prompt to be committed and then shares it
+};
+
+struct StepView {
+  std::vector<RunningView> running;  // ascending admission
+  std::vector<WaitingView> waiting;
+  int64_t available_blocks = 0;      // free and evictable
+  Limits limits;
+  int64_t now_us = 0;
+};
+
+struct RowsOf {
+  int32_t index;  // into running, or into waiting for admissions
+  int32_t rows;   // > 0 tokens to compute in this step
+};
+
+// Applied in this order: preempt, admit, run.
+struct StepPlan {
+  std::vector<int32_t> preempt;  // indices into running: blocks are released, tokens recomputed later
+  std::vector<RowsOf> run;       // running ones, not preempted
+  std::vector<RowsOf> admit;     // waiting ones, in order
+};
+
+}  // namespace forebay::schedule

@@ -1,0 +1,31 @@
+// A policy decides what runs in a step and which requests are handed out. Pure: no clock, device, log or hidden state;
+// the same view gives the same plan.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "schedule/plan.h"
+
+namespace forebay::schedule {
+
+inline constexpr base::ErrorCode kUnknownPolicy{"policy_unknown"};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual std::string_view name() const = 0;
+  // REQUIRES of the result (CheckPlan): rows fit max_num_batched_tokens, choices fit max_num_seqs, the blocks of all
+  // rows fit what is available after preemption, and whenever something runs or waits, something is planned.
+  virtual void Plan(const StepView& view, StepPlan* plan) const = 0;
+};
+
+// FB_CHECKs a plan against its view.
+void CheckPlan(const StepView& view, const StepPlan& plan);
+
+// By name; "continuous" is the default. kUnknownPolicy lists the names.
+base::Result<std::unique_ptr<Policy>> CreatePolicy(std::string_view name);
+
+}  // namespace forebay::schedule
