@@ -1,0 +1,85 @@
+#include "weights/matrix_plan.h"
+
+#include <algorithm>
+
+namespace forebay::weights {
+namespace {
+
+using kernels::kPanelColumns;
+
+// Adds panels for `rows` rows of tensors[tensor] from `row` on; outputs count from `column` on.
+void AddPanels(MatrixPlan* plan, int32_t tensor, int64_t row, int64_t rows, int64_t column) {
+  for (int64_t at = 0; at < rows; at += kPanelColumns) {
+    const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, rows - at));
+    plan->panels.push_back({{static_cast<int32_t>(column + at), width}, {{tensor, row + at, width, 0}}});
+  }
+}
+
+bool AnyBias(const std::vector<std::string>& biases) {
+  return std::any_of(biases.begin(), biases.end(), [](const std::string& name) { return !name.empty(); });
+}
+
+}  // namespace
+
+kernels::PackedWeight MatrixPlan::Geometry() const {
+  kernels::PackedWeight weight;
+  weight.dtype = dtype;
+  weight.k = static_cast<int32_t>(k);
+  weight.n = static_cast<int32_t>(n);
+  weight.num_panels = static_cast<int32_t>(panels.size());
+  weight.leaves = leaves;
+  return weight;
+}
+
+uint64_t MatrixPlan::TableBytes() const {
+  const uint64_t tiles = static_cast<uint64_t>(leaves.num_leaves) * panels.size();
+  const uint64_t bias = biases.empty() ? 0 : panels.size() * kPanelColumns * sizeof(float);
+  return base::RoundUp(tiles * sizeof(void*), 64) + base::RoundUp(panels.size() * sizeof(kernels::PanelColumns), 64) +
+         base::RoundUp(bias, 64);
+}
+
+MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, std::string bias, int64_t rows, int64_t k,
+                      const kernels::LeafBorders& leaves) {
+  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .n = rows, .leaves = leaves};
+  plan.tensors = {std::move(name)};
+  plan.tensor_rows = {rows};
+  if (!bias.empty()) plan.biases = {std::move(bias)};
+  AddPanels(&plan, 0, 0, rows, 0);
+  return plan;
+}
+
+MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names, int64_t heads, int64_t kv_heads,
+                   int64_t head_dim, int64_t k) {
+  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .n = (heads + 2 * kv_heads) * head_dim,
+                  .leaves = kernels::LeafBorders::Single(k)};
+  plan.tensors = {names.q, names.k, names.v};
+  plan.tensor_rows = {heads * head_dim, kv_heads * head_dim, kv_heads * head_dim};
+  plan.biases = {names.q_bias, names.k_bias, names.v_bias};
+  if (!AnyBias(plan.biases)) plan.biases.clear();
+  int64_t column = 0;
+  const int64_t heads_of[] = {heads, kv_heads, kv_heads};
+  for (int32_t tensor = 0; tensor < 3; ++tensor) {
+    for (int64_t head = 0; head < heads_of[tensor]; ++head) {
+      AddPanels(&plan, tensor, head * head_dim, head_dim, column);
+      column += head_dim;
+    }
+  }
+  return plan;
+}
+
+MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, std::string up, std::string gate_bias,
+                      std::string up_bias, int64_t rows, int64_t k) {
+  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .n = rows, .leaves = kernels::LeafBorders::Single(k)};
+  plan.tensors = {std::move(gate), std::move(up)};
+  plan.tensor_rows = {rows, rows};
+  plan.biases = {std::move(gate_bias), std::move(up_bias)};
+  if (!AnyBias(plan.biases)) plan.biases.clear();
+  constexpr int kHalf = kPanelColumns / 2;
+  for (int64_t row = 0; row < rows; row += kHalf) {
+    const auto width = static_cast<int32_t>(std::min<int64_t>(kHalf, rows - row));
+    plan.panels.push_back({{static_cast<int32_t>(row), width}, {{0, row, width, 0}, {1, row, width, kHalf}}});
+  }
+  return plan;
+}
+
+}  // namespace forebay::weights

@@ -1,0 +1,29 @@
+// Where weights come from: files (weights/formats) or a generator of random values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "tensor/tensor.h"
+
+namespace forebay::weights {
+
+inline constexpr base::ErrorCode kTensorMissing{"tensor_missing"};
+inline constexpr base::ErrorCode kTensorShape{"tensor_shape"};
+inline constexpr base::ErrorCode kTensorNotFinite{"tensor_not_finite"};
+
+// Thread-safe after it was made. Names are Hugging Face's, rows in Hugging Face's order, whatever the file says.
+class TensorReader {
+ public:
+  virtual ~TensorReader() = default;
+  // The tensor's shape, outermost first, or kTensorMissing naming the model and the tensor.
+  virtual base::Result<tensor::Shape> ShapeOf(std::string_view name) const = 0;
+  virtual bool Has(std::string_view name) const = 0;
+  // Rows [begin, end) of a matrix [rows, columns] (a vector is one row) as exact fp32. kTensorNotFinite names the
+  // tensor and the place of a NaN or an infinity.
+  virtual base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const = 0;
+};
+
+}  // namespace forebay::weights
