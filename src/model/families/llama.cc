@@ -1,0 +1,13 @@
+// Llama 2, 3, 3.x, SmolLM2, TinyLlama.
+#include "model/families/families.h"
+
+namespace forebay::model {
+namespace {
+
+constexpr std::string_view kArchitectures[] = {"LlamaForCausalLM", "llama"};
+
+}  // namespace
+
+const Family kLlama{"llama", kArchitectures, &LlamaLayerNames};
+
+}  // namespace forebay::model

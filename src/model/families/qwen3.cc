@@ -1,0 +1,13 @@
+// Qwen3 (dense): per-head norms of q and k.
+#include "model/families/families.h"
+
+namespace forebay::model {
+namespace {
+
+constexpr std::string_view kArchitectures[] = {"Qwen3ForCausalLM", "qwen3"};
+
+}  // namespace
+
+const Family kQwen3{"qwen3", kArchitectures, &LlamaLayerNames};
+
+}  // namespace forebay::model

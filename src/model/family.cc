@@ -1,0 +1,66 @@
+#include "model/family.h"
+
+#include <algorithm>
+
+#include "model/families/families.h"
+
+namespace forebay::model {
+
+std::span<const Family* const> Families() {
+  static const Family* const kFamilies[] = {&kLlama, &kMistral, &kQwen2, &kQwen3};
+  return kFamilies;
+}
+
+const Family* FindFamily(std::string_view id) {
+  for (const Family* family : Families()) {
+    if (family->id == id) return family;
+  }
+  return nullptr;
+}
+
+const Family* FamilyOfArchitecture(std::string_view architecture) {
+  for (const Family* family : Families()) {
+    const auto& known = family->architectures;
+    if (std::find(known.begin(), known.end(), architecture) != known.end()) return family;
+  }
+  return nullptr;
+}
+
+std::string SupportedArchitectures() {
+  std::string list;
+  for (const Family* family : Families()) list += (list.empty() ? "" : ", ") + std::string(family->architectures[0]);
+  return list;
+}
+
+LayerNames LlamaLayerNames(const ModelConfig& config, int64_t layer) {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+  LayerNames names;
+  names.attention_norm = prefix + "input_layernorm.weight";
+  names.ffn_norm = prefix + "post_attention_layernorm.weight";
+  names.q = attention + "q_proj.weight";
+  names.k = attention + "k_proj.weight";
+  names.v = attention + "v_proj.weight";
+  names.o = attention + "o_proj.weight";
+  names.gate = mlp + "gate_proj.weight";
+  names.up = mlp + "up_proj.weight";
+  names.down = mlp + "down_proj.weight";
+  if (config.attention_bias) {
+    names.q_bias = attention + "q_proj.bias";
+    names.k_bias = attention + "k_proj.bias";
+    names.v_bias = attention + "v_proj.bias";
+  }
+  if (config.attention_out_bias) names.o_bias = attention + "o_proj.bias";
+  if (config.mlp_bias) {
+    names.gate_bias = mlp + "gate_proj.bias";
+    names.up_bias = mlp + "up_proj.bias";
+    names.down_bias = mlp + "down_proj.bias";
+  }
+  if (config.qk_norm) {
+    names.q_norm = attention + "q_norm.weight";
+    names.k_norm = attention + "k_norm.weight";
+  }
+  return names;
+}
+
+}  // namespace forebay::model

@@ -1,0 +1,28 @@
+// Which rank holds which head, in which slot: one table a layout, shared by all its modes. Nobody computes head = rank * n.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace forebay::model {
+
+struct HeadPlace {
+  int32_t rank;
+  int32_t slot;  // position among the rank's heads
+};
+
+// Logical head -> where it lies. A KV head may have replicas (where there are fewer KV heads than ranks).
+struct HeadMap {
+  std::vector<HeadPlace> query;                  // [heads]
+  std::vector<std::vector<HeadPlace>> kv;        // [kv heads][replicas]
+
+  // All heads on one rank, in logical order.
+  static HeadMap SingleRank(int64_t heads, int64_t kv_heads) {
+    HeadMap map;
+    for (int32_t h = 0; h < heads; ++h) map.query.push_back({0, h});
+    for (int32_t h = 0; h < kv_heads; ++h) map.kv.push_back({{0, h}});
+    return map;
+  }
+};
+
+}  // namespace forebay::model
