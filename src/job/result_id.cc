@@ -1,0 +1,89 @@
+#include "job/result_id.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "base/rng.h"
+
+namespace forebay::job {
+namespace {
+
+constexpr size_t kHexDigits = 16;
+
+// Reads exactly 16 lower-case hex digits and, but for the last group, the '-' after them.
+bool TakeHash(std::string_view* text, bool last, uint64_t* hash) {
+  if (text->size() < kHexDigits + (last ? 0 : 1)) return false;
+  const std::string_view digits = text->substr(0, kHexDigits);
+  if (std::any_of(digits.begin(), digits.end(), [](char c) { return c >= 'A' && c <= 'F'; })) return false;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + kHexDigits, *hash, 16);
+  if (error != std::errc() || end != digits.data() + kHexDigits) return false;
+  text->remove_prefix(kHexDigits);
+  if (last) return text->empty();
+  if (text->front() != '-') return false;
+  text->remove_prefix(1);
+  return true;
+}
+
+uint64_t LoadWord(const void* bytes) {
+  uint64_t word;
+  std::memcpy(&word, bytes, sizeof(word));
+  return word;
+}
+
+}  // namespace
+
+std::string FormatResultId(const ResultId& id) {
+  return fmt::format("{}{}_{:016x}-{:016x}-{:016x}-{:016x}", kResultIdPrefix, id.line, id.hash.input,
+                     id.hash.model, id.hash.settings, id.hash.numerics);
+}
+
+std::optional<ResultId> ParseResultId(std::string_view text) {
+  if (!text.starts_with(kResultIdPrefix)) return std::nullopt;
+  text.remove_prefix(kResultIdPrefix.size());
+  ResultId id;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id.line);
+  if (error != std::errc() || id.line < 1 || text.front() == '0') return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  if (text.empty() || text.front() != '_') return std::nullopt;
+  text.remove_prefix(1);
+  if (!TakeHash(&text, false, &id.hash.input) || !TakeHash(&text, false, &id.hash.model) ||
+      !TakeHash(&text, false, &id.hash.settings) || !TakeHash(&text, true, &id.hash.numerics)) {
+    return std::nullopt;
+  }
+  return id;
+}
+
+void LineHasher::Update(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const size_t filled = length_ % tail_.size();
+    if (filled == 0 && bytes.size() >= tail_.size()) {
+      const size_t whole = bytes.size() / tail_.size() * tail_.size();
+      for (size_t i = 0; i < whole; i += tail_.size()) key_ = base::Combine64(key_, LoadWord(bytes.data() + i));
+      length_ += whole;
+      bytes.remove_prefix(whole);
+      continue;
+    }
+    const size_t taken = std::min(bytes.size(), tail_.size() - filled);
+    std::memcpy(tail_.data() + filled, bytes.data(), taken);
+    length_ += taken;
+    bytes.remove_prefix(taken);
+    if (length_ % tail_.size() == 0) key_ = base::Combine64(key_, LoadWord(tail_.data()));
+  }
+}
+
+uint64_t LineHasher::Finish() const {
+  std::array<unsigned char, 8> rest{};
+  std::memcpy(rest.data(), tail_.data(), length_ % tail_.size());
+  return base::Combine64(base::Combine64(key_, LoadWord(rest.data())), length_);
+}
+
+uint64_t HashLine(std::string_view line) {
+  LineHasher hasher;
+  hasher.Update(line);
+  return hasher.Finish();
+}
+
+}  // namespace forebay::job
