@@ -2,7 +2,8 @@
 // one thread, virtual time, every choice drawn from a seed, so that any interleaving can be replayed.
 //
 // Invariants:
-//  1. A task blocks only in the calls below; between them the virtual runtime switches no task.
+//  1. A task blocks only in Event::Wait, Sleep, Yield, Spawn and Join. The virtual runtime may switch tasks in each of
+//     these calls (also where a Wait need not block) and nowhere else; so a lock held across one of them is a bug.
 //  2. In the virtual runtime time advances only when no task is runnable, to the earliest timer.
 //  3. A virtual run in which tasks wait, none is runnable and no timer is set is a deadlock: Run returns an error
 //     that lists every task with the wait point it is at.
@@ -21,8 +22,14 @@ using TimeNs = int64_t;
 inline constexpr TimeNs kForever = INT64_MAX;
 inline constexpr base::ErrorCode kDeadlock{"runtime_deadlock"};
 
-// A condition that tasks wait for: stays set until Reset. Made by a Runtime, usable only with it; must outlive its
-// waiters. Any thread may call any member.
+// now + timeout, or kForever.
+constexpr TimeNs DeadlineAfter(TimeNs now, TimeNs timeout) {
+  return timeout >= kForever - now ? kForever : now + timeout;
+}
+
+// A condition that tasks wait for: stays set until Reset. A waiter that finds the event reset again before it ran goes
+// on waiting. Made by a Runtime, usable only with it; any task may call any member; a task whose Wait returned true may
+// destroy it even while the Set that woke it is returning.
 class Event {
  public:
   virtual ~Event() = default;
@@ -33,7 +40,7 @@ class Event {
   virtual bool Wait(TimeNs timeout = kForever) = 0;
 };
 
-// A spawned activity. Destroying it joins it.
+// A spawned activity. Destroying it joins it; joining twice is fine.
 class Task {
  public:
   virtual ~Task() = default;
