@@ -1,0 +1,140 @@
+#include "weights/formats/dequantize.h"
+
+#include <bit>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "base/check.h"
+
+namespace forebay::weights {
+namespace {
+
+using tensor::DType;
+
+constexpr int64_t kBlock = 32;  // elements, of every quantised type here
+
+// IEEE 754 half precision to fp32, exactly; NaNs stay NaNs.
+float HalfToFloat(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t magnitude = half & 0x7FFFu;
+  if (magnitude >= 0x7C00u) return std::bit_cast<float>(sign | 0x7F800000u | (magnitude & 0x3FFu) << 13);
+  if (magnitude >= 0x0400u) return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
+  // Denormal: magnitude x 2^-24, and the integer is exact in fp32.
+  const float value = static_cast<float>(magnitude) * 0x1p-24f;
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+}
+
+float LoadHalf(const std::byte* p) {
+  uint16_t half;
+  std::memcpy(&half, p, sizeof(half));
+  return HalfToFloat(half);
+}
+
+void ExpandHalf(const std::byte* source, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = LoadHalf(source + 2 * i);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx,f16c"))) void ExpandHalfF16c(const std::byte* source, int64_t count, float* out) {
+  const int64_t whole = count / 8 * 8;
+  for (int64_t i = 0; i < whole; i += 8) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + 2 * i));
+    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(halves));
+  }
+  ExpandHalf(source + 2 * whole, count - whole, out + whole);
+}
+#endif
+
+void ExpandBF16(const std::byte* source, int64_t count, float* out) {
+  int64_t i = 0;
+  // Chunks of a fixed size become vector code.
+  for (; i + kBlock <= count; i += kBlock) {
+    uint16_t upper[kBlock];
+    std::memcpy(upper, source + 2 * i, sizeof(upper));
+    for (int64_t j = 0; j < kBlock; ++j) out[i + j] = std::bit_cast<float>(static_cast<uint32_t>(upper[j]) << 16);
+  }
+  for (; i < count; ++i) {
+    uint16_t upper;
+    std::memcpy(&upper, source + 2 * i, sizeof(upper));
+    out[i] = std::bit_cast<float>(static_cast<uint32_t>(upper) << 16);
+  }
+}
+
+void ExpandQ8_0(const std::byte* source, int64_t blocks, float* out) {
+  for (int64_t b = 0; b < blocks; ++b, source += 34, out += kBlock) {
+    const float scale = LoadHalf(source);
+    int8_t quants[kBlock];
+    std::memcpy(quants, source + 2, sizeof(quants));
+    for (int64_t j = 0; j < kBlock; ++j) out[j] = scale * static_cast<float>(quants[j]);
+  }
+}
+
+// The low four bits of the 16 bytes are elements 0..15, the high ones 16..31.
+void ExpandQ4_0(const std::byte* source, int64_t blocks, float* out) {
+  for (int64_t b = 0; b < blocks; ++b, source += 18, out += kBlock) {
+    const float scale = LoadHalf(source);
+    uint8_t quants[kBlock / 2];
+    std::memcpy(quants, source + 2, sizeof(quants));
+    for (int64_t j = 0; j < kBlock / 2; ++j) out[j] = scale * static_cast<float>((quants[j] & 15) - 8);
+    for (int64_t j = 0; j < kBlock / 2; ++j) out[j + kBlock / 2] = scale * static_cast<float>((quants[j] >> 4) - 8);
+  }
+}
+
+void ExpandQ4_1(const std::byte* source, int64_t blocks, float* out) {
+  for (int64_t b = 0; b < blocks; ++b, source += 20, out += kBlock) {
+    const float scale = LoadHalf(source), minimum = LoadHalf(source + 2);
+    uint8_t quants[kBlock / 2];
+    std::memcpy(quants, source + 4, sizeof(quants));
+    for (int64_t j = 0; j < kBlock / 2; ++j) out[j] = scale * static_cast<float>(quants[j] & 15) + minimum;
+    for (int64_t j = 0; j < kBlock / 2; ++j) out[j + kBlock / 2] = scale * static_cast<float>(quants[j] >> 4) + minimum;
+  }
+}
+
+}  // namespace
+
+bool CanExpand(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: case DType::kF16: case DType::kBF16: case DType::kQ8_0: case DType::kQ4_0: case DType::kQ4_1:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void ExpandElements(DType dtype, const std::byte* source, int64_t count, float* out) {
+  FB_CHECK(count % tensor::FormatOf(dtype).elements == 0, "{} elements of {}", count, Name(dtype));
+  switch (dtype) {
+    case DType::kF32: std::memcpy(out, source, static_cast<size_t>(count) * sizeof(float)); return;
+    case DType::kF16:
+#if defined(__x86_64__)
+      if (__builtin_cpu_supports("f16c")) return ExpandHalfF16c(source, count, out);
+#endif
+      return ExpandHalf(source, count, out);
+    case DType::kBF16: return ExpandBF16(source, count, out);
+    case DType::kQ8_0: return ExpandQ8_0(source, count / kBlock, out);
+    case DType::kQ4_0: return ExpandQ4_0(source, count / kBlock, out);
+    case DType::kQ4_1: return ExpandQ4_1(source, count / kBlock, out);
+    default: FB_CHECK(false, "{} cannot be expanded", Name(dtype));
+  }
+}
+
+int64_t FindNotFinite(const float* values, int64_t count) {
+  constexpr uint32_t kMagnitude = 0x7FFFFFFFu, kInfinity = 0x7F800000u;
+  constexpr int64_t kChunk = 256;  // short enough to stop early, long enough for vector code
+  const auto magnitude = [&](int64_t i) { return std::bit_cast<uint32_t>(values[i]) & kMagnitude; };
+  int64_t i = 0;
+  for (; i + kChunk <= count; i += kChunk) {
+    uint32_t found = 0;
+    for (int64_t j = 0; j < kChunk; ++j) found |= (magnitude(i + j) + (0x80000000u - kInfinity)) & 0x80000000u;
+    if (found != 0) break;
+  }
+  for (; i < count; ++i) {
+    if (magnitude(i) >= kInfinity) return i;
+  }
+  return -1;
+}
+
+}  // namespace forebay::weights

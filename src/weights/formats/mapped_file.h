@@ -1,0 +1,50 @@
+// A file's bytes, read-only, by mmap: the one way in which weights are read.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <ctime>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace forebay::weights {
+
+inline constexpr base::ErrorCode kFileChanged{"weights_file_changed"};
+
+// Owns the mapping and the descriptor. The bytes stay where they are when the object moves. Const calls are
+// thread-safe. A file that shrinks under a mapping kills its reader (SIGBUS), so readers call CheckUnchanged
+// before they follow offsets that were checked earlier.
+class MappedFile {
+ public:
+  // kSequential lets the kernel read far ahead and forget behind.
+  enum class Access { kNormal, kSequential };
+
+  static base::Result<MappedFile> Open(const std::string& path, Access access = Access::kNormal);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  const std::string& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+  // An error if the file's size or time of change is no longer what it was at Open.
+  base::Status CheckUnchanged() const;
+
+  // Lets the kernel take back the pages that lie whole inside `part`; reading them again is slower, not wrong.
+  void Drop(std::span<const std::byte> part) const;
+
+ private:
+  MappedFile() = default;
+  void Close();
+
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  timespec modified_{};
+  int descriptor_ = -1;
+};
+
+}  // namespace forebay::weights

@@ -1,0 +1,91 @@
+// Builders of weight files for tests: small, valid unless told otherwise, then bent by hand.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+namespace forebay::weights {
+
+// A fresh folder that goes away with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "forebay_XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+
+  std::string path() const { return path_; }
+  std::string Write(const std::string& name, std::string_view content) const {
+    const std::filesystem::path file = std::filesystem::path(path_) / name;
+    std::ofstream(file, std::ios::binary) << content;
+    return file;
+  }
+
+ private:
+  std::string path_;
+};
+
+inline std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+template <typename T>
+void Append(std::string* out, T value) {
+  out->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Length field, header, data.
+inline std::string SafetensorsBytes(std::string_view header, std::string_view data) {
+  std::string file;
+  Append<uint64_t>(&file, header.size());
+  return file.append(header).append(data);
+}
+
+// GGUF piece by piece:  GgufBytes(tensors, keys).String("a", "b").Tensor("t", {32}, 8, 0).Data(34 bytes).
+class GgufBytes {
+ public:
+  GgufBytes(uint64_t tensors, uint64_t keys, uint32_t version = 3) {
+    bytes_ = "GGUF";
+    Append(&bytes_, version);
+    Append(&bytes_, tensors);
+    Append(&bytes_, keys);
+  }
+  GgufBytes& Text(std::string_view text) {
+    Append<uint64_t>(&bytes_, text.size());
+    bytes_ += text;
+    return *this;
+  }
+  template <typename T>
+  GgufBytes& Raw(T value) {
+    Append(&bytes_, value);
+    return *this;
+  }
+  template <typename T>
+  GgufBytes& Value(std::string_view key, uint32_t type, T value) {
+    return Text(key).Raw(type).Raw(value);
+  }
+  GgufBytes& String(std::string_view key, std::string_view value) { return Text(key).Raw<uint32_t>(8).Text(value); }
+  // `extents` in the file's order: innermost first.
+  GgufBytes& Tensor(std::string_view name, std::initializer_list<uint64_t> extents, uint32_t type, uint64_t offset) {
+    Text(name).Raw(static_cast<uint32_t>(extents.size()));
+    for (const uint64_t extent : extents) Raw(extent);
+    return Raw(type).Raw(offset);
+  }
+  GgufBytes& Data(std::string_view data, size_t alignment = 32) {
+    bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment);
+    bytes_ += data;
+    return *this;
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+}  // namespace forebay::weights

@@ -1,0 +1,286 @@
+#include "weights/formats/weight_source.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "base/json.h"
+#include "base/rng.h"
+#include "weights/formats/dequantize.h"
+#include "weights/formats/gguf_names.h"
+#include "weights/formats/safetensors.h"
+
+namespace forebay::weights {
+
+using base::Result;
+using base::Status;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool Exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+bool HasPytorchFile(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const fs::path extension = it->path().extension();
+    if (extension == ".bin" || extension == ".pt" || extension == ".pth") return true;
+  }
+  return false;
+}
+
+struct Assignment {
+  std::string_view tensor, shard;
+};
+
+// `weight_map` of an index, as it is written there. Views live as long as the parser.
+Result<std::vector<Assignment>> ReadWeightMap(simdjson::ondemand::parser& parser, const simdjson::padded_string& json) {
+  const auto invalid = [](std::string_view what) { return Status(kWeightsIndexInvalid, std::string(what)); };
+  simdjson::ondemand::document document;
+  simdjson::ondemand::object map;
+  if (parser.iterate(json).get(document) || document["weight_map"].get_object().get(map)) {
+    return invalid("no JSON object with an object \"weight_map\"");
+  }
+  std::vector<Assignment> assignments;
+  constexpr size_t kLeastBytes = 6;  // "":"",
+  assignments.reserve(json.size() / kLeastBytes);
+  for (auto field : map) {
+    Assignment assignment;
+    if (field.unescaped_key().get(assignment.tensor) || field.value().get_string().get(assignment.shard)) {
+      return invalid("weight_map: expected tensor names and file names, both strings");
+    }
+    if (assignment.shard.empty() || assignment.shard.find('/') != std::string_view::npos) {
+      return Status(kWeightsIndexInvalid, fmt::format("weight_map: {} is in file \"{}\"; expected a name in this folder",
+                                                      assignment.tensor, assignment.shard));
+    }
+    assignments.push_back(assignment);
+  }
+  return assignments;
+}
+
+uint64_t HashBytes(uint64_t key, std::span<const std::byte> bytes) {
+  key = base::Combine64(key, bytes.size());
+  for (size_t i = 0; i < bytes.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, std::min(sizeof(word), bytes.size() - i));
+    key = base::Combine64(key, word);
+  }
+  return key;
+}
+
+uint64_t HashText(uint64_t key, std::string_view text) { return HashBytes(key, std::as_bytes(std::span(text))); }
+
+// Small tensors whole; of others the ends and two places between, a page each at most.
+uint64_t HashSamples(uint64_t key, std::span<const std::byte> data) {
+  constexpr size_t kSample = 1024, kSamples = 4;
+  if (data.size() <= kSample * kSamples) return HashBytes(key, data);
+  for (size_t i = 0; i < kSamples; ++i) {
+    key = HashBytes(key, data.subspan((data.size() - kSample) / (kSamples - 1) * i, kSample));
+  }
+  return key;
+}
+
+// Where HF's row `row` lies in a tensor with interleaved heads of `head` rows.
+int64_t StoredRow(int64_t row, int64_t head) {
+  const int64_t within = row % head;
+  return row - within + within % (head / 2) * 2 + within / (head / 2);
+}
+
+}  // namespace
+
+Result<WeightSource> WeightSource::Open(const std::string& path) {
+  WeightSource source;
+  source.path_ = path;
+  const fs::path root(path);
+  std::error_code error;
+  if (!fs::is_directory(root, error)) {
+    FB_RETURN_IF_ERROR(source.AddGguf());
+  } else if (const fs::path single = root / "model.safetensors"; Exists(single)) {
+    FB_RETURN_IF_ERROR(source.AddSafetensors(single));
+  } else if (const fs::path index = root / "model.safetensors.index.json"; Exists(index)) {
+    FB_RETURN_IF_ERROR(source.AddShards(index));
+  } else if (HasPytorchFile(root)) {
+    return Status(kWeightsFormatUnsupported,
+                  fmt::format("{}: holds PyTorch pickle files (.bin, .pt, .pth), which can run code when they are "
+                              "read; convert them to model.safetensors", path));
+  } else {
+    return Status(kWeightsNotFound, fmt::format("{}: no model.safetensors and no model.safetensors.index.json; expected "
+                                                "a Hugging Face folder or a GGUF file", path));
+  }
+  FB_RETURN_IF_ERROR(source.SortTensors());
+  return source;
+}
+
+Status WeightSource::AddSafetensors(const std::string& path) {
+  FB_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, MappedFile::Access::kSequential));
+  auto parsed = ParseSafetensors(file.bytes());
+  if (!parsed.ok()) return parsed.status().WithContext(path);
+  for (TensorInfo& tensor : parsed->tensors) {
+    tensor.file = static_cast<int32_t>(files_.size());
+    tensors_.push_back(std::move(tensor));
+  }
+  files_.push_back(std::move(file));
+  return Status::Ok();
+}
+
+Status WeightSource::AddShards(const std::string& index_path) {
+  FB_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(index_path));
+  const simdjson::padded_string json(text);
+  simdjson::ondemand::parser parser;
+  auto assignments = ReadWeightMap(parser, json);
+  if (!assignments.ok()) return assignments.status().WithContext(index_path);
+
+  std::vector<std::string_view> shards;
+  for (const Assignment& assignment : *assignments) shards.push_back(assignment.shard);
+  std::sort(shards.begin(), shards.end());
+  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  for (const std::string_view shard : shards) {
+    const fs::path path = fs::path(path_) / shard;
+    if (!Exists(path)) {
+      return Status(kWeightsNotFound, fmt::format("{}: names the file {}, which is not in the folder", index_path, shard));
+    }
+    FB_RETURN_IF_ERROR(AddSafetensors(path));
+  }
+  FB_RETURN_IF_ERROR(SortTensors());
+  for (const Assignment& assignment : *assignments) {
+    const TensorInfo* tensor = Find(assignment.tensor);
+    if (tensor == nullptr || shards[tensor->file] != assignment.shard) {
+      return Status(kWeightsIndexInvalid, fmt::format("{}: tensor {} is not in {}, where the index has it", index_path,
+                                                      assignment.tensor, assignment.shard));
+    }
+  }
+  return Status::Ok();
+}
+
+Status WeightSource::AddGguf() {
+  FB_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path_, MappedFile::Access::kSequential));
+  auto parsed = GgufFile::Parse(file.bytes());
+  if (!parsed.ok()) return parsed.status().WithContext(path_);
+  gguf_ = std::move(*parsed);
+  files_.push_back(std::move(file));
+  if (gguf_->Has("split.count")) {
+    const auto count = gguf_->GetUint("split.count");
+    if (!count.ok()) return count.status().WithContext(path_);
+    if (*count > 1) {
+      return Status(kWeightsFormatUnsupported,
+                    fmt::format("{}: is one of {} parts; join them with llama-gguf-split --merge", path_, *count));
+    }
+  }
+  tensors_ = gguf_->tensors();
+  // llama.cpp reorders the rows of Q and K of this architecture alone: its rope turns neighbouring pairs.
+  const auto architecture = gguf_->GetString("general.architecture");
+  const bool interleaved = architecture.ok() && *architecture == "llama";
+  for (TensorInfo& tensor : tensors_) {
+    const bool q = tensor.name.find(".attn_q.") != std::string::npos;
+    const bool k = tensor.name.find(".attn_k.") != std::string::npos;
+    tensor.name = HfTensorName(tensor.name);
+    if (!interleaved || !(q || k)) continue;
+    const bool grouped = k && gguf_->Has("llama.attention.head_count_kv");
+    const auto heads = gguf_->GetUint(grouped ? "llama.attention.head_count_kv" : "llama.attention.head_count");
+    if (!heads.ok()) return heads.status().WithContext(path_);
+    const int64_t rows = tensor.shape[0];
+    const int64_t count = static_cast<int64_t>(*heads);
+    if (count == 0 || rows % count != 0 || rows / count % 2 != 0) {
+      return Status(kTensorShapeMismatch, fmt::format("{}: {} rows; expected {} heads of an even size", Label(tensor),
+                                                      rows, count));
+    }
+    tensor.interleaved_head = rows / count;
+  }
+  return Status::Ok();
+}
+
+Status WeightSource::SortTensors() {
+  std::sort(tensors_.begin(), tensors_.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  const auto twin = std::adjacent_find(tensors_.begin(), tensors_.end(),
+                                       [](const TensorInfo& a, const TensorInfo& b) { return a.name == b.name; });
+  if (twin == tensors_.end()) return Status::Ok();
+  return Status(kTensorDuplicate, fmt::format("{}: is there twice, also in {}", Label(*twin),
+                                              files_[std::next(twin)->file].path()));
+}
+
+std::vector<std::string_view> WeightSource::names() const {
+  std::vector<std::string_view> names;
+  names.reserve(tensors_.size());
+  for (const TensorInfo& tensor : tensors_) names.push_back(tensor.name);
+  return names;
+}
+
+const TensorInfo* WeightSource::Find(std::string_view name) const {
+  const auto it = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                   [](const TensorInfo& tensor, std::string_view n) { return tensor.name < n; });
+  return it != tensors_.end() && it->name == name ? &*it : nullptr;
+}
+
+Result<const TensorInfo*> WeightSource::Require(std::string_view name, const tensor::Shape& shape) const {
+  const TensorInfo* tensor = Find(name);
+  if (tensor == nullptr) {
+    return Status(kTensorMissing, fmt::format("{}: tensor {} is missing; expected it with shape {}", path_, name,
+                                              shape.ToString()));
+  }
+  if (!(tensor->shape == shape)) {
+    return Status(kTensorShapeMismatch, fmt::format("{}: shape {}; expected {}", Label(*tensor),
+                                                    tensor->shape.ToString(), shape.ToString()));
+  }
+  FB_RETURN_IF_ERROR(CheckType(*tensor));
+  return tensor;
+}
+
+Status WeightSource::CheckType(const TensorInfo& tensor) const {
+  if (tensor.type->dtype && CanExpand(*tensor.type->dtype)) return Status::Ok();
+  return Status(kTensorTypeUnsupported,
+                fmt::format("{}: type {} is not supported yet; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1",
+                            Label(tensor), tensor.type->name));
+}
+
+Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, float* out) const {
+  FB_CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), "rows {} to {} of {} {}", row_begin,
+           row_end, tensor.name, tensor.shape.ToString());
+  FB_RETURN_IF_ERROR(CheckType(tensor));
+  FB_RETURN_IF_ERROR(files_[tensor.file].CheckUnchanged());
+  const int64_t columns = tensor.columns();
+  const tensor::DType dtype = *tensor.type->dtype;
+  const uint64_t row_bytes = tensor::BytesOf(dtype, static_cast<uint64_t>(columns));
+  const auto expand = [&](int64_t row, int64_t count, float* to) {
+    ExpandElements(dtype, tensor.data.data() + row * row_bytes, count * columns, to);
+  };
+  if (tensor.interleaved_head == 0) {
+    expand(row_begin, row_end - row_begin, out);
+  } else if (tensor.shape.rank() > 1) {
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      expand(StoredRow(row, tensor.interleaved_head), 1, out + (row - row_begin) * columns);
+    }
+  } else if (row_begin < row_end) {  // a bias: its elements stand for rows
+    std::vector<float> stored(columns);
+    expand(0, 1, stored.data());
+    for (int64_t i = 0; i < columns; ++i) out[i] = stored[StoredRow(i, tensor.interleaved_head)];
+  }
+  const int64_t bad = FindNotFinite(out, (row_end - row_begin) * columns);
+  if (bad < 0) return Status::Ok();
+  return Status(kTensorNotFinite, fmt::format("{}: row {}, column {} is {}; expected finite weights", Label(tensor),
+                                              row_begin + bad / columns, bad % columns, out[bad]));
+}
+
+uint64_t WeightSource::Fingerprint(std::string_view config) const {
+  uint64_t key = HashText(0, config);
+  if (gguf_) key = HashBytes(key, gguf_->header());
+  for (const MappedFile& file : files_) key = base::Combine64(key, file.bytes().size());
+  for (const TensorInfo& tensor : tensors_) {
+    key = HashText(HashText(key, tensor.name), tensor.type->name);
+    for (int i = 0; i < tensor.shape.rank(); ++i) key = base::Combine64(key, static_cast<uint64_t>(tensor.shape[i]));
+    key = base::Combine64(key, tensor.data.data() - files_[tensor.file].bytes().data());
+    key = HashSamples(base::Combine64(key, tensor.file), tensor.data);
+  }
+  return key;
+}
+
+std::string WeightSource::Label(const TensorInfo& tensor) const {
+  return fmt::format("{}: tensor {}", files_[tensor.file].path(), tensor.name);
+}
+
+}  // namespace forebay::weights

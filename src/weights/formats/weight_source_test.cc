@@ -1,0 +1,248 @@
+#include "weights/formats/weight_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "weights/formats/safetensors.h"
+#include "weights/formats/test_files.h"
+
+namespace forebay::weights {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kGolden[] = FOREBAY_TEST_DATA "/golden/";
+
+WeightSource OpenOrDie(const std::string& path) {
+  auto source = WeightSource::Open(path);
+  EXPECT_TRUE(source.ok()) << source.status().ToString();
+  return std::move(source).value();
+}
+
+std::vector<float> ReadAll(const WeightSource& source, const TensorInfo& tensor) {
+  std::vector<float> values(tensor.shape.elements());
+  const base::Status status = source.ExpandRows(tensor, 0, tensor.rows(), values.data());
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return values;
+}
+
+// The largest |a - b| over a tensor of both sources, relative to the largest |a|.
+double Distance(const WeightSource& a, const WeightSource& b, std::string_view name) {
+  const std::vector<float> x = ReadAll(a, *a.Find(name)), y = ReadAll(b, *b.Find(name));
+  EXPECT_EQ(x.size(), y.size());
+  double most = 0, largest = 1e-30;
+  for (size_t i = 0; i < x.size(); ++i) {
+    most = std::max<double>(most, std::abs(x[i] - y[i]));
+    largest = std::max<double>(largest, std::abs(x[i]));
+  }
+  return most / largest;
+}
+
+struct GgufCase {
+  const char* model;
+  const char* type;
+  double tolerance;  // F16 loses low bits of tiny bf16 weights; Q8_0 and Q4_1 half a step
+};
+
+class GoldenGguf : public testing::TestWithParam<GgufCase> {};
+
+TEST_P(GoldenGguf, HoldsTheFoldersTensorsInTheFoldersOrder) {
+  const GgufCase& c = GetParam();
+  const WeightSource hf = OpenOrDie(std::string(kGolden) + "models/" + c.model);
+  const WeightSource gguf = OpenOrDie(std::string(kGolden) + "gguf/" + c.model + "-" + c.type + ".gguf");
+  ASSERT_NE(gguf.gguf(), nullptr);
+  for (const TensorInfo& tensor : hf.tensors()) {
+    auto twin = gguf.Require(tensor.name, tensor.shape);
+    ASSERT_TRUE(twin.ok()) << twin.status().ToString();
+    EXPECT_LE(Distance(hf, gguf, tensor.name), c.tolerance) << tensor.name;
+  }
+  const size_t own = gguf.Find("rope_freqs.weight") != nullptr ? 1 : 0;
+  EXPECT_EQ(gguf.tensors().size(), hf.tensors().size() + own);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, GoldenGguf,
+                         testing::Values(GgufCase{"llama3-gqa", "F32", 0}, GgufCase{"llama3-gqa", "BF16", 0},
+                                         GgufCase{"llama3-gqa", "F16", 1e-7}, GgufCase{"llama3-gqa", "Q8_0", .005},
+                                         GgufCase{"llama3-gqa", "Q4_1", .07}, GgufCase{"qwen3", "F32", 0},
+                                         GgufCase{"qwen3", "BF16", 0}, GgufCase{"qwen3", "F16", 1e-7},
+                                         GgufCase{"qwen3", "Q8_0", .005}, GgufCase{"qwen3", "Q4_1", .07}),
+                         [](const auto& info) {
+                           return std::string(info.param.type) + (info.param.model[0] == 'l' ? "llama" : "qwen");
+                         });
+
+TEST(WeightSource, RowsReadAloneEqualRowsReadTogether) {
+  const WeightSource source = OpenOrDie(std::string(kGolden) + "gguf/llama3-gqa-Q4_1.gguf");
+  for (const char* name : {"model.layers.0.self_attn.q_proj.weight", "model.embed_tokens.weight"}) {
+    const TensorInfo& tensor = *source.Find(name);
+    const std::vector<float> whole = ReadAll(source, tensor);
+    std::vector<float> row(tensor.columns());
+    for (int64_t r = 0; r < tensor.rows(); ++r) {
+      ASSERT_TRUE(source.ExpandRows(tensor, r, r + 1, row.data()).ok());
+      ASSERT_EQ(std::memcmp(row.data(), &whole[r * tensor.columns()], row.size() * 4), 0) << name << " row " << r;
+    }
+  }
+}
+
+TEST(WeightSource, ShardsAreOneSource) {
+  const WeightSource source = OpenOrDie(std::string(kGolden) + "models/qwen2");
+  EXPECT_EQ(source.files().size(), 2u);
+  EXPECT_EQ(source.names().size(), source.tensors().size());
+  ASSERT_NE(source.Find("lm_head.weight"), nullptr);
+  ASSERT_NE(source.Find("model.layers.1.self_attn.v_proj.bias"), nullptr);
+  EXPECT_NE(source.Find("lm_head.weight")->file, source.Find("model.layers.1.self_attn.v_proj.bias")->file);
+  EXPECT_EQ(source.Find("model.layers.1.self_attn.w_proj.bias"), nullptr);
+}
+
+TEST(WeightSource, BiasesOfInterleavedHeadsAreReorderedToo) {
+  GgufBytes b(1, 2);
+  b.String("general.architecture", "llama").Value<uint32_t>("llama.attention.head_count", 4, 2);
+  b.Tensor("blk.0.attn_q.bias", {8}, 0, 0);
+  std::string data;
+  for (float value : {0, 2, 1, 3, 4, 6, 5, 7}) Append(&data, value);
+  TemporaryFolder folder;
+  const WeightSource source = OpenOrDie(folder.Write("m.gguf", b.Data(data).bytes()));
+  const std::vector<float> values = ReadAll(source, *source.Find("model.layers.0.self_attn.q_proj.bias"));
+  EXPECT_THAT(values, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+constexpr char kOneTensor[] = R"({"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})";
+
+std::string Floats(std::initializer_list<float> values) {
+  std::string data;
+  for (const float value : values) Append(&data, value);
+  return data;
+}
+
+TEST(WeightSource, RequireNamesFileTensorFoundAndExpected) {
+  TemporaryFolder folder;
+  folder.Write("model.safetensors", SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4})));
+  const WeightSource source = OpenOrDie(folder.path());
+  EXPECT_TRUE(source.Require("w", {2, 2}).ok());
+  const auto shape = source.Require("w", {4, 2});
+  EXPECT_EQ(shape.status().code(), kTensorShapeMismatch);
+  EXPECT_EQ(shape.status().message(), folder.path() + "/model.safetensors: tensor w: shape [2, 2]; expected [4, 2]");
+  const auto missing = source.Require("v", {4, 2});
+  EXPECT_EQ(missing.status().code(), kTensorMissing);
+  EXPECT_EQ(missing.status().message(), folder.path() + ": tensor v is missing; expected it with shape [4, 2]");
+}
+
+TEST(WeightSource, TypesThatCannotBeReadAreErrorsOnlyWhenUsed) {
+  GgufBytes b(1, 0);
+  b.Tensor("output.weight", {256, 2}, 14, 0);
+  TemporaryFolder folder;
+  const WeightSource source = OpenOrDie(folder.Write("m.gguf", b.Data(std::string(420, '\0')).bytes()));
+  const auto used = source.Require("lm_head.weight", {2, 256});
+  EXPECT_EQ(used.status().code(), kTensorTypeUnsupported);
+  EXPECT_THAT(used.status().message(), HasSubstr("lm_head.weight: type Q6_K is not supported yet; supported: F32"));
+  std::vector<float> values(512);
+  EXPECT_EQ(source.ExpandRows(*source.Find("lm_head.weight"), 0, 2, values.data()).code(), kTensorTypeUnsupported);
+}
+
+TEST(WeightSource, NanWeightsAreNamed) {
+  TemporaryFolder folder;
+  folder.Write("model.safetensors", SafetensorsBytes(kOneTensor, Floats({1, 2, std::nanf(""), 4})));
+  const WeightSource source = OpenOrDie(folder.path());
+  float values[4];
+  EXPECT_TRUE(source.ExpandRows(*source.Find("w"), 0, 1, values).ok());
+  const base::Status status = source.ExpandRows(*source.Find("w"), 1, 2, values);
+  EXPECT_EQ(status.code(), kTensorNotFinite);
+  EXPECT_THAT(status.message(), HasSubstr("tensor w: row 1, column 0 is nan"));
+}
+
+TEST(WeightSource, AFileThatChangesUnderTheReaderIsAnError) {
+  for (const bool shrink : {true, false}) {
+    TemporaryFolder folder;
+    const std::string bytes = SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4}));
+    const std::string path = folder.Write("model.safetensors", bytes);
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    const WeightSource source = OpenOrDie(folder.path());
+    folder.Write("model.safetensors", shrink ? bytes.substr(0, 20) : bytes);
+    float values[4];
+    EXPECT_EQ(source.ExpandRows(*source.Find("w"), 0, 2, values).code(), kFileChanged);
+  }
+}
+
+TEST(WeightSource, RefusesFoldersWithoutReadableWeights) {
+  TemporaryFolder folder;
+  EXPECT_EQ(WeightSource::Open(folder.path()).status().code(), kWeightsNotFound);
+  EXPECT_EQ(WeightSource::Open(folder.path() + "/absent").status().code(), base::kIoError);
+  folder.Write("pytorch_model.bin", "PK");
+  const auto pickle = WeightSource::Open(folder.path());
+  EXPECT_EQ(pickle.status().code(), kWeightsFormatUnsupported);
+  EXPECT_THAT(pickle.status().message(), HasSubstr("run code"));
+  folder.Write("empty.gguf", "");
+  EXPECT_EQ(WeightSource::Open(folder.path() + "/empty.gguf").status().code(), kGgufTruncated);
+}
+
+TEST(WeightSource, RefusesDuplicatesAndSplitFiles) {
+  TemporaryFolder folder;
+  folder.Write("model.safetensors", SafetensorsBytes(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                                                     R"("w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", "ab"));
+  EXPECT_EQ(WeightSource::Open(folder.path()).status().code(), kTensorDuplicate);
+  const std::string split = GgufBytes(0, 1).Value<uint16_t>("split.count", 2, 2).bytes();
+  EXPECT_EQ(WeightSource::Open(folder.Write("m.gguf", split)).status().code(), kWeightsFormatUnsupported);
+}
+
+TEST(WeightSource, RefusesHeadsThatDoNotDivideTheRows) {
+  TemporaryFolder folder;
+  for (const uint32_t heads : {0u, 3u, 8u}) {
+    GgufBytes b(1, 2);
+    b.String("general.architecture", "llama").Value<uint32_t>("llama.attention.head_count", 4, heads);
+    b.Tensor("blk.0.attn_q.bias", {8}, 0, 0).Data(std::string(32, '\0'));
+    EXPECT_EQ(WeightSource::Open(folder.Write("m.gguf", b.bytes())).status().code(), kTensorShapeMismatch);
+  }
+}
+
+struct BadIndex {
+  const char* name;
+  const char* json;
+  base::ErrorCode code;
+};
+
+class MalformedIndex : public testing::TestWithParam<BadIndex> {};
+
+TEST_P(MalformedIndex, IsRefused) {
+  TemporaryFolder folder;
+  folder.Write("a.safetensors", SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4})));
+  folder.Write("b.safetensors", SafetensorsBytes("{}", ""));
+  folder.Write("model.safetensors.index.json", GetParam().json);
+  const auto source = WeightSource::Open(folder.path());
+  ASSERT_FALSE(source.ok());
+  EXPECT_EQ(source.status().code(), GetParam().code) << source.status().ToString();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, MalformedIndex,
+    testing::Values(BadIndex{"NoJson", "x", kWeightsIndexInvalid}, BadIndex{"NoMap", R"({"a":1})", kWeightsIndexInvalid},
+                    BadIndex{"MapIsNoObject", R"({"weight_map":[]})", kWeightsIndexInvalid},
+                    BadIndex{"FileIsNoString", R"({"weight_map":{"w":1}})", kWeightsIndexInvalid},
+                    BadIndex{"FileOutsideTheFolder", R"({"weight_map":{"w":"../a.safetensors"}})", kWeightsIndexInvalid},
+                    BadIndex{"MissingShard", R"({"weight_map":{"w":"c.safetensors"}})", kWeightsNotFound},
+                    BadIndex{"AbsentTensor", R"({"weight_map":{"v":"a.safetensors"}})", kWeightsIndexInvalid},
+                    BadIndex{"OtherShard", R"({"weight_map":{"w":"b.safetensors","w ":"a.safetensors"}})",
+                             kWeightsIndexInvalid},
+                    BadIndex{"Truncated", R"({"weight_map":{"w":"a.safetensors")", kWeightsIndexInvalid}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Fingerprint, DependsOnContentAndNotOnPathOrTime) {
+  TemporaryFolder one, two;
+  const std::string bytes = SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4}));
+  one.Write("model.safetensors", bytes);
+  const std::string path = two.Write("model.safetensors", bytes);
+  std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  const uint64_t first = OpenOrDie(one.path()).Fingerprint("{}");
+  EXPECT_EQ(OpenOrDie(two.path()).Fingerprint("{}"), first);
+  EXPECT_NE(OpenOrDie(two.path()).Fingerprint("{ }"), first);
+  two.Write("model.safetensors", SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 5})));
+  EXPECT_NE(OpenOrDie(two.path()).Fingerprint("{}"), first);
+  std::string renamed = kOneTensor;
+  renamed[2] = 'v';
+  two.Write("model.safetensors", SafetensorsBytes(renamed, Floats({1, 2, 3, 4})));
+  EXPECT_NE(OpenOrDie(two.path()).Fingerprint("{}"), first);
+}
+
+}  // namespace
+}  // namespace forebay::weights
