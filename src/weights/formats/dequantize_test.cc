@@ -27,8 +27,8 @@ const TensorInfo& Named(const SafetensorsFile& file, std::string_view name) {
 class GoldenBlocks : public testing::TestWithParam<DType> {};
 
 TEST_P(GoldenBlocks, AreBitExact) {
-  const std::string path = std::string(FOREBAY_TEST_DATA "/golden/quant/") + std::string(Name(GetParam())) + ".safetensors";
-  auto file = MappedFile::Open(path);
+  const std::string type(Name(GetParam()));
+  auto file = MappedFile::Open(FOREBAY_TEST_DATA "/golden/quant/" + type + ".safetensors");
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   auto parsed = ParseSafetensors(file->bytes());
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();

@@ -53,7 +53,7 @@ std::string HfTensorName(std::string_view gguf_name) {
   stem.remove_prefix(kLayer.size());
   const size_t digits = std::min(stem.find('.'), stem.size());
   const std::string_view layer = stem.substr(0, digits);
-  const bool number = !layer.empty() && std::all_of(layer.begin(), layer.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool number = !layer.empty() && layer.find_first_not_of("0123456789") == std::string_view::npos;
   const std::string_view hf = number && digits < stem.size() ? Lookup(kLayerNames, stem.substr(digits + 1)) : "";
   return hf.empty() ? unchanged : std::string("model.layers.").append(layer).append(".").append(hf).append(suffix);
 }

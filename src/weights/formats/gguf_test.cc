@@ -10,8 +10,8 @@
 namespace forebay::weights {
 namespace {
 
-constexpr uint32_t kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9,
-                   kU64 = 10, kI64 = 11, kF64 = 12;
+constexpr uint32_t kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8,
+                   kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12;
 
 // All value types, two tensors of which the second's data come first.
 std::string Sample(uint32_t version = 3) {
@@ -113,7 +113,7 @@ const Malformed kMalformed[] = {
     {"UnknownElementType", kGgufInvalid,
      [] { return GgufBytes(0, 1).Text("k").Raw(kArray).Raw(99u).Raw<uint64_t>(1).Raw<uint64_t>(0).bytes(); }},
     {"ArrayOfArrays", kGgufInvalid,
-     [] { return GgufBytes(0, 1).Text("k").Raw(kArray).Raw(kArray).Raw<uint64_t>(1).Raw(kU8).Raw<uint64_t>(0).bytes(); }},
+     [] { return GgufBytes(0, 1).Text("k").Raw(kArray).Raw(kArray).Raw<uint64_t>(1).Raw<uint64_t>(0).bytes(); }},
     {"HugeArray", kGgufTruncated,
      [] { return GgufBytes(0, 1).Text("k").Raw(kArray).Raw(kF64).Raw<uint64_t>(1ull << 61).bytes(); }},
     {"HugeArrayOfStrings", kGgufTruncated,
@@ -176,8 +176,8 @@ TEST(HfTensorName, MapsWhatBothKnow) {
   EXPECT_EQ(HfTensorName("blk.12.attn_q.bias"), "model.layers.12.self_attn.q_proj.bias");
   EXPECT_EQ(HfTensorName("blk.0.attn_k_norm.weight"), "model.layers.0.self_attn.k_norm.weight");
   EXPECT_EQ(HfTensorName("blk.0.ffn_norm.weight"), "model.layers.0.post_attention_layernorm.weight");
-  for (const char* name : {"rope_freqs.weight", "blk.x.attn_q.weight", "blk.1", "blk.1.weight", "blk..attn_q.weight", "",
-                           ".", "blk.1.ssm_a.weight", "attn_q.weight"}) {
+  for (const char* name : {"rope_freqs.weight", "blk.x.attn_q.weight", "blk.1", "blk.1.weight", "blk..attn_q.weight",
+                           "", ".", "blk.1.ssm_a.weight", "attn_q.weight"}) {
     EXPECT_EQ(HfTensorName(name), name);
   }
 }

@@ -12,7 +12,8 @@ namespace {
 
 constexpr char kHeader[] =
     R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]},)"
-    R"("a":{"shape":[4],"dtype":"BF16","data_offsets":[0,8]},"none":{"dtype":"U8","shape":[0,3],"data_offsets":[24,24]}})";
+    R"("a":{"shape":[4],"dtype":"BF16","data_offsets":[0,8]},)"
+    R"("none":{"dtype":"U8","shape":[0,3],"data_offsets":[24,24]}})";
 
 TEST(Safetensors, ReadsTensorsInTheOrderOfTheirData) {
   const std::string bytes = SafetensorsBytes(kHeader, std::string(24, 'x'));

@@ -56,8 +56,9 @@ Result<std::vector<Assignment>> ReadWeightMap(simdjson::ondemand::parser& parser
       return invalid("weight_map: expected tensor names and file names, both strings");
     }
     if (assignment.shard.empty() || assignment.shard.find('/') != std::string_view::npos) {
-      return Status(kWeightsIndexInvalid, fmt::format("weight_map: {} is in file \"{}\"; expected a name in this folder",
-                                                      assignment.tensor, assignment.shard));
+      return Status(kWeightsIndexInvalid,
+                    fmt::format("weight_map: {} is in file \"{}\"; expected the name of a file in this folder",
+                                assignment.tensor, assignment.shard));
     }
     assignments.push_back(assignment);
   }
@@ -110,8 +111,8 @@ Result<WeightSource> WeightSource::Open(const std::string& path) {
                   fmt::format("{}: holds PyTorch pickle files (.bin, .pt, .pth), which can run code when they are "
                               "read; convert them to model.safetensors", path));
   } else {
-    return Status(kWeightsNotFound, fmt::format("{}: no model.safetensors and no model.safetensors.index.json; expected "
-                                                "a Hugging Face folder or a GGUF file", path));
+    return Status(kWeightsNotFound, fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is "
+                                                "here; expected a Hugging Face folder or a GGUF file", path));
   }
   FB_RETURN_IF_ERROR(source.SortTensors());
   return source;
@@ -143,7 +144,8 @@ Status WeightSource::AddShards(const std::string& index_path) {
   for (const std::string_view shard : shards) {
     const fs::path path = fs::path(path_) / shard;
     if (!Exists(path)) {
-      return Status(kWeightsNotFound, fmt::format("{}: names the file {}, which is not in the folder", index_path, shard));
+      return Status(kWeightsNotFound,
+                    fmt::format("{}: names the file {}, which is not in the folder", index_path, shard));
     }
     FB_RETURN_IF_ERROR(AddSafetensors(path));
   }
@@ -187,7 +189,7 @@ Status WeightSource::AddGguf() {
     const int64_t rows = tensor.shape[0];
     const int64_t count = static_cast<int64_t>(*heads);
     if (count == 0 || rows % count != 0 || rows / count % 2 != 0) {
-      return Status(kTensorShapeMismatch, fmt::format("{}: {} rows; expected {} heads of an even size", Label(tensor),
+      return Status(kTensorShape, fmt::format("{}: {} rows; expected {} heads of an even size", Label(tensor),
                                                       rows, count));
     }
     tensor.interleaved_head = rows / count;
@@ -217,18 +219,17 @@ const TensorInfo* WeightSource::Find(std::string_view name) const {
   return it != tensors_.end() && it->name == name ? &*it : nullptr;
 }
 
-Result<const TensorInfo*> WeightSource::Require(std::string_view name, const tensor::Shape& shape) const {
+Result<tensor::Shape> WeightSource::ShapeOf(std::string_view name) const {
   const TensorInfo* tensor = Find(name);
-  if (tensor == nullptr) {
-    return Status(kTensorMissing, fmt::format("{}: tensor {} is missing; expected it with shape {}", path_, name,
-                                              shape.ToString()));
-  }
-  if (!(tensor->shape == shape)) {
-    return Status(kTensorShapeMismatch, fmt::format("{}: shape {}; expected {}", Label(*tensor),
-                                                    tensor->shape.ToString(), shape.ToString()));
-  }
+  if (tensor == nullptr) return Status(kTensorMissing, fmt::format("{}: tensor {} is missing", path_, name));
   FB_RETURN_IF_ERROR(CheckType(*tensor));
-  return tensor;
+  return tensor->shape;
+}
+
+Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const {
+  const TensorInfo* tensor = Find(name);
+  if (tensor == nullptr) return Status(kTensorMissing, fmt::format("{}: tensor {} is missing", path_, name));
+  return ExpandRows(*tensor, begin, end, out);
 }
 
 Status WeightSource::CheckType(const TensorInfo& tensor) const {
@@ -238,9 +239,9 @@ Status WeightSource::CheckType(const TensorInfo& tensor) const {
                             Label(tensor), tensor.type->name));
 }
 
-Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, float* out) const {
-  FB_CHECK(0 <= row_begin && row_begin <= row_end && row_end <= tensor.rows(), "rows {} to {} of {} {}", row_begin,
-           row_end, tensor.name, tensor.shape.ToString());
+Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t end, float* out) const {
+  FB_CHECK(0 <= begin && begin <= end && end <= tensor.rows(), "rows {} to {} of {} {}", begin,
+           end, tensor.name, tensor.shape.ToString());
   FB_RETURN_IF_ERROR(CheckType(tensor));
   FB_RETURN_IF_ERROR(files_[tensor.file].CheckUnchanged());
   const int64_t columns = tensor.columns();
@@ -250,20 +251,20 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t row_begin, int
     ExpandElements(dtype, tensor.data.data() + row * row_bytes, count * columns, to);
   };
   if (tensor.interleaved_head == 0) {
-    expand(row_begin, row_end - row_begin, out);
+    expand(begin, end - begin, out);
   } else if (tensor.shape.rank() > 1) {
-    for (int64_t row = row_begin; row < row_end; ++row) {
-      expand(StoredRow(row, tensor.interleaved_head), 1, out + (row - row_begin) * columns);
+    for (int64_t row = begin; row < end; ++row) {
+      expand(StoredRow(row, tensor.interleaved_head), 1, out + (row - begin) * columns);
     }
-  } else if (row_begin < row_end) {  // a bias: its elements stand for rows
+  } else if (begin < end) {  // a bias: its elements stand for rows
     std::vector<float> stored(columns);
     expand(0, 1, stored.data());
     for (int64_t i = 0; i < columns; ++i) out[i] = stored[StoredRow(i, tensor.interleaved_head)];
   }
-  const int64_t bad = FindNotFinite(out, (row_end - row_begin) * columns);
+  const int64_t bad = FindNotFinite(out, (end - begin) * columns);
   if (bad < 0) return Status::Ok();
   return Status(kTensorNotFinite, fmt::format("{}: row {}, column {} is {}; expected finite weights", Label(tensor),
-                                              row_begin + bad / columns, bad % columns, out[bad]));
+                                              begin + bad / columns, bad % columns, out[bad]));
 }
 
 uint64_t WeightSource::Fingerprint(std::string_view config) const {

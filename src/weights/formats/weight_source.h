@@ -9,20 +9,17 @@
 #include "weights/formats/gguf.h"
 #include "weights/formats/mapped_file.h"
 #include "weights/formats/tensor_info.h"
+#include "weights/tensor_reader.h"
 
 namespace forebay::weights {
 
 inline constexpr base::ErrorCode kWeightsNotFound{"weights_not_found"};
 inline constexpr base::ErrorCode kWeightsFormatUnsupported{"weights_format_unsupported"};
 inline constexpr base::ErrorCode kWeightsIndexInvalid{"weights_index_invalid"};
-inline constexpr base::ErrorCode kTensorMissing{"tensor_missing"};
 inline constexpr base::ErrorCode kTensorDuplicate{"tensor_duplicate"};
-inline constexpr base::ErrorCode kTensorShapeMismatch{"tensor_shape_mismatch"};
-inline constexpr base::ErrorCode kTensorNotFinite{"tensor_not_finite"};
 
-// Owns the mapped files. Tensors go by HF's names, and their rows are read in HF's order, whatever the file has.
-// Const calls are thread-safe; several threads may read at once, also the same tensor.
-class WeightSource {
+// Owns the mapped files. Const calls are thread-safe; several threads may read at once, also the same tensor.
+class WeightSource : public TensorReader {
  public:
   // `path`: a folder or a GGUF file. All headers are checked here, the data only when they are read.
   static base::Result<WeightSource> Open(const std::string& path);
@@ -37,12 +34,14 @@ class WeightSource {
   std::vector<std::string_view> names() const;
   // nullptr if there is none.
   const TensorInfo* Find(std::string_view name) const;
-  // The tensor, if it is there and has that shape and a type that ExpandRows reads; else an error that names the file.
-  base::Result<const TensorInfo*> Require(std::string_view name, const tensor::Shape& shape) const;
+  bool Has(std::string_view name) const override { return Find(name) != nullptr; }
+  // Also kTensorTypeUnsupported, so that a type that cannot be read is known before anything is.
+  base::Result<tensor::Shape> ShapeOf(std::string_view name) const override;
+  base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const override;
 
-  // Rows row_begin .. row_end - 1 as exact fp32 into `out` [row_end - row_begin, columns]. A NaN or an infinity is an
-  // error that names its place. REQUIRES: a tensor of this source, 0 <= row_begin <= row_end <= rows().
-  base::Status ExpandRows(const TensorInfo& tensor, int64_t row_begin, int64_t row_end, float* out) const;
+  // Rows [begin, end) as exact fp32 into `out` [end - begin, columns]; kTensorTypeUnsupported, kTensorNotFinite or
+  // kFileChanged. REQUIRES: a tensor of this source, 0 <= begin <= end <= rows().
+  base::Status ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t end, float* out) const;
 
   // Tells the kernel that the tensor has been read, so that its pages no longer count as ours.
   void Drop(const TensorInfo& tensor) const { files_[tensor.file].Drop(tensor.data); }
