@@ -1,0 +1,100 @@
+#include "kernels/packed_weight.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "tensor/bf16.h"
+
+namespace forebay::kernels {
+namespace {
+
+std::vector<int32_t> Begins(const LeafBorders& borders) {
+  return {borders.begin, borders.begin + borders.num_leaves + 1};
+}
+using Borders = std::vector<int32_t>;
+
+TEST(LeafBordersTest, SingleIsOneLeaf) { EXPECT_EQ(Begins(LeafBorders::Single(577)), (Borders{0, 577})); }
+
+TEST(LeafBordersTest, DownUses64WhereTheLeavesAreWhole64s) {
+  EXPECT_EQ(Begins(LeafBorders::ForDown(1536)), (Borders{0, 192, 384, 576, 768, 960, 1152, 1344, 1536}));
+  EXPECT_EQ(Begins(LeafBorders::ForDown(512)), (Borders{0, 64, 128, 192, 256, 320, 384, 448, 512}));
+}
+
+TEST(LeafBordersTest, DownUses32Elsewhere) {
+  EXPECT_EQ(Begins(LeafBorders::ForDown(1000)), (Borders{0, 96, 224, 352, 480, 608, 736, 864, 1000}));
+  EXPECT_EQ(Begins(LeafBorders::ForDown(256)), (Borders{0, 32, 64, 96, 128, 160, 192, 224, 256}));
+  EXPECT_EQ(Begins(LeafBorders::ForDown(11008))[1], 1376);
+}
+
+TEST(LeafBordersTest, DownHasOneLeafPer32AtMost) {
+  EXPECT_EQ(Begins(LeafBorders::ForDown(2)), (Borders{0, 2}));
+  EXPECT_EQ(Begins(LeafBorders::ForDown(63)), (Borders{0, 63}));
+  EXPECT_EQ(Begins(LeafBorders::ForDown(64)), (Borders{0, 32, 64}));
+  EXPECT_EQ(Begins(LeafBorders::ForDown(100)), (Borders{0, 32, 64, 100}));
+}
+
+TEST(LeafBordersTest, DownLeavesAreNeverEmpty) {
+  for (int k = 1; k < 5000; ++k) {
+    const LeafBorders borders = LeafBorders::ForDown(k);
+    for (int leaf = 0; leaf < borders.num_leaves; ++leaf) ASSERT_LT(borders.begin[leaf], borders.begin[leaf + 1]) << k;
+    ASSERT_EQ(borders.begin[borders.num_leaves], k);
+  }
+}
+
+TEST(LeafBordersTest, OutputLeavesAreWholeHeads) {
+  EXPECT_EQ(Begins(LeafBorders::ForOutput(9, 64)), (Borders{0, 64, 128, 192, 256, 320, 384, 448, 576}));
+  EXPECT_EQ(Begins(LeafBorders::ForOutput(3, 16)), (Borders{0, 16, 32, 48}));
+  EXPECT_EQ(Begins(LeafBorders::ForOutput(16, 128))[1], 256);
+}
+
+template <typename T>
+void ExpectPacked(int k) {
+  std::mt19937 rng(k);
+  std::vector<float> weights(kPanelColumns * k);
+  for (float& w : weights) w = static_cast<float>(static_cast<int>(rng() % 2001) - 1000) * 0.01f;
+  weights[0] = 1e-40f;
+  weights[weights.size() - 1] = std::numeric_limits<float>::infinity();
+  const float* rows[kPanelColumns];
+  for (int c = 0; c < kPanelColumns; ++c) rows[c] = c % 7 == 5 ? nullptr : &weights[c * k];
+  const int pairs = (k + 1) / 2;
+  std::vector<T> tile(pairs * kPanelColumns * 2);
+  PackTile(sizeof(T) == 2 ? tensor::DType::kBF16 : tensor::DType::kF32, k, rows, reinterpret_cast<std::byte*>(tile.data()));
+  for (int pair = 0; pair < pairs; ++pair) {
+    for (int c = 0; c < kPanelColumns; ++c) {
+      for (int i = 0; i < 2; ++i) {
+        const int at = 2 * pair + i;
+        const T want = rows[c] != nullptr && at < k ? tensor::RoundTo<T>(rows[c][at]) : T{};
+        ASSERT_EQ(std::memcmp(&want, &tile[(pair * kPanelColumns + c) * 2 + i], sizeof(T)), 0) << k << " " << pair << " " << c;
+      }
+    }
+  }
+}
+
+TEST(PackTileTest, PairsAlongKWithZeroPadding) {
+  for (const int k : {1, 2, 7, 8, 9, 16, 31, 64, 100}) {
+    ExpectPacked<tensor::BF16>(k);
+    ExpectPacked<float>(k);
+  }
+}
+
+TEST(PackTileTest, RoundsAsToBF16Everywhere) {
+  std::mt19937 rng(1);
+  std::vector<float> values(8 * 4096);
+  for (float& value : values) {
+    const uint32_t bits = rng();
+    std::memcpy(&value, &bits, 4);
+  }
+  const float* rows[kPanelColumns] = {values.data()};
+  std::vector<tensor::BF16> tile(values.size() * kPanelColumns);
+  PackTile(tensor::DType::kBF16, values.size(), rows, reinterpret_cast<std::byte*>(tile.data()));
+  for (size_t k = 0; k < values.size(); ++k) {
+    ASSERT_EQ(tile[k / 2 * kPanelColumns * 2 + k % 2].bits, tensor::ToBF16(values[k]).bits) << values[k];
+  }
+}
+
+}  // namespace
+}  // namespace forebay::kernels
