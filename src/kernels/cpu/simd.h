@@ -1,0 +1,269 @@
+// 16 lanes of fp32 for each instruction set, with one vocabulary, so that a row-wise kernel is written once as a
+// template over the vector type. Every operation gives the same bits on every type.
+//
+// All names lie in an unnamed namespace: a file that includes this is compiled with its own -m flags, and none of its
+// functions may be merged by the linker with another file's. For the same reason such a file calls no inline function
+// of the standard library and none of other headers that is not forced inline. tests: isa_symbols.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/exp.h"
+#include "tensor/bf16.h"
+
+#if defined(__AVX2__) || defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#define FB_INLINE inline __attribute__((always_inline))
+
+namespace forebay::kernels {
+namespace {
+
+using tensor::BF16;
+
+constexpr int kLanes = 16;
+
+// What Vector is in this file: the widest type that its flags allow.
+#if defined(__AVX512F__)
+
+struct Vector {
+  __m512 v;
+  static FB_INLINE Vector Zero() { return {_mm512_setzero_ps()}; }
+  static FB_INLINE Vector Set(float x) { return {_mm512_set1_ps(x)}; }
+  static FB_INLINE Vector Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  static FB_INLINE Vector Load(const BF16* p) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+  }
+  FB_INLINE void Store(float* p) const { _mm512_storeu_ps(p, v); }
+  // Rounds as tensor::ToBF16.
+  FB_INLINE void Store(BF16* p) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Rounded()); }
+
+ private:
+  FB_INLINE __m256i Rounded() const {
+#if defined(__AVX512BF16__)
+    return (__m256i)_mm512_cvtneps_pbh(v);
+#else
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFFFFFF));
+    const __m512i upper = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
+    r = _mm512_mask_and_epi32(r, _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(0x00800000)), upper,
+                              _mm512_set1_epi32(0x8000));
+    r = _mm512_mask_or_epi32(r, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7F800000)), upper,
+                             _mm512_set1_epi32(0x40));
+    return _mm512_cvtepi32_epi16(r);
+#endif
+  }
+};
+
+FB_INLINE Vector operator+(Vector a, Vector b) { return {_mm512_add_ps(a.v, b.v)}; }
+FB_INLINE Vector operator-(Vector a, Vector b) { return {_mm512_sub_ps(a.v, b.v)}; }
+FB_INLINE Vector operator*(Vector a, Vector b) { return {_mm512_mul_ps(a.v, b.v)}; }
+FB_INLINE Vector operator/(Vector a, Vector b) { return {_mm512_div_ps(a.v, b.v)}; }
+FB_INLINE Vector Negate(Vector a) {
+  return {_mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(INT32_MIN)))};
+}
+// a b + c, rounded once.
+FB_INLINE Vector Fma(Vector a, Vector b, Vector c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// a > b ? a : b
+FB_INLINE Vector Max(Vector a, Vector b) { return {_mm512_max_ps(a.v, b.v)}; }
+// a < b ? x : y
+FB_INLINE Vector SelectLess(Vector a, Vector b, Vector x, Vector y) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), y.v, x.v)};
+}
+// a <= b ? x : y
+FB_INLINE Vector SelectLessEqual(Vector a, Vector b, Vector x, Vector y) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ), y.v, x.v)};
+}
+// Bits of p + (bits of t << 23): p times two to the integer in t's low bits.
+FB_INLINE Vector AddExponent(Vector p, Vector t) {
+  return {_mm512_castsi512_ps(
+      _mm512_add_epi32(_mm512_castps_si512(p.v), _mm512_slli_epi32(_mm512_castps_si512(t.v), 23)))};
+}
+// Lane i of x where begin <= i < end, else y.
+FB_INLINE Vector SelectRange(int begin, int end, Vector x, Vector y) {
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __mmask16 mask = _mm512_mask_cmplt_epi32_mask(_mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(begin)), lane,
+                                                      _mm512_set1_epi32(end));
+  return {_mm512_mask_blend_ps(mask, y.v, x.v)};
+}
+// The halves of 16 pairs of bf16: even elements, odd elements.
+FB_INLINE void LoadPairs(const BF16* p, Vector& even, Vector& odd) {
+  const __m512i bits = _mm512_loadu_si512(p);
+  even = {_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16))};
+  odd = {_mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))))};
+}
+FB_INLINE void LoadPairs(const float* p, Vector& even, Vector& odd) {
+  const __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 16);
+  const __m512i step = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  even = {_mm512_permutex2var_ps(a, step, b)};
+  odd = {_mm512_permutex2var_ps(a, _mm512_or_si512(step, _mm512_set1_epi32(1)), b)};
+}
+// The fixed tree: lanes i and i + 8, then i + 4, i + 2, i + 1.
+template <typename Op>
+FB_INLINE float ReduceTree(Vector a, Op op) {
+  a = op(a, Vector{_mm512_shuffle_f32x4(a.v, a.v, 0x4E)});
+  a = op(a, Vector{_mm512_shuffle_f32x4(a.v, a.v, 0xB1)});
+  a = op(a, Vector{_mm512_permute_ps(a.v, 0x4E)});
+  a = op(a, Vector{_mm512_permute_ps(a.v, 0xB1)});
+  return _mm512_cvtss_f32(a.v);
+}
+FB_INLINE float SquareRoot(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
+
+#elif defined(__AVX2__) && defined(__FMA__)
+
+struct Vector {
+  __m256 lo, hi;
+  static FB_INLINE Vector Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  static FB_INLINE Vector Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  static FB_INLINE Vector Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static FB_INLINE Vector Load(const BF16* p) { return {Widened(p), Widened(p + 8)}; }
+  FB_INLINE void Store(float* p) const {
+    _mm256_storeu_ps(p, lo);
+    _mm256_storeu_ps(p + 8, hi);
+  }
+  // Rounds as tensor::ToBF16.
+  FB_INLINE void Store(BF16* p) const {
+    const __m256i packed = _mm256_packus_epi32(Rounded(lo), Rounded(hi));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xD8));
+  }
+
+ private:
+  static FB_INLINE __m256 Widened(const BF16* p) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static FB_INLINE __m256i Rounded(__m256 v) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7FFFFFFF));
+    const __m256i upper = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    __m256i r = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
+    r = _mm256_blendv_epi8(r, _mm256_and_si256(upper, _mm256_set1_epi32(0x8000)),
+                           _mm256_cmpgt_epi32(_mm256_set1_epi32(0x00800000), magnitude));
+    return _mm256_blendv_epi8(r, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)),
+                              _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7F800000)));
+  }
+};
+
+FB_INLINE Vector operator+(Vector a, Vector b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+FB_INLINE Vector operator-(Vector a, Vector b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+FB_INLINE Vector operator*(Vector a, Vector b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+FB_INLINE Vector operator/(Vector a, Vector b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+FB_INLINE Vector Negate(Vector a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_xor_ps(a.lo, sign), _mm256_xor_ps(a.hi, sign)};
+}
+// a b + c, rounded once.
+FB_INLINE Vector Fma(Vector a, Vector b, Vector c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+// a > b ? a : b
+FB_INLINE Vector Max(Vector a, Vector b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+// a < b ? x : y
+FB_INLINE Vector SelectLess(Vector a, Vector b, Vector x, Vector y) {
+  return {_mm256_blendv_ps(y.lo, x.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+          _mm256_blendv_ps(y.hi, x.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
+}
+// a <= b ? x : y
+FB_INLINE Vector SelectLessEqual(Vector a, Vector b, Vector x, Vector y) {
+  return {_mm256_blendv_ps(y.lo, x.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LE_OQ)),
+          _mm256_blendv_ps(y.hi, x.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LE_OQ))};
+}
+// Bits of p + (bits of t << 23): p times two to the integer in t's low bits.
+FB_INLINE __m256 AddExponent(__m256 p, __m256 t) {
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+}
+FB_INLINE Vector AddExponent(Vector p, Vector t) { return {AddExponent(p.lo, t.lo), AddExponent(p.hi, t.hi)}; }
+// Lane i of x where begin <= i < end, else y.
+FB_INLINE __m256 SelectRange(__m256i lane, int begin, int end, __m256 x, __m256 y) {
+  const __m256i before = _mm256_cmpgt_epi32(_mm256_set1_epi32(begin), lane);
+  const __m256i in = _mm256_andnot_si256(before, _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane));
+  return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(in));
+}
+FB_INLINE Vector SelectRange(int begin, int end, Vector x, Vector y) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return {SelectRange(lane, begin, end, x.lo, y.lo), SelectRange(lane, begin - 8, end - 8, x.hi, y.hi)};
+}
+// The halves of 16 pairs of bf16: even elements, odd elements.
+FB_INLINE void LoadPairs(const BF16* p, Vector& even, Vector& odd) {
+  const __m256i lo = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i hi = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16));
+  const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+  even = {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
+  odd = {_mm256_castsi256_ps(_mm256_and_si256(lo, upper)), _mm256_castsi256_ps(_mm256_and_si256(hi, upper))};
+}
+FB_INLINE void LoadPairs(const float* p, __m256& even, __m256& odd) {
+  const __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);
+  const __m256 e = _mm256_shuffle_ps(a, b, 0x88), o = _mm256_shuffle_ps(a, b, 0xDD);
+  even = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(e), 0xD8));
+  odd = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(o), 0xD8));
+}
+FB_INLINE void LoadPairs(const float* p, Vector& even, Vector& odd) {
+  LoadPairs(p, even.lo, odd.lo);
+  LoadPairs(p + 16, even.hi, odd.hi);
+}
+// The fixed tree: lanes i and i + 8, then i + 4, i + 2, i + 1.
+template <typename Op>
+FB_INLINE float ReduceTree(Vector a, Op op) {
+  Vector b = op(a, Vector{a.hi, a.lo});
+  b = op(b, Vector{_mm256_permute2f128_ps(b.lo, b.lo, 1), b.hi});
+  b = op(b, Vector{_mm256_permute_ps(b.lo, 0x4E), b.hi});
+  b = op(b, Vector{_mm256_permute_ps(b.lo, 0xB1), b.hi});
+  return _mm256_cvtss_f32(b.lo);
+}
+FB_INLINE float SquareRoot(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
+
+#endif
+
+#if defined(__AVX2__) || defined(__AVX512F__)
+
+FB_INLINE float ReduceAdd(Vector a) {
+  return ReduceTree(a, [](Vector x, Vector y) __attribute__((always_inline)) { return x + y; });
+}
+FB_INLINE float ReduceMax(Vector a) {
+  return ReduceTree(a, [](Vector x, Vector y) __attribute__((always_inline)) { return Max(x, y); });
+}
+
+// The first n elements, the other lanes 0.
+template <typename T>
+FB_INLINE Vector LoadPart(const T* p, int64_t n) {
+  if (n >= kLanes) return Vector::Load(p);
+  alignas(64) T part[kLanes] = {};
+  __builtin_memcpy(part, p, static_cast<size_t>(n) * sizeof(T));
+  return Vector::Load(part);
+}
+// Rounds to T and stores the first n lanes.
+template <typename T>
+FB_INLINE void StorePart(T* p, Vector v, int64_t n) {
+  if (n >= kLanes) return v.Store(p);
+  alignas(64) T part[kLanes];
+  v.Store(part);
+  __builtin_memcpy(p, part, static_cast<size_t>(n) * sizeof(T));
+}
+
+// As kernels::Exp, lane by lane.
+FB_INLINE Vector Exp(Vector x) {
+  using C = ExpConstants;
+  const Vector round = Vector::Set(C::kRound), one = Vector::Set(1.0f);
+  const Vector t = Fma(x, Vector::Set(C::kLog2E), round);
+  const Vector n = t - round;
+  const Vector r = Fma(n, Vector::Set(-C::kLn2Low), Fma(n, Vector::Set(-C::kLn2High), x));
+  Vector q = Vector::Set(C::kQ[4]);
+  for (int i = 3; i >= 0; --i) q = Fma(q, r, Vector::Set(C::kQ[i]));
+  const Vector p = Fma(Fma(q, r, one), r, one);
+  const Vector y = SelectLessEqual(x, Vector::Set(C::kHighest), AddExponent(p, t), x + Vector::Set(__builtin_inff()));
+  return SelectLess(x, Vector::Set(C::kLowest), Vector::Zero(), y);
+}
+
+// As kernels::Silu, lane by lane.
+FB_INLINE Vector Silu(Vector x) { return x / (Vector::Set(1.0f) + Exp(Negate(x))); }
+
+#endif
+
+}  // namespace
+}  // namespace forebay::kernels

@@ -1,0 +1,43 @@
+// The one exponential of every kernel, scalar form. The vector form (cpu/simd.h) takes the same steps and gives the same
+// bits; both round once a step, with fused multiply-add where std::fma stands.
+//
+//   exp(x) = 2^n exp(r), n = x / ln 2 to the nearest integer (ties to even), r = x - n ln 2 in two parts,
+//   exp(r) = 1 + r + r^2 q(r) with q of degree 4, minimax in relative error over |r| <= ln(2) / 2 (2^-28.3)
+//
+// At most 1 ulp off (exp_test measures it). Results below 2^-126 are 0, as flushed denormals; above the greatest float
+// infinity; NaN stays NaN.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace forebay::kernels {
+
+struct ExpConstants {
+  static constexpr float kLowest = -87.33654f;   // exp of anything less is 0: just above ln 2^-126
+  static constexpr float kHighest = 0x1.62e42ep+6f;  // exp of anything greater is infinite: below ln of the greatest float
+  static constexpr float kLog2E = 0x1.715476p+0f;
+  static constexpr float kRound = 0x1.8p+23f;    // t = x log2(e) + kRound holds n in its low bits
+  static constexpr float kLn2High = 0x1.62e430p-1f;
+  static constexpr float kLn2Low = -0x1.05c610p-29f;
+  static constexpr float kQ[5] = {0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558f2p-5f, 0x1.1239d8p-7f, 0x1.6a2448p-10f};
+};
+
+inline float Exp(float x) {
+  using C = ExpConstants;
+  if (x < C::kLowest) return 0;
+  if (!(x <= C::kHighest)) return x + std::bit_cast<float>(0x7F800000u);
+  const float t = std::fma(x, C::kLog2E, C::kRound);
+  const float n = t - C::kRound;
+  const float r = std::fma(n, -C::kLn2Low, std::fma(n, -C::kLn2High, x));
+  float q = C::kQ[4];
+  for (int i = 3; i >= 0; --i) q = std::fma(q, r, C::kQ[i]);
+  const float p = std::fma(std::fma(q, r, 1.0f), r, 1.0f);
+  // kRound's own low bits are zero, so the shift leaves n in the exponent's place.
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(t) << 23));
+}
+
+inline float Silu(float x) { return x / (1.0f + Exp(-x)); }
+
+}  // namespace forebay::kernels
