@@ -14,6 +14,7 @@ struct RunningView {
   int64_t known_tokens = 0;     // prompt and generated so far: positions that have a token
   int64_t computed_tokens = 0;  // positions in the KV cache; known - computed rows are to be computed next
   int64_t reserved_blocks = 0;
+  int64_t exclusive_blocks = 0;  // of these, the ones that preempting it makes available (0: not known, a safe guess)
   int64_t remaining_output = 0;  // tokens that it may still generate
   bool decoding = false;        // its prompt is computed: exactly one row a step
 };
@@ -22,7 +23,8 @@ struct RunningView {
 struct WaitingView {
   int64_t order = 0;
   int64_t known_tokens = 0;
-  int64_t cached_tokens = 0;     // found in the prefix index now
+  int64_t cached_tokens = 0;     // found in the prefix index now, in full blocks; below known_tokens
+  int64_t held_tokens = 0;       // of these, in blocks that running ones hold: they take nothing from available_blocks
   int64_t remaining_output = 0;
   bool ready = true;             // false: it waits for its sibling's prompt to be committed and then shares it
 };

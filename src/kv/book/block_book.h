@@ -9,6 +9,13 @@
 //
 // computed: positions whose KV the device holds or is writing (a step may run ahead); committed: positions whose tokens
 // are final. A full block enters the index when it is committed.
+//
+// Sharing. Of two sequences that commit equal blocks each keeps its own; the first one's is in the index. So an entry of
+// a table never changes while it is held. A duplicate that is let go takes the place of the indexed one if that was
+// evicted meanwhile, and is free otherwise. Blocks are let go from a sequence's end to its front, so that in LRU order
+// the children of a prefix are evicted before it.
+//
+// After construction nothing allocates, but for a caller's `fresh`. Each block costs O(1), each token O(1).
 #pragma once
 
 #include <cstdint>
@@ -38,6 +45,12 @@ struct BlockBookStats {
   int32_t held_peak = 0;
 };
 
+// What the prefix index has of a sequence that is not open yet.
+struct CachedPrefix {
+  int64_t tokens = 0;       // in full blocks
+  int64_t held_tokens = 0;  // of these, in blocks that live sequences hold: sharing them takes no available block
+};
+
 class BlockBook {
  public:
   explicit BlockBook(const BlockBookOptions& options);
@@ -48,17 +61,23 @@ class BlockBook {
   // always left to compute). Returns the slot; committed() and computed() are then the cached tokens.
   // REQUIRES: a slot is free (live sequences < max_sequences). `salt` keeps tenants, or forms of a model, apart.
   SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached);
-  // Cached tokens that Open would find now; changes nothing.
-  int64_t CachedTokens(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) const;
+  // What Open would find now; changes nothing.
+  CachedPrefix FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) const;
+  int64_t CachedTokens(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) const {
+    return FindCached(tokens, salt, max_cached).tokens;
+  }
 
   // Makes room for positions up to `length`: all or nothing. Evicts cached blocks where no free one is left.
   // Newly taken blocks are appended to `fresh` if given (they must be zeroed before use).
+  // REQUIRES: length <= max_blocks_per_sequence * 32.
   bool Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>* fresh);
-  // The device was given the positions up to `length`. REQUIRES: reserved.
+  // The device was given the positions up to `length`. REQUIRES: computed <= length <= reserved.
   void SetComputed(SequenceSlot slot, int64_t length);
   // The next tokens of the sequence are final (`tokens` continues what was committed). REQUIRES: computed.
   void Commit(SequenceSlot slot, std::span<const int32_t> tokens);
-  // Drops positions from `length` on (run-ahead, stop strings, speculation); blocks no longer needed are released.
+  // Drops positions from `length` on (run-ahead, stop strings, speculation), reserved room included; blocks no longer
+  // needed are released. A full committed block that `length` would cut is released whole, since others may share it:
+  // then all three lengths fall to its first position, and what was cut off must be computed again.
   void Truncate(SequenceSlot slot, int64_t length);
   // Ends the sequence: its indexed blocks become cached, the others free.
   void Close(SequenceSlot slot);
@@ -67,6 +86,8 @@ class BlockBook {
   int64_t committed(SequenceSlot slot) const;
   int64_t computed(SequenceSlot slot) const;
   int64_t reserved(SequenceSlot slot) const;
+  // Blocks at the table's end that no other sequence holds: at least so many become available by Close.
+  int32_t exclusive_blocks(SequenceSlot slot) const;
   int32_t num_blocks() const;
   int32_t available_blocks() const;  // free + cached
   int32_t held_blocks() const;

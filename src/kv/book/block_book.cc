@@ -1,0 +1,311 @@
+#include "kv/book/block_book.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "kv/book/prefix_index.h"
+
+namespace forebay::kv {
+namespace {
+
+int64_t BlocksFor(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
+
+struct Block {
+  PrefixKey key;      // of a sealed block
+  int32_t count = 0;  // sequences that hold it
+  bool sealed = false;  // full, its tokens committed, its key known
+  BlockId older = -1, newer = -1;  // neighbours in the LRU list while cached
+};
+
+struct Sequence {
+  bool live = false;
+  int32_t num_blocks = 0;
+  int64_t committed = 0, computed = 0, reserved = 0;
+  uint64_t salt = 0;
+  PrefixKey chain;  // of its last full committed block, or the root
+  std::array<int32_t, kBlockTokens> tail;  // [committed % 32] committed tokens after that block
+};
+
+}  // namespace
+
+struct BlockBook::State {
+  BlockBookOptions options;
+  BlockBookStats stats;
+  std::vector<Block> blocks;
+  std::vector<BlockId> free;       // a stack
+  BlockId oldest = -1, newest = -1;  // the LRU list of cached blocks
+  int32_t cached = 0;
+  PrefixIndex index;
+  std::vector<Sequence> sequences;
+  std::vector<SequenceSlot> free_slots;
+  std::vector<BlockId> tables;  // [max_sequences, max_blocks_per_sequence]
+
+  explicit State(const BlockBookOptions& o)
+      : options(o),
+        blocks(o.num_blocks),
+        index(o.num_blocks),
+        sequences(o.max_sequences),
+        tables(static_cast<size_t>(o.max_sequences) * o.max_blocks_per_sequence, -1) {
+    for (BlockId id = o.num_blocks - 1; id >= 0; --id) free.push_back(id);
+    for (SequenceSlot slot = o.max_sequences - 1; slot >= 0; --slot) free_slots.push_back(slot);
+  }
+
+  int32_t available() const { return static_cast<int32_t>(free.size()) + cached; }
+  BlockId* Table(SequenceSlot slot) {
+    return tables.data() + static_cast<size_t>(slot) * options.max_blocks_per_sequence;
+  }
+  Sequence& Live(SequenceSlot slot) {
+    FB_CHECK(slot >= 0 && slot < options.max_sequences && sequences[slot].live, "slot {} of {} is not open",
+             slot, options.max_sequences);
+    return sequences[slot];
+  }
+
+  void LinkNewest(BlockId id) {
+    blocks[id].older = newest;
+    blocks[id].newer = -1;
+    (newest >= 0 ? blocks[newest].newer : oldest) = id;
+    newest = id;
+    ++cached;
+  }
+  void Unlink(BlockId id) {
+    const Block& block = blocks[id];
+    (block.older >= 0 ? blocks[block.older].newer : oldest) = block.newer;
+    (block.newer >= 0 ? blocks[block.newer].older : newest) = block.older;
+    --cached;
+  }
+
+  // A block for new content, the least recently used cached one where none is free. REQUIRES: available() > 0.
+  BlockId Take() {
+    BlockId id;
+    if (!free.empty()) {
+      id = free.back();
+      free.pop_back();
+    } else {
+      id = oldest;
+      Unlink(id);
+      index.Erase(blocks[id].key);
+      ++stats.evictions;
+    }
+    blocks[id].count = 1;
+    blocks[id].sealed = false;
+    return id;
+  }
+
+  void Release(BlockId id) {
+    Block& block = blocks[id];
+    if (--block.count > 0) return;
+    const BlockId indexed = block.sealed ? index.Find(block.key) : -1;
+    if (block.sealed && indexed < 0) index.Insert(block.key, id);  // its twin was evicted
+    if (block.sealed && (indexed < 0 || indexed == id)) {
+      LinkNewest(id);
+      return;
+    }
+    free.push_back(id);
+    // A twin stands in for this block: it must outlive the children released just before.
+    if (indexed >= 0 && blocks[indexed].count == 0) {
+      Unlink(indexed);
+      LinkNewest(indexed);
+    }
+  }
+
+  // The last full block of `seq` has been committed.
+  void Seal(SequenceSlot slot, Sequence& seq) {
+    seq.chain = ChainKey(seq.chain, seq.tail);
+    const BlockId id = Table(slot)[seq.committed / kBlockTokens - 1];
+    blocks[id].key = seq.chain;
+    blocks[id].sealed = true;
+    if (index.Find(seq.chain) < 0) index.Insert(seq.chain, id);
+  }
+
+  // Calls visit(block, key) for each indexed block of the prefix, in order.
+  template <typename Visit>
+  void WalkCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached, Visit visit) const {
+    if (!options.prefix_sharing) return;
+    const int64_t limit = std::min<int64_t>(
+        std::min(max_cached, static_cast<int64_t>(tokens.size()) - 1) / kBlockTokens,
+        options.max_blocks_per_sequence);
+    PrefixKey key = RootKey(salt);
+    for (int64_t i = 0; i < limit; ++i) {
+      key = ChainKey(key, tokens.subspan(i * kBlockTokens, kBlockTokens));
+      const BlockId id = index.Find(key);
+      if (id < 0) return;
+      visit(id, key);
+    }
+  }
+
+  void NoteHeld() { stats.held_peak = std::max(stats.held_peak, options.num_blocks - available()); }
+};
+
+BlockBook::BlockBook(const BlockBookOptions& options) {
+  FB_CHECK(options.num_blocks >= 0 && options.max_sequences >= 0 && options.max_blocks_per_sequence >= 0,
+           "{} blocks, {} sequences of up to {} blocks", options.num_blocks, options.max_sequences,
+           options.max_blocks_per_sequence);
+  state_ = std::make_unique<State>(options);
+}
+
+BlockBook::~BlockBook() = default;
+
+SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) {
+  State& s = *state_;
+  FB_CHECK(!s.free_slots.empty(), "all {} sequences are live", s.options.max_sequences);
+  const SequenceSlot slot = s.free_slots.back();
+  s.free_slots.pop_back();
+  Sequence& seq = s.sequences[slot];
+  seq = Sequence{.live = true, .salt = salt, .chain = RootKey(salt)};
+  BlockId* table = s.Table(slot);
+  s.WalkCached(tokens, salt, max_cached, [&](BlockId id, const PrefixKey& key) {
+    if (s.blocks[id].count++ == 0) s.Unlink(id);
+    table[seq.num_blocks++] = id;
+    seq.chain = key;
+  });
+  seq.committed = seq.computed = seq.reserved = static_cast<int64_t>(seq.num_blocks) * kBlockTokens;
+  s.stats.prefix_blocks_hit += seq.num_blocks;
+  s.NoteHeld();
+  return slot;
+}
+
+CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) const {
+  CachedPrefix found;
+  state_->WalkCached(tokens, salt, max_cached, [&](BlockId id, const PrefixKey&) {
+    found.tokens += kBlockTokens;
+    if (state_->blocks[id].count > 0) found.held_tokens += kBlockTokens;
+  });
+  return found;
+}
+
+bool BlockBook::Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>* fresh) {
+  State& s = *state_;
+  Sequence& seq = s.Live(slot);
+  const int64_t wanted = BlocksFor(length);
+  FB_CHECK(wanted <= s.options.max_blocks_per_sequence, "slot {}: {} positions need {} blocks, at most {}", slot,
+           length, wanted, s.options.max_blocks_per_sequence);
+  if (wanted - seq.num_blocks > s.available()) return false;
+  BlockId* table = s.Table(slot);
+  while (seq.num_blocks < wanted) {
+    const BlockId id = s.Take();
+    table[seq.num_blocks++] = id;
+    if (fresh != nullptr) fresh->push_back(id);
+  }
+  seq.reserved = std::max(seq.reserved, length);
+  s.NoteHeld();
+  return true;
+}
+
+void BlockBook::SetComputed(SequenceSlot slot, int64_t length) {
+  Sequence& seq = state_->Live(slot);
+  FB_CHECK(seq.computed <= length && length <= seq.reserved, "slot {}: computed {} to {}, reserved {}", slot,
+           seq.computed, length, seq.reserved);
+  seq.computed = length;
+}
+
+void BlockBook::Commit(SequenceSlot slot, std::span<const int32_t> tokens) {
+  State& s = *state_;
+  Sequence& seq = s.Live(slot);
+  FB_CHECK(seq.committed + static_cast<int64_t>(tokens.size()) <= seq.computed,
+           "slot {}: commits {} tokens after {}, computed {}", slot, tokens.size(), seq.committed, seq.computed);
+  for (const int32_t token : tokens) {
+    seq.tail[seq.committed++ % kBlockTokens] = token;
+    if (seq.committed % kBlockTokens == 0 && s.options.prefix_sharing) s.Seal(slot, seq);
+  }
+}
+
+void BlockBook::Truncate(SequenceSlot slot, int64_t length) {
+  State& s = *state_;
+  Sequence& seq = s.Live(slot);
+  FB_CHECK(length >= 0, "slot {}: truncated to {}", slot, length);
+  if (length >= seq.reserved) return;
+  const int64_t full_blocks = seq.committed / kBlockTokens;
+  if (length / kBlockTokens < full_blocks) {
+    length -= length % kBlockTokens;
+    const int64_t kept = length / kBlockTokens;
+    seq.chain = kept > 0 ? s.blocks[s.Table(slot)[kept - 1]].key : RootKey(seq.salt);
+  }
+  while (seq.num_blocks > BlocksFor(length)) s.Release(s.Table(slot)[--seq.num_blocks]);
+  seq.reserved = length;
+  seq.computed = std::min(seq.computed, length);
+  seq.committed = std::min(seq.committed, length);
+}
+
+void BlockBook::Close(SequenceSlot slot) {
+  State& s = *state_;
+  Sequence& seq = s.Live(slot);
+  while (seq.num_blocks > 0) s.Release(s.Table(slot)[--seq.num_blocks]);
+  seq.live = false;
+  s.free_slots.push_back(slot);
+}
+
+std::span<const BlockId> BlockBook::table(SequenceSlot slot) const {
+  const Sequence& seq = state_->Live(slot);
+  return {state_->Table(slot), static_cast<size_t>(seq.num_blocks)};
+}
+
+int64_t BlockBook::committed(SequenceSlot slot) const { return state_->Live(slot).committed; }
+int64_t BlockBook::computed(SequenceSlot slot) const { return state_->Live(slot).computed; }
+int64_t BlockBook::reserved(SequenceSlot slot) const { return state_->Live(slot).reserved; }
+
+int32_t BlockBook::exclusive_blocks(SequenceSlot slot) const {
+  const std::span<const BlockId> held = table(slot);
+  int32_t count = 0;
+  while (count < static_cast<int32_t>(held.size()) && state_->blocks[held[held.size() - 1 - count]].count == 1)
+    ++count;
+  return count;
+}
+
+int32_t BlockBook::num_blocks() const { return state_->options.num_blocks; }
+int32_t BlockBook::available_blocks() const { return state_->available(); }
+int32_t BlockBook::held_blocks() const { return num_blocks() - available_blocks(); }
+const BlockBookStats& BlockBook::stats() const { return state_->stats; }
+
+void BlockBook::CheckInvariants() const {
+  State& s = *state_;
+  std::vector<int32_t> counts(s.blocks.size(), 0);
+  int64_t live = 0;
+  for (SequenceSlot slot = 0; slot < s.options.max_sequences; ++slot) {
+    const Sequence& seq = s.sequences[slot];
+    if (!seq.live) continue;
+    ++live;
+    FB_CHECK(0 <= seq.committed && seq.committed <= seq.computed && seq.computed <= seq.reserved,
+             "slot {}: committed {}, computed {}, reserved {}", slot, seq.committed, seq.computed, seq.reserved);
+    FB_CHECK(seq.num_blocks == BlocksFor(seq.reserved), "slot {}: {} blocks, reserved {}", slot, seq.num_blocks,
+             seq.reserved);
+    PrefixKey last = RootKey(seq.salt);
+    for (int32_t i = 0; i < seq.num_blocks; ++i) {
+      const BlockId id = s.Table(slot)[i];
+      ++counts[id];
+      const bool full = s.options.prefix_sharing && (i + 1) * kBlockTokens <= seq.committed;
+      FB_CHECK(s.blocks[id].sealed == full, "slot {}: block {} at {} sealed: {}", slot, id, i, s.blocks[id].sealed);
+      if (full) last = s.blocks[id].key;
+    }
+    FB_CHECK(!s.options.prefix_sharing || seq.chain == last, "slot {}: wrong chain key", slot);
+  }
+  FB_CHECK(live + static_cast<int64_t>(s.free_slots.size()) == s.options.max_sequences, "{} live, {} free slots",
+           live, s.free_slots.size());
+
+  enum class Where { kNowhere, kFree, kCached };
+  std::vector<Where> where(s.blocks.size(), Where::kNowhere);
+  for (const BlockId id : s.free) {
+    FB_CHECK(where[id] == Where::kNowhere, "block {} is free twice", id);
+    where[id] = Where::kFree;
+  }
+  int32_t cached = 0;
+  for (BlockId id = s.oldest, older = -1; id >= 0; older = id, id = s.blocks[id].newer, ++cached) {
+    FB_CHECK(where[id] == Where::kNowhere && s.blocks[id].older == older, "block {} is misplaced in LRU order", id);
+    where[id] = Where::kCached;
+  }
+  FB_CHECK(cached == s.cached, "{} cached blocks in LRU order, counted {}", cached, s.cached);
+  int32_t indexed = 0;
+  for (BlockId id = 0; id < s.options.num_blocks; ++id) {
+    const Block& block = s.blocks[id];
+    FB_CHECK(block.count == counts[id], "block {}: count {}, held by {}", id, block.count, counts[id]);
+    FB_CHECK((block.count > 0) == (where[id] == Where::kNowhere), "block {}: count {}, free or cached: {}", id,
+             block.count, where[id] != Where::kNowhere);
+    const bool in_index = where[id] != Where::kFree && block.sealed && s.index.Find(block.key) == id;
+    FB_CHECK(in_index || (where[id] != Where::kCached && block.count <= 1), "block {}: count {}, not indexed", id,
+             block.count);
+    indexed += in_index;
+  }
+  FB_CHECK(indexed == s.index.size(), "{} indexed blocks, {} index entries", indexed, s.index.size());
+}
+
+}  // namespace forebay::kv

@@ -1,0 +1,357 @@
+#include "kv/book/block_book.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "base/rng.h"
+
+namespace forebay::kv {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+Tokens Iota(int64_t n, int32_t first = 0) {
+  Tokens tokens(n);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+// Reserves, computes and commits the tokens of `slot` up to `tokens.size()`.
+void Fill(BlockBook& book, SequenceSlot slot, const Tokens& tokens) {
+  ASSERT_TRUE(book.Reserve(slot, tokens.size(), nullptr));
+  book.SetComputed(slot, tokens.size());
+  book.Commit(slot, std::span(tokens).subspan(book.committed(slot)));
+  book.CheckInvariants();
+}
+
+SequenceSlot OpenAndFill(BlockBook& book, const Tokens& tokens, uint64_t salt = 0) {
+  const SequenceSlot slot = book.Open(tokens, salt, tokens.size());
+  Fill(book, slot, tokens);
+  return slot;
+}
+
+TEST(BlockBookTest, SharesFullCommittedBlocksAndLeavesATokenToCompute) {
+  BlockBook book({.num_blocks = 8, .max_sequences = 4, .max_blocks_per_sequence = 4});
+  const Tokens tokens = Iota(96);
+  const SequenceSlot a = OpenAndFill(book, tokens);
+  EXPECT_EQ(book.CachedTokens(tokens, 0, 96), 64);
+  EXPECT_EQ(book.CachedTokens(tokens, 0, 63), 32);
+  EXPECT_EQ(book.CachedTokens(tokens, 1, 96), 0) << "another salt";
+  const Tokens longer = Iota(97);
+  EXPECT_EQ(book.CachedTokens(longer, 0, 97), 96);
+  EXPECT_EQ(book.FindCached(longer, 0, 97).held_tokens, 96);
+
+  const SequenceSlot b = book.Open(longer, 0, 97);
+  EXPECT_EQ(book.committed(b), 96);
+  EXPECT_EQ(book.computed(b), 96);
+  EXPECT_EQ(book.reserved(b), 96);
+  EXPECT_TRUE(std::ranges::equal(book.table(a), book.table(b)));
+  EXPECT_EQ(book.held_blocks(), 3);
+  EXPECT_EQ(book.exclusive_blocks(a), 0);
+  EXPECT_EQ(book.stats().prefix_blocks_hit, 3);
+  Fill(book, b, longer);
+  EXPECT_EQ(book.exclusive_blocks(b), 1);
+  book.Close(a);
+  book.Close(b);
+  book.CheckInvariants();
+  EXPECT_EQ(book.available_blocks(), 8);
+  EXPECT_EQ(book.FindCached(longer, 0, 97).held_tokens, 0);
+  EXPECT_EQ(book.CachedTokens(longer, 0, 97), 96);
+}
+
+TEST(BlockBookTest, WithoutSharingNothingIsCached) {
+  BlockBook book({.num_blocks = 8, .max_sequences = 4, .max_blocks_per_sequence = 4, .prefix_sharing = false});
+  const SequenceSlot a = OpenAndFill(book, Iota(96));
+  EXPECT_EQ(book.CachedTokens(Iota(96), 0, 96), 0);
+  book.Truncate(a, 40);
+  book.CheckInvariants();
+  book.Close(a);
+  book.CheckInvariants();
+  EXPECT_EQ(book.CachedTokens(Iota(96), 0, 96), 0);
+}
+
+TEST(BlockBookTest, ReserveIsAllOrNothingAndReportsFreshBlocks) {
+  BlockBook book({.num_blocks = 3, .max_sequences = 2, .max_blocks_per_sequence = 4});
+  const SequenceSlot a = book.Open(Iota(10), 0, 10);
+  std::vector<BlockId> fresh;
+  EXPECT_TRUE(book.Reserve(a, 33, &fresh));
+  EXPECT_TRUE(std::ranges::equal(fresh, book.table(a)));
+  EXPECT_TRUE(book.Reserve(a, 64, &fresh));
+  EXPECT_EQ(fresh.size(), 2u);
+  const SequenceSlot b = book.Open(Iota(10), 0, 10);
+  EXPECT_FALSE(book.Reserve(b, 33, &fresh));
+  EXPECT_EQ(fresh.size(), 2u);
+  EXPECT_EQ(book.reserved(b), 0);
+  EXPECT_TRUE(book.Reserve(b, 32, &fresh));
+  EXPECT_EQ(book.available_blocks(), 0);
+  EXPECT_EQ(book.stats().held_peak, 3);
+  book.CheckInvariants();
+}
+
+TEST(BlockBookTest, EvictsTheLeastRecentlyUsedPrefixFromItsEnd) {
+  BlockBook book({.num_blocks = 8, .max_sequences = 3, .max_blocks_per_sequence = 8});
+  const Tokens old = Iota(129), young = Iota(129, 1000);
+  book.Close(OpenAndFill(book, Tokens(old.begin(), old.end() - 1)));
+  book.Close(OpenAndFill(book, Tokens(young.begin(), young.end() - 1)));
+  const SequenceSlot taker = book.Open(Iota(1, 5000), 0, 0);
+  for (int64_t blocks = 1; blocks <= 7; ++blocks) {
+    ASSERT_TRUE(book.Reserve(taker, blocks * 32, nullptr));
+    book.CheckInvariants();
+    EXPECT_EQ(book.CachedTokens(old, 0, 129), std::max<int64_t>(0, 4 - blocks) * 32);
+    EXPECT_EQ(book.CachedTokens(young, 0, 129), std::min<int64_t>(4, 8 - blocks) * 32);
+  }
+  EXPECT_EQ(book.stats().evictions, 7);
+}
+
+TEST(BlockBookTest, AnEqualBlockStaysItsOwnersAndReplacesAnEvictedTwin) {
+  BlockBook book({.num_blocks = 4, .max_sequences = 3, .max_blocks_per_sequence = 4});
+  const Tokens tokens = Iota(33);
+  const Tokens block(tokens.begin(), tokens.end() - 1);
+  const SequenceSlot a = book.Open(block, 0, 32), b = book.Open(block, 0, 32);
+  Fill(book, a, block);
+  const BlockId indexed = book.table(a)[0];
+  Fill(book, b, block);
+  EXPECT_NE(book.table(b)[0], indexed);
+  book.Close(a);
+  const SequenceSlot taker = book.Open(Iota(1, 500), 0, 0);
+  ASSERT_TRUE(book.Reserve(taker, 96, nullptr));  // evicts a's block
+  EXPECT_EQ(book.CachedTokens(tokens, 0, 33), 0);
+  book.Close(b);
+  book.CheckInvariants();
+  EXPECT_EQ(book.CachedTokens(tokens, 0, 33), 32);
+}
+
+TEST(BlockBookTest, ADuplicateThatIsFreedKeepsItsTwinYoungerThanTheChildren) {
+  BlockBook book({.num_blocks = 5, .max_sequences = 3, .max_blocks_per_sequence = 5});
+  const Tokens parent = Iota(32), both = Iota(64);
+  const SequenceSlot a = book.Open(parent, 0, 32), b = book.Open(parent, 0, 32);
+  Fill(book, a, parent);
+  Fill(book, b, both);
+  book.Close(a);
+  book.Close(b);
+  const SequenceSlot taker = book.Open(Iota(1, 500), 0, 0);
+  ASSERT_TRUE(book.Reserve(taker, 128, nullptr));  // 3 free ones, then the child
+  EXPECT_EQ(book.CachedTokens(both, 0, 64), 32);
+}
+
+TEST(BlockBookTest, TruncateKeepsAPartialBlockAndItsTokens) {
+  BlockBook book({.num_blocks = 4, .max_sequences = 2, .max_blocks_per_sequence = 4});
+  const Tokens tokens = Iota(65);
+  const SequenceSlot a = OpenAndFill(book, Iota(50));
+  ASSERT_TRUE(book.Reserve(a, 100, nullptr));
+  book.SetComputed(a, 70);
+  book.Truncate(a, 40);
+  book.CheckInvariants();
+  EXPECT_EQ(book.committed(a), 40);
+  EXPECT_EQ(book.computed(a), 40);
+  EXPECT_EQ(book.table(a).size(), 2u);
+  Fill(book, a, Iota(64));
+  EXPECT_EQ(book.CachedTokens(tokens, 0, 65), 64) << "the tokens before the cut count in the key";
+}
+
+TEST(BlockBookTest, TruncateInsideASharedBlockGivesItUp) {
+  BlockBook book({.num_blocks = 6, .max_sequences = 2, .max_blocks_per_sequence = 4});
+  const Tokens tokens = Iota(97);
+  const SequenceSlot a = OpenAndFill(book, Iota(96));
+  const SequenceSlot b = OpenAndFill(book, tokens);
+  const BlockId shared = book.table(a)[1];
+  book.Truncate(b, 40);
+  book.CheckInvariants();
+  EXPECT_EQ(book.committed(b), 32);
+  EXPECT_EQ(book.reserved(b), 32);
+  Tokens other = Iota(64);
+  other[41] = -1;
+  Fill(book, b, other);
+  EXPECT_EQ(book.table(a)[1], shared);
+  EXPECT_NE(book.table(b)[1], shared);
+  EXPECT_EQ(book.CachedTokens(tokens, 0, 97), 96);
+  other.push_back(0);
+  EXPECT_EQ(book.CachedTokens(other, 0, 65), 64);
+  book.Truncate(b, 0);
+  Fill(book, b, Iota(32, 7));
+  book.Close(b);
+  book.Close(a);
+  book.CheckInvariants();
+}
+
+// The same book with maps, lists of tokens as keys and time stamps, block ids taken from the real one.
+class Model {
+ public:
+  using Prefix = std::pair<uint64_t, Tokens>;
+  explicit Model(int32_t num_blocks) : blocks_(num_blocks) {}
+
+  int64_t Cached(const Tokens& tokens, uint64_t salt, int64_t max_cached) const {
+    int64_t cached = 0;
+    const int64_t limit = std::min<int64_t>(max_cached, tokens.size() - 1);
+    while (cached + 32 <= limit && index_.contains({salt, Tokens(tokens.begin(), tokens.begin() + cached + 32)}))
+      cached += 32;
+    return cached;
+  }
+  void Hold(BlockId id) { ++blocks_[id].count; }
+  void TakeFresh(BlockId id) {
+    ModelBlock& block = blocks_[id];
+    ASSERT_EQ(block.count, 0);
+    if (IsCached(id)) {
+      for (BlockId other = 0; other < static_cast<BlockId>(blocks_.size()); ++other) {
+        const ModelBlock& that = blocks_[other];
+        ASSERT_TRUE(that.count > 0 || IsCached(other)) << "evicted a block while another was free";
+        ASSERT_TRUE(that.count > 0 || that.released >= block.released) << "evicted out of order";
+      }
+      index_.erase(*block.content);
+    }
+    block = {.count = 1};
+  }
+  void Seal(BlockId id, Prefix prefix) {
+    blocks_[id].content = prefix;
+    index_.emplace(std::move(prefix), id);
+  }
+  void Release(BlockId id) {
+    ModelBlock& block = blocks_[id];
+    if (--block.count > 0 || !block.content) return;
+    index_.emplace(*block.content, id);
+    blocks_[index_[*block.content]].released = ++clock_;
+  }
+  const std::optional<Prefix>& content(BlockId id) const { return blocks_[id].content; }
+  int32_t available() const {
+    return std::ranges::count_if(blocks_, [](const ModelBlock& block) { return block.count == 0; });
+  }
+
+ private:
+  struct ModelBlock {
+    int32_t count = 0;
+    std::optional<Prefix> content;
+    int64_t released = 0;
+  };
+  bool IsCached(BlockId id) const {
+    const ModelBlock& block = blocks_[id];
+    return block.count == 0 && block.content && index_.contains(*block.content) &&
+           index_.at(*block.content) == id;
+  }
+  std::vector<ModelBlock> blocks_;
+  std::map<Prefix, BlockId> index_;
+  int64_t clock_ = 0;
+};
+
+struct RandomRun {
+  struct Live {
+    SequenceSlot slot;
+    uint64_t salt;
+    Tokens tokens;  // committed ones first, then what is to come
+  };
+  static constexpr int kMaxBlocks = 6;
+
+  RandomRun(uint64_t seed, int32_t num_blocks)
+      : rng(seed),
+        book({.num_blocks = num_blocks, .max_sequences = 5, .max_blocks_per_sequence = kMaxBlocks}),
+        model(num_blocks) {}
+
+  // Sequences that branch at block borders, so that prefixes of every length are shared.
+  Tokens RandomTokens() {
+    Tokens tokens;
+    for (int i = 0; i < kMaxBlocks; ++i) {
+      const auto branch = static_cast<int32_t>(rng.Below(4) == 0 ? rng.Below(3) : 0);
+      for (int32_t j = 0; j < 32; ++j) tokens.push_back(branch * 32 + j);
+    }
+    tokens.resize(1 + rng.Below(tokens.size()));
+    return tokens;
+  }
+
+  void Open() {
+    if (live.size() == 5) return;
+    Live seq{.salt = rng.Below(2), .tokens = RandomTokens()};
+    const int64_t max_cached = rng.Below(2) ? seq.tokens.size() : rng.Below(seq.tokens.size() + 1);
+    const int64_t expected = model.Cached(seq.tokens, seq.salt, max_cached);
+    ASSERT_EQ(book.CachedTokens(seq.tokens, seq.salt, max_cached), expected);
+    seq.slot = book.Open(seq.tokens, seq.salt, max_cached);
+    ASSERT_EQ(book.committed(seq.slot), expected);
+    int64_t end = 0;
+    for (const BlockId id : book.table(seq.slot)) {
+      end += 32;
+      ASSERT_EQ(*model.content(id), Model::Prefix(seq.salt, Tokens(seq.tokens.begin(), seq.tokens.begin() + end)));
+      model.Hold(id);
+    }
+    live.push_back(std::move(seq));
+  }
+
+  void Step(Live& seq) {
+    const int64_t committed = book.committed(seq.slot), computed = book.computed(seq.slot);
+    const int64_t length = std::min<int64_t>(computed + rng.Below(70), kMaxBlocks * 32);
+    const size_t held = book.table(seq.slot).size();
+    const int64_t need = (std::max(length, book.reserved(seq.slot)) + 31) / 32 - static_cast<int64_t>(held);
+    std::vector<BlockId> fresh;
+    const bool fits = book.Reserve(seq.slot, length, &fresh);
+    ASSERT_EQ(fits, need <= model.available());
+    for (const BlockId id : fresh) model.TakeFresh(id);
+    ASSERT_EQ(book.table(seq.slot).size(), held + fresh.size());
+    if (fits) book.SetComputed(seq.slot, length);
+    const int64_t upto = committed + rng.Below(book.computed(seq.slot) - committed + 1);
+    while (static_cast<int64_t>(seq.tokens.size()) < upto) seq.tokens.push_back(rng.Below(2));
+    book.Commit(seq.slot, std::span(seq.tokens).subspan(committed, upto - committed));
+    for (int64_t i = committed / 32; i < upto / 32; ++i) {
+      model.Seal(book.table(seq.slot)[i],
+                 {seq.salt, Tokens(seq.tokens.begin(), seq.tokens.begin() + (i + 1) * 32)});
+    }
+  }
+
+  void Truncate(Live& seq) {
+    const int64_t length = rng.Below(book.reserved(seq.slot) + 10);
+    const int64_t committed = book.committed(seq.slot);
+    const std::vector<BlockId> before(book.table(seq.slot).begin(), book.table(seq.slot).end());
+    book.Truncate(seq.slot, length);
+    const std::span<const BlockId> after = book.table(seq.slot);
+    for (size_t i = before.size(); i > after.size(); --i) model.Release(before[i - 1]);
+    const int64_t kept = book.committed(seq.slot);
+    ASSERT_EQ(kept, length >= committed ? committed : length / 32 < committed / 32 ? length / 32 * 32 : length);
+    if (kept < committed) {
+      seq.tokens.resize(kept);
+      while (seq.tokens.size() < 40) seq.tokens.push_back(rng.Below(2));
+    }
+  }
+
+  void Close(size_t i) {
+    const std::vector<BlockId> held(book.table(live[i].slot).begin(), book.table(live[i].slot).end());
+    book.Close(live[i].slot);
+    for (size_t j = held.size(); j > 0; --j) model.Release(held[j - 1]);
+    live.erase(live.begin() + static_cast<int64_t>(i));
+  }
+
+  base::Rng rng;
+  BlockBook book;
+  Model model;
+  std::vector<Live> live;
+};
+
+TEST(BlockBookTest, RandomOperationsAgreeWithTheModel) {
+  int64_t hits = 0, evictions = 0;
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    RandomRun run(seed, seed % 4 == 3 ? 40 : 4 + static_cast<int32_t>(seed));
+    for (int op = 0; op < 3000; ++op) {
+      const size_t pick = run.live.empty() ? 0 : run.rng.Below(run.live.size());
+      const uint64_t what = run.rng.Below(10);
+      if (run.live.empty() || what < 3) {
+        run.Open();
+      } else if (what < 8) {
+        run.Step(run.live[pick]);
+      } else if (what == 8) {
+        run.Truncate(run.live[pick]);
+      } else {
+        run.Close(pick);
+      }
+      run.book.CheckInvariants();
+      ASSERT_EQ(run.book.available_blocks(), run.model.available());
+      ASSERT_FALSE(HasFatalFailure()) << "seed " << seed << " operation " << op;
+    }
+    hits += run.book.stats().prefix_blocks_hit;
+    evictions += run.book.stats().evictions;
+  }
+  EXPECT_GT(hits, 1000);
+  EXPECT_GT(evictions, 1000);
+}
+
+}  // namespace
+}  // namespace forebay::kv
