@@ -6,6 +6,8 @@
 //  3. An Event is recorded at a point of one stream; a Wait enqueued after the Record holds the other stream until
 //     that point is reached. Waiting for an event that was never recorded passes at once.
 //  4. Control code (not operations) waits only in Synchronize and WaitFor, through the Runtime.
+//  5. One control task at a time calls a device, its streams and its events; a peer's task may use an event where a
+//     message between the two orders the calls. Profile may be called at any time.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +35,8 @@ struct Region {
 };
 
 // All memory of a rank comes from its arena; the sum of its regions never exceeds the budget. Regions are zeroed,
-// 2 MiB aligned on huge pages where the host gives them, and freed together with the arena. Not thread-safe.
+// 2 MiB aligned on huge pages where the host gives them, followed by a page that faults, and freed together with the
+// arena. Each counts as whole pages of 4 KiB, committed when touched. Not thread-safe.
 class Arena {
  public:
   virtual ~Arena() = default;
@@ -67,6 +70,7 @@ class DeviceEvent {
 class Stream {
  public:
   virtual ~Stream() = default;
+  // Copies the operation; what its arguments point to must live until it has run.
   virtual void Enqueue(const Operation& operation) = 0;
   virtual void Record(DeviceEvent& event) = 0;
   virtual void Wait(const DeviceEvent& event) = 0;
@@ -89,7 +93,7 @@ class Device {
   virtual int rank() const = 0;
   virtual Arena& arena() = 0;
   virtual Stream& compute() = 0;
-  virtual Stream& copy(CopyKind kind) = 0;
+  virtual Stream& copy(CopyKind kind) = 0;  // its task starts with the first call
   virtual std::unique_ptr<DeviceEvent> NewEvent() = 0;
   virtual int num_workers() const = 0;
   // Blocks until everything enqueued before on `stream` is done; returns and clears a latched fault.
@@ -99,17 +103,24 @@ class Device {
   virtual std::vector<OpProfile> Profile() const = 0;
 };
 
+class HazardChecker;
+
 struct CpuDeviceOptions {
   int rank = 0;
   uint64_t memory_bytes = 0;      // the arena's budget
   int num_workers = 1;            // compute workers, the stream's own thread included
   std::vector<int> cores;         // pinning, one a worker; empty: none
   uint64_t scratch_bytes = 4 << 20;  // a worker; counted in the budget
-  bool check_accesses = false;    // verify that concurrent operations of all streams that share the checker do not conflict
+  HazardChecker* checker = nullptr;  // shared by the devices of a group: finds operations that conflict
   bool profile = false;
+  // On the virtual runtime an operation takes up to this long, before and after its code, drawn from `seed`.
+  runtime::TimeNs max_virtual_delay = 0;
+  uint64_t seed = 0;
 };
 
-// The cpu device on any runtime: on the real one streams are threads, on the virtual one fibers.
+// The cpu device on any runtime: on the real one streams are threads, on the virtual one fibers. Destroying it waits for
+// everything that was enqueued; what its streams wait for, and the checker, must outlive it.
+// Errors: kInvalidArgument (workers, cores), kArenaFull or kOutOfMemory (scratch).
 base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options);
 
 }  // namespace forebay::device

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace forebay::device {
+
+// Anonymous memory, one mapping a region: address space is reserved region by region, pages are committed when touched.
+class CpuArena final : public Arena {
+ public:
+  CpuArena(int rank, uint64_t budget) : rank_(rank), budget_(budget) {}
+  ~CpuArena() override;
+
+  uint64_t budget() const override { return budget_; }
+  uint64_t used() const override { return used_; }
+  base::Result<const Region*> Allocate(std::string name, uint64_t bytes) override;
+  std::span<const std::unique_ptr<Region>> regions() const override { return regions_; }
+
+ private:
+  struct Mapping {
+    void* address;
+    uint64_t bytes;
+  };
+
+  base::Status FullError(const std::string& name, uint64_t bytes) const;
+
+  const int rank_;
+  const uint64_t budget_;
+  uint64_t used_ = 0;
+  std::vector<std::unique_ptr<Region>> regions_;
+  std::vector<Mapping> mappings_;
+};
+
+}  // namespace forebay::device

@@ -1,0 +1,106 @@
+#include "device/cpu/cpu_device.h"
+
+#include <utility>
+
+#include "base/rng.h"
+#include "base/units.h"
+
+namespace forebay::device {
+namespace {
+
+// Helpers spin through the gaps inside a step, give way between steps (the control task works then) and sleep when
+// the device is idle. bench/dispatch_bench has the figures.
+constexpr Patience kComputePatience{.spin = 50'000, .yield = 1'000'000};
+// Copy streams run beside as many compute workers as there are cores.
+constexpr Patience kCopyPatience{.spin = 2'000, .yield = 0};
+
+constexpr const char* kCopyNames[CpuDevice::kNumCopyKinds] = {"weights copy", "kv copy", "disk copy"};
+
+base::Status Validate(const CpuDeviceOptions& options) {
+  if (options.num_workers < 1) {
+    return {base::kInvalidArgument, fmt::format("rank {}: {} workers, at least 1 is needed", options.rank,
+                                                options.num_workers)};
+  }
+  if (!options.cores.empty() && static_cast<int>(options.cores.size()) != options.num_workers) {
+    return {base::kInvalidArgument, fmt::format("rank {}: {} cores for {} workers", options.rank, options.cores.size(),
+                                                options.num_workers)};
+  }
+  return base::Status::Ok();
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options) {
+  FB_RETURN_IF_ERROR(Validate(options));
+  auto arena = std::make_unique<CpuArena>(options.rank, options.memory_bytes);
+  const uint64_t scratch_bytes = options.num_workers * base::RoundUp(options.scratch_bytes, 64) +
+                                 CpuDevice::kNumCopyKinds * CpuDevice::kCopyScratchBytes;
+  FB_ASSIGN_OR_RETURN(const Region* scratch, arena->Allocate("scratch", scratch_bytes));
+  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(runtime, options, std::move(arena), *scratch));
+}
+
+CpuDevice::CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options, std::unique_ptr<CpuArena> arena,
+                     const Region& scratch)
+    : runtime_(runtime),
+      options_(options),
+      arena_(std::move(arena)),
+      copy_scratch_(std::span(scratch.data, scratch.bytes).last(kNumCopyKinds * kCopyScratchBytes)) {
+  compute_ = std::make_unique<CpuStream>(
+      runtime_, StreamOptions({.name = fmt::format("rank {} compute", options_.rank),
+                               .num_workers = options_.num_workers,
+                               .cores = options_.cores,
+                               .scratch = {scratch.data, scratch.bytes - copy_scratch_.size()},
+                               .patience = kComputePatience}));
+}
+
+// The streams wait for each other's progress, so all of them finish before the first is destroyed.
+CpuDevice::~CpuDevice() {
+  (void)compute_->Synchronize();
+  for (const auto& copy : copies_) {
+    if (copy != nullptr) (void)copy->Synchronize();
+  }
+}
+
+// Spinning is of use only where tasks run at the same time.
+CpuStreamOptions CpuDevice::StreamOptions(TeamOptions team) const {
+  const bool interleave = runtime_.is_virtual();
+  if (interleave) team.patience = {};
+  uint64_t seed = base::Combine64(options_.seed, options_.rank);
+  for (const char c : team.name) seed = base::Combine64(seed, c);  // each stream draws its own delays
+  return {.team = std::move(team),
+          .checker = options_.checker,
+          .profile = options_.profile,
+          .interleave = interleave,
+          .max_virtual_delay = options_.max_virtual_delay,
+          .seed = seed};
+}
+
+Stream& CpuDevice::copy(CopyKind kind) {
+  const int index = static_cast<int>(kind);
+  if (copies_[index] == nullptr) {
+    auto stream = std::make_unique<CpuStream>(
+        runtime_, StreamOptions({.name = fmt::format("rank {} {}", options_.rank, kCopyNames[index]),
+                                 .scratch = copy_scratch_.subspan(index * kCopyScratchBytes, kCopyScratchBytes),
+                                 .patience = kCopyPatience}));
+    const std::lock_guard lock(mutex_);
+    copies_[index] = std::move(stream);
+  }
+  return *copies_[index];
+}
+
+bool CpuDevice::WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) {
+  const auto& point = static_cast<const CpuEvent&>(event);
+  return point.stream == nullptr || point.stream->WaitFor(point.position, Patience{}, timeout);
+}
+
+std::vector<OpProfile> CpuDevice::Profile() const {
+  std::vector<OpProfile> profile;
+  compute_->AddProfileTo(profile);
+  const std::lock_guard lock(mutex_);
+  for (const auto& copy : copies_) {
+    if (copy != nullptr) copy->AddProfileTo(profile);
+  }
+  return profile;
+}
+
+}  // namespace forebay::device

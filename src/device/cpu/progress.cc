@@ -1,0 +1,44 @@
+#include "device/cpu/progress.h"
+
+#include <utility>
+
+namespace forebay::device {
+
+void Progress::Advance() {
+  const uint64_t completed = completed_.load(std::memory_order_relaxed) + 1;
+  completed_.store(completed);
+  if (num_waiters_.load() != 0) WakeWaiters(completed);
+}
+
+void Progress::WakeWaiters(uint64_t completed) {
+  const std::lock_guard lock(mutex_);
+  for (Waiter* waiter : waiters_) {
+    if (waiter->position <= completed) waiter->event->Set();
+  }
+}
+
+bool Progress::WaitFor(uint64_t position, Patience patience, runtime::TimeNs timeout) {
+  const auto reached = [&] { return Reached(position); };
+  if (SpinUntil(runtime_, patience, reached)) return true;
+  Waiter waiter{position, nullptr};
+  {
+    const std::lock_guard lock(mutex_);
+    if (idle_events_.empty()) {
+      waiter.event = runtime_.NewEvent("progress of " + stream_);
+    } else {
+      waiter.event = std::move(idle_events_.back());
+      idle_events_.pop_back();
+    }
+    waiters_.push_back(&waiter);
+    num_waiters_.fetch_add(1);
+  }
+  if (!reached()) waiter.event->Wait(timeout);
+  const std::lock_guard lock(mutex_);
+  std::erase(waiters_, &waiter);
+  num_waiters_.fetch_sub(1);
+  waiter.event->Reset();
+  idle_events_.push_back(std::move(waiter.event));
+  return reached();
+}
+
+}  // namespace forebay::device

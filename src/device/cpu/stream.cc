@@ -1,0 +1,131 @@
+#include "device/cpu/stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace forebay::device {
+namespace {
+
+// The control task must not take a core from the workers that it waits for.
+constexpr Patience kControlPatience{};
+
+// Adds calls of one label; labels are literals, but equal ones of two files may have two addresses.
+void Add(std::vector<OpProfile>& profile, const OpProfile& calls) {
+  const auto same = [&](const OpProfile& entry) {
+    return entry.kind == calls.kind && std::string_view(entry.label) == calls.label;
+  };
+  auto entry = std::ranges::find_if(profile, same);
+  if (entry == profile.end()) entry = profile.insert(entry, {.label = calls.label, .kind = calls.kind});
+  entry->calls += calls.calls;
+  entry->seconds += calls.seconds;
+  entry->flops += calls.flops;
+  entry->read_bytes += calls.read_bytes;
+}
+
+}  // namespace
+
+CpuStream::CpuStream(runtime::Runtime& runtime, CpuStreamOptions options)
+    : runtime_(runtime),
+      options_(std::move(options)),
+      delays_(options_.seed),
+      progress_(runtime, options_.team.name),
+      bell_(runtime, options_.team.patience, fmt::format("commands for {}", options_.team.name)) {
+  task_ = runtime.Spawn({.name = options_.team.name,
+                         .core = options_.team.cores.empty() ? -1 : options_.team.cores[0],
+                         .flush_denormals = true},
+                        [this] { Serve(); });
+}
+
+CpuStream::~CpuStream() {
+  queue_.Back().kind = Command::Kind::kStop;
+  Push();
+  task_.reset();
+}
+
+void CpuStream::Enqueue(const Operation& operation) {
+  FB_CHECK(operation.run != nullptr, "operation '{}' has no code", operation.desc.label);
+  Command& command = queue_.Back();
+  command.kind = Command::Kind::kRun;
+  command.operation = operation;
+  Push();
+}
+
+void CpuStream::Record(DeviceEvent& event) {
+  auto& cpu_event = static_cast<CpuEvent&>(event);
+  cpu_event.stream = &progress_;
+  cpu_event.position = queue_.pushed();
+}
+
+void CpuStream::Wait(const DeviceEvent& event) {
+  const auto& point = static_cast<const CpuEvent&>(event);
+  if (point.stream == nullptr || point.stream == &progress_ || point.stream->Reached(point.position)) return;
+  Command& command = queue_.Back();
+  command.kind = Command::Kind::kWait;
+  command.awaited = point.stream;
+  command.position = point.position;
+  Push();
+}
+
+void CpuStream::Push() {
+  queue_.Push();
+  bell_.Ring();
+}
+
+base::Status CpuStream::Synchronize() {
+  progress_.WaitFor(queue_.pushed(), kControlPatience);
+  const std::lock_guard lock(mutex_);
+  return std::exchange(fault_, base::Status::Ok());
+}
+
+void CpuStream::Fail(base::Status fault) {
+  const std::lock_guard lock(mutex_);
+  if (fault_.ok()) fault_ = std::move(fault);
+}
+
+void CpuStream::Serve() {
+  Team team(runtime_, options_.team);
+  for (;;) {
+    bell_.WaitUntil([this] { return !queue_.empty(); });
+    const Command& command = queue_.Front();
+    switch (command.kind) {
+      case Command::Kind::kStop: return;
+      case Command::Kind::kWait: command.awaited->WaitFor(command.position, options_.team.patience); break;
+      case Command::Kind::kRun: Run(team, command.operation); break;
+    }
+    queue_.Pop();
+    progress_.Advance();
+  }
+}
+
+void CpuStream::Run(Team& team, const Operation& operation) {
+  const int64_t token = options_.checker != nullptr ? options_.checker->Begin(options_.team.name, operation) : 0;
+  if (options_.interleave) Interleave();
+  const runtime::TimeNs start = options_.profile ? runtime_.Now() : 0;
+  team.Run(operation);
+  if (options_.profile) CountCall(operation.desc, runtime_.Now() - start);
+  if (options_.interleave) Interleave();
+  if (options_.checker != nullptr) options_.checker->End(token);
+}
+
+void CpuStream::Interleave() {
+  runtime_.Sleep(static_cast<runtime::TimeNs>(delays_.Below(options_.max_virtual_delay + 1)));
+}
+
+void CpuStream::CountCall(const cost::OpDesc& desc, runtime::TimeNs duration) {
+  const std::lock_guard lock(mutex_);
+  Add(profile_, {.label = desc.label,
+                 .kind = desc.kind,
+                 .calls = 1,
+                 .seconds = static_cast<double>(duration) * 1e-9,
+                 .flops = desc.flops,
+                 .read_bytes = desc.read_bytes});
+}
+
+void CpuStream::AddProfileTo(std::vector<OpProfile>& profile) const {
+  const std::lock_guard lock(mutex_);
+  for (const OpProfile& entry : profile_) Add(profile, entry);
+}
+
+}  // namespace forebay::device

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "device/cpu/bell.h"
+#include "device/cpu/command_queue.h"
+#include "device/cpu/progress.h"
+#include "device/cpu/team.h"
+#include "device/device.h"
+#include "device/hazard_checker.h"
+#include "runtime/runtime.h"
+
+namespace forebay::device {
+
+// A point of a stream: after its first `position` commands. Only control tasks touch it.
+struct CpuEvent final : public DeviceEvent {
+  Progress* stream = nullptr;  // null: never recorded
+  uint64_t position = 0;
+};
+
+struct CpuStreamOptions {
+  TeamOptions team;
+  HazardChecker* checker = nullptr;
+  bool profile = false;
+  // Set on the virtual runtime: other tasks run, and time may pass, before and after each operation's code.
+  bool interleave = false;
+  runtime::TimeNs max_virtual_delay = 0;
+  uint64_t seed = 0;
+};
+
+// A queue of commands, and the task that runs them with its team. Destroying it finishes what was enqueued.
+class CpuStream final : public Stream {
+ public:
+  CpuStream(runtime::Runtime& runtime, CpuStreamOptions options);
+  ~CpuStream() override;
+
+  void Enqueue(const Operation& operation) override;
+  // Costs nothing: the event takes the stream's position, no command is needed.
+  void Record(DeviceEvent& event) override;
+  void Wait(const DeviceEvent& event) override;
+
+  base::Status Synchronize();
+  // Latches a fault for the next Synchronize; the first one wins. Any thread.
+  void Fail(base::Status fault);
+  void AddProfileTo(std::vector<OpProfile>& profile) const;
+
+ private:
+  void Serve();
+  void Run(Team& team, const Operation& operation);
+  void Interleave();
+  void CountCall(const cost::OpDesc& desc, runtime::TimeNs duration);
+  void Push();
+
+  runtime::Runtime& runtime_;
+  const CpuStreamOptions options_;
+  base::Rng delays_;
+  CommandQueue queue_;
+  Progress progress_;
+  Bell bell_;  // rung for each command
+  mutable std::mutex mutex_;
+  base::Status fault_;              // guarded by mutex_
+  std::vector<OpProfile> profile_;  // guarded by mutex_
+  std::unique_ptr<runtime::Task> task_;
+};
+
+}  // namespace forebay::device

@@ -1,0 +1,21 @@
+#include "base/check.h"
+#include "base/units.h"
+#include "device/device.h"
+
+namespace forebay::device {
+
+std::byte* RegionCutter::Cut(uint64_t bytes, uint64_t alignment) {
+  const uint64_t offset = base::RoundUp(used_, alignment);
+  FB_CHECK(offset + bytes <= region_->bytes, "region '{}' of {} bytes: {} do not fit at {}", region_->name,
+           region_->bytes, bytes, offset);
+  used_ = offset + bytes;
+  return region_->data + offset;
+}
+
+tensor::TensorView RegionCutter::Cut(tensor::DType dtype, const tensor::Shape& shape) {
+  tensor::TensorView view{nullptr, dtype, shape};
+  view.data = Cut(view.bytes());
+  return view;
+}
+
+}  // namespace forebay::device
