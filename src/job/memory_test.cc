@@ -1,0 +1,115 @@
+// How much the parsers of this folder allocate, counted by replacing operator new.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "job/line_parser.h"
+#include "job/results_scan.h"
+
+namespace {
+std::atomic<size_t> live{0}, peak{0};
+
+void* Allocate(size_t size) {
+  void* block = std::malloc(size);
+  if (!block) return nullptr;
+  const size_t now = live += malloc_usable_size(block);
+  size_t seen = peak;
+  while (now > seen && !peak.compare_exchange_weak(seen, now)) {
+  }
+  return block;
+}
+void Free(void* block) {
+  if (block) live -= malloc_usable_size(block);
+  std::free(block);
+}
+}  // namespace
+
+void* operator new(size_t size) {
+  void* block = Allocate(size);
+  if (!block) std::abort();
+  return block;
+}
+void* operator new[](size_t size) { return operator new(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return Allocate(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return Allocate(size); }
+void operator delete(void* block) noexcept { Free(block); }
+void operator delete[](void* block) noexcept { Free(block); }
+void operator delete(void* block, size_t) noexcept { Free(block); }
+void operator delete[](void* block, size_t) noexcept { Free(block); }
+
+namespace forebay::job {
+namespace {
+
+std::string Repeat(const std::string& head, const std::string& unit, size_t bytes, const std::string& tail) {
+  std::string text = head;
+  text.reserve(bytes + head.size() + tail.size() + unit.size());
+  while (text.size() < bytes) text += unit;
+  return text + tail;
+}
+
+TEST(MemoryTest, ALineCostsSixteenTimesItsSizeAtMost) {
+  constexpr size_t kBytes = 8 << 20;
+  const std::string chat = R"({"messages":[{"role":"u","content":)";
+  const std::string cases[] = {
+      Repeat("{\"prompt\":[1", ",1", kBytes, "]}"),
+      Repeat("{\"prompt\":[[1]", ",[1]", kBytes, "]}"),
+      Repeat("{\"prompt\":[\"\"", ",\"\"", kBytes, "]}"),
+      Repeat("{\"prompt\":\"", "a", kBytes, "\"}"),
+      Repeat("{\"prompt\":\"", "\\n", kBytes, "\"}"),
+      Repeat("{\"prompt\":\"x\",\"stop\":[\"a\"", ",\"a\"", kBytes, "]}"),
+      Repeat("{\"prompt\":\"x\",\"stop_token_ids\":[1", ",1", kBytes, "]}"),
+      Repeat("{\"prompt\":\"x\",\"logit_bias\":{\"1\":0", ",\"1\":0", kBytes, "}}"),
+      Repeat("{\"prompt\":\"x\",\"a\":0", ",\"a\":0", kBytes, "}"),
+      Repeat(chat + "\"", "a", kBytes, "\"}]}"),
+      Repeat(chat + "\"", "\\u0001", kBytes, "\"}]}"),
+      Repeat(chat + "[\"\"", ",\"\"", kBytes, "]}]}"),
+      Repeat(R"({"messages":[{"role":"u","content":"x","v":[1e9)", ",1e9", kBytes, "]}]}"),
+      Repeat(R"({"messages":[{"role":"u"})", R"(,{"role":"u"})", kBytes, "]}"),
+      Repeat(R"({"messages":[{"role":"u","tool_calls":[{"function":{"arguments":"[]"}})", R"(,{"function":{"arguments":"[]"}})", kBytes, "]}]}"),
+      Repeat(R"({"messages":[{"role":"u","tool_calls":[{"function":{"arguments":")", "[],", kBytes, "\"}}]}]}"),
+      Repeat("", "[", kBytes, ""),
+      Repeat("", "{\"a\":", kBytes, ""),
+  };
+  for (const std::string& original : cases) {
+    std::string text = original;
+    text.reserve(text.size() + 64);
+    LineParser parser({.vocab_size = 10});
+    ParsedLine line;
+    const size_t before = live;
+    peak = before;
+    const auto error = parser.Parse(&text, &line);
+    EXPECT_LE(peak - before, 16 * text.size() + (4 << 20)) << original.substr(0, 80);
+  }
+}
+
+TEST(MemoryTest, ScanningResultsCostsSixteenTimesTheLargestLineAtMost) {
+  constexpr size_t kBytes = 4 << 20;
+  const std::string id = FormatResultId({1, {}});
+  const std::string cases[] = {
+      Repeat("{\"id\":\"" + id + "\",\"custom_id\":null,\"response\":{\"status_code\":200,\"body\":[1", ",1", kBytes, "]}}\n"),
+      Repeat("{\"id\":\"batch_req_", "[", kBytes, "\n"),
+      Repeat("", std::string(1, '\0'), kBytes, ""),
+      Repeat("", "\n", kBytes, ""),
+  };
+  for (const std::string& content : cases) {
+    const ScanExpectation expected{.path = "out.jsonl", .num_lines = 1, .find = [](int64_t) { return LineKey{}; }};
+    size_t position = 0;
+    const ByteSource source = [&](char* buffer, size_t size) -> int64_t {
+      const size_t count = content.copy(buffer, size, position);
+      position += count;
+      return static_cast<int64_t>(count);
+    };
+    const size_t before = live;
+    peak = before;
+    const auto outcome = ScanResults(source, expected);
+    EXPECT_TRUE(outcome.ok()) << outcome.status().ToString();
+    EXPECT_LE(peak - before, 16 * content.size() + (4 << 20)) << content.substr(0, 80);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::job

@@ -1,0 +1,63 @@
+// The table of request parameters: name, endpoint, type, range, where the value goes. docs/formats/requests.md is the
+// same table for people; a test keeps the two equal.
+#pragma once
+
+#include <simdjson.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "job/parsed_line.h"
+
+namespace forebay::job {
+
+// What the engine and the flags say about every request.
+struct RequestRules {
+  SamplingParams defaults;               // generation_config.json's where it has any, else the API's
+  std::vector<std::string> model_names;  // what `model` may be; empty: any string
+  int32_t vocab_size = 0;
+  int32_t max_logprobs = 20;             // --max-logprobs; -1: up to the whole vocabulary
+};
+
+// A line on its way through the table, with what must be seen whole before it makes sense.
+struct LineDraft {
+  const RequestRules* rules = nullptr;
+  ParsedLine* line = nullptr;
+  std::optional<int32_t> max_tokens, max_completion_tokens, best_of, logprobs, top_logprobs, prompt_logprobs;
+  bool chat_logprobs = false;
+};
+
+using FloatField = float& (*)(LineDraft&);
+using BoolField = bool& (*)(LineDraft&);
+using IntField = void (*)(LineDraft&, int64_t);
+using Special = std::optional<LineError> (*)(LineDraft&, simdjson::dom::element);
+struct Ignored {};  // accepted, whatever it holds
+// Refused, but for the value (as JSON) that asks for nothing.
+struct Refused {
+  std::string_view harmless = "";
+};
+
+enum EndpointSet : uint8_t { kInChat = 1, kInCompletion = 2, kInBoth = 3 };
+
+struct Parameter {
+  std::string_view name;
+  EndpointSet endpoints;
+  std::variant<FloatField, IntField, BoolField, Special, Ignored, Refused> target;
+  double min = 0, max = 0;  // of numbers
+  bool above_min = false;   // min itself is out of range
+};
+
+std::span<const Parameter> Parameters();
+
+// Puts one value, which is not null, where it belongs.
+std::optional<LineError> Apply(const Parameter& parameter, simdjson::dom::element value, LineDraft& draft);
+
+// Checks that need several parameters, and the defaults that depend on the endpoint.
+std::optional<LineError> Finish(LineDraft& draft);
+
+}  // namespace forebay::job

@@ -1,0 +1,53 @@
+// What one line of the input asks for, before its text becomes tokens.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "forebay/request.h"
+
+namespace forebay::job {
+
+enum class Endpoint : uint8_t { kChat, kCompletion };
+
+// A chat's prompt as JSON text, for the template; empty where the request has none.
+struct ChatPrompt {
+  std::string messages;              // an array of objects; `content` given in text parts is joined to one string
+  std::string tools;                 // an array
+  std::string chat_template_kwargs;  // an object
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  bool add_special_tokens = false;
+};
+
+// A completion's prompt: text, or token ids (never none).
+using Prompt = std::variant<std::string, std::vector<int32_t>>;
+
+// docs/formats/requests.md lists every parameter.
+struct ParsedLine {
+  std::optional<std::string> custom_id;
+  Endpoint endpoint = Endpoint::kCompletion;
+  ChatPrompt chat;              // kChat
+  std::vector<Prompt> prompts;  // kCompletion
+  bool add_special_tokens = true;
+
+  int32_t n = 1;
+  SamplingParams sampling;
+  bool echo = false;
+  bool return_token_ids = false;
+  bool return_tokens_as_token_ids = false;
+};
+
+// Why a line has no answer: what a client of the API would get.
+struct LineError {
+  int http_status = 400;
+  std::string message;
+  std::string param;  // empty: none is at fault
+  std::string code;   // stable
+  std::string type = "invalid_request_error";
+};
+
+}  // namespace forebay::job
