@@ -1,9 +1,19 @@
-// Causal attention of a step's rows over the paged KV cache; prefill and decode are one operation with one order of sums:
-//   KV is cut at absolute multiples of 1,024 positions; a part runs an online softmax in steps of 32 absolute positions
-//   (block maximum, rescale where a row's maximum grew, probabilities, their sum), scores chained over head_dim pairs and
-//   P.V over position pairs in the class's order (odd element first), probabilities rounded to T before P.V and summed
-//   (unrounded, 16 fixed lanes and a fixed tree); parts merge in ascending order by one function, also on one thread;
-//   the output is divided by the sum once and rounded once to T.
+// Causal attention of a step's rows over the paged KV cache; prefill and decode are one operation with one order of sums,
+// in which a row's result depends on its position and the KV it sees alone. Per row and query head:
+//
+//   KV is cut into parts at absolute multiples of 1,024 positions; each part that the row sees has its own online
+//   softmax, in steps of 32 absolute positions (the blocks that the row sees, ascending):
+//     score[t] = scale * (chain over pairs of head_dim, odd element first, fp32 FMA); unseen positions: -infinity
+//     m' = maximum over the block (lanes t % 16, then the tree); if m' > m: sums and values *= exp(m - m'), m = m'
+//     p[t] = exp(score[t] - m), unseen exactly 0; sum lane t % 16 += p[t], ascending t
+//     values[j] = chain of round(p[t]) v[t][j] over position pairs, odd first, from the first to the last pair with a
+//     seen position; an unseen half counts as p = v = +0
+//   the part's sum is the tree over its 16 lanes; parts merge in ascending order (factors exp(m_old - m), exp(m_part - m)
+//   for m = max; sums and values fma(part, factor, old * old factor)); one part alone is taken as it is;
+//   out = round(values / sum).
+//   The tree: lanes i and i + 8, then i + 4, i + 2, i + 1. max(a, b) = a > b ? a : b. exp is kernels::Exp.
+//
+// What lies in unseen positions is never used, NaN included: blocks need not be cleared.
 #pragma once
 
 #include "device/device.h"
@@ -13,6 +23,8 @@
 namespace forebay::kernels {
 
 struct KernelSet;
+
+inline constexpr int kMaxHeadDim = 512;
 
 struct AttentionArgs {
   StepBatch batch;
@@ -30,8 +42,9 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
 
 // From the fused fp32 projection: bias was added; per-head RMS norm of q and k (if weights are given), rope (halves:
 // element i pairs with i + head_dim / 2), rounding to T; q goes to `q`, k and v into the KV blocks of each row's position.
-// If digests are asked for, the hash of the rounded k and v is added to the position's digest (set, not added, by the
-// first layer of a step, so that a recomputed position counts once).
+// Norm: as RmsNorm, over head_dim. Rope: out[i] = fma(x[i], cos, -(x[i + half] sin)), out[i + half] = fma(x[i + half], cos,
+// x[i] sin). If digests are asked for, the hash (digest.h) of the rounded k and v is added to the position's digest (set,
+// not added, by the first layer of a step, so that a recomputed position counts once); blocks are resident then.
 struct RopeKvArgs {
   StepBatch batch;
   KvLayout layout;
@@ -46,6 +59,7 @@ struct RopeKvArgs {
   int32_t heads = 0;
   uint64_t* digests = nullptr;      // [blocks * 32] by resident block index and position within it, or null
   int32_t layer_index = 0;
+  int32_t first_kv_head = 0;        // logical number of the first KV head here: part of a digest's key
   bool first_layer = false;
 };
 

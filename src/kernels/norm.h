@@ -9,8 +9,9 @@ namespace forebay::kernels {
 
 struct KernelSet;
 
-// out[i] = round(x[r] * (1 / sqrt(mean(x[r]^2) + eps)) * weight), r = rows ? rows[i] : i. The sum of squares has 16 fixed
-// lanes (element j in lane j % 16, fused multiply-add in ascending order) and a fixed tree.
+// out[i] = round((x[r] * (1 / sqrt(mean(x[r]^2) + eps))) * weight), r = rows ? rows[i] : i. The sum of squares has 16
+// fixed lanes (element j in lane j % 16, fused multiply-add in ascending order) and a fixed tree (lanes i and i + 8, then
+// i + 4, i + 2, i + 1); the mean is the sum divided by columns.
 struct RmsNormArgs {
   tensor::DType dtype = tensor::DType::kBF16;  // of x and out
   const std::byte* x = nullptr;    // [.., columns]
@@ -35,7 +36,8 @@ struct EmbedArgs {
 };
 void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& args);
 
-// digests[i] = sum modulo 2^64 over chunks c of 1,024 vocabulary entries of hash(bits of logits[i, chunk c]; position, c).
+// digests[i] = sum modulo 2^64 over chunks c of 1,024 vocabulary entries of hash(bits of logits[i, chunk c]; position, c);
+// the hash is digest.h's.
 struct LogitsDigestArgs {
   const float* logits = nullptr;     // [num_rows, stride]
   int64_t stride = 0;

@@ -1,0 +1,77 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/kernel_set.h"
+
+namespace forebay::kernels {
+namespace {
+
+void CheckLayout(const char* label, const KvLayout& layout, int32_t heads) {
+  FB_CHECK(layout.dtype == tensor::DType::kBF16 || layout.dtype == tensor::DType::kF32, "{}: KV cache of {}", label,
+           tensor::Name(layout.dtype));
+  FB_CHECK(layout.head_dim > 0 && layout.head_dim % 2 == 0 && layout.head_dim <= kMaxHeadDim,
+           "{}: head_dim {}, expected an even number up to {}", label, layout.head_dim, kMaxHeadDim);
+  FB_CHECK(layout.kv_heads > 0 && heads > 0 && heads % layout.kv_heads == 0,
+           "{}: {} query heads are no multiple of {} KV heads", label, heads, layout.kv_heads);
+  FB_CHECK(layout.block_stride >= layout.LayerBytes(), "{}: block stride {} is less than a layer's {} bytes", label,
+           layout.block_stride, layout.LayerBytes());
+}
+
+uint64_t QueryBytes(const StepBatch& batch, const KvLayout& layout, int32_t heads) {
+  return static_cast<uint64_t>(batch.num_rows) * heads * layout.head_dim * tensor::SizeOf(layout.dtype);
+}
+
+void ReadsBatch(const StepBatch& batch, device::Operation& operation) {
+  operation.Reads(batch.positions, sizeof(*batch.positions) * batch.num_rows);
+  operation.Reads(batch.row_sequence, sizeof(*batch.row_sequence) * batch.num_rows);
+  operation.Reads(batch.sequences, sizeof(*batch.sequences) * batch.num_sequences);
+}
+
+}  // namespace
+
+// Which blocks an operation touches is known only to the block tables, so that KV is not among the accesses declared.
+void Attention(device::Stream& stream, const KernelSet& kernels, const AttentionArgs& args) {
+  const StepBatch& batch = args.batch;
+  if (batch.num_rows == 0) return;
+  CheckLayout("attention", args.layout, args.heads);
+  const double context = static_cast<double>(args.context_tokens);
+  cost::OpDesc desc;
+  desc.kind = cost::OpKind::kAttention;
+  desc.label = "attention";
+  desc.rows = batch.num_sequences;
+  desc.columns = int64_t{args.heads} * args.layout.head_dim;
+  desc.depth = args.context_tokens;
+  desc.flops = 4.0 * context * static_cast<double>(desc.columns);
+  // A sequence's KV is read once for its rows: their mean context, for each sequence.
+  desc.read_bytes = context * batch.num_sequences / batch.num_rows * static_cast<double>(args.layout.LayerBytes()) /
+                    kBlockTokens;
+  device::Operation operation = device::MakeOperation(desc, args, kernels.attention);
+  const uint64_t bytes = QueryBytes(batch, args.layout, args.heads);
+  operation.Reads(args.q, bytes).Writes(args.out, bytes);
+  ReadsBatch(batch, operation);
+  stream.Enqueue(operation);
+}
+
+void RopeKv(device::Stream& stream, const KernelSet& kernels, const RopeKvArgs& args) {
+  const StepBatch& batch = args.batch;
+  if (batch.num_rows == 0) return;
+  CheckLayout("rope_kv", args.layout, args.heads);
+  FB_CHECK((args.rope_cos == nullptr) == (args.rope_sin == nullptr), "rope_kv: one of cos and sin is missing");
+  const uint64_t rows = static_cast<uint64_t>(batch.num_rows);
+  const int64_t width = int64_t{args.heads + 2 * args.layout.kv_heads} * args.layout.head_dim;
+  cost::OpDesc desc;
+  desc.kind = cost::OpKind::kRopeKv;
+  desc.label = "rope_kv";
+  desc.rows = batch.num_rows;
+  desc.columns = width;
+  desc.flops = 8.0 * static_cast<double>(rows) * static_cast<double>(width);
+  desc.write_bytes = static_cast<double>(rows) * static_cast<double>(args.layout.LayerBytes()) / kBlockTokens;
+  device::Operation operation = device::MakeOperation(desc, args, kernels.rope_kv);
+  operation.Reads(args.qkv, rows * width * sizeof(float)).Writes(args.q, QueryBytes(batch, args.layout, args.heads));
+  ReadsBatch(batch, operation);
+  stream.Enqueue(operation);
+}
+
+}  // namespace forebay::kernels

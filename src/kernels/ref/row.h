@@ -1,0 +1,35 @@
+// Sums over a row as every set forms them: 16 lanes and a fixed tree.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace forebay::kernels::ref {
+
+inline constexpr int kLanes = 16;
+
+// a > b ? a : b, which decides what becomes of NaN.
+inline float Max(float a, float b) { return a > b ? a : b; }
+
+// Lanes i and i + 8, then i + 4, i + 2, i + 1. Overwrites the lanes.
+template <typename Op>
+float ReduceTree(float lanes[kLanes], Op op) {
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lanes[i] = op(lanes[i], lanes[i + half]);
+  }
+  return lanes[0];
+}
+
+inline float SumTree(float lanes[kLanes]) {
+  return ReduceTree(lanes, [](float a, float b) { return a + b; });
+}
+
+// 1 / sqrt(mean(x^2) + eps); `at(j)` is element j.
+template <typename At>
+float InverseRms(At at, int64_t columns, float eps) {
+  float lanes[kLanes] = {};
+  for (int64_t j = 0; j < columns; ++j) lanes[j % kLanes] = std::fma(at(j), at(j), lanes[j % kLanes]);
+  return 1.0f / std::sqrt(SumTree(lanes) / static_cast<float>(columns) + eps);
+}
+
+}  // namespace forebay::kernels::ref

@@ -1,0 +1,39 @@
+// The functions behind the kernel sets, all but linear (linear_sets.h): one namespace an instruction set, the same
+// names in each.
+//
+// REQUIRES of all: the calling threads flush denormals (FTZ and DAZ).
+#pragma once
+
+#include "device/operation.h"
+
+namespace forebay::kernels {
+
+struct AttentionArgs;
+struct EmbedArgs;
+struct KvLayout;
+struct LogitsDigestArgs;
+struct RmsNormArgs;
+struct RopeKvArgs;
+
+#define FB_KERNEL_SET(isa)                                                         \
+  namespace isa {                                                                  \
+  void Attention(const AttentionArgs& args, const device::WorkerContext& context); \
+  void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context);       \
+  void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context);     \
+  }
+FB_KERNEL_SET(ref)
+FB_KERNEL_SET(avx2)
+FB_KERNEL_SET(avx512f)
+FB_KERNEL_SET(avx512bf16)
+#undef FB_KERNEL_SET
+
+// Bound by memory: the plain form serves every set.
+namespace ref {
+void Embed(const EmbedArgs& args, const device::WorkerContext& context);
+void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& context);
+}  // namespace ref
+
+// Bytes of a worker's scratch for attention: the same bound for every set.
+uint64_t AttentionScratch(const KvLayout& layout, int32_t heads);
+
+}  // namespace forebay::kernels
