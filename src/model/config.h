@@ -13,6 +13,7 @@
 namespace forebay::model {
 
 inline constexpr base::ErrorCode kConfigInvalid{"model_config_invalid"};
+inline constexpr base::ErrorCode kConfigUnsupported{"model_config_unsupported"};
 inline constexpr base::ErrorCode kArchitectureUnknown{"model_architecture_unknown"};
 
 // Rotary embedding, scaling already applied: element i of a head pairs with i + head_dim / 2 and turns by

@@ -16,11 +16,24 @@ struct LayerNames {
   std::string ffn_norm, gate, up, down, gate_bias, up_bias, down_bias;
 };
 
+// Which layers `sliding_window` is for. kUpperLayers (Qwen): only with use_sliding_window, and then those that
+// layer_types names, or the layers from max_window_layers on.
+enum class WindowRule : uint8_t { kNone, kAllLayers, kUpperLayers };
+
+// What a family's configuration means beyond its keys.
+struct ConfigRules {
+  bool qkv_bias = false;  // q, k, v have a bias and o has none, whatever attention_bias says
+  bool qk_norm = false;
+  WindowRule window = WindowRule::kNone;
+  int64_t default_head_dim = 0;  // 0: hidden_size / num_attention_heads
+};
+
 struct Family {
   std::string_view id;                             // "llama"
   std::span<const std::string_view> architectures;  // of config.json, and GGUF's general.architecture
   // The tensors of layer `layer`.
   LayerNames (*layer_names)(const ModelConfig& config, int64_t layer);
+  ConfigRules rules = {};
 };
 
 // All families; an unknown id or architecture is null.

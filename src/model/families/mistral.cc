@@ -8,6 +8,6 @@ constexpr std::string_view kArchitectures[] = {"MistralForCausalLM", "mistral"};
 
 }  // namespace
 
-const Family kMistral{"mistral", kArchitectures, &LlamaLayerNames};
+const Family kMistral{"mistral", kArchitectures, &LlamaLayerNames, {.window = WindowRule::kAllLayers}};
 
 }  // namespace forebay::model

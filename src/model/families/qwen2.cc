@@ -8,6 +8,6 @@ constexpr std::string_view kArchitectures[] = {"Qwen2ForCausalLM", "qwen2"};
 
 }  // namespace
 
-const Family kQwen2{"qwen2", kArchitectures, &LlamaLayerNames};
+const Family kQwen2{"qwen2", kArchitectures, &LlamaLayerNames, {.qkv_bias = true, .window = WindowRule::kUpperLayers}};
 
 }  // namespace forebay::model

@@ -1,0 +1,207 @@
+// config.json and generation_config.json of Hugging Face folders.
+#include <algorithm>
+
+#include "model/config_reader.h"
+#include "model/family.h"
+#include "model/json_fields.h"
+#include "model/rope.h"
+
+namespace forebay::model {
+namespace {
+
+using base::Result;
+using base::Status;
+
+constexpr double kLeastPositive = 1e-12, kMostFactor = 1e6, kLeastTheta = 2, kMostTheta = 1e15;
+
+Result<const Family*> FindConfigFamily(JsonFields* in, ModelConfig* config) {
+  std::vector<std::string> names = in->Strings("architectures");
+  if (names.empty()) names.push_back(in->String("model_type", ""));
+  FB_RETURN_IF_ERROR(in->status());
+  const Family* family = FamilyOfArchitecture(names[0]);
+  if (family == nullptr) {
+    return Status(kArchitectureUnknown, fmt::format("{}: architecture \"{}\" is not known; supported: {}", in->where(),
+                                                    names[0], SupportedArchitectures()));
+  }
+  config->architecture = names[0];
+  config->family = family->id;
+  return family;
+}
+
+void ReadSizes(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
+  config->vocab_size = in->Int("vocab_size", 1, kMostVocabulary);
+  config->hidden_size = in->Int("hidden_size", 1, kMostWidth);
+  config->intermediate_size = in->Int("intermediate_size", 1, kMostWidth);
+  config->num_layers = in->Int("num_hidden_layers", 1, kMostLayers);
+  config->num_heads = in->Int("num_attention_heads", 1, kMostHeads);
+  config->num_kv_heads = in->Int("num_key_value_heads", 1, kMostHeads, config->num_heads);
+  if (!in->Has("head_dim") && rules.default_head_dim == 0 && config->hidden_size % config->num_heads != 0) {
+    in->Invalid(fmt::format("hidden_size {} is no multiple of num_attention_heads {}, and there is no head_dim",
+                            config->hidden_size, config->num_heads));
+  }
+  const int64_t even_share = config->hidden_size / config->num_heads;
+  config->head_dim =
+      in->Int("head_dim", 1, kMostHeadDim, rules.default_head_dim != 0 ? rules.default_head_dim : even_share);
+  config->max_position_embeddings = in->Int("max_position_embeddings", 1, kMostPositions);
+  // Rounded to fp32, as it is added to fp32 sums; GGUF has it so.
+  config->rms_norm_eps = static_cast<float>(in->Float("rms_norm_eps", 0, 1, 1e-6));
+}
+
+// Layers with a window by layer_types, where the file has it, else by max_window_layers.
+void ReadUpperLayerWindows(JsonFields* in, ModelConfig* config) {
+  const bool on = in->Bool("use_sliding_window", false);
+  const int64_t window = in->Int("sliding_window", 1, kMostPositions, 4096);
+  const int64_t first = in->Int("max_window_layers", 0, kMostPositions, 28);
+  const std::vector<std::string> types = in->Strings("layer_types");
+  if (!types.empty() && static_cast<int64_t>(types.size()) != config->num_layers) {
+    return in->Invalid(fmt::format("layer_types has {} entries; expected num_hidden_layers = {}", types.size(),
+                                   config->num_layers));
+  }
+  for (int64_t layer = 0; layer < config->num_layers; ++layer) {
+    bool windowed = on && layer >= first;
+    if (!types.empty()) {
+      windowed = types[layer] == "sliding_attention";
+      if (!windowed && types[layer] != "full_attention") {
+        return in->Unsupported("layer_types", types[layer], "full_attention, sliding_attention");
+      }
+      if (windowed && (!on || !in->Has("sliding_window"))) {
+        return in->Invalid("layer_types asks for sliding_attention, but use_sliding_window and sliding_window do not");
+      }
+    }
+    if (windowed) config->sliding_window[layer] = static_cast<int32_t>(window);
+  }
+}
+
+void ReadWindows(JsonFields* in, WindowRule rule, bool null_window, ModelConfig* config) {
+  config->sliding_window.assign(config->num_layers, 0);
+  if (rule == WindowRule::kUpperLayers) return ReadUpperLayerWindows(in, config);
+  if (rule != WindowRule::kAllLayers || null_window) return;
+  const int64_t window = in->Int("sliding_window", 1, kMostPositions, 4096);
+  config->sliding_window.assign(config->num_layers, static_cast<int32_t>(window));
+}
+
+void ReadYarn(JsonFields* in, RopeParameters* rope) {
+  rope->beta_fast = in->Float("beta_fast", kLeastPositive, kMostFactor, 32);
+  rope->beta_slow = in->Float("beta_slow", kLeastPositive, kMostFactor, 1);
+  rope->truncate = in->Bool("truncate", true);
+  if (in->Has("attention_factor")) rope->attention_factor = in->Float("attention_factor", kLeastPositive, kMostFactor);
+  if (in->Has("mscale")) rope->mscale = in->Float("mscale", 0, kMostFactor);
+  if (in->Has("mscale_all_dim")) rope->mscale_all_dim = in->Float("mscale_all_dim", 0, kMostFactor);
+}
+
+// The object rope_scaling or rope_parameters.
+void ReadScaling(JsonFields* in, int64_t max_positions, RopeParameters* rope) {
+  const std::string type = in->String("rope_type", in->String("type", "default"));
+  if (type == "default" || !in->status().ok()) return;
+  rope->factor = in->Float("factor", kLeastPositive, kMostFactor);
+  rope->original_max_position_embeddings =
+      static_cast<double>(in->Int("original_max_position_embeddings", 1, kMostPositions, max_positions));
+  if (type == "linear") {
+    rope->scaling = RopeScaling::kLinear;
+  } else if (type == "llama3") {
+    rope->scaling = RopeScaling::kLlama3;
+    rope->low_freq_factor = in->Float("low_freq_factor", kLeastPositive, kMostFactor);
+    rope->high_freq_factor = in->Float("high_freq_factor", kLeastPositive, kMostFactor);
+    if (in->status().ok() && rope->low_freq_factor >= rope->high_freq_factor) {
+      in->Invalid(fmt::format("low_freq_factor {} is not below high_freq_factor {}", rope->low_freq_factor,
+                              rope->high_freq_factor));
+    }
+  } else if (type == "yarn") {
+    rope->scaling = RopeScaling::kYarn;
+    ReadYarn(in, rope);
+  } else {
+    in->Unsupported("rope_type", type, "default, linear, llama3, yarn");
+  }
+}
+
+void ReadRope(JsonFields* in, ModelConfig* config) {
+  RopeParameters rope;
+  rope.theta = in->Float("rope_theta", kLeastTheta, kMostTheta, rope.theta);
+  double rotary_part = in->Float("partial_rotary_factor", 0, 1, 1.0);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    std::optional<JsonFields> object = in->Object(key);
+    if (!object) continue;
+    for (const char* layer_type : {"full_attention", "sliding_attention"}) {
+      if (object->Has(layer_type)) object->Unsupported(layer_type, "given", "one set of parameters for all layers");
+    }
+    rope.theta = object->Float("rope_theta", kLeastTheta, kMostTheta, rope.theta);
+    rotary_part = object->Float("partial_rotary_factor", 0, 1, rotary_part);
+    ReadScaling(&*object, config->max_position_embeddings, &rope);
+    in->Fail(object->status());
+    break;
+  }
+  if (rotary_part != 1) in->Unsupported("partial_rotary_factor", fmt::format("{}", rotary_part), "1");
+  if (in->status().ok()) config->rope = MakeRope(rope, config->head_dim);
+}
+
+void ReadDtype(JsonFields* in, ModelConfig* config) {
+  const std::string name = in->String("dtype", in->String("torch_dtype", ""));
+  if (name == "float32") config->stored_dtype = tensor::DType::kF32;
+  if (name == "float16") config->stored_dtype = tensor::DType::kF16;
+}
+
+}  // namespace
+
+Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) {
+  simdjson::dom::parser parser;
+  const auto document = base::ParseJson(parser, json);
+  if (!document.ok()) return document.status().WithContext(file);
+  simdjson::dom::object object;
+  if (document->get_object().get(object)) {
+    return Status(kConfigInvalid, fmt::format("{}: expected a JSON object", file));
+  }
+  JsonFields in(object, std::string(file));
+  ModelConfig config;
+  FB_ASSIGN_OR_RETURN(const Family* family, FindConfigFamily(&in, &config));
+  const ConfigRules& rules = family->rules;
+
+  if (in.Has("quantization_config")) in.Unsupported("quantization_config", "given", "weights in F32, F16 or BF16");
+  const std::string activation = in.String("hidden_act", "silu");
+  if (activation != "silu" && activation != "swish") in.Unsupported("hidden_act", activation, "silu");
+  ReadSizes(&in, rules, &config);
+  FB_RETURN_IF_ERROR(in.status());
+
+  config.tie_word_embeddings = in.Bool("tie_word_embeddings", false);
+  config.attention_bias = rules.qkv_bias || in.Bool("attention_bias", false);
+  config.attention_out_bias = !rules.qkv_bias && config.attention_bias;
+  config.mlp_bias = in.Bool("mlp_bias", false);
+  config.qk_norm = rules.qk_norm;
+  simdjson::dom::element window;
+  const bool null_window = !object.at_key("sliding_window").get(window) && window.is_null();
+  ReadWindows(&in, rules.window, null_window, &config);
+  FB_RETURN_IF_ERROR(in.status());
+  FB_RETURN_IF_ERROR(ValidateConfig(config, file));
+
+  ReadRope(&in, &config);
+  const std::vector<int32_t> bos = in.TokenIds("bos_token_id");
+  if (!bos.empty()) config.bos_token_id = bos[0];
+  config.eos_token_ids = in.TokenIds("eos_token_id");
+  ReadDtype(&in, &config);
+  FB_RETURN_IF_ERROR(in.status());
+  return config;
+}
+
+Result<GenerationConfig> ParseGenerationConfig(std::string_view json, std::string_view file) {
+  simdjson::dom::parser parser;
+  const auto document = base::ParseJson(parser, json);
+  if (!document.ok()) return document.status().WithContext(file);
+  simdjson::dom::object object;
+  if (document->get_object().get(object)) {
+    return Status(kConfigInvalid, fmt::format("{}: expected a JSON object", file));
+  }
+  JsonFields in(object, std::string(file));
+  GenerationConfig config;
+  constexpr double kMost = 1e6;
+  if (in.Has("temperature")) config.temperature = in.Float("temperature", 0, kMost);
+  if (in.Has("top_p")) config.top_p = in.Float("top_p", kLeastPositive, 1);
+  if (in.Has("min_p")) config.min_p = in.Float("min_p", 0, 1);
+  if (in.Has("repetition_penalty")) config.repetition_penalty = in.Float("repetition_penalty", kLeastPositive, kMost);
+  // -1, like 0, is no limit.
+  if (in.Has("top_k")) config.top_k = std::max<int64_t>(in.Int("top_k", -1, kMostVocabulary), 0);
+  if (in.Has("max_new_tokens")) config.max_new_tokens = in.Int("max_new_tokens", 1, kMostPositions);
+  config.eos_token_ids = in.TokenIds("eos_token_id");
+  FB_RETURN_IF_ERROR(in.status());
+  return config;
+}
+
+}  // namespace forebay::model

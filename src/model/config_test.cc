@@ -1,0 +1,317 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "base/json.h"
+#include "model/config_reader.h"
+#include "model/rope.h"
+#include "weights/formats/safetensors.h"
+#include "weights/formats/weight_source.h"
+
+namespace forebay::model {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kGolden = FOREBAY_TEST_DATA "/golden/";
+
+ModelConfig GoldenConfig(const std::string& model) {
+  const std::string path = kGolden + "models/" + model + "/config.json";
+  auto config = ParseHfConfig(*base::ReadFile(path), path);
+  EXPECT_TRUE(config.ok()) << config.status().ToString();
+  return *config;
+}
+
+std::vector<float> GoldenTensor(const std::string& model, std::string_view name) {
+  auto file = weights::MappedFile::Open(kGolden + "models/" + model + "/golden.safetensors");
+  auto parsed = weights::ParseSafetensors(file->bytes());
+  for (const weights::TensorInfo& tensor : parsed->tensors) {
+    if (tensor.name != name) continue;
+    std::vector<float> values(tensor.shape.elements());
+    std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
+    return values;
+  }
+  ADD_FAILURE() << name << " is missing";
+  return {};
+}
+
+class GoldenModel : public testing::TestWithParam<const char*> {};
+
+// torch computes in fp32: a few units in the last place, and pow's error where theta is large.
+TEST_P(GoldenModel, RopeIsTheReferences) {
+  const ModelConfig config = GoldenConfig(GetParam());
+  const std::vector<float> expected = GoldenTensor(GetParam(), "rope_inv_freq");
+  ASSERT_EQ(config.rope.inv_freq.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(config.rope.inv_freq[i] / expected[i], 1, 2e-6) << i;
+  }
+  EXPECT_NEAR(config.rope.cos_sin_scale, GoldenTensor(GetParam(), "rope_cos_sin_scale")[0], 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenModel,
+                         testing::Values("llama2-mha", "llama3-gqa", "mistral", "qwen2", "qwen2-tied", "qwen3",
+                                         "smollm2-like", "yarn-qwen2.5"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase_if(name, [](char c) { return !std::isalnum(c); });
+                           return name;
+                         });
+
+TEST(HfConfig, ReadsTheGoldenFields) {
+  const ModelConfig llama = GoldenConfig("llama3-gqa");
+  EXPECT_EQ(llama.family, "llama");
+  EXPECT_EQ(llama.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(llama.vocab_size, 320);
+  EXPECT_EQ(llama.hidden_size, 64);
+  EXPECT_EQ(llama.intermediate_size, 112);
+  EXPECT_EQ(llama.num_layers, 3);
+  EXPECT_EQ(llama.num_heads, 4);
+  EXPECT_EQ(llama.num_kv_heads, 2);
+  EXPECT_EQ(llama.head_dim, 16);
+  EXPECT_EQ(llama.max_position_embeddings, 512);
+  EXPECT_EQ(static_cast<float>(llama.rms_norm_eps), 1e-5f);
+  EXPECT_TRUE(llama.tie_word_embeddings);
+  EXPECT_FALSE(llama.attention_bias || llama.attention_out_bias || llama.mlp_bias || llama.qk_norm);
+  EXPECT_EQ(llama.bos_token_id, 316);
+  EXPECT_THAT(llama.eos_token_ids, ElementsAre(317, 318));
+  EXPECT_THAT(llama.sliding_window, ElementsAre(0, 0, 0));
+  EXPECT_EQ(llama.stored_dtype, tensor::DType::kBF16);
+
+  EXPECT_EQ(GoldenConfig("llama2-mha").head_dim, 16);  // 64 / 4
+  EXPECT_FALSE(GoldenConfig("llama2-mha").tie_word_embeddings);
+  EXPECT_EQ(static_cast<float>(GoldenConfig("llama2-mha").rms_norm_eps), 0.02f);
+  EXPECT_THAT(GoldenConfig("mistral").sliding_window, ElementsAre(32, 32));
+  EXPECT_THAT(GoldenConfig("qwen2").sliding_window, ElementsAre(0, 0));
+  EXPECT_TRUE(GoldenConfig("qwen2").attention_bias);
+  EXPECT_FALSE(GoldenConfig("qwen2").attention_out_bias);
+  EXPECT_EQ(GoldenConfig("qwen2-tied").stored_dtype, tensor::DType::kF16);
+  EXPECT_TRUE(GoldenConfig("qwen3").qk_norm);
+  EXPECT_FALSE(GoldenConfig("qwen3").attention_bias);
+  EXPECT_EQ(GoldenConfig("qwen3").head_dim, 32);
+  EXPECT_EQ(GoldenConfig("smollm2-like").stored_dtype, tensor::DType::kF32);
+  EXPECT_EQ(GoldenConfig("smollm2-like").num_kv_heads, 1);
+}
+
+TEST(HfConfig, OtherFamiliesAreNamedAsUnknown) {
+  for (const char* model : {"deepseek-v3", "llama4-text", "mixtral", "phi3", "qwen3-moe"}) {
+    const std::string path = kGolden + "models/" + model + "/config.json";
+    const auto config = ParseHfConfig(*base::ReadFile(path), path);
+    EXPECT_EQ(config.status().code(), kArchitectureUnknown) << model;
+    EXPECT_THAT(config.status().message(), HasSubstr("ForCausalLM\" is not known; supported: LlamaForCausalLM"));
+  }
+}
+
+class GoldenGgufConfig : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenGgufConfig, EqualsTheFoldersConfig) {
+  const ModelConfig hf = GoldenConfig(GetParam());
+  for (const char* type : {"F32", "F16", "BF16", "Q8_0", "Q4_1"}) {
+    const std::string path = kGolden + "gguf/" + GetParam() + "-" + type + ".gguf";
+    auto source = weights::WeightSource::Open(path);
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    auto gguf = ReadGgufConfig(*source->gguf(), path);
+    ASSERT_TRUE(gguf.ok()) << gguf.status().ToString();
+    EXPECT_EQ(gguf->family, hf.family);
+    EXPECT_EQ(gguf->vocab_size, hf.vocab_size);
+    EXPECT_EQ(gguf->hidden_size, hf.hidden_size);
+    EXPECT_EQ(gguf->intermediate_size, hf.intermediate_size);
+    EXPECT_EQ(gguf->num_layers, hf.num_layers);
+    EXPECT_EQ(gguf->num_heads, hf.num_heads);
+    EXPECT_EQ(gguf->num_kv_heads, hf.num_kv_heads);
+    EXPECT_EQ(gguf->head_dim, hf.head_dim);
+    EXPECT_EQ(gguf->rms_norm_eps, hf.rms_norm_eps);
+    EXPECT_EQ(gguf->tie_word_embeddings, hf.tie_word_embeddings);
+    EXPECT_EQ(gguf->attention_bias, hf.attention_bias);
+    EXPECT_EQ(gguf->attention_out_bias, hf.attention_out_bias);
+    EXPECT_EQ(gguf->mlp_bias, hf.mlp_bias);
+    EXPECT_EQ(gguf->qk_norm, hf.qk_norm);
+    EXPECT_EQ(gguf->sliding_window, hf.sliding_window);
+    EXPECT_EQ(gguf->max_position_embeddings, hf.max_position_embeddings);
+    EXPECT_EQ(gguf->bos_token_id, hf.bos_token_id);
+    EXPECT_EQ(gguf->eos_token_ids[0], hf.eos_token_ids[0]);  // the files name one of Llama's two
+    ASSERT_EQ(gguf->rope.inv_freq.size(), hf.rope.inv_freq.size());
+    for (size_t i = 0; i < hf.rope.inv_freq.size(); ++i) {
+      EXPECT_NEAR(gguf->rope.inv_freq[i] / hf.rope.inv_freq[i], 1, 3e-7) << i;  // divisors are fp32
+    }
+    EXPECT_EQ(gguf->rope.cos_sin_scale, hf.rope.cos_sin_scale);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenGgufConfig, testing::Values("llama3-gqa", "qwen3"),
+                         [](const auto& info) { return info.param[0] == 'l' ? "Llama" : "Qwen3"; });
+
+// A small Llama whose keys a test may change: {key, JSON value}, "" removes the key.
+std::string Json(std::initializer_list<std::pair<const char*, const char*>> changes) {
+  std::map<std::string, std::string> keys = {
+      {"architectures", R"(["LlamaForCausalLM"])"}, {"vocab_size", "256"}, {"hidden_size", "64"},
+      {"intermediate_size", "112"}, {"num_hidden_layers", "4"}, {"num_attention_heads", "4"},
+      {"num_key_value_heads", "2"}, {"hidden_act", R"("silu")"}, {"max_position_embeddings", "512"},
+      {"rms_norm_eps", "1e-5"}};
+  for (const auto& [key, value] : changes) keys[key] = value;
+  std::string json = "{";
+  for (const auto& [key, value] : keys) {
+    if (!value.empty()) json += (json.size() > 1 ? ",\"" : "\"") + key + "\":" + value;
+  }
+  return json + "}";
+}
+
+ModelConfig Parse(std::initializer_list<std::pair<const char*, const char*>> changes) {
+  auto config = ParseHfConfig(Json(changes), "config.json");
+  EXPECT_TRUE(config.ok()) << config.status().ToString();
+  return config.ok() ? *config : ModelConfig();
+}
+
+TEST(HfConfig, BothSpellingsMeanTheSame) {
+  const ModelConfig old_spelling = Parse({{"torch_dtype", R"("float16")"}, {"rope_theta", "5e5"},
+                                          {"rope_scaling", R"({"type":"linear","factor":2})"}});
+  const ModelConfig new_spelling =
+      Parse({{"dtype", R"("float16")"}, {"rope_parameters", R"({"rope_theta":5e5,"rope_type":"linear","factor":2})"}});
+  EXPECT_EQ(old_spelling.stored_dtype, tensor::DType::kF16);
+  EXPECT_EQ(new_spelling.stored_dtype, tensor::DType::kF16);
+  EXPECT_EQ(old_spelling.rope.inv_freq, new_spelling.rope.inv_freq);
+  EXPECT_EQ(old_spelling.rope.inv_freq[0], 0.5f);
+}
+
+TEST(HfConfig, DefaultsAreTransformers) {
+  const ModelConfig config = Parse({{"num_key_value_heads", ""}, {"rms_norm_eps", "null"}, {"hidden_act", ""},
+                                    {"architectures", ""}, {"model_type", R"("llama")"}});
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_EQ(static_cast<float>(config.rms_norm_eps), 1e-6f);
+  EXPECT_EQ(config.family, "llama");
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_FALSE(config.bos_token_id.has_value());
+  EXPECT_TRUE(config.eos_token_ids.empty());
+  EXPECT_EQ(config.rope.inv_freq[1], static_cast<float>(std::pow(10000.0, -0.125)));
+  EXPECT_EQ(Parse({{"architectures", R"(["Qwen3ForCausalLM"])"}}).head_dim, 128);
+}
+
+TEST(HfConfig, BiasesFollowFamilyAndKeys) {
+  const ModelConfig llama = Parse({{"attention_bias", "true"}, {"mlp_bias", "true"}});
+  EXPECT_TRUE(llama.attention_bias && llama.attention_out_bias && llama.mlp_bias);
+  const ModelConfig qwen = Parse({{"architectures", R"(["Qwen2ForCausalLM"])"}, {"attention_bias", "false"}});
+  EXPECT_TRUE(qwen.attention_bias);
+  EXPECT_FALSE(qwen.attention_out_bias);
+}
+
+TEST(HfConfig, SlidingWindowsFollowTheFamily) {
+  constexpr const char* kMistral = R"(["MistralForCausalLM"])";
+  constexpr const char* kQwen = R"(["Qwen3ForCausalLM"])";
+  EXPECT_THAT(Parse({{"sliding_window", "8"}}).sliding_window, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(Parse({{"architectures", kMistral}, {"sliding_window", "8"}}).sliding_window, ElementsAre(8, 8, 8, 8));
+  EXPECT_THAT(Parse({{"architectures", kMistral}, {"sliding_window", "null"}}).sliding_window, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(Parse({{"architectures", kMistral}}).sliding_window, ElementsAre(4096, 4096, 4096, 4096));
+  EXPECT_THAT(Parse({{"architectures", kQwen}, {"sliding_window", "8"}}).sliding_window, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(Parse({{"architectures", kQwen}, {"use_sliding_window", "true"}, {"sliding_window", "8"},
+                     {"max_window_layers", "3"}}).sliding_window, ElementsAre(0, 0, 0, 8));
+  EXPECT_THAT(Parse({{"architectures", kQwen}, {"use_sliding_window", "true"}, {"sliding_window", "8"},
+                     {"layer_types", R"(["sliding_attention","full_attention","full_attention","sliding_attention"])"}})
+                  .sliding_window, ElementsAre(8, 0, 0, 8));
+}
+
+TEST(Rope, YarnScalesCosAndSin) {
+  RopeParameters yarn{.scaling = RopeScaling::kYarn, .factor = 4, .original_max_position_embeddings = 64};
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale, 0.1 * std::log(4.0) + 1);
+  yarn.mscale = 0.707;
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale, 0.1 * std::log(4.0) + 1);  // needs both
+  yarn.mscale_all_dim = 1.0;
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale, (0.0707 * std::log(4.0) + 1) / (0.1 * std::log(4.0) + 1));
+  yarn.attention_factor = 1.5;
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale, 1.5);
+}
+
+struct BadConfig {
+  const char* name;
+  const char* key;
+  const char* value;  // "" removes the key
+  base::ErrorCode code;
+  const char* message;  // a part of it
+};
+
+class MalformedConfig : public testing::TestWithParam<BadConfig> {};
+
+TEST_P(MalformedConfig, IsRefused) {
+  const BadConfig& bad = GetParam();
+  const auto config = ParseHfConfig(Json({{bad.key, bad.value}}), "config.json");
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.status().code(), bad.code);
+  EXPECT_THAT(config.status().message(), HasSubstr(bad.message));
+}
+
+const BadConfig kBad[] = {
+    {"Missing", "hidden_size", "", kConfigInvalid, "config.json: hidden_size is missing; expected an integer from 1"},
+    {"Null", "vocab_size", "null", kConfigInvalid, "vocab_size is missing"},
+    {"String", "hidden_size", R"("64")", kConfigInvalid, R"(hidden_size is "64"; expected an integer)"},
+    {"Fraction", "hidden_size", "64.5", kConfigInvalid, "hidden_size is 64.5"},
+    {"Zero", "num_hidden_layers", "0", kConfigInvalid, "num_hidden_layers is 0"},
+    {"Negative", "num_attention_heads", "-4", kConfigInvalid, "num_attention_heads is -4"},
+    {"Absurd", "intermediate_size", "99999999999", kConfigInvalid, "intermediate_size is 99999999999"},
+    {"HeadsDoNotDivide", "num_attention_heads", "3", kConfigInvalid, "hidden_size 64 is no multiple"},
+    {"KvHeadsDoNotDivide", "num_key_value_heads", "3", kConfigInvalid, "4 attention heads and 3 key-value heads"},
+    {"OddHead", "head_dim", "15", kConfigInvalid, "a head has 15 dimensions; expected an even number"},
+    {"HugeHead", "hidden_size", "8388608", kConfigInvalid, "a head has 2097152 dimensions"},
+    {"BadBool", "tie_word_embeddings", "1", kConfigInvalid, "tie_word_embeddings is 1; expected true or false"},
+    {"BadEps", "rms_norm_eps", "[]", kConfigInvalid, "rms_norm_eps is []; expected a number"},
+    {"BadEos", "eos_token_id", R"([1,"2"])", kConfigInvalid, "expected a token id or a list of them"},
+    {"NegativeBos", "bos_token_id", "-1", kConfigInvalid, "bos_token_id is -1"},
+    {"Activation", "hidden_act", R"("gelu")", kConfigUnsupported, "hidden_act is gelu"},
+    {"Quantised", "quantization_config", R"({"bits":4})", kConfigUnsupported, "quantization_config"},
+    {"Architecture", "architectures", R"(["GPT2LMHeadModel"])", kArchitectureUnknown, "\"GPT2LMHeadModel\""},
+    {"ArchitectureType", "architectures", "[3]", kConfigInvalid, "architectures is [3]"},
+    {"NoArchitecture", "architectures", "", kArchitectureUnknown, "architecture \"\""},
+    {"ThetaZero", "rope_theta", "0", kConfigInvalid, "rope_theta is 0"},
+    {"ScalingIsNoObject", "rope_scaling", "4", kConfigInvalid, "rope_scaling is 4; expected an object"},
+    {"ScalingType", "rope_scaling", R"({"rope_type":"dynamic","factor":2})", kConfigUnsupported,
+     "config.json: rope_scaling: rope_type is dynamic"},
+    {"ScalingWithoutFactor", "rope_scaling", R"({"rope_type":"linear"})", kConfigInvalid, "factor is missing"},
+    {"Llama3WithoutLow", "rope_scaling", R"({"rope_type":"llama3","factor":8,"high_freq_factor":4})", kConfigInvalid,
+     "low_freq_factor is missing"},
+    {"Llama3Crossed", "rope_scaling", R"({"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4})",
+     kConfigInvalid, "low_freq_factor 4 is not below"},
+    {"RopePerLayerType", "rope_parameters", R"({"full_attention":{"rope_theta":1e4}})", kConfigUnsupported,
+     "full_attention"},
+    {"PartialRotary", "partial_rotary_factor", "0.5", kConfigUnsupported, "partial_rotary_factor is 0.5"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, MalformedConfig, testing::ValuesIn(kBad),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(HfConfig, RefusesWhatIsNoObject) {
+  EXPECT_EQ(ParseHfConfig("[]", "c").status().code(), kConfigInvalid);
+  EXPECT_EQ(ParseHfConfig("{", "c").status().code(), base::kJsonInvalid);
+}
+
+TEST(HfConfig, RefusesLayerTypesThatDoNotFit) {
+  for (const char* types : {R"(["full_attention"])", R"(["full_attention","x","full_attention","full_attention"])",
+                            R"(["sliding_attention","full_attention","full_attention","full_attention"])"}) {
+    const std::string json = Json({{"architectures", R"(["Qwen2ForCausalLM"])"}, {"layer_types", types}});
+    EXPECT_FALSE(ParseHfConfig(json, "c").ok()) << types;
+  }
+}
+
+TEST(GenerationConfig, ReadsDefaultsAndIgnoresTheRest) {
+  auto config = ParseGenerationConfig(R"({"temperature":0.7,"top_p":0.8,"top_k":20,"repetition_penalty":1.05,
+      "max_new_tokens":64,"eos_token_id":[1,2],"do_sample":true,"transformers_version":"4"})", "g");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->temperature, 0.7);
+  EXPECT_EQ(config->top_p, 0.8);
+  EXPECT_EQ(config->top_k, 20);
+  EXPECT_EQ(config->min_p, std::nullopt);
+  EXPECT_EQ(config->repetition_penalty, 1.05);
+  EXPECT_EQ(config->max_new_tokens, 64);
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(1, 2));
+}
+
+TEST(GenerationConfig, RefusesValuesOutOfRange) {
+  for (const char* json : {R"({"temperature":-1})", R"({"top_p":0})", R"({"top_p":1.1})", R"({"top_k":-2})",
+                           R"({"top_k":1.5})", R"({"min_p":2})", R"({"repetition_penalty":0})",
+                           R"({"max_new_tokens":0})", R"({"eos_token_id":"x"})", "[]"}) {
+    EXPECT_EQ(ParseGenerationConfig(json, "g").status().code(), kConfigInvalid) << json;
+  }
+}
+
+}  // namespace
+}  // namespace forebay::model

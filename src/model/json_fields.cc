@@ -1,0 +1,115 @@
+#include "model/json_fields.h"
+
+#include "model/config.h"
+
+namespace forebay::model {
+
+using base::Status;
+
+std::optional<simdjson::dom::element> JsonFields::Find(std::string_view key) const {
+  simdjson::dom::element element;
+  if (object_.at_key(key).get(element) || element.is_null()) return std::nullopt;
+  return element;
+}
+
+void JsonFields::Fail(Status error) {
+  if (status_.ok()) status_ = std::move(error);
+}
+
+void JsonFields::Invalid(std::string_view what) {
+  Fail(Status(kConfigInvalid, fmt::format("{}: {}", where_, what)));
+}
+
+void JsonFields::Wrong(std::string_view key, std::string_view expected) {
+  constexpr size_t kShown = 60;
+  const std::optional<simdjson::dom::element> found = Find(key);
+  std::string text = found ? simdjson::minify(*found) : "";
+  if (text.size() > kShown) text = text.substr(0, kShown) + "...";
+  Invalid(found ? fmt::format("{} is {}; expected {}", key, text, expected)
+                : fmt::format("{} is missing; expected {}", key, expected));
+}
+
+void JsonFields::Unsupported(std::string_view key, std::string_view found, std::string_view expected) {
+  Fail(Status(kConfigUnsupported,
+              fmt::format("{}: {} is {}, which is not supported; supported: {}", where_, key, found, expected)));
+}
+
+int64_t JsonFields::Int(std::string_view key, int64_t least, int64_t most, std::optional<int64_t> otherwise) {
+  const auto element = Find(key);
+  if (!element && otherwise) return *otherwise;
+  int64_t value;
+  if (element && !element->get_int64().get(value) && least <= value && value <= most) return value;
+  Wrong(key, fmt::format("an integer from {} to {}", least, most));
+  return otherwise.value_or(least);
+}
+
+double JsonFields::Float(std::string_view key, double least, double most, std::optional<double> otherwise) {
+  const auto element = Find(key);
+  if (!element && otherwise) return *otherwise;
+  double value;
+  if (element && !element->get_double().get(value) && least <= value && value <= most) return value;
+  Wrong(key, fmt::format("a number from {} to {}", least, most));
+  return otherwise.value_or(least);
+}
+
+bool JsonFields::Bool(std::string_view key, bool otherwise) {
+  const auto element = Find(key);
+  bool value = otherwise;
+  if (element && element->get_bool().get(value)) Wrong(key, "true or false");
+  return value;
+}
+
+std::string JsonFields::String(std::string_view key, std::string_view otherwise) {
+  const auto element = Find(key);
+  std::string_view value = otherwise;
+  if (element && element->get_string().get(value)) Wrong(key, "a string");
+  return std::string(value);
+}
+
+std::vector<std::string> JsonFields::Strings(std::string_view key) {
+  const auto element = Find(key);
+  if (!element) return {};
+  simdjson::dom::array array;
+  if (element->get_array().get(array)) return {String(key, "")};
+  std::vector<std::string> values;
+  for (const simdjson::dom::element item : array) {
+    std::string_view value;
+    if (item.get_string().get(value)) Wrong(key, "a list of strings");
+    values.emplace_back(value);
+  }
+  return values;
+}
+
+std::vector<int32_t> JsonFields::TokenIds(std::string_view key) {
+  const auto element = Find(key);
+  if (!element) return {};
+  std::vector<int32_t> ids;
+  const auto add = [&](simdjson::dom::element item) {
+    int64_t id;
+    if (item.get_int64().get(id) || id < 0 || id > std::numeric_limits<int32_t>::max()) {
+      Wrong(key, "a token id or a list of them");
+    } else {
+      ids.push_back(static_cast<int32_t>(id));
+    }
+  };
+  simdjson::dom::array array;
+  if (element->get_array().get(array)) {
+    add(*element);
+  } else {
+    for (const simdjson::dom::element item : array) add(item);
+  }
+  return ids;
+}
+
+std::optional<JsonFields> JsonFields::Object(std::string_view key) {
+  const auto element = Find(key);
+  simdjson::dom::object object;
+  if (!element) return std::nullopt;
+  if (element->get_object().get(object)) {
+    Wrong(key, "an object");
+    return std::nullopt;
+  }
+  return JsonFields(object, fmt::format("{}: {}", where_, key));
+}
+
+}  // namespace forebay::model

@@ -1,0 +1,51 @@
+// Typed, checked access to a JSON object's keys, for configuration files.
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace forebay::model {
+
+// The first thing that is wrong is kept in status() and every later answer is some valid value, so that a reader can
+// take all it wants and look once at the end. A null counts as absent.
+class JsonFields {
+ public:
+  // `where` begins each message, e.g. "config.json" or "config.json: rope_scaling". Borrows the parsed document.
+  JsonFields(simdjson::dom::object object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  const base::Status& status() const { return status_; }
+  const std::string& where() const { return where_; }
+  bool Has(std::string_view key) const { return Find(key).has_value(); }
+
+  // A number in [least, most]; without `otherwise` the key must be there.
+  int64_t Int(std::string_view key, int64_t least, int64_t most, std::optional<int64_t> otherwise = {});
+  double Float(std::string_view key, double least, double most, std::optional<double> otherwise = {});
+  bool Bool(std::string_view key, bool otherwise);
+  std::string String(std::string_view key, std::string_view otherwise);
+  // Absent: empty. A lone value counts as a list of one.
+  std::vector<std::string> Strings(std::string_view key);
+  std::vector<int32_t> TokenIds(std::string_view key);
+  // Absent: nothing.
+  std::optional<JsonFields> Object(std::string_view key);
+
+  // Keeps the first error.
+  void Fail(base::Status error);
+  void Invalid(std::string_view what);
+  void Unsupported(std::string_view key, std::string_view found, std::string_view expected);
+
+ private:
+  std::optional<simdjson::dom::element> Find(std::string_view key) const;
+  // An ill-typed or missing key.
+  void Wrong(std::string_view key, std::string_view expected);
+
+  simdjson::dom::object object_;
+  std::string where_;
+  base::Status status_;
+};
+
+}  // namespace forebay::model

@@ -1,0 +1,83 @@
+#include "model/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace forebay::model {
+namespace {
+
+constexpr double kTwoPi = 2 * std::numbers::pi;
+
+// Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones stay, those between are
+// blended (transformers, modeling_rope_utils.py, _compute_llama3_parameters).
+double ScaleLlama3(const RopeParameters& p, double frequency) {
+  const double turns = p.original_max_position_embeddings * frequency / kTwoPi;  // over the original context
+  if (turns < p.low_freq_factor) return frequency / p.factor;
+  if (turns > p.high_freq_factor) return frequency;
+  const double smooth = (turns - p.low_freq_factor) / (p.high_freq_factor - p.low_freq_factor);
+  return (1 - smooth) * frequency / p.factor + smooth * frequency;
+}
+
+// YaRN (arXiv 2309.00071, section 3.2): the dimensions [low, high] between which extrapolation turns to interpolation.
+struct YarnRange {
+  YarnRange(const RopeParameters& p, int64_t head_dim) {
+    const auto dimension = [&](double rotations) {
+      return static_cast<double>(head_dim) *
+             std::log(p.original_max_position_embeddings / (rotations * kTwoPi)) / (2 * std::log(p.theta));
+    };
+    low = dimension(p.beta_fast);
+    high = dimension(p.beta_slow);
+    if (p.truncate) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, static_cast<double>(head_dim - 1));
+    if (low == high) high += 0.001;
+  }
+  double low, high;
+};
+
+double ScaleYarn(const RopeParameters& p, const YarnRange& range, int64_t i, double frequency) {
+  const double interpolated = std::clamp((static_cast<double>(i) - range.low) / (range.high - range.low), 0.0, 1.0);
+  return frequency / p.factor * interpolated + frequency * (1 - interpolated);
+}
+
+double YarnMagnitude(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+double YarnCosSinScale(const RopeParameters& p) {
+  if (p.attention_factor) return *p.attention_factor;
+  if (p.mscale.value_or(0) != 0 && p.mscale_all_dim.value_or(0) != 0) {
+    return YarnMagnitude(p.factor, *p.mscale) / YarnMagnitude(p.factor, *p.mscale_all_dim);
+  }
+  return YarnMagnitude(p.factor, 1);
+}
+
+}  // namespace
+
+double RopeFrequency(double theta, int64_t i, int64_t head_dim) {
+  return std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+}
+
+RopeSpec MakeRope(const RopeParameters& p, int64_t head_dim) {
+  RopeSpec rope;
+  const std::optional<YarnRange> yarn =
+      p.scaling == RopeScaling::kYarn ? std::optional<YarnRange>({p, head_dim}) : std::nullopt;
+  for (int64_t i = 0; i < head_dim / 2; ++i) {
+    double frequency = RopeFrequency(p.theta, i, head_dim);
+    switch (p.scaling) {
+      case RopeScaling::kNone: break;
+      case RopeScaling::kLinear: frequency /= p.factor; break;
+      case RopeScaling::kLlama3: frequency = ScaleLlama3(p, frequency); break;
+      case RopeScaling::kYarn: frequency = ScaleYarn(p, *yarn, i, frequency); break;
+    }
+    rope.inv_freq.push_back(static_cast<float>(frequency));
+  }
+  if (p.scaling == RopeScaling::kYarn) rope.cos_sin_scale = static_cast<float>(YarnCosSinScale(p));
+  return rope;
+}
+
+}  // namespace forebay::model

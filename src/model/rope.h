@@ -1,0 +1,32 @@
+// Frequencies of rotary embeddings with the scalings that config.json names.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "model/config.h"
+
+namespace forebay::model {
+
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+
+// Names are config.json's. What a scaling does not use is ignored.
+struct RopeParameters {
+  double theta = 10000;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;
+  double original_max_position_embeddings = 0;  // llama3, yarn
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double beta_fast = 32, beta_slow = 1;  // yarn: rotations over the original context
+  bool truncate = true;  // yarn: the range of blended dimensions is widened to whole ones
+  std::optional<double> attention_factor, mscale, mscale_all_dim;  // yarn: cos and sin are scaled
+};
+
+// What element i of a head turns by at each position, unscaled: theta^(-2 i / head_dim).
+double RopeFrequency(double theta, int64_t i, int64_t head_dim);
+
+// REQUIRES: head_dim even, positive; theta, factor and the original length positive where used;
+// low_freq_factor < high_freq_factor.
+RopeSpec MakeRope(const RopeParameters& parameters, int64_t head_dim);
+
+}  // namespace forebay::model
