@@ -11,6 +11,9 @@
 
 namespace forebay::fabric {
 
+inline constexpr base::ErrorCode kUnknownRegion{"fabric_unknown_region"};
+inline constexpr base::ErrorCode kOutOfRange{"fabric_out_of_range"};
+
 // A range of a peer's region, and where it goes.
 struct CopySpan {
   int rank;            // whose region
@@ -43,12 +46,15 @@ class Fabric {
   virtual ~Fabric() = default;
   virtual int rank() const = 0;
   virtual int num_ranks() const = 0;
-  // Makes a region readable by peers, before any of them pulls from it.
+  // Makes a region of this rank readable by peers, before any of them pulls from it. The region must outlive all pulls.
   virtual base::Status Publish(const device::Region& region) = 0;
   // Pulls the parts p of the plan with mask[p] != 0 (empty mask: all). part_events[p], if given, is recorded after
   // part p arrived. The plan and the mask must live until the pull is done.
+  // Errors name rank, region, offset and size; nothing is enqueued then: kUnknownRegion (never published), kOutOfRange.
+  // REQUIRES: mask.size() exceeds every part, or is 0.
   virtual base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
                             std::span<device::DeviceEvent* const> part_events) = 0;
+  // Bytes of all pulls so far that came from other ranks, counted when the pull is called.
   virtual uint64_t bytes_pulled() const = 0;
 };
 

@@ -252,9 +252,9 @@ TEST(CpuDevice, SleepsWhenIdle) {
     getrusage(RUSAGE_SELF, &usage);
     return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + 1e-6 * (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
   };
-  std::vector<int> log;
-  device->compute().Enqueue(AppendTo(log, 0));
-  device->copy(CopyKind::kKv).Enqueue(AppendTo(log, 0));
+  std::vector<int> computed, copied;
+  device->compute().Enqueue(AppendTo(computed, 0));
+  device->copy(CopyKind::kKv).Enqueue(AppendTo(copied, 0));
   runtime->Sleep(20'000'000);
   const double before = cpu_seconds();
   runtime->Sleep(200'000'000);

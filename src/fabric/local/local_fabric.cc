@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/check.h"
+#include "device/copy.h"
+#include "fabric/fabric.h"
+
+namespace forebay::fabric {
+namespace {
+
+// The published regions of all ranks, by (rank, region id).
+class Directory {
+ public:
+  base::Status Publish(const device::Region& region) {
+    const std::lock_guard lock(mutex_);
+    const auto [entry, added] = regions_.try_emplace({region.rank, region.id}, &region);
+    if (added || entry->second == &region) return base::Status::Ok();
+    return {base::kInvalidArgument, fmt::format("rank {} publishes two regions {}: '{}' and '{}'", region.rank,
+                                                region.id, entry->second->name, region.name)};
+  }
+
+  const device::Region* Find(int rank, int id) const {
+    const std::lock_guard lock(mutex_);
+    const auto entry = regions_.find({rank, id});
+    return entry == regions_.end() ? nullptr : entry->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<int, int>, const device::Region*> regions_;
+};
+
+// A span of the pull at hand, and how far it is cut into slices.
+struct Cut {
+  const CopySpan* span;
+  const std::byte* source;
+  uint64_t done = 0;
+};
+
+// One pull: hands out slices in the plan's order and records each part after its last one.
+class Slicer {
+ public:
+  Slicer(device::Stream& stream, const CopyPlan& plan, std::span<device::DeviceEvent* const> part_events)
+      : stream_(stream), plan_(plan), part_events_(part_events) {
+    FB_CHECK(plan.slice_bytes > 0, "slices of no bytes");
+  }
+
+  // Counts first, so that a part is complete when its last span is, in whatever order they come.
+  void Add(const CopySpan& span) {
+    const auto part = static_cast<size_t>(span.part);
+    if (part >= open_spans_.size()) open_spans_.resize(part + 1, 0);
+    ++open_spans_[part];
+  }
+
+  void PullNextSlice(Cut& cut) {
+    const CopySpan& span = *cut.span;
+    const uint64_t bytes = std::min(plan_.slice_bytes, span.bytes - cut.done);
+    if (bytes > 0) stream_.Enqueue(device::MakeCopy("pull", span.destination + cut.done, cut.source + cut.done, bytes));
+    cut.done += bytes;
+    if (cut.done < span.bytes || --open_spans_[span.part] > 0) return;
+    const auto part = static_cast<size_t>(span.part);
+    if (part < part_events_.size() && part_events_[part] != nullptr) stream_.Record(*part_events_[part]);
+  }
+
+ private:
+  device::Stream& stream_;
+  const CopyPlan& plan_;
+  const std::span<device::DeviceEvent* const> part_events_;
+  std::vector<int> open_spans_;  // by part
+};
+
+class LocalFabric final : public Fabric {
+ public:
+  LocalFabric(int rank, int num_ranks, std::shared_ptr<Directory> directory)
+      : rank_(rank), num_ranks_(num_ranks), directory_(std::move(directory)) {}
+
+  int rank() const override { return rank_; }
+  int num_ranks() const override { return num_ranks_; }
+  uint64_t bytes_pulled() const override { return bytes_pulled_; }
+
+  base::Status Publish(const device::Region& region) override {
+    FB_CHECK(region.rank == rank_, "rank {} publishes region '{}' of rank {}", rank_, region.name, region.rank);
+    return directory_->Publish(region);
+  }
+
+  base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
+                    std::span<device::DeviceEvent* const> part_events) override {
+    std::vector<std::vector<Cut>> turns(plan.order == PeerOrder::kRotated ? num_ranks_ : 1);
+    Slicer slicer(stream, plan, part_events);
+    uint64_t remote_bytes = 0;
+    for (const CopySpan& span : plan.spans) {
+      FB_CHECK(mask.empty() || static_cast<size_t>(span.part) < mask.size(), "part {}, a mask of {}", span.part,
+               mask.size());
+      if (!mask.empty() && mask[span.part] == 0) continue;
+      FB_ASSIGN_OR_RETURN(const std::byte* source, Resolve(span));
+      // Rotated: peer rank_ + 1 has the first turn, the own rank the last.
+      const size_t turn = turns.size() == 1 ? 0 : (span.rank - rank_ - 1 + num_ranks_) % num_ranks_;
+      turns[turn].push_back({&span, source});
+      slicer.Add(span);
+      if (span.rank != rank_) remote_bytes += span.bytes;
+    }
+    bytes_pulled_ += remote_bytes;
+    PullInTurns(turns, slicer);
+    return base::Status::Ok();
+  }
+
+ private:
+  // Each list gives one slice in its turn, until all are empty.
+  static void PullInTurns(std::vector<std::vector<Cut>>& turns, Slicer& slicer) {
+    std::vector<size_t> next(turns.size(), 0);
+    for (bool more = true; more;) {
+      more = false;
+      for (size_t turn = 0; turn < turns.size(); ++turn) {
+        if (next[turn] == turns[turn].size()) continue;
+        Cut& cut = turns[turn][next[turn]];
+        slicer.PullNextSlice(cut);
+        if (cut.done == cut.span->bytes) ++next[turn];
+        more = true;
+      }
+    }
+  }
+
+  base::Result<const std::byte*> Resolve(const CopySpan& span) const {
+    const device::Region* const region = directory_->Find(span.rank, span.region);
+    if (region == nullptr) {
+      return base::Status(kUnknownRegion, fmt::format("rank {} pulls {} bytes at offset {} of region {} of rank {}, "
+                                                      "which was not published",
+                                                      rank_, span.bytes, span.offset, span.region, span.rank));
+    }
+    if (span.offset > region->bytes || span.bytes > region->bytes - span.offset) {
+      return base::Status(kOutOfRange, fmt::format("rank {} pulls {} bytes at offset {} of region {} ('{}') of rank "
+                                                   "{}, which has {} bytes",
+                                                   rank_, span.bytes, span.offset, span.region, region->name,
+                                                   span.rank, region->bytes));
+    }
+    return region->data + span.offset;
+  }
+
+  const int rank_, num_ranks_;
+  const std::shared_ptr<Directory> directory_;
+  uint64_t bytes_pulled_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Fabric>> CreateLocalFabric(int num_ranks) {
+  const auto directory = std::make_shared<Directory>();
+  std::vector<std::unique_ptr<Fabric>> fabrics;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    fabrics.push_back(std::make_unique<LocalFabric>(rank, num_ranks, directory));
+  }
+  return fabrics;
+}
+
+}  // namespace forebay::fabric
