@@ -47,6 +47,13 @@ struct StepPlan {
   std::vector<int32_t> preempt;  // indices into running: blocks are released, tokens recomputed later
   std::vector<RowsOf> run;       // running ones, not preempted
   std::vector<RowsOf> admit;     // waiting ones, in order
+
+  // Empties the lists and keeps their memory.
+  void Clear() {
+    preempt.clear();
+    run.clear();
+    admit.clear();
+  }
 };
 
 }  // namespace forebay::schedule

@@ -17,12 +17,13 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string_view name() const = 0;
+  // Overwrites `plan`, reusing its memory. Each choice alone fits total_blocks (intake refuses the others).
   // REQUIRES of the result (CheckPlan): rows fit max_num_batched_tokens, choices fit max_num_seqs, the blocks of all
   // rows fit what is available after preemption, and whenever something runs or waits, something is planned.
   virtual void Plan(const StepView& view, StepPlan* plan) const = 0;
 };
 
-// FB_CHECKs a plan against its view.
+// FB_CHECKs a plan against its view; preempted are the latest-admitted, never the first.
 void CheckPlan(const StepView& view, const StepPlan& plan);
 
 // By name; "continuous" is the default. kUnknownPolicy lists the names.

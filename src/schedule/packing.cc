@@ -1,0 +1,86 @@
+#include "schedule/packing.h"
+
+#include <algorithm>
+
+namespace forebay::schedule {
+namespace {
+
+// Positions that a choice may come to hold within `lookahead` more tokens. Its last token is never fed back.
+int64_t Reach(int64_t known_tokens, int64_t remaining_output, int64_t lookahead) {
+  return known_tokens + std::clamp<int64_t>(remaining_output - 1, 0, lookahead);
+}
+
+// Blocks for one more row.
+int64_t NextRowBlocks(const RunningView& choice, const Limits& limits) {
+  const int64_t tokens = std::min(choice.computed_tokens + 1, choice.known_tokens);
+  return MissingBlocks(tokens, choice.reserved_blocks, limits);
+}
+
+}  // namespace
+
+int64_t AvailableAfter(const StepView& view, size_t survivors) {
+  int64_t given_back = 0, kept = 0;
+  for (size_t i = 0; i < view.running.size(); ++i) {
+    if (i < survivors) {
+      kept += view.running[i].reserved_blocks;
+    } else {
+      given_back += view.running[i].exclusive_blocks;
+    }
+  }
+  return std::max(view.available_blocks + given_back, view.limits.total_blocks - kept);
+}
+
+StepRoom PackRunning(const StepView& view, StepPlan* plan) {
+  const Limits& limits = view.limits;
+  int64_t needed = 0;
+  for (const RunningView& choice : view.running) needed += NextRowBlocks(choice, limits);
+  size_t survivors = view.running.size();
+  int64_t blocks = AvailableAfter(view, survivors);
+  while (survivors > 1 && needed > blocks) {
+    --survivors;
+    needed -= NextRowBlocks(view.running[survivors], limits);
+    plan->preempt.push_back(static_cast<int32_t>(survivors));
+    blocks = AvailableAfter(view, survivors);
+  }
+
+  int64_t rows = limits.max_num_batched_tokens;
+  for (size_t i = 0; i < survivors && rows > 0; ++i) {
+    if (!view.running[i].decoding) continue;
+    plan->run.push_back({static_cast<int32_t>(i), 1});
+    blocks -= NextRowBlocks(view.running[i], limits);
+    --rows;
+  }
+  for (size_t i = 0; i < survivors && rows > 0; ++i) {
+    const RunningView& choice = view.running[i];
+    if (choice.decoding) continue;
+    const int64_t room = (choice.reserved_blocks + blocks) * limits.block_tokens - choice.computed_tokens;
+    const int64_t chunk = std::min({choice.known_tokens - choice.computed_tokens, rows, room});
+    if (chunk <= 0) continue;
+    plan->run.push_back({static_cast<int32_t>(i), static_cast<int32_t>(chunk)});
+    blocks -= MissingBlocks(choice.computed_tokens + chunk, choice.reserved_blocks, limits);
+    rows -= chunk;
+  }
+  return {rows, limits.max_num_seqs - static_cast<int64_t>(survivors)};
+}
+
+void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan) {
+  const Limits& limits = view.limits;
+  int64_t blocks = view.available_blocks;
+  for (const RunningView& choice : view.running) {
+    blocks -= MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead), choice.reserved_blocks,
+                            limits);
+  }
+  for (size_t i = 0; i < view.waiting.size() && room.rows > 0 && room.choices > 0; ++i) {
+    const WaitingView& choice = view.waiting[i];
+    if (!choice.ready) continue;
+    blocks -= MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead),
+                            choice.held_tokens / limits.block_tokens, limits);
+    if (blocks < 0) return;
+    const int64_t chunk = std::min(choice.known_tokens - choice.cached_tokens, room.rows);
+    plan->admit.push_back({static_cast<int32_t>(i), static_cast<int32_t>(chunk)});
+    room.rows -= chunk;
+    --room.choices;
+  }
+}
+
+}  // namespace forebay::schedule

@@ -1,0 +1,44 @@
+// What policies share: how much fits into a step. Pure functions of the view.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "schedule/plan.h"
+
+namespace forebay::schedule {
+
+inline int64_t BlocksFor(int64_t tokens, const Limits& limits) {
+  return (tokens + limits.block_tokens - 1) / limits.block_tokens;
+}
+
+// Blocks to add to `reserved_blocks` so that there is room for `tokens` positions.
+inline int64_t MissingBlocks(int64_t tokens, int64_t reserved_blocks, const Limits& limits) {
+  const int64_t missing = BlocksFor(tokens, limits) - reserved_blocks;
+  return missing > 0 ? missing : 0;
+}
+
+// Blocks that are surely available once the running ones from `survivors` on are preempted. Two lower bounds hold: what
+// is available now plus what each of those holds alone, and all but what the survivors hold; the second is exact where
+// nothing is shared.
+int64_t AvailableAfter(const StepView& view, size_t survivors);
+
+// What is left of a step for admissions.
+struct StepRoom {
+  int64_t rows = 0;
+  int64_t choices = 0;
+};
+
+// Plans the running choices. Memory: where the blocks for one more row of each do not suffice, the latest-admitted are
+// preempted, never the first. Rows: one for each decoding choice, then chunks of the unfinished prompts in order of
+// admission, as far as rows and blocks go. If nothing is preempted, no choice is left out but for want of rows or,
+// among prompts, of blocks.
+StepRoom PackRunning(const StepView& view, StepPlan* plan);
+
+// Admits waiting choices in order while rows and choices last. A choice is admitted if every running and admitted one
+// finds blocks for its known tokens and `lookahead` more (or up to its end), so that no admission causes a preemption
+// in the next `lookahead` steps. The first that does not fit ends it: later ones do not overtake. Choices that are not
+// ready are passed over. REQUIRES: nothing was preempted in this plan.
+void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan);
+
+}  // namespace forebay::schedule

@@ -1,0 +1,160 @@
+// Each rule of each policy as a row: view -> plan.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <ostream>
+
+#include "schedule/policy.h"
+
+namespace forebay::schedule {
+
+bool operator==(const RowsOf& a, const RowsOf& b) { return a.index == b.index && a.rows == b.rows; }
+void PrintTo(const RowsOf& rows, std::ostream* os) { *os << rows.index << " x " << rows.rows; }
+
+namespace {
+
+using Rows = std::vector<RowsOf>;
+
+struct Row {
+  const char* rule;
+  StepView view;
+  std::vector<int32_t> preempt;
+  Rows run;
+  Rows admit;
+};
+
+constexpr int64_t kLong = 1000;  // remaining output
+
+// A decoding choice with `known` tokens and just the blocks for those computed.
+RunningView Decode(int64_t known, int64_t remaining = kLong) {
+  return {.known_tokens = known,
+          .computed_tokens = known - 1,
+          .reserved_blocks = (known - 1 + 31) / 32,
+          .remaining_output = remaining,
+          .decoding = true};
+}
+RunningView Prompt(int64_t known, int64_t computed) {
+  return {.known_tokens = known,
+          .computed_tokens = computed,
+          .reserved_blocks = (computed + 31) / 32,
+          .remaining_output = kLong};
+}
+WaitingView Wait(int64_t known, int64_t cached = 0, bool ready = true) {
+  return {.known_tokens = known, .cached_tokens = cached, .remaining_output = kLong, .ready = ready};
+}
+Limits Of(int32_t seqs, int32_t rows, int32_t blocks) {
+  return {.max_num_seqs = seqs, .max_num_batched_tokens = rows, .total_blocks = blocks};
+}
+
+void Check(std::string_view policy_name, const std::vector<Row>& table) {
+  const auto policy = CreatePolicy(policy_name);
+  ASSERT_TRUE(policy.ok());
+  EXPECT_EQ((*policy)->name(), policy_name);
+  StepPlan plan;
+  for (const Row& row : table) {
+    SCOPED_TRACE(row.rule);
+    (*policy)->Plan(row.view, &plan);
+    CheckPlan(row.view, plan);
+    EXPECT_EQ(plan.preempt, row.preempt);
+    EXPECT_EQ(plan.run, row.run);
+    EXPECT_EQ(plan.admit, row.admit);
+  }
+}
+
+TEST(ContinuousTest, Table) {
+  RunningView shared = Decode(65);
+  shared.exclusive_blocks = 1;
+  RunningView siblings = Decode(193);
+  siblings.exclusive_blocks = 1;
+  WaitingView held = Wait(97, 64);
+  held.held_tokens = 64;
+  Check("continuous",
+        {
+            {"nothing to do", {.limits = Of(4, 64, 10)}, {}, {}, {}},
+            {"admits in order while rows last, the last in a chunk",
+             {.waiting = {Wait(40), Wait(40), Wait(40)}, .available_blocks = 100, .limits = Of(4, 64, 100)},
+             {}, {}, {{0, 40}, {1, 24}}},
+            {"admits while choices last",
+             {.running = {Decode(10)}, .waiting = {Wait(5), Wait(5)}, .available_blocks = 99, .limits = Of(2, 64, 100)},
+             {}, {{0, 1}}, {{0, 5}}},
+            {"cached tokens are not computed",
+             {.waiting = {Wait(40, 32)}, .available_blocks = 100, .limits = Of(4, 64, 100)},
+             {}, {}, {{0, 8}}},
+            {"decodes first, then prompts in order, then admissions",
+             {.running = {Prompt(50, 32), Decode(10), Prompt(99, 64)}, .waiting = {Wait(9)}, .available_blocks = 90,
+              .limits = Of(9, 30, 100)},
+             {}, {{1, 1}, {0, 18}, {2, 11}}, {}},
+            {"decodes alone may fill the step",
+             {.running = {Prompt(50, 32), Decode(10), Decode(10), Decode(10)}, .available_blocks = 90,
+              .limits = Of(9, 2, 100)},
+             {}, {{1, 1}, {2, 1}}, {}},
+            {"what is not ready is passed over",
+             {.waiting = {Wait(5, 0, false), Wait(6)}, .available_blocks = 9, .limits = Of(4, 64, 9)},
+             {}, {}, {{1, 6}}},
+            {"what does not fit is not overtaken",
+             {.running = {Decode(10)}, .waiting = {Wait(200), Wait(5)}, .available_blocks = 6, .limits = Of(4, 999, 7)},
+             {}, {{0, 1}}, {}},
+            {"watermark: the decode's next block and the admitted one's stay free",
+             {.running = {Decode(10)}, .waiting = {Wait(31)}, .available_blocks = 2, .limits = Of(4, 64, 3)},
+             {}, {{0, 1}}, {}},
+            {"watermark: with one block more it is admitted",
+             {.running = {Decode(10)}, .waiting = {Wait(31)}, .available_blocks = 3, .limits = Of(4, 64, 4)},
+             {}, {{0, 1}}, {{0, 31}}},
+            {"watermark: a choice about to end needs no more",
+             {.running = {Decode(10, 1)}, .waiting = {Wait(31)}, .available_blocks = 2, .limits = Of(4, 64, 3)},
+             {}, {{0, 1}}, {{0, 31}}},
+            {"watermark: the rest of a running prompt is spoken for",
+             {.running = {Prompt(128, 32)}, .waiting = {Wait(10)}, .available_blocks = 5, .limits = Of(4, 32, 6)},
+             {}, {{0, 32}}, {}},
+            {"blocks that others hold are not counted again",
+             {.running = {Decode(65, 1)}, .waiting = {held}, .available_blocks = 4, .limits = Of(4, 64, 6)},
+             {}, {{0, 1}}, {{0, 33}}},
+            {"the latest-admitted gives way, and nothing is admitted then",
+             {.running = {Decode(33), Decode(10), Decode(40)}, .waiting = {Wait(1)}, .available_blocks = 0,
+              .limits = Of(9, 64, 4)},
+             {2}, {{0, 1}, {1, 1}}, {}},
+            {"as many as needed",
+             {.running = {Decode(65), Decode(33), Decode(33)}, .available_blocks = 0, .limits = Of(9, 64, 4)},
+             {2, 1}, {{0, 1}}, {}},
+            {"a choice that needs the block itself may be the one to go",
+             {.running = {Decode(10), Decode(33)}, .available_blocks = 0, .limits = Of(9, 64, 2)},
+             {1}, {{0, 1}}, {}},
+            {"shared blocks do not come back: one more goes",
+             {.running = {siblings, shared, siblings, siblings}, .available_blocks = 0, .limits = Of(9, 64, 9)},
+             {3, 2}, {{0, 1}, {1, 1}}, {}},
+            {"a prompt takes the blocks that are there",
+             {.running = {Decode(10), Prompt(200, 32)}, .available_blocks = 2, .limits = Of(9, 999, 4)},
+             {}, {{0, 1}, {1, 64}}, {}},
+            {"the first runs even where decodes would fill the step",
+             {.running = {Prompt(64, 32), Decode(33)}, .available_blocks = 0, .limits = Of(9, 1, 2)},
+             {1}, {{0, 1}}, {}},
+        });
+}
+
+TEST(StaticBatchTest, Table) {
+  WaitingView brief = Wait(31);
+  brief.remaining_output = 2;
+  Check("static_batch",
+        {
+            {"nothing to do", {.limits = Of(4, 64, 10)}, {}, {}, {}},
+            {"a whole batch when nothing runs",
+             {.waiting = {Wait(40), Wait(40)}, .available_blocks = 100, .limits = Of(4, 64, 100)},
+             {}, {}, {{0, 40}, {1, 24}}},
+            {"none while one runs",
+             {.running = {Decode(10)}, .waiting = {brief}, .available_blocks = 99, .limits = Of(4, 64, 100)},
+             {}, {{0, 1}}, {}},
+            {"each with room up to its end",
+             {.waiting = {Wait(40), brief, brief}, .available_blocks = 34, .limits = Of(4, 640, 34)},
+             {}, {}, {{0, 40}, {1, 31}}},
+        });
+}
+
+TEST(CreatePolicyTest, AnUnknownNameListsTheKnownOnes) {
+  const auto policy = CreatePolicy("contiguous");
+  ASSERT_FALSE(policy.ok());
+  EXPECT_TRUE(policy.status().code() == kUnknownPolicy);
+  EXPECT_EQ(policy.status().message(), "policy 'contiguous' is unknown; there are: continuous, static_batch");
+}
+
+}  // namespace
+}  // namespace forebay::schedule
