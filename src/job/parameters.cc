@@ -199,7 +199,7 @@ MaybeError SetLogprobs(LineDraft& draft, element value) {
 }
 MaybeError SetTopLogprobs(LineDraft& draft, element value) { return ReadLogprobCount(draft, "top_logprobs", value, &draft.top_logprobs); }
 MaybeError SetPromptLogprobs(LineDraft& draft, element value) {
-  return ReadLogprobCount(draft, "prompt_logprobs", value, &draft.prompt_logprobs);
+  return ReadLogprobCount(draft, "prompt_logprobs", value, &draft.line->report_prompt_logprobs);
 }
 
 MaybeError SetSeed(LineDraft& draft, element value) {
@@ -378,7 +378,7 @@ MaybeError FinishLogprobs(LineDraft& draft) {
   } else {
     sampling.logprobs = draft.logprobs.value_or(-1);
   }
-  sampling.prompt_logprobs = draft.prompt_logprobs.value_or(-1);
+  sampling.prompt_logprobs = line.report_prompt_logprobs.value_or(-1);
   if (line.echo && sampling.logprobs >= 0 && sampling.logprobs > sampling.prompt_logprobs) {
     sampling.prompt_logprobs = sampling.logprobs;
   }

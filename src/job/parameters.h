@@ -28,7 +28,7 @@ struct RequestRules {
 struct LineDraft {
   const RequestRules* rules = nullptr;
   ParsedLine* line = nullptr;
-  std::optional<int32_t> max_tokens, max_completion_tokens, best_of, logprobs, top_logprobs, prompt_logprobs;
+  std::optional<int32_t> max_tokens, max_completion_tokens, best_of, logprobs, top_logprobs;
   bool chat_logprobs = false;
 };
 

@@ -37,6 +37,7 @@ struct ParsedLine {
   int32_t n = 1;
   SamplingParams sampling;
   bool echo = false;
+  std::optional<int32_t> report_prompt_logprobs;  // `prompt_logprobs`, shown apart from echo's
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;
 };
