@@ -1,0 +1,128 @@
+// Linear on vdpbf16ps: a K pair of 16 columns an instruction, which adds the odd product first, then the even one.
+#include <immintrin.h>
+
+#include "kernels/cpu/linear_fma512.h"
+#include "kernels/linear_sets.h"
+
+namespace forebay::kernels {
+namespace {
+
+template <typename T>
+struct Micro : FmaMicro<T> {};
+
+constexpr int64_t kPrefetchBytes = 2048;
+
+template <int kRows>
+FB_INLINE void DotTile(const uint32_t* x, const std::byte* w, int64_t pairs, bool resume, float* sums) {
+  __m512 sum[kRows][4];
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      sum[r][c] = resume ? _mm512_load_ps(sums + r * 64 + c * 16) : _mm512_setzero_ps();
+    }
+  }
+  for (int64_t pair = 0; pair < pairs; ++pair, x += kRows, w += 256) {
+    __m512bh columns[4];
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      columns[c] = (__m512bh)_mm512_loadu_si512(w + c * 64);
+      _mm_prefetch(reinterpret_cast<const char*>(w + kPrefetchBytes + c * 64), _MM_HINT_T0);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const __m512bh row = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[r]));
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) sum[r][c] = _mm512_dpbf16_ps(sum[r][c], row, columns[c]);
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) _mm512_store_ps(sums + r * 64 + c * 16, sum[r][c]);
+  }
+}
+
+template <>
+struct Micro<BF16> {
+  using Packed = uint32_t;
+  static constexpr int kPackedPerPair = 1;
+
+  static void Pack(const BF16* x, int64_t stride, int rows, int64_t elements, uint32_t* out) {
+    for (int row = 0; row < rows; ++row) {
+      const BF16* in = x + row * stride;
+      uint32_t* to = out + row;
+      int64_t k = 0;
+      for (; k + 2 <= elements; k += 2, to += rows) __builtin_memcpy(to, in + k, 4);
+      if (k < elements) *to = in[k].bits;
+    }
+  }
+
+  static void Run(int rows, const uint32_t* x, const std::byte* w, int64_t pairs, bool resume, float* sums,
+                  const std::byte* next) {
+    switch (rows) {
+      case 1: return DotTile<1>(x, w, pairs, resume, sums);
+      case 2: return DotTile<2>(x, w, pairs, resume, sums);
+      case 3: return DotTile<3>(x, w, pairs, resume, sums);
+      case 4: return DotTile<4>(x, w, pairs, resume, sums);
+      case 5: return DotTile<5>(x, w, pairs, resume, sums);
+      default: return DotTile<6>(x, w, pairs, resume, sums);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace forebay::kernels
+
+#include "kernels/cpu/linear_loop.h"
+
+namespace forebay::kernels::avx512bf16 {
+
+void Linear(const LinearArgs& args, const device::WorkerContext& context) { RunLinear(args, context); }
+
+namespace {
+
+// 16 lanes of random bits: a and b bf16 pairs, c fp32.
+struct Lanes {
+  alignas(64) uint32_t a[16], b[16], c[16];
+};
+
+// Whether c + a b is the same both ways. REQUIRES: denormals are flushed.
+__attribute__((noinline)) bool SameBothWays(const Lanes& lanes) {
+  const __m512i a = _mm512_load_si512(lanes.a), b = _mm512_load_si512(lanes.b);
+  const __m512 c = _mm512_load_ps(lanes.c);
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
+  const __m512 dot = _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+  const __m512 odd = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(a, upper)),
+                                     _mm512_castsi512_ps(_mm512_and_si512(b, upper)), c);
+  const __m512 both = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 16)),
+                                      _mm512_castsi512_ps(_mm512_slli_epi32(b, 16)), odd);
+  return _mm512_cmpneq_epi32_mask(_mm512_castps_si512(dot), _mm512_castps_si512(both)) == 0;
+}
+
+}  // namespace
+
+bool DotProductMatchesFma() {
+  const unsigned saved = _mm_getcsr();
+  _mm_setcsr(saved | 0x8040u);  // FTZ, DAZ
+  uint64_t state = 0x9E3779B97F4A7C15u;
+  bool same = true;
+  for (int step = 0; step < 512; ++step) {
+    Lanes lanes;
+    for (uint32_t* values : {lanes.a, lanes.b, lanes.c}) {
+      for (int lane = 0; lane < 16; ++lane) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const uint32_t bits = static_cast<uint32_t>(state >> 32);
+        // In turn: magnitudes 2^-7 .. 2^0, so that sums round; products around the denormal border; below 2, any.
+        values[lane] = step % 3 == 0   ? (bits & 0x83FF83FFu) | 0x3C003C00u
+                       : step % 3 == 1 ? (bits & 0x83FF83FFu) | (values == lanes.c ? 0u : 0x1C001C00u)
+                                       : bits & 0xBFFFBFFFu;
+      }
+    }
+    same = same && SameBothWays(lanes);
+  }
+  _mm_setcsr(saved);
+  return same;
+}
+
+}  // namespace forebay::kernels::avx512bf16

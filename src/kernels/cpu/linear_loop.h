@@ -1,0 +1,192 @@
+// The loop nest of a CPU set's linear layer, around the set's register kernel
+//
+//   template <typename T> struct Micro {   // T: BF16 or float
+//     using Packed = ...;                  // element of packed x; kPackedPerPair of them hold a K pair of one row
+//     // x: `rows` rows (1..6) of T, `elements` of each from x on -> out [pairs][kPackedPerPair][rows], padded with +0
+//     static void Pack(const T* x, int64_t stride, int rows, int64_t elements, Packed* out);
+//     // sums [rows][64] = (resume ? sums : 0) + x [pairs][..][rows] * w [pairs][64][2]; `next`: what will be read next
+//     static void Run(int rows, const Packed* x, const std::byte* w, int64_t pairs, bool resume, float* sums,
+//                     const std::byte* next);
+//   };
+//
+// Sums of a register tile wait in a stack of [6][64] slots in the worker's scratch, where leaves are added; the output
+// mode is applied there. Included once by each set's file; see simd.h on why all of it is unnamed and forced inline.
+#pragma once
+
+#include "kernels/cpu/linear_blocking.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/linear_sets.h"
+
+namespace forebay::kernels {
+namespace {
+
+constexpr int64_t kSlotFloats = kTileRows * kPanelColumns;
+// Up to here every worker packs all of x for itself: cheaper than a barrier.
+constexpr int64_t kOwnPackedBytes = 64 << 10;
+
+struct Rows {
+  int64_t begin, end;
+};
+FB_INLINE Rows Part(int64_t total, int64_t i, int64_t parts) { return {total * i / parts, total * (i + 1) / parts}; }
+
+template <typename T>
+struct LinearLoop {
+  using Kernel = Micro<T>;
+  using Packed = typename Kernel::Packed;
+
+  const LinearArgs& args;
+  const LinearSchedule& schedule;
+  const device::WorkerContext& context;
+  Packed* packed;
+  float* slots;
+
+  FB_INLINE Rows Block(int64_t block) const { return Part(args.rows, block, schedule.blocking.row_blocks); }
+  static FB_INLINE int64_t NumTiles(Rows block) { return (block.end - block.begin + kTileRows - 1) / kTileRows; }
+  static FB_INLINE Rows Tile(Rows block, int64_t tile) {
+    const Rows part = Part(block.end - block.begin, tile, NumTiles(block));
+    return {block.begin + part.begin, block.begin + part.end};
+  }
+  FB_INLINE Packed* PackedTile(Rows tile) const {
+    return packed + tile.begin * schedule.pairs * Kernel::kPackedPerPair;
+  }
+
+  void PackTile(Rows tile) const {
+    const int rows = static_cast<int>(tile.end - tile.begin);
+    const LeafBorders& leaves = args.weight.leaves;
+    for (int i = 0; i < schedule.num_segments; ++i) {
+      const LinearSegment& segment = schedule.segments[i];
+      const int64_t begin = leaves.begin[segment.leaf] + 2ll * segment.pair;
+      const int64_t end = begin + 2ll * segment.num_pairs, leaf_end = leaves.begin[segment.leaf + 1];
+      const T* x = reinterpret_cast<const T*>(args.x) + tile.begin * args.x_stride + begin;
+      Packed* out = PackedTile(tile) + static_cast<int64_t>(segment.x_pair) * Kernel::kPackedPerPair * rows;
+      Kernel::Pack(x, args.x_stride, rows, (end < leaf_end ? end : leaf_end) - begin, out);
+    }
+  }
+
+  // The register tiles whose number is in this part of all.
+  void PackX(int64_t part, int64_t parts) const {
+    int64_t total = 0;
+    for (int block = 0; block < schedule.blocking.row_blocks; ++block) total += NumTiles(Block(block));
+    const Rows mine = Part(total, part, parts);
+    int64_t index = 0;
+    for (int block = 0; block < schedule.blocking.row_blocks; ++block) {
+      for (int64_t tile = 0; tile < NumTiles(Block(block)); ++tile, ++index) {
+        if (mine.begin <= index && index < mine.end) PackTile(Tile(Block(block), tile));
+      }
+    }
+  }
+
+  static FB_INLINE void AddSlot(float* into, const float* from) {
+    for (int64_t i = 0; i < kSlotFloats; i += kLanes) (Vector::Load(into + i) + Vector::Load(from + i)).Store(into + i);
+  }
+
+  // One row of finished sums: bias, output mode, rounding.
+  FB_INLINE void FinishRow(int64_t row, int panel, int plane, const float* sums) const {
+    const PanelColumns columns = args.weight.panels[panel];
+    const float* bias = args.output == LinearOutput::kPartial || args.weight.bias == nullptr
+                            ? nullptr
+                            : args.weight.bias + static_cast<int64_t>(panel) * kPanelColumns;
+    const int64_t at = row * args.y_stride + columns.column;
+    T* y = reinterpret_cast<T*>(args.y) + at;
+    float* y32 = reinterpret_cast<float*>(args.y) + plane * args.rows * args.y_stride + at;
+    for (int c = 0; c < columns.width; c += kLanes) {
+      const int64_t n = columns.width - c;
+      Vector sum = Vector::Load(sums + c);
+      if (bias != nullptr) sum = sum + Vector::Load(bias + c);
+      switch (args.output) {
+        case LinearOutput::kF32:
+        case LinearOutput::kPartial: StorePart(y32 + c, sum, n); break;
+        case LinearOutput::kRounded: StorePart(y + c, sum, n); break;
+        case LinearOutput::kResidual: StorePart(y + c, sum + LoadPart(y + c, n), n); break;
+        case LinearOutput::kSiluMul: {
+          Vector up = Vector::Load(sums + kPanelColumns / 2 + c);
+          if (bias != nullptr) up = up + Vector::Load(bias + kPanelColumns / 2 + c);
+          StorePart(y + c, Silu(sum) * up, n);
+        }
+      }
+    }
+  }
+
+  FB_INLINE const std::byte* Weights(const LinearSegment& segment, int64_t panel) const {
+    constexpr int64_t kPairBytes = kPanelColumns * 2 * sizeof(T);
+    return args.weight.tiles[static_cast<int64_t>(segment.leaf) * args.weight.num_panels + panel] +
+           segment.pair * kPairBytes;
+  }
+
+  // A register tile through segments [first, last) of a panel.
+  void RunTile(Rows tile, int64_t panel, int first, int last, float* stack) const {
+    const int rows = static_cast<int>(tile.end - tile.begin);
+    for (int i = first; i < last; ++i) {
+      const LinearSegment& segment = schedule.segments[i];
+      const Packed* x = PackedTile(tile) + static_cast<int64_t>(segment.x_pair) * Kernel::kPackedPerPair * rows;
+      const std::byte* next = i + 1 < schedule.num_segments ? Weights(schedule.segments[i + 1], panel)
+                              : panel + 1 < args.weight.num_panels ? Weights(schedule.segments[0], panel + 1)
+                                                                   : nullptr;
+      float* top = stack + segment.slot * kSlotFloats;
+      Kernel::Run(rows, x, Weights(segment, panel), segment.num_pairs, segment.resume, top, next);
+      for (int merge = 0; merge < segment.merges; ++merge, top -= kSlotFloats) AddSlot(top - kSlotFloats, top);
+      if (segment.plane < 0) continue;
+      for (int row = 0; row < rows; ++row) {
+        FinishRow(tile.begin + row, static_cast<int>(panel), segment.plane, top + row * kPanelColumns);
+      }
+    }
+  }
+
+  // A unit: all register tiles of a row block through one panel.
+  void RunUnit(int64_t unit) const {
+    const Rows block = Block(unit / args.weight.num_panels);
+    const int64_t panel = unit % args.weight.num_panels, num_tiles = NumTiles(block);
+    // Tiles that pass several groups of segments keep their stacks in between.
+    const int64_t stack_stride = schedule.num_groups > 1 ? kStackSlots * kSlotFloats : 0;
+    for (int first = 0, last = 0; last < schedule.num_segments; first = last) {
+      while (!schedule.segments[last++].group_end) {
+      }
+      for (int64_t tile = 0; tile < num_tiles; ++tile) {
+        RunTile(Tile(block, tile), panel, first, last, slots + tile * stack_stride);
+      }
+    }
+  }
+
+  void Run() const {
+    const LinearBlocking& blocking = schedule.blocking;
+    const Rows mine = Part(blocking.static_units, context.worker, context.num_workers);
+    for (int64_t unit = mine.begin; unit < mine.end; ++unit) RunUnit(unit);
+    const int64_t units = static_cast<int64_t>(blocking.row_blocks) * args.weight.num_panels;
+    while (blocking.static_units < units) {
+      const int64_t unit = blocking.static_units + context.ticket->fetch_add(1);
+      if (unit >= units) break;
+      RunUnit(unit);
+    }
+  }
+};
+
+template <typename T>
+void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
+  const LinearSchedule schedule = ScheduleLinear(args, context.num_workers);
+  using Loop = LinearLoop<T>;
+  float* slots = reinterpret_cast<float*>(context.scratch);
+  const int64_t packed_bytes = args.rows * schedule.pairs * Micro<T>::kPackedPerPair *
+                               static_cast<int64_t>(sizeof(typename Loop::Packed));
+  if (packed_bytes <= kOwnPackedBytes) {
+    std::byte* own = context.scratch + kStackSlots * kSlotFloats * sizeof(float) * (kRowsOfBlock / kTileRows + 1);
+    const Loop loop{args, schedule, context, reinterpret_cast<typename Loop::Packed*>(own), slots};
+    loop.PackX(0, 1);
+    loop.Run();
+  } else {
+    const Loop loop{args, schedule, context, reinterpret_cast<typename Loop::Packed*>(args.workspace), slots};
+    loop.PackX(context.worker, context.num_workers);
+    context.Barrier();
+    loop.Run();
+  }
+}
+
+void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
+  if (args.weight.dtype == tensor::DType::kBF16) {
+    RunLinear<BF16>(args, context);
+  } else {
+    RunLinear<float>(args, context);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::kernels

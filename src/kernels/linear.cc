@@ -1,0 +1,96 @@
+#include "kernels/linear.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/kernel_set.h"
+
+namespace forebay::kernels {
+namespace {
+
+int64_t Outputs(const LinearArgs& args) {
+  return args.output == LinearOutput::kSiluMul ? 2ll * args.weight.n : args.weight.n;
+}
+
+cost::OpDesc Describe(const char* label, const LinearArgs& args) {
+  const PackedWeight& weight = args.weight;
+  cost::OpDesc desc;
+  desc.kind = cost::OpKind::kLinear;
+  desc.label = label;
+  desc.rows = args.rows;
+  desc.columns = Outputs(args);
+  desc.depth = weight.leaves.begin[args.leaf_end] - weight.leaves.begin[args.leaf_begin];
+  desc.flops = 2.0 * static_cast<double>(desc.rows) * static_cast<double>(desc.columns) * static_cast<double>(desc.depth);
+  for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {
+    desc.read_bytes += static_cast<double>(weight.TileBytes(leaf)) * weight.num_panels;
+  }
+  return desc;
+}
+
+void Check(const char* label, const LinearArgs& args) {
+  const PackedWeight& weight = args.weight;
+  const bool partial = args.output == LinearOutput::kPartial;
+  FB_CHECK(weight.dtype == tensor::DType::kBF16 || weight.dtype == tensor::DType::kF32, "{}: weight of {}", label,
+           tensor::Name(weight.dtype));
+  FB_CHECK(weight.leaves.begin[weight.leaves.num_leaves] == weight.k, "{}: leaves end at {}, K is {}", label,
+           weight.leaves.begin[weight.leaves.num_leaves], weight.k);
+  FB_CHECK(0 <= args.leaf_begin && args.leaf_begin < args.leaf_end && args.leaf_end <= weight.leaves.num_leaves,
+           "{}: leaves [{}, {}) of {}", label, args.leaf_begin, args.leaf_end, weight.leaves.num_leaves);
+  FB_CHECK(partial || args.leaf_end - args.leaf_begin == weight.leaves.num_leaves,
+           "{}: a full output needs all {} leaves, not [{}, {})", label, weight.leaves.num_leaves, args.leaf_begin,
+           args.leaf_end);
+  FB_CHECK(args.x_stride >= weight.k && args.y_stride >= weight.n, "{}: strides {} and {} of rows of {} and {}", label,
+           args.x_stride, args.y_stride, weight.k, weight.n);
+  FB_CHECK(reinterpret_cast<uintptr_t>(args.workspace) % 64 == 0 && args.workspace != nullptr,
+           "{}: no workspace on a 64-byte border", label);
+}
+
+}  // namespace
+
+uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k) {
+  // Every set stores at most an fp32 per element; each leaf is padded to whole pairs.
+  (void)dtype;
+  const uint64_t bytes = static_cast<uint64_t>(rows) * static_cast<uint64_t>(k + kMaxLeaves) * sizeof(float);
+  return (bytes + 63) / 64 * 64;
+}
+
+int PartialPlanes(int num_leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves], int level[kMaxLeaves]) {
+  int planes = 0;
+  for (int leaf = leaf_begin; leaf < leaf_end;) {
+    // The highest node that begins here and ends in the range; beyond the root there is none.
+    int top = 0;
+    while ((1 << top) < num_leaves && leaf % (2 << top) == 0 && std::min(leaf + (2 << top), num_leaves) <= leaf_end) ++top;
+    first_leaf[planes] = leaf;
+    level[planes] = top;
+    ++planes;
+    leaf += 1 << top;
+  }
+  return planes;
+}
+
+void Linear(device::Stream& stream, const KernelSet& kernels, const char* label, const LinearArgs& args) {
+  if (args.rows == 0) return;
+  Check(label, args);
+  const PackedWeight& weight = args.weight;
+  const uint64_t element = tensor::SizeOf(weight.dtype);
+  const bool rounded = args.output != LinearOutput::kF32 && args.output != LinearOutput::kPartial;
+  const uint64_t output_element = rounded ? element : sizeof(float);
+  uint64_t planes = 1;
+  if (args.output == LinearOutput::kPartial) {
+    int first[kMaxLeaves], level[kMaxLeaves];
+    planes = PartialPlanes(weight.leaves.num_leaves, args.leaf_begin, args.leaf_end, first, level);
+  }
+  const uint64_t rows = static_cast<uint64_t>(args.rows);
+  const uint64_t x_bytes = ((rows - 1) * args.x_stride + weight.k) * element;
+  const uint64_t y_bytes = ((planes * rows - 1) * args.y_stride + weight.n) * output_element;
+
+  device::Operation operation = device::MakeOperation(Describe(label, args), args, kernels.linear);
+  operation.Reads(args.x, x_bytes).Writes(args.y, y_bytes);
+  operation.Writes(args.workspace, LinearWorkspaceBytes(weight.dtype, args.rows, weight.k));
+  operation.Reads(weight.tiles, sizeof(*weight.tiles) * weight.leaves.num_leaves * weight.num_panels);
+  operation.Reads(weight.panels, sizeof(*weight.panels) * weight.num_panels);
+  if (weight.bias != nullptr) operation.Reads(weight.bias, sizeof(float) * kPanelColumns * weight.num_panels);
+  stream.Enqueue(operation);
+}
+
+}  // namespace forebay::kernels

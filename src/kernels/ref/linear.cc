@@ -1,0 +1,89 @@
+// The oracle: plain loops in the order of the contract. std::fma is the hardware's, whose denormals the caller's FTZ
+// and DAZ flags flush (this file is compiled with FMA instructions).
+#include <cmath>
+
+#include "kernels/exp.h"
+#include "kernels/linear_sets.h"
+#include "tensor/bf16.h"
+
+namespace forebay::kernels::ref {
+namespace {
+
+template <typename T>
+struct RefLinear {
+  const LinearArgs& args;
+  const PackedWeight& weight = args.weight;
+
+  // One chain over the pairs of a leaf, the odd element of each first; K is padded with +0 to whole pairs.
+  float LeafSum(int64_t row, int panel, int column, int leaf) const {
+    const int32_t begin = weight.leaves.begin[leaf], k_leaf = weight.leaves.begin[leaf + 1] - begin;
+    const T* x = reinterpret_cast<const T*>(args.x) + row * args.x_stride + begin;
+    const T* w = reinterpret_cast<const T*>(weight.tiles[leaf * weight.num_panels + panel]) + column * 2;
+    float sum = 0;
+    for (int32_t k = 0; k < k_leaf; k += 2, w += 2 * kPanelColumns) {
+      const T odd = k + 1 < k_leaf ? x[k + 1] : T{};
+      sum = std::fma(tensor::ToFloat(odd), tensor::ToFloat(w[1]), sum);
+      sum = std::fma(tensor::ToFloat(x[k]), tensor::ToFloat(w[0]), sum);
+    }
+    return sum;
+  }
+
+  // The node of the fixed tree whose first leaf and level are given.
+  float TreeSum(int64_t row, int panel, int column, int first, int level) const {
+    if (level == 0) return LeafSum(row, panel, column, first);
+    const int second = first + (1 << (level - 1));
+    const float sum = TreeSum(row, panel, column, first, level - 1);
+    return second < weight.leaves.num_leaves ? sum + TreeSum(row, panel, column, second, level - 1) : sum;
+  }
+
+  float Sum(int64_t row, int panel, int column) const {
+    int level = 0;
+    while ((1 << level) < weight.leaves.num_leaves) ++level;
+    const float sum = TreeSum(row, panel, column, 0, level);
+    return weight.bias == nullptr ? sum : sum + weight.bias[panel * kPanelColumns + column];
+  }
+
+  void Output(int64_t row, int panel, int column) const {
+    const int64_t at = row * args.y_stride + weight.panels[panel].column + column;
+    T* y = reinterpret_cast<T*>(args.y) + at;
+    float* y32 = reinterpret_cast<float*>(args.y) + at;
+    switch (args.output) {
+      case LinearOutput::kF32: *y32 = Sum(row, panel, column); break;
+      case LinearOutput::kRounded: *y = tensor::RoundTo<T>(Sum(row, panel, column)); break;
+      case LinearOutput::kResidual: *y = tensor::RoundTo<T>(Sum(row, panel, column) + tensor::ToFloat(*y)); break;
+      case LinearOutput::kSiluMul:
+        *y = tensor::RoundTo<T>(Silu(Sum(row, panel, column)) * Sum(row, panel, column + kPanelColumns / 2));
+        break;
+      case LinearOutput::kPartial: {
+        int first[kMaxLeaves], level[kMaxLeaves];
+        const int planes = PartialPlanes(weight.leaves.num_leaves, args.leaf_begin, args.leaf_end, first, level);
+        for (int plane = 0; plane < planes; ++plane) {
+          y32[plane * args.rows * args.y_stride] = TreeSum(row, panel, column, first[plane], level[plane]);
+        }
+      }
+    }
+  }
+
+  void Run(const device::WorkerContext& context) const {
+    const device::Range range = device::StaticPart(context, weight.num_panels);
+    for (int64_t panel = range.begin; panel < range.end; ++panel) {
+      for (int64_t row = 0; row < args.rows; ++row) {
+        for (int column = 0; column < weight.panels[panel].width; ++column) {
+          Output(row, static_cast<int>(panel), column);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+
+void Linear(const LinearArgs& args, const device::WorkerContext& context) {
+  if (args.weight.dtype == tensor::DType::kBF16) {
+    RefLinear<tensor::BF16>{args}.Run(context);
+  } else {
+    RefLinear<float>{args}.Run(context);
+  }
+}
+
+}  // namespace forebay::kernels::ref
