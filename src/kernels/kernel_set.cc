@@ -4,12 +4,13 @@
 
 #include <string>
 
+#include "kernels/linear_sets.h"
 #include "kernels/sets.h"
 
 namespace forebay::kernels {
 namespace {
 
-constexpr KernelSet kRef{Isa::kRef,      "ref",       "pair",      nullptr,       ref::Attention,
+constexpr KernelSet kRef{Isa::kRef,      "ref",       "pair",      ref::Linear,   ref::Attention,
                          ref::RopeKv,    ref::RmsNorm, ref::Embed, ref::LogitsDigest, AttentionScratch};
 
 }  // namespace
