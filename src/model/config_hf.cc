@@ -14,6 +14,19 @@ using base::Status;
 
 constexpr double kLeastPositive = 1e-12, kMostFactor = 1e6, kLeastTheta = 2, kMostTheta = 1e15;
 
+Result<simdjson::dom::object> ParseObject(simdjson::dom::parser& parser, std::string_view json, std::string_view file) {
+  if (json.size() > kMostConfigBytes) {
+    return Status(kConfigInvalid, fmt::format("{}: {} bytes; expected at most {}", file, json.size(), kMostConfigBytes));
+  }
+  const auto document = base::ParseJson(parser, json);
+  if (!document.ok()) return document.status().WithContext(file);
+  simdjson::dom::object object;
+  if (document->get_object().get(object)) {
+    return Status(kConfigInvalid, fmt::format("{}: expected a JSON object", file));
+  }
+  return object;
+}
+
 Result<const Family*> FindConfigFamily(JsonFields* in, ModelConfig* config) {
   std::vector<std::string> names = in->Strings("architectures");
   if (names.empty()) names.push_back(in->String("model_type", ""));
@@ -144,12 +157,7 @@ void ReadDtype(JsonFields* in, ModelConfig* config) {
 
 Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) {
   simdjson::dom::parser parser;
-  const auto document = base::ParseJson(parser, json);
-  if (!document.ok()) return document.status().WithContext(file);
-  simdjson::dom::object object;
-  if (document->get_object().get(object)) {
-    return Status(kConfigInvalid, fmt::format("{}: expected a JSON object", file));
-  }
+  FB_ASSIGN_OR_RETURN(const simdjson::dom::object object, ParseObject(parser, json, file));
   JsonFields in(object, std::string(file));
   ModelConfig config;
   FB_ASSIGN_OR_RETURN(const Family* family, FindConfigFamily(&in, &config));
@@ -183,12 +191,7 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
 
 Result<GenerationConfig> ParseGenerationConfig(std::string_view json, std::string_view file) {
   simdjson::dom::parser parser;
-  const auto document = base::ParseJson(parser, json);
-  if (!document.ok()) return document.status().WithContext(file);
-  simdjson::dom::object object;
-  if (document->get_object().get(object)) {
-    return Status(kConfigInvalid, fmt::format("{}: expected a JSON object", file));
-  }
+  FB_ASSIGN_OR_RETURN(const simdjson::dom::object object, ParseObject(parser, json, file));
   JsonFields in(object, std::string(file));
   GenerationConfig config;
   constexpr double kMost = 1e6;

@@ -9,7 +9,7 @@
 
 namespace forebay::model {
 
-// config.json's text, in the spelling of transformers 4 (torch_dtype, rope_theta, rope_scaling) or 5 (dtype,
+// config.json's text (kMostConfigBytes at most), in the spelling of transformers 4 (torch_dtype, rope_theta, rope_scaling) or 5 (dtype,
 // rope_parameters). `file` names it in errors.
 base::Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file);
 
@@ -22,6 +22,8 @@ base::Result<ModelConfig> ReadGgufConfig(const weights::GgufFile& gguf, std::str
 
 // Checks that hold whatever the format; the readers call it last.
 base::Status ValidateConfig(const ModelConfig& config, std::string_view file);
+
+inline constexpr uint64_t kMostConfigBytes = 4 << 20;
 
 // Bounds of what is taken for a model's size rather than a damaged file.
 inline constexpr int64_t kMostVocabulary = 1 << 26;

@@ -66,13 +66,25 @@ std::string JsonFields::String(std::string_view key, std::string_view otherwise)
   return std::string(value);
 }
 
-std::vector<std::string> JsonFields::Strings(std::string_view key) {
+std::vector<simdjson::dom::element> JsonFields::Items(std::string_view key) {
   const auto element = Find(key);
   if (!element) return {};
   simdjson::dom::array array;
-  if (element->get_array().get(array)) return {String(key, "")};
-  std::vector<std::string> values;
+  if (element->get_array().get(array)) return {*element};
+  std::vector<simdjson::dom::element> items;
   for (const simdjson::dom::element item : array) {
+    if (items.size() == kMostItems) {
+      Wrong(key, fmt::format("at most {} items", kMostItems));
+      break;
+    }
+    items.push_back(item);
+  }
+  return items;
+}
+
+std::vector<std::string> JsonFields::Strings(std::string_view key) {
+  std::vector<std::string> values;
+  for (const simdjson::dom::element item : Items(key)) {
     std::string_view value;
     if (item.get_string().get(value)) Wrong(key, "a list of strings");
     values.emplace_back(value);
@@ -81,22 +93,14 @@ std::vector<std::string> JsonFields::Strings(std::string_view key) {
 }
 
 std::vector<int32_t> JsonFields::TokenIds(std::string_view key) {
-  const auto element = Find(key);
-  if (!element) return {};
   std::vector<int32_t> ids;
-  const auto add = [&](simdjson::dom::element item) {
+  for (const simdjson::dom::element item : Items(key)) {
     int64_t id;
     if (item.get_int64().get(id) || id < 0 || id > std::numeric_limits<int32_t>::max()) {
       Wrong(key, "a token id or a list of them");
     } else {
       ids.push_back(static_cast<int32_t>(id));
     }
-  };
-  simdjson::dom::array array;
-  if (element->get_array().get(array)) {
-    add(*element);
-  } else {
-    for (const simdjson::dom::element item : array) add(item);
   }
   return ids;
 }

@@ -15,6 +15,8 @@ namespace forebay::model {
 // take all it wants and look once at the end. A null counts as absent.
 class JsonFields {
  public:
+  static constexpr size_t kMostItems = 1 << 12;
+
   // `where` begins each message, e.g. "config.json" or "config.json: rope_scaling". Borrows the parsed document.
   JsonFields(simdjson::dom::object object, std::string where) : object_(object), where_(std::move(where)) {}
 
@@ -27,7 +29,7 @@ class JsonFields {
   double Float(std::string_view key, double least, double most, std::optional<double> otherwise = {});
   bool Bool(std::string_view key, bool otherwise);
   std::string String(std::string_view key, std::string_view otherwise);
-  // Absent: empty. A lone value counts as a list of one.
+  // Absent: empty. A lone value counts as a list of one. Lists of more than kMostItems are errors.
   std::vector<std::string> Strings(std::string_view key);
   std::vector<int32_t> TokenIds(std::string_view key);
   // Absent: nothing.
@@ -40,6 +42,8 @@ class JsonFields {
 
  private:
   std::optional<simdjson::dom::element> Find(std::string_view key) const;
+  // The items of a list, or the value itself.
+  std::vector<simdjson::dom::element> Items(std::string_view key);
   // An ill-typed or missing key.
   void Wrong(std::string_view key, std::string_view expected);
 

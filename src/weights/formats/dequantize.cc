@@ -3,10 +3,6 @@
 #include <bit>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "base/check.h"
 
 namespace forebay::weights {
@@ -16,16 +12,20 @@ using tensor::DType;
 
 constexpr int64_t kBlock = 32;  // elements, of every quantised type here
 
-// IEEE 754 half precision to fp32, exactly; NaNs stay NaNs.
-float HalfToFloat(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+// IEEE 754 half precision to fp32, exactly, also where denormals are flushed; NaNs stay NaNs. Without branches, so
+// that loops over it become vector code.
+inline float HalfToFloat(uint16_t half) {
   const uint32_t magnitude = half & 0x7FFFu;
-  if (magnitude >= 0x7C00u) return std::bit_cast<float>(sign | 0x7F800000u | (magnitude & 0x3FFu) << 13);
-  if (magnitude >= 0x0400u) return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
+  const uint32_t normal = (magnitude << 13) + (112u << 23);
   // Denormal: magnitude x 2^-24, and the integer is exact in fp32.
-  const float value = static_cast<float>(magnitude) * 0x1p-24f;
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+  const uint32_t denormal = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+  const uint32_t is_denormal = -static_cast<uint32_t>(magnitude < 0x0400u);
+  const uint32_t is_not_finite = -static_cast<uint32_t>(magnitude >= 0x7C00u);
+  const uint32_t bits = (denormal & is_denormal) | (normal & ~is_denormal) | (0x7F800000u & is_not_finite);
+  return std::bit_cast<float>(bits | static_cast<uint32_t>(half & 0x8000u) << 16);
 }
+
+inline float UpperHalfToFloat(uint16_t upper) { return std::bit_cast<float>(static_cast<uint32_t>(upper) << 16); }
 
 float LoadHalf(const std::byte* p) {
   uint16_t half;
@@ -33,34 +33,16 @@ float LoadHalf(const std::byte* p) {
   return HalfToFloat(half);
 }
 
-void ExpandHalf(const std::byte* source, int64_t count, float* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = LoadHalf(source + 2 * i);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx,f16c"))) void ExpandHalfF16c(const std::byte* source, int64_t count, float* out) {
-  const int64_t whole = count / 8 * 8;
-  for (int64_t i = 0; i < whole; i += 8) {
-    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + 2 * i));
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(halves));
-  }
-  ExpandHalf(source + 2 * whole, count - whole, out + whole);
-}
-#endif
-
-void ExpandBF16(const std::byte* source, int64_t count, float* out) {
+template <float (*convert)(uint16_t)>
+void Expand16(const std::byte* source, int64_t count, float* out) {
   int64_t i = 0;
-  // Chunks of a fixed size become vector code.
+  uint16_t bits[kBlock];
   for (; i + kBlock <= count; i += kBlock) {
-    uint16_t upper[kBlock];
-    std::memcpy(upper, source + 2 * i, sizeof(upper));
-    for (int64_t j = 0; j < kBlock; ++j) out[i + j] = std::bit_cast<float>(static_cast<uint32_t>(upper[j]) << 16);
+    std::memcpy(bits, source + 2 * i, sizeof(bits));
+    for (int64_t j = 0; j < kBlock; ++j) out[i + j] = convert(bits[j]);
   }
-  for (; i < count; ++i) {
-    uint16_t upper;
-    std::memcpy(&upper, source + 2 * i, sizeof(upper));
-    out[i] = std::bit_cast<float>(static_cast<uint32_t>(upper) << 16);
-  }
+  std::memcpy(bits, source + 2 * i, 2 * (count - i));
+  for (int64_t j = 0; i + j < count; ++j) out[i + j] = convert(bits[j]);
 }
 
 void ExpandQ8_0(const std::byte* source, int64_t blocks, float* out) {
@@ -108,12 +90,8 @@ void ExpandElements(DType dtype, const std::byte* source, int64_t count, float* 
   FB_CHECK(count % tensor::FormatOf(dtype).elements == 0, "{} elements of {}", count, Name(dtype));
   switch (dtype) {
     case DType::kF32: std::memcpy(out, source, static_cast<size_t>(count) * sizeof(float)); return;
-    case DType::kF16:
-#if defined(__x86_64__)
-      if (__builtin_cpu_supports("f16c")) return ExpandHalfF16c(source, count, out);
-#endif
-      return ExpandHalf(source, count, out);
-    case DType::kBF16: return ExpandBF16(source, count, out);
+    case DType::kF16: return Expand16<HalfToFloat>(source, count, out);
+    case DType::kBF16: return Expand16<UpperHalfToFloat>(source, count, out);
     case DType::kQ8_0: return ExpandQ8_0(source, count / kBlock, out);
     case DType::kQ4_0: return ExpandQ4_0(source, count / kBlock, out);
     case DType::kQ4_1: return ExpandQ4_1(source, count / kBlock, out);

@@ -56,11 +56,11 @@ float HalfByDefinition(uint32_t half) {
 TEST(ExpandElements, ReadsEveryHalf) {
   std::vector<uint16_t> halves(65536);
   for (uint32_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
-  // Nine at a time: vector code for eight, scalar code for the ninth.
-  float values[9];
-  for (uint32_t i = 0; i + 9 <= halves.size(); ++i) {
-    ExpandElements(DType::kF16, reinterpret_cast<const std::byte*>(&halves[i]), 9, values);
-    for (uint32_t j : {0u, 8u}) {
+  // Some by the loop over whole blocks, some by the loop over what is left.
+  float values[33];
+  for (uint32_t i = 0; i + 33 <= halves.size(); ++i) {
+    ExpandElements(DType::kF16, reinterpret_cast<const std::byte*>(&halves[i]), 33, values);
+    for (uint32_t j : {0u, 32u}) {
       const float expected = HalfByDefinition(i + j);
       if (std::isnan(expected)) {
         ASSERT_TRUE(std::isnan(values[j])) << i + j;

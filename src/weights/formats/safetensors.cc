@@ -151,7 +151,7 @@ Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> bytes) {
   if (parser.iterate(json).get(document) || document.get_object().get(object)) {
     return Invalid("the header is no JSON object");
   }
-  file.tensors.reserve(header_bytes / kLeastEntryBytes);
+  file.tensors.reserve(header_bytes / kLeastEntryBytes + 1);
   for (auto field : object) {
     std::string_view key;
     ondemand::value value;

@@ -2,11 +2,12 @@
 
 #include <simdjson.h>
 
+#include <simdjson.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 
-#include "base/json.h"
 #include "base/rng.h"
 #include "weights/formats/dequantize.h"
 #include "weights/formats/gguf_names.h"
@@ -48,8 +49,8 @@ Result<std::vector<Assignment>> ReadWeightMap(simdjson::ondemand::parser& parser
     return invalid("no JSON object with an object \"weight_map\"");
   }
   std::vector<Assignment> assignments;
-  constexpr size_t kLeastBytes = 6;  // "":"",
-  assignments.reserve(json.size() / kLeastBytes);
+  constexpr size_t kLeastBytes = 7;  // "":"x",
+  assignments.reserve(json.size() / kLeastBytes + 1);
   for (auto field : map) {
     Assignment assignment;
     if (field.unescaped_key().get(assignment.tensor) || field.value().get_string().get(assignment.shard)) {
@@ -131,13 +132,14 @@ Status WeightSource::AddSafetensors(const std::string& path) {
 }
 
 Status WeightSource::AddShards(const std::string& index_path) {
-  FB_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(index_path));
-  const simdjson::padded_string json(text);
+  FB_ASSIGN_OR_RETURN(const MappedFile index, MappedFile::Open(index_path));
+  const simdjson::padded_string json(reinterpret_cast<const char*>(index.bytes().data()), index.bytes().size());
   simdjson::ondemand::parser parser;
   auto assignments = ReadWeightMap(parser, json);
   if (!assignments.ok()) return assignments.status().WithContext(index_path);
 
   std::vector<std::string_view> shards;
+  shards.reserve(assignments->size());
   for (const Assignment& assignment : *assignments) shards.push_back(assignment.shard);
   std::sort(shards.begin(), shards.end());
   shards.erase(std::unique(shards.begin(), shards.end()), shards.end());

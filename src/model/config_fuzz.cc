@@ -1,0 +1,19 @@
+// Any text as config.json and as generation_config.json.
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "model/config_reader.h"
+
+using namespace forebay;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto config = model::ParseHfConfig(text, "config.json");
+  if (config.ok()) {
+    FB_CHECK(static_cast<int64_t>(config->rope.inv_freq.size()) == config->head_dim / 2, "{}", config->head_dim);
+    FB_CHECK(static_cast<int64_t>(config->sliding_window.size()) == config->num_layers, "{}", config->num_layers);
+  }
+  (void)model::ParseGenerationConfig(text, "generation_config.json");
+  return 0;
+}
