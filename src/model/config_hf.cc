@@ -16,7 +16,8 @@ constexpr double kLeastPositive = 1e-12, kMostFactor = 1e6, kLeastTheta = 2, kMo
 
 Result<simdjson::dom::object> ParseObject(simdjson::dom::parser& parser, std::string_view json, std::string_view file) {
   if (json.size() > kMostConfigBytes) {
-    return Status(kConfigInvalid, fmt::format("{}: {} bytes; expected at most {}", file, json.size(), kMostConfigBytes));
+    return Status(kConfigInvalid,
+                  fmt::format("{}: {} bytes; expected at most {}", file, json.size(), kMostConfigBytes));
   }
   const auto document = base::ParseJson(parser, json);
   if (!document.ok()) return document.status().WithContext(file);

@@ -9,8 +9,8 @@
 
 namespace forebay::model {
 
-// config.json's text (kMostConfigBytes at most), in the spelling of transformers 4 (torch_dtype, rope_theta, rope_scaling) or 5 (dtype,
-// rope_parameters). `file` names it in errors.
+// config.json's text (kMostConfigBytes at most), in the spelling of transformers 4 (torch_dtype, rope_theta,
+// rope_scaling) or 5 (dtype, rope_parameters). `file` names it in errors.
 base::Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file);
 
 // generation_config.json's text; keys that are not asked for are ignored.

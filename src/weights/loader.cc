@@ -17,8 +17,8 @@ using kernels::kPanelColumns;
 base::Status CheckShape(const TensorReader& reader, const std::string& name, const tensor::Shape& expected) {
   FB_ASSIGN_OR_RETURN(const tensor::Shape found, reader.ShapeOf(name));
   if (found == expected) return base::Status::Ok();
-  return base::Status(kTensorShape, fmt::format("tensor {} has shape {}, but config.json asks for {}", name,
-                                                found.ToString(), expected.ToString()));
+  return base::Status(kTensorShape, fmt::format("{}: tensor {} has shape {}; the model's configuration asks for {}",
+                                                reader.FileOf(name), name, found.ToString(), expected.ToString()));
 }
 
 float RoundVia(tensor::DType dtype, float value) {

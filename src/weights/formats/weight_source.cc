@@ -228,6 +228,11 @@ Result<tensor::Shape> WeightSource::ShapeOf(std::string_view name) const {
   return tensor->shape;
 }
 
+std::string WeightSource::FileOf(std::string_view name) const {
+  const TensorInfo* tensor = Find(name);
+  return tensor == nullptr ? path_ : files_[tensor->file].path();
+}
+
 Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const {
   const TensorInfo* tensor = Find(name);
   if (tensor == nullptr) return Status(kTensorMissing, fmt::format("{}: tensor {} is missing", path_, name));

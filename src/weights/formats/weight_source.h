@@ -37,6 +37,7 @@ class WeightSource : public TensorReader {
   bool Has(std::string_view name) const override { return Find(name) != nullptr; }
   // Also kTensorTypeUnsupported, so that a type that cannot be read is known before anything is.
   base::Result<tensor::Shape> ShapeOf(std::string_view name) const override;
+  std::string FileOf(std::string_view name) const override;
   base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const override;
 
   // Rows [begin, end) as exact fp32 into `out` [end - begin, columns]; kTensorTypeUnsupported, kTensorNotFinite or

@@ -126,6 +126,7 @@ TEST(WeightSource, ReadsByName) {
   float row[2] = {};
   ASSERT_TRUE(source.ReadRows("w", 1, 2, row).ok());
   EXPECT_THAT(row, testing::ElementsAre(3, 4));
+  EXPECT_EQ(source.FileOf("w"), folder.path() + "/model.safetensors");
   EXPECT_FALSE(source.Has("v"));
   EXPECT_EQ(source.ReadRows("v", 0, 1, row).code(), kTensorMissing);
   EXPECT_EQ(source.ShapeOf("v").status().code(), kTensorMissing);
