@@ -22,7 +22,7 @@ uint64_t Product(uint64_t word, int64_t i) {
 }
 
 uint64_t Key(uint64_t kind, int64_t a, int64_t b, int64_t c) {
-  uint64_t key = base::Mix64(kind);
+  uint64_t key = base::Mix64(base::Mix64(kind));  // no Mix64 of a small number, which a part might cancel
   for (const int64_t part : {a, b, c}) key = base::Combine64(key, static_cast<uint64_t>(part));
   return key;
 }

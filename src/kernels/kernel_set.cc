@@ -10,16 +10,42 @@
 namespace forebay::kernels {
 namespace {
 
-constexpr KernelSet kRef{Isa::kRef,      "ref",       "pair",      ref::Linear,   ref::Attention,
-                         ref::RopeKv,    ref::RmsNorm, ref::Embed, ref::LogitsDigest, AttentionScratch};
+constexpr KernelSet kRef{Isa::kRef,   "ref",        "pair",     ref::Linear,       ref::Attention,
+                         ref::RopeKv, ref::RmsNorm, ref::Embed, ref::LogitsDigest, AttentionScratch};
+constexpr KernelSet kAvx2{Isa::kAvx2,   "avx2",        "pair",     avx2::Linear,      avx2::Attention,
+                          avx2::RopeKv, avx2::RmsNorm, ref::Embed, ref::LogitsDigest, AttentionScratch};
+constexpr KernelSet kAvx512f{Isa::kAvx512f,   "avx512f",        "pair",     avx512f::Linear,   avx512f::Attention,
+                             avx512f::RopeKv, avx512f::RmsNorm, ref::Embed, ref::LogitsDigest, AttentionScratch};
+constexpr KernelSet kAvx512bf16{
+    Isa::kAvx512bf16,   "avx512bf16",        "pair",     avx512bf16::Linear, avx512bf16::Attention,
+    avx512bf16::RopeKv, avx512bf16::RmsNorm, ref::Embed, ref::LogitsDigest,  AttentionScratch};
+
+// What the files of a set are compiled for (CMakeLists.txt).
+bool HasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+bool HasAvx512f() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+bool HasAvx512bf16() {
+  static const bool has =
+      HasAvx512f() && __builtin_cpu_supports("avx512bf16") && avx512bf16::DotProductMatchesFma();
+  return has;
+}
 
 }  // namespace
 
-uint64_t AttentionScratch(const KvLayout&, int32_t) { return 0; }
-
 const KernelSet& RefKernels() { return kRef; }
 
-std::vector<const KernelSet*> AvailableKernels() { return {&kRef}; }
+std::vector<const KernelSet*> AvailableKernels() {
+  std::vector<const KernelSet*> sets;
+  if (HasAvx512bf16()) sets.push_back(&kAvx512bf16);
+  if (HasAvx512f()) sets.push_back(&kAvx512f);
+  if (HasAvx2()) sets.push_back(&kAvx2);
+  sets.push_back(&kRef);
+  return sets;
+}
 
 base::Result<const KernelSet*> ChooseKernels(std::string_view name) {
   const std::vector<const KernelSet*> available = AvailableKernels();

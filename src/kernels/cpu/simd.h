@@ -38,6 +38,7 @@ struct Vector {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
   }
   FB_INLINE void Store(float* p) const { _mm512_storeu_ps(p, v); }
+  FB_INLINE float First() const { return _mm512_cvtss_f32(v); }
   // Rounds as tensor::ToBF16.
   FB_INLINE void Store(BF16* p) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Rounded()); }
 
@@ -110,7 +111,7 @@ FB_INLINE float ReduceTree(Vector a, Op op) {
   a = op(a, Vector{_mm512_shuffle_f32x4(a.v, a.v, 0xB1)});
   a = op(a, Vector{_mm512_permute_ps(a.v, 0x4E)});
   a = op(a, Vector{_mm512_permute_ps(a.v, 0xB1)});
-  return _mm512_cvtss_f32(a.v);
+  return a.First();
 }
 FB_INLINE float SquareRoot(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
@@ -122,6 +123,7 @@ struct Vector {
   static FB_INLINE Vector Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   static FB_INLINE Vector Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
   static FB_INLINE Vector Load(const BF16* p) { return {Widened(p), Widened(p + 8)}; }
+  FB_INLINE float First() const { return _mm256_cvtss_f32(lo); }
   FB_INLINE void Store(float* p) const {
     _mm256_storeu_ps(p, lo);
     _mm256_storeu_ps(p + 8, hi);
@@ -214,7 +216,7 @@ FB_INLINE float ReduceTree(Vector a, Op op) {
   b = op(b, Vector{_mm256_permute2f128_ps(b.lo, b.lo, 1), b.hi});
   b = op(b, Vector{_mm256_permute_ps(b.lo, 0x4E), b.hi});
   b = op(b, Vector{_mm256_permute_ps(b.lo, 0xB1), b.hi});
-  return _mm256_cvtss_f32(b.lo);
+  return b.First();
 }
 FB_INLINE float SquareRoot(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
@@ -246,6 +248,21 @@ FB_INLINE void StorePart(T* p, Vector v, int64_t n) {
   __builtin_memcpy(p, part, static_cast<size_t>(n) * sizeof(T));
 }
 
+// Rounded to T, as fp32.
+template <typename T>
+FB_INLINE Vector Rounded(Vector v);
+template <>
+FB_INLINE Vector Rounded<float>(Vector v) { return v; }
+template <>
+FB_INLINE Vector Rounded<BF16>(Vector v) {
+  alignas(64) BF16 part[kLanes];
+  v.Store(part);
+  return Vector::Load(part);
+}
+
+FB_INLINE int32_t Min(int32_t a, int32_t b) { return a < b ? a : b; }
+FB_INLINE int32_t Max(int32_t a, int32_t b) { return a > b ? a : b; }
+
 // As kernels::Exp, lane by lane.
 FB_INLINE Vector Exp(Vector x) {
   using C = ExpConstants;
@@ -259,6 +276,8 @@ FB_INLINE Vector Exp(Vector x) {
   const Vector y = SelectLessEqual(x, Vector::Set(C::kHighest), AddExponent(p, t), x + Vector::Set(__builtin_inff()));
   return SelectLess(x, Vector::Set(C::kLowest), Vector::Zero(), y);
 }
+
+FB_INLINE float ExpOne(float x) { return Exp(Vector::Set(x)).First(); }
 
 // As kernels::Silu, lane by lane.
 FB_INLINE Vector Silu(Vector x) { return x / (Vector::Set(1.0f) + Exp(Negate(x))); }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/norm.h"
@@ -29,7 +30,7 @@ template <typename T>
 void GatherRow(const EmbedArgs& args, int32_t token, T* out) {
   const int panel = FindPanel(args.packed, token);
   if (panel < 0) {
-    std::memset(out, 0, static_cast<size_t>(args.columns) * sizeof(T));
+    std::fill_n(out, args.columns, T{});
     return;
   }
   const T* tile = reinterpret_cast<const T*>(args.packed.tiles[panel]);

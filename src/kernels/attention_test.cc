@@ -1,0 +1,125 @@
+#include "kernels/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/testing/attention_problem.h"
+
+namespace forebay::kernels {
+namespace {
+
+using testing::AttentionProblem;
+using testing::AttentionShape;
+using testing::SequenceSpec;
+using testing::Team;
+using tensor::BF16;
+
+// ||ours - reference|| / ||reference||
+template <typename T>
+double Distance(const std::vector<T>& ours, const std::vector<double>& reference) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const double d = tensor::ToFloat(ours[i]) - reference[i];
+    difference += d * d;
+    norm += reference[i] * reference[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+template <typename T>
+::testing::AssertionResult SameBytes(const std::vector<std::vector<T>>& a, const std::vector<std::vector<T>>& b) {
+  for (size_t s = 0; s < a.size(); ++s) {
+    if (std::memcmp(a[s].data(), b[s].data(), a[s].size() * sizeof(T)) == 0) continue;
+    for (size_t i = 0; i < a[s].size(); ++i) {
+      if (std::memcmp(&a[s][i], &b[s][i], sizeof(T)) != 0) {
+        return ::testing::AssertionFailure() << "sequence " << s << " element " << i << ": "
+                                             << tensor::ToFloat(a[s][i]) << " and " << tensor::ToFloat(b[s][i]);
+      }
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+template <typename T>
+class AttentionTest : public ::testing::Test {
+ protected:
+  // bf16 rounds probabilities (2^-9 each, signs at random) and the output (2^-9).
+  static constexpr double kTolerance = sizeof(T) == 2 ? 0x1p-8 : 2e-6;
+
+  // The reference against double; every set against the reference, with 1 to 3 workers and chunks of several sizes.
+  void Check(AttentionShape shape, std::vector<SequenceSpec> sequences, std::vector<int32_t> chunks = {1 << 20}) {
+    SCOPED_TRACE(::testing::Message() << shape.heads << "/" << shape.kv_heads << " heads of " << shape.head_dim << ", window "
+                                      << shape.window << ", last length " << sequences.back().length);
+    AttentionProblem<T> problem(shape, std::move(sequences));
+    const auto expected = problem.Run(RefKernels(), teams_[1]);
+    for (size_t s = 0; s < expected.size(); ++s) {
+      EXPECT_LT(Distance(expected[s], problem.Naive(s)), kTolerance) << "sequence " << s;
+    }
+    for (const KernelSet* kernels : AvailableKernels()) {
+      for (const int32_t chunk : chunks) {
+        for (const int workers : {1, 2, 3}) {
+          if (kernels->isa == Isa::kRef && workers != 2) continue;
+          problem.Permute(static_cast<uint64_t>(workers));
+          EXPECT_TRUE(SameBytes(problem.Run(*kernels, teams_[workers - 1], chunk), expected))
+              << kernels->name << ", chunk " << chunk << ", " << workers << " workers";
+        }
+      }
+    }
+  }
+
+  Team teams_[3] = {Team(1), Team(2), Team(3)};
+};
+
+using Types = ::testing::Types<BF16, float>;
+TYPED_TEST_SUITE(AttentionTest, Types);
+
+TYPED_TEST(AttentionTest, HeadDimsAndGroups) {
+  for (const int32_t head_dim : {16, 32, 48, 64, 80, 96, 128}) {
+    for (const int32_t group : {1, 2, 3, 4, 8}) {
+      this->Check({2 * group, 2, head_dim}, {{0, 45}, {70, 71}, {38, 39}});
+    }
+  }
+}
+
+TYPED_TEST(AttentionTest, HeadDimsOfNoWholeVectors) {
+  for (const int32_t head_dim : {2, 24, 40, 72, 256}) this->Check({4, 2, head_dim}, {{0, 37}, {70, 71}});
+}
+
+TYPED_TEST(AttentionTest, MoreHeadsThanAnItemTakes) { this->Check({71, 1, 64}, {{0, 40}, {33, 34}}); }
+
+TYPED_TEST(AttentionTest, Contexts) {
+  for (const int32_t context : {1, 31, 32, 33, 1023, 1024, 1025, 2100}) {
+    this->Check({4, 2, 64}, {{context - 1, context}, {std::max(0, context - 40), context}});
+  }
+}
+
+TYPED_TEST(AttentionTest, Windows) {
+  for (const int32_t window : {1, 2, 31, 32, 33, 100, 1024, 1500}) {
+    this->Check({4, 2, 32, window}, {{0, 80}, {1000, 1040}, {2040, 2080}, {2099, 2100}}, {1 << 20, 7});
+  }
+}
+
+TYPED_TEST(AttentionTest, Chunks) {
+  this->Check({6, 2, 64}, {{0, 150}, {0, 33}, {1000, 1100}}, {1 << 20, 1, 7, 32, 100});
+  this->Check({4, 2, 80, 45}, {{0, 150}, {0, 97}}, {1 << 20, 1, 7, 32, 100});
+}
+
+// Values that grow and shrink along the sequence: every block rescales, or none after the first does.
+TYPED_TEST(AttentionTest, ManySeeds) {
+  for (uint64_t seed = 2; seed < 12; ++seed) {
+    AttentionProblem<TypeParam> problem({3, 1, 32}, {{0, 130}, {90, 200}}, seed);
+    const auto expected = problem.Run(RefKernels(), this->teams_[0]);
+    for (const KernelSet* kernels : AvailableKernels()) {
+      EXPECT_TRUE(SameBytes(problem.Run(*kernels, this->teams_[1]), expected)) << kernels->name << " seed " << seed;
+    }
+  }
+}
+
+TEST(AttentionScratchTest, FitsTheDevicesDefault) {
+  KvLayout layout;
+  layout.head_dim = kMaxHeadDim;
+  layout.kv_heads = 1;
+  for (const KernelSet* kernels : AvailableKernels()) EXPECT_LE(kernels->attention_scratch(layout, 128), 1u << 20);
+}
+
+}  // namespace
+}  // namespace forebay::kernels

@@ -1,0 +1,97 @@
+#include "kernels/cpu/attention_items.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/sets.h"
+
+namespace forebay::kernels {
+namespace {
+
+// Walks all items in an order that every worker computes alike: by falling power of two of the KV tokens read, then by
+// sequence, rows, heads.
+class ItemWalk {
+ public:
+  explicit ItemWalk(const AttentionArgs& args) : args_(args), group_(args.heads / args.layout.kv_heads) {
+    head_step_ = std::min(group_, kMaxLines);
+    row_step_ = kMaxLines / head_step_;
+    items_per_unit_ = int64_t{args.layout.kv_heads} * ((group_ + head_step_ - 1) / head_step_);
+    for (int32_t s = 0; s < args.batch.num_sequences; ++s) {
+      for (int32_t row = 0; row < args.batch.sequences[s].num_rows; row += row_step_) classes_ |= CostClass(s, row);
+    }
+    class_ = std::bit_floor(classes_);
+    if (class_ != 0 && CostClass() != class_) NextUnit();
+  }
+
+  // Item number `ticket`; tickets only grow. False: there are no more.
+  bool Seek(int64_t ticket, AttentionItem& item) {
+    for (; class_ != 0 && ticket >= unit_ticket_ + items_per_unit_; unit_ticket_ += items_per_unit_) NextUnit();
+    if (class_ == 0) return false;
+    const StepBatch& batch = args_.batch;
+    const SequenceRows& sequence = batch.sequences[sequence_];
+    const int32_t index = static_cast<int32_t>(ticket - unit_ticket_);
+    const int32_t steps = static_cast<int32_t>(items_per_unit_) / args_.layout.kv_heads;
+    const int32_t offset = index % steps * head_step_;
+    item.blocks = batch.block_tables + sequence.table_row * batch.table_stride;
+    item.row = sequence.first_row + row_;
+    item.num_rows = std::min(row_step_, sequence.num_rows - row_);
+    item.position = sequence.first_position + row_;
+    item.kv_head = index / steps;
+    item.head = item.kv_head * group_ + offset;
+    item.num_heads = std::min(head_step_, group_ - offset);
+    return true;
+  }
+
+ private:
+  uint32_t CostClass(int32_t s, int32_t row) const {
+    const SequenceRows& sequence = args_.batch.sequences[s];
+    const int64_t rows = std::min(row_step_, sequence.num_rows - row);
+    int64_t context = sequence.first_position + row + rows;
+    if (args_.sliding_window > 0) context = std::min<int64_t>(context, args_.sliding_window + rows);
+    // A row adds about an eighth of what reading the block costs.
+    return std::bit_floor(static_cast<uint32_t>(context * (8 + rows) / 8));
+  }
+  uint32_t CostClass() const {
+    if (args_.batch.sequences[sequence_].num_rows <= row_) return 0;
+    return CostClass(sequence_, row_);
+  }
+  // The next unit of this class, else the first of the next lower class that has any.
+  void NextUnit() {
+    do {
+      row_ += row_step_;
+      if (row_ >= args_.batch.sequences[sequence_].num_rows) {
+        row_ = 0;
+        if (++sequence_ == args_.batch.num_sequences) {
+          sequence_ = 0;
+          class_ = std::bit_floor(classes_ & (class_ - 1));
+        }
+      }
+    } while (class_ != 0 && CostClass() != class_);
+  }
+
+  const AttentionArgs& args_;
+  const int32_t group_;
+  int32_t head_step_, row_step_;
+  int64_t items_per_unit_;
+  uint32_t classes_ = 0;  // one bit a class that has units
+  uint32_t class_ = 0;
+  int32_t sequence_ = 0, row_ = 0;
+  int64_t unit_ticket_ = 0;
+};
+
+}  // namespace
+
+void RunAttention(const AttentionArgs& args, const device::WorkerContext& context, AttendItemFn attend) {
+  ItemWalk walk(args);
+  AttentionItem item;
+  while (walk.Seek(context.ticket->fetch_add(1, std::memory_order_relaxed), item)) attend(args, item, context.scratch);
+}
+
+uint64_t AttentionScratch(const KvLayout& layout, int32_t heads) {
+  // Per line: q, scores, probabilities, 16 sum lanes, values and merged values, a few scalars; and a padded block of V.
+  const uint64_t columns = (static_cast<uint64_t>(layout.head_dim) + 15) / 16 * 16;
+  const uint64_t line = columns * 4 * 3 + kBlockTokens * 4 * 2 + 16 * 4 + 64;
+  return kMaxLines * line + kBlockTokens * columns * 4 + 4096;
+}
+
+}  // namespace forebay::kernels

@@ -1,0 +1,344 @@
+// Row-wise kernels: norm, rope and the KV write, embedding, digests.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "base/rng.h"
+#include "kernels/digest.h"
+#include "kernels/kernel_set.h"
+#include "kernels/testing/team.h"
+#include "tensor/bf16.h"
+
+namespace forebay::kernels {
+namespace {
+
+using tensor::BF16;
+using testing::Team;
+
+template <typename T>
+constexpr tensor::DType kTypeOf = sizeof(T) == 4 ? tensor::DType::kF32 : tensor::DType::kBF16;
+
+template <typename T>
+std::vector<T> Random(base::Rng& rng, size_t n, float scale = 1) {
+  std::vector<T> values(n);
+  for (T& value : values) value = tensor::RoundTo<T>(scale * static_cast<float>(rng.Uniform() * 2 - 1));
+  return values;
+}
+
+template <typename T>
+std::byte* Bytes(std::vector<T>& v) {
+  return reinterpret_cast<std::byte*>(v.data());
+}
+
+template <typename T>
+bool SameBytes(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+template <typename T>
+class RowsTest : public ::testing::Test {
+ protected:
+  Team teams_[3] = {Team(1), Team(2), Team(3)};
+};
+using Types = ::testing::Types<BF16, float>;
+TYPED_TEST_SUITE(RowsTest, Types);
+
+TYPED_TEST(RowsTest, RmsNorm) {
+  using T = TypeParam;
+  base::Rng rng(1);
+  for (const int32_t columns : {8, 16, 24, 100, 576, 1024}) {
+    std::vector<T> x = Random<T>(rng, 9 * columns, 3);
+    const std::vector<float> weight = Random<float>(rng, columns);
+    const std::vector<int32_t> picked = {8, 0, 3, 3};
+    for (const bool pick : {false, true}) {
+      RmsNormArgs args{.dtype = kTypeOf<T>, .x = Bytes(x), .weight = weight.data(), .columns = columns, .eps = 1e-5f};
+      args.rows = pick ? picked.data() : nullptr;
+      args.num_rows = pick ? 4 : 9;
+      std::vector<T> expected;
+      for (const KernelSet* kernels : AvailableKernels()) {
+        for (Team& team : this->teams_) {
+          std::vector<T> out(args.num_rows * columns);
+          args.out = Bytes(out);
+          team.Run([&](const device::WorkerContext& context) { kernels->rms_norm(args, context); });
+          if (expected.empty()) expected = out;
+          EXPECT_TRUE(SameBytes(out, expected)) << kernels->name << ", " << columns << " columns";
+        }
+      }
+      for (int32_t i = 0; i < args.num_rows; ++i) {
+        const T* row = x.data() + (pick ? picked[i] : i) * columns;
+        double squares = 0;
+        for (int32_t j = 0; j < columns; ++j) squares += std::pow(double(tensor::ToFloat(row[j])), 2);
+        for (int32_t j = 0; j < columns; ++j) {
+          const double y = tensor::ToFloat(row[j]) / std::sqrt(squares / columns + 1e-5) * weight[j];
+          EXPECT_NEAR(tensor::ToFloat(expected[i * columns + j]), y, std::abs(y) * (sizeof(T) == 2 ? 0x1p-8 : 1e-6));
+        }
+      }
+    }
+  }
+}
+
+// A step of three sequences over 3 blocks each, and what RopeKv makes of it.
+template <typename T>
+struct RopeProblem {
+  static constexpr int32_t kTableStride = 3, kPositions = 96;
+
+  RopeProblem(int32_t heads, int32_t kv_heads, int32_t head_dim, bool norm, bool rope) {
+    base::Rng rng(7);
+    for (const SequenceRows rows : {SequenceRows{0, 40, 0, 2}, {40, 1, 64, 0}, {41, 7, 28, 1}}) {
+      for (int32_t i = 0; i < rows.num_rows; ++i) {
+        positions.push_back(rows.first_position + i);
+        row_sequence.push_back(static_cast<int32_t>(sequences.size()));
+      }
+      sequences.push_back(rows);
+    }
+    const size_t rows = positions.size();
+    qkv = Random<float>(rng, rows * (heads + 2 * kv_heads) * head_dim, 2);
+    q_norm = Random<float>(rng, head_dim);
+    k_norm = Random<float>(rng, head_dim);
+    cosines = Random<float>(rng, kPositions * head_dim / 2);
+    sines = Random<float>(rng, kPositions * head_dim / 2);
+    args.layout = {kTypeOf<T>, kv_heads, head_dim, 0};
+    args.layout.block_stride = args.layout.LayerBytes() + 64;
+    blocks.resize(tables.size() * args.layout.block_stride / sizeof(T));
+    q.resize(rows * heads * head_dim);
+    digests.resize(tables.size() * kBlockTokens);
+    args.batch = {.num_rows = static_cast<int32_t>(rows), .num_sequences = 3};
+    args.batch.positions = positions.data();
+    args.batch.row_sequence = row_sequence.data();
+    args.batch.sequences = sequences.data();
+    args.batch.block_tables = tables.data();
+    args.batch.table_stride = kTableStride;
+    args.layer.resident = Bytes(blocks);
+    args.qkv = qkv.data();
+    args.q = Bytes(q);
+    args.q_norm = norm ? q_norm.data() : nullptr;
+    args.k_norm = norm ? k_norm.data() : nullptr;
+    args.norm_eps = 1e-6f;
+    args.rope_cos = rope ? cosines.data() : nullptr;
+    args.rope_sin = rope ? sines.data() : nullptr;
+    args.heads = heads;
+    args.digests = digests.data();
+    args.layer_index = 5;
+    args.first_layer = true;
+  }
+
+  void Run(const KernelSet& kernels, Team& team) {
+    std::fill(blocks.begin(), blocks.end(), T{});
+    team.Run([&](const device::WorkerContext& context) { kernels.rope_kv(args, context); });
+  }
+
+  // Element j of K or V of a position as the layout of kv_layout.h has it.
+  T At(int32_t sequence, int32_t position, int32_t head, bool value, int32_t j) const {
+    const uint32_t entry = tables[sequences[sequence].table_row * kTableStride + position / kBlockTokens];
+    const int32_t slot = position % kBlockTokens, dim = args.layout.head_dim;
+    const T* keys = blocks.data() + (entry * args.layout.block_stride + head * args.layout.HeadBytes()) / sizeof(T);
+    return value ? keys[dim * kBlockTokens + (slot / 2 * dim + j) * 2 + slot % 2]
+                 : keys[(j / 2 * kBlockTokens + slot) * 2 + j % 2];
+  }
+
+  RopeKvArgs args;
+  std::vector<int32_t> positions, row_sequence;
+  std::vector<SequenceRows> sequences;
+  std::vector<uint32_t> tables = {4, 7, 0, 8, 2, 6, 3, 1, 5};
+  std::vector<float> qkv, q_norm, k_norm, cosines, sines;
+  std::vector<T> q, blocks;
+  std::vector<uint64_t> digests;
+};
+
+TYPED_TEST(RowsTest, RopeKvIsTheSameInAllSets) {
+  using T = TypeParam;
+  for (const int32_t head_dim : {2, 16, 24, 48, 64, 80, 128}) {
+    for (const bool norm : {false, true}) {
+      for (const bool rope : {false, true}) {
+        RopeProblem<T> expected(6, 2, head_dim, norm, rope);
+        expected.Run(RefKernels(), this->teams_[0]);
+        for (const KernelSet* kernels : AvailableKernels()) {
+          for (Team& team : this->teams_) {
+            RopeProblem<T> problem(6, 2, head_dim, norm, rope);
+            problem.Run(*kernels, team);
+            EXPECT_TRUE(SameBytes(problem.q, expected.q)) << kernels->name << ", head_dim " << head_dim;
+            EXPECT_TRUE(SameBytes(problem.blocks, expected.blocks)) << kernels->name << ", head_dim " << head_dim;
+            EXPECT_TRUE(SameBytes(problem.digests, expected.digests)) << kernels->name << ", head_dim " << head_dim;
+          }
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(RowsTest, RopeKvAgainstDouble) {
+  using T = TypeParam;
+  const int32_t heads = 4, kv_heads = 2, dim = 32, half = 16;
+  RopeProblem<T> problem(heads, kv_heads, dim, true, true);
+  problem.Run(RefKernels(), this->teams_[1]);
+  const double tolerance = sizeof(T) == 2 ? 0x1p-8 : 5e-6;
+  for (size_t row = 0; row < problem.positions.size(); ++row) {
+    const int32_t position = problem.positions[row];
+    for (int32_t head = 0; head < heads + 2 * kv_heads; ++head) {
+      const float* x = problem.qkv.data() + (row * (heads + 2 * kv_heads) + head) * dim;
+      const bool is_q = head < heads, is_v = head >= heads + kv_heads;
+      double y[dim], squares = 0;
+      for (int32_t j = 0; j < dim; ++j) squares += double(x[j]) * x[j];
+      const std::vector<float>& weight = is_q ? problem.q_norm : problem.k_norm;
+      for (int32_t j = 0; j < dim; ++j) y[j] = is_v ? x[j] : x[j] / std::sqrt(squares / dim + 1e-6) * weight[j];
+      for (int32_t j = 0; j < dim; ++j) {
+        double expected = y[j];
+        if (!is_v) {
+          const double cosine = problem.cosines[position * half + j % half];
+          const double sine = problem.sines[position * half + j % half];
+          expected = y[j] * cosine + (j < half ? -y[j + half] : y[j - half]) * sine;
+        }
+        const T found = is_q ? problem.q[(row * heads + head) * dim + j]
+                             : problem.At(problem.row_sequence[row], position, (head - heads) % kv_heads, is_v, j);
+        ASSERT_NEAR(tensor::ToFloat(found), expected, tolerance * (std::abs(expected) + 0.02)) << row << " " << head << " " << j;
+      }
+    }
+  }
+}
+
+TYPED_TEST(RowsTest, KvDigestsAreKeyedAndSetOncePerStep) {
+  using T = TypeParam;
+  RopeProblem<T> problem(2, 2, 16, false, true);
+  problem.Run(RefKernels(), this->teams_[0]);
+  const std::vector<uint64_t> once = problem.digests;
+  problem.Run(RefKernels(), this->teams_[0]);
+  EXPECT_EQ(problem.digests, once);  // the first layer sets
+  problem.args.first_layer = false;
+  problem.args.layer_index = 6;
+  problem.Run(RefKernels(), this->teams_[0]);
+  const uint32_t slot = problem.tables[2 * 3] * kBlockTokens + 4;  // sequence 0, position 4
+  EXPECT_NE(problem.digests[slot], once[slot]);
+  EXPECT_NE(problem.digests[slot], 2 * once[slot]);  // the layer is part of the key
+  // The two heads of a position are hashed under their logical numbers: computed apart, the sums add up.
+  RopeProblem<T> halves[2] = {{1, 1, 16, false, true}, {1, 1, 16, false, true}};
+  RopeProblem<T> whole(2, 2, 16, false, true);
+  for (int head = 0; head < 2; ++head) {
+    for (size_t row = 0; row < whole.positions.size(); ++row) {
+      for (int part = 0; part < 3; ++part) {
+        std::copy_n(whole.qkv.data() + (row * 6 + part * 2 + head) * 16, 16,
+                    halves[head].qkv.data() + (row * 3 + part) * 16);
+      }
+    }
+    halves[head].cosines = whole.cosines;
+    halves[head].sines = whole.sines;
+    halves[head].args.rope_cos = whole.args.rope_cos;
+    halves[head].args.rope_sin = whole.args.rope_sin;
+    halves[head].args.first_kv_head = head;
+    halves[head].Run(RefKernels(), this->teams_[0]);
+  }
+  whole.Run(RefKernels(), this->teams_[0]);
+  for (size_t i = 0; i < whole.digests.size(); ++i) {
+    ASSERT_EQ(whole.digests[i], halves[0].digests[i] + halves[1].digests[i]);
+  }
+}
+
+TYPED_TEST(RowsTest, Embed) {
+  using T = TypeParam;
+  base::Rng rng(3);
+  const int32_t vocab = 150, columns = 37;
+  std::vector<T> table = Random<T>(rng, vocab * columns);
+  std::vector<int32_t> tokens = {0, 63, 64, 149, ~1, 7}, sampled = {5, 128};
+  const int32_t expected_tokens[] = {0, 63, 64, 149, 128, 7};
+  // Three panels of at most 64 rows.
+  std::vector<std::vector<T>> tiles;
+  std::vector<const std::byte*> tile_pointers;
+  std::vector<PanelColumns> panels;
+  for (int32_t column = 0; column < vocab; column += kPanelColumns) {
+    const int32_t width = std::min(kPanelColumns, vocab - column);
+    std::vector<std::vector<float>> rows(width);
+    const float* pointers[kPanelColumns] = {};
+    for (int32_t i = 0; i < width; ++i) {
+      for (int32_t j = 0; j < columns; ++j) rows[i].push_back(tensor::ToFloat(table[(column + i) * columns + j]));
+      pointers[i] = rows[i].data();
+    }
+    tiles.emplace_back((columns + 1) / 2 * kPanelColumns * 2);
+    PackTile(kTypeOf<T>, columns, pointers, Bytes(tiles.back()));
+    panels.push_back({column, width});
+  }
+  for (std::vector<T>& tile : tiles) tile_pointers.push_back(Bytes(tile));
+  EmbedArgs args;
+  args.dtype = kTypeOf<T>;
+  args.batch.num_rows = static_cast<int32_t>(tokens.size());
+  args.batch.tokens = tokens.data();
+  args.batch.sampled = sampled.data();
+  args.columns = columns;
+  args.packed = {kTypeOf<T>, columns, vocab, 3, LeafBorders::Single(columns), tile_pointers.data(), panels.data(), nullptr};
+  for (const bool packed : {false, true}) {
+    args.table = packed ? nullptr : Bytes(table);
+    for (const KernelSet* kernels : AvailableKernels()) {
+      std::vector<T> out(tokens.size() * columns);
+      args.out = Bytes(out);
+      this->teams_[1].Run([&](const device::WorkerContext& context) { kernels->embed(args, context); });
+      for (size_t row = 0; row < tokens.size(); ++row) {
+        EXPECT_EQ(std::memcmp(&out[row * columns], &table[expected_tokens[row] * columns], columns * sizeof(T)), 0)
+            << kernels->name << " row " << row << (packed ? " packed" : " table");
+      }
+    }
+  }
+}
+
+TEST(LogitsDigestTest, IsASumOverChunksAndSeesEveryBit) {
+  base::Rng rng(4);
+  const int32_t vocab = 2500, stride = 2560;
+  std::vector<float> logits = Random<float>(rng, 2 * stride);
+  const int32_t positions[] = {11, 12};
+  uint64_t digests[2];
+  LogitsDigestArgs args{logits.data(), stride, 2, vocab, positions, digests};
+  Team team(2);
+  const auto run = [&] {
+    team.Run([&](const device::WorkerContext& context) { RefKernels().logits_digest(args, context); });
+    return digests[1];
+  };
+  uint64_t expected = 0;
+  for (int32_t c = 0; c < 3; ++c) {
+    expected += DigestHash(&logits[stride + c * 1024], std::min(1024, vocab - c * 1024) * 4, LogitsDigestKey(12, c));
+  }
+  EXPECT_EQ(run(), expected);
+  logits[2 * stride - 1] += 1;  // beyond the vocabulary
+  EXPECT_EQ(run(), expected);
+  for (const int32_t i : {0, 1, 1023, 1024, 2499}) {
+    float& logit = logits[stride + i];
+    logit = std::nextafter(logit, 2.0f);
+    EXPECT_NE(run(), expected) << i;
+    logit = std::nextafter(logit, -2.0f);
+  }
+}
+
+TEST(DigestHashTest, DependsOnKeyLengthAndPlace) {
+  std::set<uint64_t> seen;
+  for (int length = 0; length <= 64; ++length) {
+    std::vector<uint8_t> data(64, 0xA5);
+    EXPECT_TRUE(seen.insert(DigestHash(data.data(), length, 1)).second) << length;
+    EXPECT_TRUE(seen.insert(DigestHash(data.data(), length, 2)).second) << length;
+  }
+  std::vector<uint32_t> words(64, 7);
+  for (size_t i = 0; i < words.size(); ++i) {
+    words[i] = 8;
+    EXPECT_TRUE(seen.insert(DigestHash(words.data(), 256, 1)).second) << i;
+    words[i] = 7;
+  }
+  for (int kind = 0; kind < 3; ++kind) {
+    for (int a = 0; a < 8; ++a) {
+      for (int b = 0; b < 8; ++b) {
+        const uint64_t key = kind == 0 ? KeyDigestKey(a, b, 3) : kind == 1 ? ValueDigestKey(a, b, 3) : LogitsDigestKey(a, b);
+        EXPECT_TRUE(seen.insert(key).second);
+      }
+    }
+  }
+}
+
+TEST(KernelSetTest, ChoosesByName) {
+  EXPECT_EQ(AvailableKernels().back(), &RefKernels());
+  EXPECT_EQ(*ChooseKernels("auto"), AvailableKernels().front());
+  for (const KernelSet* kernels : AvailableKernels()) EXPECT_EQ(*ChooseKernels(kernels->name), kernels);
+  const auto missing = ChooseKernels("neon");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.status().code(), kIsaUnavailable);
+  EXPECT_NE(missing.status().message().find("ref"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace forebay::kernels

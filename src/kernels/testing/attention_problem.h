@@ -1,0 +1,216 @@
+// Attention problems for tests and benchmarks: sequences with random q, k, v, a paged KV cache with permuted blocks, and
+// every unwritten position poisoned with NaN.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "base/rng.h"
+#include "kernels/kernel_set.h"
+#include "kernels/testing/team.h"
+#include "tensor/bf16.h"
+
+namespace forebay::kernels::testing {
+
+struct AttentionShape {
+  int32_t heads = 1, kv_heads = 1, head_dim = 16;
+  int32_t window = 0;
+};
+
+// A sequence of `length` positions; rows of positions from `first` on are computed.
+struct SequenceSpec {
+  int32_t first, length;
+};
+
+template <typename T>
+class AttentionProblem {
+ public:
+  static constexpr tensor::DType kType = sizeof(T) == 4 ? tensor::DType::kF32 : tensor::DType::kBF16;
+
+  AttentionProblem(AttentionShape shape, std::vector<SequenceSpec> sequences, uint64_t seed = 1)
+      : shape_(shape), sequences_(std::move(sequences)), rng_(seed) {
+    const size_t q_width = size_t(shape.heads) * shape.head_dim, kv_width = size_t(shape.kv_heads) * shape.head_dim;
+    for (const SequenceSpec& sequence : sequences_) {
+      q_.push_back(Random(sequence.length * q_width, 2.0f));
+      k_.push_back(Random(sequence.length * kv_width, 1.0f));
+      v_.push_back(Random(sequence.length * kv_width, 1.0f));
+      table_stride_ = std::max<int64_t>(table_stride_, (sequence.length + kBlockTokens - 1) / kBlockTokens);
+    }
+    layout_.dtype = kType;
+    layout_.kv_heads = shape.kv_heads;
+    layout_.head_dim = shape.head_dim;
+    layout_.block_stride = layout_.LayerBytes() + 192;  // as if other layers lay between
+    Permute(0);
+  }
+
+  // Other places for the blocks; in every second permutation, some of them in the window.
+  void Permute(uint64_t seed) {
+    const size_t blocks = sequences_.size() * static_cast<size_t>(table_stride_);
+    tables_.resize(blocks);
+    std::iota(tables_.begin(), tables_.end(), 0u);
+    base::Rng rng(seed);
+    for (size_t i = blocks; i > 1; --i) std::swap(tables_[i - 1], tables_[rng.Below(i)]);
+    if (seed % 2 == 1) {
+      for (uint32_t& entry : tables_) entry |= rng.Below(2) ? kWindowBit : 0;
+    }
+    const size_t elements = blocks * static_cast<size_t>(layout_.block_stride) / sizeof(T);
+    resident_.assign(elements, Poison());
+    window_.assign(seed % 2 == 1 ? elements : 0, Poison());
+  }
+
+  // Computes all rows in steps of at most `chunk` rows a sequence; returns them [sequences][rows, heads, head_dim].
+  // Positions after a step's own are poison while it runs.
+  std::vector<std::vector<T>> Run(const KernelSet& kernels, Team& team, int32_t chunk = 1 << 20) {
+    std::fill(resident_.begin(), resident_.end(), Poison());
+    std::fill(window_.begin(), window_.end(), Poison());
+    std::vector<std::vector<T>> results;
+    std::vector<int32_t> done;
+    const size_t width = size_t(shape_.heads) * shape_.head_dim;
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      results.emplace_back((sequences_[s].length - sequences_[s].first) * width);
+      done.push_back(sequences_[s].first);
+      Write(s, 0, sequences_[s].first);
+    }
+    for (bool more = true; more;) {
+      more = false;
+      Prepare(done, chunk);
+      team.Run([&](const device::WorkerContext& context) { kernels.attention(args_, context); });
+      for (const SequenceRows& rows : rows_) {
+        const size_t s = static_cast<size_t>(rows.table_row);
+        std::memcpy(results[s].data() + (rows.first_position - sequences_[s].first) * width,
+                    out_.data() + rows.first_row * width, rows.num_rows * width * sizeof(T));
+        done[s] += rows.num_rows;
+        more |= done[s] < sequences_[s].length;
+      }
+    }
+    return results;
+  }
+
+  // Makes `args()` the next step after `done` positions of each sequence, their K and V written.
+  void Prepare(const std::vector<int32_t>& done, int32_t chunk) {
+    const size_t width = size_t(shape_.heads) * shape_.head_dim;
+    rows_.clear();
+    row_sequence_.clear();
+    positions_.clear();
+    q_step_.clear();
+    args_ = {};
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      const int32_t take = std::min(chunk, sequences_[s].length - done[s]);
+      if (take == 0) continue;
+      Write(s, done[s], done[s] + take);
+      q_step_.insert(q_step_.end(), q_[s].begin() + done[s] * width, q_[s].begin() + (done[s] + take) * width);
+      const auto first_row = static_cast<int32_t>(positions_.size());
+      for (int32_t i = 0; i < take; ++i) {
+        positions_.push_back(done[s] + i);
+        row_sequence_.push_back(static_cast<int32_t>(rows_.size()));
+        const int32_t seen = done[s] + i + 1;
+        args_.context_tokens += shape_.window > 0 ? std::min(seen, shape_.window) : seen;
+      }
+      rows_.push_back({first_row, take, done[s], static_cast<int32_t>(s)});
+    }
+    out_.assign(q_step_.size(), T{});
+    StepBatch& batch = args_.batch;
+    batch.num_rows = static_cast<int32_t>(positions_.size());
+    batch.num_sequences = static_cast<int32_t>(rows_.size());
+    batch.positions = positions_.data();
+    batch.row_sequence = row_sequence_.data();
+    batch.sequences = rows_.data();
+    batch.block_tables = tables_.data();
+    batch.table_stride = table_stride_;
+    args_.layout = layout_;
+    args_.layer.resident = reinterpret_cast<std::byte*>(resident_.data());
+    args_.layer.window = reinterpret_cast<std::byte*>(window_.data());
+    args_.q = reinterpret_cast<const std::byte*>(q_step_.data());
+    args_.out = reinterpret_cast<std::byte*>(out_.data());
+    args_.heads = shape_.heads;
+    args_.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
+    args_.sliding_window = shape_.window;
+  }
+
+  const AttentionArgs& args() const { return args_; }
+  const std::vector<SequenceSpec>& sequences() const { return sequences_; }
+
+  // Softmax attention in double, probabilities not rounded: [rows, heads, head_dim] of a sequence.
+  std::vector<double> Naive(size_t s) const {
+    const auto [first, length] = sequences_[s];
+    const int32_t dim = shape_.head_dim;
+    std::vector<double> out;
+    for (int32_t position = first; position < length; ++position) {
+      for (int32_t head = 0; head < shape_.heads; ++head) {
+        const int32_t kv_head = head / (shape_.heads / shape_.kv_heads);
+        const int32_t begin = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
+        std::vector<double> scores, values(dim);
+        double maximum = -1e300, sum = 0;
+        for (int32_t t = begin; t <= position; ++t) {
+          double dot = 0;
+          for (int32_t j = 0; j < dim; ++j) {
+            dot += double(tensor::ToFloat(q_[s][(size_t(position) * shape_.heads + head) * dim + j])) *
+                   tensor::ToFloat(k_[s][(size_t(t) * shape_.kv_heads + kv_head) * dim + j]);
+          }
+          scores.push_back(dot / std::sqrt(double(dim)));
+          maximum = std::max(maximum, scores.back());
+        }
+        for (int32_t t = begin; t <= position; ++t) {
+          const double p = std::exp(scores[t - begin] - maximum);
+          sum += p;
+          for (int32_t j = 0; j < dim; ++j) {
+            values[j] += p * tensor::ToFloat(v_[s][(size_t(t) * shape_.kv_heads + kv_head) * dim + j]);
+          }
+        }
+        for (const double value : values) out.push_back(value / sum);
+      }
+    }
+    return out;
+  }
+
+ private:
+  static T Poison() { return tensor::RoundTo<T>(std::numeric_limits<float>::quiet_NaN()); }
+
+  std::vector<T> Random(size_t n, float scale) {
+    std::vector<T> values(n);
+    for (T& value : values) {
+      // The sum of four uniforms: near enough to normal.
+      double sum = 0;
+      for (int i = 0; i < 4; ++i) sum += rng_.Uniform() - 0.5;
+      value = tensor::RoundTo<T>(static_cast<float>(sum * 1.73 * scale));
+    }
+    return values;
+  }
+
+  // K and V of positions [begin, end) of a sequence into its blocks.
+  void Write(size_t s, int32_t begin, int32_t end) {
+    const int32_t dim = shape_.head_dim;
+    for (int32_t position = begin; position < end; ++position) {
+      const uint32_t entry = tables_[s * table_stride_ + position / kBlockTokens];
+      std::vector<T>& memory = (entry & kWindowBit) ? window_ : resident_;
+      const int32_t slot = position % kBlockTokens;
+      for (int32_t head = 0; head < shape_.kv_heads; ++head) {
+        T* keys = memory.data() + ((entry & ~kWindowBit) * layout_.block_stride + head * layout_.HeadBytes()) / sizeof(T);
+        T* values = keys + dim * kBlockTokens;
+        for (int32_t j = 0; j < dim; ++j) {
+          const size_t from = (size_t(position) * shape_.kv_heads + head) * dim + j;
+          keys[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = k_[s][from];
+          values[(slot / 2 * dim + j) * 2 + slot % 2] = v_[s][from];
+        }
+      }
+    }
+  }
+
+  const AttentionShape shape_;
+  const std::vector<SequenceSpec> sequences_;
+  base::Rng rng_;
+  KvLayout layout_;
+  int64_t table_stride_ = 0;
+  std::vector<std::vector<T>> q_, k_, v_;  // [sequences][positions, heads, head_dim]
+  std::vector<uint32_t> tables_;
+  std::vector<T> resident_, window_;
+  std::vector<SequenceRows> rows_;
+  std::vector<int32_t> positions_, row_sequence_;
+  std::vector<T> q_step_, out_;
+  AttentionArgs args_;
+};
+
+}  // namespace forebay::kernels::testing
