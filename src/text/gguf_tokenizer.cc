@@ -81,9 +81,9 @@ void AddTokens(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   }
 }
 
-Result<std::optional<int32_t>> CheckedId(const GgufTokenizer& gguf, std::string_view key, std::optional<int64_t> id) {
+Result<std::optional<int32_t>> CheckedId(const GgufTokenizer& gguf, std::string_view key, std::optional<uint64_t> id) {
   if (!id) return std::optional<int32_t>();
-  if (*id < 0 || static_cast<uint64_t>(*id) >= gguf.tokens.size()) {
+  if (*id >= gguf.tokens.size()) {
     return Invalid(fmt::format("tokenizer.ggml.{} is {}; expected 0 to {}", key, *id, gguf.tokens.size() - 1));
   }
   return std::optional(static_cast<int32_t>(*id));

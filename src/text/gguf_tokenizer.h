@@ -20,7 +20,7 @@ struct GgufTokenizer {
   std::span<const int64_t> token_types;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   std::span<const std::string_view> merges;
   std::span<const double> scores;
-  std::optional<int64_t> bos_token_id, eos_token_id, unknown_token_id;
+  std::optional<uint64_t> bos_token_id, eos_token_id, unknown_token_id;
   std::optional<bool> add_bos_token, add_eos_token, add_space_prefix;
 };
 
