@@ -4,9 +4,9 @@
 //     using Packed = ...;                  // element of packed x; kPackedPerPair of them hold a K pair of one row
 //     // x: `rows` rows (1..6) of T, `elements` of each from x on -> out [pairs][kPackedPerPair][rows], padded with +0
 //     static void Pack(const T* x, int64_t stride, int rows, int64_t elements, Packed* out);
-//     // sums [rows][64] = (resume ? sums : 0) + x [pairs][..][rows] * w [pairs][64][2]; `next`: what will be read next
+//     // sums [rows][64] = (resume ? sums : 0) + x [pairs][..][rows] * w [pairs][64][2]
 //     static void Run(int rows, const Packed* x, const std::byte* w, int64_t pairs, bool resume, float* sums,
-//                     const std::byte* next);
+//                     const Ahead& ahead);
 //   };
 //
 // Sums of a register tile wait in a stack of [6][64] slots in the worker's scratch, where leaves are added; the output
@@ -14,7 +14,7 @@
 #pragma once
 
 #include "kernels/cpu/linear_blocking.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/linear_tile.h"
 #include "kernels/linear_sets.h"
 
 namespace forebay::kernels {
@@ -113,49 +113,76 @@ struct LinearLoop {
            segment.pair * kPairBytes;
   }
 
-  // A register tile through segments [first, last) of a panel.
-  void RunTile(Rows tile, int64_t panel, int first, int last, float* stack) const {
+  // Segments that the register tiles of a row block pass together, of one panel; `next`: those to come after them.
+  struct Group {
+    int64_t panel;
+    int first, last;
+  };
+
+  // What a tile of `num_tiles` prefetches at a segment of the group.
+  FB_INLINE Ahead AheadOf(const Group& group, const Group& next, int segment, int64_t tile, int64_t num_tiles) const {
+    if (num_tiles == 1) {
+      const std::byte* following = segment + 1 < group.last ? Weights(schedule.segments[segment + 1], group.panel)
+                                                            : Weights(schedule.segments[next.first], next.panel);
+      return {following, true, 0, 1};
+    }
+    int same = next.first + segment - group.first;
+    if (same >= next.last) same = next.last - 1;
+    return {Weights(schedule.segments[same], next.panel), false, static_cast<int>(tile), static_cast<int>(num_tiles)};
+  }
+
+  void RunTile(Rows tile, const Group& group, const Group& next, int64_t index, int64_t num_tiles, float* stack) const {
     const int rows = static_cast<int>(tile.end - tile.begin);
-    for (int i = first; i < last; ++i) {
+    for (int i = group.first; i < group.last; ++i) {
       const LinearSegment& segment = schedule.segments[i];
       const Packed* x = PackedTile(tile) + static_cast<int64_t>(segment.x_pair) * Kernel::kPackedPerPair * rows;
-      const std::byte* next = i + 1 < schedule.num_segments ? Weights(schedule.segments[i + 1], panel)
-                              : panel + 1 < args.weight.num_panels ? Weights(schedule.segments[0], panel + 1)
-                                                                   : nullptr;
       float* top = stack + segment.slot * kSlotFloats;
-      Kernel::Run(rows, x, Weights(segment, panel), segment.num_pairs, segment.resume, top, next);
+      Kernel::Run(rows, x, Weights(segment, group.panel), segment.num_pairs, segment.resume, top,
+                  AheadOf(group, next, i, index, num_tiles));
       for (int merge = 0; merge < segment.merges; ++merge, top -= kSlotFloats) AddSlot(top - kSlotFloats, top);
       if (segment.plane < 0) continue;
       for (int row = 0; row < rows; ++row) {
-        FinishRow(tile.begin + row, static_cast<int>(panel), segment.plane, top + row * kPanelColumns);
+        FinishRow(tile.begin + row, static_cast<int>(group.panel), segment.plane, top + row * kPanelColumns);
       }
     }
+  }
+
+  FB_INLINE Group GroupFrom(int64_t panel, int first) const {
+    int last = first;
+    while (!schedule.segments[last++].group_end) {
+    }
+    return {panel, first, last};
   }
 
   // A unit: all register tiles of a row block through one panel.
-  void RunUnit(int64_t unit) const {
+  void RunUnit(int64_t unit, int64_t next_unit) const {
     const Rows block = Block(unit / args.weight.num_panels);
-    const int64_t panel = unit % args.weight.num_panels, num_tiles = NumTiles(block);
-    // Tiles that pass several groups of segments keep their stacks in between.
+    const int64_t num_tiles = NumTiles(block);
+    // Tiles that pass several groups keep their stacks in between.
     const int64_t stack_stride = schedule.num_groups > 1 ? kStackSlots * kSlotFloats : 0;
-    for (int first = 0, last = 0; last < schedule.num_segments; first = last) {
-      while (!schedule.segments[last++].group_end) {
-      }
+    Group group = GroupFrom(unit % args.weight.num_panels, 0);
+    for (bool last = false; !last;) {
+      last = group.last == schedule.num_segments;
+      const Group next = last ? GroupFrom(next_unit % args.weight.num_panels, 0) : GroupFrom(group.panel, group.last);
       for (int64_t tile = 0; tile < num_tiles; ++tile) {
-        RunTile(Tile(block, tile), panel, first, last, slots + tile * stack_stride);
+        RunTile(Tile(block, tile), group, next, tile, num_tiles, slots + tile * stack_stride);
       }
+      group = next;
     }
   }
 
+  // A worker's own part of the static units first, then what the tickets give; one ahead, to prefetch it.
   void Run() const {
     const LinearBlocking& blocking = schedule.blocking;
-    const Rows mine = Part(blocking.static_units, context.worker, context.num_workers);
-    for (int64_t unit = mine.begin; unit < mine.end; ++unit) RunUnit(unit);
     const int64_t units = static_cast<int64_t>(blocking.row_blocks) * args.weight.num_panels;
-    while (blocking.static_units < units) {
-      const int64_t unit = blocking.static_units + context.ticket->fetch_add(1);
-      if (unit >= units) break;
-      RunUnit(unit);
+    Rows mine = Part(blocking.static_units, context.worker, context.num_workers);
+    const auto take = [&]() __attribute__((always_inline)) {
+      return mine.begin < mine.end ? mine.begin++ : blocking.static_units + context.ticket->fetch_add(1);
+    };
+    for (int64_t unit = take(); unit < units;) {
+      const int64_t next = take();
+      RunUnit(unit, next < units ? next : unit);
+      unit = next;
     }
   }
 };

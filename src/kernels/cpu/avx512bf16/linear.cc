@@ -1,8 +1,5 @@
 // Linear on vdpbf16ps: a K pair of 16 columns an instruction, which adds the odd product first, then the even one.
-#include <immintrin.h>
-
-#include "kernels/cpu/linear_fma512.h"
-#include "kernels/linear_sets.h"
+#include "kernels/cpu/linear_tile512.h"
 
 namespace forebay::kernels {
 namespace {
@@ -10,64 +7,35 @@ namespace {
 template <typename T>
 struct Micro : FmaMicro<T> {};
 
-constexpr int64_t kPrefetchBytes = 2048;
-
-template <int kRows>
-FB_INLINE void DotTile(const uint32_t* x, const std::byte* w, int64_t pairs, bool resume, float* sums) {
-  __m512 sum[kRows][4];
-#pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) {
-      sum[r][c] = resume ? _mm512_load_ps(sums + r * 64 + c * 16) : _mm512_setzero_ps();
-    }
-  }
-  for (int64_t pair = 0; pair < pairs; ++pair, x += kRows, w += 256) {
-    __m512bh columns[4];
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) {
-      columns[c] = (__m512bh)_mm512_loadu_si512(w + c * 64);
-      _mm_prefetch(reinterpret_cast<const char*>(w + kPrefetchBytes + c * 64), _MM_HINT_T0);
-    }
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      const __m512bh row = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[r]));
-#pragma GCC unroll 4
-      for (int c = 0; c < 4; ++c) sum[r][c] = _mm512_dpbf16_ps(sum[r][c], row, columns[c]);
-    }
-  }
-#pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) _mm512_store_ps(sums + r * 64 + c * 16, sum[r][c]);
-  }
-}
-
 template <>
 struct Micro<BF16> {
   using Packed = uint32_t;
   static constexpr int kPackedPerPair = 1;
 
   static void Pack(const BF16* x, int64_t stride, int rows, int64_t elements, uint32_t* out) {
-    for (int row = 0; row < rows; ++row) {
-      const BF16* in = x + row * stride;
-      uint32_t* to = out + row;
-      int64_t k = 0;
-      for (; k + 2 <= elements; k += 2, to += rows) __builtin_memcpy(to, in + k, 4);
-      if (k < elements) *to = in[k].bits;
-    }
+    FB_SWITCH_ROWS(rows, PackBF16Pairs, x, stride, elements, out);
+  }
+
+  template <int kRows>
+  static void Tile(const uint32_t* x, const std::byte* w, int64_t pairs, bool resume, float* sums, const Ahead& ahead) {
+    RunTile512<kRows, 1, 256>(
+        x, w, pairs, resume, sums, ahead,
+        [](__m512(&sum)[kRows][4], const uint32_t* x, const std::byte* w) __attribute__((always_inline)) {
+          __m512bh columns[4];
+#pragma GCC unroll 4
+          for (int c = 0; c < 4; ++c) columns[c] = (__m512bh)_mm512_loadu_si512(w + c * 64);
+#pragma GCC unroll 6
+          for (int r = 0; r < kRows; ++r) {
+            const __m512bh row = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[r]));
+#pragma GCC unroll 4
+            for (int c = 0; c < 4; ++c) sum[r][c] = _mm512_dpbf16_ps(sum[r][c], row, columns[c]);
+          }
+        });
   }
 
   static void Run(int rows, const uint32_t* x, const std::byte* w, int64_t pairs, bool resume, float* sums,
-                  const std::byte* next) {
-    switch (rows) {
-      case 1: return DotTile<1>(x, w, pairs, resume, sums);
-      case 2: return DotTile<2>(x, w, pairs, resume, sums);
-      case 3: return DotTile<3>(x, w, pairs, resume, sums);
-      case 4: return DotTile<4>(x, w, pairs, resume, sums);
-      case 5: return DotTile<5>(x, w, pairs, resume, sums);
-      default: return DotTile<6>(x, w, pairs, resume, sums);
-    }
+                  const Ahead& ahead) {
+    FB_SWITCH_ROWS(rows, Tile, x, w, pairs, resume, sums, ahead);
   }
 };
 

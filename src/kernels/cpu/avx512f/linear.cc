@@ -1,10 +1,9 @@
-#include "kernels/cpu/linear_fma512.h"
-#include "kernels/linear_sets.h"
+#include "kernels/cpu/linear_tile512.h"
 
 namespace forebay::kernels {
 namespace {
 template <typename T>
-using Micro = FmaMicro<T>;
+struct Micro : FmaMicro<T> {};
 }  // namespace
 }  // namespace forebay::kernels
 

@@ -1,0 +1,129 @@
+// What the register kernels of all sets share: the packed forms of x, and where to prefetch.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/linear_blocking.h"
+#include "kernels/cpu/simd.h"
+
+namespace forebay::kernels {
+namespace {
+
+// Calls f<rows>(args...) for a number of rows known at run time.
+#define FB_SWITCH_ROWS(rows, f, ...)          \
+  switch (rows) {                             \
+    case 1: f<1>(__VA_ARGS__); break;         \
+    case 2: f<2>(__VA_ARGS__); break;         \
+    case 3: f<3>(__VA_ARGS__); break;         \
+    case 4: f<4>(__VA_ARGS__); break;         \
+    case 5: f<5>(__VA_ARGS__); break;         \
+    default: f<kTileRows>(__VA_ARGS__); break; \
+  }
+static_assert(kTileRows == 6);
+
+// What a kernel prefetches while it multiplies.
+struct Ahead {
+  const std::byte* next = nullptr;  // weights that are read after these, or null
+  // Where one register tile passes a panel: its own weights are streamed from memory, `next` follows at their end.
+  bool stream = false;
+  // Else: the tiles' own weights are in the cache, each tile prefetches one of `parts` parts of `next`, of equal length.
+  int part = 0, parts = 1;
+};
+
+// Two places that advance through a part of `next`, a step a pair.
+struct AheadPointers {
+  const char* first;
+  const char* second;
+  int64_t step;
+};
+// REQUIRES: the part is no larger than the weights of two pairs of four.
+FB_INLINE AheadPointers PointersOf(const Ahead& ahead, int64_t bytes, int64_t pairs) {
+  const int64_t half = bytes / (2 * ahead.parts);
+  const char* first = reinterpret_cast<const char*>(ahead.next) + 2 * half * ahead.part;
+  return {first, first + half, half / pairs + 1};
+}
+
+// v[r]: values of row r at 4 consecutive pairs; those of pair i go to out[i * stride + r].
+template <int kRows>
+FB_INLINE void StoreTransposed(const __m128* v, float* out, int64_t stride) {
+  int r = 0;
+  if constexpr (kRows >= 4) {
+    __m128 a = v[0], b = v[1], c = v[2], d = v[3];
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    _mm_storeu_ps(out, a);
+    _mm_storeu_ps(out + stride, b);
+    _mm_storeu_ps(out + 2 * stride, c);
+    _mm_storeu_ps(out + 3 * stride, d);
+    r = 4;
+  }
+  if constexpr (kRows % 4 >= 2) {
+    const __m128 low = _mm_unpacklo_ps(v[r], v[r + 1]), high = _mm_unpackhi_ps(v[r], v[r + 1]);
+    _mm_storel_pi(reinterpret_cast<__m64*>(out + r), low);
+    _mm_storeh_pi(reinterpret_cast<__m64*>(out + stride + r), low);
+    _mm_storel_pi(reinterpret_cast<__m64*>(out + 2 * stride + r), high);
+    _mm_storeh_pi(reinterpret_cast<__m64*>(out + 3 * stride + r), high);
+    r += 2;
+  }
+  if constexpr (kRows % 2 == 1) {
+    _mm_store_ss(out + r, v[r]);
+    _mm_store_ss(out + stride + r, _mm_movehdup_ps(v[r]));
+    _mm_store_ss(out + 2 * stride + r, _mm_unpackhi_ps(v[r], v[r]));
+    _mm_store_ss(out + 3 * stride + r, _mm_permute_ps(v[r], 0xFF));
+  }
+}
+
+// [pairs][rows] of bf16 pairs, as the weights' order.
+template <int kRows>
+void PackBF16Pairs(const BF16* x, int64_t stride, int64_t elements, uint32_t* out) {
+  int64_t k = 0;
+  for (; k + 8 <= elements; k += 8, out += 4 * kRows) {
+    __m128 v[kRows];
+    for (int r = 0; r < kRows; ++r) v[r] = _mm_loadu_ps(reinterpret_cast<const float*>(x + r * stride + k));
+    StoreTransposed<kRows>(v, reinterpret_cast<float*>(out), kRows);
+  }
+  for (; k < elements; k += 2, out += kRows) {
+    for (int r = 0; r < kRows; ++r) {
+      out[r] = 0;
+      __builtin_memcpy(out + r, x + r * stride + k, k + 1 < elements ? 4 : 2);
+    }
+  }
+}
+
+FB_INLINE void LoadFour(const BF16* x, __m128& even, __m128& odd) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+  even = _mm_castsi128_ps(_mm_slli_epi32(bits, 16));
+  odd = _mm_castsi128_ps(_mm_and_si128(bits, _mm_set1_epi32(static_cast<int>(0xFFFF0000u))));
+}
+FB_INLINE void LoadFour(const float* x, __m128& even, __m128& odd) {
+  const __m128 a = _mm_loadu_ps(x), b = _mm_loadu_ps(x + 4);
+  even = _mm_shuffle_ps(a, b, 0x88);
+  odd = _mm_shuffle_ps(a, b, 0xDD);
+}
+FB_INLINE float Widen(BF16 value) {
+  const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
+  float result;
+  __builtin_memcpy(&result, &bits, 4);
+  return result;
+}
+FB_INLINE float Widen(float value) { return value; }
+
+// [pairs][2][rows] of fp32, the odd element of a pair first: for the kernels that multiply in fp32.
+template <int kRows, typename T>
+void PackExpanded(const T* x, int64_t stride, int64_t elements, float* out) {
+  int64_t k = 0;
+  for (; k + 8 <= elements; k += 8, out += 8 * kRows) {
+    __m128 even[kRows], odd[kRows];
+    for (int r = 0; r < kRows; ++r) LoadFour(x + r * stride + k, even[r], odd[r]);
+    StoreTransposed<kRows>(odd, out, 2 * kRows);
+    StoreTransposed<kRows>(even, out + kRows, 2 * kRows);
+  }
+  for (; k < elements; k += 2, out += 2 * kRows) {
+    for (int r = 0; r < kRows; ++r) {
+      out[r] = k + 1 < elements ? Widen(x[r * stride + k + 1]) : 0.0f;
+      out[kRows + r] = Widen(x[r * stride + k]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace forebay::kernels
