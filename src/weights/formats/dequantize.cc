@@ -88,6 +88,7 @@ bool CanExpand(DType dtype) {
 
 void ExpandElements(DType dtype, const std::byte* source, int64_t count, float* out) {
   FB_CHECK(count % tensor::FormatOf(dtype).elements == 0, "{} elements of {}", count, Name(dtype));
+  if (count == 0) return;  // `out` may be null then
   switch (dtype) {
     case DType::kF32: std::memcpy(out, source, static_cast<size_t>(count) * sizeof(float)); return;
     case DType::kF16: return Expand16<HalfToFloat>(source, count, out);

@@ -86,6 +86,10 @@ TEST(ExpandElements, WidensBF16OfAnyLengthAndAlignment) {
   }
 }
 
+TEST(ExpandElements, NothingNeedsNoMemory) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0}) ExpandElements(dtype, nullptr, 0, nullptr);
+}
+
 TEST(FindNotFinite, FindsTheFirstAnywhere) {
   std::vector<float> values(700, std::numeric_limits<float>::max());
   EXPECT_EQ(FindNotFinite(values.data(), 700), -1);

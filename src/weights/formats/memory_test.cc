@@ -16,19 +16,30 @@ std::atomic<size_t> live_bytes{0}, peak_bytes{0};
 
 }  // namespace
 
-// Every allocation of this program is counted.
-void* operator new(size_t size) {
+// Every allocation of this program is counted. All forms are replaced: sanitizers replace each one on its own.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
   void* p = std::malloc(size);
-  if (p == nullptr) throw std::bad_alloc();
+  if (p == nullptr) return nullptr;
   const size_t live = live_bytes += malloc_usable_size(p);
   peak_bytes = std::max(peak_bytes.load(), live);
   return p;
 }
+void* operator new(size_t size) {
+  void* p = operator new(size, std::nothrow);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+void* operator new[](size_t size) { return operator new(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return operator new(size, std::nothrow); }
 void operator delete(void* p) noexcept {
   if (p != nullptr) live_bytes -= malloc_usable_size(p);
   std::free(p);
 }
 void operator delete(void* p, size_t) noexcept { operator delete(p); }
+void operator delete(void* p, const std::nothrow_t&) noexcept { operator delete(p); }
+void operator delete[](void* p) noexcept { operator delete(p); }
+void operator delete[](void* p, size_t) noexcept { operator delete(p); }
+void operator delete[](void* p, const std::nothrow_t&) noexcept { operator delete(p); }
 
 namespace forebay::weights {
 namespace {
