@@ -44,7 +44,7 @@ void operator delete[](void* p, const std::nothrow_t&) noexcept { operator delet
 namespace forebay::weights {
 namespace {
 
-constexpr size_t kFileBytes = 8 << 20;
+constexpr size_t kFileBytes = 4 << 20;
 
 // Opens `path` and holds what that took against the size of the file.
 void ExpectBounded(const std::string& path, size_t file_bytes) {
