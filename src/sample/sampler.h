@@ -1,4 +1,11 @@
-// From one row of logits to one token. Pure functions of (logits, parameters, history, key): never of time, rank or slot.
+// From one row of logits to one token. Pure functions of (logits, parameters, history, key): never of time, rank or
+// slot, and the same bits on every machine (softmax.h).
+//
+// Logits that are NaN count as -inf, +inf as the greatest float. If all are -inf, token 0 is taken.
+// Order: logit_bias (added), repetition penalty (a logit above 0 is divided, else multiplied), frequency, presence
+// penalty, banned ids; at temperature 0 the greatest, the lowest id on a tie; else temperature, min_p (drops what is
+// below min_p times the maximum), top_k (all ties with the k-th stay), top_p (drops from the least likely on, of equal
+// ones the highest id first, while the running sum is at most 1 - top_p of what top_k left; one stays), and the draw.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +26,7 @@ struct SampleKey {
   int64_t position = 0;    // of the token that is drawn
 };
 
-// Tokens so far, for penalties and min_tokens. Counts are kept by the caller between steps.
+// Tokens so far, for penalties. Counts are kept by the caller between steps.
 class TokenCounts {
  public:
   void AddPrompt(std::span<const int32_t> tokens);
@@ -31,8 +38,12 @@ class TokenCounts {
   std::span<const Entry> entries() const { return entries_; }
 
  private:
-  std::vector<Entry> entries_;           // in order of first appearance
-  std::vector<int32_t> index_;           // open-addressing table into entries_
+  Entry& Find(int32_t token);
+  size_t Probe(int32_t token) const;
+  void Grow();
+
+  std::vector<Entry> entries_;  // in order of first appearance
+  std::vector<int32_t> index_;  // open-addressing table into entries_, a power of two, -1: empty
 };
 
 struct SampleInput {
@@ -48,15 +59,29 @@ struct SampleOutput {
   PositionLogprobs logprobs;                  // filled if params->logprobs >= 0, from the raw logits (before any step)
 };
 
+// A token that may be drawn. Its weight is e^((logit - maximum) / temperature).
+struct Candidate {
+  int32_t token;
+  float logit;
+  double weight;
+};
+
 // Scratch of one worker, reused between rows: no allocation after the first rows of a vocabulary.
 struct SampleScratch {
   std::vector<float> processed;
-  std::vector<int32_t> order;
+  std::vector<float> selected;
+  std::vector<double> chunk_sums;
+  std::vector<Candidate> candidates, pool;
 };
 
+// The draw inverts the cumulative sum of the kept tokens' weights in ascending id.
 SampleOutput Sample(const SampleInput& input, SampleScratch* scratch);
 
-// The distribution that Sample draws from: kept tokens with their probabilities, ascending id. For tests.
+// 64 random bits for a key; tests pin some values, since results depend on them.
+uint64_t DrawBits(const SampleKey& key);
+
+// The distribution that Sample draws from: tokens with a probability above 0 (that is, above e^-708 of the greatest),
+// ascending id. For tests.
 struct Distribution {
   std::vector<int32_t> tokens;
   std::vector<double> probabilities;
@@ -64,7 +89,8 @@ struct Distribution {
 Distribution ProcessedDistribution(const SampleInput& input, SampleScratch* scratch);
 
 // Log probabilities of one row for a given token: the `top_k` best (kAllLogprobs: all), ties to the lower id, and the
-// token itself; its rank counts tokens with a greater logit, plus one.
+// token itself. A rank is the number of tokens with a greater logit, plus one: equal logits share it. A logit that is
+// -inf or NaN has log probability -inf.
 PositionLogprobs LogprobsOf(std::span<const float> logits, int32_t token, int32_t top_k, SampleScratch* scratch);
 
 }  // namespace forebay::sample

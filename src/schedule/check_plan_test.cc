@@ -6,8 +6,8 @@ namespace forebay::schedule {
 namespace {
 
 StepView View() {
-  return {.running = {{.known_tokens = 33, .computed_tokens = 32, .reserved_blocks = 1, .remaining_output = 9, .decoding = true},
-                      {.known_tokens = 80, .computed_tokens = 16, .reserved_blocks = 1, .remaining_output = 9}},
+  return {.running = {{.known_tokens = 33, .computed_tokens = 32, .reserved_blocks = 1, .decoding = true},
+                      {.known_tokens = 80, .computed_tokens = 16, .reserved_blocks = 1}},
           .waiting = {{.known_tokens = 20, .remaining_output = 9, .ready = false},
                       {.known_tokens = 40, .cached_tokens = 32, .remaining_output = 9}},
           .available_blocks = 4,

@@ -10,8 +10,8 @@
 // computed: positions whose KV the device holds or is writing (a step may run ahead); committed: positions whose tokens
 // are final. A full block enters the index when it is committed.
 //
-// Sharing. Of two sequences that commit equal blocks each keeps its own; the first one's is in the index. So an entry of
-// a table never changes while it is held. A duplicate that is let go takes the place of the indexed one if that was
+// Sharing. Of two sequences that commit equal blocks each keeps its own; the first one's is in the index. So an entry
+// of a table never changes while it is held. A duplicate that is let go takes the place of the indexed one if that was
 // evicted meanwhile, and is free otherwise. Blocks are let go from a sequence's end to its front, so that in LRU order
 // the children of a prefix are evicted before it.
 //

@@ -1,0 +1,196 @@
+#include "sample/sampler.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "sample/select.h"
+#include "sample/softmax.h"
+
+namespace forebay::sample {
+namespace {
+
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+// The row after logit_bias, penalties and bans: the input itself where none applies, else a copy in `scratch`.
+std::span<const float> Penalize(const SampleInput& input, SampleScratch* scratch) {
+  const SamplingParams& params = *input.params;
+  const bool penalties = input.counts != nullptr && (params.repetition_penalty != 1 || params.frequency_penalty != 0 ||
+                                                     params.presence_penalty != 0);
+  if (params.logit_bias.empty() && !penalties && input.banned.empty()) return input.logits;
+  std::vector<float>& row = scratch->processed;
+  row.assign(input.logits.begin(), input.logits.end());
+  const auto in_vocabulary = [&](int32_t token) { return token >= 0 && token < static_cast<int64_t>(row.size()); };
+  for (const auto& [token, bias] : params.logit_bias) {
+    if (in_vocabulary(token)) row[token] += bias;
+  }
+  if (penalties) {
+    for (const auto& [token, output_count] : input.counts->entries()) {
+      if (!in_vocabulary(token)) continue;
+      float& x = row[token];
+      x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
+      if (output_count == 0) continue;
+      x -= params.frequency_penalty * static_cast<float>(output_count);
+      x -= params.presence_penalty;
+    }
+  }
+  for (const int32_t token : input.banned) {
+    if (in_vocabulary(token)) row[token] = kNone;
+  }
+  return row;
+}
+
+// What a draw needs of a row at a temperature above 0.
+struct Softmax {
+  std::span<const float> row;
+  float max = kNone;
+  double scale = 1;       // 1 / temperature
+  bool filtered = false;  // scratch.candidates are the kept tokens; else all are, scratch.chunk_sums their sums
+  double total = 0;       // of the kept tokens' weights
+
+  double Weight(size_t token) const { return Exp((row[token] - static_cast<double>(max)) * scale); }
+};
+
+// A logit below which no weight is above `weight`; a little lower than that, since the logarithm and the logits'
+// differences are rounded.
+double LogitFloor(const Softmax& softmax, double weight) {
+  return weight > 0 ? softmax.max + (Log(weight) - 1e-6) / softmax.scale : kNone;
+}
+
+// Puts the tokens that pass min_p and top_k and are not below `floor` into scratch->candidates; returns their weights'
+// sum.
+double Gather(const Softmax& softmax, const SamplingParams& params, double floor, SampleScratch* scratch) {
+  const auto vocabulary = static_cast<int64_t>(softmax.row.size());
+  double lowest = std::max(floor, LogitFloor(softmax, params.min_p));
+  if (params.top_k > 0 && params.top_k < vocabulary)
+    lowest = std::max<double>(lowest, KthLargest(softmax.row, params.top_k, &scratch->selected));
+  scratch->candidates.clear();
+  double total = 0;
+  ForEachAtLeast(softmax.row, lowest, [&](int32_t token, float x) {
+    const double weight = softmax.Weight(token);
+    if (!(weight > 0 && weight >= params.min_p)) return;
+    scratch->candidates.push_back({token, x, weight});
+    total += weight;
+  });
+  return total;
+}
+
+void KeepTopP(Softmax* softmax, const SamplingParams& params, SampleScratch* scratch) {
+  const double drop_share = 1.0 - static_cast<double>(params.top_p);
+  double dropped = 0, total = 0;
+  if (params.min_p > 0 || params.top_k > 0) {
+    total = Gather(*softmax, params, kNone, scratch);
+  } else {
+    // Tokens below a floor need not be looked at if together they weigh no more than the limit. Where none of them
+    // weighs more than limit / vocabulary that is sure; higher floors are tried first, since few tokens pass them.
+    total = SumExp(softmax->row, softmax->max, softmax->scale, &scratch->chunk_sums);
+    const double least = drop_share * total / static_cast<double>(softmax->row.size());
+    for (double weight = 4096 * least; weight >= least; weight /= 16) {
+      dropped = std::max(0.0, total - Gather(*softmax, params, LogitFloor(*softmax, weight), scratch));
+      if (dropped <= drop_share * total) break;
+    }
+  }
+  DropTail(&scratch->candidates, dropped, drop_share * total, &scratch->pool);
+  softmax->total = 0;
+  for (const Candidate& candidate : scratch->candidates) softmax->total += candidate.weight;
+}
+
+// REQUIRES: temperature > 0, some logit is above -inf.
+Softmax Prepare(std::span<const float> row, float max, const SamplingParams& params, SampleScratch* scratch) {
+  if (max == std::numeric_limits<float>::infinity()) {
+    max = std::numeric_limits<float>::max();
+    if (row.data() != scratch->processed.data()) scratch->processed.assign(row.begin(), row.end());
+    for (float& x : scratch->processed) x = x > max ? max : x;
+    row = scratch->processed;
+  }
+  Softmax softmax{.row = row, .max = max, .scale = 1.0 / static_cast<double>(params.temperature)};
+  softmax.filtered = params.min_p > 0 || params.top_k > 0 || params.top_p < 1;
+  if (params.top_p < 1) {
+    KeepTopP(&softmax, params, scratch);
+  } else if (softmax.filtered) {
+    softmax.total = Gather(softmax, params, kNone, scratch);
+  } else {
+    softmax.total = SumExp(row, max, softmax.scale, &scratch->chunk_sums);
+  }
+  return softmax;
+}
+
+int32_t DrawFiltered(const Softmax& softmax, double target, const SampleScratch& scratch) {
+  double sum = 0;
+  for (const Candidate& candidate : scratch.candidates) {
+    sum += candidate.weight;
+    if (sum > target) return candidate.token;
+  }
+  return scratch.candidates.back().token;
+}
+
+// First finds the chunk in which the cumulative sum passes the target, then the token in it.
+int32_t DrawUnfiltered(const Softmax& softmax, double target, const SampleScratch& scratch) {
+  const std::vector<double>& sums = scratch.chunk_sums;
+  double before = 0;
+  size_t chunk = 0;
+  while (chunk + 1 < sums.size() && before + sums[chunk] <= target) before += sums[chunk++];
+  const size_t end = std::min(softmax.row.size(), (chunk + 1) * kChunkTokens);
+  // Rounding may leave the target just above the chunk's own running sum: then its last possible token is meant.
+  size_t drawn = chunk * kChunkTokens;
+  double sum = before;
+  for (size_t token = drawn; token < end; ++token) {
+    const double weight = softmax.Weight(token);
+    if (weight == 0) continue;
+    drawn = token;
+    sum += weight;
+    if (sum > target) break;
+  }
+  return static_cast<int32_t>(drawn);
+}
+
+int32_t Choose(std::span<const float> row, const SampleInput& input, SampleScratch* scratch) {
+  if (input.params->temperature == 0) return ArgMax(row);
+  const float max = RowMax(row);
+  if (max == kNone) return 0;
+  const Softmax softmax = Prepare(row, max, *input.params, scratch);
+  const double target = base::ToUnitDouble(DrawBits(input.key)) * softmax.total;
+  return softmax.filtered ? DrawFiltered(softmax, target, *scratch) : DrawUnfiltered(softmax, target, *scratch);
+}
+
+}  // namespace
+
+uint64_t DrawBits(const SampleKey& key) {
+  // Two different first values keep requests with a seed apart from those that the job's seed serves.
+  uint64_t bits = base::Mix64(key.has_request_seed ? 0x72657175657374ull : 0x6A6F62ull);
+  bits = base::Combine64(bits, key.seed);
+  if (!key.has_request_seed) bits = base::Combine64(bits, static_cast<uint64_t>(key.line));
+  bits = base::Combine64(bits, static_cast<uint64_t>(key.choice));
+  return base::Combine64(bits, static_cast<uint64_t>(key.position));
+}
+
+SampleOutput Sample(const SampleInput& input, SampleScratch* scratch) {
+  FB_CHECK(!input.logits.empty() && input.params != nullptr, "nothing to sample from");
+  SampleOutput output;
+  output.token = Choose(Penalize(input, scratch), input, scratch);
+  if (input.params->logprobs >= 0)
+    output.logprobs = LogprobsOf(input.logits, output.token, input.params->logprobs, scratch);
+  return output;
+}
+
+Distribution ProcessedDistribution(const SampleInput& input, SampleScratch* scratch) {
+  const std::span<const float> row = Penalize(input, scratch);
+  const float max = RowMax(row);
+  if (input.params->temperature == 0 || max == kNone) return {{ArgMax(row)}, {1.0}};
+  const Softmax softmax = Prepare(row, max, *input.params, scratch);
+  Distribution distribution;
+  const auto add = [&](int32_t token, double weight) {
+    if (weight == 0) return;
+    distribution.tokens.push_back(token);
+    distribution.probabilities.push_back(weight / softmax.total);
+  };
+  if (softmax.filtered) {
+    for (const Candidate& candidate : scratch->candidates) add(candidate.token, candidate.weight);
+  } else {
+    for (size_t token = 0; token < row.size(); ++token) add(static_cast<int32_t>(token), softmax.Weight(token));
+  }
+  return distribution;
+}
+
+}  // namespace forebay::sample

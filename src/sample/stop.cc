@@ -1,0 +1,52 @@
+#include "sample/stop.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace forebay::sample {
+
+StopConditions::StopConditions(const SamplingParams& params, std::span<const int32_t> end_tokens, int64_t max_output)
+    : params_(&params),
+      ending_(end_tokens.begin(), end_tokens.end()),
+      num_end_tokens_(end_tokens.size()),
+      max_output_(params.max_tokens >= 0 ? std::min<int64_t>(params.max_tokens, max_output) : max_output) {
+  ending_.insert(ending_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  if (max_output_ <= 0) finish_ = Finish{};
+}
+
+std::span<const int32_t> StopConditions::banned() const {
+  if (generated_ >= params_->min_tokens) return {};
+  return ending_;
+}
+
+void StopConditions::AddToken(int32_t token) {
+  ++generated_;
+  if (generated_ >= max_output_) finish_ = Finish{FinishReason::kLength};
+  if (generated_ < params_->min_tokens) return;
+  const bool is_end = !params_->ignore_eos && std::ranges::count(std::span(ending_).first(num_end_tokens_), token) > 0;
+  const bool is_stop = std::ranges::count(params_->stop_token_ids, token) > 0;
+  if (!is_end && !is_stop) return;
+  finish_ = Finish{FinishReason::kStop, is_end ? std::nullopt : std::optional(token)};
+  text_wanted_ = params_->include_stop_str_in_output;
+}
+
+void StopConditions::AddText(std::string_view piece) {
+  text_ += piece;
+  const size_t searched = std::exchange(searched_, text_.size());
+  if (generated_ <= params_->min_tokens) return;
+  const std::string* match = nullptr;
+  size_t begin = std::string::npos;
+  for (const std::string& stop : params_->stop) {
+    if (stop.empty()) continue;
+    const size_t found = text_.find(stop, searched + 1 > stop.size() ? searched + 1 - stop.size() : 0);
+    if (found < begin) {
+      begin = found;
+      match = &stop;
+    }
+  }
+  if (match == nullptr) return;
+  text_.resize(params_->include_stop_str_in_output ? begin + match->size() : begin);
+  finish_ = Finish{FinishReason::kStop, std::nullopt, *match};
+}
+
+}  // namespace forebay::sample
