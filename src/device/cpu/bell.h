@@ -1,4 +1,4 @@
-// How tasks of a device wait for each other: spin, then give way, then sleep.
+// How tasks of a device wait for each other: they spin, then sleep.
 #pragma once
 
 #include <immintrin.h>
@@ -12,30 +12,20 @@
 
 namespace forebay::device {
 
-// How long a task spins, and then yields its core to whoever wants it, before it sleeps. Zero on the virtual runtime,
-// where nothing else runs meanwhile.
-struct Patience {
-  runtime::TimeNs spin = 0;
-  runtime::TimeNs yield = 0;
-};
-
-// Returns whether `condition` came true before patience ran out. It is evaluated at least once.
+// Returns whether `condition` came true within `spin`. It is evaluated at least once. On the virtual runtime, where
+// nothing else runs meanwhile, `spin` must be 0.
 template <typename Condition>
-bool SpinUntil(runtime::Runtime& runtime, Patience patience, const Condition& condition) {
+bool SpinUntil(runtime::Runtime& runtime, runtime::TimeNs spin, const Condition& condition) {
   if (condition()) return true;
-  if (patience.spin == 0) return false;
+  if (spin == 0) return false;
   const runtime::TimeNs start = runtime.Now();
   do {
     for (int i = 0; i < 32; ++i) {
       if (condition()) return true;
       _mm_pause();
     }
-  } while (runtime.Now() - start < patience.spin);
-  while (runtime.Now() - start < patience.spin + patience.yield) {
-    if (condition()) return true;
-    runtime.Yield();
-  }
-  return condition();
+  } while (runtime.Now() - start < spin);
+  return false;
 }
 
 // One task waits at a bell for conditions that others make true; they ring after each change. The condition's atomics
@@ -43,12 +33,11 @@ bool SpinUntil(runtime::Runtime& runtime, Patience patience, const Condition& co
 // it sleeps.
 class alignas(64) Bell {
  public:
-  Bell(runtime::Runtime& runtime, Patience patience, std::string name)
-      : runtime_(runtime), patience_(patience), event_(runtime.NewEvent(std::move(name))) {}
+  Bell(runtime::Runtime& runtime, std::string name) : runtime_(runtime), event_(runtime.NewEvent(std::move(name))) {}
 
   template <typename Condition>
-  void WaitUntil(const Condition& condition) {
-    if (SpinUntil(runtime_, patience_, condition)) return;
+  void WaitUntil(runtime::TimeNs spin, const Condition& condition) {
+    if (SpinUntil(runtime_, spin, condition)) return;
     asleep_.store(true);
     while (!condition()) {
       event_->Wait();
@@ -63,7 +52,6 @@ class alignas(64) Bell {
 
  private:
   runtime::Runtime& runtime_;
-  const Patience patience_;
   const std::unique_ptr<runtime::Event> event_;
   std::atomic<bool> asleep_{false};
 };

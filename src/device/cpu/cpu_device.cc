@@ -8,11 +8,10 @@
 namespace forebay::device {
 namespace {
 
-// Helpers spin through the gaps inside a step, give way between steps (the control task works then) and sleep when
-// the device is idle. bench/dispatch_bench has the figures.
-constexpr Patience kComputePatience{.spin = 50'000, .yield = 1'000'000};
+// Longer than the gaps inside a step; a sleep and its wake-up cost about 10 us (bench/dispatch_bench).
+constexpr runtime::TimeNs kComputeSpin = 50'000;
 // Copy streams run beside as many compute workers as there are cores.
-constexpr Patience kCopyPatience{.spin = 2'000, .yield = 0};
+constexpr runtime::TimeNs kCopySpin = 2'000;
 
 constexpr const char* kCopyNames[CpuDevice::kNumCopyKinds] = {"weights copy", "kv copy", "disk copy"};
 
@@ -50,7 +49,7 @@ CpuDevice::CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options,
                                .num_workers = options_.num_workers,
                                .cores = options_.cores,
                                .scratch = {scratch.data, scratch.bytes - copy_scratch_.size()},
-                               .patience = kComputePatience}));
+                               .spin = kComputeSpin}));
 }
 
 // The streams wait for each other's progress, so all of them finish before the first is destroyed.
@@ -64,7 +63,7 @@ CpuDevice::~CpuDevice() {
 // Spinning is of use only where tasks run at the same time.
 CpuStreamOptions CpuDevice::StreamOptions(TeamOptions team) const {
   const bool interleave = runtime_.is_virtual();
-  if (interleave) team.patience = {};
+  if (interleave) team.spin = 0;
   uint64_t seed = base::Combine64(options_.seed, options_.rank);
   for (const char c : team.name) seed = base::Combine64(seed, c);  // each stream draws its own delays
   return {.team = std::move(team),
@@ -81,7 +80,7 @@ Stream& CpuDevice::copy(CopyKind kind) {
     auto stream = std::make_unique<CpuStream>(
         runtime_, StreamOptions({.name = fmt::format("rank {} {}", options_.rank, kCopyNames[index]),
                                  .scratch = copy_scratch_.subspan(index * kCopyScratchBytes, kCopyScratchBytes),
-                                 .patience = kCopyPatience}));
+                                 .spin = kCopySpin}));
     const std::lock_guard lock(mutex_);
     copies_[index] = std::move(stream);
   }
@@ -90,7 +89,7 @@ Stream& CpuDevice::copy(CopyKind kind) {
 
 bool CpuDevice::WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) {
   const auto& point = static_cast<const CpuEvent&>(event);
-  return point.stream == nullptr || point.stream->WaitFor(point.position, Patience{}, timeout);
+  return point.stream == nullptr || point.stream->WaitFor(point.position, 0, timeout);
 }
 
 std::vector<OpProfile> CpuDevice::Profile() const {

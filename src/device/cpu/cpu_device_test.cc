@@ -246,13 +246,13 @@ TEST(CpuDevice, RefusesWrongOptions) {
 
 TEST(CpuDevice, SleepsWhenIdle) {
   const auto runtime = runtime::CreateRealRuntime();
+  std::vector<int> computed, copied;
   const auto device = MakeDevice(*runtime, {.num_workers = 2});
   const auto cpu_seconds = [] {
     rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + 1e-6 * (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
   };
-  std::vector<int> computed, copied;
   device->compute().Enqueue(AppendTo(computed, 0));
   device->copy(CopyKind::kKv).Enqueue(AppendTo(copied, 0));
   runtime->Sleep(20'000'000);

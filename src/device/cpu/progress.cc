@@ -17,9 +17,9 @@ void Progress::WakeWaiters(uint64_t completed) {
   }
 }
 
-bool Progress::WaitFor(uint64_t position, Patience patience, runtime::TimeNs timeout) {
+bool Progress::WaitFor(uint64_t position, runtime::TimeNs spin, runtime::TimeNs timeout) {
   const auto reached = [&] { return Reached(position); };
-  if (SpinUntil(runtime_, patience, reached)) return true;
+  if (SpinUntil(runtime_, spin, reached)) return true;
   Waiter waiter{position, nullptr};
   {
     const std::lock_guard lock(mutex_);

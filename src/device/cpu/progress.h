@@ -22,7 +22,7 @@ class Progress {
   // One more command is done. Only the stream's own task calls it.
   void Advance();
   // Blocks until `position` commands are done (true) or `timeout` has passed (false). Any number of tasks may wait.
-  bool WaitFor(uint64_t position, Patience patience, runtime::TimeNs timeout = runtime::kForever);
+  bool WaitFor(uint64_t position, runtime::TimeNs spin, runtime::TimeNs timeout = runtime::kForever);
 
  private:
   struct Waiter {

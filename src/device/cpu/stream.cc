@@ -9,7 +9,7 @@ namespace forebay::device {
 namespace {
 
 // The control task must not take a core from the workers that it waits for.
-constexpr Patience kControlPatience{};
+constexpr runtime::TimeNs kControlSpin = 0;
 
 // Adds calls of one label; labels are literals, but equal ones of two files may have two addresses.
 void Add(std::vector<OpProfile>& profile, const OpProfile& calls) {
@@ -31,7 +31,7 @@ CpuStream::CpuStream(runtime::Runtime& runtime, CpuStreamOptions options)
       options_(std::move(options)),
       delays_(options_.seed),
       progress_(runtime, options_.team.name),
-      bell_(runtime, options_.team.patience, fmt::format("commands for {}", options_.team.name)) {
+      bell_(runtime, fmt::format("commands for {}", options_.team.name)) {
   task_ = runtime.Spawn({.name = options_.team.name,
                          .core = options_.team.cores.empty() ? -1 : options_.team.cores[0],
                          .flush_denormals = true},
@@ -74,7 +74,7 @@ void CpuStream::Push() {
 }
 
 base::Status CpuStream::Synchronize() {
-  progress_.WaitFor(queue_.pushed(), kControlPatience);
+  progress_.WaitFor(queue_.pushed(), kControlSpin);
   const std::lock_guard lock(mutex_);
   return std::exchange(fault_, base::Status::Ok());
 }
@@ -87,11 +87,11 @@ void CpuStream::Fail(base::Status fault) {
 void CpuStream::Serve() {
   Team team(runtime_, options_.team);
   for (;;) {
-    bell_.WaitUntil([this] { return !queue_.empty(); });
+    bell_.WaitUntil(options_.team.spin, [this] { return !queue_.empty(); });
     const Command& command = queue_.Front();
     switch (command.kind) {
       case Command::Kind::kStop: return;
-      case Command::Kind::kWait: command.awaited->WaitFor(command.position, options_.team.patience); break;
+      case Command::Kind::kWait: command.awaited->WaitFor(command.position, options_.team.spin); break;
       case Command::Kind::kRun: Run(team, command.operation); break;
     }
     queue_.Pop();

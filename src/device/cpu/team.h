@@ -18,7 +18,7 @@ struct TeamOptions {
   int num_workers = 1;
   std::vector<int> cores;    // one a worker, or empty
   std::span<std::byte> scratch;  // shared out evenly
-  Patience patience;
+  runtime::TimeNs spin = 0;  // how long a worker spins for the others before it sleeps
 };
 
 // Run is called by one task, worker 0. Destroying the team ends its helpers.
@@ -44,11 +44,17 @@ class Team {
   void Barrier(int worker);
   void Help(int worker);
   void RingOthers(int worker);
+  // How long `worker` spins now: not at all beside a teammate on the same core, as happens on a busy machine; it would
+  // only keep the other from its work.
+  runtime::TimeNs SpinOf(int worker);
+  void NoteCore(int worker);
   // Publishes `operation` (null: the end) to the helpers.
   void Dispatch(const Operation* operation);
 
   const int num_workers_;
+  const runtime::TimeNs spin_;
   std::vector<Context> contexts_;
+  std::vector<std::atomic<int>> cores_;  // where each worker was last seen; seldom written
   std::vector<std::unique_ptr<Bell>> bells_;  // one a worker
   alignas(64) std::atomic<int64_t> ticket_{0};
   alignas(64) const Operation* operation_ = nullptr;
