@@ -1,0 +1,24 @@
+// How `forebay run` ends, as the shell sees it (docs/formats/exit-codes.md).
+#pragma once
+
+#include "base/status.h"
+
+namespace forebay::job {
+
+enum class ExitCode : int {
+  kComplete = 0,         // every line has its result, failed ones included
+  kError = 1,            // anything that has no code of its own, say a model that cannot be loaded
+  kUsage = 2,            // flags
+  kBadInput = 3,         // the input cannot be read or changed, or --strict found bad lines
+  kDrained = 4,          // a signal; what ran was finished, or was given up when the grace time was over
+  kAborted = 5,          // a second signal
+  kResultsIo = 6,        // the results could not be written, say the disk is full
+  kResultsLocked = 7,    // another process writes them
+  kResultsMismatch = 8,  // the results file is another job's, or no results file
+  kStalled = 9,          // the engine's watchdog saw no progress
+};
+
+// The code for an error of this folder; kError for those of others.
+ExitCode ExitCodeOf(const base::Status& status);
+
+}  // namespace forebay::job

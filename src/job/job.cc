@@ -1,0 +1,234 @@
+#include "job/job.h"
+
+#include <fmt/core.h>
+
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "job/counters.h"
+#include "job/job_file.h"
+#include "job/request_feed.h"
+#include "job/result_writer.h"
+#include "job/results_log.h"
+#include "job/ticker.h"
+
+namespace forebay::job {
+namespace {
+
+double Seconds(runtime::TimeNs duration) { return static_cast<double>(duration) * 1e-9; }
+
+// How a job ended.
+struct Verdict {
+  ExitCode exit_code = ExitCode::kComplete;
+  base::Status status;
+};
+
+Verdict FromStatus(base::Status status) { return {ExitCodeOf(status), std::move(status)}; }
+
+std::string_view Name(ExitCode code) {
+  switch (code) {
+    case ExitCode::kComplete: return "complete";
+    case ExitCode::kDrained: return "drained";
+    case ExitCode::kAborted: return "aborted";
+    case ExitCode::kStalled: return "stalled";
+    default: return "failed";
+  }
+}
+
+class Job {
+ public:
+  Job(runtime::Runtime& runtime, const JobOptions& options, TextPipeline& text, Engine& engine, RunControl& control)
+      : runtime_(runtime), options_(options), text_(text), engine_(engine), control_(control) {
+    if (!options.unix_seconds) unix_seconds_ = [] { return static_cast<int64_t>(std::time(nullptr)); };
+    began_ = options.process_began < 0 ? runtime.Now() : options.process_began;
+  }
+
+  JobOutcome Run() {
+    Verdict verdict;
+    base::Status opened = Open();
+    if (opened.ok() && options_.strict) opened = CheckAllLines();
+    if (opened.ok() && !Ending()) opened = OpenLog();
+    if (!opened.ok()) {
+      verdict = FromStatus(opened);
+    } else if (!log_) {
+      verdict = Unfinished(control_.abort ? RunEnd::kAborted : RunEnd::kDrained);
+    } else {
+      verdict = RunEngine();
+    }
+    JobOutcome outcome{.exit_code = verdict.exit_code, .status = verdict.status, .summary = Summarize(verdict)};
+    if (log_) Report(&outcome);
+    return outcome;
+  }
+
+ private:
+  bool Ending() const { return control_.drain || control_.abort; }
+
+  base::Status Open() {
+    FB_ASSIGN_OR_RETURN(JobFile file, JobFile::Open(options_.input_path));
+    file_.emplace(std::move(file));
+    if (!file_->SameFile(options_.output_path)) return {};
+    return base::Status(kResultsInvalid, fmt::format("{}: is the input; name another file for the results", options_.output_path));
+  }
+
+  base::Status CheckAllLines() {
+    RequestBuilder builder(*file_, options_.rules, text_, engine_);
+    int64_t num_bad = 0;
+    for (size_t ordinal = 0; ordinal < file_->size() && !Ending(); ++ordinal) {
+      FB_ASSIGN_OR_RETURN(const BuiltLine built, builder.Build(ordinal));
+      if (!built.error) continue;
+      ++num_bad;
+      base::Log(base::LogLevel::kError, fmt::format("{}: line {}: {} [{}]", options_.input_path, (*file_)[ordinal].line + 1,
+                                                    built.error->message, built.error->code));
+    }
+    if (num_bad == 0) return {};
+    return base::Status(kBadLines, fmt::format("{}: {} of {} lines are bad; --strict runs nothing then", options_.input_path,
+                                               num_bad, file_->size()));
+  }
+
+  base::Status OpenLog() {
+    ScanExpectation expected{.path = options_.output_path, .num_lines = file_->size(), .job = options_.fingerprints};
+    expected.find = [this](int64_t line) -> std::optional<LineKey> {
+      const std::optional<size_t> ordinal = file_->Find(line);
+      if (!ordinal) return std::nullopt;
+      return LineKey{*ordinal, (*file_)[*ordinal].hash};
+    };
+    FB_ASSIGN_OR_RETURN(log_, ResultsLog::Open(expected));
+    size_.lines = static_cast<int64_t>(file_->size());
+    size_.resumed = static_cast<int64_t>(log_->num_done());
+    size_.resumed_failed = static_cast<int64_t>(log_->num_resumed_failed());
+    for (size_t ordinal = 0; ordinal < file_->size(); ++ordinal) {
+      if (!log_->Done(ordinal)) size_.pending_bytes += (*file_)[ordinal].length;
+    }
+    if (log_->torn_bytes() > 0) {
+      base::Log(base::LogLevel::kInfo, fmt::format("{}: cut off {} bytes of a result that an earlier run left torn",
+                                                   options_.output_path, log_->torn_bytes()));
+    }
+    if (size_.resumed > 0) {
+      base::Log(base::LogLevel::kInfo, fmt::format("{}: {} of {} lines are done, going on", options_.output_path,
+                                                   size_.resumed, size_.lines));
+    }
+    return {};
+  }
+
+  Verdict RunEngine() {
+    const auto wake = runtime_.NewEvent("results to commit");
+    ResultWriter writer({runtime_, *file_, *log_, text_, counters_, options_.fingerprints, options_.style,
+                         options_.unix_seconds ? options_.unix_seconds : unix_seconds_, *wake});
+    RequestBuilder builder(*file_, options_.rules, text_, engine_);
+    ProgressDisplay display(options_.progress, options_.progress_fd);
+    ProgressEstimator estimator(size_);
+    const auto view = [&] { return estimator.View(Seconds(runtime_.Now() - run_began_), counters_, engine_.stats()); };
+
+    run_began_ = runtime_.Now();
+    RunEnd end = RunEnd::kComplete;
+    base::Status status;
+    bool grace_is_over = false;
+    {
+      Ticker ticker({runtime_, *log_, control_, *wake, display, view, options_.grace_seconds});
+      RequestFeed feed(runtime_, *file_, builder, writer, counters_, control_);
+      if (size_.pending() > 0) end = engine_.Run(feed, writer, control_);
+      status = feed.Stop();
+      ticker.Stop();
+      grace_is_over = ticker.grace_is_over();
+    }
+    // The log's own error comes first: whatever else went wrong may be its consequence.
+    if (const base::Status committed = log_->Commit(); !committed.ok()) status = committed;
+    run_ended_ = runtime_.Now();
+    display.Finish(view());
+
+    if (!status.ok()) return FromStatus(status);
+    if (static_cast<int64_t>(log_->num_done()) == size_.lines) {
+      return FromStatus(options_.preserve_order ? log_->RewriteInOrder() : base::Status());
+    }
+    return Unfinished(grace_is_over ? RunEnd::kDrained : end);
+  }
+
+  Verdict Unfinished(RunEnd end) const {
+    const int64_t missing = log_ ? size_.lines - static_cast<int64_t>(log_->num_done()) : static_cast<int64_t>(file_->size());
+    const std::string what = fmt::format("{} of {} lines have no result yet; the same command goes on", missing, file_->size());
+    switch (end) {
+      case RunEnd::kDrained: return {ExitCode::kDrained, base::Status(kUnfinished, "drained: " + what)};
+      case RunEnd::kAborted: return {ExitCode::kAborted, base::Status(kUnfinished, "stopped: " + what)};
+      case RunEnd::kStalled: return {ExitCode::kStalled, base::Status(kStalled, "the engine made no progress: " + what)};
+      default: break;
+    }
+    // The source ends early for a drain, and an engine may see the end before it sees the drain.
+    if (control_.drain) return {ExitCode::kDrained, base::Status(kUnfinished, "drained: " + what)};
+    return {ExitCode::kError, base::Status(kUnfinished, "the engine ended early: " + what)};
+  }
+
+  JobSummary Summarize(const Verdict& verdict) const {
+    JobSummary summary{.end = std::string(Name(verdict.exit_code)), .isa = options_.isa, .model = engine_.facts()};
+    summary.lines = size_.lines;
+    summary.resumed = size_.resumed;
+    summary.done = counters_.done;
+    summary.failed = counters_.failed;
+    summary.total_failed = size_.resumed_failed + counters_.failed;
+    summary.prompt_tokens = counters_.done_prompt_tokens;
+    summary.output_tokens = counters_.done_output_tokens;
+    summary.stats = engine_.stats();
+    summary.startup_seconds = Seconds(run_began_ - began_);
+    summary.elapsed_seconds = Seconds(run_ended_ - run_began_);
+    summary.first_result_seconds = summary.stats.first_result_seconds;
+    const int64_t tail_began = counters_.tail_began_ns;
+    summary.tail_seconds = tail_began < 0 ? 0 : Seconds(run_ended_ - tail_began);
+    summary.peak_rss_bytes = PeakRssBytes();
+    return summary;
+  }
+
+  void Report(JobOutcome* outcome) const {
+    const std::string text = SummaryText(outcome->summary);
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = text.find('\n', begin);
+      base::Log(base::LogLevel::kInfo, text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    if (options_.summary_path.empty()) return;
+    const base::Status written = WriteSummary(outcome->summary, options_.summary_path);
+    if (written.ok() || outcome->exit_code != ExitCode::kComplete) return;
+    outcome->exit_code = ExitCode::kError;
+    outcome->status = written;
+  }
+
+  runtime::Runtime& runtime_;
+  const JobOptions& options_;
+  TextPipeline& text_;
+  Engine& engine_;
+  RunControl& control_;
+  std::function<int64_t()> unix_seconds_;
+  runtime::TimeNs began_ = 0, run_began_ = 0, run_ended_ = 0;
+  std::optional<JobFile> file_;
+  std::unique_ptr<ResultsLog> log_;
+  JobSize size_;
+  JobCounters counters_;
+};
+
+}  // namespace
+
+ExitCode ExitCodeOf(const base::Status& status) {
+  constexpr std::pair<base::ErrorCode, ExitCode> kCodes[] = {
+      {base::kOkCode, ExitCode::kComplete},
+      {kInputUnreadable, ExitCode::kBadInput},
+      {kInputChanged, ExitCode::kBadInput},
+      {kBadLines, ExitCode::kBadInput},
+      {kResultsIo, ExitCode::kResultsIo},
+      {kResultsLocked, ExitCode::kResultsLocked},
+      {kResultsInvalid, ExitCode::kResultsMismatch},
+      {kResultsMismatch, ExitCode::kResultsMismatch},
+      {kStalled, ExitCode::kStalled},
+  };
+  for (const auto& [code, exit_code] : kCodes) {
+    if (status.code() == code) return exit_code;
+  }
+  return ExitCode::kError;
+}
+
+JobOutcome RunJob(runtime::Runtime& runtime, const JobOptions& options, TextPipeline& text, Engine& engine,
+                  RunControl& control) {
+  return Job(runtime, options, text, engine, control).Run();
+}
+
+}  // namespace forebay::job

@@ -1,0 +1,120 @@
+#include "job/progress.h"
+
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace forebay::job {
+namespace {
+
+constexpr double kWindowSeconds = 10;
+
+// Tokens that the job has got behind it; each prompt token counts once, computed or found in the prefix index.
+int64_t TokensPassed(const EngineStats& stats) {
+  return stats.computed_tokens - stats.recomputed_tokens + stats.cached_prompt_tokens;
+}
+
+std::string Lines(const ProgressView& view) {
+  return fmt::format("{}/{} done, {} failed", view.done, view.lines, view.failed);
+}
+std::string Rates(const ProgressView& view) {
+  return fmt::format("output {:.0f} tok/s, total {:.0f} tok/s", view.output_rate, view.total_rate);
+}
+std::string Load(const ProgressView& view) {
+  const EngineStats& s = view.stats;
+  const double kv = s.kv_blocks_total > 0 ? 100.0 * static_cast<double>(s.kv_blocks_used) / static_cast<double>(s.kv_blocks_total) : 0;
+  return fmt::format("{} running, {} waiting, KV {:.0f}%, {} preemptions, {} prefix hits", s.choices_running,
+                     s.choices_waiting, kv, s.preemptions, s.prefix_blocks_hit);
+}
+std::string Eta(const ProgressView& view) {
+  return view.eta_seconds ? "ETA " + base::FormatDuration(*view.eta_seconds) : "ETA unknown";
+}
+
+void WriteAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = write(fd, text.data(), text.size());
+    if (count <= 0) return;  // nobody looks
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+}  // namespace
+
+ProgressView ProgressEstimator::View(double elapsed_seconds, const JobCounters& counters, const EngineStats& stats) {
+  window_.push_back({elapsed_seconds, stats.output_tokens, TokensPassed(stats)});
+  while (window_.size() > 2 && window_[1].seconds < elapsed_seconds - kWindowSeconds) window_.pop_front();
+  ProgressView view{.lines = size_.lines,
+                    .done = size_.resumed + counters.done,
+                    .failed = size_.resumed_failed + counters.failed,
+                    .elapsed_seconds = elapsed_seconds,
+                    .stats = stats};
+  const Sample &first = window_.front(), &last = window_.back();
+  if (const double seconds = last.seconds - first.seconds; seconds > 0) {
+    view.output_rate = static_cast<double>(last.output_tokens - first.output_tokens) / seconds;
+    view.total_rate = static_cast<double>(last.total_tokens - first.total_tokens) / seconds;
+  }
+  const std::optional<double> left = TokensLeft(counters, stats);
+  const double mean_rate = elapsed_seconds > 0 ? static_cast<double>(TokensPassed(stats)) / elapsed_seconds : 0;
+  if (left && mean_rate > 0) view.eta_seconds = *left / mean_rate;
+  return view;
+}
+
+std::optional<double> ProgressEstimator::TokensLeft(const JobCounters& counters, const EngineStats& stats) const {
+  const auto done = static_cast<double>(counters.done), pending = static_cast<double>(size_.pending());
+  const auto read_bytes = static_cast<double>(counters.read_bytes);
+  if (done == 0 || read_bytes == 0) return std::nullopt;
+  const double tokens_a_byte = static_cast<double>(counters.read_prompt_tokens) / read_bytes;
+  const double prompt_tokens = tokens_a_byte * static_cast<double>(size_.pending_bytes);
+  // Short answers finish first, so what runs now counts as well: it will be at least that long.
+  const double running = std::min(static_cast<double>(stats.choices_running), pending - done);
+  const double answer = std::max(static_cast<double>(counters.done_output_tokens) / done,
+                                 static_cast<double>(stats.output_tokens) / (done + running));
+  const double total = prompt_tokens + answer * pending;
+  return std::max(0.0, total - static_cast<double>(TokensPassed(stats)));
+}
+
+std::string ProgressLine(const ProgressView& view) {
+  return fmt::format("{}, {}, {}, {}", Lines(view), Rates(view), Load(view), Eta(view));
+}
+
+std::vector<std::string> ProgressBlock(const ProgressView& view, size_t width) {
+  const double part = view.lines > 0 ? static_cast<double>(view.done) / static_cast<double>(view.lines) : 1;
+  const std::string tail = fmt::format(" {:3.0f}%  {}, {}", 100 * part, base::FormatDuration(view.elapsed_seconds), Eta(view));
+  std::string bar;
+  if (width > tail.size() + 12) {
+    const size_t cells = std::min<size_t>(40, width - tail.size() - 2);
+    const auto full = static_cast<size_t>(part * static_cast<double>(cells));
+    bar = "[" + std::string(full, '#') + std::string(cells - full, '.') + "]";
+  }
+  std::vector<std::string> block = {bar + tail, Lines(view) + "; " + Rates(view), Load(view)};
+  for (std::string& line : block) line.resize(std::min(line.size(), width));
+  return block;
+}
+
+size_t ProgressDisplay::Width() const {
+  winsize size{};
+  return ioctl(fd_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void ProgressDisplay::Draw(const ProgressView& view) {
+  if (mode_ == ProgressMode::kLines) WriteAll(fd_, "forebay: " + ProgressLine(view) + "\n");
+  if (mode_ != ProgressMode::kLive) return;
+  // One write, old text overwritten in place: no flicker. The cursor goes back to the block's begin.
+  std::string text = "\r";
+  const std::vector<std::string> block = ProgressBlock(view, Width() - 1);
+  for (const std::string& line : block) text += line + "\x1b[K\n";
+  WriteAll(fd_, text + fmt::format("\x1b[{}A", block.size()));
+}
+
+void ProgressDisplay::Finish(const ProgressView& view) {
+  if (mode_ != ProgressMode::kLive) return;
+  std::string text = "\r";
+  for (const std::string& line : ProgressBlock(view, Width() - 1)) text += line + "\x1b[K\n";
+  WriteAll(fd_, text);
+}
+
+}  // namespace forebay::job

@@ -1,0 +1,66 @@
+// What a running job shows: a live block on a terminal, one plain line every few seconds elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "forebay/engine.h"
+#include "job/counters.h"
+
+namespace forebay::job {
+
+// One moment of a job.
+struct ProgressView {
+  int64_t lines = 0, done = 0, failed = 0;  // earlier runs' included
+  double elapsed_seconds = 0;
+  double output_rate = 0, total_rate = 0;   // tokens a second, lately
+  std::optional<double> eta_seconds;        // nothing yet to judge from
+  EngineStats stats;
+};
+
+// Makes views: rates over the last seconds, and the time left from tokens, not lines.
+class ProgressEstimator {
+ public:
+  explicit ProgressEstimator(JobSize size) : size_(size) {}
+  ProgressView View(double elapsed_seconds, const JobCounters& counters, const EngineStats& stats);
+
+ private:
+  struct Sample {
+    double seconds;
+    int64_t output_tokens, total_tokens;
+  };
+  std::optional<double> TokensLeft(const JobCounters& counters, const EngineStats& stats) const;
+
+  const JobSize size_;
+  std::deque<Sample> window_;
+};
+
+// "120/1000 done, 3 failed, output 812 tok/s, ..."
+std::string ProgressLine(const ProgressView& view);
+// The same in lines of at most `width` characters.
+std::vector<std::string> ProgressBlock(const ProgressView& view, size_t width);
+
+enum class ProgressMode : uint8_t { kQuiet, kLines, kLive };
+
+// Draws on a file descriptor. For one thread.
+class ProgressDisplay {
+ public:
+  ProgressDisplay(ProgressMode mode, int fd) : mode_(mode), fd_(fd) {}
+
+  // How often Draw is worth its call.
+  double interval_seconds() const { return mode_ == ProgressMode::kLive ? 0.25 : 5.0; }
+  void Draw(const ProgressView& view);
+  // The last view stays on the terminal, above what is printed next.
+  void Finish(const ProgressView& view);
+
+ private:
+  size_t Width() const;
+
+  const ProgressMode mode_;
+  const int fd_;
+};
+
+}  // namespace forebay::job

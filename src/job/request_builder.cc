@@ -1,0 +1,72 @@
+#include "job/request_builder.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "job/result_format.h"
+
+namespace forebay::job {
+namespace {
+
+constexpr size_t kKeepBufferBytes = 1 << 20;
+
+LineError FromStatus(const base::Status& status, std::string_view param) {
+  return {.message = status.message(), .param = std::string(param), .code = status.code().name};
+}
+
+LineError TooLong(uint64_t bytes) {
+  return {.http_status = 413,
+          .message = fmt::format("the line has {} bytes; expected at most {}", bytes, kMaxLineBytes),
+          .code = "line_too_long"};
+}
+
+}  // namespace
+
+base::Result<BuiltLine> RequestBuilder::Build(size_t ordinal) {
+  const LineEntry& entry = file_[ordinal];
+  BuiltLine built;
+  if (entry.length > kMaxLineBytes) {
+    built.error = TooLong(entry.length);
+    return built;
+  }
+  FB_RETURN_IF_ERROR(file_.Read(ordinal, &buffer_));
+  built.error = parser_.Parse(&buffer_, &built.line);
+  if (buffer_.size() > kKeepBufferBytes) buffer_ = std::string();
+  if (!built.error) {
+    built.request = {.line = entry.line, .n = built.line.n, .sampling = built.line.sampling};
+    built.error = Tokenize(built.line, &built.request);
+  }
+  if (!built.error) {
+    if (const auto refusal = engine_.Refusal(built.request)) built.error = ToLineError(*refusal);
+  }
+  if (built.error) {
+    built.line = {.custom_id = std::move(built.line.custom_id)};
+    built.request = Request();
+  }
+  return built;
+}
+
+std::optional<LineError> RequestBuilder::Tokenize(const ParsedLine& line, Request* request) {
+  const bool is_chat = line.endpoint == Endpoint::kChat;
+  const std::string_view param = is_chat ? "messages" : "prompt";
+  const auto add = [&](base::Result<std::vector<int32_t>> ids) -> std::optional<LineError> {
+    if (!ids.ok()) return FromStatus(ids.status(), param);
+    if (ids->empty()) {
+      return LineError{.message = fmt::format("`{}` has no tokens; expected at least one", param),
+                       .param = std::string(param),
+                       .code = "invalid_value"};
+    }
+    request->prompts.push_back(std::move(*ids));
+    return std::nullopt;
+  };
+  if (is_chat) return add(text_.RenderChat(line.chat));
+  for (const Prompt& prompt : line.prompts) {
+    const auto* text = std::get_if<std::string>(&prompt);
+    auto error = text ? add(text_.Tokenize(*text, line.add_special_tokens)) : add(std::get<std::vector<int32_t>>(prompt));
+    if (error) return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace forebay::job

@@ -1,0 +1,40 @@
+// From a line of the input to a request that the engine takes, or to the error that its result reports.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "forebay/engine.h"
+#include "job/job_file.h"
+#include "job/line_parser.h"
+#include "job/text_pipeline.h"
+
+namespace forebay::job {
+
+struct BuiltLine {
+  ParsedLine line;
+  Request request;
+  std::optional<LineError> error;  // then `line` has custom_id alone and `request` nothing
+};
+
+// Reads, parses, tokenizes, and asks the engine whether it would take the request. For one thread.
+class RequestBuilder {
+ public:
+  RequestBuilder(const JobFile& file, RequestRules rules, TextPipeline& text, const Engine& engine)
+      : file_(file), parser_(std::move(rules)), text_(text), engine_(engine) {}
+
+  // An error here ends the job: the file cannot be read, or changed.
+  base::Result<BuiltLine> Build(size_t ordinal);
+
+ private:
+  std::optional<LineError> Tokenize(const ParsedLine& line, Request* request);
+
+  const JobFile& file_;
+  LineParser parser_;
+  TextPipeline& text_;
+  const Engine& engine_;
+  std::string buffer_;
+};
+
+}  // namespace forebay::job

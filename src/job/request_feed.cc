@@ -1,0 +1,90 @@
+#include "job/request_feed.h"
+
+#include <utility>
+
+namespace forebay::job {
+namespace {
+
+// How long a blocked call may take to notice that the run ends.
+constexpr runtime::TimeNs kGlance = 50'000'000;
+// Comes behind the last line.
+constexpr int64_t kNoMore = -1;
+
+}  // namespace
+
+RequestFeed::RequestFeed(runtime::Runtime& runtime, const JobFile& file, RequestBuilder& builder, ResultWriter& writer,
+                         JobCounters& counters, RunControl& control)
+    : runtime_(runtime),
+      file_(file),
+      builder_(builder),
+      writer_(writer),
+      counters_(counters),
+      control_(control),
+      lines_(runtime, "the job's requests", kAhead) {
+  task_ = runtime.Spawn({.name = "tokenizer"}, [this] { Read(); });
+}
+
+RequestFeed::~RequestFeed() { static_cast<void>(Stop()); }
+
+bool RequestFeed::Ending() {
+  if (control_.drain || control_.abort) stop_ = true;
+  return stop_;
+}
+
+std::optional<Request> RequestFeed::Next() {
+  while (!exhausted_ && !Ending()) {
+    const std::optional<int64_t> line = lines_.Receive(kGlance);
+    if (!line) continue;
+    exhausted_ = *line == kNoMore;
+    if (exhausted_) break;
+    const std::lock_guard lock(mutex_);
+    return std::move(ahead_.extract(*line).mapped());
+  }
+  return std::nullopt;
+}
+
+base::Status RequestFeed::Stop() {
+  stop_ = true;
+  if (task_) task_->Join();
+  task_.reset();
+  return status_;
+}
+
+void RequestFeed::Read() {
+  for (size_t ordinal = 0; ordinal < file_.size() && !Ending(); ++ordinal) {
+    if (!writer_.Done(ordinal) && !Take(ordinal)) break;
+  }
+  // A job that is broken has no use for what still runs.
+  if (!status_.ok()) control_.abort = true;
+  Send(kNoMore);
+}
+
+bool RequestFeed::Send(int64_t line) {
+  while (!Ending()) {
+    if (lines_.Send(line, kGlance)) return true;
+  }
+  return false;
+}
+
+bool RequestFeed::Take(size_t ordinal) {
+  base::Result<BuiltLine> built = builder_.Build(ordinal);
+  if (!built.ok()) {
+    status_ = built.status();
+    return false;
+  }
+  counters_.read_bytes += file_[ordinal].length;
+  if (built->error) {
+    status_ = writer_.WriteError(ordinal, built->line.custom_id, *built->error);
+    return status_.ok();
+  }
+  for (const auto& prompt : built->request.prompts) counters_.read_prompt_tokens += static_cast<int64_t>(prompt.size());
+  const int64_t line = built->request.line;
+  writer_.Expect(ordinal, std::move(built->line), built->request);
+  {
+    const std::lock_guard lock(mutex_);
+    ahead_.emplace(line, std::move(built->request));
+  }
+  return Send(line);
+}
+
+}  // namespace forebay::job

@@ -1,0 +1,23 @@
+// SIGINT and SIGTERM as a job's RunControl.
+#pragma once
+
+#include <signal.h>
+
+#include "forebay/engine.h"
+
+namespace forebay::job {
+
+// While it lives: the first signal drains, the second aborts, the third has its usual effect (which the results file
+// survives as well). SIGPIPE and SIGXFSZ are ignored: the writes that raise them report their errors.
+// One at a time in a process. `control` must outlive it.
+class SignalControl {
+ public:
+  explicit SignalControl(RunControl* control);
+  ~SignalControl();
+  SignalControl(const SignalControl&) = delete;
+
+ private:
+  struct sigaction previous_[4];
+};
+
+}  // namespace forebay::job

@@ -1,0 +1,114 @@
+#include "job/summary.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "base/json.h"
+#include "base/units.h"
+
+namespace forebay::job {
+namespace {
+
+double Rate(int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
+
+void AppendStats(const EngineStats& stats, base::JsonWriter& writer) {
+  const std::pair<const char*, int64_t> counts[] = {
+      {"requests_finished", stats.requests_finished},
+      {"prompt_tokens", stats.prompt_tokens},
+      {"output_tokens", stats.output_tokens},
+      {"computed_tokens", stats.computed_tokens},
+      {"recomputed_tokens", stats.recomputed_tokens},
+      {"cached_prompt_tokens", stats.cached_prompt_tokens},
+      {"prefix_blocks_hit", stats.prefix_blocks_hit},
+      {"preemptions", stats.preemptions},
+      {"steps", stats.steps},
+      {"kv_blocks_total", stats.kv_blocks_total},
+      {"kv_blocks_used_peak", stats.kv_blocks_used_peak},
+  };
+  writer.BeginObject();
+  for (const auto& [name, count] : counts) writer.Key(name).Int(count);
+  writer.Key("step_seconds").Double(stats.step_seconds).EndObject();
+}
+
+}  // namespace
+
+uint64_t PeakRssBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) << 10;
+}
+
+std::string SummaryJson(const JobSummary& summary) {
+  std::string out;
+  base::JsonWriter writer(&out);
+  const int64_t tokens = summary.prompt_tokens + summary.output_tokens;
+  writer.BeginObject();
+  writer.Key("elapsed_time").Double(summary.elapsed_seconds);
+  writer.Key("num_requests").Int(summary.done);
+  writer.Key("total_num_tokens").Int(tokens);
+  writer.Key("requests_per_second").Double(Rate(summary.done, summary.elapsed_seconds));
+  writer.Key("tokens_per_second").Double(Rate(tokens, summary.elapsed_seconds));
+  writer.Key("output_tokens_per_second").Double(Rate(summary.output_tokens, summary.elapsed_seconds));
+  writer.Key("end").String(summary.end);
+  writer.Key("num_lines").Int(summary.lines);
+  writer.Key("num_resumed").Int(summary.resumed);
+  writer.Key("num_failed").Int(summary.failed);
+  writer.Key("num_failed_in_file").Int(summary.total_failed);
+  writer.Key("prompt_tokens").Int(summary.prompt_tokens);
+  writer.Key("output_tokens").Int(summary.output_tokens);
+  writer.Key("startup_seconds").Double(summary.startup_seconds);
+  writer.Key("first_result_seconds");
+  summary.first_result_seconds >= 0 ? writer.Double(summary.first_result_seconds) : writer.Null();
+  writer.Key("tail_seconds").Double(summary.tail_seconds);
+  writer.Key("peak_rss_bytes").UInt(summary.peak_rss_bytes);
+  writer.Key("isa").String(summary.isa);
+  writer.Key("model").String(summary.model.name);
+  writer.Key("random_weights").Bool(summary.model.random_weights);
+  writer.Key("numerics_class").String(summary.model.numerics_class);
+  writer.Key("max_model_len").Int(summary.model.max_model_len);
+  writer.Key("kv_capacity_tokens").Int(summary.model.kv_capacity_tokens);
+  writer.Key("weight_bytes").UInt(summary.model.weight_bytes);
+  writer.Key("kv_bytes").UInt(summary.model.kv_bytes);
+  writer.Key("workspace_bytes").UInt(summary.model.workspace_bytes);
+  writer.Key("engine");
+  AppendStats(summary.stats, writer);
+  writer.Key("mode_counters").BeginObject();
+  for (const auto& [name, count] : summary.stats.mode_counters) writer.Key(name).Int(count);
+  writer.EndObject().EndObject();
+  return out;
+}
+
+std::string SummaryText(const JobSummary& summary) {
+  const int64_t tokens = summary.prompt_tokens + summary.output_tokens;
+  const std::string first =
+      summary.first_result_seconds >= 0 ? base::FormatDuration(summary.first_result_seconds) : std::string("none");
+  std::string text = fmt::format("{}: {} of {} lines have their result, {} by this run; {} failed\n", summary.end,
+                                 summary.resumed + summary.done, summary.lines, summary.done, summary.total_failed);
+  text += fmt::format("{} in {}: {} prompt and {} output tokens, {:.1f} output and {:.1f} total tok/s, {:.2f} requests/s\n",
+                      summary.model.name, base::FormatDuration(summary.elapsed_seconds), summary.prompt_tokens,
+                      summary.output_tokens, Rate(summary.output_tokens, summary.elapsed_seconds),
+                      Rate(tokens, summary.elapsed_seconds), Rate(summary.done, summary.elapsed_seconds));
+  text += fmt::format("start-up {}, first result after {}, last 5 % of the lines {}; {} preemptions, {} tokens recomputed, "
+                      "{} prompt tokens from the prefix index\n",
+                      base::FormatDuration(summary.startup_seconds), first, base::FormatDuration(summary.tail_seconds),
+                      summary.stats.preemptions, summary.stats.recomputed_tokens, summary.stats.cached_prompt_tokens);
+  text += fmt::format("peak RSS {}; {} on {}{}\n", base::FormatBytes(summary.peak_rss_bytes), summary.model.numerics_class,
+                      summary.isa, summary.model.random_weights ? "; RANDOM WEIGHTS" : "");
+  return text;
+}
+
+base::Status WriteSummary(const JobSummary& summary, const std::string& path) {
+  const std::string text = SummaryJson(summary) + "\n";
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool closed = file && std::fclose(file) == 0;
+  if (written && closed) return {};
+  return base::Status(base::kIoError, fmt::format("{}: cannot write the summary: {}", path, std::strerror(errno)));
+}
+
+}  // namespace forebay::job

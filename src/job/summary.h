@@ -1,0 +1,41 @@
+// What a job came to, for people and (--summary FILE) for programs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "forebay/engine.h"
+#include "job/counters.h"
+
+namespace forebay::job {
+
+struct JobSummary {
+  std::string end;             // "complete", "drained", ...
+  int64_t lines = 0;           // of the input that are not blank
+  int64_t resumed = 0;         // done by earlier runs
+  int64_t done = 0, failed = 0;  // by this run
+  int64_t total_failed = 0;    // earlier runs' included
+  int64_t prompt_tokens = 0, output_tokens = 0;  // of this run's results
+  double startup_seconds = 0;  // from the process' begin to the engine's first call
+  double elapsed_seconds = 0;  // from there to the last result's commit
+  double first_result_seconds = -1;
+  double tail_seconds = 0;     // of elapsed_seconds, after 95 % of this run's lines were done
+  uint64_t peak_rss_bytes = 0;
+  std::string isa;
+  ModelFacts model;
+  EngineStats stats;
+};
+
+// One JSON object, in the field names of `vllm bench throughput` where they exist (docs/formats/summary.md).
+std::string SummaryJson(const JobSummary& summary);
+// A few lines for the terminal.
+std::string SummaryText(const JobSummary& summary);
+
+// Writes SummaryJson and LF; kIoError names the file.
+base::Status WriteSummary(const JobSummary& summary, const std::string& path);
+
+// Of this process so far.
+uint64_t PeakRssBytes();
+
+}  // namespace forebay::job
