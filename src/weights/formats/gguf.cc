@@ -203,44 +203,50 @@ Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes) {
   }
 
   GgufFile file;
-  file.entries_.reserve(num_entries);
-  for (uint64_t i = 0; i < num_entries; ++i) {
-    FB_ASSIGN_OR_RETURN(Entry entry, reader.ReadEntry());
-    file.entries_.push_back(entry);
+  FB_RETURN_IF_ERROR(file.ReadEntries(&reader, num_entries));
+  FB_RETURN_IF_ERROR(file.ReadTensors(&reader, num_tensors, bytes));
+  return file;
+}
+
+Status GgufFile::ReadEntries(Reader* reader, uint64_t count) {
+  entries_.reserve(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    FB_ASSIGN_OR_RETURN(const Entry entry, reader->ReadEntry());
+    entries_.push_back(entry);
   }
-  std::sort(file.entries_.begin(), file.entries_.end(),
-            [](const Entry& a, const Entry& b) { return a.key < b.key; });
-  for (uint64_t i = 1; i < num_entries; ++i) {
-    const std::string_view key = file.entries_[i].key;
-    if (key == file.entries_[i - 1].key) return Invalid(fmt::format("key {} is given twice", key));
-  }
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.key < b.key; });
+  const auto twin = std::adjacent_find(entries_.begin(), entries_.end(),
+                                       [](const Entry& a, const Entry& b) { return a.key == b.key; });
+  return twin == entries_.end() ? Status::Ok() : Invalid(fmt::format("key {} is given twice", twin->key));
+}
+
+Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std::byte> bytes) {
   uint64_t alignment = kDefaultAlignment;
-  if (file.Has("general.alignment")) {
-    FB_ASSIGN_OR_RETURN(alignment, file.GetUint("general.alignment"));
+  if (Has("general.alignment")) {
+    FB_ASSIGN_OR_RETURN(alignment, GetUint("general.alignment"));
     if (!std::has_single_bit(alignment) || alignment > (1u << 30)) {
       return Invalid(fmt::format("general.alignment is {}; expected a power of two up to 2^30", alignment));
     }
   }
-
   struct Place {
     uint64_t offset, size, index;
   };
-  std::vector<Place> places(num_tensors);
-  file.tensors_.reserve(num_tensors);
-  for (uint64_t i = 0; i < num_tensors; ++i) {
-    FB_ASSIGN_OR_RETURN(TensorInfo tensor, reader.ReadTensor(&places[i].offset, &places[i].size));
+  std::vector<Place> places(count);
+  tensors_.reserve(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    FB_ASSIGN_OR_RETURN(TensorInfo tensor, reader->ReadTensor(&places[i].offset, &places[i].size));
     places[i].index = i;
-    file.tensors_.push_back(std::move(tensor));
+    tensors_.push_back(std::move(tensor));
   }
-  file.header_ = bytes.subspan(0, reader.position());
-  if (num_tensors == 0) return file;
+  header_ = bytes.subspan(0, reader->position());
 
-  const uint64_t start = std::min<uint64_t>(base::RoundUp(reader.position(), alignment), bytes.size());
+  // In the order of their data, tensors must be aligned, apart, and inside the file.
+  const uint64_t start = std::min<uint64_t>(base::RoundUp(reader->position(), alignment), bytes.size());
   const std::span<const std::byte> data = bytes.subspan(start);
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.offset < b.offset; });
   uint64_t end = 0;
   for (const Place& place : places) {
-    TensorInfo& tensor = file.tensors_[place.index];
+    TensorInfo& tensor = tensors_[place.index];
     if (place.offset % alignment != 0 || place.offset < end) {
       return Invalid(fmt::format("tensor {}: offset {} overlaps the tensor before it or is no multiple of {}",
                                  tensor.name, place.offset, alignment));
@@ -253,7 +259,7 @@ Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes) {
     tensor.data = data.subspan(place.offset, place.size);
     end = place.offset + place.size;
   }
-  return file;
+  return Status::Ok();
 }
 
 const GgufFile::Entry* GgufFile::FindEntry(std::string_view key) const {

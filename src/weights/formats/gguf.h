@@ -55,6 +55,8 @@ class GgufFile {
   };
   class Reader;
 
+  base::Status ReadEntries(Reader* reader, uint64_t count);
+  base::Status ReadTensors(Reader* reader, uint64_t count, std::span<const std::byte> bytes);
   const Entry* FindEntry(std::string_view key) const;
   // An entry of `count` values, `expected` words for the message, if `accepts` its element type.
   base::Result<const Entry*> Require(std::string_view key, bool array, std::string_view expected,
