@@ -61,7 +61,9 @@ template <typename T, int kLines, int kVectors>
 __attribute__((noinline)) void PairProductTile(const PairProductArgs<T>& args) {
   using Dot = PairDot<T>;
   Vector sums[kLines][kVectors];
+#pragma GCC unroll 12
   for (int m = 0; m < kLines; ++m) {
+#pragma GCC unroll 12
     for (int n = 0; n < kVectors; ++n) {
       sums[m][n] = args.factors ? Vector::Load(args.c + m * args.c_stride + n * kLanes) * Vector::Set(args.factors[m])
                                 : Vector::Zero();
@@ -72,15 +74,20 @@ __attribute__((noinline)) void PairProductTile(const PairProductArgs<T>& args) {
   const int64_t prefetch = args.prefetch;
   for (int i = 0; i < args.pairs; ++i, b += args.b_stride, a += 2) {
     typename Dot::Right right[kVectors];
+#pragma GCC unroll 12
     for (int n = 0; n < kVectors; ++n) {
       right[n] = Dot::Load(b + n * kLanes * 2);
       __builtin_prefetch(reinterpret_cast<const char*>(b + n * kLanes * 2) + prefetch, 0, 2);
     }
+#pragma GCC unroll 12
     for (int m = 0; m < kLines; ++m) {
+#pragma GCC unroll 12
       for (int n = 0; n < kVectors; ++n) sums[m][n] = Dot::Add(a + m * args.a_stride, right[n], sums[m][n]);
     }
   }
+#pragma GCC unroll 12
   for (int m = 0; m < kLines; ++m) {
+#pragma GCC unroll 12
     for (int n = 0; n < kVectors; ++n) sums[m][n].Store(args.c + m * args.c_stride + n * kLanes);
   }
 }

@@ -271,6 +271,7 @@ FB_INLINE Vector Exp(Vector x) {
   const Vector n = t - round;
   const Vector r = Fma(n, Vector::Set(-C::kLn2Low), Fma(n, Vector::Set(-C::kLn2High), x));
   Vector q = Vector::Set(C::kQ[4]);
+#pragma GCC unroll 4
   for (int i = 3; i >= 0; --i) q = Fma(q, r, Vector::Set(C::kQ[i]));
   const Vector p = Fma(Fma(q, r, one), r, one);
   const Vector y = SelectLessEqual(x, Vector::Set(C::kHighest), AddExponent(p, t), x + Vector::Set(__builtin_inff()));

@@ -1,0 +1,167 @@
+// Rates of the attention kernels beside the limits of the machine, as a table in Markdown:
+//   attention_bench [--isa NAME,..] [--threads N] [--only WORD]
+// The KV cache lies as in the engine: blocks at a stride of all layers, in permuted order; a sample is one pass over as
+// many layers as make 256 MB of KV, so that no cache holds it. The limit of a sample is max(flops / peak, KV bytes /
+// stream), with both probed just before and after it; the figure is the best of 5 samples by share of their own limit.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "bench/limits.h"
+#include "kernels/kernel_set.h"
+#include "tensor/bf16.h"
+
+namespace forebay::bench {
+namespace {
+
+using kernels::AttentionArgs;
+using kernels::KernelSet;
+using kernels::SequenceRows;
+using kernels::kBlockTokens;
+using tensor::BF16;
+
+struct Case {
+  const char* model;
+  int32_t heads, kv_heads, head_dim;
+  int32_t sequences, rows, context;  // the last `rows` of `context` positions of each sequence
+};
+constexpr Case kCases[] = {
+    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192},   {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192},
+    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 1024},  {"Qwen3-0.6B", 16, 8, 128, 128, 1, 1024},
+    {"Qwen3-0.6B", 16, 8, 128, 1, 1, 8192},   {"Qwen3-0.6B", 16, 8, 128, 4, 128, 128},
+    {"Qwen3-0.6B", 16, 8, 128, 1, 512, 512},  {"Qwen3-0.6B", 16, 8, 128, 1, 512, 4096},
+    {"SmolLM2-135M", 9, 3, 64, 64, 1, 192},   {"SmolLM2-135M", 9, 3, 64, 128, 1, 192},
+    {"SmolLM2-135M", 9, 3, 64, 64, 1, 1024},  {"SmolLM2-135M", 9, 3, 64, 128, 1, 1024},
+    {"SmolLM2-135M", 9, 3, 64, 4, 128, 128},  {"SmolLM2-135M", 9, 3, 64, 1, 512, 512},
+};
+
+struct Limits {
+  double peak, stream;
+};
+
+class Bench {
+ public:
+  Bench(int threads) : threads_(threads), team_(threads) {
+    base::Rng rng(5);
+    for (size_t i = 0; i < kStreamBytes / sizeof(BF16); ++i) {
+      memory_[i] = i < kPattern ? tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1)) : memory_[i - kPattern];
+    }
+  }
+
+  void Run(const KernelSet& kernels, const Case& c) {
+    AttentionArgs args;
+    args.layout = {tensor::DType::kBF16, c.kv_heads, c.head_dim, 0};
+    args.heads = c.heads;
+    args.scale = 0.1f;
+    const int32_t blocks_each = (c.context + kBlockTokens - 1) / kBlockTokens;
+    const int64_t blocks = int64_t{blocks_each} * c.sequences;
+    const int64_t layers = std::max<int64_t>(1, kKvBytes / (blocks * args.layout.LayerBytes()));
+    args.layout.block_stride = layers * args.layout.LayerBytes();
+    if (blocks * args.layout.block_stride > static_cast<int64_t>(kStreamBytes)) {
+      fmt::print("| {} | case too large |\n", c.model);
+      return;
+    }
+    std::vector<uint32_t> tables(blocks);
+    std::iota(tables.begin(), tables.end(), 0u);
+    base::Rng rng(6);
+    for (size_t i = tables.size(); i > 1; --i) std::swap(tables[i - 1], tables[rng.Below(i)]);
+    std::vector<SequenceRows> sequences;
+    std::vector<int32_t> positions, row_sequence;
+    for (int32_t s = 0; s < c.sequences; ++s) {
+      sequences.push_back({static_cast<int32_t>(positions.size()), c.rows, c.context - c.rows, s});
+      for (int32_t i = 0; i < c.rows; ++i) {
+        positions.push_back(c.context - c.rows + i);
+        row_sequence.push_back(s);
+        args.context_tokens += c.context - c.rows + i + 1;
+      }
+    }
+    std::vector<BF16> q(positions.size() * c.heads * c.head_dim), out(q.size());
+    for (BF16& x : q) x = tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1));
+    args.batch = {.num_rows = static_cast<int32_t>(positions.size()), .num_sequences = c.sequences};
+    args.batch.positions = positions.data();
+    args.batch.row_sequence = row_sequence.data();
+    args.batch.sequences = sequences.data();
+    args.batch.block_tables = tables.data();
+    args.batch.table_stride = blocks_each;
+    args.q = reinterpret_cast<std::byte*>(q.data());
+    args.out = reinterpret_cast<std::byte*>(out.data());
+
+    const double flops = 4.0 * static_cast<double>(args.context_tokens) * c.heads * c.head_dim;
+    const double bytes = static_cast<double>(blocks * args.layout.LayerBytes());
+    double best_share = 0, best_time = 0;
+    Limits best{};
+    Limits before = Probe(kernels);
+    for (int sample = 0; sample < 5; ++sample) {
+      double start = Now();
+      int64_t passes = 0;
+      do {
+        for (int64_t layer = 0; layer < layers; ++layer, ++passes) {
+          args.layer.resident = reinterpret_cast<std::byte*>(memory_) + layer * args.layout.LayerBytes();
+          team_.Run([&](const device::WorkerContext& context) { kernels.attention(args, context); });
+        }
+      } while (Now() - start < 0.02);
+      const double time = (Now() - start) / static_cast<double>(passes);
+      const Limits after = Probe(kernels);
+      const Limits limits{(before.peak + after.peak) / 2, (before.stream + after.stream) / 2};
+      const double share = std::max(flops / limits.peak, bytes / limits.stream) / time;
+      if (share > best_share) best_share = share, best_time = time, best = limits;
+      before = after;
+    }
+    const bool memory_bound = bytes / best.stream > flops / best.peak;
+    fmt::print("| {} {}/{}x{} | {} x {} at {} | {:.1f} | {:.0f} of {:.0f} | {:.1f} of {:.1f} | {} | {:.2f} |\n", c.model,
+               c.heads, c.kv_heads, c.head_dim, c.sequences, c.rows, c.context, best_time * 1e6, flops / best_time / 1e9,
+               best.peak / 1e9, bytes / best_time / 1e9, best.stream / 1e9, memory_bound ? "memory" : "arithmetic",
+               best_share);
+    std::fflush(stdout);
+  }
+
+ private:
+  static constexpr size_t kStreamBytes = size_t{768} << 20, kPattern = 1 << 20;
+  static constexpr int64_t kKvBytes = 256 << 20;
+
+  Limits Probe(const KernelSet& kernels) {
+    const PeakProbe& probe = kernels.isa == kernels::Isa::kAvx512bf16 ? kDotProbe
+                             : kernels.isa == kernels::Isa::kAvx512f  ? kFma512Probe
+                                                                      : kFma256Probe;
+    return {MeasurePeak(team_, threads_, probe),
+            MeasureStream(team_, reinterpret_cast<std::byte*>(memory_), int64_t{256} << 20)};
+  }
+
+  const int threads_;
+  kernels::testing::Team team_;
+  BF16* memory_ = reinterpret_cast<BF16*>(HugeMemory(kStreamBytes));
+};
+
+int Main(int argc, char** argv) {
+  std::string isa, only;
+  int threads = 2;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--isa") == 0) isa = std::string(",") + argv[i + 1] + ",";
+    if (std::strcmp(argv[i], "--threads") == 0) threads = std::atoi(argv[i + 1]);
+    if (std::strcmp(argv[i], "--only") == 0) only = argv[i + 1];
+  }
+  Bench bench(threads);
+  fmt::print("{}, {} threads\n", CpuName(), threads);
+  for (const KernelSet* kernels : kernels::AvailableKernels()) {
+    if (kernels->isa == kernels::Isa::kRef) continue;
+    if (!isa.empty() && isa.find("," + std::string(kernels->name) + ",") == std::string::npos) continue;
+    fmt::print("\n{}\n\n| model | sequences x rows at context | us a layer | GFLOP/s | GB/s of KV | bound | share of limit |\n",
+               kernels->name);
+    fmt::print("|---|---|---|---|---|---|---|\n");
+    for (const Case& c : kCases) {
+      if (std::string(c.model).find(only) != std::string::npos) bench.Run(*kernels, c);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace forebay::bench
+
+int main(int argc, char** argv) { return forebay::bench::Main(argc, argv); }
