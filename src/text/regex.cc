@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cctype>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -132,8 +133,9 @@ class Rewriter {
   }
 
   Status Class(CategorySet set, bool negated, size_t length) {
-    const std::string ranges = Ranges(set, negated);
-    out_ += in_class_ ? ranges : "[" + ranges + "]";
+    const auto [known, is_new] = ranges_.try_emplace({set, negated});
+    if (is_new) known->second = Ranges(set, negated);
+    out_ += in_class_ ? known->second : "[" + known->second + "]";
     at_ += length;
     return Status::Ok();
   }
@@ -174,6 +176,7 @@ class Rewriter {
   std::string out_;
   size_t at_ = 0;
   bool in_class_ = false;
+  std::map<std::pair<CategorySet, bool>, std::string> ranges_;
 };
 
 constexpr uint32_t kMatchLimit = 1'000'000;
