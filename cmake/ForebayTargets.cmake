@@ -26,12 +26,15 @@ function(forebay_test name)
   if(NOT FOREBAY_TESTS)
     return()
   endif()
+  list(PREPEND ARG_LABELS unit)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main GTest::gmock)
   # Tests find committed data by FOREBAY_TEST_DATA, independent of the working directory.
   target_compile_definitions(${name} PRIVATE FOREBAY_TEST_DATA="${CMAKE_SOURCE_DIR}/tests")
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT 600 LABELS "unit;${ARG_LABELS}")
+  # Discovery evaluates the properties three times, and each time splits a list once more.
+  list(JOIN ARG_LABELS [[\\\\\\\;]] labels)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
+                       PROPERTIES TIMEOUT 600 LABELS "${labels}")
 endfunction()
 
 function(forebay_fuzzer name)
