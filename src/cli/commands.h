@@ -1,0 +1,12 @@
+// The subcommands of `forebay`, one file each. Each adds itself to the app; what it returned is the exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace forebay::cli {
+
+void AddRunCommand(CLI::App& app, int* exit_code);
+void AddTokenizeCommand(CLI::App& app, int* exit_code);
+void AddDetokenizeCommand(CLI::App& app, int* exit_code);
+
+}  // namespace forebay::cli

@@ -1,0 +1,66 @@
+// forebay detokenize: {"ids"} lines on standard input, {"text"} lines on standard output.
+#include <cstdio>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/open_text.h"
+
+namespace forebay::cli {
+namespace {
+
+struct DetokenizeFlags {
+  job::ModelTextOptions model;
+  bool skip_special = false;
+};
+
+base::Result<std::string> DetokenizeLine(const text::Tokenizer& tokenizer, bool skip_special, simdjson::dom::parser& parser,
+                                         const std::string& line) {
+  FB_ASSIGN_OR_RETURN(const simdjson::dom::element element, base::ParseJson(parser, line));
+  simdjson::dom::array array;
+  if (!element.is_object() || element["ids"].get(array) != simdjson::SUCCESS) {
+    return base::Status(base::kInvalidArgument, "expected an object {\"ids\": [...]}");
+  }
+  std::vector<int32_t> ids;
+  for (const simdjson::dom::element value : array) {
+    int64_t id = 0;
+    if (value.get(id) != simdjson::SUCCESS || id < 0 || id >= tokenizer.vocab_size()) {
+      return base::Status(base::kInvalidArgument, fmt::format("ids[{}] is no token id; expected 0 to {}", ids.size(),
+                                                              tokenizer.vocab_size() - 1));
+    }
+    ids.push_back(static_cast<int32_t>(id));
+  }
+  return tokenizer.Decode(ids, skip_special);
+}
+
+int Detokenize(const DetokenizeFlags& flags) {
+  auto opened = OpenText(flags.model);
+  if (!opened.ok()) return Fail(opened.status());
+  simdjson::dom::parser parser;
+  for (std::string line; ReadLine(&line);) {
+    const auto text = DetokenizeLine(*opened->text->tokenizer(), flags.skip_special, parser, line);
+    std::string out;
+    base::JsonWriter writer(&out);
+    writer.BeginObject();
+    if (text.ok()) {
+      writer.Key("text").String(*text);
+    } else {
+      writer.Key("error").String(text.status().ToString());
+    }
+    writer.EndObject();
+    out += '\n';
+    std::fwrite(out.data(), 1, out.size(), stdout);
+  }
+  return std::fflush(stdout) == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void AddDetokenizeCommand(CLI::App& app, int* exit_code) {
+  auto flags = std::make_shared<DetokenizeFlags>();
+  CLI::App* command = app.add_subcommand("detokenize", "Text of token ids: {\"ids\"} lines on standard input");
+  command->add_option("-m,--model", flags->model.path, "Folder with tokenizer files, or GGUF file")->required();
+  command->add_flag("--skip-special", flags->skip_special, "Leave special tokens out");
+  command->callback([flags, exit_code] { *exit_code = Detokenize(*flags); });
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,21 @@
+// forebay: the command line.
+#include <cstdio>
+
+#include "cli/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"forebay: offline LLM inference. A job of many requests, every answer once, as fast as the machine allows."};
+  app.set_version_flag("--version", "forebay " FOREBAY_VERSION);
+  app.require_subcommand(1);
+  int exit_code = 0;
+  forebay::cli::AddRunCommand(app, &exit_code);
+  forebay::cli::AddTokenizeCommand(app, &exit_code);
+  forebay::cli::AddDetokenizeCommand(app, &exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help and version are no errors; everything else about flags is exit code 2.
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return exit_code;
+}

@@ -1,0 +1,40 @@
+#include "cli/open_text.h"
+
+#include <filesystem>
+#include <iostream>
+
+#include "base/log.h"
+
+namespace forebay::cli {
+
+base::Result<OpenedText> OpenText(job::ModelTextOptions options) {
+  OpenedText opened;
+  std::error_code error;
+  if (std::filesystem::is_regular_file(options.path, error)) {
+    FB_ASSIGN_OR_RETURN(opened.source, weights::WeightSource::Open(options.path));
+    options.gguf = opened.source->gguf();
+  }
+  FB_ASSIGN_OR_RETURN(opened.text, job::ModelText::Load(options));
+  return opened;
+}
+
+base::Result<std::tm> ParseNow(const std::string& text) {
+  if (!text.empty()) return text::ParseClock(text);
+  const std::time_t now = std::time(nullptr);
+  std::tm local = {};
+  localtime_r(&now, &local);
+  return local;
+}
+
+int Fail(const base::Status& status, int exit_code) {
+  base::Log(base::LogLevel::kError, status.ToString());
+  return exit_code;
+}
+
+bool ReadLine(std::string* line) {
+  if (!std::getline(std::cin, *line)) return false;
+  if (!line->empty() && line->back() == '\r') line->pop_back();
+  return true;
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,17 @@
+// Builds the real parts and puts them together: the one place that knows which device, kernels and policy there are.
+#pragma once
+
+#include <memory>
+
+#include "engine/engine.h"
+#include "engine/open_model.h"
+#include "engine/options.h"
+#include "text/tokenizer.h"
+
+namespace forebay::engine {
+
+// Loads the model. `tokenizer` (null: token ids only) must outlive the engine.
+base::Result<std::unique_ptr<LocalEngine>> CreateEngine(const EngineOptions& options, const ModelFiles& files,
+                                                        const text::Tokenizer* tokenizer);
+
+}  // namespace forebay::engine

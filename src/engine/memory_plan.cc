@@ -1,0 +1,95 @@
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace forebay::engine {
+namespace {
+
+// Logits of this many bytes at most are held at once; the head runs over the wanted rows in parts.
+constexpr uint64_t kLogitsBytes = 64 * base::kMiB;
+// A region's end is rounded up to a huge page.
+constexpr uint64_t kRegionRounding = 2 * base::kMiB;
+
+int64_t LogitRows(const model::ModelConfig& config, const MemoryRequest& request) {
+  const auto row_bytes = static_cast<uint64_t>(config.vocab_size) * sizeof(float);
+  const auto fitting = static_cast<int64_t>(std::max<uint64_t>(1, kLogitsBytes / row_bytes));
+  return std::min<int64_t>(std::min<int64_t>(fitting, 256), request.max_num_batched_tokens);
+}
+
+base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint64_t least_kv) {
+  const uint64_t needed = request.device_bytes + plan.weight_bytes + plan.workspace_bytes + least_kv;
+  return base::Status(
+      kMemoryTooSmall,
+      fmt::format("the model does not fit in --memory {}: weights {}, workspace of a step {}, device {}, and at least {} of "
+                  "KV cache make {}; give more memory, a smaller --max-model-len or --max-num-batched-tokens",
+                  base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.weight_bytes),
+                  base::FormatBytes(plan.workspace_bytes), base::FormatBytes(request.device_bytes),
+                  base::FormatBytes(least_kv), base::FormatBytes(needed)));
+}
+
+// Fills everything but the KV cache for one max_model_len.
+MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request,
+                     int64_t max_model_len) {
+  MemoryPlan plan;
+  plan.max_model_len = max_model_len;
+  plan.capacity = {request.max_num_batched_tokens, LogitRows(config, request)};
+  plan.max_blocks_per_sequence = static_cast<int32_t>(base::CeilDiv(max_model_len, kernels::kBlockTokens));
+  plan.kv_layout = {dtype, static_cast<int32_t>(config.num_kv_heads), static_cast<int32_t>(config.head_dim), 0};
+  plan.kv_layout.block_stride = plan.kv_layout.LayerBytes() * config.num_layers;
+  plan.weight_bytes = base::RoundUp(model::PlanDecoder(config, dtype, max_model_len).bytes(), kRegionRounding);
+  plan.workspace_bytes = base::RoundUp(
+      model::ActivationBytes(config, dtype, plan.capacity) +
+          StepBatchBytes(request.max_num_seqs, request.max_num_batched_tokens, plan.max_blocks_per_sequence),
+      kRegionRounding);
+  return plan;
+}
+
+// Gives the rest of the budget to the KV cache, but no more than all sequences at full length can use.
+void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
+  const uint64_t fixed = request.device_bytes + plan->weight_bytes + plan->workspace_bytes + kRegionRounding;
+  const uint64_t rest = request.budget_bytes > fixed ? request.budget_bytes - fixed : 0;
+  const uint64_t digest_bytes = request.digest ? kernels::kBlockTokens * sizeof(uint64_t) : 0;
+  const uint64_t block_bytes = static_cast<uint64_t>(plan->kv_layout.block_stride) + digest_bytes;
+  auto useful = static_cast<uint64_t>(request.max_num_seqs) * plan->max_blocks_per_sequence;
+  if (request.max_kv_blocks > 0) useful = std::min<uint64_t>(useful, request.max_kv_blocks);
+  plan->num_blocks = static_cast<int32_t>(std::min({rest / block_bytes, useful, uint64_t{0x7FFFFFFF}}));
+  plan->kv_bytes = base::RoundUp(static_cast<uint64_t>(plan->num_blocks) * block_bytes + 64, kRegionRounding);
+}
+
+}  // namespace
+
+uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence) {
+  const auto rows = static_cast<uint64_t>(max_num_batched_tokens), seqs = static_cast<uint64_t>(max_num_seqs);
+  const auto array = [](uint64_t count, uint64_t size) { return base::RoundUp(count * size, 64); };
+  return 4 * array(rows, sizeof(int32_t)) + array(rows, sizeof(uint64_t)) + array(rows, sizeof(int32_t)) +
+         array(seqs, sizeof(kernels::SequenceRows)) + array(seqs, sizeof(int32_t)) +
+         array(seqs * static_cast<uint64_t>(max_blocks_per_sequence), sizeof(uint32_t));
+}
+
+base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request) {
+  int64_t length = request.max_model_len ? request.max_model_len : config.max_position_embeddings;
+  MemoryPlan plan = WithoutKv(config, dtype, request, length);
+  GiveRestToKv(request, &plan);
+  if (plan.kv_tokens() >= length) return plan;
+  if (request.max_model_len != 0) {
+    if (plan.num_blocks == 0) return TooSmall(plan, request, static_cast<uint64_t>(plan.kv_layout.block_stride));
+    return base::Status(
+        kMemoryTooSmall,
+        fmt::format("--max-model-len {} needs {} of KV cache for one sequence, but --memory {} leaves {} ({} tokens); "
+                    "give more memory or at most --max-model-len {}",
+                    length, base::FormatBytes(static_cast<uint64_t>(plan.max_blocks_per_sequence) *
+                                              static_cast<uint64_t>(plan.kv_layout.block_stride)),
+                    base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.kv_bytes), plan.kv_tokens(),
+                    plan.kv_tokens()));
+  }
+  while (length > kernels::kBlockTokens) {
+    length = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length - 1)));
+    plan = WithoutKv(config, dtype, request, length);
+    GiveRestToKv(request, &plan);
+    if (plan.kv_tokens() >= length) return plan;
+  }
+  return TooSmall(plan, request, static_cast<uint64_t>(plan.kv_layout.block_stride));
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,45 @@
+// Divides the budget: weights first, then what a step needs, the rest is KV cache. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/kv_layout.h"
+#include "model/decoder.h"
+
+namespace forebay::engine {
+
+inline constexpr base::ErrorCode kMemoryTooSmall{"memory_too_small"};
+inline constexpr base::ErrorCode kMaxModelLen{"max_model_len_invalid"};
+
+struct MemoryRequest {
+  uint64_t budget_bytes = 0;
+  uint64_t device_bytes = 0;           // what the device itself takes from the budget (workers' scratch)
+  int64_t max_model_len = 0;           // 0: choose
+  int32_t max_num_seqs = 0;
+  int32_t max_num_batched_tokens = 0;
+  int32_t max_kv_blocks = 0;           // 0: no limit of its own
+  bool digest = false;
+};
+
+struct MemoryPlan {
+  int64_t max_model_len = 0;
+  model::StepCapacity capacity;
+  kernels::KvLayout kv_layout;
+  int32_t num_blocks = 0;
+  int32_t max_blocks_per_sequence = 0;
+  uint64_t weight_bytes = 0;
+  uint64_t workspace_bytes = 0;        // activations, step batch
+  uint64_t kv_bytes = 0;               // blocks, digests
+
+  int64_t kv_tokens() const { return static_cast<int64_t>(num_blocks) * kernels::kBlockTokens; }
+};
+
+// Arrays of StepBatch for this capacity.
+uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence);
+
+// kMemoryTooSmall says which part is how large and what would fit. A max_model_len of 0 becomes the model's; where the
+// cache is smaller, the largest power of two that it holds, so that a little less free memory gives the same plan.
+base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request);
+
+}  // namespace forebay::engine

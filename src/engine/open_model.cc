@@ -1,0 +1,87 @@
+#include "engine/open_model.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "base/json.h"
+#include "base/rng.h"
+#include "model/config_reader.h"
+#include "model/decoder_weights.h"
+#include "weights/random_reader.h"
+
+namespace forebay::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string LastPart(const std::string& path) {
+  fs::path normal = fs::path(path).lexically_normal();
+  if (normal.filename().empty()) normal = normal.parent_path();
+  return normal.extension() == ".gguf" ? normal.stem().string() : normal.filename().string();
+}
+
+// generation_config.json is optional.
+base::Status ReadGenerationConfig(const std::string& folder, model::GenerationConfig* generation) {
+  const std::string path = folder + "/generation_config.json";
+  std::error_code error;
+  if (!fs::exists(path, error)) return base::Status::Ok();
+  FB_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
+  FB_ASSIGN_OR_RETURN(*generation, model::ParseGenerationConfig(text, path));
+  return base::Status::Ok();
+}
+
+uint64_t HashBytes(std::string_view bytes, uint64_t key) {
+  for (const char c : bytes) key = base::Combine64(key, static_cast<unsigned char>(c));
+  return key;
+}
+
+// Reads `config.json`, or GGUF metadata, and the weights' headers.
+base::Status OpenFiles(ModelFiles* files) {
+  FB_ASSIGN_OR_RETURN(auto source, weights::WeightSource::Open(files->path));
+  auto owned = std::make_unique<weights::WeightSource>(std::move(source));
+  std::string config_text;
+  if (owned->gguf()) {
+    FB_ASSIGN_OR_RETURN(files->config, model::ReadGgufConfig(*owned->gguf(), files->path));
+    files->gguf = owned->gguf();
+  } else {
+    const std::string path = files->path + "/config.json";
+    FB_ASSIGN_OR_RETURN(config_text, base::ReadFile(path));
+    FB_ASSIGN_OR_RETURN(files->config, model::ParseHfConfig(config_text, path));
+    FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
+  }
+  files->fingerprint = owned->Fingerprint(config_text);
+  files->reader = std::move(owned);
+  return base::Status::Ok();
+}
+
+base::Status OpenRandom(uint64_t seed, ModelFiles* files) {
+  const bool is_file = fs::path(files->path).extension() == ".json";
+  const std::string config_path = is_file ? files->path : files->path + "/config.json";
+  FB_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(config_path));
+  FB_ASSIGN_OR_RETURN(files->config, model::ParseHfConfig(text, config_path));
+  if (!is_file) FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
+  const auto shapes = model::PlanDecoder(files->config, tensor::DType::kBF16, 1).TensorShapes();
+  files->reader = std::make_unique<weights::RandomReader>(seed, shapes);
+  files->fingerprint = HashBytes(text, base::Combine64(seed, 0x72616E646F6Dull));
+  files->random_weights = true;
+  return base::Status::Ok();
+}
+
+}  // namespace
+
+base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights, uint64_t seed) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    return base::Status(kModelNotFound, fmt::format("model {}: no such file or folder; expected a folder in Hugging Face's "
+                                                    "layout or a GGUF file",
+                                                    path));
+  }
+  ModelFiles files;
+  files.path = path;
+  files.name = LastPart(path);
+  FB_RETURN_IF_ERROR(random_weights ? OpenRandom(seed, &files) : OpenFiles(&files));
+  return files;
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,29 @@
+// A model as its files describe it: config, sampling defaults, weights to read, identity.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "model/config.h"
+#include "weights/formats/weight_source.h"
+#include "weights/tensor_reader.h"
+
+namespace forebay::engine {
+
+inline constexpr base::ErrorCode kModelNotFound{"model_not_found"};
+
+struct ModelFiles {
+  std::string path;
+  std::string name;                               // the path's last part
+  model::ModelConfig config;
+  model::GenerationConfig generation;
+  std::unique_ptr<weights::TensorReader> reader;
+  const weights::GgufFile* gguf = nullptr;        // metadata of a GGUF file; owned by `reader`
+  uint64_t fingerprint = 0;
+  bool random_weights = false;
+};
+
+// With `random_weights` a folder needs its config.json alone.
+base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights, uint64_t seed);
+
+}  // namespace forebay::engine

@@ -1,0 +1,30 @@
+// What a user may set about the engine; validated once by CreateEngine, immutable after.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tensor/dtype.h"
+
+namespace forebay::engine {
+
+struct EngineOptions {
+  std::string model;                  // a folder in Hugging Face's layout, or a GGUF file
+  std::string dtype = "auto";         // auto | bfloat16 | float32
+  std::string isa = "auto";           // auto | avx512bf16 | avx512f | avx2 | ref
+  std::string policy = "continuous";
+  uint64_t memory_bytes = 0;          // weights + KV + workspace; 0: what the machine has free, less a margin
+  int threads = 0;                    // 0: all usable cores
+  int64_t max_model_len = 0;          // 0: the model's, or what the KV cache holds
+  int32_t max_num_seqs = 256;
+  int32_t max_num_batched_tokens = 512;
+  int32_t kv_blocks = 0;              // at most so many blocks of KV cache (0: what the memory holds)
+  uint64_t seed = 0;
+  bool prefix_caching = true;
+  bool digest = false;                // add DESIGN's digest to every choice
+  bool random_weights = false;        // run a bare config.json
+  bool profile = false;
+  double stall_seconds = 600;         // a step that takes longer is reported as a stall
+};
+
+}  // namespace forebay::engine

@@ -1,0 +1,114 @@
+#include "engine/rank.h"
+
+#include <cstring>
+
+namespace forebay::engine {
+namespace {
+
+// The draw of each row of a part of the logits, spread over the workers.
+struct SampleArgs {
+  LogitTask* tasks;
+  sample::SampleScratch* scratch;  // [workers]
+  const float* logits;             // [count, vocab]
+  int32_t* sampled;                // StepBatch::sampled
+  int32_t count;
+  int64_t vocab;
+};
+
+void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
+  sample::SampleScratch* scratch = &args.scratch[context.worker];
+  for (int64_t i = context.ticket->fetch_add(1); i < args.count; i = context.ticket->fetch_add(1)) {
+    LogitTask& task = args.tasks[i];
+    const std::span<const float> logits(args.logits + i * args.vocab, static_cast<size_t>(args.vocab));
+    if (task.target >= 0) task.target_output = sample::LogprobsOf(logits, task.target, task.target_logprobs, scratch);
+    if (task.input.params == nullptr) continue;
+    task.input.logits = logits;
+    task.sampled = sample::Sample(task.input, scratch);
+    args.sampled[task.slot] = task.sampled.token;
+  }
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device> device, const model::ModelConfig& config,
+                                                 const MemoryPlan& plan, int32_t max_num_seqs, bool digest,
+                                                 const kernels::KernelSet& kernels, const weights::TensorReader& reader,
+                                                 int load_threads) {
+  std::unique_ptr<Rank> rank(new Rank());
+  rank->device_ = std::move(device);
+  rank->config_ = std::make_unique<model::ModelConfig>(config);
+  device::Arena& arena = rank->device_->arena();
+  FB_ASSIGN_OR_RETURN(const device::Region* weight_region, arena.Allocate("weights", plan.weight_bytes));
+  FB_ASSIGN_OR_RETURN(const device::Region* workspace, arena.Allocate("workspace", plan.workspace_bytes));
+  FB_ASSIGN_OR_RETURN(const device::Region* kv, arena.Allocate("kv", plan.kv_bytes));
+
+  const tensor::DType dtype = plan.kv_layout.dtype;
+  const model::DecoderPlan decoder_plan = model::PlanDecoder(config, dtype, plan.max_model_len);
+  model::Decoder& decoder = rank->decoder_;
+  FB_ASSIGN_OR_RETURN(decoder.weights, model::LoadDecoder(decoder_plan, reader, *weight_region, load_threads));
+  device::RegionCutter cutter(*workspace);
+  decoder.activations = model::CutActivations(config, dtype, plan.capacity, &cutter);
+  rank->buffers_ = std::make_unique<StepBuffers>(plan, max_num_seqs, &cutter);
+
+  decoder.config = rank->config_.get();
+  decoder.dtype = dtype;
+  decoder.kernels = &kernels;
+  decoder.stream = &rank->device_->compute();
+  decoder.capacity = plan.capacity;
+  decoder.kv.layout = plan.kv_layout;
+  const int64_t layer_bytes = plan.kv_layout.LayerBytes();
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    decoder.kv.layers.push_back({.resident = kv->data + layer * layer_bytes, .window = nullptr});
+  }
+  rank->kv_base_ = kv->data;
+  if (digest) {
+    decoder.kv.digests = reinterpret_cast<uint64_t*>(kv->data + plan.num_blocks * plan.kv_layout.block_stride);
+  }
+  rank->scratch_.resize(static_cast<size_t>(rank->device_->num_workers()));
+  rank->step_done_ = rank->device_->NewEvent();
+  return rank;
+}
+
+void Rank::ZeroBlocks(std::span<const kv::BlockId> blocks) {
+  const int64_t stride = decoder_.kv.layout.block_stride;
+  for (const kv::BlockId block : blocks) std::memset(kv_base_ + block * stride, 0, static_cast<size_t>(stride));
+}
+
+void Rank::EnqueueStep(std::vector<LogitTask>* tasks) {
+  const kernels::StepBatch& batch = buffers_->Finish();
+  FB_CHECK(tasks->size() == static_cast<size_t>(batch.num_logit_rows), "{} tasks for {} rows of logits", tasks->size(),
+           batch.num_logit_rows);
+  decoder_.Forward(batch, buffers_->context_tokens());
+  const int64_t vocab = config_->vocab_size;
+  for (int32_t first = 0; first < batch.num_logit_rows; first += static_cast<int32_t>(decoder_.capacity.logit_rows)) {
+    const auto count =
+        static_cast<int32_t>(std::min<int64_t>(decoder_.capacity.logit_rows, batch.num_logit_rows - first));
+    decoder_.Logits(batch, first, count);
+    if (digests_on()) {
+      kernels::LogitsDigest(*decoder_.stream, *decoder_.kernels,
+                            {.logits = decoder_.activations.logits, .stride = vocab, .num_rows = count,
+                             .vocab = static_cast<int32_t>(vocab), .positions = buffers_->logit_positions() + first,
+                             .digests = buffers_->logit_digests() + first});
+    }
+    const SampleArgs args{tasks->data() + first, scratch_.data(), decoder_.activations.logits, batch.sampled, count, vocab};
+    cost::OpDesc desc{.kind = cost::OpKind::kSample, .label = "sample", .rows = count, .columns = vocab,
+                      .read_bytes = static_cast<double>(count) * static_cast<double>(vocab) * sizeof(float)};
+    device::Operation operation = device::MakeOperation<&SampleRows>(desc, args);
+    operation.Reads(args.logits, static_cast<uint64_t>(count * vocab) * sizeof(float));
+    decoder_.stream->Enqueue(operation);
+  }
+  decoder_.stream->Record(*step_done_);
+}
+
+bool Rank::WaitStep(runtime::TimeNs timeout) { return device_->WaitFor(*step_done_, timeout); }
+
+uint64_t Rank::KvDigest(std::span<const kv::BlockId> table, int64_t count) const {
+  uint64_t sum = 0;
+  for (int64_t position = 0; position < count; ++position) {
+    sum += decoder_.kv.digests[table[position / kernels::kBlockTokens] * kernels::kBlockTokens +
+                               position % kernels::kBlockTokens];
+  }
+  return sum;
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,59 @@
+// One device with its copy of the model: builds a step's batch and enqueues the step. What to run is the replica's business.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "engine/memory_plan.h"
+#include "engine/step_buffers.h"
+#include "kv/book/block_book.h"
+#include "model/decoder.h"
+#include "sample/sampler.h"
+
+namespace forebay::engine {
+
+// What becomes of one row of logits.
+struct LogitTask {
+  sample::SampleInput input;       // logits are filled in by the rank; params null: only the logprobs below
+  int32_t slot = -1;               // whose last sampled token this is
+  int32_t target = -1;             // prompt logprobs: the prompt's next token
+  int32_t target_logprobs = -1;    // how many alternatives of it
+  sample::SampleOutput sampled;
+  PositionLogprobs target_output;
+};
+
+class Rank {
+ public:
+  // Cuts the arena as the plan says and loads the weights with `load_threads`.
+  static base::Result<std::unique_ptr<Rank>> Create(std::unique_ptr<device::Device> device, const model::ModelConfig& config,
+                                                    const MemoryPlan& plan, int32_t max_num_seqs, bool digest,
+                                                    const kernels::KernelSet& kernels, const weights::TensorReader& reader,
+                                                    int load_threads);
+
+  device::Device& device() { return *device_; }
+  StepBuffers& buffers() { return *buffers_; }
+  // New blocks hold zeros before anything reads them. REQUIRES: no step is running.
+  void ZeroBlocks(std::span<const kv::BlockId> blocks);
+  // Enqueues the step that buffers() holds; tasks[i] belongs to logit row i and must live until the wait.
+  void EnqueueStep(std::vector<LogitTask>* tasks);
+  // Waits for the step's end: false after `timeout`.
+  bool WaitStep(runtime::TimeNs timeout);
+  // Sum of the digests of positions [0, count) of the sequence whose table this is.
+  uint64_t KvDigest(std::span<const kv::BlockId> table, int64_t count) const;
+  const model::Decoder& decoder() const { return decoder_; }
+  bool digests_on() const { return decoder_.kv.digests != nullptr; }
+
+ private:
+  Rank() = default;
+
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<StepBuffers> buffers_;
+  std::unique_ptr<device::DeviceEvent> step_done_;
+  std::unique_ptr<model::ModelConfig> config_;
+  model::Decoder decoder_;
+  std::vector<sample::SampleScratch> scratch_;  // one a worker
+  std::byte* kv_base_ = nullptr;
+};
+
+}  // namespace forebay::engine

@@ -1,0 +1,96 @@
+// The ranks that take a step together, seen as one: a queue of choices, one KV book, one plan a step.
+//
+// Not thread-safe: one control thread takes requests, steps and finishes. stats() may be read from any thread.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/rank.h"
+#include "engine/sequence.h"
+#include "forebay/engine.h"
+#include "kv/book/block_book.h"
+#include "schedule/policy.h"
+
+namespace forebay::engine {
+
+struct ReplicaOptions {
+  schedule::Limits limits;
+  uint64_t seed = 0;            // the job's
+  uint64_t prefix_salt = 0;
+  bool prefix_caching = true;
+  int32_t max_blocks_per_sequence = 0;
+  runtime::TimeNs stall_timeout = runtime::kForever;
+};
+
+enum class StepEnd : uint8_t { kIdle, kStepped, kStalled };
+
+class Replica {
+ public:
+  Replica(runtime::Runtime& runtime, std::unique_ptr<Rank> rank, std::unique_ptr<schedule::Policy> policy,
+          const ReplicaOptions& options);
+
+  // Choices that wait; a caller keeps enough of them here for the next steps.
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t unfinished() const { return static_cast<int64_t>(waiting_.size() + running_.size()); }
+  int64_t max_num_seqs() const { return options_.limits.max_num_seqs; }
+  void Take(std::unique_ptr<RequestState> state);
+  // Forgets the requests of which nothing was computed yet (a drain).
+  void DropUnstarted();
+
+  // Plans one step, runs it and commits it. Requests that came to their end are appended to `finished`.
+  // kIdle: nothing runs or waits. kStalled: the policy planned nothing though something waits, or the device did not
+  // finish in time; what_stalled() says so.
+  StepEnd Step(std::vector<RequestResult>* finished);
+  const std::string& what_stalled() const { return what_stalled_; }
+
+  EngineStats stats() const;
+  Rank& rank() { return *rank_; }
+
+ private:
+  // Rows of one sequence in the step under way.
+  struct Work {
+    Sequence* sequence;
+    int64_t begin, end;   // positions
+    size_t first_task;    // its rows of logits are tasks from here to the next Work's first
+  };
+
+  void BuildView();
+  void Preempt(const std::vector<int32_t>& indices);
+  void Admit(Sequence* sequence, int64_t rows);
+  void PlanRows(Sequence* sequence, int64_t rows);
+  LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample) const;
+  void Commit(std::vector<RequestResult>* finished);
+  void CountRows(Sequence* sequence, int64_t begin, int64_t end);
+  void CommitLogits(Sequence* sequence, const Work& work);
+  void AppendToken(Sequence* sequence, LogitTask* task);
+  void Finish(Sequence* sequence, std::vector<RequestResult>* finished);
+  StepEnd Stall(std::string what);
+
+  runtime::Runtime& runtime_;
+  std::unique_ptr<Rank> rank_;
+  std::unique_ptr<schedule::Policy> policy_;
+  ReplicaOptions options_;
+  kv::BlockBook book_;
+
+  std::vector<std::unique_ptr<RequestState>> states_;
+  std::deque<Sequence*> waiting_;       // in the order of admission; preempted ones at the front
+  std::vector<Sequence*> running_;      // ascending admission
+  std::vector<std::unique_ptr<RequestState>> finished_at_once_;
+
+  // Of the step under way; kept for their capacity.
+  schedule::StepView view_;
+  schedule::StepPlan plan_;
+  std::vector<std::pair<Sequence*, int64_t>> planned_;  // and rows
+  std::vector<Work> work_;
+  std::vector<LogitTask> tasks_;
+  std::vector<kv::BlockId> fresh_blocks_;
+
+  std::string what_stalled_;
+  mutable std::mutex stats_mutex_;
+  EngineStats stats_;
+};
+
+}  // namespace forebay::engine

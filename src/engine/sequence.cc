@@ -1,0 +1,74 @@
+#include "engine/sequence.h"
+
+#include <algorithm>
+
+namespace forebay::engine {
+namespace {
+
+std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index, const SequenceContext& context) {
+  const SamplingParams& params = state->request.sampling;
+  auto sequence = std::make_unique<Sequence>();
+  sequence->request = state;
+  sequence->choice_index = index;
+  sequence->prompt_index = index / state->request.n;
+  sequence->tokens = state->request.prompts[sequence->prompt_index];
+  sequence->prompt_tokens = sequence->known();
+  const int64_t room = context.max_model_len - sequence->prompt_tokens;
+  sequence->max_generated = params.max_tokens < 0 ? room : std::min<int64_t>(room, params.max_tokens);
+  sequence->stop.emplace(params, context.eos_token_ids, room);
+  if (context.tokenizer) {
+    sequence->detokenizer = std::make_unique<text::Detokenizer>(*context.tokenizer, params.skip_special_tokens);
+    // The answer goes on from the prompt: a leading space of its first word is its own.
+    sequence->detokenizer->Append(sequence->tokens.back());
+  }
+  sequence->result.index = index;
+  return sequence;
+}
+
+}  // namespace
+
+bool Sequence::AfterToken(int32_t token) {
+  stop->AddToken(token);
+  if (detokenizer && stop->wants_text()) stop->AddText(detokenizer->Append(token));
+  const std::optional<sample::Finish>& finish = stop->finish();
+  if (!finish) return false;
+  result.finish_reason = finish->reason;
+  result.stop_token = finish->stop_token;
+  result.stop_string = finish->stop_string;
+  result.text = stop->TakeText();
+  if (detokenizer && !finish->stop_string) result.text += detokenizer->Flush();
+  return true;
+}
+
+std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context) {
+  auto state = std::make_unique<RequestState>();
+  state->request = std::move(request);
+  const auto prompts = static_cast<int32_t>(state->request.prompts.size());
+  state->prompt_committed.resize(prompts);
+  if (state->request.sampling.prompt_logprobs >= 0) {
+    for (const auto& prompt : state->request.prompts) state->prompt_logprobs.emplace_back(prompt.size());
+  }
+  for (int32_t index = 0; index < prompts * state->request.n; ++index) {
+    state->sequences.push_back(MakeSequence(state.get(), index, context));
+  }
+  state->unfinished = static_cast<int32_t>(state->sequences.size());
+  return state;
+}
+
+RequestResult TakeResult(RequestState* state) {
+  FB_CHECK(state->unfinished == 0, "line {} has {} unfinished choices", state->request.line, state->unfinished);
+  RequestResult result;
+  result.line = state->request.line;
+  for (const auto& prompt : state->request.prompts) result.prompt_tokens += static_cast<int64_t>(prompt.size());
+  for (const auto& sequence : state->sequences) {
+    Choice& choice = sequence->result;
+    choice.tokens.assign(sequence->tokens.begin() + sequence->prompt_tokens, sequence->tokens.end());
+    result.completion_tokens += static_cast<int64_t>(choice.tokens.size());
+    result.choices.push_back(std::move(choice));
+  }
+  result.prompt_logprobs = std::move(state->prompt_logprobs);
+  result.cached_tokens = state->cached_tokens;
+  return result;
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,73 @@
+// A choice on its way: the tokens it has, where its KV lies, and what has come of it so far. And the request that its
+// choices make up together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "forebay/request.h"
+#include "kv/book/block_book.h"
+#include "sample/sampler.h"
+#include "sample/stop.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer.h"
+
+namespace forebay::engine {
+
+struct RequestState;
+
+// Where a choice stands.
+enum class Phase : uint8_t { kWaiting, kRunning, kFinished };
+
+struct Sequence {
+  RequestState* request = nullptr;
+  int32_t prompt_index = 0;
+  int32_t choice_index = 0;             // prompt_index * n + j
+  Phase phase = Phase::kWaiting;
+  kv::SequenceSlot slot = -1;           // while running
+  std::vector<int32_t> tokens;          // prompt, then generated
+  int64_t prompt_tokens = 0;
+  int64_t computed_peak = 0;            // rows below were computed before (a preempted choice computes them again)
+  bool admitted_before = false;
+  int64_t computed = 0;                 // positions in the KV cache
+  sample::TokenCounts counts;           // kept only where a penalty is on
+  std::optional<sample::StopConditions> stop;
+  std::unique_ptr<text::Detokenizer> detokenizer;  // null without a tokenizer
+  Choice result;
+
+  int64_t known() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t generated() const { return known() - prompt_tokens; }
+  // max_tokens, within the context.
+  int64_t max_generated = 0;
+
+  // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has text and reason).
+  bool AfterToken(int32_t token);
+};
+
+// One request in the engine. Owns its sequences; finished when all of them are.
+struct RequestState {
+  Request request;
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  std::vector<bool> prompt_committed;   // by prompt: its KV is in the cache and siblings share it
+  std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
+  int64_t cached_tokens = 0;
+  int32_t unfinished = 0;
+};
+
+// What sequences of all requests have in common.
+struct SequenceContext {
+  const text::Tokenizer* tokenizer = nullptr;  // null: token ids only
+  std::vector<int32_t> eos_token_ids;
+  int64_t max_model_len = 0;
+};
+
+// Splits a request into its choices.
+std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context);
+
+// The finished request's result. REQUIRES: unfinished == 0.
+RequestResult TakeResult(RequestState* state);
+
+}  // namespace forebay::engine

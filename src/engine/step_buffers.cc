@@ -1,0 +1,62 @@
+#include "engine/step_buffers.h"
+
+namespace forebay::engine {
+
+StepBuffers::StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::RegionCutter* cutter)
+    : max_rows_(static_cast<int32_t>(plan.capacity.rows)) {
+  const auto rows = static_cast<uint64_t>(max_rows_), seqs = static_cast<uint64_t>(max_num_seqs);
+  const auto ints = [&](uint64_t count) { return reinterpret_cast<int32_t*>(cutter->Cut(count * sizeof(int32_t))); };
+  batch_.tokens = ints(rows);
+  batch_.positions = ints(rows);
+  batch_.row_sequence = ints(rows);
+  batch_.logit_rows = ints(rows);
+  logit_positions_ = ints(rows);
+  logit_digests_ = reinterpret_cast<uint64_t*>(cutter->Cut(rows * sizeof(uint64_t)));
+  batch_.sequences = reinterpret_cast<kernels::SequenceRows*>(cutter->Cut(seqs * sizeof(kernels::SequenceRows)));
+  batch_.sampled = ints(seqs);
+  batch_.table_stride = plan.max_blocks_per_sequence;
+  batch_.block_tables = reinterpret_cast<uint32_t*>(
+      cutter->Cut(seqs * static_cast<uint64_t>(plan.max_blocks_per_sequence) * sizeof(uint32_t)));
+}
+
+void StepBuffers::SetTable(int32_t slot, size_t from, std::span<const int32_t> blocks) {
+  uint32_t* table = batch_.block_tables + slot * batch_.table_stride;
+  for (size_t i = from; i < blocks.size(); ++i) table[i] = static_cast<uint32_t>(blocks[i]);
+}
+
+void StepBuffers::Begin() {
+  batch_.num_rows = 0;
+  batch_.num_sequences = 0;
+  batch_.num_logit_rows = 0;
+  context_tokens_ = 0;
+}
+
+void StepBuffers::Add(const PlannedRows& rows) {
+  const auto count = static_cast<int32_t>(rows.tokens.size());
+  FB_CHECK(count > 0 && batch_.num_rows + count <= max_rows_, "{} + {} rows exceed the step's {}", batch_.num_rows, count,
+           max_rows_);
+  const int32_t first_row = batch_.num_rows;
+  const auto first_position = static_cast<int32_t>(rows.first_position);
+  batch_.sequences[batch_.num_sequences] = {first_row, count, first_position, rows.slot};
+  for (int32_t i = 0; i < count; ++i) {
+    batch_.tokens[first_row + i] = rows.tokens[i];
+    batch_.positions[first_row + i] = first_position + i;
+    batch_.row_sequence[first_row + i] = batch_.num_sequences;
+    context_tokens_ += first_position + i + 1;
+    const bool last = i == count - 1;
+    if (rows.all_logits || (rows.last_logits && last)) {
+      batch_.logit_rows[batch_.num_logit_rows] = first_row + i;
+      logit_positions_[batch_.num_logit_rows++] = first_position + i;
+    }
+  }
+  batch_.num_rows += count;
+  ++batch_.num_sequences;
+}
+
+const kernels::StepBatch& StepBuffers::Finish() {
+  batch_.own_begin = 0;
+  batch_.own_end = batch_.num_rows;
+  return batch_;
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,49 @@
+// The device arrays of StepBatch for one replica, and the host's hand in them between steps.
+#pragma once
+
+#include <span>
+
+#include "device/device.h"
+#include "engine/memory_plan.h"
+#include "kernels/step_batch.h"
+
+namespace forebay::engine {
+
+// Rows of one sequence in the step being built.
+struct PlannedRows {
+  std::span<const int32_t> tokens;  // of these rows
+  int64_t first_position;
+  int32_t slot;
+  bool all_logits;                  // every row's logits are wanted (prompt logprobs), not only the last one's
+  bool last_logits;
+};
+
+// Not thread-safe. Arrays are rewritten by Begin; REQUIRES: no step is running then.
+class StepBuffers {
+ public:
+  StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::RegionCutter* cutter);
+
+  // Table of a slot: whole when a sequence is admitted, its new tail when it grows.
+  void SetTable(int32_t slot, size_t from, std::span<const int32_t> blocks);
+
+  void Begin();
+  void Add(const PlannedRows& rows);
+  // Own range = all rows.
+  const kernels::StepBatch& Finish();
+
+  const kernels::StepBatch& batch() const { return batch_; }
+  // Sum over rows of the positions they see.
+  int64_t context_tokens() const { return context_tokens_; }
+  // Of logit row i: its position, and the digest that the device wrote.
+  int32_t* logit_positions() const { return logit_positions_; }
+  uint64_t* logit_digests() const { return logit_digests_; }
+
+ private:
+  kernels::StepBatch batch_;
+  int32_t* logit_positions_ = nullptr;
+  uint64_t* logit_digests_ = nullptr;
+  int64_t context_tokens_ = 0;
+  int32_t max_rows_ = 0;
+};
+
+}  // namespace forebay::engine

@@ -1,0 +1,57 @@
+// The text of a model: its tokenizer and chat template, as a job uses them.
+#pragma once
+
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "job/text_pipeline.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "weights/formats/gguf.h"
+
+namespace forebay::job {
+
+struct ModelTextOptions {
+  std::string path;                          // the model: a folder or a GGUF file
+  const weights::GgufFile* gguf = nullptr;   // its metadata, if it is a GGUF file
+  std::string chat_template;                 // --chat-template: a file, or the template itself; "": the model's own
+  bool skip_tokenizer = false;               // token ids only
+  bool parse_special_in_content = false;     // message contents may spell special tokens, as in other engines
+  std::tm now = {};                          // what strftime_now reads
+};
+
+class ModelText : public TextPipeline {
+ public:
+  static base::Result<std::unique_ptr<ModelText>> Load(const ModelTextOptions& options);
+
+  // Null where the tokenizer is skipped.
+  const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  // What of this can change an answer: the templates, and the clock where they ask for it.
+  uint64_t Fingerprint() const;
+
+  // The chat as text. Errors are the request's fault.
+  base::Result<text::RenderedText> Render(const text::ChatInput& input) const;
+  std::vector<int32_t> Encode(const text::RenderedText& rendered, bool add_special_tokens) const;
+
+  bool has_tokenizer() const override { return tokenizer_ != nullptr; }
+  std::string TokenBytes(int32_t id) const override;
+  bool IsSpecial(int32_t id) const override;
+  std::string Decode(std::span<const int32_t> ids) const override;
+  base::Result<std::vector<int32_t>> RenderChat(const ChatPrompt& prompt) override;
+  base::Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special_tokens) override;
+
+ private:
+  explicit ModelText(const ModelTextOptions& options) : options_(options) {}
+  base::Status LoadTemplates();
+  base::Status AddTemplate(std::string source, std::optional<text::ChatTemplate>* to) const;
+
+  ModelTextOptions options_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::vector<std::pair<std::string, std::string>> special_tokens_;
+  std::optional<text::ChatTemplate> template_;
+  std::optional<text::ChatTemplate> tool_template_;  // where the model has one of its own for requests with tools
+};
+
+}  // namespace forebay::job

@@ -1,0 +1,65 @@
+// The layer program of a dense decoder, in named steps. Everything is enqueued on the rank's compute stream; nothing here
+// waits, allocates or looks at data.
+#pragma once
+
+#include "device/device.h"
+#include "kernels/kernel_set.h"
+#include "model/decoder_weights.h"
+
+namespace forebay::model {
+
+// Largest step that the buffers hold.
+struct StepCapacity {
+  int64_t rows = 0;         // max_num_batched_tokens
+  int64_t logit_rows = 0;   // rows of logits at once
+};
+
+// Activations of a step, cut from the workspace region. T is the compute type.
+struct Activations {
+  std::byte* residual = nullptr;   // [rows, hidden] T
+  std::byte* normed = nullptr;     // [rows, hidden] T
+  float* qkv = nullptr;            // [rows, (heads + 2 kv_heads) * head_dim]
+  std::byte* q = nullptr;          // [rows, heads * head_dim] T
+  std::byte* attention = nullptr;  // [rows, heads * head_dim] T
+  std::byte* gated = nullptr;      // [rows, intermediate] T
+  std::byte* linear = nullptr;     // packed inputs of linear layers
+  std::byte* head_input = nullptr; // [logit_rows, hidden] T
+  float* logits = nullptr;         // [logit_rows, vocab]
+};
+uint64_t ActivationBytes(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity);
+Activations CutActivations(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity,
+                           device::RegionCutter* cutter);
+
+// The paged cache that the program writes and reads: one group of layers with one KvSpec.
+struct KvCache {
+  kernels::KvLayout layout;
+  std::vector<kernels::KvLayer> layers;  // [num_layers]
+  uint64_t* digests = nullptr;           // [blocks * 32] or null
+};
+
+struct Decoder {
+  const ModelConfig* config = nullptr;
+  tensor::DType dtype = tensor::DType::kBF16;
+  const kernels::KernelSet* kernels = nullptr;
+  device::Stream* stream = nullptr;
+  DecoderWeights weights;
+  Activations activations;
+  KvCache kv;
+  StepCapacity capacity;
+
+  // Embeds the rows and runs all layers; K and V of every row are in the cache afterwards.
+  // `context_tokens`: sum over rows of the positions they see, for the price alone.
+  void Forward(const kernels::StepBatch& batch, int64_t context_tokens) const;
+  // Logits of batch.logit_rows[first .. first + count) into activations.logits. REQUIRES: count <= capacity.logit_rows.
+  void Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const;
+
+ private:
+  void AttentionBlock(const kernels::StepBatch& batch, int64_t layer, int64_t context_tokens) const;
+  void FeedForwardBlock(const kernels::StepBatch& batch, int64_t layer) const;
+  void Norm(const char* label, const std::byte* x, const float* weight, const int32_t* rows, int32_t num_rows,
+            std::byte* out) const;
+  void Linear(const char* label, const kernels::PackedWeight& weight, const std::byte* x, std::byte* y, int32_t rows,
+              kernels::LinearOutput output) const;
+};
+
+}  // namespace forebay::model

@@ -1,0 +1,169 @@
+#include "model/decoder_weights.h"
+
+#include <cmath>
+
+#include "runtime/parallel_for.h"
+
+namespace forebay::model {
+namespace {
+
+constexpr char kEmbedding[] = "model.embed_tokens.weight";
+constexpr char kFinalNorm[] = "model.norm.weight";
+constexpr char kHead[] = "lm_head.weight";
+
+uint64_t VectorBytes(int64_t size) { return base::RoundUp(static_cast<uint64_t>(size) * sizeof(float), 64); }
+
+// Visits every matrix of the plan in the order in which it lies in memory.
+template <typename Visit>
+void ForEachMatrix(const DecoderPlan& plan, Visit visit) {
+  for (const LayerPlan& layer : plan.layers) {
+    for (const weights::MatrixPlan* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) visit(*matrix);
+  }
+  visit(plan.head);
+}
+
+// Loads vectors one after another into the region.
+class VectorLoader {
+ public:
+  VectorLoader(const DecoderPlan& plan, const weights::TensorReader& reader, device::RegionCutter* cutter)
+      : plan_(plan), reader_(reader), cutter_(cutter) {}
+  // Null without a name.
+  const float* Load(const std::string& name, int64_t size) {
+    if (name.empty()) return nullptr;
+    auto* out = reinterpret_cast<float*>(cutter_->Cut(VectorBytes(size)));
+    if (status_.ok()) status_ = weights::LoadVector(reader_, name, size, plan_.dtype, out);
+    return out;
+  }
+  const base::Status& status() const { return status_; }
+
+ private:
+  const DecoderPlan& plan_;
+  const weights::TensorReader& reader_;
+  device::RegionCutter* cutter_;
+  base::Status status_;
+};
+
+// Angles and their functions in double, rounded once.
+void FillRope(const ModelConfig& config, int64_t positions, int num_threads, float* cos_table, float* sin_table) {
+  const int64_t half = config.head_dim / 2;
+  const double scale = config.rope.cos_sin_scale;
+  constexpr int64_t kPositionsAtOnce = 256;
+  runtime::ParallelFor(num_threads, [&](runtime::Tickets& tickets) {
+    for (int64_t begin = tickets.Next() * kPositionsAtOnce; begin < positions; begin = tickets.Next() * kPositionsAtOnce) {
+      for (int64_t p = begin; p < std::min(positions, begin + kPositionsAtOnce); ++p) {
+        for (int64_t i = 0; i < half; ++i) {
+          const double angle = static_cast<double>(p) * config.rope.inv_freq[i];
+          cos_table[p * half + i] = static_cast<float>(std::cos(angle) * scale);
+          sin_table[p * half + i] = static_cast<float>(std::sin(angle) * scale);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions) {
+  using kernels::LeafBorders;
+  const Family* family = FindFamily(config.family);
+  FB_CHECK(family != nullptr, "family {} passed validation but is not registered", config.family);
+  DecoderPlan plan{.dtype = dtype, .config = config, .max_positions = max_positions};
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    LayerPlan layer;
+    layer.names = family->layer_names(config, i);
+    const LayerNames& names = layer.names;
+    const std::string label = "layers." + std::to_string(i);
+    layer.qkv = weights::PlanQkv(label + ".qkv", dtype, {names.q, names.k, names.v, names.q_bias, names.k_bias, names.v_bias},
+                                 config.num_heads, config.num_kv_heads, config.head_dim, config.hidden_size);
+    layer.output = weights::PlanMatrix(label + ".output", dtype, names.o, names.o_bias, config.hidden_size,
+                                       config.num_heads * config.head_dim,
+                                       LeafBorders::ForOutput(config.num_heads, config.head_dim));
+    layer.gate_up = weights::PlanGateUp(label + ".gate_up", dtype, names.gate, names.up, names.gate_bias, names.up_bias,
+                                        config.intermediate_size, config.hidden_size);
+    layer.down = weights::PlanMatrix(label + ".down", dtype, names.down, names.down_bias, config.hidden_size,
+                                     config.intermediate_size, LeafBorders::ForDown(config.intermediate_size));
+    plan.layers.push_back(std::move(layer));
+  }
+  plan.head = weights::PlanMatrix("head", dtype, config.tie_word_embeddings ? kEmbedding : kHead, "", config.vocab_size,
+                                  config.hidden_size, LeafBorders::Single(config.hidden_size));
+  return plan;
+}
+
+uint64_t DecoderPlan::bytes() const {
+  uint64_t sum = VectorBytes(config.hidden_size);
+  for (const LayerPlan& layer : layers) {
+    sum += 2 * VectorBytes(config.hidden_size);
+    if (!layer.names.q_norm.empty()) sum += 2 * VectorBytes(config.head_dim);
+  }
+  ForEachMatrix(*this, [&](const weights::MatrixPlan& matrix) { sum += matrix.TileBytes() + matrix.TableBytes(); });
+  if (!config.tie_word_embeddings) {
+    sum += base::RoundUp(tensor::BytesOf(dtype, static_cast<uint64_t>(config.vocab_size * config.hidden_size)), 64);
+  }
+  return sum + 2 * VectorBytes(max_positions * config.head_dim / 2);
+}
+
+std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() const {
+  std::map<std::string, tensor::Shape, std::less<>> shapes;
+  ForEachMatrix(*this, [&](const weights::MatrixPlan& matrix) {
+    for (size_t t = 0; t < matrix.tensors.size(); ++t) {
+      shapes[matrix.tensors[t]] = {matrix.tensor_rows[t], matrix.k};
+      if (!matrix.biases.empty() && !matrix.biases[t].empty()) shapes[matrix.biases[t]] = {matrix.tensor_rows[t]};
+    }
+  });
+  for (const LayerPlan& layer : layers) {
+    shapes[layer.names.attention_norm] = {config.hidden_size};
+    shapes[layer.names.ffn_norm] = {config.hidden_size};
+    if (!layer.names.q_norm.empty()) {
+      shapes[layer.names.q_norm] = {config.head_dim};
+      shapes[layer.names.k_norm] = {config.head_dim};
+    }
+  }
+  shapes[kFinalNorm] = {config.hidden_size};
+  shapes[kEmbedding] = {config.vocab_size, config.hidden_size};
+  return shapes;
+}
+
+base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights::TensorReader& reader,
+                                         const device::Region& region, int num_threads) {
+  const ModelConfig& config = plan.config;
+  FB_CHECK(region.bytes >= plan.bytes(), "the weight region has {} bytes, the plan needs {}", region.bytes, plan.bytes());
+  device::RegionCutter cutter(region);
+  DecoderWeights loaded;
+  VectorLoader vectors(plan, reader, &cutter);
+  std::vector<weights::PlacedMatrix> matrices;
+  const auto place = [&](const weights::MatrixPlan& matrix) {
+    matrices.push_back(weights::PlaceMatrix(matrix, &cutter));
+    return matrices.back().weight;
+  };
+  for (const LayerPlan& layer : plan.layers) {
+    LayerWeights w;
+    w.attention_norm = vectors.Load(layer.names.attention_norm, config.hidden_size);
+    w.ffn_norm = vectors.Load(layer.names.ffn_norm, config.hidden_size);
+    w.q_norm = vectors.Load(layer.names.q_norm, config.head_dim);
+    w.k_norm = vectors.Load(layer.names.k_norm, config.head_dim);
+    w.qkv = place(layer.qkv);
+    w.output = place(layer.output);
+    w.gate_up = place(layer.gate_up);
+    w.down = place(layer.down);
+    loaded.layers.push_back(w);
+  }
+  loaded.final_norm = vectors.Load(kFinalNorm, config.hidden_size);
+  FB_RETURN_IF_ERROR(vectors.status());
+  loaded.head = place(plan.head);
+  if (!config.tie_word_embeddings) {
+    std::byte* table = cutter.Cut(plan.dtype, {config.vocab_size, config.hidden_size}).data;
+    FB_RETURN_IF_ERROR(weights::LoadRowMajor(reader, kEmbedding, config.vocab_size, config.hidden_size, plan.dtype, table,
+                                             num_threads));
+    loaded.embedding = table;
+  }
+  FB_RETURN_IF_ERROR(weights::LoadMatrices(reader, matrices, num_threads));
+  const int64_t half = config.head_dim / 2;
+  auto* rope_cos = cutter.Cut(tensor::DType::kF32, {plan.max_positions, half}).as<float>();
+  auto* rope_sin = cutter.Cut(tensor::DType::kF32, {plan.max_positions, half}).as<float>();
+  FillRope(config, plan.max_positions, num_threads, rope_cos, rope_sin);
+  loaded.rope_cos = rope_cos;
+  loaded.rope_sin = rope_sin;
+  return loaded;
+}
+
+}  // namespace forebay::model

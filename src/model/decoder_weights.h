@@ -1,0 +1,56 @@
+// The weights of a dense decoder: the declared table (what is loaded, how it is packed, how many bytes) and the loaded form.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "model/family.h"
+#include "weights/loader.h"
+
+namespace forebay::model {
+
+struct LayerPlan {
+  weights::MatrixPlan qkv, output, gate_up, down;
+  LayerNames names;
+};
+
+// Everything that is loaded for one rank. Pure: from config and compute type alone.
+struct DecoderPlan {
+  tensor::DType dtype = tensor::DType::kBF16;
+  ModelConfig config;
+  std::vector<LayerPlan> layers;
+  weights::MatrixPlan head;      // of a tied model: packed from the embedding, which is then gathered from it
+  int64_t max_positions = 0;     // rows of the rope tables
+
+  // Bytes of the weight region, alignment included.
+  uint64_t bytes() const;
+  // Every tensor that the plan reads, with the shape that it must have.
+  std::map<std::string, tensor::Shape, std::less<>> TensorShapes() const;
+};
+DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions);
+
+struct LayerWeights {
+  const float* attention_norm = nullptr;  // [hidden]
+  const float* ffn_norm = nullptr;        // [hidden]
+  const float* q_norm = nullptr;          // [head_dim] or null
+  const float* k_norm = nullptr;
+  kernels::PackedWeight qkv, output, gate_up, down;
+};
+
+struct DecoderWeights {
+  std::vector<LayerWeights> layers;
+  const float* final_norm = nullptr;
+  kernels::PackedWeight head;
+  const std::byte* embedding = nullptr;  // [vocab, hidden] of T; null: gathered from `head`
+  const float* rope_cos = nullptr;       // [max_positions, head_dim / 2]
+  const float* rope_sin = nullptr;
+};
+
+// Cuts `region` (at least plan.bytes()) and fills it. Errors name the tensor.
+base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights::TensorReader& reader,
+                                         const device::Region& region, int num_threads);
+
+}  // namespace forebay::model

@@ -1,0 +1,108 @@
+#include "weights/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "runtime/real/real_runtime.h"
+#include "tensor/bf16.h"
+#include "weights/random_reader.h"
+
+namespace forebay::weights {
+namespace {
+
+constexpr int64_t kHidden = 96, kHeads = 3, kKvHeads = 1, kHeadDim = 48, kWide = 80;
+
+std::map<std::string, tensor::Shape, std::less<>> Shapes() {
+  return {{"q", {kHeads * kHeadDim, kHidden}}, {"k", {kKvHeads * kHeadDim, kHidden}}, {"v", {kKvHeads * kHeadDim, kHidden}},
+          {"q.bias", {kHeads * kHeadDim}},     {"gate", {kWide, kHidden}},            {"up", {kWide, kHidden}},
+          {"down", {kHidden, kWide}}};
+}
+
+class Loader : public testing::Test {
+ protected:
+  Loader() : runtime_(runtime::CreateRealRuntime()) {
+    device_ = std::move(*device::CreateCpuDevice(*runtime_, {.memory_bytes = 64 << 20, .num_workers = 1}));
+  }
+  PlacedMatrix Load(const MatrixPlan& plan) {
+    const device::Region* region = *device_->arena().Allocate("weights", plan.TileBytes() + plan.TableBytes());
+    device::RegionCutter cutter(*region);
+    PlacedMatrix placed = PlaceMatrix(plan, &cutter);
+    EXPECT_LE(cutter.used(), region->bytes);
+    const base::Status status = LoadMatrices(reader_, std::span(&placed, 1), 2);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return placed;
+  }
+  std::vector<float> Rows(const std::string& name) {
+    const tensor::Shape shape = *reader_.ShapeOf(name);
+    std::vector<float> rows(shape.elements());
+    EXPECT_TRUE(reader_.ReadRows(name, 0, shape.rank() == 1 ? 1 : shape[0], rows.data()).ok());
+    return rows;
+  }
+  // Element (column, k) of a leaf's tile.
+  static float At(const PlacedMatrix& matrix, int leaf, int panel, int64_t k, int column) {
+    const auto* tile = reinterpret_cast<const tensor::BF16*>(matrix.weight.tiles[leaf * matrix.weight.num_panels + panel]);
+    return tensor::ToFloat(tile[(k / 2 * kernels::kPanelColumns + column) * 2 + k % 2]);
+  }
+  static float Rounded(float x) { return tensor::ToFloat(tensor::ToBF16(x)); }
+
+  RandomReader reader_{7, Shapes()};
+  std::unique_ptr<runtime::Runtime> runtime_;
+  std::unique_ptr<device::Device> device_;
+};
+
+TEST_F(Loader, QkvIsPackedHeadByHead) {
+  const MatrixPlan plan = PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "q.bias", "", ""}, kHeads, kKvHeads, kHeadDim,
+                                  kHidden);
+  ASSERT_EQ(plan.panels.size(), 5u);  // a panel of 48 columns for each head
+  EXPECT_EQ(plan.panels[3].columns.column, 3 * kHeadDim);
+  EXPECT_EQ(plan.panels[3].columns.width, kHeadDim);
+  const PlacedMatrix matrix = Load(plan);
+  const std::vector<float> q = Rows("q"), v = Rows("v"), bias = Rows("q.bias");
+  EXPECT_EQ(At(matrix, 0, 2, 17, 5), Rounded(q[(2 * kHeadDim + 5) * kHidden + 17]));
+  EXPECT_EQ(At(matrix, 0, 4, 95, 47), Rounded(v[47 * kHidden + 95]));
+  EXPECT_EQ(At(matrix, 0, 4, 95, 48), 0.0f);
+  EXPECT_EQ(matrix.weight.bias[2 * kernels::kPanelColumns + 5], Rounded(bias[2 * kHeadDim + 5]));
+  EXPECT_EQ(matrix.weight.bias[3 * kernels::kPanelColumns + 5], 0.0f);
+}
+
+TEST_F(Loader, GateAndUpShareAPanel) {
+  const PlacedMatrix matrix = Load(PlanGateUp("gate_up", tensor::DType::kBF16, "gate", "up", "", "", kWide, kHidden));
+  ASSERT_EQ(matrix.weight.num_panels, 3);  // 32 + 32 + 16 pairs of columns
+  const std::vector<float> gate = Rows("gate"), up = Rows("up");
+  EXPECT_EQ(At(matrix, 0, 1, 3, 2), Rounded(gate[34 * kHidden + 3]));
+  EXPECT_EQ(At(matrix, 0, 1, 3, 32 + 2), Rounded(up[34 * kHidden + 3]));
+  EXPECT_EQ(matrix.plan->panels[2].columns.width, 16);
+  EXPECT_EQ(At(matrix, 0, 2, 3, 16), 0.0f);
+}
+
+TEST_F(Loader, LeavesAreCutAlongK) {
+  const auto leaves = kernels::LeafBorders::ForDown(kWide);
+  ASSERT_EQ(leaves.num_leaves, 2);
+  const PlacedMatrix matrix = Load(PlanMatrix("down", tensor::DType::kBF16, "down", "", kHidden, kWide, leaves));
+  const std::vector<float> down = Rows("down");
+  EXPECT_EQ(At(matrix, 1, 1, 1, 4), Rounded(down[(64 + 4) * kWide + leaves.begin[1] + 1]));
+}
+
+TEST_F(Loader, WrongShapesAndMissingTensorsNameTheTensor) {
+  MatrixPlan plan = PlanMatrix("m", tensor::DType::kBF16, "down", "", kHidden + 1, kWide, kernels::LeafBorders::Single(kWide));
+  PlacedMatrix placed{&plan, plan.Geometry()};
+  base::Status status = LoadMatrices(reader_, std::span(&placed, 1), 1);
+  EXPECT_EQ(status.code(), kTensorShape);
+  EXPECT_NE(status.message().find("down"), std::string::npos);
+  plan.tensors = {"nothing"};
+  EXPECT_EQ(LoadMatrices(reader_, std::span(&placed, 1), 1).code(), kTensorMissing);
+}
+
+TEST(RandomReader, RowsDoNotDependOnHowTheyAreRead) {
+  const RandomReader reader(3, {{"m", {10, 7}}, {"a.norm.weight", {5}}});
+  std::vector<float> all(70), some(21), norm(5);
+  ASSERT_TRUE(reader.ReadRows("m", 0, 10, all.data()).ok());
+  ASSERT_TRUE(reader.ReadRows("m", 4, 7, some.data()).ok());
+  EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + 28));
+  ASSERT_TRUE(reader.ReadRows("a.norm.weight", 0, 1, norm.data()).ok());
+  EXPECT_EQ(norm, std::vector<float>(5, 1.0f));
+}
+
+}  // namespace
+}  // namespace forebay::weights

@@ -1,0 +1,185 @@
+// One request, one answer: tokens, logprobs and digests are the same bytes whatever runs beside a request and however
+// the engine is set up. Counters prove that each mode ran.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/rng.h"
+#include "engine/compose.h"
+#include "golden_files.h"
+#include "tests_support/list_source.h"
+
+namespace forebay {
+namespace {
+
+constexpr int kRequests = 40;
+constexpr int kSharedPrefix = 70;  // two full blocks that half of the prompts begin with
+
+std::vector<Request> MakeRequests(int32_t vocab, float temperature, int32_t n) {
+  base::Rng rng(11);
+  const auto token = [&] { return static_cast<int32_t>(rng.Below(static_cast<uint64_t>(vocab))); };
+  std::vector<int32_t> prefix(kSharedPrefix);
+  for (int32_t& t : prefix) t = token();
+  std::vector<Request> requests;
+  for (int i = 0; i < kRequests; ++i) {
+    Request request;
+    request.line = i;
+    std::vector<int32_t> prompt;
+    if (i % 2 == 0) prompt = prefix;
+    for (int j = static_cast<int>(rng.Below(60)); j >= 0; --j) prompt.push_back(token());
+    request.prompts = {prompt};
+    request.n = n;
+    request.sampling.temperature = temperature;
+    request.sampling.max_tokens = 4 + static_cast<int32_t>(rng.Below(40));
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 2;
+    if (i % 3 == 0) request.sampling.seed = 1000 + i;
+    if (i % 5 == 0) request.sampling.frequency_penalty = 0.5f;
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+// All that must not change: (line, choice) -> tokens, digest, logprobs.
+using Answers = std::map<std::pair<int64_t, int32_t>, std::string>;
+
+Answers ToAnswers(const std::vector<RequestResult>& results) {
+  Answers answers;
+  for (const RequestResult& result : results) {
+    EXPECT_EQ(result.error_message, "");
+    for (const Choice& choice : result.choices) {
+      std::string bytes(reinterpret_cast<const char*>(&choice.digest), sizeof(choice.digest));
+      EXPECT_NE(choice.digest, 0u);
+      bytes.append(reinterpret_cast<const char*>(choice.tokens.data()), choice.tokens.size() * sizeof(int32_t));
+      for (const PositionLogprobs& position : choice.logprobs) {
+        for (const TokenLogprob& top : position.top) {
+          bytes.append(reinterpret_cast<const char*>(&top.token), sizeof(top.token));
+          bytes.append(reinterpret_cast<const char*>(&top.logprob), sizeof(top.logprob));
+        }
+      }
+      answers[{result.line, choice.index}] = bytes;
+    }
+  }
+  return answers;
+}
+
+class Exactness : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+ protected:
+  void SetUp() override {
+    auto files = engine::OpenModel(golden::Path(std::string("models/") + std::get<0>(GetParam())), false, 0);
+    ASSERT_TRUE(files.ok());
+    files_ = std::move(files).value();
+    options_.dtype = std::get<1>(GetParam());
+    options_.memory_bytes = 192 << 20;
+    options_.max_model_len = 256;
+    options_.threads = 2;
+    options_.digest = true;
+  }
+  Answers Run(const engine::EngineOptions& options, const std::vector<Request>& requests) {
+    auto engine = engine::CreateEngine(options, files_, nullptr);
+    FB_CHECK(engine.ok(), "{}", engine.status().ToString());
+    Answers answers = ToAnswers(testing_support::RunAll(**engine, requests));
+    stats_ = (*engine)->stats();
+    return answers;
+  }
+  // Each request in an engine that runs nothing else beside it.
+  Answers RunAlone(const std::vector<Request>& requests) {
+    engine::EngineOptions alone = options_;
+    alone.max_num_seqs = 1;
+    alone.prefix_caching = false;
+    return Run(alone, requests);
+  }
+  std::vector<Request> Requests(float temperature, int32_t n = 1) {
+    return MakeRequests(static_cast<int32_t>(files_.config.vocab_size), temperature, n);
+  }
+
+  engine::ModelFiles files_;
+  engine::EngineOptions options_;
+  EngineStats stats_;
+};
+
+TEST_P(Exactness, AloneAndInABatch) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    const std::vector<Request> requests = Requests(temperature);
+    const Answers alone = RunAlone(requests);
+    ASSERT_EQ(alone.size(), static_cast<size_t>(kRequests));
+    EXPECT_EQ(stats_.prefix_blocks_hit, 0);
+    options_.max_num_seqs = kRequests;
+    EXPECT_EQ(Run(options_, requests), alone) << "temperature " << temperature;
+    EXPECT_GT(stats_.prefix_blocks_hit, 0);
+  }
+}
+
+TEST_P(Exactness, AnyChunkSize) {
+  const std::vector<Request> requests = Requests(1);
+  const Answers alone = RunAlone(requests);
+  for (const int32_t rows : {7, 33, 100}) {
+    engine::EngineOptions options = options_;
+    options.max_num_batched_tokens = rows;
+    options.max_num_seqs = 40;
+    EXPECT_EQ(Run(options, requests), alone) << rows << " rows a step";
+  }
+}
+
+TEST_P(Exactness, WithAndWithoutPrefixHits) {
+  const std::vector<Request> requests = Requests(1);
+  options_.max_num_seqs = 8;
+  const Answers with = Run(options_, requests);
+  EXPECT_GT(stats_.prefix_blocks_hit, 0);
+  EXPECT_GT(stats_.cached_prompt_tokens, 0);
+  options_.prefix_caching = false;
+  EXPECT_EQ(Run(options_, requests), with);
+  EXPECT_EQ(stats_.prefix_blocks_hit, 0);
+}
+
+TEST_P(Exactness, AfterPreemption) {
+  std::vector<Request> requests = Requests(1);
+  for (Request& request : requests) request.sampling.max_tokens = 100;
+  const Answers alone = RunAlone(requests);
+  engine::EngineOptions options = options_;
+  options.max_num_seqs = 48;
+  options.kv_blocks = 24;
+  EXPECT_EQ(Run(options, requests), alone);
+  EXPECT_GT(stats_.preemptions, 0);
+  EXPECT_GT(stats_.recomputed_tokens, 0);
+  EXPECT_LE(stats_.kv_blocks_used_peak, 24);
+}
+
+TEST_P(Exactness, OneOrTwoThreads) {
+  const std::vector<Request> requests = Requests(1);
+  const Answers two = Run(options_, requests);
+  options_.threads = 1;
+  EXPECT_EQ(Run(options_, requests), two);
+}
+
+TEST_P(Exactness, EveryKernelSetOfTheClass) {
+  const std::vector<Request> requests = Requests(1);
+  const Answers fastest = Run(options_, requests);
+  for (const kernels::KernelSet* set : kernels::AvailableKernels()) {
+    engine::EngineOptions options = options_;
+    options.isa = set->name;
+    EXPECT_EQ(Run(options, requests), fastest) << set->name;
+    EXPECT_GT(stats_.mode_counters["steps." + std::string(set->name)], 0);
+  }
+}
+
+TEST_P(Exactness, TwoChoices) {
+  const std::vector<Request> requests = Requests(1, 2);
+  const Answers alone = RunAlone(requests);
+  ASSERT_EQ(alone.size(), 2u * kRequests);
+  EXPECT_NE(alone.at({0, 0}), alone.at({0, 1}));
+  options_.max_num_seqs = 50;
+  EXPECT_EQ(Run(options_, requests), alone);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Exactness,
+                         testing::Combine(testing::Values("llama3-gqa", "qwen3", "mistral"),
+                                          testing::Values("bfloat16", "float32")),
+                         [](const auto& info) {
+                           std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace forebay
