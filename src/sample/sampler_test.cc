@@ -107,6 +107,26 @@ TEST(SampleTest, DrawsFollowTheDistribution) {
       20000);
 }
 
+// The token drawn is the one in whose stretch of the cumulative sum the key's uniform number lies.
+TEST(SampleTest, DrawsInvertTheCumulativeSum) {
+  const std::vector<float> row = RandomRow(5000, 13, 1.5);
+  const SamplingParams plain{.temperature = 0.9f}, filtered{.temperature = 0.9f, .top_p = 0.97f};
+  SampleScratch scratch;
+  for (const SamplingParams* params : {&plain, &filtered}) {
+    const Distribution distribution = ProcessedDistribution({.logits = row, .params = params}, &scratch);
+    for (int i = 0; i < 2000; ++i) {
+      const SampleKey key{.seed = 21, .position = i};
+      const double uniform = base::ToUnitDouble(DrawBits(key));
+      const int32_t drawn = Draw(row, *params, key);
+      double sum = 0;
+      size_t next = 0;
+      while (distribution.tokens[next] != drawn) sum += distribution.probabilities[next++];
+      ASSERT_GE(uniform, sum - 1e-12);
+      ASSERT_LE(uniform, sum + distribution.probabilities[next] + 1e-12);
+    }
+  }
+}
+
 // Tokens of two choices at equal positions are independent: a table of 8 x 8 is as full as the product of its margins.
 TEST(SampleTest, ChoicesAreIndependent) {
   const std::vector<float> row(8, 0.0f);

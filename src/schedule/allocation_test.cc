@@ -1,0 +1,62 @@
+// Counts allocations: a step's planning and book-keeping makes none once its vectors have grown.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "kv/book/block_book.h"
+#include "schedule/policy.h"
+
+namespace {
+int64_t allocations = 0;
+}
+
+void* operator new(size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace forebay::schedule {
+namespace {
+
+TEST(AllocationTest, NoneInSteadyState) {
+  constexpr int kSequences = 8;
+  kv::BlockBook book({.num_blocks = 40, .max_sequences = kSequences, .max_blocks_per_sequence = 8});
+  const auto policy = CreatePolicy("continuous");
+  std::vector<int32_t> tokens(200);
+  std::vector<kv::BlockId> fresh;
+  StepView view;
+  StepPlan plan;
+  int64_t before = 0;
+  for (int32_t round = 0; round < 100; ++round) {
+    if (round == 50) before = allocations;
+    for (int32_t& token : tokens) token = round % 4;
+    view.running.clear();
+    view.waiting.clear();
+    fresh.clear();
+    for (kv::SequenceSlot i = 0; i < kSequences; ++i) {
+      const kv::SequenceSlot slot = book.Open(tokens, 0, 100);
+      book.Reserve(slot, 120, &fresh);
+      view.running.push_back({.known_tokens = 121, .computed_tokens = 120, .reserved_blocks = 4, .decoding = true});
+      view.waiting.push_back({.known_tokens = 10, .remaining_output = 9});
+    }
+    view.available_blocks = 20;
+    view.limits = {.total_blocks = 40};
+    (*policy)->Plan(view, &plan);
+    for (kv::SequenceSlot slot = 0; slot < kSequences; ++slot) {
+      book.SetComputed(slot, 120);
+      book.Commit(slot, std::span(tokens).subspan(book.committed(slot), 120 - book.committed(slot)));
+      book.Truncate(slot, 70);
+      book.Close(slot);
+    }
+  }
+  EXPECT_GT(before, 0);
+  EXPECT_EQ(allocations, before);
+  EXPECT_GT(book.stats().evictions, 0);
+}
+
+}  // namespace
+}  // namespace forebay::schedule
