@@ -43,6 +43,14 @@ FB_INLINE AheadPointers PointersOf(const Ahead& ahead, int64_t bytes, int64_t pa
   return {first, first + half, half / pairs + 1};
 }
 
+// sum += a b, in place: from the intrinsic GCC 12 makes code that moves sums between registers (avx2 at 5 rows in the
+// cache: .58 of the register peak instead of .86).
+#if defined(__AVX512F__)
+FB_INLINE void AddProduct(__m512& sum, __m512 a, __m512 b) { asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b)); }
+#else
+FB_INLINE void AddProduct(__m256& sum, __m256 a, __m256 b) { asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b)); }
+#endif
+
 // v[r]: values of row r at 4 consecutive pairs; those of pair i go to out[i * stride + r].
 template <int kRows>
 FB_INLINE void StoreTransposed(const __m128* v, float* out, int64_t stride) {

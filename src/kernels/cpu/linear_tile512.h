@@ -33,8 +33,8 @@ FB_INLINE void RunTile512(const Packed* x, const std::byte* w, int64_t pairs, bo
   } else {
     AheadPointers lines = PointersOf(ahead, pairs * kPairBytes, pairs);
     for (int64_t pair = 0; pair < pairs; ++pair, x += kRows * kPackedPerPair, w += kPairBytes) {
-      _mm_prefetch(lines.first, _MM_HINT_T1);
-      _mm_prefetch(lines.second, _MM_HINT_T1);
+      _mm_prefetch(lines.first, _MM_HINT_T0);
+      _mm_prefetch(lines.second, _MM_HINT_T0);
       lines.first += lines.step;
       lines.second += lines.step;
       step(sum, x, w);
@@ -76,7 +76,7 @@ struct FmaMicro {
             for (int r = 0; r < kRows; ++r) {
               const __m512 row = _mm512_set1_ps(x[half * kRows + r]);
 #pragma GCC unroll 4
-              for (int c = 0; c < 4; ++c) sum[r][c] = _mm512_fmadd_ps(row, columns[c], sum[r][c]);
+              for (int c = 0; c < 4; ++c) AddProduct(sum[r][c], row, columns[c]);
             }
           }
         });

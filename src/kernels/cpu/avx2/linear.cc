@@ -43,8 +43,8 @@ struct Micro {
     }
     AheadPointers lines = PointersOf(ahead, pairs * kPairBytes, pairs);
     for (int64_t pair = 0; pair < pairs; ++pair, x += 2 * kRows, w += 2 * kPanelColumns) {
-      _mm_prefetch(lines.first, _MM_HINT_T1);
-      _mm_prefetch(lines.second, _MM_HINT_T1);
+      _mm_prefetch(lines.first, _MM_HINT_T0);
+      _mm_prefetch(lines.second, _MM_HINT_T0);
       lines.first += lines.step;
       lines.second += lines.step;
       // Half a pair at a time. What there are fewer of, rows or columns, stays in registers.
@@ -58,7 +58,7 @@ struct Micro {
           for (int c = 0; c < kVectors; ++c) {
             const __m256 column = LoadHalf(w + c * 16, half);
 #pragma GCC unroll 4
-            for (int r = 0; r < kRows; ++r) sum[r][c] = _mm256_fmadd_ps(rows[r], column, sum[r][c]);
+            for (int r = 0; r < kRows; ++r) AddProduct(sum[r][c], rows[r], column);
           }
         } else {
           __m256 columns[kVectors];
@@ -68,7 +68,7 @@ struct Micro {
           for (int r = 0; r < kRows; ++r) {
             const __m256 row = _mm256_broadcast_ss(x + half * kRows + r);
 #pragma GCC unroll 8
-            for (int c = 0; c < kVectors; ++c) sum[r][c] = _mm256_fmadd_ps(row, columns[c], sum[r][c]);
+            for (int c = 0; c < kVectors; ++c) AddProduct(sum[r][c], row, columns[c]);
           }
         }
       }
