@@ -29,7 +29,7 @@ struct LinearSegment {
   int32_t num_pairs;
   int32_t x_pair;    // first pair in the packed rows of x
 };
-inline constexpr int kMaxSegments = 64;
+inline constexpr int kMaxSegments = 128;
 inline constexpr int kStackSlots = 4;  // 8 leaves: at most 3 nodes wait beside the current one
 
 struct LinearSchedule {

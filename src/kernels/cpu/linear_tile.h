@@ -9,6 +9,8 @@
 namespace forebay::kernels {
 namespace {
 
+constexpr int64_t kLineBytes = 64;
+
 // Calls f<rows>(args...) for a number of rows known at run time.
 #define FB_SWITCH_ROWS(rows, f, ...)          \
   switch (rows) {                             \
@@ -21,27 +23,30 @@ namespace {
   }
 static_assert(kTileRows == 6);
 
-// What a kernel prefetches while it multiplies.
+// What a kernel prefetches while it multiplies: the weights that are read next.
 struct Ahead {
-  const std::byte* next = nullptr;  // weights that are read after these, or null
-  // Where one register tile passes a panel: its own weights are streamed from memory, `next` follows at their end.
+  const std::byte* next = nullptr;
+  // One register tile passes the weights: it streams its own from memory, with `next` after their end.
   bool stream = false;
-  // Else: the tiles' own weights are in the cache, each tile prefetches one of `parts` parts of `next`, of equal length.
+  // Else the tile's own weights are in the cache, and it prefetches one of `parts` equal parts of `next`.
   int part = 0, parts = 1;
 };
 
-// Two places that advance through a part of `next`, a step a pair.
-struct AheadPointers {
-  const char* first;
-  const char* second;
+// A place that advances through the part, a step a pair.
+struct AheadPointer {
+  const char* line;
   int64_t step;
+
+  FB_INLINE AheadPointer(const Ahead& ahead, int64_t pair_bytes, int64_t pairs)
+      : line(reinterpret_cast<const char*>(ahead.next) + pairs * pair_bytes / ahead.parts * ahead.part),
+        step(pair_bytes / ahead.parts) {}
+  template <int kLines>
+  FB_INLINE void Prefetch() {
+#pragma GCC unroll 8
+    for (int i = 0; i < kLines; ++i) _mm_prefetch(line + i * kLineBytes, _MM_HINT_T0);
+    line += step;
+  }
 };
-// REQUIRES: the part is no larger than the weights of two pairs of four.
-FB_INLINE AheadPointers PointersOf(const Ahead& ahead, int64_t bytes, int64_t pairs) {
-  const int64_t half = bytes / (2 * ahead.parts);
-  const char* first = reinterpret_cast<const char*>(ahead.next) + 2 * half * ahead.part;
-  return {first, first + half, half / pairs + 1};
-}
 
 // sum += a b, in place: from the intrinsic GCC 12 makes code that moves sums between registers (avx2 at 5 rows in the
 // cache: .58 of the register peak instead of .86).

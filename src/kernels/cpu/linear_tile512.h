@@ -7,7 +7,6 @@ namespace forebay::kernels {
 namespace {
 
 constexpr int64_t kStreamBytes = 2048;  // how far a tile that streams its own weights reads ahead
-constexpr int64_t kLine = 64;
 
 // kPairBytes of weights a pair; step(sum, x, w) adds a pair to sum[kRows][4].
 template <int kRows, int kPackedPerPair, int64_t kPairBytes, typename Packed, typename Step>
@@ -27,16 +26,13 @@ FB_INLINE void RunTile512(const Packed* x, const std::byte* w, int64_t pairs, bo
     for (int64_t pair = 0; pair < pairs; ++pair, x += kRows * kPackedPerPair, w += kPairBytes, line += kPairBytes) {
       if (pair == streamed) line = reinterpret_cast<const char*>(ahead.next);
 #pragma GCC unroll 8
-      for (int64_t i = 0; i < kPairBytes; i += kLine) _mm_prefetch(line + i, _MM_HINT_T0);
+      for (int64_t i = 0; i < kPairBytes; i += kLineBytes) _mm_prefetch(line + i, _MM_HINT_T0);
       step(sum, x, w);
     }
   } else {
-    AheadPointers lines = PointersOf(ahead, pairs * kPairBytes, pairs);
+    AheadPointer pointer(ahead, kPairBytes, pairs);
     for (int64_t pair = 0; pair < pairs; ++pair, x += kRows * kPackedPerPair, w += kPairBytes) {
-      _mm_prefetch(lines.first, _MM_HINT_T0);
-      _mm_prefetch(lines.second, _MM_HINT_T0);
-      lines.first += lines.step;
-      lines.second += lines.step;
+      pointer.Prefetch<kPairBytes / kLineBytes / 2>();  // there are two tiles at least
       step(sum, x, w);
     }
   }

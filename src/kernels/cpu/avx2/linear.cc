@@ -41,12 +41,9 @@ struct Micro {
         sum[r][c] = resume ? Reorder(w, _mm256_load_ps(sums + r * kPanelColumns + c * 8)) : _mm256_setzero_ps();
       }
     }
-    AheadPointers lines = PointersOf(ahead, pairs * kPairBytes, pairs);
+    AheadPointer pointer(ahead, kPairBytes, pairs);
     for (int64_t pair = 0; pair < pairs; ++pair, x += 2 * kRows, w += 2 * kPanelColumns) {
-      _mm_prefetch(lines.first, _MM_HINT_T0);
-      _mm_prefetch(lines.second, _MM_HINT_T0);
-      lines.first += lines.step;
-      lines.second += lines.step;
+      pointer.template Prefetch<kPairBytes / kLineBytes * kVectors / 8>();
       // Half a pair at a time. What there are fewer of, rows or columns, stays in registers.
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
