@@ -129,6 +129,7 @@ TEST_P(RuntimeTest, DenormalsAreFlushedFromBirthWhereAskedFor) {
     constexpr float kSmallest = std::numeric_limits<float>::min();
     const auto flushing = runtime.Spawn({.name = "flushing", .flush_denormals = true}, [&] {
       EXPECT_EQ(halved(kSmallest), 0.0f);
+      const auto child = runtime.Spawn({.name = "keeping"}, [&] { EXPECT_GT(halved(kSmallest), 0.0f); });
       runtime.Yield();
       EXPECT_EQ(halved(kSmallest), 0.0f);
     });

@@ -85,7 +85,7 @@ class ThreadTask final : public Task {
       : thread_([options = std::move(options), body = std::move(body)] {
           pthread_setname_np(pthread_self(), options.name.substr(0, 15).c_str());  // the kernel's limit
           if (options.core >= 0) PinToCore(options);
-          if (options.flush_denormals) FlushDenormals();
+          SetFlushDenormals(options.flush_denormals);
           body();
         }) {}
   ~ThreadTask() override { Join(); }

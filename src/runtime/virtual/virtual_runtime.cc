@@ -34,6 +34,7 @@ class VirtualTask final : public Task {
  public:
   VirtualTask(VirtualRuntime& runtime, VirtualRuntime::Strand* strand) : runtime_(runtime), strand_(strand) {}
   ~VirtualTask() override {
+    if (runtime_.deadlocked_) return;  // the runtime gives the strand up
     Join();
     std::erase_if(runtime_.strands_, [this](const auto& strand) { return strand.get() == strand_; });
   }
@@ -119,7 +120,7 @@ VirtualRuntime::Strand* VirtualRuntime::AddStrand(TaskOptions options, std::func
   strand->name = std::move(options.name);
   strand->fiber = std::make_unique<Fiber>(
       kStackBytes, [this, flush_denormals = options.flush_denormals, body = std::move(body)]() mutable {
-        if (flush_denormals) FlushDenormals();
+        SetFlushDenormals(flush_denormals);
         body();
         body = nullptr;
         End();
@@ -206,7 +207,6 @@ std::unique_ptr<Event> VirtualRuntime::NewEvent(std::string name) {
 }
 
 void VirtualRuntime::Join(Strand* strand) {
-  if (deadlocked_) return;
   while (strand->state != Strand::State::kEnded) {
     strand->joiners.push_back(running_);
     Block({"the end of task", &strand->name}, kForever);
