@@ -71,6 +71,7 @@ class VirtualEvent final : public Event {
       runtime_.Block({"event", &name_}, deadline);
       std::erase(waiters_, self);
     }
+    runtime_.Yield();  // as on a real machine, others may act between what a task has seen and what it does next
     return true;
   }
 
