@@ -1,50 +1,75 @@
 // Attention of one item with this file's instruction set; the order of sums is that of kernels/attention.h.
 //
 // A line is one query head of one row; line = row * num_heads + head, so that the lines of consecutive rows are
-// consecutive. All lines visit a KV block together: scores of lines x 32 positions, softmax a line, probabilities times
-// values. Rows that see only a part of a block (their own, and the first of a sliding window) take their values alone.
+// consecutive. Blocks that all rows see whole are taken in runs: scores of all lines, softmax a line, probabilities times
+// values. Other blocks (the rows' own, and the first of a sliding window) are taken one by one.
 #pragma once
 
 #include "kernels/cpu/attention_items.h"
-#include "kernels/cpu/pair_product.h"
+#include "kernels/cpu/attention_tiles.h"
 
 namespace forebay::kernels {
 namespace {
 
+constexpr float kInfinity = __builtin_inff();
+
 template <typename T>
 class Attender {
  public:
-  Attender(const AttentionArgs& args, const AttentionItem& item, std::byte* scratch)
-      : args_(args), item_(item), head_dim_(args.layout.head_dim), columns_((head_dim_ + kLanes - 1) / kLanes * kLanes) {
-    const int lines = item.num_rows * item.num_heads;
-    q_ = Cut<Left>(scratch, lines * head_dim_);
-    scores_ = Cut<float>(scratch, lines * kBlockTokens);
-    probabilities_ = Cut<Left>(scratch, lines * kBlockTokens);
-    values_ = Cut<float>(scratch, lines * columns_);
-    lanes_ = Cut<float>(scratch, lines * kLanes);
+  Attender(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, std::byte* scratch)
+      : args_(args),
+        item_(item),
+        next_(next),
+        lines_(item.num_rows * item.num_heads),
+        head_dim_(args.layout.head_dim),
+        columns_((head_dim_ + kLanes - 1) / kLanes * kLanes) {
+    q_ = Cut<Left>(scratch, lines_ * head_dim_);
+    scores_ = Cut<float>(scratch, lines_ * kRunTokens);
+    probabilities_ = Cut<Left>(scratch, lines_ * kRunTokens);
+    sums_ = Cut<float>(scratch, lines_ * columns_);
+    lanes_ = Cut<float>(scratch, lines_ * kLanes);
     maxima_ = Cut<float>(scratch, kMaxLines);
-    factors_ = Cut<float>(scratch, kMaxLines);
-    merged_values_ = Cut<float>(scratch, lines * columns_);
+    block_maxima_ = Cut<float>(scratch, kMaxLines);
+    factors_ = Cut<float>(scratch, kRunBlocks * kMaxLines);
+    ones_ = Cut<float>(scratch, kMaxLines);
+    merged_ = Cut<float>(scratch, lines_ * columns_);
     merged_maxima_ = Cut<float>(scratch, kMaxLines);
-    merged_sums_ = Cut<float>(scratch, kMaxLines);
-    block_values_ = Cut<T>(scratch, kBlockTokens * columns_);
+    merged_totals_ = Cut<float>(scratch, kMaxLines);
+    padded_ = Cut<T>(scratch, kRunTokens * columns_);
+    half_pair_ = Cut<T>(scratch, 2 * columns_);
   }
 
   void Run() {
     LoadQueries();
-    const int32_t first = First(0) / kBlockTokens, last = Last(item_.num_rows - 1) / kBlockTokens;
+    for (int i = 0; i < kMaxLines; i += kLanes) {
+      Vector::Set(1).Store(ones_ + i);
+      Vector::Zero().Store(block_maxima_ + i);
+    }
+    const int last_row = item_.num_rows - 1;
+    const int32_t first = First(0) / kBlockTokens, last = Last(last_row) / kBlockTokens;
+    // The blocks that all rows see whole.
+    const int32_t whole_begin = (First(last_row) + kBlockTokens - 1) / kBlockTokens;
+    const int32_t whole_end = (Last(0) + 1) / kBlockTokens;
+    last_block_ = last;
     for (int32_t part = first / kPartBlocks; part <= last / kPartBlocks; ++part) {
       BeginPart();
-      const int32_t begin = Max(first, part * kPartBlocks), end = Min(last + 1, (part + 1) * kPartBlocks);
-      for (int32_t block = begin; block < end; ++block) AddBlock(block, block < last);
-      for (int32_t row = 0; row < item_.num_rows; ++row) EndPart(part, row);
+      const int32_t end = Min(last + 1, (part + 1) * kPartBlocks);
+      for (int32_t block = Max(first, part * kPartBlocks); block < end;) {
+        if (block >= whole_begin && block < whole_end) {
+          const int blocks = Min(Min(whole_end, end) - block, kRunBlocks);
+          AddRun(block, blocks);
+          block += blocks;
+        } else {
+          AddEdge(block++);
+        }
+      }
+      for (int row = 0; row < item_.num_rows; ++row) EndPart(part, row);
     }
   }
 
  private:
   using Left = typename PairDot<T>::Left;
   static constexpr int kPartBlocks = kPartTokens / kBlockTokens;
-  static constexpr float kInfinity = __builtin_inff();
 
   template <typename E>
   static FB_INLINE E* Cut(std::byte*& scratch, int64_t elements) {
@@ -54,18 +79,16 @@ class Attender {
   }
 
   // Positions that a row sees, both included.
-  FB_INLINE int32_t Last(int32_t row) const { return item_.position + row; }
-  FB_INLINE int32_t First(int32_t row) const {
+  FB_INLINE int32_t Last(int row) const { return item_.position + row; }
+  FB_INLINE int32_t First(int row) const {
     return args_.sliding_window > 0 ? Max(0, Last(row) - args_.sliding_window + 1) : 0;
   }
-  FB_INLINE int64_t OutputOffset(int32_t row) const {
-    return ((item_.row + row) * args_.heads + item_.head) * head_dim_;
-  }
+  FB_INLINE int64_t OutputOffset(int row) const { return ((item_.row + row) * args_.heads + item_.head) * head_dim_; }
 
   FB_INLINE void LoadQueries() {
     const T* q = reinterpret_cast<const T*>(args_.q);
     const int64_t elements = int64_t{item_.num_heads} * head_dim_;
-    for (int32_t row = 0; row < item_.num_rows; ++row) {
+    for (int row = 0; row < item_.num_rows; ++row) {
       const T* from = q + OutputOffset(row);
       Left* to = q_ + row * elements;
       for (int64_t j = 0; j < elements; j += kLanes) StorePart(to + j, LoadPart(from + j, elements - j), elements - j);
@@ -73,191 +96,230 @@ class Attender {
   }
 
   FB_INLINE void BeginPart() {
-    const int lines = item_.num_rows * item_.num_heads;
-    for (int line = 0; line < lines; ++line) maxima_[line] = -kInfinity;
-    for (int i = 0; i < lines * kLanes; i += kLanes) Vector::Zero().Store(lanes_ + i);
-    for (int i = 0; i < lines * columns_; i += kLanes) Vector::Zero().Store(values_ + i);
+    for (int i = 0; i < kMaxLines; i += kLanes) Vector::Set(-kInfinity).Store(maxima_ + i);
+    for (int i = 0; i < lines_ * kLanes; i += kLanes) Vector::Zero().Store(lanes_ + i);
+    for (int i = 0; i < lines_ * columns_; i += kLanes) Vector::Zero().Store(sums_ + i);
   }
 
-  FB_INLINE const T* Keys(int32_t block) const {
-    const uint32_t entry = item_.blocks[block];
+  FB_INLINE const T* Keys(const AttentionItem& item, int32_t block) const {
+    const uint32_t entry = item.blocks[block];
     const std::byte* base = (entry & kWindowBit) ? args_.layer.window : args_.layer.resident;
-    const int64_t head_elements = 2ll * kBlockTokens * head_dim_;
     return reinterpret_cast<const T*>(base + static_cast<int64_t>(entry & ~kWindowBit) * args_.layout.block_stride) +
-           item_.kv_head * head_elements;
+           item.kv_head * (2ll * kBlockTokens * head_dim_);
   }
 
-  void AddBlock(int32_t block, bool has_next) {
+  // Bytes from `keys`, those of `block`, to the block read kRunBlocks later, here or in the next item; 0 if there is none.
+  FB_INLINE int64_t PrefetchDistance(const T* keys, int32_t block) const {
+    int32_t later = block + kRunBlocks;
+    const AttentionItem* item = &item_;
+    if (later > last_block_) {
+      if (next_ == nullptr) return 0;
+      item = next_;
+      later -= last_block_ + 1;
+      if (later * kBlockTokens >= next_->position + next_->num_rows) return 0;
+    }
+    return reinterpret_cast<const char*>(Keys(*item, later)) - reinterpret_cast<const char*>(keys);
+  }
+
+  // Blocks that all rows see whole.
+  void AddRun(int32_t block, int blocks) {
+    ScoreArgs<T> score{.q = q_, .q_stride = head_dim_, .pairs = head_dim_ / 2, .scale = args_.scale, .scores = scores_};
+    ValueArgs<T> value{.probabilities = probabilities_, .blocks = blocks, .pairs = kBlockTokens / 2,
+                       .columns = columns_, .sums = sums_, .factors = factors_};
+    for (int b = 0; b < blocks; ++b) {
+      score.keys[b] = Keys(item_, block + b);
+      score.prefetch[b] = value.prefetch[b] = PrefetchDistance(score.keys[b], block + b);
+      value.values[b] = Values(score.keys[b], b);
+    }
+    Scores(lines_, blocks, score);
+    for (int b = 0; b < blocks; ++b) Softmax(0, lines_, b);
+    AddProducts(lines_, value);
+  }
+
+  // A block that some row sees not at all or in part.
+  void AddEdge(int32_t block) {
     const int heads = item_.num_heads;
     const int32_t start = block * kBlockTokens;
-    const T* keys = Keys(block);
-    const int64_t prefetch =
-        has_next ? reinterpret_cast<const char*>(Keys(block + 1)) - reinterpret_cast<const char*>(keys) : 0;
-    // Rows before `row_begin` lie before the block, rows from `row_end` on have it behind their window.
-    const int32_t row_begin = Max(0, start - item_.position);
-    int32_t row_end = row_begin;
-    while (row_end < item_.num_rows && First(row_end) < start + kBlockTokens) ++row_end;
-
-    PairProduct<T>((row_end - row_begin) * heads, kBlockTokens,
-                   {.a = q_ + row_begin * heads * head_dim_, .a_stride = head_dim_,
-                    .b = keys, .b_stride = 2 * kBlockTokens, .prefetch = prefetch, .pairs = head_dim_ / 2,
-                    .c = scores_ + row_begin * heads * kBlockTokens, .c_stride = kBlockTokens, .factors = nullptr});
-    const T* values = keys + head_dim_ * kBlockTokens;
-    if (columns_ != head_dim_) values = PaddedValues(values);
-    int32_t whole_begin = row_end, whole_end = row_begin;  // the rows that see all of the block
-    for (int32_t row = row_begin; row < row_end; ++row) {
-      const int begin = Max(First(row) - start, 0), end = Min(Last(row) - start + 1, kBlockTokens);
-      for (int line = row * heads; line < (row + 1) * heads; ++line) Softmax(line, begin, end);
-      if (end - begin < kBlockTokens) {
-        AddPartialValues(row, begin, end, values);
-      } else {
-        whole_begin = Min(whole_begin, row);
-        whole_end = row + 1;
+    // Rows before `begin` lie before the block, rows from `end` on have it behind their window.
+    const int begin = Max(0, start - item_.position);
+    int end = begin;
+    while (end < item_.num_rows && First(end) < start + kBlockTokens) ++end;
+    const T* keys = Keys(item_, block);
+    Scores((end - begin) * heads, 1,
+           ScoreArgs<T>{.q = q_ + begin * heads * head_dim_, .q_stride = head_dim_, .pairs = head_dim_ / 2,
+                        .keys = {keys}, .prefetch = {PrefetchDistance(keys, block)}, .scale = args_.scale,
+                        .scores = scores_ + begin * heads * kRunTokens});
+    for (int row = begin; row < end; ++row) {
+      const Seen seen = SeenOf(row, start);
+      for (int line = row * heads; line < (row + 1) * heads; ++line) {
+        float* scores = scores_ + line * kRunTokens;
+        for (int t = 0; t < kBlockTokens; t += kLanes) {
+          SelectRange(seen.begin - t, seen.end - t, Vector::Load(scores + t), Vector::Set(-kInfinity)).Store(scores + t);
+        }
       }
     }
-    if (whole_begin < whole_end) AddValues(whole_begin, whole_end, 0, kBlockTokens / 2, values, prefetch, true);
+    Softmax(begin * heads, end * heads, 0);
+    const T* values = Values(keys, 0);
+    constexpr int kTogether = 4;
+    for (int row = begin; row < end; row += kTogether) AddEdgeValues(row, Min(end, row + kTogether), start, values);
   }
 
-  FB_INLINE void Softmax(int line, int begin, int end) {
-    const Vector scale = Vector::Set(args_.scale);
-    Vector low = Vector::Load(scores_ + line * kBlockTokens) * scale;
-    Vector high = Vector::Load(scores_ + line * kBlockTokens + kLanes) * scale;
-    const bool partial = end - begin < kBlockTokens;
-    if (partial) {
-      low = SelectRange(begin, end, low, Vector::Set(-kInfinity));
-      high = SelectRange(begin - kLanes, end - kLanes, high, Vector::Set(-kInfinity));
-    }
-    const float maximum = ReduceMax(Max(low, high));
-    Vector lanes = Vector::Load(lanes_ + line * kLanes);
-    factors_[line] = 1;
-    if (maximum > maxima_[line]) {
-      factors_[line] = ExpOne(maxima_[line] - maximum);
-      lanes = lanes * Vector::Set(factors_[line]);
-      maxima_[line] = maximum;
-    }
-    const Vector shift = Vector::Set(maxima_[line]);
-    low = Exp(low - shift);
-    high = Exp(high - shift);
-    if (partial) {
-      low = SelectRange(begin, end, low, Vector::Zero());
-      high = SelectRange(begin - kLanes, end - kLanes, high, Vector::Zero());
-    }
-    (lanes + low + high).Store(lanes_ + line * kLanes);
-    Left* p = probabilities_ + line * kBlockTokens;
-    StoreProbabilities(p, low);
-    StoreProbabilities(p + kLanes, high);
+  // Positions of a block that a row sees: [begin, end).
+  struct Seen {
+    int begin, end;
+  };
+  FB_INLINE Seen SeenOf(int row, int32_t start) const {
+    return {Max(First(row) - start, 0), Min(Last(row) - start + 1, kBlockTokens)};
   }
 
+  // Pairs that all these rows see whole are added for all of them at once, the last ones row by row.
+  FB_INLINE void AddEdgeValues(int row_begin, int row_end, int32_t start, const T* values) {
+    // The rows' ranges move up with the row.
+    const int common_end = SeenOf(row_begin, start).end / 2;
+    const bool together = SeenOf(row_end - 1, start).begin == 0 && common_end > 0;
+    if (together) AddPairs(row_begin, row_end, 0, common_end, values, factors_);
+    for (int row = row_begin; row < row_end; ++row) {
+      Seen seen = SeenOf(row, start);
+      if (together) seen.begin = 2 * common_end;
+      AddSeenPairs(row, seen, values, together ? ones_ : factors_);
+    }
+  }
+
+  // One row: whole pairs as they are, a half-seen pair with its unseen half cleared.
+  FB_INLINE void AddSeenPairs(int row, Seen seen, const T* values, const float* factors) {
+    for (int pair = seen.begin / 2; 2 * pair < seen.end; factors = ones_) {
+      const T* from = values + int64_t{pair} * columns_ * 2;
+      if (2 * pair >= seen.begin && 2 * pair + 1 < seen.end) {
+        AddPairs(row, row + 1, pair, seen.end / 2, from, factors);
+        pair = seen.end / 2;
+      } else {
+        const int half = 2 * pair >= seen.begin ? 0 : 1;
+        for (int j = 0; j < columns_; ++j) {
+          half_pair_[2 * j + half] = from[2 * j + half];
+          half_pair_[2 * j + 1 - half] = T{};
+        }
+        AddPairs(row, row + 1, pair, pair + 1, half_pair_, factors);
+        ++pair;
+      }
+    }
+  }
+
+  // Pairs [begin, end) of the run's first block for some rows; `values` is V from pair `begin` on.
+  FB_INLINE void AddPairs(int row_begin, int row_end, int begin, int end, const T* values, const float* factors) {
+    const int line = row_begin * item_.num_heads;
+    AddProducts((row_end - row_begin) * item_.num_heads,
+                ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens + 2 * begin, .blocks = 1,
+                             .pairs = end - begin, .values = {values}, .prefetch = {0}, .columns = columns_,
+                             .sums = sums_ + line * columns_, .factors = factors + line});
+  }
+
+  // Scores to probabilities for one block of the run; unseen scores are -infinity.
+  FB_INLINE void Softmax(int line_begin, int line_end, int block) {
+    float* factors = factors_ + block * kMaxLines;
+    for (int line = line_begin; line < line_end; ++line) {
+      const float* scores = scores_ + line * kRunTokens + block * kBlockTokens;
+      block_maxima_[line] = ReduceMax(Max(Vector::Load(scores), Vector::Load(scores + kLanes)));
+    }
+    for (int i = line_begin / kLanes * kLanes; i < line_end; i += kLanes) {
+      const Vector old = Vector::Load(maxima_ + i), maximum = Max(Vector::Load(block_maxima_ + i), old);
+      const Vector factor = SelectLess(old, maximum, ExpNotAboveZero(old - maximum), Vector::Set(1));
+      const int begin = line_begin - i, end = line_end - i;
+      SelectRange(begin, end, maximum, old).Store(maxima_ + i);
+      factor.Store(factors + i);
+    }
+    for (int line = line_begin; line < line_end; ++line) {
+      const int64_t offset = line * kRunTokens + block * kBlockTokens;
+      const Vector maximum = Vector::Set(maxima_[line]);
+      const Vector low = ExpNotAboveZero(Vector::Load(scores_ + offset) - maximum);
+      const Vector high = ExpNotAboveZero(Vector::Load(scores_ + offset + kLanes) - maximum);
+      float* lanes = lanes_ + line * kLanes;
+      (Vector::Load(lanes) * Vector::Set(factors[line]) + low + high).Store(lanes);
+      StoreProbabilities(probabilities_ + offset, low);
+      StoreProbabilities(probabilities_ + offset + kLanes, high);
+    }
+  }
   static FB_INLINE void StoreProbabilities(BF16* p, Vector v) { v.Store(p); }
   static FB_INLINE void StoreProbabilities(float* p, Vector v) { Rounded<T>(v).Store(p); }
 
-  // values += probabilities . V over the pairs given, for all lines of the rows given; `v` is V from pair_begin on.
-  FB_INLINE void AddValues(int32_t row_begin, int32_t row_end, int pair_begin, int pair_end, const T* v,
-                           int64_t prefetch, bool rescale) {
-    const int line = row_begin * item_.num_heads;
-    static constexpr float kOnes[kMaxLines] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                               1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    PairProduct<T>((row_end - row_begin) * item_.num_heads, columns_,
-                   {.a = probabilities_ + line * kBlockTokens + 2 * pair_begin, .a_stride = kBlockTokens,
-                    .b = v, .b_stride = columns_ * 2, .prefetch = prefetch,
-                    .pairs = pair_end - pair_begin,
-                    .c = values_ + line * columns_, .c_stride = columns_,
-                    .factors = rescale ? factors_ + line : kOnes});
-  }
-
-  // One row that sees positions [begin, end) of the block: whole pairs as they are, a half-seen pair with its unseen
-  // half cleared.
-  void AddPartialValues(int32_t row, int begin, int end, const T* values) {
-    bool rescale = true;
-    for (int pair = begin / 2; 2 * pair < end;) {
-      const bool whole = 2 * pair >= begin && 2 * pair + 1 < end;
-      const int next = whole ? end / 2 : pair + 1;
-      const T* from = values + int64_t{pair} * columns_ * 2;
-      if (whole) {
-        AddValues(row, row + 1, pair, next, from, 0, rescale);
-      } else {
-        T* half = half_pair_;
-        const int seen = 2 * pair >= begin ? 0 : 1;
-        for (int j = 0; j < columns_; ++j) {
-          half[2 * j + seen] = from[2 * j + seen];
-          half[2 * j + 1 - seen] = T{};
-        }
-        AddValues(row, row + 1, pair, next, half, 0, rescale);
-      }
-      rescale = false;
-      pair = next;
-    }
-  }
-
-  // A block's V with rows of whole vectors.
-  const T* PaddedValues(const T* values) {
+  // V of the run's block number `block`, with rows of whole vectors.
+  FB_INLINE const T* Values(const T* keys, int block) {
+    const T* values = keys + head_dim_ * kBlockTokens;
+    if (columns_ == head_dim_) return values;
+    T* padded = padded_ + block * kBlockTokens * columns_;
     for (int pair = 0; pair < kBlockTokens / 2; ++pair) {
-      T* row = block_values_ + pair * columns_ * 2;
+      T* row = padded + pair * columns_ * 2;
       __builtin_memcpy(row, values + pair * head_dim_ * 2, static_cast<size_t>(head_dim_) * 2 * sizeof(T));
       for (int j = 2 * head_dim_; j < 2 * columns_; ++j) row[j] = T{};
     }
-    return block_values_;
+    return padded;
   }
 
   // Ends a part for one row, if the row sees it: keeps the first, merges later ones, writes the result after the last.
-  FB_INLINE void EndPart(int32_t part, int32_t row) {
+  FB_INLINE void EndPart(int32_t part, int row) {
     const int32_t first = First(row) / kPartTokens, last = Last(row) / kPartTokens;
     if (part < first || part > last) return;
-    for (int head = 0; head < item_.num_heads; ++head) {
-      const int line = row * item_.num_heads + head;
-      const float* values = values_ + line * columns_;
-      float* merged = merged_values_ + line * columns_;
-      float sum = ReduceAdd(Vector::Load(lanes_ + line * kLanes));
+    for (int line = row * item_.num_heads; line < (row + 1) * item_.num_heads; ++line) {
+      const float* sums = sums_ + line * columns_;
+      float* merged = merged_ + line * columns_;
+      float total = ReduceAdd(Vector::Load(lanes_ + line * kLanes));
       if (first != last) {
-        Vector old_factor = Vector::Zero(), factor = Vector::Set(1);
         if (part == first) {
+          for (int j = 0; j < columns_; j += kLanes) Vector::Load(sums + j).Store(merged + j);
           merged_maxima_[line] = maxima_[line];
-          for (int j = 0; j < columns_; j += kLanes) Vector::Load(values + j).Store(merged + j);
         } else {
-          const float maximum =
-              maxima_[line] > merged_maxima_[line] ? maxima_[line] : merged_maxima_[line];
-          old_factor = Vector::Set(ExpOne(merged_maxima_[line] - maximum));
-          factor = Vector::Set(ExpOne(maxima_[line] - maximum));
-          merged_maxima_[line] = maximum;
-          sum = Fma(Vector::Set(sum), factor, Vector::Set(merged_sums_[line]) * old_factor).First();
-          for (int j = 0; j < columns_; j += kLanes) {
-            Fma(Vector::Load(values + j), factor, Vector::Load(merged + j) * old_factor).Store(merged + j);
-          }
+          total = Merge(line, total);
         }
-        merged_sums_[line] = sum;
-        values = merged;
+        merged_totals_[line] = total;
+        sums = merged;
       }
-      if (part == last) Write(values, sum, reinterpret_cast<T*>(args_.out) + OutputOffset(row) + head * head_dim_);
+      if (part != last) continue;
+      T* out = reinterpret_cast<T*>(args_.out) + OutputOffset(row) + (line - row * item_.num_heads) * head_dim_;
+      for (int j = 0; j < head_dim_; j += kLanes) {
+        StorePart(out + j, Vector::Load(sums + j) / Vector::Set(total), head_dim_ - j);
+      }
     }
   }
 
-  FB_INLINE void Write(const float* values, float sum, T* out) const {
-    for (int j = 0; j < head_dim_; j += kLanes) {
-      StorePart(out + j, Vector::Load(values + j) / Vector::Set(sum), head_dim_ - j);
+  // Merges a line's part into what came before; returns the sum of both.
+  FB_INLINE float Merge(int line, float total) {
+    const float* sums = sums_ + line * columns_;
+    float* merged = merged_ + line * columns_;
+    const Vector old = Vector::Set(merged_maxima_[line]), part = Vector::Set(maxima_[line]);
+    const Vector maximum = Max(part, old);
+    const Vector old_factor = Exp(old - maximum), factor = Exp(part - maximum);
+    for (int j = 0; j < columns_; j += kLanes) {
+      Fma(Vector::Load(sums + j), factor, Vector::Load(merged + j) * old_factor).Store(merged + j);
     }
+    merged_maxima_[line] = maximum.First();
+    return Fma(Vector::Set(total), factor, Vector::Set(merged_totals_[line]) * old_factor).First();
   }
 
   const AttentionArgs& args_;
   const AttentionItem& item_;
+  const AttentionItem* next_;
+  const int lines_;
   const int head_dim_;
   const int columns_;      // head_dim in whole vectors
+  int32_t last_block_ = 0;
   Left* q_;                // [lines, head_dim]
-  float* scores_;          // [lines, 32]
-  Left* probabilities_;    // [lines, 32]
-  float* values_;          // [lines, columns]
-  float* lanes_;           // [lines, 16]
+  float* scores_;          // [lines, kRunTokens]
+  Left* probabilities_;    // [lines, kRunTokens]
+  float* sums_;            // [lines, columns] of probabilities times values
+  float* lanes_;           // [lines, 16] of probabilities
   float* maxima_;          // [lines]
-  float* factors_;         // [lines] by which this block rescales
-  float* merged_values_;   // [lines, columns] of the parts so far
+  float* block_maxima_;    // [lines]
+  float* factors_;         // [kRunBlocks, kMaxLines] by which a block rescales
+  float* ones_;            // [kMaxLines]
+  float* merged_;          // [lines, columns] of the parts so far
   float* merged_maxima_;
-  float* merged_sums_;
-  T* block_values_;        // [16, columns, 2]
-  alignas(64) T half_pair_[2 * kMaxHeadDim];
+  float* merged_totals_;
+  T* padded_;              // [kRunBlocks, 16, columns, 2]
+  T* half_pair_;           // [columns, 2]
 };
 
 template <typename T>
-void AttendItem(const AttentionArgs& args, const AttentionItem& item, std::byte* scratch) {
-  Attender<T>(args, item, scratch).Run();
+void AttendItem(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, std::byte* scratch) {
+  Attender<T>(args, item, next, scratch).Run();
 }
 
 void AttendItems(const AttentionArgs& args, const device::WorkerContext& context) {

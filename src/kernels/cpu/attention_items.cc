@@ -83,15 +83,22 @@ class ItemWalk {
 
 void RunAttention(const AttentionArgs& args, const device::WorkerContext& context, AttendItemFn attend) {
   ItemWalk walk(args);
-  AttentionItem item;
-  while (walk.Seek(context.ticket->fetch_add(1, std::memory_order_relaxed), item)) attend(args, item, context.scratch);
+  const auto take = [&](AttentionItem& item) {
+    return walk.Seek(context.ticket->fetch_add(1, std::memory_order_relaxed), item);
+  };
+  AttentionItem items[2];
+  int current = 0;
+  for (bool more = take(items[0]); more; current ^= 1) {
+    more = take(items[current ^ 1]);
+    attend(args, items[current], more ? &items[current ^ 1] : nullptr, context.scratch);
+  }
 }
 
 uint64_t AttentionScratch(const KvLayout& layout, int32_t heads) {
   // Per line: q, scores, probabilities, 16 sum lanes, values and merged values, a few scalars; and a padded block of V.
   const uint64_t columns = (static_cast<uint64_t>(layout.head_dim) + 15) / 16 * 16;
-  const uint64_t line = columns * 4 * 3 + kBlockTokens * 4 * 2 + 16 * 4 + 64;
-  return kMaxLines * line + kBlockTokens * columns * 4 + 4096;
+  const uint64_t line = columns * 4 * 3 + kRunTokens * 4 * 2 + 16 * 4 + 64;
+  return kMaxLines * line + (kRunTokens + 2) * columns * 4 + 4096;
 }
 
 }  // namespace forebay::kernels

@@ -8,6 +8,9 @@ namespace forebay::kernels {
 
 // Rows x query heads of an item at most: what one visit to a KV block serves.
 inline constexpr int kMaxLines = 32;
+// KV blocks of a run: what is scored before its values are added.
+inline constexpr int kRunBlocks = 4;
+inline constexpr int kRunTokens = kRunBlocks * kBlockTokens;
 
 struct AttentionItem {
   const uint32_t* blocks;  // the sequence's block table
@@ -18,7 +21,9 @@ struct AttentionItem {
   int32_t head, num_heads;  // query heads
 };
 
-using AttendItemFn = void (*)(const AttentionArgs& args, const AttentionItem& item, std::byte* scratch);
+// `next` is the item after this one, or null: what is worth prefetching.
+using AttendItemFn = void (*)(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next,
+                              std::byte* scratch);
 
 // Takes items by ticket, costly ones first, until none is left.
 void RunAttention(const AttentionArgs& args, const device::WorkerContext& context, AttendItemFn attend);

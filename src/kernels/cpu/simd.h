@@ -263,8 +263,9 @@ FB_INLINE Vector Rounded<BF16>(Vector v) {
 FB_INLINE int32_t Min(int32_t a, int32_t b) { return a < b ? a : b; }
 FB_INLINE int32_t Max(int32_t a, int32_t b) { return a > b ? a : b; }
 
-// As kernels::Exp, lane by lane.
-FB_INLINE Vector Exp(Vector x) {
+// As kernels::Exp, lane by lane, for lanes that are not above 0. NaN stays NaN if the low 9 bits of its payload are zero,
+// as those of every invalid operation and of every bf16 are.
+FB_INLINE Vector ExpNotAboveZero(Vector x) {
   using C = ExpConstants;
   const Vector round = Vector::Set(C::kRound), one = Vector::Set(1.0f);
   const Vector t = Fma(x, Vector::Set(C::kLog2E), round);
@@ -274,11 +275,14 @@ FB_INLINE Vector Exp(Vector x) {
 #pragma GCC unroll 4
   for (int i = 3; i >= 0; --i) q = Fma(q, r, Vector::Set(C::kQ[i]));
   const Vector p = Fma(Fma(q, r, one), r, one);
-  const Vector y = SelectLessEqual(x, Vector::Set(C::kHighest), AddExponent(p, t), x + Vector::Set(__builtin_inff()));
-  return SelectLess(x, Vector::Set(C::kLowest), Vector::Zero(), y);
+  return SelectLess(x, Vector::Set(C::kLowest), Vector::Zero(), AddExponent(p, t));
 }
 
-FB_INLINE float ExpOne(float x) { return Exp(Vector::Set(x)).First(); }
+// As kernels::Exp, lane by lane.
+FB_INLINE Vector Exp(Vector x) {
+  const Vector highest = Vector::Set(ExpConstants::kHighest), infinity = Vector::Set(__builtin_inff());
+  return SelectLessEqual(x, highest, ExpNotAboveZero(x), x + infinity);
+}
 
 // As kernels::Silu, lane by lane.
 FB_INLINE Vector Silu(Vector x) { return x / (Vector::Set(1.0f) + Exp(Negate(x))); }

@@ -1,0 +1,289 @@
+// The two products of attention as register tiles: scores = q . K over pairs of head_dim, sums += probabilities . V over
+// pairs of positions, the odd element of a pair first. A tile of lines x vectors of 16 outputs stays in registers; lines
+// and vectors are where latency hides, never the chain.
+//
+// KV blocks come in runs of up to kRunBlocks, so that few lines (decode) still fill the registers with scores of several
+// blocks, and the sums of P.V are loaded and stored once a run.
+#pragma once
+
+#include "kernels/cpu/attention_items.h"
+#include "kernels/cpu/simd.h"
+
+namespace forebay::kernels {
+namespace {
+
+// How this instruction set multiplies pairs of T. Left is the element of q and of probabilities, Pair a pair of them in
+// all lanes, Right 16 pairs of K or V.
+template <typename T>
+struct PairDot {
+  using Left = float;
+  struct Pair {
+    Vector even, odd;
+  };
+  using Right = Pair;
+  static FB_INLINE Pair Broadcast(const float* a) { return {Vector::Set(a[0]), Vector::Set(a[1])}; }
+  static FB_INLINE Right Load(const T* b) {
+    Right right;
+    LoadPairs(b, right.even, right.odd);
+    return right;
+  }
+  static FB_INLINE Vector Add(const Pair& a, const Right& b, Vector sum) {
+    return Fma(a.even, b.even, Fma(a.odd, b.odd, sum));
+  }
+  // Lines of a tile so that sums, the lesser side and one of the other side fit the registers.
+  static constexpr int MaxLines(int vectors) {
+#if defined(__AVX512F__)
+    return vectors == 8 ? 2 : vectors == 4 ? 5 : 12;
+#else
+    return 5;  // of one Vector, which is two registers of 16
+#endif
+  }
+};
+
+#if defined(__AVX512BF16__)
+template <>
+struct PairDot<BF16> {
+  using Left = BF16;
+  using Pair = __m512i;
+  using Right = __m512i;
+  static FB_INLINE Pair Broadcast(const BF16* a) {
+    int pair;
+    __builtin_memcpy(&pair, a, 4);
+    return _mm512_set1_epi32(pair);
+  }
+  static FB_INLINE Right Load(const BF16* b) { return _mm512_loadu_si512(b); }
+  static FB_INLINE Vector Add(const Pair& a, const Right& b, Vector sum) {
+    return {_mm512_dpbf16_ps(sum.v, (__m512bh)a, (__m512bh)b)};
+  }
+  static constexpr int MaxLines(int vectors) { return vectors == 1 ? 12 : 24 / vectors; }
+};
+#endif
+
+// Of a block's two vectors of scores, those that one tile takes.
+#if defined(__AVX512F__)
+constexpr int kScoreVectors = 2;
+#else
+constexpr int kScoreVectors = 1;
+#endif
+
+// sums[m][n] += a[m] . b[n] for one pair; the side with fewer registers is held.
+template <typename T, int kLines, int kVectors, typename LoadRight>
+FB_INLINE void AddPair(const typename PairDot<T>::Left* a, int64_t a_stride, LoadRight load, Vector (*sums)[kVectors]) {
+  using Dot = PairDot<T>;
+  if constexpr (kLines < kVectors) {
+    typename Dot::Pair left[kLines];
+#pragma GCC unroll 12
+    for (int m = 0; m < kLines; ++m) left[m] = Dot::Broadcast(a + m * a_stride);
+#pragma GCC unroll 12
+    for (int n = 0; n < kVectors; ++n) {
+      const typename Dot::Right right = load(n);
+#pragma GCC unroll 12
+      for (int m = 0; m < kLines; ++m) sums[m][n] = Dot::Add(left[m], right, sums[m][n]);
+    }
+  } else {
+    typename Dot::Right right[kVectors];
+#pragma GCC unroll 12
+    for (int n = 0; n < kVectors; ++n) right[n] = load(n);
+#pragma GCC unroll 12
+    for (int m = 0; m < kLines; ++m) {
+      const typename Dot::Pair left = Dot::Broadcast(a + m * a_stride);
+#pragma GCC unroll 12
+      for (int n = 0; n < kVectors; ++n) sums[m][n] = Dot::Add(left, right[n], sums[m][n]);
+    }
+  }
+}
+
+template <typename T>
+struct ScoreArgs {
+  const typename PairDot<T>::Left* q;  // [lines, 2 pairs]
+  int64_t q_stride;
+  int pairs;
+  const T* keys[kRunBlocks];           // [pairs, 32, 2] each
+  int64_t prefetch[kRunBlocks];        // bytes from keys to what is read soon, or 0
+  float scale;
+  float* scores;                       // [lines, kRunTokens]
+};
+
+template <typename T, int kLines, int kBlocks>
+__attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args) {
+  constexpr int kVectors = kBlocks * kScoreVectors;
+  Vector sums[kLines][kVectors];
+#pragma GCC unroll 12
+  for (int m = 0; m < kLines; ++m) {
+#pragma GCC unroll 12
+    for (int n = 0; n < kVectors; ++n) sums[m][n] = Vector::Zero();
+  }
+  const T* keys[kBlocks];
+  int64_t prefetch[kBlocks];
+#pragma GCC unroll 4
+  for (int b = 0; b < kBlocks; ++b) keys[b] = args.keys[b], prefetch[b] = args.prefetch[b];
+  const typename PairDot<T>::Left* q = args.q;
+  const int64_t q_stride = args.q_stride;
+  for (int64_t i = 0, end = int64_t{args.pairs} * 2 * kBlockTokens; i < end; i += 2 * kBlockTokens, q += 2) {
+    AddPair<T, kLines, kVectors>(q, q_stride, [&](int n) __attribute__((always_inline)) {
+      const T* from = keys[n / kScoreVectors] + i + n % kScoreVectors * 2 * kLanes;
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + prefetch[n / kScoreVectors], 0, 2);
+      return PairDot<T>::Load(from);
+    }, sums);
+  }
+  const Vector scale = Vector::Set(args.scale);
+  float* scores = args.scores;
+#pragma GCC unroll 12
+  for (int m = 0; m < kLines; ++m) {
+#pragma GCC unroll 12
+    for (int n = 0; n < kVectors; ++n) {
+      (sums[m][n] * scale).Store(scores + m * kRunTokens + n / kScoreVectors * kBlockTokens + n % kScoreVectors * kLanes);
+    }
+  }
+}
+
+template <typename T>
+struct ValueArgs {
+  const typename PairDot<T>::Left* probabilities;  // [lines, kRunTokens], from the first pair on
+  int blocks, pairs;                               // pairs of each block; blocks > 1: all 16
+  const T* values[kRunBlocks];                     // [pairs, columns, 2] each
+  int64_t prefetch[kRunBlocks];
+  int64_t columns;
+  int64_t column;                                  // the tile's first
+  float* sums;                                     // [lines, columns]
+  const float* factors;                            // [blocks, kMaxLines]: sums are multiplied before a block is added
+};
+
+template <typename T, int kLines, int kVectors>
+__attribute__((noinline)) void ValueTile(const ValueArgs<T>& args) {
+  Vector sums[kLines][kVectors];
+  const int64_t columns = args.columns;
+  float* out = args.sums + args.column;
+#pragma GCC unroll 12
+  for (int m = 0; m < kLines; ++m) {
+#pragma GCC unroll 12
+    for (int n = 0; n < kVectors; ++n) sums[m][n] = Vector::Load(out + m * columns + n * kLanes);
+  }
+  for (int block = 0; block < args.blocks; ++block) {
+    const float* factors = args.factors + block * kMaxLines;
+#pragma GCC unroll 12
+    for (int m = 0; m < kLines; ++m) {
+      const Vector factor = Vector::Set(factors[m]);
+#pragma GCC unroll 12
+      for (int n = 0; n < kVectors; ++n) sums[m][n] = sums[m][n] * factor;
+    }
+    const typename PairDot<T>::Left* p = args.probabilities + block * kBlockTokens;
+    const T* values = args.values[block] + args.column * 2;
+    const int64_t prefetch = args.prefetch[block];
+    for (int i = 0; i < args.pairs; ++i, p += 2, values += 2 * columns) {
+      AddPair<T, kLines, kVectors>(p, kRunTokens, [&](int n) __attribute__((always_inline)) {
+        const T* from = values + n * 2 * kLanes;
+        __builtin_prefetch(reinterpret_cast<const char*>(from) + prefetch, 0, 2);
+        return PairDot<T>::Load(from);
+      }, sums);
+    }
+  }
+#pragma GCC unroll 12
+  for (int m = 0; m < kLines; ++m) {
+#pragma GCC unroll 12
+    for (int n = 0; n < kVectors; ++n) sums[m][n].Store(out + m * columns + n * kLanes);
+  }
+}
+
+// All lines in tiles of nearly equal height; `run` is called with the lines of a tile, as a constant, and its first line.
+template <int kMost, typename RunTile>
+FB_INLINE void ForTiles(int lines, RunTile run) {
+  int line = 0;
+  for (int tiles = (lines + kMost - 1) / kMost; tiles > 0; --tiles) {
+    const int take = (lines - line + tiles - 1) / tiles;
+    run(line, take);
+    line += take;
+  }
+}
+
+template <typename T, int kBlocks, int kLines = PairDot<T>::MaxLines(kBlocks * kScoreVectors)>
+FB_INLINE void RunScoreTile(int lines, const ScoreArgs<T>& args) {
+  if (lines == kLines) return ScoreTile<T, kLines, kBlocks>(args);
+  if constexpr (kLines > 1) RunScoreTile<T, kBlocks, kLines - 1>(lines, args);
+}
+
+template <typename T, int kBlocks>
+void ScorePanel(int lines, ScoreArgs<T> args) {
+  const typename PairDot<T>::Left* q = args.q;
+  float* scores = args.scores;
+  for (int half = 0; half < 2 / kScoreVectors; ++half) {
+    ForTiles<PairDot<T>::MaxLines(kBlocks * kScoreVectors)>(lines, [&](int line, int take) __attribute__((always_inline)) {
+      args.q = q + line * args.q_stride;
+      args.scores = scores + line * kRunTokens + half * kLanes;
+      RunScoreTile<T, kBlocks>(take, args);
+    });
+    args.keys[0] += 2 * kLanes;  // there is a second half only where a tile takes one block
+  }
+}
+
+// scores[line][block * 32 + t] for `blocks` blocks.
+template <typename T>
+void Scores(int lines, int blocks, ScoreArgs<T> args) {
+  for (int done = 0; done < blocks;) {
+    int take = 1;
+#if defined(__AVX512F__)
+    if (blocks - done >= 4 && lines <= PairDot<T>::MaxLines(8)) {
+      ScorePanel<T, 4>(lines, args);
+      take = 4;
+    } else if (blocks - done >= 2 && lines <= PairDot<T>::MaxLines(4)) {
+      ScorePanel<T, 2>(lines, args);
+      take = 2;
+    } else {
+      ScorePanel<T, 1>(lines, args);
+    }
+#else
+    ScorePanel<T, 1>(lines, args);
+#endif
+    done += take;
+    args.scores += take * kBlockTokens;
+    for (int b = 0; b + take < kRunBlocks; ++b) args.keys[b] = args.keys[b + take], args.prefetch[b] = args.prefetch[b + take];
+  }
+}
+
+template <typename T, int kVectors, int kLines = PairDot<T>::MaxLines(kVectors)>
+FB_INLINE void RunValueTile(int lines, const ValueArgs<T>& args) {
+  if (lines == kLines) return ValueTile<T, kLines, kVectors>(args);
+  if constexpr (kLines > 1) RunValueTile<T, kVectors, kLines - 1>(lines, args);
+}
+
+template <typename T, int kVectors>
+void ValuePanel(int lines, ValueArgs<T> args) {
+  const typename PairDot<T>::Left* probabilities = args.probabilities;
+  float* sums = args.sums;
+  const float* factors = args.factors;
+  ForTiles<PairDot<T>::MaxLines(kVectors)>(lines, [&](int line, int take) __attribute__((always_inline)) {
+    args.probabilities = probabilities + line * kRunTokens;
+    args.sums = sums + line * args.columns;
+    args.factors = factors + line;
+    RunValueTile<T, kVectors>(take, args);
+  });
+}
+
+// sums[line] = sums[line] * factor + probabilities . V, block after block.
+template <typename T>
+void AddProducts(int lines, ValueArgs<T> args) {
+  for (args.column = 0; args.column < args.columns;) {
+    int take = 1;
+#if defined(__AVX512F__)
+    const int64_t vectors = (args.columns - args.column) / kLanes;
+    if (vectors >= 8 && lines <= PairDot<T>::MaxLines(8)) {
+      ValuePanel<T, 8>(lines, args);
+      take = 8;
+    } else if (vectors >= 4) {
+      ValuePanel<T, 4>(lines, args);
+      take = 4;
+    } else if (vectors >= 2) {
+      ValuePanel<T, 2>(lines, args);
+      take = 2;
+    } else {
+      ValuePanel<T, 1>(lines, args);
+    }
+#else
+    ValuePanel<T, 1>(lines, args);
+#endif
+    args.column += take * kLanes;
+  }
+}
+
+}  // namespace
+}  // namespace forebay::kernels
