@@ -11,13 +11,14 @@ namespace {
 int64_t allocations = 0;
 }
 
-void* operator new(size_t size) {
+// Not inlined: GCC would see new's malloc and delete's free apart and call them mismatched.
+[[gnu::noinline]] void* operator new(size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace forebay::schedule {
 namespace {
