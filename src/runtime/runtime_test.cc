@@ -112,7 +112,7 @@ TEST_P(RuntimeTest, WokenWaiterMayDestroyTheEvent) {
   Run([](Runtime& runtime) {
     for (int i = 0; i < 200; ++i) {
       auto event = runtime.NewEvent("short-lived");
-      const auto setter = runtime.Spawn({.name = "setter"}, [&runtime, event = event.get()] { event->Set(); });
+      const auto setter = runtime.Spawn({.name = "setter"}, [event = event.get()] { event->Set(); });
       event->Wait();
       event.reset();
     }
