@@ -86,6 +86,7 @@ void BpeModel::EncodeWord(std::string_view word, Scratch* scratch, std::vector<i
   const size_t first = ids->size();
   for (; !word.empty(); word.remove_prefix(std::min(word.size(), kLongestWord))) {
     scratch->ids.clear();
+    scratch->ids.reserve(std::min(word.size(), kLongestWord));
     InitialSymbols(word.substr(0, kLongestWord), &scratch->ids);
     if (scratch->ids.size() <= kShortWord) {
       MergeShort(&scratch->ids);

@@ -150,6 +150,9 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, const EncodeOption
 }
 
 std::vector<int32_t> Tokenizer::EncodeSegments(std::span<const Segment> segments, bool add_special_tokens) const {
+  if (segments.size() == 1 && segments[0].parse_special && IsValidUtf8(segments[0].text)) {
+    return EncodeValid(segments[0].text, {}, add_special_tokens);
+  }
   std::string joined;
   ByteRanges untrusted;
   for (const Segment& segment : segments) {
@@ -173,10 +176,12 @@ std::vector<int32_t> Tokenizer::EncodeValid(std::string_view text, const ByteRan
   raw_matcher_.Cut(text, untrusted, [&](size_t begin, size_t end, int32_t id) {
     if (id >= 0) return ids.push_back(id);
     ByteRanges ranges = Slice(untrusted, begin, end);
-    const std::string piece = normalizer_->Apply(text.substr(begin, end - begin), &ranges);
+    std::string normalized;
+    std::string_view piece = text.substr(begin, end - begin);
+    if (!normalizer_->empty()) piece = normalized = normalizer_->Apply(piece, &ranges);
     normalized_matcher_.Cut(piece, ranges, [&](size_t from, size_t to, int32_t inner) {
       if (inner >= 0) return ids.push_back(inner);
-      pre_tokenizer_->Split(std::string_view(piece).substr(from, to - from), begin == 0 && from == 0,
+      pre_tokenizer_->Split(piece.substr(from, to - from), begin == 0 && from == 0,
                             [&](std::string_view word) { model_->Encode(word, &scratch, &ids); });
     });
   });

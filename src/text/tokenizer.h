@@ -73,7 +73,6 @@ class Tokenizer {
   base::Status Build(TokenizerSpec spec);
   base::Status PlaceAdded(TokenizerSpec* spec, std::vector<bool>* findable);
   void BuildMatchers(const std::vector<AddedToken>& added);
-  void EncodePiece(std::string_view piece, bool at_start, BpeModel::Scratch* scratch, std::vector<int32_t>* ids) const;
   std::vector<int32_t> EncodeValid(std::string_view text, const ByteRanges& untrusted, bool add_special_tokens) const;
   bool Has(int32_t id) const { return id >= 0 && id < tokens_.size(); }
 

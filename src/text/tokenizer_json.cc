@@ -49,13 +49,18 @@ Status ReadAddedTokens(object root, TokenizerSpec* spec) {
 
 Status ReadVocabulary(object model, TokenizerSpec* spec) {
   FB_ASSIGN_OR_RETURN(object vocab, Get<object>(model, "vocab", "model"));
-  const uint64_t limit = TokenIdLimit(vocab.size());
+  const int64_t limit = static_cast<int64_t>(TokenIdLimit(vocab.size()));
+  int64_t count = 0;
   for (const auto [key, value] : vocab) {
     FB_ASSIGN_OR_RETURN(const int64_t id, As<int64_t>(value, "model, \"vocab\""));
-    if (id < 0 || static_cast<uint64_t>(id) >= limit) {
+    if (id < 0 || id >= limit) {
       return Invalid(fmt::format("the token \"{:.100}\" has the id {}; expected 0 to {}", key, id, limit - 1));
     }
-    if (static_cast<uint64_t>(id) >= spec->tokens.size()) spec->tokens.resize(id + 1);
+    count = std::max(count, id + 1);
+  }
+  spec->tokens.resize(count);
+  for (const auto [key, value] : vocab) {
+    const int64_t id = value.get_int64().value_unsafe();
     if (!spec->tokens[id].empty() && spec->tokens[id] != key) {
       return Invalid(fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id, spec->tokens[id], key));
     }
@@ -67,6 +72,7 @@ Status ReadVocabulary(object model, TokenizerSpec* spec) {
 Status ReadMerges(object model, TokenizerSpec* spec) {
   FB_ASSIGN_OR_RETURN(array merges, Get<array>(model, "merges", "model"));
   const Vocabulary vocabulary(spec->tokens);
+  spec->merges.reserve(merges.size());
   for (const element value : merges) {  // "a b" or ["a", "b"]
     std::string_view line, left, right;
     array both;
