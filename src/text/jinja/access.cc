@@ -124,8 +124,7 @@ Value GetItem(Runtime& rt, const Value& v, const Value& key) {
 Value Slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, const Value& step_value) {
   if (v.IsUndefined()) FailUndefined(v);
   if (!v.IsString() && (!v.IsArray() || v.Is(Kind::kDictView))) {
-    // Python finds no such item; Jinja turns that into an undefined value.
-    return Value::Undefined(Missing::kElement, "slice", v.kind());
+    FailType("'" + std::string(TypeName(v)) + "' object has no slices");
   }
   int64_t step = 1;
   if (!step_value.Is(Kind::kNone)) {

@@ -13,20 +13,19 @@
 namespace forebay::text::jinja {
 namespace {
 
-Value DictView(Runtime& rt, const Value& self, const Arguments& args, bool keys, bool values) {
+template <View view>
+Value DictView(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("a dict method", args, {});
   const std::span<const DictEntry> entries = self.dict().entries;
   const std::span<Value> items = rt.arena.NewArray<Value>(entries.size());
   rt.Charge(entries.size());
   for (size_t i = 0; i < items.size(); ++i) {
-    if (keys && values) items[i] = Value::Array(Kind::kTuple, rt.arena.CopyArray<Value>(std::array{entries[i].key, entries[i].value}));
-    else items[i] = keys ? entries[i].key : entries[i].value;
+    const auto& [key, value] = entries[i];
+    if (view == View::kItems) items[i] = Value::Array(Kind::kTuple, rt.arena.CopyArray<Value>(std::array{key, value}));
+    else items[i] = view == View::kKeys ? key : value;
   }
-  return Value::Array(Kind::kDictView, items);
+  return Value::Array(Kind::kDictView, items, view);
 }
-Value DictItems(Runtime& rt, const Value& self, const Arguments& args) { return DictView(rt, self, args, true, true); }
-Value DictKeys(Runtime& rt, const Value& self, const Arguments& args) { return DictView(rt, self, args, true, false); }
-Value DictValues(Runtime& rt, const Value& self, const Arguments& args) { return DictView(rt, self, args, false, true); }
 
 Value DictGet(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("get", args, {nullptr, nullptr});
@@ -68,8 +67,11 @@ Value LoopChanged(Runtime& rt, const Value& self, const Arguments& args) {
   return Value::Bool(changed);
 }
 
-constexpr Builtin kDictMethods[] = {
-    {"copy", CopyMethod}, {"get", DictGet}, {"items", DictItems}, {"keys", DictKeys}, {"values", DictValues}};
+constexpr Builtin kDictMethods[] = {{"copy", CopyMethod},
+                                   {"get", DictGet},
+                                   {"items", DictView<View::kItems>},
+                                   {"keys", DictView<View::kKeys>},
+                                   {"values", DictView<View::kValues>}};
 constexpr Builtin kListMethods[] = {{"copy", CopyMethod}, {"count", ListCount}, {"index", ListIndex}};
 constexpr Builtin kTupleMethods[] = {{"count", ListCount}, {"index", ListIndex}};
 constexpr Builtin kLoopMethods[] = {{"changed", LoopChanged}, {"cycle", LoopCycle}};

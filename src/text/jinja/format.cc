@@ -320,7 +320,9 @@ Value PercentFormat(Runtime& rt, const Value& format, const Value& args) {
     if (!keyed) value = next();
     PercentOne(rt, value, spec, &out);
   }
-  if (!named && !args.Is(Kind::kDict) && used < (is_tuple ? args.items().size() : 1)) {
+  // Python asks this of tuples and of what cannot be indexed.
+  const bool indexable = args.IsArray() || args.Is(Kind::kDict) || args.IsUndefined();
+  if (!named && (is_tuple || !indexable) && used < (is_tuple ? args.items().size() : 1)) {
     FailType("not all arguments converted during string formatting");
   }
   return out.Finish(rt);

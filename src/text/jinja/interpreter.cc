@@ -249,7 +249,9 @@ void Interpreter::BindMacro(const Statement& macro, const Arguments& args) {
   } else if (!rest.empty()) {
     FailType(fmt::format("macro '{}' takes no keyword argument '{}'", name, rest[0].key.text()));
   }
-  if (macro.uses_caller) {
+  if (!macro.uses_caller) {
+    if (args.caller.Is(Kind::kMacro)) FailType(fmt::format("macro '{}' is called with a body but calls no caller()", name));
+  } else {
     assign("caller", args.caller.Is(Kind::kMacro) ? args.caller : Value::Undefined(Missing::kOther, "No caller defined"));
   }
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "text/jinja/parser_impl.h"
 #include "text/unicode.h"
 
@@ -173,17 +175,11 @@ const Statement* Parser::ParseTag() {
   if (tag == "filter") return ParseFilterBlock();
   if (tag == "with") return ParseWith();
   if (tag == "break" || tag == "continue") {
+    if (!in_loop_) FailAt(fmt::format("'{}' outside a loop", tag));
     Statement* statement = NewStatement(tag == "break" ? StatementKind::kBreak : StatementKind::kContinue);
     Advance();
     ExpectBlockEnd();
     return statement;
-  }
-  if (tag == "print") {
-    Statement* output = NewStatement(StatementKind::kOutput);
-    Advance();
-    output->expr = ParseTuple();
-    ExpectBlockEnd();
-    return output;
   }
   if (tag == "generation") {
     Statement* scope = NewStatement(StatementKind::kScope);
@@ -231,7 +227,9 @@ const Statement* Parser::ParseFor() {
   if (TakeWord("if")) statement->filter = ParseExpression();
   statement->recursive = TakeWord("recursive");
   ExpectBlockEnd();
+  const bool in_loop = std::exchange(in_loop_, true);
   statement->body = ParseBody({"else", "endfor"}, "for");
+  in_loop_ = in_loop;
   if (TakeWord("else")) {
     ExpectBlockEnd();
     statement->otherwise = ParseBody({"endfor"}, "for");
@@ -282,10 +280,11 @@ std::span<const Parameter> Parser::ParseSignature() {
 
 void Parser::ParseMacroBody(Statement* macro, std::string_view end) {
   ExpectBlockEnd();
-  Statement* const outer = macro_;
-  macro_ = macro;
+  Statement* const outer = std::exchange(macro_, macro);
+  const bool in_loop = std::exchange(in_loop_, false);
   macro->body = ParseBody({end}, end.substr(3));
   macro_ = outer;
+  in_loop_ = in_loop;
   Advance();
   ExpectBlockEnd();
 }

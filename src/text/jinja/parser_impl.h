@@ -99,6 +99,7 @@ class Parser {
   bool has_peeked_ = false;
   int depth_ = 0;
   Statement* macro_ = nullptr;  // the innermost one being parsed
+  bool in_loop_ = false;
   std::unordered_map<std::string_view, int32_t> name_index_;
 };
 

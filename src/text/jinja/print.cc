@@ -265,7 +265,7 @@ void PrintRepr(Runtime& rt, const Value& v, TextBuilder* out, int depth) {
     case Kind::kRange:
       return PrintRange(v.items(), out);
     case Kind::kDictView:
-      out->Append("dict_view([");
+      out->Append(v.view() == View::kItems ? "dict_items([" : v.view() == View::kKeys ? "dict_keys([" : "dict_values([");
       PrintItems(rt, v.items(), out, depth);
       return out->Append("])");
     case Kind::kDict: return PrintEntries(rt, v.dict().entries, out, depth);

@@ -43,15 +43,7 @@ std::vector<std::pair<size_t, size_t>> Words(std::string_view text, int64_t most
     }
   }
   if (in_word) {
-    size_t end = text.size();
-    if (most >= 0 && static_cast<int64_t>(spans.size()) == most) {
-      while (end > begin) {
-        size_t at = CharBefore(text, end), next = at;
-        if (!IsPythonSpace(DecodeUtf8(text, &next))) break;
-        end = at;
-      }
-    }
-    spans.push_back({begin, end});
+    spans.push_back({begin, text.size()});
   }
   return spans;
 }

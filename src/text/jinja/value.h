@@ -46,6 +46,9 @@ enum class Origin : uint8_t { kTemplate, kRequest, kMixed };
 // Why an undefined value is undefined.
 enum class Missing : uint8_t { kName, kAttribute, kElement, kParameter, kUnsafe, kOther };
 
+// Which of a dict's three views.
+enum class View : uint8_t { kItems, kKeys, kValues };
+
 class Value {
  public:
   constexpr Value() : kind_(Kind::kUndefined), tag_(static_cast<uint8_t>(Missing::kOther)), chars_("") {}
@@ -76,9 +79,10 @@ class Value {
     v.owner_ = owner;
     return v;
   }
-  // REQUIRES: kind is kList, kTuple, kRange or kDictView. Borrows `items`.
-  static Value Array(Kind kind, std::span<const Value> items) {
+  // REQUIRES: kind is kList, kTuple, kRange or kDictView. Borrows `items`. `view` is for dict views.
+  static Value Array(Kind kind, std::span<const Value> items, View view = View::kItems) {
     Value v(kind);
+    v.tag_ = static_cast<uint8_t>(view);
     v.size_ = static_cast<uint32_t>(items.size());
     v.items_ = items.data();
     return v;
@@ -105,6 +109,7 @@ class Value {
   std::string_view text() const;
   Origin origin() const { return static_cast<Origin>(tag_); }
   const MixedString* mixed() const { return static_cast<const MixedString*>(pointer_); }
+  View view() const { return static_cast<View>(tag_); }
   Missing missing() const { return static_cast<Missing>(tag_); }
   Kind owner() const { return owner_; }
   std::span<const Value> items() const { return {items_, size_}; }
