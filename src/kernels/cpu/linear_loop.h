@@ -4,8 +4,8 @@
 //     using Packed = ...;                  // element of packed x; kPackedPerPair of them hold a K pair of one row
 //     // x: `rows` rows (1..6) of T, `elements` of each from x on -> out [pairs][kPackedPerPair][rows], padded with +0
 //     static void Pack(const T* x, int64_t stride, int rows, int64_t elements, Packed* out);
-//     // sums [rows][64] = (resume ? sums : 0) + x [pairs][..][rows] * w [pairs][64][2]
-//     static void Run(int rows, const Packed* x, const std::byte* w, int64_t pairs, bool resume, float* sums,
+//     // x [pairs][..][rows] * w [pairs][64][2] into the slot `sums` [rows][64]: see Extent
+//     static void Run(int rows, const Packed* x, const std::byte* w, const Extent& extent, float* sums,
 //                     const Ahead& ahead);
 //   };
 //
@@ -20,7 +20,6 @@
 namespace forebay::kernels {
 namespace {
 
-constexpr int64_t kSlotFloats = kTileRows * kPanelColumns;
 // Up to here every worker packs all of x for itself: cheaper than a barrier.
 constexpr int64_t kOwnPackedBytes = 64 << 10;
 
@@ -74,10 +73,6 @@ struct LinearLoop {
         if (mine.begin <= index && index < mine.end) PackTile(Tile(Block(block), tile));
       }
     }
-  }
-
-  static FB_INLINE void AddSlot(float* into, const float* from) {
-    for (int64_t i = 0; i < kSlotFloats; i += kLanes) (Vector::Load(into + i) + Vector::Load(from + i)).Store(into + i);
   }
 
   // One row of finished sums: bias, output mode, rounding.
@@ -137,10 +132,10 @@ struct LinearLoop {
       const LinearSegment& segment = schedule.segments[i];
       const Packed* x = PackedTile(tile) + static_cast<int64_t>(segment.x_pair) * Kernel::kPackedPerPair * rows;
       float* top = stack + segment.slot * kSlotFloats;
-      Kernel::Run(rows, x, Weights(segment, group.panel), segment.num_pairs, segment.resume, top,
+      Kernel::Run(rows, x, Weights(segment, group.panel), {segment.num_pairs, segment.resume, segment.merges}, top,
                   AheadOf(group, next, i, index, num_tiles));
-      for (int merge = 0; merge < segment.merges; ++merge, top -= kSlotFloats) AddSlot(top - kSlotFloats, top);
       if (segment.plane < 0) continue;
+      top -= segment.merges * kSlotFloats;
       for (int row = 0; row < rows; ++row) {
         FinishRow(tile.begin + row, static_cast<int>(group.panel), segment.plane, top + row * kPanelColumns);
       }

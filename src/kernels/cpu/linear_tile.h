@@ -23,6 +23,14 @@ constexpr int64_t kLineBytes = 64;
   }
 static_assert(kTileRows == 6);
 
+// A run of pairs through the register kernel, and the slots of sums [6][64] that it ends in.
+struct Extent {
+  int64_t pairs;
+  bool resume;  // adds to what its slot holds
+  int merges;   // then so many slots below are added, each to the sum so far; the sum goes to the lowest of them
+};
+constexpr int64_t kSlotFloats = kTileRows * kPanelColumns;
+
 // What a kernel prefetches while it multiplies: the weights that are read next.
 struct Ahead {
   const std::byte* next = nullptr;

@@ -6,22 +6,24 @@
 namespace forebay::kernels {
 namespace {
 
-constexpr int64_t kStreamBytes = 2048;  // how far a tile that streams its own weights reads ahead
+constexpr int64_t kStreamBytes = 8192;  // how far a tile that streams its own weights reads ahead
 
 // kPairBytes of weights a pair; step(sum, x, w) adds a pair to sum[kRows][4].
 template <int kRows, int kPackedPerPair, int64_t kPairBytes, typename Packed, typename Step>
-FB_INLINE void RunTile512(const Packed* x, const std::byte* w, int64_t pairs, bool resume, float* sums,
-                          const Ahead& ahead, const Step& step) {
+FB_INLINE void RunTile512(const Packed* x, const std::byte* w, const Extent& extent, float* sums, const Ahead& ahead,
+                          const Step& step) {
+  const int64_t pairs = extent.pairs;
   __m512 sum[kRows][4];
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int c = 0; c < 4; ++c) {
-      sum[r][c] = resume ? _mm512_load_ps(sums + r * kPanelColumns + c * 16) : _mm512_setzero_ps();
+      sum[r][c] = extent.resume ? _mm512_load_ps(sums + r * kPanelColumns + c * 16) : _mm512_setzero_ps();
     }
   }
   if (ahead.stream) {
-    const int64_t streamed = pairs - kStreamBytes / kPairBytes;
+    constexpr int64_t kDistance = kStreamBytes / kPairBytes;
+    const int64_t streamed = pairs > kDistance ? pairs - kDistance : 0;
     const char* line = reinterpret_cast<const char*>(w) + kStreamBytes;
     for (int64_t pair = 0; pair < pairs; ++pair, x += kRows * kPackedPerPair, w += kPairBytes, line += kPairBytes) {
       if (pair == streamed) line = reinterpret_cast<const char*>(ahead.next);
@@ -34,6 +36,14 @@ FB_INLINE void RunTile512(const Packed* x, const std::byte* w, int64_t pairs, bo
     for (int64_t pair = 0; pair < pairs; ++pair, x += kRows * kPackedPerPair, w += kPairBytes) {
       pointer.Prefetch<kPairBytes / kLineBytes / 2>();  // there are two tiles at least
       step(sum, x, w);
+    }
+  }
+  for (int merge = 0; merge < extent.merges; ++merge) {
+    sums -= kSlotFloats;
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) sum[r][c] = _mm512_add_ps(_mm512_load_ps(sums + r * kPanelColumns + c * 16), sum[r][c]);
     }
   }
 #pragma GCC unroll 6
@@ -54,9 +64,10 @@ struct FmaMicro {
   }
 
   template <int kRows>
-  static void Tile(const float* x, const std::byte* w, int64_t pairs, bool resume, float* sums, const Ahead& ahead) {
+  static void Tile(const float* x, const std::byte* w, const Extent& extent, float* sums,
+                   const Ahead& ahead) {
     RunTile512<kRows, 2, 128 * sizeof(T)>(
-        x, w, pairs, resume, sums, ahead,
+        x, w, extent, sums, ahead,
         [](__m512(&sum)[kRows][4], const float* x, const std::byte* w) __attribute__((always_inline)) {
           // Half a pair at a time: beside 24 sums the registers hold 4 columns, a row and the expansion's constants.
 #pragma GCC unroll 2
@@ -78,9 +89,9 @@ struct FmaMicro {
         });
   }
 
-  static void Run(int rows, const float* x, const std::byte* w, int64_t pairs, bool resume, float* sums,
+  static void Run(int rows, const float* x, const std::byte* w, const Extent& extent, float* sums,
                   const Ahead& ahead) {
-    FB_SWITCH_ROWS(rows, Tile, x, w, pairs, resume, sums, ahead);
+    FB_SWITCH_ROWS(rows, Tile, x, w, extent, sums, ahead);
   }
 };
 

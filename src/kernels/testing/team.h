@@ -69,7 +69,7 @@ class Team {
   template <typename Condition>
   static void Await(const Condition& condition) {
     for (int spins = 0; !condition(); ++spins) {
-      if (spins < 500) {
+      if (spins < 100) {
         _mm_pause();
       } else {
         std::this_thread::yield();

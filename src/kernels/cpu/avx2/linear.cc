@@ -32,13 +32,14 @@ struct Micro {
 
   // kRows x 8 kVectors columns of the panel, from w on.
   template <int kRows, int kVectors>
-  static FB_INLINE void Columns(const float* x, const T* w, int64_t pairs, bool resume, float* sums, const Ahead& ahead) {
+  static FB_INLINE void Columns(const float* x, const T* w, const Extent& extent, float* sums, const Ahead& ahead) {
+    const int64_t pairs = extent.pairs;
     __m256 sum[kRows][kVectors];
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
       for (int c = 0; c < kVectors; ++c) {
-        sum[r][c] = resume ? Reorder(w, _mm256_load_ps(sums + r * kPanelColumns + c * 8)) : _mm256_setzero_ps();
+        sum[r][c] = extent.resume ? Reorder(w, _mm256_load_ps(sums + r * kPanelColumns + c * 8)) : _mm256_setzero_ps();
       }
     }
     AheadPointer pointer(ahead, kPairBytes, pairs);
@@ -73,25 +74,34 @@ struct Micro {
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-      for (int c = 0; c < kVectors; ++c) _mm256_store_ps(sums + r * kPanelColumns + c * 8, Reorder(w, sum[r][c]));
+      for (int c = 0; c < kVectors; ++c) {
+        float* at = sums + r * kPanelColumns + c * 8;
+        __m256 total = Reorder(w, sum[r][c]);
+        for (int merge = 0; merge < extent.merges; ++merge) {
+          at -= kSlotFloats;
+          total = _mm256_add_ps(_mm256_load_ps(at), total);
+        }
+        _mm256_store_ps(at, total);
+      }
     }
   }
 
   // The widest columns whose sums, with what else is live, fit into 16 registers.
   template <int kRows>
-  static void Tile(const float* x, const std::byte* w, int64_t pairs, bool resume, float* sums, const Ahead& ahead) {
+  static void Tile(const float* x, const std::byte* w, const Extent& extent, float* sums,
+                   const Ahead& ahead) {
     constexpr int kVectors = kRows == 1 ? 8 : kRows <= 3 ? 4 : 2;
     constexpr int kSlices = 8 / kVectors;
     for (int slice = 0; slice < kSlices; ++slice) {
       const Ahead part{ahead.next, false, ahead.part * kSlices + slice, ahead.parts * kSlices};
-      Columns<kRows, kVectors>(x, reinterpret_cast<const T*>(w) + slice * kVectors * 16, pairs, resume,
+      Columns<kRows, kVectors>(x, reinterpret_cast<const T*>(w) + slice * kVectors * 16, extent,
                                sums + slice * kVectors * 8, part);
     }
   }
 
-  static void Run(int rows, const float* x, const std::byte* w, int64_t pairs, bool resume, float* sums,
+  static void Run(int rows, const float* x, const std::byte* w, const Extent& extent, float* sums,
                   const Ahead& ahead) {
-    FB_SWITCH_ROWS(rows, Tile, x, w, pairs, resume, sums, ahead);
+    FB_SWITCH_ROWS(rows, Tile, x, w, extent, sums, ahead);
   }
 };
 

@@ -17,9 +17,10 @@ struct Micro<BF16> {
   }
 
   template <int kRows>
-  static void Tile(const uint32_t* x, const std::byte* w, int64_t pairs, bool resume, float* sums, const Ahead& ahead) {
+  static void Tile(const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
+                   const Ahead& ahead) {
     RunTile512<kRows, 1, 256>(
-        x, w, pairs, resume, sums, ahead,
+        x, w, extent, sums, ahead,
         [](__m512(&sum)[kRows][4], const uint32_t* x, const std::byte* w) __attribute__((always_inline)) {
           __m512bh columns[4];
 #pragma GCC unroll 4
@@ -33,9 +34,9 @@ struct Micro<BF16> {
         });
   }
 
-  static void Run(int rows, const uint32_t* x, const std::byte* w, int64_t pairs, bool resume, float* sums,
+  static void Run(int rows, const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
                   const Ahead& ahead) {
-    FB_SWITCH_ROWS(rows, Tile, x, w, pairs, resume, sums, ahead);
+    FB_SWITCH_ROWS(rows, Tile, x, w, extent, sums, ahead);
   }
 };
 
