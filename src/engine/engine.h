@@ -20,6 +20,7 @@ class LocalEngine : public Engine {
   std::optional<RequestResult> Refusal(const Request& request) const override;
   RunEnd Run(RequestSource& source, ResultSink& sink, RunControl& control) override;
   EngineStats stats() const override;
+  std::string isa() const { return kernels_.name; }
   // Time by operation, where profiling is on.
   std::vector<device::OpProfile> Profile() const { return replica_->rank().device().Profile(); }
 

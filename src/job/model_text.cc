@@ -80,8 +80,9 @@ base::Status ModelText::LoadTemplates() {
   }
   if (!options_.chat_template.empty()) {
     own = options_.chat_template;
-    const bool is_inline = own->find("{") != std::string::npos;
-    if (!is_inline) FB_ASSIGN_OR_RETURN(own, base::ReadFile(options_.chat_template));
+    if (own->find('{') == std::string::npos) {  // no template can do without: a file's name
+      FB_ASSIGN_OR_RETURN(own, base::ReadFile(options_.chat_template));
+    }
     with_tools = own;
   }
   if (own) FB_RETURN_IF_ERROR(AddTemplate(*own, &template_).WithContext("chat template"));

@@ -1,0 +1,178 @@
+// forebay run: the main job. Flags carry vLLM's names where vLLM has the thing.
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/open_text.h"
+#include "engine/compose.h"
+#include "job/job.h"
+#include "job/signal_control.h"
+#include "model/config_reader.h"
+#include "runtime/real/real_runtime.h"
+
+namespace forebay::cli {
+namespace {
+
+struct RunFlags {
+  engine::EngineOptions engine;
+  job::ModelTextOptions text;
+  job::JobOptions job;
+  std::string memory, now, served_model_name;
+  std::string generation_config = "auto";
+  int32_t max_logprobs = 20;
+  bool quiet = false;
+};
+
+// --generation-config: "auto" (the model's), "vllm" (none), or a folder that holds the file.
+base::Result<model::GenerationConfig> ReadGeneration(const RunFlags& flags, const engine::ModelFiles& files) {
+  if (flags.generation_config == "auto") return files.generation;
+  if (flags.generation_config == "vllm") return model::GenerationConfig{.eos_token_ids = files.generation.eos_token_ids};
+  const std::string path = flags.generation_config + "/generation_config.json";
+  FB_ASSIGN_OR_RETURN(const std::string json, base::ReadFile(path));
+  return model::ParseGenerationConfig(json, path);
+}
+
+SamplingParams SamplingDefaults(const model::GenerationConfig& generation) {
+  SamplingParams params;
+  if (generation.temperature) params.temperature = static_cast<float>(*generation.temperature);
+  if (generation.top_p) params.top_p = static_cast<float>(*generation.top_p);
+  if (generation.min_p) params.min_p = static_cast<float>(*generation.min_p);
+  if (generation.top_k) params.top_k = static_cast<int32_t>(*generation.top_k);
+  if (generation.repetition_penalty) params.repetition_penalty = static_cast<float>(*generation.repetition_penalty);
+  return params;
+}
+
+uint64_t HashText(std::string_view text) { return job::HashLine(text); }
+
+// Everything but the line that an answer depends on.
+job::Fingerprints MakeFingerprints(const RunFlags& flags, const engine::ModelFiles& files, const job::ModelText& text,
+                                   const ModelFacts& facts, const SamplingParams& defaults) {
+  std::string settings;
+  base::JsonWriter writer(&settings);
+  writer.BeginArray().UInt(text.Fingerprint()).UInt(flags.engine.seed).Int(facts.max_model_len).Int(flags.max_logprobs);
+  writer.Float(defaults.temperature).Float(defaults.top_p).Float(defaults.min_p).Int(defaults.top_k);
+  writer.Float(defaults.repetition_penalty).Bool(flags.engine.digest).String(facts.name);
+  for (const int32_t id : files.generation.eos_token_ids) writer.Int(id);
+  writer.EndArray();
+  return {.model = files.fingerprint, .settings = HashText(settings), .numerics = HashText(facts.numerics_class)};
+}
+
+base::Status ApplyMemory(RunFlags* flags) {
+  if (flags->memory.empty()) return base::Status::Ok();
+  auto bytes = base::ParseBytes(flags->memory);
+  if (!bytes.ok()) return bytes.status().WithContext("--memory");
+  flags->engine.memory_bytes = *bytes;
+  return base::Status::Ok();
+}
+
+void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds) {
+  if (profile.empty()) return;
+  std::fprintf(stderr, "\n%-16s %10s %10s %7s %12s %10s\n", "operation", "calls", "seconds", "share", "GFLOP/s", "GB/s read");
+  double sum = 0;
+  for (const device::OpProfile& op : profile) {
+    sum += op.seconds;
+    std::fprintf(stderr, "%-16s %10ld %10.3f %6.1f%% %12.1f %10.1f\n", op.label, static_cast<long>(op.calls), op.seconds,
+                 100 * op.seconds / step_seconds, op.flops / op.seconds * 1e-9, op.read_bytes / op.seconds * 1e-9);
+  }
+  std::fprintf(stderr, "%-16s %10s %10.3f %6.1f%%\n", "everything else", "", step_seconds - sum,
+               100 * (step_seconds - sum) / step_seconds);
+}
+
+int Run(RunFlags& flags, runtime::Runtime& runtime) {
+  flags.job.process_began = runtime.Now();
+  if (flags.quiet) base::SetLogLevel(base::LogLevel::kError);
+  if (const base::Status status = ApplyMemory(&flags); !status.ok()) return Fail(status, 2);
+  auto now = ParseNow(flags.now);
+  if (!now.ok()) return Fail(now.status().WithContext("--now"), 2);
+
+  auto files = engine::OpenModel(flags.engine.model, flags.engine.random_weights, flags.engine.seed);
+  if (!files.ok()) return Fail(files.status());
+  auto generation = ReadGeneration(flags, *files);
+  if (!generation.ok()) return Fail(generation.status());
+  files->generation = *generation;
+  if (!flags.served_model_name.empty()) files->name = flags.served_model_name;
+
+  flags.text.path = flags.engine.model;
+  flags.text.gguf = files->gguf;
+  flags.text.now = *now;
+  auto text = job::ModelText::Load(flags.text);
+  if (!text.ok()) return Fail(text.status());
+  auto engine = engine::CreateEngine(flags.engine, *files, (*text)->tokenizer());
+  if (!engine.ok()) return Fail(engine.status(), engine.status().code() == base::kInvalidArgument ? 2 : 1);
+
+  const ModelFacts& facts = (*engine)->facts();
+  job::JobOptions& job = flags.job;
+  job.rules = {.defaults = SamplingDefaults(*generation),
+               .model_names = {facts.name, flags.engine.model},
+               .vocab_size = facts.vocab_size,
+               .max_logprobs = flags.max_logprobs};
+  if (generation->max_new_tokens) job.rules.defaults.max_tokens = static_cast<int32_t>(*generation->max_new_tokens);
+  job.fingerprints = MakeFingerprints(flags, *files, **text, facts, job.rules.defaults);
+  job.style = {.model = facts.name,
+               .system_fingerprint = "fb-" + facts.numerics_class + (facts.random_weights ? "-random-weights" : ""),
+               .digests = flags.engine.digest};
+  job.isa = (*engine)->isa();
+  job.progress = flags.quiet ? job::ProgressMode::kQuiet : isatty(2) ? job::ProgressMode::kLive : job::ProgressMode::kLines;
+
+  RunControl control;
+  const job::SignalControl signals(&control);
+  const job::JobOutcome outcome = job::RunJob(runtime, job, **text, **engine, control);
+  if (flags.engine.profile) PrintProfile((*engine)->Profile(), (*engine)->stats().step_seconds);
+  if (!outcome.status.ok()) base::Log(base::LogLevel::kError, outcome.status.ToString());
+  return static_cast<int>(outcome.exit_code);
+}
+
+void AddEngineFlags(CLI::App& command, RunFlags& flags) {
+  engine::EngineOptions& engine = flags.engine;
+  command.add_option("--dtype", engine.dtype, "Compute type: auto (bfloat16), bfloat16, float32")->capture_default_str();
+  command.add_option("--memory", flags.memory, "Budget for weights, KV cache and workspace, as 8GiB (default: what is free, less a margin)");
+  command.add_option("--threads", engine.threads, "Worker threads (default: all usable cores)");
+  command.add_option("--max-model-len", engine.max_model_len, "Longest prompt and output together (default: the model's, as far as the KV cache holds it)");
+  command.add_option("--max-num-seqs", engine.max_num_seqs, "Most choices that run at once")->capture_default_str();
+  command.add_option("--max-num-batched-tokens", engine.max_num_batched_tokens, "Most tokens of a step; longer prompts are computed in chunks")->capture_default_str();
+  command.add_option("--seed", engine.seed, "Keys the sampling of requests without a seed of their own")->capture_default_str();
+  command.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.prefix_caching, "Share the KV cache of equal beginnings (default: on)");
+  command.add_option("--num-kv-blocks-override", engine.kv_blocks, "At most so many blocks of 32 tokens of KV cache");
+  command.add_option("--scheduling-policy", engine.policy, "continuous or static_batch")->capture_default_str();
+  command.add_option("--isa", engine.isa, "Instruction set: auto, avx512bf16, avx512f, avx2, ref")->capture_default_str();
+  command.add_flag("--digest", engine.digest, "Add to each choice a digest of its logits, keys and values");
+  command.add_flag("--random-weights", engine.random_weights, "Benchmarking: run a config.json without weights, on random ones (results say so)");
+  command.add_flag("--profile", engine.profile, "At the end print time by operation");
+}
+
+void AddTextFlags(CLI::App& command, RunFlags& flags) {
+  command.add_option("--chat-template", flags.text.chat_template, "Template file, or the template itself (default: the model's)");
+  command.add_flag("--skip-tokenizer-init", flags.text.skip_tokenizer, "No tokenizer: prompts are token ids, answers have no text");
+  command.add_flag("--parse-special-in-content", flags.text.parse_special_in_content, "Let message contents spell special tokens, as other engines do");
+  command.add_option("--now", flags.now, "Clock that templates see, as 2026-03-07T14:05:09 (default: the start of the run)");
+  command.add_option("--generation-config", flags.generation_config, "Sampling defaults: auto (the model's generation_config.json), vllm (the API's), or a folder")->capture_default_str();
+  command.add_option("--max-logprobs", flags.max_logprobs, "Most logprobs that a request may ask for; -1: the whole vocabulary")->capture_default_str();
+  command.add_option("--served-model-name", flags.served_model_name, "The model's name in requests and results (default: the path's last part)");
+}
+
+}  // namespace
+
+void AddRunCommand(CLI::App& app, int* exit_code) {
+  auto flags = std::make_shared<RunFlags>();
+  CLI::App* command = app.add_subcommand("run", "Run a job: every line of INPUT gets its answer in OUTPUT; run it again to resume");
+  command->add_option("-m,--model", flags->engine.model, "Folder in Hugging Face's layout, or GGUF file")->required();
+  command->add_option("-i,--input-file", flags->job.input_path, "Requests: OpenAI Batch lines, or {\"prompt\"|\"messages\": ...}")->required();
+  command->add_option("-o,--output-file", flags->job.output_path, "Results, appended in completion order; also the journal of the job")->required();
+  AddEngineFlags(*command, *flags);
+  AddTextFlags(*command, *flags);
+  command->add_flag("--strict", flags->job.strict, "Check all lines first; run nothing if one is bad");
+  command->add_flag("--preserve-order", flags->job.preserve_order, "At the end rewrite the results in the input's order");
+  command->add_option("--grace", flags->job.grace_seconds, "Seconds to finish what runs after SIGINT or SIGTERM")->capture_default_str();
+  command->add_option("--summary", flags->job.summary_path, "Write the summary as JSON to this file");
+  command->add_flag("--quiet", flags->quiet, "No progress; only errors");
+  command->callback([flags, exit_code] {
+    const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
+    *exit_code = Run(*flags, *runtime);
+  });
+}
+
+}  // namespace forebay::cli
