@@ -34,6 +34,9 @@ void Check(const char* label, const LinearArgs& args) {
            tensor::Name(weight.dtype));
   FB_CHECK(weight.leaves.begin[weight.leaves.num_leaves] == weight.k, "{}: leaves end at {}, K is {}", label,
            weight.leaves.begin[weight.leaves.num_leaves], weight.k);
+  for (int leaf = 0; leaf < weight.leaves.num_leaves; ++leaf) {
+    FB_CHECK(weight.leaves.begin[leaf] < weight.leaves.begin[leaf + 1], "{}: leaf {} is empty", label, leaf);
+  }
   FB_CHECK(0 <= args.leaf_begin && args.leaf_begin < args.leaf_end && args.leaf_end <= weight.leaves.num_leaves,
            "{}: leaves [{}, {}) of {}", label, args.leaf_begin, args.leaf_end, weight.leaves.num_leaves);
   FB_CHECK(partial || args.leaf_end - args.leaf_begin == weight.leaves.num_leaves,
@@ -47,9 +50,8 @@ void Check(const char* label, const LinearArgs& args) {
 
 }  // namespace
 
-uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k) {
-  // Every set stores at most an fp32 per element; each leaf is padded to whole pairs.
-  (void)dtype;
+uint64_t LinearWorkspaceBytes(tensor::DType, int64_t rows, int64_t k) {
+  // Every set stores at most an fp32 per element, of either dtype; each leaf is padded to whole pairs.
   const uint64_t bytes = static_cast<uint64_t>(rows) * static_cast<uint64_t>(k + kMaxLeaves) * sizeof(float);
   return (bytes + 63) / 64 * 64;
 }

@@ -387,15 +387,15 @@ TEST(LinearBlockingTest, CutsRowsToLoadTheWorkers) {
   args.leaf_end = 1;
   args.weight.num_panels = 9;
   args.rows = 256;
-  EXPECT_EQ(ScheduleLinear(args, 1).blocking.row_blocks, 1);
-  EXPECT_EQ(ScheduleLinear(args, 2).blocking.row_blocks, 2);  // 9 panels over 2 workers
+  EXPECT_EQ(ScheduleLinear(args, 1).row_blocks, 1);
+  EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 2);  // 9 panels over 2 workers
   args.weight.num_panels = 32;
-  EXPECT_EQ(ScheduleLinear(args, 2).blocking.row_blocks, 1);
+  EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 1);
   args.rows = 300;
-  EXPECT_EQ(ScheduleLinear(args, 2).blocking.row_blocks, 2);
+  EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 2);
   args.rows = 1;
   args.weight.num_panels = 1;
-  EXPECT_EQ(ScheduleLinear(args, 8).blocking.row_blocks, 1);
+  EXPECT_EQ(ScheduleLinear(args, 8).row_blocks, 1);
 }
 
 TEST(LinearBlockingTest, SegmentsCoverEachLeafOnceInOrder) {
@@ -427,7 +427,7 @@ TEST(LinearBlockingTest, SegmentsCoverEachLeafOnceInOrder) {
         pair += segment.num_pairs;
         x_pair += segment.num_pairs;
         group_pairs += segment.num_pairs;
-        EXPECT_LE(group_pairs, schedule.blocking.k_block_pairs);
+        EXPECT_LE(group_pairs, schedule.group_pairs);
         if (segment.group_end) group_pairs = 0;
       }
       EXPECT_EQ(leaf + 1, args.leaf_end);

@@ -1,4 +1,9 @@
 // How the CPU sets cut a linear layer into work. Pure.
+//
+//   rows -> row blocks -> register tiles of up to 6 rows          K -> leaves -> segments; groups of segments
+//
+// A unit of work is (row block, panel). In it all register tiles pass one group of segments after another, so that
+// the group's weights are read from memory once and stay in the cache for all tiles but the first.
 #pragma once
 
 #include <cstdint>
@@ -7,42 +12,35 @@
 
 namespace forebay::kernels {
 
-inline constexpr int kTileRows = 6;  // rows of a register tile at most: 6 x 64 sums fill 24 of 32 zmm
-
-// Rows are cut into equal blocks (a worker takes one block through one panel at a time), blocks into register tiles of
-// equal height, leaves into K blocks.
-struct LinearBlocking {
-  int row_blocks = 1;
-  int k_block_pairs = 0;  // K pairs of all segments that the rows of a block pass together
-  int static_units = 0;   // units (row block, panel) dealt out in advance; the others are taken by ticket
-};
-
-// A run of pairs inside one leaf, and what follows it.
-struct LinearSegment {
-  int16_t leaf;
-  bool resume;       // adds to the sums of the segment before
-  int8_t slot;       // of the stack of partial sums
-  int8_t merges;     // after it, so many times: the top of the stack is added to the one below
-  int8_t plane;      // complete after the merges, or -1
-  bool group_end;    // the rows of a block pass the segments up to here together
-  int32_t pair;      // first pair in the tile
-  int32_t num_pairs;
-  int32_t x_pair;    // first pair in the packed rows of x
-};
+inline constexpr int kTileRows = 6;       // 6 x 64 sums fill 24 of 32 512-bit registers
+inline constexpr int kMaxBlockRows = 256;  // x of a block (1 MiB of bf16 at K = 2048) comes from L2 or L3
 inline constexpr int kMaxSegments = 128;
-inline constexpr int kStackSlots = 4;  // 8 leaves: at most 3 nodes wait beside the current one
+inline constexpr int kStackSlots = 4;     // 8 leaves: at most 3 nodes of the tree wait beside the current one
+
+// A run of pairs inside one leaf, and what follows it. Partial sums form a stack, as the digits of a binary counter.
+struct LinearSegment {
+  int32_t pair;       // first pair in the tile
+  int32_t num_pairs;
+  int32_t x_pair;     // first pair in a packed row of x
+  int8_t leaf;
+  int8_t slot;        // of the stack: where the leaf's sum is made
+  int8_t merges;      // after the leaf: so often the top of the stack is added to the one below
+  int8_t plane;       // of the output (0 for a full one), complete after the merges; or -1
+  bool resume;        // the leaf began in the segment before
+  bool group_end;
+};
 
 struct LinearSchedule {
-  LinearBlocking blocking;
-  int num_segments = 0;
+  int row_blocks = 1;
+  int64_t units = 0;         // row_blocks x panels, blocks outermost
+  int64_t static_units = 0;  // dealt out in advance; the others are taken by ticket
+  int32_t group_pairs = 0;   // at most so many pairs in a group
   int num_groups = 0;
-  int32_t pairs = 0;  // of all segments: the packed length of a row of x
+  int32_t pairs = 0;         // of all segments: the length of a packed row of x
+  int num_segments = 0;
   LinearSegment segments[kMaxSegments];
 };
 
 LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers);
-
-// Rows [n * i / parts, n * (i + 1) / parts).
-inline constexpr int64_t kRowsOfBlock = 256;
 
 }  // namespace forebay::kernels

@@ -39,7 +39,7 @@ struct LinearLoop {
   Packed* packed;
   float* slots;
 
-  FB_INLINE Rows Block(int64_t block) const { return Part(args.rows, block, schedule.blocking.row_blocks); }
+  FB_INLINE Rows Block(int64_t block) const { return Part(args.rows, block, schedule.row_blocks); }
   static FB_INLINE int64_t NumTiles(Rows block) { return (block.end - block.begin + kTileRows - 1) / kTileRows; }
   static FB_INLINE Rows Tile(Rows block, int64_t tile) {
     const Rows part = Part(block.end - block.begin, tile, NumTiles(block));
@@ -65,10 +65,10 @@ struct LinearLoop {
   // The register tiles whose number is in this part of all.
   void PackX(int64_t part, int64_t parts) const {
     int64_t total = 0;
-    for (int block = 0; block < schedule.blocking.row_blocks; ++block) total += NumTiles(Block(block));
+    for (int block = 0; block < schedule.row_blocks; ++block) total += NumTiles(Block(block));
     const Rows mine = Part(total, part, parts);
     int64_t index = 0;
-    for (int block = 0; block < schedule.blocking.row_blocks; ++block) {
+    for (int block = 0; block < schedule.row_blocks; ++block) {
       for (int64_t tile = 0; tile < NumTiles(Block(block)); ++tile, ++index) {
         if (mine.begin <= index && index < mine.end) PackTile(Tile(Block(block), tile));
       }
@@ -168,15 +168,13 @@ struct LinearLoop {
 
   // A worker's own part of the static units first, then what the tickets give; one ahead, to prefetch it.
   void Run() const {
-    const LinearBlocking& blocking = schedule.blocking;
-    const int64_t units = static_cast<int64_t>(blocking.row_blocks) * args.weight.num_panels;
-    Rows mine = Part(blocking.static_units, context.worker, context.num_workers);
+    Rows mine = Part(schedule.static_units, context.worker, context.num_workers);
     const auto take = [&]() __attribute__((always_inline)) {
-      return mine.begin < mine.end ? mine.begin++ : blocking.static_units + context.ticket->fetch_add(1);
+      return mine.begin < mine.end ? mine.begin++ : schedule.static_units + context.ticket->fetch_add(1);
     };
-    for (int64_t unit = take(); unit < units;) {
+    for (int64_t unit = take(); unit < schedule.units;) {
       const int64_t next = take();
-      RunUnit(unit, next < units ? next : unit);
+      RunUnit(unit, next < schedule.units ? next : unit);
       unit = next;
     }
   }
@@ -190,7 +188,7 @@ void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
   const int64_t packed_bytes = args.rows * schedule.pairs * Micro<T>::kPackedPerPair *
                                static_cast<int64_t>(sizeof(typename Loop::Packed));
   if (packed_bytes <= kOwnPackedBytes) {
-    std::byte* own = context.scratch + kStackSlots * kSlotFloats * sizeof(float) * (kRowsOfBlock / kTileRows + 1);
+    std::byte* own = context.scratch + kStackSlots * kSlotFloats * sizeof(float) * (kMaxBlockRows / kTileRows + 1);
     const Loop loop{args, schedule, context, reinterpret_cast<typename Loop::Packed*>(own), slots};
     loop.PackX(0, 1);
     loop.Run();
