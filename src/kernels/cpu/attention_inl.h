@@ -41,6 +41,7 @@ class Attender {
 
   void Run() {
     LoadQueries();
+    PrefetchRows();
     for (int i = 0; i < kMaxLines; i += kLanes) {
       Vector::Set(1).Store(ones_ + i);
       Vector::Zero().Store(block_maxima_ + i);
@@ -83,15 +84,32 @@ class Attender {
   FB_INLINE int32_t First(int row) const {
     return args_.sliding_window > 0 ? Max(0, Last(row) - args_.sliding_window + 1) : 0;
   }
-  FB_INLINE int64_t OutputOffset(int row) const { return ((item_.row + row) * args_.heads + item_.head) * head_dim_; }
+  // Elements of q and out before a row's first head.
+  FB_INLINE int64_t Offset(const AttentionItem& item, int row) const {
+    return ((item.row + row) * args_.heads + item.head) * head_dim_;
+  }
 
   FB_INLINE void LoadQueries() {
     const T* q = reinterpret_cast<const T*>(args_.q);
     const int64_t elements = int64_t{item_.num_heads} * head_dim_;
     for (int row = 0; row < item_.num_rows; ++row) {
-      const T* from = q + OutputOffset(row);
+      const T* from = q + Offset(item_, row);
       Left* to = q_ + row * elements;
       for (int64_t j = 0; j < elements; j += kLanes) StorePart(to + j, LoadPart(from + j, elements - j), elements - j);
+    }
+  }
+
+  // The next item's queries, and the places of this one's results.
+  FB_INLINE void PrefetchRows() const {
+    const int64_t bytes = int64_t{item_.num_heads} * head_dim_ * static_cast<int64_t>(sizeof(T));
+    for (int row = 0; row < item_.num_rows; ++row) {
+      const std::byte* out = args_.out + Offset(item_, row) * static_cast<int64_t>(sizeof(T));
+      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(out + i, 1);
+    }
+    if (next_ == nullptr) return;
+    for (int row = 0; row < next_->num_rows; ++row) {
+      const std::byte* q = args_.q + Offset(*next_, row) * static_cast<int64_t>(sizeof(T));
+      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(q + i, 0);
     }
   }
 
@@ -194,10 +212,7 @@ class Attender {
         pair = seen.end / 2;
       } else {
         const int half = 2 * pair >= seen.begin ? 0 : 1;
-        for (int j = 0; j < columns_; ++j) {
-          half_pair_[2 * j + half] = from[2 * j + half];
-          half_pair_[2 * j + 1 - half] = T{};
-        }
+        CopyHalves(from, half, 2 * columns_, half_pair_);
         AddPairs(row, row + 1, pair, pair + 1, half_pair_, factors);
         ++pair;
       }
@@ -273,7 +288,7 @@ class Attender {
         sums = merged;
       }
       if (part != last) continue;
-      T* out = reinterpret_cast<T*>(args_.out) + OutputOffset(row) + (line - row * item_.num_heads) * head_dim_;
+      T* out = reinterpret_cast<T*>(args_.out) + Offset(item_, row) + (line - row * item_.num_heads) * head_dim_;
       for (int j = 0; j < head_dim_; j += kLanes) {
         StorePart(out + j, Vector::Load(sums + j) / Vector::Set(total), head_dim_ - j);
       }

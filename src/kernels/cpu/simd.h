@@ -3,7 +3,7 @@
 //
 // All names lie in an unnamed namespace: a file that includes this is compiled with its own -m flags, and none of its
 // functions may be merged by the linker with another file's. For the same reason such a file calls no inline function
-// of the standard library and none of other headers that is not forced inline. tests: isa_symbols.
+// of the standard library and none of other headers that the compiler might not inline (test: isa_symbols).
 #pragma once
 
 #include <cstdint>
@@ -246,6 +246,27 @@ FB_INLINE void StorePart(T* p, Vector v, int64_t n) {
   alignas(64) T part[kLanes];
   v.Store(part);
   __builtin_memcpy(p, part, static_cast<size_t>(n) * sizeof(T));
+}
+
+// Copies elements 2 i + half; the others become 0. `n` is a multiple of 32.
+FB_INLINE void CopyHalves(const BF16* from, int half, int64_t n, BF16* to) {
+  const auto mask = half == 0 ? 0x0000FFFFu : 0xFFFF0000u;
+#if defined(__AVX512F__)
+  const __m512i masks = _mm512_set1_epi32(static_cast<int>(mask));
+  for (int64_t i = 0; i < n; i += 32) _mm512_storeu_si512(to + i, _mm512_and_si512(_mm512_loadu_si512(from + i), masks));
+#else
+  const __m256i masks = _mm256_set1_epi32(static_cast<int>(mask));
+  for (int64_t i = 0; i < n; i += 16) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_and_si256(pairs, masks));
+  }
+#endif
+}
+FB_INLINE void CopyHalves(const float* from, int half, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; i += 2) {
+    to[i + half] = from[i + half];
+    to[i + 1 - half] = 0;
+  }
 }
 
 // Rounded to T, as fp32.
