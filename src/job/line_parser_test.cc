@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <set>
+#include <sstream>
+
 #include "base/json.h"
-#include "base/rng.h"
+#include "job/test_files.h"
 
 namespace forebay::job {
 namespace {
@@ -351,6 +354,16 @@ TEST(LineParserTest, AnUnknownParameterThatIsLongIsCut) {
   const Parsed parsed = Parse(R"({"prompt":"x",")" + std::string(100'000, 'a') + R"(":1})");
   ASSERT_TRUE(parsed.error);
   EXPECT_LT(parsed.error->message.size(), 100u);
+}
+
+TEST(LineParserTest, TheDocumentListsEveryParameter) {
+  std::set<std::string> documented, known;
+  std::istringstream document(ReadWhole(std::string(FOREBAY_TEST_DATA) + "/../docs/formats/requests.md"));
+  for (std::string row; std::getline(document, row);) {
+    if (row.starts_with("| `")) documented.insert(row.substr(3, row.find('`', 3) - 3));
+  }
+  for (const Parameter& parameter : Parameters()) known.emplace(parameter.name);
+  EXPECT_EQ(documented, known);
 }
 
 TEST(LineParserTest, ALongLineLeavesNoLargeParserBehind) {

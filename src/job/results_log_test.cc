@@ -291,6 +291,7 @@ TEST(ResultsLogTest, SurvivesKillsAtRandomMoments) {
   constexpr size_t kLines = 20'000;
   base::Rng rng(11);
   size_t before = 0, kills = 0;
+  uint64_t longest_us = 5000;  // grows, so that slow builds get ahead as well
   while (before < kLines) {
     const pid_t child = fork();
     if (child == 0) {
@@ -303,7 +304,8 @@ TEST(ResultsLogTest, SurvivesKillsAtRandomMoments) {
       }
       _exit((*log)->Commit().ok() ? 0 : 1);
     }
-    usleep(static_cast<useconds_t>(1000 + rng.Below(40'000)));
+    usleep(static_cast<useconds_t>(1000 + rng.Below(longest_us)));
+    longest_us += longest_us / 8;
     kills += kill(child, SIGKILL) == 0;
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
