@@ -14,8 +14,7 @@ constexpr int64_t kNoMore = -1;
 
 RequestFeed::RequestFeed(runtime::Runtime& runtime, const JobFile& file, RequestBuilder& builder, ResultWriter& writer,
                          JobCounters& counters, RunControl& control)
-    : runtime_(runtime),
-      file_(file),
+    : file_(file),
       builder_(builder),
       writer_(writer),
       counters_(counters),

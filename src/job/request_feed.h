@@ -41,7 +41,6 @@ class RequestFeed : public RequestSource {
   bool Send(int64_t line);
   bool Ending();
 
-  runtime::Runtime& runtime_;
   const JobFile& file_;
   RequestBuilder& builder_;
   ResultWriter& writer_;
