@@ -1,0 +1,79 @@
+"""kill -9 at random times over a job, resumed each time: no result is lost, given twice or different.
+
+FOREBAY_KILLS (200), FOREBAY_KILL_SEED, FOREBAY_KILL_MODEL (a path; default: a tiny model) and FOREBAY_KILL_REQUESTS
+make it longer (tools/soak.sh).
+"""
+import os
+import random
+import signal
+import subprocess
+import time
+
+import support
+
+KILLS = int(os.environ.get("FOREBAY_KILLS", 200))
+SEED = int(os.environ.get("FOREBAY_KILL_SEED", 20260307))
+MODEL = os.environ.get("FOREBAY_KILL_MODEL", support.LLAMA)
+REQUESTS = int(os.environ.get("FOREBAY_KILL_REQUESTS", 200))
+MEMORY = os.environ.get("FOREBAY_KILL_MEMORY", "64MiB")
+
+
+class Kill(support.TestCase):
+    def test_kill_at_random_times(self):
+        rng = random.Random(SEED)
+        lines = support.mixed_requests(rng, REQUESTS, most_tokens=64)
+        flags = ["--digest", "--quiet", "--memory", MEMORY]
+        reference = self.job(lines, "reference", model=MODEL, flags=flags)
+        began = time.monotonic()
+        self.expect(reference.run("--threads", 1), support.COMPLETE)
+        whole = time.monotonic() - began
+        expected = reference.answers()
+        self.assertEqual(len(expected), REQUESTS)
+
+        job = self.job(lines, "killed", model=MODEL, flags=flags)
+        kills, rounds, resumed, torn, jobs = 0, 0, 0, 0, 1
+        reach = 0.6 * whole  # the latest kill; follows the machine's mood
+        while kills < KILLS:
+            rounds += 1
+            self.assertLess(rounds, 4 * KILLS + 100, f"{kills} kills in {rounds} rounds: runs end before they are killed")
+            before = job.whole_lines()
+            # What may not change an answer may change from run to run.
+            process = job.start("--threads", rng.choice([1, 2]), "--max-num-batched-tokens", rng.choice([64, 256, 512]),
+                                "--max-num-seqs", rng.choice([8, 64, 256]))
+            try:
+                code = process.wait(rng.uniform(0, reach))
+                self.assertEqual(code, support.COMPLETE, process.stderr.read().decode())
+            except subprocess.TimeoutExpired:
+                process.kill()
+                self.assertEqual(process.wait(), -signal.SIGKILL)
+                kills += 1
+            finally:
+                process.stderr.close()
+            data = job.raw()
+            torn += not data.endswith(b"\n") and len(data) > 0
+            after = job.whole_lines()
+            self.assertEqual(after[: len(before)], before, "results that were whole before a run are not after it")
+            self.assert_prefix(job, expected)
+            resumed += 0 < len(before) < REQUESTS
+            if process.returncode == support.COMPLETE:
+                self.assertEqual(job.answers(), expected)
+                job.forget()
+                jobs += 1
+                reach *= 0.9
+            elif len(after) == len(before):
+                reach *= 1.04
+        self.expect(job.run(), support.COMPLETE)
+        self.assertEqual(job.answers(), expected)
+        self.assertEqual(job.raw()[-1:], b"\n")
+        print(f"{kills} kills over {jobs} jobs of {REQUESTS} requests ({rounds} runs, {resumed} of them resumed a part, "
+              f"{torn} torn tails): 0 lost, 0 duplicated, 0 differing")
+        if KILLS >= 100:
+            self.assertGreater(resumed, KILLS // 10, "hardly any kill left a part to resume")
+
+    def assert_prefix(self, job, expected):
+        for number, found in job.answers().items():
+            self.assertEqual(found, expected[number], f"input line {number}")
+
+
+if __name__ == "__main__":
+    support.main()
