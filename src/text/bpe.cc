@@ -86,7 +86,6 @@ void BpeModel::EncodeWord(std::string_view word, Scratch* scratch, std::vector<i
   const size_t first = ids->size();
   for (; !word.empty(); word.remove_prefix(std::min(word.size(), kLongestWord))) {
     scratch->ids.clear();
-    scratch->ids.reserve(std::min(word.size(), kLongestWord));
     InitialSymbols(word.substr(0, kLongestWord), &scratch->ids);
     if (scratch->ids.size() <= kShortWord) {
       MergeShort(&scratch->ids);
@@ -103,6 +102,8 @@ void BpeModel::EncodeWord(std::string_view word, Scratch* scratch, std::vector<i
 // As the reference does it: an unknown character that waits to be fused comes after the byte tokens that follow it.
 void BpeModel::InitialSymbols(std::string_view word, std::vector<int32_t>* ids) const {
   const auto byte_id = [&](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
+  const auto begins_symbol = [&](char c) { return byte_level_ || (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  ids->reserve(std::count_if(word.begin(), word.end(), begins_symbol));
   bool unk_waits = false;
   const auto flush = [&] {
     if (unk_waits) ids->push_back(unk_);
