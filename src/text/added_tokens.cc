@@ -60,7 +60,8 @@ void AddedTokenMatcher::Add(std::string pattern, const AddedToken& token) {
 
 void AddedTokenMatcher::Finish() {
   std::reverse(patterns_.begin(), patterns_.end());
-  std::stable_sort(patterns_.begin(), patterns_.end(), [](const Pattern& a, const Pattern& b) { return a.text < b.text; });
+  std::stable_sort(patterns_.begin(), patterns_.end(),
+                   [](const Pattern& a, const Pattern& b) { return a.text < b.text; });
   patterns_.erase(std::unique(patterns_.begin(), patterns_.end(),
                               [](const Pattern& a, const Pattern& b) { return a.text == b.text; }),
                   patterns_.end());

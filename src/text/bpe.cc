@@ -13,7 +13,7 @@
 namespace forebay::text {
 namespace {
 
-// Up to here a linear search for the next merge beats a heap (text_bench.cc).
+// Up to here all pairs lie on the stack and the next merge is found by looking at each; longer words use a heap.
 constexpr size_t kShortWord = 48;
 // Longer words are cut: offsets inside a word have 32 bits.
 constexpr size_t kLongestWord = size_t{1} << 30;
@@ -117,7 +117,8 @@ void BpeModel::InitialSymbols(std::string_view word, std::vector<int32_t>* ids) 
     if (id >= 0) {
       flush();
       ids->push_back(id);
-    } else if (byte_fallback_ && std::all_of(character.begin(), character.end(), [&](char c) { return byte_id(c) >= 0; })) {
+    } else if (byte_fallback_ &&
+               std::all_of(character.begin(), character.end(), [&](char c) { return byte_id(c) >= 0; })) {
       for (const char c : character) ids->push_back(byte_id(c));
     } else if (unk_ >= 0) {
       if (!fuse_unk_) flush();

@@ -42,7 +42,8 @@ class BpeModel {
   // `vocabulary` (which must outlive the model) holds bytes if `byte_level`, else UTF-8. Words are spelled alike.
   BpeModel(const TokenizerSpec& spec, const Vocabulary& vocabulary, bool byte_level);
 
-  // Appends the ids of `word`, in time O(n log n) and 12 bytes of scratch a byte of it.
+  // Appends the ids of `word`, in time O(n log n), with 16 bytes of scratch for each of its bytes (byte_level) or
+  // characters.
   void Encode(std::string_view word, Scratch* scratch, std::vector<int32_t>* ids) const;
 
  private:

@@ -8,7 +8,8 @@ namespace {
 
 std::string ReplaceAll(std::string_view text, std::string_view pattern, std::string_view content) {
   std::string out;
-  for (size_t found; (found = text.find(pattern)) != std::string_view::npos; text.remove_prefix(found + pattern.size())) {
+  for (size_t found; (found = text.find(pattern)) != std::string_view::npos;
+       text.remove_prefix(found + pattern.size())) {
     out += text.substr(0, found);
     out += content;
   }

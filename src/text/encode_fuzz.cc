@@ -29,7 +29,7 @@ std::unique_ptr<Tokenizer> Make(TokenizerSpec spec) {
   return std::move(*made);
 }
 
-// Merges every pair of the first tokens that `tokens` then gets as a new token.
+// Adds the merge of two tokens, and what it makes as a new token.
 void AddMerge(TokenizerSpec* spec, int32_t left, int32_t right) {
   spec->merges.push_back({left, right, static_cast<int32_t>(spec->tokens.size()),
                           static_cast<uint32_t>(spec->merges.size())});
@@ -39,8 +39,15 @@ void AddMerge(TokenizerSpec* spec, int32_t left, int32_t right) {
 std::unique_ptr<Tokenizer> ByteLevel(std::vector<PreTokenizerStep> steps, bool nfc) {
   TokenizerSpec spec;
   for (const char32_t c : kByteToCharacter) AppendUtf8(&spec.tokens.emplace_back(), c);
-  for (const auto& [left, right] : std::initializer_list<std::pair<int, int>>{
-           {' ', 'a'}, {'a', 'a'}, {257, 257}, {'e', 'r'}, {256, 259}, {'\n', '\n'}, {0xC3, 0xA9}, {0xF0, 0x9F}, {'1', '2'}}) {
+  for (const auto& [left, right] : std::initializer_list<std::pair<int, int>>{{' ', 'a'},
+                                                                              {'a', 'a'},
+                                                                              {257, 257},
+                                                                              {'e', 'r'},
+                                                                              {256, 259},
+                                                                              {'\n', '\n'},
+                                                                              {0xC3, 0xA9},
+                                                                              {0xF0, 0x9F},
+                                                                              {'1', '2'}}) {
     AddMerge(&spec, left, right);
   }
   if (nfc) spec.normalizers = {{NormalizerStep::Kind::kNfc, "", ""}};
@@ -55,12 +62,18 @@ std::unique_ptr<Tokenizer> Pieces(bool prepend) {
   TokenizerSpec spec;
   for (int b = 0; b < 256; ++b) spec.tokens.push_back(std::string("<0x") + kHex[b >> 4] + kHex[b & 15] + ">");
   for (const char* token : {kMetaspace, "a", "b", "\xC3\xA9"}) spec.tokens.push_back(token);
-  for (const auto& [left, right] : std::initializer_list<std::pair<int, int>>{{256, 257}, {257, 258}, {260, 258}, {256, 256}}) {
+  for (const auto& [left, right] :
+       std::initializer_list<std::pair<int, int>>{{256, 257}, {257, 258}, {260, 258}, {256, 256}}) {
     AddMerge(&spec, left, right);
   }
-  if (prepend) spec.normalizers = {{NormalizerStep::Kind::kPrepend, "", kMetaspace}, {NormalizerStep::Kind::kReplace, " ", kMetaspace}};
+  if (prepend)
+    spec.normalizers = {{NormalizerStep::Kind::kPrepend, "", kMetaspace},
+                        {NormalizerStep::Kind::kReplace, " ", kMetaspace}};
   if (!prepend) spec.pre_tokenizers = {{.kind = Kind::kMetaspace, .prepend = PreTokenizerStep::Prepend::kFirst}};
-  spec.decoder = {.kind = DecoderSpec::Kind::kPieces, .replacements = {{kMetaspace, " "}}, .byte_fallback = true, .strip_spaces = 1};
+  spec.decoder = {.kind = DecoderSpec::Kind::kPieces,
+                  .replacements = {{kMetaspace, " "}},
+                  .byte_fallback = true,
+                  .strip_spaces = 1};
   spec.byte_fallback = true;
   return Make(std::move(spec));
 }
@@ -77,7 +90,9 @@ const std::vector<Fixture>& Fixtures() {
     out.push_back({ByteLevel({}, false), true, false});
     out.push_back({ByteLevel({split(kLlama3Pattern)}, false), true, false});
     out.push_back({ByteLevel({split(kQwen2Pattern)}, true), true, true});
-    out.push_back({ByteLevel({split(kDeepSeekNumbersPattern), split(kDeepSeekCjkPattern), split(kDeepSeekPattern)}, false), true, false});
+    out.push_back(
+        {ByteLevel({split(kDeepSeekNumbersPattern), split(kDeepSeekCjkPattern), split(kDeepSeekPattern)}, false), true,
+         false});
     out.push_back({ByteLevel({split(kTekkenPattern)}, false), true, false});
     out.push_back({Pieces(true), false, false});
     out.push_back({Pieces(false), false, false});

@@ -116,7 +116,8 @@ Result<TokenizerSpec> ByteLevelSpec(const GgufTokenizer& gguf) {
   }
   if (pre->nfc) spec.normalizers.push_back({NormalizerStep::Kind::kNfc, "", ""});
   if (pre->digits) spec.pre_tokenizers.push_back({.kind = Step::Kind::kDigits, .individual = true});
-  for (const char* pattern : pre->patterns) spec.pre_tokenizers.push_back({.kind = Step::Kind::kSplit, .pattern = pattern});
+  for (const char* pattern : pre->patterns)
+    spec.pre_tokenizers.push_back({.kind = Step::Kind::kSplit, .pattern = pattern});
   spec.pre_tokenizers.push_back({.kind = Step::Kind::kByteLevel,
                                  .prefix_space = gguf.add_space_prefix.value_or(false),
                                  .gpt2_split = pre->gpt2_split});
@@ -144,7 +145,8 @@ Status AddScoredMerges(const GgufTokenizer& gguf, TokenizerSpec* spec) {
     const std::string_view token = spec->tokens[id];
     if (!normal[id] || vocabulary.Find(token) != static_cast<int32_t>(id)) continue;
     if (token.size() > kMaxScoredTokenBytes) {
-      return Invalid(fmt::format("the token {} has {} bytes; at most {} are possible", id, token.size(), kMaxScoredTokenBytes));
+      return Invalid(
+          fmt::format("the token {} has {} bytes; at most {} are possible", id, token.size(), kMaxScoredTokenBytes));
     }
     const auto rank = std::lower_bound(ranks.begin(), ranks.end(), gguf.scores[id], std::greater<>()) - ranks.begin();
     for (size_t i = 0; i < token.size();) {

@@ -99,16 +99,23 @@ TEST(GgufTokenizer, Errors) {
       {[](auto* g, auto&, auto&, auto&, auto&) { g->tokens = {}; }, kTokenizerInvalid, "tokens is missing"},
       {[](auto* g, auto&, auto&, auto&, auto&) { g->model = "bert"; }, kTokenizerUnsupported, "model is \"bert\""},
       {[](auto* g, auto&, auto&, auto&, auto&) { g->model = ""; }, kTokenizerUnsupported, "model is \"\""},
-      {[](auto* g, auto&, auto&, auto&, auto&) { g->model = "gpt2"; g->pre = "falcon"; }, kTokenizerUnsupported,
-       "pre is \"falcon\"; known are default"},
+      {[](auto* g, auto&, auto&, auto&, auto&) {
+         g->model = "gpt2";
+         g->pre = "falcon";
+       },
+       kTokenizerUnsupported, "pre is \"falcon\"; known are default"},
       {[](auto* g, auto& types, auto&, auto&, auto&) { g->token_types = types; }, kTokenizerInvalid, "1 values for 14"},
       {[](auto* g, auto&, auto&, auto&, auto&) { g->scores = {}; }, kTokenizerInvalid, "scores is missing"},
       {[](auto* g, auto&, auto& scores, auto&, auto&) { g->scores = scores; }, kTokenizerInvalid, "NaN"},
-      {[](auto* g, auto&, auto&, auto& merges, auto&) { g->model = "gpt2"; g->merges = merges; }, kTokenizerInvalid,
-       "needs the token \"z\""},
+      {[](auto* g, auto&, auto&, auto& merges, auto&) {
+         g->model = "gpt2";
+         g->merges = merges;
+       },
+       kTokenizerInvalid, "needs the token \"z\""},
       {[](auto* g, auto&, auto&, auto&, auto& tokens) { g->tokens = tokens; }, kTokenizerInvalid, "2000 bytes"},
       {[](auto* g, auto&, auto&, auto&, auto&) { g->bos_token_id = 14; }, kTokenizerInvalid, "bos_token_id is 14"},
-      {[](auto* g, auto&, auto&, auto&, auto&) { g->unknown_token_id = 1ull << 63; }, kTokenizerInvalid, "unknown_token_id"},
+      {[](auto* g, auto&, auto&, auto&, auto&) { g->unknown_token_id = 1ull << 63; }, kTokenizerInvalid,
+       "unknown_token_id"},
   };
   for (const auto& [change, code, words] : cases) {
     GgufTokenizer gguf = good.Gguf();

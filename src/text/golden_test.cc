@@ -68,7 +68,8 @@ TEST_P(GoldenTokenizer, EveryCase) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenTokenizer,
-                         testing::Values("deepseek-v3", "llama2-prepend", "llama3", "mistral-metaspace", "qwen", "smollm"),
+                         testing::Values("deepseek-v3", "llama2-prepend", "llama3", "mistral-metaspace", "qwen",
+                                         "smollm"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

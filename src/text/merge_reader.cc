@@ -21,9 +21,11 @@ base::Result<Merge> MakeMerge(const Vocabulary& vocabulary, std::string_view lef
   const Merge merge{vocabulary.Find(left), vocabulary.Find(right), vocabulary.Find(joined), rank};
   if (merge.left >= 0 && merge.right >= 0 && merge.result >= 0) return merge;
   const std::string_view missing = merge.left < 0 ? left : merge.right < 0 ? right : joined;
-  return base::Status(kTokenizerInvalid,
-                      fmt::format("the merge of \"{:.100}\" and \"{:.100}\" needs the token \"{:.100}\", which is not in "
-                                  "the vocabulary", left, right, missing));
+  return base::Status(
+      kTokenizerInvalid,
+      fmt::format("the merge of \"{:.100}\" and \"{:.100}\" needs the token \"{:.100}\", which is not in "
+                  "the vocabulary",
+                  left, right, missing));
 }
 
 }  // namespace forebay::text

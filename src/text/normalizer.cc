@@ -13,7 +13,9 @@ namespace {
 // Builds the output of one step and maps the untrusted ranges of its input onto it.
 class Rewriter {
  public:
-  Rewriter(std::string_view in, const ByteRanges& untrusted) : in_(in), untrusted_(untrusted) { out_.reserve(in.size()); }
+  Rewriter(std::string_view in, const ByteRanges& untrusted) : in_(in), untrusted_(untrusted) {
+    out_.reserve(in.size());
+  }
 
   // The next `length` bytes of the input as they are.
   void Copy(size_t length) {

@@ -75,10 +75,12 @@ TEST(PreTokenizer, Behaviors) {
 
 TEST(PreTokenizer, StepsFollowEachOther) {
   using Strings = std::vector<std::string>;
-  EXPECT_EQ(Words({{.kind = Kind::kDigits, .individual = true}, {.kind = Kind::kByteLevel, .gpt2_split = true}}, "a12 b"),
-            (Strings{"a", "1", "2", " b"}));
+  EXPECT_EQ(
+      Words({{.kind = Kind::kDigits, .individual = true}, {.kind = Kind::kByteLevel, .gpt2_split = true}}, "a12 b"),
+      (Strings{"a", "1", "2", " b"}));
   EXPECT_EQ(Words({{.kind = Kind::kDigits}}, "a12 b٣"), (Strings{"a", "12", " b", "٣"}));
-  EXPECT_EQ(Words({{.kind = Kind::kByteLevel, .prefix_space = true, .gpt2_split = true}}, "a b"), (Strings{" a", " b"}));
+  EXPECT_EQ(Words({{.kind = Kind::kByteLevel, .prefix_space = true, .gpt2_split = true}}, "a b"),
+            (Strings{" a", " b"}));
   EXPECT_EQ(Words({{.kind = Kind::kMetaspace, .prepend = PreTokenizerStep::Prepend::kAlways, .split = true}}, "a b"),
             (Strings{"▁a", "▁b"}));
   EXPECT_EQ(Words({}, "a b"), (Strings{"a b"}));
@@ -99,8 +101,8 @@ TEST(Regex, ClassesAreThoseOfUnicode16) {
 TEST(Regex, TekkenCompiles) { EXPECT_TRUE(Regex::Compile(kTekkenPattern).ok()); }
 
 TEST(Regex, RefusesWhatItWouldReadDifferently) {
-  for (const char* pattern : {"[[:alpha:]]", "[a&&b]", "\\h", "\\K", "\\p{Han}", "\\pL", "(?<name>a)", "(?m:.)", "(*FAIL)",
-                              "a{1,2}+", "[]a]", "\\", "(", "a**", "\\u12", "(?"}) {
+  for (const char* pattern : {"[[:alpha:]]", "[a&&b]", "\\h", "\\K", "\\p{Han}", "\\pL", "(?<name>a)", "(?m:.)",
+                              "(*FAIL)", "a{1,2}+", "[]a]", "\\", "(", "a**", "\\u12", "(?"}) {
     const auto made = Regex::Compile(pattern);
     EXPECT_FALSE(made.ok()) << pattern;
     EXPECT_EQ(std::string(made.status().code().name), kTokenizerUnsupported.name) << pattern;

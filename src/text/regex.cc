@@ -26,8 +26,9 @@ constexpr CategorySet kWord = kLetter | kMark | Bit(Category::kNd) | Bit(Categor
 
 std::optional<CategorySet> CategoriesNamed(std::string_view name) {
   static constexpr std::string_view kNames = "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn";
-  static constexpr std::pair<char, CategorySet> kMajor[] = {
-      {'L', kLetter}, {'M', kMark}, {'N', kNumber}, {'P', kPunctuation}, {'S', kSymbol}, {'Z', kSeparator}, {'C', kOther}};
+  static constexpr std::pair<char, CategorySet> kMajor[] = {{'L', kLetter},      {'M', kMark},   {'N', kNumber},
+                                                            {'P', kPunctuation}, {'S', kSymbol}, {'Z', kSeparator},
+                                                            {'C', kOther}};
   if (name.size() == 1) {
     for (const auto& [letter, set] : kMajor) {
       if (name[0] == letter) return set;
@@ -74,8 +75,9 @@ class Rewriter {
 
  private:
   Status Unsupported(std::string_view what) const {
-    return Status(kTokenizerUnsupported,
-                  fmt::format("the expression \"{:.200}\" has {} at byte {}, which is not supported", pattern_, what, at_));
+    return Status(
+        kTokenizerUnsupported,
+        fmt::format("the expression \"{:.200}\" has {} at byte {}, which is not supported", pattern_, what, at_));
   }
   char At(size_t i) const { return i < pattern_.size() ? pattern_[i] : '\0'; }
   Status Take(size_t count) {
@@ -211,8 +213,8 @@ base::Result<Regex> Regex::Compile(std::string_view pattern) {
   PCRE2_SIZE offset = 0;
   auto code = std::make_unique<Code>();
   code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),
-                             PCRE2_UTF | PCRE2_NO_UTF_CHECK | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
-                             nullptr);
+                             PCRE2_UTF | PCRE2_NO_UTF_CHECK | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                             &offset, nullptr);
   if (code->code == nullptr) {
     std::array<PCRE2_UCHAR, 256> message{};
     pcre2_get_error_message(error, message.data(), message.size());

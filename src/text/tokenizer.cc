@@ -51,7 +51,8 @@ Status CheckUses(const TokenizerSpec& spec, int32_t count) {
     }
   }
   for (const std::optional<int32_t>& id : {spec.unk, spec.bos, spec.eos}) {
-    if (id && !has(*id)) return Invalid(fmt::format("the special token {} does not exist; expected 0 to {}", *id, count - 1));
+    if (id && !has(*id))
+      return Invalid(fmt::format("the special token {} does not exist; expected 0 to {}", *id, count - 1));
   }
   return Status::Ok();
 }
@@ -77,7 +78,8 @@ Status Tokenizer::Build(TokenizerSpec spec) {
     byte_level_ = byte_level_ || step.kind == PreTokenizerStep::Kind::kByteLevel;
   }
   if (byte_level_ != (spec.decoder.kind == DecoderSpec::Kind::kByteLevel)) {
-    return Status(kTokenizerUnsupported, "a ByteLevel pre-tokenizer needs a ByteLevel decoder, and the other way round");
+    return Status(kTokenizerUnsupported,
+                  "a ByteLevel pre-tokenizer needs a ByteLevel decoder, and the other way round");
   }
   FB_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::Create(spec.pre_tokenizers));
   pre_tokenizer_ = std::make_unique<PreTokenizer>(std::move(pre_tokenizer));

@@ -62,7 +62,8 @@ Status ReadVocabulary(object model, TokenizerSpec* spec) {
   for (const auto [key, value] : vocab) {
     const int64_t id = value.get_int64().value_unsafe();
     if (!spec->tokens[id].empty() && spec->tokens[id] != key) {
-      return Invalid(fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id, spec->tokens[id], key));
+      return Invalid(
+          fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id, spec->tokens[id], key));
     }
     spec->tokens[id] = key;
   }
@@ -82,7 +83,8 @@ Status ReadMerges(object model, TokenizerSpec* spec) {
     } else if (value.get(both) || both.size() != 2 || both.at(0).get(left) || both.at(1).get(right)) {
       return Invalid("a merge is neither a string nor an array of two strings");
     }
-    FB_ASSIGN_OR_RETURN(const Merge merge, MakeMerge(vocabulary, left, right, static_cast<uint32_t>(spec->merges.size())));
+    FB_ASSIGN_OR_RETURN(const Merge merge,
+                        MakeMerge(vocabulary, left, right, static_cast<uint32_t>(spec->merges.size())));
     spec->merges.push_back(merge);
   }
   return Status::Ok();

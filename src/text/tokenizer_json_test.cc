@@ -60,7 +60,8 @@ TEST(TokenizerJson, MalformedFiles) {
       {R"({"model":{"vocab":{"a":0},"merges":[1]}})", kTokenizerInvalid, "array of two strings"},
       {R"({"model":{"vocab":{"a":0},"merges":[],"unk_token":"u"}})", kTokenizerInvalid, "unk_token \"u\""},
       {R"({"model":{"vocab":{"a":0},"merges":[],"dropout":0.1}})", kTokenizerUnsupported, "dropout"},
-      {R"({"model":{"vocab":{},"merges":[],"end_of_word_suffix":"</w>"}})", kTokenizerUnsupported, "end_of_word_suffix"},
+      {R"({"model":{"vocab":{},"merges":[],"end_of_word_suffix":"</w>"}})", kTokenizerUnsupported,
+       "end_of_word_suffix"},
       {R"({"model":{"vocab":{},"merges":[],"byte_fallback":1}})", kTokenizerInvalid, "expected true or false"},
 
       {added("1"), kTokenizerInvalid, "expected an object"},
@@ -77,13 +78,16 @@ TEST(TokenizerJson, MalformedFiles) {
       {File(R"("normalizer":{})"), kTokenizerInvalid, "\"type\" is missing"},
       {File(R"("normalizer":7)"), kTokenizerInvalid, "normalizer: expected an object"},
       {File(R"("normalizer":{"type":"Sequence"})"), kTokenizerInvalid, "\"normalizers\" is missing"},
-      {File(R"("normalizer":{"type":"Replace","pattern":{"Regex":"a"},"content":""})"), kTokenizerUnsupported, "not a String"},
-      {File(R"("normalizer":{"type":"Replace","pattern":{"String":""},"content":""})"), kTokenizerInvalid, "empty pattern"},
+      {File(R"("normalizer":{"type":"Replace","pattern":{"Regex":"a"},"content":""})"), kTokenizerUnsupported,
+       "not a String"},
+      {File(R"("normalizer":{"type":"Replace","pattern":{"String":""},"content":""})"), kTokenizerInvalid,
+       "empty pattern"},
 
       {File(R"("pre_tokenizer":{"type":"BertPreTokenizer"})"), kTokenizerUnsupported, "BertPreTokenizer"},
       {File(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"})"), kTokenizerUnsupported,
        "does not compile"},
-      {File(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a"},"behavior":"Gone"})"), kTokenizerUnsupported, "Gone"},
+      {File(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a"},"behavior":"Gone"})"), kTokenizerUnsupported,
+       "Gone"},
       {File(R"("pre_tokenizer":{"type":"Split","pattern":{"String":""},"behavior":"Isolated"})"), kTokenizerInvalid,
        "empty string"},
       {File(R"("pre_tokenizer":{"type":"Metaspace","replacement":"_"})"), kTokenizerUnsupported, "replacement"},
@@ -95,21 +99,23 @@ TEST(TokenizerJson, MalformedFiles) {
 
       {File(R"("decoder":{"type":"WordPiece"})"), kTokenizerUnsupported, "WordPiece"},
       {File(R"("decoder":{"type":"Strip","content":" ","start":1,"stop":0})"), kTokenizerUnsupported, "without Fuse"},
-      {File(R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"ByteFallback"}]})"), kTokenizerUnsupported,
-       "ByteFallback at this place"},
-      {File(R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Strip","content":" ","start":0,"stop":1}]})"),
+      {File(R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"ByteFallback"}]})"),
+       kTokenizerUnsupported, "ByteFallback at this place"},
+      {File(
+           R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Strip","content":" ","start":0,"stop":1}]})"),
        kTokenizerUnsupported, "spaces at the start"},
 
       {File(R"("post_processor":{"type":"BertProcessing"})"), kTokenizerUnsupported, "BertProcessing"},
       {File(R"("post_processor":{"type":"TemplateProcessing","single":[],"special_tokens":{}})"), kTokenizerInvalid,
        "no Sequence"},
-      {File(R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],"special_tokens":{}})"),
+      {File(
+           R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],"special_tokens":{}})"),
        kTokenizerInvalid, "\"x\" is missing"},
       {File(R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{}}],)"
             R"("special_tokens":{"x":{"ids":[77]}}})"),
        kTokenizerInvalid, "adds the id 77"},
-      {File(byte_level + R"(,"post_processor":{"type":"Sequence","processors":[{"type":"Roberta"}]})"), kTokenizerUnsupported,
-       "Roberta"},
+      {File(byte_level + R"(,"post_processor":{"type":"Sequence","processors":[{"type":"Roberta"}]})"),
+       kTokenizerUnsupported, "Roberta"},
   };
   for (const auto& [json, code, words] : cases) {
     const base::Status status = StatusOf(json);
@@ -125,7 +131,8 @@ TEST(TokenizerJson, EveryPrefixOfAFileIsAnError) {
 }
 
 TEST(TokenizerConfig, AddBosTokenOverrulesThePostProcessor) {
-  const std::string tokens = R"("added_tokens":[{"id":4,"content":"<s>","special":true},{"id":5,"content":"</s>","special":true}])";
+  const std::string tokens =
+      R"("added_tokens":[{"id":4,"content":"<s>","special":true},{"id":5,"content":"</s>","special":true}])";
   const std::string post = R"(,"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},)"
                            R"({"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[4]}}})";
   const struct {

@@ -56,7 +56,8 @@ Result<std::string> GetPattern(object from, std::string_view where, bool* is_reg
   std::string_view text;
   if (!pattern["String"].get(text)) return std::string(text);
   if (is_regex == nullptr || pattern["Regex"].get(text)) {
-    return Unsupported(where, is_regex == nullptr ? "a pattern that is not a String" : "a pattern that is neither a String nor a Regex");
+    return Unsupported(where, is_regex == nullptr ? "a pattern that is not a String"
+                                                  : "a pattern that is neither a String nor a Regex");
   }
   *is_regex = true;
   return std::string(text);
@@ -104,7 +105,8 @@ Status ReadSplit(object json, PreTokenizerStep* step) {
 }
 
 Status CheckMetaspace(object json, std::string_view where) {
-  FB_ASSIGN_OR_RETURN(const std::string_view replacement, GetOr<std::string_view>(json, "replacement", kMetaspace, where));
+  FB_ASSIGN_OR_RETURN(const std::string_view replacement,
+                      GetOr<std::string_view>(json, "replacement", kMetaspace, where));
   if (replacement != kMetaspace) return Unsupported(where, fmt::format("the replacement \"{}\"", replacement));
   return Status::Ok();
 }

@@ -213,8 +213,9 @@ TEST(Tokenizer, LongWordsAreNotQuadratic) {
   for (size_t i = 0; i < kBytes / 2; ++i) marks += rng.Below(2) == 0 ? "\u0301" : "\u0323";
   for (const char* name : {"deepseek-v3", "llama2-prepend", "qwen"}) {
     const auto t = Golden(name);
-    for (const std::string& text : {letters, std::string(kBytes, 'a'), std::string(kBytes, ' '), std::string(kBytes, '<'),
-                                    std::string(kBytes, '\n'), std::string(kBytes, '\xFF'), marks}) {
+    for (const std::string& text :
+         {letters, std::string(kBytes, 'a'), std::string(kBytes, ' '), std::string(kBytes, '<'),
+          std::string(kBytes, '\n'), std::string(kBytes, '\xFF'), marks}) {
       EXPECT_LT(SecondsFor(*t, text), 20) << name << " " << text.substr(0, 4);
     }
   }

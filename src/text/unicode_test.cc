@@ -29,7 +29,8 @@ TEST(Unicode, CategoriesAreThoseOfVersion16) {
 }
 
 TEST(Unicode, WhiteSpace) {
-  for (const char32_t c : {0x09, 0x0D, 0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x3000}) EXPECT_TRUE(IsWhiteSpace(c)) << uint32_t{c};
+  for (const char32_t c : {0x09, 0x0D, 0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x3000})
+    EXPECT_TRUE(IsWhiteSpace(c)) << uint32_t{c};
   for (const char32_t c : {0x00, 0x1C, 0x1F, 0x180E, 0x200B, 0xFEFF}) EXPECT_FALSE(IsWhiteSpace(c)) << uint32_t{c};
 }
 
