@@ -70,7 +70,7 @@ struct Choice {
   std::optional<int32_t> stop_token;            // stop reason, where a stop id or string (not EOS) ended it
   std::optional<std::string> stop_string;
   std::vector<PositionLogprobs> logprobs;       // one a generated token, if asked for
-  uint64_t digest = 0;                          // DESIGN section 6; 0 unless digests are on
+  uint64_t digest = 0;                          // ARCHITECTURE.md, "One request, one answer"; 0: off
 };
 
 // What a request came to. Either `error_message` is empty and there is a choice for each asked, or it is set.

@@ -21,7 +21,7 @@ struct EngineOptions {
   int32_t kv_blocks = 0;              // at most so many blocks of KV cache (0: what the memory holds)
   uint64_t seed = 0;
   bool prefix_caching = true;
-  bool digest = false;                // add DESIGN's digest to every choice
+  bool digest = false;                // add a digest of its numbers to every choice
   bool random_weights = false;        // run a bare config.json
   bool profile = false;
   double stall_seconds = 600;         // a step that takes longer is reported as a stall

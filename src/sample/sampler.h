@@ -17,7 +17,7 @@
 
 namespace forebay::sample {
 
-// What the draw of one token is keyed by (DESIGN section 6): the request's seed, or the job's seed and the line.
+// What the draw of one token is keyed by: the request's seed, or the job's seed and the line.
 struct SampleKey {
   bool has_request_seed = false;
   uint64_t seed = 0;       // the request's, else the job's

@@ -25,7 +25,7 @@ constexpr BF16 ToBF16(float value) {
   return {static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16)};
 }
 
-// The activation type T (BF16 or float) of a value: where DESIGN says "rounded", this is called.
+// The activation type T (BF16 or float) of a value: at every rounding point this is called.
 template <typename T>
 constexpr T RoundTo(float value) {
   if constexpr (sizeof(T) == 2) {
