@@ -62,7 +62,7 @@ class SmolLm2 : public testing::Test {
     engine::EngineOptions options;
     options.dtype = dtype;
     options.memory_bytes = 2ull << 30;
-    options.max_model_len = 1024;
+    options.max_model_len = 4096;
     auto engine = engine::CreateEngine(options, files_, text_->tokenizer());
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     std::vector<Request> requests;
@@ -78,6 +78,7 @@ class SmolLm2 : public testing::Test {
     }
     size_t compared = 0, whole = 0;
     for (const RequestResult& result : testing_support::RunAll(**engine, requests)) {
+      ASSERT_EQ(result.error_message, "");
       const Case& expected = cases_[result.line];
       const std::vector<int32_t>& tokens = result.choices[0].tokens;
       ASSERT_EQ(tokens.size(), expected.greedy.size());

@@ -57,7 +57,7 @@ class SmolLm2 : public testing::Test {
   void SetUp() override {
     const char* named = std::getenv("FOREBAY_DEMO_MODEL");
     const std::string path = named != nullptr ? named
-        : std::string(FOREBAY_TEST_DATA) + "/../build/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+        : std::string(FOREBAY_TEST_DATA) + "/../models/SmolLM2-135M-Instruct.Q4_1.gguf";
     if (!std::ifstream(path)) GTEST_SKIP() << path << " is not there";
     auto made = OpenGguf(path);
     ASSERT_TRUE(made.ok()) << made.status().ToString();
