@@ -55,7 +55,8 @@ job::Fingerprints MakeFingerprints(const RunFlags& flags, const engine::ModelFil
   base::JsonWriter writer(&settings);
   writer.BeginArray().UInt(text.Fingerprint()).UInt(flags.engine.seed).Int(facts.max_model_len).Int(flags.max_logprobs);
   writer.Float(defaults.temperature).Float(defaults.top_p).Float(defaults.min_p).Int(defaults.top_k);
-  writer.Float(defaults.repetition_penalty).Bool(flags.engine.digest).String(facts.name);
+  writer.Float(defaults.repetition_penalty).Int(defaults.max_tokens).Bool(flags.engine.digest).String(facts.name);
+  writer.Bool(flags.text.skip_tokenizer);
   for (const int32_t id : files.generation.eos_token_ids) writer.Int(id);
   writer.EndArray();
   return {.model = files.fingerprint, .settings = HashText(settings), .numerics = HashText(facts.numerics_class)};
