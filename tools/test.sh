@@ -26,7 +26,7 @@ ctest --test-dir build/asan -j "$jobs" -L unit -LE slow
 
 step "thread sanitizer"
 cmake --preset tsan "${launcher[@]}" >/dev/null
-ninja -C build/tsan -j "$jobs"
+ninja -C build/tsan -j "$jobs" concurrency_tests
 ctest --test-dir build/tsan -j "$jobs" -L concurrency
 
 step "fuzzers, 15 s each"
