@@ -316,7 +316,7 @@ Value RoundFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const int64_t digits = p.Integer(0, 0);
   const std::string_view method = p[1] != nullptr ? ToString(rt, *p[1]).text() : "common";
   if (method == "common") {
-    if (!self.Is(Kind::kFloat) && digits >= 0) return self;
+    if (!self.Is(Kind::kFloat) && digits >= 0) return self.Is(Kind::kBool) ? Value::Int(self.integer()) : self;
     if (!self.Is(Kind::kFloat)) return Value::Int(static_cast<int64_t>(RoundDecimal(ToDouble(self), digits)));
     return Value::Float(RoundDecimal(self.number(), digits));
   }

@@ -14,7 +14,7 @@ struct Limits {
   size_t memory_bytes = size_t{256} << 20;
   size_t output_bytes = size_t{64} << 20;
   // Nested statements, expressions and macro calls; a level takes up to 500 bytes of stack.
-  int depth = 800;
+  int depth = 600;
 };
 
 inline constexpr int kMaxValueDepth = 200;  // of lists and dicts, wherever one recurses into them
