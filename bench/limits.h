@@ -49,45 +49,50 @@ inline void PinToCore(int core) {
   sched_setaffinity(0, sizeof cores, &cores);
 }
 
-// 16 independent chains of one instruction for `rounds` rounds; operands are not zero, since zeros save power.
-#define FB_PEAK_LOOP(name, isa, vector, load, step, store)                                              \
-  __attribute__((target(isa), noinline)) inline void name(int64_t rounds, const float* data, float* out) { \
-    vector a = load(data), b = load(data + 16);                                                         \
-    vector s0 = a, s1 = a, s2 = a, s3 = a, s4 = a, s5 = a, s6 = a, s7 = a, s8 = a, s9 = a, s10 = a, s11 = a; \
-    for (int64_t i = 0; i < rounds; ++i) {                                                              \
-      s0 = step(s0, a, b), s1 = step(s1, a, b), s2 = step(s2, a, b), s3 = step(s3, a, b);               \
-      s4 = step(s4, a, b), s5 = step(s5, a, b), s6 = step(s6, a, b), s7 = step(s7, a, b);               \
-      s8 = step(s8, a, b), s9 = step(s9, a, b), s10 = step(s10, a, b), s11 = step(s11, a, b);           \
-      asm volatile("" : "+v"(s0), "+v"(s1), "+v"(s2), "+v"(s3), "+v"(s4), "+v"(s5));                    \
-      asm volatile("" : "+v"(s6), "+v"(s7), "+v"(s8), "+v"(s9), "+v"(s10), "+v"(s11));                  \
-    }                                                                                                   \
-    vector sums[12] = {s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11};                               \
-    for (vector s : sums) store(out, s);                                                                \
-  }
-#define FB_DOT(s, a, b) _mm512_dpbf16_ps(s, (__m512bh)(a), (__m512bh)(b))
-#define FB_FMA512(s, a, b) _mm512_fmadd_ps(a, b, s)
-#define FB_FMA256(s, a, b) _mm256_fmadd_ps(a, b, s)
-FB_PEAK_LOOP(DotLoop, "avx512f,avx512bf16", __m512, _mm512_loadu_ps, FB_DOT, _mm512_storeu_ps)
-FB_PEAK_LOOP(Fma512Loop, "avx512f", __m512, _mm512_loadu_ps, FB_FMA512, _mm512_storeu_ps)
-FB_PEAK_LOOP(Fma256Loop, "avx2,fma", __m256, _mm256_loadu_ps, FB_FMA256, _mm256_storeu_ps)
+// Independent chains of one instruction that fill the registers, as sums do in a kernel, for `rounds` rounds. data: 32
+// operands, not zero, since zeros save power.
+#define FB_PEAK_LOOP(instruction, width, chains, a, b)                                            \
+  asm volatile("vmovups (%1), %%" width a "\n vmovups 64(%1), %%" width b                         \
+               "\n .irp r, " chains "\n vmovaps %%" width a ", %%" width "\\r\n .endr\n 1:"       \
+               "\n .irp r, " chains "\n " instruction " %%" width b ", %%" width a ", %%" width    \
+               "\\r\n .endr\n dec %0\n jnz 1b"                                                   \
+               : "+r"(rounds)                                                                     \
+               : "r"(data)                                                                        \
+               : "memory", "cc", FB_PEAK_CLOBBERS)
+#define FB_24 "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23"
+#define FB_PEAK_CLOBBERS                                                                                              \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", \
+      "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25"
+__attribute__((target("avx512f"), noinline)) inline void DotLoop(int64_t rounds, const float* data) {
+  FB_PEAK_LOOP("vdpbf16ps", "zmm", FB_24, "24", "25");
+}
+__attribute__((target("avx512f"), noinline)) inline void Fma512Loop(int64_t rounds, const float* data) {
+  FB_PEAK_LOOP("vfmadd231ps", "zmm", FB_24, "24", "25");
+}
+#undef FB_PEAK_CLOBBERS
+#define FB_PEAK_CLOBBERS                                                                                              \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", \
+      "xmm14", "xmm15"
+__attribute__((target("avx2"), noinline)) inline void Fma256Loop(int64_t rounds, const float* data) {
+  FB_PEAK_LOOP("vfmadd231ps", "ymm", "0,1,2,3,4,5,6,7,8,9,10,11", "14", "15");
+}
 
 struct PeakProbe {
-  void (*loop)(int64_t rounds, const float* data, float* out);
+  void (*loop)(int64_t rounds, const float* data);
   double flops_per_round;
 };
-inline constexpr PeakProbe kDotProbe{&DotLoop, 12 * 64.0};
-inline constexpr PeakProbe kFma512Probe{&Fma512Loop, 12 * 32.0};
+inline constexpr PeakProbe kDotProbe{&DotLoop, 24 * 64.0};
+inline constexpr PeakProbe kFma512Probe{&Fma512Loop, 24 * 32.0};
 inline constexpr PeakProbe kFma256Probe{&Fma256Loop, 12 * 16.0};
 
 // flop/s of all workers.
 inline double MeasurePeak(kernels::testing::Team& team, int workers, const PeakProbe& probe) {
-  constexpr int64_t kRounds = 400'000;  // 1 to 2 ms
+  constexpr int64_t kRounds = 500'000;  // 1 to 2 ms
   const double start = Now();
   team.Run([&](const device::WorkerContext&) {
-    float data[32], out[16];
+    float data[32];
     for (int i = 0; i < 32; ++i) data[i] = 0.001f * static_cast<float>(i + 1);
-    probe.loop(kRounds, data, out);
-    asm volatile("" ::"m"(out));
+    probe.loop(kRounds, data);
   });
   return kRounds * probe.flops_per_round * workers / (Now() - start);
 }
