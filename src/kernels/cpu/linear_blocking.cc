@@ -10,11 +10,11 @@ namespace {
 constexpr int64_t kMinBlockRows = 48;
 
 // Weights of a group. Few register tiles pass a group that stays in L1 while the next one is read from memory; many
-// tiles pass whole panels that stay in L2, as far as they fit beside the next one. (linear_bench, 2048 x 2048 of bf16,
-// avx512bf16: 8 rows reach .81 of the limit with panels, .94 with 16 KiB; 256 rows .96 and .88.)
+// tiles pass one that leaves room in L2 for the next and for the same part of x. (linear_bench, 2048 x 2048 of bf16,
+// avx512bf16: 8 rows lose 14 % with 128 KiB, 256 rows 7 % with 16 KiB and 1 % with 384 KiB.)
 constexpr int64_t kFewRows = 4 * kTileRows;
 constexpr int64_t kSmallGroupBytes = 16 << 10;
-constexpr int64_t kLargeGroupBytes = 384 << 10;
+constexpr int64_t kLargeGroupBytes = 128 << 10;
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
