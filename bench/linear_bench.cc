@@ -190,10 +190,10 @@ void PrintTable(Bench& bench, const Options& options, const Set& set) {
       fmt::print(" {:.0f} ({:.2f}){} |", sample.flops / 1e9, sample.fraction,
                  rows <= 4 ? fmt::format(" {:.0f} GB/s", sample.stream / 1e9) : "");
       std::fflush(stdout);
-      if (shape.k >= 1024 && shape.n >= 1024) fractions[rows].push_back(sample.fraction);
+      if (shape.k >= 2048 && shape.n >= 2048) fractions[rows].push_back(sample.fraction);
     }
   }
-  fmt::print("\n| geometric mean, K and N >= 1024 |");
+  fmt::print("\n| geometric mean, K and N >= 2048 |");
   for (const int rows : options.rows) {
     double sum = 0;
     for (const double f : fractions[rows]) sum += std::log(f);
