@@ -1,11 +1,12 @@
 #include "job/summary.h"
 
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 
 #include "base/json.h"
@@ -38,9 +39,12 @@ void AppendStats(const EngineStats& stats, base::JsonWriter& writer) {
 }  // namespace
 
 uint64_t PeakRssBytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<uint64_t>(usage.ru_maxrss) << 10;
+  // getrusage would count the process that called exec as well.
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) << 10;
+  }
+  return 0;
 }
 
 std::string SummaryJson(const JobSummary& summary) {

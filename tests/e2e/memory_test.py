@@ -1,0 +1,67 @@
+"""Peak memory stays under --memory + 300 MB however long the input is. FOREBAY_MEMORY_LINES changes the 1,000,000."""
+import os
+import random
+
+import support
+import tiny_model
+
+LINES = int(os.environ.get("FOREBAY_MEMORY_LINES", 1_000_000))
+BUDGET = 32 << 20
+BOUND = BUDGET + 300_000_000
+
+
+class Memory(support.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.model = tiny_model.write(os.path.join(self.folder, "model"))
+
+    def peak(self, job):
+        return job.summary()["peak_rss_bytes"]
+
+    def test_many_short_lines(self):
+        rng = random.Random(3)
+        tails = [b',"prompt":[%d,%d,%d],"max_tokens":1}\n' % tuple(rng.randrange(2, 64) for _ in range(3)) for _ in range(997)]
+        tails[100] = b',"prompt":[],"max_tokens":1}\n'  # bad lines cost no memory either
+        content = b"".join(b'{"custom_id":"r%d"' % i + tails[i % len(tails)] for i in range(LINES))
+        job = self.job(content, model=self.model, flags=["--skip-tokenizer-init", "--memory", str(BUDGET), "--threads", "1"])
+        del content
+        finished = self.expect(job.run(timeout=800), support.COMPLETE)
+        summary = job.summary()
+        self.assertEqual(summary["num_requests"], LINES)
+        self.assertLessEqual(summary["peak_rss_bytes"], BOUND)
+        print(f"{LINES} lines, {summary['requests_per_second']:.0f} lines/s, "
+              f"peak RSS {summary['peak_rss_bytes'] / 1e6:.0f} MB of {BOUND / 1e6:.0f} MB")
+        seen = bytearray(LINES + 1)
+        with open(job.output, "rb") as file:
+            for line in file:
+                number = int(line[17:line.index(b"_", 17)])
+                self.assertEqual(seen[number], 0, f"two results for input line {number}")
+                seen[number] = 1
+        self.assertEqual(sum(seen), LINES)
+        # Reading back as many results, and putting them in order, costs no more.
+        self.expect(job.run("--preserve-order", timeout=800), support.COMPLETE, "going on")
+        self.assertLessEqual(self.peak(job), BOUND)
+        with open(job.output, "rb") as file:
+            numbers = [int(line[17:line.index(b"_", 17)]) for line in file]
+        self.assertEqual(numbers, list(range(1, LINES + 1)))
+
+    def test_long_lines(self):
+        """Lines of 60 MB (a result each, for they do not fit the context) and one beyond the 64 MiB that are read."""
+        long_ids = b'{"custom_id":"ids","prompt":[' + b"5," * 30_000_000 + b"5]}\n"
+        long_text = b'{"custom_id":"key","prompt":[3],"metadata":"' + b"x" * 60_000_000 + b'","max_tokens":1}\n'
+        too_long = b'{"custom_id":"too","prompt":"' + b"x" * 100_000_000 + b'"}\n'
+        last = b'{"custom_id":"last","prompt":[3,4],"max_tokens":1}\n'
+        job = self.job(too_long + long_ids + long_text + last, model=self.model,
+                       flags=["--skip-tokenizer-init", "--memory", str(BUDGET)])
+        self.expect(job.run(timeout=800), support.COMPLETE)
+        results = job.results()
+        self.assertEqual([results[i]["response"]["status_code"] for i in (1, 2, 3, 4)], [413, 400, 200, 200])
+        self.assertEqual(results[1]["response"]["body"]["error"]["code"], "line_too_long")
+        self.assertEqual(results[2]["response"]["body"]["error"]["code"], "context_length_exceeded")
+        # What parsing a line may cost is bounded by its size: 16 bytes a byte, and 4 MB.
+        print(f"lines of 60 MB: peak RSS {self.peak(job) / 1e6:.0f} MB")
+        self.assertLessEqual(self.peak(job), BOUND + 16 * 60_000_000 + 4_000_000)
+
+
+if __name__ == "__main__":
+    support.main()
