@@ -43,6 +43,11 @@ void NormAllRows(const RmsNormArgs& args, const device::WorkerContext& context) 
   args.dtype == tensor::DType::kF32 ? NormRows<float>(args, rows) : NormRows<BF16>(args, rows);
 }
 
+// A head of the next row.
+FB_INLINE void Prefetch(const float* x, int n) {
+  for (int j = 0; j < n; j += kLanes) __builtin_prefetch(x + j, 0);
+}
+
 // One head of q or k: norm where `weight` is given, rope where the layer has it, rounding.
 template <typename T>
 FB_INLINE void TransformHead(const RopeKvArgs& args, const float* x, const float* weight, int64_t position, T* out) {
@@ -70,6 +75,18 @@ FB_INLINE void TransformHead(const RopeKvArgs& args, const float* x, const float
   }
 }
 
+// The lines of a block that a position's K and V go to: K's lie 128 bytes or more apart, so that no hardware prefetcher
+// sees them.
+template <typename T>
+FB_INLINE void PrefetchSlot(const T* block, int slot, int head_dim, int kv_heads) {
+  for (int head = 0; head < kv_heads; ++head) {
+    const T* keys = block + head * 2ll * kBlockTokens * head_dim;
+    for (int j = 0; j < head_dim; j += 2) __builtin_prefetch(keys + j * kBlockTokens + slot * 2, 1);
+    const T* values = keys + head_dim * kBlockTokens + slot / 2 * head_dim * 2;
+    for (int j = 0; j < 2 * head_dim; j += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(values + j, 1);
+  }
+}
+
 template <typename T>
 void TransformRow(const RopeKvArgs& args, int64_t row) {
   const int head_dim = args.layout.head_dim, kv_heads = args.layout.kv_heads;
@@ -80,14 +97,22 @@ void TransformRow(const RopeKvArgs& args, int64_t row) {
       args.batch.block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
   std::byte* base = (entry & kWindowBit) ? args.layer.window : args.layer.resident;
   T* block = reinterpret_cast<T*>(base + static_cast<int64_t>(entry & ~kWindowBit) * args.layout.block_stride);
-  const float* x = args.qkv + row * (args.heads + 2 * kv_heads) * head_dim;
+  // A position whose block no row before it has touched.
+  if (sequence.num_rows == 1 || slot == 0) PrefetchSlot(block, slot, head_dim, kv_heads);
+  const int64_t width = (args.heads + 2 * kv_heads) * head_dim;
+  const float* x = args.qkv + row * width;
   T* q = reinterpret_cast<T*>(args.q) + row * args.heads * head_dim;
   for (int head = 0; head < args.heads; ++head, x += head_dim) {
+    Prefetch(x + width, head_dim);
     TransformHead(args, x, args.q_norm, position, q + head * head_dim);
   }
   uint64_t digest = 0;
   for (int head = 0; head < kv_heads; ++head, x += head_dim) {
-    alignas(64) T k[kMaxHeadDim], v[kMaxHeadDim];
+    Prefetch(x + width, head_dim);
+    Prefetch(x + width + kv_heads * head_dim, head_dim);
+    alignas(64) std::byte memory[2][kMaxHeadDim * sizeof(T)];  // not cleared, as an array of BF16 would be
+    T* k = reinterpret_cast<T*>(memory[0]);
+    T* v = reinterpret_cast<T*>(memory[1]);
     TransformHead(args, x, args.k_norm, position, k);
     const float* from = x + kv_heads * head_dim;
     for (int j = 0; j < head_dim; j += kLanes) StorePart(v + j, LoadPart(from + j, head_dim - j), head_dim - j);
