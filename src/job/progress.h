@@ -35,7 +35,7 @@ class ProgressEstimator {
   std::optional<double> TokensLeft(const JobCounters& counters, const EngineStats& stats) const;
 
   const JobSize size_;
-  std::deque<Sample> window_;
+  std::deque<Sample> window_ = {{0, 0, 0}};  // the run's begin, then views
 };
 
 // "120/1000 done, 3 failed, output 812 tok/s, ..."

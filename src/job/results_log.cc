@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 #include <utility>
 
@@ -87,9 +88,12 @@ ResultsLog::~ResultsLog() { close(fd_); }
 
 base::Result<std::unique_ptr<ResultsLog>> ResultsLog::Open(const ScanExpectation& expected, std::unique_ptr<LogIo> io) {
   FB_ASSIGN_OR_RETURN(const int fd, OpenLocked(expected.path));
-  std::unique_ptr<ResultsLog> log(new ResultsLog(expected.path, fd, std::move(io)));
+  // A link's target is what RewriteInOrder replaces, not the link.
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::canonical(expected.path, error);
+  std::unique_ptr<ResultsLog> log(new ResultsLog(error ? expected.path : path.string(), fd, std::move(io)));
   FB_RETURN_IF_ERROR(log->Scan(expected));
-  FB_RETURN_IF_ERROR(SyncFolder(expected.path));
+  FB_RETURN_IF_ERROR(SyncFolder(log->path_));
   return log;
 }
 

@@ -347,6 +347,19 @@ TEST(ResultsLogTest, RewritesInOrderAndKeepsItsLock) {
   EXPECT_EQ((*log)->num_done(), kLines);
 }
 
+TEST(ResultsLogTest, RewritesTheTargetOfALink) {
+  const TestFolder folder;
+  std::filesystem::create_symlink("real.jsonl", folder / "link.jsonl");
+  {
+    auto log = OpenLog(folder / "link.jsonl", 2);
+    ASSERT_TRUE((*log)->Append(1, ResultOf(1)).ok());
+    ASSERT_TRUE((*log)->Append(0, ResultOf(0)).ok());
+    ASSERT_TRUE((*log)->RewriteInOrder().ok());
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link.jsonl"));
+  EXPECT_EQ(ReadWhole(folder / "real.jsonl"), ResultOf(0) + "\n" + ResultOf(1) + "\n");
+}
+
 TEST(ResultsLogTest, AppendsAndCommitsFromSeveralThreads) {
   const TestFolder folder;
   const std::string path = folder / "out.jsonl";
