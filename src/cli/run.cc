@@ -1,6 +1,7 @@
 // forebay run: the main job. Flags carry vLLM's names where vLLM has the thing.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/json.h"
@@ -124,6 +125,8 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   const job::JobOutcome outcome = job::RunJob(runtime, job, **text, **engine, control);
   if (flags.engine.profile) PrintProfile((*engine)->Profile(), (*engine)->stats().step_seconds);
   if (!outcome.status.ok()) base::Log(base::LogLevel::kError, outcome.status.ToString());
+  // A device that hangs cannot be waited for; the results file is whole without it.
+  if (outcome.exit_code == job::ExitCode::kStalled) std::_Exit(static_cast<int>(outcome.exit_code));
   return static_cast<int>(outcome.exit_code);
 }
 

@@ -8,8 +8,8 @@ namespace {
 
 // Logits of this many bytes at most are held at once; the head runs over the wanted rows in parts.
 constexpr uint64_t kLogitsBytes = 64 * base::kMiB;
-// A region's end is rounded up to a huge page.
-constexpr uint64_t kRegionRounding = 2 * base::kMiB;
+// An arena counts its regions in whole pages.
+constexpr uint64_t kRegionRounding = 4 * base::kKiB;
 
 int64_t LogitRows(const model::ModelConfig& config, const MemoryRequest& request) {
   const auto row_bytes = static_cast<uint64_t>(config.vocab_size) * sizeof(float);

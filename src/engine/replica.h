@@ -31,6 +31,8 @@ class Replica {
  public:
   Replica(runtime::Runtime& runtime, std::unique_ptr<Rank> rank, std::unique_ptr<schedule::Policy> policy,
           const ReplicaOptions& options);
+  // Waits for a step that is under way.
+  ~Replica() { rank_.reset(); }
 
   // Choices that wait; a caller keeps enough of them here for the next steps.
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "model/head_map.h"
 #include "runtime/parallel_for.h"
 
 namespace forebay::model {
@@ -68,13 +69,15 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t 
   const Family* family = FindFamily(config.family);
   FB_CHECK(family != nullptr, "family {} passed validation but is not registered", config.family);
   DecoderPlan plan{.dtype = dtype, .config = config, .max_positions = max_positions};
+  const HeadMap map = HeadMap::SingleRank(config.num_heads, config.num_kv_heads);
+  const weights::QkvHeads heads{config.num_heads, config.num_kv_heads, map.QueryHeadsOf(0), map.KvHeadsOf(0), config.head_dim};
   for (int64_t i = 0; i < config.num_layers; ++i) {
     LayerPlan layer;
     layer.names = family->layer_names(config, i);
     const LayerNames& names = layer.names;
     const std::string label = "layers." + std::to_string(i);
     layer.qkv = weights::PlanQkv(label + ".qkv", dtype, {names.q, names.k, names.v, names.q_bias, names.k_bias, names.v_bias},
-                                 config.num_heads, config.num_kv_heads, config.head_dim, config.hidden_size);
+                                 heads, config.hidden_size);
     layer.output = weights::PlanMatrix(label + ".output", dtype, names.o, names.o_bias, config.hidden_size,
                                        config.num_heads * config.head_dim,
                                        LeafBorders::ForOutput(config.num_heads, config.head_dim));

@@ -17,12 +17,10 @@ struct HeadMap {
   std::vector<std::vector<HeadPlace>> kv;        // [kv heads][replicas]
 
   // All heads on one rank, in logical order.
-  static HeadMap SingleRank(int64_t heads, int64_t kv_heads) {
-    HeadMap map;
-    for (int32_t h = 0; h < heads; ++h) map.query.push_back({0, h});
-    for (int32_t h = 0; h < kv_heads; ++h) map.kv.push_back({{0, h}});
-    return map;
-  }
+  static HeadMap SingleRank(int64_t heads, int64_t kv_heads);
+  // The logical heads of a rank, in the order of their slots.
+  std::vector<int32_t> QueryHeadsOf(int rank) const;
+  std::vector<int32_t> KvHeadsOf(int rank) const;
 };
 
 }  // namespace forebay::model

@@ -52,8 +52,8 @@ class Loader : public testing::Test {
 };
 
 TEST_F(Loader, QkvIsPackedHeadByHead) {
-  const MatrixPlan plan = PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "q.bias", "", ""}, kHeads, kKvHeads, kHeadDim,
-                                  kHidden);
+  const MatrixPlan plan = PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "q.bias", "", ""},
+                                  {kHeads, kKvHeads, {0, 1, 2}, {0}, kHeadDim}, kHidden);
   ASSERT_EQ(plan.panels.size(), 5u);  // a panel of 48 columns for each head
   EXPECT_EQ(plan.panels[3].columns.column, 3 * kHeadDim);
   EXPECT_EQ(plan.panels[3].columns.width, kHeadDim);
@@ -64,6 +64,16 @@ TEST_F(Loader, QkvIsPackedHeadByHead) {
   EXPECT_EQ(At(matrix, 0, 4, 95, 48), 0.0f);
   EXPECT_EQ(matrix.weight.bias[2 * kernels::kPanelColumns + 5], Rounded(bias[2 * kHeadDim + 5]));
   EXPECT_EQ(matrix.weight.bias[3 * kernels::kPanelColumns + 5], 0.0f);
+}
+
+TEST_F(Loader, ARankPacksItsOwnHeadsInTheOrderOfTheirSlots) {
+  const MatrixPlan plan = PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "", "", ""},
+                                  {kHeads, kKvHeads, {2, 0}, {0}, kHeadDim}, kHidden);
+  EXPECT_EQ(plan.n, 4 * kHeadDim);
+  const PlacedMatrix matrix = Load(plan);
+  const std::vector<float> q = Rows("q");
+  EXPECT_EQ(At(matrix, 0, 0, 9, 5), Rounded(q[(2 * kHeadDim + 5) * kHidden + 9]));
+  EXPECT_EQ(At(matrix, 0, 1, 9, 5), Rounded(q[5 * kHidden + 9]));
 }
 
 TEST_F(Loader, GateAndUpShareAPanel) {

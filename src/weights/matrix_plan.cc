@@ -48,20 +48,17 @@ MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, 
   return plan;
 }
 
-MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names, int64_t heads, int64_t kv_heads,
-                   int64_t head_dim, int64_t k) {
-  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .n = (heads + 2 * kv_heads) * head_dim,
-                  .leaves = kernels::LeafBorders::Single(k)};
+MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names, const QkvHeads& heads, int64_t k) {
+  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .leaves = kernels::LeafBorders::Single(k)};
   plan.tensors = {names.q, names.k, names.v};
-  plan.tensor_rows = {heads * head_dim, kv_heads * head_dim, kv_heads * head_dim};
+  plan.tensor_rows = {heads.total * heads.head_dim, heads.total_kv * heads.head_dim, heads.total_kv * heads.head_dim};
   plan.biases = {names.q_bias, names.k_bias, names.v_bias};
   if (!AnyBias(plan.biases)) plan.biases.clear();
-  int64_t column = 0;
-  const int64_t heads_of[] = {heads, kv_heads, kv_heads};
+  const std::vector<int32_t>* heads_of[] = {&heads.query, &heads.kv, &heads.kv};
   for (int32_t tensor = 0; tensor < 3; ++tensor) {
-    for (int64_t head = 0; head < heads_of[tensor]; ++head) {
-      AddPanels(&plan, tensor, head * head_dim, head_dim, column);
-      column += head_dim;
+    for (const int32_t head : *heads_of[tensor]) {
+      AddPanels(&plan, tensor, head * heads.head_dim, heads.head_dim, plan.n);
+      plan.n += heads.head_dim;
     }
   }
   return plan;

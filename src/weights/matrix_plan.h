@@ -47,8 +47,12 @@ MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, 
 struct QkvNames {
   std::string q, k, v, q_bias, k_bias, v_bias;
 };
-MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names, int64_t heads, int64_t kv_heads,
-                   int64_t head_dim, int64_t k);
+struct QkvHeads {
+  int64_t total = 0, total_kv = 0;    // of the tensors
+  std::vector<int32_t> query, kv;     // the logical heads that are packed, in the order of their slots
+  int64_t head_dim = 0;
+};
+MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names, const QkvHeads& heads, int64_t k);
 
 // gate and up interleaved, 32 columns of each in a panel.
 MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, std::string up, std::string gate_bias,

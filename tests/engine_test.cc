@@ -1,0 +1,216 @@
+// The engine's public behaviour on a tiny model: refusals, prompts without output, drains, aborts, failing sinks, stalls.
+#include <gtest/gtest.h>
+
+#include "engine/compose.h"
+#include "golden_files.h"
+#include "runtime/real/real_runtime.h"
+#include "tests_support/list_source.h"
+
+namespace forebay {
+namespace {
+
+class EngineTest : public testing::Test {
+ protected:
+  EngineTest() : files_(std::move(*engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0))) {
+    options_.memory_bytes = 128 << 20;
+    options_.max_model_len = 128;
+    options_.threads = 1;
+  }
+  std::unique_ptr<engine::LocalEngine> Create() { return std::move(*engine::CreateEngine(options_, files_, nullptr)); }
+
+  static Request MakeRequest(int64_t line, int32_t prompt_tokens, int32_t max_tokens) {
+    Request request;
+    request.line = line;
+    request.prompts = {std::vector<int32_t>(prompt_tokens, 5)};
+    request.sampling.max_tokens = max_tokens;
+    request.sampling.ignore_eos = true;
+    return request;
+  }
+
+  engine::ModelFiles files_;
+  engine::EngineOptions options_;
+};
+
+TEST_F(EngineTest, RefusesWhatCanNeverRun) {
+  const auto engine = Create();
+  EXPECT_FALSE(engine->Refusal(MakeRequest(0, 100, 28)).has_value());
+  const auto code = [&](const Request& request) {
+    const auto refusal = engine->Refusal(request);
+    return refusal ? refusal->error_code : "none";
+  };
+  EXPECT_EQ(code(MakeRequest(0, 100, 29)), "context_length_exceeded");
+  EXPECT_EQ(code(MakeRequest(0, 128, -1)), "context_length_exceeded");
+  EXPECT_EQ(code(MakeRequest(0, 128, 0)), "none");
+  EXPECT_EQ(code(MakeRequest(0, 0, 1)), "prompt_empty");
+  Request request = MakeRequest(0, 4, 1);
+  request.prompts[0][2] = engine->facts().vocab_size;
+  EXPECT_EQ(code(request), "token_out_of_vocabulary");
+  request = MakeRequest(0, 4, 1);
+  request.sampling.logit_bias = {{-1, 1.0f}};
+  EXPECT_EQ(code(request), "token_out_of_vocabulary");
+  EXPECT_NE(engine->Refusal(MakeRequest(0, 100, 29))->error_message.find("128"), std::string::npos);
+}
+
+TEST_F(EngineTest, RefusedRequestsCostNothingElse) {
+  const auto engine = Create();
+  const auto results = testing_support::RunAll(*engine, {MakeRequest(0, 200, 1), MakeRequest(1, 10, 3), MakeRequest(2, 0, 1)});
+  ASSERT_EQ(results.size(), 3u);
+  int good = 0;
+  for (const RequestResult& result : results) good += result.error_message.empty();
+  EXPECT_EQ(good, 1);
+  EXPECT_EQ(engine->stats().requests_finished, 1);
+}
+
+TEST_F(EngineTest, PromptLogprobsWithoutOutput) {
+  Request request = MakeRequest(0, 70, 0);
+  request.sampling.prompt_logprobs = 2;
+  const auto results = testing_support::RunAll(*Create(), {request, MakeRequest(1, 5, 0)});
+  ASSERT_EQ(results.size(), 2u);
+  for (const RequestResult& result : results) {
+    ASSERT_EQ(result.choices.size(), 1u);
+    EXPECT_TRUE(result.choices[0].tokens.empty());
+    if (result.line == 1) continue;
+    ASSERT_EQ(result.prompt_logprobs.size(), 1u);
+    ASSERT_EQ(result.prompt_logprobs[0].size(), 70u);
+    EXPECT_TRUE(result.prompt_logprobs[0][0].top.empty());
+    for (int i = 1; i < 70; ++i) {
+      const PositionLogprobs& position = result.prompt_logprobs[0][i];
+      ASSERT_GE(position.top.size(), 2u);
+      EXPECT_EQ(position.top[position.chosen].token, 5);
+    }
+  }
+}
+
+TEST_F(EngineTest, PromptLogprobsAreTheSameInChunksAndAfterPreemption) {
+  Request request = MakeRequest(0, 90, 4);
+  for (size_t i = 0; i < 90; ++i) request.prompts[0][i] = static_cast<int32_t>(i + 3);
+  request.sampling.prompt_logprobs = 0;
+  const auto whole = testing_support::RunAll(*Create(), {request});
+  options_.max_num_batched_tokens = 13;
+  const auto chunked = testing_support::RunAll(*Create(), {request});
+  for (int i = 1; i < 90; ++i) {
+    EXPECT_EQ(whole[0].prompt_logprobs[0][i].top[0].logprob, chunked[0].prompt_logprobs[0][i].top[0].logprob) << i;
+  }
+}
+
+TEST_F(EngineTest, SeveralPromptsWithSeveralChoices) {
+  Request request = MakeRequest(0, 40, 6);
+  request.prompts.push_back(std::vector<int32_t>(10, 7));
+  request.n = 3;
+  const auto results = testing_support::RunAll(*Create(), {request});
+  ASSERT_EQ(results.size(), 1u);
+  ASSERT_EQ(results[0].choices.size(), 6u);
+  for (int32_t i = 0; i < 6; ++i) EXPECT_EQ(results[0].choices[i].index, i);
+  EXPECT_EQ(results[0].prompt_tokens, 50);
+  EXPECT_EQ(results[0].completion_tokens, 36);
+  EXPECT_GT(results[0].cached_tokens, 0);  // siblings share the first prompt's full block
+}
+
+// A sink that acts after its first result.
+class ActingSink : public testing_support::ListSink {
+ public:
+  explicit ActingSink(std::function<bool()> act) : act_(std::move(act)) {}
+  bool Finish(RequestResult result) override {
+    testing_support::ListSink::Finish(std::move(result));
+    return act_();
+  }
+
+ private:
+  std::function<bool()> act_;
+};
+
+class EndsEarly : public EngineTest {
+ protected:
+  RunEnd Run(std::function<bool()> act, RunControl* control) {
+    options_.max_num_seqs = 4;
+    std::vector<Request> requests;
+    for (int i = 0; i < 40; ++i) requests.push_back(MakeRequest(i, 20, 3 + i % 4));
+    testing_support::ListSource source(requests);
+    ActingSink sink(std::move(act));
+    const auto engine = Create();
+    const RunEnd end = engine->Run(source, sink, *control);
+    results_ = std::move(sink.results);
+    return end;
+  }
+  std::vector<RequestResult> results_;
+};
+
+TEST_F(EndsEarly, ADrainFinishesWhatRuns) {
+  RunControl control;
+  EXPECT_EQ(Run([&] { return control.drain = true; }, &control), RunEnd::kDrained);
+  EXPECT_GE(results_.size(), 4u);
+  EXPECT_LT(results_.size(), 12u);
+  for (const RequestResult& result : results_) EXPECT_EQ(result.error_message, "");
+}
+
+TEST_F(EndsEarly, AnAbortStopsAtTheNextStep) {
+  RunControl control;
+  EXPECT_EQ(Run([&] { return control.abort = true; }, &control), RunEnd::kAborted);
+  EXPECT_LE(results_.size(), 4u);
+}
+
+TEST_F(EndsEarly, AFailingSinkStopsTheRun) {
+  RunControl control;
+  EXPECT_EQ(Run([] { return false; }, &control), RunEnd::kSinkFailed);
+  EXPECT_EQ(results_.size(), 1u);
+}
+
+TEST_F(EngineTest, AStepThatDoesNotEndIsReportedAsAStall) {
+  options_.stall_seconds = 1e-9;
+  const auto engine = Create();
+  testing_support::ListSource source({MakeRequest(0, 100, 20)});
+  testing_support::ListSink sink;
+  RunControl control;
+  EXPECT_EQ(engine->Run(source, sink, control), RunEnd::kStalled);
+  EXPECT_TRUE(sink.results.empty());
+}
+
+// Plans nothing, whatever waits.
+class IdlePolicy : public schedule::Policy {
+ public:
+  std::string_view name() const override { return "idle"; }
+  void Plan(const schedule::StepView&, schedule::StepPlan* plan) const override { plan->Clear(); }
+};
+
+TEST_F(EngineTest, APolicyThatPlansNothingIsReportedAsAStall) {
+  const auto runtime = runtime::CreateRealRuntime();
+  auto device = std::move(*device::CreateCpuDevice(*runtime, {.memory_bytes = 64 << 20, .num_workers = 1}));
+  const engine::MemoryPlan plan = *engine::PlanMemory(
+      files_.config, tensor::DType::kBF16,
+      {.budget_bytes = 32 << 20, .max_model_len = 128, .max_num_seqs = 2, .max_num_batched_tokens = 64});
+  auto rank = std::move(*engine::Rank::Create(std::move(device), files_.config, plan, 2, false, kernels::RefKernels(),
+                                              *files_.reader, 1));
+  engine::Replica replica(*runtime, std::move(rank), std::make_unique<IdlePolicy>(),
+                          {.limits = {.max_num_seqs = 2, .max_num_batched_tokens = 64, .total_blocks = plan.num_blocks},
+                           .max_blocks_per_sequence = plan.max_blocks_per_sequence});
+  std::vector<RequestResult> finished;
+  EXPECT_EQ(replica.Step(&finished), engine::StepEnd::kIdle);
+  replica.Take(engine::MakeRequestState(MakeRequest(0, 10, 1), {.max_model_len = 128}));
+  EXPECT_EQ(replica.Step(&finished), engine::StepEnd::kStalled);
+  EXPECT_NE(replica.what_stalled().find("idle"), std::string::npos);
+}
+
+TEST_F(EngineTest, OptionsAreChecked) {
+  const auto code = [&] { return engine::CreateEngine(options_, files_, nullptr).status().code(); };
+  const engine::EngineOptions good = options_;
+  options_.dtype = "float16";
+  EXPECT_EQ(code(), base::kInvalidArgument);
+  options_ = good;
+  options_.isa = "avx1024";
+  EXPECT_EQ(code(), kernels::kIsaUnavailable);
+  options_ = good;
+  options_.policy = "chaos";
+  EXPECT_EQ(code(), schedule::kUnknownPolicy);
+  options_ = good;
+  options_.max_model_len = 1 << 30;
+  EXPECT_EQ(code(), engine::kMaxModelLen);
+  options_ = good;
+  options_.memory_bytes = 1 << 20;
+  EXPECT_EQ(code(), engine::kMemoryTooSmall);
+  options_ = good;
+  options_.max_num_seqs = 0;
+  EXPECT_EQ(code(), base::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace forebay
