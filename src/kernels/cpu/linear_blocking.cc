@@ -11,7 +11,7 @@ constexpr int64_t kMinBlockRows = 48;
 
 // Weights of a group. Few register tiles pass a group that stays in L1 while the next one is read from memory; many
 // tiles pass one that leaves room in L2 for the next and for the same part of x. (linear_bench, 2048 x 2048 of bf16,
-// avx512bf16, share of the limit, each pair in one run: 8 rows .81 with 384 KiB and .94 with 16 KiB; 256 rows .97 with
+// avx512bf16, share of the limit, pairs of runs minutes apart: 8 rows .81 with 384 KiB and .94 with 16 KiB; 256 rows .97 with
 // 384 KiB and .89 with 16 KiB, .92 with 384 KiB and .93 with 128 KiB.)
 constexpr int64_t kFewRows = 4 * kTileRows;
 constexpr int64_t kSmallGroupBytes = 16 << 10;
