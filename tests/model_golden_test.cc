@@ -48,7 +48,6 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens)
   engine::StepBuffers& buffers = loaded.rank->buffers();
   std::vector<int32_t> blocks;
   for (int32_t b = 0; b * kernels::kBlockTokens < static_cast<int32_t>(tokens.size()); ++b) blocks.push_back(b);
-  loaded.rank->ZeroBlocks(blocks);
   buffers.SetTable(0, 0, blocks);
   std::vector<float> logits;
   for (size_t begin = 0; begin < tokens.size(); begin += kRows) {

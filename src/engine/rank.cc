@@ -1,7 +1,5 @@
 #include "engine/rank.h"
 
-#include <cstring>
-
 namespace forebay::engine {
 namespace {
 
@@ -60,18 +58,12 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     decoder.kv.layers.push_back({.resident = kv->data + layer * layer_bytes, .window = nullptr});
   }
-  rank->kv_base_ = kv->data;
   if (digest) {
     decoder.kv.digests = reinterpret_cast<uint64_t*>(kv->data + plan.num_blocks * plan.kv_layout.block_stride);
   }
   rank->scratch_.resize(static_cast<size_t>(rank->device_->num_workers()));
   rank->step_done_ = rank->device_->NewEvent();
   return rank;
-}
-
-void Rank::ZeroBlocks(std::span<const kv::BlockId> blocks) {
-  const int64_t stride = decoder_.kv.layout.block_stride;
-  for (const kv::BlockId block : blocks) std::memset(kv_base_ + block * stride, 0, static_cast<size_t>(stride));
 }
 
 void Rank::EnqueueStep(std::vector<LogitTask>* tasks) {

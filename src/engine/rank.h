@@ -33,8 +33,6 @@ class Rank {
 
   device::Device& device() { return *device_; }
   StepBuffers& buffers() { return *buffers_; }
-  // New blocks hold zeros before anything reads them. REQUIRES: no step is running.
-  void ZeroBlocks(std::span<const kv::BlockId> blocks);
   // Enqueues the step that buffers() holds; tasks[i] belongs to logit row i and must live until the wait.
   void EnqueueStep(std::vector<LogitTask>* tasks);
   // Waits for the step's end: false after `timeout`.
@@ -53,7 +51,6 @@ class Rank {
   std::unique_ptr<model::ModelConfig> config_;
   model::Decoder decoder_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker
-  std::byte* kv_base_ = nullptr;
 };
 
 }  // namespace forebay::engine

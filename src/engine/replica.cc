@@ -79,7 +79,6 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished) {
 
   work_.clear();
   tasks_.clear();
-  fresh_blocks_.clear();
   rank_->buffers().Begin();
   // Indices of the plan refer to the view: resolve them before the lists change.
   planned_.clear();
@@ -93,7 +92,6 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished) {
       PlanRows(sequence, rows);
     }
   }
-  rank_->ZeroBlocks(fresh_blocks_);
   rank_->EnqueueStep(&tasks_);
   if (!rank_->WaitStep(options_.stall_timeout)) {
     return Stall(fmt::format("a step of {} rows did not finish in {}", rank_->buffers().batch().num_rows,
@@ -180,7 +178,7 @@ void Replica::Admit(Sequence* sequence, int64_t rows) {
 void Replica::PlanRows(Sequence* sequence, int64_t rows) {
   const int64_t begin = sequence->computed, end = begin + rows;
   const size_t blocks_before = book_.table(sequence->slot).size();
-  FB_CHECK(book_.Reserve(sequence->slot, end, &fresh_blocks_), "a checked plan reserves {} positions in vain", end);
+  FB_CHECK(book_.Reserve(sequence->slot, end, nullptr), "a checked plan reserves {} positions in vain", end);
   rank_->buffers().SetTable(sequence->slot, blocks_before, book_.table(sequence->slot));
   book_.SetComputed(sequence->slot, end);
   const bool prompt_rows = WantsPromptLogprobs(*sequence) && begin < sequence->prompt_tokens - 1;

@@ -88,7 +88,6 @@ class Replica {
   std::vector<std::pair<Sequence*, int64_t>> planned_;  // and rows
   std::vector<Work> work_;
   std::vector<LogitTask> tasks_;
-  std::vector<kv::BlockId> fresh_blocks_;
 
   std::string what_stalled_;
   mutable std::mutex stats_mutex_;

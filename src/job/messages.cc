@@ -37,106 +37,6 @@ void AppendDouble(double value, std::string* out) {
   if (out->find_first_of(".e", begin) == std::string::npos) *out += ".0";
 }
 
-LineError In(size_t message, LineError error) {
-  error.message = fmt::format("messages[{}]: {}", message, error.message);
-  error.param = "messages";
-  return error;
-}
-
-// Joins the text parts of a message's content.
-std::optional<LineError> JoinParts(simdjson::dom::array parts, std::string* text) {
-  bool first = true;
-  for (const element part : parts) {
-    std::string_view type = "text", words;
-    simdjson::dom::object object;
-    if (part.is_string()) {
-      words = part.get_string().value_unsafe();
-    } else if (part.get(object)) {
-      return WrongType("content", part, "text parts {\"type\":\"text\",\"text\":...}");
-    } else if (const auto given = object["type"]; !given.error() && given.get(type)) {
-      return WrongType("content[].type", given.value_unsafe(), "a string");
-    } else if (type != "text") {
-      return Unsupported("content", fmt::format("content parts of type \"{}\" are not supported; expected \"text\"", Shorten(type)));
-    } else if (object["text"].get(words)) {
-      return Missing("content[].text", "a string");
-    }
-    if (!first) text->push_back('\n');
-    first = false;
-    *text += words;
-  }
-  return std::nullopt;
-}
-
-std::optional<LineError> AppendContent(element content, std::string* out) {
-  simdjson::dom::array parts;
-  if (content.get(parts)) {
-    if (!content.is_string() && !content.is_null()) return WrongType("content", content, "a string or a list of text parts");
-    AppendJson(content, out);
-    return std::nullopt;
-  }
-  std::string text;
-  if (auto error = JoinParts(parts, &text)) return error;
-  base::AppendJsonString(out, text);
-  return std::nullopt;
-}
-
-// Longer `arguments` stay text: a second parse of a large line would cost another 15 bytes a byte.
-constexpr size_t kMostArgumentBytes = 64 << 10;
-
-// {"name", "arguments": JSON text or a value}
-std::optional<LineError> AppendFunction(simdjson::dom::object function, std::string* out) {
-  std::optional<LineError> error;
-  AppendList(function, '{', '}', out, [&](const auto& member) {
-    AppendKey(member.key, out);
-    std::string_view text;
-    if (member.key != "arguments" || member.value.get(text) || text.size() > kMostArgumentBytes) return AppendJson(member.value, out);
-    simdjson::dom::parser parser;
-    const auto parsed = base::ParseJson(parser, text.empty() ? "{}" : text);
-    if (!parsed.ok()) error = InvalidValue("messages", "`tool_calls[].function.arguments` is no valid JSON");
-    if (parsed.ok()) AppendJson(*parsed, out);
-  });
-  return error;
-}
-
-std::optional<LineError> AppendToolCalls(simdjson::dom::array calls, std::string* out) {
-  std::optional<LineError> error;
-  AppendList(calls, '[', ']', out, [&](element call) {
-    simdjson::dom::object object;
-    if (call.get(object)) return AppendJson(call, out);
-    AppendList(object, '{', '}', out, [&](const auto& member) {
-      AppendKey(member.key, out);
-      simdjson::dom::object function;
-      if (member.key != "function" || member.value.get(function)) return AppendJson(member.value, out);
-      if (auto failed = AppendFunction(function, out)) error = std::move(failed);
-    });
-  });
-  return error;
-}
-
-std::optional<LineError> AppendMessage(element message, std::string* out) {
-  simdjson::dom::object object;
-  if (message.get(object)) {
-    return InvalidValue("messages", fmt::format("is {}; expected an object with `role` and `content`", Describe(message)));
-  }
-  bool has_role = false;
-  std::optional<LineError> error;
-  AppendList(object, '{', '}', out, [&](const auto& member) {
-    if (error) return;
-    AppendKey(member.key, out);
-    simdjson::dom::array calls;
-    if (member.key == "content") {
-      error = AppendContent(member.value, out);
-    } else if (member.key == "tool_calls" && !member.value.get(calls)) {
-      error = AppendToolCalls(calls, out);
-    } else {
-      if (member.key == "role") has_role = member.value.is_string();
-      AppendJson(member.value, out);
-    }
-  });
-  if (!error && !has_role) return Missing("role", "a string");
-  return error;
-}
-
 }  // namespace
 
 void AppendJson(element value, std::string* out) {
@@ -164,14 +64,8 @@ std::optional<LineError> AppendMessages(element messages, std::string* out) {
   simdjson::dom::array array;
   if (messages.get(array)) return WrongType("messages", messages, "an array of messages");
   if (array.begin() == array.end()) return InvalidValue("messages", "`messages` is empty; expected at least one message");
-  size_t index = 0;
-  std::optional<LineError> error;
-  AppendList(array, '[', ']', out, [&](element message) {
-    if (error) return;
-    if (auto failed = AppendMessage(message, out)) error = In(index, std::move(*failed));
-    ++index;
-  });
-  return error;
+  AppendJson(messages, out);
+  return std::nullopt;
 }
 
 }  // namespace forebay::job

@@ -15,7 +15,7 @@ enum class Endpoint : uint8_t { kChat, kCompletion };
 
 // A chat's prompt as JSON text, for the template; empty where the request has none.
 struct ChatPrompt {
-  std::string messages;              // an array of objects; `content` given in text parts is joined to one string
+  std::string messages;              // an array, not empty
   std::string tools;                 // an array
   std::string chat_template_kwargs;  // an object
   bool add_generation_prompt = true;

@@ -68,7 +68,7 @@ class BlockBook {
   }
 
   // Makes room for positions up to `length`: all or nothing. Evicts cached blocks where no free one is left.
-  // Newly taken blocks are appended to `fresh` if given (they must be zeroed before use).
+  // Newly taken blocks are appended to `fresh` if given.
   // REQUIRES: length <= max_blocks_per_sequence * 32.
   bool Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>* fresh);
   // The device was given the positions up to `length`. REQUIRES: computed <= length <= reserved.
