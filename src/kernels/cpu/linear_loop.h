@@ -6,7 +6,7 @@
 //     static void Pack(const T* x, int64_t stride, int rows, int64_t elements, Packed* out);
 //     // x [pairs][..][rows] * w [pairs][64][2] into the slot `sums` [rows][64]: see Extent
 //     static void Run(int rows, const Packed* x, const std::byte* w, const Extent& extent, float* sums,
-//                     const Ahead& ahead);
+//                     const Ahead& ahead);  // ahead: what to prefetch meanwhile
 //   };
 //
 // Sums of a register tile wait in a stack of [6][64] slots in the worker's scratch, where leaves are added; the output
