@@ -27,7 +27,8 @@ ONLY = {
 USERS = {"text": {"engine", "job", "sim", "plan", "repro", "serve", "cli"},
          "schedule": {"engine", "job", "sim", "plan", "repro", "serve", "cli"}}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
-CODE_IN_COMMENT = re.compile(r"^\s*//.*(;|\{|\})\s*$")
+# Two such lines in a row are code; what is indented inside a comment is a sketch of an interface or a layout.
+CODE_IN_COMMENT = re.compile(r"^\s*// ?[^\s/].*(;|\{|\})\s*$")
 
 findings = []
 
