@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "base/json.h"
@@ -32,8 +34,25 @@ base::Status ReadGenerationConfig(const std::string& folder, model::GenerationCo
 }
 
 uint64_t HashBytes(std::string_view bytes, uint64_t key) {
-  for (const char c : bytes) key = base::Combine64(key, static_cast<unsigned char>(c));
+  key = base::Combine64(key, bytes.size());
+  while (!bytes.empty()) {
+    uint64_t word = 0;
+    const size_t size = std::min(bytes.size(), sizeof(word));
+    std::memcpy(&word, bytes.data(), size);
+    key = base::Combine64(key, word);
+    bytes.remove_prefix(size);
+  }
   return key;
+}
+
+// A folder's tokenizer is part of the model, as a GGUF file's is with its header.
+base::Status AddTokenizer(ModelFiles* files) {
+  const std::string path = files->path + "/tokenizer.json";
+  std::error_code error;
+  if (!fs::exists(path, error)) return base::Status::Ok();
+  FB_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
+  files->fingerprint = HashBytes(text, files->fingerprint);
+  return base::Status::Ok();
 }
 
 // Reads `config.json`, or GGUF metadata, and the weights' headers.
@@ -81,6 +100,7 @@ base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights,
   files.path = path;
   files.name = LastPart(path);
   FB_RETURN_IF_ERROR(random_weights ? OpenRandom(seed, &files) : OpenFiles(&files));
+  FB_RETURN_IF_ERROR(AddTokenizer(&files));
   return files;
 }
 

@@ -64,12 +64,14 @@ void AppendOffsets(const LogprobStyle& style, std::span<const TokenRun> runs, ba
 }
 
 void AppendTop(const LogprobStyle& style, const PositionLogprobs& position, int32_t count, base::JsonWriter& writer) {
-  std::unordered_set<std::string> seen;  // tokens may read alike; the likeliest stays
+  std::unordered_set<std::string> seen;  // tokens may read alike, parts of characters among them; the likeliest stays
   writer.BeginObject();
   ForShown(position, count, [&](const TokenLogprob& entry) {
-    const auto [name, is_new] = seen.insert(TokenName(style, entry.token));
-    if (!is_new) return;
-    writer.Key(*name);
+    const std::string name = TokenName(style, entry.token);
+    std::string shown;
+    base::AppendJsonString(&shown, name);
+    if (!seen.insert(std::move(shown)).second) return;
+    writer.Key(name);
     AppendLogprob(entry.logprob, writer);
   });
   writer.EndObject();

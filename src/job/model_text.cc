@@ -71,6 +71,7 @@ base::Status ModelText::LoadTemplates() {
   } else if (const std::string path = options_.path + "/tokenizer_config.json"; Exists(path)) {
     FB_ASSIGN_OR_RETURN(const std::string config, base::ReadFile(path));
     FB_RETURN_IF_ERROR(ReadSpecialTokens(config, path, &special_tokens_));
+    config_hash_ = HashLine(config);
     FB_ASSIGN_OR_RETURN(own, text::FindChatTemplate(config, "", false));
     FB_ASSIGN_OR_RETURN(with_tools, text::FindChatTemplate(config, "", true));
   }
@@ -100,7 +101,7 @@ uint64_t ModelText::Fingerprint() const {
     hasher.Update({clock, std::strftime(clock, sizeof(clock), "%Y-%m-%dT%H:%M:%S", &options_.now)});
   }
   for (const auto& [name, token] : special_tokens_) hasher.Update(name + "=" + token + ";");
-  hasher.Update(options_.parse_special_in_content ? "special" : "");
+  hasher.Update(fmt::format("{:016x},{},{}", config_hash_, options_.parse_special_in_content, options_.skip_tokenizer));
   return hasher.Finish();
 }
 

@@ -28,7 +28,8 @@ class ModelText : public TextPipeline {
 
   // Null where the tokenizer is skipped.
   const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }
-  // What of this can change an answer: the templates, and the clock where they ask for it.
+  // What of this can change an answer, but for the tokenizer's own file: templates, the clock where they ask for it,
+  // tokenizer_config.json and the flags above.
   uint64_t Fingerprint() const;
 
   // The chat as text. Errors are the request's fault.
@@ -49,6 +50,7 @@ class ModelText : public TextPipeline {
 
   ModelTextOptions options_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
+  uint64_t config_hash_ = 0;  // of tokenizer_config.json
   std::vector<std::pair<std::string, std::string>> special_tokens_;
   std::optional<text::ChatTemplate> template_;
   std::optional<text::ChatTemplate> tool_template_;  // where the model has one of its own for requests with tools

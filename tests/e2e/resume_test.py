@@ -1,0 +1,345 @@
+"""What the results file is as a journal: what is taken over, what is refused and why, odd inputs, order."""
+import json
+import os
+import random
+import shutil
+import time
+
+import support
+import tiny_model
+
+SETTINGS = "the template, sampling defaults or flags"
+
+
+def requests(count, seed=21, **more):
+    return support.mixed_requests(random.Random(seed), count, **more)
+
+
+class Changed(support.TestCase):
+    """A finished job run again with one thing changed stops, and says which of the four."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = os.path.join(self.folder, "model")
+        shutil.copytree(support.LLAMA, self.model)
+        self.lines = requests(40)
+        self.finished = self.job(self.lines, model=self.model)
+        self.expect(self.finished.run(), support.COMPLETE)
+        self.before = self.finished.raw()
+
+    def refused(self, what, *flags):
+        finished = self.expect(self.finished.run(*flags), support.MISMATCH, "results_of_another_job", self.finished.output,
+                               f"what changed: {what} (")
+        self.assertEqual(finished.err.count(" there, "), 1, "only one of the four changed")
+        self.assertEqual(self.finished.raw(), self.before, "a refused file stays as it is")
+
+    def change_file(self, name, change):
+        path = os.path.join(self.model, name)
+        with open(path, "rb") as file:
+            content = file.read()
+        with open(path, "wb") as file:
+            file.write(change(content))
+
+    def change_json(self, name, **members):
+        self.change_file(name, lambda content: json.dumps(json.loads(content) | members).encode())
+
+    def test_nothing(self):
+        self.expect(self.finished.run(), support.COMPLETE, "going on")
+        self.assertEqual(self.finished.raw(), self.before)
+        self.assertEqual(self.finished.summary()["num_requests"], 0)
+
+    def test_flags_that_cannot_change_an_answer(self):
+        for flags in (["--threads", "1"], ["--max-num-batched-tokens", "64"], ["--max-num-seqs", "3"], ["--memory", "80MiB"],
+                      ["--no-enable-prefix-caching"], ["--num-kv-blocks-override", "64"], ["--scheduling-policy", "static_batch"]):
+            self.expect(self.finished.run(*flags), support.COMPLETE)
+            self.assertEqual(self.finished.raw(), self.before, flags)
+
+    def test_input_line(self):
+        changed = [json.dumps({"custom_id": "new", "prompt": "changed"}).encode() if i == 17 else line for i, line in enumerate(self.lines)]
+        self.finished.write(changed)
+        self.refused("the input line")
+        self.finished.write(self.lines[1:])  # every line moved up
+        self.refused("the input line")
+
+    def test_input_shorter(self):
+        self.finished.write(self.lines[:20])
+        self.expect(self.finished.run(), support.MISMATCH, "which this input does not have")
+        self.assertEqual(self.finished.raw(), self.before)
+
+    def test_model_weights(self):
+        self.change_file("model.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 0x01]))
+        self.refused("the model")
+
+    def test_model_config(self):
+        self.change_json("config.json", rope_theta=10000.0)
+        self.refused("the model")
+
+    def test_other_model(self):
+        self.finished.model = support.QWEN
+        self.expect(self.finished.run(), support.MISMATCH, "the model (")
+        self.assertEqual(self.finished.raw(), self.before)
+
+    def test_settings_flags(self):
+        for flags in (["--seed", "7"], ["--max-model-len", "256"], ["--max-logprobs", "5"], ["--digest"],
+                      ["--chat-template", "{{ messages[0].content }}"], ["--parse-special-in-content"], ["--served-model-name", "other"]):
+            with self.subTest(flags[0]):
+                self.refused(SETTINGS, *flags)
+
+    def test_template_file(self):
+        self.change_json("tokenizer_config.json", chat_template="{{ messages[0].content }}")
+        self.refused(SETTINGS)
+
+    def test_tokenizer(self):
+        def swap_two_tokens(content):
+            tokenizer = json.loads(content)
+            vocabulary = tokenizer["model"]["vocab"]
+            vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+            return json.dumps(tokenizer).encode()
+        self.change_file("tokenizer.json", swap_two_tokens)
+        self.refused("the model")
+
+    def test_tokenizer_settings(self):
+        self.change_json("tokenizer_config.json", add_bos_token=False)
+        self.refused(SETTINGS)
+        shutil.copy(os.path.join(support.LLAMA, "tokenizer_config.json"), self.model)
+        self.refused(SETTINGS, "--skip-tokenizer-init")
+
+    def test_sampling_defaults(self):
+        for change in ({"temperature": 0.25}, {"top_k": 3}, {"max_new_tokens": 7}, {"repetition_penalty": 1.5}):
+            self.change_json("generation_config.json", **change)
+            self.refused(SETTINGS)
+            self.expect(self.finished.run("--generation-config", "vllm"), support.COMPLETE)
+            shutil.copy(os.path.join(support.LLAMA, "generation_config.json"), self.model)
+
+    def test_end_tokens(self):
+        self.change_json("generation_config.json", eos_token_id=[317])
+        self.expect(self.finished.run(), support.MISMATCH, "results_of_another_job")
+        self.assertEqual(self.finished.raw(), self.before)
+
+    def test_numerics(self):
+        self.refused("the numerics class", "--dtype", "float32")
+
+    def test_kernel_sets_of_one_class(self):
+        """Two kernel sets give the same bits or say that they do not; ref is in the class of the others or in its own."""
+        job = self.job(self.lines, "isa", model=self.model, flags=["--digest"])
+        self.expect(job.run(), support.COMPLETE)
+        before, same, other, absent = job.answers(), [], [], []
+        for isa in ("ref", "avx2", "avx512f", "avx512bf16"):
+            again = self.job(self.lines, "isa-" + isa, model=self.model, flags=["--digest", "--isa", isa])
+            finished = again.run()
+            if finished.code != support.COMPLETE:
+                self.assertIn("isa_unavailable", finished.err)
+                absent.append(isa)
+                continue
+            self.assertEqual(again.summary()["isa"], isa)
+            if again.summary()["numerics_class"] == job.summary()["numerics_class"]:
+                self.assertEqual(again.answers(), before, isa)
+                self.expect(job.run("--isa", isa), support.COMPLETE)
+                same.append(isa)
+            else:
+                self.expect(job.run("--isa", isa), support.MISMATCH, "the numerics class")
+                other.append(isa)
+        print(f"kernel sets of one class: {same}, of others: {other}, not on this machine: {absent}")
+
+    def test_template_clock(self):
+        """The job's clock is part of the settings where the template asks for it, and only there."""
+        for template, code in (("{{ strftime_now('%Y') }}{{ messages[0].content }}", support.MISMATCH), ("{{ messages[0].content }}", support.COMPLETE)):
+            job = self.job(self.lines, model=self.model, name=f"clock{code}", flags=["--chat-template", template])
+            self.expect(job.run("--now", "2026-03-07T14:05:09"), support.COMPLETE)
+            self.expect(job.run("--now", "2026-03-07T14:05:09"), support.COMPLETE)
+            self.expect(job.run("--now", "2027-03-07T14:05:09"), code)
+
+
+class Taken(support.TestCase):
+    """What a resumed job takes over."""
+
+    def finished(self, lines, **kwargs):
+        job = self.job(lines, "whole", **kwargs)
+        self.expect(job.run(), support.COMPLETE)
+        return job
+
+    def test_appended_lines_are_new(self):
+        lines = requests(60)
+        whole = self.finished(lines)
+        job = self.job(lines[:35])
+        self.expect(job.run(), support.COMPLETE)
+        before = job.raw()
+        job.write(lines)
+        self.expect(job.run(), support.COMPLETE, "35 of 60 lines are done")
+        self.assertTrue(job.raw().startswith(before))
+        self.assertEqual(job.answers(), whole.answers())
+        self.assertEqual(job.summary()["num_resumed"], 35)
+
+    def test_missing_last_newline_and_then_more(self):
+        lines = [json.dumps({"custom_id": str(i), "prompt": "x", "max_tokens": 2}).encode() for i in range(3)]
+        job = self.job(b"\n".join(lines))
+        self.expect(job.run(), support.COMPLETE)
+        self.assertEqual(sorted(job.answers()), [1, 2, 3])
+        job.write(b"\n".join(lines) + b"\n" + lines[0])
+        self.expect(job.run(), support.COMPLETE, "3 of 4 lines are done")
+
+    def test_torn_tail(self):
+        lines = requests(30)
+        whole = self.finished(lines)
+        data, expected = whole.raw(), whole.answers()
+        last = data[:-1].rfind(b"\n") + 1
+        for cut in sorted(random.Random(1).sample(range(last, len(data)), 12)) + [last + 1, len(data) - 1]:
+            with open(whole.output, "wb") as file:
+                file.write(data[:cut])
+            self.expect(whole.run(), support.COMPLETE)
+            self.assertEqual(whole.answers(), expected)
+        for tail in (b"\0" * 100, b'{"id":"batch_req_', b"{"):
+            with open(whole.output, "wb") as file:
+                file.write(data + tail)
+            self.expect(whole.run(), support.COMPLETE, f"cut off {len(tail)} bytes")
+            self.assertEqual(whole.raw(), data)
+
+    def test_files_that_are_no_results(self):
+        job = self.job(requests(5))
+        for content in (b"hello\n", b"{}\n", b'{"id":"x"}\n', b"\x7fELF\x02\x01", b"PK\x03\x04" * 1000, b"\xff\xfe", b" "):
+            with open(job.output, "wb") as file:
+                file.write(content)
+            self.expect(job.run(), support.MISMATCH, "results_invalid", job.output)
+            self.assertEqual(job.raw(), content, "it stays as it is")
+        job.output = job.input
+        before = job.raw()
+        self.expect(job.run(), support.MISMATCH, "results_invalid")
+        os.symlink(job.input, os.path.join(self.folder, "link"))
+        job.output = os.path.join(self.folder, "link")
+        self.expect(job.run(), support.MISMATCH, "results_invalid")
+        self.assertEqual(job.raw(), before)
+
+    def test_damage_in_the_middle(self):
+        whole = self.finished(requests(30))
+        data = whole.raw()
+        lines = data.splitlines(keepends=True)
+        for name, damaged in {"second result": lines + [lines[3]], "half a line": lines[:4] + [lines[4][:40] + b"\n"] + lines[5:],
+                              "blank line": lines[:4] + [b"\n"] + lines[4:]}.items():
+            with self.subTest(name):
+                with open(whole.output, "wb") as file:
+                    file.write(b"".join(damaged))
+                self.expect(whole.run(), support.MISMATCH, "results_invalid")
+                self.assertEqual(whole.raw(), b"".join(damaged))
+
+    def test_results_may_be_taken_out(self):
+        """Deleting results from the file is how lines are asked for once more."""
+        whole = self.finished(requests(30))
+        expected = whole.answers()
+        lines = whole.whole_lines()
+        with open(whole.output, "wb") as file:
+            file.write(b"".join(lines[::2]))
+        self.expect(whole.run(), support.COMPLETE, "15 of 30 lines are done")
+        self.assertEqual(whole.answers(), expected)
+
+    def test_preserve_order(self):
+        lines = requests(80)
+        whole = self.finished(lines)
+        job = self.job(lines)
+        self.expect(job.run("--preserve-order"), support.COMPLETE)
+        self.assertEqual(list(job.answers()), list(range(1, 81)))
+        self.assertEqual(job.answers(), whole.answers())
+        ordered = job.raw()
+        self.expect(job.run("--preserve-order"), support.COMPLETE)
+        self.expect(job.run(), support.COMPLETE)
+        self.assertEqual(job.raw(), ordered)
+        self.assertEqual(sorted(os.listdir(self.folder)), sorted(os.path.basename(p) for p in (
+            whole.input, whole.output, whole.summary_path, job.input, job.output, job.summary_path)))
+        job.write(lines + requests(20, seed=22))  # and on from an ordered file
+        self.expect(job.run("--preserve-order"), support.COMPLETE, "80 of 100 lines are done")
+        self.assertEqual(list(job.answers()), list(range(1, 101)))
+        self.assertTrue(job.raw().startswith(ordered))
+        with open(whole.output, "r+b"):  # a file that was finished without it
+            self.expect(whole.run("--preserve-order"), support.COMPLETE)
+        self.assertEqual(whole.raw(), ordered)
+
+    def test_preserve_order_killed(self):
+        lines = requests(40)
+        whole = self.finished(lines)
+        expected = whole.answers()
+        data = whole.raw()
+        with open(whole.output + ".ordered", "wb") as file:  # what a kill while rewriting leaves behind
+            file.write(data[:1000])
+        self.expect(whole.run("--preserve-order"), support.COMPLETE)
+        self.assertEqual(list(whole.answers()), sorted(expected))
+        self.assertEqual(whole.answers(), expected)
+        self.assertFalse(os.path.exists(whole.output + ".ordered"))
+
+
+class Inputs(support.TestCase):
+    def numbers(self, content, *flags):
+        job = self.job(content)
+        job.forget()
+        self.expect(job.run(*flags), support.COMPLETE)
+        return {number: result["custom_id"] for number, result in job.results().items()}
+
+    LINE = b'{"custom_id":"%d","prompt":"x","max_tokens":1}'
+
+    def test_line_ends(self):
+        a, b, c = (self.LINE % i for i in (1, 2, 3))
+        expected = {1: "1", 2: "2", 3: "3"}
+        self.assertEqual(self.numbers(a + b"\n" + b + b"\n" + c + b"\n"), expected)
+        self.assertEqual(self.numbers(a + b"\r\n" + b + b"\r\n" + c), expected)
+        self.assertEqual(self.numbers(b"\xef\xbb\xbf" + a + b"\n" + b + b"\n" + c), expected)
+        self.assertEqual(self.numbers(b"\n\n" + a + b"\n \t\r\n" + b + b"\n\n"), {3: "1", 5: "2"})
+        self.assertEqual(self.numbers(b"  " + a + b"  \n"), {1: "1"})
+
+    def test_nothing_to_do(self):
+        for content in (b"", b"\n", b"\n\r\n  \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"):
+            self.assertEqual(self.numbers(content), {}, content)
+            self.assertEqual(self.numbers(content, "--preserve-order"), {})
+            self.assertEqual(self.numbers(content, "--strict"), {})
+
+    def test_equal_lines_and_custom_ids(self):
+        job = self.job([self.LINE % 7] * 5)
+        self.expect(job.run(), support.COMPLETE)
+        results = job.results()
+        self.assertEqual(sorted(results), [1, 2, 3, 4, 5])
+        self.assertEqual({result["custom_id"] for result in results.values()}, {"7"})
+        self.assertEqual(len({result["id"] for result in results.values()}), 5)
+
+    def test_inputs_that_are_no_files(self):
+        job = self.job([])
+        for path in (os.path.join(self.folder, "none"), self.folder, "/dev/null", "/dev/zero", ""):
+            job.input = path
+            self.expect(job.run(timeout=60), support.BAD_INPUT, "input_unreadable")
+            self.assertFalse(os.path.exists(job.output), "an input that cannot be read leaves no results file")
+
+
+class TwoProcesses(support.TestCase):
+    def test_second_is_refused(self):
+        model = tiny_model.write(os.path.join(self.folder, "model"), max_position_embeddings=4096)
+        lines = [{"custom_id": str(i), "prompt": [5], "max_tokens": 400, "ignore_eos": True} for i in range(300)]
+        job = self.job(lines, model=model, flags=["--skip-tokenizer-init", "--max-num-seqs", "4"])
+        first = job.start()
+        while not job.whole_lines() and first.poll() is None:
+            time.sleep(0.005)
+        os.symlink(job.output, os.path.join(self.folder, "other-name"))
+        refused = 0
+        for name in (job.output, os.path.join(self.folder, "other-name"), job.output):
+            second = self.job(lines, "second", model=model, flags=job.flags)
+            second.output = name
+            finished = second.run()
+            if first.poll() is None:
+                self.expect(finished, support.LOCKED, name, "results_locked")
+                refused += 1
+        self.assertGreater(refused, 0, "the first run ended too soon to test anything")
+        self.assertEqual(first.wait(120), support.COMPLETE)
+        first.stderr.close()
+        self.assertEqual(len(job.answers()), 300)
+        self.expect(job.run(), support.COMPLETE, "300 of 300 lines are done")
+
+    def test_lock_goes_with_the_process(self):
+        lines = [{"prompt": "x", "max_tokens": 200, "ignore_eos": True}] * 200
+        job = self.job(lines)
+        first = job.start("--max-num-seqs", "2")
+        while not job.whole_lines() and first.poll() is None:
+            time.sleep(0.005)
+        first.kill()
+        first.wait()
+        first.stderr.close()
+        self.expect(job.run(), support.COMPLETE)
+        self.assertEqual(len(job.answers()), 200)
+
+
+if __name__ == "__main__":
+    support.main()
