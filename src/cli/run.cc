@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -47,8 +48,6 @@ SamplingParams SamplingDefaults(const model::GenerationConfig& generation) {
   return params;
 }
 
-uint64_t HashText(std::string_view text) { return job::HashLine(text); }
-
 // Everything but the line that an answer depends on.
 job::Fingerprints MakeFingerprints(const RunFlags& flags, const engine::ModelFiles& files, const job::ModelText& text,
                                    const ModelFacts& facts, const SamplingParams& defaults) {
@@ -60,7 +59,7 @@ job::Fingerprints MakeFingerprints(const RunFlags& flags, const engine::ModelFil
   writer.Bool(flags.text.skip_tokenizer);
   for (const int32_t id : files.generation.eos_token_ids) writer.Int(id);
   writer.EndArray();
-  return {.model = files.fingerprint, .settings = HashText(settings), .numerics = HashText(facts.numerics_class)};
+  return {.model = files.fingerprint, .settings = base::HashBytes(settings), .numerics = base::HashBytes(facts.numerics_class)};
 }
 
 base::Status ApplyMemory(RunFlags* flags) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "model/config_reader.h"
@@ -33,25 +34,13 @@ base::Status ReadGenerationConfig(const std::string& folder, model::GenerationCo
   return base::Status::Ok();
 }
 
-uint64_t HashBytes(std::string_view bytes, uint64_t key) {
-  key = base::Combine64(key, bytes.size());
-  while (!bytes.empty()) {
-    uint64_t word = 0;
-    const size_t size = std::min(bytes.size(), sizeof(word));
-    std::memcpy(&word, bytes.data(), size);
-    key = base::Combine64(key, word);
-    bytes.remove_prefix(size);
-  }
-  return key;
-}
-
 // A folder's tokenizer is part of the model, as a GGUF file's is with its header.
 base::Status AddTokenizer(ModelFiles* files) {
   const std::string path = files->path + "/tokenizer.json";
   std::error_code error;
   if (!fs::exists(path, error)) return base::Status::Ok();
   FB_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
-  files->fingerprint = HashBytes(text, files->fingerprint);
+  files->fingerprint = base::HashBytes(text, files->fingerprint);
   return base::Status::Ok();
 }
 
@@ -82,7 +71,7 @@ base::Status OpenRandom(uint64_t seed, ModelFiles* files) {
   if (!is_file) FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
   const auto shapes = model::PlanDecoder(files->config, tensor::DType::kBF16, 1).TensorShapes();
   files->reader = std::make_unique<weights::RandomReader>(seed, shapes);
-  files->fingerprint = HashBytes(text, base::Combine64(seed, 0x72616E646F6Dull));
+  files->fingerprint = base::HashBytes(text, base::Combine64(seed, 0x72616E646F6Dull));
   files->random_weights = true;
   return base::Status::Ok();
 }

@@ -71,7 +71,7 @@ void LineSplitter::EndLine() {
   length_ = 0;
   blank_ = true;
   held_cr_ = false;
-  hasher_ = LineHasher();
+  hasher_ = base::Hasher();
 }
 
 JobFile::JobFile(JobFile&& other) noexcept
@@ -142,7 +142,7 @@ base::Status JobFile::Read(size_t ordinal, std::string* text) const {
     if (count == 0) break;
     done += static_cast<size_t>(count);
   }
-  if (HashLine(*text) != entry.hash) {
+  if (base::HashBytes(*text) != entry.hash) {
     return base::Status(kInputChanged, fmt::format("{}: line {} changed while the job ran; results so far are kept, run "
                                                    "the same command again to go on", path_, entry.line + 1));
   }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/status.h"
 #include "job/result_id.h"
 
@@ -23,7 +24,7 @@ inline constexpr uint64_t kMaxLineBytes = 64ull << 20;
 // What the index keeps of a line that is not blank.
 struct LineEntry {
   uint64_t offset = 0;
-  uint64_t hash = 0;    // HashLine of its bytes, the line's end (LF or CRLF) and the file's BOM left out
+  uint64_t hash = 0;    // base::HashBytes of its bytes, the line's end (LF or CRLF) and the file's BOM left out
   uint32_t length = 0;  // the same bytes; saturates
   uint32_t line = 0;    // physical line number from 0
 };
@@ -61,7 +62,7 @@ class LineSplitter {
   uint64_t begin_, length_ = 0;   // of the line so far
   bool blank_ = true;
   bool held_cr_ = false;          // a CR that belongs to the line unless LF follows
-  LineHasher hasher_;
+  base::Hasher hasher_;
 };
 
 // The input file, open for the whole job. Read may be called from any thread.

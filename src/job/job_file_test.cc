@@ -38,24 +38,24 @@ TEST(ResultIdTest, RefusesEverythingElse) {
   EXPECT_FALSE(ParseResultId("batch_req_99999999999999999999_0000000000000001-0000000000000002-0000000000000003-4"));
 }
 
-TEST(LineHasherTest, PiecesDoNotMatterAndEveryByteDoes) {
+TEST(HasherTest, PiecesDoNotMatterAndEveryByteDoes) {
   const std::string text = "a line of some thirty-odd bytes, with \0 inside";
   for (size_t a = 0; a <= text.size(); ++a) {
     for (size_t b = a; b <= text.size(); ++b) {
-      LineHasher hasher;
+      base::Hasher hasher;
       hasher.Update(text.substr(0, a));
       hasher.Update(text.substr(a, b - a));
       hasher.Update(text.substr(b));
-      ASSERT_EQ(hasher.Finish(), HashLine(text)) << a << " " << b;
+      ASSERT_EQ(hasher.Finish(), base::HashBytes(text)) << a << " " << b;
     }
     std::string other = text;
     if (a < text.size()) {
       other[a] ^= 1;
-      EXPECT_NE(HashLine(other), HashLine(text)) << a;
+      EXPECT_NE(base::HashBytes(other), base::HashBytes(text)) << a;
     }
   }
-  EXPECT_NE(HashLine(""), HashLine(std::string(1, '\0')));
-  EXPECT_NE(HashLine("a"), HashLine(std::string("a\0", 2)));
+  EXPECT_NE(base::HashBytes(""), base::HashBytes(std::string(1, '\0')));
+  EXPECT_NE(base::HashBytes("a"), base::HashBytes(std::string("a\0", 2)));
 }
 
 TEST(LineSplitterTest, CutsDoNotMatter) {
@@ -72,7 +72,7 @@ TEST(LineSplitterTest, CutsDoNotMatter) {
     for (size_t i = 0; i < 4; ++i) {
       EXPECT_EQ(index[i].line, lines[i]);
       EXPECT_EQ(text.substr(index[i].offset, index[i].length), expected[i]);
-      EXPECT_EQ(index[i].hash, HashLine(expected[i]));
+      EXPECT_EQ(index[i].hash, base::HashBytes(expected[i]));
     }
   }
 }

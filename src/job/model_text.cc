@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "engine/load_tokenizer.h"
-#include "job/result_id.h"
 
 namespace forebay::job {
 namespace {
@@ -71,7 +71,7 @@ base::Status ModelText::LoadTemplates() {
   } else if (const std::string path = options_.path + "/tokenizer_config.json"; Exists(path)) {
     FB_ASSIGN_OR_RETURN(const std::string config, base::ReadFile(path));
     FB_RETURN_IF_ERROR(ReadSpecialTokens(config, path, &special_tokens_));
-    config_hash_ = HashLine(config);
+    config_hash_ = base::HashBytes(config);
     FB_ASSIGN_OR_RETURN(own, text::FindChatTemplate(config, "", false));
     FB_ASSIGN_OR_RETURN(with_tools, text::FindChatTemplate(config, "", true));
   }
@@ -92,7 +92,7 @@ base::Status ModelText::LoadTemplates() {
 }
 
 uint64_t ModelText::Fingerprint() const {
-  LineHasher hasher;
+  base::Hasher hasher;
   for (const auto* chat_template : {&template_, &tool_template_}) {
     if (!*chat_template) continue;
     hasher.Update((*chat_template)->source());

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
-
-#include "base/rng.h"
 
 namespace forebay::job {
 namespace {
@@ -25,12 +22,6 @@ bool TakeHash(std::string_view* text, bool last, uint64_t* hash) {
   if (text->front() != '-') return false;
   text->remove_prefix(1);
   return true;
-}
-
-uint64_t LoadWord(const void* bytes) {
-  uint64_t word;
-  std::memcpy(&word, bytes, sizeof(word));
-  return word;
 }
 
 }  // namespace
@@ -54,36 +45,6 @@ std::optional<ResultId> ParseResultId(std::string_view text) {
     return std::nullopt;
   }
   return id;
-}
-
-void LineHasher::Update(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const size_t filled = length_ % tail_.size();
-    if (filled == 0 && bytes.size() >= tail_.size()) {
-      const size_t whole = bytes.size() / tail_.size() * tail_.size();
-      for (size_t i = 0; i < whole; i += tail_.size()) key_ = base::Combine64(key_, LoadWord(bytes.data() + i));
-      length_ += whole;
-      bytes.remove_prefix(whole);
-      continue;
-    }
-    const size_t taken = std::min(bytes.size(), tail_.size() - filled);
-    std::memcpy(tail_.data() + filled, bytes.data(), taken);
-    length_ += taken;
-    bytes.remove_prefix(taken);
-    if (length_ % tail_.size() == 0) key_ = base::Combine64(key_, LoadWord(tail_.data()));
-  }
-}
-
-uint64_t LineHasher::Finish() const {
-  std::array<unsigned char, 8> rest{};
-  std::memcpy(rest.data(), tail_.data(), length_ % tail_.size());
-  return base::Combine64(base::Combine64(key_, LoadWord(rest.data())), length_);
-}
-
-uint64_t HashLine(std::string_view line) {
-  LineHasher hasher;
-  hasher.Update(line);
-  return hasher.Finish();
 }
 
 }  // namespace forebay::job

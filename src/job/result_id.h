@@ -2,7 +2,6 @@
 // fingerprints of everything that can change its answer (docs/formats/results-log.md).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,7 +11,7 @@ namespace forebay::job {
 
 // What a line's answer depends on, one 64-bit hash each, in the order in which the id holds them.
 struct Fingerprints {
-  uint64_t input = 0;     // the line's bytes (HashLine)
+  uint64_t input = 0;     // the line's bytes (base::HashBytes)
   uint64_t model = 0;     // config and weights
   uint64_t settings = 0;  // template, sampling defaults, every flag that can change an answer
   uint64_t numerics = 0;  // numerics class
@@ -32,19 +31,5 @@ inline constexpr std::string_view kResultIdPrefix = "batch_req_";
 std::string FormatResultId(const ResultId& id);
 // The inverse; nothing where `text` is not exactly what FormatResultId writes.
 std::optional<ResultId> ParseResultId(std::string_view text);
-
-// Hashes bytes that arrive in pieces; the cuts between pieces do not matter.
-class LineHasher {
- public:
-  void Update(std::string_view bytes);
-  uint64_t Finish() const;
-
- private:
-  uint64_t key_ = 0;
-  uint64_t length_ = 0;
-  std::array<unsigned char, 8> tail_{};  // length_ % 8 bytes that fill no word yet
-};
-
-uint64_t HashLine(std::string_view line);
 
 }  // namespace forebay::job

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/hash.h"
 #include "base/rng.h"
 #include "weights/formats/dequantize.h"
 #include "weights/formats/gguf_names.h"
@@ -66,24 +67,16 @@ Result<std::vector<Assignment>> ReadWeightMap(simdjson::ondemand::parser& parser
   return assignments;
 }
 
-uint64_t HashBytes(uint64_t key, std::span<const std::byte> bytes) {
-  key = base::Combine64(key, bytes.size());
-  for (size_t i = 0; i < bytes.size(); i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + i, std::min(sizeof(word), bytes.size() - i));
-    key = base::Combine64(key, word);
-  }
-  return key;
+uint64_t HashSpan(uint64_t key, std::span<const std::byte> bytes) {
+  return base::HashBytes({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, key);
 }
-
-uint64_t HashText(uint64_t key, std::string_view text) { return HashBytes(key, std::as_bytes(std::span(text))); }
 
 // Small tensors whole; of others the ends and two places between, a page each at most.
 uint64_t HashSamples(uint64_t key, std::span<const std::byte> data) {
   constexpr size_t kSample = 1024, kSamples = 4;
-  if (data.size() <= kSample * kSamples) return HashBytes(key, data);
+  if (data.size() <= kSample * kSamples) return HashSpan(key, data);
   for (size_t i = 0; i < kSamples; ++i) {
-    key = HashBytes(key, data.subspan((data.size() - kSample) / (kSamples - 1) * i, kSample));
+    key = HashSpan(key, data.subspan((data.size() - kSample) / (kSamples - 1) * i, kSample));
   }
   return key;
 }
@@ -275,11 +268,11 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
 }
 
 uint64_t WeightSource::Fingerprint(std::string_view config) const {
-  uint64_t key = HashText(0, config);
-  if (gguf_) key = HashBytes(key, gguf_->header());
+  uint64_t key = base::HashBytes(config);
+  if (gguf_) key = HashSpan(key, gguf_->header());
   for (const MappedFile& file : files_) key = base::Combine64(key, file.bytes().size());
   for (const TensorInfo& tensor : tensors_) {
-    key = HashText(HashText(key, tensor.name), tensor.type->name);
+    key = base::HashBytes(tensor.type->name, base::HashBytes(tensor.name, key));
     for (int i = 0; i < tensor.shape.rank(); ++i) key = base::Combine64(key, static_cast<uint64_t>(tensor.shape[i]));
     key = base::Combine64(key, tensor.data.data() - files_[tensor.file].bytes().data());
     key = HashSamples(base::Combine64(key, tensor.file), tensor.data);
