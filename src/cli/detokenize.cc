@@ -50,7 +50,7 @@ int Detokenize(const DetokenizeFlags& flags) {
     out += '\n';
     std::fwrite(out.data(), 1, out.size(), stdout);
   }
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  return FinishOutput();
 }
 
 }  // namespace

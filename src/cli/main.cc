@@ -1,9 +1,26 @@
 // forebay: the command line.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "cli/commands.h"
 
+namespace {
+
+// The next file to be opened takes the number of a closed standard stream, and messages would be written into it.
+void OpenStandardStreams() {
+  int fd;
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  OpenStandardStreams();
   CLI::App app{"forebay: offline LLM inference. A job of many requests, every answer once, as fast as the machine allows."};
   app.set_version_flag("--version", "forebay " FOREBAY_VERSION);
   app.require_subcommand(1);

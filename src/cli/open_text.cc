@@ -1,5 +1,6 @@
 #include "cli/open_text.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 
@@ -35,6 +36,12 @@ bool ReadLine(std::string* line) {
   if (!std::getline(std::cin, *line)) return false;
   if (!line->empty() && line->back() == '\r') line->pop_back();
   return true;
+}
+
+int FinishOutput() {
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && !std::ferror(stdout)) return 0;
+  return Fail(base::Status(base::kIoError, "standard output: not all lines could be written"));
 }
 
 }  // namespace forebay::cli

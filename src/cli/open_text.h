@@ -27,4 +27,7 @@ int Fail(const base::Status& status, int exit_code = 1);
 // Reads lines of standard input until its end; false there. The line's LF and CR are dropped.
 bool ReadLine(std::string* line);
 
+// Flushes standard output and returns the exit code: where any of it was lost, says so and returns 1.
+int FinishOutput();
+
 }  // namespace forebay::cli

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <charconv>
 #include <filesystem>
 
 #include "base/hash.h"
@@ -70,6 +71,22 @@ base::Status ApplyMemory(RunFlags* flags) {
   return base::Status::Ok();
 }
 
+base::Status CheckNumbers(const RunFlags& flags) {
+  if (flags.max_logprobs < -1) {
+    return base::Status(base::kInvalidArgument, fmt::format("--max-logprobs is {}; expected at least -1", flags.max_logprobs));
+  }
+  if (flags.job.grace_seconds >= 0) return base::Status::Ok();
+  return base::Status(base::kInvalidArgument, fmt::format("--grace is {}; expected at least 0", flags.job.grace_seconds));
+}
+
+// CLI11 takes negative and overflowing numbers for unsigned ones.
+std::string CheckSeed(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return fmt::format("\"{}\" is no seed; expected an integer from 0 to 2^64 - 1", text);
+}
+
 void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds) {
   if (profile.empty()) return;
   std::fprintf(stderr, "\n%-16s %10s %10s %7s %12s %10s\n", "operation", "calls", "seconds", "share", "GFLOP/s", "GB/s read");
@@ -86,6 +103,7 @@ void PrintProfile(const std::vector<device::OpProfile>& profile, double step_sec
 int Run(RunFlags& flags, runtime::Runtime& runtime) {
   flags.job.process_began = runtime.Now();
   if (flags.quiet) base::SetLogLevel(base::LogLevel::kError);
+  if (const base::Status status = CheckNumbers(flags); !status.ok()) return Fail(status, 2);
   if (const base::Status status = ApplyMemory(&flags); !status.ok()) return Fail(status, 2);
   auto now = ParseNow(flags.now);
   if (!now.ok()) return Fail(now.status().WithContext("--now"), 2);
@@ -137,7 +155,7 @@ void AddEngineFlags(CLI::App& command, RunFlags& flags) {
   command.add_option("--max-model-len", engine.max_model_len, "Longest prompt and output together (default: the model's, as far as the KV cache holds it)");
   command.add_option("--max-num-seqs", engine.max_num_seqs, "Most choices that run at once")->capture_default_str();
   command.add_option("--max-num-batched-tokens", engine.max_num_batched_tokens, "Most tokens of a step; longer prompts are computed in chunks")->capture_default_str();
-  command.add_option("--seed", engine.seed, "Keys the sampling of requests without a seed of their own")->capture_default_str();
+  command.add_option("--seed", engine.seed, "Keys the sampling of requests without a seed of their own")->check(CheckSeed)->capture_default_str();
   command.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.prefix_caching, "Share the KV cache of equal beginnings (default: on)");
   command.add_option("--num-kv-blocks-override", engine.kv_blocks, "At most so many blocks of 32 tokens of KV cache");
   command.add_option("--scheduling-policy", engine.policy, "continuous or static_batch")->capture_default_str();

@@ -77,7 +77,7 @@ int Tokenize(TokenizeFlags& flags) {
     out += '\n';
     std::fwrite(out.data(), 1, out.size(), stdout);
   }
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  return FinishOutput();
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ base::Status CheckOptions(const EngineOptions& options) {
   FB_RETURN_IF_ERROR(at_least("--max-num-seqs", options.max_num_seqs, 1));
   FB_RETURN_IF_ERROR(at_least("--max-num-batched-tokens", options.max_num_batched_tokens, 1));
   FB_RETURN_IF_ERROR(at_least("--max-model-len", options.max_model_len, 0));
+  FB_RETURN_IF_ERROR(at_least("--num-kv-blocks-override", options.kv_blocks, 0));
   return at_least("--threads", options.threads, 0);
 }
 

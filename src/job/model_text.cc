@@ -101,7 +101,7 @@ uint64_t ModelText::Fingerprint() const {
     hasher.Update({clock, std::strftime(clock, sizeof(clock), "%Y-%m-%dT%H:%M:%S", &options_.now)});
   }
   for (const auto& [name, token] : special_tokens_) hasher.Update(name + "=" + token + ";");
-  hasher.Update(fmt::format("{:016x},{},{}", config_hash_, options_.parse_special_in_content, options_.skip_tokenizer));
+  hasher.Update(fmt::format("{:016x},{}", config_hash_, options_.parse_special_in_content));
   return hasher.Finish();
 }
 

@@ -29,7 +29,7 @@ class ModelText : public TextPipeline {
   // Null where the tokenizer is skipped.
   const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }
   // What of this can change an answer, but for the tokenizer's own file: templates, the clock where they ask for it,
-  // tokenizer_config.json and the flags above.
+  // tokenizer_config.json and parse_special_in_content.
   uint64_t Fingerprint() const;
 
   // The chat as text. Errors are the request's fault.

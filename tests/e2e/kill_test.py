@@ -1,7 +1,7 @@
 """kill -9 at random times over a job, resumed each time: no result is lost, given twice or different.
 
-FOREBAY_KILLS (200), FOREBAY_KILL_SEED, FOREBAY_KILL_MODEL (a path; default: a tiny model) and FOREBAY_KILL_REQUESTS
-make it longer (tools/soak.sh).
+FOREBAY_KILLS (200), FOREBAY_KILL_SEED, FOREBAY_KILL_MODEL (a path; default: a tiny model), FOREBAY_KILL_MEMORY,
+FOREBAY_KILL_REQUESTS and FOREBAY_KILL_TOKENS make it longer (tools/soak.sh).
 """
 import os
 import random
@@ -15,13 +15,14 @@ KILLS = int(os.environ.get("FOREBAY_KILLS", 200))
 SEED = int(os.environ.get("FOREBAY_KILL_SEED", 20260307))
 MODEL = os.environ.get("FOREBAY_KILL_MODEL", support.LLAMA)
 REQUESTS = int(os.environ.get("FOREBAY_KILL_REQUESTS", 200))
+TOKENS = int(os.environ.get("FOREBAY_KILL_TOKENS", 64))
 MEMORY = os.environ.get("FOREBAY_KILL_MEMORY", "64MiB")
 
 
 class Kill(support.TestCase):
     def test_kill_at_random_times(self):
         rng = random.Random(SEED)
-        lines = support.mixed_requests(rng, REQUESTS, most_tokens=64)
+        lines = support.mixed_requests(rng, REQUESTS, most_tokens=TOKENS)
         flags = ["--digest", "--quiet", "--memory", MEMORY]
         reference = self.job(lines, "reference", model=MODEL, flags=flags)
         began = time.monotonic()

@@ -73,7 +73,7 @@ class Job:
                 file.write(b"\n")
 
     def arguments(self, *flags):
-        memory = [] if "--memory" in self.flags + list(flags) else ["--memory", "64MiB"]
+        memory = [] if "--memory" in [*self.flags, *flags] else ["--memory", "64MiB"]
         return ["run", "-m", self.model, "-i", self.input, "-o", self.output, "--summary", self.summary_path, *memory,
                 *self.flags, *flags]
 

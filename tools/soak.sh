@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# The long forms of the tests: every fuzzer for 10 minutes, 2,000 kills over jobs on the demo model, 1 M and 4 M lines, every
+# end-to-end test. Writes what came out to bench/results/soak.md; stops at the first failure.
+# usage: tools/soak.sh [SECONDS_A_FUZZER [KILLS [LINES]]]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-600}
+kills=${2:-2000}
+lines=${3:-4000000}
+model=models/SmolLM2-135M-Instruct.Q4_1.gguf
+report=bench/results/soak.md
+jobs=${JOBS:-$(nproc)}
+logs=build/soak
+mkdir -p "$logs" "$(dirname "$report")"
+launcher=()
+! command -v ccache >/dev/null || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+
+# Runs "$@" with its output shown and kept in $logs/NAME.log; sets `took`.
+step() {
+  local name=$1 began=$SECONDS
+  shift
+  printf '\n== %s\n' "$name"
+  "$@" 2>&1 | tee "$logs/$name.log"
+  took=$((SECONDS - began))
+}
+row() { printf '| %s | %s | %s s |\n' "$1" "$2" "$took" >>"$logs/rows"; }
+# The last line of a step's log that matches.
+found() { grep -E "$2" "$logs/$1.log" | tail -n 1 | sed -E 's/^.*\.\.\. //'; }
+
+tools/fetch_demo_model.sh "$model"
+cmake --preset release "${launcher[@]}" >/dev/null
+ninja -C build/release -j "$jobs" forebay
+forebay=build/release/forebay
+: >"$logs/rows"
+
+step kills-tiny env FOREBAY_KILLS="$kills" python3 tests/e2e/kill_test.py "$forebay"
+row "kill -9, tiny model" "$(found kills-tiny '0 lost')"
+step kills-demo env FOREBAY_KILLS="$kills" FOREBAY_KILL_MODEL="$PWD/$model" FOREBAY_KILL_MEMORY=1GiB \
+  FOREBAY_KILL_REQUESTS=60 FOREBAY_KILL_TOKENS=16 python3 tests/e2e/kill_test.py "$forebay"
+row "kill -9, SmolLM2-135M-Instruct" "$(found kills-demo '0 lost')"
+step memory env FOREBAY_MEMORY_LINES="$lines" python3 tests/e2e/memory_test.py "$forebay"
+row "peak memory" "$(found memory 'lines/s')"
+step batch env FOREBAY_DEMO_MODEL="$PWD/$model" FOREBAY_BATCH_REQUESTS=100 python3 tests/e2e/batch_invariance_test.py "$forebay"
+row "batch invariance, SmolLM2-135M-Instruct" "$(found batch 'the same alone')"
+for test in signals disk_full resume api command_line; do
+  step "$test" python3 "tests/e2e/${test}_test.py" "$forebay"
+  row "$test" "$(found "$test" ' skipped$')"
+done
+step fuzz tools/fuzz.sh "$seconds"
+while read -r _ name inputs _; do
+  took=$seconds row "fuzz $name" "$inputs inputs, no finding"
+done < <(grep -E '^fuzz .* no finding' "$logs/fuzz.log")
+
+{
+  echo "# Soak: the long forms of the tests"
+  echo
+  echo "\`tools/soak.sh $seconds $kills $lines\` at $(git rev-parse --short HEAD), $(date -u +%F), on" \
+    "$(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2 | xargs), $(nproc) cores."
+  echo
+  echo "| test | outcome | time |"
+  echo "|---|---|---|"
+  cat "$logs/rows"
+} >"$report"
+echo "wrote $report"
