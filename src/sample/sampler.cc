@@ -87,7 +87,8 @@ void KeepTopP(Softmax* softmax, const SamplingParams& params, SampleScratch* scr
     total = SumExp(softmax->row, softmax->max, softmax->scale, &scratch->chunk_sums);
     const double least = drop_share * total / static_cast<double>(softmax->row.size());
     for (double weight = 4096 * least; weight >= least; weight /= 16) {
-      dropped = std::max(0.0, total - Gather(*softmax, params, LogitFloor(*softmax, weight), scratch));
+      // The likeliest token weighs 1 and always stays.
+      dropped = std::max(0.0, total - Gather(*softmax, params, LogitFloor(*softmax, std::min(weight, 1.0)), scratch));
       if (dropped <= drop_share * total) break;
     }
   }

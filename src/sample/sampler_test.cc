@@ -238,6 +238,17 @@ TEST(SampleTest, ATinyTemperatureIsGreedy) {
   }
 }
 
+TEST(SampleTest, ATinyTopPIsGreedy) {
+  const SamplingParams greedy{.temperature = 0};
+  for (const double spread : {0.1, 3.0}) {
+    const std::vector<float> row = RandomRow(320, 4, spread);
+    for (const float top_p : {1e-45f, 1e-20f, 1e-16f}) {
+      const SamplingParams params{.top_p = top_p};
+      for (int i = 0; i < 20; ++i) EXPECT_EQ(Draw(row, params, {.position = i}), Draw(row, greedy, {}));
+    }
+  }
+}
+
 TEST(SampleTest, BannedAndForeignIds) {
   const std::vector<float> row = {1, 9, 5};
   SampleScratch scratch;
