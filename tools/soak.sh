@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The long forms of the tests: every fuzzer for 10 minutes, 2,000 kills over jobs on the demo model, 1 M and 4 M lines, every
 # end-to-end test. Writes what came out to bench/results/soak.md; stops at the first failure.
-# usage: tools/soak.sh [SECONDS_A_FUZZER [KILLS [LINES]]]
+# usage: tools/soak.sh [SECONDS_A_FUZZER [KILLS [LINES]]]   (0 seconds: no fuzzers)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
@@ -42,14 +42,18 @@ step memory env FOREBAY_MEMORY_LINES="$lines" python3 tests/e2e/memory_test.py "
 row "peak memory" "$(found memory 'lines/s')"
 step batch env FOREBAY_DEMO_MODEL="$PWD/$model" FOREBAY_BATCH_REQUESTS=100 python3 tests/e2e/batch_invariance_test.py "$forebay"
 row "batch invariance, SmolLM2-135M-Instruct" "$(found batch 'the same alone')"
+step extremes env FOREBAY_EXTREMES=${FOREBAY_EXTREMES:-20000} FOREBAY_EXTREMES_SEED="$RANDOM" python3 tests/e2e/extremes_test.py "$forebay"
+row "parameters at the ends of their ranges" "$(found extremes 'random requests')"
 for test in signals disk_full resume api command_line; do
   step "$test" python3 "tests/e2e/${test}_test.py" "$forebay"
   row "$test" "$(found "$test" ' skipped$')"
 done
-step fuzz tools/fuzz.sh "$seconds"
-while read -r _ name inputs _; do
-  took=$seconds row "fuzz $name" "$inputs inputs, no finding"
-done < <(grep -E '^fuzz .* no finding' "$logs/fuzz.log")
+if [ "$seconds" -gt 0 ]; then
+  step fuzz tools/fuzz.sh "$seconds"
+  while read -r _ name inputs _; do
+    took=$seconds row "fuzz $name" "$inputs inputs, no finding"
+  done < <(grep -E '^fuzz .* no finding' "$logs/fuzz.log")
+fi
 
 {
   echo "# Soak: the long forms of the tests"
