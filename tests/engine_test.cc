@@ -81,7 +81,7 @@ TEST_F(EngineTest, PromptLogprobsWithoutOutput) {
   }
 }
 
-TEST_F(EngineTest, PromptLogprobsAreTheSameInChunksAndAfterPreemption) {
+TEST_F(EngineTest, PromptLogprobsAreTheSameInChunks) {
   Request request = MakeRequest(0, 90, 4);
   for (size_t i = 0; i < 90; ++i) request.prompts[0][i] = static_cast<int32_t>(i + 3);
   request.sampling.prompt_logprobs = 0;
@@ -97,13 +97,74 @@ TEST_F(EngineTest, SeveralPromptsWithSeveralChoices) {
   Request request = MakeRequest(0, 40, 6);
   request.prompts.push_back(std::vector<int32_t>(10, 7));
   request.n = 3;
-  const auto results = testing_support::RunAll(*Create(), {request});
+  const auto engine = Create();
+  const auto results = testing_support::RunAll(*engine, {request});
   ASSERT_EQ(results.size(), 1u);
   ASSERT_EQ(results[0].choices.size(), 6u);
   for (int32_t i = 0; i < 6; ++i) EXPECT_EQ(results[0].choices[i].index, i);
   EXPECT_EQ(results[0].prompt_tokens, 50);
   EXPECT_EQ(results[0].completion_tokens, 36);
-  EXPECT_GT(results[0].cached_tokens, 0);  // siblings share the first prompt's full block
+  EXPECT_EQ(results[0].cached_tokens, 0);  // of prompts, each counted once: nobody came before
+  EXPECT_GT(engine->stats().prefix_blocks_hit, 0);  // siblings share the first prompt's full block
+}
+
+// Has one request ready, and another one only after the first has its result.
+class SlowSource : public RequestSource {
+ public:
+  explicit SlowSource(std::vector<Request> requests) : requests_(std::move(requests)) {}
+  std::optional<Request> Next(bool wait) override {
+    if (ended() || (taken > finished && !wait)) return std::nullopt;
+    FB_CHECK(taken == finished, "the engine waits for a request while another one runs");
+    return requests_[taken++];
+  }
+  bool ended() const override { return taken == requests_.size(); }
+
+  size_t taken = 0, finished = 0;
+
+ private:
+  std::vector<Request> requests_;
+};
+
+class CountingSink : public ResultSink {
+ public:
+  explicit CountingSink(size_t* finished) : finished_(finished) {}
+  bool Finish(RequestResult) override {
+    ++*finished_;
+    return true;
+  }
+
+ private:
+  size_t* finished_;
+};
+
+TEST_F(EngineTest, RunsWhileTheNextRequestIsNotReady) {
+  SlowSource source({MakeRequest(0, 20, 5), MakeRequest(1, 20, 5), MakeRequest(2, 3, 0), MakeRequest(3, 20, 5)});
+  CountingSink sink(&source.finished);
+  RunControl control;
+  EXPECT_EQ(Create()->Run(source, sink, control), RunEnd::kComplete);
+  EXPECT_EQ(source.finished, 4u);
+}
+
+TEST_F(EngineTest, ADefaultLengthIsClampedToTheContextAndAnAskedOneRefused) {
+  Request request = MakeRequest(0, 100, -1);
+  request.sampling.default_max_tokens = 1000;
+  const auto results = testing_support::RunAll(*Create(), {request});
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].error_message, "");
+  EXPECT_EQ(results[0].completion_tokens, 28);
+  EXPECT_TRUE(Create()->Refusal(MakeRequest(0, 100, 1000)).has_value());
+}
+
+TEST_F(EngineTest, PreemptedChoicesGoOnInTheOrderOfTheJob) {
+  options_.kv_blocks = 10;
+  options_.max_num_seqs = 8;
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) requests.push_back(MakeRequest(i, 20, 80));
+  const auto engine = Create();
+  const auto results = testing_support::RunAll(*engine, requests);
+  ASSERT_EQ(results.size(), 8u);
+  EXPECT_GT(engine->stats().preemptions, 0);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(results[i].line, i);
 }
 
 // A sink that acts after its first result.

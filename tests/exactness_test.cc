@@ -12,7 +12,7 @@
 namespace forebay {
 namespace {
 
-constexpr int kRequests = 40;
+constexpr int kRequests = 64;
 constexpr int kSharedPrefix = 70;  // two full blocks that half of the prompts begin with
 
 std::vector<Request> MakeRequests(int32_t vocab, float temperature, int32_t n) {

@@ -57,7 +57,7 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens)
                  .all_logits = true, .last_logits = false});
     std::vector<engine::LogitTask> tasks(count);
     loaded.rank->EnqueueStep(&tasks);
-    loaded.rank->WaitStep(runtime::kForever);
+    FB_CHECK(loaded.rank->WaitStep(runtime::kForever).ok(), "the step failed");
     const float* rows = loaded.rank->decoder().activations.logits;
     logits.insert(logits.end(), rows, rows + count * vocab);
   }

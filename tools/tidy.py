@@ -111,9 +111,12 @@ def check_cycles(graph):
 
 
 def check_targets(files):
-    lists = "".join(open(p, encoding="utf-8").read() for p in tracked("*CMakeLists.txt"))
+    listed = set()
+    for path in tracked("*CMakeLists.txt"):
+        for name in re.findall(r"[\w./-]+\.cc\b", open(path, encoding="utf-8").read()):
+            listed.add(os.path.normpath(os.path.join(os.path.dirname(path), name)))
     for path in files:
-        if path.endswith(".cc") and os.path.basename(path) not in lists:
+        if path.endswith(".cc") and path not in listed:
             report(path, 1, "is in no CMake target")
 
 
@@ -183,7 +186,7 @@ def check_error_codes(files):
 def main():
     files = tracked("src/*.h") + tracked("src/*.cc")
     check_cycles(check_includes(files))
-    check_targets(files)
+    check_targets(files + tracked("tests/*.cc"))
     check_text(files + tracked("tests/*.cc"))
     check_simulator_knowledge(files)
     check_clock(files)

@@ -1,5 +1,5 @@
 // The public face of the engine: requests in, results out, each exactly once.
-// engine/engine.h builds one (engine::CreateEngine); job/ drives it.
+// engine/compose.h builds one (engine::CreateEngine); job/ drives it.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,11 @@ namespace forebay {
 class RequestSource {
  public:
   virtual ~RequestSource() = default;
-  // The next request, or nothing at the job's end. May block on reading. After a drain it is not called again.
-  virtual std::optional<Request> Next() = 0;
+  // The next request, or nothing: the job has ended, or with `wait` false none is ready yet. Blocks only if `wait`.
+  // After a drain it is not called again.
+  virtual std::optional<Request> Next(bool wait) = 0;
+  // True once Next can have nothing more.
+  virtual bool ended() const = 0;
 };
 
 // Where results go: once for each request, in completion order, from one thread at a time.

@@ -23,7 +23,8 @@ struct SamplingParams {
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id -> added to its logit
   std::optional<int64_t> seed;      // keys the generator; without it the job's seed and the line do
 
-  int32_t max_tokens = -1;          // generated tokens at most; -1: up to the context's end; 0: prompt only
+  int32_t max_tokens = -1;          // generated tokens asked for at most; -1: not asked; 0: prompt only
+  int32_t default_max_tokens = -1;  // where none were asked for, within the context; -1: up to the context's end
   int32_t min_tokens = 0;           // before it no end-of-sequence, stop id or stop string ends the choice
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;

@@ -13,6 +13,8 @@
 #include "cli/open_text.h"
 #include "engine/compose.h"
 #include "job/job.h"
+#include "job/job_clock.h"
+#include "job/job_file.h"
 #include "job/signal_control.h"
 #include "model/config_reader.h"
 #include "runtime/real/real_runtime.h"
@@ -45,18 +47,22 @@ SamplingParams SamplingDefaults(const model::GenerationConfig& generation) {
   if (generation.top_p) params.top_p = static_cast<float>(*generation.top_p);
   if (generation.min_p) params.min_p = static_cast<float>(*generation.min_p);
   if (generation.top_k) params.top_k = static_cast<int32_t>(*generation.top_k);
+  if (generation.max_new_tokens) params.default_max_tokens = static_cast<int32_t>(*generation.max_new_tokens);
   if (generation.repetition_penalty) params.repetition_penalty = static_cast<float>(*generation.repetition_penalty);
   return params;
 }
+
+// Raised by every change that may change an answer of the same request: results of an older one are not gone on with.
+constexpr int64_t kAnswerRevision = 1;
 
 // Everything but the line that an answer depends on.
 job::Fingerprints MakeFingerprints(const RunFlags& flags, const engine::ModelFiles& files, const job::ModelText& text,
                                    const ModelFacts& facts, const SamplingParams& defaults) {
   std::string settings;
   base::JsonWriter writer(&settings);
-  writer.BeginArray().UInt(text.Fingerprint()).UInt(flags.engine.seed).Int(facts.max_model_len).Int(flags.max_logprobs);
+  writer.BeginArray().Int(kAnswerRevision).UInt(text.Fingerprint()).UInt(flags.engine.seed).Int(facts.max_model_len).Int(flags.max_logprobs);
   writer.Float(defaults.temperature).Float(defaults.top_p).Float(defaults.min_p).Int(defaults.top_k);
-  writer.Float(defaults.repetition_penalty).Int(defaults.max_tokens).Bool(flags.engine.digest).String(facts.name);
+  writer.Float(defaults.repetition_penalty).Int(defaults.default_max_tokens).Bool(flags.engine.digest).String(facts.name);
   writer.Bool(flags.text.skip_tokenizer);
   for (const int32_t id : files.generation.eos_token_ids) writer.Int(id);
   writer.EndArray();
@@ -100,46 +106,75 @@ void PrintProfile(const std::vector<device::OpProfile>& profile, double step_sec
                100 * (step_seconds - sum) / step_seconds);
 }
 
+base::Status CheckFlags(RunFlags* flags) {
+  FB_RETURN_IF_ERROR(CheckNumbers(*flags));
+  FB_RETURN_IF_ERROR(ApplyMemory(flags));
+  auto now = ParseNow(flags->now);
+  if (!now.ok()) return now.status().WithContext("--now");
+  flags->text.now = *now;
+  return base::Status::Ok();
+}
+
+base::Result<engine::ModelFiles> OpenFiles(const RunFlags& flags) {
+  FB_ASSIGN_OR_RETURN(auto files, engine::OpenModel(flags.engine.model, flags.engine.random_weights, flags.engine.seed));
+  FB_ASSIGN_OR_RETURN(files.generation, ReadGeneration(flags, files));
+  if (!flags.served_model_name.empty()) files.name = flags.served_model_name;
+  return files;
+}
+
+// A job whose template reads the clock goes on with the one it began with, unless --now says another.
+base::Status AdoptClock(const RunFlags& flags, job::ModelText* text) {
+  if (!text->uses_clock() || !flags.now.empty()) return base::Status::Ok();
+  const std::optional<std::string> clock = job::FindJobClock(flags.job.output_path);
+  if (!clock) return base::Status::Ok();
+  FB_ASSIGN_OR_RETURN(const std::tm now, text::ParseClock(*clock));
+  text->set_now(now);
+  return base::Status::Ok();
+}
+
+std::string SystemFingerprint(const ModelFacts& facts, const job::ModelText& text) {
+  std::string fingerprint = "fb-" + facts.numerics_class;
+  if (facts.random_weights) fingerprint += "-random-weights";
+  if (text.uses_clock()) fingerprint += job::kClockMark + text.clock();
+  return fingerprint;
+}
+
+// What the job needs to know of the model and of the flags.
+void FillJob(const RunFlags& flags, const engine::ModelFiles& files, const job::ModelText& text,
+             const engine::LocalEngine& engine, job::JobOptions* job) {
+  const ModelFacts& facts = engine.facts();
+  job->rules = {.defaults = SamplingDefaults(files.generation),
+                .model_name = facts.name,
+                .vocab_size = facts.vocab_size,
+                .max_logprobs = flags.max_logprobs};
+  job->fingerprints = MakeFingerprints(flags, files, text, facts, job->rules.defaults);
+  job->style = {.model = facts.name, .system_fingerprint = SystemFingerprint(facts, text), .digests = flags.engine.digest};
+  job->isa = engine.isa();
+  job->progress = flags.quiet ? job::ProgressMode::kQuiet : isatty(2) ? job::ProgressMode::kLive : job::ProgressMode::kLines;
+}
+
 int Run(RunFlags& flags, runtime::Runtime& runtime) {
   flags.job.process_began = runtime.Now();
   if (flags.quiet) base::SetLogLevel(base::LogLevel::kError);
-  if (const base::Status status = CheckNumbers(flags); !status.ok()) return Fail(status, 2);
-  if (const base::Status status = ApplyMemory(&flags); !status.ok()) return Fail(status, 2);
-  auto now = ParseNow(flags.now);
-  if (!now.ok()) return Fail(now.status().WithContext("--now"), 2);
-
-  auto files = engine::OpenModel(flags.engine.model, flags.engine.random_weights, flags.engine.seed);
+  if (const base::Status status = CheckFlags(&flags); !status.ok()) return Fail(status, 2);
+  // Before a large model is read.
+  if (auto input = job::JobFile::Open(flags.job.input_path); !input.ok()) {
+    return Fail(input.status(), static_cast<int>(job::ExitCodeOf(input.status())));
+  }
+  auto files = OpenFiles(flags);
   if (!files.ok()) return Fail(files.status());
-  auto generation = ReadGeneration(flags, *files);
-  if (!generation.ok()) return Fail(generation.status());
-  files->generation = *generation;
-  if (!flags.served_model_name.empty()) files->name = flags.served_model_name;
-
   flags.text.path = flags.engine.model;
   flags.text.gguf = files->gguf;
-  flags.text.now = *now;
   auto text = job::ModelText::Load(flags.text);
   if (!text.ok()) return Fail(text.status());
+  if (const base::Status status = AdoptClock(flags, text->get()); !status.ok()) return Fail(status);
   auto engine = engine::CreateEngine(flags.engine, *files, (*text)->tokenizer());
   if (!engine.ok()) return Fail(engine.status(), engine.status().code() == base::kInvalidArgument ? 2 : 1);
 
-  const ModelFacts& facts = (*engine)->facts();
-  job::JobOptions& job = flags.job;
-  job.rules = {.defaults = SamplingDefaults(*generation),
-               .model_names = {facts.name, flags.engine.model},
-               .vocab_size = facts.vocab_size,
-               .max_logprobs = flags.max_logprobs};
-  if (generation->max_new_tokens) job.rules.defaults.max_tokens = static_cast<int32_t>(*generation->max_new_tokens);
-  job.fingerprints = MakeFingerprints(flags, *files, **text, facts, job.rules.defaults);
-  job.style = {.model = facts.name,
-               .system_fingerprint = "fb-" + facts.numerics_class + (facts.random_weights ? "-random-weights" : ""),
-               .digests = flags.engine.digest};
-  job.isa = (*engine)->isa();
-  job.progress = flags.quiet ? job::ProgressMode::kQuiet : isatty(2) ? job::ProgressMode::kLive : job::ProgressMode::kLines;
-
+  FillJob(flags, *files, **text, **engine, &flags.job);
   RunControl control;
   const job::SignalControl signals(&control);
-  const job::JobOutcome outcome = job::RunJob(runtime, job, **text, **engine, control);
+  const job::JobOutcome outcome = job::RunJob(runtime, flags.job, **text, **engine, control);
   if (flags.engine.profile) PrintProfile((*engine)->Profile(), (*engine)->stats().step_seconds);
   if (!outcome.status.ok()) base::Log(base::LogLevel::kError, outcome.status.ToString());
   // A device that hangs cannot be waited for; the results file is whole without it.

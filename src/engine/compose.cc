@@ -83,6 +83,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(const EngineOptions& opt
   MemoryRequest request{.budget_bytes = device_options.memory_bytes,
                         .device_bytes = device_options.scratch_bytes * device_options.num_workers + 2 * base::kMiB,
                         .max_model_len = options.max_model_len,
+                        .stable_bytes = options.memory_bytes ? 0 : topology.total_memory / 2,
                         .max_num_seqs = options.max_num_seqs,
                         .max_num_batched_tokens = options.max_num_batched_tokens,
                         .max_kv_blocks = options.kv_blocks,

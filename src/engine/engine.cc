@@ -60,13 +60,11 @@ std::optional<RequestResult> LocalEngine::Refusal(const Request& request) const 
   return std::nullopt;
 }
 
-bool LocalEngine::TakeRequests(RequestSource& source, ResultSink& sink, bool* source_ended) {
-  while (!*source_ended && replica_->waiting() < replica_->max_num_seqs()) {
-    std::optional<Request> request = source.Next();
-    if (!request) {
-      *source_ended = true;
-      break;
-    }
+bool LocalEngine::TakeRequests(RequestSource& source, ResultSink& sink) {
+  while (replica_->WantsRequests()) {
+    // While choices run the device must not wait for a slow line.
+    std::optional<Request> request = source.Next(replica_->idle());
+    if (!request) return true;
     if (std::optional<RequestResult> refusal = Refusal(*request)) {
       if (!sink.Finish(std::move(*refusal))) return false;
       continue;
@@ -79,15 +77,15 @@ bool LocalEngine::TakeRequests(RequestSource& source, ResultSink& sink, bool* so
 RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& control) {
   run_start_ = runtime_->Now();
   first_result_seconds_ = -1;
-  bool source_ended = false;
   std::vector<RequestResult> finished;
   while (true) {
     if (control.abort) return RunEnd::kAborted;
-    if (control.drain) {
-      source_ended = true;
+    const bool draining = control.drain;
+    if (draining) {
       replica_->DropUnstarted();
+    } else if (!TakeRequests(source, sink)) {
+      return RunEnd::kSinkFailed;
     }
-    if (!TakeRequests(source, sink, &source_ended)) return RunEnd::kSinkFailed;
     const StepEnd end = replica_->Step(&finished);
     if (!finished.empty() && first_result_seconds_ < 0) {
       first_result_seconds_ = static_cast<double>(runtime_->Now() - run_start_) * 1e-9;
@@ -97,7 +95,8 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
       base::Log(base::LogLevel::kError, "stalled: " + replica_->what_stalled());
       return RunEnd::kStalled;
     }
-    if (end == StepEnd::kIdle && source_ended) return control.drain ? RunEnd::kDrained : RunEnd::kComplete;
+    if (end == StepEnd::kIdle && draining) return RunEnd::kDrained;
+    if (end == StepEnd::kIdle && source.ended()) return control.drain ? RunEnd::kDrained : RunEnd::kComplete;
   }
 }
 

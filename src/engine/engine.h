@@ -25,8 +25,8 @@ class LocalEngine : public Engine {
   std::vector<device::OpProfile> Profile() const { return replica_->rank().device().Profile(); }
 
  private:
-  // Takes requests until the replica has enough for the next steps; false: the sink failed.
-  bool TakeRequests(RequestSource& source, ResultSink& sink, bool* source_ended);
+  // Takes requests until the replica has enough for the next steps, or none is ready; false: the sink failed.
+  bool TakeRequests(RequestSource& source, ResultSink& sink);
 
   std::unique_ptr<runtime::Runtime> runtime_;
   std::unique_ptr<Replica> replica_;

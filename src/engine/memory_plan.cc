@@ -67,29 +67,38 @@ uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, in
          array(seqs * static_cast<uint64_t>(max_blocks_per_sequence), sizeof(uint32_t));
 }
 
+namespace {
+
+// The longest of the model's length and the powers of two below it that a budget of stable_bytes holds; at least a block.
+int64_t ChooseLength(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request) {
+  MemoryRequest stable = request;
+  if (request.stable_bytes != 0) stable.budget_bytes = request.stable_bytes;
+  int64_t length = config.max_position_embeddings;
+  while (length > kernels::kBlockTokens) {
+    MemoryPlan plan = WithoutKv(config, dtype, stable, length);
+    GiveRestToKv(stable, &plan);
+    if (plan.kv_tokens() >= length) break;
+    length = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length - 1)));
+  }
+  return length;
+}
+
+}  // namespace
+
 base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request) {
-  int64_t length = request.max_model_len ? request.max_model_len : config.max_position_embeddings;
+  const int64_t length = request.max_model_len ? request.max_model_len : ChooseLength(config, dtype, request);
   MemoryPlan plan = WithoutKv(config, dtype, request, length);
   GiveRestToKv(request, &plan);
   if (plan.kv_tokens() >= length) return plan;
-  if (request.max_model_len != 0) {
-    if (plan.num_blocks == 0) return TooSmall(plan, request, static_cast<uint64_t>(plan.kv_layout.block_stride));
-    return base::Status(
-        kMemoryTooSmall,
-        fmt::format("--max-model-len {} needs {} of KV cache for one sequence, but --memory {} leaves {} ({} tokens); "
-                    "give more memory or at most --max-model-len {}",
-                    length, base::FormatBytes(static_cast<uint64_t>(plan.max_blocks_per_sequence) *
-                                              static_cast<uint64_t>(plan.kv_layout.block_stride)),
-                    base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.kv_bytes), plan.kv_tokens(),
-                    plan.kv_tokens()));
-  }
-  while (length > kernels::kBlockTokens) {
-    length = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length - 1)));
-    plan = WithoutKv(config, dtype, request, length);
-    GiveRestToKv(request, &plan);
-    if (plan.kv_tokens() >= length) return plan;
-  }
-  return TooSmall(plan, request, static_cast<uint64_t>(plan.kv_layout.block_stride));
+  if (plan.num_blocks == 0) return TooSmall(plan, request, static_cast<uint64_t>(plan.kv_layout.block_stride));
+  return base::Status(
+      kMemoryTooSmall,
+      fmt::format("--max-model-len {} needs {} of KV cache for one sequence, but --memory {} leaves {} ({} tokens); "
+                  "give more memory or at most --max-model-len {}",
+                  length, base::FormatBytes(static_cast<uint64_t>(plan.max_blocks_per_sequence) *
+                                            static_cast<uint64_t>(plan.kv_layout.block_stride)),
+                  base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.kv_bytes), plan.kv_tokens(),
+                  plan.kv_tokens()));
 }
 
 }  // namespace forebay::engine

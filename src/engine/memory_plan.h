@@ -16,6 +16,7 @@ struct MemoryRequest {
   uint64_t budget_bytes = 0;
   uint64_t device_bytes = 0;           // what the device itself takes from the budget (workers' scratch)
   int64_t max_model_len = 0;           // 0: choose
+  uint64_t stable_bytes = 0;           // the budget that the choice assumes: what is free changes from run to run
   int32_t max_num_seqs = 0;
   int32_t max_num_batched_tokens = 0;
   int32_t max_kv_blocks = 0;           // 0: no limit of its own
@@ -38,8 +39,9 @@ struct MemoryPlan {
 // Arrays of StepBatch for this capacity.
 uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence);
 
-// kMemoryTooSmall says which part is how large and what would fit. A max_model_len of 0 becomes the model's; where the
-// cache is smaller, the largest power of two that it holds, so that a little less free memory gives the same plan.
+// kMemoryTooSmall says which part is how large and what would fit. A max_model_len of 0 becomes the model's; where a
+// budget of stable_bytes gives a smaller cache, the largest power of two that this one holds. The length is part of every
+// answer, so it must not depend on the memory that happens to be free.
 base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request);
 
 }  // namespace forebay::engine

@@ -92,7 +92,13 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks) {
   decoder_.stream->Record(*step_done_);
 }
 
-bool Rank::WaitStep(runtime::TimeNs timeout) { return device_->WaitFor(*step_done_, timeout); }
+base::Status Rank::WaitStep(runtime::TimeNs timeout) {
+  if (!device_->WaitFor(*step_done_, timeout)) {
+    return base::Status(kStepTimeout, fmt::format("a step of {} rows did not finish in {}", buffers_->batch().num_rows,
+                                                  base::FormatDuration(static_cast<double>(timeout) * 1e-9)));
+  }
+  return device_->Synchronize(*decoder_.stream);
+}
 
 uint64_t Rank::KvDigest(std::span<const kv::BlockId> table, int64_t count) const {
   uint64_t sum = 0;

@@ -13,6 +13,8 @@
 
 namespace forebay::engine {
 
+inline constexpr base::ErrorCode kStepTimeout{"step_timeout"};
+
 // What becomes of one row of logits.
 struct LogitTask {
   sample::SampleInput input;       // logits are filled in by the rank; params null: only the logprobs below
@@ -31,12 +33,15 @@ class Rank {
                                                     const kernels::KernelSet& kernels, const weights::TensorReader& reader,
                                                     int load_threads);
 
+  // Waits for what is enqueued: it uses everything below.
+  ~Rank() { device_.reset(); }
+
   device::Device& device() { return *device_; }
   StepBuffers& buffers() { return *buffers_; }
   // Enqueues the step that buffers() holds; tasks[i] belongs to logit row i and must live until the wait.
   void EnqueueStep(std::vector<LogitTask>* tasks);
-  // Waits for the step's end: false after `timeout`.
-  bool WaitStep(runtime::TimeNs timeout);
+  // Waits for the step's end: kStepTimeout after `timeout`, or the fault that the device met.
+  base::Status WaitStep(runtime::TimeNs timeout);
   // Sum of the digests of positions [0, count) of the sequence whose table this is.
   uint64_t KvDigest(std::span<const kv::BlockId> table, int64_t count) const;
   const model::Decoder& decoder() const { return decoder_; }

@@ -12,9 +12,11 @@ int64_t JobOrder(const Sequence& sequence) {
   return (sequence.request->request.line << 16) + std::min(sequence.choice_index, 0xFFFF);
 }
 
+// The other choices of a prompt share what this one computes.
+bool IsFirstOfPrompt(const Sequence& sequence) { return sequence.choice_index % sequence.request->request.n == 0; }
+
 bool WantsPromptLogprobs(const Sequence& sequence) {
-  const Request& request = sequence.request->request;
-  return request.sampling.prompt_logprobs >= 0 && sequence.choice_index % request.n == 0;
+  return sequence.request->request.sampling.prompt_logprobs >= 0 && IsFirstOfPrompt(sequence);
 }
 
 // Positions that Open may take from the cache. Rows whose logits are wanted must be computed.
@@ -65,7 +67,7 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished) {
     finished->push_back(TakeResult(state.get()));
   }
   finished_at_once_.clear();
-  if (unfinished() == 0) return StepEnd::kIdle;
+  if (idle()) return StepEnd::kIdle;
 
   const runtime::TimeNs start = runtime_.Now();
   BuildView();
@@ -82,7 +84,7 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished) {
   rank_->buffers().Begin();
   // Indices of the plan refer to the view: resolve them before the lists change.
   planned_.clear();
-  for (const schedule::RowsOf& rows : plan_.admit) planned_.emplace_back(waiting_[rows.index], rows.rows);
+  for (const schedule::RowsOf& rows : plan_.admit) planned_.emplace_back(waiting_in_view_[rows.index], rows.rows);
   for (const schedule::RowsOf& rows : plan_.run) planned_.emplace_back(running_[rows.index], rows.rows);
   Preempt(plan_.preempt);
   for (const auto& [sequence, rows] : planned_) {
@@ -93,13 +95,9 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished) {
     }
   }
   rank_->EnqueueStep(&tasks_);
-  if (!rank_->WaitStep(options_.stall_timeout)) {
-    return Stall(fmt::format("a step of {} rows did not finish in {}", rank_->buffers().batch().num_rows,
-                             base::FormatDuration(static_cast<double>(options_.stall_timeout) * 1e-9)));
-  }
+  if (const base::Status done = rank_->WaitStep(options_.stall_timeout); !done.ok()) return Stall(done.ToString());
   Commit(finished);
 
-  const std::lock_guard lock(stats_mutex_);
   ++stats_.steps;
   stats_.step_seconds += static_cast<double>(runtime_.Now() - start) * 1e-9;
   stats_.choices_running = static_cast<int64_t>(running_.size());
@@ -108,6 +106,10 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished) {
   stats_.kv_blocks_total = book_.num_blocks();
   stats_.kv_blocks_used_peak = book_.stats().held_peak;
   stats_.prefix_blocks_hit = book_.stats().prefix_blocks_hit;
+  stats_.mode_counters["rows_decode"] = decode_rows_;
+  stats_.mode_counters["rows_prefill"] = prefill_rows_;
+  const std::lock_guard lock(published_mutex_);
+  published_ = stats_;
   return StepEnd::kStepped;
 }
 
@@ -126,21 +128,32 @@ void Replica::BuildView() {
                              .remaining_output = sequence->max_generated - sequence->generated(),
                              .decoding = sequence->known() - sequence->computed == 1});
   }
-  if (view_.running.size() >= static_cast<size_t>(options_.limits.max_num_seqs)) return;
-  for (size_t i = 0; i < std::min(kWaitingInView, waiting_.size()); ++i) {
-    const Sequence& sequence = *waiting_[i];
-    const RequestState& state = *sequence.request;
-    const bool first_of_prompt = sequence.choice_index % state.request.n == 0;
-    const bool shares = options_.prefix_caching && sequence.prompt_tokens > kv::kBlockTokens;
-    const kv::CachedPrefix cached = book_.FindCached(sequence.tokens, options_.prefix_salt, MaxCached(sequence));
-    view_.waiting.push_back(
-        {.order = JobOrder(sequence),
-         .known_tokens = sequence.known(),
-         .cached_tokens = cached.tokens,
-         .held_tokens = cached.held_tokens,
-         .remaining_output = sequence.max_generated - sequence.generated(),
-         .ready = first_of_prompt || !shares || state.prompt_committed[sequence.prompt_index]});
+  if (view_.running.size() < static_cast<size_t>(options_.limits.max_num_seqs)) ViewWaiting();
+}
+
+void Replica::ViewWaiting() {
+  // In order, as far as this step can admit them: looking up what the cache holds of a choice is not free.
+  waiting_in_view_.clear();
+  int64_t rows = options_.limits.max_num_batched_tokens, blocks = view_.available_blocks;
+  for (Sequence* sequence : waiting_) {
+    if (rows <= 0 || blocks < 0 || view_.waiting.size() == kWaitingInView) return;
+    if (!IsReady(*sequence)) continue;
+    const kv::CachedPrefix cached = book_.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence));
+    view_.waiting.push_back({.order = JobOrder(*sequence),
+                             .known_tokens = sequence->known(),
+                             .cached_tokens = cached.tokens,
+                             .held_tokens = cached.held_tokens,
+                             .remaining_output = sequence->max_generated - sequence->generated(),
+                             .ready = true});
+    waiting_in_view_.push_back(sequence);
+    rows -= sequence->known() - cached.tokens;
+    blocks -= (sequence->known() - cached.held_tokens) / kv::kBlockTokens;
   }
+}
+
+bool Replica::IsReady(const Sequence& sequence) const {
+  const bool shares = options_.prefix_caching && sequence.prompt_tokens > kv::kBlockTokens;
+  return IsFirstOfPrompt(sequence) || !shares || sequence.request->prompt_committed[sequence.prompt_index];
 }
 
 void Replica::Preempt(const std::vector<int32_t>& indices) {
@@ -149,12 +162,13 @@ void Replica::Preempt(const std::vector<int32_t>& indices) {
   for (Sequence* sequence : preempted) {
     book_.Close(sequence->slot);
     sequence->slot = -1;
+    sequence->sampled_in_slot = false;
     sequence->phase = Phase::kWaiting;
     sequence->computed = 0;
     std::erase(running_, sequence);
   }
-  waiting_.insert(waiting_.begin(), preempted.begin(), preempted.end());
-  const std::lock_guard lock(stats_mutex_);
+  // The latest is preempted first and goes on last.
+  waiting_.insert(waiting_.begin(), preempted.rbegin(), preempted.rend());
   stats_.preemptions += static_cast<int64_t>(preempted.size());
 }
 
@@ -162,11 +176,11 @@ void Replica::Admit(Sequence* sequence, int64_t rows) {
   sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, MaxCached(*sequence));
   sequence->computed = book_.computed(sequence->slot);
   if (!sequence->admitted_before) {
-    const int64_t cached = std::min(sequence->computed, sequence->prompt_tokens);
-    sequence->request->cached_tokens += cached;
     sequence->admitted_before = true;
-    const std::lock_guard lock(stats_mutex_);
-    stats_.cached_prompt_tokens += cached;
+    if (IsFirstOfPrompt(*sequence)) {
+      sequence->request->cached_tokens += sequence->computed;
+      stats_.cached_prompt_tokens += sequence->computed;
+    }
   }
   sequence->phase = Phase::kRunning;
   std::erase(waiting_, sequence);
@@ -183,7 +197,11 @@ void Replica::PlanRows(Sequence* sequence, int64_t rows) {
   book_.SetComputed(sequence->slot, end);
   const bool prompt_rows = WantsPromptLogprobs(*sequence) && begin < sequence->prompt_tokens - 1;
   const bool samples = end == sequence->known() && sequence->max_generated > 0;
-  rank_->buffers().Add({.tokens = std::span(sequence->tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)),
+  // The token that the last step sampled is on the device already.
+  const int32_t on_device = ~sequence->slot;
+  const bool sampled_last = sequence->sampled_in_slot && rows == 1 && end == sequence->known();
+  const auto tokens = std::span<const int32_t>(sequence->tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows));
+  rank_->buffers().Add({.tokens = sampled_last ? std::span(&on_device, 1) : tokens,
                         .first_position = begin, .slot = sequence->slot, .all_logits = prompt_rows,
                         .last_logits = samples});
   work_.push_back({sequence, begin, end, tasks_.size()});
@@ -229,10 +247,13 @@ void Replica::Commit(std::vector<RequestResult>* finished) {
 }
 
 void Replica::CountRows(Sequence* sequence, int64_t begin, int64_t end) {
-  const std::lock_guard lock(stats_mutex_);
   stats_.computed_tokens += end - begin;
   stats_.recomputed_tokens += std::max<int64_t>(0, std::min(sequence->computed_peak, end) - begin);
-  stats_.mode_counters[begin >= sequence->prompt_tokens && end - begin == 1 ? "rows_decode" : "rows_prefill"] += end - begin;
+  if (begin >= sequence->prompt_tokens && end - begin == 1) {
+    ++decode_rows_;
+  } else {
+    prefill_rows_ += end - begin;
+  }
   sequence->computed_peak = std::max(sequence->computed_peak, end);
 }
 
@@ -254,10 +275,10 @@ void Replica::AppendToken(Sequence* sequence, LogitTask* task) {
   const SamplingParams& params = sequence->request->request.sampling;
   const int32_t token = task->sampled.token;
   sequence->tokens.push_back(token);
+  sequence->sampled_in_slot = true;
   if (UsesCounts(params)) sequence->counts.AddOutput(token);
   if (params.logprobs >= 0) sequence->result.logprobs.push_back(std::move(task->sampled.logprobs));
   if (sequence->AfterToken(token)) sequence->phase = Phase::kFinished;
-  const std::lock_guard lock(stats_mutex_);
   ++stats_.output_tokens;
 }
 
@@ -270,11 +291,8 @@ void Replica::Finish(Sequence* sequence, std::vector<RequestResult>* finished) {
   RequestState* state = sequence->request;
   if (--state->unfinished > 0) return;
   finished->push_back(TakeResult(state));
-  {
-    const std::lock_guard lock(stats_mutex_);
-    ++stats_.requests_finished;
-    stats_.prompt_tokens += finished->back().prompt_tokens;
-  }
+  ++stats_.requests_finished;
+  stats_.prompt_tokens += finished->back().prompt_tokens;
   std::erase_if(states_, [&](const auto& held) { return held.get() == state; });
 }
 
@@ -284,8 +302,8 @@ StepEnd Replica::Stall(std::string what) {
 }
 
 EngineStats Replica::stats() const {
-  const std::lock_guard lock(stats_mutex_);
-  return stats_;
+  const std::lock_guard lock(published_mutex_);
+  return published_;
 }
 
 }  // namespace forebay::engine

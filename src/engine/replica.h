@@ -31,13 +31,15 @@ class Replica {
  public:
   Replica(runtime::Runtime& runtime, std::unique_ptr<Rank> rank, std::unique_ptr<schedule::Policy> policy,
           const ReplicaOptions& options);
-  // Waits for a step that is under way.
+  // Waits for a step that is under way: it uses what is declared after the rank.
   ~Replica() { rank_.reset(); }
 
-  // Choices that wait; a caller keeps enough of them here for the next steps.
-  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
-  int64_t unfinished() const { return static_cast<int64_t>(waiting_.size() + running_.size()); }
-  int64_t max_num_seqs() const { return options_.limits.max_num_seqs; }
+  // True while fewer choices wait than may run at once: a caller keeps enough of them here for the next steps.
+  bool WantsRequests() const {
+    return waiting_.size() + finished_at_once_.size() < static_cast<size_t>(options_.limits.max_num_seqs);
+  }
+  // Nothing to do until the next request comes.
+  bool idle() const { return waiting_.empty() && running_.empty() && finished_at_once_.empty(); }
   void Take(std::unique_ptr<RequestState> state);
   // Forgets the requests of which nothing was computed yet (a drain).
   void DropUnstarted();
@@ -60,6 +62,9 @@ class Replica {
   };
 
   void BuildView();
+  void ViewWaiting();
+  // False for a choice that waits for its sibling's prompt to be committed, and then shares it.
+  bool IsReady(const Sequence& sequence) const;
   void Preempt(const std::vector<int32_t>& indices);
   void Admit(Sequence* sequence, int64_t rows);
   void PlanRows(Sequence* sequence, int64_t rows);
@@ -84,14 +89,17 @@ class Replica {
 
   // Of the step under way; kept for their capacity.
   schedule::StepView view_;
+  std::vector<Sequence*> waiting_in_view_;
   schedule::StepPlan plan_;
   std::vector<std::pair<Sequence*, int64_t>> planned_;  // and rows
   std::vector<Work> work_;
   std::vector<LogitTask> tasks_;
 
   std::string what_stalled_;
-  mutable std::mutex stats_mutex_;
-  EngineStats stats_;
+  EngineStats stats_;                   // the control thread's; `published_` is a copy, made once a step
+  int64_t decode_rows_ = 0, prefill_rows_ = 0;
+  mutable std::mutex published_mutex_;
+  EngineStats published_;
 };
 
 }  // namespace forebay::engine

@@ -14,8 +14,9 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index, const
   sequence->tokens = state->request.prompts[sequence->prompt_index];
   sequence->prompt_tokens = sequence->known();
   const int64_t room = context.max_model_len - sequence->prompt_tokens;
-  sequence->max_generated = params.max_tokens < 0 ? room : std::min<int64_t>(room, params.max_tokens);
-  sequence->stop.emplace(params, context.eos_token_ids, room);
+  const int64_t wanted = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens;
+  sequence->max_generated = wanted < 0 ? room : std::min(room, wanted);
+  sequence->stop.emplace(params, context.eos_token_ids, sequence->max_generated);
   if (context.tokenizer) {
     sequence->detokenizer = std::make_unique<text::Detokenizer>(*context.tokenizer, params.skip_special_tokens);
     // The answer goes on from the prompt: a leading space of its first word is its own.

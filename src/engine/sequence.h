@@ -32,6 +32,7 @@ struct Sequence {
   int64_t prompt_tokens = 0;
   int64_t computed_peak = 0;            // rows below were computed before (a preempted choice computes them again)
   bool admitted_before = false;
+  bool sampled_in_slot = false;         // the last token was sampled into StepBatch::sampled[slot]
   int64_t computed = 0;                 // positions in the KV cache
   sample::TokenCounts counts;           // kept only where a penalty is on
   std::optional<sample::StopConditions> stop;

@@ -45,7 +45,7 @@ class FakeEngine : public Engine {
       if (before_step) before_step();
       if (control.abort) return RunEnd::kAborted;
       while (!ended && !control.drain && running.size() < kRunning) {
-        std::optional<Request> request = source.Next();
+        std::optional<Request> request = source.Next(true);
         ended = !request;
         if (request) running.push_back(std::move(*request));
       }

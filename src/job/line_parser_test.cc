@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-RequestRules Rules() { return {.model_names = {"tiny", "/models/tiny"}, .vocab_size = 1000}; }
+RequestRules Rules() { return {.model_name = "tiny", .vocab_size = 1000}; }
 
 struct Parsed {
   ParsedLine line;
@@ -60,7 +60,8 @@ TEST(LineParserTest, ReadsTheForms) {
   line = Good(Completion(""));
   EXPECT_EQ(line.endpoint, Endpoint::kCompletion);
   EXPECT_EQ(std::get<std::string>(line.prompts.at(0)), "hi");
-  EXPECT_EQ(line.sampling.max_tokens, 16);
+  EXPECT_EQ(line.sampling.max_tokens, -1);
+  EXPECT_EQ(line.sampling.default_max_tokens, 16);
   EXPECT_TRUE(line.add_special_tokens);
 
   line = Good(R"({"prompt":["a","b"],"max_tokens":3})");
@@ -135,10 +136,11 @@ TEST(LineParserTest, TheLastOfRepeatedMembersCounts) {
 TEST(LineParserTest, DefaultsOfTheModelHold) {
   RequestRules rules = Rules();
   rules.defaults.temperature = 0.25f;
-  rules.defaults.max_tokens = 77;
+  rules.defaults.default_max_tokens = 77;
   EXPECT_EQ(Good(Chat(""), rules).sampling.temperature, 0.25f);
-  EXPECT_EQ(Good(Chat(""), rules).sampling.max_tokens, 77);
-  EXPECT_EQ(Good(Completion(""), rules).sampling.max_tokens, 16);
+  EXPECT_EQ(Good(Chat(""), rules).sampling.max_tokens, -1);
+  EXPECT_EQ(Good(Chat(""), rules).sampling.default_max_tokens, 77);
+  EXPECT_EQ(Good(Completion(""), rules).sampling.default_max_tokens, 16);
   EXPECT_EQ(Good(Chat("\"temperature\":1"), rules).sampling.temperature, 1.0f);
 }
 

@@ -91,14 +91,22 @@ base::Status ModelText::LoadTemplates() {
   return base::Status::Ok();
 }
 
+bool ModelText::uses_clock() const {
+  return (template_ && template_->uses_clock()) || (tool_template_ && tool_template_->uses_clock());
+}
+
+std::string ModelText::clock() const {
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &options_.now)};
+}
+
 uint64_t ModelText::Fingerprint() const {
   base::Hasher hasher;
   for (const auto* chat_template : {&template_, &tool_template_}) {
     if (!*chat_template) continue;
     hasher.Update((*chat_template)->source());
     if (!(*chat_template)->uses_clock()) continue;
-    char clock[32];
-    hasher.Update({clock, std::strftime(clock, sizeof(clock), "%Y-%m-%dT%H:%M:%S", &options_.now)});
+    hasher.Update(clock());
   }
   for (const auto& [name, token] : special_tokens_) hasher.Update(name + "=" + token + ";");
   hasher.Update(fmt::format("{:016x},{}", config_hash_, options_.parse_special_in_content));

@@ -28,6 +28,10 @@ class ModelText : public TextPipeline {
 
   // Null where the tokenizer is skipped.
   const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  // Does a template read the clock?
+  bool uses_clock() const;
+  std::string clock() const;  // "2026-03-07T14:05:09"
+  void set_now(const std::tm& now) { options_.now = now; }
   // What of this can change an answer, but for the tokenizer's own file: templates, the clock where they ask for it,
   // tokenizer_config.json and parse_special_in_content.
   uint64_t Fingerprint() const;

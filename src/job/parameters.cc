@@ -49,13 +49,21 @@ MaybeError ReadTokenIds(const LineDraft& draft, std::string_view param, simdjson
   return std::nullopt;
 }
 
+// A model's name is its path's last part, without ".gguf": "org/Model", "/models/Model/" and "Model.gguf" are "Model".
+std::string_view ModelName(std::string_view path) {
+  while (path.ends_with('/')) path.remove_suffix(1);
+  path = path.substr(path.rfind('/') + 1);
+  if (path.ends_with(".gguf")) path.remove_suffix(5);
+  return path;
+}
+
 MaybeError SetModel(LineDraft& draft, element value) {
   std::string_view name;
   if (value.get(name)) return WrongType("model", value, "a string");
-  const auto& names = draft.rules->model_names;
-  if (names.empty() || std::find(names.begin(), names.end(), name) != names.end()) return std::nullopt;
+  const std::string& ours = draft.rules->model_name;
+  if (ours.empty() || ModelName(name) == ours) return std::nullopt;
   return LineError{.http_status = 404,
-                   .message = fmt::format("the model `{}` does not exist; this job runs `{}`", Shorten(name), names[0]),
+                   .message = fmt::format("the model `{}` does not exist; this job runs `{}`", Shorten(name), ours),
                    .param = "model",
                    .code = "model_not_found"};
 }
@@ -343,6 +351,9 @@ MaybeError CheckHarmless(const Parameter& p, const Refused& refused, element val
   return Unsupported(p.name, message);
 }
 
+// What OpenAI's completions endpoint generates where the request does not say.
+constexpr int32_t kCompletionTokens = 16;
+
 MaybeError FinishLengths(LineDraft& draft) {
   ParsedLine& line = *draft.line;
   SamplingParams& sampling = line.sampling;
@@ -355,14 +366,16 @@ MaybeError FinishLengths(LineDraft& draft) {
   if (most) {
     sampling.max_tokens = *most;
   } else if (line.endpoint == Endpoint::kCompletion) {
-    sampling.max_tokens = 16;
+    sampling.default_max_tokens = kCompletionTokens;
   }
   if (sampling.max_tokens == 0 && !line.echo) {
     return InvalidValue(name, fmt::format("`{}` is 0; expected an integer of at least 1 (0 goes with `echo` alone)", name));
   }
-  if (sampling.max_tokens >= 0 && sampling.min_tokens > sampling.max_tokens) {
+  const bool counts_default = !most && line.endpoint == Endpoint::kCompletion;
+  const int32_t limit = counts_default ? kCompletionTokens : sampling.max_tokens;
+  if (limit >= 0 && sampling.min_tokens > limit) {
     return InvalidValue("min_tokens", fmt::format("`min_tokens` is {}; expected at most `{}`, which is {}", sampling.min_tokens,
-                                                  name, sampling.max_tokens));
+                                                  name, limit));
   }
   return std::nullopt;
 }

@@ -19,7 +19,7 @@ namespace forebay::job {
 // What the engine and the flags say about every request.
 struct RequestRules {
   SamplingParams defaults;               // generation_config.json's where it has any, else the API's
-  std::vector<std::string> model_names;  // what `model` may be; empty: any string
+  std::string model_name;                // what `model` must name, as the last part of a path; empty: any string
   int32_t vocab_size = 0;
   int32_t max_logprobs = 20;             // --max-logprobs; -1: up to the whole vocabulary
 };

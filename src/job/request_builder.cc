@@ -48,6 +48,11 @@ base::Result<BuiltLine> RequestBuilder::Build(size_t ordinal) {
 }
 
 std::optional<LineError> RequestBuilder::Tokenize(const ParsedLine& line, Request* request) {
+  if (!text_.has_tokenizer() && !line.sampling.stop.empty()) {
+    return LineError{.message = "`stop` strings need a tokenizer, but --skip-tokenizer-init is set; use `stop_token_ids`",
+                     .param = "stop",
+                     .code = "unsupported_parameter"};
+  }
   const bool is_chat = line.endpoint == Endpoint::kChat;
   const std::string_view param = is_chat ? "messages" : "prompt";
   const auto add = [&](base::Result<std::vector<int32_t>> ids) -> std::optional<LineError> {

@@ -30,9 +30,10 @@ bool RequestFeed::Ending() {
   return stop_;
 }
 
-std::optional<Request> RequestFeed::Next() {
+std::optional<Request> RequestFeed::Next(bool wait) {
   while (!exhausted_ && !Ending()) {
-    const std::optional<int64_t> line = lines_.Receive(kGlance);
+    const std::optional<int64_t> line = lines_.Receive(wait ? kGlance : 0);
+    if (!line && !wait) return std::nullopt;
     if (!line) continue;
     exhausted_ = *line == kNoMore;
     if (exhausted_) break;

@@ -26,7 +26,8 @@ class RequestFeed : public RequestSource {
               JobCounters& counters, RunControl& control);
   ~RequestFeed() override;
 
-  std::optional<Request> Next() override;
+  std::optional<Request> Next(bool wait) override;
+  bool ended() const override { return exhausted_ || stop_; }
 
   // Ends the task, and says what broke it: the input, or the results file. REQUIRES: no Next at the same time.
   base::Status Stop();

@@ -113,7 +113,7 @@ class Scanner {
     };
     check(id.hash.input, input_hash, "the input line");
     check(id.hash.model, expected_.job.model, "the model");
-    check(id.hash.settings, expected_.job.settings, "the template, sampling defaults or flags");
+    check(id.hash.settings, expected_.job.settings, "the template, sampling defaults or flags (--seed, --max-model-len, --now and the like)");
     check(id.hash.numerics, expected_.job.numerics, "the numerics class");
     if (changed.empty()) return {};
     return base::Status(kResultsMismatch,

@@ -113,8 +113,16 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
     if (!plan.biases.empty()) FB_RETURN_IF_ERROR(LoadBias(reader, matrices[m]));
     for (size_t panel = 0; panel < plan.panels.size(); ++panel) work.emplace_back(m, panel);
   }
+  std::vector<std::atomic<size_t>> packed(matrices.size());
   return ForEach(num_threads, static_cast<int64_t>(work.size()), [&](int64_t i, std::vector<float>* scratch) {
-    return PackPanel(reader, matrices[work[i].first], work[i].second, scratch);
+    const auto [m, panel] = work[i];
+    const MatrixPlan& plan = *matrices[m].plan;
+    FB_RETURN_IF_ERROR(PackPanel(reader, matrices[m], panel, scratch));
+    // Files are not held in memory beside what was packed of them.
+    if (packed[m].fetch_add(1) + 1 == plan.panels.size()) {
+      for (const std::string& tensor : plan.tensors) reader.DoneWith(tensor);
+    }
+    return base::Status::Ok();
   });
 }
 
@@ -129,7 +137,7 @@ base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, i
                           tensor::DType dtype, std::byte* out, int num_threads) {
   FB_RETURN_IF_ERROR(CheckShape(reader, name, {rows, columns}));
   constexpr int64_t kRowsAtOnce = 64;
-  return ForEach(num_threads, (rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t i, std::vector<float>* scratch) {
+  const base::Status read = ForEach(num_threads, (rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t i, std::vector<float>* scratch) {
     const int64_t begin = i * kRowsAtOnce, end = std::min(rows, begin + kRowsAtOnce);
     if (dtype == tensor::DType::kF32) {
       return reader.ReadRows(name, begin, end, reinterpret_cast<float*>(out) + begin * columns);
@@ -140,6 +148,8 @@ base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, i
     for (size_t j = 0; j < scratch->size(); ++j) target[j] = tensor::ToBF16((*scratch)[j]);
     return base::Status::Ok();
   });
+  reader.DoneWith(name);
+  return read;
 }
 
 }  // namespace forebay::weights

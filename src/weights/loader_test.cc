@@ -24,6 +24,7 @@ class Loader : public testing::Test {
   Loader() : runtime_(runtime::CreateRealRuntime()) {
     device_ = std::move(*device::CreateCpuDevice(*runtime_, {.memory_bytes = 64 << 20, .num_workers = 1}));
   }
+  // REQUIRES: the plan outlives what is returned.
   PlacedMatrix Load(const MatrixPlan& plan) {
     const device::Region* region = *device_->arena().Allocate("weights", plan.TileBytes() + plan.TableBytes());
     device::RegionCutter cutter(*region);
@@ -77,19 +78,21 @@ TEST_F(Loader, ARankPacksItsOwnHeadsInTheOrderOfTheirSlots) {
 }
 
 TEST_F(Loader, GateAndUpShareAPanel) {
-  const PlacedMatrix matrix = Load(PlanGateUp("gate_up", tensor::DType::kBF16, "gate", "up", "", "", kWide, kHidden));
+  const MatrixPlan plan = PlanGateUp("gate_up", tensor::DType::kBF16, "gate", "up", "", "", kWide, kHidden);
+  const PlacedMatrix matrix = Load(plan);
   ASSERT_EQ(matrix.weight.num_panels, 3);  // 32 + 32 + 16 pairs of columns
   const std::vector<float> gate = Rows("gate"), up = Rows("up");
   EXPECT_EQ(At(matrix, 0, 1, 3, 2), Rounded(gate[34 * kHidden + 3]));
   EXPECT_EQ(At(matrix, 0, 1, 3, 32 + 2), Rounded(up[34 * kHidden + 3]));
-  EXPECT_EQ(matrix.plan->panels[2].columns.width, 16);
+  EXPECT_EQ(plan.panels[2].columns.width, 16);
   EXPECT_EQ(At(matrix, 0, 2, 3, 16), 0.0f);
 }
 
 TEST_F(Loader, LeavesAreCutAlongK) {
   const auto leaves = kernels::LeafBorders::ForDown(kWide);
   ASSERT_EQ(leaves.num_leaves, 2);
-  const PlacedMatrix matrix = Load(PlanMatrix("down", tensor::DType::kBF16, "down", "", kHidden, kWide, leaves));
+  const MatrixPlan plan = PlanMatrix("down", tensor::DType::kBF16, "down", "", kHidden, kWide, leaves);
+  const PlacedMatrix matrix = Load(plan);
   const std::vector<float> down = Rows("down");
   EXPECT_EQ(At(matrix, 1, 1, 1, 4), Rounded(down[(64 + 4) * kWide + leaves.begin[1] + 1]));
 }

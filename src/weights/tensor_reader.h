@@ -22,10 +22,12 @@ class TensorReader {
   virtual base::Result<tensor::Shape> ShapeOf(std::string_view name) const = 0;
   virtual bool Has(std::string_view name) const = 0;
   // Where the tensor lies, for messages: a file's path.
-  virtual std::string FileOf(std::string_view name) const { return "weights"; }
+  virtual std::string FileOf(std::string_view) const { return "weights"; }
   // Rows [begin, end) of a matrix [rows, columns] (a vector is one row) as exact fp32. kTensorNotFinite names the
   // tensor and the place of a NaN or an infinity.
   virtual base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const = 0;
+  // The tensor has been read: its pages need not stay in memory. Reading it again is slower, not wrong.
+  virtual void DoneWith(std::string_view) const {}
 };
 
 }  // namespace forebay::weights

@@ -12,10 +12,11 @@ namespace forebay::testing_support {
 class ListSource : public RequestSource {
  public:
   explicit ListSource(std::vector<Request> requests) : requests_(std::move(requests)) {}
-  std::optional<Request> Next() override {
-    if (next_ == requests_.size()) return std::nullopt;
+  std::optional<Request> Next(bool) override {
+    if (ended()) return std::nullopt;
     return requests_[next_++];
   }
+  bool ended() const override { return next_ == requests_.size(); }
 
  private:
   std::vector<Request> requests_;

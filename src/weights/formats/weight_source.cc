@@ -226,6 +226,10 @@ std::string WeightSource::FileOf(std::string_view name) const {
   return tensor == nullptr ? path_ : files_[tensor->file].path();
 }
 
+void WeightSource::DoneWith(std::string_view name) const {
+  if (const TensorInfo* tensor = Find(name)) files_[tensor->file].Drop(tensor->data);
+}
+
 Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const {
   const TensorInfo* tensor = Find(name);
   if (tensor == nullptr) return Status(kTensorMissing, fmt::format("{}: tensor {} is missing", path_, name));

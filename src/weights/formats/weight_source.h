@@ -44,8 +44,7 @@ class WeightSource : public TensorReader {
   // kFileChanged. REQUIRES: a tensor of this source, 0 <= begin <= end <= rows().
   base::Status ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t end, float* out) const;
 
-  // Tells the kernel that the tensor has been read, so that its pages no longer count as ours.
-  void Drop(const TensorInfo& tensor) const { files_[tensor.file].Drop(tensor.data); }
+  void DoneWith(std::string_view name) const override;
 
   // A 64-bit hash of `config` (config.json's text; empty for a GGUF file, whose metadata are hashed), of what the
   // headers say, the files' sizes and a few samples of each tensor's bytes. Paths and times do not matter.
