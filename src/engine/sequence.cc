@@ -11,7 +11,9 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index, const
   sequence->request = state;
   sequence->choice_index = index;
   sequence->prompt_index = index / state->request.n;
-  sequence->tokens = state->request.prompts[sequence->prompt_index];
+  std::vector<int32_t>& prompt = state->request.prompts[sequence->prompt_index];
+  const bool last_to_need_it = (index + 1) % state->request.n == 0;
+  sequence->tokens = last_to_need_it ? std::move(prompt) : prompt;
   sequence->prompt_tokens = sequence->known();
   const int64_t room = context.max_model_len - sequence->prompt_tokens;
   const int64_t wanted = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens;
@@ -46,8 +48,9 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
   state->request = std::move(request);
   const auto prompts = static_cast<int32_t>(state->request.prompts.size());
   state->prompt_committed.resize(prompts);
-  if (state->request.sampling.prompt_logprobs >= 0) {
-    for (const auto& prompt : state->request.prompts) state->prompt_logprobs.emplace_back(prompt.size());
+  for (const auto& prompt : state->request.prompts) {
+    state->prompt_tokens += static_cast<int64_t>(prompt.size());
+    if (state->request.sampling.prompt_logprobs >= 0) state->prompt_logprobs.emplace_back(prompt.size());
   }
   for (int32_t index = 0; index < prompts * state->request.n; ++index) {
     state->sequences.push_back(MakeSequence(state.get(), index, context));
@@ -60,7 +63,7 @@ RequestResult TakeResult(RequestState* state) {
   FB_CHECK(state->unfinished == 0, "line {} has {} unfinished choices", state->request.line, state->unfinished);
   RequestResult result;
   result.line = state->request.line;
-  for (const auto& prompt : state->request.prompts) result.prompt_tokens += static_cast<int64_t>(prompt.size());
+  result.prompt_tokens = state->prompt_tokens;
   for (const auto& sequence : state->sequences) {
     Choice& choice = sequence->result;
     choice.tokens.assign(sequence->tokens.begin() + sequence->prompt_tokens, sequence->tokens.end());

@@ -50,10 +50,11 @@ struct Sequence {
 
 // One request in the engine. Owns its sequences; finished when all of them are.
 struct RequestState {
-  Request request;
+  Request request;                      // its prompts went to the sequences
   std::vector<std::unique_ptr<Sequence>> sequences;
   std::vector<bool> prompt_committed;   // by prompt: its KV is in the cache and siblings share it
   std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
+  int64_t prompt_tokens = 0;            // of all prompts, each once
   int64_t cached_tokens = 0;
   int32_t unfinished = 0;
 };
