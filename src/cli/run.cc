@@ -1,8 +1,9 @@
 // forebay run: the main job. Flags carry vLLM's names where vLLM has the thing.
 #include <unistd.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/hash.h"
@@ -12,12 +13,15 @@
 #include "cli/commands.h"
 #include "cli/open_text.h"
 #include "engine/compose.h"
+#include "engine/memory_plan.h"
 #include "job/job.h"
 #include "job/job_clock.h"
 #include "job/job_file.h"
 #include "job/signal_control.h"
+#include "kernels/kernel_set.h"
 #include "model/config_reader.h"
 #include "runtime/real/real_runtime.h"
+#include "schedule/policy.h"
 
 namespace forebay::cli {
 namespace {
@@ -91,6 +95,12 @@ std::string CheckSeed(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
   if (error == std::errc() && end == text.data() + text.size()) return "";
   return fmt::format("\"{}\" is no seed; expected an integer from 0 to 2^64 - 1", text);
+}
+
+// Of an engine that was not made: 2 where a flag's value alone is at fault.
+int EngineExitCode(const base::Status& status) {
+  const base::ErrorCode flags[] = {base::kInvalidArgument, engine::kMaxModelLen, kernels::kIsaUnavailable, schedule::kUnknownPolicy};
+  return std::ranges::count(flags, status.code()) > 0 ? 2 : 1;
 }
 
 void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds) {
@@ -169,7 +179,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   if (!text.ok()) return Fail(text.status());
   if (const base::Status status = AdoptClock(flags, text->get()); !status.ok()) return Fail(status);
   auto engine = engine::CreateEngine(flags.engine, *files, (*text)->tokenizer());
-  if (!engine.ok()) return Fail(engine.status(), engine.status().code() == base::kInvalidArgument ? 2 : 1);
+  if (!engine.ok()) return Fail(engine.status(), EngineExitCode(engine.status()));
 
   FillJob(flags, *files, **text, **engine, &flags.job);
   RunControl control;
