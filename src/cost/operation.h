@@ -7,15 +7,35 @@
 namespace forebay::cost {
 
 enum class OpKind : uint8_t {
-  kEmbed, kLinear, kNorm, kRopeKv, kAttention, kActivation, kReduce, kSample, kDigest, kCopy, kOther
+  kEmbed, kLinear, kNorm, kRopeKv, kAttention, kActivation, kReduce, kSample, kDigest, kCopy, kCollective, kOther
 };
 inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kOther) + 1;
 
 constexpr std::string_view Name(OpKind kind) {
   constexpr std::string_view kNames[kNumOpKinds] = {"embed",      "linear", "norm",   "rope_kv", "attention", "activation",
-                                                    "reduce", "sample", "digest", "copy",    "other"};
+                                                    "reduce", "sample", "digest", "copy",    "collective", "other"};
   return kNames[static_cast<int>(kind)];
 }
+
+// How the elements of weights or KV are stored.
+enum class NumberFormat : uint8_t { kBF16, kF32, kFP8, kFP8Block, kNVFP4, kInt8, kInt4 };
+inline constexpr int kNumNumberFormats = static_cast<int>(NumberFormat::kInt4) + 1;
+
+constexpr std::string_view Name(NumberFormat format) {
+  constexpr std::string_view kNames[kNumNumberFormats] = {"bf16", "f32", "fp8", "fp8_block", "nvfp4", "int8", "int4"};
+  return kNames[static_cast<int>(format)];
+}
+
+// Bytes of one element with its share of the scales: NVFP4 has one byte for 16 elements, int4 one fp16 for 32.
+constexpr double BytesPerElement(NumberFormat format) {
+  constexpr double kBytes[kNumNumberFormats] = {2, 4, 1, 1, 0.5625, 1, 0.5625};
+  return kBytes[static_cast<int>(format)];
+}
+
+// What a copy goes over: the device's own memory, a link to a peer, or the link to the host.
+enum class Link : uint8_t { kLocal, kPeer, kHost };
+
+enum class Collective : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll };
 
 // One operation on one device. `label` is a literal ("qkv_proj"): what a profile shows.
 struct OpDesc {
@@ -27,6 +47,24 @@ struct OpDesc {
   double flops = 0;        // multiply and add counted as 2
   double read_bytes = 0;   // weights once, KV read; activations not counted
   double write_bytes = 0;
+
+  NumberFormat weight_format = NumberFormat::kBF16;
+
+  // Attention: `rows` are sequences and `depth` the context of all their rows. The prefill part of both is given
+  // here, the rest is decode (one row a sequence). Without head counts it is priced by flops and bytes alone.
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  NumberFormat kv_format = NumberFormat::kBF16;
+  int64_t prefill_sequences = 0;
+  int64_t prefill_context = 0;  // context tokens summed over the prefill rows
+
+  // Copies (read_bytes cross the link, shared by `sharers` equal copies) and collectives (read_bytes are one rank's
+  // whole buffer: input of an all-reduce, reduce-scatter or all-to-all, output of an all-gather).
+  Link link = Link::kLocal;
+  int sharers = 1;
+  Collective collective = Collective::kAllReduce;
+  int ranks = 1;
 };
 
 }  // namespace forebay::cost

@@ -1,0 +1,170 @@
+#include "cost/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost/roofline.h"
+
+namespace forebay::cost {
+namespace {
+
+constexpr double kMostShare = 0.9;  // of a resource that copies can take from kernels
+
+TableOp TableOf(Collective collective) {
+  return static_cast<TableOp>(static_cast<int>(TableOp::kAllReduce) + static_cast<int>(collective));
+}
+
+Bound BoundOf(const Roofline& roofline, double seconds, double floor) {
+  if (seconds < 2 * floor) return Bound::kOverhead;
+  return roofline.compute_seconds > roofline.memory_seconds ? Bound::kCompute : Bound::kMemory;
+}
+
+// The datasheet's roofline at the default utilisations.
+PriceResult Default(const Roofline& roofline, double floor, const DeviceProfile& device) {
+  const Roofline reached{roofline.compute_seconds / device.mfu, roofline.memory_seconds / device.mbu};
+  const double seconds = std::max(reached.seconds(), floor);
+  return {seconds, How::kMiss, BoundOf(reached, seconds, floor)};
+}
+
+// The table's time at `wanted`; outside the grid the border's utilisation holds, and no kernel beats the fastest one.
+// `work` is the wanted roofline, which may be of another head size than the table's.
+PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double head_dim, double floor,
+                      const DeviceProfile& device) {
+  constexpr double kMeasuredHeadDim = 128;
+  const UtilisationTable::Found found = table.Lookup(wanted);
+  const Roofline work = RooflineAt(table.op, table.format, table.by_weights, wanted, head_dim, device);
+  double seconds = found.seconds;
+  How how = found.how;
+  const bool attention = table.op == TableOp::kDecodeAttention || table.op == TableOp::kPrefillAttention;
+  if (attention && head_dim != kMeasuredHeadDim) how = How::kHeld;
+  if (how == How::kHeld) {
+    const Roofline held = RooflineAt(table.op, table.format, table.by_weights, found.point, kMeasuredHeadDim, device);
+    seconds = std::max(seconds * work.seconds() / held.seconds(), table.floor_seconds);
+  }
+  return {seconds, how, BoundOf(work, seconds, floor)};
+}
+
+PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
+  const double rows = static_cast<double>(op.rows);
+  const double n = static_cast<double>(op.columns);
+  const double k = static_cast<double>(op.depth);
+  const UtilisationTable* table = calibrated ? device.Find(TableOp::kLinear, op.weight_format) : nullptr;
+  if (table != nullptr && n > 0 && k > 0) {
+    const Point point = table->by_weights ? Point{rows, n * k, 1} : Point{rows, n, k};
+    return FromTable(*table, point, 0, device.op_floor_s, device);
+  }
+  const double bytes = n * k * BytesPerElement(op.weight_format);
+  return Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device), device.op_floor_s, device);
+}
+
+PriceResult PriceDecode(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
+  const double sequences = static_cast<double>(op.rows - op.prefill_sequences);
+  const double context = static_cast<double>(op.depth - op.prefill_context);
+  const double head_dim = op.head_dim;
+  if (const UtilisationTable* table = calibrated ? device.Find(TableOp::kDecodeAttention, op.kv_format) : nullptr) {
+    const Point point{sequences * op.kv_heads, context / sequences, double(op.heads) / op.kv_heads};
+    return FromTable(*table, point, head_dim, device.decode_floor_s, device);
+  }
+  const double bytes = 2 * head_dim * op.kv_heads * BytesPerElement(op.kv_format) * context;
+  return Default(RooflineOf(4 * head_dim * op.heads * context, bytes, NumberFormat::kBF16, device),
+                 device.decode_floor_s, device);
+}
+
+// A chunk that sees a longer context is taken as a whole prompt of equal work: tokens^2 / 2 = context of all its rows.
+PriceResult PricePrefill(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
+  const double sequences = static_cast<double>(op.prefill_sequences);
+  const double context = static_cast<double>(op.prefill_context);
+  if (const UtilisationTable* table = calibrated ? device.Find(TableOp::kPrefillAttention, op.kv_format) : nullptr) {
+    const Point point{sequences * op.heads, std::sqrt(2 * context / sequences), double(op.heads) / op.kv_heads};
+    return FromTable(*table, point, op.head_dim, device.op_floor_s, device);
+  }
+  return Default(RooflineOf(4.0 * op.head_dim * op.heads * context, 0, NumberFormat::kBF16, device), device.op_floor_s,
+                 device);
+}
+
+PriceResult PriceAttention(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
+  if (op.heads <= 0 || op.kv_heads <= 0 || op.head_dim <= 0) {
+    const double bytes = op.read_bytes + op.write_bytes;
+    return Default(RooflineOf(op.flops, bytes, NumberFormat::kBF16, device), device.decode_floor_s, device);
+  }
+  if (op.rows <= 0) return Default({}, device.op_floor_s, device);
+  const bool prefill = op.prefill_sequences > 0;
+  const bool decode = op.rows > op.prefill_sequences;
+  if (!prefill) return PriceDecode(op, device, calibrated);
+  PriceResult result = PricePrefill(op, device, calibrated);
+  if (decode) {
+    const PriceResult rest = PriceDecode(op, device, calibrated);
+    if (rest.seconds > result.seconds) result.bound = rest.bound;
+    result.seconds += rest.seconds;
+    result.how = std::max(result.how, rest.how);
+  }
+  return result;
+}
+
+PriceResult PriceCopy(const OpDesc& op, const DeviceProfile& device) {
+  if (op.link == Link::kLocal) {
+    return Default({0, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s}, device.op_floor_s, device);
+  }
+  const double own = op.link == Link::kPeer ? device.link_bytes_per_s : device.host_bytes_per_s;
+  const double other = op.link == Link::kPeer ? device.host_bytes_per_s : device.memory_bytes_per_s;
+  const double rate = (own > 0 ? own : other) * device.link_efficiency / std::max(op.sharers, 1);
+  const double seconds = device.link_latency_s + op.read_bytes / rate;
+  return {seconds, How::kMiss, seconds < 2 * device.link_latency_s ? Bound::kOverhead : Bound::kMemory};
+}
+
+PriceResult PriceCollective(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
+  if (op.ranks <= 1) return {0, How::kExact, Bound::kOverhead};
+  const TableOp kind = TableOf(op.collective);
+  const UtilisationTable* table = calibrated ? device.Find(kind, NumberFormat::kBF16) : nullptr;
+  if (table != nullptr && op.read_bytes > 0) {
+    return FromTable(*table, {op.read_bytes, double(op.ranks), 1}, 0, table->floor_seconds, device);
+  }
+  OpDesc copy = op;
+  copy.link = Link::kPeer;
+  copy.read_bytes = SentBytes(op.collective, op.read_bytes, op.ranks);
+  return PriceCopy(copy, device);
+}
+
+// Everything that streams rows through memory. Descriptions that leave activations out get them read and written once.
+PriceResult PriceStreaming(const OpDesc& op, const DeviceProfile& device) {
+  const double element = device.kind == DeviceKind::kCpu ? 4 : 2;
+  const double activations = 2 * element * static_cast<double>(op.rows) * static_cast<double>(op.columns);
+  const double bytes = std::max(op.read_bytes + op.write_bytes, activations);
+  const double flop_seconds = op.flops / device.Peak(device.f32_flops > 0 ? NumberFormat::kF32 : NumberFormat::kBF16);
+  return Default({flop_seconds, bytes / device.memory_bytes_per_s}, device.op_floor_s, device);
+}
+
+PriceResult PriceKernel(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
+  switch (op.kind) {
+    case OpKind::kLinear: return PriceLinear(op, device, calibrated);
+    case OpKind::kAttention: return PriceAttention(op, device, calibrated);
+    case OpKind::kCopy: return PriceCopy(op, device);
+    case OpKind::kCollective: return PriceCollective(op, device, calibrated);
+    default: return PriceStreaming(op, device);
+  }
+}
+
+}  // namespace
+
+PriceResult Price(const OpDesc& op, const DeviceProfile& device, Calibration mode) {
+  PriceResult result = PriceKernel(op, device, mode == Calibration::kCalibrated);
+  result.seconds += device.launch_s;
+  return result;
+}
+
+double Interference(Bound bound, const CopyLoad& load, const DeviceProfile& device) {
+  const double moved = load.in + load.out;
+  double factor = 1;
+  if (bound == Bound::kMemory) factor = 1 / (1 - std::min(moved / device.memory_bytes_per_s, kMostShare));
+  if (bound == Bound::kCompute) {
+    const double link = device.link_bytes_per_s > 0 ? device.link_bytes_per_s : device.host_bytes_per_s;
+    if (link > 0) factor = 1 + device.frequency_loss * std::min(std::max(load.in, load.out) / link, 1.0);
+  }
+  if (device.kind == DeviceKind::kCpu && bound != Bound::kOverhead) {
+    const double busy = load.in / device.copy_bytes_per_core_s / device.cores;  // the puller's cores copy
+    factor /= 1 - std::min(busy, kMostShare);
+  }
+  return factor;
+}
+
+}  // namespace forebay::cost

@@ -1,0 +1,261 @@
+#include "cost/model.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "cost/roofline.h"
+
+namespace forebay::cost {
+namespace {
+
+DeviceProfile Profile(const std::string& name) {
+  base::Result<DeviceProfile> profile = LoadProfile(name);
+  EXPECT_TRUE(profile.ok()) << profile.status().ToString();
+  return *profile;
+}
+
+OpDesc Linear(int64_t rows, int64_t n, int64_t k, NumberFormat format = NumberFormat::kBF16) {
+  return {.kind = OpKind::kLinear, .rows = rows, .columns = n, .depth = k, .weight_format = format};
+}
+
+// `context` tokens for each of `sequences`.
+OpDesc Decode(int64_t sequences, int64_t context) {
+  return {.kind = OpKind::kAttention, .rows = sequences, .depth = sequences * context, .heads = 64, .kv_heads = 8,
+          .head_dim = 128};
+}
+
+OpDesc Prefill(int64_t sequences, int64_t tokens) {
+  const int64_t context = sequences * tokens * tokens / 2;
+  return {.kind = OpKind::kAttention, .rows = sequences, .depth = context, .heads = 64, .kv_heads = 8, .head_dim = 128,
+          .prefill_sequences = sequences, .prefill_context = context};
+}
+
+OpDesc Reduce(double bytes, int ranks) {
+  return {.kind = OpKind::kCollective, .read_bytes = bytes, .ranks = ranks};
+}
+
+// An operation whose place in its table is `point`.
+OpDesc OpAt(TableOp op, NumberFormat format, bool by_weights, const Point& point) {
+  const int64_t a = std::llround(point[0]), b = std::llround(point[1]), c = std::llround(point[2]);
+  switch (op) {
+    case TableOp::kLinear: return Linear(a, b, by_weights ? 1 : c, format);
+    case TableOp::kDecodeAttention: {
+      OpDesc desc{.kind = OpKind::kAttention, .rows = a, .depth = a * b, .heads = static_cast<int>(c), .kv_heads = 1,
+                  .head_dim = 128, .kv_format = format};
+      return desc;
+    }
+    case TableOp::kPrefillAttention: {
+      const int64_t heads = a % c == 0 ? c : a;  // streams are sequences * heads
+      const int64_t sequences = a / heads;
+      OpDesc desc{.kind = OpKind::kAttention, .rows = sequences, .depth = sequences * b * b / 2,
+                  .heads = static_cast<int>(heads), .kv_heads = static_cast<int>(heads / c), .head_dim = 128,
+                  .kv_format = format, .prefill_sequences = sequences, .prefill_context = sequences * b * b / 2};
+      return desc;
+    }
+    default: {
+      OpDesc desc = Reduce(point[0], static_cast<int>(b));
+      desc.collective = static_cast<Collective>(static_cast<int>(op) - static_cast<int>(TableOp::kAllReduce));
+      return desc;
+    }
+  }
+}
+
+// Rows of the calibration's CSVs that no table was fitted on: device,op,format,axis0,axis1,axis2,seconds.
+TEST(Calibrated, ReproducesHeldOutMeasurementsWithinTheStatedResiduals) {
+  std::ifstream file(std::string(FOREBAY_TEST_DATA) + "/golden/cost/held_out.csv");
+  ASSERT_TRUE(file);
+  std::map<std::string, DeviceProfile> profiles;
+  std::map<std::pair<std::string, const UtilisationTable*>, std::vector<double>> errors;
+  std::string line;
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    std::vector<std::string> field;
+    std::stringstream cells(line);
+    for (std::string cell; std::getline(cells, cell, ',');) field.push_back(cell);
+    ASSERT_EQ(field.size(), 7u) << line;
+    if (!profiles.contains(field[0])) profiles[field[0]] = Profile(field[0]);
+    const DeviceProfile& device = profiles[field[0]];
+    const auto table = std::find_if(device.tables.begin(), device.tables.end(), [&](const UtilisationTable& t) {
+      return Name(t.op) == field[1] && Name(t.format) == field[2];
+    });
+    ASSERT_NE(table, device.tables.end()) << line;
+    const Point point{std::stod(field[3]), std::stod(field[4]), std::stod(field[5])};
+    const PriceResult price = Price(OpAt(table->op, table->format, table->by_weights, point), device);
+    EXPECT_TRUE(price.how == How::kExact || price.how == How::kInterpolated) << line;
+    const double seconds = price.seconds - device.launch_s;
+    errors[{field[0], &*table}].push_back(std::abs(seconds / std::stod(field[6]) - 1));
+  }
+  EXPECT_EQ(errors.size(), 21u);
+  for (auto& [key, values] : errors) {
+    std::sort(values.begin(), values.end());
+    const double median = values[values.size() / 2];
+    const Residual& residual = key.second->residual;
+    // The file holds a sample of the rows, so that its median lies around the stated one.
+    EXPECT_LE(median, 1.35 * residual.median + 0.005)
+        << key.first << " " << Name(key.second->op) << " " << Name(key.second->format);
+    EXPECT_LE(residual.median, 0.10);
+  }
+}
+
+TEST(Calibrated, GridPointsAreExactAndGiveTheirUtilisation) {
+  const DeviceProfile h200 = Profile("h200");
+  const PriceResult price = Price(Linear(4096, 8192, 8192), h200);
+  EXPECT_EQ(price.how, How::kExact);
+  EXPECT_EQ(price.bound, Bound::kCompute);
+  const double utilisation = 2.0 * 4096 * 8192 * 8192 / 989e12 / (price.seconds - h200.launch_s);
+  EXPECT_GT(utilisation, 0.6);
+  EXPECT_LT(utilisation, 0.95);
+  EXPECT_EQ(Price(Linear(16, 8192, 8192), h200).bound, Bound::kMemory);
+  EXPECT_EQ(Price(Linear(1, 512, 512), h200).bound, Bound::kOverhead);
+}
+
+TEST(Calibrated, BetweenPointsLiesBetweenTheirTimes) {
+  const DeviceProfile h200 = Profile("h200");
+  const PriceResult low = Price(Linear(1024, 4096, 4096), h200);
+  const PriceResult middle = Price(Linear(1448, 4096, 4096), h200);
+  const PriceResult high = Price(Linear(2048, 4096, 4096), h200);
+  EXPECT_EQ(middle.how, How::kInterpolated);
+  EXPECT_GT(middle.seconds, low.seconds);
+  EXPECT_LT(middle.seconds, high.seconds);
+}
+
+TEST(Calibrated, BordersHoldTheirUtilisation) {
+  const DeviceProfile h200 = Profile("h200");
+  const double border = Price(Linear(32768, 8192, 8192), h200).seconds - h200.launch_s;
+  const PriceResult beyond = Price(Linear(3 * 32768, 8192, 8192), h200);
+  EXPECT_EQ(beyond.how, How::kHeld);
+  EXPECT_NEAR(beyond.seconds - h200.launch_s, 3 * border, 1e-9 * border);
+  // Below the smallest shape nothing is faster than the fastest kernel measured.
+  const PriceResult tiny = Price(Linear(1, 8, 8), h200);
+  EXPECT_EQ(tiny.how, How::kHeld);
+  EXPECT_DOUBLE_EQ(tiny.seconds - h200.launch_s, h200.Find(TableOp::kLinear, NumberFormat::kBF16)->floor_seconds);
+  // A head of 64 moves half of the bytes at the same utilisation.
+  OpDesc half = Decode(256, 4096);
+  half.head_dim = 64;
+  const PriceResult full_price = Price(Decode(256, 4096), h200), half_price = Price(half, h200);
+  EXPECT_EQ(half_price.how, How::kHeld);
+  EXPECT_NEAR((half_price.seconds - h200.launch_s) * 2, full_price.seconds - h200.launch_s, 1e-9);
+}
+
+TEST(Calibrated, MissesAreExplicitAndTakeTheDefaults) {
+  const DeviceProfile h200 = Profile("h200");
+  for (const OpDesc& op : {Linear(64, 4096, 4096, NumberFormat::kInt8), OpDesc{.kind = OpKind::kNorm, .rows = 64},
+                           OpDesc{.kind = OpKind::kAttention, .rows = 4, .flops = 1e9, .read_bytes = 1e6}}) {
+    const PriceResult price = Price(op, h200);
+    EXPECT_EQ(price.how, How::kMiss);
+    EXPECT_DOUBLE_EQ(price.seconds, Price(op, h200, Calibration::kUncalibrated).seconds);
+  }
+}
+
+TEST(Price, MoreRowsAreNeverCheaper) {
+  for (std::string_view name : ProfileNames()) {
+    const DeviceProfile device = Profile(std::string(name));
+    for (Calibration mode : {Calibration::kCalibrated, Calibration::kUncalibrated}) {
+      for (NumberFormat format : {NumberFormat::kBF16, NumberFormat::kFP8, NumberFormat::kInt8, NumberFormat::kNVFP4}) {
+        for (auto [n, k] : {std::pair<int64_t, int64_t>{64, 64}, {1000, 5120}, {5120, 25600}, {151936, 5120}}) {
+          double before = 0;
+          for (int64_t rows = 1; rows < 80000; rows += 1 + rows / 16) {
+            const double seconds = Price(Linear(rows, n, k, format), device, mode).seconds;
+            EXPECT_GE(seconds, before * (1 - 1e-12)) << name << " " << rows << " x " << n << " x " << k;
+            before = seconds;
+          }
+        }
+      }
+      for (const auto& make : {Decode, Prefill}) {
+        double by_count = 0, by_length = 0;
+        for (int64_t x = 1; x < 40000; x += 1 + x / 16) {
+          const double count = Price(make(x, 700), device, mode).seconds;
+          const double length = Price(make(3, x), device, mode).seconds;
+          EXPECT_GE(count, by_count * (1 - 1e-12)) << name << " sequences " << x;
+          EXPECT_GE(length, by_length * (1 - 1e-12)) << name << " tokens " << x;
+          by_count = count;
+          by_length = length;
+        }
+      }
+      double before = 0;
+      for (double bytes = 1; bytes < 4e9; bytes *= 1.3) {
+        const double seconds = Price(Reduce(bytes, 8), device, mode).seconds;
+        EXPECT_GE(seconds, before * (1 - 1e-12)) << name << " bytes " << bytes;
+        before = seconds;
+      }
+    }
+  }
+}
+
+TEST(Price, MixedAttentionIsTheSumOfItsParts) {
+  const DeviceProfile h200 = Profile("h200");
+  OpDesc mixed = Prefill(2, 1024);
+  mixed.rows += 32;
+  mixed.depth += 32 * 2000;
+  const double parts = Price(Prefill(2, 1024), h200).seconds + Price(Decode(32, 2000), h200).seconds - h200.launch_s;
+  EXPECT_NEAR(Price(mixed, h200).seconds, parts, 1e-12);
+  EXPECT_GT(Price(OpDesc{.kind = OpKind::kAttention, .heads = 8, .kv_heads = 8, .head_dim = 128}, h200).seconds, 0);
+}
+
+// H200: 989 TFLOP/s, 4.8 TB/s, 450 GB/s; MFU 0.72, MBU 0.8, links at 0.8, 10 us latency, floors 3 and 12 us, 0.5 us launch.
+TEST(Uncalibrated, IsTheRooflineByHand) {
+  const DeviceProfile h200 = Profile("h200");
+  struct Row {
+    OpDesc op;
+    double seconds;
+    Bound bound;
+  } const kRows[] = {
+      {Linear(8192, 8192, 8192), 2.0 * 8192 * 8192 * 8192 / (989e12 * 0.72), Bound::kCompute},  // 1544 us
+      {Linear(1, 8192, 8192), 8192.0 * 8192 * 2 / (4800e9 * 0.8), Bound::kMemory},              // 35 us
+      {Linear(1, 8192, 8192, NumberFormat::kFP8), 8192.0 * 8192 / (4800e9 * 0.8), Bound::kMemory},
+      {Linear(1, 64, 64), 3e-6, Bound::kOverhead},
+      {Decode(1, 16), 12e-6, Bound::kOverhead},
+      {Decode(64, 4096), 64 * 4096 * 4096.0 / (4800e9 * 0.8), Bound::kMemory},  // 8 heads * 128 * 2 * 2 bytes a token
+      {Prefill(1, 8192), 4.0 * 128 * 64 * (8192.0 * 8192 / 2) / (989e12 * 0.72), Bound::kCompute},
+      {{.kind = OpKind::kNorm, .rows = 8192, .columns = 8192}, 2.0 * 2 * 8192 * 8192 / (4800e9 * 0.8), Bound::kMemory},
+      {{.kind = OpKind::kCopy, .read_bytes = 36e6, .link = Link::kPeer}, 10e-6 + 100e-6, Bound::kMemory},
+      {{.kind = OpKind::kCopy, .read_bytes = 36e6, .link = Link::kPeer, .sharers = 3}, 10e-6 + 300e-6, Bound::kMemory},
+      {{.kind = OpKind::kCopy, .read_bytes = 5120e4, .link = Link::kHost}, 10e-6 + 1e-3, Bound::kMemory},
+      {{.kind = OpKind::kCopy, .read_bytes = 1.92e9, .write_bytes = 1.92e9}, 1e-3, Bound::kMemory},
+      {Reduce(36e6, 2), 10e-6 + 100e-6, Bound::kMemory},  // 2 * 1/2 of the buffer
+  };
+  for (const Row& row : kRows) {
+    const PriceResult price = Price(row.op, h200, Calibration::kUncalibrated);
+    EXPECT_NEAR(price.seconds, row.seconds + 0.5e-6, 1e-6 * row.seconds) << Name(row.op.kind) << " " << row.op.rows;
+    EXPECT_EQ(price.bound, row.bound) << Name(row.op.kind) << " " << row.op.rows;
+    EXPECT_EQ(price.how, How::kMiss);
+  }
+}
+
+TEST(H20, IsTheH200WhereMemoryBoundAndSlowerByTheirPeaksWhereComputeBound) {
+  const DeviceProfile h20 = Profile("h20"), h200 = Profile("h200");
+  const auto ratio = [&](const OpDesc& op) { return Price(op, h20).seconds / Price(op, h200).seconds; };
+  EXPECT_NEAR(ratio(Linear(16, 8192, 8192)), 1, 1e-3);
+  EXPECT_NEAR(ratio(Linear(8192, 8192, 8192)), 989.0 / 148, 1.3);
+  EXPECT_NEAR(ratio(Reduce(1 << 20, 8)), 1, 1e-3);
+  for (const UtilisationTable& table : h20.tables) EXPECT_EQ(table.mark, Mark::kDerived);
+}
+
+TEST(Interference, IsNeverZero) {
+  for (std::string_view name : ProfileNames()) {
+    const DeviceProfile device = Profile(std::string(name));
+    EXPECT_GT(Interference(Bound::kMemory, {.in = 10e9}, device), 1) << name;
+    EXPECT_GT(Interference(Bound::kCompute, {.in = 10e9}, device), 1) << name;
+    EXPECT_EQ(Interference(Bound::kMemory, {}, device), 1) << name;
+  }
+}
+
+TEST(Interference, TakesTheCopiesShare) {
+  // 1.8 of 8 TB/s are lost when a GB200's link is full both ways: 22.5 %.
+  const DeviceProfile gb200 = Profile("gb200-nvl72");
+  EXPECT_NEAR(1 / Interference(Bound::kMemory, {.in = 900e9, .out = 900e9}, gb200), 1 - 0.225, 1e-12);
+  EXPECT_NEAR(Interference(Bound::kCompute, {.in = 450e9}, gb200), 1 + gb200.frequency_loss / 2, 1e-12);
+  EXPECT_EQ(Interference(Bound::kOverhead, {.in = 900e9}, gb200), 1);
+  // One of two cores copies 5.5 of the 11 GB/s it could: a quarter of the cores is lost.
+  const DeviceProfile cpu = Profile("emerald-rapids-amx");
+  EXPECT_NEAR(Interference(Bound::kCompute, {.in = 5.5e9}, cpu), (1 + cpu.frequency_loss / 2) / 0.75, 1e-12);
+}
+
+}  // namespace
+}  // namespace forebay::cost

@@ -1,0 +1,131 @@
+#include "cost/profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/json.h"
+
+namespace forebay::cost {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A small valid profile with one table; `from` (once in it) is replaced by `to`.
+std::string Sample(std::string_view from = "", std::string_view to = "") {
+  std::string text = R"({"format": 1, "name": "toy", "description": "A toy", "kind": "gpu", "numbers": {)";
+  const char* separator = "";
+  for (const char* number :
+       {R"("bf16_flops": {"value": 1e12)", R"("memory_bytes": {"value": 1e9)", R"("memory_bytes_per_s": {"value": 1e10)",
+        R"("mfu": {"value": 0.5)", R"("mbu": {"value": 0.5)", R"("op_floor_s": {"value": 0)",
+        R"("decode_floor_s": {"value": 0)", R"("link_efficiency": {"value": 1)", R"("link_latency_s": {"value": 0)",
+        R"("launch_s": {"value": 0)", R"("step_overhead_s": {"value": 0)", R"("runtime_bytes": {"value": 0)",
+        R"("frequency_loss": {"value": 0.1)"}) {
+    text += separator + std::string(number) + R"(, "mark": "datasheet", "source": "s"})";
+    separator = ", ";
+  }
+  text += R"(}, "tables": [{"op": "linear", "format": "bf16", "mark": "measured", "source": "s",
+             "residual": {"median": 0.1, "p90": 0.2, "held_out": 3},
+             "axes": {"rows": [1, 8], "n": [16], "k": [16]}, "utilisation": [0.5, 0.25]}]})";
+  if (!from.empty()) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+TEST(ParseProfile, ReadsASample) {
+  const base::Result<DeviceProfile> profile = ParseProfile(Sample(), "toy.json");
+  ASSERT_TRUE(profile.ok()) << profile.status().ToString();
+  EXPECT_EQ(profile->bf16_flops, 1e12);
+  EXPECT_EQ(profile->provenance.size(), 13u);
+  ASSERT_EQ(profile->tables.size(), 1u);
+  // 512 bytes at 1e10 a second and utilisation 0.5.
+  EXPECT_NEAR(profile->tables[0].Lookup({1, 16, 16}).seconds, 102.4e-9, 1e-15);
+}
+
+TEST(ParseProfile, NamesWhatIsWrong) {
+  struct Row {
+    const char *from, *to, *where, *found, *expected;
+  } const kRows[] = {
+      {R"("format": 1)", R"("format": 2)", "toy.json: format", "2", "from 1 to 1"},
+      {R"("kind": "gpu")", R"("kind": "tpu")", "toy.json: kind", "tpu", "gpu or cpu"},
+      {R"("kind": "gpu")", R"("kind": "cpu")", "numbers.cores", "nothing", "since kind is cpu"},
+      {R"("kind": "gpu")", R"("kind": "gpu", "colour": 1)", "toy.json: colour", "unknown key", "docs/profiles.md"},
+      {R"("name": "toy")", R"("name": "")", "toy.json: name", "an empty string", "a text"},
+      {R"("name": "toy")", R"("name": 3)", "toy.json: name", "a number", "a string"},
+      {R"("mfu": {)", R"("mfy": {)", "numbers.mfu", "nothing", "this key"},
+      {R"("frequency_loss": {)", R"("more": {}, "frequency_loss": {)", "numbers.more", "unknown key", ""},
+      {R"("mfu": {"value": 0.5)", R"("mfu": {"value": 1.5)", "numbers.mfu.value", "1.5", "0.001 to 1"},
+      {R"("mfu": {"value": 0.5)", R"("mfu": {"value": "x")", "numbers.mfu.value", "a string", "a number"},
+      {R"("bf16_flops": {"value": 1e12)", R"("bf16_flops": {"value": -1)", "numbers.bf16_flops.value", "-1", ""},
+      {R"("mark": "datasheet")", R"("mark": "guessed")", "numbers.bf16_flops.mark", "guessed", "uncalibrated"},
+      {R"(, "source": "s"})", "}", "numbers.bf16_flops.source", "nothing", "this key"},
+      {R"("tables": [)", R"("table": [)", "toy.json: table", "unknown key", ""},
+      {R"("op": "linear")", R"("op": "conv")", "tables[0].op", "conv", "decode_attention"},
+      {R"("op": "linear", "format": "bf16")", R"("op": "linear", "format": "fp7")", "tables[0].format", "fp7", "nvfp4"},
+      {R"("rows": [1, 8])", R"("rows": [8, 1])", "tables[0].axes.rows", "8 before 1", "ascending"},
+      {R"("rows": [1, 8])", R"("rows": [])", "tables[0].axes.rows", "0 items", ""},
+      {R"("rows": [1, 8])", R"("rows": [0, 8])", "tables[0].axes.rows[0]", "0", "from 1"},
+      {R"("rows": [1, 8])", R"("tokens": [1, 8])", "tables[0].axes.tokens", "unknown key", ""},
+      {R"([0.5, 0.25])", R"([0.5])", "tables[0].utilisation", "1 numbers", "2, one for each point"},
+      {R"([0.5, 0.25])", R"([0.5, 0])", "tables[0].utilisation[1]", "0", ""},
+      {R"([0.5, 0.25])", R"([0.5, 50])", "tables[0].utilisation[1]", "50", "to 10"},
+      {R"([0.5, 0.25])", R"(0.5)", "tables[0].utilisation", "a number", "a list"},
+      {R"("p90": 0.2)", R"("p90": 0.01)", "tables[0].residual.p90", "0.01", "from 0.1"},
+      {R"("op": "linear")", R"("op": "all_reduce")", "tables[0].op", "all_reduce", "link_bytes_per_s"},
+      {R"("tables": [)", R"("tables": [3, )", "tables[0]", "a number", "an object"},
+  };
+  for (const Row& row : kRows) {
+    const base::Status status = ParseProfile(Sample(row.from, row.to), "toy.json").status();
+    EXPECT_EQ(status.code(), kProfileInvalid) << row.to;
+    EXPECT_THAT(status.message(), HasSubstr("toy.json")) << row.to;
+    EXPECT_THAT(status.message(), HasSubstr(row.where)) << row.to;
+    EXPECT_THAT(status.message(), HasSubstr(row.found)) << row.to;
+    EXPECT_THAT(status.message(), HasSubstr(row.expected)) << row.to;
+  }
+  EXPECT_EQ(ParseProfile("{", "toy.json").status().code(), base::kJsonInvalid);
+  EXPECT_EQ(ParseProfile("[]", "toy.json").status().code(), kProfileInvalid);
+}
+
+TEST(ParseProfile, RefusesASecondTableOfTheSameKind) {
+  const std::string text = Sample();
+  const size_t begin = text.find("[{\"op\"") + 1, end = text.rfind("]}");
+  const std::string table = text.substr(begin, end - begin);
+  const std::string twice = text.substr(0, end) + "," + table + "]}";
+  EXPECT_THAT(ParseProfile(twice, "toy.json").status().message(), HasSubstr("tables[1].op: found a second table"));
+}
+
+TEST(LoadProfile, KnowsTheBuiltInDevices) {
+  const std::set<std::string_view> expected{"a10",  "a100-80g",    "a40",  "b200",    "emerald-rapids-amx", "gb200-nvl72",
+                                            "h100", "h20",         "h200", "rtx4090", "zen4"};
+  const std::vector<std::string_view> names = ProfileNames();
+  EXPECT_EQ(std::set<std::string_view>(names.begin(), names.end()), expected);
+  for (std::string_view name : names) {
+    const base::Result<DeviceProfile> profile = LoadProfile(std::string(name));
+    ASSERT_TRUE(profile.ok()) << profile.status().ToString();
+    EXPECT_EQ(profile->name, name);
+    for (const Provenance& number : profile->provenance) EXPECT_FALSE(number.source.empty()) << number.key;
+    EXPECT_TRUE(profile->kind == DeviceKind::kCpu || profile->tdp_w > 0) << name;
+  }
+}
+
+TEST(LoadProfile, NamesTheKnownOnesAndMissingFiles) {
+  const base::Status unknown = LoadProfile("h300").status();
+  EXPECT_EQ(unknown.code(), kProfileUnknown);
+  EXPECT_THAT(unknown.message(), HasSubstr("h300"));
+  EXPECT_THAT(unknown.message(), HasSubstr("gb200-nvl72, h100"));
+  EXPECT_EQ(LoadProfile("./nowhere.json").status().code(), base::kIoError);
+}
+
+TEST(LoadProfile, ReadsAFile) {
+  const base::Result<DeviceProfile> profile = LoadProfile(std::string(FOREBAY_TEST_DATA) + "/../src/cost/profiles/h200.json");
+  ASSERT_TRUE(profile.ok()) << profile.status().ToString();
+  EXPECT_EQ(profile->name, "h200");
+  EXPECT_EQ(profile->Peak(NumberFormat::kNVFP4), profile->bf16_flops);
+}
+
+}  // namespace
+}  // namespace forebay::cost

@@ -1,0 +1,30 @@
+#include "cost/roofline.h"
+
+namespace forebay::cost {
+
+double SentBytes(Collective collective, double bytes, double ranks) {
+  return bytes * (collective == Collective::kAllReduce ? 2 : 1) * (ranks - 1) / ranks;
+}
+
+Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Point& point, double head_dim,
+                    const DeviceProfile& device) {
+  const auto& [a, b, c] = point;
+  const double element = BytesPerElement(format);
+  switch (op) {
+    case TableOp::kLinear: {
+      const double weights = by_weights ? b : b * c;
+      return RooflineOf(2 * a * weights, weights * element, format, device);
+    }
+    case TableOp::kDecodeAttention:
+      return RooflineOf(4 * head_dim * a * b * c, 2 * head_dim * element * a * b, NumberFormat::kBF16, device);
+    case TableOp::kPrefillAttention:  // half of the square is masked
+      return RooflineOf(2 * head_dim * a * b * b, 0, NumberFormat::kBF16, device);
+    case TableOp::kAllReduce: return {0, SentBytes(Collective::kAllReduce, a, b) / device.link_bytes_per_s};
+    case TableOp::kAllGather: return {0, SentBytes(Collective::kAllGather, a, b) / device.link_bytes_per_s};
+    case TableOp::kReduceScatter: return {0, SentBytes(Collective::kReduceScatter, a, b) / device.link_bytes_per_s};
+    case TableOp::kAllToAll: return {0, SentBytes(Collective::kAllToAll, a, b) / device.link_bytes_per_s};
+  }
+  return {};
+}
+
+}  // namespace forebay::cost

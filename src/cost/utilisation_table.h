@@ -1,0 +1,75 @@
+// Measured kernels of one operation and number format on a grid of three axes: seconds = roofline / utilisation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cost/operation.h"
+
+namespace forebay::cost {
+
+enum class TableOp : uint8_t {
+  kLinear, kDecodeAttention, kPrefillAttention, kAllReduce, kAllGather, kReduceScatter, kAllToAll
+};
+inline constexpr int kNumTableOps = static_cast<int>(TableOp::kAllToAll) + 1;
+
+constexpr std::string_view Name(TableOp op) {
+  constexpr std::string_view kNames[kNumTableOps] = {"linear",     "decode_attention", "prefill_attention", "all_reduce",
+                                                     "all_gather", "reduce_scatter",   "all_to_all"};
+  return kNames[static_cast<int>(op)];
+}
+
+// Where a number comes from.
+enum class Mark : uint8_t { kDatasheet, kMeasured, kDerived, kUncalibrated };
+inline constexpr int kNumMarks = static_cast<int>(Mark::kUncalibrated) + 1;
+
+constexpr std::string_view Name(Mark mark) {
+  constexpr std::string_view kNames[kNumMarks] = {"datasheet", "measured", "derived", "uncalibrated"};
+  return kNames[static_cast<int>(mark)];
+}
+
+// exact: on a measured point; interpolated: between such; held: the nearest border's utilisation; miss: no table.
+enum class How : uint8_t { kExact, kInterpolated, kHeld, kMiss };
+
+// A place in a table:
+//   linear             rows, n, k            (or rows, n * k, 1: `by_weights`)
+//   decode_attention   sequences * kv_heads, context of a sequence, heads / kv_heads
+//   prefill_attention  sequences * heads, tokens of a whole causal prompt, heads / kv_heads
+//   collectives        bytes, ranks, 1
+using Point = std::array<double, 3>;
+
+// Relative errors of a table on rows that its fit has not seen.
+struct Residual {
+  double median = 0;
+  double p90 = 0;
+  int64_t held_out = 0;
+};
+
+struct UtilisationTable {
+  TableOp op = TableOp::kLinear;
+  NumberFormat format = NumberFormat::kBF16;
+  bool by_weights = false;
+  Mark mark = Mark::kMeasured;
+  std::string source;
+  Residual residual;
+  std::array<std::vector<double>, 3> axes;      // ascending, > 0
+  std::array<std::vector<double>, 3> log_axes;  // their logarithms
+  std::vector<double> log_seconds;              // [axis 0][axis 1][axis 2]
+  double floor_seconds = 0;                     // the fastest point
+
+  // Log-linear between points. The result never falls along axis 0, nor along axis 1 for attention.
+  struct Found {
+    double seconds;
+    Point point;  // where it was looked up: the wanted point, held inside the grid
+    How how;
+  };
+  Found Lookup(const Point& wanted) const;
+
+  // Fills the derived members from axes and seconds, and lifts what the file's rounding let fall along those axes.
+  void Prepare(std::vector<double> seconds);
+};
+
+}  // namespace forebay::cost
