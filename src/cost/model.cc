@@ -26,11 +26,10 @@ PriceResult Default(const Roofline& roofline, double floor, const DeviceProfile&
   return {seconds, How::kMiss, BoundOf(reached, seconds, floor)};
 }
 
-// The table's time at `wanted`; outside the grid the border's utilisation holds, and no kernel beats the fastest one.
-// `work` is the wanted roofline, which may be of another head size than the table's.
+// The table's time at `wanted`. Outside the grid, and for heads of another size than the measured ones, the nearest
+// point's utilisation holds, but no kernel beats the fastest one.
 PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double head_dim, double floor,
                       const DeviceProfile& device) {
-  constexpr double kMeasuredHeadDim = 128;
   const UtilisationTable::Found found = table.Lookup(wanted);
   const Roofline work = RooflineAt(table.op, table.format, table.by_weights, wanted, head_dim, device);
   double seconds = found.seconds;

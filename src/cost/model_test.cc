@@ -1,6 +1,5 @@
 #include "cost/model.h"
 
-#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,8 +7,6 @@
 #include <fstream>
 #include <map>
 #include <sstream>
-
-#include "cost/roofline.h"
 
 namespace forebay::cost {
 namespace {
@@ -198,7 +195,8 @@ TEST(Price, MixedAttentionIsTheSumOfItsParts) {
   EXPECT_GT(Price(OpDesc{.kind = OpKind::kAttention, .heads = 8, .kv_heads = 8, .head_dim = 128}, h200).seconds, 0);
 }
 
-// H200: 989 TFLOP/s, 4.8 TB/s, 450 GB/s; MFU 0.72, MBU 0.8, links at 0.8, 10 us latency, floors 3 and 12 us, 0.5 us launch.
+// H200: 989 TFLOP/s, 4.8 TB/s, 450 GB/s. Defaults: MFU 0.72, MBU 0.8, links at 0.8 and 10 us latency, floors of 3 and
+// 12 us, 0.5 us a launch.
 TEST(Uncalibrated, IsTheRooflineByHand) {
   const DeviceProfile h200 = Profile("h200");
   struct Row {

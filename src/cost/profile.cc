@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <functional>
 #include <optional>
 
 #include "base/json.h"
+#include "base/units.h"
 #include "cost/builtin_profiles.h"
 #include "cost/roofline.h"
 
@@ -20,8 +21,7 @@ using simdjson::dom::object;
 constexpr int64_t kFormat = 1;
 constexpr size_t kMostPoints = 1 << 16;       // of a table
 constexpr double kMostUtilisation = 10;       // caches may beat the memory's rate, a wrong unit is beyond
-constexpr double kMeasuredHeadDim = 128;
-constexpr uint64_t kMostFileBytes = 64 << 20;
+constexpr uint64_t kMostFileBytes = 64 * base::kMiB;
 
 struct NumberRule {
   std::string_view key;
@@ -76,19 +76,19 @@ std::optional<Enum> EnumOf(std::string_view name) {
   return {};
 }
 
-// Reads one object; `where` ("h200.json: numbers.mfu") begins each message.
+// Reads one object. `where` ("h200.json: numbers.mfu") begins each message, followed by `separator` and a key.
 class Fields {
  public:
-  static base::Result<Fields> Of(element value, std::string where) {
+  static base::Result<Fields> Of(element value, std::string where, const char* separator = ".") {
     object found;
     if (value.get_object().get(found)) return Invalid(where, TypeName(value), "an object");
-    return Fields(found, std::move(where));
+    return Fields(found, where + separator);
   }
 
   static base::Status Invalid(const std::string& where, std::string_view found, std::string_view expected) {
     return {kProfileInvalid, fmt::format("{}: found {}, expected {}", where, found, expected)};
   }
-  std::string At(std::string_view key) const { return fmt::format("{}{}{}", where_, top_ ? ": " : ".", key); }
+  std::string At(std::string_view key) const { return fmt::format("{}{}", prefix_, key); }
 
   base::Result<element> Get(std::string_view key) const {
     element value;
@@ -144,14 +144,12 @@ class Fields {
     }
     return base::Status::Ok();
   }
-  void SetTop() { top_ = true; }
 
  private:
-  Fields(object found, std::string where) : object_(found), where_(std::move(where)) {}
+  Fields(object found, std::string prefix) : object_(found), prefix_(std::move(prefix)) {}
 
   object object_;
-  std::string where_;
-  bool top_ = false;
+  std::string prefix_;
 };
 
 base::Status ReadNumbers(const Fields& numbers, DeviceProfile* profile) {
@@ -208,6 +206,26 @@ base::Status ReadAxes(const Fields& axes, UtilisationTable* table) {
   return base::Status::Ok();
 }
 
+// Utilisations, in the order of the points, become seconds.
+base::Status ToSeconds(const UtilisationTable& table, const DeviceProfile& profile, const Fields& fields,
+                       std::vector<double>* values) {
+  auto value = values->begin();
+  for (double a : table.axes[0]) {
+    for (double b : table.axes[1]) {
+      for (double c : table.axes[2]) {
+        const Roofline roofline =
+            RooflineAt(table.op, table.format, table.by_weights, {a, b, c}, kMeasuredHeadDim, profile);
+        if (!(roofline.seconds() > 0)) {
+          return Fields::Invalid(fields.At("axes"), fmt::format("the point ({}, {}, {})", a, b, c), "points with work");
+        }
+        *value = roofline.seconds() / *value;
+        ++value;
+      }
+    }
+  }
+  return base::Status::Ok();
+}
+
 base::Result<UtilisationTable> ReadTable(const Fields& fields, const DeviceProfile& profile) {
   UtilisationTable table;
   FB_RETURN_IF_ERROR(fields.Only(std::initializer_list<std::string_view>{"op", "format", "mark", "source", "residual",
@@ -236,20 +254,7 @@ base::Result<UtilisationTable> ReadTable(const Fields& fields, const DeviceProfi
     return Fields::Invalid(fields.At("utilisation"), fmt::format("{} numbers", values.size()),
                            fmt::format("{}, one for each point of the axes", expected));
   }
-  size_t i = 0;
-  for (double a : table.axes[0]) {
-    for (double b : table.axes[1]) {
-      for (double c : table.axes[2]) {
-        const double seconds =
-            RooflineAt(table.op, table.format, table.by_weights, {a, b, c}, kMeasuredHeadDim, profile).seconds();
-        if (!(seconds > 0)) {
-          return Fields::Invalid(fields.At("axes"), fmt::format("the point ({}, {}, {})", a, b, c), "points with work");
-        }
-        values[i] = seconds / values[i];
-        ++i;
-      }
-    }
-  }
+  FB_RETURN_IF_ERROR(ToSeconds(table, profile, fields, &values));
   table.Prepare(std::move(values));
   return table;
 }
@@ -281,8 +286,7 @@ base::Result<DeviceProfile> ParseProfile(std::string_view json, std::string_view
   simdjson::dom::parser parser;
   base::Result<element> document = base::ParseJson(parser, json);
   if (!document.ok()) return document.status().WithContext(file);
-  FB_ASSIGN_OR_RETURN(Fields fields, Fields::Of(*document, std::string(file)));
-  fields.SetTop();
+  FB_ASSIGN_OR_RETURN(const Fields fields, Fields::Of(*document, std::string(file), ": "));
   FB_RETURN_IF_ERROR(fields.Only(std::initializer_list<std::string_view>{"format", "name", "description", "kind",
                                                                          "numbers", "tables"}));
   FB_RETURN_IF_ERROR(fields.Number("format", kFormat, kFormat).status());

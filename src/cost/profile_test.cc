@@ -5,8 +5,6 @@
 
 #include <set>
 
-#include "base/json.h"
-
 namespace forebay::cost {
 namespace {
 
@@ -96,6 +94,13 @@ TEST(ParseProfile, RefusesASecondTableOfTheSameKind) {
   const std::string table = text.substr(begin, end - begin);
   const std::string twice = text.substr(0, end) + "," + table + "]}";
   EXPECT_THAT(ParseProfile(twice, "toy.json").status().message(), HasSubstr("tables[1].op: found a second table"));
+}
+
+TEST(ParseProfile, RefusesPointsWithoutWork) {
+  std::string text = Sample(R"("mfu": {)", R"("link_bytes_per_s": {"value": 1e9, "mark": "datasheet", "source": "s"}, "mfu": {)");
+  text.replace(text.find(R"("linear")"), 8, R"("all_reduce")");
+  text.replace(text.find(R"("rows": [1, 8], "n": [16], "k": [16])"), 36, R"("bytes": [8], "ranks": [1, 2], "one": [1])");
+  EXPECT_THAT(ParseProfile(text, "toy.json").status().message(), HasSubstr("axes: found the point (8, 1, 1)"));
 }
 
 TEST(LoadProfile, KnowsTheBuiltInDevices) {

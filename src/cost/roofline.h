@@ -5,13 +5,15 @@
 
 namespace forebay::cost {
 
+inline constexpr double kMeasuredHeadDim = 128;  // of every attention table
+
 struct Roofline {
   double compute_seconds = 0;
   double memory_seconds = 0;  // memory, or the link
   double seconds() const { return compute_seconds > memory_seconds ? compute_seconds : memory_seconds; }
 };
 
-// Of a table's point. Attention has heads of `head_dim` (the measured ones: 128).
+// Of a table's point; attention has heads of `head_dim`.
 Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Point& point, double head_dim,
                     const DeviceProfile& device);
 
