@@ -84,10 +84,10 @@ void Compare(const std::vector<float>& ours, const float* reference, size_t voca
 
 class GoldenModel : public testing::TestWithParam<const char*> {};
 
-TEST_P(GoldenModel, Fp32LogitsAgreeAtEveryPosition) {
-  const std::string name = GetParam();
+// RMS of the difference over all logits of the model's sequences.
+double CompareSequences(const std::string& name, tensor::DType dtype, bool every_position) {
   const golden::Tensors golden("models/" + name + "/golden.safetensors");
-  Loaded loaded = Load("models/" + name, tensor::DType::kF32);
+  Loaded loaded = Load("models/" + name, dtype);
   const auto vocab = static_cast<size_t>(loaded.files.config.vocab_size);
   const auto lengths = golden.Read<int64_t>("lengths");
   const auto reference = golden.Read<float>("logits");
@@ -96,26 +96,17 @@ TEST_P(GoldenModel, Fp32LogitsAgreeAtEveryPosition) {
   int64_t count = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     SCOPED_TRACE("sequence " + std::to_string(i));
-    Compare(AllLogits(loaded, golden.Ids("input_ids", i, lengths[i])), at, vocab, true, &squares, &count);
+    Compare(AllLogits(loaded, golden.Ids("input_ids", i, lengths[i])), at, vocab, every_position, &squares, &count);
     at += lengths[i] * vocab;
   }
+  return std::sqrt(squares / static_cast<double>(count));
 }
+
+TEST_P(GoldenModel, Fp32LogitsAgreeAtEveryPosition) { CompareSequences(GetParam(), tensor::DType::kF32, true); }
 
 TEST_P(GoldenModel, Bf16LogitsAreAsCloseAsTheReferencesOwn) {
   const std::string name = GetParam();
-  const golden::Tensors golden("models/" + name + "/golden.safetensors");
-  Loaded loaded = Load("models/" + name, tensor::DType::kBF16);
-  const auto vocab = static_cast<size_t>(loaded.files.config.vocab_size);
-  const auto lengths = golden.Read<int64_t>("lengths");
-  const auto reference = golden.Read<float>("logits");
-  const float* at = reference.data();
-  double squares = 0;
-  int64_t count = 0;
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    Compare(AllLogits(loaded, golden.Ids("input_ids", i, lengths[i])), at, vocab, false, &squares, &count);
-    at += lengths[i] * vocab;
-  }
-  const double rms = std::sqrt(squares / static_cast<double>(count));
+  const double rms = CompareSequences(name, tensor::DType::kBF16, false);
   const double own = golden::Meta(name, {"bf16_compute_vs_fp32", "rms"});
   std::printf("%-14s rms %.4f, the reference's own %.4f (ratio %.2f)\n", name.c_str(), rms, own, rms / own);
   EXPECT_LE(rms, 1.1 * own);
