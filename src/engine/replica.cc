@@ -5,9 +5,6 @@
 namespace forebay::engine {
 namespace {
 
-// Waiting choices that a policy sees at once: looking up what the cache holds of each is not free.
-constexpr size_t kWaitingInView = 32;
-
 int64_t JobOrder(const Sequence& sequence) {
   return (sequence.request->request.line << 16) + std::min(sequence.choice_index, 0xFFFF);
 }
@@ -128,15 +125,16 @@ void Replica::BuildView() {
                              .remaining_output = sequence->max_generated - sequence->generated(),
                              .decoding = sequence->known() - sequence->computed == 1});
   }
-  if (view_.running.size() < static_cast<size_t>(options_.limits.max_num_seqs)) ViewWaiting();
+  ViewWaiting();
 }
 
 void Replica::ViewWaiting() {
   // In order, as far as this step can admit them: looking up what the cache holds of a choice is not free.
   waiting_in_view_.clear();
+  const size_t most = static_cast<size_t>(options_.limits.max_num_seqs) - view_.running.size();
   int64_t rows = options_.limits.max_num_batched_tokens, blocks = view_.available_blocks;
   for (Sequence* sequence : waiting_) {
-    if (rows <= 0 || blocks < 0 || view_.waiting.size() == kWaitingInView) return;
+    if (rows <= 0 || blocks < 0 || view_.waiting.size() == most) return;
     if (!IsReady(*sequence)) continue;
     const kv::CachedPrefix cached = book_.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence));
     view_.waiting.push_back({.order = JobOrder(*sequence),
