@@ -55,6 +55,7 @@ struct Operation {
 
   cost::OpDesc desc;
   RunFn run = nullptr;
+  bool control = false;  // writes control memory: its code runs on `sim` too, where others' does not
   alignas(16) std::array<std::byte, kMaxArgBytes> args;
   int num_accesses = 0;
   std::array<Access, kMaxAccesses> accesses;

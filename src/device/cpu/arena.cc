@@ -36,12 +36,15 @@ base::Result<const Region*> CpuArena::Allocate(std::string name, uint64_t bytes)
   }
   mappings_.push_back({mapping, reserved});
   auto* const data = reinterpret_cast<std::byte*>(base::RoundUp(reinterpret_cast<uintptr_t>(mapping), kHugePage));
-  if (mprotect(data, committed, PROT_READ | PROT_WRITE) != 0) {
+  const bool usable = bytes <= max_usable_bytes_;
+  if (usable && mprotect(data, committed, PROT_READ | PROT_WRITE) != 0) {
     return base::Status(base::kOutOfMemory, fmt::format("rank {}: no memory for region '{}' of {}: {}", rank_, name,
                                                         base::FormatBytes(bytes), strerror(errno)));
   }
   // A partial huge page at the end would commit more than the region's share of the budget.
-  if (const uint64_t huge = committed / kHugePage * kHugePage; huge > 0) madvise(data, huge, MADV_HUGEPAGE);
+  if (const uint64_t huge = committed / kHugePage * kHugePage; usable && huge > 0) {
+    madvise(data, huge, MADV_HUGEPAGE);
+  }
 
   used_ += committed;
   const int id = static_cast<int>(regions_.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,9 +11,11 @@
 namespace forebay::device {
 
 // Anonymous memory, one mapping a region: address space is reserved region by region, pages are committed when touched.
-class CpuArena final : public Arena {
+// Regions of more than `max_usable_bytes` are address space alone: touching one faults.
+class CpuArena : public Arena {
  public:
-  CpuArena(int rank, uint64_t budget) : rank_(rank), budget_(budget) {}
+  CpuArena(int rank, uint64_t budget, uint64_t max_usable_bytes = UINT64_MAX)
+      : rank_(rank), budget_(budget), max_usable_bytes_(max_usable_bytes) {}
   ~CpuArena() override;
 
   uint64_t budget() const override { return budget_; }
@@ -29,7 +32,7 @@ class CpuArena final : public Arena {
   base::Status FullError(const std::string& name, uint64_t bytes) const;
 
   const int rank_;
-  const uint64_t budget_;
+  const uint64_t budget_, max_usable_bytes_;
   uint64_t used_ = 0;
   std::vector<std::unique_ptr<Region>> regions_;
   std::vector<Mapping> mappings_;

@@ -161,14 +161,23 @@ VirtualRuntime::Strand* VirtualRuntime::Choose() {
 
 void VirtualRuntime::WakeExpired() {
   TimeNs earliest = kForever;
+  bool anybody_waits = false;
   for (const auto& strand : strands_) {
-    if (strand->state == Strand::State::kWaiting) earliest = std::min(earliest, strand->deadline);
+    if (strand->state != Strand::State::kWaiting) continue;
+    anybody_waits = true;
+    earliest = std::min(earliest, strand->deadline);
   }
+  if (timed_work_ != nullptr && anybody_waits) earliest = timed_work_->RunUntil(earliest);
   if (earliest == kForever) return;
   now_ = std::max(now_, earliest);
   for (const auto& strand : strands_) {
     if (strand->state == Strand::State::kWaiting && strand->deadline == earliest) MakeRunnable(strand.get());
   }
+}
+
+void VirtualRuntime::SetTimedWork(TimedWork* work) {
+  FB_CHECK(work == nullptr || timed_work_ == nullptr, "a second simulated device plane on one runtime");
+  timed_work_ = work;
 }
 
 void VirtualRuntime::MakeRunnable(Strand* strand) {

@@ -16,6 +16,15 @@ namespace forebay::runtime {
 class VirtualTask;
 class VirtualEvent;
 
+// What happens in virtual time besides tasks: a simulated device.
+class TimedWork {
+ public:
+  virtual ~TimedWork() = default;
+  // Called when no task is runnable. Does what is due until `limit` in the order of time, and stops at the first time
+  // at which it set an event that a task waits for; returns that time, or `limit` if there was none.
+  virtual TimeNs RunUntil(TimeNs limit) = 0;
+};
+
 // Bound to the thread that calls Run. Its tasks and events may be destroyed after Run, but not after the runtime.
 class VirtualRuntime final : public Runtime {
  public:
@@ -26,6 +35,9 @@ class VirtualRuntime final : public Runtime {
   // and its wait point; the tasks are then given up as they stand (nothing on their stacks is destroyed) and the
   // runtime runs nothing any more.
   base::Status Run(std::function<void()> body);
+
+  // At most one at a time; null: none. It must outlive its use.
+  void SetTimedWork(TimedWork* work);
 
   uint64_t seed() const { return seed_; }
   // A hash of which task ran when, in virtual time: equal for equal runs.
@@ -70,6 +82,7 @@ class VirtualRuntime final : public Runtime {
   int64_t num_switches_ = 0;
   int64_t next_id_ = 0;
   bool deadlocked_ = false;
+  TimedWork* timed_work_ = nullptr;
   std::unique_ptr<Strand> outside_;                // Run's caller
   std::vector<std::unique_ptr<Strand>> strands_;   // all that have not ended, and ended ones whose Task is alive
   std::vector<Strand*> runnable_;

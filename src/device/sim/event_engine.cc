@@ -1,0 +1,322 @@
+#include "device/sim/event_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace forebay::device {
+namespace {
+
+constexpr TimePs kPsPerNs = 1000;
+constexpr double kPsPerSecond = 1e12;
+// What copies leave to a memory-bound kernel at least.
+constexpr double kLeastSpeed = 0.1;
+
+TimePs RoundUpToNs(TimePs time) { return (time + kPsPerNs - 1) / kPsPerNs * kPsPerNs; }
+
+// One thread runs an operation of which the simulator needs the result.
+class LoneWorker final : public WorkerContext {
+ public:
+  LoneWorker() { ticket = &tickets_; }
+  void Barrier() const override {}
+
+ private:
+  std::atomic<int64_t> tickets_{0};
+};
+
+}  // namespace
+
+EventEngine::EventEngine(runtime::VirtualRuntime& runtime, uint64_t seed, LinkSharing sharing, double host_bytes_per_s)
+    : runtime_(runtime),
+      ties_(seed),
+      links_(sharing),
+      host_out_(links_.Add(host_bytes_per_s)),
+      host_in_(links_.Add(host_bytes_per_s)),
+      now_(runtime.Now() * kPsPerNs) {
+  runtime_.SetTimedWork(this);
+}
+
+EventEngine::~EventEngine() { runtime_.SetTimedWork(nullptr); }
+
+int EventEngine::AddNode(const SimNodeOptions& options) {
+  nodes_.push_back({.options = options,
+                    .egress = links_.Add(options.egress_bytes_per_s),
+                    .ingress = links_.Add(options.ingress_bytes_per_s),
+                    .from_host = links_.Add(options.from_host_bytes_per_s),
+                    .to_host = links_.Add(options.to_host_bytes_per_s)});
+  return static_cast<int>(nodes_.size()) - 1;
+}
+
+int EventEngine::AddStream(std::string name, int node, bool computes) {
+  Stream& stream = *streams_.emplace_back(std::make_unique<Stream>());
+  stream.name = std::move(name);
+  stream.id = static_cast<int>(streams_.size()) - 1;
+  stream.node = node;
+  stream.computes = computes;
+  FB_CHECK(!computes || nodes_[node].compute == nullptr, "a second compute stream on node {}", node);
+  if (computes) nodes_[node].compute = &stream;
+  due_.Resize(static_cast<int>(streams_.size()));
+  ready_.reserve(streams_.size());
+  return stream.id;
+}
+
+void EventEngine::Run(int stream, const SimPrice& price, const Operation& operation) {
+  FB_CHECK(price.seconds >= 0 && price.seconds < 1e6, "operation '{}' takes {} s", operation.desc.label, price.seconds);
+  Push(stream,
+       {.kind = Kind::kRun,
+        .compute_bound = price.compute_bound,
+        .amount = static_cast<uint64_t>(std::llround(price.seconds * kPsPerSecond)),
+        .memory_share = price.memory_share},
+       &operation);
+}
+
+void EventEngine::Transfer(int stream, int from, int to, uint64_t bytes, int window, const Operation& operation) {
+  FB_CHECK(from != to && window > 0, "a transfer from node {} to node {}, {} at once", from, to, window);
+  Push(stream, {.kind = Kind::kTransfer, .from = from, .to = to, .window = window, .amount = bytes}, &operation);
+}
+
+void EventEngine::Wait(int stream, int awaited, uint64_t position) {
+  FB_CHECK(position <= pushed(awaited), "'{}' waits for a point of '{}' that was never recorded",
+           streams_[stream]->name, streams_[awaited]->name);
+  if (stream == awaited || Reached(awaited, position)) return;
+  Push(stream, {.kind = Kind::kWait, .from = awaited, .amount = position}, nullptr);
+}
+
+void EventEngine::Push(int stream, Item item, const Operation* operation) {
+  Stream& target = *streams_[stream];
+  item.kept = operation != nullptr && (checker_ != nullptr || operation->control);
+  if (item.kept) target.operations.Push(*operation);
+  target.items.Push(item);
+  if (target.started + 1 == target.items.end()) MakeReady(target);
+}
+
+bool EventEngine::WaitFor(int stream, uint64_t position, runtime::TimeNs timeout) {
+  if (Reached(stream, position)) return true;
+  Stream& awaited = *streams_[stream];
+  std::unique_ptr<runtime::Event> event;
+  if (awaited.idle_events.empty()) {
+    event = runtime_.NewEvent("progress of " + awaited.name);
+  } else {
+    event = std::move(awaited.idle_events.back());
+    awaited.idle_events.pop_back();
+  }
+  Waiter waiter{position, event.get()};
+  awaited.control_waiters.push_back(&waiter);
+  event->Wait(timeout);
+  std::erase(awaited.control_waiters, &waiter);
+  event->Reset();
+  awaited.idle_events.push_back(std::move(event));
+  return Reached(stream, position);
+}
+
+void EventEngine::AddMemory(const void* data, uint64_t bytes, int node) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  const auto after = std::ranges::upper_bound(memory_, begin, {}, &Memory::begin);
+  memory_.insert(after, {begin, begin + bytes, node});
+}
+
+void EventEngine::RemoveMemory(int node) {
+  std::erase_if(memory_, [node](const Memory& memory) { return memory.node == node; });
+}
+
+int EventEngine::NodeOf(const void* data) const {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const auto after = std::ranges::upper_bound(memory_, address, {}, &Memory::begin);
+  return after != memory_.begin() && address < (after - 1)->end ? (after - 1)->node : kHost;
+}
+
+runtime::TimeNs EventEngine::RunUntil(runtime::TimeNs limit) {
+  TimePs end = limit == runtime::kForever ? kNever : limit * kPsPerNs;
+  FB_CHECK(end >= now_, "the device plane is at {} ps, its runtime wants {}", now_, end);
+  woke_task_ = false;
+  for (;;) {
+    AdvanceReady();
+    if (woke_task_) end = std::min(end, RoundUpToNs(now_));
+    if (std::min(due_.top_time(), links_.next()) != now_) {
+      Settle();
+      const TimePs next = std::min(due_.top_time(), links_.next());
+      if (next > end || next == kNever) break;
+      FB_CHECK(next >= now_, "an event at {} ps is due at {}", next, now_);
+      now_ = next;
+    }
+    if (due_.top_time() == now_) EndRun(*streams_[due_.Pop()]);
+    if (links_.next() == now_) PopFlow();
+  }
+  if (end == kNever) return runtime::kForever;
+  now_ = end;
+  return end / kPsPerNs;
+}
+
+void EventEngine::EndRun(Stream& stream) {
+  Item& item = stream.items[stream.items.begin()];
+  stream.running = false;
+  stream.busy += now_ - item.start;
+  End(stream, item);
+  MakeReady(stream);
+}
+
+void EventEngine::PopFlow() {
+  ++num_events_;
+  uint64_t tag = 0;
+  if (!links_.Pop(now_, &tag)) return;
+  Stream& stream = *streams_[tag >> 32];
+  // The tag has the low half of the item's number; it is less than 2^32 behind the first that is there.
+  const uint64_t first = stream.items.begin();
+  --stream.under_way;
+  End(stream, stream.items[first + static_cast<uint32_t>(tag - first)]);
+  MakeReady(stream);
+}
+
+void EventEngine::MakeReady(Stream& stream) {
+  if (stream.queued) return;
+  stream.queued = true;
+  ready_.push_back(&stream);
+}
+
+void EventEngine::AdvanceReady() {
+  while (!ready_.empty()) {
+    if (ready_.size() > 1) std::swap(ready_[ties_.Below(ready_.size())], ready_.back());
+    Stream& stream = *ready_.back();
+    ready_.pop_back();
+    stream.queued = false;
+    Advance(stream);
+  }
+}
+
+void EventEngine::Advance(Stream& stream) {
+  do {
+    while (stream.items.begin() < stream.started && stream.items[stream.items.begin()].done) Retire(stream);
+  } while (StartNext(stream));
+}
+
+// Starts the next item if it may; returns whether another look is worthwhile.
+bool EventEngine::StartNext(Stream& stream) {
+  if (stream.started == stream.items.end()) return false;
+  Item& item = stream.items[stream.started];
+  const bool alone = stream.started == stream.items.begin();
+  if (item.kind == Kind::kTransfer) {
+    if (!alone && stream.items[stream.started - 1].kind != Kind::kTransfer) return false;
+    if (stream.under_way >= item.window) return false;
+    StartTransfer(stream, item);
+  } else {
+    if (!alone) return false;
+    if (item.kind == Kind::kWait && !StartWait(stream, item)) return false;
+    if (item.kind == Kind::kRun) StartRun(stream, item);
+  }
+  ++stream.started;
+  return item.kind != Kind::kRun;
+}
+
+void EventEngine::StartRun(Stream& stream, Item& item) {
+  BeginChecked(stream, item);
+  stream.running = true;
+  stream.remaining = static_cast<double>(item.amount);
+  stream.since = now_;
+  stream.speed = stream.computes ? SpeedBeside(nodes_[stream.node], item) : 1;
+  const TimePs duration = stream.speed == 1 ? static_cast<TimePs>(item.amount)
+                                            : static_cast<TimePs>(std::ceil(stream.remaining / stream.speed));
+  due_.Set(stream.id, now_ + duration, static_cast<uint32_t>(ties_.Next()));
+}
+
+void EventEngine::StartTransfer(Stream& stream, Item& item) {
+  BeginChecked(stream, item);
+  ++stream.under_way;
+  const Node& node = nodes_[item.to == kHost ? item.from : item.to];
+  const int source = item.from == kHost ? host_out_ : item.to == kHost ? node.to_host : nodes_[item.from].egress;
+  const int target = item.to == kHost ? host_in_ : item.from == kHost ? node.from_host : node.ingress;
+  const auto latency = static_cast<TimePs>(std::llround(node.options.request_latency_s * kPsPerSecond));
+  links_.Start(now_, now_ + latency, source, target, item.amount,
+               static_cast<uint64_t>(stream.id) << 32 | static_cast<uint32_t>(stream.started));
+}
+
+// True if there is nothing to wait for any more.
+bool EventEngine::StartWait(Stream& stream, Item& item) {
+  Stream& awaited = *streams_[item.from];
+  if (awaited.items.begin() >= item.amount) {
+    End(stream, item);
+    return true;
+  }
+  if (!stream.waiting) {
+    stream.waiting = true;
+    stream.awaited_position = item.amount;
+    stream.next_waiter = awaited.first_waiter;
+    awaited.first_waiter = &stream;
+  }
+  return false;
+}
+
+void EventEngine::BeginChecked(Stream& stream, Item& item) {
+  item.start = now_;
+  if (!item.kept) return;
+  const Operation& operation = stream.operations[stream.started_operations++];
+  if (checker_ != nullptr) item.token = checker_->Begin(stream.name, operation);
+}
+
+void EventEngine::End(Stream& stream, Item& item) {
+  FB_CHECK(!item.done && item.start <= now_, "an item of '{}' ends before it starts", stream.name);
+  item.done = true;
+  if (item.token >= 0) checker_->End(item.token);
+}
+
+void EventEngine::Retire(Stream& stream) {
+  Item& item = stream.items[stream.items.begin()];
+  if (item.kept) {
+    const Operation& operation = stream.operations[stream.operations.begin()];
+    if (operation.control) operation.run(operation.args.data(), LoneWorker());
+    stream.operations.Pop();
+  }
+  trace_hash_ = base::Combine64(trace_hash_, static_cast<uint64_t>(now_) << 8 ^ static_cast<uint64_t>(stream.id));
+  ++num_events_;
+  stream.items.Pop();
+  if (stream.first_waiter != nullptr || !stream.control_waiters.empty()) WakeWaiters(stream);
+}
+
+void EventEngine::WakeWaiters(Stream& stream) {
+  const uint64_t retired = stream.items.begin();
+  Stream** link = &stream.first_waiter;
+  while (*link != nullptr) {
+    Stream& waiter = **link;
+    if (waiter.awaited_position > retired) {
+      link = &waiter.next_waiter;
+      continue;
+    }
+    *link = std::exchange(waiter.next_waiter, nullptr);
+    waiter.waiting = false;
+    MakeReady(waiter);
+  }
+  for (Waiter* waiter : stream.control_waiters) {
+    if (waiter->position > retired) continue;
+    waiter->event->Set();
+    woke_task_ = true;
+  }
+}
+
+// New rates, and what they mean for the kernels beside the copies.
+void EventEngine::Settle() {
+  if (!links_.Settle(now_)) return;
+  for (Node& node : nodes_) {
+    const double load = links_.load(node.egress) + links_.load(node.ingress) + links_.load(node.from_host) +
+                        links_.load(node.to_host);
+    if (load == node.copy_load) continue;
+    node.copy_load = load;
+    if (node.compute == nullptr || !node.compute->running) continue;
+    Stream& stream = *node.compute;
+    const double speed = SpeedBeside(node, stream.items[stream.items.begin()]);
+    if (speed == stream.speed) continue;
+    stream.remaining = std::max(0.0, stream.remaining - stream.speed * static_cast<double>(now_ - stream.since));
+    stream.since = now_;
+    stream.speed = speed;
+    due_.Set(stream.id, now_ + static_cast<TimePs>(std::ceil(stream.remaining / speed)),
+             static_cast<uint32_t>(ties_.Next()));
+  }
+}
+
+double EventEngine::SpeedBeside(const Node& node, const Item& item) const {
+  if (node.copy_load == 0) return 1;
+  const SimNodeOptions& options = node.options;
+  if (item.compute_bound) return 1 / options.compute_time_factor;
+  const double taken = options.copy_memory_weight * node.copy_load / options.memory_bytes_per_s;
+  return std::max(kLeastSpeed, 1 - taken * item.memory_share);
+}
+
+}  // namespace forebay::device

@@ -1,0 +1,184 @@
+// One discrete-event engine for all devices of a virtual run: streams are lists of work items, copies between devices
+// are flows over links. It has no task of its own: the virtual runtime calls it when no control task is runnable.
+//
+// Invariants:
+//  1. Items of a stream start and retire in order. A run or a wait starts when all before it have retired; a transfer
+//     also beside earlier transfers of its stream, while fewer than its window are under way.
+//  2. A wait ends when the awaited stream has retired the given number of items; nothing starts before it (causality).
+//  3. Time never runs backwards. All that is due at one time happens before rates are given anew and time goes on; what
+//     happens at one time does so in an order that the seed draws.
+//  4. While control tasks run, the engine's time is theirs. A task that waits for a position is woken at the nanosecond
+//     (rounded up) at which it is reached.
+//  5. Work that declares its accesses is active in the HazardChecker from its start to its end.
+// Calls are made by control tasks on the runtime's thread; none blocks but WaitFor. In a steady state nothing allocates
+// but the checker.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "device/hazard_checker.h"
+#include "device/operation.h"
+#include "device/sim/due_heap.h"
+#include "device/sim/links.h"
+#include "device/sim/ring.h"
+#include "runtime/virtual/virtual_runtime.h"
+
+namespace forebay::device {
+
+// What an operation costs on its device when nothing else runs there.
+struct SimPrice {
+  double seconds = 0;
+  double memory_share = 1;     // of that time, in which it needs the memory's full bandwidth
+  bool compute_bound = false;  // limited by the clock frequency, not by memory
+};
+
+// A device's links and what copies do to the kernels beside them.
+struct SimNodeOptions {
+  double egress_bytes_per_s = 450e9;   // to peers (NVLink 4, one direction)
+  double ingress_bytes_per_s = 450e9;  // from peers
+  double from_host_bytes_per_s = 55e9;  // PCIe 5 x16, as reached
+  double to_host_bytes_per_s = 55e9;
+  double request_latency_s = 1e-6;     // from a request's start to its first byte
+  double memory_bytes_per_s = 4.8e12;  // what copies and memory-bound kernels share
+  // A kernel that needs the memory gets the bandwidth less this many times the bytes that copies move.
+  double copy_memory_weight = 1;
+  // A compute-bound kernel beside a copy takes this many times as long: measured at 0.963 of the clock frequency.
+  double compute_time_factor = 1.049;
+};
+
+class EventEngine final : public runtime::TimedWork {
+ public:
+  static constexpr int kHost = -1;
+
+  // `host_bytes_per_s`: the host memory's bandwidth in each direction, shared by all devices.
+  EventEngine(runtime::VirtualRuntime& runtime, uint64_t seed, LinkSharing sharing = LinkSharing::kFair,
+              double host_bytes_per_s = 400e9);
+  ~EventEngine() override;
+
+  // REQUIRES (both): no transfer is under way.
+  int AddNode(const SimNodeOptions& options);
+  // Copies slow what a `computes` stream runs. At most one such stream a node.
+  int AddStream(std::string name, int node, bool computes);
+  // The streams' work is checked from here on; null: not.
+  void set_checker(HazardChecker* checker) { checker_ = checker; }
+
+  // --- Work, in the stream's order. `operation` is what the checker sees; if its `control` is set, its code runs at its
+  // end. It is copied, where it is needed.
+  void Run(int stream, const SimPrice& price, const Operation& operation);
+  // From node to node, one of them perhaps kHost. REQUIRES: from != to, window > 0.
+  void Transfer(int stream, int from, int to, uint64_t bytes, int window, const Operation& operation);
+  void Wait(int stream, int awaited, uint64_t position);
+
+  uint64_t pushed(int stream) const { return streams_[stream]->items.end(); }
+  bool Reached(int stream, uint64_t position) const { return streams_[stream]->items.begin() >= position; }
+  // Blocks the calling task. False: `timeout` has passed.
+  bool WaitFor(int stream, uint64_t position, runtime::TimeNs timeout);
+
+  // Which node holds this address: kHost where none does.
+  void AddMemory(const void* data, uint64_t bytes, int node);
+  void RemoveMemory(int node);
+  int NodeOf(const void* data) const;
+
+  TimePs now() const { return now_; }
+  // Items that have retired and flows that have begun or ended.
+  int64_t num_events() const { return num_events_; }
+  // Of what retired where and when: equal for equal runs.
+  uint64_t trace_hash() const { return trace_hash_; }
+  // Seconds of the stream's runs that have ended (transfers not counted).
+  double busy_seconds(int stream) const { return static_cast<double>(streams_[stream]->busy) * 1e-12; }
+  const Links& links() const { return links_; }
+  int ingress_link(int node) const { return nodes_[node].ingress; }
+  int egress_link(int node) const { return nodes_[node].egress; }
+
+  runtime::TimeNs RunUntil(runtime::TimeNs limit) override;
+
+ private:
+  enum class Kind : uint8_t { kRun, kTransfer, kWait };
+  struct Item {
+    Kind kind;
+    bool kept = false;           // has an entry in the stream's `operations`
+    bool done = false;
+    bool compute_bound = false;
+    int from = 0, to = 0;        // transfer: nodes. Wait: `from` is the awaited stream
+    int window = 0;
+    uint64_t amount = 0;         // run: picoseconds alone. Transfer: bytes. Wait: position
+    double memory_share = 0;
+    TimePs start = 0;
+    int64_t token = -1;          // the checker's
+  };
+  struct Waiter {
+    uint64_t position;
+    runtime::Event* event;
+  };
+  struct Stream {
+    std::string name;
+    int id, node;
+    bool computes;
+    bool queued = false;         // in ready_
+    Ring<Item> items;            // begin(): how many have retired
+    Ring<Operation> operations;  // of the kept items that have not retired
+    uint64_t started = 0;        // items
+    uint64_t started_operations = 0;
+    int under_way = 0;           // transfers that have started and not ended
+    // The run at the head: `remaining` picoseconds alone at `since`, done at `speed`.
+    bool running = false;
+    double remaining = 0, speed = 1;
+    TimePs since = 0;
+    TimePs busy = 0;
+    // The wait at the head.
+    bool waiting = false;
+    uint64_t awaited_position = 0;
+    Stream* next_waiter = nullptr;   // in the awaited stream's list
+    Stream* first_waiter = nullptr;  // streams that wait for this one
+    std::vector<Waiter*> control_waiters;
+    std::vector<std::unique_ptr<runtime::Event>> idle_events;
+  };
+  struct Node {
+    SimNodeOptions options;
+    int egress, ingress, from_host, to_host;  // links
+    Stream* compute = nullptr;
+    double copy_load = 0;        // bytes a second, in and out
+  };
+  struct Memory {
+    uintptr_t begin, end;
+    int node;
+  };
+
+  void Push(int stream, Item item, const Operation* operation);
+  void EndRun(Stream& stream);
+  void PopFlow();
+  void MakeReady(Stream& stream);
+  void AdvanceReady();
+  void Advance(Stream& stream);
+  bool StartNext(Stream& stream);
+  void StartRun(Stream& stream, Item& item);
+  void StartTransfer(Stream& stream, Item& item);
+  bool StartWait(Stream& stream, Item& item);
+  void BeginChecked(Stream& stream, Item& item);
+  void End(Stream& stream, Item& item);
+  void Retire(Stream& stream);
+  void WakeWaiters(Stream& stream);
+  void Settle();
+  double SpeedBeside(const Node& node, const Item& item) const;
+
+  runtime::VirtualRuntime& runtime_;
+  base::Rng ties_;
+  Links links_;
+  DueHeap due_;                  // streams whose run ends
+  int host_out_, host_in_;       // links
+  std::vector<Node> nodes_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<Stream*> ready_;   // whose next item may start
+  std::vector<Memory> memory_;   // ascending
+  HazardChecker* checker_ = nullptr;
+  TimePs now_ = 0;
+  bool woke_task_ = false;
+  int64_t num_events_ = 0;
+  uint64_t trace_hash_ = 0;
+};
+
+}  // namespace forebay::device

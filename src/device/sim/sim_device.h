@@ -1,0 +1,37 @@
+// A device of shapes without data: its streams are lists in an EventEngine, its memory is address space.
+//
+//  - Operations cost what `price` says for their OpDesc; their code does not run, except that of operations with
+//    `control` set (writers of control memory), which runs once, on one worker without scratch, at the operation's end.
+//  - A copy between regions of two devices goes over their links, one between a region and memory of no region over the
+//    host link; a copy inside a device is priced.
+//  - The arena has the real budget. Regions of up to `max_usable_bytes` are real memory (staging, control memory); larger ones
+//    (weights, KV) fault when touched.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "device/device.h"
+#include "device/sim/event_engine.h"
+
+namespace forebay::device {
+
+using PriceFn = std::function<SimPrice(const cost::OpDesc&)>;
+
+struct SimDeviceOptions {
+  int rank = 0;
+  uint64_t memory_bytes = 0;        // the arena's budget
+  uint64_t max_usable_bytes = 1 << 20;
+  int num_workers = 1;              // what num_workers() says
+  PriceFn price;
+  SimNodeOptions node;
+  bool profile = false;             // seconds alone, counted when enqueued
+};
+
+// The engine must outlive the device; destroying the device waits for everything that was enqueued.
+std::unique_ptr<Device> CreateSimDevice(EventEngine& engine, SimDeviceOptions options);
+
+// How many copies of `stream`, a simulated device's, are under way at once from here on (1 at first).
+void SetRequestsInFlight(Stream& stream, int requests);
+
+}  // namespace forebay::device

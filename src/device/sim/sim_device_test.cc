@@ -1,0 +1,315 @@
+#include "device/sim/sim_device.h"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "base/rng.h"
+#include "device/copy.h"
+#include "runtime/real/real_runtime.h"
+
+namespace forebay::device {
+namespace {
+
+using runtime::TimeNs;
+using runtime::VirtualRuntime;
+
+// The price is written into the operation: `flops` seconds, compute-bound if `rows` > 0.
+SimPrice PriceOf(const cost::OpDesc& desc) {
+  return {.seconds = desc.kind == cost::OpKind::kCopy ? 0 : desc.flops, .compute_bound = desc.rows > 0};
+}
+
+Operation Kernel(double us, bool compute_bound = false) {
+  Operation operation;
+  operation.desc = {.kind = cost::OpKind::kLinear, .label = "kernel", .rows = compute_bound, .flops = us * 1e-6};
+  return operation;
+}
+
+// Links of 1e9 bytes/s without latency: 1000 bytes take 1 us alone. Memory of 10e9.
+constexpr SimNodeOptions kNode{.egress_bytes_per_s = 1e9,
+                               .ingress_bytes_per_s = 1e9,
+                               .from_host_bytes_per_s = 0.5e9,
+                               .to_host_bytes_per_s = 0.25e9,
+                               .request_latency_s = 0,
+                               .memory_bytes_per_s = 10e9,
+                               .compute_time_factor = 1.25};
+
+struct Machine {
+  Machine(VirtualRuntime& runtime, int num_devices, LinkSharing sharing = LinkSharing::kFair, SimNodeOptions node = kNode)
+      : engine(runtime, runtime.seed(), sharing) {
+    for (int rank = 0; rank < num_devices; ++rank) {
+      devices.push_back(CreateSimDevice(
+          engine, {.rank = rank, .memory_bytes = 64ull << 30, .price = &PriceOf, .node = node, .profile = true}));
+      regions.push_back(devices[rank]->arena().Allocate("weights", 60ull << 30).value());
+    }
+  }
+  Stream& compute(int rank) { return devices[rank]->compute(); }
+  Stream& copy(int rank, CopyKind kind = CopyKind::kWeights) { return devices[rank]->copy(kind); }
+  // `to` pulls from `from`.
+  Operation Pull(int from, int to, uint64_t bytes, uint64_t offset = 0) {
+    return MakeCopy("pull", regions[to]->data + (1ull << 30) + offset, regions[from]->data, bytes);
+  }
+  EventEngine engine;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<const Region*> regions;
+};
+
+void RunOn(int num_devices, const std::function<void(VirtualRuntime&, Machine&)>& body, uint64_t seed = 1,
+           LinkSharing sharing = LinkSharing::kFair, SimNodeOptions node = kNode) {
+  VirtualRuntime runtime(seed);
+  const base::Status status = runtime.Run([&] {
+    Machine machine(runtime, num_devices, sharing, node);
+    body(runtime, machine);
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+TEST(SimDevice, TwoStreamsWithEvents) {
+  RunOn(1, [](VirtualRuntime& runtime, Machine& machine) {
+    Device& device = *machine.devices[0];
+    const auto a = device.NewEvent(), b = device.NewEvent(), never = device.NewEvent();
+    Stream &one = machine.copy(0, CopyKind::kKv), &two = machine.copy(0, CopyKind::kDisk);
+    one.Wait(*never);              // passes
+    one.Enqueue(Kernel(3));        // 0 .. 3
+    one.Record(*a);
+    two.Enqueue(Kernel(1));        // 0 .. 1
+    two.Wait(*a);
+    two.Enqueue(Kernel(2.5));      // 3 .. 5.5
+    two.Record(*b);
+    one.Enqueue(Kernel(1));        // 3 .. 4
+    one.Wait(*b);
+    one.Enqueue(Kernel(0.0004));   // 5.5 .. 5.5004
+    EXPECT_EQ(runtime.Now(), 0);
+    EXPECT_TRUE(device.WaitFor(*a));
+    EXPECT_EQ(runtime.Now(), 3000);
+    EXPECT_FALSE(device.WaitFor(*b, 2400));
+    EXPECT_EQ(runtime.Now(), 5400);
+    EXPECT_TRUE(device.WaitFor(*b, 2400));
+    EXPECT_EQ(runtime.Now(), 5500);
+    EXPECT_TRUE(device.Synchronize(one).ok());
+    EXPECT_EQ(runtime.Now(), 5501);  // the clock has whole nanoseconds
+    one.Enqueue(Kernel(1));
+    EXPECT_TRUE(device.Synchronize(one).ok());
+    EXPECT_EQ(runtime.Now(), 6501);
+  });
+}
+
+TEST(SimDevice, CopiesTakeTheLinksTheyCross) {
+  RunOn(3, [](VirtualRuntime& runtime, Machine& machine) {
+    machine.copy(1).Enqueue(machine.Pull(0, 1, 1000));
+    machine.copy(2).Enqueue(machine.Pull(0, 2, 2000));
+    EXPECT_TRUE(machine.devices[1]->Synchronize(machine.copy(1)).ok());
+    EXPECT_EQ(runtime.Now(), 2000);
+    EXPECT_TRUE(machine.devices[2]->Synchronize(machine.copy(2)).ok());
+    EXPECT_EQ(runtime.Now(), 3000);
+    std::vector<std::byte> host(1000);
+    machine.copy(0).Enqueue(MakeCopy("load", machine.regions[0]->data, host.data(), 1000));
+    EXPECT_TRUE(machine.devices[0]->Synchronize(machine.copy(0)).ok());
+    EXPECT_EQ(runtime.Now(), 5000);
+    machine.copy(0).Enqueue(MakeCopy("offload", host.data(), machine.regions[0]->data, 1000));
+    EXPECT_TRUE(machine.devices[0]->Synchronize(machine.copy(0)).ok());
+    EXPECT_EQ(runtime.Now(), 9000);
+    machine.engine.links().CheckInvariants();
+  });
+}
+
+// With a latency as long as a request's transfer, two in flight hide it.
+TEST(SimDevice, RequestsInFlightHideTheLatency) {
+  SimNodeOptions node = kNode;
+  node.request_latency_s = 1e-6;
+  const auto time_of = [&](int requests) {
+    TimeNs time = 0;
+    RunOn(2, [&](VirtualRuntime& runtime, Machine& machine) {
+      SetRequestsInFlight(machine.copy(1), requests);
+      for (uint64_t i = 0; i < 10; ++i) machine.copy(1).Enqueue(machine.Pull(0, 1, 1000, i * 1000));
+      EXPECT_TRUE(machine.devices[1]->Synchronize(machine.copy(1)).ok());
+      time = runtime.Now();
+    }, 1, LinkSharing::kFifo, node);
+    return time;
+  };
+  EXPECT_EQ(time_of(1), 20'000);
+  // Pairs: both begin at 1 us, end at 2 and 3; their followers begin at 3 (queued behind) and 4; from there the link is full.
+  EXPECT_EQ(time_of(2), 11'000);
+}
+
+TEST(SimDevice, CopiesSlowTheKernelsBesideThem) {
+  RunOn(2, [](VirtualRuntime& runtime, Machine& machine) {
+    // Memory-bound: 1 of 10 GB/s is taken while the copy runs: 4 us do 3.6 us of work, 0.4 us are left.
+    machine.compute(1).Enqueue(Kernel(4));
+    machine.copy(1).Enqueue(machine.Pull(0, 1, 4000));
+    EXPECT_TRUE(machine.devices[1]->Synchronize(machine.compute(1)).ok());
+    EXPECT_EQ(runtime.Now(), 4400);
+    // Compute-bound, on the side that is read: 1 us of its 2 runs at 1 / 1.25.
+    machine.compute(0).Enqueue(Kernel(2, true));
+    machine.copy(1).Enqueue(machine.Pull(0, 1, 1000));
+    EXPECT_TRUE(machine.devices[0]->Synchronize(machine.compute(0)).ok());
+    EXPECT_EQ(runtime.Now(), 4400 + 2200);
+  });
+  EXPECT_GT(SimNodeOptions().copy_memory_weight, 0);
+  EXPECT_GT(SimNodeOptions().compute_time_factor, 1);
+}
+
+struct CountArgs {
+  int* calls;
+};
+void Count(const CountArgs& args, const WorkerContext&) { ++*args.calls; }
+
+TEST(SimDevice, OnlyControlOperationsRunTheirCode) {
+  RunOn(1, [](VirtualRuntime&, Machine& machine) {
+    int calls = 0;
+    Operation operation = MakeOperation<&Count>({.label = "count"}, CountArgs{&calls});
+    machine.compute(0).Enqueue(operation);
+    operation.control = true;
+    machine.compute(0).Enqueue(operation);
+    EXPECT_TRUE(machine.devices[0]->Synchronize(machine.compute(0)).ok());
+    EXPECT_EQ(calls, 1);
+    EXPECT_EQ(machine.devices[0]->Profile()[0].calls, 2);
+  });
+}
+
+TEST(SimDevice, TheArenaHasTheRealBudget) {
+  RunOn(8, [](VirtualRuntime&, Machine& machine) {
+    Arena& arena = machine.devices[7]->arena();
+    EXPECT_EQ(arena.Allocate("too much", 5ull << 30).status().code(), kArenaFull);
+    const Region* const control = arena.Allocate("control", 4096).value();
+    control->data[0] = std::byte{1};
+    EXPECT_EQ(machine.engine.NodeOf(control->data + 4095), 7);
+    EXPECT_EQ(machine.engine.NodeOf(machine.regions[3]->data + (60ull << 30) - 1), 3);
+    EXPECT_EQ(machine.engine.NodeOf(&arena), EventEngine::kHost);
+  });
+}
+
+TEST(SimDevice, ATaskThatWaitsBesideIdleDevicesIsADeadlock) {
+  VirtualRuntime runtime(1);
+  const base::Status status = runtime.Run([&] {
+    Machine machine(runtime, 1);
+    machine.compute(0).Enqueue(Kernel(1));
+    runtime.NewEvent("never")->Wait();
+  });
+  EXPECT_EQ(status.code(), runtime::kDeadlock);
+  EXPECT_THAT(status.message(), testing::HasSubstr("waits for event 'never'"));
+  EXPECT_EQ(runtime.Now(), 0);
+}
+
+struct Trace {
+  TimePs end = 0;
+  uint64_t hash = 0;
+};
+
+// Random kernels, pulls, records and waits on `kRanks` devices; `program` draws them, `seed` the ties.
+Trace RunRandomProgram(uint64_t program, uint64_t seed, LinkSharing sharing) {
+  constexpr int kRanks = 4;
+  Trace trace;
+  RunOn(kRanks, [&](VirtualRuntime&, Machine& machine) {
+    base::Rng rng(program);
+    std::vector<std::unique_ptr<DeviceEvent>> events;
+    std::vector<Stream*> streams;
+    std::vector<Device*> owners;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      for (Stream* stream : {&machine.compute(rank), &machine.copy(rank), &machine.copy(rank, CopyKind::kKv)}) {
+        streams.push_back(stream);
+        owners.push_back(machine.devices[rank].get());
+        SetRequestsInFlight(*stream, 1 + static_cast<int>(rng.Below(3)));
+      }
+    }
+    for (int i = 0; i < 12; ++i) events.push_back(machine.devices[0]->NewEvent());
+    for (int i = 0; i < 400; ++i) {
+      const size_t at = rng.Below(streams.size());
+      Stream& stream = *streams[at];
+      const int rank = static_cast<int>(at / 3);
+      switch (rng.Below(4)) {
+        case 0: stream.Record(*events[rng.Below(12)]); break;
+        case 1: stream.Wait(*events[rng.Below(12)]); break;
+        case 2:
+          if (at % 3 != 0) {
+            const int from = static_cast<int>(rank + 1 + rng.Below(kRanks - 1)) % kRanks;
+            stream.Enqueue(machine.Pull(from, rank, 500 * (1 + rng.Below(8))));
+            break;
+          }
+          [[fallthrough]];
+        default: stream.Enqueue(Kernel(0.5 * static_cast<double>(rng.Below(8)), rng.Below(2) == 0));
+      }
+    }
+    for (size_t at = 0; at < streams.size(); ++at) EXPECT_TRUE(owners[at]->Synchronize(*streams[at]).ok());
+    machine.engine.links().CheckInvariants();
+    trace = {machine.engine.now(), machine.engine.trace_hash()};
+  }, seed, sharing);
+  return trace;
+}
+
+TEST(SimDevice, RandomProgramsEndAtTheSameTimeWhateverTheTies) {
+  std::set<uint64_t> hashes;
+  for (uint64_t program = 0; program < 40; ++program) {
+    const Trace first = RunRandomProgram(program, 0, LinkSharing::kFair);
+    EXPECT_GT(first.end, 0);
+    for (uint64_t seed = 1; seed < 5; ++seed) {
+      const Trace other = RunRandomProgram(program, seed, LinkSharing::kFair);
+      // Rates are sums of the same shares; a picosecond may round the other way.
+      EXPECT_NEAR(static_cast<double>(other.end), static_cast<double>(first.end), 1e-9 * static_cast<double>(first.end))
+          << "program " << program << ", seed " << seed;
+      hashes.insert(other.hash);
+    }
+  }
+  EXPECT_GT(hashes.size(), 40u);  // the order inside a time is the seed's
+}
+
+TEST(SimDevice, TheSameSeedGivesTheSameTrace) {
+  for (const LinkSharing sharing : {LinkSharing::kFair, LinkSharing::kFifo}) {
+    for (uint64_t program = 0; program < 20; ++program) {
+      const Trace first = RunRandomProgram(program, 7, sharing), again = RunRandomProgram(program, 7, sharing);
+      EXPECT_EQ(first.hash, again.hash);
+      EXPECT_EQ(first.end, again.end);
+    }
+  }
+}
+
+// Prints what an event costs; nothing is required of it.
+TEST(SimDevice, Throughput) {
+  const auto real = runtime::CreateRealRuntime();
+  const auto ns_since = [&](TimeNs start) { return static_cast<double>(real->Now() - start); };
+  double kernels_ns = 1e9, pulls_ns = 1e9, enqueue_ns = 1e9;
+  RunOn(8, [&](VirtualRuntime&, Machine& machine) {
+    const Operation kernel = Kernel(1);
+    const auto consumed = machine.devices[0]->NewEvent();
+    for (int round = 0; round < 5; ++round) {
+      const auto synchronize = [&](bool compute) {
+        const int64_t events = machine.engine.num_events();
+        const auto start = real->Now();
+        for (auto& device : machine.devices) {
+          EXPECT_TRUE(device->Synchronize(compute ? device->compute() : device->copy(CopyKind::kWeights)).ok());
+        }
+        return ns_since(start) / static_cast<double>(machine.engine.num_events() - events);
+      };
+      const auto start = real->Now();
+      for (int i = 0; i < 2000; ++i) {
+        for (int rank = 0; rank < 8; ++rank) {
+          machine.compute(rank).Enqueue(kernel);
+          if (i % 8 == 0) machine.compute(rank).Record(*consumed);
+          if (i % 8 == 4) machine.compute(rank).Wait(*consumed);
+        }
+      }
+      enqueue_ns = std::min(enqueue_ns, ns_since(start) / 18'000);
+      kernels_ns = std::min(kernels_ns, synchronize(true));
+      for (int i = 0; i < 1000; ++i) {
+        for (int rank = 0; rank < 8; ++rank) {
+          SetRequestsInFlight(machine.copy(rank), 2);
+          // Of unequal sizes, so that no two end together.
+          const uint64_t bytes = (1 << 20) + 4099 * ((rank * 7 + i * 13) % 31);
+          machine.copy(rank).Enqueue(machine.Pull((rank + 1 + i % 7) % 8, rank, bytes));
+        }
+      }
+      pulls_ns = std::min(pulls_ns, synchronize(false));
+    }
+  }, 1, LinkSharing::kFair, SimNodeOptions());
+  fmt::print("simulated devices, 8 ranks: enqueue {:.0f} ns; kernels and waits {:.0f} ns an event ({:.1f} million/s); "
+             "transfers, 16 in flight, {:.0f} ns an event ({:.1f} million/s)\n",
+             enqueue_ns, kernels_ns, 1e3 / kernels_ns, pulls_ns, 1e3 / pulls_ns);
+}
+
+}  // namespace
+}  // namespace forebay::device
