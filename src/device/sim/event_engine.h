@@ -66,8 +66,8 @@ class EventEngine final : public runtime::TimedWork {
   // The streams' work is checked from here on; null: not.
   void set_checker(HazardChecker* checker) { checker_ = checker; }
 
-  // --- Work, in the stream's order. `operation` is what the checker sees; if its `control` is set, its code runs at its
-  // end. It is copied, where it is needed.
+  // Work, in the stream's order. `operation` is what the checker sees; if its `control` is set, its code runs at its
+  // end. It is copied where it is needed.
   void Run(int stream, const SimPrice& price, const Operation& operation);
   // From node to node, one of them perhaps kHost. REQUIRES: from != to, window > 0.
   void Transfer(int stream, int from, int to, uint64_t bytes, int window, const Operation& operation);

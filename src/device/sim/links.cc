@@ -10,13 +10,14 @@ namespace {
 constexpr double kPsPerSecond = 1e12;
 // Two shares that differ by rounding alone are one share.
 constexpr double kSameShare = 1 + 1e-12;
-// A flow ends on a whole picosecond, up to one too late; over many flows that is far less than this part of the bytes.
+// A flow ends on a whole picosecond, up to one too late: far less than this part of its bytes.
 constexpr double kTolerance = 1e-6;
 
 }  // namespace
 
 int Links::Add(double bytes_per_s) {
-  FB_CHECK(bytes_per_s > 0 && std::isfinite(bytes_per_s) && flows_.empty(), "a link of {} bytes/s beside {} flows", bytes_per_s, flows_.size());
+  FB_CHECK(bytes_per_s > 0 && std::isfinite(bytes_per_s) && flows_.empty(),
+           "a link of {} bytes/s beside {} flows", bytes_per_s, flows_.size());
   links_.push_back({.capacity = bytes_per_s / kPsPerSecond});
   return static_cast<int>(links_.size()) - 1;
 }
@@ -103,31 +104,38 @@ bool Links::Settle(TimePs now) {
 // Water-filling: the link with the least left for each of its open flows is the bottleneck of those flows; they get
 // that share, and what they take is gone from their other links.
 void Links::ShareFairly() {
-  int open = 0;
-  for (Link& link : links_) link.left = link.capacity, link.open = 0;
+  open_links_.clear();
+  open_flows_.clear();
+  for (Link& link : links_) link.open = 0;
   for (Flow& flow : flows_) {
-    flow.new_rate = flow.moving ? -1 : 0;
+    flow.new_rate = 0;
     if (!flow.moving) continue;
-    ++open;
-    ++links_[flow.source].open;
-    ++links_[flow.target].open;
+    open_flows_.push_back(&flow);
+    for (const int number : {flow.source, flow.target}) {
+      if (links_[number].open++ == 0) open_links_.push_back(&links_[number]);
+    }
   }
-  while (open > 0) {
+  for (Link* link : open_links_) link->left = link->capacity, link->share = link->left / link->open;
+  while (!open_flows_.empty()) {
     double share = std::numeric_limits<double>::infinity();
-    for (const Link& link : links_) {
-      if (link.open > 0) share = std::min(share, link.left / link.open);
-    }
-    const double bound = share * kSameShare;
-    const auto is_full = [&](const Link& link) { return link.left <= bound * link.open; };
-    for (Flow& flow : flows_) {
-      if (flow.new_rate >= 0 || !(is_full(links_[flow.source]) || is_full(links_[flow.target]))) continue;
-      flow.new_rate = share;
-      --open;
-      for (const int link : {flow.source, flow.target}) {
-        links_[link].left = std::max(0.0, links_[link].left - share);
-        --links_[link].open;
+    for (const Link* link : open_links_) share = std::min(share, link->share);
+    for (Link* link : open_links_) link->full = link->share <= share * kSameShare;
+    std::erase_if(open_flows_, [&](Flow* flow) {
+      Link &source = links_[flow->source], &target = links_[flow->target];
+      if (!source.full && !target.full) return false;
+      flow->new_rate = share;
+      for (Link* link : {&source, &target}) {
+        link->left = std::max(0.0, link->left - share);
+        --link->open;
+        link->touched = true;
       }
-    }
+      return true;
+    });
+    std::erase_if(open_links_, [](Link* link) {
+      if (link->touched && link->open > 0) link->share = link->left / link->open;
+      link->touched = false;
+      return link->open == 0;
+    });
   }
 }
 

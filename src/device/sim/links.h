@@ -47,15 +47,17 @@ class Links {
     double load = 0;
     double carried = 0;
     double finished = 0;  // bytes of the flows that have ended
-    double left = 0;      // while rates are given: capacity not given yet
-    int open = 0;         // while rates are given: flows without one
+    // While rates are given: capacity not given yet, flows without a rate, and what is left for each of them.
+    double left = 0, share = 0;
+    int open = 0;
+    bool full = false, touched = false;
   };
   struct Flow {
     int source, target;
     bool moving;
     double remaining;  // bytes at `since`
     double rate;
-    double new_rate;   // while rates are given; < 0: none yet
+    double new_rate;   // while rates are given
     TimePs since;      // when `rate` began
     TimePs due;        // when it begins to move or ends; kNever: the rate is 0
     uint64_t bytes;
@@ -76,6 +78,8 @@ class Links {
   std::vector<Link> links_;
   std::vector<Flow> flows_;  // in the order of their start
   std::vector<Gap> gaps_;
+  std::vector<Link*> open_links_;  // while rates are given
+  std::vector<Flow*> open_flows_;
   bool changed_ = false;     // rates must be given anew
   TimePs carried_until_ = 0;
   TimePs next_ = kNever;

@@ -4,8 +4,8 @@
 //    `control` set (writers of control memory), which runs once, on one worker without scratch, at the operation's end.
 //  - A copy between regions of two devices goes over their links, one between a region and memory of no region over the
 //    host link; a copy inside a device is priced.
-//  - The arena has the real budget. Regions of up to `max_usable_bytes` are real memory (staging, control memory); larger ones
-//    (weights, KV) fault when touched.
+//  - The arena has the real budget. Regions of up to `max_usable_bytes` are real memory (staging, control memory);
+//    larger ones (weights, KV) fault when touched.
 #pragma once
 
 #include <functional>

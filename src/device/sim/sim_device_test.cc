@@ -40,7 +40,7 @@ constexpr SimNodeOptions kNode{.egress_bytes_per_s = 1e9,
                                .compute_time_factor = 1.25};
 
 struct Machine {
-  Machine(VirtualRuntime& runtime, int num_devices, LinkSharing sharing = LinkSharing::kFair, SimNodeOptions node = kNode)
+  Machine(VirtualRuntime& runtime, int num_devices, LinkSharing sharing, const SimNodeOptions& node)
       : engine(runtime, runtime.seed(), sharing) {
     for (int rank = 0; rank < num_devices; ++rank) {
       devices.push_back(CreateSimDevice(
@@ -133,7 +133,7 @@ TEST(SimDevice, RequestsInFlightHideTheLatency) {
     return time;
   };
   EXPECT_EQ(time_of(1), 20'000);
-  // Pairs: both begin at 1 us, end at 2 and 3; their followers begin at 3 (queued behind) and 4; from there the link is full.
+  // Both begin at 1 us and end at 2 and 3; their followers begin at 3 and 4: from 1 us on the link is full.
   EXPECT_EQ(time_of(2), 11'000);
 }
 
@@ -187,7 +187,7 @@ TEST(SimDevice, TheArenaHasTheRealBudget) {
 TEST(SimDevice, ATaskThatWaitsBesideIdleDevicesIsADeadlock) {
   VirtualRuntime runtime(1);
   const base::Status status = runtime.Run([&] {
-    Machine machine(runtime, 1);
+    Machine machine(runtime, 1, LinkSharing::kFair, kNode);
     machine.compute(0).Enqueue(Kernel(1));
     runtime.NewEvent("never")->Wait();
   });

@@ -1,5 +1,5 @@
-// The slot protocol on eight simulated ranks. A layer is eight tiles, one owned by each rank; every rank pulls the other
-// seven, in rotation, into the layer's slot:
+// The slot protocol on eight simulated ranks. A layer is eight tiles, one owned by each rank; every rank pulls the
+// other seven, in rotation, into the layer's slot:
 //
 //   copy:     wait consumed[s] | pull seven tiles into slot s | record ready[s]
 //   compute:  wait ready[s]    | use slot s and the own tile  | record consumed[s]
@@ -50,7 +50,8 @@ class Rank {
     device_ = device::CreateSimDevice(engine, {.rank = fabric_->rank(),
                                                .memory_bytes = (kLayers + kSlots * kRanks + 1) * kTileBytes,
                                                .price = [&](const cost::OpDesc&) {
-                                                 return device::SimPrice{.seconds = 1e-9 * static_cast<double>(setting.kernel_ns)};
+                                                 const auto ns = static_cast<double>(setting.kernel_ns);
+                                                 return device::SimPrice{.seconds = 1e-9 * ns};
                                                },
                                                .node = {.egress_bytes_per_s = kLinkBytesPerS,
                                                         .ingress_bytes_per_s = kLinkBytesPerS,
@@ -59,7 +60,10 @@ class Rank {
     weights_ = device_->arena().Allocate("weights", kLayers * kTileBytes).value();
     slots_ = device_->arena().Allocate("slots", kSlots * kRanks * kTileBytes).value();
     FB_CHECK(fabric_->Publish(*weights_).ok(), "publish");
-    for (int slot = 0; slot < kSlots; ++slot) ready_.push_back(device_->NewEvent()), consumed_.push_back(device_->NewEvent());
+    for (int slot = 0; slot < kSlots; ++slot) {
+      ready_.push_back(device_->NewEvent());
+      consumed_.push_back(device_->NewEvent());
+    }
     for (int layer = 0; layer < kLayers; ++layer) plans_.push_back(PlanOf(layer));
   }
 
@@ -79,7 +83,8 @@ class Rank {
     CopyPlan plan{.slice_bytes = setting_.slice_bytes, .order = setting_.order};
     for (int peer = 0; peer < kRanks; ++peer) {
       if (peer == fabric_->rank()) continue;
-      plan.spans.push_back({peer, weights_->id, layer * kTileBytes, kTileBytes, Slot(layer % kSlots) + peer * kTileBytes});
+      std::byte* const destination = Slot(layer % kSlots) + peer * kTileBytes;
+      plan.spans.push_back({peer, weights_->id, layer * kTileBytes, kTileBytes, destination});
     }
     return plan;
   }
@@ -94,7 +99,8 @@ class Rank {
     if (setting_.consumed_too_early) compute.Record(*consumed_[slot]);
     device::Operation kernel;
     kernel.desc = {.kind = cost::OpKind::kLinear, .label = "use"};
-    compute.Enqueue(kernel.Reads(Slot(slot), kRanks * kTileBytes).Reads(weights_->data + layer * kTileBytes, kTileBytes));
+    kernel.Reads(Slot(slot), kRanks * kTileBytes).Reads(weights_->data + layer * kTileBytes, kTileBytes);
+    compute.Enqueue(kernel);
     if (!setting_.consumed_too_early) compute.Record(*consumed_[slot]);
   }
 
@@ -114,7 +120,9 @@ Outcome RunProtocol(const Case& setting) {
     EventEngine engine(runtime, setting.seed, setting.sharing);
     engine.set_checker(&checker);
     std::vector<std::unique_ptr<Rank>> ranks;
-    for (auto& fabric : CreateSimFabric(kRanks)) ranks.push_back(std::make_unique<Rank>(engine, std::move(fabric), setting));
+    for (auto& fabric : CreateSimFabric(kRanks)) {
+      ranks.push_back(std::make_unique<Rank>(engine, std::move(fabric), setting));
+    }
     std::vector<std::unique_ptr<runtime::Task>> tasks;
     for (auto& rank : ranks) {
       tasks.push_back(runtime.Spawn({.name = "rank control"}, [&rank] { rank->RunSteps(); }));
@@ -151,7 +159,8 @@ TEST(SimSlotProtocol, RightOnEverySeed) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     for (const LinkSharing sharing : {LinkSharing::kFair, LinkSharing::kFifo}) {
       const PeerOrder order = seed % 2 == 0 ? PeerOrder::kRotated : PeerOrder::kAsListed;
-      const Case setting{.seed = seed, .kernel_ns = 5'000'000, .sharing = sharing, .order = order, .slice_bytes = 32 << 20};
+      const Case setting{
+          .seed = seed, .kernel_ns = 5'000'000, .sharing = sharing, .order = order, .slice_bytes = 32 << 20};
       const Outcome outcome = RunProtocol(setting);
       ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
       ASSERT_TRUE(outcome.hazard.ok()) << "seed " << seed << ": " << outcome.hazard.ToString();
@@ -166,7 +175,8 @@ TEST(SimSlotProtocol, ConsumedBeforeTheKernelIsFoundAndReplayed) {
     const Outcome outcome = RunProtocol(setting);
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
     EXPECT_EQ(outcome.hazard.code(), device::kHazard);
-    EXPECT_THAT(outcome.hazard.message(), testing::AllOf(testing::HasSubstr("'use' on rank"), testing::HasSubstr("'pull' on rank")));
+    EXPECT_THAT(outcome.hazard.message(), testing::AllOf(testing::HasSubstr("'use' on rank"),
+                                                         testing::HasSubstr("'pull' on rank")));
     const Outcome replayed = RunProtocol(setting);
     EXPECT_EQ(replayed.hazard.message(), outcome.hazard.message());
     EXPECT_EQ(replayed.device_trace, outcome.device_trace);
