@@ -53,6 +53,8 @@ struct EngineStats {
   int64_t steps = 0;
   int64_t choices_running = 0;       // now
   int64_t choices_waiting = 0;       // now, admitted to the engine's queue but not running
+  int64_t output_room = 0;           // now: tokens that the running choices may still generate
+  int64_t output_allowed = 0;        // tokens that the finished choices might have generated at most
   int64_t kv_blocks_used = 0;        // now, those that only the prefix index holds not counted
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_used_peak = 0;

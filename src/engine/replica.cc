@@ -99,6 +99,8 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished) {
   stats_.step_seconds += static_cast<double>(runtime_.Now() - start) * 1e-9;
   stats_.choices_running = static_cast<int64_t>(running_.size());
   stats_.choices_waiting = static_cast<int64_t>(waiting_.size());
+  stats_.output_room = 0;
+  for (const Sequence* sequence : running_) stats_.output_room += sequence->max_generated - sequence->generated();
   stats_.kv_blocks_used = book_.held_blocks();
   stats_.kv_blocks_total = book_.num_blocks();
   stats_.kv_blocks_used_peak = book_.stats().held_peak;
@@ -286,6 +288,7 @@ void Replica::Finish(Sequence* sequence, std::vector<RequestResult>* finished) {
   sequence->slot = -1;
   sequence->phase = Phase::kFinished;
   std::erase(running_, sequence);
+  stats_.output_allowed += sequence->max_generated;
   RequestState* state = sequence->request;
   if (--state->unfinished > 0) return;
   finished->push_back(TakeResult(state));

@@ -60,6 +60,12 @@ ProgressView ProgressEstimator::View(double elapsed_seconds, const JobCounters& 
   const std::optional<double> left = TokensLeft(counters, stats);
   const double mean_rate = elapsed_seconds > 0 ? static_cast<double>(TokensPassed(stats)) / elapsed_seconds : 0;
   if (left && mean_rate > 0) view.eta_seconds = *left / mean_rate;
+  // At the job's end few choices run, slower than the mean, and they are the long ones: they use of what they may
+  // generate as much as the others did.
+  if (view.eta_seconds && stats.output_allowed > 0 && view.output_rate > 0) {
+    const double used = static_cast<double>(counters.done_output_tokens) / static_cast<double>(stats.output_allowed);
+    view.eta_seconds = std::max(*view.eta_seconds, used * static_cast<double>(stats.output_room) / view.output_rate);
+  }
   return view;
 }
 

@@ -73,6 +73,10 @@ TEST(ProgressTest, TheTimeLeftComesFromTokens) {
   stats.output_tokens = 10'000;
   stats.choices_running = 75;
   EXPECT_GT(*estimator.View(10, counters, stats).eta_seconds, 60);
+  // Those done used half of what they might; those that run may generate 400,000 more, at 1,000 a second.
+  stats.output_allowed = 2000;
+  stats.output_room = 400'000;
+  EXPECT_NEAR(*estimator.View(10, counters, stats).eta_seconds, 200, 1e-9);
 }
 
 TEST(ProgressTest, RatesForgetWhatIsLongAgo) {
