@@ -53,6 +53,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("forebay")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--counts", default="1,32,128", help="requests of a job")
     parser.add_argument("--out")
     args = parser.parse_args()
     lines = []
@@ -62,12 +63,12 @@ def main():
         json.dump(QWEN3_06B, open(os.path.join(config, "config.json"), "w"))
         random_flags = ["--random-weights", "--skip-tokenizer-init"]
         cases = [
-            ("SmolLM2-135M (Q4_1 file)", DEMO_MODEL, [], 49152, 128, 128, (1, 32, 128)),
-            ("Qwen3-0.6B shape, random", config, random_flags, 151936, 128, 128, (1, 32, 128)),
+            ("SmolLM2-135M (Q4_1 file)", DEMO_MODEL, [], 49152, 128, 128),
+            ("Qwen3-0.6B shape, random", config, random_flags, 151936, 128, 128),
         ]
         isa = ""
-        for name, model, flags, vocab, prompt, output, counts in cases:
-            for count in counts:
+        for name, model, flags, vocab, prompt, output in cases:
+            for count in map(int, args.counts.split(",")):
                 requests = os.path.join(folder, "requests.jsonl")
                 write_requests(requests, count, vocab, prompt, output)
                 rates = []
@@ -82,7 +83,7 @@ def main():
                 print(lines[-1], flush=True)
     head = [
         "# Throughput of whole jobs", "",
-        f"`python3 bench/throughput.py build/release/forebay --rounds {args.rounds}` on {cpu_name()}, "
+        f"`python3 bench/throughput.py build/release/forebay --rounds {args.rounds} --counts {args.counts}` on {cpu_name()}, "
         f"{os.cpu_count()} cores, instruction set {isa}; medians (least-greatest).", "",
         "| model | requests x prompt+output | tokens/s in all | output tokens/s | start-up s |", "| --- | --- | --- | --- | --- |",
     ]
