@@ -42,14 +42,14 @@ class Kill(support.TestCase):
             process = job.start("--threads", rng.choice([1, 2]), "--max-num-batched-tokens", rng.choice([64, 256, 512]),
                                 "--max-num-seqs", rng.choice([8, 64, 256]))
             try:
-                code = process.wait(rng.uniform(0, reach))
-                self.assertEqual(code, support.COMPLETE, process.stderr.read().decode())
+                process.wait(rng.uniform(0, reach))
             except subprocess.TimeoutExpired:
                 process.kill()
-                self.assertEqual(process.wait(), -signal.SIGKILL)
-                kills += 1
-            finally:
-                process.stderr.close()
+            # A run may also end between the time-out and the kill.
+            code = process.wait()
+            self.assertIn(code, (support.COMPLETE, -signal.SIGKILL), process.stderr.read().decode())
+            kills += code == -signal.SIGKILL
+            process.stderr.close()
             data = job.raw()
             torn += not data.endswith(b"\n") and len(data) > 0
             after = job.whole_lines()
