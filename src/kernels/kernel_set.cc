@@ -1,5 +1,6 @@
 #include "kernels/kernel_set.h"
 
+#include <cpuid.h>
 #include <fmt/core.h>
 
 #include <string>
@@ -20,9 +21,20 @@ constexpr KernelSet kAvx512bf16{
     Isa::kAvx512bf16,   "avx512bf16",        "pair",     avx512bf16::Linear, avx512bf16::Attention,
     avx512bf16::RopeKv, avx512bf16::RmsNorm, ref::Embed, ref::LogitsDigest,  AttentionScratch};
 
+// Features that clang 14 does not know by name; what they need of the system, AVX2 and AVX-512F imply.
+bool HasF16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+bool HasAvx512Bf16Bit() {
+  constexpr unsigned kAvx512Bf16 = 1u << 5;  // leaf 7, subleaf 1, EAX
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & kAvx512Bf16);
+}
+
 // What the files of a set are compiled for (CMakeLists.txt).
 bool HasAvx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
 }
 bool HasAvx512f() {
   return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -30,7 +42,7 @@ bool HasAvx512f() {
 }
 bool HasAvx512bf16() {
   static const bool has =
-      HasAvx512f() && __builtin_cpu_supports("avx512bf16") && avx512bf16::DotProductMatchesFma();
+      HasAvx512f() && HasAvx512Bf16Bit() && avx512bf16::DotProductMatchesFma();
   return has;
 }
 
