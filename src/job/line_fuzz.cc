@@ -11,7 +11,7 @@
 using namespace forebay;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static job::LineParser parser({.model_names = {"tiny"}, .vocab_size = 1000, .max_logprobs = 20});
+  static job::LineParser parser({.model_name = "tiny", .vocab_size = 1000, .max_logprobs = 20});
   static simdjson::dom::parser checker;
   std::string text(reinterpret_cast<const char*>(data), size);
   job::ParsedLine line;
