@@ -34,6 +34,10 @@ struct Region {
   uint64_t bytes = 0;
 };
 
+// Who touches a region. kControl: small arrays that the host writes or reads (a step's rows, block tables, sampled
+// tokens, extents): real memory on every device. kData: operations alone; on `sim` it is address space.
+enum class MemoryUse : uint8_t { kData, kControl };
+
 // All memory of a rank comes from its arena; the sum of its regions never exceeds the budget. Regions are zeroed,
 // 2 MiB aligned on huge pages where the host gives them, followed by a page that faults, and freed together with the
 // arena. Each counts as whole pages of 4 KiB, committed when touched. Not thread-safe.
@@ -43,7 +47,8 @@ class Arena {
   virtual uint64_t budget() const = 0;
   virtual uint64_t used() const = 0;
   // kArenaFull names every region with its size, what was asked and what is left.
-  virtual base::Result<const Region*> Allocate(std::string name, uint64_t bytes) = 0;
+  virtual base::Result<const Region*> Allocate(std::string name, uint64_t bytes,
+                                               MemoryUse use = MemoryUse::kData) = 0;
   virtual std::span<const std::unique_ptr<Region>> regions() const = 0;
 };
 

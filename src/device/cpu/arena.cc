@@ -22,7 +22,7 @@ CpuArena::~CpuArena() {
   for (const Mapping& mapping : mappings_) munmap(mapping.address, mapping.bytes);
 }
 
-base::Result<const Region*> CpuArena::Allocate(std::string name, uint64_t bytes) {
+base::Result<const Region*> CpuArena::Allocate(std::string name, uint64_t bytes, MemoryUse use) {
   if (bytes > budget_ - used_) return FullError(name, bytes);  // before rounding, which could overflow
   const uint64_t committed = std::max(kPage, base::RoundUp(bytes, kPage));
   if (committed > budget_ - used_) return FullError(name, bytes);
@@ -36,7 +36,7 @@ base::Result<const Region*> CpuArena::Allocate(std::string name, uint64_t bytes)
   }
   mappings_.push_back({mapping, reserved});
   auto* const data = reinterpret_cast<std::byte*>(base::RoundUp(reinterpret_cast<uintptr_t>(mapping), kHugePage));
-  const bool usable = bytes <= max_usable_bytes_;
+  const bool usable = use == MemoryUse::kControl || bytes <= max_usable_bytes_;
   if (usable && mprotect(data, committed, PROT_READ | PROT_WRITE) != 0) {
     return base::Status(base::kOutOfMemory, fmt::format("rank {}: no memory for region '{}' of {}: {}", rank_, name,
                                                         base::FormatBytes(bytes), strerror(errno)));

@@ -11,7 +11,7 @@
 namespace forebay::device {
 
 // Anonymous memory, one mapping a region: address space is reserved region by region, pages are committed when touched.
-// Regions of more than `max_usable_bytes` are address space alone: touching one faults.
+// Data regions of more than `max_usable_bytes` are address space alone: touching one faults.
 class CpuArena : public Arena {
  public:
   CpuArena(int rank, uint64_t budget, uint64_t max_usable_bytes = UINT64_MAX)
@@ -20,7 +20,7 @@ class CpuArena : public Arena {
 
   uint64_t budget() const override { return budget_; }
   uint64_t used() const override { return used_; }
-  base::Result<const Region*> Allocate(std::string name, uint64_t bytes) override;
+  base::Result<const Region*> Allocate(std::string name, uint64_t bytes, MemoryUse use = MemoryUse::kData) override;
   std::span<const std::unique_ptr<Region>> regions() const override { return regions_; }
 
  private:

@@ -22,8 +22,8 @@ class SimArena final : public CpuArena {
       : CpuArena(options.rank, options.memory_bytes, options.max_usable_bytes), engine_(engine), node_(node) {}
   ~SimArena() override { engine_.RemoveMemory(node_); }
 
-  base::Result<const Region*> Allocate(std::string name, uint64_t bytes) override {
-    FB_ASSIGN_OR_RETURN(const Region* region, CpuArena::Allocate(std::move(name), bytes));
+  base::Result<const Region*> Allocate(std::string name, uint64_t bytes, MemoryUse use) override {
+    FB_ASSIGN_OR_RETURN(const Region* region, CpuArena::Allocate(std::move(name), bytes, use));
     engine_.AddMemory(region->data, region->bytes, node_);
     return region;
   }

@@ -4,8 +4,7 @@
 //    `control` set (writers of control memory), which runs once, on one worker without scratch, at the operation's end.
 //  - A copy between regions of two devices goes over their links, one between a region and memory of no region over the
 //    host link; a copy inside a device is priced.
-//  - The arena has the real budget. Regions of up to `max_usable_bytes` are real memory (staging, control memory);
-//    larger ones (weights, KV) fault when touched.
+//  - The arena has the real budget. Control memory is real; data regions are address space that faults when touched.
 #pragma once
 
 #include <functional>
@@ -21,7 +20,7 @@ using PriceFn = std::function<SimPrice(const cost::OpDesc&)>;
 struct SimDeviceOptions {
   int rank = 0;
   uint64_t memory_bytes = 0;        // the arena's budget
-  uint64_t max_usable_bytes = 1 << 20;
+  uint64_t max_usable_bytes = 0;    // data regions of up to this size are real memory, for tests
   int num_workers = 1;              // what num_workers() says
   PriceFn price;
   SimNodeOptions node;

@@ -176,12 +176,29 @@ TEST(SimDevice, TheArenaHasTheRealBudget) {
   RunOn(8, [](VirtualRuntime&, Machine& machine) {
     Arena& arena = machine.devices[7]->arena();
     EXPECT_EQ(arena.Allocate("too much", 5ull << 30).status().code(), kArenaFull);
-    const Region* const control = arena.Allocate("control", 4096).value();
+    const Region* const control = arena.Allocate("control", 4096, MemoryUse::kControl).value();
     control->data[0] = std::byte{1};
     EXPECT_EQ(machine.engine.NodeOf(control->data + 4095), 7);
     EXPECT_EQ(machine.engine.NodeOf(machine.regions[3]->data + (60ull << 30) - 1), 3);
     EXPECT_EQ(machine.engine.NodeOf(&arena), EventEngine::kHost);
   });
+}
+
+TEST(SimDevice, EightLargeDevicesHaveControlMemoryAlone) {
+  VirtualRuntime runtime(1);
+  EXPECT_TRUE(runtime.Run([&] {
+    EventEngine engine(runtime, 1);
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int rank = 0; rank < 8; ++rank) {
+      devices.push_back(CreateSimDevice(engine, {.rank = rank, .memory_bytes = 141'000'000'000, .price = &PriceOf}));
+      Arena& arena = devices.back()->arena();
+      const Region* const control = arena.Allocate("tables", 3 << 20, MemoryUse::kControl).value();
+      control->data[control->bytes - 1] = std::byte{1};
+      const Region* const norms = arena.Allocate("norms", 4096).value();
+      EXPECT_DEATH(norms->data[0] = std::byte{1}, "");
+      EXPECT_TRUE(arena.Allocate("weights", 140'000'000'000).ok());
+    }
+  }).ok());
 }
 
 TEST(SimDevice, ATaskThatWaitsBesideIdleDevicesIsADeadlock) {
