@@ -30,7 +30,7 @@ struct RunFlags {
   engine::EngineOptions engine;
   job::ModelTextOptions text;
   job::JobOptions job;
-  std::string memory, now, served_model_name;
+  std::string input, memory, now, served_model_name;
   std::string generation_config = "auto";
   int32_t max_logprobs = 20;
   bool quiet = false;
@@ -168,9 +168,8 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   if (flags.quiet) base::SetLogLevel(base::LogLevel::kError);
   if (const base::Status status = CheckFlags(&flags); !status.ok()) return Fail(status, 2);
   // Before a large model is read.
-  if (auto input = job::JobFile::Open(flags.job.input_path); !input.ok()) {
-    return Fail(input.status(), static_cast<int>(job::ExitCodeOf(input.status())));
-  }
+  const auto input = job::JobFile::Open(flags.input);
+  if (!input.ok()) return Fail(input.status(), static_cast<int>(job::ExitCodeOf(input.status())));
   auto files = OpenFiles(flags);
   if (!files.ok()) return Fail(files.status());
   flags.text.path = flags.engine.model;
@@ -184,7 +183,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   FillJob(flags, *files, **text, **engine, &flags.job);
   RunControl control;
   const job::SignalControl signals(&control);
-  const job::JobOutcome outcome = job::RunJob(runtime, flags.job, **text, **engine, control);
+  const job::JobOutcome outcome = job::RunJob(runtime, *input, flags.job, **text, **engine, control);
   if (flags.engine.profile) PrintProfile((*engine)->Profile(), (*engine)->stats().step_seconds);
   if (!outcome.status.ok()) base::Log(base::LogLevel::kError, outcome.status.ToString());
   // A device that hangs cannot be waited for; the results file is whole without it.
@@ -226,7 +225,7 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "Run a job: every line of INPUT gets its answer in OUTPUT; run it again to resume");
   command->add_option("-m,--model", flags->engine.model, "Folder in Hugging Face's layout, or GGUF file")->required();
-  command->add_option("-i,--input-file", flags->job.input_path, "Requests: OpenAI Batch lines, or {\"prompt\"|\"messages\": ...}")->required();
+  command->add_option("-i,--input-file", flags->input, "Requests: OpenAI Batch lines, or {\"prompt\"|\"messages\": ...}")->required();
   command->add_option("-o,--output-file", flags->job.output_path, "Results, appended in completion order; also the journal of the job")->required();
   AddEngineFlags(*command, *flags);
   AddTextFlags(*command, *flags);

@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "job/counters.h"
-#include "job/job_file.h"
 #include "job/request_feed.h"
 #include "job/result_writer.h"
 #include "job/results_log.h"
@@ -40,15 +39,16 @@ std::string_view Name(ExitCode code) {
 
 class Job {
  public:
-  Job(runtime::Runtime& runtime, const JobOptions& options, TextPipeline& text, Engine& engine, RunControl& control)
-      : runtime_(runtime), options_(options), text_(text), engine_(engine), control_(control) {
+  Job(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options, TextPipeline& text, Engine& engine,
+      RunControl& control)
+      : runtime_(runtime), input_(input), options_(options), text_(text), engine_(engine), control_(control) {
     if (!options.unix_seconds) unix_seconds_ = [] { return static_cast<int64_t>(std::time(nullptr)); };
     began_ = options.process_began < 0 ? runtime.Now() : options.process_began;
   }
 
   JobOutcome Run() {
     Verdict verdict;
-    base::Status opened = Open();
+    base::Status opened = CheckOutput();
     if (opened.ok() && options_.strict) opened = CheckAllLines();
     if (opened.ok() && !Ending()) opened = OpenLog();
     if (!opened.ok()) {
@@ -66,41 +66,39 @@ class Job {
  private:
   bool Ending() const { return control_.drain || control_.abort; }
 
-  base::Status Open() {
-    FB_ASSIGN_OR_RETURN(JobFile file, JobFile::Open(options_.input_path));
-    file_.emplace(std::move(file));
-    if (!file_->SameFile(options_.output_path)) return {};
+  base::Status CheckOutput() const {
+    if (!input_.SameFile(options_.output_path)) return {};
     return base::Status(kResultsInvalid, fmt::format("{}: is the input; name another file for the results", options_.output_path));
   }
 
   base::Status CheckAllLines() {
-    RequestBuilder builder(*file_, options_.rules, text_, engine_);
+    RequestBuilder builder(input_, options_.rules, text_, engine_);
     int64_t num_bad = 0;
-    for (size_t ordinal = 0; ordinal < file_->size() && !Ending(); ++ordinal) {
+    for (size_t ordinal = 0; ordinal < input_.size() && !Ending(); ++ordinal) {
       FB_ASSIGN_OR_RETURN(const BuiltLine built, builder.Build(ordinal));
       if (!built.error) continue;
       ++num_bad;
-      base::Log(base::LogLevel::kError, fmt::format("{}: line {}: {} [{}]", options_.input_path, (*file_)[ordinal].line + 1,
+      base::Log(base::LogLevel::kError, fmt::format("{}: line {}: {} [{}]", input_.path(), input_[ordinal].line + 1,
                                                     built.error->message, built.error->code));
     }
     if (num_bad == 0) return {};
-    return base::Status(kBadLines, fmt::format("{}: {} of {} lines are bad; --strict runs nothing then", options_.input_path,
-                                               num_bad, file_->size()));
+    return base::Status(kBadLines, fmt::format("{}: {} of {} lines are bad; --strict runs nothing then", input_.path(),
+                                               num_bad, input_.size()));
   }
 
   base::Status OpenLog() {
-    ScanExpectation expected{.path = options_.output_path, .num_lines = file_->size(), .job = options_.fingerprints};
+    ScanExpectation expected{.path = options_.output_path, .num_lines = input_.size(), .job = options_.fingerprints};
     expected.find = [this](int64_t line) -> std::optional<LineKey> {
-      const std::optional<size_t> ordinal = file_->Find(line);
+      const std::optional<size_t> ordinal = input_.Find(line);
       if (!ordinal) return std::nullopt;
-      return LineKey{*ordinal, (*file_)[*ordinal].hash};
+      return LineKey{*ordinal, input_[*ordinal].hash};
     };
     FB_ASSIGN_OR_RETURN(log_, ResultsLog::Open(expected));
-    size_.lines = static_cast<int64_t>(file_->size());
+    size_.lines = static_cast<int64_t>(input_.size());
     size_.resumed = static_cast<int64_t>(log_->num_done());
     size_.resumed_failed = static_cast<int64_t>(log_->num_resumed_failed());
-    for (size_t ordinal = 0; ordinal < file_->size(); ++ordinal) {
-      if (!log_->Done(ordinal)) size_.pending_bytes += (*file_)[ordinal].length;
+    for (size_t ordinal = 0; ordinal < input_.size(); ++ordinal) {
+      if (!log_->Done(ordinal)) size_.pending_bytes += input_[ordinal].length;
     }
     if (log_->torn_bytes() > 0) {
       base::Log(base::LogLevel::kInfo, fmt::format("{}: cut off {} bytes of a result that an earlier run left torn",
@@ -115,9 +113,9 @@ class Job {
 
   Verdict RunEngine() {
     const auto wake = runtime_.NewEvent("results to commit");
-    ResultWriter writer({runtime_, *file_, *log_, text_, counters_, options_.fingerprints, options_.style,
+    ResultWriter writer({runtime_, input_, *log_, text_, counters_, options_.fingerprints, options_.style,
                          options_.unix_seconds ? options_.unix_seconds : unix_seconds_, *wake});
-    RequestBuilder builder(*file_, options_.rules, text_, engine_);
+    RequestBuilder builder(input_, options_.rules, text_, engine_);
     ProgressDisplay display(options_.progress, options_.progress_fd);
     ProgressEstimator estimator(size_);
     const auto view = [&] { return estimator.View(Seconds(runtime_.Now() - run_began_), counters_, engine_.stats()); };
@@ -128,7 +126,7 @@ class Job {
     bool grace_is_over = false;
     {
       Ticker ticker({runtime_, *log_, control_, *wake, display, view, options_.grace_seconds});
-      RequestFeed feed(runtime_, *file_, builder, writer, counters_, control_);
+      RequestFeed feed(runtime_, input_, builder, writer, counters_, control_);
       if (size_.pending() > 0) end = engine_.Run(feed, writer, control_);
       status = feed.Stop();
       ticker.Stop();
@@ -147,8 +145,8 @@ class Job {
   }
 
   Verdict Unfinished(RunEnd end) const {
-    const int64_t missing = log_ ? size_.lines - static_cast<int64_t>(log_->num_done()) : static_cast<int64_t>(file_->size());
-    const std::string what = fmt::format("{} of {} lines have no result yet; the same command goes on", missing, file_->size());
+    const int64_t missing = log_ ? size_.lines - static_cast<int64_t>(log_->num_done()) : static_cast<int64_t>(input_.size());
+    const std::string what = fmt::format("{} of {} lines have no result yet; the same command goes on", missing, input_.size());
     switch (end) {
       case RunEnd::kDrained: return {ExitCode::kDrained, base::Status(kUnfinished, "drained: " + what)};
       case RunEnd::kAborted: return {ExitCode::kAborted, base::Status(kUnfinished, "stopped: " + what)};
@@ -194,13 +192,13 @@ class Job {
   }
 
   runtime::Runtime& runtime_;
+  const JobFile& input_;
   const JobOptions& options_;
   TextPipeline& text_;
   Engine& engine_;
   RunControl& control_;
   std::function<int64_t()> unix_seconds_;
   runtime::TimeNs began_ = 0, run_began_ = 0, run_ended_ = 0;
-  std::optional<JobFile> file_;
   std::unique_ptr<ResultsLog> log_;
   JobSize size_;
   JobCounters counters_;
@@ -226,9 +224,9 @@ ExitCode ExitCodeOf(const base::Status& status) {
   return ExitCode::kError;
 }
 
-JobOutcome RunJob(runtime::Runtime& runtime, const JobOptions& options, TextPipeline& text, Engine& engine,
-                  RunControl& control) {
-  return Job(runtime, options, text, engine, control).Run();
+JobOutcome RunJob(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options, TextPipeline& text,
+                  Engine& engine, RunControl& control) {
+  return Job(runtime, input, options, text, engine, control).Run();
 }
 
 }  // namespace forebay::job

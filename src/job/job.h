@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "forebay/engine.h"
 #include "job/exit_code.h"
+#include "job/job_file.h"
 #include "job/progress.h"
 #include "job/request_builder.h"
 #include "job/result_format.h"
@@ -22,7 +23,7 @@ inline constexpr base::ErrorCode kStalled{"engine_stalled"};
 inline constexpr base::ErrorCode kUnfinished{"job_unfinished"};
 
 struct JobOptions {
-  std::string input_path, output_path;
+  std::string output_path;
   Fingerprints fingerprints;    // of the job; `input` is each line's own
   RequestRules rules;
   ResultStyle style;
@@ -43,13 +44,13 @@ struct JobOutcome {
   JobSummary summary;
 };
 
-// Runs the job to its end: reads the input, resumes from what the results file holds, feeds the engine, appends and
+// Runs the job to its end: reads the lines of `input`, resumes from what the results file holds, feeds the engine, appends and
 // commits results, shows progress and the summary. Messages go to stderr, results to the file alone. `control` may be
 // set from anywhere, a signal handler too; the job itself sets `abort` where it cannot go on.
 //
 // Tasks: the caller's runs the engine, one reads and tokenizes (so Engine::Refusal is called while Run runs), one
 // commits and draws. All blocking goes through `runtime`.
-JobOutcome RunJob(runtime::Runtime& runtime, const JobOptions& options, TextPipeline& text, Engine& engine,
-                  RunControl& control);
+JobOutcome RunJob(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options, TextPipeline& text,
+                  Engine& engine, RunControl& control);
 
 }  // namespace forebay::job

@@ -52,7 +52,6 @@ std::string ManyLines(int count = kManyLines) {
 struct TestJob {
   TestJob() {
     base::SetLogLevel(base::LogLevel::kError);
-    options.input_path = folder / "in.jsonl";
     options.output_path = folder / "out.jsonl";
     options.fingerprints = {0, 1, 2, 3};
     options.rules.vocab_size = FakePipeline::kVocabulary;
@@ -61,15 +60,21 @@ struct TestJob {
     options.isa = "avx2";
     options.unix_seconds = [] { return 1700000000; };
   }
-  JobOutcome Run(FakeEngine& engine) { return RunJob(*runtime, options, text, engine, control); }
+  JobOutcome Run(FakeEngine& engine, runtime::Runtime& on) {
+    const auto input = JobFile::Open(input_path);
+    EXPECT_TRUE(input.ok()) << input.status().ToString();
+    return RunJob(on, *input, options, text, engine, control);
+  }
+  JobOutcome Run(FakeEngine& engine) { return Run(engine, *runtime); }
   JobOutcome Run() {
     FakeEngine engine;
     return Run(engine);
   }
-  void Input(std::string_view content) const { WriteFile(options.input_path, content); }
+  void Input(std::string_view content) const { WriteFile(input_path, content); }
   std::string Output() const { return ReadWhole(options.output_path); }
 
   TestFolder folder;
+  const std::string input_path = folder / "in.jsonl";
   std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
   JobOptions options;
   FakePipeline text;
@@ -259,13 +264,13 @@ TEST(JobTest, AnotherJobsResultsAreRefused) {
   job.Input("{\"prompt\":\"other\"}\n" + ManyLines());
   EXPECT_THAT(job.Run().status.message(), HasSubstr("the input line"));
   EXPECT_EQ(job.Output(), before);
-  job.options.output_path = job.options.input_path;
+  job.options.output_path = job.input_path;
   EXPECT_EQ(job.Run().exit_code, ExitCode::kResultsMismatch);
 }
 
 TEST(JobTest, ErrorsOfFilesHaveTheirCodes) {
   TestJob job;
-  EXPECT_EQ(job.Run().exit_code, ExitCode::kBadInput);
+  EXPECT_EQ(ExitCodeOf(JobFile::Open(job.input_path).status()), ExitCode::kBadInput);
   job.Input(ManyLines());
   const int other = open(job.options.output_path.c_str(), O_CREAT | O_RDWR, 0600);
   ASSERT_EQ(flock(other, LOCK_EX), 0);
@@ -396,12 +401,12 @@ TEST(JobTest, EveryInterleavingEnds) {
       engine.after_result = [&](int64_t finished) {
         if (drains && finished == 100) job.control.drain = true;
       };
-      exit_code = RunJob(runtime, job.options, job.text, engine, job.control).exit_code;
+      exit_code = job.Run(engine, runtime).exit_code;
       if (!drains) return;
       EXPECT_EQ(exit_code, ExitCode::kDrained);
       job.control.drain = false;
       FakeEngine next(seed + 1);
-      exit_code = RunJob(runtime, job.options, job.text, next, job.control).exit_code;
+      exit_code = job.Run(next, runtime).exit_code;
     };
     const base::Status status = runtime.Run(run);
     ASSERT_TRUE(status.ok()) << status.ToString();
