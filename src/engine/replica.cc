@@ -143,8 +143,7 @@ void Replica::ViewWaiting() {
                              .known_tokens = sequence->known(),
                              .cached_tokens = cached.tokens,
                              .held_tokens = cached.held_tokens,
-                             .remaining_output = sequence->max_generated - sequence->generated(),
-                             .ready = true});
+                             .remaining_output = sequence->max_generated - sequence->generated()});
     waiting_in_view_.push_back(sequence);
     rows -= sequence->known() - cached.tokens;
     blocks -= (sequence->known() - cached.held_tokens) / kv::kBlockTokens;

@@ -40,8 +40,7 @@ void CheckPlan(const StepView& view, const StepPlan& plan) {
     MarkOnce(&waiting, entry.index, "waiting choice");
     const WaitingView& choice = view.waiting[entry.index];
     const int64_t left = choice.known_tokens - choice.cached_tokens;
-    FB_CHECK(choice.ready && (i == 0 || plan.admit[i - 1].index < entry.index),
-             "waiting choice {} is admitted out of order or before it is ready", entry.index);
+    FB_CHECK(i == 0 || plan.admit[i - 1].index < entry.index, "waiting choice {} is admitted out of order", entry.index);
     FB_CHECK(entry.rows > 0 && entry.rows <= left, "waiting choice {}: {} rows of {}", entry.index, entry.rows, left);
     rows += entry.rows;
     blocks += MissingBlocks(choice.cached_tokens + entry.rows, choice.held_tokens / limits.block_tokens, limits);
@@ -52,10 +51,8 @@ void CheckPlan(const StepView& view, const StepPlan& plan) {
            limits.max_num_seqs);
   const int64_t available = AvailableAfter(view, survivors);
   FB_CHECK(blocks <= available, "{} blocks wanted, {} available", blocks, available);
-  const bool work = !view.running.empty() ||
-                    std::ranges::any_of(view.waiting, [](const WaitingView& choice) { return choice.ready; });
-  FB_CHECK(rows > 0 || !work, "nothing is planned for {} running and {} waiting choices", view.running.size(),
-           view.waiting.size());
+  FB_CHECK(rows > 0 || (view.running.empty() && view.waiting.empty()),
+           "nothing is planned for {} running and {} waiting choices", view.running.size(), view.waiting.size());
 }
 
 }  // namespace forebay::schedule

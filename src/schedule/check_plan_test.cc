@@ -8,7 +8,7 @@ namespace {
 StepView View() {
   return {.running = {{.known_tokens = 33, .computed_tokens = 32, .reserved_blocks = 1, .decoding = true},
                       {.known_tokens = 80, .computed_tokens = 16, .reserved_blocks = 1}},
-          .waiting = {{.known_tokens = 20, .remaining_output = 9, .ready = false},
+          .waiting = {{.known_tokens = 20, .remaining_output = 9},
                       {.known_tokens = 40, .cached_tokens = 32, .remaining_output = 9}},
           .available_blocks = 4,
           .limits = {.max_num_seqs = 3, .max_num_batched_tokens = 40, .total_blocks = 6}};
@@ -27,7 +27,7 @@ TEST(CheckPlanTest, AbortsOnEachBrokenRule) {
   EXPECT_DEATH(CheckPlan(view, {.preempt = {0}, .run = {{1, 1}}}), "the first running choice");
   EXPECT_DEATH(CheckPlan(view, {.run = {{0, 2}}}), "2 rows of 1");
   EXPECT_DEATH(CheckPlan(view, {.run = {{1, 0}}}), "0 rows of 64");
-  EXPECT_DEATH(CheckPlan(view, {.admit = {{0, 1}}}), "before it is ready");
+  EXPECT_DEATH(CheckPlan(view, {.admit = {{1, 1}, {0, 1}}}), "out of order");
   EXPECT_DEATH(CheckPlan(view, {.admit = {{1, 9}}}), "9 rows of 8");
   EXPECT_DEATH(CheckPlan(view, {.run = {{1, 41}}}), "41 rows, at most 40");
   EXPECT_DEATH(CheckPlan(view, {}), "nothing is planned");

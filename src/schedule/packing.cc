@@ -72,7 +72,6 @@ void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPla
   }
   for (size_t i = 0; i < view.waiting.size() && room.rows > 0 && room.choices > 0; ++i) {
     const WaitingView& choice = view.waiting[i];
-    if (!choice.ready) continue;
     blocks -= MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead),
                             choice.held_tokens / limits.block_tokens, limits);
     if (blocks < 0) return;

@@ -37,8 +37,8 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan);
 
 // Admits waiting choices in order while rows and choices last. A choice is admitted if every running and admitted one
 // finds blocks for its known tokens and `lookahead` more (or up to its end), so that no admission causes a preemption
-// in the next `lookahead` steps. The first that does not fit ends it: later ones do not overtake. Choices that are not
-// ready are passed over. REQUIRES: nothing was preempted in this plan.
+// in the next `lookahead` steps. The first that does not fit ends it: later ones do not overtake.
+// REQUIRES: nothing was preempted in this plan.
 void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan);
 
 }  // namespace forebay::schedule

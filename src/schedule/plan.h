@@ -26,7 +26,6 @@ struct WaitingView {
   int64_t cached_tokens = 0;     // found in the prefix index now, in full blocks; below known_tokens
   int64_t held_tokens = 0;       // of these, in blocks that running ones hold: they take nothing from available_blocks
   int64_t remaining_output = 0;
-  bool ready = true;             // false: it waits for its sibling's prompt to be committed and then shares it
 };
 
 struct StepView {

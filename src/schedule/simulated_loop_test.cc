@@ -110,21 +110,23 @@ class Loop {
                                .remaining_output = choice->max_output - choice->generated(),
                                .decoding = known - book_.computed(choice->slot) == 1});
     }
-    for (const Choice* choice : waiting_) {
+    waiting_in_view_.clear();
+    for (Choice* choice : waiting_) {
+      // It waits for its sibling's prompt to be committed and then shares it.
+      if (choice->sibling >= 0 && job_[choice->sibling].generated() == 0) continue;
+      waiting_in_view_.push_back(choice);
       const auto known = static_cast<int64_t>(choice->tokens.size());
       const kv::CachedPrefix cached = book_.FindCached(choice->tokens, 0, known - 1);
       view_.waiting.push_back({.order = choice->order,
                                .known_tokens = known,
                                .cached_tokens = cached.tokens,
                                .held_tokens = cached.held_tokens,
-                               .remaining_output = choice->max_output - choice->generated(),
-                               .ready = choice->sibling < 0 || job_[choice->sibling].generated() > 0});
+                               .remaining_output = choice->max_output - choice->generated()});
     }
   }
 
   void Apply() {
     const std::vector<Choice*> running(running_.begin(), running_.end());
-    const std::vector<Choice*> waiting(waiting_.begin(), waiting_.end());
     for (const int32_t index : plan_.preempt) {
       Choice* choice = running[index];
       book_.Close(choice->slot);
@@ -133,7 +135,7 @@ class Loop {
       ++outcome_.preemptions;
     }
     for (const RowsOf& entry : plan_.admit) {
-      Choice* choice = waiting[entry.index];
+      Choice* choice = waiting_in_view_[entry.index];
       choice->slot = book_.Open(choice->tokens, 0, static_cast<int64_t>(choice->tokens.size()) - 1);
       std::erase(waiting_, choice);
       running_.push_back(choice);
@@ -170,6 +172,7 @@ class Loop {
   kv::BlockBook book_;
   std::vector<Choice*> running_;  // in order of admission
   std::deque<Choice*> waiting_;
+  std::vector<Choice*> waiting_in_view_;
   StepView view_;
   StepPlan plan_;
   Outcome outcome_;

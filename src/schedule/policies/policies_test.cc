@@ -39,8 +39,8 @@ RunningView Prompt(int64_t known, int64_t computed) {
           .reserved_blocks = (computed + 31) / 32,
           .remaining_output = kLong};
 }
-WaitingView Wait(int64_t known, int64_t cached = 0, bool ready = true) {
-  return {.known_tokens = known, .cached_tokens = cached, .remaining_output = kLong, .ready = ready};
+WaitingView Wait(int64_t known, int64_t cached = 0) {
+  return {.known_tokens = known, .cached_tokens = cached, .remaining_output = kLong};
 }
 Limits Of(int32_t seqs, int32_t rows, int32_t blocks) {
   return {.max_num_seqs = seqs, .max_num_batched_tokens = rows, .total_blocks = blocks};
@@ -88,9 +88,6 @@ TEST(ContinuousTest, Table) {
              {.running = {Prompt(50, 32), Decode(10), Decode(10), Decode(10)}, .available_blocks = 90,
               .limits = Of(9, 2, 100)},
              {}, {{1, 1}, {2, 1}}, {}},
-            {"what is not ready is passed over",
-             {.waiting = {Wait(5, 0, false), Wait(6)}, .available_blocks = 9, .limits = Of(4, 64, 9)},
-             {}, {}, {{1, 6}}},
             {"what does not fit is not overtaken",
              {.running = {Decode(10)}, .waiting = {Wait(200), Wait(5)}, .available_blocks = 6, .limits = Of(4, 999, 7)},
              {}, {{0, 1}}, {}},
