@@ -72,6 +72,15 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
 };
 
+// A number that only grows, 0 at first: how streams of different ranks meet. Must outlive what is enqueued with it.
+class Counter {
+ public:
+  virtual ~Counter() = default;
+  // Every Await passes from now on. A stream that passes one after this runs no operation any more, and each of its
+  // Synchronize returns `why`; the first fault stays. Any task.
+  virtual void Abort(const base::Status& why) = 0;
+};
+
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -79,6 +88,10 @@ class Stream {
   virtual void Enqueue(const Operation& operation) = 0;
   virtual void Record(DeviceEvent& event) = 0;
   virtual void Wait(const DeviceEvent& event) = 0;
+  // Raises the counter to `value`, once all that was enqueued before is done.
+  virtual void Post(Counter& counter, uint64_t value) = 0;
+  // Holds this stream until the counter is at least `value`, which may be posted later than this is called.
+  virtual void Await(Counter& counter, uint64_t value) = 0;
 };
 
 // Copies run on streams of their own, one a kind, so that a slow one blocks no other.
@@ -127,5 +140,7 @@ struct CpuDeviceOptions {
 // everything that was enqueued; what its streams wait for, and the checker, must outlive it.
 // Errors: kInvalidArgument (workers, cores), kArenaFull or kOutOfMemory (scratch).
 base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options);
+// For streams of cpu devices on this runtime. `name` appears in deadlock reports.
+std::unique_ptr<Counter> CreateCpuCounter(runtime::Runtime& runtime, std::string name);
 
 }  // namespace forebay::device

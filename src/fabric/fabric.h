@@ -1,9 +1,11 @@
-// One-sided transfers between the ranks of a group. The owner of what is pulled is not told.
+// Between the ranks of a group: one-sided transfers, of which the owner of what is pulled is not told, and counters at
+// which streams of different ranks meet.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -40,7 +42,10 @@ struct Communicator {
   int my_index = 0;
 };
 
-// One a rank. Pulls are asynchronous on `stream` (a copy stream of the rank's device).
+// Channels of counters between two ranks; who uses which is its users' agreement.
+inline constexpr int kNumChannels = 16;
+
+// One a rank; must outlive the rank's device. Pulls are asynchronous on `stream` (a copy stream of the rank's device).
 class Fabric {
  public:
   virtual ~Fabric() = default;
@@ -54,11 +59,25 @@ class Fabric {
   // REQUIRES: mask.size() exceeds every part, or is 0.
   virtual base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
                             std::span<device::DeviceEvent* const> part_events) = 0;
+  // The region of that name that `rank` published, readable by operations of this rank's streams; kUnknownRegion.
+  virtual base::Result<const device::Region*> FindRegion(int rank, std::string_view name) const = 0;
+
+  // Counters (from, to, channel), each 0 at first and growing. Neither call blocks.
+  // Posts `value` to `peer` once all that was enqueued before on `stream` is done.
+  virtual void Post(device::Stream& stream, int peer, int channel, uint64_t value) = 0;
+  // Holds `stream` until `peer` has posted at least `value` to this rank.
+  virtual void Await(device::Stream& stream, int peer, int channel, uint64_t value) = 0;
+  // The group has failed: all awaits of all its ranks pass, so that a dead rank holds nobody. A stream that passes one
+  // runs nothing any more, and Synchronize returns `why`; the first Abort's stays. Any task.
+  virtual void Abort(const base::Status& why) = 0;
+  // Why the group was aborted; OK: it was not. Any task.
+  virtual base::Status status() const = 0;
+
   // Bytes of all pulls so far that came from other ranks, counted when the pull is called.
   virtual uint64_t bytes_pulled() const = 0;
 };
 
-// Ranks that are threads of one process.
-std::vector<std::unique_ptr<Fabric>> CreateLocalFabric(int num_ranks);
+// Ranks that are threads of one process, with cpu devices on `runtime`.
+std::vector<std::unique_ptr<Fabric>> CreateLocalFabric(runtime::Runtime& runtime, int num_ranks);
 
 }  // namespace forebay::fabric

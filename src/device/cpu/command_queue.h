@@ -14,12 +14,15 @@
 
 namespace forebay::device {
 
+class CpuCounter;
+
 struct Command {
-  enum class Kind : uint8_t { kRun, kWait, kStop };
+  enum class Kind : uint8_t { kRun, kWait, kPost, kAwait, kStop };
 
   Kind kind;
   Progress* awaited;   // kWait: until this stream ...
-  uint64_t position;   // ... has completed so many commands
+  CpuCounter* counter; // kPost, kAwait
+  uint64_t position;   // ... has completed so many commands; the counter's value
   Operation operation; // kRun
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "base/units.h"
+#include "device/cpu/counter.h"
 
 namespace forebay::device {
 namespace {
@@ -36,6 +37,10 @@ base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime,
                                  CpuDevice::kNumCopyKinds * CpuDevice::kCopyScratchBytes;
   FB_ASSIGN_OR_RETURN(const Region* scratch, arena->Allocate("scratch", scratch_bytes));
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(runtime, options, std::move(arena), *scratch));
+}
+
+std::unique_ptr<Counter> CreateCpuCounter(runtime::Runtime& runtime, std::string name) {
+  return std::make_unique<CpuCounter>(runtime, std::move(name));
 }
 
 CpuDevice::CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options, std::unique_ptr<CpuArena> arena,

@@ -10,6 +10,13 @@ void Progress::Advance() {
   if (num_waiters_.load() != 0) WakeWaiters(completed);
 }
 
+void Progress::AdvanceTo(uint64_t position) {
+  uint64_t completed = completed_.load();
+  while (completed < position && !completed_.compare_exchange_weak(completed, position)) {
+  }
+  if (num_waiters_.load() != 0) WakeWaiters(position);
+}
+
 void Progress::WakeWaiters(uint64_t completed) {
   const std::lock_guard lock(mutex_);
   for (Waiter* waiter : waiters_) {
@@ -24,7 +31,7 @@ bool Progress::WaitFor(uint64_t position, runtime::TimeNs spin, runtime::TimeNs 
   {
     const std::lock_guard lock(mutex_);
     if (idle_events_.empty()) {
-      waiter.event = runtime_.NewEvent("progress of " + stream_);
+      waiter.event = runtime_.NewEvent("progress of " + name_);
     } else {
       waiter.event = std::move(idle_events_.back());
       idle_events_.pop_back();

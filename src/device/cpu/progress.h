@@ -1,4 +1,4 @@
-// How many commands a stream has completed, and who waits for more.
+// A number that grows, and who waits for more: how many commands a stream has completed, or what was posted.
 #pragma once
 
 #include <atomic>
@@ -15,13 +15,15 @@ namespace forebay::device {
 
 class Progress {
  public:
-  // `stream` appears in deadlock reports.
-  Progress(runtime::Runtime& runtime, std::string stream) : runtime_(runtime), stream_(std::move(stream)) {}
+  // `name` appears in deadlock reports.
+  Progress(runtime::Runtime& runtime, std::string name) : runtime_(runtime), name_(std::move(name)) {}
 
   bool Reached(uint64_t position) const { return completed_.load() >= position; }
-  // One more command is done. Only the stream's own task calls it.
+  // One more. REQUIRES: no other task advances it.
   void Advance();
-  // Blocks until `position` commands are done (true) or `timeout` has passed (false). Any number of tasks may wait.
+  // At least `position` from here on. Any task.
+  void AdvanceTo(uint64_t position);
+  // Blocks until `position` is reached (true) or `timeout` has passed (false). Any number of tasks may wait.
   bool WaitFor(uint64_t position, runtime::TimeNs spin, runtime::TimeNs timeout = runtime::kForever);
 
  private:
@@ -33,7 +35,7 @@ class Progress {
   void WakeWaiters(uint64_t completed);
 
   runtime::Runtime& runtime_;
-  const std::string stream_;
+  const std::string name_;
   alignas(64) std::atomic<uint64_t> completed_{0};
   std::atomic<int> num_waiters_{0};
   std::mutex mutex_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "device/cpu/counter.h"
 
 namespace forebay::device {
 namespace {
@@ -68,6 +69,18 @@ void CpuStream::Wait(const DeviceEvent& event) {
   Push();
 }
 
+void CpuStream::Post(Counter& counter, uint64_t value) { PushCounter(Command::Kind::kPost, counter, value); }
+
+void CpuStream::Await(Counter& counter, uint64_t value) { PushCounter(Command::Kind::kAwait, counter, value); }
+
+void CpuStream::PushCounter(Command::Kind kind, Counter& counter, uint64_t value) {
+  Command& command = queue_.Back();
+  command.kind = kind;
+  command.counter = static_cast<CpuCounter*>(&counter);
+  command.position = value;
+  Push();
+}
+
 void CpuStream::Push() {
   queue_.Push();
   bell_.Ring();
@@ -76,7 +89,7 @@ void CpuStream::Push() {
 base::Status CpuStream::Synchronize() {
   progress_.WaitFor(queue_.pushed(), kControlSpin);
   const std::lock_guard lock(mutex_);
-  return std::exchange(fault_, base::Status::Ok());
+  return dead_ ? fault_ : std::exchange(fault_, base::Status::Ok());
 }
 
 void CpuStream::Fail(base::Status fault) {
@@ -92,11 +105,23 @@ void CpuStream::Serve() {
     switch (command.kind) {
       case Command::Kind::kStop: return;
       case Command::Kind::kWait: command.awaited->WaitFor(command.position, options_.team.spin); break;
-      case Command::Kind::kRun: Run(team, command.operation); break;
+      case Command::Kind::kPost: command.counter->Post(command.position); break;
+      case Command::Kind::kAwait: RunAwait(*command.counter, command.position); break;
+      case Command::Kind::kRun:
+        if (!dead_) Run(team, command.operation);
+        break;
     }
     queue_.Pop();
     progress_.Advance();
   }
+}
+
+void CpuStream::RunAwait(CpuCounter& counter, uint64_t value) {
+  base::Status fault = counter.WaitFor(value, options_.team.spin);
+  if (fault.ok()) return;
+  const std::lock_guard lock(mutex_);
+  if (!dead_) fault_ = std::move(fault);
+  dead_ = true;
 }
 
 void CpuStream::Run(Team& team, const Operation& operation) {

@@ -43,6 +43,8 @@ class CpuStream final : public Stream {
   // Costs nothing: the event takes the stream's position, no command is needed.
   void Record(DeviceEvent& event) override;
   void Wait(const DeviceEvent& event) override;
+  void Post(Counter& counter, uint64_t value) override;
+  void Await(Counter& counter, uint64_t value) override;
 
   base::Status Synchronize();
   // Latches a fault for the next Synchronize; the first one wins. Any thread.
@@ -51,6 +53,9 @@ class CpuStream final : public Stream {
 
  private:
   void Serve();
+  void PushCounter(Command::Kind kind, Counter& counter, uint64_t value);
+  // Waits; runs nothing any more if the counter was aborted.
+  void RunAwait(CpuCounter& counter, uint64_t value);
   void Run(Team& team, const Operation& operation);
   void Interleave();
   void CountCall(const cost::OpDesc& desc, runtime::TimeNs duration);
@@ -64,6 +69,7 @@ class CpuStream final : public Stream {
   Bell bell_;  // rung for each command
   mutable std::mutex mutex_;
   base::Status fault_;              // guarded by mutex_
+  bool dead_ = false;               // passed an aborted counter; guarded by mutex_, written by the stream's task
   std::vector<OpProfile> profile_;  // guarded by mutex_
   std::unique_ptr<runtime::Task> task_;
 };

@@ -82,6 +82,30 @@ void EventEngine::Wait(int stream, int awaited, uint64_t position) {
   Push(stream, {.kind = Kind::kWait, .from = awaited, .amount = position}, nullptr);
 }
 
+int EventEngine::AddCounter() {
+  counters_.emplace_back();
+  return static_cast<int>(counters_.size()) - 1;
+}
+
+void EventEngine::Post(int stream, int counter, uint64_t value) {
+  Push(stream, {.kind = Kind::kPost, .from = counter, .amount = value}, nullptr);
+}
+
+void EventEngine::Await(int stream, int counter, uint64_t value) {
+  Push(stream, {.kind = Kind::kAwait, .from = counter, .amount = value}, nullptr);
+}
+
+void EventEngine::Abort(int counter, const base::Status& why) {
+  CounterState& state = counters_[counter];
+  if (state.fault.ok()) state.fault = why;
+  Raise(state, UINT64_MAX);
+}
+
+void EventEngine::Raise(CounterState& counter, uint64_t value) {
+  counter.value = std::max(counter.value, value);
+  WakeStreams(counter.first_waiter, counter.value);
+}
+
 void EventEngine::Push(int stream, Item item, const Operation* operation) {
   Stream& target = *streams_[stream];
   item.kept = operation != nullptr && (checker_ != nullptr || operation->control);
@@ -200,14 +224,20 @@ bool EventEngine::StartNext(Stream& stream) {
     StartTransfer(stream, item);
   } else {
     if (!alone) return false;
-    if (item.kind == Kind::kWait && !StartWait(stream, item)) return false;
+    const bool waits = item.kind == Kind::kWait || item.kind == Kind::kAwait;
+    if (waits && !StartWait(stream, item)) return false;
+    if (item.kind == Kind::kPost) {
+      Raise(counters_[item.from], item.amount);
+      item.done = true;
+    }
     if (item.kind == Kind::kRun) StartRun(stream, item);
   }
   ++stream.started;
-  return item.kind != Kind::kRun;
+  return item.kind != Kind::kRun || item.done;
 }
 
 void EventEngine::StartRun(Stream& stream, Item& item) {
+  if (!stream.fault.ok()) return Skip(stream, item);
   BeginChecked(stream, item);
   stream.running = true;
   stream.remaining = static_cast<double>(item.amount);
@@ -219,6 +249,7 @@ void EventEngine::StartRun(Stream& stream, Item& item) {
 }
 
 void EventEngine::StartTransfer(Stream& stream, Item& item) {
+  if (!stream.fault.ok()) return Skip(stream, item);
   BeginChecked(stream, item);
   ++stream.under_way;
   const Node& node = nodes_[item.to == kHost ? item.from : item.to];
@@ -231,18 +262,25 @@ void EventEngine::StartTransfer(Stream& stream, Item& item) {
 
 // True if there is nothing to wait for any more.
 bool EventEngine::StartWait(Stream& stream, Item& item) {
-  Stream& awaited = *streams_[item.from];
-  if (awaited.items.begin() >= item.amount) {
-    End(stream, item);
+  CounterState* const counter = item.kind == Kind::kAwait ? &counters_[item.from] : nullptr;
+  const uint64_t reached = counter != nullptr ? counter->value : streams_[item.from]->items.begin();
+  if (reached >= item.amount) {
+    if (counter != nullptr && stream.fault.ok()) stream.fault = counter->fault;
+    item.done = true;
     return true;
   }
   if (!stream.waiting) {
+    Stream*& waiters = counter != nullptr ? counter->first_waiter : streams_[item.from]->first_waiter;
     stream.waiting = true;
     stream.awaited_position = item.amount;
-    stream.next_waiter = awaited.first_waiter;
-    awaited.first_waiter = &stream;
+    stream.next_waiter = std::exchange(waiters, &stream);
   }
   return false;
+}
+
+void EventEngine::Skip(Stream& stream, Item& item) {
+  if (item.kept) ++stream.started_operations;
+  item.done = true;
 }
 
 void EventEngine::BeginChecked(Stream& stream, Item& item) {
@@ -262,7 +300,7 @@ void EventEngine::Retire(Stream& stream) {
   Item& item = stream.items[stream.items.begin()];
   if (item.kept) {
     const Operation& operation = stream.operations[stream.operations.begin()];
-    if (operation.control) operation.run(operation.args.data(), LoneWorker());
+    if (operation.control && stream.fault.ok()) operation.run(operation.args.data(), LoneWorker());
     stream.operations.Pop();
   }
   trace_hash_ = base::Combine64(trace_hash_, static_cast<uint64_t>(now_) << 8 ^ static_cast<uint64_t>(stream.id));
@@ -271,12 +309,11 @@ void EventEngine::Retire(Stream& stream) {
   if (stream.first_waiter != nullptr || !stream.control_waiters.empty()) WakeWaiters(stream);
 }
 
-void EventEngine::WakeWaiters(Stream& stream) {
-  const uint64_t retired = stream.items.begin();
-  Stream** link = &stream.first_waiter;
+void EventEngine::WakeStreams(Stream*& first_waiter, uint64_t reached) {
+  Stream** link = &first_waiter;
   while (*link != nullptr) {
     Stream& waiter = **link;
-    if (waiter.awaited_position > retired) {
+    if (waiter.awaited_position > reached) {
       link = &waiter.next_waiter;
       continue;
     }
@@ -284,6 +321,11 @@ void EventEngine::WakeWaiters(Stream& stream) {
     waiter.waiting = false;
     MakeReady(waiter);
   }
+}
+
+void EventEngine::WakeWaiters(Stream& stream) {
+  const uint64_t retired = stream.items.begin();
+  WakeStreams(stream.first_waiter, retired);
   for (Waiter* waiter : stream.control_waiters) {
     if (waiter->position > retired) continue;
     waiter->event->Set();

@@ -4,7 +4,8 @@
 // Invariants:
 //  1. Items of a stream start and retire in order. A run or a wait starts when all before it have retired; a transfer
 //     also beside earlier transfers of its stream, while fewer than its window are under way.
-//  2. A wait ends when the awaited stream has retired the given number of items; nothing starts before it (causality).
+//  2. A wait ends when the awaited stream has retired the given number of items, or the counter was raised to the given
+//     value; nothing starts before it (causality).
 //  3. Time never runs backwards. All that is due at one time happens before rates are given anew and time goes on; what
 //     happens at one time does so in an order that the seed draws.
 //  4. While control tasks run, the engine's time is theirs. A task that waits for a position is woken at the nanosecond
@@ -73,6 +74,14 @@ class EventEngine final : public runtime::TimedWork {
   void Transfer(int stream, int from, int to, uint64_t bytes, int window, const Operation& operation);
   void Wait(int stream, int awaited, uint64_t position);
 
+  // Counters that streams raise and wait for; see device::Counter. Posting and awaiting take no time.
+  int AddCounter();
+  void Post(int stream, int counter, uint64_t value);
+  void Await(int stream, int counter, uint64_t value);
+  void Abort(int counter, const base::Status& why);
+  // Why the stream runs nothing any more, if it passed an aborted counter.
+  const base::Status& fault(int stream) const { return streams_[stream]->fault; }
+
   uint64_t pushed(int stream) const { return streams_[stream]->items.end(); }
   bool Reached(int stream, uint64_t position) const { return streams_[stream]->items.begin() >= position; }
   // Blocks the calling task. False: `timeout` has passed.
@@ -97,15 +106,15 @@ class EventEngine final : public runtime::TimedWork {
   runtime::TimeNs RunUntil(runtime::TimeNs limit) override;
 
  private:
-  enum class Kind : uint8_t { kRun, kTransfer, kWait };
+  enum class Kind : uint8_t { kRun, kTransfer, kWait, kPost, kAwait };
   struct Item {
     Kind kind;
     bool kept = false;           // has an entry in the stream's `operations`
     bool done = false;
     bool compute_bound = false;
-    int from = 0, to = 0;        // transfer: nodes. Wait: `from` is the awaited stream
+    int from = 0, to = 0;        // transfer: nodes. Otherwise `from` is the awaited stream or the counter
     int window = 0;
-    uint64_t amount = 0;         // run: picoseconds alone. Transfer: bytes. Wait: position
+    uint64_t amount = 0;         // run: picoseconds alone. Transfer: bytes. Wait: position. Counter: value
     double memory_share = 0;
     TimePs start = 0;
     int64_t token = -1;          // the checker's
@@ -129,13 +138,19 @@ class EventEngine final : public runtime::TimedWork {
     double remaining = 0, speed = 1;
     TimePs since = 0;
     TimePs busy = 0;
+    base::Status fault;          // an aborted counter's: the rest of the items do nothing
     // The wait at the head.
     bool waiting = false;
     uint64_t awaited_position = 0;
-    Stream* next_waiter = nullptr;   // in the awaited stream's list
+    Stream* next_waiter = nullptr;   // in the awaited stream's or counter's list
     Stream* first_waiter = nullptr;  // streams that wait for this one
     std::vector<Waiter*> control_waiters;
     std::vector<std::unique_ptr<runtime::Event>> idle_events;
+  };
+  struct CounterState {
+    uint64_t value = 0;
+    Stream* first_waiter = nullptr;
+    base::Status fault;
   };
   struct Node {
     SimNodeOptions options;
@@ -158,9 +173,12 @@ class EventEngine final : public runtime::TimedWork {
   void StartRun(Stream& stream, Item& item);
   void StartTransfer(Stream& stream, Item& item);
   bool StartWait(Stream& stream, Item& item);
+  void Raise(CounterState& counter, uint64_t value);
+  void Skip(Stream& stream, Item& item);
   void BeginChecked(Stream& stream, Item& item);
   void End(Stream& stream, Item& item);
   void Retire(Stream& stream);
+  void WakeStreams(Stream*& first_waiter, uint64_t reached);
   void WakeWaiters(Stream& stream);
   void Settle();
   double SpeedBeside(const Node& node, const Item& item) const;
@@ -172,6 +190,7 @@ class EventEngine final : public runtime::TimedWork {
   int host_out_, host_in_;       // links
   std::vector<Node> nodes_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<CounterState> counters_;
   std::vector<Stream*> ready_;   // whose next item may start
   std::vector<Memory> memory_;   // ascending
   HazardChecker* checker_ = nullptr;

@@ -15,6 +15,17 @@ struct SimEvent final : public DeviceEvent {
   uint64_t position = 0;
 };
 
+class SimCounter final : public Counter {
+ public:
+  explicit SimCounter(EventEngine& engine) : engine_(engine), id_(engine.AddCounter()) {}
+  int id() const { return id_; }
+  void Abort(const base::Status& why) override { engine_.Abort(id_, why); }
+
+ private:
+  EventEngine& engine_;
+  const int id_;
+};
+
 // Tells the engine where its regions are.
 class SimArena final : public CpuArena {
  public:
@@ -62,6 +73,14 @@ class SimStream final : public Stream {
   void Wait(const DeviceEvent& event) override {
     const auto& point = static_cast<const SimEvent&>(event);
     if (point.stream >= 0) engine_.Wait(id_, point.stream, point.position);
+  }
+
+  void Post(Counter& counter, uint64_t value) override {
+    engine_.Post(id_, static_cast<SimCounter&>(counter).id(), value);
+  }
+
+  void Await(Counter& counter, uint64_t value) override {
+    engine_.Await(id_, static_cast<SimCounter&>(counter).id(), value);
   }
 
  private:
@@ -120,7 +139,7 @@ class SimDevice final : public Device {
   base::Status Synchronize(Stream& stream) override {
     const int id = static_cast<SimStream&>(stream).id();
     engine_.WaitFor(id, engine_.pushed(id), runtime::kForever);
-    return base::Status::Ok();
+    return engine_.fault(id);
   }
 
   bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) override {
@@ -151,6 +170,8 @@ std::unique_ptr<Device> CreateSimDevice(EventEngine& engine, SimDeviceOptions op
   FB_CHECK(options.price != nullptr, "rank {} has no prices", options.rank);
   return std::make_unique<SimDevice>(engine, std::move(options));
 }
+
+std::unique_ptr<Counter> CreateSimCounter(EventEngine& engine) { return std::make_unique<SimCounter>(engine); }
 
 void SetRequestsInFlight(Stream& stream, int requests) {
   static_cast<SimStream&>(stream).set_requests_in_flight(requests);

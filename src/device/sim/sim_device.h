@@ -30,6 +30,9 @@ struct SimDeviceOptions {
 // The engine must outlive the device; destroying the device waits for everything that was enqueued.
 std::unique_ptr<Device> CreateSimDevice(EventEngine& engine, SimDeviceOptions options);
 
+// For streams of the engine's devices.
+std::unique_ptr<Counter> CreateSimCounter(EventEngine& engine);
+
 // How many copies of `stream`, a simulated device's, are under way at once from here on (1 at first).
 void SetRequestsInFlight(Stream& stream, int requests);
 

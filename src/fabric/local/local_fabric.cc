@@ -1,3 +1,5 @@
+#include "fabric/local/local_fabric.h"
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -5,14 +7,42 @@
 
 #include "base/check.h"
 #include "device/copy.h"
-#include "fabric/fabric.h"
 
 namespace forebay::fabric {
 namespace {
 
-// The published regions of all ranks, by (rank, region id).
+// What the ranks share: their published regions, by (rank, region id), and the counters between them.
 class Directory {
  public:
+  Directory(int num_ranks, const CounterFactory& new_counter) : num_ranks_(num_ranks) {
+    for (int from = 0; from < num_ranks; ++from) {
+      for (int to = 0; to < num_ranks; ++to) {
+        for (int channel = 0; channel < kNumChannels; ++channel) {
+          counters_.push_back(new_counter(fmt::format("rank {} for rank {}, channel {}", from, to, channel)));
+        }
+      }
+    }
+  }
+
+  device::Counter& counter(int from, int to, int channel) const {
+    FB_CHECK(0 <= from && from < num_ranks_ && 0 <= to && to < num_ranks_ && 0 <= channel && channel < kNumChannels,
+             "no counter from rank {} to rank {}, channel {}, among {} ranks", from, to, channel, num_ranks_);
+    return *counters_[(from * num_ranks_ + to) * kNumChannels + channel];
+  }
+
+  void Abort(const base::Status& why) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (status_.ok()) status_ = why;
+    }
+    for (const auto& counter : counters_) counter->Abort(status());
+  }
+
+  base::Status status() const {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+
   base::Status Publish(const device::Region& region) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = regions_.try_emplace({region.rank, region.id}, &region);
@@ -27,9 +57,20 @@ class Directory {
     return entry == regions_.end() ? nullptr : entry->second;
   }
 
+  const device::Region* Find(int rank, std::string_view name) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, region] : regions_) {
+      if (key.first == rank && region->name == name) return region;
+    }
+    return nullptr;
+  }
+
  private:
+  const int num_ranks_;
+  std::vector<std::unique_ptr<device::Counter>> counters_;
   mutable std::mutex mutex_;
-  std::map<std::pair<int, int>, const device::Region*> regions_;
+  std::map<std::pair<int, int>, const device::Region*> regions_;  // guarded by mutex_
+  base::Status status_;                                           // guarded by mutex_
 };
 
 // A span of the pull at hand, and how far it is cut into slices.
@@ -84,6 +125,22 @@ class LocalFabric final : public Fabric {
     FB_CHECK(region.rank == rank_, "rank {} publishes region '{}' of rank {}", rank_, region.name, region.rank);
     return directory_->Publish(region);
   }
+
+  base::Result<const device::Region*> FindRegion(int rank, std::string_view name) const override {
+    const device::Region* const region = directory_->Find(rank, name);
+    if (region != nullptr) return region;
+    return base::Status(kUnknownRegion,
+                        fmt::format("rank {} looks for region '{}' of rank {}, which was not published", rank_, name, rank));
+  }
+
+  void Post(device::Stream& stream, int peer, int channel, uint64_t value) override {
+    stream.Post(directory_->counter(rank_, peer, channel), value);
+  }
+  void Await(device::Stream& stream, int peer, int channel, uint64_t value) override {
+    stream.Await(directory_->counter(peer, rank_, channel), value);
+  }
+  void Abort(const base::Status& why) override { directory_->Abort(why); }
+  base::Status status() const override { return directory_->status(); }
 
   base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
                     std::span<device::DeviceEvent* const> part_events) override {
@@ -145,13 +202,19 @@ class LocalFabric final : public Fabric {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Fabric>> CreateLocalFabric(int num_ranks) {
-  const auto directory = std::make_shared<Directory>();
+std::vector<std::unique_ptr<Fabric>> CreateInProcessFabric(int num_ranks, const CounterFactory& new_counter) {
+  const auto directory = std::make_shared<Directory>(num_ranks, new_counter);
   std::vector<std::unique_ptr<Fabric>> fabrics;
   for (int rank = 0; rank < num_ranks; ++rank) {
     fabrics.push_back(std::make_unique<LocalFabric>(rank, num_ranks, directory));
   }
   return fabrics;
+}
+
+std::vector<std::unique_ptr<Fabric>> CreateLocalFabric(runtime::Runtime& runtime, int num_ranks) {
+  return CreateInProcessFabric(num_ranks, [&](std::string name) {
+    return device::CreateCpuCounter(runtime, std::move(name));
+  });
 }
 
 }  // namespace forebay::fabric

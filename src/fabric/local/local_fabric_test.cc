@@ -51,7 +51,7 @@ class LocalFabricTest : public runtime::OnBothRuntimes {
     Run([&](Runtime& runtime) {
       device::HazardChecker checker;
       std::vector<std::unique_ptr<Rank>> ranks;
-      for (auto& fabric : CreateLocalFabric(num_ranks)) {
+      for (auto& fabric : CreateLocalFabric(runtime, num_ranks)) {
         ranks.push_back(std::make_unique<Rank>(runtime, std::move(fabric), &checker));
       }
       body(runtime, ranks);
@@ -127,6 +127,8 @@ class RecordingStream final : public device::Stream {
   }
   void Record(device::DeviceEvent& event) override { recorded_after.push_back(sources.size()); }
   void Wait(const device::DeviceEvent& event) override {}
+  void Post(device::Counter& counter, uint64_t value) override {}
+  void Await(device::Counter& counter, uint64_t value) override {}
 
   std::vector<const std::byte*> sources;
   std::vector<size_t> recorded_after;
@@ -151,6 +153,16 @@ TEST_P(LocalFabricTest, RotatedSlicesTakeTurnsFromTheNextPeerOn) {
     ASSERT_TRUE(rank.fabric->Pull(stream, plan, {}, part_events).ok());
     EXPECT_THAT(stream.sources, testing::ElementsAre(from[0], from[0] + 10, from[1], from[1] + 10, from[2], from[2] + 10));
     EXPECT_THAT(stream.recorded_after, testing::ElementsAre(2, 4, 6));
+  });
+}
+
+TEST_P(LocalFabricTest, PeersRegionsAreFoundByName) {
+  RunRanks(2, [](Runtime&, std::vector<std::unique_ptr<Rank>>& ranks) {
+    EXPECT_EQ(ranks[0]->fabric->FindRegion(1, "source").value(), ranks[1]->source);
+    EXPECT_EQ(ranks[1]->fabric->FindRegion(1, "source").value(), ranks[1]->source);
+    const base::Status status = ranks[0]->fabric->FindRegion(1, "slots").status();
+    EXPECT_EQ(status.code(), kUnknownRegion);
+    EXPECT_THAT(status.message(), testing::HasSubstr("rank 0 looks for region 'slots' of rank 1"));
   });
 }
 

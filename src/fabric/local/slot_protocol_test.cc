@@ -134,7 +134,7 @@ Outcome RunProtocol(uint64_t seed, Protocol protocol) {
   Outcome outcome;
   outcome.status = runtime.Run([&] {
     std::vector<std::unique_ptr<Rank>> ranks;
-    for (auto& fabric : CreateLocalFabric(kRanks)) {
+    for (auto& fabric : CreateLocalFabric(runtime, kRanks)) {
       ranks.push_back(std::make_unique<Rank>(runtime, std::move(fabric), checker));
     }
     Mailbox<int> by_rank_0(runtime, "word of rank 0", 1), by_rank_1(runtime, "word of rank 1", 1);
@@ -200,7 +200,7 @@ Outcome RunLease(uint64_t seed, bool wait_between) {
   device::HazardChecker checker;
   Outcome outcome;
   outcome.status = runtime.Run([&] {
-    std::vector<std::unique_ptr<Fabric>> fabrics = CreateLocalFabric(kRanks);
+    std::vector<std::unique_ptr<Fabric>> fabrics = CreateLocalFabric(runtime, kRanks);
     std::vector<std::unique_ptr<device::Device>> devices;
     std::vector<const device::Region*> slots;
     for (int rank = 0; rank < kRanks; ++rank) {

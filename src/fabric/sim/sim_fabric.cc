@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "device/sim/sim_device.h"
+#include "fabric/local/local_fabric.h"
 
 namespace forebay::fabric {
 namespace {
@@ -14,6 +15,17 @@ class SimFabric final : public Fabric {
   int rank() const override { return local_->rank(); }
   int num_ranks() const override { return local_->num_ranks(); }
   base::Status Publish(const device::Region& region) override { return local_->Publish(region); }
+  base::Result<const device::Region*> FindRegion(int rank, std::string_view name) const override {
+    return local_->FindRegion(rank, name);
+  }
+  void Post(device::Stream& stream, int peer, int channel, uint64_t value) override {
+    local_->Post(stream, peer, channel, value);
+  }
+  void Await(device::Stream& stream, int peer, int channel, uint64_t value) override {
+    local_->Await(stream, peer, channel, value);
+  }
+  void Abort(const base::Status& why) override { local_->Abort(why); }
+  base::Status status() const override { return local_->status(); }
   uint64_t bytes_pulled() const override { return local_->bytes_pulled(); }
 
   base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
@@ -28,9 +40,12 @@ class SimFabric final : public Fabric {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Fabric>> CreateSimFabric(int num_ranks) {
+std::vector<std::unique_ptr<Fabric>> CreateSimFabric(device::EventEngine& engine, int num_ranks) {
   std::vector<std::unique_ptr<Fabric>> fabrics;
-  for (auto& local : CreateLocalFabric(num_ranks)) fabrics.push_back(std::make_unique<SimFabric>(std::move(local)));
+  const auto new_counter = [&](const std::string&) { return device::CreateSimCounter(engine); };
+  for (auto& local : CreateInProcessFabric(num_ranks, new_counter)) {
+    fabrics.push_back(std::make_unique<SimFabric>(std::move(local)));
+  }
   return fabrics;
 }
 

@@ -120,7 +120,7 @@ Outcome RunProtocol(const Case& setting) {
     EventEngine engine(runtime, setting.seed, setting.sharing);
     engine.set_checker(&checker);
     std::vector<std::unique_ptr<Rank>> ranks;
-    for (auto& fabric : CreateSimFabric(kRanks)) {
+    for (auto& fabric : CreateSimFabric(engine, kRanks)) {
       ranks.push_back(std::make_unique<Rank>(engine, std::move(fabric), setting));
     }
     std::vector<std::unique_ptr<runtime::Task>> tasks;
