@@ -75,10 +75,10 @@ class Bench {
     std::vector<int32_t> positions, row_sequence;
     for (int32_t s = 0; s < c.sequences; ++s) {
       sequences.push_back({static_cast<int32_t>(positions.size()), c.rows, c.context - c.rows, s});
+      args.context.Add(c.context - c.rows, c.rows);
       for (int32_t i = 0; i < c.rows; ++i) {
         positions.push_back(c.context - c.rows + i);
         row_sequence.push_back(s);
-        args.context_tokens += c.context - c.rows + i + 1;
       }
     }
     std::vector<BF16> q(positions.size() * c.heads * c.head_dim), out(q.size());
@@ -92,7 +92,7 @@ class Bench {
     args.q = reinterpret_cast<std::byte*>(q.data());
     args.out = reinterpret_cast<std::byte*>(out.data());
 
-    const double flops = 4.0 * static_cast<double>(args.context_tokens) * c.heads * c.head_dim;
+    const double flops = 4.0 * static_cast<double>(args.context.context()) * c.heads * c.head_dim;
     const double bytes = static_cast<double>(blocks * args.layout.LayerBytes());
     double best_share = 0, best_time = 0;
     Limits best{};

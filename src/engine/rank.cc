@@ -70,7 +70,7 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks) {
   const kernels::StepBatch& batch = buffers_->Finish();
   FB_CHECK(tasks->size() == static_cast<size_t>(batch.num_logit_rows), "{} tasks for {} rows of logits", tasks->size(),
            batch.num_logit_rows);
-  decoder_.Forward(batch, buffers_->context_tokens());
+  decoder_.Forward(batch, buffers_->context());
   const int64_t vocab = config_->vocab_size;
   for (int32_t first = 0; first < batch.num_logit_rows; first += static_cast<int32_t>(decoder_.capacity.logit_rows)) {
     const auto count =

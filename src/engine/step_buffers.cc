@@ -28,7 +28,7 @@ void StepBuffers::Begin() {
   batch_.num_rows = 0;
   batch_.num_sequences = 0;
   batch_.num_logit_rows = 0;
-  context_tokens_ = 0;
+  context_ = {};
 }
 
 void StepBuffers::Add(const PlannedRows& rows) {
@@ -42,13 +42,13 @@ void StepBuffers::Add(const PlannedRows& rows) {
     batch_.tokens[first_row + i] = rows.tokens[i];
     batch_.positions[first_row + i] = first_position + i;
     batch_.row_sequence[first_row + i] = batch_.num_sequences;
-    context_tokens_ += first_position + i + 1;
     const bool last = i == count - 1;
     if (rows.all_logits || (rows.last_logits && last)) {
       batch_.logit_rows[batch_.num_logit_rows] = first_row + i;
       logit_positions_[batch_.num_logit_rows++] = first_position + i;
     }
   }
+  context_.Add(rows.first_position, count);
   batch_.num_rows += count;
   ++batch_.num_sequences;
 }

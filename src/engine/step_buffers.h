@@ -32,8 +32,9 @@ class StepBuffers {
   const kernels::StepBatch& Finish();
 
   const kernels::StepBatch& batch() const { return batch_; }
+  const kernels::ContextSums& context() const { return context_; }
   // Sum over rows of the positions they see.
-  int64_t context_tokens() const { return context_tokens_; }
+  int64_t context_tokens() const { return context_.context(); }
   // Of logit row i: its position, and the digest that the device wrote.
   int32_t* logit_positions() const { return logit_positions_; }
   uint64_t* logit_digests() const { return logit_digests_; }
@@ -42,7 +43,7 @@ class StepBuffers {
   kernels::StepBatch batch_;
   int32_t* logit_positions_ = nullptr;
   uint64_t* logit_digests_ = nullptr;
-  int64_t context_tokens_ = 0;
+  kernels::ContextSums context_;
   int32_t max_rows_ = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/kernel_set.h"
+#include "kernels/number_format.h"
 
 namespace forebay::kernels {
 namespace {
@@ -29,6 +30,16 @@ void ReadsBatch(const StepBatch& batch, device::Operation& operation) {
   operation.Reads(batch.sequences, sizeof(*batch.sequences) * batch.num_sequences);
 }
 
+// A sequence's KV is read once for its rows: as far as the last of them sees, equal numbers of rows assumed.
+double KvTokensRead(const ContextSums& sums) {
+  double tokens = static_cast<double>(sums.decode_context);
+  if (sums.prefill_rows > 0) {
+    const double sequences = static_cast<double>(sums.prefill_sequences), rows = static_cast<double>(sums.prefill_rows);
+    tokens += sequences * (static_cast<double>(sums.prefill_context) / rows + (rows / sequences - 1) / 2);
+  }
+  return tokens;
+}
+
 }  // namespace
 
 // Which blocks an operation touches is known only to the block tables, so that KV is not among the accesses declared.
@@ -36,17 +47,20 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
   const StepBatch& batch = args.batch;
   if (batch.num_rows == 0) return;
   CheckLayout("attention", args.layout, args.heads);
-  const double context = static_cast<double>(args.context_tokens);
   cost::OpDesc desc;
   desc.kind = cost::OpKind::kAttention;
   desc.label = "attention";
   desc.rows = batch.num_sequences;
   desc.columns = int64_t{args.heads} * args.layout.head_dim;
-  desc.depth = args.context_tokens;
-  desc.flops = 4.0 * context * static_cast<double>(desc.columns);
-  // A sequence's KV is read once for its rows: their mean context, for each sequence.
-  desc.read_bytes = context * batch.num_sequences / batch.num_rows * static_cast<double>(args.layout.LayerBytes()) /
-                    kBlockTokens;
+  desc.depth = args.context.context();
+  desc.flops = 4.0 * static_cast<double>(desc.depth) * static_cast<double>(desc.columns);
+  desc.read_bytes = KvTokensRead(args.context) * static_cast<double>(args.layout.LayerBytes()) / kBlockTokens;
+  desc.heads = args.heads;
+  desc.kv_heads = args.layout.kv_heads;
+  desc.head_dim = args.layout.head_dim;
+  desc.kv_format = NumberFormatOf(args.layout.dtype);
+  desc.prefill_sequences = args.context.prefill_sequences;
+  desc.prefill_context = args.context.prefill_context;
   device::Operation operation = device::MakeOperation(desc, args, kernels.attention);
   const uint64_t bytes = QueryBytes(batch, args.layout, args.heads);
   operation.Reads(args.q, bytes).Writes(args.out, bytes);

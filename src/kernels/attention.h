@@ -35,7 +35,7 @@ struct AttentionArgs {
   int32_t heads = 0;             // query heads; query head h uses KV head h / (heads / kv_heads)
   float scale = 0;               // multiplies the fp32 score
   int32_t sliding_window = 0;    // 0: none; W: position i sees i-W+1 .. i
-  int64_t context_tokens = 0;    // sum over rows of positions seen: for the price
+  ContextSums context;           // of all rows: for the price
 };
 
 void Attention(device::Stream& stream, const KernelSet& kernels, const AttentionArgs& args);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/kernel_set.h"
+#include "kernels/number_format.h"
 
 namespace forebay::kernels {
 namespace {
@@ -19,6 +20,7 @@ cost::OpDesc Describe(const char* label, const LinearArgs& args) {
   desc.label = label;
   desc.rows = args.rows;
   desc.columns = Outputs(args);
+  desc.weight_format = NumberFormatOf(weight.dtype);
   desc.depth = weight.leaves.begin[args.leaf_end] - weight.leaves.begin[args.leaf_begin];
   desc.flops = 2.0 * static_cast<double>(desc.rows) * static_cast<double>(desc.columns) * static_cast<double>(desc.depth);
   for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {

@@ -13,6 +13,27 @@ struct SequenceRows {
   int32_t table_row;       // row of the block tables
 };
 
+// Sums over a step's rows, for the price alone. A sequence with one row counts as decode, one with more as prefill; a
+// row's context is the positions that it sees, itself included.
+struct ContextSums {
+  int64_t prefill_sequences = 0, prefill_rows = 0, prefill_context = 0;
+  int64_t decode_rows = 0, decode_context = 0;
+
+  // `rows` rows of one sequence, the first at position `first`.
+  void Add(int64_t first, int64_t rows) {
+    const int64_t context = rows * first + rows * (rows + 1) / 2;
+    if (rows == 1) {
+      ++decode_rows;
+      decode_context += context;
+    } else {
+      ++prefill_sequences;
+      prefill_rows += rows;
+      prefill_context += context;
+    }
+  }
+  int64_t context() const { return prefill_context + decode_context; }
+};
+
 // Pointers to arrays of stated capacity; the numbers in use are in the first members.
 struct StepBatch {
   int32_t num_rows = 0;        // all tokens of the step

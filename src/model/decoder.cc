@@ -52,17 +52,17 @@ Activations CutActivations(const ModelConfig& config, tensor::DType dtype, const
   return activations;
 }
 
-void Decoder::Forward(const kernels::StepBatch& batch, int64_t context_tokens) const {
+void Decoder::Forward(const kernels::StepBatch& batch, const kernels::ContextSums& context) const {
   kernels::EmbedArgs embed{.dtype = dtype, .batch = batch, .table = weights.embedding, .packed = weights.head,
                            .out = activations.residual, .columns = static_cast<int32_t>(config->hidden_size)};
   kernels::Embed(*stream, *kernels, embed);
   RepeatLayers({0, config->num_layers}, [&](int64_t layer) {
-    AttentionBlock(batch, layer, context_tokens);
+    AttentionBlock(batch, layer, context);
     FeedForwardBlock(batch, layer);
   });
 }
 
-void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, int64_t context_tokens) const {
+void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, const kernels::ContextSums& context) const {
   const LayerWeights& w = weights.layers[layer];
   Norm("attention_norm", activations.residual, w.attention_norm, nullptr, batch.num_rows, activations.normed);
   Linear("qkv", w.qkv, activations.normed, reinterpret_cast<std::byte*>(activations.qkv), batch.num_rows,
@@ -77,7 +77,7 @@ void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, int
                      {.batch = batch, .layout = kv.layout, .layer = kv.layers[layer], .q = activations.q,
                       .out = activations.attention, .heads = static_cast<int32_t>(config->num_heads),
                       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config->head_dim))),
-                      .sliding_window = config->sliding_window[layer], .context_tokens = context_tokens});
+                      .sliding_window = config->sliding_window[layer], .context = context});
   Linear("output", w.output, activations.attention, activations.residual, batch.num_rows,
          kernels::LinearOutput::kResidual);
 }

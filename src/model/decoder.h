@@ -48,13 +48,13 @@ struct Decoder {
   StepCapacity capacity;
 
   // Embeds the rows and runs all layers; K and V of every row are in the cache afterwards.
-  // `context_tokens`: sum over rows of the positions they see, for the price alone.
-  void Forward(const kernels::StepBatch& batch, int64_t context_tokens) const;
+  // `context`: of these rows, for the price alone.
+  void Forward(const kernels::StepBatch& batch, const kernels::ContextSums& context) const;
   // Logits of batch.logit_rows[first .. first + count) into activations.logits. REQUIRES: count <= capacity.logit_rows.
   void Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const;
 
  private:
-  void AttentionBlock(const kernels::StepBatch& batch, int64_t layer, int64_t context_tokens) const;
+  void AttentionBlock(const kernels::StepBatch& batch, int64_t layer, const kernels::ContextSums& context) const;
   void FeedForwardBlock(const kernels::StepBatch& batch, int64_t layer) const;
   void Norm(const char* label, const std::byte* x, const float* weight, const int32_t* rows, int32_t num_rows,
             std::byte* out) const;

@@ -106,10 +106,9 @@ class AttentionProblem {
       for (int32_t i = 0; i < take; ++i) {
         positions_.push_back(done[s] + i);
         row_sequence_.push_back(static_cast<int32_t>(rows_.size()));
-        const int32_t seen = done[s] + i + 1;
-        args_.context_tokens += shape_.window > 0 ? std::min(seen, shape_.window) : seen;
       }
       rows_.push_back({first_row, take, done[s], static_cast<int32_t>(s)});
+      args_.context.Add(done[s], take);
     }
     out_.assign(q_step_.size(), T{});
     StepBatch& batch = args_.batch;

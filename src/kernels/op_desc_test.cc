@@ -1,0 +1,80 @@
+// What kernels tell the cost model of their steps.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/kernel_set.h"
+
+namespace forebay::kernels {
+namespace {
+
+class CapturingStream final : public device::Stream {
+ public:
+  void Enqueue(const device::Operation& operation) override { descs.push_back(operation.desc); }
+  void Record(device::DeviceEvent&) override {}
+  void Wait(const device::DeviceEvent&) override {}
+  std::vector<cost::OpDesc> descs;
+};
+
+// A chunk of 64 rows after 100 positions, and two decoding rows at positions 9 and 39.
+ContextSums MixedStep() {
+  ContextSums sums;
+  sums.Add(100, 64);
+  sums.Add(9, 1);
+  sums.Add(39, 1);
+  return sums;
+}
+
+TEST(ContextSums, SplitPrefillFromDecode) {
+  const ContextSums sums = MixedStep();
+  EXPECT_EQ(sums.prefill_sequences, 1);
+  EXPECT_EQ(sums.prefill_rows, 64);
+  EXPECT_EQ(sums.prefill_context, 64 * 100 + 64 * 65 / 2);
+  EXPECT_EQ(sums.decode_rows, 2);
+  EXPECT_EQ(sums.decode_context, 10 + 40);
+}
+
+TEST(OpDesc, AttentionTellsItsHeadsAndBothParts) {
+  CapturingStream stream;
+  AttentionArgs args;
+  args.batch = {.num_rows = 66, .num_sequences = 3};
+  args.layout = {.dtype = tensor::DType::kF32, .kv_heads = 2, .head_dim = 64, .block_stride = 1 << 20};
+  args.heads = 6;
+  args.context = MixedStep();
+  Attention(stream, RefKernels(), args);
+  ASSERT_EQ(stream.descs.size(), 1u);
+  const cost::OpDesc& desc = stream.descs[0];
+  EXPECT_EQ(desc.rows, 3);
+  EXPECT_EQ(desc.depth, args.context.context());
+  EXPECT_EQ(desc.prefill_sequences, 1);
+  EXPECT_EQ(desc.prefill_context, args.context.prefill_context);
+  EXPECT_EQ(desc.heads, 6);
+  EXPECT_EQ(desc.kv_heads, 2);
+  EXPECT_EQ(desc.head_dim, 64);
+  EXPECT_EQ(desc.kv_format, cost::NumberFormat::kF32);
+  // The chunk sees 164 positions, the rows 10 and 40: K and V of 2 heads of 64 in fp32.
+  EXPECT_DOUBLE_EQ(desc.read_bytes, (164 + 10 + 40) * 2.0 * 2 * 64 * 4);
+  EXPECT_DOUBLE_EQ(desc.flops, 4.0 * static_cast<double>(args.context.context()) * 6 * 64);
+}
+
+TEST(OpDesc, LinearTellsItsWeightsType) {
+  for (const auto& [dtype, format] : {std::pair(tensor::DType::kBF16, cost::NumberFormat::kBF16),
+                                      std::pair(tensor::DType::kF32, cost::NumberFormat::kF32)}) {
+    CapturingStream stream;
+    alignas(64) std::byte workspace[64];
+    LinearArgs args;
+    args.weight = {.dtype = dtype, .k = 64, .n = 64, .num_panels = 1, .leaves = LeafBorders::Single(64)};
+    args.x_stride = args.y_stride = 64;
+    args.rows = 5;
+    args.leaf_end = 1;
+    args.workspace = workspace;
+    Linear(stream, RefKernels(), "linear", args);
+    ASSERT_EQ(stream.descs.size(), 1u);
+    EXPECT_EQ(stream.descs[0].weight_format, format);
+    EXPECT_EQ(stream.descs[0].rows, 5);
+    EXPECT_DOUBLE_EQ(stream.descs[0].read_bytes, 64 * 64 * cost::BytesPerElement(format));
+  }
+}
+
+}  // namespace
+}  // namespace forebay::kernels
