@@ -55,6 +55,32 @@ function(forebay_add_check_targets)
   endif()
 endfunction()
 
+# Writes OUTPUT (a source file): texts compiled in, so that the binary needs no path. It defines
+# `std::span<const TYPE> FUNCTION()` of forebay::NAMESPACE as HEADER declares it, with TYPE = {name, text}, sorted by name;
+# a name is a file's without its last extension.
+function(forebay_embed_texts)
+  cmake_parse_arguments(ARG "" "OUTPUT;HEADER;NAMESPACE;TYPE;FUNCTION" "FILES" ${ARGN})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARG_FILES})
+  list(SORT ARG_FILES)
+  set(entries "")
+  foreach(path ${ARG_FILES})
+    get_filename_component(name ${path} NAME_WLE)
+    file(READ ${path} text)
+    string(APPEND entries "    {\"${name}\", R\"text(${text})text\"},\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${ARG_OUTPUT} @ONLY CONTENT
+"#include \"${ARG_HEADER}\"
+
+namespace forebay::${ARG_NAMESPACE} {
+namespace {
+constexpr ${ARG_TYPE} kTexts[] = {
+${entries}};
+}  // namespace
+std::span<const ${ARG_TYPE}> ${ARG_FUNCTION}() { return kTexts; }
+}  // namespace forebay::${ARG_NAMESPACE}
+")
+endfunction()
+
 function(forebay_fuzzer name)
   cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPS" ${ARGN})
   if(NOT FOREBAY_FUZZ)

@@ -224,7 +224,7 @@ void AddTextFlags(CLI::App& command, RunFlags& flags) {
 void AddRunCommand(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "Run a job: every line of INPUT gets its answer in OUTPUT; run it again to resume");
-  command->add_option("-m,--model", flags->engine.model, "Folder in Hugging Face's layout, or GGUF file")->required();
+  command->add_option("-m,--model", flags->engine.model, "Folder in Hugging Face's layout, GGUF file, or builtin:NAME (a configuration without weights)")->required();
   command->add_option("-i,--input-file", flags->input, "Requests: OpenAI Batch lines, or {\"prompt\"|\"messages\": ...}")->required();
   command->add_option("-o,--output-file", flags->job.output_path, "Results, appended in completion order; also the journal of the job")->required();
   AddEngineFlags(*command, *flags);

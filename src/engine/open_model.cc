@@ -9,8 +9,10 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/rng.h"
+#include "model/builtin_configs.h"
 #include "model/config_reader.h"
 #include "model/decoder_weights.h"
+#include "model/family.h"
 #include "weights/random_reader.h"
 
 namespace forebay::engine {
@@ -18,7 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool IsBuiltin(std::string_view path) { return path.starts_with(model::kBuiltinPrefix); }
+
 std::string LastPart(const std::string& path) {
+  if (IsBuiltin(path)) return path.substr(model::kBuiltinPrefix.size());
   fs::path normal = fs::path(path).lexically_normal();
   if (normal.filename().empty()) normal = normal.parent_path();
   return normal.extension() == ".gguf" ? normal.stem().string() : normal.filename().string();
@@ -56,6 +61,7 @@ base::Status OpenFiles(ModelFiles* files) {
     const std::string path = files->path + "/config.json";
     FB_ASSIGN_OR_RETURN(config_text, base::ReadFile(path));
     FB_ASSIGN_OR_RETURN(files->config, model::ParseHfConfig(config_text, path));
+    FB_RETURN_IF_ERROR(model::CheckRunnable(files->config, path));
     FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
   }
   files->fingerprint = owned->Fingerprint(config_text);
@@ -63,12 +69,20 @@ base::Status OpenFiles(ModelFiles* files) {
   return base::Status::Ok();
 }
 
+// The text of a configuration alone: a built-in one, a file, or a folder's.
+base::Result<std::string> ReadBareConfig(const std::string& path, const std::string& config_path) {
+  if (!IsBuiltin(path)) return base::ReadFile(config_path);
+  FB_ASSIGN_OR_RETURN(const model::BuiltinConfigText builtin, model::FindBuiltinConfig(path));
+  return std::string(builtin.json);
+}
+
 base::Status OpenRandom(uint64_t seed, ModelFiles* files) {
-  const bool is_file = fs::path(files->path).extension() == ".json";
-  const std::string config_path = is_file ? files->path : files->path + "/config.json";
-  FB_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(config_path));
+  const bool is_folder = !IsBuiltin(files->path) && fs::path(files->path).extension() != ".json";
+  const std::string config_path = is_folder ? files->path + "/config.json" : files->path;
+  FB_ASSIGN_OR_RETURN(const std::string text, ReadBareConfig(files->path, config_path));
   FB_ASSIGN_OR_RETURN(files->config, model::ParseHfConfig(text, config_path));
-  if (!is_file) FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
+  FB_RETURN_IF_ERROR(model::CheckRunnable(files->config, config_path));
+  if (is_folder) FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
   const auto shapes = model::PlanDecoder(files->config, tensor::DType::kBF16, 1).TensorShapes();
   files->reader = std::make_unique<weights::RandomReader>(seed, shapes);
   files->fingerprint = base::HashBytes(text, base::Combine64(seed, 0x72616E646F6Dull));
@@ -80,9 +94,16 @@ base::Status OpenRandom(uint64_t seed, ModelFiles* files) {
 
 base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights, uint64_t seed) {
   std::error_code error;
-  if (!fs::exists(path, error)) {
+  if (IsBuiltin(path)) {
+    FB_RETURN_IF_ERROR(model::FindBuiltinConfig(path).status());
+    if (!random_weights) {
+      return base::Status(kModelNotFound, fmt::format("model {}: a configuration without weights; expected --random-weights, "
+                                                      "or simulated devices",
+                                                      path));
+    }
+  } else if (!fs::exists(path, error)) {
     return base::Status(kModelNotFound, fmt::format("model {}: no such file or folder; expected a folder in Hugging Face's "
-                                                    "layout or a GGUF file",
+                                                    "layout, a GGUF file, or builtin:NAME",
                                                     path));
   }
   ModelFiles files;

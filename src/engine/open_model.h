@@ -23,7 +23,9 @@ struct ModelFiles {
   bool random_weights = false;
 };
 
-// With `random_weights` a folder needs its config.json alone.
+// With `random_weights` a folder needs its config.json alone; `path` may then be such a file, or "builtin:NAME" (a
+// configuration that the program holds, model/builtin_configs.h). A model that no layer program serves is refused with
+// model::kArchitectureNotRunnable.
 base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights, uint64_t seed);
 
 }  // namespace forebay::engine

@@ -16,6 +16,10 @@ base::Status ValidateConfig(const ModelConfig& config, std::string_view file) {
     return invalid(fmt::format("a head has {} dimensions; expected an even number (rope turns pairs) up to {}",
                                config.head_dim, kMostHeadDim));
   }
+  if (config.moe && config.moe->experts_per_token > config.moe->num_experts) {
+    return invalid(fmt::format("a token goes to {} of {} experts; expected at most all", config.moe->experts_per_token,
+                               config.moe->num_experts));
+  }
   return base::Status::Ok();
 }
 

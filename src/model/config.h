@@ -15,6 +15,7 @@ namespace forebay::model {
 inline constexpr base::ErrorCode kConfigInvalid{"model_config_invalid"};
 inline constexpr base::ErrorCode kConfigUnsupported{"model_config_unsupported"};
 inline constexpr base::ErrorCode kArchitectureUnknown{"model_architecture_unknown"};
+inline constexpr base::ErrorCode kArchitectureNotRunnable{"model_architecture_not_runnable"};
 
 // Rotary embedding, scaling already applied: element i of a head pairs with i + head_dim / 2 and turns by
 // position * inv_freq[i]; cos and sin are both multiplied by cos_sin_scale.
@@ -23,9 +24,29 @@ struct RopeSpec {
   float cos_sin_scale = 1.0f;
 };
 
+// A mixture of experts in place of some layers' feed-forward block. All experts are gated SiLU blocks of one width.
+struct MoeConfig {
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 0;
+  int64_t num_shared_experts = 0;   // every token's, beside the chosen ones
+  int64_t intermediate_size = 0;    // of one expert; a shared one has the same
+  bool selection_bias = false;      // the router adds a bias per expert when it chooses
+  std::vector<uint8_t> has_experts;  // [num_layers] 0: the layer is dense, of ModelConfig::intermediate_size
+};
+
+// Multi-head latent attention (arXiv 2405.04434, section 2.1): the cache holds a latent vector and one turned key for all
+// heads. ModelConfig::head_dim is then the turned part of a head, and num_kv_heads means nothing.
+struct MlaConfig {
+  int64_t q_lora_rank = 0;  // 0: queries are projected in one step
+  int64_t kv_lora_rank = 0;
+  int64_t qk_nope_head_dim = 0;
+  int64_t qk_rope_head_dim = 0;
+  int64_t v_head_dim = 0;
+};
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", or GGUF's "llama"
-  std::string family;        // id in the registry: "llama", "mistral", "qwen2", "qwen3"
+  std::string family;        // id in the registry: "llama", "mistral", "qwen2", "qwen3", ...
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -42,6 +63,8 @@ struct ModelConfig {
   std::vector<int32_t> sliding_window;  // [num_layers]; 0: full attention
   int64_t max_position_embeddings = 0;
   RopeSpec rope;
+  std::optional<MoeConfig> moe;
+  std::optional<MlaConfig> mla;
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;
   tensor::DType stored_dtype = tensor::DType::kBF16;  // as config.json says; informative

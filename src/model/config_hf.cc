@@ -116,8 +116,8 @@ void ReadScaling(JsonFields* in, int64_t max_positions, RopeParameters* rope) {
     rope->scaling = RopeScaling::kLlama3;
     rope->low_freq_factor = in->Float("low_freq_factor", kLeastPositive, kMostFactor);
     rope->high_freq_factor = in->Float("high_freq_factor", kLeastPositive, kMostFactor);
-    if (in->status().ok() && rope->low_freq_factor >= rope->high_freq_factor) {
-      in->Invalid(fmt::format("low_freq_factor {} is not below high_freq_factor {}", rope->low_freq_factor,
+    if (in->status().ok() && rope->low_freq_factor > rope->high_freq_factor) {
+      in->Invalid(fmt::format("low_freq_factor {} is above high_freq_factor {}", rope->low_freq_factor,
                               rope->high_freq_factor));
     }
   } else if (type == "yarn") {
@@ -168,6 +168,8 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
   const std::string activation = in.String("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") in.Unsupported("hidden_act", activation, "silu");
   ReadSizes(&in, rules, &config);
+  FB_RETURN_IF_ERROR(in.status());
+  if (rules.read_more != nullptr) rules.read_more(&in, &config);
   FB_RETURN_IF_ERROR(in.status());
 
   config.tie_word_embeddings = in.Bool("tie_word_embeddings", false);

@@ -31,6 +31,8 @@ inline constexpr int64_t kMostWidth = 1 << 24;  // hidden and intermediate sizes
 inline constexpr int64_t kMostLayers = 1 << 12;
 inline constexpr int64_t kMostHeads = 1 << 12;
 inline constexpr int64_t kMostHeadDim = 1 << 10;
+inline constexpr int64_t kMostLoraRank = 1 << 16;
+inline constexpr int64_t kMostExperts = 1 << 16;
 inline constexpr int64_t kMostPositions = 1 << 30;
 
 }  // namespace forebay::model

@@ -66,8 +66,8 @@ void FillRope(const ModelConfig& config, int64_t positions, int num_threads, flo
 
 DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions) {
   using kernels::LeafBorders;
+  FB_CHECK(CheckRunnable(config, "").ok(), "{} was not refused when it was opened", config.architecture);
   const Family* family = FindFamily(config.family);
-  FB_CHECK(family != nullptr, "family {} passed validation but is not registered", config.family);
   DecoderPlan plan{.dtype = dtype, .config = config, .max_positions = max_positions};
   const HeadMap map = HeadMap::SingleRank(config.num_heads, config.num_kv_heads);
   const weights::QkvHeads heads{config.num_heads, config.num_kv_heads, map.QueryHeadsOf(0), map.KvHeadsOf(0), config.head_dim};

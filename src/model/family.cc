@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "model/families/families.h"
 
 namespace forebay::model {
 
 std::span<const Family* const> Families() {
-  static const Family* const kFamilies[] = {&kLlama, &kMistral, &kQwen2, &kQwen3};
+  static const Family* const kFamilies[] = {&kLlama,    &kMistral,    &kQwen2,  &kQwen3,
+                                             &kQwen3Moe, &kDeepseekV3, &kLlama4};
   return kFamilies;
 }
 
@@ -28,8 +30,19 @@ const Family* FamilyOfArchitecture(std::string_view architecture) {
 
 std::string SupportedArchitectures() {
   std::string list;
-  for (const Family* family : Families()) list += (list.empty() ? "" : ", ") + std::string(family->architectures[0]);
+  for (const Family* family : Families()) {
+    if (family->layer_names != nullptr) list += (list.empty() ? "" : ", ") + std::string(family->architectures[0]);
+  }
   return list;
+}
+
+base::Status CheckRunnable(const ModelConfig& config, std::string_view file) {
+  const Family* family = FindFamily(config.family);
+  FB_CHECK(family != nullptr, "family {} passed validation but is not registered", config.family);
+  if (family->layer_names != nullptr) return base::Status::Ok();
+  return base::Status(kArchitectureNotRunnable,
+                      fmt::format("{}: {} is known by its configuration alone; expected one that can run: {}", file,
+                                  config.architecture, SupportedArchitectures()));
 }
 
 LayerNames LlamaLayerNames(const ModelConfig& config, int64_t layer) {

@@ -20,18 +20,22 @@ struct LayerNames {
 // layer_types names, or the layers from max_window_layers on.
 enum class WindowRule : uint8_t { kNone, kAllLayers, kUpperLayers };
 
+class JsonFields;
+
 // What a family's configuration means beyond its keys.
 struct ConfigRules {
   bool qkv_bias = false;  // q, k, v have a bias and o has none, whatever attention_bias says
   bool qk_norm = false;
   WindowRule window = WindowRule::kNone;
   int64_t default_head_dim = 0;  // 0: hidden_size / num_attention_heads
+  // Keys of config.json that this family alone has; sizes are read by then.
+  void (*read_more)(JsonFields* in, ModelConfig* config) = nullptr;
 };
 
 struct Family {
   std::string_view id;                             // "llama"
   std::span<const std::string_view> architectures;  // of config.json, and GGUF's general.architecture
-  // The tensors of layer `layer`.
+  // The tensors of layer `layer`; null: known by its configuration alone, there is no layer program for it.
   LayerNames (*layer_names)(const ModelConfig& config, int64_t layer);
   ConfigRules rules = {};
 };
@@ -40,8 +44,10 @@ struct Family {
 std::span<const Family* const> Families();
 const Family* FindFamily(std::string_view id);
 const Family* FamilyOfArchitecture(std::string_view architecture);
-// "LlamaForCausalLM, MistralForCausalLM, ...": for error messages.
+// "LlamaForCausalLM, MistralForCausalLM, ...", those that can run: for error messages.
 std::string SupportedArchitectures();
+// kArchitectureNotRunnable where a model is known by its configuration alone. `file` names it in the error.
+base::Status CheckRunnable(const ModelConfig& config, std::string_view file);
 
 // The names that Llama gave and that most families share; features (biases, QK norm) as the config says.
 LayerNames LlamaLayerNames(const ModelConfig& config, int64_t layer);

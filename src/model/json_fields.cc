@@ -92,17 +92,17 @@ std::vector<std::string> JsonFields::Strings(std::string_view key) {
   return values;
 }
 
-std::vector<int32_t> JsonFields::TokenIds(std::string_view key) {
-  std::vector<int32_t> ids;
+std::vector<int32_t> JsonFields::Ints(std::string_view key, std::string_view expected) {
+  std::vector<int32_t> values;
   for (const simdjson::dom::element item : Items(key)) {
-    int64_t id;
-    if (item.get_int64().get(id) || id < 0 || id > std::numeric_limits<int32_t>::max()) {
-      Wrong(key, "a token id or a list of them");
+    int64_t value;
+    if (item.get_int64().get(value) || value < 0 || value > std::numeric_limits<int32_t>::max()) {
+      Wrong(key, fmt::format("{} or a list of them", expected));
     } else {
-      ids.push_back(static_cast<int32_t>(id));
+      values.push_back(static_cast<int32_t>(value));
     }
   }
-  return ids;
+  return values;
 }
 
 std::optional<JsonFields> JsonFields::Object(std::string_view key) {

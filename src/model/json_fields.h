@@ -31,7 +31,8 @@ class JsonFields {
   std::string String(std::string_view key, std::string_view otherwise);
   // Absent: empty. A lone value counts as a list of one. Lists of more than kMostItems are errors.
   std::vector<std::string> Strings(std::string_view key);
-  std::vector<int32_t> TokenIds(std::string_view key);
+  std::vector<int32_t> TokenIds(std::string_view key) { return Ints(key, "a token id"); }
+  std::vector<int32_t> LayerIndices(std::string_view key) { return Ints(key, "a layer's index"); }
   // Absent: nothing.
   std::optional<JsonFields> Object(std::string_view key);
 
@@ -42,6 +43,8 @@ class JsonFields {
 
  private:
   std::optional<simdjson::dom::element> Find(std::string_view key) const;
+  // Numbers from 0; `expected` says of what.
+  std::vector<int32_t> Ints(std::string_view key, std::string_view expected);
   // The items of a list, or the value itself.
   std::vector<simdjson::dom::element> Items(std::string_view key);
   // An ill-typed or missing key.

@@ -14,7 +14,7 @@ constexpr double kTwoPi = 2 * std::numbers::pi;
 double ScaleLlama3(const RopeParameters& p, double frequency) {
   const double turns = p.original_max_position_embeddings * frequency / kTwoPi;  // over the original context
   if (turns < p.low_freq_factor) return frequency / p.factor;
-  if (turns > p.high_freq_factor) return frequency;
+  if (turns >= p.high_freq_factor) return frequency;
   const double smooth = (turns - p.low_freq_factor) / (p.high_freq_factor - p.low_freq_factor);
   return (1 - smooth) * frequency / p.factor + smooth * frequency;
 }

@@ -26,7 +26,7 @@ struct RopeParameters {
 double RopeFrequency(double theta, int64_t i, int64_t head_dim);
 
 // REQUIRES: head_dim even, positive; theta, factor and the original length positive where used;
-// low_freq_factor < high_freq_factor.
+// low_freq_factor <= high_freq_factor.
 RopeSpec MakeRope(const RopeParameters& parameters, int64_t head_dim);
 
 }  // namespace forebay::model

@@ -9,5 +9,8 @@ extern const Family kLlama;
 extern const Family kMistral;
 extern const Family kQwen2;
 extern const Family kQwen3;
+extern const Family kQwen3Moe;
+extern const Family kDeepseekV3;
+extern const Family kLlama4;
 
 }  // namespace forebay::model
