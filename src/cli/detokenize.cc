@@ -1,7 +1,4 @@
 // forebay detokenize: {"ids"} lines on standard input, {"text"} lines on standard output.
-#include <cstdio>
-
-#include "base/json.h"
 #include "cli/commands.h"
 #include "cli/open_text.h"
 
@@ -13,11 +10,10 @@ struct DetokenizeFlags {
   bool skip_special = false;
 };
 
-base::Result<std::string> DetokenizeLine(const text::Tokenizer& tokenizer, bool skip_special, simdjson::dom::parser& parser,
-                                         const std::string& line) {
-  FB_ASSIGN_OR_RETURN(const simdjson::dom::element element, base::ParseJson(parser, line));
+base::Status DetokenizeLine(const text::Tokenizer& tokenizer, bool skip_special, simdjson::dom::element line,
+                            base::JsonWriter& writer) {
   simdjson::dom::array array;
-  if (!element.is_object() || element["ids"].get(array) != simdjson::SUCCESS) {
+  if (!line.is_object() || line["ids"].get(array) != simdjson::SUCCESS) {
     return base::Status(base::kInvalidArgument, "expected an object {\"ids\": [...]}");
   }
   std::vector<int32_t> ids;
@@ -29,28 +25,16 @@ base::Result<std::string> DetokenizeLine(const text::Tokenizer& tokenizer, bool 
     }
     ids.push_back(static_cast<int32_t>(id));
   }
-  return tokenizer.Decode(ids, skip_special);
+  writer.Key("text").String(tokenizer.Decode(ids, skip_special));
+  return base::Status::Ok();
 }
 
 int Detokenize(const DetokenizeFlags& flags) {
   auto opened = OpenText(flags.model);
   if (!opened.ok()) return Fail(opened.status());
-  simdjson::dom::parser parser;
-  for (std::string line; ReadLine(&line);) {
-    const auto text = DetokenizeLine(*opened->text->tokenizer(), flags.skip_special, parser, line);
-    std::string out;
-    base::JsonWriter writer(&out);
-    writer.BeginObject();
-    if (text.ok()) {
-      writer.Key("text").String(*text);
-    } else {
-      writer.Key("error").String(text.status().ToString());
-    }
-    writer.EndObject();
-    out += '\n';
-    std::fwrite(out.data(), 1, out.size(), stdout);
-  }
-  return FinishOutput();
+  return AnswerLines([&](simdjson::dom::element line, base::JsonWriter& writer) {
+    return DetokenizeLine(*opened->text->tokenizer(), flags.skip_special, line, writer);
+  });
 }
 
 }  // namespace

@@ -32,13 +32,24 @@ int Fail(const base::Status& status, int exit_code) {
   return exit_code;
 }
 
-bool ReadLine(std::string* line) {
-  if (!std::getline(std::cin, *line)) return false;
-  if (!line->empty() && line->back() == '\r') line->pop_back();
-  return true;
-}
-
-int FinishOutput() {
+int AnswerLines(const AnswerLine& answer) {
+  simdjson::dom::parser parser;
+  std::string line, out;
+  while (std::getline(std::cin, line)) {
+    out.clear();
+    base::JsonWriter writer(&out);
+    writer.BeginObject();
+    const auto parsed = base::ParseJson(parser, line);
+    const base::Status status = parsed.ok() ? answer(*parsed, writer) : parsed.status();
+    if (!status.ok()) {
+      out.clear();
+      writer = base::JsonWriter(&out);
+      writer.BeginObject().Key("error").String(status.ToString());
+    }
+    writer.EndObject();
+    out += '\n';
+    std::fwrite(out.data(), 1, out.size(), stdout);
+  }
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && !std::ferror(stdout)) return 0;
   return Fail(base::Status(base::kIoError, "standard output: not all lines could be written"));

@@ -1,10 +1,12 @@
 // Opens the text side of a model for the commands that need no weights.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "job/model_text.h"
 #include "weights/formats/weight_source.h"
 
@@ -24,10 +26,10 @@ base::Result<std::tm> ParseNow(const std::string& text);
 // Prints "forebay: error: MESSAGE [code]" and returns `exit_code`.
 int Fail(const base::Status& status, int exit_code = 1);
 
-// Reads lines of standard input until its end; false there. The line's LF and CR are dropped.
-bool ReadLine(std::string* line);
-
-// Flushes standard output and returns the exit code: where any of it was lost, says so and returns 1.
-int FinishOutput();
+// Answers each line of standard input by one on standard output: an object of the members that `answer` writes, or of
+// "error" alone where the line is no JSON or `answer` fails. Returns the exit code: where an answer was lost, says so
+// and returns 1.
+using AnswerLine = std::function<base::Status(simdjson::dom::element line, base::JsonWriter& members)>;
+int AnswerLines(const AnswerLine& answer);
 
 }  // namespace forebay::cli

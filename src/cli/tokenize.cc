@@ -1,7 +1,4 @@
 // forebay tokenize: JSONL on standard input, token ids on standard output, one line each.
-#include <cstdio>
-
-#include "base/json.h"
 #include "cli/commands.h"
 #include "cli/open_text.h"
 
@@ -43,12 +40,11 @@ base::Status TokenizeChat(const job::ModelText& text, const TokenizeFlags& flags
   return base::Status::Ok();
 }
 
-base::Status TokenizeLine(job::ModelText& text, const TokenizeFlags& flags, simdjson::dom::parser& parser,
-                          const std::string& line, base::JsonWriter& writer) {
-  FB_ASSIGN_OR_RETURN(const simdjson::dom::element element, base::ParseJson(parser, line));
-  if (flags.chat) return TokenizeChat(text, flags, element, writer);
+base::Status TokenizeLine(job::ModelText& text, const TokenizeFlags& flags, simdjson::dom::element line,
+                          base::JsonWriter& writer) {
+  if (flags.chat) return TokenizeChat(text, flags, line, writer);
   std::string_view content;
-  if (!element.is_object() || element["text"].get(content) != simdjson::SUCCESS) {
+  if (!line.is_object() || line["text"].get(content) != simdjson::SUCCESS) {
     return base::Status(base::kInvalidArgument, "expected an object {\"text\": \"...\"}");
   }
   FB_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, text.Tokenize(content, !flags.no_special));
@@ -62,22 +58,9 @@ int Tokenize(TokenizeFlags& flags) {
   flags.model.now = *now;
   auto opened = OpenText(flags.model);
   if (!opened.ok()) return Fail(opened.status());
-  simdjson::dom::parser parser;
-  for (std::string line; ReadLine(&line);) {
-    std::string out;
-    base::JsonWriter writer(&out);
-    writer.BeginObject();
-    const base::Status status = TokenizeLine(*opened->text, flags, parser, line, writer);
-    if (!status.ok()) {
-      out.clear();
-      writer = base::JsonWriter(&out);
-      writer.BeginObject().Key("error").String(status.ToString());
-    }
-    writer.EndObject();
-    out += '\n';
-    std::fwrite(out.data(), 1, out.size(), stdout);
-  }
-  return FinishOutput();
+  return AnswerLines([&](simdjson::dom::element line, base::JsonWriter& writer) {
+    return TokenizeLine(*opened->text, flags, line, writer);
+  });
 }
 
 }  // namespace
