@@ -1,0 +1,141 @@
+#include "model/shard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace forebay::model {
+namespace {
+
+ModelConfig Config(int64_t heads, int64_t kv_heads, int64_t intermediate = 14336, int64_t layers = 32) {
+  ModelConfig config;
+  config.vocab_size = 128256;
+  config.num_layers = layers;
+  config.num_heads = heads;
+  config.num_kv_heads = kv_heads;
+  config.head_dim = 128;
+  config.intermediate_size = intermediate;
+  return config;
+}
+
+Shard TpShard(const ModelConfig& config, int tp, int rank) { return ShardOf(config, {.tp = tp, .tp_rank = rank}); }
+
+TEST(Shard, EvenPartsAreConsecutiveAndTheLargerOnesFirst) {
+  EXPECT_EQ(EvenPart(8, 3, 0), (Part{0, 3}));
+  EXPECT_EQ(EvenPart(8, 3, 1), (Part{3, 6}));
+  EXPECT_EQ(EvenPart(8, 3, 2), (Part{6, 8}));
+  EXPECT_EQ(EvenPart(2, 4, 3), (Part{2, 2}));
+  for (int64_t total = 0; total < 30; ++total) {
+    for (int64_t count = 1; count < 12; ++count) {
+      int64_t end = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        const Part part = EvenPart(total, count, i);
+        EXPECT_EQ(part.begin, end);
+        end = part.end;
+      }
+      EXPECT_EQ(end, total);
+    }
+  }
+}
+
+TEST(Shard, TwoRanksHaveHalfOfEverything) {
+  const Shard shard = TpShard(Config(32, 8), 2, 1);
+  EXPECT_EQ(shard.layers, (Part{0, 32}));
+  EXPECT_EQ(shard.heads, (Part{16, 32}));
+  EXPECT_EQ(shard.kv_heads, (Part{4, 8}));
+  EXPECT_EQ(shard.output_leaves, (Part{4, 8}));
+  EXPECT_EQ(shard.down_leaves, (Part{4, 8}));
+  EXPECT_EQ(shard.intermediate, (Part{7168, 14336}));
+  EXPECT_EQ(shard.vocab, (Part{63 * 1024, 128256}));  // 126 chunks
+}
+
+TEST(Shard, ThreeRanksOwnWholeLeaves) {
+  const ModelConfig config = Config(24, 8, 14336);
+  ASSERT_TRUE(CheckCut(config, 3, 1).ok());
+  EXPECT_EQ(TpShard(config, 3, 0).heads, (Part{0, 9}));
+  EXPECT_EQ(TpShard(config, 3, 1).heads, (Part{9, 18}));
+  EXPECT_EQ(TpShard(config, 3, 2).heads, (Part{18, 24}));
+  EXPECT_EQ(TpShard(config, 3, 2).kv_heads, (Part{6, 8}));
+  EXPECT_EQ(TpShard(config, 3, 1).intermediate, (Part{3 * 1792, 6 * 1792}));
+  EXPECT_EQ(TpShard(config, 3, 2).down_leaves, (Part{6, 8}));
+}
+
+TEST(Shard, KvHeadsAreReplicatedWhereThereAreFewer) {
+  const ModelConfig config = Config(16, 2);
+  ASSERT_TRUE(CheckCut(config, 8, 1).ok());
+  const HeadMap map = TpHeadMap(config, 8);
+  ASSERT_EQ(map.kv[0].size(), 4u);
+  for (int32_t rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(map.QueryHeadsOf(rank), (std::vector<int32_t>{2 * rank, 2 * rank + 1}));
+    EXPECT_EQ(map.KvHeadsOf(rank), (std::vector<int32_t>{rank / 4}));
+  }
+}
+
+// Over many shapes: every head, column, vocabulary entry and layer has a place, and attention's sharing rule holds.
+TEST(Shard, EveryCutThatPassesCoversTheModel) {
+  int passed = 0;
+  for (const auto& [heads, kv_heads] : std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {9, 3}, {14, 2}, {24, 8}, {28, 4}, {32, 8}, {64, 8}}) {
+    for (const int64_t intermediate : {32, 96, 256, 1536, 4864, 18944}) {
+      const ModelConfig config = Config(heads, kv_heads, intermediate, 5);
+      for (int tp = 1; tp <= 9; ++tp) {
+        if (!CheckCut(config, tp, 5).ok()) continue;
+        ++passed;
+        const HeadMap map = TpHeadMap(config, tp);
+        Part heads_seen, columns_seen, vocab_seen;
+        for (int rank = 0; rank < tp; ++rank) {
+          const Shard shard = TpShard(config, tp, rank);
+          EXPECT_EQ(shard.heads.begin, heads_seen.end);
+          EXPECT_EQ(shard.intermediate.begin, columns_seen.end);
+          EXPECT_EQ(shard.vocab.begin, vocab_seen.end);
+          EXPECT_EQ(shard.intermediate.begin % 32, 0);
+          EXPECT_EQ(shard.vocab.begin % 1024 == 0 || shard.vocab.size() == 0, true);
+          EXPECT_GT(shard.heads.size() * shard.intermediate.size(), 0);
+          heads_seen = shard.heads;
+          columns_seen = shard.intermediate;
+          vocab_seen = shard.vocab;
+          const std::vector<int32_t> query = map.QueryHeadsOf(rank), kv = map.KvHeadsOf(rank);
+          ASSERT_EQ(static_cast<int64_t>(query.size()), shard.heads.size());
+          ASSERT_EQ(static_cast<int64_t>(kv.size()), shard.kv_heads.size());
+          for (size_t i = 0; i < query.size(); ++i) {
+            EXPECT_EQ(query[i], shard.heads.begin + static_cast<int64_t>(i));
+            EXPECT_EQ(kv[i / (query.size() / kv.size())], query[i] / (heads / kv_heads));
+          }
+        }
+        EXPECT_EQ(heads_seen.end, heads);
+        EXPECT_EQ(columns_seen.end, intermediate);
+        EXPECT_EQ(vocab_seen.end, config.vocab_size);
+      }
+    }
+  }
+  EXPECT_GT(passed, 100);
+}
+
+TEST(Shard, ARankMayOwnNoVocabulary) {
+  ModelConfig config = Config(8, 8);
+  config.vocab_size = 1500;
+  EXPECT_EQ(TpShard(config, 3, 1).vocab, (Part{1024, 1500}));
+  EXPECT_EQ(TpShard(config, 3, 2).vocab.size(), 0);
+}
+
+TEST(Shard, StagesShareTheLayers) {
+  const ModelConfig config = Config(8, 8, 14336, 7);
+  EXPECT_EQ(ShardOf(config, {.pp = 3, .stage = 0}).layers, (Part{0, 3}));
+  EXPECT_EQ(ShardOf(config, {.pp = 3, .stage = 2}).layers, (Part{5, 7}));
+}
+
+TEST(Shard, RefusalsNameBothNumbers) {
+  const auto refusal = [](const ModelConfig& config, int tp, int pp, base::ErrorCode code, const char* a, const char* b) {
+    const base::Status status = CheckCut(config, tp, pp);
+    EXPECT_EQ(status.code(), code) << status.ToString();
+    EXPECT_THAT(status.message(), testing::AllOf(testing::HasSubstr(a), testing::HasSubstr(b)));
+  };
+  refusal(Config(4, 4), 8, 1, kShardLeaves, "tp=8", "4 leaves");
+  refusal(Config(8, 8, 96), 4, 1, kShardLeaves, "tp=4", "96 inputs form 3 leaves");
+  refusal(Config(32, 8), 16, 1, kShardLeaves, "tp=16", "8 leaves");
+  refusal(Config(14, 2), 3, 1, kShardHeads, "tp=3", "rank 1 would have heads 5 to 9, which do not share KV heads 0 to 1");
+  refusal(Config(8, 8), 1, 33, kShardLayers, "pp=33", "32 layers");
+}
+
+}  // namespace
+}  // namespace forebay::model
