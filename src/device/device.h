@@ -92,6 +92,13 @@ class Stream {
   virtual void Post(Counter& counter, uint64_t value) = 0;
   // Holds this stream until the counter is at least `value`, which may be posted later than this is called.
   virtual void Await(Counter& counter, uint64_t value) = 0;
+
+  // What is enqueued from here to EndRepeat is the first of `times` > 0 equal bodies: operations of equal shapes on equal
+  // terms, other addresses. Bodies of one `key` != 0 are equal whenever they come, but for the context that attention
+  // sees. A body does not nest, synchronize or wait for an event by WaitFor.
+  virtual void BeginRepeat(int64_t /*times*/, uint64_t /*key*/) {}
+  // How many of the bodies need not be enqueued any more: 1, or all where the device has priced the first for all.
+  virtual int64_t EndRepeat() { return 1; }
 };
 
 // Copies run on streams of their own, one a kind, so that a slow one blocks no other.

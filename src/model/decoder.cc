@@ -15,6 +15,12 @@ uint64_t LinearBytes(const ModelConfig& config, tensor::DType dtype, const StepC
   return kernels::LinearWorkspaceBytes(dtype, capacity.rows, largest_k);
 }
 
+// The first layer that is equal to this one but for its weights.
+uint16_t LayerKind(const ModelConfig& config, int64_t layer) {
+  const auto first = std::ranges::find(config.sliding_window, config.sliding_window[layer]);
+  return static_cast<uint16_t>(first - config.sliding_window.begin());
+}
+
 // The buffers in order: pairs of (member, bytes), so that the plan and the cut cannot disagree.
 template <typename Visit>
 void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity, Activations* a,
@@ -56,10 +62,15 @@ void Decoder::Forward(const kernels::StepBatch& batch, const kernels::ContextSum
   kernels::EmbedArgs embed{.dtype = dtype, .batch = batch, .table = weights.embedding, .packed = weights.head,
                            .out = activations.residual, .columns = static_cast<int32_t>(config->hidden_size)};
   kernels::Embed(*stream, *kernels, embed);
-  RepeatLayers({0, config->num_layers}, [&](int64_t layer) {
-    AttentionBlock(batch, layer, context);
-    FeedForwardBlock(batch, layer);
-  });
+  StepKey key{.row_bucket = batch.num_rows};
+  for (int64_t begin = 0, end = 0; begin < config->num_layers; begin = end) {
+    key.layer_kind = LayerKind(*config, begin);
+    while (end < config->num_layers && LayerKind(*config, end) == key.layer_kind) ++end;
+    RepeatLayers(*stream, key, {begin, end}, [&](int64_t layer) {
+      AttentionBlock(batch, layer, context);
+      FeedForwardBlock(batch, layer);
+    });
+  }
 }
 
 void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, const kernels::ContextSums& context) const {

@@ -1,8 +1,11 @@
-// Equal layers run through here. A real device runs the body once a layer; a device that prices shapes may run it once
-// and multiply where that is exact.
+// Equal layers run through here. A real device runs the body once a layer; one that prices shapes runs it once for all
+// where that is exact.
 #pragma once
 
 #include <cstdint>
+
+#include "device/device.h"
+#include "model/step_key.h"
 
 namespace forebay::model {
 
@@ -10,9 +13,13 @@ struct LayerRange {
   int64_t begin, end;
 };
 
+// body(layer) enqueues a layer. REQUIRES: begin < end; the layers are equal but for their weights and caches.
 template <typename Body>
-void RepeatLayers(LayerRange range, Body&& body) {
-  for (int64_t layer = range.begin; layer < range.end; ++layer) body(layer);
+void RepeatLayers(device::Stream& stream, const StepKey& key, LayerRange range, Body&& body) {
+  stream.BeginRepeat(range.end - range.begin, Packed(key));
+  body(range.begin);
+  const int64_t done = stream.EndRepeat();
+  for (int64_t layer = range.begin + done; layer < range.end; ++layer) body(layer);
 }
 
 }  // namespace forebay::model

@@ -14,6 +14,9 @@ constexpr double kLeastSpeed = 0.1;
 
 TimePs RoundUpToNs(TimePs time) { return (time + kPsPerNs - 1) / kPsPerNs * kPsPerNs; }
 
+// Whole picoseconds, rounded up but for the noise of the arithmetic.
+TimePs Lasting(double remaining, double speed) { return static_cast<TimePs>(std::ceil(remaining / speed - 1e-3)); }
+
 // One thread runs an operation of which the simulator needs the result.
 class LoneWorker final : public WorkerContext {
  public:
@@ -25,6 +28,13 @@ class LoneWorker final : public WorkerContext {
 };
 
 }  // namespace
+
+SimWork WorkOf(const SimPrice& price) {
+  FB_CHECK(price.seconds >= 0 && price.seconds < 1e6, "an operation takes {} s", price.seconds);
+  const auto alone = static_cast<TimePs>(std::llround(price.seconds * kPsPerSecond));
+  if (price.compute_bound) return {.alone = alone, .compute = alone};
+  return {.alone = alone, .memory = price.memory_share * static_cast<double>(alone)};
+}
 
 EventEngine::EventEngine(runtime::VirtualRuntime& runtime, uint64_t seed, LinkSharing sharing, double host_bytes_per_s)
     : runtime_(runtime),
@@ -60,14 +70,8 @@ int EventEngine::AddStream(std::string name, int node, bool computes) {
   return stream.id;
 }
 
-void EventEngine::Run(int stream, const SimPrice& price, const Operation& operation) {
-  FB_CHECK(price.seconds >= 0 && price.seconds < 1e6, "operation '{}' takes {} s", operation.desc.label, price.seconds);
-  Push(stream,
-       {.kind = Kind::kRun,
-        .compute_bound = price.compute_bound,
-        .amount = static_cast<uint64_t>(std::llround(price.seconds * kPsPerSecond)),
-        .memory_share = price.memory_share},
-       &operation);
+void EventEngine::Run(int stream, const SimWork& work, const Operation* operation) {
+  Push(stream, {.kind = Kind::kRun, .work = work}, operation);
 }
 
 void EventEngine::Transfer(int stream, int from, int to, uint64_t bytes, int window, const Operation& operation) {
@@ -240,12 +244,10 @@ void EventEngine::StartRun(Stream& stream, Item& item) {
   if (!stream.fault.ok()) return Skip(stream, item);
   BeginChecked(stream, item);
   stream.running = true;
-  stream.remaining = static_cast<double>(item.amount);
+  stream.remaining = static_cast<double>(item.work.alone);
   stream.since = now_;
-  stream.speed = stream.computes ? SpeedBeside(nodes_[stream.node], item) : 1;
-  const TimePs duration = stream.speed == 1 ? static_cast<TimePs>(item.amount)
-                                            : static_cast<TimePs>(std::ceil(stream.remaining / stream.speed));
-  due_.Set(stream.id, now_ + duration, static_cast<uint32_t>(ties_.Next()));
+  stream.speed = stream.computes ? SpeedBeside(nodes_[stream.node], item.work) : 1;
+  due_.Set(stream.id, now_ + Lasting(stream.remaining, stream.speed), static_cast<uint32_t>(ties_.Next()));
 }
 
 void EventEngine::StartTransfer(Stream& stream, Item& item) {
@@ -343,22 +345,24 @@ void EventEngine::Settle() {
     node.copy_load = load;
     if (node.compute == nullptr || !node.compute->running) continue;
     Stream& stream = *node.compute;
-    const double speed = SpeedBeside(node, stream.items[stream.items.begin()]);
+    const double speed = SpeedBeside(node, stream.items[stream.items.begin()].work);
     if (speed == stream.speed) continue;
     stream.remaining = std::max(0.0, stream.remaining - stream.speed * static_cast<double>(now_ - stream.since));
     stream.since = now_;
     stream.speed = speed;
-    due_.Set(stream.id, now_ + static_cast<TimePs>(std::ceil(stream.remaining / speed)),
-             static_cast<uint32_t>(ties_.Next()));
+    due_.Set(stream.id, now_ + Lasting(stream.remaining, speed), static_cast<uint32_t>(ties_.Next()));
   }
 }
 
-double EventEngine::SpeedBeside(const Node& node, const Item& item) const {
-  if (node.copy_load == 0) return 1;
+// Each part of the work by its own slowdown: the speed of the mixture.
+double EventEngine::SpeedBeside(const Node& node, const SimWork& work) const {
+  if (node.copy_load == 0 || work.alone == 0) return 1;
   const SimNodeOptions& options = node.options;
-  if (item.compute_bound) return 1 / options.compute_time_factor;
   const double taken = options.copy_memory_weight * node.copy_load / options.memory_bytes_per_s;
-  return std::max(kLeastSpeed, 1 - taken * item.memory_share);
+  const double alone = static_cast<double>(work.alone);
+  const double lost = static_cast<double>(work.compute) * (options.compute_time_factor - 1) +
+                      work.memory * (1 / std::max(kLeastSpeed, 1 - taken) - 1);
+  return alone / (alone + lost);
 }
 
 }  // namespace forebay::device

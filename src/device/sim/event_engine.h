@@ -37,6 +37,23 @@ struct SimPrice {
   bool compute_bound = false;  // limited by the clock frequency, not by memory
 };
 
+// A run when nothing else runs on its device, and the parts of it that copies slow. Sums are exact.
+struct SimWork {
+  TimePs alone = 0;
+  TimePs compute = 0;  // limited by the clock frequency
+  double memory = 0;   // picoseconds that need the memory's full bandwidth
+
+  SimWork& operator+=(const SimWork& other) {
+    alone += other.alone, compute += other.compute, memory += other.memory;
+    return *this;
+  }
+  SimWork operator*(int64_t times) const {
+    return {alone * times, compute * times, memory * static_cast<double>(times)};
+  }
+};
+// REQUIRES: 0 <= seconds < 1e6.
+SimWork WorkOf(const SimPrice& price);
+
 // A device's links and what copies do to the kernels beside them.
 struct SimNodeOptions {
   double egress_bytes_per_s = 450e9;   // to peers (NVLink 4, one direction)
@@ -67,9 +84,11 @@ class EventEngine final : public runtime::TimedWork {
   // The streams' work is checked from here on; null: not.
   void set_checker(HazardChecker* checker) { checker_ = checker; }
 
+  bool checked() const { return checker_ != nullptr; }
+
   // Work, in the stream's order. `operation` is what the checker sees; if its `control` is set, its code runs at its
-  // end. It is copied where it is needed.
-  void Run(int stream, const SimPrice& price, const Operation& operation);
+  // end. It is copied where it is needed. Null: nothing to see or to run.
+  void Run(int stream, const SimWork& work, const Operation* operation);
   // From node to node, one of them perhaps kHost. REQUIRES: from != to, window > 0.
   void Transfer(int stream, int from, int to, uint64_t bytes, int window, const Operation& operation);
   void Wait(int stream, int awaited, uint64_t position);
@@ -111,11 +130,10 @@ class EventEngine final : public runtime::TimedWork {
     Kind kind;
     bool kept = false;           // has an entry in the stream's `operations`
     bool done = false;
-    bool compute_bound = false;
     int from = 0, to = 0;        // transfer: nodes. Otherwise `from` is the awaited stream or the counter
     int window = 0;
-    uint64_t amount = 0;         // run: picoseconds alone. Transfer: bytes. Wait: position. Counter: value
-    double memory_share = 0;
+    uint64_t amount = 0;         // transfer: bytes. Wait: position. Counter: value
+    SimWork work;                // run
     TimePs start = 0;
     int64_t token = -1;          // the checker's
   };
@@ -181,7 +199,7 @@ class EventEngine final : public runtime::TimedWork {
   void WakeStreams(Stream*& first_waiter, uint64_t reached);
   void WakeWaiters(Stream& stream);
   void Settle();
-  double SpeedBeside(const Node& node, const Item& item) const;
+  double SpeedBeside(const Node& node, const SimWork& work) const;
 
   runtime::VirtualRuntime& runtime_;
   base::Rng ties_;

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "device/cpu/arena.h"
 
@@ -44,43 +46,86 @@ class SimArena final : public CpuArena {
   const int node_;
 };
 
+class SimStream;
+
+// The runs of a first body that is nothing else so far; one for all streams of a device.
+struct FirstBody {
+  SimStream* stream = nullptr;  // null: there is none
+  std::vector<SimWork> runs;
+};
+
 class SimStream final : public Stream {
  public:
-  SimStream(EventEngine& engine, int node, std::string name, bool computes, const SimDeviceOptions& options)
-      : engine_(engine), options_(options), id_(engine.AddStream(std::move(name), node, computes)) {}
+  SimStream(EventEngine& engine, int node, std::string name, bool computes, const SimDeviceOptions& options,
+            FirstBody& first_body)
+      : engine_(engine),
+        options_(options),
+        id_(engine.AddStream(std::move(name), node, computes)),
+        first_body_(first_body) {}
 
   int id() const { return id_; }
   void set_requests_in_flight(int requests) { requests_in_flight_ = requests; }
   const std::vector<OpProfile>& profile() const { return profile_; }
 
   void Enqueue(const Operation& operation) override {
-    SimPrice price;
+    SimWork work;
     if (operation.desc.kind == cost::OpKind::kCopy && EnqueueTransfer(operation)) {
       // Its time is known when it ends.
     } else {
-      price = options_.price(operation.desc);
-      engine_.Run(id_, price, operation);
+      work = Price(operation.desc);
+      if (first_body_.stream == this && !operation.control) {
+        first_body_.runs.push_back(work);
+      } else {
+        GoOnInFull();
+        engine_.Run(id_, work, &operation);
+      }
     }
-    if (options_.profile) Count(operation.desc, price.seconds);
+    if (options_.profile) Count(operation.desc, static_cast<double>(work.alone) * 1e-12);
   }
 
   void Record(DeviceEvent& event) override {
+    GoOnInFull();
     auto& point = static_cast<SimEvent&>(event);
     point.stream = id_;
     point.position = engine_.pushed(id_);
   }
 
   void Wait(const DeviceEvent& event) override {
+    GoOnInFull();
     const auto& point = static_cast<const SimEvent&>(event);
     if (point.stream >= 0) engine_.Wait(id_, point.stream, point.position);
   }
 
   void Post(Counter& counter, uint64_t value) override {
+    GoOnInFull();
     engine_.Post(id_, static_cast<SimCounter&>(counter).id(), value);
   }
 
   void Await(Counter& counter, uint64_t value) override {
+    GoOnInFull();
     engine_.Await(id_, static_cast<SimCounter&>(counter).id(), value);
+  }
+
+  void BeginRepeat(int64_t times, uint64_t key) override {
+    FB_CHECK(times > 0 && first_body_.stream == nullptr, "{} equal bodies begin inside another", times);
+    if (options_.detail == SimDetail::kFull || engine_.checked()) return;
+    first_body_.stream = this;
+    first_body_.runs.clear();
+    times_ = times;
+    known_ = key == 0 ? nullptr : &known_bodies_[key];
+    next_known_ = 0;
+    if (options_.profile) profile_before_ = profile_;
+  }
+
+  int64_t EndRepeat() override {
+    known_ = nullptr;
+    if (first_body_.stream != this) return 1;
+    first_body_.stream = nullptr;
+    SimWork sum;
+    for (const SimWork& run : first_body_.runs) sum += run;
+    if (!first_body_.runs.empty()) engine_.Run(id_, sum * times_, nullptr);
+    if (options_.profile) CountTheOthers();
+    return times_;
   }
 
  private:
@@ -89,8 +134,30 @@ class SimStream final : public Stream {
     if (operation.num_accesses != 2 || operation.accesses[0].write || !operation.accesses[1].write) return false;
     const int from = engine_.NodeOf(operation.accesses[0].data), to = engine_.NodeOf(operation.accesses[1].data);
     if (from == to) return false;
+    GoOnInFull();
     engine_.Transfer(id_, from, to, operation.accesses[1].bytes, requests_in_flight_, operation);
     return true;
+  }
+
+  // The body has more than runs on one stream: what it has enqueued so far is enqueued now.
+  void GoOnInFull() {
+    SimStream* const stream = std::exchange(first_body_.stream, nullptr);
+    if (stream == nullptr) return;
+    for (const SimWork& run : first_body_.runs) engine_.Run(stream->id_, run, nullptr);
+  }
+
+  // Under a key only what is new, and attention, is priced.
+  SimWork Price(const cost::OpDesc& desc) {
+    if (known_ == nullptr) return WorkOf(options_.price(desc));
+    const bool is_new = next_known_ == known_->size();
+    if (is_new) known_->push_back({desc, {}});
+    KnownRun& known = (*known_)[next_known_++];
+    const bool attention = desc.kind == cost::OpKind::kAttention;
+    FB_CHECK(known.desc.kind == desc.kind && known.desc.columns == desc.columns && (attention || known.desc.rows == desc.rows),
+             "rank {}: '{}' of {} rows in a body that had '{}' of {} rows under the same key", options_.rank, desc.label,
+             desc.rows, known.desc.label, known.desc.rows);
+    if (is_new || attention) known.work = WorkOf(options_.price(desc));
+    return known.work;
   }
 
   void Count(const cost::OpDesc& desc, double seconds) {
@@ -105,11 +172,35 @@ class SimStream final : public Stream {
     entry->read_bytes += desc.read_bytes;
   }
 
+  // What was counted of the first body stands for all.
+  void CountTheOthers() {
+    profile_before_.resize(profile_.size());
+    for (size_t i = 0; i < profile_.size(); ++i) {
+      const OpProfile& before = profile_before_[i];
+      OpProfile& entry = profile_[i];
+      const auto others = static_cast<double>(times_ - 1);
+      entry.calls += (times_ - 1) * (entry.calls - before.calls);
+      entry.seconds += others * (entry.seconds - before.seconds);
+      entry.flops += others * (entry.flops - before.flops);
+      entry.read_bytes += others * (entry.read_bytes - before.read_bytes);
+    }
+  }
+
+  struct KnownRun {
+    cost::OpDesc desc;  // the first
+    SimWork work;       // attention: the latest
+  };
+
   EventEngine& engine_;
   const SimDeviceOptions& options_;
   const int id_;
   int requests_in_flight_ = 1;
-  std::vector<OpProfile> profile_;
+  FirstBody& first_body_;
+  int64_t times_ = 0;
+  std::unordered_map<uint64_t, std::vector<KnownRun>> known_bodies_;  // by key
+  std::vector<KnownRun>* known_ = nullptr;                             // of the body that is enqueued now
+  size_t next_known_ = 0;
+  std::vector<OpProfile> profile_, profile_before_;
 };
 
 class SimDevice final : public Device {
@@ -119,10 +210,10 @@ class SimDevice final : public Device {
         options_(std::move(options)),
         node_(engine.AddNode(options_.node)),
         arena_(engine, node_, options_),
-        compute_(engine, node_, Name("compute"), true, options_),
-        copies_{SimStream(engine, node_, Name("weights copy"), false, options_),
-                SimStream(engine, node_, Name("kv copy"), false, options_),
-                SimStream(engine, node_, Name("disk copy"), false, options_)} {}
+        compute_(engine, node_, Name("compute"), true, options_, first_body_),
+        copies_{SimStream(engine, node_, Name("weights copy"), false, options_, first_body_),
+                SimStream(engine, node_, Name("kv copy"), false, options_, first_body_),
+                SimStream(engine, node_, Name("disk copy"), false, options_, first_body_)} {}
 
   ~SimDevice() override {
     (void)Synchronize(compute_);
@@ -160,6 +251,7 @@ class SimDevice final : public Device {
   const SimDeviceOptions options_;
   const int node_;
   SimArena arena_;
+  FirstBody first_body_;
   SimStream compute_;
   std::array<SimStream, 3> copies_;
 };

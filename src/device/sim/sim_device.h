@@ -17,12 +17,18 @@ namespace forebay::device {
 
 using PriceFn = std::function<SimPrice(const cost::OpDesc&)>;
 
+// kJump: where the first of several equal bodies (Stream::BeginRepeat) is nothing but runs on one stream, one item stands
+// for all bodies, with the sum of their work; bodies that wait, record or copy go on in full, as all do under a checker.
+// kFull: every body, always, each operation priced anew.
+enum class SimDetail : uint8_t { kJump, kFull };
+
 struct SimDeviceOptions {
   int rank = 0;
   uint64_t memory_bytes = 0;        // the arena's budget
   uint64_t max_usable_bytes = 0;    // data regions of up to this size are real memory, for tests
   int num_workers = 1;              // what num_workers() says
   PriceFn price;
+  SimDetail detail = SimDetail::kJump;
   SimNodeOptions node;
   bool profile = false;             // seconds alone, counted when enqueued
 };

@@ -154,6 +154,59 @@ TEST(SimDevice, CopiesSlowTheKernelsBesideThem) {
   EXPECT_GT(SimNodeOptions().compute_time_factor, 1);
 }
 
+// Enqueues a body for every layer as model::RepeatLayers does; returns how many were enqueued.
+int Repeat(Stream& stream, int64_t times, uint64_t key, const std::function<void()>& body) {
+  stream.BeginRepeat(times, key);
+  body();
+  const int64_t done = stream.EndRepeat();
+  for (int64_t i = done; i < times; ++i) body();
+  return static_cast<int>(times - done + 1);
+}
+
+TEST(SimDevice, EqualBodiesOfRunsArePricedOnce) {
+  RunOn(1, [](VirtualRuntime& runtime, Machine& machine) {
+    Stream &compute = machine.compute(0), &copy = machine.copy(0);
+    const auto event = machine.devices[0]->NewEvent();
+    const auto time_of = [&](const std::function<void()>& program) {
+      const TimeNs start = runtime.Now();
+      program();
+      EXPECT_TRUE(machine.devices[0]->Synchronize(compute).ok());
+      return runtime.Now() - start;
+    };
+    const auto two_kernels = [&] { compute.Enqueue(Kernel(2)), compute.Enqueue(Kernel(3, true)); };
+    const int64_t events = machine.engine.num_events();
+    EXPECT_EQ(time_of([&] { EXPECT_EQ(Repeat(compute, 10, 7, two_kernels), 1); }), 50'000);
+    EXPECT_EQ(machine.engine.num_events() - events, 1);
+    EXPECT_EQ(machine.devices[0]->Profile()[0].calls, 20);
+    EXPECT_NEAR(machine.devices[0]->Profile()[0].seconds, 50e-6, 1e-12);
+    // Under a key prices are kept; the key is a promise, so that a broken one is our bug.
+    EXPECT_EQ(time_of([&] { Repeat(compute, 4, 7, two_kernels); }), 20'000);
+    EXPECT_DEATH(Repeat(compute, 4, 7, [&] { compute.Enqueue(Kernel(2, true)); }), "under the same key");
+    // Whatever is more than runs of one stream goes on in full.
+    EXPECT_EQ(time_of([&] { EXPECT_EQ(Repeat(compute, 10, 0, [&] { two_kernels(), compute.Record(*event); }), 10); }), 50'000);
+    EXPECT_EQ(Repeat(compute, 2, 0, [&] { two_kernels(), compute.Wait(*event); }), 2);
+    EXPECT_EQ(Repeat(compute, 2, 0, [&] { two_kernels(), copy.Enqueue(Kernel(1)); }), 2);
+  });
+}
+
+// 10 x (2 us memory-bound, 3 us compute-bound) beside a copy that takes a tenth of the memory's bandwidth from 0 to 20 us.
+TEST(SimDevice, AMixtureIsSlowedByItsParts) {
+  TimeNs times[2];
+  for (const bool merged : {false, true}) {
+    RunOn(2, [&](VirtualRuntime& runtime, Machine& machine) {
+      machine.copy(1).Enqueue(machine.Pull(0, 1, 20'000));
+      const auto body = [&] { machine.compute(1).Enqueue(Kernel(2)), machine.compute(1).Enqueue(Kernel(3, true)); };
+      for (int i = 0; i < (merged ? 1 : 10); ++i) Repeat(machine.compute(1), merged ? 10 : 1, 0, body);
+      EXPECT_TRUE(machine.devices[1]->Synchronize(machine.compute(1)).ok());
+      times[merged] = runtime.Now();
+    });
+  }
+  // In 5 us x (2 / 0.9 + 3 x 1.25) / 5 one body; the rest, of any mixture, alone.
+  const double slow = (2 / 0.9 + 3 * 1.25) / 5;
+  EXPECT_NEAR(static_cast<double>(times[0]), 20e3 + (50 - 20 / slow) * 1e3, 200);
+  EXPECT_NEAR(static_cast<double>(times[1]), 20e3 + (50 - 20 / slow) * 1e3, 2);
+}
+
 struct CountArgs {
   int* calls;
 };
