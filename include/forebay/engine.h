@@ -51,6 +51,8 @@ struct EngineStats {
   int64_t prefix_blocks_hit = 0;
   int64_t preemptions = 0;
   int64_t steps = 0;
+  int64_t decode_rows = 0;           // computed rows of one generated token, alone in their step; the others are prefill
+  int64_t prefill_rows = 0;
   int64_t choices_running = 0;       // now
   int64_t choices_waiting = 0;       // now, admitted to the engine's queue but not running
   int64_t output_room = 0;           // now: tokens that the running choices may still generate
@@ -60,7 +62,35 @@ struct EngineStats {
   int64_t kv_blocks_used_peak = 0;
   double step_seconds = 0;           // inside steps
   double first_result_seconds = -1;  // since Run began; -1: none yet
-  std::map<std::string, int64_t> mode_counters;  // e.g. "rows_decode", "rows_prefill", "linear_calls.avx512bf16"
+  std::map<std::string, int64_t> mode_counters;  // e.g. "rows_decode", "steps.avx512bf16"
+};
+
+// One step of one replica, for whoever records steps (`--steps`, the report, replays).
+struct StepRecord {
+  int32_t replica = 0;
+  int64_t step = 0;               // counted by its replica, from 0
+  double begin_seconds = 0;       // since Run began
+  double end_seconds = 0;
+  int32_t decode_rows = 0;
+  int32_t prefill_rows = 0;
+  int64_t context_tokens = 0;     // sum over rows of the positions they see
+  int32_t running = 0;            // choices, after the step was planned
+  int32_t waiting = 0;
+  int32_t admitted = 0;
+  int32_t preempted = 0;
+  int32_t finished = 0;           // choices that the step ended
+  int32_t kv_blocks_used = 0;     // after the step
+  uint64_t plan_hash = 0;         // of its rows in order: line, choice, first position, rows, blocks held
+  const char* mode = "local";     // how weights were reached: local, pull, ship
+  uint64_t bytes_pulled = 0;      // by its ranks from others, counted when asked for
+  double wait_seconds = 0;        // its compute streams held by events of other streams or ranks
+};
+
+// Called from the replica's control task after each step. Calls of several replicas do not overlap.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  virtual void OnStep(const StepRecord& record) = 0;
 };
 
 // How a run ended.
@@ -91,6 +121,8 @@ class Engine {
   virtual RunEnd Run(RequestSource& source, ResultSink& sink, RunControl& control) = 0;
   // A copy of the counters; from any thread, also while Run runs.
   virtual EngineStats stats() const = 0;
+  // Told of every step from here on; null: nobody. REQUIRES: Run does not run.
+  virtual void SetStepObserver(StepObserver* observer) = 0;
 };
 
 }  // namespace forebay

@@ -46,6 +46,9 @@ struct Request {
   std::vector<std::vector<int32_t>> prompts;    // token ids, none empty
   int32_t n = 1;                                // choices a prompt, >= 1
   SamplingParams sampling;
+  // Traces and replays: every choice ends after so many tokens, whatever is sampled (0: not so; at most max_tokens count).
+  // Only the engine's commit looks at it, never a policy.
+  int32_t ends_after = 0;
 };
 
 struct TokenLogprob {

@@ -1,5 +1,8 @@
 #include "engine/engine.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "base/log.h"
 
 namespace forebay::engine {
@@ -16,95 +19,148 @@ RequestResult BadRequest(const Request& request, std::string code, std::string p
   return result;
 }
 
-bool Deliver(std::vector<RequestResult>* finished, ResultSink& sink) {
-  for (RequestResult& result : *finished) {
-    if (!sink.Finish(std::move(result))) return false;
+// Sums of what `stats` counts; times are those of the replica that was busy longest.
+void AddReplica(const EngineStats& stats, EngineStats* sum) {
+  int64_t EngineStats::* const kSums[] = {
+      &EngineStats::requests_finished, &EngineStats::prompt_tokens, &EngineStats::output_tokens, &EngineStats::computed_tokens,
+      &EngineStats::recomputed_tokens, &EngineStats::cached_prompt_tokens, &EngineStats::prefix_blocks_hit,
+      &EngineStats::preemptions, &EngineStats::steps, &EngineStats::decode_rows, &EngineStats::prefill_rows, &EngineStats::choices_running, &EngineStats::choices_waiting,
+      &EngineStats::output_room, &EngineStats::output_allowed, &EngineStats::kv_blocks_used, &EngineStats::kv_blocks_total,
+      &EngineStats::kv_blocks_used_peak};
+  for (int64_t EngineStats::* const member : kSums) sum->*member += stats.*member;
+  sum->step_seconds = std::max(sum->step_seconds, stats.step_seconds);
+}
+
+void AddProfile(const device::OpProfile& op, std::vector<device::OpProfile>* all) {
+  const auto known = std::ranges::find_if(*all, [&](const auto& entry) { return entry.kind == op.kind && std::string_view(entry.label) == op.label; });
+  if (known == all->end()) {
+    all->push_back(op);
+    return;
   }
-  finished->clear();
-  return true;
+  known->calls += op.calls;
+  known->seconds += op.seconds;
+  known->flops += op.flops;
+  known->read_bytes += op.read_bytes;
 }
 
 }  // namespace
-
-LocalEngine::LocalEngine(std::unique_ptr<runtime::Runtime> runtime, std::unique_ptr<Replica> replica, ModelFacts facts,
-                         SequenceContext context, const kernels::KernelSet& kernels)
-    : runtime_(std::move(runtime)),
-      replica_(std::move(replica)),
-      facts_(std::move(facts)),
-      context_(std::move(context)),
-      kernels_(kernels) {}
 
 std::optional<RequestResult> LocalEngine::Refusal(const Request& request) const {
   for (const std::vector<int32_t>& prompt : request.prompts) {
     if (prompt.empty()) return BadRequest(request, "prompt_empty", "prompt", "the prompt has no tokens; expected at least one");
     for (const int32_t token : prompt) {
-      if (token >= 0 && token < facts_.vocab_size) continue;
+      if (token >= 0 && token < parts_.facts.vocab_size) continue;
       return BadRequest(request, "token_out_of_vocabulary", "prompt",
-                        fmt::format("token id {} is outside the vocabulary of {}", token, facts_.vocab_size));
+                        fmt::format("token id {} is outside the vocabulary of {}", token, parts_.facts.vocab_size));
     }
     const auto length = static_cast<int64_t>(prompt.size());
     const int64_t asked = request.sampling.max_tokens;
     const int64_t least = asked == 0 ? 0 : 1;
-    if (length + std::max(asked, least) <= facts_.max_model_len) continue;
+    if (length + std::max(asked, least) <= parts_.facts.max_model_len) continue;
     const std::string wanted = asked > 0 ? fmt::format(" and {} tokens of output", asked) : "";
     return BadRequest(request, "context_length_exceeded", asked > 0 ? "max_tokens" : "prompt",
                       fmt::format("This model's maximum context length is {} tokens. However, the prompt has {} tokens{}. "
                                   "Shorten the prompt or lower max_tokens.",
-                                  facts_.max_model_len, length, wanted));
+                                  parts_.facts.max_model_len, length, wanted));
   }
   for (const auto& [token, bias] : request.sampling.logit_bias) {
-    if (token >= 0 && token < facts_.vocab_size) continue;
+    if (token >= 0 && token < parts_.facts.vocab_size) continue;
     return BadRequest(request, "token_out_of_vocabulary", "logit_bias",
-                      fmt::format("logit_bias names token id {}, outside the vocabulary of {}", token, facts_.vocab_size));
+                      fmt::format("logit_bias names token id {}, outside the vocabulary of {}", token, parts_.facts.vocab_size));
   }
   return std::nullopt;
 }
 
-bool LocalEngine::TakeRequests(RequestSource& source, ResultSink& sink) {
-  while (replica_->WantsRequests()) {
+void LocalEngine::TakeRequests(Replica& replica, RequestQueue& queue) {
+  while (replica.WantsRequests() && !stop_) {
     // While choices run the device must not wait for a slow line.
-    std::optional<Request> request = source.Next(replica_->idle());
-    if (!request) return true;
+    std::optional<Request> request = queue.Next(replica.idle());
+    if (!request) return;
     if (std::optional<RequestResult> refusal = Refusal(*request)) {
-      if (!sink.Finish(std::move(*refusal))) return false;
+      queue.Finish(std::move(*refusal));
       continue;
     }
-    replica_->Take(MakeRequestState(std::move(*request), context_));
+    replica.Take(MakeRequestState(std::move(*request), parts_.context));
   }
-  return true;
+}
+
+bool LocalEngine::Deliver(std::vector<RequestResult>* finished, RequestQueue& queue) {
+  if (!finished->empty() && first_result_seconds_ < 0) {
+    first_result_seconds_ = static_cast<double>(runtime_.Now() - run_start_) * 1e-9;
+  }
+  for (RequestResult& result : *finished) queue.Finish(std::move(result));
+  finished->clear();
+  return !queue.sink_failed();
+}
+
+void LocalEngine::Observe(StepRecord record) {
+  const double start = static_cast<double>(run_start_) * 1e-9;
+  record.begin_seconds -= start;
+  record.end_seconds -= start;
+  const std::lock_guard lock(observer_mutex_);
+  observer_->OnStep(record);
+}
+
+RunEnd LocalEngine::RunReplica(Replica& replica, RequestQueue& queue, RunControl& control) {
+  std::vector<RequestResult> finished;
+  while (true) {
+    if (control.abort || stop_) return RunEnd::kAborted;
+    const bool draining = control.drain;
+    if (draining) {
+      replica.DropUnstarted();
+    } else {
+      TakeRequests(replica, queue);
+    }
+    StepRecord record;
+    const StepEnd end = replica.Step(&finished, observer_ ? &record : nullptr);
+    if (!Deliver(&finished, queue)) return RunEnd::kSinkFailed;
+    if (end == StepEnd::kStalled) {
+      base::Log(base::LogLevel::kError, "stalled: " + replica.what_stalled());
+      return RunEnd::kStalled;
+    }
+    if (end == StepEnd::kStepped && observer_) Observe(record);
+    if (end == StepEnd::kIdle && draining) return RunEnd::kDrained;
+    if (end == StepEnd::kIdle && queue.ended()) return control.drain ? RunEnd::kDrained : RunEnd::kComplete;
+  }
 }
 
 RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& control) {
-  run_start_ = runtime_->Now();
+  run_start_ = runtime_.Now();
   first_result_seconds_ = -1;
-  std::vector<RequestResult> finished;
-  while (true) {
-    if (control.abort) return RunEnd::kAborted;
-    const bool draining = control.drain;
-    if (draining) {
-      replica_->DropUnstarted();
-    } else if (!TakeRequests(source, sink)) {
-      return RunEnd::kSinkFailed;
-    }
-    const StepEnd end = replica_->Step(&finished);
-    if (!finished.empty() && first_result_seconds_ < 0) {
-      first_result_seconds_ = static_cast<double>(runtime_->Now() - run_start_) * 1e-9;
-    }
-    if (!Deliver(&finished, sink)) return RunEnd::kSinkFailed;
-    if (end == StepEnd::kStalled) {
-      base::Log(base::LogLevel::kError, "stalled: " + replica_->what_stalled());
-      return RunEnd::kStalled;
-    }
-    if (end == StepEnd::kIdle && draining) return RunEnd::kDrained;
-    if (end == StepEnd::kIdle && source.ended()) return control.drain ? RunEnd::kDrained : RunEnd::kComplete;
+  stop_ = false;
+  RequestQueue queue(runtime_, source, sink);
+  std::vector<RunEnd> ends(parts_.replicas.size(), RunEnd::kComplete);
+  const auto run = [&](size_t i) {
+    ends[i] = RunReplica(*parts_.replicas[i], queue, control);
+    if (ends[i] != RunEnd::kComplete && ends[i] != RunEnd::kDrained) stop_ = true;
+  };
+  std::vector<std::unique_ptr<runtime::Task>> tasks;
+  for (size_t i = 1; i < ends.size(); ++i) {
+    tasks.push_back(runtime_.Spawn({.name = fmt::format("replica {}", i)}, [&run, i] { run(i); }));
   }
+  run(0);
+  for (const auto& task : tasks) task->Join();
+  // What made the others stop comes before their stopping.
+  for (const RunEnd end : {RunEnd::kSinkFailed, RunEnd::kStalled, RunEnd::kAborted, RunEnd::kDrained}) {
+    if (std::ranges::count(ends, end) > 0) return end;
+  }
+  return RunEnd::kComplete;
 }
 
 EngineStats LocalEngine::stats() const {
-  EngineStats stats = replica_->stats();
-  stats.first_result_seconds = first_result_seconds_;
-  stats.mode_counters["steps." + std::string(kernels_.name)] = stats.steps;
-  return stats;
+  EngineStats sum = parts_.replicas[0]->stats();
+  for (size_t i = 1; i < parts_.replicas.size(); ++i) AddReplica(parts_.replicas[i]->stats(), &sum);
+  sum.first_result_seconds = first_result_seconds_;
+  sum.mode_counters = {{"steps." + parts_.isa, sum.steps}, {"rows_decode", sum.decode_rows}, {"rows_prefill", sum.prefill_rows}};
+  return sum;
+}
+
+std::vector<device::OpProfile> LocalEngine::Profile() const {
+  std::vector<device::OpProfile> all;
+  for (const auto& replica : parts_.replicas) {
+    for (const device::OpProfile& op : replica->Profile()) AddProfile(op, &all);
+  }
+  return all;
 }
 
 }  // namespace forebay::engine

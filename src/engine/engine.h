@@ -4,35 +4,51 @@
 #include <memory>
 #include <vector>
 
+#include "device/sim/event_engine.h"
 #include "engine/options.h"
 #include "engine/replica.h"
+#include "engine/request_queue.h"
 #include "forebay/engine.h"
 #include "runtime/runtime.h"
 
 namespace forebay::engine {
 
+// What compose.cc puts together. Destroyed from the end: replicas before the machine that they run on.
+struct EngineParts {
+  std::unique_ptr<device::EventEngine> sim;  // of simulated devices; null: real ones
+  std::vector<std::unique_ptr<Replica>> replicas;
+  ModelFacts facts;
+  SequenceContext context;
+  std::string isa;  // of the kernels, or the name of the simulated machine
+};
+
 class LocalEngine : public Engine {
  public:
-  LocalEngine(std::unique_ptr<runtime::Runtime> runtime, std::unique_ptr<Replica> replica, ModelFacts facts,
-              SequenceContext context, const kernels::KernelSet& kernels);
+  LocalEngine(runtime::Runtime& runtime, EngineParts parts) : runtime_(runtime), parts_(std::move(parts)) {}
 
-  const ModelFacts& facts() const override { return facts_; }
+  const ModelFacts& facts() const override { return parts_.facts; }
   std::optional<RequestResult> Refusal(const Request& request) const override;
   RunEnd Run(RequestSource& source, ResultSink& sink, RunControl& control) override;
   EngineStats stats() const override;
-  std::string isa() const { return kernels_.name; }
-  // Time by operation, where profiling is on.
-  std::vector<device::OpProfile> Profile() const { return replica_->rank().device().Profile(); }
+  void SetStepObserver(StepObserver* observer) override { observer_ = observer; }
+  const std::string& isa() const { return parts_.isa; }
+  int num_replicas() const { return static_cast<int>(parts_.replicas.size()); }
+  const Replica& replica(int index) const { return *parts_.replicas[index]; }
+  // Time by operation, where profiling is on: of all replicas.
+  std::vector<device::OpProfile> Profile() const;
 
  private:
-  // Takes requests until the replica has enough for the next steps, or none is ready; false: the sink failed.
-  bool TakeRequests(RequestSource& source, ResultSink& sink);
+  RunEnd RunReplica(Replica& replica, RequestQueue& queue, RunControl& control);
+  // Takes requests until the replica has enough for the next step, or none is ready.
+  void TakeRequests(Replica& replica, RequestQueue& queue);
+  bool Deliver(std::vector<RequestResult>* finished, RequestQueue& queue);
+  void Observe(StepRecord record);
 
-  std::unique_ptr<runtime::Runtime> runtime_;
-  std::unique_ptr<Replica> replica_;
-  ModelFacts facts_;
-  SequenceContext context_;
-  const kernels::KernelSet& kernels_;
+  runtime::Runtime& runtime_;
+  EngineParts parts_;
+  StepObserver* observer_ = nullptr;
+  std::mutex observer_mutex_;
+  std::atomic<bool> stop_{false};  // one replica cannot go on: the others end at their step's border
   std::atomic<double> first_result_seconds_{-1};
   runtime::TimeNs run_start_ = 0;
 };

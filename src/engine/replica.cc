@@ -36,6 +36,21 @@ Replica::Replica(runtime::Runtime& runtime, std::unique_ptr<Rank> rank, std::uni
              .max_blocks_per_sequence = options.max_blocks_per_sequence,
              .prefix_sharing = options.prefix_caching}) {}
 
+bool Replica::WantsRequests() const {
+  if (finished_at_once_.size() >= static_cast<size_t>(options_.limits.max_num_seqs)) return false;
+  if (waiting_.empty()) return true;
+  return waiting_.size() + running_.size() < static_cast<size_t>(options_.limits.max_num_seqs) &&
+         waiting_rows_ < options_.limits.max_num_batched_tokens &&
+         waiting_rows_ / kv::kBlockTokens < book_.available_blocks();
+}
+
+void Replica::Enqueue(Sequence* sequence) {
+  const auto cached = book_.CachedTokens(sequence->tokens, options_.prefix_salt, MaxCached(*sequence));
+  sequence->expected_rows = sequence->known() - cached;
+  waiting_rows_ += sequence->expected_rows;
+  waiting_.push_back(sequence);
+}
+
 void Replica::Take(std::unique_ptr<RequestState> state) {
   for (const auto& sequence : state->sequences) {
     if (UsesCounts(state->request.sampling)) sequence->counts.AddPrompt(sequence->tokens);
@@ -43,7 +58,7 @@ void Replica::Take(std::unique_ptr<RequestState> state) {
       sequence->phase = Phase::kFinished;
       --state->unfinished;
     } else {
-      waiting_.push_back(sequence.get());
+      Enqueue(sequence.get());
     }
   }
   auto& list = state->unfinished == 0 ? finished_at_once_ : states_;
@@ -55,11 +70,15 @@ void Replica::DropUnstarted() {
     return std::none_of(state.sequences.begin(), state.sequences.end(),
                         [](const auto& sequence) { return sequence->admitted_before; });
   };
-  std::erase_if(waiting_, [&](const Sequence* sequence) { return unstarted(*sequence->request); });
+  std::erase_if(waiting_, [&](const Sequence* sequence) {
+    const bool dropped = unstarted(*sequence->request);
+    if (dropped) waiting_rows_ -= sequence->expected_rows;
+    return dropped;
+  });
   std::erase_if(states_, [&](const auto& state) { return unstarted(*state); });
 }
 
-StepEnd Replica::Step(std::vector<RequestResult>* finished) {
+StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) {
   for (auto& state : finished_at_once_) {
     finished->push_back(TakeResult(state.get()));
   }
@@ -91,25 +110,54 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished) {
       PlanRows(sequence, rows);
     }
   }
+  // Before the commit closes what ends.
+  if (record) *record = {.running = static_cast<int32_t>(running_.size()), .plan_hash = PlanHash()};
   rank_->EnqueueStep(&tasks_);
   if (const base::Status done = rank_->WaitStep(options_.stall_timeout); !done.ok()) return Stall(done.ToString());
   Commit(finished);
+  Publish(start);
+  if (record) FillRecord(start, record);
+  return StepEnd::kStepped;
+}
 
+void Replica::Publish(runtime::TimeNs step_start) {
   ++stats_.steps;
-  stats_.step_seconds += static_cast<double>(runtime_.Now() - start) * 1e-9;
+  stats_.step_seconds += static_cast<double>(runtime_.Now() - step_start) * 1e-9;
   stats_.choices_running = static_cast<int64_t>(running_.size());
   stats_.choices_waiting = static_cast<int64_t>(waiting_.size());
-  stats_.output_room = 0;
-  for (const Sequence* sequence : running_) stats_.output_room += sequence->max_generated - sequence->generated();
+  stats_.output_room = output_room_;
   stats_.kv_blocks_used = book_.held_blocks();
   stats_.kv_blocks_total = book_.num_blocks();
   stats_.kv_blocks_used_peak = book_.stats().held_peak;
   stats_.prefix_blocks_hit = book_.stats().prefix_blocks_hit;
-  stats_.mode_counters["rows_decode"] = decode_rows_;
-  stats_.mode_counters["rows_prefill"] = prefill_rows_;
   const std::lock_guard lock(published_mutex_);
   published_ = stats_;
-  return StepEnd::kStepped;
+}
+
+void Replica::FillRecord(runtime::TimeNs step_start, StepRecord* record) const {
+  const kernels::StepBatch& batch = rank_->buffers().batch();
+  record->replica = options_.index;
+  record->step = stats_.steps - 1;
+  record->begin_seconds = static_cast<double>(step_start) * 1e-9;
+  record->end_seconds = static_cast<double>(runtime_.Now()) * 1e-9;
+  for (const Work& work : work_) record->decode_rows += work.is_decode() ? 1 : 0;
+  record->prefill_rows = batch.num_rows - record->decode_rows;
+  record->context_tokens = rank_->buffers().context_tokens();
+  record->waiting = static_cast<int32_t>(waiting_.size());
+  record->admitted = static_cast<int32_t>(plan_.admit.size());
+  record->preempted = static_cast<int32_t>(plan_.preempt.size());
+  record->finished = record->running - static_cast<int32_t>(running_.size());
+  record->kv_blocks_used = book_.held_blocks();
+}
+
+uint64_t Replica::PlanHash() const {
+  uint64_t hash = 0;
+  for (const Work& work : work_) {
+    const uint64_t what = base::Combine64(static_cast<uint64_t>(JobOrder(*work.sequence)), static_cast<uint64_t>(work.begin));
+    const uint64_t held = base::Combine64(static_cast<uint64_t>(work.end - work.begin), book_.table(work.sequence->slot).size());
+    hash = base::Combine64(hash, base::Combine64(what, held));
+  }
+  return hash;
 }
 
 void Replica::BuildView() {
@@ -124,7 +172,7 @@ void Replica::BuildView() {
                              .computed_tokens = sequence->computed,
                              .reserved_blocks = static_cast<int64_t>(book_.table(sequence->slot).size()),
                              .exclusive_blocks = book_.exclusive_blocks(sequence->slot),
-                             .remaining_output = sequence->max_generated - sequence->generated(),
+                             .remaining_output = sequence->room(),
                              .decoding = sequence->known() - sequence->computed == 1});
   }
   ViewWaiting();
@@ -143,7 +191,7 @@ void Replica::ViewWaiting() {
                              .known_tokens = sequence->known(),
                              .cached_tokens = cached.tokens,
                              .held_tokens = cached.held_tokens,
-                             .remaining_output = sequence->max_generated - sequence->generated()});
+                             .remaining_output = sequence->room()});
     waiting_in_view_.push_back(sequence);
     rows -= sequence->known() - cached.tokens;
     blocks -= (sequence->known() - cached.held_tokens) / kv::kBlockTokens;
@@ -164,6 +212,9 @@ void Replica::Preempt(const std::vector<int32_t>& indices) {
     sequence->sampled_in_slot = false;
     sequence->phase = Phase::kWaiting;
     sequence->computed = 0;
+    sequence->expected_rows = sequence->known();
+    waiting_rows_ += sequence->expected_rows;
+    output_room_ -= sequence->room();
     std::erase(running_, sequence);
   }
   // The latest is preempted first and goes on last.
@@ -183,7 +234,9 @@ void Replica::Admit(Sequence* sequence, int64_t rows) {
   }
   sequence->phase = Phase::kRunning;
   std::erase(waiting_, sequence);
+  waiting_rows_ -= sequence->expected_rows;
   running_.push_back(sequence);
+  output_room_ += sequence->room();
   rank_->buffers().SetTable(sequence->slot, 0, book_.table(sequence->slot));
   PlanRows(sequence, std::min(rows, sequence->known() - sequence->computed));
 }
@@ -236,7 +289,7 @@ void Replica::Commit(std::vector<RequestResult>* finished) {
                           .subspan(static_cast<size_t>(work.begin), static_cast<size_t>(work.end - work.begin));
     book_.Commit(sequence->slot, rows);
     sequence->computed = work.end;
-    CountRows(sequence, work.begin, work.end);
+    CountRows(work);
     if (work.end >= sequence->prompt_tokens) sequence->request->prompt_committed[sequence->prompt_index] = true;
     CommitLogits(sequence, work);
     if (sequence->phase == Phase::kFinished || (sequence->max_generated == 0 && work.end == sequence->known())) {
@@ -245,15 +298,12 @@ void Replica::Commit(std::vector<RequestResult>* finished) {
   }
 }
 
-void Replica::CountRows(Sequence* sequence, int64_t begin, int64_t end) {
-  stats_.computed_tokens += end - begin;
-  stats_.recomputed_tokens += std::max<int64_t>(0, std::min(sequence->computed_peak, end) - begin);
-  if (begin >= sequence->prompt_tokens && end - begin == 1) {
-    ++decode_rows_;
-  } else {
-    prefill_rows_ += end - begin;
-  }
-  sequence->computed_peak = std::max(sequence->computed_peak, end);
+void Replica::CountRows(const Work& work) {
+  const int64_t rows = work.end - work.begin;
+  stats_.computed_tokens += rows;
+  stats_.recomputed_tokens += std::max<int64_t>(0, std::min(work.sequence->computed_peak, work.end) - work.begin);
+  (work.is_decode() ? stats_.decode_rows : stats_.prefill_rows) += rows;
+  work.sequence->computed_peak = std::max(work.sequence->computed_peak, work.end);
 }
 
 void Replica::CommitLogits(Sequence* sequence, const Work& work) {
@@ -278,6 +328,7 @@ void Replica::AppendToken(Sequence* sequence, LogitTask* task) {
   if (UsesCounts(params)) sequence->counts.AddOutput(token);
   if (params.logprobs >= 0) sequence->result.logprobs.push_back(std::move(task->sampled.logprobs));
   if (sequence->AfterToken(token)) sequence->phase = Phase::kFinished;
+  --output_room_;
   ++stats_.output_tokens;
 }
 
@@ -287,6 +338,7 @@ void Replica::Finish(Sequence* sequence, std::vector<RequestResult>* finished) {
   sequence->slot = -1;
   sequence->phase = Phase::kFinished;
   std::erase(running_, sequence);
+  output_room_ -= sequence->room();
   stats_.output_allowed += sequence->max_generated;
   RequestState* state = sequence->request;
   if (--state->unfinished > 0) return;

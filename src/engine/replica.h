@@ -17,6 +17,7 @@
 namespace forebay::engine {
 
 struct ReplicaOptions {
+  int index = 0;                // among the job's replicas
   schedule::Limits limits;
   uint64_t seed = 0;            // the job's
   uint64_t prefix_salt = 0;
@@ -34,10 +35,8 @@ class Replica {
   // Waits for a step that is under way: it uses what is declared after the rank.
   ~Replica() { rank_.reset(); }
 
-  // True while fewer choices wait than may run at once: a caller keeps enough of them here for the next steps.
-  bool WantsRequests() const {
-    return waiting_.size() + finished_at_once_.size() < static_cast<size_t>(options_.limits.max_num_seqs);
-  }
+  // True while the next step might admit more than what waits here. What a replica does not need yet is left to others.
+  bool WantsRequests() const;
   // Nothing to do until the next request comes.
   bool idle() const { return waiting_.empty() && running_.empty() && finished_at_once_.empty(); }
   void Take(std::unique_ptr<RequestState> state);
@@ -46,12 +45,13 @@ class Replica {
 
   // Plans one step, runs it and commits it. Requests that came to their end are appended to `finished`.
   // kIdle: nothing runs or waits. kStalled: the policy planned nothing though something waits, or the device did not
-  // finish in time; what_stalled() says so.
-  StepEnd Step(std::vector<RequestResult>* finished);
+  // finish in time; what_stalled() says so. `record` (null: not wanted) tells of a step that was made, its times on the
+  // runtime's clock.
+  StepEnd Step(std::vector<RequestResult>* finished, StepRecord* record);
   const std::string& what_stalled() const { return what_stalled_; }
 
   EngineStats stats() const;
-  Rank& rank() { return *rank_; }
+  std::vector<device::OpProfile> Profile() const { return rank_->device().Profile(); }
 
  private:
   // Rows of one sequence in the step under way.
@@ -59,8 +59,11 @@ class Replica {
     Sequence* sequence;
     int64_t begin, end;   // positions
     size_t first_task;    // its rows of logits are tasks from here to the next Work's first
+
+    bool is_decode() const { return begin >= sequence->prompt_tokens && end - begin == 1; }
   };
 
+  void Enqueue(Sequence* sequence);
   void BuildView();
   void ViewWaiting();
   // False for a choice that waits for its sibling's prompt to be committed, and then shares it.
@@ -70,7 +73,10 @@ class Replica {
   void PlanRows(Sequence* sequence, int64_t rows);
   LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample) const;
   void Commit(std::vector<RequestResult>* finished);
-  void CountRows(Sequence* sequence, int64_t begin, int64_t end);
+  void Publish(runtime::TimeNs step_start);
+  void FillRecord(runtime::TimeNs step_start, StepRecord* record) const;
+  uint64_t PlanHash() const;
+  void CountRows(const Work& work);
   void CommitLogits(Sequence* sequence, const Work& work);
   void AppendToken(Sequence* sequence, LogitTask* task);
   void Finish(Sequence* sequence, std::vector<RequestResult>* finished);
@@ -97,7 +103,8 @@ class Replica {
 
   std::string what_stalled_;
   EngineStats stats_;                   // the control thread's; `published_` is a copy, made once a step
-  int64_t decode_rows_ = 0, prefill_rows_ = 0;
+  int64_t output_room_ = 0;             // tokens that the running choices may still generate
+  int64_t waiting_rows_ = 0;            // sum of the waiting choices' expected rows
   mutable std::mutex published_mutex_;
   EngineStats published_;
 };

@@ -34,12 +34,17 @@ bool Sequence::AfterToken(int32_t token) {
   stop->AddToken(token);
   if (detokenizer && stop->wants_text()) stop->AddText(detokenizer->Append(token));
   const std::optional<sample::Finish>& finish = stop->finish();
-  if (!finish) return false;
-  result.finish_reason = finish->reason;
-  result.stop_token = finish->stop_token;
-  result.stop_string = finish->stop_string;
+  const bool forced = generated() == request->request.ends_after;
+  if (!finish && !forced) return false;
+  if (finish) {
+    result.finish_reason = finish->reason;
+    result.stop_token = finish->stop_token;
+    result.stop_string = finish->stop_string;
+  } else {
+    result.finish_reason = FinishReason::kStop;
+  }
   result.text = stop->TakeText();
-  if (detokenizer && !finish->stop_string) result.text += detokenizer->Flush();
+  if (detokenizer && !result.stop_string) result.text += detokenizer->Flush();
   return true;
 }
 

@@ -30,6 +30,7 @@ struct Sequence {
   kv::SequenceSlot slot = -1;           // while running
   std::vector<int32_t> tokens;          // prompt, then generated
   int64_t prompt_tokens = 0;
+  int64_t expected_rows = 0;            // while waiting: rows until its prompt is computed, a guess
   int64_t computed_peak = 0;            // rows below were computed before (a preempted choice computes them again)
   bool admitted_before = false;
   bool sampled_in_slot = false;         // the last token was sampled into StepBatch::sampled[slot]
@@ -43,6 +44,7 @@ struct Sequence {
   int64_t generated() const { return known() - prompt_tokens; }
   // max_tokens, within the context.
   int64_t max_generated = 0;
+  int64_t room() const { return max_generated - generated(); }
 
   // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has text and reason).
   bool AfterToken(int32_t token);

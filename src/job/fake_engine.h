@@ -62,6 +62,7 @@ class FakeEngine : public Engine {
     }
   }
 
+  void SetStepObserver(StepObserver*) override {}
   EngineStats stats() const override {
     const std::lock_guard lock(mutex_);
     return stats_;
