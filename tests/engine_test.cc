@@ -11,12 +11,12 @@ namespace {
 
 class EngineTest : public testing::Test {
  protected:
-  EngineTest() : files_(std::move(*engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0))) {
+  EngineTest() : runtime_(runtime::CreateRealRuntime()), files_(std::move(*engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0))) {
     options_.memory_bytes = 128 << 20;
     options_.max_model_len = 128;
     options_.threads = 1;
   }
-  std::unique_ptr<engine::LocalEngine> Create() { return std::move(*engine::CreateEngine(options_, files_, nullptr)); }
+  std::unique_ptr<engine::LocalEngine> Create() { return std::move(*engine::CreateEngine(*runtime_, options_, files_, nullptr)); }
 
   static Request MakeRequest(int64_t line, int32_t prompt_tokens, int32_t max_tokens) {
     Request request;
@@ -27,6 +27,7 @@ class EngineTest : public testing::Test {
     return request;
   }
 
+  std::unique_ptr<runtime::Runtime> runtime_;
   engine::ModelFiles files_;
   engine::EngineOptions options_;
 };
@@ -240,19 +241,19 @@ TEST_F(EngineTest, APolicyThatPlansNothingIsReportedAsAStall) {
       files_.config, tensor::DType::kBF16,
       {.budget_bytes = 32 << 20, .max_model_len = 128, .max_num_seqs = 2, .max_num_batched_tokens = 64});
   auto rank = std::move(*engine::Rank::Create(std::move(device), files_.config, plan, 2, false, kernels::RefKernels(),
-                                              *files_.reader, 1));
+                                              files_.reader.get(), 1));
   engine::Replica replica(*runtime, std::move(rank), std::make_unique<IdlePolicy>(),
                           {.limits = {.max_num_seqs = 2, .max_num_batched_tokens = 64, .total_blocks = plan.num_blocks},
                            .max_blocks_per_sequence = plan.max_blocks_per_sequence});
   std::vector<RequestResult> finished;
-  EXPECT_EQ(replica.Step(&finished), engine::StepEnd::kIdle);
+  EXPECT_EQ(replica.Step(&finished, nullptr), engine::StepEnd::kIdle);
   replica.Take(engine::MakeRequestState(MakeRequest(0, 10, 1), {.max_model_len = 128}));
-  EXPECT_EQ(replica.Step(&finished), engine::StepEnd::kStalled);
+  EXPECT_EQ(replica.Step(&finished, nullptr), engine::StepEnd::kStalled);
   EXPECT_NE(replica.what_stalled().find("idle"), std::string::npos);
 }
 
 TEST_F(EngineTest, OptionsAreChecked) {
-  const auto code = [&] { return engine::CreateEngine(options_, files_, nullptr).status().code(); };
+  const auto code = [&] { return engine::CreateEngine(*runtime_, options_, files_, nullptr).status().code(); };
   const engine::EngineOptions good = options_;
   options_.dtype = "float16";
   EXPECT_EQ(code(), base::kInvalidArgument);
@@ -269,7 +270,7 @@ TEST_F(EngineTest, OptionsAreChecked) {
   options_.memory_bytes = 1 << 20;
   EXPECT_EQ(code(), engine::kMemoryTooSmall);
   options_ = good;
-  options_.max_num_seqs = 0;
+  options_.max_num_seqs = -1;
   EXPECT_EQ(code(), base::kInvalidArgument);
 }
 

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "engine/compose.h"
 #include "golden_files.h"
+#include "runtime/real/real_runtime.h"
 #include "tests_support/list_source.h"
 
 namespace forebay {
@@ -76,7 +77,8 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
     options_.digest = true;
   }
   Answers Run(const engine::EngineOptions& options, const std::vector<Request>& requests) {
-    auto engine = engine::CreateEngine(options, files_, nullptr);
+    const auto runtime = runtime::CreateRealRuntime();
+    auto engine = engine::CreateEngine(*runtime, options, files_, nullptr);
     FB_CHECK(engine.ok(), "{}", engine.status().ToString());
     Answers answers = ToAnswers(testing_support::RunAll(**engine, requests));
     stats_ = (*engine)->stats();

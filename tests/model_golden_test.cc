@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "engine/compose.h"
+#include "golden_files.h"
 #include "runtime/real/real_runtime.h"
 #include "tests_support/list_source.h"
-#include "golden_files.h"
 
 namespace forebay {
 namespace {
@@ -123,7 +123,8 @@ void CheckGreedy(const std::string& model_path, const golden::Tensors& golden) {
   options.max_model_len = 256;
   options.max_num_batched_tokens = 40;
   options.threads = 2;
-  auto engine = engine::CreateEngine(options, *files, nullptr);
+  const auto runtime = runtime::CreateRealRuntime();
+  auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status().ToString();
 
   const auto lengths = golden.Read<int64_t>("greedy_prompt_lengths");

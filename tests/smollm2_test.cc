@@ -8,6 +8,7 @@
 #include "engine/compose.h"
 #include "golden_files.h"
 #include "job/model_text.h"
+#include "runtime/real/real_runtime.h"
 #include "tests_support/demo_model.h"
 #include "tests_support/list_source.h"
 
@@ -63,7 +64,8 @@ class SmolLm2 : public testing::Test {
     options.dtype = dtype;
     options.memory_bytes = 2ull << 30;
     options.max_model_len = 4096;
-    auto engine = engine::CreateEngine(options, files_, text_->tokenizer());
+    const auto runtime = runtime::CreateRealRuntime();
+    auto engine = engine::CreateEngine(*runtime, options, files_, text_->tokenizer());
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     std::vector<Request> requests;
     for (size_t i = 0; i < cases_.size(); ++i) {

@@ -177,7 +177,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   auto text = job::ModelText::Load(flags.text);
   if (!text.ok()) return Fail(text.status());
   if (const base::Status status = AdoptClock(flags, text->get()); !status.ok()) return Fail(status);
-  auto engine = engine::CreateEngine(flags.engine, *files, (*text)->tokenizer());
+  auto engine = engine::CreateEngine(runtime, flags.engine, *files, (*text)->tokenizer());
   if (!engine.ok()) return Fail(engine.status(), EngineExitCode(engine.status()));
 
   FillJob(flags, *files, **text, **engine, &flags.job);
@@ -197,8 +197,8 @@ void AddEngineFlags(CLI::App& command, RunFlags& flags) {
   command.add_option("--memory", flags.memory, "Budget for weights, KV cache and workspace, as 8GiB (default: what is free, less a margin)");
   command.add_option("--threads", engine.threads, "Worker threads (default: all usable cores)");
   command.add_option("--max-model-len", engine.max_model_len, "Longest prompt and output together (default: the model's, as far as the KV cache holds it)");
-  command.add_option("--max-num-seqs", engine.max_num_seqs, "Most choices that run at once")->capture_default_str();
-  command.add_option("--max-num-batched-tokens", engine.max_num_batched_tokens, "Most tokens of a step; longer prompts are computed in chunks")->capture_default_str();
+  command.add_option("--max-num-seqs", engine.max_num_seqs, "Most choices that run at once on a rank (default: 256; on simulated GPUs of 70 GiB and more 1024)")->check(CLI::PositiveNumber);
+  command.add_option("--max-num-batched-tokens", engine.max_num_batched_tokens, "Most tokens of a step; longer prompts are computed in chunks (default: 512; on simulated GPUs 8192, of 70 GiB and more 16384)")->check(CLI::PositiveNumber);
   command.add_option("--seed", engine.seed, "Keys the sampling of requests without a seed of their own")->check(CheckSeed)->capture_default_str();
   command.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.prefix_caching, "Share the KV cache of equal beginnings (default: on)");
   command.add_option("--num-kv-blocks-override", engine.kv_blocks, "At most so many blocks of 32 tokens of KV cache");

@@ -10,8 +10,9 @@
 
 namespace forebay::engine {
 
-// Loads the model. `tokenizer` (null: token ids only) must outlive the engine.
-base::Result<std::unique_ptr<LocalEngine>> CreateEngine(const EngineOptions& options, const ModelFiles& files,
-                                                        const text::Tokenizer* tokenizer);
+// Loads the model, on simulated devices its shapes alone. `runtime` (a VirtualRuntime for simulated devices, where this is
+// called by one of its tasks) and `tokenizer` (null: token ids only) must outlive the engine.
+base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime, const EngineOptions& options,
+                                                        const ModelFiles& files, const text::Tokenizer* tokenizer);
 
 }  // namespace forebay::engine

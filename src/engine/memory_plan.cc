@@ -18,13 +18,13 @@ int64_t LogitRows(const model::ModelConfig& config, const MemoryRequest& request
 }
 
 base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint64_t least_kv) {
-  const uint64_t needed = request.device_bytes + plan.weight_bytes + plan.workspace_bytes + least_kv;
+  const uint64_t needed = request.device_bytes + plan.fixed_bytes() + least_kv;
   return base::Status(
       kMemoryTooSmall,
       fmt::format("the model does not fit in --memory {}: weights {}, workspace of a step {}, device {}, and at least {} of "
                   "KV cache make {}; give more memory, a smaller --max-model-len or --max-num-batched-tokens",
                   base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.weight_bytes),
-                  base::FormatBytes(plan.workspace_bytes), base::FormatBytes(request.device_bytes),
+                  base::FormatBytes(plan.fixed_bytes() - plan.weight_bytes), base::FormatBytes(request.device_bytes),
                   base::FormatBytes(least_kv), base::FormatBytes(needed)));
 }
 
@@ -37,17 +37,18 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, cons
   plan.max_blocks_per_sequence = static_cast<int32_t>(base::CeilDiv(max_model_len, kernels::kBlockTokens));
   plan.kv_layout = {dtype, static_cast<int32_t>(config.num_kv_heads), static_cast<int32_t>(config.head_dim), 0};
   plan.kv_layout.block_stride = plan.kv_layout.LayerBytes() * config.num_layers;
-  plan.weight_bytes = base::RoundUp(model::PlanDecoder(config, dtype, max_model_len).bytes(), kRegionRounding);
-  plan.workspace_bytes = base::RoundUp(
-      model::ActivationBytes(config, dtype, plan.capacity) +
-          StepBatchBytes(request.max_num_seqs, request.max_num_batched_tokens, plan.max_blocks_per_sequence),
-      kRegionRounding);
+  const model::DecoderPlan decoder = model::PlanDecoder(config, dtype, max_model_len);
+  plan.weight_bytes = base::RoundUp(decoder.bytes(), kRegionRounding);
+  plan.table_bytes = base::RoundUp(decoder.table_bytes(), kRegionRounding);
+  plan.workspace_bytes = base::RoundUp(model::ActivationBytes(config, dtype, plan.capacity), kRegionRounding);
+  plan.batch_bytes = base::RoundUp(
+      StepBatchBytes(request.max_num_seqs, request.max_num_batched_tokens, plan.max_blocks_per_sequence), kRegionRounding);
   return plan;
 }
 
 // Gives the rest of the budget to the KV cache, but no more than all sequences at full length can use.
 void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
-  const uint64_t fixed = request.device_bytes + plan->weight_bytes + plan->workspace_bytes + kRegionRounding;
+  const uint64_t fixed = request.device_bytes + plan->fixed_bytes() + kRegionRounding;
   const uint64_t rest = request.budget_bytes > fixed ? request.budget_bytes - fixed : 0;
   const uint64_t digest_bytes = request.digest ? kernels::kBlockTokens * sizeof(uint64_t) : 0;
   const uint64_t block_bytes = static_cast<uint64_t>(plan->kv_layout.block_stride) + digest_bytes;

@@ -30,9 +30,13 @@ struct MemoryPlan {
   int32_t num_blocks = 0;
   int32_t max_blocks_per_sequence = 0;
   uint64_t weight_bytes = 0;
-  uint64_t workspace_bytes = 0;        // activations, step batch
+  uint64_t workspace_bytes = 0;        // activations
+  uint64_t table_bytes = 0;            // where tiles lie; control memory, as the next
+  uint64_t batch_bytes = 0;            // StepBatch
   uint64_t kv_bytes = 0;               // blocks, digests
 
+  // All but the KV cache.
+  uint64_t fixed_bytes() const { return weight_bytes + workspace_bytes + table_bytes + batch_bytes; }
   int64_t kv_tokens() const { return static_cast<int64_t>(num_blocks) * kernels::kBlockTokens; }
 };
 

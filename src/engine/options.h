@@ -10,14 +10,17 @@ namespace forebay::engine {
 
 struct EngineOptions {
   std::string model;                  // a folder in Hugging Face's layout, or a GGUF file
+  // [N x] cpu, or simulated ones: sim:[N x] and a device profile's name or file ("sim:8xh200").
+  std::string devices = "cpu";
   std::string dtype = "auto";         // auto | bfloat16 | float32
   std::string isa = "auto";           // auto | avx512bf16 | avx512f | avx2 | ref
   std::string policy = "continuous";
-  uint64_t memory_bytes = 0;          // weights + KV + workspace; 0: what the machine has free, less a margin
-  int threads = 0;                    // 0: all usable cores
+  uint64_t memory_bytes = 0;          // weights + KV + workspace of all ranks; 0: what the machine has free, less a margin
+  double memory_utilization = 0.9;    // simulated GPUs: this part of their memory, where memory_bytes is 0
+  int threads = 0;                    // of all ranks; 0: all usable cores
   int64_t max_model_len = 0;          // 0: the model's, or what the KV cache holds
-  int32_t max_num_seqs = 256;
-  int32_t max_num_batched_tokens = 512;
+  int32_t max_num_seqs = 0;           // 0: 256; on GPUs of 70 GiB and more 1024
+  int32_t max_num_batched_tokens = 0; // 0: 512 on cpu; on GPUs 8192, of 70 GiB and more 16384
   int32_t kv_blocks = 0;              // at most so many blocks of KV cache (0: what the memory holds)
   uint64_t seed = 0;
   bool prefix_caching = true;
@@ -25,6 +28,8 @@ struct EngineOptions {
   bool random_weights = false;        // run a bare config.json
   bool profile = false;
   double stall_seconds = 600;         // a step that takes longer is reported as a stall
+  bool sim_full_detail = false;       // simulate every layer
+  bool sim_uncalibrated = false;      // price by datasheets alone
 };
 
 }  // namespace forebay::engine

@@ -30,23 +30,28 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
 
 base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device> device, const model::ModelConfig& config,
                                                  const MemoryPlan& plan, int32_t max_num_seqs, bool digest,
-                                                 const kernels::KernelSet& kernels, const weights::TensorReader& reader,
+                                                 const kernels::KernelSet& kernels, const weights::TensorReader* reader,
                                                  int load_threads) {
   std::unique_ptr<Rank> rank(new Rank());
   rank->device_ = std::move(device);
   rank->config_ = std::make_unique<model::ModelConfig>(config);
   device::Arena& arena = rank->device_->arena();
   FB_ASSIGN_OR_RETURN(const device::Region* weight_region, arena.Allocate("weights", plan.weight_bytes));
+  FB_ASSIGN_OR_RETURN(const device::Region* tables,
+                      arena.Allocate("weight tables", plan.table_bytes, device::MemoryUse::kControl));
   FB_ASSIGN_OR_RETURN(const device::Region* workspace, arena.Allocate("workspace", plan.workspace_bytes));
+  FB_ASSIGN_OR_RETURN(const device::Region* batch,
+                      arena.Allocate("step batch", plan.batch_bytes, device::MemoryUse::kControl));
   FB_ASSIGN_OR_RETURN(const device::Region* kv, arena.Allocate("kv", plan.kv_bytes));
 
   const tensor::DType dtype = plan.kv_layout.dtype;
   const model::DecoderPlan decoder_plan = model::PlanDecoder(config, dtype, plan.max_model_len);
   model::Decoder& decoder = rank->decoder_;
-  FB_ASSIGN_OR_RETURN(decoder.weights, model::LoadDecoder(decoder_plan, reader, *weight_region, load_threads));
+  FB_ASSIGN_OR_RETURN(decoder.weights, model::LoadDecoder(decoder_plan, reader, *weight_region, *tables, load_threads));
   device::RegionCutter cutter(*workspace);
   decoder.activations = model::CutActivations(config, dtype, plan.capacity, &cutter);
-  rank->buffers_ = std::make_unique<StepBuffers>(plan, max_num_seqs, &cutter);
+  device::RegionCutter batch_cutter(*batch);
+  rank->buffers_ = std::make_unique<StepBuffers>(plan, max_num_seqs, &batch_cutter);
 
   decoder.config = rank->config_.get();
   decoder.dtype = dtype;

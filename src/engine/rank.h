@@ -27,10 +27,10 @@ struct LogitTask {
 
 class Rank {
  public:
-  // Cuts the arena as the plan says and loads the weights with `load_threads`.
+  // Cuts the arena as the plan says and loads the weights with `load_threads` (no reader: shapes only).
   static base::Result<std::unique_ptr<Rank>> Create(std::unique_ptr<device::Device> device, const model::ModelConfig& config,
                                                     const MemoryPlan& plan, int32_t max_num_seqs, bool digest,
-                                                    const kernels::KernelSet& kernels, const weights::TensorReader& reader,
+                                                    const kernels::KernelSet& kernels, const weights::TensorReader* reader,
                                                     int load_threads);
 
   // Waits for what is enqueued: it uses everything below.

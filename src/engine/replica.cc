@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/rng.h"
+
 namespace forebay::engine {
 namespace {
 

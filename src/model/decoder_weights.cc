@@ -26,20 +26,20 @@ void ForEachMatrix(const DecoderPlan& plan, Visit visit) {
 // Loads vectors one after another into the region.
 class VectorLoader {
  public:
-  VectorLoader(const DecoderPlan& plan, const weights::TensorReader& reader, device::RegionCutter* cutter)
+  VectorLoader(const DecoderPlan& plan, const weights::TensorReader* reader, device::RegionCutter* cutter)
       : plan_(plan), reader_(reader), cutter_(cutter) {}
   // Null without a name.
   const float* Load(const std::string& name, int64_t size) {
     if (name.empty()) return nullptr;
     auto* out = reinterpret_cast<float*>(cutter_->Cut(VectorBytes(size)));
-    if (status_.ok()) status_ = weights::LoadVector(reader_, name, size, plan_.dtype, out);
+    if (reader_ && status_.ok()) status_ = weights::LoadVector(*reader_, name, size, plan_.dtype, out);
     return out;
   }
   const base::Status& status() const { return status_; }
 
  private:
   const DecoderPlan& plan_;
-  const weights::TensorReader& reader_;
+  const weights::TensorReader* reader_;
   device::RegionCutter* cutter_;
   base::Status status_;
 };
@@ -98,11 +98,17 @@ uint64_t DecoderPlan::bytes() const {
     sum += 2 * VectorBytes(config.hidden_size);
     if (!layer.names.q_norm.empty()) sum += 2 * VectorBytes(config.head_dim);
   }
-  ForEachMatrix(*this, [&](const weights::MatrixPlan& matrix) { sum += matrix.TileBytes() + matrix.TableBytes(); });
+  ForEachMatrix(*this, [&](const weights::MatrixPlan& matrix) { sum += matrix.TileBytes(); });
   if (!config.tie_word_embeddings) {
     sum += base::RoundUp(tensor::BytesOf(dtype, static_cast<uint64_t>(config.vocab_size * config.hidden_size)), 64);
   }
   return sum + 2 * VectorBytes(max_positions * config.head_dim / 2);
+}
+
+uint64_t DecoderPlan::table_bytes() const {
+  uint64_t sum = 0;
+  ForEachMatrix(*this, [&](const weights::MatrixPlan& matrix) { sum += matrix.TableBytes(); });
+  return sum;
 }
 
 std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() const {
@@ -126,16 +132,17 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
   return shapes;
 }
 
-base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights::TensorReader& reader,
-                                         const device::Region& region, int num_threads) {
+base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights::TensorReader* reader,
+                                         const device::Region& region, const device::Region& tables, int num_threads) {
   const ModelConfig& config = plan.config;
   FB_CHECK(region.bytes >= plan.bytes(), "the weight region has {} bytes, the plan needs {}", region.bytes, plan.bytes());
-  device::RegionCutter cutter(region);
+  FB_CHECK(tables.bytes >= plan.table_bytes(), "the tables have {} bytes, the plan needs {}", tables.bytes, plan.table_bytes());
+  device::RegionCutter cutter(region), table_cutter(tables);
   DecoderWeights loaded;
   VectorLoader vectors(plan, reader, &cutter);
   std::vector<weights::PlacedMatrix> matrices;
   const auto place = [&](const weights::MatrixPlan& matrix) {
-    matrices.push_back(weights::PlaceMatrix(matrix, &cutter));
+    matrices.push_back(weights::PlaceMatrix(matrix, &cutter, &table_cutter));
     return matrices.back().weight;
   };
   for (const LayerPlan& layer : plan.layers) {
@@ -155,15 +162,17 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights:
   loaded.head = place(plan.head);
   if (!config.tie_word_embeddings) {
     std::byte* table = cutter.Cut(plan.dtype, {config.vocab_size, config.hidden_size}).data;
-    FB_RETURN_IF_ERROR(weights::LoadRowMajor(reader, kEmbedding, config.vocab_size, config.hidden_size, plan.dtype, table,
-                                             num_threads));
+    if (reader) {
+      FB_RETURN_IF_ERROR(weights::LoadRowMajor(*reader, kEmbedding, config.vocab_size, config.hidden_size, plan.dtype, table,
+                                               num_threads));
+    }
     loaded.embedding = table;
   }
-  FB_RETURN_IF_ERROR(weights::LoadMatrices(reader, matrices, num_threads));
+  if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads));
   const int64_t half = config.head_dim / 2;
   auto* rope_cos = cutter.Cut(tensor::DType::kF32, {plan.max_positions, half}).as<float>();
   auto* rope_sin = cutter.Cut(tensor::DType::kF32, {plan.max_positions, half}).as<float>();
-  FillRope(config, plan.max_positions, num_threads, rope_cos, rope_sin);
+  if (reader) FillRope(config, plan.max_positions, num_threads, rope_cos, rope_sin);
   loaded.rope_cos = rope_cos;
   loaded.rope_sin = rope_sin;
   return loaded;

@@ -25,8 +25,9 @@ struct DecoderPlan {
   weights::MatrixPlan head;      // of a tied model: packed from the embedding, which is then gathered from it
   int64_t max_positions = 0;     // rows of the rope tables
 
-  // Bytes of the weight region, alignment included.
+  // Bytes of the weight region, alignment included, and of the control memory that says where tiles lie.
   uint64_t bytes() const;
+  uint64_t table_bytes() const;
   // Every tensor that the plan reads, with the shape that it must have.
   std::map<std::string, tensor::Shape, std::less<>> TensorShapes() const;
 };
@@ -49,8 +50,9 @@ struct DecoderWeights {
   const float* rope_sin = nullptr;
 };
 
-// Cuts `region` (at least plan.bytes()) and fills it. Errors name the tensor.
-base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights::TensorReader& reader,
-                                         const device::Region& region, int num_threads);
+// Cuts `region` (at least plan.bytes()) and `tables` (plan.table_bytes()), and fills them. Without a reader the region is
+// cut and left as it is: for devices of shapes without data. Errors name the tensor.
+base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights::TensorReader* reader,
+                                         const device::Region& region, const device::Region& tables, int num_threads);
 
 }  // namespace forebay::model

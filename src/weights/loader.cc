@@ -83,19 +83,19 @@ base::Status ForEach(int num_threads, int64_t count, const std::function<base::S
 
 }  // namespace
 
-PlacedMatrix PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* cutter) {
+PlacedMatrix PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* data, device::RegionCutter* tables) {
   PlacedMatrix placed{&plan, plan.Geometry()};
   kernels::PackedWeight& weight = placed.weight;
   auto* tiles = reinterpret_cast<std::byte**>(
-      cutter->Cut(static_cast<uint64_t>(weight.leaves.num_leaves) * weight.num_panels * sizeof(void*)));
-  auto* panels = reinterpret_cast<kernels::PanelColumns*>(cutter->Cut(weight.num_panels * sizeof(kernels::PanelColumns)));
+      tables->Cut(static_cast<uint64_t>(weight.leaves.num_leaves) * weight.num_panels * sizeof(void*)));
+  auto* panels = reinterpret_cast<kernels::PanelColumns*>(tables->Cut(weight.num_panels * sizeof(kernels::PanelColumns)));
   for (int32_t panel = 0; panel < weight.num_panels; ++panel) panels[panel] = plan.panels[panel].columns;
   if (!plan.biases.empty()) {
-    weight.bias = reinterpret_cast<const float*>(cutter->Cut(weight.num_panels * kPanelColumns * sizeof(float)));
+    weight.bias = reinterpret_cast<const float*>(tables->Cut(weight.num_panels * kPanelColumns * sizeof(float)));
   }
   for (int leaf = 0; leaf < weight.leaves.num_leaves; ++leaf) {
     for (int32_t panel = 0; panel < weight.num_panels; ++panel) {
-      tiles[leaf * weight.num_panels + panel] = cutter->Cut(weight.TileBytes(leaf));
+      tiles[leaf * weight.num_panels + panel] = data->Cut(weight.TileBytes(leaf));
     }
   }
   weight.tiles = tiles;

@@ -16,8 +16,8 @@ struct PlacedMatrix {
   kernels::PackedWeight weight;
 };
 
-// Cuts tiles (in order leaf, panel), tile pointers, panel table and bias out of the region.
-PlacedMatrix PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* cutter);
+// Cuts tiles (in order leaf, panel) out of `data`; tile pointers, panel table and bias out of `tables`, control memory.
+PlacedMatrix PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* data, device::RegionCutter* tables);
 
 // Checks every tensor's shape first, then reads and packs with `num_threads` threads.
 base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatrix> matrices, int num_threads);

@@ -26,10 +26,12 @@ class Loader : public testing::Test {
   }
   // REQUIRES: the plan outlives what is returned.
   PlacedMatrix Load(const MatrixPlan& plan) {
-    const device::Region* region = *device_->arena().Allocate("weights", plan.TileBytes() + plan.TableBytes());
-    device::RegionCutter cutter(*region);
-    PlacedMatrix placed = PlaceMatrix(plan, &cutter);
+    const device::Region* region = *device_->arena().Allocate("weights", plan.TileBytes());
+    const device::Region* tables = *device_->arena().Allocate("tables", plan.TableBytes(), device::MemoryUse::kControl);
+    device::RegionCutter cutter(*region), table_cutter(*tables);
+    PlacedMatrix placed = PlaceMatrix(plan, &cutter, &table_cutter);
     EXPECT_LE(cutter.used(), region->bytes);
+    EXPECT_LE(table_cutter.used(), tables->bytes);
     const base::Status status = LoadMatrices(reader_, std::span(&placed, 1), 2);
     EXPECT_TRUE(status.ok()) << status.ToString();
     return placed;

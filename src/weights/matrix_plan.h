@@ -34,6 +34,7 @@ struct MatrixPlan {
 
   // The weight's geometry without memory.
   kernels::PackedWeight Geometry() const;
+  // Data, and control memory beside it.
   uint64_t TileBytes() const { return static_cast<uint64_t>(Geometry().bytes()); }
   // Tile pointers, panel table and bias.
   uint64_t TableBytes() const;
