@@ -13,13 +13,14 @@ struct LayerRange {
   int64_t begin, end;
 };
 
-// body(layer) enqueues a layer. REQUIRES: begin < end; the layers are equal but for their weights and caches.
+// body(layer) enqueues a layer. REQUIRES: the layers are equal but for their weights and caches.
 template <typename Body>
 void RepeatLayers(device::Stream& stream, const StepKey& key, LayerRange range, Body&& body) {
-  stream.BeginRepeat(range.end - range.begin, Packed(key));
-  body(range.begin);
-  const int64_t done = stream.EndRepeat();
-  for (int64_t layer = range.begin + done; layer < range.end; ++layer) body(layer);
+  for (int64_t layer = range.begin; layer < range.end;) {
+    stream.BeginRepeat(range.end - layer, Packed(key));
+    body(layer);
+    layer += stream.EndRepeat();
+  }
 }
 
 }  // namespace forebay::model

@@ -156,11 +156,13 @@ TEST(SimDevice, CopiesSlowTheKernelsBesideThem) {
 
 // Enqueues a body for every layer as model::RepeatLayers does; returns how many were enqueued.
 int Repeat(Stream& stream, int64_t times, uint64_t key, const std::function<void()>& body) {
-  stream.BeginRepeat(times, key);
-  body();
-  const int64_t done = stream.EndRepeat();
-  for (int64_t i = done; i < times; ++i) body();
-  return static_cast<int>(times - done + 1);
+  int bodies = 0;
+  for (int64_t done = 0; done < times; done += stream.EndRepeat()) {
+    stream.BeginRepeat(times - done, key);
+    body();
+    ++bodies;
+  }
+  return bodies;
 }
 
 TEST(SimDevice, EqualBodiesOfRunsArePricedOnce) {

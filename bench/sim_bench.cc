@@ -1,0 +1,145 @@
+// What the device plane of a simulated run costs: `sim_bench [rounds, default 5]`. Steps of Qwen3-32B on a simulated H200,
+// and the pool's slot protocol on eight ranks; the best of the rounds, since others may use the machine.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+
+#include "bench/limits.h"
+#include "cost/model.h"
+#include "device/sim/sim_device.h"
+#include "fabric/testing/pool_program.h"
+#include "model/builtin_configs.h"
+#include "model/decoder.h"
+#include "runtime/virtual/virtual_runtime.h"
+
+namespace forebay {
+namespace {
+
+using kernels::LeafBorders;
+
+device::SimPrice PriceOn(const cost::DeviceProfile& profile, const cost::OpDesc& op) {
+  const cost::PriceResult price = cost::Price(op, profile);
+  return {.seconds = price.seconds, .compute_bound = price.bound == cost::Bound::kCompute};
+}
+
+kernels::PackedWeight ShapeOf(int64_t n, int64_t k, const LeafBorders& leaves) {
+  return {.k = static_cast<int32_t>(k), .n = static_cast<int32_t>(n),
+          .num_panels = static_cast<int32_t>(n / kernels::kPanelColumns), .leaves = leaves};
+}
+
+// A decoder without weights: shapes and addresses.
+model::Decoder MakeDecoder(const model::ModelConfig& config, device::Device& device, int64_t rows) {
+  const int64_t heads = config.num_heads * config.head_dim, kv_heads = config.num_kv_heads * config.head_dim;
+  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  model::Decoder decoder{.config = &config, .kernels = &kernels::RefKernels(), .stream = &device.compute(),
+                         .capacity = {.rows = rows, .logit_rows = rows}};
+  const uint64_t bytes = model::ActivationBytes(config, decoder.dtype, decoder.capacity);
+  device::RegionCutter cutter(*device.arena().Allocate("activations", bytes).value());
+  decoder.activations = model::CutActivations(config, decoder.dtype, decoder.capacity, &cutter);
+  const float* const vector = decoder.activations.logits;
+  decoder.weights.layers.assign(
+      config.num_layers,
+      {.attention_norm = vector, .ffn_norm = vector, .q_norm = vector, .k_norm = vector,
+       .qkv = ShapeOf(heads + 2 * kv_heads, hidden, LeafBorders::Single(hidden)),
+       .output = ShapeOf(hidden, heads, LeafBorders::ForOutput(config.num_heads, config.head_dim)),
+       .gate_up = ShapeOf(inner, hidden, LeafBorders::Single(hidden)),
+       .down = ShapeOf(hidden, inner, LeafBorders::ForDown(inner))});
+  decoder.weights.head = ShapeOf(config.vocab_size, hidden, LeafBorders::Single(hidden));
+  decoder.weights.final_norm = vector;
+  decoder.weights.embedding = decoder.activations.residual;
+  decoder.kv.layout = {.kv_heads = static_cast<int32_t>(config.num_kv_heads),
+                       .head_dim = static_cast<int32_t>(config.head_dim)};
+  decoder.kv.layout.block_stride = config.num_layers * decoder.kv.layout.LayerBytes();
+  decoder.kv.layers.resize(config.num_layers);
+  return decoder;
+}
+
+// Seconds of host time a decode step of `rows` sequences takes on the device plane.
+double StepSeconds(const model::ModelConfig& config, const cost::DeviceProfile& profile, int rows,
+                   device::SimDetail detail, int steps) {
+  double seconds = 0;
+  runtime::VirtualRuntime runtime(1);
+  const base::Status status = runtime.Run([&] {
+    device::EventEngine engine(runtime, 1);
+    const auto device = device::CreateSimDevice(
+        engine, {.memory_bytes = uint64_t{141} << 30,
+                 .price = [&profile](const cost::OpDesc& op) { return PriceOn(profile, op); },
+                 .detail = detail});
+    const model::Decoder decoder = MakeDecoder(config, *device, rows);
+    const auto done = device->NewEvent();
+    kernels::StepBatch batch{.num_rows = rows, .num_sequences = rows, .num_logit_rows = rows};
+    kernels::ContextSums context{.decode_rows = rows, .decode_context = 1000 * rows};
+    const double start = bench::Now();
+    for (int step = 0; step < steps; ++step) {
+      context.decode_context += rows;
+      decoder.Forward(batch, context);
+      decoder.Logits(batch, 0, rows);
+      device::Operation sample;
+      sample.desc = {.kind = cost::OpKind::kSample, .label = "sample", .rows = rows, .columns = config.vocab_size};
+      decoder.stream->Enqueue(sample);
+      decoder.stream->Record(*done);
+      device->WaitFor(*done);
+    }
+    seconds = (bench::Now() - start) / steps;
+  });
+  FB_CHECK(status.ok(), "{}", status.ToString());
+  return seconds;
+}
+
+double Best(int rounds, const std::function<double()>& measure) {
+  double best = measure();
+  for (int round = 1; round < rounds; ++round) best = std::min(best, measure());
+  return best;
+}
+
+void MeasureSteps(int rounds) {
+  const model::ModelConfig config = model::LoadBuiltinConfig("Qwen3-32B").value();
+  const cost::DeviceProfile profile = cost::LoadProfile("h200").value();
+  fmt::print("\n## Decode steps without transfers\n\nQwen3-32B (64 layers), H200, host time of the device plane.\n\n"
+             "| batch | us a step | rank-steps/s | full: us a step | full: rank-steps/s |\n|---|---|---|---|---|\n");
+  for (const int rows : {1, 64, 512}) {
+    const double jump = Best(rounds, [&] { return StepSeconds(config, profile, rows, device::SimDetail::kJump, 20'000); });
+    const double full = Best(rounds, [&] { return StepSeconds(config, profile, rows, device::SimDetail::kFull, 500); });
+    fmt::print("| {} | {:.2f} | {:.0f} | {:.1f} | {:.0f} |\n", rows, jump * 1e6, 1 / jump, full * 1e6, 1 / full);
+  }
+}
+
+void MeasurePool(int rounds) {
+  fmt::print("\n## Eight ranks that pull\n\nA layer is eight tiles of 94 MB, one a rank; every rank pulls the other seven "
+             "into one of two slots (DESIGN's slot protocol), 8 kernels a layer, two requests in flight.\n\n"
+             "| layers | order | transfers a rank-step | us a rank-step | rank-steps/s | ns an event |\n"
+             "|---|---|---|---|---|---|\n");
+  for (const int layers : {8, 64}) {
+    for (const fabric::PeerOrder order : {fabric::PeerOrder::kRotated, fabric::PeerOrder::kAsListed}) {
+      const fabric::PoolProgram program{.num_layers = layers, .num_steps = 256 / layers, .kernels = 8,
+                                        .kernel_ns = 40'000, .tile_bytes = 94 << 20, .link_bytes_per_s = 450e9,
+                                        .slice_bytes = 94 << 20, .order = order, .checked = false};
+      int64_t events = 0;
+      const double seconds = Best(rounds, [&] {
+        const double start = bench::Now();
+        const fabric::PoolOutcome outcome = fabric::RunPoolProgram(program);
+        FB_CHECK(outcome.status.ok(), "{}", outcome.status.ToString());
+        events = outcome.num_events;
+        return bench::Now() - start;
+      });
+      const double rank_steps = program.num_steps * fabric::kPoolRanks;
+      fmt::print("| {} | {} | {} | {:.1f} | {:.0f} | {:.0f} |\n", layers,
+                 order == fabric::PeerOrder::kRotated ? "rotated" : "as listed", layers * 7, seconds / rank_steps * 1e6,
+                 rank_steps / seconds, seconds / static_cast<double>(events) * 1e9);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace forebay
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 5;
+  fmt::print("# The simulator's device plane\n\n`sim_bench {}` on {}, kernels {}: one core, the best of {} rounds.\n",
+             rounds, forebay::bench::CpuName(), forebay::kernels::AvailableKernels().front()->name, rounds);
+  forebay::MeasureSteps(rounds);
+  forebay::MeasurePool(rounds);
+}
