@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = 0;
   forebay::cli::AddRunCommand(app, &exit_code);
+  forebay::cli::AddReproCommand(app, &exit_code);
   forebay::cli::AddTokenizeCommand(app, &exit_code);
   forebay::cli::AddDetokenizeCommand(app, &exit_code);
   try {

@@ -50,6 +50,10 @@ int AnswerLines(const AnswerLine& answer) {
     out += '\n';
     std::fwrite(out.data(), 1, out.size(), stdout);
   }
+  return FinishOutput();
+}
+
+int FinishOutput() {
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && !std::ferror(stdout)) return 0;
   return Fail(base::Status(base::kIoError, "standard output: not all lines could be written"));

@@ -32,4 +32,7 @@ int Fail(const base::Status& status, int exit_code = 1);
 using AnswerLine = std::function<base::Status(simdjson::dom::element line, base::JsonWriter& members)>;
 int AnswerLines(const AnswerLine& answer);
 
+// Flushes standard output and returns the exit code: where any of it was lost, says so and returns 1.
+int FinishOutput();
+
 }  // namespace forebay::cli

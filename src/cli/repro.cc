@@ -1,0 +1,51 @@
+// forebay repro: the papers' claims as scenarios.
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/open_text.h"
+#include "repro/row_format.h"
+
+namespace forebay::cli {
+namespace {
+
+struct ReproFlags {
+  std::vector<std::string> rows;
+  bool json = false;
+  bool list = false;
+};
+
+void PrintLine(const std::string& line) { std::fputs((line + "\n").c_str(), stdout); }
+
+int Repro(const ReproFlags& flags) {
+  const auto claims = repro::SelectClaims(flags.rows);
+  if (!claims.ok()) return Fail(claims.status(), 2);
+  if (flags.list) {
+    for (const repro::Claim* claim : *claims) {
+      PrintLine(fmt::format("{:<22} {} ({})", claim->id, claim->what, claim->source));
+    }
+    return FinishOutput();
+  }
+  std::vector<repro::RowResult> rows;
+  for (const repro::Claim* claim : *claims) {
+    auto row = repro::RunRow(*claim);
+    if (!row.ok()) return Fail(row.status());
+    if (!flags.json) PrintLine(repro::RowText(*row));
+    rows.push_back(std::move(*row));
+  }
+  PrintLine(flags.json ? repro::RowsJson(rows) : repro::TotalsText(rows));
+  return FinishOutput();
+}
+
+}  // namespace
+
+void AddReproCommand(CLI::App& app, int* exit_code) {
+  auto flags = std::make_shared<ReproFlags>();
+  CLI::App* command = app.add_subcommand("repro", "Papers' claims against ours: run them, say what holds");
+  command->add_option("ROW", flags->rows, "Rows to run, as SI4 or model.Qwen3-32B (default: all)");
+  command->add_flag("--json", flags->json, "One JSON object instead of tables");
+  command->add_flag("--list", flags->list, "Only name the rows");
+  command->callback([flags, exit_code] { *exit_code = Repro(*flags); });
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,137 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/json.h"
+#include "engine/memory_plan.h"
+#include "model/builtin_configs.h"
+#include "model/derived.h"
+#include "model/family.h"
+#include "repro/row_format.h"
+#include "repro/scenario.h"
+
+namespace forebay::repro {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Printed, DigitsAreComparedAsTheyArePrinted) {
+  EXPECT_TRUE(AgreesAtPrintedDigits(65.5242, "65.52"));
+  EXPECT_FALSE(AgreesAtPrintedDigits(65.5251, "65.52"));
+  EXPECT_TRUE(AgreesAtPrintedDigits(0.125, "0.13"));  // a half may be rounded either way
+  EXPECT_TRUE(AgreesAtPrintedDigits(0.125, "0.12"));
+  EXPECT_TRUE(AgreesAtPrintedDigits(3.433e-15, "3.43e-15"));
+  EXPECT_FALSE(AgreesAtPrintedDigits(3.436e-15, "3.43e-15"));
+  EXPECT_TRUE(AgreesAtPrintedDigits(262144, "262144"));
+  EXPECT_FALSE(AgreesAtPrintedDigits(262145, "262144"));
+  EXPECT_EQ(FormatLike(65.5242, "65.5", 0), "65.5");
+  EXPECT_EQ(FormatLike(65.5242, "65.5", 1), "65.52");
+  EXPECT_EQ(FormatLike(3.433e-15, "3.43e-15", 0), "3.43e-15");
+}
+
+TEST(Verdicts, FollowTheKindOfClaim) {
+  const Claim exact{.kind = Kind::kExact}, band{.kind = Kind::kBand, .band = 0.2}, order{.kind = Kind::kOrder};
+  EXPECT_EQ(Judge(exact, {"", "9.1"}, 9.14), Verdict::kReproduced);
+  EXPECT_EQ(Judge(exact, {"", "9.1"}, 9.16), Verdict::kNotReproduced);
+  EXPECT_EQ(Judge(exact, {"", "9.1", "it cannot be"}, 9.16), Verdict::kContradiction);
+  EXPECT_EQ(Judge(band, {"", "10.0"}, 10.01), Verdict::kReproduced);
+  EXPECT_EQ(Judge(band, {"", "10.0"}, 11.9), Verdict::kWithinBand);
+  EXPECT_EQ(Judge(band, {"", "10.0"}, 8.1), Verdict::kWithinBand);
+  EXPECT_EQ(Judge(band, {"", "10.0"}, 12.1), Verdict::kNotReproduced);
+  EXPECT_EQ(Judge(order, {"", "> 1.5"}, 1.6), Verdict::kReproduced);
+  EXPECT_EQ(Judge(order, {"", "> 1.5"}, 1.5), Verdict::kNotReproduced);
+  EXPECT_EQ(Judge(order, {"", "< 1"}, 0.9), Verdict::kReproduced);
+}
+
+TEST(Rows, EachHasAnIdAScenarioAndReadableValues) {
+  std::set<std::string_view> ids;
+  for (const Claim& claim : Claims()) {
+    EXPECT_TRUE(ids.insert(claim.id).second) << claim.id;
+    EXPECT_NE(FindScenario(claim.id), nullptr) << claim.id;
+    EXPECT_EQ(claim.kind == Kind::kBand, claim.band > 0) << claim.id;
+    EXPECT_FALSE(claim.values.empty()) << claim.id;
+    for (const ClaimedValue& value : claim.values) {
+      EXPECT_NE(PrintedNumber(value.printed), 0) << claim.id << " " << value.label;
+      EXPECT_EQ(value.printed.starts_with('>') || value.printed.starts_with('<'), claim.kind == Kind::kOrder) << claim.id;
+    }
+  }
+}
+
+TEST(Rows, AreSelectedByIdOrGroup) {
+  const auto ids = [](std::vector<std::string> rows) {
+    std::vector<std::string_view> ids;
+    const auto selected = SelectClaims(rows);
+    EXPECT_TRUE(selected.ok()) << selected.status().ToString();
+    for (const Claim* claim : *selected) ids.push_back(claim->id);
+    return ids;
+  };
+  EXPECT_EQ(ids({}).size(), Claims().size());
+  EXPECT_THAT(ids({"DW3"}), testing::ElementsAre("DW3"));
+  EXPECT_THAT(ids({"model"}), testing::SizeIs(7));
+  EXPECT_THAT(ids({"DW3", "model.Llama-3-8B"}), testing::ElementsAre("model.Llama-3-8B", "DW3"));
+  const std::vector<std::string> wrong{"DW3", "DW99"};
+  EXPECT_EQ(SelectClaims(wrong).status().code(), kRowUnknown);
+  EXPECT_THAT(SelectClaims(wrong).status().message(), HasSubstr("row \"DW99\" is unknown; expected one of model, DW3"));
+}
+
+// Every row runs; those that arithmetic decides come out as claimed.
+TEST(Rows, ComeOutAsKnown) {
+  for (const Claim& claim : Claims()) {
+    const auto row = RunRow(claim);
+    ASSERT_TRUE(row.ok()) << row.status().ToString();
+    if (claim.kind != Kind::kExact) continue;
+    EXPECT_EQ(row->verdict, claim.id == "model.DeepSeek-R1" ? Verdict::kContradiction : Verdict::kReproduced) << RowText(*row);
+  }
+}
+
+TEST(Rows, ContentionIsADistribution) {
+  double sum = 0;
+  const Claim claim{.id = "DW3", .values = {{"N=4 C=1", "1"}, {"N=4 C=2", "1"}, {"N=4 C=3", "1"}}};
+  const auto findings = FindScenario("DW3")(claim);
+  for (const Finding& finding : *findings) sum += finding.calibrated;
+  EXPECT_NEAR(sum, 100, 1e-9);
+}
+
+TEST(RowFormat, ShowsContradictionsAndAccounts) {
+  Claim claim{.id = "X1", .source = "Paper, Table 1", .what = "A rate", .assumed = "a tail", .kind = Kind::kBand, .band = 0.1,
+              .values = {{"B = 1", "2.0"}, {"B = 2", "4.0"}, {"B = 3", "6.0", "more than the link has"}}};
+  RowResult row{.claim = &claim,
+                .findings = {{.calibrated = 2.1}, {.calibrated = 6, .uncalibrated = 7, .account = {{"step, ms", 12.5}}}, {.calibrated = 9}},
+                .verdicts = {Verdict::kWithinBand, Verdict::kNotReproduced, Verdict::kContradiction},
+                .verdict = Verdict::kNotReproduced};
+  const std::string text = RowText(row);
+  EXPECT_THAT(text, HasSubstr("X1  A rate (Paper, Table 1; band 10 %): not reproduced\n"));
+  EXPECT_THAT(text, HasSubstr("  account of B = 2: step, ms 12.5\n"));
+  EXPECT_THAT(text, HasSubstr("  contradiction in B = 3: more than the link has\n"));
+  EXPECT_THAT(text, HasSubstr("  assumed: a tail\n"));
+  const RowResult rows[] = {row, row};
+  EXPECT_EQ(TotalsText(rows), "2 rows: 2 not reproduced");
+  const std::string json = RowsJson(rows);
+  simdjson::dom::parser parser;
+  const auto document = base::ParseJson(parser, json);
+  ASSERT_TRUE(document.ok()) << json;
+  const simdjson::dom::element value = (*document)["rows"].at(1)["values"].at(1);
+  EXPECT_EQ(value["uncalibrated"].get_double().value(), 7);
+  EXPECT_EQ(value["account"]["step, ms"].get_double().value(), 12.5);
+  EXPECT_EQ(value["verdict"].get_string().value(), "not reproduced");
+}
+
+// The figures that follow from a configuration are those that the engine plans with.
+TEST(DerivedFigures, AgreeWithTheEnginesMemoryPlan) {
+  for (const model::BuiltinConfigText& text : model::BuiltinConfigTexts()) {
+    const model::ModelConfig config = *model::LoadBuiltinConfig(text.name);
+    if (!model::CheckRunnable(config, "").ok()) continue;
+    const model::DerivedFigures figures = model::Derive(config);
+    const engine::MemoryRequest request{.budget_bytes = 1ull << 40, .max_model_len = 32, .max_num_seqs = 8, .max_num_batched_tokens = 64};
+    const auto plan = engine::PlanMemory(config, tensor::DType::kBF16, request);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    const double weights = static_cast<double>(plan->weight_bytes) / (2.0 * static_cast<double>(figures.params));
+    EXPECT_GE(weights, 1) << text.name;
+    EXPECT_LT(weights, 1.001) << text.name;  // panels of 64 columns, tables of tiles, vectors in fp32
+    EXPECT_EQ(plan->kv_layout.block_stride, figures.kv_values * 2 * kernels::kBlockTokens) << text.name;
+  }
+}
+
+}  // namespace
+}  // namespace forebay::repro

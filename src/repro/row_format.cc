@@ -1,0 +1,91 @@
+#include "repro/row_format.h"
+
+#include <fmt/core.h>
+
+#include "base/json.h"
+
+namespace forebay::repro {
+namespace {
+
+constexpr std::string_view kKindNames[] = {"exact", "band", "order"};
+
+std::string KindText(const Claim& claim) {
+  if (claim.kind != Kind::kBand) return std::string(kKindNames[static_cast<int>(claim.kind)]);
+  return fmt::format("band {:.0f} %", 100 * claim.band);
+}
+
+// Beside an exact claim as many digits as it prints; else one more, so that the difference shows.
+std::string Ours(const Claim& claim, const ClaimedValue& value, double ours) {
+  const bool same = AgreesAtPrintedDigits(ours, value.printed) && claim.kind == Kind::kExact;
+  return FormatLike(ours, value.printed, same ? 0 : 1);
+}
+
+std::string AccountText(const RowResult& row, size_t i) {
+  std::string text;
+  for (const Term& term : row.findings[i].account) text += fmt::format("{}{} {:.5g}", text.empty() ? "" : ", ", term.name, term.value);
+  return fmt::format("  account of {}: {}\n", row.claim->values[i].label, text.empty() ? "none" : text);
+}
+
+void WriteValue(const RowResult& row, size_t i, base::JsonWriter* writer) {
+  const ClaimedValue& value = row.claim->values[i];
+  const Finding& finding = row.findings[i];
+  writer->BeginObject().Key("label").String(value.label).Key("claimed").String(value.printed);
+  writer->Key("calibrated").Double(finding.calibrated).Key("uncalibrated");
+  finding.uncalibrated ? writer->Double(*finding.uncalibrated) : writer->Null();
+  writer->Key("verdict").String(Name(row.verdicts[i]));
+  if (!value.contradiction.empty()) writer->Key("contradiction").String(value.contradiction);
+  writer->Key("account").BeginObject();
+  for (const Term& term : finding.account) writer->Key(term.name).Double(term.value);
+  writer->EndObject().EndObject();
+}
+
+}  // namespace
+
+std::string RowText(const RowResult& row) {
+  const Claim& claim = *row.claim;
+  std::string text = fmt::format("{}  {} ({}; {}): {}\n", claim.id, claim.what, claim.source, KindText(claim), Name(row.verdict));
+  text += fmt::format("  {:<24}{:>12}{:>12}{:>14}  {}\n", "", "claimed", "ours", "uncalibrated", "verdict");
+  for (size_t i = 0; i < claim.values.size(); ++i) {
+    const ClaimedValue& value = claim.values[i];
+    const Finding& finding = row.findings[i];
+    text += fmt::format("  {:<24}{:>12}{:>12}{:>14}  {}\n", value.label, value.printed, Ours(claim, value, finding.calibrated),
+                        finding.uncalibrated ? Ours(claim, value, *finding.uncalibrated) : "-", Name(row.verdicts[i]));
+  }
+  if (!claim.assumed.empty()) text += fmt::format("  assumed: {}\n", claim.assumed);
+  for (size_t i = 0; i < claim.values.size(); ++i) {
+    const ClaimedValue& value = claim.values[i];
+    if (row.verdicts[i] == Verdict::kContradiction) text += fmt::format("  contradiction in {}: {}\n", value.label, value.contradiction);
+    if (row.verdicts[i] == Verdict::kNotReproduced) text += AccountText(row, i);
+  }
+  return text;
+}
+
+std::string TotalsText(std::span<const RowResult> rows) {
+  std::string text = fmt::format("{} rows:", rows.size());
+  bool first = true;
+  for (const Verdict verdict : {Verdict::kReproduced, Verdict::kWithinBand, Verdict::kContradiction, Verdict::kNotReproduced}) {
+    int count = 0;
+    for (const RowResult& row : rows) count += row.verdict == verdict;
+    if (count > 0) text += fmt::format("{}{} {}", first ? " " : ", ", count, Name(verdict));
+    first = first && count == 0;
+  }
+  return text;
+}
+
+std::string RowsJson(std::span<const RowResult> rows) {
+  std::string json;
+  base::JsonWriter writer(&json);
+  writer.BeginObject().Key("rows").BeginArray();
+  for (const RowResult& row : rows) {
+    const Claim& claim = *row.claim;
+    writer.BeginObject().Key("id").String(claim.id).Key("source").String(claim.source).Key("claim").String(claim.what);
+    writer.Key("assumed").String(claim.assumed).Key("kind").String(kKindNames[static_cast<int>(claim.kind)]);
+    writer.Key("band").Double(claim.band).Key("verdict").String(Name(row.verdict)).Key("values").BeginArray();
+    for (size_t i = 0; i < claim.values.size(); ++i) WriteValue(row, i, &writer);
+    writer.EndArray().EndObject();
+  }
+  writer.EndArray().EndObject();
+  return json;
+}
+
+}  // namespace forebay::repro

@@ -1,0 +1,70 @@
+#include "repro/verdict.h"
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace forebay::repro {
+namespace {
+
+bool IsBound(std::string_view printed) { return printed.starts_with('>') || printed.starts_with('<'); }
+
+// Digits behind the point, and the power of ten that follows "e".
+struct Precision {
+  explicit Precision(std::string_view printed) {
+    const size_t e = printed.find('e');
+    if (e != printed.npos) {
+      scientific = true;
+      std::from_chars(printed.data() + e + 1, printed.data() + printed.size(), exponent);
+      printed = printed.substr(0, e);
+    }
+    const size_t point = printed.find('.');
+    if (point != printed.npos) decimals = static_cast<int>(printed.size() - point - 1);
+  }
+  int decimals = 0;
+  int exponent = 0;
+  bool scientific = false;
+};
+
+}  // namespace
+
+double PrintedNumber(std::string_view printed) {
+  if (IsBound(printed)) printed.remove_prefix(2);
+  double value = 0;
+  const auto [end, error] = std::from_chars(printed.data(), printed.data() + printed.size(), value);
+  FB_CHECK(error == std::errc() && end == printed.data() + printed.size(), "a claim prints \"{}\"", printed);
+  return value;
+}
+
+bool AgreesAtPrintedDigits(double ours, std::string_view printed) {
+  const Precision precision(printed);
+  const double unit = std::pow(10.0, precision.exponent - precision.decimals);
+  constexpr double kRounding = 1e-9;  // of binary fractions: 0.125 may have been rounded either way
+  return std::abs(ours - PrintedNumber(printed)) <= unit * (0.5 + kRounding);
+}
+
+std::string FormatLike(double ours, std::string_view printed, int more) {
+  if (IsBound(printed)) return fmt::format("{:.4g}", ours);
+  const Precision precision(printed);
+  return precision.scientific ? fmt::format("{:.{}e}", ours, precision.decimals + more)
+                              : fmt::format("{:.{}f}", ours, precision.decimals + more);
+}
+
+Verdict Judge(const Claim& claim, const ClaimedValue& value, double ours) {
+  const double claimed = PrintedNumber(value.printed);
+  bool holds = false;
+  if (claim.kind == Kind::kOrder) {
+    holds = value.printed.starts_with('>') ? ours > claimed : ours < claimed;
+  } else {
+    holds = AgreesAtPrintedDigits(ours, value.printed);
+  }
+  if (holds) return Verdict::kReproduced;
+  if (!value.contradiction.empty()) return Verdict::kContradiction;
+  const bool within = claim.kind == Kind::kBand && std::abs(ours - claimed) <= claim.band * std::abs(claimed);
+  return within ? Verdict::kWithinBand : Verdict::kNotReproduced;
+}
+
+}  // namespace forebay::repro
