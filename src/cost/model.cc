@@ -26,18 +26,17 @@ PriceResult Default(const Roofline& roofline, double floor, const DeviceProfile&
   return {seconds, How::kMiss, BoundOf(reached, seconds, floor)};
 }
 
-// The table's time at `wanted`. Outside the grid, and for heads of another size than the measured ones, the nearest
-// point's utilisation holds, but no kernel beats the fastest one.
+// The table's time at `wanted`. Outside the grid, and for heads of another size than the table's, the nearest point's
+// utilisation holds, but no kernel beats the fastest one.
 PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double head_dim, double floor,
                       const DeviceProfile& device) {
   const UtilisationTable::Found found = table.Lookup(wanted);
   const Roofline work = RooflineAt(table.op, table.format, table.by_weights, wanted, head_dim, device);
   double seconds = found.seconds;
   How how = found.how;
-  const bool attention = table.op == TableOp::kDecodeAttention || table.op == TableOp::kPrefillAttention;
-  if (attention && head_dim != kMeasuredHeadDim) how = How::kHeld;
+  if (IsAttention(table.op) && head_dim != table.head_dim) how = How::kHeld;
   if (how == How::kHeld) {
-    const Roofline held = RooflineAt(table.op, table.format, table.by_weights, found.point, kMeasuredHeadDim, device);
+    const Roofline held = RooflineAt(table.op, table.format, table.by_weights, found.point, table.head_dim, device);
     seconds = std::max(seconds * work.seconds() / held.seconds(), table.floor_seconds);
   }
   return {seconds, how, BoundOf(work, seconds, floor)};
@@ -60,7 +59,7 @@ PriceResult PriceDecode(const OpDesc& op, const DeviceProfile& device, bool cali
   const double sequences = static_cast<double>(op.rows - op.prefill_sequences);
   const double context = static_cast<double>(op.depth - op.prefill_context);
   const double head_dim = op.head_dim;
-  if (const UtilisationTable* table = calibrated ? device.Find(TableOp::kDecodeAttention, op.kv_format) : nullptr) {
+  if (const UtilisationTable* table = calibrated ? device.Find(TableOp::kDecodeAttention, op.kv_format, head_dim) : nullptr) {
     const Point point{sequences * op.kv_heads, context / sequences, double(op.heads) / op.kv_heads};
     return FromTable(*table, point, head_dim, device.decode_floor_s, device);
   }
@@ -73,7 +72,7 @@ PriceResult PriceDecode(const OpDesc& op, const DeviceProfile& device, bool cali
 PriceResult PricePrefill(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double sequences = static_cast<double>(op.prefill_sequences);
   const double context = static_cast<double>(op.prefill_context);
-  if (const UtilisationTable* table = calibrated ? device.Find(TableOp::kPrefillAttention, op.kv_format) : nullptr) {
+  if (const UtilisationTable* table = calibrated ? device.Find(TableOp::kPrefillAttention, op.kv_format, op.head_dim) : nullptr) {
     const Point point{sequences * op.heads, std::sqrt(2 * context / sequences), double(op.heads) / op.kv_heads};
     return FromTable(*table, point, op.head_dim, device.op_floor_s, device);
   }
@@ -100,13 +99,19 @@ PriceResult PriceAttention(const OpDesc& op, const DeviceProfile& device, bool c
   return result;
 }
 
-PriceResult PriceCopy(const OpDesc& op, const DeviceProfile& device) {
+PriceResult PriceCopy(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
+  const UtilisationTable* table = calibrated ? device.Find(TableOp::kCopy, NumberFormat::kBF16) : nullptr;
+  const double sharers = std::max(op.sharers, 1);
+  // Between the ranks of a CPU every copy goes through the one memory.
+  if (table != nullptr && op.read_bytes > 0 && device.kind == DeviceKind::kCpu) {
+    return FromTable(*table, {op.read_bytes, sharers, 1}, 0, device.link_latency_s, device);
+  }
   if (op.link == Link::kLocal) {
     return Default({0, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s}, device.op_floor_s, device);
   }
   const double own = op.link == Link::kPeer ? device.link_bytes_per_s : device.host_bytes_per_s;
   const double other = op.link == Link::kPeer ? device.host_bytes_per_s : device.memory_bytes_per_s;
-  const double rate = (own > 0 ? own : other) * device.link_efficiency / std::max(op.sharers, 1);
+  const double rate = (own > 0 ? own : other) * device.link_efficiency / sharers;
   const double seconds = device.link_latency_s + op.read_bytes / rate;
   return {seconds, How::kMiss, seconds < 2 * device.link_latency_s ? Bound::kOverhead : Bound::kMemory};
 }
@@ -121,7 +126,7 @@ PriceResult PriceCollective(const OpDesc& op, const DeviceProfile& device, bool 
   OpDesc copy = op;
   copy.link = Link::kPeer;
   copy.read_bytes = SentBytes(op.collective, op.read_bytes, op.ranks);
-  return PriceCopy(copy, device);
+  return PriceCopy(copy, device, false);
 }
 
 // Everything that streams rows through memory. Descriptions that leave activations out get them read and written once.
@@ -133,12 +138,40 @@ PriceResult PriceStreaming(const OpDesc& op, const DeviceProfile& device) {
   return Default({flop_seconds, bytes / device.memory_bytes_per_s}, device.op_floor_s, device);
 }
 
+PriceResult PriceRows(TableOp kind, double rows, NumberFormat format, const OpDesc& op, const DeviceProfile& device) {
+  const UtilisationTable* table = op.columns > 0 ? device.Find(kind, format) : nullptr;
+  if (table == nullptr) return PriceStreaming(op, device);
+  return FromTable(*table, {rows, double(op.columns), 1}, 0, device.op_floor_s, device);
+}
+
+// Logits are fp32. Rows that draw cost more than rows that take the greatest.
+PriceResult PriceSample(const OpDesc& op, const DeviceProfile& device) {
+  const double drawn = static_cast<double>(op.drawn_rows), others = static_cast<double>(op.rows) - drawn;
+  if (drawn == 0) return PriceRows(TableOp::kArgmax, others, NumberFormat::kF32, op, device);
+  PriceResult result = PriceRows(TableOp::kSample, drawn, NumberFormat::kF32, op, device);
+  if (others > 0 && result.how != How::kMiss) {
+    const PriceResult rest = PriceRows(TableOp::kArgmax, others, NumberFormat::kF32, op, device);
+    result.seconds += rest.seconds;
+    result.how = std::max(result.how, rest.how);
+  }
+  return result;
+}
+
 PriceResult PriceKernel(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
+  const double rows = static_cast<double>(op.rows);
   switch (op.kind) {
     case OpKind::kLinear: return PriceLinear(op, device, calibrated);
     case OpKind::kAttention: return PriceAttention(op, device, calibrated);
-    case OpKind::kCopy: return PriceCopy(op, device);
+    case OpKind::kCopy: return PriceCopy(op, device, calibrated);
     case OpKind::kCollective: return PriceCollective(op, device, calibrated);
+    default: break;
+  }
+  if (!calibrated || op.rows <= 0) return PriceStreaming(op, device);
+  switch (op.kind) {
+    case OpKind::kNorm: return PriceRows(TableOp::kNorm, rows, op.weight_format, op, device);
+    case OpKind::kRopeKv: return PriceRows(TableOp::kRopeKv, rows, op.weight_format, op, device);
+    case OpKind::kEmbed: return PriceRows(TableOp::kEmbed, rows, op.weight_format, op, device);
+    case OpKind::kSample: return PriceSample(op, device);
     default: return PriceStreaming(op, device);
   }
 }

@@ -8,6 +8,8 @@
 #include <map>
 #include <sstream>
 
+#include "cost/roofline.h"
+
 namespace forebay::cost {
 namespace {
 
@@ -253,6 +255,69 @@ TEST(Interference, TakesTheCopiesShare) {
   // One of two cores copies 5.5 of the 11 GB/s it could: a quarter of the cores is lost.
   const DeviceProfile cpu = Profile("emerald-rapids-amx");
   EXPECT_NEAR(Interference(Bound::kCompute, {.in = 5.5e9}, cpu), (1 + cpu.frequency_loss / 2) / 0.75, 1e-12);
+}
+
+// A table of one utilisation over rows 1..64 and `columns`.
+UtilisationTable RowTable(TableOp op, NumberFormat format, double utilisation, const DeviceProfile& device) {
+  UtilisationTable table;
+  table.op = op;
+  table.format = format;
+  table.axes = {{{1, 64}, {100, 1000}, {1}}};
+  std::vector<double> seconds;
+  for (double rows : table.axes[0]) {
+    for (double columns : table.axes[1]) {
+      seconds.push_back(RooflineAt(op, format, false, {rows, columns, 1}, 0, device).seconds() / utilisation);
+    }
+  }
+  table.Prepare(seconds);
+  return table;
+}
+
+TEST(Price, RowOperationsTakeTheirTables) {
+  DeviceProfile device = Profile("zen4");
+  device.launch_s = 0;
+  const OpDesc norm{.kind = OpKind::kNorm, .rows = 8, .columns = 500};
+  EXPECT_EQ(Price(norm, device).how, How::kMiss);
+  device.tables = {RowTable(TableOp::kNorm, NumberFormat::kBF16, 0.5, device),
+                   RowTable(TableOp::kArgmax, NumberFormat::kF32, 0.5, device),
+                   RowTable(TableOp::kSample, NumberFormat::kF32, 0.1, device)};
+  EXPECT_EQ(Price(norm, device).how, How::kInterpolated);
+  EXPECT_NEAR(Price(norm, device).seconds, 2 * 2 * 8 * 500 / device.memory_bytes_per_s / 0.5, 1e-12);
+  EXPECT_EQ(Price(norm, device, Calibration::kUncalibrated).how, How::kMiss);
+  // Of 12 rows 4 draw, which costs five times as much a row.
+  const OpDesc sample{.kind = OpKind::kSample, .rows = 12, .columns = 500, .drawn_rows = 4};
+  const double row = 2 * 4 * 500 / device.memory_bytes_per_s;
+  EXPECT_NEAR(Price(sample, device).seconds, 8 * row / 0.5 + 4 * row / 0.1, 1e-12);
+}
+
+TEST(Price, AttentionTakesTheTableOfTheNearestHeadSize) {
+  DeviceProfile device = Profile("h200");
+  UtilisationTable small = *device.Find(TableOp::kDecodeAttention, NumberFormat::kBF16);
+  for (double& log_seconds : small.log_seconds) log_seconds += std::log(3.0);
+  small.head_dim = 64;
+  device.tables.push_back(small);
+  EXPECT_EQ(device.Find(TableOp::kDecodeAttention, NumberFormat::kBF16, 80)->head_dim, 64);
+  EXPECT_EQ(device.Find(TableOp::kDecodeAttention, NumberFormat::kBF16, 128)->head_dim, 128);
+  OpDesc op = Decode(16, 4096);
+  device.launch_s = 0;
+  const double usual = Price(op, device).seconds;
+  op.head_dim = 64;
+  EXPECT_NEAR(Price(op, device).seconds, 3 * usual, 1e-9);
+  EXPECT_NE(Price(op, device).how, How::kHeld);
+}
+
+TEST(Price, CopiesOfACpuTakeTheirTable) {
+  DeviceProfile device = Profile("zen4");
+  device.launch_s = 0;
+  UtilisationTable table;
+  table.op = TableOp::kCopy;
+  table.axes = {{{1e3, 1e6}, {1, 2}, {1}}};
+  table.Prepare({1e-6, 1.5e-6, 1e-4, 1.9e-4});
+  device.tables = {table};
+  OpDesc copy{.kind = OpKind::kCopy, .read_bytes = 1e6, .link = Link::kPeer, .sharers = 2};
+  EXPECT_NEAR(Price(copy, device).seconds, 1.9e-4, 1e-9);
+  copy.sharers = 1;
+  EXPECT_NEAR(Price(copy, device).seconds, 1e-4, 1e-9);
 }
 
 }  // namespace

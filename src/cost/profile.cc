@@ -23,14 +23,6 @@ constexpr size_t kMostPoints = 1 << 16;       // of a table
 constexpr double kMostUtilisation = 10;       // caches may beat the memory's rate, a wrong unit is beyond
 constexpr uint64_t kMostFileBytes = 64 * base::kMiB;
 
-struct NumberRule {
-  std::string_view key;
-  double DeviceProfile::*member;
-  double least;
-  double most;
-  bool required;
-};
-
 constexpr double kMost = 1e18;
 constexpr NumberRule kNumbers[] = {
     {"bf16_flops", &DeviceProfile::bf16_flops, 1e6, kMost, true},
@@ -53,6 +45,7 @@ constexpr NumberRule kNumbers[] = {
     {"link_latency_s", &DeviceProfile::link_latency_s, 0, 1, true},
     {"launch_s", &DeviceProfile::launch_s, 0, 1, true},
     {"step_overhead_s", &DeviceProfile::step_overhead_s, 0, 10, true},
+    {"sequence_overhead_s", &DeviceProfile::sequence_overhead_s, 0, 1, false},
     {"runtime_bytes", &DeviceProfile::runtime_bytes, 0, kMost, true},
     {"frequency_loss", &DeviceProfile::frequency_loss, 0, 10, true},
 };
@@ -167,16 +160,6 @@ base::Status ReadNumbers(const Fields& numbers, DeviceProfile* profile) {
   return numbers.Only(known);
 }
 
-std::array<std::string_view, 3> AxisNames(const UtilisationTable& table) {
-  if (table.by_weights) return {"rows", "weights", "one"};
-  switch (table.op) {
-    case TableOp::kLinear: return {"rows", "n", "k"};
-    case TableOp::kDecodeAttention: return {"streams", "context", "group"};
-    case TableOp::kPrefillAttention: return {"streams", "tokens", "group"};
-    default: return {"bytes", "ranks", "one"};
-  }
-}
-
 base::Result<std::vector<double>> ReadList(const Fields& parent, std::string_view key, double least, double most) {
   FB_ASSIGN_OR_RETURN(const simdjson::dom::array list, parent.List(key));
   if (list.size() == 0 || list.size() > kMostPoints) {
@@ -193,7 +176,7 @@ base::Result<std::vector<double>> ReadList(const Fields& parent, std::string_vie
 
 base::Status ReadAxes(const Fields& axes, UtilisationTable* table) {
   table->by_weights = table->op == TableOp::kLinear && axes.Get("weights").ok();
-  const std::array<std::string_view, 3> names = AxisNames(*table);
+  const std::array<std::string_view, 3> names = AxisNames(table->op, table->by_weights);
   FB_RETURN_IF_ERROR(axes.Only(names));
   for (int d = 0; d < 3; ++d) {
     FB_ASSIGN_OR_RETURN(table->axes[d], ReadList(axes, names[d], 1, 1e15));
@@ -214,7 +197,7 @@ base::Status ToSeconds(const UtilisationTable& table, const DeviceProfile& profi
     for (double b : table.axes[1]) {
       for (double c : table.axes[2]) {
         const Roofline roofline =
-            RooflineAt(table.op, table.format, table.by_weights, {a, b, c}, kMeasuredHeadDim, profile);
+            RooflineAt(table.op, table.format, table.by_weights, {a, b, c}, table.head_dim, profile);
         if (!(roofline.seconds() > 0)) {
           return Fields::Invalid(fields.At("axes"), fmt::format("the point ({}, {}, {})", a, b, c), "points with work");
         }
@@ -228,16 +211,21 @@ base::Status ToSeconds(const UtilisationTable& table, const DeviceProfile& profi
 
 base::Result<UtilisationTable> ReadTable(const Fields& fields, const DeviceProfile& profile) {
   UtilisationTable table;
-  FB_RETURN_IF_ERROR(fields.Only(std::initializer_list<std::string_view>{"op", "format", "mark", "source", "residual",
-                                                                         "axes", "utilisation"}));
+  FB_RETURN_IF_ERROR(fields.Only(std::initializer_list<std::string_view>{"op", "format", "head_dim", "mark", "source",
+                                                                         "residual", "axes", "utilisation"}));
   FB_ASSIGN_OR_RETURN(table.op, (fields.OneOf<TableOp, kNumTableOps>("op")));
+  if (fields.Get("head_dim").ok()) {
+    if (!IsAttention(table.op)) return Fields::Invalid(fields.At("head_dim"), "it", "it for attention alone");
+    FB_ASSIGN_OR_RETURN(table.head_dim, fields.Number("head_dim", 1, 1e6));
+  }
   FB_ASSIGN_OR_RETURN(table.format, (fields.OneOf<NumberFormat, kNumNumberFormats>("format")));
   FB_ASSIGN_OR_RETURN(table.mark, (fields.OneOf<Mark, kNumMarks>("mark")));
   FB_ASSIGN_OR_RETURN(table.source, fields.String("source"));
-  if (profile.Find(table.op, table.format) != nullptr) {
-    return Fields::Invalid(fields.At("op"), "a second table", "one for each op and format");
+  const UtilisationTable* same = profile.Find(table.op, table.format, table.head_dim);
+  if (same != nullptr && same->head_dim == table.head_dim) {
+    return Fields::Invalid(fields.At("op"), "a second table", "one for each op, format and head size");
   }
-  if (table.op >= TableOp::kAllReduce && profile.link_bytes_per_s == 0) {
+  if ((IsCollective(table.op) || table.op == TableOp::kCopy) && profile.link_bytes_per_s == 0) {
     return Fields::Invalid(fields.At("op"), std::string(Name(table.op)), "numbers.link_bytes_per_s beside it");
   }
   FB_ASSIGN_OR_RETURN(const Fields residual, fields.Object("residual"));
@@ -275,12 +263,17 @@ double DeviceProfile::Peak(NumberFormat format) const {
   return peak > 0 ? peak : bf16_flops;
 }
 
-const UtilisationTable* DeviceProfile::Find(TableOp op, NumberFormat format) const {
+const UtilisationTable* DeviceProfile::Find(TableOp op, NumberFormat format, double head_dim) const {
+  const auto distance = [&](const UtilisationTable& table) { return std::abs(std::log(table.head_dim / head_dim)); };
+  const UtilisationTable* nearest = nullptr;
   for (const UtilisationTable& table : tables) {
-    if (table.op == op && table.format == format) return &table;
+    if (table.op != op || table.format != format) continue;
+    if (nearest == nullptr || distance(table) < distance(*nearest)) nearest = &table;
   }
-  return nullptr;
+  return nearest;
 }
+
+std::span<const NumberRule> NumberRules() { return kNumbers; }
 
 base::Result<DeviceProfile> ParseProfile(std::string_view json, std::string_view file) {
   simdjson::dom::parser parser;

@@ -2,6 +2,7 @@
 // docs/profiles.md describes the JSON form. A plain value: copy it, change it, price with it.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,7 @@ struct DeviceProfile {
 
   double launch_s = 0;         // added to every operation
   double step_overhead_s = 0;  // host time of a step
+  double sequence_overhead_s = 0;  // and of each of its sequences
   double runtime_bytes = 0;    // memory that no plan may use
   double frequency_loss = 0;   // extra time of compute-bound work beside copies that fill the link: 0.2 is 20 %
 
@@ -59,9 +61,19 @@ struct DeviceProfile {
   std::vector<UtilisationTable> tables;
 
   double Peak(NumberFormat format) const;
-  // nullptr: not measured.
-  const UtilisationTable* Find(TableOp op, NumberFormat format) const;
+  // nullptr: not measured. Attention: the table of the nearest head size.
+  const UtilisationTable* Find(TableOp op, NumberFormat format, double head_dim = kUsualHeadDim) const;
 };
+
+// How a file names a number, and what it may be.
+struct NumberRule {
+  std::string_view key;
+  double DeviceProfile::*member;
+  double least;
+  double most;
+  bool required;
+};
+std::span<const NumberRule> NumberRules();
 
 // A built-in profile by name ("h200"), or a file by path (with a '/' or ending in ".json").
 // Errors name the file, the key, what was found and what was expected.

@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "cost/profile_writer.h"
+
 namespace forebay::cost {
 namespace {
 
@@ -73,6 +75,8 @@ TEST(ParseProfile, NamesWhatIsWrong) {
       {R"([0.5, 0.25])", R"([0.5, 50])", "tables[0].utilisation[1]", "50", "to 10"},
       {R"([0.5, 0.25])", R"(0.5)", "tables[0].utilisation", "a number", "a list"},
       {R"("p90": 0.2)", R"("p90": 0.01)", "tables[0].residual.p90", "0.01", "from 0.1"},
+      {R"("op": "linear")", R"("op": "linear", "head_dim": 64)", "tables[0].head_dim", "", "attention alone"},
+      {R"("op": "linear")", R"("op": "copy")", "tables[0].op", "copy", "link_bytes_per_s"},
       {R"("op": "linear")", R"("op": "all_reduce")", "tables[0].op", "all_reduce", "link_bytes_per_s"},
       {R"("tables": [)", R"("tables": [3, )", "tables[0]", "a number", "an object"},
   };
@@ -101,6 +105,38 @@ TEST(ParseProfile, RefusesPointsWithoutWork) {
   text.replace(text.find(R"("linear")"), 8, R"("all_reduce")");
   text.replace(text.find(R"("rows": [1, 8], "n": [16], "k": [16])"), 36, R"("bytes": [8], "ranks": [1, 2], "one": [1])");
   EXPECT_THAT(ParseProfile(text, "toy.json").status().message(), HasSubstr("axes: found the point (8, 1, 1)"));
+}
+
+// Every built-in profile survives being written and read.
+TEST(WriteProfile, RoundTrips) {
+  for (std::string_view name : ProfileNames()) {
+    const base::Result<DeviceProfile> profile = LoadProfile(std::string(name));
+    ASSERT_TRUE(profile.ok());
+    const base::Result<DeviceProfile> read = ParseProfile(WriteProfile(*profile), "written.json");
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    EXPECT_EQ(read->name, profile->name);
+    EXPECT_EQ(read->description, profile->description);
+    EXPECT_EQ(read->kind, profile->kind);
+    for (const NumberRule& rule : NumberRules()) {
+      EXPECT_NEAR(*read.*rule.member, *profile.*rule.member, 1e-5 * *profile.*rule.member) << rule.key;
+    }
+    ASSERT_EQ(read->provenance.size(), profile->provenance.size());
+    for (size_t i = 0; i < read->provenance.size(); ++i) {
+      EXPECT_EQ(read->provenance[i].key, profile->provenance[i].key);
+      EXPECT_EQ(read->provenance[i].mark, profile->provenance[i].mark);
+      EXPECT_EQ(read->provenance[i].source, profile->provenance[i].source);
+    }
+    ASSERT_EQ(read->tables.size(), profile->tables.size());
+    for (size_t i = 0; i < read->tables.size(); ++i) {
+      const UtilisationTable &a = read->tables[i], &b = profile->tables[i];
+      EXPECT_EQ(a.op, b.op);
+      EXPECT_EQ(a.format, b.format);
+      EXPECT_EQ(a.head_dim, b.head_dim);
+      EXPECT_EQ(a.axes, b.axes);
+      ASSERT_EQ(a.log_seconds.size(), b.log_seconds.size());
+      for (size_t j = 0; j < a.log_seconds.size(); ++j) EXPECT_NEAR(a.log_seconds[j], b.log_seconds[j], 1e-3);
+    }
+  }
 }
 
 TEST(LoadProfile, KnowsTheBuiltInDevices) {

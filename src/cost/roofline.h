@@ -5,8 +5,6 @@
 
 namespace forebay::cost {
 
-inline constexpr double kMeasuredHeadDim = 128;  // of every attention table
-
 struct Roofline {
   double compute_seconds = 0;
   double memory_seconds = 0;  // memory, or the link

@@ -51,10 +51,9 @@ UtilisationTable::Found UtilisationTable::Lookup(const Point& wanted) const {
 void UtilisationTable::Prepare(std::vector<double> seconds) {
   const size_t inner = axes[2].size();
   const size_t plane = axes[1].size() * inner;
-  const bool attention = op == TableOp::kDecodeAttention || op == TableOp::kPrefillAttention;
   for (size_t i = 0; i < seconds.size(); ++i) {
     if (i >= plane) seconds[i] = std::max(seconds[i], seconds[i - plane]);
-    if (attention && i % plane >= inner) seconds[i] = std::max(seconds[i], seconds[i - inner]);
+    if (IsAttention(op) && i % plane >= inner) seconds[i] = std::max(seconds[i], seconds[i - inner]);
   }
   floor_seconds = *std::min_element(seconds.begin(), seconds.end());
   for (double& s : seconds) s = std::log(s);

@@ -1,5 +1,7 @@
 #include "engine/rank.h"
 
+#include <algorithm>
+
 namespace forebay::engine {
 namespace {
 
@@ -87,9 +89,11 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks) {
                              .vocab = static_cast<int32_t>(vocab), .positions = buffers_->logit_positions() + first,
                              .digests = buffers_->logit_digests() + first});
     }
+    const auto draws = [](const LogitTask& task) { return task.input.params != nullptr && task.input.params->temperature > 0; };
     const SampleArgs args{tasks->data() + first, scratch_.data(), decoder_.activations.logits, batch.sampled, count, vocab};
     cost::OpDesc desc{.kind = cost::OpKind::kSample, .label = "sample", .rows = count, .columns = vocab,
-                      .read_bytes = static_cast<double>(count) * static_cast<double>(vocab) * sizeof(float)};
+                      .read_bytes = static_cast<double>(count) * static_cast<double>(vocab) * sizeof(float),
+                      .drawn_rows = std::count_if(args.tasks, args.tasks + count, draws)};
     device::Operation operation = device::MakeOperation<&SampleRows>(desc, args);
     operation.Reads(args.logits, static_cast<uint64_t>(count * vocab) * sizeof(float));
     decoder_.stream->Enqueue(operation);

@@ -80,6 +80,7 @@ void RopeKv(device::Stream& stream, const KernelSet& kernels, const RopeKvArgs& 
   desc.label = "rope_kv";
   desc.rows = batch.num_rows;
   desc.columns = width;
+  desc.weight_format = NumberFormatOf(args.layout.dtype);
   desc.flops = 8.0 * static_cast<double>(rows) * static_cast<double>(width);
   desc.write_bytes = static_cast<double>(rows) * static_cast<double>(args.layout.LayerBytes()) / kBlockTokens;
   device::Operation operation = device::MakeOperation(desc, args, kernels.rope_kv);

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "kernels/kernel_set.h"
+#include "kernels/number_format.h"
 
 namespace forebay::kernels {
 namespace {
@@ -25,6 +26,7 @@ void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label
   desc.label = label;
   desc.rows = args.num_rows;
   desc.columns = args.columns;
+  desc.weight_format = NumberFormatOf(args.dtype);
   desc.flops = 4.0 * args.num_rows * args.columns;
   desc.read_bytes = static_cast<double>(columns * sizeof(float));
   device::Operation operation = device::MakeOperation(desc, args, kernels.rms_norm);
@@ -49,6 +51,7 @@ void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& ar
   desc.label = "embed";
   desc.rows = args.batch.num_rows;
   desc.columns = args.columns;
+  desc.weight_format = NumberFormatOf(args.dtype);
   desc.read_bytes = desc.write_bytes = static_cast<double>(bytes);
   device::Operation operation = device::MakeOperation(desc, args, kernels.embed);
   operation.Writes(args.out, bytes).Reads(args.batch.tokens, rows * sizeof(*args.batch.tokens));
