@@ -13,6 +13,8 @@ class CapturingStream final : public device::Stream {
   void Enqueue(const device::Operation& operation) override { descs.push_back(operation.desc); }
   void Record(device::DeviceEvent&) override {}
   void Wait(const device::DeviceEvent&) override {}
+  void Post(device::Counter&, uint64_t) override {}
+  void Await(device::Counter&, uint64_t) override {}
   std::vector<cost::OpDesc> descs;
 };
 
