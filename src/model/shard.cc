@@ -9,6 +9,7 @@
 namespace forebay::model {
 namespace {
 
+using base::EvenPart;
 using kernels::LeafBorders;
 
 LeafBorders OutputBorders(const ModelConfig& config) { return LeafBorders::ForOutput(config.num_heads, 1); }
@@ -39,12 +40,6 @@ bool ShareEvenly(const ModelConfig& config, const Part& heads, const Part& kv) {
 }
 
 }  // namespace
-
-Part EvenPart(int64_t total, int64_t count, int64_t index) {
-  const int64_t base = total / count, larger = total % count;
-  const int64_t begin = index * base + std::min(index, larger);
-  return {begin, begin + base + (index < larger ? 1 : 0)};
-}
 
 base::Status CheckCut(const ModelConfig& config, int tp, int pp) {
   FB_CHECK(tp > 0 && pp > 0, "a replica of tp={} and pp={}", tp, pp);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "base/part.h"
 #include "base/status.h"
 #include "model/config.h"
 #include "model/head_map.h"
@@ -16,13 +17,7 @@ inline constexpr base::ErrorCode kShardHeads{"layout_heads"};
 inline constexpr base::ErrorCode kShardLeaves{"layout_leaves"};
 inline constexpr base::ErrorCode kShardLayers{"layout_layers"};
 
-// Part `index` of `count` consecutive parts of [0, total), as even as can be, the larger ones first.
-struct Part {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-  friend bool operator==(const Part&, const Part&) = default;
-};
-Part EvenPart(int64_t total, int64_t count, int64_t index);
+using base::Part;
 
 // How a replica is cut, and which of its ranks this is.
 struct ReplicaCut {

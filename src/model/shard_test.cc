@@ -21,24 +21,6 @@ ModelConfig Config(int64_t heads, int64_t kv_heads, int64_t intermediate = 14336
 
 Shard TpShard(const ModelConfig& config, int tp, int rank) { return ShardOf(config, {.tp = tp, .tp_rank = rank}); }
 
-TEST(Shard, EvenPartsAreConsecutiveAndTheLargerOnesFirst) {
-  EXPECT_EQ(EvenPart(8, 3, 0), (Part{0, 3}));
-  EXPECT_EQ(EvenPart(8, 3, 1), (Part{3, 6}));
-  EXPECT_EQ(EvenPart(8, 3, 2), (Part{6, 8}));
-  EXPECT_EQ(EvenPart(2, 4, 3), (Part{2, 2}));
-  for (int64_t total = 0; total < 30; ++total) {
-    for (int64_t count = 1; count < 12; ++count) {
-      int64_t end = 0;
-      for (int64_t i = 0; i < count; ++i) {
-        const Part part = EvenPart(total, count, i);
-        EXPECT_EQ(part.begin, end);
-        end = part.end;
-      }
-      EXPECT_EQ(end, total);
-    }
-  }
-}
-
 TEST(Shard, TwoRanksHaveHalfOfEverything) {
   const Shard shard = TpShard(Config(32, 8), 2, 1);
   EXPECT_EQ(shard.layers, (Part{0, 32}));
