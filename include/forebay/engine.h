@@ -22,6 +22,8 @@ class RequestSource {
   virtual std::optional<Request> Next(bool wait) = 0;
   // True once Next can have nothing more.
   virtual bool ended() const = 0;
+  // How many requests may still come, at most; -1: not known. From any thread.
+  virtual int64_t remaining() const { return -1; }
 };
 
 // Where results go: once for each request, in completion order, from one thread at a time.

@@ -74,21 +74,21 @@ std::optional<RequestResult> LocalEngine::Refusal(const Request& request) const 
 void LocalEngine::TakeRequests(Replica& replica, RequestQueue& queue) {
   while (replica.WantsRequests() && !stop_) {
     // While choices run the device must not wait for a slow line.
-    std::optional<Request> request = queue.Next(replica.idle());
+    std::optional<Request> request = queue.Next(replica.index(), replica.policy(), replica.idle());
     if (!request) return;
     if (std::optional<RequestResult> refusal = Refusal(*request)) {
-      queue.Finish(std::move(*refusal));
+      queue.Finish(replica.index(), std::move(*refusal));
       continue;
     }
     replica.Take(MakeRequestState(std::move(*request), parts_.context));
   }
 }
 
-bool LocalEngine::Deliver(std::vector<RequestResult>* finished, RequestQueue& queue) {
+bool LocalEngine::Deliver(const Replica& replica, std::vector<RequestResult>* finished, RequestQueue& queue) {
   if (!finished->empty() && first_result_seconds_ < 0) {
     first_result_seconds_ = static_cast<double>(runtime_.Now() - run_start_) * 1e-9;
   }
-  for (RequestResult& result : *finished) queue.Finish(std::move(result));
+  for (RequestResult& result : *finished) queue.Finish(replica.index(), std::move(result));
   finished->clear();
   return !queue.sink_failed();
 }
@@ -113,7 +113,7 @@ RunEnd LocalEngine::RunReplica(Replica& replica, RequestQueue& queue, RunControl
     }
     StepRecord record;
     const StepEnd end = replica.Step(&finished, observer_ ? &record : nullptr);
-    if (!Deliver(&finished, queue)) return RunEnd::kSinkFailed;
+    if (!Deliver(replica, &finished, queue)) return RunEnd::kSinkFailed;
     if (end == StepEnd::kStalled) {
       base::Log(base::LogLevel::kError, "stalled: " + replica.what_stalled());
       return RunEnd::kStalled;
@@ -128,7 +128,7 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
   run_start_ = runtime_.Now();
   first_result_seconds_ = -1;
   stop_ = false;
-  RequestQueue queue(runtime_, source, sink);
+  RequestQueue queue(runtime_, num_replicas(), source, sink);
   std::vector<RunEnd> ends(parts_.replicas.size(), RunEnd::kComplete);
   const auto run = [&](size_t i) {
     ends[i] = RunReplica(*parts_.replicas[i], queue, control);

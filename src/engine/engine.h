@@ -41,7 +41,7 @@ class LocalEngine : public Engine {
   RunEnd RunReplica(Replica& replica, RequestQueue& queue, RunControl& control);
   // Takes requests until the replica has enough for the next step, or none is ready.
   void TakeRequests(Replica& replica, RequestQueue& queue);
-  bool Deliver(std::vector<RequestResult>* finished, RequestQueue& queue);
+  bool Deliver(const Replica& replica, std::vector<RequestResult>* finished, RequestQueue& queue);
   void Observe(StepRecord record);
 
   runtime::Runtime& runtime_;

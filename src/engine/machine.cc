@@ -45,7 +45,7 @@ void PlanGpu(const EngineOptions& options, MachinePlan* plan) {
   const auto memory = static_cast<uint64_t>(profile.memory_bytes);
   plan->budget_bytes = options.memory_bytes ? options.memory_bytes / static_cast<uint64_t>(plan->spec.count)
                                             : static_cast<uint64_t>(profile.memory_bytes * options.memory_utilization);
-  plan->device_bytes = static_cast<uint64_t>(profile.runtime_bytes);
+  plan->device_bytes = base::RoundUp(static_cast<uint64_t>(profile.runtime_bytes), 4 * base::kKiB);
   plan->max_num_seqs = memory >= kLargeGpu ? 1024 : 256;
   plan->max_num_batched_tokens = memory >= kLargeGpu ? 16384 : 8192;
 }

@@ -46,9 +46,12 @@ bool Replica::WantsRequests() const {
          waiting_rows_ / kv::kBlockTokens < book_.available_blocks();
 }
 
+kv::CachedPrefix Replica::FindCached(Sequence* sequence) const {
+  return book_.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence), &sequence->prefix_keys);
+}
+
 void Replica::Enqueue(Sequence* sequence) {
-  const auto cached = book_.CachedTokens(sequence->tokens, options_.prefix_salt, MaxCached(*sequence));
-  sequence->expected_rows = sequence->known() - cached;
+  sequence->expected_rows = sequence->known() - FindCached(sequence).tokens;
   waiting_rows_ += sequence->expected_rows;
   waiting_.push_back(sequence);
 }
@@ -168,12 +171,14 @@ void Replica::BuildView() {
   view_.limits = options_.limits;
   view_.available_blocks = book_.available_blocks();
   view_.now_us = runtime_.Now() / 1000;
+  // No policy preempts where one more block for each is there.
+  const bool short_of_blocks = view_.available_blocks < static_cast<int64_t>(running_.size());
   for (const Sequence* sequence : running_) {
     view_.running.push_back({.order = JobOrder(*sequence),
                              .known_tokens = sequence->known(),
                              .computed_tokens = sequence->computed,
                              .reserved_blocks = static_cast<int64_t>(book_.table(sequence->slot).size()),
-                             .exclusive_blocks = book_.exclusive_blocks(sequence->slot),
+                             .exclusive_blocks = short_of_blocks ? book_.exclusive_blocks(sequence->slot) : 0,
                              .remaining_output = sequence->room(),
                              .decoding = sequence->known() - sequence->computed == 1});
   }
@@ -188,7 +193,7 @@ void Replica::ViewWaiting() {
   for (Sequence* sequence : waiting_) {
     if (rows <= 0 || blocks < 0 || view_.waiting.size() == most) return;
     if (!IsReady(*sequence)) continue;
-    const kv::CachedPrefix cached = book_.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence));
+    const kv::CachedPrefix cached = FindCached(sequence);
     view_.waiting.push_back({.order = JobOrder(*sequence),
                              .known_tokens = sequence->known(),
                              .cached_tokens = cached.tokens,
@@ -225,7 +230,7 @@ void Replica::Preempt(const std::vector<int32_t>& indices) {
 }
 
 void Replica::Admit(Sequence* sequence, int64_t rows) {
-  sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, MaxCached(*sequence));
+  sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, MaxCached(*sequence), &sequence->prefix_keys);
   sequence->computed = book_.computed(sequence->slot);
   if (!sequence->admitted_before) {
     sequence->admitted_before = true;

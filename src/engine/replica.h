@@ -50,6 +50,8 @@ class Replica {
   StepEnd Step(std::vector<RequestResult>* finished, StepRecord* record);
   const std::string& what_stalled() const { return what_stalled_; }
 
+  int index() const { return options_.index; }
+  const schedule::Policy& policy() const { return *policy_; }
   EngineStats stats() const;
   std::vector<device::OpProfile> Profile() const { return rank_->device().Profile(); }
 
@@ -63,6 +65,7 @@ class Replica {
     bool is_decode() const { return begin >= sequence->prompt_tokens && end - begin == 1; }
   };
 
+  kv::CachedPrefix FindCached(Sequence* sequence) const;
   void Enqueue(Sequence* sequence);
   void BuildView();
   void ViewWaiting();

@@ -30,6 +30,7 @@ struct Sequence {
   kv::SequenceSlot slot = -1;           // while running
   std::vector<int32_t> tokens;          // prompt, then generated
   int64_t prompt_tokens = 0;
+  std::vector<kv::PrefixKey> prefix_keys;  // of its first full blocks, as far as they were looked up
   int64_t expected_rows = 0;            // while waiting: rows until its prompt is computed, a guess
   int64_t computed_peak = 0;            // rows below were computed before (a preempted choice computes them again)
   bool admitted_before = false;

@@ -20,6 +20,7 @@ RequestFeed::RequestFeed(runtime::Runtime& runtime, const JobFile& file, Request
       counters_(counters),
       control_(control),
       lines_(runtime, "the job's requests", kAhead) {
+  for (size_t ordinal = 0; ordinal < file.size(); ++ordinal) remaining_ += writer.Done(ordinal) ? 0 : 1;
   task_ = runtime.Spawn({.name = "tokenizer"}, [this] { Read(); });
 }
 
@@ -37,6 +38,7 @@ std::optional<Request> RequestFeed::Next(bool wait) {
     if (!line) continue;
     exhausted_ = *line == kNoMore;
     if (exhausted_) break;
+    --remaining_;
     const std::lock_guard lock(mutex_);
     return std::move(ahead_.extract(*line).mapped());
   }
@@ -74,6 +76,7 @@ bool RequestFeed::Take(size_t ordinal) {
   }
   counters_.read_bytes += file_[ordinal].length;
   if (built->error) {
+    --remaining_;
     status_ = writer_.WriteError(ordinal, built->line.custom_id, *built->error);
     return status_.ok();
   }

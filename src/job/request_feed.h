@@ -28,6 +28,7 @@ class RequestFeed : public RequestSource {
 
   std::optional<Request> Next(bool wait) override;
   bool ended() const override { return exhausted_ || stop_; }
+  int64_t remaining() const override { return remaining_; }
 
   // Ends the task, and says what broke it: the input, or the results file. REQUIRES: no Next at the same time.
   base::Status Stop();
@@ -52,6 +53,7 @@ class RequestFeed : public RequestSource {
   std::unordered_map<int64_t, Request> ahead_;
   runtime::Mailbox<int64_t> lines_;  // of the requests in ahead_, in order
   bool exhausted_ = false;           // Next's
+  std::atomic<int64_t> remaining_{0};  // lines that neither became a request of the engine nor failed
   std::atomic<bool> stop_{false};
   base::Status status_;  // the task's, until it ended
   std::unique_ptr<runtime::Task> task_;

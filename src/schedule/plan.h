@@ -36,6 +36,14 @@ struct StepView {
   int64_t now_us = 0;
 };
 
+// The job's queue, as the replica sees it that asks for its next request.
+struct QueueView {
+  int replicas = 1;
+  int64_t remaining = -1;   // requests that nobody took yet, at most; -1: not known
+  int64_t held = 0;         // requests that this replica took and has not finished
+  int64_t held_by_all = 0;
+};
+
 struct RowsOf {
   int32_t index;  // into running, or into waiting for admissions
   int32_t rows;   // > 0 tokens to compute in this step

@@ -17,6 +17,7 @@ class ListSource : public RequestSource {
     return requests_[next_++];
   }
   bool ended() const override { return next_ == requests_.size(); }
+  int64_t remaining() const override { return static_cast<int64_t>(requests_.size() - next_); }
 
  private:
   std::vector<Request> requests_;

@@ -120,14 +120,17 @@ struct BlockBook::State {
 
   // Calls visit(block, key) for each indexed block of the prefix, in order.
   template <typename Visit>
-  void WalkCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached, Visit visit) const {
+  void WalkCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached, std::vector<PrefixKey>* keys,
+                  Visit visit) const {
     if (!options.prefix_sharing) return;
     const int64_t limit = std::min<int64_t>(
         std::min(max_cached, static_cast<int64_t>(tokens.size()) - 1) / kBlockTokens,
         options.max_blocks_per_sequence);
     PrefixKey key = RootKey(salt);
     for (int64_t i = 0; i < limit; ++i) {
-      key = ChainKey(key, tokens.subspan(i * kBlockTokens, kBlockTokens));
+      const bool known = keys != nullptr && i < static_cast<int64_t>(keys->size());
+      key = known ? (*keys)[i] : ChainKey(key, tokens.subspan(i * kBlockTokens, kBlockTokens));
+      if (keys != nullptr && !known) keys->push_back(key);
       const BlockId id = index.Find(key);
       if (id < 0) return;
       visit(id, key);
@@ -146,7 +149,8 @@ BlockBook::BlockBook(const BlockBookOptions& options) {
 
 BlockBook::~BlockBook() = default;
 
-SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) {
+SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+                             std::vector<PrefixKey>* keys) {
   State& s = *state_;
   FB_CHECK(!s.free_slots.empty(), "all {} sequences are live", s.options.max_sequences);
   const SequenceSlot slot = s.free_slots.back();
@@ -154,7 +158,7 @@ SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int
   Sequence& seq = s.sequences[slot];
   seq = Sequence{.live = true, .salt = salt, .chain = RootKey(salt)};
   BlockId* table = s.Table(slot);
-  s.WalkCached(tokens, salt, max_cached, [&](BlockId id, const PrefixKey& key) {
+  s.WalkCached(tokens, salt, max_cached, keys, [&](BlockId id, const PrefixKey& key) {
     if (s.blocks[id].count++ == 0) s.Unlink(id);
     table[seq.num_blocks++] = id;
     seq.chain = key;
@@ -165,9 +169,10 @@ SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int
   return slot;
 }
 
-CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) const {
+CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+                                   std::vector<PrefixKey>* keys) const {
   CachedPrefix found;
-  state_->WalkCached(tokens, salt, max_cached, [&](BlockId id, const PrefixKey&) {
+  state_->WalkCached(tokens, salt, max_cached, keys, [&](BlockId id, const PrefixKey&) {
     found.tokens += kBlockTokens;
     if (state_->blocks[id].count > 0) found.held_tokens += kBlockTokens;
   });

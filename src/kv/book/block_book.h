@@ -24,12 +24,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "kv/book/prefix_index.h"
 
 namespace forebay::kv {
 
 inline constexpr int kBlockTokens = 32;
 
-using BlockId = int32_t;
 using SequenceSlot = int32_t;  // index of a live sequence in the book, reused after Close
 
 struct BlockBookOptions {
@@ -60,9 +60,12 @@ class BlockBook {
   // `max_cached` tokens (a caller that needs logits of a prompt row passes less than its length; at least one token is
   // always left to compute). Returns the slot; committed() and computed() are then the cached tokens.
   // REQUIRES: a slot is free (live sequences < max_sequences). `salt` keeps tenants, or forms of a model, apart.
-  SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached);
+  // `keys` (if given): of these tokens' first full blocks, as far as earlier calls have come; hashed once, then kept.
+  SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+                    std::vector<PrefixKey>* keys = nullptr);
   // What Open would find now; changes nothing.
-  CachedPrefix FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) const;
+  CachedPrefix FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+                          std::vector<PrefixKey>* keys = nullptr) const;
   int64_t CachedTokens(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) const {
     return FindCached(tokens, salt, max_cached).tokens;
   }

@@ -1,0 +1,138 @@
+// The engine on simulated devices: the same queue, policy, book and layer program, in virtual time.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "engine/compose.h"
+#include "golden_files.h"
+#include "runtime/virtual/virtual_runtime.h"
+#include "tests_support/list_source.h"
+
+namespace forebay {
+namespace {
+
+class Records : public StepObserver {
+ public:
+  void OnStep(const StepRecord& record) override { records.push_back(record); }
+  std::vector<StepRecord> records;
+};
+
+Request MakeRequest(int64_t line, int32_t prompt_tokens, int32_t output_tokens) {
+  Request request;
+  request.line = line;
+  request.prompts = {std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 5)};
+  request.prompts[0][0] = static_cast<int32_t>(line % 250);
+  request.sampling.ignore_eos = true;
+  request.ends_after = output_tokens;
+  return request;
+}
+
+std::vector<Request> MakeRequests(int count) {
+  std::vector<Request> requests;
+  for (int i = 0; i < count; ++i) requests.push_back(MakeRequest(i, 10 + i * 7 % 90, 1 + i * 13 % 50));
+  return requests;
+}
+
+struct Outcome {
+  base::Status status;
+  RunEnd end = RunEnd::kAborted;
+  std::vector<RequestResult> results;
+  std::vector<StepRecord> steps;
+  EngineStats stats;
+  ModelFacts facts;
+  double virtual_seconds = 0;
+};
+
+Outcome RunSimulated(engine::EngineOptions options, std::vector<Request> requests) {
+  Outcome outcome;
+  runtime::VirtualRuntime runtime(options.seed);
+  const auto files = engine::OpenModel(options.model, true, 0);
+  const base::Status status = runtime.Run([&] {
+    auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+    outcome.status = engine.status();
+    if (!engine.ok()) return;
+    Records records;
+    (*engine)->SetStepObserver(&records);
+    testing_support::ListSource source(std::move(requests));
+    testing_support::ListSink sink;
+    RunControl control;
+    outcome.end = (*engine)->Run(source, sink, control);
+    outcome.results = std::move(sink.results);
+    outcome.steps = std::move(records.records);
+    outcome.stats = (*engine)->stats();
+    outcome.facts = (*engine)->facts();
+    outcome.virtual_seconds = static_cast<double>(runtime.Now()) * 1e-9;
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return outcome;
+}
+
+engine::EngineOptions Options(const std::string& devices) {
+  engine::EngineOptions options;
+  options.model = golden::Path("models/llama3-gqa");
+  options.devices = devices;
+  return options;
+}
+
+TEST(SimEngine, EightReplicasShareOneQueue) {
+  const Outcome outcome = RunSimulated(Options("sim:8xh200"), MakeRequests(500));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  EXPECT_EQ(outcome.end, RunEnd::kComplete);
+  ASSERT_EQ(outcome.results.size(), 500u);
+  for (const RequestResult& result : outcome.results) {
+    EXPECT_EQ(result.completion_tokens, 1 + result.line * 13 % 50) << result.line;
+  }
+  std::vector<int64_t> steps(8);
+  for (const StepRecord& step : outcome.steps) ++steps[static_cast<size_t>(step.replica)];
+  for (const int64_t count : steps) EXPECT_GT(count, 0);
+  EXPECT_GT(outcome.virtual_seconds, 0);
+}
+
+TEST(SimEngine, TheSameSeedGivesTheSameRun) {
+  const Outcome a = RunSimulated(Options("sim:4xa10"), MakeRequests(200));
+  const Outcome b = RunSimulated(Options("sim:4xa10"), MakeRequests(200));
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(a.steps[i].plan_hash, b.steps[i].plan_hash);
+    EXPECT_EQ(a.steps[i].end_seconds, b.steps[i].end_seconds);
+    EXPECT_EQ(a.steps[i].replica, b.steps[i].replica);
+  }
+}
+
+TEST(SimEngine, KvCapacityIsWhatTheMemoryPlanLeaves) {
+  engine::EngineOptions options = Options("sim:h200");
+  options.memory_bytes = 8ull << 30;
+  options.max_num_seqs = 1 << 16;
+  const Outcome outcome = RunSimulated(options, MakeRequests(1));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  const ModelFacts& facts = outcome.facts;
+  const uint64_t runtime_bytes = 3'400'003'584;  // the profile's, in whole pages
+  const uint64_t parts = facts.kv_bytes + facts.weight_bytes + facts.workspace_bytes + runtime_bytes;
+  EXPECT_LE(parts, options.memory_bytes);
+  EXPECT_GT(parts, options.memory_bytes - (1 << 20));
+}
+
+TEST(SimEngine, AModelThatDoesNotFitIsRefused) {
+  engine::EngineOptions options = Options("sim:a10");
+  options.memory_bytes = 1 << 20;
+  const Outcome outcome = RunSimulated(options, MakeRequests(1));
+  EXPECT_EQ(outcome.status.code(), engine::kMemoryTooSmall);
+}
+
+TEST(SimEngine, DISABLED_Speed) {
+  for (const int batch : {64, 512}) {
+    engine::EngineOptions options = Options("sim:h200");
+    options.model = "/tmp/q32";
+    options.max_num_seqs = batch;
+    std::vector<Request> requests;
+    for (int i = 0; i < batch; ++i) requests.push_back(MakeRequest(i, 16, 4000));
+    const auto began = std::chrono::steady_clock::now();
+    const Outcome outcome = RunSimulated(options, std::move(requests));
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    std::printf("batch %d: %zu steps in %.3f s: %.0f steps/s, virtual %.1f s\n", batch, outcome.steps.size(), seconds,
+                outcome.steps.size() / seconds, outcome.virtual_seconds);
+  }
+}
+
+}  // namespace
+}  // namespace forebay
