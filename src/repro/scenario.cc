@@ -16,6 +16,7 @@ struct Entry {
 constexpr Entry kEntries[] = {
     {"model", &ModelFigures},
     {"DW3", &PullContention},
+    {"SI4.DP8", &BatchScaling},
 };
 
 // What precedes the dot of "model.Qwen3-32B".
