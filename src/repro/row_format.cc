@@ -20,9 +20,14 @@ std::string Ours(const Claim& claim, const ClaimedValue& value, double ours) {
   return FormatLike(ours, value.printed, same ? 0 : 1);
 }
 
+// Four digits, of counts all.
+std::string TermText(const Term& term) {
+  return term.value >= 1000 ? fmt::format("{} {:.0f}", term.name, term.value) : fmt::format("{} {:.4g}", term.name, term.value);
+}
+
 std::string AccountText(const RowResult& row, size_t i) {
   std::string text;
-  for (const Term& term : row.findings[i].account) text += fmt::format("{}{} {:.5g}", text.empty() ? "" : ", ", term.name, term.value);
+  for (const Term& term : row.findings[i].account) text += (text.empty() ? "" : ", ") + TermText(term);
   return fmt::format("  account of {}: {}\n", row.claim->values[i].label, text.empty() ? "none" : text);
 }
 
