@@ -115,7 +115,7 @@ void MeasurePool(int rounds) {
   for (const int layers : {8, 64}) {
     for (const fabric::PeerOrder order : {fabric::PeerOrder::kRotated, fabric::PeerOrder::kAsListed}) {
       const fabric::PoolProgram program{.num_layers = layers, .num_steps = 256 / layers, .kernels = 8,
-                                        .kernel_ns = 40'000, .tile_bytes = 94 << 20, .link_bytes_per_s = 450e9,
+                                        .kernel_ns = 40'000, .tile_bytes = 94 << 20, .link_bytes_per_s = 450e9, .copy_memory_weight = 1,
                                         .slice_bytes = 94 << 20, .order = order, .checked = false};
       int64_t events = 0;
       const double seconds = Best(rounds, [&] {

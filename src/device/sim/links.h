@@ -27,7 +27,7 @@ class Links {
   // A flow of `bytes` that moves from `begin` >= now on; at its end Pop returns `tag`. REQUIRES: source != target.
   void Start(TimePs now, TimePs begin, int source, int target, uint64_t bytes, uint64_t tag);
   // When the next flow begins to move or ends, after Settle.
-  TimePs next() const { return next_; }
+  TimePs next();
   // Takes what is due at next() == now: true and `tag` when a flow ended, false when one only began to move.
   bool Pop(TimePs now, uint64_t* tag);
   // Gives all flows their rates once everything at `now` has begun or ended; false: no rate has changed.
@@ -36,53 +36,65 @@ class Links {
   // Bytes a second that the link carries now, after Settle.
   double load(int link) const { return links_[link].load * 1e12; }
   // Bytes that the link has carried until the last change of rates.
-  double carried(int link) const { return links_[link].carried; }
+  double carried(int link) const { return CarriedBy(links_[link]); }
   int64_t num_settles() const { return num_settles_; }
   // After Settle; FB_CHECKs the invariants above.
   void CheckInvariants() const;
 
  private:
   struct Link {
-    double capacity;     // bytes a picosecond, as all rates here
+    double capacity;         // bytes a picosecond, as all rates here
     double load = 0;
-    double carried = 0;
-    double finished = 0;  // bytes of the flows that have ended
-    // While rates are given: capacity not given yet, flows without a rate, and what is left for each of them.
-    double left = 0, share = 0;
+    double carried = 0;      // until `since`
+    TimePs since = 0;        // when `load` began
+    double finished = 0;     // bytes of the flows that have ended
+    std::vector<int> flows;  // that move, in any order
+    bool in_use = false;     // in in_use_
+    // While rates are given: the rates given so far, capacity not given yet, and flows without a rate.
+    double new_load = 0, left = 0;
     int open = 0;
-    bool full = false, touched = false;
+    int place = 0;           // in in_use_ and shares_
   };
   struct Flow {
     int source, target;
     bool moving;
     double remaining;  // bytes at `since`
     double rate;
-    double new_rate;   // while rates are given
     TimePs since;      // when `rate` began
-    TimePs due;        // when it begins to move or ends; kNever: the rate is 0
     uint64_t bytes;
     uint64_t tag;
+    double new_rate;   // while rates are given; -1: none yet
   };
   struct Gap {         // left by a flow that ended at this instant
     int source, target;
     double rate;
   };
 
-  bool FillGap(Flow& flow);
+  void BeginToMove(int number, TimePs now);
+  bool FillGap(int number);
+  void Open();
   void ShareFairly();
+  void GiveToAll(int link, double share);
   void ShareInOrder();
-  void Carry(TimePs now);
-  void FindNext();
+  void ApplyRates(TimePs now);
+  double CarriedBy(const Link& link) const {
+    return link.carried + link.load * static_cast<double>(settled_at_ - link.since);
+  }
 
   const LinkSharing sharing_;
   std::vector<Link> links_;
-  std::vector<Flow> flows_;  // in the order of their start
+  std::vector<Flow> flows_;      // by number
+  std::vector<TimePs> due_;      // by number: when it begins to move or ends; kNever: not known, or there is no such flow
+  std::vector<int> order_;       // numbers, in the order of their start
+  std::vector<int> free_;        // numbers that are not in use
   std::vector<Gap> gaps_;
-  std::vector<Link*> open_links_;  // while rates are given
-  std::vector<Flow*> open_flows_;
-  bool changed_ = false;     // rates must be given anew
-  TimePs carried_until_ = 0;
+  std::vector<int> in_use_;      // links with flows, or with a load
+  std::vector<double> shares_;   // while rates are given, by place: what is left for each open flow
+  bool changed_ = false;         // rates must be given anew
+  bool next_known_ = true;
+  int next_flow_ = -1;
   TimePs next_ = kNever;
+  TimePs settled_at_ = 0;
   int64_t num_settles_ = 0;
 };
 
