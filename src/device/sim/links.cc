@@ -122,7 +122,6 @@ bool Links::Settle(TimePs now) {
   Open();
   sharing_ == LinkSharing::kFair ? ShareFairly() : ShareInOrder();
   ApplyRates(now);
-  next_known_ = false;
   return true;
 }
 
@@ -188,13 +187,17 @@ void Links::ApplyRates(TimePs now) {
     return !link.in_use;
   });
   settled_at_ = now;
+  next_known_ = true;
+  next_ = kNever;
   for (const int number : order_) {
     Flow& flow = flows_[number];
-    if (!flow.moving || (flow.new_rate == flow.rate && due_[number] != kNever)) continue;
-    flow.remaining = std::max(0.0, flow.remaining - flow.rate * static_cast<double>(now - flow.since));
-    flow.since = now;
-    flow.rate = flow.new_rate;
-    due_[number] = flow.rate > 0 ? now + Lasting(flow.remaining, flow.rate) : kNever;
+    if (flow.moving && (flow.new_rate != flow.rate || due_[number] == kNever)) {
+      flow.remaining = std::max(0.0, flow.remaining - flow.rate * static_cast<double>(now - flow.since));
+      flow.since = now;
+      flow.rate = flow.new_rate;
+      due_[number] = flow.rate > 0 ? now + Lasting(flow.remaining, flow.rate) : kNever;
+    }
+    if (due_[number] < next_) next_ = due_[number], next_flow_ = number;
   }
 }
 
