@@ -73,7 +73,7 @@ TEST(Rows, AreSelectedByIdOrGroup) {
   EXPECT_THAT(ids({"DW3", "model.Llama-3-8B"}), testing::ElementsAre("model.Llama-3-8B", "DW3"));
   const std::vector<std::string> wrong{"DW3", "DW99"};
   EXPECT_EQ(SelectClaims(wrong).status().code(), kRowUnknown);
-  EXPECT_THAT(SelectClaims(wrong).status().message(), HasSubstr("row \"DW99\" is unknown; expected one of model, SI4, DW3"));
+  EXPECT_THAT(SelectClaims(wrong).status().message(), HasSubstr("row \"DW99\" is unknown; expected one of model, SI4, DW3, VA7"));
 }
 
 // Every row runs, of those that are simulated the first and the last value.

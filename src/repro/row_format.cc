@@ -49,11 +49,11 @@ void WriteValue(const RowResult& row, size_t i, base::JsonWriter* writer) {
 std::string RowText(const RowResult& row) {
   const Claim& claim = *row.claim;
   std::string text = fmt::format("{}  {} ({}; {}): {}\n", claim.id, claim.what, claim.source, KindText(claim), Name(row.verdict));
-  text += fmt::format("  {:<24}{:>12}{:>12}{:>14}  {}\n", "", "claimed", "ours", "uncalibrated", "verdict");
+  text += fmt::format("  {:<26}{:>10}{:>12}{:>14}  {}\n", "", "claimed", "ours", "uncalibrated", "verdict");
   for (size_t i = 0; i < claim.values.size(); ++i) {
     const ClaimedValue& value = claim.values[i];
     const Finding& finding = row.findings[i];
-    text += fmt::format("  {:<24}{:>12}{:>12}{:>14}  {}\n", value.label, value.printed, Ours(claim, value, finding.calibrated),
+    text += fmt::format("  {:<26}{:>10}{:>12}{:>14}  {}\n", value.label, value.printed, Ours(claim, value, finding.calibrated),
                         finding.uncalibrated ? Ours(claim, value, *finding.uncalibrated) : "-", Name(row.verdicts[i]));
   }
   if (!claim.assumed.empty()) text += fmt::format("  assumed: {}\n", claim.assumed);

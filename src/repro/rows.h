@@ -8,5 +8,6 @@ namespace forebay::repro {
 base::Result<std::vector<Finding>> ModelFigures(const Claim& claim);
 base::Result<std::vector<Finding>> PullContention(const Claim& claim);
 base::Result<std::vector<Finding>> BatchScaling(const Claim& claim);
+base::Result<std::vector<Finding>> MemoryAndChunks(const Claim& claim);
 
 }  // namespace forebay::repro

@@ -17,6 +17,7 @@ constexpr Entry kEntries[] = {
     {"model", &ModelFigures},
     {"DW3", &PullContention},
     {"SI4.DP8", &BatchScaling},
+    {"VA7", &MemoryAndChunks},
 };
 
 // What precedes the dot of "model.Qwen3-32B".

@@ -17,8 +17,8 @@ class LengthSource : public RequestSource {
     Request request;
     request.line = static_cast<int64_t>(next_++);
     request.prompts = {std::vector<int32_t>(static_cast<size_t>(length.prompt_tokens), 0)};
-    request.sampling.max_tokens = length.output_tokens;
     request.sampling.ignore_eos = true;
+    request.ends_after = length.output_tokens;
     return request;
   }
   bool ended() const override { return next_ == lengths_.size(); }

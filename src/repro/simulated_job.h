@@ -26,8 +26,8 @@ struct SimulatedRun {
   double SecondsIn(cost::OpKind kind) const;
 };
 
-// options.model is "builtin:NAME", options.devices simulated ones. Requests are there from the start, in this order; no two
-// share a prefix.
+// options.model is "builtin:NAME", options.devices simulated ones. Requests are there from the start, in this order; their
+// lengths are known to the engine's commit alone. REQUIRES: options.prefix_caching off, prompts are all alike.
 base::Result<SimulatedRun> Simulate(const engine::EngineOptions& options, const std::vector<RequestLength>& lengths);
 
 }  // namespace forebay::repro
