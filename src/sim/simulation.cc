@@ -1,0 +1,111 @@
+#include "sim/simulation.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "engine/machine.h"
+#include "job/job.h"
+#include "runtime/virtual/virtual_runtime.h"
+#include "sim/trace_source.h"
+
+namespace forebay::sim {
+namespace {
+
+// Keeps steps and passes them on.
+class StepKeeper final : public StepObserver {
+ public:
+  StepKeeper(StepObserver* next, std::vector<StepRecord>* steps) : next_(next), steps_(steps) {}
+  void OnStep(const StepRecord& record) override {
+    if (next_) next_->OnStep(record);
+    if (steps_) steps_->push_back(record);
+    ++count_;
+  }
+  int64_t count() const { return count_; }
+
+ private:
+  StepObserver* const next_;
+  std::vector<StepRecord>* const steps_;
+  int64_t count_ = 0;
+};
+
+std::string_view Name(RunEnd end) {
+  switch (end) {
+    case RunEnd::kComplete: return "complete";
+    case RunEnd::kDrained: return "drained";
+    case RunEnd::kAborted: return "aborted";
+    case RunEnd::kStalled: return "stalled";
+    case RunEnd::kSinkFailed: break;
+  }
+  return "failed";
+}
+
+job::JobSummary Summarize(const engine::LocalEngine& engine, const CountedSource& source, const CountingSink& sink,
+                          RunEnd end, runtime::TimeNs elapsed) {
+  job::JobSummary summary{.end = std::string(Name(end)), .isa = engine.isa(), .model = engine.facts(), .stats = engine.stats()};
+  summary.lines = source.lines();
+  summary.failed = summary.total_failed = sink.failed() + source.refused();
+  summary.done = sink.finished() + source.refused();
+  summary.prompt_tokens = sink.prompt_tokens();
+  summary.output_tokens = sink.output_tokens();
+  summary.elapsed_seconds = static_cast<double>(elapsed) * 1e-9;
+  summary.first_result_seconds = summary.stats.first_result_seconds;
+  summary.tail_seconds = sink.TailSeconds();
+  summary.peak_rss_bytes = job::PeakRssBytes();
+  return summary;
+}
+
+// Inside virtual time, where the engine lives and dies.
+base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime, const SimulationOptions& options,
+                                              const engine::ModelFiles& files, RunControl& control) {
+  FB_ASSIGN_OR_RETURN(const auto engine, engine::CreateEngine(runtime, options.engine, files, nullptr));
+  SimulationResult result;
+  StepKeeper keeper(options.observer, options.record_steps ? &result.steps : nullptr);
+  engine->SetStepObserver(&keeper);
+  std::unique_ptr<CountedSource> source;
+  if (options.trace) {
+    source = std::make_unique<TraceSource>(runtime, *options.trace, engine->facts(), options.engine.seed, control);
+  } else {
+    FB_ASSIGN_OR_RETURN(source, options.make_source(runtime, *engine, control));
+  }
+  const auto began = std::chrono::steady_clock::now();
+  FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control));
+  result.host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  if (result.host_seconds > 0) result.steps_per_host_second = static_cast<double>(keeper.count()) / result.host_seconds;
+  return result;
+}
+
+}  // namespace
+
+base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine, CountedSource& source,
+                                    RunControl& control) {
+  const runtime::TimeNs began = runtime.Now();
+  CountingSink sink(runtime, source);
+  const RunEnd end = engine.Run(source, sink, control);
+  const runtime::TimeNs elapsed = runtime.Now() - began;
+  FB_RETURN_IF_ERROR(source.status());
+  if (end == RunEnd::kStalled) return base::Status(job::kStalled, "the engine made no progress");
+  return CountedRun{Summarize(engine, source, sink, end, elapsed), sink.Summarize(), engine.Profile()};
+}
+
+base::Result<SimulationResult> Simulate(const SimulationOptions& options) {
+  FB_CHECK(options.trace || options.make_source, "a simulation needs a trace or a source");
+  FB_ASSIGN_OR_RETURN(const engine::DevicesSpec devices, engine::ParseDevices(options.engine.devices));
+  if (!devices.simulated) {
+    return base::Status(engine::kDevicesInvalid, fmt::format("--devices \"{}\": not simulated; expected sim:h200 or sim:8xh200",
+                                                             options.engine.devices));
+  }
+  std::optional<engine::ModelFiles> opened;
+  if (!options.files) {
+    FB_ASSIGN_OR_RETURN(opened, engine::OpenModel(options.engine.model, true, options.engine.seed));
+  }
+  const engine::ModelFiles& files = options.files ? *options.files : *opened;
+  RunControl own;
+  RunControl& control = options.control ? *options.control : own;
+  runtime::VirtualRuntime runtime(options.engine.seed);
+  std::optional<base::Result<SimulationResult>> result;
+  FB_RETURN_IF_ERROR(runtime.Run([&] { result = SimulateInside(runtime, options, files, control); }));
+  return std::move(*result);
+}
+
+}  // namespace forebay::sim

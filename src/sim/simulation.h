@@ -1,0 +1,52 @@
+// Runs without results: a trace on any device, and any job on simulated ones. The one way in which the command line, the
+// scenarios and the tests simulate.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/compose.h"
+#include "forebay/engine.h"
+#include "job/summary.h"
+#include "runtime/runtime.h"
+#include "sim/counting_sink.h"
+#include "sim/trace.h"
+
+namespace forebay::sim {
+
+struct CountedRun {
+  job::JobSummary summary;  // as a real job's; in virtual time on simulated devices
+  Latencies latencies;
+  std::vector<device::OpProfile> profile;  // where EngineOptions::profile is on
+};
+
+// Runs `source` to its end; results are counted and dropped. Errors: job::kStalled, the source's.
+base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine, CountedSource& source,
+                                    RunControl& control);
+
+// A source for an engine that has just been made; all arguments outlive it.
+using MakeSource = std::function<base::Result<std::unique_ptr<CountedSource>>(
+    runtime::Runtime& runtime, const engine::LocalEngine& engine, const RunControl& control)>;
+
+struct SimulationOptions {
+  engine::EngineOptions engine;               // `devices` are simulated ones; `seed` is the whole run's
+  const engine::ModelFiles* files = nullptr;  // null: the configuration that engine.model names
+  const LengthTrace* trace = nullptr;         // what runs: this trace,
+  MakeSource make_source;                     // or where that is null, this
+  StepObserver* observer = nullptr;           // is told of every step
+  bool record_steps = false;                  // keep SimulationResult::steps
+  RunControl* control = nullptr;              // where somebody may end the run early
+};
+
+struct SimulationResult {
+  CountedRun run;
+  std::vector<StepRecord> steps;
+  double host_seconds = 0;           // of this machine, from the engine's first call to its last
+  double steps_per_host_second = 0;  // of all ranks together
+};
+
+// The same options give the same result, but for host times and memory.
+base::Result<SimulationResult> Simulate(const SimulationOptions& options);
+
+}  // namespace forebay::sim
