@@ -86,6 +86,7 @@ struct RequestResult {
   int64_t prompt_tokens = 0;      // of all prompts, each once
   int64_t completion_tokens = 0;  // of all choices
   int64_t cached_tokens = 0;      // prompt tokens whose KV came from the prefix index; not part of the answer
+  int64_t first_token_ns = -1;    // when its first token was known, on the runtime's clock; -1: it has none. Not part of the answer
   int http_status = 200;          // 4xx or 5xx with an error
   std::string error_type;         // OpenAI's "type", e.g. "invalid_request_error"
   std::string error_message;

@@ -331,6 +331,7 @@ void Replica::AppendToken(Sequence* sequence, LogitTask* task) {
   const SamplingParams& params = sequence->request->request.sampling;
   const int32_t token = task->sampled.token;
   sequence->tokens.push_back(token);
+  if (sequence->request->first_token_ns < 0) sequence->request->first_token_ns = runtime_.Now();
   sequence->sampled_in_slot = true;
   if (UsesCounts(params)) sequence->counts.AddOutput(token);
   if (params.logprobs >= 0) sequence->result.logprobs.push_back(std::move(task->sampled.logprobs));

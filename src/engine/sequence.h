@@ -59,6 +59,7 @@ struct RequestState {
   std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
   int64_t prompt_tokens = 0;            // of all prompts, each once
   int64_t cached_tokens = 0;
+  int64_t first_token_ns = -1;          // RequestResult::first_token_ns
   int32_t unfinished = 0;
 };
 

@@ -1,11 +1,11 @@
 #include "sim/simulation.h"
 
-#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "engine/machine.h"
 #include "job/job.h"
+#include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "sim/trace_source.h"
 
@@ -68,9 +68,10 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime, const S
   } else {
     FB_ASSIGN_OR_RETURN(source, options.make_source(runtime, *engine, control));
   }
-  const auto began = std::chrono::steady_clock::now();
+  const std::unique_ptr<runtime::Runtime> host = runtime::CreateRealRuntime();
+  const runtime::TimeNs began = host->Now();
   FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control));
-  result.host_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  result.host_seconds = static_cast<double>(host->Now() - began) * 1e-9;
   if (result.host_seconds > 0) result.steps_per_host_second = static_cast<double>(keeper.count()) / result.host_seconds;
   return result;
 }
