@@ -41,8 +41,8 @@ void Check(const char* label, const LinearArgs& args) {
   }
   FB_CHECK(0 <= args.leaf_begin && args.leaf_begin < args.leaf_end && args.leaf_end <= weight.leaves.num_leaves,
            "{}: leaves [{}, {}) of {}", label, args.leaf_begin, args.leaf_end, weight.leaves.num_leaves);
-  FB_CHECK(partial || args.leaf_end - args.leaf_begin == weight.leaves.num_leaves,
-           "{}: a full output needs all {} leaves, not [{}, {})", label, weight.leaves.num_leaves, args.leaf_begin,
+  FB_CHECK(partial || args.leaf_end - args.leaf_begin == weight.leaves.tree_leaves(),
+           "{}: a full output needs all {} leaves, not [{}, {})", label, weight.leaves.tree_leaves(), args.leaf_begin,
            args.leaf_end);
   FB_CHECK(args.x_stride >= weight.k && args.y_stride >= weight.n, "{}: strides {} and {} of rows of {} and {}", label,
            args.x_stride, args.y_stride, weight.k, weight.n);
@@ -72,6 +72,12 @@ int PartialPlanes(int num_leaves, int leaf_begin, int leaf_end, int first_leaf[k
   return planes;
 }
 
+int PartialPlanes(const LeafBorders& leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves],
+                  int level[kMaxLeaves]) {
+  return PartialPlanes(leaves.tree_leaves(), leaves.leaves_before + leaf_begin, leaves.leaves_before + leaf_end, first_leaf,
+                       level);
+}
+
 void Linear(device::Stream& stream, const KernelSet& kernels, const char* label, const LinearArgs& args) {
   if (args.rows == 0) return;
   Check(label, args);
@@ -82,7 +88,7 @@ void Linear(device::Stream& stream, const KernelSet& kernels, const char* label,
   uint64_t planes = 1;
   if (args.output == LinearOutput::kPartial) {
     int first[kMaxLeaves], level[kMaxLeaves];
-    planes = PartialPlanes(weight.leaves.num_leaves, args.leaf_begin, args.leaf_end, first, level);
+    planes = PartialPlanes(weight.leaves, args.leaf_begin, args.leaf_end, first, level);
   }
   const uint64_t rows = static_cast<uint64_t>(args.rows);
   const uint64_t x_bytes = ((rows - 1) * args.x_stride + weight.k) * element;

@@ -28,7 +28,7 @@ struct LinearArgs {
   int64_t x_stride = 0, y_stride = 0;
   int32_t rows = 0;
   LinearOutput output = LinearOutput::kRounded;
-  // The leaves that this rank owns; all of them but for kPartial.
+  // Of the weight's leaves; all of them, and those of the whole layer, but for kPartial.
   int32_t leaf_begin = 0, leaf_end = 0;
   // Room for the packed form of x, shared by the workers: LinearWorkspaceBytes, 64-byte aligned.
   std::byte* workspace = nullptr;
@@ -40,6 +40,9 @@ uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k);
 // Maximal subtrees of the fixed tree over num_leaves leaves that lie in [leaf_begin, leaf_end), ascending: writes the
 // first leaf and the level of each; returns how many. (8 leaves over 3 ranks: rank 0 owns 3 = one subtree of 2, one of 1.)
 int PartialPlanes(int num_leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves], int level[kMaxLeaves]);
+// Of the weight's leaves [leaf_begin, leaf_end) in the tree of the whole layer; first_leaf counts there.
+int PartialPlanes(const LeafBorders& leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves],
+                  int level[kMaxLeaves]);
 
 // Checks the arguments (FB_CHECK), describes the operation and enqueues it.
 void Linear(device::Stream& stream, const KernelSet& kernels, const char* label, const LinearArgs& args);

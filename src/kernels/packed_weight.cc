@@ -114,6 +114,16 @@ LeafBorders LeafBorders::ForOutput(int64_t heads, int64_t head_dim) {
   return borders;
 }
 
+LeafBorders LeafBorders::Slice(int first, int last) const {
+  FB_CHECK(0 <= first && first < last && last <= num_leaves, "leaves [{}, {}) of {}", first, last, num_leaves);
+  LeafBorders slice;
+  slice.num_leaves = last - first;
+  for (int leaf = first; leaf <= last; ++leaf) slice.begin[leaf - first] = begin[leaf] - begin[first];
+  slice.leaves_before = leaves_before + first;
+  slice.leaves_after = leaves_after + num_leaves - last;
+  return slice;
+}
+
 void PackTile(tensor::DType dtype, int64_t k_leaf, const float* const rows[kPanelColumns], std::byte* tile) {
   const int64_t pairs = (k_leaf + 1) / 2;
   if (dtype == tensor::DType::kBF16) {

@@ -18,9 +18,15 @@ inline constexpr int kPanelColumns = 64;
 inline constexpr int kMaxLeaves = 8;
 
 // Borders of the leaves along K, from the rule of the exactness contract (ARCHITECTURE.md, "One request, one answer").
+// A rank that owns some of a layer's leaves has a weight of these alone, which knows where they stand among all.
 struct LeafBorders {
   int num_leaves = 1;
   int32_t begin[kMaxLeaves + 1] = {0, 0};  // begin[num_leaves] = K
+  int leaves_before = 0, leaves_after = 0;  // of the whole layer
+
+  int tree_leaves() const { return leaves_before + num_leaves + leaves_after; }
+  // Leaves [first, last), as a weight of its own: begin[0] = 0.
+  LeafBorders Slice(int first, int last) const;
 
   static LeafBorders Single(int64_t k);
   // Down projection: n = min(8, K / 32) leaves, leaf i begins at i K / n rounded down to a multiple of 64 (of 32 where

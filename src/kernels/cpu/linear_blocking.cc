@@ -93,7 +93,8 @@ LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers) {
   int first[kMaxLeaves] = {args.leaf_begin}, level[kMaxLeaves];
   int planes = 1;
   if (args.output == LinearOutput::kPartial) {
-    planes = PartialPlanes(weight.leaves.num_leaves, args.leaf_begin, args.leaf_end, first, level);
+    planes = PartialPlanes(weight.leaves, args.leaf_begin, args.leaf_end, first, level);
+    for (int plane = 0; plane < planes; ++plane) first[plane] -= weight.leaves.leaves_before;
   }
   for (int plane = 0; plane < planes; ++plane) {
     const int end = plane + 1 < planes ? first[plane + 1] : args.leaf_end;

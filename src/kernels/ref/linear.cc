@@ -28,12 +28,12 @@ struct RefLinear {
     return sum;
   }
 
-  // The node of the fixed tree whose first leaf and level are given.
+  // The node of the whole layer's tree whose first leaf and level are given.
   float TreeSum(int64_t row, int panel, int column, int first, int level) const {
-    if (level == 0) return LeafSum(row, panel, column, first);
+    if (level == 0) return LeafSum(row, panel, column, first - weight.leaves.leaves_before);
     const int second = first + (1 << (level - 1));
     const float sum = TreeSum(row, panel, column, first, level - 1);
-    return second < weight.leaves.num_leaves ? sum + TreeSum(row, panel, column, second, level - 1) : sum;
+    return second < weight.leaves.tree_leaves() ? sum + TreeSum(row, panel, column, second, level - 1) : sum;
   }
 
   float Sum(int64_t row, int panel, int column) const {
@@ -56,7 +56,7 @@ struct RefLinear {
         break;
       case LinearOutput::kPartial: {
         int first[kMaxLeaves], level[kMaxLeaves];
-        const int planes = PartialPlanes(weight.leaves.num_leaves, args.leaf_begin, args.leaf_end, first, level);
+        const int planes = PartialPlanes(weight.leaves, args.leaf_begin, args.leaf_end, first, level);
         for (int plane = 0; plane < planes; ++plane) {
           y32[plane * args.rows * args.y_stride] = TreeSum(row, panel, column, first[plane], level[plane]);
         }
