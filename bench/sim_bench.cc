@@ -12,49 +12,15 @@
 #include "device/sim/sim_device.h"
 #include "fabric/testing/pool_program.h"
 #include "model/builtin_configs.h"
-#include "model/decoder.h"
+#include "model/testing/shape_decoder.h"
 #include "runtime/virtual/virtual_runtime.h"
 
 namespace forebay {
 namespace {
 
-using kernels::LeafBorders;
-
 device::SimPrice PriceOn(const cost::DeviceProfile& profile, const cost::OpDesc& op) {
   const cost::PriceResult price = cost::Price(op, profile);
   return {.seconds = price.seconds, .compute_bound = price.bound == cost::Bound::kCompute};
-}
-
-kernels::PackedWeight ShapeOf(int64_t n, int64_t k, const LeafBorders& leaves) {
-  return {.k = static_cast<int32_t>(k), .n = static_cast<int32_t>(n),
-          .num_panels = static_cast<int32_t>(n / kernels::kPanelColumns), .leaves = leaves};
-}
-
-// A decoder without weights: shapes and addresses.
-model::Decoder MakeDecoder(const model::ModelConfig& config, device::Device& device, int64_t rows) {
-  const int64_t heads = config.num_heads * config.head_dim, kv_heads = config.num_kv_heads * config.head_dim;
-  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
-  model::Decoder decoder{.config = &config, .kernels = &kernels::RefKernels(), .stream = &device.compute(),
-                         .capacity = {.rows = rows, .logit_rows = rows}};
-  const uint64_t bytes = model::ActivationBytes(config, decoder.dtype, decoder.capacity);
-  device::RegionCutter cutter(*device.arena().Allocate("activations", bytes).value());
-  decoder.activations = model::CutActivations(config, decoder.dtype, decoder.capacity, &cutter);
-  const float* const vector = decoder.activations.logits;
-  decoder.weights.layers.assign(
-      config.num_layers,
-      {.attention_norm = vector, .ffn_norm = vector, .q_norm = vector, .k_norm = vector,
-       .qkv = ShapeOf(heads + 2 * kv_heads, hidden, LeafBorders::Single(hidden)),
-       .output = ShapeOf(hidden, heads, LeafBorders::ForOutput(config.num_heads, config.head_dim)),
-       .gate_up = ShapeOf(inner, hidden, LeafBorders::Single(hidden)),
-       .down = ShapeOf(hidden, inner, LeafBorders::ForDown(inner))});
-  decoder.weights.head = ShapeOf(config.vocab_size, hidden, LeafBorders::Single(hidden));
-  decoder.weights.final_norm = vector;
-  decoder.weights.embedding = decoder.activations.residual;
-  decoder.kv.layout = {.kv_heads = static_cast<int32_t>(config.num_kv_heads),
-                       .head_dim = static_cast<int32_t>(config.head_dim)};
-  decoder.kv.layout.block_stride = config.num_layers * decoder.kv.layout.LayerBytes();
-  decoder.kv.layers.resize(config.num_layers);
-  return decoder;
 }
 
 // Seconds of host time a decode step of `rows` sequences takes on the device plane.
@@ -68,7 +34,7 @@ double StepSeconds(const model::ModelConfig& config, const cost::DeviceProfile& 
         engine, {.memory_bytes = uint64_t{141} << 30,
                  .price = [&profile](const cost::OpDesc& op) { return PriceOn(profile, op); },
                  .detail = detail});
-    const model::Decoder decoder = MakeDecoder(config, *device, rows);
+    const model::Decoder decoder = model::MakeShapeDecoder(config, *device, rows);
     const auto done = device->NewEvent();
     kernels::StepBatch batch{.num_rows = rows, .num_sequences = rows, .num_logit_rows = rows};
     kernels::ContextSums context{.decode_rows = rows, .decode_context = 1000 * rows};

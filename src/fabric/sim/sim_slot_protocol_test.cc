@@ -42,6 +42,25 @@ TEST(SimSlotProtocol, RightOnEverySeed) {
   }
 }
 
+// With and without a checker, layers in full or not; kernels that differ from rank to rank and feel the copies.
+TEST(SimSlotProtocol, EveryDetailIsTheSame) {
+  PoolProgram program{.kernels = 3, .kernel_ns = 1'500'000, .kernel_spread = 0.07, .copy_memory_weight = 1,
+                      .order = PeerOrder::kAsListed, .detail = device::SimDetail::kFull};
+  const PoolOutcome full = RunPoolProgram(program);
+  ASSERT_TRUE(full.status.ok()) << full.status.ToString();
+  EXPECT_TRUE(full.hazard.ok()) << full.hazard.ToString();
+  program.detail = device::SimDetail::kJump;
+  for (const bool checked : {true, false}) {
+    program.checked = checked;
+    const PoolOutcome outcome = RunPoolProgram(program);
+    EXPECT_TRUE(outcome.hazard.ok()) << outcome.hazard.ToString();
+    EXPECT_EQ(outcome.bytes_pulled, full.bytes_pulled);
+    EXPECT_EQ(outcome.end, full.end);
+    EXPECT_EQ(outcome.num_events, full.num_events);
+    EXPECT_EQ(outcome.device_trace, full.device_trace);
+  }
+}
+
 TEST(SimSlotProtocol, ConsumedBeforeTheKernelIsFoundAndReplayed) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
     const PoolProgram program{.seed = seed, .kernel_ns = 10'000'000, .consumed_too_early = true};

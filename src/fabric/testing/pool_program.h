@@ -67,7 +67,11 @@ class PoolRank {
 
   void RunSteps() {
     for (int step = 0; step < program_.num_steps; ++step) {
-      for (int layer = 0; layer < program_.num_layers; ++layer) RunLayer(layer);
+      for (int layer = 0; layer < program_.num_layers;) {
+        device_->compute().BeginRepeat(program_.num_layers - layer, 0);
+        RunLayer(layer);
+        layer += static_cast<int>(device_->compute().EndRepeat());
+      }
       FB_CHECK(device_->Synchronize(device_->compute()).ok(), "no faults here");
     }
   }

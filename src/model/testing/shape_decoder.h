@@ -1,0 +1,28 @@
+// A decoder on a simulated device: shapes and addresses, no weights.
+#pragma once
+
+#include "model/decoder.h"
+
+namespace forebay::model {
+
+// For steps of up to `rows` rows, each of which may want its logits. REQUIRES: the arena holds it.
+inline Decoder MakeShapeDecoder(const ModelConfig& config, device::Device& device, int64_t rows) {
+  device::Arena& arena = device.arena();
+  Decoder decoder{.config = &config, .kernels = &kernels::RefKernels(), .stream = &device.compute(),
+                  .capacity = {.rows = rows, .logit_rows = rows}};
+  const DecoderPlan plan = PlanDecoder(config, decoder.dtype, 4096);
+  const device::Region* const weights = arena.Allocate("weights", plan.bytes()).value();
+  const device::Region* const tables =
+      arena.Allocate("weight tables", plan.table_bytes(), device::MemoryUse::kControl).value();
+  decoder.weights = LoadDecoder(plan, nullptr, *weights, *tables, 1).value();
+  const uint64_t bytes = ActivationBytes(config, decoder.dtype, decoder.capacity);
+  device::RegionCutter cutter(*arena.Allocate("activations", bytes).value());
+  decoder.activations = CutActivations(config, decoder.dtype, decoder.capacity, &cutter);
+  decoder.kv.layout = {.kv_heads = static_cast<int32_t>(config.num_kv_heads),
+                       .head_dim = static_cast<int32_t>(config.head_dim)};
+  decoder.kv.layout.block_stride = config.num_layers * decoder.kv.layout.LayerBytes();
+  decoder.kv.layers.resize(static_cast<size_t>(config.num_layers));
+  return decoder;
+}
+
+}  // namespace forebay::model
