@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/layout.h"
 #include "engine/machine.h"
+#include "fabric/sim/sim_fabric.h"
 #include "kernels/kernel_set.h"
 
 namespace forebay::engine {
@@ -48,6 +50,23 @@ std::string NumericsClass(const kernels::KernelSet& kernels, tensor::DType dtype
   return fmt::format("{}-{}-kv{}", kernels.numerics_class, name, name);
 }
 
+// Every device a replica, where nothing else is asked for.
+base::Result<Layout> ChooseLayout(const EngineOptions& options, const model::ModelConfig& config, int num_devices) {
+  if (options.layout.empty()) return Layout{.dp = num_devices};
+  FB_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(options.layout));
+  FB_RETURN_IF_ERROR(ValidateLayout(layout, config, num_devices));
+  if (layout.tp == 1 && layout.pp == 1 && layout.groups == 1) return layout;
+  return base::Status(kLayoutInvalid, fmt::format("--layout {}: groups, tp and pp above 1 do not run yet", options.layout));
+}
+
+model::PoolOptions PoolOptionsOf(const EngineOptions& options, const Layout& layout, const model::ModelConfig& config) {
+  model::PoolOptions pool = options.pool;
+  pool.placement = layout.weights;
+  pool.layers = layout.pool_layers.value_or(config.num_layers);
+  pool.attention = layout.pool_attention;
+  return pool;
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime, const EngineOptions& options,
@@ -63,6 +82,12 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   }
   FB_ASSIGN_OR_RETURN(const MachinePlan machine_plan, PlanMachine(options, config, dtype, *kernels));
   const bool simulated = machine_plan.spec.simulated;
+  FB_ASSIGN_OR_RETURN(const Layout layout, ChooseLayout(options, config, machine_plan.spec.count));
+  std::vector<model::PoolPlan> pool;
+  if (layout.pools()) {
+    const model::PoolOptions pool_options = PoolOptionsOf(options, layout, config);
+    FB_ASSIGN_OR_RETURN(pool, model::PlanPools(pool_options, layout.dp, model::PlanDecoder(config, dtype, 1)));
+  }
   if (simulated && options.digest) {
     return base::Status(base::kInvalidArgument, fmt::format("--digest: the devices {} have no data to digest", options.devices));
   }
@@ -73,19 +98,27 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                               .max_num_seqs = machine_plan.max_num_seqs,
                               .max_num_batched_tokens = machine_plan.max_num_batched_tokens,
                               .max_kv_blocks = options.kv_blocks,
-                              .digest = options.digest};
+                              .digest = options.digest,
+                              .pool = pool};
   FB_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(config, dtype, request));
 
   EngineParts parts{.isa = simulated ? options.devices : kernels->name};
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, runtime));
   parts.sim = std::move(machine.sim);
   const weights::TensorReader* reader = simulated ? nullptr : files.reader.get();
+  const int ranks = static_cast<int>(machine.devices.size());
+  if (layout.pools()) {
+    parts.fabrics = simulated ? fabric::CreateSimFabric(*parts.sim, ranks) : fabric::CreateLocalFabric(runtime, ranks);
+  }
   for (auto& device : machine.devices) {
+    const int rank_index = static_cast<int>(parts.replicas.size());
+    PoolMembership membership;
+    if (layout.pools()) membership = {&pool[rank_index], parts.fabrics[rank_index].get(), PoolRanks(layout, rank_index)};
     FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy(options.policy));
     FB_ASSIGN_OR_RETURN(auto rank, Rank::Create(std::move(device), config, plan, machine_plan.max_num_seqs, options.digest,
-                                                *kernels, reader, machine_plan.workers));
+                                                *kernels, reader, machine_plan.workers, membership));
     const ReplicaOptions replica_options{
-        .index = static_cast<int>(parts.replicas.size()),
+        .index = rank_index,
         .limits = {.max_num_seqs = machine_plan.max_num_seqs, .max_num_batched_tokens = machine_plan.max_num_batched_tokens,
                    .block_tokens = kernels::kBlockTokens, .total_blocks = plan.num_blocks},
         .seed = options.seed,
@@ -95,7 +128,8 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     parts.replicas.push_back(std::make_unique<Replica>(runtime, std::move(rank), std::move(policy), replica_options));
   }
 
-  const auto ranks = static_cast<int64_t>(parts.replicas.size());
+  for (const auto& replica : parts.replicas) FB_RETURN_IF_ERROR(replica->rank().ConnectPool());
+
   parts.facts = {.name = files.name,
                  .vocab_size = static_cast<int32_t>(config.vocab_size),
                  .max_model_len = static_cast<int32_t>(plan.max_model_len),
@@ -103,9 +137,9 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                  .model_fingerprint = files.fingerprint,
                  .random_weights = files.random_weights,
                  .kv_capacity_tokens = plan.kv_tokens() * ranks,
-                 .weight_bytes = plan.weight_bytes * static_cast<uint64_t>(ranks),
+                 .weight_bytes = (plan.weight_bytes + plan.pool_bytes) * static_cast<uint64_t>(ranks),
                  .kv_bytes = plan.kv_bytes * static_cast<uint64_t>(ranks),
-                 .workspace_bytes = (plan.fixed_bytes() - plan.weight_bytes) * static_cast<uint64_t>(ranks)};
+                 .workspace_bytes = (plan.fixed_bytes() - plan.weight_bytes - plan.pool_bytes) * static_cast<uint64_t>(ranks)};
   parts.context = {tokenizer, EndTokens(files), plan.max_model_len};
   return std::make_unique<LocalEngine>(runtime, std::move(parts));
 }

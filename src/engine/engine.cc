@@ -45,6 +45,11 @@ void AddProfile(const device::OpProfile& op, std::vector<device::OpProfile>* all
 
 }  // namespace
 
+LocalEngine::~LocalEngine() {
+  // Copies read the memory of other ranks: nobody's goes before all are done.
+  for (const auto& replica : parts_.replicas) replica->rank().Quiesce();
+}
+
 std::optional<RequestResult> LocalEngine::Refusal(const Request& request) const {
   for (const std::vector<int32_t>& prompt : request.prompts) {
     if (prompt.empty()) return BadRequest(request, "prompt_empty", "prompt", "the prompt has no tokens; expected at least one");
@@ -152,6 +157,16 @@ EngineStats LocalEngine::stats() const {
   for (size_t i = 1; i < parts_.replicas.size(); ++i) AddReplica(parts_.replicas[i]->stats(), &sum);
   sum.first_result_seconds = first_result_seconds_;
   sum.mode_counters = {{"steps." + parts_.isa, sum.steps}, {"rows_decode", sum.decode_rows}, {"rows_prefill", sum.prefill_rows}};
+  if (!parts_.fabrics.empty()) {
+    int64_t& pulled = sum.mode_counters["bytes_pulled"];
+    int64_t& ahead = sum.mode_counters["bytes_pulled_ahead"];
+    int64_t& steps = sum.mode_counters["steps_pull"];
+    for (const auto& replica : parts_.replicas) {
+      pulled += static_cast<int64_t>(replica->rank().bytes_pulled());
+      ahead += static_cast<int64_t>(replica->rank().pool()->bytes_ahead());
+      steps += replica->rank().pool()->steps();
+    }
+  }
   return sum;
 }
 

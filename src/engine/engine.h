@@ -16,6 +16,7 @@ namespace forebay::engine {
 // What compose.cc puts together. Destroyed from the end: replicas before the machine that they run on.
 struct EngineParts {
   std::unique_ptr<device::EventEngine> sim;  // of simulated devices; null: real ones
+  std::vector<std::unique_ptr<fabric::Fabric>> fabrics;  // one a rank; empty: ranks share nothing
   std::vector<std::unique_ptr<Replica>> replicas;
   ModelFacts facts;
   SequenceContext context;
@@ -25,6 +26,7 @@ struct EngineParts {
 class LocalEngine : public Engine {
  public:
   LocalEngine(runtime::Runtime& runtime, EngineParts parts) : runtime_(runtime), parts_(std::move(parts)) {}
+  ~LocalEngine() override;
 
   const ModelFacts& facts() const override { return parts_.facts; }
   std::optional<RequestResult> Refusal(const Request& request) const override;

@@ -21,11 +21,14 @@ base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint
   const uint64_t needed = request.device_bytes + plan.fixed_bytes() + least_kv;
   return base::Status(
       kMemoryTooSmall,
-      fmt::format("the model does not fit in --memory {}: weights {}, workspace of a step {}, device {}, and at least {} of "
-                  "KV cache make {}; give more memory, a smaller --max-model-len or --max-num-batched-tokens",
-                  base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.weight_bytes),
-                  base::FormatBytes(plan.fixed_bytes() - plan.weight_bytes), base::FormatBytes(request.device_bytes),
-                  base::FormatBytes(least_kv), base::FormatBytes(needed)));
+      fmt::format("the model does not fit in a rank's memory of {}: weights {}, weight slots {}, workspace of a step {}, device "
+                  "{}, and at least {} of KV cache make {}, {} too much; give more memory, more ranks that share the weights, "
+                  "a smaller --max-model-len or --max-num-batched-tokens",
+                  base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.weight_bytes + plan.pool_bytes),
+                  base::FormatBytes(plan.slot_bytes),
+                  base::FormatBytes(plan.fixed_bytes() - plan.weight_bytes - plan.pool_bytes - plan.slot_bytes),
+                  base::FormatBytes(request.device_bytes), base::FormatBytes(least_kv), base::FormatBytes(needed),
+                  base::FormatBytes(needed - request.budget_bytes)));
 }
 
 // Fills everything but the KV cache for one max_model_len.
@@ -37,7 +40,13 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, cons
   plan.max_blocks_per_sequence = static_cast<int32_t>(base::CeilDiv(max_model_len, kernels::kBlockTokens));
   plan.kv_layout = {dtype, static_cast<int32_t>(config.num_kv_heads), static_cast<int32_t>(config.head_dim), 0};
   plan.kv_layout.block_stride = plan.kv_layout.LayerBytes() * config.num_layers;
-  const model::DecoderPlan decoder = model::PlanDecoder(config, dtype, max_model_len);
+  model::DecoderPlan decoder = model::PlanDecoder(config, dtype, max_model_len);
+  if (!request.pool.empty()) model::MarkPooled(request.pool[0], &decoder);
+  for (const model::PoolPlan& pool : request.pool) {
+    plan.pool_bytes = std::max(plan.pool_bytes, base::RoundUp(pool.pool_bytes, kRegionRounding));
+    plan.slot_bytes = std::max(plan.slot_bytes, base::RoundUp(pool.slots_bytes(), kRegionRounding));
+    plan.pool_table_bytes = std::max(plan.pool_table_bytes, base::RoundUp(pool.table_bytes, kRegionRounding));
+  }
   plan.weight_bytes = base::RoundUp(decoder.bytes(), kRegionRounding);
   plan.table_bytes = base::RoundUp(decoder.table_bytes(), kRegionRounding);
   plan.workspace_bytes = base::RoundUp(model::ActivationBytes(config, dtype, plan.capacity), kRegionRounding);

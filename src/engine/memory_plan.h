@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "kernels/kv_layout.h"
 #include "model/decoder.h"
+#include "model/pool_plan.h"
 
 namespace forebay::engine {
 
@@ -21,6 +22,7 @@ struct MemoryRequest {
   int32_t max_num_batched_tokens = 0;
   int32_t max_kv_blocks = 0;           // 0: no limit of its own
   bool digest = false;
+  std::vector<model::PoolPlan> pool;   // of the ranks that share weights; the plan is that of the one that needs most
 };
 
 struct MemoryPlan {
@@ -29,14 +31,19 @@ struct MemoryPlan {
   kernels::KvLayout kv_layout;
   int32_t num_blocks = 0;
   int32_t max_blocks_per_sequence = 0;
-  uint64_t weight_bytes = 0;
+  uint64_t weight_bytes = 0;           // of the rank alone
+  uint64_t pool_bytes = 0;             // its share of the weights that are pooled
+  uint64_t slot_bytes = 0;             // what it pulls lies here
+  uint64_t pool_table_bytes = 0;       // where pooled tiles lie in each phase; control memory
   uint64_t workspace_bytes = 0;        // activations
   uint64_t table_bytes = 0;            // where tiles lie; control memory, as the next
   uint64_t batch_bytes = 0;            // StepBatch
   uint64_t kv_bytes = 0;               // blocks, digests
 
   // All but the KV cache.
-  uint64_t fixed_bytes() const { return weight_bytes + workspace_bytes + table_bytes + batch_bytes; }
+  uint64_t fixed_bytes() const {
+    return weight_bytes + pool_bytes + slot_bytes + pool_table_bytes + workspace_bytes + table_bytes + batch_bytes;
+  }
   int64_t kv_tokens() const { return static_cast<int64_t>(num_blocks) * kernels::kBlockTokens; }
 };
 

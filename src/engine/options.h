@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "model/pool_plan.h"
 #include "tensor/dtype.h"
 
 namespace forebay::engine {
@@ -12,6 +13,7 @@ struct EngineOptions {
   std::string model;                  // a folder in Hugging Face's layout, or a GGUF file
   // [N x] cpu, or simulated ones: sim:[N x] and a device profile's name or file ("sim:8xh200").
   std::string devices = "cpu";
+  std::string layout;                 // engine/layout.h; "": every device is a replica
   std::string dtype = "auto";         // auto | bfloat16 | float32
   std::string isa = "auto";           // auto | avx512bf16 | avx512f | avx2 | ref
   std::string policy = "continuous";
@@ -22,6 +24,7 @@ struct EngineOptions {
   int32_t max_num_seqs = 0;           // 0: 256; on GPUs of 70 GiB and more 1024
   int32_t max_num_batched_tokens = 0; // 0: 512 on cpu; on GPUs 8192, of 70 GiB and more 16384
   int32_t kv_blocks = 0;              // at most so many blocks of KV cache (0: what the memory holds)
+  model::PoolOptions pool;            // how weights that the layout pools are pulled; the layout says which
   uint64_t seed = 0;
   bool prefix_caching = true;
   bool digest = false;                // add a digest of its numbers to every choice

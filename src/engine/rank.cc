@@ -5,6 +5,8 @@
 namespace forebay::engine {
 namespace {
 
+constexpr char kPoolRegion[] = "weight pool";
+
 // The draw of each row of a part of the logits, spread over the workers.
 struct SampleArgs {
   LogitTask* tasks;
@@ -33,7 +35,7 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
 base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device> device, const model::ModelConfig& config,
                                                  const MemoryPlan& plan, int32_t max_num_seqs, bool digest,
                                                  const kernels::KernelSet& kernels, const weights::TensorReader* reader,
-                                                 int load_threads) {
+                                                 int load_threads, const PoolMembership& pool) {
   std::unique_ptr<Rank> rank(new Rank());
   rank->device_ = std::move(device);
   rank->config_ = std::make_unique<model::ModelConfig>(config);
@@ -47,9 +49,16 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   FB_ASSIGN_OR_RETURN(const device::Region* kv, arena.Allocate("kv", plan.kv_bytes));
 
   const tensor::DType dtype = plan.kv_layout.dtype;
-  const model::DecoderPlan decoder_plan = model::PlanDecoder(config, dtype, plan.max_model_len);
+  model::DecoderPlan decoder_plan = model::PlanDecoder(config, dtype, plan.max_model_len);
+  model::PoolShare share;
+  if (pool.plan) {
+    model::MarkPooled(*pool.plan, &decoder_plan);
+    FB_ASSIGN_OR_RETURN(share.region, arena.Allocate(kPoolRegion, plan.pool_bytes));
+    share.book = pool.plan->book.get();
+    share.rank = pool.plan->rank;
+  }
   model::Decoder& decoder = rank->decoder_;
-  FB_ASSIGN_OR_RETURN(decoder.weights, model::LoadDecoder(decoder_plan, reader, *weight_region, *tables, load_threads));
+  FB_ASSIGN_OR_RETURN(decoder.weights, model::LoadDecoder(decoder_plan, reader, *weight_region, *tables, share, load_threads));
   device::RegionCutter cutter(*workspace);
   decoder.activations = model::CutActivations(config, dtype, plan.capacity, &cutter);
   device::RegionCutter batch_cutter(*batch);
@@ -68,9 +77,26 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   if (digest) {
     decoder.kv.digests = reinterpret_cast<uint64_t*>(kv->data + plan.num_blocks * plan.kv_layout.block_stride);
   }
+  if (pool.plan) {
+    FB_RETURN_IF_ERROR(pool.fabric->Publish(*share.region));
+    FB_ASSIGN_OR_RETURN(const device::Region* slots, arena.Allocate("weight slots", plan.slot_bytes));
+    FB_ASSIGN_OR_RETURN(const device::Region* pool_tables,
+                        arena.Allocate("pool tables", plan.pool_table_bytes, device::MemoryUse::kControl));
+    rank->fabric_ = pool.fabric;
+    rank->pool_ = std::make_unique<model::WeightPool>(*pool.plan, decoder.weights, *rank->device_, *slots, *pool_tables,
+                                                      *pool.fabric, pool.peers);
+    decoder.pool = rank->pool_.get();
+  }
   rank->scratch_.resize(static_cast<size_t>(rank->device_->num_workers()));
   rank->step_done_ = rank->device_->NewEvent();
   return rank;
+}
+
+base::Status Rank::ConnectPool() { return pool_ ? pool_->Connect(kPoolRegion) : base::Status::Ok(); }
+
+void Rank::Quiesce() {
+  (void)device_->Synchronize(device_->compute());
+  if (pool_) (void)device_->Synchronize(device_->copy(device::CopyKind::kWeights));
 }
 
 void Rank::EnqueueStep(std::vector<LogitTask>* tasks) {

@@ -25,16 +25,31 @@ struct LogitTask {
   PositionLogprobs target_output;
 };
 
+// A rank's part in a group that shares weights.
+struct PoolMembership {
+  const model::PoolPlan* plan = nullptr;  // null: it shares nothing
+  fabric::Fabric* fabric = nullptr;       // outlives the rank
+  fabric::Communicator peers;             // the ranks of the pool
+};
+
 class Rank {
  public:
   // Cuts the arena as the plan says and loads the weights with `load_threads` (no reader: shapes only).
   static base::Result<std::unique_ptr<Rank>> Create(std::unique_ptr<device::Device> device, const model::ModelConfig& config,
                                                     const MemoryPlan& plan, int32_t max_num_seqs, bool digest,
                                                     const kernels::KernelSet& kernels, const weights::TensorReader* reader,
-                                                    int load_threads);
+                                                    int load_threads, const PoolMembership& pool = {});
 
   // Waits for what is enqueued: it uses everything below.
   ~Rank() { device_.reset(); }
+
+  // After all ranks of the pool were created, before the first step.
+  base::Status ConnectPool();
+  // Waits for all that is enqueued, so that nobody reads a peer's memory any more.
+  void Quiesce();
+  const model::WeightPool* pool() const { return pool_.get(); }
+  // From other ranks so far.
+  uint64_t bytes_pulled() const { return fabric_ ? fabric_->bytes_pulled() : 0; }
 
   device::Device& device() { return *device_; }
   StepBuffers& buffers() { return *buffers_; }
@@ -55,6 +70,8 @@ class Rank {
   std::unique_ptr<device::DeviceEvent> step_done_;
   std::unique_ptr<model::ModelConfig> config_;
   model::Decoder decoder_;
+  fabric::Fabric* fabric_ = nullptr;
+  std::unique_ptr<model::WeightPool> pool_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker
 };
 

@@ -117,6 +117,7 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
   }
   // Before the commit closes what ends.
   if (record) *record = {.running = static_cast<int32_t>(running_.size()), .plan_hash = PlanHash()};
+  bytes_pulled_before_ = rank_->bytes_pulled();
   rank_->EnqueueStep(&tasks_);
   if (const base::Status done = rank_->WaitStep(options_.stall_timeout); !done.ok()) return Stall(done.ToString());
   Commit(finished);
@@ -153,6 +154,8 @@ void Replica::FillRecord(runtime::TimeNs step_start, StepRecord* record) const {
   record->preempted = static_cast<int32_t>(plan_.preempt.size());
   record->finished = record->running - static_cast<int32_t>(running_.size());
   record->kv_blocks_used = book_.held_blocks();
+  record->mode = rank_->pool() ? "pull" : "local";
+  record->bytes_pulled = rank_->bytes_pulled() - bytes_pulled_before_;
 }
 
 uint64_t Replica::PlanHash() const {

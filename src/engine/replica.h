@@ -34,6 +34,8 @@ class Replica {
           const ReplicaOptions& options);
   // Waits for a step that is under way: it uses what is declared after the rank.
   ~Replica() { rank_.reset(); }
+  Rank& rank() { return *rank_; }
+  const Rank& rank() const { return *rank_; }
 
   // True while the next step might admit more than what waits here. What a replica does not need yet is left to others.
   bool WantsRequests() const;
@@ -104,6 +106,7 @@ class Replica {
   std::vector<Work> work_;
   std::vector<LogitTask> tasks_;
 
+  uint64_t bytes_pulled_before_ = 0;    // the step
   std::string what_stalled_;
   EngineStats stats_;                   // the control thread's; `published_` is a copy, made once a step
   int64_t output_room_ = 0;             // tokens that the running choices may still generate

@@ -15,12 +15,6 @@ uint64_t LinearBytes(const ModelConfig& config, tensor::DType dtype, const StepC
   return kernels::LinearWorkspaceBytes(dtype, capacity.rows, largest_k);
 }
 
-// The first layer that is equal to this one but for its weights.
-uint16_t LayerKind(const ModelConfig& config, int64_t layer) {
-  const auto first = std::ranges::find(config.sliding_window, config.sliding_window[layer]);
-  return static_cast<uint16_t>(first - config.sliding_window.begin());
-}
-
 // The buffers in order: pairs of (member, bytes), so that the plan and the cut cannot disagree.
 template <typename Visit>
 void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity, Activations* a,
@@ -62,22 +56,30 @@ void Decoder::Forward(const kernels::StepBatch& batch, const kernels::ContextSum
   kernels::EmbedArgs embed{.dtype = dtype, .batch = batch, .table = weights.embedding, .packed = weights.head,
                            .out = activations.residual, .columns = static_cast<int32_t>(config->hidden_size)};
   kernels::Embed(*stream, *kernels, embed);
+  if (pool) pool->BeginStep();
   StepKey key{.row_bucket = batch.num_rows};
   for (int64_t begin = 0, end = 0; begin < config->num_layers; begin = end) {
-    key.layer_kind = LayerKind(*config, begin);
-    while (end < config->num_layers && LayerKind(*config, end) == key.layer_kind) ++end;
+    key.layer_kind = KindOf(begin);
+    while (end < config->num_layers && KindOf(end) == key.layer_kind) ++end;
     RepeatLayers(*stream, key, {begin, end}, [&](int64_t layer) {
       AttentionBlock(batch, layer, context);
       FeedForwardBlock(batch, layer);
     });
   }
+  if (pool) pool->EndStep();
+}
+
+uint16_t Decoder::KindOf(int64_t layer) const {
+  const auto first = std::ranges::find(config->sliding_window, config->sliding_window[layer]);
+  const auto kind = static_cast<uint16_t>(first - config->sliding_window.begin());
+  return static_cast<uint16_t>(2 * kind + (pool && pool->Lacks(layer) ? 1 : 0));
 }
 
 void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, const kernels::ContextSums& context) const {
   const LayerWeights& w = weights.layers[layer];
   Norm("attention_norm", activations.residual, w.attention_norm, nullptr, batch.num_rows, activations.normed);
-  Linear("qkv", w.qkv, activations.normed, reinterpret_cast<std::byte*>(activations.qkv), batch.num_rows,
-         kernels::LinearOutput::kF32);
+  LayerLinear("qkv", layer, LayerMatrix::kQkv, activations.normed, reinterpret_cast<std::byte*>(activations.qkv),
+              batch.num_rows, kernels::LinearOutput::kF32);
   kernels::RopeKv(*stream, *kernels,
                   {.batch = batch, .layout = kv.layout, .layer = kv.layers[layer], .qkv = activations.qkv,
                    .q = activations.q, .q_norm = w.q_norm, .k_norm = w.k_norm,
@@ -89,15 +91,17 @@ void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, con
                       .out = activations.attention, .heads = static_cast<int32_t>(config->num_heads),
                       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config->head_dim))),
                       .sliding_window = config->sliding_window[layer], .context = context});
-  Linear("output", w.output, activations.attention, activations.residual, batch.num_rows,
-         kernels::LinearOutput::kResidual);
+  LayerLinear("output", layer, LayerMatrix::kOutput, activations.attention, activations.residual, batch.num_rows,
+              kernels::LinearOutput::kResidual);
 }
 
 void Decoder::FeedForwardBlock(const kernels::StepBatch& batch, int64_t layer) const {
   const LayerWeights& w = weights.layers[layer];
   Norm("ffn_norm", activations.residual, w.ffn_norm, nullptr, batch.num_rows, activations.normed);
-  Linear("gate_up", w.gate_up, activations.normed, activations.gated, batch.num_rows, kernels::LinearOutput::kSiluMul);
-  Linear("down", w.down, activations.gated, activations.residual, batch.num_rows, kernels::LinearOutput::kResidual);
+  LayerLinear("gate_up", layer, LayerMatrix::kGateUp, activations.normed, activations.gated, batch.num_rows,
+              kernels::LinearOutput::kSiluMul);
+  LayerLinear("down", layer, LayerMatrix::kDown, activations.gated, activations.residual, batch.num_rows,
+              kernels::LinearOutput::kResidual);
 }
 
 void Decoder::Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const {
@@ -111,6 +115,13 @@ void Decoder::Norm(const char* label, const std::byte* x, const float* weight, c
   kernels::RmsNorm(*stream, *kernels, label,
                    {.dtype = dtype, .x = x, .out = out, .weight = weight, .rows = rows, .num_rows = num_rows,
                     .columns = static_cast<int32_t>(config->hidden_size), .eps = static_cast<float>(config->rms_norm_eps)});
+}
+
+void Decoder::LayerLinear(const char* label, int64_t layer, LayerMatrix matrix, const std::byte* x, std::byte* y,
+                          int32_t rows, kernels::LinearOutput output) const {
+  const bool pooled = pool != nullptr && pool->Pools(layer, matrix);
+  Linear(label, pooled ? pool->Acquire(layer, matrix) : weights.layers[layer].matrix(matrix), x, y, rows, output);
+  if (pooled) pool->Release(layer, matrix);
 }
 
 void Decoder::Linear(const char* label, const kernels::PackedWeight& weight, const std::byte* x, std::byte* y, int32_t rows,

@@ -5,6 +5,7 @@
 #include "device/device.h"
 #include "kernels/kernel_set.h"
 #include "model/decoder_weights.h"
+#include "model/weight_pool.h"
 
 namespace forebay::model {
 
@@ -46,6 +47,7 @@ struct Decoder {
   Activations activations;
   KvCache kv;
   StepCapacity capacity;
+  WeightPool* pool = nullptr;  // null: all weights are the rank's own
 
   // Embeds the rows and runs all layers; K and V of every row are in the cache afterwards.
   // `context`: of these rows, for the price alone.
@@ -54,10 +56,15 @@ struct Decoder {
   void Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const;
 
  private:
+  // Equal for layers that are equal but for their weights, and for whether some of these are pulled.
+  uint16_t KindOf(int64_t layer) const;
   void AttentionBlock(const kernels::StepBatch& batch, int64_t layer, const kernels::ContextSums& context) const;
   void FeedForwardBlock(const kernels::StepBatch& batch, int64_t layer) const;
   void Norm(const char* label, const std::byte* x, const float* weight, const int32_t* rows, int32_t num_rows,
             std::byte* out) const;
+  // A layer's matrix, from the pool if it is shared.
+  void LayerLinear(const char* label, int64_t layer, LayerMatrix matrix, const std::byte* x, std::byte* y, int32_t rows,
+                   kernels::LinearOutput output) const;
   void Linear(const char* label, const kernels::PackedWeight& weight, const std::byte* x, std::byte* y, int32_t rows,
               kernels::LinearOutput output) const;
 };

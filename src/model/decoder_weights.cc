@@ -14,11 +14,13 @@ constexpr char kHead[] = "lm_head.weight";
 
 uint64_t VectorBytes(int64_t size) { return base::RoundUp(static_cast<uint64_t>(size) * sizeof(float), 64); }
 
+constexpr LayerMatrix kLayerMatrices[] = {LayerMatrix::kQkv, LayerMatrix::kOutput, LayerMatrix::kGateUp, LayerMatrix::kDown};
+
 // Visits every matrix of the plan in the order in which it lies in memory.
 template <typename Visit>
 void ForEachMatrix(const DecoderPlan& plan, Visit visit) {
   for (const LayerPlan& layer : plan.layers) {
-    for (const weights::MatrixPlan* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) visit(*matrix);
+    for (const LayerMatrix matrix : kLayerMatrices) visit(layer.matrix(matrix));
   }
   visit(plan.head);
 }
@@ -98,7 +100,12 @@ uint64_t DecoderPlan::bytes() const {
     sum += 2 * VectorBytes(config.hidden_size);
     if (!layer.names.q_norm.empty()) sum += 2 * VectorBytes(config.head_dim);
   }
-  ForEachMatrix(*this, [&](const weights::MatrixPlan& matrix) { sum += matrix.TileBytes(); });
+  for (const LayerPlan& layer : layers) {
+    for (const LayerMatrix matrix : kLayerMatrices) {
+      if (!layer.pooled(matrix)) sum += layer.matrix(matrix).TileBytes();
+    }
+  }
+  sum += head.TileBytes();
   if (!config.tie_word_embeddings) {
     sum += base::RoundUp(tensor::BytesOf(dtype, static_cast<uint64_t>(config.vocab_size * config.hidden_size)), 64);
   }
@@ -133,7 +140,8 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
 }
 
 base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights::TensorReader* reader,
-                                         const device::Region& region, const device::Region& tables, int num_threads) {
+                                         const device::Region& region, const device::Region& tables, const PoolShare& share,
+                                         int num_threads) {
   const ModelConfig& config = plan.config;
   FB_CHECK(region.bytes >= plan.bytes(), "the weight region has {} bytes, the plan needs {}", region.bytes, plan.bytes());
   FB_CHECK(tables.bytes >= plan.table_bytes(), "the tables have {} bytes, the plan needs {}", tables.bytes, plan.table_bytes());
@@ -142,19 +150,29 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights:
   VectorLoader vectors(plan, reader, &cutter);
   std::vector<weights::PlacedMatrix> matrices;
   const auto place = [&](const weights::MatrixPlan& matrix) {
-    matrices.push_back(weights::PlaceMatrix(matrix, &cutter, &table_cutter));
+    matrices.push_back(weights::PlaceMatrix(matrix, [&](uint64_t bytes) { return cutter.Cut(bytes); }, &table_cutter));
+    return matrices.back().weight;
+  };
+  // Tiles of a layer's pooled matrices are counted through all of them.
+  weights::TileId pooled{0, 0};
+  const auto place_in_pool = [&](uint64_t) -> std::byte* {
+    const uint64_t offset = share.book->OffsetOf(share.rank, pooled);
+    ++pooled.tile;
+    return offset == weights::PoolBook::kNotHeld ? nullptr : share.region->data + offset;
+  };
+  const auto place_layer = [&](const LayerPlan& layer, LayerMatrix matrix) {
+    if (!layer.pooled(matrix)) return place(layer.matrix(matrix));
+    matrices.push_back(weights::PlaceMatrix(layer.matrix(matrix), place_in_pool, &table_cutter));
     return matrices.back().weight;
   };
   for (const LayerPlan& layer : plan.layers) {
+    pooled = {static_cast<int64_t>(loaded.layers.size()), 0};
     LayerWeights w;
     w.attention_norm = vectors.Load(layer.names.attention_norm, config.hidden_size);
     w.ffn_norm = vectors.Load(layer.names.ffn_norm, config.hidden_size);
     w.q_norm = vectors.Load(layer.names.q_norm, config.head_dim);
     w.k_norm = vectors.Load(layer.names.k_norm, config.head_dim);
-    w.qkv = place(layer.qkv);
-    w.output = place(layer.output);
-    w.gate_up = place(layer.gate_up);
-    w.down = place(layer.down);
+    for (const LayerMatrix matrix : kLayerMatrices) MatrixOf(w, matrix) = place_layer(layer, matrix);
     loaded.layers.push_back(w);
   }
   loaded.final_norm = vectors.Load(kFinalNorm, config.hidden_size);

@@ -28,6 +28,10 @@ float RoundVia(tensor::DType dtype, float value) {
 // One panel: its rows as fp32, then a tile for each leaf.
 base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix, int64_t panel, std::vector<float>* rows) {
   const MatrixPlan& plan = *matrix.plan;
+  const auto tile_of = [&](int leaf) { return const_cast<std::byte*>(matrix.weight.tiles[leaf * matrix.weight.num_panels + panel]); };
+  bool kept = false;
+  for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) kept |= tile_of(leaf) != nullptr;
+  if (!kept) return base::Status::Ok();
   rows->resize(static_cast<size_t>(plan.k) * kPanelColumns);
   const float* columns[kPanelColumns] = {};
   for (const PanelPiece& piece : plan.panels[panel].pieces) {
@@ -36,11 +40,11 @@ base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix, i
     for (int c = 0; c < piece.width; ++c) columns[piece.at + c] = first + c * plan.k;
   }
   for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) {
+    if (tile_of(leaf) == nullptr) continue;
     const int64_t begin = plan.leaves.begin[leaf];
     const float* leaf_columns[kPanelColumns];
     for (int c = 0; c < kPanelColumns; ++c) leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
-    auto* tile = const_cast<std::byte*>(matrix.weight.tiles[leaf * matrix.weight.num_panels + panel]);
-    kernels::PackTile(plan.dtype, plan.leaves.begin[leaf + 1] - begin, leaf_columns, tile);
+    kernels::PackTile(plan.dtype, plan.leaves.begin[leaf + 1] - begin, leaf_columns, tile_of(leaf));
   }
   return base::Status::Ok();
 }
@@ -83,7 +87,8 @@ base::Status ForEach(int num_threads, int64_t count, const std::function<base::S
 
 }  // namespace
 
-PlacedMatrix PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* data, device::RegionCutter* tables) {
+PlacedMatrix PlaceMatrix(const MatrixPlan& plan, const std::function<std::byte*(uint64_t bytes)>& tile,
+                         device::RegionCutter* tables) {
   PlacedMatrix placed{&plan, plan.Geometry()};
   kernels::PackedWeight& weight = placed.weight;
   auto* tiles = reinterpret_cast<std::byte**>(
@@ -95,7 +100,7 @@ PlacedMatrix PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* data, dev
   }
   for (int leaf = 0; leaf < weight.leaves.num_leaves; ++leaf) {
     for (int32_t panel = 0; panel < weight.num_panels; ++panel) {
-      tiles[leaf * weight.num_panels + panel] = data->Cut(weight.TileBytes(leaf));
+      tiles[leaf * weight.num_panels + panel] = tile(static_cast<uint64_t>(weight.TileBytes(leaf)));
     }
   }
   weight.tiles = tiles;

@@ -16,8 +16,10 @@ struct PlacedMatrix {
   kernels::PackedWeight weight;
 };
 
-// Cuts tiles (in order leaf, panel) out of `data`; tile pointers, panel table and bias out of `tables`, control memory.
-PlacedMatrix PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* data, device::RegionCutter* tables);
+// Asks `tile` for each tile's memory, in order (leaf, panel); null: the tile is not kept here and will not be loaded. Cuts
+// tile pointers, panel table and bias out of `tables`, control memory.
+PlacedMatrix PlaceMatrix(const MatrixPlan& plan, const std::function<std::byte*(uint64_t bytes)>& tile,
+                         device::RegionCutter* tables);
 
 // Checks every tensor's shape first, then reads and packs with `num_threads` threads.
 base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatrix> matrices, int num_threads);

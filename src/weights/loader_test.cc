@@ -29,7 +29,7 @@ class Loader : public testing::Test {
     const device::Region* region = *device_->arena().Allocate("weights", plan.TileBytes());
     const device::Region* tables = *device_->arena().Allocate("tables", plan.TableBytes(), device::MemoryUse::kControl);
     device::RegionCutter cutter(*region), table_cutter(*tables);
-    PlacedMatrix placed = PlaceMatrix(plan, &cutter, &table_cutter);
+    PlacedMatrix placed = PlaceMatrix(plan, [&](uint64_t bytes) { return cutter.Cut(bytes); }, &table_cutter);
     EXPECT_LE(cutter.used(), region->bytes);
     EXPECT_LE(table_cutter.used(), tables->bytes);
     const base::Status status = LoadMatrices(reader_, std::span(&placed, 1), 2);

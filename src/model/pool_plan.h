@@ -1,0 +1,49 @@
+// Which matrices of a model the ranks of a group share, and what that takes of each rank's memory. Pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/decoder_weights.h"
+#include "weights/book/pool_book.h"
+#include "weights/book/pool_schedule.h"
+
+namespace forebay::model {
+
+struct PoolOptions {
+  std::string placement = "by_layer";  // weights::FindPlacement
+  int64_t layers = 0;                  // how many are pooled
+  bool attention = false;              // qkv and output beside gate_up and down
+  // Copies arrive matrix by matrix, each in a slot of its own; else a layer is one copy and one slot, as in the paper.
+  bool by_matrix = false;
+  weights::FetchOrder order = weights::FetchOrder::kPeakShifted;
+  weights::SlotSettings slots;
+  uint64_t slice_bytes = 1 << 20;
+  bool rotate_peers = true;            // slices take turns over the peers
+  int requests_in_flight = 2;
+};
+
+// Of one rank.
+struct PoolPlan {
+  PoolOptions options;
+  int rank = 0, num_ranks = 1;
+  std::vector<LayerMatrix> matrices;             // that are pooled, in memory order
+  std::shared_ptr<const weights::PoolBook> book;
+  std::shared_ptr<const weights::PoolSchedule> schedule;
+  uint64_t pool_bytes = 0;    // tiles that the rank owns
+  uint64_t slot_bytes = 0;    // of one slot
+  uint64_t table_bytes = 0;   // control memory: where tiles lie, by layer and phase
+
+  uint64_t slots_bytes() const { return slot_bytes * static_cast<uint64_t>(schedule->num_slots()); }
+};
+
+// Plans the shares of all ranks when `options.layers` layers are pooled among them.
+// Errors: weights::kUnknownPlacement, kTooFewSlots. REQUIRES: options.layers <= the model's.
+base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int num_ranks, const DecoderPlan& decoder);
+
+// Marks in `decoder` what is pooled.
+void MarkPooled(const PoolPlan& pool, DecoderPlan* decoder);
+
+}  // namespace forebay::model

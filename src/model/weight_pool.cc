@@ -1,0 +1,153 @@
+#include "model/weight_pool.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace forebay::model {
+
+WeightPool::WeightPool(const PoolPlan& plan, const DecoderWeights& placed, device::Device& device, const device::Region& slots,
+                       const device::Region& tables, fabric::Fabric& fabric, const fabric::Communicator& peers)
+    : plan_(plan), device_(device), fabric_(fabric), peers_(peers), slots_(slots.data), window_(*plan_.schedule) {
+  FB_CHECK(slots.bytes >= plan.slots_bytes(), "{} bytes of slots, the plan needs {}", slots.bytes, plan.slots_bytes());
+  for (int64_t slot = 0; slot < plan_.schedule->num_slots(); ++slot) {
+    ready_.push_back(device.NewEvent());
+    consumed_.push_back(device.NewEvent());
+  }
+  device::RegionCutter cutter(tables);
+  FillTables(placed, &cutter);
+}
+
+size_t WeightPool::IndexOf(LayerMatrix matrix) const {
+  return static_cast<size_t>(std::ranges::find(plan_.matrices, matrix) - plan_.matrices.begin());
+}
+
+bool WeightPool::Pools(int64_t layer, LayerMatrix matrix) const {
+  return plan_.book->group().pool_index[layer] >= 0 && IndexOf(matrix) < plan_.matrices.size();
+}
+
+bool WeightPool::Lacks(int64_t layer) const {
+  for (int32_t piece = 0; piece < plan_.book->group().layer.num_pieces; ++piece) {
+    if (plan_.schedule->FetchOf(layer, piece) >= 0) return true;
+  }
+  return false;
+}
+
+size_t WeightPool::PhaseIndex(int64_t phase) const {
+  return static_cast<size_t>(phase / (plan_.schedule->num_slots() / plan_.schedule->num_phases()));
+}
+
+kernels::PackedWeight& WeightPool::WeightOf(int64_t layer, int64_t phase, size_t matrix) {
+  const auto pool_layer = static_cast<size_t>(plan_.book->group().pool_index[layer]);
+  const auto phases = static_cast<size_t>(plan_.schedule->num_phases());
+  return weights_[(pool_layer * phases + PhaseIndex(phase)) * plan_.matrices.size() + matrix];
+}
+
+void WeightPool::FillTables(const DecoderWeights& placed, device::RegionCutter* tables) {
+  const weights::PoolBook& book = *plan_.book;
+  const weights::PoolSchedule& schedule = *plan_.schedule;
+  weights_.resize(static_cast<size_t>(plan_.options.layers * schedule.num_phases()) * plan_.matrices.size());
+  const auto step = schedule.num_slots() / schedule.num_phases();
+  for (int64_t layer = 0; layer < book.group().num_layers(); ++layer) {
+    if (book.group().pool_index[layer] < 0) continue;
+    for (int64_t phase = 0; phase < schedule.num_slots(); phase += step) {
+      std::vector<const std::byte**> tile_entries;  // by the layer's tile
+      for (size_t m = 0; m < plan_.matrices.size(); ++m) {
+        kernels::PackedWeight weight = placed.layers[layer].matrix(plan_.matrices[m]);
+        const auto count = static_cast<size_t>(weight.leaves.num_leaves) * static_cast<size_t>(weight.num_panels);
+        auto** entries = reinterpret_cast<const std::byte**>(tables->Cut(count * sizeof(void*)));
+        std::copy_n(weight.tiles, count, entries);
+        for (size_t i = 0; i < count; ++i) tile_entries.push_back(entries + i);
+        weight.tiles = entries;
+        WeightOf(layer, phase, m) = weight;
+      }
+      for (int32_t piece = 0; piece < book.group().layer.num_pieces; ++piece) {
+        const int64_t fetch = schedule.FetchOf(layer, piece);
+        for (const weights::PullSpan& span : book.Pulls(plan_.rank, layer, piece)) {
+          const std::byte* at = slots_ + static_cast<uint64_t>(schedule.SlotOf(fetch, phase)) * plan_.slot_bytes + span.slot_offset;
+          for (int64_t tile = span.first_tile; tile < span.first_tile + span.num_tiles; ++tile) {
+            *tile_entries[tile] = at;
+            at += book.group().layer.tiles[tile].bytes;
+          }
+        }
+      }
+    }
+  }
+}
+
+base::Status WeightPool::Connect(std::string_view region_name) {
+  const weights::PoolSchedule& schedule = *plan_.schedule;
+  std::vector<int> regions;
+  for (const int peer : peers_.ranks) {
+    FB_ASSIGN_OR_RETURN(const device::Region* region, fabric_.FindRegion(peer, region_name));
+    regions.push_back(region->id);
+  }
+  const auto step = schedule.num_slots() / schedule.num_phases();
+  for (int64_t fetch = 0; fetch < schedule.num_fetches(); ++fetch) {
+    const auto& [layer, piece] = schedule.fetches()[fetch];
+    for (int64_t phase = 0; phase < schedule.num_slots(); phase += step) {
+      fabric::CopyPlan& copy = copies_.emplace_back();
+      copy.slice_bytes = plan_.options.slice_bytes;
+      copy.order = plan_.options.rotate_peers ? fabric::PeerOrder::kRotated : fabric::PeerOrder::kAsListed;
+      copy.requests_in_flight = plan_.options.requests_in_flight;
+      std::byte* const slot = slots_ + static_cast<uint64_t>(schedule.SlotOf(fetch, phase)) * plan_.slot_bytes;
+      for (const weights::PullSpan& span : plan_.book->Pulls(plan_.rank, layer, piece)) {
+        copy.spans.push_back({.rank = peers_.ranks[span.source], .region = regions[span.source], .offset = span.offset,
+                              .bytes = span.bytes, .destination = slot + span.slot_offset});
+      }
+    }
+  }
+  return base::Status::Ok();
+}
+
+void WeightPool::Pump() {
+  const weights::PoolSchedule& schedule = *plan_.schedule;
+  device::Stream& copies = device_.copy(device::CopyKind::kWeights);
+  while (window_.CanFetch()) {
+    const weights::FetchWindow::Next next = window_.TakeFetch();
+    const int64_t slots = schedule.num_slots();
+    const int64_t phase = ((next.slot - next.fetch) % slots + slots) % slots;
+    copies.Wait(*consumed_[next.slot]);
+    device::DeviceEvent* const ready = ready_[next.slot].get();
+    const size_t copy = static_cast<size_t>(next.fetch * schedule.num_phases()) + PhaseIndex(phase);
+    const base::Status pulled = fabric_.Pull(copies, copies_[copy], {}, std::span(&ready, 1));
+    FB_CHECK(pulled.ok(), "{}", pulled.ToString());
+  }
+}
+
+void WeightPool::BeginStep() { Pump(); }
+
+const kernels::PackedWeight& WeightPool::Acquire(int64_t layer, LayerMatrix matrix) {
+  const size_t index = IndexOf(matrix), piece = Piece(matrix);
+  const int64_t fetch = plan_.schedule->FetchOf(layer, static_cast<int32_t>(piece));
+  const bool first_of_piece = plan_.options.by_matrix || index == 0;
+  if (fetch >= 0 && first_of_piece) device_.compute().Wait(*ready_[window_.SlotOf(fetch)]);
+  return WeightOf(layer, window_.phase(), index);
+}
+
+void WeightPool::Release(int64_t layer, LayerMatrix matrix) {
+  const size_t index = IndexOf(matrix), piece = Piece(matrix);
+  const int64_t fetch = plan_.schedule->FetchOf(layer, static_cast<int32_t>(piece));
+  const bool last_of_piece = plan_.options.by_matrix || index + 1 == plan_.matrices.size();
+  if (fetch < 0 || !last_of_piece) return;
+  device_.compute().Record(*consumed_[window_.SlotOf(fetch)]);
+  window_.Use(fetch);
+  Pump();
+}
+
+void WeightPool::EndStep() {
+  window_.EndStep();
+  ++steps_;
+}
+
+uint64_t WeightPool::bytes_ahead() const {
+  const weights::PoolSchedule& schedule = *plan_.schedule;
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < window_.ahead(); ++i) {
+    const auto& [layer, piece] = schedule.fetches()[i % schedule.num_fetches()];
+    sum += plan_.book->PullBytes(plan_.rank, layer, piece);
+  }
+  return sum;
+}
+
+}  // namespace forebay::model

@@ -1,0 +1,122 @@
+// Weights shared by the ranks of a group: the same answers, digests included, as one rank gives that owns all of them; and
+// counters that prove what was pulled.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "engine/compose.h"
+#include "golden_files.h"
+#include "runtime/real/real_runtime.h"
+#include "tests_support/list_source.h"
+
+namespace forebay {
+namespace {
+
+using Answers = std::map<std::pair<int64_t, int32_t>, std::pair<std::vector<int32_t>, uint64_t>>;
+
+constexpr int kRequests = 24;
+
+std::vector<Request> MakeRequests() {
+  std::vector<Request> requests;
+  for (int i = 0; i < kRequests; ++i) {
+    Request request;
+    request.line = i;
+    std::vector<int32_t> prompt;
+    for (int t = 0; t < 5 + i * 11 % 60; ++t) prompt.push_back((i * 31 + t * 7) % 250);
+    request.prompts = {prompt};
+    request.n = i % 5 == 0 ? 2 : 1;
+    request.sampling.max_tokens = 4 + i % 9;
+    request.sampling.ignore_eos = true;
+    request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+class PoolTest : public testing::TestWithParam<std::string> {
+ protected:
+  PoolTest() : files_(std::move(*engine::OpenModel(golden::Path("models/" + GetParam()), false, 0))) {
+    options_.memory_bytes = 192 << 20;
+    options_.max_model_len = 128;
+    options_.max_num_batched_tokens = 48;
+    options_.max_num_seqs = 8;
+    options_.threads = 1;
+    options_.digest = true;
+  }
+
+  Answers Run(const std::string& devices, const std::string& layout) {
+    options_.devices = devices;
+    options_.layout = layout;
+    const auto runtime = runtime::CreateRealRuntime();
+    auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+    EXPECT_TRUE(engine.ok()) << layout << ": " << engine.status().ToString();
+    if (!engine.ok()) return {};
+    Answers answers;
+    for (const RequestResult& result : testing_support::RunAll(**engine, MakeRequests())) {
+      EXPECT_EQ(result.error_message, "");
+      for (const Choice& choice : result.choices) answers[{result.line, choice.index}] = {choice.tokens, choice.digest};
+    }
+    stats_ = (*engine)->stats();
+    weight_bytes_ = (*engine)->facts().weight_bytes;
+    return answers;
+  }
+
+  engine::ModelFiles files_;
+  engine::EngineOptions options_;
+  EngineStats stats_;
+  uint64_t weight_bytes_ = 0;
+};
+
+TEST_P(PoolTest, EveryPlacementGivesTheSameDigests) {
+  const Answers expected = Run("cpu", "");
+  ASSERT_EQ(expected.size(), static_cast<size_t>(kRequests + (kRequests + 4) / 5));
+  EXPECT_EQ(stats_.mode_counters.count("bytes_pulled"), 0u);
+  const uint64_t alone = weight_bytes_;
+  for (const int ranks : {2, 3, 4}) {
+    for (const std::string placement : {"by_layer", "striped", "sharded"}) {
+      if (placement == "striped" && ranks > 3) continue;  // these models have 3 leaves
+      for (const char* attention : {"off", "on"}) {
+        const std::string layout = fmt::format("dp={},weights={},pool-attention={}", ranks, placement, attention);
+        EXPECT_EQ(Run(fmt::format("{}xcpu", ranks), layout), expected) << layout;
+        EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << layout;
+        EXPECT_GT(stats_.mode_counters["steps_pull"], 0) << layout;
+        EXPECT_LT(weight_bytes_, alone * static_cast<uint64_t>(ranks)) << layout;
+      }
+    }
+  }
+}
+
+TEST_P(PoolTest, SlotsOrdersAndPartsChangeNothing) {
+  const Answers expected = Run("cpu", "");
+  for (const bool by_matrix : {false, true}) {
+    for (const auto order : {weights::FetchOrder::kAsUsed, weights::FetchOrder::kPeakShifted}) {
+      for (const int64_t ahead : {1, 3}) {
+        options_.pool.by_matrix = by_matrix;
+        options_.pool.order = order;
+        options_.pool.slots.look_ahead_layers = ahead;
+        options_.pool.slice_bytes = 4096;
+        EXPECT_EQ(Run("3xcpu", "dp=3,weights=by_layer"), expected) << by_matrix << " " << ahead;
+        EXPECT_EQ(Run("2xcpu", "dp=2,weights=striped,pool=1"), expected) << by_matrix << " " << ahead;
+      }
+    }
+  }
+}
+
+// What ranks pulled is what their steps needed and what was fetched ahead for a step that did not come.
+TEST_P(PoolTest, EveryByteIsAccountedFor) {
+  const auto layers = files_.config.num_layers;
+  Run("2xcpu", "dp=2,weights=striped");
+  const int64_t pulled = stats_.mode_counters["bytes_pulled"], ahead = stats_.mode_counters["bytes_pulled_ahead"];
+  const int64_t steps = stats_.mode_counters["steps_pull"];
+  const model::DecoderPlan plan = model::PlanDecoder(files_.config, tensor::DType::kBF16, 128);
+  const auto ffn = static_cast<int64_t>(plan.layers[0].gate_up.TileBytes() + plan.layers[0].down.TileBytes());
+  EXPECT_EQ(steps, stats_.steps);
+  // Two ranks lack half of each layer each, to a leaf.
+  EXPECT_NEAR(static_cast<double>(pulled - ahead), 0.5 * static_cast<double>(ffn * layers * steps),
+              0.15 * static_cast<double>(ffn * layers * steps));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PoolTest, testing::Values("llama3-gqa", "qwen3"));
+
+}  // namespace
+}  // namespace forebay
