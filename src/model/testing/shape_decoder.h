@@ -14,7 +14,7 @@ inline Decoder MakeShapeDecoder(const ModelConfig& config, device::Device& devic
   const device::Region* const weights = arena.Allocate("weights", plan.bytes()).value();
   const device::Region* const tables =
       arena.Allocate("weight tables", plan.table_bytes(), device::MemoryUse::kControl).value();
-  decoder.weights = LoadDecoder(plan, nullptr, *weights, *tables, 1).value();
+  decoder.weights = LoadDecoder(plan, nullptr, *weights, *tables, {}, 1).value();
   const uint64_t bytes = ActivationBytes(config, decoder.dtype, decoder.capacity);
   device::RegionCutter cutter(*arena.Allocate("activations", bytes).value());
   decoder.activations = CutActivations(config, decoder.dtype, decoder.capacity, &cutter);
