@@ -13,7 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # A folder may include folders of a lower level, and itself. The pure books stand below the folders that act on them.
 LEVELS = [
     {"base"}, {"tensor"}, {"cost"}, {"runtime"}, {"device"}, {"kernels", "fabric"}, {"weights", "kv"},
-    {"model", "sample"}, {"engine"}, {"job"}, {"sim", "plan"}, {"repro", "serve"}, {"cli"},
+    {"model", "sample"}, {"engine"}, {"job", "profile"}, {"sim", "plan"}, {"repro", "serve"}, {"cli"},
 ]
 LEVEL = {folder: i for i, level in enumerate(LEVELS) for folder in level}
 # Folders with a list of their own instead of a level.

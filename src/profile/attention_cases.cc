@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <numeric>
+
+#include "base/rng.h"
+#include "kernels/attention.h"
+#include "profile/cases.h"
+#include "profile/measure_table.h"
+
+namespace forebay::profile {
+namespace {
+
+using kernels::kBlockTokens;
+
+// The last `rows` of `context` positions of each of `sequences`. The cache lies as in the engine, blocks at a stride of
+// all layers in permuted order; each operation takes the next layer, so that its KV comes from memory.
+class AttentionCase {
+ public:
+  AttentionCase(Bench& bench, tensor::DType dtype, int32_t head_dim) : bench_(bench), dtype_(dtype), head_dim_(head_dim) {}
+
+  double Seconds(int32_t sequences, int32_t heads, int32_t kv_heads, int32_t rows, int32_t context) {
+    kernels::AttentionArgs args;
+    args.layout = {dtype_, kv_heads, head_dim_, 0};
+    args.heads = heads;
+    args.scale = 0.1f;
+    Place(sequences, rows, context, &args);
+    const int64_t blocks = static_cast<int64_t>(tables_.size());
+    const int64_t layers = std::max<int64_t>(1, static_cast<int64_t>(bench_.data().bytes) / (blocks * args.layout.LayerBytes()));
+    args.layout.block_stride = layers * args.layout.LayerBytes();
+    args.q = bench_.data().data;
+    args.out = bench_.output().data;
+    return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
+      args.layer.resident = bench_.data().data + i % layers * args.layout.LayerBytes();
+      kernels::Attention(stream, bench_.kernels(), args);
+    });
+  }
+
+ private:
+  void Place(int32_t sequences, int32_t rows, int32_t context, kernels::AttentionArgs* args) {
+    const int32_t blocks_each = (context + kBlockTokens - 1) / kBlockTokens;
+    tables_.resize(static_cast<size_t>(blocks_each) * sequences);
+    std::iota(tables_.begin(), tables_.end(), 0u);
+    base::Rng rng(6);
+    for (size_t i = tables_.size(); i > 1; --i) std::swap(tables_[i - 1], tables_[rng.Below(i)]);
+    rows_.clear();
+    positions_.clear();
+    row_sequence_.clear();
+    for (int32_t s = 0; s < sequences; ++s) {
+      rows_.push_back({static_cast<int32_t>(positions_.size()), rows, context - rows, s});
+      args->context.Add(context - rows, rows);
+      for (int32_t i = 0; i < rows; ++i) {
+        positions_.push_back(context - rows + i);
+        row_sequence_.push_back(s);
+      }
+    }
+    kernels::StepBatch& batch = args->batch;
+    batch.num_rows = static_cast<int32_t>(positions_.size());
+    batch.num_sequences = sequences;
+    batch.positions = positions_.data();
+    batch.row_sequence = row_sequence_.data();
+    batch.sequences = rows_.data();
+    batch.block_tables = tables_.data();
+    batch.table_stride = blocks_each;
+  }
+
+  Bench& bench_;
+  const tensor::DType dtype_;
+  const int32_t head_dim_;
+  std::vector<uint32_t> tables_;
+  std::vector<kernels::SequenceRows> rows_;
+  std::vector<int32_t> positions_, row_sequence_;
+};
+
+// A table's point as heads and sequences: `streams` are at most 4 heads (8 where they are query heads) of each sequence.
+double DecodeSeconds(AttentionCase& attention, const cost::Point& point) {
+  const auto streams = static_cast<int32_t>(point[0]), group = static_cast<int32_t>(point[2]);
+  const int32_t kv_heads = std::gcd(streams, 4);
+  return attention.Seconds(streams / kv_heads, kv_heads * group, kv_heads, 1, static_cast<int32_t>(point[1]));
+}
+
+double PrefillSeconds(AttentionCase& attention, const cost::Point& point) {
+  const auto streams = static_cast<int32_t>(point[0]), tokens = static_cast<int32_t>(point[1]);
+  const int32_t heads = 8;
+  return attention.Seconds(streams / heads, heads, heads / static_cast<int32_t>(point[2]), tokens, tokens);
+}
+
+void MeasureKind(Bench& bench, tensor::DType dtype, cost::NumberFormat format, int32_t head_dim, cost::DeviceProfile* profile) {
+  AttentionCase attention(bench, dtype, head_dim);
+  const bool few = bench.quick() || dtype == tensor::DType::kF32;
+  TableSpec spec;
+  spec.format = format;
+  spec.head_dim = head_dim;
+  spec.op = cost::TableOp::kDecodeAttention;
+  spec.seconds = [&](const cost::Point& point) { return DecodeSeconds(attention, point); };
+  spec.axes = {{{1, 2, 4, 8, 16, 64, 256}, {32, 128, 512, 2048}, {1, 2, 4, 8}}};
+  if (few) spec.axes = {{{1, 8, 128}, {32, 256, 1024}, {1, 4}}};
+  spec.grain = {1, 1, 1};
+  profile->tables.push_back(MeasureTable(spec, few ? 5 : 16));
+
+  spec.op = cost::TableOp::kPrefillAttention;
+  spec.seconds = [&](const cost::Point& point) { return PrefillSeconds(attention, point); };
+  spec.axes = {{{8, 32}, {8, 32, 128, 512, 2048}, {1, 2, 4, 8}}};
+  if (few) spec.axes = {{{8, 32}, {16, 128, 512}, {1, 4}}};
+  spec.grain = {8, 1, 0};
+  profile->tables.push_back(MeasureTable(spec, few ? 4 : 12));
+}
+
+}  // namespace
+
+void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
+  for (const int32_t head_dim : {64, 128}) {
+    MeasureKind(bench, tensor::DType::kBF16, cost::NumberFormat::kBF16, head_dim, profile);
+    progress(fmt::format("attention over a bf16 cache, heads of {}, by rows and context", head_dim));
+  }
+  MeasureKind(bench, tensor::DType::kF32, cost::NumberFormat::kF32, 128, profile);
+  progress("attention over an fp32 cache, heads of 128, by rows and context");
+}
+
+}  // namespace forebay::profile

@@ -1,0 +1,66 @@
+// A device under measurement: memory full of random numbers, and the time of operations on its streams.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "kernels/kernel_set.h"
+#include "runtime/runtime.h"
+
+namespace forebay::profile {
+
+struct BenchOptions {
+  int threads = 0;          // 0: all usable cores
+  std::string isa = "auto";
+  bool quick = false;       // shorter samples
+};
+
+class Bench {
+ public:
+  // Errors: a kernel set that the machine lacks, memory.
+  static base::Result<std::unique_ptr<Bench>> Create(runtime::Runtime& runtime, const BenchOptions& options);
+
+  // Enqueues operation number i on a stream; what it points to must live until the next call of a Bench function.
+  using EnqueueFn = std::function<void(device::Stream& stream, int64_t i)>;
+
+  // Seconds of one operation of a run of them, its launch included: the lower quartile of several runs of some
+  // milliseconds. i counts up over all of them, so that each operation may find other memory.
+  double SecondsOf(const EnqueueFn& enqueue);
+  // Seconds in which each of `streams` copy streams makes one copy of `bytes`, while all of them copy.
+  double CopySeconds(int64_t bytes, int streams);
+
+  runtime::Runtime& runtime() { return runtime_; }
+  device::Device& device() { return *device_; }
+  const kernels::KernelSet& kernels() const { return *kernels_; }
+  bool quick() const { return quick_; }
+  // Random numbers in [-1, 1], far larger than the caches: read as bf16 or fp32.
+  const device::Region& data() const { return *data_; }
+  // For what operations write: activations, logits, sums. The packed rows of a linear go to `workspace`.
+  const device::Region& output() const { return *output_; }
+  const device::Region& workspace() const { return *workspace_; }
+
+ private:
+  Bench(runtime::Runtime& runtime, const kernels::KernelSet& kernels, bool quick)
+      : runtime_(runtime), kernels_(&kernels), quick_(quick) {}
+  void Fill();
+  // Seconds of `count` operations in a row, from the first's start, numbered from next_ on.
+  double Run(const EnqueueFn& enqueue, int64_t count);
+
+  runtime::Runtime& runtime_;
+  const kernels::KernelSet* kernels_;
+  const bool quick_;
+  std::unique_ptr<runtime::Event> go_;
+  std::unique_ptr<device::Device> device_;
+  const device::Region* data_ = nullptr;
+  const device::Region* output_ = nullptr;
+  const device::Region* workspace_ = nullptr;
+  int64_t next_ = 0;
+};
+
+// The processor's name, family and model, as /proc/cpuinfo says.
+std::string CpuName();
+
+}  // namespace forebay::profile

@@ -1,0 +1,28 @@
+// What `forebay profile` measures: each function adds its numbers and tables to the profile.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "cost/profile.h"
+#include "profile/bench.h"
+
+namespace forebay::profile {
+
+// One line of progress.
+using ProgressFn = std::function<void(std::string_view)>;
+
+// Adds or replaces a number with where it comes from.
+void SetNumber(cost::DeviceProfile* profile, std::string_view key, double value, cost::Mark mark, std::string source);
+
+// Arithmetic from registers and reads of memory, all workers at once: the unit of every table.
+void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile);
+void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
+void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
+// Norms, rope, embedding and sampling.
+void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
+void MeasureCopies(Bench& bench, cost::DeviceProfile* profile);
+// What a step of a very small model takes beside its operations.
+base::Status MeasureStepOverhead(const BenchOptions& options, runtime::Runtime& runtime, cost::DeviceProfile* profile);
+
+}  // namespace forebay::profile

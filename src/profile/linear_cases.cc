@@ -1,0 +1,109 @@
+#include <algorithm>
+
+#include "kernels/linear.h"
+#include "profile/cases.h"
+#include "profile/measure_table.h"
+
+namespace forebay::profile {
+namespace {
+
+using kernels::LinearOutput;
+
+// Linear layers as a layer program has them, in turn: qkv (fp32 sums), output and down projections (leaves, added to the
+// residual stream), gate and up (multiplied). Their weights come from memory: each operation takes the next in `data`.
+class LinearCase {
+ public:
+  LinearCase(Bench& bench, tensor::DType dtype) : bench_(bench), dtype_(dtype) {}
+
+  double Seconds(const cost::Point& point) {
+    const auto rows = static_cast<int32_t>(point[0]), n = static_cast<int32_t>(point[1]), k = static_cast<int32_t>(point[2]);
+    Prepare(n, k);
+    return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
+      const Form& form = forms_[i % kForms];
+      kernels::LinearArgs args;
+      args.weight = form.weight;
+      args.weight.tiles = form.tiles.data() + i % form.num_weights * form.weight.num_panels * form.weight.leaves.num_leaves;
+      args.x = bench_.data().data;
+      args.y = bench_.output().data + i % kForms * static_cast<int64_t>(bench_.output().bytes / kForms / 64 * 64);
+      args.x_stride = k;
+      args.y_stride = form.weight.n;
+      args.rows = rows;
+      args.output = form.output;
+      args.leaf_end = form.weight.leaves.num_leaves;
+      args.workspace = bench_.workspace().data;
+      kernels::Linear(stream, bench_.kernels(), "linear", args);
+    });
+  }
+
+ private:
+  static constexpr int kForms = 4;
+  struct Form {
+    LinearOutput output;
+    kernels::PackedWeight weight;
+    std::vector<kernels::PanelColumns> panels;
+    std::vector<const std::byte*> tiles;  // of num_weights weights, one after another
+    int64_t num_weights;
+  };
+
+  void Prepare(int32_t n, int32_t k) {
+    const auto single = kernels::LeafBorders::Single(k), leaves = kernels::LeafBorders::ForDown(k);
+    MakeForm(LinearOutput::kF32, n, single, &forms_[0]);
+    MakeForm(LinearOutput::kResidual, n, leaves, &forms_[1]);
+    MakeForm(LinearOutput::kSiluMul, n, single, &forms_[2]);
+    MakeForm(LinearOutput::kResidual, n, leaves, &forms_[3]);
+  }
+
+  void MakeForm(LinearOutput output, int32_t n, const kernels::LeafBorders& leaves, Form* form) const {
+    const bool gated = output == LinearOutput::kSiluMul;
+    const int32_t width = gated ? kernels::kPanelColumns / 2 : kernels::kPanelColumns;
+    form->output = output;
+    form->weight = {.dtype = dtype_, .k = leaves.begin[leaves.num_leaves], .n = gated ? n / 2 : n,
+                    .num_panels = n / kernels::kPanelColumns, .leaves = leaves};
+    form->panels.clear();
+    for (int32_t p = 0; p < form->weight.num_panels; ++p) form->panels.push_back({p * width, width});
+    form->weight.panels = form->panels.data();
+    FillTiles(form);
+  }
+
+  // As many weights as `data` holds, one after another.
+  void FillTiles(Form* form) const {
+    const kernels::PackedWeight& weight = form->weight;
+    form->num_weights = std::max<int64_t>(1, static_cast<int64_t>(bench_.data().bytes) / weight.bytes());
+    form->tiles.clear();
+    const std::byte* at = bench_.data().data;
+    for (int64_t w = 0; w < form->num_weights; ++w) {
+      for (int leaf = 0; leaf < weight.leaves.num_leaves; ++leaf) {
+        for (int32_t p = 0; p < weight.num_panels; ++p, at += weight.TileBytes(leaf)) form->tiles.push_back(at);
+      }
+    }
+  }
+
+  Bench& bench_;
+  const tensor::DType dtype_;
+  Form forms_[kForms];
+};
+
+}  // namespace
+
+void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
+  for (const auto& [dtype, format] : {std::pair(tensor::DType::kBF16, cost::NumberFormat::kBF16),
+                                      std::pair(tensor::DType::kF32, cost::NumberFormat::kF32)}) {
+    LinearCase linear(bench, dtype);
+    TableSpec spec;
+    spec.op = cost::TableOp::kLinear;
+    spec.format = format;
+    spec.grain = {1, 64, 64};
+    spec.seconds = [&](const cost::Point& point) { return linear.Seconds(point); };
+    const bool few = bench.quick() || dtype == tensor::DType::kF32;
+    if (few) {
+      spec.axes = {{{1, 4, 8, 16, 32, 64, 128, 512}, {512, 1024, 2048, 8192}, {512, 1024, 4096}}};
+    } else {
+      spec.axes = {{{1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024},
+                    {512, 1024, 2048, 4096, 8192}, {512, 1024, 2048, 4096}}};
+    }
+    profile->tables.push_back(MeasureTable(spec, few ? 6 : 24));
+    progress(fmt::format("linear layers of {} weights by rows and shape", cost::Name(format)));
+  }
+}
+
+}  // namespace forebay::profile

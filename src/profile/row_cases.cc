@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <numeric>
+
+#include "base/rng.h"
+#include "kernels/attention.h"
+#include "kernels/norm.h"
+#include "profile/cases.h"
+#include "profile/measure_table.h"
+#include "sample/sampler.h"
+
+namespace forebay::profile {
+namespace {
+
+constexpr int32_t kHeadDim = 64;
+constexpr int32_t kMostRows = 512;
+
+class RowCases {
+ public:
+  RowCases(Bench& bench, tensor::DType dtype) : bench_(bench), dtype_(dtype) {
+    base::Rng rng(3);
+    const int64_t blocks = kMostRows / kernels::kBlockTokens;
+    for (int32_t i = 0; i < kMostRows; ++i) {
+      tokens_.push_back(static_cast<int32_t>(rng.Below(kVocabulary)));
+      positions_.push_back(i);
+      row_sequence_.push_back(0);
+    }
+    tables_.resize(blocks);
+    std::iota(tables_.begin(), tables_.end(), 0u);
+  }
+
+  double Norm(const cost::Point& point) {
+    kernels::RmsNormArgs args{.dtype = dtype_, .x = bench_.data().data, .out = bench_.output().data,
+                              .weight = Floats(), .num_rows = Rows(point), .columns = Columns(point), .eps = 1e-6f};
+    return bench_.SecondsOf([&](device::Stream& stream, int64_t) { RmsNorm(stream, bench_.kernels(), "norm", args); });
+  }
+
+  // Half of the heads are query heads.
+  double RopeKv(const cost::Point& point) {
+    const int32_t heads = Columns(point) / kHeadDim;
+    kernels::RopeKvArgs args;
+    args.batch = Batch(Rows(point));
+    args.layout = {dtype_, std::max(1, heads / 4), kHeadDim, 0};
+    args.heads = heads - 2 * args.layout.kv_heads;
+    args.heads -= args.heads % args.layout.kv_heads;
+    args.layout.block_stride = args.layout.LayerBytes();
+    const int64_t layer_bytes = args.layout.LayerBytes() * static_cast<int64_t>(tables_.size());
+    const int64_t layers = static_cast<int64_t>(bench_.output().bytes) / 2 / layer_bytes;
+    args.qkv = Floats();
+    args.q = bench_.output().data;
+    args.q_norm = args.k_norm = Floats();
+    args.norm_eps = 1e-6f;
+    args.rope_cos = args.rope_sin = Floats();
+    std::byte* cache = bench_.output().data + bench_.output().bytes / 2;
+    return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
+      args.layer.resident = cache + i % layers * layer_bytes;
+      kernels::RopeKv(stream, bench_.kernels(), args);
+    });
+  }
+
+  // From a packed head, as tied models do.
+  double Embed(const cost::Point& point) {
+    kernels::EmbedArgs args{.dtype = dtype_, .batch = Batch(Rows(point)), .out = bench_.output().data,
+                            .columns = Columns(point)};
+    kernels::PackedWeight& head = args.packed;
+    head = {.dtype = dtype_, .k = args.columns, .n = kVocabulary, .num_panels = kVocabulary / kernels::kPanelColumns,
+            .leaves = kernels::LeafBorders::Single(args.columns)};
+    tiles_.clear();
+    for (int32_t p = 0; p < head.num_panels; ++p) tiles_.push_back(bench_.data().data + p * head.TileBytes(0));
+    head.tiles = tiles_.data();
+    panels_.clear();
+    for (int32_t p = 0; p < head.num_panels; ++p) panels_.push_back({p * kernels::kPanelColumns, kernels::kPanelColumns});
+    head.panels = panels_.data();
+    return bench_.SecondsOf([&](device::Stream& stream, int64_t) { kernels::Embed(stream, bench_.kernels(), args); });
+  }
+
+ private:
+  static constexpr int32_t kVocabulary = 32768;
+
+  static int32_t Rows(const cost::Point& point) { return static_cast<int32_t>(point[0]); }
+  static int32_t Columns(const cost::Point& point) { return static_cast<int32_t>(point[1]); }
+  const float* Floats() const { return reinterpret_cast<const float*>(bench_.data().data); }
+
+  kernels::StepBatch Batch(int32_t rows) {
+    sequence_ = {0, rows, 0, 0};
+    kernels::StepBatch batch;
+    batch.num_rows = rows;
+    batch.num_sequences = 1;
+    batch.tokens = tokens_.data();
+    batch.positions = positions_.data();
+    batch.row_sequence = row_sequence_.data();
+    batch.sequences = &sequence_;
+    batch.block_tables = tables_.data();
+    batch.table_stride = static_cast<int64_t>(tables_.size());
+    return batch;
+  }
+
+  Bench& bench_;
+  const tensor::DType dtype_;
+  std::vector<int32_t> tokens_, positions_, row_sequence_;
+  std::vector<uint32_t> tables_;
+  kernels::SequenceRows sequence_{};
+  std::vector<const std::byte*> tiles_;
+  std::vector<kernels::PanelColumns> panels_;
+};
+
+struct SampleArgs {
+  const float* logits;  // [rows, vocab]
+  int64_t rows, vocab;
+  const SamplingParams* params;
+  sample::SampleScratch* scratch;  // [workers]
+};
+void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
+  sample::SampleInput input;
+  input.params = args.params;
+  for (int64_t i = context.ticket->fetch_add(1); i < args.rows; i = context.ticket->fetch_add(1)) {
+    input.logits = {args.logits + i * args.vocab, static_cast<size_t>(args.vocab)};
+    input.key.position = i;
+    (void)sample::Sample(input, &args.scratch[context.worker]);
+  }
+}
+
+double SampleSeconds(Bench& bench, const cost::Point& point, float temperature) {
+  SamplingParams params;
+  params.temperature = temperature;
+  std::vector<sample::SampleScratch> scratch(bench.device().num_workers());
+  const SampleArgs args{reinterpret_cast<const float*>(bench.data().data), static_cast<int64_t>(point[0]),
+                        static_cast<int64_t>(point[1]), &params, scratch.data()};
+  return bench.SecondsOf([&](device::Stream& stream, int64_t) {
+    stream.Enqueue(device::MakeOperation<&SampleRows>({.label = "sample"}, args));
+  });
+}
+
+}  // namespace
+
+void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
+  const int held_out = bench.quick() ? 3 : 8;
+  TableSpec spec;
+  spec.axes = {{{1, 8, 64, kMostRows}, {512, 1024, 4096}, {1}}};
+  spec.grain = {1, kHeadDim * 4, 0};
+  const auto measure = [&](cost::TableOp op, std::function<double(const cost::Point&)> seconds) {
+    spec.op = op;
+    spec.seconds = std::move(seconds);
+    profile->tables.push_back(MeasureTable(spec, held_out));
+  };
+  for (const auto& [dtype, format] : {std::pair(tensor::DType::kBF16, cost::NumberFormat::kBF16),
+                                      std::pair(tensor::DType::kF32, cost::NumberFormat::kF32)}) {
+    RowCases rows(bench, dtype);
+    spec.format = format;
+    measure(cost::TableOp::kNorm, [&](const cost::Point& point) { return rows.Norm(point); });
+    measure(cost::TableOp::kRopeKv, [&](const cost::Point& point) { return rows.RopeKv(point); });
+    measure(cost::TableOp::kEmbed, [&](const cost::Point& point) { return rows.Embed(point); });
+  }
+  progress("norms, rope and embedding by rows and columns");
+  spec.format = cost::NumberFormat::kF32;
+  spec.axes = {{{1, 2, 16, 128}, {32768, 131072}, {1}}};
+  spec.grain = {1, 1024, 0};
+  measure(cost::TableOp::kArgmax, [&](const cost::Point& point) { return SampleSeconds(bench, point, 0); });
+  measure(cost::TableOp::kSample, [&](const cost::Point& point) { return SampleSeconds(bench, point, 1); });
+  progress("sampling by rows and vocabulary");
+}
+
+}  // namespace forebay::profile

@@ -1,0 +1,81 @@
+#include "engine/compose.h"
+#include "model/config_reader.h"
+#include "model/decoder_weights.h"
+#include "profile/cases.h"
+#include "weights/random_reader.h"
+
+namespace forebay::profile {
+namespace {
+
+// One small layer: almost all of a step is what every step takes beside its operations.
+constexpr const char* kSmallModel = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 512,
+  "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+  "head_dim": 32, "rms_norm_eps": 1e-6, "max_position_embeddings": 1024, "rope_theta": 10000.0, "hidden_act": "silu",
+  "tie_word_embeddings": true, "torch_dtype": "bfloat16"})";
+constexpr int32_t kPromptTokens = 4, kOutputTokens = 256;
+
+class Requests final : public RequestSource {
+ public:
+  explicit Requests(int count) : count_(count) {}
+  std::optional<Request> Next(bool) override {
+    if (ended()) return std::nullopt;
+    Request request;
+    request.line = next_++;
+    request.prompts = {std::vector<int32_t>(kPromptTokens, static_cast<int32_t>(request.line % 500))};
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = kOutputTokens;
+    request.sampling.ignore_eos = true;
+    return request;
+  }
+  bool ended() const override { return next_ >= count_; }
+
+ private:
+  const int count_;
+  int64_t next_ = 0;
+};
+
+class Nowhere final : public ResultSink {
+ public:
+  bool Finish(RequestResult) override { return true; }
+};
+
+// Seconds of a step of `sequences` beside its operations.
+base::Result<double> OverheadOf(const BenchOptions& options, const engine::ModelFiles& files, int sequences,
+                                runtime::Runtime& runtime) {
+  engine::EngineOptions engine_options;
+  engine_options.isa = options.isa;
+  engine_options.threads = options.threads;
+  engine_options.memory_bytes = 256 << 20;
+  engine_options.max_num_seqs = sequences;
+  engine_options.profile = true;
+  FB_ASSIGN_OR_RETURN(const auto engine, engine::CreateEngine(runtime, engine_options, files, nullptr));
+  Requests requests(sequences);
+  Nowhere nowhere;
+  RunControl control;
+  const runtime::TimeNs begin = runtime.Now();
+  engine->Run(requests, nowhere, control);
+  double seconds = static_cast<double>(runtime.Now() - begin) * 1e-9;
+  for (const device::OpProfile& op : engine->Profile()) seconds -= op.seconds;
+  return std::max(seconds, 0.0) / static_cast<double>(std::max<int64_t>(engine->stats().steps, 1));
+}
+
+}  // namespace
+
+base::Status MeasureStepOverhead(const BenchOptions& options, runtime::Runtime& runtime, cost::DeviceProfile* profile) {
+  engine::ModelFiles files;
+  files.name = "small";
+  FB_ASSIGN_OR_RETURN(files.config, model::ParseHfConfig(kSmallModel, "small model"));
+  const auto plan = model::PlanDecoder(files.config, tensor::DType::kBF16, files.config.max_position_embeddings);
+  files.reader = std::make_unique<weights::RandomReader>(0, plan.TensorShapes());
+  files.random_weights = true;
+  constexpr int kMany = 128;
+  FB_ASSIGN_OR_RETURN(const double one, OverheadOf(options, files, 1, runtime));
+  FB_ASSIGN_OR_RETURN(const double many, OverheadOf(options, files, kMany, runtime));
+  const double each = std::max(many - one, 0.0) / (kMany - 1);
+  SetNumber(profile, "step_overhead_s", std::max(one - each, 0.0), cost::Mark::kMeasured,
+            "decode steps of one sequence of a model of one small layer, operations not counted");
+  SetNumber(profile, "sequence_overhead_s", each, cost::Mark::kMeasured, "the same with 128 sequences");
+  return base::Status::Ok();
+}
+
+}  // namespace forebay::profile
