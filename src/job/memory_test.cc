@@ -1,45 +1,10 @@
 // How much the parsers of this folder allocate, counted by replacing operator new.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "base/allocation_counter.h"
 #include "job/line_parser.h"
 #include "job/results_scan.h"
-
-namespace {
-std::atomic<size_t> live{0}, peak{0};
-
-void* Allocate(size_t size) {
-  void* block = std::malloc(size);
-  if (!block) return nullptr;
-  const size_t now = live += malloc_usable_size(block);
-  size_t seen = peak;
-  while (now > seen && !peak.compare_exchange_weak(seen, now)) {
-  }
-  return block;
-}
-void Free(void* block) {
-  if (block) live -= malloc_usable_size(block);
-  std::free(block);
-}
-}  // namespace
-
-void* operator new(size_t size) {
-  void* block = Allocate(size);
-  if (!block) std::abort();
-  return block;
-}
-void* operator new[](size_t size) { return operator new(size); }
-void* operator new(size_t size, const std::nothrow_t&) noexcept { return Allocate(size); }
-void* operator new[](size_t size, const std::nothrow_t&) noexcept { return Allocate(size); }
-void operator delete(void* block) noexcept { Free(block); }
-void operator delete[](void* block) noexcept { Free(block); }
-void operator delete(void* block, size_t) noexcept { Free(block); }
-void operator delete[](void* block, size_t) noexcept { Free(block); }
 
 namespace forebay::job {
 namespace {
@@ -79,10 +44,8 @@ TEST(MemoryTest, ALineCostsSixteenTimesItsSizeAtMost) {
     text.reserve(text.size() + 64);
     LineParser parser({.vocab_size = 10});
     ParsedLine line;
-    const size_t before = live;
-    peak = before;
-    const auto error = parser.Parse(&text, &line);
-    EXPECT_LE(peak - before, 16 * text.size() + (4 << 20)) << original.substr(0, 80);
+    const size_t taken = base::PeakBytes([&] { (void)parser.Parse(&text, &line); });
+    EXPECT_LE(taken, base::AllocationLimit(text.size())) << original.substr(0, 80);
   }
 }
 
@@ -103,11 +66,8 @@ TEST(MemoryTest, ScanningResultsCostsSixteenTimesTheLargestLineAtMost) {
       position += count;
       return static_cast<int64_t>(count);
     };
-    const size_t before = live;
-    peak = before;
-    const auto outcome = ScanResults(source, expected);
-    EXPECT_TRUE(outcome.ok()) << outcome.status().ToString();
-    EXPECT_LE(peak - before, 16 * content.size() + (4 << 20)) << content.substr(0, 80);
+    const size_t taken = base::PeakBytes([&] { EXPECT_TRUE(ScanResults(source, expected).ok()); });
+    EXPECT_LE(taken, base::AllocationLimit(content.size())) << content.substr(0, 80);
   }
 }
 

@@ -28,14 +28,16 @@ inline constexpr const char* kTypeName = "an object";
 template <>
 inline constexpr const char* kTypeName<array> = "an array";
 template <>
+inline constexpr const char* kTypeName<simdjson::ondemand::array> = "an array";
+template <>
 inline constexpr const char* kTypeName<bool> = "true or false";
 template <>
 inline constexpr const char* kTypeName<int64_t> = "an integer";
 template <>
 inline constexpr const char* kTypeName<std::string_view> = "a string";
 
-template <typename T>
-Result<T> As(element value, std::string_view where) {
+template <typename T, typename Value>
+Result<T> As(Value value, std::string_view where) {
   T out;
   if (value.get(out)) return Invalid(fmt::format("{}: expected {}", where, kTypeName<T>));
   return out;

@@ -114,14 +114,14 @@ Status Tokenizer::Build(TokenizerSpec spec) {
 }
 
 Status Tokenizer::PlaceAdded(TokenizerSpec* spec, std::vector<bool>* findable) {
-  special_.resize(spec->tokens.size(), false);
+  size_t count = spec->tokens.size();
+  for (const AddedToken& token : spec->added) count = std::max(count, static_cast<size_t>(token.id) + 1);
+  spec->tokens.reserve(count);  // so that it does not grow to twice as many
+  spec->tokens.resize(count);
+  findable->resize(count, false);
+  special_.resize(count, false);
   for (const AddedToken& token : spec->added) {
     const size_t id = static_cast<size_t>(token.id);
-    if (id >= spec->tokens.size()) {
-      spec->tokens.resize(id + 1);
-      findable->resize(id + 1, false);
-      special_.resize(id + 1, false);
-    }
     if (!spec->tokens[id].empty() && spec->tokens[id] != token.content) {
       return Invalid(fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id, spec->tokens[id],
                                  token.content));

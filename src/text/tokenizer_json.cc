@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <vector>
 
+#include "base/json.h"
 #include "text/json_fields.h"
 #include "text/merge_reader.h"
 #include "text/tokenizer_pipeline_json.h"
@@ -14,7 +16,6 @@
 namespace forebay::text {
 namespace {
 
-using fields::array;
 using fields::As;
 using fields::element;
 using fields::Get;
@@ -24,14 +25,66 @@ using fields::object;
 using fields::Result;
 using fields::Status;
 using fields::Unsupported;
+namespace ondemand = simdjson::ondemand;
 
-Status ReadAddedTokens(object root, TokenizerSpec* spec) {
+// Vocabulary, merges and added tokens are read by simdjson's On-Demand, which takes less than half of the DOM's memory.
+// Every other value, and an added token, is small and read by the DOM.
+constexpr size_t kMaxSmallBytes = 1 << 16;
+
+Status NotJson(simdjson::error_code error) {
+  return Status(base::kJsonInvalid, fmt::format("invalid JSON: {}", simdjson::error_message(error)));
+}
+
+template <typename T>
+Result<T> Checked(simdjson::simdjson_result<T> result) {
+  T value;
+  if (const auto error = std::move(result).get(value)) return NotJson(error);
+  return value;
+}
+
+Result<std::string_view> SmallJson(simdjson::simdjson_result<ondemand::value> value, std::string_view where) {
+  FB_ASSIGN_OR_RETURN(const std::string_view json, Checked(simdjson::to_json_string(value)));
+  if (json.size() > kMaxSmallBytes) return Unsupported(where, fmt::format("a value of {} bytes", json.size()));
+  return json;
+}
+
+// Calls visit(key, value) for each member.
+template <typename Visit>
+Status ForEachMember(ondemand::object object, const Visit& visit) {
+  for (auto field : object) {
+    FB_ASSIGN_OR_RETURN(const std::string_view key, Checked(field.unescaped_key()));
+    FB_ASSIGN_OR_RETURN(const ondemand::value value, Checked(field.value()));
+    FB_RETURN_IF_ERROR(visit(key, value));
+  }
+  return Status::Ok();
+}
+
+// One pass over the file: visit(in_model, key, value) for each member of it and of its "model".
+template <typename Visit>
+Status Scan(ondemand::document* document, const Visit& visit) {
+  document->rewind();
+  ondemand::object root;
+  if (const auto error = document->get_object().get(root)) {
+    return error == simdjson::INCORRECT_TYPE ? Invalid("the file: expected an object") : NotJson(error);
+  }
+  FB_RETURN_IF_ERROR(ForEachMember(root, [&](std::string_view key, ondemand::value value) -> Status {
+    if (key != "model") return visit(false, key, value);
+    FB_ASSIGN_OR_RETURN(const ondemand::object model, As<ondemand::object>(value, "the file, \"model\""));
+    return ForEachMember(model, [&](std::string_view k, ondemand::value v) -> Status { return visit(true, k, v); });
+  }));
+  if (document->current_location().error() == simdjson::OUT_OF_BOUNDS) return Status::Ok();
+  return NotJson(simdjson::TRAILING_CONTENT);
+}
+
+Status ReadAddedTokens(ondemand::value value, TokenizerSpec* spec) {
   constexpr char kWhere[] = "added_tokens";
-  element value;
-  if (root["added_tokens"].get(value) || value.is_null()) return Status::Ok();
-  FB_ASSIGN_OR_RETURN(array tokens, As<array>(value, kWhere));
-  for (const element item : tokens) {
-    FB_ASSIGN_OR_RETURN(object json, As<object>(item, kWhere));
+  if (value.is_null()) return Status::Ok();
+  FB_ASSIGN_OR_RETURN(ondemand::array tokens, As<ondemand::array>(value, kWhere));
+  simdjson::dom::parser parser;
+  for (auto item : tokens) {
+    FB_ASSIGN_OR_RETURN(const std::string_view text, SmallJson(item, kWhere));
+    FB_ASSIGN_OR_RETURN(const element parsed, base::ParseJson(parser, text));
+    FB_ASSIGN_OR_RETURN(object json, As<object>(parsed, kWhere));
     AddedToken token;
     FB_ASSIGN_OR_RETURN(const int64_t id, Get<int64_t>(json, "id", kWhere));
     if (id < 0 || id > INT32_MAX) return Invalid(fmt::format("{}: the id {}", kWhere, id));
@@ -47,40 +100,49 @@ Status ReadAddedTokens(object root, TokenizerSpec* spec) {
   return Status::Ok();
 }
 
-Status ReadVocabulary(object model, TokenizerSpec* spec) {
-  FB_ASSIGN_OR_RETURN(object vocab, Get<object>(model, "vocab", "model"));
-  const int64_t limit = static_cast<int64_t>(TokenIdLimit(vocab.size()));
-  int64_t count = 0;
-  for (const auto [key, value] : vocab) {
-    FB_ASSIGN_OR_RETURN(const int64_t id, As<int64_t>(value, "model, \"vocab\""));
+Status ReadVocabulary(ondemand::value value, TokenizerSpec* spec) {
+  constexpr char kWhere[] = "model, \"vocab\"";
+  FB_ASSIGN_OR_RETURN(ondemand::object vocab, As<ondemand::object>(value, kWhere));
+  FB_ASSIGN_OR_RETURN(const size_t count, Checked(vocab.count_fields()));
+  const int64_t limit = static_cast<int64_t>(TokenIdLimit(count));
+  spec->tokens.reserve(limit);
+  return ForEachMember(vocab, [&](std::string_view key, ondemand::value entry) -> Status {
+    FB_ASSIGN_OR_RETURN(const int64_t id, As<int64_t>(entry, kWhere));
     if (id < 0 || id >= limit) {
       return Invalid(fmt::format("the token \"{:.100}\" has the id {}; expected 0 to {}", key, id, limit - 1));
     }
-    count = std::max(count, id + 1);
-  }
-  spec->tokens.resize(count);
-  for (const auto [key, value] : vocab) {
-    const int64_t id = value.get_int64().value_unsafe();
+    if (id >= static_cast<int64_t>(spec->tokens.size())) spec->tokens.resize(id + 1);
     if (!spec->tokens[id].empty() && spec->tokens[id] != key) {
       return Invalid(
           fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id, spec->tokens[id], key));
     }
     spec->tokens[id] = key;
-  }
-  return Status::Ok();
+    return Status::Ok();
+  });
 }
 
-Status ReadMerges(object model, TokenizerSpec* spec) {
-  FB_ASSIGN_OR_RETURN(array merges, Get<array>(model, "merges", "model"));
+// ["a", "b"]; false for anything else.
+bool ReadPair(simdjson::simdjson_result<ondemand::value> value, std::string_view* left, std::string_view* right) {
+  ondemand::array array;
+  if (value.get(array)) return false;
+  int count = 0;
+  for (auto item : array) {
+    if (++count > 2 || item.get(count == 1 ? *left : *right)) return false;
+  }
+  return count == 2;
+}
+
+Status ReadMerges(ondemand::value value, TokenizerSpec* spec) {
+  FB_ASSIGN_OR_RETURN(ondemand::array merges, As<ondemand::array>(value, "model, \"merges\""));
   const Vocabulary vocabulary(spec->tokens);
-  spec->merges.reserve(merges.size());
-  for (const element value : merges) {  // "a b" or ["a", "b"]
+  FB_ASSIGN_OR_RETURN(const size_t count, Checked(merges.count_elements()));
+  spec->merges.reserve(count);
+  for (auto item : merges) {  // "a b" or ["a", "b"]
     std::string_view line, left, right;
-    array both;
-    if (!value.get(line)) {
+    if (!item.get(line)) {
       FB_ASSIGN_OR_RETURN(const auto pair, SplitMerge(line));
       std::tie(left, right) = pair;
-    } else if (value.get(both) || both.size() != 2 || both.at(0).get(left) || both.at(1).get(right)) {
+    } else if (!ReadPair(item, &left, &right)) {
       return Invalid("a merge is neither a string nor an array of two strings");
     }
     FB_ASSIGN_OR_RETURN(const Merge merge,
@@ -99,6 +161,7 @@ Status ReadUnknown(object model, TokenizerSpec* spec) {
   return Status::Ok();
 }
 
+// The members of "model" but its vocabulary and merges.
 Status ReadModel(object model, TokenizerSpec* spec) {
   constexpr char kWhere[] = "model";
   FB_ASSIGN_OR_RETURN(const std::string_view type, GetOr<std::string_view>(model, "type", "BPE", kWhere));
@@ -115,9 +178,34 @@ Status ReadModel(object model, TokenizerSpec* spec) {
   FB_ASSIGN_OR_RETURN(spec->ignore_merges, GetOr<bool>(model, "ignore_merges", false, kWhere));
   FB_ASSIGN_OR_RETURN(spec->byte_fallback, GetOr<bool>(model, "byte_fallback", false, kWhere));
   FB_ASSIGN_OR_RETURN(spec->fuse_unk, GetOr<bool>(model, "fuse_unk", false, kWhere));
-  FB_RETURN_IF_ERROR(ReadVocabulary(model, spec));
-  FB_RETURN_IF_ERROR(ReadMerges(model, spec));
-  return ReadUnknown(model, spec);
+  return Status::Ok();
+}
+
+// The small members of the file, or of its model. `parser` owns them.
+Result<object> SmallMembers(ondemand::document* document, bool of_model, simdjson::dom::parser* parser) {
+  std::string small;
+  base::JsonWriter writer(&small);
+  writer.BeginObject();
+  FB_RETURN_IF_ERROR(Scan(document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
+    if (in_model != of_model || key == "vocab" || key == "merges" || key == "added_tokens") return Status::Ok();
+    FB_ASSIGN_OR_RETURN(const std::string_view json, SmallJson(std::move(value), key));
+    writer.Key(key).Raw(json);
+    return Status::Ok();
+  }));
+  writer.EndObject();
+  FB_ASSIGN_OR_RETURN(const element parsed, base::ParseJson(*parser, small));
+  return As<object>(parsed, "the file");
+}
+
+// Reads the model's `wanted`, which must be there once, by `read`.
+Status ReadFromModel(ondemand::document* document, std::string_view wanted,
+                     Status (*read)(ondemand::value, TokenizerSpec*), TokenizerSpec* spec) {
+  int count = 0;
+  FB_RETURN_IF_ERROR(Scan(document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
+    if (!in_model || key != wanted) return Status::Ok();
+    return ++count == 1 ? read(value, spec) : Invalid(fmt::format("model: \"{}\" is there twice", wanted));
+  }));
+  return count == 1 ? Status::Ok() : Invalid(fmt::format("model: \"{}\" is missing", wanted));
 }
 
 // "bos_token": "<s>" or {"content": "<s>"}; nothing if it is absent or no such token exists.
@@ -149,15 +237,22 @@ void SetPresence(std::vector<int32_t>* ids, std::optional<int32_t> token, bool w
 }  // namespace
 
 Result<TokenizerSpec> ParseTokenizerJson(std::string_view json) {
-  simdjson::dom::parser parser;
-  FB_ASSIGN_OR_RETURN(const element root_element, base::ParseJson(parser, json));
-  FB_ASSIGN_OR_RETURN(object root, As<object>(root_element, "the file"));
+  const simdjson::padded_string padded(json);
+  ondemand::parser parser;
+  ondemand::document document;
+  if (const auto error = parser.iterate(padded).get(document)) return NotJson(error);
+  simdjson::dom::parser file_parser, model_parser;
+  FB_ASSIGN_OR_RETURN(const object file, SmallMembers(&document, false, &file_parser));
+  FB_ASSIGN_OR_RETURN(const object model, SmallMembers(&document, true, &model_parser));
   TokenizerSpec spec;
-  FB_ASSIGN_OR_RETURN(object model, Get<object>(root, "model", "the file"));
   FB_RETURN_IF_ERROR(ReadModel(model, &spec));
-  FB_RETURN_IF_ERROR(ReadAddedTokens(root, &spec));
-
-  FB_RETURN_IF_ERROR(ReadPipeline(root, &spec));
+  FB_RETURN_IF_ERROR(ReadPipeline(file, &spec));
+  FB_RETURN_IF_ERROR(Scan(&document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
+    return in_model || key != "added_tokens" ? Status::Ok() : ReadAddedTokens(value, &spec);
+  }));
+  FB_RETURN_IF_ERROR(ReadFromModel(&document, "vocab", ReadVocabulary, &spec));
+  FB_RETURN_IF_ERROR(ReadFromModel(&document, "merges", ReadMerges, &spec));
+  FB_RETURN_IF_ERROR(ReadUnknown(model, &spec));
   return spec;
 }
 

@@ -32,6 +32,14 @@ TEST(TokenizerJson, MinimalFile) {
   EXPECT_EQ((*made)->Decode(std::vector<int32_t>{2, 1, 0}, false), "ab b a");
 }
 
+TEST(TokenizerJson, MembersInAnyOrder) {
+  auto spec = ParseTokenizerJson(R"({"model":{"merges":[["a","b"]],"unk_token":"b","vocab":{"ab":2,"b":1,"a":0}},"added_tokens":null})");
+  ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+  EXPECT_EQ(spec->tokens, (std::vector<std::string>{"a", "b", "ab"}));
+  EXPECT_EQ(spec->merges.size(), 1u);
+  EXPECT_EQ(spec->unk, 1);
+}
+
 TEST(TokenizerJson, MalformedFiles) {
   const auto added = [](const std::string& token) { return File("\"added_tokens\":[" + token + "]"); };
   const std::string byte_level = R"("pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"})";
@@ -43,7 +51,10 @@ TEST(TokenizerJson, MalformedFiles) {
       {"", base::kJsonInvalid, "JSON"},
       {"{\"model\":", base::kJsonInvalid, "JSON"},
       {"[]", kTokenizerInvalid, "the file: expected an object"},
-      {"{}", kTokenizerInvalid, "\"model\" is missing"},
+      {"{}", kTokenizerInvalid, "model: \"vocab\" is missing"},
+      {R"({"model":{"vocab":{"a":0},"vocab":{},"merges":[]}})", kTokenizerInvalid, "\"vocab\" is there twice"},
+      {File("") + "{}", base::kJsonInvalid, "JSON"},
+      {R"({"model":7})", kTokenizerInvalid, "the file, \"model\": expected an object"},
       {R"({"model":{"type":"Unigram","vocab":[]}})", kTokenizerUnsupported, "Unigram"},
       {R"({"model":{"type":7}})", kTokenizerInvalid, "expected a string"},
       {R"({"model":{"vocab":{}}})", kTokenizerInvalid, "\"merges\" is missing"},

@@ -218,6 +218,9 @@ Status CheckDecoderEnd(const Component& decoder, DecoderStage stage) {
   return Status::Ok();
 }
 
+// Bounds what a file that names long lists often can make us allocate.
+constexpr size_t kMaxSpecialTokens = 1024;
+
 // The special tokens before and after the text go around what is there already.
 Status ReadTemplate(object json, TokenizerSpec* spec) {
   constexpr char kWhere[] = "post_processor TemplateProcessing";
@@ -241,6 +244,7 @@ Status ReadTemplate(object json, TokenizerSpec* spec) {
       FB_ASSIGN_OR_RETURN(const int64_t id, As<int64_t>(value, kWhere));
       if (id < 0 || id > INT32_MAX) return Invalid(fmt::format("{}: the id {}", kWhere, id));
       (seen_text ? after : before).push_back(static_cast<int32_t>(id));
+      if (before.size() + after.size() > kMaxSpecialTokens) return Unsupported(kWhere, "so many special tokens");
     }
   }
   if (!seen_text) return Invalid(fmt::format("{}: \"single\" has no Sequence", kWhere));

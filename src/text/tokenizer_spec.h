@@ -90,7 +90,7 @@ struct TokenizerSpec {
 
 // Ids may have holes; this bounds what a file can make us allocate.
 constexpr uint64_t TokenIdLimit(uint64_t token_count) {
-  return std::min<uint64_t>(2 * token_count + 65536, 1 << 30);
+  return std::min<uint64_t>(token_count + 65536, 1 << 30);
 }
 // Bounds the time that looking for added tokens takes.
 inline constexpr size_t kMaxAddedTokenBytes = 256;

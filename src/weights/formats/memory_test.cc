@@ -1,45 +1,9 @@
 // No header, however bent, makes a reader allocate more than 16 times the file's size and 4 MB.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "base/allocation_counter.h"
 #include "weights/formats/test_files.h"
 #include "weights/formats/weight_source.h"
-
-namespace {
-
-std::atomic<size_t> live_bytes{0}, peak_bytes{0};
-
-}  // namespace
-
-// Every allocation of this program is counted. All forms are replaced: sanitizers replace each one on its own.
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  void* p = std::malloc(size);
-  if (p == nullptr) return nullptr;
-  const size_t live = live_bytes += malloc_usable_size(p);
-  peak_bytes = std::max(peak_bytes.load(), live);
-  return p;
-}
-void* operator new(size_t size) {
-  void* p = operator new(size, std::nothrow);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-void* operator new[](size_t size) { return operator new(size); }
-void* operator new[](size_t size, const std::nothrow_t&) noexcept { return operator new(size, std::nothrow); }
-void operator delete(void* p) noexcept {
-  if (p != nullptr) live_bytes -= malloc_usable_size(p);
-  std::free(p);
-}
-void operator delete(void* p, size_t) noexcept { operator delete(p); }
-void operator delete(void* p, const std::nothrow_t&) noexcept { operator delete(p); }
-void operator delete[](void* p) noexcept { operator delete(p); }
-void operator delete[](void* p, size_t) noexcept { operator delete(p); }
-void operator delete[](void* p, const std::nothrow_t&) noexcept { operator delete(p); }
 
 namespace forebay::weights {
 namespace {
@@ -48,13 +12,12 @@ constexpr size_t kFileBytes = 4 << 20;
 
 // Opens `path` and holds what that took against the size of the file.
 void ExpectBounded(const std::string& path, size_t file_bytes) {
-  const size_t before = live_bytes;
-  peak_bytes = before;
-  const auto source = WeightSource::Open(path);
-  const size_t taken = peak_bytes - before;
+  std::string outcome = "opened";
+  const size_t taken = base::PeakBytes([&] {
+    if (const auto source = WeightSource::Open(path); !source.ok()) outcome = source.status().message().substr(0, 200);
+  });
   EXPECT_GT(taken, 0u);
-  EXPECT_LE(taken, 16 * file_bytes + (4 << 20)) << "16x is not " << static_cast<double>(taken) / file_bytes << "x; "
-                                                << (source.ok() ? "opened" : source.status().message().substr(0, 200));
+  EXPECT_LE(taken, base::AllocationLimit(file_bytes)) << static_cast<double>(taken) / file_bytes << "x; " << outcome;
 }
 
 TEST(Memory, SafetensorsOfEmptyTensors) {
