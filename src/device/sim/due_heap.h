@@ -12,6 +12,8 @@ namespace forebay::device {
 // Virtual time inside the simulator: whole picoseconds, so that sums of durations are exact in any order.
 using TimePs = int64_t;
 inline constexpr TimePs kNever = INT64_MAX;
+// Rounded up, but for the noise of the arithmetic that gave `ps`. REQUIRES: 0 <= ps < 9e18.
+inline TimePs WholePs(double ps) { return static_cast<TimePs>(ps + 0.999); }
 
 // Equal times are ordered by `tie`. Nothing allocates but Resize.
 class DueHeap {

@@ -14,9 +14,6 @@ constexpr double kLeastSpeed = 0.1;
 
 TimePs RoundUpToNs(TimePs time) { return (time + kPsPerNs - 1) / kPsPerNs * kPsPerNs; }
 
-// Whole picoseconds, rounded up but for the noise of the arithmetic.
-TimePs Lasting(double remaining, double speed) { return static_cast<TimePs>(std::ceil(remaining / speed - 1e-3)); }
-
 // One thread runs an operation of which the simulator needs the result.
 class LoneWorker final : public WorkerContext {
  public:
@@ -247,7 +244,7 @@ void EventEngine::StartRun(Stream& stream, Item& item) {
   stream.remaining = static_cast<double>(item.work.alone);
   stream.since = now_;
   stream.speed = stream.computes ? SpeedBeside(nodes_[stream.node], item.work) : 1;
-  due_.Set(stream.id, now_ + Lasting(stream.remaining, stream.speed), static_cast<uint32_t>(ties_.Next()));
+  due_.Set(stream.id, now_ + WholePs(stream.remaining / stream.speed), static_cast<uint32_t>(ties_.Next()));
 }
 
 void EventEngine::StartTransfer(Stream& stream, Item& item) {
@@ -350,7 +347,7 @@ void EventEngine::Settle() {
     stream.remaining = std::max(0.0, stream.remaining - stream.speed * static_cast<double>(now_ - stream.since));
     stream.since = now_;
     stream.speed = speed;
-    due_.Set(stream.id, now_ + Lasting(stream.remaining, speed), static_cast<uint32_t>(ties_.Next()));
+    due_.Set(stream.id, now_ + WholePs(stream.remaining / speed), static_cast<uint32_t>(ties_.Next()));
   }
 }
 

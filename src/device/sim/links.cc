@@ -16,9 +16,6 @@ constexpr double kTolerance = 1e-6;
 
 constexpr double kNone = std::numeric_limits<double>::infinity();
 
-// Whole picoseconds, rounded up but for the noise of the arithmetic.
-TimePs Lasting(double bytes, double rate) { return static_cast<TimePs>(bytes / rate + 0.999); }
-
 }  // namespace
 
 int Links::Add(double bytes_per_s) {
@@ -65,7 +62,7 @@ bool Links::FillGap(int number) {
   for (Gap& gap : gaps_) {
     if (gap.source != flow.source || gap.target != flow.target) continue;
     flow.rate = gap.rate;
-    due_[number] = flow.since + Lasting(flow.remaining, flow.rate);
+    due_[number] = flow.since + WholePs(flow.remaining / flow.rate);
     gap = gaps_.back();
     gaps_.pop_back();
     return true;
@@ -195,7 +192,7 @@ void Links::ApplyRates(TimePs now) {
       flow.remaining = std::max(0.0, flow.remaining - flow.rate * static_cast<double>(now - flow.since));
       flow.since = now;
       flow.rate = flow.new_rate;
-      due_[number] = flow.rate > 0 ? now + Lasting(flow.remaining, flow.rate) : kNever;
+      due_[number] = flow.rate > 0 ? now + WholePs(flow.remaining / flow.rate) : kNever;
     }
     if (due_[number] < next_) next_ = due_[number], next_flow_ = number;
   }

@@ -149,13 +149,13 @@ class SimStream final : public Stream {
   // Under a key only what is new, and attention, is priced.
   SimWork Price(const cost::OpDesc& desc) {
     if (known_ == nullptr) return WorkOf(options_.price(desc));
-    const bool is_new = next_known_ == known_->size();
-    if (is_new) known_->push_back({desc, {}});
-    KnownRun& known = (*known_)[next_known_++];
     const bool attention = desc.kind == cost::OpKind::kAttention;
-    FB_CHECK(known.desc.kind == desc.kind && known.desc.columns == desc.columns && (attention || known.desc.rows == desc.rows),
-             "rank {}: '{}' of {} rows in a body that had '{}' of {} rows under the same key", options_.rank, desc.label,
-             desc.rows, known.desc.label, known.desc.rows);
+    const bool is_new = next_known_ == known_->size();
+    if (is_new) known_->push_back({desc.kind, attention ? 0 : desc.rows, desc.columns, {}});
+    KnownRun& known = (*known_)[next_known_++];
+    FB_CHECK(known.kind == desc.kind && known.columns == desc.columns && (attention || known.rows == desc.rows),
+             "rank {}: '{}' of {} rows and {} columns in a body that had '{}' of {} and {} under the same key",
+             options_.rank, desc.label, desc.rows, desc.columns, cost::Name(known.kind), known.rows, known.columns);
     if (is_new || attention) known.work = WorkOf(options_.price(desc));
     return known.work;
   }
@@ -187,8 +187,9 @@ class SimStream final : public Stream {
   }
 
   struct KnownRun {
-    cost::OpDesc desc;  // the first
-    SimWork work;       // attention: the latest
+    cost::OpKind kind;
+    int64_t rows, columns;
+    SimWork work;  // attention: the latest
   };
 
   EventEngine& engine_;

@@ -1,6 +1,5 @@
 #include "device/sim/sim_device.h"
 
-#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +10,6 @@
 
 #include "base/rng.h"
 #include "device/copy.h"
-#include "runtime/real/real_runtime.h"
 
 namespace forebay::device {
 namespace {
@@ -338,49 +336,6 @@ TEST(SimDevice, TheSameSeedGivesTheSameTrace) {
       EXPECT_EQ(first.end, again.end);
     }
   }
-}
-
-// Prints what an event costs; nothing is required of it.
-TEST(SimDevice, Throughput) {
-  const auto real = runtime::CreateRealRuntime();
-  const auto ns_since = [&](TimeNs start) { return static_cast<double>(real->Now() - start); };
-  double kernels_ns = 1e9, pulls_ns = 1e9, enqueue_ns = 1e9;
-  RunOn(8, [&](VirtualRuntime&, Machine& machine) {
-    const Operation kernel = Kernel(1);
-    const auto consumed = machine.devices[0]->NewEvent();
-    for (int round = 0; round < 5; ++round) {
-      const auto synchronize = [&](bool compute) {
-        const int64_t events = machine.engine.num_events();
-        const auto start = real->Now();
-        for (auto& device : machine.devices) {
-          EXPECT_TRUE(device->Synchronize(compute ? device->compute() : device->copy(CopyKind::kWeights)).ok());
-        }
-        return ns_since(start) / static_cast<double>(machine.engine.num_events() - events);
-      };
-      const auto start = real->Now();
-      for (int i = 0; i < 2000; ++i) {
-        for (int rank = 0; rank < 8; ++rank) {
-          machine.compute(rank).Enqueue(kernel);
-          if (i % 8 == 0) machine.compute(rank).Record(*consumed);
-          if (i % 8 == 4) machine.compute(rank).Wait(*consumed);
-        }
-      }
-      enqueue_ns = std::min(enqueue_ns, ns_since(start) / 18'000);
-      kernels_ns = std::min(kernels_ns, synchronize(true));
-      for (int i = 0; i < 1000; ++i) {
-        for (int rank = 0; rank < 8; ++rank) {
-          SetRequestsInFlight(machine.copy(rank), 2);
-          // Of unequal sizes, so that no two end together.
-          const uint64_t bytes = (1 << 20) + 4099 * ((rank * 7 + i * 13) % 31);
-          machine.copy(rank).Enqueue(machine.Pull((rank + 1 + i % 7) % 8, rank, bytes));
-        }
-      }
-      pulls_ns = std::min(pulls_ns, synchronize(false));
-    }
-  }, 1, LinkSharing::kFair, SimNodeOptions());
-  fmt::print("simulated devices, 8 ranks: enqueue {:.0f} ns; kernels and waits {:.0f} ns an event ({:.1f} million/s); "
-             "transfers, 16 in flight, {:.0f} ns an event ({:.1f} million/s)\n",
-             enqueue_ns, kernels_ns, 1e3 / kernels_ns, pulls_ns, 1e3 / pulls_ns);
 }
 
 }  // namespace
