@@ -2,31 +2,37 @@
 #include <cstdio>
 
 #include "base/check.h"
-#include "cost/profile.h"
 #include "repro/rows.h"
-#include "repro/simulated_job.h"
+#include "sim/simulation.h"
 
 namespace forebay::repro {
 namespace {
 
 constexpr int kDevices = 8;
-constexpr char kProfile[] = "h20";
-constexpr RequestLength kOneK = {.prompt_tokens = 512, .output_tokens = 512};
+constexpr sim::TraceRow kOneK = {.prompt_tokens = 512, .output_tokens = 512};
+constexpr sim::TraceRow kPromptsAlone = {.prompt_tokens = 512, .output_tokens = 1};
 
-base::Result<SimulatedRun> RunBatch(int batch, RequestLength length, bool uncalibrated) {
-  engine::EngineOptions options;
-  options.model = "builtin:Qwen3-32B";
-  options.devices = fmt::format("sim:{}x{}", kDevices, kProfile);
-  options.max_num_seqs = batch / kDevices;
-  options.prefix_caching = false;
-  options.sim_uncalibrated = uncalibrated;
-  options.profile = true;
-  return Simulate(options, std::vector<RequestLength>(static_cast<size_t>(batch), length));
+base::Result<sim::SimulationResult> RunBatch(int batch, const sim::TraceRow& length, bool uncalibrated) {
+  const sim::LengthTrace trace{.rows = std::vector<sim::TraceRow>(static_cast<size_t>(batch), length)};
+  sim::SimulationOptions options{.trace = &trace, .record_steps = true};
+  options.engine.model = "builtin:Qwen3-32B";
+  options.engine.devices = fmt::format("sim:{}xh20", kDevices);
+  options.engine.max_num_seqs = batch / kDevices;
+  options.engine.sim_uncalibrated = uncalibrated;
+  options.engine.profile = true;
+  return sim::Simulate(options);
+}
+
+// Seconds that all devices' compute streams spent in operations of this kind.
+double SecondsIn(const sim::SimulationResult& result, cost::OpKind kind) {
+  double seconds = 0;
+  for (const device::OpProfile& op : result.run.profile) seconds += op.kind == kind ? op.seconds : 0;
+  return seconds;
 }
 
 // The steps in which a device decodes its whole share of the batch, and does nothing else.
 struct Decoding {
-  Decoding(const SimulatedRun& run, int batch) {
+  Decoding(const sim::SimulationResult& run, int batch) {
     for (const StepRecord& step : run.steps) {
       if (step.decode_rows != batch / kDevices || step.prefill_rows != 0) continue;
       rows += step.decode_rows;
@@ -43,16 +49,17 @@ struct Decoding {
 };
 
 // What a step is made of: by kind of operation, of a run less its prompts. The host's part is priced with the embedding.
-base::Result<std::vector<Term>> Account(const SimulatedRun& run, const Decoding& decoding, int batch, double claimed_k_tokens) {
-  FB_ASSIGN_OR_RETURN(const SimulatedRun prompts, RunBatch(batch, {kOneK.prompt_tokens, 1}, false));
-  FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, cost::LoadProfile(kProfile));
-  const auto steps = static_cast<double>(run.stats.steps - prompts.stats.steps);
-  const auto step_ms = [&](cost::OpKind kind) { return 1e3 * (run.SecondsIn(kind) - prompts.SecondsIn(kind)) / steps; };
+base::Result<std::vector<Term>> Account(const sim::SimulationResult& run, const Decoding& decoding, int batch,
+                                        double claimed_k_tokens) {
+  FB_ASSIGN_OR_RETURN(const sim::SimulationResult prompts, RunBatch(batch, kPromptsAlone, false));
+  const job::JobSummary &whole = run.run.summary, &without = prompts.run.summary;
+  const auto steps = static_cast<double>(whole.stats.steps - without.stats.steps);
+  const auto step_ms = [&](cost::OpKind kind) { return 1e3 * (SecondsIn(run, kind) - SecondsIn(prompts, kind)) / steps; };
   const double linear = step_ms(cost::OpKind::kLinear), attention = step_ms(cost::OpKind::kAttention);
-  const double host = 1e3 * profile.step_overhead_s;
+  const double host = step_ms(cost::OpKind::kEmbed);
   return std::vector<Term>{{"rows a device", decoding.rows / decoding.steps},
                            {"context", decoding.context / decoding.rows},
-                           {"KV tokens a device", static_cast<double>(run.facts.kv_capacity_tokens) / kDevices},
+                           {"KV tokens a device", static_cast<double>(whole.model.kv_capacity_tokens) / kDevices},
                            {"linear ms", linear},
                            {"attention ms", attention},
                            {"host ms", host},
@@ -69,8 +76,8 @@ base::Result<std::vector<Finding>> BatchScaling(const Claim& claim) {
     int batch = 0;
     const bool read = std::sscanf(value.label.data(), "B = %d", &batch) == 1;
     FB_CHECK(read, "a claim asks for \"{}\"", value.label);
-    FB_ASSIGN_OR_RETURN(const SimulatedRun run, RunBatch(batch, kOneK, false));
-    FB_ASSIGN_OR_RETURN(const SimulatedRun uncalibrated, RunBatch(batch, kOneK, true));
+    FB_ASSIGN_OR_RETURN(const sim::SimulationResult run, RunBatch(batch, kOneK, false));
+    FB_ASSIGN_OR_RETURN(const sim::SimulationResult uncalibrated, RunBatch(batch, kOneK, true));
     const Decoding decoding(run, batch);
     FB_ASSIGN_OR_RETURN(auto account, Account(run, decoding, batch, PrintedNumber(value.printed)));
     findings.push_back({.calibrated = decoding.tokens_per_s() / 1e3,

@@ -5,14 +5,16 @@
 
 #include "base/check.h"
 #include "repro/rows.h"
-#include "repro/simulated_job.h"
+#include "sim/simulation.h"
 
 namespace forebay::repro {
 namespace {
 
-// Prompt and output lengths of every 35th request of the arXiv summarization trace that Vidur publishes (MIT licence; tokens
+// Prompt and output lengths of every 20th request of the arXiv summarization trace that Vidur publishes (MIT licence; tokens
 // of Llama 2's tokenizer, at most 4,096 together).
-constexpr RequestLength kArxiv[] = {
+constexpr struct {
+  int32_t prompt, output;
+} kArxiv[] = {
 #include "repro/arxiv_lengths.inc"
 };
 
@@ -26,31 +28,36 @@ struct Setting {
   auto operator<=>(const Setting&) const = default;
 };
 
-base::Result<SimulatedRun> RunArxiv(const Setting& setting) {
-  engine::EngineOptions options;
+base::Result<sim::SimulationResult> RunArxiv(const Setting& setting) {
+  sim::LengthTrace trace;
+  for (const auto& length : kArxiv) trace.rows.push_back({.prompt_tokens = length.prompt, .output_tokens = length.output});
+  sim::SimulationOptions simulation{.trace = &trace, .record_steps = true};
+  engine::EngineOptions& options = simulation.engine;
   options.model = "builtin:Llama-3-8B";
   options.devices = "sim:a10";
   options.max_model_len = 4096;
   options.max_num_batched_tokens = setting.chunk;
   options.memory_bytes = static_cast<uint64_t>(setting.memory_gb * kGigabyte * options.memory_utilization);
-  options.prefix_caching = false;
   options.sim_uncalibrated = setting.uncalibrated;
-  return Simulate(options, {std::begin(kArxiv), std::end(kArxiv)});
+  return sim::Simulate(simulation);
 }
 
 // Runs that several values need are run once.
 class Runs {
  public:
-  base::Result<const SimulatedRun*> Get(const Setting& setting) {
+  base::Result<const sim::SimulationResult*> Get(const Setting& setting) {
     const auto found = runs_.find(setting);
     if (found != runs_.end()) return &found->second;
-    FB_ASSIGN_OR_RETURN(SimulatedRun run, RunArxiv(setting));
+    FB_ASSIGN_OR_RETURN(sim::SimulationResult run, RunArxiv(setting));
     return &runs_.emplace(setting, std::move(run)).first->second;
   }
 
  private:
-  std::map<Setting, SimulatedRun> runs_;
+  std::map<Setting, sim::SimulationResult> runs_;
 };
+
+double Restarts(const sim::SimulationResult& result) { return static_cast<double>(result.run.summary.stats.preemptions); }
+double Seconds(const sim::SimulationResult& result) { return result.run.summary.elapsed_seconds; }
 
 // A value compares two runs: of what they count, the first's over the second's.
 struct Comparison {
@@ -58,33 +65,33 @@ struct Comparison {
   Setting above, below;
   bool restarts;  // else the time until the last request is done
 
-  double Ratio(const SimulatedRun& a, const SimulatedRun& b) const {
-    return restarts ? static_cast<double>(a.stats.preemptions) / static_cast<double>(b.stats.preemptions) : a.seconds / b.seconds;
+  double Ratio(const sim::SimulationResult& a, const sim::SimulationResult& b) const {
+    return restarts ? Restarts(a) / Restarts(b) : Seconds(a) / Seconds(b);
   }
 };
 
 constexpr Comparison kComparisons[] = {
     {"time, 24 GB over 1000 GB", {}, {.memory_gb = 1000}, false},
-    {"restarts, 1024 over 512", {.chunk = 1024}, {.chunk = 512}, true},
-    {"restarts, 2048 over 1024", {.chunk = 2048}, {.chunk = 1024}, true},
-    {"time, 1024 over 512", {.chunk = 1024}, {.chunk = 512}, false},
-    {"time, 2048 over 1024", {.chunk = 2048}, {.chunk = 1024}, false},
+    {"restarts, 2048 over 512", {.chunk = 2048}, {}, true},
+    {"restarts, 4096 over 512", {.chunk = 4096}, {}, true},
+    {"time, 2048 over 512", {.chunk = 2048}, {}, false},
+    {"time, 4096 over 512", {.chunk = 4096}, {}, false},
 };
 
-void AddTerms(const SimulatedRun& run, std::array<std::string_view, 5> names, std::vector<Term>* account) {
+void AddTerms(const sim::SimulationResult& run, std::array<std::string_view, 5> names, std::vector<Term>* account) {
   double running = 0;
   for (const StepRecord& step : run.steps) running += step.running;
   const auto steps = static_cast<double>(run.steps.size());
-  const double values[] = {static_cast<double>(run.facts.kv_capacity_tokens), running / steps, 1e3 * run.seconds / steps, run.seconds,
-                           static_cast<double>(run.stats.preemptions)};
+  const double values[] = {static_cast<double>(run.run.summary.model.kv_capacity_tokens), running / steps,
+                           1e3 * Seconds(run) / steps, Seconds(run), Restarts(run)};
   for (size_t i = 0; i < names.size(); ++i) account->push_back({names[i], values[i]});
 }
 
 base::Result<double> RatioOf(const Comparison& comparison, bool uncalibrated, Runs* runs, std::vector<Term>* account) {
   Setting above = comparison.above, below = comparison.below;
   above.uncalibrated = below.uncalibrated = uncalibrated;
-  FB_ASSIGN_OR_RETURN(const SimulatedRun* a, runs->Get(above));
-  FB_ASSIGN_OR_RETURN(const SimulatedRun* b, runs->Get(below));
+  FB_ASSIGN_OR_RETURN(const sim::SimulationResult* a, runs->Get(above));
+  FB_ASSIGN_OR_RETURN(const sim::SimulationResult* b, runs->Get(below));
   if (account != nullptr) {
     AddTerms(*a, {"KV tokens", "batch", "step ms", "seconds", "restarts"}, account);
     AddTerms(*b, {"KV tokens below", "batch below", "step ms below", "seconds below", "restarts below"}, account);
