@@ -12,7 +12,9 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/open_text.h"
+#include "cli/run_flags.h"
 #include "engine/compose.h"
+#include "engine/machine.h"
 #include "engine/memory_plan.h"
 #include "job/job.h"
 #include "job/job_clock.h"
@@ -22,19 +24,10 @@
 #include "model/config_reader.h"
 #include "runtime/real/real_runtime.h"
 #include "schedule/policy.h"
+#include "sim/run_outputs.h"
 
 namespace forebay::cli {
 namespace {
-
-struct RunFlags {
-  engine::EngineOptions engine;
-  job::ModelTextOptions text;
-  job::JobOptions job;
-  std::string input, memory, now, served_model_name;
-  std::string generation_config = "auto";
-  int32_t max_logprobs = 20;
-  bool quiet = false;
-};
 
 // --generation-config: "auto" (the model's), "vllm" (none), or a folder that holds the file.
 base::Result<model::GenerationConfig> ReadGeneration(const RunFlags& flags, const engine::ModelFiles& files) {
@@ -97,9 +90,29 @@ std::string CheckSeed(const std::string& text) {
   return fmt::format("\"{}\" is no seed; expected an integer from 0 to 2^64 - 1", text);
 }
 
-// Of an engine that was not made: 2 where a flag's value alone is at fault.
+}  // namespace
+
+base::Result<engine::ModelFiles> OpenFiles(const RunFlags& flags) {
+  const bool simulated = engine::ParseDevices(flags.engine.devices)->simulated;
+  // Shapes need no weights; a GGUF file's configuration stands in its header.
+  const bool config_alone = simulated && !flags.engine.model.ends_with(".gguf");
+  FB_ASSIGN_OR_RETURN(auto files, engine::OpenModel(flags.engine.model, flags.engine.random_weights || config_alone, flags.engine.seed));
+  if (simulated) files.random_weights = false;
+  FB_ASSIGN_OR_RETURN(files.generation, ReadGeneration(flags, files));
+  if (!flags.served_model_name.empty()) files.name = flags.served_model_name;
+  return files;
+}
+
+job::RequestRules RulesOf(const RunFlags& flags, const engine::ModelFiles& files, const ModelFacts& facts) {
+  return {.defaults = SamplingDefaults(files.generation),
+          .model_name = facts.name,
+          .vocab_size = facts.vocab_size,
+          .max_logprobs = flags.max_logprobs};
+}
+
 int EngineExitCode(const base::Status& status) {
-  const base::ErrorCode flags[] = {base::kInvalidArgument, engine::kMaxModelLen, kernels::kIsaUnavailable, schedule::kUnknownPolicy};
+  const base::ErrorCode flags[] = {base::kInvalidArgument, engine::kMaxModelLen, kernels::kIsaUnavailable, schedule::kUnknownPolicy,
+                                   engine::kDevicesInvalid, cost::kProfileUnknown};
   return std::ranges::count(flags, status.code()) > 0 ? 2 : 1;
 }
 
@@ -116,20 +129,37 @@ void PrintProfile(const std::vector<device::OpProfile>& profile, double step_sec
                100 * (step_seconds - sum) / step_seconds);
 }
 
+namespace {
+
+bool HasResults(const RunFlags& flags) {
+  return flags.trace.empty() && !engine::ParseDevices(flags.engine.devices)->simulated;
+}
+
+// Which of the flags that say what runs go together.
+base::Status CheckWork(const RunFlags& flags) {
+  FB_RETURN_IF_ERROR(engine::ParseDevices(flags.engine.devices).status());
+  const auto refuse = [](std::string message) { return base::Status(base::kInvalidArgument, std::move(message)); };
+  const bool trace = !flags.trace.empty();
+  if (trace == !flags.input.empty()) return refuse(trace ? "--trace and --input-file exclude each other" : "nothing to run; expected --input-file or --trace");
+  const bool results = HasResults(flags);
+  if (results && flags.job.output_path.empty()) return refuse("--output-file is missing; expected where the results go");
+  if (!results && !flags.job.output_path.empty()) {
+    return refuse(fmt::format("--output-file: {} has no results; leave it out, and see --summary, --steps and --report",
+                              trace ? "a trace" : "a simulated device"));
+  }
+  if (!flags.output_lengths.empty() && (results || trace)) return refuse("--output-lengths is for an --input-file on simulated devices");
+  return {};
+}
+
 base::Status CheckFlags(RunFlags* flags) {
   FB_RETURN_IF_ERROR(CheckNumbers(*flags));
+  FB_RETURN_IF_ERROR(CheckWork(*flags));
   FB_RETURN_IF_ERROR(ApplyMemory(flags));
   auto now = ParseNow(flags->now);
   if (!now.ok()) return now.status().WithContext("--now");
   flags->text.now = *now;
+  flags->engine.sim_full_detail = flags->sim_detail == "full";
   return base::Status::Ok();
-}
-
-base::Result<engine::ModelFiles> OpenFiles(const RunFlags& flags) {
-  FB_ASSIGN_OR_RETURN(auto files, engine::OpenModel(flags.engine.model, flags.engine.random_weights, flags.engine.seed));
-  FB_ASSIGN_OR_RETURN(files.generation, ReadGeneration(flags, files));
-  if (!flags.served_model_name.empty()) files.name = flags.served_model_name;
-  return files;
 }
 
 // A job whose template reads the clock goes on with the one it began with, unless --now says another.
@@ -153,10 +183,7 @@ std::string SystemFingerprint(const ModelFacts& facts, const job::ModelText& tex
 void FillJob(const RunFlags& flags, const engine::ModelFiles& files, const job::ModelText& text,
              const engine::LocalEngine& engine, job::JobOptions* job) {
   const ModelFacts& facts = engine.facts();
-  job->rules = {.defaults = SamplingDefaults(files.generation),
-                .model_name = facts.name,
-                .vocab_size = facts.vocab_size,
-                .max_logprobs = flags.max_logprobs};
+  job->rules = RulesOf(flags, files, facts);
   job->fingerprints = MakeFingerprints(flags, files, text, facts, job->rules.defaults);
   job->style = {.model = facts.name, .system_fingerprint = SystemFingerprint(facts, text), .digests = flags.engine.digest};
   job->isa = engine.isa();
@@ -167,6 +194,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   flags.job.process_began = runtime.Now();
   if (flags.quiet) base::SetLogLevel(base::LogLevel::kError);
   if (const base::Status status = CheckFlags(&flags); !status.ok()) return Fail(status, 2);
+  if (!HasResults(flags)) return RunWithoutResults(flags, runtime);
   // Before a large model is read.
   const auto input = job::JobFile::Open(flags.input);
   if (!input.ok()) return Fail(input.status(), static_cast<int>(job::ExitCodeOf(input.status())));
@@ -181,18 +209,25 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   if (!engine.ok()) return Fail(engine.status(), EngineExitCode(engine.status()));
 
   FillJob(flags, *files, **text, **engine, &flags.job);
+  auto outputs = sim::RunOutputs::Open(flags.steps_path, flags.report_path);
+  if (!outputs.ok()) return Fail(outputs.status());
+  (*engine)->SetStepObserver(outputs->observer());
   RunControl control;
   const job::SignalControl signals(&control);
   const job::JobOutcome outcome = job::RunJob(runtime, *input, flags.job, **text, **engine, control);
+  const base::Status written = outputs->Finish({outcome.summary, {}, (*engine)->Profile()});
+  if (!written.ok()) base::Log(base::LogLevel::kError, written.ToString());
   if (flags.engine.profile) PrintProfile((*engine)->Profile(), (*engine)->stats().step_seconds);
   if (!outcome.status.ok()) base::Log(base::LogLevel::kError, outcome.status.ToString());
   // A device that hangs cannot be waited for; the results file is whole without it.
   if (outcome.exit_code == job::ExitCode::kStalled) std::_Exit(static_cast<int>(outcome.exit_code));
-  return static_cast<int>(outcome.exit_code);
+  return outcome.exit_code == job::ExitCode::kComplete && !written.ok() ? 1 : static_cast<int>(outcome.exit_code);
 }
 
 void AddEngineFlags(CLI::App& command, RunFlags& flags) {
   engine::EngineOptions& engine = flags.engine;
+  command.add_option("--devices", engine.devices, "cpu, 2xcpu (two ranks), or simulated ones: sim:8xh200, sim:4xPROFILE.json")->capture_default_str();
+  command.add_option("--gpu-memory-utilization", engine.memory_utilization, "Part of a simulated device's memory that is used, where --memory is not given")->capture_default_str();
   command.add_option("--dtype", engine.dtype, "Compute type: auto (bfloat16), bfloat16, float32")->capture_default_str();
   command.add_option("--memory", flags.memory, "Budget for weights, KV cache and workspace, as 8GiB (default: what is free, less a margin)");
   command.add_option("--threads", engine.threads, "Worker threads (default: all usable cores)");
@@ -207,6 +242,17 @@ void AddEngineFlags(CLI::App& command, RunFlags& flags) {
   command.add_flag("--digest", engine.digest, "Add to each choice a digest of its logits, keys and values");
   command.add_flag("--random-weights", engine.random_weights, "Benchmarking: run a config.json without weights, on random ones (results say so)");
   command.add_flag("--profile", engine.profile, "At the end print time by operation");
+}
+
+void AddSimulationFlags(CLI::App& command, RunFlags& flags) {
+  command.add_option("--trace", flags.trace, "Instead of --input-file: requests of given lengths, from a CSV file or synthetic:n=1000,prompt=512,output=128,... (docs/formats/traces.md)");
+  command.add_option("--trace-rows", flags.trace_options.max_rows, "The first so many rows of the trace (default: all)");
+  command.add_option("--trace-scale", flags.trace_options.time_scale, "Arrival times are multiplied by it; 0: all at the begin")->capture_default_str();
+  command.add_option("--output-lengths", flags.output_lengths, "Simulated devices: answers are as long as in this results file (default: as max_tokens says)");
+  command.add_option("--sim-detail", flags.sim_detail, "jump (equal layers are priced once) or full (every layer is simulated)")->check(CLI::IsMember({"jump", "full"}))->capture_default_str();
+  command.add_flag("--sim-uncalibrated", flags.engine.sim_uncalibrated, "Price by the datasheet alone");
+  command.add_option("--steps", flags.steps_path, "Write a JSON line a step to this file");
+  command.add_option("--report", flags.report_path, "Draw the run into this HTML file");
 }
 
 void AddTextFlags(CLI::App& command, RunFlags& flags) {
@@ -225,9 +271,10 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "Run a job: every line of INPUT gets its answer in OUTPUT; run it again to resume");
   command->add_option("-m,--model", flags->engine.model, "Folder in Hugging Face's layout, GGUF file, or builtin:NAME (a configuration without weights)")->required();
-  command->add_option("-i,--input-file", flags->input, "Requests: OpenAI Batch lines, or {\"prompt\"|\"messages\": ...}")->required();
-  command->add_option("-o,--output-file", flags->job.output_path, "Results, appended in completion order; also the journal of the job")->required();
+  command->add_option("-i,--input-file", flags->input, "Requests: OpenAI Batch lines, or {\"prompt\"|\"messages\": ...}");
+  command->add_option("-o,--output-file", flags->job.output_path, "Results, appended in completion order; also the journal of the job (none for traces and simulated devices)");
   AddEngineFlags(*command, *flags);
+  AddSimulationFlags(*command, *flags);
   AddTextFlags(*command, *flags);
   command->add_flag("--strict", flags->job.strict, "Check all lines first; run nothing if one is bad");
   command->add_flag("--preserve-order", flags->job.preserve_order, "At the end rewrite the results in the input's order");

@@ -178,12 +178,7 @@ class Job {
   }
 
   void Report(JobOutcome* outcome) const {
-    const std::string text = SummaryText(outcome->summary);
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = text.find('\n', begin);
-      base::Log(base::LogLevel::kInfo, text.substr(begin, end - begin));
-      begin = end + 1;
-    }
+    LogSummary(outcome->summary);
     if (options_.summary_path.empty()) return;
     const base::Status written = WriteSummary(outcome->summary, options_.summary_path);
     if (written.ok() || outcome->exit_code != ExitCode::kComplete) return;

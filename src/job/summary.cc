@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/units.h"
 
 namespace forebay::job {
@@ -79,6 +80,7 @@ std::string SummaryJson(const JobSummary& summary) {
   writer.Key("weight_bytes").UInt(summary.model.weight_bytes);
   writer.Key("kv_bytes").UInt(summary.model.kv_bytes);
   writer.Key("workspace_bytes").UInt(summary.model.workspace_bytes);
+  for (const auto& [name, milliseconds] : summary.latencies_ms) writer.Key(name).Double(milliseconds);
   writer.Key("engine");
   AppendStats(summary.stats, writer);
   writer.Key("mode_counters").BeginObject();
@@ -104,6 +106,15 @@ std::string SummaryText(const JobSummary& summary) {
   text += fmt::format("peak RSS {}; {} on {}{}\n", base::FormatBytes(summary.peak_rss_bytes), summary.model.numerics_class,
                       summary.isa, summary.model.random_weights ? "; RANDOM WEIGHTS" : "");
   return text;
+}
+
+void LogSummary(const JobSummary& summary) {
+  const std::string text = SummaryText(summary);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    base::Log(base::LogLevel::kInfo, text.substr(begin, end - begin));
+    begin = end + 1;
+  }
 }
 
 base::Status WriteSummary(const JobSummary& summary, const std::string& path) {

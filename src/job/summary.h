@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "forebay/engine.h"
@@ -23,6 +25,7 @@ struct JobSummary {
   double tail_seconds = 0;     // of elapsed_seconds, after 95 % of this run's lines were done
   uint64_t peak_rss_bytes = 0;
   std::string isa;
+  std::vector<std::pair<std::string, double>> latencies_ms;  // of runs that measure them: member and value
   ModelFacts model;
   EngineStats stats;
 };
@@ -31,6 +34,9 @@ struct JobSummary {
 std::string SummaryJson(const JobSummary& summary);
 // A few lines for the terminal.
 std::string SummaryText(const JobSummary& summary);
+
+// SummaryText, through base::Log.
+void LogSummary(const JobSummary& summary);
 
 // Writes SummaryJson and LF; kIoError names the file.
 base::Status WriteSummary(const JobSummary& summary, const std::string& path);

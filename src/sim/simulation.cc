@@ -66,7 +66,7 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime, const S
   if (options.trace) {
     source = std::make_unique<TraceSource>(runtime, *options.trace, engine->facts(), options.engine.seed, control);
   } else {
-    FB_ASSIGN_OR_RETURN(source, options.make_source(runtime, *engine, control));
+    source = options.make_source(runtime, *engine, control);
   }
   const std::unique_ptr<runtime::Runtime> host = runtime::CreateRealRuntime();
   const runtime::TimeNs began = host->Now();
@@ -99,6 +99,7 @@ base::Result<SimulationResult> Simulate(const SimulationOptions& options) {
   std::optional<engine::ModelFiles> opened;
   if (!options.files) {
     FB_ASSIGN_OR_RETURN(opened, engine::OpenModel(options.engine.model, true, options.engine.seed));
+    opened->random_weights = false;
   }
   const engine::ModelFiles& files = options.files ? *options.files : *opened;
   RunControl own;

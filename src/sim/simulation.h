@@ -26,7 +26,7 @@ base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngi
                                     RunControl& control);
 
 // A source for an engine that has just been made; all arguments outlive it.
-using MakeSource = std::function<base::Result<std::unique_ptr<CountedSource>>(
+using MakeSource = std::function<std::unique_ptr<CountedSource>(
     runtime::Runtime& runtime, const engine::LocalEngine& engine, const RunControl& control)>;
 
 struct SimulationOptions {

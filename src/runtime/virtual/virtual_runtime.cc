@@ -13,7 +13,7 @@ namespace forebay::runtime {
 namespace {
 
 // Pages are committed when touched, so the size costs address space alone.
-constexpr size_t kStackBytes = 512 << 10;
+constexpr size_t kStackBytes = 8 << 20;
 
 }  // namespace
 

@@ -1,0 +1,37 @@
+// What `forebay run` was asked for, and what its two ways of running (run.cc: a job with results; run_simulated.cc: without)
+// have in common.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/compose.h"
+#include "job/job.h"
+#include "job/model_text.h"
+#include "sim/simulation.h"
+
+namespace forebay::cli {
+
+struct RunFlags {
+  engine::EngineOptions engine;
+  job::ModelTextOptions text;
+  job::JobOptions job;
+  std::string input, memory, now, served_model_name;
+  std::string generation_config = "auto";
+  int32_t max_logprobs = 20;
+  bool quiet = false;
+  std::string trace, output_lengths, steps_path, report_path, sim_detail = "jump";
+  sim::TraceOptions trace_options;
+};
+
+base::Result<engine::ModelFiles> OpenFiles(const RunFlags& flags);
+job::RequestRules RulesOf(const RunFlags& flags, const engine::ModelFiles& files, const ModelFacts& facts);
+
+// Of an engine that was not made: 2 where a flag's value alone is at fault.
+int EngineExitCode(const base::Status& status);
+void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds);
+
+// Runs a trace, or a job on simulated devices; results are counted and dropped. Returns the exit code.
+int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime);
+
+}  // namespace forebay::cli

@@ -1,0 +1,28 @@
+// What a run writes besides its results: the step log and the report.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "forebay/engine.h"
+#include "sim/simulation.h"
+#include "sim/step_log.h"
+
+namespace forebay::sim {
+
+class RunOutputs {
+ public:
+  // Empty paths: not wanted. Files are opened now, so that a wrong path is known before the run.
+  static base::Result<RunOutputs> Open(const std::string& steps_path, const std::string& report_path);
+
+  // Null: nothing is wanted.
+  StepObserver* observer() { return fanout_->empty() ? nullptr : fanout_.get(); }
+  // Writes what is left, once the run is over.
+  base::Status Finish(const CountedRun& run);
+
+ private:
+  std::unique_ptr<StepLog> log_;
+  std::unique_ptr<StepFanout> fanout_ = std::make_unique<StepFanout>();
+};
+
+}  // namespace forebay::sim
