@@ -62,6 +62,17 @@ TEST_F(EngineTest, RefusedRequestsCostNothingElse) {
   EXPECT_EQ(engine->stats().requests_finished, 1);
 }
 
+TEST_F(EngineTest, RequestsWithoutOutputAreCounted) {
+  const auto engine = Create();
+  testing_support::RunAll(*engine, {MakeRequest(0, 7, 0), MakeRequest(1, 10, 0)});
+  EXPECT_EQ(engine->stats().requests_finished, 2);
+  EXPECT_EQ(engine->stats().prompt_tokens, 17);
+  EXPECT_EQ(engine->stats().steps, 0);
+  testing_support::RunAll(*engine, {MakeRequest(2, 5, 0), MakeRequest(3, 10, 3)});
+  EXPECT_EQ(engine->stats().requests_finished, 4);
+  EXPECT_EQ(engine->stats().prompt_tokens, 32);
+}
+
 TEST_F(EngineTest, PromptLogprobsWithoutOutput) {
   Request request = MakeRequest(0, 70, 0);
   request.sampling.prompt_logprobs = 2;

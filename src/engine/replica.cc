@@ -84,11 +84,12 @@ void Replica::DropUnstarted() {
 }
 
 StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) {
-  for (auto& state : finished_at_once_) {
-    finished->push_back(TakeResult(state.get()));
-  }
+  for (auto& state : finished_at_once_) Deliver(state.get(), finished);
   finished_at_once_.clear();
-  if (idle()) return StepEnd::kIdle;
+  if (idle()) {
+    Publish();
+    return StepEnd::kIdle;
+  }
 
   const runtime::TimeNs start = runtime_.Now();
   BuildView();
@@ -121,14 +122,14 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
   rank_->EnqueueStep(&tasks_);
   if (const base::Status done = rank_->WaitStep(options_.stall_timeout); !done.ok()) return Stall(done.ToString());
   Commit(finished);
-  Publish(start);
+  ++stats_.steps;
+  stats_.step_seconds += static_cast<double>(runtime_.Now() - start) * 1e-9;
+  Publish();
   if (record) FillRecord(start, record);
   return StepEnd::kStepped;
 }
 
-void Replica::Publish(runtime::TimeNs step_start) {
-  ++stats_.steps;
-  stats_.step_seconds += static_cast<double>(runtime_.Now() - step_start) * 1e-9;
+void Replica::Publish() {
   stats_.choices_running = static_cast<int64_t>(running_.size());
   stats_.choices_waiting = static_cast<int64_t>(waiting_.size());
   stats_.output_room = output_room_;
@@ -353,10 +354,14 @@ void Replica::Finish(Sequence* sequence, std::vector<RequestResult>* finished) {
   stats_.output_allowed += sequence->max_generated;
   RequestState* state = sequence->request;
   if (--state->unfinished > 0) return;
+  Deliver(state, finished);
+  std::erase_if(states_, [&](const auto& held) { return held.get() == state; });
+}
+
+void Replica::Deliver(RequestState* state, std::vector<RequestResult>* finished) {
   finished->push_back(TakeResult(state));
   ++stats_.requests_finished;
   stats_.prompt_tokens += finished->back().prompt_tokens;
-  std::erase_if(states_, [&](const auto& held) { return held.get() == state; });
 }
 
 StepEnd Replica::Stall(std::string what) {

@@ -78,13 +78,15 @@ class Replica {
   void PlanRows(Sequence* sequence, int64_t rows);
   LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample) const;
   void Commit(std::vector<RequestResult>* finished);
-  void Publish(runtime::TimeNs step_start);
+  // Makes `stats_` what stats() gives.
+  void Publish();
   void FillRecord(runtime::TimeNs step_start, StepRecord* record) const;
   uint64_t PlanHash() const;
   void CountRows(const Work& work);
   void CommitLogits(Sequence* sequence, const Work& work);
   void AppendToken(Sequence* sequence, LogitTask* task);
   void Finish(Sequence* sequence, std::vector<RequestResult>* finished);
+  void Deliver(RequestState* state, std::vector<RequestResult>* finished);
   StepEnd Stall(std::string what);
 
   runtime::Runtime& runtime_;
