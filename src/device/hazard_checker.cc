@@ -19,6 +19,7 @@ const char* Verb(const Access& access) { return access.write ? "writes" : "reads
 int64_t HazardChecker::Begin(std::string_view stream, const Operation& operation) {
   Active started{0, fmt::format("'{}' on {}", operation.desc.label, stream),
                  {operation.accesses.begin(), operation.accesses.begin() + operation.num_accesses}};
+  if (operation.further_reads != nullptr) operation.further_reads(operation.args.data(), &started.accesses);
   const std::lock_guard lock(mutex_);
   started.token = next_token_++;
   for (const Active& other : active_) Compare(other, started);

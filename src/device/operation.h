@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <new>
 #include <type_traits>
+#include <vector>
 
 #include "base/check.h"
 #include "cost/operation.h"
@@ -50,6 +51,7 @@ inline Range StaticPart(const WorkerContext& context, int64_t total, int64_t gra
 // Flat and copied into the stream's ring: enqueueing allocates nothing.
 struct Operation {
   using RunFn = void (*)(const void* args, const WorkerContext& context);
+  using ReadsFn = void (*)(const void* args, std::vector<Access>* reads);
   static constexpr int kMaxAccesses = 12;
   static constexpr int kMaxArgBytes = 384;
 
@@ -59,6 +61,8 @@ struct Operation {
   alignas(16) std::array<std::byte, kMaxArgBytes> args;
   int num_accesses = 0;
   std::array<Access, kMaxAccesses> accesses;
+  // Appends what is read beyond `accesses`: ranges that a table names, as many as it has. Null: nothing. A checker calls it.
+  ReadsFn further_reads = nullptr;
 
   Operation& Reads(const void* data, uint64_t bytes) { return Touches({data, bytes, false}); }
   Operation& Writes(const void* data, uint64_t bytes) { return Touches({data, bytes, true}); }

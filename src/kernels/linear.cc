@@ -50,6 +50,22 @@ void Check(const char* label, const LinearArgs& args) {
            "{}: no workspace on a 64-byte border", label);
 }
 
+// The tiles, neighbours as one range. Some may lie in slots that a pull fills.
+void TileReads(const void* raw, std::vector<device::Access>* reads) {
+  const LinearArgs& args = *static_cast<const LinearArgs*>(raw);
+  const PackedWeight& weight = args.weight;
+  const std::byte* end = nullptr;
+  for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {
+    const auto bytes = static_cast<uint64_t>(weight.TileBytes(leaf));
+    for (int32_t panel = 0; panel < weight.num_panels; ++panel) {
+      const std::byte* tile = weight.tiles[leaf * weight.num_panels + panel];
+      if (tile != end) reads->push_back({tile, 0, false});
+      reads->back().bytes += bytes;
+      end = tile + bytes;
+    }
+  }
+}
+
 }  // namespace
 
 uint64_t LinearWorkspaceBytes(tensor::DType, int64_t rows, int64_t k) {
@@ -100,6 +116,7 @@ void Linear(device::Stream& stream, const KernelSet& kernels, const char* label,
   operation.Reads(weight.tiles, sizeof(*weight.tiles) * weight.leaves.num_leaves * weight.num_panels);
   operation.Reads(weight.panels, sizeof(*weight.panels) * weight.num_panels);
   if (weight.bias != nullptr) operation.Reads(weight.bias, sizeof(float) * kPanelColumns * weight.num_panels);
+  operation.further_reads = TileReads;
   stream.Enqueue(operation);
 }
 

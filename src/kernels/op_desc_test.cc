@@ -1,8 +1,9 @@
-// What kernels tell the cost model of their steps.
+// What kernels tell the cost model and the hazard checker of their steps.
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "device/hazard_checker.h"
 #include "kernels/kernel_set.h"
 
 namespace forebay::kernels {
@@ -10,12 +11,16 @@ namespace {
 
 class CapturingStream final : public device::Stream {
  public:
-  void Enqueue(const device::Operation& operation) override { descs.push_back(operation.desc); }
+  void Enqueue(const device::Operation& operation) override {
+    descs.push_back(operation.desc);
+    operations.push_back(operation);
+  }
   void Record(device::DeviceEvent&) override {}
   void Wait(const device::DeviceEvent&) override {}
   void Post(device::Counter&, uint64_t) override {}
   void Await(device::Counter&, uint64_t) override {}
   std::vector<cost::OpDesc> descs;
+  std::vector<device::Operation> operations;
 };
 
 // A chunk of 64 rows after 100 positions, and two decoding rows at positions 9 and 39.
@@ -76,6 +81,44 @@ TEST(OpDesc, LinearTellsItsWeightsType) {
     EXPECT_EQ(stream.descs[0].rows, 5);
     EXPECT_DOUBLE_EQ(stream.descs[0].read_bytes, 64 * 64 * cost::BytesPerElement(format));
   }
+}
+
+// Leaf 0's two tiles side by side, leaf 1's in two slots: 8 KiB each.
+TEST(Accesses, LinearReadsTheTilesOfItsLeaves) {
+  constexpr uint64_t kTile = 32 * kPanelColumns * 2 * 2;
+  alignas(64) static std::byte workspace[1024], x[256], y[1024], tiles[8 * kTile];
+  const std::byte* pointers[] = {tiles, tiles + kTile, tiles + 3 * kTile, tiles + 6 * kTile};
+  const PanelColumns panels[] = {{0, 64}, {64, 64}};
+  LinearArgs args;
+  args.weight = {.k = 128, .n = 128, .num_panels = 2, .leaves = {.num_leaves = 2, .begin = {0, 64, 128}}, .tiles = pointers, .panels = panels};
+  ASSERT_EQ(args.weight.TileBytes(1), static_cast<int64_t>(kTile));
+  args.x = x, args.y = y, args.workspace = workspace;
+  args.x_stride = args.y_stride = 128;
+  args.rows = 1;
+  args.output = LinearOutput::kPartial;
+  const auto hits = [&](int leaf_begin, int leaf_end, uint64_t offset) {
+    args.leaf_begin = leaf_begin, args.leaf_end = leaf_end;
+    CapturingStream stream;
+    Linear(stream, RefKernels(), "linear", args);
+    device::Operation pull;
+    pull.desc.label = "pull";
+    pull.Writes(tiles + offset, 1);
+    device::HazardChecker checker;
+    checker.Begin("compute", stream.operations.at(0));
+    checker.Begin("copy", pull);
+    return !checker.status().ok();
+  };
+  const auto reads = [&](int begin, int end) {
+    std::vector<int> tiles_read;
+    for (int tile = 0; tile < 8; ++tile) {
+      EXPECT_EQ(hits(begin, end, tile * kTile), hits(begin, end, (tile + 1) * kTile - 1));
+      if (hits(begin, end, tile * kTile)) tiles_read.push_back(tile);
+    }
+    return tiles_read;
+  };
+  EXPECT_EQ(reads(0, 2), (std::vector<int>{0, 1, 3, 6}));
+  EXPECT_EQ(reads(0, 1), (std::vector<int>{0, 1}));
+  EXPECT_EQ(reads(1, 2), (std::vector<int>{3, 6}));
 }
 
 }  // namespace
