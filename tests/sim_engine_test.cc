@@ -1,8 +1,6 @@
 // The engine on simulated devices: the same queue, policy, book and layer program, in virtual time.
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "engine/compose.h"
 #include "golden_files.h"
 #include "runtime/virtual/virtual_runtime.h"
@@ -112,26 +110,28 @@ TEST(SimEngine, KvCapacityIsWhatTheMemoryPlanLeaves) {
   EXPECT_GT(parts, options.memory_bytes - (1 << 20));
 }
 
+TEST(SimEngine, PooledWeightsMakeRoomForKv) {
+  engine::EngineOptions options = Options("sim:4xh200");
+  options.memory_bytes = 4 * (4ull << 30);
+  options.max_num_seqs = 1 << 14;
+  options.layout = "dp=4,weights=replicated";
+  const Outcome replicated = RunSimulated(options, MakeRequests(100));
+  options.layout = "dp=4,weights=by_layer";
+  const Outcome pooled = RunSimulated(options, MakeRequests(100));
+  ASSERT_TRUE(pooled.status.ok()) << pooled.status.ToString();
+  EXPECT_EQ(pooled.results.size(), 100u);
+  EXPECT_LT(pooled.facts.weight_bytes, replicated.facts.weight_bytes);
+  uint64_t pulled = 0;
+  for (const StepRecord& step : pooled.steps) pulled += step.bytes_pulled;
+  EXPECT_GT(pulled, 0u);
+  EXPECT_STREQ(pooled.steps[0].mode, "pull");
+}
+
 TEST(SimEngine, AModelThatDoesNotFitIsRefused) {
   engine::EngineOptions options = Options("sim:a10");
   options.memory_bytes = 1 << 20;
   const Outcome outcome = RunSimulated(options, MakeRequests(1));
   EXPECT_EQ(outcome.status.code(), engine::kMemoryTooSmall);
-}
-
-TEST(SimEngine, DISABLED_Speed) {
-  for (const int batch : {64, 512}) {
-    engine::EngineOptions options = Options("sim:h200");
-    options.model = "/tmp/q32";
-    options.max_num_seqs = batch;
-    std::vector<Request> requests;
-    for (int i = 0; i < batch; ++i) requests.push_back(MakeRequest(i, 16, 4000));
-    const auto began = std::chrono::steady_clock::now();
-    const Outcome outcome = RunSimulated(options, std::move(requests));
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    std::printf("batch %d: %zu steps in %.3f s: %.0f steps/s, virtual %.1f s\n", batch, outcome.steps.size(), seconds,
-                outcome.steps.size() / seconds, outcome.virtual_seconds);
-  }
 }
 
 }  // namespace

@@ -59,11 +59,16 @@ base::Result<Layout> ChooseLayout(const EngineOptions& options, const model::Mod
   return base::Status(kLayoutInvalid, fmt::format("--layout {}: groups, tp and pp above 1 do not run yet", options.layout));
 }
 
-model::PoolOptions PoolOptionsOf(const EngineOptions& options, const Layout& layout, const model::ModelConfig& config) {
+// Links of simulated devices are shared evenly however copies are cut, and each slice is an event.
+constexpr uint64_t kSlice = base::kMiB, kSimulatedSlice = 64 * base::kMiB;
+
+model::PoolOptions PoolOptionsOf(const EngineOptions& options, const Layout& layout, const model::ModelConfig& config,
+                                 bool simulated) {
   model::PoolOptions pool = options.pool;
   pool.placement = layout.weights;
   pool.layers = layout.pool_layers.value_or(config.num_layers);
   pool.attention = layout.pool_attention;
+  if (pool.slice_bytes == 0) pool.slice_bytes = simulated ? kSimulatedSlice : kSlice;
   return pool;
 }
 
@@ -85,7 +90,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   FB_ASSIGN_OR_RETURN(const Layout layout, ChooseLayout(options, config, machine_plan.spec.count));
   std::vector<model::PoolPlan> pool;
   if (layout.pools()) {
-    const model::PoolOptions pool_options = PoolOptionsOf(options, layout, config);
+    const model::PoolOptions pool_options = PoolOptionsOf(options, layout, config, simulated);
     FB_ASSIGN_OR_RETURN(pool, model::PlanPools(pool_options, layout.dp, model::PlanDecoder(config, dtype, 1)));
   }
   if (simulated && options.digest) {

@@ -20,7 +20,7 @@ struct PoolOptions {
   bool by_matrix = false;
   weights::FetchOrder order = weights::FetchOrder::kPeakShifted;
   weights::SlotSettings slots;
-  uint64_t slice_bytes = 1 << 20;
+  uint64_t slice_bytes = 0;            // a copy is cut into slices; 0: 1 MiB, on simulated devices 64 MiB
   bool rotate_peers = true;            // slices take turns over the peers
   int requests_in_flight = 2;
 };
