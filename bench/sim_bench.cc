@@ -81,16 +81,26 @@ void MeasureSteps(int rounds) {
   }
 }
 
+struct PoolCase {
+  const char* name;
+  double kernel_spread;
+  fabric::PeerOrder order;
+};
+
 void MeasurePool(int rounds) {
   fmt::print("\n## Eight ranks that pull\n\nA layer is eight tiles of 94 MB, one a rank; every rank pulls the other seven "
-             "into one of two slots (DESIGN's slot protocol), 8 kernels a layer, two requests in flight.\n\n"
-             "| layers | order | transfers a rank-step | us a rank-step | rank-steps/s | ns an event |\n"
+             "into one of two slots, 8 kernels a layer, two requests in flight, each with a latency of 1 us.\n\n"
+             "| layers | ranks and order of peers | transfers a rank-step | us a rank-step | rank-steps/s | ns an event |\n"
              "|---|---|---|---|---|---|\n");
   for (const int layers : {8, 64}) {
-    for (const fabric::PeerOrder order : {fabric::PeerOrder::kRotated, fabric::PeerOrder::kAsListed}) {
+    for (const PoolCase& pool : {PoolCase{"equal, rotated", 0, fabric::PeerOrder::kRotated},
+                                 PoolCase{"unequal, rotated", 0.01, fabric::PeerOrder::kRotated},
+                                 PoolCase{"equal, as listed", 0, fabric::PeerOrder::kAsListed}}) {
       const fabric::PoolProgram program{.num_layers = layers, .num_steps = 256 / layers, .kernels = 8,
-                                        .kernel_ns = 40'000, .tile_bytes = 94 << 20, .link_bytes_per_s = 450e9, .copy_memory_weight = 1,
-                                        .slice_bytes = 94 << 20, .order = order, .checked = false};
+                                        .kernel_ns = 180'000, .kernel_spread = pool.kernel_spread,
+                                        .tile_bytes = 94 << 20, .link_bytes_per_s = 450e9, .request_latency_s = 1e-6,
+                                        .copy_memory_weight = 1, .slice_bytes = 94 << 20, .order = pool.order,
+                                        .checked = false};
       int64_t events = 0;
       const double seconds = Best(rounds, [&] {
         const double start = CpuNow();
@@ -100,8 +110,7 @@ void MeasurePool(int rounds) {
         return CpuNow() - start;
       });
       const double rank_steps = program.num_steps * fabric::kPoolRanks;
-      fmt::print("| {} | {} | {} | {:.1f} | {:.0f} | {:.0f} |\n", layers,
-                 order == fabric::PeerOrder::kRotated ? "rotated" : "as listed", layers * 7, seconds / rank_steps * 1e6,
+      fmt::print("| {} | {} | {} | {:.1f} | {:.0f} | {:.0f} |\n", layers, pool.name, layers * 7, seconds / rank_steps * 1e6,
                  rank_steps / seconds, seconds / static_cast<double>(events) * 1e9);
     }
   }

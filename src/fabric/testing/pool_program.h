@@ -25,6 +25,7 @@ struct PoolProgram {
   double kernel_spread = 0;     // kernels of rank r take 1 + r * this times as long
   uint64_t tile_bytes = 64 << 20;
   double link_bytes_per_s = 64e9 * 1.048576;  // a tile in 1 ms
+  double request_latency_s = 0;
   double copy_memory_weight = 0;
   uint64_t slice_bytes = 8 << 20;
   PeerOrder order = PeerOrder::kRotated;
@@ -53,7 +54,7 @@ class PoolRank {
                  .detail = program.detail,
                  .node = {.egress_bytes_per_s = program.link_bytes_per_s,
                           .ingress_bytes_per_s = program.link_bytes_per_s,
-                          .request_latency_s = 0,
+                          .request_latency_s = program.request_latency_s,
                           .copy_memory_weight = program.copy_memory_weight}});
     weights_ = device_->arena().Allocate("weights", program.num_layers * program.tile_bytes).value();
     slots_ = device_->arena().Allocate("slots", kPoolSlots * kPoolRanks * program.tile_bytes).value();
