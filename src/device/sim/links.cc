@@ -9,8 +9,8 @@ namespace forebay::device {
 namespace {
 
 constexpr double kPsPerSecond = 1e12;
-// Two shares that differ by rounding alone are one share.
-constexpr double kSameShare = 1 + 1e-12;
+// Levels that differ by less than this part are one level.
+constexpr double kSame = 1e-12;
 // A flow ends on a whole picosecond, up to one too late: far less than this part of its bytes.
 constexpr double kTolerance = 1e-6;
 
@@ -37,7 +37,7 @@ void Links::Start(TimePs now, TimePs begin, int source, int target, uint64_t byt
   free_.pop_back();
   order_.push_back(number);
   flows_[number] = {.source = source, .target = target, .moving = false, .remaining = static_cast<double>(bytes),
-                    .rate = 0, .since = now, .bytes = bytes, .tag = tag, .new_rate = 0};
+                    .rate = 0, .since = now, .bytes = bytes, .tag = tag};
   if (begin == now) return BeginToMove(number, now);
   due_[number] = begin;
   if (begin < next_) next_ = begin, next_flow_ = number;
@@ -48,12 +48,12 @@ void Links::BeginToMove(int number, TimePs now) {
   flow.moving = true;
   flow.since = now;
   due_[number] = kNever;
-  for (const int link : {flow.source, flow.target}) {
-    links_[link].flows.push_back(number);
-    if (!std::exchange(links_[link].in_use, true)) in_use_.push_back(link);
-  }
+  for (const int link : {flow.source, flow.target}) links_[link].flows.push_back(number);
   next_known_ = false;
-  if (!FillGap(number)) changed_ = true;
+  if (!FillGap(number)) {
+    Queue(flow.source);
+    Queue(flow.target);
+  }
 }
 
 // A flow that takes the place of one over the same two links takes its fair rate too: nothing else changes.
@@ -102,7 +102,7 @@ bool Links::Pop(TimePs now, uint64_t* tag) {
   if (sharing_ == LinkSharing::kFair) {
     gaps_.push_back({flow.source, flow.target, flow.rate});
   } else {
-    changed_ = true;
+    Queue(flow.source);
   }
   order_.erase(std::ranges::find(order_, number));
   free_.push_back(number);
@@ -112,90 +112,94 @@ bool Links::Pop(TimePs now, uint64_t* tag) {
 }
 
 bool Links::Settle(TimePs now) {
-  if (!changed_ && gaps_.empty()) return false;
-  changed_ = false;
+  for (const Gap& gap : gaps_) Queue(gap.source), Queue(gap.target);
   gaps_.clear();
+  if (queue_.empty()) return false;
   ++num_settles_;
-  Open();
-  sharing_ == LinkSharing::kFair ? ShareFairly() : ShareInOrder();
-  ApplyRates(now);
+  settled_at_ = now;
+  sharing_ == LinkSharing::kFair ? ShareFairly(now) : ShareInOrder(now);
+  queue_.clear();
+  next_known_ = false;
   return true;
 }
 
-void Links::Open() {
-  shares_.resize(in_use_.size());
-  for (size_t place = 0; place < in_use_.size(); ++place) {
-    Link& link = links_[in_use_[place]];
-    link.new_load = 0;
-    link.left = link.capacity;
-    link.open = static_cast<int>(link.flows.size());
-    link.place = static_cast<int>(place);
-    shares_[place] = link.open > 0 ? link.left / link.open : kNone;
-  }
-  for (const int number : order_) flows_[number].new_rate = -1;
+void Links::Queue(int link) {
+  if (!std::exchange(links_[link].queued, true)) queue_.push_back(link);
 }
 
-// Water-filling: the link with the least left for each of its open flows is the bottleneck of those flows; they get
-// that share, and what they take is gone from their other links.
-void Links::ShareFairly() {
-  for (;;) {
-    double least = kNone;
-    for (const double share : shares_) least = std::min(least, share);
-    if (least == kNone) return;
-    for (size_t place = 0; place < shares_.size(); ++place) {
-      if (shares_[place] <= least * kSameShare) GiveToAll(in_use_[place], least);
+// Max-min fair rates are a flow's lower level of two, where each link's level is right for the levels of the others
+// (LevelOf). From the links where flows began or ended the levels are put right one by one, as far as changes reach: the
+// lowest level is right once its neighbours were looked at, then the next.
+void Links::ShareFairly(TimePs now) {
+  for (size_t i = 0; i < queue_.size(); ++i) {
+    const int number = queue_[i];
+    Link& link = links_[number];
+    link.queued = false;
+    const double level = LevelOf(number);
+    if (level == link.level || std::abs(level - link.level) <= kSame * std::min(level, link.level)) continue;
+    link.level = level;
+    for (const int flow : link.flows) Queue(OtherLink(flow, number));
+    FB_CHECK(i < 1000 * links_.size(), "the levels of {} links do not settle", links_.size());
+  }
+  for (const int number : queue_) {
+    for (const int flow : links_[number].flows) {
+      SetRate(flow, std::min(links_[flows_[flow].source].level, links_[flows_[flow].target].level), now);
     }
   }
+  for (const int number : queue_) SetLoad(links_[number], now);
 }
 
-void Links::GiveToAll(int link, double share) {
-  for (const int number : links_[link].flows) {
-    Flow& flow = flows_[number];
-    if (flow.new_rate >= 0) continue;
-    flow.new_rate = share;
-    links_[link].new_load += share;
-    Link& other = links_[flow.source == link ? flow.target : flow.source];
-    other.new_load += share;
-    other.left = std::max(0.0, other.left - share);
-    shares_[other.place] = --other.open > 0 ? other.left / other.open : kNone;
+// The v at which flows of rate min(v, level of their other link) fill the link.
+double Links::LevelOf(int number) const {
+  const Link& link = links_[number];
+  const size_t count = link.flows.size();
+  if (count == 0) return kNone;
+  double level = link.capacity / static_cast<double>(count);
+  for (size_t limited_before = 0;;) {
+    double left = link.capacity;
+    size_t limited = 0;
+    for (const int flow : link.flows) {
+      const double other = links_[OtherLink(flow, number)].level;
+      if (other < level * (1 - kSame)) left -= other, ++limited;
+    }
+    if (limited == limited_before) return level;
+    if (limited == count) return kNone;
+    limited_before = limited;
+    level = left / static_cast<double>(count - limited);
   }
-  shares_[links_[link].place] = kNone;
 }
 
-void Links::ShareInOrder() {
+void Links::ShareInOrder(TimePs now) {
+  for (const int number : queue_) links_[number].queued = false;
+  for (Link& link : links_) link.left = link.capacity;
   for (const int number : order_) {
-    Flow& flow = flows_[number];
+    const Flow& flow = flows_[number];
     if (!flow.moving) continue;
     Link &source = links_[flow.source], &target = links_[flow.target];
-    flow.new_rate = std::min(source.left, target.left);
-    for (Link* link : {&source, &target}) link->left -= flow.new_rate, link->new_load += flow.new_rate;
+    const double rate = std::min(source.left, target.left);
+    source.left -= rate;
+    target.left -= rate;
+    SetRate(number, rate, now);
   }
+  for (Link& link : links_) SetLoad(link, now);
 }
 
-void Links::ApplyRates(TimePs now) {
-  std::erase_if(in_use_, [&](int number) {
-    Link& link = links_[number];
-    if (link.new_load != link.load) {
-      link.carried += link.load * static_cast<double>(now - link.since);
-      link.since = now;
-      link.load = link.new_load;
-    }
-    link.in_use = !link.flows.empty();
-    return !link.in_use;
-  });
-  settled_at_ = now;
-  next_known_ = true;
-  next_ = kNever;
-  for (const int number : order_) {
-    Flow& flow = flows_[number];
-    if (flow.moving && (flow.new_rate != flow.rate || due_[number] == kNever)) {
-      flow.remaining = std::max(0.0, flow.remaining - flow.rate * static_cast<double>(now - flow.since));
-      flow.since = now;
-      flow.rate = flow.new_rate;
-      due_[number] = flow.rate > 0 ? now + WholePs(flow.remaining / flow.rate) : kNever;
-    }
-    if (due_[number] < next_) next_ = due_[number], next_flow_ = number;
-  }
+void Links::SetRate(int number, double rate, TimePs now) {
+  Flow& flow = flows_[number];
+  if (rate == flow.rate && due_[number] != kNever) return;
+  flow.remaining = std::max(0.0, flow.remaining - flow.rate * static_cast<double>(now - flow.since));
+  flow.since = now;
+  flow.rate = rate;
+  due_[number] = rate > 0 ? now + WholePs(flow.remaining / rate) : kNever;
+}
+
+void Links::SetLoad(Link& link, TimePs now) {
+  double load = 0;
+  for (const int flow : link.flows) load += flows_[flow].rate;
+  if (load == link.load) return;
+  link.carried += link.load * static_cast<double>(now - link.since);
+  link.since = now;
+  link.load = load;
 }
 
 void Links::CheckInvariants() const {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "device/sim/due_heap.h"
@@ -44,16 +45,15 @@ class Links {
  private:
   struct Link {
     double capacity;         // bytes a picosecond, as all rates here
+    // kFair: what the link gives to each flow that no other link limits further; infinite if there is none.
+    double level = std::numeric_limits<double>::infinity();
     double load = 0;
     double carried = 0;      // until `since`
     TimePs since = 0;        // when `load` began
     double finished = 0;     // bytes of the flows that have ended
     std::vector<int> flows;  // that move, in any order
-    bool in_use = false;     // in in_use_
-    // While rates are given: the rates given so far, capacity not given yet, and flows without a rate.
-    double new_load = 0, left = 0;
-    int open = 0;
-    int place = 0;           // in in_use_ and shares_
+    bool queued = false;     // waits in queue_
+    double left = 0;         // kFifo, while rates are given
   };
   struct Flow {
     int source, target;
@@ -63,7 +63,6 @@ class Links {
     TimePs since;      // when `rate` began
     uint64_t bytes;
     uint64_t tag;
-    double new_rate;   // while rates are given; -1: none yet
   };
   struct Gap {         // left by a flow that ended at this instant
     int source, target;
@@ -72,25 +71,25 @@ class Links {
 
   void BeginToMove(int number, TimePs now);
   bool FillGap(int number);
-  void Open();
-  void ShareFairly();
-  void GiveToAll(int link, double share);
-  void ShareInOrder();
-  void ApplyRates(TimePs now);
+  void ShareFairly(TimePs now);
+  void ShareInOrder(TimePs now);
+  double LevelOf(int link) const;
+  void Queue(int link);
+  int OtherLink(int flow, int link) const { return flows_[flow].source ^ flows_[flow].target ^ link; }
+  void SetRate(int number, double rate, TimePs now);
+  void SetLoad(Link& link, TimePs now);
   double CarriedBy(const Link& link) const {
     return link.carried + link.load * static_cast<double>(settled_at_ - link.since);
   }
 
   const LinkSharing sharing_;
   std::vector<Link> links_;
-  std::vector<Flow> flows_;      // by number
-  std::vector<TimePs> due_;      // by number: when it begins to move or ends; kNever: not known, or there is no such flow
-  std::vector<int> order_;       // numbers, in the order of their start
-  std::vector<int> free_;        // numbers that are not in use
+  std::vector<Flow> flows_;    // by number
+  std::vector<TimePs> due_;    // by number: when it begins to move or ends; kNever: not known, or there is no such flow
+  std::vector<int> order_;     // numbers, in the order of their start
+  std::vector<int> free_;      // numbers that are not in use
   std::vector<Gap> gaps_;
-  std::vector<int> in_use_;      // links with flows, or with a load
-  std::vector<double> shares_;   // while rates are given, by place: what is left for each open flow
-  bool changed_ = false;         // rates must be given anew
+  std::vector<int> queue_;     // links whose level must be found anew, and those of this Settle that are done
   bool next_known_ = true;
   int next_flow_ = -1;
   TimePs next_ = kNever;
