@@ -39,6 +39,7 @@ EventEngine::EventEngine(runtime::VirtualRuntime& runtime, uint64_t seed, LinkSh
       links_(sharing),
       host_out_(links_.Add(host_bytes_per_s)),
       host_in_(links_.Add(host_bytes_per_s)),
+      node_of_link_(2, kHost),
       now_(runtime.Now() * kPsPerNs) {
   runtime_.SetTimedWork(this);
 }
@@ -46,12 +47,14 @@ EventEngine::EventEngine(runtime::VirtualRuntime& runtime, uint64_t seed, LinkSh
 EventEngine::~EventEngine() { runtime_.SetTimedWork(nullptr); }
 
 int EventEngine::AddNode(const SimNodeOptions& options) {
+  const int node = static_cast<int>(nodes_.size());
   nodes_.push_back({.options = options,
                     .egress = links_.Add(options.egress_bytes_per_s),
                     .ingress = links_.Add(options.ingress_bytes_per_s),
                     .from_host = links_.Add(options.from_host_bytes_per_s),
                     .to_host = links_.Add(options.to_host_bytes_per_s)});
-  return static_cast<int>(nodes_.size()) - 1;
+  node_of_link_.resize(static_cast<size_t>(nodes_.back().to_host) + 1, node);
+  return node;
 }
 
 int EventEngine::AddStream(std::string name, int node, bool computes) {
@@ -334,12 +337,11 @@ void EventEngine::WakeWaiters(Stream& stream) {
 
 // New rates, and what they mean for the kernels beside the copies.
 void EventEngine::Settle() {
-  if (!links_.Settle(now_)) return;
-  for (Node& node : nodes_) {
-    const double load = links_.load(node.egress) + links_.load(node.ingress) + links_.load(node.from_host) +
-                        links_.load(node.to_host);
-    if (load == node.copy_load) continue;
-    node.copy_load = load;
+  for (const int link : links_.Settle(now_)) {
+    if (node_of_link_[link] == kHost) continue;
+    Node& node = nodes_[node_of_link_[link]];
+    node.copy_load = links_.load(node.egress) + links_.load(node.ingress) + links_.load(node.from_host) +
+                     links_.load(node.to_host);
     if (node.compute == nullptr || !node.compute->running) continue;
     Stream& stream = *node.compute;
     const double speed = SpeedBeside(node, stream.items[stream.items.begin()].work);

@@ -206,6 +206,7 @@ class EventEngine final : public runtime::TimedWork {
   Links links_;
   DueHeap due_;                  // streams whose run ends
   int host_out_, host_in_;       // links
+  std::vector<int> node_of_link_;
   std::vector<Node> nodes_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<CounterState> counters_;

@@ -40,7 +40,7 @@ void Links::Start(TimePs now, TimePs begin, int source, int target, uint64_t byt
                     .rate = 0, .since = now, .bytes = bytes, .tag = tag};
   if (begin == now) return BeginToMove(number, now);
   due_[number] = begin;
-  if (begin < next_) next_ = begin, next_flow_ = number;
+  next_ = std::min(next_, begin);
 }
 
 void Links::BeginToMove(int number, TimePs now) {
@@ -74,15 +74,13 @@ TimePs Links::next() {
   if (next_known_) return next_;
   next_known_ = true;
   next_ = kNever;
-  for (size_t number = 0; number < due_.size(); ++number) {
-    if (due_[number] < next_) next_ = due_[number], next_flow_ = static_cast<int>(number);
-  }
+  for (const TimePs due : due_) next_ = std::min(next_, due);
   return next_;
 }
 
 bool Links::Pop(TimePs now, uint64_t* tag) {
   FB_CHECK(now == next() && now >= settled_at_, "no flow is due at {} ps but at {}", now, next_);
-  const int number = next_flow_;
+  const int number = static_cast<int>(std::ranges::find(due_, now) - due_.begin());
   Flow& flow = flows_[number];
   if (!flow.moving) {
     BeginToMove(number, now);
@@ -111,16 +109,17 @@ bool Links::Pop(TimePs now, uint64_t* tag) {
   return true;
 }
 
-bool Links::Settle(TimePs now) {
+std::span<const int> Links::Settle(TimePs now) {
+  changed_.clear();
   for (const Gap& gap : gaps_) Queue(gap.source), Queue(gap.target);
   gaps_.clear();
-  if (queue_.empty()) return false;
+  if (queue_.empty()) return changed_;
   ++num_settles_;
   settled_at_ = now;
   sharing_ == LinkSharing::kFair ? ShareFairly(now) : ShareInOrder(now);
   queue_.clear();
   next_known_ = false;
-  return true;
+  return changed_;
 }
 
 void Links::Queue(int link) {
@@ -146,7 +145,7 @@ void Links::ShareFairly(TimePs now) {
       SetRate(flow, std::min(links_[flows_[flow].source].level, links_[flows_[flow].target].level), now);
     }
   }
-  for (const int number : queue_) SetLoad(links_[number], now);
+  for (const int number : queue_) SetLoad(number, now);
 }
 
 // The v at which flows of rate min(v, level of their other link) fill the link.
@@ -181,7 +180,7 @@ void Links::ShareInOrder(TimePs now) {
     target.left -= rate;
     SetRate(number, rate, now);
   }
-  for (Link& link : links_) SetLoad(link, now);
+  for (size_t number = 0; number < links_.size(); ++number) SetLoad(static_cast<int>(number), now);
 }
 
 void Links::SetRate(int number, double rate, TimePs now) {
@@ -193,10 +192,12 @@ void Links::SetRate(int number, double rate, TimePs now) {
   due_[number] = rate > 0 ? now + WholePs(flow.remaining / rate) : kNever;
 }
 
-void Links::SetLoad(Link& link, TimePs now) {
+void Links::SetLoad(int number, TimePs now) {
+  Link& link = links_[number];
   double load = 0;
   for (const int flow : link.flows) load += flows_[flow].rate;
-  if (load == link.load) return;
+  if (std::abs(load - link.load) <= kSame * link.load) return;
+  changed_.push_back(number);
   link.carried += link.load * static_cast<double>(now - link.since);
   link.since = now;
   link.load = load;

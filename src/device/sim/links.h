@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "device/sim/due_heap.h"
@@ -31,8 +32,9 @@ class Links {
   TimePs next();
   // Takes what is due at next() == now: true and `tag` when a flow ended, false when one only began to move.
   bool Pop(TimePs now, uint64_t* tag);
-  // Gives all flows their rates once everything at `now` has begun or ended; false: no rate has changed.
-  bool Settle(TimePs now);
+  // Gives all flows their rates once everything at `now` has begun or ended. The links whose load has changed, until the
+  // next call.
+  std::span<const int> Settle(TimePs now);
 
   // Bytes a second that the link carries now, after Settle.
   double load(int link) const { return links_[link].load * 1e12; }
@@ -77,7 +79,7 @@ class Links {
   void Queue(int link);
   int OtherLink(int flow, int link) const { return flows_[flow].source ^ flows_[flow].target ^ link; }
   void SetRate(int number, double rate, TimePs now);
-  void SetLoad(Link& link, TimePs now);
+  void SetLoad(int number, TimePs now);
   double CarriedBy(const Link& link) const {
     return link.carried + link.load * static_cast<double>(settled_at_ - link.since);
   }
@@ -90,8 +92,8 @@ class Links {
   std::vector<int> free_;      // numbers that are not in use
   std::vector<Gap> gaps_;
   std::vector<int> queue_;     // links whose level must be found anew, and those of this Settle that are done
+  std::vector<int> changed_;   // what Settle returns
   bool next_known_ = true;
-  int next_flow_ = -1;
   TimePs next_ = kNever;
   TimePs settled_at_ = 0;
   int64_t num_settles_ = 0;
