@@ -1,0 +1,113 @@
+"""Traces and simulated devices as a user types them: what they write, and how they refuse."""
+import json
+import os
+
+import support
+
+TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,40,10\n0.5,30,20\n0.5,7,1\n2.25,100,5\n"
+
+
+class Simulate(support.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.trace = self.write("trace.csv", TRACE)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def run_trace(self, *flags, model=support.LLAMA, code=0, texts=()):
+        return self.expect(support.call("run", "-m", model, *flags), code, *texts)
+
+    def test_simulated_trace(self):
+        self.run_trace("--devices", "sim:8xh200", "--trace", self.trace, "--summary", self.path("s.json"), "--steps", self.path("st.jsonl"),
+                       "--report", self.path("r.html"), "--profile", model="builtin:Qwen3-32B")
+        summary = json.loads(self.read("s.json"))
+        self.assertEqual((summary["num_requests"], summary["num_failed"], summary["prompt_tokens"], summary["output_tokens"]),
+                         (4, 0, 177, 36))
+        self.assertEqual(summary["end"], "complete")
+        self.assertGreater(summary["elapsed_time"], 2.25)
+        self.assertGreater(summary["median_ttft_ms"], 0)
+        steps = [json.loads(line) for line in self.read("st.jsonl").splitlines()]
+        self.assertEqual(len(steps), summary["engine"]["steps"])
+        self.assertEqual(sum(step["decode_rows"] + step["prefill_rows"] for step in steps), summary["engine"]["computed_tokens"])
+        self.assertEqual(sum(step["finished"] for step in steps), 4)
+        report = self.read("r.html")
+        self.assertIn("</svg>", report)
+        self.assertNotIn("http", report.replace("http://www.w3.org/", ""), "nothing comes from a network")
+
+    def test_the_same_trace_on_the_cpu(self):
+        flags = ["--trace", self.trace, "--trace-scale", "0", "--memory", "64MiB", "--summary", self.path("s.json"), "--steps",
+                 self.path("st.jsonl")]
+        self.run_trace(*flags)
+        real, real_steps = json.loads(self.read("s.json")), self.read("st.jsonl").splitlines()
+        self.run_trace(*flags, "--devices", "sim:zen4")
+        simulated, steps = json.loads(self.read("s.json")), self.read("st.jsonl").splitlines()
+        for name in ("num_requests", "prompt_tokens", "output_tokens"):
+            self.assertEqual(real[name], simulated[name], name)
+        self.assertEqual([json.loads(step)["plan"] for step in real_steps], [json.loads(step)["plan"] for step in steps])
+
+    def test_a_job_with_text_and_measured_lengths(self):
+        job = self.job([{"prompt": [5, 6, i], "max_tokens": 30, "n": 1 + i % 2} for i in range(20)] + [{"prompt": 3}], "text",
+                       flags=["--skip-tokenizer-init"])
+        self.expect(job.run(), 0)
+        real = job.summary()
+        flags = ["-i", job.input, "--skip-tokenizer-init", "--devices", "sim:zen4", "--summary", self.path("s.json")]
+        finished = self.run_trace(*flags, "--output-lengths", job.output)
+        self.assertIn("line 21", finished.err)
+        simulated = json.loads(self.read("s.json"))
+        self.assertEqual(simulated["num_failed"], 1)
+        self.assertEqual(simulated["prompt_tokens"], real["prompt_tokens"])
+        # A mean of two answers is rounded up.
+        self.assertGreaterEqual(simulated["output_tokens"], real["output_tokens"])
+        self.assertLessEqual(simulated["output_tokens"], real["output_tokens"] + 10)
+        self.run_trace(*flags)
+        self.assertEqual(json.loads(self.read("s.json"))["output_tokens"], 30 * 30)
+
+    def test_rows_that_the_context_cannot_hold_are_counted(self):
+        trace = self.write("long.csv", "prompt,output\n10,10\n500,13\n500,12\n")
+        self.run_trace("--devices", "sim:a10", "--trace", trace, "--summary", self.path("s.json"))
+        summary = json.loads(self.read("s.json"))
+        self.assertEqual((summary["max_model_len"], summary["num_requests"], summary["num_failed"]), (512, 3, 1))
+
+    def test_bad_traces(self):
+        for text, message in (("prompt,output\n5,-3\n", "line 2: column output: \"-3\""), ("prompt\n5\n", "no column gives the output's length"),
+                              ("prompt,output\n5\n", "1 columns; expected 2"), ("", "no rows"),
+                              ("prompt,output\n1,99999999999\n", "\"99999999999\" is no length"),
+                              ("arrival,prompt,output\n3,1,1\n2,1,1\n", "line 3: column arrival")):
+            with self.subTest(text):
+                self.run_trace("--trace", self.write("bad.csv", text), "--devices", "sim:a10", code=support.ERROR, texts=["bad.csv", message, "trace_invalid"])
+        self.run_trace("--trace", "/none.csv", "--devices", "sim:a10", code=support.ERROR, texts=["io_error"])
+        self.run_trace("--trace", "synthetic:rows=3", "--devices", "sim:a10", code=support.ERROR, texts=["rows", "trace_invalid"])
+
+    def test_flags_that_do_not_go_together(self):
+        some = ["--trace", self.trace]
+        for flags, text in ((["--devices", "sim:abacus", *some], "profile_unknown"), (["--devices", "gpu", *some], "devices_invalid"),
+                            (["--devices", "sim:0xh200", *some], "devices_invalid"), (["--devices", "sim:h200"], "nothing to run"),
+                            ([*some, "-i", self.trace], "exclude each other"), ([*some, "-o", self.path("o")], "--output-file"),
+                            ([*some, "--trace-scale", "-1"], "--trace-scale"), ([*some, "--trace-rows", "-1"], "--trace-rows"),
+                            ([*some, "--output-lengths", self.trace], "--output-lengths"), (["-i", self.trace], "--output-file is missing"),
+                            ([*some, "--devices", "sim:a10", "--digest"], "--digest"), ([*some, "--sim-detail", "none"], "sim-detail")):
+            with self.subTest(flags):
+                self.run_trace(*flags, code=support.USAGE, texts=[text])
+
+    def test_what_cannot_be_written_is_told(self):
+        for flag in ("--steps", "--report"):
+            self.run_trace("--trace", self.trace, "--devices", "sim:a10", flag, "/none/file", code=support.ERROR, texts=["io_error", "/none/file"])
+            self.run_trace("--trace", self.trace, "--devices", "sim:a10", flag, "/dev/full", code=support.ERROR, texts=["io_error", "/dev/full"])
+
+    def test_a_model_that_does_not_fit(self):
+        self.run_trace("--trace", self.trace, "--devices", "sim:a10", model="builtin:Qwen3-32B", code=support.ERROR,
+                       texts=["memory_too_small", "too much", "weights"])
+
+
+if __name__ == "__main__":
+    support.main()
