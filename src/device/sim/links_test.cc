@@ -104,10 +104,10 @@ TEST(Links, RandomFlowsConserveBytesAndShareFairly) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     base::Rng rng(seed);
     Links links(seed % 2 == 0 ? LinkSharing::kFair : LinkSharing::kFifo);
-    const int nodes = 2 + static_cast<int>(rng.Below(7));
+    const int nodes = 2 + static_cast<int>(rng.Below(seed % 3 == 0 ? 40 : 7));
     for (int i = 0; i < 2 * nodes; ++i) links.Add(1e9 * static_cast<double>(1 + rng.Below(4)));
     std::vector<double> bytes_of(2 * nodes);
-    const int flows = 1 + static_cast<int>(rng.Below(60));
+    const int flows = 1 + static_cast<int>(rng.Below(20 * static_cast<uint64_t>(nodes)));
     for (int tag = 0; tag < flows; ++tag) {
       const int source = 2 * static_cast<int>(rng.Below(nodes)), target = 2 * static_cast<int>(rng.Below(nodes)) + 1;
       const uint64_t bytes = rng.Below(1'000'000);
