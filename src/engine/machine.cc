@@ -88,6 +88,7 @@ base::Result<Machine> BuildSimulated(const MachinePlan& plan, const EngineOption
     device_options.price = [profile = plan.profile, mode](const cost::OpDesc& op) { return PriceOf(op, profile, mode); };
     device_options.node = NodeOf(plan.profile);
     device_options.profile = options.profile;
+    device_options.detail = options.sim_full_detail ? device::SimDetail::kFull : device::SimDetail::kJump;
     machine.devices.push_back(device::CreateSimDevice(*machine.sim, std::move(device_options)));
     FB_RETURN_IF_ERROR(machine.devices.back()->arena().Allocate("device runtime", plan.device_bytes).status());
   }
