@@ -60,6 +60,7 @@ struct RopeKvArgs {
   uint64_t* digests = nullptr;      // [blocks * 32] by resident block index and position within it, or null
   int32_t layer_index = 0;
   int32_t first_kv_head = 0;        // logical number of the first KV head here: part of a digest's key
+  int32_t digested_elsewhere = 0;   // so many of the first KV heads are copies, in another rank's digest
   bool first_layer = false;
 };
 

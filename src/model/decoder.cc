@@ -3,80 +3,111 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/reduce.h"
 #include "model/repeat_layers.h"
 
 namespace forebay::model {
 namespace {
 
-int64_t QkvColumns(const ModelConfig& config) { return (config.num_heads + 2 * config.num_kv_heads) * config.head_dim; }
-
-uint64_t LinearBytes(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity) {
-  const int64_t largest_k = std::max({config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim});
+uint64_t LinearBytes(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity, const Shard& shard) {
+  const int64_t largest_k = std::max({config.hidden_size, shard.intermediate.size(), shard.heads.size() * config.head_dim});
   return kernels::LinearWorkspaceBytes(dtype, capacity.rows, largest_k);
 }
 
 // The buffers in order: pairs of (member, bytes), so that the plan and the cut cannot disagree.
 template <typename Visit>
-void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity, Activations* a,
-                   Visit visit) {
+void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity, const ReplicaCut& cut,
+                   Activations* a, Visit visit) {
+  const Shard shard = ShardOf(config, cut);
   const uint64_t t = tensor::SizeOf(dtype);
-  const auto rows = static_cast<uint64_t>(capacity.rows), logit_rows = static_cast<uint64_t>(capacity.logit_rows);
+  const auto rows = static_cast<uint64_t>(capacity.rows);
+  const auto logit_rows = static_cast<uint64_t>(cut.last_stage() ? capacity.logit_rows : 0);
   const auto hidden = static_cast<uint64_t>(config.hidden_size);
-  const auto heads = static_cast<uint64_t>(config.num_heads * config.head_dim);
+  const auto heads = static_cast<uint64_t>(shard.heads.size() * config.head_dim);
+  const auto kv_heads = static_cast<uint64_t>(shard.kv_heads.size() * config.head_dim);
   visit(&a->residual, rows * hidden * t);
   visit(&a->normed, rows * hidden * t);
-  visit(&a->qkv, rows * static_cast<uint64_t>(QkvColumns(config)) * sizeof(float));
+  visit(&a->qkv, rows * (heads + 2 * kv_heads) * sizeof(float));
   visit(&a->q, rows * heads * t);
   visit(&a->attention, rows * heads * t);
-  visit(&a->gated, rows * static_cast<uint64_t>(config.intermediate_size) * t);
-  visit(&a->linear, LinearBytes(config, dtype, capacity));
+  visit(&a->gated, rows * static_cast<uint64_t>(shard.intermediate.size()) * t);
+  visit(&a->linear, LinearBytes(config, dtype, capacity, shard));
   visit(&a->head_input, logit_rows * hidden * t);
   visit(&a->logits, logit_rows * static_cast<uint64_t>(config.vocab_size) * sizeof(float));
 }
 
 }  // namespace
 
-uint64_t ActivationBytes(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity) {
+uint64_t ActivationBytes(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity, const ReplicaCut& cut) {
   Activations none;
   uint64_t sum = 0;
-  ForEachBuffer(config, dtype, capacity, &none, [&](auto*, uint64_t bytes) { sum += base::RoundUp(bytes, 64); });
+  ForEachBuffer(config, dtype, capacity, cut, &none, [&](auto*, uint64_t bytes) { sum += base::RoundUp(bytes, 64); });
   return sum;
 }
 
 Activations CutActivations(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity,
-                           device::RegionCutter* cutter) {
+                           device::RegionCutter* cutter, const ReplicaCut& cut) {
   Activations activations;
-  ForEachBuffer(config, dtype, capacity, &activations, [&](auto* member, uint64_t bytes) {
+  ForEachBuffer(config, dtype, capacity, cut, &activations, [&](auto* member, uint64_t bytes) {
     *member = reinterpret_cast<std::remove_reference_t<decltype(*member)>>(cutter->Cut(base::RoundUp(bytes, 64)));
   });
   return activations;
 }
 
+uint64_t TensorStagingBytes(const ModelConfig& config, const StepCapacity& capacity, const ReplicaCut& cut) {
+  if (cut.tp == 1) return 0;
+  const Shard shard = ShardOf(config, cut);
+  const auto planes = [&](const kernels::LeafBorders& borders, const Part& leaves) {
+    return kernels::NumPlanes(borders.num_leaves, static_cast<int>(leaves.begin), static_cast<int>(leaves.end));
+  };
+  const int64_t most = std::max(planes(kernels::LeafBorders::ForOutput(config.num_heads, 1), shard.output_leaves),
+                                planes(kernels::LeafBorders::ForDown(config.intermediate_size), shard.down_leaves));
+  const int64_t logits = cut.last_stage() ? capacity.logit_rows * shard.vocab.size() : 0;
+  const int64_t elements = std::max(most * capacity.rows * config.hidden_size, logits);
+  return fabric::Exchange::StagingBytes(static_cast<uint64_t>(elements) * sizeof(float));
+}
+
+uint64_t StageStagingBytes(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity, const ReplicaCut& cut) {
+  if (cut.last_stage()) return 0;
+  return fabric::Handover::StagingBytes(tensor::BytesOf(dtype, static_cast<uint64_t>(capacity.rows * config.hidden_size)));
+}
+
 void Decoder::Forward(const kernels::StepBatch& batch, const kernels::ContextSums& context) const {
-  kernels::EmbedArgs embed{.dtype = dtype, .batch = batch, .table = weights.embedding, .packed = weights.head,
-                           .out = activations.residual, .columns = static_cast<int32_t>(config->hidden_size)};
-  kernels::Embed(*stream, *kernels, embed);
+  const uint64_t residual_bytes = tensor::BytesOf(dtype, static_cast<uint64_t>(batch.num_rows * config->hidden_size));
+  if (links.last_stage != nullptr) {
+    links.last_stage->Receive(*stream, activations.residual, residual_bytes);
+  } else {
+    kernels::EmbedArgs embed{.dtype = dtype, .batch = batch, .table = weights.embedding, .packed = weights.head,
+                             .out = activations.residual, .columns = static_cast<int32_t>(config->hidden_size)};
+    kernels::Embed(*stream, *kernels, embed);
+  }
   if (pool) pool->BeginStep();
   StepKey key{.row_bucket = batch.num_rows};
-  for (int64_t begin = 0, end = 0; begin < config->num_layers; begin = end) {
+  const int64_t layers = weights.shard.layers.size();
+  for (int64_t begin = 0, end = 0; begin < layers; begin = end) {
     key.layer_kind = KindOf(begin);
-    while (end < config->num_layers && KindOf(end) == key.layer_kind) ++end;
+    while (end < layers && KindOf(end) == key.layer_kind) ++end;
     RepeatLayers(*stream, key, {begin, end}, [&](int64_t layer) {
       AttentionBlock(batch, layer, context);
       FeedForwardBlock(batch, layer);
     });
   }
   if (pool) pool->EndStep();
+  if (links.next_stage != nullptr) links.next_stage->Send(*stream, activations.residual, residual_bytes);
 }
 
+int32_t Decoder::WindowOf(int64_t layer) const { return config->sliding_window[weights.shard.layers.begin + layer]; }
+
 uint16_t Decoder::KindOf(int64_t layer) const {
-  const auto first = std::ranges::find(config->sliding_window, config->sliding_window[layer]);
+  const auto first = std::ranges::find(config->sliding_window, WindowOf(layer));
   const auto kind = static_cast<uint16_t>(first - config->sliding_window.begin());
   return static_cast<uint16_t>(2 * kind + (pool && pool->Lacks(layer) ? 1 : 0));
 }
 
 void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, const kernels::ContextSums& context) const {
+  const Shard& shard = weights.shard;
   const LayerWeights& w = weights.layers[layer];
+  const auto heads = static_cast<int32_t>(shard.heads.size());
   Norm("attention_norm", activations.residual, w.attention_norm, nullptr, batch.num_rows, activations.normed);
   LayerLinear("qkv", layer, LayerMatrix::kQkv, activations.normed, reinterpret_cast<std::byte*>(activations.qkv),
               batch.num_rows, kernels::LinearOutput::kF32);
@@ -84,15 +115,15 @@ void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, con
                   {.batch = batch, .layout = kv.layout, .layer = kv.layers[layer], .qkv = activations.qkv,
                    .q = activations.q, .q_norm = w.q_norm, .k_norm = w.k_norm,
                    .norm_eps = static_cast<float>(config->rms_norm_eps), .rope_cos = weights.rope_cos,
-                   .rope_sin = weights.rope_sin, .heads = static_cast<int32_t>(config->num_heads), .digests = kv.digests,
-                   .layer_index = static_cast<int32_t>(layer), .first_layer = layer == 0});
+                   .rope_sin = weights.rope_sin, .heads = heads, .digests = kv.digests, .layer_index = static_cast<int32_t>(shard.layers.begin + layer),
+                   .first_kv_head = static_cast<int32_t>(shard.kv_heads.begin), .digested_elsewhere = shard.kv_copies,
+                   .first_layer = layer == 0});
   kernels::Attention(*stream, *kernels,
                      {.batch = batch, .layout = kv.layout, .layer = kv.layers[layer], .q = activations.q,
-                      .out = activations.attention, .heads = static_cast<int32_t>(config->num_heads),
+                      .out = activations.attention, .heads = heads,
                       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config->head_dim))),
-                      .sliding_window = config->sliding_window[layer], .context = context});
-  LayerLinear("output", layer, LayerMatrix::kOutput, activations.attention, activations.residual, batch.num_rows,
-              kernels::LinearOutput::kResidual);
+                      .sliding_window = WindowOf(layer), .context = context});
+  AddLinear("output", layer, LayerMatrix::kOutput, activations.attention, batch.num_rows);
 }
 
 void Decoder::FeedForwardBlock(const kernels::StepBatch& batch, int64_t layer) const {
@@ -100,14 +131,50 @@ void Decoder::FeedForwardBlock(const kernels::StepBatch& batch, int64_t layer) c
   Norm("ffn_norm", activations.residual, w.ffn_norm, nullptr, batch.num_rows, activations.normed);
   LayerLinear("gate_up", layer, LayerMatrix::kGateUp, activations.normed, activations.gated, batch.num_rows,
               kernels::LinearOutput::kSiluMul);
-  LayerLinear("down", layer, LayerMatrix::kDown, activations.gated, activations.residual, batch.num_rows,
-              kernels::LinearOutput::kResidual);
+  AddLinear("down", layer, LayerMatrix::kDown, activations.gated, batch.num_rows);
 }
 
 void Decoder::Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const {
   Norm("final_norm", activations.residual, weights.final_norm, batch.logit_rows + first, count, activations.head_input);
-  Linear("head", weights.head, activations.head_input, reinterpret_cast<std::byte*>(activations.logits), count,
-         kernels::LinearOutput::kF32);
+  RunHead(count);
+}
+
+// Each rank has whole chunks of the vocabulary, and gets the others' logits.
+void Decoder::RunHead(int32_t count) const {
+  fabric::Exchange* const exchange = links.tensor;
+  auto* const all = reinterpret_cast<std::byte*>(activations.logits);
+  if (weights.head.n > 0) {
+    Linear("head", weights.head, activations.head_input, exchange == nullptr ? all : exchange->mine(), count,
+           kernels::LinearOutput::kF32);
+  }
+  if (exchange == nullptr) return;
+  fabric::GatherBlock blocks[fabric::Exchange::kMaxRanks];
+  for (int rank = 0; rank < exchange->num_ranks(); ++rank) {
+    const Part vocab = VocabOf(*config, exchange->num_ranks(), rank);
+    blocks[rank] = {.rows = count, .offset = vocab.begin * sizeof(float), .bytes = vocab.size() * sizeof(float)};
+  }
+  fabric::AllGather(*stream, *exchange, "logits_gather", std::span(blocks, exchange->num_ranks()), all,
+                    static_cast<uint64_t>(config->vocab_size) * sizeof(float));
+}
+
+void Decoder::AddLinear(const char* label, int64_t layer, LayerMatrix matrix, const std::byte* x, int32_t rows) const {
+  fabric::Exchange* const exchange = links.tensor;
+  if (exchange == nullptr) {
+    LayerLinear(label, layer, matrix, x, activations.residual, rows, kernels::LinearOutput::kResidual);
+    return;
+  }
+  LayerLinear(label, layer, matrix, x, exchange->mine(), rows, kernels::LinearOutput::kPartial);
+  exchange->Meet(*stream);
+  const kernels::PackedWeight& weight = weights.layers[layer].matrix(matrix);
+  kernels::ReduceArgs reduce{.dtype = dtype, .num_leaves = weight.leaves.tree_leaves(), .bias = weight.bias,
+                             .y = activations.residual, .stride = weight.n, .y_stride = weight.n, .rows = rows, .n = weight.n,
+                             .ranks = exchange->num_ranks(), .wire_bytes = wire_bytes};
+  for (int rank = 0; rank < exchange->num_ranks(); ++rank) {
+    const Part leaves = base::EvenPart(reduce.num_leaves, exchange->num_ranks(), rank);
+    kernels::AddPlanes(static_cast<int>(leaves.begin), static_cast<int>(leaves.end),
+                       reinterpret_cast<const float*>(exchange->part(rank)), &reduce);
+  }
+  kernels::ReducePlanes(*stream, "all_reduce", reduce);
 }
 
 void Decoder::Norm(const char* label, const std::byte* x, const float* weight, const int32_t* rows, int32_t num_rows,

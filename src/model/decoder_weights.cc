@@ -66,14 +66,16 @@ void FillRope(const ModelConfig& config, int64_t positions, int num_threads, flo
 
 }  // namespace
 
-DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions) {
+DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions, const ReplicaCut& cut) {
   using kernels::LeafBorders;
   FB_CHECK(CheckRunnable(config, "").ok(), "{} was not refused when it was opened", config.architecture);
   const Family* family = FindFamily(config.family);
-  DecoderPlan plan{.dtype = dtype, .config = config, .max_positions = max_positions};
-  const HeadMap map = HeadMap::SingleRank(config.num_heads, config.num_kv_heads);
-  const weights::QkvHeads heads{config.num_heads, config.num_kv_heads, map.QueryHeadsOf(0), map.KvHeadsOf(0), config.head_dim};
-  for (int64_t i = 0; i < config.num_layers; ++i) {
+  DecoderPlan plan{.dtype = dtype, .config = config, .shard = ShardOf(config, cut), .max_positions = max_positions};
+  const Shard& shard = plan.shard;
+  const HeadMap map = TpHeadMap(config, cut.tp);
+  const weights::QkvHeads heads{config.num_heads, config.num_kv_heads, map.QueryHeadsOf(cut.tp_rank), map.KvHeadsOf(cut.tp_rank),
+                                config.head_dim};
+  for (int64_t i = shard.layers.begin; i < shard.layers.end; ++i) {
     LayerPlan layer;
     layer.names = family->layer_names(config, i);
     const LayerNames& names = layer.names;
@@ -83,14 +85,19 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t 
     layer.output = weights::PlanMatrix(label + ".output", dtype, names.o, names.o_bias, config.hidden_size,
                                        config.num_heads * config.head_dim,
                                        LeafBorders::ForOutput(config.num_heads, config.head_dim));
+    layer.output.KeepLeaves(shard.output_leaves);
     layer.gate_up = weights::PlanGateUp(label + ".gate_up", dtype, names.gate, names.up, names.gate_bias, names.up_bias,
-                                        config.intermediate_size, config.hidden_size);
+                                        {config.intermediate_size, shard.intermediate}, config.hidden_size);
     layer.down = weights::PlanMatrix(label + ".down", dtype, names.down, names.down_bias, config.hidden_size,
                                      config.intermediate_size, LeafBorders::ForDown(config.intermediate_size));
+    layer.down.KeepLeaves(shard.down_leaves);
     plan.layers.push_back(std::move(layer));
   }
-  plan.head = weights::PlanMatrix("head", dtype, config.tie_word_embeddings ? kEmbedding : kHead, "", config.vocab_size,
-                                  config.hidden_size, LeafBorders::Single(config.hidden_size));
+  const Part vocab = cut.last_stage() ? shard.vocab : Part{};
+  plan.head = weights::PlanMatrix("head", dtype, config.tie_word_embeddings ? kEmbedding : kHead, "",
+                                  {config.vocab_size, vocab}, config.hidden_size,
+                                  LeafBorders::Single(config.hidden_size));
+  plan.embedding_table = cut.first_stage() && (!config.tie_word_embeddings || vocab.size() < config.vocab_size);
   return plan;
 }
 
@@ -106,7 +113,7 @@ uint64_t DecoderPlan::bytes() const {
     }
   }
   sum += head.TileBytes();
-  if (!config.tie_word_embeddings) {
+  if (embedding_table) {
     sum += base::RoundUp(tensor::BytesOf(dtype, static_cast<uint64_t>(config.vocab_size * config.hidden_size)), 64);
   }
   return sum + 2 * VectorBytes(max_positions * config.head_dim / 2);
@@ -122,7 +129,7 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
   std::map<std::string, tensor::Shape, std::less<>> shapes;
   ForEachMatrix(*this, [&](const weights::MatrixPlan& matrix) {
     for (size_t t = 0; t < matrix.tensors.size(); ++t) {
-      shapes[matrix.tensors[t]] = {matrix.tensor_rows[t], matrix.k};
+      shapes[matrix.tensors[t]] = {matrix.tensor_rows[t], matrix.tensor_k};
       if (!matrix.biases.empty() && !matrix.biases[t].empty()) shapes[matrix.biases[t]] = {matrix.tensor_rows[t]};
     }
   });
@@ -146,7 +153,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights:
   FB_CHECK(region.bytes >= plan.bytes(), "the weight region has {} bytes, the plan needs {}", region.bytes, plan.bytes());
   FB_CHECK(tables.bytes >= plan.table_bytes(), "the tables have {} bytes, the plan needs {}", tables.bytes, plan.table_bytes());
   device::RegionCutter cutter(region), table_cutter(tables);
-  DecoderWeights loaded;
+  DecoderWeights loaded{.shard = plan.shard};
   VectorLoader vectors(plan, reader, &cutter);
   std::vector<weights::PlacedMatrix> matrices;
   const auto place = [&](const weights::MatrixPlan& matrix) {
@@ -178,7 +185,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights:
   loaded.final_norm = vectors.Load(kFinalNorm, config.hidden_size);
   FB_RETURN_IF_ERROR(vectors.status());
   loaded.head = place(plan.head);
-  if (!config.tie_word_embeddings) {
+  if (plan.embedding_table) {
     std::byte* table = cutter.Cut(plan.dtype, {config.vocab_size, config.hidden_size}).data;
     if (reader) {
       FB_RETURN_IF_ERROR(weights::LoadRowMajor(*reader, kEmbedding, config.vocab_size, config.hidden_size, plan.dtype, table,

@@ -8,6 +8,7 @@
 
 #include "model/config.h"
 #include "model/family.h"
+#include "model/shard.h"
 #include "weights/book/pool_book.h"
 #include "weights/loader.h"
 
@@ -37,12 +38,14 @@ struct LayerPlan {
   bool pooled(LayerMatrix matrix) const { return matrix <= LayerMatrix::kOutput ? attention_pooled : ffn_pooled; }
 };
 
-// Everything that is loaded for one rank. Pure: from config and compute type alone.
+// Everything that is loaded for one rank. Pure: from config, compute type and the rank's place alone.
 struct DecoderPlan {
   tensor::DType dtype = tensor::DType::kBF16;
   ModelConfig config;
-  std::vector<LayerPlan> layers;
-  weights::MatrixPlan head;      // of a tied model: packed from the embedding, which is then gathered from it
+  Shard shard;
+  std::vector<LayerPlan> layers;  // of the rank's stage
+  weights::MatrixPlan head;      // of a tied model: packed from the embedding; no rows but on the last stage
+  bool embedding_table = false;  // the embedding lies beside the head: on the first stage, where it cannot be gathered from it
   int64_t max_positions = 0;     // rows of the rope tables
 
   // Bytes of the weight region, alignment included, without what is pooled; and of the control memory that says where
@@ -52,7 +55,7 @@ struct DecoderPlan {
   // Every tensor that the plan reads, with the shape that it must have.
   std::map<std::string, tensor::Shape, std::less<>> TensorShapes() const;
 };
-DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions);
+DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions, const ReplicaCut& cut = {});
 
 struct LayerWeights {
   const float* attention_norm = nullptr;  // [hidden]
@@ -65,9 +68,10 @@ struct LayerWeights {
 };
 
 struct DecoderWeights {
+  Shard shard;
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;
-  kernels::PackedWeight head;
+  kernels::PackedWeight head;            // n = 0: the rank owns no part of it
   const std::byte* embedding = nullptr;  // [vocab, hidden] of T; null: gathered from `head`
   const float* rope_cos = nullptr;       // [max_positions, head_dim / 2]
   const float* rope_sin = nullptr;

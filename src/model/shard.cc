@@ -71,12 +71,20 @@ Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut) {
   shard.output_leaves = EvenPart(output.num_leaves, cut.tp, cut.tp_rank);
   shard.heads = Covered(output, shard.output_leaves);
   shard.kv_heads = KvHeadsOf(config, shard.heads);
+  if (cut.tp_rank > 0) {
+    const Part before = KvHeadsOf(config, HeadsOf(config, cut.tp, cut.tp_rank - 1));
+    shard.kv_copies = static_cast<int32_t>(before.end - shard.kv_heads.begin);
+  }
   shard.down_leaves = EvenPart(down.num_leaves, cut.tp, cut.tp_rank);
   shard.intermediate = Covered(down, shard.down_leaves);
-  constexpr int64_t kChunk = kernels::kDigestChunk;
-  const Part chunks = EvenPart((config.vocab_size + kChunk - 1) / kChunk, cut.tp, cut.tp_rank);
-  shard.vocab = {std::min(chunks.begin * kChunk, config.vocab_size), std::min(chunks.end * kChunk, config.vocab_size)};
+  shard.vocab = VocabOf(config, cut.tp, cut.tp_rank);
   return shard;
+}
+
+Part VocabOf(const ModelConfig& config, int tp, int tp_rank) {
+  constexpr int64_t kChunk = kernels::kDigestChunk;
+  const Part chunks = EvenPart((config.vocab_size + kChunk - 1) / kChunk, tp, tp_rank);
+  return {std::min(chunks.begin * kChunk, config.vocab_size), std::min(chunks.end * kChunk, config.vocab_size)};
 }
 
 HeadMap TpHeadMap(const ModelConfig& config, int tp) {

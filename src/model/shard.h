@@ -32,6 +32,7 @@ struct Shard {
   ReplicaCut cut;
   Part layers;
   Part heads, kv_heads;              // logical ones; a KV head may lie on several ranks
+  int32_t kv_copies = 0;             // so many of the first KV heads are the rank's before, too
   Part output_leaves, down_leaves;   // of the two projections' LeafBorders
   Part intermediate;                 // columns of gate and up, inputs of down
   Part vocab;                        // whole chunks of 1,024, for the last chunk what there is of it; may be empty
@@ -42,6 +43,8 @@ struct Shard {
 base::Status CheckCut(const ModelConfig& config, int tp, int pp);
 // REQUIRES: CheckCut is OK.
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut);
+// The shard's `vocab` alone.
+Part VocabOf(const ModelConfig& config, int tp, int tp_rank);
 // Heads over the tp ranks of a replica. REQUIRES: CheckCut is OK.
 HeadMap TpHeadMap(const ModelConfig& config, int tp);
 

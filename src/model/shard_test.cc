@@ -51,6 +51,7 @@ TEST(Shard, KvHeadsAreReplicatedWhereThereAreFewer) {
   for (int32_t rank = 0; rank < 8; ++rank) {
     EXPECT_EQ(map.QueryHeadsOf(rank), (std::vector<int32_t>{2 * rank, 2 * rank + 1}));
     EXPECT_EQ(map.KvHeadsOf(rank), (std::vector<int32_t>{rank / 4}));
+    EXPECT_EQ(TpShard(config, 8, rank).kv_copies, rank % 4 == 0 ? 0 : 1);
   }
 }
 

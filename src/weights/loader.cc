@@ -32,18 +32,18 @@ base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix, i
   bool kept = false;
   for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) kept |= tile_of(leaf) != nullptr;
   if (!kept) return base::Status::Ok();
-  rows->resize(static_cast<size_t>(plan.k) * kPanelColumns);
+  rows->resize(static_cast<size_t>(plan.tensor_k) * kPanelColumns);
   const float* columns[kPanelColumns] = {};
   for (const PanelPiece& piece : plan.panels[panel].pieces) {
-    float* first = rows->data() + piece.at * plan.k;
+    float* first = rows->data() + piece.at * plan.tensor_k;
     FB_RETURN_IF_ERROR(reader.ReadRows(plan.tensors[piece.tensor], piece.row, piece.row + piece.width, first));
-    for (int c = 0; c < piece.width; ++c) columns[piece.at + c] = first + c * plan.k;
+    for (int c = 0; c < piece.width; ++c) columns[piece.at + c] = first + c * plan.tensor_k;
   }
   for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) {
     if (tile_of(leaf) == nullptr) continue;
     const int64_t begin = plan.leaves.begin[leaf];
     const float* leaf_columns[kPanelColumns];
-    for (int c = 0; c < kPanelColumns; ++c) leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
+    for (int c = 0; c < kPanelColumns; ++c) leaf_columns[c] = columns[c] ? columns[c] + plan.first_k + begin : nullptr;
     kernels::PackTile(plan.dtype, plan.leaves.begin[leaf + 1] - begin, leaf_columns, tile_of(leaf));
   }
   return base::Status::Ok();
@@ -113,7 +113,7 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
   for (size_t m = 0; m < matrices.size(); ++m) {
     const MatrixPlan& plan = *matrices[m].plan;
     for (size_t t = 0; t < plan.tensors.size(); ++t) {
-      FB_RETURN_IF_ERROR(CheckShape(reader, plan.tensors[t], {plan.tensor_rows[t], plan.k}));
+      FB_RETURN_IF_ERROR(CheckShape(reader, plan.tensors[t], {plan.tensor_rows[t], plan.tensor_k}));
     }
     if (!plan.biases.empty()) FB_RETURN_IF_ERROR(LoadBias(reader, matrices[m]));
     for (size_t panel = 0; panel < plan.panels.size(); ++panel) work.emplace_back(m, panel);

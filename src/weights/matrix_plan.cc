@@ -38,18 +38,24 @@ uint64_t MatrixPlan::TableBytes() const {
          base::RoundUp(bias, 64);
 }
 
-MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, std::string bias, int64_t rows, int64_t k,
-                      const kernels::LeafBorders& leaves) {
-  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .n = rows, .leaves = leaves};
+void MatrixPlan::KeepLeaves(const base::Part& kept) {
+  first_k += leaves.begin[kept.begin];
+  leaves = leaves.Slice(static_cast<int>(kept.begin), static_cast<int>(kept.end));
+  k = leaves.begin[leaves.num_leaves];
+}
+
+MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, std::string bias, const TensorRows& rows,
+                      int64_t k, const kernels::LeafBorders& leaves) {
+  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .n = rows.part.size(), .leaves = leaves, .tensor_k = k};
   plan.tensors = {std::move(name)};
-  plan.tensor_rows = {rows};
+  plan.tensor_rows = {rows.total};
   if (!bias.empty()) plan.biases = {std::move(bias)};
-  AddPanels(&plan, 0, 0, rows, 0);
+  AddPanels(&plan, 0, rows.part.begin, plan.n, 0);
   return plan;
 }
 
 MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names, const QkvHeads& heads, int64_t k) {
-  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .leaves = kernels::LeafBorders::Single(k)};
+  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .leaves = kernels::LeafBorders::Single(k), .tensor_k = k};
   plan.tensors = {names.q, names.k, names.v};
   plan.tensor_rows = {heads.total * heads.head_dim, heads.total_kv * heads.head_dim, heads.total_kv * heads.head_dim};
   plan.biases = {names.q_bias, names.k_bias, names.v_bias};
@@ -65,16 +71,18 @@ MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names
 }
 
 MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, std::string up, std::string gate_bias,
-                      std::string up_bias, int64_t rows, int64_t k) {
-  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .n = rows, .leaves = kernels::LeafBorders::Single(k)};
+                      std::string up_bias, const TensorRows& rows, int64_t k) {
+  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .n = rows.part.size(),
+                  .leaves = kernels::LeafBorders::Single(k), .tensor_k = k};
   plan.tensors = {std::move(gate), std::move(up)};
-  plan.tensor_rows = {rows, rows};
+  plan.tensor_rows = {rows.total, rows.total};
   plan.biases = {std::move(gate_bias), std::move(up_bias)};
   if (!AnyBias(plan.biases)) plan.biases.clear();
   constexpr int kHalf = kPanelColumns / 2;
-  for (int64_t row = 0; row < rows; row += kHalf) {
-    const auto width = static_cast<int32_t>(std::min<int64_t>(kHalf, rows - row));
-    plan.panels.push_back({{static_cast<int32_t>(row), width}, {{0, row, width, 0}, {1, row, width, kHalf}}});
+  for (int64_t row = rows.part.begin; row < rows.part.end; row += kHalf) {
+    const auto width = static_cast<int32_t>(std::min<int64_t>(kHalf, rows.part.end - row));
+    const auto column = static_cast<int32_t>(row - rows.part.begin);
+    plan.panels.push_back({{column, width}, {{0, row, width, 0}, {1, row, width, kHalf}}});
   }
   return plan;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/part.h"
 #include "kernels/packed_weight.h"
 
 namespace forebay::weights {
@@ -27,7 +28,8 @@ struct MatrixPlan {
   tensor::DType dtype = tensor::DType::kBF16;
   int64_t k = 0, n = 0;
   kernels::LeafBorders leaves;
-  std::vector<std::string> tensors;  // each [.., k]
+  int64_t tensor_k = 0, first_k = 0; // columns of the tensors, and which of them is the first input here
+  std::vector<std::string> tensors;  // each [.., tensor_k]
   std::vector<int64_t> tensor_rows;  // rows expected of each
   std::vector<std::string> biases;   // parallel to tensors; "" where there is none; empty: no bias at all
   std::vector<PanelPlan> panels;
@@ -38,11 +40,21 @@ struct MatrixPlan {
   uint64_t TileBytes() const { return static_cast<uint64_t>(Geometry().bytes()); }
   // Tile pointers, panel table and bias.
   uint64_t TableBytes() const;
+  // Only these leaves of what is planned so far stay: a rank's share of the inputs.
+  void KeepLeaves(const base::Part& kept);
+};
+
+// Part of a tensor's rows: a rank's share of the outputs. A number is all of them.
+struct TensorRows {
+  TensorRows(int64_t all) : total(all), part{0, all} {}
+  TensorRows(int64_t total, const base::Part& part) : total(total), part(part) {}
+  int64_t total;
+  base::Part part;
 };
 
 // y = x W^T with W one tensor [rows, k].
-MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, std::string bias, int64_t rows, int64_t k,
-                      const kernels::LeafBorders& leaves);
+MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, std::string bias, const TensorRows& rows,
+                      int64_t k, const kernels::LeafBorders& leaves);
 
 // q, k and v in one weight, packed head by head: no panel crosses a head.
 struct QkvNames {
@@ -57,6 +69,6 @@ MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names
 
 // gate and up interleaved, 32 columns of each in a panel.
 MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, std::string up, std::string gate_bias,
-                      std::string up_bias, int64_t rows, int64_t k);
+                      std::string up_bias, const TensorRows& rows, int64_t k);
 
 }  // namespace forebay::weights

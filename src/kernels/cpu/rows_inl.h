@@ -123,7 +123,7 @@ void TransformRow(const RopeKvArgs& args, int64_t row) {
     }
     // Element by element: another worker may write the other half of each pair.
     for (int j = 0; j < head_dim; ++j) values[2 * j] = v[j];
-    if (args.digests) {
+    if (args.digests && head >= args.digested_elsewhere) {
       const int64_t bytes = head_dim * static_cast<int64_t>(sizeof(T));
       const int32_t logical = args.first_kv_head + head;
       digest += DigestHash(k, bytes, KeyDigestKey(args.layer_index, logical, position)) +

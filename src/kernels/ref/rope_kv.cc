@@ -52,7 +52,7 @@ void TransformRow(const RopeKvArgs& args, int64_t row) {
       keys[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = k[j];
       values[(slot / 2 * head_dim + j) * 2 + slot % 2] = v[j];
     }
-    if (args.digests) {
+    if (args.digests && head >= args.digested_elsewhere) {
       const int64_t bytes = head_dim * static_cast<int64_t>(sizeof(T));
       const int32_t logical = args.first_kv_head + head;
       digest += DigestHash(k, bytes, KeyDigestKey(args.layer_index, logical, position)) +
