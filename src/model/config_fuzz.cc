@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "model/config_reader.h"
+#include "model/derived.h"
 
 using namespace forebay;
 
@@ -13,6 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (config.ok()) {
     FB_CHECK(static_cast<int64_t>(config->rope.inv_freq.size()) == config->head_dim / 2, "{}", config->head_dim);
     FB_CHECK(static_cast<int64_t>(config->sliding_window.size()) == config->num_layers, "{}", config->num_layers);
+    const model::DerivedFigures figures = model::Derive(*config);
+    FB_CHECK(0 < figures.active_params && figures.active_params <= figures.params, "{}", figures.params);
   }
   (void)model::ParseGenerationConfig(text, "generation_config.json");
   return 0;

@@ -27,7 +27,7 @@ inline constexpr uint64_t kMostConfigBytes = 4 << 20;
 
 // Bounds of what is taken for a model's size rather than a damaged file.
 inline constexpr int64_t kMostVocabulary = 1 << 26;
-inline constexpr int64_t kMostWidth = 1 << 24;  // hidden and intermediate sizes
+inline constexpr int64_t kMostWidth = 1 << 24;  // hidden and intermediate sizes; of all experts of a layer together
 inline constexpr int64_t kMostLayers = 1 << 12;
 inline constexpr int64_t kMostHeads = 1 << 12;
 inline constexpr int64_t kMostHeadDim = 1 << 10;
