@@ -37,7 +37,7 @@ struct SimPrice {
   bool compute_bound = false;  // limited by the clock frequency, not by memory
 };
 
-// A run when nothing else runs on its device, and the parts of it that copies slow. Sums are exact.
+// A run when nothing else runs on its device, and the parts of it that copies slow. Sums of whole picoseconds are exact.
 struct SimWork {
   TimePs alone = 0;
   TimePs compute = 0;  // limited by the clock frequency
