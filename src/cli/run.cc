@@ -14,6 +14,7 @@
 #include "cli/open_text.h"
 #include "cli/run_flags.h"
 #include "engine/compose.h"
+#include "engine/layout.h"
 #include "engine/machine.h"
 #include "engine/memory_plan.h"
 #include "job/job.h"
@@ -25,6 +26,7 @@
 #include "runtime/real/real_runtime.h"
 #include "schedule/policy.h"
 #include "sim/run_outputs.h"
+#include "weights/book/placement.h"
 
 namespace forebay::cli {
 namespace {
@@ -66,14 +68,6 @@ job::Fingerprints MakeFingerprints(const RunFlags& flags, const engine::ModelFil
   return {.model = files.fingerprint, .settings = base::HashBytes(settings), .numerics = base::HashBytes(facts.numerics_class)};
 }
 
-base::Status ApplyMemory(RunFlags* flags) {
-  if (flags->memory.empty()) return base::Status::Ok();
-  auto bytes = base::ParseBytes(flags->memory);
-  if (!bytes.ok()) return bytes.status().WithContext("--memory");
-  flags->engine.memory_bytes = *bytes;
-  return base::Status::Ok();
-}
-
 base::Status CheckNumbers(const RunFlags& flags) {
   if (flags.max_logprobs < -1) {
     return base::Status(base::kInvalidArgument, fmt::format("--max-logprobs is {}; expected at least -1", flags.max_logprobs));
@@ -112,7 +106,8 @@ job::RequestRules RulesOf(const RunFlags& flags, const engine::ModelFiles& files
 
 int EngineExitCode(const base::Status& status) {
   const base::ErrorCode flags[] = {base::kInvalidArgument, engine::kMaxModelLen, kernels::kIsaUnavailable, schedule::kUnknownPolicy,
-                                   engine::kDevicesInvalid, cost::kProfileUnknown};
+                                   engine::kDevicesInvalid, cost::kProfileUnknown, engine::kLayoutInvalid,
+                                   engine::kLayoutDevices, engine::kLayoutPool, weights::kUnknownPlacement};
   return std::ranges::count(flags, status.code()) > 0 ? 2 : 1;
 }
 
@@ -154,7 +149,7 @@ base::Status CheckWork(const RunFlags& flags) {
 base::Status CheckFlags(RunFlags* flags) {
   FB_RETURN_IF_ERROR(CheckNumbers(*flags));
   FB_RETURN_IF_ERROR(CheckWork(*flags));
-  FB_RETURN_IF_ERROR(ApplyMemory(flags));
+  FB_RETURN_IF_ERROR(ApplyLayoutFlags(flags->layout, &flags->engine));
   auto now = ParseNow(flags->now);
   if (!now.ok()) return now.status().WithContext("--now");
   flags->text.now = *now;
@@ -227,9 +222,9 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
 void AddEngineFlags(CLI::App& command, RunFlags& flags) {
   engine::EngineOptions& engine = flags.engine;
   command.add_option("--devices", engine.devices, "cpu, 2xcpu (two ranks), or simulated ones: sim:8xh200, sim:4xPROFILE.json")->capture_default_str();
-  command.add_option("--gpu-memory-utilization", engine.memory_utilization, "Part of a simulated device's memory that is used, where --memory is not given")->capture_default_str();
+  command.add_option("--layout", engine.layout, "How ranks share the model, as dp=4,weights=striped,pool=auto (docs/parallelism.md; default: each a copy)");
+  AddLayoutFlags(command, flags.layout, engine);
   command.add_option("--dtype", engine.dtype, "Compute type: auto (bfloat16), bfloat16, float32")->capture_default_str();
-  command.add_option("--memory", flags.memory, "Budget for weights, KV cache and workspace, as 8GiB (default: what is free, less a margin)");
   command.add_option("--threads", engine.threads, "Worker threads (default: all usable cores)");
   command.add_option("--max-model-len", engine.max_model_len, "Longest prompt and output together (default: the model's, as far as the KV cache holds it)");
   command.add_option("--max-num-seqs", engine.max_num_seqs, "Most choices that run at once on a rank (default: 256; on simulated GPUs of 70 GiB and more 1024)")->check(CLI::PositiveNumber);

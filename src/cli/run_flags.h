@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/layout_flags.h"
 #include "engine/compose.h"
 #include "job/job.h"
 #include "job/model_text.h"
@@ -16,7 +17,8 @@ struct RunFlags {
   engine::EngineOptions engine;
   job::ModelTextOptions text;
   job::JobOptions job;
-  std::string input, memory, now, served_model_name;
+  LayoutFlags layout;
+  std::string input, now, served_model_name;
   std::string generation_config = "auto";
   int32_t max_logprobs = 20;
   bool quiet = false;

@@ -2,40 +2,12 @@
 
 #include <algorithm>
 
-#include "engine/layout.h"
-#include "engine/machine.h"
+#include "engine/layout_plan.h"
 #include "fabric/sim/sim_fabric.h"
 #include "kernels/kernel_set.h"
 
 namespace forebay::engine {
 namespace {
-
-base::Result<tensor::DType> ComputeType(const std::string& dtype) {
-  if (dtype == "auto" || dtype == "bfloat16") return tensor::DType::kBF16;
-  if (dtype == "float32") return tensor::DType::kF32;
-  if (dtype == "float16" || dtype == "half") {
-    return base::Status(base::kInvalidArgument,
-                        "--dtype float16 is not supported: its range is too small for the residual streams of the models "
-                        "served here, and no kernel of this device computes in it; use bfloat16 or float32");
-  }
-  return base::Status(base::kInvalidArgument,
-                      fmt::format("--dtype \"{}\" is unknown; expected auto, bfloat16 or float32", dtype));
-}
-
-base::Status CheckOptions(const EngineOptions& options) {
-  const auto at_least = [](const char* flag, int64_t value, int64_t least) {
-    if (value >= least) return base::Status::Ok();
-    return base::Status(base::kInvalidArgument, fmt::format("{} is {}; expected at least {}", flag, value, least));
-  };
-  FB_RETURN_IF_ERROR(at_least("--max-num-seqs", options.max_num_seqs, 0));
-  FB_RETURN_IF_ERROR(at_least("--max-num-batched-tokens", options.max_num_batched_tokens, 0));
-  FB_RETURN_IF_ERROR(at_least("--max-model-len", options.max_model_len, 0));
-  FB_RETURN_IF_ERROR(at_least("--num-kv-blocks-override", options.kv_blocks, 0));
-  FB_RETURN_IF_ERROR(at_least("--threads", options.threads, 0));
-  if (options.memory_utilization > 0 && options.memory_utilization <= 1) return base::Status::Ok();
-  return base::Status(base::kInvalidArgument, fmt::format("--gpu-memory-utilization is {}; expected more than 0 and at most 1",
-                                                          options.memory_utilization));
-}
 
 std::vector<int32_t> EndTokens(const ModelFiles& files) {
   std::vector<int32_t> ids = files.config.eos_token_ids;
@@ -50,62 +22,24 @@ std::string NumericsClass(const kernels::KernelSet& kernels, tensor::DType dtype
   return fmt::format("{}-{}-kv{}", kernels.numerics_class, name, name);
 }
 
-// Every device a replica, where nothing else is asked for.
-base::Result<Layout> ChooseLayout(const EngineOptions& options, const model::ModelConfig& config, int num_devices) {
-  if (options.layout.empty()) return Layout{.dp = num_devices};
-  FB_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(options.layout));
-  FB_RETURN_IF_ERROR(ValidateLayout(layout, config, num_devices));
-  if (layout.tp == 1 && layout.pp == 1 && layout.groups == 1) return layout;
-  return base::Status(kLayoutInvalid, fmt::format("--layout {}: groups, tp and pp above 1 do not run yet", options.layout));
-}
-
-// Links of simulated devices are shared evenly however copies are cut, and each slice is an event.
-constexpr uint64_t kSlice = base::kMiB, kSimulatedSlice = 64 * base::kMiB;
-
-model::PoolOptions PoolOptionsOf(const EngineOptions& options, const Layout& layout, const model::ModelConfig& config,
-                                 bool simulated) {
-  model::PoolOptions pool = options.pool;
-  pool.placement = layout.weights;
-  pool.layers = layout.pool_layers.value_or(config.num_layers);
-  pool.attention = layout.pool_attention;
-  if (pool.slice_bytes == 0) pool.slice_bytes = simulated ? kSimulatedSlice : kSlice;
-  return pool;
-}
-
 }  // namespace
 
 base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime, const EngineOptions& options,
                                                         const ModelFiles& files, const text::Tokenizer* tokenizer) {
-  FB_RETURN_IF_ERROR(CheckOptions(options));
-  FB_ASSIGN_OR_RETURN(const tensor::DType dtype, ComputeType(options.dtype));
-  FB_ASSIGN_OR_RETURN(const kernels::KernelSet* kernels, kernels::ChooseKernels(options.isa));
   const model::ModelConfig& config = files.config;
-  if (options.max_model_len > config.max_position_embeddings) {
-    return base::Status(kMaxModelLen, fmt::format("--max-model-len {} is more than the {} positions of the model (config.json, "
-                                                  "max_position_embeddings)",
-                                                  options.max_model_len, config.max_position_embeddings));
+  FB_ASSIGN_OR_RETURN(const LayoutPlan layout_plan, PlanLayout(options, config));
+  const Layout& layout = layout_plan.layout;
+  if (layout.tp > 1 || layout.pp > 1 || layout.groups > 1) {
+    return base::Status(kLayoutInvalid, fmt::format("--layout {}: groups, tp and pp above 1 do not run yet", options.layout));
   }
-  FB_ASSIGN_OR_RETURN(const MachinePlan machine_plan, PlanMachine(options, config, dtype, *kernels));
+  const MachinePlan& machine_plan = layout_plan.machine;
   const bool simulated = machine_plan.spec.simulated;
-  FB_ASSIGN_OR_RETURN(const Layout layout, ChooseLayout(options, config, machine_plan.spec.count));
-  std::vector<model::PoolPlan> pool;
-  if (layout.pools()) {
-    const model::PoolOptions pool_options = PoolOptionsOf(options, layout, config, simulated);
-    FB_ASSIGN_OR_RETURN(pool, model::PlanPools(pool_options, layout.dp, model::PlanDecoder(config, dtype, 1)));
-  }
   if (simulated && options.digest) {
     return base::Status(base::kInvalidArgument, fmt::format("--digest: the devices {} have no data to digest", options.devices));
   }
-  const MemoryRequest request{.budget_bytes = machine_plan.budget_bytes,
-                              .device_bytes = machine_plan.device_bytes,
-                              .max_model_len = options.max_model_len,
-                              .stable_bytes = machine_plan.stable_bytes,
-                              .max_num_seqs = machine_plan.max_num_seqs,
-                              .max_num_batched_tokens = machine_plan.max_num_batched_tokens,
-                              .max_kv_blocks = options.kv_blocks,
-                              .digest = options.digest,
-                              .pool = pool};
-  FB_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(config, dtype, request));
+  FB_RETURN_IF_ERROR(layout_plan.Fits());
+  const MemoryPlan& plan = layout_plan.memory;
+  const kernels::KernelSet* const kernels = layout_plan.kernels;
 
   EngineParts parts{.isa = simulated ? options.devices : kernels->name};
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, runtime));
@@ -118,7 +52,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   for (auto& device : machine.devices) {
     const int rank_index = static_cast<int>(parts.replicas.size());
     PoolMembership membership;
-    if (layout.pools()) membership = {&pool[rank_index], parts.fabrics[rank_index].get(), PoolRanks(layout, rank_index)};
+    if (layout.pools()) membership = {&layout_plan.pools[rank_index], parts.fabrics[rank_index].get(), PoolRanks(layout, rank_index)};
     FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy(options.policy));
     FB_ASSIGN_OR_RETURN(auto rank, Rank::Create(std::move(device), config, plan, machine_plan.max_num_seqs, options.digest,
                                                 *kernels, reader, machine_plan.workers, membership));
@@ -138,7 +72,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   parts.facts = {.name = files.name,
                  .vocab_size = static_cast<int32_t>(config.vocab_size),
                  .max_model_len = static_cast<int32_t>(plan.max_model_len),
-                 .numerics_class = simulated ? "simulated" : NumericsClass(*kernels, dtype),
+                 .numerics_class = simulated ? "simulated" : NumericsClass(*kernels, layout_plan.dtype),
                  .model_fingerprint = files.fingerprint,
                  .random_weights = files.random_weights,
                  .kv_capacity_tokens = plan.kv_tokens() * ranks,

@@ -16,7 +16,7 @@ base::Result<int64_t> ParseNumber(std::string_view key, std::string_view value, 
   int64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (error == std::errc() && end == value.data() + value.size() && least <= number && number <= most) return number;
-  return base::Status(kLayoutInvalid, fmt::format("layout: {}={} is no number from {} to {}{}", key, value, least, most, instead));
+  return base::Status(kLayoutInvalid, fmt::format("--layout: {}={} is no number from {} to {}{}", key, value, least, most, instead));
 }
 
 base::Status Set(std::string_view key, std::string_view value, Layout* layout) {
@@ -40,29 +40,29 @@ base::Status Set(std::string_view key, std::string_view value, Layout* layout) {
   }
   if (key == "pool-attention") {
     if (value != "on" && value != "off") {
-      return {kLayoutInvalid, fmt::format("layout: pool-attention={} is neither on nor off", value)};
+      return {kLayoutInvalid, fmt::format("--layout: pool-attention={} is neither on nor off", value)};
     }
     layout->pool_attention = value == "on";
     return base::Status::Ok();
   }
-  return {kLayoutInvalid, fmt::format("layout: key \"{}\" is unknown; expected {}", key, kKeys)};
+  return {kLayoutInvalid, fmt::format("--layout: key \"{}\" is unknown; expected {}", key, kKeys)};
 }
 
 base::Status CheckPool(const Layout& layout, const model::ModelConfig& config) {
   if (!layout.pools()) {
     if (layout.pool_layers.value_or(0) == 0 && !layout.pool_attention) return base::Status::Ok();
-    return {kLayoutPool, fmt::format("layout: {} with weights=replicated, which pools nothing; expected weights=by_layer, "
+    return {kLayoutPool, fmt::format("--layout: {} with weights=replicated, which pools nothing; expected weights=by_layer, "
                                      "striped or sharded", layout.pool_attention ? std::string("pool-attention=on")
                                                                                  : fmt::format("pool={}", *layout.pool_layers))};
   }
   if (layout.pool_layers.value_or(0) > config.num_layers) {
-    return {kLayoutPool, fmt::format("layout: pool={} of a model of {} layers", *layout.pool_layers, config.num_layers)};
+    return {kLayoutPool, fmt::format("--layout: pool={} of a model of {} layers", *layout.pool_layers, config.num_layers)};
   }
   if (layout.weights != "striped") return base::Status::Ok();
   for (int t = 0; t < layout.tp; ++t) {
     const int64_t leaves = model::ShardOf(config, {.tp = layout.tp, .tp_rank = t}).down_leaves.size();
     if (layout.dp <= leaves) continue;
-    return {model::kShardLeaves, fmt::format("layout: weights=striped over dp={}: the down projection of a rank with tp={} has {} "
+    return {model::kShardLeaves, fmt::format("--layout: weights=striped over dp={}: the down projection of a rank with tp={} has {} "
                                              "leaves, and a stripe needs at least one", layout.dp, layout.tp, leaves)};
   }
   return base::Status::Ok();
@@ -85,14 +85,14 @@ base::Result<Layout> ParseLayout(std::string_view text) {
     text.remove_prefix(std::min(entry.size() + 1, text.size()));
     const size_t equals = entry.find('=');
     if (equals == std::string_view::npos) {
-      return base::Status(kLayoutInvalid, fmt::format("layout: \"{}\" is no key=value; keys are {}", entry, kKeys));
+      return base::Status(kLayoutInvalid, fmt::format("--layout: \"{}\" is no key=value; keys are {}", entry, kKeys));
     }
     const std::string_view key = entry.substr(0, equals);
-    if (!seen.insert(key).second) return base::Status(kLayoutInvalid, fmt::format("layout: {} is given twice", key));
+    if (!seen.insert(key).second) return base::Status(kLayoutInvalid, fmt::format("--layout: {} is given twice", key));
     FB_RETURN_IF_ERROR(Set(key, entry.substr(equals + 1), &layout));
   }
   if (static_cast<int64_t>(layout.groups) * layout.dp * layout.tp * layout.pp > kMostRanks) {
-    return base::Status(kLayoutInvalid, fmt::format("layout: more than {} ranks", kMostRanks));
+    return base::Status(kLayoutInvalid, fmt::format("--layout: more than {} ranks", kMostRanks));
   }
   return layout;
 }
@@ -105,7 +105,7 @@ std::string FormatLayout(const Layout& layout) {
 
 base::Status ValidateLayout(const Layout& layout, const model::ModelConfig& config, int num_devices) {
   if (layout.num_devices() != num_devices) {
-    return {kLayoutDevices, fmt::format("layout: groups={} x dp={} x pp={} x tp={} needs {} devices, there are {}", layout.groups,
+    return {kLayoutDevices, fmt::format("--layout: groups={} x dp={} x pp={} x tp={} needs {} devices, there are {}", layout.groups,
                                         layout.dp, layout.pp, layout.tp, layout.num_devices(), num_devices)};
   }
   FB_RETURN_IF_ERROR(model::CheckCut(config, layout.tp, layout.pp));

@@ -30,11 +30,17 @@ uint64_t ScratchBytes(const model::ModelConfig& config, tensor::DType dtype, con
   return base::RoundUp(base::kMiB + kernels.attention_scratch(shape, static_cast<int32_t>(config.num_heads)), base::kMiB);
 }
 
+// What the user gave to a rank; 0: nothing was said.
+uint64_t GivenBytes(const EngineOptions& options, int ranks) {
+  return options.memory_per_rank_bytes ? options.memory_per_rank_bytes : options.memory_bytes / static_cast<uint64_t>(ranks);
+}
+
 // A CPU's ranks, real or simulated, share cores and memory evenly.
 void PlanCpu(const EngineOptions& options, int cores, uint64_t memory, MachinePlan* plan) {
   const int ranks = plan->spec.count;
   plan->workers = std::max(1, (options.threads ? options.threads : cores) / ranks);
-  plan->budget_bytes = (options.memory_bytes ? options.memory_bytes : memory) / static_cast<uint64_t>(ranks);
+  const uint64_t given = GivenBytes(options, ranks);
+  plan->budget_bytes = given ? given : memory / static_cast<uint64_t>(ranks);
   plan->device_bytes = plan->scratch_bytes * static_cast<uint64_t>(plan->workers) + 2 * base::kMiB;
   plan->max_num_seqs = 256;
   plan->max_num_batched_tokens = 512;
@@ -43,8 +49,8 @@ void PlanCpu(const EngineOptions& options, int cores, uint64_t memory, MachinePl
 void PlanGpu(const EngineOptions& options, MachinePlan* plan) {
   const cost::DeviceProfile& profile = plan->profile;
   const auto memory = static_cast<uint64_t>(profile.memory_bytes);
-  plan->budget_bytes = options.memory_bytes ? options.memory_bytes / static_cast<uint64_t>(plan->spec.count)
-                                            : static_cast<uint64_t>(profile.memory_bytes * options.memory_utilization);
+  const uint64_t given = GivenBytes(options, plan->spec.count);
+  plan->budget_bytes = given ? given : static_cast<uint64_t>(profile.memory_bytes * options.memory_utilization);
   plan->device_bytes = base::RoundUp(static_cast<uint64_t>(profile.runtime_bytes), 4 * base::kKiB);
   plan->max_num_seqs = memory >= kLargeGpu ? 1024 : 256;
   plan->max_num_batched_tokens = memory >= kLargeGpu ? 16384 : 8192;
@@ -146,7 +152,7 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options, const model:
   if (!plan.spec.simulated) {
     plan.topology = runtime::ReadTopology();
     PlanCpu(options, plan.topology.usable_cores, FreeMemory(plan.topology), &plan);
-    plan.stable_bytes = options.memory_bytes ? 0 : plan.topology.total_memory / 2 / static_cast<uint64_t>(plan.spec.count);
+    plan.stable_bytes = GivenBytes(options, plan.spec.count) ? 0 : plan.topology.total_memory / 2 / static_cast<uint64_t>(plan.spec.count);
   } else {
     FB_ASSIGN_OR_RETURN(plan.profile, cost::LoadProfile(plan.spec.name));
     if (plan.profile.kind == cost::DeviceKind::kCpu) {

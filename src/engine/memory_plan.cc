@@ -95,11 +95,16 @@ int64_t ChooseLength(const model::ModelConfig& config, tensor::DType dtype, cons
 
 }  // namespace
 
-base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request) {
+MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request) {
   const int64_t length = request.max_model_len ? request.max_model_len : ChooseLength(config, dtype, request);
   MemoryPlan plan = WithoutKv(config, dtype, request, length);
   GiveRestToKv(request, &plan);
-  if (plan.kv_tokens() >= length) return plan;
+  return plan;
+}
+
+base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request) {
+  const int64_t length = plan.max_model_len;
+  if (plan.kv_tokens() >= length) return base::Status::Ok();
   if (plan.num_blocks == 0) return TooSmall(plan, request, static_cast<uint64_t>(plan.kv_layout.block_stride));
   return base::Status(
       kMemoryTooSmall,
@@ -109,6 +114,12 @@ base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DT
                                             static_cast<uint64_t>(plan.kv_layout.block_stride)),
                   base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.kv_bytes), plan.kv_tokens(),
                   plan.kv_tokens()));
+}
+
+base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request) {
+  MemoryPlan plan = DivideMemory(config, dtype, request);
+  FB_RETURN_IF_ERROR(CheckFits(plan, request));
+  return plan;
 }
 
 }  // namespace forebay::engine

@@ -18,6 +18,7 @@ struct EngineOptions {
   std::string isa = "auto";           // auto | avx512bf16 | avx512f | avx2 | ref
   std::string policy = "continuous";
   uint64_t memory_bytes = 0;          // weights + KV + workspace of all ranks; 0: what the machine has free, less a margin
+  uint64_t memory_per_rank_bytes = 0; // the same of one rank; 0: an equal share of memory_bytes
   double memory_utilization = 0.9;    // simulated GPUs: this part of their memory, where memory_bytes is 0
   int threads = 0;                    // of all ranks; 0: all usable cores
   int64_t max_model_len = 0;          // 0: the model's, or what the KV cache holds
@@ -25,6 +26,7 @@ struct EngineOptions {
   int32_t max_num_batched_tokens = 0; // 0: 512 on cpu; on GPUs 8192, of 70 GiB and more 16384
   int32_t kv_blocks = 0;              // at most so many blocks of KV cache (0: what the memory holds)
   model::PoolOptions pool;            // how weights that the layout pools are pulled; the layout says which
+  int64_t mean_context = 0;           // tokens that a running choice holds, for pool=auto; 0: max_model_len / 4, at most 2048
   uint64_t seed = 0;
   bool prefix_caching = true;
   bool digest = false;                // add a digest of its numbers to every choice

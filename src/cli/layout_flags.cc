@@ -1,0 +1,40 @@
+#include "cli/layout_flags.h"
+
+#include "base/units.h"
+
+namespace forebay::cli {
+
+void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, engine::EngineOptions& engine) {
+  command.add_option("--memory", flags.memory, "Budget of all ranks for weights, KV cache and workspace, as 8GiB, divided evenly (default: what is free, less a margin)");
+  command.add_option("--memory-per-rank", flags.memory_per_rank, "The budget of one rank, instead of --memory");
+  command.add_option("--gpu-memory-utilization", engine.memory_utilization, "Part of a simulated device's memory that is used, where --memory is not given")->capture_default_str();
+  command.add_option("--pool-slots", flags.pool_slots, "Most memory of a rank for weights that it pulls, as 2GiB (default: what --pool-look-ahead takes)");
+  command.add_option("--pool-look-ahead", engine.pool.slots.look_ahead_layers, "Layers that a rank pulls ahead of the one in use (default: 2, or what the order needs)")->check(CLI::PositiveNumber);
+  command.add_option("--pool-order", flags.pool_order, "Order of the pulls of weights=by_layer over more than two ranks: peak-shifted (each rank begins at another owner) or as-used")
+      ->check(CLI::IsMember({"peak-shifted", "as-used"}))->capture_default_str();
+  command.add_option("--pool-slice", flags.pool_slice, "Bytes that a pull copies from one owner before it turns to the next (default: 1MiB, on simulated devices 64MiB)");
+  command.add_option("--mean-context", engine.mean_context, "Tokens that a running choice holds on average, for pool=auto (default: a quarter of the longest, at most 2048; of a trace: its mean)")->check(CLI::PositiveNumber);
+}
+
+base::Status ApplyLayoutFlags(const LayoutFlags& flags, engine::EngineOptions* engine) {
+  const auto apply = [](const char* flag, const std::string& text, uint64_t* bytes) {
+    if (text.empty()) return base::Status::Ok();
+    const auto parsed = base::ParseBytes(text);
+    if (!parsed.ok()) return parsed.status().WithContext(flag);
+    *bytes = *parsed;
+    if (*bytes > 0) return base::Status::Ok();
+    return base::Status(base::kInvalidArgument, fmt::format("{} is {}; expected at least a byte", flag, text));
+  };
+  if (!flags.memory.empty() && !flags.memory_per_rank.empty()) {
+    return base::Status(base::kInvalidArgument, fmt::format("--memory {} and --memory-per-rank {} are both given; expected one of them",
+                                                            flags.memory, flags.memory_per_rank));
+  }
+  FB_RETURN_IF_ERROR(apply("--memory", flags.memory, &engine->memory_bytes));
+  FB_RETURN_IF_ERROR(apply("--memory-per-rank", flags.memory_per_rank, &engine->memory_per_rank_bytes));
+  FB_RETURN_IF_ERROR(apply("--pool-slots", flags.pool_slots, &engine->pool.slots.budget_bytes));
+  FB_RETURN_IF_ERROR(apply("--pool-slice", flags.pool_slice, &engine->pool.slice_bytes));
+  engine->pool.order = flags.pool_order == "as-used" ? weights::FetchOrder::kAsUsed : weights::FetchOrder::kPeakShifted;
+  return base::Status::Ok();
+}
+
+}  // namespace forebay::cli

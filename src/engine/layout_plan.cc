@@ -1,0 +1,97 @@
+#include "engine/layout_plan.h"
+
+namespace forebay::engine {
+namespace {
+
+// While one layer is used, the next are on their way.
+constexpr int64_t kLookAheadLayers = 2;
+// Links of simulated devices are shared evenly however copies are cut, and each slice is an event.
+constexpr uint64_t kSlice = base::kMiB, kSimulatedSlice = 64 * base::kMiB;
+
+base::Result<tensor::DType> ComputeType(const std::string& dtype) {
+  if (dtype == "auto" || dtype == "bfloat16") return tensor::DType::kBF16;
+  if (dtype == "float32") return tensor::DType::kF32;
+  if (dtype == "float16" || dtype == "half") {
+    return base::Status(base::kInvalidArgument,
+                        "--dtype float16 is not supported: its range is too small for the residual streams of the models "
+                        "served here, and no kernel of this device computes in it; use bfloat16 or float32");
+  }
+  return base::Status(base::kInvalidArgument,
+                      fmt::format("--dtype \"{}\" is unknown; expected auto, bfloat16 or float32", dtype));
+}
+
+base::Status CheckOptions(const EngineOptions& options) {
+  const auto at_least = [](const char* flag, int64_t value, int64_t least) {
+    if (value >= least) return base::Status::Ok();
+    return base::Status(base::kInvalidArgument, fmt::format("{} is {}; expected at least {}", flag, value, least));
+  };
+  FB_RETURN_IF_ERROR(at_least("--max-num-seqs", options.max_num_seqs, 0));
+  FB_RETURN_IF_ERROR(at_least("--max-num-batched-tokens", options.max_num_batched_tokens, 0));
+  FB_RETURN_IF_ERROR(at_least("--max-model-len", options.max_model_len, 0));
+  FB_RETURN_IF_ERROR(at_least("--num-kv-blocks-override", options.kv_blocks, 0));
+  FB_RETURN_IF_ERROR(at_least("--threads", options.threads, 0));
+  if (options.memory_bytes > 0 && options.memory_per_rank_bytes > 0) {
+    return base::Status(base::kInvalidArgument, fmt::format("--memory {} and --memory-per-rank {} are both given; expected one of them",
+                                                            base::FormatBytes(options.memory_bytes),
+                                                            base::FormatBytes(options.memory_per_rank_bytes)));
+  }
+  if (options.memory_utilization > 0 && options.memory_utilization <= 1) return base::Status::Ok();
+  return base::Status(base::kInvalidArgument, fmt::format("--gpu-memory-utilization is {}; expected more than 0 and at most 1",
+                                                          options.memory_utilization));
+}
+
+base::Status CheckLength(const EngineOptions& options, const model::ModelConfig& config) {
+  if (options.max_model_len <= config.max_position_embeddings) return base::Status::Ok();
+  return base::Status(kMaxModelLen, fmt::format("--max-model-len {} is more than the {} positions of the model (config.json, "
+                                                "max_position_embeddings)",
+                                                options.max_model_len, config.max_position_embeddings));
+}
+
+// Every device a replica, where nothing else is asked for.
+base::Result<Layout> ChooseLayout(const EngineOptions& options, const model::ModelConfig& config, int num_devices) {
+  if (options.layout.empty()) return Layout{.dp = num_devices};
+  FB_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(options.layout));
+  FB_RETURN_IF_ERROR(ValidateLayout(layout, config, num_devices));
+  return layout;
+}
+
+base::Result<std::vector<model::PoolPlan>> PlanPool(const EngineOptions& options, const model::ModelConfig& config, const LayoutPlan& plan,
+                                                    int64_t layers) {
+  model::PoolOptions pool = options.pool;
+  pool.placement = plan.layout.weights;
+  pool.layers = layers;
+  pool.attention = plan.layout.pool_attention;
+  weights::SlotSettings& slots = pool.slots;
+  if (slots.budget_bytes == 0 && slots.look_ahead_layers == 0 && slots.look_ahead_bytes == 0) slots.look_ahead_layers = kLookAheadLayers;
+  if (pool.slice_bytes == 0) pool.slice_bytes = plan.machine.spec.simulated ? kSimulatedSlice : kSlice;
+  return model::PlanPools(pool, plan.layout.dp, model::PlanDecoder(config, plan.dtype, 1));
+}
+
+}  // namespace
+
+base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& config) {
+  LayoutPlan plan;
+  FB_RETURN_IF_ERROR(CheckOptions(options));
+  FB_RETURN_IF_ERROR(CheckLength(options, config));
+  FB_ASSIGN_OR_RETURN(plan.dtype, ComputeType(options.dtype));
+  FB_ASSIGN_OR_RETURN(plan.kernels, kernels::ChooseKernels(options.isa));
+  FB_ASSIGN_OR_RETURN(plan.machine, PlanMachine(options, config, plan.dtype, *plan.kernels));
+  FB_ASSIGN_OR_RETURN(plan.layout, ChooseLayout(options, config, plan.machine.spec.count));
+  plan.request = {.budget_bytes = plan.machine.budget_bytes,
+                  .device_bytes = plan.machine.device_bytes,
+                  .max_model_len = options.max_model_len,
+                  .stable_bytes = plan.machine.stable_bytes,
+                  .max_num_seqs = plan.machine.max_num_seqs,
+                  .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
+                  .max_kv_blocks = options.kv_blocks,
+                  .digest = options.digest};
+  if (plan.layout.pools()) {
+    if (!plan.layout.pool_layers) plan.layout.pool_layers = config.num_layers;
+    FB_ASSIGN_OR_RETURN(plan.pools, PlanPool(options, config, plan, *plan.layout.pool_layers));
+    plan.request.pool = plan.pools;
+  }
+  plan.memory = DivideMemory(config, plan.dtype, plan.request);
+  return plan;
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,31 @@
+// What an engine's options come to before anything is made: its devices, their layout, what is pooled, and how the memory of
+// a rank is divided. The one function for it: the engine, `forebay plan` and the scenarios share it, so that arenas really
+// have the sizes that a plan shows. Pure, but for reading what machine this is.
+#pragma once
+
+#include <vector>
+
+#include "engine/layout.h"
+#include "engine/machine.h"
+#include "engine/memory_plan.h"
+#include "engine/options.h"
+
+namespace forebay::engine {
+
+struct LayoutPlan {
+  tensor::DType dtype = tensor::DType::kBF16;
+  const kernels::KernelSet* kernels = nullptr;
+  MachinePlan machine;
+  Layout layout;                       // pool_layers is set where weights are pooled
+  std::vector<model::PoolPlan> pools;  // [ranks]; empty: nothing is pooled
+  MemoryRequest request;
+  MemoryPlan memory;                   // of each rank
+
+  // kMemoryTooSmall: which part is how large, and what would fit.
+  base::Status Fits() const { return CheckFits(memory, request); }
+};
+
+// Errors are those of the options (their value, the devices, the layout, what the model cannot do), not of the memory.
+base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& config);
+
+}  // namespace forebay::engine
