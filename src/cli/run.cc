@@ -115,12 +115,15 @@ void PrintProfile(const std::vector<device::OpProfile>& profile, double step_sec
   if (profile.empty()) return;
   std::fprintf(stderr, "\n%-16s %10s %10s %7s %12s %10s\n", "operation", "calls", "seconds", "share", "GFLOP/s", "GB/s read");
   double sum = 0;
+  for (const device::OpProfile& op : profile) sum += op.seconds;
+  // Of several replicas the sum is shared out; of one its steps, and what lies between their operations.
+  const bool one = sum <= step_seconds;
+  if (!one) step_seconds = sum;
   for (const device::OpProfile& op : profile) {
-    sum += op.seconds;
     std::fprintf(stderr, "%-16s %10ld %10.3f %6.1f%% %12.1f %10.1f\n", op.label, static_cast<long>(op.calls), op.seconds,
                  100 * op.seconds / step_seconds, op.flops / op.seconds * 1e-9, op.read_bytes / op.seconds * 1e-9);
   }
-  std::fprintf(stderr, "%-16s %10s %10.3f %6.1f%%\n", "everything else", "", step_seconds - sum,
+  if (one) std::fprintf(stderr, "%-16s %10s %10.3f %6.1f%%\n", "everything else", "", step_seconds - sum,
                100 * (step_seconds - sum) / step_seconds);
 }
 

@@ -1,0 +1,147 @@
+// The simulated CPU makes the plans that the real one made: the same trace and limits give the same steps.
+#include <gtest/gtest.h>
+
+#include "golden_files.h"
+#include "runtime/real/real_runtime.h"
+#include "sim/simulation.h"
+#include "sim/trace_source.h"
+
+namespace forebay {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* trace;
+  int32_t max_num_seqs, max_num_batched_tokens, kv_blocks;
+  const char* policy = "continuous";
+};
+
+class Steps : public StepObserver {
+ public:
+  void OnStep(const StepRecord& record) override { records.push_back(record); }
+  std::vector<StepRecord> records;
+};
+
+struct Outcome {
+  std::vector<StepRecord> steps;
+  job::JobSummary summary;
+};
+
+engine::EngineOptions OptionsOf(const Case& test, const std::string& devices) {
+  engine::EngineOptions options;
+  options.model = golden::Path("models/llama3-gqa");
+  options.devices = devices;
+  options.memory_bytes = 256 << 20;
+  options.max_model_len = 256;
+  options.max_num_seqs = test.max_num_seqs;
+  options.max_num_batched_tokens = test.max_num_batched_tokens;
+  options.kv_blocks = test.kv_blocks;
+  options.policy = test.policy;
+  options.threads = 2;
+  options.seed = 5;
+  return options;
+}
+
+Outcome RunReal(const Case& test, const std::string& devices) {
+  const sim::LengthTrace trace = *sim::ReadTrace(test.trace, {});
+  const engine::EngineOptions options = OptionsOf(test, devices);
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto files = engine::OpenModel(options.model, false, options.seed);
+  const auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
+  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+  Steps steps;
+  (*engine)->SetStepObserver(&steps);
+  RunControl control;
+  sim::TraceSource source(*runtime, trace, (*engine)->facts(), options.seed, control);
+  const auto run = sim::RunCounted(*runtime, **engine, source, control);
+  EXPECT_TRUE(run.ok()) << run.status().ToString();
+  return {std::move(steps.records), run->summary};
+}
+
+Outcome RunSimulated(const Case& test, const std::string& devices, bool full_detail = false) {
+  const sim::LengthTrace trace = *sim::ReadTrace(test.trace, {});
+  sim::SimulationOptions options{.engine = OptionsOf(test, devices), .trace = &trace, .record_steps = true};
+  options.engine.sim_full_detail = full_detail;
+  auto result = sim::Simulate(options);
+  EXPECT_TRUE(result.ok()) << result.status().ToString();
+  return {std::move(result->steps), result->run.summary};
+}
+
+// All of a step but its times.
+void ExpectSamePlans(const Outcome& real, const Outcome& simulated) {
+  ASSERT_EQ(real.steps.size(), simulated.steps.size());
+  for (size_t i = 0; i < real.steps.size(); ++i) {
+    const StepRecord &a = real.steps[i], &b = simulated.steps[i];
+    ASSERT_EQ(a.plan_hash, b.plan_hash) << "step " << i;
+    ASSERT_EQ(a.decode_rows, b.decode_rows) << "step " << i;
+    ASSERT_EQ(a.prefill_rows, b.prefill_rows) << "step " << i;
+    ASSERT_EQ(a.context_tokens, b.context_tokens) << "step " << i;
+    ASSERT_EQ(a.kv_blocks_used, b.kv_blocks_used) << "step " << i;
+    ASSERT_EQ(a.running, b.running) << "step " << i;
+    ASSERT_EQ(a.waiting, b.waiting) << "step " << i;
+    ASSERT_EQ(a.admitted, b.admitted) << "step " << i;
+    ASSERT_EQ(a.preempted, b.preempted) << "step " << i;
+    ASSERT_EQ(a.finished, b.finished) << "step " << i;
+  }
+  EXPECT_EQ(real.summary.prompt_tokens, simulated.summary.prompt_tokens);
+  EXPECT_EQ(real.summary.output_tokens, simulated.summary.output_tokens);
+  EXPECT_EQ(real.summary.stats.preemptions, simulated.summary.stats.preemptions);
+  EXPECT_EQ(real.summary.stats.recomputed_tokens, simulated.summary.stats.recomputed_tokens);
+  EXPECT_EQ(real.summary.stats.cached_prompt_tokens, simulated.summary.stats.cached_prompt_tokens);
+  EXPECT_EQ(real.summary.stats.prefix_blocks_hit, simulated.summary.stats.prefix_blocks_hit);
+}
+
+constexpr Case kCases[] = {
+    {"mixed", "synthetic:n=60,prompt=uniform(3,90),output=uniform(1,40),seed=1", 16, 256, 1000},
+    {"chunked_prefill", "synthetic:n=30,prompt=uniform(60,200),output=uniform(1,30),seed=2", 8, 32, 1000},
+    {"preempting", "synthetic:n=40,prompt=uniform(20,60),output=uniform(30,120),seed=3", 16, 128, 24},
+    {"prefix_shared", "synthetic:n=40,prompt=uniform(100,150),output=uniform(1,20),shared=96,seed=4", 8, 128, 200},
+    {"prefix_shared_preempting", "synthetic:n=40,prompt=uniform(100,150),output=uniform(20,90),shared=64,seed=5", 12, 128, 26},
+    {"choices", "synthetic:n=20,prompt=uniform(40,100),output=uniform(1,40),choices=3,seed=6", 12, 128, 400},
+    {"choices_preempting", "synthetic:n=20,prompt=uniform(40,100),output=uniform(30,100),choices=3,seed=7", 12, 128, 28},
+    {"batch_of_one", "synthetic:n=6,prompt=uniform(3,90),output=uniform(1,40),seed=8", 1, 64, 100},
+    {"static_batch", "synthetic:n=40,prompt=uniform(3,90),output=uniform(1,40),seed=9", 8, 128, 200, "static_batch"},
+};
+
+class Replay : public testing::TestWithParam<Case> {};
+
+TEST_P(Replay, PlansAreTheRealOnes) {
+  const Outcome real = RunReal(GetParam(), "cpu");
+  ExpectSamePlans(real, RunSimulated(GetParam(), "sim:zen4"));
+  const std::string_view name = GetParam().name;
+  // The case tests what its name says.
+  EXPECT_EQ(real.summary.stats.preemptions > 0, name.ends_with("preempting"));
+  if (name.starts_with("prefix") || name.starts_with("choices")) {
+    EXPECT_GT(real.summary.stats.prefix_blocks_hit, 0);
+  }
+}
+
+TEST_P(Replay, EveryLayerInFullGivesTheSameSteps) {
+  const Outcome jump = RunSimulated(GetParam(), "sim:a10"), full = RunSimulated(GetParam(), "sim:a10", true);
+  ExpectSamePlans(full, jump);
+  for (size_t i = 0; i < full.steps.size(); ++i) {
+    ASSERT_NEAR(full.steps[i].end_seconds, jump.steps[i].end_seconds, 1e-9 * full.steps[i].end_seconds) << "step " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Replay, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
+
+TEST(ReplayGroup, SeveralRanksAgreeInTotals) {
+  const Case& test = kCases[0];
+  const Outcome real = RunReal(test, "2xcpu"), simulated = RunSimulated(test, "sim:2xzen4"), again = RunSimulated(test, "sim:2xzen4");
+  EXPECT_EQ(real.summary.done, simulated.summary.done);
+  EXPECT_EQ(real.summary.prompt_tokens, simulated.summary.prompt_tokens);
+  EXPECT_EQ(real.summary.output_tokens, simulated.summary.output_tokens);
+  EXPECT_EQ(real.summary.stats.computed_tokens, simulated.summary.stats.computed_tokens);
+  int64_t second = 0;
+  for (const StepRecord& step : simulated.steps) second += step.replica;
+  EXPECT_GT(second, 0) << "both ranks work";
+  ExpectSamePlans(simulated, again);
+  for (size_t i = 0; i < again.steps.size(); ++i) {
+    ASSERT_EQ(simulated.steps[i].end_seconds, again.steps[i].end_seconds);
+    ASSERT_EQ(simulated.steps[i].replica, again.steps[i].replica);
+  }
+}
+
+}  // namespace
+}  // namespace forebay
