@@ -36,7 +36,7 @@ Loaded Load(const std::string& path, tensor::DType dtype) {
   loaded.plan = *plan;
   const kernels::KernelSet* kernels = *kernels::ChooseKernels("auto");
   auto rank = engine::Rank::Create(std::move(device).value(), loaded.files.config, loaded.plan, 2, false, *kernels,
-                                   *loaded.files.reader, 2);
+                                   loaded.files.reader.get(), 2);
   FB_CHECK(rank.ok(), "{}", rank.status().ToString());
   loaded.rank = std::move(rank).value();
   return loaded;
