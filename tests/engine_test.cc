@@ -253,7 +253,9 @@ TEST_F(EngineTest, APolicyThatPlansNothingIsReportedAsAStall) {
       {.budget_bytes = 32 << 20, .max_model_len = 128, .max_num_seqs = 2, .max_num_batched_tokens = 64});
   auto rank = std::move(*engine::Rank::Create(std::move(device), files_.config, plan, 2, false, kernels::RefKernels(),
                                               files_.reader.get(), 1));
-  engine::Replica replica(*runtime, std::move(rank), std::make_unique<IdlePolicy>(),
+  std::vector<std::unique_ptr<engine::Rank>> ranks;
+  ranks.push_back(std::move(rank));
+  engine::Replica replica(*runtime, std::move(ranks), std::make_unique<IdlePolicy>(),
                           {.limits = {.max_num_seqs = 2, .max_num_batched_tokens = 64, .total_blocks = plan.num_blocks},
                            .max_blocks_per_sequence = plan.max_blocks_per_sequence});
   std::vector<RequestResult> finished;

@@ -1,6 +1,7 @@
 #include "engine/compose.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/layout_plan.h"
 #include "fabric/sim/sim_fabric.h"
@@ -22,6 +23,31 @@ std::string NumericsClass(const kernels::KernelSet& kernels, tensor::DType dtype
   return fmt::format("{}-{}-kv{}", kernels.numerics_class, name, name);
 }
 
+Membership MembershipOf(const LayoutPlan& plan, int rank, fabric::Fabric* fabric) {
+  const Layout& layout = plan.layout;
+  Membership membership{.cut = CutOf(layout, rank),
+                        .fabric = fabric,
+                        .tensor = TpRanks(layout, rank),
+                        .stages = StageRanks(layout, rank)};
+  if (!layout.pools()) return membership;
+  membership.pool = &plan.ranks[rank % layout.ranks_per_replica()].request.pool[PlaceOf(layout, rank).replica];
+  membership.pool_peers = PoolRanks(layout, rank);
+  return membership;
+}
+
+// Sums over all ranks of the job.
+void AddMemory(const LayoutPlan& plan, ModelFacts* facts) {
+  const auto replicas = static_cast<uint64_t>(plan.replicas());
+  facts->max_model_len = static_cast<int32_t>(plan.ranks[0].memory.max_model_len);
+  facts->kv_capacity_tokens = plan.ranks[0].memory.kv_tokens() * plan.replicas();
+  for (const auto& [request, memory] : plan.ranks) {
+    const uint64_t weights = memory.weight_bytes + memory.pool_bytes;
+    facts->weight_bytes += weights * replicas;
+    facts->kv_bytes += memory.kv_bytes * replicas;
+    facts->workspace_bytes += (memory.fixed_bytes() - weights) * replicas;
+  }
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime, const EngineOptions& options,
@@ -29,57 +55,54 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   const model::ModelConfig& config = files.config;
   FB_ASSIGN_OR_RETURN(const LayoutPlan layout_plan, PlanLayout(options, config));
   const Layout& layout = layout_plan.layout;
-  if (layout.tp > 1 || layout.pp > 1 || layout.groups > 1) {
-    return base::Status(kLayoutInvalid, fmt::format("--layout {}: groups, tp and pp above 1 do not run yet", options.layout));
-  }
   const MachinePlan& machine_plan = layout_plan.machine;
   const bool simulated = machine_plan.spec.simulated;
   if (simulated && options.digest) {
     return base::Status(base::kInvalidArgument, fmt::format("--digest: the devices {} have no data to digest", options.devices));
   }
   FB_RETURN_IF_ERROR(layout_plan.Fits());
-  const MemoryPlan& plan = layout_plan.memory;
   const kernels::KernelSet* const kernels = layout_plan.kernels;
 
   EngineParts parts{.isa = simulated ? options.devices : kernels->name};
-  FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, runtime));
+  FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, layout.ranks_per_group(), runtime));
   parts.sim = std::move(machine.sim);
   const weights::TensorReader* reader = simulated ? nullptr : files.reader.get();
-  const int ranks = static_cast<int>(machine.devices.size());
-  if (layout.pools()) {
-    parts.fabrics = simulated ? fabric::CreateSimFabric(*parts.sim, ranks) : fabric::CreateLocalFabric(runtime, ranks);
+  for (int group = 0; group < layout.groups && layout.ranks_per_group() > 1; ++group) {
+    auto fabrics = simulated ? fabric::CreateSimFabric(*parts.sim, layout.ranks_per_group())
+                             : fabric::CreateLocalFabric(runtime, layout.ranks_per_group());
+    for (auto& fabric : fabrics) parts.fabrics.push_back(std::move(fabric));
   }
-  for (auto& device : machine.devices) {
-    const int rank_index = static_cast<int>(parts.replicas.size());
-    PoolMembership membership;
-    if (layout.pools()) membership = {&layout_plan.pools[rank_index], parts.fabrics[rank_index].get(), PoolRanks(layout, rank_index)};
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (size_t i = 0; i < machine.devices.size(); ++i) {
+    fabric::Fabric* const fabric = parts.fabrics.empty() ? nullptr : parts.fabrics[i].get();
+    const Membership membership = MembershipOf(layout_plan, static_cast<int>(i) % layout.ranks_per_group(), fabric);
+    const MemoryPlan& plan = layout_plan.ranks[ranks.size()].memory;
+    FB_ASSIGN_OR_RETURN(auto rank, Rank::Create(std::move(machine.devices[i]), config, plan, machine_plan.max_num_seqs,
+                                                options.digest, *kernels, reader, machine_plan.workers, membership));
+    ranks.push_back(std::move(rank));
+    if (ranks.size() < layout_plan.ranks.size()) continue;
     FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy(options.policy));
-    FB_ASSIGN_OR_RETURN(auto rank, Rank::Create(std::move(device), config, plan, machine_plan.max_num_seqs, options.digest,
-                                                *kernels, reader, machine_plan.workers, membership));
     const ReplicaOptions replica_options{
-        .index = rank_index,
+        .index = static_cast<int>(parts.replicas.size()),
         .limits = {.max_num_seqs = machine_plan.max_num_seqs, .max_num_batched_tokens = machine_plan.max_num_batched_tokens,
                    .block_tokens = kernels::kBlockTokens, .total_blocks = plan.num_blocks},
         .seed = options.seed,
         .prefix_caching = options.prefix_caching,
         .max_blocks_per_sequence = plan.max_blocks_per_sequence,
         .stall_timeout = static_cast<runtime::TimeNs>(options.stall_seconds * 1e9)};
-    parts.replicas.push_back(std::make_unique<Replica>(runtime, std::move(rank), std::move(policy), replica_options));
+    parts.replicas.push_back(std::make_unique<Replica>(runtime, std::exchange(ranks, {}), std::move(policy), replica_options));
   }
-
-  for (const auto& replica : parts.replicas) FB_RETURN_IF_ERROR(replica->rank().ConnectPool());
+  for (const auto& replica : parts.replicas) {
+    for (const auto& rank : replica->ranks()) FB_RETURN_IF_ERROR(rank->Connect());
+  }
 
   parts.facts = {.name = files.name,
                  .vocab_size = static_cast<int32_t>(config.vocab_size),
-                 .max_model_len = static_cast<int32_t>(plan.max_model_len),
                  .numerics_class = simulated ? "simulated" : NumericsClass(*kernels, layout_plan.dtype),
                  .model_fingerprint = files.fingerprint,
-                 .random_weights = files.random_weights,
-                 .kv_capacity_tokens = plan.kv_tokens() * ranks,
-                 .weight_bytes = (plan.weight_bytes + plan.pool_bytes) * static_cast<uint64_t>(ranks),
-                 .kv_bytes = plan.kv_bytes * static_cast<uint64_t>(ranks),
-                 .workspace_bytes = (plan.fixed_bytes() - plan.weight_bytes - plan.pool_bytes) * static_cast<uint64_t>(ranks)};
-  parts.context = {tokenizer, EndTokens(files), plan.max_model_len};
+                 .random_weights = files.random_weights};
+  AddMemory(layout_plan, &parts.facts);
+  parts.context = {tokenizer, EndTokens(files), parts.facts.max_model_len};
   return std::make_unique<LocalEngine>(runtime, std::move(parts));
 }
 

@@ -47,7 +47,9 @@ void AddProfile(const device::OpProfile& op, std::vector<device::OpProfile>* all
 
 LocalEngine::~LocalEngine() {
   // Copies read the memory of other ranks: nobody's goes before all are done.
-  for (const auto& replica : parts_.replicas) replica->rank().Quiesce();
+  for (const auto& replica : parts_.replicas) {
+    for (const auto& rank : replica->ranks()) rank->Quiesce();
+  }
 }
 
 std::optional<RequestResult> LocalEngine::Refusal(const Request& request) const {
@@ -157,14 +159,15 @@ EngineStats LocalEngine::stats() const {
   for (size_t i = 1; i < parts_.replicas.size(); ++i) AddReplica(parts_.replicas[i]->stats(), &sum);
   sum.first_result_seconds = first_result_seconds_;
   sum.mode_counters = {{"steps." + parts_.isa, sum.steps}, {"rows_decode", sum.decode_rows}, {"rows_prefill", sum.prefill_rows}};
-  if (!parts_.fabrics.empty()) {
-    int64_t& pulled = sum.mode_counters["bytes_pulled"];
-    int64_t& ahead = sum.mode_counters["bytes_pulled_ahead"];
-    int64_t& steps = sum.mode_counters["steps_pull"];
-    for (const auto& replica : parts_.replicas) {
-      pulled += static_cast<int64_t>(replica->rank().bytes_pulled());
-      ahead += static_cast<int64_t>(replica->rank().pool()->bytes_ahead());
-      steps += replica->rank().pool()->steps();
+  if (parts_.replicas[0]->ranks()[0]->pool() == nullptr) return sum;
+  int64_t& pulled = sum.mode_counters["bytes_pulled"];
+  int64_t& ahead = sum.mode_counters["bytes_pulled_ahead"];
+  int64_t& steps = sum.mode_counters["steps_pull"];
+  for (const auto& replica : parts_.replicas) {
+    for (const auto& rank : replica->ranks()) {
+      pulled += static_cast<int64_t>(rank->bytes_pulled());
+      ahead += static_cast<int64_t>(rank->pool()->bytes_ahead());
+      steps += rank->pool()->steps();
     }
   }
   return sum;
@@ -173,7 +176,9 @@ EngineStats LocalEngine::stats() const {
 std::vector<device::OpProfile> LocalEngine::Profile() const {
   std::vector<device::OpProfile> all;
   for (const auto& replica : parts_.replicas) {
-    for (const device::OpProfile& op : replica->Profile()) AddProfile(op, &all);
+    for (const auto& rank : replica->ranks()) {
+      for (const device::OpProfile& op : rank->device().Profile()) AddProfile(op, &all);
+    }
   }
   return all;
 }

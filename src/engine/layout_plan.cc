@@ -55,19 +55,25 @@ base::Result<Layout> ChooseLayout(const EngineOptions& options, const model::Mod
   return layout;
 }
 
-base::Result<std::vector<model::PoolPlan>> PlanPool(const EngineOptions& options, const model::ModelConfig& config, const LayoutPlan& plan,
-                                                    int64_t layers) {
+// Of the ranks that share weights with one of this cut; a stage pools its part of the layers.
+base::Result<std::vector<model::PoolPlan>> PlanPool(const EngineOptions& options, const model::ModelConfig& config,
+                                                    const LayoutPlan& plan, const model::ReplicaCut& cut) {
   model::PoolOptions pool = options.pool;
   pool.placement = plan.layout.weights;
-  pool.layers = layers;
+  pool.layers = base::EvenPart(*plan.layout.pool_layers, cut.pp, cut.stage).size();
   pool.attention = plan.layout.pool_attention;
   weights::SlotSettings& slots = pool.slots;
   if (slots.budget_bytes == 0 && slots.look_ahead_layers == 0 && slots.look_ahead_bytes == 0) slots.look_ahead_layers = kLookAheadLayers;
   if (pool.slice_bytes == 0) pool.slice_bytes = plan.machine.spec.simulated ? kSimulatedSlice : kSlice;
-  return model::PlanPools(pool, plan.layout.dp, model::PlanDecoder(config, plan.dtype, 1));
+  return model::PlanPools(pool, plan.layout.dp, model::PlanDecoder(config, plan.dtype, 1, cut));
 }
 
 }  // namespace
+
+base::Status LayoutPlan::Fits() const {
+  for (const RankPlan& rank : ranks) FB_RETURN_IF_ERROR(CheckFits(rank.memory, rank.request));
+  return base::Status::Ok();
+}
 
 base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& config) {
   LayoutPlan plan;
@@ -77,20 +83,24 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   FB_ASSIGN_OR_RETURN(plan.kernels, kernels::ChooseKernels(options.isa));
   FB_ASSIGN_OR_RETURN(plan.machine, PlanMachine(options, config, plan.dtype, *plan.kernels));
   FB_ASSIGN_OR_RETURN(plan.layout, ChooseLayout(options, config, plan.machine.spec.count));
-  plan.request = {.budget_bytes = plan.machine.budget_bytes,
-                  .device_bytes = plan.machine.device_bytes,
-                  .max_model_len = options.max_model_len,
-                  .stable_bytes = plan.machine.stable_bytes,
-                  .max_num_seqs = plan.machine.max_num_seqs,
-                  .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
-                  .max_kv_blocks = options.kv_blocks,
-                  .digest = options.digest};
-  if (plan.layout.pools()) {
-    if (!plan.layout.pool_layers) plan.layout.pool_layers = config.num_layers;
-    FB_ASSIGN_OR_RETURN(plan.pools, PlanPool(options, config, plan, *plan.layout.pool_layers));
-    plan.request.pool = plan.pools;
+  if (plan.layout.pools() && !plan.layout.pool_layers) plan.layout.pool_layers = config.num_layers;
+  std::vector<MemoryRequest> requests;
+  for (int rank = 0; rank < plan.layout.ranks_per_replica(); ++rank) {
+    MemoryRequest& request = requests.emplace_back();
+    request = {.budget_bytes = plan.machine.budget_bytes,
+               .device_bytes = plan.machine.device_bytes,
+               .max_model_len = options.max_model_len,
+               .stable_bytes = plan.machine.stable_bytes,
+               .max_num_seqs = plan.machine.max_num_seqs,
+               .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
+               .max_kv_blocks = options.kv_blocks,
+               .digest = options.digest,
+               .cut = CutOf(plan.layout, rank)};
+    if (!plan.layout.pools()) continue;
+    FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, config, plan, request.cut));
   }
-  plan.memory = DivideMemory(config, plan.dtype, plan.request);
+  const std::vector<MemoryPlan> memory = DivideReplicaMemory(config, plan.dtype, requests);
+  for (size_t rank = 0; rank < requests.size(); ++rank) plan.ranks.push_back({requests[rank], memory[rank]});
   return plan;
 }
 

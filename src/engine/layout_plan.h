@@ -12,17 +12,22 @@
 
 namespace forebay::engine {
 
+// Of one rank of a replica.
+struct RankPlan {
+  MemoryRequest request;  // with the pools of its peers, by replica
+  MemoryPlan memory;
+};
+
 struct LayoutPlan {
   tensor::DType dtype = tensor::DType::kBF16;
   const kernels::KernelSet* kernels = nullptr;
   MachinePlan machine;
   Layout layout;                       // pool_layers is set where weights are pooled
-  std::vector<model::PoolPlan> pools;  // [ranks]; empty: nothing is pooled
-  MemoryRequest request;
-  MemoryPlan memory;                   // of each rank
+  std::vector<RankPlan> ranks;         // of a replica, stage by stage; replicas are alike
 
+  int replicas() const { return layout.groups * layout.dp; }
   // kMemoryTooSmall: which part is how large, and what would fit.
-  base::Status Fits() const { return CheckFits(memory, request); }
+  base::Status Fits() const;
 };
 
 // Errors are those of the options (their value, the devices, the layout, what the model cannot do), not of the memory.

@@ -81,14 +81,15 @@ device::SimPrice PriceOf(const cost::OpDesc& op, const cost::DeviceProfile& prof
   return sim;
 }
 
-base::Result<Machine> BuildSimulated(const MachinePlan& plan, const EngineOptions& options, runtime::Runtime& runtime) {
+base::Result<Machine> BuildSimulated(const MachinePlan& plan, const EngineOptions& options, int ranks_per_group,
+                             runtime::Runtime& runtime) {
   FB_CHECK(runtime.is_virtual(), "simulated devices run in virtual time");
   Machine machine;
   machine.sim = std::make_unique<device::EventEngine>(static_cast<runtime::VirtualRuntime&>(runtime), options.seed);
   const auto mode = options.sim_uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated;
   for (int rank = 0; rank < plan.spec.count; ++rank) {
     device::SimDeviceOptions device_options;
-    device_options.rank = rank;
+    device_options.rank = rank % ranks_per_group;
     device_options.memory_bytes = plan.budget_bytes;
     device_options.num_workers = plan.workers;
     device_options.price = [profile = plan.profile, mode](const cost::OpDesc& op) { return PriceOf(op, profile, mode); };
@@ -101,13 +102,14 @@ base::Result<Machine> BuildSimulated(const MachinePlan& plan, const EngineOption
   return machine;
 }
 
-base::Result<Machine> BuildCpu(const MachinePlan& plan, const EngineOptions& options, runtime::Runtime& runtime) {
+base::Result<Machine> BuildCpu(const MachinePlan& plan, const EngineOptions& options, int ranks_per_group,
+                             runtime::Runtime& runtime) {
   Machine machine;
   const std::vector<int>& cores = plan.topology.cores;
   const bool pinned = plan.workers * plan.spec.count <= static_cast<int>(cores.size());
   for (int rank = 0; rank < plan.spec.count; ++rank) {
     device::CpuDeviceOptions device_options;
-    device_options.rank = rank;
+    device_options.rank = rank % ranks_per_group;
     device_options.num_workers = plan.workers;
     if (pinned) device_options.cores.assign(cores.begin() + rank * plan.workers, cores.begin() + (rank + 1) * plan.workers);
     device_options.memory_bytes = plan.budget_bytes;
@@ -167,8 +169,10 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options, const model:
   return plan;
 }
 
-base::Result<Machine> BuildMachine(const MachinePlan& plan, const EngineOptions& options, runtime::Runtime& runtime) {
-  return plan.spec.simulated ? BuildSimulated(plan, options, runtime) : BuildCpu(plan, options, runtime);
+base::Result<Machine> BuildMachine(const MachinePlan& plan, const EngineOptions& options, int ranks_per_group,
+                             runtime::Runtime& runtime) {
+  return plan.spec.simulated ? BuildSimulated(plan, options, ranks_per_group, runtime)
+                             : BuildCpu(plan, options, ranks_per_group, runtime);
 }
 
 }  // namespace forebay::engine

@@ -45,7 +45,8 @@ struct Machine {
   std::unique_ptr<device::EventEngine> sim;  // null: real devices. Outlives them
   std::vector<std::unique_ptr<device::Device>> devices;
 };
-// REQUIRES: for simulated devices `runtime` is a VirtualRuntime.
-base::Result<Machine> BuildMachine(const MachinePlan& plan, const EngineOptions& options, runtime::Runtime& runtime);
+// Devices are numbered within their group. REQUIRES: for simulated devices `runtime` is a VirtualRuntime.
+base::Result<Machine> BuildMachine(const MachinePlan& plan, const EngineOptions& options, int ranks_per_group,
+                                   runtime::Runtime& runtime);
 
 }  // namespace forebay::engine

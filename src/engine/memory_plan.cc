@@ -38,9 +38,10 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, cons
   plan.max_model_len = max_model_len;
   plan.capacity = {request.max_num_batched_tokens, LogitRows(config, request)};
   plan.max_blocks_per_sequence = static_cast<int32_t>(base::CeilDiv(max_model_len, kernels::kBlockTokens));
-  plan.kv_layout = {dtype, static_cast<int32_t>(config.num_kv_heads), static_cast<int32_t>(config.head_dim), 0};
-  plan.kv_layout.block_stride = plan.kv_layout.LayerBytes() * config.num_layers;
-  model::DecoderPlan decoder = model::PlanDecoder(config, dtype, max_model_len);
+  const model::Shard shard = model::ShardOf(config, request.cut);
+  plan.kv_layout = {dtype, static_cast<int32_t>(shard.kv_heads.size()), static_cast<int32_t>(config.head_dim), 0};
+  plan.kv_layout.block_stride = plan.kv_layout.LayerBytes() * shard.layers.size();
+  model::DecoderPlan decoder = model::PlanDecoder(config, dtype, max_model_len, request.cut);
   if (!request.pool.empty()) model::MarkPooled(request.pool[0], &decoder);
   for (const model::PoolPlan& pool : request.pool) {
     plan.pool_bytes = std::max(plan.pool_bytes, base::RoundUp(pool.pool_bytes, kRegionRounding));
@@ -49,22 +50,31 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, cons
   }
   plan.weight_bytes = base::RoundUp(decoder.bytes(), kRegionRounding);
   plan.table_bytes = base::RoundUp(decoder.table_bytes(), kRegionRounding);
-  plan.workspace_bytes = base::RoundUp(model::ActivationBytes(config, dtype, plan.capacity), kRegionRounding);
+  plan.workspace_bytes = base::RoundUp(model::ActivationBytes(config, dtype, plan.capacity, request.cut), kRegionRounding);
+  plan.tensor_staging_bytes = base::RoundUp(model::TensorStagingBytes(config, plan.capacity, request.cut), kRegionRounding);
+  plan.stage_staging_bytes = base::RoundUp(model::StageStagingBytes(config, dtype, plan.capacity, request.cut), kRegionRounding);
   plan.batch_bytes = base::RoundUp(
       StepBatchBytes(request.max_num_seqs, request.max_num_batched_tokens, plan.max_blocks_per_sequence), kRegionRounding);
   return plan;
+}
+
+uint64_t BlockBytes(const MemoryRequest& request, const MemoryPlan& plan) {
+  const uint64_t digest_bytes = request.digest ? kernels::kBlockTokens * sizeof(uint64_t) : 0;
+  return static_cast<uint64_t>(plan.kv_layout.block_stride) + digest_bytes;
+}
+
+void SetBlocks(const MemoryRequest& request, int32_t num_blocks, MemoryPlan* plan) {
+  plan->num_blocks = num_blocks;
+  plan->kv_bytes = base::RoundUp(static_cast<uint64_t>(num_blocks) * BlockBytes(request, *plan) + 64, kRegionRounding);
 }
 
 // Gives the rest of the budget to the KV cache, but no more than all sequences at full length can use.
 void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
   const uint64_t fixed = request.device_bytes + plan->fixed_bytes() + kRegionRounding;
   const uint64_t rest = request.budget_bytes > fixed ? request.budget_bytes - fixed : 0;
-  const uint64_t digest_bytes = request.digest ? kernels::kBlockTokens * sizeof(uint64_t) : 0;
-  const uint64_t block_bytes = static_cast<uint64_t>(plan->kv_layout.block_stride) + digest_bytes;
   auto useful = static_cast<uint64_t>(request.max_num_seqs) * plan->max_blocks_per_sequence;
   if (request.max_kv_blocks > 0) useful = std::min<uint64_t>(useful, request.max_kv_blocks);
-  plan->num_blocks = static_cast<int32_t>(std::min({rest / block_bytes, useful, uint64_t{0x7FFFFFFF}}));
-  plan->kv_bytes = base::RoundUp(static_cast<uint64_t>(plan->num_blocks) * block_bytes + 64, kRegionRounding);
+  SetBlocks(request, static_cast<int32_t>(std::min({rest / BlockBytes(request, *plan), useful, uint64_t{0x7FFFFFFF}})), plan);
 }
 
 }  // namespace
@@ -120,6 +130,24 @@ base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DT
   MemoryPlan plan = DivideMemory(config, dtype, request);
   FB_RETURN_IF_ERROR(CheckFits(plan, request));
   return plan;
+}
+
+std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, tensor::DType dtype,
+                                            const std::vector<MemoryRequest>& requests) {
+  int64_t length = requests[0].max_model_len;
+  if (length == 0) {
+    length = config.max_position_embeddings;
+    for (const MemoryRequest& request : requests) length = std::min(length, ChooseLength(config, dtype, request));
+  }
+  std::vector<MemoryPlan> plans;
+  int32_t blocks = INT32_MAX;
+  for (MemoryRequest request : requests) {
+    request.max_model_len = length;
+    plans.push_back(DivideMemory(config, dtype, request));
+    blocks = std::min(blocks, plans.back().num_blocks);
+  }
+  for (size_t i = 0; i < plans.size(); ++i) SetBlocks(requests[i], blocks, &plans[i]);
+  return plans;
 }
 
 }  // namespace forebay::engine

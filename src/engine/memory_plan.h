@@ -22,6 +22,7 @@ struct MemoryRequest {
   int32_t max_num_batched_tokens = 0;
   int32_t max_kv_blocks = 0;           // 0: no limit of its own
   bool digest = false;
+  model::ReplicaCut cut;               // the rank's place in its replica
   std::vector<model::PoolPlan> pool;   // of the ranks that share weights; the plan is that of the one that needs most
 };
 
@@ -36,13 +37,16 @@ struct MemoryPlan {
   uint64_t slot_bytes = 0;             // what it pulls lies here
   uint64_t pool_table_bytes = 0;       // where pooled tiles lie in each phase; control memory
   uint64_t workspace_bytes = 0;        // activations
+  uint64_t tensor_staging_bytes = 0;   // what the ranks of a replica exchange goes through these
+  uint64_t stage_staging_bytes = 0;
   uint64_t table_bytes = 0;            // where tiles lie; control memory, as the next
   uint64_t batch_bytes = 0;            // StepBatch
   uint64_t kv_bytes = 0;               // blocks, digests
 
   // All but the KV cache.
   uint64_t fixed_bytes() const {
-    return weight_bytes + pool_bytes + slot_bytes + pool_table_bytes + workspace_bytes + table_bytes + batch_bytes;
+    return weight_bytes + pool_bytes + slot_bytes + pool_table_bytes + workspace_bytes + tensor_staging_bytes +
+           stage_staging_bytes + table_bytes + batch_bytes;
   }
   int64_t kv_tokens() const { return static_cast<int64_t>(num_blocks) * kernels::kBlockTokens; }
 };
@@ -57,5 +61,10 @@ MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype, c
 base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request);
 // Both.
 base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request);
+
+// The plans of a replica's ranks, whose requests differ in cut and pool: they share one KV book, so all have the length and
+// the blocks of the one that has fewest.
+std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, tensor::DType dtype,
+                                            const std::vector<MemoryRequest>& requests);
 
 }  // namespace forebay::engine

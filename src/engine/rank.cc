@@ -5,7 +5,8 @@
 namespace forebay::engine {
 namespace {
 
-constexpr char kPoolRegion[] = "weight pool";
+// Published for peers.
+constexpr char kPoolRegion[] = "weight pool", kTensorStaging[] = "tensor staging", kStageStaging[] = "stage staging";
 
 // The draw of each row of a part of the logits, spread over the workers.
 struct SampleArgs {
@@ -35,10 +36,11 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
 base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device> device, const model::ModelConfig& config,
                                                  const MemoryPlan& plan, int32_t max_num_seqs, bool digest,
                                                  const kernels::KernelSet& kernels, const weights::TensorReader* reader,
-                                                 int load_threads, const PoolMembership& pool) {
+                                                 int load_threads, const Membership& membership) {
   std::unique_ptr<Rank> rank(new Rank());
   rank->device_ = std::move(device);
   rank->config_ = std::make_unique<model::ModelConfig>(config);
+  rank->membership_ = membership;
   device::Arena& arena = rank->device_->arena();
   FB_ASSIGN_OR_RETURN(const device::Region* weight_region, arena.Allocate("weights", plan.weight_bytes));
   FB_ASSIGN_OR_RETURN(const device::Region* tables,
@@ -49,18 +51,19 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   FB_ASSIGN_OR_RETURN(const device::Region* kv, arena.Allocate("kv", plan.kv_bytes));
 
   const tensor::DType dtype = plan.kv_layout.dtype;
-  model::DecoderPlan decoder_plan = model::PlanDecoder(config, dtype, plan.max_model_len);
+  model::DecoderPlan decoder_plan = model::PlanDecoder(config, dtype, plan.max_model_len, membership.cut);
   model::PoolShare share;
-  if (pool.plan) {
-    model::MarkPooled(*pool.plan, &decoder_plan);
+  const model::PoolPlan* pool = membership.pool;
+  if (pool) {
+    model::MarkPooled(*pool, &decoder_plan);
     FB_ASSIGN_OR_RETURN(share.region, arena.Allocate(kPoolRegion, plan.pool_bytes));
-    share.book = pool.plan->book.get();
-    share.rank = pool.plan->rank;
+    share.book = pool->book.get();
+    share.rank = pool->rank;
   }
   model::Decoder& decoder = rank->decoder_;
   FB_ASSIGN_OR_RETURN(decoder.weights, model::LoadDecoder(decoder_plan, reader, *weight_region, *tables, share, load_threads));
   device::RegionCutter cutter(*workspace);
-  decoder.activations = model::CutActivations(config, dtype, plan.capacity, &cutter);
+  decoder.activations = model::CutActivations(config, dtype, plan.capacity, &cutter, membership.cut);
   device::RegionCutter batch_cutter(*batch);
   rank->buffers_ = std::make_unique<StepBuffers>(plan, max_num_seqs, &batch_cutter);
 
@@ -71,28 +74,62 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   decoder.capacity = plan.capacity;
   decoder.kv.layout = plan.kv_layout;
   const int64_t layer_bytes = plan.kv_layout.LayerBytes();
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+  for (int64_t layer = 0; layer < decoder.weights.shard.layers.size(); ++layer) {
     decoder.kv.layers.push_back({.resident = kv->data + layer * layer_bytes, .window = nullptr});
   }
   if (digest) {
     decoder.kv.digests = reinterpret_cast<uint64_t*>(kv->data + plan.num_blocks * plan.kv_layout.block_stride);
   }
-  if (pool.plan) {
-    FB_RETURN_IF_ERROR(pool.fabric->Publish(*share.region));
+  if (pool) {
+    FB_RETURN_IF_ERROR(membership.fabric->Publish(*share.region));
     FB_ASSIGN_OR_RETURN(const device::Region* slots, arena.Allocate("weight slots", plan.slot_bytes));
     FB_ASSIGN_OR_RETURN(const device::Region* pool_tables,
                         arena.Allocate("pool tables", plan.pool_table_bytes, device::MemoryUse::kControl));
-    rank->fabric_ = pool.fabric;
-    rank->pool_ = std::make_unique<model::WeightPool>(*pool.plan, decoder.weights, *rank->device_, *slots, *pool_tables,
-                                                      *pool.fabric, pool.peers);
+    rank->pool_ = std::make_unique<model::WeightPool>(*pool, decoder.weights, *rank->device_, *slots, *pool_tables,
+                                                      *membership.fabric, membership.pool_peers);
     decoder.pool = rank->pool_.get();
   }
+  rank->membership_.pool = nullptr;  // the pool has its copy
+  FB_RETURN_IF_ERROR(rank->PublishStaging(plan));
   rank->scratch_.resize(static_cast<size_t>(rank->device_->num_workers()));
   rank->step_done_ = rank->device_->NewEvent();
   return rank;
 }
 
-base::Status Rank::ConnectPool() { return pool_ ? pool_->Connect(kPoolRegion) : base::Status::Ok(); }
+base::Status Rank::PublishStaging(const MemoryPlan& plan) {
+  const std::pair<const char*, uint64_t> regions[] = {{kTensorStaging, plan.tensor_staging_bytes},
+                                                      {kStageStaging, plan.stage_staging_bytes}};
+  for (const auto& [name, bytes] : regions) {
+    if (bytes == 0) continue;
+    FB_ASSIGN_OR_RETURN(const device::Region* region, device_->arena().Allocate(name, bytes));
+    FB_RETURN_IF_ERROR(membership_.fabric->Publish(*region));
+  }
+  return base::Status::Ok();
+}
+
+base::Status Rank::Connect() {
+  if (pool_) FB_RETURN_IF_ERROR(pool_->Connect(kPoolRegion));
+  const model::ReplicaCut& cut = membership_.cut;
+  if (cut.tp > 1) {
+    FB_ASSIGN_OR_RETURN(const device::Region* staging, membership_.fabric->FindRegion(membership_.fabric->rank(), kTensorStaging));
+    FB_ASSIGN_OR_RETURN(tensor_exchange_, fabric::Exchange::Create(*membership_.fabric, membership_.tensor, *staging,
+                                                                   fabric::kTensorChannel));
+    decoder_.links.tensor = &*tensor_exchange_;
+  }
+  const auto handover = [&](int from, int to) {
+    const std::vector<int>& stages = membership_.stages.ranks;
+    return fabric::Handover::Create(*membership_.fabric, stages[from], stages[to], kStageStaging);
+  };
+  if (!cut.first_stage()) {
+    FB_ASSIGN_OR_RETURN(from_last_stage_, handover(cut.stage - 1, cut.stage));
+    decoder_.links.last_stage = &*from_last_stage_;
+  }
+  if (!cut.last_stage()) {
+    FB_ASSIGN_OR_RETURN(to_next_stage_, handover(cut.stage, cut.stage + 1));
+    decoder_.links.next_stage = &*to_next_stage_;
+  }
+  return base::Status::Ok();
+}
 
 void Rank::Quiesce() {
   (void)device_->Synchronize(device_->compute());
@@ -104,27 +141,31 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks) {
   FB_CHECK(tasks->size() == static_cast<size_t>(batch.num_logit_rows), "{} tasks for {} rows of logits", tasks->size(),
            batch.num_logit_rows);
   decoder_.Forward(batch, buffers_->context());
-  const int64_t vocab = config_->vocab_size;
-  for (int32_t first = 0; first < batch.num_logit_rows; first += static_cast<int32_t>(decoder_.capacity.logit_rows)) {
-    const auto count =
-        static_cast<int32_t>(std::min<int64_t>(decoder_.capacity.logit_rows, batch.num_logit_rows - first));
+  const int32_t logit_rows = membership_.cut.last_stage() ? batch.num_logit_rows : 0;
+  for (int32_t first = 0; first < logit_rows; first += static_cast<int32_t>(decoder_.capacity.logit_rows)) {
+    const auto count = static_cast<int32_t>(std::min<int64_t>(decoder_.capacity.logit_rows, logit_rows - first));
     decoder_.Logits(batch, first, count);
-    if (digests_on()) {
-      kernels::LogitsDigest(*decoder_.stream, *decoder_.kernels,
-                            {.logits = decoder_.activations.logits, .stride = vocab, .num_rows = count,
-                             .vocab = static_cast<int32_t>(vocab), .positions = buffers_->logit_positions() + first,
-                             .digests = buffers_->logit_digests() + first});
-    }
-    const auto draws = [](const LogitTask& task) { return task.input.params != nullptr && task.input.params->temperature > 0; };
-    const SampleArgs args{tasks->data() + first, scratch_.data(), decoder_.activations.logits, batch.sampled, count, vocab};
-    cost::OpDesc desc{.kind = cost::OpKind::kSample, .label = "sample", .rows = count, .columns = vocab,
-                      .read_bytes = static_cast<double>(count) * static_cast<double>(vocab) * sizeof(float),
-                      .drawn_rows = std::count_if(args.tasks, args.tasks + count, draws)};
-    device::Operation operation = device::MakeOperation<&SampleRows>(desc, args);
-    operation.Reads(args.logits, static_cast<uint64_t>(count * vocab) * sizeof(float));
-    decoder_.stream->Enqueue(operation);
+    if (samples()) Sample(batch, first, count, tasks->data() + first);
   }
   decoder_.stream->Record(*step_done_);
+}
+
+void Rank::Sample(const kernels::StepBatch& batch, int32_t first, int32_t count, LogitTask* tasks) {
+  const int64_t vocab = config_->vocab_size;
+  if (digests_on()) {
+    kernels::LogitsDigest(*decoder_.stream, *decoder_.kernels,
+                          {.logits = decoder_.activations.logits, .stride = vocab, .num_rows = count,
+                           .vocab = static_cast<int32_t>(vocab), .positions = buffers_->logit_positions() + first,
+                           .digests = buffers_->logit_digests() + first});
+  }
+  const auto draws = [](const LogitTask& task) { return task.input.params != nullptr && task.input.params->temperature > 0; };
+  const SampleArgs args{tasks, scratch_.data(), decoder_.activations.logits, batch.sampled, count, vocab};
+  cost::OpDesc desc{.kind = cost::OpKind::kSample, .label = "sample", .rows = count, .columns = vocab,
+                    .read_bytes = static_cast<double>(count) * static_cast<double>(vocab) * sizeof(float),
+                    .drawn_rows = std::count_if(args.tasks, args.tasks + count, draws)};
+  device::Operation operation = device::MakeOperation<&SampleRows>(desc, args);
+  operation.Reads(args.logits, static_cast<uint64_t>(count * vocab) * sizeof(float));
+  decoder_.stream->Enqueue(operation);
 }
 
 base::Status Rank::WaitStep(runtime::TimeNs timeout) {

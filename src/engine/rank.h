@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "device/device.h"
@@ -25,11 +26,13 @@ struct LogitTask {
   PositionLogprobs target_output;
 };
 
-// A rank's part in a group that shares weights.
-struct PoolMembership {
-  const model::PoolPlan* plan = nullptr;  // null: it shares nothing
-  fabric::Fabric* fabric = nullptr;       // outlives the rank
-  fabric::Communicator peers;             // the ranks of the pool
+// A rank's part in its group.
+struct Membership {
+  model::ReplicaCut cut;                  // its place in its replica
+  fabric::Fabric* fabric = nullptr;       // outlives the rank; null: it is alone
+  fabric::Communicator tensor, stages;    // the replica's ranks of its stage; of its tp rank, stage by stage
+  const model::PoolPlan* pool = nullptr;  // null: it shares no weights
+  fabric::Communicator pool_peers;        // the ranks of the pool
 };
 
 class Rank {
@@ -38,22 +41,25 @@ class Rank {
   static base::Result<std::unique_ptr<Rank>> Create(std::unique_ptr<device::Device> device, const model::ModelConfig& config,
                                                     const MemoryPlan& plan, int32_t max_num_seqs, bool digest,
                                                     const kernels::KernelSet& kernels, const weights::TensorReader* reader,
-                                                    int load_threads, const PoolMembership& pool = {});
+                                                    int load_threads, const Membership& membership = {});
 
   // Waits for what is enqueued: it uses everything below.
   ~Rank() { device_.reset(); }
 
-  // After all ranks of the pool were created, before the first step.
-  base::Status ConnectPool();
+  // After all ranks of the group were created, before the first step.
+  base::Status Connect();
   // Waits for all that is enqueued, so that nobody reads a peer's memory any more.
   void Quiesce();
   const model::WeightPool* pool() const { return pool_.get(); }
   // From other ranks so far.
-  uint64_t bytes_pulled() const { return fabric_ ? fabric_->bytes_pulled() : 0; }
+  uint64_t bytes_pulled() const { return membership_.fabric ? membership_.fabric->bytes_pulled() : 0; }
 
   device::Device& device() { return *device_; }
   StepBuffers& buffers() { return *buffers_; }
-  // Enqueues the step that buffers() holds; tasks[i] belongs to logit row i and must live until the wait.
+  // Whether it computes logits of all of the vocabulary and draws tokens: of a replica one rank, on the last stage.
+  bool samples() const { return membership_.cut.last_stage() && membership_.cut.tp_rank == 0; }
+  // Enqueues the step that buffers() holds; tasks[i] belongs to logit row i and must live until the wait. Only the rank that
+  // samples looks at them.
   void EnqueueStep(std::vector<LogitTask>* tasks);
   // Waits for the step's end: kStepTimeout after `timeout`, or the fault that the device met.
   base::Status WaitStep(runtime::TimeNs timeout);
@@ -64,14 +70,18 @@ class Rank {
 
  private:
   Rank() = default;
+  base::Status PublishStaging(const MemoryPlan& plan);
+  void Sample(const kernels::StepBatch& batch, int32_t first, int32_t count, LogitTask* tasks);
 
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<StepBuffers> buffers_;
   std::unique_ptr<device::DeviceEvent> step_done_;
   std::unique_ptr<model::ModelConfig> config_;
   model::Decoder decoder_;
-  fabric::Fabric* fabric_ = nullptr;
+  Membership membership_;
   std::unique_ptr<model::WeightPool> pool_;
+  std::optional<fabric::Exchange> tensor_exchange_;
+  std::optional<fabric::Handover> from_last_stage_, to_next_stage_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker
 };
 

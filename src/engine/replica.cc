@@ -27,10 +27,11 @@ bool UsesCounts(const SamplingParams& params) {
 
 }  // namespace
 
-Replica::Replica(runtime::Runtime& runtime, std::unique_ptr<Rank> rank, std::unique_ptr<schedule::Policy> policy,
+Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> ranks, std::unique_ptr<schedule::Policy> policy,
                  const ReplicaOptions& options)
     : runtime_(runtime),
-      rank_(std::move(rank)),
+      ranks_(std::move(ranks)),
+      sampler_(std::ranges::find_if(ranks_, [](const auto& rank) { return rank->samples(); })->get()),
       policy_(std::move(policy)),
       options_(options),
       book_({.num_blocks = options.limits.total_blocks,
@@ -103,7 +104,7 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
 
   work_.clear();
   tasks_.clear();
-  rank_->buffers().Begin();
+  sampler_->buffers().Begin();
   // Indices of the plan refer to the view: resolve them before the lists change.
   planned_.clear();
   for (const schedule::RowsOf& rows : plan_.admit) planned_.emplace_back(waiting_in_view_[rows.index], rows.rows);
@@ -118,15 +119,37 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
   }
   // Before the commit closes what ends.
   if (record) *record = {.running = static_cast<int32_t>(running_.size()), .plan_hash = PlanHash()};
-  bytes_pulled_before_ = rank_->bytes_pulled();
-  rank_->EnqueueStep(&tasks_);
-  if (const base::Status done = rank_->WaitStep(options_.stall_timeout); !done.ok()) return Stall(done.ToString());
+  bytes_pulled_before_ = BytesPulled();
+  if (const base::Status done = RunStep(); !done.ok()) return Stall(done.ToString());
   Commit(finished);
   ++stats_.steps;
   stats_.step_seconds += static_cast<double>(runtime_.Now() - start) * 1e-9;
   Publish();
   if (record) FillRecord(start, record);
   return StepEnd::kStepped;
+}
+
+base::Status Replica::RunStep() {
+  for (const auto& rank : ranks_) {
+    if (rank.get() != sampler_) rank->buffers().CopyStep(sampler_->buffers());
+    rank->EnqueueStep(&tasks_);
+  }
+  base::Status status;
+  for (const auto& rank : ranks_) {
+    const base::Status done = rank->WaitStep(options_.stall_timeout);
+    if (status.ok()) status = done;
+  }
+  return status;
+}
+
+uint64_t Replica::BytesPulled() const {
+  uint64_t sum = 0;
+  for (const auto& rank : ranks_) sum += rank->bytes_pulled();
+  return sum;
+}
+
+void Replica::SetTable(kv::SequenceSlot slot, size_t from) {
+  for (const auto& rank : ranks_) rank->buffers().SetTable(slot, from, book_.table(slot));
 }
 
 void Replica::Publish() {
@@ -142,21 +165,21 @@ void Replica::Publish() {
 }
 
 void Replica::FillRecord(runtime::TimeNs step_start, StepRecord* record) const {
-  const kernels::StepBatch& batch = rank_->buffers().batch();
+  const kernels::StepBatch& batch = sampler_->buffers().batch();
   record->replica = options_.index;
   record->step = stats_.steps - 1;
   record->begin_seconds = static_cast<double>(step_start) * 1e-9;
   record->end_seconds = static_cast<double>(runtime_.Now()) * 1e-9;
   for (const Work& work : work_) record->decode_rows += work.is_decode() ? 1 : 0;
   record->prefill_rows = batch.num_rows - record->decode_rows;
-  record->context_tokens = rank_->buffers().context_tokens();
+  record->context_tokens = sampler_->buffers().context_tokens();
   record->waiting = static_cast<int32_t>(waiting_.size());
   record->admitted = static_cast<int32_t>(plan_.admit.size());
   record->preempted = static_cast<int32_t>(plan_.preempt.size());
   record->finished = record->running - static_cast<int32_t>(running_.size());
   record->kv_blocks_used = book_.held_blocks();
-  record->mode = rank_->pool() ? "pull" : "local";
-  record->bytes_pulled = rank_->bytes_pulled() - bytes_pulled_before_;
+  record->mode = sampler_->pool() ? "pull" : "local";
+  record->bytes_pulled = BytesPulled() - bytes_pulled_before_;
 }
 
 uint64_t Replica::PlanHash() const {
@@ -248,7 +271,7 @@ void Replica::Admit(Sequence* sequence, int64_t rows) {
   waiting_rows_ -= sequence->expected_rows;
   running_.push_back(sequence);
   output_room_ += sequence->room();
-  rank_->buffers().SetTable(sequence->slot, 0, book_.table(sequence->slot));
+  SetTable(sequence->slot, 0);
   PlanRows(sequence, std::min(rows, sequence->known() - sequence->computed));
 }
 
@@ -256,15 +279,15 @@ void Replica::PlanRows(Sequence* sequence, int64_t rows) {
   const int64_t begin = sequence->computed, end = begin + rows;
   const size_t blocks_before = book_.table(sequence->slot).size();
   FB_CHECK(book_.Reserve(sequence->slot, end, nullptr), "a checked plan reserves {} positions in vain", end);
-  rank_->buffers().SetTable(sequence->slot, blocks_before, book_.table(sequence->slot));
+  if (book_.table(sequence->slot).size() > blocks_before) SetTable(sequence->slot, blocks_before);
   book_.SetComputed(sequence->slot, end);
   const bool prompt_rows = WantsPromptLogprobs(*sequence) && begin < sequence->prompt_tokens - 1;
   const bool samples = end == sequence->known() && sequence->max_generated > 0;
-  // The token that the last step sampled is on the device already.
+  // The token that the last step sampled is on the device already, where one device does all.
   const int32_t on_device = ~sequence->slot;
-  const bool sampled_last = sequence->sampled_in_slot && rows == 1 && end == sequence->known();
+  const bool sampled_last = ranks_.size() == 1 && sequence->sampled_in_slot && rows == 1 && end == sequence->known();
   const auto tokens = std::span<const int32_t>(sequence->tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows));
-  rank_->buffers().Add({.tokens = sampled_last ? std::span(&on_device, 1) : tokens,
+  sampler_->buffers().Add({.tokens = sampled_last ? std::span(&on_device, 1) : tokens,
                         .first_position = begin, .slot = sequence->slot, .all_logits = prompt_rows,
                         .last_logits = samples});
   work_.push_back({sequence, begin, end, tasks_.size()});
@@ -328,7 +351,7 @@ void Replica::CommitLogits(Sequence* sequence, const Work& work) {
       logprobs[work.begin + static_cast<int64_t>(i) + 1] = std::move(task.target_output);
     }
     if (task.input.params == nullptr) continue;
-    if (rank_->digests_on()) sequence->result.digest += rank_->buffers().logit_digests()[work.first_task + i];
+    if (sampler_->digests_on()) sequence->result.digest += sampler_->buffers().logit_digests()[work.first_task + i];
     AppendToken(sequence, &task);
   }
 }
@@ -347,7 +370,11 @@ void Replica::AppendToken(Sequence* sequence, LogitTask* task) {
 }
 
 void Replica::Finish(Sequence* sequence, std::vector<RequestResult>* finished) {
-  if (rank_->digests_on()) sequence->result.digest += rank_->KvDigest(book_.table(sequence->slot), sequence->computed);
+  if (sampler_->digests_on()) {
+    for (const auto& rank : ranks_) {
+      sequence->result.digest += rank->KvDigest(book_.table(sequence->slot), sequence->computed);
+    }
+  }
   book_.Close(sequence->slot);
   sequence->slot = -1;
   sequence->phase = Phase::kFinished;

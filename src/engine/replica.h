@@ -30,12 +30,12 @@ enum class StepEnd : uint8_t { kIdle, kStepped, kStalled };
 
 class Replica {
  public:
-  Replica(runtime::Runtime& runtime, std::unique_ptr<Rank> rank, std::unique_ptr<schedule::Policy> policy,
+  // `ranks`: one, or the stages' tp ranks one behind the other; the one that samples is the last stage's first.
+  Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> ranks, std::unique_ptr<schedule::Policy> policy,
           const ReplicaOptions& options);
-  // Waits for a step that is under way: it uses what is declared after the rank.
-  ~Replica() { rank_.reset(); }
-  Rank& rank() { return *rank_; }
-  const Rank& rank() const { return *rank_; }
+  // Waits for a step that is under way: it uses what is declared after the ranks.
+  ~Replica() { ranks_.clear(); }
+  std::span<const std::unique_ptr<Rank>> ranks() const { return ranks_; }
 
   // True while the next step might admit more than what waits here. What a replica does not need yet is left to others.
   bool WantsRequests() const;
@@ -55,7 +55,6 @@ class Replica {
   int index() const { return options_.index; }
   const schedule::Policy& policy() const { return *policy_; }
   EngineStats stats() const;
-  std::vector<device::OpProfile> Profile() const { return rank_->device().Profile(); }
 
  private:
   // Rows of one sequence in the step under way.
@@ -80,6 +79,9 @@ class Replica {
   void Commit(std::vector<RequestResult>* finished);
   // Makes `stats_` what stats() gives.
   void Publish();
+  void SetTable(kv::SequenceSlot slot, size_t from);
+  base::Status RunStep();
+  uint64_t BytesPulled() const;
   void FillRecord(runtime::TimeNs step_start, StepRecord* record) const;
   uint64_t PlanHash() const;
   void CountRows(const Work& work);
@@ -90,7 +92,8 @@ class Replica {
   StepEnd Stall(std::string what);
 
   runtime::Runtime& runtime_;
-  std::unique_ptr<Rank> rank_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  Rank* sampler_;                       // of ranks_
   std::unique_ptr<schedule::Policy> policy_;
   ReplicaOptions options_;
   kv::BlockBook book_;

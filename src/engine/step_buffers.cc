@@ -1,5 +1,7 @@
 #include "engine/step_buffers.h"
 
+#include <algorithm>
+
 namespace forebay::engine {
 
 StepBuffers::StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::RegionCutter* cutter)
@@ -22,6 +24,20 @@ StepBuffers::StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::R
 void StepBuffers::SetTable(int32_t slot, size_t from, std::span<const int32_t> blocks) {
   uint32_t* table = batch_.block_tables + slot * batch_.table_stride;
   for (size_t i = from; i < blocks.size(); ++i) table[i] = static_cast<uint32_t>(blocks[i]);
+}
+
+void StepBuffers::CopyStep(const StepBuffers& other) {
+  const kernels::StepBatch& from = other.batch_;
+  std::copy_n(from.tokens, from.num_rows, batch_.tokens);
+  std::copy_n(from.positions, from.num_rows, batch_.positions);
+  std::copy_n(from.row_sequence, from.num_rows, batch_.row_sequence);
+  std::copy_n(from.sequences, from.num_sequences, batch_.sequences);
+  std::copy_n(from.logit_rows, from.num_logit_rows, batch_.logit_rows);
+  std::copy_n(other.logit_positions_, from.num_logit_rows, logit_positions_);
+  batch_.num_rows = from.num_rows;
+  batch_.num_sequences = from.num_sequences;
+  batch_.num_logit_rows = from.num_logit_rows;
+  context_ = other.context_;
 }
 
 void StepBuffers::Begin() {

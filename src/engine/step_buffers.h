@@ -26,6 +26,8 @@ class StepBuffers {
   // Table of a slot: whole when a sequence is admitted, its new tail when it grows.
   void SetTable(int32_t slot, size_t from, std::span<const int32_t> blocks);
 
+  // The step of another rank of the replica, rows and all; tables are set on each.
+  void CopyStep(const StepBuffers& other);
   void Begin();
   void Add(const PlannedRows& rows);
   // Own range = all rows.

@@ -1,10 +1,10 @@
-// Weights shared by the ranks of a group: the same answers, digests included, as one rank gives that owns all of them; and
-// counters that prove what was pulled.
+// Layouts of several ranks: the same answers, digests included, as one rank gives; and counters that prove the modes ran.
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "engine/compose.h"
+#include "engine/layout.h"
 #include "golden_files.h"
 #include "runtime/real/real_runtime.h"
 #include "tests_support/list_source.h"
@@ -33,9 +33,9 @@ std::vector<Request> MakeRequests() {
   return requests;
 }
 
-class PoolTest : public testing::TestWithParam<std::string> {
+class LayoutTest : public testing::TestWithParam<std::string> {
  protected:
-  PoolTest() : files_(std::move(*engine::OpenModel(golden::Path("models/" + GetParam()), false, 0))) {
+  LayoutTest() : files_(std::move(*engine::OpenModel(golden::Path("models/" + GetParam()), false, 0))) {
     options_.memory_bytes = 192 << 20;
     options_.max_model_len = 128;
     options_.max_num_batched_tokens = 48;
@@ -67,7 +67,7 @@ class PoolTest : public testing::TestWithParam<std::string> {
   uint64_t weight_bytes_ = 0;
 };
 
-TEST_P(PoolTest, EveryPlacementGivesTheSameDigests) {
+TEST_P(LayoutTest, EveryPlacementGivesTheSameDigests) {
   const Answers expected = Run("cpu", "");
   ASSERT_EQ(expected.size(), static_cast<size_t>(kRequests + (kRequests + 4) / 5));
   EXPECT_EQ(stats_.mode_counters.count("bytes_pulled"), 0u);
@@ -86,7 +86,28 @@ TEST_P(PoolTest, EveryPlacementGivesTheSameDigests) {
   }
 }
 
-TEST_P(PoolTest, SlotsOrdersAndPartsChangeNothing) {
+TEST_P(LayoutTest, EveryCutGivesTheSameDigests) {
+  const Answers expected = Run("cpu", "");
+  const std::pair<const char*, const char*> layouts[] = {
+      {"2xcpu", "tp=2"},          {"3xcpu", "tp=3"},
+      {"2xcpu", "pp=2"},          {"4xcpu", "tp=2,pp=2"},
+      {"4xcpu", "dp=2,tp=2"},     {"4xcpu", "dp=2,tp=2,weights=by_layer"},
+      {"4xcpu", "dp=2,pp=2,weights=sharded,pool-attention=on"},
+      {"4xcpu", "groups=2,dp=2,weights=by_layer"},
+      {"8xcpu", "groups=2,dp=2,tp=2,weights=sharded"}};
+  int ran = 0;
+  for (const auto& [devices, layout] : layouts) {
+    const auto parsed = engine::ParseLayout(layout);
+    ASSERT_TRUE(parsed.ok()) << layout;
+    if (!engine::ValidateLayout(*parsed, files_.config, parsed->num_devices()).ok()) continue;
+    EXPECT_EQ(Run(devices, layout), expected) << layout;
+    EXPECT_EQ(stats_.mode_counters.contains("bytes_pulled"), parsed->pools()) << layout;
+    ++ran;
+  }
+  EXPECT_GE(ran, 6);
+}
+
+TEST_P(LayoutTest, SlotsOrdersAndPartsChangeNothing) {
   const Answers expected = Run("cpu", "");
   for (const bool by_matrix : {false, true}) {
     for (const auto order : {weights::FetchOrder::kAsUsed, weights::FetchOrder::kPeakShifted}) {
@@ -103,7 +124,7 @@ TEST_P(PoolTest, SlotsOrdersAndPartsChangeNothing) {
 }
 
 // What ranks pulled is what their steps needed and what was fetched ahead for a step that did not come.
-TEST_P(PoolTest, EveryByteIsAccountedFor) {
+TEST_P(LayoutTest, EveryByteIsAccountedFor) {
   const auto layers = files_.config.num_layers;
   Run("2xcpu", "dp=2,weights=striped");
   const int64_t pulled = stats_.mode_counters["bytes_pulled"], ahead = stats_.mode_counters["bytes_pulled_ahead"];
@@ -116,7 +137,7 @@ TEST_P(PoolTest, EveryByteIsAccountedFor) {
               0.15 * static_cast<double>(ffn * layers * steps));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PoolTest, testing::Values("llama3-gqa", "qwen3"));
+INSTANTIATE_TEST_SUITE_P(Models, LayoutTest, testing::Values("llama3-gqa", "qwen3"));
 
 }  // namespace
 }  // namespace forebay
