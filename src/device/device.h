@@ -112,6 +112,12 @@ struct OpProfile {
   double seconds = 0, flops = 0, read_bytes = 0;
 };
 
+// Where a stream's time went so far, in seconds.
+struct StreamTime {
+  double busy = 0;    // in operations; simulated copies to and from other devices do not count
+  double waited = 0;  // with an operation to come, held by Wait or Await: what was not hidden
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -126,6 +132,8 @@ class Device {
   // Blocks until the event's last Record is reached, or `timeout` passes (false).
   virtual bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout = runtime::kForever) = 0;
   virtual std::vector<OpProfile> Profile() const = 0;
+  // Of one of this device's streams, any time.
+  virtual StreamTime TimeOf(const Stream& stream) const = 0;
 };
 
 class HazardChecker;

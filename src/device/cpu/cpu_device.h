@@ -29,6 +29,7 @@ class CpuDevice final : public Device {
   base::Status Synchronize(Stream& stream) override { return static_cast<CpuStream&>(stream).Synchronize(); }
   bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) override;
   std::vector<OpProfile> Profile() const override;
+  StreamTime TimeOf(const Stream& stream) const override { return static_cast<const CpuStream&>(stream).time(); }
 
   // Latches a fault of `stream`, for code that runs in its operations.
   void Fail(Stream& stream, base::Status fault) { static_cast<CpuStream&>(stream).Fail(std::move(fault)); }

@@ -102,18 +102,26 @@ void CpuStream::Serve() {
   for (;;) {
     bell_.WaitUntil(options_.team.spin, [this] { return !queue_.empty(); });
     const Command& command = queue_.Front();
-    switch (command.kind) {
-      case Command::Kind::kStop: return;
-      case Command::Kind::kWait: command.awaited->WaitFor(command.position, options_.team.spin); break;
-      case Command::Kind::kPost: command.counter->Post(command.position); break;
-      case Command::Kind::kAwait: RunAwait(*command.counter, command.position); break;
-      case Command::Kind::kRun:
-        if (!dead_) Run(team, command.operation);
-        break;
-    }
+    if (command.kind == Command::Kind::kStop) return;
+    RunCommand(team, command);
     queue_.Pop();
     progress_.Advance();
   }
+}
+
+void CpuStream::RunCommand(Team& team, const Command& command) {
+  if (command.kind == Command::Kind::kPost) return command.counter->Post(command.position);
+  if (command.kind == Command::Kind::kRun) {
+    if (!dead_) Run(team, command.operation);
+    return;
+  }
+  const runtime::TimeNs start = runtime_.Now();
+  if (command.kind == Command::Kind::kWait) {
+    command.awaited->WaitFor(command.position, options_.team.spin);
+  } else {
+    RunAwait(*command.counter, command.position);
+  }
+  waited_.fetch_add(runtime_.Now() - start, std::memory_order_relaxed);
 }
 
 void CpuStream::RunAwait(CpuCounter& counter, uint64_t value) {
@@ -127,9 +135,11 @@ void CpuStream::RunAwait(CpuCounter& counter, uint64_t value) {
 void CpuStream::Run(Team& team, const Operation& operation) {
   const int64_t token = options_.checker != nullptr ? options_.checker->Begin(options_.team.name, operation) : 0;
   if (options_.interleave) Interleave();
-  const runtime::TimeNs start = options_.profile ? runtime_.Now() : 0;
+  const runtime::TimeNs start = runtime_.Now();
   team.Run(operation);
-  if (options_.profile) CountCall(operation.desc, runtime_.Now() - start);
+  const runtime::TimeNs duration = runtime_.Now() - start;
+  busy_.fetch_add(duration, std::memory_order_relaxed);
+  if (options_.profile) CountCall(operation.desc, duration);
   if (options_.interleave) Interleave();
   if (options_.checker != nullptr) options_.checker->End(token);
 }
@@ -146,6 +156,11 @@ void CpuStream::CountCall(const cost::OpDesc& desc, runtime::TimeNs duration) {
                  .seconds = static_cast<double>(duration) * 1e-9,
                  .flops = desc.flops,
                  .read_bytes = desc.read_bytes});
+}
+
+StreamTime CpuStream::time() const {
+  return {static_cast<double>(busy_.load(std::memory_order_relaxed)) * 1e-9,
+          static_cast<double>(waited_.load(std::memory_order_relaxed)) * 1e-9};
 }
 
 void CpuStream::AddProfileTo(std::vector<OpProfile>& profile) const {

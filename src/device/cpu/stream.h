@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -50,9 +51,11 @@ class CpuStream final : public Stream {
   // Latches a fault for the next Synchronize; the first one wins. Any thread.
   void Fail(base::Status fault);
   void AddProfileTo(std::vector<OpProfile>& profile) const;
+  StreamTime time() const;
 
  private:
   void Serve();
+  void RunCommand(Team& team, const Command& command);
   void PushCounter(Command::Kind kind, Counter& counter, uint64_t value);
   // Waits; runs nothing any more if the counter was aborted.
   void RunAwait(CpuCounter& counter, uint64_t value);
@@ -67,6 +70,7 @@ class CpuStream final : public Stream {
   CommandQueue queue_;
   Progress progress_;
   Bell bell_;  // rung for each command
+  std::atomic<runtime::TimeNs> busy_{0}, waited_{0};  // written by the stream's task alone
   mutable std::mutex mutex_;
   base::Status fault_;              // guarded by mutex_
   bool dead_ = false;               // passed an aborted counter; guarded by mutex_, written by the stream's task

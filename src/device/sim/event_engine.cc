@@ -274,6 +274,7 @@ bool EventEngine::StartWait(Stream& stream, Item& item) {
   if (!stream.waiting) {
     Stream*& waiters = counter != nullptr ? counter->first_waiter : streams_[item.from]->first_waiter;
     stream.waiting = true;
+    stream.waiting_since = now_;
     stream.awaited_position = item.amount;
     stream.next_waiter = std::exchange(waiters, &stream);
   }
@@ -321,6 +322,7 @@ void EventEngine::WakeStreams(Stream*& first_waiter, uint64_t reached) {
     }
     *link = std::exchange(waiter.next_waiter, nullptr);
     waiter.waiting = false;
+    waiter.waited += now_ - waiter.waiting_since;
     MakeReady(waiter);
   }
 }

@@ -118,6 +118,8 @@ class EventEngine final : public runtime::TimedWork {
   uint64_t trace_hash() const { return trace_hash_; }
   // Seconds of the stream's runs that have ended (transfers not counted).
   double busy_seconds(int stream) const { return static_cast<double>(streams_[stream]->busy) * 1e-12; }
+  // Seconds for which a wait or an await stood at the stream's head; those that have ended.
+  double waited_seconds(int stream) const { return static_cast<double>(streams_[stream]->waited) * 1e-12; }
   const Links& links() const { return links_; }
   int ingress_link(int node) const { return nodes_[node].ingress; }
   int egress_link(int node) const { return nodes_[node].egress; }
@@ -159,6 +161,7 @@ class EventEngine final : public runtime::TimedWork {
     base::Status fault;          // an aborted counter's: the rest of the items do nothing
     // The wait at the head.
     bool waiting = false;
+    TimePs waiting_since = 0, waited = 0;
     uint64_t awaited_position = 0;
     Stream* next_waiter = nullptr;   // in the awaited stream's or counter's list
     Stream* first_waiter = nullptr;  // streams that wait for this one

@@ -239,6 +239,11 @@ class SimDevice final : public Device {
     return point.stream < 0 || engine_.WaitFor(point.stream, point.position, timeout);
   }
 
+  StreamTime TimeOf(const Stream& stream) const override {
+    const int id = static_cast<const SimStream&>(stream).id();
+    return {engine_.busy_seconds(id), engine_.waited_seconds(id)};
+  }
+
   std::vector<OpProfile> Profile() const override {
     std::vector<OpProfile> all = compute_.profile();
     for (const SimStream& copy : copies_) all.insert(all.end(), copy.profile().begin(), copy.profile().end());

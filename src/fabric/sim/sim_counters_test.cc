@@ -69,6 +69,10 @@ TEST_F(SimCounters, AStreamWaitsForThePost) {
     fabrics_[0]->Post(stream(0), 1, 0, 2);
     EXPECT_TRUE(Finish(1).ok());
     EXPECT_EQ(runtime_.Now(), 31'000);
+    const device::StreamTime time = devices_[1]->TimeOf(stream(1));
+    EXPECT_DOUBLE_EQ(time.busy, 9e-6);
+    EXPECT_DOUBLE_EQ(time.waited, 22e-6);
+    EXPECT_DOUBLE_EQ(devices_[0]->TimeOf(stream(0)).waited, 5e-6);
   });
 }
 
