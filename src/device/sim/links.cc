@@ -175,7 +175,8 @@ void Links::ShareInOrder(TimePs now) {
     const Flow& flow = flows_[number];
     if (!flow.moving) continue;
     Link &source = links_[flow.source], &target = links_[flow.target];
-    const double rate = std::min(source.left, target.left);
+    double rate = std::min(source.left, target.left);
+    if (rate < kSame * source.capacity) rate = 0;  // rounding left it
     source.left -= rate;
     target.left -= rate;
     SetRate(number, rate, now);
