@@ -22,6 +22,7 @@
 #endif
 
 #ifdef FB_ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #include <sanitizer/lsan_interface.h>
 #endif
@@ -64,6 +65,9 @@ Fiber::~Fiber() {
   if (mapping_ == nullptr) return;
 #ifdef FB_TSAN
   __tsan_destroy_fiber(tsan_fiber_);
+#endif
+#ifdef FB_ASAN
+  __asan_unpoison_memory_region(mapping_, mapping_bytes_);  // of the frames that never returned
 #endif
   munmap(mapping_, mapping_bytes_);
 }
