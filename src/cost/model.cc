@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "cost/roofline.h"
 
@@ -157,6 +158,22 @@ PriceResult PriceSample(const OpDesc& op, const DeviceProfile& device) {
   return result;
 }
 
+// Rows of one prompt share the cache lines that they write, rows of different sequences do not.
+PriceResult PriceRope(const OpDesc& op, const DeviceProfile& device) {
+  const UtilisationTable* prompts = device.Find(TableOp::kRopeKv, op.weight_format);
+  const UtilisationTable* decoding = device.Find(TableOp::kRopeKvDecode, op.weight_format);
+  if (prompts == nullptr || decoding == nullptr || op.kv_heads <= 0) return PriceStreaming(op, device);
+  const double columns = double(op.kv_heads) * op.head_dim, group = double(op.heads) / op.kv_heads;
+  const double prefill = static_cast<double>(op.prefill_rows), decode = static_cast<double>(op.rows) - prefill;
+  PriceResult result{0, How::kExact, Bound::kOverhead};
+  for (const auto& [table, rows] : {std::pair(prompts, prefill), std::pair(decoding, decode)}) {
+    if (rows <= 0) continue;
+    const PriceResult part = FromTable(*table, {rows, columns, group}, 0, device.op_floor_s, device);
+    result = {result.seconds + part.seconds, std::max(result.how, part.how), part.bound};
+  }
+  return result;
+}
+
 PriceResult PriceKernel(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double rows = static_cast<double>(op.rows);
   switch (op.kind) {
@@ -169,7 +186,7 @@ PriceResult PriceKernel(const OpDesc& op, const DeviceProfile& device, bool cali
   if (!calibrated || op.rows <= 0) return PriceStreaming(op, device);
   switch (op.kind) {
     case OpKind::kNorm: return PriceRows(TableOp::kNorm, rows, op.weight_format, op, device);
-    case OpKind::kRopeKv: return PriceRows(TableOp::kRopeKv, rows, op.weight_format, op, device);
+    case OpKind::kRopeKv: return PriceRope(op, device);
     case OpKind::kEmbed: return PriceRows(TableOp::kEmbed, rows, op.weight_format, op, device);
     case OpKind::kSample: return PriceSample(op, device);
     default: return PriceStreaming(op, device);

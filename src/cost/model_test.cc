@@ -290,6 +290,22 @@ TEST(Price, RowOperationsTakeTheirTables) {
   EXPECT_NEAR(Price(sample, device).seconds, 8 * row / 0.5 + 4 * row / 0.1, 1e-12);
 }
 
+TEST(Price, RopeIsTheSumOfPromptsAndDecodingRows) {
+  DeviceProfile device = Profile("zen4");
+  device.launch_s = 0;
+  UtilisationTable prompts;
+  prompts.op = TableOp::kRopeKv;
+  prompts.axes = {{{1, 100}, {64}, {1}}};
+  prompts.Prepare({1e-6, 1e-4});
+  UtilisationTable decoding = prompts;
+  decoding.op = TableOp::kRopeKvDecode;
+  decoding.Prepare({3e-6, 3e-4});
+  device.tables = {prompts, decoding};
+  const OpDesc rope{.kind = OpKind::kRopeKv, .rows = 30, .columns = 192, .heads = 1, .kv_heads = 1, .head_dim = 64,
+                    .prefill_rows = 20};
+  EXPECT_NEAR(Price(rope, device).seconds, 20e-6 + 30e-6, 1e-9);
+}
+
 TEST(Price, AttentionTakesTheTableOfTheNearestHeadSize) {
   DeviceProfile device = Profile("h200");
   UtilisationTable small = *device.Find(TableOp::kDecodeAttention, NumberFormat::kBF16);

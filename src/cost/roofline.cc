@@ -23,8 +23,9 @@ Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Poin
     case TableOp::kAllGather: return {0, SentBytes(Collective::kAllGather, a, b) / device.link_bytes_per_s};
     case TableOp::kReduceScatter: return {0, SentBytes(Collective::kReduceScatter, a, b) / device.link_bytes_per_s};
     case TableOp::kAllToAll: return {0, SentBytes(Collective::kAllToAll, a, b) / device.link_bytes_per_s};
-    case TableOp::kNorm:
     case TableOp::kRopeKv:
+    case TableOp::kRopeKvDecode: return {0, 2 * element * a * b * (c + 2) / device.memory_bytes_per_s};
+    case TableOp::kNorm:
     case TableOp::kEmbed:
     case TableOp::kArgmax:
     case TableOp::kSample: return {0, 2 * element * a * b / device.memory_bytes_per_s};  // read and written once

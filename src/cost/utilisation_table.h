@@ -13,14 +13,14 @@ namespace forebay::cost {
 
 enum class TableOp : uint8_t {
   kLinear, kDecodeAttention, kPrefillAttention, kAllReduce, kAllGather, kReduceScatter, kAllToAll,
-  kNorm, kRopeKv, kEmbed, kArgmax, kSample, kCopy
+  kNorm, kRopeKv, kRopeKvDecode, kEmbed, kArgmax, kSample, kCopy
 };
 inline constexpr int kNumTableOps = static_cast<int>(TableOp::kCopy) + 1;
 
 constexpr std::string_view Name(TableOp op) {
   constexpr std::string_view kNames[kNumTableOps] = {
       "linear", "decode_attention", "prefill_attention", "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-      "norm",   "rope_kv",          "embed",             "argmax",     "sample",     "copy"};
+      "norm",   "rope_kv",          "rope_kv_decode",    "embed",      "argmax",     "sample",         "copy"};
   return kNames[static_cast<int>(op)];
 }
 
@@ -41,12 +41,14 @@ enum class How : uint8_t { kExact, kInterpolated, kHeld, kMiss };
 //   decode_attention   sequences * kv_heads, context of a sequence, heads / kv_heads
 //   prefill_attention  sequences * heads, tokens of a whole causal prompt, heads / kv_heads
 //   collectives        bytes, ranks, 1
+//   rope_kv, _decode   rows, columns of the keys, heads / kv_heads; rows of one prompt, or each of another sequence
 //   row operations     rows, columns, 1
 //   copy               bytes, equal copies at once, 1
 using Point = std::array<double, 3>;
 
 constexpr bool IsAttention(TableOp op) { return op == TableOp::kDecodeAttention || op == TableOp::kPrefillAttention; }
 constexpr bool IsCollective(TableOp op) { return op >= TableOp::kAllReduce && op <= TableOp::kAllToAll; }
+constexpr bool IsRope(TableOp op) { return op == TableOp::kRopeKv || op == TableOp::kRopeKvDecode; }
 constexpr bool IsRowWise(TableOp op) { return op >= TableOp::kNorm && op <= TableOp::kSample; }
 
 // The axes' names in a profile.
@@ -55,6 +57,7 @@ constexpr std::array<std::string_view, 3> AxisNames(TableOp op, bool by_weights)
   if (op == TableOp::kLinear) return {"rows", "n", "k"};
   if (op == TableOp::kDecodeAttention) return {"streams", "context", "group"};
   if (op == TableOp::kPrefillAttention) return {"streams", "tokens", "group"};
+  if (IsRope(op)) return {"rows", "columns", "group"};
   if (IsRowWise(op)) return {"rows", "columns", "one"};
   return {"bytes", op == TableOp::kCopy ? "sharers" : "ranks", "one"};
 }

@@ -95,7 +95,7 @@ class Stream {
 
   // What is enqueued from here to EndRepeat is the first of `times` > 0 equal bodies: operations of equal shapes on equal
   // terms, other addresses. Bodies of one `key` != 0 are equal whenever they come, but for the context that attention
-  // sees. A body does not nest, synchronize or wait for an event by WaitFor.
+  // sees and the rows of prompts among theirs. A body does not nest, synchronize or wait for an event by WaitFor.
   virtual void BeginRepeat(int64_t /*times*/, uint64_t /*key*/) {}
   // How many of the bodies need not be enqueued any more: 1, or all where the device has priced the first for all.
   virtual int64_t EndRepeat() { return 1; }

@@ -80,6 +80,10 @@ void RopeKv(device::Stream& stream, const KernelSet& kernels, const RopeKvArgs& 
   desc.label = "rope_kv";
   desc.rows = batch.num_rows;
   desc.columns = width;
+  desc.heads = args.heads;
+  desc.kv_heads = args.layout.kv_heads;
+  desc.head_dim = args.layout.head_dim;
+  desc.prefill_rows = args.prefill_rows;
   desc.weight_format = NumberFormatOf(args.layout.dtype);
   desc.flops = 8.0 * static_cast<double>(rows) * static_cast<double>(width);
   desc.write_bytes = static_cast<double>(rows) * static_cast<double>(args.layout.LayerBytes()) / kBlockTokens;

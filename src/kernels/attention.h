@@ -57,6 +57,7 @@ struct RopeKvArgs {
   const float* rope_cos = nullptr;  // [positions, head_dim / 2] fp32, scaled; null: no rope on this layer
   const float* rope_sin = nullptr;
   int32_t heads = 0;
+  int64_t prefill_rows = 0;         // ContextSums::prefill_rows, for the price
   uint64_t* digests = nullptr;      // [blocks * 32] by resident block index and position within it, or null
   int32_t layer_index = 0;
   int32_t first_kv_head = 0;        // logical number of the first KV head here: part of a digest's key

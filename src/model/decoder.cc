@@ -115,7 +115,8 @@ void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, con
                   {.batch = batch, .layout = kv.layout, .layer = kv.layers[layer], .qkv = activations.qkv,
                    .q = activations.q, .q_norm = w.q_norm, .k_norm = w.k_norm,
                    .norm_eps = static_cast<float>(config->rms_norm_eps), .rope_cos = weights.rope_cos,
-                   .rope_sin = weights.rope_sin, .heads = heads, .digests = kv.digests, .layer_index = static_cast<int32_t>(shard.layers.begin + layer),
+                   .rope_sin = weights.rope_sin, .heads = heads, .prefill_rows = context.prefill_rows,
+                   .digests = kv.digests, .layer_index = static_cast<int32_t>(shard.layers.begin + layer),
                    .first_kv_head = static_cast<int32_t>(shard.kv_heads.begin), .digested_elsewhere = shard.kv_copies,
                    .first_layer = layer == 0});
   kernels::Attention(*stream, *kernels,

@@ -8,8 +8,8 @@ namespace forebay::model {
 // How a step's weights and tokens meet. Agreed before the step.
 enum class StepMode : uint8_t { kLocal };
 
-// Programs of equal keys enqueue the same operations with the same shapes, but for the context that attention sees: graphs
-// are captured and steps are priced per key.
+// Programs of equal keys enqueue the same operations with the same shapes, but for the context that attention sees and
+// how many rows are of prompts: graphs are captured and steps are priced per key.
 struct StepKey {
   StepMode mode = StepMode::kLocal;
   uint8_t slot_phase = 0;   // how far the cycle of weight slots has turned

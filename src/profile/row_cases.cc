@@ -13,18 +13,14 @@ namespace {
 
 constexpr int32_t kHeadDim = 64;
 constexpr int32_t kMostRows = 512;
+constexpr int32_t kTokens = 1 << 16;  // of a vocabulary: embedding rows do not stay in a cache
 
 class RowCases {
  public:
   RowCases(Bench& bench, tensor::DType dtype) : bench_(bench), dtype_(dtype) {
     base::Rng rng(3);
-    const int64_t blocks = kMostRows / kernels::kBlockTokens;
-    for (int32_t i = 0; i < kMostRows; ++i) {
-      tokens_.push_back(static_cast<int32_t>(rng.Below(kVocabulary)));
-      positions_.push_back(i);
-      row_sequence_.push_back(0);
-    }
-    tables_.resize(blocks);
+    for (int32_t i = 0; i < kTokens; ++i) tokens_.push_back(static_cast<int32_t>(rng.Below(kVocabulary)));
+    tables_.resize(kMostRows);
     std::iota(tables_.begin(), tables_.end(), 0u);
   }
 
@@ -34,32 +30,31 @@ class RowCases {
     return bench_.SecondsOf([&](device::Stream& stream, int64_t) { RmsNorm(stream, bench_.kernels(), "norm", args); });
   }
 
-  // Half of the heads are query heads.
-  double RopeKv(const cost::Point& point) {
-    const int32_t heads = Columns(point) / kHeadDim;
+  // Rows of one prompt, or one row of each of so many sequences. The cache is in `data`: every operation takes the next
+  // layer of it.
+  double RopeKv(const cost::Point& point, bool decode) {
+    const int32_t rows = Rows(point);
     kernels::RopeKvArgs args;
-    args.batch = Batch(Rows(point));
-    args.layout = {dtype_, std::max(1, heads / 4), kHeadDim, 0};
-    args.heads = heads - 2 * args.layout.kv_heads;
-    args.heads -= args.heads % args.layout.kv_heads;
+    args.batch = decode ? Batch(rows, 1) : Batch(1, rows);
+    args.layout = {dtype_, Columns(point) / kHeadDim, kHeadDim, 0};
     args.layout.block_stride = args.layout.LayerBytes();
-    const int64_t layer_bytes = args.layout.LayerBytes() * static_cast<int64_t>(tables_.size());
-    const int64_t layers = static_cast<int64_t>(bench_.output().bytes) / 2 / layer_bytes;
+    args.heads = args.layout.kv_heads * static_cast<int32_t>(point[2]);
+    const int64_t layer_bytes = args.layout.LayerBytes() * args.batch.num_sequences * args.batch.table_stride;
+    const int64_t layers = static_cast<int64_t>(bench_.data().bytes) / layer_bytes;
     args.qkv = Floats();
     args.q = bench_.output().data;
     args.q_norm = args.k_norm = Floats();
     args.norm_eps = 1e-6f;
     args.rope_cos = args.rope_sin = Floats();
-    std::byte* cache = bench_.output().data + bench_.output().bytes / 2;
     return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
-      args.layer.resident = cache + i % layers * layer_bytes;
+      args.layer.resident = bench_.data().data + i % layers * layer_bytes;
       kernels::RopeKv(stream, bench_.kernels(), args);
     });
   }
 
   // From a packed head, as tied models do.
   double Embed(const cost::Point& point) {
-    kernels::EmbedArgs args{.dtype = dtype_, .batch = Batch(Rows(point)), .out = bench_.output().data,
+    kernels::EmbedArgs args{.dtype = dtype_, .batch = Batch(1, Rows(point)), .out = bench_.output().data,
                             .columns = Columns(point)};
     kernels::PackedWeight& head = args.packed;
     head = {.dtype = dtype_, .k = args.columns, .n = kVocabulary, .num_panels = kVocabulary / kernels::kPanelColumns,
@@ -70,7 +65,10 @@ class RowCases {
     panels_.clear();
     for (int32_t p = 0; p < head.num_panels; ++p) panels_.push_back({p * kernels::kPanelColumns, kernels::kPanelColumns});
     head.panels = panels_.data();
-    return bench_.SecondsOf([&](device::Stream& stream, int64_t) { kernels::Embed(stream, bench_.kernels(), args); });
+    return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
+      args.batch.tokens = tokens_.data() + i * args.batch.num_rows % (kTokens - kMostRows);
+      kernels::Embed(stream, bench_.kernels(), args);
+    });
   }
 
  private:
@@ -80,17 +78,27 @@ class RowCases {
   static int32_t Columns(const cost::Point& point) { return static_cast<int32_t>(point[1]); }
   const float* Floats() const { return reinterpret_cast<const float*>(bench_.data().data); }
 
-  kernels::StepBatch Batch(int32_t rows) {
-    sequence_ = {0, rows, 0, 0};
+  kernels::StepBatch Batch(int32_t sequences, int32_t rows_each) {
+    sequences_.clear();
+    positions_.clear();
+    row_sequence_.clear();
+    const int32_t first = rows_each == 1 ? kernels::kBlockTokens / 2 : 0;  // somewhere in a block
+    for (int32_t s = 0; s < sequences; ++s) {
+      sequences_.push_back({s * rows_each, rows_each, first, s});
+      for (int32_t i = 0; i < rows_each; ++i) {
+        positions_.push_back(first + i);
+        row_sequence_.push_back(s);
+      }
+    }
     kernels::StepBatch batch;
-    batch.num_rows = rows;
-    batch.num_sequences = 1;
+    batch.num_rows = sequences * rows_each;
+    batch.num_sequences = sequences;
     batch.tokens = tokens_.data();
     batch.positions = positions_.data();
     batch.row_sequence = row_sequence_.data();
-    batch.sequences = &sequence_;
+    batch.sequences = sequences_.data();
     batch.block_tables = tables_.data();
-    batch.table_stride = static_cast<int64_t>(tables_.size());
+    batch.table_stride = (first + rows_each + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
     return batch;
   }
 
@@ -98,7 +106,7 @@ class RowCases {
   const tensor::DType dtype_;
   std::vector<int32_t> tokens_, positions_, row_sequence_;
   std::vector<uint32_t> tables_;
-  kernels::SequenceRows sequence_{};
+  std::vector<kernels::SequenceRows> sequences_;
   std::vector<const std::byte*> tiles_;
   std::vector<kernels::PanelColumns> panels_;
 };
@@ -135,8 +143,6 @@ double SampleSeconds(Bench& bench, const cost::Point& point, float temperature) 
 void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
   const int held_out = bench.quick() ? 3 : 8;
   TableSpec spec;
-  spec.axes = {{{1, 8, 64, kMostRows}, {512, 1024, 4096}, {1}}};
-  spec.grain = {1, kHeadDim * 4, 0};
   const auto measure = [&](cost::TableOp op, std::function<double(const cost::Point&)> seconds) {
     spec.op = op;
     spec.seconds = std::move(seconds);
@@ -146,9 +152,13 @@ void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* 
                                       std::pair(tensor::DType::kF32, cost::NumberFormat::kF32)}) {
     RowCases rows(bench, dtype);
     spec.format = format;
+    spec.axes = {{{1, 8, 64, kMostRows}, {512, 1024, 4096}, {1}}};
+    spec.grain = {1, kHeadDim, 0};
     measure(cost::TableOp::kNorm, [&](const cost::Point& point) { return rows.Norm(point); });
-    measure(cost::TableOp::kRopeKv, [&](const cost::Point& point) { return rows.RopeKv(point); });
     measure(cost::TableOp::kEmbed, [&](const cost::Point& point) { return rows.Embed(point); });
+    spec.axes = {{{1, 4, 16, 64, kMostRows}, {128, 512, 1024}, {1, 2, 8}}};
+    measure(cost::TableOp::kRopeKv, [&](const cost::Point& point) { return rows.RopeKv(point, false); });
+    measure(cost::TableOp::kRopeKvDecode, [&](const cost::Point& point) { return rows.RopeKv(point, true); });
   }
   progress("norms, rope and embedding by rows and columns");
   spec.format = cost::NumberFormat::kF32;

@@ -146,17 +146,18 @@ class SimStream final : public Stream {
     for (const SimWork& run : first_body_.runs) engine_.Run(stream->id_, run, nullptr);
   }
 
-  // Under a key only what is new, and attention, is priced.
+  // Under a key only what is new, attention, and what has other rows of prompts than before is priced.
   SimWork Price(const cost::OpDesc& desc) {
     if (known_ == nullptr) return WorkOf(options_.price(desc));
     const bool attention = desc.kind == cost::OpKind::kAttention;
     const bool is_new = next_known_ == known_->size();
-    if (is_new) known_->push_back({desc.kind, attention ? 0 : desc.rows, desc.columns, {}});
+    if (is_new) known_->push_back({desc.kind, attention ? 0 : desc.rows, desc.columns, desc.prefill_rows, {}});
     KnownRun& known = (*known_)[next_known_++];
     FB_CHECK(known.kind == desc.kind && known.columns == desc.columns && (attention || known.rows == desc.rows),
              "rank {}: '{}' of {} rows and {} columns in a body that had '{}' of {} and {} under the same key",
              options_.rank, desc.label, desc.rows, desc.columns, cost::Name(known.kind), known.rows, known.columns);
-    if (is_new || attention) known.work = WorkOf(options_.price(desc));
+    if (is_new || attention || known.prefill_rows != desc.prefill_rows) known.work = WorkOf(options_.price(desc));
+    known.prefill_rows = desc.prefill_rows;
     return known.work;
   }
 
@@ -189,7 +190,8 @@ class SimStream final : public Stream {
   struct KnownRun {
     cost::OpKind kind;
     int64_t rows, columns;
-    SimWork work;  // attention: the latest
+    int64_t prefill_rows;  // of the latest
+    SimWork work;          // of the latest
   };
 
   EventEngine& engine_;
