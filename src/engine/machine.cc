@@ -78,6 +78,8 @@ device::SimPrice PriceOf(const cost::OpDesc& op, const cost::DeviceProfile& prof
   sim.memory_share = price.seconds > 0 ? std::min(1.0, streaming / price.seconds) : 0;
   // A step begins with its embedding: the host's part of a step is priced there.
   if (op.kind == cost::OpKind::kEmbed) sim.seconds += profile.step_overhead_s;
+  // And that of a sequence where its token is chosen.
+  if (op.kind == cost::OpKind::kSample) sim.seconds += profile.sequence_overhead_s * static_cast<double>(op.rows);
   return sim;
 }
 

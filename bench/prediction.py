@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""The simulator's prediction against real runs: profile, run, profile; one command.
+
+usage: prediction.py FOREBAY [--rounds 3] [--triples 3] [--quick] [--operations] [--out FILE] [--check]
+
+Six jobs on two shapes (random weights) run on this machine and on a simulation of it, whose profile is measured just before
+and just after. A triple whose two profiles price some job more than 5 % apart is thrown away and counted: the machine changed
+meanwhile. Steps, blocks and preemptions must be equal. No number of a profile comes from these jobs.
+--check: exit 1 where counts differ, or where the shape error exceeds 15 % in --triples accepted triples.
+--operations: also print seconds by operation, real and simulated.
+"""
+import argparse
+import json
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+QWEN3_06B = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024,
+    "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+    "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000, "tie_word_embeddings": True, "attention_bias": False, "torch_dtype": "bfloat16"}
+SMOLLM2_135M = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 49152, "hidden_size": 576,
+    "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
+    "head_dim": 64, "hidden_act": "silu", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+    "rope_theta": 100000, "tie_word_embeddings": True, "attention_bias": False, "torch_dtype": "bfloat16"}
+# (name, config, requests and tokens relative to the smaller shape's)
+SHAPES = [("SmolLM2-135M", SMOLLM2_135M, 1.0), ("Qwen3-0.6B", QWEN3_06B, 0.5)]
+LARGEST_DISAGREEMENT = 0.05
+AIM_SHAPE, AIM_RAW, FAILED_SHAPE = 0.05, 0.07, 0.15
+EXACT = ["steps", "preemptions", "recomputed_tokens", "computed_tokens", "cached_prompt_tokens", "kv_blocks_total",
+         "kv_blocks_used_peak"]
+
+
+def requests_of(case, scale, rng):
+    """[(prompt ids, output tokens)] and flags. Batch 1 and mixed lie on the memory's side of the knee, the rest beyond."""
+    ids = lambda n: [rng.randrange(1000, 40000) for _ in range(n)]
+    many = lambda n: max(1, round(n * scale))
+    if case == "prefill-heavy":
+        return [(ids(480), 2) for _ in range(many(12))], []
+    if case == "decode-heavy":
+        return [(ids(8), many(48)) for _ in range(64)], ["--max-num-seqs", "64"]
+    if case == "mixed":
+        return [(ids(rng.randrange(16, 320)), rng.randrange(4, many(64))) for _ in range(20)], ["--max-num-seqs", "10"]
+    if case == "prefix-shared":
+        shared = ids(256)
+        return [(shared + ids(16), many(32)) for _ in range(24)], ["--max-num-seqs", "12"]
+    if case == "preempting":
+        return [(ids(40), many(88)) for _ in range(16)], ["--num-kv-blocks-override", "28"]
+    return [(ids(32), many(48)) for _ in range(4)], ["--max-num-seqs", "1"]
+
+
+CASES = ["prefill-heavy", "decode-heavy", "mixed", "prefix-shared", "preempting", "batch 1"]
+
+
+class Run:
+    def __init__(self, folder, shape, case, prefix, forebay):
+        name, config, scale = shape
+        self.name = f"{name}, {case}"
+        self.prefix, self.forebay, self.folder = prefix, forebay, folder
+        self.model = os.path.join(folder, name)
+        os.makedirs(self.model, exist_ok=True)
+        with open(os.path.join(self.model, "config.json"), "w") as f:
+            json.dump(config, f)
+        requests, flags = requests_of(case, scale, random.Random(f"{name} {case}"))
+        self.jobs = os.path.join(folder, f"{name}-{case}.jsonl".replace(" ", "-"))
+        with open(self.jobs, "w") as f:
+            for i, (prompt, output) in enumerate(requests):
+                f.write(json.dumps({"custom_id": str(i), "prompt": prompt, "max_tokens": output, "ignore_eos": True,
+                                    "temperature": 0}) + "\n")
+        self.flags = ["-m", self.model, "-i", self.jobs, "--random-weights", "--skip-tokenizer-init", "--memory", "3GiB",
+                      "--quiet", *flags]
+        self.real, self.predicted = [], []
+
+    def at(self, name):
+        return os.path.join(self.folder, name)
+
+    def run(self, flags):
+        for name in ("results.jsonl", "summary.json", "steps.jsonl"):
+            if os.path.exists(self.at(name)):
+                os.remove(self.at(name))
+        command = [*self.prefix, self.forebay, "run", *self.flags, *flags, "--summary", self.at("summary.json"), "--steps",
+                   self.at("steps.jsonl")]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{self.name}: exit code {done.returncode}\n{done.stderr}")
+        summary = json.load(open(self.at("summary.json")))
+        plans = [json.loads(line).get("plan_hash") for line in open(self.at("steps.jsonl"))]
+        return summary, plans, done.stderr
+
+    def measure(self, flags=()):
+        return self.run(["-o", self.at("results.jsonl"), *flags])
+
+    def simulate(self, profile, flags=()):
+        return self.run(["--devices", f"sim:{profile}", *flags])
+
+
+def counters(summary):
+    return {key: summary["engine"][key] for key in EXACT}
+
+
+def operations(stderr):
+    """{label: seconds} of the table that --profile prints."""
+    found = {}
+    for line in stderr.splitlines():
+        words = line.split()
+        if len(words) == 6 and words[1].isdigit() and words[3].endswith("%"):
+            found[words[0]] = float(words[2])
+    return found
+
+
+def print_operations(run, profile):
+    real, simulated = operations(run.measure(["--profile"])[2]), operations(run.simulate(profile, ["--profile"])[2])
+    print(f"\n{run.name}, seconds by operation\n{'':16} {'real':>8} {'simulated':>10} {'error':>7} {'of all':>7}")
+    total = sum(real.values())
+    for label, seconds in real.items():
+        other = simulated.get(label, 0)
+        print(f"{label:16} {seconds:8.3f} {other:10.3f} {100 * (other / max(seconds, 1e-9) - 1):6.1f}% "
+              f"{100 * (other - seconds) / total:6.1f}%")
+
+
+def real_time_prefix():
+    """What keeps other programs off the cores, where this user may: else nothing."""
+    prefix = ["chrt", "-f", "10"]
+    try:
+        return prefix if subprocess.run([*prefix, "true"], stderr=subprocess.DEVNULL).returncode == 0 else []
+    except FileNotFoundError:
+        return []
+
+
+def profile(args, prefix, path):
+    quick = ["--quick"] if args.quick else []
+    subprocess.run([*prefix, args.forebay, "profile", "-o", path, *quick], check=True, stderr=subprocess.DEVNULL)
+
+
+def triple(args, runs, prefix, folder):
+    """One profile, run, profile. Returns the largest disagreement of the two profiles, or fails where counts differ."""
+    before, after = os.path.join(folder, "before.json"), os.path.join(folder, "after.json")
+    profile(args, prefix, before)
+    for run in runs:
+        run.real, run.predicted, run.wrong = [], [], []
+    for _ in range(args.rounds):
+        for run in runs:
+            summary, plans, _ = run.measure()
+            run.real.append(summary["elapsed_time"])
+            run.counted, run.plans = counters(summary), plans
+    profile(args, prefix, after)
+    disagreement = 0
+    for run in runs:
+        for path in (before, after):
+            summary, plans, _ = run.simulate(path)
+            run.predicted.append(summary["elapsed_time"])
+            run.wrong += [f"{key}: {counters(summary)[key]} simulated, {value} real" for key, value in run.counted.items()
+                          if counters(summary)[key] != value]
+            if plans != run.plans:
+                run.wrong.append("step plans differ")
+        disagreement = max(disagreement, abs(math.log(run.predicted[0] / run.predicted[1])))
+    return math.expm1(disagreement), after
+
+
+def table(runs):
+    """Lines of Markdown, and the largest shape error."""
+    predicted = [math.sqrt(run.predicted[0] * run.predicted[1]) for run in runs]
+    real = [statistics.median(run.real) for run in runs]
+    factor = math.exp(statistics.mean(math.log(r / p) for r, p in zip(real, predicted)))
+    lines = ["| job | steps | preemptions | real s | spread | simulated s | raw error | shape error | |",
+             "|---|---|---|---|---|---|---|---|---|"]
+    worst = 0
+    for run, r, p in zip(runs, real, predicted):
+        spread, raw, shape = (max(run.real) - min(run.real)) / r, p / r - 1, factor * p / r - 1
+        worst = max(worst, abs(shape))
+        met = abs(shape) <= AIM_SHAPE and abs(raw) <= max(AIM_RAW, spread)
+        lines.append(f"| {run.name} | {run.counted['steps']} | {run.counted['preemptions']} | {r:.3f} | {100 * spread:.1f} % "
+                     f"| {p:.3f} | {100 * raw:+.1f} % | {100 * shape:+.1f} % | {'' if met else 'over the aim'} |")
+    lines.append(f"\none common speed factor: {factor:.3f}; largest shape error {100 * worst:.1f} %")
+    return lines, worst
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("forebay")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--triples", type=int, default=3, help="triples to try before giving up")
+    parser.add_argument("--quick", action="store_true", help="quick profiles")
+    parser.add_argument("--operations", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", default="", help="jobs whose name holds this")
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    args.forebay = os.path.abspath(args.forebay)
+    prefix = real_time_prefix()
+    thrown_away, failures = 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [Run(folder, shape, case, prefix, args.forebay) for shape in SHAPES for case in CASES]
+        runs = [run for run in runs if args.only in run.name]
+        for _ in range(args.triples):
+            disagreement, after = triple(args, runs, prefix, folder)
+            wrong = [f"{run.name}: {what}" for run in runs for what in run.wrong]
+            if wrong:
+                sys.exit("counts differ\n" + "\n".join(wrong))
+            lines, worst = table(runs)
+            print("\n".join(lines))
+            print(f"the two profiles price a job at most {100 * disagreement:.1f} % apart\n", flush=True)
+            if disagreement > LARGEST_DISAGREEMENT:
+                thrown_away += 1
+                continue
+            failures += worst > FAILED_SHAPE
+            if not args.check or worst <= FAILED_SHAPE:
+                break
+        if args.operations:
+            for run in runs:
+                print_operations(run, after)
+    lines.append(f"profiles at most {100 * disagreement:.1f} % apart; triples thrown away: {thrown_away}; "
+                 f"{'with' if prefix else 'without'} real-time priority; load average {os.getloadavg()[0]:.1f}")
+    if args.out:
+        with open(args.out, "w") as f:
+            f.write("\n".join(lines) + "\n")
+    print(lines[-1])
+    if thrown_away == args.triples:
+        print("skipped: no two profiles agreed")
+    return 1 if args.check and failures == args.triples else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
