@@ -9,6 +9,7 @@
 namespace forebay::cost {
 namespace {
 
+constexpr int64_t kRowsOfTwoBlocks = 96;
 constexpr double kMostShare = 0.9;  // of a resource that copies can take from kernels
 
 TableOp TableOf(Collective collective) {
@@ -43,9 +44,17 @@ PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double
   return {seconds, how, BoundOf(work, seconds, floor)};
 }
 
+// Columns as they are dealt to a CPU's workers, in panels: an odd panel costs as much as one each. Many rows are dealt in
+// blocks of rows as well (kernels/cpu/linear_blocking.cc), which evens it out.
+double DealtColumns(const OpDesc& op, const DeviceProfile& device) {
+  const double columns = static_cast<double>(op.columns);
+  if (device.column_grain == 0 || op.rows >= kRowsOfTwoBlocks) return columns;
+  return std::ceil(columns / device.column_grain) * device.column_grain;
+}
+
 PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double rows = static_cast<double>(op.rows);
-  const double n = static_cast<double>(op.columns);
+  const double n = calibrated ? DealtColumns(op, device) : static_cast<double>(op.columns);
   const double k = static_cast<double>(op.depth);
   const UtilisationTable* table = calibrated ? device.Find(TableOp::kLinear, op.weight_format) : nullptr;
   if (table != nullptr && n > 0 && k > 0) {

@@ -290,6 +290,16 @@ TEST(Price, RowOperationsTakeTheirTables) {
   EXPECT_NEAR(Price(sample, device).seconds, 8 * row / 0.5 + 4 * row / 0.1, 1e-12);
 }
 
+TEST(Price, OddPanelsCostAsMuchAsOneEach) {
+  DeviceProfile device = Profile("zen4");
+  const double odd = Price(Linear(8, 576, 1024), device).seconds, even = Price(Linear(8, 640, 1024), device).seconds;
+  EXPECT_LT(odd, even);
+  device.column_grain = 128;
+  EXPECT_EQ(Price(Linear(8, 576, 1024), device).seconds, even);
+  EXPECT_EQ(Price(Linear(8, 640, 1024), device).seconds, even);
+  EXPECT_LT(Price(Linear(96, 576, 1024), device).seconds, Price(Linear(96, 640, 1024), device).seconds);
+}
+
 TEST(Price, RopeIsTheSumOfPromptsAndDecodingRows) {
   DeviceProfile device = Profile("zen4");
   device.launch_s = 0;

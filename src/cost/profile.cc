@@ -36,6 +36,7 @@ constexpr NumberRule kNumbers[] = {
     {"host_bytes_per_s", &DeviceProfile::host_bytes_per_s, 1e6, kMost, false},
     {"tdp_w", &DeviceProfile::tdp_w, 0, kMost, false},
     {"cores", &DeviceProfile::cores, 1, 1e6, false},
+    {"column_grain", &DeviceProfile::column_grain, 1, 1e6, false},
     {"copy_bytes_per_core_s", &DeviceProfile::copy_bytes_per_core_s, 1e6, kMost, false},
     {"mfu", &DeviceProfile::mfu, 0.001, 1, true},
     {"mbu", &DeviceProfile::mbu, 0.001, 1, true},

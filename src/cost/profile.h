@@ -41,6 +41,7 @@ struct DeviceProfile {
   double host_bytes_per_s = 0;  // a direction; 0: the host's memory is the device's
   double tdp_w = 0;
   double cores = 0;                  // cpu alone
+  double column_grain = 0;           // cpu alone: a linear of few rows takes as long as of the next multiple of columns
   double copy_bytes_per_core_s = 0;  // cpu alone: what one core copies
 
   // What holds where no table does.

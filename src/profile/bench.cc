@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/check.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "device/copy.h"
@@ -14,6 +15,7 @@ namespace forebay::profile {
 namespace {
 
 constexpr uint64_t kDataBytes = 640 * base::kMiB;
+constexpr uint64_t kInputBytes = 64 * base::kMiB;
 constexpr uint64_t kOutputBytes = 160 * base::kMiB;
 constexpr uint64_t kWorkspaceBytes = 32 * base::kMiB;
 constexpr uint64_t kScratchBytes = 4 * base::kMiB;
@@ -40,6 +42,19 @@ double LowerQuartile(std::vector<double>* samples) {
   return (*samples)[samples->size() / 4];
 }
 
+struct WriteArgs {
+  std::byte* data;
+  int64_t bytes;
+};
+// Writes the numbers that are there already.
+void Write(const WriteArgs& args, const device::WorkerContext& context) {
+  const device::Range part = device::StaticPart(context, args.bytes, 64);
+  for (int64_t i = part.begin; i < part.end; i += 64) {
+    auto* word = reinterpret_cast<volatile uint64_t*>(args.data + i);
+    *word = *word;
+  }
+}
+
 struct NoArgs {};
 void DoNothing(const NoArgs&, const device::WorkerContext&) {}
 
@@ -61,10 +76,11 @@ base::Result<std::unique_ptr<Bench>> Bench::Create(runtime::Runtime& runtime, co
   }
   device_options.scratch_bytes = kScratchBytes;
   device_options.memory_bytes =
-      kDataBytes + kOutputBytes + kWorkspaceBytes + device_options.num_workers * kScratchBytes + 2 * base::kMiB;
+      kDataBytes + kInputBytes + kOutputBytes + kWorkspaceBytes + device_options.num_workers * kScratchBytes + 2 * base::kMiB;
   FB_ASSIGN_OR_RETURN(bench->device_, device::CreateCpuDevice(runtime, device_options));
   device::Arena& arena = bench->device_->arena();
   FB_ASSIGN_OR_RETURN(bench->data_, arena.Allocate("data", kDataBytes));
+  FB_ASSIGN_OR_RETURN(bench->input_, arena.Allocate("input", kInputBytes));
   FB_ASSIGN_OR_RETURN(bench->output_, arena.Allocate("output", kOutputBytes));
   FB_ASSIGN_OR_RETURN(bench->workspace_, arena.Allocate("workspace", kWorkspaceBytes));
   bench->go_ = runtime.NewEvent("go");
@@ -81,6 +97,7 @@ void Bench::Fill() {
   for (uint64_t at = kPatternBytes; at < data_->bytes; at += kPatternBytes) {
     std::memcpy(data_->data + at, data_->data, std::min(kPatternBytes, data_->bytes - at));
   }
+  std::memcpy(input_->data, data_->data, input_->bytes);
   std::memcpy(output_->data, data_->data, output_->bytes);  // committed before anything is timed
   std::memset(workspace_->data, 0, workspace_->bytes);
 }
@@ -111,6 +128,17 @@ double Bench::SecondsOf(const EnqueueFn& enqueue) {
   std::vector<double> seconds(quick_ ? 5 : 9);
   for (double& sample : seconds) sample = Run(enqueue, count) / static_cast<double>(count);
   return std::max(LowerQuartile(&seconds), 1e-9);
+}
+
+double Bench::SecondsAfterInput(int64_t bytes, const EnqueueFn& enqueue) {
+  FB_CHECK(bytes <= static_cast<int64_t>(input_->bytes), "an input of {} bytes", bytes);
+  const device::Operation write = device::MakeOperation<&Write>({.label = "write"}, WriteArgs{input_->data, bytes});
+  const double both = SecondsOf([&](device::Stream& stream, int64_t i) {
+    stream.Enqueue(write);
+    enqueue(stream, i);
+  });
+  const double alone = SecondsOf([&](device::Stream& stream, int64_t) { stream.Enqueue(write); });
+  return std::max(both - alone, 1e-9);
 }
 
 double Bench::CopySeconds(int64_t bytes, int streams) {

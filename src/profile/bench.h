@@ -29,6 +29,9 @@ class Bench {
   // Seconds of one operation of a run of them, its launch included: the lower quartile of several runs of some
   // milliseconds. i counts up over all of them, so that each operation may find other memory.
   double SecondsOf(const EnqueueFn& enqueue);
+  // The same where each operation's input was just written by all workers, each a part of it, as it is in a step: the
+  // writing alone is measured too and taken off. REQUIRES: bytes <= input().bytes; the operation reads input().
+  double SecondsAfterInput(int64_t bytes, const EnqueueFn& enqueue);
   // Seconds in which each of `streams` copy streams makes one copy of `bytes`, while all of them copy.
   double CopySeconds(int64_t bytes, int streams);
 
@@ -38,6 +41,8 @@ class Bench {
   bool quick() const { return quick_; }
   // Random numbers in [-1, 1], far larger than the caches: read as bf16 or fp32.
   const device::Region& data() const { return *data_; }
+  // The same numbers, for what an operation of a step gets from the one before.
+  const device::Region& input() const { return *input_; }
   // For what operations write: activations, logits, sums. The packed rows of a linear go to `workspace`.
   const device::Region& output() const { return *output_; }
   const device::Region& workspace() const { return *workspace_; }
@@ -55,6 +60,7 @@ class Bench {
   std::unique_ptr<runtime::Event> go_;
   std::unique_ptr<device::Device> device_;
   const device::Region* data_ = nullptr;
+  const device::Region* input_ = nullptr;
   const device::Region* output_ = nullptr;
   const device::Region* workspace_ = nullptr;
   int64_t next_ = 0;

@@ -18,12 +18,12 @@ class LinearCase {
   double Seconds(const cost::Point& point) {
     const auto rows = static_cast<int32_t>(point[0]), n = static_cast<int32_t>(point[1]), k = static_cast<int32_t>(point[2]);
     Prepare(n, k);
-    return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
+    return bench_.SecondsAfterInput(int64_t{rows} * k * static_cast<int64_t>(tensor::SizeOf(dtype_)), [&](device::Stream& stream, int64_t i) {
       const Form& form = forms_[i % kForms];
       kernels::LinearArgs args;
       args.weight = form.weight;
       args.weight.tiles = form.tiles.data() + i % form.num_weights * form.weight.num_panels * form.weight.leaves.num_leaves;
-      args.x = bench_.data().data;
+      args.x = bench_.input().data;
       args.y = bench_.output().data + i % kForms * static_cast<int64_t>(bench_.output().bytes / kForms / 64 * 64);
       args.x_stride = k;
       args.y_stride = form.weight.n;
@@ -92,7 +92,7 @@ void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfil
     TableSpec spec;
     spec.op = cost::TableOp::kLinear;
     spec.format = format;
-    spec.grain = {1, 64, 64};
+    spec.grain = {1, static_cast<double>(kernels::kPanelColumns * bench.device().num_workers()), 64};
     spec.seconds = [&](const cost::Point& point) { return linear.Seconds(point); };
     const bool few = bench.quick() || dtype == tensor::DType::kF32;
     if (few) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/packed_weight.h"
 #include "runtime/topology.h"
 
 namespace forebay::profile {
@@ -51,6 +52,7 @@ base::Result<cost::DeviceProfile> ProfileDevice(runtime::Runtime& runtime, const
                          profile.f32_flops / 1e9, profile.memory_bytes_per_s / 1e9));
     SetNumber(&profile, "memory_bytes", static_cast<double>(topology.total_memory), cost::Mark::kMeasured, "the machine's memory");
     SetNumber(&profile, "cores", workers, cost::Mark::kMeasured, "worker threads");
+    SetNumber(&profile, "column_grain", kernels::kPanelColumns * workers, cost::Mark::kDerived, "a panel a worker");
     SetNumber(&profile, "launch_s", 0, cost::Mark::kDerived, "part of every measured time");
     MeasureLinears(*bench, progress, &profile);
     MeasureAttention(*bench, progress, &profile);

@@ -25,9 +25,12 @@ class RowCases {
   }
 
   double Norm(const cost::Point& point) {
-    kernels::RmsNormArgs args{.dtype = dtype_, .x = bench_.data().data, .out = bench_.output().data,
+    kernels::RmsNormArgs args{.dtype = dtype_, .x = bench_.input().data, .out = bench_.output().data,
                               .weight = Floats(), .num_rows = Rows(point), .columns = Columns(point), .eps = 1e-6f};
-    return bench_.SecondsOf([&](device::Stream& stream, int64_t) { RmsNorm(stream, bench_.kernels(), "norm", args); });
+    const int64_t bytes = int64_t{args.num_rows} * args.columns * static_cast<int64_t>(tensor::SizeOf(dtype_));
+    return bench_.SecondsAfterInput(bytes, [&](device::Stream& stream, int64_t) {
+      RmsNorm(stream, bench_.kernels(), "norm", args);
+    });
   }
 
   // Rows of one prompt, or one row of each of so many sequences. The cache is in `data`: every operation takes the next
@@ -41,12 +44,13 @@ class RowCases {
     args.heads = args.layout.kv_heads * static_cast<int32_t>(point[2]);
     const int64_t layer_bytes = args.layout.LayerBytes() * args.batch.num_sequences * args.batch.table_stride;
     const int64_t layers = static_cast<int64_t>(bench_.data().bytes) / layer_bytes;
-    args.qkv = Floats();
+    args.qkv = reinterpret_cast<const float*>(bench_.input().data);
     args.q = bench_.output().data;
     args.q_norm = args.k_norm = Floats();
     args.norm_eps = 1e-6f;
     args.rope_cos = args.rope_sin = Floats();
-    return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
+    const int64_t bytes = int64_t{rows} * (args.heads + 2 * args.layout.kv_heads) * kHeadDim * 4;
+    return bench_.SecondsAfterInput(bytes, [&](device::Stream& stream, int64_t i) {
       args.layer.resident = bench_.data().data + i % layers * layer_bytes;
       kernels::RopeKv(stream, bench_.kernels(), args);
     });
