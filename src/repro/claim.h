@@ -1,6 +1,7 @@
 // What papers (and our own table of models) say, as data: one table, in claims.cc. Nothing here is an input of a scenario.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
