@@ -16,6 +16,7 @@ namespace forebay::sim {
 namespace {
 
 constexpr int64_t kMostRows = 100'000'000;
+constexpr double kLeastRate = 1e-9;
 
 base::Status Invalid(std::string_view spec, std::string_view why) {
   return base::Status(kTraceInvalid, fmt::format("--trace \"{}\": {}", spec, why));
@@ -173,7 +174,7 @@ base::Result<LengthTrace> MakeSyntheticTrace(std::string_view spec) {
     const int32_t output = DrawLength(numbers.output, rng);
     trace.rows.push_back({.arrival_seconds = time, .prompt_tokens = prompt, .output_tokens = output});
     // A Poisson process.
-    if (numbers.rate > 0) time -= std::log(1 - rng.Uniform()) / numbers.rate;
+    if (numbers.rate > 0) time -= std::log(1 - rng.Uniform()) / std::max(numbers.rate, kLeastRate);
   }
   return trace;
 }

@@ -11,13 +11,14 @@
 #include <fstream>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "sim/synthetic_trace.h"
 
 namespace forebay::sim {
 namespace {
 
-// A century.
+// A century, which is within what nanoseconds of 64 bits can count.
 constexpr double kLatestArrival = 3.2e9;
 
 enum Column : size_t { kArrival, kPrompt, kOutput, kNumColumns };
@@ -64,9 +65,7 @@ class TraceReader {
  public:
   TraceReader(const std::string& path, const TraceOptions& options) : path_(path), options_(options) {}
 
-  base::Result<LengthTrace> Read() {
-    std::ifstream file(path_);
-    if (!file) return base::Status(base::kIoError, fmt::format("{}: cannot open the trace: {}", path_, std::strerror(errno)));
+  base::Result<LengthTrace> Read(std::istream& file) {
     LengthTrace trace{.name = path_};
     std::string line;
     while (NextLine(file, &line)) {
@@ -153,7 +152,7 @@ class TraceReader {
     }
     // A clock's times count from the first.
     if (!origin_) origin_ = text.find(':') == std::string_view::npos ? 0 : *seconds;
-    row.arrival_seconds = (*seconds - *origin_) * options_.time_scale;
+    row.arrival_seconds = *seconds - *origin_;
     return row;
   }
 
@@ -179,7 +178,21 @@ class TraceReader {
   std::optional<double> origin_;
 };
 
+// Multiplies arrivals; errors where the last one is beyond what the clock counts.
+base::Result<LengthTrace> Scale(LengthTrace trace, double time_scale) {
+  for (TraceRow& row : trace.rows) row.arrival_seconds *= time_scale;
+  const double last = trace.rows.back().arrival_seconds;
+  if (last <= kLatestArrival) return trace;
+  return base::Status(kTraceInvalid, fmt::format("{}: the last arrival is after {:g} s; expected at most {:g} s", trace.name, last,
+                                                 kLatestArrival));
+}
+
 }  // namespace
+
+base::Result<LengthTrace> ParseTrace(std::istream& text, const std::string& name, const TraceOptions& options) {
+  FB_ASSIGN_OR_RETURN(LengthTrace trace, TraceReader(name, options).Read(text));
+  return Scale(std::move(trace), options.time_scale);
+}
 
 base::Result<LengthTrace> ReadTrace(const std::string& spec, const TraceOptions& options) {
   if (!(options.time_scale >= 0 && options.time_scale <= 1e9)) {
@@ -188,13 +201,16 @@ base::Result<LengthTrace> ReadTrace(const std::string& spec, const TraceOptions&
   if (options.max_rows < 0) {
     return base::Status(base::kInvalidArgument, fmt::format("--trace-rows is {}; expected at least 0", options.max_rows));
   }
-  if (!spec.starts_with(kSyntheticPrefix)) return TraceReader(spec, options).Read();
+  if (!spec.starts_with(kSyntheticPrefix)) {
+    std::ifstream file(spec);
+    if (!file) return base::Status(base::kIoError, fmt::format("{}: cannot open the trace: {}", spec, std::strerror(errno)));
+    return ParseTrace(file, spec, options);
+  }
   FB_ASSIGN_OR_RETURN(LengthTrace trace, MakeSyntheticTrace(spec));
   if (options.max_rows > 0 && options.max_rows < static_cast<int64_t>(trace.rows.size())) {
     trace.rows.resize(static_cast<size_t>(options.max_rows));
   }
-  for (TraceRow& row : trace.rows) row.arrival_seconds *= options.time_scale;
-  return trace;
+  return Scale(std::move(trace), options.time_scale);
 }
 
 }  // namespace forebay::sim

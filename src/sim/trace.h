@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <istream>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ struct TraceOptions {
 
 // Lengths beyond this are taken for mistakes.
 inline constexpr int32_t kMostTraceTokens = 1 << 24;
+
+// A CSV file's text; `name` stands for it in errors.
+base::Result<LengthTrace> ParseTrace(std::istream& text, const std::string& name, const TraceOptions& options);
 
 // `spec` is the path of a CSV file, or "synthetic:" and a distribution. Errors (kTraceInvalid, kIoError) name file, line,
 // column, what was found and what was expected.

@@ -73,6 +73,14 @@ TEST(TraceTest, ErrorsNameThePlace) {
   EXPECT_TRUE(ReadTrace("/nowhere/trace.csv", {}).status().code() == base::kIoError);
 }
 
+TEST(TraceTest, ArrivalsStayWithinTheClock) {
+  const auto late = ReadText("arrival,prompt,output\n3e9,1,1\n", {.time_scale = 2});
+  EXPECT_TRUE(late.status().code() == kTraceInvalid);
+  EXPECT_THAT(late.status().message(), HasSubstr("the last arrival is after 6e+09 s"));
+  EXPECT_FALSE(ReadTrace("synthetic:n=100,rate=1e-300", {}).ok());
+  EXPECT_TRUE(ReadTrace("synthetic:n=100,rate=1e-300", {.time_scale = 0}).ok());
+}
+
 TEST(TraceTest, DrawsDistributions) {
   const std::string spec = "synthetic:n=20000,prompt=normal(1067,280),output=lognormal(5,0.5),rate=2.5,seed=1";
   const auto trace = ReadTrace(spec, {});

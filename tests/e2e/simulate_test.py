@@ -72,6 +72,16 @@ class Simulate(support.TestCase):
         self.run_trace(*flags)
         self.assertEqual(json.loads(self.read("s.json"))["output_tokens"], 30 * 30)
 
+    def test_a_real_job_draws_its_report(self):
+        job = self.job([{"prompt": [5, 6, i], "max_tokens": 5} for i in range(9)], "real", flags=["--skip-tokenizer-init"])
+        self.expect(job.run("--steps", self.path("st.jsonl"), "--report", self.path("r.html"), "--profile"), 0)
+        self.assertEqual(len(self.read("st.jsonl").splitlines()), job.summary()["engine"]["steps"])
+        for text in ("9 of 9 requests", "Where time went", "Running choices"):
+            self.assertIn(text, self.read("r.html"))
+        job.forget()
+        self.expect(job.run("--report", "/dev/full"), support.ERROR, "io_error", "/dev/full")
+        self.assertEqual(len(job.results()), 9, "the answers are safe")
+
     def test_rows_that_the_context_cannot_hold_are_counted(self):
         trace = self.write("long.csv", "prompt,output\n10,10\n500,13\n500,12\n")
         self.run_trace("--devices", "sim:a10", "--trace", trace, "--summary", self.path("s.json"))
