@@ -63,7 +63,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   FB_RETURN_IF_ERROR(layout_plan.Fits());
   const kernels::KernelSet* const kernels = layout_plan.kernels;
 
-  EngineParts parts{.isa = simulated ? options.devices : kernels->name};
+  EngineParts parts{.replicas_per_group = layout.dp, .group = layout_plan.group, .isa = simulated ? options.devices : kernels->name};
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, layout.ranks_per_group(), runtime));
   parts.sim = std::move(machine.sim);
   const weights::TensorReader* reader = simulated ? nullptr : files.reader.get();

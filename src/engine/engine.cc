@@ -31,6 +31,20 @@ void AddReplica(const EngineStats& stats, EngineStats* sum) {
   sum->step_seconds = std::max(sum->step_seconds, stats.step_seconds);
 }
 
+// How the rank reached weights that it shares.
+void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
+  if (rank.pool() == nullptr) return;
+  (*counters)["bytes_pulled"] += static_cast<int64_t>(rank.bytes_pulled());
+  (*counters)["bytes_pulled_ahead"] += static_cast<int64_t>(rank.pool()->bytes_ahead());
+  (*counters)["steps_pull"] += rank.pool()->steps();
+  if (rank.ship() == nullptr) return;
+  const model::ShipCounters& shipped = rank.ship()->counters();
+  (*counters)[rank.ship()->gathers() ? "steps_gather" : "steps_ship"] += shipped.steps;
+  (*counters)["rows_shipped"] += shipped.rows;
+  (*counters)["rows_skipped"] += shipped.rows_skipped;
+  (*counters)["bytes_shipped"] += shipped.bytes;
+}
+
 void AddProfile(const device::OpProfile& op, std::vector<device::OpProfile>* all) {
   const auto known = std::ranges::find_if(*all, [&](const auto& entry) { return entry.kind == op.kind && std::string_view(entry.label) == op.label; });
   if (known == all->end()) {
@@ -80,8 +94,8 @@ std::optional<RequestResult> LocalEngine::Refusal(const Request& request) const 
 
 void LocalEngine::TakeRequests(Replica& replica, RequestQueue& queue) {
   while (replica.WantsRequests() && !stop_) {
-    // While choices run the device must not wait for a slow line.
-    std::optional<Request> request = queue.Next(replica.index(), replica.policy(), replica.idle());
+    // While choices run the device must not wait for a slow line, nor others for this replica.
+    std::optional<Request> request = queue.Next(replica.index(), replica.policy(), replica.idle() && groups_.empty());
     if (!request) return;
     if (std::optional<RequestResult> refusal = Refusal(*request)) {
       queue.Finish(replica.index(), std::move(*refusal));
@@ -118,17 +132,37 @@ RunEnd LocalEngine::RunReplica(Replica& replica, RequestQueue& queue, RunControl
     } else {
       TakeRequests(replica, queue);
     }
+    if (!groups_.empty() && replica.idle()) {
+      const base::Result<Turn> turn = replica.StepIdle(draining || queue.ended());
+      if (!turn.ok()) return Stalled(replica, turn.status().ToString());
+      if (*turn == Turn::kDone) return control.drain ? RunEnd::kDrained : RunEnd::kComplete;
+      continue;
+    }
     StepRecord record;
     const StepEnd end = replica.Step(&finished, observer_ ? &record : nullptr);
     if (!Deliver(replica, &finished, queue)) return RunEnd::kSinkFailed;
-    if (end == StepEnd::kStalled) {
-      base::Log(base::LogLevel::kError, "stalled: " + replica.what_stalled());
-      return RunEnd::kStalled;
-    }
+    if (end == StepEnd::kStalled) return Stalled(replica, replica.what_stalled());
     if (end == StepEnd::kStepped && observer_) Observe(record);
+    if (!groups_.empty()) continue;
     if (end == StepEnd::kIdle && draining) return RunEnd::kDrained;
     if (end == StepEnd::kIdle && queue.ended()) return control.drain ? RunEnd::kDrained : RunEnd::kComplete;
   }
+}
+
+GroupControl* LocalEngine::GroupOf(size_t replica) const {
+  return groups_.empty() ? nullptr : groups_[replica / static_cast<size_t>(parts_.replicas_per_group)].get();
+}
+
+RunEnd LocalEngine::Stalled(const Replica& replica, const std::string& what) {
+  const auto index = static_cast<size_t>(replica.index());
+  if (GroupControl* const group = GroupOf(index)) {
+    const base::Status why(kGroupFailed, fmt::format("replica {} failed: {}", replica.index(), what));
+    group->Fail(why);
+    parts_.fabrics[index * replica.ranks().size()]->Abort(why);
+  }
+  // The others only say what this one has said.
+  if (!stop_.exchange(true)) base::Log(base::LogLevel::kError, fmt::format("replica {} stalled: {}", replica.index(), what));
+  return RunEnd::kStalled;
 }
 
 RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& control) {
@@ -136,10 +170,18 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
   first_result_seconds_ = -1;
   stop_ = false;
   RequestQueue queue(runtime_, num_replicas(), source, sink);
+  groups_.clear();
+  for (int first = 0; parts_.group && first < num_replicas(); first += parts_.replicas_per_group) {
+    groups_.push_back(std::make_unique<GroupControl>(runtime_, *parts_.group));
+  }
+  for (const auto& replica : parts_.replicas) {
+    replica->Join(GroupOf(static_cast<size_t>(replica->index())), replica->index() % parts_.replicas_per_group);
+  }
   std::vector<RunEnd> ends(parts_.replicas.size(), RunEnd::kComplete);
   const auto run = [&](size_t i) {
     ends[i] = RunReplica(*parts_.replicas[i], queue, control);
     if (ends[i] != RunEnd::kComplete && ends[i] != RunEnd::kDrained) stop_ = true;
+    if (GroupControl* const group = GroupOf(i)) group->Leave(static_cast<int>(i) % parts_.replicas_per_group);
   };
   std::vector<std::unique_ptr<runtime::Task>> tasks;
   for (size_t i = 1; i < ends.size(); ++i) {
@@ -159,16 +201,8 @@ EngineStats LocalEngine::stats() const {
   for (size_t i = 1; i < parts_.replicas.size(); ++i) AddReplica(parts_.replicas[i]->stats(), &sum);
   sum.first_result_seconds = first_result_seconds_;
   sum.mode_counters = {{"steps." + parts_.isa, sum.steps}, {"rows_decode", sum.decode_rows}, {"rows_prefill", sum.prefill_rows}};
-  if (parts_.replicas[0]->ranks()[0]->pool() == nullptr) return sum;
-  int64_t& pulled = sum.mode_counters["bytes_pulled"];
-  int64_t& ahead = sum.mode_counters["bytes_pulled_ahead"];
-  int64_t& steps = sum.mode_counters["steps_pull"];
   for (const auto& replica : parts_.replicas) {
-    for (const auto& rank : replica->ranks()) {
-      pulled += static_cast<int64_t>(rank->bytes_pulled());
-      ahead += static_cast<int64_t>(rank->pool()->bytes_ahead());
-      steps += rank->pool()->steps();
-    }
+    for (const auto& rank : replica->ranks()) AddModes(*rank, &sum.mode_counters);
   }
   return sum;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/sim/event_engine.h"
+#include "engine/group_control.h"
 #include "engine/options.h"
 #include "engine/replica.h"
 #include "engine/request_queue.h"
@@ -18,6 +19,8 @@ struct EngineParts {
   std::unique_ptr<device::EventEngine> sim;  // of simulated devices; null: real ones
   std::vector<std::unique_ptr<fabric::Fabric>> fabrics;  // one a rank; empty: ranks share nothing
   std::vector<std::unique_ptr<Replica>> replicas;
+  int replicas_per_group = 1;
+  std::optional<GroupOptions> group;  // of each, whose replicas agree on pull or ship; nothing: each for itself
   ModelFacts facts;
   SequenceContext context;
   std::string isa;  // of the kernels, or the name of the simulated machine
@@ -41,6 +44,10 @@ class LocalEngine : public Engine {
 
  private:
   RunEnd RunReplica(Replica& replica, RequestQueue& queue, RunControl& control);
+  // A replica's fault is its group's: nobody waits for it any more.
+  RunEnd Stalled(const Replica& replica, const std::string& what);
+  // null: it is for itself.
+  GroupControl* GroupOf(size_t replica) const;
   // Takes requests until the replica has enough for the next step, or none is ready.
   void TakeRequests(Replica& replica, RequestQueue& queue);
   bool Deliver(const Replica& replica, std::vector<RequestResult>* finished, RequestQueue& queue);
@@ -48,6 +55,7 @@ class LocalEngine : public Engine {
 
   runtime::Runtime& runtime_;
   EngineParts parts_;
+  std::vector<std::unique_ptr<GroupControl>> groups_;  // of the current run; none: each replica for itself
   StepObserver* observer_ = nullptr;
   std::mutex observer_mutex_;
   std::atomic<bool> stop_{false};  // one replica cannot go on: the others end at their step's border

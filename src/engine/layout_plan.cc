@@ -1,5 +1,7 @@
 #include "engine/layout_plan.h"
 
+#include "engine/group_plan.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -98,6 +100,9 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
                .cut = CutOf(plan.layout, rank)};
     if (!plan.layout.pools()) continue;
     FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, config, plan, request.cut));
+  }
+  if (plan.layout.pools()) {
+    FB_ASSIGN_OR_RETURN(plan.group, PlanGroup(options, plan.machine, config, plan.dtype, &requests));
   }
   const std::vector<MemoryPlan> memory = DivideReplicaMemory(config, plan.dtype, requests);
   for (size_t rank = 0; rank < requests.size(); ++rank) plan.ranks.push_back({requests[rank], memory[rank]});

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "engine/group_control.h"
 #include "engine/layout.h"
 #include "engine/machine.h"
 #include "engine/memory_plan.h"
@@ -24,6 +25,7 @@ struct LayoutPlan {
   MachinePlan machine;
   Layout layout;                       // pool_layers is set where weights are pooled
   std::vector<RankPlan> ranks;         // of a replica, stage by stage; replicas are alike
+  std::optional<GroupOptions> group;   // of a group whose replicas may ship; nothing: they only pull
 
   int replicas() const { return layout.groups * layout.dp; }
   // kMemoryTooSmall: which part is how large, and what would fit.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "model/ship_plan.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -47,6 +49,12 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, cons
     plan.pool_bytes = std::max(plan.pool_bytes, base::RoundUp(pool.pool_bytes, kRegionRounding));
     plan.slot_bytes = std::max(plan.slot_bytes, base::RoundUp(pool.slots_bytes(), kRegionRounding));
     plan.pool_table_bytes = std::max(plan.pool_table_bytes, base::RoundUp(pool.table_bytes, kRegionRounding));
+  }
+  if (const model::ShipPlan* ship = request.pool.empty() ? nullptr : request.pool[0].ship.get()) {
+    plan.ship_rows_bytes = base::RoundUp(ship->rows_bytes, kRegionRounding);
+    plan.ship_sums_bytes = base::RoundUp(ship->sums_bytes, kRegionRounding);
+    plan.capacity.gathered_rows = ship->max_planes > 0 ? ship->gathered_rows() : 0;
+    plan.capacity.returned_rows = int64_t{ship->options.rows} * ship->total_planes;
   }
   plan.weight_bytes = base::RoundUp(decoder.bytes(), kRegionRounding);
   plan.table_bytes = base::RoundUp(decoder.table_bytes(), kRegionRounding);

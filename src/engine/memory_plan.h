@@ -35,6 +35,7 @@ struct MemoryPlan {
   uint64_t weight_bytes = 0;           // of the rank alone
   uint64_t pool_bytes = 0;             // its share of the weights that are pooled
   uint64_t slot_bytes = 0;             // what it pulls lies here
+  uint64_t ship_rows_bytes = 0, ship_sums_bytes = 0;  // what ranks leave for each other in steps that ship
   uint64_t pool_table_bytes = 0;       // where pooled tiles lie in each phase; control memory
   uint64_t workspace_bytes = 0;        // activations
   uint64_t tensor_staging_bytes = 0;   // what the ranks of a replica exchange goes through these
@@ -45,7 +46,7 @@ struct MemoryPlan {
 
   // All but the KV cache.
   uint64_t fixed_bytes() const {
-    return weight_bytes + pool_bytes + slot_bytes + pool_table_bytes + workspace_bytes + tensor_staging_bytes +
+    return weight_bytes + pool_bytes + slot_bytes + ship_rows_bytes + ship_sums_bytes + pool_table_bytes + workspace_bytes + tensor_staging_bytes +
            stage_staging_bytes + table_bytes + batch_bytes;
   }
   int64_t kv_tokens() const { return static_cast<int64_t>(num_blocks) * kernels::kBlockTokens; }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/pool_plan.h"
+#include "model/ship_plan.h"
 #include "tensor/dtype.h"
 
 namespace forebay::engine {
@@ -27,6 +28,11 @@ struct EngineOptions {
   int32_t kv_blocks = 0;              // at most so many blocks of KV cache (0: what the memory holds)
   model::PoolOptions pool;            // how weights that the layout pools are pulled; the layout says which
   int64_t mean_context = 0;           // tokens that a running choice holds, for pool=auto; 0: max_model_len / 4, at most 2048
+  std::string mode = "auto";          // auto | pull | ship: how ranks reach weights that the layout pools
+  double ship_threshold = 0;          // auto: rows a rank's step below which it ships; 0: from the device's profile
+  int ship_patience = 64;             // auto: steps in a row below it
+  int ship_flip_every = 0;            // a trial of the switch: so many steps ship, so many pull
+  model::ShipOptions ship;
   uint64_t seed = 0;
   bool prefix_caching = true;
   bool digest = false;                // add a digest of its numbers to every choice

@@ -88,6 +88,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
     rank->pool_ = std::make_unique<model::WeightPool>(*pool, decoder.weights, *rank->device_, *slots, *pool_tables,
                                                       *membership.fabric, membership.pool_peers);
     decoder.pool = rank->pool_.get();
+    rank->ship_plan_ = pool->ship;
   }
   rank->membership_.pool = nullptr;  // the pool has its copy
   FB_RETURN_IF_ERROR(rank->PublishStaging(plan));
@@ -98,7 +99,9 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
 
 base::Status Rank::PublishStaging(const MemoryPlan& plan) {
   const std::pair<const char*, uint64_t> regions[] = {{kTensorStaging, plan.tensor_staging_bytes},
-                                                      {kStageStaging, plan.stage_staging_bytes}};
+                                                      {kStageStaging, plan.stage_staging_bytes},
+                                                      {model::ShippedFfn::kRowsRegion, plan.ship_rows_bytes},
+                                                      {model::ShippedFfn::kSumsRegion, plan.ship_sums_bytes}};
   for (const auto& [name, bytes] : regions) {
     if (bytes == 0) continue;
     FB_ASSIGN_OR_RETURN(const device::Region* region, device_->arena().Allocate(name, bytes));
@@ -109,6 +112,10 @@ base::Status Rank::PublishStaging(const MemoryPlan& plan) {
 
 base::Status Rank::Connect() {
   if (pool_) FB_RETURN_IF_ERROR(pool_->Connect(kPoolRegion));
+  if (ship_plan_) {
+    FB_ASSIGN_OR_RETURN(ship_, model::ShippedFfn::Create(*ship_plan_, *membership_.fabric, membership_.pool_peers));
+    decoder_.ship = ship_.get();
+  }
   const model::ReplicaCut& cut = membership_.cut;
   if (cut.tp > 1) {
     FB_ASSIGN_OR_RETURN(const device::Region* staging, membership_.fabric->FindRegion(membership_.fabric->rank(), kTensorStaging));
@@ -136,11 +143,12 @@ void Rank::Quiesce() {
   if (pool_) (void)device_->Synchronize(device_->copy(device::CopyKind::kWeights));
 }
 
-void Rank::EnqueueStep(std::vector<LogitTask>* tasks) {
+void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const model::ShipRows* ship) {
   const kernels::StepBatch& batch = buffers_->Finish();
   FB_CHECK(tasks->size() == static_cast<size_t>(batch.num_logit_rows), "{} tasks for {} rows of logits", tasks->size(),
            batch.num_logit_rows);
-  decoder_.Forward(batch, buffers_->context());
+  if (ship) ship_->Begin(*ship);
+  decoder_.Forward(batch, buffers_->context(), ship ? model::StepMode::kShip : model::StepMode::kLocal);
   const int32_t logit_rows = membership_.cut.last_stage() ? batch.num_logit_rows : 0;
   for (int32_t first = 0; first < logit_rows; first += static_cast<int32_t>(decoder_.capacity.logit_rows)) {
     const auto count = static_cast<int32_t>(std::min<int64_t>(decoder_.capacity.logit_rows, logit_rows - first));
@@ -166,6 +174,13 @@ void Rank::Sample(const kernels::StepBatch& batch, int32_t first, int32_t count,
   device::Operation operation = device::MakeOperation<&SampleRows>(desc, args);
   operation.Reads(args.logits, static_cast<uint64_t>(count * vocab) * sizeof(float));
   decoder_.stream->Enqueue(operation);
+}
+
+void Rank::EnqueueService(const model::ShipRows& ship) {
+  buffers_->Begin();
+  ship_->Begin(ship);
+  decoder_.Serve();
+  decoder_.stream->Record(*step_done_);
 }
 
 base::Status Rank::WaitStep(runtime::TimeNs timeout) {

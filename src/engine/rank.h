@@ -10,6 +10,7 @@
 #include "engine/step_buffers.h"
 #include "kv/book/block_book.h"
 #include "model/decoder.h"
+#include "model/ship.h"
 #include "sample/sampler.h"
 
 namespace forebay::engine {
@@ -51,6 +52,7 @@ class Rank {
   // Waits for all that is enqueued, so that nobody reads a peer's memory any more.
   void Quiesce();
   const model::WeightPool* pool() const { return pool_.get(); }
+  const model::ShippedFfn* ship() const { return ship_.get(); }  // null: no step ships
   // From other ranks so far.
   uint64_t bytes_pulled() const { return membership_.fabric ? membership_.fabric->bytes_pulled() : 0; }
 
@@ -59,8 +61,11 @@ class Rank {
   // Whether it computes logits of all of the vocabulary and draws tokens: of a replica one rank, on the last stage.
   bool samples() const { return membership_.cut.last_stage() && membership_.cut.tp_rank == 0; }
   // Enqueues the step that buffers() holds; tasks[i] belongs to logit row i and must live until the wait. Only the rank that
-  // samples looks at them.
-  void EnqueueStep(std::vector<LogitTask>* tasks);
+  // samples looks at them. `ship`: the rows of all ranks of the pool, which take this step together; null: the replica takes it
+  // alone.
+  void EnqueueStep(std::vector<LogitTask>* tasks, const model::ShipRows* ship = nullptr);
+  // Enqueues this rank's part in a step that others take and ship.
+  void EnqueueService(const model::ShipRows& ship);
   // Waits for the step's end: kStepTimeout after `timeout`, or the fault that the device met.
   base::Status WaitStep(runtime::TimeNs timeout);
   // Sum of the digests of positions [0, count) of the sequence whose table this is.
@@ -80,6 +85,8 @@ class Rank {
   model::Decoder decoder_;
   Membership membership_;
   std::unique_ptr<model::WeightPool> pool_;
+  std::shared_ptr<const model::ShipPlan> ship_plan_;
+  std::unique_ptr<model::ShippedFfn> ship_;
   std::optional<fabric::Exchange> tensor_exchange_;
   std::optional<fabric::Handover> from_last_stage_, to_next_stage_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker

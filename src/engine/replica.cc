@@ -130,16 +130,42 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
 }
 
 base::Status Replica::RunStep() {
+  round_ = {};
+  if (group_) {
+    FB_ASSIGN_OR_RETURN(round_, group_->Next(rank_in_group_, Load()));
+  }
   for (const auto& rank : ranks_) {
     if (rank.get() != sampler_) rank->buffers().CopyStep(sampler_->buffers());
-    rank->EnqueueStep(&tasks_);
+    rank->EnqueueStep(&tasks_, round_.turn == Turn::kShip ? &round_.rows : nullptr);
   }
+  return WaitStep();
+}
+
+base::Status Replica::WaitStep() {
   base::Status status;
   for (const auto& rank : ranks_) {
     const base::Status done = rank->WaitStep(options_.stall_timeout);
     if (status.ok()) status = done;
   }
   return status;
+}
+
+RankLoad Replica::Load() const {
+  RankLoad load;
+  for (const Work& work : work_) {
+    const auto rows = static_cast<int32_t>(work.end - work.begin);
+    load.rows += rows;
+    if (!work.is_decode()) load.prefill_rows += rows;
+  }
+  return load;
+}
+
+base::Result<Turn> Replica::StepIdle(bool ended) {
+  FB_ASSIGN_OR_RETURN(const Round round, group_->Next(rank_in_group_, {.ended = ended}));
+  if (round.turn != Turn::kShip) return round.turn;
+  for (const auto& rank : ranks_) rank->EnqueueService(round.rows);
+  FB_RETURN_IF_ERROR(WaitStep());
+  return round.turn;
 }
 
 uint64_t Replica::BytesPulled() const {
@@ -178,7 +204,7 @@ void Replica::FillRecord(runtime::TimeNs step_start, StepRecord* record) const {
   record->preempted = static_cast<int32_t>(plan_.preempt.size());
   record->finished = record->running - static_cast<int32_t>(running_.size());
   record->kv_blocks_used = book_.held_blocks();
-  record->mode = sampler_->pool() ? "pull" : "local";
+  record->mode = sampler_->pool() == nullptr ? "local" : round_.turn != Turn::kShip ? "pull" : sampler_->ship()->gathers() ? "gather" : "ship";
   record->bytes_pulled = BytesPulled() - bytes_pulled_before_;
 }
 

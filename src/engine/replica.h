@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/group_control.h"
 #include "engine/rank.h"
 #include "engine/sequence.h"
 #include "forebay/engine.h"
@@ -52,6 +53,14 @@ class Replica {
   StepEnd Step(std::vector<RequestResult>* finished, StepRecord* record);
   const std::string& what_stalled() const { return what_stalled_; }
 
+  // From here on steps are taken as the group has it, in which the replica is `rank`; null: alone.
+  void Join(GroupControl* group, int rank) {
+    group_ = group;
+    rank_in_group_ = rank;
+  }
+  // Idle in the group: waits for what there is to do, and serves the others' steps. kDone: all have ended.
+  base::Result<Turn> StepIdle(bool ended);
+
   int index() const { return options_.index; }
   const schedule::Policy& policy() const { return *policy_; }
   EngineStats stats() const;
@@ -81,6 +90,7 @@ class Replica {
   void Publish();
   void SetTable(kv::SequenceSlot slot, size_t from);
   base::Status RunStep();
+  base::Status WaitStep();
   uint64_t BytesPulled() const;
   void FillRecord(runtime::TimeNs step_start, StepRecord* record) const;
   uint64_t PlanHash() const;
@@ -90,12 +100,16 @@ class Replica {
   void Finish(Sequence* sequence, std::vector<RequestResult>* finished);
   void Deliver(RequestState* state, std::vector<RequestResult>* finished);
   StepEnd Stall(std::string what);
+  RankLoad Load() const;
 
   runtime::Runtime& runtime_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   Rank* sampler_;                       // of ranks_
   std::unique_ptr<schedule::Policy> policy_;
   ReplicaOptions options_;
+  GroupControl* group_ = nullptr;
+  int rank_in_group_ = 0;
+  Round round_;                         // of the step under way
   kv::BlockBook book_;
 
   std::vector<std::unique_ptr<RequestState>> states_;

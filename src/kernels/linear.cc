@@ -10,7 +10,8 @@ namespace forebay::kernels {
 namespace {
 
 int64_t Outputs(const LinearArgs& args) {
-  return args.output == LinearOutput::kSiluMul ? 2ll * args.weight.n : args.weight.n;
+  const int64_t all = args.output == LinearOutput::kSiluMul ? 2ll * args.weight.n : args.weight.n;
+  return std::min(all, int64_t{args.weight.num_panels} * kPanelColumns);  // some of the panels, as their owner has them
 }
 
 cost::OpDesc Describe(const char* label, const LinearArgs& args) {

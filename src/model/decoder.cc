@@ -5,13 +5,14 @@
 
 #include "kernels/reduce.h"
 #include "model/repeat_layers.h"
+#include "model/ship.h"
 
 namespace forebay::model {
 namespace {
 
 uint64_t LinearBytes(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity, const Shard& shard) {
   const int64_t largest_k = std::max({config.hidden_size, shard.intermediate.size(), shard.heads.size() * config.head_dim});
-  return kernels::LinearWorkspaceBytes(dtype, capacity.rows, largest_k);
+  return kernels::LinearWorkspaceBytes(dtype, std::max(capacity.rows, capacity.gathered_rows), largest_k);
 }
 
 // The buffers in order: pairs of (member, bytes), so that the plan and the cut cannot disagree.
@@ -30,10 +31,13 @@ void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCap
   visit(&a->qkv, rows * (heads + 2 * kv_heads) * sizeof(float));
   visit(&a->q, rows * heads * t);
   visit(&a->attention, rows * heads * t);
-  visit(&a->gated, rows * static_cast<uint64_t>(shard.intermediate.size()) * t);
+  const uint64_t ffn_rows = std::max(rows, static_cast<uint64_t>(capacity.gathered_rows));
+  visit(&a->gated, ffn_rows * static_cast<uint64_t>(shard.intermediate.size()) * t);
   visit(&a->linear, LinearBytes(config, dtype, capacity, shard));
   visit(&a->head_input, logit_rows * hidden * t);
   visit(&a->logits, logit_rows * static_cast<uint64_t>(config.vocab_size) * sizeof(float));
+  visit(&a->gathered, static_cast<uint64_t>(capacity.gathered_rows) * hidden * t);
+  visit(&a->returned, static_cast<uint64_t>(capacity.returned_rows) * hidden * sizeof(float));
 }
 
 }  // namespace
@@ -72,7 +76,7 @@ uint64_t StageStagingBytes(const ModelConfig& config, tensor::DType dtype, const
   return fabric::Handover::StagingBytes(tensor::BytesOf(dtype, static_cast<uint64_t>(capacity.rows * config.hidden_size)));
 }
 
-void Decoder::Forward(const kernels::StepBatch& batch, const kernels::ContextSums& context) const {
+void Decoder::Forward(const kernels::StepBatch& batch, const kernels::ContextSums& context, StepMode mode) const {
   const uint64_t residual_bytes = tensor::BytesOf(dtype, static_cast<uint64_t>(batch.num_rows * config->hidden_size));
   if (links.last_stage != nullptr) {
     links.last_stage->Receive(*stream, activations.residual, residual_bytes);
@@ -81,27 +85,36 @@ void Decoder::Forward(const kernels::StepBatch& batch, const kernels::ContextSum
                              .out = activations.residual, .columns = static_cast<int32_t>(config->hidden_size)};
     kernels::Embed(*stream, *kernels, embed);
   }
-  if (pool) pool->BeginStep();
-  StepKey key{.row_bucket = batch.num_rows};
+  const bool pulls = pool != nullptr && (mode == StepMode::kLocal || ship->gathers());
+  if (pulls) pool->BeginStep();
+  StepKey key{.mode = mode, .row_bucket = batch.num_rows};
   const int64_t layers = weights.shard.layers.size();
   for (int64_t begin = 0, end = 0; begin < layers; begin = end) {
-    key.layer_kind = KindOf(begin);
-    while (end < layers && KindOf(end) == key.layer_kind) ++end;
+    key.layer_kind = KindOf(begin, mode);
+    while (end < layers && KindOf(end, mode) == key.layer_kind) ++end;
     RepeatLayers(*stream, key, {begin, end}, [&](int64_t layer) {
       AttentionBlock(batch, layer, context);
-      FeedForwardBlock(batch, layer);
+      FeedForwardBlock(batch, layer, mode);
     });
   }
-  if (pool) pool->EndStep();
+  if (pulls) pool->EndStep();
   if (links.next_stage != nullptr) links.next_stage->Send(*stream, activations.residual, residual_bytes);
+}
+
+void Decoder::Serve() const {
+  for (int64_t layer = 0; layer < weights.shard.layers.size(); ++layer) {
+    if (ship->gathers() && pool->Pools(layer, LayerMatrix::kGateUp)) ship->Meet(*stream);
+    if (ship->Ships(layer)) ship->Run(*this, layer, weights.layers[layer], 0);
+  }
 }
 
 int32_t Decoder::WindowOf(int64_t layer) const { return config->sliding_window[weights.shard.layers.begin + layer]; }
 
-uint16_t Decoder::KindOf(int64_t layer) const {
+uint16_t Decoder::KindOf(int64_t layer, StepMode mode) const {
   const auto first = std::ranges::find(config->sliding_window, WindowOf(layer));
   const auto kind = static_cast<uint16_t>(first - config->sliding_window.begin());
-  return static_cast<uint16_t>(2 * kind + (pool && pool->Lacks(layer) ? 1 : 0));
+  const bool remote = pool && (mode == StepMode::kShip ? pool->Pools(layer, LayerMatrix::kGateUp) : pool->Lacks(layer));
+  return static_cast<uint16_t>(2 * kind + (remote ? 1 : 0));
 }
 
 void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, const kernels::ContextSums& context) const {
@@ -127,8 +140,14 @@ void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, con
   AddLinear("output", layer, LayerMatrix::kOutput, activations.attention, batch.num_rows);
 }
 
-void Decoder::FeedForwardBlock(const kernels::StepBatch& batch, int64_t layer) const {
+void Decoder::FeedForwardBlock(const kernels::StepBatch& batch, int64_t layer, StepMode mode) const {
   const LayerWeights& w = weights.layers[layer];
+  if (mode == StepMode::kShip && ship->Ships(layer)) {
+    Norm("ffn_norm", activations.residual, w.ffn_norm, nullptr, batch.num_rows, ship->input());
+    ship->Run(*this, layer, w, batch.num_rows);
+    return;
+  }
+  if (mode == StepMode::kShip && ship->gathers() && pool->Pools(layer, LayerMatrix::kGateUp)) ship->Meet(*stream);
   Norm("ffn_norm", activations.residual, w.ffn_norm, nullptr, batch.num_rows, activations.normed);
   LayerLinear("gate_up", layer, LayerMatrix::kGateUp, activations.normed, activations.gated, batch.num_rows,
               kernels::LinearOutput::kSiluMul);

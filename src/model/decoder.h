@@ -7,14 +7,18 @@
 #include "fabric/collectives.h"
 #include "kernels/kernel_set.h"
 #include "model/decoder_weights.h"
+#include "model/step_key.h"
 #include "model/weight_pool.h"
 
 namespace forebay::model {
+
+class ShippedFfn;
 
 // Largest step that the buffers hold.
 struct StepCapacity {
   int64_t rows = 0;         // max_num_batched_tokens
   int64_t logit_rows = 0;   // rows of logits at once
+  int64_t gathered_rows = 0, returned_rows = 0;  // of a step that ships: rows of all ranks; own rows x planes of sums
 };
 
 // Activations of a step, cut from the workspace region. T is the compute type.
@@ -24,10 +28,12 @@ struct Activations {
   float* qkv = nullptr;            // [rows, (heads + 2 kv_heads) * head_dim]; heads and columns are the shard's
   std::byte* q = nullptr;          // [rows, heads * head_dim] T
   std::byte* attention = nullptr;  // [rows, heads * head_dim] T
-  std::byte* gated = nullptr;      // [rows, intermediate] T
+  std::byte* gated = nullptr;      // [max(rows, gathered_rows), intermediate] T
   std::byte* linear = nullptr;     // packed inputs of linear layers
   std::byte* head_input = nullptr; // [logit_rows, hidden] T; this and the next on the last stage alone
   float* logits = nullptr;         // [logit_rows, vocab]: all of the vocabulary
+  std::byte* gathered = nullptr;   // [gathered_rows, hidden] T: an owner's input in a step that ships
+  float* returned = nullptr;       // [returned_rows, hidden]: the owners' partial sums of this rank's rows
 };
 uint64_t ActivationBytes(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity,
                          const ReplicaCut& cut = {});
@@ -61,12 +67,15 @@ struct Decoder {
   KvCache kv;
   StepCapacity capacity;
   WeightPool* pool = nullptr;  // null: all weights are the rank's own
+  ShippedFfn* ship = nullptr;  // null: no step ships
   ReplicaLinks links;
   int32_t wire_bytes = 4;  // of an element of a partial sum between ranks: for the price alone
 
   // Embeds the rows and runs all layers; K and V of every row are in the cache afterwards.
   // `context`: of these rows, for the price alone.
-  void Forward(const kernels::StepBatch& batch, const kernels::ContextSums& context) const;
+  // In mode kShip the ranks of the pool run the same step; ship->Begin was called. One without rows calls Serve instead.
+  void Forward(const kernels::StepBatch& batch, const kernels::ContextSums& context, StepMode mode = StepMode::kLocal) const;
+  void Serve() const;
   // Logits of batch.logit_rows[first .. first + count) into activations.logits; on the last stage alone. REQUIRES: count <=
   // capacity.logit_rows.
   void Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const;
@@ -75,9 +84,9 @@ struct Decoder {
   // Layers count within the stage, everywhere here.
   int32_t WindowOf(int64_t layer) const;
   // Equal for layers that are equal but for their weights, and for whether some of these are pulled.
-  uint16_t KindOf(int64_t layer) const;
+  uint16_t KindOf(int64_t layer, StepMode mode) const;
   void AttentionBlock(const kernels::StepBatch& batch, int64_t layer, const kernels::ContextSums& context) const;
-  void FeedForwardBlock(const kernels::StepBatch& batch, int64_t layer) const;
+  void FeedForwardBlock(const kernels::StepBatch& batch, int64_t layer, StepMode mode) const;
   void Norm(const char* label, const std::byte* x, const float* weight, const int32_t* rows, int32_t num_rows,
             std::byte* out) const;
   // A layer's matrix, from the pool if it is shared.

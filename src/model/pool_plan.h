@@ -25,6 +25,8 @@ struct PoolOptions {
   int requests_in_flight = 2;
 };
 
+struct ShipPlan;
+
 // Of one rank.
 struct PoolPlan {
   PoolOptions options;
@@ -32,6 +34,7 @@ struct PoolPlan {
   std::vector<LayerMatrix> matrices;             // that are pooled, in memory order
   std::shared_ptr<const weights::PoolBook> book;
   std::shared_ptr<const weights::PoolSchedule> schedule;
+  std::shared_ptr<const ShipPlan> ship;  // null: no step ships
   uint64_t pool_bytes = 0;    // tiles that the rank owns
   uint64_t slot_bytes = 0;    // of one slot
   uint64_t table_bytes = 0;   // control memory: where tiles lie, by layer and phase

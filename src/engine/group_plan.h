@@ -1,0 +1,21 @@
+// Whether and when the replicas of a group take steps together. Pure.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "engine/group_control.h"
+#include "engine/machine.h"
+#include "engine/memory_plan.h"
+#include "engine/options.h"
+
+namespace forebay::engine {
+
+// What the options come to for a group whose weights are pooled. `ranks`: of a replica; their pools get their ShipPlan. Nothing:
+// replicas only pull, because the mode says so, or in mode auto because the layout cannot ship.
+// Errors: kInvalidArgument (the mode's name), model::kCannotShip.
+base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options, const MachinePlan& machine,
+                                                    const model::ModelConfig& config, tensor::DType dtype,
+                                                    std::vector<MemoryRequest>* ranks);
+
+}  // namespace forebay::engine
