@@ -44,17 +44,17 @@ def requests_of(case, scale, rng):
     ids = lambda n: [rng.randrange(1000, 40000) for _ in range(n)]
     many = lambda n: max(1, round(n * scale))
     if case == "prefill-heavy":
-        return [(ids(480), 2) for _ in range(many(10))], []
+        return [(ids(480), 2) for _ in range(many(8))], []
     if case == "decode-heavy":
-        return [(ids(8), many(40)) for _ in range(64)], ["--max-num-seqs", "64"]
+        return [(ids(8), many(24)) for _ in range(64)], ["--max-num-seqs", "64"]
     if case == "mixed":
-        return [(ids(rng.randrange(16, 320)), rng.randrange(4, many(64))) for _ in range(20)], ["--max-num-seqs", "10"]
+        return [(ids(rng.randrange(16, 320)), rng.randrange(4, many(64))) for _ in range(12)], ["--max-num-seqs", "10"]
     if case == "prefix-shared":
         shared = ids(256)
-        return [(shared + ids(16), many(32)) for _ in range(20)], ["--max-num-seqs", "12"]
+        return [(shared + ids(16), many(24)) for _ in range(14)], ["--max-num-seqs", "12"]
     if case == "preempting":
-        return [(ids(40), many(88)) for _ in range(16)], ["--num-kv-blocks-override", "28", "--max-num-batched-tokens", "256"]
-    return [(ids(32), many(40)) for _ in range(3)], ["--max-num-seqs", "1"]
+        return [(ids(40), 64) for _ in range(14)], ["--num-kv-blocks-override", "28", "--max-num-batched-tokens", "256"]
+    return [(ids(32), many(32)) for _ in range(2)], ["--max-num-seqs", "1"]
 
 
 CASES = ["prefill-heavy", "decode-heavy", "mixed", "prefix-shared", "preempting", "batch 1"]

@@ -9,7 +9,7 @@
 namespace forebay::cost {
 namespace {
 
-constexpr int64_t kRowsOfTwoBlocks = 96;
+constexpr double kRowsOfOneBlock = 95;
 constexpr double kMostShare = 0.9;  // of a resource that copies can take from kernels
 
 TableOp TableOf(Collective collective) {
@@ -44,23 +44,30 @@ PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double
   return {seconds, how, BoundOf(work, seconds, floor)};
 }
 
-// Columns as they are dealt to a CPU's workers, in panels: an odd panel costs as much as one each. Many rows are dealt in
-// blocks of rows as well (kernels/cpu/linear_blocking.cc), which evens it out.
-double DealtColumns(const OpDesc& op, const DeviceProfile& device) {
-  const double columns = static_cast<double>(op.columns);
-  if (device.column_grain == 0 || op.rows >= kRowsOfTwoBlocks) return columns;
-  return std::ceil(columns / device.column_grain) * device.column_grain;
+PriceResult LinearFromTable(const UtilisationTable& table, double rows, double n, double k, const DeviceProfile& device) {
+  const Point point = table.by_weights ? Point{rows, n * k, 1} : Point{rows, n, k};
+  return FromTable(table, point, 0, device.op_floor_s, device);
+}
+
+// A CPU's workers are dealt panels of columns: an odd panel costs as much as one each. Many rows are dealt in blocks of
+// rows as well (kernels/cpu/linear_blocking.cc), which evens it out; they cost no less than fewer rows.
+PriceResult PriceDealt(const UtilisationTable& table, double rows, double n, double k, const DeviceProfile& device) {
+  if (device.column_grain == 0) return LinearFromTable(table, rows, n, k, device);
+  const double dealt = std::ceil(n / device.column_grain) * device.column_grain;
+  PriceResult result = LinearFromTable(table, std::min(rows, kRowsOfOneBlock), dealt, k, device);
+  if (rows > kRowsOfOneBlock) {
+    const PriceResult many = LinearFromTable(table, rows, n, k, device);
+    if (many.seconds > result.seconds) result = many;
+  }
+  return result;
 }
 
 PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double rows = static_cast<double>(op.rows);
-  const double n = calibrated ? DealtColumns(op, device) : static_cast<double>(op.columns);
+  const double n = static_cast<double>(op.columns);
   const double k = static_cast<double>(op.depth);
   const UtilisationTable* table = calibrated ? device.Find(TableOp::kLinear, op.weight_format) : nullptr;
-  if (table != nullptr && n > 0 && k > 0) {
-    const Point point = table->by_weights ? Point{rows, n * k, 1} : Point{rows, n, k};
-    return FromTable(*table, point, 0, device.op_floor_s, device);
-  }
+  if (table != nullptr && n > 0 && k > 0) return PriceDealt(*table, rows, n, k, device);
   const double bytes = n * k * BytesPerElement(op.weight_format);
   return Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device), device.op_floor_s, device);
 }

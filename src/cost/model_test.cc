@@ -292,12 +292,12 @@ TEST(Price, RowOperationsTakeTheirTables) {
 
 TEST(Price, OddPanelsCostAsMuchAsOneEach) {
   DeviceProfile device = Profile("zen4");
-  const double odd = Price(Linear(8, 576, 1024), device).seconds, even = Price(Linear(8, 640, 1024), device).seconds;
+  const double odd = Price(Linear(8, 2112, 2048), device).seconds, even = Price(Linear(8, 2176, 2048), device).seconds;
   EXPECT_LT(odd, even);
   device.column_grain = 128;
-  EXPECT_EQ(Price(Linear(8, 576, 1024), device).seconds, even);
-  EXPECT_EQ(Price(Linear(8, 640, 1024), device).seconds, even);
-  EXPECT_LT(Price(Linear(96, 576, 1024), device).seconds, Price(Linear(96, 640, 1024), device).seconds);
+  EXPECT_EQ(Price(Linear(8, 2112, 2048), device).seconds, even);
+  EXPECT_EQ(Price(Linear(8, 2176, 2048), device).seconds, even);
+  EXPECT_LT(Price(Linear(256, 2112, 2048), device).seconds, Price(Linear(256, 2176, 2048), device).seconds);
 }
 
 TEST(Price, RopeIsTheSumOfPromptsAndDecodingRows) {

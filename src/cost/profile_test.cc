@@ -141,7 +141,7 @@ TEST(WriteProfile, RoundTrips) {
 
 TEST(LoadProfile, KnowsTheBuiltInDevices) {
   const std::set<std::string_view> expected{"a10",  "a100-80g",    "a40",  "b200",    "emerald-rapids-amx", "gb200-nvl72",
-                                            "h100", "h20",         "h200", "rtx4090", "zen4"};
+                                            "h100", "h20",         "h200", "rtx4090", "zen4",               "zen5"};
   const std::vector<std::string_view> names = ProfileNames();
   EXPECT_EQ(std::set<std::string_view>(names.begin(), names.end()), expected);
   for (std::string_view name : names) {
