@@ -48,7 +48,9 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens)
   engine::StepBuffers& buffers = loaded.rank->buffers();
   std::vector<int32_t> blocks;
   for (int32_t b = 0; b * kernels::kBlockTokens < static_cast<int32_t>(tokens.size()); ++b) blocks.push_back(b);
-  buffers.SetTable(0, 0, blocks);
+  for (size_t group = 0; group < loaded.plan.kv_groups.size(); ++group) {
+    buffers.SetTable(static_cast<int>(group), 0, 0, blocks);
+  }
   std::vector<float> logits;
   for (size_t begin = 0; begin < tokens.size(); begin += kRows) {
     const size_t count = std::min<size_t>(kRows, tokens.size() - begin);

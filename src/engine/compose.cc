@@ -72,6 +72,8 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                              : fabric::CreateLocalFabric(runtime, layout.ranks_per_group());
     for (auto& fabric : fabrics) parts.fabrics.push_back(std::move(fabric));
   }
+  std::vector<int32_t> kv_windows;
+  for (const model::KvGroup& group : layout_plan.ranks[0].memory.kv_groups) kv_windows.push_back(group.spec.window);
   std::vector<std::unique_ptr<Rank>> ranks;
   for (size_t i = 0; i < machine.devices.size(); ++i) {
     fabric::Fabric* const fabric = parts.fabrics.empty() ? nullptr : parts.fabrics[i].get();
@@ -89,6 +91,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
         .seed = options.seed,
         .prefix_caching = options.prefix_caching,
         .max_blocks_per_sequence = plan.max_blocks_per_sequence,
+        .kv_windows = kv_windows,
         .stall_timeout = static_cast<runtime::TimeNs>(options.stall_seconds * 1e9)};
     parts.replicas.push_back(std::make_unique<Replica>(runtime, std::exchange(ranks, {}), std::move(policy), replica_options));
   }

@@ -41,8 +41,8 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, cons
   plan.capacity = {request.max_num_batched_tokens, LogitRows(config, request)};
   plan.max_blocks_per_sequence = static_cast<int32_t>(base::CeilDiv(max_model_len, kernels::kBlockTokens));
   const model::Shard shard = model::ShardOf(config, request.cut);
-  plan.kv_layout = {dtype, static_cast<int32_t>(shard.kv_heads.size()), static_cast<int32_t>(config.head_dim), 0};
-  plan.kv_layout.block_stride = plan.kv_layout.LayerBytes() * shard.layers.size();
+  plan.dtype = dtype;
+  plan.kv_groups = model::PlanKvGroups(config, dtype, shard.layers, shard.kv_heads.size());
   model::DecoderPlan decoder = model::PlanDecoder(config, dtype, max_model_len, request.cut);
   if (!request.pool.empty()) model::MarkPooled(request.pool[0], &decoder);
   for (const model::PoolPlan& pool : request.pool) {
@@ -62,18 +62,14 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, cons
   plan.tensor_staging_bytes = base::RoundUp(model::TensorStagingBytes(config, plan.capacity, request.cut), kRegionRounding);
   plan.stage_staging_bytes = base::RoundUp(model::StageStagingBytes(config, dtype, plan.capacity, request.cut), kRegionRounding);
   plan.batch_bytes = base::RoundUp(
-      StepBatchBytes(request.max_num_seqs, request.max_num_batched_tokens, plan.max_blocks_per_sequence), kRegionRounding);
+      StepBatchBytes(request.max_num_seqs, request.max_num_batched_tokens, plan.max_blocks_per_sequence, plan.kv_groups.size()),
+      kRegionRounding);
   return plan;
-}
-
-uint64_t BlockBytes(const MemoryRequest& request, const MemoryPlan& plan) {
-  const uint64_t digest_bytes = request.digest ? kernels::kBlockTokens * sizeof(uint64_t) : 0;
-  return static_cast<uint64_t>(plan.kv_layout.block_stride) + digest_bytes;
 }
 
 void SetBlocks(const MemoryRequest& request, int32_t num_blocks, MemoryPlan* plan) {
   plan->num_blocks = num_blocks;
-  plan->kv_bytes = base::RoundUp(static_cast<uint64_t>(num_blocks) * BlockBytes(request, *plan) + 64, kRegionRounding);
+  plan->kv_bytes = base::RoundUp(static_cast<uint64_t>(num_blocks) * model::KvBlockBytes(plan->kv_groups, request.digest) + 64, kRegionRounding);
 }
 
 // Gives the rest of the budget to the KV cache, but no more than all sequences at full length can use.
@@ -82,17 +78,17 @@ void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
   const uint64_t rest = request.budget_bytes > fixed ? request.budget_bytes - fixed : 0;
   auto useful = static_cast<uint64_t>(request.max_num_seqs) * plan->max_blocks_per_sequence;
   if (request.max_kv_blocks > 0) useful = std::min<uint64_t>(useful, request.max_kv_blocks);
-  SetBlocks(request, static_cast<int32_t>(std::min({rest / BlockBytes(request, *plan), useful, uint64_t{0x7FFFFFFF}})), plan);
+  SetBlocks(request, static_cast<int32_t>(std::min({rest / model::KvBlockBytes(plan->kv_groups, request.digest), useful, uint64_t{0x7FFFFFFF}})), plan);
 }
 
 }  // namespace
 
-uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence) {
+uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence, size_t kv_groups) {
   const auto rows = static_cast<uint64_t>(max_num_batched_tokens), seqs = static_cast<uint64_t>(max_num_seqs);
   const auto array = [](uint64_t count, uint64_t size) { return base::RoundUp(count * size, 64); };
   return 4 * array(rows, sizeof(int32_t)) + array(rows, sizeof(uint64_t)) + array(rows, sizeof(int32_t)) +
          array(seqs, sizeof(kernels::SequenceRows)) + array(seqs, sizeof(int32_t)) +
-         array(seqs * static_cast<uint64_t>(max_blocks_per_sequence), sizeof(uint32_t));
+         kv_groups * array(seqs * static_cast<uint64_t>(max_blocks_per_sequence), sizeof(uint32_t));
 }
 
 namespace {
@@ -123,13 +119,13 @@ MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype, c
 base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request) {
   const int64_t length = plan.max_model_len;
   if (plan.kv_tokens() >= length) return base::Status::Ok();
-  if (plan.num_blocks == 0) return TooSmall(plan, request, static_cast<uint64_t>(plan.kv_layout.block_stride));
+  const uint64_t block_bytes = model::KvBlockBytes(plan.kv_groups, false);
+  if (plan.num_blocks == 0) return TooSmall(plan, request, block_bytes);
   return base::Status(
       kMemoryTooSmall,
       fmt::format("--max-model-len {} needs {} of KV cache for one sequence, but --memory {} leaves {} ({} tokens); "
                   "give more memory or at most --max-model-len {}",
-                  length, base::FormatBytes(static_cast<uint64_t>(plan.max_blocks_per_sequence) *
-                                            static_cast<uint64_t>(plan.kv_layout.block_stride)),
+                  length, base::FormatBytes(static_cast<uint64_t>(plan.max_blocks_per_sequence) * block_bytes),
                   base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.kv_bytes), plan.kv_tokens(),
                   plan.kv_tokens()));
 }

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "kernels/kv_layout.h"
 #include "model/decoder.h"
 #include "model/pool_plan.h"
 
@@ -29,8 +28,9 @@ struct MemoryRequest {
 struct MemoryPlan {
   int64_t max_model_len = 0;
   model::StepCapacity capacity;
-  kernels::KvLayout kv_layout;
-  int32_t num_blocks = 0;
+  tensor::DType dtype = tensor::DType::kBF16;
+  std::vector<model::KvGroup> kv_groups;
+  int32_t num_blocks = 0;              // of each group
   int32_t max_blocks_per_sequence = 0;
   uint64_t weight_bytes = 0;           // of the rank alone
   uint64_t pool_bytes = 0;             // its share of the weights that are pooled
@@ -53,7 +53,7 @@ struct MemoryPlan {
 };
 
 // Arrays of StepBatch for this capacity.
-uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence);
+uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence, size_t kv_groups);
 
 // A max_model_len of 0 becomes the model's; where a budget of stable_bytes gives a smaller cache, the largest power of two
 // that this one holds. The length is part of every answer, so it must not depend on the memory that happens to be free.

@@ -39,7 +39,7 @@ TEST(MemoryPlan, PartsStayWithinTheBudget) {
 TEST(MemoryPlan, BlockOfAllLayers) {
   const auto plan = PlanMemory(SmallConfig(), tensor::DType::kBF16, Request(64 << 20));
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->kv_layout.block_stride, 4 * 2 * 2 * 32 * 32 * 2);  // layers, K and V, heads, head_dim, tokens, bytes
+  EXPECT_EQ(plan->kv_groups[0].layout.block_stride, 4 * 2 * 2 * 32 * 32 * 2);  // layers, K and V, heads, head_dim, tokens, bytes
 }
 
 TEST(MemoryPlan, LengthFallsToAPowerOfTwoThatTheCacheHolds) {

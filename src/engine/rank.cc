@@ -50,7 +50,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
                       arena.Allocate("step batch", plan.batch_bytes, device::MemoryUse::kControl));
   FB_ASSIGN_OR_RETURN(const device::Region* kv, arena.Allocate("kv", plan.kv_bytes));
 
-  const tensor::DType dtype = plan.kv_layout.dtype;
+  const tensor::DType dtype = plan.dtype;
   model::DecoderPlan decoder_plan = model::PlanDecoder(config, dtype, plan.max_model_len, membership.cut);
   model::PoolShare share;
   const model::PoolPlan* pool = membership.pool;
@@ -72,14 +72,8 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   decoder.kernels = &kernels;
   decoder.stream = &rank->device_->compute();
   decoder.capacity = plan.capacity;
-  decoder.kv.layout = plan.kv_layout;
-  const int64_t layer_bytes = plan.kv_layout.LayerBytes();
-  for (int64_t layer = 0; layer < decoder.weights.shard.layers.size(); ++layer) {
-    decoder.kv.layers.push_back({.resident = kv->data + layer * layer_bytes, .window = nullptr});
-  }
-  if (digest) {
-    decoder.kv.digests = reinterpret_cast<uint64_t*>(kv->data + plan.num_blocks * plan.kv_layout.block_stride);
-  }
+  decoder.kv = model::CutKvCache(plan.kv_groups, plan.num_blocks, digest, kv->data);
+  rank->digests_on_ = digest;
   if (pool) {
     FB_RETURN_IF_ERROR(membership.fabric->Publish(*share.region));
     FB_ASSIGN_OR_RETURN(const device::Region* slots, arena.Allocate("weight slots", plan.slot_bytes));
@@ -191,10 +185,12 @@ base::Status Rank::WaitStep(runtime::TimeNs timeout) {
   return device_->Synchronize(*decoder_.stream);
 }
 
-uint64_t Rank::KvDigest(std::span<const kv::BlockId> table, int64_t count) const {
+uint64_t Rank::KvDigest(int group, std::span<const kv::BlockId> table, int64_t begin, int64_t end) const {
   uint64_t sum = 0;
-  for (int64_t position = 0; position < count; ++position) {
-    sum += decoder_.kv.digests[table[position / kernels::kBlockTokens] * kernels::kBlockTokens +
+  const uint64_t* const digests = decoder_.kv.groups[group].digests;
+  if (digests == nullptr) return 0;  // the rank has none of the group's layers
+  for (int64_t position = begin; position < end; ++position) {
+    sum += digests[table[position / kernels::kBlockTokens] * kernels::kBlockTokens +
                                position % kernels::kBlockTokens];
   }
   return sum;

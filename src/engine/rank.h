@@ -68,10 +68,10 @@ class Rank {
   void EnqueueService(const model::ShipRows& ship);
   // Waits for the step's end: kStepTimeout after `timeout`, or the fault that the device met.
   base::Status WaitStep(runtime::TimeNs timeout);
-  // Sum of the digests of positions [0, count) of the sequence whose table this is.
-  uint64_t KvDigest(std::span<const kv::BlockId> table, int64_t count) const;
+  // Sum of the digests of positions [begin, end) of the sequence whose table in the group this is.
+  uint64_t KvDigest(int group, std::span<const kv::BlockId> table, int64_t begin, int64_t end) const;
   const model::Decoder& decoder() const { return decoder_; }
-  bool digests_on() const { return decoder_.kv.digests != nullptr; }
+  bool digests_on() const { return digests_on_; }
 
  private:
   Rank() = default;
@@ -80,6 +80,7 @@ class Rank {
 
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<StepBuffers> buffers_;
+  bool digests_on_ = false;
   std::unique_ptr<device::DeviceEvent> step_done_;
   std::unique_ptr<model::ModelConfig> config_;
   model::Decoder decoder_;

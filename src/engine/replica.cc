@@ -37,7 +37,8 @@ Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
       book_({.num_blocks = options.limits.total_blocks,
              .max_sequences = options.limits.max_num_seqs,
              .max_blocks_per_sequence = options.max_blocks_per_sequence,
-             .prefix_sharing = options.prefix_caching}) {}
+             .prefix_sharing = options.prefix_caching},
+            options.kv_windows) {}
 
 bool Replica::WantsRequests() const {
   if (finished_at_once_.size() >= static_cast<size_t>(options_.limits.max_num_seqs)) return false;
@@ -175,7 +176,9 @@ uint64_t Replica::BytesPulled() const {
 }
 
 void Replica::SetTable(kv::SequenceSlot slot, size_t from) {
-  for (const auto& rank : ranks_) rank->buffers().SetTable(slot, from, book_.table(slot));
+  for (const auto& rank : ranks_) {
+    for (int group = 0; group < book_.num_groups(); ++group) rank->buffers().SetTable(group, slot, from, book_.table(group, slot));
+  }
 }
 
 void Replica::Publish() {
@@ -184,8 +187,8 @@ void Replica::Publish() {
   stats_.output_room = output_room_;
   stats_.kv_blocks_used = book_.held_blocks();
   stats_.kv_blocks_total = book_.num_blocks();
-  stats_.kv_blocks_used_peak = book_.stats().held_peak;
-  stats_.prefix_blocks_hit = book_.stats().prefix_blocks_hit;
+  stats_.kv_blocks_used_peak = book_.held_peak();
+  stats_.prefix_blocks_hit = book_.prefix_blocks_hit();
   const std::lock_guard lock(published_mutex_);
   published_ = stats_;
 }
@@ -212,7 +215,7 @@ uint64_t Replica::PlanHash() const {
   uint64_t hash = 0;
   for (const Work& work : work_) {
     const uint64_t what = base::Combine64(static_cast<uint64_t>(JobOrder(*work.sequence)), static_cast<uint64_t>(work.begin));
-    const uint64_t held = base::Combine64(static_cast<uint64_t>(work.end - work.begin), book_.table(work.sequence->slot).size());
+    const uint64_t held = base::Combine64(static_cast<uint64_t>(work.end - work.begin), book_.table(0, work.sequence->slot).size());
     hash = base::Combine64(hash, base::Combine64(what, held));
   }
   return hash;
@@ -230,7 +233,7 @@ void Replica::BuildView() {
     view_.running.push_back({.order = JobOrder(*sequence),
                              .known_tokens = sequence->known(),
                              .computed_tokens = sequence->computed,
-                             .reserved_blocks = static_cast<int64_t>(book_.table(sequence->slot).size()),
+                             .reserved_blocks = static_cast<int64_t>(book_.table(0, sequence->slot).size()),
                              .exclusive_blocks = short_of_blocks ? book_.exclusive_blocks(sequence->slot) : 0,
                              .remaining_output = sequence->room(),
                              .decoding = sequence->known() - sequence->computed == 1});
@@ -269,6 +272,7 @@ void Replica::Preempt(const std::vector<int32_t>& indices) {
   for (Sequence* sequence : preempted) {
     book_.Close(sequence->slot);
     sequence->slot = -1;
+    sequence->let_go_digest = 0;
     sequence->sampled_in_slot = false;
     sequence->phase = Phase::kWaiting;
     sequence->computed = 0;
@@ -303,9 +307,9 @@ void Replica::Admit(Sequence* sequence, int64_t rows) {
 
 void Replica::PlanRows(Sequence* sequence, int64_t rows) {
   const int64_t begin = sequence->computed, end = begin + rows;
-  const size_t blocks_before = book_.table(sequence->slot).size();
-  FB_CHECK(book_.Reserve(sequence->slot, end, nullptr), "a checked plan reserves {} positions in vain", end);
-  if (book_.table(sequence->slot).size() > blocks_before) SetTable(sequence->slot, blocks_before);
+  const size_t blocks_before = book_.table(0, sequence->slot).size();
+  book_.Reserve(sequence->slot, end);
+  if (book_.table(0, sequence->slot).size() > blocks_before) SetTable(sequence->slot, blocks_before);
   book_.SetComputed(sequence->slot, end);
   const bool prompt_rows = WantsPromptLogprobs(*sequence) && begin < sequence->prompt_tokens - 1;
   const bool samples = end == sequence->known() && sequence->max_generated > 0;
@@ -351,12 +355,28 @@ void Replica::Commit(std::vector<RequestResult>* finished) {
                           .subspan(static_cast<size_t>(work.begin), static_cast<size_t>(work.end - work.begin));
     book_.Commit(sequence->slot, rows);
     sequence->computed = work.end;
+    LetGoUnseen(sequence);
     CountRows(work);
     if (work.end >= sequence->prompt_tokens) sequence->request->prompt_committed[sequence->prompt_index] = true;
     CommitLogits(sequence, work);
     if (sequence->phase == Phase::kFinished || (sequence->max_generated == 0 && work.end == sequence->known())) {
       Finish(sequence, finished);
     }
+  }
+}
+
+uint64_t Replica::KvDigest(int group, kv::SequenceSlot slot, int64_t begin, int64_t end) const {
+  uint64_t sum = 0;
+  for (const auto& rank : ranks_) sum += rank->KvDigest(group, book_.table(group, slot), begin, end);
+  return sum;
+}
+
+void Replica::LetGoUnseen(Sequence* sequence) {
+  for (int group = 0; group < book_.num_groups(); ++group) {
+    const int64_t before = book_.first_held(group, sequence->slot);
+    const int64_t after = book_.LetGoUnseen(group, sequence->slot);
+    // Nothing was written into the blocks since.
+    if (sampler_->digests_on()) sequence->let_go_digest += KvDigest(group, sequence->slot, before, after);
   }
 }
 
@@ -396,11 +416,10 @@ void Replica::AppendToken(Sequence* sequence, LogitTask* task) {
 }
 
 void Replica::Finish(Sequence* sequence, std::vector<RequestResult>* finished) {
-  if (sampler_->digests_on()) {
-    for (const auto& rank : ranks_) {
-      sequence->result.digest += rank->KvDigest(book_.table(sequence->slot), sequence->computed);
-    }
+  for (int group = 0; group < book_.num_groups() && sampler_->digests_on(); ++group) {
+    sequence->result.digest += KvDigest(group, sequence->slot, book_.first_held(group, sequence->slot), sequence->computed);
   }
+  sequence->result.digest += sequence->let_go_digest;
   book_.Close(sequence->slot);
   sequence->slot = -1;
   sequence->phase = Phase::kFinished;

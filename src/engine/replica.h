@@ -12,7 +12,7 @@
 #include "engine/rank.h"
 #include "engine/sequence.h"
 #include "forebay/engine.h"
-#include "kv/book/block_book.h"
+#include "kv/book/group_books.h"
 #include "schedule/policy.h"
 
 namespace forebay::engine {
@@ -24,6 +24,7 @@ struct ReplicaOptions {
   uint64_t prefix_salt = 0;
   bool prefix_caching = true;
   int32_t max_blocks_per_sequence = 0;
+  std::vector<int32_t> kv_windows = {0};  // of the KV groups; 0: all positions are seen
   runtime::TimeNs stall_timeout = runtime::kForever;
 };
 
@@ -94,6 +95,9 @@ class Replica {
   uint64_t BytesPulled() const;
   void FillRecord(runtime::TimeNs step_start, StepRecord* record) const;
   uint64_t PlanHash() const;
+  // Of the group's layers on all ranks.
+  uint64_t KvDigest(int group, kv::SequenceSlot slot, int64_t begin, int64_t end) const;
+  void LetGoUnseen(Sequence* sequence);
   void CountRows(const Work& work);
   void CommitLogits(Sequence* sequence, const Work& work);
   void AppendToken(Sequence* sequence, LogitTask* task);
@@ -110,7 +114,7 @@ class Replica {
   GroupControl* group_ = nullptr;
   int rank_in_group_ = 0;
   Round round_;                         // of the step under way
-  kv::BlockBook book_;
+  kv::GroupBooks book_;
 
   std::vector<std::unique_ptr<RequestState>> states_;
   std::deque<Sequence*> waiting_;       // in the order of admission; preempted ones at the front

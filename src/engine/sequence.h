@@ -36,6 +36,7 @@ struct Sequence {
   bool admitted_before = false;
   bool sampled_in_slot = false;         // the last token was sampled into StepBatch::sampled[slot]
   int64_t computed = 0;                 // positions in the KV cache
+  uint64_t let_go_digest = 0;           // of K and V in the blocks that were let go since it was admitted
   sample::TokenCounts counts;           // kept only where a penalty is on
   std::optional<sample::StopConditions> stop;
   std::unique_ptr<text::Detokenizer> detokenizer;  // null without a tokenizer

@@ -17,12 +17,14 @@ StepBuffers::StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::R
   batch_.sequences = reinterpret_cast<kernels::SequenceRows*>(cutter->Cut(seqs * sizeof(kernels::SequenceRows)));
   batch_.sampled = ints(seqs);
   batch_.table_stride = plan.max_blocks_per_sequence;
-  batch_.block_tables = reinterpret_cast<uint32_t*>(
-      cutter->Cut(seqs * static_cast<uint64_t>(plan.max_blocks_per_sequence) * sizeof(uint32_t)));
+  for (size_t group = 0; group < plan.kv_groups.size(); ++group) {
+    batch_.group_tables[group] = reinterpret_cast<uint32_t*>(
+        cutter->Cut(seqs * static_cast<uint64_t>(plan.max_blocks_per_sequence) * sizeof(uint32_t)));
+  }
 }
 
-void StepBuffers::SetTable(int32_t slot, size_t from, std::span<const int32_t> blocks) {
-  uint32_t* table = batch_.block_tables + slot * batch_.table_stride;
+void StepBuffers::SetTable(int group, int32_t slot, size_t from, std::span<const int32_t> blocks) {
+  uint32_t* table = batch_.group_tables[group] + slot * batch_.table_stride;
   for (size_t i = from; i < blocks.size(); ++i) table[i] = static_cast<uint32_t>(blocks[i]);
 }
 

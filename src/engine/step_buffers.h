@@ -24,7 +24,7 @@ class StepBuffers {
   StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::RegionCutter* cutter);
 
   // Table of a slot: whole when a sequence is admitted, its new tail when it grows.
-  void SetTable(int32_t slot, size_t from, std::span<const int32_t> blocks);
+  void SetTable(int group, int32_t slot, size_t from, std::span<const int32_t> blocks);
 
   // The step of another rank of the replica, rows and all; tables are set on each.
   void CopyStep(const StepBuffers& other);

@@ -34,6 +34,9 @@ struct ContextSums {
   int64_t context() const { return prefill_context + decode_context; }
 };
 
+// Groups of layers with a block table of their own each.
+inline constexpr int kMaxKvGroups = 4;
+
 // Pointers to arrays of stated capacity; the numbers in use are in the first members.
 struct StepBatch {
   int32_t num_rows = 0;        // all tokens of the step
@@ -46,7 +49,8 @@ struct StepBatch {
   int32_t* positions = nullptr;     // [rows]
   int32_t* row_sequence = nullptr;  // [rows] index into sequences
   SequenceRows* sequences = nullptr;  // [sequences]
-  uint32_t* block_tables = nullptr;   // [table rows, table_stride]
+  uint32_t* block_tables = nullptr;   // [table rows, table_stride] of the KV group that an operation works on
+  uint32_t* group_tables[kMaxKvGroups] = {};  // each group's
   int64_t table_stride = 0;
   int32_t* logit_rows = nullptr;    // [logit rows] ascending rows
   int32_t* sampled = nullptr;       // [slots] the last token sampled for each sequence slot

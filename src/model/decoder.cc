@@ -121,19 +121,23 @@ void Decoder::AttentionBlock(const kernels::StepBatch& batch, int64_t layer, con
   const Shard& shard = weights.shard;
   const LayerWeights& w = weights.layers[layer];
   const auto heads = static_cast<int32_t>(shard.heads.size());
+  const KvCache::Layer& cached = kv.layers[layer];
+  const KvCache::Group& group = kv.groups[cached.group];
+  kernels::StepBatch in_group = batch;
+  in_group.block_tables = batch.group_tables[cached.group];
   Norm("attention_norm", activations.residual, w.attention_norm, nullptr, batch.num_rows, activations.normed);
   LayerLinear("qkv", layer, LayerMatrix::kQkv, activations.normed, reinterpret_cast<std::byte*>(activations.qkv),
               batch.num_rows, kernels::LinearOutput::kF32);
   kernels::RopeKv(*stream, *kernels,
-                  {.batch = batch, .layout = kv.layout, .layer = kv.layers[layer], .qkv = activations.qkv,
+                  {.batch = in_group, .layout = group.layout, .layer = cached.bases, .qkv = activations.qkv,
                    .q = activations.q, .q_norm = w.q_norm, .k_norm = w.k_norm,
                    .norm_eps = static_cast<float>(config->rms_norm_eps), .rope_cos = weights.rope_cos,
                    .rope_sin = weights.rope_sin, .heads = heads, .prefill_rows = context.prefill_rows,
-                   .digests = kv.digests, .layer_index = static_cast<int32_t>(shard.layers.begin + layer),
+                   .digests = group.digests, .layer_index = static_cast<int32_t>(shard.layers.begin + layer),
                    .first_kv_head = static_cast<int32_t>(shard.kv_heads.begin), .digested_elsewhere = shard.kv_copies,
-                   .first_layer = layer == 0});
+                   .first_layer = cached.first});
   kernels::Attention(*stream, *kernels,
-                     {.batch = batch, .layout = kv.layout, .layer = kv.layers[layer], .q = activations.q,
+                     {.batch = in_group, .layout = group.layout, .layer = cached.bases, .q = activations.q,
                       .out = activations.attention, .heads = heads,
                       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config->head_dim))),
                       .sliding_window = WindowOf(layer), .context = context});

@@ -7,6 +7,7 @@
 #include "fabric/collectives.h"
 #include "kernels/kernel_set.h"
 #include "model/decoder_weights.h"
+#include "model/kv_groups.h"
 #include "model/step_key.h"
 #include "model/weight_pool.h"
 
@@ -49,13 +50,6 @@ struct ReplicaLinks {
 // Bytes of the region through which the rank's `tensor` exchange goes (0: none), and of that for the next stage.
 uint64_t TensorStagingBytes(const ModelConfig& config, const StepCapacity& capacity, const ReplicaCut& cut);
 uint64_t StageStagingBytes(const ModelConfig& config, tensor::DType dtype, const StepCapacity& capacity, const ReplicaCut& cut);
-
-// The paged cache that the program writes and reads: one group of layers with one KvSpec.
-struct KvCache {
-  kernels::KvLayout layout;
-  std::vector<kernels::KvLayer> layers;  // [layers of the stage]
-  uint64_t* digests = nullptr;           // [blocks * 32] or null
-};
 
 struct Decoder {
   const ModelConfig* config = nullptr;

@@ -78,8 +78,8 @@ struct Batch {
     const auto rows = static_cast<int32_t>(tokens.size());
     batch = {.num_rows = rows, .num_sequences = static_cast<int32_t>(sequences.size()), .num_logit_rows = rows, .own_end = rows,
              .tokens = tokens.data(), .positions = positions.data(), .row_sequence = row_sequence.data(),
-             .sequences = sequences.data(), .block_tables = tables.data(), .table_stride = kBlocksPerSequence,
-             .logit_rows = logit_rows.data()};
+             .sequences = sequences.data(), .table_stride = kBlocksPerSequence, .logit_rows = logit_rows.data()};
+    batch.group_tables[0] = tables.data();
   }
   std::vector<int32_t> tokens, positions, row_sequence, logit_rows;
   std::vector<kernels::SequenceRows> sequences;
@@ -114,15 +114,11 @@ struct Rank {
     device::RegionCutter cutter(*allocate("activations", ActivationBytes(config, dtype, kCapacity, cut)));
     decoder.activations = CutActivations(config, dtype, kCapacity, &cutter, cut);
     const Shard& shard = decoder.weights.shard;
-    decoder.kv.layout = {dtype, static_cast<int32_t>(shard.kv_heads.size()), static_cast<int32_t>(config.head_dim), 0};
-    const int64_t layer_bytes = decoder.kv.layout.LayerBytes();
-    decoder.kv.layout.block_stride = layer_bytes * shard.layers.size();
-    const device::Region* const kv = allocate("kv", decoder.kv.layout.block_stride * kBlocksPerSequence * kSequences);
-    for (int64_t layer = 0; layer < shard.layers.size(); ++layer) {
-      decoder.kv.layers.push_back({.resident = kv->data + layer * layer_bytes});
-    }
-    digests = reinterpret_cast<uint64_t*>(allocate("digests", kSequences * kMaxPositions * sizeof(uint64_t))->data);
-    decoder.kv.digests = digests;
+    const auto groups = PlanKvGroups(config, dtype, shard.layers, shard.kv_heads.size());
+    FB_CHECK(groups.size() == 1, "{} KV groups", groups.size());
+    constexpr int64_t kBlocks = kBlocksPerSequence * kSequences;
+    decoder.kv = CutKvCache(groups, kBlocks, true, allocate("kv", kBlocks * KvBlockBytes(groups, true))->data);
+    digests = decoder.kv.groups[0].digests;
     tensor_staging = arena.Allocate("tensor staging", TensorStagingBytes(config, kCapacity, cut)).value();
     stage_staging = arena.Allocate("stage staging", StageStagingBytes(config, dtype, kCapacity, cut)).value();
     for (const device::Region* region : {tensor_staging, stage_staging}) FB_CHECK(fabric->Publish(*region).ok(), "publish");

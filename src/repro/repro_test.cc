@@ -153,7 +153,7 @@ TEST(DerivedFigures, AgreeWithTheEnginesMemoryPlan) {
     const double weights = static_cast<double>(plan->weight_bytes) / (2.0 * static_cast<double>(figures.params));
     EXPECT_GE(weights, 1) << text.name;
     EXPECT_LT(weights, 1.001) << text.name;  // panels of 64 columns, tables of tiles, vectors in fp32
-    EXPECT_EQ(plan->kv_layout.block_stride, figures.kv_values * 2 * kernels::kBlockTokens) << text.name;
+    EXPECT_EQ(model::KvBlockBytes(plan->kv_groups, false), figures.kv_values * 2 * kernels::kBlockTokens) << text.name;
   }
 }
 

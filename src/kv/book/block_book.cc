@@ -20,7 +20,8 @@ struct Block {
 
 struct Sequence {
   bool live = false;
-  int32_t num_blocks = 0;
+  int32_t num_blocks = 0;  // entries of the table; those before `first` were let go
+  int32_t first = 0;
   int64_t committed = 0, computed = 0, reserved = 0;
   uint64_t salt = 0;
   PrefixKey chain;  // of its last full committed block, or the root
@@ -226,16 +227,27 @@ void BlockBook::Truncate(SequenceSlot slot, int64_t length) {
     const int64_t kept = length / kBlockTokens;
     seq.chain = kept > 0 ? s.blocks[s.Table(slot)[kept - 1]].key : RootKey(seq.salt);
   }
+  FB_CHECK(seq.first == 0 || length / kBlockTokens > seq.first, "slot {}: truncated to {}, but {} blocks were let go", slot, length,
+           seq.first);
   while (seq.num_blocks > BlocksFor(length)) s.Release(s.Table(slot)[--seq.num_blocks]);
   seq.reserved = length;
   seq.computed = std::min(seq.computed, length);
   seq.committed = std::min(seq.committed, length);
 }
 
+void BlockBook::LetGo(SequenceSlot slot, int64_t position) {
+  State& s = *state_;
+  Sequence& seq = s.Live(slot);
+  FB_CHECK(position <= seq.committed, "slot {}: lets go what lies before {}, committed {}", slot, position, seq.committed);
+  const auto first = static_cast<int32_t>(position / kBlockTokens);
+  for (int32_t i = first; i-- > seq.first;) s.Release(s.Table(slot)[i]);
+  seq.first = std::max(seq.first, first);
+}
+
 void BlockBook::Close(SequenceSlot slot) {
   State& s = *state_;
   Sequence& seq = s.Live(slot);
-  while (seq.num_blocks > 0) s.Release(s.Table(slot)[--seq.num_blocks]);
+  while (seq.num_blocks > seq.first) s.Release(s.Table(slot)[--seq.num_blocks]);
   seq.live = false;
   s.free_slots.push_back(slot);
 }
@@ -248,9 +260,10 @@ std::span<const BlockId> BlockBook::table(SequenceSlot slot) const {
 int64_t BlockBook::committed(SequenceSlot slot) const { return state_->Live(slot).committed; }
 int64_t BlockBook::computed(SequenceSlot slot) const { return state_->Live(slot).computed; }
 int64_t BlockBook::reserved(SequenceSlot slot) const { return state_->Live(slot).reserved; }
+int64_t BlockBook::first_held(SequenceSlot slot) const { return state_->Live(slot).first * int64_t{kBlockTokens}; }
 
 int32_t BlockBook::exclusive_blocks(SequenceSlot slot) const {
-  const std::span<const BlockId> held = table(slot);
+  const std::span<const BlockId> held = table(slot).subspan(state_->Live(slot).first);
   int32_t count = 0;
   while (count < static_cast<int32_t>(held.size()) && state_->blocks[held[held.size() - 1 - count]].count == 1)
     ++count;
@@ -275,14 +288,16 @@ void BlockBook::CheckInvariants() const {
     FB_CHECK(seq.num_blocks == BlocksFor(seq.reserved), "slot {}: {} blocks, reserved {}", slot, seq.num_blocks,
              seq.reserved);
     PrefixKey last = RootKey(seq.salt);
-    for (int32_t i = 0; i < seq.num_blocks; ++i) {
+    FB_CHECK(seq.first <= seq.committed / kBlockTokens, "slot {}: {} blocks let go, committed {}", slot, seq.first, seq.committed);
+    for (int32_t i = seq.first; i < seq.num_blocks; ++i) {
       const BlockId id = s.Table(slot)[i];
       ++counts[id];
       const bool full = s.options.prefix_sharing && (i + 1) * kBlockTokens <= seq.committed;
       FB_CHECK(s.blocks[id].sealed == full, "slot {}: block {} at {} sealed: {}", slot, id, i, s.blocks[id].sealed);
       if (full) last = s.blocks[id].key;
     }
-    FB_CHECK(!s.options.prefix_sharing || seq.chain == last, "slot {}: wrong chain key", slot);
+    const bool chain_held = seq.first == 0 || seq.first < seq.committed / kBlockTokens;
+    FB_CHECK(!s.options.prefix_sharing || !chain_held || seq.chain == last, "slot {}: wrong chain key", slot);
   }
   FB_CHECK(live + static_cast<int64_t>(s.free_slots.size()) == s.options.max_sequences, "{} live, {} free slots",
            live, s.free_slots.size());

@@ -3,7 +3,8 @@
 //
 // Invariants (CheckInvariants):
 //  1. A block is free, cached (reference count 0, in the prefix index, evictable in LRU order) or held (count > 0).
-//  2. A sequence holds exactly ceil(reserved / 32) blocks in table order; committed <= computed <= reserved.
+//  2. A sequence holds exactly ceil(reserved / 32) blocks in table order, but for those it let go at its front;
+//     committed <= computed <= reserved.
 //  3. Only full blocks of committed tokens are in the index; a shared block (count > 1) is never written.
 //  4. free + cached + held = num_blocks.
 //
@@ -82,6 +83,9 @@ class BlockBook {
   // needed are released. A full committed block that `length` would cut is released whole, since others may share it:
   // then all three lengths fall to its first position, and what was cut off must be computed again.
   void Truncate(SequenceSlot slot, int64_t length);
+  // Releases the blocks that lie wholly before `position`: no row of the sequence sees them again. Their entries stay in the
+  // table and mean nothing. REQUIRES: position <= committed; the sequence is not truncated to before the next block's end.
+  void LetGo(SequenceSlot slot, int64_t position);
   // Ends the sequence: its indexed blocks become cached, the others free.
   void Close(SequenceSlot slot);
 
@@ -89,6 +93,8 @@ class BlockBook {
   int64_t committed(SequenceSlot slot) const;
   int64_t computed(SequenceSlot slot) const;
   int64_t reserved(SequenceSlot slot) const;
+  // Positions before this one were let go; a multiple of 32.
+  int64_t first_held(SequenceSlot slot) const;
   // Blocks at the table's end that no other sequence holds: at least so many become available by Close.
   int32_t exclusive_blocks(SequenceSlot slot) const;
   int32_t num_blocks() const;

@@ -242,6 +242,7 @@ struct RandomRun {
     SequenceSlot slot;
     uint64_t salt;
     Tokens tokens;  // committed ones first, then what is to come
+    int64_t first = 0;  // blocks that were let go
   };
   static constexpr int kMaxBlocks = 6;
 
@@ -299,7 +300,8 @@ struct RandomRun {
   }
 
   void Truncate(Live& seq) {
-    const int64_t length = rng.Below(book.reserved(seq.slot) + 10);
+    int64_t length = rng.Below(book.reserved(seq.slot) + 10);
+    if (seq.first > 0) length = std::max(length, (seq.first + 1) * 32);
     const int64_t committed = book.committed(seq.slot);
     const std::vector<BlockId> before(book.table(seq.slot).begin(), book.table(seq.slot).end());
     book.Truncate(seq.slot, length);
@@ -313,10 +315,18 @@ struct RandomRun {
     }
   }
 
+  void LetGo(Live& seq) {
+    const int64_t position = rng.Below(book.committed(seq.slot) + 1);
+    book.LetGo(seq.slot, position);
+    for (int64_t i = position / 32; i-- > seq.first;) model.Release(book.table(seq.slot)[i]);
+    seq.first = std::max(seq.first, position / 32);
+    ASSERT_EQ(book.first_held(seq.slot), seq.first * 32);
+  }
+
   void Close(size_t i) {
     const std::vector<BlockId> held(book.table(live[i].slot).begin(), book.table(live[i].slot).end());
     book.Close(live[i].slot);
-    for (size_t j = held.size(); j > 0; --j) model.Release(held[j - 1]);
+    for (int64_t j = held.size(); j > live[i].first; --j) model.Release(held[j - 1]);
     live.erase(live.begin() + static_cast<int64_t>(i));
   }
 
@@ -332,13 +342,15 @@ TEST(BlockBookTest, RandomOperationsAgreeWithTheModel) {
     RandomRun run(seed, seed % 4 == 3 ? 40 : 4 + static_cast<int32_t>(seed));
     for (int op = 0; op < 3000; ++op) {
       const size_t pick = run.live.empty() ? 0 : run.rng.Below(run.live.size());
-      const uint64_t what = run.rng.Below(10);
+      const uint64_t what = run.rng.Below(11);
       if (run.live.empty() || what < 3) {
         run.Open();
       } else if (what < 8) {
         run.Step(run.live[pick]);
       } else if (what == 8) {
         run.Truncate(run.live[pick]);
+      } else if (what == 9) {
+        run.LetGo(run.live[pick]);
       } else {
         run.Close(pick);
       }

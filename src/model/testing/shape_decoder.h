@@ -18,10 +18,8 @@ inline Decoder MakeShapeDecoder(const ModelConfig& config, device::Device& devic
   const uint64_t bytes = ActivationBytes(config, decoder.dtype, decoder.capacity);
   device::RegionCutter cutter(*arena.Allocate("activations", bytes).value());
   decoder.activations = CutActivations(config, decoder.dtype, decoder.capacity, &cutter);
-  decoder.kv.layout = {.kv_heads = static_cast<int32_t>(config.num_kv_heads),
-                       .head_dim = static_cast<int32_t>(config.head_dim)};
-  decoder.kv.layout.block_stride = config.num_layers * decoder.kv.layout.LayerBytes();
-  decoder.kv.layers.resize(static_cast<size_t>(config.num_layers));
+  const auto groups = PlanKvGroups(config, decoder.dtype, {0, config.num_layers}, config.num_kv_heads);
+  decoder.kv = CutKvCache(groups, 0, false, nullptr);
   return decoder;
 }
 

@@ -1,0 +1,79 @@
+#include "kv/book/group_books.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace forebay::kv {
+
+GroupBooks::GroupBooks(const BlockBookOptions& options, std::span<const int32_t> windows)
+    : windows_(windows.begin(), windows.end()) {
+  FB_CHECK(!windows.empty(), "books of no group");
+  for (size_t i = 0; i < windows.size(); ++i) books_.emplace_back(options);
+}
+
+SequenceSlot GroupBooks::Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+                              std::vector<PrefixKey>* keys) {
+  const int64_t cached = num_groups() == 1 ? max_cached : FindCached(tokens, salt, max_cached, keys).tokens;
+  const SequenceSlot slot = books_[0].Open(tokens, salt, cached, keys);
+  for (int group = 1; group < num_groups(); ++group) {
+    const SequenceSlot same = books_[group].Open(tokens, salt, cached, keys);
+    FB_CHECK(same == slot && books_[group].computed(slot) == computed(slot), "slot {} with {} positions, {} with {}", slot,
+             computed(slot), same, books_[group].computed(same));
+  }
+  return slot;
+}
+
+CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+                                    std::vector<PrefixKey>* keys) const {
+  CachedPrefix least = books_[0].FindCached(tokens, salt, max_cached, keys);
+  for (int group = 1; group < num_groups(); ++group) {
+    const CachedPrefix found = books_[group].FindCached(tokens, salt, least.tokens, keys);
+    least.tokens = std::min(least.tokens, found.tokens);
+    least.held_tokens = std::min({least.tokens, least.held_tokens, found.held_tokens});
+  }
+  return least;
+}
+
+void GroupBooks::Reserve(SequenceSlot slot, int64_t length) {
+  for (BlockBook& book : books_) {
+    FB_CHECK(book.Reserve(slot, length, nullptr), "slot {}: no room for {} positions", slot, length);
+  }
+}
+
+void GroupBooks::SetComputed(SequenceSlot slot, int64_t length) {
+  for (BlockBook& book : books_) book.SetComputed(slot, length);
+}
+
+void GroupBooks::Commit(SequenceSlot slot, std::span<const int32_t> tokens) {
+  for (BlockBook& book : books_) book.Commit(slot, tokens);
+}
+
+int64_t GroupBooks::LetGoUnseen(int group, SequenceSlot slot) {
+  BlockBook& book = books_[group];
+  if (windows_[group] > 0) book.LetGo(slot, std::max<int64_t>(0, book.committed(slot) - windows_[group] + 1));
+  return book.first_held(slot);
+}
+
+void GroupBooks::Close(SequenceSlot slot) {
+  for (BlockBook& book : books_) book.Close(slot);
+}
+
+int32_t GroupBooks::available_blocks() const {
+  const auto least = std::ranges::min_element(books_, {}, &BlockBook::available_blocks);
+  return least->available_blocks();
+}
+
+int32_t GroupBooks::exclusive_blocks(SequenceSlot slot) const {
+  int32_t least = books_[0].exclusive_blocks(slot);
+  for (const BlockBook& book : books_) least = std::min(least, book.exclusive_blocks(slot));
+  return least;
+}
+
+int32_t GroupBooks::held_peak() const {
+  int32_t most = 0;
+  for (const BlockBook& book : books_) most = std::max(most, book.stats().held_peak);
+  return most;
+}
+
+}  // namespace forebay::kv

@@ -1,0 +1,47 @@
+// The books of a replica's KV groups, kept in step: a sequence has the same slot and the same lengths in each.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "kv/book/block_book.h"
+
+namespace forebay::kv {
+
+class GroupBooks {
+ public:
+  // One book a window: positions that a row sees, its own included; 0: all.
+  GroupBooks(const BlockBookOptions& options, std::span<const int32_t> windows);
+
+  // As in BlockBook, in every group. What is cached is cached in all of them.
+  SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached, std::vector<PrefixKey>* keys);
+  CachedPrefix FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+                          std::vector<PrefixKey>* keys) const;
+  // REQUIRES: available_blocks() are enough.
+  void Reserve(SequenceSlot slot, int64_t length);
+  void SetComputed(SequenceSlot slot, int64_t length);
+  void Commit(SequenceSlot slot, std::span<const int32_t> tokens);
+  // Lets go what the rows from committed() on do not see in the group; returns the first position held.
+  int64_t LetGoUnseen(int group, SequenceSlot slot);
+  void Close(SequenceSlot slot);
+
+  int num_groups() const { return static_cast<int>(books_.size()); }
+  std::span<const BlockId> table(int group, SequenceSlot slot) const { return books_[group].table(slot); }
+  int64_t first_held(int group, SequenceSlot slot) const { return books_[group].first_held(slot); }
+  int64_t computed(SequenceSlot slot) const { return books_[0].computed(slot); }
+  int32_t num_blocks() const { return books_[0].num_blocks(); }  // of each group
+  // Of the group that has least, or holds most.
+  int32_t available_blocks() const;
+  int32_t exclusive_blocks(SequenceSlot slot) const;
+  int32_t held_blocks() const { return num_blocks() - available_blocks(); }
+  int32_t held_peak() const;
+  int64_t prefix_blocks_hit() const { return books_[0].stats().prefix_blocks_hit; }
+
+ private:
+  std::deque<BlockBook> books_;
+  std::vector<int32_t> windows_;
+};
+
+}  // namespace forebay::kv

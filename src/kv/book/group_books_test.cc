@@ -1,0 +1,59 @@
+#include "kv/book/group_books.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace forebay::kv {
+namespace {
+
+// A sequence of all tokens, in steps of 40, with what its windows do not see let go after each.
+SequenceSlot Serve(GroupBooks& books, std::span<const int32_t> tokens) {
+  const auto length = static_cast<int64_t>(tokens.size());
+  const SequenceSlot slot = books.Open(tokens, 0, length, nullptr);
+  for (int64_t begin = books.computed(slot), end; begin < length; begin = end) {
+    end = std::min(begin + 40, length);
+    books.Reserve(slot, end);
+    books.SetComputed(slot, end);
+    books.Commit(slot, tokens.subspan(begin, end - begin));
+    for (int group = 0; group < books.num_groups(); ++group) books.LetGoUnseen(group, slot);
+  }
+  return slot;
+}
+
+TEST(GroupBooks, AWindowedGroupHoldsWhatIsSeen) {
+  const int32_t windows[] = {0, 64};
+  GroupBooks books({.num_blocks = 16, .max_sequences = 2, .max_blocks_per_sequence = 10}, windows);
+  std::vector<int32_t> tokens(300);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const SequenceSlot slot = Serve(books, tokens);
+  EXPECT_EQ(books.first_held(0, slot), 0);
+  // The next row, at 300, sees 237 and later.
+  EXPECT_EQ(books.first_held(1, slot), 224);
+  EXPECT_EQ(books.table(0, slot).size(), 10u);
+  EXPECT_EQ(books.table(1, slot).size(), 10u);
+  EXPECT_EQ(books.available_blocks(), 6);
+  EXPECT_EQ(books.held_peak(), 10);
+  books.Close(slot);
+  EXPECT_EQ(books.available_blocks(), 16);
+}
+
+TEST(GroupBooks, SharedIsWhatEveryGroupStillHas) {
+  const int32_t windows[] = {0, 64};
+  GroupBooks books({.num_blocks = 12, .max_sequences = 2, .max_blocks_per_sequence = 10}, windows);
+  std::vector<int32_t> tokens(200), other(320, 7);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const SequenceSlot first = Serve(books, tokens);
+  EXPECT_EQ(books.FindCached(tokens, 0, 200, nullptr).tokens, 192);
+  EXPECT_EQ(books.FindCached(tokens, 0, 200, nullptr).held_tokens, 64);  // of the windowed group
+  const SequenceSlot second = Serve(books, std::vector<int32_t>(tokens.begin(), tokens.begin() + 150));
+  EXPECT_EQ(books.prefix_blocks_hit(), 4);
+  books.Close(first);
+  books.Close(second);
+  // Takes all but two blocks, the least recently used of each group first.
+  books.Close(Serve(books, other));
+  EXPECT_LT(books.FindCached(tokens, 0, 200, nullptr).tokens, 192);
+}
+
+}  // namespace
+}  // namespace forebay::kv

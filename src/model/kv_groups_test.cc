@@ -1,0 +1,68 @@
+#include "model/kv_groups.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace forebay::model {
+namespace {
+
+using testing::ElementsAre;
+
+ModelConfig Config(std::vector<int32_t> windows) {
+  ModelConfig config;
+  config.num_layers = static_cast<int64_t>(windows.size());
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 16;
+  config.sliding_window = std::move(windows);
+  return config;
+}
+
+constexpr int64_t kLayerBytes = 2 * 32 * 2 * 16 * 2;  // K and V, positions, heads, head_dim, bf16
+
+TEST(KvGroups, LayersThatAreAlikeAreOneGroup) {
+  for (const int32_t window : {0, 64}) {
+    const auto groups = PlanKvGroups(Config({window, window, window}), tensor::DType::kBF16, {0, 3}, 2);
+    ASSERT_EQ(groups.size(), 1u);
+    EXPECT_EQ(groups[0].spec, (KvSpec{.token_bytes = kLayerBytes / 32, .window = window}));
+    EXPECT_EQ(groups[0].layout.block_stride, 3 * kLayerBytes);
+    std::vector<std::byte> memory(10 * KvBlockBytes(groups, true));
+    const KvCache cache = CutKvCache(groups, 10, true, memory.data());
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      EXPECT_EQ(cache.layers[layer].bases.resident, memory.data() + layer * kLayerBytes);
+      EXPECT_EQ(cache.layers[layer].first, layer == 0);
+    }
+    EXPECT_EQ(reinterpret_cast<std::byte*>(cache.groups[0].digests), memory.data() + 10 * 3 * kLayerBytes);
+    EXPECT_EQ(KvBlockBytes(groups, true), 3 * kLayerBytes + 32 * 8u);
+  }
+}
+
+TEST(KvGroups, WindowedAndFullLayersAreTwo) {
+  const ModelConfig config = Config({64, 64, 0, 64, 64, 0});
+  const auto groups = PlanKvGroups(config, tensor::DType::kBF16, {0, 6}, 2);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_THAT(groups[0].layers, ElementsAre(0, 1, 3, 4));
+  EXPECT_THAT(groups[1].layers, ElementsAre(2, 5));
+  std::vector<std::byte> memory(10 * KvBlockBytes(groups, true));
+  const KvCache cache = CutKvCache(groups, 10, true, memory.data());
+  EXPECT_EQ(cache.layers[4].bases.resident, memory.data() + 3 * kLayerBytes);
+  EXPECT_EQ(cache.layers[5].bases.resident, memory.data() + (10 * 4 + 1) * kLayerBytes);
+  EXPECT_EQ(cache.layers[5].group, 1);
+  EXPECT_TRUE(cache.layers[2].first && !cache.layers[5].first);
+  EXPECT_EQ(reinterpret_cast<std::byte*>(cache.groups[1].digests), memory.data() + 10 * (6 * kLayerBytes + 32 * 8));
+  EXPECT_EQ(KvBlockBytes(groups, false), 6u * kLayerBytes);
+
+  const auto stage = PlanKvGroups(config, tensor::DType::kBF16, {2, 4}, 1);
+  ASSERT_EQ(stage.size(), 2u);
+  EXPECT_EQ(stage[0].spec, groups[0].spec);
+  EXPECT_THAT(stage[0].layers, ElementsAre(1));
+  EXPECT_THAT(stage[1].layers, ElementsAre(0));
+  EXPECT_EQ(stage[0].layout.block_stride, kLayerBytes / 2);
+  const auto none = PlanKvGroups(config, tensor::DType::kBF16, {3, 5}, 2);
+  ASSERT_EQ(none.size(), 2u);
+  EXPECT_EQ(KvBlockBytes(none, true), 2 * kLayerBytes + 32 * 8u);
+  EXPECT_EQ(CutKvCache(none, 10, true, memory.data()).groups[1].digests, nullptr);
+}
+
+}  // namespace
+}  // namespace forebay::model
