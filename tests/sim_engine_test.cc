@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/compose.h"
+#include "engine/layout_plan.h"
 #include "golden_files.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "tests_support/list_source.h"
@@ -125,6 +126,75 @@ TEST(SimEngine, PooledWeightsMakeRoomForKv) {
   for (const StepRecord& step : pooled.steps) pulled += step.bytes_pulled;
   EXPECT_GT(pulled, 0u);
   EXPECT_STREQ(pooled.steps[0].mode, "pull");
+}
+
+// A job's tail: fewer rows than ranks can hide the copies of Qwen3-32B behind, and at last fewer choices than ranks.
+Outcome RunTail(const std::string& layout, const std::string& mode, const model::ShipOptions& ship = {}) {
+  engine::EngineOptions options = Options("sim:8xh200");
+  options.model = "builtin:Qwen3-32B";
+  options.layout = layout;
+  options.mode = mode;
+  options.ship = ship;
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) requests.push_back(MakeRequest(i, 100, 40 + i * 37 % 100));
+  Outcome outcome = RunSimulated(options, std::move(requests));
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  EXPECT_EQ(outcome.results.size(), 12u);
+  return outcome;
+}
+
+TEST(SimEngine, TheTailShips) {
+  for (const std::string placement : {"by_layer", "striped"}) {
+    const std::string layout = "dp=8,weights=" + placement;
+    const Outcome pulls = RunTail(layout, "pull"), ships = RunTail(layout, "ship");
+    EXPECT_STREQ(pulls.steps.back().mode, "pull");
+    EXPECT_STREQ(ships.steps.back().mode, "ship");
+    EXPECT_LT(ships.virtual_seconds, 0.5 * pulls.virtual_seconds);
+    EXPECT_GT(ships.stats.mode_counters.at("rows_skipped"), 0);
+    const Outcome once_more = RunTail(layout, "ship");
+    ASSERT_EQ(once_more.steps.size(), ships.steps.size());
+    for (size_t i = 0; i < ships.steps.size(); ++i) EXPECT_EQ(once_more.steps[i].end_seconds, ships.steps[i].end_seconds);
+  }
+}
+
+// Each of the paper's steps (SiDP, figure 14) makes the tail shorter.
+TEST(SimEngine, FusionAndSkippingPay) {
+  const std::string layout = "dp=8,weights=by_layer";
+  const double rank_by_rank = RunTail(layout, "ship", {.fuse = false, .skip_idle = false}).virtual_seconds;
+  const double fused = RunTail(layout, "ship", {.fuse = true, .skip_idle = false}).virtual_seconds;
+  const double skipping = RunTail(layout, "ship").virtual_seconds;
+  EXPECT_LT(fused, rank_by_rank);
+  EXPECT_LE(skipping, fused);
+}
+
+// Faster compute hides less of the same copies. An owner of whole layers computes with everybody's rows, which takes longer.
+TEST(SimEngine, TheThresholdFollowsTheDevice) {
+  const auto threshold = [](const std::string& devices, const std::string& layout) {
+    engine::EngineOptions options = Options(devices);
+    options.model = "builtin:Qwen3-32B";
+    options.layout = layout;
+    options.ship.rows = 1 << 20;
+    options.max_num_seqs = options.max_num_batched_tokens = 1 << 14;
+    const auto files = engine::OpenModel(options.model, true, 0);
+    const auto plan = engine::PlanLayout(options, files->config);
+    EXPECT_TRUE(plan.ok() && plan->group) << plan.status().ToString();
+    const double rows = plan.ok() && plan->group ? plan->group->threshold : 0;
+    RecordProperty("rows_" + devices.substr(6) + (layout.back() == 'r' ? "_by_layer" : "_striped"), std::to_string(rows));
+    return rows;
+  };
+  for (const char* devices : {"sim:8xh20", "sim:8xh200"}) {
+    const double by_layer = threshold(devices, "dp=8,weights=by_layer"), striped = threshold(devices, "dp=8,weights=striped");
+    EXPECT_GT(by_layer, 1) << devices;
+    EXPECT_GT(striped, by_layer) << devices;
+    EXPECT_LT(striped, 1 << 14) << devices;
+  }
+  EXPECT_GT(threshold("sim:8xh200", "dp=8,weights=striped"), threshold("sim:8xh20", "dp=8,weights=striped"));
+}
+
+TEST(SimEngine, AutoSwitchesToShippingInTheTail) {
+  const Outcome outcome = RunTail("dp=8,weights=by_layer", "auto");
+  EXPECT_STREQ(outcome.steps.front().mode, "pull");
+  EXPECT_STREQ(outcome.steps.back().mode, "ship");
 }
 
 TEST(SimEngine, AModelThatDoesNotFitIsRefused) {

@@ -39,9 +39,11 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
     if (!plan.ok()) return plan.status();
     plans.push_back(std::make_shared<const model::ShipPlan>(*std::move(plan)));
     if (options.ship_threshold > 0) continue;
-    const double rows = machine.spec.simulated ? model::ShipThreshold(rank.pool.front(), decoder, machine.profile, kTypicalContext)
+    const double rows = machine.spec.simulated ? model::ShipThreshold(*plans.back(), rank.pool.front(), decoder, machine.profile,
+                                                                      kTypicalContext)
                                                : kDefaultThreshold;
-    group.threshold = std::max(group.threshold, rows);
+    // Where most rounds could not ship, meeting for them would only cost.
+    group.threshold = std::max(group.threshold, std::min<double>(rows, group.most_rows));
   }
   for (size_t rank = 0; rank < ranks->size(); ++rank) {
     for (model::PoolPlan& pool : (*ranks)[rank].pool) pool.ship = plans[rank];

@@ -32,17 +32,17 @@ std::vector<int32_t> PanelsOfLeaves(const LayerPlan& layer) {
   return first;
 }
 
-double LinearSeconds(const weights::MatrixPlan& matrix, int64_t rows, int64_t outputs, const cost::DeviceProfile& profile) {
-  const kernels::PackedWeight geometry = matrix.Geometry();
-  cost::OpDesc desc{.kind = cost::OpKind::kLinear, .rows = rows, .columns = outputs, .depth = geometry.k,
-                    .flops = 2.0 * static_cast<double>(rows * outputs) * geometry.k,
-                    .read_bytes = static_cast<double>(geometry.bytes()),
-                    .weight_format = kernels::NumberFormatOf(geometry.dtype)};
+double LinearSeconds(const weights::MatrixPlan& matrix, int64_t rows, int64_t outputs, int64_t depth, const cost::DeviceProfile& profile) {
+  cost::OpDesc desc{.kind = cost::OpKind::kLinear, .rows = rows, .columns = outputs, .depth = depth,
+                    .flops = 2.0 * static_cast<double>(rows * outputs * depth),
+                    .weight_format = kernels::NumberFormatOf(matrix.Geometry().dtype)};
   return cost::Price(desc, profile).seconds;
 }
 
-// Of a step's matrices and attention; what is small beside them only makes it longer.
-double StepSeconds(const DecoderPlan& decoder, int64_t rows, int64_t context, const cost::DeviceProfile& profile) {
+// Of a step's matrices and attention; what is small beside them only makes it longer. The FFN is computed over `ffn_rows`, in
+// one of `parts` equal parts.
+double StepSeconds(const DecoderPlan& decoder, int64_t rows, int64_t ffn_rows, int64_t parts, int64_t context,
+                   const cost::DeviceProfile& profile) {
   const ModelConfig& config = decoder.config;
   const LayerPlan& layer = decoder.layers[0];
   cost::OpDesc attention{.kind = cost::OpKind::kAttention, .rows = rows, .depth = rows * context,
@@ -52,12 +52,14 @@ double StepSeconds(const DecoderPlan& decoder, int64_t rows, int64_t context, co
   attention.read_bytes = 2.0 * static_cast<double>(config.num_kv_heads * config.head_dim * attention.depth) *
                          static_cast<double>(tensor::SizeOf(decoder.dtype));
   double seconds = cost::Price(attention, profile).seconds;
-  for (const weights::MatrixPlan* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-    const int64_t outputs = matrix->Geometry().n * (matrix == &layer.gate_up ? 2 : 1);
-    seconds += LinearSeconds(*matrix, rows, outputs, profile);
+  const kernels::PackedWeight gate_up = layer.gate_up.Geometry(), down = layer.down.Geometry();
+  for (const weights::MatrixPlan* matrix : {&layer.qkv, &layer.output}) {
+    seconds += LinearSeconds(*matrix, rows, matrix->Geometry().n, matrix->Geometry().k, profile);
   }
+  seconds += LinearSeconds(layer.gate_up, ffn_rows, 2 * gate_up.n / parts, gate_up.k, profile) +
+             LinearSeconds(layer.down, ffn_rows, down.n, down.k / parts, profile);
   return seconds * static_cast<double>(decoder.layers.size()) +
-         LinearSeconds(decoder.head, rows, decoder.head.Geometry().n, profile) + profile.step_overhead_s;
+         LinearSeconds(decoder.head, rows, decoder.head.Geometry().n, decoder.head.Geometry().k, profile) + profile.step_overhead_s;
 }
 
 }  // namespace
@@ -102,16 +104,23 @@ base::Result<ShipPlan> PlanShip(const ShipOptions& options, const PoolPlan& pool
   return plan;
 }
 
-double ShipThreshold(const PoolPlan& pool, const DecoderPlan& decoder, const cost::DeviceProfile& profile, int64_t context) {
+double ShipThreshold(const ShipPlan& plan, const PoolPlan& pool, const DecoderPlan& decoder, const cost::DeviceProfile& profile,
+                     int64_t context) {
   const cost::OpDesc fetch{.kind = cost::OpKind::kCopy, .read_bytes = static_cast<double>(pool.book->StepBytes(pool.rank)),
                            .link = cost::Link::kPeer};
   const double seconds = cost::Price(fetch, profile).seconds;
-  int64_t hidden = 1 << 20, exposed = 0;  // rows whose step hides the fetch, and whose does not
-  while (hidden - exposed > 1) {
-    const int64_t middle = exposed + (hidden - exposed) / 2;
-    (StepSeconds(decoder, middle, context, profile) >= seconds ? hidden : exposed) = middle;
+  const int64_t ranks = plan.options.gather ? 1 : plan.num_ranks;
+  const int64_t parts = plan.total_planes > plan.max_planes ? ranks : 1;  // owners of a layer
+  const auto pulls = [&](int64_t rows) {
+    return std::max(StepSeconds(decoder, rows, rows, 1, context, profile),
+                    StepSeconds(decoder, rows, ranks * rows, parts, context, profile)) >= seconds;
+  };
+  int64_t pulled = 1 << 20, shipped = 0;  // rows of steps that pull, and that ship
+  while (pulled - shipped > 1) {
+    const int64_t middle = shipped + (pulled - shipped) / 2;
+    (pulls(middle) ? pulled : shipped) = middle;
   }
-  return static_cast<double>(hidden - 1);
+  return static_cast<double>(pulled);
 }
 
 }  // namespace forebay::model

@@ -39,8 +39,9 @@ struct ShipPlan {
 // kCannotShip: the placement cuts leaves, or attention is pooled too.
 base::Result<ShipPlan> PlanShip(const ShipOptions& options, const PoolPlan& pool, const DecoderPlan& decoder);
 
-// B_th: from so many rows a step on, computing it hides the copies of what `rank` pulls for it. Rows decode, each with
-// `context` positions before it. 0: copies are always hidden.
-double ShipThreshold(const PoolPlan& pool, const DecoderPlan& decoder, const cost::DeviceProfile& profile, int64_t context);
+// B_th: rows of each rank below which a step ships. From there on the copies of what the rank of `pool` lacks are hidden behind
+// its step, or shipping takes as long as they do. Rows decode, each with `context` positions before it.
+double ShipThreshold(const ShipPlan& plan, const PoolPlan& pool, const DecoderPlan& decoder, const cost::DeviceProfile& profile,
+                     int64_t context);
 
 }  // namespace forebay::model

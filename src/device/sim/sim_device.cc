@@ -11,6 +11,9 @@
 namespace forebay::device {
 namespace {
 
+// What a kernel reads of several peers, or a copy each, is on its way at once.
+constexpr int kPeersRead = 8;
+
 // A point of a stream: after its first `position` items.
 struct SimEvent final : public DeviceEvent {
   int stream = -1;  // -1: never recorded
@@ -216,7 +219,9 @@ class SimDevice final : public Device {
         compute_(engine, node_, Name("compute"), true, options_, first_body_),
         copies_{SimStream(engine, node_, Name("weights copy"), false, options_, first_body_),
                 SimStream(engine, node_, Name("kv copy"), false, options_, first_body_),
-                SimStream(engine, node_, Name("disk copy"), false, options_, first_body_)} {}
+                SimStream(engine, node_, Name("disk copy"), false, options_, first_body_)} {
+    compute_.set_requests_in_flight(kPeersRead);
+  }
 
   ~SimDevice() override {
     (void)Synchronize(compute_);
