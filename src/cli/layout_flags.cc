@@ -5,7 +5,6 @@
 namespace forebay::cli {
 
 void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, engine::EngineOptions& engine) {
-  command.add_option("--memory", flags.memory, "Budget of all ranks for weights, KV cache and workspace, as 8GiB, divided evenly (default: what is free, less a margin)");
   command.add_option("--memory-per-rank", flags.memory_per_rank, "The budget of one rank, instead of --memory");
   command.add_option("--gpu-memory-utilization", engine.memory_utilization, "Part of a simulated device's memory that is used, where --memory is not given")->capture_default_str();
   command.add_option("--pool-slots", flags.pool_slots, "Most memory of a rank for weights that it pulls, as 2GiB (default: what --pool-look-ahead takes)");

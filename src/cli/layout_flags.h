@@ -13,7 +13,7 @@ struct LayoutFlags {
   std::string memory, memory_per_rank, pool_slots, pool_slice, pool_order = "peak-shifted";
 };
 
-// All but --devices, and --layout, which `plan` takes more than once.
+// All but --devices, --memory, and --layout, of which `plan` takes several.
 void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, engine::EngineOptions& engine);
 // Errors name the flag, what was given and what was expected.
 base::Status ApplyLayoutFlags(const LayoutFlags& flags, engine::EngineOptions* engine);

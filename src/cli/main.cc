@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   forebay::cli::AddRunCommand(app, &exit_code);
   forebay::cli::AddReproCommand(app, &exit_code);
+  forebay::cli::AddPlanCommand(app, &exit_code);
   forebay::cli::AddProfileCommand(app, &exit_code);
   forebay::cli::AddTokenizeCommand(app, &exit_code);
   forebay::cli::AddDetokenizeCommand(app, &exit_code);

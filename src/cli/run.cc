@@ -226,6 +226,7 @@ void AddEngineFlags(CLI::App& command, RunFlags& flags) {
   engine::EngineOptions& engine = flags.engine;
   command.add_option("--devices", engine.devices, "cpu, 2xcpu (two ranks), or simulated ones: sim:8xh200, sim:4xPROFILE.json")->capture_default_str();
   command.add_option("--layout", engine.layout, "How ranks share the model, as dp=4,weights=striped,pool=auto (docs/parallelism.md; default: each a copy)");
+  command.add_option("--memory", flags.layout.memory, "Budget of all ranks for weights, KV cache and workspace, as 8GiB, divided evenly (default: what is free, less a margin)");
   AddLayoutFlags(command, flags.layout, engine);
   command.add_option("--dtype", engine.dtype, "Compute type: auto (bfloat16), bfloat16, float32")->capture_default_str();
   command.add_option("--threads", engine.threads, "Worker threads (default: all usable cores)");

@@ -217,6 +217,12 @@ PriceResult Price(const OpDesc& op, const DeviceProfile& device, Calibration mod
   return result;
 }
 
+double PullRate(const DeviceProfile& device) {
+  if (device.kind == DeviceKind::kCpu) return device.copy_bytes_per_core_s;
+  const double host = device.host_bytes_per_s > 0 ? device.host_bytes_per_s : device.memory_bytes_per_s;
+  return (device.link_bytes_per_s > 0 ? device.link_bytes_per_s : host) * device.link_efficiency;
+}
+
 double Interference(Bound bound, const CopyLoad& load, const DeviceProfile& device) {
   const double moved = load.in + load.out;
   double factor = 1;

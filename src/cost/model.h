@@ -22,6 +22,10 @@ struct PriceResult {
 // Attention with prefill and decode rows is the sum of both; `how` is the less certain one's.
 PriceResult Price(const OpDesc& op, const DeviceProfile& device, Calibration mode = Calibration::kCalibrated);
 
+// What a rank pulls from its peers, in bytes per second, while nobody else uses the links; between ranks of one CPU: what a
+// core copies.
+double PullRate(const DeviceProfile& device);
+
 // What one-sided copies move at present on a device, in bytes per second.
 struct CopyLoad {
   double in = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "engine/layout_plan.h"
 #include "fabric/sim/sim_fabric.h"
 #include "kernels/kernel_set.h"
@@ -61,9 +62,11 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     return base::Status(base::kInvalidArgument, fmt::format("--digest: the devices {} have no data to digest", options.devices));
   }
   FB_RETURN_IF_ERROR(layout_plan.Fits());
+  if (layout_plan.choice) base::Log(base::LogLevel::kInfo, FormatChoice(layout_plan));
   const kernels::KernelSet* const kernels = layout_plan.kernels;
 
   EngineParts parts{.replicas_per_group = layout.dp, .group = layout_plan.group, .isa = simulated ? options.devices : kernels->name};
+  parts.pool_layers = layout.pool_layers.value_or(0);
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, layout.ranks_per_group(), runtime));
   parts.sim = std::move(machine.sim);
   const weights::TensorReader* reader = simulated ? nullptr : files.reader.get();

@@ -201,6 +201,7 @@ EngineStats LocalEngine::stats() const {
   for (size_t i = 1; i < parts_.replicas.size(); ++i) AddReplica(parts_.replicas[i]->stats(), &sum);
   sum.first_result_seconds = first_result_seconds_;
   sum.mode_counters = {{"steps." + parts_.isa, sum.steps}, {"rows_decode", sum.decode_rows}, {"rows_prefill", sum.prefill_rows}};
+  if (parts_.replicas[0]->ranks()[0]->pool() != nullptr) sum.mode_counters["pool_layers"] = parts_.pool_layers;
   for (const auto& replica : parts_.replicas) {
     for (const auto& rank : replica->ranks()) AddModes(*rank, &sum.mode_counters);
   }

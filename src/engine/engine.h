@@ -23,6 +23,7 @@ struct EngineParts {
   std::optional<GroupOptions> group;  // of each, whose replicas agree on pull or ship; nothing: each for itself
   ModelFacts facts;
   SequenceContext context;
+  int64_t pool_layers = 0;  // of the model, that ranks share
   std::string isa;  // of the kernels, or the name of the simulated machine
 };
 

@@ -1,10 +1,17 @@
 #include "engine/layout_plan.h"
 
+#include <algorithm>
+
+#include "cost/model.h"
 #include "engine/group_plan.h"
+#include "engine/step_price.h"
 
 namespace forebay::engine {
 namespace {
 
+// Of pool=auto: what a choice holds where nobody says, at most; and the profile by which a CPU is priced that has none.
+constexpr int64_t kMostMeanContext = 2048;
+constexpr char kCpuProfile[] = "zen4";
 // While one layer is used, the next are on their way.
 constexpr int64_t kLookAheadLayers = 2;
 // Links of simulated devices are shared evenly however copies are cut, and each slice is an event.
@@ -70,6 +77,67 @@ base::Result<std::vector<model::PoolPlan>> PlanPool(const EngineOptions& options
   return model::PlanPools(pool, plan.layout.dp, model::PlanDecoder(config, plan.dtype, 1, cut));
 }
 
+// Pools and memory, for plan->layout.
+base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& config, LayoutPlan* plan) {
+  std::vector<MemoryRequest> requests;
+  for (int rank = 0; rank < plan->layout.ranks_per_replica(); ++rank) {
+    MemoryRequest& request = requests.emplace_back();
+    request = {.budget_bytes = plan->machine.budget_bytes,
+               .device_bytes = plan->machine.device_bytes,
+               .max_model_len = options.max_model_len,
+               .stable_bytes = plan->machine.stable_bytes,
+               .max_num_seqs = plan->machine.max_num_seqs,
+               .max_num_batched_tokens = plan->machine.max_num_batched_tokens,
+               .max_kv_blocks = options.kv_blocks,
+               .digest = options.digest,
+               .cut = CutOf(plan->layout, rank)};
+    if (!plan->layout.pools()) continue;
+    FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, config, *plan, request.cut));
+  }
+  if (plan->layout.pool_layers.value_or(0) > 0) {
+    FB_ASSIGN_OR_RETURN(plan->group, PlanGroup(options, plan->machine, config, plan->dtype, &requests));
+  }
+  const std::vector<MemoryPlan> memory = DivideReplicaMemory(config, plan->dtype, requests);
+  plan->ranks.clear();
+  for (size_t rank = 0; rank < requests.size(); ++rank) plan->ranks.push_back({std::move(requests[rank]), memory[rank]});
+  return base::Status::Ok();
+}
+
+// What a replica has with so many layers pooled; nothing where they do not fit.
+PooledMemory MemoryWith(const EngineOptions& options, const model::ModelConfig& config, LayoutPlan plan, int64_t layers) {
+  plan.layout.pool_layers = layers;
+  if (!PlanRanks(options, config, &plan).ok() || !plan.Fits().ok()) return {};
+  PooledMemory memory{.kv_tokens = plan.ranks[0].memory.kv_tokens()};
+  for (const RankPlan& rank : plan.ranks) {
+    for (const model::PoolPlan& pool : rank.request.pool) memory.pull_bytes = std::max(memory.pull_bytes, pool.book->StepBytes(pool.rank));
+  }
+  return memory;
+}
+
+// Sets the pooled layers. A real CPU is priced as the built-in profile of one.
+base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& config, LayoutPlan* plan) {
+  cost::DeviceProfile profile = plan->machine.profile;
+  if (!plan->machine.spec.simulated) {
+    FB_ASSIGN_OR_RETURN(profile, cost::LoadProfile(kCpuProfile));
+  }
+  const int64_t longest = options.max_model_len ? options.max_model_len : config.max_position_embeddings;
+  plan->priced_by = profile.name;
+  plan->mean_context = options.mean_context ? options.mean_context : std::clamp<int64_t>(longest / 4, 1, kMostMeanContext);
+  const auto calibration = options.sim_uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated;
+  const StepPricer pricer(config, plan->dtype, plan->layout.tp, plan->machine.max_num_seqs, profile, calibration);
+  const auto step_seconds = [&](int64_t batch, double pulled_per_s) {
+    return pricer.Seconds(batch, plan->mean_context, pulled_per_s);
+  };
+  plan->choice = ChoosePoolLayers({.num_layers = config.num_layers,
+                                   .mean_context = plan->mean_context,
+                                   .max_batch = plan->machine.max_num_seqs,
+                                   .pull_rate = cost::PullRate(profile),
+                                   .memory = [&](int64_t layers) { return MemoryWith(options, config, *plan, layers); },
+                                   .step_seconds = step_seconds});
+  plan->layout.pool_layers = plan->choice->layers;
+  return base::Status::Ok();
+}
+
 }  // namespace
 
 base::Status LayoutPlan::Fits() const {
@@ -85,28 +153,22 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   FB_ASSIGN_OR_RETURN(plan.kernels, kernels::ChooseKernels(options.isa));
   FB_ASSIGN_OR_RETURN(plan.machine, PlanMachine(options, config, plan.dtype, *plan.kernels));
   FB_ASSIGN_OR_RETURN(plan.layout, ChooseLayout(options, config, plan.machine.spec.count));
-  if (plan.layout.pools() && !plan.layout.pool_layers) plan.layout.pool_layers = config.num_layers;
-  std::vector<MemoryRequest> requests;
-  for (int rank = 0; rank < plan.layout.ranks_per_replica(); ++rank) {
-    MemoryRequest& request = requests.emplace_back();
-    request = {.budget_bytes = plan.machine.budget_bytes,
-               .device_bytes = plan.machine.device_bytes,
-               .max_model_len = options.max_model_len,
-               .stable_bytes = plan.machine.stable_bytes,
-               .max_num_seqs = plan.machine.max_num_seqs,
-               .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
-               .max_kv_blocks = options.kv_blocks,
-               .digest = options.digest,
-               .cut = CutOf(plan.layout, rank)};
-    if (!plan.layout.pools()) continue;
-    FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, config, plan, request.cut));
-  }
-  if (plan.layout.pools()) {
-    FB_ASSIGN_OR_RETURN(plan.group, PlanGroup(options, plan.machine, config, plan.dtype, &requests));
-  }
-  const std::vector<MemoryPlan> memory = DivideReplicaMemory(config, plan.dtype, requests);
-  for (size_t rank = 0; rank < requests.size(); ++rank) plan.ranks.push_back({requests[rank], memory[rank]});
+  if (plan.layout.pools() && !plan.layout.pool_layers) FB_RETURN_IF_ERROR(ChoosePool(options, config, &plan));
+  FB_RETURN_IF_ERROR(PlanRanks(options, config, &plan));
   return plan;
+}
+
+std::string FormatChoice(const LayoutPlan& plan) {
+  const auto format = [](const PoolTrial& trial) {
+    if (trial.batch == 0) return std::string("does not fit");
+    return fmt::format("batch {}, step {:.1f} ms, fetch {:.1f} ms, {:.0f} tokens/s of a replica", trial.batch, 1e3 * trial.step_seconds,
+                       1e3 * trial.fetch_seconds, trial.tokens_per_s());
+  };
+  const PoolChoice& choice = *plan.choice;
+  return fmt::format("pool=auto: {} of {} layers are pooled, for a mean context of {} tokens and by the prices of {}: {}; none: {}; "
+                     "all: {}",
+                     choice.layers, choice.trials.size() - 1, plan.mean_context, plan.priced_by, format(choice.chosen()),
+                     format(choice.trials.front()), format(choice.trials.back()));
 }
 
 }  // namespace forebay::engine

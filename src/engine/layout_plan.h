@@ -3,6 +3,8 @@
 // have the sizes that a plan shows. Pure, but for reading what machine this is.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/group_control.h"
@@ -10,6 +12,7 @@
 #include "engine/machine.h"
 #include "engine/memory_plan.h"
 #include "engine/options.h"
+#include "engine/pool_choice.h"
 
 namespace forebay::engine {
 
@@ -24,6 +27,10 @@ struct LayoutPlan {
   const kernels::KernelSet* kernels = nullptr;
   MachinePlan machine;
   Layout layout;                       // pool_layers is set where weights are pooled
+  // Of pool=auto: at this mean context, by the prices of this device.
+  std::optional<PoolChoice> choice;
+  int64_t mean_context = 0;
+  std::string priced_by;
   std::vector<RankPlan> ranks;         // of a replica, stage by stage; replicas are alike
   std::optional<GroupOptions> group;   // of a group whose replicas may ship; nothing: they only pull
 
@@ -34,5 +41,8 @@ struct LayoutPlan {
 
 // Errors are those of the options (their value, the devices, the layout, what the model cannot do), not of the memory.
 base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& config);
+
+// What pool=auto came to, beside no pool and all layers. REQUIRES: plan.choice.
+std::string FormatChoice(const LayoutPlan& plan);
 
 }  // namespace forebay::engine

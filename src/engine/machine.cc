@@ -58,12 +58,9 @@ void PlanGpu(const EngineOptions& options, MachinePlan* plan) {
 
 device::SimNodeOptions NodeOf(const cost::DeviceProfile& profile) {
   device::SimNodeOptions node;
-  // Between ranks of one CPU a copy is what a core moves.
-  const bool cpu = profile.kind == cost::DeviceKind::kCpu;
   const double host = profile.host_bytes_per_s > 0 ? profile.host_bytes_per_s : profile.memory_bytes_per_s;
-  const double peer = cpu ? profile.copy_bytes_per_core_s : profile.link_bytes_per_s > 0 ? profile.link_bytes_per_s : host;
-  const double efficiency = cpu ? 1 : profile.link_efficiency;
-  node.egress_bytes_per_s = node.ingress_bytes_per_s = peer * efficiency;
+  const double efficiency = profile.kind == cost::DeviceKind::kCpu ? 1 : profile.link_efficiency;
+  node.egress_bytes_per_s = node.ingress_bytes_per_s = cost::PullRate(profile);
   node.from_host_bytes_per_s = node.to_host_bytes_per_s = host * efficiency;
   node.request_latency_s = profile.link_latency_s;
   node.memory_bytes_per_s = profile.memory_bytes_per_s;

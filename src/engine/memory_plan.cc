@@ -116,6 +116,11 @@ MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype, c
   return plan;
 }
 
+uint64_t LeastBytes(const MemoryPlan& plan, const MemoryRequest& request) {
+  return request.device_bytes + plan.fixed_bytes() + 2 * kRegionRounding +
+         static_cast<uint64_t>(plan.max_blocks_per_sequence) * model::KvBlockBytes(plan.kv_groups, request.digest);
+}
+
 base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request) {
   const int64_t length = plan.max_model_len;
   if (plan.kv_tokens() >= length) return base::Status::Ok();

@@ -58,6 +58,8 @@ uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, in
 // A max_model_len of 0 becomes the model's; where a budget of stable_bytes gives a smaller cache, the largest power of two
 // that this one holds. The length is part of every answer, so it must not depend on the memory that happens to be free.
 MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request);
+// The budget with which one sequence of full length fits.
+uint64_t LeastBytes(const MemoryPlan& plan, const MemoryRequest& request);
 // Whether the plan holds one sequence of full length: kMemoryTooSmall says which part is how large and what would fit.
 base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request);
 // Both.
