@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/compose.h"
+#include "engine/layout_plan.h"
 #include "engine/layout.h"
 #include "golden_files.h"
 #include "runtime/real/real_runtime.h"
@@ -221,6 +222,38 @@ TEST_P(LayoutTest, PlacementsThatCannotShipAreRefusedOrPull) {
   options_.ship_patience = 1;
   EXPECT_EQ(Run("2xcpu", "dp=2,weights=sharded"), expected);
   EXPECT_EQ(stats_.mode_counters["steps_pull"], stats_.steps);
+}
+
+// What PlanLayout says of a rank is what its arena holds.
+TEST_P(LayoutTest, ArenasHaveWhatThePlanSays) {
+  for (const auto& [devices, layout] : {std::pair{"2xcpu", "dp=2"}, {"3xcpu", "dp=3,weights=by_layer"},
+                                        {"2xcpu", "dp=2,weights=striped,pool=1,pool-attention=on"}, {"2xcpu", "tp=2"}}) {
+    SCOPED_TRACE(layout);
+    options_.devices = devices;
+    options_.layout = layout;
+    const auto plan = engine::PlanLayout(options_, files_.config);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    const auto runtime = runtime::CreateRealRuntime();
+    const auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    for (int replica = 0; replica < (*engine)->num_replicas(); ++replica) {
+      const auto ranks = (*engine)->replica(replica).ranks();
+      ASSERT_EQ(ranks.size(), plan->ranks.size());
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        const engine::MemoryPlan& memory = plan->ranks[rank].memory;
+        device::Arena& arena = ranks[rank]->device().arena();
+        std::map<std::string, uint64_t> bytes;
+        for (const auto& region : arena.regions()) bytes[region->name] = region->bytes;
+        EXPECT_EQ(bytes["weights"], memory.weight_bytes);
+        EXPECT_EQ(bytes["weight pool"], memory.pool_bytes);
+        EXPECT_EQ(bytes["weight slots"], memory.slot_bytes);
+        EXPECT_EQ(bytes["workspace"], memory.workspace_bytes);
+        EXPECT_EQ(bytes["kv"], memory.kv_bytes);
+        EXPECT_LE(arena.used(), plan->machine.device_bytes + memory.fixed_bytes() + memory.kv_bytes);
+        EXPECT_LE(arena.used(), arena.budget());
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LayoutTest, testing::Values("llama3-gqa", "qwen3"));

@@ -128,7 +128,8 @@ double StepPricer::Seconds(int64_t batch, int64_t context, double pulled_per_s) 
   const int64_t vocab = decoder.config->vocab_size;
   program_->stream.Add({.kind = cost::OpKind::kSample, .label = "sample", .rows = batch, .columns = vocab,
                         .read_bytes = static_cast<double>(batch * vocab) * sizeof(float)});
-  return program_->profile.step_overhead_s + program_->stream.Take({.in = pulled_per_s, .out = pulled_per_s});
+  const double host = program_->profile.step_overhead_s + program_->profile.sequence_overhead_s * static_cast<double>(batch);
+  return host + program_->stream.Take({.in = pulled_per_s, .out = pulled_per_s});
 }
 
 }  // namespace forebay::engine

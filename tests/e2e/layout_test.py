@@ -1,0 +1,82 @@
+"""forebay run and plan with layouts: the same results as one rank, refusals, kill and resume with four ranks.
+
+FOREBAY_LAYOUT_KILLS (12; 200 in tools/soak.sh).
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+
+import support
+
+KILLS = int(os.environ.get("FOREBAY_LAYOUT_KILLS", 12))
+FLAGS = ["--digest", "--quiet", "--max-model-len", 512, "--memory", "128MiB"]
+
+
+class Layout(support.TestCase):
+    def test_same_results(self):
+        lines = support.mixed_requests(random.Random(5), 60)
+        reference = self.job(lines, "reference", flags=FLAGS)
+        self.expect(reference.run(), support.COMPLETE)
+        for devices, layout in [(2, "dp=2"), (2, "dp=2,weights=by_layer"), (2, "dp=2,weights=striped,pool-attention=on"),
+                                (3, "dp=3,weights=sharded,pool=1"), (2, "dp=2,weights=striped,pool=auto"), (2, "tp=2")]:
+            job = self.job(lines, "ranks", flags=FLAGS)
+            self.expect(job.run("--devices", f"{devices}xcpu", "--layout", layout, "--pool-look-ahead", 1), support.COMPLETE)
+            self.assertEqual(job.answers(), reference.answers(), layout)
+            job.forget()
+
+    def test_refusals(self):
+        for flags, texts in [(["--layout", "dp=3"], ["needs 3 devices, there are 1"]),
+                             (["--layout", "dq=1"], ["--layout", "dq", "expected groups, dp"]),
+                             (["--memory-per-rank", "1GiB"], ["--memory 128MiB", "--memory-per-rank 1GiB", "one of them"]),
+                             (["--pool-slots", "x"], ["--pool-slots", "8GiB"]),
+                             (["--pool-slice", "0"], ["--pool-slice is 0"]),
+                             (["--layout", "pool=1"], ["pool=1", "weights=replicated"])]:
+            job = self.job([{"prompt": "x"}], "refused", flags=FLAGS)
+            self.expect(job.run(*flags), support.USAGE, *texts)
+
+    def test_kill_and_resume_with_four_ranks(self):
+        rng = random.Random(7)
+        lines = support.mixed_requests(rng, 80, most_tokens=48)
+        reference = self.job(lines, "one", flags=FLAGS)
+        self.expect(reference.run(), support.COMPLETE)
+        expected = reference.answers()
+        job = self.job(lines, "four", flags=[*FLAGS, "--devices", "4xcpu", "--layout", "dp=4,weights=by_layer"])
+        kills, rounds, reach = 0, 0, 0.6
+        while kills < KILLS:
+            rounds += 1
+            self.assertLess(rounds, 5 * KILLS + 20, f"{kills} kills: runs end before they are killed")
+            process = job.start()
+            try:
+                process.wait(rng.uniform(0, reach))
+            except subprocess.TimeoutExpired:
+                process.kill()
+            code = process.wait()
+            self.assertIn(code, (support.COMPLETE, -signal.SIGKILL), process.stderr.read().decode())
+            process.stderr.close()
+            kills += code == -signal.SIGKILL
+            for number, found in job.answers().items():
+                self.assertEqual(found, expected[number], f"input line {number}")
+            if code == support.COMPLETE:
+                job.forget()
+                reach *= 0.8
+        self.expect(job.run(), support.COMPLETE)
+        self.assertEqual(job.answers(), expected)
+
+    def test_plan(self):
+        layouts = ["dp=8", "dp=8,weights=by_layer,pool=64", "dp=8,weights=striped", "dp=2,tp=4,weights=by_layer,pool=64"]
+        flags = [flag for layout in layouts for flag in ("--layout", layout)]
+        done = self.expect(support.call("plan", "--memory", "-m", "builtin:Qwen3-32B", "--devices", "sim:8xh200", *flags, "--json"), 0)
+        plans = json.loads(done.out)["layouts"]
+        self.assertEqual([plan["fits"] for plan in plans], [True] * 4)
+        self.assertGreater(plans[1]["kv_tokens"], 1.3 * plans[0]["kv_tokens"])
+        self.assertIn("pool=auto", plans[2]["choice"])
+        whole = support.call("plan", "--memory", "-m", "builtin:Llama-3.1-70B", "--devices", "sim:8xh200", "--layout", "dp=8")
+        self.expect(whole, 0)
+        self.assertIn("does not fit", whole.out)
+        self.expect(support.call("plan", "-m", "builtin:Qwen3-32B"), support.USAGE, "expected --memory")
+
+
+if __name__ == "__main__":
+    support.main()
