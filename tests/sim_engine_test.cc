@@ -117,7 +117,7 @@ TEST(SimEngine, PooledWeightsMakeRoomForKv) {
   options.max_num_seqs = 1 << 14;
   options.layout = "dp=4,weights=replicated";
   const Outcome replicated = RunSimulated(options, MakeRequests(100));
-  options.layout = "dp=4,weights=by_layer";
+  options.layout = "dp=4,weights=by_layer,pool=64";
   const Outcome pooled = RunSimulated(options, MakeRequests(100));
   ASSERT_TRUE(pooled.status.ok()) << pooled.status.ToString();
   EXPECT_EQ(pooled.results.size(), 100u);

@@ -19,7 +19,7 @@ class Layout(support.TestCase):
         lines = support.mixed_requests(random.Random(5), 60)
         reference = self.job(lines, "reference", flags=FLAGS)
         self.expect(reference.run(), support.COMPLETE)
-        for devices, layout in [(2, "dp=2"), (2, "dp=2,weights=by_layer"), (2, "dp=2,weights=striped,pool-attention=on"),
+        for devices, layout in [(2, "dp=2"), (2, "dp=2,weights=by_layer,pool=3"), (2, "dp=2,weights=striped,pool=3,pool-attention=on"),
                                 (3, "dp=3,weights=sharded,pool=1"), (2, "dp=2,weights=striped,pool=auto"), (2, "tp=2")]:
             job = self.job(lines, "ranks", flags=FLAGS)
             self.expect(job.run("--devices", f"{devices}xcpu", "--layout", layout, "--pool-look-ahead", 1), support.COMPLETE)
@@ -42,7 +42,7 @@ class Layout(support.TestCase):
         reference = self.job(lines, "one", flags=FLAGS)
         self.expect(reference.run(), support.COMPLETE)
         expected = reference.answers()
-        job = self.job(lines, "four", flags=[*FLAGS, "--devices", "4xcpu", "--layout", "dp=4,weights=by_layer"])
+        job = self.job(lines, "four", flags=[*FLAGS, "--devices", "4xcpu", "--layout", "dp=4,weights=by_layer,pool=3"])
         kills, rounds, reach = 0, 0, 0.6
         while kills < KILLS:
             rounds += 1
