@@ -117,7 +117,7 @@ TEST(SimEngine, PooledWeightsMakeRoomForKv) {
   options.max_num_seqs = 1 << 14;
   options.layout = "dp=4,weights=replicated";
   const Outcome replicated = RunSimulated(options, MakeRequests(100));
-  options.layout = "dp=4,weights=by_layer,pool=64";
+  options.layout = "dp=4,weights=by_layer,pool=3";
   const Outcome pooled = RunSimulated(options, MakeRequests(100));
   ASSERT_TRUE(pooled.status.ok()) << pooled.status.ToString();
   EXPECT_EQ(pooled.results.size(), 100u);
@@ -145,7 +145,7 @@ Outcome RunTail(const std::string& layout, const std::string& mode, const model:
 
 TEST(SimEngine, TheTailShips) {
   for (const std::string placement : {"by_layer", "striped"}) {
-    const std::string layout = "dp=8,weights=" + placement;
+    const std::string layout = "dp=8,pool=64,weights=" + placement;
     const Outcome pulls = RunTail(layout, "pull"), ships = RunTail(layout, "ship");
     EXPECT_STREQ(pulls.steps.back().mode, "pull");
     EXPECT_STREQ(ships.steps.back().mode, "ship");
@@ -159,7 +159,7 @@ TEST(SimEngine, TheTailShips) {
 
 // Each of the paper's steps (SiDP, figure 14) makes the tail shorter.
 TEST(SimEngine, FusionAndSkippingPay) {
-  const std::string layout = "dp=8,weights=by_layer";
+  const std::string layout = "dp=8,weights=by_layer,pool=64";
   const double rank_by_rank = RunTail(layout, "ship", {.fuse = false, .skip_idle = false}).virtual_seconds;
   const double fused = RunTail(layout, "ship", {.fuse = true, .skip_idle = false}).virtual_seconds;
   const double skipping = RunTail(layout, "ship").virtual_seconds;
@@ -183,16 +183,16 @@ TEST(SimEngine, TheThresholdFollowsTheDevice) {
     return rows;
   };
   for (const char* devices : {"sim:8xh20", "sim:8xh200"}) {
-    const double by_layer = threshold(devices, "dp=8,weights=by_layer"), striped = threshold(devices, "dp=8,weights=striped");
+    const double by_layer = threshold(devices, "dp=8,weights=by_layer,pool=64"), striped = threshold(devices, "dp=8,weights=striped,pool=64");
     EXPECT_GT(by_layer, 1) << devices;
     EXPECT_GT(striped, by_layer) << devices;
     EXPECT_LT(striped, 1 << 14) << devices;
   }
-  EXPECT_GT(threshold("sim:8xh200", "dp=8,weights=striped"), threshold("sim:8xh20", "dp=8,weights=striped"));
+  EXPECT_GT(threshold("sim:8xh200", "dp=8,weights=striped,pool=64"), threshold("sim:8xh20", "dp=8,weights=striped,pool=64"));
 }
 
 TEST(SimEngine, AutoSwitchesToShippingInTheTail) {
-  const Outcome outcome = RunTail("dp=8,weights=by_layer", "auto");
+  const Outcome outcome = RunTail("dp=8,weights=by_layer,pool=64", "auto");
   EXPECT_STREQ(outcome.steps.front().mode, "pull");
   EXPECT_STREQ(outcome.steps.back().mode, "ship");
 }
