@@ -213,7 +213,7 @@ TEST_P(LayoutTest, AutoShipsTheTailAndLargeStepsPull) {
 TEST_P(LayoutTest, PlacementsThatCannotShipAreRefusedOrPull) {
   options_.mode = "ship";
   const auto runtime = runtime::CreateRealRuntime();
-  for (const std::string layout : {"dp=2,weights=sharded", "dp=2,weights=by_layer,pool-attention=on", "dp=2,tp=2,weights=by_layer"}) {
+  for (const std::string layout : {"dp=2,weights=sharded,pool=2", "dp=2,weights=by_layer,pool=2,pool-attention=on", "dp=2,tp=2,weights=by_layer"}) {
     options_.layout = layout;
     options_.devices = layout.find("tp=2") == layout.npos ? "2xcpu" : "4xcpu";
     EXPECT_EQ(engine::CreateEngine(*runtime, options_, files_, nullptr).status().code(), model::kCannotShip) << layout;
@@ -222,7 +222,7 @@ TEST_P(LayoutTest, PlacementsThatCannotShipAreRefusedOrPull) {
   options_.mode = "auto";
   options_.ship_threshold = 1000;
   options_.ship_patience = 1;
-  EXPECT_EQ(Run("2xcpu", "dp=2,weights=sharded"), expected);
+  EXPECT_EQ(Run("2xcpu", "dp=2,weights=sharded,pool=2"), expected);
   EXPECT_EQ(stats_.mode_counters["steps_pull"], stats_.steps);
 }
 
