@@ -128,6 +128,10 @@ base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& 
   const auto step_seconds = [&](int64_t batch, double pulled_per_s) {
     return pricer.Seconds(batch, plan->mean_context, pulled_per_s);
   };
+  // What cannot work at all is an error, not a number of layers that does not fit.
+  LayoutPlan all = *plan;
+  all.layout.pool_layers = config.num_layers;
+  FB_RETURN_IF_ERROR(PlanRanks(options, config, &all));
   plan->choice = ChoosePoolLayers({.num_layers = config.num_layers,
                                    .mean_context = plan->mean_context,
                                    .max_batch = plan->machine.max_num_seqs,
