@@ -138,7 +138,7 @@ base::Status CheckWork(const RunFlags& flags) {
   FB_RETURN_IF_ERROR(engine::ParseDevices(flags.engine.devices).status());
   const auto refuse = [](std::string message) { return base::Status(base::kInvalidArgument, std::move(message)); };
   const bool trace = !flags.trace.empty();
-  if (trace == !flags.input.empty()) return refuse(trace ? "--trace and --input-file exclude each other" : "nothing to run; expected --input-file or --trace");
+  if (trace == flags.input.has_value()) return refuse(trace ? "--trace and --input-file exclude each other" : "nothing to run; expected --input-file or --trace");
   const bool results = HasResults(flags);
   if (results && flags.job.output_path.empty()) return refuse("--output-file is missing; expected where the results go");
   if (!results && !flags.job.output_path.empty()) {
@@ -194,7 +194,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   if (const base::Status status = CheckFlags(&flags); !status.ok()) return Fail(status, 2);
   if (!HasResults(flags)) return RunWithoutResults(flags, runtime);
   // Before a large model is read.
-  const auto input = job::JobFile::Open(flags.input);
+  const auto input = job::JobFile::Open(*flags.input);
   if (!input.ok()) return Fail(input.status(), static_cast<int>(job::ExitCodeOf(input.status())));
   auto files = OpenFiles(flags);
   if (!files.ok()) return Fail(files.status());

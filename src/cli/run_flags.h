@@ -2,6 +2,7 @@
 // have in common.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct RunFlags {
   job::ModelTextOptions text;
   job::JobOptions job;
   LayoutFlags layout;
-  std::string input, now, served_model_name;
+  std::optional<std::string> input;
+  std::string now, served_model_name;
   std::string generation_config = "auto";
   int32_t max_logprobs = 20;
   bool quiet = false;

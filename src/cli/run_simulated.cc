@@ -29,7 +29,7 @@ base::Result<Work> OpenWork(RunFlags& flags, const engine::ModelFiles& files) {
     FB_ASSIGN_OR_RETURN(work.trace, sim::ReadTrace(flags.trace, flags.trace_options));
     return work;
   }
-  auto input = job::JobFile::Open(flags.input);
+  auto input = job::JobFile::Open(*flags.input);
   if (!input.ok()) return input.status();
   work.input.emplace(std::move(*input));
   if (!flags.output_lengths.empty()) {
