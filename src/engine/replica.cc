@@ -118,8 +118,11 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
       PlanRows(sequence, rows);
     }
   }
-  // Before the commit closes what ends.
-  if (record) *record = {.running = static_cast<int32_t>(running_.size()), .plan_hash = PlanHash()};
+  // Before the commit closes what ends, and its request with it.
+  if (record) {
+    const auto decodes = std::ranges::count_if(work_, [](const Work& work) { return work.is_decode(); });
+    *record = {.decode_rows = static_cast<int32_t>(decodes), .running = static_cast<int32_t>(running_.size()), .plan_hash = PlanHash()};
+  }
   bytes_pulled_before_ = BytesPulled();
   if (const base::Status done = RunStep(); !done.ok()) return Stall(done.ToString());
   Commit(finished);
@@ -199,7 +202,6 @@ void Replica::FillRecord(runtime::TimeNs step_start, StepRecord* record) const {
   record->step = stats_.steps - 1;
   record->begin_seconds = static_cast<double>(step_start) * 1e-9;
   record->end_seconds = static_cast<double>(runtime_.Now()) * 1e-9;
-  for (const Work& work : work_) record->decode_rows += work.is_decode() ? 1 : 0;
   record->prefill_rows = batch.num_rows - record->decode_rows;
   record->context_tokens = sampler_->buffers().context_tokens();
   record->waiting = static_cast<int32_t>(waiting_.size());
