@@ -1,8 +1,6 @@
 #include "weights/book/placement.h"
 
-#include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "base/check.h"
 #include "base/part.h"
@@ -10,19 +8,13 @@
 namespace forebay::weights {
 namespace {
 
-std::vector<int> AllRanks(const PlacementGroup& group) {
-  std::vector<int> all(static_cast<size_t>(group.num_ranks));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 class Replicated final : public Placement {
  public:
   std::string_view name() const override { return "replicated"; }
   bool pools() const override { return false; }
 
  protected:
-  std::vector<int> PoolHolders(const TileId&, const PlacementGroup& group) const override { return AllRanks(group); }
+  bool PoolHolds(int, const TileId&, const PlacementGroup&) const override { return true; }
 };
 
 class ByLayer final : public Placement {
@@ -30,8 +22,8 @@ class ByLayer final : public Placement {
   std::string_view name() const override { return "by_layer"; }
 
  protected:
-  std::vector<int> PoolHolders(const TileId& tile, const PlacementGroup& group) const override {
-    return {group.pool_index[tile.layer] % group.num_ranks};
+  bool PoolHolds(int rank, const TileId& tile, const PlacementGroup& group) const override {
+    return rank == group.pool_index[tile.layer] % group.num_ranks;
   }
 };
 
@@ -40,9 +32,9 @@ class Striped final : public Placement {
   std::string_view name() const override { return "striped"; }
 
  protected:
-  std::vector<int> PoolHolders(const TileId& tile, const PlacementGroup& group) const override {
+  bool PoolHolds(int rank, const TileId& tile, const PlacementGroup& group) const override {
     const int64_t leaf = group.layer.tiles[tile.tile].leaf;
-    return {static_cast<int>(base::PartOf(group.layer.num_leaves, group.num_ranks, leaf))};
+    return rank == base::PartOf(group.layer.num_leaves, group.num_ranks, leaf);
   }
 };
 
@@ -51,9 +43,9 @@ class Sharded final : public Placement {
   std::string_view name() const override { return "sharded"; }
 
  protected:
-  std::vector<int> PoolHolders(const TileId& tile, const PlacementGroup& group) const override {
+  bool PoolHolds(int rank, const TileId& tile, const PlacementGroup& group) const override {
     const auto tiles = static_cast<int64_t>(group.layer.tiles.size());
-    return {static_cast<int>(base::PartOf(tiles, group.num_ranks, tile.tile))};
+    return rank == base::PartOf(tiles, group.num_ranks, tile.tile);
   }
 };
 
@@ -73,18 +65,24 @@ std::vector<int32_t> SpreadPool(int64_t num_layers, int64_t pooled) {
 }
 
 std::vector<int> Placement::Holders(const TileId& tile, const PlacementGroup& group) const {
-  return group.pool_index[tile.layer] < 0 ? AllRanks(group) : PoolHolders(tile, group);
+  std::vector<int> holders;
+  for (int rank = 0; rank < group.num_ranks; ++rank) {
+    if (Holds(rank, tile, group)) holders.push_back(rank);
+  }
+  return holders;
 }
 
 bool Placement::Holds(int rank, const TileId& tile, const PlacementGroup& group) const {
-  return std::ranges::count(Holders(tile, group), rank) > 0;
+  return group.pool_index[tile.layer] < 0 || PoolHolds(rank, tile, group);
 }
 
 int Placement::Source(int reader, const TileId& tile, const PlacementGroup& group) const {
-  const std::vector<int> holders = Holders(tile, group);
-  return *std::ranges::min_element(holders, {}, [&](int holder) {
-    return (holder - reader + group.num_ranks) % group.num_ranks;
-  });
+  for (int distance = 0; distance < group.num_ranks; ++distance) {
+    const int rank = (reader + distance) % group.num_ranks;
+    if (Holds(rank, tile, group)) return rank;
+  }
+  FB_CHECK(false, "nobody holds tile {} of layer {}", tile.tile, tile.layer);
+  return -1;
 }
 
 base::Result<const Placement*> FindPlacement(std::string_view name) {

@@ -57,8 +57,8 @@ class Placement {
   int Source(int reader, const TileId& tile, const PlacementGroup& group) const;
 
  protected:
-  // Of a pooled layer.
-  virtual std::vector<int> PoolHolders(const TileId& tile, const PlacementGroup& group) const = 0;
+  // Of a pooled layer; at least one rank does.
+  virtual bool PoolHolds(int rank, const TileId& tile, const PlacementGroup& group) const = 0;
 };
 
 // "replicated": every rank owns every tile. "by_layer": pooled layer p belongs to rank p mod ranks (SiDP, section 4.2).

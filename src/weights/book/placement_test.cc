@@ -24,9 +24,9 @@ class TwoHolders : public Placement {
   std::string_view name() const override { return "two"; }
 
  protected:
-  std::vector<int> PoolHolders(const TileId& tile, const PlacementGroup& group) const override {
+  bool PoolHolds(int rank, const TileId& tile, const PlacementGroup& group) const override {
     const int first = static_cast<int>((tile.layer + tile.tile) % group.num_ranks);
-    return {first, (first + 1) % group.num_ranks};
+    return rank == first || rank == (first + 1) % group.num_ranks;
   }
 };
 
