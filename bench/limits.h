@@ -7,12 +7,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "kernels/cpu/probes.h"
 #include "kernels/testing/team.h"
+#include "runtime/topology.h"
 
 namespace forebay::bench {
 
@@ -30,17 +30,7 @@ inline std::byte* HugeMemory(size_t bytes) {
   return start;
 }
 
-inline std::string CpuName() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line, family, model, name;
-  while (std::getline(file, line) && !line.empty()) {
-    const std::string value = line.substr(std::min(line.size(), line.find(':') + 2));
-    if (line.starts_with("cpu family")) family = value;
-    if (line.starts_with("model\t")) model = value;
-    if (line.starts_with("model name")) name = value;
-  }
-  return name + " (family " + family + ", model " + model + ")";
-}
+using runtime::CpuName;
 
 inline void PinToCore(int core) {
   cpu_set_t cores;

@@ -87,7 +87,7 @@ std::string CheckSeed(const std::string& text) {
 }  // namespace
 
 base::Result<engine::ModelFiles> OpenFiles(const RunFlags& flags) {
-  const bool simulated = engine::ParseDevices(flags.engine.devices)->simulated;
+  const bool simulated = flags.simulated();
   // Shapes need no weights; a GGUF file's configuration stands in its header.
   const bool config_alone = simulated && !flags.engine.model.ends_with(".gguf");
   FB_ASSIGN_OR_RETURN(auto files, engine::OpenModel(flags.engine.model, flags.engine.random_weights || config_alone, flags.engine.seed));
@@ -130,7 +130,7 @@ void PrintProfile(const std::vector<device::OpProfile>& profile, double step_sec
 namespace {
 
 bool HasResults(const RunFlags& flags) {
-  return flags.trace.empty() && !engine::ParseDevices(flags.engine.devices)->simulated;
+  return flags.trace.empty() && !flags.simulated();
 }
 
 // Which of the flags that say what runs go together.
@@ -213,7 +213,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   RunControl control;
   const job::SignalControl signals(&control);
   const job::JobOutcome outcome = job::RunJob(runtime, *input, flags.job, **text, **engine, control);
-  const base::Status written = outputs->Finish({outcome.summary, {}, (*engine)->Profile()});
+  const base::Status written = outputs->Finish({.summary = outcome.summary, .latencies = {}, .profile = (*engine)->Profile()});
   if (!written.ok()) base::Log(base::LogLevel::kError, written.ToString());
   if (flags.engine.profile) PrintProfile((*engine)->Profile(), (*engine)->stats().step_seconds);
   if (!outcome.status.ok()) base::Log(base::LogLevel::kError, outcome.status.ToString());

@@ -8,6 +8,7 @@
 
 #include "cli/layout_flags.h"
 #include "engine/compose.h"
+#include "engine/machine.h"
 #include "job/job.h"
 #include "job/model_text.h"
 #include "sim/simulation.h"
@@ -26,6 +27,9 @@ struct RunFlags {
   bool quiet = false;
   std::string trace, output_lengths, steps_path, report_path, sim_detail = "jump";
   sim::TraceOptions trace_options;
+
+  // REQUIRES: `devices` can be read (CheckWork).
+  bool simulated() const { return engine::ParseDevices(engine.devices)->simulated; }
 };
 
 base::Result<engine::ModelFiles> OpenFiles(const RunFlags& flags);

@@ -95,10 +95,6 @@ void AddLatencies(const sim::Latencies& latencies, job::JobSummary* summary) {
   add("e2el", latencies.completion);
 }
 
-job::ExitCode ExitCodeOfEnd(const std::string& end) {
-  return end == "complete" ? job::ExitCode::kComplete : end == "drained" ? job::ExitCode::kDrained : job::ExitCode::kAborted;
-}
-
 int Finish(const RunFlags& flags, sim::CountedRun& run, bool online, sim::RunOutputs& outputs) {
   AddLatencies(run.latencies, &run.summary);
   job::LogSummary(run.summary);
@@ -108,7 +104,7 @@ int Finish(const RunFlags& flags, sim::CountedRun& run, bool online, sim::RunOut
   if (!flags.job.summary_path.empty()) {
     if (const base::Status status = job::WriteSummary(run.summary, flags.job.summary_path); !status.ok()) return Fail(status);
   }
-  return static_cast<int>(ExitCodeOfEnd(run.summary.end));
+  return static_cast<int>(job::ExitCodeOf(run.end));
 }
 
 int FailWork(const base::Status& status) {
@@ -127,10 +123,11 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   RunControl control;
   const job::SignalControl signals(&control);
   const sim::MakeSource make_source = SourceOf(flags, *files, *work);
-  auto run = engine::ParseDevices(flags.engine.devices)->simulated
+  auto run = flags.simulated()
                  ? RunVirtual(flags, *files, make_source, outputs->observer(), control)
                  : RunReal(flags, runtime, *files, make_source, outputs->observer(), control);
-  if (!run.ok()) return Fail(run.status(), run.status().code() == job::kStalled ? static_cast<int>(job::ExitCode::kStalled) : EngineExitCode(run.status()));
+  if (!run.ok() && run.status().code() == job::kStalled) return FailWork(run.status());
+  if (!run.ok()) return Fail(run.status(), EngineExitCode(run.status()));
   return Finish(flags, *run, work->trace && work->trace->online(), *outputs);
 }
 

@@ -126,9 +126,7 @@ PriceResult PriceCopy(const OpDesc& op, const DeviceProfile& device, bool calibr
   if (op.link == Link::kLocal) {
     return Default({0, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s}, device.op_floor_s, device);
   }
-  const double own = op.link == Link::kPeer ? device.link_bytes_per_s : device.host_bytes_per_s;
-  const double other = op.link == Link::kPeer ? device.host_bytes_per_s : device.memory_bytes_per_s;
-  const double rate = (own > 0 ? own : other) * device.link_efficiency / sharers;
+  const double rate = LinkRate(op.link, device) / sharers;
   const double seconds = device.link_latency_s + op.read_bytes / rate;
   return {seconds, How::kMiss, seconds < 2 * device.link_latency_s ? Bound::kOverhead : Bound::kMemory};
 }
@@ -217,10 +215,13 @@ PriceResult Price(const OpDesc& op, const DeviceProfile& device, Calibration mod
   return result;
 }
 
-double PullRate(const DeviceProfile& device) {
-  if (device.kind == DeviceKind::kCpu) return device.copy_bytes_per_core_s;
+double LinkRate(Link link, const DeviceProfile& device) {
   const double host = device.host_bytes_per_s > 0 ? device.host_bytes_per_s : device.memory_bytes_per_s;
-  return (device.link_bytes_per_s > 0 ? device.link_bytes_per_s : host) * device.link_efficiency;
+  return (link == Link::kPeer && device.link_bytes_per_s > 0 ? device.link_bytes_per_s : host) * device.link_efficiency;
+}
+
+double PullRate(const DeviceProfile& device) {
+  return device.kind == DeviceKind::kCpu ? device.copy_bytes_per_core_s : LinkRate(Link::kPeer, device);
 }
 
 double Interference(Bound bound, const CopyLoad& load, const DeviceProfile& device) {

@@ -22,6 +22,9 @@ struct PriceResult {
 // Attention with prefill and decode rows is the sum of both; `how` is the less certain one's.
 PriceResult Price(const OpDesc& op, const DeviceProfile& device, Calibration mode = Calibration::kCalibrated);
 
+// What a link carries in bytes per second while one copy uses it; a device without links to peers reaches them through its host.
+double LinkRate(Link link, const DeviceProfile& device);
+
 // What a rank pulls from its peers, in bytes per second, while nobody else uses the links; between ranks of one CPU: what a
 // core copies.
 double PullRate(const DeviceProfile& device);

@@ -112,6 +112,9 @@ struct OpProfile {
   double seconds = 0, flops = 0, read_bytes = 0;
 };
 
+// Adds calls to the entry of their kind and label, which it makes where there is none.
+void AddCalls(const OpProfile& calls, std::vector<OpProfile>* profile);
+
 // Where a stream's time went so far, in seconds.
 struct StreamTime {
   double busy = 0;    // in operations; simulated copies to and from other devices do not count

@@ -45,18 +45,6 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
   (*counters)["bytes_shipped"] += shipped.bytes;
 }
 
-void AddProfile(const device::OpProfile& op, std::vector<device::OpProfile>* all) {
-  const auto known = std::ranges::find_if(*all, [&](const auto& entry) { return entry.kind == op.kind && std::string_view(entry.label) == op.label; });
-  if (known == all->end()) {
-    all->push_back(op);
-    return;
-  }
-  known->calls += op.calls;
-  known->seconds += op.seconds;
-  known->flops += op.flops;
-  known->read_bytes += op.read_bytes;
-}
-
 }  // namespace
 
 LocalEngine::~LocalEngine() {
@@ -212,7 +200,7 @@ std::vector<device::OpProfile> LocalEngine::Profile() const {
   std::vector<device::OpProfile> all;
   for (const auto& replica : parts_.replicas) {
     for (const auto& rank : replica->ranks()) {
-      for (const device::OpProfile& op : rank->device().Profile()) AddProfile(op, &all);
+      for (const device::OpProfile& op : rank->device().Profile()) device::AddCalls(op, &all);
     }
   }
   return all;

@@ -58,10 +58,8 @@ void PlanGpu(const EngineOptions& options, MachinePlan* plan) {
 
 device::SimNodeOptions NodeOf(const cost::DeviceProfile& profile) {
   device::SimNodeOptions node;
-  const double host = profile.host_bytes_per_s > 0 ? profile.host_bytes_per_s : profile.memory_bytes_per_s;
-  const double efficiency = profile.kind == cost::DeviceKind::kCpu ? 1 : profile.link_efficiency;
   node.egress_bytes_per_s = node.ingress_bytes_per_s = cost::PullRate(profile);
-  node.from_host_bytes_per_s = node.to_host_bytes_per_s = host * efficiency;
+  node.from_host_bytes_per_s = node.to_host_bytes_per_s = cost::LinkRate(cost::Link::kHost, profile);
   node.request_latency_s = profile.link_latency_s;
   node.memory_bytes_per_s = profile.memory_bytes_per_s;
   node.compute_time_factor = 1 + profile.frequency_loss;

@@ -58,10 +58,8 @@ class ShapeFabric final : public fabric::Fabric {
   int rank() const override { return 0; }
   int num_ranks() const override { return num_ranks_; }
   base::Status Publish(const device::Region&) override { return base::Status::Ok(); }
-  base::Status Pull(device::Stream&, const fabric::CopyPlan&, std::span<const uint8_t>,
-                    std::span<device::DeviceEvent* const>) override {
-    return base::Status::Ok();
-  }
+  base::Result<fabric::PreparedPull> Prepare(const fabric::CopyPlan&) const override { return fabric::PreparedPull{}; }
+  void Pull(device::Stream&, const fabric::PreparedPull&, std::span<const uint8_t>, std::span<device::DeviceEvent* const>) override {}
   base::Result<const device::Region*> FindRegion(int, std::string_view) const override { return &staging_; }
   void Post(device::Stream&, int, int, uint64_t) override {}
   void Await(device::Stream&, int, int, uint64_t) override {}

@@ -28,11 +28,26 @@ struct CopySpan {
 
 enum class PeerOrder : uint8_t { kAsListed, kRotated };
 
-// Prebuilt once, pulled many times. REQUIRES: spans of one part are adjacent.
+// What a pull copies. REQUIRES: spans of one part are adjacent.
 struct CopyPlan {
   std::vector<CopySpan> spans;
   uint64_t slice_bytes = 1 << 20;  // a transfer is cut into slices of this size
   PeerOrder order = PeerOrder::kAsListed;  // kRotated: slices take turns over peers, starting after the own rank
+  int requests_in_flight = 2;
+};
+
+// A plan whose sources were found and whose order of slices is fixed: prepared once, pulled many times.
+struct PreparedPull {
+  struct Slice {
+    const std::byte* source;
+    std::byte* destination;
+    uint64_t bytes;   // 0: only an event follows
+    int part;
+    bool remote;      // from another rank
+    bool ends_part;
+  };
+  std::vector<Slice> slices;
+  int num_parts = 0;
   int requests_in_flight = 2;
 };
 
@@ -53,12 +68,19 @@ class Fabric {
   virtual int num_ranks() const = 0;
   // Makes a region of this rank readable by peers, before any of them pulls from it. The region must outlive all pulls.
   virtual base::Status Publish(const device::Region& region) = 0;
-  // Pulls the parts p of the plan with mask[p] != 0 (empty mask: all). part_events[p], if given, is recorded after
-  // part p arrived. The plan and the mask must live until the pull is done.
-  // Errors name rank, region, offset and size; nothing is enqueued then: kUnknownRegion (never published), kOutOfRange.
-  // REQUIRES: mask.size() exceeds every part, or is 0.
-  virtual base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
-                            std::span<device::DeviceEvent* const> part_events) = 0;
+  // Errors name rank, region, offset and size: kUnknownRegion (never published), kOutOfRange.
+  virtual base::Result<PreparedPull> Prepare(const CopyPlan& plan) const = 0;
+  // Pulls the parts p with mask[p] != 0 (empty mask: all). part_events[p], if given, is recorded after part p arrived.
+  // Neither allocates nor locks. REQUIRES: mask.size() exceeds every part, or is 0.
+  virtual void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
+                    std::span<device::DeviceEvent* const> part_events) = 0;
+  // The same of a plan that is pulled once; Prepare's errors, and nothing is enqueued then.
+  base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
+                    std::span<device::DeviceEvent* const> part_events) {
+    FB_ASSIGN_OR_RETURN(const PreparedPull prepared, Prepare(plan));
+    Pull(stream, prepared, mask, part_events);
+    return base::Status::Ok();
+  }
   // The region of that name that `rank` published, readable by operations of this rank's streams; kUnknownRegion.
   virtual base::Result<const device::Region*> FindRegion(int rank, std::string_view name) const = 0;
 

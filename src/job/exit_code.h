@@ -1,7 +1,10 @@
 // How `forebay run` ends, as the shell sees it (docs/formats/exit-codes.md).
 #pragma once
 
+#include <string_view>
+
 #include "base/status.h"
+#include "forebay/engine.h"
 
 namespace forebay::job {
 
@@ -18,6 +21,9 @@ enum class ExitCode : int {
   kStalled = 9,          // the engine's watchdog saw no progress
 };
 
+// "complete", "drained", "aborted", "stalled"; "failed" for all others.
+std::string_view Name(ExitCode code);
+ExitCode ExitCodeOf(RunEnd end);
 // The code for an error of this folder; kError for those of others.
 ExitCode ExitCodeOf(const base::Status& status);
 

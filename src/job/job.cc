@@ -27,16 +27,6 @@ struct Verdict {
 
 Verdict FromStatus(base::Status status) { return {ExitCodeOf(status), std::move(status)}; }
 
-std::string_view Name(ExitCode code) {
-  switch (code) {
-    case ExitCode::kComplete: return "complete";
-    case ExitCode::kDrained: return "drained";
-    case ExitCode::kAborted: return "aborted";
-    case ExitCode::kStalled: return "stalled";
-    default: return "failed";
-  }
-}
-
 class Job {
  public:
   Job(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options, TextPipeline& text, Engine& engine,
@@ -200,24 +190,6 @@ class Job {
 };
 
 }  // namespace
-
-ExitCode ExitCodeOf(const base::Status& status) {
-  constexpr std::pair<base::ErrorCode, ExitCode> kCodes[] = {
-      {base::kOkCode, ExitCode::kComplete},
-      {kInputUnreadable, ExitCode::kBadInput},
-      {kInputChanged, ExitCode::kBadInput},
-      {kBadLines, ExitCode::kBadInput},
-      {kResultsIo, ExitCode::kResultsIo},
-      {kResultsLocked, ExitCode::kResultsLocked},
-      {kResultsInvalid, ExitCode::kResultsMismatch},
-      {kResultsMismatch, ExitCode::kResultsMismatch},
-      {kStalled, ExitCode::kStalled},
-  };
-  for (const auto& [code, exit_code] : kCodes) {
-    if (status.code() == code) return exit_code;
-  }
-  return ExitCode::kError;
-}
 
 JobOutcome RunJob(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options, TextPipeline& text,
                   Engine& engine, RunControl& control) {

@@ -33,8 +33,8 @@ bool WeightPool::Lacks(int64_t layer) const {
   return false;
 }
 
-size_t WeightPool::PhaseIndex(int64_t phase) const {
-  return static_cast<size_t>(phase / (plan_.schedule->num_slots() / plan_.schedule->num_phases()));
+std::byte* WeightPool::SlotAt(int64_t fetch, int64_t phase) const {
+  return slots_ + static_cast<uint64_t>(plan_.schedule->SlotOf(fetch, phase)) * plan_.slot_bytes;
 }
 
 kernels::PackedWeight& WeightPool::WeightOf(int64_t layer, int64_t phase, size_t matrix) {
@@ -47,10 +47,9 @@ void WeightPool::FillTables(const DecoderWeights& placed, device::RegionCutter* 
   const weights::PoolBook& book = *plan_.book;
   const weights::PoolSchedule& schedule = *plan_.schedule;
   weights_.resize(static_cast<size_t>(plan_.options.layers * schedule.num_phases()) * plan_.matrices.size());
-  const auto step = schedule.num_slots() / schedule.num_phases();
   for (int64_t layer = 0; layer < book.group().num_layers(); ++layer) {
     if (book.group().pool_index[layer] < 0) continue;
-    for (int64_t phase = 0; phase < schedule.num_slots(); phase += step) {
+    for (int64_t phase = 0; phase < schedule.num_slots(); phase += phase_step()) {
       std::vector<const std::byte**> tile_entries;  // by the layer's tile
       for (size_t m = 0; m < plan_.matrices.size(); ++m) {
         kernels::PackedWeight weight = placed.layers[layer].matrix(plan_.matrices[m]);
@@ -64,7 +63,7 @@ void WeightPool::FillTables(const DecoderWeights& placed, device::RegionCutter* 
       for (int32_t piece = 0; piece < book.group().layer.num_pieces; ++piece) {
         const int64_t fetch = schedule.FetchOf(layer, piece);
         for (const weights::PullSpan& span : book.Pulls(plan_.rank, layer, piece)) {
-          const std::byte* at = slots_ + static_cast<uint64_t>(schedule.SlotOf(fetch, phase)) * plan_.slot_bytes + span.slot_offset;
+          const std::byte* at = SlotAt(fetch, phase) + span.slot_offset;
           for (int64_t tile = span.first_tile; tile < span.first_tile + span.num_tiles; ++tile) {
             *tile_entries[tile] = at;
             at += book.group().layer.tiles[tile].bytes;
@@ -82,19 +81,20 @@ base::Status WeightPool::Connect(std::string_view region_name) {
     FB_ASSIGN_OR_RETURN(const device::Region* region, fabric_.FindRegion(peer, region_name));
     regions.push_back(region->id);
   }
-  const auto step = schedule.num_slots() / schedule.num_phases();
   for (int64_t fetch = 0; fetch < schedule.num_fetches(); ++fetch) {
     const auto& [layer, piece] = schedule.fetches()[fetch];
-    for (int64_t phase = 0; phase < schedule.num_slots(); phase += step) {
-      fabric::CopyPlan& copy = copies_.emplace_back();
+    fetch_bytes_.push_back(plan_.book->PullBytes(plan_.rank, layer, piece));
+    for (int64_t phase = 0; phase < schedule.num_slots(); phase += phase_step()) {
+      fabric::CopyPlan copy;
       copy.slice_bytes = plan_.options.slice_bytes;
       copy.order = plan_.options.rotate_peers ? fabric::PeerOrder::kRotated : fabric::PeerOrder::kAsListed;
       copy.requests_in_flight = plan_.options.requests_in_flight;
-      std::byte* const slot = slots_ + static_cast<uint64_t>(schedule.SlotOf(fetch, phase)) * plan_.slot_bytes;
+      std::byte* const slot = SlotAt(fetch, phase);
       for (const weights::PullSpan& span : plan_.book->Pulls(plan_.rank, layer, piece)) {
         copy.spans.push_back({.rank = peers_.ranks[span.source], .region = regions[span.source], .offset = span.offset,
                               .bytes = span.bytes, .destination = slot + span.slot_offset});
       }
+      FB_ASSIGN_OR_RETURN(copies_.emplace_back(), fabric_.Prepare(copy));
     }
   }
   return base::Status::Ok();
@@ -110,8 +110,8 @@ void WeightPool::Pump() {
     copies.Wait(*consumed_[next.slot]);
     device::DeviceEvent* const ready = ready_[next.slot].get();
     const size_t copy = static_cast<size_t>(next.fetch * schedule.num_phases()) + PhaseIndex(phase);
-    const base::Status pulled = fabric_.Pull(copies, copies_[copy], {}, std::span(&ready, 1));
-    FB_CHECK(pulled.ok(), "{}", pulled.ToString());
+    fabric_.Pull(copies, copies_[copy], {}, std::span(&ready, 1));
+    bytes_ahead_ += fetch_bytes_[next.fetch];
   }
 }
 
@@ -132,22 +132,13 @@ void WeightPool::Release(int64_t layer, LayerMatrix matrix) {
   if (fetch < 0 || !last_of_piece) return;
   device_.compute().Record(*consumed_[window_.SlotOf(fetch)]);
   window_.Use(fetch);
+  bytes_ahead_ -= fetch_bytes_[fetch];
   Pump();
 }
 
 void WeightPool::EndStep() {
   window_.EndStep();
   ++steps_;
-}
-
-uint64_t WeightPool::bytes_ahead() const {
-  const weights::PoolSchedule& schedule = *plan_.schedule;
-  uint64_t sum = 0;
-  for (int64_t i = 0; i < window_.ahead(); ++i) {
-    const auto& [layer, piece] = schedule.fetches()[i % schedule.num_fetches()];
-    sum += plan_.book->PullBytes(plan_.rank, layer, piece);
-  }
-  return sum;
 }
 
 }  // namespace forebay::model

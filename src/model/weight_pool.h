@@ -7,6 +7,7 @@
 //  3. Nothing allocates after Connect.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -35,14 +36,18 @@ class WeightPool {
   void EndStep();
 
   const PoolPlan& plan() const { return plan_; }
+  // These two from any thread.
   int64_t steps() const { return steps_; }
-  // Bytes of fetches that are under way or in slots for a step that has not come.
-  uint64_t bytes_ahead() const;
+  // Bytes of fetches that are under way or in slots and not used yet; between steps: for a step that has not come.
+  uint64_t bytes_ahead() const { return bytes_ahead_; }
 
  private:
   size_t IndexOf(LayerMatrix matrix) const;
   size_t Piece(LayerMatrix matrix) const { return plan_.options.by_matrix ? IndexOf(matrix) : 0; }
-  size_t PhaseIndex(int64_t phase) const;
+  // Phases are multiples of this.
+  int64_t phase_step() const { return plan_.schedule->num_slots() / plan_.schedule->num_phases(); }
+  size_t PhaseIndex(int64_t phase) const { return static_cast<size_t>(phase / phase_step()); }
+  std::byte* SlotAt(int64_t fetch, int64_t phase) const;
   kernels::PackedWeight& WeightOf(int64_t layer, int64_t phase, size_t matrix);
   void FillTables(const DecoderWeights& placed, device::RegionCutter* tables);
   void Pump();
@@ -54,9 +59,11 @@ class WeightPool {
   std::byte* const slots_;
   weights::FetchWindow window_;
   std::vector<kernels::PackedWeight> weights_;        // [pooled layers][phases][matrices]
-  std::vector<fabric::CopyPlan> copies_;              // [fetches][phases]
+  std::vector<fabric::PreparedPull> copies_;          // [fetches][phases]
+  std::vector<uint64_t> fetch_bytes_;                 // [fetches]
   std::vector<std::unique_ptr<device::DeviceEvent>> ready_, consumed_;  // [slots]
-  int64_t steps_ = 0;
+  std::atomic<int64_t> steps_{0};
+  std::atomic<uint64_t> bytes_ahead_{0};
 };
 
 }  // namespace forebay::model

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -159,18 +158,6 @@ double Bench::CopySeconds(int64_t bytes, int streams) {
     sample = static_cast<double>(runtime_.Now() - begin) * 1e-9 / static_cast<double>(count);
   }
   return LowerQuartile(&seconds);
-}
-
-std::string CpuName() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line, family, model, name;
-  while (std::getline(file, line) && !line.empty()) {
-    const std::string value = line.substr(std::min(line.size(), line.find(':') + 2));
-    if (line.starts_with("cpu family")) family = value;
-    if (line.starts_with("model\t")) model = value;
-    if (line.starts_with("model name")) name = value;
-  }
-  return fmt::format("{} (family {}, model {})", name, family, model);
 }
 
 }  // namespace forebay::profile

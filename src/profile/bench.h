@@ -66,7 +66,4 @@ class Bench {
   int64_t next_ = 0;
 };
 
-// The processor's name, family and model, as /proc/cpuinfo says.
-std::string CpuName();
-
 }  // namespace forebay::profile

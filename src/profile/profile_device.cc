@@ -45,7 +45,7 @@ base::Result<cost::DeviceProfile> ProfileDevice(runtime::Runtime& runtime, const
     const int workers = bench->device().num_workers();
     const runtime::Topology topology = runtime::ReadTopology();
     profile.name = std::move(name);
-    profile.description = fmt::format("{}, {} threads, {}", CpuName(), workers, bench->kernels().name);
+    profile.description = fmt::format("{}, {} threads, {}", runtime::CpuName(), workers, bench->kernels().name);
     profile.kind = cost::DeviceKind::kCpu;
     MeasurePeaks(*bench, &profile);
     progress(fmt::format("peaks: {:.0f} GFLOP/s in bf16, {:.0f} in fp32, {:.1f} GB/s read", profile.bf16_flops / 1e9,

@@ -1,5 +1,6 @@
 #include "runtime/topology.h"
 
+#include <fmt/core.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -130,6 +131,18 @@ Topology ReadTopology(const std::string& root) {
   LimitMemory(CgroupFolders(root + "/sys/fs/cgroup/memory", CgroupPath(root, "memory")),
               {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "}, topology);
   return topology;
+}
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line, family, model, name;
+  while (std::getline(file, line) && !line.empty()) {
+    const std::string value = line.substr(std::min(line.size(), line.find(':') + 2));
+    if (line.starts_with("cpu family")) family = value;
+    if (line.starts_with("model\t")) model = value;
+    if (line.starts_with("model name")) name = value;
+  }
+  return fmt::format("{} (family {}, model {})", name, family, model);
 }
 
 }  // namespace forebay::runtime

@@ -17,4 +17,7 @@ struct Topology {
 // Reads /proc and /sys/fs/cgroup (version 1 or 2), below `root` in tests. What cannot be read sets no limit.
 Topology ReadTopology(const std::string& root = "");
 
+// The processor's name with its family and model, as /proc/cpuinfo has them.
+std::string CpuName();
+
 }  // namespace forebay::runtime

@@ -29,20 +29,9 @@ class StepKeeper final : public StepObserver {
   int64_t count_ = 0;
 };
 
-std::string_view Name(RunEnd end) {
-  switch (end) {
-    case RunEnd::kComplete: return "complete";
-    case RunEnd::kDrained: return "drained";
-    case RunEnd::kAborted: return "aborted";
-    case RunEnd::kStalled: return "stalled";
-    case RunEnd::kSinkFailed: break;
-  }
-  return "failed";
-}
-
 job::JobSummary Summarize(const engine::LocalEngine& engine, const CountedSource& source, const CountingSink& sink,
                           RunEnd end, runtime::TimeNs elapsed) {
-  job::JobSummary summary{.end = std::string(Name(end)), .isa = engine.isa(), .model = engine.facts(), .stats = engine.stats()};
+  job::JobSummary summary{.end = std::string(job::Name(job::ExitCodeOf(end))), .isa = engine.isa(), .model = engine.facts(), .stats = engine.stats()};
   summary.lines = source.lines();
   summary.failed = summary.total_failed = sink.failed() + source.refused();
   summary.done = sink.finished() + source.refused();
@@ -86,7 +75,7 @@ base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngi
   const runtime::TimeNs elapsed = runtime.Now() - began;
   FB_RETURN_IF_ERROR(source.status());
   if (end == RunEnd::kStalled) return base::Status(job::kStalled, "the engine made no progress");
-  return CountedRun{Summarize(engine, source, sink, end, elapsed), sink.Summarize(), engine.Profile()};
+  return CountedRun{end, Summarize(engine, source, sink, end, elapsed), sink.Summarize(), engine.Profile()};
 }
 
 base::Result<SimulationResult> Simulate(const SimulationOptions& options) {

@@ -16,6 +16,7 @@
 namespace forebay::sim {
 
 struct CountedRun {
+  RunEnd end = RunEnd::kComplete;
   job::JobSummary summary;  // as a real job's; in virtual time on simulated devices
   Latencies latencies;
   std::vector<device::OpProfile> profile;  // where EngineOptions::profile is on

@@ -12,19 +12,6 @@ namespace {
 // The control task must not take a core from the workers that it waits for.
 constexpr runtime::TimeNs kControlSpin = 0;
 
-// Adds calls of one label; labels are literals, but equal ones of two files may have two addresses.
-void Add(std::vector<OpProfile>& profile, const OpProfile& calls) {
-  const auto same = [&](const OpProfile& entry) {
-    return entry.kind == calls.kind && std::string_view(entry.label) == calls.label;
-  };
-  auto entry = std::ranges::find_if(profile, same);
-  if (entry == profile.end()) entry = profile.insert(entry, {.label = calls.label, .kind = calls.kind});
-  entry->calls += calls.calls;
-  entry->seconds += calls.seconds;
-  entry->flops += calls.flops;
-  entry->read_bytes += calls.read_bytes;
-}
-
 }  // namespace
 
 CpuStream::CpuStream(runtime::Runtime& runtime, CpuStreamOptions options)
@@ -150,12 +137,13 @@ void CpuStream::Interleave() {
 
 void CpuStream::CountCall(const cost::OpDesc& desc, runtime::TimeNs duration) {
   const std::lock_guard lock(mutex_);
-  Add(profile_, {.label = desc.label,
-                 .kind = desc.kind,
-                 .calls = 1,
-                 .seconds = static_cast<double>(duration) * 1e-9,
-                 .flops = desc.flops,
-                 .read_bytes = desc.read_bytes});
+  AddCalls({.label = desc.label,
+            .kind = desc.kind,
+            .calls = 1,
+            .seconds = static_cast<double>(duration) * 1e-9,
+            .flops = desc.flops,
+            .read_bytes = desc.read_bytes},
+           &profile_);
 }
 
 StreamTime CpuStream::time() const {
@@ -165,7 +153,7 @@ StreamTime CpuStream::time() const {
 
 void CpuStream::AddProfileTo(std::vector<OpProfile>& profile) const {
   const std::lock_guard lock(mutex_);
-  for (const OpProfile& entry : profile_) Add(profile, entry);
+  for (const OpProfile& entry : profile_) AddCalls(entry, &profile);
 }
 
 }  // namespace forebay::device

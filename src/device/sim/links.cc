@@ -114,7 +114,6 @@ std::span<const int> Links::Settle(TimePs now) {
   for (const Gap& gap : gaps_) Queue(gap.source), Queue(gap.target);
   gaps_.clear();
   if (queue_.empty()) return changed_;
-  ++num_settles_;
   settled_at_ = now;
   sharing_ == LinkSharing::kFair ? ShareFairly(now) : ShareInOrder(now);
   queue_.clear();

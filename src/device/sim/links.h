@@ -40,7 +40,6 @@ class Links {
   double load(int link) const { return links_[link].load * 1e12; }
   // Bytes that the link has carried until the last change of rates.
   double carried(int link) const { return CarriedBy(links_[link]); }
-  int64_t num_settles() const { return num_settles_; }
   // After Settle; FB_CHECKs the invariants above.
   void CheckInvariants() const;
 
@@ -96,7 +95,6 @@ class Links {
   bool next_known_ = true;
   TimePs next_ = kNever;
   TimePs settled_at_ = 0;
-  int64_t num_settles_ = 0;
 };
 
 }  // namespace forebay::device

@@ -165,15 +165,8 @@ class SimStream final : public Stream {
   }
 
   void Count(const cost::OpDesc& desc, double seconds) {
-    OpProfile* entry = nullptr;
-    for (OpProfile& known : profile_) {
-      if (known.kind == desc.kind && std::string_view(known.label) == desc.label) entry = &known;
-    }
-    if (entry == nullptr) entry = &profile_.emplace_back(OpProfile{.label = desc.label, .kind = desc.kind});
-    ++entry->calls;
-    entry->seconds += seconds;
-    entry->flops += desc.flops;
-    entry->read_bytes += desc.read_bytes;
+    AddCalls({.label = desc.label, .kind = desc.kind, .calls = 1, .seconds = seconds, .flops = desc.flops, .read_bytes = desc.read_bytes},
+             &profile_);
   }
 
   // What was counted of the first body stands for all.

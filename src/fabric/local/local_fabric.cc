@@ -1,8 +1,10 @@
 #include "fabric/local/local_fabric.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
+#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -73,50 +75,40 @@ class Directory {
   base::Status status_;                                           // guarded by mutex_
 };
 
-// A span of the pull at hand, and how far it is cut into slices.
+// A span, and how far it is cut into slices.
 struct Cut {
   const CopySpan* span;
   const std::byte* source;
   uint64_t done = 0;
 };
 
-// One pull: hands out slices in the plan's order and records each part after its last one.
-class Slicer {
- public:
-  Slicer(device::Stream& stream, const CopyPlan& plan, std::span<device::DeviceEvent* const> part_events)
-      : stream_(stream), plan_(plan), part_events_(part_events) {
-    FB_CHECK(plan.slice_bytes > 0, "slices of no bytes");
+// Each list gives one slice in its turn, until all are empty.
+std::vector<PreparedPull::Slice> InTurns(std::vector<std::vector<Cut>>& turns, uint64_t slice_bytes, int own_rank) {
+  std::vector<PreparedPull::Slice> slices;
+  std::vector<size_t> next(turns.size(), 0);
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t turn = 0; turn < turns.size(); ++turn) {
+      if (next[turn] == turns[turn].size()) continue;
+      Cut& cut = turns[turn][next[turn]];
+      const CopySpan& span = *cut.span;
+      const uint64_t bytes = std::min(slice_bytes, span.bytes - cut.done);
+      slices.push_back({.source = cut.source + cut.done, .destination = span.destination + cut.done, .bytes = bytes,
+                        .part = span.part, .remote = span.rank != own_rank});
+      cut.done += bytes;
+      if (cut.done == span.bytes) ++next[turn];
+      more = true;
+    }
   }
-
-  // Counts first, so that a part is complete when its last span is, in whatever order they come.
-  void Add(const CopySpan& span) {
-    const auto part = static_cast<size_t>(span.part);
-    if (part >= open_spans_.size()) open_spans_.resize(part + 1, 0);
-    ++open_spans_[part];
-  }
-
-  void PullNextSlice(Cut& cut) {
-    const CopySpan& span = *cut.span;
-    const uint64_t bytes = std::min(plan_.slice_bytes, span.bytes - cut.done);
-    if (bytes > 0) stream_.Enqueue(device::MakeCopy("pull", span.destination + cut.done, cut.source + cut.done, bytes));
-    cut.done += bytes;
-    if (cut.done < span.bytes || --open_spans_[span.part] > 0) return;
-    const auto part = static_cast<size_t>(span.part);
-    if (part < part_events_.size() && part_events_[part] != nullptr) stream_.Record(*part_events_[part]);
-  }
-
- private:
-  device::Stream& stream_;
-  const CopyPlan& plan_;
-  const std::span<device::DeviceEvent* const> part_events_;
-  std::vector<int> open_spans_;  // by part
-};
+  return slices;
+}
 
 class LocalFabric final : public Fabric {
  public:
   LocalFabric(int rank, int num_ranks, std::shared_ptr<Directory> directory)
       : rank_(rank), num_ranks_(num_ranks), directory_(std::move(directory)) {}
 
+  using Fabric::Pull;
   int rank() const override { return rank_; }
   int num_ranks() const override { return num_ranks_; }
   uint64_t bytes_pulled() const override { return bytes_pulled_; }
@@ -142,43 +134,41 @@ class LocalFabric final : public Fabric {
   void Abort(const base::Status& why) override { directory_->Abort(why); }
   base::Status status() const override { return directory_->status(); }
 
-  base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
-                    std::span<device::DeviceEvent* const> part_events) override {
+  base::Result<PreparedPull> Prepare(const CopyPlan& plan) const override {
+    FB_CHECK(plan.slice_bytes > 0, "slices of no bytes");
     std::vector<std::vector<Cut>> turns(plan.order == PeerOrder::kRotated ? num_ranks_ : 1);
-    Slicer slicer(stream, plan, part_events);
-    uint64_t remote_bytes = 0;
+    PreparedPull pull{.requests_in_flight = plan.requests_in_flight};
     for (const CopySpan& span : plan.spans) {
-      FB_CHECK(mask.empty() || static_cast<size_t>(span.part) < mask.size(), "part {}, a mask of {}", span.part,
-               mask.size());
-      if (!mask.empty() && mask[span.part] == 0) continue;
       FB_ASSIGN_OR_RETURN(const std::byte* source, Resolve(span));
       // Rotated: peer rank_ + 1 has the first turn, the own rank the last.
       const size_t turn = turns.size() == 1 ? 0 : (span.rank - rank_ - 1 + num_ranks_) % num_ranks_;
       turns[turn].push_back({&span, source});
-      slicer.Add(span);
-      if (span.rank != rank_) remote_bytes += span.bytes;
+      pull.num_parts = std::max(pull.num_parts, span.part + 1);
+    }
+    pull.slices = InTurns(turns, plan.slice_bytes, rank_);
+    std::vector<bool> ended(static_cast<size_t>(pull.num_parts), false);
+    for (PreparedPull::Slice& slice : pull.slices | std::views::reverse) {
+      slice.ends_part = !ended[slice.part];
+      ended[slice.part] = true;
+    }
+    return pull;
+  }
+
+  void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
+            std::span<device::DeviceEvent* const> part_events) override {
+    FB_CHECK(mask.empty() || static_cast<size_t>(pull.num_parts) <= mask.size(), "{} parts, a mask of {}", pull.num_parts, mask.size());
+    uint64_t remote_bytes = 0;
+    for (const PreparedPull::Slice& slice : pull.slices) {
+      const auto part = static_cast<size_t>(slice.part);
+      if (!mask.empty() && mask[part] == 0) continue;
+      if (slice.bytes > 0) stream.Enqueue(device::MakeCopy("pull", slice.destination, slice.source, slice.bytes));
+      if (slice.remote) remote_bytes += slice.bytes;
+      if (slice.ends_part && part < part_events.size() && part_events[part] != nullptr) stream.Record(*part_events[part]);
     }
     bytes_pulled_ += remote_bytes;
-    PullInTurns(turns, slicer);
-    return base::Status::Ok();
   }
 
  private:
-  // Each list gives one slice in its turn, until all are empty.
-  static void PullInTurns(std::vector<std::vector<Cut>>& turns, Slicer& slicer) {
-    std::vector<size_t> next(turns.size(), 0);
-    for (bool more = true; more;) {
-      more = false;
-      for (size_t turn = 0; turn < turns.size(); ++turn) {
-        if (next[turn] == turns[turn].size()) continue;
-        Cut& cut = turns[turn][next[turn]];
-        slicer.PullNextSlice(cut);
-        if (cut.done == cut.span->bytes) ++next[turn];
-        more = true;
-      }
-    }
-  }
-
   base::Result<const std::byte*> Resolve(const CopySpan& span) const {
     const device::Region* const region = directory_->Find(span.rank, span.region);
     if (region == nullptr) {
@@ -197,7 +187,7 @@ class LocalFabric final : public Fabric {
 
   const int rank_, num_ranks_;
   const std::shared_ptr<Directory> directory_;
-  uint64_t bytes_pulled_ = 0;
+  std::atomic<uint64_t> bytes_pulled_{0};  // read by any thread
 };
 
 }  // namespace

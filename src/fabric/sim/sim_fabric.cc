@@ -28,10 +28,11 @@ class SimFabric final : public Fabric {
   base::Status status() const override { return local_->status(); }
   uint64_t bytes_pulled() const override { return local_->bytes_pulled(); }
 
-  base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
-                    std::span<device::DeviceEvent* const> part_events) override {
-    device::SetRequestsInFlight(stream, plan.requests_in_flight);
-    return local_->Pull(stream, plan, mask, part_events);
+  base::Result<PreparedPull> Prepare(const CopyPlan& plan) const override { return local_->Prepare(plan); }
+  void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
+            std::span<device::DeviceEvent* const> part_events) override {
+    device::SetRequestsInFlight(stream, pull.requests_in_flight);
+    local_->Pull(stream, pull, mask, part_events);
   }
 
  private:
