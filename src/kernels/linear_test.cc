@@ -265,7 +265,7 @@ TEST(LinearTest, MatchesRefAtTheDenormalBorderF32) { Sweep(DType::kF32, 1e-19f);
 TEST(LinearTest, MatchesRefWhereKIsCutIntoBlocks) {
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     for (const int leaves : {1, 3, 8}) {
-      for (const int rows : {1, 7, 50}) {
+      for (const int rows : {1, 7, 50, 130}) {
         Case c;
         c.dtype = dtype;
         c.rows = rows;
@@ -277,6 +277,26 @@ TEST(LinearTest, MatchesRefWhereKIsCutIntoBlocks) {
         ExpectSetsMatchRef(c);
         c.output = LinearOutput::kPartial;
         c.leaf_begin = leaves / 3;
+        ExpectSetsMatchRef(c);
+      }
+    }
+  }
+}
+
+// More panels than a batch: leaf after leaf through those of a worker's own part, then one panel a ticket.
+TEST(LinearTest, MatchesRefWhereAFewRowsPassBatchesOfPanels) {
+  for (const LinearOutput output : {LinearOutput::kResidual, LinearOutput::kPartial, LinearOutput::kSiluMul}) {
+    for (const int leaves : {1, 3, 8}) {
+      for (int rows = 1; rows <= kTileRows + 1; ++rows) {
+        Case c;
+        c.rows = rows;
+        c.k = 514;
+        c.leaves = leaves;
+        c.widths = std::vector<int>(5 * kBatchPanels / 2, output == LinearOutput::kSiluMul ? 32 : 64);
+        c.widths.push_back(7);
+        c.output = output;
+        c.leaf_begin = output == LinearOutput::kPartial ? leaves / 3 : 0;
+        c.workers = 1 + rows % 3;
         ExpectSetsMatchRef(c);
       }
     }
@@ -396,6 +416,23 @@ TEST(LinearBlockingTest, CutsRowsToLoadTheWorkers) {
   args.rows = 1;
   args.weight.num_panels = 1;
   EXPECT_EQ(ScheduleLinear(args, 8).row_blocks, 1);
+}
+
+TEST(LinearBlockingTest, ASingleTilePassesWholeLeaves) {
+  LinearArgs args;
+  args.weight.k = 5632;
+  args.weight.num_panels = 32;
+  args.weight.leaves = LeafBorders::ForDown(5632);
+  args.leaf_end = args.weight.leaves.num_leaves;
+  args.rows = kTileRows;
+  LinearSchedule schedule = ScheduleLinear(args, 2);
+  EXPECT_EQ(schedule.num_groups, 8);
+  EXPECT_EQ(schedule.num_segments, 8);
+  EXPECT_EQ(schedule.batch_panels, kBatchPanels);
+  args.rows = kTileRows + 1;
+  schedule = ScheduleLinear(args, 2);
+  EXPECT_GT(schedule.num_groups, 8);
+  EXPECT_EQ(schedule.batch_panels, 1);
 }
 
 TEST(LinearBlockingTest, SegmentsCoverEachLeafOnceInOrder) {

@@ -10,14 +10,18 @@ namespace {
 constexpr int64_t kMinBlockRows = 48;
 
 // Weights of a group. Few register tiles pass a group that stays in L1 while the next one is read from memory; many
-// tiles pass one that leaves room in L2 for the next and for the same part of x. (linear_bench, 2048 x 2048 of bf16,
-// avx512bf16, share of the limit, pairs of runs minutes apart: 8 rows .81 with 384 KiB and .94 with 16 KiB; 256 rows .97 with
-// 384 KiB and .89 with 16 KiB, .92 with 384 KiB and .93 with 128 KiB.)
+// tiles pass one that leaves room in L2 for the next: the more tiles, the less a second group's reads add to each, and the
+// longer a tile's run may be. (avx512bf16, share of the limit, 2 threads: 2048 x 2048 at 8 rows .81 with 384 KiB and .94
+// with 16 KiB; 4096 x 14336 at 64 rows .94 with 128 KiB and .87 with 256 KiB; 4096 x 6144 at 256 rows .959 with 128 KiB
+// and .971 with 256 KiB.)
 constexpr int64_t kFewRows = 4 * kTileRows;
+constexpr int64_t kManyRows = 128;
 constexpr int64_t kSmallGroupBytes = 16 << 10;
-constexpr int64_t kLargeGroupBytes = 128 << 10;
+constexpr int64_t kMediumGroupBytes = 128 << 10;
+constexpr int64_t kLargeGroupBytes = 256 << 10;
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t LeafPairs(const LeafBorders& leaves, int leaf) { return DivideUp(leaves.begin[leaf + 1] - leaves.begin[leaf], 2); }
 
 // The fewest blocks of at most kMaxBlockRows rows that load the workers within 3 %, else those that load them best.
 int RowBlocks(int64_t rows, int64_t panels, int64_t workers) {
@@ -36,15 +40,24 @@ int RowBlocks(int64_t rows, int64_t panels, int64_t workers) {
 }
 
 int64_t GroupPairs(const LinearArgs& args) {
+  if (args.rows <= kTileRows) {  // a leaf is a group
+    int64_t longest = 0;
+    for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {
+      longest = std::max(longest, LeafPairs(args.weight.leaves, leaf));
+    }
+    return longest;
+  }
   const int64_t pair_bytes = kPanelColumns * 2 * static_cast<int64_t>(tensor::SizeOf(args.weight.dtype));
-  const int64_t bytes = args.rows <= kFewRows ? kSmallGroupBytes : kLargeGroupBytes;
+  const int64_t bytes = args.rows <= kFewRows    ? kSmallGroupBytes
+                        : args.rows < kManyRows ? kMediumGroupBytes
+                                                : kLargeGroupBytes;
   // A leaf ends in a short segment: each may cost one more than the pairs ask for.
   return std::max(bytes / pair_bytes, DivideUp(DivideUp(args.weight.k, 2), kMaxSegments - 2 * kMaxLeaves));
 }
 
 // Appends the segments of leaf `leaf`, of a plane (a subtree) that begins with leaf `first` and ends before `end`.
 void AppendLeaf(const LeafBorders& leaves, int leaf, int first, int end, int plane, LinearSchedule& schedule) {
-  const int64_t leaf_pairs = DivideUp(leaves.begin[leaf + 1] - leaves.begin[leaf], 2);
+  const int64_t leaf_pairs = LeafPairs(leaves, leaf);
   const unsigned index = static_cast<unsigned>(leaf - first);
   const int64_t parts = DivideUp(leaf_pairs, schedule.group_pairs);
   for (int64_t part = 0; part < parts; ++part) {
@@ -88,6 +101,7 @@ LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers) {
   schedule.units = static_cast<int64_t>(schedule.row_blocks) * weight.num_panels;
   // The last eighth is dynamic: what a worker that was interrupted does not reach, the others take.
   schedule.static_units = num_workers == 1 ? schedule.units : schedule.units - schedule.units / 8;
+  schedule.batch_panels = args.rows <= kTileRows ? kBatchPanels : 1;
   schedule.group_pairs = static_cast<int32_t>(GroupPairs(args));
 
   int first[kMaxLeaves] = {args.leaf_begin}, level[kMaxLeaves];

@@ -3,7 +3,8 @@
 //   rows -> row blocks -> register tiles of up to 6 rows          K -> leaves -> segments; groups of segments
 //
 // A unit of work is (row block, panel). In it all register tiles pass one group of segments after another, so that
-// the group's weights are read from memory once and stay in the cache for all tiles but the first.
+// the group's weights are read from memory once and stay in the cache for all tiles but the first. A single register
+// tile instead passes leaf after leaf of a batch of panels, as they lie in memory.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ namespace forebay::kernels {
 inline constexpr int kTileRows = 6;       // 6 x 64 sums fill 24 of 32 512-bit registers
 inline constexpr int kMaxBlockRows = 256;  // x of a block (1 MiB of bf16 at K = 2048) comes from L2 or L3
 inline constexpr int kMaxSegments = 128;
+inline constexpr int kBatchPanels = 16;
 inline constexpr int kStackSlots = 4;     // 8 leaves: at most 3 nodes of the tree wait beside the current one
 
 // A run of pairs inside one leaf, and what follows it. Partial sums form a stack, as the digits of a binary counter.
@@ -34,6 +36,7 @@ struct LinearSchedule {
   int row_blocks = 1;
   int64_t units = 0;         // row_blocks x panels, blocks outermost
   int64_t static_units = 0;  // dealt out in advance; the others are taken by ticket
+  int batch_panels = 1;      // so many static units at a time
   int32_t group_pairs = 0;   // at most so many pairs in a group
   int num_groups = 0;
   int32_t pairs = 0;         // of all segments: the length of a packed row of x

@@ -23,6 +23,10 @@ namespace {
 // Up to here every worker packs all of x for itself: cheaper than a barrier.
 constexpr int64_t kOwnPackedBytes = 64 << 10;
 
+// Stacks that wait at a time: of a block's register tiles, or of one tile in a batch of panels.
+constexpr int kMaxStacks = kMaxBlockRows / kTileRows + 1;
+static_assert(kBatchPanels <= kMaxStacks);
+
 struct Rows {
   int64_t begin, end;
 };
@@ -75,30 +79,57 @@ struct LinearLoop {
     }
   }
 
-  // One row of finished sums: bias, output mode, rounding.
-  FB_INLINE void FinishRow(int64_t row, int panel, int plane, const float* sums) const {
+  // 16 finished sums of a row: bias, output mode, rounding. n of them go to y.
+  template <LinearOutput kOutput>
+  static FB_INLINE void FinishLanes(const float* sums, const float* bias, std::byte* y, int64_t n) {
+    Vector sum = Vector::Load(sums);
+    if (bias != nullptr) sum = sum + Vector::Load(bias);
+    T* const out = reinterpret_cast<T*>(y);
+    switch (kOutput) {
+      case LinearOutput::kF32:
+      case LinearOutput::kPartial: StorePart(reinterpret_cast<float*>(y), sum, n); break;
+      case LinearOutput::kRounded: StorePart(out, sum, n); break;
+      case LinearOutput::kResidual: StorePart(out, sum + LoadPart(out, n), n); break;
+      case LinearOutput::kSiluMul: {
+        Vector up = Vector::Load(sums + kPanelColumns / 2);
+        if (bias != nullptr) up = up + Vector::Load(bias + kPanelColumns / 2);
+        StorePart(out, Silu(sum) * up, n);
+      }
+    }
+  }
+
+  // The finished sums of a register tile, [rows][64].
+  template <LinearOutput kOutput>
+  void Finish(Rows tile, int64_t panel, int64_t plane, const float* sums) const {
+    constexpr bool kIsF32 = kOutput == LinearOutput::kF32 || kOutput == LinearOutput::kPartial;
+    constexpr int64_t kElement = kIsF32 ? sizeof(float) : sizeof(T);
+    constexpr int kWidth = kOutput == LinearOutput::kSiluMul ? kPanelColumns / 2 : kPanelColumns;
     const PanelColumns columns = args.weight.panels[panel];
-    const float* bias = args.output == LinearOutput::kPartial || args.weight.bias == nullptr
-                            ? nullptr
-                            : args.weight.bias + static_cast<int64_t>(panel) * kPanelColumns;
-    const int64_t at = row * args.y_stride + columns.column;
-    T* y = reinterpret_cast<T*>(args.y) + at;
-    float* y32 = reinterpret_cast<float*>(args.y) + plane * args.rows * args.y_stride + at;
-    for (int c = 0; c < columns.width; c += kLanes) {
-      const int64_t n = columns.width - c;
-      Vector sum = Vector::Load(sums + c);
-      if (bias != nullptr) sum = sum + Vector::Load(bias + c);
-      switch (args.output) {
-        case LinearOutput::kF32:
-        case LinearOutput::kPartial: StorePart(y32 + c, sum, n); break;
-        case LinearOutput::kRounded: StorePart(y + c, sum, n); break;
-        case LinearOutput::kResidual: StorePart(y + c, sum + LoadPart(y + c, n), n); break;
-        case LinearOutput::kSiluMul: {
-          Vector up = Vector::Load(sums + kPanelColumns / 2 + c);
-          if (bias != nullptr) up = up + Vector::Load(bias + kPanelColumns / 2 + c);
-          StorePart(y + c, Silu(sum) * up, n);
+    const float* const bias = kOutput == LinearOutput::kPartial || args.weight.bias == nullptr
+                                  ? nullptr
+                                  : args.weight.bias + panel * kPanelColumns;
+    std::byte* y = args.y + ((plane * args.rows + tile.begin) * args.y_stride + columns.column) * kElement;
+    for (int64_t row = tile.begin; row < tile.end; ++row, sums += kPanelColumns, y += args.y_stride * kElement) {
+      if (columns.width == kWidth) {
+#pragma GCC unroll 4
+        for (int c = 0; c < kWidth; c += kLanes) {
+          FinishLanes<kOutput>(sums + c, bias == nullptr ? nullptr : bias + c, y + c * kElement, kLanes);
+        }
+      } else {
+        for (int c = 0; c < columns.width; c += kLanes) {
+          FinishLanes<kOutput>(sums + c, bias == nullptr ? nullptr : bias + c, y + c * kElement, columns.width - c);
         }
       }
+    }
+  }
+
+  void FinishTile(Rows tile, int64_t panel, int64_t plane, const float* sums) const {
+    switch (args.output) {
+      case LinearOutput::kF32: return Finish<LinearOutput::kF32>(tile, panel, plane, sums);
+      case LinearOutput::kRounded: return Finish<LinearOutput::kRounded>(tile, panel, plane, sums);
+      case LinearOutput::kResidual: return Finish<LinearOutput::kResidual>(tile, panel, plane, sums);
+      case LinearOutput::kSiluMul: return Finish<LinearOutput::kSiluMul>(tile, panel, plane, sums);
+      case LinearOutput::kPartial: return Finish<LinearOutput::kPartial>(tile, panel, plane, sums);
     }
   }
 
@@ -134,11 +165,7 @@ struct LinearLoop {
       float* top = stack + segment.slot * kSlotFloats;
       Kernel::Run(rows, x, Weights(segment, group.panel), {segment.num_pairs, segment.resume, segment.merges}, top,
                   AheadOf(group, next, i, index, num_tiles));
-      if (segment.plane < 0) continue;
-      top -= segment.merges * kSlotFloats;
-      for (int row = 0; row < rows; ++row) {
-        FinishRow(tile.begin + row, static_cast<int>(group.panel), segment.plane, top + row * kPanelColumns);
-      }
+      if (segment.plane >= 0) FinishTile(tile, group.panel, segment.plane, top - segment.merges * kSlotFloats);
     }
   }
 
@@ -149,33 +176,51 @@ struct LinearLoop {
     return {panel, first, last};
   }
 
-  // A unit: all register tiles of a row block through one panel.
-  void RunUnit(int64_t unit, int64_t next_unit) const {
-    const Rows block = Block(unit / args.weight.num_panels);
-    const int64_t num_tiles = NumTiles(block);
+  // One row block through panels [panel, panel + count); count: 1 unless the block is one register tile.
+  struct Work {
+    Rows block;
+    int64_t panel, count;
+  };
+
+  // A group of all panels after another.
+  void RunWork(const Work& work, const Work& following) const {
+    const int64_t num_tiles = NumTiles(work.block);
     // Tiles that pass several groups keep their stacks in between.
     const int64_t stack_stride = schedule.num_groups > 1 ? kStackSlots * kSlotFloats : 0;
-    Group group = GroupFrom(unit % args.weight.num_panels, 0);
-    for (bool last = false; !last;) {
-      last = group.last == schedule.num_segments;
-      const Group next = last ? GroupFrom(next_unit % args.weight.num_panels, 0) : GroupFrom(group.panel, group.last);
-      for (int64_t tile = 0; tile < num_tiles; ++tile) {
-        RunTile(Tile(block, tile), group, next, tile, num_tiles, slots + tile * stack_stride);
+    for (int first = 0; first < schedule.num_segments;) {
+      const Group group = GroupFrom(work.panel, first);
+      const Group after = group.last < schedule.num_segments ? GroupFrom(work.panel, group.last) : GroupFrom(following.panel, 0);
+      for (int64_t i = 0; i < work.count; ++i) {
+        const Group here{work.panel + i, group.first, group.last};
+        const Group next = i + 1 < work.count ? Group{here.panel + 1, group.first, group.last} : after;
+        for (int64_t tile = 0; tile < num_tiles; ++tile) {
+          RunTile(Tile(work.block, tile), here, next, tile, num_tiles, slots + (i + tile) * stack_stride);
+        }
       }
-      group = next;
+      first = group.last;
     }
+  }
+
+  // The first units from `unit` on, at most `count`; none: count 0.
+  FB_INLINE Work WorkOf(int64_t unit, int64_t count) const {
+    if (unit >= schedule.units) return {{0, 0}, 0, 0};
+    return {Block(unit / args.weight.num_panels), unit % args.weight.num_panels, count};
   }
 
   // A worker's own part of the static units first, then what the tickets give; one ahead, to prefetch it.
   void Run() const {
     Rows mine = Part(schedule.static_units, context.worker, context.num_workers);
     const auto take = [&]() __attribute__((always_inline)) {
-      return mine.begin < mine.end ? mine.begin++ : schedule.static_units + context.ticket->fetch_add(1);
+      const int64_t left = mine.end - mine.begin;
+      if (left <= 0) return WorkOf(schedule.static_units + context.ticket->fetch_add(1), 1);
+      const int64_t count = left < schedule.batch_panels ? left : schedule.batch_panels;
+      mine.begin += count;
+      return WorkOf(mine.begin - count, count);
     };
-    for (int64_t unit = take(); unit < schedule.units;) {
-      const int64_t next = take();
-      RunUnit(unit, next < schedule.units ? next : unit);
-      unit = next;
+    for (Work work = take(); work.count > 0;) {
+      const Work next = take();
+      RunWork(work, next.count > 0 ? next : work);
+      work = next;
     }
   }
 };
@@ -188,7 +233,7 @@ void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
   const int64_t packed_bytes = args.rows * schedule.pairs * Micro<T>::kPackedPerPair *
                                static_cast<int64_t>(sizeof(typename Loop::Packed));
   if (packed_bytes <= kOwnPackedBytes) {
-    std::byte* own = context.scratch + kStackSlots * kSlotFloats * sizeof(float) * (kMaxBlockRows / kTileRows + 1);
+    std::byte* own = context.scratch + kStackSlots * kSlotFloats * sizeof(float) * kMaxStacks;
     const Loop loop{args, schedule, context, reinterpret_cast<typename Loop::Packed*>(own), slots};
     loop.PackX(0, 1);
     loop.Run();

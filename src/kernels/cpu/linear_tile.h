@@ -40,19 +40,29 @@ struct Ahead {
   int part = 0, parts = 1;
 };
 
-// A place that advances through the part, a step a pair.
+// A place that advances through the part, a step every `step_pairs` pairs.
 struct AheadPointer {
   const char* line;
   int64_t step;
 
-  FB_INLINE AheadPointer(const Ahead& ahead, int64_t pair_bytes, int64_t pairs)
+  FB_INLINE AheadPointer(const Ahead& ahead, int64_t pair_bytes, int64_t pairs, int64_t step_pairs = 1)
       : line(reinterpret_cast<const char*>(ahead.next) + pairs * pair_bytes / ahead.parts * ahead.part),
-        step(pair_bytes / ahead.parts) {}
+        step(step_pairs * pair_bytes / ahead.parts) {}
   template <int kLines>
   FB_INLINE void Prefetch() {
 #pragma GCC unroll 8
     for (int i = 0; i < kLines; ++i) _mm_prefetch(line + i * kLineBytes, _MM_HINT_T0);
     line += step;
+  }
+  // The lines of a step.
+  FB_INLINE void PrefetchStep() {
+    const char* const end = line + step;
+    const char* at = line;
+    do {
+      _mm_prefetch(at, _MM_HINT_T0);
+      at += kLineBytes;
+    } while (at < end);
+    line = end;
   }
 };
 

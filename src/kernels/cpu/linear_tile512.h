@@ -7,6 +7,7 @@ namespace forebay::kernels {
 namespace {
 
 constexpr int64_t kStreamBytes = 8192;  // how far a tile that streams its own weights reads ahead
+constexpr int kUnrolledPairs = 4;       // between two looks at what else to prefetch
 
 // kPairBytes of weights a pair; step(sum, x, w) adds a pair to sum[kRows][4].
 template <int kRows, int kPackedPerPair, int64_t kPairBytes, typename Packed, typename Step>
@@ -32,11 +33,14 @@ FB_INLINE void RunTile512(const Packed* x, const std::byte* w, const Extent& ext
       step(sum, x, w);
     }
   } else {
-    AheadPointer pointer(ahead, kPairBytes, pairs);
-    for (int64_t pair = 0; pair < pairs; ++pair, x += kRows * kPackedPerPair, w += kPairBytes) {
-      pointer.Prefetch<kPairBytes / kLineBytes / 2>();  // there are two tiles at least
-      step(sum, x, w);
+    AheadPointer pointer(ahead, kPairBytes, pairs, kUnrolledPairs);
+    int64_t pair = 0;
+    for (; pair + kUnrolledPairs <= pairs; pair += kUnrolledPairs) {
+      pointer.PrefetchStep();
+#pragma GCC unroll 4
+      for (int i = 0; i < kUnrolledPairs; ++i, x += kRows * kPackedPerPair, w += kPairBytes) step(sum, x, w);
     }
+    for (; pair < pairs; ++pair, x += kRows * kPackedPerPair, w += kPairBytes) step(sum, x, w);
   }
   for (int merge = 0; merge < extent.merges; ++merge) {
     sums -= kSlotFloats;
