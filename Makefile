@@ -6,7 +6,7 @@ JOBS ?= $(shell nproc)
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 PRESET = cmake --preset $(1) --log-level=WARNING >/dev/null $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 
-.PHONY: build demo test soak bench setup setup-test model clean
+.PHONY: build demo test soak bench bench-peers setup setup-test model clean
 build: setup
 	$(call PRESET,release) -DFOREBAY_TESTS=OFF
 	ninja -C build/release -j $(JOBS) forebay
@@ -26,6 +26,10 @@ soak: setup-test model
 
 bench: setup-test model
 	tools/bench.sh
+
+# Other engines from PyPI, under build/peers/ (20 GB), beside ours on the same weights.
+bench-peers: build
+	python3 bench/peers/compare.py
 
 setup:
 	@tools/setup.sh build

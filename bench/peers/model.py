@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""One set of random weights of the Qwen3-0.6B shape in the forms that the engines read, and proof that the bits agree.
+
+usage: model.py hf|gguf|openvino [--check]     (hf and gguf in the environment of llama, openvino in that of openvino)
+Leaves build/peers/model/hf (safetensors, config.json), model/qwen3-0.6b.gguf, model/openvino. Every value is one that bfloat16,
+float16 and float32 hold exactly, so that no conversion can change it, and the check is for equality.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+from throughput import QWEN3_06B as CONFIG  # noqa: E402
+
+FOLDER = os.path.join(ROOT, "build", "peers", "model")
+HF, GGUF, OPENVINO = (os.path.join(FOLDER, name) for name in ("hf", "qwen3-0.6b.gguf", "openvino"))
+GGUF_NAMES = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}
+
+
+def shapes():
+    """{name: shape} of all tensors; the head is the embedding."""
+    hidden, ffn, head = CONFIG["hidden_size"], CONFIG["intermediate_size"], CONFIG["head_dim"]
+    q, kv = CONFIG["num_attention_heads"] * head, CONFIG["num_key_value_heads"] * head
+    layer = {
+        "input_layernorm": [hidden], "post_attention_layernorm": [hidden], "self_attn.q_norm": [head], "self_attn.k_norm": [head],
+        "self_attn.q_proj": [q, hidden], "self_attn.k_proj": [kv, hidden], "self_attn.v_proj": [kv, hidden],
+        "self_attn.o_proj": [hidden, q], "mlp.gate_proj": [ffn, hidden], "mlp.up_proj": [ffn, hidden], "mlp.down_proj": [hidden, ffn],
+    }
+    out = {"model.embed_tokens.weight": [CONFIG["vocab_size"], hidden], "model.norm.weight": [hidden]}
+    for i in range(CONFIG["num_hidden_layers"]):
+        out.update({f"model.layers.{i}.{name}.weight": shape for name, shape in layer.items()})
+    return out
+
+
+def random_bf16(rng, shape):
+    """Matrices: multiples of 2^-12 below 2^-5, deviation 0.018; norms: multiples of 2^-7 around 1. As uint16."""
+    step, middle = (2.0**-7, 1.0) if len(shape) == 1 else (2.0**-12, 0.0)
+    ticks = rng.integers(-32, 33, shape) if len(shape) == 1 else rng.integers(-127, 128, shape, dtype=np.int8)
+    return (np.float32(middle) + ticks.astype(np.float32) * np.float32(step)).view(np.uint32).__rshift__(16).astype(np.uint16)
+
+
+def write_hf():
+    os.makedirs(HF, exist_ok=True)
+    json.dump(CONFIG, open(os.path.join(HF, "config.json"), "w"), indent=1)
+    header, end = {}, 0
+    for name, shape in shapes().items():
+        size = 2 * int(np.prod(shape))
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    text += b" " * (-len(text) % 8)
+    rng = np.random.default_rng(1)
+    with open(os.path.join(HF, "model.safetensors.part"), "wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for shape in shapes().values():
+            random_bf16(rng, shape).tofile(out)
+    os.rename(out.name, out.name[:-len(".part")])
+
+
+def read_hf():
+    """{name: uint16 array}, mapped."""
+    path = os.path.join(HF, "model.safetensors")
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    header.pop("__metadata__")
+    return {name: np.memmap(path, np.uint16, "r", 8 + size + entry["data_offsets"][0], tuple(entry["shape"]))
+            for name, entry in header.items()}
+
+
+def as_float(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def gguf_name(name):
+    stem, _, kind = name.rpartition(".")
+    if stem.startswith("model.layers."):
+        _, _, layer, rest = stem.split(".", 3)
+        return f"blk.{layer}.{GGUF_NAMES[rest]}.{kind}"
+    return f"{GGUF_NAMES[stem]}.{kind}"
+
+
+def write_gguf():
+    import gguf
+    writer = gguf.GGUFWriter(GGUF + ".part", "qwen3")
+    writer.add_context_length(CONFIG["max_position_embeddings"])
+    writer.add_embedding_length(CONFIG["hidden_size"])
+    writer.add_block_count(CONFIG["num_hidden_layers"])
+    writer.add_feed_forward_length(CONFIG["intermediate_size"])
+    writer.add_head_count(CONFIG["num_attention_heads"])
+    writer.add_head_count_kv(CONFIG["num_key_value_heads"])
+    writer.add_key_length(CONFIG["head_dim"])
+    writer.add_value_length(CONFIG["head_dim"])
+    writer.add_rope_freq_base(CONFIG["rope_theta"])
+    writer.add_layer_norm_rms_eps(CONFIG["rms_norm_eps"])
+    writer.add_vocab_size(CONFIG["vocab_size"])
+    writer.add_tokenizer_model("no_vocab")
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+    for name, bits in read_hf().items():
+        if bits.ndim == 1:  # llama.cpp wants norms in float32
+            writer.add_tensor(gguf_name(name), as_float(bits))
+        else:
+            writer.add_tensor(gguf_name(name), np.ascontiguousarray(bits).view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    os.rename(GGUF + ".part", GGUF)
+
+
+def check_gguf():
+    import gguf
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(GGUF).tensors}
+    expected = read_hf()
+    assert len(tensors) == len(expected), f"{len(tensors)} tensors, expected {len(expected)}"
+    for name, bits in expected.items():
+        data = tensors[gguf_name(name)].data
+        same = np.array_equal(data, as_float(bits)) if bits.ndim == 1 else np.array_equal(data.view(np.uint16), bits)
+        assert same, f"{name}: other bits in the GGUF file"
+    return f"{len(tensors)} tensors of the GGUF file have the bits of the safetensors file"
+
+
+def write_openvino():
+    part = OPENVINO + ".part"
+    shutil.rmtree(part, ignore_errors=True)
+    export = os.path.join(os.path.dirname(sys.executable), "optimum-cli")
+    subprocess.run([export, "export", "openvino", "-m", HF, "--task", "text-generation-with-past", "--weight-format", "fp16", part],
+                   check=True, stdout=sys.stderr)
+    os.rename(part, OPENVINO)
+
+
+def check_openvino():
+    """Every matrix must be found among the constants of the exported graph; norms may have been folded into others."""
+    import openvino
+    model = openvino.Core().read_model(os.path.join(OPENVINO, "openvino_model.xml"))
+    constants = {}
+    for op in model.get_ops():
+        if op.get_type_name() == "Constant" and len(op.output(0).get_shape()) == 2:
+            constants.setdefault(tuple(op.output(0).get_shape()), []).append(op)
+    kinds, count = set(), 0
+    for name, bits in read_hf().items():
+        if bits.ndim == 1:
+            continue
+        wanted = as_float(bits)
+        for op in constants.get(bits.shape, []):
+            bf16 = op.output(0).get_element_type() == openvino.Type.bf16
+            got = as_float(op.get_data(dtype=None).view(np.uint16)) if bf16 else op.data.astype(np.float32)
+            if np.array_equal(got, wanted):
+                break
+        else:
+            raise AssertionError(f"{name}: no constant with these bits in the exported graph")
+        kinds.add(op.output(0).get_element_type().get_type_name())
+        count += 1
+    return f"all {count} matrices stand in the exported graph with equal values (as {', '.join(kinds)})"
+
+
+FORMS = {"hf": (HF + "/model.safetensors", write_hf, lambda: f"{len(read_hf())} tensors"), "gguf": (GGUF, write_gguf, check_gguf),
+         "openvino": (OPENVINO, write_openvino, check_openvino)}
+
+
+def main():
+    path, write, check = FORMS[sys.argv[1]]
+    if not os.path.exists(path):
+        os.makedirs(FOLDER, exist_ok=True)
+        write()
+        print(f"{sys.argv[1]}: {check()}")
+    elif "--check" in sys.argv:
+        print(f"{sys.argv[1]}: {check()}")
+
+
+if __name__ == "__main__":
+    main()
