@@ -8,6 +8,8 @@ import llama_cpp
 import numpy as np
 import worker
 
+KV_TYPES = {"f16": 1, "bf16": 30}  # ggml_type
+
 
 class Batch:
     """A llama_batch over NumPy arrays."""
@@ -64,7 +66,7 @@ class Engine:
         params.n_batch, params.n_ubatch = s["batch"], s["ubatch"]
         params.n_threads = params.n_threads_batch = s["threads"]
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if s["flash"] else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        params.type_k = params.type_v = llama_cpp.GGML_TYPE_BF16 if s["kv"] == "bf16" else llama_cpp.GGML_TYPE_F16
+        params.type_k = params.type_v = KV_TYPES[s["kv"]]
         self.context, self.shape = llama_cpp.llama_init_from_model(self.model, params), (slots, cells)
         assert self.context, "no context: too little memory?"
 
