@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Forebay and its peers on the same random weights, in alternation on the same machine; prints ratios with their spread.
 
-usage: compare.py [--peers llama,vllm,openvino] [--rows prefill,batch1,job,trace,startup] [--rounds N] [--set PEER.NAME=VALUE]...
-Installs what is missing (bench/peers/install.py), writes the weights (model.py), measures, prints a Markdown table of
-all samples in --samples, those of earlier calls included. --forebay names the binary (default: build/release/forebay).
+usage: compare.py [--peers llama,vllm,openvino] [--rows prefill,batch1,job,trace,startup] [--rounds N] [--set PEER.NAME=JSON]... [--append]
+Installs what is missing (install.py), writes the weights (model.py), measures, prints a Markdown table: medians, least and
+greatest. A peer that cannot be installed or fails is named with the reason. --append keeps the samples of earlier calls, so that
+a long comparison can be made in pieces. About an hour of two cores that nothing else uses.
 """
 import argparse
 import contextlib
@@ -37,7 +38,7 @@ CACHE_TOKENS = CACHE_GIB * 2**30 // (2 * 2 * throughput.QWEN3_06B["num_hidden_la
 SETTINGS = {
     "llama": {"gguf": MODEL + "/qwen3-0.6b.gguf", "threads": THREADS, "batch": 2048, "ubatch": 512, "flash": True, "kv": "f16",
               "unified": False, "slots": 128, "kv_tokens": CACHE_TOKENS},
-    "vllm": {"hf": MODEL + "/hf", "max_model_len": 2048, "slots": 128, "batch": 2048, "eager": False, "zentorch": True},
+    "vllm": {"hf": MODEL + "/hf", "max_model_len": 2048, "slots": 128, "batch": 2048, "eager": False, "zentorch": False},
     "openvino": {"folder": MODEL + "/openvino", "cache_gib": CACHE_GIB, "slots": 128, "batch": 512, "kv": "bf16", "threads": THREADS},
 }
 FORMS = {"llama": ["hf", "gguf"], "vllm": ["hf"], "openvino": ["hf", "openvino"]}
@@ -164,7 +165,7 @@ def spread(values, form):
 
 
 def table(samples):
-    lines = ["| row | peer | rounds | forebay | peer | ratio | least wanted | same first token |", "| --- " * 8 + "|"]
+    lines = ["| row | peer | rounds | forebay | peer | ratio | wanted of the best peer | same first tokens |", "| --- " * 8 + "|"]
     for row, (title, _, target) in ROWS.items():
         for peer in install.INSTALLERS:
             mine = [sample for sample in samples if (sample["row"], sample["peer"]) == (row, peer)]
@@ -195,24 +196,30 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trace-rows", type=int, default=300)
     parser.add_argument("--set", action="append", default=[], metavar="PEER.NAME=JSON", help="another setting of a peer")
+    parser.add_argument("--append", action="store_true", help="keep the samples of earlier calls")
     parser.add_argument("--samples", default=os.path.join(PEERS, "samples.jsonl"))
     args = parser.parse_args()
+    peers, rows = args.peers.split(","), args.rows.split(",")
+    for name in [*set(peers) - set(install.INSTALLERS), *set(rows) - set(ROWS)]:
+        parser.error(f"{name}: no such peer or row; expected peers of {','.join(install.INSTALLERS)}, rows of {','.join(ROWS)}")
+    os.makedirs(PEERS, exist_ok=True)
+    open(args.samples, "a" if args.append else "w").close()
     settings, failed = parse_settings(args.set), {}
-    for peer in args.peers.split(","):
+    for peer in peers:
         try:
             if why := install.install(peer):
                 raise RuntimeError(why)
             for form in FORMS[peer]:
                 subprocess.run([python_of("openvino" if form == "openvino" else peer), os.path.join(HERE, "model.py"), form], check=True)
             with tempfile.TemporaryDirectory(dir=PEERS) as folder, open(args.samples, "a") as samples:
-                measure(args, peer, args.rows.split(","), settings[peer], folder, samples)
+                measure(args, peer, rows, settings[peer], folder, samples)
         except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
             failed[peer] = str(error)
             print(f"{peer}: {error}", file=sys.stderr)
     samples = list(map(json.loads, open(args.samples)))
     isa = samples[-1]["isa"] if samples else "no samples"
     print(f"\n{throughput.cpu_name()}, {THREADS} cores, {isa}, {datetime.date.today()}; medians (least-greatest)\n\n{table(samples)}\n")
-    for peer in args.peers.split(","):
+    for peer in peers:
         print(f"{peer}: " + (failed.get(peer) or ", ".join(f"{name} {version}" for name, version in install.versions(peer).items())))
 
 
