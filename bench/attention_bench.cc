@@ -1,5 +1,5 @@
 // Rates of the attention kernels beside the limits of the machine, as a table in Markdown:
-//   attention_bench [--isa NAME,..] [--threads N] [--only WORD]
+//   attention_bench [--isa NAME,..] [--threads N] [--only TEXT of a row's name]
 // The KV cache lies as in the engine: blocks at a stride of all layers, in permuted order; a sample is one pass over as
 // many layers as make 256 MB of KV, so that no cache holds it. The limit of a sample is max(flops / peak, KV bytes /
 // stream), with both probed just before and after it; the figure is the best of 5 samples by share of their own limit.
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/rng.h"
 #include "bench/limits.h"
 #include "kernels/kernel_set.h"
@@ -40,9 +41,49 @@ constexpr Case kCases[] = {
     {"SmolLM2-135M", 9, 3, 64, 64, 1, 1024},  {"SmolLM2-135M", 9, 3, 64, 128, 1, 1024},
     {"SmolLM2-135M", 9, 3, 64, 4, 128, 128},  {"SmolLM2-135M", 9, 3, 64, 1, 512, 512},
 };
+constexpr Case kRopeCases[] = {
+    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192}, {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192}, {"Qwen3-0.6B", 16, 8, 128, 4, 128, 128},
+    {"Qwen3-0.6B", 16, 8, 128, 1, 512, 512}, {"SmolLM2-135M", 9, 3, 64, 128, 1, 192}, {"SmolLM2-135M", 9, 3, 64, 1, 512, 512},
+};
+
+std::string NameOf(const Case& c) {
+  return fmt::format("{} {}/{}x{} | {} x {} at {}", c.model, c.heads, c.kv_heads, c.head_dim, c.sequences, c.rows, c.context);
+}
 
 struct Limits {
   double peak, stream;
+};
+
+// The rows of a case, and its sequences' blocks in permuted order.
+struct Step {
+  explicit Step(const Case& c) {
+    const int32_t blocks_each = (c.context + kBlockTokens - 1) / kBlockTokens;
+    tables.resize(static_cast<size_t>(blocks_each) * c.sequences);
+    std::iota(tables.begin(), tables.end(), 0u);
+    base::Rng rng(6);
+    for (size_t i = tables.size(); i > 1; --i) std::swap(tables[i - 1], tables[rng.Below(i)]);
+    for (int32_t s = 0; s < c.sequences; ++s) {
+      sequences.push_back({static_cast<int32_t>(positions.size()), c.rows, c.context - c.rows, s});
+      context.Add(c.context - c.rows, c.rows);
+      for (int32_t i = 0; i < c.rows; ++i) {
+        positions.push_back(c.context - c.rows + i);
+        row_sequence.push_back(s);
+      }
+    }
+    batch = {.num_rows = static_cast<int32_t>(positions.size()), .num_sequences = c.sequences};
+    batch.positions = positions.data();
+    batch.row_sequence = row_sequence.data();
+    batch.sequences = sequences.data();
+    batch.block_tables = tables.data();
+    batch.table_stride = blocks_each;
+  }
+  int64_t blocks() const { return static_cast<int64_t>(tables.size()); }
+
+  std::vector<uint32_t> tables;
+  std::vector<SequenceRows> sequences;
+  std::vector<int32_t> positions, row_sequence;
+  kernels::StepBatch batch;
+  kernels::ContextSums context;
 };
 
 class Bench {
@@ -55,40 +96,18 @@ class Bench {
   }
 
   void Run(const KernelSet& kernels, const Case& c) {
+    const Step step(c);
     AttentionArgs args;
     args.layout = {tensor::DType::kBF16, c.kv_heads, c.head_dim, 0};
     args.heads = c.heads;
     args.scale = 0.1f;
-    const int32_t blocks_each = (c.context + kBlockTokens - 1) / kBlockTokens;
-    const int64_t blocks = int64_t{blocks_each} * c.sequences;
-    const int64_t layers = std::max<int64_t>(1, kKvBytes / (blocks * args.layout.LayerBytes()));
-    args.layout.block_stride = layers * args.layout.LayerBytes();
-    if (blocks * args.layout.block_stride > static_cast<int64_t>(kStreamBytes)) {
-      fmt::print("| {} | case too large |\n", c.model);
-      return;
-    }
-    std::vector<uint32_t> tables(blocks);
-    std::iota(tables.begin(), tables.end(), 0u);
-    base::Rng rng(6);
-    for (size_t i = tables.size(); i > 1; --i) std::swap(tables[i - 1], tables[rng.Below(i)]);
-    std::vector<SequenceRows> sequences;
-    std::vector<int32_t> positions, row_sequence;
-    for (int32_t s = 0; s < c.sequences; ++s) {
-      sequences.push_back({static_cast<int32_t>(positions.size()), c.rows, c.context - c.rows, s});
-      args.context.Add(c.context - c.rows, c.rows);
-      for (int32_t i = 0; i < c.rows; ++i) {
-        positions.push_back(c.context - c.rows + i);
-        row_sequence.push_back(s);
-      }
-    }
-    std::vector<BF16> q(positions.size() * c.heads * c.head_dim), out(q.size());
+    const int64_t blocks = step.blocks();
+    const int64_t layers = SetStride(step, &args.layout);
+    args.context = step.context;
+    args.batch = step.batch;
+    std::vector<BF16> q(step.positions.size() * c.heads * c.head_dim), out(q.size());
+    base::Rng rng(7);
     for (BF16& x : q) x = tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1));
-    args.batch = {.num_rows = static_cast<int32_t>(positions.size()), .num_sequences = c.sequences};
-    args.batch.positions = positions.data();
-    args.batch.row_sequence = row_sequence.data();
-    args.batch.sequences = sequences.data();
-    args.batch.block_tables = tables.data();
-    args.batch.table_stride = blocks_each;
     args.q = reinterpret_cast<std::byte*>(q.data());
     args.out = reinterpret_cast<std::byte*>(out.data());
 
@@ -114,14 +133,61 @@ class Bench {
       before = after;
     }
     const bool memory_bound = bytes / best.stream > flops / best.peak;
-    fmt::print("| {} {}/{}x{} | {} x {} at {} | {:.1f} | {:.0f} of {:.0f} | {:.1f} of {:.1f} | {} | {:.2f} |\n", c.model,
-               c.heads, c.kv_heads, c.head_dim, c.sequences, c.rows, c.context, best_time * 1e6, flops / best_time / 1e9,
+    fmt::print("| {} | {:.1f} | {:.0f} of {:.0f} | {:.1f} of {:.1f} | {} | {:.2f} |\n", NameOf(c), best_time * 1e6, flops / best_time / 1e9,
                best.peak / 1e9, bytes / best_time / 1e9, best.stream / 1e9, memory_bound ? "memory" : "arithmetic",
                best_share);
     std::fflush(stdout);
   }
 
+  // Bytes of its rows' fp32 projections and of the cache lines that the new K and V lie in, which a write must first read.
+  void RunRope(const KernelSet& kernels, const Case& c) {
+    const Step step(c);
+    kernels::RopeKvArgs args;
+    args.layout = {tensor::DType::kBF16, c.kv_heads, c.head_dim, 0};
+    args.heads = c.heads;
+    args.norm_eps = 1e-6f;
+    args.batch = step.batch;
+    const int64_t layers = SetStride(step, &args.layout);
+    const int64_t rows = step.batch.num_rows, width = int64_t{c.heads + 2 * c.kv_heads} * c.head_dim;
+    std::vector<float> qkv(static_cast<size_t>(rows * width)), norm(static_cast<size_t>(c.head_dim), 1.0f);
+    std::vector<float> angles(static_cast<size_t>(c.context) * c.head_dim / 2, 0.7f);
+    std::vector<BF16> q(static_cast<size_t>(rows * c.heads * c.head_dim));
+    base::Rng rng(8);
+    for (float& x : qkv) x = static_cast<float>(rng.Uniform() * 2 - 1);
+    args.qkv = qkv.data();
+    args.q = reinterpret_cast<std::byte*>(q.data());
+    args.q_norm = args.k_norm = norm.data();
+    args.rope_cos = args.rope_sin = angles.data();
+    const double lines = c.rows == 1 ? c.kv_heads * (c.head_dim / 2 * 64.0 + c.head_dim * 4.0) : c.kv_heads * c.head_dim * 4.0;
+    const double bytes = static_cast<double>(rows) * (static_cast<double>(width) * 4 + 2 * lines);
+    const Limits limits = Probe(kernels);
+    double best = 1;
+    for (int sample = 0; sample < 5; ++sample) {
+      const double start = Now();
+      int64_t passes = 0;
+      do {
+        for (int64_t layer = 0; layer < layers; ++layer, ++passes) {
+          args.layer.resident = reinterpret_cast<std::byte*>(memory_) + layer * args.layout.LayerBytes();
+          team_.Run([&](const device::WorkerContext& context) { kernels.rope_kv(args, context); });
+        }
+      } while (Now() - start < 0.02);
+      best = std::min(best, (Now() - start) / static_cast<double>(passes));
+    }
+    fmt::print("| {} | {:.1f} | {:.2f} | {:.1f} of {:.1f} |\n", NameOf(c), best * 1e6, best * 1e6 / static_cast<double>(rows), bytes / best / 1e9,
+               limits.stream / 1e9);
+    std::fflush(stdout);
+  }
+
  private:
+  // As many layers as make kKvBytes, but no more than there is memory for.
+  int64_t SetStride(const Step& step, kernels::KvLayout* layout) const {
+    const int64_t bytes = step.blocks() * layout->LayerBytes();
+    FB_CHECK(bytes <= static_cast<int64_t>(kStreamBytes), "a case of {} bytes of KV", bytes);
+    const int64_t layers = std::max<int64_t>(1, kKvBytes / bytes);
+    layout->block_stride = layers * layout->LayerBytes();
+    return layers;
+  }
+
   static constexpr size_t kStreamBytes = size_t{768} << 20, kPattern = 1 << 20;
   static constexpr int64_t kKvBytes = 256 << 20;
 
@@ -155,7 +221,13 @@ int Main(int argc, char** argv) {
                kernels->name);
     fmt::print("|---|---|---|---|---|---|---|\n");
     for (const Case& c : kCases) {
-      if (std::string(c.model).find(only) != std::string::npos) bench.Run(*kernels, c);
+      if (NameOf(c).find(only) != std::string::npos) bench.Run(*kernels, c);
+    }
+    fmt::print("\n{}: norm, rope and the KV write\n\n| model | sequences x rows at context | us a layer | us a row | GB/s touched |\n",
+               kernels->name);
+    fmt::print("|---|---|---|---|---|\n");
+    for (const Case& c : kRopeCases) {
+      if (NameOf(c).find(only) != std::string::npos) bench.RunRope(*kernels, c);
     }
   }
   return 0;

@@ -76,6 +76,8 @@ struct StepRecord {
   int32_t decode_rows = 0;
   int32_t prefill_rows = 0;
   int64_t context_tokens = 0;     // sum over rows of the positions they see
+  int64_t kv_tokens = 0;          // the same with a sequence's rows counted once: positions that its last row sees
+  int32_t logit_rows = 0;
   int32_t running = 0;            // choices, after the step was planned
   int32_t waiting = 0;
   int32_t admitted = 0;

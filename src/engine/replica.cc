@@ -204,6 +204,10 @@ void Replica::FillRecord(runtime::TimeNs step_start, StepRecord* record) const {
   record->end_seconds = static_cast<double>(runtime_.Now()) * 1e-9;
   record->prefill_rows = batch.num_rows - record->decode_rows;
   record->context_tokens = sampler_->buffers().context_tokens();
+  record->logit_rows = batch.num_logit_rows;
+  for (int32_t i = 0; i < batch.num_sequences; ++i) {
+    record->kv_tokens += batch.sequences[i].first_position + batch.sequences[i].num_rows;
+  }
   record->waiting = static_cast<int32_t>(waiting_.size());
   record->admitted = static_cast<int32_t>(plan_.admit.size());
   record->preempted = static_cast<int32_t>(plan_.preempt.size());

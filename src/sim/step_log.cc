@@ -22,7 +22,8 @@ void AppendStepLine(const StepRecord& record, std::string* out) {
   writer.Key("begin").Double(record.begin_seconds).Key("end").Double(record.end_seconds);
   writer.Key("mode").String(record.mode);
   writer.Key("decode_rows").Int(record.decode_rows).Key("prefill_rows").Int(record.prefill_rows);
-  writer.Key("context_tokens").Int(record.context_tokens);
+  writer.Key("context_tokens").Int(record.context_tokens).Key("kv_tokens").Int(record.kv_tokens);
+  writer.Key("logit_rows").Int(record.logit_rows);
   writer.Key("running").Int(record.running).Key("waiting").Int(record.waiting);
   writer.Key("admitted").Int(record.admitted).Key("preempted").Int(record.preempted).Key("finished").Int(record.finished);
   writer.Key("kv_blocks").Int(record.kv_blocks_used);

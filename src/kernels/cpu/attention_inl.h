@@ -32,6 +32,7 @@ class Attender {
     block_maxima_ = Cut<float>(scratch, kMaxLines);
     factors_ = Cut<float>(scratch, kRunBlocks * kMaxLines);
     ones_ = Cut<float>(scratch, kMaxLines);
+    seen_ = Cut<int>(scratch, kMaxLines);
     merged_ = Cut<float>(scratch, lines_ * columns_);
     merged_maxima_ = Cut<float>(scratch, kMaxLines);
     merged_totals_ = Cut<float>(scratch, kMaxLines);
@@ -95,6 +96,10 @@ class Attender {
     for (int row = 0; row < item_.num_rows; ++row) {
       const T* from = q + Offset(item_, row);
       Left* to = q_ + row * elements;
+      if constexpr (sizeof(Left) == sizeof(T)) {
+        __builtin_memcpy(to, from, static_cast<size_t>(elements) * sizeof(T));
+        continue;
+      }
       for (int64_t j = 0; j < elements; j += kLanes) StorePart(to + j, LoadPart(from + j, elements - j), elements - j);
     }
   }
@@ -178,8 +183,8 @@ class Attender {
     }
     Softmax(begin * heads, end * heads, 0);
     const T* values = Values(keys, 0);
-    constexpr int kTogether = 4;
-    for (int row = begin; row < end; row += kTogether) AddEdgeValues(row, Min(end, row + kTogether), start, values);
+    if (First(end - 1) <= start) return AddEdgeValues(begin, end, start, values);
+    for (int row = begin; row < end; ++row) AddSeenPairs(row, SeenOf(row, start), values, factors_);
   }
 
   // Positions of a block that a row sees: [begin, end).
@@ -190,17 +195,16 @@ class Attender {
     return {Max(First(row) - start, 0), Min(Last(row) - start + 1, kBlockTokens)};
   }
 
-  // Pairs that all these rows see whole are added for all of them at once, the last ones row by row.
-  FB_INLINE void AddEdgeValues(int row_begin, int row_end, int32_t start, const T* values) {
-    // The rows' ranges move up with the row.
-    const int common_end = SeenOf(row_begin, start).end / 2;
-    const bool together = SeenOf(row_end - 1, start).begin == 0 && common_end > 0;
-    if (together) AddPairs(row_begin, row_end, 0, common_end, values, factors_);
-    for (int row = row_begin; row < row_end; ++row) {
-      Seen seen = SeenOf(row, start);
-      if (together) seen.begin = 2 * common_end;
-      AddSeenPairs(row, seen, values, together ? ones_ : factors_);
+  // Rows that all see the block from its first position on.
+  FB_INLINE void AddEdgeValues(int begin, int end, int32_t start, const T* values) {
+    const int heads = item_.num_heads, line = begin * heads;
+    for (int row = begin; row < end; ++row) {
+      for (int head = 0; head < heads; ++head) seen_[row * heads + head] = SeenOf(row, start).end;
     }
+    AddProducts<T, true>((end - begin) * heads,
+                         ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens, .blocks = 1,
+                                      .values = {values}, .prefetch = {0}, .columns = columns_,
+                                      .sums = sums_ + line * columns_, .factors = factors_ + line, .seen = seen_ + line});
   }
 
   // One row: whole pairs as they are, a half-seen pair with its unseen half cleared.
@@ -325,6 +329,7 @@ class Attender {
   float* block_maxima_;    // [lines]
   float* factors_;         // [kRunBlocks, kMaxLines] by which a block rescales
   float* ones_;            // [kMaxLines]
+  int* seen_;              // [kMaxLines] positions of an edge block that a line sees
   float* merged_;          // [lines, columns] of the parts so far
   float* merged_maxima_;
   float* merged_totals_;

@@ -30,6 +30,7 @@ struct PairDot {
   static FB_INLINE Vector Add(const Pair& a, const Right& b, Vector sum) {
     return Fma(a.even, b.even, Fma(a.odd, b.odd, sum));
   }
+  static FB_INLINE Right EvenOnly(const Right& b) { return {b.even, Vector::Zero()}; }
   // Lines of a tile so that sums, the lesser side and one of the other side fit the registers.
   static constexpr int MaxLines(int vectors) {
 #if defined(__AVX512F__)
@@ -55,6 +56,7 @@ struct PairDot<BF16> {
   static FB_INLINE Vector Add(const Pair& a, const Right& b, Vector sum) {
     return {_mm512_dpbf16_ps(sum.v, (__m512bh)a, (__m512bh)b)};
   }
+  static FB_INLINE Right EvenOnly(const Right& b) { return _mm512_and_si512(b, _mm512_set1_epi32(0xFFFF)); }
   static constexpr int MaxLines(int vectors) { return vectors == 1 ? 12 : 24 / vectors; }
 };
 #endif
@@ -147,10 +149,13 @@ struct ValueArgs {
   int64_t column;                                  // the tile's first
   float* sums;                                     // [lines, columns]
   const float* factors;                            // [blocks, kMaxLines]: sums are multiplied before a block is added
+  const int* seen;                                 // [lines], not falling: positions of the one block that a line sees, or null
 };
 
-template <typename T, int kLines, int kVectors>
+// kEdge: a line's pairs end where it sees no more; an unseen half of the last one counts as zero.
+template <typename T, int kLines, int kVectors, bool kEdge>
 __attribute__((noinline)) void ValueTile(const ValueArgs<T>& args) {
+  using Dot = PairDot<T>;
   Vector sums[kLines][kVectors];
   const int64_t columns = args.columns;
   float* out = args.sums + args.column;
@@ -170,12 +175,27 @@ __attribute__((noinline)) void ValueTile(const ValueArgs<T>& args) {
     const typename PairDot<T>::Left* p = args.probabilities + block * kBlockTokens;
     const T* values = args.values[block] + args.column * 2;
     const int64_t prefetch = args.prefetch[block];
-    for (int i = 0; i < args.pairs; ++i, p += 2, values += 2 * columns) {
+    const int pairs = kEdge ? args.seen[0] / 2 : args.pairs;  // that all lines see whole
+    for (int i = 0; i < pairs; ++i, p += 2, values += 2 * columns) {
       AddPair<T, kLines, kVectors>(p, kRunTokens, [&](int n) __attribute__((always_inline)) {
         const T* from = values + n * 2 * kLanes;
         __builtin_prefetch(reinterpret_cast<const char*>(from) + prefetch, 0, 2);
         return PairDot<T>::Load(from);
       }, sums);
+    }
+    if constexpr (!kEdge) continue;
+#pragma GCC unroll 12
+    for (int m = 0; m < kLines; ++m) {
+      const int rest = args.seen[m] - 2 * pairs;
+      const T* from = values;
+      for (int i = 0; i < rest; i += 2, from += 2 * columns) {
+        const typename Dot::Pair left = Dot::Broadcast(p + m * kRunTokens + i);
+#pragma GCC unroll 12
+        for (int n = 0; n < kVectors; ++n) {
+          const typename Dot::Right right = Dot::Load(from + n * 2 * kLanes);
+          sums[m][n] = Dot::Add(left, i + 1 < rest ? right : Dot::EvenOnly(right), sums[m][n]);
+        }
+      }
     }
   }
 #pragma GCC unroll 12
@@ -240,46 +260,48 @@ void Scores(int lines, int blocks, ScoreArgs<T> args) {
   }
 }
 
-template <typename T, int kVectors, int kLines = PairDot<T>::MaxLines(kVectors)>
+template <typename T, int kVectors, bool kEdge, int kLines = PairDot<T>::MaxLines(kVectors)>
 FB_INLINE void RunValueTile(int lines, const ValueArgs<T>& args) {
-  if (lines == kLines) return ValueTile<T, kLines, kVectors>(args);
-  if constexpr (kLines > 1) RunValueTile<T, kVectors, kLines - 1>(lines, args);
+  if (lines == kLines) return ValueTile<T, kLines, kVectors, kEdge>(args);
+  if constexpr (kLines > 1) RunValueTile<T, kVectors, kEdge, kLines - 1>(lines, args);
 }
 
-template <typename T, int kVectors>
+template <typename T, int kVectors, bool kEdge>
 void ValuePanel(int lines, ValueArgs<T> args) {
   const typename PairDot<T>::Left* probabilities = args.probabilities;
   float* sums = args.sums;
   const float* factors = args.factors;
+  const int* seen = args.seen;
   ForTiles<PairDot<T>::MaxLines(kVectors)>(lines, [&](int line, int take) __attribute__((always_inline)) {
     args.probabilities = probabilities + line * kRunTokens;
     args.sums = sums + line * args.columns;
     args.factors = factors + line;
-    RunValueTile<T, kVectors>(take, args);
+    if constexpr (kEdge) args.seen = seen + line;
+    RunValueTile<T, kVectors, kEdge>(take, args);
   });
 }
 
-// sums[line] = sums[line] * factor + probabilities . V, block after block.
-template <typename T>
+// sums[line] = sums[line] * factor + probabilities . V, block after block; kEdge: of one block, as far as each line sees.
+template <typename T, bool kEdge = false>
 void AddProducts(int lines, ValueArgs<T> args) {
   for (args.column = 0; args.column < args.columns;) {
     int take = 1;
 #if defined(__AVX512F__)
     const int64_t vectors = (args.columns - args.column) / kLanes;
     if (vectors >= 8 && lines <= PairDot<T>::MaxLines(8)) {
-      ValuePanel<T, 8>(lines, args);
+      ValuePanel<T, 8, kEdge>(lines, args);
       take = 8;
     } else if (vectors >= 4) {
-      ValuePanel<T, 4>(lines, args);
+      ValuePanel<T, 4, kEdge>(lines, args);
       take = 4;
     } else if (vectors >= 2) {
-      ValuePanel<T, 2>(lines, args);
+      ValuePanel<T, 2, kEdge>(lines, args);
       take = 2;
     } else {
-      ValuePanel<T, 1>(lines, args);
+      ValuePanel<T, 1, kEdge>(lines, args);
     }
 #else
-    ValuePanel<T, 1>(lines, args);
+    ValuePanel<T, 1, kEdge>(lines, args);
 #endif
     args.column += take * kLanes;
   }

@@ -75,72 +75,127 @@ FB_INLINE void TransformHead(const RopeKvArgs& args, const float* x, const float
   }
 }
 
-// The lines of a block that a position's K and V go to: K's lie 128 bytes or more apart, so that no hardware prefetcher
-// sees them.
+// Consecutive rows of one sequence whose positions lie in one block.
 template <typename T>
-FB_INLINE void PrefetchSlot(const T* block, int slot, int head_dim, int kv_heads) {
-  for (int head = 0; head < kv_heads; ++head) {
-    const T* keys = block + head * 2ll * kBlockTokens * head_dim;
-    for (int j = 0; j < head_dim; j += 2) __builtin_prefetch(keys + j * kBlockTokens + slot * 2, 1);
-    const T* values = keys + head_dim * kBlockTokens + slot / 2 * head_dim * 2;
-    for (int j = 0; j < 2 * head_dim; j += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(values + j, 1);
-  }
-}
+struct BlockRows {
+  int64_t row;
+  int rows;
+  int32_t position;  // of the first
+  int slot;          // of the first
+  uint32_t entry;
+  T* block;          // the layer's part
+};
 
+// Those from `row` on, at most up to `end`.
 template <typename T>
-void TransformRow(const RopeKvArgs& args, int64_t row) {
-  const int head_dim = args.layout.head_dim, kv_heads = args.layout.kv_heads;
+FB_INLINE BlockRows<T> RowsOfBlock(const RopeKvArgs& args, int64_t row, int64_t end) {
   const int32_t position = args.batch.positions[row];
   const int slot = position % kBlockTokens;
   const SequenceRows& sequence = args.batch.sequences[args.batch.row_sequence[row]];
   const uint32_t entry =
       args.batch.block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
   std::byte* base = (entry & kWindowBit) ? args.layer.window : args.layer.resident;
-  T* block = reinterpret_cast<T*>(base + static_cast<int64_t>(entry & ~kWindowBit) * args.layout.block_stride);
-  // A position whose block no row before it has touched.
-  if (sequence.num_rows == 1 || slot == 0) PrefetchSlot(block, slot, head_dim, kv_heads);
-  const int64_t width = (args.heads + 2 * kv_heads) * head_dim;
-  const float* x = args.qkv + row * width;
-  T* q = reinterpret_cast<T*>(args.q) + row * args.heads * head_dim;
-  for (int head = 0; head < args.heads; ++head, x += head_dim) {
-    Prefetch(x + width, head_dim);
-    TransformHead(args, x, args.q_norm, position, q + head * head_dim);
+  int64_t last = row + kBlockTokens - slot;
+  if (last > sequence.first_row + sequence.num_rows) last = sequence.first_row + sequence.num_rows;
+  if (last > end) last = end;
+  return {row, static_cast<int>(last - row), position, slot, entry,
+          reinterpret_cast<T*>(base + static_cast<int64_t>(entry & ~kWindowBit) * args.layout.block_stride)};
+}
+
+// The lines that one head of a block's rows goes to: K's lie 128 bytes or more apart, so that no hardware prefetcher sees them.
+template <typename T>
+FB_INLINE void PrefetchHead(const BlockRows<T>& rows, int head, int head_dim) {
+  const T* keys = rows.block + head * 2ll * kBlockTokens * head_dim;
+  for (int j = 0; j < head_dim; j += 2) __builtin_prefetch(keys + j * kBlockTokens + rows.slot * 2, 1);
+  const T* values = keys + head_dim * kBlockTokens + rows.slot / 2 * head_dim * 2;
+  for (int j = 0; j < 2 * head_dim; j += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(values + j, 1);
+}
+
+// k and v [rows, head_dim] of one head to their slots.
+template <typename T>
+FB_INLINE void StoreHead(const T* k, const T* v, int rows, int slot, int head_dim, T* keys) {
+  for (int j = 0; j < head_dim; j += 2) {
+    T* to = keys + (j / 2 * kBlockTokens + slot) * 2;
+    for (int r = 0; r < rows; ++r) __builtin_memcpy(to + 2 * r, k + r * head_dim + j, 2 * sizeof(T));
   }
-  uint64_t digest = 0;
-  for (int head = 0; head < kv_heads; ++head, x += head_dim) {
-    Prefetch(x + width, head_dim);
-    Prefetch(x + width + kv_heads * head_dim, head_dim);
-    alignas(64) std::byte memory[2][kMaxHeadDim * sizeof(T)];  // not cleared, as an array of BF16 would be
-    T* k = reinterpret_cast<T*>(memory[0]);
-    T* v = reinterpret_cast<T*>(memory[1]);
-    TransformHead(args, x, args.k_norm, position, k);
-    const float* from = x + kv_heads * head_dim;
-    for (int j = 0; j < head_dim; j += kLanes) StorePart(v + j, LoadPart(from + j, head_dim - j), head_dim - j);
-    T* keys = block + head * 2ll * kBlockTokens * head_dim;
-    T* values = keys + head_dim * kBlockTokens + slot / 2 * head_dim * 2 + slot % 2;
-    for (int j = 0; j < head_dim; j += 2) {
-      __builtin_memcpy(keys + (j / 2 * kBlockTokens + slot) * 2, k + j, 2 * sizeof(T));
+  T* values = keys + head_dim * kBlockTokens;
+  for (int r = 0; r < rows;) {
+    T* to = values + (slot + r) / 2 * head_dim * 2;
+    const T* from = v + r * head_dim;
+    if ((slot + r) % 2 == 0 && r + 1 < rows) {
+      for (int j = 0; j < head_dim; ++j) to[2 * j] = from[j], to[2 * j + 1] = from[head_dim + j];
+      r += 2;
+    } else {
+      // Element by element: another worker may write the other half of each pair.
+      to += (slot + r) % 2;
+      for (int j = 0; j < head_dim; ++j) to[2 * j] = from[j];
+      ++r;
     }
-    // Element by element: another worker may write the other half of each pair.
-    for (int j = 0; j < head_dim; ++j) values[2 * j] = v[j];
+  }
+}
+
+// One KV head of a block's rows; adds to their digests.
+template <typename T>
+FB_INLINE void TransformKvHead(const RopeKvArgs& args, const BlockRows<T>& rows, int head, std::byte* scratch, uint64_t* digests) {
+  const int head_dim = args.layout.head_dim, kv_heads = args.layout.kv_heads;
+  const int64_t width = (args.heads + 2 * kv_heads) * head_dim;
+  T* k = reinterpret_cast<T*>(scratch);
+  T* v = k + kBlockTokens * head_dim;
+  const float* x = args.qkv + rows.row * width + (args.heads + head) * head_dim;
+  for (int r = 0; r < rows.rows; ++r, x += width) {
+    T* k_row = k + r * head_dim;
+    T* v_row = v + r * head_dim;
+    TransformHead(args, x, args.k_norm, rows.position + r, k_row);
+    const float* from = x + kv_heads * head_dim;
+    for (int j = 0; j < head_dim; j += kLanes) StorePart(v_row + j, LoadPart(from + j, head_dim - j), head_dim - j);
     if (args.digests && head >= args.digested_elsewhere) {
       const int64_t bytes = head_dim * static_cast<int64_t>(sizeof(T));
       const int32_t logical = args.first_kv_head + head;
-      digest += DigestHash(k, bytes, KeyDigestKey(args.layer_index, logical, position)) +
-                DigestHash(v, bytes, ValueDigestKey(args.layer_index, logical, position));
+      digests[r] += DigestHash(k_row, bytes, KeyDigestKey(args.layer_index, logical, rows.position + r)) +
+                    DigestHash(v_row, bytes, ValueDigestKey(args.layer_index, logical, rows.position + r));
     }
   }
-  if (args.digests) {
-    uint64_t& sum = args.digests[(entry & ~kWindowBit) * int64_t{kBlockTokens} + slot];
-    sum = args.first_layer ? digest : sum + digest;
+  StoreHead(k, v, rows.rows, rows.slot, head_dim, rows.block + head * 2ll * kBlockTokens * head_dim);
+}
+
+template <typename T>
+void TransformRows(const RopeKvArgs& args, device::Range range, std::byte* scratch) {
+  const int head_dim = args.layout.head_dim, kv_heads = args.layout.kv_heads;
+  const int64_t width = (args.heads + 2 * kv_heads) * head_dim;
+  if (range.begin == range.end) return;
+  BlockRows<T> rows = RowsOfBlock<T>(args, range.begin, range.end);
+  for (int head = 0; head < kv_heads; ++head) PrefetchHead(rows, head, head_dim);
+  for (int64_t end = range.begin; end < range.end;) {
+    for (int r = 0; r < rows.rows; ++r) {
+      const float* x = args.qkv + (rows.row + r) * width;
+      T* q = reinterpret_cast<T*>(args.q) + (rows.row + r) * args.heads * head_dim;
+      for (int head = 0; head < args.heads; ++head, x += head_dim) {
+        Prefetch(x + width, head_dim);
+        TransformHead(args, x, args.q_norm, rows.position + r, q + head * head_dim);
+      }
+    }
+    end = rows.row + rows.rows;
+    const BlockRows<T> next = end < range.end ? RowsOfBlock<T>(args, end, range.end) : rows;
+    uint64_t digests[kBlockTokens] = {};
+    for (int head = 0; head < kv_heads; ++head) {
+      TransformKvHead(args, rows, head, scratch, digests);
+      // The next rows' block was touched by none before it if they are not the same sequence's.
+      if (end < range.end) PrefetchHead(next, head, head_dim);
+    }
+    if (args.digests) {
+      for (int r = 0; r < rows.rows; ++r) {
+        uint64_t& sum = args.digests[(rows.entry & ~kWindowBit) * int64_t{kBlockTokens} + rows.slot + r];
+        sum = args.first_layer ? digests[r] : sum + digests[r];
+      }
+    }
+    rows = next;
   }
 }
 
 void TransformAllRows(const RopeKvArgs& args, const device::WorkerContext& context) {
   const device::Range rows = OwnRows(context, args.batch.num_rows);
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    args.layout.dtype == tensor::DType::kF32 ? TransformRow<float>(args, row) : TransformRow<BF16>(args, row);
-  }
+  args.layout.dtype == tensor::DType::kF32 ? TransformRows<float>(args, rows, context.scratch)
+                                           : TransformRows<BF16>(args, rows, context.scratch);
 }
 
 }  // namespace

@@ -1,0 +1,47 @@
+// What this machine can do at this moment, as a line of JSON: `limits_probe [ISA] [THREADS]`. The register peak is that of
+// the instruction set's widest product of bf16 pairs (fp32 FMA where it has none), the stream rate that of 512 MiB read once.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/limits.h"
+
+namespace forebay::bench {
+namespace {
+
+double Median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<int64_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
+
+int Main(int argc, char** argv) {
+  constexpr int64_t kBytes = int64_t{512} << 20;
+  constexpr int kPeakRounds = 31, kStreamRounds = 9;
+  const std::string isa = argc > 1 ? argv[1] : "avx512bf16";
+  const int threads = argc > 2 ? std::atoi(argv[2]) : static_cast<int>(std::thread::hardware_concurrency());
+  const PeakProbe& probe = isa == "avx512bf16" ? kDotProbe : isa == "avx512f" ? kFma512Probe : kFma256Probe;
+  kernels::testing::Team team(threads);
+  std::byte* const data = HugeMemory(kBytes);
+  team.Run([&](const device::WorkerContext& context) {
+    const device::Range part = device::StaticPart(context, kBytes, 4096);
+    for (int64_t i = part.begin; i < part.end; i += 8) {
+      const uint64_t bits = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15u;
+      std::memcpy(data + i, &bits, 8);
+    }
+  });
+  std::vector<double> peaks, streams;
+  for (int i = 0; i < kPeakRounds; ++i) peaks.push_back(MeasurePeak(team, threads, probe));
+  for (int i = 0; i < kStreamRounds; ++i) streams.push_back(MeasureStream(team, data, kBytes));
+  fmt::print("{{\"isa\":\"{}\",\"threads\":{},\"cpu\":\"{}\",\"flops\":{:.4g},\"bytes_per_s\":{:.4g}}}\n", isa, threads, CpuName(),
+             Median(peaks), Median(streams));
+  return 0;
+}
+
+}  // namespace
+}  // namespace forebay::bench
+
+int main(int argc, char** argv) { return forebay::bench::Main(argc, argv); }
