@@ -3,7 +3,7 @@
 
 usage: throughput.py FOREBAY [--rows NAME,...] [--rounds N] [--isa NAME] [--grid PPxTGxB,...] [--traces FOLDER]
                      [--around COMMAND] [--out FILE]
-Rows: prefill, batch1, job (128 x 128+128, and its decoding steps), sharegpt, arxiv (lengths of the traces in FOLDER), startup,
+Rows: prefill, batch1, job (128 x 128+128, and its decoding steps; its KV cache is touched at start), jobcold (not), sharegpt, arxiv (lengths of the traces in FOLDER), startup,
 overhead, smollm (real weights), grid. Weights are random and not zero but for smollm.
 
 The limit of a step is the sum over its operations of max(flops / register peak, bytes / stream rate): the flops of linear layers and of
@@ -17,6 +17,7 @@ import csv
 import json
 import os
 import random
+import re
 import shlex
 import statistics
 import subprocess
@@ -126,8 +127,9 @@ class Bench:
                *flags]
         # One process group under --around: the clock is read beside the command itself.
         script = (f"{self.probe} {self.args.isa} > {self.path('before')} && date +%s.%N > {self.path('began')} && "
-                  f"{shlex.join(run)} && date +%s.%N > {self.path('ended')} && {self.probe} {self.args.isa} > {self.path('after')}")
+                  f"{shlex.join(run)} 2> {self.path('profile')} && date +%s.%N > {self.path('ended')} && {self.probe} {self.args.isa} > {self.path('after')}")
         subprocess.run([*shlex.split(self.args.around), "sh", "-c", script], check=True)
+        self.cpu = json.load(open(self.path("before")))["cpu"]
         number = lambda name: float(open(self.path(name)).read())
         before, after = (json.load(open(self.path(name))) for name in ("before", "after"))
         rates = {}
@@ -138,7 +140,7 @@ class Bench:
                 return None
             kept.append(rates[key])
         steps = [json.loads(line) for line in open(self.path("steps.jsonl"))]
-        return {"summary": json.load(open(self.path("summary.json"))), "steps": steps, "cpu": before["cpu"],
+        return {"profile": open(self.path("profile")).read(), "summary": json.load(open(self.path("summary.json"))), "steps": steps,
                 "wall": number("ended") - number("began"), "peak": rates["flops"], "stream": rates["bytes_per_s"]}
 
     def samples(self, model, flags, rounds):
@@ -180,13 +182,15 @@ DECODE = lambda rows: lambda step: step["decode_rows"] == rows and step["prefill
 
 def shares(bench, rows, emit):
     if "prefill" in rows:
-        emit(share_row("prefill 512, one prompt a step", bench.random([(512, 1)] * 8), ALL))
+        emit(share_row("prefill 512, one prompt a step", bench.random([(512, 1)] * 8, flags=["--touch-kv", "1GiB"]), ALL))
     if "batch1" in rows:
         emit(share_row("batch 1, context 128-256", bench.random([(128, 128)]), DECODE(1)))
     if "job" in rows:
-        samples = bench.random([(128, 128)] * 128)
+        samples = bench.random([(128, 128)] * 128, flags=["--touch-kv", "4GiB"])
         emit(share_row("decode at 128 sequences, context about 192", samples, DECODE(128)))
         emit(share_row("job of 128 x 128+128", samples, ALL))
+    if "jobcold" in rows:
+        emit(share_row("the same, KV touched as it comes into use", bench.random([(128, 128)] * 128, flags=[]), ALL))
     for name in TRACES:
         if name in rows:
             samples = bench.random(trace_lengths(bench.args.traces, name), bench.args.trace_rounds)
@@ -224,14 +228,18 @@ def startup(bench, emit):
 
 
 def overhead(bench, emit):
-    """A step's time outside of operations, from --profile, at 1, 64 and 128 sequences of one token each."""
+    """A step's time outside of operations, by --profile: one prompt, its choices decoding."""
     for batch in (1, 64, 128):
-        samples = bench.random([(16, 33)] * batch, flags=("--profile-json", bench.path("profile.json")))
-        del samples
-        profile = json.load(open(bench.path("profile.json")))
-        between = profile["step_seconds"] - sum(op["seconds"] for op in profile["operations"])
-        emit(f"| {batch} | {profile['steps']} | {profile['step_seconds'] / profile['steps'] * 1e3:.2f} | "
-             f"{between / profile['steps'] * 1e6:.0f} | {100 * between / profile['step_seconds']:.2f} % |")
+        write_requests(bench.path("requests.jsonl"), 1, QWEN3_06B["vocab_size"], 64, 33)
+        request = json.loads(open(bench.path("requests.jsonl")).read()) | {"n": batch, "temperature": 1, "seed": 1}
+        open(bench.path("requests.jsonl"), "w").write(json.dumps(request) + "\n")
+        rows = []
+        for s in bench.samples(bench.model, ["--random-weights", "--skip-tokenizer-init", "--profile"], bench.args.rounds):
+            seconds = float(re.search(r"everything else +([0-9.]+)", s["profile"]).group(1))
+            total = s["summary"]["engine"]["step_seconds"]
+            rows.append((1e6 * seconds / len(s["steps"]), 100 * seconds / total))
+        us, share = zip(*rows)
+        emit(f"| {batch} | {spread(us, 0)} | {spread(share, 2)} % | {150 + batch} us, 3 % |")
 
 
 def smollm(bench, emit):
@@ -243,13 +251,13 @@ def smollm(bench, emit):
 
 
 SECTIONS = [
-    ({"prefill", "batch1", "job", *TRACES}, "Share of the limit, Qwen3-0.6B shape", SHARE_HEAD, None),
+    ({"prefill", "batch1", "job", "jobcold", *TRACES}, "Share of the limit, Qwen3-0.6B shape", SHARE_HEAD, None),
     ({"grid"}, "Grid, Qwen3-0.6B shape", ["| PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s | share of limit |",
                                          "|---|---|---|---|---|---|---|---|---|---|---|"], grid),
     ({"startup"}, "Start: command to end, 1.2 GB of weights, a prompt of 32 and one token, warm",
      ["| seconds in all | until the engine stands | peak RSS, GiB |", "|---|---|---|"], startup),
     ({"overhead"}, "Step overhead: what is no operation",
-     ["| sequences | steps | ms a step | overhead, us a step | of the step |", "|---|---|---|---|---|"], overhead),
+     ["| sequences | us a step | of the step | wanted below |", "|---|---|---|---|"], overhead),
     ({"smollm"}, "SmolLM2-135M, Q4_1 file", ["| requests | tokens/s | start-up s |", "|---|---|---|"], smollm),
 ]
 
@@ -285,7 +293,7 @@ def main():
         if bench.peaks:
             emit(f"\nRegister peak {statistics.median(bench.peaks) / 1e9:.0f} GFLOP/s, stream {statistics.median(bench.streams) / 1e9:.1f} "
                  f"GB/s (medians of the probes); {bench.discarded} samples thrown away.")
-    command = f"`python3 bench/throughput.py build/release/forebay --rows {args.rows} --rounds {args.rounds} --isa {args.isa}`"
+    command = f"`python3 bench/throughput.py build/release/forebay --rows {args.rows} --rounds {args.rounds} --isa {args.isa}` on {bench.cpu}"
     if args.out:
         with open(args.out.replace("ISA", args.isa), "w") as out:
             out.write("\n".join(["# Throughput", "", f"{command}, {os.cpu_count()} cores.", *lines]) + "\n")

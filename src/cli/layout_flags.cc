@@ -7,6 +7,7 @@ namespace forebay::cli {
 void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, engine::EngineOptions& engine) {
   command.add_option("--memory-per-rank", flags.memory_per_rank, "The budget of one rank, instead of --memory");
   command.add_option("--gpu-memory-utilization", engine.memory_utilization, "Part of a simulated device's memory that is used, where --memory is not given")->capture_default_str();
+  command.add_option("--touch-kv", flags.touch_kv, "Touch so much of each rank's KV cache at start, as 4GiB, where first touches are slow (default: as it comes into use)");
   command.add_option("--pool-slots", flags.pool_slots, "Most memory of a rank for weights that it pulls, as 2GiB (default: what --pool-look-ahead takes)");
   command.add_option("--pool-look-ahead", engine.pool.slots.look_ahead_layers, "Layers that a rank pulls ahead of the one in use (default: 2, or what the order needs)")->check(CLI::PositiveNumber);
   command.add_option("--pool-order", flags.pool_order, "Order of the pulls of weights=by_layer over more than two ranks: peak-shifted (each rank begins at another owner) or as-used")
@@ -32,6 +33,7 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, engine::EngineOptions* e
                                                             flags.memory, flags.memory_per_rank));
   }
   FB_RETURN_IF_ERROR(apply("--memory", flags.memory, &engine->memory_bytes));
+  FB_RETURN_IF_ERROR(apply("--touch-kv", flags.touch_kv, &engine->touch_kv_bytes));
   FB_RETURN_IF_ERROR(apply("--memory-per-rank", flags.memory_per_rank, &engine->memory_per_rank_bytes));
   FB_RETURN_IF_ERROR(apply("--pool-slots", flags.pool_slots, &engine->pool.slots.budget_bytes));
   FB_RETURN_IF_ERROR(apply("--pool-slice", flags.pool_slice, &engine->pool.slice_bytes));

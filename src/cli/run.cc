@@ -24,6 +24,7 @@
 #include "kernels/kernel_set.h"
 #include "model/config_reader.h"
 #include "runtime/real/real_runtime.h"
+#include "runtime/topology.h"
 #include "schedule/policy.h"
 #include "sim/run_outputs.h"
 #include "weights/book/placement.h"
@@ -111,20 +112,30 @@ int EngineExitCode(const base::Status& status) {
   return std::ranges::count(flags, status.code()) > 0 ? 2 : 1;
 }
 
-void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds) {
+void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds, const profile::Rates* rates) {
   if (profile.empty()) return;
-  std::fprintf(stderr, "\n%-16s %10s %10s %7s %12s %10s\n", "operation", "calls", "seconds", "share", "GFLOP/s", "GB/s read");
-  double sum = 0;
+  std::fprintf(stderr, "\n%-16s %10s %10s %7s %12s %10s", "operation", "calls", "seconds", "share", "GFLOP/s", "GB/s read");
+  std::fprintf(stderr, rates ? " %9s\n" : "\n", "of limit");
+  double sum = 0, limits = 0;
   for (const device::OpProfile& op : profile) sum += op.seconds;
   // Of several replicas the sum is shared out; of one its steps, and what lies between their operations.
   const bool one = sum <= step_seconds;
   if (!one) step_seconds = sum;
   for (const device::OpProfile& op : profile) {
-    std::fprintf(stderr, "%-16s %10ld %10.3f %6.1f%% %12.1f %10.1f\n", op.label, static_cast<long>(op.calls), op.seconds,
+    std::fprintf(stderr, "%-16s %10ld %10.3f %6.1f%% %12.1f %10.1f", op.label, static_cast<long>(op.calls), op.seconds,
                  100 * op.seconds / step_seconds, op.flops / op.seconds * 1e-9, op.read_bytes / op.seconds * 1e-9);
+    // Of all calls together: where some are bound by arithmetic and some by memory the true limit is higher.
+    const bool counts = op.kind == cost::OpKind::kLinear || op.kind == cost::OpKind::kAttention;
+    const double limit = rates && counts ? std::max(op.flops / rates->flops, op.read_bytes / rates->bytes_per_s) : 0;
+    limits += limit;
+    limit > 0 ? std::fprintf(stderr, " %9.2f\n", limit / op.seconds) : std::fprintf(stderr, "\n");
   }
   if (one) std::fprintf(stderr, "%-16s %10s %10.3f %6.1f%%\n", "everything else", "", step_seconds - sum,
                100 * (step_seconds - sum) / step_seconds);
+  if (rates) {
+    std::fprintf(stderr, "%-16s %10s %10.3f %6.1f%% %12.1f %10.1f %9.2f\n", "limit", "", limits, 100 * limits / step_seconds,
+                 rates->flops * 1e-9, rates->bytes_per_s * 1e-9, limits / step_seconds);
+  }
 }
 
 namespace {
@@ -188,6 +199,14 @@ void FillJob(const RunFlags& flags, const engine::ModelFiles& files, const job::
   job->progress = flags.quiet ? job::ProgressMode::kQuiet : isatty(2) ? job::ProgressMode::kLive : job::ProgressMode::kLines;
 }
 
+// With --profile: what the machine can do while the engine rests.
+profile::Rates RatesNow(const RunFlags& flags, runtime::Runtime& runtime, const engine::LocalEngine& engine) {
+  if (!flags.engine.profile || engine.isa() == "ref") return {};
+  const int workers = flags.engine.threads > 0 ? flags.engine.threads : runtime::ReadTopology().usable_cores;
+  const auto rates = profile::MeasureRates(runtime, workers, engine.isa());
+  return rates.ok() ? *rates : profile::Rates{};
+}
+
 int Run(RunFlags& flags, runtime::Runtime& runtime) {
   flags.job.process_began = runtime.Now();
   if (flags.quiet) base::SetLogLevel(base::LogLevel::kError);
@@ -206,6 +225,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   auto engine = engine::CreateEngine(runtime, flags.engine, *files, (*text)->tokenizer());
   if (!engine.ok()) return Fail(engine.status(), EngineExitCode(engine.status()));
 
+  const profile::Rates before = RatesNow(flags, runtime, **engine);
   FillJob(flags, *files, **text, **engine, &flags.job);
   auto outputs = sim::RunOutputs::Open(flags.steps_path, flags.report_path);
   if (!outputs.ok()) return Fail(outputs.status());
@@ -215,7 +235,11 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   const job::JobOutcome outcome = job::RunJob(runtime, *input, flags.job, **text, **engine, control);
   const base::Status written = outputs->Finish({.summary = outcome.summary, .latencies = {}, .profile = (*engine)->Profile()});
   if (!written.ok()) base::Log(base::LogLevel::kError, written.ToString());
-  if (flags.engine.profile) PrintProfile((*engine)->Profile(), (*engine)->stats().step_seconds);
+  if (flags.engine.profile) {
+    const profile::Rates after = RatesNow(flags, runtime, **engine);
+    const profile::Rates rates{(before.flops + after.flops) / 2, (before.bytes_per_s + after.bytes_per_s) / 2};
+    PrintProfile((*engine)->Profile(), (*engine)->stats().step_seconds, rates.flops > 0 ? &rates : nullptr);
+  }
   if (!outcome.status.ok()) base::Log(base::LogLevel::kError, outcome.status.ToString());
   // A device that hangs cannot be waited for; the results file is whole without it.
   if (outcome.exit_code == job::ExitCode::kStalled) std::_Exit(static_cast<int>(outcome.exit_code));
@@ -240,7 +264,7 @@ void AddEngineFlags(CLI::App& command, RunFlags& flags) {
   command.add_option("--isa", engine.isa, "Instruction set: auto, avx512bf16, avx512f, avx2, ref")->capture_default_str();
   command.add_flag("--digest", engine.digest, "Add to each choice a digest of its logits, keys and values");
   command.add_flag("--random-weights", engine.random_weights, "Benchmarking: run a config.json without weights, on random ones (results say so)");
-  command.add_flag("--profile", engine.profile, "At the end print time by operation");
+  command.add_flag("--profile", engine.profile, "At the end print time by operation, its rates and their share of the machine's");
 }
 
 void AddSimulationFlags(CLI::App& command, RunFlags& flags) {

@@ -11,6 +11,7 @@
 #include "engine/machine.h"
 #include "job/job.h"
 #include "job/model_text.h"
+#include "profile/rates.h"
 #include "sim/simulation.h"
 
 namespace forebay::cli {
@@ -37,7 +38,8 @@ job::RequestRules RulesOf(const RunFlags& flags, const engine::ModelFiles& files
 
 // Of an engine that was not made: 2 where a flag's value alone is at fault.
 int EngineExitCode(const base::Status& status);
-void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds);
+// `rates`: what the machine could do, for shares of the limit; null: no shares.
+void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds, const profile::Rates* rates);
 
 // Runs a trace, or a job on simulated devices; results are counted and dropped. Returns the exit code.
 int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime);

@@ -99,7 +99,7 @@ int Finish(const RunFlags& flags, sim::CountedRun& run, bool online, sim::RunOut
   AddLatencies(run.latencies, &run.summary);
   job::LogSummary(run.summary);
   if (online) LogLatencies(run.latencies);
-  if (flags.engine.profile) PrintProfile(run.profile, run.summary.stats.step_seconds);
+  if (flags.engine.profile) PrintProfile(run.profile, run.summary.stats.step_seconds, nullptr);
   if (const base::Status status = outputs.Finish(run); !status.ok()) return Fail(status);
   if (!flags.job.summary_path.empty()) {
     if (const base::Status status = job::WriteSummary(run.summary, flags.job.summary_path); !status.ok()) return Fail(status);

@@ -84,6 +84,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     const MemoryPlan& plan = layout_plan.ranks[ranks.size()].memory;
     FB_ASSIGN_OR_RETURN(auto rank, Rank::Create(std::move(machine.devices[i]), config, plan, machine_plan.max_num_seqs,
                                                 options.digest, *kernels, reader, machine_plan.workers, membership));
+    if (!simulated && options.touch_kv_bytes > 0) rank->TouchKv(options.touch_kv_bytes, machine_plan.workers);
     ranks.push_back(std::move(rank));
     if (ranks.size() < layout_plan.ranks.size()) continue;
     FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy(options.policy));

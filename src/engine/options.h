@@ -26,6 +26,7 @@ struct EngineOptions {
   int32_t max_num_seqs = 0;           // 0: 256; on GPUs of 70 GiB and more 1024
   int32_t max_num_batched_tokens = 0; // 0: 512 on cpu; on GPUs 8192, of 70 GiB and more 16384
   int32_t kv_blocks = 0;              // at most so many blocks of KV cache (0: what the memory holds)
+  uint64_t touch_kv_bytes = 0;        // so much of each rank's KV cache is touched at start, the rest as it comes into use
   model::PoolOptions pool;            // how weights that the layout pools are pulled; the layout says which
   int64_t mean_context = 0;           // tokens that a running choice holds, for pool=auto; 0: max_model_len / 4, at most 2048
   std::string mode = "auto";          // auto | pull | ship: how ranks reach weights that the layout pools

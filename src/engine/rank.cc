@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/parallel_for.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -132,6 +134,18 @@ base::Status Rank::Connect() {
   return base::Status::Ok();
 }
 
+void Rank::TouchKv(uint64_t bytes, int threads) {
+  constexpr int64_t kPiece = 2 << 20;
+  const auto kv = std::ranges::find(device_->arena().regions(), "kv", [](const auto& region) { return region->name; });
+  std::byte* const data = (*kv)->data;
+  bytes = std::min(bytes, (*kv)->bytes);
+  runtime::ParallelFor(threads, [&](runtime::Tickets& tickets) {
+    for (int64_t at = tickets.Next() * kPiece; at < static_cast<int64_t>(bytes); at = tickets.Next() * kPiece) {
+      for (int64_t i = at; i < std::min<int64_t>(at + kPiece, bytes); i += 4096) data[i] = std::byte{0};
+    }
+  });
+}
+
 void Rank::Quiesce() {
   (void)device_->Synchronize(device_->compute());
   if (pool_) (void)device_->Synchronize(device_->copy(device::CopyKind::kWeights));
@@ -144,8 +158,10 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const model::ShipRows* shi
   if (ship) ship_->Begin(*ship);
   decoder_.Forward(batch, buffers_->context(), ship ? model::StepMode::kShip : model::StepMode::kLocal);
   const int32_t logit_rows = membership_.cut.last_stage() ? batch.num_logit_rows : 0;
-  for (int32_t first = 0; first < logit_rows; first += static_cast<int32_t>(decoder_.capacity.logit_rows)) {
-    const auto count = static_cast<int32_t>(std::min<int64_t>(decoder_.capacity.logit_rows, logit_rows - first));
+  // Even parts: each reads all of the head.
+  const auto most = static_cast<int32_t>(decoder_.capacity.logit_rows), parts = (logit_rows + most - 1) / std::max(1, most);
+  for (int32_t part = 0; part < parts; ++part) {
+    const int32_t first = logit_rows * part / parts, count = logit_rows * (part + 1) / parts - first;
     decoder_.Logits(batch, first, count);
     if (samples()) Sample(batch, first, count, tasks->data() + first);
   }

@@ -49,6 +49,8 @@ class Rank {
 
   // After all ranks of the group were created, before the first step.
   base::Status Connect();
+  // Touches the first `bytes` of the KV cache, which is handed out in that order, with `threads`: pages are committed now, not in steps.
+  void TouchKv(uint64_t bytes, int threads);
   // Waits for all that is enqueued, so that nobody reads a peer's memory any more.
   void Quiesce();
   const model::WeightPool* pool() const { return pool_.get(); }

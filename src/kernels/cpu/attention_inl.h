@@ -53,12 +53,13 @@ class Attender {
     const int32_t whole_begin = (First(last_row) + kBlockTokens - 1) / kBlockTokens;
     const int32_t whole_end = (Last(0) + 1) / kBlockTokens;
     last_block_ = last;
+    const int run_blocks = lines_ > kLanes ? kManyLinesRunBlocks : kRunBlocks;
     for (int32_t part = first / kPartBlocks; part <= last / kPartBlocks; ++part) {
       BeginPart();
       const int32_t end = Min(last + 1, (part + 1) * kPartBlocks);
       for (int32_t block = Max(first, part * kPartBlocks); block < end;) {
         if (block >= whole_begin && block < whole_end) {
-          const int blocks = Min(Min(whole_end, end) - block, kRunBlocks);
+          const int blocks = Min(Min(whole_end, end) - block, run_blocks);
           AddRun(block, blocks);
           block += blocks;
         } else {
@@ -71,6 +72,8 @@ class Attender {
 
  private:
   using Left = typename PairDot<T>::Left;
+  // Scores, probabilities, sums and q of 32 lines and a run fit the L1 cache beside K or V.
+  static constexpr int kManyLinesRunBlocks = 2;
   static constexpr int kPartBlocks = kPartTokens / kBlockTokens;
 
   template <typename E>
@@ -168,10 +171,11 @@ class Attender {
     int end = begin;
     while (end < item_.num_rows && First(end) < start + kBlockTokens) ++end;
     const T* keys = Keys(item_, block);
-    Scores((end - begin) * heads, 1,
-           ScoreArgs<T>{.q = q_ + begin * heads * head_dim_, .q_stride = head_dim_, .pairs = head_dim_ / 2,
-                        .keys = {keys}, .prefetch = {PrefetchDistance(keys, block)}, .scale = args_.scale,
-                        .scores = scores_ + begin * heads * kRunTokens});
+    const ScoreArgs<T> args{.q = q_ + begin * heads * head_dim_, .q_stride = head_dim_, .pairs = head_dim_ / 2,
+                            .keys = {keys}, .prefetch = {PrefetchDistance(keys, block)}, .scale = args_.scale,
+                            .scores = scores_ + begin * heads * kRunTokens};
+    const bool half = Last(end - 1) - start < kBlockTokens / 2;  // nobody sees the second
+    half ? ScorePanel<T, 1, 1>((end - begin) * heads, args, kBlockTokens / 2) : Scores((end - begin) * heads, 1, args);
     for (int row = begin; row < end; ++row) {
       const Seen seen = SeenOf(row, start);
       for (int line = row * heads; line < (row + 1) * heads; ++line) {

@@ -106,9 +106,10 @@ struct ScoreArgs {
   float* scores;                       // [lines, kRunTokens]
 };
 
-template <typename T, int kLines, int kBlocks>
+// kEach: vectors of each block.
+template <typename T, int kLines, int kBlocks, int kEach>
 __attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args) {
-  constexpr int kVectors = kBlocks * kScoreVectors;
+  constexpr int kVectors = kBlocks * kEach;
   Vector sums[kLines][kVectors];
 #pragma GCC unroll 12
   for (int m = 0; m < kLines; ++m) {
@@ -123,8 +124,8 @@ __attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args) {
   const int64_t q_stride = args.q_stride;
   for (int64_t i = 0, end = int64_t{args.pairs} * 2 * kBlockTokens; i < end; i += 2 * kBlockTokens, q += 2) {
     AddPair<T, kLines, kVectors>(q, q_stride, [&](int n) __attribute__((always_inline)) {
-      const T* from = keys[n / kScoreVectors] + i + n % kScoreVectors * 2 * kLanes;
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + prefetch[n / kScoreVectors], 0, 2);
+      const T* from = keys[n / kEach] + i + n % kEach * 2 * kLanes;
+      __builtin_prefetch(reinterpret_cast<const char*>(from) + prefetch[n / kEach], 0, 2);
       return PairDot<T>::Load(from);
     }, sums);
   }
@@ -134,7 +135,7 @@ __attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args) {
   for (int m = 0; m < kLines; ++m) {
 #pragma GCC unroll 12
     for (int n = 0; n < kVectors; ++n) {
-      (sums[m][n] * scale).Store(scores + m * kRunTokens + n / kScoreVectors * kBlockTokens + n % kScoreVectors * kLanes);
+      (sums[m][n] * scale).Store(scores + m * kRunTokens + n / kEach * kBlockTokens + n % kEach * kLanes);
     }
   }
 }
@@ -216,23 +217,24 @@ FB_INLINE void ForTiles(int lines, RunTile run) {
   }
 }
 
-template <typename T, int kBlocks, int kLines = PairDot<T>::MaxLines(kBlocks * kScoreVectors)>
+template <typename T, int kBlocks, int kEach, int kLines = PairDot<T>::MaxLines(kBlocks * kEach)>
 FB_INLINE void RunScoreTile(int lines, const ScoreArgs<T>& args) {
-  if (lines == kLines) return ScoreTile<T, kLines, kBlocks>(args);
-  if constexpr (kLines > 1) RunScoreTile<T, kBlocks, kLines - 1>(lines, args);
+  if (lines == kLines) return ScoreTile<T, kLines, kBlocks, kEach>(args);
+  if constexpr (kLines > 1) RunScoreTile<T, kBlocks, kEach, kLines - 1>(lines, args);
 }
 
-template <typename T, int kBlocks>
-void ScorePanel(int lines, ScoreArgs<T> args) {
+// The first `tokens` of each block: all 32, or the first half.
+template <typename T, int kBlocks, int kEach = kScoreVectors>
+void ScorePanel(int lines, ScoreArgs<T> args, int tokens = kBlockTokens) {
   const typename PairDot<T>::Left* q = args.q;
   float* scores = args.scores;
-  for (int half = 0; half < 2 / kScoreVectors; ++half) {
-    ForTiles<PairDot<T>::MaxLines(kBlocks * kScoreVectors)>(lines, [&](int line, int take) __attribute__((always_inline)) {
+  for (int done = 0; done < tokens; done += kEach * kLanes) {
+    ForTiles<PairDot<T>::MaxLines(kBlocks * kEach)>(lines, [&](int line, int take) __attribute__((always_inline)) {
       args.q = q + line * args.q_stride;
-      args.scores = scores + line * kRunTokens + half * kLanes;
-      RunScoreTile<T, kBlocks>(take, args);
+      args.scores = scores + line * kRunTokens + done;
+      RunScoreTile<T, kBlocks, kEach>(take, args);
     });
-    args.keys[0] += 2 * kLanes;  // there is a second half only where a tile takes one block
+    args.keys[0] += 2 * kEach * kLanes;  // there is a second round only where a tile takes one block
   }
 }
 
