@@ -28,6 +28,7 @@ import throughput  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.join(PEERS, "model")
+# The first 300 rows of sharegpt_8k_filtered_stats_llama2_tokenizer.csv of microsoft/vidur (MIT).
 TRACE = os.path.join(HERE, "sharegpt_lengths.csv")
 VOCAB = throughput.QWEN3_06B["vocab_size"]
 THREADS = os.cpu_count()
@@ -171,6 +172,8 @@ def table(samples):
             mine = [sample for sample in samples if (sample["row"], sample["peer"]) == (row, peer)]
             if not mine:
                 continue
+            if row == "trace":
+                title = f"{ROWS[row][0]}, first {mine[-1]['trace_rows']}"
             unit, form = ("s", ".2f") if row == "startup" else ("tok/s", ".0f")
             rates = [[s[who] if row == "startup" else s["tokens"] / s[who] for s in mine] for who in ("ours", "theirs")]
             lines.append(f"| {title} | {peer} | {len(mine)} | {spread(rates[0], form)} {unit} | {spread(rates[1], form)} {unit} | "
