@@ -109,14 +109,24 @@ class Worker:
 
 
 def ask_forebay(args, row, path, folder):
-    """Seconds of the job without start-up, or for `startup` of the whole command; first tokens; the instruction set."""
+    """Seconds of the job without start-up, or for `startup` from the command to the first result in its file; first tokens; the instruction set."""
+    results, summary = (os.path.join(folder, name) for name in ("results.jsonl", "summary.json"))
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(results)
+    # The peers' caches are touched when they start; so is ours, but where the start is what counts.
+    flags = (["--max-num-seqs", "1"] if ROWS[row][1] else []) + (["--touch-kv", "4GiB"] if row != "startup" else [])
     begin = time.perf_counter()
-    flags = FOREBAY_FLAGS + (["--max-num-seqs", "1"] if ROWS[row][1] else [])
-    summary = throughput.run_job(args.forebay, MODEL + "/hf", path, flags, folder)
-    seconds = time.perf_counter() - begin if row == "startup" else summary["elapsed_time"]
-    results = map(json.loads, open(os.path.join(folder, "results.jsonl")))
-    first = {int(result["custom_id"]): result["response"]["body"]["choices"][0]["token_ids"][0] for result in results}
-    return seconds, [first[i] for i in range(len(first))], summary["isa"]
+    process = subprocess.Popen([args.forebay, "run", "-m", MODEL + "/hf", "-i", path, "-o", results, "--summary", summary, "--quiet",
+                                *FOREBAY_FLAGS, *flags])
+    while row == "startup" and process.poll() is None and not (os.path.exists(results) and os.path.getsize(results)):
+        time.sleep(0.002)
+    wall = time.perf_counter() - begin
+    if process.wait():
+        raise RuntimeError(f"forebay ended with {process.returncode}")
+    ran = json.load(open(summary))
+    choices = {line["custom_id"]: line["response"]["body"]["choices"][0] for line in map(json.loads, open(results))}
+    first = [choices[str(i)]["token_ids"][0] for i in range(len(choices))]
+    return wall if row == "startup" else ran["elapsed_time"], first, ran["isa"]
 
 
 def ask_startup(peer, settings, path):
@@ -191,6 +201,10 @@ def parse_settings(overrides):
     return settings
 
 
+def cpu_name():
+    return next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown CPU")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--forebay", default=os.path.join(ROOT, "build", "release", "forebay"))
@@ -221,7 +235,7 @@ def main():
             print(f"{peer}: {error}", file=sys.stderr)
     samples = list(map(json.loads, open(args.samples)))
     isa = samples[-1]["isa"] if samples else "no samples"
-    print(f"\n{throughput.cpu_name()}, {THREADS} cores, {isa}, {datetime.date.today()}; medians (least-greatest)\n\n{table(samples)}\n")
+    print(f"\n{cpu_name()}, {THREADS} cores, {isa}, {datetime.date.today()}; medians (least-greatest)\n\n{table(samples)}\n")
     for peer in peers:
         print(f"{peer}: " + (failed.get(peer) or ", ".join(f"{name} {version}" for name, version in install.versions(peer).items())))
 
