@@ -13,8 +13,8 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, engine::EngineOptions
   command.add_option("--pool-order", flags.pool_order, "Order of the pulls of weights=by_layer over more than two ranks: peak-shifted (each rank begins at another owner) or as-used")
       ->check(CLI::IsMember({"peak-shifted", "as-used"}))->capture_default_str();
   command.add_option("--pool-slice", flags.pool_slice, "Bytes that a pull copies from one owner before it turns to the next (default: 1MiB, on simulated devices 64MiB)");
-  command.add_option("--mode", engine.mode, "How ranks reach weights that they pool: pull (weights come), ship (rows go to the owners), or auto (ship where steps are small)")
-      ->check(CLI::IsMember({"auto", "pull", "ship"}))->capture_default_str();
+  command.add_option("--mode", engine.mode, "How ranks reach weights that they pool: pull (weights come), ship (rows go to the owners), auto (ship where steps are small), or gather (pull in lockstep, as FSDP does)")
+      ->check(CLI::IsMember({"auto", "pull", "ship", "gather"}))->capture_default_str();
   command.add_option("--ship-threshold", engine.ship_threshold, "--mode auto ships while a rank's steps have fewer rows on average (default: from the device's profile)")->check(CLI::PositiveNumber);
   command.add_option("--mean-context", engine.mean_context, "Tokens that a running choice holds on average, for pool=auto (default: a quarter of the longest, at most 2048; of a trace: its mean)")->check(CLI::PositiveNumber);
 }

@@ -66,8 +66,15 @@ PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool cali
   const double rows = static_cast<double>(op.rows);
   const double n = static_cast<double>(op.columns);
   const double k = static_cast<double>(op.depth);
-  const UtilisationTable* table = calibrated ? device.Find(TableOp::kLinear, op.weight_format) : nullptr;
-  if (table != nullptr && n > 0 && k > 0) return PriceDealt(*table, rows, n, k, device);
+  const UtilisationTable* const whole = calibrated ? device.Find(TableOp::kLinear, op.weight_format) : nullptr;
+  const UtilisationTable* const leaves =
+      calibrated && op.leaves > 1 ? device.Find(TableOp::kLinearLeaves, op.weight_format) : nullptr;
+  const UtilisationTable* const table = leaves != nullptr ? leaves : whole;
+  if (table != nullptr && n > 0 && k > 0) {
+    PriceResult result = PriceDealt(*table, rows, n, k, device);
+    if (op.leaves > 1 && leaves == nullptr) result.how = std::max(result.how, How::kHeld);  // what K in one leaf costs
+    return result;
+  }
   const double bytes = n * k * BytesPerElement(op.weight_format);
   return Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device), device.op_floor_s, device);
 }

@@ -300,6 +300,25 @@ TEST(Price, OddPanelsCostAsMuchAsOneEach) {
   EXPECT_LT(Price(Linear(256, 2112, 2048), device).seconds, Price(Linear(256, 2176, 2048), device).seconds);
 }
 
+TEST(Price, LeavesHaveATableOfTheirOwn) {
+  DeviceProfile device = Profile("zen4");
+  OpDesc op = Linear(8, 2048, 2048);
+  const PriceResult whole = Price(op, device);
+  op.leaves = 8;
+  // Without one K in one leaf stands for them, and the price says so.
+  EXPECT_EQ(Price(op, device).seconds, whole.seconds);
+  EXPECT_EQ(Price(op, device).how, How::kHeld);
+  UtilisationTable slower = *device.Find(TableOp::kLinear, NumberFormat::kBF16);
+  slower.op = TableOp::kLinearLeaves;
+  for (double& log_seconds : slower.log_seconds) log_seconds += std::log(1.25);
+  device.tables.push_back(slower);
+  device.launch_s = 0;
+  EXPECT_NEAR(Price(op, device).seconds, 1.25 * whole.seconds, 1e-6 * whole.seconds);
+  EXPECT_EQ(Price(op, device).how, whole.how);
+  op.leaves = 1;
+  EXPECT_EQ(Price(op, device).seconds, whole.seconds);
+}
+
 TEST(Price, RopeIsTheSumOfPromptsAndDecodingRows) {
   DeviceProfile device = Profile("zen4");
   device.launch_s = 0;

@@ -49,6 +49,7 @@ struct OpDesc {
   double write_bytes = 0;
 
   NumberFormat weight_format = NumberFormat::kBF16;
+  int leaves = 1;          // of a linear: parts of K whose sums are added as a tree
 
   // Attention: `rows` are sequences and `depth` the context of all their rows. The prefill part of both is given
   // here, the rest is decode (one row a sequence). Without head counts it is priced by flops and bytes alone.

@@ -176,7 +176,7 @@ base::Result<std::vector<double>> ReadList(const Fields& parent, std::string_vie
 }
 
 base::Status ReadAxes(const Fields& axes, UtilisationTable* table) {
-  table->by_weights = table->op == TableOp::kLinear && axes.Get("weights").ok();
+  table->by_weights = IsLinear(table->op) && axes.Get("weights").ok();
   const std::array<std::string_view, 3> names = AxisNames(table->op, table->by_weights);
   FB_RETURN_IF_ERROR(axes.Only(names));
   for (int d = 0; d < 3; ++d) {

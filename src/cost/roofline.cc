@@ -11,7 +11,8 @@ Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Poin
   const auto& [a, b, c] = point;
   const double element = BytesPerElement(format);
   switch (op) {
-    case TableOp::kLinear: {
+    case TableOp::kLinear:
+    case TableOp::kLinearLeaves: {
       const double weights = by_weights ? b : b * c;
       return RooflineOf(2 * a * weights, weights * element, format, device);
     }

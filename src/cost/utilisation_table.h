@@ -12,15 +12,16 @@
 namespace forebay::cost {
 
 enum class TableOp : uint8_t {
-  kLinear, kDecodeAttention, kPrefillAttention, kAllReduce, kAllGather, kReduceScatter, kAllToAll,
+  kLinear, kLinearLeaves, kDecodeAttention, kPrefillAttention, kAllReduce, kAllGather, kReduceScatter, kAllToAll,
   kNorm, kRopeKv, kRopeKvDecode, kEmbed, kArgmax, kSample, kCopy
 };
 inline constexpr int kNumTableOps = static_cast<int>(TableOp::kCopy) + 1;
 
 constexpr std::string_view Name(TableOp op) {
   constexpr std::string_view kNames[kNumTableOps] = {
-      "linear", "decode_attention", "prefill_attention", "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-      "norm",   "rope_kv",          "rope_kv_decode",    "embed",      "argmax",     "sample",         "copy"};
+      "linear",     "linear_leaves", "decode_attention", "prefill_attention", "all_reduce", "all_gather", "reduce_scatter",
+      "all_to_all", "norm",          "rope_kv",          "rope_kv_decode",    "embed",      "argmax",     "sample",
+      "copy"};
   return kNames[static_cast<int>(op)];
 }
 
@@ -37,7 +38,7 @@ constexpr std::string_view Name(Mark mark) {
 enum class How : uint8_t { kExact, kInterpolated, kHeld, kMiss };
 
 // A place in a table:
-//   linear             rows, n, k            (or rows, n * k, 1: `by_weights`)
+//   linear, _leaves    rows, n, k            (or rows, n * k, 1: `by_weights`); K in one leaf, in several
 //   decode_attention   sequences * kv_heads, context of a sequence, heads / kv_heads
 //   prefill_attention  sequences * heads, tokens of a whole causal prompt, heads / kv_heads
 //   collectives        bytes, ranks, 1
@@ -46,6 +47,7 @@ enum class How : uint8_t { kExact, kInterpolated, kHeld, kMiss };
 //   copy               bytes, equal copies at once, 1
 using Point = std::array<double, 3>;
 
+constexpr bool IsLinear(TableOp op) { return op == TableOp::kLinear || op == TableOp::kLinearLeaves; }
 constexpr bool IsAttention(TableOp op) { return op == TableOp::kDecodeAttention || op == TableOp::kPrefillAttention; }
 constexpr bool IsCollective(TableOp op) { return op >= TableOp::kAllReduce && op <= TableOp::kAllToAll; }
 constexpr bool IsRope(TableOp op) { return op == TableOp::kRopeKv || op == TableOp::kRopeKvDecode; }
@@ -54,7 +56,7 @@ constexpr bool IsRowWise(TableOp op) { return op >= TableOp::kNorm && op <= Tabl
 // The axes' names in a profile.
 constexpr std::array<std::string_view, 3> AxisNames(TableOp op, bool by_weights) {
   if (by_weights) return {"rows", "weights", "one"};
-  if (op == TableOp::kLinear) return {"rows", "n", "k"};
+  if (IsLinear(op)) return {"rows", "n", "k"};
   if (op == TableOp::kDecodeAttention) return {"streams", "context", "group"};
   if (op == TableOp::kPrefillAttention) return {"streams", "tokens", "group"};
   if (IsRope(op)) return {"rows", "columns", "group"};

@@ -119,6 +119,7 @@ void AddCalls(const OpProfile& calls, std::vector<OpProfile>* profile);
 struct StreamTime {
   double busy = 0;    // in operations; simulated copies to and from other devices do not count
   double waited = 0;  // with an operation to come, held by Wait or Await: what was not hidden
+  double core = 0;    // processor time of its copies; 0 where those have engines of their own
 };
 
 class Device {

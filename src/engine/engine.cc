@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "base/log.h"
@@ -37,6 +38,8 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
   (*counters)["bytes_pulled"] += static_cast<int64_t>(rank.bytes_pulled());
   (*counters)["bytes_pulled_ahead"] += static_cast<int64_t>(rank.pool()->bytes_ahead());
   (*counters)["steps_pull"] += rank.pool()->steps();
+  (*counters)["compute_waited_us"] += std::llround(rank.compute_time().waited * 1e6);
+  (*counters)["copy_core_us"] += std::llround(rank.copy_time().core * 1e6);
   if (rank.ship() == nullptr) return;
   const model::ShipCounters& shipped = rank.ship()->counters();
   (*counters)[rank.ship()->gathers() ? "steps_gather" : "steps_ship"] += shipped.steps;

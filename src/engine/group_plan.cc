@@ -13,8 +13,8 @@ constexpr int64_t kTypicalContext = 1024;
 base::Result<GroupMode> ParseMode(const std::string& mode) {
   if (mode == "auto") return GroupMode::kAuto;
   if (mode == "pull") return GroupMode::kPull;
-  if (mode == "ship") return GroupMode::kShip;
-  return base::Status(base::kInvalidArgument, fmt::format("--mode \"{}\" is unknown; expected auto, pull or ship", mode));
+  if (mode == "ship" || mode == "gather") return GroupMode::kShip;
+  return base::Status(base::kInvalidArgument, fmt::format("--mode \"{}\" is unknown; expected auto, pull, ship or gather", mode));
 }
 
 }  // namespace
@@ -28,6 +28,7 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
   FB_ASSIGN_OR_RETURN(group.mode, ParseMode(options.mode));
   if (group.num_ranks < 2 || group.mode == GroupMode::kPull) return Planned();
   model::ShipOptions ship = options.ship;
+  ship.gather = ship.gather || options.mode == "gather";
   ship.rows = std::min({ship.rows, machine.max_num_seqs, machine.max_num_batched_tokens});
   group.most_rows = ship.gather ? machine.max_num_batched_tokens : ship.rows;
   group.threshold = options.ship_threshold;

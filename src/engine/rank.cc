@@ -84,6 +84,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
     rank->pool_ = std::make_unique<model::WeightPool>(*pool, decoder.weights, *rank->device_, *slots, *pool_tables,
                                                       *membership.fabric, membership.pool_peers);
     decoder.pool = rank->pool_.get();
+    (void)rank->copy_time();  // the stream is there before any thread asks for its time
     rank->ship_plan_ = pool->ship;
   }
   rank->membership_.pool = nullptr;  // the pool has its copy

@@ -59,6 +59,8 @@ class Rank {
   uint64_t bytes_pulled() const { return membership_.fabric ? membership_.fabric->bytes_pulled() : 0; }
 
   device::Device& device() { return *device_; }
+  device::StreamTime compute_time() const { return device_->TimeOf(device_->compute()); }
+  device::StreamTime copy_time() const { return device_->TimeOf(device_->copy(device::CopyKind::kWeights)); }
   StepBuffers& buffers() { return *buffers_; }
   // Whether it computes logits of all of the vocabulary and draws tokens: of a replica one rank, on the last stage.
   bool samples() const { return membership_.cut.last_stage() && membership_.cut.tp_rank == 0; }

@@ -124,6 +124,7 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
     *record = {.decode_rows = static_cast<int32_t>(decodes), .running = static_cast<int32_t>(running_.size()), .plan_hash = PlanHash()};
   }
   bytes_pulled_before_ = BytesPulled();
+  if (record) waited_before_ = WaitedSeconds();
   if (const base::Status done = RunStep(); !done.ok()) return Stall(done.ToString());
   Commit(finished);
   ++stats_.steps;
@@ -178,6 +179,12 @@ uint64_t Replica::BytesPulled() const {
   return sum;
 }
 
+double Replica::WaitedSeconds() const {
+  double sum = 0;
+  for (const auto& rank : ranks_) sum += rank->compute_time().waited;
+  return sum;
+}
+
 void Replica::SetTable(kv::SequenceSlot slot, size_t from) {
   for (const auto& rank : ranks_) {
     for (int group = 0; group < book_.num_groups(); ++group) rank->buffers().SetTable(group, slot, from, book_.table(group, slot));
@@ -215,6 +222,7 @@ void Replica::FillRecord(runtime::TimeNs step_start, StepRecord* record) const {
   record->kv_blocks_used = book_.held_blocks();
   record->mode = sampler_->pool() == nullptr ? "local" : round_.turn != Turn::kShip ? "pull" : sampler_->ship()->gathers() ? "gather" : "ship";
   record->bytes_pulled = BytesPulled() - bytes_pulled_before_;
+  record->wait_seconds = WaitedSeconds() - waited_before_;
 }
 
 uint64_t Replica::PlanHash() const {

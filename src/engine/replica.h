@@ -93,6 +93,7 @@ class Replica {
   base::Status RunStep();
   base::Status WaitStep();
   uint64_t BytesPulled() const;
+  double WaitedSeconds() const;
   void FillRecord(runtime::TimeNs step_start, StepRecord* record) const;
   uint64_t PlanHash() const;
   // Of the group's layers on all ranks.
@@ -130,6 +131,7 @@ class Replica {
   std::vector<LogitTask> tasks_;
 
   uint64_t bytes_pulled_before_ = 0;    // the step
+  double waited_before_ = 0;            // the step
   std::string what_stalled_;
   EngineStats stats_;                   // the control thread's; `published_` is a copy, made once a step
   int64_t output_room_ = 0;             // tokens that the running choices may still generate

@@ -22,6 +22,7 @@ cost::OpDesc Describe(const char* label, const LinearArgs& args) {
   desc.rows = args.rows;
   desc.columns = Outputs(args);
   desc.weight_format = NumberFormatOf(weight.dtype);
+  desc.leaves = args.leaf_end - args.leaf_begin;
   desc.depth = weight.leaves.begin[args.leaf_end] - weight.leaves.begin[args.leaf_begin];
   desc.flops = 2.0 * static_cast<double>(desc.rows) * static_cast<double>(desc.columns) * static_cast<double>(desc.depth);
   for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {

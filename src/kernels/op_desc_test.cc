@@ -78,8 +78,13 @@ TEST(OpDesc, LinearTellsItsWeightsType) {
     Linear(stream, RefKernels(), "linear", args);
     ASSERT_EQ(stream.descs.size(), 1u);
     EXPECT_EQ(stream.descs[0].weight_format, format);
+    EXPECT_EQ(stream.descs[0].leaves, 1);
     EXPECT_EQ(stream.descs[0].rows, 5);
     EXPECT_DOUBLE_EQ(stream.descs[0].read_bytes, 64 * 64 * cost::BytesPerElement(format));
+    args.weight.leaves = {.num_leaves = 2, .begin = {0, 32, 64}};
+    args.leaf_end = 2;
+    Linear(stream, RefKernels(), "linear", args);
+    EXPECT_EQ(stream.descs[1].leaves, 2);
   }
 }
 

@@ -28,8 +28,8 @@ class Bench {
 
   // Seconds of one operation of a run of them, its launch included: the lower quartile of several runs of some
   // milliseconds. i counts up over all of them, so that each operation may find other memory.
-  double SecondsOf(const EnqueueFn& enqueue);
-  // The same where each operation's input was just written by all workers, each a part of it, as it is in a step: the
+  double SecondsOf(const EnqueueFn& enqueue) { return SecondsOf(enqueue, quick_ ? 1.5e-3 : 3e-3); }
+  // The same where each operation's input was just written by all workers in turn, as it is in a step: the
   // writing alone is measured too and taken off. REQUIRES: bytes <= input().bytes; the operation reads input().
   double SecondsAfterInput(int64_t bytes, const EnqueueFn& enqueue);
   // Seconds in which each of `streams` copy streams makes one copy of `bytes`, while all of them copy.
@@ -51,6 +51,7 @@ class Bench {
   Bench(runtime::Runtime& runtime, const kernels::KernelSet& kernels, bool quick)
       : runtime_(runtime), kernels_(&kernels), quick_(quick) {}
   void Fill();
+  double SecondsOf(const EnqueueFn& enqueue, double sample_seconds);
   // Seconds of `count` operations in a row, from the first's start, numbered from next_ on.
   double Run(const EnqueueFn& enqueue, int64_t count);
 

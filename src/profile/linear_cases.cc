@@ -9,22 +9,27 @@ namespace {
 
 using kernels::LinearOutput;
 
-// Linear layers as a layer program has them, in turn: qkv (fp32 sums), output and down projections (leaves, added to the
-// residual stream), gate and up (multiplied). Their weights come from memory: each operation takes the next in `data`.
+// Linear layers as a layer program has them: qkv (fp32 sums) and gate and up (multiplied) in turn, or the output and down
+// projections (leaves, added to the residual stream). Their weights come from memory: each operation takes the next in `data`.
 class LinearCase {
  public:
-  LinearCase(Bench& bench, tensor::DType dtype) : bench_(bench), dtype_(dtype) {}
+  LinearCase(Bench& bench, tensor::DType dtype, cost::TableOp op)
+      : bench_(bench), dtype_(dtype), forms_(op == cost::TableOp::kLinearLeaves ? 1 : 2) {}
 
   double Seconds(const cost::Point& point) {
     const auto rows = static_cast<int32_t>(point[0]), n = static_cast<int32_t>(point[1]), k = static_cast<int32_t>(point[2]);
     Prepare(n, k);
+    // Sums that others have read since they were last written lie in no own cache for writing.
+    const int64_t y_bytes = int64_t{rows} * n * static_cast<int64_t>(sizeof(float));
+    const int64_t outputs = std::max<int64_t>(1, kOutputsBytes / y_bytes);
     return bench_.SecondsAfterInput(int64_t{rows} * k * static_cast<int64_t>(tensor::SizeOf(dtype_)), [&](device::Stream& stream, int64_t i) {
-      const Form& form = forms_[i % kForms];
+      const auto number = static_cast<int64_t>(forms_.size());
+      const Form& form = forms_[i % number];
       kernels::LinearArgs args;
       args.weight = form.weight;
       args.weight.tiles = form.tiles.data() + i % form.num_weights * form.weight.num_panels * form.weight.leaves.num_leaves;
       args.x = bench_.input().data;
-      args.y = bench_.output().data + i % kForms * static_cast<int64_t>(bench_.output().bytes / kForms / 64 * 64);
+      args.y = bench_.output().data + i % outputs * y_bytes;
       args.x_stride = k;
       args.y_stride = form.weight.n;
       args.rows = rows;
@@ -36,7 +41,7 @@ class LinearCase {
   }
 
  private:
-  static constexpr int kForms = 4;
+  static constexpr int64_t kOutputsBytes = 16 << 20;  // far more than the cores' own caches
   struct Form {
     LinearOutput output;
     kernels::PackedWeight weight;
@@ -46,11 +51,10 @@ class LinearCase {
   };
 
   void Prepare(int32_t n, int32_t k) {
-    const auto single = kernels::LeafBorders::Single(k), leaves = kernels::LeafBorders::ForDown(k);
+    if (forms_.size() == 1) return MakeForm(LinearOutput::kResidual, n, kernels::LeafBorders::ForDown(k), &forms_[0]);
+    const auto single = kernels::LeafBorders::Single(k);
     MakeForm(LinearOutput::kF32, n, single, &forms_[0]);
-    MakeForm(LinearOutput::kResidual, n, leaves, &forms_[1]);
-    MakeForm(LinearOutput::kSiluMul, n, single, &forms_[2]);
-    MakeForm(LinearOutput::kResidual, n, leaves, &forms_[3]);
+    MakeForm(LinearOutput::kSiluMul, n, single, &forms_[1]);
   }
 
   void MakeForm(LinearOutput output, int32_t n, const kernels::LeafBorders& leaves, Form* form) const {
@@ -80,20 +84,18 @@ class LinearCase {
 
   Bench& bench_;
   const tensor::DType dtype_;
-  Form forms_[kForms];
+  std::vector<Form> forms_;
 };
 
 }  // namespace
 
 void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
+  constexpr cost::TableOp kOps[] = {cost::TableOp::kLinear, cost::TableOp::kLinearLeaves};
   for (const auto& [dtype, format] : {std::pair(tensor::DType::kBF16, cost::NumberFormat::kBF16),
                                       std::pair(tensor::DType::kF32, cost::NumberFormat::kF32)}) {
-    LinearCase linear(bench, dtype);
     TableSpec spec;
-    spec.op = cost::TableOp::kLinear;
     spec.format = format;
     spec.grain = {1, static_cast<double>(kernels::kPanelColumns * bench.device().num_workers()), 64};
-    spec.seconds = [&](const cost::Point& point) { return linear.Seconds(point); };
     const bool few = bench.quick() || dtype == tensor::DType::kF32;
     if (few) {
       spec.axes = {{{1, 4, 8, 16, 32, 64, 128, 512}, {512, 1024, 2048, 8192}, {512, 1024, 4096}}};
@@ -101,7 +103,12 @@ void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfil
       spec.axes = {{{1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024},
                     {512, 1024, 2048, 4096, 8192}, {512, 1024, 2048, 4096}}};
     }
-    profile->tables.push_back(MeasureTable(spec, few ? 6 : 24));
+    for (const cost::TableOp op : kOps) {
+      LinearCase linear(bench, dtype, op);
+      spec.op = op;
+      spec.seconds = [&](const cost::Point& point) { return linear.Seconds(point); };
+      profile->tables.push_back(MeasureTable(spec, few ? 6 : 24));
+    }
     progress(fmt::format("linear layers of {} weights by rows and shape", cost::Name(format)));
   }
 }

@@ -82,8 +82,11 @@ CpuStreamOptions CpuDevice::StreamOptions(TeamOptions team) const {
 Stream& CpuDevice::copy(CopyKind kind) {
   const int index = static_cast<int>(kind);
   if (copies_[index] == nullptr) {
+    // A rank of one core copies on it: another's belongs to another rank.
+    const auto cores = options_.cores.size() == 1 ? options_.cores : std::vector<int>();
     auto stream = std::make_unique<CpuStream>(
         runtime_, StreamOptions({.name = fmt::format("rank {} {}", options_.rank, kCopyNames[index]),
+                                 .cores = cores,
                                  .scratch = copy_scratch_.subspan(index * kCopyScratchBytes, kCopyScratchBytes),
                                  .spin = kCopySpin}));
     const std::lock_guard lock(mutex_);

@@ -1,5 +1,7 @@
 #include "device/cpu/stream.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,6 +13,12 @@ namespace {
 
 // The control task must not take a core from the workers that it waits for.
 constexpr runtime::TimeNs kControlSpin = 0;
+
+runtime::TimeNs ProcessorTime() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
 
 }  // namespace
 
@@ -122,10 +130,13 @@ void CpuStream::RunAwait(CpuCounter& counter, uint64_t value) {
 void CpuStream::Run(Team& team, const Operation& operation) {
   const int64_t token = options_.checker != nullptr ? options_.checker->Begin(options_.team.name, operation) : 0;
   if (options_.interleave) Interleave();
+  const bool copies = operation.desc.kind == cost::OpKind::kCopy;
+  const runtime::TimeNs core_start = copies ? ProcessorTime() : 0;
   const runtime::TimeNs start = runtime_.Now();
   team.Run(operation);
   const runtime::TimeNs duration = runtime_.Now() - start;
   busy_.fetch_add(duration, std::memory_order_relaxed);
+  if (copies) core_.fetch_add(ProcessorTime() - core_start, std::memory_order_relaxed);
   if (options_.profile) CountCall(operation.desc, duration);
   if (options_.interleave) Interleave();
   if (options_.checker != nullptr) options_.checker->End(token);
@@ -148,7 +159,8 @@ void CpuStream::CountCall(const cost::OpDesc& desc, runtime::TimeNs duration) {
 
 StreamTime CpuStream::time() const {
   return {static_cast<double>(busy_.load(std::memory_order_relaxed)) * 1e-9,
-          static_cast<double>(waited_.load(std::memory_order_relaxed)) * 1e-9};
+          static_cast<double>(waited_.load(std::memory_order_relaxed)) * 1e-9,
+          static_cast<double>(core_.load(std::memory_order_relaxed)) * 1e-9};
 }
 
 void CpuStream::AddProfileTo(std::vector<OpProfile>& profile) const {

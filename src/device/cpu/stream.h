@@ -70,7 +70,7 @@ class CpuStream final : public Stream {
   CommandQueue queue_;
   Progress progress_;
   Bell bell_;  // rung for each command
-  std::atomic<runtime::TimeNs> busy_{0}, waited_{0};  // written by the stream's task alone
+  std::atomic<runtime::TimeNs> busy_{0}, waited_{0}, core_{0};  // written by the stream's task alone
   mutable std::mutex mutex_;
   base::Status fault_;              // guarded by mutex_
   bool dead_ = false;               // passed an aborted counter; guarded by mutex_, written by the stream's task

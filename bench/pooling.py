@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Pooled weights on one CPU: two ranks of a core each as DP, FSDP and SiDP, and one rank of both cores as the ceiling.
+
+usage: pooling.py FOREBAY [--rounds 3] [--quick] [--out FILE] [--profile FILE]
+
+The ranks have so little memory that DP's batch is under a quarter of the machine's compute/memory knee. Layouts take turns
+within a round; figures are medians of the rounds. The simulator runs the same job on two devices of a profile of one core that
+was measured while the other core was measured too; its ratio of each layout to DP stands beside the real one.
+"""
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+# Qwen3-0.6B with a smaller vocabulary: heads are not pooled and would only make every step longer.
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 32768, "hidden_size": 1024,
+    "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+    "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000, "tie_word_embeddings": True, "attention_bias": False, "torch_dtype": "bfloat16"}
+REQUESTS, PROMPT, OUTPUT = 96, 80, 48  # four blocks of KV cache each
+RANK_MIB = 1076
+COMMON = ["--random-weights", "--skip-tokenizer-init", "--quiet", "--no-enable-prefix-caching", "--max-model-len", "128",
+          "--max-num-seqs", "48", "--max-num-batched-tokens", "128"]
+SIDP = ["--mode", "pull", "--pool-look-ahead", "1"]
+RANKS = ["--memory-per-rank", f"{RANK_MIB}MiB"]
+# name, layout flags; all of two ranks but the last
+LAYOUTS = [("DP", ["--layout", "dp=2"]),
+           ("FSDP", ["--layout", "dp=2,weights=sharded,pool=28", "--mode", "gather", "--pool-look-ahead", "1"]),
+           ("SiDP by_layer", ["--layout", "dp=2,weights=by_layer,pool=28", *SIDP]),
+           ("SiDP striped", ["--layout", "dp=2,weights=striped,pool=28", *SIDP]),
+           ("one rank, both cores", None)]
+
+
+class Bench:
+    def __init__(self, forebay, folder):
+        self.forebay, self.folder = forebay, folder
+        self.model = os.path.join(folder, "model")
+        os.makedirs(self.model)
+        with open(os.path.join(self.model, "config.json"), "w") as f:
+            json.dump(CONFIG, f)
+        rng = random.Random(7)
+        with open(self.at("requests.jsonl"), "w") as f:
+            for i in range(REQUESTS):
+                f.write(json.dumps({"custom_id": str(i), "prompt": [rng.randrange(30000) for _ in range(PROMPT)],
+                                    "max_tokens": OUTPUT, "ignore_eos": True, "temperature": 0}) + "\n")
+
+    def at(self, name):
+        return os.path.join(self.folder, name)
+
+    def run(self, layout, devices, simulated=False):
+        """The summary, with the mean batch of a rank's step that decodes."""
+        for name in ("results.jsonl", "steps.jsonl"):
+            if os.path.exists(self.at(name)):
+                os.remove(self.at(name))
+        flags = ["--memory", f"{2 * RANK_MIB}MiB"] if layout is None else [*RANKS, *layout]
+        command = [self.forebay, "run", "-m", self.model, "-i", self.at("requests.jsonl"), "--devices", devices, *COMMON, *flags,
+                   "--summary", self.at("summary.json"), "--steps", self.at("steps.jsonl")]
+        done = subprocess.run(command + ([] if simulated else ["-o", self.at("results.jsonl")]), stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}\n{done.stderr}")
+        summary = json.load(open(self.at("summary.json")))
+        decoding = [json.loads(line)["decode_rows"] for line in open(self.at("steps.jsonl"))]
+        decoding = [rows for rows in decoding if rows > 0]
+        summary["batch"] = sum(decoding) / len(decoding)
+        summary["rate"] = summary["output_tokens"] / summary["elapsed_time"]
+        return summary
+
+    def profile_a_core(self, quick):
+        """A profile of each of two cores, measured at once; the path of the first, whose memory the second was using too."""
+        cores = sorted(os.sched_getaffinity(0))[:2]
+        flags = ["--threads", "1", *(["--quick"] if quick else [])]
+        runs = [subprocess.Popen(["taskset", "-c", str(core), self.forebay, "profile", "-o", self.at(f"core{i}.json"), *flags],
+                                 stderr=subprocess.DEVNULL) for i, core in enumerate(cores)]
+        if [run.wait() for run in runs] != [0, 0]:
+            sys.exit("forebay profile failed")
+        return self.at("core0.json")
+
+
+def number(profile, name):
+    return profile["numbers"][name]["value"]
+
+
+def median(summaries, value):
+    return statistics.median(value(s) for s in summaries)
+
+
+def counter(name, scale):
+    return lambda s: s["mode_counters"].get(name, 0) * scale
+
+
+def rows_of(real, simulated):
+    rows, base = [], median(real["DP"], lambda s: s["rate"])
+    for name, _ in LAYOUTS:
+        runs, rates = real[name], [s["rate"] for s in real[name]]
+        rate = statistics.median(rates)
+        row = [name, f"{runs[0]['kv_capacity_tokens']}", f"{median(runs, lambda s: s['batch']):.1f}", f"{rate:.1f}",
+               f"{100 * (max(rates) - min(rates)) / rate:.1f} %", f"{median(runs, counter('bytes_pulled', 1e-9)):.2f}",
+               f"{median(runs, counter('copy_core_us', 1e-6)):.2f}", f"{median(runs, counter('compute_waited_us', 1e-6)):.2f}",
+               f"{rate / base:.3f}"]
+        if name in simulated:
+            ratio = simulated[name]["rate"] / simulated["DP"]["rate"]
+            row += [f"{simulated[name]['rate']:.1f}", f"{ratio:.3f}", f"{100 * (ratio / (rate / base) - 1):+.1f} %"]
+        rows.append(row + [""] * (12 - len(row)))
+    return rows
+
+
+HEADER = ["layout", "KV tokens, all ranks", "batch of a rank", "tok/s", "spread", "GB pulled", "copy core-s", "waited s", "over DP",
+          "simulated tok/s", "over DP", "error of the ratio"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("forebay")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a quick profile")
+    parser.add_argument("--profile", help="a profile of one core that was measured before")
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(os.path.abspath(args.forebay), folder)
+        path = os.path.abspath(args.profile) if args.profile else bench.profile_a_core(args.quick)
+        profile = json.load(open(path))
+        real = {name: [] for name, _ in LAYOUTS}
+        for _ in range(args.rounds):
+            for name, layout in LAYOUTS:
+                real[name].append(bench.run(layout, "cpu" if layout is None else "2xcpu"))
+        simulated = {name: bench.run(layout, f"sim:2x{path}", True) for name, layout in LAYOUTS if layout is not None}
+    # A row of a decode step takes 2 operations a weight, which has 2 bytes.
+    knee = number(profile, "bf16_flops") / number(profile, "memory_bytes_per_s")
+    lines = ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows_of(real, simulated)]
+    batch = median(real["DP"], lambda s: s["batch"])
+    lines += ["", f"{REQUESTS} requests of {PROMPT} + {OUTPUT} tokens, {RANK_MIB} MiB a rank; a core computes {number(profile, 'bf16_flops') / 1e9:.0f} "
+              f"GFLOP/s, reads {number(profile, 'memory_bytes_per_s') / 1e9:.1f} GB/s and copies "
+              f"{number(profile, 'copy_bytes_per_core_s') / 1e9:.1f} GB/s: the knee is at {knee:.1f} rows, DP's batch is {batch / knee:.2f} of it"]
+    wrong = [f"{name}: {simulated[name]['kv_capacity_tokens']} KV tokens simulated, {real[name][0]['kv_capacity_tokens']} real"
+             for name in simulated if simulated[name]["kv_capacity_tokens"] != real[name][0]["kv_capacity_tokens"]]
+    print("\n".join(lines + wrong))
+    if args.out:
+        with open(args.out, "w") as f:
+            f.write("\n".join(lines) + "\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
