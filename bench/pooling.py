@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Pooled weights on one CPU: two ranks of a core each as DP, FSDP and SiDP, and one rank of both cores as the ceiling.
 
-usage: pooling.py FOREBAY [--rounds 3] [--quick] [--out FILE] [--profile FILE]
+usage: pooling.py FOREBAY [--rounds 3] [--quick] [--out FILE] [--profile FILE] [--prefix COMMAND]
 
 The ranks have so little memory that DP's batch is under a quarter of the machine's compute/memory knee. Layouts take turns
 within a round; figures are medians of the rounds. The simulator runs the same job on two devices of a profile of one core that
@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -23,7 +24,7 @@ CONFIG = {
     "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
     "rope_theta": 1000000, "tie_word_embeddings": True, "attention_bias": False, "torch_dtype": "bfloat16"}
 REQUESTS, PROMPT, OUTPUT = 96, 80, 48  # four blocks of KV cache each
-RANK_MIB = 1076
+RANK_MIB = 988
 COMMON = ["--random-weights", "--skip-tokenizer-init", "--quiet", "--no-enable-prefix-caching", "--max-model-len", "128",
           "--max-num-seqs", "48", "--max-num-batched-tokens", "128"]
 SIDP = ["--mode", "pull", "--pool-look-ahead", "1"]
@@ -37,8 +38,8 @@ LAYOUTS = [("DP", ["--layout", "dp=2"]),
 
 
 class Bench:
-    def __init__(self, forebay, folder):
-        self.forebay, self.folder = forebay, folder
+    def __init__(self, forebay, folder, prefix):
+        self.forebay, self.folder, self.prefix = forebay, folder, prefix
         self.model = os.path.join(folder, "model")
         os.makedirs(self.model)
         with open(os.path.join(self.model, "config.json"), "w") as f:
@@ -60,7 +61,8 @@ class Bench:
         flags = ["--memory", f"{2 * RANK_MIB}MiB"] if layout is None else [*RANKS, *layout]
         command = [self.forebay, "run", "-m", self.model, "-i", self.at("requests.jsonl"), "--devices", devices, *COMMON, *flags,
                    "--summary", self.at("summary.json"), "--steps", self.at("steps.jsonl")]
-        done = subprocess.run(command + ([] if simulated else ["-o", self.at("results.jsonl")]), stderr=subprocess.PIPE, text=True)
+        command = command if simulated else [*self.prefix, *command, "-o", self.at("results.jsonl")]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)}\n{done.stderr}")
         summary = json.load(open(self.at("summary.json")))
@@ -74,10 +76,11 @@ class Bench:
         """A profile of each of two cores, measured at once; the path of the first, whose memory the second was using too."""
         cores = sorted(os.sched_getaffinity(0))[:2]
         flags = ["--threads", "1", *(["--quick"] if quick else [])]
-        runs = [subprocess.Popen(["taskset", "-c", str(core), self.forebay, "profile", "-o", self.at(f"core{i}.json"), *flags],
-                                 stderr=subprocess.DEVNULL) for i, core in enumerate(cores)]
-        if [run.wait() for run in runs] != [0, 0]:
-            sys.exit("forebay profile failed")
+        commands = [shlex.join(["taskset", "-c", str(core), self.forebay, "profile", "-o", self.at(f"core{i}.json"), *flags])
+                    for i, core in enumerate(cores)]
+        done = subprocess.run([*self.prefix, "sh", "-c", " & ".join(commands) + " & wait"], stderr=subprocess.PIPE, text=True)
+        if not os.path.exists(self.at("core0.json")):
+            sys.exit(f"forebay profile failed\n{done.stderr}")
         return self.at("core0.json")
 
 
@@ -119,10 +122,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a quick profile")
     parser.add_argument("--profile", help="a profile of one core that was measured before")
+    parser.add_argument("--prefix", default="", help="what each measurement is run with")
     parser.add_argument("--out")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(os.path.abspath(args.forebay), folder)
+        bench = Bench(os.path.abspath(args.forebay), folder, shlex.split(args.prefix))
         path = os.path.abspath(args.profile) if args.profile else bench.profile_a_core(args.quick)
         profile = json.load(open(path))
         real = {name: [] for name, _ in LAYOUTS}

@@ -2,6 +2,7 @@
 """The simulator's prediction against real runs: profile, run, profile; one command.
 
 usage: prediction.py FOREBAY [--rounds 3] [--triples 3] [--quick] [--operations] [--out FILE] [--check]
+                     [--prefix COMMAND]
 
 Six jobs on two shapes (random weights) run on this machine and on a simulation of it, whose profile is measured just before
 and just after. A triple whose two profiles price some job more than 5 % apart is thrown away and counted: the machine changed
@@ -16,6 +17,7 @@ import json
 import math
 import os
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -96,7 +98,8 @@ class Run:
         for name in ("results.jsonl", "summary.json", "steps.jsonl"):
             if os.path.exists(self.at(name)):
                 os.remove(self.at(name))
-        command = [*self.prefix, self.forebay, "run", *self.flags, *flags, "--summary", self.at("summary.json"), "--steps",
+        prefix = self.prefix if "-o" in flags else []  # of what is measured
+        command = [*prefix, self.forebay, "run", *self.flags, *flags, "--summary", self.at("summary.json"), "--steps",
                    self.at("steps.jsonl")]
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
@@ -203,10 +206,11 @@ def main():
     parser.add_argument("--operations", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--only", default="", help="jobs whose name holds this")
+    parser.add_argument("--prefix", default="", help="what each measurement is run with")
     parser.add_argument("--out")
     args = parser.parse_args()
     args.forebay = os.path.abspath(args.forebay)
-    prefix = real_time_prefix()
+    prefix = [*shlex.split(args.prefix), *real_time_prefix()]
     thrown_away, failures = 0, 0
     with tempfile.TemporaryDirectory() as folder:
         runs = [Run(folder, shape, case, prefix, args.forebay) for shape in SHAPES for case in CASES]
