@@ -83,7 +83,7 @@ class Run:
                 f.write(json.dumps({"custom_id": str(i), "prompt": prompt, "max_tokens": output, "ignore_eos": True,
                                     "temperature": 0}) + "\n")
         self.flags = ["-m", self.model, "-i", self.jobs, "--random-weights", "--skip-tokenizer-init", "--memory", "3GiB",
-                      "--quiet", *flags]
+                      "--touch-kv", "3GiB", "--quiet", *flags]
         # As many blocks as are used, so that the second half finds none that was never touched.
         if case != "preempting":
             peak = self.simulate("zen4")[0]["engine"]["kv_blocks_used_peak"]

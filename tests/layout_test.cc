@@ -176,11 +176,13 @@ TEST_P(LayoutTest, EachStepOfShippingCanBeTurnedOff) {
       EXPECT_EQ(Run("2xcpu", "dp=2,weights=striped"), expected) << fuse << skip;
     }
   }
-  options_.ship = {.gather = true};
+  options_.mode = "gather";
+  options_.ship = {};
   for (const std::string placement : {"by_layer", "striped", "sharded"}) {
     EXPECT_EQ(Run("3xcpu", "dp=3,weights=" + placement), expected) << placement;
     EXPECT_GT(stats_.mode_counters["steps_gather"], 0) << placement;
     EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << placement;
+    EXPECT_GT(stats_.mode_counters["copy_core_us"], 0) << placement;
   }
 }
 

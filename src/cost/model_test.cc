@@ -302,6 +302,7 @@ TEST(Price, OddPanelsCostAsMuchAsOneEach) {
 
 TEST(Price, LeavesHaveATableOfTheirOwn) {
   DeviceProfile device = Profile("zen4");
+  device.launch_s = 0;
   OpDesc op = Linear(8, 2048, 2048);
   const PriceResult whole = Price(op, device);
   op.leaves = 8;
@@ -312,7 +313,6 @@ TEST(Price, LeavesHaveATableOfTheirOwn) {
   slower.op = TableOp::kLinearLeaves;
   for (double& log_seconds : slower.log_seconds) log_seconds += std::log(1.25);
   device.tables.push_back(slower);
-  device.launch_s = 0;
   EXPECT_NEAR(Price(op, device).seconds, 1.25 * whole.seconds, 1e-6 * whole.seconds);
   EXPECT_EQ(Price(op, device).how, whole.how);
   op.leaves = 1;
