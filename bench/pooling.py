@@ -24,7 +24,7 @@ CONFIG = {
     "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
     "rope_theta": 1000000, "tie_word_embeddings": True, "attention_bias": False, "torch_dtype": "bfloat16"}
 REQUESTS, PROMPT, OUTPUT = 64, 80, 48  # four blocks of KV cache each
-RANK_MIB = 988
+RANK_MIB = 974
 COMMON = ["--random-weights", "--skip-tokenizer-init", "--quiet", "--no-enable-prefix-caching", "--max-model-len", "128",
           "--max-num-seqs", "48", "--max-num-batched-tokens", "128", "--touch-kv", "1GiB"]
 SIDP = ["--mode", "pull", "--pool-look-ahead", "1"]

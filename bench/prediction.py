@@ -2,7 +2,7 @@
 """The simulator's prediction against real runs: profile, run, profile; one command.
 
 usage: prediction.py FOREBAY [--rounds 3] [--triples 3] [--quick] [--operations] [--out FILE] [--check]
-                     [--prefix COMMAND]
+                     [--prefix COMMAND] [--before PROFILE]
 
 Six jobs on two shapes (random weights) run on this machine and on a simulation of it, whose profile is measured just before
 and just after. A triple whose two profiles price some job more than 5 % apart is thrown away and counted: the machine changed
@@ -18,6 +18,7 @@ import math
 import os
 import random
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -125,7 +126,7 @@ def operations(stderr):
     found = {}
     for line in stderr.splitlines():
         words = line.split()
-        if len(words) == 6 and words[1].isdigit() and words[3].endswith("%"):
+        if len(words) >= 6 and words[1].isdigit() and words[3].endswith("%"):
             found[words[0]] = float(words[2])
     return found
 
@@ -157,7 +158,10 @@ def profile(args, prefix, path):
 def triple(args, runs, prefix, folder):
     """One profile, run, profile. Returns the largest disagreement of the two profiles, or fails where counts differ."""
     before, after = os.path.join(folder, "before.json"), os.path.join(folder, "after.json")
-    profile(args, prefix, before)
+    if args.before:
+        shutil.copy(args.before, before)
+    else:
+        profile(args, prefix, before)
     for run in runs:
         run.real, run.predicted, run.wrong = [], [], []
     for _ in range(args.rounds):
@@ -206,6 +210,7 @@ def main():
     parser.add_argument("--operations", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--only", default="", help="jobs whose name holds this")
+    parser.add_argument("--before", help="the first triple's first profile, measured just now")
     parser.add_argument("--prefix", default="", help="what each measurement is run with")
     parser.add_argument("--out")
     args = parser.parse_args()
@@ -222,6 +227,7 @@ def main():
                 sys.exit("counts differ\n" + "\n".join(wrong))
             lines, worst = table(runs)
             print("\n".join(lines))
+            args.before = None
             print(f"the two profiles price a job at most {100 * disagreement:.1f} % apart\n", flush=True)
             if disagreement > LARGEST_DISAGREEMENT:
                 thrown_away += 1
