@@ -76,8 +76,8 @@ class DeviceEvent {
 class Counter {
  public:
   virtual ~Counter() = default;
-  // Every Await passes from now on. A stream that passes one after this runs no operation any more, and each of its
-  // Synchronize returns `why`; the first fault stays. Any task.
+  // Every Await passes from now on; a stream that passes one dies: it runs and posts nothing any more, and its Synchronize
+  // returns `why` (the first fault's). A stream that waits for an event of a dead one dies of the same. Any task.
   virtual void Abort(const base::Status& why) = 0;
 };
 

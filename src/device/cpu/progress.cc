@@ -24,6 +24,17 @@ void Progress::WakeWaiters(uint64_t completed) {
   }
 }
 
+void Progress::Fail(const base::Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (fault_.ok()) fault_ = why;
+  failed_ = true;
+}
+
+base::Status Progress::fault() const {
+  const std::lock_guard lock(mutex_);
+  return fault_;
+}
+
 bool Progress::WaitFor(uint64_t position, runtime::TimeNs spin, runtime::TimeNs timeout) {
   const auto reached = [&] { return Reached(position); };
   if (SpinUntil(runtime_, spin, reached)) return true;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "device/cpu/bell.h"
 #include "runtime/runtime.h"
 
@@ -23,6 +24,10 @@ class Progress {
   void Advance();
   // At least `position` from here on. Any task.
   void AdvanceTo(uint64_t position);
+  // From here on whoever waits gets `why`; the first one stays. Any task.
+  void Fail(const base::Status& why);
+  bool failed() const { return failed_; }
+  base::Status fault() const;
   // Blocks until `position` is reached (true) or `timeout` has passed (false). Any number of tasks may wait.
   bool WaitFor(uint64_t position, runtime::TimeNs spin, runtime::TimeNs timeout = runtime::kForever);
 
@@ -38,7 +43,9 @@ class Progress {
   const std::string name_;
   alignas(64) std::atomic<uint64_t> completed_{0};
   std::atomic<int> num_waiters_{0};
-  std::mutex mutex_;
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;
+  base::Status fault_;  // guarded by mutex_
   std::vector<Waiter*> waiters_;
   std::vector<std::unique_ptr<runtime::Event>> idle_events_;
 };

@@ -56,7 +56,8 @@ void CpuStream::Record(DeviceEvent& event) {
 
 void CpuStream::Wait(const DeviceEvent& event) {
   const auto& point = static_cast<const CpuEvent&>(event);
-  if (point.stream == nullptr || point.stream == &progress_ || point.stream->Reached(point.position)) return;
+  if (point.stream == nullptr || point.stream == &progress_) return;
+  if (point.stream->Reached(point.position) && !point.stream->failed()) return;
   Command& command = queue_.Back();
   command.kind = Command::Kind::kWait;
   command.awaited = point.stream;
@@ -105,14 +106,13 @@ void CpuStream::Serve() {
 }
 
 void CpuStream::RunCommand(Team& team, const Command& command) {
+  if (dead_) return;
   if (command.kind == Command::Kind::kPost) return command.counter->Post(command.position);
-  if (command.kind == Command::Kind::kRun) {
-    if (!dead_) Run(team, command.operation);
-    return;
-  }
+  if (command.kind == Command::Kind::kRun) return Run(team, command.operation);
   const runtime::TimeNs start = runtime_.Now();
   if (command.kind == Command::Kind::kWait) {
     command.awaited->WaitFor(command.position, options_.team.spin);
+    if (command.awaited->failed()) Die(command.awaited->fault());
   } else {
     RunAwait(*command.counter, command.position);
   }
@@ -120,10 +120,14 @@ void CpuStream::RunCommand(Team& team, const Command& command) {
 }
 
 void CpuStream::RunAwait(CpuCounter& counter, uint64_t value) {
-  base::Status fault = counter.WaitFor(value, options_.team.spin);
-  if (fault.ok()) return;
+  const base::Status fault = counter.WaitFor(value, options_.team.spin);
+  if (!fault.ok()) Die(fault);
+}
+
+void CpuStream::Die(const base::Status& fault) {
+  progress_.Fail(fault);
   const std::lock_guard lock(mutex_);
-  if (!dead_) fault_ = std::move(fault);
+  fault_ = fault;
   dead_ = true;
 }
 

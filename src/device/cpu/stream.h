@@ -57,7 +57,8 @@ class CpuStream final : public Stream {
   void Serve();
   void RunCommand(Team& team, const Command& command);
   void PushCounter(Command::Kind kind, Counter& counter, uint64_t value);
-  // Waits; runs nothing any more if the counter was aborted.
+  void Die(const base::Status& fault);
+  // Waits; dies if the counter was aborted.
   void RunAwait(CpuCounter& counter, uint64_t value);
   void Run(Team& team, const Operation& operation);
   void Interleave();

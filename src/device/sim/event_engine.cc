@@ -231,7 +231,7 @@ bool EventEngine::StartNext(Stream& stream) {
     const bool waits = item.kind == Kind::kWait || item.kind == Kind::kAwait;
     if (waits && !StartWait(stream, item)) return false;
     if (item.kind == Kind::kPost) {
-      Raise(counters_[item.from], item.amount);
+      if (stream.fault.ok()) Raise(counters_[item.from], item.amount);
       item.done = true;
     }
     if (item.kind == Kind::kRun) StartRun(stream, item);
@@ -266,8 +266,8 @@ void EventEngine::StartTransfer(Stream& stream, Item& item) {
 bool EventEngine::StartWait(Stream& stream, Item& item) {
   CounterState* const counter = item.kind == Kind::kAwait ? &counters_[item.from] : nullptr;
   const uint64_t reached = counter != nullptr ? counter->value : streams_[item.from]->items.begin();
-  if (reached >= item.amount) {
-    if (counter != nullptr && stream.fault.ok()) stream.fault = counter->fault;
+  if (reached >= item.amount || !stream.fault.ok()) {
+    if (stream.fault.ok()) stream.fault = counter != nullptr ? counter->fault : streams_[item.from]->fault;
     item.done = true;
     return true;
   }
