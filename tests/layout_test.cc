@@ -56,7 +56,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(engine.ok()) << layout << ": " << engine.status().ToString();
     if (!engine.ok()) return {};
     Answers answers;
-    for (const RequestResult& result : testing_support::RunAll(**engine, MakeRequests())) {
+    for (const RequestResult& result : testing_support::RunAll(**engine, requests_)) {
       EXPECT_EQ(result.error_message, "");
       for (const Choice& choice : result.choices) answers[{result.line, choice.index}] = {choice.tokens, choice.digest};
     }
@@ -76,6 +76,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
               static_cast<uint64_t>(pool->steps()) * pool->plan().book->StepBytes(pool->plan().rank));
   }
 
+  std::vector<Request> requests_ = MakeRequests();
   engine::ModelFiles files_;
   engine::EngineOptions options_;
   EngineStats stats_;
@@ -226,6 +227,45 @@ TEST_P(LayoutTest, PlacementsThatCannotShipAreRefusedOrPull) {
   options_.ship_patience = 1;
   EXPECT_EQ(Run("2xcpu", "dp=2,weights=sharded,pool=2"), expected);
   EXPECT_EQ(stats_.mode_counters["steps_pull"], stats_.steps);
+}
+
+// Requests of very unequal lengths that nobody knows: some rank runs out of work while another has much.
+std::vector<Request> MakeTail() {
+  std::vector<Request> requests = MakeRequests();
+  for (Request& request : requests) {
+    request.sampling.max_tokens = -1;
+    request.ends_after = request.line % 8 == 0 ? 60 : 1 + static_cast<int32_t>(request.line % 3);
+  }
+  return requests;
+}
+
+// Whoever ends a request gives the same answer, whether its KV came along or is computed again.
+TEST_P(LayoutTest, StolenRequestsGiveTheSameDigests) {
+  requests_ = MakeTail();
+  const Answers expected = Run("cpu", "");
+  int64_t requests = 0, bytes = 0;
+  const std::pair<const char*, const char*> layouts[] = {
+      {"2xcpu", "dp=2"}, {"4xcpu", "dp=4"}, {"4xcpu", "groups=2,dp=2"}, {"4xcpu", "dp=2,tp=2"}, {"4xcpu", "dp=2,pp=2"},
+      {"3xcpu", "dp=3,weights=by_layer"}, {"2xcpu", "dp=2,weights=striped"}};
+  for (const std::string mode : {"pull", "ship", "auto"}) {
+    for (const std::string steal : {"always", "auto"}) {
+      for (const auto& [devices, layout] : layouts) {
+        if (mode != "pull" && std::string(layout).find("weights") == std::string::npos) continue;
+        options_.mode = mode;
+        options_.steal = steal;
+        EXPECT_EQ(Run(devices, layout), expected) << layout << " " << mode << " " << steal;
+        requests += stats_.requests_stolen;
+        bytes += stats_.kv_bytes_stolen;
+        EXPECT_EQ(stats_.mode_counters["requests_stolen"], stats_.requests_stolen);
+      }
+    }
+  }
+  EXPECT_GT(requests, 0);
+  EXPECT_GT(bytes, 0);
+  options_.mode = "pull";
+  options_.steal = "off";
+  EXPECT_EQ(Run("4xcpu", "dp=4"), expected);
+  EXPECT_EQ(stats_.requests_stolen, 0);
 }
 
 // What PlanLayout says of a rank is what its arena holds.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "forebay/request.h"
 
@@ -42,6 +43,16 @@ struct RunControl {
   std::atomic<bool> abort{false};
 };
 
+// What one replica has done and holds.
+struct ReplicaStats {
+  int64_t steps = 0;
+  int64_t tokens = 0;            // rows that went through the model
+  int64_t choices_running = 0;   // now
+  int64_t choices_waiting = 0;   // now
+  double busy_seconds = 0;       // inside steps
+  const char* mode = "local";    // StepRecord::mode, of the latest step
+};
+
 // Counters of a run; every mode that can be asked for proves here that it ran. Monotonic unless said.
 struct EngineStats {
   int64_t requests_finished = 0;
@@ -52,6 +63,8 @@ struct EngineStats {
   int64_t cached_prompt_tokens = 0;  // prompt tokens taken from the prefix index
   int64_t prefix_blocks_hit = 0;
   int64_t preemptions = 0;
+  int64_t requests_stolen = 0;       // taken over from another replica at the job's end
+  int64_t kv_bytes_stolen = 0;       // pulled with them
   int64_t steps = 0;
   int64_t decode_rows = 0;           // computed rows of one generated token, alone in their step; the others are prefill
   int64_t prefill_rows = 0;
@@ -65,7 +78,24 @@ struct EngineStats {
   double step_seconds = 0;           // inside steps
   double first_result_seconds = -1;  // since Run began; -1: none yet
   std::map<std::string, int64_t> mode_counters;  // e.g. "rows_decode", "steps.avx512bf16"
+  std::vector<ReplicaStats> replicas;            // of several replicas, each
 };
+
+// The most that one replica has to the mean of all: 1 is level. 1 also where nobody has anything.
+inline double Imbalance(const std::vector<ReplicaStats>& replicas, double (*of)(const ReplicaStats&)) {
+  double sum = 0, most = 0;
+  for (const ReplicaStats& replica : replicas) {
+    sum += of(replica);
+    most = of(replica) > most ? of(replica) : most;
+  }
+  return sum > 0 ? most * static_cast<double>(replicas.size()) / sum : 1;
+}
+inline double BusyImbalance(const EngineStats& stats) {
+  return Imbalance(stats.replicas, [](const ReplicaStats& replica) { return replica.busy_seconds; });
+}
+inline double TokenImbalance(const EngineStats& stats) {
+  return Imbalance(stats.replicas, [](const ReplicaStats& replica) { return static_cast<double>(replica.tokens); });
+}
 
 // One step of one replica, for whoever records steps (`--steps`, the report, replays).
 struct StepRecord {
@@ -84,6 +114,7 @@ struct StepRecord {
   int32_t preempted = 0;
   int32_t finished = 0;           // choices that the step ended
   int32_t kv_blocks_used = 0;     // after the step
+  std::vector<int64_t> taken;     // lines that its replica took since the last step, in order
   uint64_t plan_hash = 0;         // of its rows in order: line, choice, first position, rows, blocks held
   const char* mode = "local";     // how weights were reached: local, pull, ship
   uint64_t bytes_pulled = 0;      // by its ranks from others, counted when asked for

@@ -15,6 +15,12 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, engine::EngineOptions
   command.add_option("--pool-slice", flags.pool_slice, "Bytes that a pull copies from one owner before it turns to the next (default: 1MiB, on simulated devices 64MiB)");
   command.add_option("--mode", engine.mode, "How ranks reach weights that they pool: pull (weights come), ship (rows go to the owners), auto (ship where steps are small), or gather (pull in lockstep, as FSDP does)")
       ->check(CLI::IsMember({"auto", "pull", "ship", "gather"}))->capture_default_str();
+  command.add_option("--steal", engine.steal, "At the job's end ranks without work take requests from others of their group: auto (running ones where moving their KV cache pays), off, or always")
+      ->check(CLI::IsMember({"auto", "off", "always"}))->capture_default_str();
+  // Trials, for tests.
+  command.add_option("--plant-fault-rank", engine.fault.rank)->group("");
+  command.add_option("--plant-fault-at-pull", engine.fault.at_pull)->group("");
+  command.add_option("--plant-fault-at-post", engine.fault.at_post)->group("");
   command.add_option("--ship-threshold", engine.ship_threshold, "--mode auto ships while a rank's steps have fewer rows on average (default: from the device's profile)")->check(CLI::PositiveNumber);
   command.add_option("--mean-context", engine.mean_context, "Tokens that a running choice holds on average, for pool=auto (default: a quarter of the longest, at most 2048; of a trace: its mean)")->check(CLI::PositiveNumber);
 }

@@ -260,7 +260,7 @@ void AddEngineFlags(CLI::App& command, RunFlags& flags) {
   command.add_option("--seed", engine.seed, "Keys the sampling of requests without a seed of their own")->check(CheckSeed)->capture_default_str();
   command.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.prefix_caching, "Share the KV cache of equal beginnings (default: on)");
   command.add_option("--num-kv-blocks-override", engine.kv_blocks, "At most so many blocks of 32 tokens of KV cache");
-  command.add_option("--scheduling-policy", engine.policy, "continuous or static_batch")->capture_default_str();
+  command.add_option("--scheduling-policy", engine.policy, "continuous, adaptive (as many choices as the KV cache holds at their mean length) or static_batch")->capture_default_str();
   command.add_option("--isa", engine.isa, "Instruction set: auto, avx512bf16, avx512f, avx2, ref")->capture_default_str();
   command.add_flag("--digest", engine.digest, "Add to each choice a digest of its logits, keys and values");
   command.add_flag("--random-weights", engine.random_weights, "Benchmarking: run a config.json without weights, on random ones (results say so)");

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/log.h"
+#include "device/sim/sim_device.h"
 #include "engine/layout_plan.h"
+#include "engine/steal_price.h"
 #include "fabric/sim/sim_fabric.h"
 #include "kernels/kernel_set.h"
 
@@ -67,13 +69,24 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
 
   EngineParts parts{.replicas_per_group = layout.dp, .group = layout_plan.group, .isa = simulated ? options.devices : kernels->name};
   parts.pool_layers = layout.pool_layers.value_or(0);
+  // Ranks that share weights, or meet in a step.
+  parts.replicas_per_fate = layout.pools() || layout.ranks_per_replica() > 1 ? layout.dp : 1;
+  parts.most_ahead = static_cast<size_t>(layout_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);
+  FB_ASSIGN_OR_RETURN(const std::optional<schedule::StealPrices> steal_prices, PriceStealing(options, config, layout_plan));
+  parts.steal = steal_prices.has_value();
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, layout.ranks_per_group(), runtime));
   parts.sim = std::move(machine.sim);
   const weights::TensorReader* reader = simulated ? nullptr : files.reader.get();
   for (int group = 0; group < layout.groups && layout.ranks_per_group() > 1; ++group) {
     auto fabrics = simulated ? fabric::CreateSimFabric(*parts.sim, layout.ranks_per_group())
                              : fabric::CreateLocalFabric(runtime, layout.ranks_per_group());
-    for (auto& fabric : fabrics) parts.fabrics.push_back(std::move(fabric));
+    for (auto& fabric : fabrics) {
+      if (static_cast<int>(parts.fabrics.size()) == options.fault.rank) {
+        auto dead = simulated ? device::CreateSimCounter(*parts.sim) : device::CreateCpuCounter(runtime, "a planted fault");
+        fabric = fabric::PlantFault(std::move(fabric), std::move(dead), options.fault);
+      }
+      parts.fabrics.push_back(std::move(fabric));
+    }
   }
   std::vector<int32_t> kv_windows;
   for (const model::KvGroup& group : layout_plan.ranks[0].memory.kv_groups) kv_windows.push_back(group.spec.window);
@@ -96,6 +109,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
         .prefix_caching = options.prefix_caching,
         .max_blocks_per_sequence = plan.max_blocks_per_sequence,
         .kv_windows = kv_windows,
+        .steal = steal_prices.value_or(schedule::StealPrices{}),
         .stall_timeout = static_cast<runtime::TimeNs>(options.stall_seconds * 1e9)};
     parts.replicas.push_back(std::make_unique<Replica>(runtime, std::exchange(ranks, {}), std::move(policy), replica_options));
   }

@@ -9,6 +9,9 @@
 namespace forebay::engine {
 namespace {
 
+// How long a replica without work takes to notice that the run ends.
+constexpr runtime::TimeNs kGlance = 50'000'000;
+
 RequestResult BadRequest(const Request& request, std::string code, std::string param, std::string message) {
   RequestResult result;
   result.line = request.line;
@@ -25,7 +28,7 @@ void AddReplica(const EngineStats& stats, EngineStats* sum) {
   int64_t EngineStats::* const kSums[] = {
       &EngineStats::requests_finished, &EngineStats::prompt_tokens, &EngineStats::output_tokens, &EngineStats::computed_tokens,
       &EngineStats::recomputed_tokens, &EngineStats::cached_prompt_tokens, &EngineStats::prefix_blocks_hit,
-      &EngineStats::preemptions, &EngineStats::steps, &EngineStats::decode_rows, &EngineStats::prefill_rows, &EngineStats::choices_running, &EngineStats::choices_waiting,
+      &EngineStats::preemptions, &EngineStats::requests_stolen, &EngineStats::kv_bytes_stolen, &EngineStats::steps, &EngineStats::decode_rows, &EngineStats::prefill_rows, &EngineStats::choices_running, &EngineStats::choices_waiting,
       &EngineStats::output_room, &EngineStats::output_allowed, &EngineStats::kv_blocks_used, &EngineStats::kv_blocks_total,
       &EngineStats::kv_blocks_used_peak};
   for (int64_t EngineStats::* const member : kSums) sum->*member += stats.*member;
@@ -46,6 +49,16 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
   (*counters)["rows_shipped"] += shipped.rows;
   (*counters)["rows_skipped"] += shipped.rows_skipped;
   (*counters)["bytes_shipped"] += shipped.bytes;
+}
+
+ReplicaStats StatsOf(const Replica& replica) {
+  const EngineStats stats = replica.stats();
+  return {.steps = stats.steps,
+          .tokens = stats.computed_tokens,
+          .choices_running = stats.choices_running,
+          .choices_waiting = stats.choices_waiting,
+          .busy_seconds = stats.step_seconds,
+          .mode = replica.mode()};
 }
 
 }  // namespace
@@ -86,14 +99,36 @@ std::optional<RequestResult> LocalEngine::Refusal(const Request& request) const 
 void LocalEngine::TakeRequests(Replica& replica, RequestQueue& queue) {
   while (replica.WantsRequests() && !stop_) {
     // While choices run the device must not wait for a slow line, nor others for this replica.
-    std::optional<Request> request = queue.Next(replica.index(), replica.policy(), replica.idle() && groups_.empty());
-    if (!request) return;
-    if (std::optional<RequestResult> refusal = Refusal(*request)) {
+    queue.SetTokensLeft(replica.index(), replica.tokens_left());
+    std::optional<TakenRequest> taken = queue.Next(replica.index(), replica.steps(), replica.policy(), replica.idle() && groups_.empty());
+    if (!taken) return;
+    if (std::optional<RequestResult> refusal = Refusal(taken->request)) {
       queue.Finish(replica.index(), std::move(*refusal));
       continue;
     }
-    replica.Take(MakeRequestState(std::move(*request), parts_.context));
+    replica.Take(MakeRequestState(std::move(taken->request), parts_.context, taken->expected_output));
   }
+}
+
+void LocalEngine::GiveAway(Replica& replica, Shared& run) {
+  const int askers = run.board.askers(replica.index());
+  const std::optional<int> to = run.board.Claim(replica.index());
+  if (!to) return;
+  std::vector<Gift> gifts = replica.GiveAway(askers);
+  for (size_t i = 0; i < gifts.size(); ++i) run.queue.Move(replica.index(), *to);
+  const bool any = !gifts.empty();
+  run.board.Give(*to, std::move(gifts));
+  GroupControl* const group = GroupOf(static_cast<size_t>(*to));
+  if (any && group) group->Wake(*to % parts_.replicas_per_group);
+}
+
+base::Status LocalEngine::Receive(Replica& replica, Shared& run) {
+  base::Status status;
+  for (Gift& gift : run.board.Collect(replica.index())) {
+    const base::Status adopted = replica.Adopt(std::move(gift));
+    if (status.ok()) status = adopted;
+  }
+  return status;
 }
 
 bool LocalEngine::Deliver(const Replica& replica, std::vector<RequestResult>* finished, RequestQueue& queue) {
@@ -113,46 +148,57 @@ void LocalEngine::Observe(StepRecord record) {
   observer_->OnStep(record);
 }
 
-RunEnd LocalEngine::RunReplica(Replica& replica, RequestQueue& queue, RunControl& control) {
+RunEnd LocalEngine::RunReplica(Replica& replica, Shared& run) {
+  auto& [queue, board, control, failed] = run;
   std::vector<RequestResult> finished;
   while (true) {
     if (control.abort || stop_) return RunEnd::kAborted;
+    if (failed[FateOf(replica)]) return RunEnd::kStalled;
+    replica.ReclaimLoans();
+    if (const base::Status received = Receive(replica, run); !received.ok()) return Stalled(replica, received.ToString(), run);
     const bool draining = control.drain;
     if (draining) {
       replica.DropUnstarted();
     } else {
       TakeRequests(replica, queue);
+      if (queue.ended(replica.index()) && board.askers(replica.index()) > 0) GiveAway(replica, run);
     }
+    const bool ended = draining || queue.ended(replica.index());
     if (!groups_.empty() && replica.idle()) {
-      const base::Result<Turn> turn = replica.StepIdle(draining || queue.ended());
-      if (!turn.ok()) return Stalled(replica, turn.status().ToString());
+      if (ended && parts_.steal) board.Ask(replica.index());
+      const base::Result<Turn> turn = replica.StepIdle(ended);
+      if (!turn.ok()) return Stalled(replica, turn.status().ToString(), run);
       if (*turn == Turn::kDone) return control.drain ? RunEnd::kDrained : RunEnd::kComplete;
       continue;
     }
     StepRecord record;
     const StepEnd end = replica.Step(&finished, observer_ ? &record : nullptr);
     if (!Deliver(replica, &finished, queue)) return RunEnd::kSinkFailed;
-    if (end == StepEnd::kStalled) return Stalled(replica, replica.what_stalled());
+    if (end == StepEnd::kStalled) return Stalled(replica, replica.what_stalled(), run);
     if (end == StepEnd::kStepped && observer_) Observe(record);
-    if (!groups_.empty()) continue;
-    if (end == StepEnd::kIdle && draining) return RunEnd::kDrained;
-    if (end == StepEnd::kIdle && queue.ended()) return control.drain ? RunEnd::kDrained : RunEnd::kComplete;
+    if (!groups_.empty() || end != StepEnd::kIdle || !(draining || queue.ended(replica.index()))) continue;
+    if (!parts_.steal || board.Await(replica.index(), kGlance) == StealBoard::Answer::kDone) {
+      return control.drain ? RunEnd::kDrained : RunEnd::kComplete;
+    }
   }
+}
+
+size_t LocalEngine::FateOf(const Replica& replica) const {
+  return static_cast<size_t>(replica.index() / parts_.replicas_per_fate);
 }
 
 GroupControl* LocalEngine::GroupOf(size_t replica) const {
   return groups_.empty() ? nullptr : groups_[replica / static_cast<size_t>(parts_.replicas_per_group)].get();
 }
 
-RunEnd LocalEngine::Stalled(const Replica& replica, const std::string& what) {
-  const auto index = static_cast<size_t>(replica.index());
-  if (GroupControl* const group = GroupOf(index)) {
-    const base::Status why(kGroupFailed, fmt::format("replica {} failed: {}", replica.index(), what));
-    group->Fail(why);
-    parts_.fabrics[index * replica.ranks().size()]->Abort(why);
-  }
+RunEnd LocalEngine::Stalled(const Replica& replica, const std::string& what, Shared& run) {
   // The others only say what this one has said.
-  if (!stop_.exchange(true)) base::Log(base::LogLevel::kError, fmt::format("replica {} stalled: {}", replica.index(), what));
+  if (run.failed[FateOf(replica)].exchange(true)) return RunEnd::kStalled;
+  base::Log(base::LogLevel::kError, fmt::format("replica {} stalled: {}", replica.index(), what));
+  const auto index = static_cast<size_t>(replica.index());
+  const base::Status why(kGroupFailed, fmt::format("replica {} failed: {}", replica.index(), what));
+  if (GroupControl* const group = GroupOf(index)) group->Fail(why);
+  if (parts_.replicas_per_fate > 1) parts_.fabrics[index * replica.ranks().size()]->Abort(why);
   return RunEnd::kStalled;
 }
 
@@ -160,7 +206,11 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
   run_start_ = runtime_.Now();
   first_result_seconds_ = -1;
   stop_ = false;
-  RequestQueue queue(runtime_, num_replicas(), source, sink);
+  const auto count = static_cast<size_t>(num_replicas());
+  Shared shared{.queue = {runtime_, num_replicas(), parts_.most_ahead, source, sink, replay_},
+                .board = {runtime_, num_replicas(), parts_.replicas_per_group},
+                .control = control,
+                .failed = std::vector<std::atomic<bool>>(count)};
   groups_.clear();
   for (int first = 0; parts_.group && first < num_replicas(); first += parts_.replicas_per_group) {
     groups_.push_back(std::make_unique<GroupControl>(runtime_, *parts_.group));
@@ -170,9 +220,11 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
   }
   std::vector<RunEnd> ends(parts_.replicas.size(), RunEnd::kComplete);
   const auto run = [&](size_t i) {
-    ends[i] = RunReplica(*parts_.replicas[i], queue, control);
-    if (ends[i] != RunEnd::kComplete && ends[i] != RunEnd::kDrained) stop_ = true;
+    ends[i] = RunReplica(*parts_.replicas[i], shared);
+    if (ends[i] == RunEnd::kSinkFailed || ends[i] == RunEnd::kAborted) stop_ = true;
     if (GroupControl* const group = GroupOf(i)) group->Leave(static_cast<int>(i) % parts_.replicas_per_group);
+    shared.board.Leave(static_cast<int>(i));
+    shared.queue.Leave(static_cast<int>(i));
   };
   std::vector<std::unique_ptr<runtime::Task>> tasks;
   for (size_t i = 1; i < ends.size(); ++i) {
@@ -180,6 +232,7 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
   }
   run(0);
   for (const auto& task : tasks) task->Join();
+  for (const auto& replica : parts_.replicas) replica->ReclaimLoans();
   // What made the others stop comes before their stopping.
   for (const RunEnd end : {RunEnd::kSinkFailed, RunEnd::kStalled, RunEnd::kAborted, RunEnd::kDrained}) {
     if (std::ranges::count(ends, end) > 0) return end;
@@ -192,9 +245,14 @@ EngineStats LocalEngine::stats() const {
   for (size_t i = 1; i < parts_.replicas.size(); ++i) AddReplica(parts_.replicas[i]->stats(), &sum);
   sum.first_result_seconds = first_result_seconds_;
   sum.mode_counters = {{"steps." + parts_.isa, sum.steps}, {"rows_decode", sum.decode_rows}, {"rows_prefill", sum.prefill_rows}};
+  if (num_replicas() > 1) {
+    sum.mode_counters["requests_stolen"] = sum.requests_stolen;
+    sum.mode_counters["kv_bytes_stolen"] = sum.kv_bytes_stolen;
+  }
   if (parts_.replicas[0]->ranks()[0]->pool() != nullptr) sum.mode_counters["pool_layers"] = parts_.pool_layers;
   for (const auto& replica : parts_.replicas) {
     for (const auto& rank : replica->ranks()) AddModes(*rank, &sum.mode_counters);
+    if (num_replicas() > 1) sum.replicas.push_back(StatsOf(*replica));
   }
   return sum;
 }

@@ -46,8 +46,9 @@ base::Result<Round> GroupControl::Next(int rank, const RankLoad& load) {
     } else {
       round = Round{.turn = Turn::kLook};
     }
+    if (!round && member.called && idle) round = Round{.turn = Turn::kLook};
     if (round) {
-      member.idle = member.entered = false;
+      member.idle = member.entered = member.called = false;
       return *round;
     }
     member.woken->Reset();
@@ -124,7 +125,7 @@ void GroupControl::BeFree() {
 }
 
 bool GroupControl::AllEnded() const {
-  return CountLive([](const Member& each) { return !(each.idle && each.load.ended); }) == 0;
+  return CountLive([](const Member& each) { return !each.idle || !each.load.ended || each.called; }) == 0;
 }
 
 // Of a round in which others pull, a rank without rows knows nothing.
@@ -134,6 +135,12 @@ void GroupControl::Answer(Member& member, const Round& round) {
   member.entered = false;
   if (round.turn == Turn::kPull && member.idle) member.answer->turn = Turn::kLook;
   member.woken->Set();
+}
+
+void GroupControl::Wake(int rank) {
+  const std::lock_guard lock(mutex_);
+  members_[static_cast<size_t>(rank)].called = true;
+  members_[static_cast<size_t>(rank)].woken->Set();
 }
 
 void GroupControl::Leave(int rank) {

@@ -60,6 +60,8 @@ class GroupControl {
 
   // What `rank` does next; blocks only if ranks run together, or without rows. The error with which the group failed.
   base::Result<Round> Next(int rank, const RankLoad& load);
+  // There is something for a rank that may have ended: it is told to look. Before the one that calls has ended.
+  void Wake(int rank);
   // The rank takes no more steps.
   void Leave(int rank);
   // The group cannot go on: each Next returns `why`, of the first call.
@@ -74,6 +76,7 @@ class GroupControl {
     bool idle = false;      // is in Next, without rows
     bool agreed = false;    // kJoining
     bool entered = false;   // kTogether: is in Next, for the next round
+    bool called = false;    // by Wake
     std::optional<Round> answer;
 
     bool works() const { return live && load.rows > 0; }

@@ -1,11 +1,14 @@
-// Ranks that agree on pull or ship, with every interleaving replayable: nobody disagrees in a round, nobody waits for ever.
+// Ranks that agree on pull or ship and take requests from each other, with every interleaving replayable: nobody disagrees in a
+// round, nobody waits for ever, no request is lost or done twice.
 #include "engine/group_control.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "base/rng.h"
+#include "engine/steal_board.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
 
@@ -18,12 +21,13 @@ struct Told {
   model::ShipRows rows;
 };
 
-// A group of fake ranks: each has phases of work and of none, and may end or fail at a random time. In a step that ships each
-// waits for all ranks with whom it shipped, as streams do in their meetings.
+// A group of fake ranks: each has requests, phases without, and may leave or fail at a random time. In a step that ships each
+// waits for all ranks with whom it shipped, as streams do in their meetings. One without requests takes some from the others.
 class FakeGroup {
  public:
   FakeGroup(runtime::Runtime& runtime, const GroupOptions& options, uint64_t seed)
-      : runtime_(runtime), options_(options), control_(runtime, options), rng_(seed), met_(options.num_ranks) {
+      : runtime_(runtime), options_(options), control_(runtime, options), board_(runtime, options.num_ranks, options.num_ranks),
+        rng_(seed), met_(options.num_ranks) {
     for (int rank = 0; rank < options.num_ranks; ++rank) seeds_.push_back(rng_.Next());
     fails_ = rng_.Next() % 3 == 0;
     leaves_ = !fails_ && rng_.Next() % 3 == 0;
@@ -37,44 +41,93 @@ class FakeGroup {
       tasks.push_back(runtime_.Spawn({.name = fmt::format("rank {}", rank)}, [this, rank] { RunRank(rank); }));
     }
     for (const auto& task : tasks) task->Join();
+    // A gift to one that leaves is lost with it: only where somebody leaves with work under way.
+    if (!hit_) {
+      EXPECT_EQ(lost_, 0);
+      EXPECT_EQ(static_cast<int64_t>(finished_.size()), requests_);
+    }
   }
 
   int64_t shipped() const { return shipped_; }
   int64_t pulled() const { return pulled_; }
+  int64_t stolen() const { return stolen_; }
   bool failed() const { return fails_ && hit_; }
 
  private:
+  using Held = std::vector<std::unique_ptr<RequestState>>;
+
   void RunRank(int rank) {
     base::Rng rng(seeds_[rank]);
-    int steps = static_cast<int>(rng.Next() % 60);
-    for (int step = 0;; ++step) {
-      if (rank == trouble_rank_ && step == trouble_step_ && (fails_ || leaves_)) {
-        hit_ = true;
-        if (fails_) {
-          control_.Fail({base::kInvalidArgument, "planted"});
-          aborted_ = true;
-        }
-        break;
-      }
-      const bool ended = steps <= 0, idle = ended || rng.Next() % 4 == 0;
-      RankLoad load{.ended = ended};
-      if (!idle) {
-        --steps;
-        load.rows = static_cast<int32_t>(1 + rng.Next() % 12);
-        load.prefill_rows = rng.Next() % 8 == 0 ? load.rows : 0;
-      }
-      const base::Result<Round> round = control_.Next(rank, load);
-      if (!round.ok()) break;
-      EXPECT_TRUE(idle ? round->turn != Turn::kPull : round->turn == Turn::kPull || round->turn == Turn::kShip);
-      if (round->turn == Turn::kDone) {
-        EXPECT_TRUE(ended);
-        break;
-      }
-      EXPECT_TRUE(round->turn != Turn::kShip || round->rows[rank] == load.rows);
-      if (round->number > 0) Compare(rank, *round);
-      if (!Execute(rank, *round, rng)) break;
+    Held held;
+    for (int64_t line = 0, count = static_cast<int64_t>(rng.Next() % 9); line < count; ++line) {
+      held.push_back(std::make_unique<RequestState>());
+      held.back()->request.line = rank * 100 + line;
+      held.back()->unfinished = static_cast<int32_t>(1 + rng.Next() % (rank == 0 ? 30 : 8));  // steps
+      ++requests_;
+    }
+    for (int step = 0; TakeStep(rank, step, rng, &held); ++step) {
     }
     control_.Leave(rank);
+    lost_ += static_cast<int64_t>(held.size() + board_.Leave(rank).size());
+  }
+
+  bool TakeStep(int rank, int step, base::Rng& rng, Held* held) {
+    if (rank == trouble_rank_ && step == trouble_step_ && (fails_ || leaves_)) {
+      hit_ = true;
+      if (fails_) {
+        control_.Fail({base::kInvalidArgument, "planted"});
+        aborted_ = true;
+      }
+      return false;
+    }
+    for (Gift& gift : board_.Collect(rank)) {
+      held->push_back(std::move(gift.state));
+      ++stolen_;
+    }
+    GiveAway(rank, rng, held);
+    const bool ended = held->empty(), idle = ended || rng.Next() % 4 == 0;
+    RankLoad load{.ended = ended};
+    if (!idle) {
+      load.rows = static_cast<int32_t>(1 + rng.Next() % 12);
+      load.prefill_rows = rng.Next() % 8 == 0 ? load.rows : 0;
+    }
+    if (ended) board_.Ask(rank);
+    const base::Result<Round> round = control_.Next(rank, load);
+    if (!round.ok()) return false;
+    EXPECT_TRUE(idle ? round->turn != Turn::kPull : round->turn == Turn::kPull || round->turn == Turn::kShip);
+    if (round->turn == Turn::kDone) {
+      EXPECT_TRUE(ended);
+      return false;
+    }
+    EXPECT_TRUE(round->turn != Turn::kShip || round->rows[rank] == load.rows);
+    if (round->number > 0) Compare(rank, *round);
+    if (!Execute(rank, *round, rng)) return false;
+    if (!idle) Advance(held);
+    return true;
+  }
+
+  void GiveAway(int rank, base::Rng& rng, Held* held) {
+    if (board_.askers(rank) == 0) return;
+    const std::optional<int> to = board_.Claim(rank);
+    if (!to) return;
+    if (rng.Next() % 2 == 0) runtime_.Yield();
+    std::vector<Gift> gifts;
+    while (held->size() > 1 && rng.Next() % 2 == 0) {
+      gifts.push_back({.from = rank, .state = std::move(held->back()), .loan = nullptr});
+      held->pop_back();
+    }
+    const bool any = !gifts.empty();
+    board_.Give(*to, std::move(gifts));
+    if (any) control_.Wake(*to);
+  }
+
+  void Advance(Held* held) {
+    for (const auto& state : *held) {
+      if (--state->unfinished > 0) continue;
+      const std::lock_guard lock(mutex_);
+      EXPECT_TRUE(finished_.insert(state->request.line).second) << "line " << state->request.line << " twice";
+    }
+    std::erase_if(*held, [](const auto& state) { return state->unfinished == 0; });
   }
 
   // Everybody was told the same. A rank without work is not told that others pull.
@@ -110,6 +163,7 @@ class FakeGroup {
   runtime::Runtime& runtime_;
   const GroupOptions options_;
   GroupControl control_;
+  StealBoard board_;
   base::Rng rng_;
   std::vector<uint64_t> seeds_;
   bool fails_ = false, leaves_ = false;
@@ -118,7 +172,8 @@ class FakeGroup {
   std::mutex mutex_;
   std::map<uint64_t, Told> told_;   // by round
   std::vector<uint64_t> met_;       // by rank: the latest round that it shipped
-  std::atomic<int64_t> shipped_{0}, pulled_{0};
+  std::set<int64_t> finished_;      // lines
+  std::atomic<int64_t> shipped_{0}, pulled_{0}, stolen_{0}, requests_{0}, lost_{0};
 };
 
 GroupOptions OptionsOf(uint64_t seed) {
@@ -134,7 +189,7 @@ GroupOptions OptionsOf(uint64_t seed) {
 }
 
 TEST(GroupControl, TenThousandInterleavings) {
-  int64_t shipped = 0, pulled = 0, failed = 0;
+  int64_t shipped = 0, pulled = 0, failed = 0, stolen = 0;
   for (uint64_t seed = 0; seed < 10'000; ++seed) {
     runtime::VirtualRuntime runtime(seed);
     const base::Status status = runtime.Run([&] {
@@ -143,6 +198,7 @@ TEST(GroupControl, TenThousandInterleavings) {
       shipped += group.shipped();
       pulled += group.pulled();
       failed += group.failed();
+      stolen += group.stolen();
     });
     ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status.ToString();
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
@@ -150,6 +206,7 @@ TEST(GroupControl, TenThousandInterleavings) {
   EXPECT_GT(shipped, 10'000);
   EXPECT_GT(pulled, 10'000);
   EXPECT_GT(failed, 1000);
+  EXPECT_GT(stolen, 10'000);
 }
 
 TEST(GroupControl, RealThreads) {
@@ -160,6 +217,69 @@ TEST(GroupControl, RealThreads) {
     options.look_every = 50'000;
     FakeGroup(*runtime, options, seed).Run();
   }
+}
+
+// Ranks that never meet wait at the board alone.
+TEST(StealBoard, TenThousandInterleavings) {
+  int64_t stolen = 0;
+  for (uint64_t seed = 0; seed < 10'000; ++seed) {
+    runtime::VirtualRuntime runtime(seed);
+    base::Rng rng(seed);
+    const int replicas = static_cast<int>(2 + rng.Next() % 7), groups = static_cast<int>(1 + rng.Next() % 2);
+    std::vector<uint64_t> seeds;
+    for (int i = 0; i < replicas * groups; ++i) seeds.push_back(rng.Next());
+    const int leaves = rng.Next() % 3 == 0 ? static_cast<int>(rng.Next() % static_cast<uint64_t>(replicas)) : -1;
+    std::map<int64_t, int> finished;
+    int64_t requests = 0;
+    const base::Status status = runtime.Run([&] {
+      StealBoard board(runtime, replicas * groups, replicas);
+      const auto run = [&](int replica) {
+        base::Rng own(seeds[static_cast<size_t>(replica)]);
+        std::vector<std::unique_ptr<RequestState>> held;
+        for (int64_t line = 0, count = static_cast<int64_t>(own.Next() % 9); line < count; ++line) {
+          held.push_back(std::make_unique<RequestState>());
+          held.back()->request.line = replica * 100 + line;
+          ++requests;
+        }
+        for (int step = 0; replica != leaves || step < 5; ++step) {
+          for (Gift& gift : board.Collect(replica)) {
+            EXPECT_EQ(gift.from / replicas, replica / replicas) << "a gift of another group";
+            held.push_back(std::move(gift.state));
+            ++stolen;
+          }
+          if (held.empty()) {
+            if (board.Await(replica, 1000) == StealBoard::Answer::kDone) break;
+            continue;
+          }
+          const std::optional<int> to = board.askers(replica) > 0 ? board.Claim(replica) : std::nullopt;
+          if (to) {
+            runtime.Yield();
+            std::vector<Gift> gifts;
+            if (held.size() > 1) {
+              gifts.push_back({.from = replica, .state = std::move(held.back()), .loan = nullptr});
+              held.pop_back();
+            }
+            board.Give(*to, std::move(gifts));
+          }
+          runtime.Sleep(static_cast<runtime::TimeNs>(own.Next() % 2000));
+          if (own.Next() % 3 != 0) continue;
+          ++finished[held.front()->request.line];
+          held.erase(held.begin());
+        }
+        board.Leave(replica);
+      };
+      std::vector<std::unique_ptr<runtime::Task>> tasks;
+      for (int i = 0; i < replicas * groups; ++i) tasks.push_back(runtime.Spawn({.name = fmt::format("replica {}", i)}, [&run, i] { run(i); }));
+      for (const auto& task : tasks) task->Join();
+    });
+    ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status.ToString();
+    for (const auto& [line, times] : finished) ASSERT_EQ(times, 1) << "line " << line << ", seed " << seed;
+    if (leaves < 0) {
+      ASSERT_EQ(static_cast<int64_t>(finished.size()), requests) << "seed " << seed;
+    }
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+  EXPECT_GT(stolen, 10'000);
 }
 
 class OneRank : public testing::Test {

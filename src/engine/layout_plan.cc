@@ -114,12 +114,9 @@ PooledMemory MemoryWith(const EngineOptions& options, const model::ModelConfig& 
   return memory;
 }
 
-// Sets the pooled layers. A real CPU is priced as the built-in profile of one.
+// Sets the pooled layers.
 base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& config, LayoutPlan* plan) {
-  cost::DeviceProfile profile = plan->machine.profile;
-  if (!plan->machine.spec.simulated) {
-    FB_ASSIGN_OR_RETURN(profile, cost::LoadProfile(kCpuProfile));
-  }
+  FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, PriceProfile(plan->machine));
   const int64_t longest = options.max_model_len ? options.max_model_len : config.max_position_embeddings;
   plan->priced_by = profile.name;
   plan->mean_context = options.mean_context ? options.mean_context : std::clamp<int64_t>(longest / 4, 1, kMostMeanContext);
@@ -143,6 +140,11 @@ base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& 
 }
 
 }  // namespace
+
+base::Result<cost::DeviceProfile> PriceProfile(const MachinePlan& machine) {
+  if (machine.spec.simulated) return machine.profile;
+  return cost::LoadProfile(kCpuProfile);
+}
 
 base::Status LayoutPlan::Fits() const {
   for (const RankPlan& rank : ranks) FB_RETURN_IF_ERROR(CheckFits(rank.memory, rank.request));

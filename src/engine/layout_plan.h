@@ -42,6 +42,9 @@ struct LayoutPlan {
 // Errors are those of the options (their value, the devices, the layout, what the model cannot do), not of the memory.
 base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& config);
 
+// Prices of the devices; a real CPU is priced as the built-in profile of one.
+base::Result<cost::DeviceProfile> PriceProfile(const MachinePlan& machine);
+
 // What pool=auto came to, beside no pool and all layers. REQUIRES: plan.choice.
 std::string FormatChoice(const LayoutPlan& plan);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "fabric/fault_fabric.h"
 #include "model/pool_plan.h"
 #include "model/ship_plan.h"
 #include "tensor/dtype.h"
@@ -34,6 +35,10 @@ struct EngineOptions {
   int ship_patience = 64;             // auto: steps in a row below it
   int ship_flip_every = 0;            // a trial of the switch: so many steps ship, so many pull
   model::ShipOptions ship;
+  fabric::FaultPlan fault;            // a trial
+  // auto | off | always: replicas without work take requests from others of their group, running ones where it pays; or
+  // whether or not it pays (a trial).
+  std::string steal = "auto";
   uint64_t seed = 0;
   bool prefix_caching = true;
   bool digest = false;                // add a digest of its numbers to every choice

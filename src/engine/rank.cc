@@ -8,7 +8,10 @@ namespace forebay::engine {
 namespace {
 
 // Published for peers.
-constexpr char kPoolRegion[] = "weight pool", kTensorStaging[] = "tensor staging", kStageStaging[] = "stage staging";
+constexpr char kPoolRegion[] = "weight pool", kKvRegion[] = "kv", kTensorStaging[] = "tensor staging", kStageStaging[] = "stage staging";
+
+// A transfer of KV is one turn: links are shared fluidly.
+constexpr uint64_t kKvSlice = 64 << 20;
 
 // The draw of each row of a part of the logits, spread over the workers.
 struct SampleArgs {
@@ -50,7 +53,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   FB_ASSIGN_OR_RETURN(const device::Region* workspace, arena.Allocate("workspace", plan.workspace_bytes));
   FB_ASSIGN_OR_RETURN(const device::Region* batch,
                       arena.Allocate("step batch", plan.batch_bytes, device::MemoryUse::kControl));
-  FB_ASSIGN_OR_RETURN(const device::Region* kv, arena.Allocate("kv", plan.kv_bytes));
+  FB_ASSIGN_OR_RETURN(const device::Region* kv, arena.Allocate(kKvRegion, plan.kv_bytes));
 
   const tensor::DType dtype = plan.dtype;
   model::DecoderPlan decoder_plan = model::PlanDecoder(config, dtype, plan.max_model_len, membership.cut);
@@ -76,6 +79,8 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   decoder.capacity = plan.capacity;
   decoder.kv = model::CutKvCache(plan.kv_groups, plan.num_blocks, digest, kv->data);
   rank->digests_on_ = digest;
+  rank->PlaceKv(plan, *kv);
+  if (membership.fabric) FB_RETURN_IF_ERROR(membership.fabric->Publish(*kv));
   if (pool) {
     FB_RETURN_IF_ERROR(membership.fabric->Publish(*share.region));
     FB_ASSIGN_OR_RETURN(const device::Region* slots, arena.Allocate("weight slots", plan.slot_bytes));
@@ -92,6 +97,57 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   rank->scratch_.resize(static_cast<size_t>(rank->device_->num_workers()));
   rank->step_done_ = rank->device_->NewEvent();
   return rank;
+}
+
+void Rank::PlaceKv(const MemoryPlan& plan, const device::Region& kv) {
+  kv_region_ = &kv;
+  const auto blocks = static_cast<uint64_t>(plan.num_blocks);
+  uint64_t offset = 0;
+  for (const model::KvGroup& group : plan.kv_groups) {
+    const auto stride = static_cast<uint64_t>(group.layout.block_stride);
+    kv_places_.push_back({.blocks = offset, .stride = stride});
+    offset += blocks * stride;
+  }
+  for (size_t i = 0; i < kv_places_.size(); ++i) {
+    const uint64_t* const digests = decoder_.kv.groups[i].digests;
+    if (digests == nullptr) continue;
+    kv_places_[i].digests = static_cast<uint64_t>(reinterpret_cast<const std::byte*>(digests) - kv.data);
+    kv_places_[i].digest_bytes = kernels::kBlockTokens * sizeof(uint64_t);
+  }
+}
+
+base::Status Rank::EnqueueKvPull(int peer, std::span<const KvMove> moves) {
+  FB_ASSIGN_OR_RETURN(const device::Region* theirs, membership_.fabric->FindRegion(peer, kKvRegion));
+  fabric::CopyPlan plan{.spans = {}, .slice_bytes = kKvSlice};
+  for (size_t group = 0; group < moves.size(); ++group) {
+    const KvPlace& place = kv_places_[group];
+    const KvMove& move = moves[group];
+    const auto add = [&](uint64_t base, uint64_t bytes, size_t block) {
+      if (bytes == 0) return;
+      plan.spans.push_back({.rank = peer, .region = theirs->id, .offset = base + static_cast<uint64_t>(move.from[block]) * bytes,
+                                .bytes = bytes, .destination = kv_region_->data + base + static_cast<uint64_t>(move.to[block]) * bytes});
+    };
+    for (auto block = static_cast<size_t>(move.first); block < move.to.size(); ++block) {
+      add(place.blocks, place.stride, block);
+      add(place.digests, place.digest_bytes, block);
+    }
+  }
+  if (!kv_pulled_) kv_pulled_ = device_->NewEvent();
+  const uint64_t before = membership_.fabric->bytes_pulled();
+  device::Stream& stream = device_->copy(device::CopyKind::kKv);
+  FB_RETURN_IF_ERROR(membership_.fabric->Pull(stream, plan, {}, {}));
+  stream.Record(*kv_pulled_);
+  kv_pull_bytes_ = membership_.fabric->bytes_pulled() - before;
+  kv_bytes_pulled_ += kv_pull_bytes_;
+  return base::Status::Ok();
+}
+
+base::Status Rank::WaitKvPull(runtime::TimeNs timeout) {
+  if (!device_->WaitFor(*kv_pulled_, timeout)) {
+    return base::Status(kStepTimeout, fmt::format("{} of KV cache did not arrive in {}", base::FormatBytes(kv_pull_bytes_),
+                                                  base::FormatDuration(static_cast<double>(timeout) * 1e-9)));
+  }
+  return device_->Synchronize(device_->copy(device::CopyKind::kKv));
 }
 
 base::Status Rank::PublishStaging(const MemoryPlan& plan) {
@@ -150,6 +206,7 @@ void Rank::TouchKv(uint64_t bytes, int threads) {
 void Rank::Quiesce() {
   (void)device_->Synchronize(device_->compute());
   if (pool_) (void)device_->Synchronize(device_->copy(device::CopyKind::kWeights));
+  if (kv_pulled_) (void)device_->Synchronize(device_->copy(device::CopyKind::kKv));
 }
 
 void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const model::ShipRows* ship) {

@@ -1,6 +1,7 @@
 // One device with its copy of the model: builds a step's batch and enqueues the step. What to run is the replica's business.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -56,7 +57,7 @@ class Rank {
   const model::WeightPool* pool() const { return pool_.get(); }
   const model::ShippedFfn* ship() const { return ship_.get(); }  // null: no step ships
   // From other ranks so far.
-  uint64_t bytes_pulled() const { return membership_.fabric ? membership_.fabric->bytes_pulled() : 0; }
+  uint64_t bytes_pulled() const { return membership_.fabric ? membership_.fabric->bytes_pulled() - kv_bytes_pulled_ : 0; }
 
   device::Device& device() { return *device_; }
   device::StreamTime compute_time() const { return device_->TimeOf(device_->compute()); }
@@ -70,8 +71,21 @@ class Rank {
   void EnqueueStep(std::vector<LogitTask>* tasks, const model::ShipRows* ship = nullptr);
   // Enqueues this rank's part in a step that others take and ship.
   void EnqueueService(const model::ShipRows& ship);
+  // Of a sequence in a KV group: the blocks from index `first` on at the rank that has them, and those that they go to.
+  struct KvMove {
+    std::span<const kv::BlockId> from, to;
+    int64_t first = 0;
+  };
+  // Begins to pull blocks from `peer`, whose KV cache is laid out as this rank's; by KV group. REQUIRES: the last pull was waited
+  // for; nobody writes to the blocks meanwhile.
+  base::Status EnqueueKvPull(int peer, std::span<const KvMove> moves);
+  base::Status WaitKvPull(runtime::TimeNs timeout);
+  // Bytes of the last pull.
+  uint64_t kv_pull_bytes() const { return kv_pull_bytes_; }
   // Waits for the step's end: kStepTimeout after `timeout`, or the fault that the device met.
   base::Status WaitStep(runtime::TimeNs timeout);
+  // Its group has failed: nobody waits for anybody any more.
+  void Abort(const base::Status& why) { if (membership_.fabric) membership_.fabric->Abort(why); }
   // Sum of the digests of positions [begin, end) of the sequence whose table in the group this is.
   uint64_t KvDigest(int group, std::span<const kv::BlockId> table, int64_t begin, int64_t end) const;
   const model::Decoder& decoder() const { return decoder_; }
@@ -80,6 +94,7 @@ class Rank {
  private:
   Rank() = default;
   base::Status PublishStaging(const MemoryPlan& plan);
+  void PlaceKv(const MemoryPlan& plan, const device::Region& kv);
   void Sample(const kernels::StepBatch& batch, int32_t first, int32_t count, LogitTask* tasks);
 
   std::unique_ptr<device::Device> device_;
@@ -92,6 +107,16 @@ class Rank {
   std::unique_ptr<model::WeightPool> pool_;
   std::shared_ptr<const model::ShipPlan> ship_plan_;
   std::unique_ptr<model::ShippedFfn> ship_;
+  // Where KV blocks lie in their region.
+  struct KvPlace {
+    uint64_t blocks = 0, stride = 0;    // offset of the first; bytes
+    uint64_t digests = 0, digest_bytes = 0;  // the same of their digests; none: 0 bytes
+  };
+  const device::Region* kv_region_ = nullptr;
+  std::vector<KvPlace> kv_places_;      // by KV group
+  std::unique_ptr<device::DeviceEvent> kv_pulled_;  // null: nothing was ever pulled
+  uint64_t kv_pull_bytes_ = 0;
+  std::atomic<uint64_t> kv_bytes_pulled_{0};
   std::optional<fabric::Exchange> tensor_exchange_;
   std::optional<fabric::Handover> from_last_stage_, to_next_stage_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker

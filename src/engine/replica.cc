@@ -1,11 +1,15 @@
 #include "engine/replica.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/rng.h"
 
 namespace forebay::engine {
 namespace {
+
+// How long a rank is waited for before another one of its replica is looked at.
+constexpr runtime::TimeNs kFaultGlance = 200'000'000;
 
 int64_t JobOrder(const Sequence& sequence) {
   return (sequence.request->request.line << 16) + std::min(sequence.choice_index, 0xFFFF);
@@ -55,10 +59,12 @@ kv::CachedPrefix Replica::FindCached(Sequence* sequence) const {
 void Replica::Enqueue(Sequence* sequence) {
   sequence->expected_rows = sequence->known() - FindCached(sequence).tokens;
   waiting_rows_ += sequence->expected_rows;
+  tokens_left_ += sequence->tokens_left();
   waiting_.push_back(sequence);
 }
 
 void Replica::Take(std::unique_ptr<RequestState> state) {
+  taken_.push_back(state->request.line);
   for (const auto& sequence : state->sequences) {
     if (UsesCounts(state->request.sampling)) sequence->counts.AddPrompt(sequence->tokens);
     if (sequence->max_generated == 0 && !WantsPromptLogprobs(*sequence)) {
@@ -80,9 +86,135 @@ void Replica::DropUnstarted() {
   std::erase_if(waiting_, [&](const Sequence* sequence) {
     const bool dropped = unstarted(*sequence->request);
     if (dropped) waiting_rows_ -= sequence->expected_rows;
+    if (dropped) tokens_left_ -= sequence->tokens_left();
     return dropped;
   });
   std::erase_if(states_, [&](const auto& state) { return unstarted(*state); });
+}
+
+// A request whose choices all wait takes nothing along; one with a single choice takes its KV.
+schedule::HeldView Replica::ViewHeld(const RequestState& state) const {
+  schedule::HeldView held;
+  for (const auto& sequence : state.sequences) {
+    if (sequence->phase == Phase::kFinished) continue;
+    // A choice without a bound that has come so far may well come as far again.
+    const int64_t room =
+        sequence->bounded ? sequence->room() : std::max(sequence->expected_tokens - sequence->known(), sequence->generated());
+    held.tokens_left += sequence->known() - sequence->computed + room;
+    if (sequence->phase != Phase::kRunning) continue;
+    held.kv_tokens += sequence->computed;
+    held.movable = state.sequences.size() == 1;
+  }
+  return held;
+}
+
+std::vector<Gift> Replica::GiveAway(int askers) {
+  steal_view_.held.clear();
+  steal_view_.askers = askers;
+  steal_view_.most = options_.limits.max_num_seqs;
+  for (const auto& state : states_) steal_view_.held.push_back(ViewHeld(*state));
+  schedule::ChooseGifts(steal_view_, options_.steal, &gifts_);
+  held_.clear();
+  for (const int32_t index : gifts_) held_.push_back(states_[static_cast<size_t>(index)].get());
+  std::vector<Gift> gifts;
+  for (RequestState* state : held_) gifts.push_back(Detach(state));
+  return gifts;
+}
+
+Gift Replica::Detach(RequestState* state) {
+  Gift gift{.from = options_.index};
+  for (const auto& each : state->sequences) {
+    Sequence* const sequence = each.get();
+    if (sequence->phase == Phase::kFinished) continue;
+    tokens_left_ -= sequence->tokens_left();
+    if (sequence->phase == Phase::kRunning) {
+      gift.loan = Lend(sequence);
+      continue;
+    }
+    waiting_rows_ -= sequence->expected_rows;
+    std::erase(waiting_, sequence);
+  }
+  const auto held = std::ranges::find_if(states_, [&](const auto& each) { return each.get() == state; });
+  gift.state = std::move(*held);
+  states_.erase(held);
+  return gift;
+}
+
+std::shared_ptr<KvLoan> Replica::Lend(Sequence* sequence) {
+  auto loan = std::make_shared<KvLoan>();
+  loan->replica = rank_in_group_;
+  loan->slot = sequence->slot;
+  loan->computed = sequence->computed;
+  loan->let_go_digest = std::exchange(sequence->let_go_digest, 0);
+  for (int group = 0; group < book_.num_groups(); ++group) {
+    const auto table = book_.table(group, sequence->slot);
+    loan->tables.emplace_back(table.begin(), table.end());
+    loan->first_held.push_back(book_.first_held(group, sequence->slot));
+  }
+  sequence->slot = -1;
+  sequence->sampled_in_slot = false;
+  sequence->phase = Phase::kWaiting;
+  sequence->computed = 0;
+  output_room_ -= sequence->room();
+  std::erase(running_, sequence);
+  lent_.push_back(loan);
+  return loan;
+}
+
+void Replica::ReclaimLoans() {
+  std::erase_if(lent_, [&](const std::shared_ptr<KvLoan>& loan) {
+    const bool over = loan->over.load(std::memory_order_acquire);
+    if (over) book_.Close(loan->slot);
+    return over;
+  });
+}
+
+base::Status Replica::Adopt(Gift gift) {
+  RequestState* const state = states_.emplace_back(std::move(gift.state)).get();
+  taken_.push_back(state->request.line);
+  ++stats_.requests_stolen;
+  base::Status status;
+  for (const auto& sequence : state->sequences) {
+    if (sequence->phase == Phase::kFinished) continue;
+    const bool fits = gift.loan && running_.size() < static_cast<size_t>(options_.limits.max_num_seqs) &&
+                      book_.available_blocks() > static_cast<int64_t>(gift.loan->tables[0].size());
+    if (fits) {
+      status = PullLoan(*gift.loan, sequence.get());
+    } else {
+      Enqueue(sequence.get());
+    }
+  }
+  // After an error the device may still read.
+  if (gift.loan && status.ok()) gift.loan->over.store(true, std::memory_order_release);
+  return status;
+}
+
+base::Status Replica::PullLoan(const KvLoan& loan, Sequence* sequence) {
+  sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, 0, nullptr);
+  book_.Reserve(sequence->slot, loan.computed);
+  std::vector<Rank::KvMove> moves;
+  for (int group = 0; group < book_.num_groups(); ++group) {
+    moves.push_back({loan.tables[group], book_.table(group, sequence->slot), loan.first_held[group] / kv::kBlockTokens});
+  }
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const auto peer = static_cast<int>(static_cast<size_t>(loan.replica) * ranks_.size() + i);
+    FB_RETURN_IF_ERROR(ranks_[i]->EnqueueKvPull(peer, moves));
+  }
+  for (const auto& rank : ranks_) {
+    FB_RETURN_IF_ERROR(rank->WaitKvPull(options_.stall_timeout));
+    stats_.kv_bytes_stolen += static_cast<int64_t>(rank->kv_pull_bytes());
+  }
+  book_.SetComputed(sequence->slot, loan.computed);
+  book_.Commit(sequence->slot, std::span(sequence->tokens).first(static_cast<size_t>(loan.computed)));
+  for (int group = 0; group < book_.num_groups(); ++group) book_.LetGoUnseen(group, sequence->slot);
+  sequence->let_go_digest = loan.let_go_digest;
+  sequence->computed = loan.computed;
+  sequence->phase = Phase::kRunning;
+  running_.push_back(sequence);
+  output_room_ += sequence->room();
+  tokens_left_ += sequence->tokens_left();
+  SetTable(sequence->slot, 0);
+  return base::Status::Ok();
 }
 
 StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) {
@@ -131,6 +263,7 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
   stats_.step_seconds += static_cast<double>(runtime_.Now() - start) * 1e-9;
   Publish();
   if (record) FillRecord(start, record);
+  taken_.clear();
   return StepEnd::kStepped;
 }
 
@@ -147,12 +280,25 @@ base::Status Replica::RunStep() {
 }
 
 base::Status Replica::WaitStep() {
-  base::Status status;
-  for (const auto& rank : ranks_) {
-    const base::Status done = rank->WaitStep(options_.stall_timeout);
-    if (status.ok()) status = done;
+  if (ranks_.size() == 1) return sampler_->WaitStep(options_.stall_timeout);
+  // A rank whose device fails comes to its step's end; the others wait for it until they are told.
+  const runtime::TimeNs deadline = runtime::DeadlineAfter(runtime_.Now(), options_.stall_timeout);
+  base::Status fault;
+  pending_.clear();
+  for (const auto& rank : ranks_) pending_.push_back(rank.get());
+  for (size_t next = 0; !pending_.empty(); ++next) {
+    Rank* const rank = pending_[next % pending_.size()];
+    const runtime::TimeNs left = deadline - runtime_.Now();
+    const runtime::TimeNs glance = pending_.size() > 1 ? std::min(left, kFaultGlance) : left;
+    const base::Status done = rank->WaitStep(std::max<runtime::TimeNs>(0, glance));
+    if (done.code() == kStepTimeout && left > 0) continue;
+    if (fault.ok() && !done.ok()) {
+      fault = done;
+      rank->Abort(done);
+    }
+    std::erase(pending_, rank);
   }
-  return status;
+  return fault;
 }
 
 RankLoad Replica::Load() const {
@@ -170,6 +316,8 @@ base::Result<Turn> Replica::StepIdle(bool ended) {
   if (round.turn != Turn::kShip) return round.turn;
   for (const auto& rank : ranks_) rank->EnqueueService(round.rows);
   FB_RETURN_IF_ERROR(WaitStep());
+  round_ = round;
+  Publish();
   return round.turn;
 }
 
@@ -201,6 +349,18 @@ void Replica::Publish() {
   stats_.prefix_blocks_hit = book_.prefix_blocks_hit();
   const std::lock_guard lock(published_mutex_);
   published_ = stats_;
+  published_mode_ = StepMode();
+}
+
+const char* Replica::StepMode() const {
+  if (sampler_->pool() == nullptr) return "local";
+  if (round_.turn != Turn::kShip) return "pull";
+  return sampler_->ship()->gathers() ? "gather" : "ship";
+}
+
+const char* Replica::mode() const {
+  const std::lock_guard lock(published_mutex_);
+  return published_mode_;
 }
 
 void Replica::FillRecord(runtime::TimeNs step_start, StepRecord* record) const {
@@ -220,7 +380,8 @@ void Replica::FillRecord(runtime::TimeNs step_start, StepRecord* record) const {
   record->preempted = static_cast<int32_t>(plan_.preempt.size());
   record->finished = record->running - static_cast<int32_t>(running_.size());
   record->kv_blocks_used = book_.held_blocks();
-  record->mode = sampler_->pool() == nullptr ? "local" : round_.turn != Turn::kShip ? "pull" : sampler_->ship()->gathers() ? "gather" : "ship";
+  record->mode = StepMode();
+  record->taken = taken_;
   record->bytes_pulled = BytesPulled() - bytes_pulled_before_;
   record->wait_seconds = WaitedSeconds() - waited_before_;
 }
@@ -241,6 +402,7 @@ void Replica::BuildView() {
   view_.limits = options_.limits;
   view_.available_blocks = book_.available_blocks();
   view_.now_us = runtime_.Now() / 1000;
+  view_.mean_tokens = finished_choices_ > 0 ? static_cast<double>(finished_tokens_) / static_cast<double>(finished_choices_) : 0;
   // No policy preempts where one more block for each is there.
   const bool short_of_blocks = view_.available_blocks < static_cast<int64_t>(running_.size());
   for (const Sequence* sequence : running_) {
@@ -399,7 +561,9 @@ void Replica::CountRows(const Work& work) {
   stats_.computed_tokens += rows;
   stats_.recomputed_tokens += std::max<int64_t>(0, std::min(work.sequence->computed_peak, work.end) - work.begin);
   (work.is_decode() ? stats_.decode_rows : stats_.prefill_rows) += rows;
+  const int64_t left = work.sequence->tokens_left();
   work.sequence->computed_peak = std::max(work.sequence->computed_peak, work.end);
+  tokens_left_ -= left - work.sequence->tokens_left();
 }
 
 void Replica::CommitLogits(Sequence* sequence, const Work& work) {
@@ -439,7 +603,10 @@ void Replica::Finish(Sequence* sequence, std::vector<RequestResult>* finished) {
   sequence->phase = Phase::kFinished;
   std::erase(running_, sequence);
   output_room_ -= sequence->room();
+  tokens_left_ -= sequence->tokens_left();
   stats_.output_allowed += sequence->max_generated;
+  ++finished_choices_;
+  finished_tokens_ += sequence->known();
   RequestState* state = sequence->request;
   if (--state->unfinished > 0) return;
   Deliver(state, finished);

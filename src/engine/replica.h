@@ -11,9 +11,11 @@
 #include "engine/group_control.h"
 #include "engine/rank.h"
 #include "engine/sequence.h"
+#include "engine/steal_board.h"
 #include "forebay/engine.h"
 #include "kv/book/group_books.h"
 #include "schedule/policy.h"
+#include "schedule/steal.h"
 
 namespace forebay::engine {
 
@@ -25,6 +27,7 @@ struct ReplicaOptions {
   bool prefix_caching = true;
   int32_t max_blocks_per_sequence = 0;
   std::vector<int32_t> kv_windows = {0};  // of the KV groups; 0: all positions are seen
+  schedule::StealPrices steal;
   runtime::TimeNs stall_timeout = runtime::kForever;
 };
 
@@ -46,6 +49,15 @@ class Replica {
   void Take(std::unique_ptr<RequestState> state);
   // Forgets the requests of which nothing was computed yet (a drain).
   void DropUnstarted();
+  // Between steps. What it holds and still has to compute, as far as is known.
+  int64_t tokens_left() const { return tokens_left_; }
+  // Gives up requests for one of `askers` replicas without work, as ChooseGifts has it.
+  std::vector<Gift> GiveAway(int askers);
+  // Takes over a request; a loan is pulled from the replica's peers and is over then. Errors: the device's, a pull that does
+  // not end.
+  base::Status Adopt(Gift gift);
+  // Takes back the blocks that were lent and are read by nobody any more.
+  void ReclaimLoans();
 
   // Plans one step, runs it and commits it. Requests that came to their end are appended to `finished`.
   // kIdle: nothing runs or waits. kStalled: the policy planned nothing though something waits, or the device did not
@@ -63,8 +75,10 @@ class Replica {
   base::Result<Turn> StepIdle(bool ended);
 
   int index() const { return options_.index; }
+  int64_t steps() const { return stats_.steps; }
   const schedule::Policy& policy() const { return *policy_; }
   EngineStats stats() const;
+  const char* mode() const;
 
  private:
   // Rows of one sequence in the step under way.
@@ -76,6 +90,10 @@ class Replica {
     bool is_decode() const { return begin >= sequence->prompt_tokens && end - begin == 1; }
   };
 
+  schedule::HeldView ViewHeld(const RequestState& state) const;
+  Gift Detach(RequestState* state);
+  std::shared_ptr<KvLoan> Lend(Sequence* sequence);
+  base::Status PullLoan(const KvLoan& loan, Sequence* sequence);
   kv::CachedPrefix FindCached(Sequence* sequence) const;
   void Enqueue(Sequence* sequence);
   void BuildView();
@@ -89,6 +107,7 @@ class Replica {
   void Commit(std::vector<RequestResult>* finished);
   // Makes `stats_` what stats() gives.
   void Publish();
+  const char* StepMode() const;
   void SetTable(kv::SequenceSlot slot, size_t from);
   base::Status RunStep();
   base::Status WaitStep();
@@ -121,6 +140,7 @@ class Replica {
   std::deque<Sequence*> waiting_;       // in the order of admission; preempted ones at the front
   std::vector<Sequence*> running_;      // ascending admission
   std::vector<std::unique_ptr<RequestState>> finished_at_once_;
+  std::vector<int64_t> taken_;          // lines, since the last step
 
   // Of the step under way; kept for their capacity.
   schedule::StepView view_;
@@ -129,6 +149,7 @@ class Replica {
   std::vector<std::pair<Sequence*, int64_t>> planned_;  // and rows
   std::vector<Work> work_;
   std::vector<LogitTask> tasks_;
+  std::vector<Rank*> pending_;          // not at the step's end
 
   uint64_t bytes_pulled_before_ = 0;    // the step
   double waited_before_ = 0;            // the step
@@ -136,8 +157,15 @@ class Replica {
   EngineStats stats_;                   // the control thread's; `published_` is a copy, made once a step
   int64_t output_room_ = 0;             // tokens that the running choices may still generate
   int64_t waiting_rows_ = 0;            // sum of the waiting choices' expected rows
+  int64_t tokens_left_ = 0;             // sum over all choices
+  int64_t finished_choices_ = 0, finished_tokens_ = 0;
+  std::vector<std::shared_ptr<KvLoan>> lent_;
+  std::vector<RequestState*> held_;     // by index in GiveAway's view
+  schedule::StealView steal_view_;
+  std::vector<int32_t> gifts_;
   mutable std::mutex published_mutex_;
   EngineStats published_;
+  const char* published_mode_ = "local";
 };
 
 }  // namespace forebay::engine

@@ -1,14 +1,58 @@
 #include "engine/request_queue.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace forebay::engine {
+namespace {
 
-RequestQueue::RequestQueue(runtime::Runtime& runtime, int replicas, RequestSource& source, ResultSink& sink)
-    : source_(source), sink_(sink), free_(runtime.NewEvent("turn at the job's requests")), held_(replicas) {}
+// Tokens of an output, while none has finished.
+constexpr double kUnknownOutput = 256;
+// Read ahead at most: 16 MiB.
+constexpr int64_t kMostPromptTokensAhead = 4 << 20;
 
-bool RequestQueue::MayTake(int replica, const schedule::Policy& policy) const {
-  schedule::QueueView view{.replicas = static_cast<int>(held_.size()), .remaining = source_.remaining(), .held = held_[replica]};
-  for (const std::atomic<int64_t>& held : held_) view.held_by_all += held;
-  return policy.HandOut(view);
+schedule::LengthView LengthOf(const Request& request) {
+  const SamplingParams& params = request.sampling;
+  schedule::LengthView length{.choices = request.n * static_cast<int64_t>(request.prompts.size()),
+                              .most_output = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens};
+  for (const auto& prompt : request.prompts) length.prompt_tokens += static_cast<int64_t>(prompt.size());
+  return length;
+}
+
+}  // namespace
+
+HandOutLog LogHandOut(std::span<const StepRecord> steps) {
+  HandOutLog log;
+  for (const StepRecord& step : steps) {
+    const auto replica = static_cast<size_t>(step.replica);
+    if (log.replicas.size() <= replica) log.replicas.resize(replica + 1);
+    for (const int64_t line : step.taken) log.replicas[replica].push_back({step.step, line});
+  }
+  return log;
+}
+
+RequestQueue::RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_ahead, RequestSource& source, ResultSink& sink,
+                           const HandOutLog* replay)
+    : source_(source), sink_(sink), most_ahead_(most_ahead), replay_(replay), replayed_(replicas), free_(runtime.NewEvent("turn at the job's requests")), held_(replicas),
+      held_tokens_(replicas), replicas_(replicas) {}
+
+double RequestQueue::MeanOutput() const {
+  const int64_t choices = choices_;
+  return choices > 0 ? static_cast<double>(output_tokens_) / static_cast<double>(choices) : kUnknownOutput;
+}
+
+schedule::QueueView RequestQueue::View(int replica) const {
+  const int64_t unread = source_.ended() ? 0 : source_.remaining();
+  const auto ahead = static_cast<int64_t>(ahead_.size());
+  schedule::QueueView view{.replicas = replicas_,
+                           .remaining = unread < 0 ? -1 : unread + ahead,
+                           .held = held_[replica],
+                           .held_tokens = static_cast<double>(held_tokens_[replica]),
+                           .at_end = unread == 0};
+  const double mean = requests_read_ > 0 ? tokens_read_ / static_cast<double>(requests_read_) : 0;
+  view.remaining_tokens = tokens_ahead_ + mean * static_cast<double>(std::max<int64_t>(0, unread));
+  for (const std::atomic<int64_t>& tokens : held_tokens_) view.held_tokens_by_all += static_cast<double>(std::max<int64_t>(0, tokens));
+  return view;
 }
 
 bool RequestQueue::TakeTurn(bool wait) {
@@ -33,18 +77,92 @@ void RequestQueue::EndTurn() {
   free_->Set();
 }
 
-std::optional<Request> RequestQueue::Next(int replica, const schedule::Policy& policy, bool wait) {
-  if (ended_ || !TakeTurn(wait)) return std::nullopt;
-  std::optional<Request> request;
-  if (!ended_ && MayTake(replica, policy)) request = source_.Next(wait);
-  if (request) ++held_[replica];
-  if (!request && source_.ended()) ended_ = true;
+void RequestQueue::ReadAhead(bool wait) {
+  while (ahead_.size() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead && ReadOne(wait && ahead_.empty())) {
+  }
+}
+
+bool RequestQueue::ReadOne(bool wait) {
+  if (source_.ended()) return false;
+  std::optional<Request> request = source_.Next(wait);
+  if (!request) return false;
+  const schedule::LengthView length = LengthOf(*request);
+  const double tokens = schedule::ExpectedTokens(length, MeanOutput());
+  tokens_read_ += tokens;
+  ++requests_read_;
+  tokens_ahead_ += tokens;
+  prompt_tokens_ahead_ += length.prompt_tokens;
+  ahead_.push_back({std::move(*request), length, tokens});
+  return true;
+}
+
+TakenRequest RequestQueue::TakeAt(size_t index) {
+  Ahead& ahead = ahead_[index];
+  TakenRequest taken{std::move(ahead.request), static_cast<int64_t>(MeanOutput())};
+  prompt_tokens_ahead_ -= ahead.length.prompt_tokens;
+  tokens_ahead_ -= ahead.tokens;
+  ahead_.erase(ahead_.begin() + static_cast<std::ptrdiff_t>(index));
+  return taken;
+}
+
+std::optional<TakenRequest> RequestQueue::Replay(int replica, int64_t step) {
+  const std::vector<HandOutLog::Taking>& log = replay_->replicas[replica];
+  size_t& next = replayed_[replica];
+  if (next == log.size() || log[next].step > step) return std::nullopt;
+  const int64_t line = log[next++].line;
+  for (size_t index = 0; index < ahead_.size() || ReadOne(true); ++index) {
+    if (ahead_[index].request.line == line) return TakeAt(index);
+  }
+  return std::nullopt;  // the log is another job's
+}
+
+void RequestQueue::Deal() {
+  std::ranges::stable_sort(ahead_, schedule::LongerFirst, &Ahead::length);
+  std::vector<double> tokens, held;
+  for (const Ahead& ahead : ahead_) tokens.push_back(ahead.tokens);
+  for (const std::atomic<int64_t>& of_replica : held_tokens_) held.push_back(static_cast<double>(of_replica));
+  const std::vector<int32_t> replicas = schedule::Deal(tokens, std::move(held));
+  for (size_t i = 0; i < ahead_.size(); ++i) ahead_[i].replica = replicas[i];
+}
+
+std::optional<TakenRequest> RequestQueue::Take(int replica, schedule::Taking taking) {
+  if (taking == schedule::Taking::kNothing || ahead_.empty()) return std::nullopt;
+  if (taking == schedule::Taking::kNext) return TakeAt(0);
+  if (!std::exchange(dealt_, true)) Deal();
+  const auto own = std::ranges::find(ahead_, replica, &Ahead::replica);
+  return TakeAt(own == ahead_.end() ? 0 : static_cast<size_t>(own - ahead_.begin()));
+}
+
+std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step, const schedule::Policy& policy, bool wait) {
+  if (ended(replica) || !TakeTurn(wait)) return std::nullopt;
+  std::optional<TakenRequest> taken;
+  if (replay_) {
+    taken = Replay(replica, step);
+    if (taken) ++held_[replica];
+  } else if (!ended_) {
+    ReadAhead(wait);
+    taken = Take(replica, policy.HandOut(View(replica)));
+    if (taken) ++held_[replica];
+    if (ahead_.empty() && source_.ended()) ended_ = true;
+  }
   EndTurn();
-  return request;
+  return taken;
+}
+
+void RequestQueue::Leave(int replica) {
+  held_tokens_[replica] = -1;
+  --replicas_;
+}
+
+void RequestQueue::Move(int from, int to) {
+  --held_[from];
+  ++held_[to];
 }
 
 bool RequestQueue::Finish(int replica, RequestResult result) {
   --held_[replica];
+  for (const Choice& choice : result.choices) output_tokens_ += static_cast<int64_t>(choice.tokens.size());
+  choices_ += static_cast<int64_t>(result.choices.size());
   const std::lock_guard lock(sink_mutex_);
   if (sink_failed_ || !sink_.Finish(std::move(result))) sink_failed_ = true;
   return !sink_failed_;

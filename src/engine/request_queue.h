@@ -1,44 +1,102 @@
 // The job's requests and results, shared by the replicas that pull from it.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "forebay/engine.h"
 #include "runtime/runtime.h"
+#include "schedule/hand_out.h"
 #include "schedule/policy.h"
 
 namespace forebay::engine {
 
+struct TakenRequest {
+  Request request;
+  int64_t expected_output = 0;  // tokens of a choice, where the request does not bound them
+};
+
+// Which lines each replica took before which of its steps: a run's hand-out, to be replayed by another.
+struct HandOutLog {
+  struct Taking {
+    int64_t step, line;
+  };
+  std::vector<std::vector<Taking>> replicas;  // ascending steps
+};
+HandOutLog LogHandOut(std::span<const StepRecord> steps);
+
 // Any replica's control task may call; no lock is held where a task can be switched.
+//
+// Reads ahead of the replicas, so that at the job's end it has all that remains and the policy may choose from it.
 class RequestQueue {
  public:
-  RequestQueue(runtime::Runtime& runtime, int replicas, RequestSource& source, ResultSink& sink);
+  // `most_ahead`: requests that it reads ahead.
+  // `replay`: requests go to whom it says, whatever the policy; null: as the policy has it. Outlives the queue.
+  RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_ahead, RequestSource& source, ResultSink& sink,
+               const HandOutLog* replay = nullptr);
 
-  // The next request for a replica, or nothing: none is ready, the policy leaves it to others, or the job has no more
-  // (ended()). Blocks only if `wait`, where the replica holds nothing.
-  std::optional<Request> Next(int replica, const schedule::Policy& policy, bool wait);
-  bool ended() const { return ended_; }
+  // The next request for a replica before its `step`, or nothing: none is ready, the policy leaves it to others, or the job has
+  // no more for it (ended()). Blocks only if `wait`, where the replica holds nothing.
+  std::optional<TakenRequest> Next(int replica, int64_t step, const schedule::Policy& policy, bool wait);
+  bool ended(int replica) const { return replay_ ? replayed_[replica] == replay_->replicas[replica].size() : ended_.load(); }
   // False: a result could not be kept; the job is to stop.
   bool Finish(int replica, RequestResult result);
   bool sink_failed() const { return sink_failed_; }
+  // The replica takes nothing any more: the others share what remains.
+  void Leave(int replica);
+  // A request that one replica has taken is another's now.
+  void Move(int from, int to);
+  // What the replica still has to compute, for the policy.
+  void SetTokensLeft(int replica, int64_t tokens) { held_tokens_[replica] = tokens; }
 
  private:
+  struct Ahead {
+    Request request;
+    schedule::LengthView length;
+    double tokens;         // expected
+    int32_t replica = -1;  // at the job's end: to whom it is dealt
+  };
+
   // The source is called by one task at a time, which may block there.
   bool TakeTurn(bool wait);
   void EndTurn();
-
-  bool MayTake(int replica, const schedule::Policy& policy) const;
+  void ReadAhead(bool wait);
+  bool ReadOne(bool wait);
+  // Out of ahead_.
+  TakenRequest TakeAt(size_t index);
+  std::optional<TakenRequest> Replay(int replica, int64_t step);
+  schedule::QueueView View(int replica) const;
+  std::optional<TakenRequest> Take(int replica, schedule::Taking taking);
+  // Sorts ahead_, the longest first, and deals it.
+  void Deal();
+  double MeanOutput() const;
 
   RequestSource& source_;
   ResultSink& sink_;
+  const size_t most_ahead_;
+  const HandOutLog* const replay_;
+  std::vector<size_t> replayed_;  // by replica, each its own: takings of the log
   std::mutex mutex_;
   bool taken_ = false, blocked_ = false;  // somebody is in the source; and waits there
   std::unique_ptr<runtime::Event> free_;
   std::atomic<bool> ended_{false};
-  std::vector<std::atomic<int64_t>> held_;  // by replica: taken and not finished
+
+  // Of whom has the turn.
+  std::deque<Ahead> ahead_;
+  bool dealt_ = false;
+  int64_t prompt_tokens_ahead_ = 0;
+  double tokens_ahead_ = 0;              // expected
+  double tokens_read_ = 0;               // expected, of all requests so far
+  int64_t requests_read_ = 0;
+
+  // By replica; tokens are -1 of one that has left.
+  std::vector<std::atomic<int64_t>> held_, held_tokens_;
+  std::atomic<int> replicas_;                             // that take requests
+  std::atomic<int64_t> output_tokens_{0}, choices_{0};    // of results
   std::mutex sink_mutex_;
   std::atomic<bool> sink_failed_{false};
 };

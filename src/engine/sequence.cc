@@ -5,7 +5,7 @@
 namespace forebay::engine {
 namespace {
 
-std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index, const SequenceContext& context) {
+std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index, const SequenceContext& context, int64_t expected_output) {
   const SamplingParams& params = state->request.sampling;
   auto sequence = std::make_unique<Sequence>();
   sequence->request = state;
@@ -18,6 +18,8 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index, const
   const int64_t room = context.max_model_len - sequence->prompt_tokens;
   const int64_t wanted = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens;
   sequence->max_generated = wanted < 0 ? room : std::min(room, wanted);
+  sequence->bounded = wanted >= 0;
+  sequence->expected_tokens = sequence->prompt_tokens + (wanted < 0 ? std::min(room, expected_output) : sequence->max_generated);
   sequence->stop.emplace(params, context.eos_token_ids, sequence->max_generated);
   if (context.tokenizer) {
     sequence->detokenizer = std::make_unique<text::Detokenizer>(*context.tokenizer, params.skip_special_tokens);
@@ -48,7 +50,7 @@ bool Sequence::AfterToken(int32_t token) {
   return true;
 }
 
-std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context) {
+std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context, int64_t expected_output) {
   auto state = std::make_unique<RequestState>();
   state->request = std::move(request);
   const auto prompts = static_cast<int32_t>(state->request.prompts.size());
@@ -58,7 +60,7 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
     if (state->request.sampling.prompt_logprobs >= 0) state->prompt_logprobs.emplace_back(prompt.size());
   }
   for (int32_t index = 0; index < prompts * state->request.n; ++index) {
-    state->sequences.push_back(MakeSequence(state.get(), index, context));
+    state->sequences.push_back(MakeSequence(state.get(), index, context, expected_output));
   }
   state->unfinished = static_cast<int32_t>(state->sequences.size());
   return state;

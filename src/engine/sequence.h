@@ -2,6 +2,7 @@
 // choices make up together.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -33,6 +34,8 @@ struct Sequence {
   std::vector<kv::PrefixKey> prefix_keys;  // of its first full blocks, as far as they were looked up
   int64_t expected_rows = 0;            // while waiting: rows until its prompt is computed, a guess
   int64_t computed_peak = 0;            // rows below were computed before (a preempted choice computes them again)
+  int64_t expected_tokens = 0;          // prompt and output, a guess where the output has no bound
+  bool bounded = false;                 // the request bounds its output
   bool admitted_before = false;
   bool sampled_in_slot = false;         // the last token was sampled into StepBatch::sampled[slot]
   int64_t computed = 0;                 // positions in the KV cache
@@ -47,6 +50,8 @@ struct Sequence {
   // max_tokens, within the context.
   int64_t max_generated = 0;
   int64_t room() const { return max_generated - generated(); }
+  // Tokens that nobody has computed yet, as far as is known.
+  int64_t tokens_left() const { return std::max<int64_t>(0, expected_tokens - computed_peak); }
 
   // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has text and reason).
   bool AfterToken(int32_t token);
@@ -71,8 +76,8 @@ struct SequenceContext {
   int64_t max_model_len = 0;
 };
 
-// Splits a request into its choices.
-std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context);
+// Splits a request into its choices. `expected_output`: tokens of one, where the request does not bound it.
+std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context, int64_t expected_output = 0);
 
 // The finished request's result. REQUIRES: unfinished == 0.
 RequestResult TakeResult(RequestState* state);

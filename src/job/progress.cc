@@ -30,6 +30,19 @@ std::string Load(const ProgressView& view) {
   return fmt::format("{} running, {} waiting, KV {:.0f}%, {} preemptions, {} prefix hits", s.choices_running,
                      s.choices_waiting, kv, s.preemptions, s.prefix_blocks_hit);
 }
+// Of several replicas: the running choices of each, how level they are, and the modes.
+std::string Replicas(const ProgressView& view) {
+  constexpr size_t kMostListed = 16;
+  const std::vector<ReplicaStats>& replicas = view.stats.replicas;
+  std::string running, modes;
+  for (size_t i = 0; i < replicas.size() && i < kMostListed; ++i) running += fmt::format("{}{}", i > 0 ? "|" : "", replicas[i].choices_running);
+  if (replicas.size() > kMostListed) running += "|...";
+  for (const std::string_view mode : {"local", "pull", "ship", "gather"}) {
+    const auto count = std::ranges::count(replicas, mode, [](const ReplicaStats& replica) { return std::string_view(replica.mode); });
+    if (count > 0) modes += fmt::format("{}{} {}", modes.empty() ? "" : ", ", count, mode);
+  }
+  return fmt::format("running by replica {}, imbalance {:.2f}, mode {}", running, TokenImbalance(view.stats), modes);
+}
 std::string Eta(const ProgressView& view) {
   return view.eta_seconds ? "ETA " + base::FormatDuration(*view.eta_seconds) : "ETA unknown";
 }
@@ -84,7 +97,8 @@ std::optional<double> ProgressEstimator::TokensLeft(const JobCounters& counters,
 }
 
 std::string ProgressLine(const ProgressView& view) {
-  return fmt::format("{}, {}, {}, {}", Lines(view), Rates(view), Load(view), Eta(view));
+  const std::string replicas = view.stats.replicas.empty() ? "" : Replicas(view) + ", ";
+  return fmt::format("{}, {}, {}, {}{}", Lines(view), Rates(view), Load(view), replicas, Eta(view));
 }
 
 std::vector<std::string> ProgressBlock(const ProgressView& view, size_t width) {
@@ -97,6 +111,7 @@ std::vector<std::string> ProgressBlock(const ProgressView& view, size_t width) {
     bar = "[" + std::string(full, '#') + std::string(cells - full, '.') + "]";
   }
   std::vector<std::string> block = {bar + tail, Lines(view) + "; " + Rates(view), Load(view)};
+  if (!view.stats.replicas.empty()) block.push_back(Replicas(view));
   for (std::string& line : block) line.resize(std::min(line.size(), width));
   return block;
 }

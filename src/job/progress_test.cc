@@ -111,6 +111,14 @@ TEST(ProgressTest, EachModeDrawsItsWay) {
   EXPECT_THAT(Drawn(ProgressMode::kLive, true), ::testing::EndsWith("prefix hits\x1b[K\n"));
 }
 
+TEST(ProgressTest, SeveralReplicas) {
+  ProgressView view = View();
+  const size_t lines = ProgressBlock(view, 200).size();
+  view.stats.replicas = {{.tokens = 300, .choices_running = 12, .mode = "pull"}, {.tokens = 100, .choices_running = 4, .mode = "ship"}};
+  EXPECT_THAT(ProgressLine(view), HasSubstr("running by replica 12|4, imbalance 1.50, mode 1 pull, 1 ship"));
+  EXPECT_EQ(ProgressBlock(view, 200).size(), lines + 1);
+}
+
 TEST(SignalControlTest, DrainsThenAbortsThenDies) {
   const pid_t child = fork();
   if (child == 0) {

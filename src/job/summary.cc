@@ -28,6 +28,8 @@ void AppendStats(const EngineStats& stats, base::JsonWriter& writer) {
       {"cached_prompt_tokens", stats.cached_prompt_tokens},
       {"prefix_blocks_hit", stats.prefix_blocks_hit},
       {"preemptions", stats.preemptions},
+      {"requests_stolen", stats.requests_stolen},
+      {"kv_bytes_stolen", stats.kv_bytes_stolen},
       {"steps", stats.steps},
       {"kv_blocks_total", stats.kv_blocks_total},
       {"kv_blocks_used_peak", stats.kv_blocks_used_peak},
@@ -35,6 +37,18 @@ void AppendStats(const EngineStats& stats, base::JsonWriter& writer) {
   writer.BeginObject();
   for (const auto& [name, count] : counts) writer.Key(name).Int(count);
   writer.Key("step_seconds").Double(stats.step_seconds).EndObject();
+}
+
+void AppendReplicas(const EngineStats& stats, base::JsonWriter& writer) {
+  writer.Key("busy_imbalance").Double(BusyImbalance(stats));
+  writer.Key("token_imbalance").Double(TokenImbalance(stats));
+  writer.Key("replicas").BeginArray();
+  for (const ReplicaStats& replica : stats.replicas) {
+    writer.BeginObject();
+    writer.Key("steps").Int(replica.steps).Key("tokens").Int(replica.tokens).Key("busy_seconds").Double(replica.busy_seconds);
+    writer.EndObject();
+  }
+  writer.EndArray();
 }
 
 }  // namespace
@@ -85,7 +99,9 @@ std::string SummaryJson(const JobSummary& summary) {
   AppendStats(summary.stats, writer);
   writer.Key("mode_counters").BeginObject();
   for (const auto& [name, count] : summary.stats.mode_counters) writer.Key(name).Int(count);
-  writer.EndObject().EndObject();
+  writer.EndObject();
+  if (!summary.stats.replicas.empty()) AppendReplicas(summary.stats, writer);
+  writer.EndObject();
   return out;
 }
 
@@ -103,6 +119,11 @@ std::string SummaryText(const JobSummary& summary) {
                       "{} prompt tokens from the prefix index\n",
                       base::FormatDuration(summary.startup_seconds), first, base::FormatDuration(summary.tail_seconds),
                       summary.stats.preemptions, summary.stats.recomputed_tokens, summary.stats.cached_prompt_tokens);
+  if (!summary.stats.replicas.empty()) {
+    text += fmt::format("{} replicas: busiest to mean {:.2f} in time, {:.2f} in tokens; {} requests stolen with {} of KV cache\n",
+                        summary.stats.replicas.size(), BusyImbalance(summary.stats), TokenImbalance(summary.stats),
+                        summary.stats.requests_stolen, base::FormatBytes(static_cast<uint64_t>(summary.stats.kv_bytes_stolen)));
+  }
   text += fmt::format("peak RSS {}; {} on {}{}\n", base::FormatBytes(summary.peak_rss_bytes), summary.model.numerics_class,
                       summary.isa, summary.model.random_weights ? "; RANDOM WEIGHTS" : "");
   return text;

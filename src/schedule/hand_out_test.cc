@@ -1,30 +1,61 @@
+#include "schedule/hand_out.h"
+
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "schedule/policy.h"
 
 namespace forebay::schedule {
 namespace {
 
-bool HandOut(const QueueView& view) { return (*CreatePolicy("continuous"))->HandOut(view); }
+Taking HandOut(const QueueView& view) { return (*CreatePolicy("continuous"))->HandOut(view); }
 
-TEST(HandOut, AReplicaHoldsNoMoreThanItsShare) {
+TEST(HandOut, AReplicaHoldsNoMoreThanItsShareOfTheTokens) {
   struct Row {
+    const char* rule;
     QueueView view;
-    bool expected;
+    Taking expected;
   };
+  constexpr Taking kNothing = Taking::kNothing, kNext = Taking::kNext, kLongest = Taking::kLongest;
   const Row rows[] = {
-      {{.replicas = 1, .remaining = 5, .held = 100, .held_by_all = 100}, true},
-      {{.replicas = 8, .remaining = 500, .held = 0, .held_by_all = 0}, true},
-      {{.replicas = 8, .remaining = 438, .held = 62, .held_by_all = 62}, true},   // of 500 each gets 62 or 63
-      {{.replicas = 8, .remaining = 437, .held = 63, .held_by_all = 63}, false},
-      {{.replicas = 2, .remaining = 1, .held = 3, .held_by_all = 4}, false},      // the other one is behind
-      {{.replicas = 2, .remaining = 1, .held = 1, .held_by_all = 4}, true},
-      {{.replicas = 4, .remaining = 1, .held = 0, .held_by_all = 90}, true},      // holds nothing
-      {{.replicas = 4, .remaining = -1, .held = 90, .held_by_all = 90}, true},    // a stream without an end
+      {"alone", {.replicas = 1, .remaining = 5, .held = 100, .remaining_tokens = 50, .held_tokens = 1000, .held_tokens_by_all = 1000}, kNext},
+      {"holds nothing", {.replicas = 8, .remaining = 500, .remaining_tokens = 5000}, kNext},
+      {"below its share", {.replicas = 8, .remaining = 438, .held = 62, .remaining_tokens = 4380, .held_tokens = 620, .held_tokens_by_all = 620}, kNext},
+      {"has its share", {.replicas = 8, .remaining = 437, .held = 63, .remaining_tokens = 4370, .held_tokens = 630, .held_tokens_by_all = 630}, kNothing},
+      {"the other one is behind", {.replicas = 2, .remaining = 1, .held = 3, .remaining_tokens = 10, .held_tokens = 30, .held_tokens_by_all = 40}, kNothing},
+      {"few, but long ones", {.replicas = 2, .remaining = 4, .held = 1, .remaining_tokens = 40, .held_tokens = 900, .held_tokens_by_all = 930}, kNothing},
+      {"many, but short ones", {.replicas = 2, .remaining = 4, .held = 9, .remaining_tokens = 40, .held_tokens = 30, .held_tokens_by_all = 930}, kNext},
+      {"holds nothing, whatever the others have", {.replicas = 4, .remaining = 1, .remaining_tokens = 1, .held_tokens_by_all = 900}, kNext},
+      {"a stream without an end", {.replicas = 4, .remaining = -1, .held = 90, .held_tokens = 900, .held_tokens_by_all = 900}, kNext},
+      {"the job's end", {.replicas = 2, .remaining = 9, .held = 1, .remaining_tokens = 90, .held_tokens = 10, .held_tokens_by_all = 20, .at_end = true}, kLongest},
+      {"the job's end, above its share", {.replicas = 2, .remaining = 1, .held = 3, .remaining_tokens = 10, .held_tokens = 30, .held_tokens_by_all = 40, .at_end = true}, kNothing},
   };
-  for (const Row& row : rows) {
-    EXPECT_EQ(HandOut(row.view), row.expected) << row.view.replicas << " " << row.view.remaining << " " << row.view.held;
-  }
+  for (const Row& row : rows) EXPECT_EQ(HandOut(row.view), row.expected) << row.rule;
+}
+
+TEST(HandOut, ExpectedTokens) {
+  EXPECT_EQ(ExpectedTokens({.prompt_tokens = 100, .most_output = 50}, 7), 150);
+  EXPECT_EQ(ExpectedTokens({.prompt_tokens = 100, .choices = 4, .most_output = 50}, 7), 300);
+  EXPECT_EQ(ExpectedTokens({.prompt_tokens = 100, .choices = 2}, 7), 114);
+  EXPECT_EQ(ExpectedTokens({.prompt_tokens = 100, .most_output = 0}, 7), 100);
+}
+
+TEST(HandOut, LongerFirst) {
+  std::vector<LengthView> lengths = {{10, 1, 5}, {90, 1, 5}, {10, 1, 50}, {80, 1, -1}, {10, 1, 0}, {20, 1, -1}};
+  std::ranges::stable_sort(lengths, LongerFirst);
+  std::vector<std::pair<int64_t, int64_t>> order;
+  for (const LengthView& length : lengths) order.emplace_back(length.prompt_tokens, length.most_output);
+  // Those without a bound stay in the order of the job.
+  EXPECT_EQ(order, (std::vector<std::pair<int64_t, int64_t>>{{80, -1}, {20, -1}, {10, 50}, {90, 5}, {10, 5}, {10, 0}}));
+}
+
+TEST(HandOut, DealsToWhoHasLeast) {
+  const double tokens[] = {100, 90, 50, 40, 10};
+  EXPECT_EQ(Deal(tokens, {0, 0}), (std::vector<int32_t>{0, 1, 1, 0, 0}));
+  EXPECT_EQ(Deal(tokens, {120, 0}), (std::vector<int32_t>{1, 1, 0, 0, 1}));
+  EXPECT_EQ(Deal(tokens, {-1, 7}), (std::vector<int32_t>{1, 1, 1, 1, 1}));
 }
 
 }  // namespace

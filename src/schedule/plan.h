@@ -32,17 +32,25 @@ struct StepView {
   std::vector<RunningView> running;  // ascending admission
   std::vector<WaitingView> waiting;
   int64_t available_blocks = 0;      // free and evictable
+  double mean_tokens = 0;            // prompt and output of the choices that have finished; 0: none has
   Limits limits;
   int64_t now_us = 0;
 };
 
-// The job's queue, as the replica sees it that asks for its next request.
+// The job's queue, as the replica sees it that asks for its next request. Tokens are those still to be computed, prompts and
+// outputs, as far as bounds and what has finished so far tell.
 struct QueueView {
   int replicas = 1;
-  int64_t remaining = -1;   // requests that nobody took yet, at most; -1: not known
-  int64_t held = 0;         // requests that this replica took and has not finished
-  int64_t held_by_all = 0;
+  int64_t remaining = -1;          // requests that nobody took yet, at most; -1: not known
+  int64_t held = 0;                // requests that this replica took and has not finished
+  double remaining_tokens = 0;     // of those that nobody took
+  double held_tokens = 0;          // of this replica's
+  double held_tokens_by_all = 0;
+  bool at_end = false;             // all that remains is read: what is taken now may be chosen
 };
+
+// What the replica that asks gets. kLongest: of those that Deal leaves to it, else of all.
+enum class Taking : uint8_t { kNothing, kNext, kLongest };
 
 struct RowsOf {
   int32_t index;  // into running, or into waiting for admissions

@@ -21,10 +21,11 @@ class Policy {
   // REQUIRES of the result (CheckPlan): rows fit max_num_batched_tokens, choices fit max_num_seqs, the blocks of all
   // rows fit what is available after preemption, and whenever something runs or waits, something is planned.
   virtual void Plan(const StepView& view, StepPlan* plan) const = 0;
-  // May the replica that asks take one more request? The default keeps replicas level: none holds more than its share
-  // of all that is unfinished, so that the first to ask does not take what others could run.
-  // REQUIRES of the result: true where the replica holds nothing.
-  virtual bool HandOut(const QueueView& view) const;
+  // What the replica gets that asks for one more request. The default keeps replicas level: none holds more than its share of
+  // all tokens that are to be computed, so that the first to ask does not take what others could run; and at the job's end
+  // the longest go first, so that no long one begins when the others are done.
+  // REQUIRES of the result: not kNothing where the replica holds nothing.
+  virtual Taking HandOut(const QueueView& view) const;
 };
 
 // FB_CHECKs a plan against its view; preempted are the latest-admitted, never the first.

@@ -210,6 +210,8 @@ TEST_P(SimulatedLoopTest, FinishesInAnyMemoryThatHoldsTheLargestChoice) {
   EXPECT_GT(hits, 1000);
   if (GetParam() == std::string_view("continuous")) {
     EXPECT_GT(preemptions, 100);
+  } else if (GetParam() == std::string_view("adaptive")) {
+    EXPECT_LT(preemptions, 30);
   } else {
     EXPECT_EQ(preemptions, 0);
   }
@@ -222,7 +224,7 @@ TEST_P(SimulatedLoopTest, RunsALongJobWithoutAStall) {
   EXPECT_GT(outcome.steps, 1000);
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, SimulatedLoopTest, ::testing::Values("continuous", "static_batch"));
+INSTANTIATE_TEST_SUITE_P(Policies, SimulatedLoopTest, ::testing::Values("adaptive", "continuous", "static_batch"));
 
 // Preemption is waste: in memory for about 13 choices it stays rare, and what is computed twice a small part.
 TEST(ContinuousLoopTest, PreemptsRarelyInTightMemory) {

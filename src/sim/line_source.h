@@ -1,6 +1,8 @@
 // A job's input with real text as the source of a run without results.
 #pragma once
 
+#include <atomic>
+
 #include "job/job_file.h"
 #include "job/request_builder.h"
 #include "sim/counted_source.h"
@@ -18,6 +20,7 @@ class LineSource final : public CountedSource {
       : file_(file), builder_(file, std::move(rules), text, engine), lengths_(lengths), control_(control) {}
 
   std::optional<Request> Next(bool wait) override;
+  int64_t remaining() const override { return static_cast<int64_t>(file_.size() - next_); }
   bool ended() const override { return next_ == file_.size() || !status_.ok() || control_.drain || control_.abort; }
   int64_t lines() const override { return static_cast<int64_t>(file_.size()); }
   int64_t refused() const override { return refused_; }
@@ -31,7 +34,7 @@ class LineSource final : public CountedSource {
   job::RequestBuilder builder_;
   const OutputLengths& lengths_;
   const RunControl& control_;
-  size_t next_ = 0;
+  std::atomic<size_t> next_{0};
   int64_t refused_ = 0;
   base::Status status_;
 };

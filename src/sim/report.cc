@@ -52,6 +52,7 @@ class Page {
                        base::FormatDuration(summary.elapsed_seconds), timeline_.lanes().size(), EscapeHtml(summary.end));
     if (size_ > 0) DrawCharts();
     DrawProfile();
+    if (run_.summary.stats.replicas.size() > 1) DrawReplicaTable();
     DrawSummary();
     return std::move(out_) + "</main></body></html>\n";
   }
@@ -70,6 +71,8 @@ class Page {
     if (total_.bytes_pulled > 0) DrawSpread("Pulled over links, GB/s", "a replica", [&](const auto& b) { return 1e-9 * b.bytes_pulled / width; });
     if (total_.wait_seconds > 0) DrawSpread("Compute that waits, % of time", "a replica", [&](const auto& b) { return 100 * b.wait_seconds / width; });
     if (total_.pull_seconds + total_.ship_seconds > 0) {
+      DrawStack("Batch by mode", "choices in steps that pull", "that ship", [&](const auto& b) { return (b.running - b.ship_running) / width; },
+                [&](const auto& b) { return b.ship_running / width; });
       DrawStack("Mode, replicas", "pull", "ship", [&](const auto& b) { return b.pull_seconds / width; },
                 [&](const auto& b) { return b.ship_seconds / width; });
     }
@@ -185,6 +188,7 @@ class Page {
     Row("requests a second", rate(s.done));
     Row("steps", fmt::format("{}", s.stats.steps));
     Row("preemptions", fmt::format("{}", s.stats.preemptions));
+    Row("requests stolen at the end", fmt::format("{}, with {} of KV cache", s.stats.requests_stolen, base::FormatBytes(static_cast<uint64_t>(s.stats.kv_bytes_stolen))));
     Row("tokens computed again", fmt::format("{}", s.stats.recomputed_tokens));
     Row("prompt tokens from the prefix index", fmt::format("{}", s.stats.cached_prompt_tokens));
     Row("last 5 % of the lines", base::FormatDuration(s.tail_seconds));
@@ -194,6 +198,24 @@ class Page {
     Row("longest context", fmt::format("{}", s.model.max_model_len));
     Row("numerics", s.model.numerics_class + (s.model.random_weights ? ", random weights" : ""));
     if (run_.latencies.completion.max > 0) DrawLatencies();
+    out_ += "</table></section>";
+  }
+
+  void DrawReplicaTable() {
+    const EngineStats& stats = run_.summary.stats;
+    out_ += fmt::format("<section><h2>By replica</h2><p>busiest to mean: {:.3f} in time, {:.3f} in tokens</p><table>", BusyImbalance(stats),
+                        TokenImbalance(stats));
+    const size_t count = std::min(stats.replicas.size(), kMostLanes);
+    for (size_t i = 0; i < count; ++i) {
+      const ReplicaStats& replica = stats.replicas[i];
+      TimelineBucket sum;
+      if (i < timeline_.lanes().size()) {
+        for (const TimelineBucket& bucket : timeline_.lanes()[i]) sum.Add(bucket, 1);
+      }
+      Row(fmt::format("{}", i), fmt::format("{} steps, {} tokens, busy {:.1f} %, shipping {:.1f} %, pulled {}", replica.steps, replica.tokens,
+                                            100 * Ratio(replica.busy_seconds, run_.summary.elapsed_seconds),
+                                            100 * Ratio(sum.ship_seconds, sum.busy_seconds), base::FormatBytes(static_cast<uint64_t>(sum.bytes_pulled))));
+    }
     out_ += "</table></section>";
   }
 

@@ -75,8 +75,9 @@ TEST(ReportTest, DrawsWhatThereIs) {
   pulls.bytes_pulled = 1'000'000'000;
   timeline.OnStep(pulls);
   run.profile.push_back({.label = "attention", .seconds = 2});
+  run.summary.stats.replicas = {{.steps = 3, .tokens = 10, .busy_seconds = 1}, {.steps = 5, .tokens = 30, .busy_seconds = 3}};
   html = ReportHtml(run, timeline);
-  for (const char* title : {"Pulled over links", "Mode", "Where time went", "attention", "least to most of 2 replicas"}) EXPECT_THAT(html, HasSubstr(title));
+  for (const char* title : {"Pulled over links", "Batch by mode", "Mode", "Where time went", "attention", "By replica", "busiest to mean: 1.500 in time, 1.500 in tokens", "least to most of 2 replicas"}) EXPECT_THAT(html, HasSubstr(title));
   EXPECT_THAT(ReportHtml(SomeRun(), Timeline()), HasSubstr("Summary"));
 }
 

@@ -51,6 +51,7 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime, const S
   SimulationResult result;
   StepKeeper keeper(options.observer, options.record_steps ? &result.steps : nullptr);
   engine->SetStepObserver(&keeper);
+  engine->ReplayHandOut(options.hand_out);
   std::unique_ptr<CountedSource> source;
   if (options.trace) {
     source = std::make_unique<TraceSource>(runtime, *options.trace, engine->facts(), options.engine.seed, control);

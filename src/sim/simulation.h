@@ -36,6 +36,7 @@ struct SimulationOptions {
   const LengthTrace* trace = nullptr;         // what runs: this trace,
   MakeSource make_source;                     // or where that is null, this
   StepObserver* observer = nullptr;           // is told of every step
+  const engine::HandOutLog* hand_out = nullptr;  // who gets which request; null: as the policy has it
   bool record_steps = false;                  // keep SimulationResult::steps
   RunControl* control = nullptr;              // where somebody may end the run early
 };

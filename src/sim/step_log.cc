@@ -28,6 +28,9 @@ void AppendStepLine(const StepRecord& record, std::string* out) {
   writer.Key("admitted").Int(record.admitted).Key("preempted").Int(record.preempted).Key("finished").Int(record.finished);
   writer.Key("kv_blocks").Int(record.kv_blocks_used);
   writer.Key("bytes_pulled").UInt(record.bytes_pulled).Key("wait").Double(record.wait_seconds);
+  writer.Key("taken").BeginArray();
+  for (const int64_t line : record.taken) writer.Int(line);
+  writer.EndArray();
   writer.Key("plan").String(fmt::format("{:016x}", record.plan_hash));
   writer.EndObject();
   out->push_back('\n');

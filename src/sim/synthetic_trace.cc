@@ -117,7 +117,7 @@ std::vector<std::pair<std::string_view, std::string_view>> SplitFields(std::stri
 }
 
 struct Numbers {
-  double rows = 1000, rate = 0, seed = 0, shared = 0, choices = 1;
+  double rows = 1000, rate = 0, seed = 0, shared = 0, choices = 1, bound = 0;
   Distribution prompt{Shape::kConstant, 512}, output{Shape::kConstant, 128};
 };
 
@@ -131,7 +131,8 @@ base::Status ParseField(std::string_view spec, std::string_view name, std::strin
                           {"rate", &numbers->rate, 0, 1e9},
                           {"seed", &numbers->seed, 0, 0x1p53},
                           {"shared", &numbers->shared, 0, kMostTraceTokens},
-                          {"choices", &numbers->choices, 1, 1024}};
+                          {"choices", &numbers->choices, 1, 1024},
+                          {"bound", &numbers->bound, 0, 1e6}};
   if (name == "prompt" || name == "output") {
     const auto distribution = ParseDistribution(value);
     if (!distribution || !IsUsable(*distribution)) {
@@ -145,15 +146,16 @@ base::Status ParseField(std::string_view spec, std::string_view name, std::strin
   for (const Field& field : fields) {
     if (field.name != name) continue;
     const auto number = ParseNumber(value);
-    const bool whole = number && (name == "rate" || *number == std::floor(*number));
+    const bool parts = name == "rate" || name == "bound";
+    const bool whole = number && (parts || *number == std::floor(*number));
     if (!whole || *number < field.least || *number > field.most) {
       return Invalid(spec, fmt::format("{} is \"{}\"; expected a {}number from {:.0f} to {:.0f}", name, value,
-                                       name == "rate" ? "" : "whole ", field.least, field.most));
+                                       parts ? "" : "whole ", field.least, field.most));
     }
     *field.value = *number;
     return {};
   }
-  return Invalid(spec, fmt::format("\"{}\" is unknown; expected n, prompt, output, rate, seed, shared or choices", name));
+  return Invalid(spec, fmt::format("\"{}\" is unknown; expected n, prompt, output, rate, seed, shared, choices or bound", name));
 }
 
 }  // namespace
@@ -165,7 +167,8 @@ base::Result<LengthTrace> MakeSyntheticTrace(std::string_view spec) {
   }
   LengthTrace trace{.name = std::string(spec),
                     .shared_prefix_tokens = static_cast<int32_t>(numbers.shared),
-                    .choices = static_cast<int32_t>(numbers.choices)};
+                    .choices = static_cast<int32_t>(numbers.choices),
+                    .bound = numbers.bound};
   trace.rows.reserve(static_cast<size_t>(numbers.rows));
   base::Rng rng(base::Mix64(static_cast<uint64_t>(numbers.seed)));
   double time = 0;

@@ -10,8 +10,8 @@ void TimelineBucket::Add(const TimelineBucket& other, double part) {
   double TimelineBucket::* const kSums[] = {
       &TimelineBucket::busy_seconds, &TimelineBucket::pull_seconds, &TimelineBucket::ship_seconds,
       &TimelineBucket::wait_seconds, &TimelineBucket::steps,        &TimelineBucket::decode_rows,
-      &TimelineBucket::prefill_rows, &TimelineBucket::running,      &TimelineBucket::kv_blocks,
-      &TimelineBucket::bytes_pulled};
+      &TimelineBucket::prefill_rows, &TimelineBucket::running,      &TimelineBucket::ship_running,
+      &TimelineBucket::kv_blocks,    &TimelineBucket::bytes_pulled};
   for (double TimelineBucket::* const sum : kSums) this->*sum += part * other.*sum;
 }
 
@@ -37,14 +37,16 @@ void Timeline::OnStep(const StepRecord& record) {
   while (end_seconds_ > bucket_seconds_ * kBuckets) Widen();
   const double seconds = record.end_seconds - record.begin_seconds;
   const std::string_view mode = record.mode;
+  const bool together = mode == "ship" || mode == "gather";
   const TimelineBucket step{.busy_seconds = seconds,
                             .pull_seconds = mode == "pull" ? seconds : 0,
-                            .ship_seconds = mode == "ship" ? seconds : 0,
+                            .ship_seconds = together ? seconds : 0,
                             .wait_seconds = record.wait_seconds,
                             .steps = 1,
                             .decode_rows = static_cast<double>(record.decode_rows),
                             .prefill_rows = static_cast<double>(record.prefill_rows),
                             .running = seconds * record.running,
+                            .ship_running = together ? seconds * record.running : 0,
                             .kv_blocks = seconds * record.kv_blocks_used,
                             .bytes_pulled = static_cast<double>(record.bytes_pulled)};
   Lane& lane = lanes_[static_cast<size_t>(record.replica)];

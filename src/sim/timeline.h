@@ -16,6 +16,7 @@ struct TimelineBucket {
   double steps = 0;
   double decode_rows = 0, prefill_rows = 0;
   double running = 0;            // choices x seconds
+  double ship_running = 0;       // of these, in steps that ship or gather
   double kv_blocks = 0;          // blocks x seconds
   double bytes_pulled = 0;
 

@@ -23,6 +23,7 @@ struct LengthTrace {
   std::vector<TraceRow> rows;        // in the order of their arrival; a row's index is its request's line
   int32_t shared_prefix_tokens = 0;  // so many tokens at the begin of every prompt are the same in all rows
   int32_t choices = 1;               // a row asks for so many answers, each of its output_tokens
+  double bound = 0;                  // a row asks for at most so many times its output_tokens; 0: for no bound
 
   // False: all rows are there from the begin.
   bool online() const { return !rows.empty() && rows.back().arrival_seconds > 0; }

@@ -1,6 +1,7 @@
 #include "sim/trace_source.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/rng.h"
@@ -59,6 +60,11 @@ Request TraceSource::Make(size_t line) const {
   Request request{.line = static_cast<int64_t>(line), .n = trace_.choices, .ends_after = row.output_tokens};
   request.prompts.push_back(std::move(prompt));
   request.sampling.ignore_eos = true;
+  if (trace_.bound > 0) {
+    const auto bound = static_cast<int64_t>(std::ceil(trace_.bound * row.output_tokens));
+    const int64_t room = facts_.max_model_len - row.prompt_tokens;
+    request.sampling.max_tokens = static_cast<int32_t>(std::clamp<int64_t>(bound, row.output_tokens, room));
+  }
   return request;
 }
 

@@ -1,6 +1,7 @@
 // A trace as the engine's source of requests, on real devices and simulated ones alike.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "forebay/engine.h"
@@ -20,6 +21,7 @@ class TraceSource final : public CountedSource {
               const RunControl& control);
 
   std::optional<Request> Next(bool wait) override;
+  int64_t remaining() const override { return static_cast<int64_t>(trace_.rows.size() - next_); }
   bool ended() const override { return next_ == trace_.rows.size() || control_.drain || control_.abort; }
   int64_t lines() const override { return static_cast<int64_t>(trace_.rows.size()); }
   int64_t refused() const override { return refused_; }
@@ -36,7 +38,7 @@ class TraceSource final : public CountedSource {
   const uint64_t seed_;
   const RunControl& control_;
   const runtime::TimeNs start_;
-  size_t next_ = 0;
+  std::atomic<size_t> next_{0};
   int64_t refused_ = 0;
 };
 

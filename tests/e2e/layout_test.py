@@ -1,4 +1,4 @@
-"""forebay run and plan with layouts: the same results as one rank, refusals, kill and resume with four ranks.
+"""forebay run and plan with layouts: the same results as one rank, refusals, faults of a rank, kill and resume with four ranks.
 
 FOREBAY_LAYOUT_KILLS (12; 200 in tools/soak.sh).
 """
@@ -11,6 +11,8 @@ import subprocess
 import support
 
 KILLS = int(os.environ.get("FOREBAY_LAYOUT_KILLS", 12))
+# How the ranks that are killed reach their weights; a job goes on in any of them.
+MODES = [["--mode", "pull"], ["--mode", "ship"], ["--mode", "auto", "--ship-threshold", 6]]
 FLAGS = ["--digest", "--quiet", "--max-model-len", 512, "--memory", "128MiB"]
 
 
@@ -36,6 +38,31 @@ class Layout(support.TestCase):
             job = self.job([{"prompt": "x"}], "refused", flags=FLAGS)
             self.expect(job.run(*flags), support.USAGE, *texts)
 
+    def test_a_fault_stops_its_group_and_the_job_goes_on(self):
+        lines = support.mixed_requests(random.Random(9), 90, most_tokens=32)
+        reference = self.job(lines, "one", flags=FLAGS)
+        self.expect(reference.run(), support.COMPLETE)
+        expected = reference.answers()
+        groups = ["--devices", "4xcpu", "--layout", "groups=2,dp=2,weights=by_layer,pool=3", "--max-num-seqs", 4]
+        pipeline = ["--devices", "2xcpu", "--layout", "dp=1,tp=2", "--max-num-seqs", 4]
+        for layout, mode, fault, spared in [(groups, "ship", ("post", 40), True), (groups, "pull", ("pull", 9), True),
+                                            (pipeline, "pull", ("post", 30), False)]:
+            with self.subTest(mode=mode, fault=fault):
+                job = self.job(lines, "faulty", flags=[*FLAGS, *layout, "--mode", mode])
+                finished = job.run("--plant-fault-rank", 1, f"--plant-fault-at-{fault[0]}", fault[1], timeout=60)
+                self.expect(finished, support.STALLED, f"a fault was planted in {fault[0]} {fault[1]} of rank 1", "stalled",
+                            "the same command goes on")
+                found = job.answers()
+                for number, answer in found.items():
+                    self.assertEqual(answer, expected[number], f"input line {number}")
+                # All but what the two ranks of its group held.
+                if spared:
+                    self.assertGreaterEqual(len(found), len(lines) - 2 * 3 * 4)
+                self.assertLess(len(found), len(lines))
+                self.expect(job.run(), support.COMPLETE)
+                self.assertEqual(job.answers(), expected)
+                job.forget()
+
     def test_kill_and_resume_with_four_ranks(self):
         rng = random.Random(7)
         lines = support.mixed_requests(rng, 80, most_tokens=48)
@@ -47,7 +74,7 @@ class Layout(support.TestCase):
         while kills < KILLS:
             rounds += 1
             self.assertLess(rounds, 5 * KILLS + 20, f"{kills} kills: runs end before they are killed")
-            process = job.start()
+            process = job.start(*rng.choice(MODES))
             try:
                 process.wait(rng.uniform(0, reach))
             except subprocess.TimeoutExpired:

@@ -42,9 +42,10 @@ engine::EngineOptions OptionsOf(const Case& test, const std::string& devices) {
   return options;
 }
 
-Outcome RunReal(const Case& test, const std::string& devices) {
+Outcome RunReal(const Case& test, const std::string& devices, const std::string& steal = "auto") {
   const sim::LengthTrace trace = *sim::ReadTrace(test.trace, {});
-  const engine::EngineOptions options = OptionsOf(test, devices);
+  engine::EngineOptions options = OptionsOf(test, devices);
+  options.steal = steal;
   const auto runtime = runtime::CreateRealRuntime();
   const auto files = engine::OpenModel(options.model, false, options.seed);
   const auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
@@ -58,10 +59,12 @@ Outcome RunReal(const Case& test, const std::string& devices) {
   return {std::move(steps.records), run->summary};
 }
 
-Outcome RunSimulated(const Case& test, const std::string& devices, bool full_detail = false) {
+Outcome RunSimulated(const Case& test, const std::string& devices, bool full_detail = false, const engine::HandOutLog* hand_out = nullptr) {
   const sim::LengthTrace trace = *sim::ReadTrace(test.trace, {});
   sim::SimulationOptions options{.engine = OptionsOf(test, devices), .trace = &trace, .record_steps = true};
   options.engine.sim_full_detail = full_detail;
+  options.hand_out = hand_out;
+  if (hand_out) options.engine.steal = "off";
   auto result = sim::Simulate(options);
   EXPECT_TRUE(result.ok()) << result.status().ToString();
   return {std::move(result->steps), result->run.summary};
@@ -125,6 +128,31 @@ TEST_P(Replay, EveryLayerInFullGivesTheSameSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Replay, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
+
+std::vector<StepRecord> StepsOf(const Outcome& outcome, int replica) {
+  std::vector<StepRecord> steps;
+  std::ranges::copy_if(outcome.steps, std::back_inserter(steps), [&](const StepRecord& step) { return step.replica == replica; });
+  return steps;
+}
+
+// Which rank takes which request depends on the ranks' speeds: the simulator is given what the real run did, and makes its plans.
+class ReplayHandOut : public testing::TestWithParam<Case> {};
+
+TEST_P(ReplayHandOut, EachRankMakesTheRealPlans) {
+  const Outcome real = RunReal(GetParam(), "2xcpu", "off");
+  const engine::HandOutLog log = engine::LogHandOut(real.steps);
+  const Outcome simulated = RunSimulated(GetParam(), "sim:2xzen4", false, &log);
+  for (int replica = 0; replica < 2; ++replica) {
+    SCOPED_TRACE(replica);
+    const Outcome of_real{StepsOf(real, replica), real.summary}, of_simulated{StepsOf(simulated, replica), simulated.summary};
+    EXPECT_FALSE(of_real.steps.empty());
+    ExpectSamePlans(of_real, of_simulated);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ReplayHandOut,
+                         testing::Values(kCases[0], kCases[1], kCases[2], kCases[4], kCases[6], kCases[8]),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(ReplayGroup, SeveralRanksAgreeInTotals) {
   const Case& test = kCases[0];

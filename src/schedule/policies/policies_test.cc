@@ -146,11 +146,36 @@ TEST(StaticBatchTest, Table) {
         });
 }
 
+TEST(AdaptiveTest, Table) {
+  StepView known{.waiting = {Wait(40), Wait(40), Wait(40)}, .available_blocks = 100, .mean_tokens = 1600, .limits = Of(9, 640, 100)};
+  StepView running = known;
+  running.running = {Decode(10)};
+  StepView full = running;
+  full.running.push_back(Decode(10));
+  StepView unknown = known;
+  unknown.mean_tokens = 0;
+  unknown.waiting[0].remaining_output = 100'000;
+  StepView long_ones = known;
+  long_ones.mean_tokens = 100'000;
+  Check("adaptive",
+        {
+            {"nothing to do", {.limits = Of(4, 64, 10)}, {}, {}, {}},
+            {"as many as the cache holds at the mean length", known, {}, {}, {{0, 40}, {1, 40}}},
+            {"with those that run", running, {}, {{0, 1}}, {{0, 40}}},
+            {"and not one more", full, {}, {{0, 1}, {1, 1}}, {}},
+            {"none has finished: what is known, and a guess", unknown, {}, {}, {{0, 40}, {1, 40}, {2, 40}}},
+            {"one always runs", long_ones, {}, {}, {{0, 40}}},
+            {"the latest-admitted gives way",
+             {.running = {Decode(33), Decode(10), Decode(40)}, .waiting = {Wait(1)}, .available_blocks = 0, .limits = Of(9, 64, 4)},
+             {2}, {{0, 1}, {1, 1}}, {}},
+        });
+}
+
 TEST(CreatePolicyTest, AnUnknownNameListsTheKnownOnes) {
   const auto policy = CreatePolicy("contiguous");
   ASSERT_FALSE(policy.ok());
   EXPECT_TRUE(policy.status().code() == kUnknownPolicy);
-  EXPECT_EQ(policy.status().message(), "policy 'contiguous' is unknown; there are: continuous, static_batch");
+  EXPECT_EQ(policy.status().message(), "policy 'contiguous' is unknown; there are: adaptive, continuous, static_batch");
 }
 
 }  // namespace

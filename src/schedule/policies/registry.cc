@@ -3,6 +3,7 @@
 
 // X(name, function that makes it)
 #define FOREBAY_POLICIES(X)     \
+  X("adaptive", MakeAdaptive)     \
   X("continuous", MakeContinuous) \
   X("static_batch", MakeStaticBatch)
 
