@@ -83,6 +83,7 @@ class Layout(support.TestCase):
             self.assertIn(code, (support.COMPLETE, -signal.SIGKILL), process.stderr.read().decode())
             process.stderr.close()
             kills += code == -signal.SIGKILL
+            reach *= 1.05  # about one run in six comes to its end
             for number, found in job.answers().items():
                 self.assertEqual(found, expected[number], f"input line {number}")
             if code == support.COMPLETE:
