@@ -23,7 +23,7 @@ CONFIG = {
     "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
     "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
     "rope_theta": 1000000, "tie_word_embeddings": True, "attention_bias": False, "torch_dtype": "bfloat16"}
-REQUESTS, PROMPT, OUTPUT = 64, 80, 48  # four blocks of KV cache each
+REQUESTS, PROMPT, OUTPUT = 48, 80, 48  # four blocks of KV cache each
 RANK_MIB = 974
 COMMON = ["--random-weights", "--skip-tokenizer-init", "--quiet", "--no-enable-prefix-caching", "--max-model-len", "128",
           "--max-num-seqs", "48", "--max-num-batched-tokens", "128", "--touch-kv", "1GiB"]
