@@ -44,26 +44,32 @@ using kernels::kFma256Probe;
 using kernels::kFma512Probe;
 using kernels::PeakProbe;
 
-// flop/s of all workers.
-inline double MeasurePeak(kernels::testing::Team& team, int workers, const PeakProbe& probe) {
-  constexpr int64_t kRounds = 500'000;  // 1 to 2 ms
-  const double start = Now();
-  team.Run([&](const device::WorkerContext&) {
-    float data[32];
-    for (int i = 0; i < 32; ++i) data[i] = 0.001f * static_cast<float>(i + 1);
-    probe.loop(kRounds, data);
-  });
-  return kRounds * probe.flops_per_round * workers / (Now() - start);
-}
-
-// bytes/s of all workers that read `bytes` from `data` on, each its own part.
-inline double MeasureStream(kernels::testing::Team& team, const std::byte* data, int64_t bytes) {
+// Calls piece(i) for i in [0, pieces) on whichever worker is free: neither waits for a slower core.
+template <typename Piece>
+double SecondsOf(kernels::testing::Team& team, int64_t pieces, const Piece& piece) {
   const double start = Now();
   team.Run([&](const device::WorkerContext& context) {
-    const device::Range part = device::StaticPart(context, bytes, 4096);
-    kernels::ReadAll(data + part.begin, part.end - part.begin);
+    for (int64_t i; (i = context.ticket->fetch_add(1)) < pieces;) piece(i);
   });
-  return static_cast<double>(bytes) / (Now() - start);
+  return Now() - start;
+}
+
+// flop/s of all workers.
+inline double MeasurePeak(kernels::testing::Team& team, int workers, const PeakProbe& probe) {
+  constexpr int64_t kRounds = 10'000;  // 20 to 40 us
+  const int64_t pieces = 50 * workers;
+  float data[32];
+  for (int i = 0; i < 32; ++i) data[i] = 0.001f * static_cast<float>(i + 1);
+  const double seconds = SecondsOf(team, pieces, [&](int64_t) { probe.loop(kRounds, data); });
+  return static_cast<double>(kRounds * pieces) * probe.flops_per_round / seconds;
+}
+
+// bytes/s of all workers that read `bytes`, whole pieces of 1 MiB, from `data` on.
+inline double MeasureStream(kernels::testing::Team& team, const std::byte* data, int64_t bytes) {
+  constexpr int64_t kPiece = 1 << 20;
+  const double seconds =
+      SecondsOf(team, bytes / kPiece, [&](int64_t i) { kernels::ReadAll(data + i * kPiece, kPiece); });
+  return static_cast<double>(bytes) / seconds;
 }
 
 }  // namespace forebay::bench

@@ -1,15 +1,15 @@
-// Rates of the linear kernels beside the limits of the machine, as a table in Markdown:
-//   linear_bench [--isa NAME,..] [--rows N,..] [--shape KxN,..] [--leaves] [--f32] [--threads N]
+// Rates of the linear kernels beside the limits of the machine, as tables in Markdown:
+//   linear_bench [--isa NAME,..] [--rows N,..] [--model NAME,..] [--shape KxN,..] [--leaves] [--f32] [--threads N]
+// Layers of the models, with the outputs and leaves that a layer program has; --shape: one chain, rounded outputs.
 // A sample is one of 5 measurements of 20 ms or more, bracketed by probes of the register peak of the set's instruction
 // and of streaming reads. Its limit is max(flops / peak, weight bytes / stream). A sample whose brackets differ by more
-// than 10 % is repeated (and counted).
+// than 10 % is repeated (and counted). --leaves: the price of the fixed tree over a model's layers.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +22,7 @@ namespace {
 
 using kernels::LeafBorders;
 using kernels::LinearArgs;
+using kernels::LinearOutput;
 
 struct Set {
   const char* name;
@@ -41,53 +42,81 @@ std::vector<Set> Sets() {
   };
 }
 
-struct Shape {
+// y = x W^T of a model.
+struct Layer {
+  std::string model, name;
   int k, n;
+  LeafBorders leaves;
+  LinearOutput output;
+
+  bool has_leaves() const { return leaves.num_leaves > 1; }
+  int smaller() const { return std::min(k, n); }
+  Layer OneChain() const { return {model, name, k, n, LeafBorders::Single(k), output}; }
 };
+
+struct Model {
+  const char* name;
+  int hidden, heads, kv_heads, head_dim, ffn;
+};
+constexpr Model kModels[] = {{"SmolLM2-135M", 576, 9, 3, 64, 1536},
+                             {"Qwen3-0.6B", 1024, 16, 8, 128, 3072},
+                             {"TinyLlama-1.1B", 2048, 32, 4, 64, 5632},
+                             {"Llama-3-8B", 4096, 32, 8, 128, 14336}};
+
+std::vector<Layer> LayersOf(const Model& m) {
+  const int heads = m.heads * m.head_dim, qkv = (m.heads + 2 * m.kv_heads) * m.head_dim;
+  return {{m.name, "qkv", m.hidden, qkv, LeafBorders::Single(m.hidden), LinearOutput::kF32},
+          {m.name, "output", heads, m.hidden, LeafBorders::ForOutput(m.heads, m.head_dim), LinearOutput::kResidual},
+          {m.name, "gate_up", m.hidden, 2 * m.ffn, LeafBorders::Single(m.hidden), LinearOutput::kSiluMul},
+          {m.name, "down", m.ffn, m.hidden, LeafBorders::ForDown(m.ffn), LinearOutput::kResidual}};
+}
 
 struct Options {
   std::vector<std::string> sets = {"avx512bf16", "avx512f", "avx2"};
-  std::vector<int> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
-  std::vector<Shape> shapes = {{576, 1536},  {1536, 576},  {576, 49152},  {1024, 1024}, {1024, 3072},
-                               {3072, 1024}, {2048, 2048}, {2048, 5632}, {4096, 14336}};
+  std::vector<int> rows = {1, 2, 4, 8, 16, 64, 256, 512, 1024};
+  std::vector<std::string> models;  // empty: all
+  std::vector<Layer> layers;        // of these models, or as --shape says
   bool leaves = false, f32 = false;
   int threads = 2;
 };
 
 struct Sample {
-  double flops, stream, fraction, peak;  // flop/s, bytes/s of weights, of the limit, flop/s of the probe
+  double seconds, flops, stream, fraction;  // of a call, flop/s, bytes/s of weights, of the limit
 };
 
 class Bench {
  public:
   explicit Bench(const Options& options)
       : options_(options), team_(options.threads), memory_(HugeMemory(kMemoryBytes)), x_(HugeMemory(64 << 20)),
-        y_(HugeMemory(256 << 20)), workspace_(HugeMemory(256 << 20)) {
+        y_(HugeMemory(kOutputBytes)), workspace_(HugeMemory(kOutputBytes)) {
     team_.Run([](const device::WorkerContext& context) { PinToCore(context.worker); });
     Fill(memory_, kMemoryBytes);
     Fill(x_, 64 << 20);
-    std::memset(y_, 0, 256 << 20);
-    std::memset(workspace_, 1, 256 << 20);
+    std::memset(y_, 0, kOutputBytes);
+    std::memset(workspace_, 1, kOutputBytes);
   }
 
   // The median of 5 by fraction of the limit.
-  Sample Measure(const Set& set, Shape shape, int rows, int num_leaves) {
+  Sample Measure(const Set& set, const Layer& layer, int rows) {
     const tensor::DType dtype = options_.f32 ? tensor::DType::kF32 : tensor::DType::kBF16;
     LinearArgs args;
     args.weight.dtype = dtype;
-    args.weight.k = shape.k;
-    args.weight.n = shape.n;
-    args.weight.num_panels = (shape.n + kernels::kPanelColumns - 1) / kernels::kPanelColumns;
-    args.weight.leaves = num_leaves > 1 ? LeafBorders::ForDown(shape.k) : LeafBorders::Single(shape.k);
+    const bool gated = layer.output == LinearOutput::kSiluMul;
+    const int width = gated ? kernels::kPanelColumns / 2 : kernels::kPanelColumns;
+    args.weight.k = layer.k;
+    args.weight.n = gated ? layer.n / 2 : layer.n;
+    args.weight.num_panels = (layer.n + kernels::kPanelColumns - 1) / kernels::kPanelColumns;
+    args.weight.leaves = layer.leaves;
+    args.output = layer.output;
     std::vector<kernels::PanelColumns> panels;
-    for (int begin = 0; begin < shape.n; begin += kernels::kPanelColumns) {
-      panels.push_back({begin, std::min(kernels::kPanelColumns, shape.n - begin)});
+    for (int begin = 0; begin < args.weight.n; begin += width) {
+      panels.push_back({begin, std::min(width, args.weight.n - begin)});
     }
     args.weight.panels = panels.data();
     args.x = x_;
     args.y = y_;
-    args.x_stride = shape.k;
-    args.y_stride = shape.n;
+    args.x_stride = layer.k;
+    args.y_stride = args.weight.n;
     args.rows = rows;
     args.leaf_end = args.weight.leaves.num_leaves;
     args.workspace = workspace_;
@@ -104,7 +133,7 @@ class Bench {
         }
       }
     }
-    const double flops = 2.0 * rows * shape.k * shape.n;
+    const double flops = 2.0 * rows * layer.k * layer.n;
     const PeakProbe& probe = options_.f32 ? set.f32_probe : set.bf16_probe;
     int64_t next = 0, calls = 1;
     const auto run = [&](int64_t count) {
@@ -126,12 +155,13 @@ class Bench {
       const double peak = (peak_before + peak_after) / 2, stream = (stream_before + stream_after) / 2;
       const double limit = std::max(flops / peak, static_cast<double>(bytes) / stream);
       const bool by_peak = flops / peak > static_cast<double>(bytes) / stream;
-      const double spread = by_peak ? std::abs(peak_before - peak_after) / peak : std::abs(stream_before - stream_after) / stream;
+      const double spread = by_peak ? std::abs(peak_before - peak_after) / peak
+                                    : std::abs(stream_before - stream_after) / stream;
       if (spread > 0.1 && tries < 40) {
         ++repeated_;
         continue;
       }
-      samples.push_back({flops / seconds, static_cast<double>(bytes) / seconds, limit / seconds, peak});
+      samples.push_back({seconds, flops / seconds, static_cast<double>(bytes) / seconds, limit / seconds});
       peaks_.push_back(peak);
       streams_.push_back(stream);
     }
@@ -139,17 +169,18 @@ class Bench {
     return samples[2];
   }
 
-  int repeated() const { return repeated_; }
+  void PrintLimits() const {
+    fmt::print("\nRegister peak {:.0f} GFLOP/s, stream {:.1f} GB/s (medians); {} samples repeated.\n",
+               Median(peaks_) / 1e9, Median(streams_) / 1e9, repeated_);
+  }
   double Median(std::vector<double> values) const {
     std::sort(values.begin(), values.end());
     return values.empty() ? 0 : values[values.size() / 2];
   }
-  double peak() const { return Median(peaks_); }
-  double stream() const { return Median(streams_); }
   void Forget() { peaks_.clear(), streams_.clear(), repeated_ = 0; }
 
  private:
-  static constexpr int64_t kMemoryBytes = int64_t{768} << 20;
+  static constexpr int64_t kMemoryBytes = int64_t{768} << 20, kOutputBytes = 256 << 20;
 
   // Random signs and magnitudes near 0.01, as bf16 and as fp32 values.
   static void Fill(std::byte* data, int64_t bytes) {
@@ -175,52 +206,105 @@ class Bench {
   std::vector<double> peaks_, streams_;
 };
 
+double GeometricMean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += std::log(value);
+  return std::exp(sum / static_cast<double>(values.size()));
+}
+
+// What the kernels should reach: a mean over the layers and the rows of a class.
+struct Target {
+  const char* rows;
+  int first_row, last_row;
+  double native, at_1024, forced;  // avx512bf16; there with K or N of 1024; avx512f and avx2
+};
+constexpr Target kTargets[] = {
+    {"256-1024", 256, 1024, 0.94, 0.93, 0.78},
+    {"64", 64, 64, 0.91, 0.91, 0.75},
+    {"5-16", 5, 16, 0.80, 0.80, 0.65},
+    {"1-4", 1, 4, 0.90, 0.90, 0.78}};
+constexpr double kLeavesTarget = 0.95;
+
+struct Cell {
+  const Layer* layer;
+  int rows;
+  double fraction;
+};
+
+void PrintMeans(const std::vector<Cell>& cells, bool native) {
+  fmt::print("\n| rows, geometric mean | target | K, N >= 2048 | with leaves | target at 1024 | at 1024 | with leaves |\n"
+             "|---|---|---|---|---|---|---|\n");
+  for (const Target& target : kTargets) {
+    const auto mean = [&](bool large, bool leaves) {
+      std::vector<double> values;
+      for (const Cell& cell : cells) {
+        const bool in_size = large ? cell.layer->smaller() >= 2048 : cell.layer->smaller() == 1024;
+        const bool in_rows = target.first_row <= cell.rows && cell.rows <= target.last_row;
+        if (in_size && in_rows && cell.layer->has_leaves() == leaves) values.push_back(cell.fraction);
+      }
+      return values.empty() ? std::nan("") : GeometricMean(values);
+    };
+    fmt::print("| {} rows |", target.rows);
+    for (const bool large : {true, false}) {
+      const double plain = mean(large, false), leaves = mean(large, true);
+      const double wanted = !native ? target.forced : large ? target.native : target.at_1024;
+      fmt::print(" {:.2f} | {:.3f} | {:.3f}, {:.3f} of it |", wanted, plain, leaves, leaves / plain);
+    }
+    fmt::print("\n");
+  }
+  fmt::print("\nLayers with leaves should reach {:.2f} of those without.\n", kLeavesTarget);
+}
+
 void PrintTable(Bench& bench, const Options& options, const Set& set) {
   bench.Forget();
-  fmt::print("\n## {}, {}\n\nGFLOP/s (share of the limit); below 256 rows the weights come from memory.\n\n| K x N |", set.name,
-             options.f32 ? "fp32" : "bf16");
+  fmt::print("\n## {}, {}\n\nGFLOP/s (share of the limit); below 256 rows the weights come from memory.\n\n| layer | K x N |",
+             set.name, options.f32 ? "fp32" : "bf16");
   for (const int rows : options.rows) fmt::print(" {} |", rows);
-  fmt::print("\n|---|");
+  fmt::print("\n|---|---|");
   for (size_t i = 0; i < options.rows.size(); ++i) fmt::print("---|");
-  std::map<int, std::vector<double>> fractions;
-  for (const Shape& shape : options.shapes) {
-    fmt::print("\n| {} x {} |", shape.k, shape.n);
+  std::vector<Cell> cells;
+  for (const Layer& layer : options.layers) {
+    fmt::print("\n| {} {} | {} x {} |", layer.model, layer.name, layer.k, layer.n);
     for (const int rows : options.rows) {
-      const Sample sample = bench.Measure(set, shape, rows, 1);
+      const Sample sample = bench.Measure(set, layer, rows);
       fmt::print(" {:.0f} ({:.2f}){} |", sample.flops / 1e9, sample.fraction,
                  rows <= 4 ? fmt::format(" {:.0f} GB/s", sample.stream / 1e9) : "");
       std::fflush(stdout);
-      if (shape.k >= 2048 && shape.n >= 2048) fractions[rows].push_back(sample.fraction);
+      cells.push_back({&layer, rows, sample.fraction});
     }
   }
-  fmt::print("\n| geometric mean, K and N >= 2048 |");
-  for (const int rows : options.rows) {
-    double sum = 0;
-    for (const double f : fractions[rows]) sum += std::log(f);
-    fmt::print(" {:.3f} |", fractions[rows].empty() ? 0 : std::exp(sum / static_cast<double>(fractions[rows].size())));
-  }
-  fmt::print("\n\nRegister peak {:.0f} GFLOP/s, stream {:.1f} GB/s (medians); {} samples repeated.\n", bench.peak() / 1e9,
-             bench.stream() / 1e9, bench.repeated());
+  fmt::print("\n");
+  PrintMeans(cells, std::strcmp(set.name, "avx512bf16") == 0);
+  bench.PrintLimits();
 }
 
-// The price of the fixed tree: with leaves against one chain.
+// The price of the fixed tree: a model's layers with leaves against each in one chain.
 void PrintLeaves(Bench& bench, const Options& options, const Set& set) {
-  const Shape shapes[] = {{1536, 576}, {3072, 1024}, {2048, 2048}, {5632, 2048}, {14336, 4096}};
-  fmt::print("\n## {}: price of 8 leaves\n\nShare of the limit in one chain, with leaves, and the difference in time.\n\n| K x N |",
-             set.name);
+  bench.Forget();
+  fmt::print("\n## {}: price of leaves\n\nMore time than in one chain: output, down; all four layers (wanted of prefill: at most 5 %)."
+             "\n\n| model |", set.name);
   for (const int rows : options.rows) fmt::print(" {} |", rows);
   fmt::print("\n|---|");
   for (size_t i = 0; i < options.rows.size(); ++i) fmt::print("---|");
-  for (const Shape& shape : shapes) {
-    fmt::print("\n| {} x {} |", shape.k, shape.n);
+  for (size_t first = 0; first < options.layers.size(); first += 4) {
+    fmt::print("\n| {} |", options.layers[first].model);
     for (const int rows : options.rows) {
-      const double chain = bench.Measure(set, shape, rows, 1).fraction;
-      const double leaves = bench.Measure(set, shape, rows, 8).fraction;
-      fmt::print(" {:.2f} {:.2f} {:+.1f} % |", chain, leaves, 100 * (chain / leaves - 1));
+      double with_leaves = 0, one_chain = 0;  // in limits' time: the machine's pace drops out
+      for (size_t i = first; i < first + 4; ++i) {
+        const Layer& layer = options.layers[i];
+        const double work = static_cast<double>(layer.k) * layer.n;
+        const double chain = work / bench.Measure(set, layer.OneChain(), rows).fraction;
+        const double leaves = layer.has_leaves() ? work / bench.Measure(set, layer, rows).fraction : chain;
+        one_chain += chain;
+        with_leaves += leaves;
+        if (layer.has_leaves()) fmt::print(" {:+.1f} %{}", 100 * (leaves / chain - 1), i == first + 1 ? "," : ";");
+      }
+      fmt::print(" {:+.1f} % |", 100 * (with_leaves / one_chain - 1));
       std::fflush(stdout);
     }
   }
   fmt::print("\n");
+  bench.PrintLimits();
 }
 
 std::vector<std::string> Split(const std::string& text) {
@@ -254,10 +338,12 @@ int Main(int argc, char** argv) {
       options.rows.clear();
       for (const std::string& part : Split(value)) options.rows.push_back(std::atoi(part.c_str()));
     } else if (flag == "--shape") {
-      options.shapes.clear();
       for (const std::string& part : Split(value)) {
-        options.shapes.push_back({std::atoi(part.c_str()), std::atoi(part.c_str() + part.find('x') + 1)});
+        const int k = std::atoi(part.c_str()), n = std::atoi(part.c_str() + part.find('x') + 1);
+        options.layers.push_back({"", "", k, n, LeafBorders::Single(k), LinearOutput::kRounded});
       }
+    } else if (flag == "--model") {
+      options.models = Split(value);
     } else if (flag == "--threads") {
       options.threads = std::atoi(value.c_str());
     } else {
@@ -266,6 +352,13 @@ int Main(int argc, char** argv) {
     }
     command += " " + value;
     ++i;
+  }
+  if (options.layers.empty()) {
+    const auto& names = options.models;
+    for (const Model& model : kModels) {
+      if (!names.empty() && std::find(names.begin(), names.end(), model.name) == names.end()) continue;
+      for (Layer& layer : LayersOf(model)) options.layers.push_back(std::move(layer));
+    }
   }
   fmt::print("# Linear layers\n\n`{}` on {}, {} threads\n", command, CpuName(), options.threads);
   Bench bench(options);

@@ -12,8 +12,8 @@ constexpr int64_t kMinBlockRows = 48;
 // Weights of a group. Few register tiles pass a group that stays in L1 while the next one is read from memory; many
 // tiles pass one that leaves room in L2 for the next: the more tiles, the less a second group's reads add to each, and the
 // longer a tile's run may be. (avx512bf16, share of the limit, 2 threads: 2048 x 2048 at 8 rows .81 with 384 KiB and .94
-// with 16 KiB; 4096 x 14336 at 64 rows .94 with 128 KiB and .87 with 256 KiB; 4096 x 6144 at 256 rows .959 with 128 KiB
-// and .971 with 256 KiB.)
+// with 16 KiB; 4096 x 14336 at 64 rows .94 with 128 KiB and .87 with 256 KiB; at 256 rows 4096 x 6144 .959 with 128 KiB
+// and .971 with 256 KiB, but 3072 x 1024 in 8 leaves .898 and .862.)
 constexpr int64_t kFewRows = 4 * kTileRows;
 constexpr int64_t kManyRows = 128;
 constexpr int64_t kSmallGroupBytes = 16 << 10;
@@ -48,9 +48,8 @@ int64_t GroupPairs(const LinearArgs& args) {
     return longest;
   }
   const int64_t pair_bytes = kPanelColumns * 2 * static_cast<int64_t>(tensor::SizeOf(args.weight.dtype));
-  const int64_t bytes = args.rows <= kFewRows    ? kSmallGroupBytes
-                        : args.rows < kManyRows ? kMediumGroupBytes
-                                                : kLargeGroupBytes;
+  const bool long_runs = args.rows >= kManyRows && args.leaf_end - args.leaf_begin == 1;  // a leaf ends a run anyway
+  const int64_t bytes = args.rows <= kFewRows ? kSmallGroupBytes : long_runs ? kLargeGroupBytes : kMediumGroupBytes;
   // A leaf ends in a short segment: each may cost one more than the pairs ask for.
   return std::max(bytes / pair_bytes, DivideUp(DivideUp(args.weight.k, 2), kMaxSegments - 2 * kMaxLeaves));
 }
