@@ -164,6 +164,10 @@ TEST_P(LayoutTest, GroupsAndStagesShip) {
   EXPECT_GT(stats_.mode_counters["steps_ship"], 0);
   EXPECT_EQ(Run("4xcpu", "dp=2,pp=2,weights=striped"), expected);
   EXPECT_GT(stats_.mode_counters["steps_ship"], 0);
+  for (const std::string layout : {"4xcpu dp=2,tp=2,weights=by_layer", "4xcpu dp=2,tp=2,weights=by_layer,pool=1", "6xcpu dp=3,tp=2,weights=by_layer"}) {
+    EXPECT_EQ(Run(layout.substr(0, 5), layout.substr(6)), expected) << layout;
+    EXPECT_GT(stats_.mode_counters["steps_ship"], 0) << layout;
+  }
 }
 
 TEST_P(LayoutTest, EachStepOfShippingCanBeTurnedOff) {
@@ -216,9 +220,9 @@ TEST_P(LayoutTest, AutoShipsTheTailAndLargeStepsPull) {
 TEST_P(LayoutTest, PlacementsThatCannotShipAreRefusedOrPull) {
   options_.mode = "ship";
   const auto runtime = runtime::CreateRealRuntime();
-  for (const std::string layout : {"dp=2,weights=sharded,pool=2", "dp=2,weights=by_layer,pool=2,pool-attention=on", "dp=2,tp=2,weights=by_layer"}) {
+  options_.devices = "2xcpu";
+  for (const std::string layout : {"dp=2,weights=sharded,pool=2", "dp=2,weights=by_layer,pool=2,pool-attention=on"}) {
     options_.layout = layout;
-    options_.devices = layout.find("tp=2") == layout.npos ? "2xcpu" : "4xcpu";
     EXPECT_EQ(engine::CreateEngine(*runtime, options_, files_, nullptr).status().code(), model::kCannotShip) << layout;
   }
   const Answers expected = Run("cpu", "");

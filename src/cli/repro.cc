@@ -1,5 +1,6 @@
 // forebay repro: the papers' claims as scenarios.
 #include <cstdio>
+#include <deque>
 #include <memory>
 
 #include "cli/commands.h"
@@ -13,6 +14,7 @@ struct ReproFlags {
   std::vector<std::string> rows;
   bool json = false;
   bool list = false;
+  bool quick = false;
 };
 
 void PrintLine(const std::string& line) { std::fputs((line + "\n").c_str(), stdout); }
@@ -27,8 +29,10 @@ int Repro(const ReproFlags& flags) {
     return FinishOutput();
   }
   std::vector<repro::RowResult> rows;
+  std::deque<repro::Claim> reduced;
+  repro::Lab lab(flags.quick);
   for (const repro::Claim* claim : *claims) {
-    auto row = repro::RunRow(*claim);
+    auto row = repro::RunRow(flags.quick ? reduced.emplace_back(repro::Reduced(*claim)) : *claim, lab);
     if (!row.ok()) return Fail(row.status());
     if (!flags.json) PrintLine(repro::RowText(*row));
     rows.push_back(std::move(*row));
@@ -42,8 +46,9 @@ int Repro(const ReproFlags& flags) {
 void AddReproCommand(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<ReproFlags>();
   CLI::App* command = app.add_subcommand("repro", "Papers' claims against ours: run them, say what holds");
-  command->add_option("ROW", flags->rows, "Rows to run, as SI4 or model.Qwen3-32B (default: all)");
+  command->add_option("ROW", flags->rows, "Rows to run, as SI4, model.Qwen3-32B or sidp (default: all)");
   command->add_flag("--json", flags->json, "One JSON object instead of tables");
+  command->add_flag("--quick", flags->quick, "Only the first values of a row and an eighth of a job");
   command->add_flag("--list", flags->list, "Only name the rows");
   command->callback([flags, exit_code] { *exit_code = Repro(*flags); });
 }

@@ -1,4 +1,5 @@
 // Runs without results: a trace on any devices, a job's input on simulated ones.
+#include <cmath>
 #include <utility>
 
 #include "base/log.h"
@@ -118,6 +119,7 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   if (!files.ok()) return Fail(files.status());
   auto work = OpenWork(flags, *files);
   if (!work.ok()) return FailWork(work.status());
+  if (work->trace && flags.engine.mean_context == 0) flags.engine.mean_context = std::llround(sim::MeanContext(*work->trace));
   auto outputs = sim::RunOutputs::Open(flags.steps_path, flags.report_path);
   if (!outputs.ok()) return Fail(outputs.status());
   RunControl control;

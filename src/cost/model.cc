@@ -231,18 +231,35 @@ double PullRate(const DeviceProfile& device) {
   return device.kind == DeviceKind::kCpu ? device.copy_bytes_per_core_s : LinkRate(Link::kPeer, device);
 }
 
-double Interference(Bound bound, const CopyLoad& load, const DeviceProfile& device) {
-  const double moved = load.in + load.out;
-  double factor = 1;
-  if (bound == Bound::kMemory) factor = 1 / (1 - std::min(moved / device.memory_bytes_per_s, kMostShare));
-  if (bound == Bound::kCompute) {
-    const double link = device.link_bytes_per_s > 0 ? device.link_bytes_per_s : device.host_bytes_per_s;
-    if (link > 0) factor = 1 + device.frequency_loss * std::min(std::max(load.in, load.out) / link, 1.0);
+Work WorkOf(const OpDesc& op, const DeviceProfile& device, Calibration mode) {
+  const PriceResult price = Price(op, device, mode);
+  Work work{.seconds = price.seconds};
+  if (price.bound == Bound::kCompute) {
+    work.compute_seconds = price.seconds;
+  } else {
+    work.memory_seconds = std::min(price.seconds, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s);
   }
-  if (device.kind == DeviceKind::kCpu && bound != Bound::kOverhead) {
-    const double busy = load.in / device.copy_bytes_per_core_s / device.cores;  // the puller's cores copy
-    factor /= 1 - std::min(busy, kMostShare);
-  }
+  if (op.kind == OpKind::kEmbed) work.seconds += device.step_overhead_s;
+  if (op.kind == OpKind::kSample) work.seconds += device.sequence_overhead_s * static_cast<double>(op.rows);
+  return work;
+}
+
+Contention ContentionOf(const DeviceProfile& device, double cores) {
+  const bool cpu = device.kind == DeviceKind::kCpu;
+  return {.memory_bytes_per_s = device.memory_bytes_per_s,
+          .link_bytes_per_s = PullRate(device),
+          .frequency_loss = device.frequency_loss,
+          .core_bytes_per_s = cpu ? device.copy_bytes_per_core_s * cores : 0};
+}
+
+double Slowdown(const Work& work, const CopyLoad& load, const Contention& contention) {
+  if (work.seconds <= 0 || load.in + load.out <= 0) return 1;
+  const double taken = std::min((load.in + load.out) / contention.memory_bytes_per_s, kMostShare);
+  const double link = std::min(std::max(load.in, load.out) / contention.link_bytes_per_s, 1.0);
+  const double lost = work.memory_seconds * taken / (1 - taken) + work.compute_seconds * contention.frequency_loss * link;
+  double factor = 1 + lost / work.seconds;
+  // The puller's cores copy.
+  if (contention.core_bytes_per_s > 0) factor /= 1 - std::min(load.in / contention.core_bytes_per_s, kMostShare);
   return factor;
 }
 

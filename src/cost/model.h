@@ -29,16 +29,39 @@ double LinkRate(Link link, const DeviceProfile& device);
 // core copies.
 double PullRate(const DeviceProfile& device);
 
+// Time of an operation, or of several one behind the other, and what of it copies slow.
+struct Work {
+  double seconds = 0;          // alone on the device
+  double compute_seconds = 0;  // of these limited by the clock frequency
+  double memory_seconds = 0;   // of these that the memory needs at its full bandwidth
+
+  Work& operator+=(const Work& other) {
+    seconds += other.seconds, compute_seconds += other.compute_seconds, memory_seconds += other.memory_seconds;
+    return *this;
+  }
+  Work operator*(double times) const { return {seconds * times, compute_seconds * times, memory_seconds * times}; }
+};
+
+// Of an operation in a step. The host's part of a step is in its embedding, that of a sequence where its token is chosen.
+Work WorkOf(const OpDesc& op, const DeviceProfile& device, Calibration mode = Calibration::kCalibrated);
+
 // What one-sided copies move at present on a device, in bytes per second.
 struct CopyLoad {
   double in = 0;
   double out = 0;
 };
 
-// By how much (>= 1) an operation of this bound lasts longer beside `load`.
-//   memory   the copies' share of the memory bandwidth is lost (in: written, out: read)
-//   compute  frequency falls with the load of the link, by frequency_loss when that is full one way
-//   cpu      copies also take the cores that they keep busy
-double Interference(Bound bound, const CopyLoad& load, const DeviceProfile& device);
+// What copies and the kernels beside them share.
+struct Contention {
+  double memory_bytes_per_s = 4.8e12;  // memory-bound work loses the copies' part of it (in: written, out: read)
+  double link_bytes_per_s = 450e9;     // compute-bound work takes 1 + frequency_loss as long while a link is full one way
+  double frequency_loss = 0.049;       // measured at 0.963 of the clock frequency
+  double core_bytes_per_s = 0;         // what the rank's cores could copy, which have to; 0: copies have engines of their own
+};
+// Of a rank with so many cores (cpu alone).
+Contention ContentionOf(const DeviceProfile& device, double cores);
+
+// By how much (>= 1) the work lasts longer beside `load`.
+double Slowdown(const Work& work, const CopyLoad& load, const Contention& contention);
 
 }  // namespace forebay::cost

@@ -237,24 +237,37 @@ TEST(H20, IsTheH200WhereMemoryBoundAndSlowerByTheirPeaksWhereComputeBound) {
   for (const UtilisationTable& table : h20.tables) EXPECT_EQ(table.mark, Mark::kDerived);
 }
 
-TEST(Interference, IsNeverZero) {
+constexpr Work kMemoryBound{.seconds = 1, .memory_seconds = 1}, kComputeBound{.seconds = 1, .compute_seconds = 1};
+
+TEST(Slowdown, IsNeverZero) {
   for (std::string_view name : ProfileNames()) {
-    const DeviceProfile device = Profile(std::string(name));
-    EXPECT_GT(Interference(Bound::kMemory, {.in = 10e9}, device), 1) << name;
-    EXPECT_GT(Interference(Bound::kCompute, {.in = 10e9}, device), 1) << name;
-    EXPECT_EQ(Interference(Bound::kMemory, {}, device), 1) << name;
+    const Contention contention = ContentionOf(Profile(std::string(name)), 1);
+    EXPECT_GT(Slowdown(kMemoryBound, {.in = 1e9}, contention), 1) << name;
+    EXPECT_GT(Slowdown(kComputeBound, {.in = 1e9}, contention), 1) << name;
+    EXPECT_EQ(Slowdown(kMemoryBound, {}, contention), 1) << name;
   }
 }
 
-TEST(Interference, TakesTheCopiesShare) {
+TEST(Slowdown, TakesTheCopiesShare) {
   // 1.8 of 8 TB/s are lost when a GB200's link is full both ways: 22.5 %.
-  const DeviceProfile gb200 = Profile("gb200-nvl72");
-  EXPECT_NEAR(1 / Interference(Bound::kMemory, {.in = 900e9, .out = 900e9}, gb200), 1 - 0.225, 1e-12);
-  EXPECT_NEAR(Interference(Bound::kCompute, {.in = 450e9}, gb200), 1 + gb200.frequency_loss / 2, 1e-12);
-  EXPECT_EQ(Interference(Bound::kOverhead, {.in = 900e9}, gb200), 1);
+  const DeviceProfile profile = Profile("gb200-nvl72");
+  const Contention gb200 = ContentionOf(profile, 1);
+  EXPECT_NEAR(1 / Slowdown(kMemoryBound, {.in = 900e9, .out = 900e9}, gb200), 1 - 0.225, 1e-12);
+  EXPECT_NEAR(Slowdown(kComputeBound, {.in = PullRate(profile) / 2}, gb200), 1 + profile.frequency_loss / 2, 1e-12);
+  // Only what streams is slowed, not a kernel's latency or the host's time.
+  EXPECT_NEAR(Slowdown({.seconds = 4, .memory_seconds = 1}, {.in = 900e9, .out = 900e9}, gb200), 1 + 0.225 / (1 - 0.225) / 4, 1e-12);
   // One of two cores copies 5.5 of the 11 GB/s it could: a quarter of the cores is lost.
-  const DeviceProfile cpu = Profile("emerald-rapids-amx");
-  EXPECT_NEAR(Interference(Bound::kCompute, {.in = 5.5e9}, cpu), (1 + cpu.frequency_loss / 2) / 0.75, 1e-12);
+  const DeviceProfile emerald = Profile("emerald-rapids-amx");
+  const Contention cpu = ContentionOf(emerald, 2);
+  EXPECT_NEAR(Slowdown(kComputeBound, {.in = 5.5e9}, cpu), (1 + emerald.frequency_loss / 2) / 0.75, 1e-12);
+}
+
+TEST(Work, OfAStepHasTheHostsPart) {
+  const DeviceProfile h200 = Profile("h200");
+  const OpDesc embed{.kind = OpKind::kEmbed, .rows = 8, .columns = 4096, .read_bytes = 8 * 4096 * 2};
+  const Work work = WorkOf(embed, h200);
+  EXPECT_NEAR(work.seconds, Price(embed, h200).seconds + h200.step_overhead_s, 1e-15);
+  EXPECT_LT(work.memory_seconds, 1e-6);
 }
 
 // A table of one utilisation over rows 1..64 and `columns`.

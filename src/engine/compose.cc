@@ -35,6 +35,7 @@ Membership MembershipOf(const LayoutPlan& plan, int rank, fabric::Fabric* fabric
   if (!layout.pools()) return membership;
   membership.pool = &plan.ranks[rank % layout.ranks_per_replica()].request.pool[PlaceOf(layout, rank).replica];
   membership.pool_peers = PoolRanks(layout, rank);
+  membership.ship_members = ShipRanks(layout, rank);
   return membership;
 }
 

@@ -17,11 +17,17 @@ base::Result<GroupMode> ParseMode(const std::string& mode) {
   return base::Status(base::kInvalidArgument, fmt::format("--mode \"{}\" is unknown; expected auto, pull, ship or gather", mode));
 }
 
+std::optional<GroupOptions> NoGroup(std::vector<MemoryRequest>* ranks) {
+  for (MemoryRequest& rank : *ranks) {
+    for (model::PoolPlan& pool : rank.pool) pool.ship = nullptr;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options, const MachinePlan& machine,
-                                                    const model::ModelConfig& config, tensor::DType dtype,
-                                                    std::vector<MemoryRequest>* ranks) {
+                                                    const StepPricer* pricer, std::vector<MemoryRequest>* ranks) {
   using Planned = std::optional<GroupOptions>;
   GroupOptions group{.num_ranks = static_cast<int>(ranks->front().pool.size()), .patience = options.ship_patience,
                      .flip_every = options.ship_flip_every};
@@ -32,22 +38,23 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
   ship.rows = std::min({ship.rows, machine.max_num_seqs, machine.max_num_batched_tokens});
   group.most_rows = ship.gather ? machine.max_num_batched_tokens : ship.rows;
   group.threshold = options.ship_threshold;
-  std::vector<std::shared_ptr<const model::ShipPlan>> plans;
-  for (const MemoryRequest& rank : *ranks) {
-    const model::DecoderPlan decoder = model::PlanDecoder(config, dtype, 1, rank.cut);
-    base::Result<model::ShipPlan> plan = model::PlanShip(ship, rank.pool.front(), decoder);
-    if (!plan.ok() && group.mode == GroupMode::kAuto) return Planned();
-    if (!plan.ok()) return plan.status();
-    plans.push_back(std::make_shared<const model::ShipPlan>(*std::move(plan)));
-    if (options.ship_threshold > 0) continue;
-    const double rows = machine.spec.simulated ? model::ShipThreshold(*plans.back(), rank.pool.front(), decoder, machine.profile,
-                                                                      kTypicalContext)
-                                               : kDefaultThreshold;
-    // Where most rounds could not ship, meeting for them would only cost.
-    group.threshold = std::max(group.threshold, std::min<double>(rows, group.most_rows));
-  }
-  for (size_t rank = 0; rank < ranks->size(); ++rank) {
-    for (model::PoolPlan& pool : (*ranks)[rank].pool) pool.ship = plans[rank];
+  const int tp = ranks->front().cut.tp;
+  for (size_t first = 0; first < ranks->size(); first += static_cast<size_t>(tp)) {
+    const std::span<MemoryRequest> stage = std::span(*ranks).subspan(first, static_cast<size_t>(tp));
+    std::vector<model::ShipMember> members;
+    for (const MemoryRequest& rank : stage) members.push_back({&rank.pool.front(), rank.decoder.get()});
+    base::Result<std::vector<model::ShipPlan>> plans = model::PlanShip(ship, members);
+    if (!plans.ok() && group.mode == GroupMode::kAuto) return NoGroup(ranks);
+    if (!plans.ok()) return plans.status();
+    if (options.ship_threshold <= 0) {
+      const double rows = pricer ? ShipThreshold(*pricer, stage[0].pool.front(), plans->front(), kTypicalContext) : kDefaultThreshold;
+      // Where most rounds could not ship, meeting for them would only cost.
+      group.threshold = std::max(group.threshold, std::min<double>(rows, group.most_rows));
+    }
+    for (size_t t = 0; t < stage.size(); ++t) {
+      const auto plan = std::make_shared<const model::ShipPlan>(std::move((*plans)[t]));
+      for (model::PoolPlan& pool : stage[t].pool) pool.ship = plan;
+    }
   }
   return Planned(group);
 }

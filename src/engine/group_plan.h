@@ -8,14 +8,15 @@
 #include "engine/machine.h"
 #include "engine/memory_plan.h"
 #include "engine/options.h"
+#include "engine/step_price.h"
 
 namespace forebay::engine {
 
 // What the options come to for a group whose weights are pooled. `ranks`: of a replica; their pools get their ShipPlan. Nothing:
-// replicas only pull, because the mode says so, or in mode auto because the layout cannot ship.
+// replicas only pull, because the mode says so, or in mode auto because the layout cannot ship. `pricer` prices a step of a rank
+// (null: the threshold is not asked for, or nothing says what steps take).
 // Errors: kInvalidArgument (the mode's name), model::kCannotShip.
 base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options, const MachinePlan& machine,
-                                                    const model::ModelConfig& config, tensor::DType dtype,
-                                                    std::vector<MemoryRequest>* ranks);
+                                                    const StepPricer* pricer, std::vector<MemoryRequest>* ranks);
 
 }  // namespace forebay::engine

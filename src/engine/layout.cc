@@ -135,6 +135,12 @@ fabric::Communicator PoolRanks(const Layout& layout, int rank) {
   return Collect(layout.dp, place.replica, [&](int replica) { return RankOf(layout, {replica, place.stage, place.tp_rank}); });
 }
 
+fabric::Communicator ShipRanks(const Layout& layout, int rank) {
+  const RankPlace place = PlaceOf(layout, rank);
+  return Collect(layout.tp * layout.dp, place.tp_rank * layout.dp + place.replica,
+                 [&](int i) { return RankOf(layout, {i % layout.dp, place.stage, i / layout.dp}); });
+}
+
 model::ReplicaCut CutOf(const Layout& layout, int rank) {
   const RankPlace place = PlaceOf(layout, rank);
   return {.tp = layout.tp, .pp = layout.pp, .tp_rank = place.tp_rank, .stage = place.stage};

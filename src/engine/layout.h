@@ -54,6 +54,8 @@ int RankOf(const Layout& layout, const RankPlace& place);
 fabric::Communicator TpRanks(const Layout& layout, int rank);
 fabric::Communicator StageRanks(const Layout& layout, int rank);  // of all stages, in order
 fabric::Communicator PoolRanks(const Layout& layout, int rank);   // of all replicas, in order
+// Who computes with each other's rows, in the order of model::ShipPlan::leaves.
+fabric::Communicator ShipRanks(const Layout& layout, int rank);
 
 model::ReplicaCut CutOf(const Layout& layout, int rank);
 

@@ -9,7 +9,7 @@
 namespace forebay::engine {
 namespace {
 
-// Of pool=auto: what a choice holds where nobody says, at most; and the profile by which a CPU is priced that has none.
+// Of pool=auto: what a choice holds where nobody says, at most; and the built-in profile by which a real CPU is priced.
 constexpr int64_t kMostMeanContext = 2048;
 constexpr char kCpuProfile[] = "zen4";
 // While one layer is used, the next are on their way.
@@ -65,20 +65,31 @@ base::Result<Layout> ChooseLayout(const EngineOptions& options, const model::Mod
 }
 
 // Of the ranks that share weights with one of this cut; a stage pools its part of the layers.
-base::Result<std::vector<model::PoolPlan>> PlanPool(const EngineOptions& options, const model::ModelConfig& config,
-                                                    const LayoutPlan& plan, const model::ReplicaCut& cut) {
+base::Result<std::vector<model::PoolPlan>> PlanPool(const EngineOptions& options,
+                                                    const LayoutPlan& plan, const model::DecoderPlan& decoder) {
   model::PoolOptions pool = options.pool;
   pool.placement = plan.layout.weights;
-  pool.layers = base::EvenPart(*plan.layout.pool_layers, cut.pp, cut.stage).size();
+  pool.layers = base::EvenPart(*plan.layout.pool_layers, decoder.shard.cut.pp, decoder.shard.cut.stage).size();
   pool.attention = plan.layout.pool_attention;
   weights::SlotSettings& slots = pool.slots;
   if (slots.budget_bytes == 0 && slots.look_ahead_layers == 0 && slots.look_ahead_bytes == 0) slots.look_ahead_layers = kLookAheadLayers;
   if (pool.slice_bytes == 0) pool.slice_bytes = plan.machine.spec.simulated ? kSimulatedSlice : kSlice;
-  return model::PlanPools(pool, plan.layout.dp, model::PlanDecoder(config, plan.dtype, 1, cut));
+  return model::PlanPools(pool, plan.layout.dp, decoder);
 }
 
-// Pools and memory, for plan->layout.
-base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& config, LayoutPlan* plan) {
+// What the ranks of a replica hold, before anything is pooled.
+using DecoderPlans = std::vector<std::shared_ptr<const model::DecoderPlan>>;
+DecoderPlans PlanDecoders(const model::ModelConfig& config, const LayoutPlan& plan) {
+  DecoderPlans decoders;
+  for (int rank = 0; rank < plan.layout.ranks_per_replica(); ++rank) {
+    decoders.push_back(std::make_shared<model::DecoderPlan>(model::PlanDecoder(config, plan.dtype, 1, CutOf(plan.layout, rank))));
+  }
+  return decoders;
+}
+
+// Pools and memory, for plan->layout. `pricer`: see PlanGroup.
+base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& config, const DecoderPlans& decoders,
+                       const StepPricer* pricer, LayoutPlan* plan) {
   std::vector<MemoryRequest> requests;
   for (int rank = 0; rank < plan->layout.ranks_per_replica(); ++rank) {
     MemoryRequest& request = requests.emplace_back();
@@ -90,12 +101,13 @@ base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& c
                .max_num_batched_tokens = plan->machine.max_num_batched_tokens,
                .max_kv_blocks = options.kv_blocks,
                .digest = options.digest,
-               .cut = CutOf(plan->layout, rank)};
+               .cut = CutOf(plan->layout, rank),
+               .decoder = decoders[rank]};
     if (!plan->layout.pools()) continue;
-    FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, config, *plan, request.cut));
+    FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, *plan, *request.decoder));
   }
   if (plan->layout.pool_layers.value_or(0) > 0) {
-    FB_ASSIGN_OR_RETURN(plan->group, PlanGroup(options, plan->machine, config, plan->dtype, &requests));
+    FB_ASSIGN_OR_RETURN(plan->group, PlanGroup(options, plan->machine, pricer, &requests));
   }
   const std::vector<MemoryPlan> memory = DivideReplicaMemory(config, plan->dtype, requests);
   plan->ranks.clear();
@@ -104,9 +116,10 @@ base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& c
 }
 
 // What a replica has with so many layers pooled; nothing where they do not fit.
-PooledMemory MemoryWith(const EngineOptions& options, const model::ModelConfig& config, LayoutPlan plan, int64_t layers) {
+PooledMemory MemoryWith(const EngineOptions& options, const model::ModelConfig& config, const DecoderPlans& decoders,
+                        LayoutPlan plan, int64_t layers) {
   plan.layout.pool_layers = layers;
-  if (!PlanRanks(options, config, &plan).ok() || !plan.Fits().ok()) return {};
+  if (!PlanRanks(options, config, decoders, nullptr, &plan).ok() || !plan.Fits().ok()) return {};
   PooledMemory memory{.kv_tokens = plan.ranks[0].memory.kv_tokens()};
   for (const RankPlan& rank : plan.ranks) {
     for (const model::PoolPlan& pool : rank.request.pool) memory.pull_bytes = std::max(memory.pull_bytes, pool.book->StepBytes(pool.rank));
@@ -115,26 +128,24 @@ PooledMemory MemoryWith(const EngineOptions& options, const model::ModelConfig& 
 }
 
 // Sets the pooled layers.
-base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& config, LayoutPlan* plan) {
-  FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, PriceProfile(plan->machine));
+base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& config, const DecoderPlans& decoders,
+                        const StepPricer& pricer, LayoutPlan* plan) {
+  const cost::DeviceProfile& profile = pricer.profile();
   const int64_t longest = options.max_model_len ? options.max_model_len : config.max_position_embeddings;
   plan->priced_by = profile.name;
   plan->mean_context = options.mean_context ? options.mean_context : std::clamp<int64_t>(longest / 4, 1, kMostMeanContext);
-  const auto calibration = options.sim_uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated;
-  const StepPricer pricer(config, plan->dtype, plan->layout.tp, plan->machine.max_num_seqs, profile, calibration);
-  const auto step_seconds = [&](int64_t batch, double pulled_per_s) {
-    return pricer.Seconds(batch, plan->mean_context, pulled_per_s);
-  };
   // What cannot work at all is an error, not a number of layers that does not fit.
   LayoutPlan all = *plan;
   all.layout.pool_layers = config.num_layers;
-  FB_RETURN_IF_ERROR(PlanRanks(options, config, &all));
-  plan->choice = ChoosePoolLayers({.num_layers = config.num_layers,
-                                   .mean_context = plan->mean_context,
-                                   .max_batch = plan->machine.max_num_seqs,
-                                   .pull_rate = cost::PullRate(profile),
-                                   .memory = [&](int64_t layers) { return MemoryWith(options, config, *plan, layers); },
-                                   .step_seconds = step_seconds});
+  FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders, nullptr, &all));
+  plan->choice = ChoosePoolLayers(
+      {.num_layers = config.num_layers,
+       .mean_context = plan->mean_context,
+       .max_batch = plan->machine.max_num_seqs,
+       .pull_rate = cost::PullRate(profile),
+       .memory = [&](int64_t layers) { return MemoryWith(options, config, decoders, *plan, layers); },
+       .step = [&](int64_t batch) { return pricer.Decode(batch, plan->mean_context).all(); },
+       .contention = cost::ContentionOf(profile, plan->machine.workers)});
   plan->layout.pool_layers = plan->choice->layers;
   return base::Status::Ok();
 }
@@ -159,8 +170,21 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   FB_ASSIGN_OR_RETURN(plan.kernels, kernels::ChooseKernels(options.isa));
   FB_ASSIGN_OR_RETURN(plan.machine, PlanMachine(options, config, plan.dtype, *plan.kernels));
   FB_ASSIGN_OR_RETURN(plan.layout, ChooseLayout(options, config, plan.machine.spec.count));
-  if (plan.layout.pools() && !plan.layout.pool_layers) FB_RETURN_IF_ERROR(ChoosePool(options, config, &plan));
-  FB_RETURN_IF_ERROR(PlanRanks(options, config, &plan));
+  const DecoderPlans decoders = PlanDecoders(config, plan);
+  const bool simulated = plan.machine.spec.simulated, chooses = plan.layout.pools() && !plan.layout.pool_layers;
+  cost::DeviceProfile profile = plan.machine.profile;
+  if (!simulated && chooses) {
+    FB_ASSIGN_OR_RETURN(profile, cost::LoadProfile(kCpuProfile));
+  }
+  std::optional<StepPricer> pricer;
+  if (plan.layout.pools() && (simulated || chooses)) {
+    const int64_t rows = std::max(plan.machine.max_num_seqs, plan.machine.max_num_batched_tokens);
+    const auto calibration = options.sim_uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated;
+    pricer.emplace(config, plan.dtype, plan.layout.tp, model::StepCapacity{rows, LogitRows(config, plan.machine.max_num_batched_tokens)},
+                   profile, calibration);
+  }
+  if (chooses) FB_RETURN_IF_ERROR(ChoosePool(options, config, decoders, *pricer, &plan));
+  FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders, simulated && pricer ? &*pricer : nullptr, &plan));
   return plan;
 }
 
@@ -173,7 +197,7 @@ std::string FormatChoice(const LayoutPlan& plan) {
   const PoolChoice& choice = *plan.choice;
   return fmt::format("pool=auto: {} of {} layers are pooled, for a mean context of {} tokens and by the prices of {}: {}; none: {}; "
                      "all: {}",
-                     choice.layers, choice.trials.size() - 1, plan.mean_context, plan.priced_by, format(choice.chosen()),
+                     choice.layers, choice.trials.back().layers, plan.mean_context, plan.priced_by, format(choice.chosen()),
                      format(choice.trials.front()), format(choice.trials.back()));
 }
 

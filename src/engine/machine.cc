@@ -56,26 +56,20 @@ void PlanGpu(const EngineOptions& options, MachinePlan* plan) {
   plan->max_num_batched_tokens = memory >= kLargeGpu ? 16384 : 8192;
 }
 
-device::SimNodeOptions NodeOf(const cost::DeviceProfile& profile) {
+device::SimNodeOptions NodeOf(const cost::DeviceProfile& profile, int workers) {
   device::SimNodeOptions node;
   node.egress_bytes_per_s = node.ingress_bytes_per_s = cost::PullRate(profile);
   node.from_host_bytes_per_s = node.to_host_bytes_per_s = cost::LinkRate(cost::Link::kHost, profile);
   node.request_latency_s = profile.link_latency_s;
-  node.memory_bytes_per_s = profile.memory_bytes_per_s;
-  node.compute_time_factor = 1 + profile.frequency_loss;
+  node.contention = cost::ContentionOf(profile, workers);
   return node;
 }
 
 device::SimPrice PriceOf(const cost::OpDesc& op, const cost::DeviceProfile& profile, cost::Calibration mode) {
-  const cost::PriceResult price = cost::Price(op, profile, mode);
-  device::SimPrice sim{.seconds = price.seconds, .compute_bound = price.bound == cost::Bound::kCompute};
-  const double streaming = (op.read_bytes + op.write_bytes) / profile.memory_bytes_per_s;
-  sim.memory_share = price.seconds > 0 ? std::min(1.0, streaming / price.seconds) : 0;
-  // A step begins with its embedding: the host's part of a step is priced there.
-  if (op.kind == cost::OpKind::kEmbed) sim.seconds += profile.step_overhead_s;
-  // And that of a sequence where its token is chosen.
-  if (op.kind == cost::OpKind::kSample) sim.seconds += profile.sequence_overhead_s * static_cast<double>(op.rows);
-  return sim;
+  const cost::Work work = cost::WorkOf(op, profile, mode);
+  return {.seconds = work.seconds,
+          .memory_share = work.seconds > 0 ? work.memory_seconds / work.seconds : 0,
+          .compute_bound = work.compute_seconds > 0};
 }
 
 base::Result<Machine> BuildSimulated(const MachinePlan& plan, const EngineOptions& options, int ranks_per_group,
@@ -90,7 +84,7 @@ base::Result<Machine> BuildSimulated(const MachinePlan& plan, const EngineOption
     device_options.memory_bytes = plan.budget_bytes;
     device_options.num_workers = plan.workers;
     device_options.price = [profile = plan.profile, mode](const cost::OpDesc& op) { return PriceOf(op, profile, mode); };
-    device_options.node = NodeOf(plan.profile);
+    device_options.node = NodeOf(plan.profile, plan.workers);
     device_options.profile = options.profile;
     device_options.detail = options.sim_full_detail ? device::SimDetail::kFull : device::SimDetail::kJump;
     machine.devices.push_back(device::CreateSimDevice(*machine.sim, std::move(device_options)));

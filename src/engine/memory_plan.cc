@@ -13,12 +13,6 @@ constexpr uint64_t kLogitsBytes = 64 * base::kMiB;
 // An arena counts its regions in whole pages.
 constexpr uint64_t kRegionRounding = 4 * base::kKiB;
 
-int64_t LogitRows(const model::ModelConfig& config, const MemoryRequest& request) {
-  const auto row_bytes = static_cast<uint64_t>(config.vocab_size) * sizeof(float);
-  const auto fitting = static_cast<int64_t>(std::max<uint64_t>(1, kLogitsBytes / row_bytes));
-  return std::min<int64_t>(std::min<int64_t>(fitting, 256), request.max_num_batched_tokens);
-}
-
 base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint64_t least_kv) {
   const uint64_t needed = request.device_bytes + plan.fixed_bytes() + least_kv;
   return base::Status(
@@ -38,13 +32,13 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, cons
                      int64_t max_model_len) {
   MemoryPlan plan;
   plan.max_model_len = max_model_len;
-  plan.capacity = {request.max_num_batched_tokens, LogitRows(config, request)};
+  plan.capacity = {request.max_num_batched_tokens, LogitRows(config, request.max_num_batched_tokens)};
   plan.max_blocks_per_sequence = static_cast<int32_t>(base::CeilDiv(max_model_len, kernels::kBlockTokens));
   const model::Shard shard = model::ShardOf(config, request.cut);
   plan.dtype = dtype;
   plan.kv_groups = model::PlanKvGroups(config, dtype, shard.layers, shard.kv_heads.size());
-  model::DecoderPlan decoder = model::PlanDecoder(config, dtype, max_model_len, request.cut);
-  if (!request.pool.empty()) model::MarkPooled(request.pool[0], &decoder);
+  const auto decoder = request.decoder ? request.decoder
+                                       : std::make_shared<const model::DecoderPlan>(model::PlanDecoder(config, dtype, 1, request.cut));
   for (const model::PoolPlan& pool : request.pool) {
     plan.pool_bytes = std::max(plan.pool_bytes, base::RoundUp(pool.pool_bytes, kRegionRounding));
     plan.slot_bytes = std::max(plan.slot_bytes, base::RoundUp(pool.slots_bytes(), kRegionRounding));
@@ -56,8 +50,9 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, cons
     plan.capacity.gathered_rows = ship->max_planes > 0 ? ship->gathered_rows() : 0;
     plan.capacity.returned_rows = int64_t{ship->options.rows} * ship->total_planes;
   }
-  plan.weight_bytes = base::RoundUp(decoder.bytes(), kRegionRounding);
-  plan.table_bytes = base::RoundUp(decoder.table_bytes(), kRegionRounding);
+  const uint64_t pooled = request.pool.empty() ? 0 : model::PooledBytes(request.pool[0], *decoder);
+  plan.weight_bytes = base::RoundUp(decoder->bytes(max_model_len) - pooled, kRegionRounding);
+  plan.table_bytes = base::RoundUp(decoder->table_bytes(), kRegionRounding);
   plan.workspace_bytes = base::RoundUp(model::ActivationBytes(config, dtype, plan.capacity, request.cut), kRegionRounding);
   plan.tensor_staging_bytes = base::RoundUp(model::TensorStagingBytes(config, plan.capacity, request.cut), kRegionRounding);
   plan.stage_staging_bytes = base::RoundUp(model::StageStagingBytes(config, dtype, plan.capacity, request.cut), kRegionRounding);
@@ -82,6 +77,12 @@ void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
 }
 
 }  // namespace
+
+int64_t LogitRows(const model::ModelConfig& config, int64_t max_num_batched_tokens) {
+  const auto row_bytes = static_cast<uint64_t>(config.vocab_size) * sizeof(float);
+  const auto fitting = static_cast<int64_t>(std::max<uint64_t>(1, kLogitsBytes / row_bytes));
+  return std::min({fitting, int64_t{256}, max_num_batched_tokens});
+}
 
 uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence, size_t kv_groups) {
   const auto rows = static_cast<uint64_t>(max_num_batched_tokens), seqs = static_cast<uint64_t>(max_num_seqs);

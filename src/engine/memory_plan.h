@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "base/status.h"
 #include "model/decoder.h"
@@ -22,6 +23,7 @@ struct MemoryRequest {
   int32_t max_kv_blocks = 0;           // 0: no limit of its own
   bool digest = false;
   model::ReplicaCut cut;               // the rank's place in its replica
+  std::shared_ptr<const model::DecoderPlan> decoder;  // of `cut`; null: it is planned here
   std::vector<model::PoolPlan> pool;   // of the ranks that share weights; the plan is that of the one that needs most
 };
 
@@ -51,6 +53,9 @@ struct MemoryPlan {
   }
   int64_t kv_tokens() const { return static_cast<int64_t>(num_blocks) * kernels::kBlockTokens; }
 };
+
+// Rows of logits that are held at once.
+int64_t LogitRows(const model::ModelConfig& config, int64_t max_num_batched_tokens);
 
 // Arrays of StepBatch for this capacity.
 uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence, size_t kv_groups);

@@ -1,11 +1,14 @@
 #include "engine/pool_choice.h"
 
 #include <algorithm>
+#include <map>
 
 namespace forebay::engine {
 namespace {
 
-constexpr double kAsGood = 0.995;
+constexpr double kAsGood = 0.998;
+constexpr int64_t kFirstTrials = 16;
+constexpr int kRounds = 3;  // until step and rate agree within a percent
 
 PoolTrial Try(const PoolQuestion& question, int64_t layers) {
   const PooledMemory memory = question.memory(layers);
@@ -13,9 +16,13 @@ PoolTrial Try(const PoolQuestion& question, int64_t layers) {
                   .batch = std::min(question.max_batch, memory.kv_tokens / question.mean_context),
                   .fetch_seconds = static_cast<double>(memory.pull_bytes) / question.pull_rate};
   if (trial.batch == 0) return trial;
-  // Copies slow the kernels beside them, the more the shorter the step is.
-  const double alone = std::max(question.step_seconds(trial.batch, 0), trial.fetch_seconds);
-  trial.step_seconds = question.step_seconds(trial.batch, static_cast<double>(memory.pull_bytes) / alone);
+  const cost::Work step = question.step(trial.batch);
+  // Copies slow the kernels beside them, and are as fast as they are needed; each rank is pulled from as fast.
+  trial.step_seconds = step.seconds;
+  for (int i = 0; i < kRounds && memory.pull_bytes > 0; ++i) {
+    const double rate = static_cast<double>(memory.pull_bytes) / std::max(trial.step_seconds, trial.fetch_seconds);
+    trial.step_seconds = step.seconds * cost::Slowdown(step, {.in = rate, .out = rate}, question.contention);
+  }
   return trial;
 }
 
@@ -25,17 +32,31 @@ double PoolTrial::tokens_per_s() const {
   return batch == 0 ? 0 : static_cast<double>(batch) / std::max(step_seconds, fetch_seconds);
 }
 
+const PoolTrial& PoolChoice::chosen() const { return *std::ranges::find(trials, layers, &PoolTrial::layers); }
+
 PoolChoice ChoosePoolLayers(const PoolQuestion& question) {
-  PoolChoice choice;
-  double best = 0;
-  for (int64_t layers = 0; layers <= question.num_layers; ++layers) {
-    choice.trials.push_back(Try(question, layers));
-    best = std::max(best, choice.trials.back().tokens_per_s());
-  }
-  choice.layers = question.num_layers;
-  if (best == 0) return choice;
-  const auto as_good = [&](const PoolTrial& trial) { return trial.tokens_per_s() >= kAsGood * best; };
-  choice.layers = std::ranges::find_if(choice.trials, as_good)->layers;
+  std::map<int64_t, PoolTrial> tried;
+  const auto try_between = [&](int64_t first, int64_t last, int64_t step) {
+    for (int64_t layers = std::max<int64_t>(first, 0); layers <= std::min(last, question.num_layers); layers += step) {
+      if (!tried.contains(layers)) tried.emplace(layers, Try(question, layers));
+    }
+  };
+  const auto best = [&] {
+    const auto less = [](const auto& a, const auto& b) { return a.second.tokens_per_s() < b.second.tokens_per_s(); };
+    return std::ranges::max_element(tried, less)->second;
+  };
+  const auto fewest = [&](double tokens_per_s) {
+    return std::ranges::find_if(tried, [&](const auto& trial) { return trial.second.tokens_per_s() >= tokens_per_s; })->first;
+  };
+  const int64_t step = std::max<int64_t>(1, question.num_layers / kFirstTrials);
+  try_between(0, question.num_layers, step);
+  try_between(question.num_layers, question.num_layers, 1);
+  const int64_t about = best().layers;
+  try_between(about - step, about + step, 1);
+  const double as_good = kAsGood * best().tokens_per_s();
+  if (as_good > 0) try_between(fewest(as_good) - step, fewest(as_good), 1);
+  PoolChoice choice{.layers = as_good > 0 ? fewest(as_good) : question.num_layers};
+  for (const auto& [layers, trial] : tried) choice.trials.push_back(trial);
   return choice;
 }
 

@@ -6,6 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "cost/model.h"
+
 namespace forebay::engine {
 
 // What a rank has with so many layers pooled.
@@ -20,8 +22,9 @@ struct PoolQuestion {
   int64_t max_batch = 0;     // choices that run at once on a rank
   double pull_rate = 0;      // of a rank's pulls, in bytes per second
   std::function<PooledMemory(int64_t layers)> memory;
-  // Of a step that decodes `batch` choices, while the rank pulls so many bytes per second.
-  std::function<double(int64_t batch, double pulled_per_s)> step_seconds;
+  // Of a step that decodes `batch` choices, alone on its device; and what pulls take from it.
+  std::function<cost::Work(int64_t batch)> step;
+  cost::Contention contention;
 };
 
 struct PoolTrial {
@@ -33,14 +36,15 @@ struct PoolTrial {
 };
 
 struct PoolChoice {
-  std::vector<PoolTrial> trials;  // [num_layers + 1], by layers: 0 is plain data parallelism, all of them SiDP
+  std::vector<PoolTrial> trials;  // ascending layers: from 0, which is plain data parallelism, to all of them, which is SiDP
   int64_t layers = 0;             // the chosen number
 
-  const PoolTrial& chosen() const { return trials[layers]; }
+  const PoolTrial& chosen() const;
 };
 
-// Maximises batch / max(step(batch), fetch): the fewest layers within half a percent of the best, so that a batch which no
-// longer pays is not grown. All layers where nothing fits.
+// Maximises batch / max(step(batch), fetch): the fewest layers within a fraction of a percent of the best, so that a batch which no
+// longer pays is not grown. All layers where nothing fits. Of more than 16 layers some are tried, then all between the best one's
+// neighbours: more layers pay until the batch or the fetch stops them, and do not pay again.
 PoolChoice ChoosePoolLayers(const PoolQuestion& question);
 
 }  // namespace forebay::engine

@@ -15,7 +15,7 @@ PoolQuestion Question(int64_t spare, double pull_rate) {
   question.memory = [spare](int64_t layers) {
     return PooledMemory{.kv_tokens = std::max<int64_t>(0, spare + 1000 * layers), .pull_bytes = static_cast<uint64_t>(layers) * 1'000'000'000};
   };
-  question.step_seconds = [](int64_t batch, double) { return 10e-3 + 0.1e-3 * static_cast<double>(batch); };
+  question.step = [](int64_t batch) { return cost::Work{.seconds = 10e-3 + 0.1e-3 * static_cast<double>(batch)}; };
   return question;
 }
 
@@ -43,31 +43,58 @@ TEST(PoolChoice, Table) {
     EXPECT_EQ(choice.layers, c.layers) << c.what;
     ASSERT_EQ(choice.trials.size(), 11u);
     for (const PoolTrial& trial : choice.trials) {
-      EXPECT_GE(choice.chosen().tokens_per_s(), 0.995 * trial.tokens_per_s()) << c.what << ", " << trial.layers;
+      EXPECT_GE(choice.chosen().tokens_per_s(), 0.998 * trial.tokens_per_s()) << c.what << ", " << trial.layers;
+    }
+  }
+}
+
+// What is tried first and then around the best is as good as trying all.
+TEST(PoolChoice, FindsTheBestOfManyLayers) {
+  for (const double pull_rate : {1e11, 3e11, 1e12, 3e12}) {
+    for (const int64_t spare : {-20'000, 1000, 9000}) {
+      PoolQuestion question = Question(spare, pull_rate);
+      question.num_layers = 80;
+      const PoolChoice choice = ChoosePoolLayers(question);
+      EXPECT_LT(choice.trials.size(), 50u);
+      EXPECT_EQ(choice.trials.back().layers, 80);
+      double best = 0;
+      for (int64_t layers = 0; layers <= 80; ++layers) {
+        const PooledMemory memory = question.memory(layers);
+        const int64_t batch = memory.kv_tokens / question.mean_context;
+        const double seconds = std::max(question.step(batch).seconds, static_cast<double>(memory.pull_bytes) / pull_rate);
+        best = std::max(best, static_cast<double>(batch) / seconds);
+      }
+      EXPECT_GE(choice.chosen().tokens_per_s(), 0.998 * best) << pull_rate << " " << spare;
     }
   }
 }
 
 TEST(PoolChoice, CopiesThatSlowTheStepCount) {
   PoolQuestion question = Question(1000, 1e15);
-  question.step_seconds = [](int64_t batch, double pulled_per_s) {
-    return (10e-3 + 0.1e-3 * static_cast<double>(batch)) * (1 + pulled_per_s / 1e11);
+  question.step = [](int64_t batch) {
+    const double seconds = 10e-3 + 0.1e-3 * static_cast<double>(batch);
+    return cost::Work{.seconds = seconds, .memory_seconds = seconds};
   };
+  EXPECT_EQ(ChoosePoolLayers(question).layers, 10);
+  question.contention.memory_bytes_per_s = 1e12;
   EXPECT_LT(ChoosePoolLayers(question).layers, 10);
 }
 
-// The step's price comes from the layer program: a batch of one is bound by the weights, a copy takes of their bandwidth.
-TEST(PoolChoice, AStepCostsItsWeights) {
+constexpr model::StepCapacity kCapacity{.rows = 1024, .logit_rows = 64};
+
+// The step's price comes from the layer program: a batch of one is bound by the weights.
+TEST(StepPrice, AStepCostsItsWeights) {
   const model::ModelConfig config = model::LoadBuiltinConfig("Qwen3-32B").value();
   const cost::DeviceProfile profile = cost::LoadProfile("h200").value();
-  const StepPricer one(config, tensor::DType::kBF16, 1, 1024, profile, cost::Calibration::kUncalibrated);
+  const StepPricer one(config, tensor::DType::kBF16, 1, kCapacity, profile, cost::Calibration::kUncalibrated);
   const double weights_s = 64e9 / (profile.memory_bytes_per_s * profile.mbu);
-  EXPECT_NEAR(one.Seconds(1, 1000, 0), weights_s + profile.step_overhead_s, 0.25 * weights_s);
-  EXPECT_GT(one.Seconds(512, 1000, 0), one.Seconds(1, 1000, 0));
-  EXPECT_GT(one.Seconds(64, 1000, 300e9), 1.02 * one.Seconds(64, 1000, 0));
-  const StepPricer four(config, tensor::DType::kBF16, 4, 1024, profile, cost::Calibration::kUncalibrated);
-  EXPECT_LT(four.Seconds(64, 1000, 0), 0.6 * one.Seconds(64, 1000, 0));
-  EXPECT_GT(four.Seconds(64, 1000, 0), 0.25 * one.Seconds(64, 1000, 0));
+  const auto seconds = [](const StepPricer& pricer, int64_t batch) { return pricer.Decode(batch, 1000).all().seconds; };
+  EXPECT_NEAR(seconds(one, 1), weights_s + profile.step_overhead_s, 0.25 * weights_s);
+  EXPECT_GT(seconds(one, 512), seconds(one, 1));
+  EXPECT_NEAR(one.Decode(1, 1000).ffn.seconds, 0.768 * weights_s, 0.05 * weights_s);
+  const StepPricer four(config, tensor::DType::kBF16, 4, kCapacity, profile, cost::Calibration::kUncalibrated);
+  EXPECT_LT(seconds(four, 64), 0.6 * seconds(one, 64));
+  EXPECT_GT(seconds(four, 64), 0.25 * seconds(one, 64));
 }
 
 }  // namespace

@@ -166,7 +166,8 @@ base::Status Rank::PublishStaging(const MemoryPlan& plan) {
 base::Status Rank::Connect() {
   if (pool_) FB_RETURN_IF_ERROR(pool_->Connect(kPoolRegion));
   if (ship_plan_) {
-    FB_ASSIGN_OR_RETURN(ship_, model::ShippedFfn::Create(*ship_plan_, *membership_.fabric, membership_.pool_peers));
+    FB_ASSIGN_OR_RETURN(ship_, model::ShippedFfn::Create(*ship_plan_, *membership_.fabric, membership_.pool_peers,
+                                                                membership_.ship_members));
     decoder_.ship = ship_.get();
   }
   const model::ReplicaCut& cut = membership_.cut;

@@ -35,6 +35,7 @@ struct Membership {
   fabric::Communicator tensor, stages;    // the replica's ranks of its stage; of its tp rank, stage by stage
   const model::PoolPlan* pool = nullptr;  // null: it shares no weights
   fabric::Communicator pool_peers;        // the ranks of the pool
+  fabric::Communicator ship_members;      // who computes with each other's rows
 };
 
 class Rank {

@@ -12,15 +12,16 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-// Adds up what is enqueued, by what bounds it.
+// Adds up what is enqueued.
 class PriceStream final : public device::Stream {
  public:
   PriceStream(const cost::DeviceProfile& profile, cost::Calibration calibration) : profile_(profile), calibration_(calibration) {}
 
   void Enqueue(const device::Operation& operation) override { Add(operation.desc); }
   void Add(const cost::OpDesc& desc) {
-    const cost::PriceResult price = cost::Price(desc, profile_, calibration_);
-    seconds_[static_cast<size_t>(price.bound)] += static_cast<double>(times_) * price.seconds;
+    const std::string_view label = desc.label;
+    const bool ffn = label == "gate_up" || label == "down";
+    (ffn ? price_.ffn : price_.rest) += cost::WorkOf(desc, profile_, calibration_) * static_cast<double>(times_);
   }
   void Record(device::DeviceEvent&) override {}
   void Wait(const device::DeviceEvent&) override {}
@@ -30,19 +31,13 @@ class PriceStream final : public device::Stream {
   int64_t EndRepeat() override { return std::exchange(times_, 1); }
 
   // Of what was added since the last call.
-  double Take(const cost::CopyLoad& load) {
-    double sum = 0;
-    for (size_t bound = 0; bound < seconds_.size(); ++bound) {
-      sum += std::exchange(seconds_[bound], 0) * cost::Interference(static_cast<cost::Bound>(bound), load, profile_);
-    }
-    return sum;
-  }
+  StepPrice Take() { return std::exchange(price_, {}); }
 
  private:
   const cost::DeviceProfile& profile_;
   const cost::Calibration calibration_;
   int64_t times_ = 1;
-  std::array<double, 3> seconds_{};  // [Bound]
+  StepPrice price_;
 };
 
 // A region of addresses that nothing reads.
@@ -76,7 +71,7 @@ class ShapeFabric final : public fabric::Fabric {
 
 // Shapes and addresses of a rank, as on a simulated device.
 struct StepPricer::Program {
-  Program(const model::ModelConfig& config, tensor::DType dtype, int tp, int64_t max_batch,
+  Program(const model::ModelConfig& config, tensor::DType dtype, int tp, const model::StepCapacity& capacity,
           const cost::DeviceProfile& device_profile, cost::Calibration calibration)
       : profile(device_profile), stream(device_profile, calibration) {
     const model::ReplicaCut cut{.tp = tp};
@@ -85,7 +80,7 @@ struct StepPricer::Program {
     tables.resize(plan.table_bytes() + kPage);
     const device::Region table_region{.name = "weight tables", .data = tables.data(), .bytes = tables.size()};
     decoder = {.config = &config, .dtype = dtype, .kernels = &kernels::RefKernels(), .stream = &stream,
-               .capacity = {max_batch, max_batch}};
+               .capacity = capacity};
     decoder.weights = model::LoadDecoder(plan, nullptr, Addresses("weights", plan.bytes()), table_region, {}, 1).value();
     const device::Region workspace = Addresses("workspace", model::ActivationBytes(config, dtype, decoder.capacity, cut));
     device::RegionCutter cutter(workspace);
@@ -110,24 +105,62 @@ struct StepPricer::Program {
   model::Decoder decoder;
 };
 
-StepPricer::StepPricer(const model::ModelConfig& config, tensor::DType dtype, int tp, int64_t max_batch,
+StepPricer::StepPricer(const model::ModelConfig& config, tensor::DType dtype, int tp, const model::StepCapacity& capacity,
                        const cost::DeviceProfile& profile, cost::Calibration calibration)
-    : program_(std::make_unique<Program>(config, dtype, tp, max_batch, profile, calibration)) {}
+    : program_(std::make_unique<Program>(config, dtype, tp, capacity, profile, calibration)) {}
 StepPricer::~StepPricer() = default;
 
-double StepPricer::Seconds(int64_t batch, int64_t context, double pulled_per_s) const {
+const cost::DeviceProfile& StepPricer::profile() const { return program_->profile; }
+const model::Decoder& StepPricer::decoder() const { return program_->decoder; }
+
+StepPrice StepPricer::Decode(int64_t batch, int64_t context) const {
   kernels::ContextSums sums;
   for (int64_t i = 0; i < batch; ++i) sums.Add(context - 1, 1);
   const auto rows = static_cast<int32_t>(batch);
   const kernels::StepBatch step{.num_rows = rows, .num_sequences = rows, .num_logit_rows = rows};
   const model::Decoder& decoder = program_->decoder;
   decoder.Forward(step, sums);
-  decoder.Logits(step, 0, rows);
   const int64_t vocab = decoder.config->vocab_size;
-  program_->stream.Add({.kind = cost::OpKind::kSample, .label = "sample", .rows = batch, .columns = vocab,
-                        .read_bytes = static_cast<double>(batch * vocab) * sizeof(float)});
-  const double host = program_->profile.step_overhead_s + program_->profile.sequence_overhead_s * static_cast<double>(batch);
-  return host + program_->stream.Take({.in = pulled_per_s, .out = pulled_per_s});
+  for (int64_t first = 0; first < batch; first += decoder.capacity.logit_rows) {
+    const int64_t count = std::min(decoder.capacity.logit_rows, batch - first);
+    decoder.Logits(step, static_cast<int32_t>(first), static_cast<int32_t>(count));
+    program_->stream.Add({.kind = cost::OpKind::kSample, .label = "sample", .rows = count, .columns = vocab,
+                          .read_bytes = static_cast<double>(count * vocab) * sizeof(float)});
+  }
+  return program_->stream.Take();
+}
+
+namespace {
+
+// Of a shipped layer: rows to its owners, partial sums back, over the links of those that send or get most.
+double ExchangeSeconds(const StepPricer& pricer, const model::ShipPlan& ship, int64_t rows) {
+  if (ship.max_planes == 0) return 0;
+  const model::Decoder& decoder = pricer.decoder();
+  const auto sent = (ship.num_ranks - 1) * static_cast<int64_t>(tensor::SizeOf(decoder.dtype)) +
+                    (ship.num_members() - 1) * ship.max_planes * static_cast<int64_t>(sizeof(float));
+  const auto bytes = static_cast<double>(rows * decoder.config->hidden_size * sent);
+  return 2 * pricer.profile().link_latency_s + bytes / cost::PullRate(pricer.profile());
+}
+
+}  // namespace
+
+double ShipThreshold(const StepPricer& pricer, const model::PoolPlan& pool, const model::ShipPlan& ship, int64_t context) {
+  const double fetch = static_cast<double>(pool.book->StepBytes(pool.rank)) / cost::PullRate(pricer.profile());
+  const double pooled = static_cast<double>(pool.options.layers) / static_cast<double>(ship.leaves.size());
+  const int ranks = ship.options.gather ? 1 : ship.num_ranks;
+  const double owners = std::max(ship.max_owners, 1);
+  const auto ships = [&](int64_t rows) {
+    const StepPrice own = pricer.Decode(rows, context), joined = pricer.Decode(ranks * rows, context);
+    const double shipped = own.all().seconds + pooled * (joined.ffn.seconds / owners - own.ffn.seconds) +
+                           static_cast<double>(pool.options.layers) * ExchangeSeconds(pricer, ship, rows);
+    return shipped < std::max(own.all().seconds, fetch);
+  };
+  int64_t pulled = pricer.decoder().capacity.rows / ranks + 1, shipped = 0;  // rows of steps that pull, and that ship
+  while (pulled - shipped > 1) {
+    const int64_t middle = shipped + (pulled - shipped) / 2;
+    (ships(middle) ? shipped : pulled) = middle;
+  }
+  return static_cast<double>(pulled);
 }
 
 }  // namespace forebay::engine

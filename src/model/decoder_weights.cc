@@ -101,7 +101,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t 
   return plan;
 }
 
-uint64_t DecoderPlan::bytes() const {
+uint64_t DecoderPlan::bytes(int64_t positions) const {
   uint64_t sum = VectorBytes(config.hidden_size);
   for (const LayerPlan& layer : layers) {
     sum += 2 * VectorBytes(config.hidden_size);
@@ -116,7 +116,7 @@ uint64_t DecoderPlan::bytes() const {
   if (embedding_table) {
     sum += base::RoundUp(tensor::BytesOf(dtype, static_cast<uint64_t>(config.vocab_size * config.hidden_size)), 64);
   }
-  return sum + 2 * VectorBytes(max_positions * config.head_dim / 2);
+  return sum + 2 * VectorBytes(positions * config.head_dim / 2);
 }
 
 uint64_t DecoderPlan::table_bytes() const {

@@ -48,9 +48,10 @@ struct DecoderPlan {
   bool embedding_table = false;  // the embedding lies beside the head: on the first stage, where it cannot be gathered from it
   int64_t max_positions = 0;     // rows of the rope tables
 
-  // Bytes of the weight region, alignment included, without what is pooled; and of the control memory that says where
-  // all tiles lie.
-  uint64_t bytes() const;
+  // Bytes of the weight region, alignment included, without what is pooled (with so many rows in the rope tables); and of the
+  // control memory that says where all tiles lie.
+  uint64_t bytes() const { return bytes(max_positions); }
+  uint64_t bytes(int64_t positions) const;
   uint64_t table_bytes() const;
   // Every tensor that the plan reads, with the shape that it must have.
   std::map<std::string, tensor::Shape, std::less<>> TensorShapes() const;

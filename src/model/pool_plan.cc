@@ -70,4 +70,13 @@ void MarkPooled(const PoolPlan& pool, DecoderPlan* decoder) {
   }
 }
 
+uint64_t PooledBytes(const PoolPlan& pool, const DecoderPlan& decoder) {
+  uint64_t sum = 0;
+  for (size_t layer = 0; layer < decoder.layers.size(); ++layer) {
+    if (pool.book->group().pool_index[layer] < 0) continue;
+    for (const LayerMatrix matrix : pool.matrices) sum += decoder.layers[layer].matrix(matrix).TileBytes();
+  }
+  return sum;
+}
+
 }  // namespace forebay::model

@@ -48,5 +48,7 @@ base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int nu
 
 // Marks in `decoder` what is pooled.
 void MarkPooled(const PoolPlan& pool, DecoderPlan* decoder);
+// By how much that makes decoder->bytes() less.
+uint64_t PooledBytes(const PoolPlan& pool, const DecoderPlan& decoder);
 
 }  // namespace forebay::model

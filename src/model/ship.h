@@ -5,6 +5,9 @@
 //   each owner            gathers the rows of all ranks, computes gate_up and its leaves of down      | all meet
 //   each rank with rows   copies its slices of the owners' partial sums, adds them in the fixed tree of all leaves
 //
+// Under tp the owners of a layer are ranks of each tp rank; rows are the same on all tp ranks of a replica, so each gives its own to
+// the owner of its tp rank, and takes the sums of all owners: the second meeting is the replica's all-reduce too.
+//
 // The bytes are those of the layer computed at home, whoever owns how many leaves.
 //
 // Invariants:
@@ -37,9 +40,10 @@ class ShippedFfn {
  public:
   static constexpr char kRowsRegion[] = "ship rows", kSumsRegion[] = "ship sums";
 
-  // All ranks have published their staging under these names: plan.rows_bytes and sums_bytes (0: there is none).
+  // All ranks have published their staging under these names: plan.rows_bytes and sums_bytes (0: there is none). `peers`: the ranks
+  // of the pool; `members`: who computes, in the order of ShipPlan::leaves.
   static base::Result<std::unique_ptr<ShippedFfn>> Create(const ShipPlan& plan, fabric::Fabric& fabric,
-                                                          const fabric::Communicator& peers);
+                                                          const fabric::Communicator& peers, const fabric::Communicator& members);
 
   // The rows of all ranks in the step that comes, which this rank's control task agreed with the others.
   void Begin(const ShipRows& rows);
@@ -66,7 +70,7 @@ class ShippedFfn {
   Batch BatchOf(int rank) const;
   void Serve(const Decoder& decoder, const LayerWeights& weights, const base::Part& leaves, const Batch& batch);
   void AddSums(const Decoder& decoder, int64_t layer, const kernels::PackedWeight& down, int32_t rows);
-  void Copy(const Decoder& decoder, const char* label, void* to, const std::byte* from, int rank, uint64_t bytes);
+  void Copy(const Decoder& decoder, const char* label, void* to, const std::byte* from, bool remote, uint64_t bytes);
 
   const ShipPlan plan_;
   fabric::Exchange rows_;

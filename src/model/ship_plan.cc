@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/model.h"
 #include "fabric/collectives.h"
-#include "kernels/number_format.h"
 #include "kernels/reduce.h"
 
 namespace forebay::model {
@@ -32,95 +30,62 @@ std::vector<int32_t> PanelsOfLeaves(const LayerPlan& layer) {
   return first;
 }
 
-double LinearSeconds(const weights::MatrixPlan& matrix, int64_t rows, int64_t outputs, int64_t depth, const cost::DeviceProfile& profile) {
-  cost::OpDesc desc{.kind = cost::OpKind::kLinear, .rows = rows, .columns = outputs, .depth = depth,
-                    .flops = 2.0 * static_cast<double>(rows * outputs * depth),
-                    .weight_format = kernels::NumberFormatOf(matrix.Geometry().dtype)};
-  return cost::Price(desc, profile).seconds;
-}
-
-// Of a step's matrices and attention; what is small beside them only makes it longer. The FFN is computed over `ffn_rows`, in
-// one of `parts` equal parts.
-double StepSeconds(const DecoderPlan& decoder, int64_t rows, int64_t ffn_rows, int64_t parts, int64_t context,
-                   const cost::DeviceProfile& profile) {
-  const ModelConfig& config = decoder.config;
-  const LayerPlan& layer = decoder.layers[0];
-  cost::OpDesc attention{.kind = cost::OpKind::kAttention, .rows = rows, .depth = rows * context,
-                         .heads = static_cast<int>(config.num_heads), .kv_heads = static_cast<int>(config.num_kv_heads),
-                         .head_dim = static_cast<int>(config.head_dim), .kv_format = kernels::NumberFormatOf(decoder.dtype)};
-  attention.flops = 4.0 * static_cast<double>(config.num_heads * config.head_dim * attention.depth);
-  attention.read_bytes = 2.0 * static_cast<double>(config.num_kv_heads * config.head_dim * attention.depth) *
-                         static_cast<double>(tensor::SizeOf(decoder.dtype));
-  double seconds = cost::Price(attention, profile).seconds;
-  const kernels::PackedWeight gate_up = layer.gate_up.Geometry(), down = layer.down.Geometry();
-  for (const weights::MatrixPlan* matrix : {&layer.qkv, &layer.output}) {
-    seconds += LinearSeconds(*matrix, rows, matrix->Geometry().n, matrix->Geometry().k, profile);
-  }
-  seconds += LinearSeconds(layer.gate_up, ffn_rows, 2 * gate_up.n / parts, gate_up.k, profile) +
-             LinearSeconds(layer.down, ffn_rows, down.n, down.k / parts, profile);
-  return seconds * static_cast<double>(decoder.layers.size()) +
-         LinearSeconds(decoder.head, rows, decoder.head.Geometry().n, decoder.head.Geometry().k, profile) + profile.step_overhead_s;
-}
-
 }  // namespace
 
-base::Result<ShipPlan> PlanShip(const ShipOptions& options, const PoolPlan& pool, const DecoderPlan& decoder) {
-  ShipPlan plan{.options = options, .num_ranks = pool.num_ranks, .num_leaves = decoder.layers[0].down.leaves.num_leaves};
-  plan.panel_of_leaf = PanelsOfLeaves(decoder.layers[0]);
-  plan.leaves.resize(decoder.layers.size());
+base::Result<std::vector<ShipPlan>> PlanShip(const ShipOptions& options, const std::vector<ShipMember>& stage) {
+  const PoolPlan& pool = *stage[0].pool;
+  const DecoderPlan& decoder = *stage[0].decoder;
+  ShipPlan shared{.options = options, .num_ranks = pool.num_ranks, .tp = static_cast<int>(stage.size()),
+                  .num_leaves = decoder.layers[0].down.leaves.tree_leaves()};
+  shared.leaves.resize(decoder.layers.size());
   if (options.gather) {
-    plan.rows_bytes = fabric::Exchange::StagingBytes(1);  // they meet with nothing to say
-    return plan;
+    shared.rows_bytes = fabric::Exchange::StagingBytes(1);  // they meet with nothing to say
+    return std::vector<ShipPlan>(stage.size(), shared);
   }
-  if (decoder.shard.cut.tp > 1) {
-    return base::Status(kCannotShip, fmt::format("rows are shipped between whole layers; expected tp=1, not {}", decoder.shard.cut.tp));
+  if (shared.num_members() > fabric::Exchange::kMaxRanks) {
+    return base::Status(kCannotShip, fmt::format("{} replicas of {} ranks would meet; expected at most {} ranks", shared.num_ranks,
+                                                 shared.tp, fabric::Exchange::kMaxRanks));
   }
   if (pool.options.attention) {
     return base::Status(kCannotShip, "rows are shipped to the owners of FFNs alone; expected pool-attention=off");
   }
-  for (size_t layer = 0; layer < plan.leaves.size(); ++layer) {
+  for (size_t layer = 0; layer < shared.leaves.size(); ++layer) {
     if (pool.book->group().pool_index[layer] < 0) continue;
     int64_t owned = 0;
-    int planes = 0;
-    for (int rank = 0; rank < plan.num_ranks; ++rank) {
-      const base::Part part = LeavesOf(*pool.book, rank, static_cast<int64_t>(layer));
-      const int own = kernels::NumPlanes(plan.num_leaves, static_cast<int>(part.begin), static_cast<int>(part.end));
-      plan.leaves[layer].push_back(part);
-      plan.max_planes = std::max(plan.max_planes, own);
-      planes += own;
-      owned += part.size();
+    int planes = 0, owners = 0;
+    for (const ShipMember& member : stage) {
+      const int before = member.decoder->layers[layer].down.leaves.leaves_before;
+      for (int rank = 0; rank < shared.num_ranks; ++rank) {
+        const base::Part own = LeavesOf(*member.pool->book, rank, static_cast<int64_t>(layer));
+        const base::Part part{before + own.begin, before + own.end};
+        const int count = kernels::NumPlanes(shared.num_leaves, static_cast<int>(part.begin), static_cast<int>(part.end));
+        shared.leaves[layer].push_back(part);
+        shared.max_planes = std::max(shared.max_planes, count);
+        planes += count;
+        owned += part.size();
+        owners += part.size() > 0 && &member == &stage[0];
+      }
     }
-    plan.total_planes = std::max(plan.total_planes, planes);
-    if (owned == plan.num_leaves) continue;
+    shared.total_planes = std::max(shared.total_planes, planes);
+    shared.max_owners = std::max(shared.max_owners, owners);
+    if (owned == shared.num_leaves) continue;
     return base::Status(kCannotShip, fmt::format("weights={} over {} ranks leaves {} of {} leaves of layer {} without an owner that "
                                                  "could compute with them; expected weights=by_layer or striped",
-                                                 pool.options.placement, plan.num_ranks, plan.num_leaves - owned, plan.num_leaves,
+                                                 pool.options.placement, shared.num_ranks, shared.num_leaves - owned, shared.num_leaves,
                                                  layer));
   }
   const auto hidden = static_cast<uint64_t>(decoder.config.hidden_size);
   const auto rows = static_cast<uint64_t>(options.rows);
-  plan.rows_bytes = fabric::Exchange::StagingBytes(tensor::BytesOf(decoder.dtype, rows * hidden));
-  plan.sums_bytes = fabric::Exchange::StagingBytes(static_cast<uint64_t>(plan.max_planes * plan.gathered_rows()) * hidden * sizeof(float));
-  return plan;
-}
-
-double ShipThreshold(const ShipPlan& plan, const PoolPlan& pool, const DecoderPlan& decoder, const cost::DeviceProfile& profile,
-                     int64_t context) {
-  const cost::OpDesc fetch{.kind = cost::OpKind::kCopy, .read_bytes = static_cast<double>(pool.book->StepBytes(pool.rank)),
-                           .link = cost::Link::kPeer};
-  const double seconds = cost::Price(fetch, profile).seconds;
-  const int64_t ranks = plan.options.gather ? 1 : plan.num_ranks;
-  const int64_t parts = plan.total_planes > plan.max_planes ? ranks : 1;  // owners of a layer
-  const auto pulls = [&](int64_t rows) {
-    return std::max(StepSeconds(decoder, rows, rows, 1, context, profile),
-                    StepSeconds(decoder, rows, ranks * rows, parts, context, profile)) >= seconds;
-  };
-  int64_t pulled = 1 << 20, shipped = 0;  // rows of steps that pull, and that ship
-  while (pulled - shipped > 1) {
-    const int64_t middle = shipped + (pulled - shipped) / 2;
-    (pulls(middle) ? pulled : shipped) = middle;
+  shared.rows_bytes = fabric::Exchange::StagingBytes(tensor::BytesOf(decoder.dtype, rows * hidden));
+  shared.sums_bytes = fabric::Exchange::StagingBytes(static_cast<uint64_t>(shared.max_planes * shared.gathered_rows()) * hidden * sizeof(float));
+  std::vector<ShipPlan> plans(stage.size(), shared);
+  for (size_t t = 0; t < stage.size(); ++t) {
+    const LayerPlan& layer = stage[t].decoder->layers[0];
+    plans[t].tp_rank = static_cast<int>(t);
+    plans[t].leaves_before = layer.down.leaves.leaves_before;
+    plans[t].panel_of_leaf = PanelsOfLeaves(layer);
   }
-  return static_cast<double>(pulled);
+  return plans;
 }
 
 }  // namespace forebay::model

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/part.h"
-#include "cost/profile.h"
 #include "model/pool_plan.h"
 
 namespace forebay::model {
@@ -20,28 +19,36 @@ struct ShipOptions {
   bool gather = false;     // FSDP instead: nobody ships, all ranks meet before each pooled layer and pull it
 };
 
-// The same for all ranks of a pool.
+// Of one rank. Who computes: all ranks of the pools of a stage, the tp ranks of a replica too. They are numbered by tp rank, then by
+// replica, in which order their leaves ascend.
 struct ShipPlan {
   ShipOptions options;
-  int num_ranks = 1;
-  int num_leaves = 1;
-  std::vector<std::vector<base::Part>> leaves;  // [layers][ranks]: of the down projection; no ranks: it is not pooled
-  std::vector<int32_t> panel_of_leaf;           // [num_leaves + 1]: the first panel of gate and up that belongs to a leaf
+  int num_ranks = 1;                            // replicas: of the pool
+  int tp = 1, tp_rank = 0;
+  int num_leaves = 1;                           // of the whole layer
+  int leaves_before = 0;                        // of the whole layer, before those of this tp rank
+  std::vector<std::vector<base::Part>> leaves;  // [layers][tp x num_ranks]: of the down projection; none: it is not pooled
+  std::vector<int32_t> panel_of_leaf;           // [leaves of this tp rank + 1]: the first panel of gate and up that belongs to a leaf
   int max_planes = 0;                           // of partial sums that one rank computes of a layer
   int total_planes = 0;                         // that all ranks together do
+  int max_owners = 0;                           // replicas that compute with one layer
   uint64_t rows_bytes = 0, sums_bytes = 0;      // staging regions of a rank: rows for the owners, partial sums for the others
 
   bool Ships(int64_t layer) const { return !leaves[layer].empty(); }
+  int num_members() const { return tp * num_ranks; }
+  int MemberOf(int replica) const { return tp_rank * num_ranks + replica; }
   // Of all ranks, in a shipped step.
   int64_t gathered_rows() const { return int64_t{options.rows} * num_ranks; }
 };
 
-// kCannotShip: the placement cuts leaves, or attention is pooled too.
-base::Result<ShipPlan> PlanShip(const ShipOptions& options, const PoolPlan& pool, const DecoderPlan& decoder);
+// A tp rank of a stage as PlanShip sees it.
+struct ShipMember {
+  const PoolPlan* pool;        // of its replica 0
+  const DecoderPlan* decoder;
+};
 
-// B_th: rows of each rank below which a step ships. From there on the copies of what the rank of `pool` lacks are hidden behind
-// its step, or shipping takes as long as they do. Rows decode, each with `context` positions before it.
-double ShipThreshold(const ShipPlan& plan, const PoolPlan& pool, const DecoderPlan& decoder, const cost::DeviceProfile& profile,
-                     int64_t context);
+// Of the tp ranks of a stage, in their order. kCannotShip: the placement cuts leaves, attention is pooled too, or more ranks would
+// meet than can.
+base::Result<std::vector<ShipPlan>> PlanShip(const ShipOptions& options, const std::vector<ShipMember>& stage);
 
 }  // namespace forebay::model

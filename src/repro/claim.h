@@ -11,6 +11,7 @@ namespace forebay::repro {
 enum class Kind : uint8_t {
   kExact,  // every printed digit
   kBand,   // within a part of the claimed figure
+  kPoints, // within so much of the claimed figure
   kOrder,  // above or below a bound: "> 1"
 };
 
@@ -26,8 +27,9 @@ struct Claim {
   std::string_view what;     // one line, with the unit
   std::string_view assumed;  // what the source does not say and the scenario had to choose
   Kind kind;
-  double band;               // kBand: 0.2 is 20 %
+  double band;               // kBand: 0.2 is 20 %; kPoints: in the unit of the values
   std::vector<ClaimedValue> values;
+  bool account_all = false;  // the account of every value is shown, not only of those that are not reproduced
 };
 
 // All of them, in the order in which they are shown. Ids are unique.

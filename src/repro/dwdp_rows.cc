@@ -22,7 +22,7 @@ double ContentionProbability(int n, int level) {
 
 }  // namespace
 
-base::Result<std::vector<Finding>> PullContention(const Claim& claim) {
+base::Result<std::vector<Finding>> PullContention(const Claim& claim, Lab&) {
   std::vector<Finding> findings;
   for (const ClaimedValue& value : claim.values) {
     int ranks = 0, level = 0;

@@ -28,7 +28,7 @@ double Figure(const model::ModelConfig& config, std::string_view label) {
 
 }  // namespace
 
-base::Result<std::vector<Finding>> ModelFigures(const Claim& claim) {
+base::Result<std::vector<Finding>> ModelFigures(const Claim& claim, Lab&) {
   FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(claim.id.substr(claim.id.find('.') + 1)));
   std::vector<Finding> findings;
   for (const ClaimedValue& value : claim.values) findings.push_back({.calibrated = Figure(config, value.label)});

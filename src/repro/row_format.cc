@@ -7,9 +7,10 @@
 namespace forebay::repro {
 namespace {
 
-constexpr std::string_view kKindNames[] = {"exact", "band", "order"};
+constexpr std::string_view kKindNames[] = {"exact", "band", "points", "order"};
 
 std::string KindText(const Claim& claim) {
+  if (claim.kind == Kind::kPoints) return fmt::format("within {:g}", claim.band);
   if (claim.kind != Kind::kBand) return std::string(kKindNames[static_cast<int>(claim.kind)]);
   return fmt::format("band {:.0f} %", 100 * claim.band);
 }
@@ -49,18 +50,18 @@ void WriteValue(const RowResult& row, size_t i, base::JsonWriter* writer) {
 std::string RowText(const RowResult& row) {
   const Claim& claim = *row.claim;
   std::string text = fmt::format("{}  {} ({}; {}): {}\n", claim.id, claim.what, claim.source, KindText(claim), Name(row.verdict));
-  text += fmt::format("  {:<26}{:>10}{:>12}{:>14}  {}\n", "", "claimed", "ours", "uncalibrated", "verdict");
+  text += fmt::format("  {:<32}{:>10}{:>12}{:>14}  {}\n", "", "claimed", "ours", "uncalibrated", "verdict");
   for (size_t i = 0; i < claim.values.size(); ++i) {
     const ClaimedValue& value = claim.values[i];
     const Finding& finding = row.findings[i];
-    text += fmt::format("  {:<26}{:>10}{:>12}{:>14}  {}\n", value.label, value.printed, Ours(claim, value, finding.calibrated),
+    text += fmt::format("  {:<32}{:>10}{:>12}{:>14}  {}\n", value.label, value.printed, Ours(claim, value, finding.calibrated),
                         finding.uncalibrated ? Ours(claim, value, *finding.uncalibrated) : "-", Name(row.verdicts[i]));
   }
   if (!claim.assumed.empty()) text += fmt::format("  assumed: {}\n", claim.assumed);
   for (size_t i = 0; i < claim.values.size(); ++i) {
     const ClaimedValue& value = claim.values[i];
     if (row.verdicts[i] == Verdict::kContradiction) text += fmt::format("  contradiction in {}: {}\n", value.label, value.contradiction);
-    if (row.verdicts[i] == Verdict::kNotReproduced) text += AccountText(row, i);
+    if (row.verdicts[i] == Verdict::kNotReproduced || claim.account_all) text += AccountText(row, i);
   }
   return text;
 }

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "repro/claim.h"
+#include "repro/lab.h"
 #include "repro/verdict.h"
 
 namespace forebay::repro {
@@ -28,8 +29,8 @@ struct Finding {
   std::vector<Term> account;           // what the figure is made of
 };
 
-// Findings in the order of claim.values.
-using Scenario = base::Result<std::vector<Finding>> (*)(const Claim& claim);
+// Findings in the order of claim.values. What several rows run is in the lab.
+using Scenario = base::Result<std::vector<Finding>> (*)(const Claim& claim, Lab& lab);
 
 // Null: no scenario has this id.
 Scenario FindScenario(std::string_view id);
@@ -41,9 +42,12 @@ struct RowResult {
   Verdict verdict = Verdict::kReproduced;
 };
 
-// The claims that `rows` name: an id, or what precedes a dot in several ids ("model"); none: all. kRowUnknown lists them.
+// The claims that `rows` name: an id, or what precedes a dot in several ids ("model"), or "sidp"; none: all. kRowUnknown lists them.
 base::Result<std::vector<const Claim*>> SelectClaims(std::span<const std::string> rows);
 
-base::Result<RowResult> RunRow(const Claim& claim);
+// What a quick run is content with: of a band the first and the last value, of an order the first.
+Claim Reduced(const Claim& claim);
+
+base::Result<RowResult> RunRow(const Claim& claim, Lab& lab);
 
 }  // namespace forebay::repro

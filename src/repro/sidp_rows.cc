@@ -70,7 +70,7 @@ base::Result<std::vector<Term>> Account(const sim::SimulationResult& run, const 
 
 }  // namespace
 
-base::Result<std::vector<Finding>> BatchScaling(const Claim& claim) {
+base::Result<std::vector<Finding>> BatchScaling(const Claim& claim, Lab&) {
   std::vector<Finding> findings;
   for (const ClaimedValue& value : claim.values) {
     int batch = 0;

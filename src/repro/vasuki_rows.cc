@@ -101,7 +101,7 @@ base::Result<double> RatioOf(const Comparison& comparison, bool uncalibrated, Ru
 
 }  // namespace
 
-base::Result<std::vector<Finding>> MemoryAndChunks(const Claim& claim) {
+base::Result<std::vector<Finding>> MemoryAndChunks(const Claim& claim, Lab&) {
   Runs runs;
   std::vector<Finding> findings;
   for (const ClaimedValue& value : claim.values) {

@@ -63,7 +63,8 @@ Verdict Judge(const Claim& claim, const ClaimedValue& value, double ours) {
   }
   if (holds) return Verdict::kReproduced;
   if (!value.contradiction.empty()) return Verdict::kContradiction;
-  const bool within = claim.kind == Kind::kBand && std::abs(ours - claimed) <= claim.band * std::abs(claimed);
+  const double tolerated = claim.kind == Kind::kBand ? claim.band * std::abs(claimed) : claim.kind == Kind::kPoints ? claim.band : 0;
+  const bool within = claim.kind != Kind::kOrder && std::abs(ours - claimed) <= tolerated;
   return within ? Verdict::kWithinBand : Verdict::kNotReproduced;
 }
 

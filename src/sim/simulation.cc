@@ -1,5 +1,6 @@
 #include "sim/simulation.h"
 
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -47,7 +48,9 @@ job::JobSummary Summarize(const engine::LocalEngine& engine, const CountedSource
 // Inside virtual time, where the engine lives and dies.
 base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime, const SimulationOptions& options,
                                               const engine::ModelFiles& files, RunControl& control) {
-  FB_ASSIGN_OR_RETURN(const auto engine, engine::CreateEngine(runtime, options.engine, files, nullptr));
+  engine::EngineOptions engine_options = options.engine;
+  if (options.trace && engine_options.mean_context == 0) engine_options.mean_context = std::llround(MeanContext(*options.trace));
+  FB_ASSIGN_OR_RETURN(const auto engine, engine::CreateEngine(runtime, engine_options, files, nullptr));
   SimulationResult result;
   StepKeeper keeper(options.observer, options.record_steps ? &result.steps : nullptr);
   engine->SetStepObserver(&keeper);

@@ -9,8 +9,6 @@ namespace {
 
 constexpr TimePs kPsPerNs = 1000;
 constexpr double kPsPerSecond = 1e12;
-// What copies leave to a memory-bound kernel at least.
-constexpr double kLeastSpeed = 0.1;
 
 TimePs RoundUpToNs(TimePs time) { return (time + kPsPerNs - 1) / kPsPerNs * kPsPerNs; }
 
@@ -342,8 +340,8 @@ void EventEngine::Settle() {
   for (const int link : links_.Settle(now_)) {
     if (node_of_link_[link] == kHost) continue;
     Node& node = nodes_[node_of_link_[link]];
-    node.copy_load = links_.load(node.egress) + links_.load(node.ingress) + links_.load(node.from_host) +
-                     links_.load(node.to_host);
+    node.copy_load = {.in = links_.load(node.ingress) + links_.load(node.from_host),
+                      .out = links_.load(node.egress) + links_.load(node.to_host)};
     if (node.compute == nullptr || !node.compute->running) continue;
     Stream& stream = *node.compute;
     const double speed = SpeedBeside(node, stream.items[stream.items.begin()].work);
@@ -357,13 +355,8 @@ void EventEngine::Settle() {
 
 // Each part of the work by its own slowdown: the speed of the mixture.
 double EventEngine::SpeedBeside(const Node& node, const SimWork& work) const {
-  if (node.copy_load == 0 || work.alone == 0) return 1;
-  const SimNodeOptions& options = node.options;
-  const double taken = options.copy_memory_weight * node.copy_load / options.memory_bytes_per_s;
-  const double alone = static_cast<double>(work.alone);
-  const double lost = static_cast<double>(work.compute) * (options.compute_time_factor - 1) +
-                      work.memory * (1 / std::max(kLeastSpeed, 1 - taken) - 1);
-  return alone / (alone + lost);
+  const cost::Work alone{static_cast<double>(work.alone), static_cast<double>(work.compute), work.memory};
+  return 1 / cost::Slowdown(alone, node.copy_load, node.options.contention);
 }
 
 }  // namespace forebay::device

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "cost/model.h"
 #include "device/hazard_checker.h"
 #include "device/operation.h"
 #include "device/sim/due_heap.h"
@@ -61,11 +62,7 @@ struct SimNodeOptions {
   double from_host_bytes_per_s = 55e9;  // PCIe 5 x16, as reached
   double to_host_bytes_per_s = 55e9;
   double request_latency_s = 1e-6;     // from a request's start to its first byte
-  double memory_bytes_per_s = 4.8e12;  // what copies and memory-bound kernels share
-  // A kernel that needs the memory gets the bandwidth less this many times the bytes that copies move.
-  double copy_memory_weight = 1;
-  // A compute-bound kernel beside a copy takes this many times as long: measured at 0.963 of the clock frequency.
-  double compute_time_factor = 1.049;
+  cost::Contention contention;
 };
 
 class EventEngine final : public runtime::TimedWork {
@@ -177,7 +174,7 @@ class EventEngine final : public runtime::TimedWork {
     SimNodeOptions options;
     int egress, ingress, from_host, to_host;  // links
     Stream* compute = nullptr;
-    double copy_load = 0;        // bytes a second, in and out
+    cost::CopyLoad copy_load;
   };
   struct Memory {
     uintptr_t begin, end;

@@ -55,7 +55,7 @@ class PoolRank {
                  .node = {.egress_bytes_per_s = program.link_bytes_per_s,
                           .ingress_bytes_per_s = program.link_bytes_per_s,
                           .request_latency_s = program.request_latency_s,
-                          .copy_memory_weight = program.copy_memory_weight}});
+                          .contention = {.memory_bytes_per_s = 4.8e12 / program.copy_memory_weight}}});
     weights_ = device_->arena().Allocate("weights", program.num_layers * program.tile_bytes).value();
     slots_ = device_->arena().Allocate("slots", kPoolSlots * kPoolRanks * program.tile_bytes).value();
     FB_CHECK(fabric_->Publish(*weights_).ok(), "publish");

@@ -1,0 +1,162 @@
+#include "repro/lab.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/rng.h"
+#include "base/units.h"
+#include "cost/model.h"
+#include "engine/layout_plan.h"
+#include "engine/open_model.h"
+#include "kernels/step_batch.h"
+#include "model/builtin_configs.h"
+#include "sim/synthetic_trace.h"
+
+namespace forebay::repro {
+namespace {
+
+constexpr int64_t kSteps = 24;  // that all replicas decode together, about
+constexpr double kTail = 0.7;   // deviation of the logarithm of a job's output lengths
+
+// Choices of a replica, or 0.
+base::Result<int64_t> BatchOf(const Setting& setting, const engine::LayoutPlan& plan) {
+  if (!plan.Fits().ok()) return 0;
+  const int64_t held = plan.ranks[0].memory.kv_tokens() / static_cast<int64_t>(base::RoundUp(static_cast<uint64_t>(setting.context), kernels::kBlockTokens));
+  return std::min<int64_t>(held, setting.batch > 0 ? setting.batch : plan.machine.max_num_seqs);
+}
+
+struct Sums {
+  double steps = 0, seconds = 0, waited = 0, bytes = 0;
+};
+
+// Over the steps that decode `batch` rows, from when all replicas do until the first one does no more.
+std::vector<Sums> SumSteps(const std::vector<StepRecord>& steps, int64_t batch, int replicas) {
+  const auto whole = [&](const StepRecord& step) { return step.decode_rows == batch && step.prefill_rows == 0; };
+  const auto count = static_cast<size_t>(replicas);
+  std::vector<double> first(count, std::numeric_limits<double>::infinity()), last(count, 0);
+  for (const StepRecord& step : steps) {
+    if (!whole(step)) continue;
+    first[step.replica] = std::min(first[step.replica], step.begin_seconds);
+    last[step.replica] = std::max(last[step.replica], step.end_seconds);
+  }
+  const double begin = *std::ranges::max_element(first), end = *std::ranges::min_element(last);
+  std::vector<Sums> sums(count);
+  for (const StepRecord& step : steps) {
+    if (!whole(step) || step.begin_seconds < begin || step.end_seconds > end) continue;
+    Sums& sum = sums[step.replica];
+    ++sum.steps;
+    sum.seconds += step.end_seconds - step.begin_seconds;
+    sum.waited += step.wait_seconds;
+    sum.bytes += static_cast<double>(step.bytes_pulled);
+  }
+  return sums;
+}
+
+base::Result<Decoding> Measure(const Setting& setting) {
+  engine::EngineOptions options = OptionsOf(setting);
+  FB_ASSIGN_OR_RETURN(engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
+  FB_ASSIGN_OR_RETURN(const engine::LayoutPlan plan, engine::PlanLayout(options, files.config));
+  Decoding decoding{.pool_layers = plan.layout.pool_layers.value_or(0), .threshold = plan.group ? plan.group->threshold : 0};
+  FB_ASSIGN_OR_RETURN(const int64_t batch, BatchOf(setting, plan));
+  if (batch == 0) return decoding;
+  decoding.kv_tokens = plan.ranks[0].memory.kv_tokens();
+  decoding.batch = static_cast<double>(batch);
+  // The first choice decodes while the others' prompts are computed.
+  const int64_t prompt_steps = batch * setting.context / plan.machine.max_num_batched_tokens + 1;
+  const int64_t output = std::min(setting.context - 1, prompt_steps + kSteps);
+  const sim::TraceRow row{.prompt_tokens = static_cast<int32_t>(setting.context - output), .output_tokens = static_cast<int32_t>(output)};
+  const sim::LengthTrace trace{.rows = std::vector<sim::TraceRow>(static_cast<size_t>(batch * setting.dp()), row)};
+  // What was chosen is not chosen again.
+  options.layout = engine::FormatLayout(plan.layout);
+  files.random_weights = false;
+  FB_ASSIGN_OR_RETURN(const sim::SimulationResult run, sim::Simulate({.engine = options, .files = &files, .trace = &trace, .record_steps = true}));
+  Sums all;
+  for (const Sums& sums : SumSteps(run.steps, batch, setting.dp())) {
+    if (sums.steps == 0) return base::Status(base::kInvalidArgument, fmt::format("a replica of {} never decoded {} choices", options.layout, batch));
+    decoding.tokens_per_s += decoding.batch * sums.steps / sums.seconds;
+    all.steps += sums.steps, all.seconds += sums.seconds, all.waited += sums.waited, all.bytes += sums.bytes;
+  }
+  decoding.step_ms = 1e3 * all.seconds / all.steps;
+  decoding.exposed_ms = 1e3 * all.waited / all.steps;
+  decoding.fetch_ms = 1e3 * all.bytes / setting.tp / cost::PullRate(plan.machine.profile) / all.steps;
+  return decoding;
+}
+
+base::Result<JobOutcome> Run(const JobSetting& job) {
+  const sim::LengthTrace trace = JobTrace(job.setting.context, job.requests);
+  engine::EngineOptions options = OptionsOf(job.setting);
+  options.mean_context = 0;  // the trace's
+  FB_ASSIGN_OR_RETURN(const sim::SimulationResult run, sim::Simulate({.engine = options, .trace = &trace, .record_steps = true}));
+  const job::JobSummary& summary = run.run.summary;
+  const auto counter = [&](const char* name) {
+    const auto found = summary.stats.mode_counters.find(name);
+    return found == summary.stats.mode_counters.end() ? 0.0 : static_cast<double>(found->second);
+  };
+  JobOutcome outcome{.seconds = summary.elapsed_seconds,
+                     .tokens_per_s = static_cast<double>(summary.output_tokens) / summary.elapsed_seconds,
+                     .preemptions = static_cast<double>(summary.stats.preemptions),
+                     .recomputed_tokens = static_cast<double>(summary.stats.recomputed_tokens),
+                     .kv_tokens = static_cast<double>(summary.model.kv_capacity_tokens) / job.setting.dp()};
+  outcome.steps_ship = counter("steps_ship") / job.setting.tp;
+  for (const StepRecord& step : run.steps) {
+    ++outcome.steps;
+    outcome.batch += step.decode_rows;
+    outcome.step_ms += 1e3 * (step.end_seconds - step.begin_seconds);
+  }
+  outcome.batch /= outcome.steps;
+  outcome.step_ms /= outcome.steps;
+  return outcome;
+}
+
+}  // namespace
+
+engine::EngineOptions OptionsOf(const Setting& setting) {
+  engine::EngineOptions options;
+  options.model = "builtin:" + setting.model;
+  options.devices = fmt::format("sim:{}x{}", setting.devices, setting.device);
+  options.layout = fmt::format("dp={},tp={},weights={}", setting.dp(), setting.tp, setting.weights);
+  if (setting.weights != "replicated" && setting.pool >= 0) options.layout += fmt::format(",pool={}", setting.pool);
+  if (setting.weights != "replicated" && setting.pool == kAllLayers) {
+    options.layout += fmt::format(",pool={}", model::LoadBuiltinConfig(setting.model)->num_layers);
+  }
+  options.memory_utilization = setting.utilization;
+  options.mean_context = setting.context;
+  options.mode = setting.mode;
+  options.pool.order = setting.as_used ? weights::FetchOrder::kAsUsed : weights::FetchOrder::kPeakShifted;
+  options.pool.by_matrix = setting.by_matrix;
+  options.ship.fuse = setting.fuse;
+  options.ship.skip_idle = setting.skip_idle;
+  options.ship.gather = setting.gather;
+  options.sim_uncalibrated = setting.uncalibrated;
+  if (setting.batch > 0) options.max_num_seqs = static_cast<int32_t>(setting.batch);
+  return options;
+}
+
+sim::LengthTrace JobTrace(int64_t mean_length, int64_t requests) {
+  const double mean_output = static_cast<double>(mean_length) / 8;
+  const double median = mean_output / std::exp(kTail * kTail / 2);
+  auto trace = sim::MakeSyntheticTrace(fmt::format("synthetic:n={},prompt={},output=lognormal({},{})", requests, mean_length - mean_length / 8,
+                                                   std::log(median), kTail));
+  FB_CHECK(trace.ok(), "{}", trace.status().ToString());
+  return *std::move(trace);
+}
+
+base::Result<Decoding> Lab::Decode(const Setting& setting) {
+  const auto found = decodings_.find(setting);
+  if (found != decodings_.end()) return found->second;
+  FB_ASSIGN_OR_RETURN(const Decoding decoding, Measure(setting));
+  return decodings_.emplace(setting, decoding).first->second;
+}
+
+base::Result<JobOutcome> Lab::RunJob(const JobSetting& setting) {
+  const auto found = jobs_.find(setting);
+  if (found != jobs_.end()) return found->second;
+  JobSetting shorter = setting;
+  if (quick_) shorter.requests = std::max<int64_t>(1, setting.requests / 8);
+  FB_ASSIGN_OR_RETURN(const JobOutcome outcome, Run(shorter));
+  return jobs_.emplace(setting, outcome).first->second;
+}
+
+}  // namespace forebay::repro
