@@ -24,7 +24,8 @@ constexpr double kTail = 0.7;   // deviation of the logarithm of a job's output 
 base::Result<int64_t> BatchOf(const Setting& setting, const engine::LayoutPlan& plan) {
   if (!plan.Fits().ok()) return 0;
   const int64_t held = plan.ranks[0].memory.kv_tokens() / static_cast<int64_t>(base::RoundUp(static_cast<uint64_t>(setting.context), kernels::kBlockTokens));
-  return std::min<int64_t>(held, setting.batch > 0 ? setting.batch : plan.machine.max_num_seqs);
+  // A full cache admits nobody to the last block.
+  return std::min<int64_t>(held - held / 64, setting.batch > 0 ? setting.batch : plan.machine.max_num_seqs);
 }
 
 struct Sums {
@@ -70,6 +71,7 @@ base::Result<Decoding> Measure(const Setting& setting) {
   const sim::LengthTrace trace{.rows = std::vector<sim::TraceRow>(static_cast<size_t>(batch * setting.dp()), row)};
   // What was chosen is not chosen again.
   options.layout = engine::FormatLayout(plan.layout);
+  options.max_num_seqs = static_cast<int32_t>(batch);  // so that each replica takes its share
   files.random_weights = false;
   FB_ASSIGN_OR_RETURN(const sim::SimulationResult run, sim::Simulate({.engine = options, .files = &files, .trace = &trace, .record_steps = true}));
   Sums all;

@@ -86,7 +86,7 @@ base::Result<std::vector<const Claim*>> SelectClaims(std::span<const std::string
 Claim Reduced(const Claim& claim) {
   Claim reduced = claim;
   if (claim.kind == Kind::kOrder) reduced.values = {claim.values.front()};
-  if (claim.kind == Kind::kBand) reduced.values = {claim.values.front(), claim.values.back()};
+  if (claim.kind == Kind::kBand && claim.values.size() > 2) reduced.values = {claim.values.front(), claim.values.back()};
   return reduced;
 }
 

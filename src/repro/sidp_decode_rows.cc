@@ -157,11 +157,11 @@ Findings PrefetchOfALayer(const Claim& claim, Lab& lab) {
     const auto measure = [&](Setting setting, std::vector<Term>* account) -> base::Result<double> {
       const engine::EngineOptions options = OptionsOf(setting);
       FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
-      // One choice a rank: nothing hides the copies, and a step is as long as they are.
-      FB_ASSIGN_OR_RETURN(const Decoding bare, lab.Decode(Pooled({.uncalibrated = setting.uncalibrated, .batch = 1})));
+      // Two ranks with a choice each: nothing hides the copies, nobody is in their way, and a step is as long as they are.
+      const Setting two = Pooled({.devices = 2, .uncalibrated = setting.uncalibrated, .batch = 1});
+      FB_ASSIGN_OR_RETURN(const Decoding bare, lab.Decode(two));
       const auto layers = static_cast<double>(files.config.num_layers);
-      const double pulled = layers * (setting.dp() - 1) / setting.dp();
-      const double prefetch_ms = bare.step_ms / pulled;
+      const double prefetch_ms = bare.step_ms / (layers / 2);
       account->push_back({"prefetch of a layer ms", prefetch_ms});
       if (prefetch_alone) return prefetch_ms;
       const int64_t rows = NumberAfter(value.label, "B = ");

@@ -31,8 +31,8 @@ double SecondsIn(const sim::SimulationResult& result, cost::OpKind kind) {
 }
 
 // The steps in which a device decodes its whole share of the batch, and does nothing else.
-struct Decoding {
-  Decoding(const sim::SimulationResult& run, int batch) {
+struct WholeSteps {
+  WholeSteps(const sim::SimulationResult& run, int batch) {
     for (const StepRecord& step : run.steps) {
       if (step.decode_rows != batch / kDevices || step.prefill_rows != 0) continue;
       rows += step.decode_rows;
@@ -49,7 +49,7 @@ struct Decoding {
 };
 
 // What a step is made of: by kind of operation, of a run less its prompts. The host's part is priced with the embedding.
-base::Result<std::vector<Term>> Account(const sim::SimulationResult& run, const Decoding& decoding, int batch,
+base::Result<std::vector<Term>> Account(const sim::SimulationResult& run, const WholeSteps& decoding, int batch,
                                         double claimed_k_tokens) {
   FB_ASSIGN_OR_RETURN(const sim::SimulationResult prompts, RunBatch(batch, kPromptsAlone, false));
   const job::JobSummary &whole = run.run.summary, &without = prompts.run.summary;
@@ -78,10 +78,10 @@ base::Result<std::vector<Finding>> BatchScaling(const Claim& claim, Lab&) {
     FB_CHECK(read, "a claim asks for \"{}\"", value.label);
     FB_ASSIGN_OR_RETURN(const sim::SimulationResult run, RunBatch(batch, kOneK, false));
     FB_ASSIGN_OR_RETURN(const sim::SimulationResult uncalibrated, RunBatch(batch, kOneK, true));
-    const Decoding decoding(run, batch);
+    const WholeSteps decoding(run, batch);
     FB_ASSIGN_OR_RETURN(auto account, Account(run, decoding, batch, PrintedNumber(value.printed)));
     findings.push_back({.calibrated = decoding.tokens_per_s() / 1e3,
-                        .uncalibrated = Decoding(uncalibrated, batch).tokens_per_s() / 1e3,
+                        .uncalibrated = WholeSteps(uncalibrated, batch).tokens_per_s() / 1e3,
                         .account = std::move(account)});
   }
   return findings;
