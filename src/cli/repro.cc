@@ -30,15 +30,21 @@ int Repro(const ReproFlags& flags) {
   }
   std::vector<repro::RowResult> rows;
   std::deque<repro::Claim> reduced;
+  int failed = 0;
   repro::Lab lab(flags.quick);
   for (const repro::Claim* claim : *claims) {
     auto row = repro::RunRow(flags.quick ? reduced.emplace_back(repro::Reduced(*claim)) : *claim, lab);
-    if (!row.ok()) return Fail(row.status());
+    if (!row.ok()) {
+      failed = Fail(row.status());  // the others still run
+      continue;
+    }
     if (!flags.json) PrintLine(repro::RowText(*row));
+    std::fflush(stdout);
     rows.push_back(std::move(*row));
   }
   PrintLine(flags.json ? repro::RowsJson(rows) : repro::TotalsText(rows));
-  return FinishOutput();
+  const int written = FinishOutput();
+  return failed != 0 ? failed : written;
 }
 
 }  // namespace

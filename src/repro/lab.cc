@@ -23,9 +23,10 @@ constexpr double kTail = 0.7;   // deviation of the logarithm of a job's output 
 // Choices of a replica, or 0.
 base::Result<int64_t> BatchOf(const Setting& setting, const engine::LayoutPlan& plan) {
   if (!plan.Fits().ok()) return 0;
-  const int64_t held = plan.ranks[0].memory.kv_tokens() / static_cast<int64_t>(base::RoundUp(static_cast<uint64_t>(setting.context), kernels::kBlockTokens));
-  // A full cache admits nobody to the last block.
-  return std::min<int64_t>(held - held / 64, setting.batch > 0 ? setting.batch : plan.machine.max_num_seqs);
+  // The policy keeps a block more for each.
+  const auto reserved = static_cast<int64_t>(base::RoundUp(static_cast<uint64_t>(setting.context), kernels::kBlockTokens)) + kernels::kBlockTokens;
+  const int64_t held = plan.ranks[0].memory.kv_tokens() / reserved;
+  return std::min<int64_t>(held, setting.batch > 0 ? setting.batch : plan.machine.max_num_seqs);
 }
 
 struct Sums {
@@ -102,6 +103,9 @@ base::Result<JobOutcome> Run(const JobSetting& job) {
                      .recomputed_tokens = static_cast<double>(summary.stats.recomputed_tokens),
                      .kv_tokens = static_cast<double>(summary.model.kv_capacity_tokens) / job.setting.dp()};
   outcome.steps_ship = counter("steps_ship") / job.setting.tp;
+  FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
+  FB_ASSIGN_OR_RETURN(const engine::LayoutPlan plan, engine::PlanLayout(options, files.config));
+  outcome.threshold = plan.group ? plan.group->threshold : 0;
   for (const StepRecord& step : run.steps) {
     ++outcome.steps;
     outcome.batch += step.decode_rows;

@@ -5,7 +5,9 @@
 #include <set>
 
 #include "base/json.h"
-#include "engine/memory_plan.h"
+#include "engine/layout_plan.h"
+#include "engine/open_model.h"
+#include "engine/step_price.h"
 #include "model/builtin_configs.h"
 #include "model/derived.h"
 #include "model/family.h"
@@ -120,7 +122,7 @@ TEST(Lab, ASteadyState) {
   EXPECT_EQ(alone->exposed_ms, 0);
   EXPECT_NEAR(alone->tokens_per_s, 8 * 8 / alone->step_ms * 1e3, 1e-6 * alone->tokens_per_s);
   Setting sidp = dp;
-  sidp.weights = "by_layer";
+  sidp.weights = "striped";
   const auto pooled = lab.Decode(sidp);
   ASSERT_TRUE(pooled.ok()) << pooled.status().ToString();
   EXPECT_EQ(pooled->pool_layers, 64);
@@ -149,6 +151,28 @@ TEST(Rows, BatchScalingAccountsForItsSteps) {
   EXPECT_LT(terms["other ms"], 0.1 * terms["step ms"]);
   EXPECT_NEAR(terms["linear ms"] + terms["attention ms"] + terms["host ms"] + terms["other ms"], terms["step ms"], 1e-9);
   EXPECT_NEAR(row->findings[0].calibrated, 64 / terms["step ms"], 1e-9);
+}
+
+// What pool=auto expects of a step is what the simulated engine takes for it.
+TEST(Lab, AStepTakesWhatItIsPricedAt) {
+  Lab lab;
+  for (const int tp : {1, 2}) {
+    for (const int64_t pooled : {0, 16}) {
+      Setting setting{.device = "h200", .tp = tp, .weights = pooled > 0 ? "striped" : "replicated", .pool = pooled, .context = 2048, .batch = 48};
+      const auto decoding = lab.Decode(setting);
+      ASSERT_TRUE(decoding.ok()) << decoding.status().ToString();
+      const engine::EngineOptions options = OptionsOf(setting);
+      const auto files = engine::OpenModel(options.model, true, 0);
+      const auto plan = engine::PlanLayout(options, files->config);
+      ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+      const engine::StepPricer pricer(files->config, plan->dtype, tp, plan->ranks[0].memory.capacity, plan->machine.profile,
+                                      cost::Calibration::kCalibrated);
+      const cost::Work step = pricer.Decode(48, 2040).all();
+      const double rate = 1e-3 * decoding->fetch_ms / (1e-3 * decoding->step_ms) * cost::PullRate(plan->machine.profile);
+      const double slowdown = cost::Slowdown(step, {.in = rate, .out = rate}, cost::ContentionOf(plan->machine.profile, 1));
+      EXPECT_NEAR(1e3 * step.seconds * slowdown, decoding->step_ms, 0.015 * decoding->step_ms) << tp << " " << pooled;
+    }
+  }
 }
 
 TEST(Rows, ContentionIsADistribution) {

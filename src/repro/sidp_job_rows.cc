@@ -25,15 +25,21 @@ void AddTerms(const JobOutcome& outcome, const std::array<std::string_view, 6>& 
   for (size_t i = 0; i < names.size(); ++i) account->push_back({names[i], values[i]});
 }
 
-// Seconds of the steps that decode one choice while the other replicas have none.
-base::Result<double> TailSeconds(const Setting& setting) {
+// The steps that decode one choice while the other replicas have none.
+struct Tail {
+  double seconds = 0, waited = 0, bytes_pulled = 0;
+};
+base::Result<Tail> RunTail(const Setting& setting) {
   const sim::LengthTrace trace{.rows = {{.prompt_tokens = 1024, .output_tokens = kTailSteps + 1}}};
   FB_ASSIGN_OR_RETURN(const sim::SimulationResult run, sim::Simulate({.engine = OptionsOf(setting), .trace = &trace, .record_steps = true}));
-  double seconds = 0;
+  Tail tail;
   for (const StepRecord& step : run.steps) {
-    if (step.decode_rows == 1) seconds += step.end_seconds - step.begin_seconds;
+    if (step.decode_rows != 1) continue;
+    tail.seconds += step.end_seconds - step.begin_seconds;
+    tail.waited += step.wait_seconds;
+    tail.bytes_pulled += static_cast<double>(step.bytes_pulled);
   }
-  return seconds;
+  return tail;
 }
 
 Setting TailSetting(std::string_view label) {
@@ -73,17 +79,19 @@ Findings TailSteps(const Claim& claim, Lab&) {
     Finding finding;
     for (const bool uncalibrated : {false, true}) {
       Setting setting = TailSetting(value.label);
-      setting.uncalibrated = uncalibrated;
-      FB_ASSIGN_OR_RETURN(double seconds, TailSeconds(setting));
-      if (!uncalibrated) finding.account.push_back({"step ms", 1e3 * seconds / kTailSteps});
-      if (claim.id == "SI10.striped") {
-        Setting local = TailSetting("vLLM");
-        local.uncalibrated = uncalibrated;
-        FB_ASSIGN_OR_RETURN(const double replica, TailSeconds(local));
-        if (!uncalibrated) finding.account.push_back({"of a local replica, ms", 1e3 * replica / kTailSteps});
-        seconds /= replica;
-      }
-      uncalibrated ? static_cast<void>(finding.uncalibrated = seconds) : static_cast<void>(finding.calibrated = seconds);
+      Setting vllm = TailSetting("vLLM");
+      setting.uncalibrated = vllm.uncalibrated = uncalibrated;
+      FB_ASSIGN_OR_RETURN(const Tail tail, RunTail(setting));
+      FB_ASSIGN_OR_RETURN(const Tail local, RunTail(vllm));
+      const bool ratio = claim.id == "SI10.striped";
+      const double ours = ratio ? tail.seconds / local.seconds : tail.seconds;
+      (uncalibrated ? finding.uncalibrated.emplace() : finding.calibrated) = ours;
+      if (uncalibrated) continue;
+      finding.account = {{"step ms", 1e3 * tail.seconds / kTailSteps},
+                         {"of a local replica", 1e3 * local.seconds / kTailSteps},
+                         {"waits for the other replica ms", 1e3 * tail.waited / kTailSteps},
+                         {"MB pulled a rank", 1e-6 * tail.bytes_pulled / kTailSteps / setting.tp}};
+      if (!ratio) finding.account.push_back({"claimed step ms", 1e3 * PrintedNumber(value.printed) / kTailSteps});
     }
     findings.push_back(std::move(finding));
   }
@@ -101,7 +109,7 @@ Findings StepsThatPull(const Claim& claim, Lab& lab) {
       continue;
     }
     FB_ASSIGN_OR_RETURN(const JobOutcome job, lab.RunJob(JobOf(setting, "auto")));
-    findings.push_back({.calibrated = 100 * (1 - job.steps_ship / job.steps), .account = {{"steps", job.steps}, {"that ship", job.steps_ship}}});
+    findings.push_back({.calibrated = 100 * (1 - job.steps_ship / job.steps), .account = {{"steps", job.steps}, {"that ship", job.steps_ship}, {"batch", job.batch}, {"B_th", job.threshold}, {"step ms", job.step_ms}}});
   }
   return findings;
 }
