@@ -30,12 +30,12 @@ base::Result<int64_t> BatchOf(const Setting& setting, const engine::LayoutPlan& 
 }
 
 struct Sums {
-  double steps = 0, seconds = 0, waited = 0, bytes = 0;
+  double steps = 0, rows = 0, seconds = 0, waited = 0, bytes = 0;
 };
 
-// Over the steps that decode `batch` rows, from when all replicas do until the first one does no more.
+// Over each replica's steps that decode a whole batch, but for the first and last of it in which others do not yet or no more.
 std::vector<Sums> SumSteps(const std::vector<StepRecord>& steps, int64_t batch, int replicas) {
-  const auto whole = [&](const StepRecord& step) { return step.decode_rows == batch && step.prefill_rows == 0; };
+  const auto whole = [&](const StepRecord& step) { return step.decode_rows >= batch - batch / 32 && step.prefill_rows == 0; };
   const auto count = static_cast<size_t>(replicas);
   std::vector<double> first(count, std::numeric_limits<double>::infinity()), last(count, 0);
   for (const StepRecord& step : steps) {
@@ -44,16 +44,20 @@ std::vector<Sums> SumSteps(const std::vector<StepRecord>& steps, int64_t batch, 
     last[step.replica] = std::max(last[step.replica], step.end_seconds);
   }
   const double begin = *std::ranges::max_element(first), end = *std::ranges::min_element(last);
-  std::vector<Sums> sums(count);
+  std::vector<Sums> all(count), together(count);
   for (const StepRecord& step : steps) {
-    if (!whole(step) || step.begin_seconds < begin || step.end_seconds > end) continue;
-    Sums& sum = sums[step.replica];
-    ++sum.steps;
-    sum.seconds += step.end_seconds - step.begin_seconds;
-    sum.waited += step.wait_seconds;
-    sum.bytes += static_cast<double>(step.bytes_pulled);
+    if (!whole(step)) continue;
+    const Sums sum{1, static_cast<double>(step.decode_rows), step.end_seconds - step.begin_seconds, step.wait_seconds,
+                   static_cast<double>(step.bytes_pulled)};
+    const auto add = [&](Sums& to) {
+      to.steps += sum.steps, to.rows += sum.rows, to.seconds += sum.seconds, to.waited += sum.waited, to.bytes += sum.bytes;
+    };
+    add(all[step.replica]);
+    if (step.begin_seconds >= begin && step.end_seconds <= end) add(together[step.replica]);
   }
-  return sums;
+  // Ranks that pull may be so far apart that they never all decode.
+  const bool apart = std::ranges::any_of(together, [](const Sums& sum) { return sum.steps < kSteps / 4; });
+  return apart ? all : together;
 }
 
 base::Result<Decoding> Measure(const Setting& setting) {
@@ -78,7 +82,7 @@ base::Result<Decoding> Measure(const Setting& setting) {
   Sums all;
   for (const Sums& sums : SumSteps(run.steps, batch, setting.dp())) {
     if (sums.steps == 0) return base::Status(base::kInvalidArgument, fmt::format("a replica of {} never decoded {} choices", options.layout, batch));
-    decoding.tokens_per_s += decoding.batch * sums.steps / sums.seconds;
+    decoding.tokens_per_s += sums.rows / sums.seconds;
     all.steps += sums.steps, all.seconds += sums.seconds, all.waited += sums.waited, all.bytes += sums.bytes;
   }
   decoding.step_ms = 1e3 * all.seconds / all.steps;
