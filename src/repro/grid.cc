@@ -25,6 +25,7 @@ std::vector<std::string_view> Words(std::string_view label) {
 Setting ReadLabel(std::string_view label, Setting base) {
   for (const std::string_view word : Words(label)) {
     const std::string text(word);
+    if (text == "over") break;  // what follows is what it is compared with
     int tp = 0, dp = 0;
     if (std::sscanf(text.c_str(), "TP%dDP%d", &tp, &dp) == 2) {
       base.tp = tp;

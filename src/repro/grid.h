@@ -7,7 +7,7 @@
 
 namespace forebay::repro {
 
-// `base` with what the label's words name; words that name nothing are left to the caller.
+// `base` with what the label's words up to "over" name; words that name nothing are left to the caller.
 Setting ReadLabel(std::string_view label, Setting base = {});
 // Whether the label has this word.
 bool HasWord(std::string_view label, std::string_view word);

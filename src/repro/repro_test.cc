@@ -105,6 +105,7 @@ TEST(Grid, LabelsNameSettings) {
   EXPECT_EQ(setting.tp, 2);
   EXPECT_EQ(setting.devices, 8);
   EXPECT_EQ(setting.context, 4096);
+  EXPECT_EQ(ReadLabel("Qwen3-32B 4K over 1K").context, 4096);
   EXPECT_EQ(ReadLabel("B200 B = 256").device, "b200");
   EXPECT_EQ(NumberAfter("B200 B = 256", "B = "), 256);
   EXPECT_TRUE(HasWord("WaS, B = 1", "WaS"));
