@@ -86,7 +86,7 @@ base::Result<Decoding> Measure(const Setting& setting) {
     all.steps += sums.steps, all.seconds += sums.seconds, all.waited += sums.waited, all.bytes += sums.bytes;
   }
   decoding.step_ms = 1e3 * all.seconds / all.steps;
-  decoding.exposed_ms = 1e3 * all.waited / all.steps;
+  decoding.exposed_ms = 1e3 * all.waited / setting.tp / all.steps;
   decoding.fetch_ms = 1e3 * all.bytes / setting.tp / cost::PullRate(plan.machine.profile) / all.steps;
   return decoding;
 }

@@ -89,7 +89,7 @@ Findings TailSteps(const Claim& claim, Lab&) {
       if (uncalibrated) continue;
       finding.account = {{"step ms", 1e3 * tail.seconds / kTailSteps},
                          {"of a local replica", 1e3 * local.seconds / kTailSteps},
-                         {"waits for the other replica ms", 1e3 * tail.waited / kTailSteps},
+                         {"waits for the other replica ms", 1e3 * tail.waited / setting.tp / kTailSteps},
                          {"MB pulled a rank", 1e-6 * tail.bytes_pulled / kTailSteps / setting.tp}};
       if (!ratio) finding.account.push_back({"claimed step ms", 1e3 * PrintedNumber(value.printed) / kTailSteps});
     }
