@@ -176,10 +176,7 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   FB_ASSIGN_OR_RETURN(plan.layout, ChooseLayout(options, config, plan.machine.spec.count));
   const DecoderPlans decoders = PlanDecoders(config, plan);
   const bool simulated = plan.machine.spec.simulated, chooses = plan.layout.pools() && !plan.layout.pool_layers;
-  cost::DeviceProfile profile = plan.machine.profile;
-  if (!simulated && chooses) {
-    FB_ASSIGN_OR_RETURN(profile, cost::LoadProfile(kCpuProfile));
-  }
+  FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, PriceProfile(plan.machine));
   std::optional<StepPricer> pricer;
   if (plan.layout.pools() && (simulated || chooses)) {
     const int64_t rows = std::max(plan.machine.max_num_seqs, plan.machine.max_num_batched_tokens);

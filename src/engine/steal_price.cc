@@ -23,9 +23,9 @@ base::Result<std::optional<schedule::StealPrices>> PriceStealing(const EngineOpt
   if (options.steal == "always") return Prices({.row_seconds = 1});
   FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, PriceProfile(plan.machine));
   const auto calibration = options.sim_uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated;
-  const StepPricer pricer(config, plan.dtype, plan.layout.tp, kManyRows, profile, calibration);
-  const double few = pricer.Seconds(kFewRows, 1, 0), many = pricer.Seconds(kManyRows, 1, 0);
-  const double deep = pricer.Seconds(kManyRows, 1 + kContext, 0);
+  const StepPricer pricer(config, plan.dtype, plan.layout.tp, {.rows = kManyRows, .logit_rows = kManyRows}, profile, calibration);
+  const auto seconds = [&](int64_t rows, int64_t context) { return pricer.Decode(rows, context).all().seconds; };
+  const double few = seconds(kFewRows, 1), many = seconds(kManyRows, 1), deep = seconds(kManyRows, 1 + kContext);
   uint64_t block_bytes = 0;
   for (const RankPlan& rank : plan.ranks) {
     block_bytes = std::max(block_bytes, model::KvBlockBytes(rank.memory.kv_groups, options.digest));
