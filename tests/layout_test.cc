@@ -1,8 +1,11 @@
 // Layouts of several ranks: the same answers, digests included, as one rank gives; and counters that prove the modes ran.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 
+#include "device/cpu/cpu_device.h"
 #include "engine/compose.h"
 #include "engine/layout_plan.h"
 #include "engine/layout.h"
@@ -121,6 +124,28 @@ TEST_P(LayoutTest, EveryCutGivesTheSameDigests) {
     ++ran;
   }
   EXPECT_GE(ran, 6);
+}
+
+// Steps of other choices are under way on other stages; with so few blocks they take them from each other.
+TEST_P(LayoutTest, StepsInFlightChangeNothing) {
+  for (Request& request : requests_) request.sampling.max_tokens += 40;  // more than admission looks ahead
+  const Answers expected = Run("cpu", "");
+  for (const int steps : {1, 2, 3}) {
+    for (const int blocks : {0, 9}) {
+      options_.steps_in_flight = steps;
+      options_.kv_blocks = blocks;
+      EXPECT_EQ(Run("2xcpu", "pp=2"), expected) << steps << " " << blocks;
+      EXPECT_EQ(stats_.preemptions > 0, blocks > 0) << steps << " " << blocks;
+      EXPECT_GT(stats_.mode_counters["stage1_busy_ms"] + stats_.mode_counters["stage1_idle_ms"], 0) << steps;
+      EXPECT_EQ(Run("4xcpu", "dp=2,pp=2,weights=by_layer"), expected) << steps << " " << blocks;
+    }
+  }
+  options_.steps_in_flight = options_.kv_blocks = 0;
+  options_.mode = "ship";
+  options_.ship_flip_every = 2;
+  EXPECT_EQ(Run("4xcpu", "dp=2,pp=2,weights=by_layer"), expected);
+  EXPECT_GT(stats_.mode_counters["steps_ship"], 0);
+  EXPECT_GT(stats_.mode_counters["steps_pull"], 0);
 }
 
 TEST_P(LayoutTest, SlotsOrdersAndPartsChangeNothing) {
@@ -270,6 +295,45 @@ TEST_P(LayoutTest, StolenRequestsGiveTheSameDigests) {
   options_.steal = "off";
   EXPECT_EQ(Run("4xcpu", "dp=4"), expected);
   EXPECT_EQ(stats_.requests_stolen, 0);
+}
+
+// Does something when the first result comes, on the replica's control task.
+class FirstResult : public testing_support::ListSink {
+ public:
+  explicit FirstResult(std::function<void()> act) : act_(std::move(act)) {}
+  bool Finish(RequestResult result) override {
+    if (results.empty()) act_();
+    return ListSink::Finish(std::move(result));
+  }
+
+ private:
+  std::function<void()> act_;
+};
+
+// The run ends, and so does the engine, whatever of the stage's steps is in flight.
+TEST_P(LayoutTest, AStageThatFailsOrHangsEndsTheRun) {
+  options_.devices = "2xcpu";
+  options_.layout = "pp=2";
+  for (const int stage : {0, 1}) {
+    for (const bool hangs : {false, true}) {
+      options_.stall_seconds = hangs ? 0.2 : 60;
+      const auto runtime = runtime::CreateRealRuntime();
+      const auto never = device::CreateCpuCounter(*runtime, "never");
+      const auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      device::Device& device = (*engine)->replica(0).ranks()[static_cast<size_t>(stage)]->device();
+      FirstResult sink([&] {
+        if (hangs) return device.compute().Await(*never, 1);
+        static_cast<device::CpuDevice&>(device).Fail(device.compute(), {base::kIoError, "planted"});
+      });
+      testing_support::ListSource source(MakeRequests());
+      RunControl control;
+      EXPECT_EQ((*engine)->Run(source, sink, control), RunEnd::kStalled) << stage << hangs;
+      EXPECT_LT(sink.results.size(), static_cast<size_t>(kRequests));
+      EXPECT_THAT((*engine)->replica(0).what_stalled(), testing::HasSubstr(hangs ? "did not finish" : "planted"));
+      never->Abort({base::kIoError, "planted"});
+    }
+  }
 }
 
 // What PlanLayout says of a rank is what its arena holds.

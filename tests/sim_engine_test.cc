@@ -128,6 +128,29 @@ TEST(SimEngine, PooledWeightsMakeRoomForKv) {
   EXPECT_STREQ(pooled.steps[0].mode, "pull");
 }
 
+// With a step a stage in flight no stage waits for another one's rows.
+TEST(SimEngine, StepsInFlightFillThePipeline) {
+  engine::EngineOptions options = Options("sim:4xh200");
+  options.model = "builtin:Qwen3-32B";
+  options.layout = "pp=4";
+  std::vector<Request> requests;
+  for (int i = 0; i < 256; ++i) requests.push_back(MakeRequest(i, 200, 60));
+  const auto idle = [](const Outcome& outcome, int stage) {
+    const auto counter = [&](const char* what) { return static_cast<double>(outcome.stats.mode_counters.at(fmt::format("stage{}_{}_ms", stage, what))); };
+    return counter("idle") / (counter("idle") + counter("busy"));
+  };
+  const Outcome full = RunSimulated(options, requests);
+  options.steps_in_flight = 1;
+  const Outcome alone = RunSimulated(options, requests);
+  ASSERT_EQ(full.results.size(), 256u);
+  EXPECT_LT(full.virtual_seconds, 0.6 * alone.virtual_seconds);
+  for (int stage = 0; stage < 4; ++stage) {
+    EXPECT_LT(idle(full, stage), stage == 0 ? 0.15 : 0.4) << stage;  // the first has a step's host time too
+    EXPECT_GT(idle(alone, stage), 0.65) << stage;
+  }
+  for (size_t i = 1; i < full.steps.size(); ++i) EXPECT_GE(full.steps[i].begin_seconds, full.steps[i - 1].end_seconds);
+}
+
 // A job's tail: fewer rows than ranks can hide the copies of Qwen3-32B behind, and at last fewer choices than ranks.
 Outcome RunTail(const std::string& layout, const std::string& mode, const model::ShipOptions& ship = {}) {
   engine::EngineOptions options = Options("sim:8xh200");

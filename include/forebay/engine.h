@@ -75,7 +75,7 @@ struct EngineStats {
   int64_t kv_blocks_used = 0;        // now, those that only the prefix index holds not counted
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_used_peak = 0;
-  double step_seconds = 0;           // inside steps
+  double step_seconds = 0;           // with a step in flight
   double first_result_seconds = -1;  // since Run began; -1: none yet
   std::map<std::string, int64_t> mode_counters;  // e.g. "rows_decode", "steps.avx512bf16"
   std::vector<ReplicaStats> replicas;            // of several replicas, each
@@ -101,7 +101,7 @@ inline double TokenImbalance(const EngineStats& stats) {
 struct StepRecord {
   int32_t replica = 0;
   int64_t step = 0;               // counted by its replica, from 0
-  double begin_seconds = 0;       // since Run began
+  double begin_seconds = 0;       // since Run began; where steps overlap, when the one before ended
   double end_seconds = 0;
   int32_t decode_rows = 0;
   int32_t prefill_rows = 0;

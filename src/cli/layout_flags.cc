@@ -13,6 +13,7 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, engine::EngineOptions
   command.add_option("--pool-order", flags.pool_order, "Order of the pulls of weights=by_layer over more than two ranks: peak-shifted (each rank begins at another owner) or as-used")
       ->check(CLI::IsMember({"peak-shifted", "as-used"}))->capture_default_str();
   command.add_option("--pool-slice", flags.pool_slice, "Bytes that a pull copies from one owner before it turns to the next (default: 1MiB, on simulated devices 64MiB)");
+  command.add_option("--steps-in-flight", engine.steps_in_flight, "Steps of a replica at once, each with choices of its own (default: one a pipeline stage)")->check(CLI::PositiveNumber);
   command.add_option("--mode", engine.mode, "How ranks reach weights that they pool: pull (weights come), ship (rows go to the owners), auto (ship where steps are small), or gather (pull in lockstep, as FSDP does)")
       ->check(CLI::IsMember({"auto", "pull", "ship", "gather"}))->capture_default_str();
   command.add_option("--steal", engine.steal, "At the job's end ranks without work take requests from others of their group: auto (running ones where moving their KV cache pays), off, or always")

@@ -32,6 +32,7 @@ struct Region {
   std::string name;
   std::byte* data = nullptr;
   uint64_t bytes = 0;
+  int64_t shared_offset = -1;  // in the rank's shared memory; -1: other processes cannot map it
 };
 
 // Who touches a region. kControl: small arrays that the host writes or reads (a step's rows, block tables, sampled
@@ -133,6 +134,8 @@ class Device {
   virtual int num_workers() const = 0;
   // Blocks until everything enqueued before on `stream` is done; returns and clears a latched fault.
   virtual base::Status Synchronize(Stream& stream) = 0;
+  // The fault that is latched on `stream` now, which stays; does not block.
+  virtual base::Status FaultOf(const Stream& stream) const = 0;
   // Blocks until the event's last Record is reached, or `timeout` passes (false).
   virtual bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout = runtime::kForever) = 0;
   virtual std::vector<OpProfile> Profile() const = 0;
@@ -146,6 +149,7 @@ struct CpuDeviceOptions {
   int rank = 0;
   uint64_t memory_bytes = 0;      // the arena's budget
   int num_workers = 1;            // compute workers, the stream's own thread included
+  int shared_memory = -1;         // file (memfd) that the arena's regions lie in, for ranks in other processes; -1: none
   std::vector<int> cores;         // pinning, one a worker; empty: none
   uint64_t scratch_bytes = 4 << 20;  // a worker; counted in the budget
   HazardChecker* checker = nullptr;  // shared by the devices of a group: finds operations that conflict

@@ -109,6 +109,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
         .seed = options.seed,
         .prefix_caching = options.prefix_caching,
         .max_blocks_per_sequence = plan.max_blocks_per_sequence,
+        .steps_in_flight = layout_plan.steps_in_flight,
         .kv_windows = kv_windows,
         .steal = steal_prices.value_or(schedule::StealPrices{}),
         .stall_timeout = static_cast<runtime::TimeNs>(options.stall_seconds * 1e9)};

@@ -61,6 +61,15 @@ ReplicaStats StatsOf(const Replica& replica) {
           .mode = replica.mode()};
 }
 
+// What a pipeline stage did while a step was in flight. Idle: it had no rows, or waited for other ranks.
+void AddStage(Rank& rank, double step_seconds, std::map<std::string, int64_t>* counters) {
+  if (rank.cut().pp == 1) return;
+  const double busy = rank.device().TimeOf(rank.device().compute()).busy;
+  const std::string stage = fmt::format("stage{}_", rank.cut().stage);
+  (*counters)[stage + "busy_ms"] += std::lround(1e3 * busy);
+  (*counters)[stage + "idle_ms"] += std::lround(1e3 * std::max(0.0, step_seconds - busy));
+}
+
 }  // namespace
 
 LocalEngine::~LocalEngine() {
@@ -251,7 +260,10 @@ EngineStats LocalEngine::stats() const {
   }
   if (parts_.replicas[0]->ranks()[0]->pool() != nullptr) sum.mode_counters["pool_layers"] = parts_.pool_layers;
   for (const auto& replica : parts_.replicas) {
-    for (const auto& rank : replica->ranks()) AddModes(*rank, &sum.mode_counters);
+    for (const auto& rank : replica->ranks()) {
+      AddModes(*rank, &sum.mode_counters);
+      AddStage(*rank, replica->stats().step_seconds, &sum.mode_counters);
+    }
     if (num_replicas() > 1) sum.replicas.push_back(StatsOf(*replica));
   }
   return sum;

@@ -12,6 +12,8 @@ namespace {
 // Of pool=auto: what a choice holds where nobody says, at most; and the built-in profile by which a real CPU is priced.
 constexpr int64_t kMostMeanContext = 2048;
 constexpr char kCpuProfile[] = "zen4";
+// More only fill memory: a step waits for its turn on every stage.
+constexpr int kMostStepsInFlight = 64;
 // While one layer is used, the next are on their way.
 constexpr int64_t kLookAheadLayers = 2;
 // Links of simulated devices are shared evenly however copies are cut, and each slice is an event.
@@ -39,6 +41,10 @@ base::Status CheckOptions(const EngineOptions& options) {
   FB_RETURN_IF_ERROR(at_least("--max-model-len", options.max_model_len, 0));
   FB_RETURN_IF_ERROR(at_least("--num-kv-blocks-override", options.kv_blocks, 0));
   FB_RETURN_IF_ERROR(at_least("--threads", options.threads, 0));
+  FB_RETURN_IF_ERROR(at_least("--steps-in-flight", options.steps_in_flight, 0));
+  if (options.steps_in_flight > kMostStepsInFlight) {
+    return base::Status(base::kInvalidArgument, fmt::format("--steps-in-flight is {}; expected at most {}", options.steps_in_flight, kMostStepsInFlight));
+  }
   if (options.memory_bytes > 0 && options.memory_per_rank_bytes > 0) {
     return base::Status(base::kInvalidArgument, fmt::format("--memory {} and --memory-per-rank {} are both given; expected one of them",
                                                             base::FormatBytes(options.memory_bytes),
@@ -104,6 +110,7 @@ base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& c
                .max_num_seqs = plan->machine.max_num_seqs,
                .max_num_batched_tokens = plan->machine.max_num_batched_tokens,
                .max_kv_blocks = options.kv_blocks,
+               .steps_in_flight = plan->steps_in_flight,
                .digest = options.digest,
                .cut = CutOf(plan->layout, rank),
                .decoder = decoders[rank]};
@@ -174,6 +181,9 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   FB_ASSIGN_OR_RETURN(plan.kernels, kernels::ChooseKernels(options.isa));
   FB_ASSIGN_OR_RETURN(plan.machine, PlanMachine(options, config, plan.dtype, *plan.kernels));
   FB_ASSIGN_OR_RETURN(plan.layout, ChooseLayout(options, config, plan.machine.spec.count));
+  plan.steps_in_flight = options.steps_in_flight ? options.steps_in_flight : plan.layout.pp;
+  // The default is that of a step: choices are shared out among those in flight.
+  if (options.max_num_seqs == 0) plan.machine.max_num_seqs *= plan.steps_in_flight;
   const DecoderPlans decoders = PlanDecoders(config, plan);
   const bool simulated = plan.machine.spec.simulated, chooses = plan.layout.pools() && !plan.layout.pool_layers;
   FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, PriceProfile(plan.machine));

@@ -27,6 +27,7 @@ struct LayoutPlan {
   const kernels::KernelSet* kernels = nullptr;
   MachinePlan machine;
   Layout layout;                       // pool_layers is set where weights are pooled
+  int32_t steps_in_flight = 1;         // of a replica
   // Of pool=auto: at this mean context, by the prices of this device.
   std::optional<PoolChoice> choice;
   int64_t mean_context = 0;

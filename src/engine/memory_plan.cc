@@ -27,6 +27,16 @@ base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint
                   base::FormatBytes(needed - request.budget_bytes)));
 }
 
+// Arrays of StepBatch: of each step in flight, and of the slots.
+uint64_t StepBatchBytes(const MemoryRequest& request, const MemoryPlan& plan) {
+  const auto rows = static_cast<uint64_t>(request.max_num_batched_tokens), seqs = static_cast<uint64_t>(request.max_num_seqs);
+  const auto array = [](uint64_t count, uint64_t size) { return base::RoundUp(count * size, 64); };
+  const uint64_t step = 4 * array(rows, sizeof(int32_t)) + array(rows, sizeof(uint64_t)) + array(rows, sizeof(int32_t)) +
+                        array(seqs, sizeof(kernels::SequenceRows));
+  const uint64_t table = array(seqs * static_cast<uint64_t>(plan.max_blocks_per_sequence), sizeof(uint32_t));
+  return static_cast<uint64_t>(request.steps_in_flight) * step + array(seqs, sizeof(int32_t)) + plan.kv_groups.size() * table;
+}
+
 // Fills everything but the KV cache for one max_model_len.
 MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, const MemoryRequest& request,
                      int64_t max_model_len) {
@@ -56,9 +66,8 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype, cons
   plan.workspace_bytes = base::RoundUp(model::ActivationBytes(config, dtype, plan.capacity, request.cut), kRegionRounding);
   plan.tensor_staging_bytes = base::RoundUp(model::TensorStagingBytes(config, plan.capacity, request.cut), kRegionRounding);
   plan.stage_staging_bytes = base::RoundUp(model::StageStagingBytes(config, dtype, plan.capacity, request.cut), kRegionRounding);
-  plan.batch_bytes = base::RoundUp(
-      StepBatchBytes(request.max_num_seqs, request.max_num_batched_tokens, plan.max_blocks_per_sequence, plan.kv_groups.size()),
-      kRegionRounding);
+  plan.steps_in_flight = request.steps_in_flight;
+  plan.batch_bytes = base::RoundUp(StepBatchBytes(request, plan), kRegionRounding);
   return plan;
 }
 
@@ -82,14 +91,6 @@ int64_t LogitRows(const model::ModelConfig& config, int64_t max_num_batched_toke
   const auto row_bytes = static_cast<uint64_t>(config.vocab_size) * sizeof(float);
   const auto fitting = static_cast<int64_t>(std::max<uint64_t>(1, kLogitsBytes / row_bytes));
   return std::min({fitting, int64_t{256}, max_num_batched_tokens});
-}
-
-uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence, size_t kv_groups) {
-  const auto rows = static_cast<uint64_t>(max_num_batched_tokens), seqs = static_cast<uint64_t>(max_num_seqs);
-  const auto array = [](uint64_t count, uint64_t size) { return base::RoundUp(count * size, 64); };
-  return 4 * array(rows, sizeof(int32_t)) + array(rows, sizeof(uint64_t)) + array(rows, sizeof(int32_t)) +
-         array(seqs, sizeof(kernels::SequenceRows)) + array(seqs, sizeof(int32_t)) +
-         kv_groups * array(seqs * static_cast<uint64_t>(max_blocks_per_sequence), sizeof(uint32_t));
 }
 
 namespace {

@@ -21,6 +21,7 @@ struct MemoryRequest {
   int32_t max_num_seqs = 0;
   int32_t max_num_batched_tokens = 0;
   int32_t max_kv_blocks = 0;           // 0: no limit of its own
+  int32_t steps_in_flight = 1;
   bool digest = false;
   model::ReplicaCut cut;               // the rank's place in its replica
   std::shared_ptr<const model::DecoderPlan> decoder;  // of `cut`; null: it is planned here
@@ -43,7 +44,8 @@ struct MemoryPlan {
   uint64_t tensor_staging_bytes = 0;   // what the ranks of a replica exchange goes through these
   uint64_t stage_staging_bytes = 0;
   uint64_t table_bytes = 0;            // where tiles lie; control memory, as the next
-  uint64_t batch_bytes = 0;            // StepBatch
+  uint64_t batch_bytes = 0;            // StepBatch, one a step in flight
+  int32_t steps_in_flight = 1;
   uint64_t kv_bytes = 0;               // blocks, digests
 
   // All but the KV cache.
@@ -56,9 +58,6 @@ struct MemoryPlan {
 
 // Rows of logits that are held at once.
 int64_t LogitRows(const model::ModelConfig& config, int64_t max_num_batched_tokens);
-
-// Arrays of StepBatch for this capacity.
-uint64_t StepBatchBytes(int32_t max_num_seqs, int32_t max_num_batched_tokens, int64_t max_blocks_per_sequence, size_t kv_groups);
 
 // A max_model_len of 0 becomes the model's; where a budget of stable_bytes gives a smaller cache, the largest power of two
 // that this one holds. The length is part of every answer, so it must not depend on the memory that happens to be free.

@@ -30,6 +30,7 @@ struct EngineOptions {
   uint64_t touch_kv_bytes = 0;        // so much of each rank's KV cache is touched at start, the rest as it comes into use
   model::PoolOptions pool;            // how weights that the layout pools are pulled; the layout says which
   int64_t mean_context = 0;           // tokens that a running choice holds, for pool=auto; 0: max_model_len / 4, at most 2048
+  int steps_in_flight = 0;            // of a replica, each with choices of its own; 0: one a pipeline stage
   std::string mode = "auto";          // auto | pull | ship | gather: how ranks reach weights that the layout pools
   double ship_threshold = 0;          // auto: rows a rank's step below which it ships; 0: from the device's profile
   int ship_patience = 64;             // auto: steps in a row below it

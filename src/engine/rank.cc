@@ -70,7 +70,11 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   device::RegionCutter cutter(*workspace);
   decoder.activations = model::CutActivations(config, dtype, plan.capacity, &cutter, membership.cut);
   device::RegionCutter batch_cutter(*batch);
-  rank->buffers_ = std::make_unique<StepBuffers>(plan, max_num_seqs, &batch_cutter);
+  for (int32_t flight = 0; flight < plan.steps_in_flight; ++flight) {
+    const StepBuffers* const shared = flight == 0 ? nullptr : &rank->flights_[0].buffers;
+    StepBuffers buffers(plan, max_num_seqs, &batch_cutter, shared);
+    rank->flights_.push_back({std::move(buffers), rank->device_->NewEvent()});
+  }
 
   decoder.config = rank->config_.get();
   decoder.dtype = dtype;
@@ -95,7 +99,6 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   rank->membership_.pool = nullptr;  // the pool has its copy
   FB_RETURN_IF_ERROR(rank->PublishStaging(plan));
   rank->scratch_.resize(static_cast<size_t>(rank->device_->num_workers()));
-  rank->step_done_ = rank->device_->NewEvent();
   return rank;
 }
 
@@ -210,33 +213,34 @@ void Rank::Quiesce() {
   if (kv_pulled_) (void)device_->Synchronize(device_->copy(device::CopyKind::kKv));
 }
 
-void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const model::ShipRows* ship) {
-  const kernels::StepBatch& batch = buffers_->Finish();
+void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const model::ShipRows* ship, int flight) {
+  StepBuffers& buffers = this->buffers(flight);
+  const kernels::StepBatch& batch = buffers.Finish();
   FB_CHECK(tasks->size() == static_cast<size_t>(batch.num_logit_rows), "{} tasks for {} rows of logits", tasks->size(),
            batch.num_logit_rows);
   if (ship) ship_->Begin(*ship);
-  decoder_.Forward(batch, buffers_->context(), ship ? model::StepMode::kShip : model::StepMode::kLocal);
+  decoder_.Forward(batch, buffers.context(), ship ? model::StepMode::kShip : model::StepMode::kLocal);
   const int32_t logit_rows = membership_.cut.last_stage() ? batch.num_logit_rows : 0;
   // Even parts: each reads all of the head.
   const auto most = static_cast<int32_t>(decoder_.capacity.logit_rows), parts = (logit_rows + most - 1) / std::max(1, most);
   for (int32_t part = 0; part < parts; ++part) {
     const int32_t first = logit_rows * part / parts, count = logit_rows * (part + 1) / parts - first;
     decoder_.Logits(batch, first, count);
-    if (samples()) Sample(batch, first, count, tasks->data() + first);
+    if (samples()) Sample(buffers, first, count, tasks->data() + first);
   }
-  decoder_.stream->Record(*step_done_);
+  decoder_.stream->Record(*flights_[static_cast<size_t>(flight)].done);
 }
 
-void Rank::Sample(const kernels::StepBatch& batch, int32_t first, int32_t count, LogitTask* tasks) {
+void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks) {
   const int64_t vocab = config_->vocab_size;
   if (digests_on()) {
     kernels::LogitsDigest(*decoder_.stream, *decoder_.kernels,
                           {.logits = decoder_.activations.logits, .stride = vocab, .num_rows = count,
-                           .vocab = static_cast<int32_t>(vocab), .positions = buffers_->logit_positions() + first,
-                           .digests = buffers_->logit_digests() + first});
+                           .vocab = static_cast<int32_t>(vocab), .positions = buffers.logit_positions() + first,
+                           .digests = buffers.logit_digests() + first});
   }
   const auto draws = [](const LogitTask& task) { return task.input.params != nullptr && task.input.params->temperature > 0; };
-  const SampleArgs args{tasks, scratch_.data(), decoder_.activations.logits, batch.sampled, count, vocab};
+  const SampleArgs args{tasks, scratch_.data(), decoder_.activations.logits, buffers.batch().sampled, count, vocab};
   cost::OpDesc desc{.kind = cost::OpKind::kSample, .label = "sample", .rows = count, .columns = vocab,
                     .read_bytes = static_cast<double>(count) * static_cast<double>(vocab) * sizeof(float),
                     .drawn_rows = std::count_if(args.tasks, args.tasks + count, draws)};
@@ -246,18 +250,18 @@ void Rank::Sample(const kernels::StepBatch& batch, int32_t first, int32_t count,
 }
 
 void Rank::EnqueueService(const model::ShipRows& ship) {
-  buffers_->Begin();
+  buffers().Begin();
   ship_->Begin(ship);
   decoder_.Serve();
-  decoder_.stream->Record(*step_done_);
+  decoder_.stream->Record(*flights_[0].done);
 }
 
-base::Status Rank::WaitStep(runtime::TimeNs timeout) {
-  if (!device_->WaitFor(*step_done_, timeout)) {
-    return base::Status(kStepTimeout, fmt::format("a step of {} rows did not finish in {}", buffers_->batch().num_rows,
+base::Status Rank::WaitStep(runtime::TimeNs timeout, int flight) {
+  if (!device_->WaitFor(*flights_[static_cast<size_t>(flight)].done, timeout)) {
+    return base::Status(kStepTimeout, fmt::format("a step of {} rows did not finish in {}", buffers(flight).batch().num_rows,
                                                   base::FormatDuration(static_cast<double>(timeout) * 1e-9)));
   }
-  return device_->Synchronize(*decoder_.stream);
+  return device_->FaultOf(*decoder_.stream);
 }
 
 uint64_t Rank::KvDigest(int group, std::span<const kv::BlockId> table, int64_t begin, int64_t end) const {

@@ -63,13 +63,15 @@ class Rank {
   device::Device& device() { return *device_; }
   device::StreamTime compute_time() const { return device_->TimeOf(device_->compute()); }
   device::StreamTime copy_time() const { return device_->TimeOf(device_->copy(device::CopyKind::kWeights)); }
-  StepBuffers& buffers() { return *buffers_; }
+  const model::ReplicaCut& cut() const { return membership_.cut; }
+  // Of one of the steps that may be in flight; tables and sampled tokens are those of all.
+  StepBuffers& buffers(int flight = 0) { return flights_[static_cast<size_t>(flight)].buffers; }
   // Whether it computes logits of all of the vocabulary and draws tokens: of a replica one rank, on the last stage.
   bool samples() const { return membership_.cut.last_stage() && membership_.cut.tp_rank == 0; }
-  // Enqueues the step that buffers() holds; tasks[i] belongs to logit row i and must live until the wait. Only the rank that
+  // Enqueues the step that buffers(flight) holds, which is not in flight; tasks[i] belongs to logit row i and must live until the wait. Only the rank that
   // samples looks at them. `ship`: the rows of all ranks of the pool, which take this step together; null: the replica takes it
   // alone.
-  void EnqueueStep(std::vector<LogitTask>* tasks, const model::ShipRows* ship = nullptr);
+  void EnqueueStep(std::vector<LogitTask>* tasks, const model::ShipRows* ship = nullptr, int flight = 0);
   // Enqueues this rank's part in a step that others take and ship.
   void EnqueueService(const model::ShipRows& ship);
   // Of a sequence in a KV group: the blocks from index `first` on at the rank that has them, and those that they go to.
@@ -84,7 +86,7 @@ class Rank {
   // Bytes of the last pull.
   uint64_t kv_pull_bytes() const { return kv_pull_bytes_; }
   // Waits for the step's end: kStepTimeout after `timeout`, or the fault that the device met.
-  base::Status WaitStep(runtime::TimeNs timeout);
+  base::Status WaitStep(runtime::TimeNs timeout, int flight = 0);
   // Its group has failed: nobody waits for anybody any more.
   void Abort(const base::Status& why) { if (membership_.fabric) membership_.fabric->Abort(why); }
   // Sum of the digests of positions [begin, end) of the sequence whose table in the group this is.
@@ -93,15 +95,20 @@ class Rank {
   bool digests_on() const { return digests_on_; }
 
  private:
+  // What each step in flight has of its own.
+  struct Flight {
+    StepBuffers buffers;
+    std::unique_ptr<device::DeviceEvent> done;
+  };
+
   Rank() = default;
   base::Status PublishStaging(const MemoryPlan& plan);
   void PlaceKv(const MemoryPlan& plan, const device::Region& kv);
-  void Sample(const kernels::StepBatch& batch, int32_t first, int32_t count, LogitTask* tasks);
+  void Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
 
   std::unique_ptr<device::Device> device_;
-  std::unique_ptr<StepBuffers> buffers_;
+  std::vector<Flight> flights_;
   bool digests_on_ = false;
-  std::unique_ptr<device::DeviceEvent> step_done_;
   std::unique_ptr<model::ModelConfig> config_;
   model::Decoder decoder_;
   Membership membership_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "base/units.h"
 
 namespace forebay::engine {
 namespace {
@@ -42,7 +43,8 @@ Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
              .max_sequences = options.limits.max_num_seqs,
              .max_blocks_per_sequence = options.max_blocks_per_sequence,
              .prefix_sharing = options.prefix_caching},
-            options.kv_windows) {}
+            options.kv_windows),
+      flights_(static_cast<size_t>(options.steps_in_flight)) {}
 
 bool Replica::WantsRequests() const {
   if (finished_at_once_.size() >= static_cast<size_t>(options_.limits.max_num_seqs)) return false;
@@ -103,7 +105,7 @@ schedule::HeldView Replica::ViewHeld(const RequestState& state) const {
     held.tokens_left += sequence->known() - sequence->computed + room;
     if (sequence->phase != Phase::kRunning) continue;
     held.kv_tokens += sequence->computed;
-    held.movable = state.sequences.size() == 1;
+    held.movable = state.sequences.size() == 1 && !sequence->in_flight;
   }
   return held;
 }
@@ -225,23 +227,36 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
     return StepEnd::kIdle;
   }
 
-  const runtime::TimeNs start = runtime_.Now();
-  BuildView();
-  policy_->Plan(view_, &plan_);
-  if (plan_.run.empty() && plan_.admit.empty()) {
-    return Stall(fmt::format("the policy {} planned nothing though {} choices run and {} wait ({} of {} KV blocks free)",
-                             policy_->name(), running_.size(), waiting_.size(), view_.available_blocks,
-                             options_.limits.total_blocks));
+  if (steps_in_flight() < options_.steps_in_flight) {
+    base::Result<bool> begun = Begin(true);
+    // What a part of the choices cannot do, for want of blocks that the others hold, all can.
+    if (begun.ok() && !*begun && steps_in_flight() == 0) begun = Begin(false);
+    if (!begun.ok()) return Stall(begun.status().ToString());
+    if (*begun && steps_in_flight() < options_.steps_in_flight) return StepEnd::kBegun;
+    if (steps_in_flight() == 0) {
+      return Stall(fmt::format("the policy {} planned nothing though {} choices run and {} wait ({} of {} KV blocks free)",
+                               policy_->name(), running_.size(), waiting_.size(), view_.available_blocks,
+                               options_.limits.total_blocks));
+    }
   }
+  return End(finished, record);
+}
+
+base::Result<bool> Replica::Begin(bool share) {
+  Flight& flight = planned();
+  flight.begin = runtime_.Now();
+  BuildView(share);
+  policy_->Plan(view_, &plan_);
+  if (plan_.run.empty() && plan_.admit.empty()) return false;
   schedule::CheckPlan(view_, plan_);
 
-  work_.clear();
-  tasks_.clear();
-  sampler_->buffers().Begin();
+  flight.work.clear();
+  flight.tasks.clear();
+  sampler_->buffers(FlightOf(begun_)).Begin();
   // Indices of the plan refer to the view: resolve them before the lists change.
   planned_.clear();
   for (const schedule::RowsOf& rows : plan_.admit) planned_.emplace_back(waiting_in_view_[rows.index], rows.rows);
-  for (const schedule::RowsOf& rows : plan_.run) planned_.emplace_back(running_[rows.index], rows.rows);
+  for (const schedule::RowsOf& rows : plan_.run) planned_.emplace_back(running_in_view_[rows.index], rows.rows);
   Preempt(plan_.preempt);
   for (const auto& [sequence, rows] : planned_) {
     if (sequence->phase == Phase::kWaiting) {
@@ -250,37 +265,55 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
       PlanRows(sequence, rows);
     }
   }
-  // Before the commit closes what ends, and its request with it.
-  if (record) {
-    const auto decodes = std::ranges::count_if(work_, [](const Work& work) { return work.is_decode(); });
-    *record = {.decode_rows = static_cast<int32_t>(decodes), .running = static_cast<int32_t>(running_.size()), .plan_hash = PlanHash()};
+  const uint64_t bytes_pulled = BytesPulled();
+  FB_RETURN_IF_ERROR(Enqueue(flight));
+  RecordPlan(BytesPulled() - bytes_pulled, &flight);
+  flight.record.taken = std::exchange(taken_, {});
+  ++begun_;
+  return true;
+}
+
+base::Status Replica::Enqueue(Flight& flight) {
+  round_ = {};
+  if (group_) {
+    FB_ASSIGN_OR_RETURN(round_, group_->Next(rank_in_group_, LoadOf(flight)));
   }
-  bytes_pulled_before_ = BytesPulled();
-  if (record) waited_before_ = WaitedSeconds();
-  if (const base::Status done = RunStep(); !done.ok()) return Stall(done.ToString());
-  Commit(finished);
+  const int index = FlightOf(begun_);
+  for (const auto& rank : ranks_) {
+    if (rank.get() != sampler_) rank->buffers(index).CopyStep(sampler_->buffers(index));
+    rank->EnqueueStep(&flight.tasks, round_.turn == Turn::kShip ? &round_.rows : nullptr, index);
+  }
+  return base::Status::Ok();
+}
+
+StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
+  const int index = FlightOf(stats_.steps);
+  Flight& flight = flights_[static_cast<size_t>(index)];
+  if (const base::Status done = WaitStep(index); !done.ok()) return Stall(done.ToString());
+  const size_t running = running_.size();
+  Commit(flight, finished);
+  // Of steps that overlap each has the time since the one before.
+  const runtime::TimeNs begin = std::max(flight.begin, last_end_);
+  last_end_ = runtime_.Now();
+  stats_.step_seconds += static_cast<double>(last_end_ - begin) * 1e-9;
+  if (record) {
+    *record = flight.record;
+    record->step = stats_.steps;
+    record->begin_seconds = static_cast<double>(begin) * 1e-9;
+    record->end_seconds = static_cast<double>(last_end_) * 1e-9;
+    record->waiting = static_cast<int32_t>(waiting_.size());
+    record->finished = static_cast<int32_t>(running - running_.size());
+    record->kv_blocks_used = book_.held_blocks();
+    const double waited = WaitedSeconds();
+    record->wait_seconds = waited - std::exchange(waited_before_, waited);
+  }
   ++stats_.steps;
-  stats_.step_seconds += static_cast<double>(runtime_.Now() - start) * 1e-9;
   Publish();
-  if (record) FillRecord(start, record);
-  taken_.clear();
   return StepEnd::kStepped;
 }
 
-base::Status Replica::RunStep() {
-  round_ = {};
-  if (group_) {
-    FB_ASSIGN_OR_RETURN(round_, group_->Next(rank_in_group_, Load()));
-  }
-  for (const auto& rank : ranks_) {
-    if (rank.get() != sampler_) rank->buffers().CopyStep(sampler_->buffers());
-    rank->EnqueueStep(&tasks_, round_.turn == Turn::kShip ? &round_.rows : nullptr);
-  }
-  return WaitStep();
-}
-
-base::Status Replica::WaitStep() {
-  if (ranks_.size() == 1) return sampler_->WaitStep(options_.stall_timeout);
+base::Status Replica::WaitStep(int flight) {
+  if (ranks_.size() == 1) return sampler_->WaitStep(options_.stall_timeout, flight);
   // A rank whose device fails comes to its step's end; the others wait for it until they are told.
   const runtime::TimeNs deadline = runtime::DeadlineAfter(runtime_.Now(), options_.stall_timeout);
   base::Status fault;
@@ -290,7 +323,7 @@ base::Status Replica::WaitStep() {
     Rank* const rank = pending_[next % pending_.size()];
     const runtime::TimeNs left = deadline - runtime_.Now();
     const runtime::TimeNs glance = pending_.size() > 1 ? std::min(left, kFaultGlance) : left;
-    const base::Status done = rank->WaitStep(std::max<runtime::TimeNs>(0, glance));
+    const base::Status done = rank->WaitStep(std::max<runtime::TimeNs>(0, glance), flight);
     if (done.code() == kStepTimeout && left > 0) continue;
     if (fault.ok() && !done.ok()) {
       fault = done;
@@ -301,9 +334,9 @@ base::Status Replica::WaitStep() {
   return fault;
 }
 
-RankLoad Replica::Load() const {
+RankLoad Replica::LoadOf(const Flight& flight) {
   RankLoad load;
-  for (const Work& work : work_) {
+  for (const Work& work : flight.work) {
     const auto rows = static_cast<int32_t>(work.end - work.begin);
     load.rows += rows;
     if (!work.is_decode()) load.prefill_rows += rows;
@@ -315,7 +348,7 @@ base::Result<Turn> Replica::StepIdle(bool ended) {
   FB_ASSIGN_OR_RETURN(const Round round, group_->Next(rank_in_group_, {.ended = ended}));
   if (round.turn != Turn::kShip) return round.turn;
   for (const auto& rank : ranks_) rank->EnqueueService(round.rows);
-  FB_RETURN_IF_ERROR(WaitStep());
+  FB_RETURN_IF_ERROR(WaitStep(0));
   round_ = round;
   Publish();
   return round.turn;
@@ -363,32 +396,31 @@ const char* Replica::mode() const {
   return published_mode_;
 }
 
-void Replica::FillRecord(runtime::TimeNs step_start, StepRecord* record) const {
-  const kernels::StepBatch& batch = sampler_->buffers().batch();
-  record->replica = options_.index;
-  record->step = stats_.steps - 1;
-  record->begin_seconds = static_cast<double>(step_start) * 1e-9;
-  record->end_seconds = static_cast<double>(runtime_.Now()) * 1e-9;
-  record->prefill_rows = batch.num_rows - record->decode_rows;
-  record->context_tokens = sampler_->buffers().context_tokens();
-  record->logit_rows = batch.num_logit_rows;
+void Replica::RecordPlan(uint64_t bytes_pulled, Flight* flight) const {
+  const auto is_decode = [](const Work& work) { return work.is_decode(); };
+  const StepBuffers& buffers = sampler_->buffers(FlightOf(begun_));
+  const kernels::StepBatch& batch = buffers.batch();
+  StepRecord& record = flight->record;
+  record.replica = options_.index;
+  record.decode_rows = static_cast<int32_t>(std::ranges::count_if(flight->work, is_decode));
+  record.prefill_rows = batch.num_rows - record.decode_rows;
+  record.context_tokens = buffers.context_tokens();
+  record.logit_rows = batch.num_logit_rows;
+  record.kv_tokens = 0;
   for (int32_t i = 0; i < batch.num_sequences; ++i) {
-    record->kv_tokens += batch.sequences[i].first_position + batch.sequences[i].num_rows;
+    record.kv_tokens += batch.sequences[i].first_position + batch.sequences[i].num_rows;
   }
-  record->waiting = static_cast<int32_t>(waiting_.size());
-  record->admitted = static_cast<int32_t>(plan_.admit.size());
-  record->preempted = static_cast<int32_t>(plan_.preempt.size());
-  record->finished = record->running - static_cast<int32_t>(running_.size());
-  record->kv_blocks_used = book_.held_blocks();
-  record->mode = StepMode();
-  record->taken = taken_;
-  record->bytes_pulled = BytesPulled() - bytes_pulled_before_;
-  record->wait_seconds = WaitedSeconds() - waited_before_;
+  record.running = static_cast<int32_t>(running_.size());
+  record.admitted = static_cast<int32_t>(plan_.admit.size());
+  record.preempted = static_cast<int32_t>(plan_.preempt.size());
+  record.plan_hash = PlanHash(*flight);
+  record.mode = StepMode();
+  record.bytes_pulled = bytes_pulled;
 }
 
-uint64_t Replica::PlanHash() const {
+uint64_t Replica::PlanHash(const Flight& flight) const {
   uint64_t hash = 0;
-  for (const Work& work : work_) {
+  for (const Work& work : flight.work) {
     const uint64_t what = base::Combine64(static_cast<uint64_t>(JobOrder(*work.sequence)), static_cast<uint64_t>(work.begin));
     const uint64_t held = base::Combine64(static_cast<uint64_t>(work.end - work.begin), book_.table(0, work.sequence->slot).size());
     hash = base::Combine64(hash, base::Combine64(what, held));
@@ -396,31 +428,48 @@ uint64_t Replica::PlanHash() const {
   return hash;
 }
 
-void Replica::BuildView() {
+void Replica::BuildView(bool share) {
   view_.running.clear();
+  view_.elsewhere.clear();
   view_.waiting.clear();
-  view_.limits = options_.limits;
+  running_in_view_.clear();
   view_.available_blocks = book_.available_blocks();
   view_.now_us = runtime_.Now() / 1000;
   view_.mean_tokens = finished_choices_ > 0 ? static_cast<double>(finished_tokens_) / static_cast<double>(finished_choices_) : 0;
   // No policy preempts where one more block for each is there.
   const bool short_of_blocks = view_.available_blocks < static_cast<int64_t>(running_.size());
-  for (const Sequence* sequence : running_) {
-    view_.running.push_back({.order = JobOrder(*sequence),
-                             .known_tokens = sequence->known(),
-                             .computed_tokens = sequence->computed,
-                             .reserved_blocks = static_cast<int64_t>(book_.table(0, sequence->slot).size()),
-                             .exclusive_blocks = short_of_blocks ? book_.exclusive_blocks(sequence->slot) : 0,
-                             .remaining_output = sequence->room(),
-                             .decoding = sequence->known() - sequence->computed == 1});
+  // Steps that may be in flight share the choices evenly.
+  const uint64_t num_steps = share ? flights_.size() : 1;
+  const size_t most = base::CeilDiv(running_.size(), num_steps);
+  for (Sequence* sequence : running_) {
+    if (sequence->in_flight || view_.running.size() == most) {
+      view_.elsewhere.push_back(ViewOf(*sequence, false));
+      continue;
+    }
+    view_.running.push_back(ViewOf(*sequence, short_of_blocks));
+    running_in_view_.push_back(sequence);
   }
+  view_.limits = options_.limits;
+  for (const auto& loan : lent_) view_.limits.total_blocks -= static_cast<int32_t>(loan->tables[0].size());
+  view_.limits.max_num_seqs = std::min(options_.limits.max_num_seqs - static_cast<int32_t>(view_.elsewhere.size()),
+                                       static_cast<int32_t>(base::CeilDiv(running_.size() + waiting_.size(), num_steps)));
   ViewWaiting();
+}
+
+schedule::RunningView Replica::ViewOf(const Sequence& sequence, bool short_of_blocks) const {
+  return {.order = JobOrder(sequence),
+          .known_tokens = sequence.known(),
+          .computed_tokens = sequence.computed,
+          .reserved_blocks = static_cast<int64_t>(book_.table(0, sequence.slot).size()),
+          .exclusive_blocks = short_of_blocks ? book_.exclusive_blocks(sequence.slot) : 0,
+          .remaining_output = sequence.room(),
+          .decoding = sequence.known() - sequence.computed == 1};
 }
 
 void Replica::ViewWaiting() {
   // In order, as far as this step can admit them: looking up what the cache holds of a choice is not free.
   waiting_in_view_.clear();
-  const size_t most = static_cast<size_t>(options_.limits.max_num_seqs) - view_.running.size();
+  const size_t most = static_cast<size_t>(view_.limits.max_num_seqs) - view_.running.size();
   int64_t rows = options_.limits.max_num_batched_tokens, blocks = view_.available_blocks;
   for (Sequence* sequence : waiting_) {
     if (rows <= 0 || blocks < 0 || view_.waiting.size() == most) return;
@@ -444,7 +493,7 @@ bool Replica::IsReady(const Sequence& sequence) const {
 
 void Replica::Preempt(const std::vector<int32_t>& indices) {
   std::vector<Sequence*> preempted;
-  for (const int32_t index : indices) preempted.push_back(running_[index]);
+  for (const int32_t index : indices) preempted.push_back(running_in_view_[index]);
   for (Sequence* sequence : preempted) {
     book_.Close(sequence->slot);
     sequence->slot = -1;
@@ -493,12 +542,14 @@ void Replica::PlanRows(Sequence* sequence, int64_t rows) {
   const int32_t on_device = ~sequence->slot;
   const bool sampled_last = ranks_.size() == 1 && sequence->sampled_in_slot && rows == 1 && end == sequence->known();
   const auto tokens = std::span<const int32_t>(sequence->tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows));
-  sampler_->buffers().Add({.tokens = sampled_last ? std::span(&on_device, 1) : tokens,
+  Flight& flight = planned();
+  sequence->in_flight = true;
+  sampler_->buffers(FlightOf(begun_)).Add({.tokens = sampled_last ? std::span(&on_device, 1) : tokens,
                         .first_position = begin, .slot = sequence->slot, .all_logits = prompt_rows,
                         .last_logits = samples});
-  work_.push_back({sequence, begin, end, tasks_.size()});
+  flight.work.push_back({sequence, begin, end, flight.tasks.size()});
   for (int64_t position = prompt_rows ? begin : end - 1; position < end; ++position) {
-    if (prompt_rows || samples) tasks_.push_back(MakeTask(sequence, position, samples && position == end - 1));
+    if (prompt_rows || samples) flight.tasks.push_back(MakeTask(sequence, position, samples && position == end - 1));
   }
 }
 
@@ -524,9 +575,10 @@ LogitTask Replica::MakeTask(Sequence* sequence, int64_t position, bool sample) c
   return task;
 }
 
-void Replica::Commit(std::vector<RequestResult>* finished) {
-  for (const Work& work : work_) {
+void Replica::Commit(Flight& flight, std::vector<RequestResult>* finished) {
+  for (const Work& work : flight.work) {
     Sequence* sequence = work.sequence;
+    sequence->in_flight = false;
     const auto rows = std::span(sequence->tokens)
                           .subspan(static_cast<size_t>(work.begin), static_cast<size_t>(work.end - work.begin));
     book_.Commit(sequence->slot, rows);
@@ -534,7 +586,7 @@ void Replica::Commit(std::vector<RequestResult>* finished) {
     LetGoUnseen(sequence);
     CountRows(work);
     if (work.end >= sequence->prompt_tokens) sequence->request->prompt_committed[sequence->prompt_index] = true;
-    CommitLogits(sequence, work);
+    CommitLogits(flight, work);
     if (sequence->phase == Phase::kFinished || (sequence->max_generated == 0 && work.end == sequence->known())) {
       Finish(sequence, finished);
     }
@@ -566,16 +618,18 @@ void Replica::CountRows(const Work& work) {
   tokens_left_ -= left - work.sequence->tokens_left();
 }
 
-void Replica::CommitLogits(Sequence* sequence, const Work& work) {
-  const size_t count = (&work == &work_.back() ? tasks_.size() : (&work)[1].first_task) - work.first_task;
-  for (size_t i = 0; i < count; ++i) {
-    LogitTask& task = tasks_[work.first_task + i];
+void Replica::CommitLogits(Flight& flight, const Work& work) {
+  Sequence* const sequence = work.sequence;
+  const uint64_t* const digests = sampler_->buffers(FlightOf(stats_.steps)).logit_digests();
+  const size_t end = &work == &flight.work.back() ? flight.tasks.size() : (&work)[1].first_task;
+  for (size_t i = work.first_task; i < end; ++i) {
+    LogitTask& task = flight.tasks[i];
     if (task.target >= 0) {
       auto& logprobs = sequence->request->prompt_logprobs[sequence->prompt_index];
-      logprobs[work.begin + static_cast<int64_t>(i) + 1] = std::move(task.target_output);
+      logprobs[work.begin + static_cast<int64_t>(i - work.first_task) + 1] = std::move(task.target_output);
     }
     if (task.input.params == nullptr) continue;
-    if (sampler_->digests_on()) sequence->result.digest += sampler_->buffers().logit_digests()[work.first_task + i];
+    if (sampler_->digests_on()) sequence->result.digest += digests[i];
     AppendToken(sequence, &task);
   }
 }

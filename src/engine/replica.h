@@ -1,5 +1,9 @@
 // The ranks that take a step together, seen as one: a queue of choices, one KV book, one plan a step.
 //
+// With pipeline stages several steps are in flight, each with choices of its own, so that no stage waits for another one's
+// rows: a step reads the weights once, where micro-batches of one step would read them once each. Steps end in the order in
+// which they began.
+//
 // Not thread-safe: one control thread takes requests, steps and finishes. stats() may be read from any thread.
 #pragma once
 
@@ -26,19 +30,20 @@ struct ReplicaOptions {
   uint64_t prefix_salt = 0;
   bool prefix_caching = true;
   int32_t max_blocks_per_sequence = 0;
+  int32_t steps_in_flight = 1;
   std::vector<int32_t> kv_windows = {0};  // of the KV groups; 0: all positions are seen
   schedule::StealPrices steal;
   runtime::TimeNs stall_timeout = runtime::kForever;
 };
 
-enum class StepEnd : uint8_t { kIdle, kStepped, kStalled };
+enum class StepEnd : uint8_t { kIdle, kBegun, kStepped, kStalled };
 
 class Replica {
  public:
   // `ranks`: one, or the stages' tp ranks one behind the other; the one that samples is the last stage's first.
   Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> ranks, std::unique_ptr<schedule::Policy> policy,
           const ReplicaOptions& options);
-  // Waits for a step that is under way: it uses what is declared after the ranks.
+  // Waits for the steps in flight: they use what is declared after the ranks.
   ~Replica() { ranks_.clear(); }
   std::span<const std::unique_ptr<Rank>> ranks() const { return ranks_; }
 
@@ -59,9 +64,9 @@ class Replica {
   // Takes back the blocks that were lent and are read by nobody any more.
   void ReclaimLoans();
 
-  // Plans one step, runs it and commits it. Requests that came to their end are appended to `finished`.
-  // kIdle: nothing runs or waits. kStalled: the policy planned nothing though something waits, or the device did not
-  // finish in time; what_stalled() says so. `record` (null: not wanted) tells of a step that was made, its times on the
+  // Begins a step and commits the oldest one in flight. Requests that came to their end are appended to `finished`.
+  // kIdle: nothing runs or waits. kBegun: none was committed, since one more may be begun. kStalled: the policy planned nothing though something waits, or the device did not
+  // finish in time; what_stalled() says so. `record` (null: not wanted) tells of the step that was committed, its times on the
   // runtime's clock.
   StepEnd Step(std::vector<RequestResult>* finished, StepRecord* record);
   const std::string& what_stalled() const { return what_stalled_; }
@@ -75,13 +80,13 @@ class Replica {
   base::Result<Turn> StepIdle(bool ended);
 
   int index() const { return options_.index; }
-  int64_t steps() const { return stats_.steps; }
+  int64_t steps() const { return begun_; }
   const schedule::Policy& policy() const { return *policy_; }
   EngineStats stats() const;
   const char* mode() const;
 
  private:
-  // Rows of one sequence in the step under way.
+  // Rows of one sequence in a step.
   struct Work {
     Sequence* sequence;
     int64_t begin, end;   // positions
@@ -94,9 +99,26 @@ class Replica {
   Gift Detach(RequestState* state);
   std::shared_ptr<KvLoan> Lend(Sequence* sequence);
   base::Status PullLoan(const KvLoan& loan, Sequence* sequence);
+  // A step from its plan to its commit.
+  struct Flight {
+    std::vector<Work> work;
+    std::vector<LogitTask> tasks;
+    runtime::TimeNs begin = 0;
+    StepRecord record;    // what the plan says
+  };
+
+  int steps_in_flight() const { return static_cast<int>(begun_ - stats_.steps); }
+  // The step's index among those that may be in flight.
+  int FlightOf(int64_t step) const { return static_cast<int>(step % static_cast<int64_t>(flights_.size())); }
+  Flight& planned() { return flights_[static_cast<size_t>(FlightOf(begun_))]; }
+  // False: the policy has nothing to run now. `share`: only this step's part of the choices.
+  base::Result<bool> Begin(bool share);
+  base::Status Enqueue(Flight& flight);
+  StepEnd End(std::vector<RequestResult>* finished, StepRecord* record);
   kv::CachedPrefix FindCached(Sequence* sequence) const;
   void Enqueue(Sequence* sequence);
-  void BuildView();
+  void BuildView(bool share);
+  schedule::RunningView ViewOf(const Sequence& sequence, bool short_of_blocks) const;
   void ViewWaiting();
   // False for a choice that waits for its sibling's prompt to be committed, and then shares it.
   bool IsReady(const Sequence& sequence) const;
@@ -104,27 +126,26 @@ class Replica {
   void Admit(Sequence* sequence, int64_t rows);
   void PlanRows(Sequence* sequence, int64_t rows);
   LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample) const;
-  void Commit(std::vector<RequestResult>* finished);
+  void Commit(Flight& flight, std::vector<RequestResult>* finished);
   // Makes `stats_` what stats() gives.
   void Publish();
   const char* StepMode() const;
   void SetTable(kv::SequenceSlot slot, size_t from);
-  base::Status RunStep();
-  base::Status WaitStep();
+  base::Status WaitStep(int flight);
   uint64_t BytesPulled() const;
   double WaitedSeconds() const;
-  void FillRecord(runtime::TimeNs step_start, StepRecord* record) const;
-  uint64_t PlanHash() const;
+  void RecordPlan(uint64_t bytes_pulled, Flight* flight) const;
+  uint64_t PlanHash(const Flight& flight) const;
   // Of the group's layers on all ranks.
   uint64_t KvDigest(int group, kv::SequenceSlot slot, int64_t begin, int64_t end) const;
   void LetGoUnseen(Sequence* sequence);
   void CountRows(const Work& work);
-  void CommitLogits(Sequence* sequence, const Work& work);
+  void CommitLogits(Flight& flight, const Work& work);
   void AppendToken(Sequence* sequence, LogitTask* task);
   void Finish(Sequence* sequence, std::vector<RequestResult>* finished);
   void Deliver(RequestState* state, std::vector<RequestResult>* finished);
   StepEnd Stall(std::string what);
-  RankLoad Load() const;
+  static RankLoad LoadOf(const Flight& flight);
 
   runtime::Runtime& runtime_;
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -133,7 +154,7 @@ class Replica {
   ReplicaOptions options_;
   GroupControl* group_ = nullptr;
   int rank_in_group_ = 0;
-  Round round_;                         // of the step under way
+  Round round_;                         // of the step that was begun last
   kv::GroupBooks book_;
 
   std::vector<std::unique_ptr<RequestState>> states_;
@@ -142,17 +163,19 @@ class Replica {
   std::vector<std::unique_ptr<RequestState>> finished_at_once_;
   std::vector<int64_t> taken_;          // lines, since the last step
 
-  // Of the step under way; kept for their capacity.
+  std::vector<Flight> flights_;         // used in turns
+  int64_t begun_ = 0;                   // steps, of which stats_.steps were committed
+  runtime::TimeNs last_end_ = 0;        // of the last step that was committed
+
+  // Of the step that is planned; kept for their capacity.
   schedule::StepView view_;
+  std::vector<Sequence*> running_in_view_;
   std::vector<Sequence*> waiting_in_view_;
   schedule::StepPlan plan_;
   std::vector<std::pair<Sequence*, int64_t>> planned_;  // and rows
-  std::vector<Work> work_;
-  std::vector<LogitTask> tasks_;
   std::vector<Rank*> pending_;          // not at the step's end
 
-  uint64_t bytes_pulled_before_ = 0;    // the step
-  double waited_before_ = 0;            // the step
+  double waited_before_ = 0;            // when the last step was committed
   std::string what_stalled_;
   EngineStats stats_;                   // the control thread's; `published_` is a copy, made once a step
   int64_t output_room_ = 0;             // tokens that the running choices may still generate

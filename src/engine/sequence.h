@@ -37,6 +37,7 @@ struct Sequence {
   int64_t expected_tokens = 0;          // prompt and output, a guess where the output has no bound
   bool bounded = false;                 // the request bounds its output
   bool admitted_before = false;
+  bool in_flight = false;               // a step with rows of it was not committed yet
   bool sampled_in_slot = false;         // the last token was sampled into StepBatch::sampled[slot]
   int64_t computed = 0;                 // positions in the KV cache
   uint64_t let_go_digest = 0;           // of K and V in the blocks that were let go since it was admitted

@@ -4,8 +4,9 @@
 
 namespace forebay::engine {
 
-StepBuffers::StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::RegionCutter* cutter)
+StepBuffers::StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::RegionCutter* cutter, const StepBuffers* shared)
     : max_rows_(static_cast<int32_t>(plan.capacity.rows)) {
+  if (shared) batch_ = shared->batch_;
   const auto rows = static_cast<uint64_t>(max_rows_), seqs = static_cast<uint64_t>(max_num_seqs);
   const auto ints = [&](uint64_t count) { return reinterpret_cast<int32_t*>(cutter->Cut(count * sizeof(int32_t))); };
   batch_.tokens = ints(rows);
@@ -15,6 +16,7 @@ StepBuffers::StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::R
   logit_positions_ = ints(rows);
   logit_digests_ = reinterpret_cast<uint64_t*>(cutter->Cut(rows * sizeof(uint64_t)));
   batch_.sequences = reinterpret_cast<kernels::SequenceRows*>(cutter->Cut(seqs * sizeof(kernels::SequenceRows)));
+  if (shared) return;
   batch_.sampled = ints(seqs);
   batch_.table_stride = plan.max_blocks_per_sequence;
   for (size_t group = 0; group < plan.kv_groups.size(); ++group) {

@@ -1,4 +1,4 @@
-// The device arrays of StepBatch for one replica, and the host's hand in them between steps.
+// The device arrays of StepBatch for one step of a replica, and the host's hand in them between steps.
 #pragma once
 
 #include <span>
@@ -18,10 +18,12 @@ struct PlannedRows {
   bool last_logits;
 };
 
-// Not thread-safe. Arrays are rewritten by Begin; REQUIRES: no step is running then.
+// Not thread-safe. Arrays are rewritten by Begin; REQUIRES: their step is not running then.
 class StepBuffers {
  public:
-  StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::RegionCutter* cutter);
+  // Of the rank's `shared` buffers (null: it has none yet) these have the block tables and the sampled tokens, which belong to
+  // slots and not to a step.
+  StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::RegionCutter* cutter, const StepBuffers* shared = nullptr);
 
   // Table of a slot: whole when a sequence is admitted, its new tail when it grows.
   void SetTable(int group, int32_t slot, size_t from, std::span<const int32_t> blocks);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -158,7 +159,8 @@ struct Outcome {
   uint64_t weight_bytes = 0;
 };
 
-Outcome RunReplica(Runtime& runtime, const Case& c, int tp, int pp, uint64_t seed) {
+// `overlap`: a step is enqueued before the one before has ended, and only the last one's logits are there.
+Outcome RunReplica(Runtime& runtime, const Case& c, int tp, int pp, uint64_t seed, bool overlap = false) {
   const ModelConfig config = Config(c);
   const weights::RandomReader reader(5, PlanDecoder(config, c.dtype, 1).TensorShapes());
   device::HazardChecker checker;
@@ -169,12 +171,14 @@ Outcome RunReplica(Runtime& runtime, const Case& c, int tp, int pp, uint64_t see
   }
   for (auto& rank : ranks) rank->Link();
   Outcome outcome;
+  std::deque<Batch> batches;  // live as long as their steps
   for (const std::vector<Rows>& step : kSteps) {
-    Batch batch(step, c.vocab);
+    const Batch& batch = batches.emplace_back(step, c.vocab);
     for (auto& rank : ranks) {
       rank->decoder.Forward(batch.batch, batch.context);
       if (rank->cut.last_stage()) rank->decoder.Logits(batch.batch, 0, batch.batch.num_logit_rows);
     }
+    if (overlap && &step != &kSteps.back()) continue;
     std::vector<float>& logits = outcome.logits.emplace_back();
     for (auto& rank : ranks) {
       EXPECT_TRUE(rank->device->Synchronize(rank->device->compute()).ok());
@@ -233,6 +237,22 @@ TEST_P(ReplicaTest, TensorParallelRanksHaveTheBytesOfOne) {
 
 TEST_P(ReplicaTest, StagesHaveTheBytesOfOne) {
   for (const Case& c : kCases) CheckAllCuts(c, {{1, 2}, {1, 3}, {2, 2}, {3, 2}, {4, 3}}, 2);
+}
+
+TEST_P(ReplicaTest, StepsThatOverlapHaveTheBytesOfOne) {
+  const Case& c = kCases[0];
+  const auto real = runtime::CreateRealRuntime();
+  const Outcome one = RunReplica(*real, c, 1, 1, 1);
+  for (const auto& [tp, pp] : {std::pair{1, 2}, {1, 3}, {2, 2}}) {
+    uint64_t seed = 0;
+    Run([&](Runtime& runtime) {
+      const Outcome many = RunReplica(runtime, c, tp, pp, seed++, true);
+      EXPECT_EQ(many.digests, one.digests) << "tp " << tp << " pp " << pp;
+      ASSERT_EQ(many.logits.size(), 1u);
+      EXPECT_EQ(std::memcmp(many.logits[0].data(), one.logits.back().data(), one.logits.back().size() * sizeof(float)), 0)
+          << "tp " << tp << " pp " << pp;
+    }, 5);
+  }
 }
 
 TEST(Replica, RanksHoldTheirShareOfTheWeights) {

@@ -51,7 +51,7 @@ void CheckPlan(const StepView& view, const StepPlan& plan) {
            limits.max_num_seqs);
   const int64_t available = AvailableAfter(view, survivors);
   FB_CHECK(blocks <= available, "{} blocks wanted, {} available", blocks, available);
-  FB_CHECK(rows > 0 || (view.running.empty() && view.waiting.empty()),
+  FB_CHECK(rows > 0 || !view.elsewhere.empty() || (view.running.empty() && view.waiting.empty()),
            "nothing is planned for {} running and {} waiting choices", view.running.size(), view.waiting.size());
 }
 

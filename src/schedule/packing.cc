@@ -27,6 +27,7 @@ int64_t AvailableAfter(const StepView& view, size_t survivors) {
       given_back += view.running[i].exclusive_blocks;
     }
   }
+  for (const RunningView& choice : view.elsewhere) kept += choice.reserved_blocks;
   return std::max(view.available_blocks + given_back, view.limits.total_blocks - kept);
 }
 
@@ -42,6 +43,7 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
     plan->preempt.push_back(static_cast<int32_t>(survivors));
     blocks = AvailableAfter(view, survivors);
   }
+  if (needed > blocks) return {};
 
   int64_t rows = limits.max_num_batched_tokens;
   for (size_t i = 0; i < survivors && rows > 0; ++i) {
@@ -66,9 +68,10 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
 void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan) {
   const Limits& limits = view.limits;
   int64_t blocks = view.available_blocks;
-  for (const RunningView& choice : view.running) {
-    blocks -= MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead), choice.reserved_blocks,
-                            limits);
+  for (const std::vector<RunningView>* choices : {&view.running, &view.elsewhere}) {
+    for (const RunningView& choice : *choices) {
+      blocks -= MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead), choice.reserved_blocks, limits);
+    }
   }
   for (size_t i = 0; i < view.waiting.size() && room.rows > 0 && room.choices > 0; ++i) {
     const WaitingView& choice = view.waiting[i];

@@ -30,6 +30,8 @@ struct WaitingView {
 
 struct StepView {
   std::vector<RunningView> running;  // ascending admission
+  // Running too, but not for this step to plan (they are in flight): they hold blocks, and will want more.
+  std::vector<RunningView> elsewhere;
   std::vector<WaitingView> waiting;
   int64_t available_blocks = 0;      // free and evictable
   double mean_tokens = 0;            // prompt and output of the choices that have finished; 0: none has

@@ -27,6 +27,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<DeviceEvent> NewEvent() override { return std::make_unique<CpuEvent>(); }
   int num_workers() const override { return options_.num_workers; }
   base::Status Synchronize(Stream& stream) override { return static_cast<CpuStream&>(stream).Synchronize(); }
+  base::Status FaultOf(const Stream& stream) const override { return static_cast<const CpuStream&>(stream).fault(); }
   bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) override;
   std::vector<OpProfile> Profile() const override;
   StreamTime TimeOf(const Stream& stream) const override { return static_cast<const CpuStream&>(stream).time(); }

@@ -88,6 +88,11 @@ base::Status CpuStream::Synchronize() {
   return dead_ ? fault_ : std::exchange(fault_, base::Status::Ok());
 }
 
+base::Status CpuStream::fault() const {
+  const std::lock_guard lock(mutex_);
+  return fault_;
+}
+
 void CpuStream::Fail(base::Status fault) {
   const std::lock_guard lock(mutex_);
   if (fault_.ok()) fault_ = std::move(fault);

@@ -48,6 +48,7 @@ class CpuStream final : public Stream {
   void Await(Counter& counter, uint64_t value) override;
 
   base::Status Synchronize();
+  base::Status fault() const;
   // Latches a fault for the next Synchronize; the first one wins. Any thread.
   void Fail(base::Status fault);
   void AddProfileTo(std::vector<OpProfile>& profile) const;

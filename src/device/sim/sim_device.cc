@@ -234,6 +234,8 @@ class SimDevice final : public Device {
     return engine_.fault(id);
   }
 
+  base::Status FaultOf(const Stream& stream) const override { return engine_.fault(static_cast<const SimStream&>(stream).id()); }
+
   bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) override {
     const auto& point = static_cast<const SimEvent&>(event);
     return point.stream < 0 || engine_.WaitFor(point.stream, point.position, timeout);
