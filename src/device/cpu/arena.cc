@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -37,18 +38,26 @@ base::Result<const Region*> CpuArena::Allocate(std::string name, uint64_t bytes,
   mappings_.push_back({mapping, reserved});
   auto* const data = reinterpret_cast<std::byte*>(base::RoundUp(reinterpret_cast<uintptr_t>(mapping), kHugePage));
   const bool usable = use == MemoryUse::kControl || bytes <= max_usable_bytes_;
-  if (usable && mprotect(data, committed, PROT_READ | PROT_WRITE) != 0) {
+  if (usable && !Commit(data, committed)) {
     return base::Status(base::kOutOfMemory, fmt::format("rank {}: no memory for region '{}' of {}: {}", rank_, name,
                                                         base::FormatBytes(bytes), strerror(errno)));
   }
   // A partial huge page at the end would commit more than the region's share of the budget.
-  if (const uint64_t huge = committed / kHugePage * kHugePage; usable && huge > 0) {
+  if (const uint64_t huge = committed / kHugePage * kHugePage; usable && huge > 0 && shared_memory_ < 0) {
     madvise(data, huge, MADV_HUGEPAGE);
   }
 
+  const int64_t shared_offset = shared_memory_ < 0 ? -1 : static_cast<int64_t>(used_);
   used_ += committed;
   const int id = static_cast<int>(regions_.size());
-  return regions_.emplace_back(std::make_unique<Region>(Region{rank_, id, std::move(name), data, bytes})).get();
+  return regions_.emplace_back(std::make_unique<Region>(Region{rank_, id, std::move(name), data, bytes, shared_offset})).get();
+}
+
+bool CpuArena::Commit(std::byte* data, uint64_t bytes) {
+  if (shared_memory_ < 0) return mprotect(data, bytes, PROT_READ | PROT_WRITE) == 0;
+  if (ftruncate(shared_memory_, static_cast<off_t>(used_ + bytes)) != 0) return false;
+  void* const mapped = mmap(data, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared_memory_, static_cast<off_t>(used_));
+  return mapped == data;
 }
 
 base::Status CpuArena::FullError(const std::string& name, uint64_t bytes) const {

@@ -9,9 +9,18 @@
 
 namespace forebay::device {
 
-class CpuCounter final : public Counter {
+// What streams of cpu devices post to and await.
+class CpuCounter : public Counter {
  public:
-  CpuCounter(runtime::Runtime& runtime, std::string name) : value_(runtime, std::move(name)) {}
+  virtual void Post(uint64_t value) = 0;
+  // Blocks until `value` is posted (OK) or the counter is aborted.
+  virtual base::Status WaitFor(uint64_t value, runtime::TimeNs spin) = 0;
+};
+
+// Between tasks of one runtime.
+class TaskCounter final : public CpuCounter {
+ public:
+  TaskCounter(runtime::Runtime& runtime, std::string name) : value_(runtime, std::move(name)) {}
 
   void Abort(const base::Status& why) override {
     {
@@ -21,9 +30,8 @@ class CpuCounter final : public Counter {
     value_.AdvanceTo(kAborted);
   }
 
-  void Post(uint64_t value) { value_.AdvanceTo(value); }
-  // Blocks until `value` is posted (OK) or the counter is aborted.
-  base::Status WaitFor(uint64_t value, runtime::TimeNs spin) {
+  void Post(uint64_t value) override { value_.AdvanceTo(value); }
+  base::Status WaitFor(uint64_t value, runtime::TimeNs spin) override {
     value_.WaitFor(value, spin);
     if (!value_.Reached(kAborted)) return base::Status::Ok();
     const std::lock_guard lock(mutex_);

@@ -32,7 +32,7 @@ base::Status Validate(const CpuDeviceOptions& options) {
 
 base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options) {
   FB_RETURN_IF_ERROR(Validate(options));
-  auto arena = std::make_unique<CpuArena>(options.rank, options.memory_bytes);
+  auto arena = std::make_unique<CpuArena>(options.rank, options.memory_bytes, UINT64_MAX, options.shared_memory);
   const uint64_t scratch_bytes = options.num_workers * base::RoundUp(options.scratch_bytes, 64) +
                                  CpuDevice::kNumCopyKinds * CpuDevice::kCopyScratchBytes;
   FB_ASSIGN_OR_RETURN(const Region* scratch, arena->Allocate("scratch", scratch_bytes));
@@ -40,7 +40,7 @@ base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime,
 }
 
 std::unique_ptr<Counter> CreateCpuCounter(runtime::Runtime& runtime, std::string name) {
-  return std::make_unique<CpuCounter>(runtime, std::move(name));
+  return std::make_unique<TaskCounter>(runtime, std::move(name));
 }
 
 CpuDevice::CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options, std::unique_ptr<CpuArena> arena,

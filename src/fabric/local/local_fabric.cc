@@ -13,10 +13,10 @@
 namespace forebay::fabric {
 namespace {
 
-// What the ranks share: their published regions, by (rank, region id), and the counters between them.
-class Directory {
+// Of ranks that are tasks of one process: regions by (rank, region id), and counters.
+class TaskDirectory final : public Directory {
  public:
-  Directory(int num_ranks, const CounterFactory& new_counter) : num_ranks_(num_ranks) {
+  TaskDirectory(int num_ranks, const CounterFactory& new_counter) : num_ranks_(num_ranks) {
     for (int from = 0; from < num_ranks; ++from) {
       for (int to = 0; to < num_ranks; ++to) {
         for (int channel = 0; channel < kNumChannels; ++channel) {
@@ -26,13 +26,13 @@ class Directory {
     }
   }
 
-  device::Counter& counter(int from, int to, int channel) const {
+  device::Counter& counter(int from, int to, int channel) override {
     FB_CHECK(0 <= from && from < num_ranks_ && 0 <= to && to < num_ranks_ && 0 <= channel && channel < kNumChannels,
              "no counter from rank {} to rank {}, channel {}, among {} ranks", from, to, channel, num_ranks_);
     return *counters_[(from * num_ranks_ + to) * kNumChannels + channel];
   }
 
-  void Abort(const base::Status& why) {
+  void Abort(const base::Status& why) override {
     {
       const std::lock_guard lock(mutex_);
       if (status_.ok()) status_ = why;
@@ -40,12 +40,12 @@ class Directory {
     for (const auto& counter : counters_) counter->Abort(status());
   }
 
-  base::Status status() const {
+  base::Status status() const override {
     const std::lock_guard lock(mutex_);
     return status_;
   }
 
-  base::Status Publish(const device::Region& region) {
+  base::Status Publish(const device::Region& region) override {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = regions_.try_emplace({region.rank, region.id}, &region);
     if (added || entry->second == &region) return base::Status::Ok();
@@ -53,13 +53,13 @@ class Directory {
                                                 region.id, entry->second->name, region.name)};
   }
 
-  const device::Region* Find(int rank, int id) const {
+  const device::Region* Find(int rank, int id) override {
     const std::lock_guard lock(mutex_);
     const auto entry = regions_.find({rank, id});
     return entry == regions_.end() ? nullptr : entry->second;
   }
 
-  const device::Region* Find(int rank, std::string_view name) const {
+  const device::Region* Find(int rank, std::string_view name) override {
     const std::lock_guard lock(mutex_);
     for (const auto& [key, region] : regions_) {
       if (key.first == rank && region->name == name) return region;
@@ -192,11 +192,15 @@ class LocalFabric final : public Fabric {
 
 }  // namespace
 
+std::unique_ptr<Fabric> CreateFabric(int rank, int num_ranks, std::shared_ptr<Directory> directory) {
+  return std::make_unique<LocalFabric>(rank, num_ranks, std::move(directory));
+}
+
 std::vector<std::unique_ptr<Fabric>> CreateInProcessFabric(int num_ranks, const CounterFactory& new_counter) {
-  const auto directory = std::make_shared<Directory>(num_ranks, new_counter);
+  const auto directory = std::make_shared<TaskDirectory>(num_ranks, new_counter);
   std::vector<std::unique_ptr<Fabric>> fabrics;
   for (int rank = 0; rank < num_ranks; ++rank) {
-    fabrics.push_back(std::make_unique<LocalFabric>(rank, num_ranks, directory));
+    fabrics.push_back(CreateFabric(rank, num_ranks, directory));
   }
   return fabrics;
 }
