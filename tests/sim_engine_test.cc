@@ -145,7 +145,7 @@ TEST(SimEngine, StepsInFlightFillThePipeline) {
   ASSERT_EQ(full.results.size(), 256u);
   EXPECT_LT(full.virtual_seconds, 0.6 * alone.virtual_seconds);
   for (int stage = 0; stage < 4; ++stage) {
-    EXPECT_LT(idle(full, stage), stage == 0 ? 0.15 : 0.4) << stage;  // the first has a step's host time too
+    EXPECT_LT(idle(full, stage), stage == 0 ? 0.25 : 0.4) << stage;  // the first has a step's host time too
     EXPECT_GT(idle(alone, stage), 0.65) << stage;
   }
   for (size_t i = 1; i < full.steps.size(); ++i) EXPECT_GE(full.steps[i].begin_seconds, full.steps[i - 1].end_seconds);
