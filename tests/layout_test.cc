@@ -128,7 +128,7 @@ TEST_P(LayoutTest, EveryCutGivesTheSameDigests) {
 
 // Steps of other choices are under way on other stages; with so few blocks they take them from each other.
 TEST_P(LayoutTest, StepsInFlightChangeNothing) {
-  for (size_t i = 0; i < requests_.size(); i += 3) requests_[i].sampling.max_tokens += 40;  // more than admission looks ahead
+  for (Request& request : requests_) request.sampling.max_tokens += 40;  // more than admission looks ahead
   const Answers expected = Run("cpu", "");
   for (const int steps : {1, 2, 3}) {
     for (const int blocks : {0, 4, 9}) {
