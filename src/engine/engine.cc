@@ -62,9 +62,9 @@ ReplicaStats StatsOf(const Replica& replica) {
 }
 
 // What a pipeline stage did while a step was in flight. Idle: it had no rows, or waited for other ranks.
-void AddStage(Rank& rank, double step_seconds, std::map<std::string, int64_t>* counters) {
+void AddStage(const Rank& rank, double step_seconds, std::map<std::string, int64_t>* counters) {
   if (rank.cut().pp == 1) return;
-  const double busy = rank.device().TimeOf(rank.device().compute()).busy;
+  const double busy = rank.compute_time().busy;
   const std::string stage = fmt::format("stage{}_", rank.cut().stage);
   (*counters)[stage + "busy_ms"] += std::lround(1e3 * busy);
   (*counters)[stage + "idle_ms"] += std::lround(1e3 * std::max(0.0, step_seconds - busy));
