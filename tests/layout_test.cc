@@ -58,6 +58,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
     EXPECT_TRUE(engine.ok()) << layout << ": " << engine.status().ToString();
     if (!engine.ok()) return {};
+    if (!hand_out_.replicas.empty()) (*engine)->ReplayHandOut(&hand_out_);
     Answers answers;
     for (const RequestResult& result : testing_support::RunAll(**engine, requests_)) {
       EXPECT_EQ(result.error_message, "");
@@ -82,6 +83,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
   std::vector<Request> requests_ = MakeRequests();
   engine::ModelFiles files_;
   engine::EngineOptions options_;
+  engine::HandOutLog hand_out_;  // empty: as the policy has it
   EngineStats stats_;
   uint64_t weight_bytes_ = 0;
 };
@@ -298,6 +300,30 @@ TEST_P(LayoutTest, StolenRequestsGiveTheSameDigests) {
   EXPECT_EQ(stats_.requests_stolen, 0);
 }
 
+// One replica has requests for 11, 90 and 110 tokens, at most two at once; the other has none and gets the first two, whose places
+// are taken until it has pulled them.
+TEST_P(LayoutTest, WhatIsLentKeepsItsPlace) {
+  requests_.resize(3);
+  const int lengths[] = {11, 90, 110};
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    requests_[i].prompts = {{1, 2, static_cast<int32_t>(i)}};
+    requests_[i].n = 1;
+    requests_[i].sampling.max_tokens = lengths[i];
+  }
+  options_.max_num_seqs = 2;
+  const Answers expected = Run("cpu", "");
+  options_.steal = "always";
+  hand_out_.replicas = {{{0, 0}, {0, 1}, {0, 2}}, {}};
+  int64_t stolen = 0;
+  for (const auto& layout : {"dp=2", "dp=2,weights=by_layer"}) {
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_EQ(Run("2xcpu", layout), expected) << layout;
+      stolen += stats_.requests_stolen;
+    }
+  }
+  EXPECT_GT(stolen, 0);
+}
+
 // Does something when the first result comes, on the replica's control task.
 class FirstResult : public testing_support::ListSink {
  public:
@@ -370,6 +396,25 @@ TEST_P(LayoutTest, ArenasHaveWhatThePlanSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LayoutTest, testing::Values("llama3-gqa", "qwen3"));
+
+// What a window let go of cannot be lent: such requests wait or stay.
+class WindowedLayoutTest : public LayoutTest {};
+TEST_P(WindowedLayoutTest, StolenRequestsGiveTheSameDigests) {
+  requests_.resize(3);
+  const int lengths[] = {50, 30, 30};
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    requests_[i].prompts = {std::vector<int32_t>(64, 3)};
+    requests_[i].n = 1;
+    requests_[i].sampling.max_tokens = lengths[i];
+  }
+  const Answers expected = Run("cpu", "");
+  options_.steal = "always";
+  options_.max_num_seqs = 2;
+  hand_out_.replicas = {{{0, 0}, {0, 1}, {0, 2}}, {}};
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(Run("2xcpu", "dp=2"), expected);
+  EXPECT_EQ(stats_.kv_bytes_stolen, 0);
+}
+INSTANTIATE_TEST_SUITE_P(Models, WindowedLayoutTest, testing::Values("mistral"));
 
 }  // namespace
 }  // namespace forebay

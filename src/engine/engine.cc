@@ -11,6 +11,7 @@ namespace {
 
 // How long a replica without work takes to notice that the run ends.
 constexpr runtime::TimeNs kGlance = 50'000'000;
+constexpr runtime::TimeNs kLoanGlance = 1'000'000;
 
 RequestResult BadRequest(const Request& request, std::string code, std::string param, std::string message) {
   RequestResult result;
@@ -120,10 +121,9 @@ void LocalEngine::TakeRequests(Replica& replica, RequestQueue& queue) {
 }
 
 void LocalEngine::GiveAway(Replica& replica, Shared& run) {
-  const int askers = run.board.askers(replica.index());
   const std::optional<int> to = run.board.Claim(replica.index());
   if (!to) return;
-  std::vector<Gift> gifts = replica.GiveAway(askers);
+  std::vector<Gift> gifts = replica.GiveAway(1 + run.board.askers(replica.index()));
   for (size_t i = 0; i < gifts.size(); ++i) run.queue.Move(replica.index(), *to);
   const bool any = !gifts.empty();
   run.board.Give(*to, std::move(gifts));
@@ -185,6 +185,7 @@ RunEnd LocalEngine::RunReplica(Replica& replica, Shared& run) {
     if (!Deliver(replica, &finished, queue)) return RunEnd::kSinkFailed;
     if (end == StepEnd::kStalled) return Stalled(replica, replica.what_stalled(), run);
     if (end == StepEnd::kStepped && observer_) Observe(record);
+    if (end == StepEnd::kLending) runtime_.Sleep(kLoanGlance);
     if (!groups_.empty() || end != StepEnd::kIdle || !(draining || queue.ended(replica.index()))) continue;
     if (!parts_.steal || board.Await(replica.index(), kGlance) == StealBoard::Answer::kDone) {
       return control.drain ? RunEnd::kDrained : RunEnd::kComplete;

@@ -257,7 +257,7 @@ void Rank::EnqueueService(const model::ShipRows& ship) {
 }
 
 base::Status Rank::WaitStep(runtime::TimeNs timeout, int flight) {
-  if (!device_->WaitFor(*flights_[static_cast<size_t>(flight)].done, timeout)) {
+  if (!StepEnded(timeout, flight)) {
     return base::Status(kStepTimeout, fmt::format("a step of {} rows did not finish in {}", buffers(flight).batch().num_rows,
                                                   base::FormatDuration(static_cast<double>(timeout) * 1e-9)));
   }

@@ -85,6 +85,8 @@ class Rank {
   base::Status WaitKvPull(runtime::TimeNs timeout);
   // Bytes of the last pull.
   uint64_t kv_pull_bytes() const { return kv_pull_bytes_; }
+  // Waits for the step's end, come what may; false: it has not come.
+  bool StepEnded(runtime::TimeNs timeout, int flight) { return device_->WaitFor(*flights_[static_cast<size_t>(flight)].done, timeout); }
   // Waits for the step's end: kStepTimeout after `timeout`, or the fault that the device met.
   base::Status WaitStep(runtime::TimeNs timeout, int flight = 0);
   // Its group has failed: nobody waits for anybody any more.

@@ -105,7 +105,9 @@ schedule::HeldView Replica::ViewHeld(const RequestState& state) const {
     held.tokens_left += sequence->known() - sequence->computed + room;
     if (sequence->phase != Phase::kRunning) continue;
     held.kv_tokens += sequence->computed;
-    held.movable = state.sequences.size() == 1 && !sequence->in_flight;
+    // Blocks before a window were let go: a taker could not share the prefix that it committed.
+    const bool windowed = std::ranges::any_of(options_.kv_windows, [](int32_t window) { return window > 0; });
+    held.movable = state.sequences.size() == 1 && !sequence->in_flight && !windowed;
   }
   return held;
 }
@@ -178,7 +180,7 @@ base::Status Replica::Adopt(Gift gift) {
   base::Status status;
   for (const auto& sequence : state->sequences) {
     if (sequence->phase == Phase::kFinished) continue;
-    const bool fits = gift.loan && running_.size() < static_cast<size_t>(options_.limits.max_num_seqs) &&
+    const bool fits = gift.loan && running_.size() + lent_.size() < static_cast<size_t>(options_.limits.max_num_seqs) &&
                       book_.available_blocks() > static_cast<int64_t>(gift.loan->tables[0].size());
     if (fits) {
       status = PullLoan(*gift.loan, sequence.get());
@@ -234,12 +236,19 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
     if (!begun.ok()) return Stall(begun.status().ToString());
     if (*begun && steps_in_flight() < options_.steps_in_flight) return StepEnd::kBegun;
     if (steps_in_flight() == 0) {
+      if (!lent_.empty()) return WaitForLoans();
       return Stall(fmt::format("the policy {} planned nothing though {} choices run and {} wait ({} of {} KV blocks free)",
                                policy_->name(), running_.size(), waiting_.size(), view_.available_blocks,
                                options_.limits.total_blocks));
     }
   }
   return End(finished, record);
+}
+
+StepEnd Replica::WaitForLoans() {
+  if (lending_until_ < 0) lending_until_ = runtime::DeadlineAfter(runtime_.Now(), options_.stall_timeout);
+  if (runtime_.Now() < lending_until_) return StepEnd::kLending;
+  return Stall(fmt::format("{} sequences' KV cache was lent to other replicas and is not given back", lent_.size()));
 }
 
 base::Result<bool> Replica::Begin(bool share) {
@@ -270,6 +279,7 @@ base::Result<bool> Replica::Begin(bool share) {
   RecordPlan(BytesPulled() - bytes_pulled, &flight);
   flight.record.taken = std::exchange(taken_, {});
   ++begun_;
+  lending_until_ = -1;
   return true;
 }
 
@@ -323,8 +333,8 @@ base::Status Replica::WaitStep(int flight) {
     Rank* const rank = pending_[next % pending_.size()];
     const runtime::TimeNs left = deadline - runtime_.Now();
     const runtime::TimeNs glance = pending_.size() > 1 ? std::min(left, kFaultGlance) : left;
-    const base::Status done = rank->WaitStep(std::max<runtime::TimeNs>(0, glance), flight);
-    if (done.code() == kStepTimeout && left > 0) continue;
+    if (!rank->StepEnded(std::max<runtime::TimeNs>(0, glance), flight) && left > 0) continue;
+    const base::Status done = rank->WaitStep(0, flight);
     if (fault.ok() && !done.ok()) {
       fault = done;
       rank->Abort(done);
@@ -451,7 +461,8 @@ void Replica::BuildView(bool share) {
   }
   view_.limits = options_.limits;
   for (const auto& loan : lent_) view_.limits.total_blocks -= static_cast<int32_t>(loan->tables[0].size());
-  view_.limits.max_num_seqs = std::min(options_.limits.max_num_seqs - static_cast<int32_t>(view_.elsewhere.size()),
+  const auto taken = static_cast<int32_t>(view_.elsewhere.size() + lent_.size());
+  view_.limits.max_num_seqs = std::min(options_.limits.max_num_seqs - taken,
                                        static_cast<int32_t>(base::CeilDiv(running_.size() + waiting_.size(), num_steps)));
   ViewWaiting();
 }

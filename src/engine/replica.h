@@ -36,7 +36,7 @@ struct ReplicaOptions {
   runtime::TimeNs stall_timeout = runtime::kForever;
 };
 
-enum class StepEnd : uint8_t { kIdle, kBegun, kStepped, kStalled };
+enum class StepEnd : uint8_t { kIdle, kBegun, kStepped, kLending, kStalled };
 
 class Replica {
  public:
@@ -65,8 +65,9 @@ class Replica {
   void ReclaimLoans();
 
   // Begins a step and commits the oldest one in flight. Requests that came to their end are appended to `finished`.
-  // kIdle: nothing runs or waits. kBegun: none was committed, since one more may be begun. kStalled: the policy planned nothing though something waits, or the device did not
-  // finish in time; what_stalled() says so. `record` (null: not wanted) tells of the step that was committed, its times on the
+  // kIdle: nothing runs or waits. kBegun: none was committed, since one more may be begun. kLending: nothing can be begun before
+  // a loan is over. kStalled: the policy planned nothing though something waits, or the device did not finish in time, or a
+  // loan is not over in time; what_stalled() says so. `record` (null: not wanted) tells of the step that was committed, its times on the
   // runtime's clock.
   StepEnd Step(std::vector<RequestResult>* finished, StepRecord* record);
   const std::string& what_stalled() const { return what_stalled_; }
@@ -145,6 +146,7 @@ class Replica {
   void Finish(Sequence* sequence, std::vector<RequestResult>* finished);
   void Deliver(RequestState* state, std::vector<RequestResult>* finished);
   StepEnd Stall(std::string what);
+  StepEnd WaitForLoans();
   static RankLoad LoadOf(const Flight& flight);
 
   runtime::Runtime& runtime_;
@@ -182,7 +184,8 @@ class Replica {
   int64_t waiting_rows_ = 0;            // sum of the waiting choices' expected rows
   int64_t tokens_left_ = 0;             // sum over all choices
   int64_t finished_choices_ = 0, finished_tokens_ = 0;
-  std::vector<std::shared_ptr<KvLoan>> lent_;
+  std::vector<std::shared_ptr<KvLoan>> lent_;  // their blocks and places are taken
+  runtime::TimeNs lending_until_ = -1;         // when waiting for them becomes a stall; -1: nothing waits for them
   std::vector<RequestState*> held_;     // by index in GiveAway's view
   schedule::StealView steal_view_;
   std::vector<int32_t> gifts_;

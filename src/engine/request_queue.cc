@@ -21,12 +21,10 @@ schedule::LengthView LengthOf(const Request& request) {
 
 }  // namespace
 
-HandOutLog LogHandOut(std::span<const StepRecord> steps) {
-  HandOutLog log;
+HandOutLog LogHandOut(std::span<const StepRecord> steps, int replicas) {
+  HandOutLog log{.replicas = std::vector<std::vector<HandOutLog::Taking>>(static_cast<size_t>(replicas))};
   for (const StepRecord& step : steps) {
-    const auto replica = static_cast<size_t>(step.replica);
-    if (log.replicas.size() <= replica) log.replicas.resize(replica + 1);
-    for (const int64_t line : step.taken) log.replicas[replica].push_back({step.step, line});
+    for (const int64_t line : step.taken) log.replicas[static_cast<size_t>(step.replica)].push_back({step.step, line});
   }
   return log;
 }

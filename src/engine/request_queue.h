@@ -27,7 +27,7 @@ struct HandOutLog {
   };
   std::vector<std::vector<Taking>> replicas;  // ascending steps
 };
-HandOutLog LogHandOut(std::span<const StepRecord> steps);
+HandOutLog LogHandOut(std::span<const StepRecord> steps, int replicas);
 
 // Any replica's control task may call; no lock is held where a task can be switched.
 //

@@ -140,7 +140,7 @@ class ReplayHandOut : public testing::TestWithParam<Case> {};
 
 TEST_P(ReplayHandOut, EachRankMakesTheRealPlans) {
   const Outcome real = RunReal(GetParam(), "2xcpu", "off");
-  const engine::HandOutLog log = engine::LogHandOut(real.steps);
+  const engine::HandOutLog log = engine::LogHandOut(real.steps, 2);
   const Outcome simulated = RunSimulated(GetParam(), "sim:2xzen4", false, &log);
   for (int replica = 0; replica < 2; ++replica) {
     SCOPED_TRACE(replica);

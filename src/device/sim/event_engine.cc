@@ -80,7 +80,7 @@ void EventEngine::Transfer(int stream, int from, int to, uint64_t bytes, int win
 void EventEngine::Wait(int stream, int awaited, uint64_t position) {
   FB_CHECK(position <= pushed(awaited), "'{}' waits for a point of '{}' that was never recorded",
            streams_[stream]->name, streams_[awaited]->name);
-  if (stream == awaited || Reached(awaited, position)) return;
+  if (stream == awaited || (Reached(awaited, position) && streams_[awaited]->fault.ok())) return;
   Push(stream, {.kind = Kind::kWait, .from = awaited, .amount = position}, nullptr);
 }
 
