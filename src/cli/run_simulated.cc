@@ -65,20 +65,23 @@ base::Result<sim::CountedRun> RunReal(const RunFlags& flags, runtime::Runtime& r
   return run;
 }
 
-base::Result<sim::CountedRun> RunVirtual(const RunFlags& flags, const engine::ModelFiles& files, sim::MakeSource make_source,
-                                         StepObserver* observer, RunControl& control) {
-  FB_ASSIGN_OR_RETURN(sim::SimulationResult result,
-                      sim::Simulate({.engine = flags.engine, .files = &files, .make_source = std::move(make_source),
-                                     .observer = observer, .control = &control}));
-  base::Log(base::LogLevel::kInfo, fmt::format("simulated in {:.2f} s of this machine: {} steps, {:.0f} a second",
-                                               result.host_seconds, result.run.summary.stats.steps, result.steps_per_host_second));
+base::Result<sim::CountedRun> RunVirtual(const RunFlags& flags, const engine::ModelFiles& files,
+                                         sim::MakeSource make_source, StepObserver* observer, RunControl& control) {
+  FB_ASSIGN_OR_RETURN(sim::SimulationResult result, sim::Simulate({.engine = flags.engine,
+                                                                   .files = &files,
+                                                                   .make_source = std::move(make_source),
+                                                                   .observer = observer,
+                                                                   .control = &control}));
+  base::Log(base::LogLevel::kInfo,
+            fmt::format("simulated in {:.2f} s of this machine: {} steps, {:.0f} a second", result.host_seconds,
+                        result.run.summary.stats.steps, result.steps_per_host_second));
   return std::move(result.run);
 }
 
 void LogLatencies(const sim::Latencies& latencies) {
   const auto line = [](const char* name, const sim::Percentiles& p) {
-    base::Log(base::LogLevel::kInfo, fmt::format("{}: mean {:.2f}, median {:.2f}, p90 {:.2f}, p99 {:.2f} ms", name, p.mean * 1e3,
-                                                 p.p50 * 1e3, p.p90 * 1e3, p.p99 * 1e3));
+    base::Log(base::LogLevel::kInfo, fmt::format("{}: mean {:.2f}, median {:.2f}, p90 {:.2f}, p99 {:.2f} ms", name,
+                                                 p.mean * 1e3, p.p50 * 1e3, p.p90 * 1e3, p.p99 * 1e3));
   };
   line("time to first token", latencies.first_token);
   line("time per output token", latencies.token);
@@ -88,7 +91,8 @@ void LogLatencies(const sim::Latencies& latencies) {
 // In the names of `vllm bench serve`.
 void AddLatencies(const sim::Latencies& latencies, job::JobSummary* summary) {
   const auto add = [&](const std::string& name, const sim::Percentiles& p) {
-    const std::pair<const char*, double> parts[] = {{"mean_", p.mean}, {"median_", p.p50}, {"p90_", p.p90}, {"p99_", p.p99}};
+    const std::pair<const char*, double> parts[] = {
+        {"mean_", p.mean}, {"median_", p.p50}, {"p90_", p.p90}, {"p99_", p.p99}};
     for (const auto& [part, seconds] : parts) summary->latencies_ms.emplace_back(part + name + "_ms", seconds * 1e3);
   };
   add("ttft", latencies.first_token);
@@ -103,7 +107,8 @@ int Finish(const RunFlags& flags, sim::CountedRun& run, bool online, sim::RunOut
   if (flags.engine.profile) PrintProfile(run.profile, run.summary.stats.step_seconds, nullptr);
   if (const base::Status status = outputs.Finish(run); !status.ok()) return Fail(status);
   if (!flags.job.summary_path.empty()) {
-    if (const base::Status status = job::WriteSummary(run.summary, flags.job.summary_path); !status.ok()) return Fail(status);
+    if (const base::Status status = job::WriteSummary(run.summary, flags.job.summary_path); !status.ok())
+      return Fail(status);
   }
   return static_cast<int>(job::ExitCodeOf(run.end));
 }
@@ -119,15 +124,15 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   if (!files.ok()) return Fail(files.status());
   auto work = OpenWork(flags, *files);
   if (!work.ok()) return FailWork(work.status());
-  if (work->trace && flags.engine.mean_context == 0) flags.engine.mean_context = std::llround(sim::MeanContext(*work->trace));
+  if (work->trace && flags.engine.mean_context == 0)
+    flags.engine.mean_context = std::llround(sim::MeanContext(*work->trace));
   auto outputs = sim::RunOutputs::Open(flags.steps_path, flags.report_path);
   if (!outputs.ok()) return Fail(outputs.status());
   RunControl control;
   const job::SignalControl signals(&control);
   const sim::MakeSource make_source = SourceOf(flags, *files, *work);
-  auto run = flags.simulated()
-                 ? RunVirtual(flags, *files, make_source, outputs->observer(), control)
-                 : RunReal(flags, runtime, *files, make_source, outputs->observer(), control);
+  auto run = flags.simulated() ? RunVirtual(flags, *files, make_source, outputs->observer(), control)
+                               : RunReal(flags, runtime, *files, make_source, outputs->observer(), control);
   if (!run.ok() && run.status().code() == job::kStalled) return FailWork(run.status());
   if (!run.ok()) return Fail(run.status(), EngineExitCode(run.status()));
   return Finish(flags, *run, work->trace && work->trace->online(), *outputs);
