@@ -92,7 +92,9 @@ TEST(Rows, ComeOutAsKnown) {
     if (claim.id.starts_with("model.") || claim.kind == Kind::kExact) {
       EXPECT_EQ(row->verdict == Verdict::kContradiction, claim.id == "model.DeepSeek-R1") << RowText(*row);
     }
-    if (!known.contains(claim.id)) EXPECT_LE(row->verdict, Verdict::kContradiction) << RowText(*row);
+    if (!known.contains(claim.id)) {
+      EXPECT_LE(row->verdict, Verdict::kContradiction) << RowText(*row);
+    }
     for (size_t i = 0; i < row->findings.size(); ++i) {
       EXPECT_TRUE(row->verdicts[i] != Verdict::kNotReproduced || !row->findings[i].account.empty()) << RowText(*row);
     }
