@@ -4,7 +4,6 @@
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -147,9 +146,9 @@ class LocalFabric final : public Fabric {
     }
     pull.slices = InTurns(turns, plan.slice_bytes, rank_);
     std::vector<bool> ended(static_cast<size_t>(pull.num_parts), false);
-    for (PreparedPull::Slice& slice : pull.slices | std::views::reverse) {
-      slice.ends_part = !ended[slice.part];
-      ended[slice.part] = true;
+    for (auto slice = pull.slices.rbegin(); slice != pull.slices.rend(); ++slice) {
+      slice->ends_part = !ended[slice->part];
+      ended[slice->part] = true;
     }
     return pull;
   }
