@@ -109,6 +109,8 @@ class Bench:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
         self.probe = os.path.join(os.path.dirname(os.path.abspath(args.forebay)), "bench", "limits_probe")
+        if not os.path.exists(self.probe):
+            sys.exit(f"{self.probe} is missing; build it: cmake --preset release -DFOREBAY_BENCH=ON && ninja -C build/release")
         self.model = os.path.join(folder, "qwen3-0.6b")
         os.mkdir(self.model)
         json.dump(QWEN3_06B, open(os.path.join(self.model, "config.json"), "w"))
