@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "base/log.h"
 
@@ -29,7 +28,8 @@ void AddReplica(const EngineStats& stats, EngineStats* sum) {
   int64_t EngineStats::* const kSums[] = {
       &EngineStats::requests_finished, &EngineStats::prompt_tokens, &EngineStats::output_tokens, &EngineStats::computed_tokens,
       &EngineStats::recomputed_tokens, &EngineStats::cached_prompt_tokens, &EngineStats::prefix_blocks_hit,
-      &EngineStats::preemptions, &EngineStats::requests_stolen, &EngineStats::kv_bytes_stolen, &EngineStats::steps, &EngineStats::decode_rows, &EngineStats::prefill_rows, &EngineStats::choices_running, &EngineStats::choices_waiting,
+      &EngineStats::preemptions, &EngineStats::requests_stolen, &EngineStats::kv_bytes_stolen, &EngineStats::steps,
+      &EngineStats::decode_rows, &EngineStats::prefill_rows, &EngineStats::choices_running, &EngineStats::choices_waiting,
       &EngineStats::output_room, &EngineStats::output_allowed, &EngineStats::kv_blocks_used, &EngineStats::kv_blocks_total,
       &EngineStats::kv_blocks_used_peak};
   for (int64_t EngineStats::* const member : kSums) sum->*member += stats.*member;

@@ -1,36 +1,16 @@
 #include <algorithm>
 
-#include "kernels/cpu/probes.h"
 #include "profile/cases.h"
+#include "profile/peak_ops.h"
 
 namespace forebay::profile {
 namespace {
-
-constexpr int64_t kRounds = 500'000;  // 1 to 3 ms
-
-struct PeakArgs {
-  void (*loop)(int64_t rounds, const float* data);
-};
-void RunPeak(const PeakArgs& args, const device::WorkerContext&) {
-  float data[32];
-  for (int i = 0; i < 32; ++i) data[i] = 0.001f * static_cast<float>(i + 1);
-  args.loop(kRounds, data);
-}
-
-struct ReadArgs {
-  const std::byte* data;
-  int64_t bytes;
-};
-void RunRead(const ReadArgs& args, const device::WorkerContext& context) {
-  const device::Range part = device::StaticPart(context, args.bytes, 4096);
-  kernels::ReadAll(args.data + part.begin, part.end - part.begin);
-}
 
 double Peak(Bench& bench, const kernels::PeakProbe& probe) {
   const auto run = [&](device::Stream& stream, int64_t) {
     stream.Enqueue(device::MakeOperation<&RunPeak>({.label = "peak"}, PeakArgs{probe.loop}));
   };
-  return kRounds * probe.flops_per_round * bench.device().num_workers() / bench.SecondsOf(run);
+  return kPeakRounds * probe.flops_per_round * bench.device().num_workers() / bench.SecondsOf(run);
 }
 
 double Stream(Bench& bench) {

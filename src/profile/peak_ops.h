@@ -1,0 +1,29 @@
+// Operations that measure what a machine could do: products from registers, bytes read once.
+#pragma once
+
+#include "device/device.h"
+#include "kernels/cpu/probes.h"
+
+namespace forebay::profile {
+
+inline constexpr int64_t kPeakRounds = 500'000;  // 1 to 3 ms
+
+struct PeakArgs {
+  void (*loop)(int64_t rounds, const float* data);
+};
+inline void RunPeak(const PeakArgs& args, const device::WorkerContext&) {
+  float data[32];
+  for (int i = 0; i < 32; ++i) data[i] = 0.001f * static_cast<float>(i + 1);
+  args.loop(kPeakRounds, data);
+}
+
+struct ReadArgs {
+  const std::byte* data;
+  int64_t bytes;
+};
+inline void RunRead(const ReadArgs& args, const device::WorkerContext& context) {
+  const device::Range part = device::StaticPart(context, args.bytes, 4096);
+  kernels::ReadAll(args.data + part.begin, part.end - part.begin);
+}
+
+}  // namespace forebay::profile
