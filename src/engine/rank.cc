@@ -130,7 +130,7 @@ base::Status Rank::EnqueueKvPull(int peer, std::span<const KvMove> moves) {
       plan.spans.push_back({.rank = peer, .region = theirs->id, .offset = base + static_cast<uint64_t>(move.from[block]) * bytes,
                                 .bytes = bytes, .destination = kv_region_->data + base + static_cast<uint64_t>(move.to[block]) * bytes});
     };
-    for (auto block = static_cast<size_t>(move.first); block < move.to.size(); ++block) {
+    for (size_t block = 0; block < move.to.size(); ++block) {
       add(place.blocks, place.stride, block);
       add(place.digests, place.digest_bytes, block);
     }

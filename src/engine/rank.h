@@ -74,10 +74,9 @@ class Rank {
   void EnqueueStep(std::vector<LogitTask>* tasks, const model::ShipRows* ship = nullptr, int flight = 0);
   // Enqueues this rank's part in a step that others take and ship.
   void EnqueueService(const model::ShipRows& ship);
-  // Of a sequence in a KV group: the blocks from index `first` on at the rank that has them, and those that they go to.
+  // Of a sequence in a KV group: its blocks at the rank that has them, and those that they go to.
   struct KvMove {
     std::span<const kv::BlockId> from, to;
-    int64_t first = 0;
   };
   // Begins to pull blocks from `peer`, whose KV cache is laid out as this rank's; by KV group. REQUIRES: the last pull was waited
   // for; nobody writes to the blocks meanwhile.

@@ -18,7 +18,7 @@ schedule::HeldView Replica::ViewHeld(const RequestState& state) const {
     held.tokens_left += sequence->known() - sequence->computed + room;
     if (sequence->phase != Phase::kRunning) continue;
     held.kv_tokens += sequence->computed;
-    // Blocks before a window were let go: a taker could not share the prefix that it committed.
+    // What a window let go of cannot be lent, and a loan begins at position 0.
     const bool windowed = std::ranges::any_of(options_.kv_windows, [](int32_t window) { return window > 0; });
     held.movable = state.sequences.size() == 1 && !sequence->in_flight && !windowed;
   }
@@ -62,11 +62,9 @@ std::shared_ptr<KvLoan> Replica::Lend(Sequence* sequence) {
   loan->replica = rank_in_group_;
   loan->slot = sequence->slot;
   loan->computed = sequence->computed;
-  loan->let_go_digest = std::exchange(sequence->let_go_digest, 0);
   for (int group = 0; group < book_.num_groups(); ++group) {
     const auto table = book_.table(group, sequence->slot);
     loan->tables.emplace_back(table.begin(), table.end());
-    loan->first_held.push_back(book_.first_held(group, sequence->slot));
   }
   sequence->slot = -1;
   sequence->sampled_in_slot = false;
@@ -111,7 +109,7 @@ base::Status Replica::PullLoan(const KvLoan& loan, Sequence* sequence) {
   book_.Reserve(sequence->slot, loan.computed);
   std::vector<Rank::KvMove> moves;
   for (int group = 0; group < book_.num_groups(); ++group) {
-    moves.push_back({loan.tables[group], book_.table(group, sequence->slot), loan.first_held[group] / kv::kBlockTokens});
+    moves.push_back({loan.tables[group], book_.table(group, sequence->slot)});
   }
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const auto peer = static_cast<int>(static_cast<size_t>(loan.replica) * ranks_.size() + i);
@@ -123,8 +121,6 @@ base::Status Replica::PullLoan(const KvLoan& loan, Sequence* sequence) {
   }
   book_.SetComputed(sequence->slot, loan.computed);
   book_.Commit(sequence->slot, std::span(sequence->tokens).first(static_cast<size_t>(loan.computed)));
-  for (int group = 0; group < book_.num_groups(); ++group) book_.LetGoUnseen(group, sequence->slot);
-  sequence->let_go_digest = loan.let_go_digest;
   sequence->computed = loan.computed;
   sequence->phase = Phase::kRunning;
   running_.push_back(sequence);

@@ -21,14 +21,12 @@
 
 namespace forebay::engine {
 
-// KV of a running choice in the memory of the replica that gave it.
+// KV of a running choice, from position 0 on, in the memory of the replica that gave it.
 struct KvLoan {
   int replica = 0;                              // in the group
   kv::SequenceSlot slot = -1;                   // there
   int64_t computed = 0;                         // positions
-  uint64_t let_go_digest = 0;                   // Sequence::let_go_digest
-  std::vector<std::vector<kv::BlockId>> tables; // by KV group, from position 0
-  std::vector<int64_t> first_held;              // by KV group: positions before it were let go
+  std::vector<std::vector<kv::BlockId>> tables; // by KV group
   std::atomic<bool> over{false};                // nobody reads it any more
 };
 
