@@ -98,6 +98,28 @@ TEST(SimEngine, TheSameSeedGivesTheSameRun) {
   }
 }
 
+// A long job's requests in random order, some ten times as long as others and one a hundred times: what its requests bound makes
+// it shorter, also where they ask for twice what they use.
+TEST(SimEngine, BoundsMakeAJobShorter) {
+  const auto run = [](int bound) {
+    std::vector<Request> requests;
+    for (int i = 0; i < 500; ++i) {
+      const int32_t output = i == 390 ? 8000 : i * 7 % 10 == 3 ? 2000 : 100 + i * 13 % 150;
+      requests.push_back(MakeRequest(i, 300, output));
+      if (bound > 0) requests.back().sampling.max_tokens = bound * output;
+    }
+    engine::EngineOptions options = Options("sim:4xh20");
+    options.model = "builtin:Qwen3-32B";
+    return RunSimulated(options, std::move(requests));
+  };
+  const double in_order = run(0).virtual_seconds;
+  for (const int bound : {1, 2}) {
+    const Outcome outcome = run(bound);
+    EXPECT_EQ(outcome.results.size(), 500u);
+    EXPECT_LT(outcome.virtual_seconds, 0.95 * in_order) << bound;
+  }
+}
+
 TEST(SimEngine, KvCapacityIsWhatTheMemoryPlanLeaves) {
   engine::EngineOptions options = Options("sim:h200");
   options.memory_bytes = 8ull << 30;

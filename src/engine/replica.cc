@@ -54,6 +54,16 @@ bool Replica::WantsRequests() const {
          waiting_rows_ / kv::kBlockTokens < book_.available_blocks();
 }
 
+ReplicaLoad Replica::load() const {
+  ReplicaLoad load{.tokens = tokens_left_, .choices = static_cast<int64_t>(waiting_.size() + running_.size())};
+  const auto add = [&](const Sequence* sequence) {
+    if (sequence->bounded) load.longest_output = std::max(load.longest_output, sequence->output_left());
+  };
+  std::ranges::for_each(waiting_, add);
+  std::ranges::for_each(running_, add);
+  return load;
+}
+
 kv::CachedPrefix Replica::FindCached(Sequence* sequence) const {
   return book_.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence), &sequence->prefix_keys);
 }

@@ -14,6 +14,7 @@
 
 #include "engine/group_control.h"
 #include "engine/rank.h"
+#include "engine/request_queue.h"
 #include "engine/sequence.h"
 #include "engine/steal_board.h"
 #include "forebay/engine.h"
@@ -54,8 +55,8 @@ class Replica {
   void Take(std::unique_ptr<RequestState> state);
   // Forgets the requests of which nothing was computed yet (a drain).
   void DropUnstarted();
-  // Between steps. What it holds and still has to compute, as far as is known.
-  int64_t tokens_left() const { return tokens_left_; }
+  // Between steps.
+  ReplicaLoad load() const;
   // Gives up requests for one of `askers` replicas without work, as ChooseGifts has it.
   std::vector<Gift> GiveAway(int askers);
   // Takes over a request; a loan is pulled from the replica's peers and is over then. Errors: the device's, a pull that does

@@ -32,21 +32,27 @@ HandOutLog LogHandOut(std::span<const StepRecord> steps, int replicas) {
 RequestQueue::RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_ahead, RequestSource& source, ResultSink& sink,
                            const HandOutLog* replay)
     : source_(source), sink_(sink), most_ahead_(most_ahead), replay_(replay), replayed_(replicas), free_(runtime.NewEvent("turn at the job's requests")), held_(replicas),
-      held_tokens_(replicas), replicas_(replicas) {}
+      held_tokens_(replicas), loads_(static_cast<size_t>(replicas)), replicas_(replicas) {}
 
 double RequestQueue::MeanOutput() const {
   const int64_t choices = choices_;
   return choices > 0 ? static_cast<double>(output_tokens_) / static_cast<double>(choices) : kUnknownOutput;
 }
 
-schedule::QueueView RequestQueue::View(int replica) const {
+schedule::QueueView RequestQueue::View(int replica) {
   const int64_t unread = source_.ended() ? 0 : source_.remaining();
-  const auto ahead = static_cast<int64_t>(ahead_.size());
+  const auto ahead = static_cast<int64_t>(num_ahead());
   schedule::QueueView view{.replicas = replicas_,
                            .remaining = unread < 0 ? -1 : unread + ahead,
                            .held = held_[replica],
                            .held_tokens = static_cast<double>(held_tokens_[replica]),
-                           .at_end = unread == 0};
+                           .held_choices = loads_[replica].choices,
+                           .held_longest_output = static_cast<double>(loads_[replica].longest_output),
+                           .at_end = last_.has_value()};
+  if (last_) {
+    view.outputs = last_->outputs(replica);
+    view.longest_output = last_->longest_output(replica);
+  }
   const double mean = requests_read_ > 0 ? tokens_read_ / static_cast<double>(requests_read_) : 0;
   view.remaining_tokens = tokens_ahead_ + mean * static_cast<double>(std::max<int64_t>(0, unread));
   for (const std::atomic<int64_t>& tokens : held_tokens_) view.held_tokens_by_all += static_cast<double>(std::max<int64_t>(0, tokens));
@@ -76,7 +82,7 @@ void RequestQueue::EndTurn() {
 }
 
 void RequestQueue::ReadAhead(bool wait) {
-  while (ahead_.size() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead && ReadOne(wait && ahead_.empty())) {
+  while (ahead_.size() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead && ReadOne(wait && num_ahead() == 0)) {
   }
 }
 
@@ -99,7 +105,7 @@ TakenRequest RequestQueue::TakeAt(size_t index) {
   TakenRequest taken{std::move(ahead.request), static_cast<int64_t>(MeanOutput())};
   prompt_tokens_ahead_ -= ahead.length.prompt_tokens;
   tokens_ahead_ -= ahead.tokens;
-  ahead_.erase(ahead_.begin() + static_cast<std::ptrdiff_t>(index));
+  if (!last_) ahead_.erase(ahead_.begin() + static_cast<std::ptrdiff_t>(index));
   return taken;
 }
 
@@ -115,20 +121,16 @@ std::optional<TakenRequest> RequestQueue::Replay(int replica, int64_t step) {
 }
 
 void RequestQueue::Deal() {
-  std::ranges::stable_sort(ahead_, schedule::LongerFirst, &Ahead::length);
-  std::vector<double> tokens, held;
-  for (const Ahead& ahead : ahead_) tokens.push_back(ahead.tokens);
+  std::vector<schedule::LengthView> lengths;
+  for (const Ahead& ahead : ahead_) lengths.push_back(ahead.length);
+  std::vector<double> held;
   for (const std::atomic<int64_t>& of_replica : held_tokens_) held.push_back(static_cast<double>(of_replica));
-  const std::vector<int32_t> replicas = schedule::Deal(tokens, std::move(held));
-  for (size_t i = 0; i < ahead_.size(); ++i) ahead_[i].replica = replicas[i];
+  last_.emplace(lengths, MeanOutput(), std::move(held));
 }
 
 std::optional<TakenRequest> RequestQueue::Take(int replica, schedule::Taking taking) {
-  if (taking == schedule::Taking::kNothing || ahead_.empty()) return std::nullopt;
-  if (taking == schedule::Taking::kNext) return TakeAt(0);
-  if (!std::exchange(dealt_, true)) Deal();
-  const auto own = std::ranges::find(ahead_, replica, &Ahead::replica);
-  return TakeAt(own == ahead_.end() ? 0 : static_cast<size_t>(own - ahead_.begin()));
+  if (taking == schedule::Taking::kNothing || num_ahead() == 0) return std::nullopt;
+  return TakeAt(last_ ? static_cast<size_t>(last_->Take(replica, taking == schedule::Taking::kLongest)) : 0);
 }
 
 std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step, const schedule::Policy& policy, bool wait) {
@@ -139,9 +141,10 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step, const 
     if (taken) ++held_[replica];
   } else if (!ended_) {
     ReadAhead(wait);
+    if (!last_ && (source_.ended() || source_.remaining() == 0)) Deal();
     taken = Take(replica, policy.HandOut(View(replica)));
     if (taken) ++held_[replica];
-    if (ahead_.empty() && source_.ended()) ended_ = true;
+    if (num_ahead() == 0 && source_.ended()) ended_ = true;
   }
   EndTurn();
   return taken;

@@ -20,6 +20,12 @@ struct TakenRequest {
   int64_t expected_output = 0;  // tokens of a choice, where the request does not bound them
 };
 
+// What a replica holds and still has to compute, as far as is known.
+struct ReplicaLoad {
+  int64_t tokens = 0, choices = 0;
+  int64_t longest_output = 0;  // tokens that one choice has yet to generate, of those that are bounded
+};
+
 // Which lines each replica took before which of its steps: a run's hand-out, to be replayed by another.
 struct HandOutLog {
   struct Taking {
@@ -50,15 +56,17 @@ class RequestQueue {
   void Leave(int replica);
   // A request that one replica has taken is another's now.
   void Move(int from, int to);
-  // What the replica still has to compute, for the policy.
-  void SetTokensLeft(int replica, int64_t tokens) { held_tokens_[replica] = tokens; }
+  // For the policy.
+  void SetLoad(int replica, const ReplicaLoad& load) {
+    held_tokens_[replica] = load.tokens;
+    loads_[replica] = load;
+  }
 
  private:
   struct Ahead {
     Request request;
     schedule::LengthView length;
-    double tokens;         // expected
-    int32_t replica = -1;  // at the job's end: to whom it is dealt
+    double tokens;  // expected
   };
 
   // The source is called by one task at a time, which may block there.
@@ -66,12 +74,13 @@ class RequestQueue {
   void EndTurn();
   void ReadAhead(bool wait);
   bool ReadOne(bool wait);
-  // Out of ahead_.
+  size_t num_ahead() const { return last_ ? static_cast<size_t>(last_->left()) : ahead_.size(); }
+  // Out of ahead_, where it keeps its place when that is dealt.
   TakenRequest TakeAt(size_t index);
   std::optional<TakenRequest> Replay(int replica, int64_t step);
-  schedule::QueueView View(int replica) const;
+  schedule::QueueView View(int replica);
   std::optional<TakenRequest> Take(int replica, schedule::Taking taking);
-  // Sorts ahead_, the longest first, and deals it.
+  // All that remains is in ahead_.
   void Deal();
   double MeanOutput() const;
 
@@ -87,7 +96,7 @@ class RequestQueue {
 
   // Of whom has the turn.
   std::deque<Ahead> ahead_;
-  bool dealt_ = false;
+  std::optional<schedule::LastRequests> last_;  // at the job's end: of ahead_
   int64_t prompt_tokens_ahead_ = 0;
   double tokens_ahead_ = 0;              // expected
   double tokens_read_ = 0;               // expected, of all requests so far
@@ -95,6 +104,7 @@ class RequestQueue {
 
   // By replica; tokens are -1 of one that has left.
   std::vector<std::atomic<int64_t>> held_, held_tokens_;
+  std::vector<ReplicaLoad> loads_;                        // by replica, each its own
   std::atomic<int> replicas_;                             // that take requests
   std::atomic<int64_t> output_tokens_{0}, choices_{0};    // of results
   std::mutex sink_mutex_;

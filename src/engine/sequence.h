@@ -53,6 +53,7 @@ struct Sequence {
   int64_t room() const { return max_generated - generated(); }
   // Tokens that nobody has computed yet, as far as is known.
   int64_t tokens_left() const { return std::max<int64_t>(0, expected_tokens - computed_peak); }
+  int64_t output_left() const { return std::min(tokens_left(), expected_tokens - prompt_tokens); }
 
   // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has text and reason).
   bool AfterToken(int32_t token);

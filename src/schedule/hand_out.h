@@ -20,8 +20,40 @@ double ExpectedTokens(const LengthView& length, double mean_output);
 // be the longest.
 bool LongerFirst(const LengthView& a, const LengthView& b);
 
-// Deals the job's last requests to replicas: each, in the order given, to the one that then has least (Graham's list scheduling).
+// Deals requests to replicas: each, in the order given, to the one that then has least (Graham's list scheduling).
 // `tokens`: of the requests; `held`: of the replicas, negative: it takes none. The result has a replica for each request.
 std::vector<int32_t> Deal(std::span<const double> tokens, std::vector<double> held);
+
+// What remains of a job, dealt to the replicas, the longest first: each takes its own, and then what others have left. Taking one
+// costs O(1).
+class LastRequests {
+ public:
+  // `lengths`: in the job's order, by which indices go. `held`: as Deal has it.
+  LastRequests(std::span<const LengthView> lengths, double mean_output, std::vector<double> held);
+
+  int64_t left() const { return lists_.back().left; }
+  // Tokens of the outputs that the replica would take from, and of their longest one.
+  double outputs(int replica) { return ListOf(replica).outputs; }
+  double longest_output(int replica);
+  // The next in the job's order, or the one that may take longest. REQUIRES: left() > 0.
+  int32_t Take(int replica, bool longest);
+
+ private:
+  struct List {
+    std::vector<int32_t> in_order, longest_first;
+    size_t next_in_order = 0, next_longest = 0;
+    int64_t left = 0;
+    double outputs = 0;
+  };
+
+  List& ListOf(int replica) { return lists_[replica].left > 0 ? lists_[replica] : lists_.back(); }
+  // The next of `order` that is not taken.
+  int32_t Next(const std::vector<int32_t>& order, size_t* next) const;
+
+  const double mean_output_;
+  const std::vector<LengthView> lengths_;
+  std::vector<int32_t> replicas_;  // [lengths] -1: taken
+  std::vector<List> lists_;        // by replica, and of all
+};
 
 }  // namespace forebay::schedule

@@ -29,8 +29,13 @@ TEST(HandOut, AReplicaHoldsNoMoreThanItsShareOfTheTokens) {
       {"many, but short ones", {.replicas = 2, .remaining = 4, .held = 9, .remaining_tokens = 40, .held_tokens = 30, .held_tokens_by_all = 930}, kNext},
       {"holds nothing, whatever the others have", {.replicas = 4, .remaining = 1, .remaining_tokens = 1, .held_tokens_by_all = 900}, kNext},
       {"a stream without an end", {.replicas = 4, .remaining = -1, .held = 90, .held_tokens = 900, .held_tokens_by_all = 900}, kNext},
-      {"the job's end", {.replicas = 2, .remaining = 9, .held = 1, .remaining_tokens = 90, .held_tokens = 10, .held_tokens_by_all = 20, .at_end = true}, kLongest},
-      {"the job's end, above its share", {.replicas = 2, .remaining = 1, .held = 3, .remaining_tokens = 10, .held_tokens = 30, .held_tokens_by_all = 40, .at_end = true}, kNothing},
+      {"at the end, one as long as all others", {.replicas = 2, .remaining = 9, .held = 1, .remaining_tokens = 90, .held_tokens = 10, .held_tokens_by_all = 20, .held_choices = 2, .at_end = true, .outputs = 30, .longest_output = 20}, kLongest},
+      {"at the end, one that has time", {.replicas = 2, .remaining = 9, .held = 1, .remaining_tokens = 90, .held_tokens = 10, .held_tokens_by_all = 20, .held_choices = 2, .at_end = true, .outputs = 40, .longest_output = 20}, kNext},
+      {"not the end", {.replicas = 2, .remaining = 9, .held = 1, .remaining_tokens = 90, .held_tokens = 10, .held_tokens_by_all = 20, .held_choices = 2, .longest_output = 90}, kNext},
+      {"at the end, above its share", {.replicas = 2, .remaining = 1, .held = 3, .remaining_tokens = 10, .held_tokens = 30, .held_tokens_by_all = 40, .at_end = true}, kNothing},
+      {"a choice much longer than the share's steps", {.replicas = 2, .remaining = 9, .held = 4, .remaining_tokens = 900, .held_tokens = 500, .held_tokens_by_all = 1100, .held_choices = 4, .held_longest_output = 500}, kNothing},
+      {"one that is not", {.replicas = 2, .remaining = 9, .held = 4, .remaining_tokens = 900, .held_tokens = 500, .held_tokens_by_all = 1100, .held_choices = 4, .held_longest_output = 490}, kNext},
+      {"nobody else is there", {.replicas = 1, .remaining = 9, .held = 4, .remaining_tokens = 900, .held_tokens = 500, .held_tokens_by_all = 500, .held_choices = 4, .held_longest_output = 500}, kNext},
   };
   for (const Row& row : rows) EXPECT_EQ(HandOut(row.view), row.expected) << row.rule;
 }
@@ -56,6 +61,30 @@ TEST(HandOut, DealsToWhoHasLeast) {
   EXPECT_EQ(Deal(tokens, {0, 0}), (std::vector<int32_t>{0, 1, 1, 0, 0}));
   EXPECT_EQ(Deal(tokens, {120, 0}), (std::vector<int32_t>{1, 1, 0, 0, 1}));
   EXPECT_EQ(Deal(tokens, {-1, 7}), (std::vector<int32_t>{1, 1, 1, 1, 1}));
+}
+
+// Two replicas and four requests: the longest, by its bound, goes to the first, and so does the one whose tokens are fewest.
+TEST(HandOut, LastRequestsAreDealtAndThenShared) {
+  const LengthView lengths[] = {{10, 1, 5}, {10, 2, 40}, {10, 1, 100}, {10, 1, 20}};
+  const auto make = [&] { return LastRequests(lengths, 7, {0, 0}); };
+  LastRequests in_order = make();
+  EXPECT_EQ(in_order.left(), 4);
+  EXPECT_EQ(in_order.outputs(0), 105);
+  EXPECT_EQ(in_order.longest_output(0), 100);
+  EXPECT_EQ(in_order.outputs(1), 100);
+  EXPECT_EQ(in_order.longest_output(1), 40);
+  std::vector<int32_t> taken;
+  while (in_order.left() > 0) taken.push_back(in_order.Take(1, false));
+  EXPECT_EQ(taken, (std::vector<int32_t>{1, 3, 0, 2}));  // its own, then the other's
+  EXPECT_EQ(in_order.outputs(0), 0);
+  EXPECT_EQ(in_order.longest_output(0), 0);
+
+  LastRequests longest = make();
+  EXPECT_EQ(longest.Take(1, true), 1);
+  EXPECT_EQ(longest.Take(0, true), 2);
+  EXPECT_EQ(longest.outputs(0), 5);
+  EXPECT_EQ(longest.Take(0, false), 0);
+  EXPECT_EQ(longest.Take(0, true), 3);
 }
 
 }  // namespace

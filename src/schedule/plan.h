@@ -48,10 +48,15 @@ struct QueueView {
   double remaining_tokens = 0;     // of those that nobody took
   double held_tokens = 0;          // of this replica's
   double held_tokens_by_all = 0;
-  bool at_end = false;             // all that remains is read: what is taken now may be chosen
+  int64_t held_choices = 0;        // of this replica's requests
+  double held_longest_output = 0;  // tokens that one of them may yet generate; bounded ones count
+  // All that remains is read, and dealt out: what is taken now may be chosen. Outputs are those of this replica's share.
+  bool at_end = false;
+  double outputs = 0;              // tokens of all
+  double longest_output = 0;       // of one choice
 };
 
-// What the replica that asks gets. kLongest: of those that Deal leaves to it, else of all.
+// What the replica that asks gets: nothing, the next or the longest of its share (LastRequests).
 enum class Taking : uint8_t { kNothing, kNext, kLongest };
 
 struct RowsOf {

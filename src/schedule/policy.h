@@ -22,8 +22,10 @@ class Policy {
   // rows fit what is available after preemption, and whenever something runs or waits, something is planned.
   virtual void Plan(const StepView& view, StepPlan* plan) const = 0;
   // What the replica gets that asks for one more request. The default keeps replicas level: none holds more than its share of
-  // all tokens that are to be computed, so that the first to ask does not take what others could run; and at the job's end
-  // the longest go first, so that no long one begins when the others are done.
+  // all tokens that are to be computed, so that the first to ask does not take what others could run; and one whose longest
+  // choice takes longer than that share keeps its batch small, so that its steps are short. At the job's end a request goes out of
+  // turn, the longest first, once it takes as many steps as all that the replica has before it: no long one begins when the others
+  // are done, and not all long ones run at once, for which the KV cache is too small.
   // REQUIRES of the result: not kNothing where the replica holds nothing.
   virtual Taking HandOut(const QueueView& view) const;
 };
