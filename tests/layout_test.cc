@@ -397,22 +397,34 @@ TEST_P(LayoutTest, ArenasHaveWhatThePlanSays) {
 
 INSTANTIATE_TEST_SUITE_P(Models, LayoutTest, testing::Values("llama3-gqa", "qwen3"));
 
-// What a window let go of cannot be lent: such requests wait or stay.
+// What a window let go of is not lent, and nobody finds it where it did not come to: all prompts are the same, so that those which
+// wait look for it.
 class WindowedLayoutTest : public LayoutTest {};
 TEST_P(WindowedLayoutTest, StolenRequestsGiveTheSameDigests) {
-  requests_.resize(3);
-  const int lengths[] = {50, 30, 30};
+  requests_.resize(6);
+  const int lengths[] = {50, 60, 58, 62, 30, 30};
   for (size_t i = 0; i < requests_.size(); ++i) {
     requests_[i].prompts = {std::vector<int32_t>(64, 3)};
     requests_[i].n = 1;
     requests_[i].sampling.max_tokens = lengths[i];
   }
-  const Answers expected = Run("cpu", "");
-  options_.steal = "always";
-  options_.max_num_seqs = 2;
-  hand_out_.replicas = {{{0, 0}, {0, 1}, {0, 2}}, {}};
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(Run("2xcpu", "dp=2"), expected);
-  EXPECT_EQ(stats_.kv_bytes_stolen, 0);
+  options_.max_num_seqs = 4;
+  for (const bool mixed : {false, true}) {
+    if (mixed) files_.config.sliding_window = {0, 32};
+    hand_out_.replicas.clear();
+    options_.steal = "off";
+    const Answers expected = Run("cpu", "");
+    options_.steal = "always";
+    hand_out_.replicas = {{{0, 0}, {0, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 5}}, {}};
+    int64_t bytes = 0;
+    for (const auto& [devices, layout] : {std::pair("2xcpu", "dp=2"), std::pair("4xcpu", "dp=2,tp=2"), std::pair("2xcpu", "dp=2,weights=by_layer")}) {
+      for (int i = 0; i < 5; ++i) {
+        EXPECT_EQ(Run(devices, layout), expected) << layout;
+        bytes += stats_.kv_bytes_stolen;
+      }
+    }
+    EXPECT_GT(bytes, 0);
+  }
 }
 INSTANTIATE_TEST_SUITE_P(Models, WindowedLayoutTest, testing::Values("mistral"));
 

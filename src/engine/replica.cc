@@ -337,7 +337,7 @@ void Replica::BuildView(bool share) {
     running_in_view_.push_back(sequence);
   }
   view_.limits = options_.limits;
-  for (const auto& loan : lent_) view_.limits.total_blocks -= static_cast<int32_t>(loan->tables[0].size());
+  for (const auto& loan : lent_) view_.limits.total_blocks -= loan->blocks();
   const auto taken = static_cast<int32_t>(view_.elsewhere.size() + lent_.size());
   view_.limits.max_num_seqs = std::min(options_.limits.max_num_seqs - taken,
                                        static_cast<int32_t>(base::CeilDiv(running_.size() + waiting_.size(), num_steps)));

@@ -98,6 +98,8 @@ class Replica {
   };
 
   schedule::HeldView ViewHeld(const RequestState& state) const;
+  // Of its KV cache, positions that rows still see; the mean of the groups.
+  int64_t HeldTokens(const Sequence& sequence) const;
   Gift Detach(RequestState* state);
   std::shared_ptr<KvLoan> Lend(Sequence* sequence);
   base::Status PullLoan(const KvLoan& loan, Sequence* sequence);

@@ -7,6 +7,12 @@
 
 namespace forebay::engine {
 
+int64_t Replica::HeldTokens(const Sequence& sequence) const {
+  int64_t sum = 0;
+  for (int group = 0; group < book_.num_groups(); ++group) sum += sequence.computed - book_.first_held(group, sequence.slot);
+  return sum / book_.num_groups();
+}
+
 // A request whose choices all wait takes nothing along; one with a single choice takes its KV.
 schedule::HeldView Replica::ViewHeld(const RequestState& state) const {
   schedule::HeldView held;
@@ -17,10 +23,8 @@ schedule::HeldView Replica::ViewHeld(const RequestState& state) const {
         sequence->bounded ? sequence->room() : std::max(sequence->expected_tokens - sequence->known(), sequence->generated());
     held.tokens_left += sequence->known() - sequence->computed + room;
     if (sequence->phase != Phase::kRunning) continue;
-    held.kv_tokens += sequence->computed;
-    // What a window let go of cannot be lent, and a loan begins at position 0.
-    const bool windowed = std::ranges::any_of(options_.kv_windows, [](int32_t window) { return window > 0; });
-    held.movable = state.sequences.size() == 1 && !sequence->in_flight && !windowed;
+    held.kv_tokens += HeldTokens(*sequence);
+    held.movable = state.sequences.size() == 1 && !sequence->in_flight;
   }
   return held;
 }
@@ -65,6 +69,7 @@ std::shared_ptr<KvLoan> Replica::Lend(Sequence* sequence) {
   for (int group = 0; group < book_.num_groups(); ++group) {
     const auto table = book_.table(group, sequence->slot);
     loan->tables.emplace_back(table.begin(), table.end());
+    loan->first_held.push_back(book_.first_held(group, sequence->slot));
   }
   sequence->slot = -1;
   sequence->sampled_in_slot = false;
@@ -92,10 +97,11 @@ base::Status Replica::Adopt(Gift gift) {
   for (const auto& sequence : state->sequences) {
     if (sequence->phase == Phase::kFinished) continue;
     const bool fits = gift.loan && running_.size() + lent_.size() < static_cast<size_t>(options_.limits.max_num_seqs) &&
-                      book_.available_blocks() > static_cast<int64_t>(gift.loan->tables[0].size());
+                      book_.available_blocks() > gift.loan->blocks();
     if (fits) {
       status = PullLoan(*gift.loan, sequence.get());
     } else {
+      sequence->let_go_digest = 0;
       Enqueue(sequence.get());
     }
   }
@@ -105,11 +111,12 @@ base::Status Replica::Adopt(Gift gift) {
 }
 
 base::Status Replica::PullLoan(const KvLoan& loan, Sequence* sequence) {
-  sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, 0, nullptr);
-  book_.Reserve(sequence->slot, loan.computed);
+  const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(loan.computed));
+  sequence->slot = book_.Adopt(tokens, options_.prefix_salt, loan.first_held);
   std::vector<Rank::KvMove> moves;
   for (int group = 0; group < book_.num_groups(); ++group) {
-    moves.push_back({loan.tables[group], book_.table(group, sequence->slot)});
+    const auto first = static_cast<size_t>(loan.first_held[group] / kv::kBlockTokens);
+    moves.push_back({std::span(loan.tables[group]).subspan(first), book_.table(group, sequence->slot).subspan(first)});
   }
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const auto peer = static_cast<int>(static_cast<size_t>(loan.replica) * ranks_.size() + i);
@@ -119,8 +126,7 @@ base::Status Replica::PullLoan(const KvLoan& loan, Sequence* sequence) {
     FB_RETURN_IF_ERROR(rank->WaitKvPull(options_.stall_timeout));
     stats_.kv_bytes_stolen += static_cast<int64_t>(rank->kv_pull_bytes());
   }
-  book_.SetComputed(sequence->slot, loan.computed);
-  book_.Commit(sequence->slot, std::span(sequence->tokens).first(static_cast<size_t>(loan.computed)));
+  book_.CommitAdopted(sequence->slot, tokens);
   sequence->computed = loan.computed;
   sequence->phase = Phase::kRunning;
   running_.push_back(sequence);

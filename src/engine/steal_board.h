@@ -10,6 +10,7 @@
 //  3. A group is done when all that are left ask, nobody looks and no inbox has anything: no gift can come any more.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -21,13 +22,23 @@
 
 namespace forebay::engine {
 
-// KV of a running choice, from position 0 on, in the memory of the replica that gave it.
+// KV of a running choice, as far as its rows still see it, in the memory of the replica that gave it.
 struct KvLoan {
   int replica = 0;                              // in the group
   kv::SequenceSlot slot = -1;                   // there
   int64_t computed = 0;                         // positions
   std::vector<std::vector<kv::BlockId>> tables; // by KV group
+  std::vector<int64_t> first_held;              // by KV group: positions before it are not lent
   std::atomic<bool> over{false};                // nobody reads it any more
+
+  // Of the group that has most.
+  int32_t blocks() const {
+    int64_t most = 0;
+    for (size_t group = 0; group < tables.size(); ++group) {
+      most = std::max(most, static_cast<int64_t>(tables[group].size()) - first_held[group] / kv::kBlockTokens);
+    }
+    return static_cast<int32_t>(most);
+  }
 };
 
 // All choices of the request wait; what is lent is the KV of its only one.

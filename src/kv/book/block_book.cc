@@ -180,6 +180,18 @@ CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, uint64_t sal
   return found;
 }
 
+void BlockBook::Skip(SequenceSlot slot, std::span<const int32_t> tokens) {
+  State& s = *state_;
+  Sequence& seq = s.Live(slot);
+  FB_CHECK(seq.reserved == 0 && tokens.size() % kBlockTokens == 0, "slot {}: skips {} tokens, reserved {}", slot, tokens.size(), seq.reserved);
+  seq.committed = seq.computed = seq.reserved = static_cast<int64_t>(tokens.size());
+  for (; !tokens.empty(); tokens = tokens.subspan(kBlockTokens)) {
+    if (s.options.prefix_sharing) seq.chain = ChainKey(seq.chain, tokens.first(kBlockTokens));
+    s.Table(slot)[seq.num_blocks++] = -1;
+  }
+  seq.first = seq.num_blocks;
+}
+
 bool BlockBook::Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>* fresh) {
   State& s = *state_;
   Sequence& seq = s.Live(slot);

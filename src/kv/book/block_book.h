@@ -71,6 +71,9 @@ class BlockBook {
     return FindCached(tokens, salt, max_cached).tokens;
   }
 
+  // The sequence's first `tokens`, whole blocks of them, were committed elsewhere, and no row of it sees them again: they get no block
+  // here, and their entries of the table mean nothing. REQUIRES: nothing is reserved.
+  void Skip(SequenceSlot slot, std::span<const int32_t> tokens);
   // Makes room for positions up to `length`: all or nothing. Evicts cached blocks where no free one is left.
   // Newly taken blocks are appended to `fresh` if given.
   // REQUIRES: length <= max_blocks_per_sequence * 32.

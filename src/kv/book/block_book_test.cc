@@ -276,6 +276,11 @@ struct RandomRun {
       ASSERT_EQ(*model.content(id), Model::Prefix(seq.salt, Tokens(seq.tokens.begin(), seq.tokens.begin() + end)));
       model.Hold(id);
     }
+    if (expected == 0 && rng.Below(3) == 0) {
+      seq.first = static_cast<int64_t>(rng.Below(seq.tokens.size() / 32 + 1));
+      book.Skip(seq.slot, std::span(seq.tokens).first(static_cast<size_t>(seq.first * 32)));
+      ASSERT_EQ(book.first_held(seq.slot), seq.first * 32);
+    }
     live.push_back(std::move(seq));
   }
 

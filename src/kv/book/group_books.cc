@@ -35,6 +35,18 @@ CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, uint64_t sa
   return least;
 }
 
+SequenceSlot GroupBooks::Adopt(std::span<const int32_t> tokens, uint64_t salt, std::span<const int64_t> first_held) {
+  const SequenceSlot slot = Open(tokens, salt, 0, nullptr);
+  for (int group = 0; group < num_groups(); ++group) books_[group].Skip(slot, tokens.first(static_cast<size_t>(first_held[group])));
+  Reserve(slot, static_cast<int64_t>(tokens.size()));
+  SetComputed(slot, static_cast<int64_t>(tokens.size()));
+  return slot;
+}
+
+void GroupBooks::CommitAdopted(SequenceSlot slot, std::span<const int32_t> tokens) {
+  for (BlockBook& book : books_) book.Commit(slot, tokens.subspan(static_cast<size_t>(book.committed(slot))));
+}
+
 void GroupBooks::Reserve(SequenceSlot slot, int64_t length) {
   for (BlockBook& book : books_) {
     FB_CHECK(book.Reserve(slot, length, nullptr), "slot {}: no room for {} positions", slot, length);

@@ -19,6 +19,11 @@ class GroupBooks {
   SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached, std::vector<PrefixKey>* keys);
   CachedPrefix FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
                           std::vector<PrefixKey>* keys) const;
+  // Opens a sequence whose positions were all computed elsewhere, with room for what rows still see: by group, from `first_held` on.
+  // REQUIRES: available_blocks() are enough.
+  SequenceSlot Adopt(std::span<const int32_t> tokens, uint64_t salt, std::span<const int64_t> first_held);
+  // What was adopted is there now.
+  void CommitAdopted(SequenceSlot slot, std::span<const int32_t> tokens);
   // REQUIRES: available_blocks() are enough.
   void Reserve(SequenceSlot slot, int64_t length);
   void SetComputed(SequenceSlot slot, int64_t length);

@@ -55,5 +55,37 @@ TEST(GroupBooks, SharedIsWhatEveryGroupStillHas) {
   EXPECT_LT(books.FindCached(tokens, 0, 200, nullptr).tokens, 192);
 }
 
+// What did not come along takes no block and is found by nobody.
+TEST(GroupBooks, AnAdoptedSequenceHasWhatIsSeen) {
+  const int32_t windows[] = {0, 64}, window[] = {64};
+  std::vector<int32_t> tokens(300);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const int64_t first_held[] = {0, 224};
+  GroupBooks books({.num_blocks = 16, .max_sequences = 2, .max_blocks_per_sequence = 12}, windows);
+  const SequenceSlot slot = books.Adopt(tokens, 0, first_held);
+  EXPECT_EQ(books.first_held(0, slot), 0);
+  EXPECT_EQ(books.first_held(1, slot), 224);
+  EXPECT_EQ(books.table(1, slot).size(), 10u);
+  EXPECT_EQ(books.computed(slot), 300);
+  EXPECT_EQ(books.available_blocks(), 6);
+  books.CommitAdopted(slot, tokens);
+  EXPECT_EQ(books.FindCached(tokens, 0, 300, nullptr).tokens, 0);
+  for (int group = 0; group < 2; ++group) books.LetGoUnseen(group, slot);
+  books.Close(slot);
+  EXPECT_EQ(books.available_blocks(), 16);
+
+  // Its blocks are children of a prefix that somebody else may compute.
+  GroupBooks alone({.num_blocks = 16, .max_sequences = 2, .max_blocks_per_sequence = 12}, window);
+  const SequenceSlot adopted = alone.Adopt(tokens, 0, std::span(first_held).last(1));
+  EXPECT_EQ(alone.available_blocks(), 13);
+  alone.CommitAdopted(adopted, tokens);
+  EXPECT_EQ(alone.FindCached(tokens, 0, 300, nullptr).tokens, 0);
+  const SequenceSlot first = alone.Open(tokens, 0, 0, nullptr);
+  alone.Reserve(first, 224);
+  alone.SetComputed(first, 224);
+  alone.Commit(first, std::span(tokens).first(224));
+  EXPECT_EQ(alone.FindCached(tokens, 0, 300, nullptr).tokens, 288);
+}
+
 }  // namespace
 }  // namespace forebay::kv
