@@ -103,23 +103,6 @@ FB_INLINE void StoreTransposed(const __m128* v, float* out, int64_t stride) {
   }
 }
 
-// [pairs][rows] of bf16 pairs, as the weights' order.
-template <int kRows>
-void PackBF16Pairs(const BF16* x, int64_t stride, int64_t elements, uint32_t* out) {
-  int64_t k = 0;
-  for (; k + 8 <= elements; k += 8, out += 4 * kRows) {
-    __m128 v[kRows];
-    for (int r = 0; r < kRows; ++r) v[r] = _mm_loadu_ps(reinterpret_cast<const float*>(x + r * stride + k));
-    StoreTransposed<kRows>(v, reinterpret_cast<float*>(out), kRows);
-  }
-  for (; k < elements; k += 2, out += kRows) {
-    for (int r = 0; r < kRows; ++r) {
-      out[r] = 0;
-      __builtin_memcpy(out + r, x + r * stride + k, k + 1 < elements ? 4 : 2);
-    }
-  }
-}
-
 FB_INLINE void LoadFour(const BF16* x, __m128& even, __m128& odd) {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
   even = _mm_castsi128_ps(_mm_slli_epi32(bits, 16));
