@@ -19,7 +19,7 @@ inline constexpr int kLanes = 16;
 // the normal doubles), and for NaN, 0. `Double` is double or a vector of doubles, `Bits` the like of uint64_t.
 // REQUIRES: x <= 0 or NaN.
 template <typename Double = double, typename Bits = uint64_t>
-inline Double Exp(Double x) {
+[[gnu::always_inline]] inline Double Exp(Double x) {
   // 2^n e^r: adding 1.5 * 2^52 leaves n = round(x / ln 2) in the low bits; |r| <= ln(2) / 2, Taylor to degree 8.
   const Double t = x * 0x1.71547652b82fep+0 + 0x1.8p+52;
   const Double n = t - 0x1.8p+52;
@@ -43,6 +43,10 @@ double Log(double x);
 float RowMax(std::span<const float> row);
 // Its lowest index; 0 if all are -inf.
 int32_t ArgMax(std::span<const float> row);
+
+// The sum of e^((x - max) * scale) over a chunk: functions that this machine can run, the fastest first. All give the same bits.
+using ChunkSum = double (*)(std::span<const float> chunk, double max, double scale);
+std::span<const ChunkSum> ChunkSums();
 
 // e^((x - max) * scale) over a row's chunks: `chunk_sums` is resized to one sum a chunk. Returns their sum.
 double SumExp(std::span<const float> row, float max, double scale, std::vector<double>* chunk_sums);

@@ -64,6 +64,16 @@ TEST(SoftmaxTest, SumsInTheStatedOrder) {
   }
 }
 
+TEST(SoftmaxTest, AllWidthsGiveTheSameBits) {
+  base::Rng rng(3);
+  for (const size_t size : {7, 16, 1000, 1024}) {
+    std::vector<float> row(size);
+    for (float& x : row) x = static_cast<float>(rng.Uniform() * -30);
+    row[5] = kNan;
+    for (const ChunkSum sum : ChunkSums()) EXPECT_EQ(sum(row, 0.5, 1.7), ChunkSums().back()(row, 0.5, 1.7)) << size;
+  }
+}
+
 TEST(SoftmaxTest, ArgMaxIsTheLowestOfTheGreatest) {
   std::vector<float> row(5000, -3.0f);
   row[17] = kNan;
