@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "kernels/kv_layout.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -12,8 +14,9 @@ constexpr int kRounds = 3;  // until step and rate agree within a percent
 
 PoolTrial Try(const PoolQuestion& question, int64_t layers) {
   const PooledMemory memory = question.memory(layers);
+  // Admission keeps a block more for each choice.
   PoolTrial trial{.layers = layers,
-                  .batch = std::min(question.max_batch, memory.kv_tokens / question.mean_context),
+                  .batch = std::min(question.max_batch, memory.kv_tokens / (question.mean_context + kernels::kBlockTokens)),
                   .fetch_seconds = static_cast<double>(memory.pull_bytes) / question.pull_rate};
   if (trial.batch == 0) return trial;
   const cost::Work step = question.step(trial.batch);

@@ -8,10 +8,10 @@
 namespace forebay::engine {
 namespace {
 
-// A rank with room for `spare` tokens when nothing is pooled and 1000 more a pooled layer, of 10 layers; a step takes
+// Choices of 68 tokens, for which 100 are kept: a rank with room for `spare` tokens when nothing is pooled and 1000 more a pooled layer, of 10 layers; a step takes
 // 10 ms and 0.1 ms a choice, a layer 1 GB of pulls.
 PoolQuestion Question(int64_t spare, double pull_rate) {
-  PoolQuestion question{.num_layers = 10, .mean_context = 100, .max_batch = 1000, .pull_rate = pull_rate};
+  PoolQuestion question{.num_layers = 10, .mean_context = 68, .max_batch = 1000, .pull_rate = pull_rate};
   question.memory = [spare](int64_t layers) {
     return PooledMemory{.kv_tokens = std::max<int64_t>(0, spare + 1000 * layers), .pull_bytes = static_cast<uint64_t>(layers) * 1'000'000'000};
   };
@@ -60,7 +60,7 @@ TEST(PoolChoice, FindsTheBestOfManyLayers) {
       double best = 0;
       for (int64_t layers = 0; layers <= 80; ++layers) {
         const PooledMemory memory = question.memory(layers);
-        const int64_t batch = memory.kv_tokens / question.mean_context;
+        const int64_t batch = memory.kv_tokens / 100;
         const double seconds = std::max(question.step(batch).seconds, static_cast<double>(memory.pull_bytes) / pull_rate);
         best = std::max(best, static_cast<double>(batch) / seconds);
       }

@@ -16,7 +16,7 @@ constexpr std::string_view kFetch5 = "56.4 GB in 48 ms are 1175 GB/s, on a link 
 constexpr std::string_view kWas = "28.2 GB in 41 ms are 687 GB/s, on a link of 450 GB/s";
 constexpr std::string_view kThreshold = "it is where CaS takes the 41 ms of WaS, which a link of 450 GB/s does not give";
 constexpr std::string_view kOurs = "beyond the paper";
-constexpr std::string_view kPoolAssumed = "all choices as long as the mean; a layer is a slot, two are pulled ahead";
+constexpr std::string_view kPoolAssumed = "all choices as long as the mean; slots of a matrix, of which two layers' bytes are pulled ahead, also into the next step";
 
 // Models x layouts x mean lengths.
 const std::vector<ClaimedValue> kGrid =

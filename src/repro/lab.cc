@@ -114,7 +114,11 @@ base::Result<JobOutcome> Run(const JobSetting& job) {
     ++outcome.steps;
     outcome.batch += step.decode_rows;
     outcome.step_ms += 1e3 * (step.end_seconds - step.begin_seconds);
+    outcome.fetch_ms += 1e3 * static_cast<double>(step.bytes_pulled) / job.setting.tp / cost::PullRate(plan.machine.profile);
+    outcome.exposed_ms += 1e3 * step.wait_seconds / job.setting.tp;
   }
+  outcome.fetch_ms /= outcome.steps;
+  outcome.exposed_ms /= outcome.steps;
   outcome.batch /= outcome.steps;
   outcome.step_ms /= outcome.steps;
   return outcome;

@@ -54,6 +54,7 @@ struct JobOutcome {
   double seconds = 0, tokens_per_s = 0;  // output tokens
   double steps = 0, steps_ship = 0, preemptions = 0, recomputed_tokens = 0, kv_tokens = 0;
   double batch = 0, step_ms = 0;         // on average over steps
+  double fetch_ms = 0, exposed_ms = 0;   // as in Decoding, on average over all steps
   double threshold = 0;                  // B_th; 0: no step may ship
 };
 

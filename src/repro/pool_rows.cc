@@ -1,4 +1,4 @@
-// What the paper lacks: some layers pooled, striped over the ranks, as many as pool=auto takes.
+// What the paper lacks: some layers pooled, striped over the ranks, as many as pool=auto takes, pulled by matrices.
 #include <algorithm>
 
 #include "base/check.h"
@@ -21,6 +21,7 @@ base::Result<Cell> RunCell(std::string_view label, const Setting& base, Lab& lab
   Cell cell;
   FB_ASSIGN_OR_RETURN(cell.dp, lab.Decode(setting));
   setting.weights = "striped";
+  setting.by_matrix = true;
   FB_ASSIGN_OR_RETURN(cell.all, lab.Decode(setting));
   setting.pool = kAutoLayers;
   FB_ASSIGN_OR_RETURN(cell.chosen, lab.Decode(setting));

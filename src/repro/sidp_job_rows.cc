@@ -20,8 +20,16 @@ JobSetting JobOf(const Setting& setting, std::string_view mode) {
   return job;
 }
 
-void AddTerms(const JobOutcome& outcome, const std::array<std::string_view, 6>& names, std::vector<Term>* account) {
-  const double values[] = {outcome.kv_tokens, outcome.batch, outcome.step_ms, outcome.seconds, outcome.preemptions, outcome.recomputed_tokens};
+// Figure 13's tokens a second.
+struct JobFigure {
+  std::string_view model;
+  double vllm, was, switching;
+};
+constexpr JobFigure kFigure13[] = {{"Qwen3-32B", 5040, 5390, 6580}, {"Llama-3.1-70B", 2760, 2970, 3490}, {"Qwen2.5-72B", 2690, 2930, 3530}};
+
+void AddTerms(const JobOutcome& outcome, const std::array<std::string_view, 9>& names, std::vector<Term>* account) {
+  const double values[] = {outcome.kv_tokens, outcome.batch, outcome.step_ms, outcome.fetch_ms, outcome.exposed_ms,
+                           outcome.seconds, outcome.preemptions, outcome.recomputed_tokens, outcome.tokens_per_s};
   for (size_t i = 0; i < names.size(); ++i) account->push_back({names[i], values[i]});
 }
 
@@ -65,8 +73,13 @@ Findings ModeSwitch(const Claim& claim, Lab& lab) {
     FB_ASSIGN_OR_RETURN(const JobOutcome above, lab.RunJob(JobOf(setting, switching ? "auto" : "pull")));
     FB_ASSIGN_OR_RETURN(const JobOutcome below, lab.RunJob(switching ? JobOf(setting, "pull") : JobOf(vllm, "")));
     Finding finding{.calibrated = above.tokens_per_s / below.tokens_per_s};
-    AddTerms(above, {"KV tokens", "batch", "step ms", "seconds", "preemptions", "recomputed tokens"}, &finding.account);
-    AddTerms(below, {"below: KV tokens", "batch", "step ms", "seconds", "preemptions", "recomputed tokens"}, &finding.account);
+    AddTerms(above, {"KV tokens", "batch", "step ms", "fetch ms", "exposed ms", "seconds", "preemptions", "recomputed tokens", "output tok/s"}, &finding.account);
+    AddTerms(below, {"below: KV tokens", "batch", "step ms", "fetch ms", "exposed ms", "seconds", "preemptions", "recomputed tokens", "output tok/s"}, &finding.account);
+    for (const JobFigure& figure : kFigure13) {
+      if (figure.model != setting.model) continue;
+      finding.account.push_back({"claimed tok/s", switching ? figure.switching : figure.was});
+      finding.account.push_back({"below", switching ? figure.was : figure.vllm});
+    }
     finding.account.push_back({"steps that ship, %", 100 * above.steps_ship / above.steps});
     findings.push_back(std::move(finding));
   }
@@ -87,7 +100,8 @@ Findings TailSteps(const Claim& claim, Lab&) {
       const double ours = ratio ? tail.seconds / local.seconds : tail.seconds;
       (uncalibrated ? finding.uncalibrated.emplace() : finding.calibrated) = ours;
       if (uncalibrated) continue;
-      finding.account = {{"step ms", 1e3 * tail.seconds / kTailSteps},
+      finding.account = {{"batch", 1},
+                         {"step ms", 1e3 * tail.seconds / kTailSteps},
                          {"of a local replica", 1e3 * local.seconds / kTailSteps},
                          {"waits for the other replica ms", 1e3 * tail.waited / setting.tp / kTailSteps},
                          {"MB pulled a rank", 1e-6 * tail.bytes_pulled / kTailSteps / setting.tp}};
@@ -109,7 +123,8 @@ Findings StepsThatPull(const Claim& claim, Lab& lab) {
       continue;
     }
     FB_ASSIGN_OR_RETURN(const JobOutcome job, lab.RunJob(JobOf(setting, "auto")));
-    findings.push_back({.calibrated = 100 * (1 - job.steps_ship / job.steps), .account = {{"steps", job.steps}, {"that ship", job.steps_ship}, {"batch", job.batch}, {"B_th", job.threshold}, {"step ms", job.step_ms}}});
+    findings.push_back({.calibrated = 100 * (1 - job.steps_ship / job.steps), .account = {{"steps", job.steps}, {"that ship", job.steps_ship}, {"KV tokens", job.kv_tokens}, {"batch", job.batch},
+                        {"B_th", job.threshold}, {"claimed B_th", 32}, {"step ms", job.step_ms}, {"fetch ms", job.fetch_ms}, {"exposed ms", job.exposed_ms}}});
   }
   return findings;
 }

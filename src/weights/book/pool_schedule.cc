@@ -52,6 +52,19 @@ int64_t LeastSlots(const std::vector<Fetch>& fetches) {
   return least;
 }
 
+// Of the layer of which the rank fetches most.
+uint64_t MostLayerBytes(const PoolBook& book, int rank, const std::vector<Fetch>& fetches) {
+  uint64_t most = 0;
+  for (size_t i = 0; i < fetches.size();) {
+    uint64_t bytes = 0;
+    for (const int64_t layer = fetches[i].layer; i < fetches.size() && fetches[i].layer == layer; ++i) {
+      bytes += book.PullBytes(rank, layer, fetches[i].piece);
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 }  // namespace
 
 int64_t PoolSchedule::MinSlots(const PoolBook& book, int rank, FetchOrder order) {
@@ -85,7 +98,10 @@ base::Result<int64_t> ChooseSlots(const PoolBook& book, int rank, FetchOrder ord
   if (fetches.empty()) return least;
   auto slots = static_cast<int64_t>(fetches.size());
   // One slot is in use while the others are filled.
-  if (settings.look_ahead_layers > 0) slots = std::min(slots, settings.look_ahead_layers * book.group().layer.num_pieces + 1);
+  if (settings.look_ahead_layers > 0) {
+    const uint64_t bytes = static_cast<uint64_t>(settings.look_ahead_layers) * MostLayerBytes(book, rank, fetches);
+    slots = std::min<int64_t>(slots, bytes / slot_bytes + 1);
+  }
   if (settings.look_ahead_bytes > 0) slots = std::min<int64_t>(slots, settings.look_ahead_bytes / slot_bytes + 1);
   slots = std::max(slots, least);
   if (settings.budget_bytes > 0) slots = std::min<int64_t>(slots, settings.budget_bytes / slot_bytes);

@@ -57,7 +57,7 @@ class PoolSchedule {
 };
 
 // How many slots, or fetches ahead, the settings allow: what fits `budget_bytes` (0: as many as looked ahead), but no more
-// than `look_ahead_layers` layers or `look_ahead_bytes` of the rank's fetches ahead of the one in use (0: no bound), nor
+// than slots of `look_ahead_bytes`, or of what the rank fetches of `look_ahead_layers` layers, ahead of the one in use (0: no bound), nor
 // than a step has. At least MinSlots, or kTooFewSlots with the bytes that these need.
 struct SlotSettings {
   uint64_t budget_bytes = 0;

@@ -83,9 +83,9 @@ TEST(PoolSchedule, SlotsFollowTheSettings) {
   const uint64_t slot = book.SlotBytes(0);
   EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {}), 18);
   EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {.budget_bytes = 5 * slot + 1}), 5);
-  EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {.look_ahead_layers = 2}), 5);
+  EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {.look_ahead_layers = 2}), 3);  // 260 bytes in slots of 100, and one
   EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {.look_ahead_bytes = 3 * slot}), 4);
-  EXPECT_EQ(*ChooseSlots(book, 3, FetchOrder::kPeakShifted, {.look_ahead_layers = 1}), 3);
+  EXPECT_EQ(*ChooseSlots(book, 3, FetchOrder::kPeakShifted, {.look_ahead_layers = 1}), 2);
   EXPECT_EQ(*ChooseSlots(book, 1, FetchOrder::kPeakShifted, {.look_ahead_layers = 1}), 6);  // the order's least
   EXPECT_EQ(*ChooseSlots(Book("by_layer", 1, 4, 4), 0, FetchOrder::kAsUsed, {}), 1);
   const base::Status status = ChooseSlots(book, 1, FetchOrder::kPeakShifted, {.budget_bytes = 4 * slot}).status();
