@@ -75,9 +75,10 @@ class Run:
         rng = random.Random(f"{name} {case}")
         requests, flags = requests_of(case, scale, rng)
         requests += requests_of(case, scale, rng)[0]
-        # The first step is one prompt's, whatever else has been read by then; from the second on all requests are there.
+        # The first step is one prompt's, whatever else has been read by then (it has the longest output, and those go first); from
+        # the second on all requests are there.
         opening = 256 if case == "preempting" else 512  # a step's rows
-        requests.insert(0, ([rng.randrange(1000, 40000) for _ in range(opening)], 1))
+        requests.insert(0, ([rng.randrange(1000, 40000) for _ in range(opening)], 1 + max(output for _, output in requests)))
         self.jobs = os.path.join(folder, f"{name}-{case}.jsonl".replace(" ", "-"))
         with open(self.jobs, "w") as f:
             for i, (prompt, output) in enumerate(requests):
