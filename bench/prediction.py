@@ -5,8 +5,10 @@ usage: prediction.py FOREBAY [--rounds 3] [--triples 3] [--quick] [--operations]
                      [--prefix COMMAND] [--before PROFILE]
 
 Six jobs on two shapes (random weights) run on this machine and on a simulation of it, whose profile is measured just before
-and just after. A triple whose two profiles price some job more than 5 % apart is thrown away and counted: the machine changed
-meanwhile. Steps, blocks and preemptions must be equal. No number of a profile comes from these jobs.
+and just after. Probes of the peak and of the stream rate (limits_probe, beside FOREBAY's bench/) stand around each run and each
+profile: a run with another rate than the first profile's is repeated, and where that does not help the triple is thrown away
+and counted, as is one whose two profiles price some job more than 5 % apart: the machine changed meanwhile. Steps, blocks and
+preemptions must be equal. No number of a profile comes from these jobs.
 Each job's requests come twice, and the time is that of the second half of its steps: by then all pages of the KV cache have
 been touched once, which on virtual machines may cost milliseconds a page and is in no profile.
 --check: exit 1 where counts differ, or where the shape error exceeds 15 % in --triples accepted triples.
@@ -37,6 +39,7 @@ SMOLLM2_135M = {
 # (name, config, requests and tokens relative to the smaller shape's)
 SHAPES = [("SmolLM2-135M", SMOLLM2_135M, 1.0), ("Qwen3-0.6B", QWEN3_06B, 0.5)]
 LARGEST_DISAGREEMENT = 0.05
+MOST_DRIFT, MOST_TRIES = 0.10, 4  # of the machine's rates; of a run
 AIM_SHAPE, AIM_RAW, FAILED_SHAPE = 0.05, 0.07, 0.15
 EXACT = ["steps", "preemptions", "recomputed_tokens", "computed_tokens", "cached_prompt_tokens", "kv_blocks_total",
          "kv_blocks_used_peak"]
@@ -156,9 +159,44 @@ def profile(args, prefix, path):
     subprocess.run([*prefix, args.forebay, "profile", "-o", path, *quick], check=True, stderr=subprocess.DEVNULL)
 
 
+class Changed(Exception):
+    """The machine is not what it was when the triple began: its rates then and now."""
+
+
+class Machine:
+    """Its rates at the moment, beside those that a triple began with."""
+
+    def __init__(self, args, prefix):
+        probe = os.path.join(os.path.dirname(args.forebay), "bench", "limits_probe")
+        if not os.path.exists(probe):
+            sys.exit(f"{probe}: not there; configure with -DFOREBAY_BENCH=ON and build limits_probe")
+        self.command = [*prefix, probe]
+        self.at_first = self.rates()
+        self.repeated = 0
+
+    def rates(self):
+        line = json.loads(subprocess.run(self.command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+        return [line["flops"], line["bytes_per_s"]]
+
+    def same(self):
+        self.now = self.rates()
+        return all(abs(now / then - 1) < MOST_DRIFT for now, then in zip(self.now, self.at_first))
+
+    def steady(self, what):
+        """what() between two probes that agree with the first."""
+        for _ in range(MOST_TRIES):
+            if self.same():
+                result = what()
+                if self.same():
+                    return result
+            self.repeated += 1
+        raise Changed("; ".join(f"{flops / 1e9:.0f} GFLOP/s, {read / 1e9:.1f} GB/s" for flops, read in (self.at_first, self.now)))
+
+
 def triple(args, runs, prefix, folder):
-    """One profile, run, profile. Returns the largest disagreement of the two profiles, or fails where counts differ."""
+    """One profile, run, profile. Returns the largest disagreement of the two profiles and the runs repeated; raises Changed."""
     before, after = os.path.join(folder, "before.json"), os.path.join(folder, "after.json")
+    machine = Machine(args, prefix)
     if args.before:
         shutil.copy(args.before, before)
     else:
@@ -167,10 +205,10 @@ def triple(args, runs, prefix, folder):
         run.real, run.predicted, run.wrong = [], [], []
     for _ in range(args.rounds):
         for run in runs:
-            summary, plans, _ = run.measure()
+            summary, plans, _ = machine.steady(run.measure)
             run.real.append(summary["second_half"])
             run.counted, run.plans = counters(summary), plans
-    profile(args, prefix, after)
+    machine.steady(lambda: profile(args, prefix, after))
     disagreement = 0
     for run in runs:
         for path in (before, after):
@@ -181,7 +219,7 @@ def triple(args, runs, prefix, folder):
             if plans != run.plans:
                 run.wrong.append("step plans differ")
         disagreement = max(disagreement, abs(math.log(run.predicted[0] / run.predicted[1])))
-    return math.expm1(disagreement), after
+    return math.expm1(disagreement), machine.repeated
 
 
 def table(runs):
@@ -217,34 +255,38 @@ def main():
     args = parser.parse_args()
     args.forebay = os.path.abspath(args.forebay)
     prefix = [*shlex.split(args.prefix), *real_time_prefix()]
-    thrown_away, failures = 0, 0
+    thrown_away, failures, lines = 0, 0, []
     with tempfile.TemporaryDirectory() as folder:
         runs = [Run(folder, shape, case, prefix, args.forebay) for shape in SHAPES for case in CASES]
         runs = [run for run in runs if args.only in run.name]
         for _ in range(args.triples):
-            disagreement, after = triple(args, runs, prefix, folder)
+            try:
+                disagreement, repeated = triple(args, runs, prefix, folder)
+            except Changed as rates:
+                thrown_away += 1
+                print(f"the machine changed ({rates}): thrown away\n", flush=True)
+                continue
+            finally:
+                args.before = None
             wrong = [f"{run.name}: {what}" for run in runs for what in run.wrong]
             if wrong:
                 sys.exit("counts differ\n" + "\n".join(wrong))
             lines, worst = table(runs)
-            print("\n".join(lines))
-            args.before = None
-            print(f"the two profiles price a job at most {100 * disagreement:.1f} % apart\n", flush=True)
+            lines.append(f"profiles at most {100 * disagreement:.1f} % apart; runs repeated: {repeated}; triples thrown away: "
+                         f"{thrown_away}; {'with' if prefix else 'without'} real-time priority")
+            print("\n".join(lines), flush=True)
             if disagreement > LARGEST_DISAGREEMENT:
                 thrown_away += 1
                 continue
             failures += worst > FAILED_SHAPE
             if not args.check or worst <= FAILED_SHAPE:
                 break
-        if args.operations:
+        if args.operations and lines:
             for run in runs:
-                print_operations(run, after)
-    lines.append(f"profiles at most {100 * disagreement:.1f} % apart; triples thrown away: {thrown_away}; "
-                 f"{'with' if prefix else 'without'} real-time priority; load average {os.getloadavg()[0]:.1f}")
-    if args.out:
+                print_operations(run, os.path.join(folder, "before.json"))
+    if args.out and lines:
         with open(args.out, "w") as f:
             f.write("\n".join(lines) + "\n")
-    print(lines[-1])
     if thrown_away == args.triples:
         print("skipped: no two profiles agreed")
     return 1 if args.check and failures == args.triples else 0
