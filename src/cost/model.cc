@@ -79,13 +79,20 @@ PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool cali
   return Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device), device.op_floor_s, device);
 }
 
+// Contexts that sequences share come from memory once.
 PriceResult PriceDecode(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double sequences = static_cast<double>(op.rows - op.prefill_sequences);
   const double context = static_cast<double>(op.depth - op.prefill_context);
   const double head_dim = op.head_dim;
   if (const UtilisationTable* table = calibrated ? device.Find(TableOp::kDecodeAttention, op.kv_format, head_dim) : nullptr) {
     const Point point{sequences * op.kv_heads, context / sequences, double(op.heads) / op.kv_heads};
-    return FromTable(*table, point, head_dim, device.decode_floor_s, device);
+    PriceResult result = FromTable(*table, point, head_dim, device.decode_floor_s, device);
+    if (const UtilisationTable* shared = device.Find(TableOp::kDecodeShared, op.kv_format, head_dim); shared && op.repeated_context > 0) {
+      const PriceResult again = FromTable(*shared, point, head_dim, device.decode_floor_s, device);
+      const double part = static_cast<double>(op.repeated_context) / context;
+      result.seconds += part * (std::min(again.seconds, result.seconds) - result.seconds);
+    }
+    return result;
   }
   const double bytes = 2 * head_dim * op.kv_heads * BytesPerElement(op.kv_format) * context;
   return Default(RooflineOf(4 * head_dim * op.heads * context, bytes, NumberFormat::kBF16, device),

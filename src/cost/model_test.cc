@@ -348,6 +348,24 @@ TEST(Price, RopeIsTheSumOfPromptsAndDecodingRows) {
   EXPECT_NEAR(Price(rope, device).seconds, 20e-6 + 30e-6, 1e-9);
 }
 
+TEST(Price, WhatSequencesShareIsPricedByItsOwnTable) {
+  DeviceProfile device = Profile("h200");
+  device.launch_s = 0;
+  const OpDesc apart = Decode(16, 4096);
+  OpDesc half = apart, all = apart;
+  half.repeated_context = apart.depth / 2;
+  all.repeated_context = apart.depth;
+  const double seconds = Price(apart, device).seconds;
+  EXPECT_EQ(Price(all, device).seconds, seconds) << "no table of shared contexts";
+  UtilisationTable shared = *device.Find(TableOp::kDecodeAttention, NumberFormat::kBF16);
+  shared.op = TableOp::kDecodeShared;
+  for (double& log_seconds : shared.log_seconds) log_seconds -= std::log(4.0);
+  device.tables.push_back(shared);
+  EXPECT_EQ(Price(apart, device).seconds, seconds);
+  EXPECT_NEAR(Price(half, device).seconds / seconds, 0.625, 1e-9);
+  EXPECT_NEAR(Price(all, device).seconds / seconds, 0.25, 1e-9);
+}
+
 TEST(Price, AttentionTakesTheTableOfTheNearestHeadSize) {
   DeviceProfile device = Profile("h200");
   UtilisationTable small = *device.Find(TableOp::kDecodeAttention, NumberFormat::kBF16);

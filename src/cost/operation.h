@@ -59,6 +59,7 @@ struct OpDesc {
   NumberFormat kv_format = NumberFormat::kBF16;
   int64_t prefill_sequences = 0;
   int64_t prefill_context = 0;  // context tokens summed over the prefill rows
+  int64_t repeated_context = 0;  // of the decode part, tokens that another of its sequences reads too, but for one each
 
   int64_t prefill_rows = 0;     // of a rope_kv: rows of sequences with more than one
   int64_t drawn_rows = 0;       // of a sample: rows with a temperature; the others take the greatest logit

@@ -17,6 +17,7 @@ Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Poin
       return RooflineOf(2 * a * weights, weights * element, format, device);
     }
     case TableOp::kDecodeAttention:
+    case TableOp::kDecodeShared:
       return RooflineOf(4 * head_dim * a * b * c, 2 * head_dim * element * a * b, NumberFormat::kBF16, device);
     case TableOp::kPrefillAttention:  // half of the square is masked
       return RooflineOf(2 * head_dim * a * b * b, 0, NumberFormat::kBF16, device);

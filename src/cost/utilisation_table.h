@@ -12,14 +12,14 @@
 namespace forebay::cost {
 
 enum class TableOp : uint8_t {
-  kLinear, kLinearLeaves, kDecodeAttention, kPrefillAttention, kAllReduce, kAllGather, kReduceScatter, kAllToAll,
+  kLinear, kLinearLeaves, kDecodeAttention, kDecodeShared, kPrefillAttention, kAllReduce, kAllGather, kReduceScatter, kAllToAll,
   kNorm, kRopeKv, kRopeKvDecode, kEmbed, kArgmax, kSample, kCopy
 };
 inline constexpr int kNumTableOps = static_cast<int>(TableOp::kCopy) + 1;
 
 constexpr std::string_view Name(TableOp op) {
   constexpr std::string_view kNames[kNumTableOps] = {
-      "linear",     "linear_leaves", "decode_attention", "prefill_attention", "all_reduce", "all_gather", "reduce_scatter",
+      "linear",     "linear_leaves", "decode_attention", "decode_shared", "prefill_attention", "all_reduce", "all_gather", "reduce_scatter",
       "all_to_all", "norm",          "rope_kv",          "rope_kv_decode",    "embed",      "argmax",     "sample",
       "copy"};
   return kNames[static_cast<int>(op)];
@@ -39,7 +39,7 @@ enum class How : uint8_t { kExact, kInterpolated, kHeld, kMiss };
 
 // A place in a table:
 //   linear, _leaves    rows, n, k            (or rows, n * k, 1: `by_weights`); K in one leaf, in several
-//   decode_attention   sequences * kv_heads, context of a sequence, heads / kv_heads
+//   decode_attention   sequences * kv_heads, context of a sequence, heads / kv_heads; _shared: all read the same context
 //   prefill_attention  sequences * heads, tokens of a whole causal prompt, heads / kv_heads
 //   collectives        bytes, ranks, 1
 //   rope_kv, _decode   rows, columns of the keys, heads / kv_heads; rows of one prompt, or each of another sequence
@@ -48,7 +48,8 @@ enum class How : uint8_t { kExact, kInterpolated, kHeld, kMiss };
 using Point = std::array<double, 3>;
 
 constexpr bool IsLinear(TableOp op) { return op == TableOp::kLinear || op == TableOp::kLinearLeaves; }
-constexpr bool IsAttention(TableOp op) { return op == TableOp::kDecodeAttention || op == TableOp::kPrefillAttention; }
+constexpr bool IsDecode(TableOp op) { return op == TableOp::kDecodeAttention || op == TableOp::kDecodeShared; }
+constexpr bool IsAttention(TableOp op) { return IsDecode(op) || op == TableOp::kPrefillAttention; }
 constexpr bool IsCollective(TableOp op) { return op >= TableOp::kAllReduce && op <= TableOp::kAllToAll; }
 constexpr bool IsRope(TableOp op) { return op == TableOp::kRopeKv || op == TableOp::kRopeKvDecode; }
 constexpr bool IsRowWise(TableOp op) { return op >= TableOp::kNorm && op <= TableOp::kSample; }
@@ -57,7 +58,7 @@ constexpr bool IsRowWise(TableOp op) { return op >= TableOp::kNorm && op <= Tabl
 constexpr std::array<std::string_view, 3> AxisNames(TableOp op, bool by_weights) {
   if (by_weights) return {"rows", "weights", "one"};
   if (IsLinear(op)) return {"rows", "n", "k"};
-  if (op == TableOp::kDecodeAttention) return {"streams", "context", "group"};
+  if (IsDecode(op)) return {"streams", "context", "group"};
   if (op == TableOp::kPrefillAttention) return {"streams", "tokens", "group"};
   if (IsRope(op)) return {"rows", "columns", "group"};
   if (IsRowWise(op)) return {"rows", "columns", "one"};

@@ -151,6 +151,7 @@ base::Result<bool> Replica::Begin(bool share) {
       PlanRows(sequence, rows);
     }
   }
+  sampler_->buffers(FlightOf(begun_)).SetRepeated(book_.repeated_blocks() * kernels::kBlockTokens);
   const uint64_t bytes_pulled = BytesPulled();
   FB_RETURN_IF_ERROR(Enqueue(flight));
   RecordPlan(BytesPulled() - bytes_pulled, &flight);

@@ -32,6 +32,8 @@ class StepBuffers {
   void CopyStep(const StepBuffers& other);
   void Begin();
   void Add(const PlannedRows& rows);
+  // Positions in blocks that another sequence holds too, but for one each: for the price alone.
+  void SetRepeated(int64_t positions) { context_.repeated = positions; }
   // Own range = all rows.
   const kernels::StepBatch& Finish();
 

@@ -30,9 +30,10 @@ void ReadsBatch(const StepBatch& batch, device::Operation& operation) {
   operation.Reads(batch.sequences, sizeof(*batch.sequences) * batch.num_sequences);
 }
 
-// A sequence's KV is read once for its rows: as far as the last of them sees, equal numbers of rows assumed.
+// A sequence's KV is read once for its rows: as far as the last of them sees, equal numbers of rows assumed; a block that decoding
+// sequences share is read once.
 double KvTokensRead(const ContextSums& sums) {
-  double tokens = static_cast<double>(sums.decode_context);
+  double tokens = static_cast<double>(sums.decode_context - std::min(sums.repeated, sums.decode_context));
   if (sums.prefill_rows > 0) {
     const double sequences = static_cast<double>(sums.prefill_sequences), rows = static_cast<double>(sums.prefill_rows);
     tokens += sequences * (static_cast<double>(sums.prefill_context) / rows + (rows / sequences - 1) / 2);
@@ -61,6 +62,7 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
   desc.kv_format = NumberFormatOf(args.layout.dtype);
   desc.prefill_sequences = args.context.prefill_sequences;
   desc.prefill_context = args.context.prefill_context;
+  desc.repeated_context = std::min(args.context.repeated, args.context.decode_context);
   device::Operation operation = device::MakeOperation(desc, args, kernels.attention);
   const uint64_t bytes = QueryBytes(batch, args.layout, args.heads);
   operation.Reads(args.q, bytes).Writes(args.out, bytes);

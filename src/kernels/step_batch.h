@@ -18,6 +18,7 @@ struct SequenceRows {
 struct ContextSums {
   int64_t prefill_sequences = 0, prefill_rows = 0, prefill_context = 0;
   int64_t decode_rows = 0, decode_context = 0;
+  int64_t repeated = 0;  // positions in blocks that another sequence of the step reads too, but for one each
 
   // `rows` rows of one sequence, the first at position `first`.
   void Add(int64_t first, int64_t rows) {

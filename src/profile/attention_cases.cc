@@ -18,12 +18,14 @@ class AttentionCase {
  public:
   AttentionCase(Bench& bench, tensor::DType dtype, int32_t head_dim) : bench_(bench), dtype_(dtype), head_dim_(head_dim) {}
 
-  double Seconds(int32_t sequences, int32_t heads, int32_t kv_heads, int32_t rows, int32_t context) {
+  // `shared`: the sequences have the same blocks, but for those that begin after `context`.
+  double Seconds(int32_t sequences, int32_t heads, int32_t kv_heads, int32_t rows, int32_t context, bool shared = false) {
     kernels::AttentionArgs args;
     args.layout = {dtype_, kv_heads, head_dim_, 0};
     args.heads = heads;
     args.scale = 0.1f;
     Place(sequences, rows, context, &args);
+    if (shared) Share(sequences, context);
     const int64_t blocks = static_cast<int64_t>(tables_.size());
     const int64_t layers = std::max<int64_t>(1, static_cast<int64_t>(bench_.data().bytes) / (blocks * args.layout.LayerBytes()));
     args.layout.block_stride = layers * args.layout.LayerBytes();
@@ -65,6 +67,12 @@ class AttentionCase {
     batch.table_stride = blocks_each;
   }
 
+  // The cache does not shrink: blocks of all but the first sequence are read by nobody.
+  void Share(int32_t sequences, int32_t context) {
+    const int64_t stride = static_cast<int64_t>(tables_.size()) / sequences, whole = context / kBlockTokens;
+    for (int32_t s = 1; s < sequences; ++s) std::copy_n(tables_.begin(), whole, tables_.begin() + s * stride);
+  }
+
   Bench& bench_;
   const tensor::DType dtype_;
   const int32_t head_dim_;
@@ -74,10 +82,10 @@ class AttentionCase {
 };
 
 // A table's point as heads and sequences: `streams` are at most 4 heads (8 where they are query heads) of each sequence.
-double DecodeSeconds(AttentionCase& attention, const cost::Point& point) {
+double DecodeSeconds(AttentionCase& attention, const cost::Point& point, bool shared) {
   const auto streams = static_cast<int32_t>(point[0]), group = static_cast<int32_t>(point[2]);
   const int32_t kv_heads = std::gcd(streams, 4);
-  return attention.Seconds(streams / kv_heads, kv_heads * group, kv_heads, 1, static_cast<int32_t>(point[1]));
+  return attention.Seconds(streams / kv_heads, kv_heads * group, kv_heads, 1, static_cast<int32_t>(point[1]), shared);
 }
 
 double PrefillSeconds(AttentionCase& attention, const cost::Point& point) {
@@ -93,11 +101,19 @@ void MeasureKind(Bench& bench, tensor::DType dtype, cost::NumberFormat format, i
   spec.format = format;
   spec.head_dim = head_dim;
   spec.op = cost::TableOp::kDecodeAttention;
-  spec.seconds = [&](const cost::Point& point) { return DecodeSeconds(attention, point); };
+  spec.seconds = [&](const cost::Point& point) { return DecodeSeconds(attention, point, false); };
   spec.axes = {{{1, 2, 4, 8, 16, 64, 256}, {32, 128, 512, 2048}, {1, 2, 4, 8}}};
   if (few) spec.axes = {{{1, 8, 128}, {32, 256, 1024}, {1, 4}}};
   spec.grain = {1, 1, 1};
   profile->tables.push_back(MeasureTable(spec, few ? 5 : 16));
+
+  if (dtype == tensor::DType::kBF16) {
+    spec.op = cost::TableOp::kDecodeShared;
+    spec.seconds = [&](const cost::Point& point) { return DecodeSeconds(attention, point, true); };
+    spec.axes = {{{8, 32, 128}, {64, 512, 2048}, {1, 4}}};
+    if (few) spec.axes = {{{16, 128}, {64, 512}, {1, 4}}};
+    profile->tables.push_back(MeasureTable(spec, few ? 2 : 6));
+  }
 
   spec.op = cost::TableOp::kPrefillAttention;
   spec.seconds = [&](const cost::Point& point) { return PrefillSeconds(attention, point); };

@@ -37,6 +37,7 @@ struct BlockBook::State {
   std::vector<BlockId> free;       // a stack
   BlockId oldest = -1, newest = -1;  // the LRU list of cached blocks
   int32_t cached = 0;
+  int64_t repeated = 0;  // counts of blocks beyond their first
   PrefixIndex index;
   std::vector<Sequence> sequences;
   std::vector<SequenceSlot> free_slots;
@@ -95,7 +96,10 @@ struct BlockBook::State {
 
   void Release(BlockId id) {
     Block& block = blocks[id];
-    if (--block.count > 0) return;
+    if (--block.count > 0) {
+      --repeated;
+      return;
+    }
     const BlockId indexed = block.sealed ? index.Find(block.key) : -1;
     if (block.sealed && indexed < 0) index.Insert(block.key, id);  // its twin was evicted
     if (block.sealed && (indexed < 0 || indexed == id)) {
@@ -160,7 +164,11 @@ SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int
   seq = Sequence{.live = true, .salt = salt, .chain = RootKey(salt)};
   BlockId* table = s.Table(slot);
   s.WalkCached(tokens, salt, max_cached, keys, [&](BlockId id, const PrefixKey& key) {
-    if (s.blocks[id].count++ == 0) s.Unlink(id);
+    if (s.blocks[id].count++ == 0) {
+      s.Unlink(id);
+    } else {
+      ++s.repeated;
+    }
     table[seq.num_blocks++] = id;
     seq.chain = key;
   });
@@ -285,6 +293,7 @@ int32_t BlockBook::exclusive_blocks(SequenceSlot slot) const {
 int32_t BlockBook::num_blocks() const { return state_->options.num_blocks; }
 int32_t BlockBook::available_blocks() const { return state_->available(); }
 int32_t BlockBook::held_blocks() const { return num_blocks() - available_blocks(); }
+int64_t BlockBook::repeated_blocks() const { return state_->repeated; }
 const BlockBookStats& BlockBook::stats() const { return state_->stats; }
 
 void BlockBook::CheckInvariants() const {
@@ -327,6 +336,7 @@ void BlockBook::CheckInvariants() const {
   }
   FB_CHECK(cached == s.cached, "{} cached blocks in LRU order, counted {}", cached, s.cached);
   int32_t indexed = 0;
+  int64_t repeated = 0;
   for (BlockId id = 0; id < s.options.num_blocks; ++id) {
     const Block& block = s.blocks[id];
     FB_CHECK(block.count == counts[id], "block {}: count {}, held by {}", id, block.count, counts[id]);
@@ -336,7 +346,9 @@ void BlockBook::CheckInvariants() const {
     FB_CHECK(in_index || (where[id] != Where::kCached && block.count <= 1), "block {}: count {}, not indexed", id,
              block.count);
     indexed += in_index;
+    repeated += std::max(0, block.count - 1);
   }
+  FB_CHECK(repeated == s.repeated, "{} blocks held more than once, counted {}", repeated, s.repeated);
   FB_CHECK(indexed == s.index.size(), "{} indexed blocks, {} index entries", indexed, s.index.size());
 }
 

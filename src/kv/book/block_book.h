@@ -103,6 +103,8 @@ class BlockBook {
   int32_t num_blocks() const;
   int32_t available_blocks() const;  // free + cached
   int32_t held_blocks() const;
+  // Entries of tables beyond the first that hold a block: what sharing has saved.
+  int64_t repeated_blocks() const;
   const BlockBookStats& stats() const;
   // FB_CHECKs the invariants; for tests and idle moments.
   void CheckInvariants() const;

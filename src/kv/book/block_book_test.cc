@@ -52,11 +52,13 @@ TEST(BlockBookTest, SharesFullCommittedBlocksAndLeavesATokenToCompute) {
   EXPECT_EQ(book.reserved(b), 96);
   EXPECT_TRUE(std::ranges::equal(book.table(a), book.table(b)));
   EXPECT_EQ(book.held_blocks(), 3);
+  EXPECT_EQ(book.repeated_blocks(), 3);
   EXPECT_EQ(book.exclusive_blocks(a), 0);
   EXPECT_EQ(book.stats().prefix_blocks_hit, 3);
   Fill(book, b, longer);
   EXPECT_EQ(book.exclusive_blocks(b), 1);
   book.Close(a);
+  EXPECT_EQ(book.repeated_blocks(), 0);
   book.Close(b);
   book.CheckInvariants();
   EXPECT_EQ(book.available_blocks(), 8);

@@ -88,4 +88,10 @@ int32_t GroupBooks::held_peak() const {
   return most;
 }
 
+int64_t GroupBooks::repeated_blocks() const {
+  int64_t least = books_[0].repeated_blocks();
+  for (const BlockBook& book : books_) least = std::min(least, book.repeated_blocks());
+  return least;
+}
+
 }  // namespace forebay::kv

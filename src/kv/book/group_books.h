@@ -42,6 +42,8 @@ class GroupBooks {
   int32_t exclusive_blocks(SequenceSlot slot) const;
   int32_t held_blocks() const { return num_blocks() - available_blocks(); }
   int32_t held_peak() const;
+  // Of the group that shares least.
+  int64_t repeated_blocks() const;
   int64_t prefix_blocks_hit() const { return books_[0].stats().prefix_blocks_hit; }
 
  private:
