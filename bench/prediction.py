@@ -176,8 +176,8 @@ class Machine:
         self.repeated = 0
 
     def rates(self):
-        line = json.loads(subprocess.run(self.command, stdout=subprocess.PIPE, check=True, text=True).stdout)
-        return [line["flops"], line["bytes_per_s"]]
+        probes = [json.loads(subprocess.run(self.command, stdout=subprocess.PIPE, check=True, text=True).stdout) for _ in range(3)]
+        return [statistics.median(probe[rate] for probe in probes) for rate in ("flops", "bytes_per_s")]
 
     def same(self):
         self.now = self.rates()
@@ -195,13 +195,13 @@ class Machine:
 
 
 def triple(args, runs, prefix, folder):
-    """One profile, run, profile. Returns the largest disagreement of the two profiles and the runs repeated; raises Changed."""
+    """A shape's profile, runs, profile. Returns the largest disagreement of the two profiles and the runs repeated; raises Changed."""
     before, after = os.path.join(folder, "before.json"), os.path.join(folder, "after.json")
     machine = Machine(args, prefix)
     if args.before:
         shutil.copy(args.before, before)
     else:
-        profile(args, prefix, before)
+        machine.steady(lambda: profile(args, prefix, before))
     for run in runs:
         run.real, run.predicted, run.wrong = [], [], []
     for _ in range(args.rounds):
@@ -223,24 +223,51 @@ def triple(args, runs, prefix, folder):
     return math.expm1(disagreement), machine.repeated
 
 
-def table(runs):
-    """Lines of Markdown, and the largest shape error."""
+def rows(runs):
+    """A shape's lines of Markdown, its common speed factor, and the largest shape error."""
     predicted = [math.sqrt(run.predicted[0] * run.predicted[1]) for run in runs]
     real = [statistics.median(run.real) for run in runs]
-    factors = {shape: math.exp(statistics.mean(math.log(r / p) for run, r, p in zip(runs, real, predicted) if run.shape == shape))
-               for shape in {run.shape for run in runs}}
-    lines = ["| job | steps | preemptions | real s | spread | simulated s | raw error | shape error | |",
-             "|---|---|---|---|---|---|---|---|---|"]
-    worst = 0
+    factor = math.exp(statistics.mean(math.log(r / p) for r, p in zip(real, predicted)))
+    lines, worst = [], 0
     for run, r, p in zip(runs, real, predicted):
-        spread, raw, shape = (max(run.real) - min(run.real)) / r, p / r - 1, factors[run.shape] * p / r - 1
+        spread, raw, shape = (max(run.real) - min(run.real)) / r, p / r - 1, factor * p / r - 1
         worst = max(worst, abs(shape))
         met = abs(shape) <= AIM_SHAPE and abs(raw) <= max(AIM_RAW, spread)
         lines.append(f"| {run.name} | {run.counted['steps']} | {run.counted['preemptions']} | {r:.3f} | {100 * spread:.1f} % "
                      f"| {p:.3f} | {100 * raw:+.1f} % | {100 * shape:+.1f} % | {'' if met else 'over the aim'} |")
-    of_shapes = ", ".join(f"{shape} {factor:.3f}" for shape, factor in sorted(factors.items()))
-    lines.append(f"\none common speed factor over six jobs: {of_shapes}; largest shape error {100 * worst:.1f} %")
-    return lines, worst
+    return lines, factor, worst
+
+
+def predict(args, runs, prefix, folder):
+    """Lines of Markdown about a shape, after as many triples as it takes; whether one was accepted, and whether none was near."""
+    thrown_away, accepted, failures = 0, 0, 0
+    table, note = [], ""
+    for _ in range(args.triples):
+        try:
+            disagreement, repeated = triple(args, runs, prefix, folder)
+        except Changed as rates:
+            thrown_away += 1
+            print(f"{runs[0].shape}: the machine changed ({rates}): thrown away", flush=True)
+            continue
+        finally:
+            args.before = None
+        wrong = [f"{run.name}: {what}" for run in runs for what in run.wrong]
+        if wrong:
+            sys.exit("counts differ\n" + "\n".join(wrong))
+        table, factor, worst = rows(runs)
+        thrown_away += disagreement > LARGEST_DISAGREEMENT
+        note = (f"{runs[0].shape}: common speed factor {factor:.3f}, largest shape error {100 * worst:.1f} %; profiles at most "
+                f"{100 * disagreement:.1f} % apart, runs repeated: {repeated}, triples thrown away: {thrown_away}")
+        if disagreement > LARGEST_DISAGREEMENT:
+            print("\n".join(table + [note, "thrown away"]), flush=True)
+            continue
+        accepted += 1
+        failures += worst > FAILED_SHAPE
+        if not args.check or worst <= FAILED_SHAPE:
+            break
+    if accepted == 0:
+        return [], f"{runs[0].shape}: skipped, no two profiles of {args.triples} agreed", False
+    return table, note, failures == args.triples
 
 
 def main():
@@ -258,41 +285,27 @@ def main():
     args = parser.parse_args()
     args.forebay = os.path.abspath(args.forebay)
     prefix = [*shlex.split(args.prefix), *real_time_prefix()]
-    thrown_away, failures, lines = 0, 0, []
+    lines = ["| job | steps | preemptions | real s | spread | simulated s | raw error | shape error | |",
+             "|---|---|---|---|---|---|---|---|---|"]
+    notes, failed = [], False
     with tempfile.TemporaryDirectory() as folder:
-        runs = [Run(folder, shape, case, prefix, args.forebay) for shape in SHAPES for case in CASES]
-        runs = [run for run in runs if args.only in run.name]
-        for _ in range(args.triples):
-            try:
-                disagreement, repeated = triple(args, runs, prefix, folder)
-            except Changed as rates:
-                thrown_away += 1
-                print(f"the machine changed ({rates}): thrown away\n", flush=True)
+        for shape in SHAPES:
+            runs = [Run(folder, shape, case, prefix, args.forebay) for case in CASES if args.only in f"{shape[0]}, {case}"]
+            if not runs:
                 continue
-            finally:
-                args.before = None
-            wrong = [f"{run.name}: {what}" for run in runs for what in run.wrong]
-            if wrong:
-                sys.exit("counts differ\n" + "\n".join(wrong))
-            lines, worst = table(runs)
-            lines.append(f"profiles at most {100 * disagreement:.1f} % apart; runs repeated: {repeated}; triples thrown away: "
-                         f"{thrown_away}; {'with' if prefix else 'without'} real-time priority")
-            print("\n".join(lines), flush=True)
-            if disagreement > LARGEST_DISAGREEMENT:
-                thrown_away += 1
-                continue
-            failures += worst > FAILED_SHAPE
-            if not args.check or worst <= FAILED_SHAPE:
-                break
-        if args.operations and lines:
-            for run in runs:
-                print_operations(run, os.path.join(folder, "before.json"))
-    if args.out and lines:
+            table, note, wrong = predict(args, runs, prefix, folder)
+            lines += table
+            notes.append(note)
+            failed |= wrong
+            if args.operations and table:
+                for run in runs:
+                    print_operations(run, os.path.join(folder, "before.json"))
+    lines += ["", *notes, f"{'With' if prefix else 'Without'} real-time priority."]
+    print("\n".join(lines))
+    if args.out:
         with open(args.out, "w") as f:
             f.write("\n".join(lines) + "\n")
-    if thrown_away == args.triples:
-        print("skipped: no two profiles agreed")
-    return 1 if args.check and failures == args.triples else 0
+    return 1 if args.check and failed else 0
 
 
 if __name__ == "__main__":
