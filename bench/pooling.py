@@ -5,7 +5,8 @@ usage: pooling.py FOREBAY [--rounds 3] [--quick] [--out FILE] [--profile FILE] [
 
 The ranks have so little memory that DP's batch is under a quarter of the machine's compute/memory knee. Layouts take turns
 within a round; figures are medians of the rounds. The simulator runs the same job on two devices of a profile of one core that
-was measured while the other core was measured too; its ratio of each layout to DP stands beside the real one.
+was measured while the other core was measured too; its ratio of each layout to DP stands beside the real one. Probes stand
+around the profile and each run, which is repeated where the machine's rates are not those at first.
 """
 import argparse
 import json
@@ -17,13 +18,15 @@ import subprocess
 import sys
 import tempfile
 
+from machine import Changed, Machine
+
 # Qwen3-0.6B with a smaller vocabulary: heads are not pooled and would only make every step longer.
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 32768, "hidden_size": 1024,
     "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
     "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
     "rope_theta": 1000000, "tie_word_embeddings": True, "attention_bias": False, "torch_dtype": "bfloat16"}
-REQUESTS, PROMPT, OUTPUT = 48, 80, 48  # four blocks of KV cache each
+REQUESTS, PROMPT, OUTPUT = 96, 80, 48  # four blocks of KV cache each; DP has three of them at once, 16 times a rank
 RANK_MIB = 974
 COMMON = ["--random-weights", "--skip-tokenizer-init", "--quiet", "--no-enable-prefix-caching", "--max-model-len", "128",
           "--max-num-seqs", "48", "--max-num-batched-tokens", "128", "--touch-kv", "1GiB"]
@@ -127,12 +130,16 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(os.path.abspath(args.forebay), folder, shlex.split(args.prefix))
-        path = os.path.abspath(args.profile) if args.profile else bench.profile_a_core(args.quick)
+        machine = Machine(bench.forebay, bench.prefix)
+        path = os.path.abspath(args.profile) if args.profile else machine.steady(lambda: bench.profile_a_core(args.quick))
         profile = json.load(open(path))
         real = {name: [] for name, _ in LAYOUTS}
-        for _ in range(args.rounds):
-            for name, layout in LAYOUTS:
-                real[name].append(bench.run(layout, "cpu" if layout is None else "2xcpu"))
+        try:
+            for _ in range(args.rounds):
+                for name, layout in LAYOUTS:
+                    real[name].append(machine.steady(lambda: bench.run(layout, "cpu" if layout is None else "2xcpu")))
+        except Changed as rates:
+            sys.exit(f"the machine changed ({rates}): nothing can be compared")
         simulated = {name: bench.run(layout, f"sim:2x{path}", True) for name, layout in LAYOUTS if layout is not None}
     # A row of a decode step takes 2 operations a weight, which has 2 bytes.
     knee = number(profile, "bf16_flops") / number(profile, "memory_bytes_per_s")
@@ -141,7 +148,7 @@ def main():
     batch = median(real["DP"], lambda s: s["batch"])
     lines += ["", f"{REQUESTS} requests of {PROMPT} + {OUTPUT} tokens, {RANK_MIB} MiB a rank; a core computes {number(profile, 'bf16_flops') / 1e9:.0f} "
               f"GFLOP/s, reads {number(profile, 'memory_bytes_per_s') / 1e9:.1f} GB/s and copies "
-              f"{number(profile, 'copy_bytes_per_core_s') / 1e9:.1f} GB/s: the knee is at {knee:.1f} rows, DP's batch is {batch / knee:.2f} of it"]
+              f"{number(profile, 'copy_bytes_per_core_s') / 1e9:.1f} GB/s: the knee is at {knee:.1f} rows, DP's batch is {batch / knee:.2f} of it; runs repeated: {machine.repeated}"]
     wrong = [f"{name}: {simulated[name]['kv_capacity_tokens']} KV tokens simulated, {real[name][0]['kv_capacity_tokens']} real"
              for name in simulated if simulated[name]["kv_capacity_tokens"] != real[name][0]["kv_capacity_tokens"]]
     print("\n".join(lines + wrong))

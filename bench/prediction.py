@@ -26,6 +26,8 @@ import subprocess
 import sys
 import tempfile
 
+from machine import Changed, Machine
+
 QWEN3_06B = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024,
     "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
@@ -39,7 +41,6 @@ SMOLLM2_135M = {
 # (name, config, requests and tokens relative to the smaller shape's)
 SHAPES = [("SmolLM2-135M", SMOLLM2_135M, 1.0), ("Qwen3-0.6B", QWEN3_06B, 0.5)]
 LARGEST_DISAGREEMENT = 0.05
-MOST_DRIFT, MOST_TRIES = 0.10, 10  # of the machine's rates; of a run
 AIM_SHAPE, AIM_RAW, FAILED_SHAPE = 0.05, 0.07, 0.15
 EXACT = ["steps", "preemptions", "recomputed_tokens", "computed_tokens", "cached_prompt_tokens", "kv_blocks_total",
          "kv_blocks_used_peak"]
@@ -160,44 +161,10 @@ def profile(args, prefix, path):
     subprocess.run([*prefix, args.forebay, "profile", "-o", path, *quick], check=True, stderr=subprocess.DEVNULL)
 
 
-class Changed(Exception):
-    """The machine is not what it was when the triple began: its rates then and now."""
-
-
-class Machine:
-    """Its rates at the moment, beside those that a triple began with."""
-
-    def __init__(self, args, prefix):
-        probe = os.path.join(os.path.dirname(args.forebay), "bench", "limits_probe")
-        if not os.path.exists(probe):
-            sys.exit(f"{probe}: not there; configure with -DFOREBAY_BENCH=ON and build limits_probe")
-        self.command = [*prefix, probe]
-        self.at_first = self.rates()
-        self.repeated = 0
-
-    def rates(self):
-        probes = [json.loads(subprocess.run(self.command, stdout=subprocess.PIPE, check=True, text=True).stdout) for _ in range(3)]
-        return [statistics.median(probe[rate] for probe in probes) for rate in ("flops", "bytes_per_s")]
-
-    def same(self):
-        self.now = self.rates()
-        return all(abs(now / then - 1) < MOST_DRIFT for now, then in zip(self.now, self.at_first))
-
-    def steady(self, what):
-        """what() between two probes that agree with the first."""
-        for _ in range(MOST_TRIES):
-            if self.same():
-                result = what()
-                if self.same():
-                    return result
-            self.repeated += 1
-        raise Changed("; ".join(f"{flops / 1e9:.0f} GFLOP/s, {read / 1e9:.1f} GB/s" for flops, read in (self.at_first, self.now)))
-
-
 def triple(args, runs, prefix, folder):
     """A shape's profile, runs, profile. Returns the largest disagreement of the two profiles and the runs repeated; raises Changed."""
     before, after = os.path.join(folder, "before.json"), os.path.join(folder, "after.json")
-    machine = Machine(args, prefix)
+    machine = Machine(args.forebay, prefix)
     if args.before:
         shutil.copy(args.before, before)
     else:

@@ -1,0 +1,42 @@
+"""Is the machine still what it was? Rates of virtual machines change within minutes, of memory above all."""
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+MOST_DRIFT, MOST_TRIES = 0.10, 10  # of a rate; of a measurement
+
+
+class Changed(Exception):
+    """The machine is not what it was at first: its rates then and now."""
+
+
+class Machine:
+    """Its register peak and stream rate when it was made, and whether they hold. `prefix`: a command that probes run under."""
+
+    def __init__(self, forebay, prefix=()):
+        probe = os.path.join(os.path.dirname(forebay), "bench", "limits_probe")
+        if not os.path.exists(probe):
+            sys.exit(f"{probe} is missing; build it: cmake --preset release -DFOREBAY_BENCH=ON && ninja -C build/release limits_probe")
+        self.command = [*prefix, probe]
+        self.at_first = self.rates()
+        self.repeated = 0
+
+    def rates(self):
+        probes = [json.loads(subprocess.run(self.command, stdout=subprocess.PIPE, check=True, text=True).stdout) for _ in range(3)]
+        return [statistics.median(probe[rate] for probe in probes) for rate in ("flops", "bytes_per_s")]
+
+    def same(self):
+        self.now = self.rates()
+        return all(abs(now / then - 1) < MOST_DRIFT for now, then in zip(self.now, self.at_first))
+
+    def steady(self, what):
+        """what() between two probes that agree with the first."""
+        for _ in range(MOST_TRIES):
+            if self.same():
+                result = what()
+                if self.same():
+                    return result
+            self.repeated += 1
+        raise Changed("; ".join(f"{flops / 1e9:.0f} GFLOP/s, {read / 1e9:.1f} GB/s" for flops, read in (self.at_first, self.now)))
