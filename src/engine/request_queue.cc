@@ -82,7 +82,11 @@ void RequestQueue::EndTurn() {
 }
 
 void RequestQueue::ReadAhead(bool wait) {
-  while (ahead_.size() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead && ReadOne(wait && num_ahead() == 0)) {
+  // A source says that it has ended only to who asks for more.
+  const auto room = [&] {
+    return source_.remaining() == 0 || (num_ahead() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead);
+  };
+  while (!source_.ended() && room() && ReadOne(wait && num_ahead() == 0)) {
   }
 }
 
@@ -141,7 +145,7 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step, const 
     if (taken) ++held_[replica];
   } else if (!ended_) {
     ReadAhead(wait);
-    if (!last_ && (source_.ended() || source_.remaining() == 0)) Deal();
+    if (!last_ && source_.ended()) Deal();
     taken = Take(replica, policy.HandOut(View(replica)));
     if (taken) ++held_[replica];
     if (num_ahead() == 0 && source_.ended()) ended_ = true;
