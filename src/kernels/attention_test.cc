@@ -104,6 +104,16 @@ TYPED_TEST(AttentionTest, Chunks) {
   this->Check({4, 2, 80, 45}, {{0, 150}, {0, 97}}, {1 << 20, 1, 7, 32, 100});
 }
 
+// So many single rows that an item takes several KV heads, beside rows of a prompt.
+TYPED_TEST(AttentionTest, ManySequences) {
+  for (const AttentionShape shape : {AttentionShape{16, 8, 32}, {9, 3, 64}, {8, 4, 24}, {20, 5, 16}, {10, 10, 16}, {32, 4, 16},
+                                     {12, 2, 16}, {6, 6, 16, 40}, {9, 3, 16, 1}}) {
+    std::vector<SequenceSpec> sequences = {{60, 70}, {1030, 1031}};
+    for (int32_t length = 1; length <= 98; ++length) sequences.push_back({length - 1, length});
+    this->Check(shape, sequences);
+  }
+}
+
 // Values that grow and shrink along the sequence: every block rescales, or none after the first does.
 TYPED_TEST(AttentionTest, ManySeeds) {
   for (uint64_t seed = 2; seed < 12; ++seed) {

@@ -2,7 +2,8 @@
 //
 // A line is one query head of one row; line = row * num_heads + head, so that the lines of consecutive rows are
 // consecutive. Blocks that all rows see whole are taken in runs: scores of all lines, softmax a line, probabilities times
-// values. Other blocks (the rows' own, and the first of a sliding window) are taken one by one.
+// values. Other blocks (the rows' own, and the first of a sliding window) are taken one by one. An item of several KV heads
+// takes each block as it lies in memory, up to kRunBlocks heads at a time.
 #pragma once
 
 #include "kernels/cpu/attention_items.h"
@@ -58,7 +59,9 @@ class Attender {
       BeginPart();
       const int32_t end = Min(last + 1, (part + 1) * kPartBlocks);
       for (int32_t block = Max(first, part * kPartBlocks); block < end;) {
-        if (block >= whole_begin && block < whole_end) {
+        if (item_.num_kv_heads > 1) {
+          AddHeads(block++);
+        } else if (block >= whole_begin && block < whole_end) {
           const int blocks = Min(Min(whole_end, end) - block, run_blocks);
           AddRun(block, blocks);
           block += blocks;
@@ -131,8 +134,10 @@ class Attender {
     const uint32_t entry = item.blocks[block];
     const std::byte* base = (entry & kWindowBit) ? args_.layer.window : args_.layer.resident;
     return reinterpret_cast<const T*>(base + static_cast<int64_t>(entry & ~kWindowBit) * args_.layout.block_stride) +
-           item.kv_head * (2ll * kBlockTokens * head_dim_);
+           item.kv_head * HeadElements();
   }
+  // K and V of one head in one block.
+  FB_INLINE int64_t HeadElements() const { return 2ll * kBlockTokens * head_dim_; }
 
   // Bytes from `keys`, those of `block`, to the block read kRunBlocks later, here or in the next item; 0 if there is none.
   FB_INLINE int64_t PrefetchDistance(const T* keys, int32_t block) const {
@@ -162,6 +167,89 @@ class Attender {
     AddProducts(lines_, value);
   }
 
+  // Positions of a block that a row sees: [begin, end).
+  struct Seen {
+    int begin, end;
+  };
+  FB_INLINE Seen SeenOf(int row, int32_t start) const {
+    return {Max(First(row) - start, 0), Min(Last(row) - start + 1, kBlockTokens)};
+  }
+
+  // What lies in memory after some KV heads of a block, as it will be read: KV heads of one block.
+  struct Ahead {
+    const T* keys;
+    int heads;
+  };
+  FB_INLINE Ahead AheadOf(int32_t block, int head) const {
+    const AttentionItem* item = &item_;
+    if (head == item->num_kv_heads) {
+      head = 0;
+      if (block++ == last_block_) {
+        if (next_ == nullptr) return {};
+        item = next_;
+        block = 0;
+      }
+    }
+    return {Keys(*item, block) + head * HeadElements(), Min(item->num_kv_heads - head, kRunBlocks)};
+  }
+
+  void AddHeads(int32_t block) {
+    for (int head = 0; head < item_.num_kv_heads; head += kRunBlocks) {
+      AddHeads(block, head, Min(item_.num_kv_heads - head, kRunBlocks));
+    }
+  }
+
+  // Some KV heads of a block that the item's one row sees whole or in part.
+  void AddHeads(int32_t block, int head, int heads) {
+    const int group = item_.num_heads / item_.num_kv_heads, line = head * group;
+    const Seen seen = SeenOf(0, block * kBlockTokens);
+    const bool whole = seen.end - seen.begin == kBlockTokens;
+    const Ahead ahead = AheadOf(block, head + heads);
+    ScoreArgs<T> score{.q = q_ + line * head_dim_, .q_stride = head_dim_, .pairs = head_dim_ / 2, .scale = args_.scale,
+                       .scores = scores_ + line * kRunTokens};
+    const T* keys = Keys(item_, block) + head * HeadElements();
+    score.ahead = reinterpret_cast<const char*>(ahead.heads > 0 ? ahead.keys : keys);
+    for (int h = 0; h < heads; ++h) {
+      score.keys[h] = keys + h * HeadElements();
+      const T* later = h < ahead.heads ? ahead.keys + h * HeadElements() : score.keys[h];
+      score.prefetch[h] = reinterpret_cast<const char*>(later) - reinterpret_cast<const char*>(score.keys[h]);
+    }
+    if (seen.end <= kBlockTokens / 2) {  // the second half is not read
+      HeadScores<T, 1>(heads, group, score, kBlockTokens / 2);
+    } else {
+      HeadScores(heads, group, score, kBlockTokens);
+    }
+    const int end = line + heads * group;
+    if (!whole) Mask(line, end, seen);
+    Softmax(line, end, 0);
+    ValueArgs<T> value{.probabilities = probabilities_ + line * kRunTokens, .blocks = heads, .pairs = kBlockTokens / 2,
+                       .columns = columns_, .sums = sums_ + line * columns_, .factors = factors_ + line,
+                       .ahead = score.ahead};
+    for (int h = 0; h < heads; ++h) {
+      value.values[h] = Values(keys + h * HeadElements(), h);
+      value.prefetch[h] = score.prefetch[h];
+    }
+    if (whole && AddHeadProducts(group, value)) return;
+    // Less is read here than is wanted next.
+    const char* end_ahead = reinterpret_cast<const char*>(ahead.keys + ahead.heads * HeadElements());
+    for (const char* p = value.ahead; p < end_ahead; p += 64) __builtin_prefetch(p, 0, 3);
+    value.blocks = 1;
+    for (int h = 0; h < heads; ++h, value.probabilities += group * kRunTokens, value.sums += group * columns_, value.factors += group) {
+      value.values[0] = value.values[h];
+      value.prefetch[0] = 0;
+      const int first = line + h * group;
+      if (whole) {
+        AddProducts(group, value);
+      } else if (seen.begin == 0) {
+        for (int l = first; l < first + group; ++l) seen_[l] = seen.end;
+        value.seen = seen_ + first;
+        AddProducts<T, true>(group, value);
+      } else {
+        AddSeenPairs(first, group, seen, value.values[h]);
+      }
+    }
+  }
+
   // A block that some row sees not at all or in part.
   void AddEdge(int32_t block) {
     const int heads = item_.num_heads;
@@ -176,27 +264,21 @@ class Attender {
                             .scores = scores_ + begin * heads * kRunTokens};
     const bool half = Last(end - 1) - start < kBlockTokens / 2;  // nobody sees the second
     half ? ScorePanel<T, 1, 1>((end - begin) * heads, args, kBlockTokens / 2) : Scores((end - begin) * heads, 1, args);
-    for (int row = begin; row < end; ++row) {
-      const Seen seen = SeenOf(row, start);
-      for (int line = row * heads; line < (row + 1) * heads; ++line) {
-        float* scores = scores_ + line * kRunTokens;
-        for (int t = 0; t < kBlockTokens; t += kLanes) {
-          SelectRange(seen.begin - t, seen.end - t, Vector::Load(scores + t), Vector::Set(-kInfinity)).Store(scores + t);
-        }
-      }
-    }
+    for (int row = begin; row < end; ++row) Mask(row * heads, (row + 1) * heads, SeenOf(row, start));
     Softmax(begin * heads, end * heads, 0);
     const T* values = Values(keys, 0);
     if (First(end - 1) <= start) return AddEdgeValues(begin, end, start, values);
-    for (int row = begin; row < end; ++row) AddSeenPairs(row, SeenOf(row, start), values, factors_);
+    for (int row = begin; row < end; ++row) AddSeenPairs(row * heads, heads, SeenOf(row, start), values);
   }
 
-  // Positions of a block that a row sees: [begin, end).
-  struct Seen {
-    int begin, end;
-  };
-  FB_INLINE Seen SeenOf(int row, int32_t start) const {
-    return {Max(First(row) - start, 0), Min(Last(row) - start + 1, kBlockTokens)};
+  // Scores of what is not seen: -infinity.
+  FB_INLINE void Mask(int line_begin, int line_end, Seen seen) {
+    for (int line = line_begin; line < line_end; ++line) {
+      float* scores = scores_ + line * kRunTokens;
+      for (int t = 0; t < kBlockTokens; t += kLanes) {
+        SelectRange(seen.begin - t, seen.end - t, Vector::Load(scores + t), Vector::Set(-kInfinity)).Store(scores + t);
+      }
+    }
   }
 
   // Rows that all see the block from its first position on.
@@ -211,29 +293,28 @@ class Attender {
                                       .sums = sums_ + line * columns_, .factors = factors_ + line, .seen = seen_ + line});
   }
 
-  // One row: whole pairs as they are, a half-seen pair with its unseen half cleared.
-  FB_INLINE void AddSeenPairs(int row, Seen seen, const T* values, const float* factors) {
+  // Lines that see the same: whole pairs as they are, a half-seen pair with its unseen half cleared.
+  FB_INLINE void AddSeenPairs(int line, int lines, Seen seen, const T* values) {
+    const float* factors = factors_;
     for (int pair = seen.begin / 2; 2 * pair < seen.end; factors = ones_) {
       const T* from = values + int64_t{pair} * columns_ * 2;
       if (2 * pair >= seen.begin && 2 * pair + 1 < seen.end) {
-        AddPairs(row, row + 1, pair, seen.end / 2, from, factors);
+        AddPairs(line, lines, pair, seen.end / 2, from, factors);
         pair = seen.end / 2;
       } else {
         const int half = 2 * pair >= seen.begin ? 0 : 1;
         CopyHalves(from, half, 2 * columns_, half_pair_);
-        AddPairs(row, row + 1, pair, pair + 1, half_pair_, factors);
+        AddPairs(line, lines, pair, pair + 1, half_pair_, factors);
         ++pair;
       }
     }
   }
 
-  // Pairs [begin, end) of the run's first block for some rows; `values` is V from pair `begin` on.
-  FB_INLINE void AddPairs(int row_begin, int row_end, int begin, int end, const T* values, const float* factors) {
-    const int line = row_begin * item_.num_heads;
-    AddProducts((row_end - row_begin) * item_.num_heads,
-                ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens + 2 * begin, .blocks = 1,
-                             .pairs = end - begin, .values = {values}, .prefetch = {0}, .columns = columns_,
-                             .sums = sums_ + line * columns_, .factors = factors + line});
+  // Pairs [begin, end) of the run's first block for some lines; `values` is V from pair `begin` on.
+  FB_INLINE void AddPairs(int line, int lines, int begin, int end, const T* values, const float* factors) {
+    AddProducts(lines, ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens + 2 * begin, .blocks = 1,
+                                    .pairs = end - begin, .values = {values}, .prefetch = {0}, .columns = columns_,
+                                    .sums = sums_ + line * columns_, .factors = factors + line});
   }
 
   // Scores to probabilities for one block of the run; unseen scores are -infinity.

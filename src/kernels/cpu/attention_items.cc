@@ -8,14 +8,21 @@
 namespace forebay::kernels {
 namespace {
 
+// With fewer items of several KV heads than this, the last ones would leave workers idle for long.
+constexpr int64_t kItemsPerWorker = 16;
+
 // Walks all items in an order that every worker computes alike: by falling power of two of the KV tokens read, then by
 // sequence, rows, heads.
 class ItemWalk {
  public:
-  explicit ItemWalk(const AttentionArgs& args) : args_(args), group_(args.heads / args.layout.kv_heads) {
+  ItemWalk(const AttentionArgs& args, int workers) : args_(args), group_(args.heads / args.layout.kv_heads) {
+    const int32_t kv_heads = args.layout.kv_heads;
     head_step_ = std::min(group_, kMaxLines);
     row_step_ = kMaxLines / head_step_;
-    items_per_unit_ = int64_t{args.layout.kv_heads} * ((group_ + head_step_ - 1) / head_step_);
+    items_per_unit_ = kv_heads * ((group_ + head_step_ - 1) / head_step_);
+    const auto items = [&] { return int64_t{args.batch.num_sequences} * ((kv_heads + kv_step_ - 1) / kv_step_); };
+    kv_step_ = std::min(row_step_, kv_heads);
+    while (kv_step_ > 1 && items() < kItemsPerWorker * workers) kv_step_ = (kv_step_ + 1) / 2;
     for (int32_t s = 0; s < args.batch.num_sequences; ++s) {
       for (int32_t row = 0; row < args.batch.sequences[s].num_rows; row += row_step_) classes_ |= CostClass(s, row);
     }
@@ -25,20 +32,27 @@ class ItemWalk {
 
   // Item number `ticket`; tickets only grow. False: there are no more.
   bool Seek(int64_t ticket, AttentionItem& item) {
-    for (; class_ != 0 && ticket >= unit_ticket_ + items_per_unit_; unit_ticket_ += items_per_unit_) NextUnit();
+    for (; class_ != 0 && ticket >= unit_ticket_ + ItemsOfUnit(); NextUnit()) unit_ticket_ += ItemsOfUnit();
     if (class_ == 0) return false;
     const StepBatch& batch = args_.batch;
     const SequenceRows& sequence = batch.sequences[sequence_];
     const int32_t index = static_cast<int32_t>(ticket - unit_ticket_);
-    const int32_t steps = static_cast<int32_t>(items_per_unit_) / args_.layout.kv_heads;
-    const int32_t offset = index % steps * head_step_;
     item.blocks = batch.block_tables + sequence.table_row * batch.table_stride;
     item.row = sequence.first_row + row_;
-    item.num_rows = std::min(row_step_, sequence.num_rows - row_);
+    item.num_rows = RowsOfUnit();
     item.position = sequence.first_position + row_;
-    item.kv_head = index / steps;
-    item.head = item.kv_head * group_ + offset;
-    item.num_heads = std::min(head_step_, group_ - offset);
+    if (ManyKvHeads()) {
+      item.kv_head = index * kv_step_;
+      item.num_kv_heads = std::min(kv_step_, args_.layout.kv_heads - item.kv_head);
+      item.head = item.kv_head * group_;
+      item.num_heads = item.num_kv_heads * group_;
+    } else {
+      const int32_t steps = items_per_unit_ / args_.layout.kv_heads, offset = index % steps * head_step_;
+      item.kv_head = index / steps;
+      item.num_kv_heads = 1;
+      item.head = item.kv_head * group_ + offset;
+      item.num_heads = std::min(head_step_, group_ - offset);
+    }
     return true;
   }
 
@@ -54,6 +68,11 @@ class ItemWalk {
   uint32_t CostClass() const {
     if (args_.batch.sequences[sequence_].num_rows <= row_) return 0;
     return CostClass(sequence_, row_);
+  }
+  int32_t RowsOfUnit() const { return std::min(row_step_, args_.batch.sequences[sequence_].num_rows - row_); }
+  bool ManyKvHeads() const { return kv_step_ > 1 && RowsOfUnit() == 1; }
+  int64_t ItemsOfUnit() const {
+    return ManyKvHeads() ? (args_.layout.kv_heads + kv_step_ - 1) / kv_step_ : items_per_unit_;
   }
   // The next unit of this class, else the first of the next lower class that has any.
   void NextUnit() {
@@ -72,7 +91,8 @@ class ItemWalk {
   const AttentionArgs& args_;
   const int32_t group_;
   int32_t head_step_, row_step_;
-  int64_t items_per_unit_;
+  int32_t kv_step_;         // KV heads of an item of one row
+  int32_t items_per_unit_;  // where an item has one KV head
   uint32_t classes_ = 0;  // one bit a class that has units
   uint32_t class_ = 0;
   int32_t sequence_ = 0, row_ = 0;
@@ -82,7 +102,7 @@ class ItemWalk {
 }  // namespace
 
 void RunAttention(const AttentionArgs& args, const device::WorkerContext& context, AttendItemFn attend) {
-  ItemWalk walk(args);
+  ItemWalk walk(args, context.num_workers);
   const auto take = [&](AttentionItem& item) {
     return walk.Seek(context.ticket->fetch_add(1, std::memory_order_relaxed), item);
   };

@@ -1,5 +1,6 @@
 // How attention is cut among workers: an item is some consecutive rows of one sequence and the query heads of one KV
-// head. Compiled once, for every instruction set.
+// head, or one row and some consecutive KV heads, whose part of a block lies in one piece. Compiled once, for every
+// instruction set.
 #pragma once
 
 #include "kernels/attention.h"
@@ -17,8 +18,8 @@ struct AttentionItem {
   int64_t row;             // first row of the step
   int32_t num_rows;
   int32_t position;        // of the first row
-  int32_t kv_head;
-  int32_t head, num_heads;  // query heads
+  int32_t kv_head, num_kv_heads;  // several: all query heads of each
+  int32_t head, num_heads;        // query heads
 };
 
 // `next` is the item after this one, or null: what is worth prefetching.

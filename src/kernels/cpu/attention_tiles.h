@@ -104,7 +104,15 @@ struct ScoreArgs {
   int64_t prefetch[kRunBlocks];        // bytes from keys to what is read soon, or 0
   float scale;
   float* scores;                       // [lines, kRunTokens]
+  const char* ahead = nullptr;         // HeadScoreTile: prefetched in order, as much as is read
 };
+
+// Prefetches the lines of one load of a Right.
+template <typename T>
+FB_INLINE void PrefetchNext(const char*& ahead) {
+  __builtin_prefetch(ahead, 0, 3);
+  ahead += 2 * kLanes * sizeof(T);
+}
 
 // kEach: vectors of each block.
 template <typename T, int kLines, int kBlocks, int kEach>
@@ -140,6 +148,45 @@ __attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args) {
   }
 }
 
+// As ScoreTile for one block's vectors of several KV heads with kLines lines each; keys[h] is head h's.
+template <typename T, int kLines, int kHeads, int kEach>
+__attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args) {
+  Vector sums[kHeads][kLines][kEach];
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 12
+    for (int m = 0; m < kLines; ++m) {
+#pragma GCC unroll 2
+      for (int n = 0; n < kEach; ++n) sums[h][m][n] = Vector::Zero();
+    }
+  }
+  const T* keys[kHeads];
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) keys[h] = args.keys[h];
+  const char* ahead = args.ahead;
+  const typename PairDot<T>::Left* q = args.q;
+  const int64_t q_stride = args.q_stride;
+  for (int64_t i = 0, end = int64_t{args.pairs} * 2 * kBlockTokens; i < end; i += 2 * kBlockTokens, q += 2) {
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      AddPair<T, kLines, kEach>(q + h * kLines * q_stride, q_stride, [&](int n) __attribute__((always_inline)) {
+        PrefetchNext<T>(ahead);
+        return PairDot<T>::Load(keys[h] + i + n * 2 * kLanes);
+      }, sums[h]);
+    }
+  }
+  const Vector scale = Vector::Set(args.scale);
+  float* scores = args.scores;
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 12
+    for (int m = 0; m < kLines; ++m, scores += kRunTokens) {
+#pragma GCC unroll 2
+      for (int n = 0; n < kEach; ++n) (sums[h][m][n] * scale).Store(scores + n * kLanes);
+    }
+  }
+}
+
 template <typename T>
 struct ValueArgs {
   const typename PairDot<T>::Left* probabilities;  // [lines, kRunTokens], from the first pair on
@@ -151,6 +198,7 @@ struct ValueArgs {
   float* sums;                                     // [lines, columns]
   const float* factors;                            // [blocks, kMaxLines]: sums are multiplied before a block is added
   const int* seen;                                 // [lines], not falling: positions of the one block that a line sees, or null
+  const char* ahead = nullptr;                     // HeadValueTile: as ScoreArgs::ahead
 };
 
 // kEdge: a line's pairs end where it sees no more; an unseen half of the last one counts as zero.
@@ -203,6 +251,41 @@ __attribute__((noinline)) void ValueTile(const ValueArgs<T>& args) {
   for (int m = 0; m < kLines; ++m) {
 #pragma GCC unroll 12
     for (int n = 0; n < kVectors; ++n) sums[m][n].Store(out + m * columns + n * kLanes);
+  }
+}
+
+// As ValueTile for one block of several KV heads with kLines lines each: values[h] is head h's, `blocks` their number.
+template <typename T, int kLines, int kVectors>
+__attribute__((noinline)) void HeadValueTile(const ValueArgs<T>& args, int64_t column) {
+  const int64_t columns = args.columns;
+  const float* factors = args.factors;
+  const typename PairDot<T>::Left* probabilities = args.probabilities;
+  const char* ahead = args.ahead;
+  float* out = args.sums + column;
+  for (int h = 0; h < args.blocks; ++h) {
+    Vector sums[kLines][kVectors];
+#pragma GCC unroll 12
+    for (int m = 0; m < kLines; ++m) {
+      const Vector factor = Vector::Set(factors[m]);
+#pragma GCC unroll 12
+      for (int n = 0; n < kVectors; ++n) sums[m][n] = Vector::Load(out + m * columns + n * kLanes) * factor;
+    }
+    const T* values = args.values[h] + column * 2;
+    const typename PairDot<T>::Left* p = probabilities;
+    for (int i = 0; i < kBlockTokens / 2; ++i, p += 2, values += 2 * columns) {
+      AddPair<T, kLines, kVectors>(p, kRunTokens, [&](int n) __attribute__((always_inline)) {
+        PrefetchNext<T>(ahead);
+        return PairDot<T>::Load(values + n * 2 * kLanes);
+      }, sums);
+    }
+#pragma GCC unroll 12
+    for (int m = 0; m < kLines; ++m) {
+#pragma GCC unroll 12
+      for (int n = 0; n < kVectors; ++n) sums[m][n].Store(out + m * columns + n * kLanes);
+    }
+    out += kLines * columns;
+    factors += kLines;
+    probabilities += kLines * kRunTokens;
   }
 }
 
@@ -260,6 +343,85 @@ void Scores(int lines, int blocks, ScoreArgs<T> args) {
     args.scores += take * kBlockTokens;
     for (int b = 0; b + take < kRunBlocks; ++b) args.keys[b] = args.keys[b + take], args.prefetch[b] = args.prefetch[b + take];
   }
+}
+
+template <typename T, int kHeads, int kEach, int kLines>
+FB_INLINE void RunHeadScoreTile(int lines, const ScoreArgs<T>& args) {
+  if (lines == kLines) return HeadScoreTile<T, kLines, kHeads, kEach>(args);
+  if constexpr (kLines > 1) RunHeadScoreTile<T, kHeads, kEach, kLines - 1>(lines, args);
+}
+
+// KV heads of one tile of scores at most.
+FB_INLINE int MostHeads(int lines) {
+#if defined(__AVX512F__)
+  return lines <= 3 ? 4 : lines <= 6 ? 2 : 1;
+#else
+  return lines <= 2 ? 2 : 1;
+#endif
+}
+
+// Scores of one block for KV heads with `lines` lines each, [heads, lines, kRunTokens]: its first `tokens` positions.
+template <typename T, int kEach = kScoreVectors>
+void HeadScores(int heads, int lines, ScoreArgs<T>& args, int tokens) {
+  const typename PairDot<T>::Left* q = args.q;
+  float* scores = args.scores;
+  for (int done = 0; done < tokens; done += kEach * kLanes) {
+    ScoreArgs<T>* part = &args;
+    ScoreArgs<T> rest;
+    for (int head = 0; head < heads;) {
+      const int take = Min(heads - head, MostHeads(lines));
+      part->q = q + head * lines * args.q_stride;
+      part->scores = scores + head * lines * kRunTokens + done;
+      switch (take) {
+#if defined(__AVX512F__)
+        case 4: RunHeadScoreTile<T, 4, kEach, 3>(lines, *part); break;
+        case 3: RunHeadScoreTile<T, 3, kEach, 3>(lines, *part); break;
+        case 2: RunHeadScoreTile<T, 2, kEach, 6>(lines, *part); break;
+#else
+        case 2: RunHeadScoreTile<T, 2, kEach, 2>(lines, *part); break;
+#endif
+        default:
+          if (lines <= PairDot<T>::MaxLines(kEach)) RunHeadScoreTile<T, 1, kEach, PairDot<T>::MaxLines(kEach)>(lines, *part);
+          else ScorePanel<T, 1, kEach>(lines, *part, kEach * kLanes);
+      }
+      head += take;
+      args.ahead += int64_t{take} * args.pairs * kEach * 2 * kLanes * static_cast<int64_t>(sizeof(T));
+      if (head == heads) break;
+      rest = args;
+      part = &rest;
+      for (int h = 0; h + head < heads; ++h) rest.keys[h] = args.keys[h + head], rest.prefetch[h] = args.prefetch[h + head];
+    }
+    for (int h = 0; h < heads; ++h) args.keys[h] += 2 * kEach * kLanes;
+  }
+}
+
+template <typename T, int kVectors, int kLines = PairDot<T>::MaxLines(kVectors)>
+FB_INLINE void RunHeadValueTile(int lines, const ValueArgs<T>& args, int64_t column) {
+  if (lines == kLines) return HeadValueTile<T, kLines, kVectors>(args, column);
+  if constexpr (kLines > 1) RunHeadValueTile<T, kVectors, kLines - 1>(lines, args, column);
+}
+
+// Values of one whole block for args.blocks KV heads with `lines` lines each; false: more lines than a tile has.
+template <typename T>
+bool AddHeadProducts(int lines, ValueArgs<T>& args) {
+#if defined(__AVX512F__)
+  constexpr int kWidest = 4;
+#else
+  constexpr int kWidest = 1;
+#endif
+  if (lines > PairDot<T>::MaxLines(kWidest)) return false;
+  for (int64_t column = 0, take; column < args.columns; column += take * kLanes) {
+    take = 1;
+#if defined(__AVX512F__)
+    const int64_t vectors = (args.columns - column) / kLanes;
+    take = vectors >= 8 && lines <= PairDot<T>::MaxLines(8) ? 8 : vectors >= 4 ? 4 : 1;
+    if (take == 8) RunHeadValueTile<T, 8>(lines, args, column);
+    if (take == 4) RunHeadValueTile<T, 4>(lines, args, column);
+#endif
+    if (take == 1) RunHeadValueTile<T, 1>(lines, args, column);
+    args.ahead += args.blocks * take * kBlockTokens * kLanes * static_cast<int64_t>(sizeof(T));
+  }
+  return true;
 }
 
 template <typename T, int kVectors, bool kEdge, int kLines = PairDot<T>::MaxLines(kVectors)>
