@@ -31,13 +31,17 @@ struct Case {
   const char* model;
   int32_t heads, kv_heads, head_dim;
   int32_t sequences, rows, context;  // the last `rows` of `context` positions of each sequence
+  bool mixed = false;                // contexts from 31 less up to `context`, decoding
+  int32_t Context(int32_t sequence) const { return mixed ? context - sequence * 19 % kBlockTokens : context; }
 };
 constexpr Case kCases[] = {
     {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192},   {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192},
+    {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207},  {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207, true},
     {"Qwen3-0.6B", 16, 8, 128, 64, 1, 1024},  {"Qwen3-0.6B", 16, 8, 128, 128, 1, 1024},
     {"Qwen3-0.6B", 16, 8, 128, 1, 1, 8192},   {"Qwen3-0.6B", 16, 8, 128, 4, 128, 128},
     {"Qwen3-0.6B", 16, 8, 128, 1, 512, 512},  {"Qwen3-0.6B", 16, 8, 128, 1, 512, 4096},
     {"SmolLM2-135M", 9, 3, 64, 64, 1, 192},   {"SmolLM2-135M", 9, 3, 64, 128, 1, 192},
+    {"SmolLM2-135M", 9, 3, 64, 128, 1, 207},  {"SmolLM2-135M", 9, 3, 64, 128, 1, 207, true},
     {"SmolLM2-135M", 9, 3, 64, 64, 1, 1024},  {"SmolLM2-135M", 9, 3, 64, 128, 1, 1024},
     {"SmolLM2-135M", 9, 3, 64, 4, 128, 128},  {"SmolLM2-135M", 9, 3, 64, 1, 512, 512},
 };
@@ -47,7 +51,8 @@ constexpr Case kRopeCases[] = {
 };
 
 std::string NameOf(const Case& c) {
-  return fmt::format("{} {}/{}x{} | {} x {} at {}", c.model, c.heads, c.kv_heads, c.head_dim, c.sequences, c.rows, c.context);
+  return fmt::format("{} {}/{}x{} | {} x {} at {}{}", c.model, c.heads, c.kv_heads, c.head_dim, c.sequences, c.rows,
+                     c.mixed ? fmt::format("{}..", c.Context(0) + 1 - kBlockTokens) : "", c.context);
 }
 
 struct Limits {
@@ -63,10 +68,12 @@ struct Step {
     base::Rng rng(6);
     for (size_t i = tables.size(); i > 1; --i) std::swap(tables[i - 1], tables[rng.Below(i)]);
     for (int32_t s = 0; s < c.sequences; ++s) {
-      sequences.push_back({static_cast<int32_t>(positions.size()), c.rows, c.context - c.rows, s});
-      context.Add(c.context - c.rows, c.rows);
+      const int32_t first = c.Context(s) - c.rows;
+      sequences.push_back({static_cast<int32_t>(positions.size()), c.rows, first, s});
+      context.Add(first, c.rows);
+      seen += c.Context(s);
       for (int32_t i = 0; i < c.rows; ++i) {
-        positions.push_back(c.context - c.rows + i);
+        positions.push_back(first + i);
         row_sequence.push_back(s);
       }
     }
@@ -84,6 +91,7 @@ struct Step {
   std::vector<int32_t> positions, row_sequence;
   kernels::StepBatch batch;
   kernels::ContextSums context;
+  int64_t seen = 0;  // positions with a K and a V that some row reads
 };
 
 class Bench {
@@ -101,7 +109,6 @@ class Bench {
     args.layout = {tensor::DType::kBF16, c.kv_heads, c.head_dim, 0};
     args.heads = c.heads;
     args.scale = 0.1f;
-    const int64_t blocks = step.blocks();
     const int64_t layers = SetStride(step, &args.layout);
     args.context = step.context;
     args.batch = step.batch;
@@ -112,7 +119,7 @@ class Bench {
     args.out = reinterpret_cast<std::byte*>(out.data());
 
     const double flops = 4.0 * static_cast<double>(args.context.context()) * c.heads * c.head_dim;
-    const double bytes = static_cast<double>(blocks * args.layout.LayerBytes());
+    const double bytes = static_cast<double>(step.seen * args.layout.LayerBytes() / kBlockTokens);
     double best_share = 0, best_time = 0;
     Limits best{};
     Limits before = Probe(kernels);

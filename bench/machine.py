@@ -4,8 +4,10 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 
-MOST_DRIFT, MOST_TRIES = 0.10, 10  # of a rate; of a measurement
+MOST_DRIFT = 0.10        # of a rate
+PATIENCE = 150           # seconds that a measurement waits for the rates to come back, its own time included
 
 
 class Changed(Exception):
@@ -33,10 +35,13 @@ class Machine:
 
     def steady(self, what):
         """what() between two probes that agree with the first."""
-        for _ in range(MOST_TRIES):
+        began = time.monotonic()
+        while time.monotonic() - began < PATIENCE:
+            if not self.same():
+                time.sleep(1)
+                continue
+            result = what()
             if self.same():
-                result = what()
-                if self.same():
-                    return result
+                return result
             self.repeated += 1
         raise Changed("; ".join(f"{flops / 1e9:.0f} GFLOP/s, {read / 1e9:.1f} GB/s" for flops, read in (self.at_first, self.now)))

@@ -43,6 +43,7 @@ int Profile(const ProfileFlags& flags) {
     return Fail(profile.status(), code == kernels::kIsaUnavailable || code == base::kInvalidArgument ? 2 : 1);
   }
   const std::string text = cost::WriteProfile(*profile);
+  if (const auto read = cost::ParseProfile(text, "what was measured"); !read.ok()) return Fail(read.status());
   if (flags.output.empty()) {
     std::fputs(text.c_str(), stdout);
     return 0;
