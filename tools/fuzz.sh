@@ -15,7 +15,7 @@ run_one() {
   binary=$(find build/fuzz -name "$name" -type f -perm -u+x | head -n 1)
   log=build/fuzz/$name.log
   if "$binary" -max_total_time="$seconds" -timeout="${FUZZ_UNIT_SECONDS:-10}" -rss_limit_mb=2048 -print_final_stats=1 "$work" "$corpus" >"$log" 2>&1; then
-    printf 'fuzz %-28s %s inputs, no finding\n' "$name" "$(awk '/stat::number_of_executed_units/ {print $2}' "$log")"
+    printf 'fuzz %-28s %s inputs, no finding\n' "$name" "$(awk '/stat::number_of_executed_units/ {n = $2} END {print n}' "$log")"
   else
     printf 'fuzz %-28s FAILED\n' "$name"
     tail -n 40 "$log" >&2
