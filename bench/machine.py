@@ -10,6 +10,14 @@ MOST_DRIFT = 0.10        # of a rate
 PATIENCE = 150           # seconds that a measurement waits for the rates to come back, its own time included
 
 
+def probe_of(forebay):
+    """The path of the limits probe that was built beside the program."""
+    probe = os.path.join(os.path.dirname(os.path.abspath(forebay)), "bench", "limits_probe")
+    if not os.path.exists(probe):
+        sys.exit(f"{probe} is missing; build it: cmake --preset release -DFOREBAY_BENCH=ON && ninja -C build/release limits_probe")
+    return probe
+
+
 class Changed(Exception):
     """The machine is not what it was at first: its rates then and now."""
 
@@ -18,10 +26,7 @@ class Machine:
     """Its register peak and stream rate when it was made, and whether they hold. `prefix`: a command that probes run under."""
 
     def __init__(self, forebay, prefix=()):
-        probe = os.path.join(os.path.dirname(forebay), "bench", "limits_probe")
-        if not os.path.exists(probe):
-            sys.exit(f"{probe} is missing; build it: cmake --preset release -DFOREBAY_BENCH=ON && ninja -C build/release limits_probe")
-        self.command = [*prefix, probe]
+        self.command = [*prefix, probe_of(forebay)]
         self.at_first = self.rates()
         self.repeated = 0
 

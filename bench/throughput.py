@@ -25,6 +25,8 @@ import sys
 import tempfile
 import time
 
+from machine import MOST_DRIFT, probe_of
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEMO_MODEL = os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
 QWEN3_06B = {
@@ -39,7 +41,6 @@ TRACES = {
     "arxiv": "arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv",
 }
 TRACE_ROWS, TRACE_DIVISOR = 300, 8
-MOST_DRIFT = 0.10   # between a sample's two probes
 
 
 def write_requests(path, count, vocab, prompt_tokens, output_tokens):
@@ -108,9 +109,7 @@ def step_limit(config, step, peak, stream):
 class Bench:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
-        self.probe = os.path.join(os.path.dirname(os.path.abspath(args.forebay)), "bench", "limits_probe")
-        if not os.path.exists(self.probe):
-            sys.exit(f"{self.probe} is missing; build it: cmake --preset release -DFOREBAY_BENCH=ON && ninja -C build/release")
+        self.probe = probe_of(args.forebay)
         self.model = os.path.join(folder, "qwen3-0.6b")
         os.mkdir(self.model)
         json.dump(QWEN3_06B, open(os.path.join(self.model, "config.json"), "w"))

@@ -107,7 +107,7 @@ std::optional<RequestResult> LocalEngine::Refusal(const Request& request) const 
 }
 
 void LocalEngine::TakeRequests(Replica& replica, RequestQueue& queue) {
-  while (replica.WantsRequests() && !stop_) {
+  while (!queue.ended(replica.index()) && replica.WantsRequests() && !stop_) {
     // While choices run the device must not wait for a slow line, nor others for this replica.
     queue.SetLoad(replica.index(), replica.load());
     std::optional<TakenRequest> taken = queue.Next(replica.index(), replica.steps(), replica.policy(), replica.idle() && groups_.empty());

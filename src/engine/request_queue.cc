@@ -86,7 +86,7 @@ void RequestQueue::ReadAhead(bool wait) {
   const auto room = [&] {
     return source_.remaining() == 0 || (num_ahead() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead);
   };
-  while (!source_.ended() && room() && ReadOne(wait && num_ahead() == 0)) {
+  while (room() && ReadOne(wait && num_ahead() == 0)) {
   }
 }
 

@@ -31,7 +31,23 @@ base::Result<int64_t> BatchOf(const Setting& setting, const engine::LayoutPlan& 
 
 struct Sums {
   double steps = 0, rows = 0, seconds = 0, waited = 0, bytes = 0;
+
+  void operator+=(const Sums& other) {
+    steps += other.steps, rows += other.rows, seconds += other.seconds, waited += other.waited, bytes += other.bytes;
+  }
 };
+
+Sums SumOf(const StepRecord& step) {
+  return {1, static_cast<double>(step.decode_rows), step.end_seconds - step.begin_seconds, step.wait_seconds, static_cast<double>(step.bytes_pulled)};
+}
+
+// What a step takes on average.
+template <typename Outcome>
+void SetStep(const Sums& all, const Setting& setting, const engine::LayoutPlan& plan, Outcome* outcome) {
+  outcome->step_ms = 1e3 * all.seconds / all.steps;
+  outcome->exposed_ms = 1e3 * all.waited / setting.tp / all.steps;
+  outcome->fetch_ms = 1e3 * all.bytes / setting.tp / cost::PullRate(plan.machine.profile) / all.steps;
+}
 
 // Over each replica's steps that decode a whole batch, but for the first and last of it in which others do not yet or no more.
 std::vector<Sums> SumSteps(const std::vector<StepRecord>& steps, int64_t batch, int replicas) {
@@ -47,13 +63,8 @@ std::vector<Sums> SumSteps(const std::vector<StepRecord>& steps, int64_t batch, 
   std::vector<Sums> all(count), together(count);
   for (const StepRecord& step : steps) {
     if (!whole(step)) continue;
-    const Sums sum{1, static_cast<double>(step.decode_rows), step.end_seconds - step.begin_seconds, step.wait_seconds,
-                   static_cast<double>(step.bytes_pulled)};
-    const auto add = [&](Sums& to) {
-      to.steps += sum.steps, to.rows += sum.rows, to.seconds += sum.seconds, to.waited += sum.waited, to.bytes += sum.bytes;
-    };
-    add(all[step.replica]);
-    if (step.begin_seconds >= begin && step.end_seconds <= end) add(together[step.replica]);
+    all[step.replica] += SumOf(step);
+    if (step.begin_seconds >= begin && step.end_seconds <= end) together[step.replica] += SumOf(step);
   }
   // Ranks that pull may be so far apart that they never all decode.
   const bool apart = std::ranges::any_of(together, [](const Sums& sum) { return sum.steps < kSteps / 4; });
@@ -83,11 +94,9 @@ base::Result<Decoding> Measure(const Setting& setting) {
   for (const Sums& sums : SumSteps(run.steps, batch, setting.dp())) {
     if (sums.steps == 0) return base::Status(base::kInvalidArgument, fmt::format("a replica of {} never decoded {} choices", options.layout, batch));
     decoding.tokens_per_s += sums.rows / sums.seconds;
-    all.steps += sums.steps, all.seconds += sums.seconds, all.waited += sums.waited, all.bytes += sums.bytes;
+    all += sums;
   }
-  decoding.step_ms = 1e3 * all.seconds / all.steps;
-  decoding.exposed_ms = 1e3 * all.waited / setting.tp / all.steps;
-  decoding.fetch_ms = 1e3 * all.bytes / setting.tp / cost::PullRate(plan.machine.profile) / all.steps;
+  SetStep(all, setting, plan, &decoding);
   return decoding;
 }
 
@@ -110,17 +119,11 @@ base::Result<JobOutcome> Run(const JobSetting& job) {
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
   FB_ASSIGN_OR_RETURN(const engine::LayoutPlan plan, engine::PlanLayout(options, files.config));
   outcome.threshold = plan.group ? plan.group->threshold : 0;
-  for (const StepRecord& step : run.steps) {
-    ++outcome.steps;
-    outcome.batch += step.decode_rows;
-    outcome.step_ms += 1e3 * (step.end_seconds - step.begin_seconds);
-    outcome.fetch_ms += 1e3 * static_cast<double>(step.bytes_pulled) / job.setting.tp / cost::PullRate(plan.machine.profile);
-    outcome.exposed_ms += 1e3 * step.wait_seconds / job.setting.tp;
-  }
-  outcome.fetch_ms /= outcome.steps;
-  outcome.exposed_ms /= outcome.steps;
-  outcome.batch /= outcome.steps;
-  outcome.step_ms /= outcome.steps;
+  Sums all;
+  for (const StepRecord& step : run.steps) all += SumOf(step);
+  outcome.steps = all.steps;
+  outcome.batch = all.rows / all.steps;
+  SetStep(all, job.setting, plan, &outcome);
   return outcome;
 }
 
