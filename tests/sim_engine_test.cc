@@ -150,6 +150,33 @@ TEST(SimEngine, PooledWeightsMakeRoomForKv) {
   EXPECT_STREQ(pooled.steps[0].mode, "pull");
 }
 
+// Ranks that run freely keep no distance. A stream an owner keeps every link busy nevertheless; pulls from one owner at a time
+// end in a row of ranks behind one owner, while the others' links idle.
+TEST(SimEngine, PullsFromAllOwnersFillTheLinks) {
+  // Of a step, over what the link needs for its bytes.
+  const auto ratio = [](bool stream_per_owner, const std::string& layout) {
+    engine::EngineOptions options = Options("sim:8xh20");
+    options.model = "builtin:Qwen3-32B";
+    options.layout = layout;
+    options.mode = "pull";
+    options.pool.stream_per_owner = stream_per_owner;
+    std::vector<Request> requests;
+    for (int i = 0; i < 8; ++i) requests.push_back(MakeRequest(i, 100, 40));
+    const Outcome outcome = RunSimulated(options, std::move(requests));
+    double seconds = 0, bytes = 0;
+    for (const StepRecord& step : outcome.steps) {
+      if (step.step < 10 || step.step >= 30) continue;
+      seconds += step.end_seconds - step.begin_seconds;
+      bytes += static_cast<double>(step.bytes_pulled);
+    }
+    EXPECT_GT(bytes, 0);
+    return seconds / (bytes / (0.8 * 450e9));
+  };
+  EXPECT_LT(ratio(true, "dp=8,pool=64,weights=by_layer"), 1.05);
+  EXPECT_LT(ratio(true, "dp=8,pool=64,weights=striped"), 1.05);
+  EXPECT_GT(ratio(false, "dp=8,pool=64,weights=by_layer"), 2.5);
+}
+
 // With a step a stage in flight no stage waits for another one's rows.
 TEST(SimEngine, StepsInFlightFillThePipeline) {
   engine::EngineOptions options = Options("sim:4xh200");

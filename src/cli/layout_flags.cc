@@ -31,6 +31,11 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, engine::EngineOptions
                   "What a slot holds, and a copy brings: a layer, or a matrix of one, where slots take less memory")
       ->check(CLI::IsMember({"layer", "matrix"}))
       ->capture_default_str();
+  command
+      .add_option("--pool-streams", flags.pool_streams,
+                  "Streams that copy layers of one owner each: one an owner, where devices have copy engines for it, or one")
+      ->check(CLI::IsMember({"owner", "one"}))
+      ->capture_default_str();
   command.add_option("--pool-slice", flags.pool_slice,
                      "Bytes that a pull copies from one owner before it turns to the next (default: 1MiB, on simulated "
                      "devices 64MiB)");
@@ -85,6 +90,7 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, engine::EngineOptions* e
   FB_RETURN_IF_ERROR(apply("--memory-per-rank", flags.memory_per_rank, &engine->memory_per_rank_bytes));
   FB_RETURN_IF_ERROR(apply("--pool-slots", flags.pool_slots, &engine->pool.slots.budget_bytes));
   FB_RETURN_IF_ERROR(apply("--pool-slice", flags.pool_slice, &engine->pool.slice_bytes));
+  engine->pool.stream_per_owner = flags.pool_streams == "owner";
   engine->pool.by_matrix = flags.pool_parts == "matrix";
   engine->pool.order = flags.pool_order == "as-used" ? weights::FetchOrder::kAsUsed : weights::FetchOrder::kPeakShifted;
   return base::Status::Ok();

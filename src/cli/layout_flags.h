@@ -10,7 +10,7 @@ namespace forebay::cli {
 
 // Texts as they were given; "": not given.
 struct LayoutFlags {
-  std::string memory, memory_per_rank, touch_kv, pool_slots, pool_slice, pool_order = "peak-shifted", pool_parts = "layer";
+  std::string memory, memory_per_rank, touch_kv, pool_slots, pool_slice, pool_order = "peak-shifted", pool_parts = "layer", pool_streams = "owner";
 };
 
 // All but --devices, --memory, and --layout, of which `plan` takes several.

@@ -130,6 +130,10 @@ class Device {
   virtual Arena& arena() = 0;
   virtual Stream& compute() = 0;
   virtual Stream& copy(CopyKind kind) = 0;  // its task starts with the first call
+  // Streams for copies of weights that shall not wait for each other, as those from different peers; stream 0 is
+  // copy(kWeights). One where the rank's own cores copy.
+  virtual int num_weight_copies() const { return 1; }
+  virtual Stream& weight_copy(int /*stream*/) { return copy(CopyKind::kWeights); }
   virtual std::unique_ptr<DeviceEvent> NewEvent() = 0;
   virtual int num_workers() const = 0;
   // Blocks until everything enqueued before on `stream` is done; returns and clears a latched fault.

@@ -81,7 +81,7 @@ base::Result<std::vector<model::PoolPlan>> PlanPool(const EngineOptions& options
   if (slots.budget_bytes == 0 && slots.look_ahead_layers == 0 && slots.look_ahead_bytes == 0) slots.look_ahead_layers = kLookAheadLayers;
   // Parts of layers come from all owners alike: there is no peak to shift.
   if (pool.placement != "by_layer") pool.order = weights::FetchOrder::kAsUsed;
-  // From all peers at once: ranks run freely, and would else meet at one owner while another one's link is idle.
+  // From all peers at once.
   pool.requests_in_flight = std::max(pool.requests_in_flight, plan.layout.dp - 1);
   if (pool.slice_bytes == 0) pool.slice_bytes = plan.machine.spec.simulated ? kSimulatedSlice : kSlice;
   return model::PlanPools(pool, plan.layout.dp, decoder);

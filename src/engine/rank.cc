@@ -209,7 +209,7 @@ void Rank::TouchKv(uint64_t bytes, int threads) {
 
 void Rank::Quiesce() {
   (void)device_->Synchronize(device_->compute());
-  if (pool_) (void)device_->Synchronize(device_->copy(device::CopyKind::kWeights));
+  if (pool_) pool_->Quiesce();
   if (kv_pulled_) (void)device_->Synchronize(device_->copy(device::CopyKind::kKv));
 }
 

@@ -1,5 +1,7 @@
 #include "model/pool_plan.h"
 
+#include <algorithm>
+
 namespace forebay::model {
 namespace {
 
@@ -48,10 +50,15 @@ base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int nu
   const auto tiles = static_cast<uint64_t>(group.layer.tiles.size());
   shared.book = std::make_shared<weights::PoolBook>(*placement, std::move(group));
   std::vector<PoolPlan> plans(num_ranks, shared);
+  // Memory is divided for the rank whose order needs most slots, so that all may have them.
+  weights::SlotSettings settings = options.slots;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    settings.least = std::max(settings.least, weights::PoolSchedule::MinSlots(*shared.book, rank, options.order));
+  }
   for (int rank = 0; rank < num_ranks; ++rank) {
     PoolPlan& plan = plans[rank];
     plan.rank = rank;
-    FB_ASSIGN_OR_RETURN(const int64_t slots, weights::ChooseSlots(*plan.book, rank, options.order, options.slots));
+    FB_ASSIGN_OR_RETURN(const int64_t slots, weights::ChooseSlots(*plan.book, rank, options.order, settings));
     FB_ASSIGN_OR_RETURN(auto schedule, weights::PoolSchedule::Create(*plan.book, rank, options.order, slots));
     plan.schedule = std::make_shared<weights::PoolSchedule>(std::move(schedule));
     plan.pool_bytes = plan.book->held_bytes(rank);

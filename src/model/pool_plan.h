@@ -23,6 +23,7 @@ struct PoolOptions {
   uint64_t slice_bytes = 0;            // a copy is cut into slices; 0: 1 MiB, on simulated devices 64 MiB
   bool rotate_peers = true;            // slices take turns over the peers
   int requests_in_flight = 2;
+  bool stream_per_owner = true;        // for what comes from one owner, where the device has streams for it
 };
 
 struct ShipPlan;

@@ -5,6 +5,16 @@
 #include "base/check.h"
 
 namespace forebay::model {
+namespace {
+
+// Who has all of it; -1: several ranks.
+int OwnerOf(const std::vector<weights::PullSpan>& pulls) {
+  const int owner = pulls.front().source;
+  const auto differs = [owner](const weights::PullSpan& span) { return span.source != owner; };
+  return std::ranges::any_of(pulls, differs) ? -1 : owner;
+}
+
+}  // namespace
 
 WeightPool::WeightPool(const PoolPlan& plan, const DecoderWeights& placed, device::Device& device, const device::Region& slots,
                        const device::Region& tables, fabric::Fabric& fabric, const fabric::Communicator& peers)
@@ -74,6 +84,10 @@ void WeightPool::FillTables(const DecoderWeights& placed, device::RegionCutter* 
   }
 }
 
+int WeightPool::num_streams() const {
+  return plan_.options.stream_per_owner ? std::min(device_.num_weight_copies(), std::max(1, plan_.num_ranks - 1)) : 1;
+}
+
 base::Status WeightPool::Connect(std::string_view region_name) {
   const weights::PoolSchedule& schedule = *plan_.schedule;
   std::vector<int> regions;
@@ -84,13 +98,19 @@ base::Status WeightPool::Connect(std::string_view region_name) {
   for (int64_t fetch = 0; fetch < schedule.num_fetches(); ++fetch) {
     const auto& [layer, piece] = schedule.fetches()[fetch];
     fetch_bytes_.push_back(plan_.book->PullBytes(plan_.rank, layer, piece));
+    const std::vector<weights::PullSpan> pulls = plan_.book->Pulls(plan_.rank, layer, piece);
+    const int owner = OwnerOf(pulls);
+    // What one owner has, has the owner's stream, and so pulls from all owners are under way at once. With one owner at a
+    // time, ranks that run freely end up all at the same one: who waits for it is caught up with by the others.
+    const int streams = owner < 0 ? 1 : num_streams();
+    fetch_streams_.push_back(&device_.weight_copy((owner - plan_.rank + plan_.num_ranks) % plan_.num_ranks % streams));
     for (int64_t phase = 0; phase < schedule.num_slots(); phase += phase_step()) {
       fabric::CopyPlan copy;
       copy.slice_bytes = plan_.options.slice_bytes;
       copy.order = plan_.options.rotate_peers ? fabric::PeerOrder::kRotated : fabric::PeerOrder::kAsListed;
-      copy.requests_in_flight = plan_.options.requests_in_flight;
+      copy.requests_in_flight = (plan_.options.requests_in_flight + streams - 1) / streams;
       std::byte* const slot = SlotAt(fetch, phase);
-      for (const weights::PullSpan& span : plan_.book->Pulls(plan_.rank, layer, piece)) {
+      for (const weights::PullSpan& span : pulls) {
         copy.spans.push_back({.rank = peers_.ranks[span.source], .region = regions[span.source], .offset = span.offset,
                               .bytes = span.bytes, .destination = slot + span.slot_offset});
       }
@@ -102,11 +122,11 @@ base::Status WeightPool::Connect(std::string_view region_name) {
 
 void WeightPool::Pump() {
   const weights::PoolSchedule& schedule = *plan_.schedule;
-  device::Stream& copies = device_.copy(device::CopyKind::kWeights);
   while (window_.CanFetch()) {
     const weights::FetchWindow::Next next = window_.TakeFetch();
     const int64_t slots = schedule.num_slots();
     const int64_t phase = ((next.slot - next.fetch) % slots + slots) % slots;
+    device::Stream& copies = *fetch_streams_[next.fetch];
     copies.Wait(*consumed_[next.slot]);
     device::DeviceEvent* const ready = ready_[next.slot].get();
     const size_t copy = static_cast<size_t>(next.fetch * schedule.num_phases()) + PhaseIndex(phase);
@@ -139,6 +159,10 @@ void WeightPool::Release(int64_t layer, LayerMatrix matrix) {
 void WeightPool::EndStep() {
   window_.EndStep();
   ++steps_;
+}
+
+void WeightPool::Quiesce() {
+  for (int i = 0; i < num_streams(); ++i) (void)device_.Synchronize(device_.weight_copy(i));
 }
 
 }  // namespace forebay::model

@@ -34,6 +34,8 @@ class WeightPool {
   const kernels::PackedWeight& Acquire(int64_t layer, LayerMatrix matrix);
   void Release(int64_t layer, LayerMatrix matrix);
   void EndStep();
+  // Blocks until all copies have arrived.
+  void Quiesce();
 
   const PoolPlan& plan() const { return plan_; }
   // These two from any thread.
@@ -50,6 +52,7 @@ class WeightPool {
   std::byte* SlotAt(int64_t fetch, int64_t phase) const;
   kernels::PackedWeight& WeightOf(int64_t layer, int64_t phase, size_t matrix);
   void FillTables(const DecoderWeights& placed, device::RegionCutter* tables);
+  int num_streams() const;
   void Pump();
 
   const PoolPlan plan_;
@@ -61,6 +64,7 @@ class WeightPool {
   std::vector<kernels::PackedWeight> weights_;        // [pooled layers][phases][matrices]
   std::vector<fabric::PreparedPull> copies_;          // [fetches][phases]
   std::vector<uint64_t> fetch_bytes_;                 // [fetches]
+  std::vector<device::Stream*> fetch_streams_;        // [fetches]
   std::vector<std::unique_ptr<device::DeviceEvent>> ready_, consumed_;  // [slots]
   std::atomic<int64_t> steps_{0};
   std::atomic<uint64_t> bytes_ahead_{0};

@@ -1,6 +1,7 @@
 #include "device/sim/sim_device.h"
 
 #include <array>
+#include <deque>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -11,7 +12,7 @@
 namespace forebay::device {
 namespace {
 
-// What a kernel reads of several peers, or a copy each, is on its way at once.
+// What a kernel reads of several peers, or a copy each, is on its way at once; so many streams copy weights.
 constexpr int kPeersRead = 8;
 
 // A point of a stream: after its first `position` items.
@@ -214,17 +215,25 @@ class SimDevice final : public Device {
                 SimStream(engine, node_, Name("kv copy"), false, options_, first_body_),
                 SimStream(engine, node_, Name("disk copy"), false, options_, first_body_)} {
     compute_.set_requests_in_flight(kPeersRead);
+    for (int i = 1; i < kPeersRead; ++i) {
+      weight_copies_.emplace_back(engine, node_, Name(fmt::format("weights copy {}", i)), false, options_, first_body_);
+    }
   }
 
   ~SimDevice() override {
     (void)Synchronize(compute_);
     for (SimStream& copy : copies_) (void)Synchronize(copy);
+    for (SimStream& copy : weight_copies_) (void)Synchronize(copy);
   }
 
   int rank() const override { return options_.rank; }
   Arena& arena() override { return arena_; }
   Stream& compute() override { return compute_; }
   Stream& copy(CopyKind kind) override { return copies_[static_cast<size_t>(kind)]; }
+  int num_weight_copies() const override { return kPeersRead; }
+  Stream& weight_copy(int stream) override {
+    return stream == 0 ? copies_[static_cast<size_t>(CopyKind::kWeights)] : weight_copies_[stream - 1];
+  }
   std::unique_ptr<DeviceEvent> NewEvent() override { return std::make_unique<SimEvent>(); }
   int num_workers() const override { return options_.num_workers; }
 
@@ -249,6 +258,9 @@ class SimDevice final : public Device {
   std::vector<OpProfile> Profile() const override {
     std::vector<OpProfile> all = compute_.profile();
     for (const SimStream& copy : copies_) all.insert(all.end(), copy.profile().begin(), copy.profile().end());
+    for (const SimStream& copy : weight_copies_) {
+      for (const OpProfile& entry : copy.profile()) AddCalls(entry, &all);
+    }
     return all;
   }
 
@@ -262,6 +274,7 @@ class SimDevice final : public Device {
   FirstBody first_body_;
   SimStream compute_;
   std::array<SimStream, 3> copies_;
+  std::deque<SimStream> weight_copies_;  // beside that of copies_
 };
 
 }  // namespace

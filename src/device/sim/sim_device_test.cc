@@ -96,6 +96,24 @@ TEST(SimDevice, TwoStreamsWithEvents) {
   });
 }
 
+TEST(SimDevice, StreamsOfWeightsRunBesideEachOther) {
+  RunOn(3, [](VirtualRuntime& runtime, Machine& machine) {
+    Device& device = *machine.devices[2];
+    ASSERT_GE(device.num_weight_copies(), 2);
+    EXPECT_EQ(&device.weight_copy(0), &device.copy(CopyKind::kWeights));
+    device.weight_copy(0).Enqueue(machine.Pull(0, 2, 1000));
+    device.weight_copy(1).Enqueue(machine.Pull(1, 2, 1000));
+    device.weight_copy(0).Enqueue(machine.Pull(0, 2, 1000));
+    EXPECT_TRUE(device.Synchronize(device.weight_copy(1)).ok());
+    EXPECT_EQ(runtime.Now(), 2000);  // the ingress is shared
+    EXPECT_TRUE(device.Synchronize(device.weight_copy(0)).ok());
+    EXPECT_EQ(runtime.Now(), 3000);
+    int64_t pulls = 0;
+    for (const OpProfile& entry : device.Profile()) pulls += entry.calls;
+    EXPECT_EQ(pulls, 3);
+  });
+}
+
 TEST(SimDevice, CopiesTakeTheLinksTheyCross) {
   RunOn(3, [](VirtualRuntime& runtime, Machine& machine) {
     machine.copy(1).Enqueue(machine.Pull(0, 1, 1000));

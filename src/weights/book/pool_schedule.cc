@@ -94,7 +94,7 @@ int64_t PoolSchedule::num_phases() const { return num_slots_ / std::gcd(num_slot
 base::Result<int64_t> ChooseSlots(const PoolBook& book, int rank, FetchOrder order, const SlotSettings& settings) {
   const std::vector<Fetch> fetches = FetchesInOrder(book, rank, order);
   const uint64_t slot_bytes = book.SlotBytes(rank);
-  const int64_t least = LeastSlots(fetches);
+  const int64_t least = std::max(settings.least, LeastSlots(fetches));
   if (fetches.empty()) return least;
   auto slots = static_cast<int64_t>(fetches.size());
   // One slot is in use while the others are filled.

@@ -58,8 +58,9 @@ class PoolSchedule {
 
 // How many slots, or fetches ahead, the settings allow: what fits `budget_bytes` (0: as many as looked ahead), but no more
 // than slots of `look_ahead_bytes`, or of what the rank fetches of `look_ahead_layers` layers, ahead of the one in use (0: no bound), nor
-// than a step has. At least MinSlots, or kTooFewSlots with the bytes that these need.
+// than a step has. At least MinSlots and `least`, or kTooFewSlots with the bytes that these need.
 struct SlotSettings {
+  int64_t least = 1;
   uint64_t budget_bytes = 0;
   int64_t look_ahead_layers = 0;
   uint64_t look_ahead_bytes = 0;

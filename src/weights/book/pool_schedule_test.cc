@@ -87,6 +87,7 @@ TEST(PoolSchedule, SlotsFollowTheSettings) {
   EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {.look_ahead_bytes = 3 * slot}), 4);
   EXPECT_EQ(*ChooseSlots(book, 3, FetchOrder::kPeakShifted, {.look_ahead_layers = 1}), 2);
   EXPECT_EQ(*ChooseSlots(book, 1, FetchOrder::kPeakShifted, {.look_ahead_layers = 1}), 6);  // the order's least
+  EXPECT_EQ(*ChooseSlots(book, 3, FetchOrder::kPeakShifted, {.least = 6, .look_ahead_layers = 1}), 6);
   EXPECT_EQ(*ChooseSlots(Book("by_layer", 1, 4, 4), 0, FetchOrder::kAsUsed, {}), 1);
   const base::Status status = ChooseSlots(book, 1, FetchOrder::kPeakShifted, {.budget_bytes = 4 * slot}).status();
   EXPECT_EQ(status.code(), kTooFewSlots);
