@@ -6,6 +6,7 @@
 #include <map>
 
 #include "device/cpu/cpu_device.h"
+#include "device/hazard_checker.h"
 #include "engine/compose.h"
 #include "engine/layout_plan.h"
 #include "engine/layout.h"
@@ -55,7 +56,10 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     options_.devices = devices;
     options_.layout = layout;
     const auto runtime = runtime::CreateRealRuntime();
+    device::HazardChecker checker;
+    options_.checker = &checker;
     auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+    options_.checker = nullptr;
     EXPECT_TRUE(engine.ok()) << layout << ": " << engine.status().ToString();
     if (!engine.ok()) return {};
     if (!hand_out_.replicas.empty()) (*engine)->ReplayHandOut(&hand_out_);
@@ -69,6 +73,8 @@ class LayoutTest : public testing::TestWithParam<std::string> {
       for (const auto& rank : (*engine)->replica(i).ranks()) CountBytes(*rank);
     }
     weight_bytes_ = (*engine)->facts().weight_bytes;
+    EXPECT_TRUE(checker.status().ok()) << layout << ": " << checker.status().ToString();
+    EXPECT_GT(checker.num_operations(), 0);
     return answers;
   }
 

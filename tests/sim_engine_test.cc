@@ -1,6 +1,7 @@
 // The engine on simulated devices: the same queue, policy, book and layer program, in virtual time.
 #include <gtest/gtest.h>
 
+#include "device/hazard_checker.h"
 #include "engine/compose.h"
 #include "engine/layout_plan.h"
 #include "golden_files.h"
@@ -267,6 +268,50 @@ TEST(SimEngine, AutoSwitchesToShippingInTheTail) {
   const Outcome outcome = RunTail("dp=8,weights=by_layer,pool=64", "auto");
   EXPECT_STREQ(outcome.steps.front().mode, "pull");
   EXPECT_STREQ(outcome.steps.back().mode, "ship");
+}
+
+// Nobody overwrites what another one still reads, in whatever way weights are reached and requests are handed on.
+TEST(SimEngine, LayoutsRunCleanUnderTheChecker) {
+  struct Trial {
+    const char *devices, *layout, *mode;
+    int flip_every = 0;
+  };
+  const Trial trials[] = {
+      {"sim:h20", "", "pull"},
+      {"sim:4xh20", "dp=4", "pull"},
+      {"sim:3xh20", "tp=3", "pull"},
+      {"sim:2xh20", "pp=2", "pull"},
+      {"sim:4xh20", "dp=2,pp=2", "pull"},
+      {"sim:6xh20", "dp=2,tp=3,weights=by_layer,pool=3", "pull"},
+      {"sim:8xh20", "dp=8,weights=by_layer,pool=3", "pull"},
+      {"sim:4xh20", "dp=4,weights=by_layer,pool=3,pool-attention=on", "pull"},
+      {"sim:3xh20", "dp=3,weights=striped,pool=3", "pull"},
+      {"sim:4xh20", "dp=4,weights=sharded,pool=2", "pull"},
+      {"sim:4xh20", "groups=2,dp=2,weights=by_layer,pool=3", "pull"},
+      {"sim:4xh20", "dp=4,weights=by_layer,pool=3", "ship"},
+      {"sim:3xh20", "dp=3,weights=striped,pool=3", "ship", 2},
+      {"sim:4xh20", "dp=2,pp=2,weights=by_layer,pool=3", "ship", 3},
+      {"sim:4xh20", "dp=4,weights=sharded,pool=3", "gather"},
+  };
+  int64_t stolen = 0;
+  for (const Trial& trial : trials) {
+    SCOPED_TRACE(fmt::format("{} {} {}", trial.devices, trial.layout, trial.mode));
+    device::HazardChecker checker;
+    engine::EngineOptions options = Options(trial.devices);
+    options.layout = trial.layout;
+    options.mode = trial.mode;
+    options.ship_flip_every = trial.flip_every;
+    options.steal = "always";
+    options.max_num_seqs = 8;
+    options.checker = &checker;
+    const Outcome outcome = RunSimulated(options, MakeRequests(60));
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    EXPECT_EQ(outcome.results.size(), 60u);
+    EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+    EXPECT_GT(checker.num_operations(), outcome.stats.steps);
+    stolen += outcome.stats.kv_bytes_stolen;
+  }
+  EXPECT_GT(stolen, 0);
 }
 
 TEST(SimEngine, AModelThatDoesNotFitIsRefused) {

@@ -1,6 +1,7 @@
 #include "device/hazard_checker.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace forebay::device {
@@ -19,7 +20,9 @@ const char* Verb(const Access& access) { return access.write ? "writes" : "reads
 int64_t HazardChecker::Begin(std::string_view stream, const Operation& operation) {
   Active started{0, fmt::format("'{}' on {}", operation.desc.label, stream),
                  {operation.accesses.begin(), operation.accesses.begin() + operation.num_accesses}};
-  if (operation.further_reads != nullptr) operation.further_reads(operation.args.data(), &started.accesses);
+  if (operation.further_accesses != nullptr) operation.further_accesses(operation.args.data(), &started.accesses);
+  const auto reads = std::ranges::stable_partition(started.accesses, [](const Access& access) { return access.write; });
+  started.num_writes = started.accesses.size() - reads.size();
   const std::lock_guard lock(mutex_);
   started.token = next_token_++;
   for (const Active& other : active_) Compare(other, started);
@@ -32,12 +35,14 @@ void HazardChecker::End(int64_t token) {
   FB_CHECK(ended == 1, "operation {} ends but is not active", token);
 }
 
+// All against the writes: an attention reads so many blocks that two of them are not compared.
 void HazardChecker::Compare(const Active& a, const Active& b) {
-  for (const Access& first : a.accesses) {
-    for (const Access& second : b.accesses) {
+  for (size_t i = 0; i < a.accesses.size(); ++i) {
+    const Access& first = a.accesses[i];
+    const size_t count = i < a.num_writes ? b.accesses.size() : b.num_writes;
+    for (const Access& second : std::span(b.accesses).first(count)) {
       const uint64_t shared = SharedBytes(first, second);
-      if (shared == 0 || !(first.write || second.write)) continue;
-      if (num_conflicts_++ > 0) continue;
+      if (shared == 0 || num_conflicts_++ > 0) continue;
       first_conflict_ = base::Status(kHazard, fmt::format("{} {} {} bytes that {} {} at the same time", a.name,
                                                           Verb(first), shared, b.name, Verb(second)));
     }
@@ -47,6 +52,11 @@ void HazardChecker::Compare(const Active& a, const Active& b) {
 base::Status HazardChecker::status() const {
   const std::lock_guard lock(mutex_);
   return first_conflict_;
+}
+
+int64_t HazardChecker::num_operations() const {
+  const std::lock_guard lock(mutex_);
+  return next_token_;
 }
 
 int64_t HazardChecker::num_conflicts() const {

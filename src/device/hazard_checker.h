@@ -25,12 +25,14 @@ class HazardChecker {
   // kHazard for the first conflict, naming both operations and the number of bytes that they share.
   base::Status status() const;
   int64_t num_conflicts() const;
+  int64_t num_operations() const;  // that have begun
 
  private:
   struct Active {
     int64_t token;
     std::string name;
-    std::vector<Access> accesses;
+    std::vector<Access> accesses;  // first those that write
+    size_t num_writes = 0;
   };
 
   void Compare(const Active& a, const Active& b);

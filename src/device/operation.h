@@ -51,7 +51,7 @@ inline Range StaticPart(const WorkerContext& context, int64_t total, int64_t gra
 // Flat and copied into the stream's ring: enqueueing allocates nothing.
 struct Operation {
   using RunFn = void (*)(const void* args, const WorkerContext& context);
-  using ReadsFn = void (*)(const void* args, std::vector<Access>* reads);
+  using AccessesFn = void (*)(const void* args, std::vector<Access>* accesses);
   static constexpr int kMaxAccesses = 12;
   static constexpr int kMaxArgBytes = 384;
 
@@ -61,8 +61,9 @@ struct Operation {
   alignas(16) std::array<std::byte, kMaxArgBytes> args;
   int num_accesses = 0;
   std::array<Access, kMaxAccesses> accesses;
-  // Appends what is read beyond `accesses`: ranges that a table names, as many as it has. Null: nothing. A checker calls it.
-  ReadsFn further_reads = nullptr;
+  // Appends what is touched beyond `accesses`: ranges that a table names, as many as it has. Null: nothing. Only a checker
+  // calls it, when the operation begins.
+  AccessesFn further_accesses = nullptr;
 
   Operation& Reads(const void* data, uint64_t bytes) { return Touches({data, bytes, false}); }
   Operation& Writes(const void* data, uint64_t bytes) { return Touches({data, bytes, true}); }

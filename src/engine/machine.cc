@@ -77,6 +77,7 @@ base::Result<Machine> BuildSimulated(const MachinePlan& plan, const EngineOption
   FB_CHECK(runtime.is_virtual(), "simulated devices run in virtual time");
   Machine machine;
   machine.sim = std::make_unique<device::EventEngine>(static_cast<runtime::VirtualRuntime&>(runtime), options.seed);
+  machine.sim->set_checker(options.checker);
   const auto mode = options.sim_uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated;
   for (int rank = 0; rank < plan.spec.count; ++rank) {
     device::SimDeviceOptions device_options;
@@ -106,6 +107,7 @@ base::Result<Machine> BuildCpu(const MachinePlan& plan, const EngineOptions& opt
     device_options.memory_bytes = plan.budget_bytes;
     device_options.scratch_bytes = plan.scratch_bytes;
     device_options.profile = options.profile;
+    device_options.checker = options.checker;
     FB_ASSIGN_OR_RETURN(auto device, device::CreateCpuDevice(runtime, device_options));
     machine.devices.push_back(std::move(device));
   }

@@ -37,6 +37,7 @@ struct EngineOptions {
   int ship_flip_every = 0;            // a trial of the switch: so many steps ship, so many pull
   model::ShipOptions ship;
   fabric::FaultPlan fault;            // a trial
+  device::HazardChecker* checker = nullptr;  // sees what all ranks' operations touch; outlives the engine. For tests: it is slow
   // auto | off | always: replicas without work take requests from others of their group, running ones where it pays; or
   // whether or not it pays (a trial).
   std::string steal = "auto";

@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/check.h"
 #include "kernels/kernel_set.h"
@@ -41,9 +42,39 @@ double KvTokensRead(const ContextSums& sums) {
   return tokens;
 }
 
+// The layer's part of the blocks of positions [begin, end) of a sequence: whole, for a position's bytes are strewn over it.
+void BlockAccesses(const StepBatch& batch, const KvLayout& layout, const KvLayer& layer, const SequenceRows& sequence, int32_t begin,
+                   int32_t end, bool write, std::vector<device::Access>* accesses) {
+  const uint32_t* const table = batch.block_tables + sequence.table_row * batch.table_stride;
+  for (int32_t block = begin / kBlockTokens; block * kBlockTokens < end; ++block) {
+    accesses->push_back({layer.Block(table[block], layout.block_stride), static_cast<uint64_t>(layout.LayerBytes()), write});
+  }
+}
+
+void AttentionAccesses(const void* raw, std::vector<device::Access>* accesses) {
+  const AttentionArgs& args = *static_cast<const AttentionArgs*>(raw);
+  for (const SequenceRows& sequence : std::span(args.batch.sequences, args.batch.num_sequences)) {
+    const int32_t unseen = args.sliding_window == 0 ? 0 : std::max(0, sequence.first_position + 1 - args.sliding_window);
+    BlockAccesses(args.batch, args.layout, args.layer, sequence, unseen, sequence.first_position + sequence.num_rows, false, accesses);
+  }
+}
+
+void RopeKvAccesses(const void* raw, std::vector<device::Access>* accesses) {
+  const RopeKvArgs& args = *static_cast<const RopeKvArgs*>(raw);
+  for (const SequenceRows& sequence : std::span(args.batch.sequences, args.batch.num_sequences)) {
+    const int32_t begin = sequence.first_position, end = begin + sequence.num_rows;
+    BlockAccesses(args.batch, args.layout, args.layer, sequence, begin, end, true, accesses);
+    if (args.digests == nullptr) continue;
+    const uint32_t* const table = args.batch.block_tables + sequence.table_row * args.batch.table_stride;
+    for (int32_t position = begin; position < end; ++position) {
+      const uint64_t* const digest = args.digests + int64_t{table[position / kBlockTokens]} * kBlockTokens + position % kBlockTokens;
+      accesses->push_back({digest, sizeof(*digest), true});
+    }
+  }
+}
+
 }  // namespace
 
-// Which blocks an operation touches is known only to the block tables, so that KV is not among the accesses declared.
 void Attention(device::Stream& stream, const KernelSet& kernels, const AttentionArgs& args) {
   const StepBatch& batch = args.batch;
   if (batch.num_rows == 0) return;
@@ -67,6 +98,7 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
   const uint64_t bytes = QueryBytes(batch, args.layout, args.heads);
   operation.Reads(args.q, bytes).Writes(args.out, bytes);
   ReadsBatch(batch, operation);
+  operation.further_accesses = AttentionAccesses;
   stream.Enqueue(operation);
 }
 
@@ -92,6 +124,7 @@ void RopeKv(device::Stream& stream, const KernelSet& kernels, const RopeKvArgs& 
   device::Operation operation = device::MakeOperation(desc, args, kernels.rope_kv);
   operation.Reads(args.qkv, rows * width * sizeof(float)).Writes(args.q, QueryBytes(batch, args.layout, args.heads));
   ReadsBatch(batch, operation);
+  operation.further_accesses = RopeKvAccesses;
   stream.Enqueue(operation);
 }
 

@@ -118,7 +118,7 @@ void Linear(device::Stream& stream, const KernelSet& kernels, const char* label,
   operation.Reads(weight.tiles, sizeof(*weight.tiles) * weight.leaves.num_leaves * weight.num_panels);
   operation.Reads(weight.panels, sizeof(*weight.panels) * weight.num_panels);
   if (weight.bias != nullptr) operation.Reads(weight.bias, sizeof(float) * kPanelColumns * weight.num_panels);
-  operation.further_reads = TileReads;
+  operation.further_accesses = TileReads;
   stream.Enqueue(operation);
 }
 

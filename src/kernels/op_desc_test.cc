@@ -126,5 +126,44 @@ TEST(Accesses, LinearReadsTheTilesOfItsLeaves) {
   EXPECT_EQ(reads(1, 2), (std::vector<int>{3, 6}));
 }
 
+// Blocks of 256 bytes a layer, 512 from one to the next; a row at position 70 of the first sequence, rows 30 .. 33 of the second.
+TEST(Accesses, AttentionAndRopeNameTheirBlocks) {
+  alignas(64) static std::byte kv[8192], q[256];
+  static uint64_t digests[16 * kBlockTokens];
+  SequenceRows sequences[] = {{0, 1, 70, 1}, {1, 4, 30, 0}};
+  uint32_t tables[] = {9, 4, 0, 0, /**/ 5, 2, 7, 0};
+  const KvLayout layout{.dtype = tensor::DType::kBF16, .kv_heads = 1, .head_dim = 2, .block_stride = 512};
+  ASSERT_EQ(layout.LayerBytes(), 256);
+  const StepBatch batch{.num_rows = 5, .num_sequences = 2, .sequences = sequences, .block_tables = tables, .table_stride = 4};
+  const KvLayer layer{.resident = kv};
+  const auto blocks = [&](const device::Operation& operation, bool write) {
+    std::vector<device::Access> accesses;
+    operation.further_accesses(operation.args.data(), &accesses);
+    std::vector<int64_t> found;
+    for (const device::Access& access : accesses) {
+      if (access.bytes != 256) continue;
+      EXPECT_EQ(access.write, write);
+      found.push_back((static_cast<const std::byte*>(access.data) - layer.resident) / layout.block_stride);
+    }
+    return found;
+  };
+  CapturingStream stream;
+  AttentionArgs attention{.batch = batch, .layout = layout, .layer = layer, .q = q, .out = q + 128, .heads = 1};
+  Attention(stream, RefKernels(), attention);
+  attention.sliding_window = 7;  // position 70 sees 64 .. 70
+  Attention(stream, RefKernels(), attention);
+  RopeKv(stream, RefKernels(), {.batch = batch, .layout = layout, .layer = layer, .q = q, .heads = 1, .digests = digests});
+  EXPECT_EQ(blocks(stream.operations.at(0), false), (std::vector<int64_t>{5, 2, 7, 9, 4}));
+  EXPECT_EQ(blocks(stream.operations.at(1), false), (std::vector<int64_t>{7, 9, 4}));
+  EXPECT_EQ(blocks(stream.operations.at(2), true), (std::vector<int64_t>{7, 9, 4}));
+  std::vector<device::Access> written;
+  stream.operations.at(2).further_accesses(stream.operations.at(2).args.data(), &written);
+  std::vector<int64_t> positions;
+  for (const device::Access& access : written) {
+    if (access.bytes == sizeof(uint64_t)) positions.push_back(static_cast<const uint64_t*>(access.data) - digests);
+  }
+  EXPECT_EQ(positions, (std::vector<int64_t>{7 * 32 + 6, 9 * 32 + 30, 9 * 32 + 31, 4 * 32, 4 * 32 + 1}));
+}
+
 }  // namespace
 }  // namespace forebay::kernels
