@@ -23,30 +23,40 @@ class Changed(Exception):
 
 
 class Machine:
-    """Its register peak and stream rate when it was made, and whether they hold. `prefix`: a command that probes run under."""
+    """Its register peak and stream rate while the first thing was measured, and whether they hold. `prefix`: a command that probes run under."""
 
     def __init__(self, forebay, prefix=()):
         self.command = [*prefix, probe_of(forebay)]
-        self.at_first = self.rates()
+        self.at_first = None
         self.repeated = 0
+        self.seen = []  # by `beside`
 
     def rates(self):
         probes = [json.loads(subprocess.run(self.command, stdout=subprocess.PIPE, check=True, text=True).stdout) for _ in range(3)]
         return [statistics.median(probe[rate] for probe in probes) for rate in ("flops", "bytes_per_s")]
 
-    def same(self):
+    def same(self, as_before):
         self.now = self.rates()
-        return all(abs(now / then - 1) < MOST_DRIFT for now, then in zip(self.now, self.at_first))
+        return all(abs(now / then - 1) < MOST_DRIFT for now, then in zip(self.now, as_before))
+
+    def beside(self, what):
+        """what() between two probes, which are noted."""
+        self.seen.append(self.rates())
+        result = what()
+        self.seen.append(self.rates())
+        return result
 
     def steady(self, what):
-        """what() between two probes that agree with the first."""
+        """what() between two probes that agree with each other and with those around the first thing; raises Changed."""
         began = time.monotonic()
         while time.monotonic() - began < PATIENCE:
-            if not self.same():
+            rates = self.at_first or self.rates()
+            if self.at_first and not self.same(rates):
                 time.sleep(1)
                 continue
             result = what()
-            if self.same():
+            if self.same(rates):
+                self.at_first = rates
                 return result
             self.repeated += 1
-        raise Changed("; ".join(f"{flops / 1e9:.0f} GFLOP/s, {read / 1e9:.1f} GB/s" for flops, read in (self.at_first, self.now)))
+        raise Changed("; ".join(f"{flops / 1e9:.0f} GFLOP/s, {read / 1e9:.1f} GB/s" for flops, read in (rates, self.now)))

@@ -4,9 +4,9 @@
 usage: pooling.py FOREBAY [--rounds 3] [--quick] [--out FILE] [--profile FILE] [--prefix COMMAND]
 
 The ranks have so little memory that DP's batch is under a quarter of the machine's compute/memory knee. Layouts take turns
-within a round; figures are medians of the rounds. The simulator runs the same job on two devices of a profile of one core that
-was measured while the other core was measured too; its ratio of each layout to DP stands beside the real one. Probes stand
-around the profile and each run, which is repeated where the machine's rates are not those at first.
+within a round; figures are medians of the rounds. The simulator runs the same job on two devices of a profile of one core,
+which share what both cores read at once (probes around the runs); its ratio of each layout to DP stands beside the real one. Probes stand
+around each run; their range is printed.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-from machine import Changed, Machine
+from machine import Machine
 
 # Qwen3-0.6B with a smaller vocabulary: heads are not pooled and would only make every step longer.
 CONFIG = {
@@ -76,15 +76,13 @@ class Bench:
         return summary
 
     def profile_a_core(self, quick):
-        """A profile of each of two cores, measured at once; the path of the first, whose memory the second was using too."""
-        cores = sorted(os.sched_getaffinity(0))[:2]
-        flags = ["--threads", "1", *(["--quick"] if quick else [])]
-        commands = [shlex.join(["taskset", "-c", str(core), self.forebay, "profile", "-o", self.at(f"core{i}.json"), *flags])
-                    for i, core in enumerate(cores)]
-        done = subprocess.run([*self.prefix, "sh", "-c", " & ".join(commands) + " & wait"], stderr=subprocess.PIPE, text=True)
-        if not os.path.exists(self.at("core0.json")):
+        """The path of a profile of one core, which says what all cores read at once."""
+        path = self.at("core.json")
+        done = subprocess.run([*self.prefix, self.forebay, "profile", "-o", path, "--threads", "1", *(["--quick"] if quick else [])],
+                              stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
             sys.exit(f"forebay profile failed\n{done.stderr}")
-        return self.at("core0.json")
+        return path
 
 
 def number(profile, name):
@@ -131,15 +129,18 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(os.path.abspath(args.forebay), folder, shlex.split(args.prefix))
         machine = Machine(bench.forebay, bench.prefix)
-        path = os.path.abspath(args.profile) if args.profile else machine.steady(lambda: bench.profile_a_core(args.quick))
+        path = os.path.abspath(args.profile) if args.profile else bench.profile_a_core(args.quick)
         profile = json.load(open(path))
         real = {name: [] for name, _ in LAYOUTS}
-        try:
-            for _ in range(args.rounds):
-                for name, layout in LAYOUTS:
-                    real[name].append(machine.steady(lambda: bench.run(layout, "cpu" if layout is None else "2xcpu")))
-        except Changed as rates:
-            sys.exit(f"the machine changed ({rates}): nothing can be compared")
+        for _ in range(args.rounds):
+            for name, layout in LAYOUTS:
+                real[name].append(machine.beside(lambda: bench.run(layout, "cpu" if layout is None else "2xcpu")))
+        # What both cores read while the real runs were made, rather than at the profile's one moment.
+        reads = [read for _, read in machine.seen]
+        profile["numbers"]["machine_bytes_per_s"] = {"value": statistics.median(reads), "mark": "measured", "source": "probes around the runs"}
+        path = bench.at("shared.json")
+        with open(path, "w") as f:
+            json.dump(profile, f)
         simulated = {name: bench.run(layout, f"sim:2x{path}", True) for name, layout in LAYOUTS if layout is not None}
     # A row of a decode step takes 2 operations a weight, which has 2 bytes.
     knee = number(profile, "bf16_flops") / number(profile, "memory_bytes_per_s")
@@ -147,8 +148,9 @@ def main():
     lines += ["| " + " | ".join(row) + " |" for row in rows_of(real, simulated)]
     batch = median(real["DP"], lambda s: s["batch"])
     lines += ["", f"{REQUESTS} requests of {PROMPT} + {OUTPUT} tokens, {RANK_MIB} MiB a rank; a core computes {number(profile, 'bf16_flops') / 1e9:.0f} "
-              f"GFLOP/s, reads {number(profile, 'memory_bytes_per_s') / 1e9:.1f} GB/s and copies "
-              f"{number(profile, 'copy_bytes_per_core_s') / 1e9:.1f} GB/s: the knee is at {knee:.1f} rows, DP's batch is {batch / knee:.2f} of it; runs repeated: {machine.repeated}"]
+              f"GFLOP/s, reads {number(profile, 'memory_bytes_per_s') / 1e9:.1f} GB/s and copies {number(profile, 'copy_bytes_per_core_s') / 1e9:.1f} GB/s: "
+              f"the knee is at {knee:.1f} rows, DP's batch is {batch / knee:.2f} of it. Probes around the runs read {statistics.median(reads) / 1e9:.1f} GB/s "
+              f"({min(reads) / 1e9:.1f}-{max(reads) / 1e9:.1f}) with both cores"]
     wrong = [f"{name}: {simulated[name]['kv_capacity_tokens']} KV tokens simulated, {real[name][0]['kv_capacity_tokens']} real"
              for name in simulated if simulated[name]["kv_capacity_tokens"] != real[name][0]["kv_capacity_tokens"]]
     print("\n".join(lines + wrong))

@@ -158,7 +158,9 @@ def real_time_prefix():
 
 def profile(args, prefix, path):
     quick = ["--quick"] if args.quick else []
-    subprocess.run([*prefix, args.forebay, "profile", "-o", path, *quick], check=True, stderr=subprocess.DEVNULL)
+    done = subprocess.run([*prefix, args.forebay, "profile", "-o", path, *quick], stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"forebay profile failed\n{done.stderr}")
 
 
 def triple(args, runs, prefix, folder):

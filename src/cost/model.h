@@ -57,11 +57,12 @@ struct Contention {
   double link_bytes_per_s = 450e9;     // compute-bound work takes 1 + frequency_loss as long while a link is full one way
   double frequency_loss = 0.049;       // measured at 0.963 of the clock frequency
   double core_bytes_per_s = 0;         // what the rank's cores could copy, which have to; 0: copies have engines of their own
+  double machine_bytes_per_s = 0;      // of the memory that all ranks of a machine share; 0: each has memory of its own
 };
 // Of a rank with so many cores (cpu alone).
 Contention ContentionOf(const DeviceProfile& device, double cores);
 
-// By how much (>= 1) the work lasts longer beside `load`.
-double Slowdown(const Work& work, const CopyLoad& load, const Contention& contention);
+// By how much (>= 1) the work lasts longer beside `load`. `others`: the part of its memory's bandwidth that other ranks take.
+double Slowdown(const Work& work, const CopyLoad& load, const Contention& contention, double others = 0);
 
 }  // namespace forebay::cost

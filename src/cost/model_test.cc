@@ -256,6 +256,8 @@ TEST(Slowdown, TakesTheCopiesShare) {
   EXPECT_NEAR(Slowdown(kComputeBound, {.in = PullRate(profile) / 2}, gb200), 1 + profile.frequency_loss / 2, 1e-12);
   // Only what streams is slowed, not a kernel's latency or the host's time.
   EXPECT_NEAR(Slowdown({.seconds = 4, .memory_seconds = 1}, {.in = 900e9, .out = 900e9}, gb200), 1 + 0.225 / (1 - 0.225) / 4, 1e-12);
+  // Other ranks take three quarters of the memory.
+  EXPECT_NEAR(Slowdown({.seconds = 4, .memory_seconds = 1}, {}, gb200, 0.75), 1 + 3.0 / 4, 1e-12);
   // One of two cores copies 5.5 of the 11 GB/s it could: a quarter of the cores is lost.
   const DeviceProfile emerald = Profile("emerald-rapids-amx");
   const Contention cpu = ContentionOf(emerald, 2);

@@ -38,6 +38,7 @@ constexpr NumberRule kNumbers[] = {
     {"cores", &DeviceProfile::cores, 1, 1e6, false},
     {"column_grain", &DeviceProfile::column_grain, 1, 1e6, false},
     {"copy_bytes_per_core_s", &DeviceProfile::copy_bytes_per_core_s, 1e6, kMost, false},
+    {"machine_bytes_per_s", &DeviceProfile::machine_bytes_per_s, 1e6, kMost, false},
     {"mfu", &DeviceProfile::mfu, 0.001, 1, true},
     {"mbu", &DeviceProfile::mbu, 0.001, 1, true},
     {"op_floor_s", &DeviceProfile::op_floor_s, 0, 1, true},

@@ -43,6 +43,7 @@ struct DeviceProfile {
   double cores = 0;                  // cpu alone
   double column_grain = 0;           // cpu alone: a linear of few rows takes as long as of the next multiple of columns
   double copy_bytes_per_core_s = 0;  // cpu alone: what one core copies
+  double machine_bytes_per_s = 0;    // cpu alone: what all cores read at once, where the profile is of some; 0: of all
 
   // What holds where no table does.
   double mfu = 0;

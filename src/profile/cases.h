@@ -17,6 +17,8 @@ void SetNumber(cost::DeviceProfile* profile, std::string_view key, double value,
 
 // Arithmetic from registers and reads of memory, all workers at once: the unit of every table.
 void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile);
+// What all usable cores read at once, where the profile is of some of them.
+base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options, cost::DeviceProfile* profile);
 void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 // Norms, rope, embedding and sampling.

@@ -37,4 +37,14 @@ void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile) {
   SetNumber(profile, "memory_bytes_per_s", Stream(bench), cost::Mark::kMeasured, source("256 MiB read once"));
 }
 
+base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options, cost::DeviceProfile* profile) {
+  options.threads = 0;
+  FB_ASSIGN_OR_RETURN(const auto all, Bench::Create(runtime, options));
+  const int workers = all->device().num_workers();
+  if (workers > profile->cores) {
+    SetNumber(profile, "machine_bytes_per_s", Stream(*all), cost::Mark::kMeasured, fmt::format("256 MiB read once, {} threads", workers));
+  }
+  return base::Status::Ok();
+}
+
 }  // namespace forebay::profile

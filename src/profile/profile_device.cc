@@ -60,6 +60,7 @@ base::Result<cost::DeviceProfile> ProfileDevice(runtime::Runtime& runtime, const
     MeasureCopies(*bench, &profile);
     progress("copies by size and by how many run at once");
   }
+  FB_RETURN_IF_ERROR(MeasureMachine(runtime, options, &profile));
   FB_RETURN_IF_ERROR(MeasureStepOverhead(options, runtime, &profile));
   progress("what a step takes beside its operations");
   SetDefaults(&profile);

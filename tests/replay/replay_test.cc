@@ -136,6 +136,7 @@ std::vector<StepRecord> StepsOf(const Outcome& outcome, int replica) {
 }
 
 // Which rank takes which request depends on the ranks' speeds: the simulator is given what the real run did, and makes its plans.
+// Choices are not preempted here: one that comes back may find what another has drawn alike, and only the real run knows it.
 class ReplayHandOut : public testing::TestWithParam<Case> {};
 
 TEST_P(ReplayHandOut, EachRankMakesTheRealPlans) {
@@ -151,7 +152,7 @@ TEST_P(ReplayHandOut, EachRankMakesTheRealPlans) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ReplayHandOut,
-                         testing::Values(kCases[0], kCases[1], kCases[2], kCases[4], kCases[6], kCases[8]),
+                         testing::Values(kCases[0], kCases[1], kCases[2], kCases[4], kCases[5], kCases[8]),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ReplayGroup, SeveralRanksAgreeInTotals) {

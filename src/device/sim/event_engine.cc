@@ -12,6 +12,12 @@ constexpr double kPsPerSecond = 1e12;
 
 TimePs RoundUpToNs(TimePs time) { return (time + kPsPerNs - 1) / kPsPerNs * kPsPerNs; }
 
+// Each part of the work by its own slowdown: the speed of the mixture.
+double SpeedBeside(const cost::CopyLoad& load, const SimWork& work, const cost::Contention& contention, double others = 0) {
+  const cost::Work alone{static_cast<double>(work.alone), static_cast<double>(work.compute), work.memory};
+  return 1 / cost::Slowdown(alone, load, contention, others);
+}
+
 // One thread runs an operation of which the simulator needs the result.
 class LoneWorker final : public WorkerContext {
  public:
@@ -176,6 +182,7 @@ runtime::TimeNs EventEngine::RunUntil(runtime::TimeNs limit) {
 void EventEngine::EndRun(Stream& stream) {
   Item& item = stream.items[stream.items.begin()];
   stream.running = false;
+  memory_use_changed_ |= stream.computes && nodes_[stream.node].shares_memory();
   stream.busy += now_ - item.start;
   End(stream, item);
   MakeReady(stream);
@@ -244,7 +251,9 @@ void EventEngine::StartRun(Stream& stream, Item& item) {
   stream.running = true;
   stream.remaining = static_cast<double>(item.work.alone);
   stream.since = now_;
-  stream.speed = stream.computes ? SpeedBeside(nodes_[stream.node], item.work) : 1;
+  const Node& node = nodes_[stream.node];
+  stream.speed = stream.computes ? SpeedBeside(node.copy_load, item.work, node.options.contention) : 1;
+  memory_use_changed_ |= stream.computes && node.shares_memory();
   due_.Set(stream.id, now_ + WholePs(stream.remaining / stream.speed), static_cast<uint32_t>(ties_.Next()));
 }
 
@@ -342,21 +351,55 @@ void EventEngine::Settle() {
     Node& node = nodes_[node_of_link_[link]];
     node.copy_load = {.in = links_.load(node.ingress) + links_.load(node.from_host),
                       .out = links_.load(node.egress) + links_.load(node.to_host)};
-    if (node.compute == nullptr || !node.compute->running) continue;
-    Stream& stream = *node.compute;
-    const double speed = SpeedBeside(node, stream.items[stream.items.begin()].work);
-    if (speed == stream.speed) continue;
-    stream.remaining = std::max(0.0, stream.remaining - stream.speed * static_cast<double>(now_ - stream.since));
-    stream.since = now_;
-    stream.speed = speed;
-    due_.Set(stream.id, now_ + WholePs(stream.remaining / speed), static_cast<uint32_t>(ties_.Next()));
+    if (node.shares_memory()) {
+      memory_use_changed_ = true;
+    } else {
+      SetSpeed(node, 0);
+    }
+  }
+  if (std::exchange(memory_use_changed_, false)) ShareMemory();
+}
+
+// A kernel gets what the others leave: those that read less than an equal part keep it, all others have an equal part of the rest.
+void EventEngine::ShareMemory() {
+  memory_uses_.clear();
+  double machine = 0;
+  for (const Node& node : nodes_) {
+    if (!node.shares_memory()) continue;
+    if (memory_uses_.empty()) machine = node.options.contention.machine_bytes_per_s;
+    machine -= node.copy_load.in + node.copy_load.out;
+    double read = 0;
+    if (node.compute != nullptr && node.compute->running) {
+      const SimWork& work = node.compute->items[node.compute->items.begin()].work;
+      if (work.alone > 0) read = work.memory / static_cast<double>(work.alone) * node.options.contention.memory_bytes_per_s;
+    }
+    memory_uses_.push_back({&node, read});
+  }
+  std::ranges::sort(memory_uses_, {}, &MemoryUse::bytes_per_s);
+  for (const MemoryUse& use : memory_uses_) {
+    double left = machine;
+    auto users = static_cast<double>(memory_uses_.size());
+    for (const MemoryUse& other : memory_uses_) {
+      if (&other == &use) continue;
+      if (other.bytes_per_s > left / users) break;
+      left -= other.bytes_per_s;
+      --users;
+    }
+    const double alone = use.node->options.contention.memory_bytes_per_s;
+    SetSpeed(*use.node, std::max(0.0, 1 - left / users / alone));
   }
 }
 
-// Each part of the work by its own slowdown: the speed of the mixture.
-double EventEngine::SpeedBeside(const Node& node, const SimWork& work) const {
-  const cost::Work alone{static_cast<double>(work.alone), static_cast<double>(work.compute), work.memory};
-  return 1 / cost::Slowdown(alone, node.copy_load, node.options.contention);
+// Of the kernel that runs there.
+void EventEngine::SetSpeed(const Node& node, double others) {
+  if (node.compute == nullptr || !node.compute->running) return;
+  Stream& stream = *node.compute;
+  const double speed = SpeedBeside(node.copy_load, stream.items[stream.items.begin()].work, node.options.contention, others);
+  if (speed == stream.speed) return;
+  stream.remaining = std::max(0.0, stream.remaining - stream.speed * static_cast<double>(now_ - stream.since));
+  stream.since = now_;
+  stream.speed = speed;
+  due_.Set(stream.id, now_ + WholePs(stream.remaining / speed), static_cast<uint32_t>(ties_.Next()));
 }
 
 }  // namespace forebay::device

@@ -74,7 +74,8 @@ class EventEngine final : public runtime::TimedWork {
               double host_bytes_per_s = 400e9);
   ~EventEngine() override;
 
-  // REQUIRES (both): no transfer is under way.
+  // REQUIRES (both): no transfer is under way. Nodes with `contention.machine_bytes_per_s` are of one machine: what copies
+  // leave of its memory's bandwidth their kernels share max-min fairly.
   int AddNode(const SimNodeOptions& options);
   // Copies slow what a `computes` stream runs. At most one such stream a node.
   int AddStream(std::string name, int node, bool computes);
@@ -175,6 +176,12 @@ class EventEngine final : public runtime::TimedWork {
     int egress, ingress, from_host, to_host;  // links
     Stream* compute = nullptr;
     cost::CopyLoad copy_load;
+
+    bool shares_memory() const { return options.contention.machine_bytes_per_s > 0; }
+  };
+  struct MemoryUse {
+    const Node* node;
+    double bytes_per_s;  // that its kernel reads alone
   };
   struct Memory {
     uintptr_t begin, end;
@@ -199,7 +206,8 @@ class EventEngine final : public runtime::TimedWork {
   void WakeStreams(Stream*& first_waiter, uint64_t reached);
   void WakeWaiters(Stream& stream);
   void Settle();
-  double SpeedBeside(const Node& node, const SimWork& work) const;
+  void ShareMemory();
+  void SetSpeed(const Node& node, double others);
 
   runtime::VirtualRuntime& runtime_;
   base::Rng ties_;
@@ -208,6 +216,8 @@ class EventEngine final : public runtime::TimedWork {
   int host_out_, host_in_;       // links
   std::vector<int> node_of_link_;
   std::vector<Node> nodes_;
+  std::vector<MemoryUse> memory_uses_;  // of the nodes that share memory, while it is shared out
+  bool memory_use_changed_ = false;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<CounterState> counters_;
   std::vector<Stream*> ready_;   // whose next item may start

@@ -167,6 +167,33 @@ TEST(SimDevice, CopiesSlowTheKernelsBesideThem) {
   });
 }
 
+// Each reads 10 GB/s alone, the machine's memory gives 15 to all.
+TEST(SimDevice, KernelsOfOneMachineShareItsMemory) {
+  SimNodeOptions node = kNode;
+  node.contention.machine_bytes_per_s = 15e9;
+  RunOn(3, [](VirtualRuntime& runtime, Machine& machine) {
+    const auto time_of = [&](const std::function<void()>& program) {
+      const TimeNs start = runtime.Now();
+      program();
+      EXPECT_TRUE(machine.devices[0]->Synchronize(machine.compute(0)).ok());
+      const TimeNs first = runtime.Now() - start;
+      for (int rank : {1, 2}) EXPECT_TRUE(machine.devices[rank]->Synchronize(machine.compute(rank)).ok());
+      return first;
+    };
+    EXPECT_EQ(time_of([&] { machine.compute(0).Enqueue(Kernel(3)); }), 3000);
+    // 7.5 GB/s each for 2 us, in which the second does its 1.5; then the first has what it wants.
+    EXPECT_EQ(time_of([&] { machine.compute(0).Enqueue(Kernel(3)), machine.compute(1).Enqueue(Kernel(1.5)); }), 3500);
+    // What arithmetic limits reads next to nothing.
+    EXPECT_EQ(time_of([&] { machine.compute(0).Enqueue(Kernel(3)), machine.compute(1).Enqueue(Kernel(3, true)); }), 3000);
+    EXPECT_EQ(time_of([&] { for (int rank : {0, 1, 2}) machine.compute(rank).Enqueue(Kernel(3)); }), 6000);
+    // A copy of 1 GB/s is read and written: 6.5 GB/s are left for each of two.
+    EXPECT_EQ(time_of([&] {
+      machine.copy(2).Enqueue(machine.Pull(1, 2, 10'000));
+      for (int rank : {0, 1}) machine.compute(rank).Enqueue(Kernel(3.25));
+    }), 5000);
+  }, 1, LinkSharing::kFair, node);
+}
+
 // Enqueues a body for every layer as model::RepeatLayers does; returns how many were enqueued.
 int Repeat(Stream& stream, int64_t times, uint64_t key, const std::function<void()>& body) {
   int bodies = 0;
