@@ -27,14 +27,14 @@ class Attender {
     q_ = Cut<Left>(scratch, lines_ * head_dim_);
     scores_ = Cut<float>(scratch, lines_ * kRunTokens);
     probabilities_ = Cut<Left>(scratch, lines_ * kRunTokens);
-    sums_ = Cut<float>(scratch, lines_ * columns_);
+    sums_ = Cut<float>(scratch, SumOffset(0, columns_ + kPanel - 1));
     lanes_ = Cut<float>(scratch, lines_ * kLanes);
     maxima_ = Cut<float>(scratch, kMaxLines);
     block_maxima_ = Cut<float>(scratch, kMaxLines);
     factors_ = Cut<float>(scratch, kRunBlocks * kMaxLines);
     ones_ = Cut<float>(scratch, kMaxLines);
     seen_ = Cut<int>(scratch, kMaxLines);
-    merged_ = Cut<float>(scratch, lines_ * columns_);
+    merged_ = Cut<float>(scratch, SumOffset(0, columns_ + kPanel - 1));
     merged_maxima_ = Cut<float>(scratch, kMaxLines);
     merged_totals_ = Cut<float>(scratch, kMaxLines);
     padded_ = Cut<T>(scratch, kRunTokens * columns_);
@@ -127,7 +127,10 @@ class Attender {
   FB_INLINE void BeginPart() {
     for (int i = 0; i < kMaxLines; i += kLanes) Vector::Set(-kInfinity).Store(maxima_ + i);
     for (int i = 0; i < lines_ * kLanes; i += kLanes) Vector::Zero().Store(lanes_ + i);
-    for (int i = 0; i < lines_ * columns_; i += kLanes) Vector::Zero().Store(sums_ + i);
+    for (int64_t panel = 0; panel < columns_; panel += kPanel) {
+      float* sums = sums_ + SumOffset(0, panel);
+      for (int i = 0; i < lines_ * kPanel; i += kLanes) Vector::Zero().Store(sums + i);
+    }
   }
 
   FB_INLINE const T* Keys(const AttentionItem& item, int32_t block) const {
@@ -214,17 +217,15 @@ class Attender {
       const T* later = h < ahead.heads ? ahead.keys + h * HeadElements() : score.keys[h];
       score.prefetch[h] = reinterpret_cast<const char*>(later) - reinterpret_cast<const char*>(score.keys[h]);
     }
-    if (seen.end <= kBlockTokens / 2) {  // the second half is not read
-      HeadScores<T, 1>(heads, group, score, kBlockTokens / 2);
-    } else {
-      HeadScores(heads, group, score, kBlockTokens);
-    }
+    const char* rest = seen.end <= kBlockTokens / 2  // the second half is not read
+                           ? HeadScores<T, 1>(heads, group, score, kBlockTokens / 2)
+                           : HeadScores(heads, group, score, kBlockTokens);
     const int end = line + heads * group;
     if (!whole) Mask(line, end, seen);
     Softmax(line, end, 0);
     ValueArgs<T> value{.probabilities = probabilities_ + line * kRunTokens, .blocks = heads, .pairs = kBlockTokens / 2,
-                       .columns = columns_, .sums = sums_ + line * columns_, .factors = factors_ + line,
-                       .ahead = score.ahead};
+                       .columns = columns_, .sums = sums_ + SumOffset(line, 0), .factors = factors_ + line,
+                       .ahead = rest};
     for (int h = 0; h < heads; ++h) {
       value.values[h] = Values(keys + h * HeadElements(), h);
       value.prefetch[h] = score.prefetch[h];
@@ -234,7 +235,7 @@ class Attender {
     const char* end_ahead = reinterpret_cast<const char*>(ahead.keys + ahead.heads * HeadElements());
     for (const char* p = value.ahead; p < end_ahead; p += 64) __builtin_prefetch(p, 0, 3);
     value.blocks = 1;
-    for (int h = 0; h < heads; ++h, value.probabilities += group * kRunTokens, value.sums += group * columns_, value.factors += group) {
+    for (int h = 0; h < heads; ++h, value.probabilities += group * kRunTokens, value.sums += SumOffset(group, 0), value.factors += group) {
       value.values[0] = value.values[h];
       value.prefetch[0] = 0;
       const int first = line + h * group;
@@ -263,7 +264,7 @@ class Attender {
                             .keys = {keys}, .prefetch = {PrefetchDistance(keys, block)}, .scale = args_.scale,
                             .scores = scores_ + begin * heads * kRunTokens};
     const bool half = Last(end - 1) - start < kBlockTokens / 2;  // nobody sees the second
-    half ? ScorePanel<T, 1, 1>((end - begin) * heads, args, kBlockTokens / 2) : Scores((end - begin) * heads, 1, args);
+    half ? ScorePanel<T, 1, 1>((end - begin) * heads, args, 0, 0, kBlockTokens / 2) : Scores((end - begin) * heads, 1, args);
     for (int row = begin; row < end; ++row) Mask(row * heads, (row + 1) * heads, SeenOf(row, start));
     Softmax(begin * heads, end * heads, 0);
     const T* values = Values(keys, 0);
@@ -290,7 +291,7 @@ class Attender {
     AddProducts<T, true>((end - begin) * heads,
                          ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens, .blocks = 1,
                                       .values = {values}, .prefetch = {0}, .columns = columns_,
-                                      .sums = sums_ + line * columns_, .factors = factors_ + line, .seen = seen_ + line});
+                                      .sums = sums_ + SumOffset(line, 0), .factors = factors_ + line, .seen = seen_ + line});
   }
 
   // Lines that see the same: whole pairs as they are, a half-seen pair with its unseen half cleared.
@@ -314,7 +315,7 @@ class Attender {
   FB_INLINE void AddPairs(int line, int lines, int begin, int end, const T* values, const float* factors) {
     AddProducts(lines, ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens + 2 * begin, .blocks = 1,
                                     .pairs = end - begin, .values = {values}, .prefetch = {0}, .columns = columns_,
-                                    .sums = sums_ + line * columns_, .factors = factors + line});
+                                    .sums = sums_ + SumOffset(line, 0), .factors = factors + line});
   }
 
   // Scores to probabilities for one block of the run; unseen scores are -infinity.
@@ -363,12 +364,12 @@ class Attender {
     const int32_t first = First(row) / kPartTokens, last = Last(row) / kPartTokens;
     if (part < first || part > last) return;
     for (int line = row * item_.num_heads; line < (row + 1) * item_.num_heads; ++line) {
-      const float* sums = sums_ + line * columns_;
-      float* merged = merged_ + line * columns_;
+      const float* sums = sums_ + SumOffset(line, 0);
+      float* merged = merged_ + SumOffset(line, 0);
       float total = ReduceAdd(Vector::Load(lanes_ + line * kLanes));
       if (first != last) {
         if (part == first) {
-          for (int j = 0; j < columns_; j += kLanes) Vector::Load(sums + j).Store(merged + j);
+          for (int j = 0; j < columns_; j += kLanes) Vector::Load(sums + SumOffset(0, j)).Store(merged + SumOffset(0, j));
           merged_maxima_[line] = maxima_[line];
         } else {
           total = Merge(line, total);
@@ -379,20 +380,21 @@ class Attender {
       if (part != last) continue;
       T* out = reinterpret_cast<T*>(args_.out) + Offset(item_, row) + (line - row * item_.num_heads) * head_dim_;
       for (int j = 0; j < head_dim_; j += kLanes) {
-        StorePart(out + j, Vector::Load(sums + j) / Vector::Set(total), head_dim_ - j);
+        StorePart(out + j, Vector::Load(sums + SumOffset(0, j)) / Vector::Set(total), head_dim_ - j);
       }
     }
   }
 
   // Merges a line's part into what came before; returns the sum of both.
   FB_INLINE float Merge(int line, float total) {
-    const float* sums = sums_ + line * columns_;
-    float* merged = merged_ + line * columns_;
+    const float* sums = sums_ + SumOffset(line, 0);
+    float* merged = merged_ + SumOffset(line, 0);
     const Vector old = Vector::Set(merged_maxima_[line]), part = Vector::Set(maxima_[line]);
     const Vector maximum = Max(part, old);
     const Vector old_factor = Exp(old - maximum), factor = Exp(part - maximum);
     for (int j = 0; j < columns_; j += kLanes) {
-      Fma(Vector::Load(sums + j), factor, Vector::Load(merged + j) * old_factor).Store(merged + j);
+      float* to = merged + SumOffset(0, j);
+      Fma(Vector::Load(sums + SumOffset(0, j)), factor, Vector::Load(to) * old_factor).Store(to);
     }
     merged_maxima_[line] = maximum.First();
     return Fma(Vector::Set(total), factor, Vector::Set(merged_totals_[line]) * old_factor).First();
@@ -408,14 +410,14 @@ class Attender {
   Left* q_;                // [lines, head_dim]
   float* scores_;          // [lines, kRunTokens]
   Left* probabilities_;    // [lines, kRunTokens]
-  float* sums_;            // [lines, columns] of probabilities times values
+  float* sums_;            // of probabilities times values, as SumOffset says
   float* lanes_;           // [lines, 16] of probabilities
   float* maxima_;          // [lines]
   float* block_maxima_;    // [lines]
   float* factors_;         // [kRunBlocks, kMaxLines] by which a block rescales
   float* ones_;            // [kMaxLines]
   int* seen_;              // [kMaxLines] positions of an edge block that a line sees
-  float* merged_;          // [lines, columns] of the parts so far
+  float* merged_;          // of the parts so far, as sums_
   float* merged_maxima_;
   float* merged_totals_;
   T* padded_;              // [kRunBlocks, 16, columns, 2]

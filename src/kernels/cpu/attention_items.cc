@@ -116,7 +116,7 @@ void RunAttention(const AttentionArgs& args, const device::WorkerContext& contex
 
 uint64_t AttentionScratch(const KvLayout& layout, int32_t heads) {
   // Per line: q, scores, probabilities, 16 sum lanes, values and merged values, a few scalars; and a padded block of V.
-  const uint64_t columns = (static_cast<uint64_t>(layout.head_dim) + 15) / 16 * 16;
+  const uint64_t columns = (static_cast<uint64_t>(layout.head_dim) + 63) / 64 * 64;
   const uint64_t line = columns * 4 * 3 + kRunTokens * 4 * 2 + 16 * 4 + 64;
   return kMaxLines * line + (kRunTokens + 2) * columns * 4 + 4096;
 }

@@ -114,9 +114,9 @@ FB_INLINE void PrefetchNext(const char*& ahead) {
   ahead += 2 * kLanes * sizeof(T);
 }
 
-// kEach: vectors of each block.
+// Lines from `line` on, blocks from `block` on, each block's positions from `token` on; kEach: vectors of each block.
 template <typename T, int kLines, int kBlocks, int kEach>
-__attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args) {
+__attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args, int64_t line, int64_t block, int64_t token) {
   constexpr int kVectors = kBlocks * kEach;
   Vector sums[kLines][kVectors];
 #pragma GCC unroll 12
@@ -127,9 +127,9 @@ __attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args) {
   const T* keys[kBlocks];
   int64_t prefetch[kBlocks];
 #pragma GCC unroll 4
-  for (int b = 0; b < kBlocks; ++b) keys[b] = args.keys[b], prefetch[b] = args.prefetch[b];
-  const typename PairDot<T>::Left* q = args.q;
+  for (int b = 0; b < kBlocks; ++b) keys[b] = args.keys[block + b] + 2 * token, prefetch[b] = args.prefetch[block + b];
   const int64_t q_stride = args.q_stride;
+  const typename PairDot<T>::Left* q = args.q + line * q_stride;
   for (int64_t i = 0, end = int64_t{args.pairs} * 2 * kBlockTokens; i < end; i += 2 * kBlockTokens, q += 2) {
     AddPair<T, kLines, kVectors>(q, q_stride, [&](int n) __attribute__((always_inline)) {
       const T* from = keys[n / kEach] + i + n % kEach * 2 * kLanes;
@@ -138,7 +138,7 @@ __attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args) {
     }, sums);
   }
   const Vector scale = Vector::Set(args.scale);
-  float* scores = args.scores;
+  float* scores = args.scores + line * kRunTokens + block * kBlockTokens + token;
 #pragma GCC unroll 12
   for (int m = 0; m < kLines; ++m) {
 #pragma GCC unroll 12
@@ -148,9 +148,9 @@ __attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args) {
   }
 }
 
-// As ScoreTile for one block's vectors of several KV heads with kLines lines each; keys[h] is head h's.
+// As ScoreTile for one block's vectors of several KV heads, from `head` on, with kLines lines each; keys[h] is head h's.
 template <typename T, int kLines, int kHeads, int kEach>
-__attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args) {
+__attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args, int64_t head, int64_t token, const char* ahead) {
   Vector sums[kHeads][kLines][kEach];
 #pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
@@ -162,10 +162,9 @@ __attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args) {
   }
   const T* keys[kHeads];
 #pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) keys[h] = args.keys[h];
-  const char* ahead = args.ahead;
-  const typename PairDot<T>::Left* q = args.q;
+  for (int h = 0; h < kHeads; ++h) keys[h] = args.keys[head + h] + 2 * token;
   const int64_t q_stride = args.q_stride;
+  const typename PairDot<T>::Left* q = args.q + head * kLines * q_stride;
   for (int64_t i = 0, end = int64_t{args.pairs} * 2 * kBlockTokens; i < end; i += 2 * kBlockTokens, q += 2) {
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
@@ -176,7 +175,7 @@ __attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args) {
     }
   }
   const Vector scale = Vector::Set(args.scale);
-  float* scores = args.scores;
+  float* scores = args.scores + head * kLines * kRunTokens + token;
 #pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 12
@@ -187,6 +186,12 @@ __attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args) {
   }
 }
 
+// Where a line's sum of a column lies: [columns / kPanel, kMaxLines, kPanel], so that a tile's lines lie at a constant stride.
+constexpr int64_t kPanel = 64;
+FB_INLINE int64_t SumOffset(int64_t line, int64_t column) {
+  return (column / kPanel * kMaxLines + line) * kPanel + column % kPanel;
+}
+
 template <typename T>
 struct ValueArgs {
   const typename PairDot<T>::Left* probabilities;  // [lines, kRunTokens], from the first pair on
@@ -194,37 +199,36 @@ struct ValueArgs {
   const T* values[kRunBlocks];                     // [pairs, columns, 2] each
   int64_t prefetch[kRunBlocks];
   int64_t columns;
-  int64_t column;                                  // the tile's first
-  float* sums;                                     // [lines, columns]
+  float* sums;                                     // as SumOffset says, from the first line on
   const float* factors;                            // [blocks, kMaxLines]: sums are multiplied before a block is added
   const int* seen;                                 // [lines], not falling: positions of the one block that a line sees, or null
   const char* ahead = nullptr;                     // HeadValueTile: as ScoreArgs::ahead
 };
 
-// kEdge: a line's pairs end where it sees no more; an unseen half of the last one counts as zero.
+// Lines from `line` on, columns from `column` on. kEdge: a line's pairs end where it sees no more; an unseen half of the last one counts as zero.
 template <typename T, int kLines, int kVectors, bool kEdge>
-__attribute__((noinline)) void ValueTile(const ValueArgs<T>& args) {
+__attribute__((noinline)) void ValueTile(const ValueArgs<T>& args, int64_t line, int64_t column) {
   using Dot = PairDot<T>;
   Vector sums[kLines][kVectors];
   const int64_t columns = args.columns;
-  float* out = args.sums + args.column;
+  float* out = args.sums + SumOffset(line, column);
 #pragma GCC unroll 12
   for (int m = 0; m < kLines; ++m) {
 #pragma GCC unroll 12
-    for (int n = 0; n < kVectors; ++n) sums[m][n] = Vector::Load(out + m * columns + n * kLanes);
+    for (int n = 0; n < kVectors; ++n) sums[m][n] = Vector::Load(out + SumOffset(m, n * kLanes));
   }
   for (int block = 0; block < args.blocks; ++block) {
-    const float* factors = args.factors + block * kMaxLines;
+    const float* factors = args.factors + block * kMaxLines + line;
 #pragma GCC unroll 12
     for (int m = 0; m < kLines; ++m) {
       const Vector factor = Vector::Set(factors[m]);
 #pragma GCC unroll 12
       for (int n = 0; n < kVectors; ++n) sums[m][n] = sums[m][n] * factor;
     }
-    const typename PairDot<T>::Left* p = args.probabilities + block * kBlockTokens;
-    const T* values = args.values[block] + args.column * 2;
+    const typename PairDot<T>::Left* p = args.probabilities + line * kRunTokens + block * kBlockTokens;
+    const T* values = args.values[block] + column * 2;
     const int64_t prefetch = args.prefetch[block];
-    const int pairs = kEdge ? args.seen[0] / 2 : args.pairs;  // that all lines see whole
+    const int pairs = kEdge ? args.seen[line] / 2 : args.pairs;  // that all lines see whole
     for (int i = 0; i < pairs; ++i, p += 2, values += 2 * columns) {
       AddPair<T, kLines, kVectors>(p, kRunTokens, [&](int n) __attribute__((always_inline)) {
         const T* from = values + n * 2 * kLanes;
@@ -235,7 +239,7 @@ __attribute__((noinline)) void ValueTile(const ValueArgs<T>& args) {
     if constexpr (!kEdge) continue;
 #pragma GCC unroll 12
     for (int m = 0; m < kLines; ++m) {
-      const int rest = args.seen[m] - 2 * pairs;
+      const int rest = args.seen[line + m] - 2 * pairs;
       const T* from = values;
       for (int i = 0; i < rest; i += 2, from += 2 * columns) {
         const typename Dot::Pair left = Dot::Broadcast(p + m * kRunTokens + i);
@@ -250,25 +254,24 @@ __attribute__((noinline)) void ValueTile(const ValueArgs<T>& args) {
 #pragma GCC unroll 12
   for (int m = 0; m < kLines; ++m) {
 #pragma GCC unroll 12
-    for (int n = 0; n < kVectors; ++n) sums[m][n].Store(out + m * columns + n * kLanes);
+    for (int n = 0; n < kVectors; ++n) sums[m][n].Store(out + SumOffset(m, n * kLanes));
   }
 }
 
 // As ValueTile for one block of several KV heads with kLines lines each: values[h] is head h's, `blocks` their number.
 template <typename T, int kLines, int kVectors>
-__attribute__((noinline)) void HeadValueTile(const ValueArgs<T>& args, int64_t column) {
+__attribute__((noinline)) void HeadValueTile(const ValueArgs<T>& args, int64_t column, const char* ahead) {
   const int64_t columns = args.columns;
   const float* factors = args.factors;
   const typename PairDot<T>::Left* probabilities = args.probabilities;
-  const char* ahead = args.ahead;
-  float* out = args.sums + column;
+  float* out = args.sums + SumOffset(0, column);
   for (int h = 0; h < args.blocks; ++h) {
     Vector sums[kLines][kVectors];
 #pragma GCC unroll 12
     for (int m = 0; m < kLines; ++m) {
       const Vector factor = Vector::Set(factors[m]);
 #pragma GCC unroll 12
-      for (int n = 0; n < kVectors; ++n) sums[m][n] = Vector::Load(out + m * columns + n * kLanes) * factor;
+      for (int n = 0; n < kVectors; ++n) sums[m][n] = Vector::Load(out + SumOffset(m, n * kLanes)) * factor;
     }
     const T* values = args.values[h] + column * 2;
     const typename PairDot<T>::Left* p = probabilities;
@@ -281,9 +284,9 @@ __attribute__((noinline)) void HeadValueTile(const ValueArgs<T>& args, int64_t c
 #pragma GCC unroll 12
     for (int m = 0; m < kLines; ++m) {
 #pragma GCC unroll 12
-      for (int n = 0; n < kVectors; ++n) sums[m][n].Store(out + m * columns + n * kLanes);
+      for (int n = 0; n < kVectors; ++n) sums[m][n].Store(out + SumOffset(m, n * kLanes));
     }
-    out += kLines * columns;
+    out += SumOffset(kLines, 0);
     factors += kLines;
     probabilities += kLines * kRunTokens;
   }
@@ -301,54 +304,45 @@ FB_INLINE void ForTiles(int lines, RunTile run) {
 }
 
 template <typename T, int kBlocks, int kEach, int kLines = PairDot<T>::MaxLines(kBlocks * kEach)>
-FB_INLINE void RunScoreTile(int lines, const ScoreArgs<T>& args) {
-  if (lines == kLines) return ScoreTile<T, kLines, kBlocks, kEach>(args);
-  if constexpr (kLines > 1) RunScoreTile<T, kBlocks, kEach, kLines - 1>(lines, args);
+FB_INLINE void RunScoreTile(int lines, const ScoreArgs<T>& args, int line, int block, int token) {
+  if (lines == kLines) return ScoreTile<T, kLines, kBlocks, kEach>(args, line, block, token);
+  if constexpr (kLines > 1) RunScoreTile<T, kBlocks, kEach, kLines - 1>(lines, args, line, block, token);
 }
 
-// The first `tokens` of each block: all 32, or the first half.
+// Blocks from `block` on, of each the positions [token, end).
 template <typename T, int kBlocks, int kEach = kScoreVectors>
-void ScorePanel(int lines, ScoreArgs<T> args, int tokens = kBlockTokens) {
-  const typename PairDot<T>::Left* q = args.q;
-  float* scores = args.scores;
-  for (int done = 0; done < tokens; done += kEach * kLanes) {
+void ScorePanel(int lines, const ScoreArgs<T>& args, int block, int token = 0, int end = kBlockTokens) {
+  for (; token < end; token += kEach * kLanes) {
     ForTiles<PairDot<T>::MaxLines(kBlocks * kEach)>(lines, [&](int line, int take) __attribute__((always_inline)) {
-      args.q = q + line * args.q_stride;
-      args.scores = scores + line * kRunTokens + done;
-      RunScoreTile<T, kBlocks, kEach>(take, args);
+      RunScoreTile<T, kBlocks, kEach>(take, args, line, block, token);
     });
-    args.keys[0] += 2 * kEach * kLanes;  // there is a second round only where a tile takes one block
   }
 }
 
 // scores[line][block * 32 + t] for `blocks` blocks.
 template <typename T>
-void Scores(int lines, int blocks, ScoreArgs<T> args) {
-  for (int done = 0; done < blocks;) {
-    int take = 1;
+void Scores(int lines, int blocks, const ScoreArgs<T>& args) {
+  for (int block = 0; block < blocks;) {
 #if defined(__AVX512F__)
-    if (blocks - done >= 4 && lines <= PairDot<T>::MaxLines(8)) {
-      ScorePanel<T, 4>(lines, args);
-      take = 4;
-    } else if (blocks - done >= 2 && lines <= PairDot<T>::MaxLines(4)) {
-      ScorePanel<T, 2>(lines, args);
-      take = 2;
-    } else {
-      ScorePanel<T, 1>(lines, args);
+    if (blocks - block >= 4 && lines <= PairDot<T>::MaxLines(8)) {
+      ScorePanel<T, 4>(lines, args, block);
+      block += 4;
+      continue;
     }
-#else
-    ScorePanel<T, 1>(lines, args);
+    if (blocks - block >= 2 && lines <= PairDot<T>::MaxLines(4)) {
+      ScorePanel<T, 2>(lines, args, block);
+      block += 2;
+      continue;
+    }
 #endif
-    done += take;
-    args.scores += take * kBlockTokens;
-    for (int b = 0; b + take < kRunBlocks; ++b) args.keys[b] = args.keys[b + take], args.prefetch[b] = args.prefetch[b + take];
+    ScorePanel<T, 1>(lines, args, block++);
   }
 }
 
 template <typename T, int kHeads, int kEach, int kLines>
-FB_INLINE void RunHeadScoreTile(int lines, const ScoreArgs<T>& args) {
-  if (lines == kLines) return HeadScoreTile<T, kLines, kHeads, kEach>(args);
-  if constexpr (kLines > 1) RunHeadScoreTile<T, kHeads, kEach, kLines - 1>(lines, args);
+FB_INLINE void RunHeadScoreTile(int lines, const ScoreArgs<T>& args, int head, int token, const char* ahead) {
+  if (lines == kLines) return HeadScoreTile<T, kLines, kHeads, kEach>(args, head, token, ahead);
+  if constexpr (kLines > 1) RunHeadScoreTile<T, kHeads, kEach, kLines - 1>(lines, args, head, token, ahead);
 }
 
 // KV heads of one tile of scores at most.
@@ -361,113 +355,105 @@ FB_INLINE int MostHeads(int lines) {
 }
 
 // Scores of one block for KV heads with `lines` lines each, [heads, lines, kRunTokens]: its first `tokens` positions.
+// Returns what is ahead then.
 template <typename T, int kEach = kScoreVectors>
-void HeadScores(int heads, int lines, ScoreArgs<T>& args, int tokens) {
-  const typename PairDot<T>::Left* q = args.q;
-  float* scores = args.scores;
-  for (int done = 0; done < tokens; done += kEach * kLanes) {
-    ScoreArgs<T>* part = &args;
-    ScoreArgs<T> rest;
+const char* HeadScores(int heads, int lines, const ScoreArgs<T>& args, int tokens) {
+  const char* ahead = args.ahead;
+  for (int token = 0; token < tokens; token += kEach * kLanes) {
     for (int head = 0; head < heads;) {
       const int take = Min(heads - head, MostHeads(lines));
-      part->q = q + head * lines * args.q_stride;
-      part->scores = scores + head * lines * kRunTokens + done;
       switch (take) {
 #if defined(__AVX512F__)
-        case 4: RunHeadScoreTile<T, 4, kEach, 3>(lines, *part); break;
-        case 3: RunHeadScoreTile<T, 3, kEach, 3>(lines, *part); break;
-        case 2: RunHeadScoreTile<T, 2, kEach, 6>(lines, *part); break;
+        case 4: RunHeadScoreTile<T, 4, kEach, 3>(lines, args, head, token, ahead); break;
+        case 3: RunHeadScoreTile<T, 3, kEach, 3>(lines, args, head, token, ahead); break;
+        case 2: RunHeadScoreTile<T, 2, kEach, 6>(lines, args, head, token, ahead); break;
 #else
-        case 2: RunHeadScoreTile<T, 2, kEach, 2>(lines, *part); break;
+        case 2: RunHeadScoreTile<T, 2, kEach, 2>(lines, args, head, token, ahead); break;
 #endif
         default:
-          if (lines <= PairDot<T>::MaxLines(kEach)) RunHeadScoreTile<T, 1, kEach, PairDot<T>::MaxLines(kEach)>(lines, *part);
-          else ScorePanel<T, 1, kEach>(lines, *part, kEach * kLanes);
+          if (lines <= PairDot<T>::MaxLines(kEach)) {
+            RunHeadScoreTile<T, 1, kEach, PairDot<T>::MaxLines(kEach)>(lines, args, head, token, ahead);
+          } else {
+            ScoreArgs<T> one = args;
+            one.q += head * lines * args.q_stride;
+            one.scores += head * lines * kRunTokens;
+            one.keys[0] = args.keys[head];
+            ScorePanel<T, 1, kEach>(lines, one, 0, token, token + kEach * kLanes);
+          }
       }
       head += take;
-      args.ahead += int64_t{take} * args.pairs * kEach * 2 * kLanes * static_cast<int64_t>(sizeof(T));
-      if (head == heads) break;
-      rest = args;
-      part = &rest;
-      for (int h = 0; h + head < heads; ++h) rest.keys[h] = args.keys[h + head], rest.prefetch[h] = args.prefetch[h + head];
+      ahead += int64_t{take} * args.pairs * kEach * 2 * kLanes * static_cast<int64_t>(sizeof(T));
     }
-    for (int h = 0; h < heads; ++h) args.keys[h] += 2 * kEach * kLanes;
   }
+  return ahead;
 }
 
 template <typename T, int kVectors, int kLines = PairDot<T>::MaxLines(kVectors)>
-FB_INLINE void RunHeadValueTile(int lines, const ValueArgs<T>& args, int64_t column) {
-  if (lines == kLines) return HeadValueTile<T, kLines, kVectors>(args, column);
-  if constexpr (kLines > 1) RunHeadValueTile<T, kVectors, kLines - 1>(lines, args, column);
+FB_INLINE void RunHeadValueTile(int lines, const ValueArgs<T>& args, int64_t column, const char* ahead) {
+  if (lines == kLines) return HeadValueTile<T, kLines, kVectors>(args, column, ahead);
+  if constexpr (kLines > 1) RunHeadValueTile<T, kVectors, kLines - 1>(lines, args, column, ahead);
 }
 
 // Values of one whole block for args.blocks KV heads with `lines` lines each; false: more lines than a tile has.
 template <typename T>
-bool AddHeadProducts(int lines, ValueArgs<T>& args) {
+bool AddHeadProducts(int lines, const ValueArgs<T>& args) {
 #if defined(__AVX512F__)
   constexpr int kWidest = 4;
 #else
   constexpr int kWidest = 1;
 #endif
   if (lines > PairDot<T>::MaxLines(kWidest)) return false;
+  const char* ahead = args.ahead;
   for (int64_t column = 0, take; column < args.columns; column += take * kLanes) {
     take = 1;
 #if defined(__AVX512F__)
     const int64_t vectors = (args.columns - column) / kLanes;
     take = vectors >= 8 && lines <= PairDot<T>::MaxLines(8) ? 8 : vectors >= 4 ? 4 : 1;
-    if (take == 8) RunHeadValueTile<T, 8>(lines, args, column);
-    if (take == 4) RunHeadValueTile<T, 4>(lines, args, column);
+    if (take == 8) RunHeadValueTile<T, 8>(lines, args, column, ahead);
+    if (take == 4) RunHeadValueTile<T, 4>(lines, args, column, ahead);
 #endif
-    if (take == 1) RunHeadValueTile<T, 1>(lines, args, column);
-    args.ahead += args.blocks * take * kBlockTokens * kLanes * static_cast<int64_t>(sizeof(T));
+    if (take == 1) RunHeadValueTile<T, 1>(lines, args, column, ahead);
+    ahead += args.blocks * take * kBlockTokens * kLanes * static_cast<int64_t>(sizeof(T));
   }
   return true;
 }
 
 template <typename T, int kVectors, bool kEdge, int kLines = PairDot<T>::MaxLines(kVectors)>
-FB_INLINE void RunValueTile(int lines, const ValueArgs<T>& args) {
-  if (lines == kLines) return ValueTile<T, kLines, kVectors, kEdge>(args);
-  if constexpr (kLines > 1) RunValueTile<T, kVectors, kEdge, kLines - 1>(lines, args);
+FB_INLINE void RunValueTile(int lines, const ValueArgs<T>& args, int line, int64_t column) {
+  if (lines == kLines) return ValueTile<T, kLines, kVectors, kEdge>(args, line, column);
+  if constexpr (kLines > 1) RunValueTile<T, kVectors, kEdge, kLines - 1>(lines, args, line, column);
 }
 
 template <typename T, int kVectors, bool kEdge>
-void ValuePanel(int lines, ValueArgs<T> args) {
-  const typename PairDot<T>::Left* probabilities = args.probabilities;
-  float* sums = args.sums;
-  const float* factors = args.factors;
-  const int* seen = args.seen;
+void ValuePanel(int lines, const ValueArgs<T>& args, int64_t column) {
   ForTiles<PairDot<T>::MaxLines(kVectors)>(lines, [&](int line, int take) __attribute__((always_inline)) {
-    args.probabilities = probabilities + line * kRunTokens;
-    args.sums = sums + line * args.columns;
-    args.factors = factors + line;
-    if constexpr (kEdge) args.seen = seen + line;
-    RunValueTile<T, kVectors, kEdge>(take, args);
+    RunValueTile<T, kVectors, kEdge>(take, args, line, column);
   });
 }
 
 // sums[line] = sums[line] * factor + probabilities . V, block after block; kEdge: of one block, as far as each line sees.
 template <typename T, bool kEdge = false>
-void AddProducts(int lines, ValueArgs<T> args) {
-  for (args.column = 0; args.column < args.columns;) {
+void AddProducts(int lines, const ValueArgs<T>& args) {
+  for (int64_t column = 0; column < args.columns;) {
     int take = 1;
 #if defined(__AVX512F__)
-    const int64_t vectors = (args.columns - args.column) / kLanes;
+    const int64_t vectors = (args.columns - column) / kLanes;
     if (vectors >= 8 && lines <= PairDot<T>::MaxLines(8)) {
-      ValuePanel<T, 8, kEdge>(lines, args);
+      ValuePanel<T, 8, kEdge>(lines, args, column);
       take = 8;
     } else if (vectors >= 4) {
-      ValuePanel<T, 4, kEdge>(lines, args);
+      ValuePanel<T, 4, kEdge>(lines, args, column);
       take = 4;
     } else if (vectors >= 2) {
-      ValuePanel<T, 2, kEdge>(lines, args);
+      ValuePanel<T, 2, kEdge>(lines, args, column);
       take = 2;
     } else {
-      ValuePanel<T, 1, kEdge>(lines, args);
+      ValuePanel<T, 1, kEdge>(lines, args, column);
     }
 #else
-    ValuePanel<T, 1, kEdge>(lines, args);
+    ValuePanel<T, 1, kEdge>(lines, args, column);
 #endif
-    args.column += take * kLanes;
+    column += take * kLanes;
   }
 }
 
