@@ -25,12 +25,12 @@ class Attender {
         head_dim_(args.layout.head_dim),
         columns_((head_dim_ + kLanes - 1) / kLanes * kLanes) {
     q_ = Cut<Left>(scratch, lines_ * head_dim_);
-    scores_ = Cut<float>(scratch, lines_ * kRunTokens);
+    scores_ = Cut<float>(scratch, kMaxLines * kRunTokens);
     probabilities_ = Cut<Left>(scratch, lines_ * kRunTokens);
     sums_ = Cut<float>(scratch, SumOffset(0, columns_ + kPanel - 1));
     lanes_ = Cut<float>(scratch, lines_ * kLanes);
     maxima_ = Cut<float>(scratch, kMaxLines);
-    block_maxima_ = Cut<float>(scratch, kMaxLines);
+    block_maxima_ = Cut<float>(scratch, kRunBlocks * kMaxLines);
     factors_ = Cut<float>(scratch, kRunBlocks * kMaxLines);
     ones_ = Cut<float>(scratch, kMaxLines);
     seen_ = Cut<int>(scratch, kMaxLines);
@@ -46,7 +46,6 @@ class Attender {
     PrefetchRows();
     for (int i = 0; i < kMaxLines; i += kLanes) {
       Vector::Set(1).Store(ones_ + i);
-      Vector::Zero().Store(block_maxima_ + i);
     }
     const int last_row = item_.num_rows - 1;
     const int32_t first = First(0) / kBlockTokens, last = Last(last_row) / kBlockTokens;
@@ -54,7 +53,6 @@ class Attender {
     const int32_t whole_begin = (First(last_row) + kBlockTokens - 1) / kBlockTokens;
     const int32_t whole_end = (Last(0) + 1) / kBlockTokens;
     last_block_ = last;
-    const int run_blocks = lines_ > kLanes ? kManyLinesRunBlocks : kRunBlocks;
     for (int32_t part = first / kPartBlocks; part <= last / kPartBlocks; ++part) {
       BeginPart();
       const int32_t end = Min(last + 1, (part + 1) * kPartBlocks);
@@ -62,7 +60,7 @@ class Attender {
         if (item_.num_kv_heads > 1) {
           AddHeads(block++);
         } else if (block >= whole_begin && block < whole_end) {
-          const int blocks = Min(Min(whole_end, end) - block, run_blocks);
+          const int blocks = Min(Min(whole_end, end) - block, kRunBlocks);
           AddRun(block, blocks);
           block += blocks;
         } else {
@@ -75,8 +73,6 @@ class Attender {
 
  private:
   using Left = typename PairDot<T>::Left;
-  // Scores, probabilities, sums and q of 32 lines and a run fit the L1 cache beside K or V.
-  static constexpr int kManyLinesRunBlocks = 2;
   static constexpr int kPartBlocks = kPartTokens / kBlockTokens;
 
   template <typename E>
@@ -166,7 +162,7 @@ class Attender {
       value.values[b] = Values(score.keys[b], b);
     }
     Scores(lines_, blocks, score);
-    for (int b = 0; b < blocks; ++b) Softmax(0, lines_, b);
+    Softmax(0, lines_, blocks);
     AddProducts(lines_, value);
   }
 
@@ -222,7 +218,7 @@ class Attender {
                            : HeadScores(heads, group, score, kBlockTokens);
     const int end = line + heads * group;
     if (!whole) Mask(line, end, seen);
-    Softmax(line, end, 0);
+    Softmax(line, end, 1);
     ValueArgs<T> value{.probabilities = probabilities_ + line * kRunTokens, .blocks = heads, .pairs = kBlockTokens / 2,
                        .columns = columns_, .sums = sums_ + SumOffset(line, 0), .factors = factors_ + line,
                        .ahead = rest};
@@ -266,7 +262,7 @@ class Attender {
     const bool half = Last(end - 1) - start < kBlockTokens / 2;  // nobody sees the second
     half ? ScorePanel<T, 1, 1>((end - begin) * heads, args, 0, 0, kBlockTokens / 2) : Scores((end - begin) * heads, 1, args);
     for (int row = begin; row < end; ++row) Mask(row * heads, (row + 1) * heads, SeenOf(row, start));
-    Softmax(begin * heads, end * heads, 0);
+    Softmax(begin * heads, end * heads, 1);
     const T* values = Values(keys, 0);
     if (First(end - 1) <= start) return AddEdgeValues(begin, end, start, values);
     for (int row = begin; row < end; ++row) AddSeenPairs(row * heads, heads, SeenOf(row, start), values);
@@ -318,31 +314,46 @@ class Attender {
                                     .sums = sums_ + SumOffset(line, 0), .factors = factors + line});
   }
 
-  // Scores to probabilities for one block of the run; unseen scores are -infinity.
-  FB_INLINE void Softmax(int line_begin, int line_end, int block) {
-    float* factors = factors_ + block * kMaxLines;
-    for (int line = line_begin; line < line_end; ++line) {
-      const float* scores = scores_ + line * kRunTokens + block * kBlockTokens;
-      block_maxima_[line] = ReduceMax(Max(Vector::Load(scores), Vector::Load(scores + kLanes)));
-    }
+  // Scores to probabilities for the first `blocks` blocks of the run; unseen scores are -infinity.
+  FB_INLINE void Softmax(int line_begin, int line_end, int blocks) {
     for (int i = line_begin / kLanes * kLanes; i < line_end; i += kLanes) {
-      const Vector old = Vector::Load(maxima_ + i), maximum = Max(Vector::Load(block_maxima_ + i), old);
-      const Vector factor = SelectLess(old, maximum, ExpNotAboveZero(old - maximum), Vector::Set(1));
       const int begin = line_begin - i, end = line_end - i;
-      SelectRange(begin, end, maximum, old).Store(maxima_ + i);
-      factor.Store(factors + i);
+      Vector old = Vector::Load(maxima_ + i);
+      for (int b = 0; b < blocks; ++b) {
+        const Vector maximum = Max(BlockMaxima(i, b), old);
+        const Vector factor = SelectLess(old, maximum, ExpNotAboveZero(old - maximum), Vector::Set(1));
+        old = SelectRange(begin, end, maximum, old);
+        old.Store(block_maxima_ + b * kMaxLines + i);
+        factor.Store(factors_ + b * kMaxLines + i);
+      }
+      old.Store(maxima_ + i);
     }
     for (int line = line_begin; line < line_end; ++line) {
-      const int64_t offset = line * kRunTokens + block * kBlockTokens;
-      const Vector maximum = Vector::Set(maxima_[line]);
-      const Vector low = ExpNotAboveZero(Vector::Load(scores_ + offset) - maximum);
-      const Vector high = ExpNotAboveZero(Vector::Load(scores_ + offset + kLanes) - maximum);
-      float* lanes = lanes_ + line * kLanes;
-      (Vector::Load(lanes) * Vector::Set(factors[line]) + low + high).Store(lanes);
-      StoreProbabilities(probabilities_ + offset, low);
-      StoreProbabilities(probabilities_ + offset + kLanes, high);
+      Vector lanes = Vector::Load(lanes_ + line * kLanes);
+      for (int b = 0; b < blocks; ++b) {
+        const int64_t offset = line * kRunTokens + b * kBlockTokens;
+        const Vector maximum = Vector::Set(block_maxima_[b * kMaxLines + line]);
+        const Vector low = ExpNotAboveZero(Vector::Load(scores_ + offset) - maximum);
+        const Vector high = ExpNotAboveZero(Vector::Load(scores_ + offset + kLanes) - maximum);
+        lanes = lanes * Vector::Set(factors_[b * kMaxLines + line]) + low + high;
+        StoreProbabilities(probabilities_ + offset, low);
+        StoreProbabilities(probabilities_ + offset + kLanes, high);
+      }
+      lanes.Store(lanes_ + line * kLanes);
     }
   }
+
+  // The greatest score of a block for each of 16 lines.
+  FB_INLINE Vector BlockMaxima(int line, int block) const {
+    Vector rows[kLanes];
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r) {
+      const float* scores = scores_ + (line + r) * kRunTokens + block * kBlockTokens;
+      rows[r] = Max(Vector::Load(scores), Vector::Load(scores + kLanes));
+    }
+    return ReduceMax(rows);
+  }
+
   static FB_INLINE void StoreProbabilities(BF16* p, Vector v) { v.Store(p); }
   static FB_INLINE void StoreProbabilities(float* p, Vector v) { Rounded<T>(v).Store(p); }
 
@@ -408,12 +419,12 @@ class Attender {
   const int columns_;      // head_dim in whole vectors
   int32_t last_block_ = 0;
   Left* q_;                // [lines, head_dim]
-  float* scores_;          // [lines, kRunTokens]
+  float* scores_;          // [kMaxLines, kRunTokens], read as 16 lines at a time
   Left* probabilities_;    // [lines, kRunTokens]
   float* sums_;            // of probabilities times values, as SumOffset says
   float* lanes_;           // [lines, 16] of probabilities
   float* maxima_;          // [lines]
-  float* block_maxima_;    // [lines]
+  float* block_maxima_;    // [kRunBlocks, kMaxLines] after each block
   float* factors_;         // [kRunBlocks, kMaxLines] by which a block rescales
   float* ones_;            // [kMaxLines]
   int* seen_;              // [kMaxLines] positions of an edge block that a line sees

@@ -113,6 +113,29 @@ FB_INLINE float ReduceTree(Vector a, Op op) {
   a = op(a, Vector{_mm512_permute_ps(a.v, 0xB1)});
   return a.First();
 }
+// Lane i: ReduceTree of row[i]; 16 rows, which are overwritten.
+template <typename Op>
+FB_INLINE Vector ReduceRows(Vector* row, Op op) {
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    const __m512 a = row[i].v, b = row[i + 8].v;
+    row[i] = op(Vector{_mm512_shuffle_f32x4(a, b, 0x44)}, Vector{_mm512_shuffle_f32x4(a, b, 0xEE)});
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512 a = row[i].v, b = row[i + 4].v;
+    row[i] = op(Vector{_mm512_shuffle_f32x4(a, b, 0x88)}, Vector{_mm512_shuffle_f32x4(a, b, 0xDD)});
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512d a = _mm512_castps_pd(row[i].v), b = _mm512_castps_pd(row[i + 2].v);
+    row[i] = op(Vector{_mm512_castpd_ps(_mm512_unpacklo_pd(a, b))}, Vector{_mm512_castpd_ps(_mm512_unpackhi_pd(a, b))});
+  }
+  const __m512 a = row[0].v, b = row[1].v;
+  const Vector last = op(Vector{_mm512_shuffle_ps(a, b, 0x88)}, Vector{_mm512_shuffle_ps(a, b, 0xDD)});
+  const __m512i lane_of_row = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+  return {_mm512_permutexvar_ps(lane_of_row, last.v)};
+}
 FB_INLINE float SquareRoot(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -218,6 +241,13 @@ FB_INLINE float ReduceTree(Vector a, Op op) {
   b = op(b, Vector{_mm256_permute_ps(b.lo, 0xB1), b.hi});
   return b.First();
 }
+// Lane i: ReduceTree of row[i]; 16 rows.
+template <typename Op>
+FB_INLINE Vector ReduceRows(const Vector* row, Op op) {
+  alignas(64) float results[kLanes];
+  for (int i = 0; i < kLanes; ++i) results[i] = ReduceTree(row[i], op);
+  return Vector::Load(results);
+}
 FB_INLINE float SquareRoot(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
 #endif
@@ -227,8 +257,9 @@ FB_INLINE float SquareRoot(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_s
 FB_INLINE float ReduceAdd(Vector a) {
   return ReduceTree(a, [](Vector x, Vector y) __attribute__((always_inline)) { return x + y; });
 }
-FB_INLINE float ReduceMax(Vector a) {
-  return ReduceTree(a, [](Vector x, Vector y) __attribute__((always_inline)) { return Max(x, y); });
+// Lane i: the greatest of row[i]; 16 rows, which may be overwritten.
+FB_INLINE Vector ReduceMax(Vector* row) {
+  return ReduceRows(row, [](Vector x, Vector y) __attribute__((always_inline)) { return Max(x, y); });
 }
 
 // The first n elements, the other lanes 0.
