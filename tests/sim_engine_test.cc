@@ -1,6 +1,9 @@
 // The engine on simulated devices: the same queue, policy, book and layer program, in virtual time.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "cost/profile_writer.h"
 #include "device/hazard_checker.h"
 #include "engine/compose.h"
 #include "engine/layout_plan.h"
@@ -273,26 +276,35 @@ TEST(SimEngine, AutoSwitchesToShippingInTheTail) {
 // Nobody overwrites what another one still reads, in whatever way weights are reached and requests are handed on.
 TEST(SimEngine, LayoutsRunCleanUnderTheChecker) {
   struct Trial {
-    const char *devices, *layout, *mode;
+    std::string devices, layout, mode = "pull";
     int flip_every = 0;
   };
+  // Links so slow that KV cache which is handed on is under way for many steps, and few blocks, which come into use again soon.
+  cost::DeviceProfile slow = cost::LoadProfile("h20").value();
+  slow.link_bytes_per_s = 1e6;
+  slow.link_efficiency = 0.05;
+  slow.tables.clear();
+  const std::string path = testing::TempDir() + "/slow_links.json";
+  std::ofstream(path) << cost::WriteProfile(slow);
   const Trial trials[] = {
-      {"sim:h20", "", "pull"},
-      {"sim:4xh20", "dp=4", "pull"},
-      {"sim:3xh20", "tp=3", "pull"},
-      {"sim:2xh20", "pp=2", "pull"},
-      {"sim:4xh20", "dp=2,pp=2", "pull"},
-      {"sim:6xh20", "dp=2,tp=3,weights=by_layer,pool=3", "pull"},
-      {"sim:8xh20", "dp=8,weights=by_layer,pool=3", "pull"},
-      {"sim:4xh20", "dp=4,weights=by_layer,pool=3,pool-attention=on", "pull"},
-      {"sim:3xh20", "dp=3,weights=striped,pool=3", "pull"},
-      {"sim:4xh20", "dp=4,weights=sharded,pool=2", "pull"},
-      {"sim:4xh20", "groups=2,dp=2,weights=by_layer,pool=3", "pull"},
+      {"sim:2x" + path, "dp=2"},
+      {"sim:3x" + path, "dp=3,weights=by_layer,pool=3"},
+      {"sim:4x" + path, "dp=2,pp=2"},
+      {"sim:h20", ""},
+      {"sim:3xh20", "tp=3"},
+      {"sim:6xh20", "dp=2,tp=3,weights=by_layer,pool=3"},
+      {"sim:8xh20", "dp=8,weights=by_layer,pool=3"},
+      {"sim:4xh20", "dp=4,weights=by_layer,pool=3,pool-attention=on"},
+      {"sim:3xh20", "dp=3,weights=striped,pool=3"},
+      {"sim:4xh20", "dp=4,weights=sharded,pool=2"},
+      {"sim:4xh20", "groups=2,dp=2,weights=by_layer,pool=3"},
       {"sim:4xh20", "dp=4,weights=by_layer,pool=3", "ship"},
       {"sim:3xh20", "dp=3,weights=striped,pool=3", "ship", 2},
       {"sim:4xh20", "dp=2,pp=2,weights=by_layer,pool=3", "ship", 3},
       {"sim:4xh20", "dp=4,weights=sharded,pool=3", "gather"},
   };
+  std::vector<Request> requests;
+  for (int i = 0; i < 32; ++i) requests.push_back(MakeRequest(i, 20 + i * 7 % 30, i % 2 == 0 ? 60 + i : 1 + i % 9));
   int64_t stolen = 0;
   for (const Trial& trial : trials) {
     SCOPED_TRACE(fmt::format("{} {} {}", trial.devices, trial.layout, trial.mode));
@@ -302,11 +314,14 @@ TEST(SimEngine, LayoutsRunCleanUnderTheChecker) {
     options.mode = trial.mode;
     options.ship_flip_every = trial.flip_every;
     options.steal = "always";
+    options.max_model_len = 128;
     options.max_num_seqs = 8;
+    options.kv_blocks = 16;
+    options.prefix_caching = false;
     options.checker = &checker;
-    const Outcome outcome = RunSimulated(options, MakeRequests(60));
+    const Outcome outcome = RunSimulated(options, requests);
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
-    EXPECT_EQ(outcome.results.size(), 60u);
+    EXPECT_EQ(outcome.results.size(), requests.size());
     EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
     EXPECT_GT(checker.num_operations(), outcome.stats.steps);
     stolen += outcome.stats.kv_bytes_stolen;
