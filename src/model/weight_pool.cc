@@ -106,7 +106,7 @@ base::Status WeightPool::Connect(std::string_view region_name) {
     fetch_streams_.push_back(&device_.weight_copy((owner - plan_.rank + plan_.num_ranks) % plan_.num_ranks % streams));
     for (int64_t phase = 0; phase < schedule.num_slots(); phase += phase_step()) {
       fabric::CopyPlan copy;
-      copy.slice_bytes = plan_.options.slice_bytes;
+      copy.slice_bytes = streams > 1 ? UINT64_MAX : plan_.options.slice_bytes;  // there is no other owner to turn to
       copy.order = plan_.options.rotate_peers ? fabric::PeerOrder::kRotated : fabric::PeerOrder::kAsListed;
       copy.requests_in_flight = (plan_.options.requests_in_flight + streams - 1) / streams;
       std::byte* const slot = SlotAt(fetch, phase);
