@@ -324,6 +324,17 @@ TEST(SimEngine, LayoutsRunCleanUnderTheChecker) {
     EXPECT_EQ(outcome.results.size(), requests.size());
     EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
     EXPECT_GT(checker.num_operations(), outcome.stats.steps);
+    const auto counter = [&](const char* name) {
+      const auto found = outcome.stats.mode_counters.find(name);
+      return found == outcome.stats.mode_counters.end() ? 0 : found->second;
+    };
+    const bool pools = options.layout.find("pool=") != std::string::npos, ships = options.mode == "ship";
+    if (pools && (!ships || trial.flip_every > 0)) {
+      EXPECT_GT(counter("bytes_pulled"), 0);
+    }
+    if (ships) {
+      EXPECT_GT(counter("rows_shipped"), 0);
+    }
     stolen += outcome.stats.kv_bytes_stolen;
   }
   EXPECT_GT(stolen, 0);

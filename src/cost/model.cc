@@ -257,12 +257,12 @@ Contention ContentionOf(const DeviceProfile& device, double cores) {
           .link_bytes_per_s = PullRate(device),
           .frequency_loss = device.frequency_loss,
           .core_bytes_per_s = cpu ? device.copy_bytes_per_core_s * cores : 0,
-          .machine_bytes_per_s = device.machine_bytes_per_s};
+          .machine_bytes_per_s = cpu ? device.machine_bytes_per_s : 0};
 }
 
 double Slowdown(const Work& work, const CopyLoad& load, const Contention& contention, double others) {
   if (work.seconds <= 0 || load.in + load.out + others <= 0) return 1;
-  const double taken = std::min(std::max((load.in + load.out) / contention.memory_bytes_per_s, others), kMostShare);
+  const double taken = std::max(std::min((load.in + load.out) / contention.memory_bytes_per_s, kMostShare), others);
   const double link = std::min(std::max(load.in, load.out) / contention.link_bytes_per_s, 1.0);
   const double lost = work.memory_seconds * taken / (1 - taken) + work.compute_seconds * contention.frequency_loss * link;
   double factor = 1 + lost / work.seconds;

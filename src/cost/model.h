@@ -62,7 +62,7 @@ struct Contention {
 // Of a rank with so many cores (cpu alone).
 Contention ContentionOf(const DeviceProfile& device, double cores);
 
-// By how much (>= 1) the work lasts longer beside `load`. `others`: the part of its memory's bandwidth that other ranks take.
+// By how much (>= 1) the work lasts longer beside `load`. `others` (< 1): the part of its memory's bandwidth that other ranks take.
 double Slowdown(const Work& work, const CopyLoad& load, const Contention& contention, double others = 0);
 
 }  // namespace forebay::cost

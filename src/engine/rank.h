@@ -62,6 +62,7 @@ class Rank {
 
   device::Device& device() { return *device_; }
   device::StreamTime compute_time() const { return device_->TimeOf(device_->compute()); }
+  // Of the first stream that copies weights; the only one where cores copy.
   device::StreamTime copy_time() const { return device_->TimeOf(device_->copy(device::CopyKind::kWeights)); }
   const model::ReplicaCut& cut() const { return membership_.cut; }
   // Of one of the steps that may be in flight; tables and sampled tokens are those of all.

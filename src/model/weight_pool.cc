@@ -100,7 +100,7 @@ base::Status WeightPool::Connect(std::string_view region_name) {
     fetch_bytes_.push_back(plan_.book->PullBytes(plan_.rank, layer, piece));
     const std::vector<weights::PullSpan> pulls = plan_.book->Pulls(plan_.rank, layer, piece);
     const int owner = OwnerOf(pulls);
-    // What one owner has, has the owner's stream, and so pulls from all owners are under way at once. With one owner at a
+    // What one owner has, has the owner's stream, and so pulls from as many owners as there are streams are under way at once. With one owner at a
     // time, ranks that run freely end up all at the same one: who waits for it is caught up with by the others.
     const int streams = owner < 0 ? 1 : num_streams();
     fetch_streams_.push_back(&device_.weight_copy((owner - plan_.rank + plan_.num_ranks) % plan_.num_ranks % streams));

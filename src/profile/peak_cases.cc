@@ -2,6 +2,7 @@
 
 #include "profile/cases.h"
 #include "profile/peak_ops.h"
+#include "runtime/topology.h"
 
 namespace forebay::profile {
 namespace {
@@ -38,12 +39,11 @@ void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile) {
 }
 
 base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options, cost::DeviceProfile* profile) {
-  options.threads = 0;
+  const int cores = runtime::ReadTopology().usable_cores;
+  if (cores <= profile->cores) return base::Status::Ok();
+  options.threads = cores;
   FB_ASSIGN_OR_RETURN(const auto all, Bench::Create(runtime, options));
-  const int workers = all->device().num_workers();
-  if (workers > profile->cores) {
-    SetNumber(profile, "machine_bytes_per_s", Stream(*all), cost::Mark::kMeasured, fmt::format("256 MiB read once, {} threads", workers));
-  }
+  SetNumber(profile, "machine_bytes_per_s", Stream(*all), cost::Mark::kMeasured, fmt::format("256 MiB read once, {} threads", cores));
   return base::Status::Ok();
 }
 

@@ -9,6 +9,7 @@ namespace {
 
 constexpr TimePs kPsPerNs = 1000;
 constexpr double kPsPerSecond = 1e12;
+constexpr double kMostTaken = 0.99;  // of a node's memory by others: copies alone may want more than there is
 
 TimePs RoundUpToNs(TimePs time) { return (time + kPsPerNs - 1) / kPsPerNs * kPsPerNs; }
 
@@ -386,7 +387,7 @@ void EventEngine::ShareMemory() {
       --users;
     }
     const double alone = use.node->options.contention.memory_bytes_per_s;
-    SetSpeed(*use.node, std::max(0.0, 1 - left / users / alone));
+    SetSpeed(*use.node, std::clamp(1 - left / users / alone, 0.0, kMostTaken));
   }
 }
 

@@ -112,7 +112,9 @@ class SimStream final : public Stream {
 
   void BeginRepeat(int64_t times, uint64_t key) override {
     FB_CHECK(times > 0 && first_body_.stream == nullptr, "{} equal bodies begin inside another", times);
-    if (options_.detail == SimDetail::kFull || engine_.checked()) return;
+    // Who shares memory is slowed by what others read at that moment, not by their mean.
+    const bool shares_memory = options_.node.contention.machine_bytes_per_s > 0;
+    if (options_.detail == SimDetail::kFull || engine_.checked() || shares_memory) return;
     first_body_.stream = this;
     first_body_.runs.clear();
     times_ = times;
@@ -230,7 +232,7 @@ class SimDevice final : public Device {
   Arena& arena() override { return arena_; }
   Stream& compute() override { return compute_; }
   Stream& copy(CopyKind kind) override { return copies_[static_cast<size_t>(kind)]; }
-  int num_weight_copies() const override { return kPeersRead; }
+  int num_weight_copies() const override { return options_.node.contention.core_bytes_per_s > 0 ? 1 : kPeersRead; }
   Stream& weight_copy(int stream) override {
     return stream == 0 ? copies_[static_cast<size_t>(CopyKind::kWeights)] : weight_copies_[stream - 1];
   }

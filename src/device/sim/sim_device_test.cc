@@ -167,6 +167,17 @@ TEST(SimDevice, CopiesSlowTheKernelsBesideThem) {
   });
 }
 
+// Enqueues a body for every layer as model::RepeatLayers does; returns how many were enqueued.
+int Repeat(Stream& stream, int64_t times, uint64_t key, const std::function<void()>& body) {
+  int bodies = 0;
+  for (int64_t done = 0; done < times; done += stream.EndRepeat()) {
+    stream.BeginRepeat(times - done, key);
+    body();
+    ++bodies;
+  }
+  return bodies;
+}
+
 // Each reads 10 GB/s alone, the machine's memory gives 15 to all.
 TEST(SimDevice, KernelsOfOneMachineShareItsMemory) {
   SimNodeOptions node = kNode;
@@ -186,23 +197,16 @@ TEST(SimDevice, KernelsOfOneMachineShareItsMemory) {
     // What arithmetic limits reads next to nothing.
     EXPECT_EQ(time_of([&] { machine.compute(0).Enqueue(Kernel(3)), machine.compute(1).Enqueue(Kernel(3, true)); }), 3000);
     EXPECT_EQ(time_of([&] { for (int rank : {0, 1, 2}) machine.compute(rank).Enqueue(Kernel(3)); }), 6000);
+    // Equal layers are not taken as one, for what limits a layer's parts is not what limits their mean.
+    EXPECT_EQ(time_of([&] {
+      for (int rank : {0, 1}) Repeat(machine.compute(rank), 2, 0, [&] { machine.compute(rank).Enqueue(Kernel(1.5)), machine.compute(rank).Enqueue(Kernel(1, true)); });
+    }), 6000);
     // A copy of 1 GB/s is read and written: 6.5 GB/s are left for each of two.
     EXPECT_EQ(time_of([&] {
       machine.copy(2).Enqueue(machine.Pull(1, 2, 10'000));
       for (int rank : {0, 1}) machine.compute(rank).Enqueue(Kernel(3.25));
     }), 5000);
   }, 1, LinkSharing::kFair, node);
-}
-
-// Enqueues a body for every layer as model::RepeatLayers does; returns how many were enqueued.
-int Repeat(Stream& stream, int64_t times, uint64_t key, const std::function<void()>& body) {
-  int bodies = 0;
-  for (int64_t done = 0; done < times; done += stream.EndRepeat()) {
-    stream.BeginRepeat(times - done, key);
-    body();
-    ++bodies;
-  }
-  return bodies;
 }
 
 TEST(SimDevice, EqualBodiesOfRunsArePricedOnce) {

@@ -104,7 +104,7 @@ struct ScoreArgs {
   int64_t prefetch[kRunBlocks];        // bytes from keys to what is read soon, or 0
   float scale;
   float* scores;                       // [lines, kRunTokens]
-  const char* ahead = nullptr;         // HeadScoreTile: prefetched in order, as much as is read
+  const char* ahead = nullptr;         // HeadScores: prefetched in order, as much as is read
 };
 
 // Prefetches the lines of one load of a Right.
@@ -202,7 +202,7 @@ struct ValueArgs {
   float* sums;                                     // as SumOffset says, from the first line on
   const float* factors;                            // [blocks, kMaxLines]: sums are multiplied before a block is added
   const int* seen;                                 // [lines], not falling: positions of the one block that a line sees, or null
-  const char* ahead = nullptr;                     // HeadValueTile: as ScoreArgs::ahead
+  const char* ahead = nullptr;                     // AddHeadProducts: as ScoreArgs::ahead
 };
 
 // Lines from `line` on, columns from `column` on. kEdge: a line's pairs end where it sees no more; an unseen half of the last one counts as zero.
@@ -378,6 +378,7 @@ const char* HeadScores(int heads, int lines, const ScoreArgs<T>& args, int token
             one.q += head * lines * args.q_stride;
             one.scores += head * lines * kRunTokens;
             one.keys[0] = args.keys[head];
+            one.prefetch[0] = args.prefetch[head];
             ScorePanel<T, 1, kEach>(lines, one, 0, token, token + kEach * kLanes);
           }
       }

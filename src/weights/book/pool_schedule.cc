@@ -107,7 +107,7 @@ base::Result<int64_t> ChooseSlots(const PoolBook& book, int rank, FetchOrder ord
   if (settings.budget_bytes > 0) slots = std::min<int64_t>(slots, settings.budget_bytes / slot_bytes);
   if (slots >= least) return slots;
   return base::Status(kTooFewSlots,
-                      fmt::format("--pool-slots: a budget of {} holds {} slots of {} on rank {}; its order of fetches needs {}, {}",
+                      fmt::format("--pool-slots: a budget of {} holds {} slots of {} on rank {}; the group's order of fetches needs {}, {}",
                                   base::FormatBytes(settings.budget_bytes), slots, base::FormatBytes(slot_bytes), rank, least,
                                   base::FormatBytes(least * slot_bytes)));
 }
