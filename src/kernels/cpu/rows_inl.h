@@ -111,26 +111,54 @@ FB_INLINE void PrefetchHead(const BlockRows<T>& rows, int head, int head_dim) {
   for (int j = 0; j < 2 * head_dim; j += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(values + j, 1);
 }
 
-// k and v [rows, head_dim] of one head to their slots.
+// k [rows, head_dim] of one head to its slots, in scratch memory of kBlockTokens rows.
 template <typename T>
-FB_INLINE void StoreHead(const T* k, const T* v, int rows, int slot, int head_dim, T* keys) {
-  for (int j = 0; j < head_dim; j += 2) {
+FB_INLINE void StoreKeys(const T* k, int rows, int slot, int head_dim, T* keys) {
+  int j = 0;
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == sizeof(BF16)) {
+    constexpr int kPieces = 4;  // from so many rows on, a transpose takes less than pieces of a pair
+    for (; rows >= kPieces && j + 2 * kLanes <= head_dim; j += 2 * kLanes) {
+      T* to = keys + (j / 2 * kBlockTokens + slot) * 2;
+      for (int r = 0; r < rows; r += kLanes) {
+        TransposePairs(k + r * head_dim + j, head_dim, Min(rows - r, kLanes), to + 2 * r, 2 * kBlockTokens);
+      }
+    }
+  }
+#endif
+  for (; j < head_dim; j += 2) {
     T* to = keys + (j / 2 * kBlockTokens + slot) * 2;
     for (int r = 0; r < rows; ++r) __builtin_memcpy(to + 2 * r, k + r * head_dim + j, 2 * sizeof(T));
   }
-  T* values = keys + head_dim * kBlockTokens;
+}
+
+// v [rows, head_dim] of one head to its slots.
+template <typename T>
+FB_INLINE void StoreValues(const T* v, int rows, int slot, int head_dim, T* values) {
   for (int r = 0; r < rows;) {
     T* to = values + (slot + r) / 2 * head_dim * 2;
     const T* from = v + r * head_dim;
-    if ((slot + r) % 2 == 0 && r + 1 < rows) {
-      for (int j = 0; j < head_dim; ++j) to[2 * j] = from[j], to[2 * j + 1] = from[head_dim + j];
-      r += 2;
+    const int half = (slot + r) % 2;
+    const bool pair = half == 0 && r + 1 < rows;
+    int j = 0;
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == sizeof(BF16)) {
+      for (; j + kLanes <= head_dim; j += kLanes) {
+        if (pair) {
+          StorePairs(from + j, from + head_dim + j, to + 2 * j);
+        } else {
+          StoreHalves(from + j, half, to + 2 * j);
+        }
+      }
+    }
+#endif
+    if (pair) {
+      for (; j < head_dim; ++j) to[2 * j] = from[j], to[2 * j + 1] = from[head_dim + j];
     } else {
       // Element by element: another worker may write the other half of each pair.
-      to += (slot + r) % 2;
-      for (int j = 0; j < head_dim; ++j) to[2 * j] = from[j];
-      ++r;
+      for (; j < head_dim; ++j) to[2 * j + half] = from[j];
     }
+    r += pair ? 2 : 1;
   }
 }
 
@@ -155,7 +183,9 @@ FB_INLINE void TransformKvHead(const RopeKvArgs& args, const BlockRows<T>& rows,
                     DigestHash(v_row, bytes, ValueDigestKey(args.layer_index, logical, rows.position + r));
     }
   }
-  StoreHead(k, v, rows.rows, rows.slot, head_dim, rows.block + head * 2ll * kBlockTokens * head_dim);
+  T* keys = rows.block + head * 2ll * kBlockTokens * head_dim;
+  StoreKeys(k, rows.rows, rows.slot, head_dim, keys);
+  StoreValues(v, rows.rows, rows.slot, head_dim, keys + kBlockTokens * head_dim);
 }
 
 template <typename T>

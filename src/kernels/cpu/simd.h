@@ -104,6 +104,48 @@ FB_INLINE void LoadPairs(const float* p, Vector& even, Vector& odd) {
   even = {_mm512_permutex2var_ps(a, step, b)};
   odd = {_mm512_permutex2var_ps(a, _mm512_or_si512(step, _mm512_set1_epi32(1)), b)};
 }
+// 16 rows of 16 pairs, `from_stride` apart, transposed: columns `to_stride` apart, of which `n` pairs are stored.
+FB_INLINE void TransposePairs(const BF16* from, int64_t from_stride, int n, BF16* to, int64_t to_stride) {
+  __m512i a[16], b[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) a[i] = _mm512_loadu_si512(from + i * from_stride);
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+  }
+  // a[i + c], 128-bit lane l: rows i to i + 3 of column 4 l + c.
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+    a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+    a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+    a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+  }
+  const __mmask16 mask = static_cast<__mmask16>((1u << n) - 1);
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const __m512i even = _mm512_shuffle_i32x4(a[c], a[c + 4], 0x88), odd = _mm512_shuffle_i32x4(a[c], a[c + 4], 0xDD);
+    const __m512i even2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0x88);
+    const __m512i odd2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0xDD);
+    BF16* column = to + c * to_stride;
+    _mm512_mask_storeu_epi32(column, mask, _mm512_shuffle_i32x4(even, even2, 0x88));
+    _mm512_mask_storeu_epi32(column + 4 * to_stride, mask, _mm512_shuffle_i32x4(odd, odd2, 0x88));
+    _mm512_mask_storeu_epi32(column + 8 * to_stride, mask, _mm512_shuffle_i32x4(even, even2, 0xDD));
+    _mm512_mask_storeu_epi32(column + 12 * to_stride, mask, _mm512_shuffle_i32x4(odd, odd2, 0xDD));
+  }
+}
+// 16 pairs of which only one half is written, the even elements or the odd ones.
+FB_INLINE void StoreHalves(const BF16* from, int half, BF16* to) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  _mm512_mask_storeu_epi16(to, half == 0 ? 0x55555555u : 0xAAAAAAAAu, half == 0 ? wide : _mm512_slli_epi32(wide, 16));
+}
+// 16 pairs.
+FB_INLINE void StorePairs(const BF16* even, const BF16* odd, BF16* to) {
+  const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(even)));
+  const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(odd)));
+  _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
 // The fixed tree: lanes i and i + 8, then i + 4, i + 2, i + 1.
 template <typename Op>
 FB_INLINE float ReduceTree(Vector a, Op op) {
