@@ -21,8 +21,9 @@ int64_t HazardChecker::Begin(std::string_view stream, const Operation& operation
   Active started{0, fmt::format("'{}' on {}", operation.desc.label, stream),
                  {operation.accesses.begin(), operation.accesses.begin() + operation.num_accesses}};
   if (operation.further_accesses != nullptr) operation.further_accesses(operation.args.data(), &started.accesses);
-  const auto reads = std::ranges::stable_partition(started.accesses, [](const Access& access) { return access.write; });
-  started.num_writes = started.accesses.size() - reads.size();
+  std::vector<Access>& accesses = started.accesses;
+  const auto reads = std::stable_partition(accesses.begin(), accesses.end(), [](const Access& access) { return access.write; });
+  started.num_writes = static_cast<size_t>(reads - accesses.begin());
   const std::lock_guard lock(mutex_);
   started.token = next_token_++;
   for (const Active& other : active_) Compare(other, started);
