@@ -217,7 +217,8 @@ class SimDevice final : public Device {
                 SimStream(engine, node_, Name("kv copy"), false, options_, first_body_),
                 SimStream(engine, node_, Name("disk copy"), false, options_, first_body_)} {
     compute_.set_requests_in_flight(kPeersRead);
-    for (int i = 1; i < kPeersRead; ++i) {
+    const bool cores_copy = options_.node.contention.core_bytes_per_s > 0;
+    for (int i = 1; i < kPeersRead && !cores_copy; ++i) {
       weight_copies_.emplace_back(engine, node_, Name(fmt::format("weights copy {}", i)), false, options_, first_body_);
     }
   }
@@ -232,7 +233,7 @@ class SimDevice final : public Device {
   Arena& arena() override { return arena_; }
   Stream& compute() override { return compute_; }
   Stream& copy(CopyKind kind) override { return copies_[static_cast<size_t>(kind)]; }
-  int num_weight_copies() const override { return options_.node.contention.core_bytes_per_s > 0 ? 1 : kPeersRead; }
+  int num_weight_copies() const override { return 1 + static_cast<int>(weight_copies_.size()); }
   Stream& weight_copy(int stream) override {
     return stream == 0 ? copies_[static_cast<size_t>(CopyKind::kWeights)] : weight_copies_[stream - 1];
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/units.h"
 #include "kernels/sets.h"
 
 namespace forebay::kernels {
@@ -116,7 +117,7 @@ void RunAttention(const AttentionArgs& args, const device::WorkerContext& contex
 
 uint64_t AttentionScratch(const KvLayout& layout, int32_t heads) {
   // Per line: q, scores, probabilities, 16 sum lanes, values and merged values, a few scalars; and a padded block of V.
-  const uint64_t columns = (static_cast<uint64_t>(layout.head_dim) + 63) / 64 * 64;
+  const uint64_t columns = base::RoundUp(static_cast<uint64_t>(layout.head_dim), kPanel);
   const uint64_t line = columns * 4 * 3 + kRunTokens * 4 * 2 + 16 * 4 + 64;
   return kMaxLines * line + (kRunTokens + 2) * columns * 4 + 4096;
 }

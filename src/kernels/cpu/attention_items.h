@@ -12,6 +12,8 @@ inline constexpr int kMaxLines = 32;
 // KV blocks of a run: what is scored before its values are added.
 inline constexpr int kRunBlocks = 4;
 inline constexpr int kRunTokens = kRunBlocks * kBlockTokens;
+// Columns of a panel of sums.
+inline constexpr int64_t kPanel = 64;
 
 struct AttentionItem {
   const uint32_t* blocks;  // the sequence's block table

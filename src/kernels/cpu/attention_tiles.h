@@ -187,7 +187,6 @@ __attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args, int64_t h
 }
 
 // Where a line's sum of a column lies: [columns / kPanel, kMaxLines, kPanel], so that a tile's lines lie at a constant stride.
-constexpr int64_t kPanel = 64;
 FB_INLINE int64_t SumOffset(int64_t line, int64_t column) {
   return (column / kPanel * kMaxLines + line) * kPanel + column % kPanel;
 }
