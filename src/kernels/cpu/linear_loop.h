@@ -14,6 +14,7 @@
 #pragma once
 
 #include "kernels/cpu/linear_blocking.h"
+#include "kernels/cpu/linear_epilogue.h"
 #include "kernels/cpu/linear_tile.h"
 #include "kernels/linear_sets.h"
 
@@ -27,9 +28,6 @@ constexpr int64_t kOwnPackedBytes = 64 << 10;
 constexpr int kMaxStacks = kMaxBlockRows / kTileRows + 1;
 static_assert(kBatchPanels <= kMaxStacks);
 
-struct Rows {
-  int64_t begin, end;
-};
 FB_INLINE Rows Part(int64_t total, int64_t i, int64_t parts) { return {total * i / parts, total * (i + 1) / parts}; }
 
 template <typename T>
@@ -79,60 +77,6 @@ struct LinearLoop {
     }
   }
 
-  // 16 finished sums of a row: bias, output mode, rounding. n of them go to y.
-  template <LinearOutput kOutput>
-  static FB_INLINE void FinishLanes(const float* sums, const float* bias, std::byte* y, int64_t n) {
-    Vector sum = Vector::Load(sums);
-    if (bias != nullptr) sum = sum + Vector::Load(bias);
-    T* const out = reinterpret_cast<T*>(y);
-    switch (kOutput) {
-      case LinearOutput::kF32:
-      case LinearOutput::kPartial: StorePart(reinterpret_cast<float*>(y), sum, n); break;
-      case LinearOutput::kRounded: StorePart(out, sum, n); break;
-      case LinearOutput::kResidual: StorePart(out, sum + LoadPart(out, n), n); break;
-      case LinearOutput::kSiluMul: {
-        Vector up = Vector::Load(sums + kPanelColumns / 2);
-        if (bias != nullptr) up = up + Vector::Load(bias + kPanelColumns / 2);
-        StorePart(out, Silu(sum) * up, n);
-      }
-    }
-  }
-
-  // The finished sums of a register tile, [rows][64].
-  template <LinearOutput kOutput>
-  void Finish(Rows tile, int64_t panel, int64_t plane, const float* sums) const {
-    constexpr bool kIsF32 = kOutput == LinearOutput::kF32 || kOutput == LinearOutput::kPartial;
-    constexpr int64_t kElement = kIsF32 ? sizeof(float) : sizeof(T);
-    constexpr int kWidth = kOutput == LinearOutput::kSiluMul ? kPanelColumns / 2 : kPanelColumns;
-    const PanelColumns columns = args.weight.panels[panel];
-    const float* const bias = kOutput == LinearOutput::kPartial || args.weight.bias == nullptr
-                                  ? nullptr
-                                  : args.weight.bias + panel * kPanelColumns;
-    std::byte* y = args.y + ((plane * args.rows + tile.begin) * args.y_stride + columns.column) * kElement;
-    for (int64_t row = tile.begin; row < tile.end; ++row, sums += kPanelColumns, y += args.y_stride * kElement) {
-      if (columns.width == kWidth) {
-#pragma GCC unroll 4
-        for (int c = 0; c < kWidth; c += kLanes) {
-          FinishLanes<kOutput>(sums + c, bias == nullptr ? nullptr : bias + c, y + c * kElement, kLanes);
-        }
-      } else {
-        for (int c = 0; c < columns.width; c += kLanes) {
-          FinishLanes<kOutput>(sums + c, bias == nullptr ? nullptr : bias + c, y + c * kElement, columns.width - c);
-        }
-      }
-    }
-  }
-
-  void FinishTile(Rows tile, int64_t panel, int64_t plane, const float* sums) const {
-    switch (args.output) {
-      case LinearOutput::kF32: return Finish<LinearOutput::kF32>(tile, panel, plane, sums);
-      case LinearOutput::kRounded: return Finish<LinearOutput::kRounded>(tile, panel, plane, sums);
-      case LinearOutput::kResidual: return Finish<LinearOutput::kResidual>(tile, panel, plane, sums);
-      case LinearOutput::kSiluMul: return Finish<LinearOutput::kSiluMul>(tile, panel, plane, sums);
-      case LinearOutput::kPartial: return Finish<LinearOutput::kPartial>(tile, panel, plane, sums);
-    }
-  }
-
   FB_INLINE const std::byte* Weights(const LinearSegment& segment, int64_t panel) const {
     constexpr int64_t kPairBytes = kPanelColumns * 2 * sizeof(T);
     return args.weight.tiles[static_cast<int64_t>(segment.leaf) * args.weight.num_panels + panel] +
@@ -165,7 +109,7 @@ struct LinearLoop {
       float* top = stack + segment.slot * kSlotFloats;
       Kernel::Run(rows, x, Weights(segment, group.panel), {segment.num_pairs, segment.resume, segment.merges}, top,
                   AheadOf(group, next, i, index, num_tiles));
-      if (segment.plane >= 0) FinishTile(tile, group.panel, segment.plane, top - segment.merges * kSlotFloats);
+      if (segment.plane >= 0) FinishTile<T>(args, tile, group.panel, segment.plane, top - segment.merges * kSlotFloats);
     }
   }
 

@@ -1,0 +1,70 @@
+// What becomes of finished sums in every CPU set: bias, output mode, rounding.
+#pragma once
+
+#include "kernels/cpu/simd.h"
+#include "kernels/linear.h"
+
+namespace forebay::kernels {
+namespace {
+
+struct Rows {
+  int64_t begin, end;
+};
+
+// 16 finished sums of a row; n of them go to y.
+template <typename T, LinearOutput kOutput>
+FB_INLINE void FinishLanes(const float* sums, const float* bias, std::byte* y, int64_t n) {
+  Vector sum = Vector::Load(sums);
+  if (bias != nullptr) sum = sum + Vector::Load(bias);
+  T* const out = reinterpret_cast<T*>(y);
+  switch (kOutput) {
+    case LinearOutput::kF32:
+    case LinearOutput::kPartial: StorePart(reinterpret_cast<float*>(y), sum, n); break;
+    case LinearOutput::kRounded: StorePart(out, sum, n); break;
+    case LinearOutput::kResidual: StorePart(out, sum + LoadPart(out, n), n); break;
+    case LinearOutput::kSiluMul: {
+      Vector up = Vector::Load(sums + kPanelColumns / 2);
+      if (bias != nullptr) up = up + Vector::Load(bias + kPanelColumns / 2);
+      StorePart(out, Silu(sum) * up, n);
+    }
+  }
+}
+
+template <typename T, LinearOutput kOutput>
+void FinishRows(const LinearArgs& args, Rows rows, int64_t panel, int64_t plane, const float* sums) {
+  constexpr bool kIsF32 = kOutput == LinearOutput::kF32 || kOutput == LinearOutput::kPartial;
+  constexpr int64_t kElement = kIsF32 ? sizeof(float) : sizeof(T);
+  constexpr int kWidth = kOutput == LinearOutput::kSiluMul ? kPanelColumns / 2 : kPanelColumns;
+  const PanelColumns columns = args.weight.panels[panel];
+  const float* const bias = kOutput == LinearOutput::kPartial || args.weight.bias == nullptr
+                                ? nullptr
+                                : args.weight.bias + panel * kPanelColumns;
+  std::byte* y = args.y + ((plane * args.rows + rows.begin) * args.y_stride + columns.column) * kElement;
+  for (int64_t row = rows.begin; row < rows.end; ++row, sums += kPanelColumns, y += args.y_stride * kElement) {
+    if (columns.width == kWidth) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kWidth; c += kLanes) {
+        FinishLanes<T, kOutput>(sums + c, bias == nullptr ? nullptr : bias + c, y + c * kElement, kLanes);
+      }
+    } else {
+      for (int c = 0; c < columns.width; c += kLanes) {
+        FinishLanes<T, kOutput>(sums + c, bias == nullptr ? nullptr : bias + c, y + c * kElement, columns.width - c);
+      }
+    }
+  }
+}
+
+// sums: of rows [begin, end), [rows][64].
+template <typename T>
+FB_INLINE void FinishTile(const LinearArgs& args, Rows rows, int64_t panel, int64_t plane, const float* sums) {
+  switch (args.output) {
+    case LinearOutput::kF32: return FinishRows<T, LinearOutput::kF32>(args, rows, panel, plane, sums);
+    case LinearOutput::kRounded: return FinishRows<T, LinearOutput::kRounded>(args, rows, panel, plane, sums);
+    case LinearOutput::kResidual: return FinishRows<T, LinearOutput::kResidual>(args, rows, panel, plane, sums);
+    case LinearOutput::kSiluMul: return FinishRows<T, LinearOutput::kSiluMul>(args, rows, panel, plane, sums);
+    case LinearOutput::kPartial: return FinishRows<T, LinearOutput::kPartial>(args, rows, panel, plane, sums);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::kernels
