@@ -3,8 +3,8 @@
 
 usage: throughput.py FOREBAY [--rows NAME,...] [--rounds N] [--isa NAME] [--grid PPxTGxB,...] [--traces FOLDER]
                      [--around COMMAND] [--out FILE]
-Rows: prefill, batch1, job (128 x 128+128, and its decoding steps; its KV cache is touched at start), jobcold (not), sharegpt, arxiv (lengths of the traces in FOLDER), startup,
-overhead, smollm (real weights), grid. Weights are random and not zero but for smollm.
+Rows: prefill, batch1, job (128 x 128+128, and its decoding steps; its KV cache is touched at start), jobcold (not), sharegpt, arxiv (lengths of the traces in FOLDER),
+prompts (300 real ones, bench/sharegpt.py), startup, overhead, smollm, grid. Weights are random and not zero, but for prompts and smollm, which run SmolLM2-135M.
 
 The limit of a step is the sum over its operations of max(flops / register peak, bytes / stream rate): the flops of linear layers and of
 attention under the causal mask, the bytes of weights, once a step, and of KV read and written. Each sample stands between
@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 
+import sharegpt
 from machine import MOST_DRIFT, probe_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -35,6 +36,10 @@ QWEN3_06B = {
     "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
     "rope_theta": 1000000, "tie_word_embeddings": True, "attention_bias": False, "torch_dtype": "bfloat16",
     "eos_token_id": 151645,
+}
+SMOLLM2_135M = {
+    "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+    "num_key_value_heads": 3, "head_dim": 64,
 }
 TRACES = {
     "sharegpt": "sharegpt_8k_filtered_stats_llama2_tokenizer.csv",
@@ -163,13 +168,13 @@ def spread(values, digits):
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
-def share_row(name, samples, pick, whole=False):
+def share_row(name, samples, pick, whole=False, config=QWEN3_06B):
     """A row of the first table; `pick` chooses steps, which must be consecutive. whole: of the process, start and end included."""
     times, limits, rates = [], [], []
     for s in samples:
         steps = [step for step in s["steps"] if pick(step)]
         times.append(s["wall"] if whole else steps[-1]["end"] - steps[0]["begin"])
-        limits.append(sum(step_limit(QWEN3_06B, step, s["peak"], s["stream"]) for step in steps))
+        limits.append(sum(step_limit(config, step, s["peak"], s["stream"]) for step in steps))
         rates.append(sum(step["decode_rows"] + step["prefill_rows"] for step in steps) / times[-1])
     shares = [limit / seconds for limit, seconds in zip(limits, times)]
     return (f"| {name} | {spread(times, 2)} | {statistics.median(limits):.2f} | **{spread(shares, 3)}** | "
@@ -196,6 +201,10 @@ def shares(bench, rows, emit):
         if name in rows:
             samples = bench.random(trace_lengths(bench.args.traces, name), bench.args.trace_rounds)
             emit(share_row(f"{name} trace, file to file", samples, ALL, whole=True))
+    if "prompts" in rows:
+        sharegpt.write_requests(bench.path("requests.jsonl"), TRACE_ROWS, 256)
+        samples = bench.samples(DEMO_MODEL, [], bench.args.trace_rounds)
+        emit(share_row("real prompts, SmolLM2-135M, file to file", samples, ALL, whole=True, config=SMOLLM2_135M))
 
 
 def grid(bench, emit):
@@ -252,7 +261,7 @@ def smollm(bench, emit):
 
 
 SECTIONS = [
-    ({"prefill", "batch1", "job", "jobcold", *TRACES}, "Share of the limit, Qwen3-0.6B shape", SHARE_HEAD, None),
+    ({"prefill", "batch1", "job", "jobcold", "prompts", *TRACES}, "Share of the limit, Qwen3-0.6B shape where no other is named", SHARE_HEAD, None),
     ({"grid"}, "Grid, Qwen3-0.6B shape", ["| PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s | share of limit |",
                                          "|---|---|---|---|---|---|---|---|---|---|---|"], grid),
     ({"startup"}, "Start: command to end, 1.2 GB of weights, a prompt of 32 and one token, warm",
