@@ -28,7 +28,8 @@ class WorkerContext {
   virtual ~WorkerContext() = default;
   int worker = 0;          // 0 .. num_workers - 1
   int num_workers = 1;
-  // Scratch of this worker alone, 64-byte aligned; contents undefined at entry.
+  // Scratch of this worker, 64-byte aligned; contents undefined at entry. Worker w's lies at scratch + (w - worker) *
+  // scratch_bytes: an operation may write into others' and read it after a Barrier.
   std::byte* scratch = nullptr;
   uint64_t scratch_bytes = 0;
   // One counter a worker team, zero at entry: dynamic partition takes tickets from it.

@@ -114,6 +114,22 @@ TYPED_TEST(AttentionTest, ManySequences) {
   }
 }
 
+// Few sequences that see several parts, which workers share; with scratch for some of the parts' results, or for none.
+TYPED_TEST(AttentionTest, PartsOverWorkers) {
+  for (const AttentionShape shape : {AttentionShape{6, 3, 16}, {16, 8, 16}, {36, 1, 16}, {4, 2, 24, 2500}}) {
+    this->Check(shape, {{3299, 3300}});
+    this->Check(shape, {{2090, 2100}, {1030, 1031}, {1020, 1027}}, {1 << 20, 3});
+  }
+  AttentionProblem<TypeParam> problem({8, 4, 64}, {{5000, 5001}, {2040, 2056}});
+  const auto expected = problem.Run(RefKernels(), this->teams_[0]);
+  for (const uint64_t kilobytes : {110, 150, 250}) {
+    Team team(2, kilobytes << 10);
+    for (const KernelSet* kernels : AvailableKernels()) {
+      EXPECT_TRUE(SameBytes(problem.Run(*kernels, team), expected)) << kernels->name << " " << kilobytes;
+    }
+  }
+}
+
 // Values that grow and shrink along the sequence: every block rescales, or none after the first does.
 TYPED_TEST(AttentionTest, ManySeeds) {
   for (uint64_t seed = 2; seed < 12; ++seed) {

@@ -17,10 +17,12 @@ constexpr float kInfinity = __builtin_inff();
 template <typename T>
 class Attender {
  public:
-  Attender(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, std::byte* scratch)
+  Attender(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, const PartSlots& slots,
+           std::byte* scratch)
       : args_(args),
         item_(item),
         next_(next),
+        slots_(slots),
         lines_(item.num_rows * item.num_heads),
         head_dim_(args.layout.head_dim),
         columns_((head_dim_ + kLanes - 1) / kLanes * kLanes) {
@@ -30,6 +32,7 @@ class Attender {
     sums_ = Cut<float>(scratch, SumOffset(0, columns_ + kPanel - 1));
     lanes_ = Cut<float>(scratch, lines_ * kLanes);
     maxima_ = Cut<float>(scratch, kMaxLines);
+    totals_ = Cut<float>(scratch, kMaxLines);
     block_maxima_ = Cut<float>(scratch, kRunBlocks * kMaxLines);
     factors_ = Cut<float>(scratch, kRunBlocks * kMaxLines);
     ones_ = Cut<float>(scratch, kMaxLines);
@@ -48,15 +51,13 @@ class Attender {
       Vector::Set(1).Store(ones_ + i);
     }
     const int last_row = item_.num_rows - 1;
-    const int32_t first = First(0) / kBlockTokens, last = Last(last_row) / kBlockTokens;
     // The blocks that all rows see whole.
     const int32_t whole_begin = (First(last_row) + kBlockTokens - 1) / kBlockTokens;
     const int32_t whole_end = (Last(0) + 1) / kBlockTokens;
-    last_block_ = last;
-    for (int32_t part = first / kPartBlocks; part <= last / kPartBlocks; ++part) {
-      BeginPart();
-      const int32_t end = Min(last + 1, (part + 1) * kPartBlocks);
-      for (int32_t block = Max(first, part * kPartBlocks); block < end;) {
+    for (int32_t block = item_.first_block; block < item_.end_block;) {
+      const int32_t part = block / kPartBlocks, end = Min(item_.end_block, (part + 1) * kPartBlocks);
+      BeginPart(part);
+      while (block < end) {
         if (item_.num_kv_heads > 1) {
           AddHeads(block++);
         } else if (block >= whole_begin && block < whole_end) {
@@ -67,13 +68,21 @@ class Attender {
           AddEdge(block++);
         }
       }
-      for (int row = 0; row < item_.num_rows; ++row) EndPart(part, row);
+      for (int line = 0; line < lines_; ++line) totals_[line] = ReduceAdd(Vector::Load(lanes_ + line * kLanes));
+      if (item_.slot < 0) MergePart(part, 0, lines_);
+    }
+  }
+
+  // Merges the parts, which lie in slots, for some lines.
+  void Merge(int line_begin, int line_end) {
+    for (int32_t part = item_.first_block / kPartBlocks; part <= (item_.end_block - 1) / kPartBlocks; ++part) {
+      UseSlot(part);
+      MergePart(part, line_begin, line_end);
     }
   }
 
  private:
   using Left = typename PairDot<T>::Left;
-  static constexpr int kPartBlocks = kPartTokens / kBlockTokens;
 
   template <typename E>
   static FB_INLINE E* Cut(std::byte*& scratch, int64_t elements) {
@@ -120,7 +129,14 @@ class Attender {
     }
   }
 
-  FB_INLINE void BeginPart() {
+  FB_INLINE void UseSlot(int32_t part) {
+    sums_ = reinterpret_cast<float*>(slots_.At(item_.slot + part - item_.first_block / kPartBlocks));
+    maxima_ = sums_ + (columns_ + kPanel - 1) / kPanel * kPanel * kMaxLines;
+    totals_ = maxima_ + kMaxLines;
+  }
+
+  FB_INLINE void BeginPart(int32_t part) {
+    if (item_.slot >= 0) UseSlot(part);
     for (int i = 0; i < kMaxLines; i += kLanes) Vector::Set(-kInfinity).Store(maxima_ + i);
     for (int i = 0; i < lines_ * kLanes; i += kLanes) Vector::Zero().Store(lanes_ + i);
     for (int64_t panel = 0; panel < columns_; panel += kPanel) {
@@ -142,11 +158,11 @@ class Attender {
   FB_INLINE int64_t PrefetchDistance(const T* keys, int32_t block) const {
     int32_t later = block + kRunBlocks;
     const AttentionItem* item = &item_;
-    if (later > last_block_) {
+    if (later >= item_.end_block) {
       if (next_ == nullptr) return 0;
       item = next_;
-      later -= last_block_ + 1;
-      if (later * kBlockTokens >= next_->position + next_->num_rows) return 0;
+      later += next_->first_block - item_.end_block;
+      if (later >= next_->end_block) return 0;
     }
     return reinterpret_cast<const char*>(Keys(*item, later)) - reinterpret_cast<const char*>(keys);
   }
@@ -183,10 +199,10 @@ class Attender {
     const AttentionItem* item = &item_;
     if (head == item->num_kv_heads) {
       head = 0;
-      if (block++ == last_block_) {
+      if (++block == item_.end_block) {
         if (next_ == nullptr) return {};
         item = next_;
-        block = 0;
+        block = next_->first_block;
       }
     }
     return {Keys(*item, block) + head * HeadElements(), Min(item->num_kv_heads - head, kRunBlocks)};
@@ -370,22 +386,24 @@ class Attender {
     return padded;
   }
 
-  // Ends a part for one row, if the row sees it: keeps the first, merges later ones, writes the result after the last.
-  FB_INLINE void EndPart(int32_t part, int row) {
-    const int32_t first = First(row) / kPartTokens, last = Last(row) / kPartTokens;
-    if (part < first || part > last) return;
-    for (int line = row * item_.num_heads; line < (row + 1) * item_.num_heads; ++line) {
+  // Takes a part's results for some lines, as far as their rows see it: keeps the first, merges later ones, writes the
+  // quotient after the last.
+  FB_INLINE void MergePart(int32_t part, int line_begin, int line_end) {
+    for (int line = line_begin; line < line_end; ++line) {
+      const int row = line / item_.num_heads;
+      const int32_t first = First(row) / kPartTokens, last = Last(row) / kPartTokens;
+      if (part < first || part > last) continue;
       const float* sums = sums_ + SumOffset(line, 0);
       float* merged = merged_ + SumOffset(line, 0);
-      float total = ReduceAdd(Vector::Load(lanes_ + line * kLanes));
+      float total = totals_[line];
       if (first != last) {
         if (part == first) {
           for (int j = 0; j < columns_; j += kLanes) Vector::Load(sums + SumOffset(0, j)).Store(merged + SumOffset(0, j));
           merged_maxima_[line] = maxima_[line];
+          merged_totals_[line] = total;
         } else {
-          total = Merge(line, total);
+          total = MergeLine(line);
         }
-        merged_totals_[line] = total;
         sums = merged;
       }
       if (part != last) continue;
@@ -397,7 +415,7 @@ class Attender {
   }
 
   // Merges a line's part into what came before; returns the sum of both.
-  FB_INLINE float Merge(int line, float total) {
+  FB_INLINE float MergeLine(int line) {
     const float* sums = sums_ + SumOffset(line, 0);
     float* merged = merged_ + SumOffset(line, 0);
     const Vector old = Vector::Set(merged_maxima_[line]), part = Vector::Set(maxima_[line]);
@@ -408,22 +426,23 @@ class Attender {
       Fma(Vector::Load(sums + SumOffset(0, j)), factor, Vector::Load(to) * old_factor).Store(to);
     }
     merged_maxima_[line] = maximum.First();
-    return Fma(Vector::Set(total), factor, Vector::Set(merged_totals_[line]) * old_factor).First();
+    return merged_totals_[line] = Fma(Vector::Set(totals_[line]), factor, Vector::Set(merged_totals_[line]) * old_factor).First();
   }
 
   const AttentionArgs& args_;
   const AttentionItem& item_;
   const AttentionItem* next_;
+  const PartSlots& slots_;
   const int lines_;
   const int head_dim_;
   const int columns_;      // head_dim in whole vectors
-  int32_t last_block_ = 0;
   Left* q_;                // [lines, head_dim]
   float* scores_;          // [kMaxLines, kRunTokens], read as 16 lines at a time
   Left* probabilities_;    // [lines, kRunTokens]
   float* sums_;            // of probabilities times values, as SumOffset says
   float* lanes_;           // [lines, 16] of probabilities
   float* maxima_;          // [lines]
+  float* totals_;          // [lines] of a part that is done
   float* block_maxima_;    // [kRunBlocks, kMaxLines] after each block
   float* factors_;         // [kRunBlocks, kMaxLines] by which a block rescales
   float* ones_;            // [kMaxLines]
@@ -436,12 +455,23 @@ class Attender {
 };
 
 template <typename T>
-void AttendItem(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, std::byte* scratch) {
-  Attender<T>(args, item, next, scratch).Run();
+void AttendItem(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, const PartSlots& slots,
+                std::byte* scratch) {
+  Attender<T>(args, item, next, slots, scratch).Run();
 }
 
+template <typename T>
+void MergeItem(const AttentionArgs& args, const AttentionItem& item, const PartSlots& slots, int worker, int workers,
+               std::byte* scratch) {
+  const int lines = item.num_rows * item.num_heads;
+  Attender<T>(args, item, nullptr, slots, scratch).Merge(lines * worker / workers, lines * (worker + 1) / workers);
+}
+
+template <typename T>
+constexpr AttentionFns kAttentionFns = {&AttendItem<T>, &MergeItem<T>};
+
 void AttendItems(const AttentionArgs& args, const device::WorkerContext& context) {
-  RunAttention(args, context, args.layout.dtype == tensor::DType::kF32 ? &AttendItem<float> : &AttendItem<BF16>);
+  RunAttention(args, context, args.layout.dtype == tensor::DType::kF32 ? kAttentionFns<float> : kAttentionFns<BF16>);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <span>
 
 #include "base/units.h"
 #include "kernels/sets.h"
@@ -9,101 +11,145 @@
 namespace forebay::kernels {
 namespace {
 
-// With fewer items of several KV heads than this, the last ones would leave workers idle for long.
+// With fewer items of equal cost than this, the last ones would leave workers idle for long.
 constexpr int64_t kItemsPerWorker = 16;
-
-// Walks all items in an order that every worker computes alike: by falling power of two of the KV tokens read, then by
-// sequence, rows, heads.
-class ItemWalk {
- public:
-  ItemWalk(const AttentionArgs& args, int workers) : args_(args), group_(args.heads / args.layout.kv_heads) {
-    const int32_t kv_heads = args.layout.kv_heads;
-    head_step_ = std::min(group_, kMaxLines);
-    row_step_ = kMaxLines / head_step_;
-    items_per_unit_ = kv_heads * ((group_ + head_step_ - 1) / head_step_);
-    const auto items = [&] { return int64_t{args.batch.num_sequences} * ((kv_heads + kv_step_ - 1) / kv_step_); };
-    kv_step_ = std::min(row_step_, kv_heads);
-    while (kv_step_ > 1 && items() < kItemsPerWorker * workers) kv_step_ = (kv_step_ + 1) / 2;
-    for (int32_t s = 0; s < args.batch.num_sequences; ++s) {
-      for (int32_t row = 0; row < args.batch.sequences[s].num_rows; row += row_step_) classes_ |= CostClass(s, row);
-    }
-    class_ = std::bit_floor(classes_);
-    if (class_ != 0 && CostClass() != class_) NextUnit();
-  }
-
-  // Item number `ticket`; tickets only grow. False: there are no more.
-  bool Seek(int64_t ticket, AttentionItem& item) {
-    for (; class_ != 0 && ticket >= unit_ticket_ + ItemsOfUnit(); NextUnit()) unit_ticket_ += ItemsOfUnit();
-    if (class_ == 0) return false;
-    const StepBatch& batch = args_.batch;
-    const SequenceRows& sequence = batch.sequences[sequence_];
-    const int32_t index = static_cast<int32_t>(ticket - unit_ticket_);
-    item.blocks = batch.block_tables + sequence.table_row * batch.table_stride;
-    item.row = sequence.first_row + row_;
-    item.num_rows = RowsOfUnit();
-    item.position = sequence.first_position + row_;
-    if (ManyKvHeads()) {
-      item.kv_head = index * kv_step_;
-      item.num_kv_heads = std::min(kv_step_, args_.layout.kv_heads - item.kv_head);
-      item.head = item.kv_head * group_;
-      item.num_heads = item.num_kv_heads * group_;
-    } else {
-      const int32_t steps = items_per_unit_ / args_.layout.kv_heads, offset = index % steps * head_step_;
-      item.kv_head = index / steps;
-      item.num_kv_heads = 1;
-      item.head = item.kv_head * group_ + offset;
-      item.num_heads = std::min(head_step_, group_ - offset);
-    }
-    return true;
-  }
-
- private:
-  uint32_t CostClass(int32_t s, int32_t row) const {
-    const SequenceRows& sequence = args_.batch.sequences[s];
-    const int64_t rows = std::min(row_step_, sequence.num_rows - row);
-    int64_t context = sequence.first_position + row + rows;
-    if (args_.sliding_window > 0) context = std::min<int64_t>(context, args_.sliding_window + rows);
-    // A row adds about an eighth of what reading the block costs.
-    return std::bit_floor(static_cast<uint32_t>(context * (8 + rows) / 8));
-  }
-  uint32_t CostClass() const {
-    if (args_.batch.sequences[sequence_].num_rows <= row_) return 0;
-    return CostClass(sequence_, row_);
-  }
-  int32_t RowsOfUnit() const { return std::min(row_step_, args_.batch.sequences[sequence_].num_rows - row_); }
-  bool ManyKvHeads() const { return kv_step_ > 1 && RowsOfUnit() == 1; }
-  int64_t ItemsOfUnit() const {
-    return ManyKvHeads() ? (args_.layout.kv_heads + kv_step_ - 1) / kv_step_ : items_per_unit_;
-  }
-  // The next unit of this class, else the first of the next lower class that has any.
-  void NextUnit() {
-    do {
-      row_ += row_step_;
-      if (row_ >= args_.batch.sequences[sequence_].num_rows) {
-        row_ = 0;
-        if (++sequence_ == args_.batch.num_sequences) {
-          sequence_ = 0;
-          class_ = std::bit_floor(classes_ & (class_ - 1));
-        }
-      }
-    } while (class_ != 0 && CostClass() != class_);
-  }
-
-  const AttentionArgs& args_;
-  const int32_t group_;
-  int32_t head_step_, row_step_;
-  int32_t kv_step_;         // KV heads of an item of one row
-  int32_t items_per_unit_;  // where an item has one KV head
-  uint32_t classes_ = 0;  // one bit a class that has units
-  uint32_t class_ = 0;
-  int32_t sequence_ = 0, row_ = 0;
-  int64_t unit_ticket_ = 0;
-};
 
 }  // namespace
 
-void RunAttention(const AttentionArgs& args, const device::WorkerContext& context, AttendItemFn attend) {
-  ItemWalk walk(args, context.num_workers);
+int32_t UnitCut::Pieces(const UnitShape& unit) const { return (unit.kv_heads + kv_step - 1) / kv_step * unit.head_steps; }
+int32_t UnitCut::Items(const UnitShape& unit) const { return Pieces(unit) * spans; }
+int32_t UnitCut::Slots(const UnitShape& unit) const { return spans > 1 ? Pieces(unit) * unit.parts : 0; }
+
+UnitCut CutUnit(const UnitShape& unit, int64_t wanted, int64_t free_slots) {
+  UnitCut cut{unit.most_kv_heads, 1};
+  const auto halve = [&](int32_t most) {
+    while (cut.kv_step > most && cut.Items(unit) < wanted) {
+      const UnitCut half{(cut.kv_step + 1) / 2, cut.spans};
+      if (half.Slots(unit) > free_slots) break;
+      cut = half;
+    }
+  };
+  halve(kRunBlocks);
+  const int64_t pieces = cut.Pieces(unit);
+  if (pieces < wanted && pieces * unit.parts <= free_slots) {
+    cut.spans = static_cast<int32_t>(std::min<int64_t>(unit.parts, (wanted + pieces - 1) / pieces));
+  }
+  halve(1);
+  return cut;
+}
+
+ItemWalk::ItemWalk(const AttentionArgs& args, int workers, int64_t num_slots, Kind kind)
+    : args_(args), kind_(kind), num_slots_(num_slots), group_(args.heads / args.layout.kv_heads) {
+  head_step_ = std::min(group_, kMaxLines);
+  row_step_ = kMaxLines / head_step_;
+  unit_.kv_heads = args.layout.kv_heads;
+  unit_.head_steps = (group_ + head_step_ - 1) / head_step_;
+  uint64_t total = 0;
+  for (int32_t s = 0; s < args.batch.num_sequences; ++s) {
+    const SequenceRows& sequence = args.batch.sequences[s];
+    for (int32_t row = 0; row < sequence.num_rows; row += row_step_) {
+      const uint32_t cost = Cost(sequence, row);
+      total += cost;
+      classes_ |= std::bit_floor(cost);
+    }
+  }
+  items_per_cost_ = static_cast<double>(kItemsPerWorker * workers) / static_cast<double>(std::max<uint64_t>(total, 1));
+  class_ = std::bit_floor(classes_);
+  if (class_ == 0) return;
+  row_ = -row_step_;
+  NextUnit();
+}
+
+bool ItemWalk::Seek(int64_t ticket, AttentionItem& item) {
+  while (class_ != 0 && ticket >= end_ticket_) NextUnit();
+  if (class_ == 0) return false;
+  const StepBatch& batch = args_.batch;
+  const SequenceRows& sequence = batch.sequences[sequence_];
+  item.blocks = batch.block_tables + sequence.table_row * batch.table_stride;
+  item.row = sequence.first_row + row_;
+  item.num_rows = RowsOf(sequence, row_);
+  item.position = sequence.first_position + row_;
+  const int32_t pieces = cut_.Pieces(unit_);
+  const auto index = static_cast<int32_t>(ticket - first_ticket_);
+  const int32_t span = index / pieces, piece = index % pieces;
+  item.kv_head = piece / unit_.head_steps * cut_.kv_step;
+  item.num_kv_heads = std::min(cut_.kv_step, unit_.kv_heads - item.kv_head);
+  const int32_t offset = piece % unit_.head_steps * head_step_;
+  item.head = item.kv_head * group_ + offset;
+  item.num_heads = unit_.head_steps == 1 ? item.num_kv_heads * group_ : std::min(head_step_, group_ - offset);
+  item.first_block = FirstBlock(sequence, row_);
+  item.end_block = EndBlock(sequence, row_);
+  item.slot = -1;
+  if (cut_.spans == 1) return true;
+  const int32_t first_part = item.first_block / kPartBlocks;
+  item.slot = static_cast<int32_t>(slots_ - cut_.Slots(unit_)) + piece * unit_.parts;
+  if (kind_ == kMerges) return true;
+  const auto begin = static_cast<int32_t>(int64_t{unit_.parts} * span / cut_.spans);
+  const auto end = static_cast<int32_t>(int64_t{unit_.parts} * (span + 1) / cut_.spans);
+  item.slot += begin;
+  item.first_block = std::max(item.first_block, (first_part + begin) * kPartBlocks);
+  item.end_block = std::min(item.end_block, (first_part + end) * kPartBlocks);
+  return true;
+}
+
+int32_t ItemWalk::RowsOf(const SequenceRows& sequence, int32_t row) const { return std::min(row_step_, sequence.num_rows - row); }
+
+int32_t ItemWalk::FirstBlock(const SequenceRows& sequence, int32_t row) const {
+  const int32_t window = args_.sliding_window;
+  return window > 0 ? std::max(0, sequence.first_position + row - window + 1) / kBlockTokens : 0;
+}
+
+int32_t ItemWalk::EndBlock(const SequenceRows& sequence, int32_t row) const {
+  return (sequence.first_position + row + RowsOf(sequence, row) - 1) / kBlockTokens + 1;
+}
+
+uint32_t ItemWalk::Cost(const SequenceRows& sequence, int32_t row) const {
+  const int64_t rows = RowsOf(sequence, row);
+  int64_t context = sequence.first_position + row + rows;
+  if (args_.sliding_window > 0) context = std::min<int64_t>(context, args_.sliding_window + rows);
+  // A row adds about an eighth of what reading the block costs.
+  return static_cast<uint32_t>(context * (8 + rows) / 8);
+}
+
+// The unit after this one in the order of sequences and rows, else the first one of the next lower class that has any.
+void ItemWalk::NextUnit() {
+  const std::span sequences(args_.batch.sequences, args_.batch.num_sequences);
+  uint32_t cost;
+  do {
+    row_ += row_step_;
+    while (row_ >= sequences[sequence_].num_rows) {
+      row_ = 0;
+      if (++sequence_ < args_.batch.num_sequences) continue;
+      sequence_ = 0;
+      class_ = std::bit_floor(classes_ & (class_ - 1));
+      if (class_ == 0) return;
+    }
+    cost = Cost(sequences[sequence_], row_);
+  } while (std::bit_floor(cost) != class_);
+  const SequenceRows& sequence = sequences[sequence_];
+  unit_.most_kv_heads = RowsOf(sequence, row_) == 1 ? std::min(row_step_, unit_.kv_heads) : 1;
+  unit_.parts = (EndBlock(sequence, row_) - 1) / kPartBlocks - FirstBlock(sequence, row_) / kPartBlocks + 1;
+  cut_ = CutUnit(unit_, std::llround(cost * items_per_cost_), num_slots_ - slots_);
+  slots_ += cut_.Slots(unit_);
+  first_ticket_ = end_ticket_;
+  end_ticket_ += kind_ == kItems ? cut_.Items(unit_) : cut_.spans > 1 ? cut_.Pieces(unit_) : 0;
+}
+
+PartSlots::PartSlots(const AttentionArgs& args, const device::WorkerContext& context)
+    : bytes_(kMaxLines * static_cast<int64_t>((base::RoundUp(static_cast<uint64_t>(args.layout.head_dim), kPanel) + 2) * sizeof(float))),
+      workers_(context.num_workers),
+      stride_(static_cast<int64_t>(context.scratch_bytes)) {
+  const auto own = static_cast<int64_t>(base::RoundUp(AttentionScratch(args.layout, args.heads), 64));
+  each_ = std::max<int64_t>(0, (stride_ - own) / bytes_);
+  first_ = context.scratch - context.worker * stride_ + own;
+}
+
+int64_t PartSlots::size() const { return each_ * workers_; }
+std::byte* PartSlots::At(int64_t slot) const { return first_ + slot / each_ * stride_ + slot % each_ * bytes_; }
+
+void RunAttention(const AttentionArgs& args, const device::WorkerContext& context, const AttentionFns& functions) {
+  const PartSlots slots(args, context);
+  ItemWalk walk(args, context.num_workers, slots.size());
   const auto take = [&](AttentionItem& item) {
     return walk.Seek(context.ticket->fetch_add(1, std::memory_order_relaxed), item);
   };
@@ -111,7 +157,14 @@ void RunAttention(const AttentionArgs& args, const device::WorkerContext& contex
   int current = 0;
   for (bool more = take(items[0]); more; current ^= 1) {
     more = take(items[current ^ 1]);
-    attend(args, items[current], more ? &items[current ^ 1] : nullptr, context.scratch);
+    functions.attend(args, items[current], more ? &items[current ^ 1] : nullptr, slots, context.scratch);
+  }
+  if (walk.slots() == 0) return;
+  context.Barrier();
+  ItemWalk merges(args, context.num_workers, slots.size(), ItemWalk::kMerges);
+  AttentionItem item;
+  for (int64_t i = 0; merges.Seek(i, item); ++i) {
+    functions.merge(args, item, slots, context.worker, context.num_workers, context.scratch);
   }
 }
 

@@ -16,13 +16,13 @@ namespace forebay::kernels::testing {
 // Persistent workers that spin, then yield. The caller is worker 0. Denormals are flushed while a kernel runs.
 class Team {
  public:
-  explicit Team(int num_workers, uint64_t scratch_bytes = 4 << 20) : num_workers_(num_workers) {
+  explicit Team(int num_workers, uint64_t scratch_bytes = 4 << 20)
+      : num_workers_(num_workers), scratch_(new (std::align_val_t{64}) std::byte[num_workers * scratch_bytes]) {
     for (int worker = 0; worker < num_workers; ++worker) {
       auto context = std::make_unique<Context>(*this);
       context->worker = worker;
       context->num_workers = num_workers;
-      context->memory.reset(new (std::align_val_t{64}) std::byte[scratch_bytes]);
-      context->scratch = context->memory.get();
+      context->scratch = scratch_.get() + worker * scratch_bytes;
       context->scratch_bytes = scratch_bytes;
       context->ticket = &ticket_;
       contexts_.push_back(std::move(context));
@@ -63,7 +63,6 @@ class Team {
       }
     }
     Team* team;
-    std::unique_ptr<std::byte[], Free> memory;
   };
 
   template <typename Condition>
@@ -94,6 +93,7 @@ class Team {
   }
 
   const int num_workers_;
+  const std::unique_ptr<std::byte[], Free> scratch_;
   std::vector<std::unique_ptr<Context>> contexts_;
   std::vector<std::thread> threads_;
   const std::function<void(const device::WorkerContext&)>* kernel_ = nullptr;
