@@ -11,6 +11,7 @@
 #include "engine/layout_plan.h"
 #include "engine/layout.h"
 #include "golden_files.h"
+#include "kernels/testing/tile_sets.h"
 #include "runtime/real/real_runtime.h"
 #include "tests_support/list_source.h"
 
@@ -73,6 +74,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
       for (const auto& rank : (*engine)->replica(i).ranks()) CountBytes(*rank);
     }
     weight_bytes_ = (*engine)->facts().weight_bytes;
+    numerics_class_ = (*engine)->facts().numerics_class;
     EXPECT_TRUE(checker.status().ok()) << layout << ": " << checker.status().ToString();
     EXPECT_GT(checker.num_operations(), 0);
     return answers;
@@ -92,6 +94,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
   engine::HandOutLog hand_out_;  // empty: as the policy has it
   EngineStats stats_;
   uint64_t weight_bytes_ = 0;
+  std::string numerics_class_;
 };
 
 TEST_P(LayoutTest, EveryPlacementGivesTheSameDigests) {
@@ -132,6 +135,36 @@ TEST_P(LayoutTest, EveryCutGivesTheSameDigests) {
     ++ran;
   }
   EXPECT_GE(ran, 6);
+}
+
+// Class `amx` on model tiles: its layouts agree with each other and with its oracle, not with class `pair`.
+TEST_P(LayoutTest, ClassAmxGivesTheSameDigests) {
+  if (!kernels::testing::HasModelTiles()) GTEST_SKIP() << "model tiles need AVX2";
+  options_.dtype = "bfloat16";
+  options_.isa = "avx2";
+  const Answers pair = Run("cpu", "");
+  EXPECT_EQ(numerics_class_, "pair-bf16-kvbf16");
+  const kernels::KernelSet tiles = kernels::testing::ModelTileKernels(kernels::TileOrder::kSplit);
+  const kernels::KernelSet oracle = kernels::testing::OracleOfTiles(kernels::TileOrder::kSplit);
+  options_.kernels = &tiles;
+  const Answers expected = Run("cpu", "");
+  EXPECT_EQ(numerics_class_, "amx_split-bf16-kvbf16");
+  EXPECT_NE(expected, pair);
+  for (const auto& [devices, layout] : {std::pair{"2xcpu", "tp=2"}, {"3xcpu", "tp=3"}, {"4xcpu", "dp=2,tp=2"}, {"2xcpu", "pp=2"}}) {
+    const auto parsed = engine::ParseLayout(layout);
+    if (!engine::ValidateLayout(*parsed, files_.config, parsed->num_devices()).ok()) continue;
+    EXPECT_EQ(Run(devices, layout), expected) << layout;
+  }
+  for (const std::string mode : {"pull", "ship"}) {
+    options_.mode = mode;
+    EXPECT_EQ(Run("2xcpu", "dp=2,weights=striped"), expected) << mode;
+    EXPECT_GT(stats_.mode_counters["steps_" + mode], 0);
+  }
+  options_.threads = 2;
+  options_.max_num_batched_tokens = 21;
+  EXPECT_EQ(Run("cpu", ""), expected);
+  options_.kernels = &oracle;
+  EXPECT_EQ(Run("cpu", ""), expected);
 }
 
 // Steps of other choices are under way on other stages; with so few blocks they take them from each other.

@@ -22,8 +22,8 @@ std::vector<int32_t> EndTokens(const ModelFiles& files) {
 }
 
 std::string NumericsClass(const kernels::KernelSet& kernels, tensor::DType dtype) {
-  const char* name = dtype == tensor::DType::kBF16 ? "bf16" : "f32";
-  return fmt::format("{}-{}-kv{}", kernels.numerics_class, name, name);
+  if (dtype == tensor::DType::kF32) return "pair-f32-kvf32";
+  return fmt::format("{}-bf16-kvbf16", kernels.numerics_class);
 }
 
 Membership MembershipOf(const LayoutPlan& plan, int rank, fabric::Fabric* fabric) {

@@ -178,7 +178,10 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   FB_RETURN_IF_ERROR(CheckOptions(options));
   FB_RETURN_IF_ERROR(CheckLength(options, config));
   FB_ASSIGN_OR_RETURN(plan.dtype, ComputeType(options.dtype));
-  FB_ASSIGN_OR_RETURN(plan.kernels, kernels::ChooseKernels(options.isa));
+  plan.kernels = options.kernels;
+  if (plan.kernels == nullptr) {
+    FB_ASSIGN_OR_RETURN(plan.kernels, kernels::ChooseKernels(options.isa));
+  }
   FB_ASSIGN_OR_RETURN(plan.machine, PlanMachine(options, config, plan.dtype, *plan.kernels));
   FB_ASSIGN_OR_RETURN(plan.layout, ChooseLayout(options, config, plan.machine.spec.count));
   plan.steps_in_flight = options.steps_in_flight ? options.steps_in_flight : plan.layout.pp;

@@ -9,6 +9,10 @@
 #include "model/ship_plan.h"
 #include "tensor/dtype.h"
 
+namespace forebay::kernels {
+struct KernelSet;
+}
+
 namespace forebay::engine {
 
 struct EngineOptions {
@@ -17,7 +21,8 @@ struct EngineOptions {
   std::string devices = "cpu";
   std::string layout;                 // engine/layout.h; "": every device is a replica
   std::string dtype = "auto";         // auto | bfloat16 | float32
-  std::string isa = "auto";           // auto | avx512bf16 | avx512f | avx2 | ref
+  std::string isa = "auto";           // auto | amx | avx512bf16 | avx512f | avx2 | ref
+  const kernels::KernelSet* kernels = nullptr;  // instead of what `isa` names; outlives the engine. For tests
   std::string policy = "continuous";
   uint64_t memory_bytes = 0;          // weights + KV + workspace of all ranks; 0: what the machine has free, less a margin
   uint64_t memory_per_rank_bytes = 0; // the same of one rank; 0: an equal share of memory_bytes

@@ -9,18 +9,19 @@
 #include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "kernels/norm.h"
+#include "kernels/tile_order.h"
 
 namespace forebay::kernels {
 
-enum class Isa : uint8_t { kRef, kAvx2, kAvx512f, kAvx512bf16 };
+enum class Isa : uint8_t { kRef, kAvx2, kAvx512f, kAvx512bf16, kAmx };
 
 inline constexpr base::ErrorCode kIsaUnavailable{"isa_unavailable"};
 
 struct KernelSet {
   Isa isa;
   const char* name;            // "avx512bf16"
-  const char* numerics_class;  // "pair"
-  void (*linear)(const LinearArgs&, const device::WorkerContext&);
+  const char* numerics_class;  // of bf16: "pair", or NumericsClassOf a tile order; fp32 is "pair" in every set
+  LinearFunction linear;
   void (*attention)(const AttentionArgs&, const device::WorkerContext&);
   void (*rope_kv)(const RopeKvArgs&, const device::WorkerContext&);
   void (*rms_norm)(const RmsNormArgs&, const device::WorkerContext&);
@@ -33,8 +34,12 @@ struct KernelSet {
 // Plain C++, the oracle of the tests.
 const KernelSet& RefKernels();
 
-// The sets that this machine can run, fastest first, ref last.
+// The sets that this machine can run, fastest first, ref last. The first call tries the machine's own sums against their models, and
+// asks the system for tiles.
 std::vector<const KernelSet*> AvailableKernels();
+
+// The order of this machine's tiles: what set `amx` computes with. kUnknown: there is no such set.
+TileOrder HardwareTileOrder();
 
 // "auto" (the fastest), or a set by name: kIsaUnavailable says what the machine has.
 base::Result<const KernelSet*> ChooseKernels(std::string_view name);

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "kernels/kernel_set.h"
 #include "kernels/number_format.h"
+#include "kernels/tile_order.h"
 
 namespace forebay::kernels {
 namespace {
@@ -71,8 +72,11 @@ void TileReads(const void* raw, std::vector<device::Access>* reads) {
 }  // namespace
 
 uint64_t LinearWorkspaceBytes(tensor::DType, int64_t rows, int64_t k) {
-  // Every set stores at most an fp32 per element, of either dtype; each leaf is padded to whole pairs.
-  const uint64_t bytes = static_cast<uint64_t>(rows) * static_cast<uint64_t>(k + kMaxLeaves) * sizeof(float);
+  // At most an fp32 per element, of either dtype, each leaf padded to whole pairs; or bf16 in tiles of 16 rows, each leaf padded to
+  // whole steps.
+  const int64_t floats = rows * (k + kMaxLeaves);
+  const int64_t tiles = (rows < 16 ? rows : (rows + 15) / 16 * 16) * (k + kMaxLeaves * (kTileDepth - 1));
+  const auto bytes = static_cast<uint64_t>(std::max<int64_t>(floats * sizeof(float), tiles * sizeof(tensor::BF16)));
   return (bytes + 63) / 64 * 64;
 }
 

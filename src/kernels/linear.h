@@ -1,6 +1,7 @@
 // y = x W^T (+ bias), the linear layers. Exactness: per output and leaf one fp32 FMA chain over K, the odd element of
-// each pair first, then the even one (class `pair`), denormals flushed; leaves are added in a fixed binary tree keyed by
-// leaf index (neighbours 2i and 2i+1 at each level; a leaf without a partner passes up unchanged).
+// each pair first, then the even one (class `pair`; class `amx`, of bf16 alone: kernels/tile_order.h), denormals flushed;
+// leaves are added in a fixed binary tree keyed by leaf index (neighbours 2i and 2i+1 at each level; a leaf without a
+// partner passes up unchanged).
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,9 @@ struct LinearArgs {
   // Room for the packed form of x, shared by the workers: LinearWorkspaceBytes, 64-byte aligned.
   std::byte* workspace = nullptr;
 };
+
+// What a set computes a layer with, called on each worker. REQUIRES: the calling threads flush denormals (FTZ and DAZ).
+using LinearFunction = void (*)(const LinearArgs& args, const device::WorkerContext& context);
 
 // Bytes of workspace that rows x K of `dtype` need, for any kernel set.
 uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k);

@@ -1,16 +1,17 @@
 // The linear kernels, one a set: what KernelSet::linear points to.
-//
-// REQUIRES of all: the calling threads flush denormals (FTZ and DAZ).
 #pragma once
 
 #include "device/operation.h"
 #include "kernels/linear.h"
+#include "kernels/tile_order.h"
 
 namespace forebay::kernels {
 
 namespace ref {
 void Linear(const LinearArgs& args, const device::WorkerContext& context);
-}
+// The oracle of class `amx` with this order; null for kUnknown. Layers of fp32 are those of class `pair`.
+LinearFunction TileLinear(TileOrder order);
+}  // namespace ref
 namespace avx2 {
 void Linear(const LinearArgs& args, const device::WorkerContext& context);
 }
@@ -23,5 +24,11 @@ void Linear(const LinearArgs& args, const device::WorkerContext& context);
 // CPU (a few thousand random lanes). Where it does not, the set is no member of class `pair`.
 bool DotProductMatchesFma();
 }  // namespace avx512bf16
+namespace amx {
+// Of fp32 as avx512f.
+void Linear(const LinearArgs& args, const device::WorkerContext& context);
+// The same loop around tiles in plain C++ that sum in this order, on any machine with AVX2 (of fp32 as avx2). For tests.
+LinearFunction LinearOnModelTiles(TileOrder order);
+}  // namespace amx
 
 }  // namespace forebay::kernels

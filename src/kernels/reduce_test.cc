@@ -11,6 +11,7 @@
 
 #include "base/part.h"
 #include "kernels/kernel_set.h"
+#include "kernels/testing/tile_sets.h"
 #include "kernels/testing/team.h"
 #include "tensor/bf16.h"
 
@@ -133,20 +134,21 @@ std::vector<std::byte> InParts(const Layer& layer, const KernelSet& set, int ran
 
 TEST(ReduceTest, EverySplitHasTheBytesOfOneRank) {
   ImmediateStream stream(2);
+  const auto sets = testing::SetsWithOracles();
   int splits = 0;
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     for (const int leaves : {1, 2, 3, 5, 6, 7, 8}) {
       for (const auto& [rows, n] : {std::pair{1, 40}, {3, 600}, {17, 256}}) {
         const Layer layer(dtype, rows, n, 264, leaves, rows != 3);
         for (const LinearOutput output : {LinearOutput::kResidual, LinearOutput::kRounded, LinearOutput::kF32}) {
-          std::vector<std::byte> whole = layer.residual;
-          whole.resize(rows * n * (output == LinearOutput::kF32 ? sizeof(float) : layer.element()));
-          Linear(stream, RefKernels(), "whole", layer.Args(0, leaves, output, whole.data()));
-          for (const KernelSet* set : AvailableKernels()) {
+          for (const auto& [set, oracle] : sets) {
+            std::vector<std::byte> whole = layer.residual;
+            whole.resize(rows * n * (output == LinearOutput::kF32 ? sizeof(float) : layer.element()));
+            Linear(stream, oracle, "whole", layer.Args(0, leaves, output, whole.data()));
             for (int ranks = 1; ranks <= leaves; ++ranks, ++splits) {
-              const std::vector<std::byte> parts = InParts(layer, *set, ranks, output, stream);
+              const std::vector<std::byte> parts = InParts(layer, set, ranks, output, stream);
               EXPECT_EQ(std::memcmp(parts.data(), whole.data(), whole.size()), 0)
-                  << set->name << ", " << leaves << " leaves over " << ranks << " ranks, " << rows << " x " << n;
+                  << set.name << ", " << leaves << " leaves over " << ranks << " ranks, " << rows << " x " << n;
             }
           }
         }

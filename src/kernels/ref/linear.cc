@@ -4,28 +4,53 @@
 
 #include "kernels/exp.h"
 #include "kernels/linear_sets.h"
+#include "kernels/tile_order.h"
 #include "tensor/bf16.h"
 
 namespace forebay::kernels::ref {
 namespace {
 
+using tensor::BF16;
+
+// The sum of a leaf for one output: x [k_leaf], w its column, pairs kPanelColumns pairs apart.
+//
+// Class `pair`: one chain over the pairs, the odd element of each first; K is padded with +0 to whole pairs.
 template <typename T>
+float PairChain(const T* x, const T* w, int32_t k_leaf) {
+  float sum = 0;
+  for (int32_t k = 0; k < k_leaf; k += 2, w += 2 * kPanelColumns) {
+    const T odd = k + 1 < k_leaf ? x[k + 1] : T{};
+    sum = std::fma(tensor::ToFloat(odd), tensor::ToFloat(w[1]), sum);
+    sum = std::fma(tensor::ToFloat(x[k]), tensor::ToFloat(w[0]), sum);
+  }
+  return sum;
+}
+
+// Class `amx`: a chain of steps; K is padded with +0 to whole steps.
+template <TileOrder kOrder>
+float StepChain(const BF16* x, const BF16* w, int32_t k_leaf) {
+  float sum = 0;
+  for (int32_t k = 0; k < k_leaf; k += kTileDepth) {
+    BF16 step_x[kTileDepth] = {}, step_w[kTileDepth] = {};
+    for (int32_t i = 0; i < kTileDepth && k + i < k_leaf; ++i) {
+      step_x[i] = x[k + i];
+      step_w[i] = w[(k + i) / 2 * 2 * kPanelColumns + (k + i) % 2];
+    }
+    sum = TileStep(kOrder, step_x, step_w, sum);
+  }
+  return sum;
+}
+
+template <typename T, float (*kChain)(const T* x, const T* w, int32_t k_leaf) = PairChain<T>>
 struct RefLinear {
   const LinearArgs& args;
   const PackedWeight& weight = args.weight;
 
-  // One chain over the pairs of a leaf, the odd element of each first; K is padded with +0 to whole pairs.
   float LeafSum(int64_t row, int panel, int column, int leaf) const {
     const int32_t begin = weight.leaves.begin[leaf], k_leaf = weight.leaves.begin[leaf + 1] - begin;
     const T* x = reinterpret_cast<const T*>(args.x) + row * args.x_stride + begin;
     const T* w = reinterpret_cast<const T*>(weight.tiles[leaf * weight.num_panels + panel]) + column * 2;
-    float sum = 0;
-    for (int32_t k = 0; k < k_leaf; k += 2, w += 2 * kPanelColumns) {
-      const T odd = k + 1 < k_leaf ? x[k + 1] : T{};
-      sum = std::fma(tensor::ToFloat(odd), tensor::ToFloat(w[1]), sum);
-      sum = std::fma(tensor::ToFloat(x[k]), tensor::ToFloat(w[0]), sum);
-    }
-    return sum;
+    return kChain(x, w, k_leaf);
   }
 
   // The node of the whole layer's tree whose first leaf and level are given.
@@ -76,14 +101,33 @@ struct RefLinear {
   }
 };
 
+template <TileOrder kOrder>
+void LinearInSteps(const LinearArgs& args, const device::WorkerContext& context) {
+  if (args.weight.dtype == tensor::DType::kBF16) {
+    RefLinear<BF16, StepChain<kOrder>>{args}.Run(context);
+  } else {
+    Linear(args, context);
+  }
+}
+
 }  // namespace
 
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
   if (args.weight.dtype == tensor::DType::kBF16) {
-    RefLinear<tensor::BF16>{args}.Run(context);
+    RefLinear<BF16>{args}.Run(context);
   } else {
     RefLinear<float>{args}.Run(context);
   }
+}
+
+LinearFunction TileLinear(TileOrder order) {
+  switch (order) {
+    case TileOrder::kSplit: return &LinearInSteps<TileOrder::kSplit>;
+    case TileOrder::kEvenFirst: return &LinearInSteps<TileOrder::kEvenFirst>;
+    case TileOrder::kOddFirst: return &LinearInSteps<TileOrder::kOddFirst>;
+    case TileOrder::kUnknown: break;
+  }
+  return nullptr;
 }
 
 }  // namespace forebay::kernels::ref

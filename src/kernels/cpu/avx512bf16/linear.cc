@@ -1,5 +1,6 @@
 // Linear on vdpbf16ps: a K pair of 16 columns an instruction, which adds the odd product first, then the even one.
 #include "kernels/cpu/linear_tile512.h"
+#include "kernels/cpu/trial_bits.h"
 
 namespace forebay::kernels {
 namespace {
@@ -74,20 +75,14 @@ __attribute__((noinline)) bool SameBothWays(const Lanes& lanes) {
 bool DotProductMatchesFma() {
   const unsigned saved = _mm_getcsr();
   _mm_setcsr(saved | 0x8040u);  // FTZ, DAZ
-  uint64_t state = 0x9E3779B97F4A7C15u;
+  TrialBits bits;
   bool same = true;
   for (int step = 0; step < 512; ++step) {
+    const auto kind = static_cast<TrialKind>(step % kTrialKinds);
     Lanes lanes;
-    for (uint32_t* values : {lanes.a, lanes.b, lanes.c}) {
-      for (int lane = 0; lane < 16; ++lane) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        const uint32_t bits = static_cast<uint32_t>(state >> 32);
-        // In turn: magnitudes 2^-7 .. 2^0, so that sums round; products around the denormal border; below 2, any.
-        values[lane] = step % 3 == 0   ? (bits & 0x83FF83FFu) | 0x3C003C00u
-                       : step % 3 == 1 ? (bits & 0x83FF83FFu) | (values == lanes.c ? 0u : 0x1C001C00u)
-                                       : bits & 0xBFFFBFFFu;
-      }
-    }
+    for (uint32_t& a : lanes.a) a = bits.Next(kind);
+    for (uint32_t& b : lanes.b) b = bits.Next(kind);
+    for (uint32_t& c : lanes.c) c = bits.Next(kind, true);
     same = same && SameBothWays(lanes);
   }
   _mm_setcsr(saved);

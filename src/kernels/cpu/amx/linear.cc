@@ -1,0 +1,53 @@
+// Linear layers of bf16 on AMX tiles. The instructions are written as assembly: intrinsics want their tile as a literal, not as a
+// template's argument.
+#include "kernels/cpu/amx/tile_loop.h"
+
+namespace forebay::kernels {
+namespace {
+
+class HardwareTiles {
+ public:
+  FB_INLINE explicit HardwareTiles(int x_rows) {
+    struct alignas(64) Config {  // of LDTILECFG
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {};
+      uint8_t rows[16] = {};
+    } config;
+    static_assert(sizeof(Config) == 64);
+    for (int tile = 0; tile < 8; ++tile) {
+      config.row_bytes[tile] = 64;
+      config.rows[tile] = static_cast<uint8_t>(tile < 5 ? x_rows : 16);
+    }
+    asm volatile("ldtilecfg %0" : : "m"(config));
+  }
+  FB_INLINE void Release() { asm volatile("tilerelease"); }
+
+  template <int kTile>
+  FB_INLINE void Zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
+  }
+  template <int kTile>
+  FB_INLINE void Load(const void* rows, int64_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(stride), "i"(kTile) : "memory");
+  }
+  template <int kTile>
+  FB_INLINE void Store(float* rows, int64_t stride) const {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(stride), "i"(kTile) : "memory");
+  }
+  template <int kSum, int kX, int kW>
+  FB_INLINE void MultiplyAdd() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kX), "i"(kW));
+  }
+};
+
+}  // namespace
+
+namespace amx {
+
+void Linear(const LinearArgs& args, const device::WorkerContext& context) {
+  if (args.weight.dtype != tensor::DType::kBF16) return avx512f::Linear(args, context);
+  RunTileLinear<HardwareTiles>(args, context);
+}
+
+}  // namespace amx
+}  // namespace forebay::kernels

@@ -1,0 +1,281 @@
+// The loop nest of linear layers of bf16 on tiles, around
+//
+//   struct Tiles {             // eight registers of 16 rows of 64 bytes
+//     explicit Tiles(int x_rows);             // registers 0 to 4 have x_rows rows, 5 to 7 have 16
+    void Release();
+//     template <int kTile> void Zero();
+//     template <int kTile> void Load(const void* rows, int64_t stride);         // strides in bytes
+//     template <int kTile> void Store(float* rows, int64_t stride) const;
+//     template <int kSum, int kX, int kW> void MultiplyAdd();                   // a step, tile_order.h
+//   };
+//
+//   rows -> row blocks -> row tiles of 16            K -> leaves -> steps of 32
+//
+// A unit of work is (row block, panel). Leaf by leaf the row tiles of the block pass the panel, all of the leaf in one run: two row
+// tiles by two of the panel's four tiles of columns, so that 4 loads serve 4 products; a row tile alone by all four, from 5 loads.
+// Any number of rows goes through the same steps; the rows that fill up a tile are zero and their sums are left.
+//
+// Included once by each file that has a Tiles; see simd.h on why all of it is unnamed and forced inline.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/linear_blocking.h"
+#include "kernels/cpu/linear_epilogue.h"
+#include "kernels/linear_sets.h"
+
+namespace forebay::kernels {
+namespace {
+
+constexpr int kTileHeight = 16;
+constexpr int kStepPairs = kTileDepth / 2;
+constexpr int64_t kPairBytes = kPanelColumns * 2 * sizeof(BF16);
+constexpr int64_t kStepBytes = kStepPairs * kPairBytes;  // of a panel's weights: 4 KiB
+constexpr int64_t kSumsStride = kPanelColumns * sizeof(float);
+constexpr int64_t kTileFloats = kTileHeight * kPanelColumns;  // a slot: the sums of a row tile, [16][64]
+constexpr int64_t kStackFloats = kStackSlots * kTileFloats;   // of a row tile
+constexpr int64_t kStacksBytes = kMaxBlockRows / kTileHeight * kStackFloats * static_cast<int64_t>(sizeof(float));
+
+// Up to here every worker packs all of x for itself: cheaper than a barrier.
+constexpr int64_t kOwnTilesBytes = 64 << 10;
+
+// Weights that nothing has fetched yet are prefetched so far ahead (bench of the prototype on Emerald Rapids).
+constexpr int64_t kTileStreamBytes = 8192;
+
+FB_INLINE Rows PartOf(int64_t total, int64_t i, int64_t parts) { return {total * i / parts, total * (i + 1) / parts}; }
+FB_INLINE int64_t StepsOf(const LeafBorders& leaves, int leaf) {
+  return (leaves.begin[leaf + 1] - leaves.begin[leaf] + kTileDepth - 1) / kTileDepth;
+}
+
+// Walks over weights that are needed later, some bytes a step.
+struct Fetch {
+  const char* line;
+  int64_t step_bytes;
+
+  FB_INLINE void Step() {
+    for (const char* const end = line + step_bytes; line < end; line += 64) _mm_prefetch(line, _MM_HINT_T1);
+  }
+};
+
+// The weights of a leaf in a panel: whole steps, and the last one, filled up with zeros, where K is no multiple of 32.
+struct LeafWeights {
+  const std::byte* tile;
+  const std::byte* tail;
+  int64_t steps, whole_steps;
+
+  FB_INLINE const std::byte* At(int64_t step) const { return step < whole_steps ? tile + step * kStepBytes : tail; }
+};
+
+template <typename Tiles>
+struct TileLoop {
+  const LinearArgs& args;
+  const LinearSchedule& schedule;
+  const device::WorkerContext& context;
+  int x_rows;       // of a row tile in packed x: all rows if they are fewer than 16
+  int64_t steps;    // of all leaves
+  BF16* packed;     // [row tiles][steps][x_rows][32]
+  float* stacks;    // of the row tiles of a block
+  std::byte* tail;  // a step of weights
+
+  static FB_INLINE int64_t NumTiles(const LinearArgs& args) { return (args.rows + kTileHeight - 1) / kTileHeight; }
+  FB_INLINE int64_t PackedTileElements() const { return steps * x_rows * kTileDepth; }
+
+  void PackTile(int64_t tile) const {
+    const LeafBorders& leaves = args.weight.leaves;
+    BF16* out = packed + tile * PackedTileElements();
+    for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {
+      for (int64_t k = leaves.begin[leaf]; k < leaves.begin[leaf + 1]; k += kTileDepth) {
+        const int64_t left = leaves.begin[leaf + 1] - k;
+        const int64_t elements = left < kTileDepth ? left : kTileDepth;
+        for (int64_t row = tile * kTileHeight; row < tile * kTileHeight + x_rows; ++row, out += kTileDepth) {
+          const BF16* x = reinterpret_cast<const BF16*>(args.x) + row * args.x_stride + k;
+          if (row < args.rows && elements == kTileDepth) {
+            __builtin_memcpy(out, x, kTileDepth * sizeof(BF16));
+          } else {
+            __builtin_memset(static_cast<void*>(out), 0, kTileDepth * sizeof(BF16));
+            if (row < args.rows) __builtin_memcpy(out, x, static_cast<size_t>(elements) * sizeof(BF16));
+          }
+        }
+      }
+    }
+  }
+  void PackX(int64_t part, int64_t parts) const {
+    const Rows mine = PartOf(NumTiles(args), part, parts);
+    for (int64_t tile = mine.begin; tile < mine.end; ++tile) PackTile(tile);
+  }
+
+  FB_INLINE const std::byte* TileOf(int leaf, int64_t panel) const {
+    return args.weight.tiles[static_cast<int64_t>(leaf) * args.weight.num_panels + panel];
+  }
+  LeafWeights WeightsOf(int leaf, int64_t panel) const {
+    const LeafBorders& leaves = args.weight.leaves;
+    const int64_t pairs = (leaves.begin[leaf + 1] - leaves.begin[leaf] + 1) / 2;
+    const LeafWeights weights{TileOf(leaf, panel), tail, StepsOf(leaves, leaf), pairs / kStepPairs};
+    if (weights.whole_steps < weights.steps) {
+      const auto bytes = static_cast<size_t>((pairs - weights.whole_steps * kStepPairs) * kPairBytes);
+      __builtin_memset(tail, 0, kStepBytes);
+      __builtin_memcpy(tail, weights.tile + weights.whole_steps * kStepBytes, bytes);
+    }
+    return weights;
+  }
+
+  // Two row tiles by half of the panel's columns.
+  FB_INLINE void RunTwo(Tiles& tiles, const BF16* x, const LeafWeights& weights, int half, float* sums, Fetch fetch,
+                        int64_t turn, const std::byte* next) const {
+    const int64_t x_bytes = kTileDepth * sizeof(BF16), offset = half * 2 * x_bytes;
+    const BF16* x1 = x + PackedTileElements();
+    tiles.template Zero<0>();
+    tiles.template Zero<1>();
+    tiles.template Zero<2>();
+    tiles.template Zero<3>();
+    for (int64_t step = 0; step < weights.steps; ++step, x += kTileHeight * kTileDepth, x1 += kTileHeight * kTileDepth) {
+      const std::byte* w = weights.At(step) + offset;
+      if (step == turn) fetch.line = reinterpret_cast<const char*>(next);
+      fetch.Step();
+      tiles.template Load<6>(w, kPairBytes);
+      tiles.template Load<4>(x, x_bytes);
+      tiles.template MultiplyAdd<0, 4, 6>();
+      tiles.template Load<7>(w + x_bytes, kPairBytes);
+      tiles.template MultiplyAdd<1, 4, 7>();
+      tiles.template Load<5>(x1, x_bytes);
+      tiles.template MultiplyAdd<2, 5, 6>();
+      tiles.template MultiplyAdd<3, 5, 7>();
+    }
+    sums += half * 2 * kTileHeight;
+    tiles.template Store<0>(sums, kSumsStride);
+    tiles.template Store<1>(sums + kTileHeight, kSumsStride);
+    tiles.template Store<2>(sums + kStackFloats, kSumsStride);
+    tiles.template Store<3>(sums + kStackFloats + kTileHeight, kSumsStride);
+  }
+
+  // A row tile by all columns.
+  FB_INLINE void RunOne(Tiles& tiles, const BF16* x, const LeafWeights& weights, float* sums, Fetch fetch, int64_t turn,
+                        const std::byte* next) const {
+    const int64_t x_bytes = kTileDepth * sizeof(BF16), x_step = static_cast<int64_t>(x_rows) * kTileDepth;
+    tiles.template Zero<0>();
+    tiles.template Zero<1>();
+    tiles.template Zero<2>();
+    tiles.template Zero<3>();
+    for (int64_t step = 0; step < weights.steps; ++step, x += x_step) {
+      const std::byte* w = weights.At(step);
+      if (step == turn) fetch.line = reinterpret_cast<const char*>(next);
+      fetch.Step();
+      tiles.template Load<4>(x, x_bytes);
+      tiles.template Load<5>(w, kPairBytes);
+      tiles.template MultiplyAdd<0, 4, 5>();
+      tiles.template Load<6>(w + x_bytes, kPairBytes);
+      tiles.template MultiplyAdd<1, 4, 6>();
+      tiles.template Load<7>(w + 2 * x_bytes, kPairBytes);
+      tiles.template MultiplyAdd<2, 4, 7>();
+      tiles.template Load<5>(w + 3 * x_bytes, kPairBytes);
+      tiles.template MultiplyAdd<3, 4, 5>();
+    }
+    tiles.template Store<0>(sums, kSumsStride);
+    tiles.template Store<1>(sums + kTileHeight, kSumsStride);
+    tiles.template Store<2>(sums + 2 * kTileHeight, kSumsStride);
+    tiles.template Store<3>(sums + 3 * kTileHeight, kSumsStride);
+  }
+
+  // After a leaf: the top of a row tile's stack is added to the slots below, and goes to y where the output is complete.
+  void Close(int64_t tile, int64_t panel, const LinearSegment& leaf, float* stack) const {
+    const Rows rows{tile * kTileHeight, tile * kTileHeight + x_rows < args.rows ? tile * kTileHeight + x_rows : args.rows};
+    float* top = stack + leaf.slot * kTileFloats;
+    for (int merge = 0; merge < leaf.merges; ++merge, top -= kTileFloats) {
+      for (int64_t i = 0; i < x_rows * kPanelColumns; i += kLanes) {
+        (Vector::Load(top - kTileFloats + i) + Vector::Load(top + i)).Store(top - kTileFloats + i);
+      }
+    }
+    if (leaf.plane >= 0) FinishTile<BF16>(args, rows, panel, leaf.plane, top);
+  }
+
+  // The row tiles of a block through one leaf of a panel; `next`: the weights to come after it, so many bytes.
+  void RunLeaf(Tiles& tiles, Rows block, int64_t panel, const LinearSegment& leaf, int64_t first_step, const std::byte* next) const {
+    const LeafWeights weights = WeightsOf(leaf.leaf, panel);
+    const int64_t runs = (block.end - block.begin + 1) / 2;  // of pairs of row tiles, for a half of the columns
+    // One run streams its weights from memory; more of them share the fetching of what comes next.
+    const bool streams = runs == 1;
+    const int64_t turn = !streams ? -1 : weights.whole_steps > 2 ? weights.whole_steps - 2 : 0;
+    for (int half = 0; half < 2; ++half) {
+      for (int64_t tile = block.begin; tile < block.end; tile += 2) {
+        const int64_t run = half * runs + (tile - block.begin) / 2;
+        const bool alone = tile + 1 == block.end;
+        Fetch fetch{reinterpret_cast<const char*>(weights.tile) + kTileStreamBytes, streams && (alone || half == 0) ? kStepBytes : 0};
+        if (!streams) {
+          fetch = {reinterpret_cast<const char*>(next) + weights.steps * kStepBytes * run / (2 * runs), kStepBytes / (2 * runs)};
+        }
+        const BF16* x = packed + tile * PackedTileElements() + first_step * x_rows * kTileDepth;
+        float* stack = stacks + (tile - block.begin) * kStackFloats;
+        float* sums = stack + leaf.slot * kTileFloats;
+        if (!alone) {
+          RunTwo(tiles, x, weights, half, sums, fetch, turn, next);
+        } else if (half == 1) {
+          RunOne(tiles, x, weights, sums, fetch, turn, next);
+        }
+        if (half == 0) continue;
+        Close(tile, panel, leaf, stack);
+        if (!alone) Close(tile + 1, panel, leaf, stack + kStackFloats);
+      }
+    }
+  }
+
+  struct Unit {
+    Rows block;  // of row tiles
+    int64_t panel;
+  };
+  FB_INLINE Unit UnitOf(int64_t unit) const {
+    return {PartOf(NumTiles(args), unit / args.weight.num_panels, schedule.row_blocks), unit % args.weight.num_panels};
+  }
+
+  void RunUnit(Tiles& tiles, const Unit& unit, int64_t next_panel) const {
+    int64_t first_step = 0;
+    for (int i = 0; i < schedule.num_segments; ++i) {
+      const LinearSegment& segment = schedule.segments[i];
+      const bool last = i + 1 == schedule.num_segments;
+      if (!last && schedule.segments[i + 1].resume) continue;  // a leaf is one run here: its last segment says what follows
+      const std::byte* next = last ? TileOf(args.leaf_begin, next_panel) : TileOf(segment.leaf + 1, unit.panel);
+      RunLeaf(tiles, unit.block, unit.panel, segment, first_step, next);
+      first_step += StepsOf(args.weight.leaves, segment.leaf);
+    }
+  }
+
+  // A worker's own part of the static units first, then what the tickets give; one ahead, to prefetch it.
+  void Run() const {
+    Rows mine = PartOf(schedule.static_units, context.worker, context.num_workers);
+    const auto take = [&]() __attribute__((always_inline)) {
+      return mine.begin < mine.end ? mine.begin++ : schedule.static_units + context.ticket->fetch_add(1);
+    };
+    int64_t unit = take();
+    if (unit >= schedule.units) return;
+    Tiles tiles(x_rows);
+    while (unit < schedule.units) {
+      const int64_t next = take();
+      const Unit here = UnitOf(unit);
+      RunUnit(tiles, here, next < schedule.units ? UnitOf(next).panel : here.panel);
+      unit = next;
+    }
+    tiles.Release();
+  }
+};
+
+template <typename Tiles>
+FB_INLINE void RunTileLinear(const LinearArgs& args, const device::WorkerContext& context) {
+  const LinearSchedule schedule = ScheduleLinear(args, context.num_workers);
+  int64_t steps = 0;
+  for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) steps += StepsOf(args.weight.leaves, leaf);
+  std::byte* const tail = context.scratch + kStacksBytes;
+  const int x_rows = args.rows < kTileHeight ? args.rows : kTileHeight;
+  TileLoop<Tiles> loop{args, schedule, context, x_rows, steps, nullptr, reinterpret_cast<float*>(context.scratch), tail};
+  const int64_t tiles = TileLoop<Tiles>::NumTiles(args);
+  if (tiles * loop.PackedTileElements() * static_cast<int64_t>(sizeof(BF16)) <= kOwnTilesBytes) {
+    loop.packed = reinterpret_cast<BF16*>(tail + kStepBytes);
+    loop.PackX(0, 1);
+  } else {
+    loop.packed = reinterpret_cast<BF16*>(args.workspace);
+    loop.PackX(context.worker, context.num_workers);
+    context.Barrier();
+  }
+  loop.Run();
+}
+
+}  // namespace
+}  // namespace forebay::kernels
