@@ -46,6 +46,7 @@ TRACES = {
     "arxiv": "arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv",
 }
 TRACE_ROWS, TRACE_DIVISOR = 300, 8
+KV_BYTES_PER_TOKEN = 2 * 2 * QWEN3_06B["num_hidden_layers"] * QWEN3_06B["num_key_value_heads"] * QWEN3_06B["head_dim"]
 
 
 def write_requests(path, count, vocab, prompt_tokens, output_tokens):
@@ -199,8 +200,10 @@ def shares(bench, rows, emit):
         emit(share_row("the same, KV touched as it comes into use", bench.random([(128, 128)] * 128, flags=[]), ALL))
     for name in TRACES:
         if name in rows:
-            samples = bench.random(trace_lengths(bench.args.traces, name), bench.args.trace_rounds)
+            lengths = trace_lengths(bench.args.traces, name)
+            samples = bench.random(lengths, bench.args.trace_rounds, ["--touch-kv", f"{sum(map(sum, lengths)) * KV_BYTES_PER_TOKEN}"])
             emit(share_row(f"{name} trace, file to file", samples, ALL, whole=True))
+            emit(share_row("the same without start and end", samples, ALL))
     if "prompts" in rows:
         sharegpt.write_requests(bench.path("requests.jsonl"), TRACE_ROWS, 256)
         samples = bench.samples(DEMO_MODEL, [], bench.args.trace_rounds)
