@@ -157,7 +157,9 @@ class Bench:
             if sample:
                 kept.append(sample)
             if len(kept) == rounds:
-                break
+                return kept
+        if not kept:
+            sys.exit(f"{3 * rounds} samples, and the machine changed during each of them")
         return kept
 
     def random(self, lengths, rounds=None, flags=()):
