@@ -12,6 +12,8 @@ namespace forebay::sample {
 namespace {
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
+// A row whose mean weight is more than one such part of the greatest is surely flat.
+constexpr double kFlatTokens = 1024;
 
 // The row after logit_bias, penalties and bans: the input itself where none applies, else a copy in `scratch`.
 std::span<const float> Penalize(const SampleInput& input, SampleScratch* scratch) {
@@ -46,7 +48,9 @@ struct Softmax {
   std::span<const float> row;
   float max = kNone;
   double scale = 1;       // 1 / temperature
-  bool filtered = false;  // scratch.candidates are the kept tokens; else all are, scratch.chunk_sums their sums
+  // What stays: all tokens, with scratch.chunk_sums; scratch.candidates; or tokens that scratch.weights has above 0, with
+  // chunk_sums the running sums up to each chunk's end.
+  enum Kept { kAll, kCandidates, kWeights } kept = kAll;
   double total = 0;       // of the kept tokens' weights
 
   double Weight(size_t token) const { return Exp((row[token] - static_cast<double>(max)) * scale); }
@@ -76,6 +80,23 @@ double Gather(const Softmax& softmax, const SamplingParams& params, double floor
   return total;
 }
 
+// Keeps what top_p leaves of a row of which much may stay; scratch->weights are the row's. False: no way but by candidates.
+bool KeepFlat(Softmax* softmax, double total, double limit, SampleScratch* scratch) {
+  const std::span<const float> row = softmax->row;
+  std::vector<double>& weights = scratch->weights;
+  const double floor = LogitFloor(*softmax, limit / static_cast<double>(row.size()));
+  if (!DropTailOfRow({row, softmax->max, softmax->scale}, total, floor, limit, &weights, &scratch->pool)) return false;
+  softmax->kept = Softmax::kWeights;
+  scratch->chunk_sums.clear();
+  double sum = 0;
+  for (size_t begin = 0; begin < row.size(); begin += kChunkTokens) {
+    for (size_t i = begin; i < std::min(row.size(), begin + kChunkTokens); ++i) sum += weights[i];
+    scratch->chunk_sums.push_back(sum);
+  }
+  softmax->total = sum;
+  return true;
+}
+
 void KeepTopP(Softmax* softmax, const SamplingParams& params, SampleScratch* scratch) {
   const double drop_share = 1.0 - static_cast<double>(params.top_p);
   double dropped = 0, total = 0;
@@ -84,9 +105,15 @@ void KeepTopP(Softmax* softmax, const SamplingParams& params, SampleScratch* scr
   } else {
     // Tokens below a floor need not be looked at if together they weigh no more than the limit. Where none of them
     // weighs more than limit / vocabulary that is sure; higher floors are tried first, since few tokens pass them.
-    total = SumExp(softmax->row, softmax->max, softmax->scale, &scratch->chunk_sums);
-    const double least = drop_share * total / static_cast<double>(softmax->row.size());
+    total = SumExp(softmax->row, softmax->max, softmax->scale, &scratch->chunk_sums, &scratch->weights);
+    const double limit = drop_share * total, least = limit / static_cast<double>(softmax->row.size());
+    const bool flat = total * kFlatTokens >= static_cast<double>(softmax->row.size());
+    bool tried = false;
     for (double weight = 4096 * least; weight >= least; weight /= 16) {
+      if (!tried && (flat || weight < 256 * least)) {
+        tried = true;
+        if (KeepFlat(softmax, total, limit, scratch)) return;
+      }
       // The likeliest token weighs 1 and always stays.
       dropped = std::max(0.0, total - Gather(*softmax, params, LogitFloor(*softmax, std::min(weight, 1.0)), scratch));
       if (dropped <= drop_share * total) break;
@@ -106,10 +133,11 @@ Softmax Prepare(std::span<const float> row, float max, const SamplingParams& par
     row = scratch->processed;
   }
   Softmax softmax{.row = row, .max = max, .scale = 1.0 / static_cast<double>(params.temperature)};
-  softmax.filtered = params.min_p > 0 || params.top_k > 0 || params.top_p < 1;
   if (params.top_p < 1) {
+    softmax.kept = Softmax::kCandidates;
     KeepTopP(&softmax, params, scratch);
-  } else if (softmax.filtered) {
+  } else if (params.min_p > 0 || params.top_k > 0) {
+    softmax.kept = Softmax::kCandidates;
     softmax.total = Gather(softmax, params, kNone, scratch);
   } else {
     softmax.total = SumExp(row, max, softmax.scale, &scratch->chunk_sums);
@@ -117,7 +145,7 @@ Softmax Prepare(std::span<const float> row, float max, const SamplingParams& par
   return softmax;
 }
 
-int32_t DrawFiltered(const Softmax& softmax, double target, const SampleScratch& scratch) {
+int32_t DrawCandidate(double target, const SampleScratch& scratch) {
   double sum = 0;
   for (const Candidate& candidate : scratch.candidates) {
     sum += candidate.weight;
@@ -126,8 +154,23 @@ int32_t DrawFiltered(const Softmax& softmax, double target, const SampleScratch&
   return scratch.candidates.back().token;
 }
 
+int32_t DrawWeighted(double target, const SampleScratch& scratch) {
+  const std::vector<double>&sums = scratch.chunk_sums, &weights = scratch.weights;
+  const size_t chunk = static_cast<size_t>(std::ranges::upper_bound(sums, target) - sums.begin());
+  if (chunk < sums.size()) {
+    double sum = chunk == 0 ? 0 : sums[chunk - 1];
+    for (size_t token = chunk * kChunkTokens;; ++token) {
+      sum += weights[token];
+      if (sum > target) return static_cast<int32_t>(token);
+    }
+  }
+  size_t last = weights.size() - 1;
+  while (weights[last] == 0) --last;
+  return static_cast<int32_t>(last);
+}
+
 // First finds the chunk in which the cumulative sum passes the target, then the token in it.
-int32_t DrawUnfiltered(const Softmax& softmax, double target, const SampleScratch& scratch) {
+int32_t DrawAny(const Softmax& softmax, double target, const SampleScratch& scratch) {
   const std::vector<double>& sums = scratch.chunk_sums;
   double before = 0;
   size_t chunk = 0;
@@ -152,7 +195,11 @@ int32_t Choose(std::span<const float> row, const SampleInput& input, SampleScrat
   if (max == kNone) return 0;
   const Softmax softmax = Prepare(row, max, *input.params, scratch);
   const double target = base::ToUnitDouble(DrawBits(input.key)) * softmax.total;
-  return softmax.filtered ? DrawFiltered(softmax, target, *scratch) : DrawUnfiltered(softmax, target, *scratch);
+  switch (softmax.kept) {
+    case Softmax::kAll: return DrawAny(softmax, target, *scratch);
+    case Softmax::kCandidates: return DrawCandidate(target, *scratch);
+    default: return DrawWeighted(target, *scratch);
+  }
 }
 
 }  // namespace
@@ -186,10 +233,12 @@ Distribution ProcessedDistribution(const SampleInput& input, SampleScratch* scra
     distribution.tokens.push_back(token);
     distribution.probabilities.push_back(weight / softmax.total);
   };
-  if (softmax.filtered) {
+  if (softmax.kept == Softmax::kCandidates) {
     for (const Candidate& candidate : scratch->candidates) add(candidate.token, candidate.weight);
   } else {
-    for (size_t token = 0; token < row.size(); ++token) add(static_cast<int32_t>(token), softmax.Weight(token));
+    for (size_t token = 0; token < row.size(); ++token) {
+      add(static_cast<int32_t>(token), softmax.kept == Softmax::kAll ? softmax.Weight(token) : scratch->weights[token]);
+    }
   }
   return distribution;
 }

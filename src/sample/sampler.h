@@ -70,7 +70,7 @@ struct Candidate {
 struct SampleScratch {
   std::vector<float> processed;
   std::vector<float> selected;
-  std::vector<double> chunk_sums;
+  std::vector<double> chunk_sums, weights;
   std::vector<Candidate> candidates, pool;
 };
 

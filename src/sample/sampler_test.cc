@@ -1,4 +1,5 @@
 #include "sample/sampler.h"
+#include "sample/softmax.h"
 
 #include <gtest/gtest.h>
 
@@ -194,6 +195,23 @@ TEST(SampleTest, TopPAgreesWithAFullSort) {
     std::vector<int32_t> kept(order.end() - static_cast<int64_t>(got.tokens.size()), order.end());
     std::ranges::sort(kept);
     ASSERT_EQ(got.tokens, kept);
+    // The weights of what stays are added in ascending id, however the border was found.
+    const auto weight = [&](int32_t token) { return Exp(static_cast<double>(row[token]) - max); };
+    double kept_sum = 0;
+    for (const int32_t token : kept) kept_sum += weight(token);
+    for (size_t i = 0; i < kept.size(); ++i) ASSERT_EQ(got.probabilities[i], weight(kept[i]) / kept_sum);
+  }
+}
+
+// Where the running sum meets the limit exactly the tokens up to there go, as the order of sums has it.
+TEST(SampleTest, TopPOfEqualLogits) {
+  SampleScratch scratch;
+  for (const size_t size : {2, 64, 1000, 4096, 70000}) {
+    const std::vector<float> row(size, -3.5f);
+    const SamplingParams params{.top_p = 0.5f};
+    const Distribution got = ProcessedDistribution({.logits = row, .params = &params}, &scratch);
+    ASSERT_EQ(got.tokens.size(), size / 2);
+    EXPECT_EQ(got.tokens.back(), static_cast<int32_t>(size / 2) - 1);
   }
 }
 

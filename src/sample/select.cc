@@ -1,8 +1,11 @@
 #include "sample/select.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
+#include <optional>
 
 namespace forebay::sample {
 namespace {
@@ -10,6 +13,69 @@ namespace {
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 // Below this many candidates sorting is as fast as halving.
 constexpr size_t kSortedPool = 512;
+// Two orders of adding a row's weights differ by less than this share of their total.
+constexpr double kDoubt = 1e-9;
+constexpr int kMostPasses = 12;
+
+// Two logits with the border of what is dropped between them, and the sum of all weights up to each.
+struct Bracket {
+  float low, high;
+  double sum_low, sum_high;
+};
+
+// Calls visit(token, logit) in ascending id for logits above `low` and up to `high`, which are few.
+template <typename Visit>
+void ForEachBetween(std::span<const float> row, float low, float high, Visit visit) {
+  using Floats = float __attribute__((vector_size(16)));
+  using Mask = int32_t __attribute__((vector_size(16)));
+  constexpr size_t kGroup = 16;
+  for (size_t begin = 0; begin < row.size(); begin += kGroup) {
+    const size_t end = std::min(row.size(), begin + kGroup);
+    if (end - begin == kGroup) {
+      Mask inside = {};
+      for (size_t part = 0; part < kGroup; part += 4) {
+        Floats x;
+        std::memcpy(&x, row.data() + begin + part, sizeof x);
+        inside |= (x > low) & (x <= high);
+      }
+      if ((inside[0] | inside[1] | inside[2] | inside[3]) == 0) continue;
+    }
+    for (size_t i = begin; i < end; ++i) {
+      if (row[i] > low && row[i] <= high) visit(static_cast<int32_t>(i), row[i]);
+    }
+  }
+}
+
+// Narrows the bracket by sums up to some logits. False: one is too near to the limit.
+bool Narrow(const Weighing& row, const std::vector<double>& weights, const double (&logits)[kBorders], double limit, double doubt,
+            Bracket* bracket) {
+  double borders[kBorders], sums[kBorders];
+  for (int i = 0; i < kBorders; ++i) borders[i] = static_cast<float>(logits[i]);
+  AllRowLoops().front().sums_up_to(row.row, weights.data(), borders, sums);
+  for (int i = 0; i < kBorders; ++i) {
+    const float border = static_cast<float>(borders[i]);
+    if (std::fabs(sums[i] - limit) < doubt) return false;
+    if (sums[i] < limit && border > bracket->low) bracket->low = border, bracket->sum_low = sums[i];
+    if (sums[i] > limit && border < bracket->high) bracket->high = border, bracket->sum_high = sums[i];
+  }
+  return true;
+}
+
+// The bracket around few tokens.
+std::optional<Bracket> FindBracket(const Weighing& row, const std::vector<double>& weights, double total, double floor, double limit) {
+  const double quarter = (row.max - floor) / 4, doubt = kDoubt * total;
+  Bracket bracket{kNone, static_cast<float>(row.max), 0, total};
+  if (!Narrow(row, weights, {floor, floor + quarter, floor + 2 * quarter, floor + 3 * quarter}, limit, doubt, &bracket)) return {};
+  for (int pass = 1; pass < kMostPasses && bracket.low > kNone; ++pass) {
+    // Each token between weighs at least what the lower end would.
+    if (bracket.sum_high - bracket.sum_low <= kSortedPool / 2 * Exp((bracket.low - row.max) * row.scale)) return bracket;
+    // Most likely the border lies near the line between both ends.
+    const double width = static_cast<double>(bracket.high) - bracket.low;
+    const double middle = bracket.low + width * (limit - bracket.sum_low) / (bracket.sum_high - bracket.sum_low);
+    if (!Narrow(row, weights, {middle - width / 8, middle - width / 64, middle + width / 64, middle + width / 8}, limit, doubt, &bracket)) return {};
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -57,6 +123,28 @@ void DropTail(std::vector<Candidate>* candidates, double dropped, double limit, 
   }
   const Candidate border = pool->back();
   std::erase_if(*candidates, [&](const Candidate& candidate) { return MoreLikely(border, candidate); });
+}
+
+bool DropTailOfRow(const Weighing& row, double total, double floor, double limit, std::vector<double>* weights, std::vector<Candidate>* pool) {
+  const std::optional<Bracket> bracket = FindBracket(row, *weights, total, floor, limit);
+  if (!bracket) return false;
+  pool->clear();
+  ForEachBetween(row.row, bracket->low, bracket->high, [&](int32_t token, float x) {
+    pool->push_back({token, x, (*weights)[static_cast<size_t>(token)]});
+  });
+  std::ranges::sort(*pool, MoreLikely);
+  double dropped = bracket->sum_low;
+  for (; !pool->empty(); pool->pop_back()) {
+    const Candidate& last = pool->back();
+    dropped += last.weight;
+    if (std::fabs(dropped - limit) < kDoubt * total) return false;
+    if (dropped > limit) {
+      AllRowLoops().front().clear_below(row.row, last.logit, weights->data());
+      return true;
+    }
+    (*weights)[static_cast<size_t>(last.token)] = 0;
+  }
+  return false;
 }
 
 }  // namespace forebay::sample

@@ -44,11 +44,31 @@ float RowMax(std::span<const float> row);
 // Its lowest index; 0 if all are -inf.
 int32_t ArgMax(std::span<const float> row);
 
-// The sum of e^((x - max) * scale) over a chunk: functions that this machine can run, the fastest first. All give the same bits.
-using ChunkSum = double (*)(std::span<const float> chunk, double max, double scale);
-std::span<const ChunkSum> ChunkSums();
+// Logits of a row, or of a piece of one, and what weighs them: e^((x - max) * scale).
+struct Weighing {
+  std::span<const float> row;
+  double max, scale;
+};
 
-// e^((x - max) * scale) over a row's chunks: `chunk_sums` is resized to one sum a chunk. Returns their sum.
-double SumExp(std::span<const float> row, float max, double scale, std::vector<double>* chunk_sums);
+inline constexpr int kBorders = 4;
+
+// Loops over a row for one width of vectors. All widths give the same bits, but for `sums_up_to`, whose order of sums is not promised.
+struct RowLoops {
+  // The sum of the weights of a chunk.
+  double (*chunk_sum)(const Weighing& chunk);
+  // The same; weights[i] becomes that of token i.
+  double (*weigh_chunk)(const Weighing& chunk, double* weights);
+  // sums[b] of the weights of logits that are at most borders[b].
+  void (*sums_up_to)(std::span<const float> row, const double* weights, const double* borders, double* sums);
+  // Clears the weights of logits below a border.
+  void (*clear_below)(std::span<const float> row, double border, double* weights);
+};
+// Those that this machine can run, the fastest first.
+std::span<const RowLoops> AllRowLoops();
+
+// e^((x - max) * scale) over a row's chunks: `chunk_sums` is resized to one sum a chunk, `weights` to one a token where it is not
+// null. Returns their sum.
+double SumExp(std::span<const float> row, float max, double scale, std::vector<double>* chunk_sums,
+              std::vector<double>* weights = nullptr);
 
 }  // namespace forebay::sample

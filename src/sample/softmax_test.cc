@@ -70,7 +70,23 @@ TEST(SoftmaxTest, AllWidthsGiveTheSameBits) {
     std::vector<float> row(size);
     for (float& x : row) x = static_cast<float>(rng.Uniform() * -30);
     row[5] = kNan;
-    for (const ChunkSum sum : ChunkSums()) EXPECT_EQ(sum(row, 0.5, 1.7), ChunkSums().back()(row, 0.5, 1.7)) << size;
+    for (const RowLoops& loops : AllRowLoops()) {
+      const double sum = AllRowLoops().back().chunk_sum({row, 0.5, 1.7});
+      EXPECT_EQ(loops.chunk_sum({row, 0.5, 1.7}), sum) << size;
+      std::vector<double> weights(size);
+      EXPECT_EQ(loops.weigh_chunk({row, 0.5, 1.7}, weights.data()), sum) << size;
+      const double borders[kBorders] = {-1, -0.5, 0.125, 2};
+      double sums[kBorders], expected[kBorders] = {};
+      loops.sums_up_to(row, weights.data(), borders, sums);
+      for (size_t i = 0; i < size; ++i) {
+        EXPECT_EQ(weights[i], Exp((row[i] - 0.5) * 1.7)) << i;
+        for (int b = 0; b < kBorders; ++b) expected[b] += row[i] <= borders[b] ? weights[i] : 0;
+      }
+      for (int b = 0; b < kBorders; ++b) EXPECT_NEAR(sums[b], expected[b], 1e-12 * static_cast<double>(size)) << size;
+      std::vector<double> cleared = weights;
+      loops.clear_below(row, 0.125, cleared.data());
+      for (size_t i = 0; i < size; ++i) EXPECT_EQ(cleared[i], row[i] >= 0.125 ? weights[i] : 0) << i;
+    }
   }
 }
 
