@@ -202,9 +202,8 @@ class Bench {
   static constexpr int64_t kKvBytes = 256 << 20;
 
   Limits Probe(const KernelSet& kernels) {
-    const PeakProbe& probe = kernels.isa == kernels::Isa::kAvx512bf16 ? kDotProbe
-                             : kernels.isa == kernels::Isa::kAvx512f  ? kFma512Probe
-                                                                      : kFma256Probe;
+    const bool dot = kernels.isa == kernels::Isa::kAvx512bf16;  // set amx attends by fused multiply-adds
+    const PeakProbe& probe = dot ? kDotProbe : kernels::FmaProbeOf(kernels.isa);
     return {MeasurePeak(team_, threads_, probe),
             MeasureStream(team_, reinterpret_cast<std::byte*>(memory_), int64_t{256} << 20)};
   }

@@ -22,8 +22,13 @@ int Main(int argc, char** argv) {
   constexpr int64_t kBytes = int64_t{512} << 20;
   constexpr int kPeakRounds = 31, kStreamRounds = 9;
   const std::string isa = argc > 1 ? argv[1] : "avx512bf16";
+  const auto chosen = kernels::ChooseKernels(isa);
+  if (!chosen.ok()) {
+    fmt::print(stderr, "skipped: {}\n", chosen.status().message());
+    return 1;
+  }
   const int threads = argc > 2 ? std::atoi(argv[2]) : static_cast<int>(std::thread::hardware_concurrency());
-  const PeakProbe& probe = isa == "avx512bf16" ? kDotProbe : isa == "avx512f" ? kFma512Probe : kFma256Probe;
+  const PeakProbe& probe = kernels::ProbeOf((*chosen)->isa);
   kernels::testing::Team team(threads);
   std::byte* const data = HugeMemory(kBytes);
   team.Run([&](const device::WorkerContext& context) {
@@ -36,7 +41,7 @@ int Main(int argc, char** argv) {
   std::vector<double> peaks, streams;
   for (int i = 0; i < kPeakRounds; ++i) peaks.push_back(MeasurePeak(team, threads, probe));
   for (int i = 0; i < kStreamRounds; ++i) streams.push_back(MeasureStream(team, data, kBytes));
-  fmt::print("{{\"isa\":\"{}\",\"threads\":{},\"cpu\":\"{}\",\"flops\":{:.4g},\"bytes_per_s\":{:.4g}}}\n", isa, threads, CpuName(),
+  fmt::print("{{\"isa\":\"{}\",\"threads\":{},\"cpu\":\"{}\",\"flops\":{:.4g},\"bytes_per_s\":{:.4g}}}\n", (*chosen)->name, threads, CpuName(),
              Median(peaks), Median(streams));
   return 0;
 }

@@ -6,7 +6,7 @@ results=bench/results
 cmake --preset release -DFOREBAY_BENCH=ON >/dev/null
 ninja -C build/release -j "${JOBS:-$(nproc)}" forebay dispatch_bench linear_bench attention_bench limits_probe
 build/release/bench/dispatch_bench | tee "$results/dispatch.md"
-for isa in avx512bf16 avx512f avx2; do
+for isa in amx avx512bf16 avx512f avx2; do
   # An instruction set that the machine lacks keeps its last figures, with their machine.
   for layer in linear attention; do
     table=$("build/release/bench/${layer}_bench" --isa "$isa")
@@ -17,7 +17,7 @@ for isa in avx512bf16 avx512f avx2; do
     fi
   done
 done
-for isa in avx512bf16 avx512f avx2; do
+for isa in amx avx512bf16 avx512f avx2; do
   grep -q "${isa/avx512bf16/avx512_bf16}" /proc/cpuinfo &&
     python3 bench/throughput.py build/release/forebay --isa "$isa" --out "$results/throughput-ISA.md" || echo "skipped: throughput on $isa"
 done

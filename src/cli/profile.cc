@@ -60,7 +60,7 @@ void AddProfileCommand(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("profile", "Measure this machine for the simulator: writes a device profile");
   command->add_option("-o,--output-file", flags->output, "Profile to write, named by its file (default: standard output)");
   command->add_option("--threads", flags->bench.threads, "Worker threads (default: all usable cores)");
-  command->add_option("--isa", flags->bench.isa, "Instruction set: auto, avx512bf16, avx512f, avx2")->capture_default_str();
+  command->add_option("--isa", flags->bench.isa, "Instruction set: auto, amx, avx512bf16, avx512f, avx2")->capture_default_str();
   command->add_flag("--quick", flags->bench.quick, "Fewer points and shorter samples");
   command->callback([flags, exit_code] { *exit_code = Profile(*flags); });
 }

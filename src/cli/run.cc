@@ -306,7 +306,7 @@ void AddEngineFlags(CLI::App& command, RunFlags& flags) {
       .add_option("--scheduling-policy", engine.policy,
                   "continuous, adaptive (as many choices as the KV cache holds at their mean length) or static_batch")
       ->capture_default_str();
-  command.add_option("--isa", engine.isa, "Instruction set: auto, avx512bf16, avx512f, avx2, ref")
+  command.add_option("--isa", engine.isa, "Instruction set: auto, amx, avx512bf16, avx512f, avx2, ref")
       ->capture_default_str();
   command.add_flag("--digest", engine.digest, "Add to each choice a digest of its logits, keys and values");
   command.add_flag("--random-weights", engine.random_weights,

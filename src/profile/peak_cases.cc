@@ -27,13 +27,13 @@ double Stream(Bench& bench) {
 
 void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile) {
   const kernels::Isa isa = bench.kernels().isa;
-  const bool wide = isa == kernels::Isa::kAvx512bf16 || isa == kernels::Isa::kAvx512f;
-  const kernels::PeakProbe& fma = wide ? kernels::kFma512Probe : kernels::kFma256Probe;
-  const kernels::PeakProbe& dot = isa == kernels::Isa::kAvx512bf16 ? kernels::kDotProbe : fma;
+  const kernels::PeakProbe& fma = kernels::FmaProbeOf(isa);
+  const char* product = isa == kernels::Isa::kAmx          ? "tdpbf16ps from registers"
+                        : isa == kernels::Isa::kAvx512bf16 ? "vdpbf16ps from registers"
+                                                           : "fp32 FMA from registers";
   const int workers = bench.device().num_workers();
   const auto source = [&](const char* what) { return fmt::format("{}, {} threads", what, workers); };
-  SetNumber(profile, "bf16_flops", Peak(bench, dot), cost::Mark::kMeasured,
-            source(isa == kernels::Isa::kAvx512bf16 ? "vdpbf16ps from registers" : "fp32 FMA from registers"));
+  SetNumber(profile, "bf16_flops", Peak(bench, kernels::ProbeOf(isa)), cost::Mark::kMeasured, source(product));
   SetNumber(profile, "f32_flops", Peak(bench, fma), cost::Mark::kMeasured, source("fp32 FMA from registers"));
   SetNumber(profile, "memory_bytes_per_s", Stream(bench), cost::Mark::kMeasured, source("256 MiB read once"));
 }

@@ -42,9 +42,8 @@ base::Result<Rates> MeasureRates(runtime::Runtime& runtime, int workers, std::st
   FB_ASSIGN_OR_RETURN(const auto device, device::CreateCpuDevice(runtime, options));
   FB_ASSIGN_OR_RETURN(const device::Region* region, device->arena().Allocate("rates", kBytes));
   device->compute().Enqueue(device::MakeOperation<&Fill>({.label = "fill"}, FillArgs{region->data}));
-  const kernels::PeakProbe& probe = isa == "avx512bf16" ? kernels::kDotProbe
-                                    : isa == "avx512f"  ? kernels::kFma512Probe
-                                                        : kernels::kFma256Probe;
+  FB_ASSIGN_OR_RETURN(const kernels::KernelSet* kernels, kernels::ChooseKernels(isa));
+  const kernels::PeakProbe& probe = kernels::ProbeOf(kernels->isa);
   const double read = MedianSeconds(runtime, *device, device::MakeOperation<&RunRead>({.label = "read"}, ReadArgs{region->data, kBytes}));
   const double peak = MedianSeconds(runtime, *device, device::MakeOperation<&RunPeak>({.label = "peak"}, PeakArgs{probe.loop}));
   return Rates{kPeakRounds * probe.flops_per_round * workers / peak, kBytes / read};

@@ -124,7 +124,7 @@ class Changed(support.TestCase):
         job = self.job(self.lines, "isa", model=self.model, flags=["--digest"])
         self.expect(job.run(), support.COMPLETE)
         before, same, other, absent = job.answers(), [], [], []
-        for isa in ("ref", "avx2", "avx512f", "avx512bf16"):
+        for isa in ("ref", "avx2", "avx512f", "avx512bf16", "amx"):
             again = self.job(self.lines, "isa-" + isa, model=self.model, flags=["--digest", "--isa", isa])
             finished = again.run()
             if finished.code != support.COMPLETE:

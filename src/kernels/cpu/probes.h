@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/kernel_set.h"
+
 namespace forebay::kernels {
 
 // Independent chains of one instruction that fill the registers, as sums do in a kernel, for `rounds` rounds. data: 32
@@ -36,6 +38,32 @@ __attribute__((target("avx2"), noinline)) inline void Fma256Loop(int64_t rounds,
   FB_PEAK_LOOP("vfmadd231ps", "ymm", "0,1,2,3,4,5,6,7,8,9,10,11", "14", "15");
 }
 
+// Products of tiles, a round each: four independent sums, two tiles of rows by two of columns. REQUIRES: HardwareTileOrder() is known.
+__attribute__((noinline)) inline void TileProductLoop(int64_t rounds, const float* data) {
+  struct alignas(64) {  // of LDTILECFG: eight tiles of 16 rows of 64 bytes
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } config;
+  alignas(64) uint32_t operands[4][256];
+  uint64_t state = 1;
+  for (auto& tile : operands) {
+    for (uint32_t& pair : tile) {  // random signs, magnitudes of 2^-7 to 2^0
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      pair = (static_cast<uint32_t>(state >> 32) & 0x83FF83FFu) | 0x3C003C00u;
+    }
+  }
+  int64_t loops = rounds / 4;
+  asm volatile(
+      "ldtilecfg %2\n tileloadd (%1,%3,1), %%tmm4\n tileloadd 1024(%1,%3,1), %%tmm5\n tileloadd 2048(%1,%3,1), %%tmm6"
+      "\n tileloadd 3072(%1,%3,1), %%tmm7\n tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n tilezero %%tmm3"
+      "\n 1: tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n tdpbf16ps %%tmm6, %%tmm5, %%tmm2"
+      "\n tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n dec %0\n jnz 1b\n tilerelease"
+      : "+r"(loops)
+      : "r"(&operands[0][0]), "m"(config), "r"(int64_t{64})
+      : "memory", "cc");
+}
+
 struct PeakProbe {
   void (*loop)(int64_t rounds, const float* data);
   double flops_per_round;
@@ -43,6 +71,15 @@ struct PeakProbe {
 inline constexpr PeakProbe kDotProbe{&DotLoop, 24 * 64.0};
 inline constexpr PeakProbe kFma512Probe{&Fma512Loop, 24 * 32.0};
 inline constexpr PeakProbe kFma256Probe{&Fma256Loop, 12 * 16.0};
+inline constexpr PeakProbe kTileProbe{&TileProductLoop, 2.0 * 16 * 16 * 32};
+
+inline const PeakProbe& FmaProbeOf(Isa isa) {
+  return isa == Isa::kAvx2 || isa == Isa::kRef ? kFma256Probe : kFma512Probe;
+}
+// The set's widest product of bf16: what its linear layers are held against.
+inline const PeakProbe& ProbeOf(Isa isa) {
+  return isa == Isa::kAmx ? kTileProbe : isa == Isa::kAvx512bf16 ? kDotProbe : FmaProbeOf(isa);
+}
 
 // Reads everything once, 4 KiB ahead: the fastest of the distances and widths tried.
 __attribute__((target("avx512f"), noinline)) inline void ReadAll512(const std::byte* data, int64_t bytes) {
