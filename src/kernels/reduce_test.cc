@@ -11,6 +11,7 @@
 
 #include "base/part.h"
 #include "kernels/kernel_set.h"
+#include "kernels/testing/pack_rounded.h"
 #include "kernels/testing/tile_sets.h"
 #include "kernels/testing/team.h"
 #include "tensor/bf16.h"
@@ -55,7 +56,7 @@ struct Layer {
         const float* columns[kPanelColumns] = {};
         for (int c = 0; c < panel.width; ++c) columns[c] = &values[c * k_leaf];
         auto* const tile = static_cast<std::byte*>(std::aligned_alloc(64, (k_leaf + 1) / 2 * kPanelColumns * 2 * element()));
-        PackTile(dtype, k_leaf, columns, tile);
+        testing::PackRounded(dtype, k_leaf, columns, tile);
         tiles.push_back(tile);
       }
     }

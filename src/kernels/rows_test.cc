@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "kernels/digest.h"
 #include "kernels/kernel_set.h"
+#include "kernels/testing/pack_rounded.h"
 #include "kernels/testing/team.h"
 #include "tensor/bf16.h"
 
@@ -255,7 +256,7 @@ TYPED_TEST(RowsTest, Embed) {
       pointers[i] = rows[i].data();
     }
     tiles.emplace_back((columns + 1) / 2 * kPanelColumns * 2);
-    PackTile(kTypeOf<T>, columns, pointers, Bytes(tiles.back()));
+    testing::PackRounded(kTypeOf<T>, columns, pointers, Bytes(tiles.back()));
     panels.push_back({column, width});
   }
   for (std::vector<T>& tile : tiles) tile_pointers.push_back(Bytes(tile));

@@ -1,9 +1,7 @@
 #include "model/decoder_weights.h"
 
-#include <cmath>
-
 #include "model/head_map.h"
-#include "runtime/parallel_for.h"
+#include "model/rope_table.h"
 
 namespace forebay::model {
 namespace {
@@ -45,24 +43,6 @@ class VectorLoader {
   device::RegionCutter* cutter_;
   base::Status status_;
 };
-
-// Angles and their functions in double, rounded once.
-void FillRope(const ModelConfig& config, int64_t positions, int num_threads, float* cos_table, float* sin_table) {
-  const int64_t half = config.head_dim / 2;
-  const double scale = config.rope.cos_sin_scale;
-  constexpr int64_t kPositionsAtOnce = 256;
-  runtime::ParallelFor(num_threads, [&](runtime::Tickets& tickets) {
-    for (int64_t begin = tickets.Next() * kPositionsAtOnce; begin < positions; begin = tickets.Next() * kPositionsAtOnce) {
-      for (int64_t p = begin; p < std::min(positions, begin + kPositionsAtOnce); ++p) {
-        for (int64_t i = 0; i < half; ++i) {
-          const double angle = static_cast<double>(p) * config.rope.inv_freq[i];
-          cos_table[p * half + i] = static_cast<float>(std::cos(angle) * scale);
-          sin_table[p * half + i] = static_cast<float>(std::sin(angle) * scale);
-        }
-      }
-    }
-  });
-}
 
 }  // namespace
 
@@ -197,7 +177,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, const weights:
   const int64_t half = config.head_dim / 2;
   auto* rope_cos = cutter.Cut(tensor::DType::kF32, {plan.max_positions, half}).as<float>();
   auto* rope_sin = cutter.Cut(tensor::DType::kF32, {plan.max_positions, half}).as<float>();
-  if (reader) FillRope(config, plan.max_positions, num_threads, rope_cos, rope_sin);
+  if (reader) FillRope(config.rope, plan.max_positions, num_threads, rope_cos, rope_sin);
   loaded.rope_cos = rope_cos;
   loaded.rope_sin = rope_sin;
   return loaded;

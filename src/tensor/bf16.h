@@ -25,6 +25,9 @@ constexpr BF16 ToBF16(float value) {
   return {static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16)};
 }
 
+// ToBF16 of each; one that can be vector code.
+void RoundToBF16(const float* values, int64_t count, BF16* out);
+
 // The activation type T (BF16 or float) of a value: at every rounding point this is called.
 template <typename T>
 constexpr T RoundTo(float value) {

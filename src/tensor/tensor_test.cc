@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <random>
+#include <vector>
 
 #include "tensor/bf16.h"
 
@@ -26,6 +29,15 @@ TEST(Tensor, CountsBytes) {
   EXPECT_EQ(buffer.view().bytes(), 30u);
   EXPECT_EQ(buffer.view().shape.ToString(), "[3, 5]");
   EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.view().data) % 64, 0u);
+}
+
+TEST(BF16, ManyAreRoundedAsOne) {
+  std::mt19937 rng(1);
+  std::vector<float> values(32 * 1024 + 5);
+  for (float& value : values) value = std::bit_cast<float>(static_cast<uint32_t>(rng()));
+  std::vector<BF16> rounded(values.size());
+  RoundToBF16(values.data(), static_cast<int64_t>(values.size()), rounded.data());
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(rounded[i], ToBF16(values[i])) << values[i];
 }
 
 }  // namespace

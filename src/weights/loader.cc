@@ -25,26 +25,36 @@ float RoundVia(tensor::DType dtype, float value) {
   return dtype == tensor::DType::kBF16 ? tensor::ToFloat(tensor::ToBF16(value)) : value;
 }
 
-// One panel: its rows as fp32, then a tile for each leaf.
-base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix, int64_t panel, std::vector<float>* rows) {
+// Memory of a thread.
+using Scratch = std::vector<std::byte>;
+
+template <typename T>
+T* RowsIn(Scratch* scratch, int64_t elements) {
+  scratch->resize(std::max(scratch->size(), static_cast<size_t>(elements) * sizeof(T)));
+  return reinterpret_cast<T*>(scratch->data());
+}
+
+// One panel: its rows in the compute type T, then a tile for each leaf.
+template <typename T>
+base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix, int64_t panel, Scratch* scratch) {
   const MatrixPlan& plan = *matrix.plan;
   const auto tile_of = [&](int leaf) { return const_cast<std::byte*>(matrix.weight.tiles[leaf * matrix.weight.num_panels + panel]); };
   bool kept = false;
   for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) kept |= tile_of(leaf) != nullptr;
   if (!kept) return base::Status::Ok();
-  rows->resize(static_cast<size_t>(plan.tensor_k) * kPanelColumns);
-  const float* columns[kPanelColumns] = {};
+  T* const rows = RowsIn<T>(scratch, plan.tensor_k * kPanelColumns);
+  const T* columns[kPanelColumns] = {};
   for (const PanelPiece& piece : plan.panels[panel].pieces) {
-    float* first = rows->data() + piece.at * plan.tensor_k;
+    T* const first = rows + piece.at * plan.tensor_k;
     FB_RETURN_IF_ERROR(reader.ReadRows(plan.tensors[piece.tensor], piece.row, piece.row + piece.width, first));
-    for (int c = 0; c < piece.width; ++c) columns[piece.at + c] = first + c * plan.tensor_k;
+    for (int c = 0; c < piece.width; ++c) columns[piece.at + c] = first + c * plan.tensor_k + plan.first_k;
   }
   for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) {
     if (tile_of(leaf) == nullptr) continue;
     const int64_t begin = plan.leaves.begin[leaf];
-    const float* leaf_columns[kPanelColumns];
-    for (int c = 0; c < kPanelColumns; ++c) leaf_columns[c] = columns[c] ? columns[c] + plan.first_k + begin : nullptr;
-    kernels::PackTile(plan.dtype, plan.leaves.begin[leaf + 1] - begin, leaf_columns, tile_of(leaf));
+    const T* leaf_columns[kPanelColumns];
+    for (int c = 0; c < kPanelColumns; ++c) leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
+    kernels::PackTile(plan.leaves.begin[leaf + 1] - begin, leaf_columns, tile_of(leaf));
   }
   return base::Status::Ok();
 }
@@ -68,12 +78,12 @@ base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix) {
 }
 
 // Runs body(i) for i in [0, count) on threads; the first error stops the rest.
-base::Status ForEach(int num_threads, int64_t count, const std::function<base::Status(int64_t, std::vector<float>*)>& body) {
+base::Status ForEach(int num_threads, int64_t count, const std::function<base::Status(int64_t, Scratch*)>& body) {
   std::mutex mutex;
   base::Status first_error;
   std::atomic<bool> failed{false};
   runtime::ParallelFor(num_threads, [&](runtime::Tickets& tickets) {
-    std::vector<float> scratch;
+    Scratch scratch;
     for (int64_t i = tickets.Next(); i < count && !failed; i = tickets.Next()) {
       base::Status status = body(i, &scratch);
       if (status.ok()) continue;
@@ -119,10 +129,11 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
     for (size_t panel = 0; panel < plan.panels.size(); ++panel) work.emplace_back(m, panel);
   }
   std::vector<std::atomic<size_t>> packed(matrices.size());
-  return ForEach(num_threads, static_cast<int64_t>(work.size()), [&](int64_t i, std::vector<float>* scratch) {
+  return ForEach(num_threads, static_cast<int64_t>(work.size()), [&](int64_t i, Scratch* scratch) {
     const auto [m, panel] = work[i];
     const MatrixPlan& plan = *matrices[m].plan;
-    FB_RETURN_IF_ERROR(PackPanel(reader, matrices[m], panel, scratch));
+    const auto pack = plan.dtype == tensor::DType::kBF16 ? PackPanel<tensor::BF16> : PackPanel<float>;
+    FB_RETURN_IF_ERROR(pack(reader, matrices[m], panel, scratch));
     // Files are not held in memory beside what was packed of them.
     if (packed[m].fetch_add(1) + 1 == plan.panels.size()) {
       for (const std::string& tensor : plan.tensors) reader.DoneWith(tensor);
@@ -142,16 +153,10 @@ base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, i
                           tensor::DType dtype, std::byte* out, int num_threads) {
   FB_RETURN_IF_ERROR(CheckShape(reader, name, {rows, columns}));
   constexpr int64_t kRowsAtOnce = 64;
-  const base::Status read = ForEach(num_threads, (rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t i, std::vector<float>* scratch) {
+  const base::Status read = ForEach(num_threads, (rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t i, Scratch*) {
     const int64_t begin = i * kRowsAtOnce, end = std::min(rows, begin + kRowsAtOnce);
-    if (dtype == tensor::DType::kF32) {
-      return reader.ReadRows(name, begin, end, reinterpret_cast<float*>(out) + begin * columns);
-    }
-    scratch->resize(static_cast<size_t>((end - begin) * columns));
-    FB_RETURN_IF_ERROR(reader.ReadRows(name, begin, end, scratch->data()));
-    auto* target = reinterpret_cast<tensor::BF16*>(out) + begin * columns;
-    for (size_t j = 0; j < scratch->size(); ++j) target[j] = tensor::ToBF16((*scratch)[j]);
-    return base::Status::Ok();
+    if (dtype == tensor::DType::kF32) return reader.ReadRows(name, begin, end, reinterpret_cast<float*>(out) + begin * columns);
+    return reader.ReadRows(name, begin, end, reinterpret_cast<tensor::BF16*>(out) + begin * columns);
   });
   reader.DoneWith(name);
   return read;

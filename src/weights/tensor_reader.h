@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "tensor/bf16.h"
 #include "tensor/tensor.h"
 
 namespace forebay::weights {
@@ -26,6 +27,8 @@ class TensorReader {
   // Rows [begin, end) of a matrix [rows, columns] (a vector is one row) as exact fp32. kTensorNotFinite names the
   // tensor and the place of a NaN or an infinity.
   virtual base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const = 0;
+  // The same rows, rounded once (tensor::ToBF16).
+  virtual base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, tensor::BF16* out) const;
   // The tensor has been read: its pages need not stay in memory. Reading it again is slower, not wrong.
   virtual void DoneWith(std::string_view) const {}
 };

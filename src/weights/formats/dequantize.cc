@@ -1,5 +1,6 @@
 #include "weights/formats/dequantize.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -114,6 +115,19 @@ int64_t FindNotFinite(const float* values, int64_t count) {
     if (magnitude(i) >= kInfinity) return i;
   }
   return -1;
+}
+
+int64_t FlushDenormals(std::span<tensor::BF16> values) {
+  constexpr int kMagnitude = 0x7FFF, kInfinity = 0x7F80, kLeastNormal = 0x0080;
+  uint16_t not_finite = 0;
+  for (tensor::BF16& value : values) {
+    const uint16_t magnitude = value.bits & kMagnitude;
+    not_finite |= magnitude >= kInfinity ? 1 : 0;
+    value.bits &= magnitude < kLeastNormal ? 0x8000 : 0xFFFF;
+  }
+  if (not_finite == 0) return -1;
+  const auto is_bad = [](tensor::BF16 value) { return (value.bits & kMagnitude) >= kInfinity; };
+  return std::ranges::find_if(values, is_bad) - values.begin();
 }
 
 }  // namespace forebay::weights

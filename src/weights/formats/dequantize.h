@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "tensor/bf16.h"
 #include "tensor/dtype.h"
 
 namespace forebay::weights {
@@ -18,5 +20,8 @@ void ExpandElements(tensor::DType dtype, const std::byte* source, int64_t count,
 
 // The index of the first NaN or infinity, or -1.
 int64_t FindNotFinite(const float* values, int64_t count);
+
+// What tensor::ToBF16 makes of bf16 values: denormals become zeros of the same sign. Returns the same as FindNotFinite.
+int64_t FlushDenormals(std::span<tensor::BF16> values);
 
 }  // namespace forebay::weights

@@ -37,7 +37,10 @@ Result<MappedFile> MappedFile::Open(const std::string& path, Access access) {
   }
   file.data_ = static_cast<const std::byte*>(data);
   file.size_ = static_cast<size_t>(info.st_size);
-  if (access == Access::kSequential) madvise(data, file.size_, MADV_SEQUENTIAL);
+  if (access == Access::kSequential) {
+    madvise(data, file.size_, MADV_SEQUENTIAL);
+    posix_fadvise(file.descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
+  }
   return file;
 }
 
@@ -52,6 +55,20 @@ Status MappedFile::CheckUnchanged() const {
   }
   if (info.st_mtim.tv_sec != modified_.tv_sec || info.st_mtim.tv_nsec != modified_.tv_nsec) {
     return Status(kFileChanged, fmt::format("{}: was written to while in use; start again", path_));
+  }
+  return Status::Ok();
+}
+
+Status MappedFile::Read(uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t count = pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Status(base::kIoError, fmt::format("{}: cannot read: {}", path_, std::strerror(errno)));
+    if (count == 0) {
+      return Status(kFileChanged, fmt::format("{}: ends at byte {}; it had {} when it was opened", path_, offset, size_));
+    }
+    offset += static_cast<uint64_t>(count);
+    out = out.subspan(static_cast<size_t>(count));
   }
   return Status::Ok();
 }

@@ -1,9 +1,10 @@
-// A file's bytes, read-only, by mmap: the one way in which weights are read.
+// A file's bytes, read-only, by mmap, or copied: the ways in which weights are read.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <ctime>
 #include <span>
 #include <string>
@@ -32,6 +33,9 @@ class MappedFile {
 
   // An error if the file's size or time of change is no longer what it was at Open.
   base::Status CheckUnchanged() const;
+
+  // Copies bytes [offset, offset + out.size()) of the file: where all of them are wanted once, cheaper than faulting them in.
+  base::Status Read(uint64_t offset, std::span<std::byte> out) const;
 
   // Lets the kernel take back the pages that lie whole inside `part`; reading them again is slower, not wrong.
   void Drop(std::span<const std::byte> part) const;

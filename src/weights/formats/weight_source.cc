@@ -236,6 +236,23 @@ Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end,
   return ExpandRows(*tensor, begin, end, out);
 }
 
+Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end, tensor::BF16* out) const {
+  const TensorInfo* tensor = Find(name);
+  if (tensor == nullptr || tensor->type->dtype != tensor::DType::kBF16 || tensor->interleaved_head != 0) {
+    return TensorReader::ReadRows(name, begin, end, out);
+  }
+  FB_CHECK(0 <= begin && begin <= end && end <= tensor->rows(), "rows {} to {} of {}", begin, end, name);
+  const MappedFile& file = files_[tensor->file];
+  FB_RETURN_IF_ERROR(file.CheckUnchanged());
+  const int64_t columns = tensor->columns();
+  const std::span<tensor::BF16> values(out, static_cast<size_t>((end - begin) * columns));
+  const auto first = static_cast<uint64_t>(tensor->data.data() - file.bytes().data());
+  FB_RETURN_IF_ERROR(file.Read(first + static_cast<uint64_t>(begin * columns) * sizeof(*out), std::as_writable_bytes(values)));
+  const int64_t bad = FlushDenormals(values);
+  if (bad < 0) return Status::Ok();
+  return NotFinite(*tensor, begin + bad / columns, bad % columns, tensor::ToFloat(out[bad]));
+}
+
 Status WeightSource::CheckType(const TensorInfo& tensor) const {
   if (tensor.type->dtype && CanExpand(*tensor.type->dtype)) return Status::Ok();
   return Status(kTensorTypeUnsupported,
@@ -267,8 +284,12 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
   }
   const int64_t bad = FindNotFinite(out, (end - begin) * columns);
   if (bad < 0) return Status::Ok();
-  return Status(kTensorNotFinite, fmt::format("{}: row {}, column {} is {}; expected finite weights", Label(tensor),
-                                              begin + bad / columns, bad % columns, out[bad]));
+  return NotFinite(tensor, begin + bad / columns, bad % columns, out[bad]);
+}
+
+Status WeightSource::NotFinite(const TensorInfo& tensor, int64_t row, int64_t column, float value) const {
+  return Status(kTensorNotFinite,
+                fmt::format("{}: row {}, column {} is {}; expected finite weights", Label(tensor), row, column, value));
 }
 
 uint64_t WeightSource::Fingerprint(std::string_view config) const {

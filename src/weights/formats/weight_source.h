@@ -39,6 +39,7 @@ class WeightSource : public TensorReader {
   base::Result<tensor::Shape> ShapeOf(std::string_view name) const override;
   std::string FileOf(std::string_view name) const override;
   base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const override;
+  base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, tensor::BF16* out) const override;
 
   // Rows [begin, end) as exact fp32 into `out` [end - begin, columns]; kTensorTypeUnsupported, kTensorNotFinite or
   // kFileChanged. REQUIRES: a tensor of this source, 0 <= begin <= end <= rows().
@@ -57,6 +58,7 @@ class WeightSource : public TensorReader {
   base::Status AddGguf();
   base::Status SortTensors();
   base::Status CheckType(const TensorInfo& tensor) const;
+  base::Status NotFinite(const TensorInfo& tensor, int64_t row, int64_t column, float value) const;
   // "FILE: tensor NAME".
   std::string Label(const TensorInfo& tensor) const;
 

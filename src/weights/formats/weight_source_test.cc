@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -154,6 +155,43 @@ TEST(WeightSource, NanWeightsAreNamed) {
   const base::Status status = source.ExpandRows(*source.Find("w"), 1, 2, values);
   EXPECT_EQ(status.code(), kTensorNotFinite);
   EXPECT_THAT(status.message(), HasSubstr("tensor w: row 1, column 0 is nan"));
+}
+
+TEST(WeightSource, RowsAsBF16AreTheRoundedOnes) {
+  // Every bf16 but NaN and infinity, and the upper halves of some fp32.
+  std::string stored, single;
+  for (uint32_t upper = 0; upper < 0x10000; ++upper) {
+    if ((upper & 0x7F80) == 0x7F80) continue;
+    Append(&stored, static_cast<uint16_t>(upper));
+    Append(&single, std::bit_cast<float>(upper << 16 | (upper * 40503 & 0xFFFF)));
+  }
+  const size_t count = single.size() / 4;
+  const std::string header = fmt::format(
+      R"({{"b":{{"dtype":"BF16","shape":[4,{0}],"data_offsets":[0,{1}]}},"f":{{"dtype":"F32","shape":[4,{0}],"data_offsets":[{1},{2}]}}}})",
+      count / 4, stored.size(), stored.size() + single.size());
+  TemporaryFolder folder;
+  folder.Write("model.safetensors", SafetensorsBytes(header, stored + single));
+  const WeightSource source = OpenOrDie(folder.path());
+  for (const char* name : {"b", "f"}) {
+    std::vector<float> exact(count / 2);
+    std::vector<tensor::BF16> rounded(count / 2);
+    ASSERT_TRUE(source.ReadRows(name, 1, 3, exact.data()).ok());
+    ASSERT_TRUE(source.ReadRows(name, 1, 3, rounded.data()).ok());
+    for (size_t i = 0; i < exact.size(); ++i) ASSERT_EQ(rounded[i], tensor::ToBF16(exact[i])) << name << " " << exact[i];
+  }
+}
+
+TEST(WeightSource, NanWeightsStoredAsBF16AreNamed) {
+  TemporaryFolder folder;
+  std::string data;
+  for (const uint16_t bits : {0x3F80, 0x4000, 0x4040, 0xFF80}) Append(&data, bits);
+  folder.Write("model.safetensors", SafetensorsBytes(R"({"w":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]}})", data));
+  const WeightSource source = OpenOrDie(folder.path());
+  tensor::BF16 values[4];
+  EXPECT_TRUE(source.ReadRows("w", 0, 1, values).ok());
+  const base::Status status = source.ReadRows("w", 0, 2, values);
+  EXPECT_EQ(status.code(), kTensorNotFinite);
+  EXPECT_THAT(status.message(), HasSubstr("tensor w: row 1, column 1 is -inf"));
 }
 
 TEST(WeightSource, AFileThatChangesUnderTheReaderIsAnError) {
