@@ -430,12 +430,42 @@ TEST(LinearBlockingTest, CutsRowsToLoadTheWorkers) {
   EXPECT_EQ(ScheduleLinear(args, 1).row_blocks, 1);
   EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 2);  // 9 panels over 2 workers
   args.weight.num_panels = 32;
+  EXPECT_EQ(ScheduleLinear(args, 1).row_blocks, 1);
+  EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 2);  // a worker keeps its rows
+  args.rows = 600;
+  EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 4);
+  args.rows = 100;
   EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 1);
-  args.rows = 300;
-  EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 2);
   args.rows = 1;
   args.weight.num_panels = 1;
   EXPECT_EQ(ScheduleLinear(args, 8).row_blocks, 1);
+}
+
+TEST(LinearBlockingTest, SharesHaveEachUnitOnceAndTheTicketHoldsTheirPieces) {
+  LinearArgs args;
+  args.weight.k = 64;
+  args.weight.leaves = LeafBorders::Single(64);
+  args.leaf_end = 1;
+  for (const int panels : {1, 7, 64, 5000}) {
+    for (const int rows : {1, 128, 1000, 100000}) {
+      for (const int workers : {1, 2, 3, 6, 48}) {
+        args.weight.num_panels = panels;
+        args.rows = rows;
+        const LinearSchedule schedule = ScheduleLinear(args, workers);
+        int64_t end = 0;
+        for (int i = 0; i < schedule.shares; ++i) {
+          const LinearShare share = ShareOf(schedule, i, workers);
+          EXPECT_EQ(share.begin, end);
+          EXPECT_LE(share.begin, share.open);
+          EXPECT_LT((share.end - share.open) * schedule.open_pieces + workers, 1 << kShareBits);
+          end = share.end;
+          // Where a share has rows of its own, it has whole blocks.
+          if (rows >= 64 * schedule.shares) EXPECT_EQ(share.begin % panels, 0);
+        }
+        EXPECT_EQ(end, schedule.units);
+      }
+    }
+  }
 }
 
 TEST(LinearBlockingTest, ASingleTilePassesWholeLeaves) {

@@ -9,6 +9,11 @@ namespace {
 // Row blocks are not cut finer than this to spread work: each block passes all weights through the cache again.
 constexpr int64_t kMinBlockRows = 48;
 
+// From so many rows a share on, a share's rows are blocks of their own.
+constexpr int64_t kShareRows = 64;
+// A piece of an open unit has at least so many register tiles, which pass the weights together.
+constexpr int64_t kPieceTiles = 10;
+
 // Weights of a group. Few register tiles pass a group that stays in L1 while the next one is read from memory; many
 // tiles pass one that leaves room in L2 for the next: the more tiles, the less a second group's reads add to each, and the
 // longer a tile's run may be. (avx512bf16, share of the limit, 2 threads: 2048 x 2048 at 8 rows .81 with 384 KiB and .94
@@ -23,12 +28,14 @@ constexpr int64_t kLargeGroupBytes = 256 << 10;
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t LeafPairs(const LeafBorders& leaves, int leaf) { return DivideUp(leaves.begin[leaf + 1] - leaves.begin[leaf], 2); }
 
-// The fewest blocks of at most kMaxBlockRows rows that load the workers within 3 %, else those that load them best.
-int RowBlocks(int64_t rows, int64_t panels, int64_t workers) {
-  const int64_t least = DivideUp(rows, kMaxBlockRows);
+// The fewest blocks of at most kMaxBlockRows rows that load the workers within 3 %, else those that load them best; a
+// multiple of `shares` of them where a share gets enough rows.
+int RowBlocks(int64_t rows, int64_t panels, int64_t workers, int64_t shares) {
+  const int64_t step = rows >= kShareRows * shares ? shares : 1;
+  const int64_t least = DivideUp(DivideUp(rows, kMaxBlockRows), step) * step;
   int64_t best = least;
   double best_excess = 1e9;
-  for (int64_t blocks = least; blocks <= std::max(least, rows / kMinBlockRows) && best_excess > 1.03; ++blocks) {
+  for (int64_t blocks = least; blocks <= std::max(least, rows / kMinBlockRows) && best_excess > 1.03; blocks += step) {
     const int64_t units = blocks * panels;
     const double excess = static_cast<double>(DivideUp(units, workers) * workers) / static_cast<double>(units);
     if (excess < best_excess - 1e-9) {
@@ -93,13 +100,23 @@ void MarkGroups(LinearSchedule& schedule) {
 
 }  // namespace
 
+LinearShare ShareOf(const LinearSchedule& schedule, int share, int num_workers) {
+  const int64_t begin = schedule.units * share / schedule.shares, end = schedule.units * (share + 1) / schedule.shares;
+  // An eighth is open, but no more than the share's part of the ticket can count.
+  constexpr int64_t kMostPieces = (1 << kShareBits) / 2;
+  const int64_t open = std::min((end - begin) / 8, kMostPieces / schedule.open_pieces);
+  return {begin, num_workers == 1 ? end : end - open, end};
+}
+
 LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers) {
   const PackedWeight& weight = args.weight;
   LinearSchedule schedule;
-  schedule.row_blocks = RowBlocks(args.rows, weight.num_panels, num_workers);
+  schedule.shares = std::min(num_workers, kMaxShares);
+  schedule.row_blocks = RowBlocks(args.rows, weight.num_panels, num_workers, schedule.shares);
   schedule.units = static_cast<int64_t>(schedule.row_blocks) * weight.num_panels;
-  // The last eighth is dynamic: what a worker that was interrupted does not reach, the others take.
   schedule.static_units = num_workers == 1 ? schedule.units : schedule.units - schedule.units / 8;
+  const int64_t block_tiles = args.rows / schedule.row_blocks / kTileRows;
+  schedule.open_pieces = static_cast<int>(std::max<int64_t>(1, block_tiles / kPieceTiles));
   schedule.batch_panels = args.rows <= kTileRows ? kBatchPanels : 1;
   schedule.group_pairs = static_cast<int32_t>(GroupPairs(args));
 

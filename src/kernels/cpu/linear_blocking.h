@@ -32,17 +32,30 @@ struct LinearSegment {
   bool group_end;
 };
 
+inline constexpr int kMaxShares = 4;   // each has a part of the ticket's bits
+inline constexpr int kShareBits = 16;
+
 struct LinearSchedule {
   int row_blocks = 1;
   int64_t units = 0;         // row_blocks x panels, blocks outermost
-  int64_t static_units = 0;  // dealt out in advance; the others are taken by ticket
-  int batch_panels = 1;      // so many static units at a time
+  int64_t static_units = 0;  // of a set that deals without shares: the first, dealt out evenly; the others by ticket
+  int shares = 1;            // parts of the units, in their order; the workers are dealt to them evenly
+  int open_pieces = 1;       // an open unit is taken in so many pieces, of its block's register tiles
+  int batch_panels = 1;      // so many units at a time
   int32_t group_pairs = 0;   // at most so many pairs in a group
   int num_groups = 0;
   int32_t pairs = 0;         // of all segments: the length of a packed row of x
   int num_segments = 0;
   LinearSegment segments[kMaxSegments];
 };
+
+// The units of a share. Those before `open` are its workers', dealt out in advance; the others are taken by ticket, by
+// any worker, so that one that is interrupted holds up nobody. A core so meets the same rows in one layer after
+// another: they need not come from another core's cache.
+struct LinearShare {
+  int64_t begin, open, end;
+};
+LinearShare ShareOf(const LinearSchedule& schedule, int share, int num_workers);
 
 LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers);
 

@@ -54,6 +54,18 @@ void FinishRows(const LinearArgs& args, Rows rows, int64_t panel, int64_t plane,
   }
 }
 
+// Of kResidual: the lines of y to which the sums of rows [begin, end) will be added.
+template <typename T>
+FB_INLINE void PrefetchY(const LinearArgs& args, Rows rows, int64_t panel) {
+  const PanelColumns columns = args.weight.panels[panel];
+  const int64_t stride = args.y_stride * static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = columns.width * static_cast<int64_t>(sizeof(T));
+  const char* y = reinterpret_cast<const char*>(args.y) + rows.begin * stride + columns.column * static_cast<int64_t>(sizeof(T));
+  for (int64_t row = rows.begin; row < rows.end; ++row, y += stride) {
+    for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(y + at, _MM_HINT_T0);
+  }
+}
+
 // sums: of rows [begin, end), [rows][64].
 template <typename T>
 FB_INLINE void FinishTile(const LinearArgs& args, Rows rows, int64_t panel, int64_t plane, const float* sums) {

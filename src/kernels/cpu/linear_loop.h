@@ -107,6 +107,7 @@ struct LinearLoop {
       const LinearSegment& segment = schedule.segments[i];
       const Packed* x = PackedTile(tile) + static_cast<int64_t>(segment.x_pair) * Kernel::kPackedPerPair * rows;
       float* top = stack + segment.slot * kSlotFloats;
+      if (segment.plane >= 0 && args.output == LinearOutput::kResidual) PrefetchY<T>(args, tile, group.panel);
       Kernel::Run(rows, x, Weights(segment, group.panel), {segment.num_pairs, segment.resume, segment.merges}, top,
                   AheadOf(group, next, i, index, num_tiles));
       if (segment.plane >= 0) FinishTile<T>(args, tile, group.panel, segment.plane, top - segment.merges * kSlotFloats);
@@ -120,15 +121,15 @@ struct LinearLoop {
     return {panel, first, last};
   }
 
-  // One row block through panels [panel, panel + count); count: 1 unless the block is one register tile.
+  // Register tiles of a row block through panels [panel, panel + count); count: 1 unless the block is one tile.
   struct Work {
-    Rows block;
+    Rows block, tiles;
     int64_t panel, count;
   };
 
   // A group of all panels after another.
   void RunWork(const Work& work, const Work& following) const {
-    const int64_t num_tiles = NumTiles(work.block);
+    const int64_t num_tiles = work.tiles.end - work.tiles.begin;
     // Tiles that pass several groups keep their stacks in between.
     const int64_t stack_stride = schedule.num_groups > 1 ? kStackSlots * kSlotFloats : 0;
     for (int first = 0; first < schedule.num_segments;) {
@@ -138,31 +139,58 @@ struct LinearLoop {
         const Group here{work.panel + i, group.first, group.last};
         const Group next = i + 1 < work.count ? Group{here.panel + 1, group.first, group.last} : after;
         for (int64_t tile = 0; tile < num_tiles; ++tile) {
-          RunTile(Tile(work.block, tile), here, next, tile, num_tiles, slots + (i + tile) * stack_stride);
+          RunTile(Tile(work.block, work.tiles.begin + tile), here, next, tile, num_tiles, slots + (i + tile) * stack_stride);
         }
       }
       first = group.last;
     }
   }
 
-  // The first units from `unit` on, at most `count`; none: count 0.
-  FB_INLINE Work WorkOf(int64_t unit, int64_t count) const {
-    if (unit >= schedule.units) return {{0, 0}, 0, 0};
-    return {Block(unit / args.weight.num_panels), unit % args.weight.num_panels, count};
+  // One of `pieces` parts of `count` units from `unit` on.
+  FB_INLINE Work WorkOf(int64_t unit, int64_t count, int64_t piece, int64_t pieces) const {
+    const Rows block = Block(unit / args.weight.num_panels);
+    return {block, Part(NumTiles(block), piece, pieces), unit % args.weight.num_panels, count};
   }
 
-  // A worker's own part of the static units first, then what the tickets give; one ahead, to prefetch it.
-  void Run() const {
-    Rows mine = Part(schedule.static_units, context.worker, context.num_workers);
-    const auto take = [&]() __attribute__((always_inline)) {
-      const int64_t left = mine.end - mine.begin;
-      if (left <= 0) return WorkOf(schedule.static_units + context.ticket->fetch_add(1), 1);
+  // What a worker has before it: units of its own, then open pieces, those of its own share first.
+  struct Turn {
+    Rows own;
+    int share, shares_left;
+  };
+  FB_INLINE Turn FirstTurn() const {
+    // The share whose even part of the workers holds this one.
+    const int share = ((context.worker + 1) * schedule.shares - 1) / context.num_workers;
+    const LinearShare units = ShareOf(schedule, share, context.num_workers);
+    const Rows workers = Part(context.num_workers, share, schedule.shares);
+    const Rows own = Part(units.open - units.begin, context.worker - workers.begin, workers.end - workers.begin);
+    return {{units.begin + own.begin, units.begin + own.end}, share, schedule.shares};
+  }
+
+  // None: count 0.
+  Work Take(Turn& turn) const {
+    if (const int64_t left = turn.own.end - turn.own.begin; left > 0) {
       const int64_t count = left < schedule.batch_panels ? left : schedule.batch_panels;
-      mine.begin += count;
-      return WorkOf(mine.begin - count, count);
-    };
-    for (Work work = take(); work.count > 0;) {
-      const Work next = take();
+      turn.own.begin += count;
+      return WorkOf(turn.own.begin - count, count, 0, 1);
+    }
+    while (turn.shares_left > 0) {
+      const LinearShare units = ShareOf(schedule, turn.share, context.num_workers);
+      const int shift = kShareBits * turn.share;
+      const int64_t tickets = context.ticket->fetch_add(int64_t{1} << shift);
+      const int64_t ticket = (tickets >> shift) & ((1 << kShareBits) - 1);
+      const int64_t unit = units.open + ticket / schedule.open_pieces;
+      if (unit < units.end) return WorkOf(unit, 1, ticket % schedule.open_pieces, schedule.open_pieces);
+      turn.share = (turn.share + 1) % schedule.shares;
+      --turn.shares_left;
+    }
+    return {};
+  }
+
+  // One work is taken ahead, to prefetch it.
+  void Run() const {
+    Turn turn = FirstTurn();
+    for (Work work = Take(turn); work.count > 0;) {
+      const Work next = Take(turn);
       RunWork(work, next.count > 0 ? next : work);
       work = next;
     }
