@@ -9,26 +9,29 @@ namespace {
 constexpr int64_t kStreamBytes = 8192;  // how far a tile that streams its own weights reads ahead
 constexpr int kUnrolledPairs = 4;       // between two looks at what else to prefetch
 
-// How 16 pairs of kRows rows become kRows vectors in packed order, [16][kRows] of pairs.
-template <int kRows>
+// How 16 pairs of kRows rows become vectors in packed order: [16][kRows] of pairs where kParts is 1, [16][2][kRows] of
+// fp32 where it is 2, the odd element of a pair first.
+template <int kRows, int kParts>
 struct PackOrder {
-  static constexpr int kRowPairs = (kRows + 1) / 2;
-  alignas(64) int32_t index[kRows][16] = {};  // of the vector's lanes in rows (2 i, 2 i + 1), laid end to end
-  __mmask16 lanes[kRows][kRowPairs] = {};     // of the vector: those that come from the i-th two rows
+  static constexpr int kVectors = kRows * kParts, kRowPairs = (kRows + 1) / 2;
+  alignas(64) int32_t index[kVectors][16] = {};  // of the vector's lanes in rows (2 i, 2 i + 1), laid end to end
+  alignas(64) int32_t shift[kVectors][16] = {};  // of the lanes that take the even element
+  __mmask16 lanes[kVectors][kRowPairs] = {};     // of the vector: those that come from the i-th two rows
 
   constexpr PackOrder() {
-    for (int i = 0; i < 16 * kRows; ++i) {
-      const int pair = i / kRows, row = i % kRows;
+    for (int i = 0; i < 16 * kVectors; ++i) {
+      const int pair = i / kVectors, row = i % kRows;
       index[i / 16][i % 16] = row % 2 * 16 + pair;
+      shift[i / 16][i % 16] = i / kRows % kParts * 16;
       lanes[i / 16][row / 2] = static_cast<__mmask16>(lanes[i / 16][row / 2] | 1 << i % 16);
     }
   }
 };
 
 // 16 pairs, or the first (elements + 1) / 2 of them, with +0 behind the last element.
-template <int kRows, bool kWhole>
+template <int kRows, int kParts, bool kWhole>
 FB_INLINE void Pack16BF16Pairs(const BF16* x, int64_t stride, int64_t elements, uint32_t* out) {
-  static constexpr PackOrder<kRows> kOrder;
+  static constexpr PackOrder<kRows, kParts> kOrder;
   __m512i rows[kRows + 1];
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
@@ -36,31 +39,46 @@ FB_INLINE void Pack16BF16Pairs(const BF16* x, int64_t stride, int64_t elements, 
                      : _mm512_maskz_loadu_epi16(static_cast<__mmask32>((1u << elements) - 1), x + r * stride);
   }
   rows[kRows] = rows[kRows - 1];
-#pragma GCC unroll 6
-  for (int j = 0; j < kRows; ++j) {
+#pragma GCC unroll 12
+  for (int j = 0; j < kOrder.kVectors; ++j) {
     const __m512i index = _mm512_load_si512(kOrder.index[j]);
     __m512i packed = _mm512_permutex2var_epi32(rows[0], index, rows[1]);
 #pragma GCC unroll 2
-    for (int i = 1; i < PackOrder<kRows>::kRowPairs; ++i) {
+    for (int i = 1; i < kOrder.kRowPairs; ++i) {
       const __m512i two = _mm512_permutex2var_epi32(rows[2 * i], index, rows[2 * i + 1]);
       packed = _mm512_mask_blend_epi32(kOrder.lanes[j][i], packed, two);
+    }
+    if (kParts == 2) {
+      packed = _mm512_and_si512(_mm512_sllv_epi32(packed, _mm512_load_si512(kOrder.shift[j])),
+                                _mm512_set1_epi32(static_cast<int>(0xFFFF0000u)));
     }
     if (kWhole) {
       _mm512_storeu_si512(out + 16 * j, packed);
     } else {
-      const int64_t left = (elements + 1) / 2 * kRows - 16 * j;
+      const int64_t left = (elements + 1) / 2 * kOrder.kVectors - 16 * j;
       const uint32_t stored = left >= 16 ? 0xFFFFu : left <= 0 ? 0u : (1u << left) - 1;
       _mm512_mask_storeu_epi32(out + 16 * j, static_cast<__mmask16>(stored), packed);
     }
   }
 }
 
-// [pairs][rows] of bf16 pairs, as the weights' order.
-template <int kRows>
+// [pairs][rows] of bf16 pairs, as the weights' order; with kParts 2 [pairs][2][rows] of fp32.
+template <int kRows, int kParts = 1>
 void PackBF16Pairs(const BF16* x, int64_t stride, int64_t elements, uint32_t* out) {
   int64_t k = 0;
-  for (; k + 32 <= elements; k += 32, out += 16 * kRows) Pack16BF16Pairs<kRows, true>(x + k, stride, 32, out);
-  if (k < elements) Pack16BF16Pairs<kRows, false>(x + k, stride, elements - k, out);
+  for (; k + 32 <= elements; k += 32, out += 16 * kRows * kParts) {
+    Pack16BF16Pairs<kRows, kParts, true>(x + k, stride, 32, out);
+  }
+  if (k < elements) Pack16BF16Pairs<kRows, kParts, false>(x + k, stride, elements - k, out);
+}
+
+template <int kRows>
+void PackAsF32(const BF16* x, int64_t stride, int64_t elements, float* out) {
+  PackBF16Pairs<kRows, 2>(x, stride, elements, reinterpret_cast<uint32_t*>(out));
+}
+template <int kRows>
+void PackAsF32(const float* x, int64_t stride, int64_t elements, float* out) {
+  PackExpanded<kRows>(x, stride, elements, out);
 }
 
 // kPairBytes of weights a pair; step(sum, x, w) adds a pair to sum[kRows][4].
@@ -118,7 +136,7 @@ struct FmaMicro {
   static constexpr int kPackedPerPair = 2;
 
   static void Pack(const T* x, int64_t stride, int rows, int64_t elements, float* out) {
-    FB_SWITCH_ROWS(rows, PackExpanded, x, stride, elements, out);
+    FB_SWITCH_ROWS(rows, PackAsF32, x, stride, elements, out);
   }
 
   template <int kRows>
