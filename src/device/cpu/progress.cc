@@ -1,5 +1,6 @@
 #include "device/cpu/progress.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace forebay::device {
@@ -7,14 +8,14 @@ namespace forebay::device {
 void Progress::Advance() {
   const uint64_t completed = completed_.load(std::memory_order_relaxed) + 1;
   completed_.store(completed);
-  if (num_waiters_.load() != 0) WakeWaiters(completed);
+  if (next_awaited_.load() <= completed) WakeWaiters(completed);
 }
 
 void Progress::AdvanceTo(uint64_t position) {
   uint64_t completed = completed_.load();
   while (completed < position && !completed_.compare_exchange_weak(completed, position)) {
   }
-  if (num_waiters_.load() != 0) WakeWaiters(position);
+  if (next_awaited_.load() <= position) WakeWaiters(position);
 }
 
 void Progress::WakeWaiters(uint64_t completed) {
@@ -35,6 +36,12 @@ base::Status Progress::fault() const {
   return fault_;
 }
 
+void Progress::FindNextAwaited() {
+  uint64_t least = UINT64_MAX;
+  for (const Waiter* waiter : waiters_) least = std::min(least, waiter->position);
+  next_awaited_.store(least);
+}
+
 bool Progress::WaitFor(uint64_t position, runtime::TimeNs spin, runtime::TimeNs timeout) {
   const auto reached = [&] { return Reached(position); };
   if (SpinUntil(runtime_, spin, reached)) return true;
@@ -48,12 +55,12 @@ bool Progress::WaitFor(uint64_t position, runtime::TimeNs spin, runtime::TimeNs 
       idle_events_.pop_back();
     }
     waiters_.push_back(&waiter);
-    num_waiters_.fetch_add(1);
+    FindNextAwaited();
   }
   if (!reached()) waiter.event->Wait(timeout);
   const std::lock_guard lock(mutex_);
   std::erase(waiters_, &waiter);
-  num_waiters_.fetch_sub(1);
+  FindNextAwaited();
   waiter.event->Reset();
   idle_events_.push_back(std::move(waiter.event));
   return reached();

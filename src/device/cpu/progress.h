@@ -38,11 +38,13 @@ class Progress {
   };
 
   void WakeWaiters(uint64_t completed);
+  // REQUIRES: mutex_ is held.
+  void FindNextAwaited();
 
   runtime::Runtime& runtime_;
   const std::string name_;
   alignas(64) std::atomic<uint64_t> completed_{0};
-  std::atomic<int> num_waiters_{0};
+  std::atomic<uint64_t> next_awaited_{UINT64_MAX};  // the least position that somebody waits for
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
   base::Status fault_;  // guarded by mutex_
