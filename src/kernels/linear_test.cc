@@ -460,7 +460,9 @@ TEST(LinearBlockingTest, SharesHaveEachUnitOnceAndTheTicketHoldsTheirPieces) {
           EXPECT_LT((share.end - share.open) * schedule.open_pieces + workers, 1 << kShareBits);
           end = share.end;
           // Where a share has rows of its own, it has whole blocks.
-          if (rows >= 64 * schedule.shares) EXPECT_EQ(share.begin % panels, 0);
+          if (rows >= 64 * schedule.shares) {
+            EXPECT_EQ(share.begin % panels, 0);
+          }
         }
         EXPECT_EQ(end, schedule.units);
       }

@@ -11,7 +11,8 @@
 //
 //   rows -> row blocks -> row tiles of 16            K -> leaves -> steps of 32
 //
-// A unit of work is (row block, panel). Leaf by leaf the row tiles of the block pass the panel, all of the leaf in one run: two row
+// A unit of work is (row block, panel), blocks outermost, of as few blocks as 256 rows allow: each passes all weights through the cache
+// again, and tiles multiply faster than memory reads. Leaf by leaf the row tiles of the block pass the panel, all of the leaf in one run: two row
 // tiles by two of the panel's four tiles of columns, so that 4 loads serve 4 products; a row tile alone by all four, from 5 loads.
 // Any number of rows goes through the same steps; the rows that fill up a tile are zero and their sums are left.
 //
@@ -34,7 +35,8 @@ constexpr int64_t kStepBytes = kStepPairs * kPairBytes;  // of a panel's weights
 constexpr int64_t kSumsStride = kPanelColumns * sizeof(float);
 constexpr int64_t kTileFloats = kTileHeight * kPanelColumns;  // a slot: the sums of a row tile, [16][64]
 constexpr int64_t kStackFloats = kStackSlots * kTileFloats;   // of a row tile
-constexpr int64_t kStacksBytes = kMaxBlockRows / kTileHeight * kStackFloats * static_cast<int64_t>(sizeof(float));
+constexpr int64_t kBlockTiles = kMaxBlockRows / kTileHeight;
+constexpr int64_t kStacksBytes = kBlockTiles * kStackFloats * static_cast<int64_t>(sizeof(float));
 
 // Up to here every worker packs all of x for itself: cheaper than a barrier.
 constexpr int64_t kOwnTilesBytes = 64 << 10;
@@ -69,10 +71,11 @@ struct LeafWeights {
 template <typename Tiles>
 struct TileLoop {
   const LinearArgs& args;
-  const LinearSchedule& schedule;
+  const LinearSchedule& schedule;  // of the leaves
   const device::WorkerContext& context;
   int x_rows;       // of a row tile in packed x: all rows if they are fewer than 16
   int64_t steps;    // of all leaves
+  int64_t row_blocks;
   BF16* packed;     // [row tiles][steps][x_rows][32]
   float* stacks;    // of the row tiles of a block
   std::byte* tail;  // a step of weights
@@ -223,7 +226,7 @@ struct TileLoop {
     int64_t panel;
   };
   FB_INLINE Unit UnitOf(int64_t unit) const {
-    return {PartOf(NumTiles(args), unit / args.weight.num_panels, schedule.row_blocks), unit % args.weight.num_panels};
+    return {PartOf(NumTiles(args), unit / args.weight.num_panels, row_blocks), unit % args.weight.num_panels};
   }
 
   void RunUnit(Tiles& tiles, const Unit& unit, int64_t next_panel) const {
@@ -240,17 +243,19 @@ struct TileLoop {
 
   // A worker's own part of the static units first, then what the tickets give; one ahead, to prefetch it.
   void Run() const {
-    Rows mine = PartOf(schedule.static_units, context.worker, context.num_workers);
+    const int64_t units = row_blocks * args.weight.num_panels;
+    const int64_t static_units = context.num_workers == 1 ? units : units - units / 8;
+    Rows mine = PartOf(static_units, context.worker, context.num_workers);
     const auto take = [&]() __attribute__((always_inline)) {
-      return mine.begin < mine.end ? mine.begin++ : schedule.static_units + context.ticket->fetch_add(1);
+      return mine.begin < mine.end ? mine.begin++ : static_units + context.ticket->fetch_add(1);
     };
     int64_t unit = take();
-    if (unit >= schedule.units) return;
+    if (unit >= units) return;
     Tiles tiles(x_rows);
-    while (unit < schedule.units) {
+    while (unit < units) {
       const int64_t next = take();
       const Unit here = UnitOf(unit);
-      RunUnit(tiles, here, next < schedule.units ? UnitOf(next).panel : here.panel);
+      RunUnit(tiles, here, next < units ? UnitOf(next).panel : here.panel);
       unit = next;
     }
     tiles.Release();
@@ -264,8 +269,8 @@ FB_INLINE void RunTileLinear(const LinearArgs& args, const device::WorkerContext
   for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) steps += StepsOf(args.weight.leaves, leaf);
   std::byte* const tail = context.scratch + kStacksBytes;
   const int x_rows = args.rows < kTileHeight ? args.rows : kTileHeight;
-  TileLoop<Tiles> loop{args, schedule, context, x_rows, steps, nullptr, reinterpret_cast<float*>(context.scratch), tail};
-  const int64_t tiles = TileLoop<Tiles>::NumTiles(args);
+  const int64_t tiles = TileLoop<Tiles>::NumTiles(args), row_blocks = (tiles + kBlockTiles - 1) / kBlockTiles;
+  TileLoop<Tiles> loop{args, schedule, context, x_rows, steps, row_blocks, nullptr, reinterpret_cast<float*>(context.scratch), tail};
   if (tiles * loop.PackedTileElements() * static_cast<int64_t>(sizeof(BF16)) <= kOwnTilesBytes) {
     loop.packed = reinterpret_cast<BF16*>(tail + kStepBytes);
     loop.PackX(0, 1);
