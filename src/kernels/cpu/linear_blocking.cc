@@ -114,7 +114,6 @@ LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers) {
   schedule.shares = std::min(num_workers, kMaxShares);
   schedule.row_blocks = RowBlocks(args.rows, weight.num_panels, num_workers, schedule.shares);
   schedule.units = static_cast<int64_t>(schedule.row_blocks) * weight.num_panels;
-  schedule.static_units = num_workers == 1 ? schedule.units : schedule.units - schedule.units / 8;
   const int64_t block_tiles = args.rows / schedule.row_blocks / kTileRows;
   schedule.open_pieces = static_cast<int>(std::max<int64_t>(1, block_tiles / kPieceTiles));
   schedule.batch_panels = args.rows <= kTileRows ? kBatchPanels : 1;

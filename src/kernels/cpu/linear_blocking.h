@@ -38,7 +38,6 @@ inline constexpr int kShareBits = 16;
 struct LinearSchedule {
   int row_blocks = 1;
   int64_t units = 0;         // row_blocks x panels, blocks outermost
-  int64_t static_units = 0;  // of a set that deals without shares: the first, dealt out evenly; the others by ticket
   int shares = 1;            // parts of the units, in their order; the workers are dealt to them evenly
   int open_pieces = 1;       // an open unit is taken in so many pieces, of its block's register tiles
   int batch_panels = 1;      // so many units at a time
