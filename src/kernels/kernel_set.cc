@@ -99,18 +99,8 @@ const TileState& Tiles() {
   return state;
 }
 
-}  // namespace
-
-TileOrder HardwareTileOrder() { return Tiles().order; }
-
-const KernelSet& RefKernels() { return kRef; }
-
-std::vector<const KernelSet*> AvailableKernels() {
+std::vector<const KernelSet*> KernelsWithoutTiles() {
   std::vector<const KernelSet*> sets;
-  if (HardwareTileOrder() != TileOrder::kUnknown) {
-    static const KernelSet kAmx = AmxKernels(HardwareTileOrder());
-    sets.push_back(&kAmx);
-  }
   if (HasAvx512bf16()) sets.push_back(&kAvx512bf16);
   if (HasAvx512f()) sets.push_back(&kAvx512f);
   if (HasAvx2()) sets.push_back(&kAvx2);
@@ -118,12 +108,29 @@ std::vector<const KernelSet*> AvailableKernels() {
   return sets;
 }
 
+}  // namespace
+
+TileOrder HardwareTileOrder() { return Tiles().order; }
+
+const KernelSet& RefKernels() { return kRef; }
+
+std::vector<const KernelSet*> AvailableKernels() {
+  std::vector<const KernelSet*> sets = KernelsWithoutTiles();
+  if (HardwareTileOrder() != TileOrder::kUnknown) {
+    static const KernelSet kAmx = AmxKernels(HardwareTileOrder());
+    sets.insert(sets.begin(), &kAmx);
+  }
+  return sets;
+}
+
 base::Result<const KernelSet*> ChooseKernels(std::string_view name) {
-  const std::vector<const KernelSet*> available = AvailableKernels();
-  if (name == "auto") return available.front();
-  std::string names;
-  for (const KernelSet* kernels : available) {
+  // Who names another set asks for no tiles.
+  for (const KernelSet* kernels : KernelsWithoutTiles()) {
     if (kernels->name == name) return kernels;
+  }
+  std::string names;
+  for (const KernelSet* kernels : AvailableKernels()) {
+    if (name == "auto" || kernels->name == name) return kernels;
     names += names.empty() ? kernels->name : fmt::format(", {}", kernels->name);
   }
   const std::string why = name == "amx" ? fmt::format(" ({})", Tiles().lack) : "";

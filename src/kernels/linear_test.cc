@@ -156,7 +156,7 @@ class Problem {
 
   // y after the kernel; before it y holds the same random numbers each time.
   std::vector<std::byte> Run(LinearFunction linear, int workers) const {
-    static std::unique_ptr<testing::Team> teams[4];
+    static std::unique_ptr<testing::Team> teams[6];
     if (teams[workers] == nullptr) teams[workers] = std::make_unique<testing::Team>(workers, 1 << 20);
     std::vector<std::byte> y = y_;
     const LinearArgs args = Args(y.data());
@@ -280,6 +280,26 @@ TEST(LinearTest, MatchesRefF32) { Sweep(DType::kF32, 1); }
 // Products around 2^-126: flushing decides the bits.
 TEST(LinearTest, MatchesRefAtTheDenormalBorderBF16) { Sweep(DType::kBF16, 1e-19f); }
 TEST(LinearTest, MatchesRefAtTheDenormalBorderF32) { Sweep(DType::kF32, 1e-19f); }
+
+// Open units in several pieces, which workers of all shares take.
+TEST(LinearTest, MatchesRefWhereOpenUnitsAreTakenInPieces) {
+  for (const int workers : {2, 4, 5}) {
+    Case c;
+    c.rows = 420;
+    c.k = 70;
+    c.leaves = 2;
+    c.widths.assign(20, 16);
+    c.output = LinearOutput::kResidual;
+    c.workers = workers;
+    const Problem problem(c);
+    std::vector<std::byte> y(1);
+    const LinearSchedule schedule = ScheduleLinear(problem.Args(y.data()), workers);
+    EXPECT_GT(schedule.open_pieces, 1);
+    const LinearShare share = ShareOf(schedule, 0, workers);
+    EXPECT_LT(share.open, share.end);
+    ExpectSetsMatchRef(c);
+  }
+}
 
 // So long a K that it is cut into blocks, with leaf borders inside of the blocks and across them.
 TEST(LinearTest, MatchesRefWhereKIsCutIntoBlocks) {
@@ -452,12 +472,14 @@ TEST(LinearBlockingTest, SharesHaveEachUnitOnceAndTheTicketHoldsTheirPieces) {
         args.weight.num_panels = panels;
         args.rows = rows;
         const LinearSchedule schedule = ScheduleLinear(args, workers);
-        int64_t end = 0;
+        EXPECT_EQ(workers % schedule.shares, 0);
+        int64_t end = 0, open = 0;
         for (int i = 0; i < schedule.shares; ++i) {
           const LinearShare share = ShareOf(schedule, i, workers);
           EXPECT_EQ(share.begin, end);
           EXPECT_LE(share.begin, share.open);
-          EXPECT_LT((share.end - share.open) * schedule.open_pieces + workers, 1 << kShareBits);
+          EXPECT_LT((share.end - share.open) * schedule.open_pieces + workers, int64_t{1} << kShareBits);
+          open += share.end - share.open;
           end = share.end;
           // Where a share has rows of its own, it has whole blocks.
           if (rows >= 64 * schedule.shares) {
@@ -465,6 +487,7 @@ TEST(LinearBlockingTest, SharesHaveEachUnitOnceAndTheTicketHoldsTheirPieces) {
           }
         }
         EXPECT_EQ(end, schedule.units);
+        EXPECT_EQ(open, workers == 1 ? 0 : schedule.units / 8);
       }
     }
   }

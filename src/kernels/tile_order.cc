@@ -31,43 +31,46 @@ struct OneWorker : device::WorkerContext {
   std::atomic<int64_t> tickets{0};
 };
 
-// A panel with a tail, for so many rows of x.
+// Two panels in two leaves, the second with a tail, for so many rows of x.
 class Trial {
  public:
-  Trial(TrialKind kind, int rows, TrialBits& bits) : rows_(rows), x_(rows * kDepth / 2), tile_(Allocate(kTileBytes)) {
+  Trial(TrialKind kind, int rows, TrialBits& bits) : rows_(rows), x_(rows * kDepth / 2), weights_(Allocate(kWeightBytes)) {
     for (uint32_t& pair : x_) pair = bits.Next(kind);
-    for (int64_t at = 0; at < kTileBytes; at += 4) {
+    for (int64_t at = 0; at < kWeightBytes; at += 4) {
       const uint32_t pair = bits.Next(kind);
-      std::memcpy(tile_.get() + at, &pair, 4);
+      std::memcpy(weights_.get() + at, &pair, 4);
     }
   }
 
   std::vector<float> Run(LinearFunction linear) const {
-    std::vector<float> y(rows_ * kPanelColumns);
+    constexpr int kColumns = kPanels * kPanelColumns;
+    std::vector<float> y(rows_ * kColumns);
     const Aligned workspace = Allocate(LinearWorkspaceBytes(tensor::DType::kBF16, rows_, kDepth));
-    const std::byte* const tiles[] = {tile_.get()};
-    const PanelColumns panel{0, kPanelColumns};
+    const std::byte* const second = weights_.get() + kPanels * kFirstLeaf / 2 * kPairBytes;
+    const std::byte* const tiles[] = {weights_.get(), weights_.get() + kFirstLeaf / 2 * kPairBytes, second,
+                                      second + (kDepth - kFirstLeaf) / 2 * kPairBytes};
+    const PanelColumns panels[] = {{0, kPanelColumns}, {kPanelColumns, kPanelColumns}};
     LinearArgs args;
-    args.weight = {.k = kDepth, .n = kPanelColumns, .num_panels = 1, .leaves = LeafBorders::Single(kDepth), .tiles = tiles, .panels = &panel};
+    args.weight = {.k = kDepth, .n = kColumns, .num_panels = kPanels, .leaves = {2, {0, kFirstLeaf, kDepth}}, .tiles = tiles, .panels = panels};
     args.x = reinterpret_cast<const std::byte*>(x_.data());
     args.y = reinterpret_cast<std::byte*>(y.data());
     args.x_stride = kDepth;
-    args.y_stride = kPanelColumns;
+    args.y_stride = kColumns;
     args.rows = rows_;
     args.output = LinearOutput::kF32;
-    args.leaf_end = 1;
+    args.leaf_end = 2;
     args.workspace = workspace.get();
     linear(args, OneWorker());
     return y;
   }
 
  private:
-  static constexpr int kDepth = 3 * kTileDepth + 6;
-  static constexpr int64_t kTileBytes = kDepth / 2 * kPanelColumns * 4;
+  static constexpr int kPanels = 2, kFirstLeaf = 2 * kTileDepth, kDepth = kFirstLeaf + 3 * kTileDepth + 6;
+  static constexpr int64_t kPairBytes = kPanelColumns * 4, kWeightBytes = kPanels * kDepth / 2 * kPairBytes;
 
   int rows_;
   std::vector<uint32_t> x_;
-  Aligned tile_;
+  Aligned weights_;  // [leaf][panel][pair][column][2]
 };
 
 // FTZ and DAZ while it lives.

@@ -101,17 +101,16 @@ void MarkGroups(LinearSchedule& schedule) {
 }  // namespace
 
 LinearShare ShareOf(const LinearSchedule& schedule, int share, int num_workers) {
-  const int64_t begin = schedule.units * share / schedule.shares, end = schedule.units * (share + 1) / schedule.shares;
-  // An eighth is open, but no more than the share's part of the ticket can count.
-  constexpr int64_t kMostPieces = (1 << kShareBits) / 2;
-  const int64_t open = std::min((end - begin) / 8, kMostPieces / schedule.open_pieces);
-  return {begin, num_workers == 1 ? end : end - open, end};
+  const auto begin = [&](int64_t units, int i) { return units * i / schedule.shares; };
+  const int64_t all_open = num_workers == 1 ? 0 : schedule.units / 8;
+  const int64_t end = begin(schedule.units, share + 1);
+  return {begin(schedule.units, share), end - (begin(all_open, share + 1) - begin(all_open, share)), end};
 }
 
 LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers) {
   const PackedWeight& weight = args.weight;
   LinearSchedule schedule;
-  schedule.shares = std::min(num_workers, kMaxShares);
+  schedule.shares = num_workers % kMaxShares == 0 ? kMaxShares : 1;  // with equally many workers each
   schedule.row_blocks = RowBlocks(args.rows, weight.num_panels, num_workers, schedule.shares);
   schedule.units = static_cast<int64_t>(schedule.row_blocks) * weight.num_panels;
   const int64_t block_tiles = args.rows / schedule.row_blocks / kTileRows;

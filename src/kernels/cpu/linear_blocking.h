@@ -32,13 +32,13 @@ struct LinearSegment {
   bool group_end;
 };
 
-inline constexpr int kMaxShares = 4;   // each has a part of the ticket's bits
-inline constexpr int kShareBits = 16;
+inline constexpr int kMaxShares = 2;   // each has a part of the ticket's bits
+inline constexpr int kShareBits = 32;
 
 struct LinearSchedule {
   int row_blocks = 1;
   int64_t units = 0;         // row_blocks x panels, blocks outermost
-  int shares = 1;            // parts of the units, in their order; the workers are dealt to them evenly
+  int shares = 1;            // parts of the units, in their order; each has equally many workers
   int open_pieces = 1;       // an open unit is taken in so many pieces, of its block's register tiles
   int batch_panels = 1;      // so many units at a time
   int32_t group_pairs = 0;   // at most so many pairs in a group
@@ -49,7 +49,7 @@ struct LinearSchedule {
 };
 
 // The units of a share. Those before `open` are its workers', dealt out in advance; the others are taken by ticket, by
-// any worker, so that one that is interrupted holds up nobody. A core so meets the same rows in one layer after
+// any worker, so that one that is interrupted holds up nobody: an eighth of all, none where there are fewer than 8. A core so meets the same rows in one layer after
 // another: they need not come from another core's cache.
 struct LinearShare {
   int64_t begin, open, end;

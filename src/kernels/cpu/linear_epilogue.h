@@ -10,6 +10,8 @@ namespace {
 struct Rows {
   int64_t begin, end;
 };
+// One of `parts` nearly equal parts.
+FB_INLINE Rows Part(int64_t total, int64_t i, int64_t parts) { return {total * i / parts, total * (i + 1) / parts}; }
 
 // 16 finished sums of a row; n of them go to y.
 template <typename T, LinearOutput kOutput>

@@ -28,8 +28,6 @@ constexpr int64_t kOwnPackedBytes = 64 << 10;
 constexpr int kMaxStacks = kMaxBlockRows / kTileRows + 1;
 static_assert(kBatchPanels <= kMaxStacks);
 
-FB_INLINE Rows Part(int64_t total, int64_t i, int64_t parts) { return {total * i / parts, total * (i + 1) / parts}; }
-
 template <typename T>
 struct LinearLoop {
   using Kernel = Micro<T>;
@@ -158,8 +156,7 @@ struct LinearLoop {
     int share, shares_left;
   };
   FB_INLINE Turn FirstTurn() const {
-    // The share whose even part of the workers holds this one.
-    const int share = ((context.worker + 1) * schedule.shares - 1) / context.num_workers;
+    const int share = context.worker * schedule.shares / context.num_workers;
     const LinearShare units = ShareOf(schedule, share, context.num_workers);
     const Rows workers = Part(context.num_workers, share, schedule.shares);
     const Rows own = Part(units.open - units.begin, context.worker - workers.begin, workers.end - workers.begin);
@@ -177,7 +174,7 @@ struct LinearLoop {
       const LinearShare units = ShareOf(schedule, turn.share, context.num_workers);
       const int shift = kShareBits * turn.share;
       const int64_t tickets = context.ticket->fetch_add(int64_t{1} << shift);
-      const int64_t ticket = (tickets >> shift) & ((1 << kShareBits) - 1);
+      const int64_t ticket = (tickets >> shift) & ((int64_t{1} << kShareBits) - 1);
       const int64_t unit = units.open + ticket / schedule.open_pieces;
       if (unit < units.end) return WorkOf(unit, 1, ticket % schedule.open_pieces, schedule.open_pieces);
       turn.share = (turn.share + 1) % schedule.shares;

@@ -2,7 +2,7 @@
 //
 //   struct Tiles {             // eight registers of 16 rows of 64 bytes
 //     explicit Tiles(int x_rows);             // registers 0 to 4 have x_rows rows, 5 to 7 have 16
-    void Release();
+//     void Release();
 //     template <int kTile> void Zero();
 //     template <int kTile> void Load(const void* rows, int64_t stride);         // strides in bytes
 //     template <int kTile> void Store(float* rows, int64_t stride) const;
@@ -41,10 +41,9 @@ constexpr int64_t kStacksBytes = kBlockTiles * kStackFloats * static_cast<int64_
 // Up to here every worker packs all of x for itself: cheaper than a barrier.
 constexpr int64_t kOwnTilesBytes = 64 << 10;
 
-// Weights that nothing has fetched yet are prefetched so far ahead (bench of the prototype on Emerald Rapids).
+// Weights that nothing has fetched yet are prefetched so far ahead: a guess, until this loop runs on hardware.
 constexpr int64_t kTileStreamBytes = 8192;
 
-FB_INLINE Rows PartOf(int64_t total, int64_t i, int64_t parts) { return {total * i / parts, total * (i + 1) / parts}; }
 FB_INLINE int64_t StepsOf(const LeafBorders& leaves, int leaf) {
   return (leaves.begin[leaf + 1] - leaves.begin[leaf] + kTileDepth - 1) / kTileDepth;
 }
@@ -103,7 +102,7 @@ struct TileLoop {
     }
   }
   void PackX(int64_t part, int64_t parts) const {
-    const Rows mine = PartOf(NumTiles(args), part, parts);
+    const Rows mine = Part(NumTiles(args), part, parts);
     for (int64_t tile = mine.begin; tile < mine.end; ++tile) PackTile(tile);
   }
 
@@ -226,7 +225,7 @@ struct TileLoop {
     int64_t panel;
   };
   FB_INLINE Unit UnitOf(int64_t unit) const {
-    return {PartOf(NumTiles(args), unit / args.weight.num_panels, row_blocks), unit % args.weight.num_panels};
+    return {Part(NumTiles(args), unit / args.weight.num_panels, row_blocks), unit % args.weight.num_panels};
   }
 
   void RunUnit(Tiles& tiles, const Unit& unit, int64_t next_panel) const {
@@ -245,7 +244,7 @@ struct TileLoop {
   void Run() const {
     const int64_t units = row_blocks * args.weight.num_panels;
     const int64_t static_units = context.num_workers == 1 ? units : units - units / 8;
-    Rows mine = PartOf(static_units, context.worker, context.num_workers);
+    Rows mine = Part(static_units, context.worker, context.num_workers);
     const auto take = [&]() __attribute__((always_inline)) {
       return mine.begin < mine.end ? mine.begin++ : static_units + context.ticket->fetch_add(1);
     };
