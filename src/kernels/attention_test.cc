@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/attention_items.h"
 #include "kernels/testing/attention_problem.h"
 
 namespace forebay::kernels {
@@ -122,10 +123,26 @@ TYPED_TEST(AttentionTest, PartsOverWorkers) {
   }
   AttentionProblem<TypeParam> problem({8, 4, 64}, {{5000, 5001}, {2040, 2056}});
   const auto expected = problem.Run(RefKernels(), this->teams_[0]);
-  for (const uint64_t kilobytes : {110, 150, 250}) {
-    Team team(2, kilobytes << 10);
+  const uint64_t own = RefKernels().attention_scratch(problem.args().layout, problem.args().heads);
+  const uint64_t slot_bytes = kMaxLines * (64 + 2) * sizeof(float);
+  int64_t used_before = -1;
+  for (const int slots_each : {1, 6, 18}) {  // too few for any unit, for one, for both
+    Team team(2, own + slots_each * slot_bytes);
+    int64_t used = 0;
+    team.Run([&](const device::WorkerContext& context) {
+      if (context.worker != 0) return;
+      const PartSlots slots(problem.args(), context);
+      EXPECT_EQ(slots.size(), 2 * slots_each);
+      ItemWalk walk(problem.args(), 2, slots.size());
+      AttentionItem item;
+      for (int64_t i = 0; walk.Seek(i, item); ++i) {}
+      used = walk.slots();
+    });
+    EXPECT_EQ(used == 0, slots_each == 1) << slots_each;
+    EXPECT_GT(used, used_before) << slots_each;
+    used_before = used;
     for (const KernelSet* kernels : AvailableKernels()) {
-      EXPECT_TRUE(SameBytes(problem.Run(*kernels, team), expected)) << kernels->name << " " << kilobytes;
+      EXPECT_TRUE(SameBytes(problem.Run(*kernels, team), expected)) << kernels->name << " " << slots_each;
     }
   }
 }
