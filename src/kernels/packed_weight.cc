@@ -60,8 +60,6 @@ int64_t PackBlocks(int64_t k_leaf, const BF16* const rows[kPanelColumns], std::b
   return pairs;
 }
 
-int64_t PackBlocks(int64_t, const float* const*, std::byte*) { return 0; }
-
 }  // namespace
 
 LeafBorders LeafBorders::Single(int64_t k) {
@@ -100,7 +98,8 @@ LeafBorders LeafBorders::Slice(int first, int last) const {
 
 template <typename T>
 void PackTile(int64_t k_leaf, const T* const rows[kPanelColumns], std::byte* tile) {
-  const int64_t done = PackBlocks(k_leaf, rows, tile);
+  int64_t done = 0;
+  if constexpr (std::is_same_v<T, BF16>) done = PackBlocks(k_leaf, rows, tile);
   PackPairs(k_leaf, rows, reinterpret_cast<Pair<T>*>(tile), done, (k_leaf + 1) / 2);
 }
 
