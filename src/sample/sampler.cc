@@ -99,27 +99,29 @@ bool KeepFlat(Softmax* softmax, double total, double limit, SampleScratch* scrat
 
 void KeepTopP(Softmax* softmax, const SamplingParams& params, SampleScratch* scratch) {
   const double drop_share = 1.0 - static_cast<double>(params.top_p);
-  double dropped = 0, total = 0;
+  double dropped = 0, limit = 0;
   if (params.min_p > 0 || params.top_k > 0) {
-    total = Gather(*softmax, params, kNone, scratch);
+    limit = drop_share * Gather(*softmax, params, kNone, scratch);
   } else {
+    const double total = SumExp(softmax->row, softmax->max, softmax->scale, &scratch->chunk_sums, &scratch->weights);
+    limit = drop_share * total;
     // Tokens below a floor need not be looked at if together they weigh no more than the limit. Where none of them
     // weighs more than limit / vocabulary that is sure; higher floors are tried first, since few tokens pass them.
-    total = SumExp(softmax->row, softmax->max, softmax->scale, &scratch->chunk_sums, &scratch->weights);
-    const double limit = drop_share * total, least = limit / static_cast<double>(softmax->row.size());
+    const double least = limit / static_cast<double>(softmax->row.size());
     const bool flat = total * kFlatTokens >= static_cast<double>(softmax->row.size());
     bool tried = false;
     for (double weight = 4096 * least; weight >= least; weight /= 16) {
+      // Once two floors were too high, many tokens are likely to pass the next.
       if (!tried && (flat || weight < 256 * least)) {
         tried = true;
         if (KeepFlat(softmax, total, limit, scratch)) return;
       }
       // The likeliest token weighs 1 and always stays.
       dropped = std::max(0.0, total - Gather(*softmax, params, LogitFloor(*softmax, std::min(weight, 1.0)), scratch));
-      if (dropped <= drop_share * total) break;
+      if (dropped <= limit) break;
     }
   }
-  DropTail(&scratch->candidates, dropped, drop_share * total, &scratch->pool);
+  DropTail(&scratch->candidates, dropped, limit, &scratch->pool);
   softmax->total = 0;
   for (const Candidate& candidate : scratch->candidates) softmax->total += candidate.weight;
 }
@@ -198,8 +200,9 @@ int32_t Choose(std::span<const float> row, const SampleInput& input, SampleScrat
   switch (softmax.kept) {
     case Softmax::kAll: return DrawAny(softmax, target, *scratch);
     case Softmax::kCandidates: return DrawCandidate(target, *scratch);
-    default: return DrawWeighted(target, *scratch);
+    case Softmax::kWeights: break;
   }
+  return DrawWeighted(target, *scratch);
 }
 
 }  // namespace

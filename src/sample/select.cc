@@ -15,6 +15,7 @@ constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr size_t kSortedPool = 512;
 // Two orders of adding a row's weights differ by less than this share of their total.
 constexpr double kDoubt = 1e-9;
+// Passes over a row before its candidates are looked at after all; normal rows take up to 9.
 constexpr int kMostPasses = 12;
 
 // Two logits with the border of what is dropped between them, and the sum of all weights up to each.
@@ -66,13 +67,18 @@ std::optional<Bracket> FindBracket(const Weighing& row, const std::vector<double
   const double quarter = (row.max - floor) / 4, doubt = kDoubt * total;
   Bracket bracket{kNone, static_cast<float>(row.max), 0, total};
   if (!Narrow(row, weights, {floor, floor + quarter, floor + 2 * quarter, floor + 3 * quarter}, limit, doubt, &bracket)) return {};
-  for (int pass = 1; pass < kMostPasses && bracket.low > kNone; ++pass) {
+  // After three passes in a row that shut no token out, what lies between is a cluster of equal logits, or nearly.
+  int idle = 0;
+  for (int pass = 1; pass < kMostPasses && idle < 3 && bracket.low > kNone; ++pass) {
+    const double between = bracket.sum_high - bracket.sum_low;
     // Each token between weighs at least what the lower end would.
-    if (bracket.sum_high - bracket.sum_low <= kSortedPool / 2 * Exp((bracket.low - row.max) * row.scale)) return bracket;
-    // Most likely the border lies near the line between both ends.
+    if (between <= kSortedPool / 2 * Exp((bracket.low - row.max) * row.scale)) return bracket;
+    // Most likely the border lies near the line between both ends; if nothing is there, anywhere.
     const double width = static_cast<double>(bracket.high) - bracket.low;
-    const double middle = bracket.low + width * (limit - bracket.sum_low) / (bracket.sum_high - bracket.sum_low);
-    if (!Narrow(row, weights, {middle - width / 8, middle - width / 64, middle + width / 64, middle + width / 8}, limit, doubt, &bracket)) return {};
+    const double middle = bracket.low + width * (idle > 0 ? 0.5 : (limit - bracket.sum_low) / between);
+    const double near = width * (idle > 0 ? 0.1 : 1.0 / 64), far = width * (idle > 0 ? 0.3 : 1.0 / 8);
+    if (!Narrow(row, weights, {middle - far, middle - near, middle + near, middle + far}, limit, doubt, &bracket)) return {};
+    idle = bracket.sum_high - bracket.sum_low == between ? idle + 1 : 0;
   }
   return {};
 }
