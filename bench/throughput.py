@@ -28,20 +28,10 @@ import time
 
 import sharegpt
 from machine import MOST_DRIFT, probe_of
+from shapes import QWEN3_06B, SMOLLM2_135M
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEMO_MODEL = os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
-QWEN3_06B = {
-    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024,
-    "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
-    "head_dim": 128, "hidden_act": "silu", "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
-    "rope_theta": 1000000, "tie_word_embeddings": True, "attention_bias": False, "torch_dtype": "bfloat16",
-    "eos_token_id": 151645,
-}
-SMOLLM2_135M = {
-    "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
-    "num_key_value_heads": 3, "head_dim": 64,
-}
 TRACES = {
     "sharegpt": "sharegpt_8k_filtered_stats_llama2_tokenizer.csv",
     "arxiv": "arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv",

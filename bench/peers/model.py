@@ -16,7 +16,7 @@ import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
-from throughput import QWEN3_06B as CONFIG  # noqa: E402
+from shapes import QWEN3_06B as CONFIG  # noqa: E402
 
 FOLDER = os.path.join(ROOT, "build", "peers", "model")
 HF, GGUF, OPENVINO = (os.path.join(FOLDER, name) for name in ("hf", "qwen3-0.6b.gguf", "openvino"))

@@ -32,6 +32,8 @@ struct LinearSegment {
   bool group_end;
 };
 
+// Up to so many bytes of packed x every worker packs all of it for itself: cheaper than a barrier.
+inline constexpr int64_t kOwnPackedBytes = 64 << 10;
 inline constexpr int kMaxShares = 2;   // each has a part of the ticket's bits
 inline constexpr int kShareBits = 32;
 

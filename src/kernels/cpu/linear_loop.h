@@ -21,9 +21,6 @@
 namespace forebay::kernels {
 namespace {
 
-// Up to here every worker packs all of x for itself: cheaper than a barrier.
-constexpr int64_t kOwnPackedBytes = 64 << 10;
-
 // Stacks that wait at a time: of a block's register tiles, or of one tile in a batch of panels.
 constexpr int kMaxStacks = kMaxBlockRows / kTileRows + 1;
 static_assert(kBatchPanels <= kMaxStacks);

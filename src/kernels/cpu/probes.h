@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/amx/tile_config.h"
 #include "kernels/kernel_set.h"
 
 namespace forebay::kernels {
@@ -40,11 +41,7 @@ __attribute__((target("avx2"), noinline)) inline void Fma256Loop(int64_t rounds,
 
 // Products of tiles, a round each: four independent sums, two tiles of rows by two of columns. REQUIRES: HardwareTileOrder() is known.
 __attribute__((noinline)) inline void TileProductLoop(int64_t rounds, const float* data) {
-  struct alignas(64) {  // of LDTILECFG: eight tiles of 16 rows of 64 bytes
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } config;
+  const TileConfig config(16);
   alignas(64) uint32_t operands[4][256];
   uint64_t state = 1;
   for (auto& tile : operands) {

@@ -1,5 +1,6 @@
 // Linear layers of bf16 on AMX tiles. The instructions are written as assembly: intrinsics want their tile as a literal, not as a
 // template's argument.
+#include "kernels/cpu/amx/tile_config.h"
 #include "kernels/cpu/amx/tile_loop.h"
 
 namespace forebay::kernels {
@@ -8,16 +9,7 @@ namespace {
 class HardwareTiles {
  public:
   FB_INLINE explicit HardwareTiles(int x_rows) {
-    struct alignas(64) Config {  // of LDTILECFG
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {};
-      uint8_t rows[16] = {};
-    } config;
-    static_assert(sizeof(Config) == 64);
-    for (int tile = 0; tile < 8; ++tile) {
-      config.row_bytes[tile] = 64;
-      config.rows[tile] = static_cast<uint8_t>(tile < 5 ? x_rows : 16);
-    }
+    const TileConfig config(x_rows);
     asm volatile("ldtilecfg %0" : : "m"(config));
   }
   FB_INLINE void Release() { asm volatile("tilerelease"); }

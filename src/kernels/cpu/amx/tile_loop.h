@@ -38,9 +38,6 @@ constexpr int64_t kStackFloats = kStackSlots * kTileFloats;   // of a row tile
 constexpr int64_t kBlockTiles = kMaxBlockRows / kTileHeight;
 constexpr int64_t kStacksBytes = kBlockTiles * kStackFloats * static_cast<int64_t>(sizeof(float));
 
-// Up to here every worker packs all of x for itself: cheaper than a barrier.
-constexpr int64_t kOwnTilesBytes = 64 << 10;
-
 // Weights that nothing has fetched yet are prefetched so far ahead: a guess, until this loop runs on hardware.
 constexpr int64_t kTileStreamBytes = 8192;
 
@@ -121,15 +118,19 @@ struct TileLoop {
     return weights;
   }
 
+  static FB_INLINE void ZeroSums(Tiles& tiles) {
+    tiles.template Zero<0>();
+    tiles.template Zero<1>();
+    tiles.template Zero<2>();
+    tiles.template Zero<3>();
+  }
+
   // Two row tiles by half of the panel's columns.
   FB_INLINE void RunTwo(Tiles& tiles, const BF16* x, const LeafWeights& weights, int half, float* sums, Fetch fetch,
                         int64_t turn, const std::byte* next) const {
     const int64_t x_bytes = kTileDepth * sizeof(BF16), offset = half * 2 * x_bytes;
     const BF16* x1 = x + PackedTileElements();
-    tiles.template Zero<0>();
-    tiles.template Zero<1>();
-    tiles.template Zero<2>();
-    tiles.template Zero<3>();
+    ZeroSums(tiles);
     for (int64_t step = 0; step < weights.steps; ++step, x += kTileHeight * kTileDepth, x1 += kTileHeight * kTileDepth) {
       const std::byte* w = weights.At(step) + offset;
       if (step == turn) fetch.line = reinterpret_cast<const char*>(next);
@@ -154,10 +155,7 @@ struct TileLoop {
   FB_INLINE void RunOne(Tiles& tiles, const BF16* x, const LeafWeights& weights, float* sums, Fetch fetch, int64_t turn,
                         const std::byte* next) const {
     const int64_t x_bytes = kTileDepth * sizeof(BF16), x_step = static_cast<int64_t>(x_rows) * kTileDepth;
-    tiles.template Zero<0>();
-    tiles.template Zero<1>();
-    tiles.template Zero<2>();
-    tiles.template Zero<3>();
+    ZeroSums(tiles);
     for (int64_t step = 0; step < weights.steps; ++step, x += x_step) {
       const std::byte* w = weights.At(step);
       if (step == turn) fetch.line = reinterpret_cast<const char*>(next);
@@ -270,7 +268,7 @@ FB_INLINE void RunTileLinear(const LinearArgs& args, const device::WorkerContext
   const int x_rows = args.rows < kTileHeight ? args.rows : kTileHeight;
   const int64_t tiles = TileLoop<Tiles>::NumTiles(args), row_blocks = (tiles + kBlockTiles - 1) / kBlockTiles;
   TileLoop<Tiles> loop{args, schedule, context, x_rows, steps, row_blocks, nullptr, reinterpret_cast<float*>(context.scratch), tail};
-  if (tiles * loop.PackedTileElements() * static_cast<int64_t>(sizeof(BF16)) <= kOwnTilesBytes) {
+  if (tiles * loop.PackedTileElements() * static_cast<int64_t>(sizeof(BF16)) <= kOwnPackedBytes) {
     loop.packed = reinterpret_cast<BF16*>(tail + kStepBytes);
     loop.PackX(0, 1);
   } else {
