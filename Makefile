@@ -1,16 +1,20 @@
 # forebay: `make demo` runs a job on a real model, `make test` builds and passes all tests, `make build` leaves
-# build/release/forebay. Each installs what is missing first (Debian; root or sudo).
+# build/release/forebay, `make wheel` the Python package. Each installs what is missing first (Debian; root or sudo).
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 JOBS ?= $(shell nproc)
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 PRESET = cmake --preset $(1) --log-level=WARNING >/dev/null $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 
-.PHONY: build demo test soak bench bench-peers setup setup-test model clean
+.PHONY: build wheel demo test soak bench bench-peers setup setup-test model clean
 build: setup
 	$(call PRESET,release) -DFOREBAY_TESTS=OFF
 	ninja -C build/release -j $(JOBS) forebay
 	@echo "built build/release/forebay"
+
+# The Python package, whole: build/wheels/forebay-*.whl.
+wheel: setup
+	@tools/wheel.sh
 
 demo: build model
 	@echo "running 120 requests of examples/demo.jsonl on SmolLM2-135M-Instruct; results go to build/demo/results.jsonl"

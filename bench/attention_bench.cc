@@ -1,8 +1,9 @@
 // Rates of the attention kernels beside the limits of the machine, as a table in Markdown:
 //   attention_bench [--isa NAME,..] [--threads N] [--only TEXT of a row's name]
-// The KV cache lies as in the engine: blocks at a stride of all layers, in permuted order; a sample is one pass over as
-// many layers as make 256 MB of KV, so that no cache holds it. The limit of a sample is max(flops / peak, KV bytes /
-// stream), with both probed just before and after it; the figure is the best of 5 samples by share of their own limit.
+// The KV cache lies as in the engine: blocks at a stride of all layers, in permuted order; a sample
+// is one pass over as many layers as make 256 MB of KV, so that no cache holds it. The limit of a
+// sample is max(flops / peak, KV bytes / stream), with both probed just before and after it; the
+// figure is the best of 5 samples by share of their own limit.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -22,9 +23,9 @@ namespace forebay::bench {
 namespace {
 
 using kernels::AttentionArgs;
+using kernels::kBlockTokens;
 using kernels::KernelSet;
 using kernels::SequenceRows;
-using kernels::kBlockTokens;
 using tensor::BF16;
 
 struct Case {
@@ -32,30 +33,34 @@ struct Case {
   int32_t heads, kv_heads, head_dim;
   int32_t sequences, rows, context;  // the last `rows` of `context` positions of each sequence
   bool mixed = false;                // contexts from 31 less up to `context`, decoding
-  int32_t Context(int32_t sequence) const { return mixed ? context - sequence * 19 % kBlockTokens : context; }
+  int32_t Context(int32_t sequence) const {
+    return mixed ? context - sequence * 19 % kBlockTokens : context;
+  }
 };
 constexpr Case kCases[] = {
-    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192},   {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192},
-    {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207},  {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207, true},
-    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 1024},  {"Qwen3-0.6B", 16, 8, 128, 128, 1, 1024},
-    {"Qwen3-0.6B", 16, 8, 128, 1, 1, 8192},   {"Qwen3-0.6B", 16, 8, 128, 4, 128, 128},
-    {"Qwen3-0.6B", 16, 8, 128, 1, 512, 512},  {"Qwen3-0.6B", 16, 8, 128, 1, 512, 4096},
-    {"Qwen3-0.6B", 16, 8, 128, 1, 1, 32768},  {"one KV head", 16, 1, 128, 1, 1, 32768},
-    {"one KV head", 16, 1, 128, 1, 64, 32768},
-    {"SmolLM2-135M", 9, 3, 64, 1, 1, 32768},  {"SmolLM2-135M", 9, 3, 64, 1, 512, 32768},
-    {"SmolLM2-135M", 9, 3, 64, 64, 1, 192},   {"SmolLM2-135M", 9, 3, 64, 128, 1, 192},
-    {"SmolLM2-135M", 9, 3, 64, 128, 1, 207},  {"SmolLM2-135M", 9, 3, 64, 128, 1, 207, true},
-    {"SmolLM2-135M", 9, 3, 64, 64, 1, 1024},  {"SmolLM2-135M", 9, 3, 64, 128, 1, 1024},
-    {"SmolLM2-135M", 9, 3, 64, 4, 128, 128},  {"SmolLM2-135M", 9, 3, 64, 1, 512, 512},
+    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192},        {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192},
+    {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207},       {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207, true},
+    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 1024},       {"Qwen3-0.6B", 16, 8, 128, 128, 1, 1024},
+    {"Qwen3-0.6B", 16, 8, 128, 1, 1, 8192},        {"Qwen3-0.6B", 16, 8, 128, 4, 128, 128},
+    {"Qwen3-0.6B", 16, 8, 128, 1, 512, 512},       {"Qwen3-0.6B", 16, 8, 128, 1, 512, 4096},
+    {"Qwen3-0.6B", 16, 8, 128, 1, 1, 32768},       {"one KV head", 16, 1, 128, 1, 1, 32768},
+    {"one KV head", 16, 1, 128, 1, 64, 32768},     {"SmolLM2-135M", 9, 3, 64, 1, 1, 32768},
+    {"SmolLM2-135M", 9, 3, 64, 1, 512, 32768},     {"SmolLM2-135M", 9, 3, 64, 64, 1, 192},
+    {"SmolLM2-135M", 9, 3, 64, 128, 1, 192},       {"SmolLM2-135M", 9, 3, 64, 128, 1, 207},
+    {"SmolLM2-135M", 9, 3, 64, 128, 1, 207, true}, {"SmolLM2-135M", 9, 3, 64, 64, 1, 1024},
+    {"SmolLM2-135M", 9, 3, 64, 128, 1, 1024},      {"SmolLM2-135M", 9, 3, 64, 4, 128, 128},
+    {"SmolLM2-135M", 9, 3, 64, 1, 512, 512},
 };
 constexpr Case kRopeCases[] = {
-    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192}, {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192}, {"Qwen3-0.6B", 16, 8, 128, 4, 128, 128},
-    {"Qwen3-0.6B", 16, 8, 128, 1, 512, 512}, {"SmolLM2-135M", 9, 3, 64, 128, 1, 192}, {"SmolLM2-135M", 9, 3, 64, 1, 512, 512},
+    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192},  {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192},
+    {"Qwen3-0.6B", 16, 8, 128, 4, 128, 128}, {"Qwen3-0.6B", 16, 8, 128, 1, 512, 512},
+    {"SmolLM2-135M", 9, 3, 64, 128, 1, 192}, {"SmolLM2-135M", 9, 3, 64, 1, 512, 512},
 };
 
 std::string NameOf(const Case& c) {
-  return fmt::format("{} {}/{}x{} | {} x {} at {}{}", c.model, c.heads, c.kv_heads, c.head_dim, c.sequences, c.rows,
-                     c.mixed ? fmt::format("{}..", c.Context(0) + 1 - kBlockTokens) : "", c.context);
+  return fmt::format(
+      "{} {}/{}x{} | {} x {} at {}{}", c.model, c.heads, c.kv_heads, c.head_dim, c.sequences,
+      c.rows, c.mixed ? fmt::format("{}..", c.Context(0) + 1 - kBlockTokens) : "", c.context);
 }
 
 struct Limits {
@@ -102,14 +107,18 @@ class Bench {
   Bench(int threads) : threads_(threads), team_(threads) {
     base::Rng rng(5);
     for (size_t i = 0; i < kStreamBytes / sizeof(BF16); ++i) {
-      memory_[i] = i < kPattern ? tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1)) : memory_[i - kPattern];
+      memory_[i] = i < kPattern ? tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1))
+                                : memory_[i - kPattern];
     }
   }
 
   void Run(const KernelSet& kernels, const Case& c) {
     const Step step(c);
     AttentionArgs args;
-    args.layout = {tensor::DType::kBF16, c.kv_heads, c.head_dim, 0};
+    args.layout = {.dtype = tensor::DType::kBF16,
+                   .kv_heads = c.kv_heads,
+                   .key_dim = c.head_dim,
+                   .value_dim = c.head_dim};
     args.heads = c.heads;
     args.scale = 0.1f;
     const int64_t layers = SetStride(step, &args.layout);
@@ -131,8 +140,10 @@ class Bench {
       int64_t passes = 0;
       do {
         for (int64_t layer = 0; layer < layers; ++layer, ++passes) {
-          args.layer.resident = reinterpret_cast<std::byte*>(memory_) + layer * args.layout.LayerBytes();
-          team_.Run([&](const device::WorkerContext& context) { kernels.attention(args, context); });
+          args.layer.resident =
+              reinterpret_cast<std::byte*>(memory_) + layer * args.layout.LayerBytes();
+          team_.Run(
+              [&](const device::WorkerContext& context) { kernels.attention(args, context); });
         }
       } while (Now() - start < 0.02);
       const double time = (Now() - start) / static_cast<double>(passes);
@@ -143,23 +154,29 @@ class Bench {
       before = after;
     }
     const bool memory_bound = bytes / best.stream > flops / best.peak;
-    fmt::print("| {} | {:.1f} | {:.0f} of {:.0f} | {:.1f} of {:.1f} | {} | {:.2f} |\n", NameOf(c), best_time * 1e6, flops / best_time / 1e9,
-               best.peak / 1e9, bytes / best_time / 1e9, best.stream / 1e9, memory_bound ? "memory" : "arithmetic",
-               best_share);
+    fmt::print("| {} | {:.1f} | {:.0f} of {:.0f} | {:.1f} of {:.1f} | {} | {:.2f} |\n", NameOf(c),
+               best_time * 1e6, flops / best_time / 1e9, best.peak / 1e9, bytes / best_time / 1e9,
+               best.stream / 1e9, memory_bound ? "memory" : "arithmetic", best_share);
     std::fflush(stdout);
   }
 
-  // Bytes of its rows' fp32 projections and of the cache lines that the new K and V lie in, which a write must first read.
+  // Bytes of its rows' fp32 projections and of the cache lines that the new K and V lie in, which a
+  // write must first read.
   void RunRope(const KernelSet& kernels, const Case& c) {
     const Step step(c);
     kernels::RopeKvArgs args;
-    args.layout = {tensor::DType::kBF16, c.kv_heads, c.head_dim, 0};
+    args.layout = {.dtype = tensor::DType::kBF16,
+                   .kv_heads = c.kv_heads,
+                   .key_dim = c.head_dim,
+                   .value_dim = c.head_dim};
     args.heads = c.heads;
     args.norm_eps = 1e-6f;
     args.batch = step.batch;
     const int64_t layers = SetStride(step, &args.layout);
-    const int64_t rows = step.batch.num_rows, width = int64_t{c.heads + 2 * c.kv_heads} * c.head_dim;
-    std::vector<float> qkv(static_cast<size_t>(rows * width)), norm(static_cast<size_t>(c.head_dim), 1.0f);
+    const int64_t rows = step.batch.num_rows,
+                  width = int64_t{c.heads + 2 * c.kv_heads} * c.head_dim;
+    std::vector<float> qkv(static_cast<size_t>(rows * width)),
+        norm(static_cast<size_t>(c.head_dim), 1.0f);
     std::vector<float> angles(static_cast<size_t>(c.context) * c.head_dim / 2, 0.7f);
     std::vector<BF16> q(static_cast<size_t>(rows * c.heads * c.head_dim));
     base::Rng rng(8);
@@ -168,7 +185,8 @@ class Bench {
     args.q = reinterpret_cast<std::byte*>(q.data());
     args.q_norm = args.k_norm = norm.data();
     args.rope_cos = args.rope_sin = angles.data();
-    const double lines = c.rows == 1 ? c.kv_heads * (c.head_dim / 2 * 64.0 + c.head_dim * 4.0) : c.kv_heads * c.head_dim * 4.0;
+    const double lines = c.rows == 1 ? c.kv_heads * (c.head_dim / 2 * 64.0 + c.head_dim * 4.0)
+                                     : c.kv_heads * c.head_dim * 4.0;
     const double bytes = static_cast<double>(rows) * (static_cast<double>(width) * 4 + 2 * lines);
     const Limits limits = Probe(kernels);
     double best = 1;
@@ -176,8 +194,10 @@ class Bench {
       double time = 0;
       int64_t passes = 0;
       for (; passes < 3 || time < 0.01; ++passes) {
-        args.layer.resident = reinterpret_cast<std::byte*>(memory_) + passes % layers * args.layout.LayerBytes();
-        MeasureStream(team_, reinterpret_cast<std::byte*>(memory_) + kStreamBytes - kEvicted, kEvicted);
+        args.layer.resident =
+            reinterpret_cast<std::byte*>(memory_) + passes % layers * args.layout.LayerBytes();
+        MeasureStream(team_, reinterpret_cast<std::byte*>(memory_) + kStreamBytes - kEvicted,
+                      kEvicted);
         for (float& x : qkv) x = -x;  // the projection has just been written, KV is in no cache
         const double start = Now();
         team_.Run([&](const device::WorkerContext& context) { kernels.rope_kv(args, context); });
@@ -185,8 +205,8 @@ class Bench {
       }
       best = std::min(best, time / static_cast<double>(passes));
     }
-    fmt::print("| {} | {:.1f} | {:.2f} | {:.1f} of {:.1f} |\n", NameOf(c), best * 1e6, best * 1e6 / static_cast<double>(rows), bytes / best / 1e9,
-               limits.stream / 1e9);
+    fmt::print("| {} | {:.1f} | {:.2f} | {:.1f} of {:.1f} |\n", NameOf(c), best * 1e6,
+               best * 1e6 / static_cast<double>(rows), bytes / best / 1e9, limits.stream / 1e9);
     std::fflush(stdout);
   }
 
@@ -204,7 +224,8 @@ class Bench {
   static constexpr int64_t kKvBytes = 256 << 20, kEvicted = 64 << 20;
 
   Limits Probe(const KernelSet& kernels) {
-    const bool dot = kernels.isa == kernels::Isa::kAvx512bf16;  // set amx attends by fused multiply-adds
+    // set amx attends by fused multiply-adds
+    const bool dot = kernels.isa == kernels::Isa::kAvx512bf16;
     const PeakProbe& probe = dot ? kDotProbe : kernels::FmaProbeOf(kernels.isa);
     return {MeasurePeak(team_, threads_, probe),
             MeasureStream(team_, reinterpret_cast<std::byte*>(memory_), int64_t{256} << 20)};
@@ -227,15 +248,20 @@ int Main(int argc, char** argv) {
   fmt::print("{}, {} threads\n", CpuName(), threads);
   for (const KernelSet* kernels : kernels::AvailableKernels()) {
     if (kernels->isa == kernels::Isa::kRef) continue;
-    if (!isa.empty() && isa.find("," + std::string(kernels->name) + ",") == std::string::npos) continue;
-    fmt::print("\n{}\n\n| model | sequences x rows at context | us a layer | GFLOP/s | GB/s of KV | bound | share of limit |\n",
-               kernels->name);
+    if (!isa.empty() && isa.find("," + std::string(kernels->name) + ",") == std::string::npos)
+      continue;
+    fmt::print(
+        "\n{}\n\n| model | sequences x rows at context | us a layer | GFLOP/s | GB/s of KV | bound "
+        "| share of limit |\n",
+        kernels->name);
     fmt::print("|---|---|---|---|---|---|---|\n");
     for (const Case& c : kCases) {
       if (NameOf(c).find(only) != std::string::npos) bench.Run(*kernels, c);
     }
-    fmt::print("\n{}: norm, rope and the KV write\n\n| model | sequences x rows at context | us a layer | us a row | GB/s touched |\n",
-               kernels->name);
+    fmt::print(
+        "\n{}: norm, rope and the KV write\n\n| model | sequences x rows at context | us a layer | "
+        "us a row | GB/s touched |\n",
+        kernels->name);
     fmt::print("|---|---|---|---|---|\n");
     for (const Case& c : kRopeCases) {
       if (NameOf(c).find(only) != std::string::npos) bench.RunRope(*kernels, c);

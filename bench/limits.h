@@ -1,4 +1,5 @@
-// What this machine can do at this moment: register-only arithmetic and streaming reads, all workers at once.
+// What this machine can do at this moment: register-only arithmetic and streaming reads, all
+// workers at once.
 #pragma once
 
 #include <sched.h>
@@ -24,8 +25,10 @@ inline double Now() {
 inline std::byte* HugeMemory(size_t bytes) {
   constexpr size_t kPage = 2 << 20;
   bytes = (bytes + kPage - 1) / kPage * kPage;
-  void* memory = mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  auto* start = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory) + kPage - 1) / kPage * kPage);
+  void* memory =
+      mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto* start = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory) + kPage - 1) /
+                                             kPage * kPage);
   madvise(start, bytes, MADV_HUGEPAGE);
   return start;
 }
@@ -68,8 +71,8 @@ inline double MeasurePeak(kernels::testing::Team& team, int workers, const PeakP
 // bytes/s of all workers that read `bytes`, whole pieces of 1 MiB, from `data` on.
 inline double MeasureStream(kernels::testing::Team& team, const std::byte* data, int64_t bytes) {
   constexpr int64_t kPiece = 1 << 20;
-  const double seconds =
-      SecondsOf(team, bytes / kPiece, [&](int64_t i) { kernels::ReadAll(data + i * kPiece, kPiece); });
+  const double seconds = SecondsOf(team, bytes / kPiece,
+                                   [&](int64_t i) { kernels::ReadAll(data + i * kPiece, kPiece); });
   return static_cast<double>(bytes) / seconds;
 }
 

@@ -1,5 +1,6 @@
-// What this machine can do at this moment, as a line of JSON: `limits_probe [ISA] [THREADS]`. The register peak is that of
-// the instruction set's widest product of bf16 pairs (fp32 FMA where it has none), the stream rate that of 512 MiB read once.
+// What this machine can do at this moment, as a line of JSON: `limits_probe [ISA] [THREADS]`. The
+// register peak is that of the instruction set's widest product of bf16 pairs (fp32 FMA where it
+// has none), the stream rate that of 512 MiB read once.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -27,7 +28,8 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "skipped: {}\n", chosen.status().message());
     return 1;
   }
-  const int threads = argc > 2 ? std::atoi(argv[2]) : static_cast<int>(std::thread::hardware_concurrency());
+  const int threads =
+      argc > 2 ? std::atoi(argv[2]) : static_cast<int>(std::thread::hardware_concurrency());
   const PeakProbe& probe = kernels::ProbeOf((*chosen)->isa);
   kernels::testing::Team team(threads);
   std::byte* const data = HugeMemory(kBytes);
@@ -41,8 +43,9 @@ int Main(int argc, char** argv) {
   std::vector<double> peaks, streams;
   for (int i = 0; i < kPeakRounds; ++i) peaks.push_back(MeasurePeak(team, threads, probe));
   for (int i = 0; i < kStreamRounds; ++i) streams.push_back(MeasureStream(team, data, kBytes));
-  fmt::print("{{\"isa\":\"{}\",\"threads\":{},\"cpu\":\"{}\",\"flops\":{:.4g},\"bytes_per_s\":{:.4g}}}\n", (*chosen)->name, threads, CpuName(),
-             Median(peaks), Median(streams));
+  fmt::print(
+      "{{\"isa\":\"{}\",\"threads\":{},\"cpu\":\"{}\",\"flops\":{:.4g},\"bytes_per_s\":{:.4g}}}\n",
+      (*chosen)->name, threads, CpuName(), Median(peaks), Median(streams));
   return 0;
 }
 

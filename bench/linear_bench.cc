@@ -1,9 +1,11 @@
 // Rates of the linear kernels beside the limits of the machine, as tables in Markdown:
-//   linear_bench [--isa NAME,..] [--rows N,..] [--model NAME,..] [--shape KxN,..] [--leaves] [--f32] [--threads N]
-// Layers of the models, with the outputs and leaves that a layer program has; --shape: one chain, rounded outputs.
-// A sample is one of 5 measurements of 20 ms or more, bracketed by probes of the register peak of the set's instruction
-// and of streaming reads. Its limit is max(flops / peak, weight bytes / stream). A sample whose brackets differ by more
-// than 10 % is repeated (and counted). --leaves: the price of the fixed tree over a model's layers.
+//   linear_bench [--isa NAME,..] [--rows N,..] [--model NAME,..] [--shape KxN,..] [--leaves]
+//   [--f32] [--threads N]
+// Layers of the models, with the outputs and leaves that a layer program has; --shape: one chain,
+// rounded outputs. A sample is one of 5 measurements of 20 ms or more, bracketed by probes of the
+// register peak of the set's instruction and of streaming reads. Its limit is max(flops / peak,
+// weight bytes / stream). A sample whose brackets differ by more than 10 % is repeated (and
+// counted). --leaves: the price of the fixed tree over a model's layers.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -34,7 +36,8 @@ struct Set {
 std::vector<Set> Sets() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
   return {
-      {"amx", &kernels::amx::Linear, kTileProbe, kFma512Probe, kernels::HardwareTileOrder() != kernels::TileOrder::kUnknown},
+      {"amx", &kernels::amx::Linear, kTileProbe, kFma512Probe,
+       kernels::HardwareTileOrder() != kernels::TileOrder::kUnknown},
       {"avx512bf16", &kernels::avx512bf16::Linear, kDotProbe, kFma512Probe,
        avx512 && __builtin_cpu_supports("avx512bf16")},
       {"avx512f", &kernels::avx512f::Linear, kFma512Probe, kFma512Probe, avx512},
@@ -67,8 +70,10 @@ constexpr Model kModels[] = {{"SmolLM2-135M", 576, 9, 3, 64, 1536},
 std::vector<Layer> LayersOf(const Model& m) {
   const int heads = m.heads * m.head_dim, qkv = (m.heads + 2 * m.kv_heads) * m.head_dim;
   return {{m.name, "qkv", m.hidden, qkv, LeafBorders::Single(m.hidden), LinearOutput::kF32},
-          {m.name, "output", heads, m.hidden, LeafBorders::ForOutput(m.heads, m.head_dim), LinearOutput::kResidual},
-          {m.name, "gate_up", m.hidden, 2 * m.ffn, LeafBorders::Single(m.hidden), LinearOutput::kSiluMul},
+          {m.name, "output", heads, m.hidden, LeafBorders::ForOutput(m.heads, m.head_dim),
+           LinearOutput::kResidual},
+          {m.name, "gate_up", m.hidden, 2 * m.ffn, LeafBorders::Single(m.hidden),
+           LinearOutput::kSiluMul},
           {m.name, "down", m.ffn, m.hidden, LeafBorders::ForDown(m.ffn), LinearOutput::kResidual}};
 }
 
@@ -76,20 +81,25 @@ struct Options {
   std::vector<std::string> sets = {"amx", "avx512bf16", "avx512f", "avx2"};
   std::vector<int> rows = {1, 2, 4, 8, 16, 64, 256, 512, 1024};
   std::vector<std::string> models;  // empty: all
-  std::vector<Layer> layers;        // of these models, or as --shape says
+  std::vector<Layer> layers;        // layers of these models, or as --shape says
   bool leaves = false, f32 = false;
   int threads = 2;
 };
 
 struct Sample {
-  double seconds, flops, stream, fraction;  // of a call, flop/s, bytes/s of weights, of the limit
+  double seconds, flops, stream,
+      fraction;  // a call's; flop/s; bytes/s of weights; share of the limit
 };
 
 class Bench {
  public:
   explicit Bench(const Options& options)
-      : options_(options), team_(options.threads), memory_(HugeMemory(kMemoryBytes)), x_(HugeMemory(64 << 20)),
-        y_(HugeMemory(kOutputBytes)), workspace_(HugeMemory(kOutputBytes)) {
+      : options_(options),
+        team_(options.threads),
+        memory_(HugeMemory(kMemoryBytes)),
+        x_(HugeMemory(64 << 20)),
+        y_(HugeMemory(kOutputBytes)),
+        workspace_(HugeMemory(kOutputBytes)) {
     team_.Run([](const device::WorkerContext& context) { PinToCore(context.worker); });
     Fill(memory_, kMemoryBytes);
     Fill(x_, 64 << 20);
@@ -124,12 +134,14 @@ class Bench {
 
     // Below 256 rows the weights come from memory: copies of them are used in turn.
     const int64_t bytes = args.weight.bytes();
-    const int64_t copies = std::max<int64_t>(1, (rows < 256 ? int64_t{512} << 20 : int64_t{64} << 20) / bytes);
+    const int64_t copies =
+        std::max<int64_t>(1, (rows < 256 ? int64_t{512} << 20 : int64_t{64} << 20) / bytes);
     std::vector<std::vector<const std::byte*>> tiles(copies);
     for (int64_t copy = 0; copy < copies; ++copy) {
       const std::byte* tile = memory_ + copy * bytes;
       for (int leaf = 0; leaf < args.leaf_end; ++leaf) {
-        for (int panel = 0; panel < args.weight.num_panels; ++panel, tile += args.weight.TileBytes(leaf)) {
+        for (int panel = 0; panel < args.weight.num_panels;
+             ++panel, tile += args.weight.TileBytes(leaf)) {
           tiles[copy].push_back(tile);
         }
       }
@@ -150,10 +162,13 @@ class Bench {
 
     std::vector<Sample> samples;
     for (int tries = 0; samples.size() < 5; ++tries) {
-      const double peak_before = MeasurePeak(team_, options_.threads, probe), stream_before = Stream();
+      const double peak_before = MeasurePeak(team_, options_.threads, probe),
+                   stream_before = Stream();
       const double seconds = run(calls) / static_cast<double>(calls);
-      const double stream_after = Stream(), peak_after = MeasurePeak(team_, options_.threads, probe);
-      const double peak = (peak_before + peak_after) / 2, stream = (stream_before + stream_after) / 2;
+      const double stream_after = Stream(),
+                   peak_after = MeasurePeak(team_, options_.threads, probe);
+      const double peak = (peak_before + peak_after) / 2,
+                   stream = (stream_before + stream_after) / 2;
       const double limit = std::max(flops / peak, static_cast<double>(bytes) / stream);
       const bool by_peak = flops / peak > static_cast<double>(bytes) / stream;
       const double spread = by_peak ? std::abs(peak_before - peak_after) / peak
@@ -162,17 +177,20 @@ class Bench {
         ++repeated_;
         continue;
       }
-      samples.push_back({seconds, flops / seconds, static_cast<double>(bytes) / seconds, limit / seconds});
+      samples.push_back(
+          {seconds, flops / seconds, static_cast<double>(bytes) / seconds, limit / seconds});
       peaks_.push_back(peak);
       streams_.push_back(stream);
     }
-    std::sort(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) { return a.fraction < b.fraction; });
+    std::sort(samples.begin(), samples.end(),
+              [](const Sample& a, const Sample& b) { return a.fraction < b.fraction; });
     return samples[2];
   }
 
   void PrintLimits() const {
-    fmt::print("\nRegister peak {:.0f} GFLOP/s, stream {:.1f} GB/s (medians); {} samples repeated.\n",
-               Median(peaks_) / 1e9, Median(streams_) / 1e9, repeated_);
+    fmt::print(
+        "\nRegister peak {:.0f} GFLOP/s, stream {:.1f} GB/s (medians); {} samples repeated.\n",
+        Median(peaks_) / 1e9, Median(streams_) / 1e9, repeated_);
   }
   double Median(std::vector<double> values) const {
     std::sort(values.begin(), values.end());
@@ -218,15 +236,16 @@ struct Target {
   const char* rows;
   int first_row, last_row;
   struct Wanted {
-    double large, at_1024;  // K, N >= 2048; K or N of 1024
+    double large, at_1024;    // K, N >= 2048; K or N of 1024
   } amx, avx512bf16, forced;  // forced: avx512f and avx2
-  const Wanted& Of(const std::string& set) const { return set == "amx" ? amx : set == "avx512bf16" ? avx512bf16 : forced; }
+  const Wanted& Of(const std::string& set) const {
+    return set == "amx" ? amx : set == "avx512bf16" ? avx512bf16 : forced;
+  }
 };
-constexpr Target kTargets[] = {
-    {"256-1024", 256, 1024, {0.48, 0.38}, {0.94, 0.93}, {0.78, 0.78}},
-    {"64", 64, 64, {0.25, 0.25}, {0.91, 0.91}, {0.75, 0.75}},
-    {"5-16", 5, 16, {0.92, 0.92}, {0.80, 0.80}, {0.65, 0.65}},
-    {"1-4", 1, 4, {0.92, 0.92}, {0.90, 0.90}, {0.78, 0.78}}};
+constexpr Target kTargets[] = {{"256-1024", 256, 1024, {0.48, 0.38}, {0.94, 0.93}, {0.78, 0.78}},
+                               {"64", 64, 64, {0.25, 0.25}, {0.91, 0.91}, {0.75, 0.75}},
+                               {"5-16", 5, 16, {0.92, 0.92}, {0.80, 0.80}, {0.65, 0.65}},
+                               {"1-4", 1, 4, {0.92, 0.92}, {0.90, 0.90}, {0.78, 0.78}}};
 constexpr double kLeavesTarget = 0.95;
 
 struct Cell {
@@ -236,15 +255,18 @@ struct Cell {
 };
 
 void PrintMeans(const std::vector<Cell>& cells, const std::string& set) {
-  fmt::print("\n| rows, geometric mean | target | K, N >= 2048 | with leaves | target at 1024 | at 1024 | with leaves |\n"
-             "|---|---|---|---|---|---|---|\n");
+  fmt::print(
+      "\n| rows, geometric mean | target | K, N >= 2048 | with leaves | target at 1024 | at 1024 | "
+      "with leaves |\n"
+      "|---|---|---|---|---|---|---|\n");
   for (const Target& target : kTargets) {
     const auto mean = [&](bool large, bool leaves) {
       std::vector<double> values;
       for (const Cell& cell : cells) {
         const bool in_size = large ? cell.layer->smaller() >= 2048 : cell.layer->smaller() == 1024;
         const bool in_rows = target.first_row <= cell.rows && cell.rows <= target.last_row;
-        if (in_size && in_rows && cell.layer->has_leaves() == leaves) values.push_back(cell.fraction);
+        if (in_size && in_rows && cell.layer->has_leaves() == leaves)
+          values.push_back(cell.fraction);
       }
       return values.empty() ? std::nan("") : GeometricMean(values);
     };
@@ -252,7 +274,8 @@ void PrintMeans(const std::vector<Cell>& cells, const std::string& set) {
     for (const bool large : {true, false}) {
       const double plain = mean(large, false), leaves = mean(large, true);
       const double wanted = large ? target.Of(set).large : target.Of(set).at_1024;
-      fmt::print(" {:.2f} | {:.3f} | {:.3f}, {:.3f} of it |", wanted, plain, leaves, leaves / plain);
+      fmt::print(" {:.2f} | {:.3f} | {:.3f}, {:.3f} of it |", wanted, plain, leaves,
+                 leaves / plain);
     }
     fmt::print("\n");
   }
@@ -261,8 +284,10 @@ void PrintMeans(const std::vector<Cell>& cells, const std::string& set) {
 
 void PrintTable(Bench& bench, const Options& options, const Set& set) {
   bench.Forget();
-  fmt::print("\n## {}, {}\n\nGFLOP/s (share of the limit); below 256 rows the weights come from memory.\n\n| layer | K x N |",
-             set.name, options.f32 ? "fp32" : "bf16");
+  fmt::print(
+      "\n## {}, {}\n\nGFLOP/s (share of the limit); below 256 rows the weights come from "
+      "memory.\n\n| layer | K x N |",
+      set.name, options.f32 ? "fp32" : "bf16");
   for (const int rows : options.rows) fmt::print(" {} |", rows);
   fmt::print("\n|---|---|");
   for (size_t i = 0; i < options.rows.size(); ++i) fmt::print("---|");
@@ -285,8 +310,11 @@ void PrintTable(Bench& bench, const Options& options, const Set& set) {
 // The price of the fixed tree: a model's layers with leaves against each in one chain.
 void PrintLeaves(Bench& bench, const Options& options, const Set& set) {
   bench.Forget();
-  fmt::print("\n## {}: price of leaves\n\nMore time than in one chain: output, down; all four layers (wanted of prefill: at most 5 %)."
-             "\n\n| model |", set.name);
+  fmt::print(
+      "\n## {}: price of leaves\n\nMore time than in one chain: output, down; all four layers "
+      "(wanted of prefill: at most 5 %)."
+      "\n\n| model |",
+      set.name);
   for (const int rows : options.rows) fmt::print(" {} |", rows);
   fmt::print("\n|---|");
   for (size_t i = 0; i < options.rows.size(); ++i) fmt::print("---|");
@@ -298,10 +326,12 @@ void PrintLeaves(Bench& bench, const Options& options, const Set& set) {
         const Layer& layer = options.layers[i];
         const double work = static_cast<double>(layer.k) * layer.n;
         const double chain = work / bench.Measure(set, layer.OneChain(), rows).fraction;
-        const double leaves = layer.has_leaves() ? work / bench.Measure(set, layer, rows).fraction : chain;
+        const double leaves =
+            layer.has_leaves() ? work / bench.Measure(set, layer, rows).fraction : chain;
         one_chain += chain;
         with_leaves += leaves;
-        if (layer.has_leaves()) fmt::print(" {:+.1f} %{}", 100 * (leaves / chain - 1), i == first + 1 ? "," : ";");
+        if (layer.has_leaves())
+          fmt::print(" {:+.1f} %{}", 100 * (leaves / chain - 1), i == first + 1 ? "," : ";");
       }
       fmt::print(" {:+.1f} % |", 100 * (with_leaves / one_chain - 1));
       std::fflush(stdout);
@@ -360,14 +390,16 @@ int Main(int argc, char** argv) {
   if (options.layers.empty()) {
     const auto& names = options.models;
     for (const Model& model : kModels) {
-      if (!names.empty() && std::find(names.begin(), names.end(), model.name) == names.end()) continue;
+      if (!names.empty() && std::find(names.begin(), names.end(), model.name) == names.end())
+        continue;
       for (Layer& layer : LayersOf(model)) options.layers.push_back(std::move(layer));
     }
   }
   fmt::print("# Linear layers\n\n`{}` on {}, {} threads\n", command, CpuName(), options.threads);
   Bench bench(options);
   for (const Set& set : Sets()) {
-    if (std::find(options.sets.begin(), options.sets.end(), set.name) == options.sets.end()) continue;
+    if (std::find(options.sets.begin(), options.sets.end(), set.name) == options.sets.end())
+      continue;
     if (!set.available) {
       fmt::print("\nskipped: {} is not for this machine.\n", set.name);
     } else if (options.leaves) {

@@ -1,5 +1,6 @@
-// What the device plane of a simulated run costs: `sim_bench [rounds, default 5]`. Steps of Qwen3-32B on a simulated H200,
-// and the pool's slot protocol on eight ranks; the best of the rounds, since others may use the machine.
+// What the device plane of a simulated run costs: `sim_bench [rounds, default 5]`. Steps of
+// Qwen3-32B on a simulated H200, and the pool's slot protocol on eight ranks; the best of the
+// rounds, since others may use the machine.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -52,7 +53,10 @@ double StepSeconds(const model::ModelConfig& config, const cost::DeviceProfile& 
       decoder.Forward(batch, context);
       decoder.Logits(batch, 0, rows);
       device::Operation sample;
-      sample.desc = {.kind = cost::OpKind::kSample, .label = "sample", .rows = rows, .columns = config.vocab_size};
+      sample.desc = {.kind = cost::OpKind::kSample,
+                     .label = "sample",
+                     .rows = rows,
+                     .columns = config.vocab_size};
       decoder.stream->Enqueue(sample);
       decoder.stream->Record(*done);
       device->WaitFor(*done);
@@ -72,12 +76,19 @@ double Best(int rounds, const std::function<double()>& measure) {
 void MeasureSteps(int rounds) {
   const model::ModelConfig config = model::LoadBuiltinConfig("Qwen3-32B").value();
   const cost::DeviceProfile profile = cost::LoadProfile("h200").value();
-  fmt::print("\n## Decode steps without transfers\n\nQwen3-32B (64 layers), H200, host time of the device plane.\n\n"
-             "| batch | us a step | rank-steps/s | full: us a step | full: rank-steps/s |\n|---|---|---|---|---|\n");
+  fmt::print(
+      "\n## Decode steps without transfers\n\nQwen3-32B (64 layers), H200, host time of the device "
+      "plane.\n\n"
+      "| batch | us a step | rank-steps/s | full: us a step | full: rank-steps/s "
+      "|\n|---|---|---|---|---|\n");
   for (const int rows : {1, 64, 512}) {
-    const double jump = Best(rounds, [&] { return StepSeconds(config, profile, rows, device::SimDetail::kJump, 20'000); });
-    const double full = Best(rounds, [&] { return StepSeconds(config, profile, rows, device::SimDetail::kFull, 500); });
-    fmt::print("| {} | {:.2f} | {:.0f} | {:.1f} | {:.0f} |\n", rows, jump * 1e6, 1 / jump, full * 1e6, 1 / full);
+    const double jump = Best(rounds, [&] {
+      return StepSeconds(config, profile, rows, device::SimDetail::kJump, 20'000);
+    });
+    const double full = Best(
+        rounds, [&] { return StepSeconds(config, profile, rows, device::SimDetail::kFull, 500); });
+    fmt::print("| {} | {:.2f} | {:.0f} | {:.1f} | {:.0f} |\n", rows, jump * 1e6, 1 / jump,
+               full * 1e6, 1 / full);
   }
 }
 
@@ -88,18 +99,29 @@ struct PoolCase {
 };
 
 void MeasurePool(int rounds) {
-  fmt::print("\n## Eight ranks that pull\n\nA layer is eight tiles of 94 MB, one a rank; every rank pulls the other seven "
-             "into one of two slots, 8 kernels a layer, two requests in flight, each with a latency of 1 us.\n\n"
-             "| layers | ranks and order of peers | transfers a rank-step | us a rank-step | rank-steps/s | ns an event |\n"
-             "|---|---|---|---|---|---|\n");
+  fmt::print(
+      "\n## Eight ranks that pull\n\nA layer is eight tiles of 94 MB, one a rank; every rank pulls "
+      "the other seven "
+      "into one of two slots, 8 kernels a layer, two requests in flight, each with a latency of 1 "
+      "us.\n\n"
+      "| layers | ranks and order of peers | transfers a rank-step | us a rank-step | rank-steps/s "
+      "| ns an event |\n"
+      "|---|---|---|---|---|---|\n");
   for (const int layers : {8, 64}) {
     for (const PoolCase& pool : {PoolCase{"equal, rotated", 0, fabric::PeerOrder::kRotated},
                                  PoolCase{"unequal, rotated", 0.01, fabric::PeerOrder::kRotated},
                                  PoolCase{"equal, as listed", 0, fabric::PeerOrder::kAsListed}}) {
-      const fabric::PoolProgram program{.num_layers = layers, .num_steps = 256 / layers, .kernels = 8,
-                                        .kernel_ns = 180'000, .kernel_spread = pool.kernel_spread,
-                                        .tile_bytes = 94 << 20, .link_bytes_per_s = 450e9, .request_latency_s = 1e-6,
-                                        .copy_memory_weight = 1, .slice_bytes = 94 << 20, .order = pool.order,
+      const fabric::PoolProgram program{.num_layers = layers,
+                                        .num_steps = 256 / layers,
+                                        .kernels = 8,
+                                        .kernel_ns = 180'000,
+                                        .kernel_spread = pool.kernel_spread,
+                                        .tile_bytes = 94 << 20,
+                                        .link_bytes_per_s = 450e9,
+                                        .request_latency_s = 1e-6,
+                                        .copy_memory_weight = 1,
+                                        .slice_bytes = 94 << 20,
+                                        .order = pool.order,
                                         .checked = false};
       int64_t events = 0;
       const double seconds = Best(rounds, [&] {
@@ -110,8 +132,9 @@ void MeasurePool(int rounds) {
         return CpuNow() - start;
       });
       const double rank_steps = program.num_steps * fabric::kPoolRanks;
-      fmt::print("| {} | {} | {} | {:.1f} | {:.0f} | {:.0f} |\n", layers, pool.name, layers * 7, seconds / rank_steps * 1e6,
-                 rank_steps / seconds, seconds / static_cast<double>(events) * 1e9);
+      fmt::print("| {} | {} | {} | {:.1f} | {:.0f} | {:.0f} |\n", layers, pool.name, layers * 7,
+                 seconds / rank_steps * 1e6, rank_steps / seconds,
+                 seconds / static_cast<double>(events) * 1e9);
     }
   }
 }
@@ -121,8 +144,11 @@ void MeasurePool(int rounds) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 5;
-  fmt::print("# The simulator's device plane\n\n`sim_bench {}` on {}, kernels {}: CPU time of one thread, the best of {} rounds.\n",
-             rounds, forebay::bench::CpuName(), forebay::kernels::AvailableKernels().front()->name, rounds);
+  fmt::print(
+      "# The simulator's device plane\n\n`sim_bench {}` on {}, kernels {}: CPU time of one thread, "
+      "the best of {} rounds.\n",
+      rounds, forebay::bench::CpuName(), forebay::kernels::AvailableKernels().front()->name,
+      rounds);
   forebay::MeasureSteps(rounds);
   forebay::MeasurePool(rounds);
 }

@@ -1,4 +1,5 @@
-// The engine's public behaviour on a tiny model: refusals, prompts without output, drains, aborts, failing sinks, stalls.
+// The engine's public behaviour on a tiny model: refusals, prompts without output, drains, aborts,
+// failing sinks, stalls.
 #include <gtest/gtest.h>
 
 #include "engine/compose.h"
@@ -11,16 +12,20 @@ namespace {
 
 class EngineTest : public testing::Test {
  protected:
-  EngineTest() : runtime_(runtime::CreateRealRuntime()), files_(std::move(*engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0))) {
-    options_.memory_bytes = 128 << 20;
-    options_.max_model_len = 128;
-    options_.threads = 1;
+  EngineTest()
+      : runtime_(runtime::CreateRealRuntime()),
+        files_(std::move(*engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0))) {
+    options_.machine.memory_bytes = 128 << 20;
+    options_.limits.max_model_len = 128;
+    options_.machine.threads = 1;
   }
-  std::unique_ptr<engine::LocalEngine> Create() { return std::move(*engine::CreateEngine(*runtime_, options_, files_, nullptr)); }
+  std::unique_ptr<engine::LocalEngine> Create() {
+    return std::move(*engine::CreateEngine(*runtime_, options_, files_, nullptr));
+  }
 
   static Request MakeRequest(int64_t line, int32_t prompt_tokens, int32_t max_tokens) {
     Request request;
-    request.line = line;
+    request.id = request.line = line;
     request.prompts = {std::vector<int32_t>(prompt_tokens, 5)};
     request.sampling.max_tokens = max_tokens;
     request.sampling.ignore_eos = true;
@@ -29,7 +34,7 @@ class EngineTest : public testing::Test {
 
   std::unique_ptr<runtime::Runtime> runtime_;
   engine::ModelFiles files_;
-  engine::EngineOptions options_;
+  layout::EngineOptions options_;
 };
 
 TEST_F(EngineTest, RefusesWhatCanNeverRun) {
@@ -54,7 +59,8 @@ TEST_F(EngineTest, RefusesWhatCanNeverRun) {
 
 TEST_F(EngineTest, RefusedRequestsCostNothingElse) {
   const auto engine = Create();
-  const auto results = testing_support::RunAll(*engine, {MakeRequest(0, 200, 1), MakeRequest(1, 10, 3), MakeRequest(2, 0, 1)});
+  const auto results = testing_support::RunAll(
+      *engine, {MakeRequest(0, 200, 1), MakeRequest(1, 10, 3), MakeRequest(2, 0, 1)});
   ASSERT_EQ(results.size(), 3u);
   int good = 0;
   for (const RequestResult& result : results) good += result.error_message.empty();
@@ -81,7 +87,7 @@ TEST_F(EngineTest, PromptLogprobsWithoutOutput) {
   for (const RequestResult& result : results) {
     ASSERT_EQ(result.choices.size(), 1u);
     EXPECT_TRUE(result.choices[0].tokens.empty());
-    if (result.line == 1) continue;
+    if (result.id == 1) continue;
     ASSERT_EQ(result.prompt_logprobs.size(), 1u);
     ASSERT_EQ(result.prompt_logprobs[0].size(), 70u);
     EXPECT_TRUE(result.prompt_logprobs[0][0].top.empty());
@@ -98,10 +104,12 @@ TEST_F(EngineTest, PromptLogprobsAreTheSameInChunks) {
   for (size_t i = 0; i < 90; ++i) request.prompts[0][i] = static_cast<int32_t>(i + 3);
   request.sampling.prompt_logprobs = 0;
   const auto whole = testing_support::RunAll(*Create(), {request});
-  options_.max_num_batched_tokens = 13;
+  options_.limits.max_num_batched_tokens = 13;
   const auto chunked = testing_support::RunAll(*Create(), {request});
   for (int i = 1; i < 90; ++i) {
-    EXPECT_EQ(whole[0].prompt_logprobs[0][i].top[0].logprob, chunked[0].prompt_logprobs[0][i].top[0].logprob) << i;
+    EXPECT_EQ(whole[0].prompt_logprobs[0][i].top[0].logprob,
+              chunked[0].prompt_logprobs[0][i].top[0].logprob)
+        << i;
   }
 }
 
@@ -116,7 +124,7 @@ TEST_F(EngineTest, SeveralPromptsWithSeveralChoices) {
   for (int32_t i = 0; i < 6; ++i) EXPECT_EQ(results[0].choices[i].index, i);
   EXPECT_EQ(results[0].prompt_tokens, 50);
   EXPECT_EQ(results[0].completion_tokens, 36);
-  EXPECT_EQ(results[0].cached_tokens, 0);  // of prompts, each counted once: nobody came before
+  EXPECT_EQ(results[0].cached_tokens, 0);           // counts prompts, each once: nobody came before
   EXPECT_GT(engine->stats().prefix_blocks_hit, 0);  // siblings share the first prompt's full block
 }
 
@@ -150,7 +158,8 @@ class CountingSink : public ResultSink {
 };
 
 TEST_F(EngineTest, RunsWhileTheNextRequestIsNotReady) {
-  SlowSource source({MakeRequest(0, 20, 5), MakeRequest(1, 20, 5), MakeRequest(2, 3, 0), MakeRequest(3, 20, 5)});
+  SlowSource source(
+      {MakeRequest(0, 20, 5), MakeRequest(1, 20, 5), MakeRequest(2, 3, 0), MakeRequest(3, 20, 5)});
   CountingSink sink(&source.finished);
   RunControl control;
   EXPECT_EQ(Create()->Run(source, sink, control), RunEnd::kComplete);
@@ -168,15 +177,15 @@ TEST_F(EngineTest, ADefaultLengthIsClampedToTheContextAndAnAskedOneRefused) {
 }
 
 TEST_F(EngineTest, PreemptedChoicesGoOnInTheOrderOfTheJob) {
-  options_.kv_blocks = 10;
-  options_.max_num_seqs = 8;
+  options_.limits.kv_blocks = 10;
+  options_.limits.max_num_seqs = 8;
   std::vector<Request> requests;
   for (int i = 0; i < 8; ++i) requests.push_back(MakeRequest(i, 20, 80));
   const auto engine = Create();
   const auto results = testing_support::RunAll(*engine, requests);
   ASSERT_EQ(results.size(), 8u);
   EXPECT_GT(engine->stats().preemptions, 0);
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(results[i].line, i);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(results[i].id, i);
 }
 
 // A sink that acts after its first result.
@@ -195,7 +204,7 @@ class ActingSink : public testing_support::ListSink {
 class EndsEarly : public EngineTest {
  protected:
   RunEnd Run(std::function<bool()> act, RunControl* control) {
-    options_.max_num_seqs = 4;
+    options_.limits.max_num_seqs = 4;
     std::vector<Request> requests;
     for (int i = 0; i < 40; ++i) requests.push_back(MakeRequest(i, 20, 3 + i % 4));
     testing_support::ListSource source(requests);
@@ -242,48 +251,51 @@ TEST_F(EngineTest, AStepThatDoesNotEndIsReportedAsAStall) {
 class IdlePolicy : public schedule::Policy {
  public:
   std::string_view name() const override { return "idle"; }
-  void Plan(const schedule::StepView&, schedule::StepPlan* plan) const override { plan->Clear(); }
+  void Plan(const schedule::StepView& view, schedule::StepPlan* plan) const override {
+    plan->Begin(view.mode);
+  }
 };
 
 TEST_F(EngineTest, APolicyThatPlansNothingIsReportedAsAStall) {
   const auto runtime = runtime::CreateRealRuntime();
-  auto device = std::move(*device::CreateCpuDevice(*runtime, {.memory_bytes = 64 << 20, .num_workers = 1}));
-  const engine::MemoryPlan plan = *engine::PlanMemory(
-      files_.config, tensor::DType::kBF16,
-      {.budget_bytes = 32 << 20, .max_model_len = 128, .max_num_seqs = 2, .max_num_batched_tokens = 64});
-  auto rank = std::move(*engine::Rank::Create(std::move(device), files_.config, plan, 2, false, kernels::RefKernels(),
-                                              files_.reader.get(), 1));
+  auto device =
+      std::move(*device::CreateCpuDevice(*runtime, {.memory_bytes = 64 << 20, .num_workers = 1}));
+  const layout::MemoryPlan plan = *layout::PlanMemory(files_.config, tensor::DType::kBF16,
+                                                      {.budget_bytes = 32 << 20,
+                                                       .max_model_len = 128,
+                                                       .max_num_seqs = 2,
+                                                       .max_num_batched_tokens = 64});
+  auto rank = std::move(*engine::Rank::Create(std::move(device), files_.config, plan, false,
+                                              kernels::RefKernels(), files_.reader.get(), 1));
   std::vector<std::unique_ptr<engine::Rank>> ranks;
   ranks.push_back(std::move(rank));
   engine::Replica replica(*runtime, std::move(ranks), std::make_unique<IdlePolicy>(),
-                          {.limits = {.max_num_seqs = 2, .max_num_batched_tokens = 64, .total_blocks = plan.num_blocks},
-                           .max_blocks_per_sequence = plan.max_blocks_per_sequence});
+                          {.choices = {.limits = {.max_num_seqs = 2,
+                                                  .max_num_batched_tokens = 64,
+                                                  .total_blocks = plan.num_blocks},
+                                       .max_blocks_per_sequence = plan.max_blocks_per_sequence}});
   std::vector<RequestResult> finished;
   EXPECT_EQ(replica.Step(&finished, nullptr), engine::StepEnd::kIdle);
-  replica.Take(engine::MakeRequestState(MakeRequest(0, 10, 1), {.max_model_len = 128}));
+  replica.choices().Take(engine::MakeRequestState(MakeRequest(0, 10, 1), {.max_model_len = 128}));
   EXPECT_EQ(replica.Step(&finished, nullptr), engine::StepEnd::kStalled);
   EXPECT_NE(replica.what_stalled().find("idle"), std::string::npos);
 }
 
 TEST_F(EngineTest, OptionsAreChecked) {
-  const auto code = [&] { return engine::CreateEngine(*runtime_, options_, files_, nullptr).status().code(); };
-  const engine::EngineOptions good = options_;
-  options_.dtype = "float16";
-  EXPECT_EQ(code(), base::kInvalidArgument);
-  options_ = good;
-  options_.isa = "avx1024";
-  EXPECT_EQ(code(), kernels::kIsaUnavailable);
-  options_ = good;
+  const auto code = [&] {
+    return engine::CreateEngine(*runtime_, options_, files_, nullptr).status().code();
+  };
+  const layout::EngineOptions good = options_;
   options_.policy = "chaos";
   EXPECT_EQ(code(), schedule::kUnknownPolicy);
   options_ = good;
-  options_.max_model_len = 1 << 30;
-  EXPECT_EQ(code(), engine::kMaxModelLen);
+  options_.limits.max_model_len = 1 << 30;
+  EXPECT_EQ(code(), layout::kMaxModelLen);
   options_ = good;
-  options_.memory_bytes = 1 << 20;
-  EXPECT_EQ(code(), engine::kMemoryTooSmall);
+  options_.machine.memory_bytes = 1 << 20;
+  EXPECT_EQ(code(), layout::kMemoryTooSmall);
   options_ = good;
-  options_.max_num_seqs = -1;
+  options_.limits.max_num_seqs = -1;
   EXPECT_EQ(code(), base::kInvalidArgument);
 }
 

@@ -1,5 +1,5 @@
-// One request, one answer: tokens, logprobs and digests are the same bytes whatever runs beside a request and however
-// the engine is set up. Counters prove that each mode ran.
+// One request, one answer: tokens, logprobs and digests are the same bytes whatever runs beside a
+// request and however the engine is set up. Counters prove that each mode ran.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,7 +14,7 @@ namespace forebay {
 namespace {
 
 constexpr int kRequests = 64;
-constexpr char kMixed[] = "mixed";   // mistral with a window in one of its two layers alone
+constexpr char kMixed[] = "mixed";  // mistral with a window in one of its two layers alone
 constexpr int kWindow = 32;
 constexpr int kSharedPrefix = 70;  // two full blocks that half of the prompts begin with
 
@@ -26,7 +26,7 @@ std::vector<Request> MakeRequests(int32_t vocab, float temperature, int32_t n) {
   std::vector<Request> requests;
   for (int i = 0; i < kRequests; ++i) {
     Request request;
-    request.line = i;
+    request.id = request.line = i;
     std::vector<int32_t> prompt;
     if (i % 2 == 0) prompt = prefix;
     for (int j = static_cast<int>(rng.Below(60)); j >= 0; --j) prompt.push_back(token());
@@ -53,14 +53,15 @@ Answers ToAnswers(const std::vector<RequestResult>& results) {
     for (const Choice& choice : result.choices) {
       std::string bytes(reinterpret_cast<const char*>(&choice.digest), sizeof(choice.digest));
       EXPECT_NE(choice.digest, 0u);
-      bytes.append(reinterpret_cast<const char*>(choice.tokens.data()), choice.tokens.size() * sizeof(int32_t));
+      bytes.append(reinterpret_cast<const char*>(choice.tokens.data()),
+                   choice.tokens.size() * sizeof(int32_t));
       for (const PositionLogprobs& position : choice.logprobs) {
         for (const TokenLogprob& top : position.top) {
           bytes.append(reinterpret_cast<const char*>(&top.token), sizeof(top.token));
           bytes.append(reinterpret_cast<const char*>(&top.logprob), sizeof(top.logprob));
         }
       }
-      answers[{result.line, choice.index}] = bytes;
+      answers[{result.id, choice.index}] = bytes;
     }
   }
   return answers;
@@ -70,17 +71,18 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
  protected:
   void SetUp() override {
     const std::string name = std::get<0>(GetParam());
-    auto files = engine::OpenModel(golden::Path("models/" + (name == kMixed ? "mistral" : name)), false, 0);
+    auto files =
+        engine::OpenModel(golden::Path("models/" + (name == kMixed ? "mistral" : name)), false, 0);
     ASSERT_TRUE(files.ok());
     files_ = std::move(files).value();
     if (name == kMixed) files_.config.sliding_window = {0, kWindow};
-    options_.dtype = std::get<1>(GetParam());
-    options_.memory_bytes = 192 << 20;
-    options_.max_model_len = 256;
-    options_.threads = 2;
+    options_.machine.dtype = *layout::ParseComputeType(std::get<1>(GetParam()));
+    options_.machine.memory_bytes = 192 << 20;
+    options_.limits.max_model_len = 256;
+    options_.machine.threads = 2;
     options_.digest = true;
   }
-  Answers Run(const engine::EngineOptions& options, const std::vector<Request>& requests) {
+  Answers Run(const layout::EngineOptions& options, const std::vector<Request>& requests) {
     const auto runtime = runtime::CreateRealRuntime();
     auto engine = engine::CreateEngine(*runtime, options, files_, nullptr);
     FB_CHECK(engine.ok(), "{}", engine.status().ToString());
@@ -91,8 +93,8 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
   }
   // Each request in an engine that runs nothing else beside it.
   Answers RunAlone(const std::vector<Request>& requests) {
-    engine::EngineOptions alone = options_;
-    alone.max_num_seqs = 1;
+    layout::EngineOptions alone = options_;
+    alone.limits.max_num_seqs = 1;
     alone.prefix_caching = false;
     return Run(alone, requests);
   }
@@ -102,7 +104,7 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
   }
 
   engine::ModelFiles files_;
-  engine::EngineOptions options_;
+  layout::EngineOptions options_;
   EngineStats stats_;
   std::string numerics_class_;
 };
@@ -113,7 +115,7 @@ TEST_P(Exactness, AloneAndInABatch) {
     const Answers alone = RunAlone(requests);
     ASSERT_EQ(alone.size(), static_cast<size_t>(kRequests));
     EXPECT_EQ(stats_.prefix_blocks_hit, 0);
-    options_.max_num_seqs = kRequests;
+    options_.limits.max_num_seqs = kRequests;
     EXPECT_EQ(Run(options_, requests), alone) << "temperature " << temperature;
     EXPECT_GT(stats_.prefix_blocks_hit, 0);
   }
@@ -123,16 +125,16 @@ TEST_P(Exactness, AnyChunkSize) {
   const std::vector<Request> requests = Requests(1);
   const Answers alone = RunAlone(requests);
   for (const int32_t rows : {7, 33, 100}) {
-    engine::EngineOptions options = options_;
-    options.max_num_batched_tokens = rows;
-    options.max_num_seqs = 40;
+    layout::EngineOptions options = options_;
+    options.limits.max_num_batched_tokens = rows;
+    options.limits.max_num_seqs = 40;
     EXPECT_EQ(Run(options, requests), alone) << rows << " rows a step";
   }
 }
 
 TEST_P(Exactness, WithAndWithoutPrefixHits) {
   const std::vector<Request> requests = Requests(1);
-  options_.max_num_seqs = 8;
+  options_.limits.max_num_seqs = 8;
   const Answers with = Run(options_, requests);
   EXPECT_GT(stats_.prefix_blocks_hit, 0);
   EXPECT_GT(stats_.cached_prompt_tokens, 0);
@@ -145,9 +147,9 @@ TEST_P(Exactness, AfterPreemption) {
   std::vector<Request> requests = Requests(1);
   for (Request& request : requests) request.sampling.max_tokens = 100;
   const Answers alone = RunAlone(requests);
-  engine::EngineOptions options = options_;
-  options.max_num_seqs = 48;
-  options.kv_blocks = 24;
+  layout::EngineOptions options = options_;
+  options.limits.max_num_seqs = 48;
+  options.limits.kv_blocks = 24;
   EXPECT_EQ(Run(options, requests), alone);
   // Where every layer has a window, so many blocks are enough for all.
   EXPECT_EQ(stats_.preemptions > 0, !WindowsOnly());
@@ -155,10 +157,36 @@ TEST_P(Exactness, AfterPreemption) {
   EXPECT_LE(stats_.kv_blocks_used_peak, 24);
 }
 
+// Preempted choices wait in the host's memory and come back: nothing is computed twice, unless the
+// tier is full. Blocks lie there under the keys of their prefixes, or under a choice's own.
+TEST_P(Exactness, ParkedBelow) {
+  for (const bool room : {false, true}) {
+    std::vector<Request> requests = Requests(1, room ? 2 : 1);
+    for (Request& request : requests) request.sampling.max_tokens = 100;
+    const Answers alone = RunAlone(requests);
+    layout::EngineOptions options = options_;
+    options.limits.max_num_seqs = 48;
+    options.limits.kv_blocks = 24;
+    options.prefix_caching = !room;
+    options.tier = {.host_bytes = room ? uint64_t{64} << 20 : uint64_t{200} << 10,
+                    .preempt = layout::Preempting::kPark};
+    EXPECT_EQ(Run(options, requests), alone) << room;
+    auto& counters = stats_.mode_counters;
+    EXPECT_EQ(counters["kv_parks"] + counters["kv_parks_refused"], stats_.preemptions);
+    EXPECT_EQ(counters["kv_returns"], counters["kv_parks"]);
+    EXPECT_EQ(counters["kv_parks"] > 0, !WindowsOnly());
+    EXPECT_EQ(counters["kv_bytes_up"] > 0, !WindowsOnly());
+    if (room) {
+      EXPECT_EQ(stats_.recomputed_tokens, 0);
+      EXPECT_EQ(counters["kv_parks_refused"], 0);
+    }
+  }
+}
+
 TEST_P(Exactness, OneOrTwoThreads) {
   const std::vector<Request> requests = Requests(1);
   const Answers two = Run(options_, requests);
-  options_.threads = 1;
+  options_.machine.threads = 1;
   EXPECT_EQ(Run(options_, requests), two);
 }
 
@@ -166,8 +194,8 @@ TEST_P(Exactness, EveryKernelSetOfTheClass) {
   const std::vector<Request> requests = Requests(1);
   std::map<std::string, Answers> of_class;
   for (const kernels::KernelSet* set : kernels::AvailableKernels()) {
-    engine::EngineOptions options = options_;
-    options.isa = set->name;
+    layout::EngineOptions options = options_;
+    options.machine.kernels = set;
     const Answers answers = Run(options, requests);
     EXPECT_EQ(answers, of_class.emplace(numerics_class_, answers).first->second) << set->name;
     EXPECT_GT(stats_.mode_counters["steps." + std::string(set->name)], 0);
@@ -179,18 +207,19 @@ TEST_P(Exactness, TwoChoices) {
   const Answers alone = RunAlone(requests);
   ASSERT_EQ(alone.size(), 2u * kRequests);
   EXPECT_NE(alone.at({0, 0}), alone.at({0, 1}));
-  options_.max_num_seqs = 50;
+  options_.limits.max_num_seqs = 50;
   EXPECT_EQ(Run(options_, requests), alone);
 }
 
-// A long request alone, in chunks of two blocks: what lies before the window is let go, and its digest kept.
+// A long request alone, in chunks of two blocks: what lies before the window is let go, and its
+// digest kept.
 TEST_P(Exactness, BlocksThatNoRowSeesAreLetGo) {
   std::vector<Request> requests = Requests(0);
   requests.resize(1);
   while (requests[0].prompts[0].size() < 200) requests[0].prompts[0].push_back(7);
-  options_.max_num_seqs = 1;
+  options_.limits.max_num_seqs = 1;
   const Answers whole = Run(options_, requests);
-  options_.max_num_batched_tokens = 64;
+  options_.limits.max_num_batched_tokens = 64;
   EXPECT_EQ(Run(options_, requests), whole);
   if (WindowsOnly()) {
     EXPECT_LE(stats_.kv_blocks_used_peak, (kWindow + 64) / 32 + 1);
@@ -199,14 +228,22 @@ TEST_P(Exactness, BlocksThatNoRowSeesAreLetGo) {
   }
 }
 
+std::string NameOf(const testing::TestParamInfo<Exactness::ParamType>& info) {
+  std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3", "mistral", kMixed),
                                           testing::Values("bfloat16", "float32")),
-                         [](const auto& info) {
-                           std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         &NameOf);
+// Beside the others these say something about experts alone.
+INSTANTIATE_TEST_SUITE_P(Experts, Exactness,
+                         testing::Combine(testing::Values("qwen3-moe", "mixtral", "deepseek-v3",
+                                                          "llama4-text"),
+                                          testing::Values("bfloat16")),
+                         &NameOf);
 
 }  // namespace
 }  // namespace forebay

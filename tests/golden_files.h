@@ -7,14 +7,16 @@
 #include <vector>
 
 #include "base/json.h"
+#include "tests_support/test_data.h"
 #include "weights/formats/mapped_file.h"
 #include "weights/formats/safetensors.h"
 
 namespace forebay::golden {
 
-inline std::string Path(const std::string& relative) { return std::string(FOREBAY_TEST_DATA) + "/golden/" + relative; }
+inline std::string Path(const std::string& relative) { return TestData() + "/golden/" + relative; }
 
-// A safetensors file whose tensors are read whole. FB_CHECKs on anything unexpected: the data is ours.
+// A safetensors file whose tensors are read whole. FB_CHECKs on anything unexpected: the data is
+// ours.
 class Tensors {
  public:
   explicit Tensors(const std::string& relative) : file_(Open(relative)) {

@@ -1,16 +1,20 @@
-// Every supported model against Hugging Face: logits at every position in fp32 and bf16 compute, and greedy tokens
-// through the whole engine.
+// Every supported model against Hugging Face: logits at every position in fp32 and bf16 compute,
+// and greedy tokens through the whole engine.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "engine/compose.h"
 #include "golden_files.h"
+#include "model/family.h"
 #include "runtime/real/real_runtime.h"
 #include "tests_support/list_source.h"
 
 namespace forebay {
 namespace {
+
+using model::Family;
+using model::FindFamily;
 
 constexpr int64_t kRows = 48;  // rows of a step: prompts are computed in several chunks
 
@@ -18,25 +22,33 @@ struct Loaded {
   engine::ModelFiles files;
   std::unique_ptr<runtime::Runtime> runtime;
   std::unique_ptr<engine::Rank> rank;
-  engine::MemoryPlan plan;
+  layout::MemoryPlan plan;
 };
 
-Loaded Load(const std::string& path, tensor::DType dtype) {
+using ChangeConfig = void (*)(model::ModelConfig* config);
+
+// `kernels`: null is the fastest. `change`: of the configuration, null: none.
+Loaded Load(const std::string& path, tensor::DType dtype,
+            const kernels::KernelSet* kernels = nullptr, ChangeConfig change = nullptr) {
   Loaded loaded;
   auto files = engine::OpenModel(golden::Path(path), false, 0);
   FB_CHECK(files.ok(), "{}", files.status().ToString());
   loaded.files = std::move(files).value();
+  if (change != nullptr) change(&loaded.files.config);
   loaded.runtime = runtime::CreateRealRuntime();
-  auto device = device::CreateCpuDevice(*loaded.runtime, {.memory_bytes = 256 << 20, .num_workers = 2});
+  auto device =
+      device::CreateCpuDevice(*loaded.runtime, {.memory_bytes = 256 << 20, .num_workers = 2});
   FB_CHECK(device.ok(), "{}", device.status().ToString());
-  engine::MemoryRequest request{.budget_bytes = 128 << 20, .max_model_len = 512, .max_num_seqs = 2,
+  layout::MemoryRequest request{.budget_bytes = 128 << 20,
+                                .max_model_len = 512,
+                                .max_num_seqs = 2,
                                 .max_num_batched_tokens = kRows};
-  auto plan = engine::PlanMemory(loaded.files.config, dtype, request);
+  auto plan = layout::PlanMemory(loaded.files.config, dtype, request);
   FB_CHECK(plan.ok(), "{}", plan.status().ToString());
   loaded.plan = *plan;
-  const kernels::KernelSet* kernels = *kernels::ChooseKernels("auto");
-  auto rank = engine::Rank::Create(std::move(device).value(), loaded.files.config, loaded.plan, 2, false, *kernels,
-                                   loaded.files.reader.get(), 2);
+  if (kernels == nullptr) kernels = *kernels::ChooseKernels("auto");
+  auto rank = engine::Rank::Create(std::move(device).value(), loaded.files.config, loaded.plan,
+                                   false, *kernels, loaded.files.reader.get(), 2);
   FB_CHECK(rank.ok(), "{}", rank.status().ToString());
   loaded.rank = std::move(rank).value();
   return loaded;
@@ -47,7 +59,8 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens)
   const auto vocab = static_cast<size_t>(loaded.files.config.vocab_size);
   engine::StepBuffers& buffers = loaded.rank->buffers();
   std::vector<int32_t> blocks;
-  for (int32_t b = 0; b * kernels::kBlockTokens < static_cast<int32_t>(tokens.size()); ++b) blocks.push_back(b);
+  for (int32_t b = 0; b * kernels::kBlockTokens < static_cast<int32_t>(tokens.size()); ++b)
+    blocks.push_back(b);
   for (size_t group = 0; group < loaded.plan.kv_groups.size(); ++group) {
     buffers.SetTable(static_cast<int>(group), 0, 0, blocks);
   }
@@ -55,8 +68,11 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens)
   for (size_t begin = 0; begin < tokens.size(); begin += kRows) {
     const size_t count = std::min<size_t>(kRows, tokens.size() - begin);
     buffers.Begin();
-    buffers.Add({.tokens = std::span(tokens).subspan(begin, count), .first_position = static_cast<int64_t>(begin), .slot = 0,
-                 .all_logits = true, .last_logits = false});
+    buffers.Add({.tokens = std::span(tokens).subspan(begin, count),
+                 .first_position = static_cast<int64_t>(begin),
+                 .slot = 0,
+                 .all_logits = true,
+                 .last_logits = false});
     std::vector<engine::LogitTask> tasks(count);
     loaded.rank->EnqueueStep(&tasks);
     FB_CHECK(loaded.rank->WaitStep(runtime::kForever).ok(), "the step failed");
@@ -67,8 +83,8 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens)
 }
 
 // Checks every position of one sequence; adds to the sum of squared differences and their number.
-void Compare(const std::vector<float>& ours, const float* reference, size_t vocab, bool every_position, double* squares,
-             int64_t* count) {
+void Compare(const std::vector<float>& ours, const float* reference, size_t vocab,
+             bool every_position, double* squares, int64_t* count) {
   for (size_t row = 0; row * vocab < ours.size(); ++row) {
     double difference = 0, norm = 0;
     for (size_t v = 0; v < vocab; ++v) {
@@ -87,9 +103,10 @@ void Compare(const std::vector<float>& ours, const float* reference, size_t voca
 class GoldenModel : public testing::TestWithParam<const char*> {};
 
 // RMS of the difference over all logits of the model's sequences.
-double CompareSequences(const std::string& name, tensor::DType dtype, bool every_position) {
+double CompareSequences(const std::string& name, tensor::DType dtype, bool every_position,
+                        ChangeConfig change = nullptr) {
   const golden::Tensors golden("models/" + name + "/golden.safetensors");
-  Loaded loaded = Load("models/" + name, dtype);
+  Loaded loaded = Load("models/" + name, dtype, nullptr, change);
   const auto vocab = static_cast<size_t>(loaded.files.config.vocab_size);
   const auto lengths = golden.Read<int64_t>("lengths");
   const auto reference = golden.Read<float>("logits");
@@ -98,19 +115,23 @@ double CompareSequences(const std::string& name, tensor::DType dtype, bool every
   int64_t count = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     SCOPED_TRACE("sequence " + std::to_string(i));
-    Compare(AllLogits(loaded, golden.Ids("input_ids", i, lengths[i])), at, vocab, every_position, &squares, &count);
+    Compare(AllLogits(loaded, golden.Ids("input_ids", i, lengths[i])), at, vocab, every_position,
+            &squares, &count);
     at += lengths[i] * vocab;
   }
   return std::sqrt(squares / static_cast<double>(count));
 }
 
-TEST_P(GoldenModel, Fp32LogitsAgreeAtEveryPosition) { CompareSequences(GetParam(), tensor::DType::kF32, true); }
+TEST_P(GoldenModel, Fp32LogitsAgreeAtEveryPosition) {
+  CompareSequences(GetParam(), tensor::DType::kF32, true);
+}
 
 TEST_P(GoldenModel, Bf16LogitsAreAsCloseAsTheReferencesOwn) {
   const std::string name = GetParam();
   const double rms = CompareSequences(name, tensor::DType::kBF16, false);
   const double own = golden::Meta(name, {"bf16_compute_vs_fp32", "rms"});
-  std::printf("%-14s rms %.4f, the reference's own %.4f (ratio %.2f)\n", name.c_str(), rms, own, rms / own);
+  std::printf("%-14s rms %.4f, the reference's own %.4f (ratio %.2f)\n", name.c_str(), rms, own,
+              rms / own);
   EXPECT_LE(rms, 1.1 * own);
   EXPECT_GT(rms, 0.05 * own) << "too good: was fp32 compute used?";
 }
@@ -119,12 +140,12 @@ TEST_P(GoldenModel, Bf16LogitsAreAsCloseAsTheReferencesOwn) {
 void CheckGreedy(const std::string& model_path, const golden::Tensors& golden) {
   auto files = engine::OpenModel(golden::Path(model_path), false, 0);
   ASSERT_TRUE(files.ok()) << files.status().ToString();
-  engine::EngineOptions options;
-  options.dtype = "float32";
-  options.memory_bytes = 256 << 20;
-  options.max_model_len = 256;
-  options.max_num_batched_tokens = 40;
-  options.threads = 2;
+  layout::EngineOptions options;
+  options.machine.dtype = tensor::DType::kF32;
+  options.machine.memory_bytes = 256 << 20;
+  options.limits.max_model_len = 256;
+  options.limits.max_num_batched_tokens = 40;
+  options.machine.threads = 2;
   const auto runtime = runtime::CreateRealRuntime();
   auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status().ToString();
@@ -134,7 +155,7 @@ void CheckGreedy(const std::string& model_path, const golden::Tensors& golden) {
   std::vector<Request> requests;
   for (size_t i = 0; i < lengths.size(); ++i) {
     Request request;
-    request.line = static_cast<int64_t>(i);
+    request.id = request.line = static_cast<int64_t>(i);
     request.prompts = {golden.Ids("greedy_prompt_ids", i, lengths[i])};
     request.sampling.temperature = 0;
     request.sampling.max_tokens = static_cast<int32_t>(steps);
@@ -145,7 +166,8 @@ void CheckGreedy(const std::string& model_path, const golden::Tensors& golden) {
   ASSERT_EQ(results.size(), requests.size());
   for (const RequestResult& result : results) {
     ASSERT_EQ(result.error_message, "");
-    EXPECT_EQ(result.choices[0].tokens, golden.Ids("greedy", result.line, steps)) << "prompt " << result.line;
+    EXPECT_EQ(result.choices[0].tokens, golden.Ids("greedy", result.id, steps))
+        << "prompt " << result.id;
     EXPECT_EQ(result.choices[0].finish_reason, FinishReason::kLength);
   }
 }
@@ -155,12 +177,144 @@ TEST_P(GoldenModel, GreedyTokensAreTheSame) {
   CheckGreedy("models/" + name, golden::Tensors("models/" + name + "/golden.safetensors"));
 }
 
+// Which experts the rows of a run have chosen, in the order of the operations.
+struct Choices {
+  static inline std::vector<int32_t> experts;
+  static inline void (*route)(const kernels::RouteArgs&, const device::WorkerContext&) = nullptr;
+
+  static void Record(const kernels::RouteArgs& args, const device::WorkerContext& context) {
+    route(args, context);
+    context.Barrier();
+    if (context.worker != 0) return;
+    experts.insert(experts.end(), args.experts,
+                   args.experts + args.rows * args.router.experts_per_token);
+  }
+};
+
+// Logits of every position of all sequences, and of each what all layers have chosen.
+struct RoutedRun {
+  std::vector<float> logits;
+  std::vector<std::vector<int32_t>> choices;
+};
+
+RoutedRun RunRouted(const std::string& name, tensor::DType dtype) {
+  const golden::Tensors golden("models/" + name + "/golden.safetensors");
+  kernels::KernelSet recording = **kernels::ChooseKernels("auto");
+  Choices::route = std::exchange(recording.route, &Choices::Record);
+  Loaded loaded = Load("models/" + name, dtype, &recording);
+  const auto lengths = golden.Read<int64_t>("lengths");
+  const auto chosen = static_cast<size_t>(loaded.files.config.moe->experts_per_token);
+  RoutedRun run;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    Choices::experts.clear();
+    const std::vector<float> logits = AllLogits(loaded, golden.Ids("input_ids", i, lengths[i]));
+    run.logits.insert(run.logits.end(), logits.begin(), logits.end());
+    // Steps one after another, in each layer after layer.
+    const size_t first = run.choices.size(), length = static_cast<size_t>(lengths[i]);
+    run.choices.resize(first + length);
+    auto at = Choices::experts.begin();
+    for (size_t begin = 0; begin < length; begin += kRows) {
+      const size_t rows = std::min<size_t>(kRows, length - begin);
+      for (const uint8_t has : loaded.files.config.moe->has_experts) {
+        for (size_t row = 0; has && row < rows; ++row, at += static_cast<int64_t>(chosen)) {
+          std::vector<int32_t>& to = run.choices[first + begin + row];
+          to.insert(to.end(), at, at + static_cast<int64_t>(chosen));
+        }
+      }
+    }
+    EXPECT_EQ(at, Choices::experts.end());
+  }
+  return run;
+}
+
+class GoldenExperts : public GoldenModel {};
+
+TEST_P(GoldenExperts, Fp32LogitsAgreeAtEveryPosition) {
+  CompareSequences(GetParam(), tensor::DType::kF32, true);
+}
+
+TEST_P(GoldenExperts, GreedyTokensAreTheSame) {
+  const std::string name = GetParam();
+  CheckGreedy("models/" + name, golden::Tensors("models/" + name + "/golden.safetensors"));
+}
+
+// One near tie that falls the other way moves a row by whole units, so rows whose choices in all
+// layers are those of the fp32 run are compared, and there are few others.
+TEST_P(GoldenExperts, Bf16LogitsAreAsCloseAsTheReferencesOwn) {
+  const std::string name = GetParam();
+  const RoutedRun exact = RunRouted(name, tensor::DType::kF32),
+                  rounded = RunRouted(name, tensor::DType::kBF16);
+  const auto reference =
+      golden::Tensors("models/" + name + "/golden.safetensors").Read<float>("logits");
+  const size_t vocab = reference.size() / exact.choices.size();
+  double squares = 0;
+  size_t rows = 0;
+  for (size_t row = 0; row < exact.choices.size(); ++row) {
+    if (exact.choices[row] != rounded.choices[row]) continue;
+    ++rows;
+    for (size_t v = row * vocab; v < (row + 1) * vocab; ++v) {
+      const double difference = static_cast<double>(rounded.logits[v]) - reference[v];
+      squares += difference * difference;
+    }
+  }
+  const double rms = std::sqrt(squares / static_cast<double>(rows * vocab));
+  const double own = golden::Meta(name, {"bf16_compute_vs_fp32", "rms"});
+  std::printf("%-14s rms %.4f over %zu of %zu rows, the reference's own %.4f (ratio %.2f)\n",
+              name.c_str(), rms, rows, exact.choices.size(), own, rms / own);
+  EXPECT_GE(static_cast<double>(rows), 0.9 * static_cast<double>(exact.choices.size()));
+  EXPECT_LE(rms, 1.1 * own);
+  EXPECT_GT(rms, 0.05 * own) << "too good: was fp32 compute used?";
+}
+
+// A feature that is left out moves the logits far: the comparison would not miss it.
+TEST(GoldenFeatures, AreSeenWhereTheyAreLeftOut) {
+  using model::ModelConfig;
+  struct LeftOut {
+    const char* model;
+    const char* feature;
+    ChangeConfig change;
+  };
+  const LeftOut kLeftOut[] = {
+      {"qwen3-moe", "norm_topk_prob",
+       [](ModelConfig* c) { c->moe->renormalize = !c->moe->renormalize; }},
+      {"qwen3-moe", "top 2", [](ModelConfig* c) { c->moe->experts_per_token = 1; }},
+      {"mixtral", "top 2", [](ModelConfig* c) { c->moe->experts_per_token = 1; }},
+      {"deepseek-v3", "rope_interleave", [](ModelConfig* c) { c->rope_interleaved = false; }},
+      {"deepseek-v3", "correction bias", [](ModelConfig* c) { c->moe->selection_bias = false; }},
+      {"deepseek-v3", "groups",
+       [](ModelConfig* c) { c->moe->num_groups = c->moe->chosen_groups = 1; }},
+      {"deepseek-v3", "routed_scaling_factor", [](ModelConfig* c) { c->moe->scale = 1; }},
+      {"deepseek-v3", "norm_topk_prob", [](ModelConfig* c) { c->moe->renormalize = false; }},
+      {"deepseek-v3", "mscale",
+       [](ModelConfig* c) {
+         c->mla->softmax_scale = 1 / std::sqrt(static_cast<float>(c->mla->qk_head_dim()));
+       }},
+      {"deepseek-v3", "shared expert", [](ModelConfig* c) { c->moe->num_shared_experts = 0; }},
+      {"llama4-text", "chunks", [](ModelConfig* c) { c->attention_chunk = 0; }},
+      {"llama4-text", "layers without rope", [](ModelConfig* c) { c->without_rope.clear(); }},
+      {"llama4-text", "temperature", [](ModelConfig* c) { c->temperature_floor = 0; }},
+      {"llama4-text", "norms after rope", [](ModelConfig* c) { c->norm_after_rope = false; }},
+  };
+  for (const auto& [model, feature, change] : kLeftOut) {
+    const double rms = CompareSequences(model, tensor::DType::kF32, false, change);
+    EXPECT_GT(rms, 0.25) << model << " without " << feature;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, GoldenExperts, testing::Values("qwen3-moe", "mixtral", "deepseek-v3", "llama4-text"),
+    [](const auto& info) {
+      return std::string(info.param).substr(0, std::string(info.param).find('-'));
+    });
+
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
-                         testing::Values("llama2-mha", "llama3-gqa", "mistral", "qwen2", "qwen2-tied", "qwen3",
-                                         "smollm2-like", "yarn-qwen2.5"),
+                         testing::Values("llama2-mha", "llama3-gqa", "mistral", "qwen2",
+                                         "qwen2-tied", "qwen3", "smollm2-like", "yarn-qwen2.5"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
+                               '_');
                            return name;
                          });
 
@@ -178,13 +332,15 @@ TEST_P(GoldenGguf, Fp32LogitsAgreeAtEveryPosition) {
     const golden::Tensors golden(stem + ".golden.safetensors");
     const auto ids = golden.Read<int64_t>("input_ids");
     const auto reference = golden.Read<float>("logits");
-    Compare(AllLogits(loaded, {ids.begin(), ids.end()}), reference.data(), vocab, true, &squares, &count);
+    Compare(AllLogits(loaded, {ids.begin(), ids.end()}), reference.data(), vocab, true, &squares,
+            &count);
     return;
   }
   const golden::Tensors golden(std::string("models/") + model + "/golden.safetensors");
   const auto lengths = golden.Read<int64_t>("lengths");
   const auto reference = golden.Read<float>("logits");
-  Compare(AllLogits(loaded, golden.Ids("input_ids", 0, lengths[0])), reference.data(), vocab, true, &squares, &count);
+  Compare(AllLogits(loaded, golden.Ids("input_ids", 0, lengths[0])), reference.data(), vocab, true,
+          &squares, &count);
   CheckGreedy(stem + ".gguf", golden);
 }
 
@@ -192,10 +348,50 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenGguf,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3"),
                                           testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_1")),
                          [](const auto& info) {
-                           std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                           std::string name =
+                               std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+INSTANTIATE_TEST_SUITE_P(Experts, GoldenGguf,
+                         testing::Combine(testing::Values("qwen3-moe", "mixtral"),
+                                          testing::Values("BF16")),
+                         [](const auto& info) {
+                           const std::string name = std::get<0>(info.param);
+                           return name.substr(0, name.find('-'));
+                         });
+
+// Stacks of quantised experts are cut where the experts are: each value is the folder's but for
+// the type's step.
+TEST(GoldenGgufStacks, QuantisedExpertsAreTheFolders) {
+  for (const std::string name : {"qwen3-moe", "mixtral"}) {
+    const auto stacked = engine::OpenModel(golden::Path("gguf/" + name + "-Q8_0.gguf"), false, 0),
+               folder = engine::OpenModel(golden::Path("models/" + name), false, 0);
+    ASSERT_TRUE(stacked.ok() && folder.ok()) << stacked.status().ToString();
+    const Family& stacked_family = *FindFamily(stacked->config.family);
+    const Family& family = *FindFamily(folder->config.family);
+    for (int64_t layer = 0; layer < folder->config.num_layers; ++layer) {
+      const auto from = stacked_family.layer_names(stacked->config, layer).experts,
+                 to = family.layer_names(folder->config, layer).experts;
+      for (int expert = 0; expert < folder->config.moe->num_experts; ++expert) {
+        for (const auto& [quants, exact] :
+             {std::pair{from.gate, to.gate}, {from.up, to.up}, {from.down, to.down}}) {
+          const std::string stored = fmt::format("{}{}.{}", from.prefix, expert, quants),
+                            original = fmt::format("{}{}.{}", to.prefix, expert, exact);
+          const tensor::Shape shape = *folder->reader->ShapeOf(original);
+          ASSERT_EQ(*stacked->reader->ShapeOf(stored), shape);
+          std::vector<float> a(shape.elements()), b(a.size());
+          ASSERT_TRUE(stacked->reader->ReadRows(stored, 0, shape[0], a.data()).ok());
+          ASSERT_TRUE(folder->reader->ReadRows(original, 0, shape[0], b.data()).ok());
+          const float most =
+              std::abs(*std::ranges::max_element(b, {}, [](float x) { return std::abs(x); }));
+          for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], most / 127) << stored;
+        }
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace forebay

@@ -1,5 +1,6 @@
-// Ranks that are processes: two of this program, each with one rank of a group, pull weights out of each other's memory and
-// give the digests of one rank. Nothing but the group's memory files is common to them.
+// Ranks that are processes: two of this program, each with one rank of a group, pull weights out of
+// each other's memory and give the digests of one rank. Nothing but the group's memory files is
+// common to them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -14,10 +15,10 @@
 #include <set>
 
 #include "engine/compose.h"
-#include "engine/layout_plan.h"
 #include "engine/replica.h"
 #include "fabric/shared/shared_group.h"
 #include "golden_files.h"
+#include "layout/layout_plan.h"
 #include "runtime/real/real_runtime.h"
 #include "tests_support/list_source.h"
 
@@ -30,31 +31,33 @@ enum ExitCode { kDone = 0, kFailed = 3 };
 
 Request MakeRequest(int line) {
   Request request;
-  request.line = line;
+  request.id = request.line = line;
   request.prompts = {{}};
-  for (int t = 0; t < 5 + line * 11 % 60; ++t) request.prompts[0].push_back((line * 31 + t * 7) % 250);
+  for (int t = 0; t < 5 + line * 11 % 60; ++t)
+    request.prompts[0].push_back((line * 31 + t * 7) % 250);
   request.sampling.max_tokens = 4 + line % 9;
   request.sampling.ignore_eos = true;
   request.sampling.temperature = line % 2 == 0 ? 0.0f : 1.0f;
   return request;
 }
 
-engine::EngineOptions Options(const std::string& devices, const std::string& layout) {
-  engine::EngineOptions options;
-  options.devices = devices;
-  options.layout = layout;
-  options.memory_bytes = 192 << 20;
-  options.max_model_len = 128;
-  options.max_num_batched_tokens = 48;
-  options.max_num_seqs = 8;
-  options.threads = 1;
+layout::EngineOptions Options(const std::string& devices, const std::string& layout) {
+  layout::EngineOptions options;
+  options.machine.devices = *layout::ParseDevices(devices);
+  options.layout = *layout::ParseLayout(layout);
+  options.machine.memory_bytes = 192 << 20;
+  options.limits.max_model_len = 128;
+  options.limits.max_num_batched_tokens = 48;
+  options.limits.max_num_seqs = 8;
+  options.machine.threads = 1;
   options.digest = true;
-  options.mode = "pull";
+  options.ship.mode = StepMode{.ffn = FfnMode::kPull};
   return options;
 }
 
 std::string LineOf(const RequestResult& result) {
-  return fmt::format("{} {} {:016x}", result.line, fmt::join(result.choices[0].tokens, ","), result.choices[0].digest);
+  return fmt::format("{} {} {:016x}", result.id, fmt::join(result.choices[0].tokens, ","),
+                     result.choices[0].digest);
 }
 
 // One rank's process.
@@ -64,20 +67,23 @@ class RankProcess {
 
   // Prints a line for each of its results, and "pulled <bytes>". `dies`: after its first step.
   base::Status Run(const std::string& placement, bool dies) {
-    FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0));
-    const engine::EngineOptions options =
-        Options("2xcpu", fmt::format("dp=2,weights={},pool={}", placement, files.config.num_layers));
-    FB_ASSIGN_OR_RETURN(const engine::LayoutPlan plan, engine::PlanLayout(options, files.config));
+    FB_ASSIGN_OR_RETURN(const engine::ModelFiles files,
+                        engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0));
+    const layout::EngineOptions options = Options(
+        "2xcpu", fmt::format("dp=2,weights={},pool={}", placement, files.config.num_layers));
+    FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
     FB_ASSIGN_OR_RETURN(fabric_, fabric::JoinSharedGroup(*runtime_, group_, rank_, kTimeout));
     FB_RETURN_IF_ERROR(MakeReplica(plan, files));
     engine::Rank& rank = *replica_->ranks()[0];
     FB_RETURN_IF_ERROR(Meet(rank.device()));  // all have loaded and published
     FB_RETURN_IF_ERROR(rank.Connect());
-    const engine::SequenceContext context{.max_model_len = options.max_model_len};
-    for (int line = rank_; line < kRequests; line += kRanks) replica_->Take(engine::MakeRequestState(MakeRequest(line), context));
+    const engine::SequenceContext context{.max_model_len = options.limits.max_model_len};
+    for (int line = rank_; line < kRequests; line += kRanks)
+      replica_->choices().Take(engine::MakeRequestState(MakeRequest(line), context));
     std::vector<RequestResult> results;
-    while (!replica_->idle()) {
-      if (replica_->Step(&results, nullptr) == engine::StepEnd::kStalled) return {engine::kGroupFailed, replica_->what_stalled()};
+    while (!replica_->choices().idle()) {
+      if (replica_->Step(&results, nullptr) == engine::StepEnd::kStalled)
+        return {engine::kGroupFailed, replica_->what_stalled()};
       if (dies) raise(SIGKILL);
     }
     for (const RequestResult& result : results) std::printf("%s\n", LineOf(result).c_str());
@@ -86,23 +92,31 @@ class RankProcess {
   }
 
  private:
-  base::Status MakeReplica(const engine::LayoutPlan& plan, const engine::ModelFiles& files) {
-    const engine::MemoryPlan& memory = plan.ranks[0].memory;
-    FB_ASSIGN_OR_RETURN(auto device, device::CreateCpuDevice(*runtime_, {.rank = rank_,
-                                                                         .memory_bytes = plan.machine.budget_bytes,
-                                                                         .shared_memory = group_.memory[static_cast<size_t>(rank_)],
-                                                                         .scratch_bytes = plan.machine.scratch_bytes}));
-    const engine::Membership membership{.fabric = fabric_.get(), .pool = &plan.ranks[0].request.pool[static_cast<size_t>(rank_)],
-                                        .pool_peers = {.ranks = {0, 1}, .my_index = rank_}};
+  base::Status MakeReplica(const layout::LayoutPlan& plan, const engine::ModelFiles& files) {
+    const layout::MemoryPlan& memory = plan.ranks[0].memory;
+    FB_ASSIGN_OR_RETURN(auto device,
+                        device::CreateCpuDevice(
+                            *runtime_, {.rank = rank_,
+                                        .memory_bytes = plan.machine.budget_bytes,
+                                        .shared_memory = group_.memory[static_cast<size_t>(rank_)],
+                                        .scratch_bytes = plan.machine.scratch_bytes}));
+    const engine::Membership membership{
+        .fabric = fabric_.get(),
+        .peers = {.ranks = {0, 1}, .my_index = rank_},
+        .pool = &plan.ranks[0].request.pool[static_cast<size_t>(rank_)]};
     std::vector<std::unique_ptr<engine::Rank>> ranks(1);
-    FB_ASSIGN_OR_RETURN(ranks[0], engine::Rank::Create(std::move(device), files.config, memory, plan.machine.max_num_seqs, true,
-                                                       *plan.kernels, files.reader.get(), 1, membership));
+    FB_ASSIGN_OR_RETURN(
+        ranks[0], engine::Rank::Create(std::move(device), files.config, memory, true, *plan.kernels,
+                                       files.reader.get(), 1, membership));
     FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy("continuous"));
     const engine::ReplicaOptions options{
-        .limits = {.max_num_seqs = plan.machine.max_num_seqs, .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
-                   .block_tokens = kernels::kBlockTokens, .total_blocks = memory.num_blocks},
-        .max_blocks_per_sequence = memory.max_blocks_per_sequence};
-    replica_ = std::make_unique<engine::Replica>(*runtime_, std::move(ranks), std::move(policy), options);
+        .choices = {.limits = {.max_num_seqs = plan.machine.max_num_seqs,
+                               .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
+                               .total_blocks = memory.num_blocks},
+                    .mode = {.ffn = FfnMode::kPull},
+                    .max_blocks_per_sequence = memory.max_blocks_per_sequence}};
+    replica_ =
+        std::make_unique<engine::Replica>(*runtime_, std::move(ranks), std::move(policy), options);
     return base::Status::Ok();
   }
 
@@ -123,7 +137,8 @@ class RankProcess {
 
 // The program as a rank: rank <index> <placement> <dies> <file> <file> <file>.
 int RunRank(char** argv) {
-  const fabric::SharedGroup group{.directory = atoi(argv[5]), .memory = {atoi(argv[6]), atoi(argv[7])}};
+  const fabric::SharedGroup group{.directory = atoi(argv[5]),
+                                  .memory = {atoi(argv[6]), atoi(argv[7])}};
   RankProcess process(atoi(argv[2]), group);
   const base::Status status = process.Run(argv[3], argv[4][0] == '1');
   if (!status.ok()) std::printf("failed: %s\n", status.ToString().c_str());
@@ -142,12 +157,14 @@ class TwoProcesses : public testing::Test {
     const fabric::SharedGroup group = fabric::CreateSharedGroup(kRanks).value();
     std::array<pid_t, kRanks> pids;
     std::array<int, kRanks> outputs;
-    for (int rank = 0; rank < kRanks; ++rank) pids[rank] = Start(rank, placement, rank == dying_rank, group, &outputs[rank]);
+    for (int rank = 0; rank < kRanks; ++rank)
+      pids[rank] = Start(rank, placement, rank == dying_rank, group, &outputs[rank]);
     std::array<Ended, kRanks> ended;
     for (int rank = 0; rank < kRanks; ++rank) {
       std::FILE* const output = fdopen(outputs[rank], "r");
       std::array<char, 4096> line;
-      while (std::fgets(line.data(), line.size(), output)) ended[rank].lines.insert(std::string(line.data()));
+      while (std::fgets(line.data(), line.size(), output))
+        ended[rank].lines.insert(std::string(line.data()));
       std::fclose(output);
       EXPECT_EQ(waitpid(pids[rank], &ended[rank].status, 0), pids[rank]);
     }
@@ -156,19 +173,27 @@ class TwoProcesses : public testing::Test {
     return ended;
   }
 
-  static pid_t Start(int rank, const std::string& placement, bool dies, const fabric::SharedGroup& group, int* output) {
+  static pid_t Start(int rank, const std::string& placement, bool dies,
+                     const fabric::SharedGroup& group, int* output) {
     int ends[2];
     FB_CHECK(pipe2(ends, O_CLOEXEC) == 0, "no pipe");
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    std::vector<std::string> words = {"processes_test", "rank", std::to_string(rank), placement, dies ? "1" : "0",
-                                      std::to_string(group.directory), std::to_string(group.memory[0]), std::to_string(group.memory[1])};
+    std::vector<std::string> words = {"processes_test",
+                                      "rank",
+                                      std::to_string(rank),
+                                      placement,
+                                      dies ? "1" : "0",
+                                      std::to_string(group.directory),
+                                      std::to_string(group.memory[0]),
+                                      std::to_string(group.memory[1])};
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     pid_t pid = -1;
-    FB_CHECK(posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ) == 0, "no process");
+    FB_CHECK(posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ) == 0,
+             "no process");
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     *output = ends[0];
@@ -179,13 +204,15 @@ class TwoProcesses : public testing::Test {
 TEST_F(TwoProcesses, PullFromEachOtherAndGiveTheDigestsOfOneRank) {
   std::set<std::string> expected;
   {
-    const engine::ModelFiles files = std::move(*engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0));
+    const engine::ModelFiles files =
+        std::move(*engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0));
     const auto runtime = runtime::CreateRealRuntime();
     const auto engine = engine::CreateEngine(*runtime, Options("cpu", ""), files, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     std::vector<Request> requests;
     for (int line = 0; line < kRequests; ++line) requests.push_back(MakeRequest(line));
-    for (const RequestResult& result : testing_support::RunAll(**engine, std::move(requests))) expected.insert(LineOf(result) + "\n");
+    for (const RequestResult& result : testing_support::RunAll(**engine, std::move(requests)))
+      expected.insert(LineOf(result) + "\n");
   }
   ASSERT_EQ(expected.size(), static_cast<size_t>(kRequests));
   for (const std::string placement : {"by_layer", "striped"}) {
@@ -208,8 +235,10 @@ TEST_F(TwoProcesses, PullFromEachOtherAndGiveTheDigestsOfOneRank) {
 TEST_F(TwoProcesses, TheDeathOfOneIsAnErrorOfTheOther) {
   const auto ended = RunBoth("by_layer", 1);
   EXPECT_TRUE(WIFSIGNALED(ended[1].status)) << ended[1].status;
-  EXPECT_TRUE(WIFEXITED(ended[0].status) && WEXITSTATUS(ended[0].status) == kFailed) << ended[0].status;
-  EXPECT_TRUE(ended[0].lines.contains("failed: rank 1 of 2 is gone: its process has ended [fabric_failed]\n"))
+  EXPECT_TRUE(WIFEXITED(ended[0].status) && WEXITSTATUS(ended[0].status) == kFailed)
+      << ended[0].status;
+  EXPECT_TRUE(ended[0].lines.contains(
+      "failed: rank 1 of 2 is gone: its process has ended [fabric_failed]\n"))
       << testing::PrintToString(ended[0].lines);
 }
 
@@ -227,8 +256,11 @@ TEST_F(TwoProcesses, OnlySharedMemoryIsPublished) {
   const auto fabric = fabric::JoinSharedGroup(*runtime, group, 0, 0);
   ASSERT_TRUE(fabric.ok()) << fabric.status().ToString();
   std::byte data[64];
-  EXPECT_EQ((*fabric)->Publish({.rank = 0, .id = 0, .name = "own", .data = data, .bytes = 64}).code(), base::kInvalidArgument);
-  EXPECT_EQ(fabric::CreateSharedGroup(fabric::kMaxSharedRanks + 1).status().code(), base::kInvalidArgument);
+  EXPECT_EQ(
+      (*fabric)->Publish({.rank = 0, .id = 0, .name = "own", .data = data, .bytes = 64}).code(),
+      base::kInvalidArgument);
+  EXPECT_EQ(fabric::CreateSharedGroup(fabric::kMaxSharedRanks + 1).status().code(),
+            base::kInvalidArgument);
 }
 
 }  // namespace

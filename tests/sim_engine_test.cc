@@ -6,13 +6,17 @@
 #include "cost/profile_writer.h"
 #include "device/hazard_checker.h"
 #include "engine/compose.h"
-#include "engine/layout_plan.h"
 #include "golden_files.h"
+#include "layout/layout_plan.h"
 #include "runtime/virtual/virtual_runtime.h"
+#include "schedule/step_mode.h"
 #include "tests_support/list_source.h"
 
 namespace forebay {
 namespace {
+
+constexpr StepMode kPull{.ffn = FfnMode::kPull}, kShip{.ffn = FfnMode::kShip},
+    kGather{.ffn = FfnMode::kGather};
 
 class Records : public StepObserver {
  public:
@@ -22,7 +26,7 @@ class Records : public StepObserver {
 
 Request MakeRequest(int64_t line, int32_t prompt_tokens, int32_t output_tokens) {
   Request request;
-  request.line = line;
+  request.id = request.line = line;
   request.prompts = {std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 5)};
   request.prompts[0][0] = static_cast<int32_t>(line % 250);
   request.sampling.ignore_eos = true;
@@ -32,7 +36,8 @@ Request MakeRequest(int64_t line, int32_t prompt_tokens, int32_t output_tokens) 
 
 std::vector<Request> MakeRequests(int count) {
   std::vector<Request> requests;
-  for (int i = 0; i < count; ++i) requests.push_back(MakeRequest(i, 10 + i * 7 % 90, 1 + i * 13 % 50));
+  for (int i = 0; i < count; ++i)
+    requests.push_back(MakeRequest(i, 10 + i * 7 % 90, 1 + i * 13 % 50));
   return requests;
 }
 
@@ -46,7 +51,7 @@ struct Outcome {
   double virtual_seconds = 0;
 };
 
-Outcome RunSimulated(engine::EngineOptions options, std::vector<Request> requests) {
+Outcome RunSimulated(layout::EngineOptions options, std::vector<Request> requests) {
   Outcome outcome;
   runtime::VirtualRuntime runtime(options.seed);
   const auto files = engine::OpenModel(options.model, true, 0);
@@ -70,10 +75,10 @@ Outcome RunSimulated(engine::EngineOptions options, std::vector<Request> request
   return outcome;
 }
 
-engine::EngineOptions Options(const std::string& devices) {
-  engine::EngineOptions options;
+layout::EngineOptions Options(const std::string& devices) {
+  layout::EngineOptions options;
   options.model = golden::Path("models/llama3-gqa");
-  options.devices = devices;
+  options.machine.devices = *layout::ParseDevices(devices);
   return options;
 }
 
@@ -83,7 +88,7 @@ TEST(SimEngine, EightReplicasShareOneQueue) {
   EXPECT_EQ(outcome.end, RunEnd::kComplete);
   ASSERT_EQ(outcome.results.size(), 500u);
   for (const RequestResult& result : outcome.results) {
-    EXPECT_EQ(result.completion_tokens, 1 + result.line * 13 % 50) << result.line;
+    EXPECT_EQ(result.completion_tokens, 1 + result.id * 13 % 50) << result.id;
   }
   std::vector<int64_t> steps(8);
   for (const StepRecord& step : outcome.steps) ++steps[static_cast<size_t>(step.replica)];
@@ -102,8 +107,8 @@ TEST(SimEngine, TheSameSeedGivesTheSameRun) {
   }
 }
 
-// A long job's requests in random order, some ten times as long as others and one a hundred times: what its requests bound makes
-// it shorter, also where they ask for twice what they use.
+// A long job's requests in random order, some ten times as long as others and one a hundred times:
+// what its requests bound makes it shorter, also where they ask for twice what they use.
 TEST(SimEngine, BoundsMakeAJobShorter) {
   const auto run = [](int bound) {
     std::vector<Request> requests;
@@ -112,7 +117,7 @@ TEST(SimEngine, BoundsMakeAJobShorter) {
       requests.push_back(MakeRequest(i, 300, output));
       if (bound > 0) requests.back().sampling.max_tokens = bound * output;
     }
-    engine::EngineOptions options = Options("sim:4xh20");
+    layout::EngineOptions options = Options("sim:4xh20");
     options.model = "builtin:Qwen3-32B";
     return RunSimulated(options, std::move(requests));
   };
@@ -125,25 +130,26 @@ TEST(SimEngine, BoundsMakeAJobShorter) {
 }
 
 TEST(SimEngine, KvCapacityIsWhatTheMemoryPlanLeaves) {
-  engine::EngineOptions options = Options("sim:h200");
-  options.memory_bytes = 8ull << 30;
-  options.max_num_seqs = 1 << 16;
+  layout::EngineOptions options = Options("sim:h200");
+  options.machine.memory_bytes = 8ull << 30;
+  options.limits.max_num_seqs = 1 << 16;
   const Outcome outcome = RunSimulated(options, MakeRequests(1));
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
   const ModelFacts& facts = outcome.facts;
   const uint64_t runtime_bytes = 3'400'003'584;  // the profile's, in whole pages
-  const uint64_t parts = facts.kv_bytes + facts.weight_bytes + facts.workspace_bytes + runtime_bytes;
-  EXPECT_LE(parts, options.memory_bytes);
-  EXPECT_GT(parts, options.memory_bytes - (1 << 20));
+  const uint64_t parts =
+      facts.kv_bytes + facts.weight_bytes + facts.workspace_bytes + runtime_bytes;
+  EXPECT_LE(parts, options.machine.memory_bytes);
+  EXPECT_GT(parts, options.machine.memory_bytes - (1 << 20));
 }
 
 TEST(SimEngine, PooledWeightsMakeRoomForKv) {
-  engine::EngineOptions options = Options("sim:4xh200");
-  options.memory_bytes = 4 * (4ull << 30);
-  options.max_num_seqs = 1 << 14;
-  options.layout = "dp=4,weights=replicated";
+  layout::EngineOptions options = Options("sim:4xh200");
+  options.machine.memory_bytes = 4 * (4ull << 30);
+  options.limits.max_num_seqs = 1 << 14;
+  options.layout = *layout::ParseLayout("dp=4,weights=replicated");
   const Outcome replicated = RunSimulated(options, MakeRequests(100));
-  options.layout = "dp=4,weights=by_layer,pool=3";
+  options.layout = *layout::ParseLayout("dp=4,weights=by_layer,pool=3");
   const Outcome pooled = RunSimulated(options, MakeRequests(100));
   ASSERT_TRUE(pooled.status.ok()) << pooled.status.ToString();
   EXPECT_EQ(pooled.results.size(), 100u);
@@ -151,18 +157,19 @@ TEST(SimEngine, PooledWeightsMakeRoomForKv) {
   uint64_t pulled = 0;
   for (const StepRecord& step : pooled.steps) pulled += step.bytes_pulled;
   EXPECT_GT(pulled, 0u);
-  EXPECT_STREQ(pooled.steps[0].mode, "pull");
+  EXPECT_EQ(pooled.steps[0].mode, kPull);
 }
 
-// Ranks that run freely keep no distance. A stream an owner keeps every link busy nevertheless; pulls from one owner at a time
-// end in a row of ranks behind one owner, while the others' links idle.
+// Ranks that run freely keep no distance. A stream an owner keeps every link busy nevertheless;
+// pulls from one owner at a time end in a row of ranks behind one owner, while the others' links
+// idle.
 TEST(SimEngine, PullsFromAllOwnersFillTheLinks) {
-  // Of a step, over what the link needs for its bytes.
+  // The time of a step, over what the link needs for its bytes.
   const auto ratio = [](bool stream_per_owner, const std::string& layout) {
-    engine::EngineOptions options = Options("sim:8xh20");
+    layout::EngineOptions options = Options("sim:8xh20");
     options.model = "builtin:Qwen3-32B";
-    options.layout = layout;
-    options.mode = "pull";
+    options.layout = *layout::ParseLayout(layout);
+    options.ship.mode = kPull;
     options.pool.stream_per_owner = stream_per_owner;
     std::vector<Request> requests;
     for (int i = 0; i < 8; ++i) requests.push_back(MakeRequest(i, 100, 40));
@@ -178,39 +185,49 @@ TEST(SimEngine, PullsFromAllOwnersFillTheLinks) {
   };
   EXPECT_LT(ratio(true, "dp=8,pool=64,weights=by_layer"), 1.05);
   EXPECT_LT(ratio(true, "dp=8,pool=64,weights=striped"), 1.05);
-  EXPECT_GT(ratio(false, "dp=8,pool=64,weights=by_layer"), 2.5);
+  // An independent model of copies that are shared fairly among pairs of ranks gives 1.84 to 1.89.
+  const double one_stream = ratio(false, "dp=8,pool=64,weights=by_layer");
+  EXPECT_GT(one_stream, 1.7);
+  EXPECT_LT(one_stream, 2);
 }
 
 // With a step a stage in flight no stage waits for another one's rows.
 TEST(SimEngine, StepsInFlightFillThePipeline) {
-  engine::EngineOptions options = Options("sim:4xh200");
+  layout::EngineOptions options = Options("sim:4xh200");
   options.model = "builtin:Qwen3-32B";
-  options.layout = "pp=4";
+  options.layout = *layout::ParseLayout("pp=4");
   std::vector<Request> requests;
   for (int i = 0; i < 256; ++i) requests.push_back(MakeRequest(i, 200, 60));
   const auto idle = [](const Outcome& outcome, int stage) {
-    const auto counter = [&](const char* what) { return static_cast<double>(outcome.stats.mode_counters.at(fmt::format("stage{}_{}_ms", stage, what))); };
+    const auto counter = [&](const char* what) {
+      return static_cast<double>(
+          outcome.stats.mode_counters.at(fmt::format("stage{}_{}_ms", stage, what)));
+    };
     return counter("idle") / (counter("idle") + counter("busy"));
   };
   const Outcome full = RunSimulated(options, requests);
-  options.steps_in_flight = 1;
+  options.limits.steps_in_flight = 1;
   const Outcome alone = RunSimulated(options, requests);
   ASSERT_EQ(full.results.size(), 256u);
   EXPECT_LT(full.virtual_seconds, 0.6 * alone.virtual_seconds);
   for (int stage = 0; stage < 4; ++stage) {
-    EXPECT_LT(idle(full, stage), stage == 0 ? 0.25 : 0.4) << stage;  // the first has a step's host time too
+    // the first has a step's host time too
+    EXPECT_LT(idle(full, stage), stage == 0 ? 0.25 : 0.4) << stage;
     EXPECT_GT(idle(alone, stage), 0.65) << stage;
   }
-  for (size_t i = 1; i < full.steps.size(); ++i) EXPECT_GE(full.steps[i].begin_seconds, full.steps[i - 1].end_seconds);
+  for (size_t i = 1; i < full.steps.size(); ++i)
+    EXPECT_GE(full.steps[i].begin_seconds, full.steps[i - 1].end_seconds);
 }
 
-// A job's tail: fewer rows than ranks can hide the copies of Qwen3-32B behind, and at last fewer choices than ranks.
-Outcome RunTail(const std::string& layout, const std::string& mode, const model::ShipOptions& ship = {}) {
-  engine::EngineOptions options = Options("sim:8xh200");
+// A job's tail: fewer rows than ranks can hide the copies of Qwen3-32B behind, and at last fewer
+// choices than ranks.
+Outcome RunTail(const std::string& layout, const schedule::WantedMode& mode,
+                const share::ShipOptions& ship = {}) {
+  layout::EngineOptions options = Options("sim:8xh200");
   options.model = "builtin:Qwen3-32B";
-  options.layout = layout;
-  options.mode = mode;
-  options.ship = ship;
+  options.layout = *layout::ParseLayout(layout);
+  options.ship.mode = mode;
+  options.ship.rounds = ship;
   std::vector<Request> requests;
   for (int i = 0; i < 12; ++i) requests.push_back(MakeRequest(i, 100, 40 + i * 37 % 100));
   Outcome outcome = RunSimulated(options, std::move(requests));
@@ -222,64 +239,73 @@ Outcome RunTail(const std::string& layout, const std::string& mode, const model:
 TEST(SimEngine, TheTailShips) {
   for (const std::string placement : {"by_layer", "striped"}) {
     const std::string layout = "dp=8,pool=64,weights=" + placement;
-    const Outcome pulls = RunTail(layout, "pull"), ships = RunTail(layout, "ship");
-    EXPECT_STREQ(pulls.steps.back().mode, "pull");
-    EXPECT_STREQ(ships.steps.back().mode, "ship");
+    const Outcome pulls = RunTail(layout, kPull), ships = RunTail(layout, kShip);
+    EXPECT_EQ(pulls.steps.back().mode, kPull);
+    EXPECT_EQ(ships.steps.back().mode, kShip);
     EXPECT_LT(ships.virtual_seconds, 0.5 * pulls.virtual_seconds);
     EXPECT_GT(ships.stats.mode_counters.at("rows_skipped"), 0);
-    const Outcome once_more = RunTail(layout, "ship");
+    const Outcome once_more = RunTail(layout, kShip);
     ASSERT_EQ(once_more.steps.size(), ships.steps.size());
-    for (size_t i = 0; i < ships.steps.size(); ++i) EXPECT_EQ(once_more.steps[i].end_seconds, ships.steps[i].end_seconds);
+    for (size_t i = 0; i < ships.steps.size(); ++i)
+      EXPECT_EQ(once_more.steps[i].end_seconds, ships.steps[i].end_seconds);
   }
 }
 
 // Each of the paper's steps (SiDP, figure 14) makes the tail shorter.
 TEST(SimEngine, FusionAndSkippingPay) {
   const std::string layout = "dp=8,weights=by_layer,pool=64";
-  const double rank_by_rank = RunTail(layout, "ship", {.fuse = false, .skip_idle = false}).virtual_seconds;
-  const double fused = RunTail(layout, "ship", {.fuse = true, .skip_idle = false}).virtual_seconds;
-  const double skipping = RunTail(layout, "ship").virtual_seconds;
+  const double rank_by_rank =
+      RunTail(layout, kShip, {.fuse = false, .skip_idle = false}).virtual_seconds;
+  const double fused = RunTail(layout, kShip, {.fuse = true, .skip_idle = false}).virtual_seconds;
+  const double skipping = RunTail(layout, kShip).virtual_seconds;
   EXPECT_LT(fused, rank_by_rank);
   EXPECT_LE(skipping, fused);
 }
 
-// Faster compute hides less of the same copies. An owner of whole layers computes with everybody's rows, which takes longer.
+// Faster compute hides less of the same copies. An owner of whole layers computes with everybody's
+// rows, which takes longer.
 TEST(SimEngine, TheThresholdFollowsTheDevice) {
   const auto threshold = [](const std::string& devices, const std::string& layout) {
-    engine::EngineOptions options = Options(devices);
+    layout::EngineOptions options = Options(devices);
     options.model = "builtin:Qwen3-32B";
-    options.layout = layout;
-    options.ship.rows = 1 << 20;
-    options.max_num_seqs = options.max_num_batched_tokens = 1 << 14;
+    options.layout = *layout::ParseLayout(layout);
+    options.ship.rounds.rows = 1 << 20;
+    options.limits.max_num_seqs = options.limits.max_num_batched_tokens = 1 << 14;
     const auto files = engine::OpenModel(options.model, true, 0);
-    const auto plan = engine::PlanLayout(options, files->config);
+    const auto plan = layout::PlanLayout(options, files->config);
     EXPECT_TRUE(plan.ok() && plan->group) << plan.status().ToString();
     const double rows = plan.ok() && plan->group ? plan->group->threshold : 0;
-    RecordProperty("rows_" + devices.substr(6) + (layout.back() == 'r' ? "_by_layer" : "_striped"), std::to_string(rows));
+    RecordProperty("rows_" + devices.substr(6) + (layout.back() == 'r' ? "_by_layer" : "_striped"),
+                   std::to_string(rows));
     return rows;
   };
   for (const char* devices : {"sim:8xh20", "sim:8xh200"}) {
-    const double by_layer = threshold(devices, "dp=8,weights=by_layer,pool=64"), striped = threshold(devices, "dp=8,weights=striped,pool=64");
+    const double by_layer = threshold(devices, "dp=8,weights=by_layer,pool=64"),
+                 striped = threshold(devices, "dp=8,weights=striped,pool=64");
     EXPECT_GT(by_layer, 1) << devices;
     EXPECT_GT(striped, by_layer) << devices;
     EXPECT_LT(striped, 1 << 14) << devices;
   }
-  EXPECT_GT(threshold("sim:8xh200", "dp=8,weights=striped,pool=64"), threshold("sim:8xh20", "dp=8,weights=striped,pool=64"));
+  EXPECT_GT(threshold("sim:8xh200", "dp=8,weights=striped,pool=64"),
+            threshold("sim:8xh20", "dp=8,weights=striped,pool=64"));
 }
 
 TEST(SimEngine, AutoSwitchesToShippingInTheTail) {
-  const Outcome outcome = RunTail("dp=8,weights=by_layer,pool=64", "auto");
-  EXPECT_STREQ(outcome.steps.front().mode, "pull");
-  EXPECT_STREQ(outcome.steps.back().mode, "ship");
+  const Outcome outcome = RunTail("dp=8,weights=by_layer,pool=64", std::nullopt);
+  EXPECT_EQ(outcome.steps.front().mode, kPull);
+  EXPECT_EQ(outcome.steps.back().mode, kShip);
 }
 
-// Nobody overwrites what another one still reads, in whatever way weights are reached and requests are handed on.
+// Nobody overwrites what another one still reads, in whatever way weights are reached and requests
+// are handed on.
 TEST(SimEngine, LayoutsRunCleanUnderTheChecker) {
   struct Trial {
-    std::string devices, layout, mode = "pull";
+    std::string devices, layout;
+    StepMode mode = kPull;
     int flip_every = 0;
   };
-  // Links so slow that KV cache which is handed on is under way for many steps, and few blocks, which come into use again soon.
+  // Links so slow that KV cache which is handed on is under way for many steps, and few blocks,
+  // which come into use again soon.
   cost::DeviceProfile slow = cost::LoadProfile("h20").value();
   slow.link_bytes_per_s = 1e6;
   slow.link_efficiency = 0.05;
@@ -292,33 +318,38 @@ TEST(SimEngine, LayoutsRunCleanUnderTheChecker) {
       {"sim:4x" + path, "dp=2,pp=2"},
       {"sim:h20", ""},
       {"sim:3xh20", "tp=3"},
+      {"sim:3xh20", "sp=3"},
+      {"sim:4xh20", "dp=2,sp=2"},
+      {"sim:4xh20", "sp=2,pp=2"},
       {"sim:6xh20", "dp=2,tp=3,weights=by_layer,pool=3"},
       {"sim:8xh20", "dp=8,weights=by_layer,pool=3"},
       {"sim:4xh20", "dp=4,weights=by_layer,pool=3,pool-attention=on"},
       {"sim:3xh20", "dp=3,weights=striped,pool=3"},
       {"sim:4xh20", "dp=4,weights=sharded,pool=2"},
       {"sim:4xh20", "groups=2,dp=2,weights=by_layer,pool=3"},
-      {"sim:4xh20", "dp=4,weights=by_layer,pool=3", "ship"},
-      {"sim:3xh20", "dp=3,weights=striped,pool=3", "ship", 2},
-      {"sim:4xh20", "dp=2,pp=2,weights=by_layer,pool=3", "ship", 3},
-      {"sim:4xh20", "dp=4,weights=sharded,pool=3", "gather"},
+      {"sim:4xh20", "dp=4,weights=by_layer,pool=3", kShip},
+      {"sim:3xh20", "dp=3,weights=striped,pool=3", kShip, 2},
+      {"sim:4xh20", "dp=2,pp=2,weights=by_layer,pool=3", kShip, 3},
+      {"sim:4xh20", "dp=4,weights=sharded,pool=3", kGather},
   };
   std::vector<Request> requests;
-  for (int i = 0; i < 32; ++i) requests.push_back(MakeRequest(i, 20 + i * 7 % 30, i % 2 == 0 ? 60 + i : 1 + i % 9));
+  for (int i = 0; i < 32; ++i)
+    requests.push_back(MakeRequest(i, 20 + i * 7 % 30, i % 2 == 0 ? 60 + i : 1 + i % 9));
   int64_t stolen = 0;
   for (const Trial& trial : trials) {
-    SCOPED_TRACE(fmt::format("{} {} {}", trial.devices, trial.layout, trial.mode));
+    SCOPED_TRACE(fmt::format("{} {} {}", trial.devices, trial.layout, schedule::Name(trial.mode)));
     device::HazardChecker checker;
-    engine::EngineOptions options = Options(trial.devices);
-    options.layout = trial.layout;
-    options.mode = trial.mode;
-    options.ship_flip_every = trial.flip_every;
-    options.steal = "always";
-    options.max_model_len = 128;
-    options.max_num_seqs = 8;
-    options.kv_blocks = 16;
+    layout::EngineOptions options = Options(trial.devices);
+    options.layout = *layout::ParseLayout(trial.layout);
+    options.ship.mode = trial.mode;
+    options.trial.flip_every = trial.flip_every;
+    if (options.layout->sp > 1) options.trial.shift_every = 2;
+    options.steal = layout::Stealing::kAlways;
+    options.limits.max_model_len = 128;
+    options.limits.max_num_seqs = 8;
+    options.limits.kv_blocks = 16;
     options.prefix_caching = false;
-    options.checker = &checker;
+    options.trial.checker = &checker;
     const Outcome outcome = RunSimulated(options, requests);
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
     EXPECT_EQ(outcome.results.size(), requests.size());
@@ -328,23 +359,58 @@ TEST(SimEngine, LayoutsRunCleanUnderTheChecker) {
       const auto found = outcome.stats.mode_counters.find(name);
       return found == outcome.stats.mode_counters.end() ? 0 : found->second;
     };
-    const bool pools = options.layout.find("pool=") != std::string::npos, ships = options.mode == "ship";
+    const bool pools = options.layout->pools(), ships = trial.mode == kShip;
     if (pools && (!ships || trial.flip_every > 0)) {
       EXPECT_GT(counter("bytes_pulled"), 0);
     }
     if (ships) {
       EXPECT_GT(counter("rows_shipped"), 0);
     }
+    EXPECT_EQ(counter("bytes_all_to_all") > 0, options.layout->sp > 1);
     stolen += outcome.stats.kv_bytes_stolen;
   }
   EXPECT_GT(stolen, 0);
 }
 
+// On a card over PCIe what is preempted goes below and comes back instead of being computed again.
+TEST(SimEngine, ParkedChoicesComeBackAndSaveTime) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 24; ++i) requests.push_back(MakeRequest(i, 20 + i * 7 % 50, 60 + i * 5 % 40));
+  layout::EngineOptions options = Options("sim:a10");
+  options.limits.max_model_len = 256;
+  options.limits.max_num_seqs = 12;
+  options.limits.kv_blocks = 24;
+  const Outcome again = RunSimulated(options, requests);
+  ASSERT_TRUE(again.status.ok()) << again.status.ToString();
+  EXPECT_GT(again.stats.recomputed_tokens, 0);
+  EXPECT_FALSE(again.stats.mode_counters.contains("kv_parks"));
+  options.tier = {.host_bytes = 64 << 20, .preempt = layout::Preempting::kPark};
+  device::HazardChecker checker;
+  options.trial.checker = &checker;
+  const Outcome parked = RunSimulated(options, requests);
+  ASSERT_TRUE(parked.status.ok()) << parked.status.ToString();
+  EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+  EXPECT_EQ(parked.results.size(), requests.size());
+  EXPECT_EQ(parked.stats.recomputed_tokens, 0);
+  const auto& counters = parked.stats.mode_counters;
+  EXPECT_GT(counters.at("kv_parks"), 0);
+  EXPECT_EQ(counters.at("kv_parks"), parked.stats.preemptions);
+  EXPECT_EQ(counters.at("kv_returns"), counters.at("kv_parks"));
+  // All blocks are of one size.
+  const auto memory =
+      layout::PlanLayout(options, engine::OpenModel(options.model, true, 0)->config);
+  const auto block = static_cast<int64_t>(memory->ranks[0].memory.tier_bytes) /
+                     memory->ranks[0].memory.tier_blocks;
+  EXPECT_EQ(counters.at("kv_bytes_down"), counters.at("kv_blocks_stored") * block);
+  EXPECT_EQ(counters.at("kv_bytes_up"), counters.at("kv_blocks_up") * block);
+  EXPECT_GT(counters.at("kv_bytes_up"), 0);
+}
+
 TEST(SimEngine, AModelThatDoesNotFitIsRefused) {
-  engine::EngineOptions options = Options("sim:a10");
-  options.memory_bytes = 1 << 20;
+  layout::EngineOptions options = Options("sim:a10");
+  options.machine.memory_bytes = 1 << 20;
   const Outcome outcome = RunSimulated(options, MakeRequests(1));
-  EXPECT_EQ(outcome.status.code(), engine::kMemoryTooSmall);
+  EXPECT_EQ(outcome.status.code(), layout::kMemoryTooSmall);
 }
 
 }  // namespace

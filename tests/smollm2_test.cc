@@ -1,4 +1,5 @@
-// The demo model end to end against Hugging Face: template, tokenizer, forward pass, greedy tokens, detokenizer.
+// The demo model end to end against Hugging Face: template, tokenizer, forward pass, greedy tokens,
+// detokenizer.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -25,7 +26,8 @@ template <typename T>
 std::vector<T> Numbers(simdjson::dom::element array) {
   std::vector<T> values;
   for (const simdjson::dom::element value : simdjson::dom::array(array)) {
-    values.push_back(static_cast<T>(value.is_double() ? double(value) : static_cast<double>(int64_t(value))));
+    values.push_back(
+        static_cast<T>(value.is_double() ? double(value) : static_cast<double>(int64_t(value))));
   }
   return values;
 }
@@ -37,8 +39,10 @@ std::vector<Case> ReadCases() {
   for (std::string line; std::getline(file, line);) {
     const simdjson::dom::element e = parser.parse(line);
     cases.push_back({simdjson::minify(e["messages"]), std::string(std::string_view(e["text"])),
-                     std::string(std::string_view(e["decoded"])), std::string(std::string_view(e["decoded_full"])),
-                     Numbers<int32_t>(e["input_ids"]), Numbers<int32_t>(e["greedy"]), Numbers<double>(e["greedy_gap"])});
+                     std::string(std::string_view(e["decoded"])),
+                     std::string(std::string_view(e["decoded_full"])),
+                     Numbers<int32_t>(e["input_ids"]), Numbers<int32_t>(e["greedy"]),
+                     Numbers<double>(e["greedy_gap"])});
   }
   return cases;
 }
@@ -60,17 +64,17 @@ class SmolLm2 : public testing::Test {
 
   // Greedy tokens must equal the reference's up to the first step whose gap is below `least_gap`.
   void CheckGreedy(const std::string& dtype, double least_gap) {
-    engine::EngineOptions options;
-    options.dtype = dtype;
-    options.memory_bytes = 2ull << 30;
-    options.max_model_len = 4096;
+    layout::EngineOptions options;
+    options.machine.dtype = *layout::ParseComputeType(dtype);
+    options.machine.memory_bytes = 2ull << 30;
+    options.limits.max_model_len = 4096;
     const auto runtime = runtime::CreateRealRuntime();
     auto engine = engine::CreateEngine(*runtime, options, files_, text_->tokenizer());
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     std::vector<Request> requests;
     for (size_t i = 0; i < cases_.size(); ++i) {
       Request request;
-      request.line = static_cast<int64_t>(i);
+      request.id = request.line = static_cast<int64_t>(i);
       request.prompts = {cases_[i].input_ids};
       request.sampling.temperature = 0;
       request.sampling.max_tokens = 64;
@@ -81,20 +85,22 @@ class SmolLm2 : public testing::Test {
     size_t compared = 0, whole = 0;
     for (const RequestResult& result : testing_support::RunAll(**engine, requests)) {
       ASSERT_EQ(result.error_message, "");
-      const Case& expected = cases_[result.line];
+      const Case& expected = cases_[result.id];
       const std::vector<int32_t>& tokens = result.choices[0].tokens;
       ASSERT_EQ(tokens.size(), expected.greedy.size());
       size_t sure = 0;
       while (sure < tokens.size() && expected.gap[sure] >= least_gap) ++sure;
       for (size_t i = 0; i < sure; ++i) {
-        ASSERT_EQ(tokens[i], expected.greedy[i]) << "chat " << result.line << ", step " << i << ", gap " << expected.gap[i];
+        ASSERT_EQ(tokens[i], expected.greedy[i])
+            << "chat " << result.id << ", step " << i << ", gap " << expected.gap[i];
       }
       compared += sure;
       if (tokens != expected.greedy) continue;
       ++whole;
-      EXPECT_EQ(result.choices[0].text, expected.decoded_full) << "chat " << result.line;
+      EXPECT_EQ(result.choices[0].text, expected.decoded_full) << "chat " << result.id;
     }
-    std::printf("%s: %zu greedy steps compared, %zu of 24 answers equal to their end\n", dtype.c_str(), compared, whole);
+    std::printf("%s: %zu greedy steps compared, %zu of 24 answers equal to their end\n",
+                dtype.c_str(), compared, whole);
     EXPECT_GT(compared, 24u);
     EXPECT_GT(whole, 0u);
   }
@@ -106,7 +112,7 @@ class SmolLm2 : public testing::Test {
 
 TEST_F(SmolLm2, TemplateAndTokenizerAgree) {
   for (const Case& c : cases_) {
-    const auto rendered = text_->Render({.messages_json = c.messages, .add_generation_prompt = true});
+    const auto rendered = text_->RenderPrompt({.messages = c.messages});
     ASSERT_TRUE(rendered.ok()) << rendered.status().ToString();
     EXPECT_EQ(rendered->text, c.text);
     EXPECT_EQ(text_->Encode(*rendered, false), c.input_ids);

@@ -1,4 +1,5 @@
-// Tokenizers of GGUF files: the tiny models of tests/golden/gguf/, and SmolLM2's where the demo model was fetched.
+// Tokenizers of GGUF files: the tiny models of tests/golden/gguf/, and SmolLM2's where the demo
+// model was fetched.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -6,6 +7,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "tests_support/test_data.h"
 #include "text/detokenizer.h"
 #include "text/gguf_tokenizer_file.h"
 #include "text/tokenizer.h"
@@ -19,7 +21,8 @@ using text::Tokenizer;
 
 base::Result<std::unique_ptr<Tokenizer>> OpenGguf(const std::string& path) {
   FB_ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(path));
-  FB_ASSIGN_OR_RETURN(const weights::GgufFile file, weights::GgufFile::Parse(std::as_bytes(std::span(bytes))));
+  FB_ASSIGN_OR_RETURN(const weights::GgufFile file,
+                      weights::GgufFile::Parse(std::as_bytes(std::span(bytes))));
   FB_ASSIGN_OR_RETURN(text::TokenizerSpec spec, text::SpecFromGgufFile(file));
   return Tokenizer::FromSpec(std::move(spec));
 }
@@ -32,7 +35,7 @@ std::vector<int32_t> Ids(element value) {
 
 // The file and the folder that it was made from read every text alike.
 TEST(TextGguf, AgreesWithTheFolder) {
-  const std::string golden = std::string(FOREBAY_TEST_DATA) + "/golden";
+  const std::string golden = TestData() + "/golden";
   for (const std::string name : {"llama3-gqa", "qwen3"}) {
     auto folder = Tokenizer::FromHuggingFace(golden + "/models/" + name);
     auto gguf = OpenGguf(golden + "/gguf/" + name + "-Q8_0.gguf");
@@ -56,8 +59,8 @@ class SmolLm2 : public testing::Test {
  protected:
   void SetUp() override {
     const char* named = std::getenv("FOREBAY_DEMO_MODEL");
-    const std::string path = named != nullptr ? named
-        : std::string(FOREBAY_TEST_DATA) + "/../models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    const std::string path =
+        named != nullptr ? named : TestData() + "/../models/SmolLM2-135M-Instruct.Q4_1.gguf";
     if (!std::ifstream(path)) GTEST_SKIP() << path << " is not there";
     auto made = OpenGguf(path);
     ASSERT_TRUE(made.ok()) << made.status().ToString();
@@ -67,7 +70,7 @@ class SmolLm2 : public testing::Test {
 };
 
 TEST_F(SmolLm2, EveryTokenizerCase) {
-  std::ifstream cases(std::string(FOREBAY_TEST_DATA) + "/golden/tokenizers/smollm2-gguf/cases.jsonl");
+  std::ifstream cases(TestData() + "/golden/tokenizers/smollm2-gguf/cases.jsonl");
   simdjson::dom::parser parser;
   int lines = 0;
   for (std::string line; std::getline(cases, line) && !HasFailure(); ++lines) {
@@ -85,12 +88,13 @@ TEST_F(SmolLm2, EveryTokenizerCase) {
 }
 
 TEST_F(SmolLm2, Chats) {
-  std::ifstream chats(std::string(FOREBAY_TEST_DATA) + "/golden/smollm2.jsonl");
+  std::ifstream chats(TestData() + "/golden/smollm2.jsonl");
   simdjson::dom::parser parser;
   int lines = 0;
   for (std::string line; std::getline(chats, line); ++lines) {
     const element root = *base::ParseJson(parser, line);
-    EXPECT_EQ(tokenizer_->Encode(root["text"].get_string().value()), Ids(root["input_ids"])) << line;
+    EXPECT_EQ(tokenizer_->Encode(root["text"].get_string().value()), Ids(root["input_ids"]))
+        << line;
     const std::vector<int32_t> greedy = Ids(root["greedy"]);
     EXPECT_EQ(tokenizer_->Decode(greedy, false), root["decoded_full"].get_string().value()) << line;
     text::Detokenizer detokenizer(*tokenizer_, true);

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a build (or the tests) need and that are missing. usage: tools/setup.sh build|test
 set -euo pipefail
-packages=(g++ cmake ninja-build pkg-config libfmt-dev libspdlog-dev libsimdjson-dev libcli11-dev libpcre2-dev
-          libutf8proc-dev python3 python3-pip)
-[ "${1:-build}" = build ] || packages+=(clang libclang-rt-14-dev libgtest-dev libgmock-dev libbenchmark-dev python3-venv)
+packages=(g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev libcli11-dev libpcre2-dev
+          libutf8proc-dev python3 python3-dev python3-pip python3-venv)
+[ "${1:-build}" = build ] || packages+=(mold clang clang-format libclang-rt-14-dev libgtest-dev libgmock-dev libbenchmark-dev)
 command -v dpkg-query >/dev/null || {
   echo "setup: this is no Debian; install what corresponds to: ${packages[*]}" >&2
   exit 0
@@ -12,8 +12,9 @@ missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
-# A python3 with pip from elsewhere serves as well as Debian's.
-if python3 -m pip --version >/dev/null 2>&1; then
+# A python3 from elsewhere that has pip, venv and its headers serves as well as Debian's.
+if python3 -c 'import ensurepip, os, pip, sysconfig, venv
+os.stat(os.path.join(sysconfig.get_paths()["include"], "Python.h"))' >/dev/null 2>&1; then
   kept=()
   for package in "${missing[@]}"; do [[ $package == python3* ]] || kept+=("$package"); done
   missing=("${kept[@]+"${kept[@]}"}")

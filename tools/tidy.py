@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Structure as a test: include order, cycles, orphan sources, dead code, disabled tests, dead links, error codes.
+"""Structure as a test: include order, cycles, doubled includes, orphan sources, commented-out code, disabled tests,
+dead links, error codes, flags, and pages that say what the sources say.
 
 Exits 1 and lists every finding as file:line: what.
 """
@@ -13,19 +14,27 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # A folder may include folders of a lower level, and itself. The pure books stand below the folders that act on them.
 LEVELS = [
     {"base"}, {"tensor"}, {"cost"}, {"runtime"}, {"device"}, {"kernels", "fabric"}, {"weights", "kv"},
-    {"model", "sample"}, {"engine"}, {"job", "profile"}, {"sim", "plan"}, {"repro", "serve"}, {"cli"},
+    {"model", "sample"}, {"share"}, {"layout"}, {"engine"}, {"job", "profile"}, {"trace"}, {"report"}, {"repro", "serve"}, {"cli"},
 ]
 LEVEL = {folder: i for i, level in enumerate(LEVELS) for folder in level}
 # Folders with a list of their own instead of a level.
 ONLY = {
     "text": {"base"},
+    "oracle": {"base"},
     "schedule": {"base", "cost", "weights/book", "kv/book"},
     "weights/book": {"base", "tensor", "cost"},
     "kv/book": {"base", "tensor", "cost"},
 }
 # Who may include them.
-USERS = {"text": {"engine", "job", "sim", "plan", "repro", "serve", "cli"},
-         "schedule": {"engine", "job", "sim", "plan", "repro", "serve", "cli"}}
+USERS = {"oracle": {"repro", "cli"},
+         "text": {"engine", "job", "trace", "report", "repro", "serve", "cli"},
+         "schedule": {"layout", "engine", "job", "trace", "report", "repro", "serve", "cli"}}
+# Headers that others too may include: plain values that all levels pass on.
+OPEN = {"schedule/step_mode.h": {"model", "share"}, "kv/book/block_tokens.h": {"kernels"}}
+# Members of plain structs that nobody reads yet, each with the reason why it stays.
+UNREAD = {("StepBatch", "own_begin"),  # rows of a rank under sequence parallelism, which the batch already carries
+          ("StepView", "now_us"),      # a policy may go by the clock; none does
+          ("KvSpec", "by_heads")}      # the KV of latent attention is shared by all heads; no such layer runs yet
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 # Two such lines in a row are code; what is indented inside a comment is a sketch of an interface or a layout.
 CODE_IN_COMMENT = re.compile(r"^\s*// ?[^\s/].*(;|\{|\})\s*$")
@@ -54,7 +63,10 @@ def is_test(path):
     return path.endswith(("_test.cc", "_fuzz.cc")) or "/testing/" in path or "/test_" in path
 
 
-def check_edge(path, line, source, target):
+def check_edge(path, line, source, included):
+    target = folder_of(included)
+    if source in OPEN.get(included, ()):
+        return
     if source == target or target == "forebay":
         return
     if source in ONLY:
@@ -82,15 +94,39 @@ def check_includes(files):
             if not match:
                 continue
             target = match.group(1)
-            if target.startswith("forebay/"):
+            if target.startswith("forebay/") or (target.startswith("tests_support/") and is_test(path)):
                 continue
             if not os.path.exists(os.path.join(ROOT, "src", target)):
                 report(path, number, f"includes {target}, which is not under src/")
                 continue
             graph.setdefault(relative, []).append(target)
             if not is_test(path):
-                check_edge(path, number, source, folder_of(target))
+                check_edge(path, number, source, target)
     return graph
+
+
+NAMESPACE = re.compile(r"^namespace (forebay[\w:]*) \{")
+DEFINITION = re.compile(r"^(?:class|struct|enum class) (\w+)\b[^;]*$")
+FORWARD = re.compile(r"^(?:class|struct|enum class) (\w+)[^{]*;$")
+
+
+def check_forward_declarations(files):
+    """A type that is declared ahead comes from a folder that could be included: no edge hides behind its name."""
+    homes, ahead = {}, []
+    for path in files:
+        namespace, folder = "", folder_of(os.path.relpath(path, os.path.join(ROOT, "src")))
+        for number, text in enumerate(open(path, encoding="utf-8"), 1):
+            if match := NAMESPACE.match(text):
+                namespace = match.group(1)
+            elif match := DEFINITION.match(text):
+                homes.setdefault((namespace, match.group(1)), folder)
+            elif (match := FORWARD.match(text)) and not is_test(path):
+                ahead.append((path, number, folder, (namespace, match.group(1))))
+    for path, number, folder, name in ahead:
+        if name not in homes:
+            report(path, number, f"declares {'::'.join(name)}, which no file under src/ defines")
+        else:
+            check_edge(path, number, folder, homes[name])
 
 
 def check_cycles(graph):
@@ -123,11 +159,16 @@ def check_targets(files):
 def check_text(files):
     for path in files:
         previous_was_code = False
+        included = set()
         for number, text in enumerate(open(path, encoding="utf-8"), 1):
             code = bool(CODE_IN_COMMENT.match(text)) and "e.g." not in text
             if code and previous_was_code:
                 report(path, number, "commented-out code")
             previous_was_code = code
+            if text.startswith("#include"):
+                if text in included:
+                    report(path, number, "is included twice: " + text.split()[1])
+                included.add(text)
             if re.search(r"\bDISABLED_\w+", text):
                 report(path, number, "disabled test")
             if re.search(r"GTEST_SKIP\(\)\s*;", text):
@@ -137,13 +178,24 @@ def check_text(files):
 
 
 def check_simulator_knowledge(files):
-    allowed = re.compile(r"/sim/|runtime/virtual/|engine/compose|/cli/")
+    allowed = re.compile(r"/sim/|runtime/virtual/|engine/compose|engine/build_machine|layout/(devices|machine)\.|/cli/")
     for path in files:
         if allowed.search(path) or is_test(path):
             continue
         for number, text in enumerate(open(path, encoding="utf-8"), 1):
-            if re.search(r"is_simulat|IsSimulat|is_virtual\(\)\s*[)?&|]", text) and "runtime/" not in path and "device/" not in path:
+            if re.search(r"[.>]simulated\b|is_simulat|IsSimulat|is_virtual\(\)\s*[)?&|]", text) and "runtime/" not in path and "device/" not in path:
                 report(path, number, "asks whether it runs in the simulator")
+
+
+def check_modes(files):
+    """Names of step modes stand in one file; a copy's label in fabric/ is none."""
+    allowed = re.compile(r"schedule/step_mode\.cc|/fabric/")
+    for path in files:
+        if allowed.search(path) or is_test(path):
+            continue
+        for number, text in enumerate(open(path, encoding="utf-8"), 1):
+            for name in re.findall(r'"(local|pull|ship|gather|(?:steps_)(?:pull|ship|gather))"', text):
+                report(path, number, f'spells the mode "{name}": see schedule/step_mode.h')
 
 
 def check_clock(files):
@@ -159,10 +211,14 @@ def check_clock(files):
 
 
 def check_links():
+    """Links of pages lead somewhere, and so do the paths of sources that they name."""
     for path in tracked("*.md"):
         if "/tests/golden/" in path:
             continue
         for number, text in enumerate(open(path, encoding="utf-8"), 1):
+            for name in re.findall(r"`((?:\w+/)+\w+\.(?:cc|h|py|sh))\b", text):
+                if not re.search(r"/[A-Z]+\b", name) and not any(os.path.exists(os.path.join(ROOT, folder, name)) for folder in ("", "src", "include", "tests")):
+                    report(path, number, f"names {name}, which is not there")
             for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
                 if "://" in target or target.startswith("mailto:"):
                     continue
@@ -183,15 +239,87 @@ def check_error_codes(files):
                     report(path, number, f"error code {code} is not in docs/errors.md")
 
 
+def check_members(files):
+    """Somebody reads each member of a plain struct. Reading is any use of its name but an assignment or an initializer."""
+    structs, members, declared, uses = re.compile(r"^struct (?!alignas)(\w+)[^;]*\{\s*$"), [], set(), {}
+    member = re.compile(r"^  (?=[\w:])(?!return|using|friend|static|enum|struct)[\w:<>,\s*&\[\]]+?[\s*&>](\w+)(?:\[[^\]]*\])*"
+                        r"\s*(?:=[^;]*|\{[^;]*\})?;")
+    for path in files:
+        struct = None
+        for number, text in enumerate(open(path, encoding="utf-8"), 1):
+            code = text.split("//")[0]
+            for word in re.finditer(r"\b\w+\b(?!\s*(?:=[^=]|\{))", code):
+                uses.setdefault(word.group(0), set()).add((path, number))
+            begins, found = structs.match(code), member.match(code)
+            struct = begins.group(1) if begins else None if code.startswith("}") else struct
+            if struct and found and "(" not in code.split("=")[0]:
+                declared.add((path, number))
+                if "/src/" in path and not is_test(path) and (struct, found.group(1)) not in UNREAD:
+                    members.append((path, number, f"{struct}::{found.group(1)}", found.group(1)))
+    for path, number, name, word in members:
+        if not uses.get(word, set()) - declared:
+            report(path, number, f"nobody reads {name}")
+
+
+def check_architecture():
+    """ARCHITECTURE.md states the order of LEVELS as it is, and has a row for each folder of src/."""
+    page = os.path.join(ROOT, "ARCHITECTURE.md")
+    text = open(page, encoding="utf-8").read()
+    folders = {os.path.relpath(path, os.path.join(ROOT, "src")).split("/")[0] for path in tracked("src/*/CMakeLists.txt")}
+    levels = [sorted(level & folders) for level in LEVELS if level & folders]
+    order = " < ".join(level[0] if len(level) == 1 else "{" + ", ".join(level) + "}" for level in levels)
+    if f"`{order}`" not in text:
+        report(page, 1, f"does not state the order of the folders, which is `{order}`")
+    for folder in sorted(folders):
+        if f"\n| `src/{folder}/`" not in text:
+            report(page, 1, f"has no row for src/{folder}/")
+
+
+def check_pages():
+    """docs/README.md links every page of docs/, docs/cli.md names every flag and no other, and the figure is as drawn."""
+    index = open(os.path.join(ROOT, "docs", "README.md"), encoding="utf-8").read()
+    for path in tracked("docs/*.md"):
+        page = os.path.relpath(path, os.path.join(ROOT, "docs"))
+        if page != "README.md" and f"]({page})" not in index:
+            report(path, 1, "is not in docs/README.md")
+    flags = set()
+    for path in tracked("src/cli/*.cc"):
+        for names in re.findall(r'add_(?:option|flag)\(\s*"([^"]*)"', open(path, encoding="utf-8").read()):
+            flags.update(re.findall(r"--[a-z-]+", names))
+    page = os.path.join(ROOT, "docs", "cli.md")
+    named = set(re.findall(r"`(--[a-z-]+)", open(page, encoding="utf-8").read()))
+    for flag in sorted(flags - named):
+        report(page, 1, f"does not name the flag {flag}")
+    for flag in sorted(named - flags - {"--version", "--help"}):
+        report(page, 1, f"names {flag}, which no command has")
+    drawn = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "draw_peers.py"), "--check"], capture_output=True, text=True)
+    if drawn.returncode:
+        report(os.path.join(ROOT, "docs", "peers.svg"), 1, drawn.stdout.strip())
+
+
+def check_form(files):
+    """Sources have the form of .clang-format; generated tables are left out."""
+    sources = [path for path in files if not path.endswith("unicode_tables.h")]
+    run = subprocess.run(["clang-format", "--dry-run", *sources], cwd=ROOT, capture_output=True, text=True)
+    for path, line in re.findall(r"^(.*?):(\d+):\d+: warning: code should be clang-formatted", run.stderr, re.M):
+        report(os.path.join(ROOT, path), int(line), "is not formatted: run clang-format -i")
+
+
 def main():
     files = tracked("src/*.h") + tracked("src/*.cc")
     check_cycles(check_includes(files))
+    check_forward_declarations(files)
     check_targets(files + tracked("tests/*.cc"))
     check_text(files + tracked("tests/*.cc"))
     check_simulator_knowledge(files)
+    check_modes(files)
     check_clock(files)
     check_links()
     check_error_codes(files)
+    check_members(files + tracked("tests/*.cc") + tracked("bench/*.cc"))
+    check_architecture()
+    check_pages()
+    check_form(tracked("*.h") + tracked("*.cc"))
     for finding in findings:
         print(finding)
     print(f"tidy: {len(files)} files, {len(findings)} findings")

@@ -11,15 +11,18 @@
 #include <vector>
 
 #include "forebay/request.h"
+#include "forebay/step_mode.h"
 
 namespace forebay {
 
-// Where requests come from. Called from one thread at a time, when the engine has room for more.
+// Where requests come from. Called from one thread at a time, when the engine has room for more. A
+// source may stay open for as long as it likes and have nothing for hours.
 class RequestSource {
  public:
   virtual ~RequestSource() = default;
-  // The next request, or nothing: the job has ended, or with `wait` false none is ready yet. Blocks only if `wait`.
-  // After a drain it is not called again.
+  // The next request, or nothing: the job has ended, or none is ready yet. Blocks only if `wait`,
+  // and then for no longer than a run may take to notice that it is to end. After a drain it is not
+  // called again.
   virtual std::optional<Request> Next(bool wait) = 0;
   // True once Next can have nothing more.
   virtual bool ended() const = 0;
@@ -31,8 +34,12 @@ class RequestSource {
 class ResultSink {
  public:
   virtual ~ResultSink() = default;
-  // False: the result could not be kept (say, the disk is full); the run stops at once, keeping what was finished.
+  // False: the result could not be kept (say, the disk is full); the run stops at once, keeping
+  // what was finished.
   virtual bool Finish(RequestResult result) = 0;
+  // Of a request that streams, after each step that gave one of its choices a token, the last time
+  // before its Finish. Must not block.
+  virtual void Progress(ChoicePiece piece) {}
 };
 
 // How a run is told to end early, from any thread or a signal handler.
@@ -46,43 +53,47 @@ struct RunControl {
 // What one replica has done and holds.
 struct ReplicaStats {
   int64_t steps = 0;
-  int64_t tokens = 0;            // rows that went through the model
-  int64_t choices_running = 0;   // now
-  int64_t choices_waiting = 0;   // now
-  double busy_seconds = 0;       // inside steps
-  const char* mode = "local";    // StepRecord::mode, of the latest step
+  int64_t tokens = 0;           // rows that went through the model
+  int64_t choices_running = 0;  // now
+  int64_t choices_waiting = 0;  // now
+  double busy_seconds = 0;      // inside steps
+  StepMode mode;                // the latest step's
 };
 
-// Counters of a run; every mode that can be asked for proves here that it ran. Monotonic unless said.
+// Counters of a run; every mode that can be asked for proves here that it ran. Monotonic unless
+// said.
 struct EngineStats {
   int64_t requests_finished = 0;
-  int64_t prompt_tokens = 0;         // of finished requests
+  int64_t prompt_tokens = 0;         // finished requests'
   int64_t output_tokens = 0;         // generated so far, by all choices
   int64_t computed_tokens = 0;       // rows that went through the model
   int64_t recomputed_tokens = 0;     // rows computed again after a preemption
   int64_t cached_prompt_tokens = 0;  // prompt tokens taken from the prefix index
   int64_t prefix_blocks_hit = 0;
   int64_t preemptions = 0;
-  int64_t requests_stolen = 0;       // taken over from another replica at the job's end
-  int64_t kv_bytes_stolen = 0;       // pulled with them
+  int64_t requests_stolen = 0;  // taken over from another replica at the job's end
+  int64_t kv_bytes_stolen = 0;  // pulled with them
   int64_t steps = 0;
-  int64_t decode_rows = 0;           // computed rows of one generated token, alone in their step; the others are prefill
+  // computed rows of one generated token, alone in their step; the others are prefill
+  int64_t decode_rows = 0;
   int64_t prefill_rows = 0;
-  int64_t choices_running = 0;       // now
-  int64_t choices_waiting = 0;       // now, admitted to the engine's queue but not running
-  int64_t output_room = 0;           // now: tokens that the running choices may still generate
-  int64_t output_allowed = 0;        // tokens that the finished choices might have generated at most
-  int64_t kv_blocks_used = 0;        // now, those that only the prefix index holds not counted
+  int64_t choices_running = 0;  // now
+  int64_t choices_waiting = 0;  // now, admitted to the engine's queue but not running
+  int64_t output_room = 0;      // now: tokens that the running choices may still generate
+  // tokens that the finished choices might have generated at most
+  int64_t output_allowed = 0;
+  int64_t kv_blocks_used = 0;  // now, those that only the prefix index holds not counted
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_used_peak = 0;
-  double step_seconds = 0;           // with a step in flight
-  double first_result_seconds = -1;  // since Run began; -1: none yet
+  double step_seconds = 0;                       // with a step in flight
+  double first_result_seconds = -1;              // since Run began; -1: none yet
   std::map<std::string, int64_t> mode_counters;  // e.g. "rows_decode", "steps.avx512bf16"
-  std::vector<ReplicaStats> replicas;            // of several replicas, each
+  std::vector<ReplicaStats> replicas;            // one for each of several replicas
 };
 
 // The most that one replica has to the mean of all: 1 is level. 1 also where nobody has anything.
-inline double Imbalance(const std::vector<ReplicaStats>& replicas, double (*of)(const ReplicaStats&)) {
+inline double Imbalance(const std::vector<ReplicaStats>& replicas,
+                        double (*of)(const ReplicaStats&)) {
   double sum = 0, most = 0;
   for (const ReplicaStats& replica : replicas) {
     sum += of(replica);
@@ -91,34 +102,38 @@ inline double Imbalance(const std::vector<ReplicaStats>& replicas, double (*of)(
   return sum > 0 ? most * static_cast<double>(replicas.size()) / sum : 1;
 }
 inline double BusyImbalance(const EngineStats& stats) {
-  return Imbalance(stats.replicas, [](const ReplicaStats& replica) { return replica.busy_seconds; });
+  return Imbalance(stats.replicas,
+                   [](const ReplicaStats& replica) { return replica.busy_seconds; });
 }
 inline double TokenImbalance(const EngineStats& stats) {
-  return Imbalance(stats.replicas, [](const ReplicaStats& replica) { return static_cast<double>(replica.tokens); });
+  return Imbalance(stats.replicas,
+                   [](const ReplicaStats& replica) { return static_cast<double>(replica.tokens); });
 }
 
 // One step of one replica, for whoever records steps (`--steps`, the report, replays).
 struct StepRecord {
   int32_t replica = 0;
-  int64_t step = 0;               // counted by its replica, from 0
-  double begin_seconds = 0;       // since Run began; where steps overlap, when the one before ended
+  int64_t step = 0;          // counted by its replica, from 0
+  double begin_seconds = 0;  // since Run began; where steps overlap, when the one before ended
   double end_seconds = 0;
   int32_t decode_rows = 0;
   int32_t prefill_rows = 0;
-  int64_t context_tokens = 0;     // sum over rows of the positions they see
-  int64_t kv_tokens = 0;          // the same with a sequence's rows counted once: positions that its last row sees
+  int64_t context_tokens = 0;  // sum over rows of the positions they see
+  // the same with a sequence's rows counted once: positions that its last row sees
+  int64_t kv_tokens = 0;
   int32_t logit_rows = 0;
-  int32_t running = 0;            // choices, after the step was planned
+  int32_t running = 0;  // choices, after the step was planned
   int32_t waiting = 0;
   int32_t admitted = 0;
   int32_t preempted = 0;
-  int32_t finished = 0;           // choices that the step ended
-  int32_t kv_blocks_used = 0;     // after the step
-  std::vector<int64_t> taken;     // lines that its replica took since the last step, in order
-  uint64_t plan_hash = 0;         // of its rows in order: line, choice, first position, rows, blocks held
-  const char* mode = "local";     // how weights were reached: local, pull, ship
-  uint64_t bytes_pulled = 0;      // by its ranks from others, counted when asked for
-  double wait_seconds = 0;        // its compute streams held by events of other streams or ranks
+  int32_t finished = 0;        // choices that the step ended
+  int32_t kv_blocks_used = 0;  // after the step
+  std::vector<int64_t> taken;  // ids that its replica took since the last step, in order
+  // of its rows in order: id, choice, first position, rows, blocks held
+  uint64_t plan_hash = 0;
+  StepMode mode;
+  uint64_t bytes_pulled = 0;  // by its ranks from others, counted when asked for
+  double wait_seconds = 0;    // its compute streams held by events of other streams or ranks
 };
 
 // Called from the replica's control task after each step. Calls of several replicas do not overlap.
@@ -133,7 +148,7 @@ enum class RunEnd : uint8_t { kComplete, kDrained, kAborted, kSinkFailed, kStall
 
 // Facts about a loaded model that a job needs before it runs.
 struct ModelFacts {
-  std::string name;                // the model path's last part, or --served-model-name
+  std::string name;  // the model path's last part, or --served-model-name
   int32_t vocab_size = 0;
   int32_t max_model_len = 0;       // prompt and output together
   std::string numerics_class;      // e.g. "pair-bf16-kvbf16"; system_fingerprint carries it
@@ -148,12 +163,17 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual const ModelFacts& facts() const = 0;
-  // Would this request run? Otherwise the error to report for its line (http_status, error_* filled): too long for
-  // the context, token id outside the vocabulary, can never fit in the KV cache.
+  // Would this request run? Otherwise the error to report for its line (http_status, error_*
+  // filled): too long for the context, token id outside the vocabulary, can never fit in the KV
+  // cache.
   virtual std::optional<RequestResult> Refusal(const Request& request) const = 0;
-  // Runs requests from `source` until it ends. Every request that was taken gets one Finish, but for aborts and
-  // drains past their deadline.
+  // Runs requests from `source` until it ends. Every request that was taken gets one Finish, but
+  // for aborts and drains past their deadline.
   virtual RunEnd Run(RequestSource& source, ResultSink& sink, RunControl& control) = 0;
+  // Gives up a request at the next step's border, wherever it is: its choices end, its memory is
+  // free, and its Finish says `request_cancelled`, unless it was finished by then. From any thread.
+  // REQUIRES: its Finish has not returned; the request is the engine's or is being given to it.
+  virtual void Cancel(int64_t id) = 0;
   // A copy of the counters; from any thread, also while Run runs.
   virtual EngineStats stats() const = 0;
   // Told of every step from here on; null: nobody. REQUIRES: Run does not run.

@@ -1,5 +1,6 @@
-// For tests of what a parser allocates: include it in one source of a test program, which then counts every byte that
-// operator new gives out. All forms are replaced: sanitizers replace each one on its own.
+// For tests of what a parser allocates: include it in one source of a test program, which then
+// counts every byte that operator new gives out. All forms are replaced: sanitizers replace each
+// one on its own.
 #pragma once
 
 #include <malloc.h>
@@ -42,7 +43,9 @@ void* operator new(size_t size) {
   return block;
 }
 void* operator new[](size_t size) { return operator new(size); }
-void* operator new[](size_t size, const std::nothrow_t&) noexcept { return operator new(size, std::nothrow); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  return operator new(size, std::nothrow);
+}
 void operator delete(void* block) noexcept {
   if (block != nullptr) forebay::base::live_bytes -= malloc_usable_size(block);
   std::free(block);

@@ -14,8 +14,8 @@ namespace forebay::base {
 }  // namespace forebay::base
 
 // FB_CHECK(x > 0, "x is {}", x): aborts with the message unless the condition holds.
-#define FB_CHECK(condition, ...)                                                     \
-  do {                                                                               \
-    if (!(condition)) [[unlikely]]                                                   \
+#define FB_CHECK(condition, ...)                                                              \
+  do {                                                                                        \
+    if (!(condition)) [[unlikely]]                                                            \
       ::forebay::base::CheckFailed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
   } while (false)

@@ -21,7 +21,8 @@ void Hasher::Update(std::string_view bytes) {
     const size_t filled = length_ % tail_.size();
     if (filled == 0 && bytes.size() >= tail_.size()) {
       const size_t whole = bytes.size() / tail_.size() * tail_.size();
-      for (size_t i = 0; i < whole; i += tail_.size()) key_ = Combine64(key_, LoadWord(bytes.data() + i));
+      for (size_t i = 0; i < whole; i += tail_.size())
+        key_ = Combine64(key_, LoadWord(bytes.data() + i));
       length_ += whole;
       bytes.remove_prefix(whole);
       continue;

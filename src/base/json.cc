@@ -47,13 +47,16 @@ void AppendNumber(std::string* out, T value) {
 Result<simdjson::dom::element> ParseJson(simdjson::dom::parser& parser, std::string_view text) {
   simdjson::dom::element element;
   const auto error = parser.parse(text.data(), text.size()).get(element);
-  if (error) return Status(kJsonInvalid, fmt::format("invalid JSON: {}", simdjson::error_message(error)));
+  if (error)
+    return Status(kJsonInvalid, fmt::format("invalid JSON: {}", simdjson::error_message(error)));
   return element;
 }
 
 Result<std::string> ReadFile(const std::string& path, uint64_t max_bytes) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  if (!file) return Status(kIoError, fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  if (!file)
+    return Status(kIoError, fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
   struct stat info;
   if (fstat(fileno(file.get()), &info) == 0 && S_ISDIR(info.st_mode)) {
     return Status(kIoError, fmt::format("{}: is a folder; expected a file", path));
@@ -63,7 +66,8 @@ Result<std::string> ReadFile(const std::string& path, uint64_t max_bytes) {
   while (const size_t count = std::fread(buffer, 1, sizeof(buffer), file.get())) {
     content.append(buffer, count);
     if (content.size() > max_bytes) {
-      return Status(kIoError, fmt::format("{}: larger than {} bytes, the most that is read here", path, max_bytes));
+      return Status(kIoError, fmt::format("{}: larger than {} bytes, the most that is read here",
+                                          path, max_bytes));
     }
   }
   if (std::ferror(file.get())) {
@@ -85,13 +89,34 @@ void AppendJsonString(std::string* out, std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const char c = text[i];
     switch (c) {
-      case '"': *out += "\\\""; ++i; continue;
-      case '\\': *out += "\\\\"; ++i; continue;
-      case '\n': *out += "\\n"; ++i; continue;
-      case '\r': *out += "\\r"; ++i; continue;
-      case '\t': *out += "\\t"; ++i; continue;
-      case '\b': *out += "\\b"; ++i; continue;
-      case '\f': *out += "\\f"; ++i; continue;
+      case '"':
+        *out += "\\\"";
+        ++i;
+        continue;
+      case '\\':
+        *out += "\\\\";
+        ++i;
+        continue;
+      case '\n':
+        *out += "\\n";
+        ++i;
+        continue;
+      case '\r':
+        *out += "\\r";
+        ++i;
+        continue;
+      case '\t':
+        *out += "\\t";
+        ++i;
+        continue;
+      case '\b':
+        *out += "\\b";
+        ++i;
+        continue;
+      case '\f':
+        *out += "\\f";
+        ++i;
+        continue;
       default: break;
     }
     if (static_cast<unsigned char>(c) < 0x20) {

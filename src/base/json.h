@@ -12,8 +12,9 @@
 
 namespace forebay::base {
 
-// Parses one document. `parser` owns what the element refers to and is reused by the next call: keep
-// one for each thread. Numbers beyond 64 bits, invalid UTF-8 and a second document are kJsonInvalid errors.
+// Parses one document. `parser` owns what the element refers to and is reused by the next call:
+// keep one for each thread. Numbers beyond 64 bits, invalid UTF-8 and a second document are
+// kJsonInvalid errors.
 Result<simdjson::dom::element> ParseJson(simdjson::dom::parser& parser, std::string_view text);
 
 // Reads a whole file and parses it; errors name the file. `max_bytes` guards against a wrong path.

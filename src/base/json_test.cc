@@ -10,7 +10,15 @@ namespace {
 TEST(JsonWriter, WritesNestedValues) {
   std::string out;
   JsonWriter w(&out);
-  w.BeginObject().Key("a").Int(-1).Key("b").BeginArray().String("x\n\"").Null().Bool(true).EndArray();
+  w.BeginObject()
+      .Key("a")
+      .Int(-1)
+      .Key("b")
+      .BeginArray()
+      .String("x\n\"")
+      .Null()
+      .Bool(true)
+      .EndArray();
   w.Key("c").Double(0.1).Key("d").BeginObject().EndObject().EndObject();
   EXPECT_EQ(out, R"({"a":-1,"b":["x\n\"",null,true],"c":0.1,"d":{}})");
 }
@@ -18,7 +26,12 @@ TEST(JsonWriter, WritesNestedValues) {
 TEST(JsonWriter, NumbersReadBackTheSame) {
   std::string out;
   JsonWriter w(&out);
-  w.BeginArray().Float(0.1f).Double(1e300).UInt(~0ull).Double(std::numeric_limits<double>::infinity()).EndArray();
+  w.BeginArray()
+      .Float(0.1f)
+      .Double(1e300)
+      .UInt(~0ull)
+      .Double(std::numeric_limits<double>::infinity())
+      .EndArray();
   EXPECT_EQ(out, "[0.1,1e+300,18446744073709551615,null]");
 }
 
@@ -37,7 +50,8 @@ TEST(ParseJson, RefusesBadDocumentsWithAMessage) {
 }
 
 TEST(ReadFile, NamesTheFile) {
-  EXPECT_NE(ReadFile("/nonexistent/x").status().message().find("/nonexistent/x"), std::string::npos);
+  EXPECT_NE(ReadFile("/nonexistent/x").status().message().find("/nonexistent/x"),
+            std::string::npos);
   EXPECT_FALSE(ReadFile("/").ok());
 }
 

@@ -1,6 +1,8 @@
 // Messages to the person at the terminal, on stderr. Results go to files, never here.
 #pragma once
 
+#include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace forebay::base {
@@ -10,7 +12,14 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 // Below this level nothing is printed (default kInfo; --quiet sets kError).
 void SetLogLevel(LogLevel level);
 
-// Prints one line "forebay: message" (info) or "forebay: warning: message". Thread-safe; keep it out of steps.
+// Prints one line "forebay: message" (info) or "forebay: warning: message". Whatever files and
+// users brought into the message cannot reach the terminal as anything but text: it is printed as
+// Printable has it. Thread-safe; keep it out of steps.
 void Log(LogLevel level, std::string_view message);
+
+// `text` with control characters, line ends, direction marks and bytes that are no UTF-8 as \x1b or
+// \u{202e}, and where it is longer than kMostPrinted bytes without its middle.
+std::string Printable(std::string_view text);
+inline constexpr size_t kMostPrinted = 2000;
 
 }  // namespace forebay::base

@@ -1,4 +1,5 @@
-// Cutting a range into consecutive parts as even as can be, the larger ones first: 8 over 3 is 3, 3, 2.
+// Cutting a range into consecutive parts as even as can be, the larger ones first: 8 over 3 is 3,
+// 3, 2.
 #pragma once
 
 #include <algorithm>

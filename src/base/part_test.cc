@@ -17,7 +17,8 @@ TEST(Part, PartsAreConsecutiveAndTheLargerOnesFirst) {
         const Part part = EvenPart(total, count, i);
         EXPECT_EQ(part.begin, end);
         end = part.end;
-        for (int64_t element = part.begin; element < part.end; ++element) EXPECT_EQ(PartOf(total, count, element), i);
+        for (int64_t element = part.begin; element < part.end; ++element)
+          EXPECT_EQ(PartOf(total, count, element), i);
       }
       EXPECT_EQ(end, total);
     }

@@ -1,4 +1,5 @@
-// Counter-based randomness: a value is a pure function of its key, so that no order of work can change it.
+// Counter-based randomness: a value is a pure function of its key, so that no order of work can
+// change it.
 #pragma once
 
 #include <cstdint>

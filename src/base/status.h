@@ -60,9 +60,18 @@ class [[nodiscard]] Result {
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
   // REQUIRES: ok().
-  T& value() & { Require(); return *value_; }
-  const T& value() const& { Require(); return *value_; }
-  T&& value() && { Require(); return std::move(*value_); }
+  T& value() & {
+    Require();
+    return *value_;
+  }
+  const T& value() const& {
+    Require();
+    return *value_;
+  }
+  T&& value() && {
+    Require();
+    return std::move(*value_);
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T&& operator*() && { return std::move(*this).value(); }
@@ -81,10 +90,9 @@ class [[nodiscard]] Result {
 #define FB_CONCAT(a, b) FB_CONCAT_INNER(a, b)
 
 // Returns the Status of `expr` from the enclosing function unless it is ok.
-#define FB_RETURN_IF_ERROR(expr)                                  \
-  do {                                                            \
-    if (::forebay::base::Status fb_status = (expr); !fb_status.ok()) \
-      return fb_status;                                           \
+#define FB_RETURN_IF_ERROR(expr)                                                       \
+  do {                                                                                 \
+    if (::forebay::base::Status fb_status = (expr); !fb_status.ok()) return fb_status; \
   } while (false)
 
 // FB_ASSIGN_OR_RETURN(auto x, ReadX());  declares x, or returns the error.

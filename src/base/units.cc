@@ -8,10 +8,11 @@ namespace forebay::base {
 
 Result<uint64_t> ParseBytes(std::string_view text) {
   const auto bad = [&] {
-    return Status(kInvalidArgument,
-                  fmt::format("\"{}\" is no size; expected a number with an optional suffix, like 8GiB, "
-                              "500MB or 65536",
-                              text));
+    return Status(
+        kInvalidArgument,
+        fmt::format("\"{}\" is no size; expected a number with an optional suffix, like 8GiB, "
+                    "500MB or 65536",
+                    text));
   };
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -1,4 +1,5 @@
-// The subcommands of `forebay`, one file each. Each adds itself to the app; what it returned is the exit code.
+// The subcommands of `forebay`, one file each. Each adds itself to the app; what it returned is the
+// exit code.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,6 +7,8 @@
 namespace forebay::cli {
 
 void AddRunCommand(CLI::App& app, int* exit_code);
+void AddMergeCommand(CLI::App& app, int* exit_code);
+void AddPackCommand(CLI::App& app, int* exit_code);
 void AddPlanCommand(CLI::App& app, int* exit_code);
 void AddProfileCommand(CLI::App& app, int* exit_code);
 void AddReproCommand(CLI::App& app, int* exit_code);

@@ -10,8 +10,8 @@ struct DetokenizeFlags {
   bool skip_special = false;
 };
 
-base::Status DetokenizeLine(const text::Tokenizer& tokenizer, bool skip_special, simdjson::dom::element line,
-                            base::JsonWriter& writer) {
+base::Status DetokenizeLine(const text::Tokenizer& tokenizer, bool skip_special,
+                            simdjson::dom::element line, base::JsonWriter& writer) {
   simdjson::dom::array array;
   if (!line.is_object() || line["ids"].get(array) != simdjson::SUCCESS) {
     return base::Status(base::kInvalidArgument, "expected an object {\"ids\": [...]}");
@@ -20,8 +20,9 @@ base::Status DetokenizeLine(const text::Tokenizer& tokenizer, bool skip_special,
   for (const simdjson::dom::element value : array) {
     int64_t id = 0;
     if (value.get(id) != simdjson::SUCCESS || id < 0 || id >= tokenizer.vocab_size()) {
-      return base::Status(base::kInvalidArgument, fmt::format("ids[{}] is no token id; expected 0 to {}", ids.size(),
-                                                              tokenizer.vocab_size() - 1));
+      return base::Status(base::kInvalidArgument,
+                          fmt::format("ids[{}] is no token id; expected 0 to {}", ids.size(),
+                                      tokenizer.vocab_size() - 1));
     }
     ids.push_back(static_cast<int32_t>(id));
   }
@@ -41,8 +42,10 @@ int Detokenize(const DetokenizeFlags& flags) {
 
 void AddDetokenizeCommand(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<DetokenizeFlags>();
-  CLI::App* command = app.add_subcommand("detokenize", "Text of token ids: {\"ids\"} lines on standard input");
-  command->add_option("-m,--model", flags->model.path, "Folder with tokenizer files, or GGUF file")->required();
+  CLI::App* command =
+      app.add_subcommand("detokenize", "Text of token ids: {\"ids\"} lines on standard input");
+  command->add_option("-m,--model", flags->model.path, "Folder with tokenizer files, or GGUF file")
+      ->required();
   command->add_flag("--skip-special", flags->skip_special, "Leave special tokens out");
   command->callback([flags, exit_code] { *exit_code = Detokenize(*flags); });
 }

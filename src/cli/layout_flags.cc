@@ -1,98 +1,234 @@
 #include "cli/layout_flags.h"
 
 #include "base/units.h"
+#include "cli/flag_spelling.h"
 
 namespace forebay::cli {
 
-void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, engine::EngineOptions& engine) {
-  command.add_option("--memory-per-rank", flags.memory_per_rank, "The budget of one rank, instead of --memory");
+void AddParallelFlags(CLI::App& command, LayoutFlags& flags) {
   command
-      .add_option("--gpu-memory-utilization", engine.memory_utilization,
+      .add_option("--tensor-parallel-size", flags.tensor_parallel,
+                  "vLLM's name for tp of --layout; with --devices cpu as many ranks")
+      ->check(CheckPositive);
+  command.add_option("--pipeline-parallel-size", flags.pipeline_parallel, "The same for pp")
+      ->check(CheckPositive);
+  command.add_option("--data-parallel-size", flags.data_parallel, "The same for dp")
+      ->check(CheckPositive);
+  command
+      .add_option("--ulysses-sequence-parallel-size", flags.sequence_parallel, "The same for sp")
+      ->check(CheckPositive);
+}
+
+base::Status ApplyParallelFlags(LayoutFlags* flags) {
+  std::string text;
+  int ranks = 1;
+  const std::pair<const char*, int> sizes[] = {{"dp", flags->data_parallel},
+                                               {"pp", flags->pipeline_parallel},
+                                               {"sp", flags->sequence_parallel},
+                                               {"tp", flags->tensor_parallel}};
+  for (const auto& [key, size] : sizes) {
+    if (size == 0) continue;
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, size);
+    ranks *= size;
+  }
+  if (text.empty()) return {};
+  if (!flags->layout.empty()) {
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("--layout {} and --tensor-parallel-size or the like are both given; expected "
+                    "one of them, say --layout {}",
+                    flags->layout, text));
+  }
+  flags->layout = text;
+  if (flags->devices == "cpu" && ranks > 1) flags->devices = fmt::format("{}xcpu", ranks);
+  return {};
+}
+
+void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions& engine) {
+  command
+      .add_option("--devices", flags.devices,
+                  "cpu, 2xcpu (two ranks), or simulated ones: sim:8xh200, sim:4xPROFILE.json")
+      ->capture_default_str();
+  command.add_option("--dtype", flags.dtype, "Compute type: auto (bfloat16), bfloat16, float32")
+      ->capture_default_str();
+  command
+      .add_option("-q,--quantization", flags.quantization,
+                  "Simulated devices store the matrices of layers as fp8, fp8_block (128 x 128) or "
+                  "nvfp4 (default: as the model's config.json says)")
+      ->check(CLI::IsMember({"fp8", "fp8_block", "nvfp4"}));
+  command.add_option("--threads", engine.machine.threads,
+                     "Worker threads (default: all usable cores)");
+  command.add_option(
+      "--max-model-len", engine.limits.max_model_len,
+      "Longest prompt and output together (default: the model's, as far as the KV cache holds it)");
+  command
+      .add_option("--max-num-seqs", engine.limits.max_num_seqs,
+                  "Most choices that run at once on a rank (default: 256; on simulated GPUs of 70 "
+                  "GiB and more 1024)")
+      ->check(CheckPositive);
+  command
+      .add_option("--max-num-batched-tokens", engine.limits.max_num_batched_tokens,
+                  "Most tokens of a step; longer prompts are computed in chunks (default: 512; on "
+                  "simulated GPUs 8192, "
+                  "of 70 GiB and more 16384)")
+      ->check(CheckPositive);
+  command.add_option("--memory-per-rank", flags.memory_per_rank,
+                     "The budget of one rank, instead of --memory");
+  command
+      .add_option("--gpu-memory-utilization", engine.machine.memory_utilization,
                   "Part of a simulated device's memory that is used, where --memory is not given")
       ->capture_default_str();
   command.add_option("--touch-kv", flags.touch_kv,
-                     "Touch so much of each rank's KV cache at start, as 4GiB, where first touches are slow (default: "
+                     "Touch so much of each rank's KV cache at start, as 4GiB, where first touches "
+                     "are slow (default: "
                      "as it comes into use)");
-  command.add_option(
-      "--pool-slots", flags.pool_slots,
-      "Most memory of a rank for weights that it pulls, as 2GiB (default: what --pool-look-ahead takes)");
+  command.add_option("--pool-slots", flags.pool_slots,
+                     "Most memory of a rank for weights that it pulls, as 2GiB (default: what "
+                     "--pool-look-ahead takes)");
   command
-      .add_option("--pool-look-ahead", engine.pool.slots.look_ahead_layers,
-                  "Layers that a rank pulls ahead of the one in use (default: 2, or what the order needs)")
-      ->check(CLI::PositiveNumber);
+      .add_option(
+          "--pool-look-ahead", engine.pool.slots.look_ahead_layers,
+          "Layers that a rank pulls ahead of the one in use (default: 2, or what the order needs)")
+      ->check(CheckPositive);
   command
       .add_option("--pool-order", flags.pool_order,
-                  "Order of the pulls of weights=by_layer over more than two ranks: peak-shifted (each rank begins at "
+                  "Order of the pulls of weights=by_layer over more than two ranks: peak-shifted "
+                  "(each rank begins at "
                   "another owner) or as-used")
       ->check(CLI::IsMember({"peak-shifted", "as-used"}))
       ->capture_default_str();
   command
       .add_option("--pool-parts", flags.pool_parts,
-                  "What a slot holds, and a copy brings: a layer, or a matrix of one, where slots take less memory")
+                  "What a slot holds, and a copy brings: a layer, or a matrix of one, where slots "
+                  "take less memory")
       ->check(CLI::IsMember({"layer", "matrix"}))
       ->capture_default_str();
   command
       .add_option("--pool-streams", flags.pool_streams,
-                  "Streams that copy layers of one owner each: one an owner, where devices have copy engines for it, or one")
+                  "Streams that copy layers of one owner each: one an owner, where devices have "
+                  "copy engines for it, or one")
       ->check(CLI::IsMember({"owner", "one"}))
       ->capture_default_str();
   command.add_option("--pool-slice", flags.pool_slice,
-                     "Bytes that a pull copies from one owner before it turns to the next (default: 1MiB, on simulated "
+                     "Bytes that a pull copies from one owner before it turns to the next "
+                     "(default: 1MiB, on simulated "
                      "devices 64MiB)");
   command
-      .add_option("--steps-in-flight", engine.steps_in_flight,
-                  "Steps of a replica at once, each with choices of its own (default: one a pipeline stage)")
-      ->check(CLI::PositiveNumber);
+      .add_option("--steps-in-flight", engine.limits.steps_in_flight,
+                  "Steps of a replica at once, each with choices of its own (default: one a "
+                  "pipeline stage)")
+      ->check(CheckPositive);
   command
-      .add_option("--mode", engine.mode,
-                  "How ranks reach weights that they pool: pull (weights come), ship (rows go to the owners), auto "
+      .add_option("--mode", flags.mode,
+                  "How ranks reach weights that they pool: pull (weights come), ship (rows go to "
+                  "the owners), auto "
                   "(ship where steps are small), or gather (pull in lockstep, as FSDP does)")
-      ->check(CLI::IsMember({"auto", "pull", "ship", "gather"}))
+      ->check(CLI::IsMember(schedule::WantedModeNames()))
       ->capture_default_str();
   command
-      .add_option("--steal", engine.steal,
-                  "At the job's end ranks without work take requests from others of their group: auto (running ones "
+      .add_option("--shift-mode", flags.shift_mode,
+                  "With sp in the layout, the mode of all steps, sp x tp as 4x2, or auto (by the "
+                  "rows of each step)")
+      ->capture_default_str();
+  command
+      .add_option("--shift-modes", flags.shift_modes,
+                  "Modes that auto chooses from: all of the layout's, or its ends alone")
+      ->check(CLI::IsMember({"all", "ends"}))
+      ->capture_default_str();
+  command
+      .add_option("--shift-parallel-threshold", engine.shift.threshold,
+                  "Steps of more rows take the layout's sp and tp, others tp alone (default: the "
+                  "cheapest mode by the device's profile)")
+      ->check(CheckPositive);
+  command
+      .add_option("--steal", flags.steal,
+                  "At the job's end ranks without work take requests from others of their group: "
+                  "auto (running ones "
                   "where moving their KV cache pays), off, or always")
       ->check(CLI::IsMember({"auto", "off", "always"}))
       ->capture_default_str();
+  command.add_option(
+      "--kv-offloading-size", flags.kv_offloading_size,
+      "Memory of the host, as 8GiB, of all ranks, where preempted choices keep their "
+      "KV cache (default: none)");
+  command
+      .add_option("--kv-preempt", flags.kv_preempt,
+                  "What becomes of a preempted choice's KV cache: park (it waits in the host's "
+                  "memory), recompute, or auto (whichever takes less)")
+      ->check(CLI::IsMember({"auto", "park", "recompute"}))
+      ->capture_default_str();
+  command
+      .add_option("--length-predictor", flags.length_predictor,
+                  "How long --scheduling-policy makespan takes answers to become: max (as long as "
+                  "the request allows), mean, quantile (what half of those that came as far "
+                  "exceed), or known (what a trace says)")
+      ->check(CLI::IsMember({"max", "mean", "quantile", "known"}))
+      ->capture_default_str();
   // Trials, for tests.
-  command.add_option("--plant-fault-rank", engine.fault.rank)->group("");
-  command.add_option("--plant-fault-at-pull", engine.fault.at_pull)->group("");
-  command.add_option("--plant-fault-at-post", engine.fault.at_post)->group("");
+  command.add_option("--overcommit", engine.trial.overcommit)
+      ->check(CLI::PositiveNumber)
+      ->group("");
+  command.add_option("--plant-fault-rank", engine.trial.fault.rank)->group("");
+  command.add_option("--plant-fault-at-pull", engine.trial.fault.at_pull)->group("");
+  command.add_option("--plant-fault-at-post", engine.trial.fault.at_post)->group("");
   command
-      .add_option(
-          "--ship-threshold", engine.ship_threshold,
-          "--mode auto ships while a rank's steps have fewer rows on average (default: from the device's profile)")
-      ->check(CLI::PositiveNumber);
+      .add_option("--ship-threshold", engine.ship.threshold,
+                  "--mode auto ships while a rank's steps have fewer rows on average (default: "
+                  "from the device's profile)")
+      ->check(CheckPositive);
   command
-      .add_option("--mean-context", engine.mean_context,
-                  "Tokens that a running choice holds on average, for pool=auto (default: a quarter of the longest, at "
+      .add_option("--mean-context", engine.limits.mean_context,
+                  "Tokens that a running choice holds on average, for pool=auto (default: a "
+                  "quarter of the longest, at "
                   "most 2048; of a trace: its mean)")
-      ->check(CLI::PositiveNumber);
+      ->check(CheckPositive);
 }
 
-base::Status ApplyLayoutFlags(const LayoutFlags& flags, engine::EngineOptions* engine) {
+base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* engine) {
+  FB_ASSIGN_OR_RETURN(engine->machine.devices, layout::ParseDevices(flags.devices));
+  if (!flags.layout.empty()) {
+    FB_ASSIGN_OR_RETURN(engine->layout, layout::ParseLayout(flags.layout));
+  }
+  FB_ASSIGN_OR_RETURN(engine->machine.dtype, layout::ParseComputeType(flags.dtype));
+  for (const auto format :
+       {cost::NumberFormat::kFP8, cost::NumberFormat::kFP8Block, cost::NumberFormat::kNVFP4}) {
+    if (flags.quantization == cost::Name(format)) engine->machine.quantization = format;
+  }
+  FB_ASSIGN_OR_RETURN(engine->shift.mode, layout::ParseShiftMode(flags.shift_mode));
+  engine->shift.ends = flags.shift_modes == "ends";
+  FB_ASSIGN_OR_RETURN(engine->steal, layout::ParseStealing(flags.steal));
+  FB_ASSIGN_OR_RETURN(engine->lengths, schedule::ParseLengthPredictor(flags.length_predictor));
+  FB_ASSIGN_OR_RETURN(engine->tier.preempt, layout::ParsePreempting(flags.kv_preempt));
+  if (!flags.kv_offloading_size.empty()) {
+    FB_ASSIGN_OR_RETURN(engine->tier.host_bytes,
+                        layout::ParseOffloadingSize(flags.kv_offloading_size));
+  }
   const auto apply = [](const char* flag, const std::string& text, uint64_t* bytes) {
     if (text.empty()) return base::Status::Ok();
     const auto parsed = base::ParseBytes(text);
     if (!parsed.ok()) return parsed.status().WithContext(flag);
     *bytes = *parsed;
     if (*bytes > 0) return base::Status::Ok();
-    return base::Status(base::kInvalidArgument, fmt::format("{} is {}; expected at least a byte", flag, text));
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("{} is {}; expected at least a byte", flag, text));
   };
   if (!flags.memory.empty() && !flags.memory_per_rank.empty()) {
-    return base::Status(base::kInvalidArgument,
-                        fmt::format("--memory {} and --memory-per-rank {} are both given; expected one of them",
-                                    flags.memory, flags.memory_per_rank));
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("--memory {} and --memory-per-rank {} are both given; expected one of them",
+                    flags.memory, flags.memory_per_rank));
   }
-  FB_RETURN_IF_ERROR(apply("--memory", flags.memory, &engine->memory_bytes));
-  FB_RETURN_IF_ERROR(apply("--touch-kv", flags.touch_kv, &engine->touch_kv_bytes));
-  FB_RETURN_IF_ERROR(apply("--memory-per-rank", flags.memory_per_rank, &engine->memory_per_rank_bytes));
+  FB_RETURN_IF_ERROR(apply("--memory", flags.memory, &engine->machine.memory_bytes));
+  FB_RETURN_IF_ERROR(apply("--touch-kv", flags.touch_kv, &engine->machine.touch_kv_bytes));
+  FB_RETURN_IF_ERROR(
+      apply("--memory-per-rank", flags.memory_per_rank, &engine->machine.memory_per_rank_bytes));
   FB_RETURN_IF_ERROR(apply("--pool-slots", flags.pool_slots, &engine->pool.slots.budget_bytes));
   FB_RETURN_IF_ERROR(apply("--pool-slice", flags.pool_slice, &engine->pool.slice_bytes));
+  FB_ASSIGN_OR_RETURN(engine->ship.mode, schedule::ParseWantedMode(flags.mode));
   engine->pool.stream_per_owner = flags.pool_streams == "owner";
   engine->pool.by_matrix = flags.pool_parts == "matrix";
-  engine->pool.order = flags.pool_order == "as-used" ? weights::FetchOrder::kAsUsed : weights::FetchOrder::kPeakShifted;
+  engine->pool.order = flags.pool_order == "as-used" ? weights::FetchOrder::kAsUsed
+                                                     : weights::FetchOrder::kPeakShifted;
   return base::Status::Ok();
 }
 

@@ -1,21 +1,34 @@
-// The flags that say how devices share a model and its memory, for `run` and `plan`.
+// The flags that say what a model runs on, how devices share it and its memory, and its limits, for
+// `run` and `plan`.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
-#include "engine/options.h"
+#include "layout/options.h"
 
 namespace forebay::cli {
 
 // Texts as they were given; "": not given.
 struct LayoutFlags {
-  std::string memory, memory_per_rank, touch_kv, pool_slots, pool_slice, pool_order = "peak-shifted", pool_parts = "layer", pool_streams = "owner";
+  // 0: not given
+  int tensor_parallel = 0, pipeline_parallel = 0, data_parallel = 0, sequence_parallel = 0;
+  std::string devices = "cpu", layout, dtype = "auto", quantization, steal = "auto",
+              kv_preempt = "auto", length_predictor = "quantile", kv_offloading_size, memory,
+              memory_per_rank, touch_kv, pool_slots, pool_slice, pool_order = "peak-shifted",
+              pool_parts = "layer", pool_streams = "owner", shift_mode = "auto",
+              shift_modes = "all", mode{schedule::Name(schedule::WantedMode())};
 };
 
-// All but --devices, --memory, and --layout, of which `plan` takes several.
-void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, engine::EngineOptions& engine);
+// All but --memory, and --layout, of which `plan` takes several.
+void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions& engine);
+// vLLM's --tensor-parallel-size, --pipeline-parallel-size and --data-parallel-size, and its plug-in
+// ArcticInference's --ulysses-sequence-parallel-size, for one layout.
+void AddParallelFlags(CLI::App& command, LayoutFlags& flags);
+// Turns them into texts of --layout and --devices.
+base::Status ApplyParallelFlags(LayoutFlags* flags);
 // Errors name the flag, what was given and what was expected.
-base::Status ApplyLayoutFlags(const LayoutFlags& flags, engine::EngineOptions* engine);
+base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* engine);
 
 }  // namespace forebay::cli

@@ -5,6 +5,8 @@
 #include <iostream>
 
 #include "base/log.h"
+#include "job/exit_code.h"
+#include "job/job.h"
 
 namespace forebay::cli {
 
@@ -19,14 +21,6 @@ base::Result<OpenedText> OpenText(job::ModelTextOptions options) {
   return opened;
 }
 
-base::Result<std::tm> ParseNow(const std::string& text) {
-  if (!text.empty()) return text::ParseClock(text);
-  const std::time_t now = std::time(nullptr);
-  std::tm local = {};
-  localtime_r(&now, &local);
-  return local;
-}
-
 int Fail(const base::Status& status, int exit_code) {
   base::Log(base::LogLevel::kError, status.ToString());
   return exit_code;
@@ -35,12 +29,15 @@ int Fail(const base::Status& status, int exit_code) {
 int AnswerLines(const AnswerLine& answer) {
   simdjson::dom::parser parser;
   std::string line, out;
+  int64_t num_lines = 0, num_failed = 0;
   while (std::getline(std::cin, line)) {
     out.clear();
     base::JsonWriter writer(&out);
     writer.BeginObject();
     const auto parsed = base::ParseJson(parser, line);
     const base::Status status = parsed.ok() ? answer(*parsed, writer) : parsed.status();
+    ++num_lines;
+    num_failed += !status.ok();
     if (!status.ok()) {
       out.clear();
       writer = base::JsonWriter(&out);
@@ -50,7 +47,12 @@ int AnswerLines(const AnswerLine& answer) {
     out += '\n';
     std::fwrite(out.data(), 1, out.size(), stdout);
   }
-  return FinishOutput();
+  if (const int exit_code = FinishOutput(); exit_code != 0 || num_failed == 0) return exit_code;
+  const base::Status status(job::kBadLines,
+                            fmt::format("standard input: {} of {} lines failed; their answers say "
+                                        "why",
+                                        num_failed, num_lines));
+  return Fail(status, static_cast<int>(job::ExitCodeOf(status)));
 }
 
 int FinishOutput() {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "cli/model_flags.h"
 #include "job/model_text.h"
 #include "weights/formats/weight_source.h"
 
@@ -14,25 +15,24 @@ namespace forebay::cli {
 
 // A model's text together with the GGUF file that it borrows from.
 struct OpenedText {
-  std::optional<weights::WeightSource> source;  // of a GGUF file
+  std::optional<weights::WeightSource> source;  // a GGUF file's
   std::unique_ptr<job::ModelText> text;
 };
 
 base::Result<OpenedText> OpenText(job::ModelTextOptions options);
 
-// "2026-03-07T14:05:09", or now in local time for "".
-base::Result<std::tm> ParseNow(const std::string& text);
-
 // Prints "forebay: error: MESSAGE [code]" and returns `exit_code`.
 int Fail(const base::Status& status, int exit_code = 1);
 
-// Answers each line of standard input by one on standard output: an object of the members that `answer` writes, or of
-// "error" alone where the line is no JSON or `answer` fails. Returns the exit code: where an answer was lost, says so
-// and returns 1.
-using AnswerLine = std::function<base::Status(simdjson::dom::element line, base::JsonWriter& members)>;
+// Answers each line of standard input by one on standard output: an object of the members that
+// `answer` writes, or of "error" alone where the line is no JSON or `answer` fails. Returns the
+// exit code: 1 where an answer was lost, 3 where a line failed; both are said on stderr.
+using AnswerLine =
+    std::function<base::Status(simdjson::dom::element line, base::JsonWriter& members)>;
 int AnswerLines(const AnswerLine& answer);
 
-// Flushes standard output and returns the exit code: where any of it was lost, says so and returns 1.
+// Flushes standard output and returns the exit code: where any of it was lost, says so and
+// returns 1.
 int FinishOutput();
 
 }  // namespace forebay::cli

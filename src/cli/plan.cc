@@ -1,4 +1,6 @@
-// forebay plan --memory: how the memory of a rank is divided, layout by layout, side by side.
+// forebay plan: how the memory of a rank is divided, layout by layout, side by side; how long a job
+// takes with each number of pooled layers, and in which layouts it is done soonest; what a step
+// costs in each mode of a layout that cuts rows.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -6,31 +8,39 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/flag_spelling.h"
 #include "cli/layout_flags.h"
 #include "cli/open_text.h"
 #include "cli/run_flags.h"
-#include "engine/layout_plan.h"
 #include "engine/open_model.h"
+#include "layout/layout_plan.h"
+#include "layout/layout_search.h"
+#include "trace/simulation.h"
+#include "trace/trace.h"
 
 namespace forebay::cli {
 namespace {
 
 struct PlanFlags {
-  engine::EngineOptions engine;
+  layout::EngineOptions engine;
   LayoutFlags layout;
   std::vector<std::string> layouts;
-  bool memory = false, json = false;
+  std::string trace;
+  trace::TraceOptions trace_options;
+  bool memory = false, pool = false, modes = false, json = false;
 };
 
-// Of one layout. Where the ranks of a replica differ: of the one that holds most beside its KV cache.
+// A column for one layout. Where the ranks of a replica differ: for the one that holds most beside
+// its KV cache.
 struct Column {
-  engine::LayoutPlan plan;
+  layout::LayoutPlan plan;
   base::Status fits;
 
-  const engine::RankPlan& rank() const {
-    return *std::ranges::max_element(plan.ranks, {}, [](const engine::RankPlan& r) { return r.memory.fixed_bytes(); });
+  const layout::RankPlan& rank() const {
+    return *std::ranges::max_element(
+        plan.ranks, {}, [](const layout::RankPlan& r) { return r.memory.fixed_bytes(); });
   }
-  const engine::MemoryPlan& memory() const { return rank().memory; }
+  const layout::MemoryPlan& memory() const { return rank().memory; }
   int64_t kv_tokens() const { return fits.ok() ? memory().kv_tokens() : 0; }
 };
 
@@ -40,31 +50,38 @@ struct Row {
   uint64_t (*bytes)(const Column& column);
 };
 
+template <layout::RegionUse kUse>
+uint64_t BytesOf(const Column& column) {
+  return column.memory().bytes(kUse);
+}
+
 constexpr Row kRows[] = {
-    {"weight_bytes", "weights of its own", [](const Column& c) { return c.memory().weight_bytes; }},
-    {"pool_bytes", "share of pooled weights", [](const Column& c) { return c.memory().pool_bytes; }},
-    {"slot_bytes", "slots for pulled weights", [](const Column& c) { return c.memory().slot_bytes; }},
-    {"workspace_bytes", "workspace of a step",
-     [](const Column& c) { return c.memory().workspace_bytes + c.memory().batch_bytes; }},
-    {"staging_bytes", "staging for other ranks",
-     [](const Column& c) {
-       return c.memory().tensor_staging_bytes + c.memory().stage_staging_bytes + c.memory().ship_rows_bytes +
-              c.memory().ship_sums_bytes;
-     }},
-    {"table_bytes", "tables of tiles",
-     [](const Column& c) { return c.memory().table_bytes + c.memory().pool_table_bytes; }},
+    {"weight_bytes", "weights of its own", BytesOf<layout::RegionUse::kWeights>},
+    {"pool_bytes", "share of pooled weights", BytesOf<layout::RegionUse::kPool>},
+    {"slot_bytes", "slots for pulled weights", BytesOf<layout::RegionUse::kSlots>},
+    {"workspace_bytes", "workspace of a step", BytesOf<layout::RegionUse::kWorkspace>},
+    {"staging_bytes", "staging for other ranks", BytesOf<layout::RegionUse::kStaging>},
+    {"table_bytes", "tables of tiles", BytesOf<layout::RegionUse::kTables>},
     {"device_bytes", "device's own", [](const Column& c) { return c.plan.machine.device_bytes; }},
-    {"kv_bytes", "KV cache", [](const Column& c) { return c.fits.ok() ? c.memory().kv_bytes : 0; }},
+    {"kv_bytes", "KV cache",
+     [](const Column& c) { return c.fits.ok() ? BytesOf<layout::RegionUse::kKv>(c) : 0; }},
+    {"tier_bytes", "KV in the host's memory",
+     [](const Column& c) { return c.memory().tier_bytes; }},
     {"least_bytes", "least that it needs",
-     [](const Column& c) { return engine::LeastBytes(c.memory(), c.rank().request); }},
+     [](const Column& c) { return layout::LeastBytes(c.memory(), c.rank().request); }},
 };
 
-base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags, const model::ModelConfig& config) {
+base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
+                                              const model::ModelConfig& config) {
   std::vector<Column> columns;
-  engine::EngineOptions options = flags.engine;
-  for (const std::string& layout : flags.layouts.empty() ? std::vector<std::string>{""} : flags.layouts) {
-    options.layout = layout;
-    FB_ASSIGN_OR_RETURN(engine::LayoutPlan plan, engine::PlanLayout(options, config));
+  layout::EngineOptions options = flags.engine;
+  for (const std::string& layout :
+       flags.layouts.empty() ? std::vector<std::string>{""} : flags.layouts) {
+    options.layout.reset();
+    if (!layout.empty()) {
+      FB_ASSIGN_OR_RETURN(options.layout, layout::ParseLayout(layout));
+    }
+    FB_ASSIGN_OR_RETURN(layout::LayoutPlan plan, layout::PlanLayout(options, config));
     columns.push_back({std::move(plan), {}});
     columns.back().fits = columns.back().plan.Fits();
   }
@@ -78,7 +95,8 @@ void PrintLine(const char* name, const std::vector<Column>& columns,
   std::printf("%s\n", line.c_str());
 }
 
-void PrintTable(const std::string& model, const std::string& devices, const std::vector<Column>& columns) {
+void PrintTable(const std::string& model, const std::string& devices,
+                const std::vector<Column>& columns) {
   const auto letter = [&](const Column& column) {
     return std::string(1, static_cast<char>('A' + (&column - columns.data()) % 26));
   };
@@ -89,18 +107,24 @@ void PrintTable(const std::string& model, const std::string& devices, const std:
   std::printf("\n");
   PrintLine("", columns, letter);
   for (const Row& row : kRows)
-    PrintLine(row.name, columns, [&](const Column& column) { return base::FormatBytes(row.bytes(column)); });
-  PrintLine("KV tokens of a replica", columns, [](const Column& c) { return std::to_string(c.kv_tokens()); });
+    PrintLine(row.name, columns,
+              [&](const Column& column) { return base::FormatBytes(row.bytes(column)); });
+  PrintLine("KV tokens of a replica", columns,
+            [](const Column& c) { return std::to_string(c.kv_tokens()); });
   PrintLine("KV tokens of all", columns,
             [](const Column& c) { return std::to_string(c.kv_tokens() * c.plan.replicas()); });
-  PrintLine("longest sequence", columns, [](const Column& c) { return std::to_string(c.memory().max_model_len); });
+  PrintLine("longest sequence", columns,
+            [](const Column& c) { return std::to_string(c.memory().max_model_len); });
   for (const Column& column : columns) {
-    if (column.plan.choice) std::printf("\n%s: %s\n", letter(column).c_str(), FormatChoice(column.plan).c_str());
-    if (!column.fits.ok()) std::printf("\n%s: %s\n", letter(column).c_str(), column.fits.ToString().c_str());
+    if (column.plan.choice)
+      std::printf("\n%s: %s\n", letter(column).c_str(), FormatChoice(column.plan).c_str());
+    if (!column.fits.ok())
+      std::printf("\n%s: %s\n", letter(column).c_str(), column.fits.ToString().c_str());
   }
 }
 
-void PrintJson(const std::string& model, const std::string& devices, const std::vector<Column>& columns) {
+void PrintJson(const std::string& model, const std::string& devices,
+               const std::vector<Column>& columns) {
   std::string text;
   base::JsonWriter writer(&text);
   writer.BeginObject()
@@ -112,7 +136,11 @@ void PrintJson(const std::string& model, const std::string& devices, const std::
       .UInt(columns[0].plan.machine.budget_bytes);
   writer.Key("layouts").BeginArray();
   for (const Column& column : columns) {
-    writer.BeginObject().Key("layout").String(FormatLayout(column.plan.layout)).Key("fits").Bool(column.fits.ok());
+    writer.BeginObject()
+        .Key("layout")
+        .String(FormatLayout(column.plan.layout))
+        .Key("fits")
+        .Bool(column.fits.ok());
     if (!column.fits.ok()) writer.Key("error").String(column.fits.ToString());
     for (const Row& row : kRows) writer.Key(row.key).UInt(row.bytes(column));
     writer.Key("kv_tokens")
@@ -127,14 +155,99 @@ void PrintJson(const std::string& model, const std::string& devices, const std::
   std::printf("%s\n", text.c_str());
 }
 
+// What the job takes with each number of pooled layers that pool=auto tried.
+int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
+  const auto columns = PlanColumns(flags, config);
+  if (!columns.ok())
+    return Fail(columns.status(), static_cast<int>(job::EngineExitCode(columns.status())));
+  for (const Column& column : *columns) {
+    std::printf("%s\n", FormatLayout(column.plan.layout).c_str());
+    if (!column.plan.choice) continue;
+    for (const layout::PoolTrial& trial : column.plan.choice->trials) {
+      std::printf("%s%4lld layers: %s\n", trial.layers == column.plan.choice->layers ? "*" : " ",
+                  static_cast<long long>(trial.layers), FormatTrial(trial).c_str());
+    }
+  }
+  return 0;
+}
+
+// The layouts in which the job is done soonest, and why the others cannot run.
+int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
+  constexpr int64_t kShown = 10;
+  const auto trials = layout::RankLayouts(flags.engine, config);
+  if (!trials.ok())
+    return Fail(trials.status(), static_cast<int>(job::EngineExitCode(trials.status())));
+  std::printf("%10s %12s %12s %12s  layout\n", "seconds", "output tok/s", "a rank's", "KV tokens");
+  int64_t shown = 0;
+  for (const layout::LayoutTrial& trial : *trials) {
+    if (trial.plan && ++shown > kShown) continue;
+    std::printf("%s\n", FormatTrial(trial).c_str());
+  }
+  return 0;
+}
+
+// Of a layout: the price of a step of so many rows in each mode, the mode that such a step takes,
+// and where the mode changes.
+void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
+  const layout::ShiftPlan& shift = plan.shift;
+  std::printf("%s\n\n", FormatLayout(plan.layout).c_str());
+  if (shift.modes.size() < 2) {
+    std::printf("one mode: %s\n", layout::FormatMode(plan.layout.degrees()).c_str());
+    return;
+  }
+  const std::vector<layout::ModePrices> prices = layout::PriceModes(
+      shift.modes, flags.engine, plan.ranks[0].memory.decoder->config, plan.machine);
+  std::string head = fmt::format("{:>8}", "rows");
+  for (const model::Degrees& mode : shift.modes)
+    head += fmt::format("{:>12}", layout::FormatMode(mode) + " ms");
+  std::printf("%s  mode\n", head.c_str());
+  const auto mode_at = [&](int64_t rows) {
+    const StepMode mode = shift.table.Shift({}, rows, 0);
+    return model::Degrees{mode.sp, mode.tp};
+  };
+  for (const layout::ModePrices& price : prices) {
+    std::string line = fmt::format("{:>8}", price.rows);
+    for (const double seconds : price.seconds) line += fmt::format("{:>12.3f}", 1e3 * seconds);
+    std::printf("%s  %s\n", line.c_str(), layout::FormatMode(mode_at(price.rows)).c_str());
+  }
+  std::printf("\nby the prices of %s:", plan.machine.profile.name.c_str());
+  for (const schedule::ShiftEntry& entry : shift.table.entries) {
+    const std::string mode = layout::FormatMode({entry.sp, entry.tp});
+    if (&entry == &shift.table.entries.back()) {
+      std::printf("%s%s\n", shift.table.entries.size() > 1 ? " above, " : " ", mode.c_str());
+    } else {
+      std::printf(" up to %s rows %s,", std::to_string(entry.most_rows).c_str(), mode.c_str());
+    }
+  }
+}
+
 int Plan(PlanFlags& flags) {
-  if (!flags.memory) return Fail(base::Status(base::kInvalidArgument, "nothing to plan; expected --memory"), 2);
-  if (const base::Status status = ApplyLayoutFlags(flags.layout, &flags.engine); !status.ok()) return Fail(status, 2);
-  const auto files = engine::OpenModel(flags.engine.model, !flags.engine.model.ends_with(".gguf"), 0);
+  const bool job = !flags.trace.empty();
+  if (!flags.memory && !flags.pool && !flags.modes && !job) {
+    return Fail(base::Status(base::kInvalidArgument,
+                             "nothing to plan; expected --memory, --pool, --modes or --trace"),
+                2);
+  }
+  if (job) {
+    const auto trace = trace::ReadTrace(flags.trace, flags.trace_options);
+    if (!trace.ok()) return Fail(trace.status(), 2);
+    trace::DescribeJob(*trace, &flags.engine);
+  }
+  if (const base::Status status = ApplyLayoutFlags(flags.layout, &flags.engine); !status.ok())
+    return Fail(status, 2);
+  const auto files =
+      engine::OpenModel(flags.engine.model, !flags.engine.model.ends_with(".gguf"), 0);
   if (!files.ok()) return Fail(files.status());
+  if (flags.pool) return PlanPool(flags, files->config);
+  if (!flags.memory && !flags.modes) return PlanLayouts(flags, files->config);
   const auto columns = PlanColumns(flags, files->config);
-  if (!columns.ok()) return Fail(columns.status(), EngineExitCode(columns.status()));
-  (flags.json ? PrintJson : PrintTable)(files->name, flags.engine.devices, *columns);
+  if (!columns.ok())
+    return Fail(columns.status(), static_cast<int>(job::EngineExitCode(columns.status())));
+  if (flags.modes) {
+    for (const Column& column : *columns) PrintModes(flags, column.plan);
+    return 0;
+  }
+  (flags.json ? PrintJson : PrintTable)(files->name, flags.layout.devices, *columns);
   return 0;
 }
 
@@ -142,24 +255,29 @@ int Plan(PlanFlags& flags) {
 
 void AddPlanCommand(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<PlanFlags>();
-  engine::EngineOptions& engine = flags->engine;
-  CLI::App* command = app.add_subcommand("plan", "What a layout takes of each rank's memory, before anything is run");
+  layout::EngineOptions& engine = flags->engine;
+  CLI::App* command = app.add_subcommand("plan",
+                                         "What layouts take of each rank's memory and how long a "
+                                         "job takes in them, before anything is run");
   command->add_flag("--memory", flags->memory, "Show how memory is divided");
-  command->add_option("-m,--model", engine.model, "Folder in Hugging Face's layout, GGUF file, or builtin:NAME")
+  command->add_flag(
+      "--pool", flags->pool,
+      "Show what each number of pooled layers would come to, for layouts with pool=auto");
+  command->add_option("--trace", flags->trace,
+                      "A job as run --trace has it: show what it takes; alone: in which layouts it "
+                      "is done soonest");
+  command->add_option("--trace-rows", flags->trace_options.max_rows,
+                      "The first so many rows of the trace (default: all)");
+  command->add_flag("--modes", flags->modes,
+                    "Show what a step costs in each mode of a layout with sp, and which it takes");
+  command
+      ->add_option("-m,--model", engine.model,
+                   "Folder in Hugging Face's layout, GGUF file, or builtin:NAME")
       ->required();
-  command->add_option("--devices", engine.devices, "cpu, 2xcpu, or simulated ones: sim:8xh200, sim:4xPROFILE.json")
-      ->capture_default_str();
-  command->add_option("--layout", flags->layouts,
-                      "As dp=4,weights=striped,pool=auto; once for each column (default: each rank a copy)");
+  command->add_option(
+      "--layout", flags->layouts,
+      "As dp=4,weights=striped,pool=auto; once for each column (default: each rank a copy)");
   AddLayoutFlags(*command, flags->layout, engine);
-  command->add_option("--dtype", engine.dtype, "Compute type: auto (bfloat16), bfloat16, float32")
-      ->capture_default_str();
-  command->add_option("--threads", engine.threads, "Worker threads (default: all usable cores)");
-  command->add_option("--max-model-len", engine.max_model_len, "Longest prompt and output together");
-  command->add_option("--max-num-seqs", engine.max_num_seqs, "Most choices that run at once on a rank")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--max-num-batched-tokens", engine.max_num_batched_tokens, "Most tokens of a step")
-      ->check(CLI::PositiveNumber);
   command->add_flag("--json", flags->json, "One JSON object instead of the table");
   command->callback([flags, exit_code] { *exit_code = Plan(*flags); });
 }

@@ -31,25 +31,30 @@ int Profile(const ProfileFlags& flags) {
   if (!flags.output.empty()) {
     if (const base::Status status = Write(flags.output, ""); !status.ok()) return Fail(status);
   }
-  const std::string name = flags.output.empty() ? "cpu" : std::filesystem::path(flags.output).stem().string();
+  const std::string name =
+      flags.output.empty() ? "cpu" : std::filesystem::path(flags.output).stem().string();
   const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
   const runtime::TimeNs begin = runtime->Now();
   const auto progress = [&](std::string_view line) {
-    std::fprintf(stderr, "%6.1f s  %.*s\n", static_cast<double>(runtime->Now() - begin) * 1e-9, static_cast<int>(line.size()), line.data());
+    std::fprintf(stderr, "%6.1f s  %.*s\n", static_cast<double>(runtime->Now() - begin) * 1e-9,
+                 static_cast<int>(line.size()), line.data());
   };
   const auto profile = profile::ProfileDevice(*runtime, flags.bench, name, progress);
   if (!profile.ok()) {
     const base::ErrorCode code = profile.status().code();
-    return Fail(profile.status(), code == kernels::kIsaUnavailable || code == base::kInvalidArgument ? 2 : 1);
+    return Fail(profile.status(),
+                code == kernels::kIsaUnavailable || code == base::kInvalidArgument ? 2 : 1);
   }
   const std::string text = cost::WriteProfile(*profile);
-  if (const auto read = cost::ParseProfile(text, "what was measured"); !read.ok()) return Fail(read.status());
+  if (const auto read = cost::ParseProfile(text, "what was measured"); !read.ok())
+    return Fail(read.status());
   if (flags.output.empty()) {
     std::fputs(text.c_str(), stdout);
     return 0;
   }
   if (const base::Status status = Write(flags.output, text); !status.ok()) return Fail(status);
-  progress(fmt::format("written to {}: run a job on it with --devices sim:{}", flags.output, flags.output));
+  progress(fmt::format("written to {}: run a job on it with --devices sim:{}", flags.output,
+                       flags.output));
   return 0;
 }
 
@@ -57,10 +62,16 @@ int Profile(const ProfileFlags& flags) {
 
 void AddProfileCommand(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<ProfileFlags>();
-  CLI::App* command = app.add_subcommand("profile", "Measure this machine for the simulator: writes a device profile");
-  command->add_option("-o,--output-file", flags->output, "Profile to write, named by its file (default: standard output)");
-  command->add_option("--threads", flags->bench.threads, "Worker threads (default: all usable cores)");
-  command->add_option("--isa", flags->bench.isa, "Instruction set: auto, amx, avx512bf16, avx512f, avx2")->capture_default_str();
+  CLI::App* command = app.add_subcommand(
+      "profile", "Measure this machine for the simulator: writes a device profile");
+  command->add_option("-o,--output-file", flags->output,
+                      "Profile to write, named by its file (default: standard output)");
+  command->add_option("--threads", flags->bench.threads,
+                      "Worker threads (default: all usable cores)");
+  command
+      ->add_option("--isa", flags->bench.isa,
+                   "Instruction set: auto, amx, avx512bf16, avx512f, avx2")
+      ->capture_default_str();
   command->add_flag("--quick", flags->bench.quick, "Fewer points and shorter samples");
   command->callback([flags, exit_code] { *exit_code = Profile(*flags); });
 }

@@ -1,6 +1,5 @@
 // forebay repro: the papers' claims as scenarios.
 #include <cstdio>
-#include <deque>
 #include <memory>
 
 #include "cli/commands.h"
@@ -29,11 +28,10 @@ int Repro(const ReproFlags& flags) {
     return FinishOutput();
   }
   std::vector<repro::RowResult> rows;
-  std::deque<repro::Claim> reduced;
   int failed = 0;
   repro::Lab lab(flags.quick);
   for (const repro::Claim* claim : *claims) {
-    auto row = repro::RunRow(flags.quick ? reduced.emplace_back(repro::Reduced(*claim)) : *claim, lab);
+    auto row = repro::RunRow(*claim, lab);
     if (!row.ok()) {
       failed = Fail(row.status());  // the others still run
       continue;
@@ -51,10 +49,14 @@ int Repro(const ReproFlags& flags) {
 
 void AddReproCommand(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<ReproFlags>();
-  CLI::App* command = app.add_subcommand("repro", "Papers' claims against ours: run them, say what holds");
-  command->add_option("ROW", flags->rows, "Rows to run, as SI4, model.Qwen3-32B or sidp (default: all)");
+  CLI::App* command =
+      app.add_subcommand("repro", "Papers' claims against ours: run them, say what holds");
+  command->add_option("ROW", flags->rows,
+                      "Rows to run, as SI4, model.Qwen3-32B or sidp (default: all)");
   command->add_flag("--json", flags->json, "One JSON object instead of tables");
-  command->add_flag("--quick", flags->quick, "Only the first values of a row and an eighth of a job");
+  command->add_flag(
+      "--quick", flags->quick,
+      "Only the first values of a row and an eighth of a job; says which rows it shortens");
   command->add_flag("--list", flags->list, "Only name the rows");
   command->callback([flags, exit_code] { *exit_code = Repro(*flags); });
 }

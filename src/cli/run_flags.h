@@ -1,47 +1,41 @@
-// What `forebay run` was asked for, and what its two ways of running (run.cc: a job with results; run_simulated.cc: without)
-// have in common.
+// What `forebay run` was asked for, and what its two ways of running (run.cc: a job with results;
+// run_simulated.cc: without) have in common.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/layout_flags.h"
+#include "cli/model_flags.h"
 #include "engine/compose.h"
-#include "engine/machine.h"
 #include "job/job.h"
-#include "job/model_text.h"
+#include "layout/machine.h"
 #include "profile/rates.h"
-#include "sim/simulation.h"
+#include "trace/simulation.h"
 
 namespace forebay::cli {
 
-struct RunFlags {
-  engine::EngineOptions engine;
-  job::ModelTextOptions text;
+struct RunFlags : ModelFlags {
   job::JobOptions job;
-  LayoutFlags layout;
   std::optional<std::string> input;
-  std::string now, served_model_name;
-  std::string generation_config = "auto";
-  int32_t max_logprobs = 20;
+  std::string shard;
   bool quiet = false;
   std::string trace, output_lengths, steps_path, report_path, sim_detail = "jump";
-  sim::TraceOptions trace_options;
+  trace::TraceOptions trace_options;
 
-  // REQUIRES: `devices` can be read (CheckWork).
-  bool simulated() const { return engine::ParseDevices(engine.devices)->simulated; }
+  bool simulated() const { return engine.machine.devices.simulated; }
 };
 
-base::Result<engine::ModelFiles> OpenFiles(const RunFlags& flags);
-job::RequestRules RulesOf(const RunFlags& flags, const engine::ModelFiles& files, const ModelFacts& facts);
-
-// Of an engine that was not made: 2 where a flag's value alone is at fault.
-int EngineExitCode(const base::Status& status);
+// Can what the flags name as outputs be written, without harm to each other and to what is read?
+base::Status CheckOutputFiles(const RunFlags& flags);
+// Fails by the status' own exit code, 2 where a flag's value is at fault.
+int FailCheck(const base::Status& status);
 // `rates`: what the machine could do, for shares of the limit; null: no shares.
-void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds, const profile::Rates* rates);
+void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds,
+                  const profile::Rates* rates);
 
-// Runs a trace, or a job on simulated devices; results are counted and dropped. Returns the exit code.
+// Runs a trace, or a job on simulated devices; results are counted and dropped. Returns the exit
+// code.
 int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime);
 
 }  // namespace forebay::cli

@@ -1,6 +1,7 @@
 // forebay tokenize: JSONL on standard input, token ids on standard output, one line each.
 #include "cli/commands.h"
 #include "cli/open_text.h"
+#include "job/line_parser.h"
 
 namespace forebay::cli {
 namespace {
@@ -18,31 +19,26 @@ void WriteIds(base::JsonWriter& writer, const std::vector<int32_t>& ids) {
   writer.EndArray();
 }
 
-// The member as JSON text; "" if there is none or it is null.
-std::string Member(simdjson::dom::element line, std::string_view key) {
-  simdjson::dom::element value;
-  if (line[key].get(value) != simdjson::SUCCESS || value.is_null()) return "";
-  return simdjson::minify(value);
-}
-
-base::Status TokenizeChat(const job::ModelText& text, const TokenizeFlags& flags, simdjson::dom::element line,
+// A line as `run` reads it, so that what it is refused for is refused here, and its tokens are
+// those that `run` computes.
+base::Status TokenizeChat(const job::ModelText& text, simdjson::dom::element line,
                           base::JsonWriter& writer) {
-  const std::string messages = Member(line, "messages"), tools = Member(line, "tools"),
-                    documents = Member(line, "documents"), kwargs = Member(line, "chat_template_kwargs");
-  text::ChatInput input{.messages_json = messages, .tools_json = tools, .documents_json = documents, .kwargs_json = kwargs,
-                        .add_generation_prompt = true, .style = text::MessageStyle::kAsGiven, .now = flags.model.now};
-  bool flag = false;
-  if (line["add_generation_prompt"].get(flag) == simdjson::SUCCESS) input.add_generation_prompt = flag;
-  if (line["continue_final_message"].get(flag) == simdjson::SUCCESS) input.continue_final_message = flag;
-  FB_ASSIGN_OR_RETURN(const text::RenderedText rendered, text.Render(input));
-  WriteIds(writer, text.Encode(rendered, false));
+  job::LineParser parser({.vocab_size = text.tokenizer()->vocab_size()});
+  std::string json = simdjson::minify(line);
+  job::ParsedLine parsed;
+  if (const auto error = parser.Parse(&json, &parsed))
+    return base::Status(base::kInvalidArgument, error->message);
+  if (parsed.endpoint != job::Endpoint::kChat)
+    return base::Status(base::kInvalidArgument, "expected a chat, {\"messages\": [...]}");
+  FB_ASSIGN_OR_RETURN(const text::RenderedText rendered, text.RenderPrompt(parsed.chat));
+  WriteIds(writer, text.Encode(rendered, parsed.chat.add_special_tokens));
   writer.Key("prompt").String(rendered.text);
   return base::Status::Ok();
 }
 
-base::Status TokenizeLine(job::ModelText& text, const TokenizeFlags& flags, simdjson::dom::element line,
-                          base::JsonWriter& writer) {
-  if (flags.chat) return TokenizeChat(text, flags, line, writer);
+base::Status TokenizeLine(job::ModelText& text, const TokenizeFlags& flags,
+                          simdjson::dom::element line, base::JsonWriter& writer) {
+  if (flags.chat) return TokenizeChat(text, line, writer);
   std::string_view content;
   if (!line.is_object() || line["text"].get(content) != simdjson::SUCCESS) {
     return base::Status(base::kInvalidArgument, "expected an object {\"text\": \"...\"}");
@@ -67,13 +63,19 @@ int Tokenize(TokenizeFlags& flags) {
 
 void AddTokenizeCommand(CLI::App& app, int* exit_code) {
   auto flags = std::make_shared<TokenizeFlags>();
-  CLI::App* command = app.add_subcommand(
-      "tokenize", "Token ids of JSONL on standard input: {\"text\"} lines, or with --chat {\"messages\",...} lines");
-  command->add_option("-m,--model", flags->model.path, "Folder with tokenizer files, or GGUF file")->required();
-  command->add_flag("--no-special", flags->no_special, "Add no special tokens around a text (no BOS)");
-  command->add_flag("--chat", flags->chat, "Lines are chats: {\"messages\",\"tools\"?,\"add_generation_prompt\"?,...}");
-  command->add_option("--chat-template", flags->model.chat_template, "Template file, or the template itself");
-  command->add_option("--now", flags->now, "Clock of strftime_now, as 2026-03-07T14:05:09 (default: now)");
+  CLI::App* command = app.add_subcommand("tokenize",
+                                         "Token ids of JSONL on standard input: {\"text\"} lines, "
+                                         "or with --chat {\"messages\",...} lines");
+  command->add_option("-m,--model", flags->model.path, "Folder with tokenizer files, or GGUF file")
+      ->required();
+  command->add_flag("--no-special", flags->no_special,
+                    "Add no special tokens around a text (no BOS)");
+  command->add_flag("--chat", flags->chat,
+                    "Lines are chats as `run` takes them: {\"messages\",...} or a batch line");
+  command->add_option("--chat-template", flags->model.chat_template,
+                      "Template file, or the template itself");
+  command->add_option("--now", flags->now,
+                      "Clock of strftime_now, as 2026-03-07T14:05:09 (default: now)");
   command->add_flag("--parse-special-in-content", flags->model.parse_special_in_content,
                     "Let message contents spell special tokens, as other engines do");
   command->callback([flags, exit_code] { *exit_code = Tokenize(*flags); });

@@ -1,4 +1,5 @@
-// src/cost/profiles/*.json, as they stood when the build was configured (CMakeLists.txt writes the definition).
+// src/cost/profiles/*.json, as they stood when the build was configured (CMakeLists.txt writes the
+// definition).
 #pragma once
 
 #include <span>

@@ -10,7 +10,7 @@ namespace forebay::cost {
 namespace {
 
 constexpr double kRowsOfOneBlock = 95;
-constexpr double kMostShare = 0.9;  // of a resource that copies can take from kernels
+constexpr double kMostShare = 0.9;  // part of a resource that copies can take from kernels
 
 TableOp TableOf(Collective collective) {
   return static_cast<TableOp>(static_cast<int>(TableOp::kAllReduce) + static_cast<int>(collective));
@@ -23,35 +23,41 @@ Bound BoundOf(const Roofline& roofline, double seconds, double floor) {
 
 // The datasheet's roofline at the default utilisations.
 PriceResult Default(const Roofline& roofline, double floor, const DeviceProfile& device) {
-  const Roofline reached{roofline.compute_seconds / device.mfu, roofline.memory_seconds / device.mbu};
+  const Roofline reached{roofline.compute_seconds / device.mfu,
+                         roofline.memory_seconds / device.mbu};
   const double seconds = std::max(reached.seconds(), floor);
   return {seconds, How::kMiss, BoundOf(reached, seconds, floor)};
 }
 
-// The table's time at `wanted`. Outside the grid, and for heads of another size than the table's, the nearest point's
-// utilisation holds, but no kernel beats the fastest one.
-PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double head_dim, double floor,
-                      const DeviceProfile& device) {
+// The table's time at `wanted`. Outside the grid, and for heads of another size than the table's,
+// the nearest point's utilisation holds, but no kernel beats the fastest one.
+PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double head_dim,
+                      double floor, const DeviceProfile& device) {
   const UtilisationTable::Found found = table.Lookup(wanted);
-  const Roofline work = RooflineAt(table.op, table.format, table.by_weights, wanted, head_dim, device);
+  const Roofline work =
+      RooflineAt(table.op, table.format, table.by_weights, wanted, head_dim, device);
   double seconds = found.seconds;
   How how = found.how;
   if (IsAttention(table.op) && head_dim != table.head_dim) how = How::kHeld;
   if (how == How::kHeld) {
-    const Roofline held = RooflineAt(table.op, table.format, table.by_weights, found.point, table.head_dim, device);
+    const Roofline held =
+        RooflineAt(table.op, table.format, table.by_weights, found.point, table.head_dim, device);
     seconds = std::max(seconds * work.seconds() / held.seconds(), table.floor_seconds);
   }
   return {seconds, how, BoundOf(work, seconds, floor)};
 }
 
-PriceResult LinearFromTable(const UtilisationTable& table, double rows, double n, double k, const DeviceProfile& device) {
+PriceResult LinearFromTable(const UtilisationTable& table, double rows, double n, double k,
+                            const DeviceProfile& device) {
   const Point point = table.by_weights ? Point{rows, n * k, 1} : Point{rows, n, k};
   return FromTable(table, point, 0, device.op_floor_s, device);
 }
 
-// A CPU's workers are dealt panels of columns: an odd panel costs as much as one each. Many rows are dealt in blocks of
-// rows as well (kernels/cpu/linear_blocking.cc), which evens it out; they cost no less than fewer rows.
-PriceResult PriceDealt(const UtilisationTable& table, double rows, double n, double k, const DeviceProfile& device) {
+// A CPU's workers are dealt panels of columns: an odd panel costs as much as one each. Many rows
+// are dealt in blocks of rows as well (kernels/cpu/linear_blocking.cc), which evens it out; they
+// cost no less than fewer rows.
+PriceResult PriceDealt(const UtilisationTable& table, double rows, double n, double k,
+                       const DeviceProfile& device) {
   if (device.column_grain == 0) return LinearFromTable(table, rows, n, k, device);
   const double dealt = std::ceil(n / device.column_grain) * device.column_grain;
   PriceResult result = LinearFromTable(table, std::min(rows, kRowsOfOneBlock), dealt, k, device);
@@ -66,17 +72,40 @@ PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool cali
   const double rows = static_cast<double>(op.rows);
   const double n = static_cast<double>(op.columns);
   const double k = static_cast<double>(op.depth);
-  const UtilisationTable* const whole = calibrated ? device.Find(TableOp::kLinear, op.weight_format) : nullptr;
+  const UtilisationTable* const whole =
+      calibrated ? device.Find(TableOp::kLinear, op.weight_format) : nullptr;
   const UtilisationTable* const leaves =
       calibrated && op.leaves > 1 ? device.Find(TableOp::kLinearLeaves, op.weight_format) : nullptr;
   const UtilisationTable* const table = leaves != nullptr ? leaves : whole;
   if (table != nullptr && n > 0 && k > 0) {
     PriceResult result = PriceDealt(*table, rows, n, k, device);
-    if (op.leaves > 1 && leaves == nullptr) result.how = std::max(result.how, How::kHeld);  // what K in one leaf costs
+    // what K in one leaf costs
+    if (op.leaves > 1 && leaves == nullptr) result.how = std::max(result.how, How::kHeld);
     return result;
   }
   const double bytes = n * k * BytesPerElement(op.weight_format);
-  return Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device), device.op_floor_s, device);
+  return Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device), device.op_floor_s,
+                 device);
+}
+
+// A dense layer after another, each of the mean rows; kernels of accelerators take all experts at
+// once.
+PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
+  const double experts = static_cast<double>(op.experts), n = static_cast<double>(op.columns),
+               k = static_cast<double>(op.depth);
+  if (op.experts <= 0) return Default({}, device.op_floor_s, device);
+  if (device.kind == DeviceKind::kCpu) {
+    OpDesc dense = op;
+    dense.rows = (op.rows + op.experts - 1) / op.experts;
+    PriceResult result = PriceLinear(dense, device, calibrated);
+    result.seconds *= experts;
+    result.how = std::max(result.how, How::kHeld);
+    return result;
+  }
+  const double bytes = experts * n * k * BytesPerElement(op.weight_format);
+  return Default(
+      RooflineOf(2 * static_cast<double>(op.rows) * n * k, bytes, op.weight_format, device),
+      device.op_floor_s, device);
 }
 
 // Contexts that sequences share come from memory once.
@@ -84,10 +113,13 @@ PriceResult PriceDecode(const OpDesc& op, const DeviceProfile& device, bool cali
   const double sequences = static_cast<double>(op.rows - op.prefill_sequences);
   const double context = static_cast<double>(op.depth - op.prefill_context);
   const double head_dim = op.head_dim;
-  if (const UtilisationTable* table = calibrated ? device.Find(TableOp::kDecodeAttention, op.kv_format, head_dim) : nullptr) {
+  if (const UtilisationTable* table =
+          calibrated ? device.Find(TableOp::kDecodeAttention, op.kv_format, head_dim) : nullptr) {
     const Point point{sequences * op.kv_heads, context / sequences, double(op.heads) / op.kv_heads};
     PriceResult result = FromTable(*table, point, head_dim, device.decode_floor_s, device);
-    if (const UtilisationTable* shared = device.Find(TableOp::kDecodeShared, op.kv_format, head_dim); shared && op.repeated_context > 0) {
+    if (const UtilisationTable* shared =
+            device.Find(TableOp::kDecodeShared, op.kv_format, head_dim);
+        shared && op.repeated_context > 0) {
       const PriceResult again = FromTable(*shared, point, head_dim, device.decode_floor_s, device);
       const double part = static_cast<double>(op.repeated_context) / context;
       result.seconds += part * (std::min(again.seconds, result.seconds) - result.seconds);
@@ -99,22 +131,27 @@ PriceResult PriceDecode(const OpDesc& op, const DeviceProfile& device, bool cali
                  device.decode_floor_s, device);
 }
 
-// A chunk that sees a longer context is taken as a whole prompt of equal work: tokens^2 / 2 = context of all its rows.
+// A chunk that sees a longer context is taken as a whole prompt of equal work: tokens^2 / 2 =
+// context of all its rows.
 PriceResult PricePrefill(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double sequences = static_cast<double>(op.prefill_sequences);
   const double context = static_cast<double>(op.prefill_context);
-  if (const UtilisationTable* table = calibrated ? device.Find(TableOp::kPrefillAttention, op.kv_format, op.head_dim) : nullptr) {
-    const Point point{sequences * op.heads, std::sqrt(2 * context / sequences), double(op.heads) / op.kv_heads};
+  if (const UtilisationTable* table =
+          calibrated ? device.Find(TableOp::kPrefillAttention, op.kv_format, op.head_dim)
+                     : nullptr) {
+    const Point point{sequences * op.heads, std::sqrt(2 * context / sequences),
+                      double(op.heads) / op.kv_heads};
     return FromTable(*table, point, op.head_dim, device.op_floor_s, device);
   }
-  return Default(RooflineOf(4.0 * op.head_dim * op.heads * context, 0, NumberFormat::kBF16, device), device.op_floor_s,
-                 device);
+  return Default(RooflineOf(4.0 * op.head_dim * op.heads * context, 0, NumberFormat::kBF16, device),
+                 device.op_floor_s, device);
 }
 
 PriceResult PriceAttention(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   if (op.heads <= 0 || op.kv_heads <= 0 || op.head_dim <= 0) {
     const double bytes = op.read_bytes + op.write_bytes;
-    return Default(RooflineOf(op.flops, bytes, NumberFormat::kBF16, device), device.decode_floor_s, device);
+    return Default(RooflineOf(op.flops, bytes, NumberFormat::kBF16, device), device.decode_floor_s,
+                   device);
   }
   if (op.rows <= 0) return Default({}, device.op_floor_s, device);
   const bool prefill = op.prefill_sequences > 0;
@@ -131,18 +168,21 @@ PriceResult PriceAttention(const OpDesc& op, const DeviceProfile& device, bool c
 }
 
 PriceResult PriceCopy(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
-  const UtilisationTable* table = calibrated ? device.Find(TableOp::kCopy, NumberFormat::kBF16) : nullptr;
+  const UtilisationTable* table =
+      calibrated ? device.Find(TableOp::kCopy, NumberFormat::kBF16) : nullptr;
   const double sharers = std::max(op.sharers, 1);
   // Between the ranks of a CPU every copy goes through the one memory.
   if (table != nullptr && op.read_bytes > 0 && device.kind == DeviceKind::kCpu) {
     return FromTable(*table, {op.read_bytes, sharers, 1}, 0, device.link_latency_s, device);
   }
   if (op.link == Link::kLocal) {
-    return Default({0, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s}, device.op_floor_s, device);
+    return Default({0, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s},
+                   device.op_floor_s, device);
   }
   const double rate = LinkRate(op.link, device) / sharers;
   const double seconds = device.link_latency_s + op.read_bytes / rate;
-  return {seconds, How::kMiss, seconds < 2 * device.link_latency_s ? Bound::kOverhead : Bound::kMemory};
+  return {seconds, How::kMiss,
+          seconds < 2 * device.link_latency_s ? Bound::kOverhead : Bound::kMemory};
 }
 
 PriceResult PriceCollective(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
@@ -158,16 +198,20 @@ PriceResult PriceCollective(const OpDesc& op, const DeviceProfile& device, bool 
   return PriceCopy(copy, device, false);
 }
 
-// Everything that streams rows through memory. Descriptions that leave activations out get them read and written once.
+// Everything that streams rows through memory. Descriptions that leave activations out get them
+// read and written once.
 PriceResult PriceStreaming(const OpDesc& op, const DeviceProfile& device) {
   const double element = device.kind == DeviceKind::kCpu ? 4 : 2;
-  const double activations = 2 * element * static_cast<double>(op.rows) * static_cast<double>(op.columns);
+  const double activations =
+      2 * element * static_cast<double>(op.rows) * static_cast<double>(op.columns);
   const double bytes = std::max(op.read_bytes + op.write_bytes, activations);
-  const double flop_seconds = op.flops / device.Peak(device.f32_flops > 0 ? NumberFormat::kF32 : NumberFormat::kBF16);
+  const double flop_seconds =
+      op.flops / device.Peak(device.f32_flops > 0 ? NumberFormat::kF32 : NumberFormat::kBF16);
   return Default({flop_seconds, bytes / device.memory_bytes_per_s}, device.op_floor_s, device);
 }
 
-PriceResult PriceRows(TableOp kind, double rows, NumberFormat format, const OpDesc& op, const DeviceProfile& device) {
+PriceResult PriceRows(TableOp kind, double rows, NumberFormat format, const OpDesc& op,
+                      const DeviceProfile& device) {
   const UtilisationTable* table = op.columns > 0 ? device.Find(kind, format) : nullptr;
   if (table == nullptr) return PriceStreaming(op, device);
   return FromTable(*table, {rows, double(op.columns), 1}, 0, device.op_floor_s, device);
@@ -175,7 +219,8 @@ PriceResult PriceRows(TableOp kind, double rows, NumberFormat format, const OpDe
 
 // Logits are fp32. Rows that draw cost more than rows that take the greatest.
 PriceResult PriceSample(const OpDesc& op, const DeviceProfile& device) {
-  const double drawn = static_cast<double>(op.drawn_rows), others = static_cast<double>(op.rows) - drawn;
+  const double drawn = static_cast<double>(op.drawn_rows),
+               others = static_cast<double>(op.rows) - drawn;
   if (drawn == 0) return PriceRows(TableOp::kArgmax, others, NumberFormat::kF32, op, device);
   PriceResult result = PriceRows(TableOp::kSample, drawn, NumberFormat::kF32, op, device);
   if (others > 0 && result.how != How::kMiss) {
@@ -190,13 +235,16 @@ PriceResult PriceSample(const OpDesc& op, const DeviceProfile& device) {
 PriceResult PriceRope(const OpDesc& op, const DeviceProfile& device) {
   const UtilisationTable* prompts = device.Find(TableOp::kRopeKv, op.weight_format);
   const UtilisationTable* decoding = device.Find(TableOp::kRopeKvDecode, op.weight_format);
-  if (prompts == nullptr || decoding == nullptr || op.kv_heads <= 0) return PriceStreaming(op, device);
+  if (prompts == nullptr || decoding == nullptr || op.kv_heads <= 0)
+    return PriceStreaming(op, device);
   const double columns = double(op.kv_heads) * op.head_dim, group = double(op.heads) / op.kv_heads;
-  const double prefill = static_cast<double>(op.prefill_rows), decode = static_cast<double>(op.rows) - prefill;
+  const double prefill = static_cast<double>(op.prefill_rows),
+               decode = static_cast<double>(op.rows) - prefill;
   PriceResult result{0, How::kExact, Bound::kOverhead};
   for (const auto& [table, rows] : {std::pair(prompts, prefill), std::pair(decoding, decode)}) {
     if (rows <= 0) continue;
-    const PriceResult part = FromTable(*table, {rows, columns, group}, 0, device.op_floor_s, device);
+    const PriceResult part =
+        FromTable(*table, {rows, columns, group}, 0, device.op_floor_s, device);
     result = {result.seconds + part.seconds, std::max(result.how, part.how), part.bound};
   }
   return result;
@@ -207,6 +255,7 @@ PriceResult PriceKernel(const OpDesc& op, const DeviceProfile& device, bool cali
   switch (op.kind) {
     case OpKind::kLinear: return PriceLinear(op, device, calibrated);
     case OpKind::kAttention: return PriceAttention(op, device, calibrated);
+    case OpKind::kExperts: return PriceExperts(op, device, calibrated);
     case OpKind::kCopy: return PriceCopy(op, device, calibrated);
     case OpKind::kCollective: return PriceCollective(op, device, calibrated);
     default: break;
@@ -230,12 +279,20 @@ PriceResult Price(const OpDesc& op, const DeviceProfile& device, Calibration mod
 }
 
 double LinkRate(Link link, const DeviceProfile& device) {
-  const double host = device.host_bytes_per_s > 0 ? device.host_bytes_per_s : device.memory_bytes_per_s;
-  return (link == Link::kPeer && device.link_bytes_per_s > 0 ? device.link_bytes_per_s : host) * device.link_efficiency;
+  const double host =
+      device.host_bytes_per_s > 0 ? device.host_bytes_per_s : device.memory_bytes_per_s;
+  return (link == Link::kPeer && device.link_bytes_per_s > 0 ? device.link_bytes_per_s : host) *
+         device.link_efficiency;
 }
 
 double PullRate(const DeviceProfile& device) {
-  return device.kind == DeviceKind::kCpu ? device.copy_bytes_per_core_s : LinkRate(Link::kPeer, device);
+  return device.kind == DeviceKind::kCpu ? device.copy_bytes_per_core_s
+                                         : LinkRate(Link::kPeer, device);
+}
+
+double HostRate(const DeviceProfile& device) {
+  return device.kind == DeviceKind::kCpu ? device.copy_bytes_per_core_s
+                                         : LinkRate(Link::kHost, device);
 }
 
 Work WorkOf(const OpDesc& op, const DeviceProfile& device, Calibration mode) {
@@ -244,10 +301,12 @@ Work WorkOf(const OpDesc& op, const DeviceProfile& device, Calibration mode) {
   if (price.bound == Bound::kCompute) {
     work.compute_seconds = price.seconds;
   } else {
-    work.memory_seconds = std::min(price.seconds, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s);
+    work.memory_seconds =
+        std::min(price.seconds, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s);
   }
   if (op.kind == OpKind::kEmbed) work.seconds += device.step_overhead_s;
-  if (op.kind == OpKind::kSample) work.seconds += device.sequence_overhead_s * static_cast<double>(op.rows);
+  if (op.kind == OpKind::kSample)
+    work.seconds += device.sequence_overhead_s * static_cast<double>(op.rows);
   return work;
 }
 
@@ -260,14 +319,18 @@ Contention ContentionOf(const DeviceProfile& device, double cores) {
           .machine_bytes_per_s = cpu ? device.machine_bytes_per_s : 0};
 }
 
-double Slowdown(const Work& work, const CopyLoad& load, const Contention& contention, double others) {
+double Slowdown(const Work& work, const CopyLoad& load, const Contention& contention,
+                double others) {
   if (work.seconds <= 0 || load.in + load.out + others <= 0) return 1;
-  const double taken = std::max(std::min((load.in + load.out) / contention.memory_bytes_per_s, kMostShare), others);
+  const double taken =
+      std::max(std::min((load.in + load.out) / contention.memory_bytes_per_s, kMostShare), others);
   const double link = std::min(std::max(load.in, load.out) / contention.link_bytes_per_s, 1.0);
-  const double lost = work.memory_seconds * taken / (1 - taken) + work.compute_seconds * contention.frequency_loss * link;
+  const double lost = work.memory_seconds * taken / (1 - taken) +
+                      work.compute_seconds * contention.frequency_loss * link;
   double factor = 1 + lost / work.seconds;
   // The puller's cores copy.
-  if (contention.core_bytes_per_s > 0) factor /= 1 - std::min(load.in / contention.core_bytes_per_s, kMostShare);
+  if (contention.core_bytes_per_s > 0)
+    factor /= 1 - std::min(load.in / contention.core_bytes_per_s, kMostShare);
   return factor;
 }
 

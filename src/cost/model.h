@@ -1,4 +1,5 @@
-// What an operation costs on a device. Pure: the simulator, the policies and the planner call the same functions.
+// What an operation costs on a device. Pure: the simulator, the policies and the planner call the
+// same functions.
 #pragma once
 
 #include "cost/operation.h"
@@ -20,30 +21,40 @@ struct PriceResult {
 
 // REQUIRES: counts and bytes >= 0. More rows of the same operation never cost less.
 // Attention with prefill and decode rows is the sum of both; `how` is the less certain one's.
-PriceResult Price(const OpDesc& op, const DeviceProfile& device, Calibration mode = Calibration::kCalibrated);
+PriceResult Price(const OpDesc& op, const DeviceProfile& device,
+                  Calibration mode = Calibration::kCalibrated);
 
-// What a link carries in bytes per second while one copy uses it; a device without links to peers reaches them through its host.
+// What a link carries in bytes per second while one copy uses it; a device without links to peers
+// reaches them through its host.
 double LinkRate(Link link, const DeviceProfile& device);
 
-// What a rank pulls from its peers, in bytes per second, while nobody else uses the links; between ranks of one CPU: what a
-// core copies.
+// What a rank pulls from its peers, in bytes per second, while nobody else uses the links; between
+// ranks of one CPU: what a core copies.
 double PullRate(const DeviceProfile& device);
+
+// The same of copies between a rank and its host's memory; on a CPU a core copies within memory.
+double HostRate(const DeviceProfile& device);
 
 // Time of an operation, or of several one behind the other, and what of it copies slow.
 struct Work {
   double seconds = 0;          // alone on the device
-  double compute_seconds = 0;  // of these limited by the clock frequency
-  double memory_seconds = 0;   // of these that the memory needs at its full bandwidth
+  double compute_seconds = 0;  // those that the clock frequency limits
+  double memory_seconds = 0;   // those that memory needs at its full bandwidth
 
   Work& operator+=(const Work& other) {
-    seconds += other.seconds, compute_seconds += other.compute_seconds, memory_seconds += other.memory_seconds;
+    seconds += other.seconds, compute_seconds += other.compute_seconds,
+        memory_seconds += other.memory_seconds;
     return *this;
   }
-  Work operator*(double times) const { return {seconds * times, compute_seconds * times, memory_seconds * times}; }
+  Work operator*(double times) const {
+    return {seconds * times, compute_seconds * times, memory_seconds * times};
+  }
 };
 
-// Of an operation in a step. The host's part of a step is in its embedding, that of a sequence where its token is chosen.
-Work WorkOf(const OpDesc& op, const DeviceProfile& device, Calibration mode = Calibration::kCalibrated);
+// The work of an operation in a step. The host's part of a step is in its embedding, that of a
+// sequence where its token is chosen.
+Work WorkOf(const OpDesc& op, const DeviceProfile& device,
+            Calibration mode = Calibration::kCalibrated);
 
 // What one-sided copies move at present on a device, in bytes per second.
 struct CopyLoad {
@@ -53,16 +64,22 @@ struct CopyLoad {
 
 // What copies and the kernels beside them share.
 struct Contention {
-  double memory_bytes_per_s = 4.8e12;  // memory-bound work loses the copies' part of it (in: written, out: read)
-  double link_bytes_per_s = 450e9;     // compute-bound work takes 1 + frequency_loss as long while a link is full one way
-  double frequency_loss = 0.049;       // measured at 0.963 of the clock frequency
-  double core_bytes_per_s = 0;         // what the rank's cores could copy, which have to; 0: copies have engines of their own
-  double machine_bytes_per_s = 0;      // of the memory that all ranks of a machine share; 0: each has memory of its own
+  // memory-bound work loses the copies' part of it (in: written, out: read)
+  double memory_bytes_per_s = 4.8e12;
+  // compute-bound work takes 1 + frequency_loss as long while a link is full one way
+  double link_bytes_per_s = 450e9;
+  double frequency_loss = 0.049;  // measured at 0.963 of the clock frequency
+  // what the rank's cores could copy, which have to; 0: copies have engines of their own
+  double core_bytes_per_s = 0;
+  // The bandwidth that all ranks of a machine share; 0: each has memory of its own.
+  double machine_bytes_per_s = 0;
 };
-// Of a rank with so many cores (cpu alone).
+// What a rank with so many cores contends for (cpu alone).
 Contention ContentionOf(const DeviceProfile& device, double cores);
 
-// By how much (>= 1) the work lasts longer beside `load`. `others` (< 1): the part of its memory's bandwidth that other ranks take.
-double Slowdown(const Work& work, const CopyLoad& load, const Contention& contention, double others = 0);
+// By how much (>= 1) the work lasts longer beside `load`. `others` (< 1): the part of its memory's
+// bandwidth that other ranks take.
+double Slowdown(const Work& work, const CopyLoad& load, const Contention& contention,
+                double others = 0);
 
 }  // namespace forebay::cost

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "cost/roofline.h"
+#include "tests_support/test_data.h"
 
 namespace forebay::cost {
 namespace {
@@ -25,14 +26,24 @@ OpDesc Linear(int64_t rows, int64_t n, int64_t k, NumberFormat format = NumberFo
 
 // `context` tokens for each of `sequences`.
 OpDesc Decode(int64_t sequences, int64_t context) {
-  return {.kind = OpKind::kAttention, .rows = sequences, .depth = sequences * context, .heads = 64, .kv_heads = 8,
+  return {.kind = OpKind::kAttention,
+          .rows = sequences,
+          .depth = sequences * context,
+          .heads = 64,
+          .kv_heads = 8,
           .head_dim = 128};
 }
 
 OpDesc Prefill(int64_t sequences, int64_t tokens) {
   const int64_t context = sequences * tokens * tokens / 2;
-  return {.kind = OpKind::kAttention, .rows = sequences, .depth = context, .heads = 64, .kv_heads = 8, .head_dim = 128,
-          .prefill_sequences = sequences, .prefill_context = context};
+  return {.kind = OpKind::kAttention,
+          .rows = sequences,
+          .depth = context,
+          .heads = 64,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .prefill_sequences = sequences,
+          .prefill_context = context};
 }
 
 OpDesc Reduce(double bytes, int ranks) {
@@ -45,29 +56,42 @@ OpDesc OpAt(TableOp op, NumberFormat format, bool by_weights, const Point& point
   switch (op) {
     case TableOp::kLinear: return Linear(a, b, by_weights ? 1 : c, format);
     case TableOp::kDecodeAttention: {
-      OpDesc desc{.kind = OpKind::kAttention, .rows = a, .depth = a * b, .heads = static_cast<int>(c), .kv_heads = 1,
-                  .head_dim = 128, .kv_format = format};
+      OpDesc desc{.kind = OpKind::kAttention,
+                  .rows = a,
+                  .depth = a * b,
+                  .heads = static_cast<int>(c),
+                  .kv_heads = 1,
+                  .head_dim = 128,
+                  .kv_format = format};
       return desc;
     }
     case TableOp::kPrefillAttention: {
       const int64_t heads = a % c == 0 ? c : a;  // streams are sequences * heads
       const int64_t sequences = a / heads;
-      OpDesc desc{.kind = OpKind::kAttention, .rows = sequences, .depth = sequences * b * b / 2,
-                  .heads = static_cast<int>(heads), .kv_heads = static_cast<int>(heads / c), .head_dim = 128,
-                  .kv_format = format, .prefill_sequences = sequences, .prefill_context = sequences * b * b / 2};
+      OpDesc desc{.kind = OpKind::kAttention,
+                  .rows = sequences,
+                  .depth = sequences * b * b / 2,
+                  .heads = static_cast<int>(heads),
+                  .kv_heads = static_cast<int>(heads / c),
+                  .head_dim = 128,
+                  .kv_format = format,
+                  .prefill_sequences = sequences,
+                  .prefill_context = sequences * b * b / 2};
       return desc;
     }
     default: {
       OpDesc desc = Reduce(point[0], static_cast<int>(b));
-      desc.collective = static_cast<Collective>(static_cast<int>(op) - static_cast<int>(TableOp::kAllReduce));
+      desc.collective =
+          static_cast<Collective>(static_cast<int>(op) - static_cast<int>(TableOp::kAllReduce));
       return desc;
     }
   }
 }
 
-// Rows of the calibration's CSVs that no table was fitted on: device,op,format,axis0,axis1,axis2,seconds.
+// Rows of the calibration's CSVs that no table was fitted on:
+// device,op,format,axis0,axis1,axis2,seconds.
 TEST(Calibrated, ReproducesHeldOutMeasurementsWithinTheStatedResiduals) {
-  std::ifstream file(std::string(FOREBAY_TEST_DATA) + "/golden/cost/held_out.csv");
+  std::ifstream file(TestData() + "/golden/cost/held_out.csv");
   ASSERT_TRUE(file);
   std::map<std::string, DeviceProfile> profiles;
   std::map<std::pair<std::string, const UtilisationTable*>, std::vector<double>> errors;
@@ -80,12 +104,14 @@ TEST(Calibrated, ReproducesHeldOutMeasurementsWithinTheStatedResiduals) {
     ASSERT_EQ(field.size(), 7u) << line;
     if (!profiles.contains(field[0])) profiles[field[0]] = Profile(field[0]);
     const DeviceProfile& device = profiles[field[0]];
-    const auto table = std::find_if(device.tables.begin(), device.tables.end(), [&](const UtilisationTable& t) {
-      return Name(t.op) == field[1] && Name(t.format) == field[2];
-    });
+    const auto table =
+        std::find_if(device.tables.begin(), device.tables.end(), [&](const UtilisationTable& t) {
+          return Name(t.op) == field[1] && Name(t.format) == field[2];
+        });
     ASSERT_NE(table, device.tables.end()) << line;
     const Point point{std::stod(field[3]), std::stod(field[4]), std::stod(field[5])};
-    const PriceResult price = Price(OpAt(table->op, table->format, table->by_weights, point), device);
+    const PriceResult price =
+        Price(OpAt(table->op, table->format, table->by_weights, point), device);
     EXPECT_TRUE(price.how == How::kExact || price.how == How::kInterpolated) << line;
     const double seconds = price.seconds - device.launch_s;
     errors[{field[0], &*table}].push_back(std::abs(seconds / std::stod(field[6]) - 1));
@@ -133,7 +159,8 @@ TEST(Calibrated, BordersHoldTheirUtilisation) {
   // Below the smallest shape nothing is faster than the fastest kernel measured.
   const PriceResult tiny = Price(Linear(1, 8, 8), h200);
   EXPECT_EQ(tiny.how, How::kHeld);
-  EXPECT_DOUBLE_EQ(tiny.seconds - h200.launch_s, h200.Find(TableOp::kLinear, NumberFormat::kBF16)->floor_seconds);
+  EXPECT_DOUBLE_EQ(tiny.seconds - h200.launch_s,
+                   h200.Find(TableOp::kLinear, NumberFormat::kBF16)->floor_seconds);
   // A head of 64 moves half of the bytes at the same utilisation.
   OpDesc half = Decode(256, 4096);
   half.head_dim = 64;
@@ -144,8 +171,9 @@ TEST(Calibrated, BordersHoldTheirUtilisation) {
 
 TEST(Calibrated, MissesAreExplicitAndTakeTheDefaults) {
   const DeviceProfile h200 = Profile("h200");
-  for (const OpDesc& op : {Linear(64, 4096, 4096, NumberFormat::kInt8), OpDesc{.kind = OpKind::kNorm, .rows = 64},
-                           OpDesc{.kind = OpKind::kAttention, .rows = 4, .flops = 1e9, .read_bytes = 1e6}}) {
+  for (const OpDesc& op :
+       {Linear(64, 4096, 4096, NumberFormat::kInt8), OpDesc{.kind = OpKind::kNorm, .rows = 64},
+        OpDesc{.kind = OpKind::kAttention, .rows = 4, .flops = 1e9, .read_bytes = 1e6}}) {
     const PriceResult price = Price(op, h200);
     EXPECT_EQ(price.how, How::kMiss);
     EXPECT_DOUBLE_EQ(price.seconds, Price(op, h200, Calibration::kUncalibrated).seconds);
@@ -156,12 +184,15 @@ TEST(Price, MoreRowsAreNeverCheaper) {
   for (std::string_view name : ProfileNames()) {
     const DeviceProfile device = Profile(std::string(name));
     for (Calibration mode : {Calibration::kCalibrated, Calibration::kUncalibrated}) {
-      for (NumberFormat format : {NumberFormat::kBF16, NumberFormat::kFP8, NumberFormat::kInt8, NumberFormat::kNVFP4}) {
-        for (auto [n, k] : {std::pair<int64_t, int64_t>{64, 64}, {1000, 5120}, {5120, 25600}, {151936, 5120}}) {
+      for (NumberFormat format :
+           {NumberFormat::kBF16, NumberFormat::kFP8, NumberFormat::kInt8, NumberFormat::kNVFP4}) {
+        for (auto [n, k] :
+             {std::pair<int64_t, int64_t>{64, 64}, {1000, 5120}, {5120, 25600}, {151936, 5120}}) {
           double before = 0;
           for (int64_t rows = 1; rows < 80000; rows += 1 + rows / 16) {
             const double seconds = Price(Linear(rows, n, k, format), device, mode).seconds;
-            EXPECT_GE(seconds, before * (1 - 1e-12)) << name << " " << rows << " x " << n << " x " << k;
+            EXPECT_GE(seconds, before * (1 - 1e-12))
+                << name << " " << rows << " x " << n << " x " << k;
             before = seconds;
           }
         }
@@ -192,13 +223,17 @@ TEST(Price, MixedAttentionIsTheSumOfItsParts) {
   OpDesc mixed = Prefill(2, 1024);
   mixed.rows += 32;
   mixed.depth += 32 * 2000;
-  const double parts = Price(Prefill(2, 1024), h200).seconds + Price(Decode(32, 2000), h200).seconds - h200.launch_s;
+  const double parts =
+      Price(Prefill(2, 1024), h200).seconds + Price(Decode(32, 2000), h200).seconds - h200.launch_s;
   EXPECT_NEAR(Price(mixed, h200).seconds, parts, 1e-12);
-  EXPECT_GT(Price(OpDesc{.kind = OpKind::kAttention, .heads = 8, .kv_heads = 8, .head_dim = 128}, h200).seconds, 0);
+  EXPECT_GT(
+      Price(OpDesc{.kind = OpKind::kAttention, .heads = 8, .kv_heads = 8, .head_dim = 128}, h200)
+          .seconds,
+      0);
 }
 
-// H200: 989 TFLOP/s, 4.8 TB/s, 450 GB/s. Defaults: MFU 0.72, MBU 0.8, links at 0.8 and 10 us latency, floors of 3 and
-// 12 us, 0.5 us a launch.
+// H200: 989 TFLOP/s, 4.8 TB/s, 450 GB/s. Defaults: MFU 0.72, MBU 0.8, links at 0.8 and 10 us
+// latency, floors of 3 and 12 us, 0.5 us a launch.
 TEST(Uncalibrated, IsTheRooflineByHand) {
   const DeviceProfile h200 = Profile("h200");
   struct Row {
@@ -206,23 +241,35 @@ TEST(Uncalibrated, IsTheRooflineByHand) {
     double seconds;
     Bound bound;
   } const kRows[] = {
-      {Linear(8192, 8192, 8192), 2.0 * 8192 * 8192 * 8192 / (989e12 * 0.72), Bound::kCompute},  // 1544 us
-      {Linear(1, 8192, 8192), 8192.0 * 8192 * 2 / (4800e9 * 0.8), Bound::kMemory},              // 35 us
+      // 1544 us
+      {Linear(8192, 8192, 8192), 2.0 * 8192 * 8192 * 8192 / (989e12 * 0.72), Bound::kCompute},
+      // 35 us
+      {Linear(1, 8192, 8192), 8192.0 * 8192 * 2 / (4800e9 * 0.8), Bound::kMemory},
       {Linear(1, 8192, 8192, NumberFormat::kFP8), 8192.0 * 8192 / (4800e9 * 0.8), Bound::kMemory},
       {Linear(1, 64, 64), 3e-6, Bound::kOverhead},
       {Decode(1, 16), 12e-6, Bound::kOverhead},
-      {Decode(64, 4096), 64 * 4096 * 4096.0 / (4800e9 * 0.8), Bound::kMemory},  // 8 heads * 128 * 2 * 2 bytes a token
+      // 8 heads * 128 * 2 * 2 bytes a token
+      {Decode(64, 4096), 64 * 4096 * 4096.0 / (4800e9 * 0.8), Bound::kMemory},
       {Prefill(1, 8192), 4.0 * 128 * 64 * (8192.0 * 8192 / 2) / (989e12 * 0.72), Bound::kCompute},
-      {{.kind = OpKind::kNorm, .rows = 8192, .columns = 8192}, 2.0 * 2 * 8192 * 8192 / (4800e9 * 0.8), Bound::kMemory},
-      {{.kind = OpKind::kCopy, .read_bytes = 36e6, .link = Link::kPeer}, 10e-6 + 100e-6, Bound::kMemory},
-      {{.kind = OpKind::kCopy, .read_bytes = 36e6, .link = Link::kPeer, .sharers = 3}, 10e-6 + 300e-6, Bound::kMemory},
-      {{.kind = OpKind::kCopy, .read_bytes = 5120e4, .link = Link::kHost}, 10e-6 + 1e-3, Bound::kMemory},
+      {{.kind = OpKind::kNorm, .rows = 8192, .columns = 8192},
+       2.0 * 2 * 8192 * 8192 / (4800e9 * 0.8),
+       Bound::kMemory},
+      {{.kind = OpKind::kCopy, .read_bytes = 36e6, .link = Link::kPeer},
+       10e-6 + 100e-6,
+       Bound::kMemory},
+      {{.kind = OpKind::kCopy, .read_bytes = 36e6, .link = Link::kPeer, .sharers = 3},
+       10e-6 + 300e-6,
+       Bound::kMemory},
+      {{.kind = OpKind::kCopy, .read_bytes = 5120e4, .link = Link::kHost},
+       10e-6 + 1e-3,
+       Bound::kMemory},
       {{.kind = OpKind::kCopy, .read_bytes = 1.92e9, .write_bytes = 1.92e9}, 1e-3, Bound::kMemory},
       {Reduce(36e6, 2), 10e-6 + 100e-6, Bound::kMemory},  // 2 * 1/2 of the buffer
   };
   for (const Row& row : kRows) {
     const PriceResult price = Price(row.op, h200, Calibration::kUncalibrated);
-    EXPECT_NEAR(price.seconds, row.seconds + 0.5e-6, 1e-6 * row.seconds) << Name(row.op.kind) << " " << row.op.rows;
+    EXPECT_NEAR(price.seconds, row.seconds + 0.5e-6, 1e-6 * row.seconds)
+        << Name(row.op.kind) << " " << row.op.rows;
     EXPECT_EQ(price.bound, row.bound) << Name(row.op.kind) << " " << row.op.rows;
     EXPECT_EQ(price.how, How::kMiss);
   }
@@ -230,14 +277,17 @@ TEST(Uncalibrated, IsTheRooflineByHand) {
 
 TEST(H20, IsTheH200WhereMemoryBoundAndSlowerByTheirPeaksWhereComputeBound) {
   const DeviceProfile h20 = Profile("h20"), h200 = Profile("h200");
-  const auto ratio = [&](const OpDesc& op) { return Price(op, h20).seconds / Price(op, h200).seconds; };
+  const auto ratio = [&](const OpDesc& op) {
+    return Price(op, h20).seconds / Price(op, h200).seconds;
+  };
   EXPECT_NEAR(ratio(Linear(16, 8192, 8192)), 1, 1e-3);
   EXPECT_NEAR(ratio(Linear(8192, 8192, 8192)), 989.0 / 148, 1.3);
   EXPECT_NEAR(ratio(Reduce(1 << 20, 8)), 1, 1e-3);
   for (const UtilisationTable& table : h20.tables) EXPECT_EQ(table.mark, Mark::kDerived);
 }
 
-constexpr Work kMemoryBound{.seconds = 1, .memory_seconds = 1}, kComputeBound{.seconds = 1, .compute_seconds = 1};
+constexpr Work kMemoryBound{.seconds = 1, .memory_seconds = 1},
+    kComputeBound{.seconds = 1, .compute_seconds = 1};
 
 TEST(Slowdown, IsNeverZero) {
   for (std::string_view name : ProfileNames()) {
@@ -253,27 +303,32 @@ TEST(Slowdown, TakesTheCopiesShare) {
   const DeviceProfile profile = Profile("gb200-nvl72");
   const Contention gb200 = ContentionOf(profile, 1);
   EXPECT_NEAR(1 / Slowdown(kMemoryBound, {.in = 900e9, .out = 900e9}, gb200), 1 - 0.225, 1e-12);
-  EXPECT_NEAR(Slowdown(kComputeBound, {.in = PullRate(profile) / 2}, gb200), 1 + profile.frequency_loss / 2, 1e-12);
+  EXPECT_NEAR(Slowdown(kComputeBound, {.in = PullRate(profile) / 2}, gb200),
+              1 + profile.frequency_loss / 2, 1e-12);
   // Only what streams is slowed, not a kernel's latency or the host's time.
-  EXPECT_NEAR(Slowdown({.seconds = 4, .memory_seconds = 1}, {.in = 900e9, .out = 900e9}, gb200), 1 + 0.225 / (1 - 0.225) / 4, 1e-12);
+  EXPECT_NEAR(Slowdown({.seconds = 4, .memory_seconds = 1}, {.in = 900e9, .out = 900e9}, gb200),
+              1 + 0.225 / (1 - 0.225) / 4, 1e-12);
   // Other ranks take three quarters of the memory.
   EXPECT_NEAR(Slowdown({.seconds = 4, .memory_seconds = 1}, {}, gb200, 0.75), 1 + 3.0 / 4, 1e-12);
   // One of two cores copies 5.5 of the 11 GB/s it could: a quarter of the cores is lost.
   const DeviceProfile emerald = Profile("emerald-rapids-amx");
   const Contention cpu = ContentionOf(emerald, 2);
-  EXPECT_NEAR(Slowdown(kComputeBound, {.in = 5.5e9}, cpu), (1 + emerald.frequency_loss / 2) / 0.75, 1e-12);
+  EXPECT_NEAR(Slowdown(kComputeBound, {.in = 5.5e9}, cpu), (1 + emerald.frequency_loss / 2) / 0.75,
+              1e-12);
 }
 
 TEST(Work, OfAStepHasTheHostsPart) {
   const DeviceProfile h200 = Profile("h200");
-  const OpDesc embed{.kind = OpKind::kEmbed, .rows = 8, .columns = 4096, .read_bytes = 8 * 4096 * 2};
+  const OpDesc embed{
+      .kind = OpKind::kEmbed, .rows = 8, .columns = 4096, .read_bytes = 8 * 4096 * 2};
   const Work work = WorkOf(embed, h200);
   EXPECT_NEAR(work.seconds, Price(embed, h200).seconds + h200.step_overhead_s, 1e-15);
   EXPECT_LT(work.memory_seconds, 1e-6);
 }
 
 // A table of one utilisation over rows 1..64 and `columns`.
-UtilisationTable RowTable(TableOp op, NumberFormat format, double utilisation, const DeviceProfile& device) {
+UtilisationTable RowTable(TableOp op, NumberFormat format, double utilisation,
+                          const DeviceProfile& device) {
   UtilisationTable table;
   table.op = op;
   table.format = format;
@@ -281,7 +336,8 @@ UtilisationTable RowTable(TableOp op, NumberFormat format, double utilisation, c
   std::vector<double> seconds;
   for (double rows : table.axes[0]) {
     for (double columns : table.axes[1]) {
-      seconds.push_back(RooflineAt(op, format, false, {rows, columns, 1}, 0, device).seconds() / utilisation);
+      seconds.push_back(RooflineAt(op, format, false, {rows, columns, 1}, 0, device).seconds() /
+                        utilisation);
     }
   }
   table.Prepare(seconds);
@@ -297,9 +353,10 @@ TEST(Price, RowOperationsTakeTheirTables) {
                    RowTable(TableOp::kArgmax, NumberFormat::kF32, 0.5, device),
                    RowTable(TableOp::kSample, NumberFormat::kF32, 0.1, device)};
   EXPECT_EQ(Price(norm, device).how, How::kInterpolated);
-  EXPECT_NEAR(Price(norm, device).seconds, 2 * 2 * 8 * 500 / device.memory_bytes_per_s / 0.5, 1e-12);
+  EXPECT_NEAR(Price(norm, device).seconds, 2 * 2 * 8 * 500 / device.memory_bytes_per_s / 0.5,
+              1e-12);
   EXPECT_EQ(Price(norm, device, Calibration::kUncalibrated).how, How::kMiss);
-  // Of 12 rows 4 draw, which costs five times as much a row.
+  // 4 of 12 rows draw, which costs five times as much a row.
   const OpDesc sample{.kind = OpKind::kSample, .rows = 12, .columns = 500, .drawn_rows = 4};
   const double row = 2 * 4 * 500 / device.memory_bytes_per_s;
   EXPECT_NEAR(Price(sample, device).seconds, 8 * row / 0.5 + 4 * row / 0.1, 1e-12);
@@ -307,12 +364,14 @@ TEST(Price, RowOperationsTakeTheirTables) {
 
 TEST(Price, OddPanelsCostAsMuchAsOneEach) {
   DeviceProfile device = Profile("zen4");
-  const double odd = Price(Linear(8, 2112, 2048), device).seconds, even = Price(Linear(8, 2176, 2048), device).seconds;
+  const double odd = Price(Linear(8, 2112, 2048), device).seconds,
+               even = Price(Linear(8, 2176, 2048), device).seconds;
   EXPECT_LT(odd, even);
   device.column_grain = 128;
   EXPECT_EQ(Price(Linear(8, 2112, 2048), device).seconds, even);
   EXPECT_EQ(Price(Linear(8, 2176, 2048), device).seconds, even);
-  EXPECT_LT(Price(Linear(256, 2112, 2048), device).seconds, Price(Linear(256, 2176, 2048), device).seconds);
+  EXPECT_LT(Price(Linear(256, 2112, 2048), device).seconds,
+            Price(Linear(256, 2176, 2048), device).seconds);
 }
 
 TEST(Price, LeavesHaveATableOfTheirOwn) {
@@ -345,7 +404,12 @@ TEST(Price, RopeIsTheSumOfPromptsAndDecodingRows) {
   decoding.op = TableOp::kRopeKvDecode;
   decoding.Prepare({3e-6, 3e-4});
   device.tables = {prompts, decoding};
-  const OpDesc rope{.kind = OpKind::kRopeKv, .rows = 30, .columns = 192, .heads = 1, .kv_heads = 1, .head_dim = 64,
+  const OpDesc rope{.kind = OpKind::kRopeKv,
+                    .rows = 30,
+                    .columns = 192,
+                    .heads = 1,
+                    .kv_heads = 1,
+                    .head_dim = 64,
                     .prefill_rows = 20};
   EXPECT_NEAR(Price(rope, device).seconds, 20e-6 + 30e-6, 1e-9);
 }
@@ -396,6 +460,26 @@ TEST(Price, CopiesOfACpuTakeTheirTable) {
   EXPECT_NEAR(Price(copy, device).seconds, 1.9e-4, 1e-9);
   copy.sharers = 1;
   EXPECT_NEAR(Price(copy, device).seconds, 1e-4, 1e-9);
+}
+
+// A CPU computes one expert after another; an accelerator all at once, from the bytes of those that
+// have rows.
+TEST(Price, ExpertsAreDenseLayersOfTheirRows) {
+  OpDesc experts{
+      .kind = OpKind::kExperts, .rows = 96, .columns = 1536, .depth = 2048, .experts = 4};
+  const auto kernel_seconds = [](const OpDesc& op, const DeviceProfile& device) {
+    return Price(op, device).seconds - device.launch_s;
+  };
+  const DeviceProfile cpu = Profile("zen4");
+  EXPECT_NEAR(kernel_seconds(experts, cpu), 4 * kernel_seconds(Linear(24, 1536, 2048), cpu), 1e-12);
+  const DeviceProfile gpu = Profile("h200");
+  experts.columns = 8192;
+  const double expert_seconds = 8192.0 * 2048 * 2 / (gpu.memory_bytes_per_s * gpu.mbu);
+  EXPECT_NEAR(kernel_seconds(experts, gpu), 4 * expert_seconds, 1e-12);
+  experts.experts = 8;
+  EXPECT_NEAR(kernel_seconds(experts, gpu), 8 * expert_seconds, 1e-12);
+  experts.rows = experts.experts = 0;
+  EXPECT_NEAR(kernel_seconds(experts, gpu), gpu.op_floor_s, 1e-12);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What an operation is, for whoever prices, profiles or traces it: its kind, shapes, flops and bytes. Pure.
+// What an operation is, for whoever prices, profiles or traces it: its kind, shapes, flops and
+// bytes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +8,26 @@
 namespace forebay::cost {
 
 enum class OpKind : uint8_t {
-  kEmbed, kLinear, kNorm, kRopeKv, kAttention, kActivation, kReduce, kSample, kDigest, kCopy, kCollective, kOther
+  kEmbed,
+  kLinear,
+  kNorm,
+  kRopeKv,
+  kAttention,
+  kActivation,
+  kReduce,
+  kSample,
+  kDigest,
+  kCopy,
+  kCollective,
+  kExperts,
+  kOther
 };
 inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kOther) + 1;
 
 constexpr std::string_view Name(OpKind kind) {
-  constexpr std::string_view kNames[kNumOpKinds] = {"embed",      "linear", "norm",   "rope_kv", "attention", "activation",
-                                                    "reduce", "sample", "digest", "copy",    "collective", "other"};
+  constexpr std::string_view kNames[kNumOpKinds] = {
+      "embed",  "linear", "norm", "rope_kv",    "attention", "activation", "reduce",
+      "sample", "digest", "copy", "collective", "experts",   "other"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -22,11 +36,13 @@ enum class NumberFormat : uint8_t { kBF16, kF32, kFP8, kFP8Block, kNVFP4, kInt8,
 inline constexpr int kNumNumberFormats = static_cast<int>(NumberFormat::kInt4) + 1;
 
 constexpr std::string_view Name(NumberFormat format) {
-  constexpr std::string_view kNames[kNumNumberFormats] = {"bf16", "f32", "fp8", "fp8_block", "nvfp4", "int8", "int4"};
+  constexpr std::string_view kNames[kNumNumberFormats] = {"bf16",  "f32",  "fp8", "fp8_block",
+                                                          "nvfp4", "int8", "int4"};
   return kNames[static_cast<int>(format)];
 }
 
-// Bytes of one element with its share of the scales: NVFP4 has one byte for 16 elements, int4 one fp16 for 32.
+// Bytes of one element with its share of the scales: NVFP4 has one byte for 16 elements, int4 one
+// fp16 for 32.
 constexpr double BytesPerElement(NumberFormat format) {
   constexpr double kBytes[kNumNumberFormats] = {2, 4, 1, 1, 0.5625, 1, 0.5625};
   return kBytes[static_cast<int>(format)];
@@ -41,31 +57,37 @@ enum class Collective : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllTo
 struct OpDesc {
   OpKind kind = OpKind::kOther;
   const char* label = "";
-  int64_t rows = 0;        // tokens (linear, norm, ...) or sequences
-  int64_t columns = 0;     // N of a linear
-  int64_t depth = 0;       // K of a linear, context tokens summed over rows of attention
-  double flops = 0;        // multiply and add counted as 2
-  double read_bytes = 0;   // weights once, KV read; activations not counted
+  int64_t rows = 0;       // tokens (linear, norm, ...) or sequences
+  int64_t columns = 0;    // N of a linear
+  int64_t depth = 0;      // K of a linear, context tokens summed over rows of attention
+  double flops = 0;       // multiply and add counted as 2
+  double read_bytes = 0;  // weights once, KV read; activations not counted
   double write_bytes = 0;
 
   NumberFormat weight_format = NumberFormat::kBF16;
-  int leaves = 1;          // of a linear: parts of K whose sums are added as a tree
+  int leaves = 1;  // parts of a linear's K whose sums are added as a tree
+  // of experts, which are linear layers [columns, depth] of `rows` in all: those that have rows
+  int64_t experts = 0;
 
-  // Attention: `rows` are sequences and `depth` the context of all their rows. The prefill part of both is given
-  // here, the rest is decode (one row a sequence). Without head counts it is priced by flops and bytes alone.
+  // Attention: `rows` are sequences and `depth` the context of all their rows. The prefill part of
+  // both is given here, the rest is decode (one row a sequence). Without head counts it is priced
+  // by flops and bytes alone.
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
   NumberFormat kv_format = NumberFormat::kBF16;
   int64_t prefill_sequences = 0;
   int64_t prefill_context = 0;  // context tokens summed over the prefill rows
-  int64_t repeated_context = 0;  // of the decode part, tokens that another of its sequences reads too, but for one each
+  // of the decode part, tokens that another of its sequences reads too, but for one each
+  int64_t repeated_context = 0;
 
-  int64_t prefill_rows = 0;     // of a rope_kv: rows of sequences with more than one
-  int64_t drawn_rows = 0;       // of a sample: rows with a temperature; the others take the greatest logit
+  int64_t prefill_rows = 0;  // a rope_kv's rows of sequences with more than one
+  // A sample's rows with a temperature; the others take the greatest logit.
+  int64_t drawn_rows = 0;
 
-  // Copies (read_bytes cross the link, shared by `sharers` equal copies) and collectives (read_bytes are one rank's
-  // whole buffer: input of an all-reduce, reduce-scatter or all-to-all, output of an all-gather).
+  // Copies (read_bytes cross the link, shared by `sharers` equal copies) and collectives
+  // (read_bytes are one rank's whole buffer: input of an all-reduce, reduce-scatter or all-to-all,
+  // output of an all-gather).
   Link link = Link::kLocal;
   int sharers = 1;
   Collective collective = Collective::kAllReduce;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <functional>
 #include <optional>
@@ -19,8 +20,9 @@ using simdjson::dom::element;
 using simdjson::dom::object;
 
 constexpr int64_t kFormat = 1;
-constexpr size_t kMostPoints = 1 << 16;       // of a table
-constexpr double kMostUtilisation = 10;       // caches may beat the memory's rate, a wrong unit is beyond
+constexpr size_t kMostPoints = 1 << 16;  // points of a table
+// caches may beat the memory's rate, a wrong unit is beyond
+constexpr double kMostUtilisation = 10;
 constexpr uint64_t kMostFileBytes = 64 * base::kMiB;
 
 constexpr double kMost = 1e18;
@@ -71,7 +73,8 @@ std::optional<Enum> EnumOf(std::string_view name) {
   return {};
 }
 
-// Reads one object. `where` ("h200.json: numbers.mfu") begins each message, followed by `separator` and a key.
+// Reads one object. `where` ("h200.json: numbers.mfu") begins each message, followed by `separator`
+// and a key.
 class Fields {
  public:
   static base::Result<Fields> Of(element value, std::string where, const char* separator = ".") {
@@ -80,7 +83,8 @@ class Fields {
     return Fields(found, where + separator);
   }
 
-  static base::Status Invalid(const std::string& where, std::string_view found, std::string_view expected) {
+  static base::Status Invalid(const std::string& where, std::string_view found,
+                              std::string_view expected) {
     return {kProfileInvalid, fmt::format("{}: found {}, expected {}", where, found, expected)};
   }
   std::string At(std::string_view key) const { return fmt::format("{}{}", prefix_, key); }
@@ -111,13 +115,15 @@ class Fields {
     FB_ASSIGN_OR_RETURN(const element value, Get(key));
     return NumberOf(value, At(key), least, most);
   }
-  static base::Result<double> NumberOf(element value, const std::string& where, double least, double most) {
+  static base::Result<double> NumberOf(element value, const std::string& where, double least,
+                                       double most) {
     double number;
     if (!value.is_number() || value.get_double().get(number)) {
       return Invalid(where, TypeName(value), "a number");
     }
     if (!(number >= least && number <= most)) {
-      return Invalid(where, fmt::format("{}", number), fmt::format("a number from {} to {}", least, most));
+      return Invalid(where, fmt::format("{}", number),
+                     fmt::format("a number from {} to {}", least, most));
     }
     return number;
   }
@@ -126,7 +132,8 @@ class Fields {
     FB_ASSIGN_OR_RETURN(const std::string text, String(key));
     if (const std::optional<Enum> value = EnumOf<Enum, kCount>(text)) return *value;
     std::string names;
-    for (int i = 0; i < kCount; ++i) names += fmt::format("{}{}", i ? ", " : "", Name(static_cast<Enum>(i)));
+    for (int i = 0; i < kCount; ++i)
+      names += fmt::format("{}{}", i ? ", " : "", Name(static_cast<Enum>(i)));
     return Invalid(At(key), text, "one of " + names);
   }
   // Every key must be one of `known`.
@@ -153,7 +160,8 @@ base::Status ReadNumbers(const Fields& numbers, DeviceProfile* profile) {
     known.push_back(rule.key);
     if (!rule.required && !numbers.Get(rule.key).ok()) continue;
     FB_ASSIGN_OR_RETURN(const Fields number, numbers.Object(rule.key));
-    FB_RETURN_IF_ERROR(number.Only(std::initializer_list<std::string_view>{"value", "mark", "source"}));
+    FB_RETURN_IF_ERROR(
+        number.Only(std::initializer_list<std::string_view>{"value", "mark", "source"}));
     FB_ASSIGN_OR_RETURN(profile->*rule.member, number.Number("value", rule.least, rule.most));
     FB_ASSIGN_OR_RETURN(const Mark mark, (number.OneOf<Mark, kNumMarks>("mark")));
     FB_ASSIGN_OR_RETURN(std::string source, number.String("source"));
@@ -162,10 +170,12 @@ base::Status ReadNumbers(const Fields& numbers, DeviceProfile* profile) {
   return numbers.Only(known);
 }
 
-base::Result<std::vector<double>> ReadList(const Fields& parent, std::string_view key, double least, double most) {
+base::Result<std::vector<double>> ReadList(const Fields& parent, std::string_view key, double least,
+                                           double most) {
   FB_ASSIGN_OR_RETURN(const simdjson::dom::array list, parent.List(key));
   if (list.size() == 0 || list.size() > kMostPoints) {
-    return Fields::Invalid(parent.At(key), fmt::format("{} items", list.size()), fmt::format("1 to {}", kMostPoints));
+    return Fields::Invalid(parent.At(key), fmt::format("{} items", list.size()),
+                           fmt::format("1 to {}", kMostPoints));
   }
   std::vector<double> values;
   for (const element value : list) {
@@ -185,23 +195,25 @@ base::Status ReadAxes(const Fields& axes, UtilisationTable* table) {
     const std::vector<double>& axis = table->axes[d];
     const auto fall = std::adjacent_find(axis.begin(), axis.end(), std::greater_equal<>());
     if (fall != axis.end()) {
-      return Fields::Invalid(axes.At(names[d]), fmt::format("{} before {}", *fall, fall[1]), "ascending numbers");
+      return Fields::Invalid(axes.At(names[d]), fmt::format("{} before {}", *fall, fall[1]),
+                             "ascending numbers");
     }
   }
   return base::Status::Ok();
 }
 
 // Utilisations, in the order of the points, become seconds.
-base::Status ToSeconds(const UtilisationTable& table, const DeviceProfile& profile, const Fields& fields,
-                       std::vector<double>* values) {
+base::Status ToSeconds(const UtilisationTable& table, const DeviceProfile& profile,
+                       const Fields& fields, std::vector<double>* values) {
   auto value = values->begin();
   for (double a : table.axes[0]) {
     for (double b : table.axes[1]) {
       for (double c : table.axes[2]) {
-        const Roofline roofline =
-            RooflineAt(table.op, table.format, table.by_weights, {a, b, c}, table.head_dim, profile);
+        const Roofline roofline = RooflineAt(table.op, table.format, table.by_weights, {a, b, c},
+                                             table.head_dim, profile);
         if (!(roofline.seconds() > 0)) {
-          return Fields::Invalid(fields.At("axes"), fmt::format("the point ({}, {}, {})", a, b, c), "points with work");
+          return Fields::Invalid(fields.At("axes"), fmt::format("the point ({}, {}, {})", a, b, c),
+                                 "points with work");
         }
         *value = roofline.seconds() / *value;
         ++value;
@@ -213,32 +225,39 @@ base::Status ToSeconds(const UtilisationTable& table, const DeviceProfile& profi
 
 base::Result<UtilisationTable> ReadTable(const Fields& fields, const DeviceProfile& profile) {
   UtilisationTable table;
-  FB_RETURN_IF_ERROR(fields.Only(std::initializer_list<std::string_view>{"op", "format", "head_dim", "mark", "source",
-                                                                         "residual", "axes", "utilisation"}));
+  FB_RETURN_IF_ERROR(fields.Only(std::initializer_list<std::string_view>{
+      "op", "format", "head_dim", "mark", "source", "outside", "residual", "axes", "utilisation"}));
   FB_ASSIGN_OR_RETURN(table.op, (fields.OneOf<TableOp, kNumTableOps>("op")));
   if (fields.Get("head_dim").ok()) {
-    if (!IsAttention(table.op)) return Fields::Invalid(fields.At("head_dim"), "it", "it for attention alone");
+    if (!IsAttention(table.op))
+      return Fields::Invalid(fields.At("head_dim"), "it", "it for attention alone");
     FB_ASSIGN_OR_RETURN(table.head_dim, fields.Number("head_dim", 1, 1e6));
   }
   FB_ASSIGN_OR_RETURN(table.format, (fields.OneOf<NumberFormat, kNumNumberFormats>("format")));
   FB_ASSIGN_OR_RETURN(table.mark, (fields.OneOf<Mark, kNumMarks>("mark")));
   FB_ASSIGN_OR_RETURN(table.source, fields.String("source"));
+  // A reason for readers and tests alone.
+  if (fields.Get("outside").ok()) FB_RETURN_IF_ERROR(fields.String("outside").status());
   const UtilisationTable* same = profile.Find(table.op, table.format, table.head_dim);
   if (same != nullptr && same->head_dim == table.head_dim) {
-    return Fields::Invalid(fields.At("op"), "a second table", "one for each op, format and head size");
+    return Fields::Invalid(fields.At("op"), "a second table",
+                           "one for each op, format and head size");
   }
   if ((IsCollective(table.op) || table.op == TableOp::kCopy) && profile.link_bytes_per_s == 0) {
-    return Fields::Invalid(fields.At("op"), std::string(Name(table.op)), "numbers.link_bytes_per_s beside it");
+    return Fields::Invalid(fields.At("op"), std::string(Name(table.op)),
+                           "numbers.link_bytes_per_s beside it");
   }
   FB_ASSIGN_OR_RETURN(const Fields residual, fields.Object("residual"));
-  FB_RETURN_IF_ERROR(residual.Only(std::initializer_list<std::string_view>{"median", "p90", "held_out", "fitted"}));
+  FB_RETURN_IF_ERROR(residual.Only(
+      std::initializer_list<std::string_view>{"median", "p90", "held_out", "fitted"}));
   FB_ASSIGN_OR_RETURN(table.residual.median, residual.Number("median", 0, 1e6));
   FB_ASSIGN_OR_RETURN(table.residual.p90, residual.Number("p90", table.residual.median, 1e6));
   FB_ASSIGN_OR_RETURN(const double held_out, residual.Number("held_out", 0, 1e9));
   table.residual.held_out = static_cast<int64_t>(held_out);
   FB_ASSIGN_OR_RETURN(const Fields axes, fields.Object("axes"));
   FB_RETURN_IF_ERROR(ReadAxes(axes, &table));
-  FB_ASSIGN_OR_RETURN(std::vector<double> values, ReadList(fields, "utilisation", 1e-12, kMostUtilisation));
+  FB_ASSIGN_OR_RETURN(std::vector<double> values,
+                      ReadList(fields, "utilisation", 1e-12, kMostUtilisation));
   const size_t expected = table.axes[0].size() * table.axes[1].size() * table.axes[2].size();
   if (values.size() != expected) {
     return Fields::Invalid(fields.At("utilisation"), fmt::format("{} numbers", values.size()),
@@ -265,8 +284,11 @@ double DeviceProfile::Peak(NumberFormat format) const {
   return peak > 0 ? peak : bf16_flops;
 }
 
-const UtilisationTable* DeviceProfile::Find(TableOp op, NumberFormat format, double head_dim) const {
-  const auto distance = [&](const UtilisationTable& table) { return std::abs(std::log(table.head_dim / head_dim)); };
+const UtilisationTable* DeviceProfile::Find(TableOp op, NumberFormat format,
+                                            double head_dim) const {
+  const auto distance = [&](const UtilisationTable& table) {
+    return std::abs(std::log(table.head_dim / head_dim));
+  };
   const UtilisationTable* nearest = nullptr;
   for (const UtilisationTable& table : tables) {
     if (table.op != op || table.format != format) continue;
@@ -282,8 +304,8 @@ base::Result<DeviceProfile> ParseProfile(std::string_view json, std::string_view
   base::Result<element> document = base::ParseJson(parser, json);
   if (!document.ok()) return document.status().WithContext(file);
   FB_ASSIGN_OR_RETURN(const Fields fields, Fields::Of(*document, std::string(file), ": "));
-  FB_RETURN_IF_ERROR(fields.Only(std::initializer_list<std::string_view>{"format", "name", "description", "kind",
-                                                                         "numbers", "tables"}));
+  FB_RETURN_IF_ERROR(fields.Only(std::initializer_list<std::string_view>{
+      "format", "name", "description", "kind", "numbers", "tables"}));
   FB_RETURN_IF_ERROR(fields.Number("format", kFormat, kFormat).status());
   DeviceProfile profile;
   FB_ASSIGN_OR_RETURN(profile.name, fields.String("name"));
@@ -293,21 +315,25 @@ base::Result<DeviceProfile> ParseProfile(std::string_view json, std::string_view
   profile.kind = kind == "cpu" ? DeviceKind::kCpu : DeviceKind::kGpu;
   FB_ASSIGN_OR_RETURN(const Fields numbers, fields.Object("numbers"));
   FB_RETURN_IF_ERROR(ReadNumbers(numbers, &profile));
-  if (profile.kind == DeviceKind::kCpu && (profile.cores == 0 || profile.copy_bytes_per_core_s == 0)) {
-    return Fields::Invalid(numbers.At(profile.cores == 0 ? "cores" : "copy_bytes_per_core_s"), "nothing",
-                           "a number, since kind is cpu");
+  if (profile.kind == DeviceKind::kCpu &&
+      (profile.cores == 0 || profile.copy_bytes_per_core_s == 0)) {
+    return Fields::Invalid(numbers.At(profile.cores == 0 ? "cores" : "copy_bytes_per_core_s"),
+                           "nothing", "a number, since kind is cpu");
   }
   FB_ASSIGN_OR_RETURN(const simdjson::dom::array tables, fields.List("tables"));
   for (const element value : tables) {
-    FB_ASSIGN_OR_RETURN(const Fields table_fields,
-                        Fields::Of(value, fmt::format("{}[{}]", fields.At("tables"), profile.tables.size())));
+    FB_ASSIGN_OR_RETURN(
+        const Fields table_fields,
+        Fields::Of(value, fmt::format("{}[{}]", fields.At("tables"), profile.tables.size())));
     FB_ASSIGN_OR_RETURN(UtilisationTable table, ReadTable(table_fields, profile));
     profile.tables.push_back(std::move(table));
   }
   return profile;
 }
 
-base::Result<DeviceProfile> LoadProfile(const std::string& name_or_path) {
+namespace {
+
+base::Result<DeviceProfile> LoadNamed(const std::string& name_or_path) {
   if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")) {
     FB_ASSIGN_OR_RETURN(const std::string json, base::ReadFile(name_or_path, kMostFileBytes));
     return ParseProfile(json, name_or_path);
@@ -317,8 +343,50 @@ base::Result<DeviceProfile> LoadProfile(const std::string& name_or_path) {
     if (profile.name == name_or_path) return ParseProfile(profile.json, name_or_path + ".json");
     names += fmt::format("{}{}", names.empty() ? "" : ", ", profile.name);
   }
-  return base::Status(kProfileUnknown, fmt::format("device {}: no such profile; expected one of {}, or a path to a file",
-                                                   name_or_path, names));
+  return base::Status(
+      kProfileUnknown,
+      fmt::format("device {}: no such profile; expected one of {}, or a path to a file",
+                  name_or_path, names));
+}
+
+// "frequency_loss=0.226": a number of one's own in place of the profile's.
+base::Status SetNumber(std::string_view device, std::string_view setting, DeviceProfile* profile) {
+  const size_t equals = setting.find('=');
+  const std::string_view key = setting.substr(0, equals);
+  const auto rule = std::ranges::find(kNumbers, key, &NumberRule::key);
+  const auto where = fmt::format("device {}: {}", device, key);
+  if (rule == std::end(kNumbers))
+    return Fields::Invalid(where, "it", "a number of docs/profiles.md");
+  double number = 0;
+  const char* end = setting.data() + setting.size();
+  const char* begin = equals == setting.npos ? end : setting.data() + equals + 1;
+  const auto [after, error] = std::from_chars(begin, end, number);
+  if (error != std::errc() || after != end || !(number >= rule->least && number <= rule->most)) {
+    return Fields::Invalid(where, std::string(begin, end),
+                           fmt::format("a number from {} to {}", rule->least, rule->most));
+  }
+  profile->*rule->member = number;
+  std::erase_if(profile->provenance, [&](const Provenance& entry) { return entry.key == key; });
+  profile->provenance.push_back({std::string(key), Mark::kUncalibrated, "given with the device"});
+  return base::Status::Ok();
+}
+
+}  // namespace
+
+// Behind the name numbers of one's own may follow:
+// "h20:frequency_loss=0.226:link_bytes_per_s=9e11". Measured tables keep their times.
+base::Result<DeviceProfile> LoadProfile(const std::string& device) {
+  const size_t equals = device.find('=');
+  const size_t colon = equals == device.npos ? device.npos : device.rfind(':', equals);
+  FB_ASSIGN_OR_RETURN(DeviceProfile profile, LoadNamed(device.substr(0, colon)));
+  for (size_t begin = colon; begin != device.npos;) {
+    const size_t end = device.find(':', begin + 1);
+    const std::string_view setting =
+        std::string_view(device).substr(begin + 1, end == device.npos ? end : end - begin - 1);
+    FB_RETURN_IF_ERROR(SetNumber(device.substr(0, colon), setting, &profile));
+    begin = end;
+  }
+  return profile;
 }
 
 std::vector<std::string_view> ProfileNames() {

@@ -1,5 +1,6 @@
-// What a device can do, as numbers with their sources: peaks, memory, links, overheads and tables of measured kernels.
-// docs/profiles.md describes the JSON form. A plain value: copy it, change it, price with it.
+// What a device can do, as numbers with their sources: peaks, memory, links, overheads and tables
+// of measured kernels. docs/profiles.md describes the JSON form. A plain value: copy it, change it,
+// price with it.
 #pragma once
 
 #include <span>
@@ -29,7 +30,8 @@ struct DeviceProfile {
   std::string description;
   DeviceKind kind = DeviceKind::kGpu;
 
-  // Dense peaks, multiply and add counted as 2. 0: none; such a format is computed at the bf16 peak.
+  // Dense peaks, multiply and add counted as 2. 0: none; such a format is computed at the bf16
+  // peak.
   double bf16_flops = 0;
   double f32_flops = 0;
   double fp8_flops = 0;
@@ -40,10 +42,12 @@ struct DeviceProfile {
   double link_bytes_per_s = 0;  // to peers, a direction; 0: none, copies take the host's link
   double host_bytes_per_s = 0;  // a direction; 0: the host's memory is the device's
   double tdp_w = 0;
-  double cores = 0;                  // cpu alone
-  double column_grain = 0;           // cpu alone: a linear of few rows takes as long as of the next multiple of columns
+  double cores = 0;  // cpu alone
+  // cpu alone: a linear of few rows takes as long as of the next multiple of columns
+  double column_grain = 0;
   double copy_bytes_per_core_s = 0;  // cpu alone: what one core copies
-  double machine_bytes_per_s = 0;    // cpu alone: what all cores read at once, where the profile is of some; 0: of all
+  // cpu alone: what all cores read at once, where the profile is of some; 0: of all
+  double machine_bytes_per_s = 0;
 
   // What holds where no table does.
   double mfu = 0;
@@ -53,18 +57,20 @@ struct DeviceProfile {
   double link_efficiency = 0;
   double link_latency_s = 0;
 
-  double launch_s = 0;         // added to every operation
-  double step_overhead_s = 0;  // host time of a step
+  double launch_s = 0;             // added to every operation
+  double step_overhead_s = 0;      // host time of a step
   double sequence_overhead_s = 0;  // and of each of its sequences
-  double runtime_bytes = 0;    // memory that no plan may use
-  double frequency_loss = 0;   // extra time of compute-bound work beside copies that fill the link: 0.2 is 20 %
+  double runtime_bytes = 0;        // memory that no plan may use
+  // extra time of compute-bound work beside copies that fill the link: 0.2 is 20 %
+  double frequency_loss = 0;
 
-  std::vector<Provenance> provenance;  // of each number, in the file's order
+  std::vector<Provenance> provenance;  // where each number is from, in the file's order
   std::vector<UtilisationTable> tables;
 
   double Peak(NumberFormat format) const;
   // nullptr: not measured. Attention: the table of the nearest head size.
-  const UtilisationTable* Find(TableOp op, NumberFormat format, double head_dim = kUsualHeadDim) const;
+  const UtilisationTable* Find(TableOp op, NumberFormat format,
+                               double head_dim = kUsualHeadDim) const;
 };
 
 // How a file names a number, and what it may be.

@@ -27,11 +27,25 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FB_CHECK(!profile.status().message().empty(), "an error without a message");
     return 0;
   }
-  const cost::OpDesc attention{.kind = cost::OpKind::kAttention, .rows = 5, .depth = 3000, .heads = 16, .kv_heads = 4,
-                               .head_dim = 64, .prefill_sequences = 1, .prefill_context = 2000};
+  const cost::OpDesc attention{.kind = cost::OpKind::kAttention,
+                               .rows = 5,
+                               .depth = 3000,
+                               .heads = 16,
+                               .kv_heads = 4,
+                               .head_dim = 64,
+                               .prefill_sequences = 1,
+                               .prefill_context = 2000};
   for (int kind = 0; kind < cost::kNumOpKinds; ++kind) {
-    CheckPrice({.kind = static_cast<cost::OpKind>(kind), .rows = 7, .columns = 960, .depth = 576, .flops = 1e6,
-                .read_bytes = 1e6, .drawn_rows = 3, .link = cost::Link::kPeer, .sharers = 2, .ranks = 4},
+    CheckPrice({.kind = static_cast<cost::OpKind>(kind),
+                .rows = 7,
+                .columns = 960,
+                .depth = 576,
+                .flops = 1e6,
+                .read_bytes = 1e6,
+                .drawn_rows = 3,
+                .link = cost::Link::kPeer,
+                .sharers = 2,
+                .ranks = 4},
                *profile);
   }
   CheckPrice(attention, *profile);

@@ -1,4 +1,5 @@
-// Writes a profile as docs/profiles.md describes it, so that LoadProfile reads the same one (times to 4 digits).
+// Writes a profile as docs/profiles.md describes it, so that LoadProfile reads the same one (times
+// to 4 digits).
 #pragma once
 
 #include <string>

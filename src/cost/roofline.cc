@@ -6,8 +6,8 @@ double SentBytes(Collective collective, double bytes, double ranks) {
   return bytes * (collective == Collective::kAllReduce ? 2 : 1) * (ranks - 1) / ranks;
 }
 
-Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Point& point, double head_dim,
-                    const DeviceProfile& device) {
+Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Point& point,
+                    double head_dim, const DeviceProfile& device) {
   const auto& [a, b, c] = point;
   const double element = BytesPerElement(format);
   switch (op) {
@@ -18,19 +18,26 @@ Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Poin
     }
     case TableOp::kDecodeAttention:
     case TableOp::kDecodeShared:
-      return RooflineOf(4 * head_dim * a * b * c, 2 * head_dim * element * a * b, NumberFormat::kBF16, device);
+      return RooflineOf(4 * head_dim * a * b * c, 2 * head_dim * element * a * b,
+                        NumberFormat::kBF16, device);
     case TableOp::kPrefillAttention:  // half of the square is masked
       return RooflineOf(2 * head_dim * a * b * b, 0, NumberFormat::kBF16, device);
-    case TableOp::kAllReduce: return {0, SentBytes(Collective::kAllReduce, a, b) / device.link_bytes_per_s};
-    case TableOp::kAllGather: return {0, SentBytes(Collective::kAllGather, a, b) / device.link_bytes_per_s};
-    case TableOp::kReduceScatter: return {0, SentBytes(Collective::kReduceScatter, a, b) / device.link_bytes_per_s};
-    case TableOp::kAllToAll: return {0, SentBytes(Collective::kAllToAll, a, b) / device.link_bytes_per_s};
+    case TableOp::kAllReduce:
+      return {0, SentBytes(Collective::kAllReduce, a, b) / device.link_bytes_per_s};
+    case TableOp::kAllGather:
+      return {0, SentBytes(Collective::kAllGather, a, b) / device.link_bytes_per_s};
+    case TableOp::kReduceScatter:
+      return {0, SentBytes(Collective::kReduceScatter, a, b) / device.link_bytes_per_s};
+    case TableOp::kAllToAll:
+      return {0, SentBytes(Collective::kAllToAll, a, b) / device.link_bytes_per_s};
     case TableOp::kRopeKv:
-    case TableOp::kRopeKvDecode: return {0, 2 * element * a * b * (c + 2) / device.memory_bytes_per_s};
+    case TableOp::kRopeKvDecode:
+      return {0, 2 * element * a * b * (c + 2) / device.memory_bytes_per_s};
     case TableOp::kNorm:
     case TableOp::kEmbed:
     case TableOp::kArgmax:
-    case TableOp::kSample: return {0, 2 * element * a * b / device.memory_bytes_per_s};  // read and written once
+    // read and written once
+    case TableOp::kSample: return {0, 2 * element * a * b / device.memory_bytes_per_s};
     case TableOp::kCopy: return {0, a * b / device.link_bytes_per_s};
   }
   return {};

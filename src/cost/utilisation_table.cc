@@ -9,12 +9,13 @@ namespace {
 
 struct Cell {
   size_t index;
-  double weight;  // of index + 1
+  double weight;  // the share of index + 1
 };
 
 Cell Locate(const std::vector<double>& axis, const std::vector<double>& log_axis, double x) {
   if (x >= axis.back()) return {axis.size() - 1, 0};
-  const size_t index = static_cast<size_t>(std::upper_bound(axis.begin(), axis.end(), x) - axis.begin()) - 1;
+  const size_t index =
+      static_cast<size_t>(std::upper_bound(axis.begin(), axis.end(), x) - axis.begin()) - 1;
   if (x == axis[index]) return {index, 0};
   return {index, (std::log(x) - log_axis[index]) / (log_axis[index + 1] - log_axis[index])};
 }
@@ -53,7 +54,8 @@ void UtilisationTable::Prepare(std::vector<double> seconds) {
   const size_t plane = axes[1].size() * inner;
   for (size_t i = 0; i < seconds.size(); ++i) {
     if (i >= plane) seconds[i] = std::max(seconds[i], seconds[i - plane]);
-    if (IsAttention(op) && i % plane >= inner) seconds[i] = std::max(seconds[i], seconds[i - inner]);
+    if (IsAttention(op) && i % plane >= inner)
+      seconds[i] = std::max(seconds[i], seconds[i - inner]);
   }
   floor_seconds = *std::min_element(seconds.begin(), seconds.end());
   for (double& s : seconds) s = std::log(s);

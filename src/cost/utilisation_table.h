@@ -1,4 +1,5 @@
-// Measured kernels of one operation and number format on a grid of three axes: seconds = roofline / utilisation.
+// Measured kernels of one operation and number format on a grid of three axes: seconds = roofline /
+// utilisation.
 #pragma once
 
 #include <array>
@@ -12,16 +13,42 @@
 namespace forebay::cost {
 
 enum class TableOp : uint8_t {
-  kLinear, kLinearLeaves, kDecodeAttention, kDecodeShared, kPrefillAttention, kAllReduce, kAllGather, kReduceScatter, kAllToAll,
-  kNorm, kRopeKv, kRopeKvDecode, kEmbed, kArgmax, kSample, kCopy
+  kLinear,
+  kLinearLeaves,
+  kDecodeAttention,
+  kDecodeShared,
+  kPrefillAttention,
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kNorm,
+  kRopeKv,
+  kRopeKvDecode,
+  kEmbed,
+  kArgmax,
+  kSample,
+  kCopy
 };
 inline constexpr int kNumTableOps = static_cast<int>(TableOp::kCopy) + 1;
 
 constexpr std::string_view Name(TableOp op) {
-  constexpr std::string_view kNames[kNumTableOps] = {
-      "linear",     "linear_leaves", "decode_attention", "decode_shared", "prefill_attention", "all_reduce", "all_gather", "reduce_scatter",
-      "all_to_all", "norm",          "rope_kv",          "rope_kv_decode",    "embed",      "argmax",     "sample",
-      "copy"};
+  constexpr std::string_view kNames[kNumTableOps] = {"linear",
+                                                     "linear_leaves",
+                                                     "decode_attention",
+                                                     "decode_shared",
+                                                     "prefill_attention",
+                                                     "all_reduce",
+                                                     "all_gather",
+                                                     "reduce_scatter",
+                                                     "all_to_all",
+                                                     "norm",
+                                                     "rope_kv",
+                                                     "rope_kv_decode",
+                                                     "embed",
+                                                     "argmax",
+                                                     "sample",
+                                                     "copy"};
   return kNames[static_cast<int>(op)];
 }
 
@@ -30,27 +57,38 @@ enum class Mark : uint8_t { kDatasheet, kMeasured, kDerived, kUncalibrated };
 inline constexpr int kNumMarks = static_cast<int>(Mark::kUncalibrated) + 1;
 
 constexpr std::string_view Name(Mark mark) {
-  constexpr std::string_view kNames[kNumMarks] = {"datasheet", "measured", "derived", "uncalibrated"};
+  constexpr std::string_view kNames[kNumMarks] = {"datasheet", "measured", "derived",
+                                                  "uncalibrated"};
   return kNames[static_cast<int>(mark)];
 }
 
-// exact: on a measured point; interpolated: between such; held: the nearest border's utilisation; miss: no table.
+// exact: on a measured point; interpolated: between such; held: the nearest border's utilisation;
+// miss: no table.
 enum class How : uint8_t { kExact, kInterpolated, kHeld, kMiss };
 
 // A place in a table:
-//   linear, _leaves    rows, n, k            (or rows, n * k, 1: `by_weights`); K in one leaf, in several
-//   decode_attention   sequences * kv_heads, context of a sequence, heads / kv_heads; _shared: all read the same context
+//   linear, _leaves    rows, n, k            (or rows, n * k, 1: `by_weights`); K in one leaf, in
+//                      several
+//   decode_attention   sequences * kv_heads, context of a sequence, heads / kv_heads; _shared: all
+//                      read the same context
 //   prefill_attention  sequences * heads, tokens of a whole causal prompt, heads / kv_heads
 //   collectives        bytes, ranks, 1
-//   rope_kv, _decode   rows, columns of the keys, heads / kv_heads; rows of one prompt, or each of another sequence
+//   rope_kv, _decode   rows, columns of the keys, heads / kv_heads; rows of one prompt, or each of
+//                      another sequence
 //   row operations     rows, columns, 1
 //   copy               bytes, equal copies at once, 1
 using Point = std::array<double, 3>;
 
-constexpr bool IsLinear(TableOp op) { return op == TableOp::kLinear || op == TableOp::kLinearLeaves; }
-constexpr bool IsDecode(TableOp op) { return op == TableOp::kDecodeAttention || op == TableOp::kDecodeShared; }
+constexpr bool IsLinear(TableOp op) {
+  return op == TableOp::kLinear || op == TableOp::kLinearLeaves;
+}
+constexpr bool IsDecode(TableOp op) {
+  return op == TableOp::kDecodeAttention || op == TableOp::kDecodeShared;
+}
 constexpr bool IsAttention(TableOp op) { return IsDecode(op) || op == TableOp::kPrefillAttention; }
-constexpr bool IsCollective(TableOp op) { return op >= TableOp::kAllReduce && op <= TableOp::kAllToAll; }
+constexpr bool IsCollective(TableOp op) {
+  return op >= TableOp::kAllReduce && op <= TableOp::kAllToAll;
+}
 constexpr bool IsRope(TableOp op) { return op == TableOp::kRopeKv || op == TableOp::kRopeKvDecode; }
 constexpr bool IsRowWise(TableOp op) { return op >= TableOp::kNorm && op <= TableOp::kSample; }
 
@@ -95,7 +133,8 @@ struct UtilisationTable {
   };
   Found Lookup(const Point& wanted) const;
 
-  // Fills the derived members from axes and seconds, and lifts what the file's rounding let fall along those axes.
+  // Fills the derived members from axes and seconds, and lifts what the file's rounding let fall
+  // along those axes.
   void Prepare(std::vector<double> seconds);
 };
 

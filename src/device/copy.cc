@@ -25,7 +25,8 @@ Operation MakeCopy(const char* label, void* destination, const void* source, uin
                           .label = label,
                           .read_bytes = static_cast<double>(bytes),
                           .write_bytes = static_cast<double>(bytes)};
-  const CopyArgs args{static_cast<std::byte*>(destination), static_cast<const std::byte*>(source), bytes};
+  const CopyArgs args{static_cast<std::byte*>(destination), static_cast<const std::byte*>(source),
+                      bytes};
   return MakeOperation<&Copy>(desc, args).Reads(source, bytes).Writes(destination, bytes);
 }
 

@@ -1,12 +1,15 @@
 // A device: memory with a budget, streams that run operations in order, and events between streams.
 //
 // Invariants:
-//  1. Stream calls never block and never fail; a fault latches and surfaces at the next Synchronize.
+//  1. Stream calls never block and never fail; a fault latches and surfaces at the next
+//     Synchronize.
 //  2. Operations of one stream run one after another in the order of the calls.
-//  3. An Event is recorded at a point of one stream; a Wait enqueued after the Record holds the other stream until
+//  3. An Event is recorded at a point of one stream; a Wait enqueued after the Record holds the
+//     other stream until
 //     that point is reached. Waiting for an event that was never recorded passes at once.
 //  4. Control code (not operations) waits only in Synchronize and WaitFor, through the Runtime.
-//  5. One control task at a time calls a device, its streams and its events; a peer's task may use an event where a
+//  5. One control task at a time calls a device, its streams and its events; a peer's task may use
+//     an event where a
 //     message between the two orders the calls. Profile may be called at any time.
 #pragma once
 
@@ -35,13 +38,15 @@ struct Region {
   int64_t shared_offset = -1;  // in the rank's shared memory; -1: other processes cannot map it
 };
 
-// Who touches a region. kControl: small arrays that the host writes or reads (a step's rows, block tables, sampled
-// tokens, extents): real memory on every device. kData: operations alone; on `sim` it is address space.
+// Who touches a region. kControl: small arrays that the host writes or reads (a step's rows, block
+// tables, sampled tokens, extents): real memory on every device. kData: operations alone; on `sim`
+// it is address space.
 enum class MemoryUse : uint8_t { kData, kControl };
 
-// All memory of a rank comes from its arena; the sum of its regions never exceeds the budget. Regions are zeroed,
-// 2 MiB aligned on huge pages where the host gives them, followed by a page that faults, and freed together with the
-// arena. Each counts as whole pages of 4 KiB, committed when touched. Not thread-safe.
+// All memory of a rank comes from its arena; the sum of its regions never exceeds the budget.
+// Regions are zeroed, 2 MiB aligned on huge pages where the host gives them, followed by a page
+// that faults, and freed together with the arena. Each counts as whole pages of 4 KiB, committed
+// when touched. Not thread-safe.
 class Arena {
  public:
   virtual ~Arena() = default;
@@ -73,12 +78,14 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
 };
 
-// A number that only grows, 0 at first: how streams of different ranks meet. Must outlive what is enqueued with it.
+// A number that only grows, 0 at first: how streams of different ranks meet. Must outlive what is
+// enqueued with it.
 class Counter {
  public:
   virtual ~Counter() = default;
-  // Every Await passes from now on; a stream that passes one dies: it runs and posts nothing any more, and its Synchronize
-  // returns `why` (the first fault's). A stream that waits for an event of a dead one dies of the same. Any task.
+  // Every Await passes from now on; a stream that passes one dies: it runs and posts nothing any
+  // more, and its Synchronize returns `why` (the first fault's). A stream that waits for an event
+  // of a dead one dies of the same. Any task.
   virtual void Abort(const base::Status& why) = 0;
 };
 
@@ -91,19 +98,23 @@ class Stream {
   virtual void Wait(const DeviceEvent& event) = 0;
   // Raises the counter to `value`, once all that was enqueued before is done.
   virtual void Post(Counter& counter, uint64_t value) = 0;
-  // Holds this stream until the counter is at least `value`, which may be posted later than this is called.
+  // Holds this stream until the counter is at least `value`, which may be posted later than this is
+  // called.
   virtual void Await(Counter& counter, uint64_t value) = 0;
 
-  // What is enqueued from here to EndRepeat is the first of `times` > 0 equal bodies: operations of equal shapes on equal
-  // terms, other addresses. Bodies of one `key` != 0 are equal whenever they come, but for the context that attention
-  // sees and the rows of prompts among theirs. A body does not nest, synchronize or wait for an event by WaitFor.
+  // What is enqueued from here to EndRepeat is the first of `times` > 0 equal bodies: operations of
+  // equal shapes on equal terms, other addresses. Bodies of one `key` != 0 are equal whenever they
+  // come, but for the context that attention sees and the rows of prompts among theirs. A body does
+  // not nest, synchronize or wait for an event by WaitFor.
   virtual void BeginRepeat(int64_t /*times*/, uint64_t /*key*/) {}
-  // How many of the bodies need not be enqueued any more: 1, or all where the device has priced the first for all.
+  // How many of the bodies need not be enqueued any more: 1, or all where the device has priced the
+  // first for all.
   virtual int64_t EndRepeat() { return 1; }
 };
 
-// Copies run on streams of their own, one a kind, so that a slow one blocks no other.
-enum class CopyKind : uint8_t { kWeights, kKv, kDisk };
+// Copies run on streams of their own, one a kind, so that a slow one blocks no other. KV comes up
+// to the device, from peers and from tiers below, and goes down to tiers.
+enum class CopyKind : uint8_t { kWeights, kKvUp, kKvDown };
 
 // Time and work of each operation label, when profiling is on.
 struct OpProfile {
@@ -128,22 +139,26 @@ class Device {
   virtual ~Device() = default;
   virtual int rank() const = 0;
   virtual Arena& arena() = 0;
+  // Memory of the host for what lies below the device, with a budget of its own; copies between it
+  // and the arena go over the host's link. Operations may touch its regions while it lives.
+  virtual std::unique_ptr<Arena> NewHostArena(uint64_t budget) = 0;
   virtual Stream& compute() = 0;
   virtual Stream& copy(CopyKind kind) = 0;  // its task starts with the first call
-  // Streams for copies of weights that shall not wait for each other, as those from different peers; stream 0 is
-  // copy(kWeights). One where the rank's own cores copy.
+  // Streams for copies of weights that shall not wait for each other, as those from different
+  // peers; stream 0 is copy(kWeights). One where the rank's own cores copy.
   virtual int num_weight_copies() const { return 1; }
   virtual Stream& weight_copy(int /*stream*/) { return copy(CopyKind::kWeights); }
   virtual std::unique_ptr<DeviceEvent> NewEvent() = 0;
   virtual int num_workers() const = 0;
-  // Blocks until everything enqueued before on `stream` is done; returns and clears a latched fault.
+  // Blocks until everything enqueued before on `stream` is done; returns and clears a latched
+  // fault.
   virtual base::Status Synchronize(Stream& stream) = 0;
   // The fault that is latched on `stream` now, which stays; does not block.
   virtual base::Status FaultOf(const Stream& stream) const = 0;
   // Blocks until the event's last Record is reached, or `timeout` passes (false).
   virtual bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout = runtime::kForever) = 0;
   virtual std::vector<OpProfile> Profile() const = 0;
-  // Of one of this device's streams, any time.
+  // The time of one of this device's streams so far; may be asked at any time.
   virtual StreamTime TimeOf(const Stream& stream) const = 0;
 };
 
@@ -151,22 +166,26 @@ class HazardChecker;
 
 struct CpuDeviceOptions {
   int rank = 0;
-  uint64_t memory_bytes = 0;      // the arena's budget
-  int num_workers = 1;            // compute workers, the stream's own thread included
-  int shared_memory = -1;         // file (memfd) that the arena's regions lie in, for ranks in other processes; -1: none
-  std::vector<int> cores;         // pinning, one a worker; empty: none
+  uint64_t memory_bytes = 0;  // the arena's budget
+  int num_workers = 1;        // compute workers, the stream's own thread included
+  // file (memfd) that the arena's regions lie in, for ranks in other processes; -1: none
+  int shared_memory = -1;
+  std::vector<int> cores;            // pinning, one a worker; empty: none
   uint64_t scratch_bytes = 4 << 20;  // a worker; counted in the budget
-  HazardChecker* checker = nullptr;  // shared by the devices of a group: finds operations that conflict
+  // shared by the devices of a group: finds operations that conflict
+  HazardChecker* checker = nullptr;
   bool profile = false;
-  // On the virtual runtime an operation takes up to this long, before and after its code, drawn from `seed`.
+  // On the virtual runtime an operation takes up to this long, before and after its code, drawn
+  // from `seed`.
   runtime::TimeNs max_virtual_delay = 0;
   uint64_t seed = 0;
 };
 
-// The cpu device on any runtime: on the real one streams are threads, on the virtual one fibers. Destroying it waits for
-// everything that was enqueued; what its streams wait for, and the checker, must outlive it.
-// Errors: kInvalidArgument (workers, cores), kArenaFull or kOutOfMemory (scratch).
-base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options);
+// The cpu device on any runtime: on the real one streams are threads, on the virtual one fibers.
+// Destroying it waits for everything that was enqueued; what its streams wait for, and the checker,
+// must outlive it. Errors: kInvalidArgument (workers, cores), kArenaFull or kOutOfMemory (scratch).
+base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime,
+                                                      const CpuDeviceOptions& options);
 // For streams of cpu devices on this runtime. `name` appears in deadlock reports.
 std::unique_ptr<Counter> CreateCpuCounter(runtime::Runtime& runtime, std::string name);
 

@@ -14,8 +14,9 @@ namespace forebay::device {
 
 inline constexpr base::ErrorCode kHazard{"device_hazard"};
 
-// Shared by the streams of all ranks of a test; addresses are unique across ranks. Two operations conflict if both are
-// active at once and touch the same bytes, at least one of them writing. Thread-safe.
+// Shared by the streams of all ranks of a test; addresses are unique across ranks. Two operations
+// conflict if both are active at once and touch the same bytes, at least one of them writing.
+// Thread-safe.
 class HazardChecker {
  public:
   // An operation of `stream` ("rank 0 compute") becomes active; the result is for End.

@@ -25,12 +25,14 @@ TEST_F(HazardCheckerTest, WriteDuringReadIsAConflict) {
   EXPECT_EQ(checker_.num_conflicts(), 1);
   EXPECT_EQ(checker_.status().code(), kHazard);
   EXPECT_EQ(checker_.status().message(),
-            "'gemm' on rank 0 compute reads 10 bytes that 'pull' on rank 1 weights copy writes at the same time");
+            "'gemm' on rank 0 compute reads 10 bytes that 'pull' on rank 1 weights copy writes at "
+            "the same time");
 }
 
 TEST_F(HazardCheckerTest, ReadersAndNeighboursAgree) {
   checker_.Begin("a", Touching("one").Reads(&memory_[0], 50).Writes(&memory_[80], 20));
-  checker_.Begin("b", Touching("two").Reads(&memory_[0], 50).Writes(&memory_[50], 30).Writes(&memory_[90], 0));
+  checker_.Begin(
+      "b", Touching("two").Reads(&memory_[0], 50).Writes(&memory_[50], 30).Writes(&memory_[90], 0));
   EXPECT_TRUE(checker_.status().ok()) << checker_.status().ToString();
 }
 

@@ -14,8 +14,9 @@
 
 namespace forebay::device {
 
-// A range of device memory (own or a peer's) that an operation reads or writes. Addresses are unique across the
-// ranks of a group on every device (`sim` reserves address space without memory), so a pointer names (rank, region, offset).
+// A range of device memory (own or a peer's) that an operation reads or writes. Addresses are
+// unique across the ranks of a group on every device (`sim` reserves address space without memory),
+// so a pointer names (rank, region, offset).
 struct Access {
   const void* data;
   uint64_t bytes;
@@ -26,10 +27,11 @@ struct Access {
 class WorkerContext {
  public:
   virtual ~WorkerContext() = default;
-  int worker = 0;          // 0 .. num_workers - 1
+  int worker = 0;  // 0 .. num_workers - 1
   int num_workers = 1;
-  // Scratch of this worker, 64-byte aligned; contents undefined at entry. Worker w's lies at scratch + (w - worker) *
-  // scratch_bytes: an operation may write into others' and read it after a Barrier.
+  // Scratch of this worker, 64-byte aligned; contents undefined at entry. Worker w's lies at
+  // scratch + (w - worker) * scratch_bytes: an operation may write into others' and read it after a
+  // Barrier.
   std::byte* scratch = nullptr;
   uint64_t scratch_bytes = 0;
   // One counter a worker team, zero at entry: dynamic partition takes tickets from it.
@@ -53,25 +55,37 @@ inline Range StaticPart(const WorkerContext& context, int64_t total, int64_t gra
 struct Operation {
   using RunFn = void (*)(const void* args, const WorkerContext& context);
   using AccessesFn = void (*)(const void* args, std::vector<Access>* accesses);
+  using CompleteFn = void (*)(const void* args, cost::OpDesc* desc);
   static constexpr int kMaxAccesses = 12;
   static constexpr int kMaxArgBytes = 384;
 
   cost::OpDesc desc;
   RunFn run = nullptr;
-  bool control = false;  // writes control memory: its code runs on `sim` too, where others' does not
+  // writes control memory: its code runs on `sim` too, where others' does not
+  bool control = false;
   alignas(16) std::array<std::byte, kMaxArgBytes> args;
   int num_accesses = 0;
   std::array<Access, kMaxAccesses> accesses;
-  // Appends what is touched beyond `accesses`: ranges that a table names, as many as it has. Null: nothing. Only a checker
-  // calls it, when the operation begins.
+  // Appends what is touched beyond `accesses`: ranges that a table names, as many as it has. Null:
+  // nothing. Only a checker calls it, when the operation begins.
   AccessesFn further_accesses = nullptr;
+  // Fills in what `desc` lacks where data decide it, rows, flops, bytes, from control memory that
+  // operations before it have written. Called when the operation begins, by who prices or counts
+  // it. Null: `desc` is whole when it is enqueued.
+  CompleteFn complete = nullptr;
+  cost::OpDesc CompleteDesc() const {
+    cost::OpDesc whole = desc;
+    if (complete != nullptr) complete(args.data(), &whole);
+    return whole;
+  }
 
   Operation& Reads(const void* data, uint64_t bytes) { return Touches({data, bytes, false}); }
   Operation& Writes(const void* data, uint64_t bytes) { return Touches({data, bytes, true}); }
 
  private:
   Operation& Touches(Access access) {
-    FB_CHECK(num_accesses < kMaxAccesses, "{} touches more than {} ranges", desc.label, kMaxAccesses);
+    FB_CHECK(num_accesses < kMaxAccesses, "{} touches more than {} ranges", desc.label,
+             kMaxAccesses);
     accesses[num_accesses++] = access;
     return *this;
   }
@@ -90,7 +104,8 @@ Operation MakeOperation(const cost::OpDesc& desc, const Args& args) {
   return operation;
 }
 template <typename Args>
-Operation MakeOperation(const cost::OpDesc& desc, const Args& args, void (*kernel)(const Args&, const WorkerContext&)) {
+Operation MakeOperation(const cost::OpDesc& desc, const Args& args,
+                        void (*kernel)(const Args&, const WorkerContext&)) {
   struct Bound {
     Args args;
     void (*kernel)(const Args&, const WorkerContext&);

@@ -6,8 +6,8 @@ namespace forebay::device {
 
 std::byte* RegionCutter::Cut(uint64_t bytes, uint64_t alignment) {
   const uint64_t offset = base::RoundUp(used_, alignment);
-  FB_CHECK(offset + bytes <= region_->bytes, "region '{}' of {} bytes: {} do not fit at {}", region_->name,
-           region_->bytes, bytes, offset);
+  FB_CHECK(offset + bytes <= region_->bytes, "region '{}' of {} bytes: {} do not fit at {}",
+           region_->name, region_->bytes, bytes, offset);
   used_ = offset + bytes;
   return region_->data + offset;
 }

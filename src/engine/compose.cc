@@ -1,127 +1,236 @@
 #include "engine/compose.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/log.h"
 #include "device/sim/sim_device.h"
-#include "engine/layout_plan.h"
-#include "engine/steal_price.h"
+#include "engine/build_machine.h"
 #include "fabric/sim/sim_fabric.h"
 #include "kernels/kernel_set.h"
+#include "layout/layout_plan.h"
+#include "layout/park_price.h"
+#include "layout/steal_price.h"
 
 namespace forebay::engine {
 namespace {
 
 std::vector<int32_t> EndTokens(const ModelFiles& files) {
   std::vector<int32_t> ids = files.config.eos_token_ids;
-  ids.insert(ids.end(), files.generation.eos_token_ids.begin(), files.generation.eos_token_ids.end());
+  ids.insert(ids.end(), files.generation.eos_token_ids.begin(),
+             files.generation.eos_token_ids.end());
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 
-std::string NumericsClass(const kernels::KernelSet& kernels, tensor::DType dtype) {
-  if (dtype == tensor::DType::kF32) return "pair-f32-kvf32";
-  return fmt::format("{}-bf16-kvbf16", kernels.numerics_class);
+std::string NumericsClass(const kernels::KernelSet& kernels, tensor::DType dtype,
+                          const model::ModelConfig& config) {
+  // The form of latent attention decides what is rounded, and so is part of the name.
+  const char* const form = config.mla ? "-absorbed" : "";
+  if (dtype == tensor::DType::kF32) return fmt::format("pair-f32-kvf32{}", form);
+  return fmt::format("{}-bf16-kvbf16{}", kernels.numerics_class, form);
 }
 
-Membership MembershipOf(const LayoutPlan& plan, int rank, fabric::Fabric* fabric) {
-  const Layout& layout = plan.layout;
-  Membership membership{.cut = CutOf(layout, rank),
-                        .fabric = fabric,
-                        .tensor = TpRanks(layout, rank),
-                        .stages = StageRanks(layout, rank)};
-  if (!layout.pools()) return membership;
-  membership.pool = &plan.ranks[rank % layout.ranks_per_replica()].request.pool[PlaceOf(layout, rank).replica];
-  membership.pool_peers = PoolRanks(layout, rank);
-  membership.ship_members = ShipRanks(layout, rank);
-  return membership;
+// What all groups of a job are made from.
+struct Materials {
+  runtime::Runtime& runtime;
+  const layout::EngineOptions& options;
+  const model::ModelConfig& config;
+  const layout::LayoutPlan& plan;
+  const weights::TensorReader* reader;  // null: shapes only
+  device::EventEngine* sim;             // null: real devices
+  std::optional<schedule::StealPrices> steal;
+  schedule::ParkPrices park;
+  bool foresees = false;  // whether the policy wants to know how long choices will be
+};
+using Devices = std::vector<std::unique_ptr<device::Device>>;
+using Fabrics = std::vector<std::unique_ptr<fabric::Fabric>>;
+
+// By rank; none where a rank is alone.
+Fabrics MakeFabrics(const Materials& job, const layout::JobGroup& group) {
+  const int ranks = group.layout.ranks_per_group();
+  if (ranks == 1) return {};
+  Fabrics fabrics = job.sim ? fabric::CreateSimFabric(*job.sim, ranks)
+                            : fabric::CreateLocalFabric(job.runtime, ranks);
+  const int fault = job.options.trial.fault.rank - group.first_device;
+  if (fault >= 0 && fault < ranks) {
+    auto dead = job.sim ? device::CreateSimCounter(*job.sim)
+                        : device::CreateCpuCounter(job.runtime, "a planted fault");
+    std::unique_ptr<fabric::Fabric>& fabric = fabrics[static_cast<size_t>(fault)];
+    fabric = fabric::PlantFault(std::move(fabric), std::move(dead), job.options.trial.fault);
+  }
+  return fabrics;
+}
+
+ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& group, int index) {
+  const layout::MemoryPlan& memory = job.plan.ranks.back().memory;
+  std::vector<base::Reach> kv_reaches;
+  for (const kv::KvGroup& kv : job.plan.ranks.front().memory.kv_groups)
+    kv_reaches.push_back(kv.spec.reach);
+  return {.choices = {.replica = index,
+                      .limits = {.max_num_seqs = job.plan.machine.max_num_seqs,
+                                 .max_num_batched_tokens = job.plan.machine.max_num_batched_tokens,
+                                 .total_blocks = memory.num_blocks},
+                      .mode = {.ffn = group.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
+                               .sp = static_cast<uint8_t>(group.layout.sp),
+                               .tp = static_cast<uint8_t>(group.layout.tp)},
+                      .prefix_caching = job.options.prefix_caching,
+                      .max_blocks_per_sequence = memory.max_blocks_per_sequence,
+                      .steps_in_flight = job.plan.steps_in_flight,
+                      .kv_reaches = kv_reaches,
+                      .steal = job.steal.value_or(schedule::StealPrices{}),
+                      .tier_blocks = memory.tier_blocks,
+                      .park = job.park,
+                      .lengths = job.foresees ? std::optional(job.options.lengths) : std::nullopt,
+                      .overcommit = job.options.trial.overcommit},
+          .shift = job.plan.shift.table,
+          .seed = job.options.seed,
+          .stall_timeout = static_cast<runtime::TimeNs>(job.options.stall_seconds * 1e9)};
+}
+
+std::vector<Membership::Mode> ModesOf(const layout::Layout& layout, int rank,
+                                      const layout::MemoryPlan& memory) {
+  std::vector<Membership::Mode> modes;
+  for (const auto& view : memory.views) {
+    const model::Degrees& mode = view->shard.mode;
+    modes.push_back(
+        {mode, layout::TpRanks(layout, rank, mode), layout::SpRanks(layout, rank, mode)});
+  }
+  return modes;
+}
+
+// The ranks of replica `member` of the group, whose devices and fabrics these are.
+base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
+                                                           const layout::JobGroup& group,
+                                                           int member, Devices& devices,
+                                                           const Fabrics& fabrics) {
+  const layout::Layout& layout = group.layout;
+  const layout::MachinePlan& machine = job.plan.machine;
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (const layout::RankPlan& plan : job.plan.ranks) {
+    const model::ReplicaCut& cut = plan.request.cut;
+    const int number = layout::RankOf(layout, {member, cut.stage, cut.tp_rank, cut.sp_rank});
+    const auto at = static_cast<size_t>(number);
+    // Where all steps take another mode, nobody meets in the layout's own.
+    const std::vector<model::ModeRows>& modes = plan.memory.capacity.modes;
+    const bool own_mode =
+        modes.empty() || std::ranges::count(modes, layout.degrees(), &model::ModeRows::mode) > 0;
+    const fabric::Communicator nobody;
+    const Membership membership{
+        .cut = cut,
+        .fabric = fabrics.empty() ? nullptr : fabrics[at].get(),
+        .tensor = own_mode ? layout::TpRanks(layout, number, layout.degrees()) : nobody,
+        .sequence = own_mode ? layout::SpRanks(layout, number, layout.degrees()) : nobody,
+        .stage = layout::RanksOfStage(layout, number),
+        .modes = ModesOf(layout, number, plan.memory),
+        .stages = layout::StageRanks(layout, number),
+        .peers = layout::PoolRanks(layout, number),
+        .pool = layout.pools() ? &plan.request.pool[static_cast<size_t>(member)] : nullptr,
+        .ship_members = layout.pools() ? layout::ShipRanks(layout, number) : fabric::Communicator{},
+        .routing = job.plan.routing};
+    FB_ASSIGN_OR_RETURN(
+        ranks.emplace_back(),
+        Rank::Create(std::move(devices[at]), job.config, plan.memory, job.options.digest,
+                     *job.plan.kernels, job.reader, machine.workers, membership));
+    if (!job.sim && job.options.machine.touch_kv_bytes > 0)
+      ranks.back()->kv().Touch(job.options.machine.touch_kv_bytes, machine.workers);
+  }
+  return ranks;
+}
+
+// `first_replica`: the job's number of its first one.
+base::Result<std::unique_ptr<Group>> MakeGroup(const Materials& job, const layout::JobGroup& group,
+                                               int first_replica, Devices devices) {
+  const layout::Layout& layout = group.layout;
+  GroupParts parts{.role = group.role,
+                   .fabrics = MakeFabrics(job, group),
+                   .agreement = job.plan.group,
+                   .steal = job.steal.has_value()};
+  // Where ranks share weights, or meet in a step.
+  parts.one_fate = layout.dp > 1 && (layout.pools() || layout.ranks_per_replica() > 1);
+  for (int member = 0; member < layout.dp; ++member) {
+    FB_ASSIGN_OR_RETURN(auto ranks, MakeRanks(job, group, member, devices, parts.fabrics));
+    FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy(job.options.policy));
+    parts.replicas.push_back(
+        std::make_unique<Replica>(job.runtime, std::move(ranks), std::move(policy),
+                                  ReplicaOptionsOf(job, group, first_replica + member)));
+  }
+  for (const auto& replica : parts.replicas) {
+    for (const auto& rank : replica->ranks()) FB_RETURN_IF_ERROR(rank->Connect());
+  }
+  return std::make_unique<Group>(job.runtime, std::move(parts));
 }
 
 // Sums over all ranks of the job.
-void AddMemory(const LayoutPlan& plan, ModelFacts* facts) {
+void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
   const auto replicas = static_cast<uint64_t>(plan.replicas());
   facts->max_model_len = static_cast<int32_t>(plan.ranks[0].memory.max_model_len);
   facts->kv_capacity_tokens = plan.ranks[0].memory.kv_tokens() * plan.replicas();
   for (const auto& [request, memory] : plan.ranks) {
-    const uint64_t weights = memory.weight_bytes + memory.pool_bytes;
+    const uint64_t weights =
+        memory.bytes(layout::RegionUse::kWeights) + memory.bytes(layout::RegionUse::kPool);
     facts->weight_bytes += weights * replicas;
-    facts->kv_bytes += memory.kv_bytes * replicas;
+    facts->kv_bytes += memory.bytes(layout::RegionUse::kKv) * replicas;
     facts->workspace_bytes += (memory.fixed_bytes() - weights) * replicas;
   }
 }
 
 }  // namespace
 
-base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime, const EngineOptions& options,
-                                                        const ModelFiles& files, const text::Tokenizer* tokenizer) {
+base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime,
+                                                        const layout::EngineOptions& options,
+                                                        const ModelFiles& files,
+                                                        const text::Tokenizer* tokenizer) {
   const model::ModelConfig& config = files.config;
-  FB_ASSIGN_OR_RETURN(const LayoutPlan layout_plan, PlanLayout(options, config));
-  const Layout& layout = layout_plan.layout;
-  const MachinePlan& machine_plan = layout_plan.machine;
+  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan layout_plan, layout::PlanLayout(options, config));
+  const layout::Layout& layout = layout_plan.layout;
+  const layout::MachinePlan& machine_plan = layout_plan.machine;
   const bool simulated = machine_plan.spec.simulated;
   if (simulated && options.digest) {
-    return base::Status(base::kInvalidArgument, fmt::format("--digest: the devices {} have no data to digest", options.devices));
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("--digest: the devices {} have no data to digest", machine_plan.spec.text));
   }
   FB_RETURN_IF_ERROR(layout_plan.Fits());
-  if (layout_plan.choice) base::Log(base::LogLevel::kInfo, FormatChoice(layout_plan));
+  if (layout_plan.choice) base::Log(base::LogLevel::kInfo, layout::FormatChoice(layout_plan));
+  if (layout_plan.choice && layout_plan.forecast)
+    base::Log(base::LogLevel::kInfo, layout::FormatForecast(layout_plan));
   const kernels::KernelSet* const kernels = layout_plan.kernels;
 
-  EngineParts parts{.replicas_per_group = layout.dp, .group = layout_plan.group, .isa = simulated ? options.devices : kernels->name};
+  EngineParts parts{.isa = simulated ? machine_plan.spec.text : kernels->name};
   parts.pool_layers = layout.pool_layers.value_or(0);
-  // Ranks that share weights, or meet in a step.
-  parts.replicas_per_fate = layout.pools() || layout.ranks_per_replica() > 1 ? layout.dp : 1;
-  parts.most_ahead = static_cast<size_t>(layout_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);
-  FB_ASSIGN_OR_RETURN(const std::optional<schedule::StealPrices> steal_prices, PriceStealing(options, config, layout_plan));
-  parts.steal = steal_prices.has_value();
-  FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, layout.ranks_per_group(), runtime));
+  if (layout_plan.forecast) parts.expected_ms = std::llround(1e3 * layout_plan.forecast->seconds);
+  parts.most_ahead =
+      static_cast<size_t>(layout_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);
+  const std::optional<schedule::StealPrices> steal_prices =
+      layout::PriceStealing(options, config, layout_plan);
+  const std::vector<layout::JobGroup> groups = layout::GroupsOf(layout);
+  FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, groups, runtime));
   parts.sim = std::move(machine.sim);
-  const weights::TensorReader* reader = simulated ? nullptr : files.reader.get();
-  for (int group = 0; group < layout.groups && layout.ranks_per_group() > 1; ++group) {
-    auto fabrics = simulated ? fabric::CreateSimFabric(*parts.sim, layout.ranks_per_group())
-                             : fabric::CreateLocalFabric(runtime, layout.ranks_per_group());
-    for (auto& fabric : fabrics) {
-      if (static_cast<int>(parts.fabrics.size()) == options.fault.rank) {
-        auto dead = simulated ? device::CreateSimCounter(*parts.sim) : device::CreateCpuCounter(runtime, "a planted fault");
-        fabric = fabric::PlantFault(std::move(fabric), std::move(dead), options.fault);
-      }
-      parts.fabrics.push_back(std::move(fabric));
-    }
-  }
-  std::vector<int32_t> kv_windows;
-  for (const model::KvGroup& group : layout_plan.ranks[0].memory.kv_groups) kv_windows.push_back(group.spec.window);
-  std::vector<std::unique_ptr<Rank>> ranks;
-  for (size_t i = 0; i < machine.devices.size(); ++i) {
-    fabric::Fabric* const fabric = parts.fabrics.empty() ? nullptr : parts.fabrics[i].get();
-    const Membership membership = MembershipOf(layout_plan, static_cast<int>(i) % layout.ranks_per_group(), fabric);
-    const MemoryPlan& plan = layout_plan.ranks[ranks.size()].memory;
-    FB_ASSIGN_OR_RETURN(auto rank, Rank::Create(std::move(machine.devices[i]), config, plan, machine_plan.max_num_seqs,
-                                                options.digest, *kernels, reader, machine_plan.workers, membership));
-    if (!simulated && options.touch_kv_bytes > 0) rank->TouchKv(options.touch_kv_bytes, machine_plan.workers);
-    ranks.push_back(std::move(rank));
-    if (ranks.size() < layout_plan.ranks.size()) continue;
-    FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy(options.policy));
-    const ReplicaOptions replica_options{
-        .index = static_cast<int>(parts.replicas.size()),
-        .limits = {.max_num_seqs = machine_plan.max_num_seqs, .max_num_batched_tokens = machine_plan.max_num_batched_tokens,
-                   .block_tokens = kernels::kBlockTokens, .total_blocks = plan.num_blocks},
-        .seed = options.seed,
-        .prefix_caching = options.prefix_caching,
-        .max_blocks_per_sequence = plan.max_blocks_per_sequence,
-        .steps_in_flight = layout_plan.steps_in_flight,
-        .kv_windows = kv_windows,
-        .steal = steal_prices.value_or(schedule::StealPrices{}),
-        .stall_timeout = static_cast<runtime::TimeNs>(options.stall_seconds * 1e9)};
-    parts.replicas.push_back(std::make_unique<Replica>(runtime, std::exchange(ranks, {}), std::move(policy), replica_options));
-  }
-  for (const auto& replica : parts.replicas) {
-    for (const auto& rank : replica->ranks()) FB_RETURN_IF_ERROR(rank->Connect());
+  FB_ASSIGN_OR_RETURN(const auto policy, schedule::CreatePolicy(options.policy));
+  const Materials job{.runtime = runtime,
+                      .options = options,
+                      .config = config,
+                      .plan = layout_plan,
+                      .reader = simulated ? nullptr : files.reader.get(),
+                      .sim = parts.sim.get(),
+                      .steal = steal_prices,
+                      .park = layout::PriceParking(options, config, layout_plan),
+                      .foresees = policy->wants_lengths()};
+  int replicas = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const layout::JobGroup& group = groups[i];
+    FB_ASSIGN_OR_RETURN(parts.groups.emplace_back(),
+                        MakeGroup(job, group, replicas, std::move(machine.groups[i])));
+    replicas += group.layout.dp;
   }
 
   parts.facts = {.name = files.name,
                  .vocab_size = static_cast<int32_t>(config.vocab_size),
-                 .numerics_class = simulated ? "simulated" : NumericsClass(*kernels, layout_plan.dtype),
+                 .numerics_class =
+                     simulated ? "simulated" : NumericsClass(*kernels, layout_plan.dtype, config),
                  .model_fingerprint = files.fingerprint,
                  .random_weights = files.random_weights};
   AddMemory(layout_plan, &parts.facts);

@@ -1,18 +1,22 @@
-// Builds the real parts and puts them together: the one place that knows which device, kernels and policy there are.
+// Builds the real parts and puts them together: the one place that knows which device, kernels and
+// policy there are.
 #pragma once
 
 #include <memory>
 
 #include "engine/engine.h"
 #include "engine/open_model.h"
-#include "engine/options.h"
+#include "layout/options.h"
 #include "text/tokenizer.h"
 
 namespace forebay::engine {
 
-// Loads the model, on simulated devices its shapes alone. `runtime` (a VirtualRuntime for simulated devices, where this is
-// called by one of its tasks) and `tokenizer` (null: token ids only) must outlive the engine.
-base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime, const EngineOptions& options,
-                                                        const ModelFiles& files, const text::Tokenizer* tokenizer);
+// Loads the model, on simulated devices its shapes alone. `runtime` (a VirtualRuntime for simulated
+// devices, where this is called by one of its tasks) and `tokenizer` (null: token ids only) must
+// outlive the engine.
+base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime,
+                                                        const layout::EngineOptions& options,
+                                                        const ModelFiles& files,
+                                                        const text::Tokenizer* tokenizer);
 
 }  // namespace forebay::engine

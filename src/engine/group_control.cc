@@ -8,31 +8,35 @@
 namespace forebay::engine {
 namespace {
 
-constexpr double kBackToPull = 1.25;  // of the threshold: so that the mode does not flap
+constexpr double kBackToPull = 1.25;  // times the threshold: so that the mode does not flap
 
 }  // namespace
 
 GroupControl::GroupControl(runtime::Runtime& runtime, const GroupOptions& options)
-    : options_(options), members_(static_cast<size_t>(options.num_ranks)),
-      phase_(options.mode == GroupMode::kShip ? Phase::kTogether : Phase::kFree), may_ship_(options.mode != GroupMode::kPull) {
-  FB_CHECK(members_.size() <= model::ShipRows{}.size(), "a group of {} ranks", options.num_ranks);
-  for (size_t rank = 0; rank < members_.size(); ++rank) {
-    members_[rank].woken = runtime.NewEvent(fmt::format("what rank {} of the group does next", rank));
+    : options_(options),
+      members_(static_cast<size_t>(options.num_replicas)),
+      phase_(options.by_load ? Phase::kFree : Phase::kTogether) {
+  FB_CHECK(members_.size() <= share::ShipRows{}.size(), "a group of {} replicas",
+           options.num_replicas);
+  for (size_t replica = 0; replica < members_.size(); ++replica) {
+    members_[replica].woken =
+        runtime.NewEvent(fmt::format("what replica {} of the group does next", replica));
   }
 }
 
 template <typename Is>
 int64_t GroupControl::CountLive(Is is) const {
-  return std::ranges::count_if(members_, [&](const Member& member) { return member.live && is(member); });
+  return std::ranges::count_if(members_,
+                               [&](const Member& member) { return member.live && is(member); });
 }
 
-base::Result<Round> GroupControl::Next(int rank, const RankLoad& load) {
-  Member& member = members_[static_cast<size_t>(rank)];
+base::Result<Round> GroupControl::Next(int replica, const StepLoad& load) {
+  Member& member = members_[static_cast<size_t>(replica)];
   const bool idle = load.rows == 0;
   const runtime::TimeNs patience = idle && !load.ended ? options_.look_every : runtime::kForever;
   {
     const std::lock_guard lock(mutex_);
-    FB_CHECK(member.live, "rank {} has left the group", rank);
+    FB_CHECK(member.live, "replica {} has left the group", replica);
     member.load = load;
     member.idle = idle;
     if (phase_ == Phase::kFree && !idle) Watch();
@@ -55,7 +59,11 @@ base::Result<Round> GroupControl::Next(int rank, const RankLoad& load) {
   }
 }
 
-// What the member does now; nothing: it waits.
+// What the member does now; nothing: it waits. Whoever comes last decides for all, and leaves each
+// member its answer, which that member takes when it looks the next time. Joining has two borders:
+// first every member hears of it at the end of a step of its own (agreed) and goes on alone, and
+// when all have, each enters at its next border, where it waits. So no member can be waited for
+// that does not know of the meeting. Idle members have no step to end, and enter at once.
 std::optional<Round> GroupControl::Act(Member& member) {
   if (AllEnded()) {
     for (Member& each : members_) Answer(each, {.turn = Turn::kDone});
@@ -64,7 +72,8 @@ std::optional<Round> GroupControl::Act(Member& member) {
     member.agreed = true;
     if (CountLive([](const Member& each) { return !each.agreed; }) == 0) {
       phase_ = Phase::kTogether;
-      for (Member& each : members_) each.entered = each.idle;  // who is under way enters at the next border
+      // who is under way enters at the next border
+      for (Member& each : members_) each.entered = each.idle;
     }
   }
   if (phase_ == Phase::kTogether && !member.answer) {
@@ -73,13 +82,13 @@ std::optional<Round> GroupControl::Act(Member& member) {
     if (all && CountLive([](const Member& each) { return each.works(); }) > 0) Decide();
   }
   if (member.answer) return std::exchange(member.answer, std::nullopt);
-  if (phase_ != Phase::kTogether && !member.idle) return Round{};
+  if (phase_ != Phase::kTogether && !member.idle) return Round{.mode = member.load.wanted};
   return std::nullopt;
 }
 
-// Of the latest step of each rank: is the load below the threshold for long enough?
+// Begins to join if the load of all replicas' latest steps was low for long enough.
 void GroupControl::Watch() {
-  if (!may_ship_ || options_.mode != GroupMode::kAuto) return;
+  if (!may_meet_ || !options_.by_load) return;
   double rows = 0;
   for (const Member& member : members_) rows += member.live ? member.load.rows : 0;
   const int64_t live = CountLive([](const Member&) { return true; });
@@ -94,14 +103,18 @@ void GroupControl::Watch() {
 }
 
 void GroupControl::Decide() {
-  Round round{.turn = Choose(), .number = ++rounds_};
-  for (size_t rank = 0; rank < members_.size(); ++rank) {
-    if (members_[rank].live) round.rows[rank] = members_[rank].load.rows;
+  const bool together = ChooseTogether();
+  Round round{.number = ++rounds_};
+  for (size_t replica = 0; replica < members_.size(); ++replica) {
+    if (members_[replica].live) round.rows[replica] = members_[replica].load.rows;
   }
-  for (Member& member : members_) Answer(member, round);
+  for (Member& member : members_) {
+    round.mode = together ? options_.together : member.load.wanted;
+    Answer(member, round);
+  }
 }
 
-Turn GroupControl::Choose() {
+bool GroupControl::ChooseTogether() {
   double rows = 0;
   int32_t most = 0, most_prefill = 0;
   for (const Member& member : members_) {
@@ -110,13 +123,14 @@ Turn GroupControl::Choose() {
     most = std::max(most, member.load.rows);
     most_prefill = std::max(most_prefill, member.load.prefill_rows);
   }
-  if (options_.flip_every > 0 && rounds_ / static_cast<uint64_t>(options_.flip_every) % 2 == 1) return Turn::kPull;
-  if (options_.mode == GroupMode::kAuto) {
+  if (options_.flip_every > 0 && rounds_ / static_cast<uint64_t>(options_.flip_every) % 2 == 1)
+    return false;
+  if (options_.by_load) {
     const int64_t live = CountLive([](const Member&) { return true; });
     if (rows > kBackToPull * options_.threshold * static_cast<double>(live)) BeFree();
-    if (most_prefill > options_.threshold) return Turn::kPull;
+    if (most_prefill > options_.threshold) return false;
   }
-  return phase_ == Phase::kFree || most > options_.most_rows ? Turn::kPull : Turn::kShip;
+  return phase_ != Phase::kFree && most <= options_.most_rows;
 }
 
 void GroupControl::BeFree() {
@@ -125,32 +139,34 @@ void GroupControl::BeFree() {
 }
 
 bool GroupControl::AllEnded() const {
-  return CountLive([](const Member& each) { return !each.idle || !each.load.ended || each.called; }) == 0;
+  return CountLive(
+             [](const Member& each) { return !each.idle || !each.load.ended || each.called; }) == 0;
 }
 
-// Of a round in which others pull, a rank without rows knows nothing.
+// A replica without rows has no part in a step that the others take each for itself.
 void GroupControl::Answer(Member& member, const Round& round) {
   if (!member.live) return;
   member.answer = round;
   member.entered = false;
-  if (round.turn == Turn::kPull && member.idle) member.answer->turn = Turn::kLook;
+  if (round.turn == Turn::kStep && !round.mode.meets() && member.idle)
+    member.answer->turn = Turn::kLook;
   member.woken->Set();
 }
 
-void GroupControl::Wake(int rank) {
+void GroupControl::Wake(int replica) {
   const std::lock_guard lock(mutex_);
-  members_[static_cast<size_t>(rank)].called = true;
-  members_[static_cast<size_t>(rank)].woken->Set();
+  members_[static_cast<size_t>(replica)].called = true;
+  members_[static_cast<size_t>(replica)].woken->Set();
 }
 
-void GroupControl::Leave(int rank) {
+void GroupControl::Leave(int replica) {
   const std::lock_guard lock(mutex_);
-  Member& left = members_[static_cast<size_t>(rank)];
+  Member& left = members_[static_cast<size_t>(replica)];
   left.live = left.idle = false;
-  may_ship_ = false;
+  may_meet_ = false;
   BeFree();
   for (Member& member : members_) {
-    if (member.entered) Answer(member, {.turn = Turn::kPull});
+    if (member.entered) Answer(member, {.mode = member.load.wanted});
     member.woken->Set();  // the last one may have left
   }
 }

@@ -1,11 +1,12 @@
-// Ranks that agree on pull or ship and take requests from each other, with every interleaving replayable: nobody disagrees in a
-// round, nobody waits for ever, no request is lost or done twice.
+// Replicas that agree on pull or ship and take requests from each other, with every interleaving
+// replayable: nobody disagrees in a round, nobody waits for ever, no request is lost or done twice.
 #include "engine/group_control.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
+#include <variant>
 
 #include "base/rng.h"
 #include "engine/steal_board.h"
@@ -15,30 +16,39 @@
 namespace forebay::engine {
 namespace {
 
-// What a rank was told in a round that was together.
+constexpr StepMode kPull{.ffn = FfnMode::kPull}, kShip{.ffn = FfnMode::kShip},
+    kGather{.ffn = FfnMode::kGather};
+
+// What a replica was told in a round that was together.
 struct Told {
-  Turn turn;
-  model::ShipRows rows;
+  bool meets;
+  share::ShipRows rows;
 };
 
-// A group of fake ranks: each has requests, phases without, and may leave or fail at a random time. In a step that ships each
-// waits for all ranks with whom it shipped, as streams do in their meetings. One without requests takes some from the others.
+// A group of fake replicas: each has requests, phases without, and may leave or fail at a random
+// time. In a step that ships each waits for all replicas with whom it shipped, as streams do in
+// their meetings. One without requests takes some from the others.
 class FakeGroup {
  public:
   FakeGroup(runtime::Runtime& runtime, const GroupOptions& options, uint64_t seed)
-      : runtime_(runtime), options_(options), control_(runtime, options), board_(runtime, options.num_ranks, options.num_ranks),
-        rng_(seed), met_(options.num_ranks) {
-    for (int rank = 0; rank < options.num_ranks; ++rank) seeds_.push_back(rng_.Next());
+      : runtime_(runtime),
+        options_(options),
+        control_(runtime, options),
+        board_(runtime, options.num_replicas),
+        rng_(seed),
+        met_(options.num_replicas) {
+    for (int replica = 0; replica < options.num_replicas; ++replica) seeds_.push_back(rng_.Next());
     fails_ = rng_.Next() % 3 == 0;
     leaves_ = !fails_ && rng_.Next() % 3 == 0;
-    trouble_rank_ = static_cast<int>(rng_.Next() % static_cast<uint64_t>(options.num_ranks));
+    trouble_replica_ = static_cast<int>(rng_.Next() % static_cast<uint64_t>(options.num_replicas));
     trouble_step_ = static_cast<int>(rng_.Next() % 40);
   }
 
   void Run() {
     std::vector<std::unique_ptr<runtime::Task>> tasks;
-    for (int rank = 0; rank < options_.num_ranks; ++rank) {
-      tasks.push_back(runtime_.Spawn({.name = fmt::format("rank {}", rank)}, [this, rank] { RunRank(rank); }));
+    for (int replica = 0; replica < options_.num_replicas; ++replica) {
+      tasks.push_back(runtime_.Spawn({.name = fmt::format("replica {}", replica)},
+                                     [this, replica] { RunReplica(replica); }));
     }
     for (const auto& task : tasks) task->Join();
     // A gift to one that leaves is lost with it: only where somebody leaves with work under way.
@@ -56,23 +66,24 @@ class FakeGroup {
  private:
   using Held = std::vector<std::unique_ptr<RequestState>>;
 
-  void RunRank(int rank) {
-    base::Rng rng(seeds_[rank]);
+  void RunReplica(int replica) {
+    base::Rng rng(seeds_[replica]);
     Held held;
     for (int64_t line = 0, count = static_cast<int64_t>(rng.Next() % 9); line < count; ++line) {
       held.push_back(std::make_unique<RequestState>());
-      held.back()->request.line = rank * 100 + line;
-      held.back()->unfinished = static_cast<int32_t>(1 + rng.Next() % (rank == 0 ? 30 : 8));  // steps
+      held.back()->request.line = replica * 100 + line;
+      // steps
+      held.back()->unfinished = static_cast<int32_t>(1 + rng.Next() % (replica == 0 ? 30 : 8));
       ++requests_;
     }
-    for (int step = 0; TakeStep(rank, step, rng, &held); ++step) {
+    for (int step = 0; TakeStep(replica, step, rng, &held); ++step) {
     }
-    control_.Leave(rank);
-    lost_ += static_cast<int64_t>(held.size() + board_.Leave(rank).size());
+    control_.Leave(replica);
+    lost_ += static_cast<int64_t>(held.size() + board_.Leave(replica).size());
   }
 
-  bool TakeStep(int rank, int step, base::Rng& rng, Held* held) {
-    if (rank == trouble_rank_ && step == trouble_step_ && (fails_ || leaves_)) {
+  bool TakeStep(int replica, int step, base::Rng& rng, Held* held) {
+    if (replica == trouble_replica_ && step == trouble_step_ && (fails_ || leaves_)) {
       hit_ = true;
       if (fails_) {
         control_.Fail({base::kInvalidArgument, "planted"});
@@ -80,40 +91,42 @@ class FakeGroup {
       }
       return false;
     }
-    for (Gift& gift : board_.Collect(rank)) {
+    for (Gift& gift : board_.Collect(replica)) {
       held->push_back(std::move(gift.state));
       ++stolen_;
     }
-    GiveAway(rank, rng, held);
+    GiveAway(replica, rng, held);
     const bool ended = held->empty(), idle = ended || rng.Next() % 4 == 0;
-    RankLoad load{.ended = ended};
+    StepLoad load{.ended = ended, .wanted = kPull};
     if (!idle) {
       load.rows = static_cast<int32_t>(1 + rng.Next() % 12);
       load.prefill_rows = rng.Next() % 8 == 0 ? load.rows : 0;
     }
-    if (ended) board_.Ask(rank);
-    const base::Result<Round> round = control_.Next(rank, load);
+    if (ended) board_.Ask(replica);
+    const base::Result<Round> round = control_.Next(replica, load);
     if (!round.ok()) return false;
-    EXPECT_TRUE(idle ? round->turn != Turn::kPull : round->turn == Turn::kPull || round->turn == Turn::kShip);
+    const bool meets = round->turn == Turn::kStep && round->mode.meets();
+    EXPECT_TRUE(round->turn == Turn::kStep ? meets || !idle : idle);
+    EXPECT_TRUE(round->turn != Turn::kStep || round->mode == (meets ? kShip : kPull));
     if (round->turn == Turn::kDone) {
       EXPECT_TRUE(ended);
       return false;
     }
-    EXPECT_TRUE(round->turn != Turn::kShip || round->rows[rank] == load.rows);
-    if (round->number > 0) Compare(rank, *round);
-    if (!Execute(rank, *round, rng)) return false;
+    EXPECT_TRUE(!meets || round->rows[replica] == load.rows);
+    if (round->number > 0) Compare(replica, *round);
+    if (!Execute(replica, *round, rng)) return false;
     if (!idle) Advance(held);
     return true;
   }
 
-  void GiveAway(int rank, base::Rng& rng, Held* held) {
-    if (board_.askers(rank) == 0) return;
-    const std::optional<int> to = board_.Claim(rank);
+  void GiveAway(int replica, base::Rng& rng, Held* held) {
+    if (board_.askers() == 0) return;
+    const std::optional<int> to = board_.Claim();
     if (!to) return;
     if (rng.Next() % 2 == 0) runtime_.Yield();
     std::vector<Gift> gifts;
     while (held->size() > 1 && rng.Next() % 2 == 0) {
-      gifts.push_back({.from = rank, .state = std::move(held->back()), .loan = nullptr});
+      gifts.push_back({.from = replica, .state = std::move(held->back()), .loan = nullptr});
       held->pop_back();
     }
     const bool any = !gifts.empty();
@@ -125,29 +138,32 @@ class FakeGroup {
     for (const auto& state : *held) {
       if (--state->unfinished > 0) continue;
       const std::lock_guard lock(mutex_);
-      EXPECT_TRUE(finished_.insert(state->request.line).second) << "line " << state->request.line << " twice";
+      EXPECT_TRUE(finished_.insert(state->request.line).second)
+          << "line " << state->request.line << " twice";
     }
     std::erase_if(*held, [](const auto& state) { return state->unfinished == 0; });
   }
 
-  // Everybody was told the same. A rank without work is not told that others pull.
-  void Compare(int rank, const Round& round) {
+  // Everybody was told the same. A replica without work is not told that others pull.
+  void Compare(int replica, const Round& round) {
     const std::lock_guard lock(mutex_);
-    const bool ships = round.turn == Turn::kShip;
-    const auto [told, first] = told_.try_emplace(round.number, Told{ships ? Turn::kShip : Turn::kPull, round.rows});
-    EXPECT_EQ(told->second.turn == Turn::kShip, ships) << "rank " << rank << " in round " << round.number;
-    EXPECT_EQ(told->second.rows, round.rows) << "rank " << rank << " in round " << round.number;
+    const bool ships = round.turn == Turn::kStep && round.mode.meets();
+    const auto [told, first] = told_.try_emplace(round.number, Told{ships, round.rows});
+    EXPECT_EQ(told->second.meets, ships) << "replica " << replica << " in round " << round.number;
+    EXPECT_EQ(told->second.rows, round.rows)
+        << "replica " << replica << " in round " << round.number;
     ++(ships ? shipped_ : pulled_);
   }
 
-  bool Execute(int rank, const Round& round, base::Rng& rng) {
+  bool Execute(int replica, const Round& round, base::Rng& rng) {
     if (rng.Next() % 2 == 0) runtime_.Sleep(static_cast<runtime::TimeNs>(rng.Next() % 3000));
-    if (round.turn != Turn::kShip) return true;
+    if (round.turn != Turn::kStep || !round.mode.meets()) return true;
     {
       const std::lock_guard lock(mutex_);
-      met_[rank] = round.number;
+      met_[replica] = round.number;
     }
-    // A rank that shipped has shipped all rounds before: each waits for all, and all must come, unless one fails.
+    // A replica that shipped has shipped all rounds before: each waits for all, and all must come,
+    // unless one fails.
     while (!AllMet(round.number)) {
       if (aborted_) return false;
       runtime_.Sleep(500);
@@ -167,19 +183,19 @@ class FakeGroup {
   base::Rng rng_;
   std::vector<uint64_t> seeds_;
   bool fails_ = false, leaves_ = false;
-  int trouble_rank_ = 0, trouble_step_ = 0;
+  int trouble_replica_ = 0, trouble_step_ = 0;
   std::atomic<bool> hit_{false}, aborted_{false};
   std::mutex mutex_;
-  std::map<uint64_t, Told> told_;   // by round
-  std::vector<uint64_t> met_;       // by rank: the latest round that it shipped
-  std::set<int64_t> finished_;      // lines
+  std::map<uint64_t, Told> told_;  // by round
+  std::vector<uint64_t> met_;      // by replica: the latest round that it shipped
+  std::set<int64_t> finished_;     // lines
   std::atomic<int64_t> shipped_{0}, pulled_{0}, stolen_{0}, requests_{0}, lost_{0};
 };
 
 GroupOptions OptionsOf(uint64_t seed) {
   base::Rng rng(seed);
-  GroupOptions options{.num_ranks = static_cast<int>(1 + rng.Next() % 8)};
-  options.mode = rng.Next() % 3 == 0 ? GroupMode::kShip : GroupMode::kAuto;
+  GroupOptions options{.num_replicas = static_cast<int>(1 + rng.Next() % 8)};
+  options.by_load = rng.Next() % 3 != 0;
   options.threshold = static_cast<double>(2 + rng.Next() % 8);
   options.most_rows = static_cast<int32_t>(6 + rng.Next() % 8);
   options.patience = static_cast<int>(1 + rng.Next() % 4);
@@ -213,26 +229,27 @@ TEST(GroupControl, RealThreads) {
   const auto runtime = runtime::CreateRealRuntime();
   for (uint64_t seed = 0; seed < 40; ++seed) {
     GroupOptions options = OptionsOf(seed);
-    options.num_ranks = 8;
+    options.num_replicas = 8;
     options.look_every = 50'000;
     FakeGroup(*runtime, options, seed).Run();
   }
 }
 
-// Ranks that never meet wait at the board alone.
+// Replicas that never meet wait at the board alone.
 TEST(StealBoard, TenThousandInterleavings) {
   int64_t stolen = 0;
   for (uint64_t seed = 0; seed < 10'000; ++seed) {
     runtime::VirtualRuntime runtime(seed);
     base::Rng rng(seed);
-    const int replicas = static_cast<int>(2 + rng.Next() % 7), groups = static_cast<int>(1 + rng.Next() % 2);
+    const int replicas = static_cast<int>(2 + rng.Next() % 7);
     std::vector<uint64_t> seeds;
-    for (int i = 0; i < replicas * groups; ++i) seeds.push_back(rng.Next());
-    const int leaves = rng.Next() % 3 == 0 ? static_cast<int>(rng.Next() % static_cast<uint64_t>(replicas)) : -1;
+    for (int i = 0; i < replicas; ++i) seeds.push_back(rng.Next());
+    const int leaves =
+        rng.Next() % 3 == 0 ? static_cast<int>(rng.Next() % static_cast<uint64_t>(replicas)) : -1;
     std::map<int64_t, int> finished;
     int64_t requests = 0;
     const base::Status status = runtime.Run([&] {
-      StealBoard board(runtime, replicas * groups, replicas);
+      StealBoard board(runtime, replicas);
       const auto run = [&](int replica) {
         base::Rng own(seeds[static_cast<size_t>(replica)]);
         std::vector<std::unique_ptr<RequestState>> held;
@@ -243,7 +260,6 @@ TEST(StealBoard, TenThousandInterleavings) {
         }
         for (int step = 0; replica != leaves || step < 5; ++step) {
           for (Gift& gift : board.Collect(replica)) {
-            EXPECT_EQ(gift.from / replicas, replica / replicas) << "a gift of another group";
             held.push_back(std::move(gift.state));
             ++stolen;
           }
@@ -251,7 +267,7 @@ TEST(StealBoard, TenThousandInterleavings) {
             if (board.Await(replica, 1000) == StealBoard::Answer::kDone) break;
             continue;
           }
-          const std::optional<int> to = board.askers(replica) > 0 ? board.Claim(replica) : std::nullopt;
+          const std::optional<int> to = board.askers() > 0 ? board.Claim() : std::nullopt;
           if (to) {
             runtime.Yield();
             std::vector<Gift> gifts;
@@ -269,11 +285,14 @@ TEST(StealBoard, TenThousandInterleavings) {
         board.Leave(replica);
       };
       std::vector<std::unique_ptr<runtime::Task>> tasks;
-      for (int i = 0; i < replicas * groups; ++i) tasks.push_back(runtime.Spawn({.name = fmt::format("replica {}", i)}, [&run, i] { run(i); }));
+      for (int i = 0; i < replicas; ++i)
+        tasks.push_back(
+            runtime.Spawn({.name = fmt::format("replica {}", i)}, [&run, i] { run(i); }));
       for (const auto& task : tasks) task->Join();
     });
     ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << status.ToString();
-    for (const auto& [line, times] : finished) ASSERT_EQ(times, 1) << "line " << line << ", seed " << seed;
+    for (const auto& [line, times] : finished)
+      ASSERT_EQ(times, 1) << "line " << line << ", seed " << seed;
     if (leaves < 0) {
       ASSERT_EQ(static_cast<int64_t>(finished.size()), requests) << "seed " << seed;
     }
@@ -282,42 +301,58 @@ TEST(StealBoard, TenThousandInterleavings) {
   EXPECT_GT(stolen, 10'000);
 }
 
-class OneRank : public testing::Test {
+class OneReplica : public testing::Test {
  protected:
-  // Turns of a rank alone in its group for steps of these rows.
-  std::vector<Turn> Turns(const GroupOptions& options, const std::vector<RankLoad>& loads) {
-    std::vector<Turn> turns;
+  // What a replica alone in its group does for steps of these rows: the mode of a step, or the
+  // turn.
+  using Turns = std::vector<std::variant<StepMode, Turn>>;
+  Turns Take(const GroupOptions& options, const std::vector<StepLoad>& loads) {
+    Turns turns;
     runtime::VirtualRuntime runtime(1);
-    EXPECT_TRUE(runtime.Run([&] {
-      GroupControl control(runtime, options);
-      for (const RankLoad& load : loads) turns.push_back(control.Next(0, load)->turn);
-    }).ok());
+    EXPECT_TRUE(runtime
+                    .Run([&] {
+                      GroupControl control(runtime, options);
+                      for (StepLoad load : loads) {
+                        load.wanted = kPull;
+                        const Round round = *control.Next(0, load);
+                        if (round.turn == Turn::kStep) {
+                          turns.push_back(round.mode);
+                        } else {
+                          turns.push_back(round.turn);
+                        }
+                      }
+                    })
+                    .ok());
     return turns;
   }
 };
 
-constexpr Turn kP = Turn::kPull, kS = Turn::kShip;
-
-TEST_F(OneRank, ShipsAfterCalmStepsAndPullsAgainAboveTheThreshold) {
+TEST_F(OneReplica, ShipsAfterCalmStepsAndPullsAgainAboveTheThreshold) {
   const GroupOptions options{.threshold = 10, .patience = 3};
-  // Below the threshold for three steps in a row: the third ships. Up to 12 rows go on; 13 are too many.
-  EXPECT_EQ(Turns(options, {{9}, {9}, {10}, {9}, {9}, {9}, {12}, {13}, {12}, {9}, {9}, {9}}),
-            (std::vector{kP, kP, kP, kP, kP, kS, kS, kP, kP, kP, kP, kS}));
+  // Below the threshold for three steps in a row: the third ships. Up to 12 rows go on; 13 are too
+  // many.
+  EXPECT_EQ(
+      Take(options, {{9}, {9}, {10}, {9}, {9}, {9}, {12}, {13}, {12}, {9}, {9}, {9}}),
+      (Turns{kPull, kPull, kPull, kPull, kPull, kShip, kShip, kPull, kPull, kPull, kPull, kShip}));
 }
 
-TEST_F(OneRank, PromptsAboveTheThresholdAndTooManyRowsPullOnce) {
+TEST_F(OneReplica, PromptsAboveTheThresholdAndTooManyRowsPullOnce) {
   const GroupOptions options{.threshold = 10, .most_rows = 11, .patience = 1};
-  EXPECT_EQ(Turns(options, {{5}, {12, 11}, {12, 9}, {11, 10}, {12}, {5}}), (std::vector{kS, kP, kP, kS, kP, kS}));
+  EXPECT_EQ(Take(options, {{5}, {12, 11}, {12, 9}, {11, 10}, {12}, {5}}),
+            (Turns{kShip, kPull, kPull, kShip, kPull, kShip}));
 }
 
-TEST_F(OneRank, ModesCanBeForced) {
-  EXPECT_EQ(Turns({.mode = GroupMode::kPull, .threshold = 10, .patience = 1}, {{1}, {1}}), (std::vector{kP, kP}));
-  EXPECT_EQ(Turns({.mode = GroupMode::kShip, .most_rows = 9}, {{9, 9}, {10}, {9}}), (std::vector{kS, kP, kS}));
-  EXPECT_EQ(Turns({.mode = GroupMode::kShip, .flip_every = 2}, {{1}, {1}, {1}, {1}, {1}}), (std::vector{kS, kS, kP, kP, kS}));
+TEST_F(OneReplica, ModesCanBeForced) {
+  EXPECT_EQ(Take({.together = kGather, .by_load = false, .most_rows = 9}, {{9, 9}, {10}, {9}}),
+            (Turns{kGather, kPull, kGather}));
+  EXPECT_EQ(
+      Take({.together = kGather, .by_load = false, .flip_every = 2}, {{1}, {1}, {1}, {1}, {1}}),
+      (Turns{kGather, kGather, kPull, kPull, kGather}));
 }
 
-TEST_F(OneRank, EndsWhenAllHaveEnded) {
-  EXPECT_EQ(Turns({.mode = GroupMode::kShip}, {{5}, {}, {.ended = true}}), (std::vector{kS, Turn::kLook, Turn::kDone}));
+TEST_F(OneReplica, EndsWhenAllHaveEnded) {
+  EXPECT_EQ(Take({.together = kGather, .by_load = false}, {{5}, {}, {.ended = true}}),
+            (Turns{kGather, Turn::kLook, Turn::kDone}));
 }
 
 }  // namespace

@@ -8,7 +8,8 @@ namespace {
 // The key's value, nothing if the file has no such key; a value of another type is an error.
 template <typename T>
 base::Status Optional(const weights::GgufFile& gguf, std::string_view key,
-                      base::Result<T> (weights::GgufFile::*get)(std::string_view) const, auto* out) {
+                      base::Result<T> (weights::GgufFile::*get)(std::string_view) const,
+                      auto* out) {
   if (!gguf.Has(key)) return base::Status::Ok();
   FB_ASSIGN_OR_RETURN(*out, (gguf.*get)(key));
   return base::Status::Ok();
@@ -26,12 +27,18 @@ base::Result<text::TokenizerSpec> ReadSpec(const weights::GgufFile& gguf) {
   FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.merges", &GgufFile::GetStrings, &merges));
   FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.token_type", &GgufFile::GetInts, &types));
   FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.scores", &GgufFile::GetFloats, &scores));
-  FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.bos_token_id", &GgufFile::GetUint, &metadata.bos_token_id));
-  FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.eos_token_id", &GgufFile::GetUint, &metadata.eos_token_id));
-  FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.unknown_token_id", &GgufFile::GetUint, &metadata.unknown_token_id));
-  FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.add_bos_token", &GgufFile::GetBool, &metadata.add_bos_token));
-  FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.add_eos_token", &GgufFile::GetBool, &metadata.add_eos_token));
-  FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.add_space_prefix", &GgufFile::GetBool, &metadata.add_space_prefix));
+  FB_RETURN_IF_ERROR(
+      Optional(gguf, "tokenizer.ggml.bos_token_id", &GgufFile::GetUint, &metadata.bos_token_id));
+  FB_RETURN_IF_ERROR(
+      Optional(gguf, "tokenizer.ggml.eos_token_id", &GgufFile::GetUint, &metadata.eos_token_id));
+  FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.unknown_token_id", &GgufFile::GetUint,
+                              &metadata.unknown_token_id));
+  FB_RETURN_IF_ERROR(
+      Optional(gguf, "tokenizer.ggml.add_bos_token", &GgufFile::GetBool, &metadata.add_bos_token));
+  FB_RETURN_IF_ERROR(
+      Optional(gguf, "tokenizer.ggml.add_eos_token", &GgufFile::GetBool, &metadata.add_eos_token));
+  FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.add_space_prefix", &GgufFile::GetBool,
+                              &metadata.add_space_prefix));
   metadata.tokens = tokens;
   metadata.merges = merges;
   metadata.token_types = types;
@@ -41,7 +48,8 @@ base::Result<text::TokenizerSpec> ReadSpec(const weights::GgufFile& gguf) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const std::string& path, const weights::GgufFile* gguf) {
+base::Result<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const std::string& path,
+                                                             const weights::GgufFile* gguf) {
   if (gguf == nullptr) return text::Tokenizer::FromHuggingFace(path);
   auto spec = ReadSpec(*gguf);
   if (!spec.ok()) return spec.status().WithContext(path);

@@ -10,6 +10,7 @@
 namespace forebay::engine {
 
 // `gguf` null: `path` is a folder. Errors name the file.
-base::Result<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const std::string& path, const weights::GgufFile* gguf);
+base::Result<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const std::string& path,
+                                                             const weights::GgufFile* gguf);
 
 }  // namespace forebay::engine

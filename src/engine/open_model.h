@@ -14,18 +14,17 @@ inline constexpr base::ErrorCode kModelNotFound{"model_not_found"};
 
 struct ModelFiles {
   std::string path;
-  std::string name;                               // the path's last part
+  std::string name;  // the path's last part
   model::ModelConfig config;
   model::GenerationConfig generation;
   std::unique_ptr<weights::TensorReader> reader;
-  const weights::GgufFile* gguf = nullptr;        // metadata of a GGUF file; owned by `reader`
+  const weights::GgufFile* gguf = nullptr;  // metadata of a GGUF file; owned by `reader`
   uint64_t fingerprint = 0;
   bool random_weights = false;
 };
 
-// With `random_weights` a folder needs its config.json alone; `path` may then be such a file, or "builtin:NAME" (a
-// configuration that the program holds, model/builtin_configs.h). A model that no layer program serves is refused with
-// model::kArchitectureNotRunnable.
+// With `random_weights` a folder needs its config.json alone; `path` may then be such a file, or
+// "builtin:NAME" (a configuration that the program holds, model/builtin_configs.h).
 base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights, uint64_t seed);
 
 }  // namespace forebay::engine

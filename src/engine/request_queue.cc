@@ -13,49 +13,64 @@ constexpr int64_t kMostPromptTokensAhead = 4 << 20;
 
 schedule::LengthView LengthOf(const Request& request) {
   const SamplingParams& params = request.sampling;
-  schedule::LengthView length{.choices = request.n * static_cast<int64_t>(request.prompts.size()),
-                              .most_output = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens};
-  for (const auto& prompt : request.prompts) length.prompt_tokens += static_cast<int64_t>(prompt.size());
+  schedule::LengthView length{
+      .choices = request.n * static_cast<int64_t>(request.prompts.size()),
+      .most_output = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens};
+  for (const auto& prompt : request.prompts)
+    length.prompt_tokens += static_cast<int64_t>(prompt.size());
   return length;
 }
 
 }  // namespace
 
 HandOutLog LogHandOut(std::span<const StepRecord> steps, int replicas) {
-  HandOutLog log{.replicas = std::vector<std::vector<HandOutLog::Taking>>(static_cast<size_t>(replicas))};
+  HandOutLog log{.replicas =
+                     std::vector<std::vector<HandOutLog::Taking>>(static_cast<size_t>(replicas))};
   for (const StepRecord& step : steps) {
-    for (const int64_t line : step.taken) log.replicas[static_cast<size_t>(step.replica)].push_back({step.step, line});
+    for (const int64_t id : step.taken)
+      log.replicas[static_cast<size_t>(step.replica)].push_back({step.step, id});
   }
   return log;
 }
 
-RequestQueue::RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_ahead, RequestSource& source, ResultSink& sink,
-                           const HandOutLog* replay)
-    : source_(source), sink_(sink), most_ahead_(most_ahead), replay_(replay), replayed_(replicas), free_(runtime.NewEvent("turn at the job's requests")), held_(replicas),
-      held_tokens_(replicas), loads_(static_cast<size_t>(replicas)), replicas_(replicas) {}
+RequestQueue::RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_ahead,
+                           RequestSource& source, ResultSink& sink, const HandOutLog* replay)
+    : source_(source),
+      sink_(sink),
+      most_ahead_(most_ahead),
+      replay_(replay),
+      replayed_(replicas),
+      free_(runtime.NewEvent("turn at the job's requests")),
+      held_(replicas),
+      held_tokens_(replicas),
+      loads_(static_cast<size_t>(replicas)),
+      replicas_(replicas) {}
 
 double RequestQueue::MeanOutput() const {
   const int64_t choices = choices_;
-  return choices > 0 ? static_cast<double>(output_tokens_) / static_cast<double>(choices) : kUnknownOutput;
+  return choices > 0 ? static_cast<double>(output_tokens_) / static_cast<double>(choices)
+                     : kUnknownOutput;
 }
 
 schedule::QueueView RequestQueue::View(int replica) {
   const int64_t unread = source_.ended() ? 0 : source_.remaining();
   const auto ahead = static_cast<int64_t>(num_ahead());
-  schedule::QueueView view{.replicas = replicas_,
-                           .remaining = unread < 0 ? -1 : unread + ahead,
-                           .held = held_[replica],
-                           .held_tokens = static_cast<double>(held_tokens_[replica]),
-                           .held_choices = loads_[replica].choices,
-                           .held_longest_output = static_cast<double>(loads_[replica].longest_output),
-                           .at_end = last_.has_value()};
+  schedule::QueueView view{
+      .replicas = replicas_,
+      .remaining = unread < 0 ? -1 : unread + ahead,
+      .held = held_[replica],
+      .held_tokens = static_cast<double>(held_tokens_[replica]),
+      .held_choices = loads_[replica].choices,
+      .held_longest_output = static_cast<double>(loads_[replica].longest_output),
+      .at_end = last_.has_value()};
   if (last_) {
     view.outputs = last_->outputs(replica);
     view.longest_output = last_->longest_output(replica);
   }
   const double mean = requests_read_ > 0 ? tokens_read_ / static_cast<double>(requests_read_) : 0;
   view.remaining_tokens = tokens_ahead_ + mean * static_cast<double>(std::max<int64_t>(0, unread));
-  for (const std::atomic<int64_t>& tokens : held_tokens_) view.held_tokens_by_all += static_cast<double>(std::max<int64_t>(0, tokens));
+  for (const std::atomic<int64_t>& tokens : held_tokens_)
+    view.held_tokens_by_all += static_cast<double>(std::max<int64_t>(0, tokens));
   return view;
 }
 
@@ -84,7 +99,8 @@ void RequestQueue::EndTurn() {
 void RequestQueue::ReadAhead(bool wait) {
   // A source says that it has ended only to who asks for more.
   const auto room = [&] {
-    return source_.remaining() == 0 || (num_ahead() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead);
+    return source_.remaining() == 0 ||
+           (num_ahead() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead);
   };
   while (room() && ReadOne(wait && num_ahead() == 0)) {
   }
@@ -117,9 +133,9 @@ std::optional<TakenRequest> RequestQueue::Replay(int replica, int64_t step) {
   const std::vector<HandOutLog::Taking>& log = replay_->replicas[replica];
   size_t& next = replayed_[replica];
   if (next == log.size() || log[next].step > step) return std::nullopt;
-  const int64_t line = log[next++].line;
+  const int64_t id = log[next++].id;
   for (size_t index = 0; index < ahead_.size() || ReadOne(true); ++index) {
-    if (ahead_[index].request.line == line) return TakeAt(index);
+    if (ahead_[index].request.id == id) return TakeAt(index);
   }
   return std::nullopt;  // the log is another job's
 }
@@ -128,16 +144,24 @@ void RequestQueue::Deal() {
   std::vector<schedule::LengthView> lengths;
   for (const Ahead& ahead : ahead_) lengths.push_back(ahead.length);
   std::vector<double> held;
-  for (const std::atomic<int64_t>& of_replica : held_tokens_) held.push_back(static_cast<double>(of_replica));
+  for (const std::atomic<int64_t>& of_replica : held_tokens_)
+    held.push_back(static_cast<double>(of_replica));
   last_.emplace(lengths, MeanOutput(), std::move(held));
 }
 
 std::optional<TakenRequest> RequestQueue::Take(int replica, schedule::Taking taking) {
   if (taking == schedule::Taking::kNothing || num_ahead() == 0) return std::nullopt;
-  return TakeAt(last_ ? static_cast<size_t>(last_->Take(replica, taking == schedule::Taking::kLongest)) : 0);
+  return TakeAt(
+      last_ ? static_cast<size_t>(last_->Take(replica, taking == schedule::Taking::kLongest)) : 0);
 }
 
-std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step, const schedule::Policy& policy, bool wait) {
+// The source may block, so no lock can be held around it; instead replicas take turns, and one that
+// holds work goes on without a request while another's turn waits for the source. Near the end the
+// order changes: once the source has ended, what was read ahead is dealt, so that the longest
+// requests do not all go to whoever asks first. `ended_` is set only when nothing is left ahead
+// either, or a replica would leave while requests are still to be handed out.
+std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
+                                               const schedule::Policy& policy, bool wait) {
   if (ended(replica) || !TakeTurn(wait)) return std::nullopt;
   std::optional<TakenRequest> taken;
   if (replay_) {
@@ -164,9 +188,15 @@ void RequestQueue::Move(int from, int to) {
   ++held_[to];
 }
 
+void RequestQueue::Progress(ChoicePiece piece) {
+  const std::lock_guard lock(sink_mutex_);
+  if (!sink_failed_) sink_.Progress(std::move(piece));
+}
+
 bool RequestQueue::Finish(int replica, RequestResult result) {
   --held_[replica];
-  for (const Choice& choice : result.choices) output_tokens_ += static_cast<int64_t>(choice.tokens.size());
+  for (const Choice& choice : result.choices)
+    output_tokens_ += static_cast<int64_t>(choice.tokens.size());
   choices_ += static_cast<int64_t>(result.choices.size());
   const std::lock_guard lock(sink_mutex_);
   if (sink_failed_ || !sink_.Finish(std::move(result))) sink_failed_ = true;

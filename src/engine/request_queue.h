@@ -23,13 +23,15 @@ struct TakenRequest {
 // What a replica holds and still has to compute, as far as is known.
 struct ReplicaLoad {
   int64_t tokens = 0, choices = 0;
-  int64_t longest_output = 0;  // tokens that one choice has yet to generate, of those that are bounded
+  // tokens that one choice has yet to generate, of those that are bounded
+  int64_t longest_output = 0;
 };
 
-// Which lines each replica took before which of its steps: a run's hand-out, to be replayed by another.
+// Which requests each replica took before which of its steps: a run's hand-out, to be replayed by
+// another.
 struct HandOutLog {
   struct Taking {
-    int64_t step, line;
+    int64_t step, id;
   };
   std::vector<std::vector<Taking>> replicas;  // ascending steps
 };
@@ -37,20 +39,27 @@ HandOutLog LogHandOut(std::span<const StepRecord> steps, int replicas);
 
 // Any replica's control task may call; no lock is held where a task can be switched.
 //
-// Reads ahead of the replicas, so that at the job's end it has all that remains and the policy may choose from it.
+// Reads ahead of the replicas, so that at the job's end it has all that remains and the policy may
+// choose from it.
 class RequestQueue {
  public:
   // `most_ahead`: requests that it reads ahead.
-  // `replay`: requests go to whom it says, whatever the policy; null: as the policy has it. Outlives the queue.
-  RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_ahead, RequestSource& source, ResultSink& sink,
-               const HandOutLog* replay = nullptr);
+  // `replay`: requests go to whom it says, whatever the policy; null: as the policy has it.
+  // Outlives the queue.
+  RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_ahead, RequestSource& source,
+               ResultSink& sink, const HandOutLog* replay = nullptr);
 
-  // The next request for a replica before its `step`, or nothing: none is ready, the policy leaves it to others, or the job has
-  // no more for it (ended()). Blocks only if `wait`, where the replica holds nothing.
-  std::optional<TakenRequest> Next(int replica, int64_t step, const schedule::Policy& policy, bool wait);
-  bool ended(int replica) const { return replay_ ? replayed_[replica] == replay_->replicas[replica].size() : ended_.load(); }
+  // The next request for a replica before its `step`, or nothing: none is ready, the policy leaves
+  // it to others, or the job has no more for it (ended()). Blocks only if `wait`, where the replica
+  // holds nothing.
+  std::optional<TakenRequest> Next(int replica, int64_t step, const schedule::Policy& policy,
+                                   bool wait);
+  bool ended(int replica) const {
+    return replay_ ? replayed_[replica] == replay_->replicas[replica].size() : ended_.load();
+  }
   // False: a result could not be kept; the job is to stop.
   bool Finish(int replica, RequestResult result);
+  void Progress(ChoicePiece piece);
   bool sink_failed() const { return sink_failed_; }
   // The replica takes nothing any more: the others share what remains.
   void Leave(int replica);
@@ -94,19 +103,19 @@ class RequestQueue {
   std::unique_ptr<runtime::Event> free_;
   std::atomic<bool> ended_{false};
 
-  // Of whom has the turn.
+  // For whoever has the turn.
   std::deque<Ahead> ahead_;
   std::optional<schedule::LastRequests> last_;  // at the job's end: of ahead_
   int64_t prompt_tokens_ahead_ = 0;
-  double tokens_ahead_ = 0;              // expected
-  double tokens_read_ = 0;               // expected, of all requests so far
+  double tokens_ahead_ = 0;  // expected
+  double tokens_read_ = 0;   // expected, of all requests so far
   int64_t requests_read_ = 0;
 
   // By replica; tokens are -1 of one that has left.
   std::vector<std::atomic<int64_t>> held_, held_tokens_;
-  std::vector<ReplicaLoad> loads_;                        // by replica, each its own
-  std::atomic<int> replicas_;                             // that take requests
-  std::atomic<int64_t> output_tokens_{0}, choices_{0};    // of results
+  std::vector<ReplicaLoad> loads_;                      // by replica, each its own
+  std::atomic<int> replicas_;                           // that take requests
+  std::atomic<int64_t> output_tokens_{0}, choices_{0};  // those of results
   std::mutex sink_mutex_;
   std::atomic<bool> sink_failed_{false};
 };

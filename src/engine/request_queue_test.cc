@@ -16,7 +16,7 @@ class LateSource final : public RequestSource {
       ended_ = --late_ < 0;
       return std::nullopt;
     }
-    Request request{.line = --left_, .prompts = {{1, 2, 3}}};
+    Request request{.id = --left_, .prompts = {{1, 2, 3}}};
     request.sampling.max_tokens = 1 + static_cast<int32_t>(left_);
     return request;
   }
@@ -44,7 +44,8 @@ TEST(RequestQueue, EndsWhateverItHasReadAheadWhenItsSourceEnds) {
       NoSink sink;
       RequestQueue queue(*runtime, 1, 4, source, sink);
       int64_t taken = 0;
-      for (int asked = 0; asked < 40 && !queue.ended(0); ++asked) taken += queue.Next(0, asked, **policy, true).has_value();
+      for (int asked = 0; asked < 40 && !queue.ended(0); ++asked)
+        taken += queue.Next(0, asked, **policy, true).has_value();
       EXPECT_EQ(taken, requests);
       EXPECT_TRUE(queue.ended(0)) << requests << " requests, " << late;
     }

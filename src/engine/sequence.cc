@@ -1,11 +1,13 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace forebay::engine {
 namespace {
 
-std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index, const SequenceContext& context, int64_t expected_output) {
+std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
+                                       const SequenceContext& context, int64_t expected_output) {
   const SamplingParams& params = state->request.sampling;
   auto sequence = std::make_unique<Sequence>();
   sequence->request = state;
@@ -19,10 +21,13 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index, const
   const int64_t wanted = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens;
   sequence->max_generated = wanted < 0 ? room : std::min(room, wanted);
   sequence->bounded = wanted >= 0;
-  sequence->expected_tokens = sequence->prompt_tokens + (wanted < 0 ? std::min(room, expected_output) : sequence->max_generated);
+  sequence->expected_tokens =
+      sequence->prompt_tokens +
+      (wanted < 0 ? std::min(room, expected_output) : sequence->max_generated);
   sequence->stop.emplace(params, context.eos_token_ids, sequence->max_generated);
   if (context.tokenizer) {
-    sequence->detokenizer = std::make_unique<text::Detokenizer>(*context.tokenizer, params.skip_special_tokens);
+    sequence->detokenizer =
+        std::make_unique<text::Detokenizer>(*context.tokenizer, params.skip_special_tokens);
     // The answer goes on from the prompt: a leading space of its first word is its own.
     sequence->detokenizer->Append(sequence->tokens.back());
   }
@@ -31,6 +36,22 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index, const
 }
 
 }  // namespace
+
+int64_t Sequence::job_order() const {
+  return (request->request.id << 16) + std::min(choice_index, 0xFFFF);
+}
+
+bool Sequence::first_of_prompt() const { return choice_index % request->request.n == 0; }
+
+bool Sequence::wants_prompt_logprobs() const {
+  return request->request.sampling.prompt_logprobs >= 0 && first_of_prompt();
+}
+
+bool Sequence::uses_counts() const {
+  const SamplingParams& params = request->request.sampling;
+  return params.presence_penalty != 0 || params.frequency_penalty != 0 ||
+         params.repetition_penalty != 1;
+}
 
 bool Sequence::AfterToken(int32_t token) {
   stop->AddToken(token);
@@ -50,14 +71,30 @@ bool Sequence::AfterToken(int32_t token) {
   return true;
 }
 
-std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context, int64_t expected_output) {
+ChoicePiece Sequence::TakePiece() {
+  ChoicePiece piece{.id = request->request.id, .choice = choice_index};
+  const bool ended = stop->finish() || generated() == request->request.ends_after;
+  const std::string& text = ended ? result.text : stop->text();
+  const size_t settled = ended ? text.size() : stop->settled_text();
+  if (settled > told_text) piece.text = text.substr(told_text, settled - told_text);
+  told_text = std::max(told_text, settled);
+  const auto first = static_cast<std::ptrdiff_t>(std::exchange(told_tokens, generated()));
+  piece.tokens.assign(tokens.begin() + prompt_tokens + first, tokens.end());
+  if (!result.logprobs.empty())
+    piece.logprobs.assign(result.logprobs.begin() + first, result.logprobs.end());
+  return piece;
+}
+
+std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context,
+                                               int64_t expected_output) {
   auto state = std::make_unique<RequestState>();
   state->request = std::move(request);
   const auto prompts = static_cast<int32_t>(state->request.prompts.size());
   state->prompt_committed.resize(prompts);
   for (const auto& prompt : state->request.prompts) {
     state->prompt_tokens += static_cast<int64_t>(prompt.size());
-    if (state->request.sampling.prompt_logprobs >= 0) state->prompt_logprobs.emplace_back(prompt.size());
+    if (state->request.sampling.prompt_logprobs >= 0)
+      state->prompt_logprobs.emplace_back(prompt.size());
   }
   for (int32_t index = 0; index < prompts * state->request.n; ++index) {
     state->sequences.push_back(MakeSequence(state.get(), index, context, expected_output));
@@ -67,13 +104,15 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
 }
 
 RequestResult TakeResult(RequestState* state) {
-  FB_CHECK(state->unfinished == 0, "line {} has {} unfinished choices", state->request.line, state->unfinished);
+  FB_CHECK(state->unfinished == 0, "request {} has {} unfinished choices", state->request.id,
+           state->unfinished);
   RequestResult result;
-  result.line = state->request.line;
+  result.id = state->request.id;
   result.prompt_tokens = state->prompt_tokens;
   for (const auto& sequence : state->sequences) {
     Choice& choice = sequence->result;
-    choice.tokens.assign(sequence->tokens.begin() + sequence->prompt_tokens, sequence->tokens.end());
+    choice.tokens.assign(sequence->tokens.begin() + sequence->prompt_tokens,
+                         sequence->tokens.end());
     result.completion_tokens += static_cast<int64_t>(choice.tokens.size());
     result.choices.push_back(std::move(choice));
   }

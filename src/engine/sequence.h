@@ -1,5 +1,5 @@
-// A choice on its way: the tokens it has, where its KV lies, and what has come of it so far. And the request that its
-// choices make up together.
+// A choice on its way: the tokens it has, where its KV lies, and what has come of it so far. And
+// the request that its choices make up together.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "forebay/request.h"
 #include "kv/book/block_book.h"
+#include "kv/book/tier_book.h"
 #include "sample/sampler.h"
 #include "sample/stop.h"
 #include "text/detokenizer.h"
@@ -23,28 +25,43 @@ struct RequestState;
 // Where a choice stands.
 enum class Phase : uint8_t { kWaiting, kRunning, kFinished };
 
+// What a choice that was preempted has below the device, from `first_block` on.
+struct ParkedKv {
+  kv::TierStay stay;
+  int64_t computed = 0;             // positions
+  int64_t first_block = 0;          // in its tables
+  std::vector<int64_t> first_held;  // by KV group: positions before it are nowhere any more
+};
+
 struct Sequence {
   RequestState* request = nullptr;
   int32_t prompt_index = 0;
-  int32_t choice_index = 0;             // prompt_index * n + j
+  int32_t choice_index = 0;  // prompt_index * n + j
   Phase phase = Phase::kWaiting;
-  kv::SequenceSlot slot = -1;           // while running
-  std::vector<int32_t> tokens;          // prompt, then generated
+  kv::SequenceSlot slot = -1;   // while running
+  std::vector<int32_t> tokens;  // prompt, then generated
   int64_t prompt_tokens = 0;
-  std::vector<kv::PrefixKey> prefix_keys;  // of its first full blocks, as far as they were looked up
-  int64_t expected_rows = 0;            // while waiting: rows until its prompt is computed, a guess
-  int64_t computed_peak = 0;            // rows below were computed before (a preempted choice computes them again)
-  int64_t expected_tokens = 0;          // prompt and output, a guess where the output has no bound
-  bool bounded = false;                 // the request bounds its output
+  // of its first full blocks, as far as they were looked up
+  std::vector<kv::PrefixKey> prefix_keys;
+  int64_t expected_rows = 0;  // while waiting: rows until its prompt is computed, a guess
+  // rows below were computed before (a preempted choice computes them again)
+  int64_t computed_peak = 0;
+  int64_t expected_tokens = 0;  // prompt and output, a guess where the output has no bound
+  bool bounded = false;         // the request bounds its output
   bool admitted_before = false;
-  bool in_flight = false;               // a step with rows of it was not committed yet
-  bool sampled_in_slot = false;         // the last token was sampled into StepBatch::sampled[slot]
-  int64_t computed = 0;                 // positions in the KV cache
-  uint64_t let_go_digest = 0;           // of K and V in the blocks that were let go since it was admitted
-  sample::TokenCounts counts;           // kept only where a penalty is on
+  bool in_flight = false;            // a step with rows of it was not committed yet
+  bool sampled_in_slot = false;      // the last token was sampled into StepBatch::sampled[slot]
+  int64_t computed = 0;              // positions in the KV cache
+  std::unique_ptr<ParkedKv> parked;  // while waiting; null: it has nothing below
+  int64_t park_id = 0;               // of keys below that are its own; 0: none yet
+  // of K and V in the blocks that were let go since it was admitted
+  uint64_t let_go_digest = 0;
+  sample::TokenCounts counts;  // kept only where a penalty is on
   std::optional<sample::StopConditions> stop;
   std::unique_ptr<text::Detokenizer> detokenizer;  // null without a tokenizer
   Choice result;
+  // of a request that streams: what its pieces have told
+  size_t told_text = 0, told_tokens = 0;
 
   int64_t known() const { return static_cast<int64_t>(tokens.size()); }
   int64_t generated() const { return known() - prompt_tokens; }
@@ -55,19 +72,29 @@ struct Sequence {
   int64_t tokens_left() const { return std::max<int64_t>(0, expected_tokens - computed_peak); }
   int64_t output_left() const { return std::min(tokens_left(), expected_tokens - prompt_tokens); }
 
-  // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has text and reason).
+  // The job's order: line, then choice.
+  int64_t job_order() const;
+  // The other choices of a prompt share what this one computes.
+  bool first_of_prompt() const;
+  bool wants_prompt_logprobs() const;
+  bool uses_counts() const;  // a penalty is on
+
+  // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has
+  // text and reason).
   bool AfterToken(int32_t token);
+  // What has come since the last piece. REQUIRES: AfterToken was told of all tokens.
+  ChoicePiece TakePiece();
 };
 
 // One request in the engine. Owns its sequences; finished when all of them are.
 struct RequestState {
-  Request request;                      // its prompts went to the sequences
+  Request request;  // its prompts went to the sequences
   std::vector<std::unique_ptr<Sequence>> sequences;
-  std::vector<bool> prompt_committed;   // by prompt: its KV is in the cache and siblings share it
+  std::vector<bool> prompt_committed;  // by prompt: its KV is in the cache and siblings share it
   std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
-  int64_t prompt_tokens = 0;            // of all prompts, each once
+  int64_t prompt_tokens = 0;  // all prompts, each counted once
   int64_t cached_tokens = 0;
-  int64_t first_token_ns = -1;          // RequestResult::first_token_ns
+  int64_t first_token_ns = -1;  // RequestResult::first_token_ns
   int32_t unfinished = 0;
 };
 
@@ -78,8 +105,14 @@ struct SequenceContext {
   int64_t max_model_len = 0;
 };
 
-// Splits a request into its choices. `expected_output`: tokens of one, where the request does not bound it.
-std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context, int64_t expected_output = 0);
+// Splits a request into its choices. `expected_output`: tokens of one, where the request does not
+// bound it.
+std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context,
+                                               int64_t expected_output = 0);
+
+inline constexpr base::ErrorCode kRequestCancelled{"request_cancelled"};
+// Of a request that was given up.
+RequestResult CancelledResult(int64_t id);
 
 // The finished request's result. REQUIRES: unfinished == 0.
 RequestResult TakeResult(RequestState* state);

@@ -8,33 +8,34 @@
 
 namespace forebay::engine {
 
-StealBoard::StealBoard(runtime::Runtime& runtime, int replicas, int replicas_per_group)
-    : replicas_per_group_(replicas_per_group), members_(static_cast<size_t>(replicas)),
-      groups_(static_cast<size_t>((replicas + replicas_per_group - 1) / replicas_per_group)) {
+StealBoard::StealBoard(runtime::Runtime& runtime, int replicas)
+    : members_(static_cast<size_t>(replicas)) {
   for (size_t replica = 0; replica < members_.size(); ++replica) {
-    members_[replica].woken = runtime.NewEvent(fmt::format("work for replica {}", replica));
+    members_[replica].woken =
+        runtime.NewEvent(fmt::format("work for replica {} of the group", replica));
   }
 }
 
-std::span<StealBoard::Member> StealBoard::MembersOf(size_t group) {
-  const auto size = static_cast<size_t>(replicas_per_group_), first = group * size;
-  return std::span(members_).subspan(first, std::min(size, members_.size() - first));
-}
-
-void StealBoard::SetAsks(int replica, bool asks) {
-  Member& member = members_[static_cast<size_t>(replica)];
+void StealBoard::SetAsks(Member& member, bool asks) {
   if (member.asks == asks || (asks && member.claimed)) return;
   member.asks = asks;
-  groups_[GroupOf(replica)].askers += asks ? 1 : -1;
+  askers_ += asks ? 1 : -1;
 }
 
-bool StealBoard::Done(size_t group) {
-  return std::ranges::all_of(MembersOf(group), [](const Member& member) { return !member.live || (member.asks && member.inbox.empty()); });
+bool StealBoard::Done() const {
+  return std::ranges::all_of(members_, [](const Member& member) {
+    return !member.live || (member.asks && member.inbox.empty());
+  });
+}
+
+void StealBoard::WakeAll() {
+  for (Member& member : members_) member.woken->Set();
 }
 
 void StealBoard::Ask(int replica) {
   const std::lock_guard lock(mutex_);
-  if (members_[static_cast<size_t>(replica)].inbox.empty()) SetAsks(replica, true);
+  Member& member = members_[static_cast<size_t>(replica)];
+  if (member.inbox.empty()) SetAsks(member, true);
 }
 
 StealBoard::Answer StealBoard::Await(int replica, runtime::TimeNs timeout) {
@@ -43,9 +44,9 @@ StealBoard::Answer StealBoard::Await(int replica, runtime::TimeNs timeout) {
     {
       const std::lock_guard lock(mutex_);
       if (!member.inbox.empty()) return Answer::kGift;
-      SetAsks(replica, true);
-      if (Done(GroupOf(replica))) {
-        for (Member& other : MembersOf(GroupOf(replica))) other.woken->Set();
+      SetAsks(member, true);
+      if (Done()) {
+        WakeAll();
         return Answer::kDone;
       }
       if (waited) return Answer::kTimeout;
@@ -60,18 +61,13 @@ std::vector<Gift> StealBoard::Collect(int replica) {
   return std::exchange(members_[static_cast<size_t>(replica)].inbox, {});
 }
 
-std::optional<int> StealBoard::Claim(int giver) {
+std::optional<int> StealBoard::Claim() {
   const std::lock_guard lock(mutex_);
-  const int first = static_cast<int>(GroupOf(giver)) * replicas_per_group_;
-  const int end = std::min(first + replicas_per_group_, static_cast<int>(members_.size()));
-  for (int replica = first; replica < end; ++replica) {
-    Member& member = members_[static_cast<size_t>(replica)];
-    if (!member.asks) continue;
-    SetAsks(replica, false);
-    member.claimed = true;
-    return replica;
-  }
-  return std::nullopt;
+  const auto asks = std::ranges::find(members_, true, &Member::asks);
+  if (asks == members_.end()) return std::nullopt;
+  SetAsks(*asks, false);
+  asks->claimed = true;
+  return static_cast<int>(asks - members_.begin());
 }
 
 void StealBoard::Give(int to, std::vector<Gift> gifts) {
@@ -79,7 +75,7 @@ void StealBoard::Give(int to, std::vector<Gift> gifts) {
   Member& member = members_[static_cast<size_t>(to)];
   FB_CHECK(member.claimed, "replica {} was not claimed", to);
   member.claimed = false;
-  if (gifts.empty() || !member.live) return SetAsks(to, member.live);
+  if (gifts.empty() || !member.live) return SetAsks(member, member.live);
   std::ranges::move(gifts, std::back_inserter(member.inbox));
   member.woken->Set();
 }
@@ -87,10 +83,9 @@ void StealBoard::Give(int to, std::vector<Gift> gifts) {
 std::vector<Gift> StealBoard::Leave(int replica) {
   const std::lock_guard lock(mutex_);
   Member& member = members_[static_cast<size_t>(replica)];
-  SetAsks(replica, false);
+  SetAsks(member, false);
   member.live = false;
-  // The last one that worked may have left.
-  for (Member& other : MembersOf(GroupOf(replica))) other.woken->Set();
+  WakeAll();  // the last one that worked may have left
   return std::exchange(member.inbox, {});
 }
 

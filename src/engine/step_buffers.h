@@ -1,29 +1,32 @@
-// The device arrays of StepBatch for one step of a replica, and the host's hand in them between steps.
+// The device arrays of StepBatch for one step of a replica, and the host's hand in them between
+// steps.
 #pragma once
 
 #include <span>
 
 #include "device/device.h"
-#include "engine/memory_plan.h"
 #include "kernels/step_batch.h"
+#include "layout/step_arrays.h"
 
 namespace forebay::engine {
 
 // Rows of one sequence in the step being built.
 struct PlannedRows {
-  std::span<const int32_t> tokens;  // of these rows
+  std::span<const int32_t> tokens;  // tokens of these rows
   int64_t first_position;
   int32_t slot;
-  bool all_logits;                  // every row's logits are wanted (prompt logprobs), not only the last one's
+  // every row's logits are wanted (prompt logprobs), not only the last one's
+  bool all_logits;
   bool last_logits;
 };
 
 // Not thread-safe. Arrays are rewritten by Begin; REQUIRES: their step is not running then.
 class StepBuffers {
  public:
-  // Of the rank's `shared` buffers (null: it has none yet) these have the block tables and the sampled tokens, which belong to
-  // slots and not to a step.
-  StepBuffers(const MemoryPlan& plan, int32_t max_num_seqs, device::RegionCutter* cutter, const StepBuffers* shared = nullptr);
+  // Of the rank's `shared` buffers (null: it has none yet) these have the block tables and the
+  // sampled tokens, which belong to slots and not to a step.
+  StepBuffers(const layout::StepShape& shape, device::RegionCutter* cutter,
+              const StepBuffers* shared = nullptr);
 
   // Table of a slot: whole when a sequence is admitted, its new tail when it grows.
   void SetTable(int group, int32_t slot, size_t from, std::span<const int32_t> blocks);
@@ -37,18 +40,16 @@ class StepBuffers {
   // Own range = all rows.
   const kernels::StepBatch& Finish();
 
-  const kernels::StepBatch& batch() const { return batch_; }
+  const kernels::StepBatch& batch() const { return arrays_.batch; }
   const kernels::ContextSums& context() const { return context_; }
   // Sum over rows of the positions they see.
   int64_t context_tokens() const { return context_.context(); }
-  // Of logit row i: its position, and the digest that the device wrote.
-  int32_t* logit_positions() const { return logit_positions_; }
-  uint64_t* logit_digests() const { return logit_digests_; }
+  // The position of logit row i, and the digest that the device wrote for it.
+  int32_t* logit_positions() const { return arrays_.logit_positions; }
+  uint64_t* logit_digests() const { return arrays_.logit_digests; }
 
  private:
-  kernels::StepBatch batch_;
-  int32_t* logit_positions_ = nullptr;
-  uint64_t* logit_digests_ = nullptr;
+  layout::StepArrays arrays_;
   kernels::ContextSums context_;
   int32_t max_rows_ = 0;
 };

@@ -13,41 +13,100 @@ namespace {
 
 constexpr uint64_t kAlignment = 64;
 
-uint64_t HalfBytes(const device::Region& staging) { return staging.bytes / 2 / kAlignment * kAlignment; }
+uint64_t HalfBytes(const device::Region& staging) {
+  return staging.bytes / 2 / kAlignment * kAlignment;
+}
 
 struct GatherArgs {
   struct Source {
-    const std::byte* part;
-    GatherBlock block;
+    const std::byte* block;
+    int32_t row, rows;
+    uint64_t offset, bytes;
   };
   Source sources[Exchange::kMaxRanks];
   int num_sources;
   std::byte* out;
   uint64_t row_stride;
+  MatrixBehind behind;
 };
 
 void Gather(const GatherArgs& args, const device::WorkerContext& context) {
+  const MatrixBehind& behind = args.behind;
   for (int i = 0; i < args.num_sources; ++i) {
-    const auto& [part, block] = args.sources[i];
-    const device::Range rows = device::StaticPart(context, block.rows);
+    const GatherArgs::Source& source = args.sources[i];
+    const std::byte* const second =
+        source.block + static_cast<uint64_t>(source.rows) * source.bytes;
+    const device::Range rows = device::StaticPart(context, source.rows);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
-      std::memcpy(args.out + (block.row + row) * args.row_stride + block.offset, part + row * block.bytes, block.bytes);
+      std::memcpy(args.out + (source.row + row) * args.row_stride + source.offset,
+                  source.block + row * source.bytes, source.bytes);
+      if (behind.row_bytes > 0) {
+        std::memcpy(behind.out + (source.row + row) * behind.row_bytes,
+                    second + row * behind.row_bytes, behind.row_bytes);
+      }
     }
   }
 }
 
+uint64_t BytesOf(const GatherBlock& block, const MatrixBehind& behind) {
+  return static_cast<uint64_t>(block.rows) * (block.bytes + behind.row_bytes);
+}
+
+// Meets, and copies `blocks`.
+void MeetAndGather(device::Stream& stream, Exchange& exchange, const char* label,
+                   cost::Collective collective, std::span<const GatherBlock> blocks, std::byte* out,
+                   uint64_t row_stride, const MatrixBehind& behind) {
+  FB_CHECK(static_cast<int>(blocks.size()) == exchange.num_ranks(), "{}: {} blocks of {} ranks",
+           label, blocks.size(), exchange.num_ranks());
+  exchange.Meet(stream);
+  GatherArgs args{.num_sources = 0, .out = out, .row_stride = row_stride, .behind = behind};
+  uint64_t gathered = 0, end = 0;
+  int64_t end_row = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const GatherBlock& block = blocks[i];
+    const uint64_t bytes = BytesOf(block, behind);
+    if (bytes == 0) continue;
+    args.sources[args.num_sources++] = {
+        exchange.part(static_cast<int>(i)) + block.from, static_cast<int32_t>(block.row),
+        static_cast<int32_t>(block.rows), block.offset, block.bytes};
+    gathered += bytes;
+    end = std::max(end, (block.row + block.rows - 1) * row_stride + block.offset + block.bytes);
+    end_row = std::max(end_row, block.row + block.rows);
+  }
+  if (gathered == 0) return;
+  const cost::OpDesc desc{.kind = cost::OpKind::kCollective,
+                          .label = label,
+                          .read_bytes = static_cast<double>(gathered),
+                          .write_bytes = static_cast<double>(gathered),
+                          .collective = collective,
+                          .ranks = exchange.num_ranks()};
+  device::Operation operation = device::MakeOperation<&Gather>(desc, args);
+  for (int i = 0; i < args.num_sources; ++i) {
+    const GatherArgs::Source& source = args.sources[i];
+    operation.Reads(source.block,
+                    static_cast<uint64_t>(source.rows) * (source.bytes + behind.row_bytes));
+  }
+  if (behind.row_bytes > 0)
+    operation.Writes(behind.out, static_cast<uint64_t>(end_row) * behind.row_bytes);
+  stream.Enqueue(operation.Writes(out, end));
+}
+
 }  // namespace
 
-uint64_t Exchange::StagingBytes(uint64_t part_bytes) { return 2 * base::RoundUp(part_bytes, kAlignment); }
+uint64_t Exchange::StagingBytes(uint64_t part_bytes) {
+  return 2 * base::RoundUp(part_bytes, kAlignment);
+}
 
-base::Result<Exchange> Exchange::Create(Fabric& fabric, const Communicator& communicator, const device::Region& staging,
-                                        int channel) {
+base::Result<Exchange> Exchange::Create(Fabric& fabric, const Communicator& communicator,
+                                        const device::Region& staging, int channel) {
   const size_t ranks = communicator.ranks.size();
   if (ranks > kMaxRanks) {
-    return base::Status(base::kInvalidArgument, fmt::format("{} ranks meet, at most {} can", ranks, kMaxRanks));
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("{} ranks meet, at most {} can", ranks, kMaxRanks));
   }
-  FB_CHECK(communicator.ranks[communicator.my_index] == fabric.rank(), "rank {} makes the exchange of rank {}",
-           fabric.rank(), communicator.ranks[communicator.my_index]);
+  FB_CHECK(communicator.ranks[communicator.my_index] == fabric.rank(),
+           "rank {} makes the exchange of rank {}", fabric.rank(),
+           communicator.ranks[communicator.my_index]);
   Exchange exchange(fabric, communicator, channel);
   for (const int rank : communicator.ranks) {
     FB_ASSIGN_OR_RETURN(const device::Region* region, fabric.FindRegion(rank, staging.name));
@@ -67,46 +126,39 @@ void Exchange::Meet(device::Stream& stream) {
   }
 }
 
-void AllGather(device::Stream& stream, Exchange& exchange, const char* label, std::span<const GatherBlock> blocks,
-               std::byte* out, uint64_t row_stride) {
-  FB_CHECK(static_cast<int>(blocks.size()) == exchange.num_ranks(), "{}: {} blocks of {} ranks", label, blocks.size(),
-           exchange.num_ranks());
-  exchange.Meet(stream);
-  GatherArgs args{.num_sources = 0, .out = out, .row_stride = row_stride};
-  uint64_t gathered = 0, end = 0;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const GatherBlock& block = blocks[i];
-    const uint64_t bytes = static_cast<uint64_t>(block.rows) * block.bytes;
-    if (bytes == 0) continue;
-    args.sources[args.num_sources++] = {exchange.part(static_cast<int>(i)), block};
-    gathered += bytes;
-    end = std::max(end, (block.row + block.rows - 1) * row_stride + block.offset + block.bytes);
-  }
-  if (gathered == 0) return;
-  const cost::OpDesc desc{.kind = cost::OpKind::kCollective,
-                          .label = label,
-                          .read_bytes = static_cast<double>(gathered),
-                          .write_bytes = static_cast<double>(gathered),
-                          .collective = cost::Collective::kAllGather,
-                          .ranks = exchange.num_ranks()};
-  device::Operation operation = device::MakeOperation<&Gather>(desc, args);
-  for (int i = 0; i < args.num_sources; ++i) {
-    const GatherBlock& block = args.sources[i].block;
-    operation.Reads(args.sources[i].part, static_cast<uint64_t>(block.rows) * block.bytes);
-  }
-  stream.Enqueue(operation.Writes(out, end));
+void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
+               std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride) {
+  MeetAndGather(stream, exchange, label, cost::Collective::kAllGather, blocks, out, row_stride, {});
 }
 
-base::Result<Handover> Handover::Create(Fabric& fabric, int from, int to, std::string_view staging_name) {
-  FB_CHECK(from != to && (fabric.rank() == from || fabric.rank() == to), "rank {} makes the handover from {} to {}",
-           fabric.rank(), from, to);
+void AllToAll(device::Stream& stream, Exchange& exchange, const char* label,
+              std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride,
+              const MatrixBehind& behind) {
+  MeetAndGather(stream, exchange, label, cost::Collective::kAllToAll, blocks, out, row_stride,
+                behind);
+}
+
+uint64_t BytesFromOthers(const Exchange& exchange, std::span<const GatherBlock> blocks,
+                         const MatrixBehind& behind) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (static_cast<int>(i) != exchange.my_index()) bytes += BytesOf(blocks[i], behind);
+  }
+  return bytes;
+}
+
+base::Result<Handover> Handover::Create(Fabric& fabric, int from, int to,
+                                        std::string_view staging_name) {
+  FB_CHECK(from != to && (fabric.rank() == from || fabric.rank() == to),
+           "rank {} makes the handover from {} to {}", fabric.rank(), from, to);
   FB_ASSIGN_OR_RETURN(const device::Region* staging, fabric.FindRegion(from, staging_name));
   return Handover(fabric, from, to, *staging);
 }
 
 std::byte* Handover::Buffer(uint64_t bytes) const {
   const uint64_t half = HalfBytes(*staging_);
-  FB_CHECK(bytes <= half, "a message of {} bytes from rank {} to rank {}, staging holds {}", bytes, from_, to_, half);
+  FB_CHECK(bytes <= half, "a message of {} bytes from rank {} to rank {}, staging holds {}", bytes,
+           from_, to_, half);
   return staging_->data + messages_ % 2 * half;
 }
 

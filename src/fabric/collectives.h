@@ -1,5 +1,6 @@
-// What ranks do together, on their streams: no call blocks, nobody is told more than a counter's number. Data stay where
-// their writer put them, in its published staging region, and the others read them in place.
+// What ranks do together, on their streams: no call blocks, nobody is told more than a counter's
+// number. Data stay where their writer put them, in its published staging region, and the others
+// read them in place.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +13,44 @@ namespace forebay::fabric {
 
 // Who uses which channel of the counters.
 inline constexpr int kTensorChannel = 0;  // ranks of one stage of a replica
-inline constexpr int kStageChannel = 1;   // rows for the next stage; kTakenChannel: the staging is free again
+// rows for the next stage; kTakenChannel: the staging is free again
+inline constexpr int kStageChannel = 1;
 inline constexpr int kTakenChannel = 2;
-inline constexpr int kPoolChannel = 3;    // ranks of one pool; from here on free for its user
+inline constexpr int kSequenceChannel = 3;   // ranks that cut a step's rows among them
+inline constexpr int kHeadChannel = 4;       // all ranks of one stage, where rows are cut
+inline constexpr int kPoolChannel = 5;       // ranks of one pool; and the next
+inline constexpr int kFirstModeChannel = 7;  // two for each further mode of ranks that cut rows
 
-// The ranks of a communicator meet again and again, each at its own pace: a rank writes its part, all wait for all, and
-// then each reads everybody's part. Two buffers a rank, used in turns, are enough: who writes part m has met m - 1, and so
-// everybody has read part m - 2.
+// The ranks of a communicator meet again and again, each at its own pace: a rank writes its part,
+// all wait for all, and then each reads everybody's part. Two buffers a rank, used in turns, are
+// enough: who writes part m has met m - 1, and so everybody has read part m - 2.
+//
+// That holds for ranks that meet again and again with nobody else in between. So a staging region
+// belongs to the exchange of one communicator: ranks that meet in two kinds of groups have a region
+// and a channel for each kind. Where a region serves exchanges of several modes in turn, all ranks
+// that may read it meet between the last meeting of one mode and the first of the next.
 class Exchange {
  public:
   static constexpr int kMaxRanks = 8;
 
   // Bytes of staging for parts of up to `part_bytes`.
   static uint64_t StagingBytes(uint64_t part_bytes);
-  // `staging` is this rank's region; regions of that name of all ranks are published. kUnknownRegion; kInvalidArgument: more
-  // than kMaxRanks ranks. A `channel` has one exchange a communicator.
-  static base::Result<Exchange> Create(Fabric& fabric, const Communicator& communicator, const device::Region& staging,
-                                       int channel);
+  // `staging` is this rank's region; regions of that name of all ranks are published.
+  // kUnknownRegion; kInvalidArgument: more than kMaxRanks ranks. A `channel` has one exchange a
+  // communicator.
+  static base::Result<Exchange> Create(Fabric& fabric, const Communicator& communicator,
+                                       const device::Region& staging, int channel);
 
   int num_ranks() const { return static_cast<int>(communicator_.ranks.size()); }
   int my_index() const { return communicator_.my_index; }
   uint64_t part_bytes() const { return halves_[my_index()].bytes; }
-  // Where this rank's part of the next meeting belongs. It is written by operations of the stream that meets.
+  // Where this rank's part of the next meeting belongs. It is written by operations of the stream
+  // that meets.
   std::byte* mine() const { return halves_[my_index()].data[meetings_ % 2]; }
-  // After this, operations of `stream` may read the parts that all ranks wrote before their call. They are enqueued
-  // before the next Meet.
+  // After this, operations of `stream` may read the parts that all ranks wrote before their call.
+  // They are enqueued before the next Meet.
   void Meet(device::Stream& stream);
-  // Of the last meeting.
+  // What rank `index` brought to the last meeting.
   const std::byte* part(int index) const { return halves_[index].data[(meetings_ + 1) % 2]; }
 
  private:
@@ -57,26 +69,46 @@ class Exchange {
   uint64_t meetings_ = 0;
 };
 
-// A rank's part of a matrix: `rows` rows from `row` on, of which each has `bytes` bytes from `offset` on. In staging they lie
-// one row behind the other.
+// A rank's part of a matrix: `rows` rows from `row` on, of which each has `bytes` bytes from
+// `offset` on. In staging they lie one row behind the other.
 struct GatherBlock {
   int64_t row = 0, rows = 0;
   uint64_t offset = 0, bytes = 0;
+  uint64_t from = 0;  // where in its staging the rank put them
 };
 
-// Meets, and copies the parts of all ranks into `out`, a matrix with `row_stride` bytes a row. blocks[i] is the part of the
-// rank with index i, which may be empty; a broadcast is a gather with one block. `label` is a literal.
-void AllGather(device::Stream& stream, Exchange& exchange, const char* label, std::span<const GatherBlock> blocks,
-               std::byte* out, uint64_t row_stride);
+// Meets, and copies the parts of all ranks into `out`, a matrix with `row_stride` bytes a row.
+// blocks[i] is the part of the rank with index i, which may be empty; a broadcast is a gather with
+// one block. `label` is a literal.
+void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
+               std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride);
+
+// The same of what each rank put in its staging for this one. `behind`: each block's rows have a
+// part in a second matrix, which lies in staging behind the block.
+struct MatrixBehind {
+  std::byte* out = nullptr;  // [rows, row_bytes]
+  uint64_t row_bytes = 0;
+};
+void AllToAll(device::Stream& stream, Exchange& exchange, const char* label,
+              std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride,
+              const MatrixBehind& behind = {});
+// What AllToAll and AllGather bring from other ranks, in bytes.
+uint64_t BytesFromOthers(const Exchange& exchange, std::span<const GatherBlock> blocks,
+                         const MatrixBehind& behind = {});
 
 // From one rank to another, in order: the sender is at most two messages ahead.
 class Handover {
  public:
-  static uint64_t StagingBytes(uint64_t message_bytes) { return Exchange::StagingBytes(message_bytes); }
-  // The sender's published region `staging_name` holds the messages. Made by both ranks; kUnknownRegion.
-  static base::Result<Handover> Create(Fabric& fabric, int from, int to, std::string_view staging_name);
+  static uint64_t StagingBytes(uint64_t message_bytes) {
+    return Exchange::StagingBytes(message_bytes);
+  }
+  // The sender's published region `staging_name` holds the messages. Made by both ranks;
+  // kUnknownRegion.
+  static base::Result<Handover> Create(Fabric& fabric, int from, int to,
+                                       std::string_view staging_name);
 
-  // The next message; `source` may be overwritten by what is enqueued on `stream` behind this. REQUIRES: it fits.
+  // The next message; `source` may be overwritten by what is enqueued on `stream` behind this.
+  // REQUIRES: it fits.
   void Send(device::Stream& stream, const std::byte* source, uint64_t bytes);
   // REQUIRES: as many bytes as were sent.
   void Receive(device::Stream& stream, std::byte* destination, uint64_t bytes);

@@ -23,7 +23,8 @@ using runtime::Runtime;
 constexpr uint64_t kPartBytes = 1000;
 
 struct Rank {
-  Rank(Runtime& runtime, std::unique_ptr<Fabric> own_fabric, device::HazardChecker& checker, uint64_t seed)
+  Rank(Runtime& runtime, std::unique_ptr<Fabric> own_fabric, device::HazardChecker& checker,
+       uint64_t seed)
       : fabric(std::move(own_fabric)),
         device(device::CreateCpuDevice(runtime, {.rank = fabric->rank(),
                                                  .memory_bytes = base::kMiB,
@@ -59,22 +60,25 @@ class CollectivesTest : public runtime::OnBothRuntimes {
   void RunRanks(const std::vector<int>& counts, const std::function<void(Runtime&, Ranks&)>& body) {
     uint64_t seed = 0;
     for (const int num_ranks : counts) {
-      Run([&](Runtime& runtime) {
-        device::HazardChecker checker;
-        Ranks ranks;
-        for (auto& fabric : CreateLocalFabric(runtime, num_ranks)) {
-          ranks.push_back(std::make_unique<Rank>(runtime, std::move(fabric), checker, seed++));
-        }
-        body(runtime, ranks);
-        for (auto& rank : ranks) EXPECT_TRUE(rank->Finish().ok());
-        EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
-      }, 30);
+      Run(
+          [&](Runtime& runtime) {
+            device::HazardChecker checker;
+            Ranks ranks;
+            for (auto& fabric : CreateLocalFabric(runtime, num_ranks)) {
+              ranks.push_back(std::make_unique<Rank>(runtime, std::move(fabric), checker, seed++));
+            }
+            body(runtime, ranks);
+            for (auto& rank : ranks) EXPECT_TRUE(rank->Finish().ok());
+            EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+          },
+          30);
     }
   }
 };
 FB_ON_BOTH_RUNTIMES(CollectivesTest);
 
-// A matrix of 5 rows whose columns are split over the ranks, gathered again and again, in each round with other values.
+// A matrix of 5 rows whose columns are split over the ranks, gathered again and again, in each
+// round with other values.
 TEST_P(CollectivesTest, AllGatherOfColumns) {
   RunRanks({1, 2, 3, 4, 8}, [](Runtime&, Ranks& ranks) {
     constexpr int64_t kRows = 5, kColumns = 61, kRounds = 5;
@@ -82,9 +86,11 @@ TEST_P(CollectivesTest, AllGatherOfColumns) {
     std::vector<GatherBlock> blocks;
     for (int r = 0; r < count; ++r) {
       // Rank 2 has nothing.
-      const base::Part columns = base::EvenPart(kColumns, count > 2 ? count - 1 : count, r > 2 ? r - 1 : r);
+      const base::Part columns =
+          base::EvenPart(kColumns, count > 2 ? count - 1 : count, r > 2 ? r - 1 : r);
       const bool none = count > 2 && r == 2;
-      blocks.push_back({.rows = none ? 0 : kRows, .offset = static_cast<uint64_t>(columns.begin),
+      blocks.push_back({.rows = none ? 0 : kRows,
+                        .offset = static_cast<uint64_t>(columns.begin),
                         .bytes = static_cast<uint64_t>(columns.size())});
     }
     const auto value = [](int64_t round, int64_t row, int64_t column) {
@@ -93,21 +99,24 @@ TEST_P(CollectivesTest, AllGatherOfColumns) {
     for (auto& rank : ranks) {
       const GatherBlock& mine = blocks[rank->fabric->rank()];
       for (int64_t i = 0; i < kRounds * mine.rows * static_cast<int64_t>(mine.bytes); ++i) {
-        const int64_t row = i / static_cast<int64_t>(mine.bytes), column = i % static_cast<int64_t>(mine.bytes);
-        rank->source->data[i] = value(row / kRows, row % kRows, static_cast<int64_t>(mine.offset) + column);
+        const int64_t row = i / static_cast<int64_t>(mine.bytes),
+                      column = i % static_cast<int64_t>(mine.bytes);
+        rank->source->data[i] =
+            value(row / kRows, row % kRows, static_cast<int64_t>(mine.offset) + column);
       }
     }
     std::vector<Exchange> exchanges;
     for (auto& rank : ranks) {
-      exchanges.push_back(Exchange::Create(*rank->fabric, Everyone(*rank), *rank->staging, kTensorChannel).value());
+      exchanges.push_back(
+          Exchange::Create(*rank->fabric, Everyone(*rank), *rank->staging, kTensorChannel).value());
     }
     constexpr int64_t kStride = kColumns + 3;
     for (int64_t round = 0; round < kRounds; ++round) {
       for (int r = 0; r < count; ++r) {
         const uint64_t bytes = blocks[r].rows * blocks[r].bytes;
         if (bytes > 0) {
-          ranks[r]->stream().Enqueue(
-              device::MakeCopy("write", exchanges[r].mine(), ranks[r]->source->data + round * bytes, bytes));
+          ranks[r]->stream().Enqueue(device::MakeCopy(
+              "write", exchanges[r].mine(), ranks[r]->source->data + round * bytes, bytes));
         }
         AllGather(ranks[r]->stream(), exchanges[r], "all_gather", blocks,
                   ranks[r]->out->data + round * kRows * kStride, kStride);
@@ -117,7 +126,8 @@ TEST_P(CollectivesTest, AllGatherOfColumns) {
       ASSERT_TRUE(rank->Finish().ok());
       for (int64_t i = 0; i < kRounds * kRows * kStride; ++i) {
         const int64_t row = i / kStride, column = i % kStride;
-        ASSERT_EQ(rank->out->data[i], column < kColumns ? value(row / kRows, row % kRows, column) : std::byte{0});
+        ASSERT_EQ(rank->out->data[i],
+                  column < kColumns ? value(row / kRows, row % kRows, column) : std::byte{0});
       }
     }
   });
@@ -133,15 +143,18 @@ TEST_P(CollectivesTest, HandoverThroughAllStages) {
     for (int stage = 0; stage < stages; ++stage) {
       tasks.push_back(runtime.Spawn({.name = "stage"}, [&, stage] {
         Rank& rank = *ranks[stage];
-        std::byte* const rows = rank.out->data;  // of one message: overwritten by the next
+        std::byte* const rows = rank.out->data;  // one message's rows: overwritten by the next
         std::unique_ptr<Handover> from_last, to_next;
         if (stage > 0) {
-          from_last = std::make_unique<Handover>(Handover::Create(*rank.fabric, stage - 1, stage, "staging").value());
+          from_last = std::make_unique<Handover>(
+              Handover::Create(*rank.fabric, stage - 1, stage, "staging").value());
         }
         if (stage + 1 < stages) {
-          to_next = std::make_unique<Handover>(Handover::Create(*rank.fabric, stage, stage + 1, "staging").value());
+          to_next = std::make_unique<Handover>(
+              Handover::Create(*rank.fabric, stage, stage + 1, "staging").value());
         }
-        for (uint64_t i = 0; i < kRow * stages; ++i) rank.source->data[i] = static_cast<std::byte>(stage + 1);
+        for (uint64_t i = 0; i < kRow * stages; ++i)
+          rank.source->data[i] = static_cast<std::byte>(stage + 1);
         for (int message = 0; message < kMessages; ++message) {
           // Lengths differ from message to message.
           const uint64_t bytes = kRow * stages - message;
@@ -150,9 +163,11 @@ TEST_P(CollectivesTest, HandoverThroughAllStages) {
           } else {
             rank.stream().Enqueue(device::MakeCopy("begin", rows, rank.source->data, bytes));
           }
-          rank.stream().Enqueue(device::MakeCopy("work", rows + stage * kRow, rank.source->data + message, kRow - kMessages));
+          rank.stream().Enqueue(device::MakeCopy("work", rows + stage * kRow,
+                                                 rank.source->data + message, kRow - kMessages));
           if (to_next) to_next->Send(rank.stream(), rows, bytes);
-          rank.stream().Enqueue(device::MakeCopy("keep", rank.out->data + 2048 * (message + 1), rows, bytes));
+          rank.stream().Enqueue(
+              device::MakeCopy("keep", rank.out->data + 2048 * (message + 1), rows, bytes));
         }
         ASSERT_TRUE(rank.Finish().ok());
       }));
@@ -161,7 +176,9 @@ TEST_P(CollectivesTest, HandoverThroughAllStages) {
     const Rank& last = *ranks.back();
     for (int message = 0; message < kMessages; ++message) {
       for (int stage = 0; stage < stages; ++stage) {
-        EXPECT_EQ(last.out->data[2048 * (message + 1) + stage * kRow], static_cast<std::byte>(stage + 1)) << message;
+        EXPECT_EQ(last.out->data[2048 * (message + 1) + stage * kRow],
+                  static_cast<std::byte>(stage + 1))
+            << message;
       }
     }
   });
@@ -170,11 +187,17 @@ TEST_P(CollectivesTest, HandoverThroughAllStages) {
 TEST_P(CollectivesTest, WhatCannotMeetIsRefused) {
   RunRanks({2}, [](Runtime& runtime, Ranks& ranks) {
     const device::Region* const other = ranks[0]->device->arena().Allocate("other", 128).value();
-    EXPECT_EQ(Exchange::Create(*ranks[0]->fabric, Everyone(*ranks[0]), *other, kTensorChannel).status().code(), kUnknownRegion);
+    EXPECT_EQ(Exchange::Create(*ranks[0]->fabric, Everyone(*ranks[0]), *other, kTensorChannel)
+                  .status()
+                  .code(),
+              kUnknownRegion);
     EXPECT_EQ(Handover::Create(*ranks[0]->fabric, 1, 0, "other").status().code(), kUnknownRegion);
     const Communicator nine{.ranks = {0, 1, 2, 3, 4, 5, 6, 7, 8}};
-    EXPECT_EQ(Exchange::Create(*ranks[0]->fabric, nine, *ranks[0]->staging, 0).status().code(), base::kInvalidArgument);
-    EXPECT_GE(Exchange::Create(*ranks[0]->fabric, Everyone(*ranks[0]), *ranks[0]->staging, 0)->part_bytes(), kPartBytes);
+    EXPECT_EQ(Exchange::Create(*ranks[0]->fabric, nine, *ranks[0]->staging, 0).status().code(),
+              base::kInvalidArgument);
+    EXPECT_GE(Exchange::Create(*ranks[0]->fabric, Everyone(*ranks[0]), *ranks[0]->staging, 0)
+                  ->part_bytes(),
+              kPartBytes);
   });
 }
 

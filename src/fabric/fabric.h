@@ -1,5 +1,5 @@
-// Between the ranks of a group: one-sided transfers, of which the owner of what is pulled is not told, and counters at
-// which streams of different ranks meet.
+// Between the ranks of a group: one-sided transfers, of which the owner of what is pulled is not
+// told, and counters at which streams of different ranks meet.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ inline constexpr base::ErrorCode kOutOfRange{"fabric_out_of_range"};
 
 // A range of a peer's region, and where it goes.
 struct CopySpan {
-  int rank;            // whose region
-  int region;          // Region::id there
+  int rank;    // whose region
+  int region;  // Region::id there
   uint64_t offset;
   uint64_t bytes;
   std::byte* destination;  // in the puller's memory
-  int part = 0;        // with events a part: which event follows the part's last span
+  int part = 0;            // with events a part: which event follows the part's last span
 };
 
 enum class PeerOrder : uint8_t { kAsListed, kRotated };
@@ -32,18 +32,20 @@ enum class PeerOrder : uint8_t { kAsListed, kRotated };
 struct CopyPlan {
   std::vector<CopySpan> spans;
   uint64_t slice_bytes = 1 << 20;  // a transfer is cut into slices of this size
-  PeerOrder order = PeerOrder::kAsListed;  // kRotated: slices take turns over peers, starting after the own rank
+  // kRotated: slices take turns over peers, starting after the own rank
+  PeerOrder order = PeerOrder::kAsListed;
   int requests_in_flight = 2;
 };
 
-// A plan whose sources were found and whose order of slices is fixed: prepared once, pulled many times.
+// A plan whose sources were found and whose order of slices is fixed: prepared once, pulled many
+// times.
 struct PreparedPull {
   struct Slice {
     const std::byte* source;
     std::byte* destination;
-    uint64_t bytes;   // 0: only an event follows
+    uint64_t bytes;  // 0: only an event follows
     int part;
-    bool remote;      // from another rank
+    bool remote;  // from another rank
     bool ends_part;
   };
   std::vector<Slice> slices;
@@ -60,18 +62,21 @@ struct Communicator {
 // Channels of counters between two ranks; who uses which is its users' agreement.
 inline constexpr int kNumChannels = 16;
 
-// One a rank; must outlive the rank's device. Pulls are asynchronous on `stream` (a copy stream of the rank's device).
+// One a rank; must outlive the rank's device. Pulls are asynchronous on `stream` (a copy stream of
+// the rank's device).
 class Fabric {
  public:
   virtual ~Fabric() = default;
   virtual int rank() const = 0;
   virtual int num_ranks() const = 0;
-  // Makes a region of this rank readable by peers, before any of them pulls from it. The region must outlive all pulls.
+  // Makes a region of this rank readable by peers, before any of them pulls from it. The region
+  // must outlive all pulls.
   virtual base::Status Publish(const device::Region& region) = 0;
   // Errors name rank, region, offset and size: kUnknownRegion (never published), kOutOfRange.
   virtual base::Result<PreparedPull> Prepare(const CopyPlan& plan) const = 0;
-  // Pulls the parts p with mask[p] != 0 (empty mask: all). part_events[p], if given, is recorded after part p arrived.
-  // Neither allocates nor locks. REQUIRES: mask.size() exceeds every part, or is 0.
+  // Pulls the parts p with mask[p] != 0 (empty mask: all). part_events[p], if given, is recorded
+  // after part p arrived. Neither allocates nor locks. REQUIRES: mask.size() exceeds every part, or
+  // is 0.
   virtual void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
                     std::span<device::DeviceEvent* const> part_events) = 0;
   // The same of a plan that is pulled once; Prepare's errors, and nothing is enqueued then.
@@ -81,7 +86,8 @@ class Fabric {
     Pull(stream, prepared, mask, part_events);
     return base::Status::Ok();
   }
-  // The region of that name that `rank` published, readable by operations of this rank's streams; kUnknownRegion.
+  // The region of that name that `rank` published, readable by operations of this rank's streams;
+  // kUnknownRegion.
   virtual base::Result<const device::Region*> FindRegion(int rank, std::string_view name) const = 0;
 
   // Counters (from, to, channel), each 0 at first and growing. Neither call blocks.
@@ -89,8 +95,9 @@ class Fabric {
   virtual void Post(device::Stream& stream, int peer, int channel, uint64_t value) = 0;
   // Holds `stream` until `peer` has posted at least `value` to this rank.
   virtual void Await(device::Stream& stream, int peer, int channel, uint64_t value) = 0;
-  // The group has failed: all awaits of all its ranks pass, so that a dead rank holds nobody. A stream that passes one
-  // runs nothing any more, and Synchronize returns `why`; the first Abort's stays. Any task.
+  // The group has failed: all awaits of all its ranks pass, so that a dead rank holds nobody. A
+  // stream that passes one runs nothing any more, and Synchronize returns `why`; the first Abort's
+  // stays. Any task.
   virtual void Abort(const base::Status& why) = 0;
   // Why the group was aborted; OK: it was not. Any task.
   virtual base::Status status() const = 0;

@@ -7,7 +7,8 @@ namespace {
 
 class FaultFabric final : public Fabric {
  public:
-  FaultFabric(std::unique_ptr<Fabric> fabric, std::unique_ptr<device::Counter> dead, const FaultPlan& plan)
+  FaultFabric(std::unique_ptr<Fabric> fabric, std::unique_ptr<device::Counter> dead,
+              const FaultPlan& plan)
       : fabric_(std::move(fabric)), dead_(std::move(dead)), plan_(plan) {}
 
   int rank() const override { return fabric_->rank(); }
@@ -16,7 +17,9 @@ class FaultFabric final : public Fabric {
   base::Result<const device::Region*> FindRegion(int rank, std::string_view name) const override {
     return fabric_->FindRegion(rank, name);
   }
-  base::Result<PreparedPull> Prepare(const CopyPlan& plan) const override { return fabric_->Prepare(plan); }
+  base::Result<PreparedPull> Prepare(const CopyPlan& plan) const override {
+    return fabric_->Prepare(plan);
+  }
   void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
             std::span<device::DeviceEvent* const> part_events) override {
     if (++pulls_ == plan_.at_pull) Break(stream, "pull", pulls_);
@@ -35,7 +38,8 @@ class FaultFabric final : public Fabric {
 
  private:
   void Break(device::Stream& stream, const char* what, int64_t call) {
-    dead_->Abort({kPlantedFault, fmt::format("a fault was planted in {} {} of rank {}", what, call, plan_.rank)});
+    dead_->Abort({kPlantedFault,
+                  fmt::format("a fault was planted in {} {} of rank {}", what, call, plan_.rank)});
     stream.Await(*dead_, 1);
   }
 
@@ -47,7 +51,8 @@ class FaultFabric final : public Fabric {
 
 }  // namespace
 
-std::unique_ptr<Fabric> PlantFault(std::unique_ptr<Fabric> fabric, std::unique_ptr<device::Counter> dead, const FaultPlan& plan) {
+std::unique_ptr<Fabric> PlantFault(std::unique_ptr<Fabric> fabric,
+                                   std::unique_ptr<device::Counter> dead, const FaultPlan& plan) {
   return std::make_unique<FaultFabric>(std::move(fabric), std::move(dead), plan);
 }
 

@@ -1,4 +1,5 @@
-// A trial of faults: at a chosen transfer the stream of one rank dies, as that of a broken device does.
+// A trial of faults: at a chosen transfer the stream of one rank dies, as that of a broken device
+// does.
 #pragma once
 
 #include <memory>
@@ -16,6 +17,7 @@ struct FaultPlan {
 };
 
 // `fabric`, whose rank has the fault; `dead` is a counter for its streams that nobody else uses.
-std::unique_ptr<Fabric> PlantFault(std::unique_ptr<Fabric> fabric, std::unique_ptr<device::Counter> dead, const FaultPlan& plan);
+std::unique_ptr<Fabric> PlantFault(std::unique_ptr<Fabric> fabric,
+                                   std::unique_ptr<device::Counter> dead, const FaultPlan& plan);
 
 }  // namespace forebay::fabric

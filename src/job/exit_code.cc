@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "job/job.h"
+#include "job/merge.h"
+#include "job/output_check.h"
 #include "job/results_log.h"
 
 namespace forebay::job {
@@ -13,6 +15,7 @@ std::string_view Name(ExitCode code) {
     case ExitCode::kDrained: return "drained";
     case ExitCode::kAborted: return "aborted";
     case ExitCode::kStalled: return "stalled";
+    case ExitCode::kAllFailed: return "all_failed";
     default: return "failed";
   }
 }
@@ -33,12 +36,16 @@ ExitCode ExitCodeOf(const base::Status& status) {
       {base::kOkCode, ExitCode::kComplete},
       {kInputUnreadable, ExitCode::kBadInput},
       {kInputChanged, ExitCode::kBadInput},
+      {kOutputTaken, ExitCode::kUsage},
       {kBadLines, ExitCode::kBadInput},
       {kResultsIo, ExitCode::kResultsIo},
+      {kResultsReplaced, ExitCode::kResultsIo},
       {kResultsLocked, ExitCode::kResultsLocked},
       {kResultsInvalid, ExitCode::kResultsMismatch},
       {kResultsMismatch, ExitCode::kResultsMismatch},
+      {kResultsDiffer, ExitCode::kResultsMismatch},
       {kStalled, ExitCode::kStalled},
+      {kAllLinesFailed, ExitCode::kAllFailed},
   };
   for (const auto& [code, exit_code] : kCodes) {
     if (status.code() == code) return exit_code;

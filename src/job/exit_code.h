@@ -9,19 +9,21 @@
 namespace forebay::job {
 
 enum class ExitCode : int {
-  kComplete = 0,         // every line has its result, failed ones included
-  kError = 1,            // anything that has no code of its own, say a model that cannot be loaded
-  kUsage = 2,            // flags
-  kBadInput = 3,         // the input cannot be read or changed, or --strict found bad lines
-  kDrained = 4,          // a signal; what ran was finished, or was given up when the grace time was over
+  kComplete = 0,  // every line has its result, failed ones included, but not all of them failed
+  kError = 1,     // anything that has no code of its own, say a model that cannot be loaded
+  kUsage = 2,     // flags
+  kBadInput = 3,  // the input cannot be read or changed, or --strict found bad lines
+  // a signal; what ran was finished, or was given up when the grace time was over
+  kDrained = 4,
   kAborted = 5,          // a second signal
   kResultsIo = 6,        // the results could not be written, say the disk is full
   kResultsLocked = 7,    // another process writes them
   kResultsMismatch = 8,  // the results file is another job's, or no results file
   kStalled = 9,          // the engine's watchdog saw no progress
+  kAllFailed = 10,       // every line has its result, and each is an error
 };
 
-// "complete", "drained", "aborted", "stalled"; "failed" for all others.
+// "complete", "drained", "aborted", "stalled", "all_failed"; "failed" for all others.
 std::string_view Name(ExitCode code);
 ExitCode ExitCodeOf(RunEnd end);
 // The code for an error of this folder; kError for those of others.

@@ -21,7 +21,10 @@ class FakeEngine : public Engine {
   static constexpr size_t kRunning = 7;
 
   explicit FakeEngine(uint64_t seed = 1) : rng_(seed) {
-    facts_ = {.name = "tiny", .vocab_size = FakePipeline::kVocabulary, .max_model_len = 300, .numerics_class = "pair-fake"};
+    facts_ = {.name = "tiny",
+              .vocab_size = FakePipeline::kVocabulary,
+              .max_model_len = 300,
+              .numerics_class = "pair-fake"};
   }
 
   const ModelFacts& facts() const override { return facts_; }
@@ -29,7 +32,7 @@ class FakeEngine : public Engine {
   std::optional<RequestResult> Refusal(const Request& request) const override {
     for (const auto& prompt : request.prompts) {
       if (static_cast<int32_t>(prompt.size()) <= facts_.max_model_len) continue;
-      return RequestResult{.line = request.line,
+      return RequestResult{.id = request.id,
                            .http_status = 400,
                            .error_type = "invalid_request_error",
                            .error_message = "the prompt has too many tokens",
@@ -63,6 +66,7 @@ class FakeEngine : public Engine {
   }
 
   void SetStepObserver(StepObserver*) override {}
+  void Cancel(int64_t) override {}
   EngineStats stats() const override {
     const std::lock_guard lock(mutex_);
     return stats_;
@@ -76,19 +80,23 @@ class FakeEngine : public Engine {
 
  private:
   static RequestResult Answer(const Request& request) {
-    RequestResult result{.line = request.line};
+    RequestResult result{.id = request.id};
     for (size_t i = 0; i < request.prompts.size() * static_cast<size_t>(request.n); ++i) {
       const auto& prompt = request.prompts[i / static_cast<size_t>(request.n)];
       Choice choice{.index = static_cast<int32_t>(i)};
-      const size_t most = request.sampling.max_tokens < 0 ? prompt.size() : static_cast<size_t>(request.sampling.max_tokens);
-      for (size_t k = 0; k < std::min(most, prompt.size()); ++k) choice.tokens.push_back('a' + (prompt[k] + static_cast<int32_t>(k + i)) % 26);
+      const size_t most = request.sampling.max_tokens < 0
+                              ? prompt.size()
+                              : static_cast<size_t>(request.sampling.max_tokens);
+      for (size_t k = 0; k < std::min(most, prompt.size()); ++k)
+        choice.tokens.push_back('a' + (prompt[k] + static_cast<int32_t>(k + i)) % 26);
       choice.text = FakePipeline().Decode(choice.tokens);
       result.completion_tokens += static_cast<int64_t>(choice.tokens.size());
       result.choices.push_back(std::move(choice));
     }
     // Out of order: sorting is the job's business.
     std::reverse(result.choices.begin(), result.choices.end());
-    for (const auto& prompt : request.prompts) result.prompt_tokens += static_cast<int64_t>(prompt.size());
+    for (const auto& prompt : request.prompts)
+      result.prompt_tokens += static_cast<int64_t>(prompt.size());
     return result;
   }
 

@@ -25,8 +25,10 @@ class FakePipeline : public TextPipeline {
   base::Result<std::vector<int32_t>> RenderChat(const ChatPrompt& prompt) override {
     return Tokenize(prompt.messages, prompt.add_special_tokens);
   }
-  base::Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special_tokens) override {
-    if (text.find("bad template") != text.npos) return base::Status({"template_error"}, "the template says no");
+  base::Result<std::vector<int32_t>> Tokenize(std::string_view text,
+                                              bool add_special_tokens) override {
+    if (text.find("bad template") != text.npos)
+      return base::Status({"template_error"}, "the template says no");
     std::vector<int32_t> ids;
     if (add_special_tokens) ids.push_back(kBegin);
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));

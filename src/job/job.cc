@@ -29,10 +29,16 @@ Verdict FromStatus(base::Status status) { return {ExitCodeOf(status), std::move(
 
 class Job {
  public:
-  Job(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options, TextPipeline& text, Engine& engine,
-      RunControl& control)
-      : runtime_(runtime), input_(input), options_(options), text_(text), engine_(engine), control_(control) {
-    if (!options.unix_seconds) unix_seconds_ = [] { return static_cast<int64_t>(std::time(nullptr)); };
+  Job(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options,
+      TextPipeline& text, Engine& engine, RunControl& control)
+      : runtime_(runtime),
+        input_(input),
+        options_(options),
+        text_(text),
+        engine_(engine),
+        control_(control) {
+    if (!options.unix_seconds)
+      unix_seconds_ = [] { return static_cast<int64_t>(std::time(nullptr)); };
     began_ = options.process_began < 0 ? runtime.Now() : options.process_began;
   }
 
@@ -48,7 +54,8 @@ class Job {
     } else {
       verdict = RunEngine();
     }
-    JobOutcome outcome{.exit_code = verdict.exit_code, .status = verdict.status, .summary = Summarize(verdict)};
+    JobOutcome outcome{
+        .exit_code = verdict.exit_code, .status = verdict.status, .summary = Summarize(verdict)};
     if (log_) Report(&outcome);
     return outcome;
   }
@@ -58,7 +65,9 @@ class Job {
 
   base::Status CheckOutput() const {
     if (!input_.SameFile(options_.output_path)) return {};
-    return base::Status(kResultsInvalid, fmt::format("{}: is the input; name another file for the results", options_.output_path));
+    return base::Status(
+        kResultsInvalid,
+        fmt::format("{}: is the input; name another file for the results", options_.output_path));
   }
 
   base::Status CheckAllLines() {
@@ -68,16 +77,21 @@ class Job {
       FB_ASSIGN_OR_RETURN(const BuiltLine built, builder.Build(ordinal));
       if (!built.error) continue;
       ++num_bad;
-      base::Log(base::LogLevel::kError, fmt::format("{}: line {}: {} [{}]", input_.path(), input_[ordinal].line + 1,
-                                                    built.error->message, built.error->code));
+      base::Log(base::LogLevel::kError,
+                fmt::format("{}: line {}: {} [{}]", input_.path(), input_[ordinal].line + 1,
+                            built.error->message, built.error->code));
     }
     if (num_bad == 0) return {};
-    return base::Status(kBadLines, fmt::format("{}: {} of {} lines are bad; --strict runs nothing then", input_.path(),
-                                               num_bad, input_.size()));
+    return base::Status(kBadLines,
+                        fmt::format("{}: {} of {} lines are bad; --strict runs nothing then",
+                                    input_.path(), num_bad, input_.size()));
   }
 
   base::Status OpenLog() {
-    ScanExpectation expected{.path = options_.output_path, .num_lines = input_.size(), .job = options_.fingerprints};
+    ScanExpectation expected{.path = options_.output_path,
+                             .num_lines = input_.size(),
+                             .job = options_.fingerprints,
+                             .retry_failed = options_.retry_failed};
     expected.find = [this](int64_t line) -> std::optional<LineKey> {
       const std::optional<size_t> ordinal = input_.Find(line);
       if (!ordinal) return std::nullopt;
@@ -91,24 +105,41 @@ class Job {
       if (!log_->Done(ordinal)) size_.pending_bytes += input_[ordinal].length;
     }
     if (log_->torn_bytes() > 0) {
-      base::Log(base::LogLevel::kInfo, fmt::format("{}: cut off {} bytes of a result that an earlier run left torn",
-                                                   options_.output_path, log_->torn_bytes()));
+      base::Log(base::LogLevel::kInfo,
+                fmt::format("{}: cut off {} bytes of a result that an earlier run left torn",
+                            options_.output_path, log_->torn_bytes()));
+    }
+    if (log_->hole_bytes() > 0) {
+      base::Log(base::LogLevel::kWarning,
+                fmt::format("{}: took out {} bytes that were never written, as a power cut leaves "
+                            "them; the lines in them run again",
+                            options_.output_path, log_->hole_bytes()));
+    }
+    if (log_->num_retried() > 0) {
+      base::Log(base::LogLevel::kInfo,
+                fmt::format("{}: took out {} failed results; their lines run again",
+                            options_.output_path, log_->num_retried()));
     }
     if (size_.resumed > 0) {
-      base::Log(base::LogLevel::kInfo, fmt::format("{}: {} of {} lines are done, going on", options_.output_path,
-                                                   size_.resumed, size_.lines));
+      base::Log(base::LogLevel::kInfo,
+                fmt::format("{}: {} of {} lines are done, going on", options_.output_path,
+                            size_.resumed, size_.lines));
     }
     return {};
   }
 
   Verdict RunEngine() {
     const auto wake = runtime_.NewEvent("results to commit");
-    ResultWriter writer({runtime_, input_, *log_, text_, counters_, options_.fingerprints, options_.style,
+    failures_ = log_->resumed_failures();
+    ResultWriter writer({runtime_, input_, *log_, text_, counters_, failures_,
+                         options_.fingerprints, options_.style,
                          options_.unix_seconds ? options_.unix_seconds : unix_seconds_, *wake});
     RequestBuilder builder(input_, options_.rules, text_, engine_);
     ProgressDisplay display(options_.progress, options_.progress_fd);
     ProgressEstimator estimator(size_);
-    const auto view = [&] { return estimator.View(Seconds(runtime_.Now() - run_began_), counters_, engine_.stats()); };
+    const auto view = [&] {
+      return estimator.View(Seconds(runtime_.Now() - run_began_), counters_, engine_.stats());
+    };
 
     run_began_ = runtime_.Now();
     RunEnd end = RunEnd::kComplete;
@@ -129,18 +160,34 @@ class Job {
 
     if (!status.ok()) return FromStatus(status);
     if (static_cast<int64_t>(log_->num_done()) == size_.lines) {
-      return FromStatus(options_.preserve_order ? log_->RewriteInOrder() : base::Status());
+      status = options_.preserve_order ? log_->RewriteInOrder() : base::Status();
+      return FromStatus(status.ok() ? CheckSuccess() : status);
     }
     return Unfinished(grace_is_over ? RunEnd::kDrained : end);
   }
 
+  // Every line has its result.
+  base::Status CheckSuccess() const {
+    const int64_t failed = size_.resumed_failed + counters_.failed;
+    if (size_.lines == 0 || failed < size_.lines) return {};
+    return base::Status(kAllLinesFailed,
+                        fmt::format("all {} lines failed; mend them, or run the same command with "
+                                    "--retry-failed once their cause is mended",
+                                    failed));
+  }
+
   Verdict Unfinished(RunEnd end) const {
-    const int64_t missing = log_ ? size_.lines - static_cast<int64_t>(log_->num_done()) : static_cast<int64_t>(input_.size());
-    const std::string what = fmt::format("{} of {} lines have no result yet; the same command goes on", missing, input_.size());
+    const int64_t missing = log_ ? size_.lines - static_cast<int64_t>(log_->num_done())
+                                 : static_cast<int64_t>(input_.size());
+    const std::string what = fmt::format(
+        "{} of {} lines have no result yet; the same command goes on", missing, input_.size());
     switch (end) {
-      case RunEnd::kDrained: return {ExitCode::kDrained, base::Status(kUnfinished, "drained: " + what)};
-      case RunEnd::kAborted: return {ExitCode::kAborted, base::Status(kUnfinished, "stopped: " + what)};
-      case RunEnd::kStalled: return {ExitCode::kStalled, base::Status(kStalled, "the engine made no progress: " + what)};
+      case RunEnd::kDrained:
+        return {ExitCode::kDrained, base::Status(kUnfinished, "drained: " + what)};
+      case RunEnd::kAborted:
+        return {ExitCode::kAborted, base::Status(kUnfinished, "stopped: " + what)};
+      case RunEnd::kStalled:
+        return {ExitCode::kStalled, base::Status(kStalled, "the engine made no progress: " + what)};
       default: break;
     }
     // The source ends early for a drain, and an engine may see the end before it sees the drain.
@@ -149,12 +196,14 @@ class Job {
   }
 
   JobSummary Summarize(const Verdict& verdict) const {
-    JobSummary summary{.end = std::string(Name(verdict.exit_code)), .isa = options_.isa, .model = engine_.facts()};
+    JobSummary summary{
+        .end = std::string(Name(verdict.exit_code)), .isa = options_.isa, .model = engine_.facts()};
     summary.lines = size_.lines;
     summary.resumed = size_.resumed;
     summary.done = counters_.done;
     summary.failed = counters_.failed;
     summary.total_failed = size_.resumed_failed + counters_.failed;
+    summary.failures = failures_.ByCount();
     summary.prompt_tokens = counters_.done_prompt_tokens;
     summary.output_tokens = counters_.done_output_tokens;
     summary.stats = engine_.stats();
@@ -187,12 +236,13 @@ class Job {
   std::unique_ptr<ResultsLog> log_;
   JobSize size_;
   JobCounters counters_;
+  FailureTally failures_;
 };
 
 }  // namespace
 
-JobOutcome RunJob(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options, TextPipeline& text,
-                  Engine& engine, RunControl& control) {
+JobOutcome RunJob(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options,
+                  TextPipeline& text, Engine& engine, RunControl& control) {
   return Job(runtime, input, options, text, engine, control).Run();
 }
 

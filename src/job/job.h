@@ -21,20 +21,22 @@ namespace forebay::job {
 inline constexpr base::ErrorCode kBadLines{"input_has_bad_lines"};
 inline constexpr base::ErrorCode kStalled{"engine_stalled"};
 inline constexpr base::ErrorCode kUnfinished{"job_unfinished"};
+inline constexpr base::ErrorCode kAllLinesFailed{"all_lines_failed"};
 
 struct JobOptions {
   std::string output_path;
-  Fingerprints fingerprints;    // of the job; `input` is each line's own
+  Fingerprints fingerprints;  // the job's; `input` is each line's own
   RequestRules rules;
   ResultStyle style;
   bool strict = false;          // check all lines first, run nothing if one is bad
+  bool retry_failed = false;    // run the lines again that failed in earlier runs
   bool preserve_order = false;  // rewrite the finished file in the input's order
-  double grace_seconds = 30;    // of a drain
+  double grace_seconds = 30;    // how long a drain may take
   ProgressMode progress = ProgressMode::kLines;
   int progress_fd = 2;
-  std::string summary_path;     // empty: none
-  std::string isa;              // for the summary
-  runtime::TimeNs process_began = -1;  // on the runtime's clock; -1: now
+  std::string summary_path;               // empty: none
+  std::string isa;                        // for the summary
+  runtime::TimeNs process_began = -1;     // on the runtime's clock; -1: now
   std::function<int64_t()> unix_seconds;  // for `created`; empty: the system's clock
 };
 
@@ -44,13 +46,14 @@ struct JobOutcome {
   JobSummary summary;
 };
 
-// Runs the job to its end: reads the lines of `input`, resumes from what the results file holds, feeds the engine, appends and
-// commits results, shows progress and the summary. Messages go to stderr, results to the file alone. `control` may be
-// set from anywhere, a signal handler too; the job itself sets `abort` where it cannot go on.
+// Runs the job to its end: reads the lines of `input`, resumes from what the results file holds,
+// feeds the engine, appends and commits results, shows progress and the summary. Messages go to
+// stderr, results to the file alone. `control` may be set from anywhere, a signal handler too; the
+// job itself sets `abort` where it cannot go on.
 //
-// Tasks: the caller's runs the engine, one reads and tokenizes (so Engine::Refusal is called while Run runs), one
-// commits and draws. All blocking goes through `runtime`.
-JobOutcome RunJob(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options, TextPipeline& text,
-                  Engine& engine, RunControl& control);
+// Tasks: the caller's runs the engine, one reads and tokenizes (so Engine::Refusal is called while
+// Run runs), one commits and draws. All blocking goes through `runtime`.
+JobOutcome RunJob(runtime::Runtime& runtime, const JobFile& input, const JobOptions& options,
+                  TextPipeline& text, Engine& engine, RunControl& control);
 
 }  // namespace forebay::job

@@ -18,7 +18,8 @@ std::optional<std::string> Find(const std::string& content) {
 
 TEST(JobClock, IsTakenFromTheFirstResultThatCarriesOne) {
   EXPECT_EQ(Find("{\"error\":1}\n"
-                 "{\"text\":\"\\\"system_fingerprint\\\":\\\"-now1999\",\"system_fingerprint\":\"fb-pair-now2026-03-07T14:05:09\"}\n"
+                 "{\"text\":\"\\\"system_fingerprint\\\":\\\"-now1999\",\"system_fingerprint\":"
+                 "\"fb-pair-now2026-03-07T14:05:09\"}\n"
                  "{\"system_fingerprint\":\"fb-pair-now2027-03-07T14:05:09\"}\n"),
             "2026-03-07T14:05:09");
 }

@@ -87,24 +87,28 @@ JobFile::~JobFile() {
 base::Result<JobFile> JobFile::Open(const std::string& path) {
   // O_NONBLOCK: opening a pipe that nobody writes must not wait.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Unreadable(path, fmt::format("cannot open the input: {}", std::strerror(errno)));
+  if (fd < 0)
+    return Unreadable(path, fmt::format("cannot open the input: {}", std::strerror(errno)));
   JobFile file(path, fd);
   struct stat info;
   if (fstat(fd, &info) != 0) return Unreadable(path, std::strerror(errno));
   if (S_ISDIR(info.st_mode)) return Unreadable(path, "is a folder; expected a JSONL file");
   if (!S_ISREG(info.st_mode)) {
-    return Unreadable(path, "is a pipe or a device; the input is read twice, so write it into a file first");
+    return Unreadable(
+        path, "is a pipe or a device; the input is read twice, so write it into a file first");
   }
 
   std::string buffer(kReadBytes, '\0');
   const ssize_t head = pread(fd, buffer.data(), kByteOrderMark.size(), 0);
-  const bool has_mark = head > 0 && std::string_view(buffer.data(), static_cast<size_t>(head)) == kByteOrderMark;
+  const bool has_mark =
+      head > 0 && std::string_view(buffer.data(), static_cast<size_t>(head)) == kByteOrderMark;
   const uint64_t start = has_mark ? kByteOrderMark.size() : 0;
   LineSplitter splitter(&file.index_, start);
   for (uint64_t offset = start;;) {
     const ssize_t count = pread(fd, buffer.data(), buffer.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Unreadable(path, fmt::format("cannot read the input: {}", std::strerror(errno)));
+    if (count < 0)
+      return Unreadable(path, fmt::format("cannot read the input: {}", std::strerror(errno)));
     if (count == 0) break;
     splitter.Update({buffer.data(), static_cast<size_t>(count)});
     offset += static_cast<uint64_t>(count);
@@ -115,6 +119,14 @@ base::Result<JobFile> JobFile::Open(const std::string& path) {
   splitter.Finish();
   file.physical_lines_ = splitter.lines();
   return file;
+}
+
+void JobFile::Keep(const Shard& shard) {
+  LineIndex kept;
+  for (size_t i = 0; i < index_.size(); ++i) {
+    if (shard.Has(index_[i].line)) kept.Append(index_[i]);
+  }
+  index_ = std::move(kept);
 }
 
 std::optional<size_t> JobFile::Find(int64_t line) const {
@@ -136,15 +148,21 @@ base::Status JobFile::Read(size_t ordinal, std::string* text) const {
   FB_CHECK(entry.length <= kMaxLineBytes, "line {} has {} bytes", entry.line + 1, entry.length);
   text->resize(entry.length);
   for (size_t done = 0; done < text->size();) {
-    const ssize_t count = pread(fd_, text->data() + done, text->size() - done, static_cast<off_t>(entry.offset + done));
+    const ssize_t count = pread(fd_, text->data() + done, text->size() - done,
+                                static_cast<off_t>(entry.offset + done));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Unreadable(path_, fmt::format("cannot read line {}: {}", entry.line + 1, std::strerror(errno)));
+    if (count < 0)
+      return Unreadable(
+          path_, fmt::format("cannot read line {}: {}", entry.line + 1, std::strerror(errno)));
     if (count == 0) break;
     done += static_cast<size_t>(count);
   }
   if (base::HashBytes(*text) != entry.hash) {
-    return base::Status(kInputChanged, fmt::format("{}: line {} changed while the job ran; results so far are kept, run "
-                                                   "the same command again to go on", path_, entry.line + 1));
+    return base::Status(
+        kInputChanged,
+        fmt::format("{}: line {} changed while the job ran; results so far are kept, run "
+                    "the same command again to go on",
+                    path_, entry.line + 1));
   }
   return {};
 }

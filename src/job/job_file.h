@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "job/result_id.h"
+#include "job/shard.h"
 
 namespace forebay::job {
 
@@ -24,7 +25,8 @@ inline constexpr uint64_t kMaxLineBytes = 64ull << 20;
 // What the index keeps of a line that is not blank.
 struct LineEntry {
   uint64_t offset = 0;
-  uint64_t hash = 0;    // base::HashBytes of its bytes, the line's end (LF or CRLF) and the file's BOM left out
+  // base::HashBytes of its bytes, the line's end (LF or CRLF) and the file's BOM left out
+  uint64_t hash = 0;
   uint32_t length = 0;  // the same bytes; saturates
   uint32_t line = 0;    // physical line number from 0
 };
@@ -43,7 +45,8 @@ class LineIndex {
   size_t size_ = 0;
 };
 
-// Splits bytes that arrive in pieces into lines and indexes those that are not blank (spaces, tabs and CR alone).
+// Splits bytes that arrive in pieces into lines and indexes those that are not blank (spaces, tabs
+// and CR alone).
 class LineSplitter {
  public:
   // The first byte comes from offset `start` of the file.
@@ -58,10 +61,10 @@ class LineSplitter {
   void EndLine();
 
   LineIndex* index_;
-  uint64_t position_, line_ = 0;  // of the next byte
-  uint64_t begin_, length_ = 0;   // of the line so far
+  uint64_t position_, line_ = 0;  // where the next byte is
+  uint64_t begin_, length_ = 0;   // the line so far
   bool blank_ = true;
-  bool held_cr_ = false;          // a CR that belongs to the line unless LF follows
+  bool held_cr_ = false;  // a CR that belongs to the line unless LF follows
   base::Hasher hasher_;
 };
 
@@ -73,6 +76,9 @@ class JobFile {
   JobFile(JobFile&& other) noexcept;
   JobFile& operator=(JobFile&&) = delete;
   ~JobFile();
+
+  // From here on the file has the shard's lines alone.
+  void Keep(const Shard& shard);
 
   const std::string& path() const { return path_; }
   // Lines that are not blank, in file order; an index into them is a line's ordinal.

@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 TEST(ResultIdTest, RoundTrips) {
   const ResultId id{7, {1, 0xfedcba9876543210, 3, UINT64_MAX}};
   const std::string text = FormatResultId(id);
-  EXPECT_EQ(text, "batch_req_7_0000000000000001-fedcba9876543210-0000000000000003-ffffffffffffffff");
+  EXPECT_EQ(text,
+            "batch_req_7_0000000000000001-fedcba9876543210-0000000000000003-ffffffffffffffff");
   const auto back = ParseResultId(text);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->line, 7);
@@ -31,11 +32,16 @@ TEST(ResultIdTest, RefusesEverythingElse) {
     EXPECT_FALSE(ParseResultId(bad)) << bad;
   }
   EXPECT_FALSE(ParseResultId(good + "0"));
-  EXPECT_FALSE(ParseResultId("batch_req_0_0000000000000001-0000000000000002-0000000000000003-0000000000000004"));
-  EXPECT_FALSE(ParseResultId("batch_req_-1_0000000000000001-0000000000000002-0000000000000003-0000000000000004"));
-  EXPECT_FALSE(ParseResultId("batch_req_01_0000000000000001-0000000000000002-0000000000000003-0000000000000004"));
-  EXPECT_FALSE(ParseResultId("batch_req_1_000000000000000A-0000000000000002-0000000000000003-0000000000000004"));
-  EXPECT_FALSE(ParseResultId("batch_req_99999999999999999999_0000000000000001-0000000000000002-0000000000000003-4"));
+  EXPECT_FALSE(ParseResultId(
+      "batch_req_0_0000000000000001-0000000000000002-0000000000000003-0000000000000004"));
+  EXPECT_FALSE(ParseResultId(
+      "batch_req_-1_0000000000000001-0000000000000002-0000000000000003-0000000000000004"));
+  EXPECT_FALSE(ParseResultId(
+      "batch_req_01_0000000000000001-0000000000000002-0000000000000003-0000000000000004"));
+  EXPECT_FALSE(ParseResultId(
+      "batch_req_1_000000000000000A-0000000000000002-0000000000000003-0000000000000004"));
+  EXPECT_FALSE(ParseResultId(
+      "batch_req_99999999999999999999_0000000000000001-0000000000000002-0000000000000003-4"));
 }
 
 TEST(HasherTest, PiecesDoNotMatterAndEveryByteDoes) {
@@ -63,7 +69,8 @@ TEST(LineSplitterTest, CutsDoNotMatter) {
   for (size_t step = 1; step <= text.size(); ++step) {
     LineIndex index;
     LineSplitter splitter(&index, 0);
-    for (size_t i = 0; i < text.size(); i += step) splitter.Update(std::string_view(text).substr(i, step));
+    for (size_t i = 0; i < text.size(); i += step)
+      splitter.Update(std::string_view(text).substr(i, step));
     splitter.Finish();
     EXPECT_EQ(splitter.lines(), 8u);
     ASSERT_EQ(index.size(), 4u) << step;
@@ -108,7 +115,8 @@ TEST(JobFileTest, ReadsLinesAndFindsThem) {
 
 TEST(JobFileTest, EmptyFilesHaveNoLines) {
   const TestFolder folder;
-  for (const std::string_view content : {"", "\n", "\xEF\xBB\xBF", "\xEF\xBB\xBF\r\n", "  \n\t\n\r"}) {
+  for (const std::string_view content :
+       {"", "\n", "\xEF\xBB\xBF", "\xEF\xBB\xBF\r\n", "  \n\t\n\r"}) {
     WriteFile(folder / "in.jsonl", content);
     auto file = JobFile::Open(folder / "in.jsonl");
     ASSERT_TRUE(file.ok());

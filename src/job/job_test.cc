@@ -36,13 +36,27 @@ std::string ManyLines(int count = kManyLines) {
   std::string text;
   for (int i = 0; i < count; ++i) {
     switch (i % 7) {
-      case 0: text += fmt::format(R"({{"custom_id":"c{}","method":"POST","url":"/v1/chat/completions","body":{{"messages":[{{"role":"user","content":"question {}"}}]}}}})", i, i); break;
+      case 0:
+        text += fmt::format(
+            R"({{"custom_id":"c{}","method":"POST","url":"/v1/chat/completions","body":{{"messages":[{{"role":"user","content":"question {}"}}]}}}})",
+            i, i);
+        break;
       case 1: text += fmt::format(R"({{"prompt":["p {}","q"],"n":2,"max_tokens":4}})", i); break;
-      case 2: text += fmt::format(R"({{"custom_id":"bad {}","prompt":"x","temperature":-1}})", i); break;
+      case 2:
+        text += fmt::format(R"({{"custom_id":"bad {}","prompt":"x","temperature":-1}})", i);
+        break;
       case 3: text += R"({"prompt":[1,2,3],"echo":true})"; break;
-      case 4: text += fmt::format(R"({{"prompt":"{}"}})", std::string(size_t(i % 50 + 1), 'w')); break;
-      case 5: text += i % 2 ? "{\"prompt\":\"x\"" : R"({"messages":[{"role":"user","content":"bad template"}]})"; break;
-      default: text += fmt::format(R"({{"prompt":"{}","max_tokens":2}})", std::string(size_t(i % 3 == 0 ? 400 : 4), 'l')); break;
+      case 4:
+        text += fmt::format(R"({{"prompt":"{}"}})", std::string(size_t(i % 50 + 1), 'w'));
+        break;
+      case 5:
+        text += i % 2 ? "{\"prompt\":\"x\""
+                      : R"({"messages":[{"role":"user","content":"bad template"}]})";
+        break;
+      default:
+        text += fmt::format(R"({{"prompt":"{}","max_tokens":2}})",
+                            std::string(size_t(i % 3 == 0 ? 400 : 4), 'l'));
+        break;
     }
     text += i % 11 == 0 ? "\r\n\n" : "\n";
   }
@@ -108,7 +122,9 @@ const std::map<int64_t, std::string>& Expected() {
 
 TEST(JobTest, EveryLineGetsItsResult) {
   TestJob job;
-  job.Input("\xEF\xBB\xBF{\"custom_id\":\"a\",\"prompt\":\"hi\"}\r\n\n{\"custom_id\":\"a\",\"prompt\":1}\n{\"prompt\":[[97],[98,99]],\"echo\":true}");
+  job.Input(
+      "\xEF\xBB\xBF{\"custom_id\":\"a\",\"prompt\":\"hi\"}\r\n\n{\"custom_id\":\"a\",\"prompt\":1}"
+      "\n{\"prompt\":[[97],[98,99]],\"echo\":true}");
   const JobOutcome outcome = job.Run();
   EXPECT_EQ(outcome.exit_code, ExitCode::kComplete) << outcome.status.ToString();
   EXPECT_EQ(outcome.summary.lines, 3);
@@ -116,22 +132,103 @@ TEST(JobTest, EveryLineGetsItsResult) {
   EXPECT_EQ(outcome.summary.failed, 1);
   const auto lines = ByLine(job.Output());
   ASSERT_EQ(lines.size(), 3u);
-  EXPECT_THAT(lines.at(1), AllOf(HasSubstr("\"custom_id\":\"a\",\"response\":{\"status_code\":200"), HasSubstr("\"object\":\"text_completion\""),
-                                 HasSubstr("\"model\":\"tiny\""), HasSubstr("\"created\":1700000000"), HasSubstr("\"prompt_tokens\":3,\"completion_tokens\":3")));
-  EXPECT_THAT(lines.at(3), AllOf(HasSubstr("\"custom_id\":\"a\",\"response\":{\"status_code\":400"), HasSubstr("`prompt` is 1"), HasSubstr("\"error\":null}")));
-  EXPECT_THAT(lines.at(4), AllOf(HasSubstr("\"custom_id\":null"), HasSubstr("{\"index\":0,\"text\":\"at\""), HasSubstr("{\"index\":1,\"text\":\"bcvx\"")));
+  EXPECT_THAT(lines.at(1),
+              AllOf(HasSubstr("\"custom_id\":\"a\",\"response\":{\"status_code\":200"),
+                    HasSubstr("\"object\":\"text_completion\""), HasSubstr("\"model\":\"tiny\""),
+                    HasSubstr("\"created\":1700000000"),
+                    HasSubstr("\"prompt_tokens\":3,\"completion_tokens\":3")));
+  EXPECT_THAT(lines.at(3), AllOf(HasSubstr("\"custom_id\":\"a\",\"response\":{\"status_code\":400"),
+                                 HasSubstr("`prompt` is 1"), HasSubstr("\"error\":null}")));
+  EXPECT_THAT(lines.at(4),
+              AllOf(HasSubstr("\"custom_id\":null"), HasSubstr("{\"index\":0,\"text\":\"at\""),
+                    HasSubstr("{\"index\":1,\"text\":\"bcvx\"")));
 }
 
 TEST(JobTest, ErrorsOfTemplateAndEngineAreTheLinesOwn) {
   const auto& lines = Expected();
   EXPECT_EQ(lines.size(), size_t{kManyLines});
   const auto count = [&](const std::string& text) {
-    return std::count_if(lines.begin(), lines.end(), [&](const auto& line) { return line.second.find(text) != std::string::npos; });
+    return std::count_if(lines.begin(), lines.end(), [&](const auto& line) {
+      return line.second.find(text) != std::string::npos;
+    });
   };
   EXPECT_GT(count("\"code\":\"template_error\""), 10);
   EXPECT_GT(count("\"code\":\"context_length_exceeded\""), 10);
   EXPECT_GT(count("\"code\":\"json_invalid\""), 10);
   EXPECT_GT(count("\"status_code\":200"), 200);
+}
+
+TEST(JobTest, SaysWhyLinesFailed) {
+  TestJob job;
+  job.Input(ManyLines());
+  const JobOutcome outcome = job.Run();
+  const auto& failures = outcome.summary.failures;
+  ASSERT_EQ(failures.size(), 4u);
+  EXPECT_EQ(failures[0].first, "invalid_value");
+  EXPECT_EQ(failures[0].second.count, (kManyLines + 4) / 7);
+  EXPECT_EQ(failures[0].second.first_line, 4);
+  EXPECT_THAT(failures[0].second.message, HasSubstr("`temperature` is -1"));
+  int64_t sum = 0;
+  for (const auto& [code, failure] : failures) sum += failure.count;
+  EXPECT_EQ(sum, outcome.summary.total_failed);
+  const std::string text = SummaryText(outcome.summary);
+  EXPECT_THAT(text, HasSubstr("failed: 57 x invalid_value, first at line 4: `temperature` is -1"));
+  EXPECT_THAT(SummaryJson(outcome.summary),
+              HasSubstr(R"("failures":[{"code":"invalid_value","count":57,"first_line":4,)"));
+  // A resume reads them back.
+  const JobOutcome again = job.Run();
+  EXPECT_EQ(SummaryText(again.summary).find("failed: 57 x"), text.find("failed: 57 x") - 2);
+  EXPECT_EQ(again.summary.failures.size(), 4u);
+}
+
+TEST(JobTest, AJobOfWhichNothingSucceededHasItsCode) {
+  TestJob job;
+  job.options.rules.model_names = {"tiny"};
+  std::string input;
+  for (int i = 0; i < 1200; ++i) input += "{\"prompt\":\"x\",\"model\":\"gpt-9\"}\n";
+  job.Input(input);
+  for (int run = 0; run < 2; ++run) {
+    const JobOutcome outcome = job.Run();
+    EXPECT_EQ(outcome.exit_code, ExitCode::kAllFailed);
+    EXPECT_EQ(outcome.status.code(), kAllLinesFailed);
+    EXPECT_EQ(outcome.summary.end, "all_failed");
+    EXPECT_THAT(SummaryText(outcome.summary),
+                HasSubstr("failed: 1,200 x model_not_found, first at line 1: the model `gpt-9`"));
+  }
+  job.options.rules.model_names = {"tiny", "*"};
+  EXPECT_EQ(job.Run().exit_code, ExitCode::kAllFailed);
+  job.options.retry_failed = true;
+  const JobOutcome outcome = job.Run();
+  EXPECT_EQ(outcome.exit_code, ExitCode::kComplete);
+  EXPECT_EQ(outcome.summary.done, 1200);
+  EXPECT_TRUE(outcome.summary.failures.empty());
+}
+
+TEST(JobTest, AFailedLineThatWasMendedRunsAgain) {
+  TestJob job;
+  job.Input("{\"prompt\":\"a\"}\n{\"prompt\":1}\n{\"prompt\":\"c\",\"n\":0}\n");
+  EXPECT_EQ(job.Run().exit_code, ExitCode::kComplete);
+  const auto before = ByLine(job.Output());
+  job.Input("{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n{\"prompt\":\"c\",\"n\":0}\n");
+  const JobOutcome outcome = job.Run();
+  EXPECT_EQ(outcome.exit_code, ExitCode::kComplete) << outcome.status.ToString();
+  EXPECT_EQ(outcome.summary.done, 1);
+  const auto after = ByLine(job.Output());
+  EXPECT_EQ(after.at(1), before.at(1));
+  EXPECT_EQ(after.at(3), before.at(3));
+  EXPECT_THAT(after.at(2), HasSubstr("\"status_code\":200"));
+}
+
+TEST(JobTest, AResultsFileThatGoesAwayStopsTheJob) {
+  TestJob job;
+  job.Input(ManyLines());
+  FakeEngine engine;
+  engine.after_result = [&](int64_t finished) {
+    if (finished == 50) std::filesystem::remove(job.options.output_path);
+  };
+  const JobOutcome outcome = job.Run(engine);
+  EXPECT_EQ(outcome.exit_code, ExitCode::kResultsIo);
+  EXPECT_EQ(outcome.status.code(), kResultsReplaced);
 }
 
 TEST(JobTest, AnEmptyInputIsComplete) {
@@ -158,7 +255,10 @@ TEST(JobTest, ResumesAfterAbortsAtRandomMoments) {
       exit_code = job.Run(engine).exit_code;
       // What a kill at any byte of the last write leaves.
       const std::string content = job.Output();
-      if (exit_code == ExitCode::kAborted) WriteFile(job.options.output_path, content.substr(0, content.size() - std::min<size_t>(content.size(), rng.Below(900))));
+      if (exit_code == ExitCode::kAborted)
+        WriteFile(
+            job.options.output_path,
+            content.substr(0, content.size() - std::min<size_t>(content.size(), rng.Below(900))));
     }
     EXPECT_EQ(exit_code, ExitCode::kComplete);
     EXPECT_EQ(ByLine(job.Output()), Expected());
@@ -217,7 +317,8 @@ TEST(JobTest, AnEngineThatEndsEarlyIsAnError) {
 
 TEST(JobTest, StrictListsBadLinesAndRunsNothing) {
   TestJob job;
-  job.Input("{\"prompt\":\"x\"}\n\n{\"prompt\":1}\n{\"prompt\":\"" + std::string(400, 'x') + "\"}\n");
+  job.Input("{\"prompt\":\"x\"}\n\n{\"prompt\":1}\n{\"prompt\":\"" + std::string(400, 'x') +
+            "\"}\n");
   job.options.strict = true;
   testing::internal::CaptureStderr();
   const JobOutcome outcome = job.Run();
@@ -225,7 +326,10 @@ TEST(JobTest, StrictListsBadLinesAndRunsNothing) {
   EXPECT_EQ(outcome.exit_code, ExitCode::kBadInput);
   EXPECT_EQ(outcome.status.code(), kBadLines);
   EXPECT_THAT(outcome.status.message(), HasSubstr("2 of 3 lines are bad"));
-  EXPECT_THAT(said, AllOf(HasSubstr("line 3: `prompt` is 1"), HasSubstr("line 4: the prompt has too many tokens [context_length_exceeded]"), Not(HasSubstr("line 1"))));
+  EXPECT_THAT(said,
+              AllOf(HasSubstr("line 3: `prompt` is 1"),
+                    HasSubstr("line 4: the prompt has too many tokens [context_length_exceeded]"),
+                    Not(HasSubstr("line 1"))));
   EXPECT_FALSE(std::filesystem::exists(job.options.output_path));
 
   job.Input("{\"prompt\":\"x\"}\n");
@@ -259,9 +363,11 @@ TEST(JobTest, AnotherJobsResultsAreRefused) {
   job.options.fingerprints.settings = 99;
   const JobOutcome outcome = job.Run();
   EXPECT_EQ(outcome.exit_code, ExitCode::kResultsMismatch);
-  EXPECT_THAT(outcome.status.message(), HasSubstr("the template, sampling defaults or flags"));
+  EXPECT_THAT(outcome.status.message(), HasSubstr("what changed: the settings ("));
   job.options.fingerprints.settings = 2;
-  job.Input("{\"prompt\":\"other\"}\n" + ManyLines());
+  std::string edited = ManyLines();
+  edited.replace(edited.find("question 0"), 10, "question 1");
+  job.Input(edited);
   EXPECT_THAT(job.Run().status.message(), HasSubstr("the input line"));
   EXPECT_EQ(job.Output(), before);
   job.options.output_path = job.input_path;
@@ -326,7 +432,8 @@ TEST(JobTest, AFullFilesystemStopsTheJobAndItResumes) {
   TestJob job;
   const std::string mount_point = job.folder / "disk";
   std::filesystem::create_directory(mount_point);
-  if (mount("tmpfs", mount_point.c_str(), "tmpfs", 0, "size=64k") != 0) GTEST_SKIP() << "mounting a tmpfs is not permitted";
+  if (mount("tmpfs", mount_point.c_str(), "tmpfs", 0, "size=64k") != 0)
+    GTEST_SKIP() << "mounting a tmpfs is not permitted";
   job.Input(ManyLines());
   job.options.output_path = mount_point + "/out.jsonl";
   const JobOutcome outcome = job.Run();
@@ -374,8 +481,10 @@ TEST(JobTest, TheSummaryHasWhatItPromises) {
   simdjson::dom::parser parser;
   const auto summary = base::ParseJsonFile(parser, job.options.summary_path);
   ASSERT_TRUE(summary.ok());
-  for (const char* name : {"elapsed_time", "num_requests", "total_num_tokens", "requests_per_second", "tokens_per_second",
-                           "startup_seconds", "first_result_seconds", "tail_seconds", "peak_rss_bytes", "numerics_class", "isa"}) {
+  for (const char* name :
+       {"elapsed_time", "num_requests", "total_num_tokens", "requests_per_second",
+        "tokens_per_second", "startup_seconds", "first_result_seconds", "tail_seconds",
+        "peak_rss_bytes", "numerics_class", "isa"}) {
     EXPECT_FALSE((*summary)[name].error()) << name;
   }
   EXPECT_EQ(int64_t((*summary)["num_requests"]), kManyLines);

@@ -42,13 +42,15 @@ std::string Describe(simdjson::dom::element value) {
   return value.is_bool() ? text + " (a boolean)" : text;
 }
 
-LineError WrongType(std::string_view param, simdjson::dom::element found, std::string_view expected) {
+LineError WrongType(std::string_view param, simdjson::dom::element found,
+                    std::string_view expected) {
   return {.message = fmt::format("`{}` is {}; expected {}", param, Describe(found), expected),
           .param = std::string(param),
           .code = "invalid_type"};
 }
 
-LineError OutOfRange(std::string_view param, simdjson::dom::element found, std::string_view expected) {
+LineError OutOfRange(std::string_view param, simdjson::dom::element found,
+                     std::string_view expected) {
   LineError error = WrongType(param, found, expected);
   error.code = "invalid_value";
   return error;
@@ -65,7 +67,8 @@ LineError Missing(std::string_view param, std::string_view expected) {
 }
 
 LineError Unsupported(std::string_view param, std::string_view what) {
-  return {.message = std::string(what), .param = std::string(param), .code = "unsupported_parameter"};
+  return {
+      .message = std::string(what), .param = std::string(param), .code = "unsupported_parameter"};
 }
 
 }  // namespace forebay::job

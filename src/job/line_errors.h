@@ -15,8 +15,10 @@ std::string Describe(simdjson::dom::element value);
 // The same for a name that the user chose.
 std::string Shorten(std::string_view text);
 
-LineError WrongType(std::string_view param, simdjson::dom::element found, std::string_view expected);
-LineError OutOfRange(std::string_view param, simdjson::dom::element found, std::string_view expected);
+LineError WrongType(std::string_view param, simdjson::dom::element found,
+                    std::string_view expected);
+LineError OutOfRange(std::string_view param, simdjson::dom::element found,
+                     std::string_view expected);
 LineError InvalidValue(std::string_view param, std::string message);
 LineError Missing(std::string_view param, std::string_view expected);
 LineError Unsupported(std::string_view param, std::string_view what);

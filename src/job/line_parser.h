@@ -11,12 +11,12 @@
 
 namespace forebay::job {
 
-// Owns a JSON parser that the next line reuses; one for each thread. Allocates at most 16 bytes a byte of the line,
-// and keeps no more than a few MB between lines.
+// Owns a JSON parser that the next line reuses; one for each thread. Allocates at most 16 bytes a
+// byte of the line, and keeps no more than a few MB between lines.
 //
-// A line is OpenAI's {"custom_id","method","url","body"}, or, for convenience, the body alone with an optional
-// "custom_id": the endpoint is then the one that has "messages" or "prompt". Where an object repeats a member, the
-// last one counts; null means absent.
+// A line is OpenAI's {"custom_id","method","url","body"}, or, for convenience, the body alone with
+// an optional "custom_id": the endpoint is then the one that has "messages" or "prompt". Where an
+// object repeats a member, the last one counts; null means absent.
 class LineParser {
  public:
   explicit LineParser(RequestRules rules) : rules_(std::move(rules)) {}
@@ -26,7 +26,8 @@ class LineParser {
 
  private:
   std::optional<LineError> ParseObject(simdjson::dom::object object, ParsedLine* line);
-  std::optional<LineError> ParseBody(simdjson::dom::object body, bool is_convenience, ParsedLine* line);
+  std::optional<LineError> ParseBody(simdjson::dom::object body, bool is_convenience,
+                                     ParsedLine* line);
 
   const RequestRules rules_;
   simdjson::dom::parser parser_;

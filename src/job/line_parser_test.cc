@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "job/test_files.h"
+#include "tests_support/test_data.h"
 
 namespace forebay::job {
 namespace {
@@ -17,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-RequestRules Rules() { return {.model_name = "tiny", .vocab_size = 1000}; }
+RequestRules Rules() { return {.model_names = {"tiny"}, .vocab_size = 1000}; }
 
 struct Parsed {
   ParsedLine line;
@@ -42,7 +43,8 @@ std::string Chat(const std::string& members) {
          (members.empty() ? "" : "," + members) + "}}";
 }
 std::string Completion(const std::string& members) {
-  return R"({"custom_id":"c","method":"POST","url":"/v1/completions","body":{"prompt":"hi")" + (members.empty() ? "" : "," + members) + "}}";
+  return R"({"custom_id":"c","method":"POST","url":"/v1/completions","body":{"prompt":"hi")" +
+         (members.empty() ? "" : "," + members) + "}}";
 }
 std::string Prompt(const std::string& prompt) { return "{\"prompt\":" + prompt + "}"; }
 std::string Messages(const std::string& messages) { return "{\"messages\":" + messages + "}"; }
@@ -67,11 +69,13 @@ TEST(LineParserTest, ReadsTheForms) {
   line = Good(R"({"prompt":["a","b"],"max_tokens":3})");
   EXPECT_EQ(line.custom_id, std::nullopt);
   EXPECT_EQ(line.prompts.size(), 2u);
-  line = Good(R"({"custom_id":"x","messages":[{"role":"odd one","content":null}],"prompt":null,"temperature":null})");
+  line = Good(
+      R"({"custom_id":"x","messages":[{"role":"odd one","content":null}],"prompt":null,"temperature":null})");
   EXPECT_EQ(line.custom_id, "x");
   EXPECT_EQ(line.endpoint, Endpoint::kChat);
 
-  EXPECT_THAT(std::get<std::vector<int32_t>>(Good(Prompt("[1,2,999]")).prompts.at(0)), ElementsAre(1, 2, 999));
+  EXPECT_THAT(std::get<std::vector<int32_t>>(Good(Prompt("[1,2,999]")).prompts.at(0)),
+              ElementsAre(1, 2, 999));
   line = Good(Prompt("[[1],[2,3]]"));
   EXPECT_THAT(std::get<std::vector<int32_t>>(line.prompts.at(1)), ElementsAre(2, 3));
 }
@@ -153,12 +157,17 @@ TEST(LineParserTest, MaxLogprobsBoundsAndOpensTheVocabulary) {
   EXPECT_EQ(Good(Completion("\"logprobs\":-1"), rules).sampling.logprobs, kAllLogprobs);
   EXPECT_EQ(Good(Completion("\"logprobs\":1000"), rules).sampling.logprobs, 1000);
   EXPECT_TRUE(Parse(Completion("\"logprobs\":1001"), rules).error);
-  EXPECT_EQ(Good(Chat("\"logprobs\":true,\"top_logprobs\":-1"), rules).sampling.logprobs, kAllLogprobs);
+  EXPECT_EQ(Good(Chat("\"logprobs\":true,\"top_logprobs\":-1"), rules).sampling.logprobs,
+            kAllLogprobs);
 }
 
 TEST(LineParserTest, MessagesKeepTheirMeaning) {
-  EXPECT_EQ(Good(Messages(R"([{"role":"u","content":"x","big":18446744073709551615,"f":1e30,"g":[1,-2.5,true,null,{}],"content":"y"}])")).chat.messages,
-            R"([{"role":"u","content":"x","big":18446744073709551615,"f":1e+30,"g":[1,-2.5,true,null,{}],"content":"y"}])");
+  EXPECT_EQ(
+      Good(
+          Messages(
+              R"([{"role":"u","content":"x","big":18446744073709551615,"f":1e30,"g":[1,-2.5,true,null,{}],"content":"y"}])"))
+          .chat.messages,
+      R"([{"role":"u","content":"x","big":18446744073709551615,"f":1e+30,"g":[1,-2.5,true,null,{}],"content":"y"}])");
 }
 
 struct BadLine {
@@ -170,7 +179,8 @@ struct BadLine {
 };
 
 std::vector<BadLine> BadLines() {
-  const std::string kType = "invalid_type", kValue = "invalid_value", kUnsupported = "unsupported_parameter";
+  const std::string kType = "invalid_type", kValue = "invalid_value",
+                    kUnsupported = "unsupported_parameter";
   std::vector<BadLine> bad = {
       // The line.
       {"", "no valid JSON", "", "json_invalid"},
@@ -188,24 +198,39 @@ std::vector<BadLine> BadLines() {
       {"null", "the line is null", "", kType},
       {"\"text\"", "the line is \"text\" (a string)", "", kType},
       {"{}", "none of `body`, `messages` and `prompt`", "messages", kValue},
-      {R"({"prompt":"x","messages":[{"role":"u","content":"x"}]})", "both `messages` and `prompt`", "messages", kValue},
+      {R"({"prompt":"x","messages":[{"role":"u","content":"x"}]})", "both `messages` and `prompt`",
+       "messages", kValue},
       // The envelope.
-      {R"({"custom_id":7,"prompt":"x"})", "`custom_id` is 7; expected a string", "custom_id", kType},
-      {R"({"method":"POST","url":"/v1/completions","body":{"prompt":"x"}})", "`custom_id` is missing", "custom_id", "missing_required_parameter"},
-      {R"({"custom_id":"c","method":"GET","url":"/v1/completions","body":{"prompt":"x"}})", "`method` is \"GET\" (a string); expected \"POST\"", "method", kValue},
-      {R"({"custom_id":"c","method":1,"url":"/v1/completions","body":{"prompt":"x"}})", "`method` is 1", "method", kType},
-      {R"({"custom_id":"c","body":{"prompt":"x"}})", "`url` is missing", "url", "missing_required_parameter"},
+      {R"({"custom_id":7,"prompt":"x"})", "`custom_id` is 7; expected a string", "custom_id",
+       kType},
+      {R"({"method":"POST","url":"/v1/completions","body":{"prompt":"x"}})",
+       "`custom_id` is missing", "custom_id", "missing_required_parameter"},
+      {R"({"custom_id":"c","method":"GET","url":"/v1/completions","body":{"prompt":"x"}})",
+       "`method` is \"GET\" (a string); expected \"POST\"", "method", kValue},
+      {R"({"custom_id":"c","method":1,"url":"/v1/completions","body":{"prompt":"x"}})",
+       "`method` is 1", "method", kType},
+      {R"({"custom_id":"c","body":{"prompt":"x"}})", "`url` is missing", "url",
+       "missing_required_parameter"},
       {R"({"custom_id":"c","url":3,"body":{"prompt":"x"}})", "`url` is 3", "url", kType},
-      {R"({"custom_id":"c","url":"/v1/embeddings","body":{"input":"x"}})", "`url` is \"/v1/embeddings\"", "url", "invalid_url", 404},
-      {R"({"custom_id":"c","url":"/v1/completions"})", "`body` is missing", "body", "missing_required_parameter"},
-      {R"({"custom_id":"c","url":"/v1/completions","body":[]})", "`body` is an array; expected an object", "body", kType},
-      {R"({"custom_id":"c","url":"/v1/completions","body":{"prompt":"x"},"Body":1})", "unknown member `Body`", "Body", "unknown_parameter"},
-      {R"({"custom_id":"c","url":"/v1/completions","body":{}})", "`prompt` is missing", "prompt", "missing_required_parameter"},
-      {R"({"custom_id":"c","url":"/v1/chat/completions","body":{"model":"tiny"}})", "`messages` is missing", "messages", "missing_required_parameter"},
-      {R"({"custom_id":"c","url":"/v1/chat/completions","body":{"prompt":"x"}})", "`prompt` belongs to /v1/completions, not to /v1/chat/completions", "prompt", kUnsupported},
-      {R"({"custom_id":"c","url":"/v1/completions","body":{"prompt":"x","messages":[]}})", "`messages` belongs to /v1/chat", "messages", kUnsupported},
+      {R"({"custom_id":"c","url":"/v1/embeddings","body":{"input":"x"}})",
+       "`url` is \"/v1/embeddings\"", "url", "invalid_url", 404},
+      {R"({"custom_id":"c","url":"/v1/completions"})", "`body` is missing", "body",
+       "missing_required_parameter"},
+      {R"({"custom_id":"c","url":"/v1/completions","body":[]})",
+       "`body` is an array; expected an object", "body", kType},
+      {R"({"custom_id":"c","url":"/v1/completions","body":{"prompt":"x"},"Body":1})",
+       "unknown member `Body`", "Body", "unknown_parameter"},
+      {R"({"custom_id":"c","url":"/v1/completions","body":{}})", "`prompt` is missing", "prompt",
+       "missing_required_parameter"},
+      {R"({"custom_id":"c","url":"/v1/chat/completions","body":{"model":"tiny"}})",
+       "`messages` is missing", "messages", "missing_required_parameter"},
+      {R"({"custom_id":"c","url":"/v1/chat/completions","body":{"prompt":"x"}})",
+       "`prompt` belongs to /v1/completions, not to /v1/chat/completions", "prompt", kUnsupported},
+      {R"({"custom_id":"c","url":"/v1/completions","body":{"prompt":"x","messages":[]}})",
+       "`messages` belongs to /v1/chat", "messages", kUnsupported},
       // Model and prompts.
-      {Completion("\"model\":\"gpt-9\""), "the model `gpt-9` does not exist; this job runs `tiny`", "model", "model_not_found", 404},
+      {Completion("\"model\":\"gpt-9\""), "the model `gpt-9` does not exist; this job runs `tiny`",
+       "model", "model_not_found", 404},
       {Completion("\"model\":4"), "`model` is 4", "model", kType},
       {Prompt("5"), "`prompt` is 5; expected a string, a list", "prompt", kType},
       {Prompt("{}"), "`prompt` is an object", "prompt", kType},
@@ -215,8 +240,9 @@ std::vector<BadLine> BadLines() {
       {Prompt("[[1],[]]"), "prompt[1] is empty", "prompt", kValue},
       {Prompt("[\"a\",1]"), "prompt[1] is 1, but prompt[0] is \"a\"", "prompt", kValue},
       {Prompt("[\"a\",[1]]"), "prompt[1] is an array", "prompt", kValue},
-      {Prompt("[1,\"a\"]"), "`prompt` is \"a\" (a string); expected token ids (integers)", "prompt", kType},
-      {Prompt("[1,2.0]"), "`prompt` is 2.0; expected token ids", "prompt", kType},
+      {Prompt("[1,\"a\"]"), "`prompt` is \"a\" (a string); expected token ids (integers)", "prompt",
+       kType},
+      {Prompt("[1,2.5]"), "`prompt` is 2.5; expected token ids", "prompt", kType},
       {Prompt("[true]"), "`prompt` is true (a boolean)", "prompt", kType},
       {Prompt("[null]"), "`prompt` is null", "prompt", kType},
       {Prompt("[{}]"), "`prompt` is an object", "prompt", kType},
@@ -230,13 +256,17 @@ std::vector<BadLine> BadLines() {
       {Messages("[]"), "`messages` is empty", "messages", kValue},
       {Chat("\"tools\":{}"), "`tools` is an object", "tools", kType},
       {Chat("\"tools\":[1]"), "`tools` holds 1", "tools", kValue},
-      {Chat("\"tool_choice\":\"required\""), "`tool_choice` is \"required\"", "tool_choice", kUnsupported},
-      {Chat("\"tool_choice\":{\"type\":\"function\"}"), "`tool_choice` is an object", "tool_choice", kUnsupported},
-      {Chat("\"chat_template_kwargs\":[]"), "`chat_template_kwargs` is an array", "chat_template_kwargs", kType},
+      {Chat("\"tool_choice\":\"required\""), "`tool_choice` is \"required\"", "tool_choice",
+       kUnsupported},
+      {Chat("\"tool_choice\":{\"type\":\"function\"}"), "`tool_choice` is an object", "tool_choice",
+       kUnsupported},
+      {Chat("\"chat_template_kwargs\":[]"), "`chat_template_kwargs` is an array",
+       "chat_template_kwargs", kType},
       {Chat("\"continue_final_message\":true"), "are both true", "continue_final_message", kValue},
       {Chat("\"echo\":true"), "`echo` is not supported in chat", "echo", kUnsupported},
       // Numbers, each by type and by range.
-      {Completion("\"temperature\":\"hot\""), "`temperature` is \"hot\" (a string); expected a number from 0 to 2", "temperature", kType},
+      {Completion("\"temperature\":\"hot\""),
+       "`temperature` is \"hot\" (a string); expected a number from 0 to 2", "temperature", kType},
       {Completion("\"temperature\":true"), "`temperature` is true", "temperature", kType},
       {Completion("\"temperature\":-0.1"), "`temperature` is -0.1", "temperature", kValue},
       {Completion("\"temperature\":2.01"), "`temperature` is 2.01", "temperature", kValue},
@@ -245,79 +275,157 @@ std::vector<BadLine> BadLines() {
       {Completion("\"top_p\":1e-60"), "`top_p` is 1e-60", "top_p", kValue},
       {Completion("\"top_p\":1.1"), "`top_p` is 1.1", "top_p", kValue},
       {Completion("\"top_p\":[]"), "`top_p` is an array", "top_p", kType},
-      {Completion("\"top_k\":-2"), "`top_k` is -2; expected an integer of at least -1", "top_k", kValue},
-      {Completion("\"top_k\":1.0"), "`top_k` is 1.0", "top_k", kType},
+      {Completion("\"top_k\":-2"), "`top_k` is -2; expected an integer of at least -1", "top_k",
+       kValue},
+      {Completion("\"top_k\":1.5"), "`top_k` is 1.5", "top_k", kType},
+      {Completion("\"top_k\":1e17"), "`top_k` is 1e+17", "top_k", kType},
       {Completion("\"top_k\":3000000000"), "`top_k` is 3000000000", "top_k", kValue},
-      {Completion("\"min_p\":1.5"), "`min_p` is 1.5; expected a number from 0 to 1", "min_p", kValue},
+      {Completion("\"min_p\":1.5"), "`min_p` is 1.5; expected a number from 0 to 1", "min_p",
+       kValue},
       {Completion("\"min_p\":-1"), "`min_p` is -1", "min_p", kValue},
       {Completion("\"presence_penalty\":-2.5"), "from -2 to 2", "presence_penalty", kValue},
-      {Completion("\"presence_penalty\":\"1\""), "`presence_penalty` is \"1\"", "presence_penalty", kType},
-      {Completion("\"frequency_penalty\":3"), "`frequency_penalty` is 3", "frequency_penalty", kValue},
-      {Completion("\"repetition_penalty\":0"), "expected a number above 0", "repetition_penalty", kValue},
-      {Completion("\"repetition_penalty\":-1"), "`repetition_penalty` is -1", "repetition_penalty", kValue},
+      {Completion("\"presence_penalty\":\"1\""), "`presence_penalty` is \"1\"", "presence_penalty",
+       kType},
+      {Completion("\"frequency_penalty\":3"), "`frequency_penalty` is 3", "frequency_penalty",
+       kValue},
+      {Completion("\"repetition_penalty\":0"), "expected a number above 0", "repetition_penalty",
+       kValue},
+      {Completion("\"repetition_penalty\":1e30"),
+       "`repetition_penalty` is 1e+30; expected a number above 0, at most 2147483647",
+       "repetition_penalty", kValue},
+      {Completion("\"repetition_penalty\":-1"), "`repetition_penalty` is -1", "repetition_penalty",
+       kValue},
       {Completion("\"n\":0"), "`n` is 0; expected an integer from 1 to 128", "n", kValue},
       {Completion("\"n\":129"), "`n` is 129", "n", kValue},
       {Completion("\"n\":1.5"), "`n` is 1.5", "n", kType},
       {Completion("\"n\":true"), "`n` is true", "n", kType},
       {Completion("\"n\":\"1\""), "`n` is \"1\"", "n", kType},
-      {Completion("\"best_of\":2"), "`best_of` is 2; it can be equal to `n`", "best_of", kUnsupported},
-      {Completion("\"max_tokens\":-1"), "`max_tokens` is -1; expected an integer of at least 0", "max_tokens", kValue},
-      {Completion("\"max_tokens\":0"), "`max_tokens` is 0; expected an integer of at least 1", "max_tokens", kValue},
-      {Completion("\"max_tokens\":99999999999"), "`max_tokens` is 99999999999", "max_tokens", kValue},
+      {Completion("\"best_of\":2"), "`best_of` is 2; it can be equal to `n`", "best_of",
+       kUnsupported},
+      {Completion("\"max_tokens\":-1"), "`max_tokens` is -1; expected an integer of at least 0",
+       "max_tokens", kValue},
+      {Completion("\"max_tokens\":0"), "`max_tokens` is 0; expected an integer of at least 1",
+       "max_tokens", kValue},
+      {Completion("\"max_tokens\":99999999999"), "`max_tokens` is 99999999999", "max_tokens",
+       kValue},
       {Completion("\"max_tokens\":\"many\""), "`max_tokens` is \"many\"", "max_tokens", kType},
-      {Chat("\"max_completion_tokens\":0"), "`max_completion_tokens` is 0", "max_completion_tokens", kValue},
-      {Chat("\"max_tokens\":3,\"max_completion_tokens\":4"), "`max_tokens` is 3 and `max_completion_tokens` is 4", "max_tokens", kValue},
-      {Completion("\"min_tokens\":17"), "`min_tokens` is 17; expected at most `max_tokens`, which is 16", "min_tokens", kValue},
+      {Chat("\"max_completion_tokens\":0"), "`max_completion_tokens` is 0", "max_completion_tokens",
+       kValue},
+      {Chat("\"max_tokens\":3,\"max_completion_tokens\":4"),
+       "`max_tokens` is 3 and `max_completion_tokens` is 4", "max_tokens", kValue},
+      {Completion("\"min_tokens\":17"),
+       "`min_tokens` is 17; expected at most `max_tokens`, which is 16", "min_tokens", kValue},
       {Completion("\"min_tokens\":-1"), "`min_tokens` is -1", "min_tokens", kValue},
       {Completion("\"seed\":1.5"), "`seed` is 1.5", "seed", kType},
       {Completion("\"seed\":\"x\""), "`seed` is \"x\"", "seed", kType},
-      {Completion("\"seed\":18446744073709551615"), "`seed` is 18446744073709551615", "seed", kValue},
+      {Completion("\"seed\":18446744073709551615"), "`seed` is 18446744073709551615", "seed",
+       kValue},
       {Completion("\"echo\":1"), "`echo` is 1; expected true or false", "echo", kType},
       {Completion("\"ignore_eos\":\"no\""), "`ignore_eos` is \"no\"", "ignore_eos", kType},
       {Completion("\"return_token_ids\":0"), "`return_token_ids` is 0", "return_token_ids", kType},
       // Logprobs.
-      {Completion("\"logprobs\":true"), "`logprobs` is true (a boolean); expected an integer", "logprobs", kType},
-      {Completion("\"logprobs\":21"), "`logprobs` is 21; expected an integer from 0 to 20 (--max-logprobs)", "logprobs", kValue},
+      {Completion("\"logprobs\":true"), "`logprobs` is true (a boolean); expected an integer",
+       "logprobs", kType},
+      {Completion("\"logprobs\":21"),
+       "`logprobs` is 21; expected an integer from 0 to 20 (--max-logprobs)", "logprobs", kValue},
       {Completion("\"logprobs\":-1"), "`logprobs` is -1", "logprobs", kValue},
       {Completion("\"top_logprobs\":1"), "`top_logprobs` belongs to", "top_logprobs", kUnsupported},
       {Chat("\"logprobs\":3"), "`logprobs` is 3; expected true or false", "logprobs", kType},
       {Chat("\"top_logprobs\":3"), "without `logprobs`", "top_logprobs", kValue},
-      {Chat("\"logprobs\":true,\"top_logprobs\":21"), "`top_logprobs` is 21", "top_logprobs", kValue},
-      {Chat("\"logprobs\":true,\"top_logprobs\":1.0"), "`top_logprobs` is 1.0", "top_logprobs", kType},
+      {Chat("\"logprobs\":true,\"top_logprobs\":21"), "`top_logprobs` is 21", "top_logprobs",
+       kValue},
+      {Chat("\"logprobs\":true,\"top_logprobs\":1.5"), "`top_logprobs` is 1.5", "top_logprobs",
+       kType},
       // Maps and lists.
       {Completion("\"logit_bias\":[]"), "`logit_bias` is an array", "logit_bias", kType},
-      {Completion("\"logit_bias\":{\"x\":1}"), "`logit_bias` has the key \"x\"", "logit_bias", kValue},
+      {Completion("\"logit_bias\":{\"x\":1}"), "`logit_bias` has the key \"x\"", "logit_bias",
+       kValue},
       {Completion("\"logit_bias\":{\"-1\":1}"), "the key \"-1\"", "logit_bias", kValue},
-      {Completion("\"logit_bias\":{\"1000\":1}"), "expected token ids from 0 to 999", "logit_bias", kValue},
-      {Completion("\"logit_bias\":{\"1\":101}"), "`logit_bias` is 101; expected numbers from -100 to 100", "logit_bias", kValue},
+      {Completion("\"logit_bias\":{\"1000\":1}"), "expected token ids from 0 to 999", "logit_bias",
+       kValue},
+      {Completion("\"logit_bias\":{\"1\":101}"),
+       "`logit_bias` is 101; expected numbers from -100 to 100", "logit_bias", kValue},
       {Completion("\"logit_bias\":{\"1\":\"a\"}"), "`logit_bias` is \"a\"", "logit_bias", kType},
       {Completion("\"logit_bias\":{\"1\":true}"), "`logit_bias` is true", "logit_bias", kType},
-      {Completion("\"stop\":5"), "`stop` is 5; expected a string or a list of strings", "stop", kType},
+      {Completion("\"stop\":5"), "`stop` is 5; expected a string or a list of strings", "stop",
+       kType},
       {Completion("\"stop\":[\"a\",null]"), "`stop` is null", "stop", kType},
       {Completion("\"stop\":\"\""), "expected stop strings that are not empty", "stop", kValue},
       {Completion("\"stop\":[\"\"]"), "expected stop strings that are not empty", "stop", kValue},
       {Completion("\"stop_token_ids\":5"), "`stop_token_ids` is 5", "stop_token_ids", kType},
       {Completion("\"stop_token_ids\":[5.5]"), "`stop_token_ids` is 5.5", "stop_token_ids", kType},
-      {Completion("\"stop_token_ids\":[1000]"), "`stop_token_ids` is 1000", "stop_token_ids", kValue},
+      {Completion("\"stop_token_ids\":[1000]"), "`stop_token_ids` is 1000", "stop_token_ids",
+       kValue},
       // Not supported, and unknown.
-      {Completion("\"stream\":true"), "parameter `stream` is not supported; it can be false alone", "stream", kUnsupported},
-      {Chat("\"response_format\":{\"type\":\"json_object\"}"), "parameter `response_format` is not supported", "response_format", kUnsupported},
-      {Chat("\"response_format\":\"json\""), "`response_format` is \"json\"", "response_format", kType},
-      {Chat("\"functions\":[]"), "parameter `functions` is not supported", "functions", kUnsupported},
-      {Chat("\"truncate_prompt_tokens\":5"), "parameter `truncate_prompt_tokens` is not supported", "truncate_prompt_tokens", kUnsupported},
-      {Completion("\"suffix\":\"x\""), "parameter `suffix` is not supported", "suffix", kUnsupported},
-      {Completion("\"use_beam_search\":true"), "parameter `use_beam_search` is not supported", "use_beam_search", kUnsupported},
+      {Completion("\"stream\":true"), "parameter `stream` is not supported; it can be false alone",
+       "stream", kUnsupported},
+      {Chat("\"response_format\":{\"type\":\"json_object\"}"),
+       "parameter `response_format` is not supported", "response_format", kUnsupported},
+      {Chat("\"response_format\":\"json\""), "`response_format` is \"json\"", "response_format",
+       kType},
+      {Chat("\"functions\":[]"), "parameter `functions` is not supported", "functions",
+       kUnsupported},
+      {Chat("\"truncate_prompt_tokens\":5"), "parameter `truncate_prompt_tokens` is not supported",
+       "truncate_prompt_tokens", kUnsupported},
+      {Completion("\"suffix\":\"x\""), "parameter `suffix` is not supported", "suffix",
+       kUnsupported},
+      {Completion("\"use_beam_search\":true"), "parameter `use_beam_search` is not supported",
+       "use_beam_search", kUnsupported},
       {Completion("\"length_penalty\":2"), "it can be 1.0 alone", "length_penalty", kUnsupported},
-      {Completion("\"priority\":-1"), "parameter `priority` is not supported", "priority", kUnsupported},
-      {Completion("\"temprature\":1"), "unknown parameter `temprature`", "temprature", "unknown_parameter"},
+      {Completion("\"priority\":-1"), "parameter `priority` is not supported", "priority",
+       kUnsupported},
+      {Completion("\"temprature\":1"), "unknown parameter `temprature`", "temprature",
+       "unknown_parameter"},
       {R"({"prompt":"x","bogus":[]})", "unknown parameter `bogus`", "bogus", "unknown_parameter"},
       {R"({"prompt":"x","":1})", "unknown parameter ``", "", "unknown_parameter"},
   };
   std::string many = "[\"a\"";
   for (int i = 0; i < 2048; ++i) many += ",\"a\"";
   bad.push_back({Prompt(many + "]"), "more than 2048 prompts", "prompt", kValue});
-  bad.push_back({R"({"prompt":)" + many.substr(0, 400) + R"(],"n":128})", "choices; expected at most 4096", "n", kValue});
+  bad.push_back({R"({"prompt":)" + many.substr(0, 400) + R"(],"n":128})",
+                 "choices; expected at most 4096", "n", kValue});
   return bad;
+}
+
+TEST(LineParserTest, AWholeFloatIsAnInteger) {
+  const ParsedLine line = Good(
+      R"({"prompt":[5.0,6],"max_tokens":256.0,"n":2.0,"top_k":-1.0,"seed":42.0,"logprobs":3.0,"stop_token_ids":[7.0]})");
+  EXPECT_THAT(std::get<std::vector<int32_t>>(line.prompts.at(0)), ElementsAre(5, 6));
+  EXPECT_EQ(line.sampling.max_tokens, 256);
+  EXPECT_EQ(line.n, 2);
+  EXPECT_EQ(line.sampling.top_k, 0);
+  EXPECT_EQ(line.sampling.seed, 42);
+  EXPECT_EQ(line.sampling.logprobs, 3);
+  EXPECT_THAT(line.sampling.stop_token_ids, ElementsAre(7));
+}
+
+TEST(LineParserTest, HintsThatAskForNothingAreIgnored) {
+  for (const char* hint :
+       {R"("prompt_cache_key":"k")", R"("safety_identifier":"s")",
+        R"("prompt_cache_retention":"24h")", R"("request_id":"r")", R"("cache_salt":"s")",
+        R"("stream":false,"stream_options":{"include_usage":true})", R"("priority":0.0)"}) {
+    Good(Chat(hint));
+    Good(Completion(hint));
+  }
+  Good(Chat("\"include_reasoning\":true"));
+  Good(Chat("\"documents\":[]"));
+}
+
+TEST(LineParserTest, SeveralNamesAreServed) {
+  RequestRules rules = Rules();
+  rules.model_names = {"one", "org/two"};
+  for (const char* name : {"one", "some/one", "org/two", "/models/one.gguf"})
+    Good(Completion(fmt::format("\"model\":\"{}\"", name)), rules);
+  for (const char* name : {"two", "three"}) {
+    LineParser parser(rules);
+    std::string text = Completion(fmt::format("\"model\":\"{}\"", name));
+    ParsedLine line;
+    const auto error = parser.Parse(&text, &line);
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error->message, HasSubstr("this job runs `one`, `org/two`"));
+  }
+  rules.model_names.push_back("*");
+  Good(Completion("\"model\":\"anything\""), rules);
 }
 
 TEST(LineParserTest, RefusesBadLines) {
@@ -345,7 +453,7 @@ TEST(LineParserTest, AnUnknownParameterThatIsLongIsCut) {
 
 TEST(LineParserTest, TheDocumentListsEveryParameter) {
   std::set<std::string> documented, known;
-  std::istringstream document(ReadWhole(std::string(FOREBAY_TEST_DATA) + "/../docs/formats/requests.md"));
+  std::istringstream document(ReadWhole(TestData() + "/../docs/formats/requests.md"));
   for (std::string row; std::getline(document, row);) {
     if (row.starts_with("| `")) documented.insert(row.substr(3, row.find('`', 3) - 3));
   }

@@ -13,10 +13,13 @@ namespace {
 constexpr float kLeastLogprob = -9999.0f;
 
 std::string TokenName(const LogprobStyle& style, int32_t id) {
-  return style.tokens_as_ids || !style.text.has_tokenizer() ? fmt::format("token_id:{}", id) : style.text.TokenBytes(id);
+  return style.tokens_as_ids || !style.text.has_tokenizer() ? fmt::format("token_id:{}", id)
+                                                            : style.text.TokenBytes(id);
 }
 
-void AppendLogprob(float logprob, base::JsonWriter& writer) { writer.Float(std::max(logprob, kLeastLogprob)); }
+void AppendLogprob(float logprob, base::JsonWriter& writer) {
+  writer.Float(std::max(logprob, kLeastLogprob));
+}
 
 // {"token","logprob","bytes"...; the caller closes the object.
 void OpenChatToken(const LogprobStyle& style, const TokenLogprob& entry, base::JsonWriter& writer) {
@@ -28,7 +31,8 @@ void OpenChatToken(const LogprobStyle& style, const TokenLogprob& entry, base::J
     return;
   }
   writer.BeginArray();
-  for (const char byte : style.text.TokenBytes(entry.token)) writer.Int(static_cast<unsigned char>(byte));
+  for (const char byte : style.text.TokenBytes(entry.token))
+    writer.Int(static_cast<unsigned char>(byte));
   writer.EndArray();
 }
 
@@ -36,17 +40,22 @@ void OpenChatToken(const LogprobStyle& style, const TokenLogprob& entry, base::J
 template <typename Show>
 void ForShown(const PositionLogprobs& position, int32_t count, const Show& show) {
   for (size_t i = 0; i < position.top.size(); ++i) {
-    if (static_cast<int64_t>(i) < count || static_cast<int32_t>(i) == position.chosen) show(position.top[i]);
+    if (static_cast<int64_t>(i) < count || static_cast<int32_t>(i) == position.chosen)
+      show(position.top[i]);
   }
 }
 
-bool IsEmpty(const TokenRun& run, size_t i) { return i >= run.positions.size() || run.positions[i].top.empty(); }
-
-int64_t CountCharacters(std::string_view bytes) {
-  return std::count_if(bytes.begin(), bytes.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+bool IsEmpty(const TokenRun& run, size_t i) {
+  return i >= run.positions.size() || run.positions[i].top.empty();
 }
 
-void AppendOffsets(const LogprobStyle& style, std::span<const TokenRun> runs, base::JsonWriter& writer) {
+int64_t CountCharacters(std::string_view bytes) {
+  return std::count_if(bytes.begin(), bytes.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+void AppendOffsets(const LogprobStyle& style, std::span<const TokenRun> runs,
+                   base::JsonWriter& writer) {
   int64_t offset = 0;
   for (const TokenRun& run : runs) {
     size_t position = 0;  // in run.text
@@ -54,7 +63,9 @@ void AppendOffsets(const LogprobStyle& style, std::span<const TokenRun> runs, ba
       writer.Int(offset);
       const std::string bytes = style.text.TokenBytes(token);
       if (style.text.IsSpecial(token)) {
-        const bool shown = run.is_prompt ? run.text.substr(std::min(position, run.text.size())).starts_with(bytes) : !run.skip_special;
+        const bool shown =
+            run.is_prompt ? run.text.substr(std::min(position, run.text.size())).starts_with(bytes)
+                          : !run.skip_special;
         if (!shown) continue;
       }
       position += bytes.size();
@@ -63,8 +74,10 @@ void AppendOffsets(const LogprobStyle& style, std::span<const TokenRun> runs, ba
   }
 }
 
-void AppendTop(const LogprobStyle& style, const PositionLogprobs& position, int32_t count, base::JsonWriter& writer) {
-  std::unordered_set<std::string> seen;  // tokens may read alike, parts of characters among them; the likeliest stays
+void AppendTop(const LogprobStyle& style, const PositionLogprobs& position, int32_t count,
+               base::JsonWriter& writer) {
+  // tokens may read alike, parts of characters among them; the likeliest stays
+  std::unordered_set<std::string> seen;
   writer.BeginObject();
   ForShown(position, count, [&](const TokenLogprob& entry) {
     const std::string name = TokenName(style, entry.token);
@@ -79,7 +92,8 @@ void AppendTop(const LogprobStyle& style, const PositionLogprobs& position, int3
 
 // Calls append(run, i) for each token, i counting within its run.
 template <typename Append>
-void AppendColumn(std::string_view name, std::span<const TokenRun> runs, base::JsonWriter& writer, const Append& append) {
+void AppendColumn(std::string_view name, std::span<const TokenRun> runs, base::JsonWriter& writer,
+                  const Append& append) {
   writer.Key(name).BeginArray();
   for (const TokenRun& run : runs) {
     for (size_t i = 0; i < run.tokens.size(); ++i) append(run, i);
@@ -89,8 +103,8 @@ void AppendColumn(std::string_view name, std::span<const TokenRun> runs, base::J
 
 }  // namespace
 
-void AppendChatLogprobs(const LogprobStyle& style, int32_t count, std::span<const PositionLogprobs> positions,
-                        base::JsonWriter& writer) {
+void AppendChatLogprobs(const LogprobStyle& style, int32_t count,
+                        std::span<const PositionLogprobs> positions, base::JsonWriter& writer) {
   writer.BeginObject().Key("content").BeginArray();
   for (const PositionLogprobs& position : positions) {
     OpenChatToken(style, position.top[static_cast<size_t>(position.chosen)], writer);
@@ -105,8 +119,8 @@ void AppendChatLogprobs(const LogprobStyle& style, int32_t count, std::span<cons
   writer.EndArray().Key("refusal").Null().EndObject();
 }
 
-void AppendCompletionLogprobs(const LogprobStyle& style, int32_t count, std::span<const TokenRun> runs,
-                              base::JsonWriter& writer) {
+void AppendCompletionLogprobs(const LogprobStyle& style, int32_t count,
+                              std::span<const TokenRun> runs, base::JsonWriter& writer) {
   writer.BeginObject().Key("text_offset").BeginArray();
   AppendOffsets(style, runs, writer);
   writer.EndArray();
@@ -115,9 +129,12 @@ void AppendCompletionLogprobs(const LogprobStyle& style, int32_t count, std::spa
       writer.Null();
       return;
     }
-    AppendLogprob(run.positions[i].top[static_cast<size_t>(run.positions[i].chosen)].logprob, writer);
+    AppendLogprob(run.positions[i].top[static_cast<size_t>(run.positions[i].chosen)].logprob,
+                  writer);
   });
-  AppendColumn("tokens", runs, writer, [&](const TokenRun& run, size_t i) { writer.String(TokenName(style, run.tokens[i])); });
+  AppendColumn("tokens", runs, writer, [&](const TokenRun& run, size_t i) {
+    writer.String(TokenName(style, run.tokens[i]));
+  });
   AppendColumn("top_logprobs", runs, writer, [&](const TokenRun& run, size_t i) {
     if (IsEmpty(run, i)) {
       writer.Null();
@@ -128,8 +145,8 @@ void AppendCompletionLogprobs(const LogprobStyle& style, int32_t count, std::spa
   writer.EndObject();
 }
 
-void AppendPromptLogprobs(const LogprobStyle& style, int32_t count, std::span<const PositionLogprobs> positions,
-                          base::JsonWriter& writer) {
+void AppendPromptLogprobs(const LogprobStyle& style, int32_t count,
+                          std::span<const PositionLogprobs> positions, base::JsonWriter& writer) {
   writer.BeginArray();
   for (const PositionLogprobs& position : positions) {
     if (position.top.empty()) {
@@ -140,7 +157,11 @@ void AppendPromptLogprobs(const LogprobStyle& style, int32_t count, std::span<co
     ForShown(position, count, [&](const TokenLogprob& entry) {
       writer.Key(std::to_string(entry.token)).BeginObject().Key("logprob");
       AppendLogprob(entry.logprob, writer);
-      writer.Key("rank").Int(entry.rank).Key("decoded_token").String(TokenName(style, entry.token)).EndObject();
+      writer.Key("rank")
+          .Int(entry.rank)
+          .Key("decoded_token")
+          .String(TokenName(style, entry.token))
+          .EndObject();
     });
     writer.EndObject();
   }

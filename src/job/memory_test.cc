@@ -9,7 +9,8 @@
 namespace forebay::job {
 namespace {
 
-std::string Repeat(const std::string& head, const std::string& unit, size_t bytes, const std::string& tail) {
+std::string Repeat(const std::string& head, const std::string& unit, size_t bytes,
+                   const std::string& tail) {
   std::string text = head;
   text.reserve(bytes + head.size() + tail.size() + unit.size());
   while (text.size() < bytes) text += unit;
@@ -34,8 +35,10 @@ TEST(MemoryTest, ALineCostsSixteenTimesItsSizeAtMost) {
       Repeat(chat + "[\"\"", ",\"\"", kBytes, "]}]}"),
       Repeat(R"({"messages":[{"role":"u","content":"x","v":[1e9)", ",1e9", kBytes, "]}]}"),
       Repeat(R"({"messages":[{"role":"u"})", R"(,{"role":"u"})", kBytes, "]}"),
-      Repeat(R"({"messages":[{"role":"u","tool_calls":[{"function":{"arguments":"[]"}})", R"(,{"function":{"arguments":"[]"}})", kBytes, "]}]}"),
-      Repeat(R"({"messages":[{"role":"u","tool_calls":[{"function":{"arguments":")", "[],", kBytes, "\"}}]}]}"),
+      Repeat(R"({"messages":[{"role":"u","tool_calls":[{"function":{"arguments":"[]"}})",
+             R"(,{"function":{"arguments":"[]"}})", kBytes, "]}]}"),
+      Repeat(R"({"messages":[{"role":"u","tool_calls":[{"function":{"arguments":")", "[],", kBytes,
+             "\"}}]}]}"),
       Repeat("", "[", kBytes, ""),
       Repeat("", "{\"a\":", kBytes, ""),
   };
@@ -53,13 +56,16 @@ TEST(MemoryTest, ScanningResultsCostsSixteenTimesTheLargestLineAtMost) {
   constexpr size_t kBytes = 4 << 20;
   const std::string id = FormatResultId({1, {}});
   const std::string cases[] = {
-      Repeat("{\"id\":\"" + id + "\",\"custom_id\":null,\"response\":{\"status_code\":200,\"body\":[1", ",1", kBytes, "]}}\n"),
+      Repeat(
+          "{\"id\":\"" + id + "\",\"custom_id\":null,\"response\":{\"status_code\":200,\"body\":[1",
+          ",1", kBytes, "]}}\n"),
       Repeat("{\"id\":\"batch_req_", "[", kBytes, "\n"),
       Repeat("", std::string(1, '\0'), kBytes, ""),
       Repeat("", "\n", kBytes, ""),
   };
   for (const std::string& content : cases) {
-    const ScanExpectation expected{.path = "out.jsonl", .num_lines = 1, .find = [](int64_t) { return LineKey{}; }};
+    const ScanExpectation expected{
+        .path = "out.jsonl", .num_lines = 1, .find = [](int64_t) { return LineKey{}; }};
     size_t position = 0;
     const ByteSource source = [&](char* buffer, size_t size) -> int64_t {
       const size_t count = content.copy(buffer, size, position);

@@ -15,7 +15,8 @@ using simdjson::dom::element_type;
 
 // Calls append(i-th item) between commas.
 template <typename Container, typename Append>
-void AppendList(const Container& items, char open, char close, std::string* out, const Append& append) {
+void AppendList(const Container& items, char open, char close, std::string* out,
+                const Append& append) {
   out->push_back(open);
   bool first = true;
   for (const auto item : items) {
@@ -43,7 +44,8 @@ void AppendJson(element value, std::string* out) {
   base::JsonWriter writer(out);
   switch (value.type()) {
     case element_type::ARRAY:
-      AppendList(value.get_array().value_unsafe(), '[', ']', out, [&](element item) { AppendJson(item, out); });
+      AppendList(value.get_array().value_unsafe(), '[', ']', out,
+                 [&](element item) { AppendJson(item, out); });
       break;
     case element_type::OBJECT:
       AppendList(value.get_object().value_unsafe(), '{', '}', out, [&](const auto& member) {
@@ -63,7 +65,8 @@ void AppendJson(element value, std::string* out) {
 std::optional<LineError> AppendMessages(element messages, std::string* out) {
   simdjson::dom::array array;
   if (messages.get(array)) return WrongType("messages", messages, "an array of messages");
-  if (array.begin() == array.end()) return InvalidValue("messages", "`messages` is empty; expected at least one message");
+  if (array.begin() == array.end())
+    return InvalidValue("messages", "`messages` is empty; expected at least one message");
   AppendJson(messages, out);
   return std::nullopt;
 }

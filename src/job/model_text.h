@@ -13,13 +13,17 @@
 
 namespace forebay::job {
 
+inline constexpr base::ErrorCode kTokenizerNotFound{"tokenizer_not_found"};
+
 struct ModelTextOptions {
-  std::string path;                          // the model: a folder or a GGUF file
-  const weights::GgufFile* gguf = nullptr;   // its metadata, if it is a GGUF file
-  std::string chat_template;                 // --chat-template: a file, or the template itself; "": the model's own
-  bool skip_tokenizer = false;               // token ids only
-  bool parse_special_in_content = false;     // message contents may spell special tokens, as in other engines
-  std::tm now = {};                          // what strftime_now reads
+  std::string path;                         // the model: a folder or a GGUF file
+  const weights::GgufFile* gguf = nullptr;  // its metadata, if it is a GGUF file
+  // --chat-template: a file, or the template itself; "": the model's own
+  std::string chat_template;
+  bool skip_tokenizer = false;  // token ids only
+  // message contents may spell special tokens, as in other engines
+  bool parse_special_in_content = false;
+  std::tm now = {};  // what strftime_now reads
 };
 
 class ModelText : public TextPipeline {
@@ -32,12 +36,12 @@ class ModelText : public TextPipeline {
   bool uses_clock() const;
   std::string clock() const;  // "2026-03-07T14:05:09"
   void set_now(const std::tm& now) { options_.now = now; }
-  // What of this can change an answer, but for the tokenizer's own file: templates, the clock where they ask for it,
-  // tokenizer_config.json and parse_special_in_content.
+  // What of the model's files can change an answer, but for the tokenizer's own: templates, special
+  // tokens and tokenizer_config.json.
   uint64_t Fingerprint() const;
 
   // The chat as text. Errors are the request's fault.
-  base::Result<text::RenderedText> Render(const text::ChatInput& input) const;
+  base::Result<text::RenderedText> RenderPrompt(const ChatPrompt& prompt) const;
   std::vector<int32_t> Encode(const text::RenderedText& rendered, bool add_special_tokens) const;
 
   bool has_tokenizer() const override { return tokenizer_ != nullptr; }
@@ -45,19 +49,22 @@ class ModelText : public TextPipeline {
   bool IsSpecial(int32_t id) const override;
   std::string Decode(std::span<const int32_t> ids) const override;
   base::Result<std::vector<int32_t>> RenderChat(const ChatPrompt& prompt) override;
-  base::Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special_tokens) override;
+  base::Result<std::vector<int32_t>> Tokenize(std::string_view text,
+                                              bool add_special_tokens) override;
 
  private:
   explicit ModelText(const ModelTextOptions& options) : options_(options) {}
+  base::Result<text::RenderedText> Render(const text::ChatInput& input) const;
   base::Status LoadTemplates();
   base::Status AddTemplate(std::string source, std::optional<text::ChatTemplate>* to) const;
 
   ModelTextOptions options_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
-  uint64_t config_hash_ = 0;  // of tokenizer_config.json
+  uint64_t config_hash_ = 0;  // the hash of tokenizer_config.json
   std::vector<std::pair<std::string, std::string>> special_tokens_;
   std::optional<text::ChatTemplate> template_;
-  std::optional<text::ChatTemplate> tool_template_;  // where the model has one of its own for requests with tools
+  // where the model has one of its own for requests with tools
+  std::optional<text::ChatTemplate> tool_template_;
 };
 
 }  // namespace forebay::job

@@ -1,6 +1,7 @@
 #include "job/parameters.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -27,19 +28,39 @@ constexpr size_t kMostBiases = 4096;
 
 int32_t ToInt32(int64_t value) { return static_cast<int32_t>(value); }
 
+enum class Whole { kYes, kNo, kTooLarge };
+
+// Reads an integer. A float that is one counts as well, since tables of numbers are written so
+// (256.0); beyond 2^53 floats are no longer exact, and are none.
+Whole ReadWhole(element value, int64_t* number) {
+  if (value.is_uint64() && !value.is_int64()) return Whole::kTooLarge;
+  if (value.is_int64()) {
+    *number = value.get_int64().value_unsafe();
+    return Whole::kYes;
+  }
+  constexpr double kMostExact = 9007199254740992.0;
+  double real;
+  if (!value.is_double() || value.get(real)) return Whole::kNo;
+  if (std::trunc(real) != real || std::fabs(real) > kMostExact) return Whole::kNo;
+  *number = static_cast<int64_t>(real);
+  return Whole::kYes;
+}
+
 // A token id inside an array: an integer from 0 below the vocabulary's size.
 MaybeError ReadTokenId(const LineDraft& draft, std::string_view param, element value, int32_t* id) {
   int64_t number;
   const int64_t limit = draft.rules->vocab_size;
-  if (!value.is_int64() && !value.is_uint64()) return WrongType(param, value, "token ids (integers)");
-  if (value.get(number) || number < 0 || number >= limit) {
+  const Whole whole = ReadWhole(value, &number);
+  if (whole == Whole::kNo) return WrongType(param, value, "token ids (integers)");
+  if (whole == Whole::kTooLarge || number < 0 || number >= limit) {
     return OutOfRange(param, value, fmt::format("token ids from 0 to {}", limit - 1));
   }
   *id = ToInt32(number);
   return std::nullopt;
 }
 
-MaybeError ReadTokenIds(const LineDraft& draft, std::string_view param, simdjson::dom::array array, std::vector<int32_t>* ids) {
+MaybeError ReadTokenIds(const LineDraft& draft, std::string_view param, simdjson::dom::array array,
+                        std::vector<int32_t>* ids) {
   size_t count = 0;
   for ([[maybe_unused]] const element item : array) ++count;
   ids->reserve(count);
@@ -49,7 +70,8 @@ MaybeError ReadTokenIds(const LineDraft& draft, std::string_view param, simdjson
   return std::nullopt;
 }
 
-// A model's name is its path's last part, without ".gguf": "org/Model", "/models/Model/" and "Model.gguf" are "Model".
+// A model's name is its path's last part, without ".gguf": "org/Model", "/models/Model/" and
+// "Model.gguf" are "Model".
 std::string_view ModelName(std::string_view path) {
   while (path.ends_with('/')) path.remove_suffix(1);
   path = path.substr(path.rfind('/') + 1);
@@ -60,16 +82,22 @@ std::string_view ModelName(std::string_view path) {
 MaybeError SetModel(LineDraft& draft, element value) {
   std::string_view name;
   if (value.get(name)) return WrongType("model", value, "a string");
-  const std::string& ours = draft.rules->model_name;
-  if (ours.empty() || ModelName(name) == ours) return std::nullopt;
+  const std::vector<std::string>& ours = draft.rules->model_names;
+  const auto is_ours = [&](const std::string& our) {
+    return our == "*" || our == name || our == ModelName(name);
+  };
+  if (ours.empty() || std::ranges::any_of(ours, is_ours)) return std::nullopt;
   return LineError{.http_status = 404,
-                   .message = fmt::format("the model `{}` does not exist; this job runs `{}`", Shorten(name), ours),
+                   .message = fmt::format("the model `{}` does not exist; this job runs `{}` "
+                                          "(--served-model-name gives it other names, \"*\" any)",
+                                          Shorten(name), fmt::join(ours, "`, `")),
                    .param = "model",
                    .code = "model_not_found"};
 }
 
 MaybeError SetPrompt(LineDraft& draft, element value) {
-  constexpr std::string_view kExpected = "a string, a list of strings, token ids, or a list of lists of token ids";
+  constexpr std::string_view kExpected =
+      "a string, a list of strings, token ids, or a list of lists of token ids";
   auto& prompts = draft.line->prompts;
   if (value.is_string()) {
     prompts.emplace_back(std::string(value.get_string().value_unsafe()));
@@ -77,7 +105,8 @@ MaybeError SetPrompt(LineDraft& draft, element value) {
   }
   simdjson::dom::array array;
   if (value.get(array)) return WrongType("prompt", value, kExpected);
-  if (array.begin() == array.end()) return InvalidValue("prompt", fmt::format("`prompt` is empty; expected {}", kExpected));
+  if (array.begin() == array.end())
+    return InvalidValue("prompt", fmt::format("`prompt` is empty; expected {}", kExpected));
   const element first = *array.begin();
   if (!first.is_string() && !first.is_array()) {
     std::vector<int32_t> ids;
@@ -87,31 +116,41 @@ MaybeError SetPrompt(LineDraft& draft, element value) {
   }
   for (const element item : array) {
     if (prompts.size() == kMostPrompts) {
-      return InvalidValue("prompt", fmt::format("`prompt` holds more than {} prompts; split the line", kMostPrompts));
+      return InvalidValue(
+          "prompt",
+          fmt::format("`prompt` holds more than {} prompts; split the line", kMostPrompts));
     }
     if (item.type() != first.type()) {
-      return InvalidValue("prompt", fmt::format("prompt[{}] is {}, but prompt[0] is {}; expected {}", prompts.size(),
-                                                Describe(item), Describe(first), kExpected));
+      return InvalidValue("prompt",
+                          fmt::format("prompt[{}] is {}, but prompt[0] is {}; expected {}",
+                                      prompts.size(), Describe(item), Describe(first), kExpected));
     }
     if (item.is_string()) {
       prompts.emplace_back(std::string(item.get_string().value_unsafe()));
       continue;
     }
     std::vector<int32_t> ids;
-    if (auto error = ReadTokenIds(draft, "prompt", item.get_array().value_unsafe(), &ids)) return error;
-    if (ids.empty()) return InvalidValue("prompt", fmt::format("prompt[{}] is empty; expected token ids", prompts.size()));
+    if (auto error = ReadTokenIds(draft, "prompt", item.get_array().value_unsafe(), &ids))
+      return error;
+    if (ids.empty())
+      return InvalidValue("prompt",
+                          fmt::format("prompt[{}] is empty; expected token ids", prompts.size()));
     prompts.emplace_back(std::move(ids));
   }
   return std::nullopt;
 }
 
-MaybeError SetMessages(LineDraft& draft, element value) { return AppendMessages(value, &draft.line->chat.messages); }
+MaybeError SetMessages(LineDraft& draft, element value) {
+  return AppendMessages(value, &draft.line->chat.messages);
+}
 
 MaybeError SetTools(LineDraft& draft, element value) {
   simdjson::dom::array tools;
   if (value.get(tools)) return WrongType("tools", value, "an array of tools");
   for (const element tool : tools) {
-    if (!tool.is_object()) return InvalidValue("tools", fmt::format("`tools` holds {}; expected objects", Describe(tool)));
+    if (!tool.is_object())
+      return InvalidValue("tools",
+                          fmt::format("`tools` holds {}; expected objects", Describe(tool)));
   }
   if (tools.begin() != tools.end()) AppendJson(value, &draft.line->chat.tools);
   return std::nullopt;
@@ -120,7 +159,9 @@ MaybeError SetTools(LineDraft& draft, element value) {
 MaybeError SetToolChoice(LineDraft&, element value) {
   std::string_view choice;
   if (!value.get(choice) && (choice == "none" || choice == "auto")) return std::nullopt;
-  return Unsupported("tool_choice", fmt::format("`tool_choice` is {}; \"auto\" and \"none\" alone are supported", Describe(value)));
+  return Unsupported("tool_choice",
+                     fmt::format("`tool_choice` is {}; \"auto\" and \"none\" alone are supported",
+                                 Describe(value)));
 }
 
 MaybeError SetTemplateKwargs(LineDraft& draft, element value) {
@@ -136,7 +177,8 @@ MaybeError SetStop(LineDraft& draft, element value) {
     if (!item.is_string()) return WrongType("stop", item, "a string or a list of strings");
     const std::string_view text = item.get_string().value_unsafe();
     if (text.empty()) return OutOfRange("stop", item, "stop strings that are not empty");
-    if (stop.size() == kMostStops) return InvalidValue("stop", fmt::format("`stop` holds more than {} strings", kMostStops));
+    if (stop.size() == kMostStops)
+      return InvalidValue("stop", fmt::format("`stop` holds more than {} strings", kMostStops));
     stop.emplace_back(text);
     return std::nullopt;
   };
@@ -155,7 +197,8 @@ MaybeError SetStopTokenIds(LineDraft& draft, element value) {
   ids.clear();
   if (auto error = ReadTokenIds(draft, "stop_token_ids", items, &ids)) return error;
   if (ids.size() <= kMostStopIds) return std::nullopt;
-  return InvalidValue("stop_token_ids", fmt::format("`stop_token_ids` holds {} ids, at most {}", ids.size(), kMostStopIds));
+  return InvalidValue("stop_token_ids", fmt::format("`stop_token_ids` holds {} ids, at most {}",
+                                                    ids.size(), kMostStopIds));
 }
 
 // {"<token id>": bias}; a repeated id's last bias counts.
@@ -169,51 +212,68 @@ MaybeError SetLogitBias(LineDraft& draft, element value) {
     const char* end = member.key.data() + member.key.size();
     const auto [stopped, failed] = std::from_chars(member.key.data(), end, id);
     if (failed != std::errc() || stopped != end || id < 0 || id >= draft.rules->vocab_size) {
-      return InvalidValue("logit_bias", fmt::format("`logit_bias` has the key \"{}\"; expected token ids from 0 to {}",
-                                                    Shorten(member.key), draft.rules->vocab_size - 1));
+      return InvalidValue(
+          "logit_bias",
+          fmt::format("`logit_bias` has the key \"{}\"; expected token ids from 0 to {}",
+                      Shorten(member.key), draft.rules->vocab_size - 1));
     }
-    if (member.value.is_bool() || !member.value.is_number()) return WrongType("logit_bias", member.value, "numbers from -100 to 100");
+    if (member.value.is_bool() || !member.value.is_number())
+      return WrongType("logit_bias", member.value, "numbers from -100 to 100");
     const double bias = member.value.get_double().value_unsafe();
-    if (!(bias >= -100 && bias <= 100)) return OutOfRange("logit_bias", member.value, "numbers from -100 to 100");
+    if (!(bias >= -100 && bias <= 100))
+      return OutOfRange("logit_bias", member.value, "numbers from -100 to 100");
     if (biases.size() == kMostBiases) {
-      return InvalidValue("logit_bias", fmt::format("`logit_bias` holds more than {} tokens", kMostBiases));
+      return InvalidValue("logit_bias",
+                          fmt::format("`logit_bias` holds more than {} tokens", kMostBiases));
     }
     biases.emplace_back(id, static_cast<float>(bias));
   }
   // In a fixed order, and one bias a token, so that equal requests are equal.
-  std::stable_sort(biases.begin(), biases.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  const auto last = std::unique(biases.rbegin(), biases.rend(), [](const auto& a, const auto& b) { return a.first == b.first; });
+  std::stable_sort(biases.begin(), biases.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const auto last = std::unique(biases.rbegin(), biases.rend(),
+                                [](const auto& a, const auto& b) { return a.first == b.first; });
   biases.erase(biases.begin(), last.base());
   return std::nullopt;
 }
 
 // Chat's `logprobs` is a boolean, completions' a number.
-MaybeError ReadLogprobCount(const LineDraft& draft, std::string_view param, element value, std::optional<int32_t>* count) {
-  const int32_t most = draft.rules->max_logprobs < 0 ? draft.rules->vocab_size : draft.rules->max_logprobs;
+MaybeError ReadLogprobCount(const LineDraft& draft, std::string_view param, element value,
+                            std::optional<int32_t>* count) {
+  const int32_t most =
+      draft.rules->max_logprobs < 0 ? draft.rules->vocab_size : draft.rules->max_logprobs;
   const int64_t least = draft.rules->max_logprobs < 0 ? -1 : 0;
   int64_t number;
-  if (!value.is_int64() && !value.is_uint64()) return WrongType(param, value, fmt::format("an integer from {} to {}", least, most));
-  if (value.get(number) || number < least || number > most) {
-    return OutOfRange(param, value, fmt::format("an integer from {} to {} (--max-logprobs)", least, most));
+  const Whole whole = ReadWhole(value, &number);
+  if (whole == Whole::kNo)
+    return WrongType(param, value, fmt::format("an integer from {} to {}", least, most));
+  if (whole == Whole::kTooLarge || number < least || number > most) {
+    return OutOfRange(param, value,
+                      fmt::format("an integer from {} to {} (--max-logprobs)", least, most));
   }
   *count = number < 0 ? kAllLogprobs : ToInt32(number);
   return std::nullopt;
 }
 
 MaybeError SetLogprobs(LineDraft& draft, element value) {
-  if (draft.line->endpoint == Endpoint::kCompletion) return ReadLogprobCount(draft, "logprobs", value, &draft.logprobs);
+  if (draft.line->endpoint == Endpoint::kCompletion)
+    return ReadLogprobCount(draft, "logprobs", value, &draft.logprobs);
   if (value.get(draft.chat_logprobs)) return WrongType("logprobs", value, "true or false");
   return std::nullopt;
 }
-MaybeError SetTopLogprobs(LineDraft& draft, element value) { return ReadLogprobCount(draft, "top_logprobs", value, &draft.top_logprobs); }
+MaybeError SetTopLogprobs(LineDraft& draft, element value) {
+  return ReadLogprobCount(draft, "top_logprobs", value, &draft.top_logprobs);
+}
 MaybeError SetPromptLogprobs(LineDraft& draft, element value) {
   return ReadLogprobCount(draft, "prompt_logprobs", value, &draft.line->report_prompt_logprobs);
 }
 
 MaybeError SetSeed(LineDraft& draft, element value) {
   int64_t seed;
-  if (!value.is_int64() && !value.is_uint64()) return WrongType("seed", value, "an integer");
-  if (value.get(seed)) return OutOfRange("seed", value, "an integer of 64 bits with a sign");
+  const Whole whole = ReadWhole(value, &seed);
+  if (whole == Whole::kNo) return WrongType("seed", value, "an integer");
+  if (whole == Whole::kTooLarge)
+    return OutOfRange("seed", value, "an integer of 64 bits with a sign");
   draft.line->sampling.seed = seed;
   return std::nullopt;
 }
@@ -223,7 +283,9 @@ MaybeError SetResponseFormat(LineDraft&, element value) {
   std::string_view type;
   if (value.get(format)) return WrongType("response_format", value, "an object");
   if (!format["type"].get(type) && type == "text") return std::nullopt;
-  return Unsupported("response_format", "parameter `response_format` is not supported; \"type\" can be \"text\" alone");
+  return Unsupported(
+      "response_format",
+      "parameter `response_format` is not supported; \"type\" can be \"text\" alone");
 }
 
 constexpr Parameter kTable[] = {
@@ -231,52 +293,79 @@ constexpr Parameter kTable[] = {
     {"messages", kInChat, Special(SetMessages)},
     {"prompt", kInCompletion, Special(SetPrompt)},
 
-    {"temperature", kInBoth, FloatField([](LineDraft& d) -> float& { return d.line->sampling.temperature; }), 0, 2},
-    {"top_p", kInBoth, FloatField([](LineDraft& d) -> float& { return d.line->sampling.top_p; }), 0, 1, true},
-    {"top_k", kInBoth, IntField([](LineDraft& d, int64_t v) { d.line->sampling.top_k = ToInt32(std::max<int64_t>(v, 0)); }), -1, kInt32Max},
-    {"min_p", kInBoth, FloatField([](LineDraft& d) -> float& { return d.line->sampling.min_p; }), 0, 1},
-    {"presence_penalty", kInBoth, FloatField([](LineDraft& d) -> float& { return d.line->sampling.presence_penalty; }), -2, 2},
-    {"frequency_penalty", kInBoth, FloatField([](LineDraft& d) -> float& { return d.line->sampling.frequency_penalty; }), -2, 2},
-    {"repetition_penalty", kInBoth, FloatField([](LineDraft& d) -> float& { return d.line->sampling.repetition_penalty; }), 0, kInt32Max, true},
+    {"temperature", kInBoth,
+     FloatField([](LineDraft& d) -> float& { return d.line->sampling.temperature; }), 0, 2},
+    {"top_p", kInBoth, FloatField([](LineDraft& d) -> float& { return d.line->sampling.top_p; }), 0,
+     1, true},
+    {"top_k", kInBoth, IntField([](LineDraft& d, int64_t v) {
+       d.line->sampling.top_k = ToInt32(std::max<int64_t>(v, 0));
+     }),
+     -1, kInt32Max},
+    {"min_p", kInBoth, FloatField([](LineDraft& d) -> float& { return d.line->sampling.min_p; }), 0,
+     1},
+    {"presence_penalty", kInBoth,
+     FloatField([](LineDraft& d) -> float& { return d.line->sampling.presence_penalty; }), -2, 2},
+    {"frequency_penalty", kInBoth,
+     FloatField([](LineDraft& d) -> float& { return d.line->sampling.frequency_penalty; }), -2, 2},
+    {"repetition_penalty", kInBoth,
+     FloatField([](LineDraft& d) -> float& { return d.line->sampling.repetition_penalty; }), 0,
+     kInt32Max, true},
     {"logit_bias", kInBoth, Special(SetLogitBias)},
     {"seed", kInBoth, Special(SetSeed)},
 
-    {"max_tokens", kInBoth, IntField([](LineDraft& d, int64_t v) { d.max_tokens = ToInt32(v); }), 0, kInt32Max},
-    {"max_completion_tokens", kInBoth, IntField([](LineDraft& d, int64_t v) { d.max_completion_tokens = ToInt32(v); }), 0, kInt32Max},
-    {"min_tokens", kInBoth, IntField([](LineDraft& d, int64_t v) { d.line->sampling.min_tokens = ToInt32(v); }), 0, kInt32Max},
+    {"max_tokens", kInBoth, IntField([](LineDraft& d, int64_t v) { d.max_tokens = ToInt32(v); }), 0,
+     kInt32Max},
+    {"max_completion_tokens", kInBoth,
+     IntField([](LineDraft& d, int64_t v) { d.max_completion_tokens = ToInt32(v); }), 0, kInt32Max},
+    {"min_tokens", kInBoth,
+     IntField([](LineDraft& d, int64_t v) { d.line->sampling.min_tokens = ToInt32(v); }), 0,
+     kInt32Max},
     {"stop", kInBoth, Special(SetStop)},
     {"stop_token_ids", kInBoth, Special(SetStopTokenIds)},
-    {"ignore_eos", kInBoth, BoolField([](LineDraft& d) -> bool& { return d.line->sampling.ignore_eos; })},
-    {"include_stop_str_in_output", kInBoth, BoolField([](LineDraft& d) -> bool& { return d.line->sampling.include_stop_str_in_output; })},
-    {"skip_special_tokens", kInBoth, BoolField([](LineDraft& d) -> bool& { return d.line->sampling.skip_special_tokens; })},
+    {"ignore_eos", kInBoth,
+     BoolField([](LineDraft& d) -> bool& { return d.line->sampling.ignore_eos; })},
+    {"include_stop_str_in_output", kInBoth,
+     BoolField([](LineDraft& d) -> bool& { return d.line->sampling.include_stop_str_in_output; })},
+    {"skip_special_tokens", kInBoth,
+     BoolField([](LineDraft& d) -> bool& { return d.line->sampling.skip_special_tokens; })},
 
     {"n", kInBoth, IntField([](LineDraft& d, int64_t v) { d.line->n = ToInt32(v); }), 1, 128},
-    {"best_of", kInCompletion, IntField([](LineDraft& d, int64_t v) { d.best_of = ToInt32(v); }), 1, 128},
+    {"best_of", kInCompletion, IntField([](LineDraft& d, int64_t v) { d.best_of = ToInt32(v); }), 1,
+     128},
     {"echo", kInBoth, BoolField([](LineDraft& d) -> bool& { return d.line->echo; })},
     {"logprobs", kInBoth, Special(SetLogprobs)},
     {"top_logprobs", kInChat, Special(SetTopLogprobs)},
     {"prompt_logprobs", kInBoth, Special(SetPromptLogprobs)},
-    {"return_token_ids", kInBoth, BoolField([](LineDraft& d) -> bool& { return d.line->return_token_ids; })},
-    {"return_tokens_as_token_ids", kInBoth, BoolField([](LineDraft& d) -> bool& { return d.line->return_tokens_as_token_ids; })},
+    {"return_token_ids", kInBoth,
+     BoolField([](LineDraft& d) -> bool& { return d.line->return_token_ids; })},
+    {"return_tokens_as_token_ids", kInBoth,
+     BoolField([](LineDraft& d) -> bool& { return d.line->return_tokens_as_token_ids; })},
 
     {"tools", kInChat, Special(SetTools)},
     {"tool_choice", kInChat, Special(SetToolChoice)},
     {"parallel_tool_calls", kInChat, Refused{"true"}},
     {"chat_template_kwargs", kInChat, Special(SetTemplateKwargs)},
-    {"add_generation_prompt", kInChat, BoolField([](LineDraft& d) -> bool& { return d.line->chat.add_generation_prompt; })},
-    {"continue_final_message", kInChat, BoolField([](LineDraft& d) -> bool& { return d.line->chat.continue_final_message; })},
-    {"add_special_tokens", kInBoth,
-     BoolField([](LineDraft& d) -> bool& {
-       return d.line->endpoint == Endpoint::kChat ? d.line->chat.add_special_tokens : d.line->add_special_tokens;
+    {"add_generation_prompt", kInChat,
+     BoolField([](LineDraft& d) -> bool& { return d.line->chat.add_generation_prompt; })},
+    {"continue_final_message", kInChat,
+     BoolField([](LineDraft& d) -> bool& { return d.line->chat.continue_final_message; })},
+    {"add_special_tokens", kInBoth, BoolField([](LineDraft& d) -> bool& {
+       return d.line->endpoint == Endpoint::kChat ? d.line->chat.add_special_tokens
+                                                  : d.line->add_special_tokens;
      })},
 
     {"user", kInBoth, Ignored{}},
     {"metadata", kInBoth, Ignored{}},
     {"store", kInBoth, Ignored{}},
     {"service_tier", kInBoth, Ignored{}},
+    {"safety_identifier", kInBoth, Ignored{}},
+    {"prompt_cache_key", kInBoth, Ignored{}},
+    {"prompt_cache_retention", kInBoth, Ignored{}},
+    {"request_id", kInBoth, Ignored{}},
+    {"cache_salt", kInBoth, Ignored{}},
+    {"stream_options", kInBoth, Ignored{}},
 
     {"stream", kInBoth, Refused{"false"}},
-    {"stream_options", kInBoth, Refused{}},
     {"response_format", kInBoth, Special(SetResponseFormat)},
     {"suffix", kInCompletion, Refused{"\"\""}},
     {"functions", kInChat, Refused{}},
@@ -285,18 +374,16 @@ constexpr Parameter kTable[] = {
     {"audio", kInChat, Refused{}},
     {"prediction", kInChat, Refused{}},
     {"reasoning_effort", kInChat, Refused{}},
-    {"include_reasoning", kInChat, Refused{}},
+    {"include_reasoning", kInChat, Refused{"true"}},
     {"verbosity", kInChat, Refused{}},
     {"web_search_options", kInChat, Refused{}},
-    {"prompt_cache_key", kInBoth, Refused{}},
-    {"safety_identifier", kInBoth, Refused{}},
     {"use_beam_search", kInBoth, Refused{"false"}},
     {"length_penalty", kInBoth, Refused{"1.0"}},
     {"truncate_prompt_tokens", kInBoth, Refused{}},
     {"allowed_token_ids", kInBoth, Refused{}},
     {"bad_words", kInBoth, Refused{"[]"}},
     {"spaces_between_special_tokens", kInBoth, Refused{"true"}},
-    {"documents", kInChat, Refused{}},
+    {"documents", kInChat, Refused{"[]"}},
     {"chat_template", kInChat, Refused{}},
     {"mm_processor_kwargs", kInBoth, Refused{}},
     {"media_io_kwargs", kInChat, Refused{}},
@@ -311,14 +398,15 @@ constexpr Parameter kTable[] = {
     {"logits_processors", kInBoth, Refused{}},
     {"prompt_embeds", kInCompletion, Refused{}},
     {"priority", kInBoth, Refused{"0"}},
-    {"request_id", kInBoth, Refused{}},
-    {"cache_salt", kInBoth, Refused{}},
     {"kv_transfer_params", kInBoth, Refused{}},
     {"vllm_xargs", kInBoth, Refused{}},
 };
 
 std::string Range(const Parameter& p, std::string_view type) {
-  if (p.max == kInt32Max) return fmt::format("{} {} {}", type, p.above_min ? "above" : "of at least", p.min);
+  if (p.max == kInt32Max) {
+    return fmt::format("{} {} {}, at most 2147483647", type, p.above_min ? "above" : "of at least",
+                       p.min);
+  }
   return fmt::format("{} {} {} to {}", type, p.above_min ? "above" : "from", p.min, p.max);
 }
 
@@ -336,8 +424,10 @@ MaybeError ApplyFloat(const Parameter& p, FloatField field, element value, LineD
 
 MaybeError ApplyInt(const Parameter& p, IntField set, element value, LineDraft& draft) {
   int64_t number;
-  if (!value.is_int64() && !value.is_uint64()) return WrongType(p.name, value, Range(p, "an integer"));
-  if (value.get(number) || number < p.min || number > p.max) return OutOfRange(p.name, value, Range(p, "an integer"));
+  const Whole whole = ReadWhole(value, &number);
+  if (whole == Whole::kNo) return WrongType(p.name, value, Range(p, "an integer"));
+  if (whole == Whole::kTooLarge || number < p.min || number > p.max)
+    return OutOfRange(p.name, value, Range(p, "an integer"));
   set(draft, number);
   return std::nullopt;
 }
@@ -345,7 +435,13 @@ MaybeError ApplyInt(const Parameter& p, IntField set, element value, LineDraft& 
 MaybeError CheckHarmless(const Parameter& p, const Refused& refused, element value) {
   std::string text;
   if (!refused.harmless.empty()) AppendJson(value, &text);
-  if (!text.empty() && (text == refused.harmless || text + ".0" == refused.harmless)) return std::nullopt;
+  const auto is_float_of = [](std::string_view a, std::string_view b) {
+    return a.size() == b.size() + 2 && a.starts_with(b) && a.ends_with(".0");
+  };
+  if (!text.empty() && (text == refused.harmless || is_float_of(text, refused.harmless) ||
+                        is_float_of(refused.harmless, text))) {
+    return std::nullopt;
+  }
   std::string message = fmt::format("parameter `{}` is not supported", p.name);
   if (!refused.harmless.empty()) message += fmt::format("; it can be {} alone", refused.harmless);
   return Unsupported(p.name, message);
@@ -357,25 +453,33 @@ constexpr int32_t kCompletionTokens = 16;
 MaybeError FinishLengths(LineDraft& draft) {
   ParsedLine& line = *draft.line;
   SamplingParams& sampling = line.sampling;
-  if (draft.max_tokens && draft.max_completion_tokens && *draft.max_tokens != *draft.max_completion_tokens) {
-    return InvalidValue("max_tokens", fmt::format("`max_tokens` is {} and `max_completion_tokens` is {}; expected one of them",
-                                                  *draft.max_tokens, *draft.max_completion_tokens));
+  if (draft.max_tokens && draft.max_completion_tokens &&
+      *draft.max_tokens != *draft.max_completion_tokens) {
+    return InvalidValue(
+        "max_tokens",
+        fmt::format("`max_tokens` is {} and `max_completion_tokens` is {}; expected one of them",
+                    *draft.max_tokens, *draft.max_completion_tokens));
   }
-  const std::optional<int32_t> most = draft.max_completion_tokens ? draft.max_completion_tokens : draft.max_tokens;
-  const std::string_view name = draft.max_completion_tokens ? "max_completion_tokens" : "max_tokens";
+  const std::optional<int32_t> most =
+      draft.max_completion_tokens ? draft.max_completion_tokens : draft.max_tokens;
+  const std::string_view name =
+      draft.max_completion_tokens ? "max_completion_tokens" : "max_tokens";
   if (most) {
     sampling.max_tokens = *most;
   } else if (line.endpoint == Endpoint::kCompletion) {
     sampling.default_max_tokens = kCompletionTokens;
   }
   if (sampling.max_tokens == 0 && !line.echo) {
-    return InvalidValue(name, fmt::format("`{}` is 0; expected an integer of at least 1 (0 goes with `echo` alone)", name));
+    return InvalidValue(
+        name, fmt::format("`{}` is 0; expected an integer of at least 1 (0 goes with `echo` alone)",
+                          name));
   }
   const bool counts_default = !most && line.endpoint == Endpoint::kCompletion;
   const int32_t limit = counts_default ? kCompletionTokens : sampling.max_tokens;
   if (limit >= 0 && sampling.min_tokens > limit) {
-    return InvalidValue("min_tokens", fmt::format("`min_tokens` is {}; expected at most `{}`, which is {}", sampling.min_tokens,
-                                                  name, limit));
+    return InvalidValue("min_tokens",
+                        fmt::format("`min_tokens` is {}; expected at most `{}`, which is {}",
+                                    sampling.min_tokens, name, limit));
   }
   return std::nullopt;
 }
@@ -385,7 +489,9 @@ MaybeError FinishLogprobs(LineDraft& draft) {
   SamplingParams& sampling = line.sampling;
   if (line.endpoint == Endpoint::kChat) {
     if (draft.top_logprobs.value_or(0) != 0 && !draft.chat_logprobs) {
-      return InvalidValue("top_logprobs", "`top_logprobs` is given without `logprobs`; expected `logprobs` to be true");
+      return InvalidValue(
+          "top_logprobs",
+          "`top_logprobs` is given without `logprobs`; expected `logprobs` to be true");
     }
     sampling.logprobs = draft.chat_logprobs ? draft.top_logprobs.value_or(0) : -1;
   } else {
@@ -426,15 +532,20 @@ std::optional<LineError> Finish(LineDraft& draft) {
     return Unsupported("echo", "parameter `echo` is not supported in chat; it can be false alone");
   }
   if (line.chat.add_generation_prompt && line.chat.continue_final_message) {
-    return InvalidValue("continue_final_message",
-                        "`continue_final_message` and `add_generation_prompt` are both true; expected one of them");
+    return InvalidValue(
+        "continue_final_message",
+        "`continue_final_message` and `add_generation_prompt` are both true; expected one of them");
   }
   if (draft.best_of && *draft.best_of != line.n) {
-    return Unsupported("best_of", fmt::format("`best_of` is {}; it can be equal to `n`, which is {}, alone", *draft.best_of, line.n));
+    return Unsupported("best_of",
+                       fmt::format("`best_of` is {}; it can be equal to `n`, which is {}, alone",
+                                   *draft.best_of, line.n));
   }
   if (static_cast<int64_t>(line.prompts.size()) * line.n > kMostChoices) {
-    return InvalidValue("n", fmt::format("{} prompts with `n` {} make {} choices; expected at most {} a line", line.prompts.size(),
-                                         line.n, static_cast<int64_t>(line.prompts.size()) * line.n, kMostChoices));
+    return InvalidValue(
+        "n", fmt::format("{} prompts with `n` {} make {} choices; expected at most {} a line",
+                         line.prompts.size(), line.n,
+                         static_cast<int64_t>(line.prompts.size()) * line.n, kMostChoices));
   }
   if (auto error = FinishLengths(draft)) return error;
   return FinishLogprobs(draft);

@@ -1,5 +1,5 @@
-// The table of request parameters: name, endpoint, type, range, where the value goes. docs/formats/requests.md is the
-// same table for people; a test keeps the two equal.
+// The table of request parameters: name, endpoint, type, range, where the value goes.
+// docs/formats/requests.md is the same table for people; a test keeps the two equal.
 #pragma once
 
 #include <simdjson.h>
@@ -18,10 +18,12 @@ namespace forebay::job {
 
 // What the engine and the flags say about every request.
 struct RequestRules {
-  SamplingParams defaults;               // generation_config.json's where it has any, else the API's
-  std::string model_name;                // what `model` must name, as the last part of a path; empty: any string
+  // generation_config.json's where it has any, else the API's
+  SamplingParams defaults;
+  // one of which `model` must name, as the last part of a path; none, or "*" among them: any string
+  std::vector<std::string> model_names;
   int32_t vocab_size = 0;
-  int32_t max_logprobs = 20;             // --max-logprobs; -1: up to the whole vocabulary
+  int32_t max_logprobs = 20;  // --max-logprobs; -1: up to the whole vocabulary
 };
 
 // A line on its way through the table, with what must be seen whole before it makes sense.
@@ -48,14 +50,15 @@ struct Parameter {
   std::string_view name;
   EndpointSet endpoints;
   std::variant<FloatField, IntField, BoolField, Special, Ignored, Refused> target;
-  double min = 0, max = 0;  // of numbers
+  double min = 0, max = 0;  // bounds of numbers
   bool above_min = false;   // min itself is out of range
 };
 
 std::span<const Parameter> Parameters();
 
 // Puts one value, which is not null, where it belongs.
-std::optional<LineError> Apply(const Parameter& parameter, simdjson::dom::element value, LineDraft& draft);
+std::optional<LineError> Apply(const Parameter& parameter, simdjson::dom::element value,
+                               LineDraft& draft);
 
 // Checks that need several parameters, and the defaults that depend on the endpoint.
 std::optional<LineError> Finish(LineDraft& draft);

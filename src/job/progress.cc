@@ -7,13 +7,15 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "schedule/step_mode.h"
 
 namespace forebay::job {
 namespace {
 
 constexpr double kWindowSeconds = 10;
 
-// Tokens that the job has got behind it; each prompt token counts once, computed or found in the prefix index.
+// Tokens that the job has got behind it; each prompt token counts once, computed or found in the
+// prefix index.
 int64_t TokensPassed(const EngineStats& stats) {
   return stats.computed_tokens - stats.recomputed_tokens + stats.cached_prompt_tokens;
 }
@@ -26,22 +28,28 @@ std::string Rates(const ProgressView& view) {
 }
 std::string Load(const ProgressView& view) {
   const EngineStats& s = view.stats;
-  const double kv = s.kv_blocks_total > 0 ? 100.0 * static_cast<double>(s.kv_blocks_used) / static_cast<double>(s.kv_blocks_total) : 0;
-  return fmt::format("{} running, {} waiting, KV {:.0f}%, {} preemptions, {} prefix hits", s.choices_running,
-                     s.choices_waiting, kv, s.preemptions, s.prefix_blocks_hit);
+  const double kv = s.kv_blocks_total > 0 ? 100.0 * static_cast<double>(s.kv_blocks_used) /
+                                                static_cast<double>(s.kv_blocks_total)
+                                          : 0;
+  return fmt::format("{} running, {} waiting, KV {:.0f}%, {} preemptions, {} prefix hits",
+                     s.choices_running, s.choices_waiting, kv, s.preemptions, s.prefix_blocks_hit);
 }
-// Of several replicas: the running choices of each, how level they are, and the modes.
+// For several replicas: the running choices of each, how level they are, and the modes.
 std::string Replicas(const ProgressView& view) {
   constexpr size_t kMostListed = 16;
   const std::vector<ReplicaStats>& replicas = view.stats.replicas;
   std::string running, modes;
-  for (size_t i = 0; i < replicas.size() && i < kMostListed; ++i) running += fmt::format("{}{}", i > 0 ? "|" : "", replicas[i].choices_running);
+  for (size_t i = 0; i < replicas.size() && i < kMostListed; ++i)
+    running += fmt::format("{}{}", i > 0 ? "|" : "", replicas[i].choices_running);
   if (replicas.size() > kMostListed) running += "|...";
-  for (const std::string_view mode : {"local", "pull", "ship", "gather"}) {
-    const auto count = std::ranges::count(replicas, mode, [](const ReplicaStats& replica) { return std::string_view(replica.mode); });
-    if (count > 0) modes += fmt::format("{}{} {}", modes.empty() ? "" : ", ", count, mode);
+  for (const StepMode& mode : schedule::AllModes()) {
+    const auto count = std::ranges::count(
+        replicas, mode.ffn, [](const ReplicaStats& replica) { return replica.mode.ffn; });
+    if (count > 0)
+      modes += fmt::format("{}{} {}", modes.empty() ? "" : ", ", count, schedule::Name(mode));
   }
-  return fmt::format("running by replica {}, imbalance {:.2f}, mode {}", running, TokenImbalance(view.stats), modes);
+  return fmt::format("running by replica {}, imbalance {:.2f}, mode {}", running,
+                     TokenImbalance(view.stats), modes);
 }
 std::string Eta(const ProgressView& view) {
   return view.eta_seconds ? "ETA " + base::FormatDuration(*view.eta_seconds) : "ETA unknown";
@@ -57,9 +65,11 @@ void WriteAll(int fd, std::string_view text) {
 
 }  // namespace
 
-ProgressView ProgressEstimator::View(double elapsed_seconds, const JobCounters& counters, const EngineStats& stats) {
+ProgressView ProgressEstimator::View(double elapsed_seconds, const JobCounters& counters,
+                                     const EngineStats& stats) {
   window_.push_back({elapsed_seconds, stats.output_tokens, TokensPassed(stats)});
-  while (window_.size() > 2 && window_[1].seconds < elapsed_seconds - kWindowSeconds) window_.pop_front();
+  while (window_.size() > 2 && window_[1].seconds < elapsed_seconds - kWindowSeconds)
+    window_.pop_front();
   ProgressView view{.lines = size_.lines,
                     .done = size_.resumed + counters.done,
                     .failed = size_.resumed_failed + counters.failed,
@@ -71,19 +81,24 @@ ProgressView ProgressEstimator::View(double elapsed_seconds, const JobCounters& 
     view.total_rate = static_cast<double>(last.total_tokens - first.total_tokens) / seconds;
   }
   const std::optional<double> left = TokensLeft(counters, stats);
-  const double mean_rate = elapsed_seconds > 0 ? static_cast<double>(TokensPassed(stats)) / elapsed_seconds : 0;
+  const double mean_rate =
+      elapsed_seconds > 0 ? static_cast<double>(TokensPassed(stats)) / elapsed_seconds : 0;
   if (left && mean_rate > 0) view.eta_seconds = *left / mean_rate;
-  // At the job's end few choices run, slower than the mean, and they are the long ones: they use of what they may
-  // generate as much as the others did.
+  // At the job's end few choices run, slower than the mean, and they are the long ones: they use of
+  // what they may generate as much as the others did.
   if (view.eta_seconds && stats.output_allowed > 0 && view.output_rate > 0) {
-    const double used = static_cast<double>(counters.done_output_tokens) / static_cast<double>(stats.output_allowed);
-    view.eta_seconds = std::max(*view.eta_seconds, used * static_cast<double>(stats.output_room) / view.output_rate);
+    const double used = static_cast<double>(counters.done_output_tokens) /
+                        static_cast<double>(stats.output_allowed);
+    view.eta_seconds = std::max(*view.eta_seconds,
+                                used * static_cast<double>(stats.output_room) / view.output_rate);
   }
   return view;
 }
 
-std::optional<double> ProgressEstimator::TokensLeft(const JobCounters& counters, const EngineStats& stats) const {
-  const auto done = static_cast<double>(counters.done), pending = static_cast<double>(size_.pending());
+std::optional<double> ProgressEstimator::TokensLeft(const JobCounters& counters,
+                                                    const EngineStats& stats) const {
+  const auto done = static_cast<double>(counters.done),
+             pending = static_cast<double>(size_.pending());
   const auto read_bytes = static_cast<double>(counters.read_bytes);
   if (done == 0 || read_bytes == 0) return std::nullopt;
   const double tokens_a_byte = static_cast<double>(counters.read_prompt_tokens) / read_bytes;
@@ -102,8 +117,10 @@ std::string ProgressLine(const ProgressView& view) {
 }
 
 std::vector<std::string> ProgressBlock(const ProgressView& view, size_t width) {
-  const double part = view.lines > 0 ? static_cast<double>(view.done) / static_cast<double>(view.lines) : 1;
-  const std::string tail = fmt::format(" {:3.0f}%  {}, {}", 100 * part, base::FormatDuration(view.elapsed_seconds), Eta(view));
+  const double part =
+      view.lines > 0 ? static_cast<double>(view.done) / static_cast<double>(view.lines) : 1;
+  const std::string tail = fmt::format(" {:3.0f}%  {}, {}", 100 * part,
+                                       base::FormatDuration(view.elapsed_seconds), Eta(view));
   std::string bar;
   if (width > tail.size() + 12) {
     const size_t cells = std::min<size_t>(40, width - tail.size() - 2);
@@ -124,18 +141,20 @@ size_t ProgressDisplay::Width() const {
 void ProgressDisplay::Draw(const ProgressView& view) {
   if (mode_ == ProgressMode::kLines) WriteAll(fd_, "forebay: " + ProgressLine(view) + "\n");
   if (mode_ != ProgressMode::kLive) return;
-  // One write, old text overwritten in place: no flicker. The cursor goes back to the block's begin.
+  // One write, old text overwritten in place: no flicker. The cursor goes back to the block's
+  // begin.
   std::string text = "\r";
   const std::vector<std::string> block = ProgressBlock(view, Width() - 1);
   for (const std::string& line : block) text += line + "\x1b[K\n";
-  WriteAll(fd_, text + fmt::format("\x1b[{}A", block.size()));
+  // What a block of another height or a wider terminal left below goes.
+  WriteAll(fd_, text + fmt::format("\x1b[J\x1b[{}A", block.size()));
 }
 
 void ProgressDisplay::Finish(const ProgressView& view) {
   if (mode_ != ProgressMode::kLive) return;
   std::string text = "\r";
   for (const std::string& line : ProgressBlock(view, Width() - 1)) text += line + "\x1b[K\n";
-  WriteAll(fd_, text);
+  WriteAll(fd_, text + "\x1b[J");
 }
 
 }  // namespace forebay::job

@@ -16,8 +16,8 @@ namespace forebay::job {
 struct ProgressView {
   int64_t lines = 0, done = 0, failed = 0;  // earlier runs' included
   double elapsed_seconds = 0;
-  double output_rate = 0, total_rate = 0;   // tokens a second, lately
-  std::optional<double> eta_seconds;        // nothing yet to judge from
+  double output_rate = 0, total_rate = 0;  // tokens a second, lately
+  std::optional<double> eta_seconds;       // nothing yet to judge from
   EngineStats stats;
 };
 

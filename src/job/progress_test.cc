@@ -28,14 +28,23 @@ EngineStats Stats() {
 }
 
 ProgressView View() {
-  return {.lines = 1000, .done = 250, .failed = 5, .elapsed_seconds = 75, .output_rate = 812.4, .total_rate = 2040, .eta_seconds = 7260, .stats = Stats()};
+  return {.lines = 1000,
+          .done = 250,
+          .failed = 5,
+          .elapsed_seconds = 75,
+          .output_rate = 812.4,
+          .total_rate = 2040,
+          .eta_seconds = 7260,
+          .stats = Stats()};
 }
 
 TEST(ProgressTest, TheLineSaysEverything) {
   EXPECT_EQ(ProgressLine(View()),
-            "250/1000 done, 5 failed, output 812 tok/s, total 2040 tok/s, 64 running, 12 waiting, KV 75%, 3 preemptions, "
+            "250/1000 done, 5 failed, output 812 tok/s, total 2040 tok/s, 64 running, 12 waiting, "
+            "KV 75%, 3 preemptions, "
             "17 prefix hits, ETA 2h 1m");
-  EXPECT_THAT(ProgressLine({}), AllOf(HasSubstr("0/0 done"), HasSubstr("KV 0%"), HasSubstr("ETA unknown")));
+  EXPECT_THAT(ProgressLine({}),
+              AllOf(HasSubstr("0/0 done"), HasSubstr("KV 0%"), HasSubstr("ETA unknown")));
 }
 
 TEST(ProgressTest, TheBlockFitsTheTerminal) {
@@ -44,15 +53,18 @@ TEST(ProgressTest, TheBlockFitsTheTerminal) {
     ASSERT_EQ(block.size(), 3u);
     for (const std::string& line : block) EXPECT_LE(line.size(), width);
   }
-  EXPECT_THAT(ProgressBlock(View(), 100)[0], HasSubstr("[##########..............................]  25%  1m 15s, ETA 2h 1m"));
+  EXPECT_THAT(ProgressBlock(View(), 100)[0],
+              HasSubstr("[##########..............................]  25%  1m 15s, ETA 2h 1m"));
 }
 
 TEST(ProgressTest, TheTimeLeftComesFromTokens) {
-  ProgressEstimator estimator({.lines = 120, .resumed = 20, .resumed_failed = 1, .pending_bytes = 10'000});
+  ProgressEstimator estimator(
+      {.lines = 120, .resumed = 20, .resumed_failed = 1, .pending_bytes = 10'000});
   JobCounters counters;
   EngineStats stats;
   EXPECT_EQ(estimator.View(1, counters, stats).eta_seconds, std::nullopt);
-  // Half the bytes are read at 0.2 tokens each: 2,000 prompt tokens in all. 25 of 100 lines gave 40 tokens each: 4,000.
+  // Half the bytes are read at 0.2 tokens each: 2,000 prompt tokens in all. 25 of 100 lines gave 40
+  // tokens each: 4,000.
   counters.read_bytes = 5000;
   counters.read_prompt_tokens = 1000;
   counters.done = 25;
@@ -73,7 +85,8 @@ TEST(ProgressTest, TheTimeLeftComesFromTokens) {
   stats.output_tokens = 10'000;
   stats.choices_running = 75;
   EXPECT_GT(*estimator.View(10, counters, stats).eta_seconds, 60);
-  // Those done used half of what they might; those that run may generate 400,000 more, at 1,000 a second.
+  // Those done used half of what they might; those that run may generate 400,000 more, at 1,000 a
+  // second.
   stats.output_allowed = 2000;
   stats.output_room = 400'000;
   EXPECT_NEAR(*estimator.View(10, counters, stats).eta_seconds, 200, 1e-9);
@@ -107,15 +120,17 @@ TEST(ProgressTest, EachModeDrawsItsWay) {
   EXPECT_EQ(Drawn(ProgressMode::kQuiet, false), "");
   EXPECT_EQ(Drawn(ProgressMode::kLines, false), "forebay: " + ProgressLine(View()) + "\n");
   EXPECT_EQ(Drawn(ProgressMode::kLines, true), "");
-  EXPECT_THAT(Drawn(ProgressMode::kLive, false), HasSubstr("prefix hits\x1b[K\n\x1b[3A"));
-  EXPECT_THAT(Drawn(ProgressMode::kLive, true), ::testing::EndsWith("prefix hits\x1b[K\n"));
+  EXPECT_THAT(Drawn(ProgressMode::kLive, false), HasSubstr("prefix hits\x1b[K\n\x1b[J\x1b[3A"));
+  EXPECT_THAT(Drawn(ProgressMode::kLive, true), ::testing::EndsWith("prefix hits\x1b[K\n\x1b[J"));
 }
 
 TEST(ProgressTest, SeveralReplicas) {
   ProgressView view = View();
   const size_t lines = ProgressBlock(view, 200).size();
-  view.stats.replicas = {{.tokens = 300, .choices_running = 12, .mode = "pull"}, {.tokens = 100, .choices_running = 4, .mode = "ship"}};
-  EXPECT_THAT(ProgressLine(view), HasSubstr("running by replica 12|4, imbalance 1.50, mode 1 pull, 1 ship"));
+  view.stats.replicas = {{.tokens = 300, .choices_running = 12, .mode = {.ffn = FfnMode::kPull}},
+                         {.tokens = 100, .choices_running = 4, .mode = {.ffn = FfnMode::kShip}}};
+  EXPECT_THAT(ProgressLine(view),
+              HasSubstr("running by replica 12|4, imbalance 1.50, mode 1 pull, 1 ship"));
   EXPECT_EQ(ProgressBlock(view, 200).size(), lines + 1);
 }
 
@@ -138,6 +153,24 @@ TEST(SignalControlTest, DrainsThenAbortsThenDies) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status)) << status;
   EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
+TEST(SignalControlTest, AHangUpDrainsUnlessItIsIgnored) {
+  for (const bool ignored : {false, true}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      close(STDERR_FILENO);
+      if (ignored) signal(SIGHUP, SIG_IGN);
+      RunControl control;
+      const SignalControl signals(&control);
+      raise(SIGHUP);
+      _exit(control.drain ? 1 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), ignored ? 0 : 1);
+  }
 }
 
 TEST(SignalControlTest, RestoresWhatWasThere) {

@@ -15,26 +15,30 @@ LineError FromStatus(const base::Status& status, std::string_view param) {
   return {.message = status.message(), .param = std::string(param), .code = status.code().name};
 }
 
-LineError TooLong(uint64_t bytes) {
-  return {.http_status = 413,
-          .message = fmt::format("the line has {} bytes; expected at most {}", bytes, kMaxLineBytes),
-          .code = "line_too_long"};
-}
-
 }  // namespace
+
+std::optional<LineError> TooLong(const LineEntry& entry) {
+  if (entry.length <= kMaxLineBytes) return std::nullopt;
+  return LineError{.http_status = 413,
+                   .message = fmt::format("the line has {} bytes; expected at most {}",
+                                          entry.length, kMaxLineBytes),
+                   .code = "line_too_long"};
+}
 
 base::Result<BuiltLine> RequestBuilder::Build(size_t ordinal) {
   const LineEntry& entry = file_[ordinal];
-  BuiltLine built;
-  if (entry.length > kMaxLineBytes) {
-    built.error = TooLong(entry.length);
-    return built;
-  }
+  if (auto error = TooLong(entry)) return BuiltLine{.error = std::move(error)};
   FB_RETURN_IF_ERROR(file_.Read(ordinal, &buffer_));
-  built.error = parser_.Parse(&buffer_, &built.line);
+  BuiltLine built = parser_.Parse(&buffer_, entry.line);
   if (buffer_.size() > kKeepBufferBytes) buffer_ = std::string();
+  return built;
+}
+
+BuiltLine RequestParser::Parse(std::string* text, int64_t line) {
+  BuiltLine built;
+  built.error = parser_.Parse(text, &built.line);
   if (!built.error) {
-    built.request = {.line = entry.line, .n = built.line.n, .sampling = built.line.sampling};
+    built.request = {.id = line, .line = line, .n = built.line.n, .sampling = built.line.sampling};
     built.error = Tokenize(built.line, &built.request);
   }
   if (!built.error) {
@@ -47,9 +51,11 @@ base::Result<BuiltLine> RequestBuilder::Build(size_t ordinal) {
   return built;
 }
 
-std::optional<LineError> RequestBuilder::Tokenize(const ParsedLine& line, Request* request) {
+std::optional<LineError> RequestParser::Tokenize(const ParsedLine& line, Request* request) {
   if (!text_.has_tokenizer() && !line.sampling.stop.empty()) {
-    return LineError{.message = "`stop` strings need a tokenizer, but --skip-tokenizer-init is set; use `stop_token_ids`",
+    return LineError{.message =
+                         "`stop` strings need a tokenizer, but --skip-tokenizer-init is set; use "
+                         "`stop_token_ids`",
                      .param = "stop",
                      .code = "unsupported_parameter"};
   }
@@ -68,7 +74,8 @@ std::optional<LineError> RequestBuilder::Tokenize(const ParsedLine& line, Reques
   if (is_chat) return add(text_.RenderChat(line.chat));
   for (const Prompt& prompt : line.prompts) {
     const auto* text = std::get_if<std::string>(&prompt);
-    auto error = text ? add(text_.Tokenize(*text, line.add_special_tokens)) : add(std::get<std::vector<int32_t>>(prompt));
+    auto error = text ? add(text_.Tokenize(*text, line.add_special_tokens))
+                      : add(std::get<std::vector<int32_t>>(prompt));
     if (error) return error;
   }
   return std::nullopt;

@@ -1,4 +1,5 @@
-// From a line of the input to a request that the engine takes, or to the error that its result reports.
+// From a line of the input to a request that the engine takes, or to the error that its result
+// reports.
 #pragma once
 
 #include <optional>
@@ -18,22 +19,39 @@ struct BuiltLine {
   std::optional<LineError> error;  // then `line` has custom_id alone and `request` nothing
 };
 
-// Reads, parses, tokenizes, and asks the engine whether it would take the request. For one thread.
+// Parses a line's text, tokenizes, and asks the engine whether it would take the request. For one
+// thread.
+class RequestParser {
+ public:
+  RequestParser(RequestRules rules, TextPipeline& text, const Engine& engine)
+      : parser_(std::move(rules)), text_(text), engine_(engine) {}
+
+  // `line` becomes the request's id and the key of its draws. `text` may grow its capacity.
+  BuiltLine Parse(std::string* text, int64_t line);
+
+ private:
+  std::optional<LineError> Tokenize(const ParsedLine& line, Request* request);
+
+  LineParser parser_;
+  TextPipeline& text_;
+  const Engine& engine_;
+};
+
+// The error of a line that is too long to be read; nothing where it is not.
+std::optional<LineError> TooLong(const LineEntry& entry);
+
+// The same of a file's lines.
 class RequestBuilder {
  public:
   RequestBuilder(const JobFile& file, RequestRules rules, TextPipeline& text, const Engine& engine)
-      : file_(file), parser_(std::move(rules)), text_(text), engine_(engine) {}
+      : file_(file), parser_(std::move(rules), text, engine) {}
 
   // An error here ends the job: the file cannot be read, or changed.
   base::Result<BuiltLine> Build(size_t ordinal);
 
  private:
-  std::optional<LineError> Tokenize(const ParsedLine& line, Request* request);
-
   const JobFile& file_;
-  LineParser parser_;
-  TextPipeline& text_;
-  const Engine& engine_;
+  RequestParser parser_;
   std::string buffer_;
 };
 

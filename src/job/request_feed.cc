@@ -7,20 +7,21 @@ namespace {
 
 // How long a blocked call may take to notice that the run ends.
 constexpr runtime::TimeNs kGlance = 50'000'000;
-// Comes behind the last line.
+// Comes behind the last request.
 constexpr int64_t kNoMore = -1;
 
 }  // namespace
 
-RequestFeed::RequestFeed(runtime::Runtime& runtime, const JobFile& file, RequestBuilder& builder, ResultWriter& writer,
-                         JobCounters& counters, RunControl& control)
+RequestFeed::RequestFeed(runtime::Runtime& runtime, const JobFile& file, RequestBuilder& builder,
+                         ResultWriter& writer, JobCounters& counters, RunControl& control)
     : file_(file),
       builder_(builder),
       writer_(writer),
       counters_(counters),
       control_(control),
-      lines_(runtime, "the job's requests", kAhead) {
-  for (size_t ordinal = 0; ordinal < file.size(); ++ordinal) remaining_ += writer.Done(ordinal) ? 0 : 1;
+      ids_(runtime, "the job's requests", kAhead) {
+  for (size_t ordinal = 0; ordinal < file.size(); ++ordinal)
+    remaining_ += writer.Done(ordinal) ? 0 : 1;
   task_ = runtime.Spawn({.name = "tokenizer"}, [this] { Read(); });
 }
 
@@ -33,14 +34,14 @@ bool RequestFeed::Ending() {
 
 std::optional<Request> RequestFeed::Next(bool wait) {
   while (!exhausted_ && !Ending()) {
-    const std::optional<int64_t> line = lines_.Receive(wait ? kGlance : 0);
-    if (!line && !wait) return std::nullopt;
-    if (!line) continue;
-    exhausted_ = *line == kNoMore;
+    const std::optional<int64_t> id = ids_.Receive(wait ? kGlance : 0);
+    if (!id && !wait) return std::nullopt;
+    if (!id) continue;
+    exhausted_ = *id == kNoMore;
     if (exhausted_) break;
     --remaining_;
     const std::lock_guard lock(mutex_);
-    return std::move(ahead_.extract(*line).mapped());
+    return std::move(ahead_.extract(*id).mapped());
   }
   return std::nullopt;
 }
@@ -61,9 +62,9 @@ void RequestFeed::Read() {
   Send(kNoMore);
 }
 
-bool RequestFeed::Send(int64_t line) {
+bool RequestFeed::Send(int64_t id) {
   while (!Ending()) {
-    if (lines_.Send(line, kGlance)) return true;
+    if (ids_.Send(id, kGlance)) return true;
   }
   return false;
 }
@@ -80,14 +81,15 @@ bool RequestFeed::Take(size_t ordinal) {
     status_ = writer_.WriteError(ordinal, built->line.custom_id, *built->error);
     return status_.ok();
   }
-  for (const auto& prompt : built->request.prompts) counters_.read_prompt_tokens += static_cast<int64_t>(prompt.size());
-  const int64_t line = built->request.line;
+  for (const auto& prompt : built->request.prompts)
+    counters_.read_prompt_tokens += static_cast<int64_t>(prompt.size());
+  const int64_t id = built->request.id;
   writer_.Expect(ordinal, std::move(built->line), built->request);
   {
     const std::lock_guard lock(mutex_);
-    ahead_.emplace(line, std::move(built->request));
+    ahead_.emplace(id, std::move(built->request));
   }
-  return Send(line);
+  return Send(id);
 }
 
 }  // namespace forebay::job

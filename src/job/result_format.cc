@@ -16,14 +16,19 @@ void AppendTokenIds(const std::vector<int32_t>& ids, JsonWriter& writer) {
   writer.EndArray();
 }
 
-void AppendNullable(const std::string& text, JsonWriter& writer) { text.empty() ? writer.Null() : writer.String(text); }
+void AppendNullable(const std::string& text, JsonWriter& writer) {
+  text.empty() ? writer.Null() : writer.String(text);
+}
 
 // {"id","custom_id","response":{"status_code","request_id","body": ; CloseLine ends it.
-void OpenLine(const ResultId& id, const std::optional<std::string>& custom_id, int status, JsonWriter& writer) {
+void OpenLine(const ResultId& id, const std::optional<std::string>& custom_id, int status,
+              JsonWriter& writer) {
   writer.BeginObject().Key("id").String(FormatResultId(id)).Key("custom_id");
   custom_id ? writer.String(*custom_id) : writer.Null();
   writer.Key("response").BeginObject().Key("status_code").Int(status);
-  writer.Key("request_id").String(fmt::format("req_{}_{:016x}", id.line, id.hash.input)).Key("body");
+  writer.Key("request_id")
+      .String(fmt::format("req_{}_{:016x}", id.line, id.hash.input))
+      .Key("body");
 }
 
 void CloseLine(JsonWriter& writer) { writer.EndObject().Key("error").Null().EndObject(); }
@@ -31,21 +36,36 @@ void CloseLine(JsonWriter& writer) { writer.EndObject().Key("error").Null().EndO
 // One result being written.
 class BodyWriter {
  public:
-  BodyWriter(const ResultStyle& style, const Answered& answered, const TokenText& text, JsonWriter& writer)
-      : style_(style), line_(answered.line), prompts_(answered.prompts), result_(answered.result), text_(text), writer_(writer) {}
+  BodyWriter(const ResultStyle& style, const Answered& answered, const TokenText& text,
+             JsonWriter& writer)
+      : style_(style),
+        line_(answered.line),
+        prompts_(answered.prompts),
+        result_(answered.result),
+        text_(text),
+        writer_(writer) {}
 
   void Body(const ResultId& id, int64_t created) {
     const bool is_chat = line_.endpoint == Endpoint::kChat;
-    writer_.BeginObject().Key("id").String(fmt::format("{}-{}-{:016x}", is_chat ? "chatcmpl" : "cmpl", id.line, id.hash.input));
+    writer_.BeginObject().Key("id").String(
+        fmt::format("{}-{}-{:016x}", is_chat ? "chatcmpl" : "cmpl", id.line, id.hash.input));
     writer_.Key("object").String(is_chat ? "chat.completion" : "text_completion");
     writer_.Key("created").Int(created).Key("model").String(style_.model);
     writer_.Key("choices").BeginArray();
-    for (const Choice& choice : result_.choices) is_chat ? ChatChoice(choice) : CompletionChoice(choice);
+    for (const Choice& choice : result_.choices)
+      is_chat ? ChatChoice(choice) : CompletionChoice(choice);
     writer_.EndArray();
     writer_.Key("usage").BeginObject();
-    writer_.Key("prompt_tokens").Int(result_.prompt_tokens).Key("completion_tokens").Int(result_.completion_tokens);
+    writer_.Key("prompt_tokens")
+        .Int(result_.prompt_tokens)
+        .Key("completion_tokens")
+        .Int(result_.completion_tokens);
     writer_.Key("total_tokens").Int(result_.prompt_tokens + result_.completion_tokens);
-    writer_.Key("prompt_tokens_details").BeginObject().Key("cached_tokens").Int(result_.cached_tokens).EndObject();
+    writer_.Key("prompt_tokens_details")
+        .BeginObject()
+        .Key("cached_tokens")
+        .Int(result_.cached_tokens)
+        .EndObject();
     writer_.EndObject();
     writer_.Key("system_fingerprint").String(style_.system_fingerprint);
     if (is_chat && line_.report_prompt_logprobs) PromptLogprobs(0);
@@ -58,7 +78,12 @@ class BodyWriter {
 
   void ChatChoice(const Choice& choice) {
     writer_.BeginObject().Key("index").Int(choice.index);
-    writer_.Key("message").BeginObject().Key("role").String("assistant").Key("content").String(choice.text);
+    writer_.Key("message")
+        .BeginObject()
+        .Key("role")
+        .String("assistant")
+        .Key("content")
+        .String(choice.text);
     writer_.Key("refusal").Null().EndObject();
     writer_.Key("logprobs");
     if (line_.sampling.logprobs >= 0) {
@@ -73,12 +98,18 @@ class BodyWriter {
   void CompletionChoice(const Choice& choice) {
     const auto prompt = static_cast<size_t>(choice.index / line_.n);
     const std::string prompt_text = line_.echo ? PromptText(prompt) : "";
-    writer_.BeginObject().Key("index").Int(choice.index).Key("text").String(prompt_text + choice.text);
+    writer_.BeginObject()
+        .Key("index")
+        .Int(choice.index)
+        .Key("text")
+        .String(prompt_text + choice.text);
     writer_.Key("logprobs");
     if (line_.sampling.logprobs >= 0) {
       std::vector<TokenRun> runs;
-      if (line_.echo) runs.push_back({prompts_[prompt], result_.prompt_logprobs[prompt], prompt_text, true});
-      runs.push_back({choice.tokens, choice.logprobs, "", false, line_.sampling.skip_special_tokens});
+      if (line_.echo)
+        runs.push_back({prompts_[prompt], result_.prompt_logprobs[prompt], prompt_text, true});
+      runs.push_back(
+          {choice.tokens, choice.logprobs, "", false, line_.sampling.skip_special_tokens});
       AppendCompletionLogprobs(logprob_style(), line_.sampling.logprobs, runs, writer_);
     } else {
       writer_.Null();
@@ -90,7 +121,8 @@ class BodyWriter {
   }
 
   void EndChoice(const Choice& choice) {
-    writer_.Key("finish_reason").String(choice.finish_reason == FinishReason::kStop ? "stop" : "length");
+    writer_.Key("finish_reason")
+        .String(choice.finish_reason == FinishReason::kStop ? "stop" : "length");
     writer_.Key("stop_reason");
     if (choice.stop_string) {
       writer_.String(*choice.stop_string);
@@ -113,7 +145,8 @@ class BodyWriter {
 
   void PromptLogprobs(size_t prompt) {
     writer_.Key("prompt_logprobs");
-    AppendPromptLogprobs(logprob_style(), *line_.report_prompt_logprobs, result_.prompt_logprobs[prompt], writer_);
+    AppendPromptLogprobs(logprob_style(), *line_.report_prompt_logprobs,
+                         result_.prompt_logprobs[prompt], writer_);
   }
 
   void PromptTokenIds(size_t prompt) {
@@ -133,19 +166,25 @@ class BodyWriter {
 
 bool NeedsPromptTokens(const ParsedLine& line) { return line.echo || line.return_token_ids; }
 
-void AppendResult(const ResultStyle& style, const ResultId& id, int64_t created, const Answered& answered,
-                  const TokenText& text, std::string* out) {
+void AppendResult(const ResultStyle& style, const ResultId& id, int64_t created,
+                  const Answered& answered, const TokenText& text, std::string* out) {
   JsonWriter writer(out);
   OpenLine(id, answered.line.custom_id, 200, writer);
   BodyWriter(style, answered, text, writer).Body(id, created);
   CloseLine(writer);
 }
 
-void AppendErrorResult(const ResultId& id, const std::optional<std::string>& custom_id, const LineError& error,
-                       std::string* out) {
+void AppendErrorResult(const ResultId& id, const std::optional<std::string>& custom_id,
+                       const LineError& error, std::string* out) {
   JsonWriter writer(out);
   OpenLine(id, custom_id, error.http_status, writer);
-  writer.BeginObject().Key("error").BeginObject().Key("message").String(error.message).Key("type").String(error.type);
+  writer.BeginObject()
+      .Key("error")
+      .BeginObject()
+      .Key("message")
+      .String(error.message)
+      .Key("type")
+      .String(error.type);
   writer.Key("param");
   AppendNullable(error.param, writer);
   writer.Key("code");

@@ -1,4 +1,5 @@
-// A finished request -> its line in the results file, with the endpoint's full body (docs/formats/results-log.md).
+// A finished request -> its line in the results file, with the endpoint's full body
+// (docs/formats/results-log.md).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ struct ResultStyle {
   bool digests = false;  // --digest: each choice has "digest"
 };
 
-// A request's own part. `prompts` are the token ids of each prompt; they may be empty unless NeedsPromptTokens(line).
+// A request's own part. `prompts` are the token ids of each prompt; they may be empty unless
+// NeedsPromptTokens(line).
 struct Answered {
   const ParsedLine& line;
   const std::vector<std::vector<int32_t>>& prompts;
@@ -30,14 +32,15 @@ struct Answered {
 // Does the line's result show its prompts' tokens?
 bool NeedsPromptTokens(const ParsedLine& line);
 
-// Appends the line, without LF. `created` is in seconds since 1970. REQUIRES: the result holds no error, and its
-// choices are in the order of their indexes.
-void AppendResult(const ResultStyle& style, const ResultId& id, int64_t created, const Answered& answered,
-                  const TokenText& text, std::string* out);
+// Appends the line, without LF. `created` is in seconds since 1970. REQUIRES: the result holds no
+// error, and its choices are in the order of their indexes.
+void AppendResult(const ResultStyle& style, const ResultId& id, int64_t created,
+                  const Answered& answered, const TokenText& text, std::string* out);
 
-// Appends the line of a request that failed: its 4xx or 5xx and OpenAI's error body; the top-level "error" is null.
-void AppendErrorResult(const ResultId& id, const std::optional<std::string>& custom_id, const LineError& error,
-                       std::string* out);
+// Appends the line of a request that failed: its 4xx or 5xx and OpenAI's error body; the top-level
+// "error" is null.
+void AppendErrorResult(const ResultId& id, const std::optional<std::string>& custom_id,
+                       const LineError& error, std::string* out);
 
 // An error of the engine's, as a line's.
 LineError ToLineError(const RequestResult& result);

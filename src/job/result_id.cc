@@ -14,7 +14,8 @@ constexpr size_t kHexDigits = 16;
 bool TakeHash(std::string_view* text, bool last, uint64_t* hash) {
   if (text->size() < kHexDigits + (last ? 0 : 1)) return false;
   const std::string_view digits = text->substr(0, kHexDigits);
-  if (std::any_of(digits.begin(), digits.end(), [](char c) { return c >= 'A' && c <= 'F'; })) return false;
+  if (std::any_of(digits.begin(), digits.end(), [](char c) { return c >= 'A' && c <= 'F'; }))
+    return false;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + kHexDigits, *hash, 16);
   if (error != std::errc() || end != digits.data() + kHexDigits) return false;
   text->remove_prefix(kHexDigits);
@@ -27,8 +28,10 @@ bool TakeHash(std::string_view* text, bool last, uint64_t* hash) {
 }  // namespace
 
 std::string FormatResultId(const ResultId& id) {
-  return fmt::format("{}{}_{:016x}-{:016x}-{:016x}-{:016x}", kResultIdPrefix, id.line, id.hash.input,
-                     id.hash.model, id.hash.settings, id.hash.numerics);
+  std::string text = fmt::format("{}{}_{:016x}-{:016x}-{:016x}-{:016x}", kResultIdPrefix, id.line,
+                                 id.hash.input, id.hash.model, id.hash.settings, id.hash.numerics);
+  if (id.hash.marks != 0) text += fmt::format("-{:016x}", id.hash.marks);
+  return text;
 }
 
 std::optional<ResultId> ParseResultId(std::string_view text) {
@@ -41,9 +44,15 @@ std::optional<ResultId> ParseResultId(std::string_view text) {
   if (text.empty() || text.front() != '_') return std::nullopt;
   text.remove_prefix(1);
   if (!TakeHash(&text, false, &id.hash.input) || !TakeHash(&text, false, &id.hash.model) ||
-      !TakeHash(&text, false, &id.hash.settings) || !TakeHash(&text, true, &id.hash.numerics)) {
+      !TakeHash(&text, false, &id.hash.settings)) {
     return std::nullopt;
   }
+  if (text.size() == kHexDigits) {
+    if (!TakeHash(&text, true, &id.hash.numerics)) return std::nullopt;
+    return id;
+  }
+  if (!TakeHash(&text, false, &id.hash.numerics) || !TakeHash(&text, true, &id.hash.marks))
+    return std::nullopt;
   return id;
 }
 

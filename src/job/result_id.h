@@ -1,5 +1,5 @@
-// The id of a result line, which makes the results file a journal: it names the input line and carries the
-// fingerprints of everything that can change its answer (docs/formats/results-log.md).
+// The id of a result line, which makes the results file a journal: it names the input line and
+// carries the fingerprints of everything that can change its answer (docs/formats/results-log.md).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@ struct Fingerprints {
   uint64_t model = 0;     // config and weights
   uint64_t settings = 0;  // template, sampling defaults, every flag that can change an answer
   uint64_t numerics = 0;  // numerics class
+  // of `settings`: which of them differ (SettingsHash::marks); 0: unknown
+  uint64_t marks = 0;
 
   friend bool operator==(const Fingerprints&, const Fingerprints&) = default;
 };
@@ -27,7 +29,8 @@ struct ResultId {
 // Every line of a results file begins with this.
 inline constexpr std::string_view kResultIdPrefix = "batch_req_";
 
-// "batch_req_<line>_<input>-<model>-<settings>-<numerics>", each hash 16 lower-case hex digits.
+// "batch_req_<line>_<input>-<model>-<settings>-<numerics>-<marks>", each 16 lower-case hex digits;
+// marks that are unknown are left out.
 std::string FormatResultId(const ResultId& id);
 // The inverse; nothing where `text` is not exactly what FormatResultId writes.
 std::optional<ResultId> ParseResultId(std::string_view text);

@@ -6,11 +6,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <vector>
 
 #include "forebay/engine.h"
+#include "job/answer_lines.h"
 #include "job/counters.h"
+#include "job/failures.h"
 #include "job/job_file.h"
 #include "job/result_format.h"
 #include "job/results_log.h"
@@ -19,7 +19,7 @@
 
 namespace forebay::job {
 
-// Thread-safe. Remembers what each line in the engine's hands asked for, until its result comes.
+// Thread-safe.
 class ResultWriter : public ResultSink {
  public:
   struct Parts {
@@ -28,6 +28,7 @@ class ResultWriter : public ResultSink {
     ResultsLog& log;
     const TextPipeline& text;
     JobCounters& counters;
+    FailureTally& failures;  // read by others once nothing is written any more
     Fingerprints fingerprints;
     ResultStyle style;
     std::function<int64_t()> unix_seconds;
@@ -35,28 +36,24 @@ class ResultWriter : public ResultSink {
   };
   explicit ResultWriter(Parts parts);
 
-  // Of a line that was not given to Expect or WriteError before.
+  // REQUIRES: a line that was not given to Expect or WriteError before.
   bool Done(size_t ordinal) const { return parts_.log.Done(ordinal); }
 
   // `request`, made from `line`, goes to the engine.
   void Expect(size_t ordinal, ParsedLine line, const Request& request);
-  base::Status WriteError(size_t ordinal, const std::optional<std::string>& custom_id, const LineError& error);
-  // REQUIRES: the result's line was given to Expect, and this is its first result.
+  base::Status WriteError(size_t ordinal, const std::optional<std::string>& custom_id,
+                          const LineError& error);
+  // REQUIRES: the result's request was given to Expect, and this is its first result.
   bool Finish(RequestResult result) override;
 
  private:
-  struct Expected {
-    size_t ordinal;
-    ParsedLine line;
-    std::vector<std::vector<int32_t>> prompts;  // where the result shows them
-  };
-  ResultId IdOf(size_t ordinal) const;
-  base::Status Append(size_t ordinal, const std::string& text, bool failed);
+  InputLine InputOf(size_t ordinal) const;
+  base::Status Append(const AnswerLine& answer);
 
   const Parts parts_;
+  AnswerLines lines_;
   int64_t tail_begins_at_ = 0;  // results of this run
-  std::mutex mutex_;            // guards expected_
-  std::unordered_map<int64_t, Expected> expected_;  // by line
+  std::mutex mutex_;            // guards Parts::failures
 };
 
 }  // namespace forebay::job

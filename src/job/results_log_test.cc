@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "job/test_files.h"
+#include "job/test_results.h"
 
 namespace forebay::job {
 namespace {
@@ -22,31 +23,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr Fingerprints kJob{0, 0xaaaa, 0xbbbb, 0xcccc};
-
-uint64_t InputHash(int64_t line) { return base::Mix64(static_cast<uint64_t>(line)); }
-
-ScanExpectation Expect(const std::string& path, size_t num_lines, Fingerprints job = kJob) {
-  return {.path = path,
-          .num_lines = num_lines,
-          .find = [num_lines](int64_t line) -> std::optional<LineKey> {
-            if (line < 0 || line >= static_cast<int64_t>(num_lines)) return std::nullopt;
-            return LineKey{static_cast<size_t>(line), InputHash(line)};
-          },
-          .job = job};
-}
-
-std::string ResultOf(int64_t line, const std::string& text = "x", int status = 200) {
-  Fingerprints hash = kJob;
-  hash.input = InputHash(line);
-  return fmt::format(R"({{"id":"{}","custom_id":null,"response":{{"status_code":{},"body":{{"t":"{}"}}}},"error":null}})",
-                     FormatResultId({line + 1, hash}), status, text);
-}
-
-base::Result<std::unique_ptr<ResultsLog>> OpenLog(const std::string& path, size_t num_lines, Fingerprints job = kJob) {
-  return ResultsLog::Open(Expect(path, num_lines, job));
-}
 
 TEST(ResultsLogTest, AppendsAndResumes) {
   const TestFolder folder;
@@ -72,7 +48,8 @@ TEST(ResultsLogTest, AppendsAndResumes) {
 TEST(ResultsLogTest, CutsATornTailAtEveryByteOfTheLastTwoRecords) {
   const TestFolder folder;
   const std::string path = folder / "out.jsonl";
-  const std::string head = ResultOf(3) + "\n", second = ResultOf(1, "zwei\\n\xC3\xA4") + "\n", third = ResultOf(0) + "\n";
+  const std::string head = ResultOf(3) + "\n", second = ResultOf(1, "zwei\\n\xC3\xA4") + "\n",
+                    third = ResultOf(0) + "\n";
   const std::string whole = head + second + third;
   for (size_t size = head.size(); size <= whole.size(); ++size) {
     WriteFile(path, whole.substr(0, size));
@@ -95,8 +72,10 @@ TEST(ResultsLogTest, CutsWhatACrashLeftAtTheEnd) {
   const TestFolder folder;
   const std::string path = folder / "out.jsonl";
   const std::string head = ResultOf(0) + "\n";
-  for (const std::string& tail : {std::string(5000, '\0'), std::string("{\"id\":\"batch_req_2_0\0\0\0\0", 24),
-                                  std::string("\0\0\n\0", 4), std::string("{\"id\":\"batch_req_2_0\n{\"id"), std::string("{\n")}) {
+  for (const std::string& tail :
+       {std::string(5000, '\0'), std::string("{\"id\":\"batch_req_2_0\0\0\0\0", 24),
+        std::string("\0\0\n\0", 4), std::string("{\"id\":\"batch_req_2_0\n{\"id"),
+        std::string("{\n")}) {
     WriteFile(path, head + tail);
     auto log = OpenLog(path, 4);
     ASSERT_TRUE(log.ok()) << log.status().ToString();
@@ -110,7 +89,8 @@ TEST(ResultsLogTest, RefusesWhatIsNoResultsFileAndLeavesItAlone) {
   const std::string good = ResultOf(0) + "\n";
   std::string broken = good;
   broken[broken.size() - 3] = '!';
-  const std::string foreign_id = "{\"id\":\"batch_req_abc\",\"custom_id\":null,\"response\":{\"status_code\":200}}\n";
+  const std::string foreign_id =
+      "{\"id\":\"batch_req_abc\",\"custom_id\":null,\"response\":{\"status_code\":200}}\n";
   const std::pair<std::string, std::string> cases[] = {
       {"precious data\n", "line 1 begins with 'precious data'"},
       {"precious data", "line 1 begins"},
@@ -122,7 +102,8 @@ TEST(ResultsLogTest, RefusesWhatIsNoResultsFileAndLeavesItAlone) {
       {good + "{\"id\":\"" + FormatResultId({1, kJob}) + "\"}\n", "line 2 begins"},
       {"{\"id\": \"batch_req_abc\"}\n", "line 1 begins"},
       {broken + ResultOf(1) + "\n", "line 1 is no whole result, but results follow"},
-      {good + broken + broken + ResultOf(1) + "\n", "line 2 is no whole result, but results follow"},
+      {good + broken + broken + ResultOf(1) + "\n",
+       "line 2 is no whole result, but results follow"},
       {good + ResultOf(1) + "\n" + good, "line 3 holds a second result for input line 1"},
   };
   for (const auto& [content, message] : cases) {
@@ -147,17 +128,25 @@ TEST(ResultsLogTest, SaysWhichFingerprintChanged) {
     EXPECT_EQ(ReadWhole(path), content);
     return log.status().message();
   };
-  EXPECT_THAT(message_of(Expect(path, 4, {0, 1, 0xbbbb, 0xcccc})),
-              AllOf(HasSubstr("what changed: the model (000000000000aaaa there, 0000000000000001 now)."),
-                    Not(HasSubstr("numerics")), Not(HasSubstr("the input line"))));
-  EXPECT_THAT(message_of(Expect(path, 4, {0, 0xaaaa, 1, 0xcccc})), HasSubstr("what changed: the template, sampling defaults or flags"));
-  EXPECT_THAT(message_of(Expect(path, 4, {0, 0xaaaa, 0xbbbb, 1})), HasSubstr("what changed: the numerics class"));
+  EXPECT_THAT(
+      message_of(Expect(path, 4, {0, 1, 0xbbbb, 0xcccc})),
+      AllOf(HasSubstr("what changed: the model (000000000000aaaa there, 0000000000000001 now)."),
+            Not(HasSubstr("numerics")), Not(HasSubstr("the input line"))));
+  EXPECT_THAT(message_of(Expect(path, 4, {0, 0xaaaa, 1, 0xcccc})),
+              HasSubstr("what changed: the settings ("));
+  EXPECT_THAT(message_of(Expect(path, 4, {0, 0xaaaa, 0xbbbb, 1})),
+              HasSubstr("what changed: the numerics class"));
   EXPECT_THAT(message_of(Expect(path, 4, {0, 1, 1, 1})),
-              AllOf(HasSubstr("the model"), HasSubstr(", the template"), HasSubstr(", the numerics class")));
-  EXPECT_THAT(message_of(Expect(path, 1)), HasSubstr("line 2 holds the result of input line 2, which this input does not have"));
+              AllOf(HasSubstr("the model"), HasSubstr(", the settings ("),
+                    HasSubstr(", the numerics class")));
+  EXPECT_THAT(message_of(Expect(path, 1)),
+              HasSubstr("line 2 holds the result of input line 2, which this input does not have"));
   ScanExpectation edited = Expect(path, 4);
-  edited.find = [](int64_t line) -> std::optional<LineKey> { return LineKey{size_t(line), InputHash(line) + (line == 1)}; };
-  EXPECT_THAT(message_of(edited), AllOf(HasSubstr("line 2 holds the result of input line 2"), HasSubstr("changed: the input line")));
+  edited.find = [](int64_t line) -> std::optional<LineKey> {
+    return LineKey{size_t(line), InputHash(line) + (line == 1)};
+  };
+  EXPECT_THAT(message_of(edited), AllOf(HasSubstr("line 2 holds the result of input line 2"),
+                                        HasSubstr("changed: the input line")));
 }
 
 TEST(ResultsLogTest, TheSecondWriterIsRefused) {
@@ -187,7 +176,8 @@ TEST(ResultsLogTest, RefusesPathsThatCannotHoldResults) {
 
 // Fails, or writes short, once `writes_left` writes were done.
 struct FaultyIo : LogIo {
-  FaultyIo(int writes, int error, size_t short_bytes) : writes_left(writes), write_error(error), partial(short_bytes) {}
+  FaultyIo(int writes, int error, size_t short_bytes)
+      : writes_left(writes), write_error(error), partial(short_bytes) {}
   ssize_t Write(int fd, const char* data, size_t size, off_t offset) override {
     if (writes_left-- > 0) return LogIo::Write(fd, data, size, offset);
     if (partial > 0) {
@@ -282,7 +272,8 @@ TEST(ResultsLogTest, AFullDiskStopsCleanly) {
   auto log = OpenLog(path, 1000);
   ASSERT_TRUE(log.ok());
   EXPECT_EQ((*log)->torn_bytes(), 0u);
-  for (size_t i = (*log)->num_done(); i < 1000; ++i) ASSERT_TRUE((*log)->Append(i, ResultOf(int64_t(i))).ok());
+  for (size_t i = (*log)->num_done(); i < 1000; ++i)
+    ASSERT_TRUE((*log)->Append(i, ResultOf(int64_t(i))).ok());
 }
 
 TEST(ResultsLogTest, SurvivesKillsAtRandomMoments) {
@@ -317,7 +308,8 @@ TEST(ResultsLogTest, SurvivesKillsAtRandomMoments) {
   }
   EXPECT_GT(kills, 0u);
   std::string expected;
-  for (size_t i = 0; i < kLines; ++i) expected += ResultOf(int64_t(i), std::string(i % 300, 'y')) + "\n";
+  for (size_t i = 0; i < kLines; ++i)
+    expected += ResultOf(int64_t(i), std::string(i % 300, 'y')) + "\n";
   EXPECT_EQ(ReadWhole(path), expected);
 }
 
@@ -326,7 +318,8 @@ TEST(ResultsLogTest, RewritesInOrderAndKeepsItsLock) {
   const std::string path = folder / "out.jsonl";
   constexpr size_t kLines = 500;
   std::string expected;
-  for (size_t i = 0; i < kLines; ++i) expected += ResultOf(int64_t(i), std::string(i * 13, 'z')) + "\n";
+  for (size_t i = 0; i < kLines; ++i)
+    expected += ResultOf(int64_t(i), std::string(i * 13, 'z')) + "\n";
   {
     auto log = OpenLog(path, kLines);
     for (size_t i = 0; i < kLines; ++i) {

@@ -37,9 +37,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FB_CHECK(outcome.ok() == at_once.ok(), "pieces of {} bytes matter", 1 + data[0]);
   if (!outcome.ok()) return 0;
   FB_CHECK(outcome->whole_bytes <= content.size(), "{}", outcome->whole_bytes);
-  FB_CHECK(outcome->whole_bytes == 0 || content[outcome->whole_bytes - 1] == '\n', "{}", outcome->whole_bytes);
+  FB_CHECK(outcome->whole_bytes == 0 || content[outcome->whole_bytes - 1] == '\n', "{}",
+           outcome->whole_bytes);
   // What is kept is all there is to it.
   const auto again = Scan(content.substr(0, outcome->whole_bytes), size);
-  FB_CHECK(again.ok() && again->offsets == outcome->offsets && again->num_done == outcome->num_done, "cutting the tail matters");
+  FB_CHECK(again.ok() && again->offsets == outcome->offsets && again->num_done == outcome->num_done,
+           "cutting the tail matters");
   return 0;
 }

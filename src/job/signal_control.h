@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM as a job's RunControl.
+// SIGINT, SIGTERM and SIGHUP as a job's RunControl.
 #pragma once
 
 #include <signal.h>
@@ -7,9 +7,10 @@
 
 namespace forebay::job {
 
-// While it lives: the first signal drains, the second aborts, the third has its usual effect (which the results file
-// survives as well). SIGPIPE and SIGXFSZ are ignored: the writes that raise them report their errors.
-// One at a time in a process. `control` must outlive it.
+// While it lives: the first signal drains, the second aborts, the third has its usual effect (which
+// the results file survives as well). A SIGHUP that was ignored stays so (nohup). SIGPIPE and
+// SIGXFSZ are ignored: the writes that raise them report their errors. One at a time in a process.
+// `control` must outlive it.
 class SignalControl {
  public:
   explicit SignalControl(RunControl* control);
@@ -17,7 +18,7 @@ class SignalControl {
   SignalControl(const SignalControl&) = delete;
 
  private:
-  struct sigaction previous_[4];
+  struct sigaction previous_[5];
 };
 
 }  // namespace forebay::job

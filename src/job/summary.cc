@@ -16,7 +16,9 @@
 namespace forebay::job {
 namespace {
 
-double Rate(int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
+double Rate(int64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
 
 void AppendStats(const EngineStats& stats, base::JsonWriter& writer) {
   const std::pair<const char*, int64_t> counts[] = {
@@ -45,10 +47,31 @@ void AppendReplicas(const EngineStats& stats, base::JsonWriter& writer) {
   writer.Key("replicas").BeginArray();
   for (const ReplicaStats& replica : stats.replicas) {
     writer.BeginObject();
-    writer.Key("steps").Int(replica.steps).Key("tokens").Int(replica.tokens).Key("busy_seconds").Double(replica.busy_seconds);
+    writer.Key("steps")
+        .Int(replica.steps)
+        .Key("tokens")
+        .Int(replica.tokens)
+        .Key("busy_seconds")
+        .Double(replica.busy_seconds);
     writer.EndObject();
   }
   writer.EndArray();
+}
+
+void AppendFailures(const JobSummary& summary, base::JsonWriter& writer) {
+  writer.Key("failures").BeginArray();
+  for (const auto& [code, failure] : summary.failures) {
+    writer.BeginObject().Key("code").String(code).Key("count").Int(failure.count);
+    writer.Key("first_line").Int(failure.first_line).Key("message").String(failure.message);
+    writer.EndObject();
+  }
+  writer.EndArray();
+}
+
+std::string Thousands(int64_t number) {
+  std::string text = std::to_string(number);
+  for (size_t i = text.size(); i > 3;) text.insert(i -= 3, ",");
+  return text;
 }
 
 }  // namespace
@@ -72,12 +95,14 @@ std::string SummaryJson(const JobSummary& summary) {
   writer.Key("total_num_tokens").Int(tokens);
   writer.Key("requests_per_second").Double(Rate(summary.done, summary.elapsed_seconds));
   writer.Key("tokens_per_second").Double(Rate(tokens, summary.elapsed_seconds));
-  writer.Key("output_tokens_per_second").Double(Rate(summary.output_tokens, summary.elapsed_seconds));
+  writer.Key("output_tokens_per_second")
+      .Double(Rate(summary.output_tokens, summary.elapsed_seconds));
   writer.Key("end").String(summary.end);
   writer.Key("num_lines").Int(summary.lines);
   writer.Key("num_resumed").Int(summary.resumed);
   writer.Key("num_failed").Int(summary.failed);
   writer.Key("num_failed_in_file").Int(summary.total_failed);
+  AppendFailures(summary, writer);
   writer.Key("prompt_tokens").Int(summary.prompt_tokens);
   writer.Key("output_tokens").Int(summary.output_tokens);
   writer.Key("startup_seconds").Double(summary.startup_seconds);
@@ -94,7 +119,8 @@ std::string SummaryJson(const JobSummary& summary) {
   writer.Key("weight_bytes").UInt(summary.model.weight_bytes);
   writer.Key("kv_bytes").UInt(summary.model.kv_bytes);
   writer.Key("workspace_bytes").UInt(summary.model.workspace_bytes);
-  for (const auto& [name, milliseconds] : summary.latencies_ms) writer.Key(name).Double(milliseconds);
+  for (const auto& [name, milliseconds] : summary.latencies_ms)
+    writer.Key(name).Double(milliseconds);
   writer.Key("engine");
   AppendStats(summary.stats, writer);
   writer.Key("mode_counters").BeginObject();
@@ -107,25 +133,40 @@ std::string SummaryJson(const JobSummary& summary) {
 
 std::string SummaryText(const JobSummary& summary) {
   const int64_t tokens = summary.prompt_tokens + summary.output_tokens;
-  const std::string first =
-      summary.first_result_seconds >= 0 ? base::FormatDuration(summary.first_result_seconds) : std::string("none");
-  std::string text = fmt::format("{}: {} of {} lines have their result, {} by this run; {} failed\n", summary.end,
-                                 summary.resumed + summary.done, summary.lines, summary.done, summary.total_failed);
-  text += fmt::format("{} in {}: {} prompt and {} output tokens, {:.1f} output and {:.1f} total tok/s, {:.2f} requests/s\n",
-                      summary.model.name, base::FormatDuration(summary.elapsed_seconds), summary.prompt_tokens,
-                      summary.output_tokens, Rate(summary.output_tokens, summary.elapsed_seconds),
-                      Rate(tokens, summary.elapsed_seconds), Rate(summary.done, summary.elapsed_seconds));
-  text += fmt::format("start-up {}, first result after {}, last 5 % of the lines {}; {} preemptions, {} tokens recomputed, "
-                      "{} prompt tokens from the prefix index\n",
-                      base::FormatDuration(summary.startup_seconds), first, base::FormatDuration(summary.tail_seconds),
-                      summary.stats.preemptions, summary.stats.recomputed_tokens, summary.stats.cached_prompt_tokens);
-  if (!summary.stats.replicas.empty()) {
-    text += fmt::format("{} replicas: busiest to mean {:.2f} in time, {:.2f} in tokens; {} requests stolen with {} of KV cache\n",
-                        summary.stats.replicas.size(), BusyImbalance(summary.stats), TokenImbalance(summary.stats),
-                        summary.stats.requests_stolen, base::FormatBytes(static_cast<uint64_t>(summary.stats.kv_bytes_stolen)));
+  const std::string first = summary.first_result_seconds >= 0
+                                ? base::FormatDuration(summary.first_result_seconds)
+                                : std::string("none");
+  std::string text = fmt::format(
+      "{}: {} of {} lines have their result, {} by this run; {} failed\n", summary.end,
+      summary.resumed + summary.done, summary.lines, summary.done, summary.total_failed);
+  for (const auto& [code, failure] : summary.failures) {
+    text += fmt::format("failed: {} x {}, first at line {}: {}\n", Thousands(failure.count),
+                        code.empty() ? "no code" : code, failure.first_line, failure.message);
   }
-  text += fmt::format("peak RSS {}; {} on {}{}\n", base::FormatBytes(summary.peak_rss_bytes), summary.model.numerics_class,
-                      summary.isa, summary.model.random_weights ? "; RANDOM WEIGHTS" : "");
+  text += fmt::format(
+      "{} in {}: {} prompt and {} output tokens, {:.1f} output and {:.1f} total tok/s, {:.2f} "
+      "requests/s\n",
+      summary.model.name, base::FormatDuration(summary.elapsed_seconds), summary.prompt_tokens,
+      summary.output_tokens, Rate(summary.output_tokens, summary.elapsed_seconds),
+      Rate(tokens, summary.elapsed_seconds), Rate(summary.done, summary.elapsed_seconds));
+  text += fmt::format(
+      "start-up {}, first result after {}, last 5 % of the lines {}; {} preemptions, {} tokens "
+      "recomputed, "
+      "{} prompt tokens from the prefix index\n",
+      base::FormatDuration(summary.startup_seconds), first,
+      base::FormatDuration(summary.tail_seconds), summary.stats.preemptions,
+      summary.stats.recomputed_tokens, summary.stats.cached_prompt_tokens);
+  if (!summary.stats.replicas.empty()) {
+    text += fmt::format(
+        "{} replicas: busiest to mean {:.2f} in time, {:.2f} in tokens; {} requests stolen with {} "
+        "of KV cache\n",
+        summary.stats.replicas.size(), BusyImbalance(summary.stats), TokenImbalance(summary.stats),
+        summary.stats.requests_stolen,
+        base::FormatBytes(static_cast<uint64_t>(summary.stats.kv_bytes_stolen)));
+  }
+  text += fmt::format("peak RSS {}; {} on {}{}\n", base::FormatBytes(summary.peak_rss_bytes),
+                      summary.model.numerics_class, summary.isa,
+                      summary.model.random_weights ? "; RANDOM WEIGHTS" : "");
   return text;
 }
 
@@ -144,7 +185,8 @@ base::Status WriteSummary(const JobSummary& summary, const std::string& path) {
   const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   const bool closed = file && std::fclose(file) == 0;
   if (written && closed) return {};
-  return base::Status(base::kIoError, fmt::format("{}: cannot write the summary: {}", path, std::strerror(errno)));
+  return base::Status(base::kIoError,
+                      fmt::format("{}: cannot write the summary: {}", path, std::strerror(errno)));
 }
 
 }  // namespace forebay::job

@@ -9,28 +9,33 @@
 #include "base/status.h"
 #include "forebay/engine.h"
 #include "job/counters.h"
+#include "job/failures.h"
 
 namespace forebay::job {
 
 struct JobSummary {
-  std::string end;             // "complete", "drained", ...
-  int64_t lines = 0;           // of the input that are not blank
-  int64_t resumed = 0;         // done by earlier runs
+  std::string end;               // "complete", "drained", ...
+  int64_t lines = 0;             // lines of the input that are not blank
+  int64_t resumed = 0;           // done by earlier runs
   int64_t done = 0, failed = 0;  // by this run
-  int64_t total_failed = 0;    // earlier runs' included
-  int64_t prompt_tokens = 0, output_tokens = 0;  // of this run's results
+  int64_t total_failed = 0;      // earlier runs' included
+  // why, earlier runs' included
+  std::vector<std::pair<std::string, FailureTally::Failure>> failures;
+  int64_t prompt_tokens = 0, output_tokens = 0;  // tokens of this run's results
   double startup_seconds = 0;  // from the process' begin to the engine's first call
   double elapsed_seconds = 0;  // from there to the last result's commit
   double first_result_seconds = -1;
-  double tail_seconds = 0;     // of elapsed_seconds, after 95 % of this run's lines were done
+  double tail_seconds = 0;  // the part of elapsed_seconds after 95 % of this run's lines
   uint64_t peak_rss_bytes = 0;
   std::string isa;
-  std::vector<std::pair<std::string, double>> latencies_ms;  // of runs that measure them: member and value
+  // of runs that measure them: member and value
+  std::vector<std::pair<std::string, double>> latencies_ms;
   ModelFacts model;
   EngineStats stats;
 };
 
-// One JSON object, in the field names of `vllm bench throughput` where they exist (docs/formats/summary.md).
+// One JSON object, in the field names of `vllm bench throughput` where they exist
+// (docs/formats/summary.md).
 std::string SummaryJson(const JobSummary& summary);
 // A few lines for the terminal.
 std::string SummaryText(const JobSummary& summary);
@@ -41,7 +46,7 @@ void LogSummary(const JobSummary& summary);
 // Writes SummaryJson and LF; kIoError names the file.
 base::Status WriteSummary(const JobSummary& summary, const std::string& path);
 
-// Of this process so far.
+// What this process has used so far.
 uint64_t PeakRssBytes();
 
 }  // namespace forebay::job

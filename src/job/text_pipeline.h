@@ -25,13 +25,16 @@ class TokenText {
   virtual std::string Decode(std::span<const int32_t> ids) const = 0;
 };
 
-// Errors become 4xx results with the status' code and message. One thread at a time may call the two below.
+// Errors become 4xx results with the status' code and message. One thread at a time may call the
+// two below.
 class TextPipeline : public TokenText {
  public:
-  // Applies the chat template and tokenizes; text of message contents never turns into special tokens.
+  // Applies the chat template and tokenizes; text of message contents never turns into special
+  // tokens.
   virtual base::Result<std::vector<int32_t>> RenderChat(const ChatPrompt& prompt) = 0;
   // Tokenizes a completion's prompt: special tokens in it are parsed.
-  virtual base::Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special_tokens) = 0;
+  virtual base::Result<std::vector<int32_t>> Tokenize(std::string_view text,
+                                                      bool add_special_tokens) = 0;
 };
 
 }  // namespace forebay::job

@@ -27,7 +27,8 @@ void Ticker::Stop() {
 
 void Ticker::Run() {
   runtime::TimeNs committed = parts_.runtime.Now(), drawn = committed;
-  const auto draw_interval = static_cast<runtime::TimeNs>(parts_.display.interval_seconds() * kNsPerSecond);
+  const auto draw_interval =
+      static_cast<runtime::TimeNs>(parts_.display.interval_seconds() * kNsPerSecond);
   while (!stop_) {
     const bool is_due = parts_.wake.Wait(kTick);
     parts_.wake.Reset();

@@ -1,4 +1,5 @@
-// What a running job does by the clock: commits of the results, progress, the end of the grace time.
+// What a running job does by the clock: commits of the results, progress, the end of the grace
+// time.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ class Ticker {
     runtime::Runtime& runtime;
     ResultsLog& log;
     RunControl& control;
-    runtime::Event& wake;            // set where a commit is due before its time
+    runtime::Event& wake;  // set where a commit is due before its time
     ProgressDisplay& display;
     std::function<ProgressView()> view;
     double grace_seconds;

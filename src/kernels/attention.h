@@ -1,21 +1,32 @@
-// Causal attention of a step's rows over the paged KV cache; prefill and decode are one operation with one order of sums,
-// in which a row's result depends on its position and the KV it sees alone. Per row and query head:
+// Causal attention of a step's rows over the paged KV cache; prefill and decode are one operation
+// with one order of sums, in which a row's result depends on its position and the KV it sees alone.
+// Per row and query head:
 //
-//   KV is cut into parts at absolute multiples of 1,024 positions; each part that the row sees has its own online
+//   KV is cut into parts at absolute multiples of 1,024 positions; each part that the row sees has
+//   its own online
 //   softmax, in steps of 32 absolute positions (the blocks that the row sees, ascending):
-//     score[t] = scale * (chain over pairs of head_dim, odd element first, fp32 FMA); unseen positions: -infinity
-//     m' = maximum over the block (lanes t % 16, then the tree); if m' > m: sums and values *= exp(m - m'), m = m'
+//     score[t] = scale * (chain over pairs of key_dim, odd element first, fp32 FMA); unseen
+//     positions: -infinity
+//     m' = maximum over the block (lanes t % 16, then the tree); if m' > m: sums and values *=
+//     exp(m - m'), m = m'
 //     p[t] = exp(score[t] - m), unseen exactly 0; sum lane t % 16 += p[t], ascending t
-//     values[j] = chain of round(p[t]) v[t][j] over position pairs, odd first, from the first to the last pair with a
+//     values[j] = chain of round(p[t]) v[t][j] over position pairs, odd first, from the first to
+//     the last pair with a
 //     seen position; an unseen half counts as p = v = +0
-//   the part's sum is the tree over its 16 lanes; parts merge in ascending order (factors exp(m_old - m), exp(m_part - m)
-//   for m = max; sums and values fma(part, factor, old * old factor)); one part alone is taken as it is;
+//   the part's sum is the tree over its 16 lanes; parts merge in ascending order (factors exp(m_old
+//   - m), exp(m_part - m)
+//   for m = max; sums and values fma(part, factor, old * old factor)); one part alone is taken as
+//   it is;
 //   out = round(values / sum).
-//   The tree: lanes i and i + 8, then i + 4, i + 2, i + 1. max(a, b) = a > b ? a : b. exp is kernels::Exp.
+//   The tree: lanes i and i + 8, then i + 4, i + 2, i + 1. max(a, b) = a > b ? a : b. exp is
+//   kernels::Exp.
 //
 // What lies in unseen positions is never used, NaN included: blocks need not be cleared.
 #pragma once
 
+#include <vector>
+
+#include "base/reach.h"
 #include "device/device.h"
 #include "kernels/kv_layout.h"
 #include "kernels/step_batch.h"
@@ -24,47 +35,64 @@ namespace forebay::kernels {
 
 struct KernelSet;
 
-inline constexpr int kMaxHeadDim = 512;
-
 struct AttentionArgs {
   StepBatch batch;
   KvLayout layout;
   KvLayer layer;
-  const std::byte* q = nullptr;  // [rows, heads, head_dim] of T, after rope, rounded
-  std::byte* out = nullptr;      // [rows, heads, head_dim] of T
+  const std::byte* q = nullptr;  // [rows, heads, key_dim] of T, after rope, rounded
+  std::byte* out = nullptr;      // [rows, heads, value_dim] of T
   int32_t heads = 0;             // query heads; query head h uses KV head h / (heads / kv_heads)
   float scale = 0;               // multiplies the fp32 score
-  int32_t sliding_window = 0;    // 0: none; W: position i sees i-W+1 .. i
-  ContextSums context;           // of all rows: for the price
+  base::Reach reach;             // what a row sees of its sequence
+  ContextSums context;           // sums over all rows: for the price
 };
 
 void Attention(device::Stream& stream, const KernelSet& kernels, const AttentionArgs& args);
 
-// From the fused fp32 projection: bias was added; per-head RMS norm of q and k (if weights are given), rope (halves:
-// element i pairs with i + head_dim / 2), rounding to T; q goes to `q`, k and v into the KV blocks of each row's position.
-// Norm: as RmsNorm, over head_dim. Rope: out[i] = fma(x[i], cos, -(x[i + half] sin)), out[i + half] = fma(x[i + half], cos,
-// x[i] sin). If digests are asked for, the hash (digest.h) of the rounded k and v is added to the position's digest (set,
-// not added, by the first layer of a step, so that a recomputed position counts once); blocks are resident then.
+// From the fused fp32 projection: bias was added; per-head RMS norm of q and k (if weights are
+// given), rope (halves: element i pairs with i + head_dim / 2), a norm without weight (if
+// `norm_after` says so), q times its position's `q_scale` (if given), rounding to T; head_dim is
+// both key_dim and value_dim; q goes to `q`, k and v into the KV blocks of each row's position.
+// Norm: as RmsNorm, over head_dim. Rope: out[i] = fma(x[i], cos, -(x[i + half] sin)), out[i + half]
+// = fma(x[i + half], cos, x[i] sin). If digests are asked for, the hash (digest.h) of the rounded k
+// and v is added to the position's digest (set, not added, by the first layer of a step, so that a
+// recomputed position counts once); blocks are resident then.
 struct RopeKvArgs {
   StepBatch batch;
   KvLayout layout;
   KvLayer layer;
-  const float* qkv = nullptr;       // [rows, (heads + 2 kv_heads) * head_dim] fp32: q heads, k heads, v heads
-  std::byte* q = nullptr;           // [rows, heads, head_dim] of T
-  const float* q_norm = nullptr;    // [head_dim] or null
+  // [rows, (heads + 2 kv_heads) * head_dim] fp32: q heads, k heads, v heads
+  const float* qkv = nullptr;
+  std::byte* q = nullptr;         // [rows, heads, head_dim] of T
+  const float* q_norm = nullptr;  // [head_dim] or null
   const float* k_norm = nullptr;
   float norm_eps = 0;
-  const float* rope_cos = nullptr;  // [positions, head_dim / 2] fp32, scaled; null: no rope on this layer
+  bool norm_after = false;         // of q and k after rope
+  const float* q_scale = nullptr;  // [positions] or null
+  // [positions, head_dim / 2] fp32, scaled; null: no rope on this layer
+  const float* rope_cos = nullptr;
   const float* rope_sin = nullptr;
   int32_t heads = 0;
-  int64_t prefill_rows = 0;         // ContextSums::prefill_rows, for the price
-  uint64_t* digests = nullptr;      // [blocks * 32] by resident block index and position within it, or null
+  int64_t prefill_rows = 0;  // ContextSums::prefill_rows, for the price
+  // [blocks * 32] by resident block index and position within it, or null
+  uint64_t* digests = nullptr;
   int32_t layer_index = 0;
-  int32_t first_kv_head = 0;        // logical number of the first KV head here: part of a digest's key
-  int32_t digested_elsewhere = 0;   // so many of the first KV heads are copies, in another rank's digest
+  // logical number of the first KV head here: part of a digest's key
+  int32_t first_kv_head = 0;
+  // so many of the first KV heads are copies, in another rank's digest
+  int32_t digested_elsewhere = 0;
   bool first_layer = false;
 };
 
 void RopeKv(device::Stream& stream, const KernelSet& kernels, const RopeKvArgs& args);
+
+// For operations on a step's KV blocks. The layout is one that kernels can read (FB_CHECK), with so
+// many query heads.
+void CheckKvLayout(const char* label, const KvLayout& layout, int32_t heads);
+// The operation reads the batch's positions and sequences.
+void DeclareBatch(const StepBatch& batch, device::Operation* operation);
+// The layer's part of the blocks, and the digests where there are any, that the step's rows write.
+void WrittenBlocks(const StepBatch& batch, const KvLayout& layout, const KvLayer& layer,
+                   const uint64_t* digests, std::vector<device::Access>* accesses);
 
 }  // namespace forebay::kernels

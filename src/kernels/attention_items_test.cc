@@ -24,13 +24,15 @@ struct Problem {
     args.batch.sequences = this->sequences.data();
     args.layout = {tensor::DType::kBF16, kv_heads, 64, 0};
     args.heads = heads;
-    args.sliding_window = window;
+    args.reach = window;
   }
 
-  std::vector<AttentionItem> Items(int workers, int64_t slots, ItemWalk::Kind kind = ItemWalk::kItems) const {
+  std::vector<AttentionItem> Items(int workers, int64_t slots,
+                                   ItemWalk::Kind kind = ItemWalk::kItems) const {
     ItemWalk walk(args, workers, slots, kind);
     std::vector<AttentionItem> items;
-    for (AttentionItem item; walk.Seek(static_cast<int64_t>(items.size()), item);) items.push_back(item);
+    for (AttentionItem item; walk.Seek(static_cast<int64_t>(items.size()), item);)
+      items.push_back(item);
     return items;
   }
 
@@ -45,8 +47,8 @@ const Problem kProblems[] = {{16, 8, {{32767, 1}}},
                              {4, 2, {{9000, 1}, {3000, 33}}, 4000},
                              {20, 5, {{1100, 1}, {2040, 40}, {0, 1}}}};
 
-// Each query head of each row meets each block that it may see in one item; a cut unit's parts have slots of their own, and one merge
-// item names all of them.
+// Each query head of each row meets each block that it may see in one item; a cut unit's parts have
+// slots of their own, and one merge item names all of them.
 TEST(AttentionItemsTest, CoverAllOnce) {
   for (const Problem& problem : kProblems) {
     for (const int workers : {1, 2, 3, 16}) {
@@ -59,11 +61,13 @@ TEST(AttentionItemsTest, CoverAllOnce) {
           ASSERT_LT(item.first_block, item.end_block);
           for (int32_t block = item.first_block; block < item.end_block; ++block) {
             for (int row = 0; row < item.num_rows; ++row) {
-              for (int head = 0; head < item.num_heads; ++head) ++seen[{item.row + row, item.head + head, block}];
+              for (int head = 0; head < item.num_heads; ++head)
+                ++seen[{item.row + row, item.head + head, block}];
             }
           }
           if (item.slot < 0) continue;
-          for (int32_t part = item.first_block / kPartBlocks; part <= (item.end_block - 1) / kPartBlocks; ++part) {
+          for (int32_t part = item.first_block / kPartBlocks;
+               part <= (item.end_block - 1) / kPartBlocks; ++part) {
             const int32_t slot = item.slot + part - item.first_block / kPartBlocks;
             EXPECT_LT(slot, slots);
             ++slot_uses[slot];
@@ -71,17 +75,21 @@ TEST(AttentionItemsTest, CoverAllOnce) {
         }
         for (const SequenceRows& sequence : problem.sequences) {
           for (int32_t row = 0; row < sequence.num_rows; ++row) {
-            const int32_t position = sequence.first_position + row, window = problem.args.sliding_window;
-            for (int32_t block = window ? std::max(0, position - window + 1) / kBlockTokens : 0; block <= position / kBlockTokens; ++block) {
+            const int32_t position = sequence.first_position + row,
+                          window = problem.args.reach.window;
+            for (int32_t block = window ? std::max(0, position - window + 1) / kBlockTokens : 0;
+                 block <= position / kBlockTokens; ++block) {
               for (int32_t head = 0; head < problem.args.heads; ++head) {
-                ASSERT_EQ((seen[{sequence.first_row + row, head, block}]), 1) << row << " " << head << " " << block;
+                ASSERT_EQ((seen[{sequence.first_row + row, head, block}]), 1)
+                    << row << " " << head << " " << block;
               }
             }
           }
         }
         for (const AttentionItem& item : problem.Items(workers, slots, ItemWalk::kMerges)) {
           ASSERT_GE(item.slot, 0);
-          for (int32_t part = item.first_block / kPartBlocks; part <= (item.end_block - 1) / kPartBlocks; ++part) {
+          for (int32_t part = item.first_block / kPartBlocks;
+               part <= (item.end_block - 1) / kPartBlocks; ++part) {
             ++slot_uses[item.slot + part - item.first_block / kPartBlocks];
           }
         }
@@ -91,7 +99,8 @@ TEST(AttentionItemsTest, CoverAllOnce) {
   }
 }
 
-// Blocks of the busiest worker beside the mean, if each takes the next item when it is done with one.
+// Blocks of the busiest worker beside the mean, if each takes the next item when it is done with
+// one.
 double Imbalance(const Problem& problem, int workers) {
   std::vector<double> load(static_cast<size_t>(workers));
   double total = 0;
@@ -106,15 +115,19 @@ double Imbalance(const Problem& problem, int workers) {
 TEST(AttentionItemsTest, ALoneLongSequenceIsShared) {
   for (const int32_t kv_heads : {1, 3, 8}) {
     for (const int workers : {2, 4, 8}) {
-      EXPECT_LT(Imbalance({kv_heads * 2, kv_heads, {{32767, 1}}}, workers), 1.06) << kv_heads << " " << workers;
-      EXPECT_LT(Imbalance({kv_heads * 2, kv_heads, {{32767, 1}, {300, 1}, {4000, 1}}}, workers), 1.15) << kv_heads << " " << workers;
+      EXPECT_LT(Imbalance({kv_heads * 2, kv_heads, {{32767, 1}}}, workers), 1.06)
+          << kv_heads << " " << workers;
+      EXPECT_LT(Imbalance({kv_heads * 2, kv_heads, {{32767, 1}, {300, 1}, {4000, 1}}}, workers),
+                1.15)
+          << kv_heads << " " << workers;
     }
   }
 }
 
 TEST(AttentionItemsTest, PlentyOfItemsAreNotCut) {
   std::vector<Rows> decode(64, Rows{5000, 1});
-  for (const Problem& problem : {Problem(16, 8, decode), Problem(9, 3, decode), Problem(8, 1, {{32000, 512}})}) {
+  for (const Problem& problem :
+       {Problem(16, 8, decode), Problem(9, 3, decode), Problem(8, 1, {{32000, 512}})}) {
     EXPECT_TRUE(problem.Items(2, 1000, ItemWalk::kMerges).empty());
   }
   EXPECT_EQ(Problem(16, 8, decode).Items(2, 1000).size(), 64u);  // all KV heads of a sequence

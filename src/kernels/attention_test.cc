@@ -8,11 +8,11 @@
 namespace forebay::kernels {
 namespace {
 
+using tensor::BF16;
 using testing::AttentionProblem;
 using testing::AttentionShape;
 using testing::SequenceSpec;
 using testing::Team;
-using tensor::BF16;
 
 // ||ours - reference|| / ||reference||
 template <typename T>
@@ -27,13 +27,15 @@ double Distance(const std::vector<T>& ours, const std::vector<double>& reference
 }
 
 template <typename T>
-::testing::AssertionResult SameBytes(const std::vector<std::vector<T>>& a, const std::vector<std::vector<T>>& b) {
+::testing::AssertionResult SameBytes(const std::vector<std::vector<T>>& a,
+                                     const std::vector<std::vector<T>>& b) {
   for (size_t s = 0; s < a.size(); ++s) {
     if (std::memcmp(a[s].data(), b[s].data(), a[s].size() * sizeof(T)) == 0) continue;
     for (size_t i = 0; i < a[s].size(); ++i) {
       if (std::memcmp(&a[s][i], &b[s][i], sizeof(T)) != 0) {
-        return ::testing::AssertionFailure() << "sequence " << s << " element " << i << ": "
-                                             << tensor::ToFloat(a[s][i]) << " and " << tensor::ToFloat(b[s][i]);
+        return ::testing::AssertionFailure()
+               << "sequence " << s << " element " << i << ": " << tensor::ToFloat(a[s][i])
+               << " and " << tensor::ToFloat(b[s][i]);
       }
     }
   }
@@ -46,14 +48,19 @@ class AttentionTest : public ::testing::Test {
   // bf16 rounds probabilities (2^-9 each, signs at random) and the output (2^-9).
   static constexpr double kTolerance = sizeof(T) == 2 ? 0x1p-8 : 2e-6;
 
-  // The reference against double; every set against the reference, with 1 to 3 workers and chunks of several sizes.
-  void Check(AttentionShape shape, std::vector<SequenceSpec> sequences, std::vector<int32_t> chunks = {1 << 20}) {
-    SCOPED_TRACE(::testing::Message() << shape.heads << "/" << shape.kv_heads << " heads of " << shape.head_dim << ", window "
-                                      << shape.window << ", last length " << sequences.back().length);
+  // The reference against double; every set against the reference, with 1 to 3 workers and chunks
+  // of several sizes.
+  void Check(AttentionShape shape, std::vector<SequenceSpec> sequences,
+             std::vector<int32_t> chunks = {1 << 20}) {
+    SCOPED_TRACE(::testing::Message()
+                 << shape.heads << "/" << shape.kv_heads << " heads of " << shape.head_dim
+                 << ", window " << shape.window << ", last length " << sequences.back().length);
     AttentionProblem<T> problem(shape, std::move(sequences));
     const auto expected = problem.Run(RefKernels(), teams_[1]);
     for (size_t s = 0; s < expected.size(); ++s) {
-      EXPECT_LT(Distance(expected[s], problem.Naive(s)), kTolerance) << "sequence " << s;
+      // Chains over wide keys round more often.
+      const double wide = std::sqrt(std::max(1.0, shape.head_dim / 256.0));
+      EXPECT_LT(Distance(expected[s], problem.Naive(s)), wide * kTolerance) << "sequence " << s;
     }
     for (const KernelSet* kernels : AvailableKernels()) {
       for (const int32_t chunk : chunks) {
@@ -83,10 +90,13 @@ TYPED_TEST(AttentionTest, HeadDimsAndGroups) {
 }
 
 TYPED_TEST(AttentionTest, HeadDimsOfNoWholeVectors) {
-  for (const int32_t head_dim : {2, 24, 40, 72, 256}) this->Check({4, 2, head_dim}, {{0, 37}, {70, 71}});
+  for (const int32_t head_dim : {2, 24, 40, 72, 256})
+    this->Check({4, 2, head_dim}, {{0, 37}, {70, 71}});
 }
 
-TYPED_TEST(AttentionTest, MoreHeadsThanAnItemTakes) { this->Check({71, 1, 64}, {{0, 40}, {33, 34}}); }
+TYPED_TEST(AttentionTest, MoreHeadsThanAnItemTakes) {
+  this->Check({71, 1, 64}, {{0, 40}, {33, 34}});
+}
 
 TYPED_TEST(AttentionTest, Contexts) {
   for (const int32_t context : {1, 31, 32, 33, 1023, 1024, 1025, 2100}) {
@@ -96,7 +106,16 @@ TYPED_TEST(AttentionTest, Contexts) {
 
 TYPED_TEST(AttentionTest, Windows) {
   for (const int32_t window : {1, 2, 31, 32, 33, 100, 1024, 1500}) {
-    this->Check({4, 2, 32, window}, {{0, 80}, {1000, 1040}, {2040, 2080}, {2099, 2100}}, {1 << 20, 7});
+    this->Check({4, 2, 32, window}, {{0, 80}, {1000, 1040}, {2040, 2080}, {2099, 2100}},
+                {1 << 20, 7});
+  }
+}
+
+// Rows see their own chunk of the context alone; units of rows lie across its borders.
+TYPED_TEST(AttentionTest, ChunksOfTheContext) {
+  for (const int32_t chunk : {1, 2, 31, 32, 33, 100, 1024, 1500}) {
+    this->Check({.heads = 4, .kv_heads = 2, .head_dim = 32, .chunk = chunk},
+                {{0, 80}, {1000, 1040}, {2040, 2080}, {2099, 2100}}, {1 << 20, 7});
   }
 }
 
@@ -105,19 +124,47 @@ TYPED_TEST(AttentionTest, Chunks) {
   this->Check({4, 2, 80, 45}, {{0, 150}, {0, 97}}, {1 << 20, 1, 7, 32, 100});
 }
 
+// As latent attention has them: expanded keys are wider than values, latent values lie in the keys.
+TYPED_TEST(AttentionTest, KeysAndValuesOfUnlikeWidths) {
+  for (const int32_t value_dim : {2, 12, 16, 40, 64}) {
+    for (const bool in_keys : {false, true}) {
+      const int32_t key_dim = in_keys ? value_dim + 8 : 24;
+      this->Check({.heads = 6,
+                   .kv_heads = 2,
+                   .head_dim = key_dim,
+                   .value_dim = value_dim,
+                   .values_in_keys = in_keys},
+                  {{0, 45}, {70, 71}, {1020, 1027}}, {1 << 20, 7});
+    }
+  }
+  this->Check(
+      {.heads = 40, .kv_heads = 1, .head_dim = 576, .value_dim = 512, .values_in_keys = true},
+      {{0, 33}, {2090, 2091}});
+  this->Check({.heads = 3, .kv_heads = 3, .head_dim = 192, .value_dim = 128}, {{0, 70}, {99, 100}});
+}
+
 // So many single rows that an item takes several KV heads, beside rows of a prompt.
 TYPED_TEST(AttentionTest, ManySequences) {
-  for (const AttentionShape shape : {AttentionShape{16, 8, 32}, {9, 3, 64}, {8, 4, 24}, {20, 5, 16}, {10, 10, 16}, {32, 4, 16},
-                                     {12, 2, 16}, {6, 6, 16, 40}, {9, 3, 16, 1}}) {
+  for (const AttentionShape shape : {AttentionShape{16, 8, 32},
+                                     {9, 3, 64},
+                                     {8, 4, 24},
+                                     {20, 5, 16},
+                                     {10, 10, 16},
+                                     {32, 4, 16},
+                                     {12, 2, 16},
+                                     {6, 6, 16, 40},
+                                     {9, 3, 16, 1}}) {
     std::vector<SequenceSpec> sequences = {{60, 70}, {1030, 1031}};
     for (int32_t length = 1; length <= 98; ++length) sequences.push_back({length - 1, length});
     this->Check(shape, sequences);
   }
 }
 
-// Few sequences that see several parts, which workers share; with scratch for some of the parts' results, or for none.
+// Few sequences that see several parts, which workers share; with scratch for some of the parts'
+// results, or for none.
 TYPED_TEST(AttentionTest, PartsOverWorkers) {
-  for (const AttentionShape shape : {AttentionShape{6, 3, 16}, {16, 8, 16}, {36, 1, 16}, {4, 2, 24, 2500}}) {
+  for (const AttentionShape shape :
+       {AttentionShape{6, 3, 16}, {16, 8, 16}, {36, 1, 16}, {4, 2, 24, 2500}}) {
     this->Check(shape, {{3299, 3300}});
     this->Check(shape, {{2090, 2100}, {1030, 1031}, {1020, 1027}}, {1 << 20, 3});
   }
@@ -135,34 +182,40 @@ TYPED_TEST(AttentionTest, PartsOverWorkers) {
       EXPECT_EQ(slots.size(), 2 * slots_each);
       ItemWalk walk(problem.args(), 2, slots.size());
       AttentionItem item;
-      for (int64_t i = 0; walk.Seek(i, item); ++i) {}
+      for (int64_t i = 0; walk.Seek(i, item); ++i) {
+      }
       used = walk.slots();
     });
     EXPECT_EQ(used == 0, slots_each == 1) << slots_each;
     EXPECT_GT(used, used_before) << slots_each;
     used_before = used;
     for (const KernelSet* kernels : AvailableKernels()) {
-      EXPECT_TRUE(SameBytes(problem.Run(*kernels, team), expected)) << kernels->name << " " << slots_each;
+      EXPECT_TRUE(SameBytes(problem.Run(*kernels, team), expected))
+          << kernels->name << " " << slots_each;
     }
   }
 }
 
-// Values that grow and shrink along the sequence: every block rescales, or none after the first does.
+// Values that grow and shrink along the sequence: every block rescales, or none after the first
+// does.
 TYPED_TEST(AttentionTest, ManySeeds) {
   for (uint64_t seed = 2; seed < 12; ++seed) {
     AttentionProblem<TypeParam> problem({3, 1, 32}, {{0, 130}, {90, 200}}, seed);
     const auto expected = problem.Run(RefKernels(), this->teams_[0]);
     for (const KernelSet* kernels : AvailableKernels()) {
-      EXPECT_TRUE(SameBytes(problem.Run(*kernels, this->teams_[1]), expected)) << kernels->name << " seed " << seed;
+      EXPECT_TRUE(SameBytes(problem.Run(*kernels, this->teams_[1]), expected))
+          << kernels->name << " seed " << seed;
     }
   }
 }
 
 TEST(AttentionScratchTest, FitsTheDevicesDefault) {
   KvLayout layout;
-  layout.head_dim = kMaxHeadDim;
+  layout.key_dim = kMaxKeyDim;
+  layout.value_dim = kMaxValueDim;
   layout.kv_heads = 1;
-  for (const KernelSet* kernels : AvailableKernels()) EXPECT_LE(kernels->attention_scratch(layout, 128), 1u << 20);
+  for (const KernelSet* kernels : AvailableKernels())
+    EXPECT_LE(kernels->attention_scratch(layout, 128), 1u << 20);
 }
 
 }  // namespace

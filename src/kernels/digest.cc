@@ -11,7 +11,8 @@ namespace {
 
 constexpr auto kConstants = [] {
   std::array<uint32_t, kMaxDigestBytes / 4> constants{};
-  for (size_t i = 0; i < constants.size(); ++i) constants[i] = static_cast<uint32_t>(base::Mix64(i) >> 32);
+  for (size_t i = 0; i < constants.size(); ++i)
+    constants[i] = static_cast<uint32_t>(base::Mix64(i) >> 32);
   return constants;
 }();
 
@@ -22,7 +23,8 @@ uint64_t Product(uint64_t word, int64_t i) {
 }
 
 uint64_t Key(uint64_t kind, int64_t a, int64_t b, int64_t c) {
-  uint64_t key = base::Mix64(base::Mix64(kind));  // no Mix64 of a small number, which a part might cancel
+  // no Mix64 of a small number, which a part might cancel
+  uint64_t key = base::Mix64(base::Mix64(kind));
   for (const int64_t part : {a, b, c}) key = base::Combine64(key, static_cast<uint64_t>(part));
   return key;
 }
@@ -30,7 +32,8 @@ uint64_t Key(uint64_t kind, int64_t a, int64_t b, int64_t c) {
 }  // namespace
 
 uint64_t DigestHash(const void* data, int64_t bytes, uint64_t key) {
-  FB_CHECK(bytes >= 0 && bytes <= kMaxDigestBytes, "digest of {} bytes, at most {}", bytes, kMaxDigestBytes);
+  FB_CHECK(bytes >= 0 && bytes <= kMaxDigestBytes, "digest of {} bytes, at most {}", bytes,
+           kMaxDigestBytes);
   const auto* from = static_cast<const char*>(data);
   uint64_t sum = key;
   int64_t i = 0;
@@ -47,8 +50,12 @@ uint64_t DigestHash(const void* data, int64_t bytes, uint64_t key) {
   return base::Mix64(sum);
 }
 
-uint64_t KeyDigestKey(int32_t layer, int32_t head, int32_t position) { return Key(1, layer, head, position); }
-uint64_t ValueDigestKey(int32_t layer, int32_t head, int32_t position) { return Key(2, layer, head, position); }
+uint64_t KeyDigestKey(int32_t layer, int32_t head, int32_t position) {
+  return Key(1, layer, head, position);
+}
+uint64_t ValueDigestKey(int32_t layer, int32_t head, int32_t position) {
+  return Key(2, layer, head, position);
+}
 uint64_t LogitsDigestKey(int32_t position, int32_t chunk) { return Key(3, position, chunk, 0); }
 
 }  // namespace forebay::kernels

@@ -1,10 +1,10 @@
-// Hashes of numbers' bits, for the digests of `--digest`: sums modulo 2^64 that can be formed wherever heads and
-// vocabulary lie.
+// Hashes of numbers' bits, for the digests of `--digest`: sums modulo 2^64 that can be formed
+// wherever heads and vocabulary lie.
 //
 //   hash(words; key) = Mix64(key + sum over i of (low(w[i]) + c[2i]) (high(w[i]) + c[2i + 1]))
 //
-// over 64-bit words (the last filled with zeros), additions of the factors modulo 2^32, with constants c from
-// SplitMix64: NH of UMAC (Black et al. 1999), then a finaliser.
+// over 64-bit words (the last filled with zeros), additions of the factors modulo 2^32, with
+// constants c from SplitMix64: NH of UMAC (Black et al. 1999), then a finaliser.
 #pragma once
 
 #include <cstdint>

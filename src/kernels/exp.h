@@ -1,11 +1,14 @@
-// The one exponential of every kernel, scalar form. The vector form (cpu/simd.h) takes the same steps and gives the same
-// bits; both round once a step, with fused multiply-add where std::fma stands.
+// The one exponential of every kernel, scalar form. The vector form (cpu/simd.h) takes the same
+// steps and gives the same bits; both round once a step, with fused multiply-add where std::fma
+// stands.
 //
-//   exp(x) = 2^n exp(r), n = x / ln 2 to the nearest integer (ties to even), r = x - n ln 2 in two parts,
-//   exp(r) = 1 + r + r^2 q(r) with q of degree 4, minimax in relative error over |r| <= ln(2) / 2 (2^-28.3)
+//   exp(x) = 2^n exp(r), n = x / ln 2 to the nearest integer (ties to even), r = x - n ln 2 in two
+//   parts,
+//   exp(r) = 1 + r + r^2 q(r) with q of degree 4, minimax in relative error over |r| <= ln(2) / 2
+//   (2^-28.3)
 //
-// At most 1 ulp off (exp_test measures it). Results below 2^-126 are 0, as flushed denormals; above the greatest float
-// infinity; NaN stays NaN.
+// At most 1 ulp off (exp_test measures it). Results below 2^-126 are 0, as flushed denormals; above
+// the greatest float infinity; NaN stays NaN.
 #pragma once
 
 #include <bit>
@@ -15,13 +18,15 @@
 namespace forebay::kernels {
 
 struct ExpConstants {
-  static constexpr float kLowest = -87.33654f;   // exp of anything less is 0: just above ln 2^-126
-  static constexpr float kHighest = 0x1.62e42ep+6f;  // exp of anything greater is infinite: below ln of the greatest float
+  static constexpr float kLowest = -87.33654f;  // exp of anything less is 0: just above ln 2^-126
+  // exp of anything greater is infinite: below ln of the greatest float
+  static constexpr float kHighest = 0x1.62e42ep+6f;
   static constexpr float kLog2E = 0x1.715476p+0f;
-  static constexpr float kRound = 0x1.8p+23f;    // t = x log2(e) + kRound holds n in its low bits
+  static constexpr float kRound = 0x1.8p+23f;  // t = x log2(e) + kRound holds n in its low bits
   static constexpr float kLn2High = 0x1.62e430p-1f;
   static constexpr float kLn2Low = -0x1.05c610p-29f;
-  static constexpr float kQ[5] = {0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558f2p-5f, 0x1.1239d8p-7f, 0x1.6a2448p-10f};
+  static constexpr float kQ[5] = {0x1.fffffcp-2f, 0x1.555492p-3f, 0x1.5558f2p-5f, 0x1.1239d8p-7f,
+                                  0x1.6a2448p-10f};
 };
 
 inline float Exp(float x) {

@@ -14,28 +14,36 @@
 namespace forebay::kernels {
 namespace {
 
-constexpr KernelSet kRef{Isa::kRef,   "ref",        "pair",     ref::Linear,       ref::Attention,
-                         ref::RopeKv, ref::RmsNorm, ref::Embed, ref::LogitsDigest, AttentionScratch};
-constexpr KernelSet kAvx2{Isa::kAvx2,   "avx2",        "pair",     avx2::Linear,      avx2::Attention,
-                          avx2::RopeKv, avx2::RmsNorm, ref::Embed, ref::LogitsDigest, AttentionScratch};
-constexpr KernelSet kAvx512f{Isa::kAvx512f,   "avx512f",        "pair",     avx512f::Linear,   avx512f::Attention,
-                             avx512f::RopeKv, avx512f::RmsNorm, ref::Embed, ref::LogitsDigest, AttentionScratch};
-constexpr KernelSet kAvx512bf16{
-    Isa::kAvx512bf16,   "avx512bf16",        "pair",     avx512bf16::Linear, avx512bf16::Attention,
-    avx512bf16::RopeKv, avx512bf16::RmsNorm, ref::Embed, ref::LogitsDigest,  AttentionScratch};
+// The functions of namespace `set`, which has one of each name but for those that serve every set.
+#define FB_SET_OF(isa_value, set)                                                      \
+  KernelSet {                                                                          \
+    .isa = isa_value, .name = #set, .numerics_class = "pair", .linear = set::Linear,   \
+    .experts = set::Experts, .attention = set::Attention, .rope_kv = set::RopeKv,      \
+    .rope_rows = set::RopeRows, .store_kv = set::StoreKv, .latent_kv = set::LatentKv,  \
+    .rms_norm = set::RmsNorm, .embed = ref::Embed, .logits_digest = ref::LogitsDigest, \
+    .route = set::Route, .group_rows = ref::GroupRows, .weigh_rows = set::WeighRows,   \
+    .combine_rows = set::CombineRows, .attention_scratch = AttentionScratch            \
+  }
+constexpr KernelSet kRef = FB_SET_OF(Isa::kRef, ref);
+constexpr KernelSet kAvx2 = FB_SET_OF(Isa::kAvx2, avx2);
+constexpr KernelSet kAvx512f = FB_SET_OF(Isa::kAvx512f, avx512f);
+constexpr KernelSet kAvx512bf16 = FB_SET_OF(Isa::kAvx512bf16, avx512bf16);
+#undef FB_SET_OF
 
-// All but linear layers is that of class `pair`. Products there are fused multiply-adds, which the CPUs that have tiles do twice as
-// fast as vdpbf16ps.
+// All but linear layers is that of class `pair`. Products there are fused multiply-adds, which the
+// CPUs that have tiles do twice as fast as vdpbf16ps.
 KernelSet AmxKernels(TileOrder order) {
   KernelSet set = kAvx512f;
   set.isa = Isa::kAmx;
   set.name = "amx";
   set.numerics_class = NumericsClassOf(order);
   set.linear = amx::Linear;
+  set.experts = amx::Experts;
   return set;
 }
 
-// Features that clang 14 does not know by name; what they need of the system, AVX2 and AVX-512F imply.
+// Features that clang 14 does not know by name; what they need of the system, AVX2 and AVX-512F
+// imply.
 bool HasF16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
@@ -55,8 +63,7 @@ bool HasAvx512f() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 bool HasAvx512bf16() {
-  static const bool has =
-      HasAvx512f() && HasAvx512Bf16Bit() && avx512bf16::DotProductMatchesFma();
+  static const bool has = HasAvx512f() && HasAvx512Bf16Bit() && avx512bf16::DotProductMatchesFma();
   return has;
 }
 
@@ -65,16 +72,19 @@ bool HasTiles() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kAmxBf16) || !(d & kAmxTile)) return false;
   // Palette 1: eight registers of 16 rows of 64 bytes.
-  return __get_cpuid_count(0x1D, 1, &a, &b, &c, &d) && b >> 16 == 8 && (b & 0xFFFF) == 64 && (c & 0xFFFF) == 16;
+  return __get_cpuid_count(0x1D, 1, &a, &b, &c, &d) && b >> 16 == 8 && (b & 0xFFFF) == 64 &&
+         (c & 0xFFFF) == 16;
 }
 
-// Whether the system saves tiles, and lets this process have them. REQUIRES: HasAvx512f(), which implies XGETBV.
+// Whether the system saves tiles, and lets this process have them. REQUIRES: HasAvx512f(), which
+// implies XGETBV.
 bool SystemKeepsTiles() {
   constexpr unsigned kTileConfig = 1u << 17, kTileData = 1u << 18;
   unsigned low, high;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   if (!(low & kTileConfig) || !(low & kTileData)) return false;
-  constexpr long kRequestPermission = 0x1023, kTileDataComponent = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  constexpr long kRequestPermission = 0x1023, kTileDataComponent = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileDataComponent) == 0;
 }
 
@@ -91,9 +101,11 @@ const TileState& Tiles() {
       found.lack = "the system does not give AMX tiles to this process";
     } else {
       found.order = FindTileOrder(&amx::Linear);
-      if (found.order == TileOrder::kUnknown) found.lack = "the AMX tiles of this CPU sum in an order that is not known";
+      if (found.order == TileOrder::kUnknown)
+        found.lack = "the AMX tiles of this CPU sum in an order that is not known";
     }
-    if (found.lack != nullptr) base::Log(base::LogLevel::kWarning, fmt::format("{}: set amx is not used", found.lack));
+    if (found.lack != nullptr)
+      base::Log(base::LogLevel::kWarning, fmt::format("{}: set amx is not used", found.lack));
     return found;
   }();
   return state;
@@ -135,7 +147,8 @@ base::Result<const KernelSet*> ChooseKernels(std::string_view name) {
   }
   const std::string why = name == "amx" ? fmt::format(" ({})", Tiles().lack) : "";
   return base::Status(kIsaUnavailable,
-                      fmt::format("instruction set '{}' is not available{}; this machine has {}", name, why, names));
+                      fmt::format("instruction set '{}' is not available{}; this machine has {}",
+                                  name, why, names));
 }
 
 }  // namespace forebay::kernels

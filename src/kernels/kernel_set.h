@@ -1,4 +1,5 @@
-// One implementation of every operation, for one instruction set. All sets of a numerics class give the same bytes.
+// One implementation of every operation, for one instruction set. All sets of a numerics class give
+// the same bytes.
 #pragma once
 
 #include <string_view>
@@ -7,8 +8,12 @@
 #include "base/status.h"
 #include "device/operation.h"
 #include "kernels/attention.h"
+#include "kernels/cut_rows.h"
+#include "kernels/experts.h"
+#include "kernels/latent_attention.h"
 #include "kernels/linear.h"
 #include "kernels/norm.h"
+#include "kernels/route.h"
 #include "kernels/tile_order.h"
 
 namespace forebay::kernels {
@@ -19,23 +24,33 @@ inline constexpr base::ErrorCode kIsaUnavailable{"isa_unavailable"};
 
 struct KernelSet {
   Isa isa;
-  const char* name;            // "avx512bf16"
-  const char* numerics_class;  // of bf16: "pair", or NumericsClassOf a tile order; fp32 is "pair" in every set
+  const char* name;  // "avx512bf16"
+  // of bf16: "pair", or NumericsClassOf a tile order; fp32 is "pair" in every set
+  const char* numerics_class;
   LinearFunction linear;
+  ExpertsFunction experts;
   void (*attention)(const AttentionArgs&, const device::WorkerContext&);
   void (*rope_kv)(const RopeKvArgs&, const device::WorkerContext&);
+  void (*rope_rows)(const RopeRowsArgs&, const device::WorkerContext&);
+  void (*store_kv)(const StoreKvArgs&, const device::WorkerContext&);
+  void (*latent_kv)(const LatentKvArgs&, const device::WorkerContext&);
   void (*rms_norm)(const RmsNormArgs&, const device::WorkerContext&);
   void (*embed)(const EmbedArgs&, const device::WorkerContext&);
   void (*logits_digest)(const LogitsDigestArgs&, const device::WorkerContext&);
-  // Bytes of worker scratch that attention needs for these shapes; the other operations need less than 1 MiB.
+  void (*route)(const RouteArgs&, const device::WorkerContext&);
+  void (*group_rows)(const GroupRowsArgs&, const device::WorkerContext&);
+  void (*weigh_rows)(const WeighRowsArgs&, const device::WorkerContext&);
+  void (*combine_rows)(const CombineRowsArgs&, const device::WorkerContext&);
+  // Bytes of worker scratch that attention needs for these shapes; the other operations need less
+  // than 1 MiB.
   uint64_t (*attention_scratch)(const KvLayout& layout, int32_t heads);
 };
 
 // Plain C++, the oracle of the tests.
 const KernelSet& RefKernels();
 
-// The sets that this machine can run, fastest first, ref last. The first call tries the machine's own sums against their models, and
-// asks the system for tiles.
+// The sets that this machine can run, fastest first, ref last. The first call tries the machine's
+// own sums against their models, and asks the system for tiles.
 std::vector<const KernelSet*> AvailableKernels();
 
 // The order of this machine's tiles: what set `amx` computes with. kUnknown: there is no such set.

@@ -1,35 +1,46 @@
-// How keys and values lie in memory. A block holds 32 positions of all layers; a block id is logical.
+// How keys and values lie in memory. A block holds 32 positions of all layers; a block id is
+// logical.
 //
-//   address of block b, layer l = base(l) + index(b) * block_stride, where base(l) = region + l * layer_bytes
+//   address of block b, layer l = base(l) + index(b) * block_stride, where base(l) = region + l *
+//   layer_bytes
 //   a layer's part of a block: for each KV head, K then V:
-//     K [head_dim / 2][32 positions][2]   pairs along head_dim (what q.k chains over)
-//     V [16 position pairs][head_dim][2]  pairs along positions (what p.v chains over)
+//     K [key_dim / 2][32 positions][2]     pairs along key_dim (what q.k chains over)
+//     V [16 position pairs][value_dim][2]  pairs along positions (what p.v chains over)
 //
-// So both products read whole vectors of 16 outputs x 1 pair, and an AMX B tile is 16 pair rows at a stride.
+// So both products read whole vectors of 16 outputs x 1 pair, and an AMX B tile is 16 pair rows at
+// a stride. Where a layer caches latents (MLA) there is one head, and a value is the first
+// value_dim elements of its key: it is not stored again.
 #pragma once
 
 #include <cstdint>
 
+#include "kv/book/block_tokens.h"
 #include "tensor/tensor.h"
 
 namespace forebay::kernels {
 
-inline constexpr int kBlockTokens = 32;    // positions of a block, and of a step of the online softmax
-inline constexpr int kPartTokens = 1024;   // absolute borders at which attention is cut
+using kv::kBlockTokens;
+inline constexpr int kPartTokens = 1024;  // absolute borders at which attention is cut
+inline constexpr int kMaxKeyDim = 576, kMaxValueDim = 512;
 
-// An entry of a block table: the top bit says window instead of resident, the rest is the index there.
+// An entry of a block table: the top bit says window instead of resident, the rest is the index
+// there.
 inline constexpr uint32_t kWindowBit = 0x80000000u;
 
-// Of the layers with one KvSpec.
+// How the layers that share one KvSpec lie in memory.
 struct KvLayout {
   tensor::DType dtype = tensor::DType::kBF16;  // kBF16 or kF32
   int32_t kv_heads = 0;
-  int32_t head_dim = 0;   // even
-  int64_t block_stride = 0;  // bytes from one block to the next: the parts of all layers
+  int32_t key_dim = 0;          // even
+  int32_t value_dim = 0;        // even
+  bool values_in_keys = false;  // V is not stored; value_dim <= key_dim
+  int64_t block_stride = 0;     // bytes from one block to the next: the parts of all layers
 
-  int64_t HeadBytes() const {  // K and V of one head in one block
-    return 2ll * kBlockTokens * head_dim * static_cast<int64_t>(tensor::SizeOf(dtype));
+  // Elements of K and V of one head in one block.
+  int64_t HeadElements() const {
+    return int64_t{kBlockTokens} * (values_in_keys ? key_dim : key_dim + value_dim);
   }
+  int64_t HeadBytes() const { return HeadElements() * static_cast<int64_t>(tensor::SizeOf(dtype)); }
   int64_t LayerBytes() const { return HeadBytes() * kv_heads; }
 };
 

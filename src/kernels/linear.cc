@@ -12,7 +12,8 @@ namespace {
 
 int64_t Outputs(const LinearArgs& args) {
   const int64_t all = args.output == LinearOutput::kSiluMul ? 2ll * args.weight.n : args.weight.n;
-  return std::min(all, int64_t{args.weight.num_panels} * kPanelColumns);  // some of the panels, as their owner has them
+  // some of the panels, as their owner has them
+  return std::min(all, int64_t{args.weight.num_panels} * kPanelColumns);
 }
 
 cost::OpDesc Describe(const char* label, const LinearArgs& args) {
@@ -22,10 +23,11 @@ cost::OpDesc Describe(const char* label, const LinearArgs& args) {
   desc.label = label;
   desc.rows = args.rows;
   desc.columns = Outputs(args);
-  desc.weight_format = NumberFormatOf(weight.dtype);
+  desc.weight_format = weight.format();
   desc.leaves = args.leaf_end - args.leaf_begin;
   desc.depth = weight.leaves.begin[args.leaf_end] - weight.leaves.begin[args.leaf_begin];
-  desc.flops = 2.0 * static_cast<double>(desc.rows) * static_cast<double>(desc.columns) * static_cast<double>(desc.depth);
+  desc.flops = 2.0 * static_cast<double>(desc.rows) * static_cast<double>(desc.columns) *
+               static_cast<double>(desc.depth);
   for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {
     desc.read_bytes += static_cast<double>(weight.TileBytes(leaf)) * weight.num_panels;
   }
@@ -35,20 +37,26 @@ cost::OpDesc Describe(const char* label, const LinearArgs& args) {
 void Check(const char* label, const LinearArgs& args) {
   const PackedWeight& weight = args.weight;
   const bool partial = args.output == LinearOutput::kPartial;
-  FB_CHECK(weight.dtype == tensor::DType::kBF16 || weight.dtype == tensor::DType::kF32, "{}: weight of {}", label,
-           tensor::Name(weight.dtype));
-  FB_CHECK(weight.leaves.begin[weight.leaves.num_leaves] == weight.k, "{}: leaves end at {}, K is {}", label,
-           weight.leaves.begin[weight.leaves.num_leaves], weight.k);
+  FB_CHECK(weight.dtype == tensor::DType::kBF16 || weight.dtype == tensor::DType::kF32,
+           "{}: weight of {}", label, tensor::Name(weight.dtype));
+  FB_CHECK(weight.leaves.begin[weight.leaves.num_leaves] == weight.k,
+           "{}: leaves end at {}, K is {}", label, weight.leaves.begin[weight.leaves.num_leaves],
+           weight.k);
   for (int leaf = 0; leaf < weight.leaves.num_leaves; ++leaf) {
-    FB_CHECK(weight.leaves.begin[leaf] < weight.leaves.begin[leaf + 1], "{}: leaf {} is empty", label, leaf);
+    FB_CHECK(weight.leaves.begin[leaf] < weight.leaves.begin[leaf + 1], "{}: leaf {} is empty",
+             label, leaf);
   }
-  FB_CHECK(0 <= args.leaf_begin && args.leaf_begin < args.leaf_end && args.leaf_end <= weight.leaves.num_leaves,
-           "{}: leaves [{}, {}) of {}", label, args.leaf_begin, args.leaf_end, weight.leaves.num_leaves);
+  FB_CHECK(0 <= args.leaf_begin && args.leaf_begin < args.leaf_end &&
+               args.leaf_end <= weight.leaves.num_leaves,
+           "{}: leaves [{}, {}) of {}", label, args.leaf_begin, args.leaf_end,
+           weight.leaves.num_leaves);
   FB_CHECK(partial || args.leaf_end - args.leaf_begin == weight.leaves.tree_leaves(),
-           "{}: a full output needs all {} leaves, not [{}, {})", label, weight.leaves.tree_leaves(), args.leaf_begin,
-           args.leaf_end);
-  FB_CHECK(args.x_stride >= weight.k && args.y_stride >= weight.n, "{}: strides {} and {} of rows of {} and {}", label,
-           args.x_stride, args.y_stride, weight.k, weight.n);
+           "{}: a full output needs all {} leaves, not [{}, {})", label,
+           weight.leaves.tree_leaves(), args.leaf_begin, args.leaf_end);
+  FB_CHECK(args.x_rows == nullptr, "{}: rows of x by number", label);
+  FB_CHECK(args.x_stride >= weight.k && args.y_stride >= weight.n,
+           "{}: strides {} and {} of rows of {} and {}", label, args.x_stride, args.y_stride,
+           weight.k, weight.n);
   FB_CHECK(reinterpret_cast<uintptr_t>(args.workspace) % 64 == 0 && args.workspace != nullptr,
            "{}: no workspace on a 64-byte border", label);
 }
@@ -72,20 +80,25 @@ void TileReads(const void* raw, std::vector<device::Access>* reads) {
 }  // namespace
 
 uint64_t LinearWorkspaceBytes(tensor::DType, int64_t rows, int64_t k) {
-  // At most an fp32 per element, of either dtype, each leaf padded to whole pairs; or bf16 in tiles of 16 rows, each leaf padded to
-  // whole steps.
+  // At most an fp32 per element, of either dtype, each leaf padded to whole pairs; or bf16 in tiles
+  // of 16 rows, each leaf padded to whole steps.
   const int64_t floats = rows * (k + kMaxLeaves);
-  const int64_t tiles = (rows < 16 ? rows : (rows + 15) / 16 * 16) * (k + kMaxLeaves * (kTileDepth - 1));
-  const auto bytes = static_cast<uint64_t>(std::max<int64_t>(floats * sizeof(float), tiles * sizeof(tensor::BF16)));
+  const int64_t tiles =
+      (rows < 16 ? rows : (rows + 15) / 16 * 16) * (k + kMaxLeaves * (kTileDepth - 1));
+  const auto bytes = static_cast<uint64_t>(
+      std::max<int64_t>(floats * sizeof(float), tiles * sizeof(tensor::BF16)));
   return (bytes + 63) / 64 * 64;
 }
 
-int PartialPlanes(int num_leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves], int level[kMaxLeaves]) {
+int PartialPlanes(int num_leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves],
+                  int level[kMaxLeaves]) {
   int planes = 0;
   for (int leaf = leaf_begin; leaf < leaf_end;) {
     // The highest node that begins here and ends in the range; beyond the root there is none.
     int top = 0;
-    while ((1 << top) < num_leaves && leaf % (2 << top) == 0 && std::min(leaf + (2 << top), num_leaves) <= leaf_end) ++top;
+    while ((1 << top) < num_leaves && leaf % (2 << top) == 0 &&
+           std::min(leaf + (2 << top), num_leaves) <= leaf_end)
+      ++top;
     first_leaf[planes] = leaf;
     level[planes] = top;
     ++planes;
@@ -94,13 +107,14 @@ int PartialPlanes(int num_leaves, int leaf_begin, int leaf_end, int first_leaf[k
   return planes;
 }
 
-int PartialPlanes(const LeafBorders& leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves],
-                  int level[kMaxLeaves]) {
-  return PartialPlanes(leaves.tree_leaves(), leaves.leaves_before + leaf_begin, leaves.leaves_before + leaf_end, first_leaf,
-                       level);
+int PartialPlanes(const LeafBorders& leaves, int leaf_begin, int leaf_end,
+                  int first_leaf[kMaxLeaves], int level[kMaxLeaves]) {
+  return PartialPlanes(leaves.tree_leaves(), leaves.leaves_before + leaf_begin,
+                       leaves.leaves_before + leaf_end, first_leaf, level);
 }
 
-void Linear(device::Stream& stream, const KernelSet& kernels, const char* label, const LinearArgs& args) {
+void Linear(device::Stream& stream, const KernelSet& kernels, const char* label,
+            const LinearArgs& args) {
   if (args.rows == 0) return;
   Check(label, args);
   const PackedWeight& weight = args.weight;
@@ -119,9 +133,11 @@ void Linear(device::Stream& stream, const KernelSet& kernels, const char* label,
   device::Operation operation = device::MakeOperation(Describe(label, args), args, kernels.linear);
   operation.Reads(args.x, x_bytes).Writes(args.y, y_bytes);
   operation.Writes(args.workspace, LinearWorkspaceBytes(weight.dtype, args.rows, weight.k));
-  operation.Reads(weight.tiles, sizeof(*weight.tiles) * weight.leaves.num_leaves * weight.num_panels);
+  operation.Reads(weight.tiles,
+                  sizeof(*weight.tiles) * weight.leaves.num_leaves * weight.num_panels);
   operation.Reads(weight.panels, sizeof(*weight.panels) * weight.num_panels);
-  if (weight.bias != nullptr) operation.Reads(weight.bias, sizeof(float) * kPanelColumns * weight.num_panels);
+  if (weight.bias != nullptr)
+    operation.Reads(weight.bias, sizeof(float) * kPanelColumns * weight.num_panels);
   operation.further_accesses = TileReads;
   stream.Enqueue(operation);
 }

@@ -1,7 +1,7 @@
-// y = x W^T (+ bias), the linear layers. Exactness: per output and leaf one fp32 FMA chain over K, the odd element of
-// each pair first, then the even one (class `pair`; class `amx`, of bf16 alone: kernels/tile_order.h), denormals flushed;
-// leaves are added in a fixed binary tree keyed by leaf index (neighbours 2i and 2i+1 at each level; a leaf without a
-// partner passes up unchanged).
+// y = x W^T (+ bias), the linear layers. Exactness: per output and leaf one fp32 FMA chain over K,
+// the odd element of each pair first, then the even one (class `pair`; class `amx`, of bf16 alone:
+// kernels/tile_order.h), denormals flushed; leaves are added in a fixed binary tree keyed by leaf
+// index (neighbours 2i and 2i+1 at each level; a leaf without a partner passes up unchanged).
 #pragma once
 
 #include <cstdint>
@@ -15,40 +15,49 @@ struct KernelSet;
 
 // What becomes of a sum s = tree(leaves) + bias:
 enum class LinearOutput : uint8_t {
-  kF32,          // y fp32 = s
-  kRounded,      // y T = round(s)
-  kResidual,     // y T = round(s + y): y is the residual stream, read and written
-  kSiluMul,      // gate/up weights: y T = round(silu(s_gate) * s_up)
-  kPartial,      // y fp32 planes: one a maximal subtree of the leaves given (no bias); see PartialPlanes
+  kF32,       // y fp32 = s
+  kRounded,   // y T = round(s)
+  kResidual,  // y T = round(s + y): y is the residual stream, read and written
+  kSiluMul,   // gate/up weights: y T = round(silu(s_gate) * s_up)
+  // y fp32 planes: one a maximal subtree of the leaves given (no bias); see PartialPlanes
+  kPartial,
 };
 
 struct LinearArgs {
   PackedWeight weight;
-  const std::byte* x = nullptr;   // [rows, K] of T = weight.dtype, row stride x_stride elements
-  std::byte* y = nullptr;         // [rows, n], row stride y_stride elements; kPartial: [planes, rows, n] fp32
+  const std::byte* x = nullptr;  // [.., K] of T = weight.dtype, row stride x_stride elements
+  // [rows]: row i is row x_rows[i] of x, gathered while x is packed; null: row i. Experts have it.
+  const int32_t* x_rows = nullptr;
+  // [rows, n], row stride y_stride elements; kPartial: [planes, rows, n] fp32
+  std::byte* y = nullptr;
   int64_t x_stride = 0, y_stride = 0;
   int32_t rows = 0;
   LinearOutput output = LinearOutput::kRounded;
-  // Of the weight's leaves; all of them, and those of the whole layer, but for kPartial.
+  // The weight's leaves that count: for all but kPartial every one, and every one of the layer.
   int32_t leaf_begin = 0, leaf_end = 0;
   // Room for the packed form of x, shared by the workers: LinearWorkspaceBytes, 64-byte aligned.
   std::byte* workspace = nullptr;
 };
 
-// What a set computes a layer with, called on each worker. REQUIRES: the calling threads flush denormals (FTZ and DAZ).
+// What a set computes a layer with, called on each worker. REQUIRES: the calling threads flush
+// denormals (FTZ and DAZ).
 using LinearFunction = void (*)(const LinearArgs& args, const device::WorkerContext& context);
 
 // Bytes of workspace that rows x K of `dtype` need, for any kernel set.
 uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k);
 
-// Maximal subtrees of the fixed tree over num_leaves leaves that lie in [leaf_begin, leaf_end), ascending: writes the
-// first leaf and the level of each; returns how many. (8 leaves over 3 ranks: rank 0 owns 3 = one subtree of 2, one of 1.)
-int PartialPlanes(int num_leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves], int level[kMaxLeaves]);
-// Of the weight's leaves [leaf_begin, leaf_end) in the tree of the whole layer; first_leaf counts there.
-int PartialPlanes(const LeafBorders& leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves],
+// Maximal subtrees of the fixed tree over num_leaves leaves that lie in [leaf_begin, leaf_end),
+// ascending: writes the first leaf and the level of each; returns how many. (8 leaves over 3 ranks:
+// rank 0 owns 3 = one subtree of 2, one of 1.)
+int PartialPlanes(int num_leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves],
                   int level[kMaxLeaves]);
+// Of the weight's leaves [leaf_begin, leaf_end) in the tree of the whole layer; first_leaf counts
+// there.
+int PartialPlanes(const LeafBorders& leaves, int leaf_begin, int leaf_end,
+                  int first_leaf[kMaxLeaves], int level[kMaxLeaves]);
 
 // Checks the arguments (FB_CHECK), describes the operation and enqueues it.
-void Linear(device::Stream& stream, const KernelSet& kernels, const char* label, const LinearArgs& args);
+void Linear(device::Stream& stream, const KernelSet& kernels, const char* label,
+            const LinearArgs& args);
 
 }  // namespace forebay::kernels

@@ -27,16 +27,19 @@ using tensor::DType;
 struct Set {
   const char* name;
   LinearFunction linear;
-  LinearFunction oracle = &ref::Linear;  // of its numerics class
-  TileOrder model = TileOrder::kUnknown;  // of model tiles, which are slow
+  LinearFunction oracle = &ref::Linear;   // the oracle of its numerics class
+  TileOrder model = TileOrder::kUnknown;  // the order of model tiles, which are slow
 
   // Each problem of bf16 is solved on model tiles of one order.
   bool Solves(DType dtype, uint64_t seed) const {
-    return model == TileOrder::kUnknown || (dtype == DType::kBF16 && model == kTileOrders[seed % std::size(kTileOrders)]);
+    return model == TileOrder::kUnknown ||
+           (dtype == DType::kBF16 && model == kTileOrders[seed % std::size(kTileOrders)]);
   }
 };
 
-Set OnModelTiles(const char* name, TileOrder order) { return {name, amx::LinearOnModelTiles(order), ref::TileLinear(order), order}; }
+Set OnModelTiles(const char* name, TileOrder order) {
+  return {name, amx::LinearOnModelTiles(order), ref::TileLinear(order), order};
+}
 
 // What this machine can run; the others are named once.
 const std::vector<Set>& Sets() {
@@ -47,14 +50,17 @@ const std::vector<Set>& Sets() {
     };
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const Candidate candidates[] = {
-        {static_cast<bool>(__builtin_cpu_supports("avx512bf16")) && avx512bf16::DotProductMatchesFma(),
+        {static_cast<bool>(__builtin_cpu_supports("avx512bf16")) &&
+             avx512bf16::DotProductMatchesFma(),
          {"avx512bf16", &avx512bf16::Linear}},
-        {__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"), {"avx512f", &avx512f::Linear}},
+        {__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"),
+         {"avx512f", &avx512f::Linear}},
         {avx2, {"avx2", &avx2::Linear}},
         {avx2, OnModelTiles("amx_split on model tiles", TileOrder::kSplit)},
         {avx2, OnModelTiles("amx_even on model tiles", TileOrder::kEvenFirst)},
         {avx2, OnModelTiles("amx_odd on model tiles", TileOrder::kOddFirst)},
-        {HardwareTileOrder() != TileOrder::kUnknown, {"amx", &amx::Linear, ref::TileLinear(HardwareTileOrder())}},
+        {HardwareTileOrder() != TileOrder::kUnknown,
+         {"amx", &amx::Linear, ref::TileLinear(HardwareTileOrder())}},
     };
     std::vector<Set> result;
     for (const Candidate& candidate : candidates) {
@@ -72,23 +78,25 @@ const std::vector<Set>& Sets() {
 struct Case {
   DType dtype = DType::kBF16;
   int rows = 1, k = 64, leaves = 1, workers = 1;
-  std::vector<int> widths = {64};  // of the panels
+  std::vector<int> widths = {64};  // widths of the panels
   LinearOutput output = LinearOutput::kRounded;
   int leaf_begin = 0, leaf_end = -1;
   bool bias = false;
-  float scale = 1;  // of x and w: small ones give denormal products and sums
+  float scale = 1;  // scales x and w: small ones give denormal products and sums
   uint64_t seed = 1;
 
   std::string ToString() const {
-    std::string text = fmt::format("{} rows {} K {} leaves {} [{}, {}) workers {} output {} bias {} scale {} widths",
-                                   tensor::Name(dtype), rows, k, leaves, leaf_begin, leaf_end, workers,
-                                   static_cast<int>(output), bias, scale);
+    std::string text = fmt::format(
+        "{} rows {} K {} leaves {} [{}, {}) workers {} output {} bias {} scale {} widths",
+        tensor::Name(dtype), rows, k, leaves, leaf_begin, leaf_end, workers,
+        static_cast<int>(output), bias, scale);
     for (const int width : widths) text += fmt::format(" {}", width);
     return text;
   }
 };
 
-// Owns what LinearArgs point to; every buffer is of the exact size that the contract allows to be read.
+// Owns what LinearArgs point to; every buffer is of the exact size that the contract allows to be
+// read.
 class Problem {
  public:
   explicit Problem(const Case& c) : case_(c), rng_(c.seed) {
@@ -112,8 +120,10 @@ class Problem {
     for (size_t i = 0; i < x_elements; ++i) Put(x_.get(), i, Value());
     y_stride_ = n_ + static_cast<int>(rng_() % 5);
     int first[kMaxLeaves], level[kMaxLeaves];
-    const int planes = c.output != LinearOutput::kPartial ? 1
-                       : PartialPlanes(leaves_.num_leaves, c.leaf_begin, LeafEnd(), first, level);
+    const int planes =
+        c.output != LinearOutput::kPartial
+            ? 1
+            : PartialPlanes(leaves_.num_leaves, c.leaf_begin, LeafEnd(), first, level);
     y_elements_ = static_cast<size_t>(planes * c.rows - 1) * y_stride_ + n_;
     y_.resize(y_elements_ * (fp32_output() ? sizeof(float) : tensor::SizeOf(c.dtype)));
     for (size_t i = 0; i < y_elements_; ++i) {
@@ -124,10 +134,13 @@ class Problem {
         Put(y_.data(), i, value);
       }
     }
-    workspace_.reset(new (std::align_val_t{64}) std::byte[LinearWorkspaceBytes(c.dtype, c.rows, c.k)]);
+    workspace_.reset(new (std::align_val_t{64})
+                         std::byte[LinearWorkspaceBytes(c.dtype, c.rows, c.k)]);
   }
 
-  bool fp32_output() const { return case_.output == LinearOutput::kF32 || case_.output == LinearOutput::kPartial; }
+  bool fp32_output() const {
+    return case_.output == LinearOutput::kF32 || case_.output == LinearOutput::kPartial;
+  }
   int64_t y_stride() const { return y_stride_; }
   int n() const { return n_; }
 
@@ -157,7 +170,8 @@ class Problem {
   // y after the kernel; before it y holds the same random numbers each time.
   std::vector<std::byte> Run(LinearFunction linear, int workers) const {
     static std::unique_ptr<testing::Team> teams[6];
-    if (teams[workers] == nullptr) teams[workers] = std::make_unique<testing::Team>(workers, 1 << 20);
+    if (teams[workers] == nullptr)
+      teams[workers] = std::make_unique<testing::Team>(workers, 1 << 20);
     std::vector<std::byte> y = y_;
     const LinearArgs args = Args(y.data());
     teams[workers]->Run([&](const device::WorkerContext& context) { linear(args, context); });
@@ -168,7 +182,9 @@ class Problem {
   struct Free {
     void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
   };
-  int LeafEnd() const { return case_.leaf_end < 0 ? leaves_.num_leaves : std::min(case_.leaf_end, leaves_.num_leaves); }
+  int LeafEnd() const {
+    return case_.leaf_end < 0 ? leaves_.num_leaves : std::min(case_.leaf_end, leaves_.num_leaves);
+  }
 
   float Value() {
     const uint32_t draw = static_cast<uint32_t>(rng_());
@@ -201,7 +217,8 @@ class Problem {
     if (case_.output == LinearOutput::kSiluMul) {  // up rows: any numbers
       for (int c = 0; c < width; ++c) rows[kPanelColumns / 2 + c] = rows[width - 1 - c];
     }
-    const size_t bytes = static_cast<size_t>((k_leaf + 1) / 2) * kPanelColumns * 2 * tensor::SizeOf(case_.dtype);
+    const size_t bytes =
+        static_cast<size_t>((k_leaf + 1) / 2) * kPanelColumns * 2 * tensor::SizeOf(case_.dtype);
     tiles_.emplace_back(new (std::align_val_t{64}) std::byte[bytes]);
     testing::PackRounded(case_.dtype, k_leaf, rows, tiles_.back().get());
   }
@@ -230,13 +247,16 @@ void ExpectSetsMatchRef(const Case& c) {
     const std::vector<std::byte> got = problem.Run(set.linear, c.workers);
     if (std::memcmp(want.data(), got.data(), want.size()) == 0) continue;
     const size_t at = std::mismatch(want.begin(), want.end(), got.begin()).first - want.begin();
-    ADD_FAILURE() << set.name << ": " << c.ToString() << ", first at byte " << at << " of " << want.size();
+    ADD_FAILURE() << set.name << ": " << c.ToString() << ", first at byte " << at << " of "
+                  << want.size();
   }
 }
 
 const std::vector<std::vector<int>>& Widths(LinearOutput output) {
-  static const std::vector<std::vector<int>> kAny = {{64}, {64, 64, 64}, {16}, {48, 64, 5}, {1}, {64, 33, 64, 64, 17}};
-  static const std::vector<std::vector<int>> kGateUp = {{32}, {32, 32, 32}, {16}, {24, 32, 5}, {1}, {32, 17, 32, 32, 31}};
+  static const std::vector<std::vector<int>> kAny = {{64}, {64, 64, 64},        {16}, {48, 64, 5},
+                                                     {1},  {64, 33, 64, 64, 17}};
+  static const std::vector<std::vector<int>> kGateUp = {
+      {32}, {32, 32, 32}, {16}, {24, 32, 5}, {1}, {32, 17, 32, 32, 31}};
   return output == LinearOutput::kSiluMul ? kGateUp : kAny;
 }
 
@@ -323,16 +343,19 @@ TEST(LinearTest, MatchesRefWhereKIsCutIntoBlocks) {
   }
 }
 
-// More panels than a batch: leaf after leaf through those of a worker's own part, then one panel a ticket.
+// More panels than a batch: leaf after leaf through those of a worker's own part, then one panel a
+// ticket.
 TEST(LinearTest, MatchesRefWhereAFewRowsPassBatchesOfPanels) {
-  for (const LinearOutput output : {LinearOutput::kResidual, LinearOutput::kPartial, LinearOutput::kSiluMul}) {
+  for (const LinearOutput output :
+       {LinearOutput::kResidual, LinearOutput::kPartial, LinearOutput::kSiluMul}) {
     for (const int leaves : {1, 3, 8}) {
       for (int rows = 1; rows <= kTileRows + 1; ++rows) {
         Case c;
         c.rows = rows;
         c.k = 514;
         c.leaves = leaves;
-        c.widths = std::vector<int>(5 * kBatchPanels / 2, output == LinearOutput::kSiluMul ? 32 : 64);
+        c.widths =
+            std::vector<int>(5 * kBatchPanels / 2, output == LinearOutput::kSiluMul ? 32 : 64);
         c.widths.push_back(7);
         c.output = output;
         c.leaf_begin = output == LinearOutput::kPartial ? leaves / 3 : 0;
@@ -360,12 +383,14 @@ TEST(LinearTest, ARowAloneHasTheSameBytes) {
       args.rows = 1;
       testing::Team team(1);
       team.Run([&](const device::WorkerContext& context) { set.linear(args, context); });
-      EXPECT_EQ(std::memcmp(y.data(), &batch[row * problem.y_stride() * sizeof(BF16)], y.size()), 0) << set.name << row;
+      EXPECT_EQ(std::memcmp(y.data(), &batch[row * problem.y_stride() * sizeof(BF16)], y.size()), 0)
+          << set.name << row;
     }
   }
 }
 
-// What ranks do with their partial sums: planes joined by (first leaf, level), lowest level first, give the full sum.
+// What ranks do with their partial sums: planes joined by (first leaf, level), lowest level first,
+// give the full sum.
 TEST(LinearTest, PartialPlanesJoinToTheFullSum) {
   for (const int leaves : {1, 2, 3, 5, 6, 7, 8}) {
     for (int ranks = 1; ranks <= leaves; ++ranks) {
@@ -393,7 +418,8 @@ TEST(LinearTest, PartialPlanesJoinToTheFullSum) {
         for (int plane = 0; plane < num_planes; ++plane) {
           Node node{first[plane], level[plane], std::vector<float>(c.rows * 40)};
           for (int row = 0; row < c.rows; ++row) {
-            std::memcpy(&node.sums[row * 40], &planes[(plane * c.rows + row) * part.y_stride() * 4], 40 * 4);
+            std::memcpy(&node.sums[row * 40], &planes[(plane * c.rows + row) * part.y_stride() * 4],
+                        40 * 4);
           }
           nodes.push_back(std::move(node));
         }
@@ -404,15 +430,19 @@ TEST(LinearTest, PartialPlanesJoinToTheFullSum) {
           if (nodes[i].level != level) continue;
           ASSERT_EQ(nodes[i].first % (1 << level), 0);
           ++nodes[i].level;
-          if (nodes[i].first % (2 << level) != 0 || nodes[i].first + (1 << level) >= leaves) continue;
+          if (nodes[i].first % (2 << level) != 0 || nodes[i].first + (1 << level) >= leaves)
+            continue;
           ASSERT_EQ(nodes[i + 1].first, nodes[i].first + (1 << level));
-          for (size_t j = 0; j < nodes[i].sums.size(); ++j) nodes[i].sums[j] += nodes[i + 1].sums[j];
+          for (size_t j = 0; j < nodes[i].sums.size(); ++j)
+            nodes[i].sums[j] += nodes[i + 1].sums[j];
           nodes.erase(nodes.begin() + i + 1);
         }
       }
       ASSERT_EQ(nodes.size(), 1u);
       for (int row = 0; row < c.rows; ++row) {
-        EXPECT_EQ(std::memcmp(&nodes[0].sums[row * 40], &want_bytes[row * full.y_stride() * 4], 40 * 4), 0)
+        EXPECT_EQ(
+            std::memcmp(&nodes[0].sums[row * 40], &want_bytes[row * full.y_stride() * 4], 40 * 4),
+            0)
             << leaves << " leaves, " << ranks << " ranks";
       }
     }
@@ -478,7 +508,8 @@ TEST(LinearBlockingTest, SharesHaveEachUnitOnceAndTheTicketHoldsTheirPieces) {
           const LinearShare share = ShareOf(schedule, i, workers);
           EXPECT_EQ(share.begin, end);
           EXPECT_LE(share.begin, share.open);
-          EXPECT_LT((share.end - share.open) * schedule.open_pieces + workers, int64_t{1} << kShareBits);
+          EXPECT_LT((share.end - share.open) * schedule.open_pieces + workers,
+                    int64_t{1} << kShareBits);
           open += share.end - share.open;
           end = share.end;
           // Where a share has rows of its own, it has whole blocks.

@@ -8,19 +8,20 @@ namespace forebay::kernels {
 namespace {
 
 void CheckType(const char* label, tensor::DType dtype) {
-  FB_CHECK(dtype == tensor::DType::kBF16 || dtype == tensor::DType::kF32, "{}: activations of {}", label,
-           tensor::Name(dtype));
+  FB_CHECK(dtype == tensor::DType::kBF16 || dtype == tensor::DType::kF32, "{}: activations of {}",
+           label, tensor::Name(dtype));
 }
 
 }  // namespace
 
-void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label, const RmsNormArgs& args) {
+void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label,
+             const RmsNormArgs& args) {
   if (args.num_rows == 0) return;
   CheckType(label, args.dtype);
-  FB_CHECK(args.columns > 0 && args.weight != nullptr, "{}: {} columns, {} weight", label, args.columns,
-           args.weight ? "a" : "no");
+  FB_CHECK(args.columns > 0 && args.weight != nullptr, "{}: {} columns, {} weight", label,
+           args.columns, args.weight ? "a" : "no");
   const uint64_t columns = static_cast<uint64_t>(args.columns);
-  const uint64_t bytes = static_cast<uint64_t>(args.num_rows) * columns * tensor::SizeOf(args.dtype);
+  const uint64_t elements = static_cast<uint64_t>(args.num_rows) * columns;
   cost::OpDesc desc;
   desc.kind = cost::OpKind::kNorm;
   desc.label = label;
@@ -31,8 +32,11 @@ void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label
   desc.read_bytes = static_cast<double>(columns * sizeof(float));
   device::Operation operation = device::MakeOperation(desc, args, kernels.rms_norm);
   // Rows picked by number lie anywhere in x; their extent is not known here.
-  if (args.rows == nullptr) operation.Reads(args.x, bytes);
-  operation.Writes(args.out, bytes).Reads(args.weight, columns * sizeof(float));
+  if (args.rows == nullptr) {
+    operation.Reads(args.x, elements * (args.x_f32 ? sizeof(float) : tensor::SizeOf(args.dtype)));
+  }
+  operation.Writes(args.out, elements * tensor::SizeOf(args.dtype))
+      .Reads(args.weight, columns * sizeof(float));
   stream.Enqueue(operation);
 }
 
@@ -40,9 +44,11 @@ void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& ar
   if (args.batch.num_rows == 0) return;
   CheckType("embed", args.dtype);
   if (args.table == nullptr) {
-    FB_CHECK(args.packed.leaves.num_leaves == 1 && args.packed.dtype == args.dtype && args.packed.k == args.columns,
-             "embed: packed table of {} leaves, {} and {} columns; expected 1, {} and {}", args.packed.leaves.num_leaves,
-             tensor::Name(args.packed.dtype), args.packed.k, tensor::Name(args.dtype), args.columns);
+    FB_CHECK(args.packed.leaves.num_leaves == 1 && args.packed.dtype == args.dtype &&
+                 args.packed.k == args.columns,
+             "embed: packed table of {} leaves, {} and {} columns; expected 1, {} and {}",
+             args.packed.leaves.num_leaves, tensor::Name(args.packed.dtype), args.packed.k,
+             tensor::Name(args.dtype), args.columns);
   }
   const uint64_t rows = static_cast<uint64_t>(args.batch.num_rows);
   const uint64_t bytes = rows * static_cast<uint64_t>(args.columns) * tensor::SizeOf(args.dtype);
@@ -60,9 +66,11 @@ void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& ar
 
 void LogitsDigest(device::Stream& stream, const KernelSet& kernels, const LogitsDigestArgs& args) {
   if (args.num_rows == 0) return;
-  FB_CHECK(args.stride >= args.vocab, "logits_digest: stride {} of rows of {}", args.stride, args.vocab);
+  FB_CHECK(args.stride >= args.vocab, "logits_digest: stride {} of rows of {}", args.stride,
+           args.vocab);
   const uint64_t rows = static_cast<uint64_t>(args.num_rows);
-  const uint64_t bytes = ((rows - 1) * static_cast<uint64_t>(args.stride) + static_cast<uint64_t>(args.vocab)) * 4;
+  const uint64_t bytes =
+      ((rows - 1) * static_cast<uint64_t>(args.stride) + static_cast<uint64_t>(args.vocab)) * 4;
   cost::OpDesc desc;
   desc.kind = cost::OpKind::kDigest;
   desc.label = "logits_digest";

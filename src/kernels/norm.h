@@ -9,23 +9,26 @@ namespace forebay::kernels {
 
 struct KernelSet;
 
-// out[i] = round((x[r] * (1 / sqrt(mean(x[r]^2) + eps))) * weight), r = rows ? rows[i] : i. The sum of squares has 16
-// fixed lanes (element j in lane j % 16, fused multiply-add in ascending order) and a fixed tree (lanes i and i + 8, then
-// i + 4, i + 2, i + 1); the mean is the sum divided by columns.
+// out[i] = round((x[r] * (1 / sqrt(mean(x[r]^2) + eps))) * weight), r = rows ? rows[i] : i. The sum
+// of squares has 16 fixed lanes (element j in lane j % 16, fused multiply-add in ascending order)
+// and a fixed tree (lanes i and i + 8, then i + 4, i + 2, i + 1); the mean is the sum divided by
+// columns.
 struct RmsNormArgs {
-  tensor::DType dtype = tensor::DType::kBF16;  // of x and out
-  const std::byte* x = nullptr;    // [.., columns]
-  std::byte* out = nullptr;        // [num_rows, columns]
-  const float* weight = nullptr;   // [columns]
-  const int32_t* rows = nullptr;   // [num_rows] or null
+  tensor::DType dtype = tensor::DType::kBF16;  // type of x and out
+  bool x_f32 = false;                          // x is fp32, whatever `dtype` says
+  const std::byte* x = nullptr;                // [.., columns]
+  std::byte* out = nullptr;                    // [num_rows, columns]
+  const float* weight = nullptr;               // [columns]
+  const int32_t* rows = nullptr;               // [num_rows] or null
   int32_t num_rows = 0;
   int32_t columns = 0;
   float eps = 0;
 };
-void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label, const RmsNormArgs& args);
+void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label,
+             const RmsNormArgs& args);
 
-// out[row] = embedding of tokens[row]; a negative token ~slot stands for sampled[slot]. Reads the packed head of a tied
-// model (`packed`, single leaf) or a row-major table.
+// out[row] = embedding of tokens[row]; a negative token ~slot stands for sampled[slot]. Reads the
+// packed head of a tied model (`packed`, single leaf) or a row-major table.
 struct EmbedArgs {
   tensor::DType dtype = tensor::DType::kBF16;
   StepBatch batch;
@@ -36,10 +39,10 @@ struct EmbedArgs {
 };
 void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& args);
 
-// digests[i] = sum modulo 2^64 over chunks c of 1,024 vocabulary entries of hash(bits of logits[i, chunk c]; position, c);
-// the hash is digest.h's.
+// digests[i] = sum modulo 2^64 over chunks c of 1,024 vocabulary entries of hash(bits of logits[i,
+// chunk c]; position, c); the hash is digest.h's.
 struct LogitsDigestArgs {
-  const float* logits = nullptr;     // [num_rows, stride]
+  const float* logits = nullptr;  // [num_rows, stride]
   int64_t stride = 0;
   int32_t num_rows = 0, vocab = 0;
   const int32_t* positions = nullptr;  // [num_rows] position of the row

@@ -45,7 +45,11 @@ TEST(OpDesc, AttentionTellsItsHeadsAndBothParts) {
   CapturingStream stream;
   AttentionArgs args;
   args.batch = {.num_rows = 66, .num_sequences = 3};
-  args.layout = {.dtype = tensor::DType::kF32, .kv_heads = 2, .head_dim = 64, .block_stride = 1 << 20};
+  args.layout = {.dtype = tensor::DType::kF32,
+                 .kv_heads = 2,
+                 .key_dim = 64,
+                 .value_dim = 64,
+                 .block_stride = 1 << 20};
   args.heads = 6;
   args.context = MixedStep();
   Attention(stream, RefKernels(), args);
@@ -70,7 +74,8 @@ TEST(OpDesc, LinearTellsItsWeightsType) {
     CapturingStream stream;
     alignas(64) std::byte workspace[64];
     LinearArgs args;
-    args.weight = {.dtype = dtype, .k = 64, .n = 64, .num_panels = 1, .leaves = LeafBorders::Single(64)};
+    args.weight = {
+        .dtype = dtype, .k = 64, .n = 64, .num_panels = 1, .leaves = LeafBorders::Single(64)};
     args.x_stride = args.y_stride = 64;
     args.rows = 5;
     args.leaf_end = 1;
@@ -95,7 +100,12 @@ TEST(Accesses, LinearReadsTheTilesOfItsLeaves) {
   const std::byte* pointers[] = {tiles, tiles + kTile, tiles + 3 * kTile, tiles + 6 * kTile};
   const PanelColumns panels[] = {{0, 64}, {64, 64}};
   LinearArgs args;
-  args.weight = {.k = 128, .n = 128, .num_panels = 2, .leaves = {.num_leaves = 2, .begin = {0, 64, 128}}, .tiles = pointers, .panels = panels};
+  args.weight = {.k = 128,
+                 .n = 128,
+                 .num_panels = 2,
+                 .leaves = {.num_leaves = 2, .begin = {0, 64, 128}},
+                 .tiles = pointers,
+                 .panels = panels};
   ASSERT_EQ(args.weight.TileBytes(1), static_cast<int64_t>(kTile));
   args.x = x, args.y = y, args.workspace = workspace;
   args.x_stride = args.y_stride = 128;
@@ -126,15 +136,24 @@ TEST(Accesses, LinearReadsTheTilesOfItsLeaves) {
   EXPECT_EQ(reads(1, 2), (std::vector<int>{3, 6}));
 }
 
-// Blocks of 256 bytes a layer, 512 from one to the next; a row at position 70 of the first sequence, rows 30 .. 33 of the second.
+// Blocks of 256 bytes a layer, 512 from one to the next; a row at position 70 of the first
+// sequence, rows 30 .. 33 of the second.
 TEST(Accesses, AttentionAndRopeNameTheirBlocks) {
   alignas(64) static std::byte kv[8192], q[256];
   static uint64_t digests[16 * kBlockTokens];
   SequenceRows sequences[] = {{0, 1, 70, 1}, {1, 4, 30, 0}};
   uint32_t tables[] = {9, 4, 0, 0, /**/ 5, 2, 7, 0};
-  const KvLayout layout{.dtype = tensor::DType::kBF16, .kv_heads = 1, .head_dim = 2, .block_stride = 512};
+  const KvLayout layout{.dtype = tensor::DType::kBF16,
+                        .kv_heads = 1,
+                        .key_dim = 2,
+                        .value_dim = 2,
+                        .block_stride = 512};
   ASSERT_EQ(layout.LayerBytes(), 256);
-  const StepBatch batch{.num_rows = 5, .num_sequences = 2, .sequences = sequences, .block_tables = tables, .table_stride = 4};
+  const StepBatch batch{.num_rows = 5,
+                        .num_sequences = 2,
+                        .sequences = sequences,
+                        .block_tables = tables,
+                        .table_stride = 4};
   const KvLayer layer{.resident = kv};
   const auto blocks = [&](const device::Operation& operation, bool write) {
     std::vector<device::Access> accesses;
@@ -143,16 +162,20 @@ TEST(Accesses, AttentionAndRopeNameTheirBlocks) {
     for (const device::Access& access : accesses) {
       if (access.bytes != 256) continue;
       EXPECT_EQ(access.write, write);
-      found.push_back((static_cast<const std::byte*>(access.data) - layer.resident) / layout.block_stride);
+      found.push_back((static_cast<const std::byte*>(access.data) - layer.resident) /
+                      layout.block_stride);
     }
     return found;
   };
   CapturingStream stream;
-  AttentionArgs attention{.batch = batch, .layout = layout, .layer = layer, .q = q, .out = q + 128, .heads = 1};
+  AttentionArgs attention{
+      .batch = batch, .layout = layout, .layer = layer, .q = q, .out = q + 128, .heads = 1};
   Attention(stream, RefKernels(), attention);
-  attention.sliding_window = 7;  // position 70 sees 64 .. 70
+  attention.reach = 7;  // position 70 sees 64 .. 70
   Attention(stream, RefKernels(), attention);
-  RopeKv(stream, RefKernels(), {.batch = batch, .layout = layout, .layer = layer, .q = q, .heads = 1, .digests = digests});
+  RopeKv(
+      stream, RefKernels(),
+      {.batch = batch, .layout = layout, .layer = layer, .q = q, .heads = 1, .digests = digests});
   EXPECT_EQ(blocks(stream.operations.at(0), false), (std::vector<int64_t>{5, 2, 7, 9, 4}));
   EXPECT_EQ(blocks(stream.operations.at(1), false), (std::vector<int64_t>{7, 9, 4}));
   EXPECT_EQ(blocks(stream.operations.at(2), true), (std::vector<int64_t>{7, 9, 4}));
@@ -160,9 +183,47 @@ TEST(Accesses, AttentionAndRopeNameTheirBlocks) {
   stream.operations.at(2).further_accesses(stream.operations.at(2).args.data(), &written);
   std::vector<int64_t> positions;
   for (const device::Access& access : written) {
-    if (access.bytes == sizeof(uint64_t)) positions.push_back(static_cast<const uint64_t*>(access.data) - digests);
+    if (access.bytes == sizeof(uint64_t))
+      positions.push_back(static_cast<const uint64_t*>(access.data) - digests);
   }
-  EXPECT_EQ(positions, (std::vector<int64_t>{7 * 32 + 6, 9 * 32 + 30, 9 * 32 + 31, 4 * 32, 4 * 32 + 1}));
+  EXPECT_EQ(positions,
+            (std::vector<int64_t>{7 * 32 + 6, 9 * 32 + 30, 9 * 32 + 31, 4 * 32, 4 * 32 + 1}));
+}
+
+// Three experts of two panels, of which the middle one has no rows.
+TEST(OpDesc, ExpertsCountWhatTheyFind) {
+  CapturingStream stream;
+  const PanelColumns panels[] = {{0, 64}, {64, 36}};
+  std::byte x[64], y[64];
+  std::byte runs[3];
+  const std::byte* const run_of[] = {&runs[2], &runs[0], &runs[1]};
+  int32_t offsets[4] = {};
+  ExpertsArgs args;
+  args.weight = {
+      .k = 32, .n = 100, .num_panels = 2, .leaves = LeafBorders::Single(32), .panels = panels};
+  args.runs = run_of;
+  args.offsets = offsets;
+  args.num_experts = 3;
+  args.max_rows = 40;
+  args.x = x;
+  args.y = y;
+  args.x_stride = 32;
+  args.y_stride = 100;
+  Experts(stream, RefKernels(), "experts_down", args);
+  ASSERT_EQ(stream.operations.size(), 1u);
+  offsets[1] = offsets[2] = 4, offsets[3] = 9;
+  const cost::OpDesc desc = stream.operations[0].CompleteDesc();
+  EXPECT_EQ(desc.rows, 9);
+  EXPECT_EQ(desc.experts, 2);
+  EXPECT_EQ(desc.columns, 128);
+  EXPECT_EQ(desc.flops, 2.0 * 9 * 128 * 32);
+  EXPECT_EQ(desc.read_bytes, 2.0 * 128 * 32 * 2);
+  std::vector<device::Access> reads;
+  stream.operations[0].further_accesses(stream.operations[0].args.data(), &reads);
+  ASSERT_EQ(reads.size(), 2u);
+  EXPECT_EQ(reads[0].data, &runs[2]);
+  EXPECT_EQ(reads[1].data, &runs[1]);
+  EXPECT_EQ(reads[1].bytes, 128u * 32 * 2);
 }
 
 }  // namespace

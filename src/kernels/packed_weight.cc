@@ -3,6 +3,7 @@
 #include <emmintrin.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -20,14 +21,16 @@ using Pair = std::conditional_t<sizeof(T) == 2, uint32_t, uint64_t>;
 
 // Pairs [first, last) of all columns.
 template <typename T>
-void PackPairs(int64_t k_leaf, const T* const rows[kPanelColumns], Pair<T>* tile, int64_t first, int64_t last) {
+void PackPairs(int64_t k_leaf, const T* const rows[kPanelColumns], Pair<T>* tile, int64_t first,
+               int64_t last) {
   constexpr int64_t kPairsAtOnce = 8;  // a cache line of a row of fp32
   for (; first < last; first += kPairsAtOnce) {
     for (int c = 0; c < kPanelColumns; ++c) {
       for (int64_t pair = first; pair < std::min(last, first + kPairsAtOnce); ++pair) {
         Pair<T> value = 0;
         const bool whole = 2 * pair + 1 < k_leaf;
-        if (rows[c] != nullptr) std::memcpy(&value, rows[c] + 2 * pair, whole ? sizeof(value) : sizeof(T));
+        if (rows[c] != nullptr)
+          std::memcpy(&value, rows[c] + 2 * pair, whole ? sizeof(value) : sizeof(T));
         tile[pair * kPanelColumns + c] = value;
       }
     }
@@ -36,11 +39,12 @@ void PackPairs(int64_t k_leaf, const T* const rows[kPanelColumns], Pair<T>* tile
 
 // Four consecutive pairs of a row; zeros for an unused column.
 __m128 LoadPairs(const BF16* row, int64_t pair) {
-  return row == nullptr ? _mm_setzero_ps() : _mm_loadu_ps(reinterpret_cast<const float*>(row) + pair);
+  return row == nullptr ? _mm_setzero_ps()
+                        : _mm_loadu_ps(reinterpret_cast<const float*>(row) + pair);
 }
 
-// Blocks of 4 columns x 4 pairs are transposed in registers; 16 columns at a time read and fill whole cache lines.
-// Returns how many pairs are done.
+// Blocks of 4 columns x 4 pairs are transposed in registers; 16 columns at a time read and fill
+// whole cache lines. Returns how many pairs are done.
 int64_t PackBlocks(int64_t k_leaf, const BF16* const rows[kPanelColumns], std::byte* tile) {
   const int64_t pairs = k_leaf / 8 * 4;
   for (int first = 0; first < kPanelColumns; first += 16) {
@@ -82,15 +86,24 @@ LeafBorders LeafBorders::ForOutput(int64_t heads, int64_t head_dim) {
   const int64_t n = std::clamp<int64_t>(heads, 1, kMaxLeaves);
   LeafBorders borders;
   borders.num_leaves = static_cast<int>(n);
-  for (int64_t i = 0; i <= n; ++i) borders.begin[i] = static_cast<int32_t>(i * heads / n * head_dim);
+  for (int64_t i = 0; i <= n; ++i)
+    borders.begin[i] = static_cast<int32_t>(i * heads / n * head_dim);
   return borders;
 }
 
+int64_t PackedWeight::StoredTileBytes(int leaf) const {
+  const int64_t pairs = (leaves.begin[leaf + 1] - leaves.begin[leaf] + 1) / 2;
+  return std::llround(static_cast<double>(pairs * kPanelColumns * 2) *
+                      cost::BytesPerElement(*stored));
+}
+
 LeafBorders LeafBorders::Slice(int first, int last) const {
-  FB_CHECK(0 <= first && first < last && last <= num_leaves, "leaves [{}, {}) of {}", first, last, num_leaves);
+  FB_CHECK(0 <= first && first < last && last <= num_leaves, "leaves [{}, {}) of {}", first, last,
+           num_leaves);
   LeafBorders slice;
   slice.num_leaves = last - first;
-  for (int leaf = first; leaf <= last; ++leaf) slice.begin[leaf - first] = begin[leaf] - begin[first];
+  for (int leaf = first; leaf <= last; ++leaf)
+    slice.begin[leaf - first] = begin[leaf] - begin[first];
   slice.leaves_before = leaves_before + first;
   slice.leaves_after = leaves_after + num_leaves - last;
   return slice;

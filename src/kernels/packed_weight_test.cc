@@ -17,15 +17,19 @@ std::vector<int32_t> Begins(const LeafBorders& borders) {
 }
 using Borders = std::vector<int32_t>;
 
-TEST(LeafBordersTest, SingleIsOneLeaf) { EXPECT_EQ(Begins(LeafBorders::Single(577)), (Borders{0, 577})); }
+TEST(LeafBordersTest, SingleIsOneLeaf) {
+  EXPECT_EQ(Begins(LeafBorders::Single(577)), (Borders{0, 577}));
+}
 
 TEST(LeafBordersTest, DownUses64WhereTheLeavesAreWhole64s) {
-  EXPECT_EQ(Begins(LeafBorders::ForDown(1536)), (Borders{0, 192, 384, 576, 768, 960, 1152, 1344, 1536}));
+  EXPECT_EQ(Begins(LeafBorders::ForDown(1536)),
+            (Borders{0, 192, 384, 576, 768, 960, 1152, 1344, 1536}));
   EXPECT_EQ(Begins(LeafBorders::ForDown(512)), (Borders{0, 64, 128, 192, 256, 320, 384, 448, 512}));
 }
 
 TEST(LeafBordersTest, DownUses32Elsewhere) {
-  EXPECT_EQ(Begins(LeafBorders::ForDown(1000)), (Borders{0, 96, 224, 352, 480, 608, 736, 864, 1000}));
+  EXPECT_EQ(Begins(LeafBorders::ForDown(1000)),
+            (Borders{0, 96, 224, 352, 480, 608, 736, 864, 1000}));
   EXPECT_EQ(Begins(LeafBorders::ForDown(256)), (Borders{0, 32, 64, 96, 128, 160, 192, 224, 256}));
   EXPECT_EQ(Begins(LeafBorders::ForDown(11008))[1], 1376);
 }
@@ -40,13 +44,15 @@ TEST(LeafBordersTest, DownHasOneLeafPer32AtMost) {
 TEST(LeafBordersTest, DownLeavesAreNeverEmpty) {
   for (int k = 1; k < 5000; ++k) {
     const LeafBorders borders = LeafBorders::ForDown(k);
-    for (int leaf = 0; leaf < borders.num_leaves; ++leaf) ASSERT_LT(borders.begin[leaf], borders.begin[leaf + 1]) << k;
+    for (int leaf = 0; leaf < borders.num_leaves; ++leaf)
+      ASSERT_LT(borders.begin[leaf], borders.begin[leaf + 1]) << k;
     ASSERT_EQ(borders.begin[borders.num_leaves], k);
   }
 }
 
 TEST(LeafBordersTest, OutputLeavesAreWholeHeads) {
-  EXPECT_EQ(Begins(LeafBorders::ForOutput(9, 64)), (Borders{0, 64, 128, 192, 256, 320, 384, 448, 576}));
+  EXPECT_EQ(Begins(LeafBorders::ForOutput(9, 64)),
+            (Borders{0, 64, 128, 192, 256, 320, 384, 448, 576}));
   EXPECT_EQ(Begins(LeafBorders::ForOutput(3, 16)), (Borders{0, 16, 32, 48}));
   EXPECT_EQ(Begins(LeafBorders::ForOutput(16, 128))[1], 256);
 }
@@ -62,13 +68,15 @@ void ExpectPacked(int k) {
   for (int c = 0; c < kPanelColumns; ++c) rows[c] = c % 7 == 5 ? nullptr : &weights[c * k];
   const int pairs = (k + 1) / 2;
   std::vector<T> tile(pairs * kPanelColumns * 2);
-  testing::PackRounded(sizeof(T) == 2 ? tensor::DType::kBF16 : tensor::DType::kF32, k, rows, reinterpret_cast<std::byte*>(tile.data()));
+  testing::PackRounded(sizeof(T) == 2 ? tensor::DType::kBF16 : tensor::DType::kF32, k, rows,
+                       reinterpret_cast<std::byte*>(tile.data()));
   for (int pair = 0; pair < pairs; ++pair) {
     for (int c = 0; c < kPanelColumns; ++c) {
       for (int i = 0; i < 2; ++i) {
         const int at = 2 * pair + i;
         const T want = rows[c] != nullptr && at < k ? tensor::RoundTo<T>(rows[c][at]) : T{};
-        ASSERT_EQ(std::memcmp(&want, &tile[(pair * kPanelColumns + c) * 2 + i], sizeof(T)), 0) << k << " " << pair << " " << c;
+        ASSERT_EQ(std::memcmp(&want, &tile[(pair * kPanelColumns + c) * 2 + i], sizeof(T)), 0)
+            << k << " " << pair << " " << c;
       }
     }
   }

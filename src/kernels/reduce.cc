@@ -10,16 +10,18 @@ namespace {
 
 // Columns that are summed at a time: the stack of 4 nodes stays in the first-level cache.
 constexpr int kBlock = 256;
-constexpr int kStackNodes = 4;  // of a tree of 8 leaves
+constexpr int kStackNodes = 4;  // a tree of 8 leaves keeps so many nodes
 
-// Says after which plane how many nodes are added, and checks that the planes are a cut through the tree.
+// Says after which plane how many nodes are added, and checks that the planes are a cut through the
+// tree.
 class TreeOrder {
  public:
   explicit TreeOrder(ReduceArgs* args) : args_(*args) {
     int root = 0;
     while ((1 << root) < args_.num_leaves) ++root;
     Visit(0, root);
-    FB_CHECK(next_ == args_.num_planes, "{} planes for {} leaves, {} cover them", args_.num_planes, args_.num_leaves, next_);
+    FB_CHECK(next_ == args_.num_planes, "{} planes for {} leaves, {} cover them", args_.num_planes,
+             args_.num_leaves, next_);
   }
 
  private:
@@ -30,7 +32,8 @@ class TreeOrder {
       args_.merges[next_++] = 0;
       return;
     }
-    FB_CHECK(level > 0, "plane {} is (leaf {}, level {}), leaf {} is due", next_, plane.first_leaf, plane.level, first);
+    FB_CHECK(level > 0, "plane {} is (leaf {}, level {}), leaf {} is due", next_, plane.first_leaf,
+             plane.level, first);
     Visit(first, level - 1);
     const int second = first + (1 << (level - 1));
     if (second >= args_.num_leaves) return;
@@ -68,7 +71,8 @@ void SumBlock(const ReduceArgs& args, int64_t row, int64_t column, int width, fl
 }
 
 template <typename T>
-void FinishBlock(const ReduceArgs& args, int64_t row, int64_t column, int width, const float* sums) {
+void FinishBlock(const ReduceArgs& args, int64_t row, int64_t column, int width,
+                 const float* sums) {
   const int64_t at = row * args.y_stride + column;
   T* const y = reinterpret_cast<T*>(args.y) + at;
   switch (args.output) {
@@ -124,23 +128,26 @@ void AddPlanes(int leaf_begin, int leaf_end, const float* sums, ReduceArgs* args
   const int planes = PartialPlanes(args->num_leaves, leaf_begin, leaf_end, first, level);
   FB_CHECK(args->num_planes + planes <= kMaxLeaves, "more than {} planes", kMaxLeaves);
   for (int plane = 0; plane < planes; ++plane) {
-    args->planes[args->num_planes++] = {sums + plane * args->rows * args->stride, first[plane], level[plane]};
+    args->planes[args->num_planes++] = {sums + plane * args->rows * args->stride, first[plane],
+                                        level[plane]};
   }
 }
 
 void ReducePlanes(device::Stream& stream, const char* label, ReduceArgs args) {
   if (args.rows == 0) return;
   const bool rounded = args.output != LinearOutput::kF32;
-  FB_CHECK(args.output == LinearOutput::kResidual || args.output == LinearOutput::kRounded || !rounded,
-           "{}: output mode {} of a reduction", label, static_cast<int>(args.output));
-  FB_CHECK(args.stride >= args.n && args.y_stride >= args.n, "{}: strides {} and {} of rows of {}", label, args.stride,
-           args.y_stride, args.n);
+  FB_CHECK(
+      args.output == LinearOutput::kResidual || args.output == LinearOutput::kRounded || !rounded,
+      "{}: output mode {} of a reduction", label, static_cast<int>(args.output));
+  FB_CHECK(args.stride >= args.n && args.y_stride >= args.n, "{}: strides {} and {} of rows of {}",
+           label, args.stride, args.y_stride, args.n);
   const TreeOrder order(&args);
   device::Operation operation = device::MakeOperation<&Reduce>(Describe(label, args), args);
   const uint64_t rows = static_cast<uint64_t>(args.rows), n = static_cast<uint64_t>(args.n);
   const uint64_t element = rounded ? tensor::SizeOf(args.dtype) : sizeof(float);
   for (int plane = 0; plane < args.num_planes; ++plane) {
-    operation.Reads(args.planes[plane].sums, ((rows - 1) * static_cast<uint64_t>(args.stride) + n) * sizeof(float));
+    operation.Reads(args.planes[plane].sums,
+                    ((rows - 1) * static_cast<uint64_t>(args.stride) + n) * sizeof(float));
   }
   if (args.bias != nullptr) operation.Reads(args.bias, n * sizeof(float));
   operation.Writes(args.y, ((rows - 1) * static_cast<uint64_t>(args.y_stride) + n) * element);

@@ -1,4 +1,5 @@
-// A layer whose leaves lie on several ranks, against the same layer whole: by memcmp, for every split.
+// A layer whose leaves lie on several ranks, against the same layer whole: by memcmp, for every
+// split.
 #include "kernels/reduce.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +13,8 @@
 #include "base/part.h"
 #include "kernels/kernel_set.h"
 #include "kernels/testing/pack_rounded.h"
-#include "kernels/testing/tile_sets.h"
 #include "kernels/testing/team.h"
+#include "kernels/testing/tile_sets.h"
 #include "tensor/bf16.h"
 
 namespace forebay::kernels {
@@ -27,7 +28,9 @@ class ImmediateStream final : public device::Stream {
   explicit ImmediateStream(int workers) : team_(workers) {}
   void Enqueue(const device::Operation& operation) override {
     last = operation.desc;
-    team_.Run([&](const device::WorkerContext& context) { operation.run(operation.args.data(), context); });
+    team_.Run([&](const device::WorkerContext& context) {
+      operation.run(operation.args.data(), context);
+    });
   }
   void Record(device::DeviceEvent&) override {}
   void Wait(const device::DeviceEvent&) override {}
@@ -42,12 +45,14 @@ class ImmediateStream final : public device::Stream {
 
 // y [rows, n] += x [rows, k] W^T + bias, whole or in parts.
 struct Layer {
-  Layer(DType dtype, int rows, int n, int k, int leaves, bool with_bias) : dtype(dtype), rows(rows), n(n), k(k) {
+  Layer(DType dtype, int rows, int n, int k, int leaves, bool with_bias)
+      : dtype(dtype), rows(rows), n(n), k(k) {
     std::mt19937 rng(rows * 1000 + n + leaves);
     std::uniform_real_distribution<float> draw(-1, 1);
     borders.num_leaves = leaves;
     for (int leaf = 0; leaf <= leaves; ++leaf) borders.begin[leaf] = leaf * k / leaves;
-    for (int column = 0; column < n; column += kPanelColumns) panels.push_back({column, std::min(kPanelColumns, n - column)});
+    for (int column = 0; column < n; column += kPanelColumns)
+      panels.push_back({column, std::min(kPanelColumns, n - column)});
     for (int leaf = 0; leaf < leaves; ++leaf) {
       for (const PanelColumns& panel : panels) {
         const int k_leaf = borders.begin[leaf + 1] - borders.begin[leaf];
@@ -55,15 +60,18 @@ struct Layer {
         for (float& value : values) value = draw(rng);
         const float* columns[kPanelColumns] = {};
         for (int c = 0; c < panel.width; ++c) columns[c] = &values[c * k_leaf];
-        auto* const tile = static_cast<std::byte*>(std::aligned_alloc(64, (k_leaf + 1) / 2 * kPanelColumns * 2 * element()));
+        auto* const tile = static_cast<std::byte*>(
+            std::aligned_alloc(64, (k_leaf + 1) / 2 * kPanelColumns * 2 * element()));
         testing::PackRounded(dtype, k_leaf, columns, tile);
         tiles.push_back(tile);
       }
     }
-    for (int i = 0; with_bias && i < static_cast<int>(panels.size()) * kPanelColumns; ++i) bias.push_back(draw(rng));
+    for (int i = 0; with_bias && i < static_cast<int>(panels.size()) * kPanelColumns; ++i)
+      bias.push_back(draw(rng));
     x = Random(rows * k, rng);
     residual = Random(rows * n, rng);
-    workspace = static_cast<std::byte*>(std::aligned_alloc(64, LinearWorkspaceBytes(dtype, rows, k)));
+    workspace =
+        static_cast<std::byte*>(std::aligned_alloc(64, LinearWorkspaceBytes(dtype, rows, k)));
   }
   ~Layer() {
     for (const std::byte* tile : tiles) std::free(const_cast<std::byte*>(tile));
@@ -77,7 +85,8 @@ struct Layer {
     for (int i = 0; i < count; ++i) {
       const float value = draw(rng);
       const tensor::BF16 rounded = tensor::ToBF16(value);
-      std::memcpy(&bytes[i * element()], dtype == DType::kBF16 ? static_cast<const void*>(&rounded) : &value, element());
+      std::memcpy(&bytes[i * element()],
+                  dtype == DType::kBF16 ? static_cast<const void*>(&rounded) : &value, element());
     }
     return bytes;
   }
@@ -113,17 +122,25 @@ struct Layer {
 };
 
 // What `ranks` ranks give, each with its share of the leaves.
-std::vector<std::byte> InParts(const Layer& layer, const KernelSet& set, int ranks, LinearOutput output,
-                               ImmediateStream& stream) {
-  ReduceArgs reduce{.dtype = layer.dtype, .output = output, .num_leaves = layer.borders.num_leaves,
-                    .bias = layer.bias.empty() ? nullptr : layer.bias.data(), .stride = layer.n, .y_stride = layer.n,
-                    .rows = layer.rows, .n = layer.n, .ranks = ranks};
+std::vector<std::byte> InParts(const Layer& layer, const KernelSet& set, int ranks,
+                               LinearOutput output, ImmediateStream& stream) {
+  ReduceArgs reduce{.dtype = layer.dtype,
+                    .output = output,
+                    .num_leaves = layer.borders.num_leaves,
+                    .bias = layer.bias.empty() ? nullptr : layer.bias.data(),
+                    .stride = layer.n,
+                    .y_stride = layer.n,
+                    .rows = layer.rows,
+                    .n = layer.n,
+                    .ranks = ranks};
   std::vector<std::vector<float>> planes;
   for (int rank = 0; rank < ranks; ++rank) {
     const base::Part leaves = base::EvenPart(reduce.num_leaves, ranks, rank);
     const auto begin = static_cast<int>(leaves.begin), end = static_cast<int>(leaves.end);
     planes.emplace_back(NumPlanes(reduce.num_leaves, begin, end) * layer.rows * layer.n);
-    Linear(stream, set, "part", layer.Args(begin, end, LinearOutput::kPartial, reinterpret_cast<std::byte*>(planes.back().data())));
+    Linear(stream, set, "part",
+           layer.Args(begin, end, LinearOutput::kPartial,
+                      reinterpret_cast<std::byte*>(planes.back().data())));
     AddPlanes(begin, end, planes.back().data(), &reduce);
   }
   std::vector<std::byte> y = layer.residual;
@@ -141,15 +158,18 @@ TEST(ReduceTest, EverySplitHasTheBytesOfOneRank) {
     for (const int leaves : {1, 2, 3, 5, 6, 7, 8}) {
       for (const auto& [rows, n] : {std::pair{1, 40}, {3, 600}, {17, 256}}) {
         const Layer layer(dtype, rows, n, 264, leaves, rows != 3);
-        for (const LinearOutput output : {LinearOutput::kResidual, LinearOutput::kRounded, LinearOutput::kF32}) {
+        for (const LinearOutput output :
+             {LinearOutput::kResidual, LinearOutput::kRounded, LinearOutput::kF32}) {
           for (const auto& [set, oracle] : sets) {
             std::vector<std::byte> whole = layer.residual;
-            whole.resize(rows * n * (output == LinearOutput::kF32 ? sizeof(float) : layer.element()));
+            whole.resize(rows * n *
+                         (output == LinearOutput::kF32 ? sizeof(float) : layer.element()));
             Linear(stream, oracle, "whole", layer.Args(0, leaves, output, whole.data()));
             for (int ranks = 1; ranks <= leaves; ++ranks, ++splits) {
               const std::vector<std::byte> parts = InParts(layer, set, ranks, output, stream);
               EXPECT_EQ(std::memcmp(parts.data(), whole.data(), whole.size()), 0)
-                  << set.name << ", " << leaves << " leaves over " << ranks << " ranks, " << rows << " x " << n;
+                  << set.name << ", " << leaves << " leaves over " << ranks << " ranks, " << rows
+                  << " x " << n;
             }
           }
         }
@@ -173,7 +193,13 @@ TEST(ReduceDeathTest, PlanesThatAreNoCutThroughTheTree) {
   ImmediateStream stream(1);
   float sums[8] = {};
   std::byte y[64];
-  ReduceArgs args{.output = LinearOutput::kF32, .num_leaves = 4, .y = y, .stride = 1, .y_stride = 1, .rows = 1, .n = 1};
+  ReduceArgs args{.output = LinearOutput::kF32,
+                  .num_leaves = 4,
+                  .y = y,
+                  .stride = 1,
+                  .y_stride = 1,
+                  .rows = 1,
+                  .n = 1};
   AddPlanes(0, 2, sums, &args);
   EXPECT_DEATH(ReducePlanes(stream, "lacks", args), "1 planes lack leaf 2");
   AddPlanes(3, 4, sums, &args);
@@ -185,17 +211,24 @@ TEST(ReduceTest, Throughput) {
   const Layer layer(DType::kBF16, 256, 4096, 64, 2, false);
   std::vector<float> planes(2 * 256 * 4096, 0.5f);
   std::vector<std::byte> y = layer.residual;
-  ReduceArgs args{.num_leaves = 2, .y = y.data(), .stride = 4096, .y_stride = 4096, .rows = 256, .n = 4096, .ranks = 2};
+  ReduceArgs args{.num_leaves = 2,
+                  .y = y.data(),
+                  .stride = 4096,
+                  .y_stride = 4096,
+                  .rows = 256,
+                  .n = 4096,
+                  .ranks = 2};
   AddPlanes(0, 1, planes.data(), &args);
   AddPlanes(1, 2, planes.data() + 256 * 4096, &args);
   double best = 1;
   for (int i = 0; i < 10; ++i) {
     const auto start = std::chrono::steady_clock::now();
     ReducePlanes(stream, "all_reduce", args);
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  std::printf("all-reduce of two planes, 256 x 4096 bf16, one worker: %.2f ms, %.1f GB/s\n", best * 1e3,
-              256 * 4096 * 12 / best * 1e-9);
+  std::printf("all-reduce of two planes, 256 x 4096 bf16, one worker: %.2f ms, %.1f GB/s\n",
+              best * 1e3, 256 * 4096 * 12 / best * 1e-9);
 }
 
 }  // namespace

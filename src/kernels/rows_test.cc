@@ -25,7 +25,8 @@ constexpr tensor::DType kTypeOf = sizeof(T) == 4 ? tensor::DType::kF32 : tensor:
 template <typename T>
 std::vector<T> Random(base::Rng& rng, size_t n, float scale = 1) {
   std::vector<T> values(n);
-  for (T& value : values) value = tensor::RoundTo<T>(scale * static_cast<float>(rng.Uniform() * 2 - 1));
+  for (T& value : values)
+    value = tensor::RoundTo<T>(scale * static_cast<float>(rng.Uniform() * 2 - 1));
   return values;
 }
 
@@ -55,7 +56,11 @@ TYPED_TEST(RowsTest, RmsNorm) {
     const std::vector<float> weight = Random<float>(rng, columns);
     const std::vector<int32_t> picked = {8, 0, 3, 3};
     for (const bool pick : {false, true}) {
-      RmsNormArgs args{.dtype = kTypeOf<T>, .x = Bytes(x), .weight = weight.data(), .columns = columns, .eps = 1e-5f};
+      RmsNormArgs args{.dtype = kTypeOf<T>,
+                       .x = Bytes(x),
+                       .weight = weight.data(),
+                       .columns = columns,
+                       .eps = 1e-5f};
       args.rows = pick ? picked.data() : nullptr;
       args.num_rows = pick ? 4 : 9;
       std::vector<T> expected;
@@ -71,10 +76,13 @@ TYPED_TEST(RowsTest, RmsNorm) {
       for (int32_t i = 0; i < args.num_rows; ++i) {
         const T* row = x.data() + (pick ? picked[i] : i) * columns;
         double squares = 0;
-        for (int32_t j = 0; j < columns; ++j) squares += std::pow(double(tensor::ToFloat(row[j])), 2);
+        for (int32_t j = 0; j < columns; ++j)
+          squares += std::pow(double(tensor::ToFloat(row[j])), 2);
         for (int32_t j = 0; j < columns; ++j) {
-          const double y = tensor::ToFloat(row[j]) / std::sqrt(squares / columns + 1e-5) * weight[j];
-          EXPECT_NEAR(tensor::ToFloat(expected[i * columns + j]), y, std::abs(y) * (sizeof(T) == 2 ? 0x1p-8 : 1e-6));
+          const double y =
+              tensor::ToFloat(row[j]) / std::sqrt(squares / columns + 1e-5) * weight[j];
+          EXPECT_NEAR(tensor::ToFloat(expected[i * columns + j]), y,
+                      std::abs(y) * (sizeof(T) == 2 ? 0x1p-8 : 1e-6));
         }
       }
     }
@@ -101,7 +109,8 @@ struct RopeProblem {
     k_norm = Random<float>(rng, head_dim);
     cosines = Random<float>(rng, kPositions * head_dim / 2);
     sines = Random<float>(rng, kPositions * head_dim / 2);
-    args.layout = {kTypeOf<T>, kv_heads, head_dim, 0};
+    args.layout = {
+        .dtype = kTypeOf<T>, .kv_heads = kv_heads, .key_dim = head_dim, .value_dim = head_dim};
     args.layout.block_stride = args.layout.LayerBytes() + 64;
     blocks.resize(tables.size() * args.layout.block_stride / sizeof(T));
     q.resize(rows * heads * head_dim);
@@ -133,9 +142,11 @@ struct RopeProblem {
 
   // Element j of K or V of a position as the layout of kv_layout.h has it.
   T At(int32_t sequence, int32_t position, int32_t head, bool value, int32_t j) const {
-    const uint32_t entry = tables[sequences[sequence].table_row * kTableStride + position / kBlockTokens];
-    const int32_t slot = position % kBlockTokens, dim = args.layout.head_dim;
-    const T* keys = blocks.data() + (entry * args.layout.block_stride + head * args.layout.HeadBytes()) / sizeof(T);
+    const uint32_t entry =
+        tables[sequences[sequence].table_row * kTableStride + position / kBlockTokens];
+    const int32_t slot = position % kBlockTokens, dim = args.layout.key_dim;
+    const T* keys = blocks.data() +
+                    (entry * args.layout.block_stride + head * args.layout.HeadBytes()) / sizeof(T);
     return value ? keys[dim * kBlockTokens + (slot / 2 * dim + j) * 2 + slot % 2]
                  : keys[(j / 2 * kBlockTokens + slot) * 2 + j % 2];
   }
@@ -160,11 +171,142 @@ TYPED_TEST(RowsTest, RopeKvIsTheSameInAllSets) {
           for (Team& team : this->teams_) {
             RopeProblem<T> problem(6, 2, head_dim, norm, rope);
             problem.Run(*kernels, team);
-            EXPECT_TRUE(SameBytes(problem.q, expected.q)) << kernels->name << ", head_dim " << head_dim;
-            EXPECT_TRUE(SameBytes(problem.blocks, expected.blocks)) << kernels->name << ", head_dim " << head_dim;
-            EXPECT_TRUE(SameBytes(problem.digests, expected.digests)) << kernels->name << ", head_dim " << head_dim;
+            EXPECT_TRUE(SameBytes(problem.q, expected.q))
+                << kernels->name << ", head_dim " << head_dim;
+            EXPECT_TRUE(SameBytes(problem.blocks, expected.blocks))
+                << kernels->name << ", head_dim " << head_dim;
+            EXPECT_TRUE(SameBytes(problem.digests, expected.digests))
+                << kernels->name << ", head_dim " << head_dim;
           }
         }
+      }
+    }
+  }
+}
+
+// A step's rows in three parts, each rounded for two readers of some heads each, of which the
+// second one stores the keys and values: the bytes of RopeKv.
+TYPED_TEST(RowsTest, RopeRowsAndStoreKvAreRopeKv) {
+  using T = TypeParam;
+  constexpr int32_t kHeads = 6, kKvHeads = 3;
+  for (const int32_t head_dim : {2, 24, 64, 80, 128}) {
+    for (const bool norm : {false, true}) {
+      RopeProblem<T> whole(kHeads, kKvHeads, head_dim, norm, true);
+      whole.Run(RefKernels(), this->teams_[0]);
+      // q heads 2 to 5 and KV heads 1 and 2 of the same rows are what the second reader has.
+      RopeProblem<T> expected(4, 2, head_dim, norm, true);
+      const size_t rows = whole.positions.size();
+      for (size_t row = 0; row < rows; ++row) {
+        const float* from = whole.qkv.data() + row * (kHeads + 2 * kKvHeads) * head_dim;
+        float* to = expected.qkv.data() + row * 8 * head_dim;
+        std::copy_n(from + 2 * head_dim, 4 * head_dim, to);
+        std::copy_n(from + (kHeads + 1) * head_dim, 2 * head_dim, to + 4 * head_dim);
+        std::copy_n(from + (kHeads + kKvHeads + 1) * head_dim, 2 * head_dim, to + 6 * head_dim);
+      }
+      expected.q_norm = whole.q_norm, expected.k_norm = whole.k_norm;
+      expected.cosines = whole.cosines, expected.sines = whole.sines;
+      expected.args.q_norm = norm ? expected.q_norm.data() : nullptr;
+      expected.args.k_norm = norm ? expected.k_norm.data() : nullptr;
+      expected.args.rope_cos = expected.cosines.data();
+      expected.args.rope_sin = expected.sines.data();
+      expected.args.qkv = expected.qkv.data();
+      expected.args.first_kv_head = 1;
+      expected.args.digested_elsewhere = 1;
+      expected.Run(RefKernels(), this->teams_[0]);
+      for (const KernelSet* kernels : AvailableKernels()) {
+        for (Team& team : this->teams_) {
+          const size_t q_row = 4 * static_cast<size_t>(head_dim), kv_row = q_row;
+          std::vector<T> q, kv, unread(rows * 4 * static_cast<size_t>(head_dim));
+          for (const auto& [begin, end] :
+               {std::pair{size_t{0}, size_t{17}}, {17, 17}, {17, rows}}) {
+            std::vector<T> staged((end - begin) * (q_row + kv_row) + 1);
+            RopeRowsArgs args{.dtype = kTypeOf<T>,
+                              .num_rows = static_cast<int32_t>(end - begin),
+                              .positions = whole.positions.data() + begin,
+                              .qkv = whole.qkv.data() + begin * 12 * head_dim,
+                              .heads = kHeads,
+                              .kv_heads = kKvHeads,
+                              .head_dim = head_dim,
+                              .q_norm = whole.args.q_norm,
+                              .k_norm = whole.args.k_norm,
+                              .norm_eps = whole.args.norm_eps,
+                              .rope_cos = whole.args.rope_cos,
+                              .rope_sin = whole.args.rope_sin,
+                              .num_readers = 2};
+            args.readers[0] = {Bytes(unread), 0, 2, 0, 1};
+            args.readers[1] = {Bytes(staged), 2, 4, 1, 2};
+            team.Run(
+                [&](const device::WorkerContext& context) { kernels->rope_rows(args, context); });
+            const auto behind = staged.begin() + static_cast<int64_t>((end - begin) * q_row);
+            q.insert(q.end(), staged.begin(), behind);
+            kv.insert(kv.end(), behind, staged.end() - 1);
+          }
+          RopeProblem<T> stored(4, 2, head_dim, norm, true);
+          std::fill(stored.blocks.begin(), stored.blocks.end(), tensor::RoundTo<T>(7.0f));
+          const StoreKvArgs store{.batch = stored.args.batch,
+                                  .layout = stored.args.layout,
+                                  .layer = stored.args.layer,
+                                  .kv = Bytes(kv),
+                                  .digests = stored.digests.data(),
+                                  .layer_index = stored.args.layer_index,
+                                  .first_kv_head = 1,
+                                  .digested_elsewhere = 1,
+                                  .first_layer = true};
+          team.Run(
+              [&](const device::WorkerContext& context) { kernels->store_kv(store, context); });
+          EXPECT_TRUE(SameBytes(q, expected.q)) << kernels->name << ", head_dim " << head_dim;
+          EXPECT_TRUE(SameBytes(stored.blocks, expected.blocks))
+              << kernels->name << ", head_dim " << head_dim;
+          EXPECT_TRUE(SameBytes(stored.digests, expected.digests))
+              << kernels->name << ", head_dim " << head_dim;
+        }
+      }
+    }
+  }
+}
+
+// As in a model that norms q and k after rope, and scales q where it has no rope.
+TYPED_TEST(RowsTest, NormAfterRopeAndScaledQueries) {
+  using T = TypeParam;
+  std::vector<float> scales(RopeProblem<T>::kPositions);
+  for (size_t i = 0; i < scales.size(); ++i) scales[i] = 1 + 0.03f * static_cast<float>(i);
+  for (const int32_t head_dim : {2, 24, 64, 80}) {
+    for (const bool rope : {false, true}) {
+      const auto run = [&](const KernelSet& kernels, Team& team) {
+        RopeProblem<T> problem(4, 2, head_dim, false, rope);
+        problem.args.norm_after = rope;
+        problem.args.q_scale = rope ? nullptr : scales.data();
+        problem.Run(kernels, team);
+        return problem;
+      };
+      const RopeProblem<T> expected = run(RefKernels(), this->teams_[0]);
+      for (const KernelSet* kernels : AvailableKernels()) {
+        for (Team& team : this->teams_) {
+          const RopeProblem<T> problem = run(*kernels, team);
+          EXPECT_TRUE(SameBytes(problem.q, expected.q)) << kernels->name << " " << head_dim;
+          EXPECT_TRUE(SameBytes(problem.blocks, expected.blocks)) << kernels->name;
+        }
+      }
+      RopeProblem<T> plain(4, 2, head_dim, false, rope);
+      plain.Run(RefKernels(), this->teams_[0]);
+      const double tolerance = sizeof(T) == 2 ? 0x1p-6 : 1e-5;
+      for (size_t head = 0; head < expected.q.size() / head_dim; ++head) {
+        double squares = 0;
+        for (int32_t j = 0; j < head_dim; ++j)
+          squares += std::pow(double(tensor::ToFloat(plain.q[head * head_dim + j])), 2);
+        const double factor = rope ? 1 / std::sqrt(squares / head_dim + 1e-6)
+                                   : double(scales[expected.positions[head / 4]]);
+        for (size_t j = head * head_dim; j < (head + 1) * head_dim; ++j) {
+          const double wanted = tensor::ToFloat(plain.q[j]) * factor;
+          ASSERT_NEAR(tensor::ToFloat(expected.q[j]), wanted,
+                      tolerance * (std::abs(wanted) + 0.02));
+        }
+      }
+      // Values, and keys without rope, stay as they are.
+      EXPECT_EQ(tensor::ToFloat(expected.At(0, 4, 1, true, 1)),
+                tensor::ToFloat(plain.At(0, 4, 1, true, 1)));
+      if (!rope) {
+        EXPECT_TRUE(SameBytes(expected.blocks, plain.blocks));
       }
     }
   }
@@ -184,7 +326,8 @@ TYPED_TEST(RowsTest, RopeKvAgainstDouble) {
       double y[dim], squares = 0;
       for (int32_t j = 0; j < dim; ++j) squares += double(x[j]) * x[j];
       const std::vector<float>& weight = is_q ? problem.q_norm : problem.k_norm;
-      for (int32_t j = 0; j < dim; ++j) y[j] = is_v ? x[j] : x[j] / std::sqrt(squares / dim + 1e-6) * weight[j];
+      for (int32_t j = 0; j < dim; ++j)
+        y[j] = is_v ? x[j] : x[j] / std::sqrt(squares / dim + 1e-6) * weight[j];
       for (int32_t j = 0; j < dim; ++j) {
         double expected = y[j];
         if (!is_v) {
@@ -193,8 +336,10 @@ TYPED_TEST(RowsTest, RopeKvAgainstDouble) {
           expected = y[j] * cosine + (j < half ? -y[j + half] : y[j - half]) * sine;
         }
         const T found = is_q ? problem.q[(row * heads + head) * dim + j]
-                             : problem.At(problem.row_sequence[row], position, (head - heads) % kv_heads, is_v, j);
-        ASSERT_NEAR(tensor::ToFloat(found), expected, tolerance * (std::abs(expected) + 0.02)) << row << " " << head << " " << j;
+                             : problem.At(problem.row_sequence[row], position,
+                                          (head - heads) % kv_heads, is_v, j);
+        ASSERT_NEAR(tensor::ToFloat(found), expected, tolerance * (std::abs(expected) + 0.02))
+            << row << " " << head << " " << j;
       }
     }
   }
@@ -213,7 +358,8 @@ TYPED_TEST(RowsTest, KvDigestsAreKeyedAndSetOncePerStep) {
   const uint32_t slot = problem.tables[2 * 3] * kBlockTokens + 4;  // sequence 0, position 4
   EXPECT_NE(problem.digests[slot], once[slot]);
   EXPECT_NE(problem.digests[slot], 2 * once[slot]);  // the layer is part of the key
-  // The two heads of a position are hashed under their logical numbers: computed apart, the sums add up.
+  // The two heads of a position are hashed under their logical numbers: computed apart, the sums
+  // add up.
   RopeProblem<T> halves[2] = {{1, 1, 16, false, true}, {1, 1, 16, false, true}};
   RopeProblem<T> whole(2, 2, 16, false, true);
   for (int head = 0; head < 2; ++head) {
@@ -252,7 +398,8 @@ TYPED_TEST(RowsTest, Embed) {
     std::vector<std::vector<float>> rows(width);
     const float* pointers[kPanelColumns] = {};
     for (int32_t i = 0; i < width; ++i) {
-      for (int32_t j = 0; j < columns; ++j) rows[i].push_back(tensor::ToFloat(table[(column + i) * columns + j]));
+      for (int32_t j = 0; j < columns; ++j)
+        rows[i].push_back(tensor::ToFloat(table[(column + i) * columns + j]));
       pointers[i] = rows[i].data();
     }
     tiles.emplace_back((columns + 1) / 2 * kPanelColumns * 2);
@@ -266,15 +413,24 @@ TYPED_TEST(RowsTest, Embed) {
   args.batch.tokens = tokens.data();
   args.batch.sampled = sampled.data();
   args.columns = columns;
-  args.packed = {kTypeOf<T>, columns, vocab, 3, LeafBorders::Single(columns), tile_pointers.data(), panels.data(), nullptr};
+  args.packed = {.dtype = kTypeOf<T>,
+                 .k = columns,
+                 .n = vocab,
+                 .num_panels = 3,
+                 .leaves = LeafBorders::Single(columns),
+                 .tiles = tile_pointers.data(),
+                 .panels = panels.data()};
   for (const bool packed : {false, true}) {
     args.table = packed ? nullptr : Bytes(table);
     for (const KernelSet* kernels : AvailableKernels()) {
       std::vector<T> out(tokens.size() * columns);
       args.out = Bytes(out);
-      this->teams_[1].Run([&](const device::WorkerContext& context) { kernels->embed(args, context); });
+      this->teams_[1].Run(
+          [&](const device::WorkerContext& context) { kernels->embed(args, context); });
       for (size_t row = 0; row < tokens.size(); ++row) {
-        EXPECT_EQ(std::memcmp(&out[row * columns], &table[expected_tokens[row] * columns], columns * sizeof(T)), 0)
+        EXPECT_EQ(std::memcmp(&out[row * columns], &table[expected_tokens[row] * columns],
+                              columns * sizeof(T)),
+                  0)
             << kernels->name << " row " << row << (packed ? " packed" : " table");
       }
     }
@@ -290,12 +446,14 @@ TEST(LogitsDigestTest, IsASumOverChunksAndSeesEveryBit) {
   LogitsDigestArgs args{logits.data(), stride, 2, vocab, positions, digests};
   Team team(2);
   const auto run = [&] {
-    team.Run([&](const device::WorkerContext& context) { RefKernels().logits_digest(args, context); });
+    team.Run(
+        [&](const device::WorkerContext& context) { RefKernels().logits_digest(args, context); });
     return digests[1];
   };
   uint64_t expected = 0;
   for (int32_t c = 0; c < 3; ++c) {
-    expected += DigestHash(&logits[stride + c * 1024], std::min(1024, vocab - c * 1024) * 4, LogitsDigestKey(12, c));
+    expected += DigestHash(&logits[stride + c * 1024], std::min(1024, vocab - c * 1024) * 4,
+                           LogitsDigestKey(12, c));
   }
   EXPECT_EQ(run(), expected);
   logits[2 * stride - 1] += 1;  // beyond the vocabulary
@@ -324,7 +482,9 @@ TEST(DigestHashTest, DependsOnKeyLengthAndPlace) {
   for (int kind = 0; kind < 3; ++kind) {
     for (int a = 0; a < 8; ++a) {
       for (int b = 0; b < 8; ++b) {
-        const uint64_t key = kind == 0 ? KeyDigestKey(a, b, 3) : kind == 1 ? ValueDigestKey(a, b, 3) : LogitsDigestKey(a, b);
+        const uint64_t key = kind == 0   ? KeyDigestKey(a, b, 3)
+                             : kind == 1 ? ValueDigestKey(a, b, 3)
+                                         : LogitsDigestKey(a, b);
         EXPECT_TRUE(seen.insert(key).second);
       }
     }
@@ -334,7 +494,8 @@ TEST(DigestHashTest, DependsOnKeyLengthAndPlace) {
 TEST(KernelSetTest, ChoosesByName) {
   EXPECT_EQ(AvailableKernels().back(), &RefKernels());
   EXPECT_EQ(*ChooseKernels("auto"), AvailableKernels().front());
-  for (const KernelSet* kernels : AvailableKernels()) EXPECT_EQ(*ChooseKernels(kernels->name), kernels);
+  for (const KernelSet* kernels : AvailableKernels())
+    EXPECT_EQ(*ChooseKernels(kernels->name), kernels);
   const auto missing = ChooseKernels("neon");
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.status().code(), kIsaUnavailable);

@@ -1,5 +1,5 @@
-// The functions behind the kernel sets, all but linear (linear_sets.h): one namespace an instruction set, the same
-// names in each.
+// The functions behind the kernel sets, all but linear and experts (linear_sets.h): one namespace
+// an instruction set, the same names in each.
 //
 // REQUIRES of all: the calling threads flush denormals (FTZ and DAZ).
 #pragma once
@@ -9,17 +9,30 @@
 namespace forebay::kernels {
 
 struct AttentionArgs;
+struct CombineRowsArgs;
 struct EmbedArgs;
+struct GroupRowsArgs;
 struct KvLayout;
+struct LatentKvArgs;
 struct LogitsDigestArgs;
 struct RmsNormArgs;
 struct RopeKvArgs;
+struct RopeRowsArgs;
+struct RouteArgs;
+struct StoreKvArgs;
+struct WeighRowsArgs;
 
-#define FB_KERNEL_SET(isa)                                                         \
-  namespace isa {                                                                  \
-  void Attention(const AttentionArgs& args, const device::WorkerContext& context); \
-  void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context);       \
-  void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context);     \
+#define FB_KERNEL_SET(isa)                                                             \
+  namespace isa {                                                                      \
+  void Attention(const AttentionArgs& args, const device::WorkerContext& context);     \
+  void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context);           \
+  void RopeRows(const RopeRowsArgs& args, const device::WorkerContext& context);       \
+  void StoreKv(const StoreKvArgs& args, const device::WorkerContext& context);         \
+  void LatentKv(const LatentKvArgs& args, const device::WorkerContext& context);       \
+  void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context);         \
+  void Route(const RouteArgs& args, const device::WorkerContext& context);             \
+  void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context);     \
+  void CombineRows(const CombineRowsArgs& args, const device::WorkerContext& context); \
   }
 FB_KERNEL_SET(ref)
 FB_KERNEL_SET(avx2)
@@ -31,6 +44,7 @@ FB_KERNEL_SET(avx512bf16)
 namespace ref {
 void Embed(const EmbedArgs& args, const device::WorkerContext& context);
 void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& context);
+void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context);
 }  // namespace ref
 
 // Bytes of a worker's scratch for attention: the same bound for every set.

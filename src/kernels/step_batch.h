@@ -1,4 +1,5 @@
-// The rows of one step, in device memory, fixed capacity. Kernels take it by reference; the host writes it between steps.
+// The rows of one step, in device memory, fixed capacity. Kernels take it by reference; the host
+// writes it between steps.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +10,17 @@ namespace forebay::kernels {
 struct SequenceRows {
   int32_t first_row;
   int32_t num_rows;
-  int32_t first_position;  // of the first row; the context before it is in the KV cache
+  int32_t first_position;  // the first row's; the context before it is in the KV cache
   int32_t table_row;       // row of the block tables
 };
 
-// Sums over a step's rows, for the price alone. A sequence with one row counts as decode, one with more as prefill; a
-// row's context is the positions that it sees, itself included.
+// Sums over a step's rows, for the price alone. A sequence with one row counts as decode, one with
+// more as prefill; a row's context is the positions that it sees, itself included.
 struct ContextSums {
   int64_t prefill_sequences = 0, prefill_rows = 0, prefill_context = 0;
   int64_t decode_rows = 0, decode_context = 0;
-  int64_t repeated = 0;  // positions in blocks that another sequence of the step reads too, but for one each
+  // positions in blocks that another sequence of the step reads too, but for one each
+  int64_t repeated = 0;
 
   // `rows` rows of one sequence, the first at position `first`.
   void Add(int64_t first, int64_t rows) {
@@ -40,21 +42,24 @@ inline constexpr int kMaxKvGroups = 4;
 
 // Pointers to arrays of stated capacity; the numbers in use are in the first members.
 struct StepBatch {
-  int32_t num_rows = 0;        // all tokens of the step
+  int32_t num_rows = 0;  // all tokens of the step
   int32_t num_sequences = 0;
   int32_t num_logit_rows = 0;  // rows whose logits are wanted
-  // This rank's own range of rows (under sequence parallelism linears see a slice, attention sees all).
+  // This rank's own range of rows (under sequence parallelism linears see a slice, attention sees
+  // all).
   int32_t own_begin = 0, own_end = 0;
 
-  int32_t* tokens = nullptr;        // [rows] token id, or ~slot: the token that slot's last sample wrote on the device
-  int32_t* positions = nullptr;     // [rows]
-  int32_t* row_sequence = nullptr;  // [rows] index into sequences
+  // [rows] token id, or ~slot: the token that slot's last sample wrote on the device
+  int32_t* tokens = nullptr;
+  int32_t* positions = nullptr;       // [rows]
+  int32_t* row_sequence = nullptr;    // [rows] index into sequences
   SequenceRows* sequences = nullptr;  // [sequences]
-  uint32_t* block_tables = nullptr;   // [table rows, table_stride] of the KV group that an operation works on
+  // [table rows, table_stride] of the KV group that an operation works on
+  uint32_t* block_tables = nullptr;
   uint32_t* group_tables[kMaxKvGroups] = {};  // each group's
   int64_t table_stride = 0;
-  int32_t* logit_rows = nullptr;    // [logit rows] ascending rows
-  int32_t* sampled = nullptr;       // [slots] the last token sampled for each sequence slot
+  int32_t* logit_rows = nullptr;  // [logit rows] ascending rows
+  int32_t* sampled = nullptr;     // [slots] the last token sampled for each sequence slot
 };
 
 }  // namespace forebay::kernels

@@ -34,7 +34,8 @@ struct OneWorker : device::WorkerContext {
 // Two panels in two leaves, the second with a tail, for so many rows of x.
 class Trial {
  public:
-  Trial(TrialKind kind, int rows, TrialBits& bits) : rows_(rows), x_(rows * kDepth / 2), weights_(Allocate(kWeightBytes)) {
+  Trial(TrialKind kind, int rows, TrialBits& bits)
+      : rows_(rows), x_(rows * kDepth / 2), weights_(Allocate(kWeightBytes)) {
     for (uint32_t& pair : x_) pair = bits.Next(kind);
     for (int64_t at = 0; at < kWeightBytes; at += 4) {
       const uint32_t pair = bits.Next(kind);
@@ -47,11 +48,16 @@ class Trial {
     std::vector<float> y(rows_ * kColumns);
     const Aligned workspace = Allocate(LinearWorkspaceBytes(tensor::DType::kBF16, rows_, kDepth));
     const std::byte* const second = weights_.get() + kPanels * kFirstLeaf / 2 * kPairBytes;
-    const std::byte* const tiles[] = {weights_.get(), weights_.get() + kFirstLeaf / 2 * kPairBytes, second,
-                                      second + (kDepth - kFirstLeaf) / 2 * kPairBytes};
+    const std::byte* const tiles[] = {weights_.get(), weights_.get() + kFirstLeaf / 2 * kPairBytes,
+                                      second, second + (kDepth - kFirstLeaf) / 2 * kPairBytes};
     const PanelColumns panels[] = {{0, kPanelColumns}, {kPanelColumns, kPanelColumns}};
     LinearArgs args;
-    args.weight = {.k = kDepth, .n = kColumns, .num_panels = kPanels, .leaves = {2, {0, kFirstLeaf, kDepth}}, .tiles = tiles, .panels = panels};
+    args.weight = {.k = kDepth,
+                   .n = kColumns,
+                   .num_panels = kPanels,
+                   .leaves = {2, {0, kFirstLeaf, kDepth}},
+                   .tiles = tiles,
+                   .panels = panels};
     args.x = reinterpret_cast<const std::byte*>(x_.data());
     args.y = reinterpret_cast<std::byte*>(y.data());
     args.x_stride = kDepth;
@@ -65,8 +71,10 @@ class Trial {
   }
 
  private:
-  static constexpr int kPanels = 2, kFirstLeaf = 2 * kTileDepth, kDepth = kFirstLeaf + 3 * kTileDepth + 6;
-  static constexpr int64_t kPairBytes = kPanelColumns * 4, kWeightBytes = kPanels * kDepth / 2 * kPairBytes;
+  static constexpr int kPanels = 2, kFirstLeaf = 2 * kTileDepth,
+                       kDepth = kFirstLeaf + 3 * kTileDepth + 6;
+  static constexpr int64_t kPairBytes = kPanelColumns * 4,
+                           kWeightBytes = kPanels * kDepth / 2 * kPairBytes;
 
   int rows_;
   std::vector<uint32_t> x_;
@@ -109,7 +117,8 @@ TileOrder FindTileOrder(LinearFunction linear) {
     for (const int rows : {5, 33}) {  // a short row tile; two row tiles and one that is filled up
       const Trial trial(static_cast<TrialKind>(kind), rows, bits);
       const std::vector<float> found = trial.Run(linear);
-      std::erase_if(fit, [&](TileOrder order) { return !Same(trial.Run(ref::TileLinear(order)), found); });
+      std::erase_if(
+          fit, [&](TileOrder order) { return !Same(trial.Run(ref::TileLinear(order)), found); });
     }
   }
   return fit.empty() ? TileOrder::kUnknown : fit.front();

@@ -11,7 +11,8 @@ base::Result<BuiltinConfigText> FindBuiltinConfig(std::string_view name) {
     if (config.name == name) return config;
     known += (known.empty() ? "" : ", ") + std::string(config.name);
   }
-  return base::Status(kBuiltinUnknown, fmt::format("model {}{} is not built in; expected one of {}", kBuiltinPrefix, name, known));
+  return base::Status(kBuiltinUnknown, fmt::format("model {}{} is not built in; expected one of {}",
+                                                   kBuiltinPrefix, name, known));
 }
 
 base::Result<ModelConfig> LoadBuiltinConfig(std::string_view name) {

@@ -1,5 +1,5 @@
-// Public models by name, known by their configuration alone: src/model/configs/*.json, compiled in. Their numbers are those
-// that the models' makers publish.
+// Public models by name, known by their configuration alone: src/model/configs/*.json, compiled in.
+// Their numbers are those that the models' makers publish.
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@ struct BuiltinConfigText {
   std::string_view json;  // as config.json
 };
 
-// Sorted by name.
+// Sorted by file.
 std::span<const BuiltinConfigText> BuiltinConfigTexts();
 
 // By name, with or without the prefix; kBuiltinUnknown lists the names.

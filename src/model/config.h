@@ -1,5 +1,5 @@
-// What a model is, in numbers: read from config.json (config_hf.cc) or GGUF metadata (config_gguf.cc), validated once,
-// immutable after.
+// What a model is, in numbers: read from config.json (config_hf.cc) or GGUF metadata
+// (config_gguf.cc), validated once, immutable after.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/reach.h"
 #include "base/status.h"
+#include "cost/operation.h"
+#include "kernels/router.h"
 #include "tensor/dtype.h"
 
 namespace forebay::model {
@@ -15,33 +18,58 @@ namespace forebay::model {
 inline constexpr base::ErrorCode kConfigInvalid{"model_config_invalid"};
 inline constexpr base::ErrorCode kConfigUnsupported{"model_config_unsupported"};
 inline constexpr base::ErrorCode kArchitectureUnknown{"model_architecture_unknown"};
-inline constexpr base::ErrorCode kArchitectureNotRunnable{"model_architecture_not_runnable"};
 
-// Rotary embedding, scaling already applied: element i of a head pairs with i + head_dim / 2 and turns by
-// position * inv_freq[i]; cos and sin are both multiplied by cos_sin_scale.
+// Rotary embedding, scaling already applied: element i of a head pairs with i + head_dim / 2 and
+// turns by position * inv_freq[i]; cos and sin are both multiplied by cos_sin_scale.
 struct RopeSpec {
   std::vector<float> inv_freq;  // [head_dim / 2], computed in double, rounded once
   float cos_sin_scale = 1.0f;
 };
 
-// A mixture of experts in place of some layers' feed-forward block. All experts are gated SiLU blocks of one width.
+// A mixture of experts in place of some layers' feed-forward block. All experts are gated SiLU
+// blocks of one width.
 struct MoeConfig {
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
-  int64_t num_shared_experts = 0;   // every token's, beside the chosen ones
-  int64_t intermediate_size = 0;    // of one expert; a shared one has the same
-  bool selection_bias = false;      // the router adds a bias per expert when it chooses
-  std::vector<uint8_t> has_experts;  // [num_layers] 0: the layer is dense, of ModelConfig::intermediate_size
+  int64_t num_shared_experts = 0;  // every token's, beside the chosen ones
+  int64_t intermediate_size = 0;   // one expert's; a shared one has the same
+  bool selection_bias = false;     // the router adds a bias per expert when it chooses
+  // See kernels::Router.
+  kernels::RouterScores scores = kernels::RouterScores::kSoftmax;
+  kernels::GroupScore group_score = kernels::GroupScore::kGreatest;
+  int64_t num_groups = 1, chosen_groups = 1;
+  bool renormalize = false;
+  float epsilon = 0, scale = 1;
+  bool weighs_input = false;  // the weight meets the expert's input, not what it gives
+  // [num_layers] 0: the layer is dense, of ModelConfig::intermediate_size
+  std::vector<uint8_t> has_experts;
 };
 
-// Multi-head latent attention (arXiv 2405.04434, section 2.1): the cache holds a latent vector and one turned key for all
-// heads. ModelConfig::head_dim is then the turned part of a head, and num_kv_heads means nothing.
+// Multi-head latent attention (arXiv 2405.04434, section 2.1): the cache holds a latent vector and
+// one turned key for all heads. ModelConfig::head_dim is then the turned part of a head, and
+// num_kv_heads means nothing.
 struct MlaConfig {
   int64_t q_lora_rank = 0;  // 0: queries are projected in one step
   int64_t kv_lora_rank = 0;
   int64_t qk_nope_head_dim = 0;
   int64_t qk_rope_head_dim = 0;
   int64_t v_head_dim = 0;
+  // multiplies the fp32 score, what YaRN does to it included
+  float softmax_scale = 0;
+
+  int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  int64_t latent_dim() const { return kv_lora_rank + qk_rope_head_dim; }  // in the cache
+};
+
+// How a model's files store the matrices of its layers, where that is no type that is computed
+// with.
+struct StoredFormat {
+  cost::NumberFormat format = cost::NumberFormat::kBF16;
+  // Modules that are stored in the compute type, as shell patterns: "model.layers.*.self_attn*".
+  std::vector<std::string> excluded;
+
+  // By the name of a tensor: routers, the embedding and the head never are.
+  bool Covers(const std::string& tensor) const;
 };
 
 struct ModelConfig {
@@ -56,18 +84,36 @@ struct ModelConfig {
   int64_t head_dim = 0;
   double rms_norm_eps = 0;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;      // q, k, v
-  bool attention_out_bias = false;  // o
-  bool mlp_bias = false;            // gate, up, down
-  bool qk_norm = false;             // per-head RMS norm of q and k before rope
+  bool attention_bias = false;          // q, k, v
+  bool attention_out_bias = false;      // o
+  bool mlp_bias = false;                // gate, up, down
+  bool qk_norm = false;                 // per-head RMS norm of q and k before rope
   std::vector<int32_t> sliding_window;  // [num_layers]; 0: full attention
+  // Layers that turn no q and k are [num_layers] 1; empty: all layers turn them. Beside some, the
+  // others may see their own chunk of so many positions alone (0: all positions).
+  std::vector<uint8_t> without_rope;
+  int32_t attention_chunk = 0;
+  // RMS norm without weight of q and k after rope, in the layers that have rope.
+  bool norm_after_rope = false;
+  // In layers without rope q is multiplied by ln(floor((position + 1) / floor) + 1) * scale + 1;
+  // a floor of 0: it is not.
+  double temperature_floor = 0, temperature_scale = 0;
   int64_t max_position_embeddings = 0;
   RopeSpec rope;
+  // Stored rows of q and k have the elements that rope turns together side by side.
+  bool rope_interleaved = false;
   std::optional<MoeConfig> moe;
   std::optional<MlaConfig> mla;
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;
   tensor::DType stored_dtype = tensor::DType::kBF16;  // as config.json says; informative
+  // Devices that compute expand what their files hold; those of shapes alone keep it.
+  std::optional<StoredFormat> stored;
+
+  bool HasRope(int64_t layer) const { return without_rope.empty() || without_rope[layer] == 0; }
+  base::Reach ReachOf(int64_t layer) const {
+    return {sliding_window[layer], HasRope(layer) ? attention_chunk : 0};
+  }
 };
 
 // generation_config.json: sampling defaults that the model's makers advise. Unset: not in the file.

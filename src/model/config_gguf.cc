@@ -21,7 +21,8 @@ const TensorInfo* FindTensor(const GgufFile& gguf, std::string_view name) {
   return it == gguf.tensors().end() ? nullptr : &*it;
 }
 
-// Keys of one architecture. As with JsonFields, the first error is kept and later answers are merely valid.
+// Keys of one architecture. As with JsonFields, the first error is kept and later answers are
+// merely valid.
 class GgufFields {
  public:
   GgufFields(const GgufFile& gguf, std::string_view architecture, std::string_view file)
@@ -30,13 +31,15 @@ class GgufFields {
   const Status& status() const { return status_; }
   bool Has(std::string_view key) const { return gguf_.Has(prefix_ + std::string(key)); }
 
-  int64_t Int(std::string_view key, int64_t least, int64_t most, std::optional<int64_t> otherwise = {}) {
+  int64_t Int(std::string_view key, int64_t least, int64_t most,
+              std::optional<int64_t> otherwise = {}) {
     if (!Has(key) && otherwise) return *otherwise;
     const auto value = gguf_.GetUint(prefix_ + std::string(key));
     return Checked(key, value, static_cast<uint64_t>(least), static_cast<uint64_t>(most));
   }
 
-  double Float(std::string_view key, double least, double most, std::optional<double> otherwise = {}) {
+  double Float(std::string_view key, double least, double most,
+               std::optional<double> otherwise = {}) {
     if (!Has(key) && otherwise) return *otherwise;
     return Checked(key, gguf_.GetFloat(prefix_ + std::string(key)), least, most);
   }
@@ -51,10 +54,13 @@ class GgufFields {
   void Fail(Status error) {
     if (status_.ok()) status_ = std::move(error);
   }
-  void Invalid(std::string_view what) { Fail(Status(kConfigInvalid, fmt::format("{}: {}", file_, what))); }
+  void Invalid(std::string_view what) {
+    Fail(Status(kConfigInvalid, fmt::format("{}: {}", file_, what)));
+  }
   void Unsupported(std::string_view key, std::string_view found, std::string_view expected) {
-    Fail(Status(kConfigUnsupported, fmt::format("{}: key {}{} is {}, which is not supported; supported: {}", file_,
-                                                prefix_, key, found, expected)));
+    Fail(Status(kConfigUnsupported,
+                fmt::format("{}: key {}{} is {}, which is not supported; supported: {}", file_,
+                            prefix_, key, found, expected)));
   }
 
  private:
@@ -74,29 +80,50 @@ class GgufFields {
   Status status_;
 };
 
+// As llama.cpp runs these: softmax, and weights that are renormalised. All layers have experts.
+void ReadExperts(GgufFields* in, ModelConfig* config) {
+  const int64_t experts = in->Int("expert_count", 0, kMostExperts, 0);
+  if (experts == 0) return;
+  MoeConfig moe;
+  moe.num_experts = experts;
+  moe.experts_per_token = in->Int("expert_used_count", 1, kMostExperts);
+  moe.intermediate_size =
+      in->Int("expert_feed_forward_length", 1, kMostWidth, config->intermediate_size);
+  moe.renormalize = true;
+  moe.has_experts.assign(config->num_layers, 1);
+  config->moe = std::move(moe);
+  if (config->family == "llama") config->family = "mixtral";
+  if (config->family != "mixtral" && config->family != "qwen3_moe")
+    in->Unsupported("expert_count", "given", "experts of the architectures qwen3moe and llama");
+}
+
 void ReadSizes(GgufFields* in, const GgufFile& gguf, ModelConfig* config) {
   config->hidden_size = in->Int("embedding_length", 1, kMostWidth);
   config->intermediate_size = in->Int("feed_forward_length", 1, kMostWidth);
   config->num_layers = in->Int("block_count", 1, kMostLayers);
   config->num_heads = in->Int("attention.head_count", 1, kMostHeads);
   config->num_kv_heads = in->Int("attention.head_count_kv", 1, kMostHeads, config->num_heads);
-  config->head_dim = in->Int("attention.key_length", 1, kMostHeadDim, config->hidden_size / config->num_heads);
+  config->head_dim =
+      in->Int("attention.key_length", 1, kMostHeadDim, config->hidden_size / config->num_heads);
   const int64_t value_length = in->Int("attention.value_length", 1, kMostHeadDim, config->head_dim);
   if (value_length != config->head_dim) {
-    in->Unsupported("attention.value_length", fmt::format("{}", value_length), "the same as attention.key_length");
+    in->Unsupported("attention.value_length", fmt::format("{}", value_length),
+                    "the same as attention.key_length");
   }
   config->max_position_embeddings = in->Int("context_length", 1, kMostPositions);
   config->rms_norm_eps = in->Float("attention.layer_norm_rms_epsilon", 0, 1);
   const TensorInfo* embedding = FindTensor(gguf, "token_embd.weight");
   if (embedding == nullptr) {
-    in->Invalid(fmt::format("tensor token_embd.weight is missing; expected [vocabulary, {}]", config->hidden_size));
+    in->Invalid(fmt::format("tensor token_embd.weight is missing; expected [vocabulary, {}]",
+                            config->hidden_size));
   } else {
     config->vocab_size = embedding->rows();
   }
-  if (in->Int("expert_count", 0, kMostHeads, 0) != 0) in->Unsupported("expert_count", "given", "dense models");
+  ReadExperts(in, config);
 }
 
-void ReadFeatures(GgufFields* in, const GgufFile& gguf, const ConfigRules& rules, ModelConfig* config) {
+void ReadFeatures(GgufFields* in, const GgufFile& gguf, const ConfigRules& rules,
+                  ModelConfig* config) {
   const auto has = [&](std::string_view name) { return FindTensor(gguf, name) != nullptr; };
   config->tie_word_embeddings = !has("output.weight");
   config->attention_bias = has("blk.0.attn_q.bias");
@@ -110,20 +137,22 @@ void ReadFeatures(GgufFields* in, const GgufFile& gguf, const ConfigRules& rules
 }
 
 // rope_freqs.weight [head_dim / 2] F32: what each frequency is divided by.
-void DivideFrequencies(GgufFields* in, const TensorInfo& divisors, double theta, ModelConfig* config) {
+void DivideFrequencies(GgufFields* in, const TensorInfo& divisors, double theta,
+                       ModelConfig* config) {
   const int64_t count = config->head_dim / 2;
   if (divisors.type->dtype != tensor::DType::kF32 || !(divisors.shape == tensor::Shape{count})) {
-    return in->Invalid(fmt::format("tensor rope_freqs.weight is {} {}; expected F32 [{}]", divisors.type->name,
-                                   divisors.shape.ToString(), count));
+    return in->Invalid(fmt::format("tensor rope_freqs.weight is {} {}; expected F32 [{}]",
+                                   divisors.type->name, divisors.shape.ToString(), count));
   }
   std::vector<float> values(count);
   weights::ExpandElements(tensor::DType::kF32, divisors.data.data(), count, values.data());
   for (int64_t i = 0; i < count; ++i) {
     if (!std::isfinite(values[i]) || values[i] <= 0) {
-      return in->Invalid(fmt::format("tensor rope_freqs.weight: element {} is {}; expected a positive number", i,
-                                     values[i]));
+      return in->Invalid(fmt::format(
+          "tensor rope_freqs.weight: element {} is {}; expected a positive number", i, values[i]));
     }
-    config->rope.inv_freq[i] = static_cast<float>(RopeFrequency(theta, i, config->head_dim) / values[i]);
+    config->rope.inv_freq[i] =
+        static_cast<float>(RopeFrequency(theta, i, config->head_dim) / values[i]);
   }
 }
 
@@ -133,14 +162,16 @@ void ReadRope(GgufFields* in, const GgufFile& gguf, ModelConfig* config) {
   rope.theta = in->Float("rope.freq_base", 2, 1e15, rope.theta);
   const int64_t rotated = in->Int("rope.dimension_count", 1, kMostHeadDim, config->head_dim);
   if (rotated != config->head_dim) {
-    in->Unsupported("rope.dimension_count", fmt::format("{}", rotated), fmt::format("the head's {}", config->head_dim));
+    in->Unsupported("rope.dimension_count", fmt::format("{}", rotated),
+                    fmt::format("the head's {}", config->head_dim));
   }
   const std::string type = in->String("rope.scaling.type", "none");
   if (type == "linear" || type == "yarn") {
     rope.scaling = type == "linear" ? RopeScaling::kLinear : RopeScaling::kYarn;
     rope.factor = in->Float("rope.scaling.factor", kLeast, kMost);
-    rope.original_max_position_embeddings = static_cast<double>(
-        in->Int("rope.scaling.original_context_length", 1, kMostPositions, config->max_position_embeddings));
+    rope.original_max_position_embeddings =
+        static_cast<double>(in->Int("rope.scaling.original_context_length", 1, kMostPositions,
+                                    config->max_position_embeddings));
     rope.beta_fast = in->Float("rope.scaling.yarn_beta_fast", kLeast, kMost, rope.beta_fast);
     rope.beta_slow = in->Float("rope.scaling.yarn_beta_slow", kLeast, kMost, rope.beta_slow);
   } else if (type != "none") {
@@ -151,15 +182,18 @@ void ReadRope(GgufFields* in, const GgufFile& gguf, ModelConfig* config) {
   }
   if (!in->status().ok()) return;
   config->rope = MakeRope(rope, config->head_dim);
+  config->max_position_embeddings = LengthenedContext(rope, config->max_position_embeddings);
   const TensorInfo* divisors = FindTensor(gguf, "rope_freqs.weight");
   if (divisors == nullptr) return;
-  if (type != "none") return in->Unsupported("rope.scaling.type", type, "none where there is a rope_freqs.weight");
+  if (type != "none")
+    return in->Unsupported("rope.scaling.type", type, "none where there is a rope_freqs.weight");
   DivideFrequencies(in, *divisors, rope.theta, config);
 }
 
 void ReadTokens(GgufFields* in, ModelConfig* config) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  if (in->Has("bos_token_id")) config->bos_token_id = static_cast<int32_t>(in->Int("bos_token_id", 0, kMost));
+  if (in->Has("bos_token_id"))
+    config->bos_token_id = static_cast<int32_t>(in->Int("bos_token_id", 0, kMost));
   for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
     if (!in->Has(key)) continue;
     const auto id = static_cast<int32_t>(in->Int(key, 0, kMost));
@@ -173,10 +207,17 @@ void ReadTokens(GgufFields* in, ModelConfig* config) {
 Result<ModelConfig> ReadGgufConfig(const GgufFile& gguf, std::string_view file) {
   const auto architecture = gguf.GetString("general.architecture");
   if (!architecture.ok()) return architecture.status().WithContext(file);
+  if (*architecture == "deepseek2" || *architecture == "llama4") {
+    return Status(kArchitectureUnknown,
+                  fmt::format("{}: architecture \"{}\" is read from Hugging Face folders alone, "
+                              "not from GGUF",
+                              file, *architecture));
+  }
   const Family* family = FamilyOfArchitecture(*architecture);
   if (family == nullptr) {
-    return Status(kArchitectureUnknown, fmt::format("{}: architecture \"{}\" is not known; supported: {}", file,
-                                                    *architecture, SupportedArchitectures()));
+    return Status(kArchitectureUnknown,
+                  fmt::format("{}: architecture \"{}\" is not known; supported: {}", file,
+                              *architecture, SupportedArchitectures()));
   }
   ModelConfig config;
   config.architecture = *architecture;
@@ -185,6 +226,7 @@ Result<ModelConfig> ReadGgufConfig(const GgufFile& gguf, std::string_view file) 
   ReadSizes(&in, gguf, &config);
   FB_RETURN_IF_ERROR(in.status());
   FB_RETURN_IF_ERROR(ValidateConfig(config, file));
+  family = FindFamily(config.family);
   ReadFeatures(&in, gguf, family->rules, &config);
   ReadRope(&in, gguf, &config);
   FB_RETURN_IF_ERROR(in.status());

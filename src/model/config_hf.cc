@@ -1,5 +1,6 @@
 // config.json and generation_config.json of Hugging Face folders.
 #include <algorithm>
+#include <cmath>
 
 #include "model/config_reader.h"
 #include "model/family.h"
@@ -14,10 +15,11 @@ using base::Status;
 
 constexpr double kLeastPositive = 1e-12, kMostFactor = 1e6, kLeastTheta = 2, kMostTheta = 1e15;
 
-Result<simdjson::dom::object> ParseObject(simdjson::dom::parser& parser, std::string_view json, std::string_view file) {
+Result<simdjson::dom::object> ParseObject(simdjson::dom::parser& parser, std::string_view json,
+                                          std::string_view file) {
   if (json.size() > kMostConfigBytes) {
-    return Status(kConfigInvalid,
-                  fmt::format("{}: {} bytes; expected at most {}", file, json.size(), kMostConfigBytes));
+    return Status(kConfigInvalid, fmt::format("{}: {} bytes; expected at most {}", file,
+                                              json.size(), kMostConfigBytes));
   }
   const auto document = base::ParseJson(parser, json);
   if (!document.ok()) return document.status().WithContext(file);
@@ -34,8 +36,9 @@ Result<const Family*> FindConfigFamily(JsonFields* in, ModelConfig* config) {
   FB_RETURN_IF_ERROR(in->status());
   const Family* family = FamilyOfArchitecture(names[0]);
   if (family == nullptr) {
-    return Status(kArchitectureUnknown, fmt::format("{}: architecture \"{}\" is not known; supported: {}", in->where(),
-                                                    names[0], SupportedArchitectures()));
+    return Status(kArchitectureUnknown,
+                  fmt::format("{}: architecture \"{}\" is not known; supported: {}", in->where(),
+                              names[0], SupportedArchitectures()));
   }
   config->architecture = names[0];
   config->family = family->id;
@@ -49,13 +52,15 @@ void ReadSizes(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
   config->num_layers = in->Int("num_hidden_layers", 1, kMostLayers);
   config->num_heads = in->Int("num_attention_heads", 1, kMostHeads);
   config->num_kv_heads = in->Int("num_key_value_heads", 1, kMostHeads, config->num_heads);
-  if (!in->Has("head_dim") && rules.default_head_dim == 0 && config->hidden_size % config->num_heads != 0) {
-    in->Invalid(fmt::format("hidden_size {} is no multiple of num_attention_heads {}, and there is no head_dim",
-                            config->hidden_size, config->num_heads));
+  if (!in->Has("head_dim") && rules.default_head_dim == 0 &&
+      config->hidden_size % config->num_heads != 0) {
+    in->Invalid(fmt::format(
+        "hidden_size {} is no multiple of num_attention_heads {}, and there is no head_dim",
+        config->hidden_size, config->num_heads));
   }
   const int64_t even_share = config->hidden_size / config->num_heads;
-  config->head_dim =
-      in->Int("head_dim", 1, kMostHeadDim, rules.default_head_dim != 0 ? rules.default_head_dim : even_share);
+  config->head_dim = in->Int("head_dim", 1, kMostHeadDim,
+                             rules.default_head_dim != 0 ? rules.default_head_dim : even_share);
   config->max_position_embeddings = in->Int("max_position_embeddings", 1, kMostPositions);
   // Rounded to fp32, as it is added to fp32 sums; GGUF has it so.
   config->rms_norm_eps = static_cast<float>(in->Float("rms_norm_eps", 0, 1, 1e-6));
@@ -68,8 +73,8 @@ void ReadUpperLayerWindows(JsonFields* in, ModelConfig* config) {
   const int64_t first = in->Int("max_window_layers", 0, kMostPositions, 28);
   const std::vector<std::string> types = in->Strings("layer_types");
   if (!types.empty() && static_cast<int64_t>(types.size()) != config->num_layers) {
-    return in->Invalid(fmt::format("layer_types has {} entries; expected num_hidden_layers = {}", types.size(),
-                                   config->num_layers));
+    return in->Invalid(fmt::format("layer_types has {} entries; expected num_hidden_layers = {}",
+                                   types.size(), config->num_layers));
   }
   for (int64_t layer = 0; layer < config->num_layers; ++layer) {
     bool windowed = on && layer >= first;
@@ -79,7 +84,9 @@ void ReadUpperLayerWindows(JsonFields* in, ModelConfig* config) {
         return in->Unsupported("layer_types", types[layer], "full_attention, sliding_attention");
       }
       if (windowed && (!on || !in->Has("sliding_window"))) {
-        return in->Invalid("layer_types asks for sliding_attention, but use_sliding_window and sliding_window do not");
+        return in->Invalid(
+            "layer_types asks for sliding_attention, but use_sliding_window and sliding_window do "
+            "not");
       }
     }
     if (windowed) config->sliding_window[layer] = static_cast<int32_t>(window);
@@ -98,7 +105,8 @@ void ReadYarn(JsonFields* in, RopeParameters* rope) {
   rope->beta_fast = in->Float("beta_fast", kLeastPositive, kMostFactor, 32);
   rope->beta_slow = in->Float("beta_slow", kLeastPositive, kMostFactor, 1);
   rope->truncate = in->Bool("truncate", true);
-  if (in->Has("attention_factor")) rope->attention_factor = in->Float("attention_factor", kLeastPositive, kMostFactor);
+  if (in->Has("attention_factor"))
+    rope->attention_factor = in->Float("attention_factor", kLeastPositive, kMostFactor);
   if (in->Has("mscale")) rope->mscale = in->Float("mscale", 0, kMostFactor);
   if (in->Has("mscale_all_dim")) rope->mscale_all_dim = in->Float("mscale_all_dim", 0, kMostFactor);
 }
@@ -108,8 +116,8 @@ void ReadScaling(JsonFields* in, int64_t max_positions, RopeParameters* rope) {
   const std::string type = in->String("rope_type", in->String("type", "default"));
   if (type == "default" || !in->status().ok()) return;
   rope->factor = in->Float("factor", kLeastPositive, kMostFactor);
-  rope->original_max_position_embeddings =
-      static_cast<double>(in->Int("original_max_position_embeddings", 1, kMostPositions, max_positions));
+  rope->original_max_position_embeddings = static_cast<double>(
+      in->Int("original_max_position_embeddings", 1, kMostPositions, max_positions));
   if (type == "linear") {
     rope->scaling = RopeScaling::kLinear;
   } else if (type == "llama3") {
@@ -117,8 +125,8 @@ void ReadScaling(JsonFields* in, int64_t max_positions, RopeParameters* rope) {
     rope->low_freq_factor = in->Float("low_freq_factor", kLeastPositive, kMostFactor);
     rope->high_freq_factor = in->Float("high_freq_factor", kLeastPositive, kMostFactor);
     if (in->status().ok() && rope->low_freq_factor > rope->high_freq_factor) {
-      in->Invalid(fmt::format("low_freq_factor {} is above high_freq_factor {}", rope->low_freq_factor,
-                              rope->high_freq_factor));
+      in->Invalid(fmt::format("low_freq_factor {} is above high_freq_factor {}",
+                              rope->low_freq_factor, rope->high_freq_factor));
     }
   } else if (type == "yarn") {
     rope->scaling = RopeScaling::kYarn;
@@ -136,7 +144,8 @@ void ReadRope(JsonFields* in, ModelConfig* config) {
     std::optional<JsonFields> object = in->Object(key);
     if (!object) continue;
     for (const char* layer_type : {"full_attention", "sliding_attention"}) {
-      if (object->Has(layer_type)) object->Unsupported(layer_type, "given", "one set of parameters for all layers");
+      if (object->Has(layer_type))
+        object->Unsupported(layer_type, "given", "one set of parameters for all layers");
     }
     rope.theta = object->Float("rope_theta", kLeastTheta, kMostTheta, rope.theta);
     rotary_part = object->Float("partial_rotary_factor", 0, 1, rotary_part);
@@ -144,8 +153,37 @@ void ReadRope(JsonFields* in, ModelConfig* config) {
     in->Fail(object->status());
     break;
   }
-  if (rotary_part != 1) in->Unsupported("partial_rotary_factor", fmt::format("{}", rotary_part), "1");
-  if (in->status().ok()) config->rope = MakeRope(rope, config->head_dim);
+  if (rotary_part != 1)
+    in->Unsupported("partial_rotary_factor", fmt::format("{}", rotary_part), "1");
+  if (!in->status().ok()) return;
+  config->rope = MakeRope(rope, config->head_dim);
+  if (config->mla) {
+    config->mla->softmax_scale = static_cast<float>(
+        YarnScoreScale(rope) / std::sqrt(static_cast<double>(config->mla->qk_head_dim())));
+  }
+  config->max_position_embeddings = LengthenedContext(rope, config->max_position_embeddings);
+}
+
+// fp8 as DeepSeek's folders have it, and NVFP4 as NVIDIA's tools write it.
+void ReadQuantization(JsonFields* in, ModelConfig* config) {
+  std::optional<JsonFields> object = in->Object("quantization_config");
+  if (!object) return;
+  const std::string method = object->String("quant_method", "");
+  if (method == "fp8") {
+    if (object->Sizes("weight_block_size") != std::vector<int32_t>{128, 128})
+      object->Unsupported("weight_block_size", "another", "[128, 128]");
+    config->stored = {cost::NumberFormat::kFP8Block, object->Strings("modules_to_not_convert")};
+  } else if (method == "modelopt") {
+    const std::string algorithm = object->String("quant_algo", "");
+    if (algorithm != "NVFP4") object->Unsupported("quant_algo", algorithm, "NVFP4");
+    config->stored = {cost::NumberFormat::kNVFP4,
+                      object->Strings(object->Has("ignore") ? "ignore" : "exclude_modules")};
+  } else {
+    in->Unsupported("quantization_config", method.empty() ? "given" : method,
+                    "fp8 with blocks of 128 x 128, modelopt with NVFP4, weights in F32, F16 or "
+                    "BF16");
+  }
+  in->Fail(object->status());
 }
 
 void ReadDtype(JsonFields* in, ModelConfig* config) {
@@ -163,10 +201,14 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
   ModelConfig config;
   FB_ASSIGN_OR_RETURN(const Family* family, FindConfigFamily(&in, &config));
   const ConfigRules& rules = family->rules;
+  ReadQuantization(&in, &config);
+  std::optional<JsonFields> text = in.Object("text_config");
+  FB_RETURN_IF_ERROR(in.status());
+  if (text && rules.text_part) in = *text;
 
-  if (in.Has("quantization_config")) in.Unsupported("quantization_config", "given", "weights in F32, F16 or BF16");
   const std::string activation = in.String("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") in.Unsupported("hidden_act", activation, "silu");
+  if (activation != "silu" && activation != "swish")
+    in.Unsupported("hidden_act", activation, "silu");
   ReadSizes(&in, rules, &config);
   FB_RETURN_IF_ERROR(in.status());
   if (rules.read_more != nullptr) rules.read_more(&in, &config);
@@ -178,7 +220,7 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
   config.mlp_bias = in.Bool("mlp_bias", false);
   config.qk_norm = rules.qk_norm;
   simdjson::dom::element window;
-  const bool null_window = !object.at_key("sliding_window").get(window) && window.is_null();
+  const bool null_window = !in.object().at_key("sliding_window").get(window) && window.is_null();
   ReadWindows(&in, rules.window, null_window, &config);
   FB_RETURN_IF_ERROR(in.status());
   FB_RETURN_IF_ERROR(ValidateConfig(config, file));
@@ -201,7 +243,8 @@ Result<GenerationConfig> ParseGenerationConfig(std::string_view json, std::strin
   if (in.Has("temperature")) config.temperature = in.Float("temperature", 0, kMost);
   if (in.Has("top_p")) config.top_p = in.Float("top_p", kLeastPositive, 1);
   if (in.Has("min_p")) config.min_p = in.Float("min_p", 0, 1);
-  if (in.Has("repetition_penalty")) config.repetition_penalty = in.Float("repetition_penalty", kLeastPositive, kMost);
+  if (in.Has("repetition_penalty"))
+    config.repetition_penalty = in.Float("repetition_penalty", kLeastPositive, kMost);
   // -1, like 0, is no limit.
   if (in.Has("top_k")) config.top_k = std::max<int64_t>(in.Int("top_k", -1, kMostVocabulary), 0);
   if (in.Has("max_new_tokens")) config.max_new_tokens = in.Int("max_new_tokens", 1, kMostPositions);

@@ -9,15 +9,15 @@
 
 namespace forebay::model {
 
-// config.json's text (kMostConfigBytes at most), in the spelling of transformers 4 (torch_dtype, rope_theta,
-// rope_scaling) or 5 (dtype, rope_parameters). `file` names it in errors.
+// config.json's text (kMostConfigBytes at most), in the spelling of transformers 4 (torch_dtype,
+// rope_theta, rope_scaling) or 5 (dtype, rope_parameters). `file` names it in errors.
 base::Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file);
 
 // generation_config.json's text; keys that are not asked for are ignored.
 base::Result<GenerationConfig> ParseGenerationConfig(std::string_view json, std::string_view file);
 
-// The same from GGUF metadata of the architectures "llama", "qwen2", "qwen3". Whether there are biases and a head of
-// its own, the tensors say.
+// The same from GGUF metadata of the architectures "llama", "qwen2", "qwen3". Whether there are
+// biases and a head of its own, the tensors say.
 base::Result<ModelConfig> ReadGgufConfig(const weights::GgufFile& gguf, std::string_view file);
 
 // Checks that hold whatever the format; the readers call it last.
@@ -27,12 +27,13 @@ inline constexpr uint64_t kMostConfigBytes = 4 << 20;
 
 // Bounds of what is taken for a model's size rather than a damaged file.
 inline constexpr int64_t kMostVocabulary = 1 << 26;
-inline constexpr int64_t kMostWidth = 1 << 24;  // hidden and intermediate sizes; of all experts of a layer together
+// hidden and intermediate sizes; of all experts of a layer together
+inline constexpr int64_t kMostWidth = 1 << 24;
 inline constexpr int64_t kMostLayers = 1 << 12;
 inline constexpr int64_t kMostHeads = 1 << 12;
 inline constexpr int64_t kMostHeadDim = 1 << 10;
 inline constexpr int64_t kMostLoraRank = 1 << 16;
-inline constexpr int64_t kMostExperts = 1 << 16;
+inline constexpr int64_t kMostExperts = 1 << 14;
 inline constexpr int64_t kMostPositions = 1 << 30;
 
 }  // namespace forebay::model

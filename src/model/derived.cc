@@ -9,7 +9,7 @@ namespace {
 struct Block {
   int64_t matrices = 0;
   int64_t vectors = 0;
-  int64_t unused = 0;  // of matrices: experts that a token does not go to
+  int64_t unused = 0;  // matrix elements of experts that a token does not go to
 };
 
 Block GroupedAttention(const ModelConfig& c) {
@@ -42,7 +42,8 @@ Block DenseFeedForward(const ModelConfig& c) {
 Block Experts(const ModelConfig& c) {
   const MoeConfig& moe = *c.moe;
   const int64_t expert = ExpertParams(c);
-  return {.matrices = (moe.num_experts + moe.num_shared_experts) * expert + c.hidden_size * moe.num_experts,
+  return {.matrices =
+              (moe.num_experts + moe.num_shared_experts) * expert + c.hidden_size * moe.num_experts,
           .vectors = moe.selection_bias ? moe.num_experts : 0,
           .unused = (moe.num_experts - moe.experts_per_token) * expert};
 }
@@ -65,13 +66,15 @@ DerivedFigures Derive(const ModelConfig& config) {
     const bool has_experts = config.moe && config.moe->has_experts[layer] != 0;
     const Block ffn = has_experts ? Experts(config) : DenseFeedForward(config);
     figures.ffn_params += ffn.matrices + ffn.vectors;
-    figures.params += attention.matrices + attention.vectors + 2 * config.hidden_size + ffn.matrices + ffn.vectors;
+    figures.params += attention.matrices + attention.vectors + 2 * config.hidden_size +
+                      ffn.matrices + ffn.vectors;
     figures.token_weights += attention.matrices + ffn.matrices - ffn.unused;
     unused += ffn.unused;
   }
   figures.active_params = figures.params - unused;
-  figures.kv_values = config.num_layers * (config.mla ? config.mla->kv_lora_rank + config.mla->qk_rope_head_dim
-                                                      : 2 * config.num_kv_heads * config.head_dim);
+  figures.kv_values =
+      config.num_layers * (config.mla ? config.mla->kv_lora_rank + config.mla->qk_rope_head_dim
+                                      : 2 * config.num_kv_heads * config.head_dim);
   return figures;
 }
 

@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-
 #include "base/json.h"
 #include "model/builtin_configs.h"
 #include "model/config_reader.h"
 #include "model/family.h"
+#include "tests_support/test_data.h"
 #include "weights/formats/safetensors.h"
 #include "weights/formats/weight_source.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kModels = FOREBAY_TEST_DATA "/golden/models/";
+const std::string kModels = TestData() + "/golden/models/";
 
 ModelConfig GoldenConfig(const std::string& model) {
   const std::string path = kModels + model + "/config.json";
@@ -32,7 +32,8 @@ int64_t StoredElements(const std::string& model, int64_t num_layers) {
   const std::string next_token_layer = "model.layers." + std::to_string(num_layers) + ".";
   int64_t sum = 0;
   for (const weights::TensorInfo& tensor : parsed->tensors) {
-    const bool is_weight = !tensor.name.ends_with("rotary_emb.inv_freq");  // old files store that table
+    // old files store that table
+    const bool is_weight = !tensor.name.ends_with("rotary_emb.inv_freq");
     if (is_weight && !tensor.name.starts_with(next_token_layer)) sum += tensor.shape.elements();
   }
   return sum;
@@ -46,8 +47,9 @@ TEST_P(DerivedFromGolden, ParametersAreTheStoredElements) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DerivedFromGolden,
-                         testing::Values("llama2-mha", "llama3-gqa", "mistral", "qwen2-tied", "qwen3",
-                                         "smollm2-like", "yarn-qwen2.5", "deepseek-v3", "llama4-text", "qwen3-moe"),
+                         testing::Values("llama2-mha", "llama3-gqa", "mistral", "qwen2-tied",
+                                         "qwen3", "smollm2-like", "yarn-qwen2.5", "deepseek-v3",
+                                         "llama4-text", "qwen3-moe"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase_if(name, [](char c) { return !std::isalnum(c); });
@@ -55,7 +57,8 @@ INSTANTIATE_TEST_SUITE_P(Models, DerivedFromGolden,
                          });
 
 TEST(Derived, ATokenMeetsItsExpertsAndTheHead) {
-  const ModelConfig config = GoldenConfig("qwen3-moe");  // 2 layers, 2 of 8 experts of 32, hidden 64
+  // 2 layers, 2 of 8 experts of 32, hidden 64
+  const ModelConfig config = GoldenConfig("qwen3-moe");
   const DerivedFigures figures = Derive(config);
   const int64_t expert = 3 * 64 * 32;
   EXPECT_EQ(ExpertParams(config), expert);
@@ -93,18 +96,35 @@ TEST(ExpertConfig, ReadsTheGoldenFields) {
   EXPECT_FALSE(GoldenConfig("qwen3").moe || GoldenConfig("qwen3").mla);
 }
 
-TEST(ExpertConfig, IsKnownButDoesNotRun) {
-  for (const char* model : {"deepseek-v3", "llama4-text", "qwen3-moe"}) {
-    const base::Status status = CheckRunnable(GoldenConfig(model), "m/config.json");
-    EXPECT_EQ(status.code(), kArchitectureNotRunnable) << model;
-    EXPECT_THAT(status.message(), HasSubstr("m/config.json: "));
-    EXPECT_THAT(status.message(), HasSubstr("expected one that can run: LlamaForCausalLM, MistralForCausalLM, Qwen2"));
-  }
-  EXPECT_TRUE(CheckRunnable(GoldenConfig("qwen3"), "").ok());
+TEST(ExpertConfig, ReadsLlama4sAttention) {
+  const ModelConfig llama = GoldenConfig("llama4-text");
+  EXPECT_EQ(llama.without_rope, (std::vector<uint8_t>{0, 0, 0, 1}));
+  EXPECT_EQ(llama.ReachOf(0), base::Reach(0, 32));
+  EXPECT_EQ(llama.ReachOf(3), base::Reach());
+  EXPECT_TRUE(llama.norm_after_rope && llama.rope_interleaved);
+  EXPECT_EQ(llama.temperature_floor, 48);
+  EXPECT_EQ(llama.temperature_scale, 0.5);
+}
+
+// What published folders look like: the text's keys in an object of their own, layers without rope
+// as a list, a number where the reference has a flag.
+TEST(ExpertConfig, ReadsPublishedLlama4) {
+  std::string text = *base::ReadFile(kModels + "llama4-text/config.json");
+  text.replace(text.find("\"attn_temperature_tuning\": true"), 31,
+               "\"attn_temperature_tuning\": 4, \"no_rope_layers\": [1, 0, 1, 1]");
+  const std::string json =
+      "{\"architectures\": [\"Llama4ForConditionalGeneration\"], \"vision_config\": {}, "
+      "\"text_config\": " +
+      text + "}";
+  const auto config = ParseHfConfig(json, "c");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->without_rope, (std::vector<uint8_t>{0, 1, 0, 0}));
+  EXPECT_EQ(config->temperature_floor, 48);
 }
 
 // A config.json with one key changed.
-base::Status Changed(const char* model, const std::string& key, const std::string& from, const std::string& to) {
+base::Status Changed(const char* model, const std::string& key, const std::string& from,
+                     const std::string& to) {
   std::string json = *base::ReadFile(kModels + model + "/config.json");
   const std::string old_text = "\"" + key + "\": " + from;
   EXPECT_NE(json.find(old_text), std::string::npos) << old_text;
@@ -113,18 +133,25 @@ base::Status Changed(const char* model, const std::string& key, const std::strin
 }
 
 TEST(ExpertConfig, RefusesValuesOutOfRange) {
-  EXPECT_THAT(Changed("qwen3-moe", "num_experts_per_tok", "2", "9").message(), HasSubstr("to 9 of 8 experts"));
+  EXPECT_THAT(Changed("qwen3-moe", "num_experts_per_tok", "2", "9").message(),
+              HasSubstr("to 9 of 8 experts"));
   EXPECT_EQ(Changed("qwen3-moe", "moe_intermediate_size", "32", "null").code(), kConfigInvalid);
   EXPECT_EQ(Changed("qwen3-moe", "mlp_only_layers", "[]", "[-1]").code(), kConfigInvalid);
   EXPECT_TRUE(Changed("qwen3-moe", "mlp_only_layers", "[]", "[0, 99]").ok());
-  EXPECT_THAT(Changed("qwen3-moe", "moe_intermediate_size", "32", "9999999").message(), HasSubstr("8 experts of width 9999999"));
+  EXPECT_THAT(Changed("qwen3-moe", "moe_intermediate_size", "32", "9999999").message(),
+              HasSubstr("8 experts of width 9999999"));
   EXPECT_EQ(Changed("deepseek-v3", "kv_lora_rank", "24", "0").code(), kConfigInvalid);
   EXPECT_EQ(Changed("deepseek-v3", "qk_rope_head_dim", "8", "7").code(), kConfigInvalid);
   EXPECT_EQ(Changed("llama4-text", "num_local_experts", "4", "-4").code(), kConfigInvalid);
+  EXPECT_EQ(Changed("llama4-text", "attention_chunk_size", "32", "0").code(), kConfigInvalid);
+  EXPECT_THAT(Changed("deepseek-v3", "kv_lora_rank", "24", "514").message(),
+              HasSubstr("kv_lora_rank is 514; expected an even number up to 512"));
+  EXPECT_THAT(Changed("deepseek-v3", "v_head_dim", "12", "13").message(),
+              HasSubstr("v_head_dim is 13"));
 }
 
 TEST(BuiltinConfig, AllParseAndUnknownNamesListThem) {
-  EXPECT_EQ(BuiltinConfigTexts().size(), 7u);
+  EXPECT_EQ(BuiltinConfigTexts().size(), 9u);
   for (const BuiltinConfigText& text : BuiltinConfigTexts()) {
     const auto config = LoadBuiltinConfig(text.name);
     ASSERT_TRUE(config.ok()) << config.status().ToString();
@@ -133,7 +160,8 @@ TEST(BuiltinConfig, AllParseAndUnknownNamesListThem) {
   const auto unknown = LoadBuiltinConfig("builtin:Qwen3-33B");
   EXPECT_EQ(unknown.status().code(), kBuiltinUnknown);
   EXPECT_EQ(unknown.status().message(),
-            "model builtin:Qwen3-33B is not built in; expected one of DeepSeek-R1, Llama-3-8B, Llama-3.1-70B, Llama-4-Scout, "
+            "model builtin:Qwen3-33B is not built in; expected one of DeepSeek-R1-FP8, "
+            "DeepSeek-R1-NVFP4, DeepSeek-R1, Llama-3-8B, Llama-3.1-70B, Llama-4-Scout, "
             "Qwen2.5-72B, Qwen3-30B-A3B, Qwen3-32B");
 }
 

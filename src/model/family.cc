@@ -8,8 +8,8 @@
 namespace forebay::model {
 
 std::span<const Family* const> Families() {
-  static const Family* const kFamilies[] = {&kLlama,    &kMistral,    &kQwen2,  &kQwen3,
-                                             &kQwen3Moe, &kDeepseekV3, &kLlama4};
+  static const Family* const kFamilies[] = {&kLlama,    &kMistral, &kQwen2,      &kQwen3,
+                                            &kQwen3Moe, &kMixtral, &kDeepseekV3, &kLlama4};
   return kFamilies;
 }
 
@@ -30,23 +30,15 @@ const Family* FamilyOfArchitecture(std::string_view architecture) {
 
 std::string SupportedArchitectures() {
   std::string list;
-  for (const Family* family : Families()) {
-    if (family->layer_names != nullptr) list += (list.empty() ? "" : ", ") + std::string(family->architectures[0]);
-  }
+  for (const Family* family : Families())
+    list += (list.empty() ? "" : ", ") + std::string(family->architectures[0]);
   return list;
 }
 
-base::Status CheckRunnable(const ModelConfig& config, std::string_view file) {
-  const Family* family = FindFamily(config.family);
-  FB_CHECK(family != nullptr, "family {} passed validation but is not registered", config.family);
-  if (family->layer_names != nullptr) return base::Status::Ok();
-  return base::Status(kArchitectureNotRunnable,
-                      fmt::format("{}: {} is known by its configuration alone; expected one that can run: {}", file,
-                                  config.architecture, SupportedArchitectures()));
-}
+std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
 
 LayerNames LlamaLayerNames(const ModelConfig& config, int64_t layer) {
-  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  const std::string prefix = LayerPrefix(layer);
   const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
   LayerNames names;
   names.attention_norm = prefix + "input_layernorm.weight";
@@ -73,6 +65,13 @@ LayerNames LlamaLayerNames(const ModelConfig& config, int64_t layer) {
     names.q_norm = attention + "q_norm.weight";
     names.k_norm = attention + "k_norm.weight";
   }
+  return names;
+}
+
+LayerNames ExpertLayerNames(const ModelConfig& config, int64_t layer) {
+  LayerNames names = LlamaLayerNames(config, layer);
+  const std::string mlp = LayerPrefix(layer) + "mlp.";
+  names.experts = {.router = mlp + "gate.weight", .prefix = mlp + "experts."};
   return names;
 }
 

@@ -1,5 +1,5 @@
-// A model family: which architectures it serves and which tensors a decoder of it is made of. One file and one
-// registry line each.
+// A model family: which architectures it serves and which tensors a decoder of it is made of. One
+// file and one registry line each.
 #pragma once
 
 #include <span>
@@ -10,14 +10,31 @@
 
 namespace forebay::model {
 
+// Names of the tensors of a layer's experts: matrix `gate` of expert N is prefix + "N." + gate.
+struct ExpertNames {
+  std::string router, selection_bias;
+  std::string prefix;
+  std::string gate = "gate_proj.weight", up = "up_proj.weight", down = "down_proj.weight";
+  std::string shared_gate, shared_up, shared_down;
+};
+
+// Names of the tensors of a layer's latent attention. Without a low rank of queries they are
+// LayerNames::q.
+struct LatentNames {
+  std::string q_down, q_norm, q_up;
+  std::string kv_down, kv_norm, kv_up;
+};
+
 // Names of one decoder layer's tensors; "" where the family has none.
 struct LayerNames {
   std::string attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
   std::string ffn_norm, gate, up, down, gate_bias, up_bias, down_bias;
+  ExpertNames experts;  // of a layer that has them
+  LatentNames latent;   // likewise
 };
 
-// Which layers `sliding_window` is for. kUpperLayers (Qwen): only with use_sliding_window, and then those that
-// layer_types names, or the layers from max_window_layers on.
+// Which layers `sliding_window` is for. kUpperLayers (Qwen): only with use_sliding_window, and then
+// those that layer_types names, or the layers from max_window_layers on.
 enum class WindowRule : uint8_t { kNone, kAllLayers, kUpperLayers };
 
 class JsonFields;
@@ -28,14 +45,16 @@ struct ConfigRules {
   bool qk_norm = false;
   WindowRule window = WindowRule::kNone;
   int64_t default_head_dim = 0;  // 0: hidden_size / num_attention_heads
+  bool text_part = false;        // all keys may lie in an object "text_config"
   // Keys of config.json that this family alone has; sizes are read by then.
   void (*read_more)(JsonFields* in, ModelConfig* config) = nullptr;
 };
 
 struct Family {
-  std::string_view id;                             // "llama"
-  std::span<const std::string_view> architectures;  // of config.json, and GGUF's general.architecture
-  // The tensors of layer `layer`; null: known by its configuration alone, there is no layer program for it.
+  std::string_view id;  // "llama"
+  // of config.json, and GGUF's general.architecture
+  std::span<const std::string_view> architectures;
+  // The tensors of layer `layer`.
   LayerNames (*layer_names)(const ModelConfig& config, int64_t layer);
   ConfigRules rules = {};
 };
@@ -44,12 +63,15 @@ struct Family {
 std::span<const Family* const> Families();
 const Family* FindFamily(std::string_view id);
 const Family* FamilyOfArchitecture(std::string_view architecture);
-// "LlamaForCausalLM, MistralForCausalLM, ...", those that can run: for error messages.
+// "LlamaForCausalLM, MistralForCausalLM, ...": for error messages.
 std::string SupportedArchitectures();
-// kArchitectureNotRunnable where a model is known by its configuration alone. `file` names it in the error.
-base::Status CheckRunnable(const ModelConfig& config, std::string_view file);
 
-// The names that Llama gave and that most families share; features (biases, QK norm) as the config says.
+// What the names of a layer's tensors begin with.
+std::string LayerPrefix(int64_t layer);
+// The names that Llama gave and that most families share; features (biases, QK norm) as the config
+// says.
 LayerNames LlamaLayerNames(const ModelConfig& config, int64_t layer);
+// The same with Qwen's names of experts beside them: mlp.gate, mlp.experts.N.gate_proj.
+LayerNames ExpertLayerNames(const ModelConfig& config, int64_t layer);
 
 }  // namespace forebay::model

@@ -17,7 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const weights::TensorInfo& tensor : file->tensors()) {
     if (!tensor.type->dtype || !weights::CanExpand(*tensor.type->dtype)) continue;
     std::vector<float> values(tensor.shape.elements());
-    weights::ExpandElements(*tensor.type->dtype, tensor.data.data(), tensor.shape.elements(), values.data());
+    weights::ExpandElements(*tensor.type->dtype, tensor.data.data(), tensor.shape.elements(),
+                            values.data());
   }
   return 0;
 }

@@ -1,7 +1,9 @@
-// Which rank holds which head, in which slot: one table a layout, shared by all its modes. Nobody computes head = rank * n.
+// Which rank holds which head, in which slot: one table a layout, shared by all its modes. Nobody
+// computes head = rank * n.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace forebay::model {
@@ -11,16 +13,20 @@ struct HeadPlace {
   int32_t slot;  // position among the rank's heads
 };
 
-// Logical head -> where it lies. A KV head may have replicas (where there are fewer KV heads than ranks).
+// Logical head -> where it lies. A KV head may have replicas (where there are fewer KV heads than
+// ranks).
 struct HeadMap {
-  std::vector<HeadPlace> query;                  // [heads]
-  std::vector<std::vector<HeadPlace>> kv;        // [kv heads][replicas]
+  std::vector<HeadPlace> query;            // [heads]
+  std::vector<std::vector<HeadPlace>> kv;  // [kv heads][replicas]
 
   // All heads on one rank, in logical order.
   static HeadMap SingleRank(int64_t heads, int64_t kv_heads);
   // The logical heads of a rank, in the order of their slots.
   std::vector<int32_t> QueryHeadsOf(int rank) const;
   std::vector<int32_t> KvHeadsOf(int rank) const;
+  // Of several ranks one behind the other; a KV head that neighbours both have comes once.
+  std::vector<int32_t> QueryHeadsOf(std::span<const int> ranks) const;
+  std::vector<int32_t> KvHeadsOf(std::span<const int> ranks) const;
 };
 
 }  // namespace forebay::model

@@ -29,12 +29,14 @@ void JsonFields::Wrong(std::string_view key, std::string_view expected) {
                 : fmt::format("{} is missing; expected {}", key, expected));
 }
 
-void JsonFields::Unsupported(std::string_view key, std::string_view found, std::string_view expected) {
-  Fail(Status(kConfigUnsupported,
-              fmt::format("{}: {} is {}, which is not supported; supported: {}", where_, key, found, expected)));
+void JsonFields::Unsupported(std::string_view key, std::string_view found,
+                             std::string_view expected) {
+  Fail(Status(kConfigUnsupported, fmt::format("{}: {} is {}, which is not supported; supported: {}",
+                                              where_, key, found, expected)));
 }
 
-int64_t JsonFields::Int(std::string_view key, int64_t least, int64_t most, std::optional<int64_t> otherwise) {
+int64_t JsonFields::Int(std::string_view key, int64_t least, int64_t most,
+                        std::optional<int64_t> otherwise) {
   const auto element = Find(key);
   if (!element && otherwise) return *otherwise;
   int64_t value;
@@ -43,7 +45,8 @@ int64_t JsonFields::Int(std::string_view key, int64_t least, int64_t most, std::
   return otherwise.value_or(least);
 }
 
-double JsonFields::Float(std::string_view key, double least, double most, std::optional<double> otherwise) {
+double JsonFields::Float(std::string_view key, double least, double most,
+                         std::optional<double> otherwise) {
   const auto element = Find(key);
   if (!element && otherwise) return *otherwise;
   double value;

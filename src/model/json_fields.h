@@ -11,27 +11,33 @@
 
 namespace forebay::model {
 
-// The first thing that is wrong is kept in status() and every later answer is some valid value, so that a reader can
-// take all it wants and look once at the end. A null counts as absent.
+// The first thing that is wrong is kept in status() and every later answer is some valid value, so
+// that a reader can take all it wants and look once at the end. A null counts as absent.
 class JsonFields {
  public:
   static constexpr size_t kMostItems = 1 << 12;
 
-  // `where` begins each message, e.g. "config.json" or "config.json: rope_scaling". Borrows the parsed document.
-  JsonFields(simdjson::dom::object object, std::string where) : object_(object), where_(std::move(where)) {}
+  // `where` begins each message, e.g. "config.json" or "config.json: rope_scaling". Borrows the
+  // parsed document.
+  JsonFields(simdjson::dom::object object, std::string where)
+      : object_(object), where_(std::move(where)) {}
 
   const base::Status& status() const { return status_; }
   const std::string& where() const { return where_; }
+  const simdjson::dom::object& object() const { return object_; }
   bool Has(std::string_view key) const { return Find(key).has_value(); }
 
   // A number in [least, most]; without `otherwise` the key must be there.
-  int64_t Int(std::string_view key, int64_t least, int64_t most, std::optional<int64_t> otherwise = {});
-  double Float(std::string_view key, double least, double most, std::optional<double> otherwise = {});
+  int64_t Int(std::string_view key, int64_t least, int64_t most,
+              std::optional<int64_t> otherwise = {});
+  double Float(std::string_view key, double least, double most,
+               std::optional<double> otherwise = {});
   bool Bool(std::string_view key, bool otherwise);
   std::string String(std::string_view key, std::string_view otherwise);
   // Absent: empty. A lone value counts as a list of one. Lists of more than kMostItems are errors.
   std::vector<std::string> Strings(std::string_view key);
   std::vector<int32_t> TokenIds(std::string_view key) { return Ints(key, "a token id"); }
+  std::vector<int32_t> Sizes(std::string_view key) { return Ints(key, "a size"); }
   std::vector<int32_t> LayerIndices(std::string_view key) { return Ints(key, "a layer's index"); }
   // Absent: nothing.
   std::optional<JsonFields> Object(std::string_view key);

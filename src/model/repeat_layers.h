@@ -1,5 +1,5 @@
-// Equal layers run through here. A real device runs the body once a layer; one that prices shapes runs it once for all
-// where that is exact.
+// Equal layers run through here. A real device runs the body once a layer; one that prices shapes
+// runs it once for all where that is exact.
 #pragma once
 
 #include <cstdint>

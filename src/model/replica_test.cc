@@ -1,5 +1,6 @@
-// The layer program over the ranks of a replica, enqueued by one control task, against one rank: logits by memcmp, and the
-// digests of keys and values, for every degree of tp and pp that the model allows.
+// The layer program over the ranks of a replica, enqueued by one control task, against one rank:
+// logits by memcmp, and the digests of keys and values, for every degree of tp and pp that the
+// model allows.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -11,6 +12,7 @@
 #include "device/hazard_checker.h"
 #include "kernels/kernel_set.h"
 #include "model/decoder.h"
+#include "model/kv_groups.h"
 #include "runtime/runtime_test_base.h"
 #include "weights/random_reader.h"
 
@@ -20,7 +22,8 @@ namespace {
 using runtime::Runtime;
 using tensor::DType;
 
-constexpr int kMaxPositions = 128, kBlocksPerSequence = kMaxPositions / kernels::kBlockTokens, kSequences = 2;
+constexpr int kMaxPositions = 128, kBlocksPerSequence = kMaxPositions / kernels::kBlockTokens,
+              kSequences = 2;
 constexpr StepCapacity kCapacity{.rows = 48, .logit_rows = 48};
 
 struct Case {
@@ -59,17 +62,21 @@ ModelConfig Config(const Case& c) {
 struct Rows {
   int sequence, first_position, count;
 };
-const std::vector<std::vector<Rows>> kSteps = {{{0, 0, 37}}, {{0, 37, 1}, {1, 0, 20}}, {{0, 38, 1}, {1, 20, 3}}};
+const std::vector<std::vector<Rows>> kSteps = {
+    {{0, 0, 37}}, {{0, 37, 1}, {1, 0, 20}}, {{0, 38, 1}, {1, 20, 3}}};
 
 // A step's arrays, which all ranks read.
 struct Batch {
   explicit Batch(const std::vector<Rows>& parts, int64_t vocab) {
-    for (int i = 0; i < kSequences * kBlocksPerSequence; ++i) tables.push_back(static_cast<uint32_t>(i));
+    for (int i = 0; i < kSequences * kBlocksPerSequence; ++i)
+      tables.push_back(static_cast<uint32_t>(i));
     for (const Rows& part : parts) {
       const auto index = static_cast<int32_t>(sequences.size());
-      sequences.push_back({static_cast<int32_t>(tokens.size()), part.count, part.first_position, part.sequence});
+      sequences.push_back(
+          {static_cast<int32_t>(tokens.size()), part.count, part.first_position, part.sequence});
       context.Add(part.first_position, part.count);
-      for (int32_t position = part.first_position; position < part.first_position + part.count; ++position) {
+      for (int32_t position = part.first_position; position < part.first_position + part.count;
+           ++position) {
         logit_rows.push_back(static_cast<int32_t>(tokens.size()));
         tokens.push_back(static_cast<int32_t>((position * 7919 + part.sequence * 31) % vocab));
         positions.push_back(position);
@@ -77,9 +84,16 @@ struct Batch {
       }
     }
     const auto rows = static_cast<int32_t>(tokens.size());
-    batch = {.num_rows = rows, .num_sequences = static_cast<int32_t>(sequences.size()), .num_logit_rows = rows, .own_end = rows,
-             .tokens = tokens.data(), .positions = positions.data(), .row_sequence = row_sequence.data(),
-             .sequences = sequences.data(), .table_stride = kBlocksPerSequence, .logit_rows = logit_rows.data()};
+    batch = {.num_rows = rows,
+             .num_sequences = static_cast<int32_t>(sequences.size()),
+             .num_logit_rows = rows,
+             .own_end = rows,
+             .tokens = tokens.data(),
+             .positions = positions.data(),
+             .row_sequence = row_sequence.data(),
+             .sequences = sequences.data(),
+             .table_stride = kBlocksPerSequence,
+             .logit_rows = logit_rows.data()};
     batch.group_tables[0] = tables.data();
   }
   std::vector<int32_t> tokens, positions, row_sequence, logit_rows;
@@ -90,8 +104,9 @@ struct Batch {
 };
 
 struct Rank {
-  Rank(Runtime& runtime, std::unique_ptr<fabric::Fabric> own_fabric, const ModelConfig& config, DType dtype,
-       const ReplicaCut& rank_cut, const weights::TensorReader& reader, device::HazardChecker& checker, uint64_t seed)
+  Rank(Runtime& runtime, std::unique_ptr<fabric::Fabric> own_fabric, const ModelConfig& config,
+       DType dtype, const ReplicaCut& rank_cut, const weights::TensorReader& reader,
+       device::HazardChecker& checker, uint64_t seed)
       : cut(rank_cut), fabric(std::move(own_fabric)) {
     device = device::CreateCpuDevice(runtime, {.rank = fabric->rank(),
                                                .memory_bytes = 64 * base::kMiB,
@@ -103,71 +118,114 @@ struct Rank {
                  .value();
     const DecoderPlan plan = PlanDecoder(config, dtype, kMaxPositions, cut);
     device::Arena& arena = device->arena();
-    const auto allocate = [&](const char* name, uint64_t bytes) { return arena.Allocate(name, bytes + 64).value(); };
+    const auto allocate = [&](const char* name, uint64_t bytes) {
+      return arena.Allocate(name, bytes + 64).value();
+    };
     decoder.config = &config;
     decoder.dtype = dtype;
     decoder.kernels = *kernels::ChooseKernels("auto");
     decoder.stream = &device->compute();
     decoder.capacity = kCapacity;
     weight_bytes = plan.bytes();
-    decoder.weights =
-        LoadDecoder(plan, &reader, *allocate("weights", plan.bytes()), *allocate("tables", plan.table_bytes()), {}, 1).value();
-    device::RegionCutter cutter(*allocate("activations", ActivationBytes(config, dtype, kCapacity, cut)));
+    decoder.weights = LoadDecoder(plan, &reader, *allocate("weights", plan.bytes()),
+                                  *allocate("tables", plan.table_bytes()), {}, 1)
+                          .value();
+    device::RegionCutter cutter(
+        *allocate("activations", ActivationBytes(config, dtype, kCapacity, cut)));
     decoder.activations = CutActivations(config, dtype, kCapacity, &cutter, cut);
     const Shard& shard = decoder.weights.shard;
-    const auto groups = PlanKvGroups(config, dtype, shard.layers, shard.kv_heads.size());
+    const auto groups = PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size());
     FB_CHECK(groups.size() == 1, "{} KV groups", groups.size());
     constexpr int64_t kBlocks = kBlocksPerSequence * kSequences;
-    decoder.kv = CutKvCache(groups, kBlocks, true, allocate("kv", kBlocks * KvBlockBytes(groups, true))->data);
+    decoder.kv = kv::CutCache(groups, kBlocks, true,
+                              allocate("kv", kBlocks * kv::KvBlockBytes(groups, true))->data);
     digests = decoder.kv.groups[0].digests;
-    tensor_staging = arena.Allocate("tensor staging", TensorStagingBytes(config, kCapacity, cut)).value();
-    stage_staging = arena.Allocate("stage staging", StageStagingBytes(config, dtype, kCapacity, cut)).value();
-    for (const device::Region* region : {tensor_staging, stage_staging}) FB_CHECK(fabric->Publish(*region).ok(), "publish");
+    tensor_staging =
+        arena.Allocate("tensor staging", TensorStagingBytes(config, kCapacity, cut)).value();
+    stage_staging =
+        arena.Allocate("stage staging", StageStagingBytes(config, dtype, kCapacity, cut)).value();
+    sequence_staging =
+        arena.Allocate("sequence staging", SequenceStagingBytes(config, dtype, kCapacity, cut))
+            .value();
+    head_staging = arena.Allocate("head staging", HeadStagingBytes(config, kCapacity, cut)).value();
+    decoder.exchanged = &exchanged;
+    for (const device::Region* region :
+         {tensor_staging, stage_staging, sequence_staging, head_staging})
+      FB_CHECK(fabric->Publish(*region).ok(), "publish");
   }
 
   // After all ranks have published.
   void Link() {
-    const int first = fabric->rank() - cut.tp_rank;
-    fabric::Communicator stage{.my_index = cut.tp_rank};
-    for (int t = 0; t < cut.tp; ++t) stage.ranks.push_back(first + t);
+    const Degrees layout = cut.degrees();
+    const auto meet = [&](std::vector<int> members, int my_index, const device::Region& staging,
+                          int channel) -> fabric::Exchange* {
+      for (int& rank : members) rank += cut.stage * layout.ranks();
+      return &exchanges.emplace_back(
+          fabric::Exchange::Create(*fabric, {members, my_index}, staging, channel).value());
+    };
+    const int block = cut.block();
     if (cut.tp > 1) {
-      exchange = std::make_unique<fabric::Exchange>(
-          fabric::Exchange::Create(*fabric, stage, *tensor_staging, fabric::kTensorChannel).value());
+      decoder.links.tensor = meet(TpRanks(layout, layout, block), layout.TpIndex(block),
+                                  *tensor_staging, fabric::kTensorChannel);
+    }
+    if (cut.sp > 1) {
+      decoder.links.sequence = meet(SpRanks(layout, layout, block), layout.SpIndex(block),
+                                    *sequence_staging, fabric::kSequenceChannel);
+      std::vector<int> all;
+      for (int b = 0; b < layout.ranks(); ++b) all.push_back(RankOfBlock(layout, b));
+      if (cut.last_stage())
+        decoder.links.stage = meet(all, block, *head_staging, fabric::kHeadChannel);
     }
     const auto handover = [&](int from, int to) {
-      return std::make_unique<fabric::Handover>(fabric::Handover::Create(*fabric, from, to, "stage staging").value());
+      return std::make_unique<fabric::Handover>(
+          fabric::Handover::Create(*fabric, from, to, "stage staging").value());
     };
-    if (!cut.first_stage()) last_stage = handover(fabric->rank() - cut.tp, fabric->rank());
-    if (!cut.last_stage()) next_stage = handover(fabric->rank(), fabric->rank() + cut.tp);
-    decoder.links = {exchange.get(), last_stage.get(), next_stage.get()};
+    if (!cut.first_stage()) last_stage = handover(fabric->rank() - layout.ranks(), fabric->rank());
+    if (!cut.last_stage()) next_stage = handover(fabric->rank(), fabric->rank() + layout.ranks());
+    decoder.links.last_stage = last_stage.get();
+    decoder.links.next_stage = next_stage.get();
   }
+  // Its logits are those of the whole vocabulary.
+  bool has_logits() const { return cut.last_stage() && (cut.sp == 1 || cut.block() == 0); }
 
   const ReplicaCut cut;
   std::unique_ptr<fabric::Fabric> fabric;
-  std::unique_ptr<fabric::Exchange> exchange;
+  std::deque<fabric::Exchange> exchanges;
+  ExchangeCounters exchanged;
   std::unique_ptr<fabric::Handover> last_stage, next_stage;
   std::unique_ptr<device::Device> device;
-  const device::Region *tensor_staging, *stage_staging;
+  const device::Region *tensor_staging, *stage_staging, *sequence_staging, *head_staging;
   uint64_t* digests;
   uint64_t weight_bytes;
   Decoder decoder;
 };
 
 struct Outcome {
-  std::vector<std::vector<float>> logits;  // [steps][rows, vocab], of each rank of the last stage one behind the other
-  std::vector<uint64_t> digests;           // [positions], summed over the ranks
+  // [steps][rows, vocab], of each rank of the last stage one behind the other
+  std::vector<std::vector<float>> logits;
+  std::vector<uint64_t> digests;  // [positions], summed over the ranks
   uint64_t weight_bytes = 0;
+  int64_t bytes_all_to_all = 0, bytes_all_reduce = 0, bytes_head = 0, pad_rows = 0;
 };
 
-// `overlap`: a step is enqueued before the one before has ended, and only the last one's logits are there.
-Outcome RunReplica(Runtime& runtime, const Case& c, int tp, int pp, uint64_t seed, bool overlap = false) {
+// `overlap`: a step is enqueued before the one before has ended, and only the last one's logits are
+// there.
+Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int pp, uint64_t seed,
+                   bool overlap = false) {
   const ModelConfig config = Config(c);
   const weights::RandomReader reader(5, PlanDecoder(config, c.dtype, 1).TensorShapes());
   device::HazardChecker checker;
   std::vector<std::unique_ptr<Rank>> ranks;
-  for (auto& fabric : fabric::CreateLocalFabric(runtime, tp * pp)) {
-    const ReplicaCut cut{.tp = tp, .pp = pp, .tp_rank = fabric->rank() % tp, .stage = fabric->rank() / tp};
-    ranks.push_back(std::make_unique<Rank>(runtime, std::move(fabric), config, c.dtype, cut, reader, checker, seed));
+  for (auto& fabric : fabric::CreateLocalFabric(runtime, layout.ranks() * pp)) {
+    const int rank = fabric->rank();
+    const ReplicaCut cut{.tp = layout.tp,
+                         .pp = pp,
+                         .tp_rank = rank % layout.tp,
+                         .stage = rank / layout.ranks(),
+                         .sp = layout.sp,
+                         .sp_rank = rank / layout.tp % layout.sp};
+    ranks.push_back(std::make_unique<Rank>(runtime, std::move(fabric), config, c.dtype, cut, reader,
+                                           checker, seed));
   }
   for (auto& rank : ranks) rank->Link();
   Outcome outcome;
@@ -182,7 +240,7 @@ Outcome RunReplica(Runtime& runtime, const Case& c, int tp, int pp, uint64_t see
     std::vector<float>& logits = outcome.logits.emplace_back();
     for (auto& rank : ranks) {
       EXPECT_TRUE(rank->device->Synchronize(rank->device->compute()).ok());
-      if (!rank->cut.last_stage()) continue;
+      if (!rank->has_logits()) continue;
       const float* const own = rank->decoder.activations.logits;
       logits.insert(logits.end(), own, own + batch.batch.num_logit_rows * c.vocab);
     }
@@ -191,36 +249,50 @@ Outcome RunReplica(Runtime& runtime, const Case& c, int tp, int pp, uint64_t see
   for (auto& rank : ranks) {
     for (size_t i = 0; i < outcome.digests.size(); ++i) outcome.digests[i] += rank->digests[i];
     outcome.weight_bytes += rank->weight_bytes;
+    outcome.bytes_all_to_all += rank->exchanged.bytes_all_to_all;
+    outcome.bytes_all_reduce += rank->exchanged.bytes_all_reduce;
+    outcome.bytes_head += rank->exchanged.bytes_head;
   }
+  outcome.pad_rows = ranks[0]->exchanged.pad_rows;
   EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
   return outcome;
 }
 
 class ReplicaTest : public runtime::OnBothRuntimes {
  protected:
-  // Whether tp x pp ranks give the bytes of one; how many cuts the model allows.
-  int CheckAllCuts(const Case& c, const std::vector<std::pair<int, int>>& cuts, int num_seeds) {
+  // Whether sp x tp x pp ranks give the bytes of one; how many cuts the model allows.
+  int CheckAllCuts(const Case& c, const std::vector<std::pair<Degrees, int>>& cuts, int num_seeds) {
     const auto real = runtime::CreateRealRuntime();
-    const Outcome one = RunReplica(*real, c, 1, 1, 1);
+    const Outcome one = RunReplica(*real, c, {}, 1, 1);
     EXPECT_NE(one.logits[0][0], one.logits[0][c.vocab]);
     EXPECT_NE(one.digests[0], one.digests[1]);
     int allowed = 0;
-    for (const auto& [tp, pp] : cuts) {
-      if (!CheckCut(Config(c), tp, pp).ok()) continue;
+    for (const auto& [layout, pp] : cuts) {
+      if (!CheckCut(Config(c), layout, pp).ok()) continue;
+      const std::string name =
+          fmt::format("{} sp {} tp {} pp {}", c.name, layout.sp, layout.tp, pp);
       ++allowed;
       uint64_t seed = 0;
-      Run([&](Runtime& runtime) {
-        const Outcome many = RunReplica(runtime, c, tp, pp, seed++);
-        EXPECT_EQ(many.digests, one.digests) << c.name << " tp " << tp << " pp " << pp;
-        for (size_t step = 0; step < one.logits.size(); ++step) {
-          const std::vector<float>&want = one.logits[step], &got = many.logits[step];
-          ASSERT_EQ(got.size(), tp * want.size());
-          for (int rank = 0; rank < tp; ++rank) {
-            EXPECT_EQ(std::memcmp(&got[rank * want.size()], want.data(), want.size() * sizeof(float)), 0)
-                << c.name << " tp " << tp << " pp " << pp << " step " << step << " rank " << rank;
-          }
-        }
-      }, num_seeds);
+      Run(
+          [&](Runtime& runtime) {
+            const Outcome many = RunReplica(runtime, c, layout, pp, seed++);
+            EXPECT_EQ(many.digests, one.digests) << name;
+            EXPECT_EQ(many.bytes_all_to_all > 0, layout.sp > 1) << name;
+            EXPECT_EQ(many.bytes_all_reduce > 0, layout.tp > 1) << name;
+            EXPECT_EQ(many.bytes_head > 0, layout.ranks() > 1) << name;
+            const int ranks = layout.sp > 1 ? 1 : layout.tp;
+            for (size_t step = 0; step < one.logits.size(); ++step) {
+              const std::vector<float>&want = one.logits[step], &got = many.logits[step];
+              ASSERT_EQ(got.size(), ranks * want.size());
+              for (int rank = 0; rank < ranks; ++rank) {
+                EXPECT_EQ(
+                    std::memcmp(&got[rank * want.size()], want.data(), want.size() * sizeof(float)),
+                    0)
+                    << name << " step " << step << " rank " << rank;
+              }
+            }
+          },
+          num_seeds);
     }
     return allowed;
   }
@@ -230,28 +302,90 @@ FB_ON_BOTH_RUNTIMES(ReplicaTest);
 TEST_P(ReplicaTest, TensorParallelRanksHaveTheBytesOfOne) {
   int allowed = 0;
   for (const Case& c : kCases) {
-    allowed += CheckAllCuts(c, {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}, {6, 1}, {7, 1}, {8, 1}}, 2);
+    allowed += CheckAllCuts(c,
+                            {{{1, 1}, 1},
+                             {{1, 2}, 1},
+                             {{1, 3}, 1},
+                             {{1, 4}, 1},
+                             {{1, 5}, 1},
+                             {{1, 6}, 1},
+                             {{1, 7}, 1},
+                             {{1, 8}, 1}},
+                            2);
   }
   EXPECT_GE(allowed, 10);
 }
 
 TEST_P(ReplicaTest, StagesHaveTheBytesOfOne) {
-  for (const Case& c : kCases) CheckAllCuts(c, {{1, 2}, {1, 3}, {2, 2}, {3, 2}, {4, 3}}, 2);
+  for (const Case& c : kCases)
+    CheckAllCuts(c, {{{1, 1}, 2}, {{1, 1}, 3}, {{1, 2}, 2}, {{1, 3}, 2}, {{1, 4}, 3}}, 2);
+}
+
+// Rows are cut over ranks, and heads change hands twice a layer.
+TEST_P(ReplicaTest, RanksThatCutRowsHaveTheBytesOfOne) {
+  int allowed = 0;
+  for (const Case& c : kCases) {
+    allowed += CheckAllCuts(c,
+                            {{{2, 1}, 1},
+                             {{3, 1}, 1},
+                             {{4, 1}, 1},
+                             {{8, 1}, 1},
+                             {{2, 2}, 1},
+                             {{3, 2}, 1},
+                             {{2, 3}, 1},
+                             {{4, 2}, 1},
+                             {{2, 4}, 1},
+                             {{2, 1}, 2},
+                             {{2, 2}, 3}},
+                            2);
+  }
+  EXPECT_GE(allowed, 20);
+}
+
+// The counters are the closed forms: 61 + 21 + 4 rows of 3 layers, of which all logits are wanted.
+TEST(Replica, BytesBetweenRanksAreTheClosedForms) {
+  const Case& c = kCases[0];
+  const auto real = runtime::CreateRealRuntime();
+  const auto run = [&](const Degrees& layout) { return RunReplica(*real, c, layout, 1, 1); };
+  const int64_t vectors = (c.heads + 2 * c.kv_heads + c.heads) * 16 * 2 * 3;  // of a row
+  const int64_t rows[] = {37, 21, 4};
+  int64_t moved = 0, pads = 0, all = 0;
+  for (const int64_t n : rows) {
+    // Two ranks of equal heads: each takes the other's rows.
+    moved += n * vectors / 2;
+    pads += n % 2;
+    all += n;
+  }
+  const Outcome two = run({2, 1});
+  EXPECT_EQ(two.bytes_all_to_all, moved);
+  EXPECT_EQ(two.pad_rows, pads);
+  EXPECT_EQ(two.bytes_all_reduce, 0);
+  const int64_t hidden = 96, vocab_0 = 2 * 1024;  // of three chunks, two are block 0's
+  EXPECT_EQ(two.bytes_head, all * hidden * 2 + 4 * all * (c.vocab - vocab_0));
+  const Outcome tensor = run({1, 4});
+  EXPECT_EQ(tensor.bytes_all_reduce, 3 * 8 * 4 * (4 - 1) * all * hidden);
+  EXPECT_EQ(tensor.bytes_all_to_all, 0);
 }
 
 TEST_P(ReplicaTest, StepsThatOverlapHaveTheBytesOfOne) {
   const Case& c = kCases[0];
   const auto real = runtime::CreateRealRuntime();
-  const Outcome one = RunReplica(*real, c, 1, 1, 1);
-  for (const auto& [tp, pp] : {std::pair{1, 2}, {1, 3}, {2, 2}}) {
+  const Outcome one = RunReplica(*real, c, {}, 1, 1);
+  for (const auto& [layout, pp] :
+       {std::pair{Degrees{}, 2}, {Degrees{}, 3}, {Degrees{1, 2}, 2}, {Degrees{2, 1}, 2}}) {
+    const std::string name = fmt::format("sp {} tp {} pp {}", layout.sp, layout.tp, pp);
     uint64_t seed = 0;
-    Run([&](Runtime& runtime) {
-      const Outcome many = RunReplica(runtime, c, tp, pp, seed++, true);
-      EXPECT_EQ(many.digests, one.digests) << "tp " << tp << " pp " << pp;
-      ASSERT_EQ(many.logits.size(), 1u);
-      EXPECT_EQ(std::memcmp(many.logits[0].data(), one.logits.back().data(), one.logits.back().size() * sizeof(float)), 0)
-          << "tp " << tp << " pp " << pp;
-    }, 5);
+    Run(
+        [&](Runtime& runtime) {
+          const Outcome many = RunReplica(runtime, c, layout, pp, seed++, true);
+          EXPECT_EQ(many.digests, one.digests) << name;
+          ASSERT_EQ(many.logits.size(), 1u);
+          EXPECT_EQ(std::memcmp(many.logits[0].data(), one.logits.back().data(),
+                                one.logits.back().size() * sizeof(float)),
+                    0)
+              << name;
+        },
+        5);
   }
 }
 
@@ -259,9 +393,12 @@ TEST(Replica, RanksHoldTheirShareOfTheWeights) {
   const ModelConfig config = Config(kCases[0]);
   const uint64_t whole = PlanDecoder(config, DType::kBF16, kMaxPositions).bytes();
   const uint64_t embedding = tensor::BytesOf(DType::kBF16, config.vocab_size * config.hidden_size);
-  const uint64_t half = PlanDecoder(config, DType::kBF16, kMaxPositions, {.tp = 2, .tp_rank = 1}).bytes();
-  EXPECT_NEAR(static_cast<double>(half - embedding), static_cast<double>(whole - embedding) / 2, 0.1 * static_cast<double>(whole));
-  const uint64_t stage = PlanDecoder(config, DType::kBF16, kMaxPositions, {.pp = 3, .stage = 1}).bytes();
+  const uint64_t half =
+      PlanDecoder(config, DType::kBF16, kMaxPositions, {.tp = 2, .tp_rank = 1}).bytes();
+  EXPECT_NEAR(static_cast<double>(half - embedding), static_cast<double>(whole - embedding) / 2,
+              0.1 * static_cast<double>(whole));
+  const uint64_t stage =
+      PlanDecoder(config, DType::kBF16, kMaxPositions, {.pp = 3, .stage = 1}).bytes();
   EXPECT_LT(stage, (whole - 2 * embedding) / 3 + 64 * base::kKiB);  // neither embedding nor head
 }
 

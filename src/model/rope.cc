@@ -9,22 +9,25 @@ namespace {
 
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
-// Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones stay, those between are
-// blended (transformers, modeling_rope_utils.py, _compute_llama3_parameters).
+// Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones stay,
+// those between are blended (transformers, modeling_rope_utils.py, _compute_llama3_parameters).
 double ScaleLlama3(const RopeParameters& p, double frequency) {
-  const double turns = p.original_max_position_embeddings * frequency / kTwoPi;  // over the original context
+  // over the original context
+  const double turns = p.original_max_position_embeddings * frequency / kTwoPi;
   if (turns < p.low_freq_factor) return frequency / p.factor;
   if (turns >= p.high_freq_factor) return frequency;
   const double smooth = (turns - p.low_freq_factor) / (p.high_freq_factor - p.low_freq_factor);
   return (1 - smooth) * frequency / p.factor + smooth * frequency;
 }
 
-// YaRN (arXiv 2309.00071, section 3.2): the dimensions [low, high] between which extrapolation turns to interpolation.
+// YaRN (arXiv 2309.00071, section 3.2): the dimensions [low, high] between which extrapolation
+// turns to interpolation.
 struct YarnRange {
   YarnRange(const RopeParameters& p, int64_t head_dim) {
     const auto dimension = [&](double rotations) {
       return static_cast<double>(head_dim) *
-             std::log(p.original_max_position_embeddings / (rotations * kTwoPi)) / (2 * std::log(p.theta));
+             std::log(p.original_max_position_embeddings / (rotations * kTwoPi)) /
+             (2 * std::log(p.theta));
     };
     low = dimension(p.beta_fast);
     high = dimension(p.beta_slow);
@@ -40,7 +43,8 @@ struct YarnRange {
 };
 
 double ScaleYarn(const RopeParameters& p, const YarnRange& range, int64_t i, double frequency) {
-  const double interpolated = std::clamp((static_cast<double>(i) - range.low) / (range.high - range.low), 0.0, 1.0);
+  const double interpolated =
+      std::clamp((static_cast<double>(i) - range.low) / (range.high - range.low), 0.0, 1.0);
   return frequency / p.factor * interpolated + frequency * (1 - interpolated);
 }
 
@@ -78,6 +82,20 @@ RopeSpec MakeRope(const RopeParameters& p, int64_t head_dim) {
   }
   if (p.scaling == RopeScaling::kYarn) rope.cos_sin_scale = static_cast<float>(YarnCosSinScale(p));
   return rope;
+}
+
+double YarnScoreScale(const RopeParameters& p) {
+  const double mscale = p.mscale_all_dim.value_or(0);
+  if (p.scaling != RopeScaling::kYarn || mscale == 0) return 1;
+  return YarnMagnitude(p.factor, mscale) * YarnMagnitude(p.factor, mscale);
+}
+
+int64_t LengthenedContext(const RopeParameters& parameters, int64_t max_position_embeddings) {
+  if (parameters.scaling != RopeScaling::kLinear && parameters.scaling != RopeScaling::kYarn)
+    return max_position_embeddings;
+  constexpr double kMost = 1 << 30;
+  const double length = parameters.original_max_position_embeddings * parameters.factor;
+  return std::max(max_position_embeddings, static_cast<int64_t>(std::min(length, kMost)));
 }
 
 }  // namespace forebay::model

@@ -15,9 +15,9 @@ struct RopeParameters {
   double theta = 10000;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;
-  double original_max_position_embeddings = 0;  // llama3, yarn
+  double original_max_position_embeddings = 0;       // llama3, yarn
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
-  double beta_fast = 32, beta_slow = 1;  // yarn: rotations over the original context
+  double beta_fast = 32, beta_slow = 1;              // yarn: rotations over the original context
   bool truncate = true;  // yarn: the range of blended dimensions is widened to whole ones
   std::optional<double> attention_factor, mscale, mscale_all_dim;  // yarn: cos and sin are scaled
 };
@@ -28,5 +28,13 @@ double RopeFrequency(double theta, int64_t i, int64_t head_dim);
 // REQUIRES: head_dim even, positive; theta, factor and the original length positive where used;
 // low_freq_factor <= high_freq_factor.
 RopeSpec MakeRope(const RopeParameters& parameters, int64_t head_dim);
+
+// What YaRN multiplies the scores of latent attention by, beside scaling cos and sin: m^2, m =
+// 0.1 mscale_all_dim ln(factor) + 1. Else 1.
+double YarnScoreScale(const RopeParameters& parameters);
+
+// The longest context: yarn and linear scaling lengthen the original one by their factor, which
+// model cards do not write into `max_position_embeddings`. Never less than that one.
+int64_t LengthenedContext(const RopeParameters& parameters, int64_t max_position_embeddings);
 
 }  // namespace forebay::model

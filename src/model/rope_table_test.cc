@@ -18,8 +18,10 @@ void ExpectTable(const RopeSpec& rope, int64_t positions) {
   for (int64_t p = 0; p < positions; ++p) {
     for (int64_t i = 0; i < half; ++i) {
       const double angle = static_cast<double>(p) * rope.inv_freq[i];
-      ASSERT_EQ(cos_table[p * half + i], static_cast<float>(std::cos(angle) * rope.cos_sin_scale)) << p << " " << i;
-      ASSERT_EQ(sin_table[p * half + i], static_cast<float>(std::sin(angle) * rope.cos_sin_scale)) << p << " " << i;
+      ASSERT_EQ(cos_table[p * half + i], static_cast<float>(std::cos(angle) * rope.cos_sin_scale))
+          << p << " " << i;
+      ASSERT_EQ(sin_table[p * half + i], static_cast<float>(std::sin(angle) * rope.cos_sin_scale))
+          << p << " " << i;
     }
   }
 }

@@ -12,16 +12,23 @@ namespace {
 using base::EvenPart;
 using kernels::LeafBorders;
 
-LeafBorders OutputBorders(const ModelConfig& config) { return LeafBorders::ForOutput(config.num_heads, 1); }
-LeafBorders DownBorders(const ModelConfig& config) { return LeafBorders::ForDown(config.intermediate_size); }
+LeafBorders OutputBorders(const ModelConfig& config) {
+  return LeafBorders::ForOutput(config.num_heads, 1);
+}
+LeafBorders DownBorders(const ModelConfig& config) {
+  return LeafBorders::ForDown(config.intermediate_size);
+}
 
 // What the leaves cover.
-Part Covered(const LeafBorders& borders, const Part& leaves) { return {borders.begin[leaves.begin], borders.begin[leaves.end]}; }
-
-Part HeadsOf(const ModelConfig& config, int tp, int tp_rank) {
-  const LeafBorders borders = OutputBorders(config);
-  return Covered(borders, EvenPart(borders.num_leaves, tp, tp_rank));
+Part Covered(const LeafBorders& borders, const Part& leaves) {
+  return {borders.begin[leaves.begin], borders.begin[leaves.end]};
 }
+
+Part HeadsOf(const ModelConfig& config, const Degrees& layout, const Part& blocks) {
+  const LeafBorders borders = OutputBorders(config);
+  return Covered(borders, PartOfBlocks(borders.num_leaves, layout, blocks));
+}
+Part Alone(int block) { return {block, int64_t{block} + 1}; }
 
 // KV heads that these heads read.
 Part KvHeadsOf(const ModelConfig& config, const Part& heads) {
@@ -39,59 +46,98 @@ bool ShareEvenly(const ModelConfig& config, const Part& heads, const Part& kv) {
   return true;
 }
 
+// "tp=2", or "sp=4 x tp=2".
+std::string FormatDegrees(const Degrees& layout) {
+  if (layout.sp == 1) return fmt::format("tp={}", layout.tp);
+  return fmt::format("sp={} x tp={}", layout.sp, layout.tp);
+}
+
+base::Status CheckLeaves(const Degrees& layout, const char* projection, int64_t inputs,
+                         const char* name, int leaves) {
+  if (layout.ranks() <= leaves) return base::Status::Ok();
+  return {kShardLeaves, fmt::format("{} cannot cut the {} projection: its {} {} form {} leaves, "
+                                    "and a rank needs at least one",
+                                    FormatDegrees(layout), projection, inputs, name, leaves)};
+}
+
 }  // namespace
 
-base::Status CheckCut(const ModelConfig& config, int tp, int pp) {
-  FB_CHECK(tp > 0 && pp > 0, "a replica of tp={} and pp={}", tp, pp);
-  const int output_leaves = OutputBorders(config).num_leaves, down_leaves = DownBorders(config).num_leaves;
-  if (tp > output_leaves) {
-    return {kShardLeaves, fmt::format("tp={} cannot cut the output projection: its {} heads form {} leaves, and a rank needs "
-                                      "at least one", tp, config.num_heads, output_leaves)};
+base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) {
+  FB_CHECK(layout.sp > 0 && layout.tp > 0 && pp > 0, "a replica of sp={}, tp={} and pp={}",
+           layout.sp, layout.tp, pp);
+  const bool latent = layout.sp > 1 && config.mla;
+  if (layout.ranks() > 1 && (config.moe || latent)) {
+    return {kLayoutExperts,
+            fmt::format("{} beside {} ({}) is not there yet; expected tp=1 and sp=1",
+                        FormatDegrees(layout), config.moe ? "experts" : "latent attention",
+                        config.architecture)};
   }
-  if (tp > down_leaves) {
-    return {kShardLeaves, fmt::format("tp={} cannot cut the down projection: its {} inputs form {} leaves, and a rank needs at "
-                                      "least one", tp, config.intermediate_size, down_leaves)};
-  }
-  for (int rank = 0; rank < tp; ++rank) {
-    const Part heads = HeadsOf(config, tp, rank), kv = KvHeadsOf(config, heads);
+  FB_RETURN_IF_ERROR(
+      CheckLeaves(layout, "output", config.num_heads, "heads", OutputBorders(config).num_leaves));
+  FB_RETURN_IF_ERROR(CheckLeaves(layout, "down", config.intermediate_size, "inputs",
+                                 DownBorders(config).num_leaves));
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const auto [heads, kv] = HeadsOfBlock(config, layout, BlockOfRank(layout, rank));
     if (ShareEvenly(config, heads, kv)) continue;
-    return {kShardHeads, fmt::format("tp={} cannot cut {} heads over {} KV heads: rank {} would have heads {} to {}, which do "
-                                     "not share KV heads {} to {} evenly", tp, config.num_heads, config.num_kv_heads, rank,
-                                     heads.begin, heads.end - 1, kv.begin, kv.end - 1)};
+    return {kShardHeads, fmt::format("{} cannot cut {} heads over {} KV heads: rank {} would have "
+                                     "heads {} to {}, which do not share KV heads {} to {} evenly",
+                                     FormatDegrees(layout), config.num_heads, config.num_kv_heads,
+                                     rank, heads.begin, heads.end - 1, kv.begin, kv.end - 1)};
   }
   if (pp > config.num_layers) {
-    return {kShardLayers, fmt::format("pp={} stages for {} layers: a stage needs at least one", pp, config.num_layers)};
+    return {kShardLayers, fmt::format("pp={} stages for {} layers: a stage needs at least one", pp,
+                                      config.num_layers)};
   }
   return base::Status::Ok();
 }
 
+BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block) {
+  const Part heads = HeadsOf(config, layout, Alone(block));
+  return {heads, KvHeadsOf(config, heads)};
+}
+
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut) {
+  return ShardOf(config, cut, cut.degrees());
+}
+
+Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& mode) {
   const LeafBorders output = OutputBorders(config), down = DownBorders(config);
-  Shard shard{.cut = cut, .layers = EvenPart(config.num_layers, cut.pp, cut.stage)};
-  shard.output_leaves = EvenPart(output.num_leaves, cut.tp, cut.tp_rank);
+  const Degrees layout = cut.degrees();
+  const int block = cut.block();
+  const Part run = BlocksOf(mode, mode.TpIndex(block));
+  Shard shard{.cut = cut, .mode = mode, .layers = EvenPart(config.num_layers, cut.pp, cut.stage)};
+  shard.output_leaves = PartOfBlocks(output.num_leaves, layout, run);
   shard.heads = Covered(output, shard.output_leaves);
   shard.kv_heads = KvHeadsOf(config, shard.heads);
-  if (cut.tp_rank > 0) {
-    const Part before = KvHeadsOf(config, HeadsOf(config, cut.tp, cut.tp_rank - 1));
-    shard.kv_copies = static_cast<int32_t>(before.end - shard.kv_heads.begin);
-  }
-  shard.down_leaves = EvenPart(down.num_leaves, cut.tp, cut.tp_rank);
+  shard.down_leaves = PartOfBlocks(down.num_leaves, layout, run);
   shard.intermediate = Covered(down, shard.down_leaves);
-  shard.vocab = VocabOf(config, cut.tp, cut.tp_rank);
+  for (int64_t b = run.begin; b < run.end; ++b)
+    shard.run_heads.push_back(HeadsOfBlock(config, layout, static_cast<int>(b)));
+  const BlockHeads& own = shard.run_heads[static_cast<size_t>(mode.SpIndex(block))];
+  shard.own_heads = own.heads;
+  shard.own_kv_heads = own.kv_heads;
+  if (block > 0) {
+    const Part before = HeadsOfBlock(config, layout, block - 1).kv_heads;
+    shard.kv_copies = static_cast<int32_t>(before.end - shard.own_kv_heads.begin);
+  }
+  shard.vocab = VocabOf(config, layout, block);
   return shard;
 }
 
-Part VocabOf(const ModelConfig& config, int tp, int tp_rank) {
+Part VocabOf(const ModelConfig& config, const Degrees& layout, int block) {
   constexpr int64_t kChunk = kernels::kDigestChunk;
-  const Part chunks = EvenPart((config.vocab_size + kChunk - 1) / kChunk, tp, tp_rank);
-  return {std::min(chunks.begin * kChunk, config.vocab_size), std::min(chunks.end * kChunk, config.vocab_size)};
+  const int64_t all = (config.vocab_size + kChunk - 1) / kChunk;
+  const Part chunks = PartOfBlocks(all, layout, Alone(block));
+  return {std::min(chunks.begin * kChunk, config.vocab_size),
+          std::min(chunks.end * kChunk, config.vocab_size)};
 }
 
-HeadMap TpHeadMap(const ModelConfig& config, int tp) {
+HeadMap StageHeadMap(const ModelConfig& config, const Degrees& layout) {
   HeadMap map;
   map.kv.resize(static_cast<size_t>(config.num_kv_heads));
-  for (int32_t rank = 0; rank < tp; ++rank) {
-    const Part heads = HeadsOf(config, tp, rank), kv = KvHeadsOf(config, heads);
+  for (int block = 0; block < layout.ranks(); ++block) {
+    const int32_t rank = RankOfBlock(layout, block);
+    const auto [heads, kv] = HeadsOfBlock(config, layout, block);
     for (int64_t head = heads.begin; head < heads.end; ++head) {
       map.query.push_back({rank, static_cast<int32_t>(head - heads.begin)});
     }

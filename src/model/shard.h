@@ -1,20 +1,27 @@
-// What one rank of a replica has of a dense model: the replica's tp x pp ranks take a step together. Pure.
+// What one rank of a replica has of a dense model: the replica's tp x pp ranks take a step
+// together. Pure.
 //
-// Heads follow the leaves of the output projection, FFN columns those of the down projection: a rank owns whole leaves, so
-// that its partial sums are nodes of the fixed tree, whatever the degree (8 leaves over 3 ranks: 3, 3, 2).
+// Heads follow the leaves of the output projection, FFN columns those of the down projection: a
+// rank owns whole leaves, so that its partial sums are nodes of the fixed tree, whatever the degree
+// (8 leaves over 3 ranks: 3, 3, 2). Where the replica is cut along sp too, a rank computes linear
+// layers with the leaves of a run of blocks (model/modes.h), and attends with its own block's
+// heads.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/part.h"
 #include "base/status.h"
 #include "model/config.h"
 #include "model/head_map.h"
+#include "model/modes.h"
 
 namespace forebay::model {
 
 inline constexpr base::ErrorCode kShardHeads{"layout_heads"};
 inline constexpr base::ErrorCode kShardLeaves{"layout_leaves"};
+inline constexpr base::ErrorCode kLayoutExperts{"layout_experts"};
 inline constexpr base::ErrorCode kShardLayers{"layout_layers"};
 
 using base::Part;
@@ -23,29 +30,48 @@ using base::Part;
 struct ReplicaCut {
   int tp = 1, pp = 1;
   int tp_rank = 0, stage = 0;
+  int sp = 1, sp_rank = 0;
 
+  Degrees degrees() const { return {sp, tp}; }
+  int block() const { return tp_rank * sp + sp_rank; }
   bool first_stage() const { return stage == 0; }
   bool last_stage() const { return stage == pp - 1; }
 };
 
-struct Shard {
-  ReplicaCut cut;
-  Part layers;
-  Part heads, kv_heads;              // logical ones; a KV head may lie on several ranks
-  int32_t kv_copies = 0;             // so many of the first KV heads are the rank's before, too
-  Part output_leaves, down_leaves;   // of the two projections' LeafBorders
-  Part intermediate;                 // columns of gate and up, inputs of down
-  Part vocab;                        // whole chunks of 1,024, for the last chunk what there is of it; may be empty
+// The heads of a block, and the KV heads that these read.
+struct BlockHeads {
+  Part heads, kv_heads;
 };
 
-// Whether the model can be cut so: kShardLeaves (tp against the leaves of a projection), kShardHeads (heads of a rank that
-// do not share its KV heads evenly), kShardLayers (layers against pp). Messages name both numbers.
-base::Status CheckCut(const ModelConfig& config, int tp, int pp);
-// REQUIRES: CheckCut is OK.
+struct Shard {
+  ReplicaCut cut;
+  Degrees mode;  // in which the linear layers' part is this
+  Part layers;
+  // Of the linear layers: logical heads, and the KV heads that they read.
+  Part heads, kv_heads;
+  Part output_leaves, down_leaves;  // leaves by the two projections' LeafBorders
+  Part intermediate;                // columns of gate and up, inputs of down
+  // Of attention and the cache, the same in all modes: the block's; a KV head may lie on several
+  // ranks, and so many of the first ones are the block's before, too.
+  Part own_heads, own_kv_heads;
+  int32_t kv_copies = 0;
+  std::vector<BlockHeads> run_heads;  // of the blocks that the linear layers' part is of, in order
+  // whole chunks of 1,024, for the last chunk what there is of it; may be empty
+  Part vocab;
+};
+
+// Whether the model can be cut so: kShardLeaves (sp x tp against the leaves of a projection),
+// kShardHeads (heads of a rank that do not share its KV heads evenly), kShardLayers (layers against
+// pp). Messages name both numbers.
+base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp);
+// REQUIRES, of all below: CheckCut is OK.
+BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block);
+// In the layout's own mode, and in another one.
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut);
-// The shard's `vocab` alone.
-Part VocabOf(const ModelConfig& config, int tp, int tp_rank);
-// Heads over the tp ranks of a replica. REQUIRES: CheckCut is OK.
-HeadMap TpHeadMap(const ModelConfig& config, int tp);
+Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& mode);
+// A block's `vocab` alone.
+Part VocabOf(const ModelConfig& config, const Degrees& layout, int block);
+// Heads over the sp x tp ranks of a stage: one map for all modes.
+HeadMap StageHeadMap(const ModelConfig& config, const Degrees& layout);
 
 }  // namespace forebay::model

@@ -1,4 +1,5 @@
-// Layers that the simulator prices once against layers that run in full: same times, bytes and counters.
+// Layers that the simulator prices once against layers that run in full: same times, bytes and
+// counters.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,15 +25,19 @@ using device::CopyKind;
 using device::SimDetail;
 using device::TimePs;
 
-// What crosses ranks: nothing; pulls that start with a step and run beside its layers; pulls that the layers wait for.
+// What crosses ranks: nothing; pulls that start with a step and run beside its layers; pulls that
+// the layers wait for.
 enum class Traffic { kNone, kBeside, kInside };
 
-// A rank of a random program. What is random is drawn from the program's seed alone, whatever the detail.
+// A rank of a random program. What is random is drawn from the program's seed alone, whatever the
+// detail.
 class RandomRank {
  public:
-  RandomRank(device::EventEngine& engine, std::unique_ptr<fabric::Fabric> fabric, uint64_t seed, Traffic traffic,
-             SimDetail detail)
-      : rng_(base::Combine64(seed, static_cast<uint64_t>(fabric->rank()))), traffic_(traffic), fabric_(std::move(fabric)) {
+  RandomRank(device::EventEngine& engine, std::unique_ptr<fabric::Fabric> fabric, uint64_t seed,
+             Traffic traffic, SimDetail detail)
+      : rng_(base::Combine64(seed, static_cast<uint64_t>(fabric->rank()))),
+        traffic_(traffic),
+        fabric_(std::move(fabric)) {
     device_ = device::CreateSimDevice(engine, {.rank = fabric_->rank(),
                                                .memory_bytes = uint64_t{8} << 30,
                                                .price = &PriceOf,
@@ -48,15 +53,17 @@ class RandomRank {
     for (Kind& kind : kinds_) {
       kind.layers = static_cast<int64_t>(48 / kinds_.size() + rng_.Below(8));
       const size_t operations = 3 + rng_.Below(8);
-      for (size_t i = 0; i < operations; ++i) kind.body.push_back(RandomOperation(static_cast<int64_t>(i)));
+      for (size_t i = 0; i < operations; ++i)
+        kind.body.push_back(RandomOperation(static_cast<int64_t>(i)));
     }
-    plan_.spans.push_back({(fabric_->rank() + 1) % fabric_->num_ranks(), weights_->id, 0, 0, slots_->data});
+    plan_.spans.push_back(
+        {(fabric_->rank() + 1) % fabric_->num_ranks(), weights_->id, 0, 0, slots_->data});
     plan_.slice_bytes = 4 << 20;
   }
 
   void RunSteps(int steps) {
     const auto kv_done = device_->NewEvent();
-    device::Stream &compute = device_->compute(), &kv = device_->copy(CopyKind::kKv);
+    device::Stream &compute = device_->compute(), &kv = device_->copy(CopyKind::kKvUp);
     for (step_ = 0; step_ < steps; ++step_) {
       compute.Enqueue(RandomOperation(100));
       if (traffic_ == Traffic::kBeside) {
@@ -71,7 +78,8 @@ class RandomRank {
         layer += kind.layers;
       }
       if (traffic_ == Traffic::kBeside) compute.Wait(*kv_done);
-      device::Operation count = device::MakeOperation<&Count>({.label = "count"}, CountArgs{&counted_});
+      device::Operation count =
+          device::MakeOperation<&Count>({.label = "count"}, CountArgs{&counted_});
       count.control = true;
       compute.Enqueue(count);
       FB_CHECK(device_->Synchronize(compute).ok(), "no faults here");
@@ -94,7 +102,8 @@ class RandomRank {
   };
   static void Count(const CountArgs& args, const device::WorkerContext&) { ++*args.counted; }
 
-  // In units that suit the test: read_bytes is the share of memory-bound time, depth what attention adds.
+  // In units that suit the test: read_bytes is the share of memory-bound time, depth what attention
+  // adds.
   static device::SimPrice PriceOf(const cost::OpDesc& desc) {
     return {.seconds = desc.flops + 1e-9 * static_cast<double>(desc.depth),
             .memory_share = desc.read_bytes,
@@ -147,8 +156,8 @@ class RandomRank {
 };
 
 struct Outcome {
-  std::vector<TimePs> ends;       // of each rank
-  std::vector<double> carried;    // bytes, by link
+  std::vector<TimePs> ends;     // one for each rank
+  std::vector<double> carried;  // bytes, by link
   std::vector<device::OpProfile> profiles;
   uint64_t bytes_pulled = 0;
   int bodies = 0, counted = 0;
@@ -156,14 +165,16 @@ struct Outcome {
 
 Outcome RunRandomProgram(uint64_t seed, Traffic traffic, SimDetail detail) {
   base::Rng rng(seed);
-  const int num_ranks = 2 + static_cast<int>(rng.Below(7)), steps = 2 + static_cast<int>(rng.Below(3));
+  const int num_ranks = 2 + static_cast<int>(rng.Below(7)),
+            steps = 2 + static_cast<int>(rng.Below(3));
   runtime::VirtualRuntime runtime(seed);
   Outcome outcome;
   const base::Status status = runtime.Run([&] {
     device::EventEngine engine(runtime, seed);
     std::vector<std::unique_ptr<RandomRank>> ranks;
     for (auto& fabric : fabric::CreateSimFabric(engine, num_ranks)) {
-      ranks.push_back(std::make_unique<RandomRank>(engine, std::move(fabric), seed, traffic, detail));
+      ranks.push_back(
+          std::make_unique<RandomRank>(engine, std::move(fabric), seed, traffic, detail));
     }
     std::vector<std::unique_ptr<runtime::Task>> tasks;
     outcome.ends.resize(ranks.size());
@@ -181,7 +192,8 @@ Outcome RunRandomProgram(uint64_t seed, Traffic traffic, SimDetail detail) {
       outcome.bytes_pulled += ranks[rank]->bytes_pulled();
       outcome.bodies += ranks[rank]->bodies();
       outcome.counted += ranks[rank]->counted();
-      for (const device::OpProfile& profile : ranks[rank]->device().Profile()) outcome.profiles.push_back(profile);
+      for (const device::OpProfile& profile : ranks[rank]->device().Profile())
+        outcome.profiles.push_back(profile);
     }
   });
   FB_CHECK(status.ok(), "{}", status.ToString());
@@ -191,7 +203,8 @@ Outcome RunRandomProgram(uint64_t seed, Traffic traffic, SimDetail detail) {
 void ExpectEqual(const Outcome& jump, const Outcome& full, double tolerance) {
   EXPECT_EQ(jump.bytes_pulled, full.bytes_pulled);
   EXPECT_EQ(jump.counted, full.counted);
-  for (size_t link = 0; link < full.carried.size(); ++link) EXPECT_NEAR(jump.carried[link], full.carried[link], 1e3);
+  for (size_t link = 0; link < full.carried.size(); ++link)
+    EXPECT_NEAR(jump.carried[link], full.carried[link], 1e3);
   ASSERT_EQ(jump.profiles.size(), full.profiles.size());
   for (size_t i = 0; i < full.profiles.size(); ++i) {
     const device::OpProfile &a = jump.profiles[i], &b = full.profiles[i];
@@ -221,16 +234,20 @@ TEST(SimDetail, FiftyRandomProgramsAgreeWithFullDetail) {
       EXPECT_LT(jump.bodies * 8, full.bodies);
     }
     for (size_t rank = 0; rank < full.ends.size(); ++rank) {
-      farthest = std::max(farthest, std::abs(static_cast<double>(jump.ends[rank]) / static_cast<double>(full.ends[rank]) - 1));
+      farthest = std::max(farthest, std::abs(static_cast<double>(jump.ends[rank]) /
+                                                 static_cast<double>(full.ends[rank]) -
+                                             1));
     }
   }
   fmt::print("farthest from full detail: {:.1e}\n", farthest);
 }
 
-// The real layer program at the cost model's prices, layers with and without a window, steps whose rows come again.
+// The real layer program at the cost model's prices, layers with and without a window, steps whose
+// rows come again.
 TEST(SimDetail, ADecoderTakesTheSameTime) {
   ModelConfig config = LoadBuiltinConfig("Qwen3-32B").value();
-  for (size_t layer = 0; layer < config.sliding_window.size(); ++layer) config.sliding_window[layer] = layer < 40 ? 0 : 512;
+  for (size_t layer = 0; layer < config.sliding_window.size(); ++layer)
+    config.sliding_window[layer] = layer < 40 ? 0 : 512;
   const cost::DeviceProfile profile = cost::LoadProfile("h200").value();
   std::vector<TimePs> ends[2];
   int64_t events[2];
@@ -239,11 +256,13 @@ TEST(SimDetail, ADecoderTakesTheSameTime) {
     runtime::VirtualRuntime runtime(1);
     const base::Status status = runtime.Run([&] {
       device::EventEngine engine(runtime, 1);
-      const auto device = device::CreateSimDevice(engine, {.memory_bytes = uint64_t{100} << 30,
-                                                           .price = [&](const cost::OpDesc& op) {
-                                                             return device::SimPrice{cost::Price(op, profile).seconds};
-                                                           },
-                                                           .detail = detail});
+      const auto device = device::CreateSimDevice(
+          engine, {.memory_bytes = uint64_t{100} << 30,
+                   .price =
+                       [&](const cost::OpDesc& op) {
+                         return device::SimPrice{cost::Price(op, profile).seconds};
+                       },
+                   .detail = detail});
       const Decoder decoder = MakeShapeDecoder(config, *device, 512);
       for (int step = 0; step < 12; ++step) {
         const int32_t prefill = step % 3 == 0 ? 200 : 0, decode = 8 + step % 2;

@@ -11,27 +11,33 @@ namespace {
 
 using kernels::kBlockTokens;
 
-// The last `rows` of `context` positions of each of `sequences`; of decoding ones every second has one more, in a block of
-// its own, since kernels take whole blocks and contexts end anywhere in them. The cache lies as in the engine, blocks at a stride of
-// all layers in permuted order; each operation takes the next layer, so that its KV comes from memory.
+// The last `rows` of `context` positions of each of `sequences`; of decoding ones every second has
+// one more, in a block of its own, since kernels take whole blocks and contexts end anywhere in
+// them. The cache lies as in the engine, blocks at a stride of all layers in permuted order; each
+// operation takes the next layer, so that its KV comes from memory.
 class AttentionCase {
  public:
-  AttentionCase(Bench& bench, tensor::DType dtype, int32_t head_dim) : bench_(bench), dtype_(dtype), head_dim_(head_dim) {}
+  AttentionCase(Bench& bench, tensor::DType dtype, int32_t head_dim)
+      : bench_(bench), dtype_(dtype), head_dim_(head_dim) {}
 
   // `shared`: the sequences have the same blocks, but for those that begin after `context`.
-  double Seconds(int32_t sequences, int32_t heads, int32_t kv_heads, int32_t rows, int32_t context, bool shared = false) {
+  double Seconds(int32_t sequences, int32_t heads, int32_t kv_heads, int32_t rows, int32_t context,
+                 bool shared = false) {
     kernels::AttentionArgs args;
-    args.layout = {dtype_, kv_heads, head_dim_, 0};
+    args.layout = {
+        .dtype = dtype_, .kv_heads = kv_heads, .key_dim = head_dim_, .value_dim = head_dim_};
     args.heads = heads;
     args.scale = 0.1f;
     Place(sequences, rows, context, &args);
     if (shared) Share(sequences, context);
     const int64_t blocks = static_cast<int64_t>(tables_.size());
-    const int64_t layers = std::max<int64_t>(1, static_cast<int64_t>(bench_.data().bytes) / (blocks * args.layout.LayerBytes()));
+    const int64_t layers = std::max<int64_t>(
+        1, static_cast<int64_t>(bench_.data().bytes) / (blocks * args.layout.LayerBytes()));
     args.layout.block_stride = layers * args.layout.LayerBytes();
     args.q = bench_.input().data;
     args.out = bench_.output().data;
-    const int64_t q_bytes = int64_t{args.batch.num_rows} * heads * head_dim_ * static_cast<int64_t>(tensor::SizeOf(dtype_));
+    const int64_t q_bytes = int64_t{args.batch.num_rows} * heads * head_dim_ *
+                            static_cast<int64_t>(tensor::SizeOf(dtype_));
     return bench_.SecondsAfterInput(q_bytes, [&](device::Stream& stream, int64_t i) {
       args.layer.resident = bench_.data().data + i % layers * args.layout.LayerBytes();
       kernels::Attention(stream, bench_.kernels(), args);
@@ -69,8 +75,10 @@ class AttentionCase {
 
   // The cache does not shrink: blocks of all but the first sequence are read by nobody.
   void Share(int32_t sequences, int32_t context) {
-    const int64_t stride = static_cast<int64_t>(tables_.size()) / sequences, whole = context / kBlockTokens;
-    for (int32_t s = 1; s < sequences; ++s) std::copy_n(tables_.begin(), whole, tables_.begin() + s * stride);
+    const int64_t stride = static_cast<int64_t>(tables_.size()) / sequences,
+                  whole = context / kBlockTokens;
+    for (int32_t s = 1; s < sequences; ++s)
+      std::copy_n(tables_.begin(), whole, tables_.begin() + s * stride);
   }
 
   Bench& bench_;
@@ -81,20 +89,24 @@ class AttentionCase {
   std::vector<int32_t> positions_, row_sequence_;
 };
 
-// A table's point as heads and sequences: `streams` are at most 4 heads (8 where they are query heads) of each sequence.
+// A table's point as heads and sequences: `streams` are at most 4 heads (8 where they are query
+// heads) of each sequence.
 double DecodeSeconds(AttentionCase& attention, const cost::Point& point, bool shared) {
   const auto streams = static_cast<int32_t>(point[0]), group = static_cast<int32_t>(point[2]);
   const int32_t kv_heads = std::gcd(streams, 4);
-  return attention.Seconds(streams / kv_heads, kv_heads * group, kv_heads, 1, static_cast<int32_t>(point[1]), shared);
+  return attention.Seconds(streams / kv_heads, kv_heads * group, kv_heads, 1,
+                           static_cast<int32_t>(point[1]), shared);
 }
 
 double PrefillSeconds(AttentionCase& attention, const cost::Point& point) {
   const auto streams = static_cast<int32_t>(point[0]), tokens = static_cast<int32_t>(point[1]);
   const int32_t heads = 8;
-  return attention.Seconds(streams / heads, heads, heads / static_cast<int32_t>(point[2]), tokens, tokens);
+  return attention.Seconds(streams / heads, heads, heads / static_cast<int32_t>(point[2]), tokens,
+                           tokens);
 }
 
-void MeasureKind(Bench& bench, tensor::DType dtype, cost::NumberFormat format, int32_t head_dim, cost::DeviceProfile* profile) {
+void MeasureKind(Bench& bench, tensor::DType dtype, cost::NumberFormat format, int32_t head_dim,
+                 cost::DeviceProfile* profile) {
   AttentionCase attention(bench, dtype, head_dim);
   const bool few = bench.quick() || dtype == tensor::DType::kF32;
   TableSpec spec;
@@ -128,7 +140,8 @@ void MeasureKind(Bench& bench, tensor::DType dtype, cost::NumberFormat format, i
 void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
   for (const int32_t head_dim : {64, 128}) {
     MeasureKind(bench, tensor::DType::kBF16, cost::NumberFormat::kBF16, head_dim, profile);
-    progress(fmt::format("attention over a bf16 cache, heads of {}, by rows and context", head_dim));
+    progress(
+        fmt::format("attention over a bf16 cache, heads of {}, by rows and context", head_dim));
   }
   MeasureKind(bench, tensor::DType::kF32, cost::NumberFormat::kF32, 128, profile);
   progress("attention over an fp32 cache, heads of 128, by rows and context");

@@ -19,7 +19,8 @@ constexpr uint64_t kOutputBytes = 160 * base::kMiB;
 constexpr uint64_t kWorkspaceBytes = 32 * base::kMiB;
 constexpr uint64_t kScratchBytes = 4 * base::kMiB;
 constexpr double kDispatchSeconds = 1e-7;  // no operation takes less
-constexpr double kLeastPart = 0.1;         // that an operation has of the time of itself and of writing its input
+// that an operation has of the time of itself and of writing its input
+constexpr double kLeastPart = 0.1;
 constexpr size_t kPattern = 1 << 20;  // random numbers that repeat
 
 struct HoldArgs {
@@ -37,7 +38,8 @@ void Stamp(const StampArgs& args, const device::WorkerContext& context) {
   if (context.worker == 0) *args.at = args.runtime->Now();
 }
 
-// What else runs on a machine only ever adds to a time, so the faster half of the samples tells more.
+// What else runs on a machine only ever adds to a time, so the faster half of the samples tells
+// more.
 double LowerQuartile(std::vector<double>* samples) {
   std::ranges::sort(*samples);
   return (*samples)[samples->size() / 4];
@@ -47,11 +49,12 @@ struct WriteArgs {
   std::byte* data;
   int64_t bytes;
 };
-// Writes the numbers that are there already. Workers take turns, as they do with the panels of a linear's output: who reads rows
-// of it finds most of them in others' caches.
+// Writes the numbers that are there already. Workers take turns, as they do with the panels of a
+// linear's output: who reads rows of it finds most of them in others' caches.
 void Write(const WriteArgs& args, const device::WorkerContext& context) {
   constexpr int64_t kPanelBytes = 128;
-  for (int64_t panel = context.worker * kPanelBytes; panel < args.bytes; panel += context.num_workers * kPanelBytes) {
+  for (int64_t panel = context.worker * kPanelBytes; panel < args.bytes;
+       panel += context.num_workers * kPanelBytes) {
     for (int64_t i = panel; i < std::min(panel + kPanelBytes, args.bytes); i += 64) {
       auto* word = reinterpret_cast<volatile uint64_t*>(args.data + i);
       *word = *word;
@@ -62,25 +65,30 @@ void Write(const WriteArgs& args, const device::WorkerContext& context) {
 struct NoArgs {};
 void DoNothing(const NoArgs&, const device::WorkerContext&) {}
 
-device::Operation Nothing() { return device::MakeOperation<&DoNothing>({.label = "nothing"}, NoArgs{}); }
+device::Operation Nothing() {
+  return device::MakeOperation<&DoNothing>({.label = "nothing"}, NoArgs{});
+}
 
 }  // namespace
 
-base::Result<std::unique_ptr<Bench>> Bench::Create(runtime::Runtime& runtime, const BenchOptions& options) {
+base::Result<std::unique_ptr<Bench>> Bench::Create(runtime::Runtime& runtime,
+                                                   const BenchOptions& options) {
   FB_ASSIGN_OR_RETURN(const kernels::KernelSet* kernels, kernels::ChooseKernels(options.isa));
   if (options.threads < 0) {
-    return base::Status(base::kInvalidArgument, fmt::format("--threads is {}; expected at least 0", options.threads));
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("--threads is {}; expected at least 0", options.threads));
   }
   std::unique_ptr<Bench> bench(new Bench(runtime, *kernels, options.quick));
   const runtime::Topology topology = runtime::ReadTopology();
   device::CpuDeviceOptions device_options;
   device_options.num_workers = options.threads ? options.threads : topology.usable_cores;
   if (device_options.num_workers <= static_cast<int>(topology.cores.size())) {
-    device_options.cores.assign(topology.cores.begin(), topology.cores.begin() + device_options.num_workers);
+    device_options.cores.assign(topology.cores.begin(),
+                                topology.cores.begin() + device_options.num_workers);
   }
   device_options.scratch_bytes = kScratchBytes;
-  device_options.memory_bytes =
-      kDataBytes + kInputBytes + kOutputBytes + kWorkspaceBytes + device_options.num_workers * kScratchBytes + 2 * base::kMiB;
+  device_options.memory_bytes = kDataBytes + kInputBytes + kOutputBytes + kWorkspaceBytes +
+                                device_options.num_workers * kScratchBytes + 2 * base::kMiB;
   FB_ASSIGN_OR_RETURN(bench->device_, device::CreateCpuDevice(runtime, device_options));
   device::Arena& arena = bench->device_->arena();
   FB_ASSIGN_OR_RETURN(bench->data_, arena.Allocate("data", kDataBytes));
@@ -96,7 +104,8 @@ void Bench::Fill() {
   // A bf16 in the upper half of an fp32 is the same number but for the digits of the lower half.
   auto* numbers = reinterpret_cast<tensor::BF16*>(data_->data);
   base::Rng rng(1);
-  for (size_t i = 0; i < kPattern; ++i) numbers[i] = tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1));
+  for (size_t i = 0; i < kPattern; ++i)
+    numbers[i] = tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1));
   constexpr uint64_t kPatternBytes = kPattern * sizeof(tensor::BF16);
   for (uint64_t at = kPatternBytes; at < data_->bytes; at += kPatternBytes) {
     std::memcpy(data_->data + at, data_->data, std::min(kPatternBytes, data_->bytes - at));
@@ -135,15 +144,18 @@ double Bench::SecondsOf(const EnqueueFn& enqueue, double sample_seconds) {
 
 double Bench::SecondsAfterInput(int64_t bytes, const EnqueueFn& enqueue) {
   FB_CHECK(bytes <= static_cast<int64_t>(input_->bytes), "an input of {} bytes", bytes);
-  const device::Operation write = device::MakeOperation<&Write>({.label = "write"}, WriteArgs{input_->data, bytes});
+  const device::Operation write =
+      device::MakeOperation<&Write>({.label = "write"}, WriteArgs{input_->data, bytes});
   double difference = 0;
-  // An operation that takes next to nothing beside the writing was measured while the machine changed.
+  // An operation that takes next to nothing beside the writing was measured while the machine
+  // changed.
   for (int tries = 0; tries < 5; ++tries) {
     const double both = SecondsOf([&](device::Stream& stream, int64_t i) {
       stream.Enqueue(write);
       enqueue(stream, i);
     });
-    difference = both - SecondsOf([&](device::Stream& stream, int64_t) { stream.Enqueue(write); }, quick_ ? 1e-3 : 1.5e-3);
+    difference = both - SecondsOf([&](device::Stream& stream, int64_t) { stream.Enqueue(write); },
+                                  quick_ ? 1e-3 : 1.5e-3);
     if (difference > kLeastPart * both) break;
   }
   return std::max(difference, kDispatchSeconds);
@@ -159,11 +171,13 @@ double Bench::CopySeconds(int64_t bytes, int streams) {
     for (int64_t i = 0; i < count; ++i) {
       for (int s = 0; s < streams; ++s) {
         const int64_t at = (next_++ * bytes) % (half - bytes + 1) / 64 * 64;
-        device_->copy(static_cast<device::CopyKind>(s)).Enqueue(
-            device::MakeCopy("copy", data_->data + half + at, data_->data + at, static_cast<uint64_t>(bytes)));
+        device_->copy(static_cast<device::CopyKind>(s))
+            .Enqueue(device::MakeCopy("copy", data_->data + half + at, data_->data + at,
+                                      static_cast<uint64_t>(bytes)));
       }
     }
-    for (int s = 0; s < streams; ++s) (void)device_->Synchronize(device_->copy(static_cast<device::CopyKind>(s)));
+    for (int s = 0; s < streams; ++s)
+      (void)device_->Synchronize(device_->copy(static_cast<device::CopyKind>(s)));
     sample = static_cast<double>(runtime_.Now() - begin) * 1e-9 / static_cast<double>(count);
   }
   return LowerQuartile(&seconds);

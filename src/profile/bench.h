@@ -1,4 +1,5 @@
-// A device under measurement: memory full of random numbers, and the time of operations on its streams.
+// A device under measurement: memory full of random numbers, and the time of operations on its
+// streams.
 #pragma once
 
 #include <functional>
@@ -13,26 +14,31 @@
 namespace forebay::profile {
 
 struct BenchOptions {
-  int threads = 0;          // 0: all usable cores
+  int threads = 0;  // 0: all usable cores
   std::string isa = "auto";
-  bool quick = false;       // shorter samples
+  bool quick = false;  // shorter samples
 };
 
 class Bench {
  public:
   // Errors: a kernel set that the machine lacks, memory.
-  static base::Result<std::unique_ptr<Bench>> Create(runtime::Runtime& runtime, const BenchOptions& options);
+  static base::Result<std::unique_ptr<Bench>> Create(runtime::Runtime& runtime,
+                                                     const BenchOptions& options);
 
-  // Enqueues operation number i on a stream; what it points to must live until the next call of a Bench function.
+  // Enqueues operation number i on a stream; what it points to must live until the next call of a
+  // Bench function.
   using EnqueueFn = std::function<void(device::Stream& stream, int64_t i)>;
 
-  // Seconds of one operation of a run of them, its launch included: the lower quartile of several runs of some
-  // milliseconds. i counts up over all of them, so that each operation may find other memory.
+  // Seconds of one operation of a run of them, its launch included: the lower quartile of several
+  // runs of some milliseconds. i counts up over all of them, so that each operation may find other
+  // memory.
   double SecondsOf(const EnqueueFn& enqueue) { return SecondsOf(enqueue, quick_ ? 1.5e-3 : 3e-3); }
-  // The same where each operation's input was just written by all workers in turn, as it is in a step: the
-  // writing alone is measured too and taken off. REQUIRES: bytes <= input().bytes; the operation reads input().
+  // The same where each operation's input was just written by all workers in turn, as it is in a
+  // step: the writing alone is measured too and taken off. REQUIRES: bytes <= input().bytes; the
+  // operation reads input().
   double SecondsAfterInput(int64_t bytes, const EnqueueFn& enqueue);
-  // Seconds in which each of `streams` copy streams makes one copy of `bytes`, while all of them copy.
+  // Seconds in which each of `streams` copy streams makes one copy of `bytes`, while all of them
+  // copy.
   double CopySeconds(int64_t bytes, int streams);
 
   runtime::Runtime& runtime() { return runtime_; }
@@ -43,7 +49,8 @@ class Bench {
   const device::Region& data() const { return *data_; }
   // The same numbers, for what an operation of a step gets from the one before.
   const device::Region& input() const { return *input_; }
-  // For what operations write: activations, logits, sums. The packed rows of a linear go to `workspace`.
+  // For what operations write: activations, logits, sums. The packed rows of a linear go to
+  // `workspace`.
   const device::Region& output() const { return *output_; }
   const device::Region& workspace() const { return *workspace_; }
 

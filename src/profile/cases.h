@@ -13,18 +13,21 @@ namespace forebay::profile {
 using ProgressFn = std::function<void(std::string_view)>;
 
 // Adds or replaces a number with where it comes from.
-void SetNumber(cost::DeviceProfile* profile, std::string_view key, double value, cost::Mark mark, std::string source);
+void SetNumber(cost::DeviceProfile* profile, std::string_view key, double value, cost::Mark mark,
+               std::string source);
 
 // Arithmetic from registers and reads of memory, all workers at once: the unit of every table.
 void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile);
 // What all usable cores read at once, where the profile is of some of them.
-base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options, cost::DeviceProfile* profile);
+base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options,
+                            cost::DeviceProfile* profile);
 void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 // Norms, rope, embedding and sampling.
 void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 void MeasureCopies(Bench& bench, cost::DeviceProfile* profile);
 // What a step of a very small model takes beside its operations.
-base::Status MeasureStepOverhead(const BenchOptions& options, runtime::Runtime& runtime, cost::DeviceProfile* profile);
+base::Status MeasureStepOverhead(const BenchOptions& options, runtime::Runtime& runtime,
+                                 cost::DeviceProfile* profile);
 
 }  // namespace forebay::profile

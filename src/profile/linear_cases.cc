@@ -9,35 +9,40 @@ namespace {
 
 using kernels::LinearOutput;
 
-// Linear layers as a layer program has them: qkv (fp32 sums) and gate and up (multiplied) in turn, or the output and down
-// projections (leaves, added to the residual stream). Their weights come from memory: each operation takes the next in `data`.
+// Linear layers as a layer program has them: qkv (fp32 sums) and gate and up (multiplied) in turn,
+// or the output and down projections (leaves, added to the residual stream). Their weights come
+// from memory: each operation takes the next in `data`.
 class LinearCase {
  public:
   LinearCase(Bench& bench, tensor::DType dtype, cost::TableOp op)
       : bench_(bench), dtype_(dtype), forms_(op == cost::TableOp::kLinearLeaves ? 1 : 2) {}
 
   double Seconds(const cost::Point& point) {
-    const auto rows = static_cast<int32_t>(point[0]), n = static_cast<int32_t>(point[1]), k = static_cast<int32_t>(point[2]);
+    const auto rows = static_cast<int32_t>(point[0]), n = static_cast<int32_t>(point[1]),
+               k = static_cast<int32_t>(point[2]);
     Prepare(n, k);
     // Sums that others have read since they were last written lie in no own cache for writing.
     const int64_t y_bytes = int64_t{rows} * n * static_cast<int64_t>(sizeof(float));
     const int64_t outputs = std::max<int64_t>(1, kOutputsBytes / y_bytes);
-    return bench_.SecondsAfterInput(int64_t{rows} * k * static_cast<int64_t>(tensor::SizeOf(dtype_)), [&](device::Stream& stream, int64_t i) {
-      const auto number = static_cast<int64_t>(forms_.size());
-      const Form& form = forms_[i % number];
-      kernels::LinearArgs args;
-      args.weight = form.weight;
-      args.weight.tiles = form.tiles.data() + i % form.num_weights * form.weight.num_panels * form.weight.leaves.num_leaves;
-      args.x = bench_.input().data;
-      args.y = bench_.output().data + i % outputs * y_bytes;
-      args.x_stride = k;
-      args.y_stride = form.weight.n;
-      args.rows = rows;
-      args.output = form.output;
-      args.leaf_end = form.weight.leaves.num_leaves;
-      args.workspace = bench_.workspace().data;
-      kernels::Linear(stream, bench_.kernels(), "linear", args);
-    });
+    return bench_.SecondsAfterInput(
+        int64_t{rows} * k * static_cast<int64_t>(tensor::SizeOf(dtype_)),
+        [&](device::Stream& stream, int64_t i) {
+          const auto number = static_cast<int64_t>(forms_.size());
+          const Form& form = forms_[i % number];
+          kernels::LinearArgs args;
+          args.weight = form.weight;
+          args.weight.tiles = form.tiles.data() + i % form.num_weights * form.weight.num_panels *
+                                                      form.weight.leaves.num_leaves;
+          args.x = bench_.input().data;
+          args.y = bench_.output().data + i % outputs * y_bytes;
+          args.x_stride = k;
+          args.y_stride = form.weight.n;
+          args.rows = rows;
+          args.output = form.output;
+          args.leaf_end = form.weight.leaves.num_leaves;
+          args.workspace = bench_.workspace().data;
+          kernels::Linear(stream, bench_.kernels(), "linear", args);
+        });
   }
 
  private:
@@ -46,25 +51,31 @@ class LinearCase {
     LinearOutput output;
     kernels::PackedWeight weight;
     std::vector<kernels::PanelColumns> panels;
-    std::vector<const std::byte*> tiles;  // of num_weights weights, one after another
+    std::vector<const std::byte*> tiles;  // tiles of num_weights weights, one after another
     int64_t num_weights;
   };
 
   void Prepare(int32_t n, int32_t k) {
-    if (forms_.size() == 1) return MakeForm(LinearOutput::kResidual, n, kernels::LeafBorders::ForDown(k), &forms_[0]);
+    if (forms_.size() == 1)
+      return MakeForm(LinearOutput::kResidual, n, kernels::LeafBorders::ForDown(k), &forms_[0]);
     const auto single = kernels::LeafBorders::Single(k);
     MakeForm(LinearOutput::kF32, n, single, &forms_[0]);
     MakeForm(LinearOutput::kSiluMul, n, single, &forms_[1]);
   }
 
-  void MakeForm(LinearOutput output, int32_t n, const kernels::LeafBorders& leaves, Form* form) const {
+  void MakeForm(LinearOutput output, int32_t n, const kernels::LeafBorders& leaves,
+                Form* form) const {
     const bool gated = output == LinearOutput::kSiluMul;
     const int32_t width = gated ? kernels::kPanelColumns / 2 : kernels::kPanelColumns;
     form->output = output;
-    form->weight = {.dtype = dtype_, .k = leaves.begin[leaves.num_leaves], .n = gated ? n / 2 : n,
-                    .num_panels = n / kernels::kPanelColumns, .leaves = leaves};
+    form->weight = {.dtype = dtype_,
+                    .k = leaves.begin[leaves.num_leaves],
+                    .n = gated ? n / 2 : n,
+                    .num_panels = n / kernels::kPanelColumns,
+                    .leaves = leaves};
     form->panels.clear();
-    for (int32_t p = 0; p < form->weight.num_panels; ++p) form->panels.push_back({p * width, width});
+    for (int32_t p = 0; p < form->weight.num_panels; ++p)
+      form->panels.push_back({p * width, width});
     form->weight.panels = form->panels.data();
     FillTiles(form);
   }
@@ -72,12 +83,14 @@ class LinearCase {
   // As many weights as `data` holds, one after another.
   void FillTiles(Form* form) const {
     const kernels::PackedWeight& weight = form->weight;
-    form->num_weights = std::max<int64_t>(1, static_cast<int64_t>(bench_.data().bytes) / weight.bytes());
+    form->num_weights =
+        std::max<int64_t>(1, static_cast<int64_t>(bench_.data().bytes) / weight.bytes());
     form->tiles.clear();
     const std::byte* at = bench_.data().data;
     for (int64_t w = 0; w < form->num_weights; ++w) {
       for (int leaf = 0; leaf < weight.leaves.num_leaves; ++leaf) {
-        for (int32_t p = 0; p < weight.num_panels; ++p, at += weight.TileBytes(leaf)) form->tiles.push_back(at);
+        for (int32_t p = 0; p < weight.num_panels; ++p, at += weight.TileBytes(leaf))
+          form->tiles.push_back(at);
       }
     }
   }
@@ -95,13 +108,15 @@ void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfil
                                       std::pair(tensor::DType::kF32, cost::NumberFormat::kF32)}) {
     TableSpec spec;
     spec.format = format;
-    spec.grain = {1, static_cast<double>(kernels::kPanelColumns * bench.device().num_workers()), 64};
+    spec.grain = {1, static_cast<double>(kernels::kPanelColumns * bench.device().num_workers()),
+                  64};
     const bool few = bench.quick() || dtype == tensor::DType::kF32;
     if (few) {
       spec.axes = {{{1, 4, 8, 16, 32, 64, 128, 512}, {512, 1024, 2048, 8192}, {512, 1024, 4096}}};
     } else {
       spec.axes = {{{1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024},
-                    {512, 1024, 2048, 4096, 8192}, {512, 1024, 2048, 4096}}};
+                    {512, 1024, 2048, 4096, 8192},
+                    {512, 1024, 2048, 4096}}};
     }
     for (const cost::TableOp op : kOps) {
       LinearCase linear(bench, dtype, op);

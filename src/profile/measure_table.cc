@@ -9,7 +9,8 @@
 namespace forebay::profile {
 namespace {
 
-// Half-way between the least monotone times above and the greatest below, along the axis with this stride.
+// Half-way between the least monotone times above and the greatest below, along the axis with this
+// stride.
 void MakeMonotone(size_t length, size_t stride, size_t count, std::vector<double>* log_seconds) {
   std::vector<double> upper(*log_seconds), lower(*log_seconds);
   for (size_t i = 0; i < count; ++i) {
@@ -27,7 +28,8 @@ double AxisPoint(const std::vector<double>& axis, double grain, base::Rng* rng) 
   return std::clamp(std::round(x / grain) * grain, axis.front(), axis.back());
 }
 
-cost::Residual ResidualOf(const TableSpec& spec, const cost::UtilisationTable& table, int held_out) {
+cost::Residual ResidualOf(const TableSpec& spec, const cost::UtilisationTable& table,
+                          int held_out) {
   base::Rng rng(7);
   std::vector<double> errors;
   for (int i = 0; i < held_out; ++i) {
@@ -53,11 +55,13 @@ cost::UtilisationTable MeasureTable(const TableSpec& spec, int held_out) {
   const auto& [first, second, third] = spec.axes;
   const size_t count = first.size() * second.size() * third.size();
   std::vector<double> seconds(count);
-  // In an order that a passing disturbance does not follow: every so many points, without a common factor.
+  // In an order that a passing disturbance does not follow: every so many points, without a common
+  // factor.
   size_t step = 7919 % count + 1;
   while (std::gcd(step, count) != 1) ++step;
   for (size_t i = 0, at = 0; i < count; ++i) {
-    const size_t c = at % third.size(), b = at / third.size() % second.size(), a = at / third.size() / second.size();
+    const size_t c = at % third.size(), b = at / third.size() % second.size(),
+                 a = at / third.size() / second.size();
     seconds[at] = std::log(spec.seconds({first[a], second[b], third[c]}));
     at = (at + step) % count;
   }

@@ -20,9 +20,10 @@ TableSpec Spec(std::function<double(const cost::Point&)> seconds) {
 TEST(MeasureTable, VisitsEveryPointOnceAndHoldsOthersOut) {
   std::map<cost::Point, int> visits;
   const auto table = MeasureTable(Spec([&](const cost::Point& p) {
-    ++visits[p];
-    return 1e-9 * p[0] * p[1] * p[2];
-  }), 10);
+                                    ++visits[p];
+                                    return 1e-9 * p[0] * p[1] * p[2];
+                                  }),
+                                  10);
   for (double a : {1, 4, 16, 64}) {
     for (double b : {64, 256, 1024}) {
       for (double c : {32, 512}) {
@@ -39,7 +40,10 @@ TEST(MeasureTable, VisitsEveryPointOnceAndHoldsOthersOut) {
 }
 
 TEST(MeasureTable, SettlesFallingTimesHalfWay) {
-  const auto table = MeasureTable(Spec([](const cost::Point& p) { return p[0] == 16 ? 2e-6 : p[0] == 4 ? 4e-6 : p[0] * 1e-6; }), 0);
+  const auto table = MeasureTable(Spec([](const cost::Point& p) {
+                                    return p[0] == 16 ? 2e-6 : p[0] == 4 ? 4e-6 : p[0] * 1e-6;
+                                  }),
+                                  0);
   const double middle = std::sqrt(2e-6 * 4e-6);
   EXPECT_NEAR(table.Lookup({4, 64, 32}).seconds, middle, 1e-12);
   EXPECT_NEAR(table.Lookup({16, 64, 32}).seconds, middle, 1e-12);
@@ -48,7 +52,8 @@ TEST(MeasureTable, SettlesFallingTimesHalfWay) {
 
 TEST(MeasureTable, StatesItsErrorBesideTheGrid) {
   // A knee between grid points that interpolation cannot know.
-  const auto table = MeasureTable(Spec([](const cost::Point& p) { return p[0] <= 20 ? 1e-6 : p[0] * 1e-6; }), 40);
+  const auto table =
+      MeasureTable(Spec([](const cost::Point& p) { return p[0] <= 20 ? 1e-6 : p[0] * 1e-6; }), 40);
   EXPECT_GT(table.residual.p90, 0.05);
   EXPECT_LE(table.residual.median, table.residual.p90);
 }

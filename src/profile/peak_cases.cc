@@ -32,18 +32,25 @@ void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile) {
                         : isa == kernels::Isa::kAvx512bf16 ? "vdpbf16ps from registers"
                                                            : "fp32 FMA from registers";
   const int workers = bench.device().num_workers();
-  const auto source = [&](const char* what) { return fmt::format("{}, {} threads", what, workers); };
-  SetNumber(profile, "bf16_flops", Peak(bench, kernels::ProbeOf(isa)), cost::Mark::kMeasured, source(product));
-  SetNumber(profile, "f32_flops", Peak(bench, fma), cost::Mark::kMeasured, source("fp32 FMA from registers"));
-  SetNumber(profile, "memory_bytes_per_s", Stream(bench), cost::Mark::kMeasured, source("256 MiB read once"));
+  const auto source = [&](const char* what) {
+    return fmt::format("{}, {} threads", what, workers);
+  };
+  SetNumber(profile, "bf16_flops", Peak(bench, kernels::ProbeOf(isa)), cost::Mark::kMeasured,
+            source(product));
+  SetNumber(profile, "f32_flops", Peak(bench, fma), cost::Mark::kMeasured,
+            source("fp32 FMA from registers"));
+  SetNumber(profile, "memory_bytes_per_s", Stream(bench), cost::Mark::kMeasured,
+            source("256 MiB read once"));
 }
 
-base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options, cost::DeviceProfile* profile) {
+base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options,
+                            cost::DeviceProfile* profile) {
   const int cores = runtime::ReadTopology().usable_cores;
   if (cores <= profile->cores) return base::Status::Ok();
   options.threads = cores;
   FB_ASSIGN_OR_RETURN(const auto all, Bench::Create(runtime, options));
-  SetNumber(profile, "machine_bytes_per_s", Stream(*all), cost::Mark::kMeasured, fmt::format("256 MiB read once, {} threads", cores));
+  SetNumber(profile, "machine_bytes_per_s", Stream(*all), cost::Mark::kMeasured,
+            fmt::format("256 MiB read once, {} threads", cores));
   return base::Status::Ok();
 }
 

@@ -24,7 +24,8 @@ struct ReadArgs {
 // In small pieces, so that no worker waits for a slower one. REQUIRES: whole MiB.
 inline void RunRead(const ReadArgs& args, const device::WorkerContext& context) {
   constexpr int64_t kPiece = 1 << 20;
-  for (int64_t at; (at = kPiece * context.ticket->fetch_add(1)) < args.bytes;) kernels::ReadAll(args.data + at, kPiece);
+  for (int64_t at; (at = kPiece * context.ticket->fetch_add(1)) < args.bytes;)
+    kernels::ReadAll(args.data + at, kPiece);
 }
 
 }  // namespace forebay::profile

@@ -9,7 +9,8 @@
 namespace forebay::profile {
 
 struct Rates {
-  double flops = 0;        // a second, of bf16 products from registers (fp32 FMA where the set has no others)
+  // a second, of bf16 products from registers (fp32 FMA where the set has no others)
+  double flops = 0;
   double bytes_per_s = 0;  // read once from memory
 };
 

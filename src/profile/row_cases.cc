@@ -13,28 +13,35 @@ namespace {
 
 constexpr int32_t kHeadDim = 64;
 constexpr int32_t kMostRows = 512;
-constexpr int32_t kTokens = 1 << 16;  // of a vocabulary: embedding rows do not stay in a cache
+constexpr int32_t kTokens = 1 << 16;  // a vocabulary whose embedding rows do not stay in a cache
 
 class RowCases {
  public:
   RowCases(Bench& bench, tensor::DType dtype) : bench_(bench), dtype_(dtype) {
     base::Rng rng(3);
-    for (int32_t i = 0; i < kTokens; ++i) tokens_.push_back(static_cast<int32_t>(rng.Below(kVocabulary)));
+    for (int32_t i = 0; i < kTokens; ++i)
+      tokens_.push_back(static_cast<int32_t>(rng.Below(kVocabulary)));
     tables_.resize(kMostRows);
     std::iota(tables_.begin(), tables_.end(), 0u);
   }
 
   double Norm(const cost::Point& point) {
-    kernels::RmsNormArgs args{.dtype = dtype_, .x = bench_.input().data, .out = bench_.output().data,
-                              .weight = Floats(), .num_rows = Rows(point), .columns = Columns(point), .eps = 1e-6f};
-    const int64_t bytes = int64_t{args.num_rows} * args.columns * static_cast<int64_t>(tensor::SizeOf(dtype_));
+    kernels::RmsNormArgs args{.dtype = dtype_,
+                              .x = bench_.input().data,
+                              .out = bench_.output().data,
+                              .weight = Floats(),
+                              .num_rows = Rows(point),
+                              .columns = Columns(point),
+                              .eps = 1e-6f};
+    const int64_t bytes =
+        int64_t{args.num_rows} * args.columns * static_cast<int64_t>(tensor::SizeOf(dtype_));
     return bench_.SecondsAfterInput(bytes, [&](device::Stream& stream, int64_t) {
       RmsNorm(stream, bench_.kernels(), "norm", args);
     });
   }
 
-  // Rows of one prompt, or one row of each of so many sequences. The cache is in `data`: every operation takes the next
-  // layer of it.
+  // Rows of one prompt, or one row of each of so many sequences. The cache is in `data`: every
+  // operation takes the next layer of it.
   double RopeKv(const cost::Point& point, bool decode) {
     const int32_t rows = Rows(point);
     kernels::RopeKvArgs args;
@@ -42,7 +49,8 @@ class RowCases {
     args.layout = {dtype_, Columns(point) / kHeadDim, kHeadDim, 0};
     args.layout.block_stride = args.layout.LayerBytes();
     args.heads = args.layout.kv_heads * static_cast<int32_t>(point[2]);
-    const int64_t layer_bytes = args.layout.LayerBytes() * args.batch.num_sequences * args.batch.table_stride;
+    const int64_t layer_bytes =
+        args.layout.LayerBytes() * args.batch.num_sequences * args.batch.table_stride;
     const int64_t layers = static_cast<int64_t>(bench_.data().bytes) / layer_bytes;
     args.qkv = reinterpret_cast<const float*>(bench_.input().data);
     args.q = bench_.output().data;
@@ -58,16 +66,23 @@ class RowCases {
 
   // From a packed head, as tied models do.
   double Embed(const cost::Point& point) {
-    kernels::EmbedArgs args{.dtype = dtype_, .batch = Batch(1, Rows(point)), .out = bench_.output().data,
+    kernels::EmbedArgs args{.dtype = dtype_,
+                            .batch = Batch(1, Rows(point)),
+                            .out = bench_.output().data,
                             .columns = Columns(point)};
     kernels::PackedWeight& head = args.packed;
-    head = {.dtype = dtype_, .k = args.columns, .n = kVocabulary, .num_panels = kVocabulary / kernels::kPanelColumns,
+    head = {.dtype = dtype_,
+            .k = args.columns,
+            .n = kVocabulary,
+            .num_panels = kVocabulary / kernels::kPanelColumns,
             .leaves = kernels::LeafBorders::Single(args.columns)};
     tiles_.clear();
-    for (int32_t p = 0; p < head.num_panels; ++p) tiles_.push_back(bench_.data().data + p * head.TileBytes(0));
+    for (int32_t p = 0; p < head.num_panels; ++p)
+      tiles_.push_back(bench_.data().data + p * head.TileBytes(0));
     head.tiles = tiles_.data();
     panels_.clear();
-    for (int32_t p = 0; p < head.num_panels; ++p) panels_.push_back({p * kernels::kPanelColumns, kernels::kPanelColumns});
+    for (int32_t p = 0; p < head.num_panels; ++p)
+      panels_.push_back({p * kernels::kPanelColumns, kernels::kPanelColumns});
     head.panels = panels_.data();
     return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
       args.batch.tokens = tokens_.data() + i * args.batch.num_rows % (kTokens - kMostRows);
@@ -135,8 +150,9 @@ double SampleSeconds(Bench& bench, const cost::Point& point, float temperature) 
   SamplingParams params;
   params.temperature = temperature;
   std::vector<sample::SampleScratch> scratch(bench.device().num_workers());
-  const SampleArgs args{reinterpret_cast<const float*>(bench.data().data), static_cast<int64_t>(point[0]),
-                        static_cast<int64_t>(point[1]), &params, scratch.data()};
+  const SampleArgs args{reinterpret_cast<const float*>(bench.data().data),
+                        static_cast<int64_t>(point[0]), static_cast<int64_t>(point[1]), &params,
+                        scratch.data()};
   return bench.SecondsOf([&](device::Stream& stream, int64_t) {
     stream.Enqueue(device::MakeOperation<&SampleRows>({.label = "sample"}, args));
   });
@@ -161,15 +177,19 @@ void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* 
     measure(cost::TableOp::kNorm, [&](const cost::Point& point) { return rows.Norm(point); });
     measure(cost::TableOp::kEmbed, [&](const cost::Point& point) { return rows.Embed(point); });
     spec.axes = {{{1, 4, 16, 64, kMostRows}, {128, 512, 1024}, {1, 2, 8}}};
-    measure(cost::TableOp::kRopeKv, [&](const cost::Point& point) { return rows.RopeKv(point, false); });
-    measure(cost::TableOp::kRopeKvDecode, [&](const cost::Point& point) { return rows.RopeKv(point, true); });
+    measure(cost::TableOp::kRopeKv,
+            [&](const cost::Point& point) { return rows.RopeKv(point, false); });
+    measure(cost::TableOp::kRopeKvDecode,
+            [&](const cost::Point& point) { return rows.RopeKv(point, true); });
   }
   progress("norms, rope and embedding by rows and columns");
   spec.format = cost::NumberFormat::kF32;
   spec.axes = {{{1, 2, 16, 128}, {32768, 131072}, {1}}};
   spec.grain = {1, 1024, 0};
-  measure(cost::TableOp::kArgmax, [&](const cost::Point& point) { return SampleSeconds(bench, point, 0); });
-  measure(cost::TableOp::kSample, [&](const cost::Point& point) { return SampleSeconds(bench, point, 1); });
+  measure(cost::TableOp::kArgmax,
+          [&](const cost::Point& point) { return SampleSeconds(bench, point, 0); });
+  measure(cost::TableOp::kSample,
+          [&](const cost::Point& point) { return SampleSeconds(bench, point, 1); });
   progress("sampling by rows and vocabulary");
 }
 

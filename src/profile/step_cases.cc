@@ -8,7 +8,8 @@ namespace forebay::profile {
 namespace {
 
 // One small layer: almost all of a step is what every step takes beside its operations.
-constexpr const char* kSmallModel = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 512,
+constexpr const char* kSmallModel =
+    R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 512,
   "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
   "head_dim": 32, "rms_norm_eps": 1e-6, "max_position_embeddings": 1024, "rope_theta": 10000.0, "hidden_act": "silu",
   "tie_word_embeddings": true, "torch_dtype": "bfloat16"})";
@@ -20,8 +21,9 @@ class Requests final : public RequestSource {
   std::optional<Request> Next(bool) override {
     if (ended()) return std::nullopt;
     Request request;
-    request.line = next_++;
-    request.prompts = {std::vector<int32_t>(kPromptTokens, static_cast<int32_t>(request.line % 500))};
+    request.id = request.line = next_++;
+    request.prompts = {
+        std::vector<int32_t>(kPromptTokens, static_cast<int32_t>(request.line % 500))};
     request.sampling.temperature = 0;
     request.sampling.max_tokens = kOutputTokens;
     request.sampling.ignore_eos = true;
@@ -40,15 +42,16 @@ class Nowhere final : public ResultSink {
 };
 
 // Seconds of a step of `sequences` beside its operations.
-base::Result<double> OverheadOf(const BenchOptions& options, const engine::ModelFiles& files, int sequences,
-                                runtime::Runtime& runtime) {
-  engine::EngineOptions engine_options;
-  engine_options.isa = options.isa;
-  engine_options.threads = options.threads;
-  engine_options.memory_bytes = 256 << 20;
-  engine_options.max_num_seqs = sequences;
+base::Result<double> OverheadOf(const BenchOptions& options, const engine::ModelFiles& files,
+                                int sequences, runtime::Runtime& runtime) {
+  layout::EngineOptions engine_options;
+  FB_ASSIGN_OR_RETURN(engine_options.machine.kernels, kernels::ChooseKernels(options.isa));
+  engine_options.machine.threads = options.threads;
+  engine_options.machine.memory_bytes = 256 << 20;
+  engine_options.limits.max_num_seqs = sequences;
   engine_options.profile = true;
-  FB_ASSIGN_OR_RETURN(const auto engine, engine::CreateEngine(runtime, engine_options, files, nullptr));
+  FB_ASSIGN_OR_RETURN(const auto engine,
+                      engine::CreateEngine(runtime, engine_options, files, nullptr));
   Requests requests(sequences);
   Nowhere nowhere;
   RunControl control;
@@ -61,11 +64,13 @@ base::Result<double> OverheadOf(const BenchOptions& options, const engine::Model
 
 }  // namespace
 
-base::Status MeasureStepOverhead(const BenchOptions& options, runtime::Runtime& runtime, cost::DeviceProfile* profile) {
+base::Status MeasureStepOverhead(const BenchOptions& options, runtime::Runtime& runtime,
+                                 cost::DeviceProfile* profile) {
   engine::ModelFiles files;
   files.name = "small";
   FB_ASSIGN_OR_RETURN(files.config, model::ParseHfConfig(kSmallModel, "small model"));
-  const auto plan = model::PlanDecoder(files.config, tensor::DType::kBF16, files.config.max_position_embeddings);
+  const auto plan =
+      model::PlanDecoder(files.config, tensor::DType::kBF16, files.config.max_position_embeddings);
   files.reader = std::make_unique<weights::RandomReader>(0, plan.TensorShapes());
   files.random_weights = true;
   constexpr int kMany = 128;
@@ -74,7 +79,8 @@ base::Status MeasureStepOverhead(const BenchOptions& options, runtime::Runtime& 
   const double each = std::max(many - one, 0.0) / (kMany - 1);
   SetNumber(profile, "step_overhead_s", std::max(one - each, 0.0), cost::Mark::kMeasured,
             "decode steps of one sequence of a model of one small layer, operations not counted");
-  SetNumber(profile, "sequence_overhead_s", each, cost::Mark::kMeasured, "the same with 128 sequences");
+  SetNumber(profile, "sequence_overhead_s", each, cost::Mark::kMeasured,
+            "the same with 128 sequences");
   return base::Status::Ok();
 }
 

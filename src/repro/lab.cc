@@ -8,11 +8,11 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "cost/model.h"
-#include "engine/layout_plan.h"
 #include "engine/open_model.h"
 #include "kernels/step_batch.h"
+#include "layout/layout_plan.h"
 #include "model/builtin_configs.h"
-#include "sim/synthetic_trace.h"
+#include "trace/synthetic_trace.h"
 
 namespace forebay::repro {
 namespace {
@@ -21,10 +21,12 @@ constexpr int64_t kSteps = 24;  // that all replicas decode together, about
 constexpr double kTail = 0.7;   // deviation of the logarithm of a job's output lengths
 
 // Choices of a replica, or 0.
-base::Result<int64_t> BatchOf(const Setting& setting, const engine::LayoutPlan& plan) {
+base::Result<int64_t> BatchOf(const Setting& setting, const layout::LayoutPlan& plan) {
   if (!plan.Fits().ok()) return 0;
   // The policy keeps a block more for each.
-  const auto reserved = static_cast<int64_t>(base::RoundUp(static_cast<uint64_t>(setting.context), kernels::kBlockTokens)) + kernels::kBlockTokens;
+  const auto reserved = static_cast<int64_t>(base::RoundUp(static_cast<uint64_t>(setting.context),
+                                                           kernels::kBlockTokens)) +
+                        kernels::kBlockTokens;
   const int64_t held = plan.ranks[0].memory.kv_tokens() / reserved;
   return std::min<int64_t>(held, setting.batch > 0 ? setting.batch : plan.machine.max_num_seqs);
 }
@@ -33,25 +35,32 @@ struct Sums {
   double steps = 0, rows = 0, seconds = 0, waited = 0, bytes = 0;
 
   void operator+=(const Sums& other) {
-    steps += other.steps, rows += other.rows, seconds += other.seconds, waited += other.waited, bytes += other.bytes;
+    steps += other.steps, rows += other.rows, seconds += other.seconds, waited += other.waited,
+        bytes += other.bytes;
   }
 };
 
 Sums SumOf(const StepRecord& step) {
-  return {1, static_cast<double>(step.decode_rows), step.end_seconds - step.begin_seconds, step.wait_seconds, static_cast<double>(step.bytes_pulled)};
+  return {1, static_cast<double>(step.decode_rows), step.end_seconds - step.begin_seconds,
+          step.wait_seconds, static_cast<double>(step.bytes_pulled)};
 }
 
 // What a step takes on average.
 template <typename Outcome>
-void SetStep(const Sums& all, const Setting& setting, const engine::LayoutPlan& plan, Outcome* outcome) {
+void SetStep(const Sums& all, const Setting& setting, const layout::LayoutPlan& plan,
+             Outcome* outcome) {
   outcome->step_ms = 1e3 * all.seconds / all.steps;
   outcome->exposed_ms = 1e3 * all.waited / setting.tp / all.steps;
-  outcome->fetch_ms = 1e3 * all.bytes / setting.tp / cost::PullRate(plan.machine.profile) / all.steps;
+  outcome->fetch_ms =
+      1e3 * all.bytes / setting.tp / cost::PullRate(plan.machine.profile) / all.steps;
 }
 
-// Over each replica's steps that decode a whole batch, but for the first and last of it in which others do not yet or no more.
+// Over each replica's steps that decode a whole batch, but for the first and last of it in which
+// others do not yet or no more.
 std::vector<Sums> SumSteps(const std::vector<StepRecord>& steps, int64_t batch, int replicas) {
-  const auto whole = [&](const StepRecord& step) { return step.decode_rows >= batch - batch / 32 && step.prefill_rows == 0; };
+  const auto whole = [&](const StepRecord& step) {
+    return step.decode_rows >= batch - batch / 32 && step.prefill_rows == 0;
+  };
   const auto count = static_cast<size_t>(replicas);
   std::vector<double> first(count, std::numeric_limits<double>::infinity()), last(count, 0);
   for (const StepRecord& step : steps) {
@@ -64,18 +73,21 @@ std::vector<Sums> SumSteps(const std::vector<StepRecord>& steps, int64_t batch, 
   for (const StepRecord& step : steps) {
     if (!whole(step)) continue;
     all[step.replica] += SumOf(step);
-    if (step.begin_seconds >= begin && step.end_seconds <= end) together[step.replica] += SumOf(step);
+    if (step.begin_seconds >= begin && step.end_seconds <= end)
+      together[step.replica] += SumOf(step);
   }
   // Ranks that pull may be so far apart that they never all decode.
-  const bool apart = std::ranges::any_of(together, [](const Sums& sum) { return sum.steps < kSteps / 4; });
+  const bool apart =
+      std::ranges::any_of(together, [](const Sums& sum) { return sum.steps < kSteps / 4; });
   return apart ? all : together;
 }
 
 base::Result<Decoding> Measure(const Setting& setting) {
-  engine::EngineOptions options = OptionsOf(setting);
+  layout::EngineOptions options = OptionsOf(setting);
   FB_ASSIGN_OR_RETURN(engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
-  FB_ASSIGN_OR_RETURN(const engine::LayoutPlan plan, engine::PlanLayout(options, files.config));
-  Decoding decoding{.pool_layers = plan.layout.pool_layers.value_or(0), .threshold = plan.group ? plan.group->threshold : 0};
+  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
+  Decoding decoding{.pool_layers = plan.layout.pool_layers.value_or(0),
+                    .threshold = plan.group ? plan.group->threshold : 0};
   FB_ASSIGN_OR_RETURN(const int64_t batch, BatchOf(setting, plan));
   if (batch == 0) return decoding;
   decoding.kv_tokens = plan.ranks[0].memory.kv_tokens();
@@ -83,16 +95,24 @@ base::Result<Decoding> Measure(const Setting& setting) {
   // The first choice decodes while the others' prompts are computed.
   const int64_t prompt_steps = batch * setting.context / plan.machine.max_num_batched_tokens + 1;
   const int64_t output = std::min(setting.context - 1, prompt_steps + kSteps);
-  const sim::TraceRow row{.prompt_tokens = static_cast<int32_t>(setting.context - output), .output_tokens = static_cast<int32_t>(output)};
-  const sim::LengthTrace trace{.rows = std::vector<sim::TraceRow>(static_cast<size_t>(batch * setting.dp()), row)};
+  const trace::TraceRow row{.prompt_tokens = static_cast<int32_t>(setting.context - output),
+                            .output_tokens = static_cast<int32_t>(output)};
+  const trace::LengthTrace trace{
+      .rows = std::vector<trace::TraceRow>(static_cast<size_t>(batch * setting.dp()), row)};
   // What was chosen is not chosen again.
-  options.layout = engine::FormatLayout(plan.layout);
-  options.max_num_seqs = static_cast<int32_t>(batch);  // so that each replica takes its share
+  options.layout = plan.layout;
+  options.limits.max_num_seqs =
+      static_cast<int32_t>(batch);  // so that each replica takes its share
   files.random_weights = false;
-  FB_ASSIGN_OR_RETURN(const sim::SimulationResult run, sim::Simulate({.engine = options, .files = &files, .trace = &trace, .record_steps = true}));
+  FB_ASSIGN_OR_RETURN(
+      const trace::SimulationResult run,
+      trace::Simulate({.engine = options, .files = &files, .trace = &trace, .record_steps = true}));
   Sums all;
   for (const Sums& sums : SumSteps(run.steps, batch, setting.dp())) {
-    if (sums.steps == 0) return base::Status(base::kInvalidArgument, fmt::format("a replica of {} never decoded {} choices", options.layout, batch));
+    if (sums.steps == 0)
+      return base::Status(base::kInvalidArgument,
+                          fmt::format("a replica of {} never decoded {} choices",
+                                      layout::FormatLayout(plan.layout), batch));
     decoding.tokens_per_s += sums.rows / sums.seconds;
     all += sums;
   }
@@ -101,23 +121,25 @@ base::Result<Decoding> Measure(const Setting& setting) {
 }
 
 base::Result<JobOutcome> Run(const JobSetting& job) {
-  const sim::LengthTrace trace = JobTrace(job.setting.context, job.requests);
-  engine::EngineOptions options = OptionsOf(job.setting);
-  options.mean_context = 0;  // the trace's
-  FB_ASSIGN_OR_RETURN(const sim::SimulationResult run, sim::Simulate({.engine = options, .trace = &trace, .record_steps = true}));
+  const trace::LengthTrace trace = JobTrace(job);
+  layout::EngineOptions options = OptionsOf(job.setting);
+  options.limits.mean_context = 0;  // the trace's
+  FB_ASSIGN_OR_RETURN(const trace::SimulationResult run,
+                      trace::Simulate({.engine = options, .trace = &trace, .record_steps = true}));
   const job::JobSummary& summary = run.run.summary;
-  const auto counter = [&](const char* name) {
+  const auto counter = [&](const std::string& name) {
     const auto found = summary.stats.mode_counters.find(name);
     return found == summary.stats.mode_counters.end() ? 0.0 : static_cast<double>(found->second);
   };
-  JobOutcome outcome{.seconds = summary.elapsed_seconds,
-                     .tokens_per_s = static_cast<double>(summary.output_tokens) / summary.elapsed_seconds,
-                     .preemptions = static_cast<double>(summary.stats.preemptions),
-                     .recomputed_tokens = static_cast<double>(summary.stats.recomputed_tokens),
-                     .kv_tokens = static_cast<double>(summary.model.kv_capacity_tokens) / job.setting.dp()};
-  outcome.steps_ship = counter("steps_ship") / job.setting.tp;
+  JobOutcome outcome{
+      .seconds = summary.elapsed_seconds,
+      .tokens_per_s = static_cast<double>(summary.output_tokens) / summary.elapsed_seconds,
+      .preemptions = static_cast<double>(summary.stats.preemptions),
+      .recomputed_tokens = static_cast<double>(summary.stats.recomputed_tokens),
+      .kv_tokens = static_cast<double>(summary.model.kv_capacity_tokens) / job.setting.dp()};
+  outcome.steps_ship = counter(schedule::StepsCounter({.ffn = FfnMode::kShip})) / job.setting.tp;
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
-  FB_ASSIGN_OR_RETURN(const engine::LayoutPlan plan, engine::PlanLayout(options, files.config));
+  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
   outcome.threshold = plan.group ? plan.group->threshold : 0;
   Sums all;
   for (const StepRecord& step : run.steps) all += SumOf(step);
@@ -129,33 +151,37 @@ base::Result<JobOutcome> Run(const JobSetting& job) {
 
 }  // namespace
 
-engine::EngineOptions OptionsOf(const Setting& setting) {
-  engine::EngineOptions options;
+layout::EngineOptions OptionsOf(const Setting& setting) {
+  layout::EngineOptions options;
   options.model = "builtin:" + setting.model;
-  options.devices = fmt::format("sim:{}x{}", setting.devices, setting.device);
-  options.layout = fmt::format("dp={},tp={},weights={}", setting.dp(), setting.tp, setting.weights);
-  if (setting.weights != "replicated" && setting.pool >= 0) options.layout += fmt::format(",pool={}", setting.pool);
-  if (setting.weights != "replicated" && setting.pool == kAllLayers) {
-    options.layout += fmt::format(",pool={}", model::LoadBuiltinConfig(setting.model)->num_layers);
-  }
-  options.memory_utilization = setting.utilization;
-  options.mean_context = setting.context;
-  options.mode = setting.mode;
-  options.pool.order = setting.as_used ? weights::FetchOrder::kAsUsed : weights::FetchOrder::kPeakShifted;
+  options.machine.devices =
+      *layout::ParseDevices(fmt::format("sim:{}x{}", setting.devices, setting.device));
+  options.layout = layout::Layout{.dp = setting.dp(), .tp = setting.tp, .weights = setting.weights};
+  if (setting.weights != "replicated" && setting.pool >= 0)
+    options.layout->pool_layers = setting.pool;
+  if (setting.weights != "replicated" && setting.pool == kAllLayers)
+    options.layout->pool_layers = model::LoadBuiltinConfig(setting.model)->num_layers;
+  options.machine.memory_utilization = setting.utilization;
+  options.limits.mean_context = setting.context;
+  options.ship.mode = setting.mode;
+  options.pool.order =
+      setting.as_used ? weights::FetchOrder::kAsUsed : weights::FetchOrder::kPeakShifted;
   options.pool.by_matrix = setting.by_matrix;
-  options.ship.fuse = setting.fuse;
-  options.ship.skip_idle = setting.skip_idle;
-  options.ship.gather = setting.gather;
-  options.sim_uncalibrated = setting.uncalibrated;
-  if (setting.batch > 0) options.max_num_seqs = static_cast<int32_t>(setting.batch);
+  options.ship.rounds.fuse = setting.fuse;
+  options.ship.rounds.skip_idle = setting.skip_idle;
+  options.machine.uncalibrated = setting.uncalibrated;
+  if (setting.batch > 0) options.limits.max_num_seqs = static_cast<int32_t>(setting.batch);
   return options;
 }
 
-sim::LengthTrace JobTrace(int64_t mean_length, int64_t requests) {
-  const double mean_output = static_cast<double>(mean_length) / 8;
+trace::LengthTrace JobTrace(const JobSetting& job) {
+  const int64_t context = job.setting.context;
+  const double mean_output =
+      job.output > 0 ? static_cast<double>(job.output) : static_cast<double>(context) / 8;
   const double median = mean_output / std::exp(kTail * kTail / 2);
-  auto trace = sim::MakeSyntheticTrace(fmt::format("synthetic:n={},prompt={},output=lognormal({},{})", requests, mean_length - mean_length / 8,
-                                                   std::log(median), kTail));
+  auto trace = trace::MakeSyntheticTrace(
+      fmt::format("synthetic:n={},prompt={},output=lognormal({},{})", job.requests,
+                  context - (job.output > 0 ? job.output : context / 8), std::log(median), kTail));
   FB_CHECK(trace.ok(), "{}", trace.status().ToString());
   return *std::move(trace);
 }
@@ -172,8 +198,17 @@ base::Result<JobOutcome> Lab::RunJob(const JobSetting& setting) {
   if (found != jobs_.end()) return found->second;
   JobSetting shorter = setting;
   if (quick_) shorter.requests = std::max<int64_t>(1, setting.requests / 8);
-  FB_ASSIGN_OR_RETURN(const JobOutcome outcome, Run(shorter));
+  FB_ASSIGN_OR_RETURN(JobOutcome outcome, Run(shorter));
+  outcome.shortened = shorter.requests < setting.requests;
   return jobs_.emplace(setting, outcome).first->second;
+}
+
+base::Result<const trace::SimulationResult*> Lab::Simulate(
+    const std::string& name, const std::function<base::Result<trace::SimulationResult>()>& run) {
+  const auto found = simulations_.find(name);
+  if (found != simulations_.end()) return &found->second;
+  FB_ASSIGN_OR_RETURN(trace::SimulationResult result, run());
+  return &simulations_.emplace(name, std::move(result)).first->second;
 }
 
 }  // namespace forebay::repro

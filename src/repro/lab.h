@@ -1,16 +1,17 @@
-// What SiDP's rows measure on the simulated engine: a group of devices that decodes as many choices as its KV cache holds, and
-// whole jobs. Each setting is run once, whichever rows need it.
+// What rows measure on the simulated engine: a group of devices that decodes as many choices as its
+// KV cache holds, and whole jobs. Each setting is run once, whichever rows need it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
-#include "engine/options.h"
-#include "sim/simulation.h"
+#include "layout/options.h"
+#include "trace/simulation.h"
 
 namespace forebay::repro {
 
-// Of Setting::pool.
+// A value of Setting::pool.
 inline constexpr int64_t kAllLayers = -1, kAutoLayers = -2;
 
 // Devices, their layout and what they do.
@@ -18,44 +19,52 @@ struct Setting {
   std::string device = "h20", model = "Qwen3-32B";
   int devices = 8, tp = 1;
   std::string weights = "replicated";
-  int64_t pool = kAllLayers;    // of layers; counts where weights are not replicated
-  double utilization = 0.9;     // of the devices' memory
-  std::string mode = "pull";
-  bool as_used = false;         // pulls in the order of the layers: no peak shifting
-  bool by_matrix = false;       // slots of a matrix each, not of a layer
-  bool fuse = true, skip_idle = true, gather = false;  // of mode ship
+  int64_t pool = kAllLayers;  // pooled layers; counts where weights are not replicated
+  double utilization = 0.9;   // the part of the devices' memory
+  schedule::WantedMode mode = StepMode{.ffn = FfnMode::kPull};
+  bool as_used = false;                // pulls in the order of the layers: no peak shifting
+  bool by_matrix = false;              // slots of a matrix each, not of a layer
+  bool fuse = true, skip_idle = true;  // options of mode ship
   bool uncalibrated = false;
-  int64_t context = 1024;       // tokens that a choice comes to
-  int64_t batch = 0;            // choices of a replica; 0: as many as the KV cache holds
+  int64_t context = 1024;  // tokens that a choice comes to
+  int64_t batch = 0;       // choices of a replica; 0: as many as the KV cache holds
 
   int dp() const { return devices / tp; }
   auto operator<=>(const Setting&) const = default;
 };
 
+// Modes of a setting; no mode is "auto".
+inline constexpr StepMode kPull{.ffn = FfnMode::kPull}, kShip{.ffn = FfnMode::kShip},
+    kGather{.ffn = FfnMode::kGather};
+inline constexpr schedule::WantedMode kAuto = std::nullopt;
+
 // Steps in which every replica decodes its whole batch.
 struct Decoding {
-  int64_t kv_tokens = 0;       // of a replica
+  int64_t kv_tokens = 0;  // a replica's
   int64_t pool_layers = 0;
-  double batch = 0;            // of a replica; 0: the model does not fit, or not one choice
+  double batch = 0;  // a replica's; 0: the model does not fit, or not one choice
   double step_ms = 0;
-  double fetch_ms = 0;         // what a rank pulls in a step, at the rate of an undisturbed link
-  double exposed_ms = 0;       // of a step, in which a rank's compute stream waits for pulls or for other ranks
-  double tokens_per_s = 0;     // of all replicas
-  double threshold = 0;        // B_th; 0: no step may ship
+  double fetch_ms = 0;  // what a rank pulls in a step, at the rate of an undisturbed link
+  // of a step, in which a rank's compute stream waits for pulls or for other ranks
+  double exposed_ms = 0;
+  double tokens_per_s = 0;  // all replicas together
+  double threshold = 0;     // B_th; 0: no step may ship
 };
 
 // A job that begins with all requests there.
 struct JobSetting {
   Setting setting;
   int64_t requests = 0;
+  int64_t output = 0;  // on average, of the setting's context; 0: an eighth of it
   auto operator<=>(const JobSetting&) const = default;
 };
 struct JobOutcome {
   double seconds = 0, tokens_per_s = 0;  // output tokens
   double steps = 0, steps_ship = 0, preemptions = 0, recomputed_tokens = 0, kv_tokens = 0;
-  double batch = 0, step_ms = 0;         // on average over steps
-  double fetch_ms = 0, exposed_ms = 0;   // as in Decoding, on average over all steps
-  double threshold = 0;                  // B_th; 0: no step may ship
+  double batch = 0, step_ms = 0;        // on average over steps
+  double fetch_ms = 0, exposed_ms = 0;  // as in Decoding, on average over all steps
+  double threshold = 0;                 // B_th; 0: no step may ship
+  bool shortened = false;               // by a quick lab
 };
 
 class Lab {
@@ -66,15 +75,20 @@ class Lab {
 
   base::Result<Decoding> Decode(const Setting& setting);
   base::Result<JobOutcome> RunJob(const JobSetting& setting);
+  // Any other simulation, run where its name is new.
+  base::Result<const trace::SimulationResult*> Simulate(
+      const std::string& name, const std::function<base::Result<trace::SimulationResult>()>& run);
 
  private:
   const bool quick_;
   std::map<Setting, Decoding> decodings_;
   std::map<JobSetting, JobOutcome> jobs_;
+  std::map<std::string, trace::SimulationResult> simulations_;
 };
 
-engine::EngineOptions OptionsOf(const Setting& setting);
-// Of the job that rows run: prompts of 7/8 of the mean length, outputs of 1/8 of it on average, lognormal with a long tail.
-sim::LengthTrace JobTrace(int64_t mean_length, int64_t requests);
+layout::EngineOptions OptionsOf(const Setting& setting);
+// The lengths of a job that rows run: prompts all alike, outputs lognormal with a long tail and on
+// average as long as the job says.
+trace::LengthTrace JobTrace(const JobSetting& job);
 
 }  // namespace forebay::repro

@@ -23,23 +23,29 @@ std::string Ours(const Claim& claim, const ClaimedValue& value, double ours) {
 
 // Four digits, of counts all.
 std::string TermText(const Term& term) {
-  return term.value >= 1000 ? fmt::format("{} {:.0f}", term.name, term.value) : fmt::format("{} {:.4g}", term.name, term.value);
+  return term.value >= 1000 ? fmt::format("{} {:.0f}", term.name, term.value)
+                            : fmt::format("{} {:.4g}", term.name, term.value);
 }
 
 std::string AccountText(const RowResult& row, size_t i) {
   std::string text;
-  for (const Term& term : row.findings[i].account) text += (text.empty() ? "" : ", ") + TermText(term);
-  return fmt::format("  account of {}: {}\n", row.claim->values[i].label, text.empty() ? "none" : text);
+  for (const Term& term : row.findings[i].account)
+    text += (text.empty() ? "" : ", ") + TermText(term);
+  return fmt::format("  account of {}: {}\n", row.claim.values[i].label,
+                     text.empty() ? "none" : text);
 }
 
 void WriteValue(const RowResult& row, size_t i, base::JsonWriter* writer) {
-  const ClaimedValue& value = row.claim->values[i];
+  const ClaimedValue& value = row.claim.values[i];
   const Finding& finding = row.findings[i];
   writer->BeginObject().Key("label").String(value.label).Key("claimed").String(value.printed);
   writer->Key("calibrated").Double(finding.calibrated).Key("uncalibrated");
   finding.uncalibrated ? writer->Double(*finding.uncalibrated) : writer->Null();
   writer->Key("verdict").String(Name(row.verdicts[i]));
-  if (!value.contradiction.empty()) writer->Key("contradiction").String(value.contradiction);
+  if (!value.contradiction.why.empty()) {
+    writer->Key("contradiction").String(value.contradiction.why);
+    writer->Key("corrected").String(value.contradiction.corrected);
+  }
   writer->Key("account").BeginObject();
   for (const Term& term : finding.account) writer->Key(term.name).Double(term.value);
   writer->EndObject().EndObject();
@@ -48,20 +54,29 @@ void WriteValue(const RowResult& row, size_t i, base::JsonWriter* writer) {
 }  // namespace
 
 std::string RowText(const RowResult& row) {
-  const Claim& claim = *row.claim;
-  std::string text = fmt::format("{}  {} ({}; {}): {}\n", claim.id, claim.what, claim.source, KindText(claim), Name(row.verdict));
-  text += fmt::format("  {:<32}{:>10}{:>12}{:>14}  {}\n", "", "claimed", "ours", "uncalibrated", "verdict");
+  const Claim& claim = row.claim;
+  std::string text = fmt::format("{}  {} ({}; {}): {}\n", claim.id, claim.what, claim.source,
+                                 KindText(claim), Name(row.verdict));
+  if (!row.shortened.empty()) text += fmt::format("  shortened: {}\n", row.shortened);
+  text += fmt::format("  {:<32}{:>10}{:>12}{:>14}  {}\n", "", "claimed", "ours", "uncalibrated",
+                      "verdict");
   for (size_t i = 0; i < claim.values.size(); ++i) {
     const ClaimedValue& value = claim.values[i];
     const Finding& finding = row.findings[i];
-    text += fmt::format("  {:<32}{:>10}{:>12}{:>14}  {}\n", value.label, value.printed, Ours(claim, value, finding.calibrated),
-                        finding.uncalibrated ? Ours(claim, value, *finding.uncalibrated) : "-", Name(row.verdicts[i]));
+    text += fmt::format("  {:<32}{:>10}{:>12}{:>14}  {}\n", value.label, value.printed,
+                        Ours(claim, value, finding.calibrated),
+                        finding.uncalibrated ? Ours(claim, value, *finding.uncalibrated) : "-",
+                        Name(row.verdicts[i]));
   }
   if (!claim.assumed.empty()) text += fmt::format("  assumed: {}\n", claim.assumed);
   for (size_t i = 0; i < claim.values.size(); ++i) {
     const ClaimedValue& value = claim.values[i];
-    if (row.verdicts[i] == Verdict::kContradiction) text += fmt::format("  contradiction in {}: {}\n", value.label, value.contradiction);
-    if (row.verdicts[i] == Verdict::kNotReproduced || claim.account_all) text += AccountText(row, i);
+    if (!value.contradiction.why.empty() && row.verdicts[i] >= Verdict::kContradiction) {
+      text += fmt::format("  contradiction in {}: {}; corrected {}\n", value.label,
+                          value.contradiction.why, value.contradiction.corrected);
+    }
+    if (row.verdicts[i] == Verdict::kNotReproduced || claim.account_all)
+      text += AccountText(row, i);
   }
   return text;
 }
@@ -69,7 +84,8 @@ std::string RowText(const RowResult& row) {
 std::string TotalsText(std::span<const RowResult> rows) {
   std::string text = fmt::format("{} rows:", rows.size());
   bool first = true;
-  for (const Verdict verdict : {Verdict::kReproduced, Verdict::kWithinBand, Verdict::kContradiction, Verdict::kNotReproduced}) {
+  for (const Verdict verdict : {Verdict::kReproduced, Verdict::kWithinBand, Verdict::kContradiction,
+                                Verdict::kNotJudged, Verdict::kNotReproduced}) {
     int count = 0;
     for (const RowResult& row : rows) count += row.verdict == verdict;
     if (count > 0) text += fmt::format("{}{} {}", first ? " " : ", ", count, Name(verdict));
@@ -83,10 +99,25 @@ std::string RowsJson(std::span<const RowResult> rows) {
   base::JsonWriter writer(&json);
   writer.BeginObject().Key("rows").BeginArray();
   for (const RowResult& row : rows) {
-    const Claim& claim = *row.claim;
-    writer.BeginObject().Key("id").String(claim.id).Key("source").String(claim.source).Key("claim").String(claim.what);
-    writer.Key("assumed").String(claim.assumed).Key("kind").String(kKindNames[static_cast<int>(claim.kind)]);
-    writer.Key("band").Double(claim.band).Key("verdict").String(Name(row.verdict)).Key("values").BeginArray();
+    const Claim& claim = row.claim;
+    writer.BeginObject()
+        .Key("id")
+        .String(claim.id)
+        .Key("source")
+        .String(claim.source)
+        .Key("claim")
+        .String(claim.what);
+    writer.Key("assumed")
+        .String(claim.assumed)
+        .Key("kind")
+        .String(kKindNames[static_cast<int>(claim.kind)]);
+    if (!row.shortened.empty()) writer.Key("shortened").String(row.shortened);
+    writer.Key("band")
+        .Double(claim.band)
+        .Key("verdict")
+        .String(Name(row.verdict))
+        .Key("values")
+        .BeginArray();
     for (size_t i = 0; i < claim.values.size(); ++i) WriteValue(row, i, &writer);
     writer.EndArray().EndObject();
   }

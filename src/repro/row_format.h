@@ -8,14 +8,16 @@
 
 namespace forebay::repro {
 
-// A heading and a line a value; below, what was assumed, what contradicts, and the account of what is not reproduced.
+// A heading and a line a value; below, what was assumed, what contradicts, and the account of what
+// is not reproduced.
 std::string RowText(const RowResult& row);
 
 // "7 rows: 6 reproduced, 1 contradiction".
 std::string TotalsText(std::span<const RowResult> rows);
 
-// One object: {"rows": [{"id", "source", "claim", "assumed", "kind", "band", "verdict", "values": [{"label", "claimed",
-// "calibrated", "uncalibrated", "verdict", "contradiction", "account": {term: value}}]}]}, in one line.
+// One object: {"rows": [{"id", "source", "claim", "assumed", "kind", "band", "verdict", "values":
+// [{"label", "claimed", "calibrated", "uncalibrated", "verdict", "contradiction", "account": {term:
+// value}}]}]}, in one line.
 std::string RowsJson(std::span<const RowResult> rows);
 
 }  // namespace forebay::repro

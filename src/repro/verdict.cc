@@ -10,7 +10,12 @@
 namespace forebay::repro {
 namespace {
 
-bool IsBound(std::string_view printed) { return printed.starts_with('>') || printed.starts_with('<'); }
+// Of a contradiction in a claim of an order: how far ours may be from the corrected figure.
+constexpr double kOrderBand = 0.2;
+
+bool IsBound(std::string_view printed) {
+  return printed.starts_with('>') || printed.starts_with('<');
+}
 
 // Digits behind the point, and the power of ten that follows "e".
 struct Precision {
@@ -35,14 +40,15 @@ double PrintedNumber(std::string_view printed) {
   if (IsBound(printed)) printed.remove_prefix(2);
   double value = 0;
   const auto [end, error] = std::from_chars(printed.data(), printed.data() + printed.size(), value);
-  FB_CHECK(error == std::errc() && end == printed.data() + printed.size(), "a claim prints \"{}\"", printed);
+  FB_CHECK(error == std::errc() && end == printed.data() + printed.size(), "a claim prints \"{}\"",
+           printed);
   return value;
 }
 
 bool AgreesAtPrintedDigits(double ours, std::string_view printed) {
   const Precision precision(printed);
   const double unit = std::pow(10.0, precision.exponent - precision.decimals);
-  constexpr double kRounding = 1e-9;  // of binary fractions: 0.125 may have been rounded either way
+  constexpr double kRounding = 1e-9;  // binary fractions: 0.125 may have been rounded either way
   return std::abs(ours - PrintedNumber(printed)) <= unit * (0.5 + kRounding);
 }
 
@@ -55,17 +61,24 @@ std::string FormatLike(double ours, std::string_view printed, int more) {
 
 Verdict Judge(const Claim& claim, const ClaimedValue& value, double ours) {
   const double claimed = PrintedNumber(value.printed);
-  bool holds = false;
-  if (claim.kind == Kind::kOrder) {
+  const auto within = [&](double figure, double order_band) {
+    const double tolerated = claim.kind == Kind::kBand     ? claim.band * std::abs(figure)
+                             : claim.kind == Kind::kPoints ? claim.band
+                             : claim.kind == Kind::kOrder  ? order_band * std::abs(figure)
+                                                           : 0;
+    return tolerated > 0 && std::abs(ours - figure) <= tolerated;
+  };
+  bool holds = AgreesAtPrintedDigits(ours, value.printed);
+  if (claim.kind == Kind::kOrder)
     holds = value.printed.starts_with('>') ? ours > claimed : ours < claimed;
-  } else {
-    holds = AgreesAtPrintedDigits(ours, value.printed);
-  }
   if (holds) return Verdict::kReproduced;
-  if (!value.contradiction.empty()) return Verdict::kContradiction;
-  const double tolerated = claim.kind == Kind::kBand ? claim.band * std::abs(claimed) : claim.kind == Kind::kPoints ? claim.band : 0;
-  const bool within = claim.kind != Kind::kOrder && std::abs(ours - claimed) <= tolerated;
-  return within ? Verdict::kWithinBand : Verdict::kNotReproduced;
+  if (!value.contradiction.why.empty()) {
+    const std::string_view corrected = value.contradiction.corrected;
+    const bool agrees =
+        AgreesAtPrintedDigits(ours, corrected) || within(PrintedNumber(corrected), kOrderBand);
+    return agrees ? Verdict::kContradiction : Verdict::kNotReproduced;
+  }
+  return within(claimed, 0) ? Verdict::kWithinBand : Verdict::kNotReproduced;
 }
 
 }  // namespace forebay::repro

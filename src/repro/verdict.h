@@ -8,16 +8,21 @@
 
 namespace forebay::repro {
 
-// From best to worst: a row's verdict is its worst value's.
-enum class Verdict : uint8_t { kReproduced, kWithinBand, kContradiction, kNotReproduced };
+// From best to worst: a row's verdict is its worst value's. kNotJudged: less was run than the claim
+// asks for, and what was run says nothing against it.
+enum class Verdict : uint8_t {
+  kReproduced,
+  kWithinBand,
+  kContradiction,
+  kNotJudged,
+  kNotReproduced,
+};
 
 constexpr std::string_view Name(Verdict verdict) {
-  constexpr std::string_view kNames[] = {"reproduced", "within band", "contradiction", "not reproduced"};
+  constexpr std::string_view kNames[] = {"reproduced", "within band", "contradiction", "not judged",
+                                         "not reproduced"};
   return kNames[static_cast<int>(verdict)];
 }
-
-// The number that a claim prints: of "> 1" its bound.
-double PrintedNumber(std::string_view printed);
 
 // True if `ours`, rounded to as many digits, prints the same.
 bool AgreesAtPrintedDigits(double ours, std::string_view printed);
@@ -25,6 +30,8 @@ bool AgreesAtPrintedDigits(double ours, std::string_view printed);
 // `ours` with the digits of `printed` and `more` of them.
 std::string FormatLike(double ours, std::string_view printed, int more);
 
+// A contradiction is a verdict only where ours is within the band of the corrected figure (20 %
+// where the claim has no band).
 Verdict Judge(const Claim& claim, const ClaimedValue& value, double ours);
 
 }  // namespace forebay::repro

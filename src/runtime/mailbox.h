@@ -14,11 +14,12 @@
 
 namespace forebay::runtime {
 
-// Any number of senders and receivers, on both runtimes. A message is a flat struct without pointers, so that its
-// receiver may be another process one day. No lock is held where a task can be switched.
+// Any number of senders and receivers, on both runtimes. A message is a flat struct without
+// pointers, so that its receiver may be another process one day. No lock is held where a task can
+// be switched.
 //
-// Invariant, under the lock: readable_ is set if and only if a message is there or the box is closed; writable_ if and
-// only if there is room or the box is closed.
+// Invariant, under the lock: readable_ is set if and only if a message is there or the box is
+// closed; writable_ if and only if there is room or the box is closed.
 template <typename T>
 class Mailbox {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -48,7 +49,8 @@ class Mailbox {
     return false;
   }
 
-  // Blocks while the box is empty. Nothing: `timeout` has passed, or the box is closed and everything was received.
+  // Blocks while the box is empty. Nothing: `timeout` has passed, or the box is closed and
+  // everything was received.
   std::optional<T> Receive(TimeNs timeout = kForever) {
     const TimeNs deadline = DeadlineAfter(runtime_.Now(), timeout);
     while (WaitUntil(*readable_, deadline)) {
@@ -78,7 +80,8 @@ class Mailbox {
 
  private:
   bool WaitUntil(Event& event, TimeNs deadline) {
-    return event.Wait(deadline == kForever ? kForever : std::max<TimeNs>(0, deadline - runtime_.Now()));
+    return event.Wait(deadline == kForever ? kForever
+                                           : std::max<TimeNs>(0, deadline - runtime_.Now()));
   }
 
   void Announce() {

@@ -48,7 +48,8 @@ TEST_P(MailboxTest, CloseWakesReceiversAndSenders) {
   Run([](Runtime& runtime) {
     Mailbox<int> empty(runtime, "empty", 1), full(runtime, "full", 1);
     full.Send(1);
-    const auto receiver = runtime.Spawn({.name = "receiver"}, [&] { EXPECT_FALSE(empty.Receive()); });
+    const auto receiver =
+        runtime.Spawn({.name = "receiver"}, [&] { EXPECT_FALSE(empty.Receive()); });
     const auto sender = runtime.Spawn({.name = "sender"}, [&] { EXPECT_FALSE(full.Send(2)); });
     runtime.Sleep(100'000);
     empty.Close();
@@ -60,33 +61,35 @@ TEST_P(MailboxTest, CloseWakesReceiversAndSenders) {
 }
 
 TEST_P(MailboxTest, ManySendersAndReceiversLoseNothing) {
-  Run([](Runtime& runtime) {
-    constexpr int kSenders = 3, kEach = 200;
-    Mailbox<Message> box(runtime, "box", 4);
-    std::vector<std::unique_ptr<Task>> senders, receivers;
-    std::vector<std::vector<Message>> received(2);
-    for (auto& messages : received) {
-      receivers.push_back(runtime.Spawn({.name = "receiver"}, [&] {
-        while (const auto message = box.Receive()) messages.push_back(*message);
-      }));
-    }
-    for (int s = 0; s < kSenders; ++s) {
-      senders.push_back(runtime.Spawn({.name = "sender"}, [&, s] {
-        for (int i = 0; i < kEach; ++i) box.Send({s, i});
-      }));
-    }
-    senders.clear();
-    box.Close();
-    receivers.clear();
-    EXPECT_EQ(received[0].size() + received[1].size(), static_cast<size_t>(kSenders * kEach));
-    for (const auto& messages : received) {
-      std::vector<int> last(kSenders, -1);
-      for (const Message& message : messages) {
-        EXPECT_GT(message.number, last[message.sender]);  // one sender's messages stay in order
-        last[message.sender] = message.number;
-      }
-    }
-  }, 10);
+  Run(
+      [](Runtime& runtime) {
+        constexpr int kSenders = 3, kEach = 200;
+        Mailbox<Message> box(runtime, "box", 4);
+        std::vector<std::unique_ptr<Task>> senders, receivers;
+        std::vector<std::vector<Message>> received(2);
+        for (auto& messages : received) {
+          receivers.push_back(runtime.Spawn({.name = "receiver"}, [&] {
+            while (const auto message = box.Receive()) messages.push_back(*message);
+          }));
+        }
+        for (int s = 0; s < kSenders; ++s) {
+          senders.push_back(runtime.Spawn({.name = "sender"}, [&, s] {
+            for (int i = 0; i < kEach; ++i) box.Send({s, i});
+          }));
+        }
+        senders.clear();
+        box.Close();
+        receivers.clear();
+        EXPECT_EQ(received[0].size() + received[1].size(), static_cast<size_t>(kSenders * kEach));
+        for (const auto& messages : received) {
+          std::vector<int> last(kSenders, -1);
+          for (const Message& message : messages) {
+            EXPECT_GT(message.number, last[message.sender]);  // one sender's messages stay in order
+            last[message.sender] = message.number;
+          }
+        }
+      },
+      10);
 }
 
 }  // namespace

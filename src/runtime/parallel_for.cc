@@ -1,5 +1,6 @@
 #include "runtime/parallel_for.h"
 
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -8,7 +9,11 @@ namespace forebay::runtime {
 void ParallelFor(int num_threads, const std::function<void(Tickets&)>& body) {
   Tickets tickets;
   std::vector<std::thread> threads;
-  for (int i = 1; i < num_threads; ++i) threads.emplace_back([&] { body(tickets); });
+  try {
+    for (int i = 1; i < num_threads; ++i) threads.emplace_back([&] { body(tickets); });
+  } catch (const std::system_error&) {
+    // The system gives no more threads; those that are there take all tickets.
+  }
   body(tickets);
   for (std::thread& thread : threads) thread.join();
 }

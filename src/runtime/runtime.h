@@ -1,11 +1,15 @@
-// All time, blocking and spawning goes through a Runtime. Real: threads and the monotonic clock. Virtual: fibers on
-// one thread, virtual time, every choice drawn from a seed, so that any interleaving can be replayed.
+// All time, blocking and spawning goes through a Runtime. Real: threads and the monotonic clock.
+// Virtual: fibers on one thread, virtual time, every choice drawn from a seed, so that any
+// interleaving can be replayed.
 //
 // Invariants:
-//  1. A task blocks only in Event::Wait, Sleep, Yield, Spawn and Join. The virtual runtime may switch tasks in each of
-//     these calls (also where a Wait need not block) and nowhere else; so a lock held across one of them is a bug.
+//  1. A task blocks only in Event::Wait, Sleep, Yield, Spawn and Join. The virtual runtime may
+//     switch tasks in each of
+//     these calls (also where a Wait need not block) and nowhere else; so a lock held across one of
+//     them is a bug.
 //  2. In the virtual runtime time advances only when no task is runnable, to the earliest timer.
-//  3. A virtual run in which tasks wait, none is runnable and no timer is set is a deadlock: Run returns an error
+//  3. A virtual run in which tasks wait, none is runnable and no timer is set is a deadlock: Run
+//     returns an error
 //     that lists every task with the wait point it is at.
 #pragma once
 
@@ -27,9 +31,10 @@ constexpr TimeNs DeadlineAfter(TimeNs now, TimeNs timeout) {
   return timeout >= kForever - now ? kForever : now + timeout;
 }
 
-// A condition that tasks wait for: stays set until Reset. A waiter that finds the event reset again before it ran goes
-// on waiting. Made by a Runtime, usable only with it; any task may call any member; a task whose Wait returned true may
-// destroy it even while the Set that woke it is returning.
+// A condition that tasks wait for: stays set until Reset. A waiter that finds the event reset again
+// before it ran goes on waiting. Made by a Runtime, usable only with it; any task may call any
+// member; a task whose Wait returned true may destroy it even while the Set that woke it is
+// returning.
 class Event {
  public:
   virtual ~Event() = default;
@@ -49,7 +54,7 @@ class Task {
 
 struct TaskOptions {
   std::string name;
-  int core = -1;           // pin to this core (real runtime; -1: no pinning)
+  int core = -1;                 // pin to this core (real runtime; -1: no pinning)
   bool flush_denormals = false;  // FTZ + DAZ from birth: every compute thread
 };
 
@@ -58,7 +63,8 @@ class Runtime {
   virtual ~Runtime() = default;
   virtual TimeNs Now() const = 0;
   virtual void Sleep(TimeNs duration) = 0;
-  // Lets other tasks run. The virtual runtime may switch here; compute loops that spin must call it.
+  // Lets other tasks run. The virtual runtime may switch here; compute loops that spin must call
+  // it.
   virtual void Yield() = 0;
   virtual std::unique_ptr<Task> Spawn(TaskOptions options, std::function<void()> body) = 0;
   // `name` appears in deadlock reports.

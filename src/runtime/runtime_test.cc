@@ -87,36 +87,41 @@ TEST_P(RuntimeTest, SetWakesEveryWaiter) {
 
 // Two tasks hand a counter to and fro: every wake-up must arrive.
 TEST_P(RuntimeTest, PingPong) {
-  Run([](Runtime& runtime) {
-    const auto ping = runtime.NewEvent("ping"), pong = runtime.NewEvent("pong");
-    constexpr int kRounds = 2000;
-    int counter = 0;
-    const auto take_turns = [&](Event& mine, Event& other) {
-      for (int i = 0; i < kRounds; ++i) {
-        mine.Wait();
-        mine.Reset();
-        ++counter;
-        other.Set();
-      }
-    };
-    const auto task = runtime.Spawn({.name = "pong"}, [&] { take_turns(*pong, *ping); });
-    ping->Set();
-    take_turns(*ping, *pong);
-    task->Join();
-    EXPECT_EQ(counter, 2 * kRounds);
-  }, 5);
+  Run(
+      [](Runtime& runtime) {
+        const auto ping = runtime.NewEvent("ping"), pong = runtime.NewEvent("pong");
+        constexpr int kRounds = 2000;
+        int counter = 0;
+        const auto take_turns = [&](Event& mine, Event& other) {
+          for (int i = 0; i < kRounds; ++i) {
+            mine.Wait();
+            mine.Reset();
+            ++counter;
+            other.Set();
+          }
+        };
+        const auto task = runtime.Spawn({.name = "pong"}, [&] { take_turns(*pong, *ping); });
+        ping->Set();
+        take_turns(*ping, *pong);
+        task->Join();
+        EXPECT_EQ(counter, 2 * kRounds);
+      },
+      5);
 }
 
 // The waiter destroys the event as soon as it is woken.
 TEST_P(RuntimeTest, WokenWaiterMayDestroyTheEvent) {
-  Run([](Runtime& runtime) {
-    for (int i = 0; i < 200; ++i) {
-      auto event = runtime.NewEvent("short-lived");
-      const auto setter = runtime.Spawn({.name = "setter"}, [event = event.get()] { event->Set(); });
-      event->Wait();
-      event.reset();
-    }
-  }, 3);
+  Run(
+      [](Runtime& runtime) {
+        for (int i = 0; i < 200; ++i) {
+          auto event = runtime.NewEvent("short-lived");
+          const auto setter =
+              runtime.Spawn({.name = "setter"}, [event = event.get()] { event->Set(); });
+          event->Wait();
+          event.reset();
+        }
+      },
+      3);
 }
 
 TEST_P(RuntimeTest, DenormalsAreFlushedFromBirthWhereAskedFor) {
@@ -129,7 +134,8 @@ TEST_P(RuntimeTest, DenormalsAreFlushedFromBirthWhereAskedFor) {
     constexpr float kSmallest = std::numeric_limits<float>::min();
     const auto flushing = runtime.Spawn({.name = "flushing", .flush_denormals = true}, [&] {
       EXPECT_EQ(halved(kSmallest), 0.0f);
-      const auto child = runtime.Spawn({.name = "keeping"}, [&] { EXPECT_GT(halved(kSmallest), 0.0f); });
+      const auto child =
+          runtime.Spawn({.name = "keeping"}, [&] { EXPECT_GT(halved(kSmallest), 0.0f); });
       runtime.Yield();
       EXPECT_EQ(halved(kSmallest), 0.0f);
     });

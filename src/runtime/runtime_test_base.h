@@ -33,10 +33,10 @@ inline std::string NameOf(const testing::TestParamInfo<RuntimeKind>& info) {
 }
 
 // Instantiates a test suite that derives from OnBothRuntimes.
-#define FB_ON_BOTH_RUNTIMES(suite)                                                               \
-  INSTANTIATE_TEST_SUITE_P(, suite,                                                              \
-                           testing::Values(::forebay::runtime::RuntimeKind::kReal,               \
-                                           ::forebay::runtime::RuntimeKind::kVirtual),           \
+#define FB_ON_BOTH_RUNTIMES(suite)                                                     \
+  INSTANTIATE_TEST_SUITE_P(, suite,                                                    \
+                           testing::Values(::forebay::runtime::RuntimeKind::kReal,     \
+                                           ::forebay::runtime::RuntimeKind::kVirtual), \
                            ::forebay::runtime::NameOf)
 
 }  // namespace forebay::runtime

@@ -54,7 +54,8 @@ class CgroupFolders {
   std::vector<std::string> folders_;
 };
 
-// The own path in the hierarchy of `controller` ("" is version 2), from lines "4:memory:/path" or "0::/path".
+// The own path in the hierarchy of `controller` ("" is version 2), from lines "4:memory:/path" or
+// "0::/path".
 std::string CgroupPath(const std::string& root, std::string_view controller) {
   std::istringstream lines(ReadFile(root + "/proc/self/cgroup"));
   for (std::string line; std::getline(lines, line);) {
@@ -73,22 +74,26 @@ struct CgroupNames {
   const char *limit, *usage, *reclaimable;
 };
 
-// Lowers the memory figures to what each cgroup leaves: its limit, and limit - (usage - page cache that can go).
+// Lowers the memory figures to what each cgroup leaves: its limit, and limit - (usage - page cache
+// that can go).
 void LimitMemory(const CgroupFolders& folders, const CgroupNames& names, Topology& topology) {
   for (const std::string& folder : folders) {
     const auto limit = ParseNumber(ReadFile(folder + names.limit));
     if (!limit) continue;
     const uint64_t usage = ParseNumber(ReadFile(folder + names.usage)).value_or(0);
-    const uint64_t reclaimable = FindNumber(ReadFile(folder + "memory.stat"), names.reclaimable).value_or(0);
+    const uint64_t reclaimable =
+        FindNumber(ReadFile(folder + "memory.stat"), names.reclaimable).value_or(0);
     const uint64_t held = usage > reclaimable ? usage - reclaimable : 0;
     topology.total_memory = std::min(topology.total_memory, *limit);
-    topology.available_memory = std::min(topology.available_memory, *limit > held ? *limit - held : 0);
+    topology.available_memory =
+        std::min(topology.available_memory, *limit > held ? *limit - held : 0);
   }
 }
 
 void LimitCores(std::optional<uint64_t> quota, std::optional<uint64_t> period, Topology& topology) {
   if (!quota || !period || *period == 0) return;
-  const auto cores = static_cast<int>(std::min<uint64_t>((*quota + *period - 1) / *period, 1 << 20));
+  const auto cores =
+      static_cast<int>(std::min<uint64_t>((*quota + *period - 1) / *period, 1 << 20));
   topology.usable_cores = std::clamp(cores, 1, topology.usable_cores);
 }
 
@@ -96,11 +101,13 @@ void LimitCores(const std::string& root, Topology& topology) {
   for (const std::string& folder : CgroupFolders(root + "/sys/fs/cgroup", CgroupPath(root, ""))) {
     const std::string max = ReadFile(folder + "cpu.max");  // "QUOTA PERIOD" or "max PERIOD", in us
     const size_t space = max.find(' ');
-    if (space != std::string::npos) LimitCores(ParseNumber(max), ParseNumber(max.substr(space)), topology);
+    if (space != std::string::npos)
+      LimitCores(ParseNumber(max), ParseNumber(max.substr(space)), topology);
   }
-  for (const std::string& folder : CgroupFolders(root + "/sys/fs/cgroup/cpu", CgroupPath(root, "cpu"))) {
-    LimitCores(ParseNumber(ReadFile(folder + "cpu.cfs_quota_us")), ParseNumber(ReadFile(folder + "cpu.cfs_period_us")),
-               topology);
+  for (const std::string& folder :
+       CgroupFolders(root + "/sys/fs/cgroup/cpu", CgroupPath(root, "cpu"))) {
+    LimitCores(ParseNumber(ReadFile(folder + "cpu.cfs_quota_us")),
+               ParseNumber(ReadFile(folder + "cpu.cfs_period_us")), topology);
   }
 }
 

@@ -29,7 +29,8 @@ class FakeRoot {
                             testing::UnitTest::GetInstance()->current_test_info()->name();
 };
 
-constexpr const char* kMeminfo = "MemTotal:        8000 kB\nMemFree:  1 kB\nMemAvailable:    6000 kB\n";
+constexpr const char* kMeminfo =
+    "MemTotal:        8000 kB\nMemFree:  1 kB\nMemAvailable:    6000 kB\n";
 
 TEST(Topology, ReadsThisMachine) {
   const Topology topology = ReadTopology();
@@ -46,27 +47,29 @@ TEST(Topology, WithoutCgroupsTakesMeminfo) {
 }
 
 TEST(Topology, TakesTheTightestCgroupAbove) {
-  const Topology topology = FakeRoot(Files{{"/proc/meminfo", kMeminfo},
-                                           {"/proc/self/cgroup", "0::/outer/inner\n"},
-                                           {"/sys/fs/cgroup/outer/inner/memory.max", "max\n"},
-                                           {"/sys/fs/cgroup/outer/memory.max", "4096000\n"},
-                                           {"/sys/fs/cgroup/outer/memory.current", "3000000\n"},
-                                           {"/sys/fs/cgroup/outer/memory.stat", "anon 1\ninactive_file 1000000\n"},
-                                           {"/sys/fs/cgroup/outer/inner/cpu.max", "50000 100000\n"}})
-                                .Read();
+  const Topology topology =
+      FakeRoot(Files{{"/proc/meminfo", kMeminfo},
+                     {"/proc/self/cgroup", "0::/outer/inner\n"},
+                     {"/sys/fs/cgroup/outer/inner/memory.max", "max\n"},
+                     {"/sys/fs/cgroup/outer/memory.max", "4096000\n"},
+                     {"/sys/fs/cgroup/outer/memory.current", "3000000\n"},
+                     {"/sys/fs/cgroup/outer/memory.stat", "anon 1\ninactive_file 1000000\n"},
+                     {"/sys/fs/cgroup/outer/inner/cpu.max", "50000 100000\n"}})
+          .Read();
   EXPECT_EQ(topology.total_memory, 4096000u);
   EXPECT_EQ(topology.available_memory, 2096000u);
   EXPECT_EQ(topology.usable_cores, 1);
 }
 
 TEST(Topology, ReadsVersionOne) {
-  const Topology topology = FakeRoot(Files{{"/proc/meminfo", kMeminfo},
-                                           {"/proc/self/cgroup", "5:cpu,cpuacct:/\n4:memory:/job\n"},
-                                           {"/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1000000\n"},
-                                           {"/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1200000\n"},
-                                           {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n"},
-                                           {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}})
-                                .Read();
+  const Topology topology =
+      FakeRoot(Files{{"/proc/meminfo", kMeminfo},
+                     {"/proc/self/cgroup", "5:cpu,cpuacct:/\n4:memory:/job\n"},
+                     {"/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1000000\n"},
+                     {"/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1200000\n"},
+                     {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n"},
+                     {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}})
+          .Read();
   EXPECT_EQ(topology.total_memory, 1000000u);
   EXPECT_EQ(topology.available_memory, 0u);
   EXPECT_EQ(topology.usable_cores, 1);

@@ -1,4 +1,5 @@
-// tests/golden/sampling.jsonl: 200 rows of logits and parameters with the exact distribution (rules: its README).
+// tests/golden/sampling.jsonl: 200 rows of logits and parameters with the exact distribution
+// (rules: its README).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +9,7 @@
 
 #include "base/json.h"
 #include "sample/sampler.h"
+#include "tests_support/test_data.h"
 
 namespace forebay::sample {
 namespace {
@@ -35,12 +37,13 @@ std::vector<T> FromBase64(std::string_view text) {
 
 std::vector<int32_t> Ids(simdjson::dom::element list) {
   std::vector<int32_t> ids;
-  for (const auto id : list.get_array()) ids.push_back(static_cast<int32_t>(id.get_int64().value()));
+  for (const auto id : list.get_array())
+    ids.push_back(static_cast<int32_t>(id.get_int64().value()));
   return ids;
 }
 
 TEST(SamplingGoldenTest, KeptTokensAndProbabilities) {
-  const auto file = base::ReadFile(FOREBAY_TEST_DATA "/golden/sampling.jsonl");
+  const auto file = base::ReadFile(TestData() + "/golden/sampling.jsonl");
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   std::istringstream lines(*file);
   simdjson::dom::parser parser;
@@ -88,7 +91,8 @@ TEST(SamplingGoldenTest, KeptTokensAndProbabilities) {
       ASSERT_EQ(got.tokens[next], kept[i]);
       // log(p / p_max) stands for the processed logits, which the reference does not store.
       const double spread = std::fabs(std::log(expected[i]));
-      ASSERT_NEAR(got.probabilities[next] / expected[i], 1, 1e-6 * (1 + spread)) << "token " << kept[i];
+      ASSERT_NEAR(got.probabilities[next] / expected[i], 1, 1e-6 * (1 + spread))
+          << "token " << kept[i];
       ++next;
     }
     EXPECT_EQ(next, got.tokens.size());

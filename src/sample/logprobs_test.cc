@@ -16,7 +16,8 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 std::vector<float> RandomRow(size_t size, uint64_t seed) {
   base::Rng rng(seed);
   std::vector<float> row(size);
-  for (float& x : row) x = static_cast<float>(static_cast<int>(rng.Below(4000)) - 2000) / 100.0f;  // with ties
+  // with ties
+  for (float& x : row) x = static_cast<float>(static_cast<int>(rng.Below(4000)) - 2000) / 100.0f;
   return row;
 }
 

@@ -15,15 +15,19 @@ constexpr float kNone = -std::numeric_limits<float>::infinity();
 // A row whose mean weight is more than one such part of the greatest is surely flat.
 constexpr double kFlatTokens = 1024;
 
-// The row after logit_bias, penalties and bans: the input itself where none applies, else a copy in `scratch`.
+// The row after logit_bias, penalties and bans: the input itself where none applies, else a copy in
+// `scratch`.
 std::span<const float> Penalize(const SampleInput& input, SampleScratch* scratch) {
   const SamplingParams& params = *input.params;
-  const bool penalties = input.counts != nullptr && (params.repetition_penalty != 1 || params.frequency_penalty != 0 ||
-                                                     params.presence_penalty != 0);
+  const bool penalties =
+      input.counts != nullptr && (params.repetition_penalty != 1 || params.frequency_penalty != 0 ||
+                                  params.presence_penalty != 0);
   if (params.logit_bias.empty() && !penalties && input.banned.empty()) return input.logits;
   std::vector<float>& row = scratch->processed;
   row.assign(input.logits.begin(), input.logits.end());
-  const auto in_vocabulary = [&](int32_t token) { return token >= 0 && token < static_cast<int64_t>(row.size()); };
+  const auto in_vocabulary = [&](int32_t token) {
+    return token >= 0 && token < static_cast<int64_t>(row.size());
+  };
   for (const auto& [token, bias] : params.logit_bias) {
     if (in_vocabulary(token)) row[token] += bias;
   }
@@ -47,24 +51,25 @@ std::span<const float> Penalize(const SampleInput& input, SampleScratch* scratch
 struct Softmax {
   std::span<const float> row;
   float max = kNone;
-  double scale = 1;       // 1 / temperature
-  // What stays: all tokens, with scratch.chunk_sums; scratch.candidates; or tokens that scratch.weights has above 0, with
-  // chunk_sums the running sums up to each chunk's end.
+  double scale = 1;  // 1 / temperature
+  // What stays: all tokens, with scratch.chunk_sums; scratch.candidates; or tokens that
+  // scratch.weights has above 0, with chunk_sums the running sums up to each chunk's end.
   enum Kept { kAll, kCandidates, kWeights } kept = kAll;
-  double total = 0;       // of the kept tokens' weights
+  double total = 0;  // sum of the kept tokens' weights
 
   double Weight(size_t token) const { return Exp((row[token] - static_cast<double>(max)) * scale); }
 };
 
-// A logit below which no weight is above `weight`; a little lower than that, since the logarithm and the logits'
-// differences are rounded.
+// A logit below which no weight is above `weight`; a little lower than that, since the logarithm
+// and the logits' differences are rounded.
 double LogitFloor(const Softmax& softmax, double weight) {
   return weight > 0 ? softmax.max + (Log(weight) - 1e-6) / softmax.scale : kNone;
 }
 
-// Puts the tokens that pass min_p and top_k and are not below `floor` into scratch->candidates; returns their weights'
-// sum.
-double Gather(const Softmax& softmax, const SamplingParams& params, double floor, SampleScratch* scratch) {
+// Puts the tokens that pass min_p and top_k and are not below `floor` into scratch->candidates;
+// returns their weights' sum.
+double Gather(const Softmax& softmax, const SamplingParams& params, double floor,
+              SampleScratch* scratch) {
   const auto vocabulary = static_cast<int64_t>(softmax.row.size());
   double lowest = std::max(floor, LogitFloor(softmax, params.min_p));
   if (params.top_k > 0 && params.top_k < vocabulary)
@@ -80,12 +85,15 @@ double Gather(const Softmax& softmax, const SamplingParams& params, double floor
   return total;
 }
 
-// Keeps what top_p leaves of a row of which much may stay; scratch->weights are the row's. False: no way but by candidates.
+// Keeps what top_p leaves of a row of which much may stay; scratch->weights are the row's. False:
+// no way but by candidates.
 bool KeepFlat(Softmax* softmax, double total, double limit, SampleScratch* scratch) {
   const std::span<const float> row = softmax->row;
   std::vector<double>& weights = scratch->weights;
   const double floor = LogitFloor(*softmax, limit / static_cast<double>(row.size()));
-  if (!DropTailOfRow({row, softmax->max, softmax->scale}, total, floor, limit, &weights, &scratch->pool)) return false;
+  if (!DropTailOfRow({row, softmax->max, softmax->scale}, total, floor, limit, &weights,
+                     &scratch->pool))
+    return false;
   softmax->kept = Softmax::kWeights;
   scratch->chunk_sums.clear();
   double sum = 0;
@@ -103,10 +111,12 @@ void KeepTopP(Softmax* softmax, const SamplingParams& params, SampleScratch* scr
   if (params.min_p > 0 || params.top_k > 0) {
     limit = drop_share * Gather(*softmax, params, kNone, scratch);
   } else {
-    const double total = SumExp(softmax->row, softmax->max, softmax->scale, &scratch->chunk_sums, &scratch->weights);
+    const double total =
+        SumExp(softmax->row, softmax->max, softmax->scale, &scratch->chunk_sums, &scratch->weights);
     limit = drop_share * total;
-    // Tokens below a floor need not be looked at if together they weigh no more than the limit. Where none of them
-    // weighs more than limit / vocabulary that is sure; higher floors are tried first, since few tokens pass them.
+    // Tokens below a floor need not be looked at if together they weigh no more than the limit.
+    // Where none of them weighs more than limit / vocabulary that is sure; higher floors are tried
+    // first, since few tokens pass them.
     const double least = limit / static_cast<double>(softmax->row.size());
     const bool flat = total * kFlatTokens >= static_cast<double>(softmax->row.size());
     bool tried = false;
@@ -117,7 +127,8 @@ void KeepTopP(Softmax* softmax, const SamplingParams& params, SampleScratch* scr
         if (KeepFlat(softmax, total, limit, scratch)) return;
       }
       // The likeliest token weighs 1 and always stays.
-      dropped = std::max(0.0, total - Gather(*softmax, params, LogitFloor(*softmax, std::min(weight, 1.0)), scratch));
+      dropped = std::max(0.0, total - Gather(*softmax, params,
+                                             LogitFloor(*softmax, std::min(weight, 1.0)), scratch));
       if (dropped <= limit) break;
     }
   }
@@ -127,7 +138,8 @@ void KeepTopP(Softmax* softmax, const SamplingParams& params, SampleScratch* scr
 }
 
 // REQUIRES: temperature > 0, some logit is above -inf.
-Softmax Prepare(std::span<const float> row, float max, const SamplingParams& params, SampleScratch* scratch) {
+Softmax Prepare(std::span<const float> row, float max, const SamplingParams& params,
+                SampleScratch* scratch) {
   if (max == std::numeric_limits<float>::infinity()) {
     max = std::numeric_limits<float>::max();
     if (row.data() != scratch->processed.data()) scratch->processed.assign(row.begin(), row.end());
@@ -178,7 +190,8 @@ int32_t DrawAny(const Softmax& softmax, double target, const SampleScratch& scra
   size_t chunk = 0;
   while (chunk + 1 < sums.size() && before + sums[chunk] <= target) before += sums[chunk++];
   const size_t end = std::min(softmax.row.size(), (chunk + 1) * kChunkTokens);
-  // Rounding may leave the target just above the chunk's own running sum: then its last possible token is meant.
+  // Rounding may leave the target just above the chunk's own running sum: then its last possible
+  // token is meant.
   size_t drawn = chunk * kChunkTokens;
   double sum = before;
   for (size_t token = drawn; token < end; ++token) {
@@ -208,7 +221,8 @@ int32_t Choose(std::span<const float> row, const SampleInput& input, SampleScrat
 }  // namespace
 
 uint64_t DrawBits(const SampleKey& key) {
-  // Two different first values keep requests with a seed apart from those that the job's seed serves.
+  // Two different first values keep requests with a seed apart from those that the job's seed
+  // serves.
   uint64_t bits = base::Mix64(key.has_request_seed ? 0x72657175657374ull : 0x6A6F62ull);
   bits = base::Combine64(bits, key.seed);
   if (!key.has_request_seed) bits = base::Combine64(bits, static_cast<uint64_t>(key.line));
@@ -240,7 +254,8 @@ Distribution ProcessedDistribution(const SampleInput& input, SampleScratch* scra
     for (const Candidate& candidate : scratch->candidates) add(candidate.token, candidate.weight);
   } else {
     for (size_t token = 0; token < row.size(); ++token) {
-      add(static_cast<int32_t>(token), softmax.kept == Softmax::kAll ? softmax.Weight(token) : scratch->weights[token]);
+      add(static_cast<int32_t>(token),
+          softmax.kept == Softmax::kAll ? softmax.Weight(token) : scratch->weights[token]);
     }
   }
   return distribution;

@@ -1,11 +1,12 @@
-// From one row of logits to one token. Pure functions of (logits, parameters, history, key): never of time, rank or
-// slot, and the same bits on every machine (softmax.h).
+// From one row of logits to one token. Pure functions of (logits, parameters, history, key): never
+// of time, rank or slot, and the same bits on every machine (softmax.h).
 //
 // Logits that are NaN count as -inf, +inf as the greatest float. If all are -inf, token 0 is taken.
-// Order: logit_bias (added), repetition penalty (a logit above 0 is divided, else multiplied), frequency, presence
-// penalty, banned ids; at temperature 0 the greatest, the lowest id on a tie; else temperature, min_p (drops what is
-// below min_p times the maximum), top_k (all ties with the k-th stay), top_p (drops from the least likely on, of equal
-// ones the highest id first, while the running sum is at most 1 - top_p of what top_k left; one stays), and the draw.
+// Order: logit_bias (added), repetition penalty (a logit above 0 is divided, else multiplied),
+// frequency, presence penalty, banned ids; at temperature 0 the greatest, the lowest id on a tie;
+// else temperature, min_p (drops what is below min_p times the maximum), top_k (all ties with the
+// k-th stay), top_p (drops from the least likely on, of equal ones the highest id first, while the
+// running sum is at most 1 - top_p of what top_k left; one stays), and the draw.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,10 @@ namespace forebay::sample {
 // What the draw of one token is keyed by: the request's seed, or the job's seed and the line.
 struct SampleKey {
   bool has_request_seed = false;
-  uint64_t seed = 0;       // the request's, else the job's
-  int64_t line = 0;        // only without a request seed
+  uint64_t seed = 0;  // the request's, else the job's
+  int64_t line = 0;   // only without a request seed
   int32_t choice = 0;
-  int64_t position = 0;    // of the token that is drawn
+  int64_t position = 0;  // position of the token that is drawn
 };
 
 // Tokens so far, for penalties. Counts are kept by the caller between steps.
@@ -47,16 +48,17 @@ class TokenCounts {
 };
 
 struct SampleInput {
-  std::span<const float> logits;              // [vocab], raw; not changed
+  std::span<const float> logits;  // [vocab], raw; not changed
   const SamplingParams* params = nullptr;
-  const TokenCounts* counts = nullptr;        // null where no penalty is on
-  std::span<const int32_t> banned;            // ids set to -inf (end tokens before min_tokens)
+  const TokenCounts* counts = nullptr;  // null where no penalty is on
+  std::span<const int32_t> banned;      // ids set to -inf (end tokens before min_tokens)
   SampleKey key;
 };
 
 struct SampleOutput {
   int32_t token = 0;
-  PositionLogprobs logprobs;                  // filled if params->logprobs >= 0, from the raw logits (before any step)
+  // filled if params->logprobs >= 0, from the raw logits (before any step)
+  PositionLogprobs logprobs;
 };
 
 // A token that may be drawn. Its weight is e^((logit - maximum) / temperature).
@@ -80,17 +82,18 @@ SampleOutput Sample(const SampleInput& input, SampleScratch* scratch);
 // 64 random bits for a key; tests pin some values, since results depend on them.
 uint64_t DrawBits(const SampleKey& key);
 
-// The distribution that Sample draws from: tokens with a probability above 0 (that is, above e^-708 of the greatest),
-// ascending id. For tests.
+// The distribution that Sample draws from: tokens with a probability above 0 (that is, above e^-708
+// of the greatest), ascending id. For tests.
 struct Distribution {
   std::vector<int32_t> tokens;
   std::vector<double> probabilities;
 };
 Distribution ProcessedDistribution(const SampleInput& input, SampleScratch* scratch);
 
-// Log probabilities of one row for a given token: the `top_k` best (kAllLogprobs: all), ties to the lower id, and the
-// token itself. A rank is the number of tokens with a greater logit, plus one: equal logits share it. A logit that is
-// -inf or NaN has log probability -inf.
-PositionLogprobs LogprobsOf(std::span<const float> logits, int32_t token, int32_t top_k, SampleScratch* scratch);
+// Log probabilities of one row for a given token: the `top_k` best (kAllLogprobs: all), ties to the
+// lower id, and the token itself. A rank is the number of tokens with a greater logit, plus one:
+// equal logits share it. A logit that is -inf or NaN has log probability -inf.
+PositionLogprobs LogprobsOf(std::span<const float> logits, int32_t token, int32_t top_k,
+                            SampleScratch* scratch);
 
 }  // namespace forebay::sample

@@ -36,10 +36,12 @@ int32_t Draw(std::span<const float> row, const SamplingParams& params, const Sam
   return Sample({.logits = row, .params = &params, .key = key}, &scratch).token;
 }
 
-// Results of seeded jobs depend on these values (computed apart, by a Python script of the same rule).
+// Results of seeded jobs depend on these values (computed apart, by a Python script of the same
+// rule).
 TEST(DrawBitsTest, PinnedValues) {
   EXPECT_EQ(DrawBits({}), 0xDDB48AFB77E002A3ull);
-  EXPECT_EQ(DrawBits({.has_request_seed = true, .seed = 1, .choice = 2, .position = 3}), 0x754184B497C41E00ull);
+  EXPECT_EQ(DrawBits({.has_request_seed = true, .seed = 1, .choice = 2, .position = 3}),
+            0x754184B497C41E00ull);
   EXPECT_EQ(DrawBits({.seed = 1, .line = 2, .choice = 3, .position = 4}), 0x89035A18C7FBCDCull);
 }
 
@@ -60,15 +62,17 @@ TEST(DrawBitsTest, EachFieldCounts) {
     }
   }
   EXPECT_EQ(static_cast<int>(seen.size()), keys);
-  EXPECT_EQ(DrawBits({true, 5, 1, 0, 9}), DrawBits({true, 5, 2, 0, 9})) << "a request's seed stands for itself";
+  EXPECT_EQ(DrawBits({true, 5, 1, 0, 9}), DrawBits({true, 5, 2, 0, 9}))
+      << "a request's seed stands for itself";
 }
 
-// Chi-square of the draws of `keys` against the distribution, tokens of small expectation taken together. Under a true
-// sampler (statistic - freedom) / sqrt(2 freedom) is about normal.
+// Chi-square of the draws of `keys` against the distribution, tokens of small expectation taken
+// together. Under a true sampler (statistic - freedom) / sqrt(2 freedom) is about normal.
 void ExpectDrawsFollowDistribution(std::span<const float> row, const SamplingParams& params,
                                    const std::function<SampleKey(int)>& key_of, int keys) {
   SampleScratch scratch;
-  const Distribution distribution = ProcessedDistribution({.logits = row, .params = &params}, &scratch);
+  const Distribution distribution =
+      ProcessedDistribution({.logits = row, .params = &params}, &scratch);
   std::map<int32_t, int> drawn;
   for (int i = 0; i < keys; ++i) ++drawn[Draw(row, params, key_of(i))];
   double statistic = 0, expected = 0, sum = 0;
@@ -89,8 +93,10 @@ void ExpectDrawsFollowDistribution(std::span<const float> row, const SamplingPar
   }
   EXPECT_TRUE(drawn.empty()) << "token " << drawn.begin()->first << " was drawn and not kept";
   EXPECT_NEAR(sum, 1, 1e-12);
-  EXPECT_LT((statistic - freedom) / std::sqrt(2.0 * freedom), 5) << statistic << " with " << freedom;
-  EXPECT_GT((statistic - freedom) / std::sqrt(2.0 * freedom), -5) << statistic << " with " << freedom;
+  EXPECT_LT((statistic - freedom) / std::sqrt(2.0 * freedom), 5)
+      << statistic << " with " << freedom;
+  EXPECT_GT((statistic - freedom) / std::sqrt(2.0 * freedom), -5)
+      << statistic << " with " << freedom;
 }
 
 TEST(SampleTest, DrawsFollowTheDistribution) {
@@ -98,13 +104,17 @@ TEST(SampleTest, DrawsFollowTheDistribution) {
   const SamplingParams plain{.temperature = 0.8f}, top_p{.top_p = 0.9f}, top_k{.top_k = 40},
       all{.temperature = 1.3f, .top_p = 0.8f, .top_k = 300, .min_p = 0.01f};
   for (const SamplingParams* params : {&plain, &top_p, &top_k, &all}) {
-    ExpectDrawsFollowDistribution(row, *params, [](int i) { return SampleKey{.seed = 3, .line = 7, .position = i}; },
-                                  params == &plain ? 100000 : 20000);
+    ExpectDrawsFollowDistribution(
+        row, *params, [](int i) { return SampleKey{.seed = 3, .line = 7, .position = i}; },
+        params == &plain ? 100000 : 20000);
   }
-  ExpectDrawsFollowDistribution(row, plain, [](int i) { return SampleKey{.seed = 3, .line = i, .position = 9}; },
-                                20000);
   ExpectDrawsFollowDistribution(
-      row, plain, [](int i) { return SampleKey{.has_request_seed = true, .seed = 3, .choice = i, .position = 9}; },
+      row, plain, [](int i) { return SampleKey{.seed = 3, .line = i, .position = 9}; }, 20000);
+  ExpectDrawsFollowDistribution(
+      row, plain,
+      [](int i) {
+        return SampleKey{.has_request_seed = true, .seed = 3, .choice = i, .position = 9};
+      },
       20000);
 }
 
@@ -114,7 +124,8 @@ TEST(SampleTest, DrawsInvertTheCumulativeSum) {
   const SamplingParams plain{.temperature = 0.9f}, filtered{.temperature = 0.9f, .top_p = 0.97f};
   SampleScratch scratch;
   for (const SamplingParams* params : {&plain, &filtered}) {
-    const Distribution distribution = ProcessedDistribution({.logits = row, .params = params}, &scratch);
+    const Distribution distribution =
+        ProcessedDistribution({.logits = row, .params = params}, &scratch);
     for (int i = 0; i < 2000; ++i) {
       const SampleKey key{.seed = 21, .position = i};
       const double uniform = base::ToUnitDouble(DrawBits(key));
@@ -128,7 +139,8 @@ TEST(SampleTest, DrawsInvertTheCumulativeSum) {
   }
 }
 
-// Tokens of two choices at equal positions are independent: a table of 8 x 8 is as full as the product of its margins.
+// Tokens of two choices at equal positions are independent: a table of 8 x 8 is as full as the
+// product of its margins.
 TEST(SampleTest, ChoicesAreIndependent) {
   const std::vector<float> row(8, 0.0f);
   const SamplingParams params;
@@ -168,16 +180,20 @@ TEST(SampleTest, TopPAgreesWithAFullSort) {
   SampleScratch scratch;
   base::Rng rng(8);
   for (int round = 0; round < 60; ++round) {
-    std::vector<float> row = RandomRow(1 + rng.Below(20000), round, std::exp(rng.Uniform() * 6 - 4));
+    std::vector<float> row =
+        RandomRow(1 + rng.Below(20000), round, std::exp(rng.Uniform() * 6 - 4));
     if (round % 3 == 0) {
       for (float& x : row) x = std::round(x * 4) / 4;  // many ties
     }
-    const float top_p = round % 7 == 0 ? 1e-6f : round % 7 == 1 ? 0.9999999f : static_cast<float>(rng.Uniform());
+    const float top_p = round % 7 == 0   ? 1e-6f
+                        : round % 7 == 1 ? 0.9999999f
+                                         : static_cast<float>(rng.Uniform());
     const SamplingParams params{.top_p = std::max(top_p, 1e-7f)};
     const Distribution got = ProcessedDistribution({.logits = row, .params = &params}, &scratch);
     std::vector<int32_t> order(row.size());
     for (size_t i = 0; i < row.size(); ++i) order[i] = static_cast<int32_t>(i);
-    std::ranges::sort(order, [&](int32_t a, int32_t b) { return row[a] != row[b] ? row[a] < row[b] : a > b; });
+    std::ranges::sort(
+        order, [&](int32_t a, int32_t b) { return row[a] != row[b] ? row[a] < row[b] : a > b; });
     const double max = row[order.back()];
     long double total = 0, sum = 0;
     for (const float x : row) total += std::exp(static_cast<long double>(x) - max);
@@ -188,7 +204,8 @@ TEST(SampleTest, TopPAgreesWithAFullSort) {
       if (sum > limit) break;
       ++dropped;
     }
-    // The sums may be rounded to either side of the limit: one token more or less where it lies that near.
+    // The sums may be rounded to either side of the limit: one token more or less where it lies
+    // that near.
     ASSERT_NEAR(static_cast<double>(got.tokens.size()), static_cast<double>(order.size() - dropped),
                 std::fabs(static_cast<double>((sum - limit) / total)) < 1e-9 ? 1 : 0)
         << "round " << round << " top_p " << top_p << " of " << row.size();
@@ -199,11 +216,13 @@ TEST(SampleTest, TopPAgreesWithAFullSort) {
     const auto weight = [&](int32_t token) { return Exp(static_cast<double>(row[token]) - max); };
     double kept_sum = 0;
     for (const int32_t token : kept) kept_sum += weight(token);
-    for (size_t i = 0; i < kept.size(); ++i) ASSERT_EQ(got.probabilities[i], weight(kept[i]) / kept_sum);
+    for (size_t i = 0; i < kept.size(); ++i)
+      ASSERT_EQ(got.probabilities[i], weight(kept[i]) / kept_sum);
   }
 }
 
-// Where the running sum meets the limit exactly the tokens up to there go, as the order of sums has it.
+// Where the running sum meets the limit exactly the tokens up to there go, as the order of sums has
+// it.
 TEST(SampleTest, TopPOfEqualLogits) {
   SampleScratch scratch;
   for (const size_t size : {2, 64, 1000, 4096, 70000}) {
@@ -229,12 +248,14 @@ TEST(SampleTest, TopKKeepsTiesInLargeRows) {
     std::ranges::sort(sorted, std::greater<>());
     const auto expected = std::ranges::count_if(row, [&](float x) { return x >= sorted[k - 1]; });
     ASSERT_EQ(static_cast<int64_t>(got.tokens.size()), expected);
-    ASSERT_TRUE(std::ranges::all_of(got.tokens, [&](int32_t token) { return row[token] >= sorted[k - 1]; }));
+    ASSERT_TRUE(std::ranges::all_of(got.tokens,
+                                    [&](int32_t token) { return row[token] >= sorted[k - 1]; }));
   }
 }
 
 TEST(SampleTest, ValuesThatAreNotFinite) {
-  const SamplingParams greedy{.temperature = 0}, plain, filtered{.top_p = 0.9f, .top_k = 2, .min_p = 0.1f};
+  const SamplingParams greedy{.temperature = 0}, plain,
+      filtered{.top_p = 0.9f, .top_k = 2, .min_p = 0.1f};
   for (const SamplingParams* params : {&greedy, &plain, &filtered}) {
     for (int i = 0; i < 50; ++i) {
       const SampleKey key{.position = i};
@@ -251,7 +272,8 @@ TEST(SampleTest, ATinyTemperatureIsGreedy) {
   for (const float temperature : {1e-45f, 1e-30f, 1e-5f}) {
     for (const float top_p : {1.0f, 0.5f}) {
       const SamplingParams params{.temperature = temperature, .top_p = top_p};
-      for (int i = 0; i < 20; ++i) EXPECT_EQ(Draw(row, params, {.position = i}), Draw(row, greedy, {}));
+      for (int i = 0; i < 20; ++i)
+        EXPECT_EQ(Draw(row, params, {.position = i}), Draw(row, greedy, {}));
     }
   }
 }
@@ -262,7 +284,8 @@ TEST(SampleTest, ATinyTopPIsGreedy) {
     const std::vector<float> row = RandomRow(320, 4, spread);
     for (const float top_p : {1e-45f, 1e-20f, 1e-16f}) {
       const SamplingParams params{.top_p = top_p};
-      for (int i = 0; i < 20; ++i) EXPECT_EQ(Draw(row, params, {.position = i}), Draw(row, greedy, {}));
+      for (int i = 0; i < 20; ++i)
+        EXPECT_EQ(Draw(row, params, {.position = i}), Draw(row, greedy, {}));
     }
   }
 }
@@ -275,7 +298,10 @@ TEST(SampleTest, BannedAndForeignIds) {
   TokenCounts counts;
   counts.AddPrompt(std::vector<int32_t>{99, 2});
   params.repetition_penalty = 2;
-  EXPECT_EQ(Sample({.logits = row, .params = &params, .counts = &counts, .banned = banned}, &scratch).token, 0);
+  EXPECT_EQ(
+      Sample({.logits = row, .params = &params, .counts = &counts, .banned = banned}, &scratch)
+          .token,
+      0);
   EXPECT_EQ(Sample({.logits = row, .params = &params, .counts = &counts}, &scratch).token, 1);
 }
 
@@ -283,7 +309,8 @@ TEST(SampleTest, BannedAndForeignIds) {
 TEST(SampleTest, Speed) {
   const std::vector<float> row = RandomRow(152000, 11, 2.5), flat = RandomRow(152000, 12, 0.05);
   SampleScratch scratch;
-  const auto time = [&](const char* what, const std::vector<float>& logits, const SamplingParams& params) {
+  const auto time = [&](const char* what, const std::vector<float>& logits,
+                        const SamplingParams& params) {
     double best = 1e9;
     for (int i = 0; i < 10; ++i) {
       const auto begin = std::chrono::steady_clock::now();

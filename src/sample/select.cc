@@ -18,7 +18,8 @@ constexpr double kDoubt = 1e-9;
 // Passes over a row before its candidates are looked at after all; normal rows take up to 9.
 constexpr int kMostPasses = 12;
 
-// Two logits with the border of what is dropped between them, and the sum of all weights up to each.
+// Two logits with the border of what is dropped between them, and the sum of all weights up to
+// each.
 struct Bracket {
   float low, high;
   double sum_low, sum_high;
@@ -48,8 +49,8 @@ void ForEachBetween(std::span<const float> row, float low, float high, Visit vis
 }
 
 // Narrows the bracket by sums up to some logits. False: one is too near to the limit.
-bool Narrow(const Weighing& row, const std::vector<double>& weights, const double (&logits)[kBorders], double limit, double doubt,
-            Bracket* bracket) {
+bool Narrow(const Weighing& row, const std::vector<double>& weights,
+            const double (&logits)[kBorders], double limit, double doubt, Bracket* bracket) {
   double borders[kBorders], sums[kBorders];
   for (int i = 0; i < kBorders; ++i) borders[i] = static_cast<float>(logits[i]);
   AllRowLoops().front().sums_up_to(row.row, weights.data(), borders, sums);
@@ -57,17 +58,22 @@ bool Narrow(const Weighing& row, const std::vector<double>& weights, const doubl
     const float border = static_cast<float>(borders[i]);
     if (std::fabs(sums[i] - limit) < doubt) return false;
     if (sums[i] < limit && border > bracket->low) bracket->low = border, bracket->sum_low = sums[i];
-    if (sums[i] > limit && border < bracket->high) bracket->high = border, bracket->sum_high = sums[i];
+    if (sums[i] > limit && border < bracket->high)
+      bracket->high = border, bracket->sum_high = sums[i];
   }
   return true;
 }
 
 // The bracket around few tokens.
-std::optional<Bracket> FindBracket(const Weighing& row, const std::vector<double>& weights, double total, double floor, double limit) {
+std::optional<Bracket> FindBracket(const Weighing& row, const std::vector<double>& weights,
+                                   double total, double floor, double limit) {
   const double quarter = (row.max - floor) / 4, doubt = kDoubt * total;
   Bracket bracket{kNone, static_cast<float>(row.max), 0, total};
-  if (!Narrow(row, weights, {floor, floor + quarter, floor + 2 * quarter, floor + 3 * quarter}, limit, doubt, &bracket)) return {};
-  // After three passes in a row that shut no token out, what lies between is a cluster of equal logits, or nearly.
+  if (!Narrow(row, weights, {floor, floor + quarter, floor + 2 * quarter, floor + 3 * quarter},
+              limit, doubt, &bracket))
+    return {};
+  // After three passes in a row that shut no token out, what lies between is a cluster of equal
+  // logits, or nearly.
   int idle = 0;
   for (int pass = 1; pass < kMostPasses && idle < 3 && bracket.low > kNone; ++pass) {
     const double between = bracket.sum_high - bracket.sum_low;
@@ -75,9 +81,13 @@ std::optional<Bracket> FindBracket(const Weighing& row, const std::vector<double
     if (between <= kSortedPool / 2 * Exp((bracket.low - row.max) * row.scale)) return bracket;
     // Most likely the border lies near the line between both ends; if nothing is there, anywhere.
     const double width = static_cast<double>(bracket.high) - bracket.low;
-    const double middle = bracket.low + width * (idle > 0 ? 0.5 : (limit - bracket.sum_low) / between);
-    const double near = width * (idle > 0 ? 0.1 : 1.0 / 64), far = width * (idle > 0 ? 0.3 : 1.0 / 8);
-    if (!Narrow(row, weights, {middle - far, middle - near, middle + near, middle + far}, limit, doubt, &bracket)) return {};
+    const double middle =
+        bracket.low + width * (idle > 0 ? 0.5 : (limit - bracket.sum_low) / between);
+    const double near = width * (idle > 0 ? 0.1 : 1.0 / 64),
+                 far = width * (idle > 0 ? 0.3 : 1.0 / 8);
+    if (!Narrow(row, weights, {middle - far, middle - near, middle + near, middle + far}, limit,
+                doubt, &bracket))
+      return {};
     idle = bracket.sum_high - bracket.sum_low == between ? idle + 1 : 0;
   }
   return {};
@@ -105,11 +115,12 @@ float KthLargest(std::span<const float> row, int64_t k, std::vector<float>* buff
   return static_cast<int64_t>(buffer->size()) < k ? kNone : kth();
 }
 
-void DropTail(std::vector<Candidate>* candidates, double dropped, double limit, std::vector<Candidate>* pool) {
+void DropTail(std::vector<Candidate>* candidates, double dropped, double limit,
+              std::vector<Candidate>* pool) {
   if (candidates->empty()) return;
   *pool = *candidates;
-  // Halve the range of logits around the border: a lower half that fits below the limit is dropped, else the upper
-  // half is kept; what remains in the pool is undecided.
+  // Halve the range of logits around the border: a lower half that fits below the limit is dropped,
+  // else the upper half is kept; what remains in the pool is undecided.
   while (pool->size() > kSortedPool) {
     const auto [low, high] = std::ranges::minmax(*pool, {}, &Candidate::logit);
     const float middle = low.logit + (high.logit - low.logit) / 2;
@@ -120,7 +131,9 @@ void DropTail(std::vector<Candidate>* candidates, double dropped, double limit, 
     }
     const bool drop_lower = sum <= limit;
     if (drop_lower) dropped = sum;
-    std::erase_if(*pool, [&](const Candidate& candidate) { return (candidate.logit <= middle) == drop_lower; });
+    std::erase_if(*pool, [&](const Candidate& candidate) {
+      return (candidate.logit <= middle) == drop_lower;
+    });
   }
   std::ranges::sort(*pool, MoreLikely);
   while (pool->size() > 1 && dropped + pool->back().weight <= limit) {
@@ -128,10 +141,12 @@ void DropTail(std::vector<Candidate>* candidates, double dropped, double limit, 
     pool->pop_back();
   }
   const Candidate border = pool->back();
-  std::erase_if(*candidates, [&](const Candidate& candidate) { return MoreLikely(border, candidate); });
+  std::erase_if(*candidates,
+                [&](const Candidate& candidate) { return MoreLikely(border, candidate); });
 }
 
-bool DropTailOfRow(const Weighing& row, double total, double floor, double limit, std::vector<double>* weights, std::vector<Candidate>* pool) {
+bool DropTailOfRow(const Weighing& row, double total, double floor, double limit,
+                   std::vector<double>* weights, std::vector<Candidate>* pool) {
   const std::optional<Bracket> bracket = FindBracket(row, *weights, total, floor, limit);
   if (!bracket) return false;
   pool->clear();

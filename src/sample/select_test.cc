@@ -40,12 +40,15 @@ TEST(SelectTest, DropTailOfRowLeavesWhatDropTailLeaves) {
         for (size_t i = 0; bans && i < size; ++i) row[i] = IsBanned(i, size) ? -kInf : row[i];
         for (const double top_p : {0.5, 0.9, 0.99}) {
           const float max = RowMax(row);
-          const double total = SumExp(row, max, 1, &chunk_sums, &weights), limit = (1 - top_p) * total;
+          const double total = SumExp(row, max, 1, &chunk_sums, &weights),
+                       limit = (1 - top_p) * total;
           std::vector<Candidate> candidates;
-          for (size_t i = 0; i < size; ++i) candidates.push_back({static_cast<int32_t>(i), row[i], weights[i]});
+          for (size_t i = 0; i < size; ++i)
+            candidates.push_back({static_cast<int32_t>(i), row[i], weights[i]});
           DropTail(&candidates, 0, limit, &pool);
           std::vector<double> expected(size);
-          for (const Candidate& candidate : candidates) expected[candidate.token] = candidate.weight;
+          for (const Candidate& candidate : candidates)
+            expected[candidate.token] = candidate.weight;
 
           const double floor = max + Log(limit / static_cast<double>(size)) - 1e-6;
           ASSERT_TRUE(DropTailOfRow({row, max, 1}, total, floor, limit, &weights, &pool))
@@ -75,8 +78,10 @@ TEST(SelectTest, DrawsFromAFlatRowWithBansAsAFullSortDoes) {
     max = std::max(max, row[i]);
   }
   for (const int32_t token : order) weights[token] = Exp(row[token] - static_cast<double>(max));
-  std::ranges::sort(order, [&](int32_t a, int32_t b) { return row[a] != row[b] ? row[a] < row[b] : a > b; });
-  const double limit = (1 - static_cast<double>(params.top_p)) * std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::ranges::sort(
+      order, [&](int32_t a, int32_t b) { return row[a] != row[b] ? row[a] < row[b] : a > b; });
+  const double limit = (1 - static_cast<double>(params.top_p)) *
+                       std::accumulate(weights.begin(), weights.end(), 0.0);
   double dropped = 0;
   for (const int32_t token : order) {
     dropped += weights[token];
@@ -88,7 +93,8 @@ TEST(SelectTest, DrawsFromAFlatRowWithBansAsAFullSortDoes) {
 
   SampleScratch scratch;
   for (int i = 0; i < 3000; ++i) {
-    const SampleInput input{.logits = row, .params = &params, .banned = banned, .key = {.seed = 4, .position = i}};
+    const SampleInput input{
+        .logits = row, .params = &params, .banned = banned, .key = {.seed = 4, .position = i}};
     const int32_t drawn = Sample(input, &scratch).token;
     const double target = base::ToUnitDouble(DrawBits(input.key)) * sums.back();
     ASSERT_FALSE(IsBanned(static_cast<size_t>(drawn), kSize));

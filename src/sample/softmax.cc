@@ -37,7 +37,8 @@ struct Loops {
     for (size_t i = 0; i < whole; i += kLanes) {
 #pragma GCC unroll 8
       for (size_t part = 0; part < kLanes / kWidth; ++part) {
-        const Doubles w = Exp<Doubles, Bits>((Load(chunk.row.data() + i + kWidth * part) - chunk.max) * chunk.scale);
+        const Doubles w = Exp<Doubles, Bits>(
+            (Load(chunk.row.data() + i + kWidth * part) - chunk.max) * chunk.scale);
         if (kKeep) std::memcpy(weights + i + kWidth * part, &w, sizeof w);
         sums[part] += w;
       }
@@ -55,7 +56,8 @@ struct Loops {
     return lanes[0];
   }
 
-  [[gnu::always_inline]] static void SumsUpTo(std::span<const float> row, const double* weights, const double* borders, double* sums) {
+  [[gnu::always_inline]] static void SumsUpTo(std::span<const float> row, const double* weights,
+                                              const double* borders, double* sums) {
     Doubles lanes[kBorders] = {};
     const size_t whole = row.size() / kWidth * kWidth;
     for (size_t i = 0; i < whole; i += kWidth) {
@@ -72,7 +74,8 @@ struct Loops {
     }
   }
 
-  [[gnu::always_inline]] static void ClearBelow(std::span<const float> row, double border, double* weights) {
+  [[gnu::always_inline]] static void ClearBelow(std::span<const float> row, double border,
+                                                double* weights) {
     const size_t whole = row.size() / kWidth * kWidth;
     for (size_t i = 0; i < whole; i += kWidth) {
       Doubles w;
@@ -89,16 +92,19 @@ using Loops256 = Loops<Float4, Double4, Bits4>;
 using Loops512 = Loops<Float8, Double8, Bits8>;
 
 // What a machine can run is a function's attribute; the loops are inlined into it.
-#define FB_ROW_LOOPS(loops, attribute)                                                                                     \
-  attribute double ChunkSum##loops(const Weighing& chunk) { return Loops##loops::ChunkSum<false>(chunk, nullptr); }        \
-  attribute double WeighChunk##loops(const Weighing& chunk, double* weights) {                                             \
-    return Loops##loops::ChunkSum<true>(chunk, weights);                                                                   \
-  }                                                                                                                        \
-  attribute void SumsUpTo##loops(std::span<const float> row, const double* weights, const double* borders, double* sums) { \
-    Loops##loops::SumsUpTo(row, weights, borders, sums);                                                                   \
-  }                                                                                                                        \
-  attribute void ClearBelow##loops(std::span<const float> row, double border, double* weights) {                           \
-    Loops##loops::ClearBelow(row, border, weights);                                                                        \
+#define FB_ROW_LOOPS(loops, attribute)                                                           \
+  attribute double ChunkSum##loops(const Weighing& chunk) {                                      \
+    return Loops##loops::ChunkSum<false>(chunk, nullptr);                                        \
+  }                                                                                              \
+  attribute double WeighChunk##loops(const Weighing& chunk, double* weights) {                   \
+    return Loops##loops::ChunkSum<true>(chunk, weights);                                         \
+  }                                                                                              \
+  attribute void SumsUpTo##loops(std::span<const float> row, const double* weights,              \
+                                 const double* borders, double* sums) {                          \
+    Loops##loops::SumsUpTo(row, weights, borders, sums);                                         \
+  }                                                                                              \
+  attribute void ClearBelow##loops(std::span<const float> row, double border, double* weights) { \
+    Loops##loops::ClearBelow(row, border, weights);                                              \
   }
 FB_ROW_LOOPS(128, )
 FB_ROW_LOOPS(256, __attribute__((target("avx2"))))
@@ -117,7 +123,8 @@ std::span<const RowLoops> AllRowLoops() {
 }
 
 double Log(double x) {
-  // x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(s), s = (m - 1) / (m + 1), |s| < 0.172.
+  // x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(s), s = (m - 1) / (m + 1), |s| <
+  // 0.172.
   const uint64_t bits = std::bit_cast<uint64_t>(x);
   constexpr uint64_t kSqrtHalf = std::bit_cast<uint64_t>(0x1.6a09e667f3bcdp-1);
   const auto e = static_cast<int64_t>(bits - kSqrtHalf) >> 52;
@@ -148,7 +155,8 @@ int32_t ArgMax(std::span<const float> row) {
   float best = kNone;
   size_t best_chunk = 0;
   for (size_t begin = 0; begin < row.size(); begin += kChunkTokens) {
-    const float max = RowMax(row.subspan(begin, std::min<size_t>(kChunkTokens, row.size() - begin)));
+    const float max =
+        RowMax(row.subspan(begin, std::min<size_t>(kChunkTokens, row.size() - begin)));
     if (max > best) {
       best = max;
       best_chunk = begin;
@@ -158,14 +166,17 @@ int32_t ArgMax(std::span<const float> row) {
   return static_cast<int32_t>(std::find(row.begin() + best_chunk, row.end(), best) - row.begin());
 }
 
-double SumExp(std::span<const float> row, float max, double scale, std::vector<double>* chunk_sums, std::vector<double>* weights) {
+double SumExp(std::span<const float> row, float max, double scale, std::vector<double>* chunk_sums,
+              std::vector<double>* weights) {
   const RowLoops& loops = AllRowLoops().front();
   chunk_sums->clear();
   if (weights != nullptr) weights->resize(row.size());
   double total = 0;
   for (size_t begin = 0; begin < row.size(); begin += kChunkTokens) {
-    const Weighing chunk{row.subspan(begin, std::min<size_t>(kChunkTokens, row.size() - begin)), max, scale};
-    chunk_sums->push_back(weights == nullptr ? loops.chunk_sum(chunk) : loops.weigh_chunk(chunk, weights->data() + begin));
+    const Weighing chunk{row.subspan(begin, std::min<size_t>(kChunkTokens, row.size() - begin)),
+                         max, scale};
+    chunk_sums->push_back(weights == nullptr ? loops.chunk_sum(chunk)
+                                             : loops.weigh_chunk(chunk, weights->data() + begin));
     total += chunk_sums->back();
   }
   return total;

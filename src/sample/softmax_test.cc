@@ -15,7 +15,8 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(SoftmaxTest, ExpIsCloseAndDefinedAtItsEnds) {
   double worst = 0;
-  for (double x = 0; x >= -708; x -= 0.00317) worst = std::max(worst, std::fabs(Exp(x) / std::exp(x) - 1));
+  for (double x = 0; x >= -708; x -= 0.00317)
+    worst = std::max(worst, std::fabs(Exp(x) / std::exp(x) - 1));
   EXPECT_LT(worst, 3e-10);
   EXPECT_EQ(Exp(0.0), 1.0);
   EXPECT_GE(Exp(-708.0), std::numeric_limits<double>::min());
@@ -34,7 +35,8 @@ TEST(SoftmaxTest, LogIsClose) {
   EXPECT_EQ(Log(1.0), 0.0);
 }
 
-// Bits that every machine must give (computed apart, in Python): a change of these changes results of seeded jobs.
+// Bits that every machine must give (computed apart, in Python): a change of these changes results
+// of seeded jobs.
 TEST(SoftmaxTest, PinnedBits) {
   EXPECT_EQ(Exp(-1.0), 0x1.78b563635cc05p-2);
   EXPECT_EQ(Exp(-33.3), 0x1.f165bb9b59d7bp-49);
@@ -82,10 +84,12 @@ TEST(SoftmaxTest, AllWidthsGiveTheSameBits) {
         EXPECT_EQ(weights[i], Exp((row[i] - 0.5) * 1.7)) << i;
         for (int b = 0; b < kBorders; ++b) expected[b] += row[i] <= borders[b] ? weights[i] : 0;
       }
-      for (int b = 0; b < kBorders; ++b) EXPECT_NEAR(sums[b], expected[b], 1e-12 * static_cast<double>(size)) << size;
+      for (int b = 0; b < kBorders; ++b)
+        EXPECT_NEAR(sums[b], expected[b], 1e-12 * static_cast<double>(size)) << size;
       std::vector<double> cleared = weights;
       loops.clear_below(row, 0.125, cleared.data());
-      for (size_t i = 0; i < size; ++i) EXPECT_EQ(cleared[i], row[i] >= 0.125 ? weights[i] : 0) << i;
+      for (size_t i = 0; i < size; ++i)
+        EXPECT_EQ(cleared[i], row[i] >= 0.125 ? weights[i] : 0) << i;
     }
   }
 }

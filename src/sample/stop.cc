@@ -5,11 +5,13 @@
 
 namespace forebay::sample {
 
-StopConditions::StopConditions(const SamplingParams& params, std::span<const int32_t> end_tokens, int64_t max_output)
+StopConditions::StopConditions(const SamplingParams& params, std::span<const int32_t> end_tokens,
+                               int64_t max_output)
     : params_(&params),
       ending_(end_tokens.begin(), end_tokens.end()),
       num_end_tokens_(end_tokens.size()),
-      max_output_(params.max_tokens >= 0 ? std::min<int64_t>(params.max_tokens, max_output) : max_output) {
+      max_output_(params.max_tokens >= 0 ? std::min<int64_t>(params.max_tokens, max_output)
+                                         : max_output) {
   ending_.insert(ending_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   if (max_output_ <= 0) finish_ = Finish{};
 }
@@ -23,7 +25,8 @@ void StopConditions::AddToken(int32_t token) {
   ++generated_;
   if (generated_ >= max_output_) finish_ = Finish{FinishReason::kLength};
   if (generated_ < params_->min_tokens) return;
-  const bool is_end = !params_->ignore_eos && std::ranges::count(std::span(ending_).first(num_end_tokens_), token) > 0;
+  const bool is_end = !params_->ignore_eos &&
+                      std::ranges::count(std::span(ending_).first(num_end_tokens_), token) > 0;
   const bool is_stop = std::ranges::count(params_->stop_token_ids, token) > 0;
   if (!is_end && !is_stop) return;
   finish_ = Finish{FinishReason::kStop, is_end ? std::nullopt : std::optional(token)};
@@ -38,7 +41,8 @@ void StopConditions::AddText(std::string_view piece) {
   size_t begin = std::string::npos;
   for (const std::string& stop : params_->stop) {
     if (stop.empty()) continue;
-    const size_t found = text_.find(stop, searched + 1 > stop.size() ? searched + 1 - stop.size() : 0);
+    const size_t found =
+        text_.find(stop, searched + 1 > stop.size() ? searched + 1 - stop.size() : 0);
     if (found < begin) {
       begin = found;
       match = &stop;
@@ -47,6 +51,19 @@ void StopConditions::AddText(std::string_view piece) {
   if (match == nullptr) return;
   text_.resize(params_->include_stop_str_in_output ? begin + match->size() : begin);
   finish_ = Finish{FinishReason::kStop, std::nullopt, *match};
+}
+
+size_t StopConditions::settled_text() const {
+  if (params_->include_stop_str_in_output) return text_.size();
+  size_t held = 0;
+  const std::string_view text = text_;
+  for (const std::string_view stop : params_->stop) {
+    // What ends the text may be the begin of a stop string.
+    for (size_t size = std::min(text.size() + 1, stop.size()); size-- > held + 1;) {
+      if (text.ends_with(stop.substr(0, size))) held = size;
+    }
+  }
+  return text.size() - held;
 }
 
 }  // namespace forebay::sample

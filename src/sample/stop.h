@@ -1,7 +1,8 @@
-// When a choice ends, and the text it leaves. The habits are vLLM's: an end id or a stop id ends the choice and leaves
-// no text of its own; a stop string may span tokens and is cut off, with what follows it; include_stop_str_in_output
-// keeps both. Before min_tokens none of them counts. What ends by length and by a stop string in the same token ends by
-// the string. Of several stop strings in the new text the one that begins first counts, of those the first of the list.
+// When a choice ends, and the text it leaves. The habits are vLLM's: an end id or a stop id ends
+// the choice and leaves no text of its own; a stop string may span tokens and is cut off, with what
+// follows it; include_stop_str_in_output keeps both. Before min_tokens none of them counts. What
+// ends by length and by a stop string in the same token ends by the string. Of several stop strings
+// in the new text the one that begins first counts, of those the first of the list.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +18,22 @@ namespace forebay::sample {
 
 struct Finish {
   FinishReason reason = FinishReason::kLength;
-  std::optional<int32_t> stop_token;       // a stop id that ended it; unset for an end-of-sequence id
+  // a stop id that ended it; unset for an end-of-sequence id
+  std::optional<int32_t> stop_token;
   std::optional<std::string> stop_string;
 };
 
-// One choice's. For each token: AddToken, then, if wants_text(), AddText of the text that it completed (if there is a
-// tokenizer at all); then finish() is decided.
+// One choice's. For each token: AddToken, then, if wants_text(), AddText of the text that it
+// completed (if there is a tokenizer at all); then finish() is decided.
 class StopConditions {
  public:
-  // `end_tokens`: the model's end-of-sequence ids and the generation config's. `max_output`: tokens until the
-  // context's end; params.max_tokens may lower it. `params` must outlive this object.
-  StopConditions(const SamplingParams& params, std::span<const int32_t> end_tokens, int64_t max_output);
+  // `end_tokens`: the model's end-of-sequence ids and the generation config's. `max_output`: tokens
+  // until the context's end; params.max_tokens may lower it. `params` must outlive this object.
+  StopConditions(const SamplingParams& params, std::span<const int32_t> end_tokens,
+                 int64_t max_output);
 
-  // Ids that must not be drawn next: all that could end the choice, until min_tokens were generated.
+  // Ids that must not be drawn next: all that could end the choice, until min_tokens were
+  // generated.
   std::span<const int32_t> banned() const;
 
   void AddToken(int32_t token);
@@ -40,17 +44,20 @@ class StopConditions {
   const std::optional<Finish>& finish() const { return finish_; }
   int64_t generated() const { return generated_; }
   const std::string& text() const { return text_; }
+  // How much of text() no stop string can take away any more.
+  size_t settled_text() const;
   std::string TakeText() { return std::move(text_); }
 
  private:
   const SamplingParams* params_;
-  std::vector<int32_t> ending_;   // end ids, then stop ids
+  std::vector<int32_t> ending_;  // end ids, then stop ids
   size_t num_end_tokens_;
   int64_t max_output_;
   int64_t generated_ = 0;
   bool text_wanted_ = true;
   std::string text_;
-  size_t searched_ = 0;  // a stop string that ends before it was ruled out, or came before min_tokens
+  // a stop string that ends before it was ruled out, or came before min_tokens
+  size_t searched_ = 0;
   std::optional<Finish> finish_;
 };
 

@@ -48,7 +48,8 @@ TEST(StopConditionsTest, IncludeStopKeepsTheTextOfAStopId) {
 }
 
 TEST(StopConditionsTest, EndsByLength) {
-  for (const auto& [max_tokens, max_output, expected] : {std::tuple{-1, 3, 3}, {2, 3, 2}, {5, 3, 3}}) {
+  for (const auto& [max_tokens, max_output, expected] :
+       {std::tuple{-1, 3, 3}, {2, 3, 2}, {5, 3, 3}}) {
     const SamplingParams params{.max_tokens = max_tokens};
     StopConditions stop(params, kEnd, max_output);
     EXPECT_EQ(Feed(stop, std::vector<std::string>(9, "x")), static_cast<size_t>(expected));
@@ -69,7 +70,8 @@ TEST(StopConditionsTest, AnEndIdAtTheLastTokenIsAStop) {
 TEST(StopConditionsTest, BansEverythingThatEndsUntilMinTokens) {
   const SamplingParams params{.min_tokens = 2, .stop_token_ids = {7}};
   StopConditions stop(params, kEnd, 9);
-  EXPECT_EQ(std::vector(stop.banned().begin(), stop.banned().end()), (std::vector<int32_t>{2, 3, 7}));
+  EXPECT_EQ(std::vector(stop.banned().begin(), stop.banned().end()),
+            (std::vector<int32_t>{2, 3, 7}));
   stop.AddToken(7);
   EXPECT_FALSE(stop.finish());
   EXPECT_EQ(stop.banned().size(), 3u);
@@ -94,14 +96,49 @@ TEST(StopConditionsTest, StopStrings) {
       {"within a piece", {"END"}, {"a", "bENDc", "d"}, false, 0, 2, "ab", "END"},
       {"kept when asked for", {"END"}, {"a", "bENDc", "d"}, true, 0, 2, "abEND", "END"},
       {"across pieces", {"\n\nQ:"}, {"x\n", "\n", "Q", ":", "y"}, false, 0, 4, "x", "\n\nQ:"},
-      {"a failed beginning restarts inside it", {"aab"}, {"a", "a", "a", "b"}, false, 0, 4, "a", "aab"},
-      {"first to begin, not first in the list", {"lo", "hello"}, {"say hello"}, false, 0, 1, "say ", "hello"},
+      {"a failed beginning restarts inside it",
+       {"aab"},
+       {"a", "a", "a", "b"},
+       false,
+       0,
+       4,
+       "a",
+       "aab"},
+      {"first to begin, not first in the list",
+       {"lo", "hello"},
+       {"say hello"},
+       false,
+       0,
+       1,
+       "say ",
+       "hello"},
       {"at the same place the first in the list", {"ab", "abc"}, {"xabc"}, false, 0, 1, "x", "ab"},
-      {"at the same place the first in the list, kept", {"abc", "ab"}, {"xabc"}, true, 0, 1, "xabc", "abc"},
+      {"at the same place the first in the list, kept",
+       {"abc", "ab"},
+       {"xabc"},
+       true,
+       0,
+       1,
+       "xabc",
+       "abc"},
       {"none", {"z"}, {"a", "b"}, false, 0, 2, "ab", ""},
       {"not before min_tokens", {"b"}, {"a", "b", "c", "b"}, false, 2, 4, "abc", "b"},
-      {"begun before min_tokens, ended after", {"bc"}, {"a", "b", "c", "d"}, false, 2, 3, "a", "bc"},
-      {"several bytes a character", {"\u00e9\u00e8"}, {"x\u00e9", "\u00e8y"}, false, 0, 2, "x", "\u00e9\u00e8"},
+      {"begun before min_tokens, ended after",
+       {"bc"},
+       {"a", "b", "c", "d"},
+       false,
+       2,
+       3,
+       "a",
+       "bc"},
+      {"several bytes a character",
+       {"\u00e9\u00e8"},
+       {"x\u00e9", "\u00e8y"},
+       false,
+       0,
+       2,
+       "x",
+       "\u00e9\u00e8"},
       {"an empty piece changes nothing", {"ab"}, {"a", "", "b"}, false, 0, 3, "", "ab"},
   };
   for (const StringCase& row : table) {

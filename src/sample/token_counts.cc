@@ -31,7 +31,8 @@ size_t TokenCounts::Probe(int32_t token) const {
 
 void TokenCounts::Grow() {
   index_.assign(std::max<size_t>(64, index_.size() * 2), -1);
-  for (size_t i = 0; i < entries_.size(); ++i) index_[Probe(entries_[i].token)] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < entries_.size(); ++i)
+    index_[Probe(entries_[i].token)] = static_cast<int32_t>(i);
 }
 
 }  // namespace forebay::sample

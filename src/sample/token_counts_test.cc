@@ -23,7 +23,8 @@ TEST(TokenCountsTest, AgreesWithAMapAndKeepsFirstAppearance) {
     ++model[token];
   }
   ASSERT_EQ(counts.entries().size(), model.size());
-  for (const auto& [token, output_count] : counts.entries()) EXPECT_EQ(output_count, model.at(token)) << token;
+  for (const auto& [token, output_count] : counts.entries())
+    EXPECT_EQ(output_count, model.at(token)) << token;
 }
 
 }  // namespace

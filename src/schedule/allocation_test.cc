@@ -44,7 +44,8 @@ TEST(AllocationTest, NoneInSteadyState) {
     for (kv::SequenceSlot i = 0; i < kSequences; ++i) {
       const kv::SequenceSlot slot = book.Open(tokens, 0, 100);
       book.Reserve(slot, 120, &fresh);
-      view.running.push_back({.known_tokens = 121, .computed_tokens = 120, .reserved_blocks = 4, .decoding = true});
+      view.running.push_back(
+          {.known_tokens = 121, .computed_tokens = 120, .reserved_blocks = 4, .decoding = true});
       view.waiting.push_back({.known_tokens = 10, .remaining_output = 9});
     }
     view.available_blocks = 20;
@@ -52,7 +53,8 @@ TEST(AllocationTest, NoneInSteadyState) {
     (*policy)->Plan(view, &plan);
     for (kv::SequenceSlot slot = 0; slot < kSequences; ++slot) {
       book.SetComputed(slot, 120);
-      book.Commit(slot, std::span(tokens).subspan(book.committed(slot), 120 - book.committed(slot)));
+      book.Commit(slot,
+                  std::span(tokens).subspan(book.committed(slot), 120 - book.committed(slot)));
       book.Truncate(slot, 70);
       book.Close(slot);
     }

@@ -6,8 +6,9 @@ namespace forebay::schedule {
 namespace {
 
 StepView View() {
-  return {.running = {{.known_tokens = 33, .computed_tokens = 32, .reserved_blocks = 1, .decoding = true},
-                      {.known_tokens = 80, .computed_tokens = 16, .reserved_blocks = 1}},
+  return {.running =
+              {{.known_tokens = 33, .computed_tokens = 32, .reserved_blocks = 1, .decoding = true},
+               {.known_tokens = 80, .computed_tokens = 16, .reserved_blocks = 1}},
           .waiting = {{.known_tokens = 20, .remaining_output = 9},
                       {.known_tokens = 40, .cached_tokens = 32, .remaining_output = 9}},
           .available_blocks = 4,
@@ -31,6 +32,8 @@ TEST(CheckPlanTest, AbortsOnEachBrokenRule) {
   EXPECT_DEATH(CheckPlan(view, {.admit = {{1, 9}}}), "9 rows of 8");
   EXPECT_DEATH(CheckPlan(view, {.run = {{1, 41}}}), "41 rows, at most 40");
   EXPECT_DEATH(CheckPlan(view, {}), "nothing is planned");
+  EXPECT_DEATH(CheckPlan(view, {.mode = {.ffn = FfnMode::kPull}, .run = {{0, 1}}}),
+               "mode pull is planned, the layout has local");
   StepView small = view;
   small.limits.max_num_seqs = 2;
   EXPECT_DEATH(CheckPlan(small, {.admit = {{1, 8}}}), "3 choices, at most 2");

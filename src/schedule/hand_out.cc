@@ -13,8 +13,9 @@ namespace forebay::schedule {
 
 namespace {
 
-// A choice counts as half as long where it keeps its replica from others: bounds are seldom reached. By simulated jobs
-// (bench/results/tail.md): at 1 a job whose bounds are twice too high took up to 20 % longer than in the job's order, at .5 none did.
+// A choice counts as half as long where it keeps its replica from others: bounds are seldom
+// reached. By simulated jobs (bench/results/tail.md): at 1 a job whose bounds are twice too high
+// took up to 20 % longer than in the job's order, at .5 none did.
 constexpr double kChainWeight = 0.5;
 
 double ChoiceOutput(const LengthView& length, double mean_output) {
@@ -34,7 +35,8 @@ double ExpectedTokens(const LengthView& length, double mean_output) {
 bool LongerFirst(const LengthView& a, const LengthView& b) {
   const auto key = [](const LengthView& length) {
     const bool bounded = length.most_output >= 0;
-    return std::pair(bounded ? length.most_output : std::numeric_limits<int64_t>::max(), bounded ? length.prompt_tokens : 0);
+    return std::pair(bounded ? length.most_output : std::numeric_limits<int64_t>::max(),
+                     bounded ? length.prompt_tokens : 0);
   };
   return key(a) > key(b);
 }
@@ -55,13 +57,19 @@ std::vector<int32_t> Deal(std::span<const double> tokens, std::vector<double> he
   return replicas;
 }
 
-LastRequests::LastRequests(std::span<const LengthView> lengths, double mean_output, std::vector<double> held)
-    : mean_output_(mean_output), lengths_(lengths.begin(), lengths.end()), replicas_(lengths.size()), lists_(held.size() + 1) {
+LastRequests::LastRequests(std::span<const LengthView> lengths, double mean_output,
+                           std::vector<double> held)
+    : mean_output_(mean_output),
+      lengths_(lengths.begin(), lengths.end()),
+      replicas_(lengths.size()),
+      lists_(held.size() + 1) {
   std::vector<int32_t> longest_first(lengths.size());
   std::iota(longest_first.begin(), longest_first.end(), 0);
-  std::ranges::stable_sort(longest_first, LongerFirst, [&](int32_t index) { return lengths_[index]; });
+  std::ranges::stable_sort(longest_first, LongerFirst,
+                           [&](int32_t index) { return lengths_[index]; });
   std::vector<double> tokens;
-  for (const int32_t index : longest_first) tokens.push_back(ExpectedTokens(lengths_[index], mean_output));
+  for (const int32_t index : longest_first)
+    tokens.push_back(ExpectedTokens(lengths_[index], mean_output));
   const std::vector<int32_t> dealt = Deal(tokens, std::move(held));
   for (size_t i = 0; i < dealt.size(); ++i) {
     const int32_t index = longest_first[i];
@@ -84,12 +92,15 @@ int32_t LastRequests::Next(const std::vector<int32_t>& order, size_t* next) cons
 
 double LastRequests::longest_output(int replica) {
   List& list = ListOf(replica);
-  return list.left > 0 ? ChoiceOutput(lengths_[Next(list.longest_first, &list.next_longest)], mean_output_) : 0;
+  return list.left > 0
+             ? ChoiceOutput(lengths_[Next(list.longest_first, &list.next_longest)], mean_output_)
+             : 0;
 }
 
 int32_t LastRequests::Take(int replica, bool longest) {
   List& list = ListOf(replica);
-  const int32_t index = longest ? Next(list.longest_first, &list.next_longest) : Next(list.in_order, &list.next_in_order);
+  const int32_t index = longest ? Next(list.longest_first, &list.next_longest)
+                                : Next(list.in_order, &list.next_in_order);
   for (List* const each : {&lists_[std::exchange(replicas_[index], -1)], &lists_.back()}) {
     --each->left;
     each->outputs -= Outputs(lengths_[index], mean_output_);

@@ -5,7 +5,8 @@
 namespace forebay::schedule {
 namespace {
 
-// Positions that a choice may come to hold within `lookahead` more tokens. Its last token is never fed back.
+// Positions that a choice may come to hold within `lookahead` more tokens. Its last token is never
+// fed back.
 int64_t Reach(int64_t known_tokens, int64_t remaining_output, int64_t lookahead) {
   return known_tokens + std::clamp<int64_t>(remaining_output - 1, 0, lookahead);
 }
@@ -55,7 +56,8 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
   for (size_t i = 0; i < survivors && rows > 0; ++i) {
     const RunningView& choice = view.running[i];
     if (choice.decoding) continue;
-    const int64_t room = (choice.reserved_blocks + blocks) * limits.block_tokens - choice.computed_tokens;
+    const int64_t room =
+        (choice.reserved_blocks + blocks) * limits.block_tokens - choice.computed_tokens;
     const int64_t chunk = std::min({choice.known_tokens - choice.computed_tokens, rows, room});
     if (chunk <= 0) continue;
     plan->run.push_back({static_cast<int32_t>(i), static_cast<int32_t>(chunk)});
@@ -65,12 +67,19 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
   return {rows, limits.max_num_seqs - static_cast<int64_t>(survivors)};
 }
 
-void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan) {
+int64_t Watermark(const StepView& view) {
+  const bool alone = view.running.empty() && view.elsewhere.empty();
+  return alone ? 0 : (view.limits.total_blocks + 99) / 100;
+}
+
+void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan,
+                 int64_t spare_blocks) {
   const Limits& limits = view.limits;
-  int64_t blocks = view.available_blocks;
+  int64_t blocks = view.available_blocks - spare_blocks;
   for (const std::vector<RunningView>* choices : {&view.running, &view.elsewhere}) {
     for (const RunningView& choice : *choices) {
-      blocks -= MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead), choice.reserved_blocks, limits);
+      blocks -= MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead),
+                              choice.reserved_blocks, limits);
     }
   }
   for (size_t i = 0; i < view.waiting.size() && room.rows > 0 && room.choices > 0; ++i) {

@@ -18,9 +18,9 @@ inline int64_t MissingBlocks(int64_t tokens, int64_t reserved_blocks, const Limi
   return missing > 0 ? missing : 0;
 }
 
-// Blocks that are surely available once the running ones from `survivors` on are preempted. Two lower bounds hold: what
-// is available now plus what each of those holds alone, and all but what the survivors hold; the second is exact where
-// nothing is shared.
+// Blocks that are surely available once the running ones from `survivors` on are preempted. Two
+// lower bounds hold: what is available now plus what each of those holds alone, and all but what
+// the survivors hold; the second is exact where nothing is shared.
 int64_t AvailableAfter(const StepView& view, size_t survivors);
 
 // What is left of a step for admissions.
@@ -29,16 +29,22 @@ struct StepRoom {
   int64_t choices = 0;
 };
 
-// Plans the running choices. Memory: where the blocks for one more row of each do not suffice, the latest-admitted are
-// preempted, never the first. Rows: one for each decoding choice, then chunks of the unfinished prompts in order of
-// admission, as far as rows and blocks go. If nothing is preempted, no choice is left out but for want of rows or,
-// among prompts, of blocks. Nothing runs where choices elsewhere hold the blocks that the first one wants.
+// Plans the running choices. Memory: where the blocks for one more row of each do not suffice, the
+// latest-admitted are preempted, never the first. Rows: one for each decoding choice, then chunks
+// of the unfinished prompts in order of admission, as far as rows and blocks go. If nothing is
+// preempted, no choice is left out but for want of rows or, among prompts, of blocks. Nothing runs
+// where choices elsewhere hold the blocks that the first one wants.
 StepRoom PackRunning(const StepView& view, StepPlan* plan);
 
-// Admits waiting choices in order while rows and choices last. A choice is admitted if every running and admitted one
-// finds blocks for its known tokens and `lookahead` more (or up to its end), so that no admission causes a preemption
-// in the next `lookahead` steps. The first that does not fit ends it: later ones do not overtake.
-// REQUIRES: nothing was preempted in this plan.
-void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan);
+// Admits waiting choices in order while rows and choices last. A choice is admitted if every
+// running and admitted one finds blocks for its known tokens and `lookahead` more (or up to its
+// end), so that no admission causes a preemption in the next `lookahead` steps. The first that does
+// not fit ends it: later ones do not overtake. `spare_blocks` stay free. REQUIRES: nothing was
+// preempted in this plan.
+void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan,
+                 int64_t spare_blocks = 0);
+// Blocks that vLLM and Sarathi-Serve keep free when they admit: one in a hundred, beside a running
+// choice.
+int64_t Watermark(const StepView& view);
 
 }  // namespace forebay::schedule

@@ -4,56 +4,70 @@
 #include <cstdint>
 #include <vector>
 
+#include "forebay/step_mode.h"
 #include "schedule/limits.h"
 
 namespace forebay::schedule {
 
 // A choice that holds KV blocks.
 struct RunningView {
-  int64_t order = 0;            // the job's order: line, then choice; lower came first
-  int64_t known_tokens = 0;     // prompt and generated so far: positions that have a token
-  int64_t computed_tokens = 0;  // positions in the KV cache; known - computed rows are to be computed next
+  int64_t order = 0;         // the job's order: line, then choice; lower came first
+  int64_t known_tokens = 0;  // prompt and generated so far: positions that have a token
+  // positions in the KV cache; known - computed rows are to be computed next
+  int64_t computed_tokens = 0;
   int64_t reserved_blocks = 0;
-  int64_t exclusive_blocks = 0;  // of these, the ones that preempting it makes available (0: not known, a safe guess)
+  // of these, the ones that preempting it makes available (0: not known, a safe guess)
+  int64_t exclusive_blocks = 0;
   int64_t remaining_output = 0;  // tokens that it may still generate
-  bool decoding = false;        // its prompt is computed: exactly one row a step
+  // of these, those that it is foreseen to (schedule/lengths.h); 0: not foreseen
+  int64_t expected_left = 0;
+  bool decoding = false;  // its prompt is computed: exactly one row a step
 };
 
 // A choice that waits, in the order in which it should be admitted (preempted ones first).
 struct WaitingView {
   int64_t order = 0;
   int64_t known_tokens = 0;
-  int64_t cached_tokens = 0;     // found in the prefix index now, in full blocks; below known_tokens
-  int64_t held_tokens = 0;       // of these, in blocks that running ones hold: they take nothing from available_blocks
+  // found in the prefix index now, in full blocks; below known_tokens
+  int64_t cached_tokens = 0;
+  // of these, in blocks that running ones hold: they take nothing from available_blocks
+  int64_t held_tokens = 0;
   int64_t remaining_output = 0;
+  int64_t expected_left = 0;  // as above
 };
 
 struct StepView {
   std::vector<RunningView> running;  // ascending admission
-  // Running too, but not for this step to plan (they are in flight): they hold blocks, and will want more.
+  // Running too, but not for this step to plan (they are in flight): they hold blocks, and will
+  // want more.
   std::vector<RunningView> elsewhere;
   std::vector<WaitingView> waiting;
-  int64_t available_blocks = 0;      // free and evictable
-  double mean_tokens = 0;            // prompt and output of the choices that have finished; 0: none has
+  int64_t available_blocks = 0;  // free and evictable
+  // prompt and output of the choices that have finished; 0: none has
+  double mean_tokens = 0;
+  // How much of the cache foreseen needs may fill: more than 1 where preemption is cheap.
+  double overcommit = 1;
   Limits limits;
+  StepMode mode;  // in which the replica takes a step where nothing else is agreed
   int64_t now_us = 0;
 };
 
-// The job's queue, as the replica sees it that asks for its next request. Tokens are those still to be computed, prompts and
-// outputs, as far as bounds and what has finished so far tell.
+// The job's queue, as the replica sees it that asks for its next request. Tokens are those still to
+// be computed, prompts and outputs, as far as bounds and what has finished so far tell.
 struct QueueView {
   int replicas = 1;
-  int64_t remaining = -1;          // requests that nobody took yet, at most; -1: not known
-  int64_t held = 0;                // requests that this replica took and has not finished
-  double remaining_tokens = 0;     // of those that nobody took
-  double held_tokens = 0;          // of this replica's
+  int64_t remaining = -1;       // requests that nobody took yet, at most; -1: not known
+  int64_t held = 0;             // requests that this replica took and has not finished
+  double remaining_tokens = 0;  // tokens of those that nobody took
+  double held_tokens = 0;       // this replica's
   double held_tokens_by_all = 0;
-  int64_t held_choices = 0;        // of this replica's requests
+  int64_t held_choices = 0;        // this replica's requests'
   double held_longest_output = 0;  // tokens that one of them may yet generate; bounded ones count
-  // All that remains is read, and dealt out: what is taken now may be chosen. Outputs are those of this replica's share.
+  // All that remains is read, and dealt out: what is taken now may be chosen. Outputs are those of
+  // this replica's share.
   bool at_end = false;
-  double outputs = 0;              // tokens of all
-  double longest_output = 0;       // of one choice
+  double outputs = 0;         // tokens of all
+  double longest_output = 0;  // one choice's
 };
 
 // What the replica that asks gets: nothing, the next or the longest of its share (LastRequests).
@@ -66,12 +80,16 @@ struct RowsOf {
 
 // Applied in this order: preempt, admit, run.
 struct StepPlan {
-  std::vector<int32_t> preempt;  // indices into running: blocks are released, tokens recomputed later
-  std::vector<RowsOf> run;       // running ones, not preempted
-  std::vector<RowsOf> admit;     // waiting ones, in order
+  // What the replica wants; its group may agree on a mode in which all its replicas meet.
+  StepMode mode;
+  // indices into running: blocks are released, tokens recomputed later
+  std::vector<int32_t> preempt;
+  std::vector<RowsOf> run;    // running ones, not preempted
+  std::vector<RowsOf> admit;  // waiting ones, in order
 
   // Empties the lists and keeps their memory.
-  void Clear() {
+  void Begin(const StepMode& wanted) {
+    mode = wanted;
     preempt.clear();
     run.clear();
     admit.clear();

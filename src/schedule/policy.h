@@ -1,5 +1,5 @@
-// A policy decides what runs in a step and which requests are handed out. Pure: no clock, device, log or hidden state;
-// the same view gives the same plan.
+// A policy decides what runs in a step and which requests are handed out. Pure: no clock, device,
+// log or hidden state; the same view gives the same plan.
 #pragma once
 
 #include <memory>
@@ -17,16 +17,20 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string_view name() const = 0;
-  // Overwrites `plan`, reusing its memory. Each choice alone fits total_blocks (intake refuses the others).
-  // REQUIRES of the result (CheckPlan): rows fit max_num_batched_tokens, choices fit max_num_seqs, the blocks of all
-  // rows fit what is available after preemption, and whenever something runs or waits, something is planned.
+  // Whether views are to foresee how long choices will be (expected_left).
+  virtual bool wants_lengths() const { return false; }
+  // Overwrites `plan`, reusing its memory. Each choice alone fits total_blocks (intake refuses the
+  // others). REQUIRES of the result (CheckPlan): rows fit max_num_batched_tokens, choices fit
+  // max_num_seqs, the blocks of all rows fit what is available after preemption, and whenever
+  // something runs or waits, something is planned; the mode is the view's.
   virtual void Plan(const StepView& view, StepPlan* plan) const = 0;
-  // What the replica gets that asks for one more request. The default keeps replicas level: none holds more than its share of
-  // all tokens that are to be computed, so that the first to ask does not take what others could run; and one whose longest
-  // choice takes longer than that share keeps its batch small, so that its steps are short. At the job's end a request goes out of
-  // turn, the longest first, once it takes as many steps as all that the replica has before it: no long one begins when the others
-  // are done, and not all long ones run at once, for which the KV cache is too small.
-  // REQUIRES of the result: not kNothing where the replica holds nothing.
+  // What the replica gets that asks for one more request. The default keeps replicas level: none
+  // holds more than its share of all tokens that are to be computed, so that the first to ask does
+  // not take what others could run; and one whose longest choice takes longer than that share keeps
+  // its batch small, so that its steps are short. At the job's end a request goes out of turn, the
+  // longest first, once it takes as many steps as all that the replica has before it: no long one
+  // begins when the others are done, and not all long ones run at once, for which the KV cache is
+  // too small. REQUIRES of the result: not kNothing where the replica holds nothing.
   virtual Taking HandOut(const QueueView& view) const;
 };
 

@@ -1,4 +1,5 @@
-// What a replica gives to one that has run out of work: waiting requests, and running ones where moving their KV pays. Pure.
+// What a replica gives to one that has run out of work: waiting requests, and running ones where
+// moving their KV pays. Pure.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +24,16 @@ struct HeldView {
 
 struct StealView {
   std::vector<HeldView> held;
-  int askers = 1;           // replicas without work
-  int64_t most = INT32_MAX; // requests that the one which asks can take
+  int askers = 1;            // replicas without work
+  int64_t most = INT32_MAX;  // requests that the one which asks can take
 };
 
 // Whether the choice takes more from the steps to come than its KV takes to move.
 bool MovePays(const HeldView& held, const StealPrices& prices);
 
-// Overwrites `gifts` with indices of `held`: an equal share, for one of the askers, of the tokens that are left. Waiting requests
-// first, since they take nothing along; the longest first, so that few move. At least one request is kept.
+// Overwrites `gifts` with indices of `held`: an equal share, for one of the askers, of the tokens
+// that are left. Waiting requests first, since they take nothing along; the longest first, so that
+// few move. At least one request is kept.
 void ChooseGifts(const StealView& view, const StealPrices& prices, std::vector<int32_t>* gifts);
 
 }  // namespace forebay::schedule

@@ -13,10 +13,13 @@ struct BF16 {
 };
 static_assert(sizeof(BF16) == 2);
 
-constexpr float ToFloat(BF16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
+constexpr float ToFloat(BF16 value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
 constexpr float ToFloat(float value) { return value; }
 
-// Round to nearest even, denormal inputs to zero of the same sign, NaN to a quiet NaN: what vcvtneps2bf16 does.
+// Round to nearest even, denormal inputs to zero of the same sign, NaN to a quiet NaN: what
+// vcvtneps2bf16 does.
 constexpr BF16 ToBF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7FFFFFFFu;

@@ -47,7 +47,8 @@ inline uint64_t SizeOf(DType dtype) {
 // Bytes of `elements` elements. REQUIRES: whole blocks.
 inline uint64_t BytesOf(DType dtype, uint64_t elements) {
   const BlockFormat format = FormatOf(dtype);
-  FB_CHECK(elements % format.elements == 0, "{} elements are no whole blocks of {}", elements, Name(dtype));
+  FB_CHECK(elements % format.elements == 0, "{} elements are no whole blocks of {}", elements,
+           Name(dtype));
   return elements / format.elements * format.bytes;
 }
 

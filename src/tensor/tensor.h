@@ -36,7 +36,8 @@ class Shape {
   int rank_ = 0;
 };
 
-// Borrows memory that someone else owns, on any device: only code of that device may follow the pointer.
+// Borrows memory that someone else owns, on any device: only code of that device may follow the
+// pointer.
 struct TensorView {
   std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -52,7 +53,8 @@ struct TensorView {
   }
 };
 
-// Owns zeroed host memory, 64-byte aligned; for tests and tools. What runs lives in a device's Arena.
+// Owns zeroed host memory, 64-byte aligned; for tests and tools. What runs lives in a device's
+// Arena.
 class TensorBuffer {
  public:
   TensorBuffer(DType dtype, Shape shape);

@@ -14,13 +14,14 @@ namespace {
 
 TEST(BF16, RoundsToNearestEven) {
   EXPECT_EQ(ToBF16(1.0f).bits, 0x3F80);
-  EXPECT_EQ(ToBF16(1.0f + 0x1p-8f).bits, 0x3F80);                // a tie goes to the even neighbour below
-  EXPECT_EQ(ToBF16(1.0f + 0x1p-7f + 0x1p-8f).bits, 0x3F82);      // and to the even one above
+  // a tie goes to the even neighbour below
+  EXPECT_EQ(ToBF16(1.0f + 0x1p-8f).bits, 0x3F80);
+  EXPECT_EQ(ToBF16(1.0f + 0x1p-7f + 0x1p-8f).bits, 0x3F82);  // and to the even one above
   EXPECT_EQ(ToBF16(1.0f + 0x1p-8f + 0x1p-20f).bits, 0x3F81);
-  EXPECT_EQ(ToBF16(-0x1p-130f).bits, 0x8000);                    // denormals are flushed
+  EXPECT_EQ(ToBF16(-0x1p-130f).bits, 0x8000);  // denormals are flushed
   EXPECT_EQ(ToBF16(INFINITY).bits, 0x7F80);
   EXPECT_TRUE(std::isnan(ToFloat(ToBF16(NAN))));
-  EXPECT_EQ(ToBF16(3.4028235e38f).bits, 0x7F80);                 // rounds up to infinity
+  EXPECT_EQ(ToBF16(3.4028235e38f).bits, 0x7F80);  // rounds up to infinity
 }
 
 TEST(Tensor, CountsBytes) {

@@ -9,9 +9,11 @@ namespace {
 
 // \w of the reference's expressions: Alphabetic, marks, decimal digits, connectors and joiners.
 bool IsWordCharacter(char32_t c) {
-  constexpr CategorySet kWord = kLetter | kMark | Bit(Category::kNd) | Bit(Category::kNl) | Bit(Category::kPc);
+  constexpr CategorySet kWord =
+      kLetter | kMark | Bit(Category::kNd) | Bit(Category::kNl) | Bit(Category::kPc);
   return IsIn(kWord, c) || c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) ||
-         (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+         (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+         (c >= 0x1F170 && c <= 0x1F189);
 }
 
 // The character that ends at text[end]. REQUIRES: end > 0, valid UTF-8.
@@ -55,7 +57,8 @@ bool IsAllWhiteSpace(std::string_view text) {
 void AddedTokenMatcher::Add(std::string pattern, const AddedToken& token) {
   if (pattern.empty()) return;
   const bool anywhere = !token.special && IsAllWhiteSpace(token.content);
-  patterns_.push_back({std::move(pattern), token.id, token.single_word, token.lstrip, token.rstrip, anywhere});
+  patterns_.push_back(
+      {std::move(pattern), token.id, token.single_word, token.lstrip, token.rstrip, anywhere});
 }
 
 void AddedTokenMatcher::Finish() {
@@ -65,7 +68,8 @@ void AddedTokenMatcher::Finish() {
   patterns_.erase(std::unique(patterns_.begin(), patterns_.end(),
                               [](const Pattern& a, const Pattern& b) { return a.text == b.text; }),
                   patterns_.end());
-  for (const Pattern& pattern : patterns_) ++first_byte_[static_cast<unsigned char>(pattern.text[0]) + 1];
+  for (const Pattern& pattern : patterns_)
+    ++first_byte_[static_cast<unsigned char>(pattern.text[0]) + 1];
   for (int b = 0; b < 256; ++b) first_byte_[b + 1] += first_byte_[b];
 }
 
@@ -83,18 +87,24 @@ const AddedTokenMatcher::Pattern* AddedTokenMatcher::LongestAt(std::string_view 
     }
     if (begin + length >= text.size()) break;
     const unsigned char next = static_cast<unsigned char>(text[begin + length]);
-    const auto byte = [length](const Pattern& pattern) { return static_cast<unsigned char>(pattern.text[length]); };
-    low = std::partition_point(low, high, [&](const Pattern& pattern) { return byte(pattern) < next; });
-    high = std::partition_point(low, high, [&](const Pattern& pattern) { return byte(pattern) == next; });
+    const auto byte = [length](const Pattern& pattern) {
+      return static_cast<unsigned char>(pattern.text[length]);
+    };
+    low = std::partition_point(low, high,
+                               [&](const Pattern& pattern) { return byte(pattern) < next; });
+    high = std::partition_point(low, high,
+                                [&](const Pattern& pattern) { return byte(pattern) == next; });
   }
   return best;
 }
 
-void AddedTokenMatcher::Cut(std::string_view text, const ByteRanges& untrusted, const PieceSink& sink) const {
+void AddedTokenMatcher::Cut(std::string_view text, const ByteRanges& untrusted,
+                            const PieceSink& sink) const {
   size_t done = 0;
   for (size_t i = 0; i < text.size();) {
     const unsigned char b = static_cast<unsigned char>(text[i]);
-    const Pattern* match = first_byte_[b] == first_byte_[b + 1] ? nullptr : LongestAt(text, i, untrusted);
+    const Pattern* match =
+        first_byte_[b] == first_byte_[b + 1] ? nullptr : LongestAt(text, i, untrusted);
     if (match == nullptr) {
       ++i;
       continue;

@@ -23,8 +23,9 @@ class AddedTokenMatcher {
   // REQUIRES: called once, after the last Add.
   void Finish();
 
-  // Cuts valid UTF-8 into non-empty pieces, in order, at the leftmost longest tokens. A match that touches `untrusted`
-  // does not exist, unless the token is white space and not special: such a token is text, not control.
+  // Cuts valid UTF-8 into non-empty pieces, in order, at the leftmost longest tokens. A match that
+  // touches `untrusted` does not exist, unless the token is white space and not special: such a
+  // token is text, not control.
   void Cut(std::string_view text, const ByteRanges& untrusted, const PieceSink& sink) const;
 
  private:
@@ -37,7 +38,8 @@ class AddedTokenMatcher {
   const Pattern* LongestAt(std::string_view text, size_t begin, const ByteRanges& untrusted) const;
 
   std::vector<Pattern> patterns_;  // by text; of equal texts the last added one is kept
-  uint32_t first_byte_[257] = {};  // patterns that begin with byte b: [first_byte_[b], first_byte_[b + 1])
+  // patterns that begin with byte b: [first_byte_[b], first_byte_[b + 1])
+  uint32_t first_byte_[257] = {};
 };
 
 }  // namespace forebay::text

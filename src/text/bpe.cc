@@ -13,14 +13,16 @@
 namespace forebay::text {
 namespace {
 
-// Up to here all pairs lie on the stack and the next merge is found by looking at each; longer words use a heap.
+// Up to here all pairs lie on the stack and the next merge is found by looking at each; longer
+// words use a heap.
 constexpr size_t kShortWord = 48;
 // Longer words are cut: offsets inside a word have 32 bits.
 constexpr size_t kLongestWord = size_t{1} << 30;
 constexpr uint32_t kNoRank = std::numeric_limits<uint32_t>::max();
 
 uint64_t PairHash(int32_t left, int32_t right) {
-  return base::Mix64(static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right));
+  return base::Mix64(static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 |
+                     static_cast<uint32_t>(right));
 }
 
 }  // namespace
@@ -56,7 +58,8 @@ BpeModel::BpeModel(const TokenizerSpec& spec, const Vocabulary& vocabulary, bool
       whole_(std::make_unique<std::atomic<Whole>[]>(vocabulary.size())) {
   for (int b = 0; b < 256; ++b) {
     const char byte = static_cast<char>(b);
-    byte_ids_[b] = vocabulary.Find(byte_level ? std::string(1, byte) : fmt::format("<0x{:02X}>", b));
+    byte_ids_[b] =
+        vocabulary.Find(byte_level ? std::string(1, byte) : fmt::format("<0x{:02X}>", b));
   }
   splits_at_metaspace_ = !byte_level && !ignore_merges_ && vocabulary.Find(kMetaspace) >= 0;
   for (const Merge& merge : spec.merges) {
@@ -77,9 +80,11 @@ void BpeModel::Encode(std::string_view word, Scratch* scratch, std::vector<int32
   }
 }
 
-void BpeModel::EncodeWord(std::string_view word, Scratch* scratch, std::vector<int32_t>* ids) const {
+void BpeModel::EncodeWord(std::string_view word, Scratch* scratch,
+                          std::vector<int32_t>* ids) const {
   const int32_t token = vocabulary_->Find(word);
-  if (token >= 0 && (ignore_merges_ || whole_[token].load(std::memory_order_relaxed) == Whole::kYes)) {
+  if (token >= 0 &&
+      (ignore_merges_ || whole_[token].load(std::memory_order_relaxed) == Whole::kYes)) {
     ids->push_back(token);
     return;
   }
@@ -99,10 +104,13 @@ void BpeModel::EncodeWord(std::string_view word, Scratch* scratch, std::vector<i
   whole_[token].store(whole ? Whole::kYes : Whole::kNo, std::memory_order_relaxed);
 }
 
-// As the reference does it: an unknown character that waits to be fused comes after the byte tokens that follow it.
+// As the reference does it: an unknown character that waits to be fused comes after the byte tokens
+// that follow it.
 void BpeModel::InitialSymbols(std::string_view word, std::vector<int32_t>* ids) const {
   const auto byte_id = [&](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
-  const auto begins_symbol = [&](char c) { return byte_level_ || (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  const auto begins_symbol = [&](char c) {
+    return byte_level_ || (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  };
   ids->reserve(std::count_if(word.begin(), word.end(), begins_symbol));
   bool unk_waits = false;
   const auto flush = [&] {
@@ -117,8 +125,8 @@ void BpeModel::InitialSymbols(std::string_view word, std::vector<int32_t>* ids) 
     if (id >= 0) {
       flush();
       ids->push_back(id);
-    } else if (byte_fallback_ &&
-               std::all_of(character.begin(), character.end(), [&](char c) { return byte_id(c) >= 0; })) {
+    } else if (byte_fallback_ && std::all_of(character.begin(), character.end(),
+                                             [&](char c) { return byte_id(c) >= 0; })) {
       for (const char c : character) ids->push_back(byte_id(c));
     } else if (unk_ >= 0) {
       if (!fuse_unk_) flush();
@@ -153,9 +161,10 @@ void BpeModel::MergeShort(std::vector<int32_t>* ids) const {
   ids->resize(count);
 }
 
-// Symbols are spans of the initial ones. The id of a span stands at its first place (elsewhere -1), its length at its
-// first and its last place, so that both neighbours are found. The heap holds (rank, place) of pairs; one that merges
-// have changed since it was pushed is recognised when it is popped.
+// Symbols are spans of the initial ones. The id of a span stands at its first place (elsewhere -1),
+// its length at its first and its last place, so that both neighbours are found. The heap holds
+// (rank, place) of pairs; one that merges have changed since it was pushed is recognised when it is
+// popped.
 void BpeModel::MergeLong(Scratch* scratch) const {
   std::vector<int32_t>& ids = scratch->ids;
   std::vector<uint32_t>& lengths = scratch->lengths;
@@ -179,7 +188,8 @@ void BpeModel::MergeLong(Scratch* scratch) const {
     const MergeTable::Entry* merge = find(place);
     if (merge == nullptr) return;
     if (heap.size() == count) {
-      heap.erase(std::remove_if(heap.begin(), heap.end(), [&](uint64_t entry) { return !is_current(entry); }),
+      heap.erase(std::remove_if(heap.begin(), heap.end(),
+                                [&](uint64_t entry) { return !is_current(entry); }),
                  heap.end());
       std::make_heap(heap.begin(), heap.end(), std::greater<>());
     }
@@ -188,7 +198,8 @@ void BpeModel::MergeLong(Scratch* scratch) const {
   };
 
   for (size_t i = 0; i + 1 < count; ++i) {
-    if (const MergeTable::Entry* merge = find(i)) heap.push_back(static_cast<uint64_t>(merge->rank) << 32 | i);
+    if (const MergeTable::Entry* merge = find(i))
+      heap.push_back(static_cast<uint64_t>(merge->rank) << 32 | i);
   }
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
   while (!heap.empty()) {

@@ -20,7 +20,7 @@ class MergeTable {
     uint32_t rank = 0;
   };
   MergeTable() = default;
-  // Of two merges of one pair the last counts.
+  // Where two merges have the same pair, the last counts.
   explicit MergeTable(const std::vector<Merge>& merges);
   // The merge of the pair, or null.
   const Entry* Find(int32_t left, int32_t right) const;
@@ -29,7 +29,8 @@ class MergeTable {
   std::vector<Entry> slots_ = std::vector<Entry>(1);  // a power of two of them; left < 0 is free
 };
 
-// Thread-safe and immutable, but for notes of facts that are cheaper to remember than to find again.
+// Thread-safe and immutable, but for notes of facts that are cheaper to remember than to find
+// again.
 class BpeModel {
  public:
   // Buffers of one thread, reused from word to word.
@@ -39,11 +40,12 @@ class BpeModel {
     std::vector<uint64_t> heap;
   };
 
-  // `vocabulary` (which must outlive the model) holds bytes if `byte_level`, else UTF-8. Words are spelled alike.
+  // `vocabulary` (which must outlive the model) holds bytes if `byte_level`, else UTF-8. Words are
+  // spelled alike.
   BpeModel(const TokenizerSpec& spec, const Vocabulary& vocabulary, bool byte_level);
 
-  // Appends the ids of `word`, in time O(n log n), with 16 bytes of scratch for each of its bytes (byte_level) or
-  // characters.
+  // Appends the ids of `word`, in time O(n log n), with 16 bytes of scratch for each of its bytes
+  // (byte_level) or characters.
   void Encode(std::string_view word, Scratch* scratch, std::vector<int32_t>* ids) const;
 
  private:
@@ -57,9 +59,9 @@ class BpeModel {
   const Vocabulary* vocabulary_;
   MergeTable merges_;
   bool byte_level_, ignore_merges_, byte_fallback_, fuse_unk_;
-  int32_t unk_;                    // -1: unknown characters vanish
-  int32_t byte_ids_[256];          // byte_level: the byte's token; else its "<0x..>" token; or -1
-  bool splits_at_metaspace_;       // no merge joins anything to a U+2581 that follows it
+  int32_t unk_;               // -1: unknown characters vanish
+  int32_t byte_ids_[256];     // byte_level: the byte's token; else its "<0x..>" token; or -1
+  bool splits_at_metaspace_;  // no merge joins anything to a U+2581 that follows it
   // Whether the text of a token, as a word, is that one token.
   std::unique_ptr<std::atomic<Whole>[]> whole_;
 };

@@ -57,8 +57,10 @@ void NameReasoning(std::vector<DictEntry>& message) {
     const Value* found = FindEntry(message, name);
     if (found == nullptr) continue;
     const Value reasoning = *found;
-    if (FindEntry(message, "reasoning_content") == nullptr) message.push_back({Value::String("reasoning_content"), reasoning});
-    if (FindEntry(message, "thinking") == nullptr) message.push_back({Value::String("thinking"), reasoning});
+    if (FindEntry(message, "reasoning_content") == nullptr)
+      message.push_back({Value::String("reasoning_content"), reasoning});
+    if (FindEntry(message, "thinking") == nullptr)
+      message.push_back({Value::String("thinking"), reasoning});
     return;
   }
 }
@@ -68,7 +70,8 @@ Result<Value> PartText(size_t message, size_t index, const Value& part) {
   if (part.IsString()) return part;
   const std::string where = fmt::format("messages[{}].content[{}]", message, index);
   if (!part.Is(Kind::kDict)) {
-    return Status(kChatMessagesInvalid, fmt::format("{} is {}; expected an object with a type", where, JsonTypeName(part)));
+    return Status(kChatMessagesInvalid, fmt::format("{} is {}; expected an object with a type",
+                                                    where, JsonTypeName(part)));
   }
   const Value* type = Find(part.dict(), "type");
   if (type == nullptr || !type->IsString()) {
@@ -98,7 +101,8 @@ Result<Value> PrepareParts(Arena& arena, size_t message, const Value& content, b
   }
   if (keep_parts) {
     for (Value& text : texts) {
-      text = NewDict(arena, {{Value::String("type"), Value::String("text")}, {Value::String("text"), text}});
+      text = NewDict(
+          arena, {{Value::String("type"), Value::String("text")}, {Value::String("text"), text}});
     }
     return NewList(arena, texts);
   }
@@ -142,7 +146,9 @@ Status PrepareOpenAi(Arena& arena, size_t index, std::vector<DictEntry>& message
     if (content->Is(Kind::kList)) {
       FB_ASSIGN_OR_RETURN(*content, PrepareParts(arena, index, *content, keep_parts));
     } else if (!content->IsString()) {
-      return Invalid(index, fmt::format("has a content that is {}; expected a string or a list of parts", JsonTypeName(*content)));
+      return Invalid(index,
+                     fmt::format("has a content that is {}; expected a string or a list of parts",
+                                 JsonTypeName(*content)));
     }
   }
   Value* calls = FindEntry(message, "tool_calls");
@@ -159,24 +165,31 @@ Status PrepareOpenAi(Arena& arena, size_t index, std::vector<DictEntry>& message
 
 }  // namespace
 
-Result<Value> PrepareMessages(Arena& arena, const Value& messages, MessageStyle style, bool keep_parts) {
+Result<Value> PrepareMessages(Arena& arena, const Value& messages, MessageStyle style,
+                              bool keep_parts) {
   if (!messages.Is(Kind::kList)) {
-    return Status(kChatMessagesInvalid, fmt::format("messages is {}; expected a list of messages", JsonTypeName(messages)));
+    return Status(kChatMessagesInvalid, fmt::format("messages is {}; expected a list of messages",
+                                                    JsonTypeName(messages)));
   }
-  if (messages.items().empty()) return Status(kChatMessagesInvalid, "messages is empty; expected at least one message");
+  if (messages.items().empty())
+    return Status(kChatMessagesInvalid, "messages is empty; expected at least one message");
   const std::span<Value> prepared = arena.NewArray<Value>(messages.items().size());
   for (size_t i = 0; i < prepared.size(); ++i) {
     const Value& given = messages.items()[i];
-    if (!given.Is(Kind::kDict)) return Invalid(i, fmt::format("is {}; expected an object", JsonTypeName(given)));
+    if (!given.Is(Kind::kDict))
+      return Invalid(i, fmt::format("is {}; expected an object", JsonTypeName(given)));
     const Value* role = Find(given.dict(), "role");
     if (role == nullptr) return Invalid(i, "has no role");
-    if (!role->IsString()) return Invalid(i, fmt::format("has a role that is {}; expected a string", JsonTypeName(*role)));
+    if (!role->IsString())
+      return Invalid(i,
+                     fmt::format("has a role that is {}; expected a string", JsonTypeName(*role)));
     std::vector<DictEntry> message;
     for (const DictEntry& entry : given.dict().entries) {
       if (!entry.value.Is(Kind::kNone)) message.push_back(entry);
     }
     NameReasoning(message);
-    if (style == MessageStyle::kOpenAi) FB_RETURN_IF_ERROR(PrepareOpenAi(arena, i, message, keep_parts));
+    if (style == MessageStyle::kOpenAi)
+      FB_RETURN_IF_ERROR(PrepareOpenAi(arena, i, message, keep_parts));
     prepared[i] = NewDict(arena, message);
   }
   return Value::Array(Kind::kList, prepared);
@@ -196,12 +209,14 @@ Result<Value> TagLastMessage(Arena& arena, const Value& messages, std::string_vi
   } else {
     // The last part that has a text.
     std::vector<Value> parts;
-    if (content != nullptr && content->Is(Kind::kList)) parts.assign(content->items().begin(), content->items().end());
+    if (content != nullptr && content->Is(Kind::kList))
+      parts.assign(content->items().begin(), content->items().end());
     const auto part = std::find_if(parts.rbegin(), parts.rend(), [](const Value& v) {
       const Value* text = v.Is(Kind::kDict) ? Find(v.dict(), "text") : nullptr;
       return text != nullptr && text->IsString();
     });
-    if (part == parts.rend()) return Invalid(last, "has no text to go on with (continue_final_message)");
+    if (part == parts.rend())
+      return Invalid(last, "has no text to go on with (continue_final_message)");
     std::vector<DictEntry> entries(part->dict().entries.begin(), part->dict().entries.end());
     Value* text = FindEntry(entries, "text");
     *text = tagged(*text);

@@ -18,8 +18,8 @@ using jinja::Binding;
 using jinja::Kind;
 using jinja::Value;
 
-// Stands at the end of a final message that the model is to go on with. Its last space shows whether the
-// template trims messages.
+// Stands at the end of a final message that the model is to go on with. Its last space shows
+// whether the template trims messages.
 constexpr std::string_view kContinueTag = "FOREBAY-GOES-ON-HERE-5b1f ";
 
 // `json` as a value; None where there is no text. JSON errors name the field.
@@ -33,19 +33,25 @@ Result<Value> ReadField(Arena& arena, std::string_view json, std::string_view fi
 // A list of objects, or None for null and for an empty list of tools.
 Status CheckList(const Value& value, std::string_view field) {
   if (value.Is(Kind::kNone)) return Status::Ok();
-  const bool ok = value.Is(Kind::kList) && std::all_of(value.items().begin(), value.items().end(),
-                                                       [](const Value& v) { return v.Is(Kind::kDict); });
-  return ok ? Status::Ok() : Status(kChatToolsInvalid, fmt::format("{} must be a list of objects, or null", field));
+  const bool ok =
+      value.Is(Kind::kList) && std::all_of(value.items().begin(), value.items().end(),
+                                           [](const Value& v) { return v.Is(Kind::kDict); });
+  return ok ? Status::Ok()
+            : Status(kChatToolsInvalid,
+                     fmt::format("{} must be a list of objects, or null", field));
 }
 
 Status AddKwargs(const Value& kwargs, std::vector<Binding>* bindings) {
   if (kwargs.Is(Kind::kNone)) return Status::Ok();
-  if (!kwargs.Is(Kind::kDict)) return Status(kChatKwargsInvalid, "chat_template_kwargs must be an object");
+  if (!kwargs.Is(Kind::kDict))
+    return Status(kChatKwargsInvalid, "chat_template_kwargs must be an object");
   for (const jinja::DictEntry& entry : kwargs.dict().entries) {
     const std::string_view name = entry.key.text();
-    for (const std::string_view taken : {"messages", "tools", "documents", "raise_exception", "strftime_now", "namespace", "range"}) {
+    for (const std::string_view taken : {"messages", "tools", "documents", "raise_exception",
+                                         "strftime_now", "namespace", "range"}) {
       if (name == taken) {
-        return Status(kChatKwargsInvalid, fmt::format("chat_template_kwargs may not set '{}'", name));
+        return Status(kChatKwargsInvalid,
+                      fmt::format("chat_template_kwargs may not set '{}'", name));
       }
     }
     bindings->push_back({name, entry.value});
@@ -69,8 +75,9 @@ Result<size_t> EndOfLastMessage(std::string_view text) {
   const std::string_view bare = kContinueTag.substr(0, kContinueTag.size() - 1);
   size_t at = text.rfind(bare);
   if (at == text.npos) {
-    return Status(kChatMessagesInvalid,
-                  "continue_final_message: the chat template does not print the last message as it is");
+    return Status(
+        kChatMessagesInvalid,
+        "continue_final_message: the chat template does not print the last message as it is");
   }
   if (text.substr(at, kContinueTag.size()) == kContinueTag) return at;
   const size_t end = text.substr(0, at).find_last_not_of(" \t\n\r\f\v");
@@ -86,7 +93,7 @@ struct ChatTemplate::Parts {
   std::string source;
   jinja::Template jinja;
   bool iterates_content = false;
-  Arena arena;                    // of the bindings below
+  Arena arena;                    // holds the bindings below
   std::vector<Binding> bindings;  // the operator's
 };
 
@@ -115,14 +122,16 @@ Result<ChatTemplate> ChatTemplate::Create(std::string source, const ChatTemplate
 
 Result<RenderedText> ChatTemplate::Render(const ChatInput& input) const {
   if (input.continue_final_message && input.add_generation_prompt) {
-    return Status(kChatMessagesInvalid, "continue_final_message and add_generation_prompt exclude each other");
+    return Status(kChatMessagesInvalid,
+                  "continue_final_message and add_generation_prompt exclude each other");
   }
   const jinja::Limits limits;
-  const size_t input_bytes = input.messages_json.size() + input.tools_json.size() + input.documents_json.size() +
-                             input.kwargs_json.size();
+  const size_t input_bytes = input.messages_json.size() + input.tools_json.size() +
+                             input.documents_json.size() + input.kwargs_json.size();
   Arena arena(limits.memory_bytes + 16 * input_bytes);
   FB_ASSIGN_OR_RETURN(Value messages, ReadField(arena, input.messages_json, "messages"));
-  FB_ASSIGN_OR_RETURN(messages, PrepareMessages(arena, messages, input.style, parts_->iterates_content));
+  FB_ASSIGN_OR_RETURN(messages,
+                      PrepareMessages(arena, messages, input.style, parts_->iterates_content));
   if (input.continue_final_message) {
     FB_ASSIGN_OR_RETURN(messages, TagLastMessage(arena, messages, kContinueTag));
   }
@@ -130,7 +139,8 @@ Result<RenderedText> ChatTemplate::Render(const ChatInput& input) const {
   FB_RETURN_IF_ERROR(CheckList(tools, "tools"));
   FB_ASSIGN_OR_RETURN(const Value documents, ReadField(arena, input.documents_json, "documents"));
   FB_RETURN_IF_ERROR(CheckList(documents, "documents"));
-  FB_ASSIGN_OR_RETURN(const Value kwargs, ReadField(arena, input.kwargs_json, "chat_template_kwargs"));
+  FB_ASSIGN_OR_RETURN(const Value kwargs,
+                      ReadField(arena, input.kwargs_json, "chat_template_kwargs"));
 
   std::vector<Binding> bindings = parts_->bindings;
   bindings.push_back({"messages", messages});
@@ -139,7 +149,8 @@ Result<RenderedText> ChatTemplate::Render(const ChatInput& input) const {
   bindings.push_back({"add_generation_prompt", Value::Bool(input.add_generation_prompt)});
   FB_RETURN_IF_ERROR(AddKwargs(kwargs, &bindings));
 
-  FB_ASSIGN_OR_RETURN(jinja::Rendered rendered, parts_->jinja.Render(arena, bindings, input.now, limits));
+  FB_ASSIGN_OR_RETURN(jinja::Rendered rendered,
+                      parts_->jinja.Render(arena, bindings, input.now, limits));
   if (input.continue_final_message) {
     FB_ASSIGN_OR_RETURN(const size_t end, EndOfLastMessage(rendered.text));
     rendered.text.resize(end);
@@ -175,16 +186,18 @@ Result<std::tm> ParseClock(std::string_view text) {
   time.tm_sec = number(17, 2);
   const std::tm given = time;
   const std::time_t seconds = ok ? timegm(&time) : -1;  // fills in the weekday and day of the year
-  ok = ok && gmtime_r(&seconds, &time) != nullptr && time.tm_mon == given.tm_mon && time.tm_mday == given.tm_mday &&
-       time.tm_hour == given.tm_hour && time.tm_min == given.tm_min && time.tm_sec == given.tm_sec;
+  ok = ok && gmtime_r(&seconds, &time) != nullptr && time.tm_mon == given.tm_mon &&
+       time.tm_mday == given.tm_mday && time.tm_hour == given.tm_hour &&
+       time.tm_min == given.tm_min && time.tm_sec == given.tm_sec;
   if (!ok) {
-    return Status(base::kInvalidArgument, fmt::format("'{}' is no time; expected one such as 2026-03-07T14:05:09", text));
+    return Status(base::kInvalidArgument,
+                  fmt::format("'{}' is no time; expected one such as 2026-03-07T14:05:09", text));
   }
   return time;
 }
 
-Result<std::optional<std::string>> FindChatTemplate(std::string_view tokenizer_config_json, std::string_view name,
-                                                    bool has_tools) {
+Result<std::optional<std::string>> FindChatTemplate(std::string_view tokenizer_config_json,
+                                                    std::string_view name, bool has_tools) {
   Arena arena(16 * tokenizer_config_json.size() + (size_t{4} << 20));
   FB_ASSIGN_OR_RETURN(const Value config, jinja::ReadJson(arena, tokenizer_config_json));
   const Value* found = config.Is(Kind::kDict) ? Find(config.dict(), "chat_template") : nullptr;
@@ -196,10 +209,13 @@ Result<std::optional<std::string>> FindChatTemplate(std::string_view tokenizer_c
   for (const Value& item : found->Is(Kind::kList) ? found->items() : std::span<const Value>()) {
     const Value* item_name = item.Is(Kind::kDict) ? Find(item.dict(), "name") : nullptr;
     const Value* text = item.Is(Kind::kDict) ? Find(item.dict(), "template") : nullptr;
-    if (item_name == nullptr || text == nullptr || !item_name->IsString() || !text->IsString()) continue;
+    if (item_name == nullptr || text == nullptr || !item_name->IsString() || !text->IsString())
+      continue;
     const std::string_view own = item_name->text();
     names.append(names.empty() ? "" : ", ").append(own);
-    const int rank = !name.empty() ? 3 * (own == name) : has_tools && own == "tool_use" ? 2 : own == "default";
+    const int rank = !name.empty()                    ? 3 * (own == name)
+                     : has_tools && own == "tool_use" ? 2
+                                                      : own == "default";
     if (rank > best_rank) {
       best_rank = rank;
       best = text;

@@ -1,5 +1,5 @@
-// A model's chat template: from a request's messages to the text of its prompt, which remembers what the
-// request wrote and what the template did.
+// A model's chat template: from a request's messages to the text of its prompt, which remembers
+// what the request wrote and what the template did.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace forebay::text {
 
-// Each is the request's fault. Errors of the template itself are in text/jinja/errors.h, and those of
-// malformed JSON are base::kJsonInvalid.
+// Each is the request's fault. Errors of the template itself are in text/jinja/errors.h, and those
+// of malformed JSON are base::kJsonInvalid.
 inline constexpr base::ErrorCode kChatMessagesInvalid{"chat_messages_invalid"};
 inline constexpr base::ErrorCode kChatContentUnsupported{"chat_content_unsupported"};
 inline constexpr base::ErrorCode kChatToolsInvalid{"chat_tools_invalid"};
@@ -36,8 +36,10 @@ struct RenderedText {
 };
 
 enum class MessageStyle : uint8_t {
-  // As OpenAI's API means messages, and vLLM hands them to templates: a content of text parts becomes one
-  // text, joined by newlines, unless the template loops over parts; parts that are no text are refused;
+  // As OpenAI's API means messages, and vLLM hands them to templates: a content of text parts
+  // becomes one
+  // text, joined by newlines, unless the template loops over parts; parts that are no text are
+  // refused;
   // tool calls' arguments, which are JSON in a string, become objects.
   kOpenAi,
   // As transformers' apply_chat_template: the template sees what is there.
@@ -58,9 +60,11 @@ struct ChatInput {
 };
 
 struct ChatTemplateOptions {
-  // Variables such as {"bos_token", "<s>"}. Tokens that the model lacks are left out: they are undefined.
+  // Variables such as {"bos_token", "<s>"}. Tokens that the model lacks are left out: they are
+  // undefined.
   std::vector<std::pair<std::string, std::string>> special_tokens;
-  // A JSON object of variables that the operator sets; a request's kwargs override them. They are trusted.
+  // A JSON object of variables that the operator sets; a request's kwargs override them. They are
+  // trusted.
   std::string kwargs_json;
 };
 
@@ -92,7 +96,7 @@ base::Result<std::tm> ParseClock(std::string_view text);
 // The template in the text of a tokenizer_config.json: `chat_template` is a string, or a list of
 // {"name", "template"} of which `name` is taken, or else with tools "tool_use", or else "default".
 // No value if the file has no template; an error if it lacks the named one.
-base::Result<std::optional<std::string>> FindChatTemplate(std::string_view tokenizer_config_json, std::string_view name,
-                                                          bool has_tools);
+base::Result<std::optional<std::string>> FindChatTemplate(std::string_view tokenizer_config_json,
+                                                          std::string_view name, bool has_tools);
 
 }  // namespace forebay::text

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "tests_support/test_data.h"
 #include "text/jinja/json_reader.h"
 #include "text/jinja/print.h"
 #include "text/jinja/template.h"
@@ -19,10 +20,11 @@ using jinja::Arena;
 using jinja::Kind;
 using jinja::Value;
 
-const std::string kGolden = std::string(FOREBAY_TEST_DATA) + "/golden/templates/";
+const std::string kGolden = TestData() + "/golden/templates/";
 
 ChatTemplate MakeTemplate(std::string source) {
-  Result<ChatTemplate> made = ChatTemplate::Create(std::move(source), {{{"bos_token", "<s>"}, {"eos_token", "</s>"}}, ""});
+  Result<ChatTemplate> made =
+      ChatTemplate::Create(std::move(source), {{{"bos_token", "<s>"}, {"eos_token", "</s>"}}, ""});
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return std::move(made).value();
 }
@@ -42,7 +44,8 @@ std::string Marked(const RenderedText& rendered) {
   return out;
 }
 
-std::string RenderMarked(const std::string& source, std::string_view messages, std::string_view kwargs = "") {
+std::string RenderMarked(const std::string& source, std::string_view messages,
+                         std::string_view kwargs = "") {
   const ChatTemplate chat = MakeTemplate(source);
   ChatInput input;
   input.messages_json = messages;
@@ -64,7 +67,9 @@ TEST_P(GoldenTest, MatchesTransformers) {
   Arena context_arena(size_t{1} << 20);
   const std::string context_json = *base::ReadFile(kGolden + "context.json");
   const Value context = *jinja::ReadJson(context_arena, context_json);
-  const auto text_of = [&](const char* key) { return std::string(Find(context.dict(), key)->text()); };
+  const auto text_of = [&](const char* key) {
+    return std::string(Find(context.dict(), key)->text());
+  };
   Result<ChatTemplate> chat = ChatTemplate::Create(
       *base::ReadFile(kGolden + name + ".jinja"),
       {{{"bos_token", text_of("bos_token")}, {"eos_token", text_of("eos_token")}}, ""});
@@ -105,25 +110,29 @@ TEST_P(GoldenTest, MatchesTransformers) {
       const bool raised = field("error")->text() == "TemplateError";
       EXPECT_EQ(rendered.status().code() == jinja::kTemplateRaised, raised);
       // Ours has the line before it, where it is not the template's own.
-      if (raised) EXPECT_EQ(rendered.status().message(), field("error_message")->text());
-      else EXPECT_TRUE(rendered.status().message().ends_with(field("error_message")->text()))
-          << rendered.status().message() << " instead of " << field("error_message")->text();
+      if (raised)
+        EXPECT_EQ(rendered.status().message(), field("error_message")->text());
+      else
+        EXPECT_TRUE(rendered.status().message().ends_with(field("error_message")->text()))
+            << rendered.status().message() << " instead of " << field("error_message")->text();
     }
   }
   EXPECT_EQ(count, 40u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Templates, GoldenTest,
-                         testing::Values("filters", "generation", "grouped-tools", "header-tools", "macros", "parts",
-                                         "scopes", "strict-turns", "thinking", "whitespace"));
-
+                         testing::Values("filters", "generation", "grouped-tools", "header-tools",
+                                         "macros", "parts", "scopes", "strict-turns", "thinking",
+                                         "whitespace"));
 
 // --- Origins: what the request wrote stays marked, whatever a template does to it.
 
 TEST(OriginTest, SurvivesEveryOperation) {
-  const std::string messages = R"([{"role":"user","content":"a<|im_end|>b","tool_calls":[{"k":"<|im_end|>"}]}])";
+  const std::string messages =
+      R"([{"role":"user","content":"a<|im_end|>b","tool_calls":[{"k":"<|im_end|>"}]}])";
   const std::pair<const char*, const char*> kCases[] = {
-      {"<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>", "<|im_start|>⟦user⟧\n⟦a<|im_end|>b⟧<|im_end|>"},
+      {"<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>",
+       "<|im_start|>⟦user⟧\n⟦a<|im_end|>b⟧<|im_end|>"},
       {"{{ 'x' + m.content + 'y' }}", "x⟦a<|im_end|>b⟧y"},
       {"{{ 'x' ~ m.content ~ 1 }}", "x⟦a<|im_end|>b⟧1"},
       {"{{ ('[' + m.content + ']')[1:-1] }}", "⟦a<|im_end|>b⟧"},
@@ -132,7 +141,8 @@ TEST(OriginTest, SurvivesEveryOperation) {
       {"{{ ('[' + m.content + ']')[1] }}", "⟦a⟧"},
       {"{{ (' ' + m.content + ' ') | trim }}", "⟦a<|im_end|>b⟧"},
       {"{{ m.content.strip('ab') }}", "⟦<|im_end|>⟧"},
-      {"{{ m.content | upper }}{{ m.content.lower() }}{{ m.content | title }}", "⟦A<|IM_END|>Ba<|im_end|>bA<|im_end|>b⟧"},
+      {"{{ m.content | upper }}{{ m.content.lower() }}{{ m.content | title }}",
+       "⟦A<|IM_END|>Ba<|im_end|>bA<|im_end|>b⟧"},
       {"{{ m.content | replace('a', 'A') }}", "A⟦<|im_end|>b⟧"},
       {"{{ 'x-y' | replace('-', m.content) }}", "x⟦a<|im_end|>b⟧y"},
       {"{{ m.content.replace('<|im_end|>', '') }}", "⟦ab⟧"},
@@ -144,7 +154,8 @@ TEST(OriginTest, SurvivesEveryOperation) {
       {"{{ {'k': m.content} | tojson }}", "{\"k\": \"⟦a<|im_end|>b⟧\"}"},
       {"{{ m.tool_calls | tojson }}", "[{\"⟦k⟧\": \"⟦<|im_end|>⟧\"}]"},
       {"{{ m.tool_calls }}", "[{'⟦k⟧': '⟦<|im_end|>⟧'}]"},
-      {"{{ m.content | list }}"  , "['⟦a⟧', '⟦<⟧', '⟦|⟧', '⟦i⟧', '⟦m⟧', '⟦_⟧', '⟦e⟧', '⟦n⟧', '⟦d⟧', '⟦|⟧', '⟦>⟧', '⟦b⟧']"},
+      {"{{ m.content | list }}",
+       "['⟦a⟧', '⟦<⟧', '⟦|⟧', '⟦i⟧', '⟦m⟧', '⟦_⟧', '⟦e⟧', '⟦n⟧', '⟦d⟧', '⟦|⟧', '⟦>⟧', '⟦b⟧']"},
       {"{{ '<%s>' % m.content }}", "<⟦a<|im_end|>b⟧>"},
       {"{{ '%s' | format(m.content) }}", "⟦a<|im_end|>b⟧"},
       {"{{ '<{}>'.format(m.content) }}", "<⟦a<|im_end|>b⟧>"},
@@ -160,19 +171,24 @@ TEST(OriginTest, SurvivesEveryOperation) {
       {"{% set x %}[{{ m.content }}]{% endset %}{{ x }}", "[⟦a<|im_end|>b⟧]"},
       {"{% macro f(t) %}({{ t }}){% endmacro %}{{ f(m.content) }}", "(⟦a<|im_end|>b⟧)"},
       {"{% filter trim %} {{ m.content }} {% endfilter %}", "⟦a<|im_end|>b⟧"},
-      {"{% set ns = namespace(t='') %}{% set ns.t = ns.t + m.content %}{{ ns.t }}", "⟦a<|im_end|>b⟧"},
+      {"{% set ns = namespace(t='') %}{% set ns.t = ns.t + m.content %}{{ ns.t }}",
+       "⟦a<|im_end|>b⟧"},
       {"{{ m | items | list | first }}", "('⟦role⟧', '⟦user⟧')"},
       {"{{ messages | map(attribute='content') | map('upper') | join }}", "⟦A<|IM_END|>B⟧"},
       {"{{ kw }}{{ bos_token }}", "⟦<s>⟧<s>"},
       {"{{ strftime_now(kw) }}", "⟦<s>⟧"},
   };
   for (const auto& [source, expected] : kCases) {
-    EXPECT_EQ(RenderMarked("{% set m = messages[0] %}" + std::string(source), messages, R"({"kw":"<s>"})"), expected) << source;
+    EXPECT_EQ(RenderMarked("{% set m = messages[0] %}" + std::string(source), messages,
+                           R"({"kw":"<s>"})"),
+              expected)
+        << source;
   }
 }
 
 TEST(OriginTest, OperatorsKwargsAreTrusted) {
-  const Result<ChatTemplate> chat = ChatTemplate::Create("{{ a }}{{ b }}", {{}, R"({"a":"<x>","b":"<x>"})"});
+  const Result<ChatTemplate> chat =
+      ChatTemplate::Create("{{ a }}{{ b }}", {{}, R"({"a":"<x>","b":"<x>"})"});
   ChatInput input;
   input.messages_json = R"([{"role":"user","content":"q"}])";
   input.kwargs_json = R"({"b":"<y>"})";
@@ -194,12 +210,14 @@ TEST(ChatMessagesTest, ErrorsNameTheirPlace) {
       {R"([{"role":"user","content":7}])", "chat_messages_invalid"},
       {R"([{"role":"user","content":[{"type":"text"}]}])", "chat_messages_invalid"},
       {R"([{"role":"user","content":[{"text":"x"}]}])", "chat_messages_invalid"},
-      {R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}])", "chat_content_unsupported"},
+      {R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}])",
+       "chat_content_unsupported"},
       {R"([{"role":"user","tool_calls":[{"function":{"arguments":"{"}}]}])", "json_invalid"},
       {"[", "json_invalid"},
       {R"([{"role":"user","content":"a"}] x)", "json_invalid"},
       {R"([{"role":"user","content":"a"}])", "ok: a"},
-      {R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_text","text":"b"},"c"]}])", "ok: a\nb\nc"},
+      {R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_text","text":"b"},"c"]}])",
+       "ok: a\nb\nc"},
       {R"([{"role":"user","content":[]}])", "ok: "},
       {R"([{"role":"critic","content":null}])", "ok: "},
   };
@@ -225,11 +243,14 @@ TEST(ChatMessagesTest, ErrorsNameTheirPlace) {
 TEST(ChatMessagesTest, PartsStayWhereTheTemplateLoopsOverThem) {
   const char* kLooping[] = {
       "{% for p in messages[0].content %}{{ p.text }};{% endfor %}",
-      "{% for m in messages %}{% set c = m['content'] %}{% if c is not string %}{% for p in c %}{{ p.text }};{% endfor %}{% endif %}{% endfor %}",
-      "{% macro body(x) %}{% for p in x %}{{ p.text }};{% endfor %}{% endmacro %}{{ body(messages[0].content) }}",
+      "{% for m in messages %}{% set c = m['content'] %}{% if c is not string %}{% for p in c %}{{ "
+      "p.text }};{% endfor %}{% endif %}{% endfor %}",
+      "{% macro body(x) %}{% for p in x %}{{ p.text }};{% endfor %}{% endmacro %}{{ "
+      "body(messages[0].content) }}",
   };
   ChatInput input;
-  input.messages_json = R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])";
+  input.messages_json =
+      R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])";
   for (const char* source : kLooping) {
     const ChatTemplate chat = MakeTemplate(source);
     EXPECT_TRUE(chat.iterates_content()) << source;
@@ -241,9 +262,11 @@ TEST(ChatMessagesTest, PartsStayWhereTheTemplateLoopsOverThem) {
 }
 
 TEST(ChatMessagesTest, ArgumentsInAStringBecomeAnObject) {
-  const ChatTemplate chat = MakeTemplate("{{ messages[0].tool_calls[0].function.arguments | tojson }}");
+  const ChatTemplate chat =
+      MakeTemplate("{{ messages[0].tool_calls[0].function.arguments | tojson }}");
   ChatInput input;
-  input.messages_json = R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"x\":12345678901234567890123}"}}]}])";
+  input.messages_json =
+      R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"x\":12345678901234567890123}"}}]}])";
   EXPECT_EQ(chat.Render(input)->text, R"({"x": 12345678901234567890123})");
   input.style = MessageStyle::kAsGiven;
   EXPECT_EQ(chat.Render(input)->text, R"("{\"x\":12345678901234567890123}")");
@@ -251,11 +274,13 @@ TEST(ChatMessagesTest, ArgumentsInAStringBecomeAnObject) {
 
 TEST(ChatMessagesTest, TheLastMessageStaysOpen) {
   ChatInput input;
-  input.messages_json = R"([{"role":"user","content":"q"},{"role":"assistant","content":"so far "}])";
+  input.messages_json =
+      R"([{"role":"user","content":"q"},{"role":"assistant","content":"so far "}])";
   input.continue_final_message = true;
   const ChatTemplate plain = MakeTemplate("{% for m in messages %}<{{ m.content }}>{% endfor %}");
   EXPECT_EQ(Marked(*plain.Render(input)), "<⟦q⟧><⟦so far ⟧");
-  const ChatTemplate trimming = MakeTemplate("{% for m in messages %}<{{ m.content | trim }}>{% endfor %}");
+  const ChatTemplate trimming =
+      MakeTemplate("{% for m in messages %}<{{ m.content | trim }}>{% endfor %}");
   EXPECT_EQ(trimming.Render(input)->text, "<q><so far");
   const ChatTemplate silent = MakeTemplate("{{ messages[0].content }}");
   EXPECT_EQ(ErrorOf(silent, input), "chat_messages_invalid");
@@ -266,25 +291,30 @@ TEST(ChatMessagesTest, TheLastMessageStaysOpen) {
 TEST(ChatTemplateTest, ReadsTheTemplateFromATokenizerConfig) {
   EXPECT_EQ(**FindChatTemplate(R"({"chat_template":"x"})", "", false), "x");
   EXPECT_FALSE(FindChatTemplate("{}", "", false)->has_value());
-  const char* list = R"({"chat_template":[{"name":"tool_use","template":"t"},{"name":"default","template":"d"},{"name":"rag","template":"r"}]})";
+  const char* list =
+      R"({"chat_template":[{"name":"tool_use","template":"t"},{"name":"default","template":"d"},{"name":"rag","template":"r"}]})";
   EXPECT_EQ(**FindChatTemplate(list, "", false), "d");
   EXPECT_EQ(**FindChatTemplate(list, "", true), "t");
   EXPECT_EQ(**FindChatTemplate(list, "rag", true), "r");
-  EXPECT_EQ(FindChatTemplate(list, "none", true).status().code().name, std::string("chat_template_missing"));
+  EXPECT_EQ(FindChatTemplate(list, "none", true).status().code().name,
+            std::string("chat_template_missing"));
   EXPECT_EQ(FindChatTemplate("{", "", true).status().code().name, std::string("json_invalid"));
 }
 
 TEST(ChatTemplateTest, TellsWhetherItReadsTheClock) {
   EXPECT_TRUE(MakeTemplate("{{ strftime_now('%Y') }}").uses_clock());
   EXPECT_FALSE(MakeTemplate("{{ messages }}").uses_clock());
-  EXPECT_EQ(ParseClock("2026-02-28T24:00:00").status().code().name, std::string("invalid_argument"));
-  EXPECT_EQ(ParseClock("2026-02-30T00:00:00").status().code().name, std::string("invalid_argument"));
+  EXPECT_EQ(ParseClock("2026-02-28T24:00:00").status().code().name,
+            std::string("invalid_argument"));
+  EXPECT_EQ(ParseClock("2026-02-30T00:00:00").status().code().name,
+            std::string("invalid_argument"));
   EXPECT_EQ(ParseClock("2026-02-28").status().code().name, std::string("invalid_argument"));
   EXPECT_EQ(ParseClock("2026-03-07T14:05:09")->tm_wday, 6);
 }
 
 TEST(ChatTemplateTest, ThreadsRenderAtOnce) {
-  const ChatTemplate chat = MakeTemplate("{% for m in messages %}{{ m.role ~ m.content | tojson }}{% endfor %}{{ k }}");
+  const ChatTemplate chat =
+      MakeTemplate("{% for m in messages %}{{ m.role ~ m.content | tojson }}{% endfor %}{{ k }}");
   std::vector<std::thread> threads;
   std::vector<int> wrong(2);
   for (int t = 0; t < 2; ++t) {
@@ -304,12 +334,15 @@ TEST(ChatTemplateTest, ThreadsRenderAtOnce) {
 
 TEST(ChatTemplateTest, SpeedOfATenMessageChat) {
   const ChatTemplate chat = MakeTemplate(
-      "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+      "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
+      "message['content'] + '<|im_end|>' + '\n' }}"
       "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}");
   std::string messages = "[";
   for (int i = 0; i < 10; ++i) {
-    messages += fmt::format("{}{{\"role\":\"{}\",\"content\":\"Turn {}: the gate at the weir stays open until the river falls.\"}}",
-                            i == 0 ? "" : ",", i % 2 == 0 ? "user" : "assistant", i);
+    messages += fmt::format(
+        "{}{{\"role\":\"{}\",\"content\":\"Turn {}: the gate at the weir stays open until the "
+        "river falls.\"}}",
+        i == 0 ? "" : ",", i % 2 == 0 ? "user" : "assistant", i);
   }
   messages += "]";
   ChatInput input;

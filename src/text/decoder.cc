@@ -31,11 +31,13 @@ DecodedToken DecodeToken(const DecoderSpec& decoder, std::string_view token, boo
   switch (decoder.kind) {
     case DecoderSpec::Kind::kByteLevel: return {std::string(token)};
     case DecoderSpec::Kind::kJoin: return {first ? std::string(token) : " " + std::string(token)};
-    case DecoderSpec::Kind::kMetaspace: return {ReplaceAll(token, kMetaspace, first && decoder.drop_first ? "" : " ")};
+    case DecoderSpec::Kind::kMetaspace:
+      return {ReplaceAll(token, kMetaspace, first && decoder.drop_first ? "" : " ")};
     case DecoderSpec::Kind::kPieces: break;
   }
   std::string piece(token);
-  for (const auto& [pattern, content] : decoder.replacements) piece = ReplaceAll(piece, pattern, content);
+  for (const auto& [pattern, content] : decoder.replacements)
+    piece = ReplaceAll(piece, pattern, content);
   if (decoder.byte_fallback) {
     if (const std::optional<char> byte = ByteOf(piece)) return {std::string(1, *byte), true};
   }

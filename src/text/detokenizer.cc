@@ -50,7 +50,8 @@ std::string Detokenizer::TakeBytes() {
 void Detokenizer::StripStart(std::string* text) {
   if (strip_done_ || text->empty()) return;
   size_t count = 0;
-  while (count < text->size() && (*text)[count] == ' ' && stripped_ < tokenizer_->decoder_.strip_spaces) {
+  while (count < text->size() && (*text)[count] == ' ' &&
+         stripped_ < tokenizer_->decoder_.strip_spaces) {
     ++count;
     ++stripped_;
   }

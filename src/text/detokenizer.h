@@ -8,14 +8,15 @@
 
 namespace forebay::text {
 
-// The text of one growing sequence. What Append and Flush return, joined, is Tokenizer::Decode of all ids. One thread
-// at a time. The tokenizer must outlive it.
+// The text of one growing sequence. What Append and Flush return, joined, is Tokenizer::Decode of
+// all ids. One thread at a time. The tokenizer must outlive it.
 class Detokenizer {
  public:
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special) : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special)
+      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
-  // The text that `id` completes: whole characters, perhaps none. A run of byte tokens ("<0x0A>") is held until it
-  // ends, since one bad byte spoils all of it, as in the reference.
+  // The text that `id` completes: whole characters, perhaps none. A run of byte tokens ("<0x0A>")
+  // is held until it ends, since one bad byte spoils all of it, as in the reference.
   std::string Append(int32_t id);
   // The rest, with U+FFFD for what is incomplete. The next Append begins a new text.
   std::string Flush();
@@ -26,10 +27,10 @@ class Detokenizer {
 
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  bool first_ = true;         // no token yet
-  uint32_t stripped_ = 0;     // spaces that went from the start
-  bool strip_done_ = false;   // something else than a space was seen
-  std::string pending_;       // an incomplete character, or a run of byte tokens
+  bool first_ = true;        // no token yet
+  uint32_t stripped_ = 0;    // spaces that went from the start
+  bool strip_done_ = false;  // something else than a space was seen
+  std::string pending_;      // an incomplete character, or a run of byte tokens
 };
 
 }  // namespace forebay::text

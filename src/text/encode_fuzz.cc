@@ -1,5 +1,5 @@
-// Bytes as a text in segments and as ids, through one tokenizer of each kind. The first byte chooses the kind, the
-// second how the text is cut.
+// Bytes as a text in segments and as ids, through one tokenizer of each kind. The first byte
+// chooses the kind, the second how the text is cut.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -52,7 +52,8 @@ std::unique_ptr<Tokenizer> ByteLevel(std::vector<PreTokenizerStep> steps, bool n
   }
   if (nfc) spec.normalizers = {{NormalizerStep::Kind::kNfc, "", ""}};
   spec.pre_tokenizers = std::move(steps);
-  spec.pre_tokenizers.push_back({.kind = Kind::kByteLevel, .gpt2_split = spec.pre_tokenizers.empty()});
+  spec.pre_tokenizers.push_back(
+      {.kind = Kind::kByteLevel, .gpt2_split = spec.pre_tokenizers.empty()});
   spec.decoder.kind = DecoderSpec::Kind::kByteLevel;
   return Make(std::move(spec));
 }
@@ -60,7 +61,8 @@ std::unique_ptr<Tokenizer> ByteLevel(std::vector<PreTokenizerStep> steps, bool n
 std::unique_ptr<Tokenizer> Pieces(bool prepend) {
   static constexpr char kHex[] = "0123456789ABCDEF";
   TokenizerSpec spec;
-  for (int b = 0; b < 256; ++b) spec.tokens.push_back(std::string("<0x") + kHex[b >> 4] + kHex[b & 15] + ">");
+  for (int b = 0; b < 256; ++b)
+    spec.tokens.push_back(std::string("<0x") + kHex[b >> 4] + kHex[b & 15] + ">");
   for (const char* token : {kMetaspace, "a", "b", "\xC3\xA9"}) spec.tokens.push_back(token);
   for (const auto& [left, right] :
        std::initializer_list<std::pair<int, int>>{{256, 257}, {257, 258}, {260, 258}, {256, 256}}) {
@@ -69,7 +71,9 @@ std::unique_ptr<Tokenizer> Pieces(bool prepend) {
   if (prepend)
     spec.normalizers = {{NormalizerStep::Kind::kPrepend, "", kMetaspace},
                         {NormalizerStep::Kind::kReplace, " ", kMetaspace}};
-  if (!prepend) spec.pre_tokenizers = {{.kind = Kind::kMetaspace, .prepend = PreTokenizerStep::Prepend::kFirst}};
+  if (!prepend)
+    spec.pre_tokenizers = {
+        {.kind = Kind::kMetaspace, .prepend = PreTokenizerStep::Prepend::kFirst}};
   spec.decoder = {.kind = DecoderSpec::Kind::kPieces,
                   .replacements = {{kMetaspace, " "}},
                   .byte_fallback = true,
@@ -85,14 +89,17 @@ struct Fixture {
 
 const std::vector<Fixture>& Fixtures() {
   static const std::vector<Fixture> fixtures = [] {
-    const auto split = [](const char* pattern) { return PreTokenizerStep{.kind = Kind::kSplit, .pattern = pattern}; };
+    const auto split = [](const char* pattern) {
+      return PreTokenizerStep{.kind = Kind::kSplit, .pattern = pattern};
+    };
     std::vector<Fixture> out;
     out.push_back({ByteLevel({}, false), true, false});
     out.push_back({ByteLevel({split(kLlama3Pattern)}, false), true, false});
     out.push_back({ByteLevel({split(kQwen2Pattern)}, true), true, true});
-    out.push_back(
-        {ByteLevel({split(kDeepSeekNumbersPattern), split(kDeepSeekCjkPattern), split(kDeepSeekPattern)}, false), true,
-         false});
+    out.push_back({ByteLevel({split(kDeepSeekNumbersPattern), split(kDeepSeekCjkPattern),
+                              split(kDeepSeekPattern)},
+                             false),
+                   true, false});
     out.push_back({ByteLevel({split(kTekkenPattern)}, false), true, false});
     out.push_back({Pieces(true), false, false});
     out.push_back({Pieces(false), false, false});
@@ -127,11 +134,13 @@ void CheckEncoding(const Fixture& fixture, std::string_view text, uint8_t cut) {
   }
   const auto ids = tokenizer.EncodeSegments(segments, true);
   const std::string decoded = tokenizer.Decode(ids, false);
-  if (fixture.lossless) FB_CHECK(decoded == (fixture.nfc ? ToNfc(valid) : valid), "the text does not come back");
+  if (fixture.lossless)
+    FB_CHECK(decoded == (fixture.nfc ? ToNfc(valid) : valid), "the text does not come back");
   CheckDecoding(tokenizer, ids);
   for (Segment& segment : segments) segment.parse_special = false;
   for (const int32_t id : tokenizer.EncodeSegments(segments, false)) {
-    FB_CHECK(!tokenizer.IsSpecial(id) && id != tokenizer.TokenToId("<x>"), "untrusted text became the token {}", id);
+    FB_CHECK(!tokenizer.IsSpecial(id) && id != tokenizer.TokenToId("<x>"),
+             "untrusted text became the token {}", id);
   }
 }
 
@@ -142,7 +151,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace forebay::text;
   if (size < 2) return 0;
   const Fixture& fixture = Fixtures()[data[0] % Fixtures().size()];
-  CheckEncoding(fixture, std::string_view(reinterpret_cast<const char*>(data) + 2, size - 2), data[1]);
+  CheckEncoding(fixture, std::string_view(reinterpret_cast<const char*>(data) + 2, size - 2),
+                data[1]);
   std::vector<int32_t> ids(data + 2, data + size);
   for (size_t i = 0; i < ids.size(); i += 3) ids[i] += data[1] % 16;
   CheckDecoding(*fixture.tokenizer, ids);

@@ -23,20 +23,22 @@ using Step = PreTokenizerStep;
 
 enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4 };
 
-// Every split of a token is a pair that may merge; sentencepiece's own pieces have 16 characters at most.
+// Every split of a token is a pair that may merge; sentencepiece's own pieces have 16 characters at
+// most.
 constexpr size_t kMaxScoredTokenBytes = 1024;
 
 Status Invalid(std::string message) { return Status(kTokenizerInvalid, std::move(message)); }
 
-// How one name of tokenizer.ggml.pre splits text. Patterns cut off their matches, one after the other.
+// How one name of tokenizer.ggml.pre splits text. Patterns cut off their matches, one after the
+// other.
 struct Pre {
   std::string_view name;
   std::vector<const char*> patterns;
-  bool digits = false;         // every number alone, first
-  bool gpt2_split = false;     // GPT-2's split, last
+  bool digits = false;      // every number alone, first
+  bool gpt2_split = false;  // GPT-2's split, last
   bool nfc = false;
   bool ignore_merges = false;
-  bool add_bos = false;        // where the file does not say
+  bool add_bos = false;  // where the file does not say
 };
 
 const std::vector<Pre>& Pres() {
@@ -47,7 +49,8 @@ const std::vector<Pre>& Pres() {
       {.name = "llama-bpe", .patterns = {kLlama3Pattern}, .ignore_merges = true, .add_bos = true},
       {.name = "llama3", .patterns = {kLlama3Pattern}, .ignore_merges = true, .add_bos = true},
       {.name = "qwen2", .patterns = {kQwen2Pattern}, .nfc = true},
-      {.name = "deepseek-v3", .patterns = {kDeepSeekNumbersPattern, kDeepSeekCjkPattern, kDeepSeekPattern}},
+      {.name = "deepseek-v3",
+       .patterns = {kDeepSeekNumbersPattern, kDeepSeekCjkPattern, kDeepSeekPattern}},
       {.name = "tekken", .patterns = {kTekkenPattern}, .ignore_merges = true, .add_bos = true},
   };
   return pres;
@@ -56,7 +59,8 @@ const std::vector<Pre>& Pres() {
 Status CheckLengths(const GgufTokenizer& gguf) {
   const auto check = [&](std::string_view key, size_t count) {
     if (count == 0 || count == gguf.tokens.size()) return Status::Ok();
-    return Invalid(fmt::format("tokenizer.ggml.{} has {} values for {} tokens", key, count, gguf.tokens.size()));
+    return Invalid(fmt::format("tokenizer.ggml.{} has {} values for {} tokens", key, count,
+                               gguf.tokens.size()));
   };
   if (gguf.tokens.empty()) return Invalid("tokenizer.ggml.tokens is missing or empty");
   FB_RETURN_IF_ERROR(check("token_type", gguf.token_types.size()));
@@ -72,7 +76,9 @@ void AddTokens(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   for (size_t id = 0; id < gguf.tokens.size(); ++id) {
     spec->tokens.push_back(ToValidUtf8(gguf.tokens[id]));
     const int64_t type = TypeOf(gguf, id);
-    if ((type != kUnknown && type != kControl && type != kUserDefined) || spec->tokens.back().empty()) continue;
+    if ((type != kUnknown && type != kControl && type != kUserDefined) ||
+        spec->tokens.back().empty())
+      continue;
     AddedToken token;
     token.content = spec->tokens.back();
     token.id = static_cast<int32_t>(id);
@@ -81,10 +87,12 @@ void AddTokens(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   }
 }
 
-Result<std::optional<int32_t>> CheckedId(const GgufTokenizer& gguf, std::string_view key, std::optional<uint64_t> id) {
+Result<std::optional<int32_t>> CheckedId(const GgufTokenizer& gguf, std::string_view key,
+                                         std::optional<uint64_t> id) {
   if (!id) return std::optional<int32_t>();
   if (*id >= gguf.tokens.size()) {
-    return Invalid(fmt::format("tokenizer.ggml.{} is {}; expected 0 to {}", key, *id, gguf.tokens.size() - 1));
+    return Invalid(
+        fmt::format("tokenizer.ggml.{} is {}; expected 0 to {}", key, *id, gguf.tokens.size() - 1));
   }
   return std::optional(static_cast<int32_t>(*id));
 }
@@ -99,10 +107,12 @@ Status AddEnds(const GgufTokenizer& gguf, bool bos_by_default, TokenizerSpec* sp
 
 Result<TokenizerSpec> ByteLevelSpec(const GgufTokenizer& gguf) {
   const std::string_view name = gguf.pre.empty() ? "default" : gguf.pre;
-  const auto pre = std::find_if(Pres().begin(), Pres().end(), [&](const Pre& p) { return p.name == name; });
+  const auto pre =
+      std::find_if(Pres().begin(), Pres().end(), [&](const Pre& p) { return p.name == name; });
   if (pre == Pres().end()) {
-    return Status(kTokenizerUnsupported, fmt::format("tokenizer.ggml.pre is \"{:.100}\"; known are {}", name,
-                                                     fmt::join(GgufPreNames(), ", ")));
+    return Status(kTokenizerUnsupported,
+                  fmt::format("tokenizer.ggml.pre is \"{:.100}\"; known are {}", name,
+                              fmt::join(GgufPreNames(), ", ")));
   }
   TokenizerSpec spec;
   AddTokens(gguf, &spec);
@@ -127,10 +137,12 @@ Result<TokenizerSpec> ByteLevelSpec(const GgufTokenizer& gguf) {
   return spec;
 }
 
-// sentencepiece joins the neighbours whose joint token has the greatest score, the leftmost first. As merges: every
-// way to cut a token in two tokens, ranked by the token's score; equal scores share a rank.
+// sentencepiece joins the neighbours whose joint token has the greatest score, the leftmost first.
+// As merges: every way to cut a token in two tokens, ranked by the token's score; equal scores
+// share a rank.
 Status AddScoredMerges(const GgufTokenizer& gguf, TokenizerSpec* spec) {
-  if (gguf.scores.empty()) return Invalid("tokenizer.ggml.scores is missing; the model \"llama\" needs it");
+  if (gguf.scores.empty())
+    return Invalid("tokenizer.ggml.scores is missing; the model \"llama\" needs it");
   std::vector<double> ranks(gguf.scores.begin(), gguf.scores.end());
   if (std::any_of(ranks.begin(), ranks.end(), [](double score) { return std::isnan(score); })) {
     return Invalid("tokenizer.ggml.scores holds a NaN");
@@ -145,13 +157,16 @@ Status AddScoredMerges(const GgufTokenizer& gguf, TokenizerSpec* spec) {
     const std::string_view token = spec->tokens[id];
     if (!normal[id] || vocabulary.Find(token) != static_cast<int32_t>(id)) continue;
     if (token.size() > kMaxScoredTokenBytes) {
-      return Invalid(
-          fmt::format("the token {} has {} bytes; at most {} are possible", id, token.size(), kMaxScoredTokenBytes));
+      return Invalid(fmt::format("the token {} has {} bytes; at most {} are possible", id,
+                                 token.size(), kMaxScoredTokenBytes));
     }
-    const auto rank = std::lower_bound(ranks.begin(), ranks.end(), gguf.scores[id], std::greater<>()) - ranks.begin();
+    const auto rank =
+        std::lower_bound(ranks.begin(), ranks.end(), gguf.scores[id], std::greater<>()) -
+        ranks.begin();
     for (size_t i = 0; i < token.size();) {
       DecodeUtf8(token, &i);
-      const int32_t left = vocabulary.Find(token.substr(0, i)), right = vocabulary.Find(token.substr(i));
+      const int32_t left = vocabulary.Find(token.substr(0, i)),
+                    right = vocabulary.Find(token.substr(i));
       if (left < 0 || right < 0) continue;
       spec->merges.push_back({left, right, static_cast<int32_t>(id), static_cast<uint32_t>(rank)});
     }
@@ -183,8 +198,9 @@ Result<TokenizerSpec> SpecFromGguf(const GgufTokenizer& gguf) {
   FB_RETURN_IF_ERROR(CheckLengths(gguf));
   if (gguf.model == "gpt2") return ByteLevelSpec(gguf);
   if (gguf.model == "llama") return ScoredSpec(gguf);
-  return Status(kTokenizerUnsupported,
-                fmt::format("tokenizer.ggml.model is \"{:.100}\"; known are gpt2, llama", gguf.model));
+  return Status(
+      kTokenizerUnsupported,
+      fmt::format("tokenizer.ggml.model is \"{:.100}\"; known are gpt2, llama", gguf.model));
 }
 
 std::vector<std::string_view> GgufPreNames() {

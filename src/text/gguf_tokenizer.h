@@ -1,4 +1,5 @@
-// The tokenizer inside a GGUF file's metadata (keys "tokenizer.ggml.*"; the file itself is read elsewhere).
+// The tokenizer inside a GGUF file's metadata (keys "tokenizer.ggml.*"; the file itself is read
+// elsewhere).
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,16 @@ struct GgufTokenizer {
   std::string_view model;  // "gpt2": byte-level merges; "llama": sentencepiece's scores
   std::string_view pre;    // gpt2: the name of the split
   std::span<const std::string_view> tokens;
-  std::span<const int64_t> token_types;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+  std::span<const int64_t> token_types;
   std::span<const std::string_view> merges;
   std::span<const double> scores;
   std::optional<uint64_t> bos_token_id, eos_token_id, unknown_token_id;
   std::optional<bool> add_bos_token, add_eos_token, add_space_prefix;
 };
 
-// An unknown `model` or `pre` is kTokenizerUnsupported and named; what contradicts itself is kTokenizerInvalid.
+// An unknown `model` or `pre` is kTokenizerUnsupported and named; what contradicts itself is
+// kTokenizerInvalid.
 base::Result<TokenizerSpec> SpecFromGguf(const GgufTokenizer& gguf);
 
 // The names of the splits that are known, for messages and documents.

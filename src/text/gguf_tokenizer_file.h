@@ -1,5 +1,5 @@
-// Takes a GgufTokenizer from any reader of GGUF metadata that has Has, GetBool, GetUint, GetString, GetStrings,
-// GetInts and GetFloats: the reader lives in a folder that this one does not include.
+// Takes a GgufTokenizer from any reader of GGUF metadata that has Has, GetBool, GetUint, GetString,
+// GetStrings, GetInts and GetFloats: the reader lives in a folder that this one does not include.
 #pragma once
 
 #include <string>

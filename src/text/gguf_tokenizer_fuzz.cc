@@ -1,5 +1,5 @@
-// Bytes as the tokenizer metadata of a GGUF file: the first one is flags, the rest lines, which serve as tokens and, up
-// to a blank line, as merges.
+// Bytes as the tokenizer metadata of a GGUF file: the first one is flags, the rest lines, which
+// serve as tokens and, up to a blank line, as merges.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -33,7 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   GgufTokenizer gguf;
   gguf.model = (flags & 1) != 0 ? "llama" : "gpt2";
-  gguf.pre = GgufPreNames()[(flags >> 1) % (GgufPreNames().size() - 1)];  // not the last, which is slow to compile
+  // not the last, which is slow to compile
+  gguf.pre = GgufPreNames()[(flags >> 1) % (GgufPreNames().size() - 1)];
   gguf.merges = merges;
   gguf.tokens = tokens;
   if ((flags & 16) == 0) gguf.token_types = types;

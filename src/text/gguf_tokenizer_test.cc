@@ -15,7 +15,8 @@ using Texts = std::vector<std::string_view>;
 
 // A small vocabulary with scores, as sentencepiece makes them: greater is better.
 struct Scored {
-  Texts tokens = {"<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", "▁", "a", "b", "c", "ab", "bc", "▁a", "▁ab", "<x>"};
+  Texts tokens = {"<unk>", "<s>", "</s>", "<0xC3>", "<0xA9>", "▁",   "a",
+                  "b",     "c",   "ab",   "bc",     "▁a",     "▁ab", "<x>"};
   std::vector<int64_t> types = {2, 3, 3, 6, 6, 1, 1, 1, 1, 1, 1, 1, 1, 4};
   std::vector<double> scores = {0, 0, 0, 0, 0, -9, -9, -9, -9, -1, -1, -2, -3, 0};
   GgufTokenizer Gguf() const {
@@ -45,19 +46,19 @@ TEST(GgufTokenizer, MergesByScore) {
   gguf.add_space_prefix = false;
   gguf.add_bos_token = false;
   const auto t = Make(gguf);
-  EXPECT_EQ(t->Encode("abc"), (Ids{9, 8}));       // ab and bc score alike: the leftmost
+  EXPECT_EQ(t->Encode("abc"), (Ids{9, 8}));  // ab and bc score alike: the leftmost
   EXPECT_EQ(t->Encode("bcab"), (Ids{10, 9}));
-  EXPECT_EQ(t->Encode(" ab"), Ids{12});           // ab before ▁a, then ▁ab
+  EXPECT_EQ(t->Encode(" ab"), Ids{12});  // ab before ▁a, then ▁ab
   EXPECT_EQ(t->Encode(" abc"), (Ids{12, 8}));
   EXPECT_EQ(t->Encode("é"), (Ids{3, 4}));
-  EXPECT_EQ(t->Encode("zz"), Ids{0});             // no byte tokens: unknown, fused
+  EXPECT_EQ(t->Encode("zz"), Ids{0});  // no byte tokens: unknown, fused
   EXPECT_EQ(t->Encode("a<x>b</s>"), (Ids{6, 13, 7, 2}));
   EXPECT_EQ(t->Decode(Ids{12, 3, 4}, false), " abé");
 }
 
 TEST(GgufTokenizer, DefaultsOfTheScoredModel) {
   const auto t = Make(Scored().Gguf());
-  EXPECT_EQ(t->Encode("ab"), (Ids{1, 12}));       // BOS and a space in front
+  EXPECT_EQ(t->Encode("ab"), (Ids{1, 12}));  // BOS and a space in front
   EXPECT_EQ(t->Decode(t->Encode("ab"), true), "ab");
   EXPECT_EQ(t->bos(), 1);
   EXPECT_EQ(t->eos(), 2);
@@ -92,30 +93,39 @@ TEST(GgufTokenizer, Errors) {
   Texts long_tokens = good.tokens;
   long_tokens[9] = long_token;
   const struct {
-    void (*change)(GgufTokenizer*, const std::vector<int64_t>&, const std::vector<double>&, const Texts&, const Texts&);
+    void (*change)(GgufTokenizer*, const std::vector<int64_t>&, const std::vector<double>&,
+                   const Texts&, const Texts&);
     base::ErrorCode code;
     const char* words;
   } cases[] = {
-      {[](auto* g, auto&, auto&, auto&, auto&) { g->tokens = {}; }, kTokenizerInvalid, "tokens is missing"},
-      {[](auto* g, auto&, auto&, auto&, auto&) { g->model = "bert"; }, kTokenizerUnsupported, "model is \"bert\""},
-      {[](auto* g, auto&, auto&, auto&, auto&) { g->model = ""; }, kTokenizerUnsupported, "model is \"\""},
+      {[](auto* g, auto&, auto&, auto&, auto&) { g->tokens = {}; }, kTokenizerInvalid,
+       "tokens is missing"},
+      {[](auto* g, auto&, auto&, auto&, auto&) { g->model = "bert"; }, kTokenizerUnsupported,
+       "model is \"bert\""},
+      {[](auto* g, auto&, auto&, auto&, auto&) { g->model = ""; }, kTokenizerUnsupported,
+       "model is \"\""},
       {[](auto* g, auto&, auto&, auto&, auto&) {
          g->model = "gpt2";
          g->pre = "falcon";
        },
        kTokenizerUnsupported, "pre is \"falcon\"; known are default"},
-      {[](auto* g, auto& types, auto&, auto&, auto&) { g->token_types = types; }, kTokenizerInvalid, "1 values for 14"},
-      {[](auto* g, auto&, auto&, auto&, auto&) { g->scores = {}; }, kTokenizerInvalid, "scores is missing"},
-      {[](auto* g, auto&, auto& scores, auto&, auto&) { g->scores = scores; }, kTokenizerInvalid, "NaN"},
+      {[](auto* g, auto& types, auto&, auto&, auto&) { g->token_types = types; }, kTokenizerInvalid,
+       "1 values for 14"},
+      {[](auto* g, auto&, auto&, auto&, auto&) { g->scores = {}; }, kTokenizerInvalid,
+       "scores is missing"},
+      {[](auto* g, auto&, auto& scores, auto&, auto&) { g->scores = scores; }, kTokenizerInvalid,
+       "NaN"},
       {[](auto* g, auto&, auto&, auto& merges, auto&) {
          g->model = "gpt2";
          g->merges = merges;
        },
        kTokenizerInvalid, "needs the token \"z\""},
-      {[](auto* g, auto&, auto&, auto&, auto& tokens) { g->tokens = tokens; }, kTokenizerInvalid, "2000 bytes"},
-      {[](auto* g, auto&, auto&, auto&, auto&) { g->bos_token_id = 14; }, kTokenizerInvalid, "bos_token_id is 14"},
-      {[](auto* g, auto&, auto&, auto&, auto&) { g->unknown_token_id = 1ull << 63; }, kTokenizerInvalid,
-       "unknown_token_id"},
+      {[](auto* g, auto&, auto&, auto&, auto& tokens) { g->tokens = tokens; }, kTokenizerInvalid,
+       "2000 bytes"},
+      {[](auto* g, auto&, auto&, auto&, auto&) { g->bos_token_id = 14; }, kTokenizerInvalid,
+       "bos_token_id is 14"},
+      {[](auto* g, auto&, auto&, auto&, auto&) { g->unknown_token_id = 1ull << 63; },
+       kTokenizerInvalid, "unknown_token_id"},
   };
   for (const auto& [change, code, words] : cases) {
     GgufTokenizer gguf = good.Gguf();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "tests_support/test_data.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
@@ -23,7 +24,8 @@ std::vector<int32_t> Ids(element value) {
   return out;
 }
 
-std::string Incrementally(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special) {
+std::string Incrementally(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                          bool skip_special) {
   Detokenizer detokenizer(tokenizer, skip_special);
   std::string out;
   for (const int32_t id : ids) {
@@ -37,7 +39,7 @@ std::string Incrementally(const Tokenizer& tokenizer, const std::vector<int32_t>
 class GoldenTokenizer : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenTokenizer, EveryCase) {
-  const std::string folder = std::string(FOREBAY_TEST_DATA) + "/golden/tokenizers/" + GetParam();
+  const std::string folder = TestData() + "/golden/tokenizers/" + GetParam();
   auto made = Tokenizer::FromHuggingFace(folder);
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   const Tokenizer& tokenizer = **made;
@@ -68,8 +70,8 @@ TEST_P(GoldenTokenizer, EveryCase) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenTokenizer,
-                         testing::Values("deepseek-v3", "llama2-prepend", "llama3", "mistral-metaspace", "qwen",
-                                         "smollm"),
+                         testing::Values("deepseek-v3", "llama2-prepend", "llama3",
+                                         "mistral-metaspace", "qwen", "smollm"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

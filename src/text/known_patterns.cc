@@ -1,4 +1,5 @@
-// Hand-written matchers of the expressions in pre_tokenizer.h. pre_tokenizer_test.cc compares them with PCRE2.
+// Hand-written matchers of the expressions in pre_tokenizer.h. pre_tokenizer_test.cc compares them
+// with PCRE2.
 #include <array>
 
 #include "text/pre_tokenizer.h"
@@ -13,7 +14,8 @@ constexpr uint32_t kNewline = 1u << 31;
 constexpr uint32_t kLetterOrNumber = kLetter | kNumber;
 
 uint32_t Classify(char32_t c) {
-  return Bit(CategoryOf(c)) | (IsWhiteSpace(c) ? kSpace : 0) | (c == '\r' || c == '\n' ? kNewline : 0);
+  return Bit(CategoryOf(c)) | (IsWhiteSpace(c) ? kSpace : 0) |
+         (c == '\r' || c == '\n' ? kNewline : 0);
 }
 
 // A text, read character by character.
@@ -98,7 +100,8 @@ size_t MatchGpt2(std::string_view text, size_t begin) {
   const uint32_t found = reader.At(start);
   if ((found & kLetter) != 0) return reader.Run(start, kLetter);
   if ((found & kNumber) != 0) return reader.Run(start, kNumber);
-  if (found != 0 && (found & kSpace) == 0) return reader.RunOutside(start, kSpace | kLetterOrNumber);
+  if (found != 0 && (found & kSpace) == 0)
+    return reader.RunOutside(start, kSpace | kLetterOrNumber);
   return reader.WhiteSpace(begin, false);
 }
 

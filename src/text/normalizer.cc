@@ -64,27 +64,32 @@ class Rewriter {
 
 // Characters that are their own composed form and compose with none before them.
 bool IsNfcBoundary(char32_t c) {
-  return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A1 && c <= 0x30FA) ||
-         (c >= 0x3400 && c <= 0x9FFF) || (c >= 0xAC00 && c <= 0xD7A3);
+  return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x3041 && c <= 0x3096) ||
+         (c >= 0x30A1 && c <= 0x30FA) || (c >= 0x3400 && c <= 0x9FFF) ||
+         (c >= 0xAC00 && c <= 0xD7A3);
 }
 
-// Marks and parts of compositions that are not in Unicode 9. Found by trying every code point of Unicode 16 that has
-// a combining class or a canonical decomposition with tokenizers 0.23.3.
+// Marks and parts of compositions that are not in Unicode 9. Found by trying every code point of
+// Unicode 16 that has a combining class or a canonical decomposition with tokenizers 0.23.3.
 bool CameAfterUnicode9(char32_t c) {
   if (c < 0x7fd) return false;
-  static constexpr struct { char32_t first, last; } kRanges[] = {
-      {0x7fd, 0x7fd}, {0x897, 0x89f}, {0x8ca, 0x8d3}, {0x9fe, 0x9fe}, {0xc3c, 0xc3c}, {0xd3b, 0xd3c},
-      {0xeba, 0xeba}, {0x1715, 0x1715}, {0x1abf, 0x1ace}, {0x1df6, 0x1dfa}, {0xa82c, 0xa82c},
-      {0x105c9, 0x105c9}, {0x105d2, 0x105d2}, {0x105da, 0x105da}, {0x105e4, 0x105e4}, {0x10d24, 0x10d27},
-      {0x10d69, 0x10d6d}, {0x10eab, 0x10eac}, {0x10efd, 0x10eff}, {0x10f46, 0x10f50}, {0x10f82, 0x10f85},
-      {0x11070, 0x11070}, {0x1133b, 0x1133b}, {0x11382, 0x11385}, {0x1138b, 0x1138b}, {0x1138e, 0x1138e},
-      {0x11390, 0x11391}, {0x113b8, 0x113b8}, {0x113bb, 0x113bb}, {0x113c2, 0x113c2}, {0x113c5, 0x113c5},
-      {0x113c7, 0x113c9}, {0x113ce, 0x113d0}, {0x1145e, 0x1145e}, {0x11839, 0x1183a}, {0x11930, 0x11930},
-      {0x11935, 0x11935}, {0x11938, 0x11938}, {0x1193d, 0x1193e}, {0x11943, 0x11943}, {0x119e0, 0x119e0},
-      {0x11a34, 0x11a34}, {0x11a47, 0x11a47}, {0x11a99, 0x11a99}, {0x11d42, 0x11d42}, {0x11d44, 0x11d45},
-      {0x11d97, 0x11d97}, {0x11f41, 0x11f42}, {0x1611e, 0x16129}, {0x1612f, 0x1612f}, {0x16d63, 0x16d63},
-      {0x16d67, 0x16d6a}, {0x16ff0, 0x16ff1}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae},
-      {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef}};
+  static constexpr struct {
+    char32_t first, last;
+  } kRanges[] = {{0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},
+                 {0xc3c, 0xc3c},     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},
+                 {0x1abf, 0x1ace},   {0x1df6, 0x1dfa},   {0xa82c, 0xa82c},   {0x105c9, 0x105c9},
+                 {0x105d2, 0x105d2}, {0x105da, 0x105da}, {0x105e4, 0x105e4}, {0x10d24, 0x10d27},
+                 {0x10d69, 0x10d6d}, {0x10eab, 0x10eac}, {0x10efd, 0x10eff}, {0x10f46, 0x10f50},
+                 {0x10f82, 0x10f85}, {0x11070, 0x11070}, {0x1133b, 0x1133b}, {0x11382, 0x11385},
+                 {0x1138b, 0x1138b}, {0x1138e, 0x1138e}, {0x11390, 0x11391}, {0x113b8, 0x113b8},
+                 {0x113bb, 0x113bb}, {0x113c2, 0x113c2}, {0x113c5, 0x113c5}, {0x113c7, 0x113c9},
+                 {0x113ce, 0x113d0}, {0x1145e, 0x1145e}, {0x11839, 0x1183a}, {0x11930, 0x11930},
+                 {0x11935, 0x11935}, {0x11938, 0x11938}, {0x1193d, 0x1193e}, {0x11943, 0x11943},
+                 {0x119e0, 0x119e0}, {0x11a34, 0x11a34}, {0x11a47, 0x11a47}, {0x11a99, 0x11a99},
+                 {0x11d42, 0x11d42}, {0x11d44, 0x11d45}, {0x11d97, 0x11d97}, {0x11f41, 0x11f42},
+                 {0x1611e, 0x16129}, {0x1612f, 0x1612f}, {0x16d63, 0x16d63}, {0x16d67, 0x16d6a},
+                 {0x16ff0, 0x16ff1}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae},
+                 {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef}};
   const auto it = std::upper_bound(std::begin(kRanges), std::end(kRanges), c,
                                    [](char32_t x, const auto& range) { return x < range.first; });
   return it != std::begin(kRanges) && c <= std::prev(it)->last;
@@ -98,20 +103,25 @@ class NfcComposer {
     buffer_.clear();
     for (const char32_t c : CodePoints(chunk)) {
       utf8proc_int32_t parts[8];
-      const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts, std::size(parts),
-                                                 UTF8PROC_DECOMPOSE, nullptr);
-      buffer_.insert(buffer_.end(), parts, parts + std::clamp<utf8proc_ssize_t>(count, 0, std::size(parts)));
+      const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts,
+                                                 std::size(parts), UTF8PROC_DECOMPOSE, nullptr);
+      buffer_.insert(buffer_.end(), parts,
+                     parts + std::clamp<utf8proc_ssize_t>(count, 0, std::size(parts)));
     }
     // utf8proc orders marks too, but in quadratic time.
-    const auto mark_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+    const auto mark_class = [](utf8proc_int32_t c) {
+      return utf8proc_get_property(c)->combining_class;
+    };
     for (auto it = buffer_.begin(); it != buffer_.end();) {
       const auto end = std::find_if(it, buffer_.end(), [&](auto c) { return mark_class(c) == 0; });
       std::stable_sort(it, end, [&](auto a, auto b) { return mark_class(a) < mark_class(b); });
       it = end == buffer_.end() ? end : std::next(end);
     }
-    const auto length = utf8proc_normalize_utf32(buffer_.data(), static_cast<utf8proc_ssize_t>(buffer_.size()),
-                                                 static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
-    for (utf8proc_ssize_t i = 0; i < length; ++i) AppendUtf8(out, static_cast<char32_t>(buffer_[i]));
+    const auto length = utf8proc_normalize_utf32(
+        buffer_.data(), static_cast<utf8proc_ssize_t>(buffer_.size()),
+        static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+    for (utf8proc_ssize_t i = 0; i < length; ++i)
+      AppendUtf8(out, static_cast<char32_t>(buffer_[i]));
   }
 
  private:

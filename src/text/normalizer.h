@@ -26,8 +26,8 @@ class Normalizer {
  public:
   explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
-  // `text` (valid UTF-8) through all steps. `untrusted` becomes the ranges of the result that any untrusted byte
-  // went into. An empty text stays empty.
+  // `text` (valid UTF-8) through all steps. `untrusted` becomes the ranges of the result that any
+  // untrusted byte went into. An empty text stays empty.
   std::string Apply(std::string_view text, ByteRanges* untrusted) const;
   std::string Apply(std::string_view text) const {
     ByteRanges none;
@@ -39,8 +39,8 @@ class Normalizer {
   std::vector<NormalizerStep> steps_;
 };
 
-// Canonical composition with the data that tokenizers 0.23 has, which is Unicode 9's: characters that came later
-// neither compose nor change places with their neighbours.
+// Canonical composition with the data that tokenizers 0.23 has, which is Unicode 9's: characters
+// that came later neither compose nor change places with their neighbours.
 std::string ToNfc(std::string_view text);
 
 }  // namespace forebay::text

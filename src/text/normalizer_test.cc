@@ -23,8 +23,8 @@ TEST(Normalizer, NfcIsTheReferences) {
   EXPECT_EQ(ToNfc("\U00011935\U00011930"), "\U00011935\U00011930");
 }
 
-std::vector<std::pair<size_t, size_t>> Untrusted(const std::vector<NormalizerStep>& steps, std::string_view text,
-                                                 ByteRanges ranges) {
+std::vector<std::pair<size_t, size_t>> Untrusted(const std::vector<NormalizerStep>& steps,
+                                                 std::string_view text, ByteRanges ranges) {
   Normalizer(steps).Apply(text, &ranges);
   std::vector<std::pair<size_t, size_t>> out;
   for (const ByteRange& range : ranges) out.emplace_back(range.begin, range.end);
@@ -33,7 +33,8 @@ std::vector<std::pair<size_t, size_t>> Untrusted(const std::vector<NormalizerSte
 
 TEST(Normalizer, UntrustedRangesMoveWithTheirText) {
   using Pairs = std::vector<std::pair<size_t, size_t>>;
-  const NormalizerStep prepend{Kind::kPrepend, "", "__"}, replace{Kind::kReplace, " ", "..."}, nfc{Kind::kNfc, "", ""};
+  const NormalizerStep prepend{Kind::kPrepend, "", "__"}, replace{Kind::kReplace, " ", "..."},
+      nfc{Kind::kNfc, "", ""};
   EXPECT_EQ(Untrusted({}, "abc", {{1, 2}}), (Pairs{{1, 2}}));
   EXPECT_EQ(Untrusted({prepend}, "abc", {{0, 1}, {2, 3}}), (Pairs{{2, 3}, {4, 5}}));
   EXPECT_EQ(Untrusted({replace}, "a b c", {{1, 2}, {4, 5}}), (Pairs{{1, 4}, {8, 9}}));

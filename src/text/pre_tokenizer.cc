@@ -106,7 +106,8 @@ class LiteralSplit final : public PreTokenizer::Step {
       : literal_(std::move(literal)), behavior_(behavior), invert_(invert) {}
   void Split(std::string_view piece, bool at_start, const Next& next) const override {
     Cutter cutter(piece, at_start, behavior_, invert_, next);
-    for (size_t at = 0; (at = piece.find(literal_, at)) != std::string_view::npos; at += literal_.size()) {
+    for (size_t at = 0; (at = piece.find(literal_, at)) != std::string_view::npos;
+         at += literal_.size()) {
       cutter.Match(at, at + literal_.size());
     }
     cutter.Finish();
@@ -120,7 +121,8 @@ class LiteralSplit final : public PreTokenizer::Step {
 
 class DigitsSplit final : public PreTokenizer::Step {
  public:
-  explicit DigitsSplit(bool individual) : behavior_(individual ? Behavior::kIsolated : Behavior::kContiguous) {}
+  explicit DigitsSplit(bool individual)
+      : behavior_(individual ? Behavior::kIsolated : Behavior::kContiguous) {}
   void Split(std::string_view piece, bool at_start, const Next& next) const override {
     Cutter cutter(piece, at_start, behavior_, false, next);
     for (size_t i = 0; i < piece.size();) {
@@ -144,7 +146,8 @@ class PrefixSpace final : public PreTokenizer::Step {
 
 class MetaspaceSplit final : public PreTokenizer::Step {
  public:
-  MetaspaceSplit(PreTokenizerStep::Prepend prepend, bool split) : prepend_(prepend), split_(split) {}
+  MetaspaceSplit(PreTokenizerStep::Prepend prepend, bool split)
+      : prepend_(prepend), split_(split) {}
   void Split(std::string_view piece, bool at_start, const Next& next) const override {
     std::string text;
     text.reserve(piece.size() + piece.size() / 2);
@@ -163,12 +166,14 @@ class MetaspaceSplit final : public PreTokenizer::Step {
 
 Result<std::unique_ptr<PreTokenizer::Step>> MakeSplit(const PreTokenizerStep& step) {
   std::unique_ptr<PreTokenizer::Step> made;
-  const MatchFunction known =
-      step.literal || step.invert || step.behavior != Behavior::kIsolated ? nullptr : KnownMatcher(step.pattern);
+  const MatchFunction known = step.literal || step.invert || step.behavior != Behavior::kIsolated
+                                  ? nullptr
+                                  : KnownMatcher(step.pattern);
   if (known != nullptr) {
     made = std::make_unique<KnownSplit>(known);
   } else if (step.literal) {
-    if (step.pattern.empty()) return base::Status(kTokenizerInvalid, "a Split has an empty string as its pattern");
+    if (step.pattern.empty())
+      return base::Status(kTokenizerInvalid, "a Split has an empty string as its pattern");
     made = std::make_unique<LiteralSplit>(step.pattern, step.behavior, step.invert);
   } else {
     FB_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(step.pattern));
@@ -202,7 +207,8 @@ Result<PreTokenizer> PreTokenizer::Create(const std::vector<PreTokenizerStep>& s
         break;
       case PreTokenizerStep::Kind::kByteLevel:
         if (step.prefix_space) made.steps_.push_back(std::make_unique<PrefixSpace>());
-        if (step.gpt2_split) made.steps_.push_back(std::make_unique<KnownSplit>(KnownMatcher(kGpt2Pattern)));
+        if (step.gpt2_split)
+          made.steps_.push_back(std::make_unique<KnownSplit>(KnownMatcher(kGpt2Pattern)));
         break;
     }
   }

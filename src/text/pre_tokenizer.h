@@ -18,8 +18,9 @@ class PreTokenizer {
 
   static base::Result<PreTokenizer> Create(const std::vector<PreTokenizerStep>& steps);
 
-  // Hands every non-empty word of `text` (valid UTF-8, a piece between added tokens) to `sink`, in order. `at_start`:
-  // the piece is the beginning of the whole text. A word lives only during the call.
+  // Hands every non-empty word of `text` (valid UTF-8, a piece between added tokens) to `sink`, in
+  // order. `at_start`: the piece is the beginning of the whole text. A word lives only during the
+  // call.
   void Split(std::string_view text, bool at_start, const Sink& sink) const;
 
   // The rest of the pipeline after one step.
@@ -46,7 +47,8 @@ class PreTokenizer {
   std::vector<std::unique_ptr<Step>> steps_;
 };
 
-// The expressions that published tokenizers use, matched by hand-written code where behavior is isolated.
+// The expressions that published tokenizers use, matched by hand-written code where behavior is
+// isolated.
 inline constexpr char kGpt2Pattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 inline constexpr char kLlama3Pattern[] =
@@ -64,8 +66,8 @@ inline constexpr char kTekkenPattern[] =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|)"
     R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// The hand-written matcher of `pattern`, or null: the end of the match that begins at text[begin], or `begin` if
-// none does. REQUIRES: begin < text.size(), valid UTF-8.
+// The hand-written matcher of `pattern`, or null: the end of the match that begins at text[begin],
+// or `begin` if none does. REQUIRES: begin < text.size(), valid UTF-8.
 using MatchFunction = size_t (*)(std::string_view text, size_t begin);
 MatchFunction KnownMatcher(std::string_view pattern);
 

@@ -26,21 +26,24 @@ std::vector<std::string> Words(const std::vector<PreTokenizerStep>& steps, std::
 // Texts of characters that the patterns tell apart, long runs and borders among them.
 std::string RandomText(base::Rng* rng) {
   static constexpr char32_t kCharacters[] = {
-      'a', 'Z', 's', 'T', 'r', 'e', 'l', 'v', 'm', 'd', '\'', ' ', ' ', '\n', '\r', '\t', '1', '9', '_', '.', '$', '<',
-      0x00, 0x1C, 0x85, 0xA0, 0xC9, 0xB2, 0x17F, 0x1C5, 0x301, 0x660, 0x2028, 0x200B, 0x2019, 0x20AC, 0x212A, 0x3000,
-      0x3042, 0x30FC, 0x4E00, 0x9FA5, 0x9FA6, 0xE000, 0xFFFD, 0x10D50, 0x10940, 0x1F600, 0x1D7D8, 0x10FFFF};
+      'a',    'Z',    's',    'T',    'r',    'e',     'l',     'v',     'm',     'd',
+      '\'',   ' ',    ' ',    '\n',   '\r',   '\t',    '1',     '9',     '_',     '.',
+      '$',    '<',    0x00,   0x1C,   0x85,   0xA0,    0xC9,    0xB2,    0x17F,   0x1C5,
+      0x301,  0x660,  0x2028, 0x200B, 0x2019, 0x20AC,  0x212A,  0x3000,  0x3042,  0x30FC,
+      0x4E00, 0x9FA5, 0x9FA6, 0xE000, 0xFFFD, 0x10D50, 0x10940, 0x1F600, 0x1D7D8, 0x10FFFF};
   std::string text;
   for (uint64_t count = rng->Below(24); count > 0; --count) {
     const char32_t c = kCharacters[rng->Below(std::size(kCharacters))];
-    for (uint64_t repeat = rng->Below(8) == 0 ? rng->Below(6) : 1; repeat > 0; --repeat) AppendUtf8(&text, c);
+    for (uint64_t repeat = rng->Below(8) == 0 ? rng->Below(6) : 1; repeat > 0; --repeat)
+      AppendUtf8(&text, c);
   }
   return text;
 }
 
 TEST(KnownPatterns, SplitAsPcre2Does) {
   base::Rng rng(7);
-  for (const char* pattern : {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern, kDeepSeekNumbersPattern, kDeepSeekCjkPattern,
-                              kDeepSeekPattern}) {
+  for (const char* pattern : {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern, kDeepSeekNumbersPattern,
+                              kDeepSeekCjkPattern, kDeepSeekPattern}) {
     ASSERT_NE(KnownMatcher(pattern), nullptr);
     // The same expression in a group is none that the hand-written matchers know.
     const std::string unknown = "(?:" + std::string(pattern) + ")";
@@ -60,7 +63,11 @@ TEST(KnownPatterns, SplitAsPcre2Does) {
 
 TEST(PreTokenizer, Behaviors) {
   const auto split = [](Behavior behavior, bool invert) {
-    return Words({{.kind = Kind::kSplit, .pattern = "-", .literal = true, .invert = invert, .behavior = behavior}},
+    return Words({{.kind = Kind::kSplit,
+                   .pattern = "-",
+                   .literal = true,
+                   .invert = invert,
+                   .behavior = behavior}},
                  "-a--b-c");
   };
   using Strings = std::vector<std::string>;
@@ -75,13 +82,17 @@ TEST(PreTokenizer, Behaviors) {
 
 TEST(PreTokenizer, StepsFollowEachOther) {
   using Strings = std::vector<std::string>;
-  EXPECT_EQ(
-      Words({{.kind = Kind::kDigits, .individual = true}, {.kind = Kind::kByteLevel, .gpt2_split = true}}, "a12 b"),
-      (Strings{"a", "1", "2", " b"}));
+  EXPECT_EQ(Words({{.kind = Kind::kDigits, .individual = true},
+                   {.kind = Kind::kByteLevel, .gpt2_split = true}},
+                  "a12 b"),
+            (Strings{"a", "1", "2", " b"}));
   EXPECT_EQ(Words({{.kind = Kind::kDigits}}, "a12 b٣"), (Strings{"a", "12", " b", "٣"}));
   EXPECT_EQ(Words({{.kind = Kind::kByteLevel, .prefix_space = true, .gpt2_split = true}}, "a b"),
             (Strings{" a", " b"}));
-  EXPECT_EQ(Words({{.kind = Kind::kMetaspace, .prepend = PreTokenizerStep::Prepend::kAlways, .split = true}}, "a b"),
+  EXPECT_EQ(Words({{.kind = Kind::kMetaspace,
+                    .prepend = PreTokenizerStep::Prepend::kAlways,
+                    .split = true}},
+                  "a b"),
             (Strings{"▁a", "▁b"}));
   EXPECT_EQ(Words({}, "a b"), (Strings{"a b"}));
 }
@@ -101,8 +112,9 @@ TEST(Regex, ClassesAreThoseOfUnicode16) {
 TEST(Regex, TekkenCompiles) { EXPECT_TRUE(Regex::Compile(kTekkenPattern).ok()); }
 
 TEST(Regex, RefusesWhatItWouldReadDifferently) {
-  for (const char* pattern : {"[[:alpha:]]", "[a&&b]", "\\h", "\\K", "\\p{Han}", "\\pL", "(?<name>a)", "(?m:.)",
-                              "(*FAIL)", "a{1,2}+", "[]a]", "\\", "(", "a**", "\\u12", "(?"}) {
+  for (const char* pattern :
+       {"[[:alpha:]]", "[a&&b]", "\\h", "\\K", "\\p{Han}", "\\pL", "(?<name>a)", "(?m:.)",
+        "(*FAIL)", "a{1,2}+", "[]a]", "\\", "(", "a**", "\\u12", "(?"}) {
     const auto made = Regex::Compile(pattern);
     EXPECT_FALSE(made.ok()) << pattern;
     EXPECT_EQ(std::string(made.status().code().name), kTokenizerUnsupported.name) << pattern;
@@ -112,7 +124,8 @@ TEST(Regex, RefusesWhatItWouldReadDifferently) {
 // Backtracking without end is cut off; what is left then is one word.
 TEST(Regex, GivesUpOnHostilePatterns) {
   const std::string text(64, 'a');
-  EXPECT_EQ(Words({{.kind = Kind::kSplit, .pattern = "(a+)+b"}}, text), std::vector<std::string>{text});
+  EXPECT_EQ(Words({{.kind = Kind::kSplit, .pattern = "(a+)+b"}}, text),
+            std::vector<std::string>{text});
 }
 
 }  // namespace

@@ -25,10 +25,11 @@ constexpr CategorySet kDecimal = Bit(Category::kNd);
 constexpr CategorySet kWord = kLetter | kMark | Bit(Category::kNd) | Bit(Category::kPc);
 
 std::optional<CategorySet> CategoriesNamed(std::string_view name) {
-  static constexpr std::string_view kNames = "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn";
-  static constexpr std::pair<char, CategorySet> kMajor[] = {{'L', kLetter},      {'M', kMark},   {'N', kNumber},
-                                                            {'P', kPunctuation}, {'S', kSymbol}, {'Z', kSeparator},
-                                                            {'C', kOther}};
+  static constexpr std::string_view kNames =
+      "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn";
+  static constexpr std::pair<char, CategorySet> kMajor[] = {
+      {'L', kLetter}, {'M', kMark},      {'N', kNumber}, {'P', kPunctuation},
+      {'S', kSymbol}, {'Z', kSeparator}, {'C', kOther}};
   if (name.size() == 1) {
     for (const auto& [letter, set] : kMajor) {
       if (name[0] == letter) return set;
@@ -41,7 +42,8 @@ std::optional<CategorySet> CategoriesNamed(std::string_view name) {
   return std::nullopt;
 }
 
-// The members (or not) of `set` as the inside of a PCRE2 class. Surrogates are in no text and in no class.
+// The members (or not) of `set` as the inside of a PCRE2 class. Surrogates are in no text and in no
+// class.
 std::string Ranges(CategorySet set, bool negated) {
   std::string out;
   const auto contains = [&](char32_t c) {
@@ -77,7 +79,8 @@ class Rewriter {
   Status Unsupported(std::string_view what) const {
     return Status(
         kTokenizerUnsupported,
-        fmt::format("the expression \"{:.200}\" has {} at byte {}, which is not supported", pattern_, what, at_));
+        fmt::format("the expression \"{:.200}\" has {} at byte {}, which is not supported",
+                    pattern_, what, at_));
   }
   char At(size_t i) const { return i < pattern_.size() ? pattern_[i] : '\0'; }
   Status Take(size_t count) {
@@ -89,15 +92,24 @@ class Rewriter {
   Status Escape() {
     const char c = At(at_ + 1);
     switch (c) {
-      case 's': case 'S': return Class(kSpaces, c == 'S', 2);
-      case 'd': case 'D': return Class(kDecimal, c == 'D', 2);
-      case 'w': case 'W': return Class(kWord, c == 'W', 2);
-      case 'p': case 'P': return Property(c == 'P');
-      case 'r': case 'n': case 't': case 'f': case 'v': return Control(c);
+      case 's':
+      case 'S': return Class(kSpaces, c == 'S', 2);
+      case 'd':
+      case 'D': return Class(kDecimal, c == 'D', 2);
+      case 'w':
+      case 'W': return Class(kWord, c == 'W', 2);
+      case 'p':
+      case 'P': return Property(c == 'P');
+      case 'r':
+      case 'n':
+      case 't':
+      case 'f':
+      case 'v': return Control(c);
       case 'u': return FourDigits();
       default: break;
     }
-    if (c == '\0' || std::isalnum(static_cast<unsigned char>(c)) || static_cast<unsigned char>(c) >= 0x80) {
+    if (c == '\0' || std::isalnum(static_cast<unsigned char>(c)) ||
+        static_cast<unsigned char>(c) >= 0x80) {
       return Unsupported(fmt::format("the escape \"{}\"", pattern_.substr(at_, 2)));
     }
     return Take(2);
@@ -123,7 +135,8 @@ class Rewriter {
 
   Status Property(bool negated) {
     const size_t close = pattern_.find('}', at_);
-    if (At(at_ + 2) != '{' || close == std::string_view::npos) return Unsupported("a property without {...}");
+    if (At(at_ + 2) != '{' || close == std::string_view::npos)
+      return Unsupported("a property without {...}");
     std::string_view name = pattern_.substr(at_ + 3, close - at_ - 3);
     if (name.starts_with('^')) {
       negated = !negated;
@@ -151,7 +164,8 @@ class Rewriter {
   }
 
   Status Group() {
-    static constexpr std::string_view kKnown[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
+    static constexpr std::string_view kKnown[] = {"(?:",  "(?i:", "(?=", "(?!",
+                                                  "(?<=", "(?<!", "(?>"};
     const std::string_view rest = pattern_.substr(at_);
     if (At(at_ + 1) == '*') return Unsupported("\"(*\"");
     if (At(at_ + 1) != '?') return Take(1);
@@ -212,16 +226,19 @@ base::Result<Regex> Regex::Compile(std::string_view pattern) {
   int error = 0;
   PCRE2_SIZE offset = 0;
   auto code = std::make_unique<Code>();
-  code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),
-                             PCRE2_UTF | PCRE2_NO_UTF_CHECK | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
-                             &offset, nullptr);
+  code->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),
+                    PCRE2_UTF | PCRE2_NO_UTF_CHECK | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
+                    &error, &offset, nullptr);
   if (code->code == nullptr) {
     std::array<PCRE2_UCHAR, 256> message{};
     pcre2_get_error_message(error, message.data(), message.size());
-    return Status(kTokenizerUnsupported, fmt::format("the expression \"{:.200}\" does not compile: {}", pattern,
-                                                     reinterpret_cast<const char*>(message.data())));
+    return Status(kTokenizerUnsupported,
+                  fmt::format("the expression \"{:.200}\" does not compile: {}", pattern,
+                              reinterpret_cast<const char*>(message.data())));
   }
-  pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter matches
+  // where there is no JIT, the interpreter matches
+  pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE);
   code->context = pcre2_match_context_create(nullptr);
   FB_CHECK(code->context != nullptr, "out of memory");
   pcre2_set_match_limit(code->context, kMatchLimit);
@@ -240,8 +257,9 @@ Regex::Matches::~Matches() = default;
 bool Regex::Matches::Next(size_t* begin, size_t* end) {
   while (from_ <= text_.size()) {
     const auto match = [&](uint32_t options) {
-      return pcre2_match(regex_.code_->code, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from_,
-                         PCRE2_NO_UTF_CHECK | options, state_->data, regex_.code_->context);
+      return pcre2_match(regex_.code_->code, reinterpret_cast<PCRE2_SPTR>(text_.data()),
+                         text_.size(), from_, PCRE2_NO_UTF_CHECK | options, state_->data,
+                         regex_.code_->context);
     };
     int count = match(0);
     if (count == PCRE2_ERROR_JIT_STACKLIMIT) count = match(PCRE2_NO_JIT);

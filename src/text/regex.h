@@ -1,4 +1,5 @@
-// Regular expressions of tokenizer files (Oniguruma's syntax), matched by PCRE2 with Unicode 16's classes.
+// Regular expressions of tokenizer files (Oniguruma's syntax), matched by PCRE2 with Unicode 16's
+// classes.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,8 @@
 
 namespace forebay::text {
 
-// The expression in PCRE2's syntax: \p{..}, \s, \d and \w as explicit ranges. What the two read differently, or what
-// is not supported, is kTokenizerUnsupported.
+// The expression in PCRE2's syntax: \p{..}, \s, \d and \w as explicit ranges. What the two read
+// differently, or what is not supported, is kTokenizerUnsupported.
 base::Result<std::string> RewriteRegex(std::string_view pattern);
 
 // Immutable and thread-safe.
@@ -21,14 +22,15 @@ class Regex {
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // Walks over the matches in one text. REQUIRES: the regex and the text outlive it, the text is valid UTF-8.
+  // Walks over the matches in one text. REQUIRES: the regex and the text outlive it, the text is
+  // valid UTF-8.
   class Matches {
    public:
     Matches(const Regex& regex, std::string_view text);
     Matches(const Matches&) = delete;
     ~Matches();
-    // The next match, from left to right, as the reference finds them. False at the end, or where one match takes
-    // more than a million steps: the rest of the text then counts as unmatched.
+    // The next match, from left to right, as the reference finds them. False at the end, or where
+    // one match takes more than a million steps: the rest of the text then counts as unmatched.
     bool Next(size_t* begin, size_t* end);
 
    private:

@@ -23,20 +23,22 @@ Status Invalid(std::string message) { return Status(kTokenizerInvalid, std::move
 Status CheckIds(const TokenizerSpec& spec) {
   const int64_t count = static_cast<int64_t>(spec.tokens.size());
   const int64_t limit = static_cast<int64_t>(TokenIdLimit(spec.tokens.size() + spec.added.size()));
-  if (count > limit) return Invalid(fmt::format("{} tokens; at most {} are possible", count, limit));
+  if (count > limit)
+    return Invalid(fmt::format("{} tokens; at most {} are possible", count, limit));
   for (const AddedToken& token : spec.added) {
     if (token.id < 0 || token.id >= limit) {
-      return Invalid(fmt::format("the added token \"{:.100}\" has the id {}; expected 0 to {}", token.content, token.id,
-                                 limit - 1));
+      return Invalid(fmt::format("the added token \"{:.100}\" has the id {}; expected 0 to {}",
+                                 token.content, token.id, limit - 1));
     }
     if (token.content.size() > kMaxAddedTokenBytes) {
-      return Invalid(fmt::format("the added token {} has {} bytes; at most {} are possible", token.id,
-                                 token.content.size(), kMaxAddedTokenBytes));
+      return Invalid(fmt::format("the added token {} has {} bytes; at most {} are possible",
+                                 token.id, token.content.size(), kMaxAddedTokenBytes));
     }
   }
   for (const Merge& merge : spec.merges) {
     for (const int32_t id : {merge.left, merge.right, merge.result}) {
-      if (id < 0 || id >= count) return Invalid(fmt::format("a merge has the id {}; expected 0 to {}", id, count - 1));
+      if (id < 0 || id >= count)
+        return Invalid(fmt::format("a merge has the id {}; expected 0 to {}", id, count - 1));
     }
   }
   return Status::Ok();
@@ -47,12 +49,15 @@ Status CheckUses(const TokenizerSpec& spec, int32_t count) {
   const auto has = [&](int32_t id) { return id >= 0 && id < count; };
   for (const std::vector<int32_t>* ids : {&spec.prefix, &spec.suffix}) {
     for (const int32_t id : *ids) {
-      if (!has(id)) return Invalid(fmt::format("the post-processor adds the id {}; expected 0 to {}", id, count - 1));
+      if (!has(id))
+        return Invalid(
+            fmt::format("the post-processor adds the id {}; expected 0 to {}", id, count - 1));
     }
   }
   for (const std::optional<int32_t>& id : {spec.unk, spec.bos, spec.eos}) {
     if (id && !has(*id))
-      return Invalid(fmt::format("the special token {} does not exist; expected 0 to {}", *id, count - 1));
+      return Invalid(
+          fmt::format("the special token {} does not exist; expected 0 to {}", *id, count - 1));
   }
   return Status::Ok();
 }
@@ -115,7 +120,8 @@ Status Tokenizer::Build(TokenizerSpec spec) {
 
 Status Tokenizer::PlaceAdded(TokenizerSpec* spec, std::vector<bool>* findable) {
   size_t count = spec->tokens.size();
-  for (const AddedToken& token : spec->added) count = std::max(count, static_cast<size_t>(token.id) + 1);
+  for (const AddedToken& token : spec->added)
+    count = std::max(count, static_cast<size_t>(token.id) + 1);
   spec->tokens.reserve(count);  // so that it does not grow to twice as many
   spec->tokens.resize(count);
   findable->resize(count, false);
@@ -123,8 +129,8 @@ Status Tokenizer::PlaceAdded(TokenizerSpec* spec, std::vector<bool>* findable) {
   for (const AddedToken& token : spec->added) {
     const size_t id = static_cast<size_t>(token.id);
     if (!spec->tokens[id].empty() && spec->tokens[id] != token.content) {
-      return Invalid(fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id, spec->tokens[id],
-                                 token.content));
+      return Invalid(fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id,
+                                 spec->tokens[id], token.content));
     }
     if (spec->tokens[id].empty() || token.special) (*findable)[id] = false;
     if (token.special) special_[id] = true;
@@ -151,7 +157,8 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, const EncodeOption
   return EncodeSegments(std::span(&segment, 1), options.add_special_tokens);
 }
 
-std::vector<int32_t> Tokenizer::EncodeSegments(std::span<const Segment> segments, bool add_special_tokens) const {
+std::vector<int32_t> Tokenizer::EncodeSegments(std::span<const Segment> segments,
+                                               bool add_special_tokens) const {
   if (segments.size() == 1 && segments[0].parse_special && IsValidUtf8(segments[0].text)) {
     return EncodeValid(segments[0].text, {}, add_special_tokens);
   }
@@ -205,7 +212,8 @@ std::string Tokenizer::TokenBytes(int32_t id) const {
 std::string Tokenizer::TokenText(int32_t id) const { return ToValidUtf8(TokenBytes(id)); }
 
 std::optional<int32_t> Tokenizer::TokenToId(std::string_view token) const {
-  if (const auto it = added_ids_.find(std::string(token)); it != added_ids_.end()) return it->second;
+  if (const auto it = added_ids_.find(std::string(token)); it != added_ids_.end())
+    return it->second;
   std::optional<std::string> bytes;
   if (byte_level_ && !(bytes = FromByteAlphabet(token))) return std::nullopt;
   const int32_t id = tokens_.Find(bytes ? std::string_view(*bytes) : token);

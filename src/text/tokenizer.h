@@ -25,13 +25,15 @@ struct EncodeOptions {
   bool parse_special = true;       // added tokens are recognised in the text
 };
 
-// A stretch of a text. In text with parse_special = false no added token is recognised (but see EncodeSegments).
+// A stretch of a text. In text with parse_special = false no added token is recognised (but see
+// EncodeSegments).
 struct Segment {
   std::string_view text;
   bool parse_special = true;
 };
 
-// Immutable; every method may be called by many threads at once. Ids that no token has are skipped by decoding.
+// Immutable; every method may be called by many threads at once. Ids that no token has are skipped
+// by decoding.
 class Tokenizer {
  public:
   // `folder` holds tokenizer.json and perhaps tokenizer_config.json.
@@ -44,11 +46,13 @@ class Tokenizer {
   // Bytes that are no UTF-8 are read as U+FFFD, as Python's errors="replace" does.
   std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  // The ids of the segments' concatenation: words run across their borders. An added token is recognised only where
-  // every byte of it lies in segments with parse_special, be it marked special or not: "<think>" and "<｜User｜>" are
-  // not, yet they are control. Only tokens of white space that are not special are recognised everywhere.
-  // Each segment is made valid UTF-8 for itself.
-  std::vector<int32_t> EncodeSegments(std::span<const Segment> segments, bool add_special_tokens) const;
+  // The ids of the segments' concatenation: words run across their borders. An added token is
+  // recognised only where every byte of it lies in segments with parse_special, be it marked
+  // special or not: "<think>" and "<｜User｜>" are not, yet they are control. Only tokens of white
+  // space that are not special are recognised everywhere. Each segment is made valid UTF-8 for
+  // itself.
+  std::vector<int32_t> EncodeSegments(std::span<const Segment> segments,
+                                      bool add_special_tokens) const;
 
   // The text of `ids`; what is no UTF-8 in it becomes U+FFFD.
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const;
@@ -73,10 +77,12 @@ class Tokenizer {
   base::Status Build(TokenizerSpec spec);
   base::Status PlaceAdded(TokenizerSpec* spec, std::vector<bool>* findable);
   void BuildMatchers(const std::vector<AddedToken>& added);
-  std::vector<int32_t> EncodeValid(std::string_view text, const ByteRanges& untrusted, bool add_special_tokens) const;
+  std::vector<int32_t> EncodeValid(std::string_view text, const ByteRanges& untrusted,
+                                   bool add_special_tokens) const;
   bool Has(int32_t id) const { return id >= 0 && id < tokens_.size(); }
 
-  // By id: bytes if byte_level_, else as spelled. Finds what byte-pair encoding may produce: nothing special.
+  // By id: bytes if byte_level_, else as spelled. Finds what byte-pair encoding may produce:
+  // nothing special.
   Vocabulary tokens_;
   bool byte_level_ = false;
   std::vector<bool> special_;

@@ -27,12 +27,13 @@ using fields::Status;
 using fields::Unsupported;
 namespace ondemand = simdjson::ondemand;
 
-// Vocabulary, merges and added tokens are read by simdjson's On-Demand, which takes less than half of the DOM's memory.
-// Every other value, and an added token, is small and read by the DOM.
+// Vocabulary, merges and added tokens are read by simdjson's On-Demand, which takes less than half
+// of the DOM's memory. Every other value, and an added token, is small and read by the DOM.
 constexpr size_t kMaxSmallBytes = 1 << 16;
 
 Status NotJson(simdjson::error_code error) {
-  return Status(base::kJsonInvalid, fmt::format("invalid JSON: {}", simdjson::error_message(error)));
+  return Status(base::kJsonInvalid,
+                fmt::format("invalid JSON: {}", simdjson::error_message(error)));
 }
 
 template <typename T>
@@ -42,9 +43,11 @@ Result<T> Checked(simdjson::simdjson_result<T> result) {
   return value;
 }
 
-Result<std::string_view> SmallJson(simdjson::simdjson_result<ondemand::value> value, std::string_view where) {
+Result<std::string_view> SmallJson(simdjson::simdjson_result<ondemand::value> value,
+                                   std::string_view where) {
   FB_ASSIGN_OR_RETURN(const std::string_view json, Checked(simdjson::to_json_string(value)));
-  if (json.size() > kMaxSmallBytes) return Unsupported(where, fmt::format("a value of {} bytes", json.size()));
+  if (json.size() > kMaxSmallBytes)
+    return Unsupported(where, fmt::format("a value of {} bytes", json.size()));
   return json;
 }
 
@@ -65,13 +68,18 @@ Status Scan(ondemand::document* document, const Visit& visit) {
   document->rewind();
   ondemand::object root;
   if (const auto error = document->get_object().get(root)) {
-    return error == simdjson::INCORRECT_TYPE ? Invalid("the file: expected an object") : NotJson(error);
+    return error == simdjson::INCORRECT_TYPE ? Invalid("the file: expected an object")
+                                             : NotJson(error);
   }
-  FB_RETURN_IF_ERROR(ForEachMember(root, [&](std::string_view key, ondemand::value value) -> Status {
-    if (key != "model") return visit(false, key, value);
-    FB_ASSIGN_OR_RETURN(const ondemand::object model, As<ondemand::object>(value, "the file, \"model\""));
-    return ForEachMember(model, [&](std::string_view k, ondemand::value v) -> Status { return visit(true, k, v); });
-  }));
+  FB_RETURN_IF_ERROR(
+      ForEachMember(root, [&](std::string_view key, ondemand::value value) -> Status {
+        if (key != "model") return visit(false, key, value);
+        FB_ASSIGN_OR_RETURN(const ondemand::object model,
+                            As<ondemand::object>(value, "the file, \"model\""));
+        return ForEachMember(model, [&](std::string_view k, ondemand::value v) -> Status {
+          return visit(true, k, v);
+        });
+      }));
   if (document->current_location().error() == simdjson::OUT_OF_BOUNDS) return Status::Ok();
   return NotJson(simdjson::TRAILING_CONTENT);
 }
@@ -109,12 +117,13 @@ Status ReadVocabulary(ondemand::value value, TokenizerSpec* spec) {
   return ForEachMember(vocab, [&](std::string_view key, ondemand::value entry) -> Status {
     FB_ASSIGN_OR_RETURN(const int64_t id, As<int64_t>(entry, kWhere));
     if (id < 0 || id >= limit) {
-      return Invalid(fmt::format("the token \"{:.100}\" has the id {}; expected 0 to {}", key, id, limit - 1));
+      return Invalid(
+          fmt::format("the token \"{:.100}\" has the id {}; expected 0 to {}", key, id, limit - 1));
     }
     if (id >= static_cast<int64_t>(spec->tokens.size())) spec->tokens.resize(id + 1);
     if (!spec->tokens[id].empty() && spec->tokens[id] != key) {
-      return Invalid(
-          fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id, spec->tokens[id], key));
+      return Invalid(fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id,
+                                 spec->tokens[id], key));
     }
     spec->tokens[id] = key;
     return Status::Ok();
@@ -122,7 +131,8 @@ Status ReadVocabulary(ondemand::value value, TokenizerSpec* spec) {
 }
 
 // ["a", "b"]; false for anything else.
-bool ReadPair(simdjson::simdjson_result<ondemand::value> value, std::string_view* left, std::string_view* right) {
+bool ReadPair(simdjson::simdjson_result<ondemand::value> value, std::string_view* left,
+              std::string_view* right) {
   ondemand::array array;
   if (value.get(array)) return false;
   int count = 0;
@@ -145,18 +155,20 @@ Status ReadMerges(ondemand::value value, TokenizerSpec* spec) {
     } else if (!ReadPair(item, &left, &right)) {
       return Invalid("a merge is neither a string nor an array of two strings");
     }
-    FB_ASSIGN_OR_RETURN(const Merge merge,
-                        MakeMerge(vocabulary, left, right, static_cast<uint32_t>(spec->merges.size())));
+    FB_ASSIGN_OR_RETURN(const Merge merge, MakeMerge(vocabulary, left, right,
+                                                     static_cast<uint32_t>(spec->merges.size())));
     spec->merges.push_back(merge);
   }
   return Status::Ok();
 }
 
 Status ReadUnknown(object model, TokenizerSpec* spec) {
-  FB_ASSIGN_OR_RETURN(const std::string_view unk, GetOr<std::string_view>(model, "unk_token", "", "model"));
+  FB_ASSIGN_OR_RETURN(const std::string_view unk,
+                      GetOr<std::string_view>(model, "unk_token", "", "model"));
   if (unk.empty()) return Status::Ok();
   const auto it = std::find(spec->tokens.begin(), spec->tokens.end(), unk);
-  if (it == spec->tokens.end()) return Invalid(fmt::format("the unk_token \"{:.100}\" is not in the vocabulary", unk));
+  if (it == spec->tokens.end())
+    return Invalid(fmt::format("the unk_token \"{:.100}\" is not in the vocabulary", unk));
   spec->unk = static_cast<int32_t>(it - spec->tokens.begin());
   return Status::Ok();
 }
@@ -164,15 +176,18 @@ Status ReadUnknown(object model, TokenizerSpec* spec) {
 // The members of "model" but its vocabulary and merges.
 Status ReadModel(object model, TokenizerSpec* spec) {
   constexpr char kWhere[] = "model";
-  FB_ASSIGN_OR_RETURN(const std::string_view type, GetOr<std::string_view>(model, "type", "BPE", kWhere));
+  FB_ASSIGN_OR_RETURN(const std::string_view type,
+                      GetOr<std::string_view>(model, "type", "BPE", kWhere));
   if (type != "BPE") return Unsupported(kWhere, type);
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    FB_ASSIGN_OR_RETURN(const std::string_view affix, GetOr<std::string_view>(model, key, "", kWhere));
+    FB_ASSIGN_OR_RETURN(const std::string_view affix,
+                        GetOr<std::string_view>(model, key, "", kWhere));
     if (!affix.empty()) return Unsupported(kWhere, key);
   }
   element dropout;
   double probability = 0;
-  if (!model["dropout"].get(dropout) && !dropout.is_null() && (dropout.get(probability) || probability != 0)) {
+  if (!model["dropout"].get(dropout) && !dropout.is_null() &&
+      (dropout.get(probability) || probability != 0)) {
     return Unsupported(kWhere, "dropout");
   }
   FB_ASSIGN_OR_RETURN(spec->ignore_merges, GetOr<bool>(model, "ignore_merges", false, kWhere));
@@ -182,16 +197,19 @@ Status ReadModel(object model, TokenizerSpec* spec) {
 }
 
 // The small members of the file, or of its model. `parser` owns them.
-Result<object> SmallMembers(ondemand::document* document, bool of_model, simdjson::dom::parser* parser) {
+Result<object> SmallMembers(ondemand::document* document, bool of_model,
+                            simdjson::dom::parser* parser) {
   std::string small;
   base::JsonWriter writer(&small);
   writer.BeginObject();
-  FB_RETURN_IF_ERROR(Scan(document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
-    if (in_model != of_model || key == "vocab" || key == "merges" || key == "added_tokens") return Status::Ok();
-    FB_ASSIGN_OR_RETURN(const std::string_view json, SmallJson(std::move(value), key));
-    writer.Key(key).Raw(json);
-    return Status::Ok();
-  }));
+  FB_RETURN_IF_ERROR(
+      Scan(document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
+        if (in_model != of_model || key == "vocab" || key == "merges" || key == "added_tokens")
+          return Status::Ok();
+        FB_ASSIGN_OR_RETURN(const std::string_view json, SmallJson(std::move(value), key));
+        writer.Key(key).Raw(json);
+        return Status::Ok();
+      }));
   writer.EndObject();
   FB_ASSIGN_OR_RETURN(const element parsed, base::ParseJson(*parser, small));
   return As<object>(parsed, "the file");
@@ -201,15 +219,18 @@ Result<object> SmallMembers(ondemand::document* document, bool of_model, simdjso
 Status ReadFromModel(ondemand::document* document, std::string_view wanted,
                      Status (*read)(ondemand::value, TokenizerSpec*), TokenizerSpec* spec) {
   int count = 0;
-  FB_RETURN_IF_ERROR(Scan(document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
-    if (!in_model || key != wanted) return Status::Ok();
-    return ++count == 1 ? read(value, spec) : Invalid(fmt::format("model: \"{}\" is there twice", wanted));
-  }));
+  FB_RETURN_IF_ERROR(
+      Scan(document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
+        if (!in_model || key != wanted) return Status::Ok();
+        return ++count == 1 ? read(value, spec)
+                            : Invalid(fmt::format("model: \"{}\" is there twice", wanted));
+      }));
   return count == 1 ? Status::Ok() : Invalid(fmt::format("model: \"{}\" is missing", wanted));
 }
 
 // "bos_token": "<s>" or {"content": "<s>"}; nothing if it is absent or no such token exists.
-Result<std::optional<int32_t>> FindNamed(object config, std::string_view key, const TokenizerSpec& spec) {
+Result<std::optional<int32_t>> FindNamed(object config, std::string_view key,
+                                         const TokenizerSpec& spec) {
   element value;
   if (config[key].get(value) || value.is_null()) return std::optional<int32_t>();
   std::string_view content;
@@ -227,7 +248,8 @@ Result<std::optional<int32_t>> FindNamed(object config, std::string_view key, co
 }
 
 // Makes `ids` hold `token` at `place`, or nowhere, as `wanted` says.
-void SetPresence(std::vector<int32_t>* ids, std::optional<int32_t> token, bool wanted, bool at_front) {
+void SetPresence(std::vector<int32_t>* ids, std::optional<int32_t> token, bool wanted,
+                 bool at_front) {
   if (!token) return;
   const bool present = std::find(ids->begin(), ids->end(), *token) != ids->end();
   if (!wanted) std::erase(*ids, *token);
@@ -247,9 +269,10 @@ Result<TokenizerSpec> ParseTokenizerJson(std::string_view json) {
   TokenizerSpec spec;
   FB_RETURN_IF_ERROR(ReadModel(model, &spec));
   FB_RETURN_IF_ERROR(ReadPipeline(file, &spec));
-  FB_RETURN_IF_ERROR(Scan(&document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
-    return in_model || key != "added_tokens" ? Status::Ok() : ReadAddedTokens(value, &spec);
-  }));
+  FB_RETURN_IF_ERROR(
+      Scan(&document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
+        return in_model || key != "added_tokens" ? Status::Ok() : ReadAddedTokens(value, &spec);
+      }));
   FB_RETURN_IF_ERROR(ReadFromModel(&document, "vocab", ReadVocabulary, &spec));
   FB_RETURN_IF_ERROR(ReadFromModel(&document, "merges", ReadMerges, &spec));
   FB_RETURN_IF_ERROR(ReadUnknown(model, &spec));
@@ -263,7 +286,8 @@ Status ApplyTokenizerConfig(std::string_view json, TokenizerSpec* spec) {
   FB_ASSIGN_OR_RETURN(object config, As<object>(root, kWhere));
   FB_ASSIGN_OR_RETURN(spec->bos, FindNamed(config, "bos_token", *spec));
   FB_ASSIGN_OR_RETURN(spec->eos, FindNamed(config, "eos_token", *spec));
-  const bool has_bos_rule = !config["add_bos_token"].error(), has_eos_rule = !config["add_eos_token"].error();
+  const bool has_bos_rule = !config["add_bos_token"].error(),
+             has_eos_rule = !config["add_eos_token"].error();
   FB_ASSIGN_OR_RETURN(const bool add_bos, GetOr<bool>(config, "add_bos_token", false, kWhere));
   FB_ASSIGN_OR_RETURN(const bool add_eos, GetOr<bool>(config, "add_eos_token", false, kWhere));
   if (has_bos_rule) SetPresence(&spec->prefix, spec->bos, add_bos, true);

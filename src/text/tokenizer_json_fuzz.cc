@@ -21,10 +21,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto made = Tokenizer::FromSpec(std::move(*spec));
   if (!made.ok()) return 0;
   const Tokenizer& tokenizer = **made;
-  for (const std::string_view text : {std::string_view("Hello, 1234 w\xC3\xB6rld's <s>\n\n  "), bytes.substr(0, 64)}) {
+  for (const std::string_view text :
+       {std::string_view("Hello, 1234 w\xC3\xB6rld's <s>\n\n  "), bytes.substr(0, 64)}) {
     for (const bool trusted : {true, false}) {
-      const auto ids = tokenizer.Encode(text, {.add_special_tokens = true, .parse_special = trusted});
-      for (const int32_t id : ids) FB_CHECK(id >= 0 && id < tokenizer.vocab_size(), "the id {}", id);
+      const auto ids =
+          tokenizer.Encode(text, {.add_special_tokens = true, .parse_special = trusted});
+      for (const int32_t id : ids)
+        FB_CHECK(id >= 0 && id < tokenizer.vocab_size(), "the id {}", id);
       tokenizer.Decode(ids, trusted);
     }
   }

@@ -10,7 +10,8 @@
 namespace forebay::text {
 namespace {
 
-constexpr char kModel[] = R"({"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<0x0A>":3},"merges":["a b"]})";
+constexpr char kModel[] =
+    R"({"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<0x0A>":3},"merges":["a b"]})";
 
 // A whole file around the given members.
 std::string File(const std::string& members, const std::string& model = kModel) {
@@ -33,7 +34,8 @@ TEST(TokenizerJson, MinimalFile) {
 }
 
 TEST(TokenizerJson, MembersInAnyOrder) {
-  auto spec = ParseTokenizerJson(R"({"model":{"merges":[["a","b"]],"unk_token":"b","vocab":{"ab":2,"b":1,"a":0}},"added_tokens":null})");
+  auto spec = ParseTokenizerJson(
+      R"({"model":{"merges":[["a","b"]],"unk_token":"b","vocab":{"ab":2,"b":1,"a":0}},"added_tokens":null})");
   ASSERT_TRUE(spec.ok()) << spec.status().ToString();
   EXPECT_EQ(spec->tokens, (std::vector<std::string>{"a", "b", "ab"}));
   EXPECT_EQ(spec->merges.size(), 1u);
@@ -41,8 +43,11 @@ TEST(TokenizerJson, MembersInAnyOrder) {
 }
 
 TEST(TokenizerJson, MalformedFiles) {
-  const auto added = [](const std::string& token) { return File("\"added_tokens\":[" + token + "]"); };
-  const std::string byte_level = R"("pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"})";
+  const auto added = [](const std::string& token) {
+    return File("\"added_tokens\":[" + token + "]");
+  };
+  const std::string byte_level =
+      R"("pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"})";
   const struct {
     std::string json;
     base::ErrorCode code;
@@ -52,7 +57,8 @@ TEST(TokenizerJson, MalformedFiles) {
       {"{\"model\":", base::kJsonInvalid, "JSON"},
       {"[]", kTokenizerInvalid, "the file: expected an object"},
       {"{}", kTokenizerInvalid, "model: \"vocab\" is missing"},
-      {R"({"model":{"vocab":{"a":0},"vocab":{},"merges":[]}})", kTokenizerInvalid, "\"vocab\" is there twice"},
+      {R"({"model":{"vocab":{"a":0},"vocab":{},"merges":[]}})", kTokenizerInvalid,
+       "\"vocab\" is there twice"},
       {File("") + "{}", base::kJsonInvalid, "JSON"},
       {R"({"model":7})", kTokenizerInvalid, "the file, \"model\": expected an object"},
       {R"({"model":{"type":"Unigram","vocab":[]}})", kTokenizerUnsupported, "Unigram"},
@@ -62,18 +68,25 @@ TEST(TokenizerJson, MalformedFiles) {
       {R"({"model":{"vocab":[],"merges":[]}})", kTokenizerInvalid, "expected an object"},
       {R"({"model":{"vocab":{"a":"0"},"merges":[]}})", kTokenizerInvalid, "expected an integer"},
       {R"({"model":{"vocab":{"a":-1},"merges":[]}})", kTokenizerInvalid, "has the id -1"},
-      {R"({"model":{"vocab":{"a":1000000000},"merges":[]}})", kTokenizerInvalid, "has the id 1000000000"},
-      {R"({"model":{"vocab":{"a":0,"b":0},"merges":[]}})", kTokenizerInvalid, "stands for two tokens"},
+      {R"({"model":{"vocab":{"a":1000000000},"merges":[]}})", kTokenizerInvalid,
+       "has the id 1000000000"},
+      {R"({"model":{"vocab":{"a":0,"b":0},"merges":[]}})", kTokenizerInvalid,
+       "stands for two tokens"},
       {R"({"model":{"vocab":{"a":0},"merges":["a"]}})", kTokenizerInvalid, "not two tokens"},
       {R"({"model":{"vocab":{"a":0},"merges":["a a a"]}})", kTokenizerInvalid, "not two tokens"},
-      {R"({"model":{"vocab":{"a":0},"merges":["a a"]}})", kTokenizerInvalid, "needs the token \"aa\""},
-      {R"({"model":{"vocab":{"a":0},"merges":[["a"]]}})", kTokenizerInvalid, "array of two strings"},
+      {R"({"model":{"vocab":{"a":0},"merges":["a a"]}})", kTokenizerInvalid,
+       "needs the token \"aa\""},
+      {R"({"model":{"vocab":{"a":0},"merges":[["a"]]}})", kTokenizerInvalid,
+       "array of two strings"},
       {R"({"model":{"vocab":{"a":0},"merges":[1]}})", kTokenizerInvalid, "array of two strings"},
-      {R"({"model":{"vocab":{"a":0},"merges":[],"unk_token":"u"}})", kTokenizerInvalid, "unk_token \"u\""},
-      {R"({"model":{"vocab":{"a":0},"merges":[],"dropout":0.1}})", kTokenizerUnsupported, "dropout"},
+      {R"({"model":{"vocab":{"a":0},"merges":[],"unk_token":"u"}})", kTokenizerInvalid,
+       "unk_token \"u\""},
+      {R"({"model":{"vocab":{"a":0},"merges":[],"dropout":0.1}})", kTokenizerUnsupported,
+       "dropout"},
       {R"({"model":{"vocab":{},"merges":[],"end_of_word_suffix":"</w>"}})", kTokenizerUnsupported,
        "end_of_word_suffix"},
-      {R"({"model":{"vocab":{},"merges":[],"byte_fallback":1}})", kTokenizerInvalid, "expected true or false"},
+      {R"({"model":{"vocab":{},"merges":[],"byte_fallback":1}})", kTokenizerInvalid,
+       "expected true or false"},
 
       {added("1"), kTokenizerInvalid, "expected an object"},
       {added(R"({"content":"x"})"), kTokenizerInvalid, "\"id\" is missing"},
@@ -81,51 +94,63 @@ TEST(TokenizerJson, MalformedFiles) {
       {added(R"({"id":-3,"content":"x"})"), kTokenizerInvalid, "-3"},
       {added(R"({"id":99999999,"content":"x"})"), kTokenizerInvalid, "has the id 99999999"},
       {added(R"({"id":1,"content":"x"})"), kTokenizerInvalid, "stands for two tokens"},
-      {added(R"({"id":9,"content":"x"},{"id":9,"content":"y"})"), kTokenizerInvalid, "stands for two tokens"},
-      {added(R"({"id":9,"content":")" + std::string(300, 'x') + "\"}"), kTokenizerInvalid, "300 bytes"},
+      {added(R"({"id":9,"content":"x"},{"id":9,"content":"y"})"), kTokenizerInvalid,
+       "stands for two tokens"},
+      {added(R"({"id":9,"content":")" + std::string(300, 'x') + "\"}"), kTokenizerInvalid,
+       "300 bytes"},
       {File(R"("added_tokens":{})"), kTokenizerInvalid, "expected an array"},
 
       {File(R"("normalizer":{"type":"NFKC"})"), kTokenizerUnsupported, "NFKC"},
       {File(R"("normalizer":{})"), kTokenizerInvalid, "\"type\" is missing"},
       {File(R"("normalizer":7)"), kTokenizerInvalid, "normalizer: expected an object"},
-      {File(R"("normalizer":{"type":"Sequence"})"), kTokenizerInvalid, "\"normalizers\" is missing"},
-      {File(R"("normalizer":{"type":"Replace","pattern":{"Regex":"a"},"content":""})"), kTokenizerUnsupported,
-       "not a String"},
-      {File(R"("normalizer":{"type":"Replace","pattern":{"String":""},"content":""})"), kTokenizerInvalid,
-       "empty pattern"},
+      {File(R"("normalizer":{"type":"Sequence"})"), kTokenizerInvalid,
+       "\"normalizers\" is missing"},
+      {File(R"("normalizer":{"type":"Replace","pattern":{"Regex":"a"},"content":""})"),
+       kTokenizerUnsupported, "not a String"},
+      {File(R"("normalizer":{"type":"Replace","pattern":{"String":""},"content":""})"),
+       kTokenizerInvalid, "empty pattern"},
 
-      {File(R"("pre_tokenizer":{"type":"BertPreTokenizer"})"), kTokenizerUnsupported, "BertPreTokenizer"},
-      {File(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"})"), kTokenizerUnsupported,
-       "does not compile"},
-      {File(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a"},"behavior":"Gone"})"), kTokenizerUnsupported,
-       "Gone"},
-      {File(R"("pre_tokenizer":{"type":"Split","pattern":{"String":""},"behavior":"Isolated"})"), kTokenizerInvalid,
-       "empty string"},
-      {File(R"("pre_tokenizer":{"type":"Metaspace","replacement":"_"})"), kTokenizerUnsupported, "replacement"},
-      {File(R"("pre_tokenizer":{"type":"Metaspace","prepend_scheme":"last"})"), kTokenizerUnsupported, "last"},
-      {File(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})"),
+      {File(R"("pre_tokenizer":{"type":"BertPreTokenizer"})"), kTokenizerUnsupported,
+       "BertPreTokenizer"},
+      {File(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"})"),
+       kTokenizerUnsupported, "does not compile"},
+      {File(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a"},"behavior":"Gone"})"),
+       kTokenizerUnsupported, "Gone"},
+      {File(R"("pre_tokenizer":{"type":"Split","pattern":{"String":""},"behavior":"Isolated"})"),
+       kTokenizerInvalid, "empty string"},
+      {File(R"("pre_tokenizer":{"type":"Metaspace","replacement":"_"})"), kTokenizerUnsupported,
+       "replacement"},
+      {File(R"("pre_tokenizer":{"type":"Metaspace","prepend_scheme":"last"})"),
+       kTokenizerUnsupported, "last"},
+      {File(
+           R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})"),
        kTokenizerUnsupported, "Digits after ByteLevel"},
       {File(R"("pre_tokenizer":{"type":"ByteLevel"})"), kTokenizerUnsupported, "ByteLevel decoder"},
       {File(R"("decoder":{"type":"ByteLevel"})"), kTokenizerUnsupported, "ByteLevel decoder"},
 
       {File(R"("decoder":{"type":"WordPiece"})"), kTokenizerUnsupported, "WordPiece"},
-      {File(R"("decoder":{"type":"Strip","content":" ","start":1,"stop":0})"), kTokenizerUnsupported, "without Fuse"},
-      {File(R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"ByteFallback"}]})"),
+      {File(R"("decoder":{"type":"Strip","content":" ","start":1,"stop":0})"),
+       kTokenizerUnsupported, "without Fuse"},
+      {File(
+           R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"ByteFallback"}]})"),
        kTokenizerUnsupported, "ByteFallback at this place"},
       {File(
            R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Strip","content":" ","start":0,"stop":1}]})"),
        kTokenizerUnsupported, "spaces at the start"},
 
-      {File(R"("post_processor":{"type":"BertProcessing"})"), kTokenizerUnsupported, "BertProcessing"},
-      {File(R"("post_processor":{"type":"TemplateProcessing","single":[],"special_tokens":{}})"), kTokenizerInvalid,
-       "no Sequence"},
+      {File(R"("post_processor":{"type":"BertProcessing"})"), kTokenizerUnsupported,
+       "BertProcessing"},
+      {File(R"("post_processor":{"type":"TemplateProcessing","single":[],"special_tokens":{}})"),
+       kTokenizerInvalid, "no Sequence"},
       {File(
            R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],"special_tokens":{}})"),
        kTokenizerInvalid, "\"x\" is missing"},
-      {File(R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{}}],)"
-            R"("special_tokens":{"x":{"ids":[77]}}})"),
+      {File(
+           R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{}}],)"
+           R"("special_tokens":{"x":{"ids":[77]}}})"),
        kTokenizerInvalid, "adds the id 77"},
-      {File(byte_level + R"(,"post_processor":{"type":"Sequence","processors":[{"type":"Roberta"}]})"),
+      {File(byte_level +
+            R"(,"post_processor":{"type":"Sequence","processors":[{"type":"Roberta"}]})"),
        kTokenizerUnsupported, "Roberta"},
   };
   for (const auto& [json, code, words] : cases) {
@@ -138,14 +163,16 @@ TEST(TokenizerJson, MalformedFiles) {
 TEST(TokenizerJson, EveryPrefixOfAFileIsAnError) {
   const std::string json = File(R"("decoder":{"type":"Fuse"})");
   ASSERT_TRUE(StatusOf(json).ok()) << StatusOf(json).ToString();
-  for (size_t length = 0; length < json.size(); ++length) EXPECT_FALSE(StatusOf(json.substr(0, length)).ok()) << length;
+  for (size_t length = 0; length < json.size(); ++length)
+    EXPECT_FALSE(StatusOf(json.substr(0, length)).ok()) << length;
 }
 
 TEST(TokenizerConfig, AddBosTokenOverrulesThePostProcessor) {
   const std::string tokens =
       R"("added_tokens":[{"id":4,"content":"<s>","special":true},{"id":5,"content":"</s>","special":true}])";
-  const std::string post = R"(,"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},)"
-                           R"({"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[4]}}})";
+  const std::string post =
+      R"(,"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},)"
+      R"({"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[4]}}})";
   const struct {
     bool has_template;
     const char* config;
@@ -155,7 +182,9 @@ TEST(TokenizerConfig, AddBosTokenOverrulesThePostProcessor) {
       {true, R"({"bos_token":"<s>","add_bos_token":true})", {4, 0}},
       {true, R"({"bos_token":"<s>","add_bos_token":false})", {0}},
       {false, R"({"bos_token":{"content":"<s>"},"add_bos_token":true})", {4, 0}},
-      {false, R"({"bos_token":"<s>","eos_token":"</s>","add_bos_token":true,"add_eos_token":true})", {4, 0, 5}},
+      {false,
+       R"({"bos_token":"<s>","eos_token":"</s>","add_bos_token":true,"add_eos_token":true})",
+       {4, 0, 5}},
       {false, R"({"bos_token":"<s>"})", {0}},
       {false, R"({"bos_token":null,"add_bos_token":true})", {0}},
   };

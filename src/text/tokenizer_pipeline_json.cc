@@ -38,9 +38,11 @@ Result<Component> GetComponent(object root, std::string_view key) {
   return AsComponent(value, key);
 }
 
-// Calls `visit` for the component, or for the members of a Sequence under `key`, however deep (simdjson bounds it).
+// Calls `visit` for the component, or for the members of a Sequence under `key`, however deep
+// (simdjson bounds it).
 template <typename Visit>
-Status ForEachComponent(const Component& component, std::string_view key, std::string_view where, const Visit& visit) {
+Status ForEachComponent(const Component& component, std::string_view key, std::string_view where,
+                        const Visit& visit) {
   if (component.type != "Sequence") return visit(component);
   FB_ASSIGN_OR_RETURN(array members, Get<array>(component.json, key, where));
   for (const element value : members) {
@@ -56,8 +58,9 @@ Result<std::string> GetPattern(object from, std::string_view where, bool* is_reg
   std::string_view text;
   if (!pattern["String"].get(text)) return std::string(text);
   if (is_regex == nullptr || pattern["Regex"].get(text)) {
-    return Unsupported(where, is_regex == nullptr ? "a pattern that is not a String"
-                                                  : "a pattern that is neither a String nor a Regex");
+    return Unsupported(where, is_regex == nullptr
+                                  ? "a pattern that is not a String"
+                                  : "a pattern that is neither a String nor a Regex");
   }
   *is_regex = true;
   return std::string(text);
@@ -95,7 +98,8 @@ Status ReadSplit(object json, PreTokenizerStep* step) {
   FB_ASSIGN_OR_RETURN(step->pattern, GetPattern(json, kWhere, &is_regex));
   step->literal = !is_regex;
   FB_ASSIGN_OR_RETURN(step->invert, GetOr<bool>(json, "invert", false, kWhere));
-  FB_ASSIGN_OR_RETURN(const std::string_view behavior, Get<std::string_view>(json, "behavior", kWhere));
+  FB_ASSIGN_OR_RETURN(const std::string_view behavior,
+                      Get<std::string_view>(json, "behavior", kWhere));
   for (const auto& [name, value] : kBehaviors) {
     if (behavior != name) continue;
     step->behavior = value;
@@ -107,15 +111,17 @@ Status ReadSplit(object json, PreTokenizerStep* step) {
 Status CheckMetaspace(object json, std::string_view where) {
   FB_ASSIGN_OR_RETURN(const std::string_view replacement,
                       GetOr<std::string_view>(json, "replacement", kMetaspace, where));
-  if (replacement != kMetaspace) return Unsupported(where, fmt::format("the replacement \"{}\"", replacement));
+  if (replacement != kMetaspace)
+    return Unsupported(where, fmt::format("the replacement \"{}\"", replacement));
   return Status::Ok();
 }
 
 // Older files have add_prefix_space alone.
 Result<PreTokenizerStep::Prepend> GetPrependScheme(object json, std::string_view where) {
   FB_ASSIGN_OR_RETURN(const bool add, GetOr<bool>(json, "add_prefix_space", true, where));
-  FB_ASSIGN_OR_RETURN(const std::string_view scheme,
-                      GetOr<std::string_view>(json, "prepend_scheme", add ? "always" : "never", where));
+  FB_ASSIGN_OR_RETURN(
+      const std::string_view scheme,
+      GetOr<std::string_view>(json, "prepend_scheme", add ? "always" : "never", where));
   if (scheme == "always") return PreTokenizerStep::Prepend::kAlways;
   if (scheme == "first") return PreTokenizerStep::Prepend::kFirst;
   if (scheme == "never") return PreTokenizerStep::Prepend::kNever;
@@ -124,7 +130,8 @@ Result<PreTokenizerStep::Prepend> GetPrependScheme(object json, std::string_view
 
 Status ReadPreTokenizer(const Component& component, TokenizerSpec* spec) {
   constexpr char kWhere[] = "pre_tokenizer";
-  if (!spec->pre_tokenizers.empty() && spec->pre_tokenizers.back().kind == PreTokenizerStep::Kind::kByteLevel) {
+  if (!spec->pre_tokenizers.empty() &&
+      spec->pre_tokenizers.back().kind == PreTokenizerStep::Kind::kByteLevel) {
     return Unsupported(kWhere, fmt::format("{} after ByteLevel", component.type));
   }
   PreTokenizerStep step;
@@ -154,11 +161,13 @@ Status ReadPreTokenizer(const Component& component, TokenizerSpec* spec) {
 // Strip counts only spaces and only at the start, after everything else.
 Status ReadStrip(object json, DecoderSpec* decoder) {
   constexpr char kWhere[] = "decoder Strip";
-  FB_ASSIGN_OR_RETURN(const std::string_view content, Get<std::string_view>(json, "content", kWhere));
+  FB_ASSIGN_OR_RETURN(const std::string_view content,
+                      Get<std::string_view>(json, "content", kWhere));
   FB_ASSIGN_OR_RETURN(const int64_t start, Get<int64_t>(json, "start", kWhere));
   FB_ASSIGN_OR_RETURN(const int64_t stop, Get<int64_t>(json, "stop", kWhere));
   if (content != " " || stop != 0) return Unsupported(kWhere, "anything but spaces at the start");
-  if (start < 0 || start > 1 << 30) return Invalid(fmt::format("{}: \"start\" is {}", kWhere, start));
+  if (start < 0 || start > 1 << 30)
+    return Invalid(fmt::format("{}: \"start\" is {}", kWhere, start));
   decoder->strip_spaces = static_cast<uint32_t>(start);
   return Status::Ok();
 }
@@ -184,15 +193,18 @@ Status ReadDecoder(const Component& component, DecoderStage* stage, DecoderSpec*
     }
     decoder->kind = DecoderSpec::Kind::kMetaspace;
     FB_RETURN_IF_ERROR(CheckMetaspace(component.json, "decoder Metaspace"));
-    FB_ASSIGN_OR_RETURN(const PreTokenizerStep::Prepend prepend, GetPrependScheme(component.json, kWhere));
+    FB_ASSIGN_OR_RETURN(const PreTokenizerStep::Prepend prepend,
+                        GetPrependScheme(component.json, kWhere));
     decoder->drop_first = prepend != PreTokenizerStep::Prepend::kNever;
     return Status::Ok();
   }
   if (component.type == "Replace") {
     FB_RETURN_IF_ERROR(advance(DecoderStage::kReplace, DecoderStage::kReplace));
     DecoderSpec::Replacement replacement;
-    FB_ASSIGN_OR_RETURN(replacement.pattern, GetPattern(component.json, "decoder Replace", nullptr));
-    FB_ASSIGN_OR_RETURN(replacement.content, Get<std::string_view>(component.json, "content", "decoder Replace"));
+    FB_ASSIGN_OR_RETURN(replacement.pattern,
+                        GetPattern(component.json, "decoder Replace", nullptr));
+    FB_ASSIGN_OR_RETURN(replacement.content,
+                        Get<std::string_view>(component.json, "content", "decoder Replace"));
     if (replacement.pattern.empty()) return Invalid("decoder: Replace has an empty pattern");
     decoder->replacements.push_back(std::move(replacement));
     return Status::Ok();
@@ -211,9 +223,11 @@ Status ReadDecoder(const Component& component, DecoderStage* stage, DecoderSpec*
 }
 
 Status CheckDecoderEnd(const Component& decoder, DecoderStage stage) {
-  const bool joined = stage == DecoderStage::kFuse || stage == DecoderStage::kStrip || stage == DecoderStage::kEnd;
+  const bool joined =
+      stage == DecoderStage::kFuse || stage == DecoderStage::kStrip || stage == DecoderStage::kEnd;
   if (decoder.present && decoder.type == "Sequence" && !joined) {
-    return Unsupported("decoder", "a Sequence that does not end in Fuse, Strip, ByteLevel or Metaspace");
+    return Unsupported("decoder",
+                       "a Sequence that does not end in Fuse, Strip, ByteLevel or Metaspace");
   }
   return Status::Ok();
 }
@@ -244,7 +258,8 @@ Status ReadTemplate(object json, TokenizerSpec* spec) {
       FB_ASSIGN_OR_RETURN(const int64_t id, As<int64_t>(value, kWhere));
       if (id < 0 || id > INT32_MAX) return Invalid(fmt::format("{}: the id {}", kWhere, id));
       (seen_text ? after : before).push_back(static_cast<int32_t>(id));
-      if (before.size() + after.size() > kMaxSpecialTokens) return Unsupported(kWhere, "so many special tokens");
+      if (before.size() + after.size() > kMaxSpecialTokens)
+        return Unsupported(kWhere, "so many special tokens");
     }
   }
   if (!seen_text) return Invalid(fmt::format("{}: \"single\" has no Sequence", kWhere));
@@ -254,7 +269,8 @@ Status ReadTemplate(object json, TokenizerSpec* spec) {
 }
 
 Status ReadPostProcessor(const Component& component, TokenizerSpec* spec) {
-  if (component.type == "ByteLevel") return Status::Ok();  // it trims offsets, which nobody asks for here
+  // it trims offsets, which nobody asks for here
+  if (component.type == "ByteLevel") return Status::Ok();
   if (component.type == "TemplateProcessing") return ReadTemplate(component.json, spec);
   return Unsupported("post_processor", component.type);
 }
@@ -267,21 +283,25 @@ Status ReadPipeline(object root, TokenizerSpec* spec) {
   FB_ASSIGN_OR_RETURN(const Component post_processor, GetComponent(root, "post_processor"));
   FB_ASSIGN_OR_RETURN(const Component decoder, GetComponent(root, "decoder"));
   if (normalizer.present) {
-    FB_RETURN_IF_ERROR(ForEachComponent(normalizer, "normalizers", "normalizer",
-                                        [&](const Component& c) { return ReadNormalizer(c, spec); }));
+    FB_RETURN_IF_ERROR(
+        ForEachComponent(normalizer, "normalizers", "normalizer",
+                         [&](const Component& c) { return ReadNormalizer(c, spec); }));
   }
   if (pre_tokenizer.present) {
-    FB_RETURN_IF_ERROR(ForEachComponent(pre_tokenizer, "pretokenizers", "pre_tokenizer",
-                                        [&](const Component& c) { return ReadPreTokenizer(c, spec); }));
+    FB_RETURN_IF_ERROR(
+        ForEachComponent(pre_tokenizer, "pretokenizers", "pre_tokenizer",
+                         [&](const Component& c) { return ReadPreTokenizer(c, spec); }));
   }
   if (post_processor.present) {
-    FB_RETURN_IF_ERROR(ForEachComponent(post_processor, "processors", "post_processor",
-                                        [&](const Component& c) { return ReadPostProcessor(c, spec); }));
+    FB_RETURN_IF_ERROR(
+        ForEachComponent(post_processor, "processors", "post_processor",
+                         [&](const Component& c) { return ReadPostProcessor(c, spec); }));
   }
   if (decoder.present) {
     DecoderStage stage = DecoderStage::kReplace;
-    FB_RETURN_IF_ERROR(ForEachComponent(decoder, "decoders", "decoder",
-                                        [&](const Component& c) { return ReadDecoder(c, &stage, &spec->decoder); }));
+    FB_RETURN_IF_ERROR(ForEachComponent(decoder, "decoders", "decoder", [&](const Component& c) {
+      return ReadDecoder(c, &stage, &spec->decoder);
+    }));
     FB_RETURN_IF_ERROR(CheckDecoderEnd(decoder, stage));
   }
   return Status::Ok();

@@ -1,4 +1,5 @@
-// The pipeline around the model of a tokenizer.json: normalizer, pre_tokenizer, post_processor, decoder.
+// The pipeline around the model of a tokenizer.json: normalizer, pre_tokenizer, post_processor,
+// decoder.
 #pragma once
 
 #include "base/json.h"

@@ -38,25 +38,26 @@ struct NormalizerStep {
 
 struct PreTokenizerStep {
   enum class Kind { kSplit, kDigits, kByteLevel, kMetaspace };
-  // What becomes of a match (kSplit): cut off, dropped, joined to a neighbour, or joined to the matches beside it.
+  // What becomes of a match (kSplit): cut off, dropped, joined to a neighbour, or joined to the
+  // matches beside it.
   enum class Behavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
   enum class Prepend { kNever, kFirst, kAlways };
   Kind kind = Kind::kSplit;
 
-  std::string pattern;       // kSplit: a regular expression in Oniguruma's syntax, or a literal
-  bool literal = false;      // kSplit
-  bool invert = false;       // kSplit: what the pattern does not match is the match
+  std::string pattern;   // kSplit: a regular expression in Oniguruma's syntax, or a literal
+  bool literal = false;  // kSplit
+  bool invert = false;   // kSplit: what the pattern does not match is the match
   Behavior behavior = Behavior::kIsolated;
-  bool individual = false;   // kDigits: every numeric character alone
-  bool prefix_space = false; // kByteLevel: " " before a piece that does not begin with one
-  bool gpt2_split = false;   // kByteLevel: split by GPT-2's expression
+  bool individual = false;            // kDigits: every numeric character alone
+  bool prefix_space = false;          // kByteLevel: " " before a piece that does not begin with one
+  bool gpt2_split = false;            // kByteLevel: split by GPT-2's expression
   Prepend prepend = Prepend::kNever;  // kMetaspace
-  bool split = false;        // kMetaspace: a new piece at every U+2581
+  bool split = false;                 // kMetaspace: a new piece at every U+2581
 };
 
 struct DecoderSpec {
-  // kJoin puts a space between tokens. kMetaspace turns U+2581 into spaces. kPieces replaces, decodes byte tokens and
-  // strips, in that order.
+  // kJoin puts a space between tokens. kMetaspace turns U+2581 into spaces. kPieces replaces,
+  // decodes byte tokens and strips, in that order.
   enum class Kind { kJoin, kByteLevel, kMetaspace, kPieces };
   struct Replacement {
     std::string pattern, content;
@@ -65,7 +66,8 @@ struct DecoderSpec {
   bool drop_first = false;                // kMetaspace: U+2581 vanishes from the first token
   std::vector<Replacement> replacements;  // kPieces, in order
   bool byte_fallback = false;             // kPieces: "<0x0A>" is the byte 0A
-  uint32_t strip_spaces = 0;              // kPieces: so many spaces at most go from the start of the text
+  // kPieces: so many spaces at most go from the start of the text
+  uint32_t strip_spaces = 0;
 };
 
 // Two neighbouring tokens and what they become. The least rank goes first, then the leftmost.
@@ -77,13 +79,14 @@ struct Merge {
 struct TokenizerSpec {
   std::vector<std::string> tokens;  // by id; "" where there is none. Spelled as in the file
   std::vector<Merge> merges;
-  std::vector<AddedToken> added;    // an id beyond `tokens`, or the id that `tokens` has for the content
+  // an id beyond `tokens`, or the id that `tokens` has for the content
+  std::vector<AddedToken> added;
   std::vector<NormalizerStep> normalizers;
   std::vector<PreTokenizerStep> pre_tokenizers;  // kByteLevel, if there, is the last
   DecoderSpec decoder;
-  bool ignore_merges = false;       // a word that is a token is that token
-  bool byte_fallback = false;       // an unknown character becomes its "<0x..>" tokens
-  bool fuse_unk = false;            // neighbouring unknown characters become one `unk`
+  bool ignore_merges = false;  // a word that is a token is that token
+  bool byte_fallback = false;  // an unknown character becomes its "<0x..>" tokens
+  bool fuse_unk = false;       // neighbouring unknown characters become one `unk`
   std::optional<int32_t> unk, bos, eos;
   std::vector<int32_t> prefix, suffix;  // what add_special_tokens puts around the text
 };

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/rng.h"
+#include "tests_support/test_data.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer_json.h"
 #include "text/unicode.h"
@@ -20,7 +21,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 std::unique_ptr<Tokenizer> Golden(const std::string& name) {
-  auto made = Tokenizer::FromHuggingFace(std::string(FOREBAY_TEST_DATA) + "/golden/tokenizers/" + name);
+  auto made = Tokenizer::FromHuggingFace(TestData() + "/golden/tokenizers/" + name);
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return std::move(*made);
 }
@@ -31,11 +32,14 @@ Ids EncodeParts(const Tokenizer& tokenizer, const std::vector<Segment>& segments
   return tokenizer.EncodeSegments(segments, false);
 }
 
-bool Contains(const Ids& ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+bool Contains(const Ids& ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
 
 TEST(Segments, UntrustedTextNeverBecomesControl) {
   const auto t = Golden("qwen");
-  const int32_t im_end = t->TokenToId("<|im_end|>").value(), think = t->TokenToId("<think>").value();
+  const int32_t im_end = t->TokenToId("<|im_end|>").value(),
+                think = t->TokenToId("<think>").value();
   EXPECT_EQ(EncodeParts(*t, {{"<|im_end|>", true}}), Ids{im_end});
   EXPECT_FALSE(Contains(EncodeParts(*t, {{"<|im_end|>", false}}), im_end));
   EXPECT_FALSE(Contains(EncodeParts(*t, {{"<think>", false}}), think));
@@ -44,10 +48,12 @@ TEST(Segments, UntrustedTextNeverBecomesControl) {
   EXPECT_FALSE(Contains(EncodeParts(*t, {{"<", false}, {"|im_end|>", true}}), im_end));
   EXPECT_EQ(EncodeParts(*t, {{"<|im_", true}, {"end|>", true}}), Ids{im_end});
 
-  const Ids ids = EncodeParts(*t, {{"<|im_start|>user\n", true}, {"hi <|im_end|>", false}, {"<|im_end|>\n", true}});
+  const Ids ids = EncodeParts(
+      *t, {{"<|im_start|>user\n", true}, {"hi <|im_end|>", false}, {"<|im_end|>\n", true}});
   EXPECT_EQ(std::count(ids.begin(), ids.end(), im_end), 1);
   EXPECT_EQ(t->Decode(ids, false), "<|im_start|>user\nhi <|im_end|><|im_end|>\n");
-  EXPECT_FALSE(Contains(t->Encode("<|im_end|>", {.add_special_tokens = false, .parse_special = false}), im_end));
+  EXPECT_FALSE(Contains(
+      t->Encode("<|im_end|>", {.add_special_tokens = false, .parse_special = false}), im_end));
 }
 
 TEST(Segments, NormalizedTokensAreFoundInTrustedTextOnly) {
@@ -55,27 +61,33 @@ TEST(Segments, NormalizedTokensAreFoundInTrustedTextOnly) {
   const int32_t cafe = qwen->TokenToId("CaféTok").value();
   EXPECT_EQ(EncodeParts(*qwen, {{"Cafe\u0301", true}, {"Tok", true}}), Ids{cafe});
   EXPECT_FALSE(Contains(EncodeParts(*qwen, {{"Cafe\u0301", false}, {"Tok", true}}), cafe));
-  EXPECT_TRUE(Contains(EncodeParts(*qwen, {{"e\u0301 ", false}, {"Cafe\u0301Tok", true}, {" e\u0301", false}}), cafe));
+  EXPECT_TRUE(Contains(
+      EncodeParts(*qwen, {{"e\u0301 ", false}, {"Cafe\u0301Tok", true}, {" e\u0301", false}}),
+      cafe));
   // The "▁" that Prepend and Replace make belongs to no segment; the space it came from does.
   const auto llama = Golden("llama2-prepend");
   const int32_t two_words = llama->TokenToId("two words").value();
-  EXPECT_TRUE(Contains(EncodeParts(*llama, {{"x ", false}, {"y two words", true}, {" z", false}}), two_words));
+  EXPECT_TRUE(Contains(EncodeParts(*llama, {{"x ", false}, {"y two words", true}, {" z", false}}),
+                       two_words));
   EXPECT_FALSE(Contains(EncodeParts(*llama, {{"x ", false}, {"two words", true}}), two_words));
   EXPECT_FALSE(Contains(EncodeParts(*llama, {{"two words", false}}), two_words));
 }
 
-// Text that spells no added token is tokenized as if it were one, wherever it is cut and whoever wrote it.
+// Text that spells no added token is tokenized as if it were one, wherever it is cut and whoever
+// wrote it.
 TEST(Segments, WordsRunAcrossBorders) {
   const std::string text = "Hello world's  12345 \u4f60\u597d\u3002e\u0301 \n\n end";
   base::Rng rng(3);
-  for (const char* name : {"deepseek-v3", "llama2-prepend", "llama3", "mistral-metaspace", "qwen", "smollm"}) {
+  for (const char* name :
+       {"deepseek-v3", "llama2-prepend", "llama3", "mistral-metaspace", "qwen", "smollm"}) {
     const auto t = Golden(name);
     const Ids whole = t->Encode(text, kBare);
     for (int i = 0; i < 200; ++i) {
       std::vector<Segment> segments;
       for (size_t at = 0; at < text.size();) {
         size_t end = at;
-        for (uint64_t count = 1 + rng.Below(8); count > 0 && end < text.size(); --count) DecodeUtf8(text, &end);
+        for (uint64_t count = 1 + rng.Below(8); count > 0 && end < text.size(); --count)
+          DecodeUtf8(text, &end);
         segments.push_back({std::string_view(text).substr(at, end - at), rng.Below(2) == 0});
         at = end;
       }
@@ -116,7 +128,8 @@ TEST(Tokenizer, InvalidUtf8IsReadAsReplacementCharacters) {
   for (const char* name : {"llama3", "llama2-prepend"}) {
     const auto t = Golden(name);
     EXPECT_EQ(t->Encode("a\xFF\xE4\xBD z"), t->Encode("a\uFFFD\uFFFD z")) << name;
-    EXPECT_EQ(EncodeParts(*t, {{"a\xE4\xBD"}, {"\xA0"}}), t->Encode("a\uFFFD\uFFFD", kBare)) << name;
+    EXPECT_EQ(EncodeParts(*t, {{"a\xE4\xBD"}, {"\xA0"}}), t->Encode("a\uFFFD\uFFFD", kBare))
+        << name;
   }
 }
 
@@ -169,17 +182,20 @@ TEST(Detokenizer, AByteRunIsValidOrNotAsAWhole) {
   const auto byte = [&](int b) { return t->TokenToId(fmt::format("<0x{:02X}>", b)).value(); };
   const int32_t x = t->TokenToId("x").value(), bos = t->TokenToId("<s>").value();
   EXPECT_EQ(t->Decode(Ids{byte(0xE4), byte(0xBD), byte(0xA0), x}, false), "\u4F60x");
-  EXPECT_EQ(t->Decode(Ids{byte(0xE4), byte(0xBD), byte(0xA0), byte(0xFF), x}, false), "\uFFFD\uFFFD\uFFFD\uFFFDx");
+  EXPECT_EQ(t->Decode(Ids{byte(0xE4), byte(0xBD), byte(0xA0), byte(0xFF), x}, false),
+            "\uFFFD\uFFFD\uFFFD\uFFFDx");
   // A special token ends the run unless it is skipped.
   EXPECT_EQ(t->Decode(Ids{x, byte(0xE4), bos, byte(0xBD), byte(0xA0)}, true), "x\u4F60");
-  EXPECT_EQ(t->Decode(Ids{x, byte(0xE4), bos, byte(0xBD), byte(0xA0)}, false), "x\uFFFD<s>\uFFFD\uFFFD");
+  EXPECT_EQ(t->Decode(Ids{x, byte(0xE4), bos, byte(0xBD), byte(0xA0)}, false),
+            "x\uFFFD<s>\uFFFD\uFFFD");
   // The space of the first token goes, of a later one it stays.
   EXPECT_EQ(t->Decode(Ids{byte(0x20), t->TokenToId("▁t").value()}, false), " t");
 }
 
 TEST(Detokenizer, EqualsDecodeOnRandomIds) {
   base::Rng rng(5);
-  for (const char* name : {"deepseek-v3", "llama2-prepend", "llama3", "mistral-metaspace", "qwen", "smollm"}) {
+  for (const char* name :
+       {"deepseek-v3", "llama2-prepend", "llama3", "mistral-metaspace", "qwen", "smollm"}) {
     const auto t = Golden(name);
     for (int i = 0; i < 2000; ++i) {
       Ids ids(rng.Below(12));
@@ -198,14 +214,15 @@ TEST(Detokenizer, EqualsDecodeOnRandomIds) {
   }
 }
 
-// Of processor time: other programs may hold the cores.
+// Counts processor time, since other programs may hold the cores.
 double SecondsFor(const Tokenizer& t, const std::string& text) {
   const std::clock_t begin = std::clock();
   t.Encode(text);
   return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
-// One word of half a megabyte costs some microseconds a byte; in quadratic time it would take minutes.
+// One word of half a megabyte costs some microseconds a byte; in quadratic time it would take
+// minutes.
 TEST(Tokenizer, LongWordsAreNotQuadratic) {
   constexpr size_t kBytes = 1 << 19;
   base::Rng rng(1);
@@ -224,7 +241,8 @@ TEST(Tokenizer, LongWordsAreNotQuadratic) {
 
 TEST(Tokenizer, ManyThreadsGetTheSameIds) {
   const auto t = Golden("llama2-prepend");
-  const std::string text = "the quick brown fox jumps over the lazy dog, said one of them; and then there were none.";
+  const std::string text =
+      "the quick brown fox jumps over the lazy dog, said one of them; and then there were none.";
   const Ids want = Golden("llama2-prepend")->Encode(text);
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
@@ -240,16 +258,18 @@ TEST(Tokenizer, ManyThreadsGetTheSameIds) {
 // The texts of the golden cases of English prose and code, a megabyte of them.
 TEST(Tokenizer, Throughput) {
   std::string text;
-  auto lines = base::ReadFile(std::string(FOREBAY_TEST_DATA) + "/golden/tokenizers/smollm/cases.jsonl");
+  auto lines = base::ReadFile(TestData() + "/golden/tokenizers/smollm/cases.jsonl");
   ASSERT_TRUE(lines.ok());
   simdjson::dom::parser parser;
   for (size_t at = 0, end; (end = lines->find('\n', at)) != std::string::npos; at = end + 1) {
     const auto root = base::ParseJson(parser, lines->substr(at, end - at));
     const std::string_view kind = (*root)["k"].get_string().value();
-    if (kind == "prose" || kind == "code") text.append((*root)["text"].get_string().value()).append("\n");
+    if (kind == "prose" || kind == "code")
+      text.append((*root)["text"].get_string().value()).append("\n");
   }
   while (text.size() < 1 << 20) text += text;
-  for (const char* name : {"llama3", "qwen", "smollm", "deepseek-v3", "llama2-prepend", "mistral-metaspace"}) {
+  for (const char* name :
+       {"llama3", "qwen", "smollm", "deepseek-v3", "llama2-prepend", "mistral-metaspace"}) {
     const auto t = Golden(name);
     double best = 1e9;
     for (int i = 0; i < 3; ++i) best = std::min(best, SecondsFor(*t, text));

@@ -14,13 +14,16 @@ using tables::CaseExpansion;
 using tables::CaseRun;
 using tables::CodePointRange;
 
-// For each block of 256 code points the run that its first one lies in, and one past the last block.
+// For each block of 256 code points the run that its first one lies in, and one past the last
+// block.
 constexpr size_t kBlocks = (kMaxCodePoint >> 8) + 1;
 constexpr auto kBlockRun = [] {
   std::array<uint16_t, kBlocks + 1> out{};
   size_t run = 0;
   for (size_t block = 0; block < kBlocks; ++block) {
-    while (run + 1 < std::size(tables::kCategoryRuns) && (tables::kCategoryRuns[run + 1] >> 5) <= block << 8) ++run;
+    while (run + 1 < std::size(tables::kCategoryRuns) &&
+           (tables::kCategoryRuns[run + 1] >> 5) <= block << 8)
+      ++run;
     out[block] = static_cast<uint16_t>(run);
   }
   out[kBlocks] = static_cast<uint16_t>(std::size(tables::kCategoryRuns) - 1);
@@ -38,8 +41,9 @@ constexpr auto kAsciiCategory = [] {
 }();
 
 bool Contains(std::span<const CodePointRange> ranges, char32_t c) {
-  const auto it = std::upper_bound(ranges.begin(), ranges.end(), c,
-                                   [](char32_t x, const CodePointRange& range) { return x < range.first; });
+  const auto it =
+      std::upper_bound(ranges.begin(), ranges.end(), c,
+                       [](char32_t x, const CodePointRange& range) { return x < range.first; });
   return it != ranges.begin() && c <= std::prev(it)->last;
 }
 
@@ -81,8 +85,9 @@ void AppendTitle(std::string* out, char32_t c) {
   if (!kTitle.Append(out, c)) AppendUpper(out, c);
 }
 
-// Lower-cases one text from front to back. It knows what stood before a capital sigma and looks ahead for what
-// follows: the sigma is final after a cased and before no cased character, case-ignorable ones not counted.
+// Lower-cases one text from front to back. It knows what stood before a capital sigma and looks
+// ahead for what follows: the sigma is final after a cased and before no cased character,
+// case-ignorable ones not counted.
 class LowerCaser {
  public:
   explicit LowerCaser(std::string_view text) : text_(text) {}
@@ -101,8 +106,8 @@ class LowerCaser {
   }
 
  private:
-  // Remembers the answer for the run of case-ignorable characters it had to skip, so that a text of nothing but
-  // such characters and sigmas stays linear.
+  // Remembers the answer for the run of case-ignorable characters it had to skip, so that a text of
+  // nothing but such characters and sigmas stays linear.
   bool BeforeCased(size_t i) {
     if (i < looked_from_ || i > looked_to_) {
       looked_from_ = i;
@@ -127,8 +132,8 @@ class LowerCaser {
   size_t looked_from_ = 1, looked_to_ = 0;
 };
 
-// The length of the valid sequence at text[i], or minus the number of bytes to replace by one U+FFFD. `more`: the
-// bytes there are valid so far and the text ends before the sequence does.
+// The length of the valid sequence at text[i], or minus the number of bytes to replace by one
+// U+FFFD. `more`: the bytes there are valid so far and the text ends before the sequence does.
 int SequenceLength(std::string_view text, size_t i, bool* more) {
   const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
   const unsigned char lead = byte(i);
@@ -228,7 +233,8 @@ char32_t DecodeUtf8(std::string_view text, size_t* i) {
   char32_t c = kReplacement;
   if (length == 2) c = (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
   if (length == 3) c = (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-  if (length == 4) c = (byte(0) & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+  if (length == 4)
+    c = (byte(0) & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
   *i += length > 0 ? length : -length;
   return c;
 }
@@ -239,7 +245,9 @@ void AppendUtf8(std::string* out, char32_t c) {
     out->push_back(static_cast<char>(c));
     return;
   }
-  const auto tail = [&](int shift) { out->push_back(static_cast<char>(0x80 | (c >> shift & 0x3F))); };
+  const auto tail = [&](int shift) {
+    out->push_back(static_cast<char>(0x80 | (c >> shift & 0x3F)));
+  };
   if (c < 0x800) {
     out->push_back(static_cast<char>(0xC0 | c >> 6));
   } else if (c < 0x10000) {

@@ -31,7 +31,8 @@ TEST(Unicode, CategoriesAreThoseOfVersion16) {
 TEST(Unicode, WhiteSpace) {
   for (const char32_t c : {0x09, 0x0D, 0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x3000})
     EXPECT_TRUE(IsWhiteSpace(c)) << uint32_t{c};
-  for (const char32_t c : {0x00, 0x1C, 0x1F, 0x180E, 0x200B, 0xFEFF}) EXPECT_FALSE(IsWhiteSpace(c)) << uint32_t{c};
+  for (const char32_t c : {0x00, 0x1C, 0x1F, 0x180E, 0x200B, 0xFEFF})
+    EXPECT_FALSE(IsWhiteSpace(c)) << uint32_t{c};
 }
 
 TEST(Unicode, CaseMappingIsFull) {
@@ -47,7 +48,9 @@ TEST(Unicode, CaseMappingIsFull) {
 
 TEST(Unicode, InvalidUtf8BecomesReplacements) {
   const std::string_view cases[][2] = {
-      {"a\xFF""b", "a\uFFFDb"},
+      {"a\xFF"
+       "b",
+       "a\uFFFDb"},
       {"\xE4\xBD", "\uFFFD"},
       {"\xE4\xBD\x41", "\uFFFD\x41"},
       {"\xF0\x9F\x98\xF0\x9F\x98\x80", "\uFFFD\U0001F600"},

@@ -25,9 +25,12 @@ uint64_t HashOf(std::string_view text) {
 }  // namespace
 
 Vocabulary::Vocabulary(const std::vector<std::string>& texts, const std::vector<bool>& findable) {
-  FB_CHECK(findable.empty() || findable.size() == texts.size(), "{} flags for {} texts", findable.size(), texts.size());
+  FB_CHECK(findable.empty() || findable.size() == texts.size(), "{} flags for {} texts",
+           findable.size(), texts.size());
   size_t bytes = 0, count = 0;
-  const auto is_findable = [&](size_t id) { return !texts[id].empty() && (findable.empty() || findable[id]); };
+  const auto is_findable = [&](size_t id) {
+    return !texts[id].empty() && (findable.empty() || findable[id]);
+  };
   for (size_t id = 0; id < texts.size(); ++id) {
     bytes += texts[id].size();
     count += is_findable(id);

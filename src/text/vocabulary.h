@@ -14,7 +14,8 @@ class Vocabulary {
   Vocabulary() = default;
   // texts[id]; an empty text is no token. Of equal texts the last one is found.
   explicit Vocabulary(const std::vector<std::string>& texts) : Vocabulary(texts, {}) {}
-  // As above, but Find knows only the ids with findable[id]. REQUIRES: findable is empty or as long as texts.
+  // As above, but Find knows only the ids with findable[id]. REQUIRES: findable is empty or as long
+  // as texts.
   Vocabulary(const std::vector<std::string>& texts, const std::vector<bool>& findable);
 
   // The id of `text`, or -1.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -14,11 +15,13 @@ namespace {
 
 using kernels::kPanelColumns;
 
-base::Status CheckShape(const TensorReader& reader, const std::string& name, const tensor::Shape& expected) {
+base::Status CheckShape(const TensorReader& reader, const std::string& name,
+                        const tensor::Shape& expected) {
   FB_ASSIGN_OR_RETURN(const tensor::Shape found, reader.ShapeOf(name));
   if (found == expected) return base::Status::Ok();
-  return base::Status(kTensorShape, fmt::format("{}: tensor {} has shape {}; the model's configuration asks for {}",
-                                                reader.FileOf(name), name, found.ToString(), expected.ToString()));
+  return base::Status(
+      kTensorShape, fmt::format("{}: tensor {} has shape {}; the model's configuration asks for {}",
+                                reader.FileOf(name), name, found.ToString(), expected.ToString()));
 }
 
 float RoundVia(tensor::DType dtype, float value) {
@@ -34,51 +37,102 @@ T* RowsIn(Scratch* scratch, int64_t elements) {
   return reinterpret_cast<T*>(scratch->data());
 }
 
-// One panel: its rows in the compute type T, then a tile for each leaf.
+// A panel of a matrix, or of an expert's.
+struct PanelWork {
+  int32_t matrix, expert, panel;
+};
+
+// The columns of a panel of a transposed matrix, each K values.
 template <typename T>
-base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix, int64_t panel, Scratch* scratch) {
-  const MatrixPlan& plan = *matrix.plan;
-  const auto tile_of = [&](int leaf) { return const_cast<std::byte*>(matrix.weight.tiles[leaf * matrix.weight.num_panels + panel]); };
-  bool kept = false;
-  for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) kept |= tile_of(leaf) != nullptr;
-  if (!kept) return base::Status::Ok();
-  T* const rows = RowsIn<T>(scratch, plan.tensor_k * kPanelColumns);
-  const T* columns[kPanelColumns] = {};
-  for (const PanelPiece& piece : plan.panels[panel].pieces) {
-    T* const first = rows + piece.at * plan.tensor_k;
-    FB_RETURN_IF_ERROR(reader.ReadRows(plan.tensors[piece.tensor], piece.row, piece.row + piece.width, first));
-    for (int c = 0; c < piece.width; ++c) columns[piece.at + c] = first + c * plan.tensor_k + plan.first_k;
+base::Status ReadColumns(const TensorReader& reader, const MatrixPlan& plan, const PanelWork& work,
+                         Scratch* scratch, const T* columns[kPanelColumns]) {
+  T* const turned = RowsIn<T>(scratch, plan.k * (kPanelColumns + plan.tensor_k));
+  T* const rows = turned + plan.k * kPanelColumns;  // [k, tensor_k]
+  for (const PanelPiece& piece : plan.panels[work.panel].pieces) {
+    FB_RETURN_IF_ERROR(reader.ReadRows(plan.TensorName(piece.tensor, work.expert), piece.row,
+                                       piece.row + plan.k, rows));
+    for (int c = 0; c < piece.width; ++c) {
+      T* const column = turned + (piece.at + c) * plan.k;
+      for (int64_t i = 0; i < plan.k; ++i) column[i] = rows[i * plan.tensor_k + piece.column + c];
+      columns[piece.at + c] = column;
+    }
   }
+  return base::Status::Ok();
+}
+
+// The columns of a panel, which are rows of tensors, from the first input that is packed on.
+template <typename T>
+base::Status ReadColumnRows(const TensorReader& reader, const MatrixPlan& plan,
+                            const PanelWork& work, Scratch* scratch,
+                            const T* columns[kPanelColumns]) {
+  T* const rows = RowsIn<T>(scratch, plan.tensor_k * kPanelColumns);
+  for (const PanelPiece& piece : plan.panels[work.panel].pieces) {
+    T* const first = rows + piece.at * plan.tensor_k;
+    FB_RETURN_IF_ERROR(reader.ReadRows(plan.TensorName(piece.tensor, work.expert), piece.row,
+                                       piece.row + piece.width, first));
+    for (int c = 0; c < piece.width; ++c)
+      columns[piece.at + c] = first + c * plan.tensor_k + plan.first_k;
+  }
+  return base::Status::Ok();
+}
+
+// Its columns in the compute type T, then a tile for each leaf.
+template <typename T>
+base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix,
+                       const PanelWork& work, Scratch* scratch) {
+  const MatrixPlan& plan = *matrix.plan;
+  const kernels::PackedWeight& weight = matrix.placed.weight;
+  const auto tile_of = [&](int leaf) {
+    return const_cast<std::byte*>(
+        plan.num_experts > 0 ? matrix.placed.runs[work.expert] + work.panel * weight.TileBytes(0)
+                             : weight.tiles[leaf * weight.num_panels + work.panel]);
+  };
+  const T* columns[kPanelColumns] = {};
+  const auto read = plan.transposed ? ReadColumns<T> : ReadColumnRows<T>;
+  FB_RETURN_IF_ERROR(read(reader, plan, work, scratch, columns));
   for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) {
     if (tile_of(leaf) == nullptr) continue;
     const int64_t begin = plan.leaves.begin[leaf];
     const T* leaf_columns[kPanelColumns];
-    for (int c = 0; c < kPanelColumns; ++c) leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
+    for (int c = 0; c < kPanelColumns; ++c)
+      leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
     kernels::PackTile(plan.leaves.begin[leaf + 1] - begin, leaf_columns, tile_of(leaf));
   }
   return base::Status::Ok();
 }
 
+// Whether the rank has a part of it.
+bool Keeps(const PlacedWeight& placed, const PanelWork& work) {
+  if (placed.num_experts > 0) return placed.runs[work.expert] != nullptr;
+  for (int leaf = 0; leaf < placed.weight.leaves.num_leaves; ++leaf) {
+    if (placed.weight.tiles[leaf * placed.weight.num_panels + work.panel] != nullptr) return true;
+  }
+  return false;
+}
+
 base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix) {
   const MatrixPlan& plan = *matrix.plan;
-  auto* bias = const_cast<float*>(matrix.weight.bias);
+  auto* bias = const_cast<float*>(matrix.placed.weight.bias);
   std::vector<std::vector<float>> values(plan.biases.size());
   for (size_t t = 0; t < plan.biases.size(); ++t) {
     if (plan.biases[t].empty()) continue;
     values[t].resize(plan.tensor_rows[t]);
-    FB_RETURN_IF_ERROR(LoadVector(reader, plan.biases[t], plan.tensor_rows[t], plan.dtype, values[t].data()));
+    FB_RETURN_IF_ERROR(
+        LoadVector(reader, plan.biases[t], plan.tensor_rows[t], plan.dtype, values[t].data()));
   }
   for (size_t panel = 0; panel < plan.panels.size(); ++panel) {
     for (const PanelPiece& piece : plan.panels[panel].pieces) {
       if (values[piece.tensor].empty()) continue;
-      std::copy_n(values[piece.tensor].data() + piece.row, piece.width, bias + panel * kPanelColumns + piece.at);
+      std::copy_n(values[piece.tensor].data() + piece.row, piece.width,
+                  bias + panel * kPanelColumns + piece.at);
     }
   }
   return base::Status::Ok();
 }
 
 // Runs body(i) for i in [0, count) on threads; the first error stops the rest.
-base::Status ForEach(int num_threads, int64_t count, const std::function<base::Status(int64_t, Scratch*)>& body) {
+base::Status ForEach(int num_threads, int64_t count,
+                     const std::function<base::Status(int64_t, Scratch*)>& body) {
   std::mutex mutex;
   base::Status first_error;
   std::atomic<bool> failed{false};
@@ -97,67 +151,105 @@ base::Status ForEach(int num_threads, int64_t count, const std::function<base::S
 
 }  // namespace
 
-PlacedMatrix PlaceMatrix(const MatrixPlan& plan, const std::function<std::byte*(uint64_t bytes)>& tile,
-                         device::RegionCutter* tables) {
-  PlacedMatrix placed{&plan, plan.Geometry()};
+PlacedWeight PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* tables) {
+  PlacedWeight placed{.weight = plan.Geometry(), .num_experts = plan.num_experts};
   kernels::PackedWeight& weight = placed.weight;
-  auto* tiles = reinterpret_cast<std::byte**>(
-      tables->Cut(static_cast<uint64_t>(weight.leaves.num_leaves) * weight.num_panels * sizeof(void*)));
-  auto* panels = reinterpret_cast<kernels::PanelColumns*>(tables->Cut(weight.num_panels * sizeof(kernels::PanelColumns)));
-  for (int32_t panel = 0; panel < weight.num_panels; ++panel) panels[panel] = plan.panels[panel].columns;
+  const size_t num_runs = NumRuns(placed);
+  auto** const pointers =
+      reinterpret_cast<const std::byte**>(tables->Cut(num_runs * sizeof(void*)));
+  std::fill_n(pointers, num_runs, nullptr);
+  (plan.num_experts > 0 ? placed.runs : weight.tiles) = pointers;
+  auto* panels = reinterpret_cast<kernels::PanelColumns*>(
+      tables->Cut(weight.num_panels * sizeof(kernels::PanelColumns)));
+  for (int32_t panel = 0; panel < weight.num_panels; ++panel)
+    panels[panel] = plan.panels[panel].columns;
   if (!plan.biases.empty()) {
-    weight.bias = reinterpret_cast<const float*>(tables->Cut(weight.num_panels * kPanelColumns * sizeof(float)));
+    weight.bias = reinterpret_cast<const float*>(
+        tables->Cut(weight.num_panels * kPanelColumns * sizeof(float)));
   }
-  for (int leaf = 0; leaf < weight.leaves.num_leaves; ++leaf) {
-    for (int32_t panel = 0; panel < weight.num_panels; ++panel) {
-      tiles[leaf * weight.num_panels + panel] = tile(static_cast<uint64_t>(weight.TileBytes(leaf)));
-    }
-  }
-  weight.tiles = tiles;
   weight.panels = panels;
   return placed;
 }
 
-base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatrix> matrices, int num_threads) {
-  std::vector<std::pair<int32_t, int32_t>> work;  // (matrix, panel)
-  for (size_t m = 0; m < matrices.size(); ++m) {
-    const MatrixPlan& plan = *matrices[m].plan;
-    for (size_t t = 0; t < plan.tensors.size(); ++t) {
-      FB_RETURN_IF_ERROR(CheckShape(reader, plan.tensors[t], {plan.tensor_rows[t], plan.tensor_k}));
-    }
-    if (!plan.biases.empty()) FB_RETURN_IF_ERROR(LoadBias(reader, matrices[m]));
-    for (size_t panel = 0; panel < plan.panels.size(); ++panel) work.emplace_back(m, panel);
+size_t NumRuns(const PlacedWeight& placed) {
+  if (placed.num_experts > 0) return static_cast<size_t>(placed.num_experts);
+  return static_cast<size_t>(placed.weight.leaves.num_leaves) *
+         static_cast<size_t>(placed.weight.num_panels);
+}
+
+PlacedWeight WithOwnRuns(PlacedWeight placed, const std::byte** pointers) {
+  const std::byte* const*& runs = placed.num_experts > 0 ? placed.runs : placed.weight.tiles;
+  std::copy_n(runs, NumRuns(placed), pointers);
+  runs = pointers;
+  return placed;
+}
+
+void SetRun(const PlacedWeight& placed, const RunPlace& run, const std::byte* memory) {
+  // The table is control memory that PlaceMatrix cut; kernels alone see it as constant.
+  if (placed.num_experts > 0) {
+    const_cast<const std::byte**>(placed.runs)[run.expert] = memory;
+  } else {
+    const kernels::PackedWeight& weight = placed.weight;
+    const_cast<const std::byte**>(weight.tiles)[run.leaf * weight.num_panels + run.panel] = memory;
   }
-  std::vector<std::atomic<size_t>> packed(matrices.size());
+}
+
+base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatrix> matrices,
+                          int num_threads) {
+  std::vector<PanelWork> work;
+  std::vector<size_t> first;  // [matrices]: of each matrix, the number of its first expert
+  size_t experts = 0;
+  for (size_t m = 0; m < matrices.size(); ++m) {
+    const auto& [plan, placed] = matrices[m];
+    first.push_back(experts);
+    experts += static_cast<size_t>(plan->count());
+    if (!plan->biases.empty()) FB_RETURN_IF_ERROR(LoadBias(reader, matrices[m]));
+    for (int32_t expert = 0; expert < plan->count(); ++expert) {
+      for (size_t t = 0; t < plan->tensors.size(); ++t) {
+        FB_RETURN_IF_ERROR(CheckShape(reader, plan->TensorName(t, expert),
+                                      {plan->tensor_rows[t], plan->tensor_k}));
+      }
+      for (int32_t panel = 0; panel < static_cast<int32_t>(plan->panels.size()); ++panel)
+        work.push_back({static_cast<int32_t>(m), expert, panel});
+    }
+  }
+  std::vector<std::atomic<size_t>> packed(experts);
   return ForEach(num_threads, static_cast<int64_t>(work.size()), [&](int64_t i, Scratch* scratch) {
-    const auto [m, panel] = work[i];
-    const MatrixPlan& plan = *matrices[m].plan;
-    const auto pack = plan.dtype == tensor::DType::kBF16 ? PackPanel<tensor::BF16> : PackPanel<float>;
-    FB_RETURN_IF_ERROR(pack(reader, matrices[m], panel, scratch));
+    const PlacedMatrix& matrix = matrices[static_cast<size_t>(work[i].matrix)];
+    const MatrixPlan& plan = *matrix.plan;
+    const auto pack =
+        plan.dtype == tensor::DType::kBF16 ? PackPanel<tensor::BF16> : PackPanel<float>;
+    if (Keeps(matrix.placed, work[i])) FB_RETURN_IF_ERROR(pack(reader, matrix, work[i], scratch));
     // Files are not held in memory beside what was packed of them.
-    if (packed[m].fetch_add(1) + 1 == plan.panels.size()) {
-      for (const std::string& tensor : plan.tensors) reader.DoneWith(tensor);
+    const size_t number = first[work[i].matrix] + static_cast<size_t>(work[i].expert);
+    if (packed[number].fetch_add(1) + 1 == plan.panels.size()) {
+      for (size_t t = 0; t < plan.tensors.size(); ++t)
+        reader.DoneWith(plan.TensorName(t, work[i].expert));
     }
     return base::Status::Ok();
   });
 }
 
-base::Status LoadVector(const TensorReader& reader, const std::string& name, int64_t size, tensor::DType dtype, float* out) {
+base::Status LoadVector(const TensorReader& reader, const std::string& name, int64_t size,
+                        tensor::DType dtype, float* out) {
   FB_RETURN_IF_ERROR(CheckShape(reader, name, {size}));
   FB_RETURN_IF_ERROR(reader.ReadRows(name, 0, 1, out));
   for (int64_t i = 0; i < size; ++i) out[i] = RoundVia(dtype, out[i]);
   return base::Status::Ok();
 }
 
-base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, int64_t rows, int64_t columns,
-                          tensor::DType dtype, std::byte* out, int num_threads) {
+base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, int64_t rows,
+                          int64_t columns, tensor::DType dtype, std::byte* out, int num_threads) {
   FB_RETURN_IF_ERROR(CheckShape(reader, name, {rows, columns}));
   constexpr int64_t kRowsAtOnce = 64;
-  const base::Status read = ForEach(num_threads, (rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t i, Scratch*) {
-    const int64_t begin = i * kRowsAtOnce, end = std::min(rows, begin + kRowsAtOnce);
-    if (dtype == tensor::DType::kF32) return reader.ReadRows(name, begin, end, reinterpret_cast<float*>(out) + begin * columns);
-    return reader.ReadRows(name, begin, end, reinterpret_cast<tensor::BF16*>(out) + begin * columns);
-  });
+  const base::Status read =
+      ForEach(num_threads, (rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t i, Scratch*) {
+        const int64_t begin = i * kRowsAtOnce, end = std::min(rows, begin + kRowsAtOnce);
+        if (dtype == tensor::DType::kF32)
+          return reader.ReadRows(name, begin, end, reinterpret_cast<float*>(out) + begin * columns);
+        return reader.ReadRows(name, begin, end,
+                               reinterpret_cast<tensor::BF16*>(out) + begin * columns);
+      });
   reader.DoneWith(name);
   return read;
 }

@@ -1,7 +1,6 @@
 // Reads tensors, rounds them once to the compute type and packs them where the memory plan says.
 #pragma once
 
-#include <functional>
 #include <span>
 
 #include "device/device.h"
@@ -10,25 +9,37 @@
 
 namespace forebay::weights {
 
-// A matrix with its memory: `weight` points into the arena; tiles are filled by LoadMatrices.
-struct PlacedMatrix {
-  const MatrixPlan* plan = nullptr;
-  kernels::PackedWeight weight;
+// Where a matrix lies, or where those of a layer's experts lie. Its tables are control memory.
+struct PlacedWeight {
+  kernels::PackedWeight weight;            // of experts what one's is like, without tiles
+  const std::byte* const* runs = nullptr;  // [num_experts]: an expert's tiles, panel after panel
+  int32_t num_experts = 0;                 // 0: it is one matrix
 };
 
-// Asks `tile` for each tile's memory, in order (leaf, panel); null: the tile is not kept here and will not be loaded. Cuts
-// tile pointers, panel table and bias out of `tables`, control memory.
-PlacedMatrix PlaceMatrix(const MatrixPlan& plan, const std::function<std::byte*(uint64_t bytes)>& tile,
-                         device::RegionCutter* tables);
+struct PlacedMatrix {
+  const MatrixPlan* plan = nullptr;
+  PlacedWeight placed;
+};
+
+// Cuts tables of where the runs lie, panel table and bias out of `tables`, control memory. All runs
+// are null: not kept here and not loaded, until SetRun says where one is.
+PlacedWeight PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* tables);
+// How many pointers say where its runs lie; and the same runs by pointers of their own, as many, at
+// `pointers`.
+size_t NumRuns(const PlacedWeight& placed);
+PlacedWeight WithOwnRuns(PlacedWeight placed, const std::byte** pointers);
+void SetRun(const PlacedWeight& placed, const RunPlace& run, const std::byte* memory);
 
 // Checks every tensor's shape first, then reads and packs with `num_threads` threads.
-base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatrix> matrices, int num_threads);
+base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatrix> matrices,
+                          int num_threads);
 
 // A vector tensor [size], rounded to `dtype` and widened again, at `out`.
-base::Status LoadVector(const TensorReader& reader, const std::string& name, int64_t size, tensor::DType dtype, float* out);
+base::Status LoadVector(const TensorReader& reader, const std::string& name, int64_t size,
+                        tensor::DType dtype, float* out);
 
 // A matrix [rows, columns] row by row, rounded to `dtype`, at `out`.
-base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, int64_t rows, int64_t columns,
-                          tensor::DType dtype, std::byte* out, int num_threads);
+base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, int64_t rows,
+                          int64_t columns, tensor::DType dtype, std::byte* out, int num_threads);
 
 }  // namespace forebay::weights

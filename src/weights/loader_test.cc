@@ -14,27 +14,35 @@ namespace {
 constexpr int64_t kHidden = 96, kHeads = 3, kKvHeads = 1, kHeadDim = 48, kWide = 80;
 
 std::map<std::string, tensor::Shape, std::less<>> Shapes() {
-  return {{"q", {kHeads * kHeadDim, kHidden}}, {"k", {kKvHeads * kHeadDim, kHidden}}, {"v", {kKvHeads * kHeadDim, kHidden}},
-          {"q.bias", {kHeads * kHeadDim}},     {"gate", {kWide, kHidden}},            {"up", {kWide, kHidden}},
+  return {{"q", {kHeads * kHeadDim, kHidden}},
+          {"k", {kKvHeads * kHeadDim, kHidden}},
+          {"v", {kKvHeads * kHeadDim, kHidden}},
+          {"q.bias", {kHeads * kHeadDim}},
+          {"gate", {kWide, kHidden}},
+          {"up", {kWide, kHidden}},
           {"down", {kHidden, kWide}}};
 }
 
 class Loader : public testing::Test {
  protected:
   Loader() : runtime_(runtime::CreateRealRuntime()) {
-    device_ = std::move(*device::CreateCpuDevice(*runtime_, {.memory_bytes = 64 << 20, .num_workers = 1}));
+    device_ = std::move(
+        *device::CreateCpuDevice(*runtime_, {.memory_bytes = 64 << 20, .num_workers = 1}));
   }
   // REQUIRES: the plan outlives what is returned.
   PlacedMatrix Load(const MatrixPlan& plan) {
     const device::Region* region = *device_->arena().Allocate("weights", plan.TileBytes());
-    const device::Region* tables = *device_->arena().Allocate("tables", plan.TableBytes(), device::MemoryUse::kControl);
+    const device::Region* tables =
+        *device_->arena().Allocate("tables", plan.TableBytes(), device::MemoryUse::kControl);
     device::RegionCutter cutter(*region), table_cutter(*tables);
-    PlacedMatrix placed = PlaceMatrix(plan, [&](uint64_t bytes) { return cutter.Cut(bytes); }, &table_cutter);
+    const PlacedMatrix matrix{&plan, PlaceMatrix(plan, &table_cutter)};
+    ForEachRun(matrix.placed.weight, plan.num_experts,
+               [&](const RunPlace& run) { SetRun(matrix.placed, run, cutter.Cut(run.bytes)); });
     EXPECT_LE(cutter.used(), region->bytes);
     EXPECT_LE(table_cutter.used(), tables->bytes);
-    const base::Status status = LoadMatrices(reader_, std::span(&placed, 1), 2);
+    const base::Status status = LoadMatrices(reader_, std::span(&matrix, 1), 2);
     EXPECT_TRUE(status.ok()) << status.ToString();
-    return placed;
+    return matrix;
   }
   std::vector<float> Rows(const std::string& name) {
     const tensor::Shape shape = *reader_.ShapeOf(name);
@@ -44,7 +52,8 @@ class Loader : public testing::Test {
   }
   // Element (column, k) of a leaf's tile.
   static float At(const PlacedMatrix& matrix, int leaf, int panel, int64_t k, int column) {
-    const auto* tile = reinterpret_cast<const tensor::BF16*>(matrix.weight.tiles[leaf * matrix.weight.num_panels + panel]);
+    const auto* tile = reinterpret_cast<const tensor::BF16*>(
+        matrix.placed.weight.tiles[leaf * matrix.placed.weight.num_panels + panel]);
     return tensor::ToFloat(tile[(k / 2 * kernels::kPanelColumns + column) * 2 + k % 2]);
   }
   static float Rounded(float x) { return tensor::ToFloat(tensor::ToBF16(x)); }
@@ -53,6 +62,59 @@ class Loader : public testing::Test {
   std::unique_ptr<runtime::Runtime> runtime_;
   std::unique_ptr<device::Device> device_;
 };
+
+// Halves of what rope turns: first the first elements of the stored pairs, then the second ones.
+TEST_F(Loader, PairsOfNeighboursBecomeHalves) {
+  const int64_t plain = kHeadDim - 8;
+  const MatrixPlan plan = PlanHeads(
+      "heads", tensor::DType::kBF16, "q",
+      {.heads = kHeads, .head_rows = kHeadDim, .rows = kHeadDim, .interleaved = 8}, kHidden);
+  ASSERT_EQ(plan.panels.size(), 3u);
+  EXPECT_EQ(plan.n, kHeads * kHeadDim);
+  EXPECT_EQ(plan.panels[2].columns.column, 2 * kHeadDim);
+  const PlacedMatrix matrix = Load(plan);
+  const std::vector<float> q = Rows("q");
+  const auto stored = [&](int64_t row, int64_t k) { return Rounded(q[row * kHidden + k]); };
+  for (int head = 0; head < kHeads; ++head) {
+    const int64_t first = head * kHeadDim;
+    EXPECT_EQ(At(matrix, 0, head, 11, static_cast<int>(plain) - 1), stored(first + plain - 1, 11));
+    for (int i = 0; i < 4; ++i) {
+      const int column = static_cast<int>(plain) + i;
+      EXPECT_EQ(At(matrix, 0, head, 11, column), stored(first + plain + 2 * i, 11));
+      EXPECT_EQ(At(matrix, 0, head, 11, column + 4), stored(first + plain + 2 * i + 1, 11));
+    }
+  }
+  const MatrixPlan qkv = PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "", "", ""},
+                                 {kHeads, kKvHeads, {0, 1, 2}, {0}, kHeadDim, true}, kHidden);
+  const PlacedMatrix turned = Load(qkv);
+  const std::vector<float> v = Rows("v");
+  EXPECT_EQ(At(turned, 0, 1, 3, 1), stored(kHeadDim + 2, 3));
+  EXPECT_EQ(At(turned, 0, 1, 3, kHeadDim / 2), stored(kHeadDim + 1, 3));
+  EXPECT_EQ(At(turned, 0, 4, 3, 1), Rounded(v[1 * kHidden + 3]));  // values are not turned
+}
+
+// Some rows of each head, as they are and transposed.
+TEST_F(Loader, PartsOfHeads) {
+  const HeadRows rows{.heads = kHeads, .head_rows = kHeadDim, .first = 7, .rows = 20};
+  const MatrixPlan plan = PlanHeads("heads", tensor::DType::kBF16, "q", rows, kHidden),
+                   turned = PlanTransposedHeads("turned", tensor::DType::kBF16, "q", rows, kHidden);
+  EXPECT_EQ(turned.k, 20);
+  EXPECT_EQ(turned.n, kHeads * kHidden);
+  ASSERT_EQ(turned.panels.size(), 2u * kHeads);  // 96 columns: 64 and 32
+  const PlacedMatrix matrix = Load(plan), transposed = Load(turned);
+  const std::vector<float> q = Rows("q");
+  for (int head = 0; head < kHeads; ++head) {
+    for (int row = 0; row < 20; ++row) {
+      for (const int64_t k : {0, 1, 63, 64, 95}) {
+        const float stored = Rounded(q[(head * kHeadDim + 7 + row) * kHidden + k]);
+        EXPECT_EQ(At(matrix, 0, head, k, row), stored);
+        EXPECT_EQ(
+            At(transposed, 0, 2 * head + static_cast<int>(k / 64), row, static_cast<int>(k % 64)),
+            stored);
+      }
+    }
+  }
+}
 
 TEST_F(Loader, QkvIsPackedHeadByHead) {
   const MatrixPlan plan = PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "q.bias", "", ""},
@@ -65,8 +127,9 @@ TEST_F(Loader, QkvIsPackedHeadByHead) {
   EXPECT_EQ(At(matrix, 0, 2, 17, 5), Rounded(q[(2 * kHeadDim + 5) * kHidden + 17]));
   EXPECT_EQ(At(matrix, 0, 4, 95, 47), Rounded(v[47 * kHidden + 95]));
   EXPECT_EQ(At(matrix, 0, 4, 95, 48), 0.0f);
-  EXPECT_EQ(matrix.weight.bias[2 * kernels::kPanelColumns + 5], Rounded(bias[2 * kHeadDim + 5]));
-  EXPECT_EQ(matrix.weight.bias[3 * kernels::kPanelColumns + 5], 0.0f);
+  EXPECT_EQ(matrix.placed.weight.bias[2 * kernels::kPanelColumns + 5],
+            Rounded(bias[2 * kHeadDim + 5]));
+  EXPECT_EQ(matrix.placed.weight.bias[3 * kernels::kPanelColumns + 5], 0.0f);
 }
 
 TEST_F(Loader, ARankPacksItsOwnHeadsInTheOrderOfTheirSlots) {
@@ -80,9 +143,10 @@ TEST_F(Loader, ARankPacksItsOwnHeadsInTheOrderOfTheirSlots) {
 }
 
 TEST_F(Loader, GateAndUpShareAPanel) {
-  const MatrixPlan plan = PlanGateUp("gate_up", tensor::DType::kBF16, "gate", "up", "", "", kWide, kHidden);
+  const MatrixPlan plan =
+      PlanGateUp("gate_up", tensor::DType::kBF16, "gate", "up", "", "", kWide, kHidden);
   const PlacedMatrix matrix = Load(plan);
-  ASSERT_EQ(matrix.weight.num_panels, 3);  // 32 + 32 + 16 pairs of columns
+  ASSERT_EQ(matrix.placed.weight.num_panels, 3);  // 32 + 32 + 16 pairs of columns
   const std::vector<float> gate = Rows("gate"), up = Rows("up");
   EXPECT_EQ(At(matrix, 0, 1, 3, 2), Rounded(gate[34 * kHidden + 3]));
   EXPECT_EQ(At(matrix, 0, 1, 3, 32 + 2), Rounded(up[34 * kHidden + 3]));
@@ -93,15 +157,17 @@ TEST_F(Loader, GateAndUpShareAPanel) {
 TEST_F(Loader, LeavesAreCutAlongK) {
   const auto leaves = kernels::LeafBorders::ForDown(kWide);
   ASSERT_EQ(leaves.num_leaves, 2);
-  const MatrixPlan plan = PlanMatrix("down", tensor::DType::kBF16, "down", "", kHidden, kWide, leaves);
+  const MatrixPlan plan =
+      PlanMatrix("down", tensor::DType::kBF16, "down", "", kHidden, kWide, leaves);
   const PlacedMatrix matrix = Load(plan);
   const std::vector<float> down = Rows("down");
   EXPECT_EQ(At(matrix, 1, 1, 1, 4), Rounded(down[(64 + 4) * kWide + leaves.begin[1] + 1]));
 }
 
 TEST_F(Loader, WrongShapesAndMissingTensorsNameTheTensor) {
-  MatrixPlan plan = PlanMatrix("m", tensor::DType::kBF16, "down", "", kHidden + 1, kWide, kernels::LeafBorders::Single(kWide));
-  PlacedMatrix placed{&plan, plan.Geometry()};
+  MatrixPlan plan = PlanMatrix("m", tensor::DType::kBF16, "down", "", kHidden + 1, kWide,
+                               kernels::LeafBorders::Single(kWide));
+  PlacedMatrix placed{&plan, {.weight = plan.Geometry()}};
   base::Status status = LoadMatrices(reader_, std::span(&placed, 1), 1);
   EXPECT_EQ(status.code(), kTensorShape);
   EXPECT_NE(status.message().find("down"), std::string::npos);

@@ -11,12 +11,39 @@ using kernels::kPanelColumns;
 void AddPanels(MatrixPlan* plan, int32_t tensor, int64_t row, int64_t rows, int64_t column) {
   for (int64_t at = 0; at < rows; at += kPanelColumns) {
     const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, rows - at));
-    plan->panels.push_back({{static_cast<int32_t>(column + at), width}, {{tensor, row + at, width, 0}}});
+    plan->panels.push_back(
+        {{static_cast<int32_t>(column + at), width}, {{tensor, row + at, width, 0}}});
   }
 }
 
+// Adds panels for a head's `rows` rows of tensors[tensor] from `row` on, of which the last
+// `interleaved` are pairs of neighbours (HeadRows).
+void AddHead(MatrixPlan* plan, int32_t tensor, int64_t row, int64_t rows, int64_t interleaved) {
+  const int64_t plain = rows - interleaved, half = interleaved / 2;
+  const auto stored = [&](int64_t i) {
+    const int64_t turned = i - plain;
+    return row + (turned < 0 ? i : plain + turned % half * 2 + turned / half);
+  };
+  for (int64_t at = 0; at < rows; at += kPanelColumns) {
+    const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, rows - at));
+    PanelPlan& panel = plan->panels.emplace_back();
+    panel.columns = {static_cast<int32_t>(plan->n + at), width};
+    for (int32_t c = 0; c < width; ++c) {
+      const int64_t from = stored(at + c);
+      std::vector<PanelPiece>& pieces = panel.pieces;
+      if (pieces.empty() || from != pieces.back().row + pieces.back().width) {
+        pieces.push_back({tensor, from, 1, c});
+      } else {
+        ++pieces.back().width;
+      }
+    }
+  }
+  plan->n += rows;
+}
+
 bool AnyBias(const std::vector<std::string>& biases) {
-  return std::any_of(biases.begin(), biases.end(), [](const std::string& name) { return !name.empty(); });
+  return std::any_of(biases.begin(), biases.end(),
+                     [](const std::string& name) { return !name.empty(); });
 }
 
 }  // namespace
@@ -24,6 +51,7 @@ bool AnyBias(const std::vector<std::string>& biases) {
 kernels::PackedWeight MatrixPlan::Geometry() const {
   kernels::PackedWeight weight;
   weight.dtype = dtype;
+  weight.stored = stored;
   weight.k = static_cast<int32_t>(k);
   weight.n = static_cast<int32_t>(n);
   weight.num_panels = static_cast<int32_t>(panels.size());
@@ -31,11 +59,18 @@ kernels::PackedWeight MatrixPlan::Geometry() const {
   return weight;
 }
 
+std::string MatrixPlan::TensorName(size_t tensor, int32_t expert) const {
+  std::string name = tensors[tensor];
+  if (num_experts > 0) name.replace(name.find("{}"), 2, std::to_string(expert));
+  return name;
+}
+
 uint64_t MatrixPlan::TableBytes() const {
-  const uint64_t tiles = static_cast<uint64_t>(leaves.num_leaves) * panels.size();
+  const uint64_t tiles = num_experts > 0 ? static_cast<uint64_t>(num_experts)
+                                         : static_cast<uint64_t>(leaves.num_leaves) * panels.size();
   const uint64_t bias = biases.empty() ? 0 : panels.size() * kPanelColumns * sizeof(float);
-  return base::RoundUp(tiles * sizeof(void*), 64) + base::RoundUp(panels.size() * sizeof(kernels::PanelColumns), 64) +
-         base::RoundUp(bias, 64);
+  return base::RoundUp(tiles * sizeof(void*), 64) +
+         base::RoundUp(panels.size() * sizeof(kernels::PanelColumns), 64) + base::RoundUp(bias, 64);
 }
 
 void MatrixPlan::KeepLeaves(const base::Part& kept) {
@@ -44,9 +79,14 @@ void MatrixPlan::KeepLeaves(const base::Part& kept) {
   k = leaves.begin[leaves.num_leaves];
 }
 
-MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, std::string bias, const TensorRows& rows,
-                      int64_t k, const kernels::LeafBorders& leaves) {
-  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .n = rows.part.size(), .leaves = leaves, .tensor_k = k};
+MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, std::string bias,
+                      const TensorRows& rows, int64_t k, const kernels::LeafBorders& leaves) {
+  MatrixPlan plan{.label = std::move(label),
+                  .dtype = dtype,
+                  .k = k,
+                  .n = rows.part.size(),
+                  .leaves = leaves,
+                  .tensor_k = k};
   plan.tensors = {std::move(name)};
   plan.tensor_rows = {rows.total};
   if (!bias.empty()) plan.biases = {std::move(bias)};
@@ -54,26 +94,37 @@ MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, 
   return plan;
 }
 
-MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names, const QkvHeads& heads, int64_t k) {
-  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .leaves = kernels::LeafBorders::Single(k), .tensor_k = k};
+MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names,
+                   const QkvHeads& heads, int64_t k) {
+  MatrixPlan plan{.label = std::move(label),
+                  .dtype = dtype,
+                  .k = k,
+                  .leaves = kernels::LeafBorders::Single(k),
+                  .tensor_k = k};
   plan.tensors = {names.q, names.k, names.v};
-  plan.tensor_rows = {heads.total * heads.head_dim, heads.total_kv * heads.head_dim, heads.total_kv * heads.head_dim};
+  plan.tensor_rows = {heads.total * heads.head_dim, heads.total_kv * heads.head_dim,
+                      heads.total_kv * heads.head_dim};
   plan.biases = {names.q_bias, names.k_bias, names.v_bias};
   if (!AnyBias(plan.biases)) plan.biases.clear();
   const std::vector<int32_t>* heads_of[] = {&heads.query, &heads.kv, &heads.kv};
   for (int32_t tensor = 0; tensor < 3; ++tensor) {
     for (const int32_t head : *heads_of[tensor]) {
-      AddPanels(&plan, tensor, head * heads.head_dim, heads.head_dim, plan.n);
-      plan.n += heads.head_dim;
+      AddHead(&plan, tensor, head * heads.head_dim, heads.head_dim,
+              heads.interleaved && tensor < 2 ? heads.head_dim : 0);
     }
   }
   return plan;
 }
 
-MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, std::string up, std::string gate_bias,
-                      std::string up_bias, const TensorRows& rows, int64_t k) {
-  MatrixPlan plan{.label = std::move(label), .dtype = dtype, .k = k, .n = rows.part.size(),
-                  .leaves = kernels::LeafBorders::Single(k), .tensor_k = k};
+MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, std::string up,
+                      std::string gate_bias, std::string up_bias, const TensorRows& rows,
+                      int64_t k) {
+  MatrixPlan plan{.label = std::move(label),
+                  .dtype = dtype,
+                  .k = k,
+                  .n = rows.part.size(),
+                  .leaves = kernels::LeafBorders::Single(k),
+                  .tensor_k = k};
   plan.tensors = {std::move(gate), std::move(up)};
   plan.tensor_rows = {rows.total, rows.total};
   plan.biases = {std::move(gate_bias), std::move(up_bias)};
@@ -83,6 +134,41 @@ MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, 
     const auto width = static_cast<int32_t>(std::min<int64_t>(kHalf, rows.part.end - row));
     const auto column = static_cast<int32_t>(row - rows.part.begin);
     plan.panels.push_back({{column, width}, {{0, row, width, 0}, {1, row, width, kHalf}}});
+  }
+  return plan;
+}
+
+MatrixPlan PlanHeads(std::string label, tensor::DType dtype, std::string name, const HeadRows& rows,
+                     int64_t k) {
+  MatrixPlan plan{.label = std::move(label),
+                  .dtype = dtype,
+                  .k = k,
+                  .leaves = kernels::LeafBorders::Single(k),
+                  .tensor_k = k};
+  plan.tensors = {std::move(name)};
+  plan.tensor_rows = {rows.heads * rows.head_rows};
+  for (int64_t head = 0; head < rows.heads; ++head)
+    AddHead(&plan, 0, head * rows.head_rows + rows.first, rows.rows, rows.interleaved);
+  return plan;
+}
+
+MatrixPlan PlanTransposedHeads(std::string label, tensor::DType dtype, std::string name,
+                               const HeadRows& rows, int64_t k) {
+  MatrixPlan plan{.label = std::move(label),
+                  .dtype = dtype,
+                  .k = rows.rows,
+                  .n = rows.heads * k,
+                  .leaves = kernels::LeafBorders::Single(rows.rows),
+                  .tensor_k = k,
+                  .transposed = true};
+  plan.tensors = {std::move(name)};
+  plan.tensor_rows = {rows.heads * rows.head_rows};
+  for (int64_t head = 0; head < rows.heads; ++head) {
+    for (int64_t at = 0; at < k; at += kPanelColumns) {
+      const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, k - at));
+      plan.panels.push_back({{static_cast<int32_t>(head * k + at), width},
+                             {{0, head * rows.head_rows + rows.first, width, 0, at}}});
+    }
   }
   return plan;
 }

@@ -1,7 +1,8 @@
-// Which rows of which tensors become which panel of a packed weight: the declared table that drives memory planning and
-// loading. Pure.
+// Which rows of which tensors become which panel of a packed weight: the declared table that drives
+// memory planning and loading. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,14 @@
 
 namespace forebay::weights {
 
-// `width` rows of a tensor from `row` on, placed in a panel from column `at` on.
+// `width` rows of a tensor from `row` on, placed in a panel from column `at` on. Of a transposed
+// matrix: as many columns from `column` on, of which the K rows from `row` on are read.
 struct PanelPiece {
   int32_t tensor;  // index into MatrixPlan::tensors
   int64_t row;
   int32_t width;
   int32_t at;
+  int64_t column = 0;
 };
 
 struct PanelPlan {
@@ -23,26 +26,57 @@ struct PanelPlan {
   std::vector<PanelPiece> pieces;
 };
 
+// A matrix, or a matrix of each expert of a layer, which are all alike.
 struct MatrixPlan {
-  std::string label;                 // "layers.3.qkv"
+  std::string label;  // "layers.3.qkv"
   tensor::DType dtype = tensor::DType::kBF16;
+  std::optional<cost::NumberFormat> stored;  // PackedWeight::stored
   int64_t k = 0, n = 0;
   kernels::LeafBorders leaves;
-  int64_t tensor_k = 0, first_k = 0; // columns of the tensors, and which of them is the first input here
-  std::vector<std::string> tensors;  // each [.., tensor_k]
+  // columns of the tensors, and which of them is the first input here
+  int64_t tensor_k = 0, first_k = 0;
+  bool transposed = false;           // inputs are rows of the tensor, outputs its columns
+  std::vector<std::string> tensors;  // each [.., tensor_k]; "{}" stands for an expert's number
   std::vector<int64_t> tensor_rows;  // rows expected of each
-  std::vector<std::string> biases;   // parallel to tensors; "" where there is none; empty: no bias at all
+  // parallel to tensors; "" where there is none; empty: no bias at all
+  std::vector<std::string> biases;
   std::vector<PanelPlan> panels;
+  int32_t num_experts = 0;  // 0: it is one matrix
 
-  // The weight's geometry without memory.
+  // The weight's geometry without memory; of experts one's.
   kernels::PackedWeight Geometry() const;
+  // How many matrices it is.
+  int32_t count() const { return num_experts > 0 ? num_experts : 1; }
+  std::string TensorName(size_t tensor, int32_t expert) const;
   // Data, and control memory beside it.
-  uint64_t TileBytes() const { return static_cast<uint64_t>(Geometry().bytes()); }
-  // Tile pointers, panel table and bias.
+  uint64_t TileBytes() const { return static_cast<uint64_t>(Geometry().bytes() * count()); }
+  // Where tiles lie, panel table and bias.
   uint64_t TableBytes() const;
   // Only these leaves of what is planned so far stay: a rank's share of the inputs.
   void KeepLeaves(const base::Part& kept);
 };
+
+// What is placed as a whole: a tile of a matrix, or all tiles of an expert's matrix.
+struct RunPlace {
+  int leaf;
+  int32_t panel;
+  int32_t expert;
+  uint64_t bytes;
+};
+
+// Visits the runs of a matrix in the order in which they are stored: leaf by leaf, or expert by
+// expert where there are any.
+template <typename Visit>
+void ForEachRun(const kernels::PackedWeight& geometry, int32_t num_experts, Visit visit) {
+  for (int32_t expert = 0; expert < num_experts; ++expert)
+    visit(RunPlace{0, 0, expert, static_cast<uint64_t>(geometry.bytes())});
+  if (num_experts > 0) return;
+  for (int leaf = 0; leaf < geometry.leaves.num_leaves; ++leaf) {
+    const auto bytes = static_cast<uint64_t>(geometry.TileBytes(leaf));
+    for (int32_t panel = 0; panel < geometry.num_panels; ++panel)
+      visit(RunPlace{leaf, panel, 0, bytes});
+  }
+}
 
 // Part of a tensor's rows: a rank's share of the outputs. A number is all of them.
 struct TensorRows {
@@ -53,22 +87,41 @@ struct TensorRows {
 };
 
 // y = x W^T with W one tensor [rows, k].
-MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, std::string bias, const TensorRows& rows,
-                      int64_t k, const kernels::LeafBorders& leaves);
+MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, std::string bias,
+                      const TensorRows& rows, int64_t k, const kernels::LeafBorders& leaves);
 
 // q, k and v in one weight, packed head by head: no panel crosses a head.
 struct QkvNames {
   std::string q, k, v, q_bias, k_bias, v_bias;
 };
 struct QkvHeads {
-  int64_t total = 0, total_kv = 0;    // of the tensors
-  std::vector<int32_t> query, kv;     // the logical heads that are packed, in the order of their slots
+  int64_t total = 0, total_kv = 0;  // heads of the tensors
+  // the logical heads that are packed, in the order of their slots
+  std::vector<int32_t> query, kv;
   int64_t head_dim = 0;
+  bool interleaved = false;  // of q and k, as HeadRows::interleaved says of whole heads
 };
-MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names, const QkvHeads& heads, int64_t k);
+MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names,
+                   const QkvHeads& heads, int64_t k);
 
 // gate and up interleaved, 32 columns of each in a panel.
-MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, std::string up, std::string gate_bias,
-                      std::string up_bias, const TensorRows& rows, int64_t k);
+MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, std::string up,
+                      std::string gate_bias, std::string up_bias, const TensorRows& rows,
+                      int64_t k);
+
+// Of a tensor of equal heads, one after another, some rows of each.
+struct HeadRows {
+  int64_t heads = 1, head_rows = 0;
+  int64_t first = 0, rows = 0;  // within a head
+  // The last so many rows that are taken of a head come in pairs of neighbours that rope turns
+  // together: their first elements are packed before their second ones, as kernels turn halves.
+  int64_t interleaved = 0;
+};
+// y = x W^T with W these rows [heads * rows, k], packed head by head: no panel crosses a head.
+MatrixPlan PlanHeads(std::string label, tensor::DType dtype, std::string name, const HeadRows& rows,
+                     int64_t k);
+// A matrix a head, y = x W with W these rows [rows, k] of the head: packed head by head.
+MatrixPlan PlanTransposedHeads(std::string label, tensor::DType dtype, std::string name,
+                               const HeadRows& rows, int64_t k);
 
 }  // namespace forebay::weights

@@ -13,11 +13,13 @@ bool RandomReader::Has(std::string_view name) const { return shapes_.find(name) 
 
 base::Result<tensor::Shape> RandomReader::ShapeOf(std::string_view name) const {
   const auto found = shapes_.find(name);
-  if (found == shapes_.end()) return base::Status(kTensorMissing, fmt::format("tensor {} is not in the table", name));
+  if (found == shapes_.end())
+    return base::Status(kTensorMissing, fmt::format("tensor {} is not in the table", name));
   return found->second;
 }
 
-base::Status RandomReader::ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const {
+base::Status RandomReader::ReadRows(std::string_view name, int64_t begin, int64_t end,
+                                    float* out) const {
   FB_ASSIGN_OR_RETURN(const tensor::Shape shape, ShapeOf(name));
   const int64_t columns = shape[shape.rank() - 1];
   if (shape.rank() == 1 && name.ends_with("norm.weight")) {
@@ -26,8 +28,11 @@ base::Status RandomReader::ReadRows(std::string_view name, int64_t begin, int64_
   }
   uint64_t key = seed_;
   for (const char c : name) key = base::Combine64(key, static_cast<unsigned char>(c));
-  const float scale = 0.02f * 1.7320508f;  // uniform in (-scale, scale) has deviation scale / sqrt(3)
-  const auto value = [&](uint64_t bits) { return (static_cast<float>(bits & 0xFFFFFF) * 0x1p-23f - 1.0f) * scale; };
+  // uniform in (-scale, scale) has deviation scale / sqrt(3)
+  const float scale = 0.02f * 1.7320508f;
+  const auto value = [&](uint64_t bits) {
+    return (static_cast<float>(bits & 0xFFFFFF) * 0x1p-23f - 1.0f) * scale;
+  };
   for (int64_t row = begin; row < end; ++row) {
     base::Rng rng(base::Combine64(key, static_cast<uint64_t>(row)));
     for (int64_t column = 0; column < columns; column += 2) {

@@ -7,14 +7,16 @@
 
 namespace forebay::weights {
 
-// Values are a pure function of (seed, tensor name, index): uniform with mean 0 and deviation 0.02 for matrices, and 1 for
-// vectors whose name ends in "norm.weight". Any name and shape that the declared table asks for exists.
+// Values are a pure function of (seed, tensor name, index): uniform with mean 0 and deviation 0.02
+// for matrices, and 1 for vectors whose name ends in "norm.weight". Any name and shape that the
+// declared table asks for exists.
 class RandomReader : public TensorReader {
  public:
   RandomReader(uint64_t seed, std::map<std::string, tensor::Shape, std::less<>> shapes);
   base::Result<tensor::Shape> ShapeOf(std::string_view name) const override;
   bool Has(std::string_view name) const override;
-  base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const override;
+  base::Status ReadRows(std::string_view name, int64_t begin, int64_t end,
+                        float* out) const override;
 
  private:
   uint64_t seed_;

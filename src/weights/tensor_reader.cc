@@ -5,7 +5,8 @@
 
 namespace forebay::weights {
 
-base::Status TensorReader::ReadRows(std::string_view name, int64_t begin, int64_t end, tensor::BF16* out) const {
+base::Status TensorReader::ReadRows(std::string_view name, int64_t begin, int64_t end,
+                                    tensor::BF16* out) const {
   FB_ASSIGN_OR_RETURN(const tensor::Shape shape, ShapeOf(name));
   const int64_t columns = shape[shape.rank() - 1];
   constexpr int64_t kRowsAtOnce = 8;

@@ -15,7 +15,8 @@ inline constexpr base::ErrorCode kTensorMissing{"tensor_missing"};
 inline constexpr base::ErrorCode kTensorShape{"tensor_shape"};
 inline constexpr base::ErrorCode kTensorNotFinite{"tensor_not_finite"};
 
-// Thread-safe after it was made. Names are Hugging Face's, rows in Hugging Face's order, whatever the file says.
+// Thread-safe after it was made. Names are Hugging Face's, rows in Hugging Face's order, whatever
+// the file says.
 class TensorReader {
  public:
   virtual ~TensorReader() = default;
@@ -24,12 +25,15 @@ class TensorReader {
   virtual bool Has(std::string_view name) const = 0;
   // Where the tensor lies, for messages: a file's path.
   virtual std::string FileOf(std::string_view) const { return "weights"; }
-  // Rows [begin, end) of a matrix [rows, columns] (a vector is one row) as exact fp32. kTensorNotFinite names the
-  // tensor and the place of a NaN or an infinity.
-  virtual base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const = 0;
+  // Rows [begin, end) of a matrix [rows, columns] (a vector is one row) as exact fp32.
+  // kTensorNotFinite names the tensor and the place of a NaN or an infinity.
+  virtual base::Status ReadRows(std::string_view name, int64_t begin, int64_t end,
+                                float* out) const = 0;
   // The same rows, rounded once (tensor::ToBF16).
-  virtual base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, tensor::BF16* out) const;
-  // The tensor has been read: its pages need not stay in memory. Reading it again is slower, not wrong.
+  virtual base::Status ReadRows(std::string_view name, int64_t begin, int64_t end,
+                                tensor::BF16* out) const;
+  // The tensor has been read: its pages need not stay in memory. Reading it again is slower, not
+  // wrong.
   virtual void DoneWith(std::string_view) const {}
 };
 

@@ -182,7 +182,7 @@ class Generation(Asking):
         for top in bodies[2]["choices"][0]["logprobs"]["top_logprobs"]:
             self.assertEqual(set(top), {f"token_id:{i}" for i in range(VOCABULARY)})
         self.assertEqual(bodies[3]["error"]["param"], "top_logprobs")
-        body = self.ask([chat("all", logprobs=True, top_logprobs=21)])[0]
+        body = self.ask([chat("all", logprobs=True, top_logprobs=21)], code=support.ALL_FAILED)[0]
         self.assertEqual(body["error"]["param"], "top_logprobs")
         self.assertIn("--max-logprobs", body["error"]["message"])
 
@@ -268,7 +268,8 @@ class Refusals(Asking):
         (b'{"prompt":"x","temperature":-1e-400}', 200, None, None),
         (b'{"prompt":"x","seed":99999999999999999999999}', 400, None, None),
         (b'{"prompt":"x","seed":18446744073709551615}', 400, "invalid_value", "seed"),
-        (b'{"prompt":"x","max_tokens":1e3}', 400, "invalid_type", "max_tokens"),
+        (b'{"prompt":"x","max_tokens":1e3}', 400, "context_length_exceeded", None),
+        (b'{"prompt":"x","max_tokens":1.5}', 400, "invalid_type", "max_tokens"),
         ({"prompt": "x", "top_p": 0}, 400, "invalid_value", "top_p"),
         ({"prompt": "x", "top_p": 1.01}, 400, "invalid_value", "top_p"),
         ({"prompt": "x", "top_k": -2}, 400, "invalid_value", "top_k"),
@@ -462,9 +463,9 @@ class Modes(Asking):
 
 
 class Tokens(support.TestCase):
-    def lines(self, command, model, lines, *flags):
+    def lines(self, command, model, lines, *flags, code=0):
         stdin = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
-        finished = self.expect(support.call(command, "-m", model, *flags, stdin=stdin), 0)
+        finished = self.expect(support.call(command, "-m", model, *flags, stdin=stdin), code)
         return [json.loads(line) for line in finished.out.split("\n")[:-1]]
 
     TEXTS = ["", " ", "hello world", "naïve 水\u2028\u0085 x", "a\nb\r\n\tc", "<|eot_id|> x", "\0", "🙂" * 20, "x" * 5000]
@@ -500,7 +501,7 @@ class Tokens(support.TestCase):
     def test_chat(self):
         messages = [{"role": "user", "content": "hi <|eot_id|>"}]
         plain, open_end, flag = self.lines("tokenize", support.LLAMA, [
-            {"messages": messages}, {"messages": messages, "add_generation_prompt": False}, {"messages": "x"}], "--chat")
+            {"messages": messages}, {"messages": messages, "add_generation_prompt": False}, {"messages": "x"}], "--chat", code=support.BAD_INPUT)
         self.assertTrue(plain["prompt"].endswith("[assistant]"))
         self.assertEqual(plain["prompt"], open_end["prompt"] + "[assistant]")
         self.assertEqual(plain["ids"].count(318), 0)
@@ -509,13 +510,36 @@ class Tokens(support.TestCase):
                            "--now", "2026-03-07T14:05:09")
         self.assertEqual(clock[0]["prompt"], "07 Mar 2026")
 
+    def test_chat_is_what_run_computes(self):
+        """The same tokens for every form of a line, and the same refusals."""
+        def user(content): return {"messages": [{"role": "user", "content": content}]}
+        parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+        lines = [user("hi"), user(parts), user("x") | {"add_special_tokens": True}, user("x") | {"tools": [], "documents": [], "seed": 3},
+                 user("x") | {"messages": [*user("x")["messages"], {"role": "assistant", "content": "y"}], "add_generation_prompt": False,
+                              "continue_final_message": True},
+                 {"custom_id": "a", "url": "/v1/chat/completions", "body": user("hi")},
+                 user([{"type": "image_url", "image_url": {"url": "x"}}]), user("x") | {"temprature": 1},
+                 user("x") | {"documents": [{"text": "x"}]}, {"prompt": "x"}]
+        answers = self.lines("tokenize", support.LLAMA, lines, "--chat", code=support.BAD_INPUT)
+        asked = [line if "body" in line else line | {"max_tokens": 1, "return_token_ids": True} for line in lines]
+        asked[5] = lines[5] | {"body": user("hi") | {"max_tokens": 1, "return_token_ids": True}}
+        job = self.job(asked, "tokenized")
+        self.expect(job.run(), support.COMPLETE)
+        for number, answer in enumerate(answers[:-1], 1):
+            body = job.results()[number]["response"]["body"]
+            if number <= 6:
+                self.assertEqual(answer["ids"], body["prompt_token_ids"], lines[number - 1])
+            else:
+                self.assertIn(body["error"]["message"], answer["error"])
+        self.assertIn("expected a chat", answers[-1]["error"])
+
     def test_bad_lines(self):
         stdin = b'{"text":"a"}\n{bad\n{"text":5}\n[]\n\n{"text":"a\xff"}\n{"text":"b"}'
-        finished = self.expect(support.call("tokenize", "-m", support.LLAMA, stdin=stdin), 0)
+        finished = self.expect(support.call("tokenize", "-m", support.LLAMA, stdin=stdin), support.BAD_INPUT, "5 of 7 lines failed")
         lines = [json.loads(line) for line in finished.out.splitlines()]
         self.assertEqual(["ids" in line for line in lines], [True, False, False, False, False, False, True])
         stdin = b'{"ids":[1]}\n{"ids":[1,-1]}\n{"ids":[320]}\n{"ids":"x"}\n{"ids":[1.5]}\n{"ids":[99999999999999999999]}\n{"ids":[]}\n'
-        finished = self.expect(support.call("detokenize", "-m", support.LLAMA, stdin=stdin), 0)
+        finished = self.expect(support.call("detokenize", "-m", support.LLAMA, stdin=stdin), support.BAD_INPUT, "5 of 7 lines failed")
         lines = [json.loads(line) for line in finished.out.splitlines()]
         self.assertEqual(["text" in line for line in lines], [True, False, False, False, False, False, True])
 

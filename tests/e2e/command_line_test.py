@@ -3,8 +3,10 @@ import json
 import os
 import shutil
 import subprocess
+import time
 
 import support
+import tiny_model
 
 ONE = [{"prompt": [5, 6], "max_tokens": 2, "temperature": 0}]
 
@@ -52,6 +54,51 @@ class CommandLine(support.TestCase):
         self.refused(support.ERROR, "/none", flags=["--chat-template", "/none"])
         self.refused(support.ERROR, "template_syntax", flags=["--chat-template", "{% bad"])
 
+    def test_flags_have_our_form(self):
+        """Errors of flags look like all others, and say what was meant."""
+        for flags, *texts in ((["--max-num-seqs", "0"], "\"0\" is no integer above 0"), (["--bogus"], "--bogus is no flag of forebay run"),
+                              (["--max-num-seq", "3"], "did you mean --max-num-seqs?"), (["--enforce-eager"], "there are no captured graphs"),
+                              (["--trust-remote-code"], "no code of a model is run"), (["--threads"], "--threads"),
+                              (["--layout", "tp=1", "--tensor-parallel-size", "2"], "--layout tp=1 and --tensor-parallel-size"),
+                              (["--tensor-parallel-size", "0"], "\"0\" is no integer above 0")):
+            with self.subTest(flags):
+                finished = self.expect(self.one.run(*flags), support.USAGE, "forebay: error: ", "[invalid_argument]", *texts)
+                self.assertLess(len(finished.err), 400)
+        for arguments in ([], ["run"], ["nothing"], ["--nothing"]):
+            self.expect(support.call(*arguments), support.USAGE, "forebay: error: ", "[invalid_argument]")
+        self.one.output = "-"
+        self.refused(support.USAGE, "--output-file is -; expected a file", nothing_written=False)
+
+    def test_spellings_of_others(self):
+        self.one.flags = ["--skip-tokenizer-init", "--digest", "--memory", "256MiB"]
+        self.expect(self.one.run(), support.COMPLETE)
+        choices = self.one.bodies()[None]["choices"]
+        for flags in (["--max_num_seqs", "1"], ["--max_num_batched_tokens=64"], ["--tensor-parallel-size", "2"], ["-tp", "2"],
+                      ["-tp", "2", "--devices", "2xcpu"], ["--data_parallel_size=2"], ["-pp", "2"]):
+            with self.subTest(flags):
+                self.one.forget()
+                self.expect(self.one.run(*flags), support.COMPLETE)
+                self.assertEqual(self.one.bodies()[None]["choices"], choices)
+
+    def test_small_limits(self):
+        """A limit of the process ends in a code, or does not matter; never in a signal."""
+        for limit in ("-s 64", "-v 400000", "-v 600000", "-v 1000000"):
+            self.one.forget()
+            shell = " ".join(f"'{part}'" for part in support.command(*self.one.arguments("--threads", "2")))
+            done = subprocess.run(["bash", "-c", f"ulimit {limit} && exec {shell}"], capture_output=True, timeout=120)
+            err = done.stderr.decode()
+            self.assertIn(done.returncode, (support.COMPLETE, support.ERROR), f"{limit}: {err}")
+            if done.returncode == support.ERROR:
+                self.assertRegex(err, r"forebay: error: .*\[(thread_unavailable|out_of_memory|io_error|memory_too_small)\]")
+        self.one.forget()
+        shell = " ".join(f"'{part}'" for part in support.command(*self.one.arguments()))
+        self.assertEqual(subprocess.run(["bash", "-c", f"ulimit -s 64 && exec {shell}"], timeout=120).returncode, support.COMPLETE)
+
+    def test_text_without_a_tokenizer(self):
+        self.one.flags = ["--random-weights"]
+        self.one.model = tiny_model.write(os.path.join(self.folder, "tiny"))
+        self.refused(support.ERROR, "tokenizer_not_found", "--skip-tokenizer-init")
+
     def test_memory(self):
         for memory in ("1", "3MiB"):
             self.one.flags = ["--skip-tokenizer-init", "--memory", memory]
@@ -71,7 +118,7 @@ class CommandLine(support.TestCase):
             self.expect(self.one.run(*flags), support.COMPLETE)
             self.assertEqual(self.one.bodies()[None]["choices"], body, flags)
         self.one.forget()
-        self.expect(self.one.run("--max-model-len", "1"), support.COMPLETE)
+        self.expect(self.one.run("--max-model-len", "1"), support.ALL_FAILED)
         self.assertEqual(self.one.bodies()[None]["error"]["code"], "context_length_exceeded")
 
     def test_closed_streams(self):
@@ -162,6 +209,42 @@ class Models(support.TestCase):
             _, err = process.communicate(timeout=120)
             self.assertIn(process.returncode, (support.COMPLETE, support.ERROR), err)
             job.answers()
+
+    def test_files_that_shrink_while_they_are_read(self):
+        """Wherever in the start the file is cut, the job ends with a code."""
+        path = tiny_model.write(self.model, hidden_size=128, intermediate_size=512, num_hidden_layers=4, vocab_size=1024)
+        weights = os.path.join(path, "model.safetensors")
+        with open(weights, "rb") as file:
+            content = file.read()
+        codes = []
+        for trial in range(16):
+            with open(weights, "wb") as file:
+                file.write(content)
+            job = self.job(ONE, f"shrinking{trial}", model=path, flags=["--skip-tokenizer-init"])
+            process = job.start()
+            time.sleep(0.004 * trial)
+            os.truncate(weights, len(content) // 7)
+            _, err = process.communicate(timeout=120)
+            self.assertIn(process.returncode, (support.COMPLETE, support.ERROR), err)
+            if process.returncode == support.ERROR:
+                self.assertRegex(err.decode(), r"\[(weights_file_changed|safetensors_truncated)\]")
+            codes.append(process.returncode)
+        print(f"ends: {codes}")
+
+    def test_bytes_of_files_are_text(self):
+        """What a model file holds cannot steer the terminal, fake a line, or fill the screen."""
+        shutil.copytree(support.LLAMA, self.model)
+        path = os.path.join(self.model, "config.json")
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        nasty = "\x1b]0;title\x07\x1b[2J\r\nforebay: complete\u202e" + "x" * 100_000
+        for change in ({"hidden_act": nasty}, {"architectures": [nasty]}, {"rope_scaling": {"rope_type": nasty, "factor": 2}}):
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(config | change, file)
+            err = self.expect(self.run_model(self.model), support.ERROR, "\\x1b]0;title\\x07", "[model_").err
+            self.assertLess(len(err), 3000)
+            self.assertFalse(set(err) & set("\x1b\x07\r\u202e"))
+            self.assertEqual(len(err.splitlines()), 1)
 
 
 if __name__ == "__main__":

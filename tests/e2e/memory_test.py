@@ -1,6 +1,9 @@
 """Peak memory stays under --memory + 300 MB however long the input is. FOREBAY_MEMORY_LINES changes the 1,000,000."""
+import json
+import math
 import os
 import random
+import struct
 
 import support
 import tiny_model
@@ -61,6 +64,43 @@ class Memory(support.TestCase):
         # What parsing a line may cost is bounded by its size: 16 bytes a byte, and 4 MB.
         print(f"lines of 60 MB: peak RSS {self.peak(job) / 1e6:.0f} MB")
         self.assertLessEqual(self.peak(job), BOUND + 16 * 60_000_000 + 4_000_000)
+
+    def test_stacked_experts(self):
+        """A stack of 512 MiB goes into its tiles expert by expert: what was read of the file is given back."""
+        experts, hidden, inner = 64, 1024, 2048
+        config = tiny_model.CONFIG | {
+            "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": hidden,
+            "num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": inner, "norm_topk_prob": True,
+        }
+        shapes = tiny_model.tensor_shapes(config)
+        shapes = {name: shape for name, shape in shapes.items() if ".mlp." not in name}
+        prefix = "model.layers.0."
+        shapes |= {
+            prefix + "self_attn.q_norm.weight": (16,), prefix + "self_attn.k_norm.weight": (16,),
+            prefix + "mlp.gate.weight": (experts, hidden),
+            prefix + "mlp.experts.gate_up_proj": (experts, 2 * inner, hidden),
+            prefix + "mlp.experts.down_proj": (experts, hidden, inner),
+        }
+        header, end = {}, 0
+        for name, shape in shapes.items():
+            begin, end = end, end + 2 * math.prod(shape)
+            header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [begin, end]}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        model = os.path.join(self.folder, "stacked")
+        os.makedirs(model)
+        with open(os.path.join(model, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        with open(os.path.join(model, "model.safetensors"), "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.truncate(8 + len(text) + end)  # zeros, which take no room on the disk
+        budget = 1 << 30
+        job = self.job(b'{"custom_id":"a","prompt":[3,4],"max_tokens":2}\n', model=model,
+                       flags=["--skip-tokenizer-init", "--memory", str(budget)])
+        self.expect(job.run(timeout=300), support.COMPLETE)
+        print(f"stacked experts: peak RSS {self.peak(job) / 1e6:.0f} MB, --memory {budget / 1e6:.0f} MB")
+        self.assertLessEqual(self.peak(job), budget + 200_000_000)
+        self.assertGreater(self.peak(job), 768 << 20)  # the experts are in memory
 
 
 if __name__ == "__main__":

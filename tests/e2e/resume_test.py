@@ -8,7 +8,9 @@ import time
 import support
 import tiny_model
 
-SETTINGS = "the template, sampling defaults or flags"
+TEMPLATE = "the chat template or tokenizer_config.json (--chat-template)"
+DEFAULTS = "the sampling defaults (generation_config.json, --generation-config)"
+TEXT = "--skip-tokenizer-init or --parse-special-in-content"
 
 
 def requests(count, seed=21, **more):
@@ -55,7 +57,9 @@ class Changed(support.TestCase):
             self.assertEqual(self.finished.raw(), self.before, flags)
 
     def test_input_line(self):
-        changed = [json.dumps({"custom_id": "new", "prompt": "changed"}).encode() if i == 17 else line for i, line in enumerate(self.lines)]
+        answered = min(number for number, result in self.finished.results().items() if result["response"]["status_code"] == 200)
+        changed = list(self.lines)
+        changed[answered - 1] = {"custom_id": "new", "prompt": "changed"}
         self.finished.write(changed)
         self.refused("the input line")
         self.finished.write(self.lines[1:])  # every line moved up
@@ -80,14 +84,28 @@ class Changed(support.TestCase):
         self.assertEqual(self.finished.raw(), self.before)
 
     def test_settings_flags(self):
-        for flags in (["--seed", "7"], ["--max-model-len", "256"], ["--max-logprobs", "5"], ["--digest"],
-                      ["--chat-template", "{{ messages[0].content }}"], ["--parse-special-in-content"], ["--served-model-name", "other"]):
+        for flags, what in ((["--seed", "7"], "--seed"), (["--max-model-len", "256"], "--max-model-len"),
+                            (["--max-logprobs", "5"], "--max-logprobs"), (["--digest"], "--digest"),
+                            (["--chat-template", "{{ messages[0].content }}"], TEMPLATE), (["--parse-special-in-content"], TEXT),
+                            (["--seed", "7", "--digest"], "--seed, --digest")):
             with self.subTest(flags[0]):
-                self.refused(SETTINGS, *flags)
+                self.refused(what, *flags)
+
+    def test_names_on_which_no_answer_depends(self):
+        """A folder that is renamed or linked to, and another served name, go on with what is there."""
+        link, renamed = os.path.join(self.folder, "link"), os.path.join(self.folder, "renamed")
+        os.symlink(self.model, link)
+        for flags in (["-m", link], ["--served-model-name", "other", "*"]):
+            self.finished.model = flags[1] if flags[0] == "-m" else self.model
+            self.expect(self.finished.run(*(flags if flags[0] != "-m" else [])), support.COMPLETE, "40 of 40 lines are done")
+        os.rename(self.model, renamed)
+        self.finished.model = renamed
+        self.expect(self.finished.run(), support.COMPLETE, "40 of 40 lines are done")
+        self.assertEqual(self.finished.raw(), self.before)
 
     def test_template_file(self):
         self.change_json("tokenizer_config.json", chat_template="{{ messages[0].content }}")
-        self.refused(SETTINGS)
+        self.refused(TEMPLATE)
 
     def test_tokenizer(self):
         def swap_two_tokens(content):
@@ -100,14 +118,14 @@ class Changed(support.TestCase):
 
     def test_tokenizer_settings(self):
         self.change_json("tokenizer_config.json", add_bos_token=False)
-        self.refused(SETTINGS)
+        self.refused(TEMPLATE)
         shutil.copy(os.path.join(support.LLAMA, "tokenizer_config.json"), self.model)
-        self.refused(SETTINGS, "--skip-tokenizer-init")
+        self.refused(f"{TEMPLATE}, {TEXT}", "--skip-tokenizer-init")
 
     def test_sampling_defaults(self):
         for change in ({"temperature": 0.25}, {"top_k": 3}, {"max_new_tokens": 7}, {"repetition_penalty": 1.5}):
             self.change_json("generation_config.json", **change)
-            self.refused(SETTINGS)
+            self.refused(DEFAULTS)
             self.expect(self.finished.run("--generation-config", "vllm"), support.COMPLETE)
             shutil.copy(os.path.join(support.LLAMA, "generation_config.json"), self.model)
 
@@ -258,12 +276,106 @@ class Taken(support.TestCase):
         whole = self.finished(lines)
         expected = whole.answers()
         data = whole.raw()
-        with open(whole.output + ".ordered", "wb") as file:  # what a kill while rewriting leaves behind
+        with open(whole.output + ".ordered", "wb") as file:  # nobody's business but its owner's
             file.write(data[:1000])
         self.expect(whole.run("--preserve-order"), support.COMPLETE)
         self.assertEqual(list(whole.answers()), sorted(expected))
         self.assertEqual(whole.answers(), expected)
-        self.assertFalse(os.path.exists(whole.output + ".ordered"))
+        with open(whole.output + ".ordered", "rb") as file:
+            self.assertEqual(file.read(), data[:1000])
+
+
+class Failed(support.TestCase):
+    """Lines that failed: why, what it does to the exit code, how they are mended."""
+
+    def test_all_failed_and_retried(self):
+        lines = [{"prompt": "x", "max_tokens": 1, "model": "gpt-4o"}] * 30
+        job = self.job(lines)
+        self.expect(job.run(), support.ALL_FAILED, "failed: 30 x model_not_found, first at line 1: the model `gpt-4o`", "[all_lines_failed]")
+        summary = job.summary()
+        self.assertEqual(summary["end"], "all_failed")
+        self.assertEqual([(f["code"], f["count"], f["first_line"]) for f in summary["failures"]], [("model_not_found", 30, 1)])
+        self.expect(job.run("--served-model-name", "llama", "*"), support.ALL_FAILED)
+        self.expect(job.run("--served-model-name", "llama", "*", "--retry-failed"), support.COMPLETE, "took out 30 failed results")
+        self.assertEqual(job.summary()["failures"], [])
+        self.assertEqual(len(job.answers()), 30)
+        for names, code in ((["a", "gpt-4o"], support.COMPLETE), (["a", "b"], support.ALL_FAILED), (["org/gpt-4o"], support.ALL_FAILED)):
+            job.forget()
+            self.expect(job.run("--served-model-name", *names), code)
+        self.assertNotIn("failed:", self.expect(job.run("--served-model-name", "*", "--retry-failed"), support.COMPLETE).err)
+
+    def test_mended_line(self):
+        job = self.job([{"prompt": "a", "max_tokens": 2}, {"prompt": "b", "max_tokens": -2}, {"prompt": "c", "max_tokens": 2}])
+        self.expect(job.run(), support.COMPLETE, "failed: 1 x invalid_value, first at line 2")
+        before = job.answers()
+        job.write([{"prompt": "a", "max_tokens": 2}, {"prompt": "b", "max_tokens": 2}, {"prompt": "c", "max_tokens": 2}])
+        self.expect(job.run(), support.COMPLETE, "took out 1 failed results")
+        after = job.answers()
+        self.assertEqual((after[1], after[3]), (before[1], before[3]))
+        self.assertIn(b'"status_code":200', after[2])
+        job.write([{"prompt": "z", "max_tokens": 2}, {"prompt": "b", "max_tokens": 2}, {"prompt": "c", "max_tokens": 2}])
+        self.expect(job.run(), support.MISMATCH, "the input line")
+
+
+class Disturbed(support.TestCase):
+    """The results file removed, replaced, cut or written to while the job runs; outputs that are one file."""
+
+    def test_results_file_while_it_is_written(self):
+        def remove(path): os.remove(path)
+        def move(path): os.rename(path, path + ".moved")
+        def replace(path):
+            os.rename(path, path + ".moved")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("hello\n")
+        def cut(path): os.truncate(path, 0)
+        def append(path):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write("hello\n")
+        lines = [{"prompt": "x", "max_tokens": 100, "ignore_eos": True}] * 300
+        for harm in (remove, move, replace, cut, append):
+            with self.subTest(harm.__name__):
+                job = self.job(lines, harm.__name__)
+                process = job.start("--max-num-seqs", "2")
+                while len(job.whole_lines()) < 3 and process.poll() is None:
+                    time.sleep(0.005)
+                harm(job.output)
+                _, err = process.communicate(timeout=120)
+                self.assertEqual(process.returncode, support.RESULTS_IO, err.decode())
+                self.assertIn(b"[results_replaced]", err)
+                if harm in (replace, append):
+                    self.assertIn(b"hello\n", job.raw())
+
+    def test_a_hole_costs_its_lines(self):
+        whole = self.job(requests(60))
+        self.expect(whole.run(), support.COMPLETE)
+        expected, data = whole.answers(), whole.raw()
+        with open(whole.output, "r+b") as file:
+            file.seek(len(data) // 3)
+            file.write(b"\0" * (len(data) // 4))
+        self.expect(whole.run(), support.COMPLETE, "never written, as a power cut leaves them")
+        self.assertEqual(whole.answers(), expected)
+        self.assertNotIn(b"\0", whole.raw())
+
+    def test_outputs_that_are_taken(self):
+        model = os.path.join(self.folder, "model")
+        shutil.copytree(support.LLAMA, model)
+        job = self.job(requests(5), model=model)
+        with open(job.output, "w", encoding="utf-8"):
+            pass
+        hard, link = os.path.join(self.folder, "hard"), os.path.join(self.folder, "link")
+        os.link(job.output, hard)
+        os.symlink(os.path.join(model, "model.safetensors"), link)
+        for flag in ("--summary", "--steps", "--report"):
+            for path in (job.output, hard, job.input, link, os.path.join(model, "config.json")):
+                before = {name: os.stat(name).st_size for name in (job.output, job.input, link)}
+                job.summary_path = path if flag == "--summary" else os.path.join(self.folder, "summary")
+                finished = job.run(*([] if flag == "--summary" else [flag, path]))
+                self.expect(finished, support.USAGE, "[output_taken]", f"{flag} {path} would overwrite")
+                self.assertEqual({name: os.stat(name).st_size for name in before}, before)
+            none = os.path.join(self.folder, "none", "file")
+            job.summary_path = none if flag == "--summary" else os.path.join(self.folder, "summary")
+            self.expect(job.run(*([] if flag == "--summary" else [flag, none])), support.ERROR, "[io_error]", f"{flag} {none}: cannot be written")
+            self.assertEqual(job.raw(), b"", "it is found out before anything runs")
 
 
 class Inputs(support.TestCase):

@@ -55,6 +55,17 @@ class Simulate(support.TestCase):
             self.assertEqual(real[name], simulated[name], name)
         self.assertEqual([json.loads(step)["plan"] for step in real_steps], [json.loads(step)["plan"] for step in steps])
 
+    def test_a_pulls_time_does_not_depend_on_its_slices(self):
+        # Eight ranks that are nothing but pulls, one owner after another: links are shared among pairs of ranks, so that the
+        # number of slices that a copy has under way gives it no larger share.
+        per_token = {}
+        for size in ("1GiB", "300MiB", "64MiB"):
+            self.run_trace("--devices", "sim:8xh20", "--mode", "pull", "--max-num-seqs", "1", "--layout",
+                           "dp=8,weights=by_layer,pool=64", "--pool-streams", "one", "--pool-slice", size, "--trace",
+                           "synthetic:n=8,prompt=512,output=24", "--summary", self.path("s.json"), model="builtin:Qwen3-32B")
+            per_token[size] = json.loads(self.read("s.json"))["mean_tpot_ms"]
+        self.assertLess(max(per_token.values()), 1.05 * min(per_token.values()), per_token)
+
     def test_a_job_with_text_and_measured_lengths(self):
         job = self.job([{"prompt": [5, 6, i], "max_tokens": 30, "n": 1 + i % 2} for i in range(20)] + [{"prompt": 3}], "text",
                        flags=["--skip-tokenizer-init"])

@@ -18,7 +18,7 @@ QWEN = os.path.join(GOLDEN, "models", "qwen3")
 DEMO_MODEL = os.environ.get("FOREBAY_DEMO_MODEL") or os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
 
 # How `forebay run` ends (docs/formats/exit-codes.md).
-COMPLETE, ERROR, USAGE, BAD_INPUT, DRAINED, ABORTED, RESULTS_IO, LOCKED, MISMATCH, STALLED = range(10)
+COMPLETE, ERROR, USAGE, BAD_INPUT, DRAINED, ABORTED, RESULTS_IO, LOCKED, MISMATCH, STALLED, ALL_FAILED = range(11)
 
 forebay = os.path.join(ROOT, "build", "release", "forebay")
 
@@ -124,7 +124,7 @@ class Job:
                 os.remove(path)
 
 
-_ID = re.compile(rb'^\{"id":"batch_req_(\d+)_[0-9a-f]{16}(?:-[0-9a-f]{16}){3}","custom_id":')
+_ID = re.compile(rb'^\{"id":"batch_req_(\d+)_[0-9a-f]{16}(?:-[0-9a-f]{16}){4}","custom_id":')
 # Outside the promise (docs/formats/results-log.md). Quotes inside strings are escaped, so members alone match.
 _VOLATILE = re.compile(rb'"(created|cached_tokens)":\d+')
 

@@ -1,10 +1,11 @@
-// The simulated CPU makes the plans that the real one made: the same trace and limits give the same steps.
+// The simulated CPU makes the plans that the real one made: the same trace and limits give the same
+// steps.
 #include <gtest/gtest.h>
 
 #include "golden_files.h"
 #include "runtime/real/real_runtime.h"
-#include "sim/simulation.h"
-#include "sim/trace_source.h"
+#include "trace/simulation.h"
+#include "trace/trace_source.h"
 
 namespace forebay {
 namespace {
@@ -27,24 +28,25 @@ struct Outcome {
   job::JobSummary summary;
 };
 
-engine::EngineOptions OptionsOf(const Case& test, const std::string& devices) {
-  engine::EngineOptions options;
+layout::EngineOptions OptionsOf(const Case& test, const std::string& devices) {
+  layout::EngineOptions options;
   options.model = golden::Path("models/llama3-gqa");
-  options.devices = devices;
-  options.memory_bytes = 256 << 20;
-  options.max_model_len = 256;
-  options.max_num_seqs = test.max_num_seqs;
-  options.max_num_batched_tokens = test.max_num_batched_tokens;
-  options.kv_blocks = test.kv_blocks;
+  options.machine.devices = *layout::ParseDevices(devices);
+  options.machine.memory_bytes = 256 << 20;
+  options.limits.max_model_len = 256;
+  options.limits.max_num_seqs = test.max_num_seqs;
+  options.limits.max_num_batched_tokens = test.max_num_batched_tokens;
+  options.limits.kv_blocks = test.kv_blocks;
   options.policy = test.policy;
-  options.threads = 2;
+  options.machine.threads = 2;
   options.seed = 5;
   return options;
 }
 
-Outcome RunReal(const Case& test, const std::string& devices, const std::string& steal = "auto") {
-  const sim::LengthTrace trace = *sim::ReadTrace(test.trace, {});
-  engine::EngineOptions options = OptionsOf(test, devices);
+Outcome RunReal(const Case& test, const std::string& devices,
+                layout::Stealing steal = layout::Stealing::kAuto) {
+  const trace::LengthTrace trace = *trace::ReadTrace(test.trace, {});
+  layout::EngineOptions options = OptionsOf(test, devices);
   options.steal = steal;
   const auto runtime = runtime::CreateRealRuntime();
   const auto files = engine::OpenModel(options.model, false, options.seed);
@@ -53,19 +55,21 @@ Outcome RunReal(const Case& test, const std::string& devices, const std::string&
   Steps steps;
   (*engine)->SetStepObserver(&steps);
   RunControl control;
-  sim::TraceSource source(*runtime, trace, (*engine)->facts(), options.seed, control);
-  const auto run = sim::RunCounted(*runtime, **engine, source, control);
+  trace::TraceSource source(*runtime, trace, (*engine)->facts(), options.seed, control);
+  const auto run = trace::RunCounted(*runtime, **engine, source, control);
   EXPECT_TRUE(run.ok()) << run.status().ToString();
   return {std::move(steps.records), run->summary};
 }
 
-Outcome RunSimulated(const Case& test, const std::string& devices, bool full_detail = false, const engine::HandOutLog* hand_out = nullptr) {
-  const sim::LengthTrace trace = *sim::ReadTrace(test.trace, {});
-  sim::SimulationOptions options{.engine = OptionsOf(test, devices), .trace = &trace, .record_steps = true};
-  options.engine.sim_full_detail = full_detail;
+Outcome RunSimulated(const Case& test, const std::string& devices, bool full_detail = false,
+                     const engine::HandOutLog* hand_out = nullptr) {
+  const trace::LengthTrace trace = *trace::ReadTrace(test.trace, {});
+  trace::SimulationOptions options{
+      .engine = OptionsOf(test, devices), .trace = &trace, .record_steps = true};
+  options.engine.machine.full_detail = full_detail;
   options.hand_out = hand_out;
-  if (hand_out) options.engine.steal = "off";
-  auto result = sim::Simulate(options);
+  if (hand_out) options.engine.steal = layout::Stealing::kOff;
+  auto result = trace::Simulate(options);
   EXPECT_TRUE(result.ok()) << result.status().ToString();
   return {std::move(result->steps), result->run.summary};
 }
@@ -96,14 +100,21 @@ void ExpectSamePlans(const Outcome& real, const Outcome& simulated) {
 
 constexpr Case kCases[] = {
     {"mixed", "synthetic:n=60,prompt=uniform(3,90),output=uniform(1,40),seed=1", 16, 256, 1000},
-    {"chunked_prefill", "synthetic:n=30,prompt=uniform(60,200),output=uniform(1,30),seed=2", 8, 32, 1000},
-    {"preempting", "synthetic:n=40,prompt=uniform(20,60),output=uniform(30,120),seed=3", 16, 128, 24},
-    {"prefix_shared", "synthetic:n=40,prompt=uniform(100,150),output=uniform(1,20),shared=96,seed=4", 8, 128, 200},
-    {"prefix_shared_preempting", "synthetic:n=40,prompt=uniform(70,90),output=uniform(60,120),shared=64,seed=5", 12, 128, 18},
-    {"choices", "synthetic:n=20,prompt=uniform(40,100),output=uniform(1,40),choices=3,seed=6", 12, 128, 400},
-    {"choices_preempting", "synthetic:n=20,prompt=uniform(40,100),output=uniform(30,100),choices=3,seed=7", 12, 128, 28},
+    {"chunked_prefill", "synthetic:n=30,prompt=uniform(60,200),output=uniform(1,30),seed=2", 8, 32,
+     1000},
+    {"preempting", "synthetic:n=40,prompt=uniform(20,60),output=uniform(30,120),seed=3", 16, 128,
+     24},
+    {"prefix_shared",
+     "synthetic:n=40,prompt=uniform(100,150),output=uniform(1,20),shared=96,seed=4", 8, 128, 200},
+    {"prefix_shared_preempting",
+     "synthetic:n=40,prompt=uniform(70,90),output=uniform(60,120),shared=64,seed=5", 12, 128, 18},
+    {"choices", "synthetic:n=20,prompt=uniform(40,100),output=uniform(1,40),choices=3,seed=6", 12,
+     128, 400},
+    {"choices_preempting",
+     "synthetic:n=20,prompt=uniform(40,100),output=uniform(30,100),choices=3,seed=7", 12, 128, 28},
     {"batch_of_one", "synthetic:n=6,prompt=uniform(3,90),output=uniform(1,40),seed=8", 1, 64, 100},
-    {"static_batch", "synthetic:n=40,prompt=uniform(3,90),output=uniform(1,40),seed=9", 8, 128, 200, "static_batch"},
+    {"static_batch", "synthetic:n=40,prompt=uniform(3,90),output=uniform(1,40),seed=9", 8, 128, 200,
+     "static_batch"},
 };
 
 class Replay : public testing::TestWithParam<Case> {};
@@ -120,44 +131,53 @@ TEST_P(Replay, PlansAreTheRealOnes) {
 }
 
 TEST_P(Replay, EveryLayerInFullGivesTheSameSteps) {
-  const Outcome jump = RunSimulated(GetParam(), "sim:zen4"), full = RunSimulated(GetParam(), "sim:zen4", true);
+  const Outcome jump = RunSimulated(GetParam(), "sim:zen4"),
+                full = RunSimulated(GetParam(), "sim:zen4", true);
   ExpectSamePlans(full, jump);
   for (size_t i = 0; i < full.steps.size(); ++i) {
-    ASSERT_NEAR(full.steps[i].end_seconds, jump.steps[i].end_seconds, 1e-9 * full.steps[i].end_seconds) << "step " << i;
+    ASSERT_NEAR(full.steps[i].end_seconds, jump.steps[i].end_seconds,
+                1e-9 * full.steps[i].end_seconds)
+        << "step " << i;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Replay, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Cases, Replay, testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
 
 std::vector<StepRecord> StepsOf(const Outcome& outcome, int replica) {
   std::vector<StepRecord> steps;
-  std::ranges::copy_if(outcome.steps, std::back_inserter(steps), [&](const StepRecord& step) { return step.replica == replica; });
+  std::ranges::copy_if(outcome.steps, std::back_inserter(steps),
+                       [&](const StepRecord& step) { return step.replica == replica; });
   return steps;
 }
 
-// Which rank takes which request depends on the ranks' speeds: the simulator is given what the real run did, and makes its plans.
-// Choices are not preempted here: one that comes back may find what another has drawn alike, and only the real run knows it.
+// Which rank takes which request depends on the ranks' speeds: the simulator is given what the real
+// run did, and makes its plans. Choices are not preempted here: one that comes back may find what
+// another has drawn alike, and only the real run knows it.
 class ReplayHandOut : public testing::TestWithParam<Case> {};
 
 TEST_P(ReplayHandOut, EachRankMakesTheRealPlans) {
-  const Outcome real = RunReal(GetParam(), "2xcpu", "off");
+  const Outcome real = RunReal(GetParam(), "2xcpu", layout::Stealing::kOff);
   const engine::HandOutLog log = engine::LogHandOut(real.steps, 2);
   const Outcome simulated = RunSimulated(GetParam(), "sim:2xzen4", false, &log);
   for (int replica = 0; replica < 2; ++replica) {
     SCOPED_TRACE(replica);
-    const Outcome of_real{StepsOf(real, replica), real.summary}, of_simulated{StepsOf(simulated, replica), simulated.summary};
+    const Outcome of_real{StepsOf(real, replica), real.summary},
+        of_simulated{StepsOf(simulated, replica), simulated.summary};
     EXPECT_FALSE(of_real.steps.empty());
     ExpectSamePlans(of_real, of_simulated);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ReplayHandOut,
-                         testing::Values(kCases[0], kCases[1], kCases[2], kCases[4], kCases[5], kCases[8]),
+                         testing::Values(kCases[0], kCases[1], kCases[2], kCases[4], kCases[5],
+                                         kCases[8]),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ReplayGroup, SeveralRanksAgreeInTotals) {
   const Case& test = kCases[0];
-  const Outcome real = RunReal(test, "2xcpu"), simulated = RunSimulated(test, "sim:2xzen4"), again = RunSimulated(test, "sim:2xzen4");
+  const Outcome real = RunReal(test, "2xcpu"), simulated = RunSimulated(test, "sim:2xzen4"),
+                again = RunSimulated(test, "sim:2xzen4");
   EXPECT_EQ(real.summary.done, simulated.summary.done);
   EXPECT_EQ(real.summary.prompt_tokens, simulated.summary.prompt_tokens);
   EXPECT_EQ(real.summary.output_tokens, simulated.summary.output_tokens);

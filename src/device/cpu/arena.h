@@ -10,18 +10,24 @@
 
 namespace forebay::device {
 
-// Memory, one mapping a region: address space is reserved region by region, pages are committed when touched.
-// Data regions of more than `max_usable_bytes` are address space alone: touching one faults. With a `shared_memory` file, which
-// nobody else extends, regions lie in it one behind the other (shared memory gets no huge pages on a stock Debian).
+// Memory, one mapping a region: address space is reserved region by region, pages are committed
+// when touched. Data regions of more than `max_usable_bytes` are address space alone: touching one
+// faults. With a `shared_memory` file, which nobody else extends, regions lie in it one behind the
+// other (shared memory gets no huge pages on a stock Debian).
 class CpuArena : public Arena {
  public:
-  CpuArena(int rank, uint64_t budget, uint64_t max_usable_bytes = UINT64_MAX, int shared_memory = -1)
-      : rank_(rank), budget_(budget), max_usable_bytes_(max_usable_bytes), shared_memory_(shared_memory) {}
+  CpuArena(int rank, uint64_t budget, uint64_t max_usable_bytes = UINT64_MAX,
+           int shared_memory = -1)
+      : rank_(rank),
+        budget_(budget),
+        max_usable_bytes_(max_usable_bytes),
+        shared_memory_(shared_memory) {}
   ~CpuArena() override;
 
   uint64_t budget() const override { return budget_; }
   uint64_t used() const override { return used_; }
-  base::Result<const Region*> Allocate(std::string name, uint64_t bytes, MemoryUse use = MemoryUse::kData) override;
+  base::Result<const Region*> Allocate(std::string name, uint64_t bytes,
+                                       MemoryUse use = MemoryUse::kData) override;
   std::span<const std::unique_ptr<Region>> regions() const override { return regions_; }
 
  private:

@@ -41,8 +41,8 @@ TEST(CpuArena, BudgetIsHardAndTheErrorListsAllRegions) {
   ASSERT_TRUE(arena.Allocate("kv", 2 * kMiB).ok());
   const base::Status status = arena.Allocate("logits", kMiB + 1).status();
   EXPECT_EQ(status.code(), kArenaFull);
-  for (const char* part : {"'logits' needs 1.0 MiB (1048577 bytes)", "budget of 8.0 MiB", "only 1.0 MiB",
-                           "'weights' 5.0 MiB", "'kv' 2.0 MiB"}) {
+  for (const char* part : {"'logits' needs 1.0 MiB (1048577 bytes)", "budget of 8.0 MiB",
+                           "only 1.0 MiB", "'weights' 5.0 MiB", "'kv' 2.0 MiB"}) {
     EXPECT_THAT(status.message(), HasSubstr(part));
   }
   EXPECT_EQ(arena.Allocate("absurd", UINT64_MAX).status().code(), kArenaFull);

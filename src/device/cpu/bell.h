@@ -12,8 +12,8 @@
 
 namespace forebay::device {
 
-// Returns whether `condition` came true within `spin`. It is evaluated at least once. On the virtual runtime, where
-// nothing else runs meanwhile, `spin` must be 0.
+// Returns whether `condition` came true within `spin`. It is evaluated at least once. On the
+// virtual runtime, where nothing else runs meanwhile, `spin` must be 0.
 template <typename Condition>
 bool SpinUntil(runtime::Runtime& runtime, runtime::TimeNs spin, const Condition& condition) {
   if (condition()) return true;
@@ -28,12 +28,13 @@ bool SpinUntil(runtime::Runtime& runtime, runtime::TimeNs spin, const Condition&
   return false;
 }
 
-// One task waits at a bell for conditions that others make true; they ring after each change. The condition's atomics
-// and the changes to them must be sequentially consistent: either the sleeper sees the change, or the ringer sees that
-// it sleeps.
+// One task waits at a bell for conditions that others make true; they ring after each change. The
+// condition's atomics and the changes to them must be sequentially consistent: either the sleeper
+// sees the change, or the ringer sees that it sleeps.
 class alignas(64) Bell {
  public:
-  Bell(runtime::Runtime& runtime, std::string name) : runtime_(runtime), event_(runtime.NewEvent(std::move(name))) {}
+  Bell(runtime::Runtime& runtime, std::string name)
+      : runtime_(runtime), event_(runtime.NewEvent(std::move(name))) {}
 
   template <typename Condition>
   void WaitUntil(runtime::TimeNs spin, const Condition& condition) {

@@ -1,5 +1,5 @@
-// The commands of a stream, from one control task to the stream's task. Pushing never blocks; memory grows to the
-// longest backlog and is then reused.
+// The commands of a stream, from one control task to the stream's task. Pushing never blocks;
+// memory grows to the longest backlog and is then reused.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ struct Command {
   enum class Kind : uint8_t { kRun, kWait, kPost, kAwait, kStop };
 
   Kind kind;
-  Progress* awaited;   // kWait: until this stream ...
-  CpuCounter* counter; // kPost, kAwait
-  uint64_t position;   // ... has completed so many commands; the counter's value
-  Operation operation; // kRun
+  Progress* awaited;    // kWait: until this stream ...
+  CpuCounter* counter;  // kPost, kAwait
+  uint64_t position;    // ... has completed so many commands; the counter's value
+  Operation operation;  // kRun
 };
 
 // Single producer, single consumer.

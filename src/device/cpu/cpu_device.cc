@@ -9,46 +9,52 @@
 namespace forebay::device {
 namespace {
 
-// Longer than the gaps inside a step; a sleep and its wake-up cost about 10 us (bench/dispatch_bench).
+// Longer than the gaps inside a step; a sleep and its wake-up cost about 10 us
+// (bench/dispatch_bench).
 constexpr runtime::TimeNs kComputeSpin = 50'000;
 // Copy streams run beside as many compute workers as there are cores.
 constexpr runtime::TimeNs kCopySpin = 2'000;
 
-constexpr const char* kCopyNames[CpuDevice::kNumCopyKinds] = {"weights copy", "kv copy", "disk copy"};
+constexpr const char* kCopyNames[CpuDevice::kNumCopyKinds] = {"weights copy", "kv copy up",
+                                                              "kv copy down"};
 
 base::Status Validate(const CpuDeviceOptions& options) {
   if (options.num_workers < 1) {
-    return {base::kInvalidArgument, fmt::format("rank {}: {} workers, at least 1 is needed", options.rank,
-                                                options.num_workers)};
+    return {base::kInvalidArgument, fmt::format("rank {}: {} workers, at least 1 is needed",
+                                                options.rank, options.num_workers)};
   }
   if (!options.cores.empty() && static_cast<int>(options.cores.size()) != options.num_workers) {
-    return {base::kInvalidArgument, fmt::format("rank {}: {} cores for {} workers", options.rank, options.cores.size(),
-                                                options.num_workers)};
+    return {base::kInvalidArgument, fmt::format("rank {}: {} cores for {} workers", options.rank,
+                                                options.cores.size(), options.num_workers)};
   }
   return base::Status::Ok();
 }
 
 }  // namespace
 
-base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options) {
+base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime,
+                                                      const CpuDeviceOptions& options) {
   FB_RETURN_IF_ERROR(Validate(options));
-  auto arena = std::make_unique<CpuArena>(options.rank, options.memory_bytes, UINT64_MAX, options.shared_memory);
+  auto arena = std::make_unique<CpuArena>(options.rank, options.memory_bytes, UINT64_MAX,
+                                          options.shared_memory);
   const uint64_t scratch_bytes = options.num_workers * base::RoundUp(options.scratch_bytes, 64) +
                                  CpuDevice::kNumCopyKinds * CpuDevice::kCopyScratchBytes;
   FB_ASSIGN_OR_RETURN(const Region* scratch, arena->Allocate("scratch", scratch_bytes));
-  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(runtime, options, std::move(arena), *scratch));
+  return std::unique_ptr<Device>(
+      std::make_unique<CpuDevice>(runtime, options, std::move(arena), *scratch));
 }
 
 std::unique_ptr<Counter> CreateCpuCounter(runtime::Runtime& runtime, std::string name) {
   return std::make_unique<TaskCounter>(runtime, std::move(name));
 }
 
-CpuDevice::CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options, std::unique_ptr<CpuArena> arena,
-                     const Region& scratch)
+CpuDevice::CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options,
+                     std::unique_ptr<CpuArena> arena, const Region& scratch)
     : runtime_(runtime),
       options_(options),
       arena_(std::move(arena)),
-      copy_scratch_(std::span(scratch.data, scratch.bytes).last(kNumCopyKinds * kCopyScratchBytes)) {
+      copy_scratch_(
+          std::span(scratch.data, scratch.bytes).last(kNumCopyKinds * kCopyScratchBytes)) {
   compute_ = std::make_unique<CpuStream>(
       runtime_, StreamOptions({.name = fmt::format("rank {} compute", options_.rank),
                                .num_workers = options_.num_workers,
@@ -70,7 +76,8 @@ CpuStreamOptions CpuDevice::StreamOptions(TeamOptions team) const {
   const bool interleave = runtime_.is_virtual();
   if (interleave) team.spin = 0;
   uint64_t seed = base::Combine64(options_.seed, options_.rank);
-  for (const char c : team.name) seed = base::Combine64(seed, c);  // each stream draws its own delays
+  // each stream draws its own delays
+  for (const char c : team.name) seed = base::Combine64(seed, c);
   return {.team = std::move(team),
           .checker = options_.checker,
           .profile = options_.profile,
@@ -85,10 +92,12 @@ Stream& CpuDevice::copy(CopyKind kind) {
     // A rank of one core copies on it: another's belongs to another rank.
     const auto cores = options_.cores.size() == 1 ? options_.cores : std::vector<int>();
     auto stream = std::make_unique<CpuStream>(
-        runtime_, StreamOptions({.name = fmt::format("rank {} {}", options_.rank, kCopyNames[index]),
-                                 .cores = cores,
-                                 .scratch = copy_scratch_.subspan(index * kCopyScratchBytes, kCopyScratchBytes),
-                                 .spin = kCopySpin}));
+        runtime_,
+        StreamOptions(
+            {.name = fmt::format("rank {} {}", options_.rank, kCopyNames[index]),
+             .cores = cores,
+             .scratch = copy_scratch_.subspan(index * kCopyScratchBytes, kCopyScratchBytes),
+             .spin = kCopySpin}));
     const std::lock_guard lock(mutex_);
     copies_[index] = std::move(stream);
   }

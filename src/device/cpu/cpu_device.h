@@ -10,30 +10,42 @@
 
 namespace forebay::device {
 
-// REQUIRES: options are valid, and `scratch` holds num_workers x scratch_bytes, then kCopyScratchBytes for each kind.
+// REQUIRES: options are valid, and `scratch` holds num_workers x scratch_bytes, then
+// kCopyScratchBytes for each kind.
 class CpuDevice final : public Device {
  public:
   static constexpr int kNumCopyKinds = 3;
   static constexpr uint64_t kCopyScratchBytes = 64 << 10;
 
-  CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options, std::unique_ptr<CpuArena> arena,
-            const Region& scratch);
+  CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options,
+            std::unique_ptr<CpuArena> arena, const Region& scratch);
   ~CpuDevice() override;
 
   int rank() const override { return options_.rank; }
   Arena& arena() override { return *arena_; }
+  std::unique_ptr<Arena> NewHostArena(uint64_t budget) override {
+    return std::make_unique<CpuArena>(options_.rank, budget);
+  }
   Stream& compute() override { return *compute_; }
   Stream& copy(CopyKind kind) override;
   std::unique_ptr<DeviceEvent> NewEvent() override { return std::make_unique<CpuEvent>(); }
   int num_workers() const override { return options_.num_workers; }
-  base::Status Synchronize(Stream& stream) override { return static_cast<CpuStream&>(stream).Synchronize(); }
-  base::Status FaultOf(const Stream& stream) const override { return static_cast<const CpuStream&>(stream).fault(); }
+  base::Status Synchronize(Stream& stream) override {
+    return static_cast<CpuStream&>(stream).Synchronize();
+  }
+  base::Status FaultOf(const Stream& stream) const override {
+    return static_cast<const CpuStream&>(stream).fault();
+  }
   bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) override;
   std::vector<OpProfile> Profile() const override;
-  StreamTime TimeOf(const Stream& stream) const override { return static_cast<const CpuStream&>(stream).time(); }
+  StreamTime TimeOf(const Stream& stream) const override {
+    return static_cast<const CpuStream&>(stream).time();
+  }
 
   // Latches a fault of `stream`, for code that runs in its operations.
-  void Fail(Stream& stream, base::Status fault) { static_cast<CpuStream&>(stream).Fail(std::move(fault)); }
+  void Fail(Stream& stream, base::Status fault) {
+    static_cast<CpuStream&>(stream).Fail(std::move(fault));
+  }
 
  private:
   CpuStreamOptions StreamOptions(TeamOptions team) const;

@@ -42,7 +42,9 @@ struct SleepArgs {
   Runtime* runtime;
   runtime::TimeNs duration;
 };
-void SleepFor(const SleepArgs& args, const WorkerContext& context) { args.runtime->Sleep(args.duration); }
+void SleepFor(const SleepArgs& args, const WorkerContext& context) {
+  args.runtime->Sleep(args.duration);
+}
 Operation Sleeping(Runtime& runtime, runtime::TimeNs duration) {
   return MakeOperation<&SleepFor>({.label = "sleep"}, SleepArgs{&runtime, duration});
 }
@@ -51,14 +53,16 @@ using CpuDeviceTest = runtime::OnBothRuntimes;
 FB_ON_BOTH_RUNTIMES(CpuDeviceTest);
 
 TEST_P(CpuDeviceTest, OperationsRunInOrder) {
-  Run([](Runtime& runtime) {
-    std::vector<int> log, expected(500);
-    std::iota(expected.begin(), expected.end(), 0);
-    const auto device = MakeDevice(runtime, {.num_workers = 2});
-    for (const int value : expected) device->compute().Enqueue(AppendTo(log, value));
-    EXPECT_TRUE(device->Synchronize(device->compute()).ok());
-    EXPECT_EQ(log, expected);
-  }, 5);
+  Run(
+      [](Runtime& runtime) {
+        std::vector<int> log, expected(500);
+        std::iota(expected.begin(), expected.end(), 0);
+        const auto device = MakeDevice(runtime, {.num_workers = 2});
+        for (const int value : expected) device->compute().Enqueue(AppendTo(log, value));
+        EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+        EXPECT_EQ(log, expected);
+      },
+      5);
 }
 
 TEST_P(CpuDeviceTest, DestructionFinishesWhatWasEnqueued) {
@@ -67,8 +71,8 @@ TEST_P(CpuDeviceTest, DestructionFinishesWhatWasEnqueued) {
     {
       const auto device = MakeDevice(runtime, {});
       const auto copied = device->NewEvent();
-      device->copy(CopyKind::kKv).Enqueue(Sleeping(runtime, 100'000));
-      device->copy(CopyKind::kKv).Record(*copied);
+      device->copy(CopyKind::kKvUp).Enqueue(Sleeping(runtime, 100'000));
+      device->copy(CopyKind::kKvUp).Record(*copied);
       device->compute().Wait(*copied);
       for (int i = 0; i < 100; ++i) device->compute().Enqueue(AppendTo(log, i));
     }
@@ -93,18 +97,21 @@ void Rounds(const RoundsArgs& args, const WorkerContext& context) {
 
 TEST_P(CpuDeviceTest, BarrierHoldsAllWorkers) {
   for (const int num_workers : {1, 2, 3}) {
-    Run([num_workers](Runtime& runtime) {
-      constexpr int kOperations = 20, kRounds = 50;
-      std::vector<int64_t> values(2 * num_workers, 0);
-      const auto device = MakeDevice(runtime, {.num_workers = num_workers});
-      for (int i = 0; i < kOperations; ++i) {
-        device->compute().Enqueue(MakeOperation<&Rounds>({.label = "rounds"}, RoundsArgs{values.data(), kRounds}));
-      }
-      EXPECT_TRUE(device->Synchronize(device->compute()).ok());
-      for (int worker = 0; worker < num_workers; ++worker) {
-        EXPECT_EQ(values[num_workers + worker], kOperations * kRounds);
-      }
-    }, 5);
+    Run(
+        [num_workers](Runtime& runtime) {
+          constexpr int kOperations = 20, kRounds = 50;
+          std::vector<int64_t> values(2 * num_workers, 0);
+          const auto device = MakeDevice(runtime, {.num_workers = num_workers});
+          for (int i = 0; i < kOperations; ++i) {
+            device->compute().Enqueue(
+                MakeOperation<&Rounds>({.label = "rounds"}, RoundsArgs{values.data(), kRounds}));
+          }
+          EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+          for (int worker = 0; worker < num_workers; ++worker) {
+            EXPECT_EQ(values[num_workers + worker], kOperations * kRounds);
+          }
+        },
+        5);
   }
 }
 
@@ -114,56 +121,65 @@ struct TicketArgs {
   std::atomic<int>* errors;
 };
 void TakeTickets(const TicketArgs& args, const WorkerContext& context) {
-  if (reinterpret_cast<uintptr_t>(context.scratch) % 64 != 0 || context.scratch_bytes < 4096) ++*args.errors;
+  if (reinterpret_cast<uintptr_t>(context.scratch) % 64 != 0 || context.scratch_bytes < 4096)
+    ++*args.errors;
   std::memset(context.scratch, context.worker, context.scratch_bytes);
-  for (int64_t ticket; (ticket = context.ticket->fetch_add(1)) < args.tickets;) ++args.taken[ticket];
+  for (int64_t ticket; (ticket = context.ticket->fetch_add(1)) < args.tickets;)
+    ++args.taken[ticket];
   for (uint64_t i = 0; i < context.scratch_bytes; ++i) {
     if (context.scratch[i] != static_cast<std::byte>(context.worker)) ++*args.errors;
   }
 }
 
 TEST_P(CpuDeviceTest, TicketsStartAtZeroAndScratchIsPrivate) {
-  Run([](Runtime& runtime) {
-    constexpr int kTickets = 40, kOperations = 10;
-    std::vector<std::atomic<int>> taken(kTickets);
-    std::atomic<int> errors = 0;
-    const auto device = MakeDevice(runtime, {.num_workers = 3});
-    for (int i = 0; i < kOperations; ++i) {
-      device->compute().Enqueue(
-          MakeOperation<&TakeTickets>({.label = "tickets"}, TicketArgs{taken.data(), kTickets, &errors}));
-    }
-    EXPECT_TRUE(device->Synchronize(device->compute()).ok());
-    for (const auto& count : taken) EXPECT_EQ(count, kOperations);
-    EXPECT_EQ(errors, 0);
-  }, 5);
+  Run(
+      [](Runtime& runtime) {
+        constexpr int kTickets = 40, kOperations = 10;
+        std::vector<std::atomic<int>> taken(kTickets);
+        std::atomic<int> errors = 0;
+        const auto device = MakeDevice(runtime, {.num_workers = 3});
+        for (int i = 0; i < kOperations; ++i) {
+          device->compute().Enqueue(MakeOperation<&TakeTickets>(
+              {.label = "tickets"}, TicketArgs{taken.data(), kTickets, &errors}));
+        }
+        EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+        for (const auto& count : taken) EXPECT_EQ(count, kOperations);
+        EXPECT_EQ(errors, 0);
+      },
+      5);
 }
 
-// The slot protocol on one rank: the copy stream fills a slot, the compute stream reads it, again and again.
+// The slot protocol on one rank: the copy stream fills a slot, the compute stream reads it, again
+// and again.
 TEST_P(CpuDeviceTest, EventsOrderTwoStreams) {
-  Run([](Runtime& runtime) {
-    HazardChecker checker;
-    const auto device = MakeDevice(runtime, {.num_workers = 2, .checker = &checker, .max_virtual_delay = 100});
-    Stream& compute = device->compute();
-    Stream& copy = device->copy(CopyKind::kWeights);
-    constexpr int kLayers = 40;
-    constexpr uint64_t kBytes = 10'000;
-    const Region* source = device->arena().Allocate("source", kLayers * kBytes).value();
-    const Region* slot = device->arena().Allocate("slot", kBytes).value();
-    const Region* result = device->arena().Allocate("result", kLayers * kBytes).value();
-    for (uint64_t i = 0; i < source->bytes; ++i) source->data[i] = static_cast<std::byte>(i * 7 / 3);
-    const auto ready = device->NewEvent(), consumed = device->NewEvent();
-    for (int layer = 0; layer < kLayers; ++layer) {
-      copy.Wait(*consumed);
-      copy.Enqueue(MakeCopy("pull", slot->data, source->data + layer * kBytes, kBytes));
-      copy.Record(*ready);
-      compute.Wait(*ready);
-      compute.Enqueue(MakeCopy("use", result->data + layer * kBytes, slot->data, kBytes));
-      compute.Record(*consumed);
-    }
-    EXPECT_TRUE(device->WaitFor(*consumed));
-    EXPECT_EQ(std::memcmp(result->data, source->data, source->bytes), 0);
-    EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
-  }, 20);
+  Run(
+      [](Runtime& runtime) {
+        HazardChecker checker;
+        const auto device =
+            MakeDevice(runtime, {.num_workers = 2, .checker = &checker, .max_virtual_delay = 100});
+        Stream& compute = device->compute();
+        Stream& copy = device->copy(CopyKind::kWeights);
+        constexpr int kLayers = 40;
+        constexpr uint64_t kBytes = 10'000;
+        const Region* source = device->arena().Allocate("source", kLayers * kBytes).value();
+        const Region* slot = device->arena().Allocate("slot", kBytes).value();
+        const Region* result = device->arena().Allocate("result", kLayers * kBytes).value();
+        for (uint64_t i = 0; i < source->bytes; ++i)
+          source->data[i] = static_cast<std::byte>(i * 7 / 3);
+        const auto ready = device->NewEvent(), consumed = device->NewEvent();
+        for (int layer = 0; layer < kLayers; ++layer) {
+          copy.Wait(*consumed);
+          copy.Enqueue(MakeCopy("pull", slot->data, source->data + layer * kBytes, kBytes));
+          copy.Record(*ready);
+          compute.Wait(*ready);
+          compute.Enqueue(MakeCopy("use", result->data + layer * kBytes, slot->data, kBytes));
+          compute.Record(*consumed);
+        }
+        EXPECT_TRUE(device->WaitFor(*consumed));
+        EXPECT_EQ(std::memcmp(result->data, source->data, source->bytes), 0);
+        EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+      },
+      20);
 }
 
 TEST_P(CpuDeviceTest, EventsNeverRecordedPassAndEventsMove) {
@@ -198,7 +214,8 @@ struct FailArgs {
   int number;
 };
 void FailNow(const FailArgs& args, const WorkerContext& context) {
-  args.device->Fail(args.device->compute(), {base::kIoError, "fault " + std::to_string(args.number)});
+  args.device->Fail(args.device->compute(),
+                    {base::kIoError, "fault " + std::to_string(args.number)});
 }
 
 TEST_P(CpuDeviceTest, FirstFaultSurfacesAtTheNextSynchronize) {
@@ -218,12 +235,13 @@ TEST_P(CpuDeviceTest, ProfileCountsByLabel) {
     const auto device = MakeDevice(runtime, {.profile = true});
     std::vector<std::byte> memory(200);
     for (int i = 0; i < 3; ++i) {
-      device->compute().Enqueue(MakeOperation<&SleepFor>({.kind = cost::OpKind::kLinear, .label = "sleep", .flops = 10},
-                                                         SleepArgs{&runtime, 1'000'000}));
+      device->compute().Enqueue(
+          MakeOperation<&SleepFor>({.kind = cost::OpKind::kLinear, .label = "sleep", .flops = 10},
+                                   SleepArgs{&runtime, 1'000'000}));
     }
-    device->copy(CopyKind::kDisk).Enqueue(MakeCopy("copy", &memory[100], &memory[0], 100));
+    device->copy(CopyKind::kKvDown).Enqueue(MakeCopy("copy", &memory[100], &memory[0], 100));
     EXPECT_TRUE(device->Synchronize(device->compute()).ok());
-    EXPECT_TRUE(device->Synchronize(device->copy(CopyKind::kDisk)).ok());
+    EXPECT_TRUE(device->Synchronize(device->copy(CopyKind::kKvDown)).ok());
     const std::vector<OpProfile> profile = device->Profile();
     ASSERT_EQ(profile.size(), 2u);
     EXPECT_STREQ(profile[0].label, "sleep");
@@ -235,11 +253,45 @@ TEST_P(CpuDeviceTest, ProfileCountsByLabel) {
   });
 }
 
+struct RowsArgs {
+  int64_t* rows;  // control memory
+  int64_t written;
+};
+void WriteRows(const RowsArgs& args, const WorkerContext& context) {
+  if (context.worker == 0) *args.rows = args.written;
+}
+void UseRows(const RowsArgs&, const WorkerContext&) {}
+void CompleteRows(const void* args, cost::OpDesc* desc) {
+  desc->flops = static_cast<double>(*static_cast<const RowsArgs*>(args)->rows);
+}
+
+// What data decide is counted as it is when the operation begins, not when it is enqueued.
+TEST_P(CpuDeviceTest, ProfileCountsWhatDataDecide) {
+  Run([](Runtime& runtime) {
+    const auto device = MakeDevice(runtime, {.profile = true});
+    int64_t rows = 1000;
+    for (const int64_t written : {7, 20}) {
+      device->compute().Enqueue(
+          MakeOperation<&WriteRows>({.label = "write"}, RowsArgs{&rows, written}));
+      Operation use = MakeOperation<&UseRows>({.label = "use"}, RowsArgs{&rows, 0});
+      use.complete = CompleteRows;
+      device->compute().Enqueue(use);
+    }
+    EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+    const std::vector<OpProfile> profile = device->Profile();
+    ASSERT_EQ(profile.size(), 2u);
+    EXPECT_EQ(profile[1].flops, 27);
+  });
+}
+
 TEST(CpuDevice, RefusesWrongOptions) {
   const auto runtime = runtime::CreateRealRuntime();
-  EXPECT_EQ(CreateCpuDevice(*runtime, {.memory_bytes = 64 * kMiB, .num_workers = 0}).status().code(),
-            base::kInvalidArgument);
-  EXPECT_EQ(CreateCpuDevice(*runtime, {.memory_bytes = 64 * kMiB, .num_workers = 2, .cores = {0}}).status().code(),
+  EXPECT_EQ(
+      CreateCpuDevice(*runtime, {.memory_bytes = 64 * kMiB, .num_workers = 0}).status().code(),
+      base::kInvalidArgument);
+  EXPECT_EQ(CreateCpuDevice(*runtime, {.memory_bytes = 64 * kMiB, .num_workers = 2, .cores = {0}})
+                .status()
+                .code(),
             base::kInvalidArgument);
   EXPECT_EQ(CreateCpuDevice(*runtime, {.memory_bytes = kMiB}).status().code(), kArenaFull);
 }
@@ -251,10 +303,11 @@ TEST(CpuDevice, SleepsWhenIdle) {
   const auto cpu_seconds = [] {
     rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + 1e-6 * (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec +
+           1e-6 * (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
   };
   device->compute().Enqueue(AppendTo(computed, 0));
-  device->copy(CopyKind::kKv).Enqueue(AppendTo(copied, 0));
+  device->copy(CopyKind::kKvUp).Enqueue(AppendTo(copied, 0));
   runtime->Sleep(20'000'000);
   const double before = cpu_seconds();
   runtime->Sleep(200'000'000);

@@ -1,4 +1,5 @@
-// A number that grows, and who waits for more: how many commands a stream has completed, or what was posted.
+// A number that grows, and who waits for more: how many commands a stream has completed, or what
+// was posted.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,8 @@ namespace forebay::device {
 class Progress {
  public:
   // `name` appears in deadlock reports.
-  Progress(runtime::Runtime& runtime, std::string name) : runtime_(runtime), name_(std::move(name)) {}
+  Progress(runtime::Runtime& runtime, std::string name)
+      : runtime_(runtime), name_(std::move(name)) {}
 
   bool Reached(uint64_t position) const { return completed_.load() >= position; }
   // One more. REQUIRES: no other task advances it.
@@ -28,8 +30,10 @@ class Progress {
   void Fail(const base::Status& why);
   bool failed() const { return failed_; }
   base::Status fault() const;
-  // Blocks until `position` is reached (true) or `timeout` has passed (false). Any number of tasks may wait.
-  bool WaitFor(uint64_t position, runtime::TimeNs spin, runtime::TimeNs timeout = runtime::kForever);
+  // Blocks until `position` is reached (true) or `timeout` has passed (false). Any number of tasks
+  // may wait.
+  bool WaitFor(uint64_t position, runtime::TimeNs spin,
+               runtime::TimeNs timeout = runtime::kForever);
 
  private:
   struct Waiter {

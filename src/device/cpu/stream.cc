@@ -65,9 +65,13 @@ void CpuStream::Wait(const DeviceEvent& event) {
   Push();
 }
 
-void CpuStream::Post(Counter& counter, uint64_t value) { PushCounter(Command::Kind::kPost, counter, value); }
+void CpuStream::Post(Counter& counter, uint64_t value) {
+  PushCounter(Command::Kind::kPost, counter, value);
+}
 
-void CpuStream::Await(Counter& counter, uint64_t value) { PushCounter(Command::Kind::kAwait, counter, value); }
+void CpuStream::Await(Counter& counter, uint64_t value) {
+  PushCounter(Command::Kind::kAwait, counter, value);
+}
 
 void CpuStream::PushCounter(Command::Kind kind, Counter& counter, uint64_t value) {
   Command& command = queue_.Back();
@@ -137,16 +141,18 @@ void CpuStream::Die(const base::Status& fault) {
 }
 
 void CpuStream::Run(Team& team, const Operation& operation) {
-  const int64_t token = options_.checker != nullptr ? options_.checker->Begin(options_.team.name, operation) : 0;
+  const int64_t token =
+      options_.checker != nullptr ? options_.checker->Begin(options_.team.name, operation) : 0;
   if (options_.interleave) Interleave();
-  const bool copies = operation.desc.kind == cost::OpKind::kCopy;
+  const cost::OpDesc desc = options_.profile ? operation.CompleteDesc() : operation.desc;
+  const bool copies = desc.kind == cost::OpKind::kCopy;
   const runtime::TimeNs core_start = copies ? ProcessorTime() : 0;
   const runtime::TimeNs start = runtime_.Now();
   team.Run(operation);
   const runtime::TimeNs duration = runtime_.Now() - start;
   busy_.fetch_add(duration, std::memory_order_relaxed);
   if (copies) core_.fetch_add(ProcessorTime() - core_start, std::memory_order_relaxed);
-  if (options_.profile) CountCall(operation.desc, duration);
+  if (options_.profile) CountCall(desc, duration);
   if (options_.interleave) Interleave();
   if (options_.checker != nullptr) options_.checker->End(token);
 }

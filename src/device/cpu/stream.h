@@ -28,13 +28,15 @@ struct CpuStreamOptions {
   TeamOptions team;
   HazardChecker* checker = nullptr;
   bool profile = false;
-  // Set on the virtual runtime: other tasks run, and time may pass, before and after each operation's code.
+  // Set on the virtual runtime: other tasks run, and time may pass, before and after each
+  // operation's code.
   bool interleave = false;
   runtime::TimeNs max_virtual_delay = 0;
   uint64_t seed = 0;
 };
 
-// A queue of commands, and the task that runs them with its team. Destroying it finishes what was enqueued.
+// A queue of commands, and the task that runs them with its team. Destroying it finishes what was
+// enqueued.
 class CpuStream final : public Stream {
  public:
   CpuStream(runtime::Runtime& runtime, CpuStreamOptions options);
@@ -72,10 +74,12 @@ class CpuStream final : public Stream {
   CommandQueue queue_;
   Progress progress_;
   Bell bell_;  // rung for each command
-  std::atomic<runtime::TimeNs> busy_{0}, waited_{0}, core_{0};  // written by the stream's task alone
+  // written by the stream's task alone
+  std::atomic<runtime::TimeNs> busy_{0}, waited_{0}, core_{0};
   mutable std::mutex mutex_;
-  base::Status fault_;              // guarded by mutex_
-  bool dead_ = false;               // passed an aborted counter; guarded by mutex_, written by the stream's task
+  base::Status fault_;  // guarded by mutex_
+  // passed an aborted counter; guarded by mutex_, written by the stream's task
+  bool dead_ = false;
   std::vector<OpProfile> profile_;  // guarded by mutex_
   std::unique_ptr<runtime::Task> task_;
 };

@@ -6,7 +6,8 @@
 
 namespace forebay::device {
 
-Team::Team(runtime::Runtime& runtime, const TeamOptions& options) : num_workers_(options.num_workers), spin_(options.spin), cores_(options.num_workers) {
+Team::Team(runtime::Runtime& runtime, const TeamOptions& options)
+    : num_workers_(options.num_workers), spin_(options.spin), cores_(options.num_workers) {
   const uint64_t share = options.scratch.size() / num_workers_ / 64 * 64;
   for (int worker = 0; worker < num_workers_; ++worker) {
     Context& context = contexts_.emplace_back(*this);
@@ -15,7 +16,8 @@ Team::Team(runtime::Runtime& runtime, const TeamOptions& options) : num_workers_
     context.scratch = options.scratch.data() + worker * share;
     context.scratch_bytes = share;
     context.ticket = &ticket_;
-    bells_.push_back(std::make_unique<Bell>(runtime, fmt::format("bell of {} worker {}", options.name, worker)));
+    bells_.push_back(
+        std::make_unique<Bell>(runtime, fmt::format("bell of {} worker {}", options.name, worker)));
     cores_[worker] = -1;
   }
   for (int worker = 1; worker < num_workers_; ++worker) {
@@ -67,13 +69,15 @@ void Team::Barrier(int worker) {
     barriers_.store(passed + 1);
     RingOthers(worker);
   } else {
-    bells_[worker]->WaitUntil(SpinOf(worker), [this, passed] { return barriers_.load() != passed; });
+    bells_[worker]->WaitUntil(SpinOf(worker),
+                              [this, passed] { return barriers_.load() != passed; });
   }
 }
 
 void Team::NoteCore(int worker) {
   const int core = sched_getcpu();
-  if (cores_[worker].load(std::memory_order_relaxed) != core) cores_[worker].store(core, std::memory_order_relaxed);
+  if (cores_[worker].load(std::memory_order_relaxed) != core)
+    cores_[worker].store(core, std::memory_order_relaxed);
 }
 
 runtime::TimeNs Team::SpinOf(int worker) {

@@ -14,11 +14,11 @@
 namespace forebay::device {
 
 struct TeamOptions {
-  std::string name;          // "rank 0 compute"
+  std::string name;  // "rank 0 compute"
   int num_workers = 1;
-  std::vector<int> cores;    // one a worker, or empty
+  std::vector<int> cores;        // one a worker, or empty
   std::span<std::byte> scratch;  // shared out evenly
-  runtime::TimeNs spin = 0;  // how long a worker spins for the others before it sleeps
+  runtime::TimeNs spin = 0;      // how long a worker spins for the others before it sleeps
 };
 
 // Run is called by one task, worker 0. Destroying the team ends its helpers.
@@ -44,8 +44,8 @@ class Team {
   void Barrier(int worker);
   void Help(int worker);
   void RingOthers(int worker);
-  // How long `worker` spins now: not at all beside a teammate on the same core, as happens on a busy machine; it would
-  // only keep the other from its work.
+  // How long `worker` spins now: not at all beside a teammate on the same core, as happens on a
+  // busy machine; it would only keep the other from its work.
   runtime::TimeNs SpinOf(int worker);
   void NoteCore(int worker);
   // Publishes `operation` (null: the end) to the helpers.
@@ -54,13 +54,13 @@ class Team {
   const int num_workers_;
   const runtime::TimeNs spin_;
   std::vector<Context> contexts_;
-  std::vector<std::atomic<int>> cores_;  // where each worker was last seen; seldom written
+  std::vector<std::atomic<int>> cores_;       // where each worker was last seen; seldom written
   std::vector<std::unique_ptr<Bell>> bells_;  // one a worker
   alignas(64) std::atomic<int64_t> ticket_{0};
   alignas(64) const Operation* operation_ = nullptr;
-  std::atomic<uint64_t> epoch_{0};        // dispatches so far
-  alignas(64) std::atomic<int> unfinished_{0};  // helpers that still run the operation
-  alignas(64) std::atomic<int> arrived_{0};     // at the barrier
+  std::atomic<uint64_t> epoch_{0};                 // dispatches so far
+  alignas(64) std::atomic<int> unfinished_{0};     // helpers that still run the operation
+  alignas(64) std::atomic<int> arrived_{0};        // at the barrier
   alignas(64) std::atomic<uint64_t> barriers_{0};  // barriers passed so far
   std::vector<std::unique_ptr<runtime::Task>> helpers_;
 };

@@ -27,15 +27,18 @@ void Count(const CountArgs& args, const WorkerContext& context) {
 
 TEST_P(TeamTest, NoWakeUpIsLostWhenAllSleep) {
   for (const int num_workers : {2, 4}) {
-    Run([num_workers](Runtime& runtime) {
-      constexpr int kOperations = 300;
-      std::vector<std::atomic<int>> calls(num_workers);
-      Team team(runtime, {.name = "team", .num_workers = num_workers, .spin = 0});
-      for (int i = 0; i < kOperations; ++i) {
-        team.Run(MakeOperation<&Count>({.label = "count"}, CountArgs{calls.data(), i % 4}));
-        for (const auto& count : calls) ASSERT_EQ(count, i + 1);  // Run returns after all workers
-      }
-    }, 5);
+    Run(
+        [num_workers](Runtime& runtime) {
+          constexpr int kOperations = 300;
+          std::vector<std::atomic<int>> calls(num_workers);
+          Team team(runtime, {.name = "team", .num_workers = num_workers, .spin = 0});
+          for (int i = 0; i < kOperations; ++i) {
+            team.Run(MakeOperation<&Count>({.label = "count"}, CountArgs{calls.data(), i % 4}));
+            for (const auto& count : calls)
+              ASSERT_EQ(count, i + 1);  // Run returns after all workers
+          }
+        },
+        5);
   }
 }
 

@@ -1,4 +1,5 @@
-// When each of a few numbered things is due next: a binary heap with at most one entry a number, which can be moved.
+// When each of a few numbered things is due next: a binary heap with at most one entry a number,
+// which can be moved.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace forebay::device {
 
-// Virtual time inside the simulator: whole picoseconds, so that sums of durations are exact in any order.
+// Virtual time inside the simulator: whole picoseconds, so that sums of durations are exact in any
+// order.
 using TimePs = int64_t;
 inline constexpr TimePs kNever = INT64_MAX;
 // Rounded up, but for the noise of the arithmetic that gave `ps`. REQUIRES: 0 <= ps < 9e18.
@@ -57,7 +59,9 @@ class DueHeap {
     int number;
   };
 
-  static bool Before(const Entry& a, const Entry& b) { return a.time != b.time ? a.time < b.time : a.tie < b.tie; }
+  static bool Before(const Entry& a, const Entry& b) {
+    return a.time != b.time ? a.time < b.time : a.tie < b.tie;
+  }
 
   void Put(int at, const Entry& entry) {
     entries_[at] = entry;

@@ -4,30 +4,25 @@
 #include <cmath>
 #include <utility>
 
+#include "device/lone_worker.h"
+
 namespace forebay::device {
 namespace {
 
 constexpr TimePs kPsPerNs = 1000;
 constexpr double kPsPerSecond = 1e12;
-constexpr double kMostTaken = 0.99;  // of a node's memory by others: copies alone may want more than there is
+// of a node's memory by others: copies alone may want more than there is
+constexpr double kMostTaken = 0.99;
 
 TimePs RoundUpToNs(TimePs time) { return (time + kPsPerNs - 1) / kPsPerNs * kPsPerNs; }
 
 // Each part of the work by its own slowdown: the speed of the mixture.
-double SpeedBeside(const cost::CopyLoad& load, const SimWork& work, const cost::Contention& contention, double others = 0) {
-  const cost::Work alone{static_cast<double>(work.alone), static_cast<double>(work.compute), work.memory};
+double SpeedBeside(const cost::CopyLoad& load, const SimWork& work,
+                   const cost::Contention& contention, double others = 0) {
+  const cost::Work alone{static_cast<double>(work.alone), static_cast<double>(work.compute),
+                         work.memory};
   return 1 / cost::Slowdown(alone, load, contention, others);
 }
-
-// One thread runs an operation of which the simulator needs the result.
-class LoneWorker final : public WorkerContext {
- public:
-  LoneWorker() { ticket = &tickets_; }
-  void Barrier() const override {}
-
- private:
-  std::atomic<int64_t> tickets_{0};
-};
 
 }  // namespace
 
@@ -38,7 +33,8 @@ SimWork WorkOf(const SimPrice& price) {
   return {.alone = alone, .memory = price.memory_share * static_cast<double>(alone)};
 }
 
-EventEngine::EventEngine(runtime::VirtualRuntime& runtime, uint64_t seed, LinkSharing sharing, double host_bytes_per_s)
+EventEngine::EventEngine(runtime::VirtualRuntime& runtime, uint64_t seed, LinkSharing sharing,
+                         double host_bytes_per_s)
     : runtime_(runtime),
       ties_(seed),
       links_(sharing),
@@ -68,7 +64,8 @@ int EventEngine::AddStream(std::string name, int node, bool computes) {
   stream.id = static_cast<int>(streams_.size()) - 1;
   stream.node = node;
   stream.computes = computes;
-  FB_CHECK(!computes || nodes_[node].compute == nullptr, "a second compute stream on node {}", node);
+  FB_CHECK(!computes || nodes_[node].compute == nullptr, "a second compute stream on node {}",
+           node);
   if (computes) nodes_[node].compute = &stream;
   due_.Resize(static_cast<int>(streams_.size()));
   ready_.reserve(streams_.size());
@@ -79,9 +76,16 @@ void EventEngine::Run(int stream, const SimWork& work, const Operation* operatio
   Push(stream, {.kind = Kind::kRun, .work = work}, operation);
 }
 
-void EventEngine::Transfer(int stream, int from, int to, uint64_t bytes, int window, const Operation& operation) {
-  FB_CHECK(from != to && window > 0, "a transfer from node {} to node {}, {} at once", from, to, window);
-  Push(stream, {.kind = Kind::kTransfer, .from = from, .to = to, .window = window, .amount = bytes}, &operation);
+void EventEngine::Run(int stream, BeginPricer& pricer, const Operation& operation) {
+  Push(stream, {.kind = Kind::kRun, .pricer = &pricer}, &operation);
+}
+
+void EventEngine::Transfer(int stream, int from, int to, uint64_t bytes, int window,
+                           const Operation& operation) {
+  FB_CHECK(from != to && window > 0, "a transfer from node {} to node {}, {} at once", from, to,
+           window);
+  Push(stream, {.kind = Kind::kTransfer, .from = from, .to = to, .window = window, .amount = bytes},
+       &operation);
 }
 
 void EventEngine::Wait(int stream, int awaited, uint64_t position) {
@@ -117,7 +121,8 @@ void EventEngine::Raise(CounterState& counter, uint64_t value) {
 
 void EventEngine::Push(int stream, Item item, const Operation* operation) {
   Stream& target = *streams_[stream];
-  item.kept = operation != nullptr && (checker_ != nullptr || operation->control);
+  item.kept =
+      operation != nullptr && (checker_ != nullptr || operation->control || item.pricer != nullptr);
   if (item.kept) target.operations.Push(*operation);
   target.items.Push(item);
   if (target.started + 1 == target.items.end()) MakeReady(target);
@@ -194,7 +199,8 @@ void EventEngine::PopFlow() {
   uint64_t tag = 0;
   if (!links_.Pop(now_, &tag)) return;
   Stream& stream = *streams_[tag >> 32];
-  // The tag has the low half of the item's number; it is less than 2^32 behind the first that is there.
+  // The tag has the low half of the item's number; it is less than 2^32 behind the first that is
+  // there.
   const uint64_t first = stream.items.begin();
   --stream.under_way;
   End(stream, stream.items[first + static_cast<uint32_t>(tag - first)]);
@@ -219,7 +225,8 @@ void EventEngine::AdvanceReady() {
 
 void EventEngine::Advance(Stream& stream) {
   do {
-    while (stream.items.begin() < stream.started && stream.items[stream.items.begin()].done) Retire(stream);
+    while (stream.items.begin() < stream.started && stream.items[stream.items.begin()].done)
+      Retire(stream);
   } while (StartNext(stream));
 }
 
@@ -249,13 +256,17 @@ bool EventEngine::StartNext(Stream& stream) {
 void EventEngine::StartRun(Stream& stream, Item& item) {
   if (!stream.fault.ok()) return Skip(stream, item);
   BeginChecked(stream, item);
+  if (item.pricer != nullptr)
+    item.work = item.pricer->PriceAtBegin(stream.operations[stream.started_operations - 1]);
   stream.running = true;
   stream.remaining = static_cast<double>(item.work.alone);
   stream.since = now_;
   const Node& node = nodes_[stream.node];
-  stream.speed = stream.computes ? SpeedBeside(node.copy_load, item.work, node.options.contention) : 1;
+  stream.speed =
+      stream.computes ? SpeedBeside(node.copy_load, item.work, node.options.contention) : 1;
   memory_use_changed_ |= stream.computes && node.shares_memory();
-  due_.Set(stream.id, now_ + WholePs(stream.remaining / stream.speed), static_cast<uint32_t>(ties_.Next()));
+  due_.Set(stream.id, now_ + WholePs(stream.remaining / stream.speed),
+           static_cast<uint32_t>(ties_.Next()));
 }
 
 void EventEngine::StartTransfer(Stream& stream, Item& item) {
@@ -263,9 +274,14 @@ void EventEngine::StartTransfer(Stream& stream, Item& item) {
   BeginChecked(stream, item);
   ++stream.under_way;
   const Node& node = nodes_[item.to == kHost ? item.from : item.to];
-  const int source = item.from == kHost ? host_out_ : item.to == kHost ? node.to_host : nodes_[item.from].egress;
-  const int target = item.to == kHost ? host_in_ : item.from == kHost ? node.from_host : node.ingress;
-  const auto latency = static_cast<TimePs>(std::llround(node.options.request_latency_s * kPsPerSecond));
+  const int source = item.from == kHost ? host_out_
+                     : item.to == kHost ? node.to_host
+                                        : nodes_[item.from].egress;
+  const int target = item.to == kHost     ? host_in_
+                     : item.from == kHost ? node.from_host
+                                          : node.ingress;
+  const auto latency =
+      static_cast<TimePs>(std::llround(node.options.request_latency_s * kPsPerSecond));
   links_.Start(now_, now_ + latency, source, target, item.amount,
                static_cast<uint64_t>(stream.id) << 32 | static_cast<uint32_t>(stream.started));
 }
@@ -275,12 +291,14 @@ bool EventEngine::StartWait(Stream& stream, Item& item) {
   CounterState* const counter = item.kind == Kind::kAwait ? &counters_[item.from] : nullptr;
   const uint64_t reached = counter != nullptr ? counter->value : streams_[item.from]->items.begin();
   if (reached >= item.amount || !stream.fault.ok()) {
-    if (stream.fault.ok()) stream.fault = counter != nullptr ? counter->fault : streams_[item.from]->fault;
+    if (stream.fault.ok())
+      stream.fault = counter != nullptr ? counter->fault : streams_[item.from]->fault;
     item.done = true;
     return true;
   }
   if (!stream.waiting) {
-    Stream*& waiters = counter != nullptr ? counter->first_waiter : streams_[item.from]->first_waiter;
+    Stream*& waiters =
+        counter != nullptr ? counter->first_waiter : streams_[item.from]->first_waiter;
     stream.waiting = true;
     stream.waiting_since = now_;
     stream.awaited_position = item.amount;
@@ -314,7 +332,8 @@ void EventEngine::Retire(Stream& stream) {
     if (operation.control && stream.fault.ok()) operation.run(operation.args.data(), LoneWorker());
     stream.operations.Pop();
   }
-  trace_hash_ = base::Combine64(trace_hash_, static_cast<uint64_t>(now_) << 8 ^ static_cast<uint64_t>(stream.id));
+  trace_hash_ = base::Combine64(
+      trace_hash_, static_cast<uint64_t>(now_) << 8 ^ static_cast<uint64_t>(stream.id));
   ++num_events_;
   stream.items.Pop();
   if (stream.first_waiter != nullptr || !stream.control_waiters.empty()) WakeWaiters(stream);
@@ -361,7 +380,8 @@ void EventEngine::Settle() {
   if (std::exchange(memory_use_changed_, false)) ShareMemory();
 }
 
-// A kernel gets what the others leave: those that read less than an equal part keep it, all others have an equal part of the rest.
+// A kernel gets what the others leave: those that read less than an equal part keep it, all others
+// have an equal part of the rest.
 void EventEngine::ShareMemory() {
   memory_uses_.clear();
   double machine = 0;
@@ -372,7 +392,9 @@ void EventEngine::ShareMemory() {
     double read = 0;
     if (node.compute != nullptr && node.compute->running) {
       const SimWork& work = node.compute->items[node.compute->items.begin()].work;
-      if (work.alone > 0) read = work.memory / static_cast<double>(work.alone) * node.options.contention.memory_bytes_per_s;
+      if (work.alone > 0)
+        read = work.memory / static_cast<double>(work.alone) *
+               node.options.contention.memory_bytes_per_s;
     }
     memory_uses_.push_back({&node, read});
   }
@@ -391,16 +413,19 @@ void EventEngine::ShareMemory() {
   }
 }
 
-// Of the kernel that runs there.
+// Sets the speed of the kernel that runs on the node.
 void EventEngine::SetSpeed(const Node& node, double others) {
   if (node.compute == nullptr || !node.compute->running) return;
   Stream& stream = *node.compute;
-  const double speed = SpeedBeside(node.copy_load, stream.items[stream.items.begin()].work, node.options.contention, others);
+  const double speed = SpeedBeside(node.copy_load, stream.items[stream.items.begin()].work,
+                                   node.options.contention, others);
   if (speed == stream.speed) return;
-  stream.remaining = std::max(0.0, stream.remaining - stream.speed * static_cast<double>(now_ - stream.since));
+  stream.remaining =
+      std::max(0.0, stream.remaining - stream.speed * static_cast<double>(now_ - stream.since));
   stream.since = now_;
   stream.speed = speed;
-  due_.Set(stream.id, now_ + WholePs(stream.remaining / speed), static_cast<uint32_t>(ties_.Next()));
+  due_.Set(stream.id, now_ + WholePs(stream.remaining / speed),
+           static_cast<uint32_t>(ties_.Next()));
 }
 
 }  // namespace forebay::device

@@ -1,18 +1,23 @@
-// One discrete-event engine for all devices of a virtual run: streams are lists of work items, copies between devices
-// are flows over links. It has no task of its own: the virtual runtime calls it when no control task is runnable.
+// One discrete-event engine for all devices of a virtual run: streams are lists of work items,
+// copies between devices are flows over links. It has no task of its own: the virtual runtime calls
+// it when no control task is runnable.
 //
 // Invariants:
-//  1. Items of a stream start and retire in order. A run or a wait starts when all before it have retired; a transfer
+//  1. Items of a stream start and retire in order. A run or a wait starts when all before it have
+//     retired; a transfer
 //     also beside earlier transfers of its stream, while fewer than its window are under way.
-//  2. A wait ends when the awaited stream has retired the given number of items, or the counter was raised to the given
+//  2. A wait ends when the awaited stream has retired the given number of items, or the counter was
+//     raised to the given
 //     value; nothing starts before it (causality).
-//  3. Time never runs backwards. All that is due at one time happens before rates are given anew and time goes on; what
+//  3. Time never runs backwards. All that is due at one time happens before rates are given anew
+//     and time goes on; what
 //     happens at one time does so in an order that the seed draws.
-//  4. While control tasks run, the engine's time is theirs. A task that waits for a position is woken at the nanosecond
+//  4. While control tasks run, the engine's time is theirs. A task that waits for a position is
+//     woken at the nanosecond
 //     (rounded up) at which it is reached.
 //  5. Work that declares its accesses is active in the HazardChecker from its start to its end.
-// Calls are made by control tasks on the runtime's thread; none blocks but WaitFor. In a steady state nothing allocates
-// but the checker.
+// Calls are made by control tasks on the runtime's thread; none blocks but WaitFor. In a steady
+// state nothing allocates but the checker.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +39,12 @@ namespace forebay::device {
 // What an operation costs on its device when nothing else runs there.
 struct SimPrice {
   double seconds = 0;
-  double memory_share = 1;     // of that time, in which it needs the memory's full bandwidth
+  double memory_share = 1;     // part of that time in which it needs all of the memory's bandwidth
   bool compute_bound = false;  // limited by the clock frequency, not by memory
 };
 
-// A run when nothing else runs on its device, and the parts of it that copies slow. Sums of whole picoseconds are exact.
+// A run when nothing else runs on its device, and the parts of it that copies slow. Sums of whole
+// picoseconds are exact.
 struct SimWork {
   TimePs alone = 0;
   TimePs compute = 0;  // limited by the clock frequency
@@ -57,12 +63,21 @@ SimWork WorkOf(const SimPrice& price);
 
 // A device's links and what copies do to the kernels beside them.
 struct SimNodeOptions {
-  double egress_bytes_per_s = 450e9;   // to peers (NVLink 4, one direction)
-  double ingress_bytes_per_s = 450e9;  // from peers
+  double egress_bytes_per_s = 450e9;    // to peers (NVLink 4, one direction)
+  double ingress_bytes_per_s = 450e9;   // from peers
   double from_host_bytes_per_s = 55e9;  // PCIe 5 x16, as reached
   double to_host_bytes_per_s = 55e9;
-  double request_latency_s = 1e-6;     // from a request's start to its first byte
+  double request_latency_s = 1e-6;  // from a request's start to its first byte
   cost::Contention contention;
+};
+
+// Prices operations whose description is complete when they begin (Operation::complete).
+class BeginPricer {
+ public:
+  virtual SimWork PriceAtBegin(const Operation& operation) = 0;
+
+ protected:
+  ~BeginPricer() = default;
 };
 
 class EventEngine final : public runtime::TimedWork {
@@ -70,12 +85,12 @@ class EventEngine final : public runtime::TimedWork {
   static constexpr int kHost = -1;
 
   // `host_bytes_per_s`: the host memory's bandwidth in each direction, shared by all devices.
-  EventEngine(runtime::VirtualRuntime& runtime, uint64_t seed, LinkSharing sharing = LinkSharing::kFair,
-              double host_bytes_per_s = 400e9);
+  EventEngine(runtime::VirtualRuntime& runtime, uint64_t seed,
+              LinkSharing sharing = LinkSharing::kFair, double host_bytes_per_s = 400e9);
   ~EventEngine() override;
 
-  // REQUIRES (both): no transfer is under way. Nodes with `contention.machine_bytes_per_s` are of one machine: what copies
-  // leave of its memory's bandwidth their kernels share max-min fairly.
+  // REQUIRES (both): no transfer is under way. Nodes with `contention.machine_bytes_per_s` are of
+  // one machine: what copies leave of its memory's bandwidth their kernels share max-min fairly.
   int AddNode(const SimNodeOptions& options);
   // Copies slow what a `computes` stream runs. At most one such stream a node.
   int AddStream(std::string name, int node, bool computes);
@@ -84,14 +99,18 @@ class EventEngine final : public runtime::TimedWork {
 
   bool checked() const { return checker_ != nullptr; }
 
-  // Work, in the stream's order. `operation` is what the checker sees; if its `control` is set, its code runs at its
-  // end. It is copied where it is needed. Null: nothing to see or to run.
+  // Work, in the stream's order. `operation` is what the checker sees; if its `control` is set, its
+  // code runs at its end. It is copied where it is needed. Null: nothing to see or to run.
   void Run(int stream, const SimWork& work, const Operation* operation);
+  // Work that is priced when it begins. The pricer must live until the operation has run.
+  void Run(int stream, BeginPricer& pricer, const Operation& operation);
   // From node to node, one of them perhaps kHost. REQUIRES: from != to, window > 0.
-  void Transfer(int stream, int from, int to, uint64_t bytes, int window, const Operation& operation);
+  void Transfer(int stream, int from, int to, uint64_t bytes, int window,
+                const Operation& operation);
   void Wait(int stream, int awaited, uint64_t position);
 
-  // Counters that streams raise and wait for; see device::Counter. Posting and awaiting take no time.
+  // Counters that streams raise and wait for; see device::Counter. Posting and awaiting take no
+  // time.
   int AddCounter();
   void Post(int stream, int counter, uint64_t value);
   void Await(int stream, int counter, uint64_t value);
@@ -100,7 +119,9 @@ class EventEngine final : public runtime::TimedWork {
   const base::Status& fault(int stream) const { return streams_[stream]->fault; }
 
   uint64_t pushed(int stream) const { return streams_[stream]->items.end(); }
-  bool Reached(int stream, uint64_t position) const { return streams_[stream]->items.begin() >= position; }
+  bool Reached(int stream, uint64_t position) const {
+    return streams_[stream]->items.begin() >= position;
+  }
   // Blocks the calling task. False: `timeout` has passed.
   bool WaitFor(int stream, uint64_t position, runtime::TimeNs timeout);
 
@@ -112,12 +133,16 @@ class EventEngine final : public runtime::TimedWork {
   TimePs now() const { return now_; }
   // Items that have retired and flows that have begun or ended.
   int64_t num_events() const { return num_events_; }
-  // Of what retired where and when: equal for equal runs.
+  // A hash of what retired where and when: equal for equal runs.
   uint64_t trace_hash() const { return trace_hash_; }
   // Seconds of the stream's runs that have ended (transfers not counted).
-  double busy_seconds(int stream) const { return static_cast<double>(streams_[stream]->busy) * 1e-12; }
+  double busy_seconds(int stream) const {
+    return static_cast<double>(streams_[stream]->busy) * 1e-12;
+  }
   // Seconds for which a wait or an await stood at the stream's head; those that have ended.
-  double waited_seconds(int stream) const { return static_cast<double>(streams_[stream]->waited) * 1e-12; }
+  double waited_seconds(int stream) const {
+    return static_cast<double>(streams_[stream]->waited) * 1e-12;
+  }
   const Links& links() const { return links_; }
   int ingress_link(int node) const { return nodes_[node].ingress; }
   int egress_link(int node) const { return nodes_[node].egress; }
@@ -128,14 +153,16 @@ class EventEngine final : public runtime::TimedWork {
   enum class Kind : uint8_t { kRun, kTransfer, kWait, kPost, kAwait };
   struct Item {
     Kind kind;
-    bool kept = false;           // has an entry in the stream's `operations`
+    bool kept = false;  // has an entry in the stream's `operations`
     bool done = false;
-    int from = 0, to = 0;        // transfer: nodes. Otherwise `from` is the awaited stream or the counter
+    // transfer: nodes. Otherwise `from` is the awaited stream or the counter
+    int from = 0, to = 0;
     int window = 0;
-    uint64_t amount = 0;         // transfer: bytes. Wait: position. Counter: value
-    SimWork work;                // run
+    uint64_t amount = 0;            // transfer: bytes. Wait: position. Counter: value
+    SimWork work;                   // run
+    BeginPricer* pricer = nullptr;  // run: `work` is not known before it begins
     TimePs start = 0;
-    int64_t token = -1;          // the checker's
+    int64_t token = -1;  // the checker's
   };
   struct Waiter {
     uint64_t position;
@@ -147,16 +174,16 @@ class EventEngine final : public runtime::TimedWork {
     bool computes;
     bool queued = false;         // in ready_
     Ring<Item> items;            // begin(): how many have retired
-    Ring<Operation> operations;  // of the kept items that have not retired
+    Ring<Operation> operations;  // the kept items that have not retired
     uint64_t started = 0;        // items
     uint64_t started_operations = 0;
-    int under_way = 0;           // transfers that have started and not ended
+    int under_way = 0;  // transfers that have started and not ended
     // The run at the head: `remaining` picoseconds alone at `since`, done at `speed`.
     bool running = false;
     double remaining = 0, speed = 1;
     TimePs since = 0;
     TimePs busy = 0;
-    base::Status fault;          // an aborted counter's: the rest of the items do nothing
+    base::Status fault;  // an aborted counter's: the rest of the items do nothing
     // The wait at the head.
     bool waiting = false;
     TimePs waiting_since = 0, waited = 0;
@@ -212,16 +239,16 @@ class EventEngine final : public runtime::TimedWork {
   runtime::VirtualRuntime& runtime_;
   base::Rng ties_;
   Links links_;
-  DueHeap due_;                  // streams whose run ends
-  int host_out_, host_in_;       // links
+  DueHeap due_;             // streams whose run ends
+  int host_out_, host_in_;  // links
   std::vector<int> node_of_link_;
   std::vector<Node> nodes_;
-  std::vector<MemoryUse> memory_uses_;  // of the nodes that share memory, while it is shared out
+  std::vector<MemoryUse> memory_uses_;  // the nodes that share memory, while it is shared out
   bool memory_use_changed_ = false;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<CounterState> counters_;
-  std::vector<Stream*> ready_;   // whose next item may start
-  std::vector<Memory> memory_;   // ascending
+  std::vector<Stream*> ready_;  // whose next item may start
+  std::vector<Memory> memory_;  // ascending
   HazardChecker* checker_ = nullptr;
   TimePs now_ = 0;
   bool woke_task_ = false;

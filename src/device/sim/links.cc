@@ -26,8 +26,8 @@ int Links::Add(double bytes_per_s) {
 }
 
 void Links::Start(TimePs now, TimePs begin, int source, int target, uint64_t bytes, uint64_t tag) {
-  FB_CHECK(source != target && begin >= now && now >= settled_at_, "a flow over links {} and {} from {} on", source,
-           target, begin);
+  FB_CHECK(source != target && begin >= now && now >= settled_at_,
+           "a flow over links {} and {} from {} on", source, target, begin);
   if (free_.empty()) {
     free_.push_back(static_cast<int>(flows_.size()));
     flows_.emplace_back();
@@ -36,11 +36,26 @@ void Links::Start(TimePs now, TimePs begin, int source, int target, uint64_t byt
   const int number = free_.back();
   free_.pop_back();
   order_.push_back(number);
-  flows_[number] = {.source = source, .target = target, .moving = false, .remaining = static_cast<double>(bytes),
-                    .rate = 0, .since = now, .bytes = bytes, .tag = tag};
+  flows_[number] = {.pair = PairOf(source, target),
+                    .moving = false,
+                    .remaining = static_cast<double>(bytes),
+                    .rate = 0,
+                    .since = now,
+                    .bytes = bytes,
+                    .tag = tag};
   if (begin == now) return BeginToMove(number, now);
   due_[number] = begin;
   next_ = std::min(next_, begin);
+}
+
+int Links::PairOf(int source, int target) {
+  pair_at_.resize(links_.size() * links_.size(), -1);
+  int& pair = pair_at_[static_cast<size_t>(source) * links_.size() + static_cast<size_t>(target)];
+  if (pair < 0) {
+    pair = static_cast<int>(pairs_.size());
+    pairs_.push_back({.source = source, .target = target});
+  }
+  return pair;
 }
 
 void Links::BeginToMove(int number, TimePs now) {
@@ -48,26 +63,30 @@ void Links::BeginToMove(int number, TimePs now) {
   flow.moving = true;
   flow.since = now;
   due_[number] = kNever;
-  for (const int link : {flow.source, flow.target}) links_[link].flows.push_back(number);
+  pairs_[flow.pair].flows.push_back(number);
   next_known_ = false;
-  if (!FillGap(number)) {
-    Queue(flow.source);
-    Queue(flow.target);
-  }
+  Change(flow.pair);
 }
 
-// A flow that takes the place of one over the same two links takes its fair rate too: nothing else changes.
-bool Links::FillGap(int number) {
-  Flow& flow = flows_[number];
-  for (Gap& gap : gaps_) {
-    if (gap.source != flow.source || gap.target != flow.target) continue;
-    flow.rate = gap.rate;
-    due_[number] = flow.since + WholePs(flow.remaining / flow.rate);
-    gap = gaps_.back();
-    gaps_.pop_back();
-    return true;
+void Links::Change(int pair) {
+  if (!std::exchange(pairs_[pair].changed, true)) changed_pairs_.push_back(pair);
+}
+
+// Puts the pair on its links' lists or takes it off, as it has flows or not; the links' levels
+// change then, and only then.
+void Links::List(Pair& pair, int number) {
+  if (pair.listed == !pair.flows.empty()) return;
+  pair.listed = !pair.listed;
+  for (const int link : {pair.source, pair.target}) {
+    std::vector<int>& pairs = links_[link].pairs;
+    if (pair.listed) {
+      pairs.push_back(number);
+    } else {
+      *std::ranges::find(pairs, number) = pairs.back();
+      pairs.pop_back();
+    }
+    Queue(link);
   }
-  return false;
 }
 
 TimePs Links::next() {
@@ -88,20 +107,16 @@ bool Links::Pop(TimePs now, uint64_t* tag) {
   }
   const double moved = flow.rate * static_cast<double>(now - flow.since);
   FB_CHECK(moved >= flow.remaining - 1e-3 - kTolerance * static_cast<double>(flow.bytes) &&
-               moved <= flow.remaining + 2 * flow.rate + 1e-3 + kTolerance * static_cast<double>(flow.bytes),
+               moved <= flow.remaining + 2 * flow.rate + 1e-3 +
+                            kTolerance * static_cast<double>(flow.bytes),
            "a flow of {} bytes ends after {} of the last {}", flow.bytes, moved, flow.remaining);
   *tag = flow.tag;
-  for (const int link : {flow.source, flow.target}) {
+  Pair& pair = pairs_[flow.pair];
+  for (const int link : {pair.source, pair.target})
     links_[link].finished += static_cast<double>(flow.bytes);
-    std::vector<int>& flows = links_[link].flows;
-    *std::ranges::find(flows, number) = flows.back();
-    flows.pop_back();
-  }
-  if (sharing_ == LinkSharing::kFair) {
-    gaps_.push_back({flow.source, flow.target, flow.rate});
-  } else {
-    Queue(flow.source);
-  }
+  *std::ranges::find(pair.flows, number) = pair.flows.back();
+  pair.flows.pop_back();
+  Change(flow.pair);
   order_.erase(std::ranges::find(order_, number));
   free_.push_back(number);
   due_[number] = kNever;
@@ -111,11 +126,12 @@ bool Links::Pop(TimePs now, uint64_t* tag) {
 
 std::span<const int> Links::Settle(TimePs now) {
   changed_.clear();
-  for (const Gap& gap : gaps_) Queue(gap.source), Queue(gap.target);
-  gaps_.clear();
-  if (queue_.empty()) return changed_;
+  if (changed_pairs_.empty()) return changed_;
   settled_at_ = now;
+  for (const int pair : changed_pairs_) List(pairs_[pair], pair);
   sharing_ == LinkSharing::kFair ? ShareFairly(now) : ShareInOrder(now);
+  for (const int pair : changed_pairs_) pairs_[pair].changed = false;
+  changed_pairs_.clear();
   queue_.clear();
   next_known_ = false;
   return changed_;
@@ -125,39 +141,48 @@ void Links::Queue(int link) {
   if (!std::exchange(links_[link].queued, true)) queue_.push_back(link);
 }
 
-// Max-min fair rates are a flow's lower level of two, where each link's level is right for the levels of the others
-// (LevelOf). From the links where flows began or ended the levels are put right one by one, as far as changes reach: the
-// lowest level is right once its neighbours were looked at, then the next.
+// Max-min fair rates are a pair's lower level of two, where each link's level is right for the
+// levels of the others (LevelOf). From the links where pairs came or went the levels are put
+// right one by one, as far as changes reach: the lowest level is right once its neighbours were
+// looked at, then the next.
 void Links::ShareFairly(TimePs now) {
   for (size_t i = 0; i < queue_.size(); ++i) {
     const int number = queue_[i];
     Link& link = links_[number];
     link.queued = false;
     const double level = LevelOf(number);
-    if (level == link.level || std::abs(level - link.level) <= kSame * std::min(level, link.level)) continue;
+    if (level == link.level || std::abs(level - link.level) <= kSame * std::min(level, link.level))
+      continue;
     link.level = level;
-    for (const int flow : link.flows) Queue(OtherLink(flow, number));
+    for (const int pair : link.pairs) Queue(OtherLink(pair, number));
     FB_CHECK(i < 1000 * links_.size(), "the levels of {} links do not settle", links_.size());
   }
   for (const int number : queue_) {
-    for (const int flow : links_[number].flows) {
-      SetRate(flow, std::min(links_[flows_[flow].source].level, links_[flows_[flow].target].level), now);
+    for (const int each : links_[number].pairs) {
+      Pair& pair = pairs_[each];
+      const double rate = std::min(links_[pair.source].level, links_[pair.target].level);
+      if (std::exchange(pair.rate, rate) != rate) Change(each);
     }
+  }
+  for (const int each : changed_pairs_) {
+    const Pair& pair = pairs_[each];
+    for (const int flow : pair.flows)
+      SetRate(flow, pair.rate / static_cast<double>(pair.flows.size()), now);
   }
   for (const int number : queue_) SetLoad(number, now);
 }
 
-// The v at which flows of rate min(v, level of their other link) fill the link.
+// The v at which pairs of rate min(v, level of their other link) fill the link.
 double Links::LevelOf(int number) const {
   const Link& link = links_[number];
-  const size_t count = link.flows.size();
+  const size_t count = link.pairs.size();
   if (count == 0) return kNone;
   double level = link.capacity / static_cast<double>(count);
   for (size_t limited_before = 0;;) {
     double left = link.capacity;
     size_t limited = 0;
-    for (const int flow : link.flows) {
-      const double other = links_[OtherLink(flow, number)].level;
+    for (const int pair : link.pairs) {
+      const double other = links_[OtherLink(pair, number)].level;
       if (other < level * (1 - kSame)) left -= other, ++limited;
     }
     if (limited == limited_before) return level;
@@ -173,7 +198,7 @@ void Links::ShareInOrder(TimePs now) {
   for (const int number : order_) {
     const Flow& flow = flows_[number];
     if (!flow.moving) continue;
-    Link &source = links_[flow.source], &target = links_[flow.target];
+    Link &source = links_[pairs_[flow.pair].source], &target = links_[pairs_[flow.pair].target];
     double rate = std::min(source.left, target.left);
     if (rate < kSame * source.capacity) rate = 0;  // rounding left it
     source.left -= rate;
@@ -186,16 +211,23 @@ void Links::ShareInOrder(TimePs now) {
 void Links::SetRate(int number, double rate, TimePs now) {
   Flow& flow = flows_[number];
   if (rate == flow.rate && due_[number] != kNever) return;
-  flow.remaining = std::max(0.0, flow.remaining - flow.rate * static_cast<double>(now - flow.since));
+  flow.remaining =
+      std::max(0.0, flow.remaining - flow.rate * static_cast<double>(now - flow.since));
   flow.since = now;
   flow.rate = rate;
   due_[number] = rate > 0 ? now + WholePs(flow.remaining / rate) : kNever;
 }
 
+double Links::LoadOf(const Pair& pair) const {
+  double load = 0;
+  for (const int flow : pair.flows) load += flows_[flow].rate;
+  return load;
+}
+
 void Links::SetLoad(int number, TimePs now) {
   Link& link = links_[number];
   double load = 0;
-  for (const int flow : link.flows) load += flows_[flow].rate;
+  for (const int pair : link.pairs) load += LoadOf(pairs_[pair]);
   if (std::abs(load - link.load) <= kSame * link.load) return;
   changed_.push_back(number);
   link.carried += link.load * static_cast<double>(now - link.since);
@@ -210,26 +242,29 @@ void Links::CheckInvariants() const {
     if (!flow.moving) continue;
     const double done = static_cast<double>(flow.bytes) - flow.remaining +
                         flow.rate * static_cast<double>(settled_at_ - flow.since);
-    for (const int link : {flow.source, flow.target}) {
-      moved[link] += done;
-      fastest[link] = std::max(fastest[link], flow.rate);
-    }
+    for (const int link : {pairs_[flow.pair].source, pairs_[flow.pair].target}) moved[link] += done;
+  }
+  for (const Pair& pair : pairs_) {
+    for (const int link : {pair.source, pair.target})
+      fastest[link] = std::max(fastest[link], LoadOf(pair));
   }
   for (size_t i = 0; i < links_.size(); ++i) {
     const Link& link = links_[i];
-    FB_CHECK(link.load <= link.capacity * (1 + 1e-9), "link {} carries {} of {}", i, link.load, link.capacity);
+    FB_CHECK(link.load <= link.capacity * (1 + 1e-9), "link {} carries {} of {}", i, link.load,
+             link.capacity);
     const double carried = CarriedBy(link);
     FB_CHECK(std::abs(carried - link.finished - moved[i]) <= kTolerance * carried + 1,
-             "link {} has carried {} bytes, its flows moved {}", i, carried, link.finished + moved[i]);
+             "link {} has carried {} bytes, its flows moved {}", i, carried,
+             link.finished + moved[i]);
   }
   if (sharing_ != LinkSharing::kFair) return;
-  for (const int number : order_) {
-    const Flow& flow = flows_[number];
+  for (const Pair& pair : pairs_) {
     const auto limits = [&](int link) {
-      return links_[link].load >= links_[link].capacity * (1 - 1e-9) && flow.rate >= fastest[link] * (1 - 1e-9);
+      return links_[link].load >= links_[link].capacity * (1 - 1e-9) &&
+             LoadOf(pair) >= fastest[link] * (1 - 1e-9);
     };
-    FB_CHECK(!flow.moving || limits(flow.source) || limits(flow.target), "a flow over links {} and {} could be faster",
-             flow.source, flow.target);
+    FB_CHECK(pair.flows.empty() || limits(pair.source) || limits(pair.target),
+             "the flows over links {} and {} could be faster", pair.source, pair.target);
   }
 }
 

@@ -1,11 +1,15 @@
-// Links between simulated devices, as fluid flows: a flow moves bytes over two links at once, its source's egress and
-// its destination's ingress, at a rate that changes only when some flow begins or ends.
+// Links between simulated devices, as fluid flows: a flow moves bytes over two links at once, its
+// source's egress and its destination's ingress, at a rate that changes only when some flow begins
+// or ends.
 //
 // Invariants (CheckInvariants):
 //  1. A link carries at most its capacity.
-//  2. kFair: every moving flow has a link that is full and on which no flow is faster: the allocation is max-min fair.
-//     kFifo: in the order of their start, each flow gets all that the earlier ones leave on its two links.
-//  3. Bytes are conserved: what a link has carried, integrated over time, is what its flows have moved.
+//  2. kFair: flows over the same two links are a pair and share what the pair gets, so that it does
+//     not depend on the number of flows into which a copy is cut. Every pair has a link that is
+//     full and on which no pair is faster: the allocation is max-min fair among pairs. kFifo: in
+//     the order of their start, each flow gets all that the earlier ones leave on its two links.
+//  3. Bytes are conserved: what a link has carried, integrated over time, is what its flows have
+//     moved.
 //  4. Time never runs backwards.
 #pragma once
 
@@ -26,14 +30,16 @@ class Links {
 
   // Returns the link's number. REQUIRES: bytes_per_s > 0 and finite, no flow is active.
   int Add(double bytes_per_s);
-  // A flow of `bytes` that moves from `begin` >= now on; at its end Pop returns `tag`. REQUIRES: source != target.
+  // A flow of `bytes` that moves from `begin` >= now on; at its end Pop returns `tag`. REQUIRES:
+  // source != target.
   void Start(TimePs now, TimePs begin, int source, int target, uint64_t bytes, uint64_t tag);
   // When the next flow begins to move or ends, after Settle.
   TimePs next();
-  // Takes what is due at next() == now: true and `tag` when a flow ended, false when one only began to move.
+  // Takes what is due at next() == now: true and `tag` when a flow ended, false when one only began
+  // to move.
   bool Pop(TimePs now, uint64_t* tag);
-  // Gives all flows their rates once everything at `now` has begun or ended. The links whose load has changed, until the
-  // next call.
+  // Gives all flows their rates once everything at `now` has begun or ended. The links whose load
+  // has changed, until the next call.
   std::span<const int> Settle(TimePs now);
 
   // Bytes a second that the link carries now, after Settle.
@@ -45,39 +51,51 @@ class Links {
 
  private:
   struct Link {
-    double capacity;         // bytes a picosecond, as all rates here
-    // kFair: what the link gives to each flow that no other link limits further; infinite if there is none.
+    double capacity;  // bytes a picosecond, as all rates here
+    // kFair: what the link gives to each pair that no other link limits further; infinite if there
+    // is none.
     double level = std::numeric_limits<double>::infinity();
     double load = 0;
     double carried = 0;      // until `since`
     TimePs since = 0;        // when `load` began
     double finished = 0;     // bytes of the flows that have ended
-    std::vector<int> flows;  // that move, in any order
+    std::vector<int> pairs;  // with flows that move, in any order
     bool queued = false;     // waits in queue_
     double left = 0;         // kFifo, while rates are given
   };
-  struct Flow {
+  // The flows over one source and one target. It stays on its links' lists from its first moving
+  // flow to the Settle that finds it without one, so that a flow which takes the place of another
+  // moves nobody else.
+  struct Pair {
     int source, target;
+    std::vector<int> flows = {};  // that move, in any order
+    double rate = 0;              // kFair: of all of them together
+    bool listed = false;          // on its links' lists
+    bool changed = false;         // waits in changed_pairs_
+  };
+  struct Flow {
+    int pair;
     bool moving;
     double remaining;  // bytes at `since`
     double rate;
-    TimePs since;      // when `rate` began
+    TimePs since;  // when `rate` began
     uint64_t bytes;
     uint64_t tag;
   };
-  struct Gap {         // left by a flow that ended at this instant
-    int source, target;
-    double rate;
-  };
 
+  int PairOf(int source, int target);
   void BeginToMove(int number, TimePs now);
-  bool FillGap(int number);
+  void Change(int pair);
+  void List(Pair& pair, int number);
   void ShareFairly(TimePs now);
   void ShareInOrder(TimePs now);
   double LevelOf(int link) const;
   void Queue(int link);
-  int OtherLink(int flow, int link) const { return flows_[flow].source ^ flows_[flow].target ^ link; }
+  int OtherLink(int pair, int link) const {
+    return pairs_[pair].source ^ pairs_[pair].target ^ link;
+  }
   void SetRate(int number, double rate, TimePs now);
+  double LoadOf(const Pair& pair) const;
   void SetLoad(int number, TimePs now);
   double CarriedBy(const Link& link) const {
     return link.carried + link.load * static_cast<double>(settled_at_ - link.since);
@@ -85,13 +103,17 @@ class Links {
 
   const LinkSharing sharing_;
   std::vector<Link> links_;
-  std::vector<Flow> flows_;    // by number
-  std::vector<TimePs> due_;    // by number: when it begins to move or ends; kNever: not known, or there is no such flow
-  std::vector<int> order_;     // numbers, in the order of their start
-  std::vector<int> free_;      // numbers that are not in use
-  std::vector<Gap> gaps_;
-  std::vector<int> queue_;     // links whose level must be found anew, and those of this Settle that are done
-  std::vector<int> changed_;   // what Settle returns
+  std::vector<Pair> pairs_;   // by number; never removed
+  std::vector<int> pair_at_;  // [source][target]: the pair's number, or -1
+  std::vector<Flow> flows_;   // by number
+  // by number: when it begins to move or ends; kNever: not known, or there is no such flow
+  std::vector<TimePs> due_;
+  std::vector<int> order_;          // numbers, in the order of their start
+  std::vector<int> free_;           // numbers that are not in use
+  std::vector<int> changed_pairs_;  // in which flows began or ended since the last Settle
+  // links whose level must be found anew, and those of this Settle that are done
+  std::vector<int> queue_;
+  std::vector<int> changed_;  // what Settle returns
   bool next_known_ = true;
   TimePs next_ = kNever;
   TimePs settled_at_ = 0;

@@ -1,4 +1,5 @@
-// A first-in, first-out list whose entries have lasting numbers; memory grows to the longest backlog and is reused.
+// A first-in, first-out list whose entries have lasting numbers; memory grows to the longest
+// backlog and is reused.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,8 @@
 
 namespace forebay::device {
 
-// Entry n is the n-th that was ever pushed; [begin, end) are still there. A push may move all entries.
+// Entry n is the n-th that was ever pushed; [begin, end) are still there. A push may move all
+// entries.
 template <typename T>
 class Ring {
  public:

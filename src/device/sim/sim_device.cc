@@ -12,7 +12,8 @@
 namespace forebay::device {
 namespace {
 
-// What a kernel reads of several peers, or a copy each, is on its way at once; so many streams copy weights.
+// What a kernel reads of several peers, or a copy each, is on its way at once; so many streams copy
+// weights.
 constexpr int kPeersRead = 8;
 
 // A point of a stream: after its first `position` items.
@@ -36,7 +37,9 @@ class SimCounter final : public Counter {
 class SimArena final : public CpuArena {
  public:
   SimArena(EventEngine& engine, int node, const SimDeviceOptions& options)
-      : CpuArena(options.rank, options.memory_bytes, options.max_usable_bytes), engine_(engine), node_(node) {}
+      : CpuArena(options.rank, options.memory_bytes, options.max_usable_bytes),
+        engine_(engine),
+        node_(node) {}
   ~SimArena() override { engine_.RemoveMemory(node_); }
 
   base::Result<const Region*> Allocate(std::string name, uint64_t bytes, MemoryUse use) override {
@@ -58,10 +61,10 @@ struct FirstBody {
   std::vector<SimWork> runs;
 };
 
-class SimStream final : public Stream {
+class SimStream final : public Stream, private BeginPricer {
  public:
-  SimStream(EventEngine& engine, int node, std::string name, bool computes, const SimDeviceOptions& options,
-            FirstBody& first_body)
+  SimStream(EventEngine& engine, int node, std::string name, bool computes,
+            const SimDeviceOptions& options, FirstBody& first_body)
       : engine_(engine),
         options_(options),
         id_(engine.AddStream(std::move(name), node, computes)),
@@ -72,6 +75,7 @@ class SimStream final : public Stream {
   const std::vector<OpProfile>& profile() const { return profile_; }
 
   void Enqueue(const Operation& operation) override {
+    if (operation.complete != nullptr) return EnqueueIncomplete(operation);
     SimWork work;
     if (operation.desc.kind == cost::OpKind::kCopy && EnqueueTransfer(operation)) {
       // Its time is known when it ends.
@@ -111,7 +115,8 @@ class SimStream final : public Stream {
   }
 
   void BeginRepeat(int64_t times, uint64_t key) override {
-    FB_CHECK(times > 0 && first_body_.stream == nullptr, "{} equal bodies begin inside another", times);
+    FB_CHECK(times > 0 && first_body_.stream == nullptr, "{} equal bodies begin inside another",
+             times);
     // Who shares memory is slowed by what others read at that moment, not by their mean.
     const bool shares_memory = options_.node.contention.machine_bytes_per_s > 0;
     if (options_.detail == SimDetail::kFull || engine_.checked() || shares_memory) return;
@@ -135,10 +140,27 @@ class SimStream final : public Stream {
   }
 
  private:
+  // Its body is not one of equal ones, and keeps no prices.
+  void EnqueueIncomplete(const Operation& operation) {
+    GoOnInFull();
+    if (known_ != nullptr) known_->clear();
+    known_ = nullptr;
+    engine_.Run(id_, *this, operation);
+  }
+
+  SimWork PriceAtBegin(const Operation& operation) override {
+    const cost::OpDesc desc = operation.CompleteDesc();
+    const SimWork work = WorkOf(options_.price(desc));
+    if (options_.profile) Count(desc, static_cast<double>(work.alone) * 1e-12);
+    return work;
+  }
+
   // False: the copy stays inside one device, or is none from one range to another.
   bool EnqueueTransfer(const Operation& operation) {
-    if (operation.num_accesses != 2 || operation.accesses[0].write || !operation.accesses[1].write) return false;
-    const int from = engine_.NodeOf(operation.accesses[0].data), to = engine_.NodeOf(operation.accesses[1].data);
+    if (operation.num_accesses != 2 || operation.accesses[0].write || !operation.accesses[1].write)
+      return false;
+    const int from = engine_.NodeOf(operation.accesses[0].data),
+              to = engine_.NodeOf(operation.accesses[1].data);
     if (from == to) return false;
     GoOnInFull();
     engine_.Transfer(id_, from, to, operation.accesses[1].bytes, requests_in_flight_, operation);
@@ -152,23 +174,35 @@ class SimStream final : public Stream {
     for (const SimWork& run : first_body_.runs) engine_.Run(stream->id_, run, nullptr);
   }
 
-  // Under a key only what is new, attention, and what has other rows of prompts than before is priced.
+  // Under a key only what is new, attention, and what has other rows of prompts than before is
+  // priced.
   SimWork Price(const cost::OpDesc& desc) {
     if (known_ == nullptr) return WorkOf(options_.price(desc));
     const bool attention = desc.kind == cost::OpKind::kAttention;
     const bool is_new = next_known_ == known_->size();
-    if (is_new) known_->push_back({desc.kind, attention ? 0 : desc.rows, desc.columns, desc.prefill_rows, {}});
+    if (is_new)
+      known_->push_back(
+          {desc.kind, attention ? 0 : desc.rows, desc.columns, desc.prefill_rows, {}});
     KnownRun& known = (*known_)[next_known_++];
-    FB_CHECK(known.kind == desc.kind && known.columns == desc.columns && (attention || known.rows == desc.rows),
-             "rank {}: '{}' of {} rows and {} columns in a body that had '{}' of {} and {} under the same key",
-             options_.rank, desc.label, desc.rows, desc.columns, cost::Name(known.kind), known.rows, known.columns);
-    if (is_new || attention || known.prefill_rows != desc.prefill_rows) known.work = WorkOf(options_.price(desc));
+    FB_CHECK(known.kind == desc.kind && known.columns == desc.columns &&
+                 (attention || known.rows == desc.rows),
+             "rank {}: '{}' of {} rows and {} columns in a body that had '{}' of {} and {} under "
+             "the same key",
+             options_.rank, desc.label, desc.rows, desc.columns, cost::Name(known.kind), known.rows,
+             known.columns);
+    if (is_new || attention || known.prefill_rows != desc.prefill_rows)
+      known.work = WorkOf(options_.price(desc));
     known.prefill_rows = desc.prefill_rows;
     return known.work;
   }
 
   void Count(const cost::OpDesc& desc, double seconds) {
-    AddCalls({.label = desc.label, .kind = desc.kind, .calls = 1, .seconds = seconds, .flops = desc.flops, .read_bytes = desc.read_bytes},
+    AddCalls({.label = desc.label,
+              .kind = desc.kind,
+              .calls = 1,
+              .seconds = seconds,
+              .flops = desc.flops,
+              .read_bytes = desc.read_bytes},
              &profile_);
   }
 
@@ -189,8 +223,8 @@ class SimStream final : public Stream {
   struct KnownRun {
     cost::OpKind kind;
     int64_t rows, columns;
-    int64_t prefill_rows;  // of the latest
-    SimWork work;          // of the latest
+    int64_t prefill_rows;  // rows of the latest prefill
+    SimWork work;          // work of the latest
   };
 
   EventEngine& engine_;
@@ -200,7 +234,8 @@ class SimStream final : public Stream {
   FirstBody& first_body_;
   int64_t times_ = 0;
   std::unordered_map<uint64_t, std::vector<KnownRun>> known_bodies_;  // by key
-  std::vector<KnownRun>* known_ = nullptr;                             // of the body that is enqueued now
+  // of the body that is enqueued now
+  std::vector<KnownRun>* known_ = nullptr;
   size_t next_known_ = 0;
   std::vector<OpProfile> profile_, profile_before_;
 };
@@ -214,12 +249,13 @@ class SimDevice final : public Device {
         arena_(engine, node_, options_),
         compute_(engine, node_, Name("compute"), true, options_, first_body_),
         copies_{SimStream(engine, node_, Name("weights copy"), false, options_, first_body_),
-                SimStream(engine, node_, Name("kv copy"), false, options_, first_body_),
-                SimStream(engine, node_, Name("disk copy"), false, options_, first_body_)} {
+                SimStream(engine, node_, Name("kv copy up"), false, options_, first_body_),
+                SimStream(engine, node_, Name("kv copy down"), false, options_, first_body_)} {
     compute_.set_requests_in_flight(kPeersRead);
     const bool cores_copy = options_.node.contention.core_bytes_per_s > 0;
     for (int i = 1; i < kPeersRead && !cores_copy; ++i) {
-      weight_copies_.emplace_back(engine, node_, Name(fmt::format("weights copy {}", i)), false, options_, first_body_);
+      weight_copies_.emplace_back(engine, node_, Name(fmt::format("weights copy {}", i)), false,
+                                  options_, first_body_);
     }
   }
 
@@ -231,11 +267,16 @@ class SimDevice final : public Device {
 
   int rank() const override { return options_.rank; }
   Arena& arena() override { return arena_; }
+  // Of no node: the engine takes it for the host's.
+  std::unique_ptr<Arena> NewHostArena(uint64_t budget) override {
+    return std::make_unique<CpuArena>(options_.rank, budget, options_.max_usable_bytes);
+  }
   Stream& compute() override { return compute_; }
   Stream& copy(CopyKind kind) override { return copies_[static_cast<size_t>(kind)]; }
   int num_weight_copies() const override { return 1 + static_cast<int>(weight_copies_.size()); }
   Stream& weight_copy(int stream) override {
-    return stream == 0 ? copies_[static_cast<size_t>(CopyKind::kWeights)] : weight_copies_[stream - 1];
+    return stream == 0 ? copies_[static_cast<size_t>(CopyKind::kWeights)]
+                       : weight_copies_[stream - 1];
   }
   std::unique_ptr<DeviceEvent> NewEvent() override { return std::make_unique<SimEvent>(); }
   int num_workers() const override { return options_.num_workers; }
@@ -246,7 +287,9 @@ class SimDevice final : public Device {
     return engine_.fault(id);
   }
 
-  base::Status FaultOf(const Stream& stream) const override { return engine_.fault(static_cast<const SimStream&>(stream).id()); }
+  base::Status FaultOf(const Stream& stream) const override {
+    return engine_.fault(static_cast<const SimStream&>(stream).id());
+  }
 
   bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) override {
     const auto& point = static_cast<const SimEvent&>(event);
@@ -260,7 +303,8 @@ class SimDevice final : public Device {
 
   std::vector<OpProfile> Profile() const override {
     std::vector<OpProfile> all = compute_.profile();
-    for (const SimStream& copy : copies_) all.insert(all.end(), copy.profile().begin(), copy.profile().end());
+    for (const SimStream& copy : copies_)
+      all.insert(all.end(), copy.profile().begin(), copy.profile().end());
     for (const SimStream& copy : weight_copies_) {
       for (const OpProfile& entry : copy.profile()) AddCalls(entry, &all);
     }
@@ -268,7 +312,9 @@ class SimDevice final : public Device {
   }
 
  private:
-  std::string Name(std::string_view stream) const { return fmt::format("rank {} {}", options_.rank, stream); }
+  std::string Name(std::string_view stream) const {
+    return fmt::format("rank {} {}", options_.rank, stream);
+  }
 
   EventEngine& engine_;
   const SimDeviceOptions options_;
@@ -287,7 +333,9 @@ std::unique_ptr<Device> CreateSimDevice(EventEngine& engine, SimDeviceOptions op
   return std::make_unique<SimDevice>(engine, std::move(options));
 }
 
-std::unique_ptr<Counter> CreateSimCounter(EventEngine& engine) { return std::make_unique<SimCounter>(engine); }
+std::unique_ptr<Counter> CreateSimCounter(EventEngine& engine) {
+  return std::make_unique<SimCounter>(engine);
+}
 
 void SetRequestsInFlight(Stream& stream, int requests) {
   static_cast<SimStream&>(stream).set_requests_in_flight(requests);

@@ -19,29 +19,35 @@ using runtime::VirtualRuntime;
 
 // The price is written into the operation: `flops` seconds, compute-bound if `rows` > 0.
 SimPrice PriceOf(const cost::OpDesc& desc) {
-  return {.seconds = desc.kind == cost::OpKind::kCopy ? 0 : desc.flops, .compute_bound = desc.rows > 0};
+  return {.seconds = desc.kind == cost::OpKind::kCopy ? 0 : desc.flops,
+          .compute_bound = desc.rows > 0};
 }
 
 Operation Kernel(double us, bool compute_bound = false) {
   Operation operation;
-  operation.desc = {.kind = cost::OpKind::kLinear, .label = "kernel", .rows = compute_bound, .flops = us * 1e-6};
+  operation.desc = {
+      .kind = cost::OpKind::kLinear, .label = "kernel", .rows = compute_bound, .flops = us * 1e-6};
   return operation;
 }
 
 // Links of 1e9 bytes/s without latency: 1000 bytes take 1 us alone. Memory of 10e9.
-constexpr SimNodeOptions kNode{.egress_bytes_per_s = 1e9,
-                               .ingress_bytes_per_s = 1e9,
-                               .from_host_bytes_per_s = 0.5e9,
-                               .to_host_bytes_per_s = 0.25e9,
-                               .request_latency_s = 0,
-                               .contention = {.memory_bytes_per_s = 10e9, .link_bytes_per_s = 1e9, .frequency_loss = 0.25}};
+constexpr SimNodeOptions kNode{
+    .egress_bytes_per_s = 1e9,
+    .ingress_bytes_per_s = 1e9,
+    .from_host_bytes_per_s = 0.5e9,
+    .to_host_bytes_per_s = 0.25e9,
+    .request_latency_s = 0,
+    .contention = {.memory_bytes_per_s = 10e9, .link_bytes_per_s = 1e9, .frequency_loss = 0.25}};
 
 struct Machine {
   Machine(VirtualRuntime& runtime, int num_devices, LinkSharing sharing, const SimNodeOptions& node)
       : engine(runtime, runtime.seed(), sharing) {
     for (int rank = 0; rank < num_devices; ++rank) {
-      devices.push_back(CreateSimDevice(
-          engine, {.rank = rank, .memory_bytes = 64ull << 30, .price = &PriceOf, .node = node, .profile = true}));
+      devices.push_back(CreateSimDevice(engine, {.rank = rank,
+                                                 .memory_bytes = 64ull << 30,
+                                                 .price = &PriceOf,
+                                                 .node = node,
+                                                 .profile = true}));
       regions.push_back(devices[rank]->arena().Allocate("weights", 60ull << 30).value());
     }
   }
@@ -56,8 +62,9 @@ struct Machine {
   std::vector<const Region*> regions;
 };
 
-void RunOn(int num_devices, const std::function<void(VirtualRuntime&, Machine&)>& body, uint64_t seed = 1,
-           LinkSharing sharing = LinkSharing::kFair, SimNodeOptions node = kNode) {
+void RunOn(int num_devices, const std::function<void(VirtualRuntime&, Machine&)>& body,
+           uint64_t seed = 1, LinkSharing sharing = LinkSharing::kFair,
+           SimNodeOptions node = kNode) {
   VirtualRuntime runtime(seed);
   const base::Status status = runtime.Run([&] {
     Machine machine(runtime, num_devices, sharing, node);
@@ -70,17 +77,17 @@ TEST(SimDevice, TwoStreamsWithEvents) {
   RunOn(1, [](VirtualRuntime& runtime, Machine& machine) {
     Device& device = *machine.devices[0];
     const auto a = device.NewEvent(), b = device.NewEvent(), never = device.NewEvent();
-    Stream &one = machine.copy(0, CopyKind::kKv), &two = machine.copy(0, CopyKind::kDisk);
-    one.Wait(*never);              // passes
-    one.Enqueue(Kernel(3));        // 0 .. 3
+    Stream &one = machine.copy(0, CopyKind::kKvUp), &two = machine.copy(0, CopyKind::kKvDown);
+    one.Wait(*never);        // passes
+    one.Enqueue(Kernel(3));  // 0 .. 3
     one.Record(*a);
-    two.Enqueue(Kernel(1));        // 0 .. 1
+    two.Enqueue(Kernel(1));  // 0 .. 1
     two.Wait(*a);
-    two.Enqueue(Kernel(2.5));      // 3 .. 5.5
+    two.Enqueue(Kernel(2.5));  // 3 .. 5.5
     two.Record(*b);
-    one.Enqueue(Kernel(1));        // 3 .. 4
+    one.Enqueue(Kernel(1));  // 3 .. 4
     one.Wait(*b);
-    one.Enqueue(Kernel(0.0004));   // 5.5 .. 5.5004
+    one.Enqueue(Kernel(0.0004));  // 5.5 .. 5.5004
     EXPECT_EQ(runtime.Now(), 0);
     EXPECT_TRUE(device.WaitFor(*a));
     EXPECT_EQ(runtime.Now(), 3000);
@@ -139,22 +146,28 @@ TEST(SimDevice, RequestsInFlightHideTheLatency) {
   node.request_latency_s = 1e-6;
   const auto time_of = [&](int requests) {
     TimeNs time = 0;
-    RunOn(2, [&](VirtualRuntime& runtime, Machine& machine) {
-      SetRequestsInFlight(machine.copy(1), requests);
-      for (uint64_t i = 0; i < 10; ++i) machine.copy(1).Enqueue(machine.Pull(0, 1, 1000, i * 1000));
-      EXPECT_TRUE(machine.devices[1]->Synchronize(machine.copy(1)).ok());
-      time = runtime.Now();
-    }, 1, LinkSharing::kFifo, node);
+    RunOn(
+        2,
+        [&](VirtualRuntime& runtime, Machine& machine) {
+          SetRequestsInFlight(machine.copy(1), requests);
+          for (uint64_t i = 0; i < 10; ++i)
+            machine.copy(1).Enqueue(machine.Pull(0, 1, 1000, i * 1000));
+          EXPECT_TRUE(machine.devices[1]->Synchronize(machine.copy(1)).ok());
+          time = runtime.Now();
+        },
+        1, LinkSharing::kFifo, node);
     return time;
   };
   EXPECT_EQ(time_of(1), 20'000);
-  // Both begin at 1 us and end at 2 and 3; their followers begin at 3 and 4: from 1 us on the link is full.
+  // Both begin at 1 us and end at 2 and 3; their followers begin at 3 and 4: from 1 us on the link
+  // is full.
   EXPECT_EQ(time_of(2), 11'000);
 }
 
 TEST(SimDevice, CopiesSlowTheKernelsBesideThem) {
   RunOn(2, [](VirtualRuntime& runtime, Machine& machine) {
-    // Memory-bound: 1 of 10 GB/s is taken while the copy runs: 4 us do 3.6 us of work, 0.4 us are left.
+    // Memory-bound: 1 of 10 GB/s is taken while the copy runs: 4 us do 3.6 us of work, 0.4 us are
+    // left.
     machine.compute(1).Enqueue(Kernel(4));
     machine.copy(1).Enqueue(machine.Pull(0, 1, 4000));
     EXPECT_TRUE(machine.devices[1]->Synchronize(machine.compute(1)).ok());
@@ -182,31 +195,53 @@ int Repeat(Stream& stream, int64_t times, uint64_t key, const std::function<void
 TEST(SimDevice, KernelsOfOneMachineShareItsMemory) {
   SimNodeOptions node = kNode;
   node.contention.machine_bytes_per_s = 15e9;
-  RunOn(3, [](VirtualRuntime& runtime, Machine& machine) {
-    const auto time_of = [&](const std::function<void()>& program) {
-      const TimeNs start = runtime.Now();
-      program();
-      EXPECT_TRUE(machine.devices[0]->Synchronize(machine.compute(0)).ok());
-      const TimeNs first = runtime.Now() - start;
-      for (int rank : {1, 2}) EXPECT_TRUE(machine.devices[rank]->Synchronize(machine.compute(rank)).ok());
-      return first;
-    };
-    EXPECT_EQ(time_of([&] { machine.compute(0).Enqueue(Kernel(3)); }), 3000);
-    // 7.5 GB/s each for 2 us, in which the second does its 1.5; then the first has what it wants.
-    EXPECT_EQ(time_of([&] { machine.compute(0).Enqueue(Kernel(3)), machine.compute(1).Enqueue(Kernel(1.5)); }), 3500);
-    // What arithmetic limits reads next to nothing.
-    EXPECT_EQ(time_of([&] { machine.compute(0).Enqueue(Kernel(3)), machine.compute(1).Enqueue(Kernel(3, true)); }), 3000);
-    EXPECT_EQ(time_of([&] { for (int rank : {0, 1, 2}) machine.compute(rank).Enqueue(Kernel(3)); }), 6000);
-    // Equal layers are not taken as one, for what limits a layer's parts is not what limits their mean.
-    EXPECT_EQ(time_of([&] {
-      for (int rank : {0, 1}) Repeat(machine.compute(rank), 2, 0, [&] { machine.compute(rank).Enqueue(Kernel(1.5)), machine.compute(rank).Enqueue(Kernel(1, true)); });
-    }), 6000);
-    // A copy of 1 GB/s is read and written: 6.5 GB/s are left for each of two.
-    EXPECT_EQ(time_of([&] {
-      machine.copy(2).Enqueue(machine.Pull(1, 2, 10'000));
-      for (int rank : {0, 1}) machine.compute(rank).Enqueue(Kernel(3.25));
-    }), 5000);
-  }, 1, LinkSharing::kFair, node);
+  RunOn(
+      3,
+      [](VirtualRuntime& runtime, Machine& machine) {
+        const auto time_of = [&](const std::function<void()>& program) {
+          const TimeNs start = runtime.Now();
+          program();
+          EXPECT_TRUE(machine.devices[0]->Synchronize(machine.compute(0)).ok());
+          const TimeNs first = runtime.Now() - start;
+          for (int rank : {1, 2})
+            EXPECT_TRUE(machine.devices[rank]->Synchronize(machine.compute(rank)).ok());
+          return first;
+        };
+        EXPECT_EQ(time_of([&] { machine.compute(0).Enqueue(Kernel(3)); }), 3000);
+        // 7.5 GB/s each for 2 us, in which the second does its 1.5; then the first has what it
+        // wants.
+        EXPECT_EQ(time_of([&] {
+                    machine.compute(0).Enqueue(Kernel(3)), machine.compute(1).Enqueue(Kernel(1.5));
+                  }),
+                  3500);
+        // What arithmetic limits reads next to nothing.
+        EXPECT_EQ(time_of([&] {
+                    machine.compute(0).Enqueue(Kernel(3)),
+                        machine.compute(1).Enqueue(Kernel(3, true));
+                  }),
+                  3000);
+        EXPECT_EQ(time_of([&] {
+                    for (int rank : {0, 1, 2}) machine.compute(rank).Enqueue(Kernel(3));
+                  }),
+                  6000);
+        // Equal layers are not taken as one, for what limits a layer's parts is not what limits
+        // their mean.
+        EXPECT_EQ(time_of([&] {
+                    for (int rank : {0, 1})
+                      Repeat(machine.compute(rank), 2, 0, [&] {
+                        machine.compute(rank).Enqueue(Kernel(1.5)),
+                            machine.compute(rank).Enqueue(Kernel(1, true));
+                      });
+                  }),
+                  6000);
+        // A copy of 1 GB/s is read and written: 6.5 GB/s are left for each of two.
+        EXPECT_EQ(time_of([&] {
+                    machine.copy(2).Enqueue(machine.Pull(1, 2, 10'000));
+                    for (int rank : {0, 1}) machine.compute(rank).Enqueue(Kernel(3.25));
+                  }),
+                  5000);
+      },
+      1, LinkSharing::kFair, node);
 }
 
 TEST(SimDevice, EqualBodiesOfRunsArePricedOnce) {
@@ -227,22 +262,31 @@ TEST(SimDevice, EqualBodiesOfRunsArePricedOnce) {
     EXPECT_NEAR(machine.devices[0]->Profile()[0].seconds, 50e-6, 1e-12);
     // Under a key prices are kept; the key is a promise, so that a broken one is our bug.
     EXPECT_EQ(time_of([&] { Repeat(compute, 4, 7, two_kernels); }), 20'000);
-    EXPECT_DEATH(Repeat(compute, 4, 7, [&] { compute.Enqueue(Kernel(2, true)); }), "under the same key");
+    EXPECT_DEATH(Repeat(compute, 4, 7, [&] { compute.Enqueue(Kernel(2, true)); }),
+                 "under the same key");
     // Whatever is more than runs of one stream goes on in full.
-    EXPECT_EQ(time_of([&] { EXPECT_EQ(Repeat(compute, 10, 0, [&] { two_kernels(), compute.Record(*event); }), 10); }), 50'000);
+    EXPECT_EQ(time_of([&] {
+                EXPECT_EQ(Repeat(compute, 10, 0, [&] { two_kernels(), compute.Record(*event); }),
+                          10);
+              }),
+              50'000);
     EXPECT_EQ(Repeat(compute, 2, 0, [&] { two_kernels(), compute.Wait(*event); }), 2);
     EXPECT_EQ(Repeat(compute, 2, 0, [&] { two_kernels(), copy.Enqueue(Kernel(1)); }), 2);
   });
 }
 
-// 10 x (2 us memory-bound, 3 us compute-bound) beside a copy that takes a tenth of the memory's bandwidth from 0 to 20 us.
+// 10 x (2 us memory-bound, 3 us compute-bound) beside a copy that takes a tenth of the memory's
+// bandwidth from 0 to 20 us.
 TEST(SimDevice, AMixtureIsSlowedByItsParts) {
   TimeNs times[2];
   for (const bool merged : {false, true}) {
     RunOn(2, [&](VirtualRuntime& runtime, Machine& machine) {
       machine.copy(1).Enqueue(machine.Pull(0, 1, 20'000));
-      const auto body = [&] { machine.compute(1).Enqueue(Kernel(2)), machine.compute(1).Enqueue(Kernel(3, true)); };
-      for (int i = 0; i < (merged ? 1 : 10); ++i) Repeat(machine.compute(1), merged ? 10 : 1, 0, body);
+      const auto body = [&] {
+        machine.compute(1).Enqueue(Kernel(2)), machine.compute(1).Enqueue(Kernel(3, true));
+      };
+      for (int i = 0; i < (merged ? 1 : 10); ++i)
+        Repeat(machine.compute(1), merged ? 10 : 1, 0, body);
       EXPECT_TRUE(machine.devices[1]->Synchronize(machine.compute(1)).ok());
       times[merged] = runtime.Now();
     });
@@ -271,6 +315,41 @@ TEST(SimDevice, OnlyControlOperationsRunTheirCode) {
   });
 }
 
+struct WriteArgs {
+  double* us;  // control memory
+  double written;
+};
+void WriteTime(const WriteArgs& args, const WorkerContext&) { *args.us += args.written; }
+void CompleteTime(const void* args, cost::OpDesc* desc) {
+  desc->flops = *static_cast<const WriteArgs*>(args)->us * 1e-6;
+}
+
+// An operation that takes as long as control operations before it have said, in bodies under a key:
+// each is priced by what it finds.
+TEST(SimDevice, WhatDataDecideIsPricedWhenItBegins) {
+  RunOn(1, [](VirtualRuntime& runtime, Machine& machine) {
+    Stream& compute = machine.compute(0);
+    double us = 0;
+    Operation write = MakeOperation<&WriteTime>({.label = "write"}, WriteArgs{&us, 1});
+    write.control = true;
+    Operation use = MakeOperation<&WriteTime>({.label = "use"}, WriteArgs{&us, 1});
+    use.complete = CompleteTime;
+    for (int step = 0; step < 2; ++step) {
+      EXPECT_EQ(
+          Repeat(compute, 3, 7,
+                 [&] { compute.Enqueue(Kernel(2)), compute.Enqueue(write), compute.Enqueue(use); }),
+          3);
+    }
+    EXPECT_TRUE(machine.devices[0]->Synchronize(compute).ok());
+    EXPECT_EQ(runtime.Now(), 6 * 2000 + (1 + 2 + 3 + 4 + 5 + 6) * 1000);
+    const std::vector<OpProfile> profile = machine.devices[0]->Profile();
+    ASSERT_EQ(profile.size(), 3u);
+    EXPECT_STREQ(profile[2].label, "use");
+    EXPECT_EQ(profile[2].calls, 6);
+    EXPECT_NEAR(profile[2].seconds, 21e-6, 1e-12);
+  });
+}
+
 TEST(SimDevice, TheArenaHasTheRealBudget) {
   RunOn(8, [](VirtualRuntime&, Machine& machine) {
     Arena& arena = machine.devices[7]->arena();
@@ -285,19 +364,24 @@ TEST(SimDevice, TheArenaHasTheRealBudget) {
 
 TEST(SimDevice, EightLargeDevicesHaveControlMemoryAlone) {
   VirtualRuntime runtime(1);
-  EXPECT_TRUE(runtime.Run([&] {
-    EventEngine engine(runtime, 1);
-    std::vector<std::unique_ptr<Device>> devices;
-    for (int rank = 0; rank < 8; ++rank) {
-      devices.push_back(CreateSimDevice(engine, {.rank = rank, .memory_bytes = 141'000'000'000, .price = &PriceOf}));
-      Arena& arena = devices.back()->arena();
-      const Region* const control = arena.Allocate("tables", 3 << 20, MemoryUse::kControl).value();
-      control->data[control->bytes - 1] = std::byte{1};
-      const Region* const norms = arena.Allocate("norms", 4096).value();
-      EXPECT_DEATH(norms->data[0] = std::byte{1}, "");
-      EXPECT_TRUE(arena.Allocate("weights", 140'000'000'000).ok());
-    }
-  }).ok());
+  EXPECT_TRUE(
+      runtime
+          .Run([&] {
+            EventEngine engine(runtime, 1);
+            std::vector<std::unique_ptr<Device>> devices;
+            for (int rank = 0; rank < 8; ++rank) {
+              devices.push_back(CreateSimDevice(
+                  engine, {.rank = rank, .memory_bytes = 141'000'000'000, .price = &PriceOf}));
+              Arena& arena = devices.back()->arena();
+              const Region* const control =
+                  arena.Allocate("tables", 3 << 20, MemoryUse::kControl).value();
+              control->data[control->bytes - 1] = std::byte{1};
+              const Region* const norms = arena.Allocate("norms", 4096).value();
+              EXPECT_DEATH(norms->data[0] = std::byte{1}, "");
+              EXPECT_TRUE(arena.Allocate("weights", 140'000'000'000).ok());
+            }
+          })
+          .ok());
 }
 
 TEST(SimDevice, ATaskThatWaitsBesideIdleDevicesIsADeadlock) {
@@ -317,44 +401,51 @@ struct Trace {
   uint64_t hash = 0;
 };
 
-// Random kernels, pulls, records and waits on `kRanks` devices; `program` draws them, `seed` the ties.
+// Random kernels, pulls, records and waits on `kRanks` devices; `program` draws them, `seed` the
+// ties.
 Trace RunRandomProgram(uint64_t program, uint64_t seed, LinkSharing sharing) {
   constexpr int kRanks = 4;
   Trace trace;
-  RunOn(kRanks, [&](VirtualRuntime&, Machine& machine) {
-    base::Rng rng(program);
-    std::vector<std::unique_ptr<DeviceEvent>> events;
-    std::vector<Stream*> streams;
-    std::vector<Device*> owners;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      for (Stream* stream : {&machine.compute(rank), &machine.copy(rank), &machine.copy(rank, CopyKind::kKv)}) {
-        streams.push_back(stream);
-        owners.push_back(machine.devices[rank].get());
-        SetRequestsInFlight(*stream, 1 + static_cast<int>(rng.Below(3)));
-      }
-    }
-    for (int i = 0; i < 12; ++i) events.push_back(machine.devices[0]->NewEvent());
-    for (int i = 0; i < 400; ++i) {
-      const size_t at = rng.Below(streams.size());
-      Stream& stream = *streams[at];
-      const int rank = static_cast<int>(at / 3);
-      switch (rng.Below(4)) {
-        case 0: stream.Record(*events[rng.Below(12)]); break;
-        case 1: stream.Wait(*events[rng.Below(12)]); break;
-        case 2:
-          if (at % 3 != 0) {
-            const int from = static_cast<int>(rank + 1 + rng.Below(kRanks - 1)) % kRanks;
-            stream.Enqueue(machine.Pull(from, rank, 500 * (1 + rng.Below(8))));
-            break;
+  RunOn(
+      kRanks,
+      [&](VirtualRuntime&, Machine& machine) {
+        base::Rng rng(program);
+        std::vector<std::unique_ptr<DeviceEvent>> events;
+        std::vector<Stream*> streams;
+        std::vector<Device*> owners;
+        for (int rank = 0; rank < kRanks; ++rank) {
+          for (Stream* stream : {&machine.compute(rank), &machine.copy(rank),
+                                 &machine.copy(rank, CopyKind::kKvUp)}) {
+            streams.push_back(stream);
+            owners.push_back(machine.devices[rank].get());
+            SetRequestsInFlight(*stream, 1 + static_cast<int>(rng.Below(3)));
           }
-          [[fallthrough]];
-        default: stream.Enqueue(Kernel(0.5 * static_cast<double>(rng.Below(8)), rng.Below(2) == 0));
-      }
-    }
-    for (size_t at = 0; at < streams.size(); ++at) EXPECT_TRUE(owners[at]->Synchronize(*streams[at]).ok());
-    machine.engine.links().CheckInvariants();
-    trace = {machine.engine.now(), machine.engine.trace_hash()};
-  }, seed, sharing);
+        }
+        for (int i = 0; i < 12; ++i) events.push_back(machine.devices[0]->NewEvent());
+        for (int i = 0; i < 400; ++i) {
+          const size_t at = rng.Below(streams.size());
+          Stream& stream = *streams[at];
+          const int rank = static_cast<int>(at / 3);
+          switch (rng.Below(4)) {
+            case 0: stream.Record(*events[rng.Below(12)]); break;
+            case 1: stream.Wait(*events[rng.Below(12)]); break;
+            case 2:
+              if (at % 3 != 0) {
+                const int from = static_cast<int>(rank + 1 + rng.Below(kRanks - 1)) % kRanks;
+                stream.Enqueue(machine.Pull(from, rank, 500 * (1 + rng.Below(8))));
+                break;
+              }
+              [[fallthrough]];
+            default:
+              stream.Enqueue(Kernel(0.5 * static_cast<double>(rng.Below(8)), rng.Below(2) == 0));
+          }
+        }
+        for (size_t at = 0; at < streams.size(); ++at)
+          EXPECT_TRUE(owners[at]->Synchronize(*streams[at]).ok());
+        machine.engine.links().CheckInvariants();
+        trace = {machine.engine.now(), machine.engine.trace_hash()};
+      },
+      seed, sharing);
   return trace;
 }
 
@@ -366,7 +457,8 @@ TEST(SimDevice, RandomProgramsEndAtTheSameTimeWhateverTheTies) {
     for (uint64_t seed = 1; seed < 5; ++seed) {
       const Trace other = RunRandomProgram(program, seed, LinkSharing::kFair);
       // Rates are sums of the same shares; a picosecond may round the other way.
-      EXPECT_NEAR(static_cast<double>(other.end), static_cast<double>(first.end), 1e-9 * static_cast<double>(first.end))
+      EXPECT_NEAR(static_cast<double>(other.end), static_cast<double>(first.end),
+                  1e-9 * static_cast<double>(first.end))
           << "program " << program << ", seed " << seed;
       hashes.insert(other.hash);
     }
@@ -377,7 +469,8 @@ TEST(SimDevice, RandomProgramsEndAtTheSameTimeWhateverTheTies) {
 TEST(SimDevice, TheSameSeedGivesTheSameTrace) {
   for (const LinkSharing sharing : {LinkSharing::kFair, LinkSharing::kFifo}) {
     for (uint64_t program = 0; program < 20; ++program) {
-      const Trace first = RunRandomProgram(program, 7, sharing), again = RunRandomProgram(program, 7, sharing);
+      const Trace first = RunRandomProgram(program, 7, sharing),
+                  again = RunRandomProgram(program, 7, sharing);
       EXPECT_EQ(first.hash, again.hash);
       EXPECT_EQ(first.end, again.end);
     }

@@ -1,8 +1,10 @@
 // Ranks that meet at counters in every round:
 //
-//   write own buffer[round % 2] | post round + 1 to all | await round + 1 of all | read all buffers[round % 2]
+//   write own buffer[round % 2] | post round + 1 to all | await round + 1 of all | read all
+//   buffers[round % 2]
 //
-// A rank that writes round r has awaited round r - 1 of all, who posted it after reading round r - 2: two buffers suffice.
+// A rank that writes round r has awaited round r - 1 of all, who posted it after reading round r -
+// 2: two buffers suffice.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +53,8 @@ void Sum(const SumArgs& args, const device::WorkerContext& context) {
 
 class Rank {
  public:
-  Rank(Runtime& runtime, std::unique_ptr<Fabric> own_fabric, device::HazardChecker& checker, uint64_t seed)
+  Rank(Runtime& runtime, std::unique_ptr<Fabric> own_fabric, device::HazardChecker& checker,
+       uint64_t seed)
       : fabric(std::move(own_fabric)),
         device(device::CreateCpuDevice(runtime, {.rank = fabric->rank(),
                                                  .memory_bytes = base::kMiB,
@@ -72,7 +75,9 @@ class Rank {
     const WriteArgs write{Values(*buffers_, buffer), 100 * round + fabric->rank()};
     device::Operation operation = device::MakeOperation<&Write>({.label = "write"}, write);
     stream.Enqueue(operation.Writes(write.out, kValues * 8));
-    const auto post = [&] { ForPeers([&](int peer) { fabric->Post(stream, peer, kChannel, round + 1); }); };
+    const auto post = [&] {
+      ForPeers([&](int peer) { fabric->Post(stream, peer, kChannel, round + 1); });
+    };
     if (protocol != Protocol::kAwaitBeforePost) post();
     ForPeers([&](int peer) { fabric->Await(stream, peer, kChannel, round + 1); });
     if (protocol == Protocol::kAwaitBeforePost) post();
@@ -81,7 +86,8 @@ class Rank {
       sum.in[rank] = Values(*fabric->FindRegion(rank, "buffers").value(), buffer);
     }
     operation = device::MakeOperation<&Sum>({.label = "sum"}, sum);
-    for (int rank = 0; rank < fabric->num_ranks(); ++rank) operation.Reads(sum.in[rank], kValues * 8);
+    for (int rank = 0; rank < fabric->num_ranks(); ++rank)
+      operation.Reads(sum.in[rank], kValues * 8);
     stream.Enqueue(operation.Writes(sum.out, kValues * 8));
   }
 
@@ -90,8 +96,9 @@ class Rank {
   bool RightSum(int round) const {
     const int64_t ranks = fabric->num_ranks();
     const int64_t* const sums = Values(*sums_, round);
-    return std::all_of(sums, sums + kValues,
-                       [&](int64_t sum) { return sum == ranks * 100 * round + ranks * (ranks - 1) / 2; });
+    return std::all_of(sums, sums + kValues, [&](int64_t sum) {
+      return sum == ranks * 100 * round + ranks * (ranks - 1) / 2;
+    });
   }
 
   const std::unique_ptr<Fabric> fabric;
@@ -126,12 +133,14 @@ class CountersTest : public runtime::OnBothRuntimes {
   void RunRanks(const std::function<void(Runtime&, Ranks&)>& body) {
     uint64_t seed = 0;
     for (const int num_ranks : {2, 3, 4, 8}) {
-      Run([&](Runtime& runtime) {
-        device::HazardChecker checker;
-        Ranks ranks = MakeRanks(runtime, num_ranks, checker, seed++);
-        body(runtime, ranks);
-        EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
-      }, 20);
+      Run(
+          [&](Runtime& runtime) {
+            device::HazardChecker checker;
+            Ranks ranks = MakeRanks(runtime, num_ranks, checker, seed++);
+            body(runtime, ranks);
+            EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+          },
+          20);
     }
   }
 };
@@ -168,14 +177,16 @@ TEST_P(CountersTest, RanksWithTheirOwnControlTasksMeet) {
   });
 }
 
-// Rank 1 stops in the middle, and its control task says so: the others end with its fault, and run nothing after it.
+// Rank 1 stops in the middle, and its control task says so: the others end with its fault, and run
+// nothing after it.
 TEST_P(CountersTest, ADeadRankHoldsNobody) {
   RunRanks([](Runtime& runtime, Ranks& ranks) {
     std::vector<std::unique_ptr<runtime::Task>> tasks;
     for (auto& rank : ranks) {
       tasks.push_back(runtime.Spawn({.name = "control"}, [&] {
         const bool dies = rank->fabric->rank() == 1;
-        for (int round = 0; round < (dies ? 2 : kRounds); ++round) rank->Enqueue(round, Protocol::kRight);
+        for (int round = 0; round < (dies ? 2 : kRounds); ++round)
+          rank->Enqueue(round, Protocol::kRight);
         if (dies) {
           runtime.Sleep(1000);
           rank->fabric->Abort(kDied);
@@ -243,9 +254,10 @@ TEST(CounterProtocol, DeadlockNamesTheCounters) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
     const Outcome outcome = RunProtocol(seed, Protocol::kAwaitBeforePost);
     EXPECT_EQ(outcome.status.code(), runtime::kDeadlock);
-    for (const char* part : {"task 'main' waits for event 'progress of rank 0 compute'",
-                             "task 'rank 0 compute' waits for event 'progress of rank 1 for rank 0, channel 3'",
-                             "task 'rank 2 compute' waits for event 'progress of rank 0 for rank 2, channel 3'"}) {
+    for (const char* part :
+         {"task 'main' waits for event 'progress of rank 0 compute'",
+          "task 'rank 0 compute' waits for event 'progress of rank 1 for rank 0, channel 3'",
+          "task 'rank 2 compute' waits for event 'progress of rank 0 for rank 2, channel 3'"}) {
       EXPECT_THAT(outcome.status.message(), testing::HasSubstr(part));
     }
   }

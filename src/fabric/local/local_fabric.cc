@@ -12,22 +12,25 @@
 namespace forebay::fabric {
 namespace {
 
-// Of ranks that are tasks of one process: regions by (rank, region id), and counters.
+// The directory of ranks that are tasks of one process: regions by (rank, region id), counters.
 class TaskDirectory final : public Directory {
  public:
   TaskDirectory(int num_ranks, const CounterFactory& new_counter) : num_ranks_(num_ranks) {
     for (int from = 0; from < num_ranks; ++from) {
       for (int to = 0; to < num_ranks; ++to) {
         for (int channel = 0; channel < kNumChannels; ++channel) {
-          counters_.push_back(new_counter(fmt::format("rank {} for rank {}, channel {}", from, to, channel)));
+          counters_.push_back(
+              new_counter(fmt::format("rank {} for rank {}, channel {}", from, to, channel)));
         }
       }
     }
   }
 
   device::Counter& counter(int from, int to, int channel) override {
-    FB_CHECK(0 <= from && from < num_ranks_ && 0 <= to && to < num_ranks_ && 0 <= channel && channel < kNumChannels,
-             "no counter from rank {} to rank {}, channel {}, among {} ranks", from, to, channel, num_ranks_);
+    FB_CHECK(0 <= from && from < num_ranks_ && 0 <= to && to < num_ranks_ && 0 <= channel &&
+                 channel < kNumChannels,
+             "no counter from rank {} to rank {}, channel {}, among {} ranks", from, to, channel,
+             num_ranks_);
     return *counters_[(from * num_ranks_ + to) * kNumChannels + channel];
   }
 
@@ -48,8 +51,9 @@ class TaskDirectory final : public Directory {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = regions_.try_emplace({region.rank, region.id}, &region);
     if (added || entry->second == &region) return base::Status::Ok();
-    return {base::kInvalidArgument, fmt::format("rank {} publishes two regions {}: '{}' and '{}'", region.rank,
-                                                region.id, entry->second->name, region.name)};
+    return {base::kInvalidArgument,
+            fmt::format("rank {} publishes two regions {}: '{}' and '{}'", region.rank, region.id,
+                        entry->second->name, region.name)};
   }
 
   const device::Region* Find(int rank, int id) override {
@@ -82,7 +86,8 @@ struct Cut {
 };
 
 // Each list gives one slice in its turn, until all are empty.
-std::vector<PreparedPull::Slice> InTurns(std::vector<std::vector<Cut>>& turns, uint64_t slice_bytes, int own_rank) {
+std::vector<PreparedPull::Slice> InTurns(std::vector<std::vector<Cut>>& turns, uint64_t slice_bytes,
+                                         int own_rank) {
   std::vector<PreparedPull::Slice> slices;
   std::vector<size_t> next(turns.size(), 0);
   for (bool more = true; more;) {
@@ -92,8 +97,11 @@ std::vector<PreparedPull::Slice> InTurns(std::vector<std::vector<Cut>>& turns, u
       Cut& cut = turns[turn][next[turn]];
       const CopySpan& span = *cut.span;
       const uint64_t bytes = std::min(slice_bytes, span.bytes - cut.done);
-      slices.push_back({.source = cut.source + cut.done, .destination = span.destination + cut.done, .bytes = bytes,
-                        .part = span.part, .remote = span.rank != own_rank});
+      slices.push_back({.source = cut.source + cut.done,
+                        .destination = span.destination + cut.done,
+                        .bytes = bytes,
+                        .part = span.part,
+                        .remote = span.rank != own_rank});
       cut.done += bytes;
       if (cut.done == span.bytes) ++next[turn];
       more = true;
@@ -113,15 +121,18 @@ class LocalFabric final : public Fabric {
   uint64_t bytes_pulled() const override { return bytes_pulled_; }
 
   base::Status Publish(const device::Region& region) override {
-    FB_CHECK(region.rank == rank_, "rank {} publishes region '{}' of rank {}", rank_, region.name, region.rank);
+    FB_CHECK(region.rank == rank_, "rank {} publishes region '{}' of rank {}", rank_, region.name,
+             region.rank);
     return directory_->Publish(region);
   }
 
   base::Result<const device::Region*> FindRegion(int rank, std::string_view name) const override {
     const device::Region* const region = directory_->Find(rank, name);
     if (region != nullptr) return region;
-    return base::Status(kUnknownRegion,
-                        fmt::format("rank {} looks for region '{}' of rank {}, which was not published", rank_, name, rank));
+    return base::Status(
+        kUnknownRegion,
+        fmt::format("rank {} looks for region '{}' of rank {}, which was not published", rank_,
+                    name, rank));
   }
 
   void Post(device::Stream& stream, int peer, int channel, uint64_t value) override {
@@ -155,14 +166,17 @@ class LocalFabric final : public Fabric {
 
   void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
             std::span<device::DeviceEvent* const> part_events) override {
-    FB_CHECK(mask.empty() || static_cast<size_t>(pull.num_parts) <= mask.size(), "{} parts, a mask of {}", pull.num_parts, mask.size());
+    FB_CHECK(mask.empty() || static_cast<size_t>(pull.num_parts) <= mask.size(),
+             "{} parts, a mask of {}", pull.num_parts, mask.size());
     uint64_t remote_bytes = 0;
     for (const PreparedPull::Slice& slice : pull.slices) {
       const auto part = static_cast<size_t>(slice.part);
       if (!mask.empty() && mask[part] == 0) continue;
-      if (slice.bytes > 0) stream.Enqueue(device::MakeCopy("pull", slice.destination, slice.source, slice.bytes));
+      if (slice.bytes > 0)
+        stream.Enqueue(device::MakeCopy("pull", slice.destination, slice.source, slice.bytes));
       if (slice.remote) remote_bytes += slice.bytes;
-      if (slice.ends_part && part < part_events.size() && part_events[part] != nullptr) stream.Record(*part_events[part]);
+      if (slice.ends_part && part < part_events.size() && part_events[part] != nullptr)
+        stream.Record(*part_events[part]);
     }
     bytes_pulled_ += remote_bytes;
   }
@@ -171,15 +185,19 @@ class LocalFabric final : public Fabric {
   base::Result<const std::byte*> Resolve(const CopySpan& span) const {
     const device::Region* const region = directory_->Find(span.rank, span.region);
     if (region == nullptr) {
-      return base::Status(kUnknownRegion, fmt::format("rank {} pulls {} bytes at offset {} of region {} of rank {}, "
-                                                      "which was not published",
-                                                      rank_, span.bytes, span.offset, span.region, span.rank));
+      return base::Status(
+          kUnknownRegion,
+          fmt::format("rank {} pulls {} bytes at offset {} of region {} of rank {}, "
+                      "which was not published",
+                      rank_, span.bytes, span.offset, span.region, span.rank));
     }
     if (span.offset > region->bytes || span.bytes > region->bytes - span.offset) {
-      return base::Status(kOutOfRange, fmt::format("rank {} pulls {} bytes at offset {} of region {} ('{}') of rank "
-                                                   "{}, which has {} bytes",
-                                                   rank_, span.bytes, span.offset, span.region, region->name,
-                                                   span.rank, region->bytes));
+      return base::Status(
+          kOutOfRange,
+          fmt::format("rank {} pulls {} bytes at offset {} of region {} ('{}') of rank "
+                      "{}, which has {} bytes",
+                      rank_, span.bytes, span.offset, span.region, region->name, span.rank,
+                      region->bytes));
     }
     return region->data + span.offset;
   }
@@ -191,11 +209,13 @@ class LocalFabric final : public Fabric {
 
 }  // namespace
 
-std::unique_ptr<Fabric> CreateFabric(int rank, int num_ranks, std::shared_ptr<Directory> directory) {
+std::unique_ptr<Fabric> CreateFabric(int rank, int num_ranks,
+                                     std::shared_ptr<Directory> directory) {
   return std::make_unique<LocalFabric>(rank, num_ranks, std::move(directory));
 }
 
-std::vector<std::unique_ptr<Fabric>> CreateInProcessFabric(int num_ranks, const CounterFactory& new_counter) {
+std::vector<std::unique_ptr<Fabric>> CreateInProcessFabric(int num_ranks,
+                                                           const CounterFactory& new_counter) {
   const auto directory = std::make_shared<TaskDirectory>(num_ranks, new_counter);
   std::vector<std::unique_ptr<Fabric>> fabrics;
   for (int rank = 0; rank < num_ranks; ++rank) {

@@ -10,7 +10,8 @@ namespace forebay::fabric {
 
 using CounterFactory = std::function<std::unique_ptr<device::Counter>(std::string name)>;
 
-// What the ranks of a group share: the regions that they published, and the counters between them. Any task.
+// What the ranks of a group share: the regions that they published, and the counters between them.
+// Any task.
 class Directory {
  public:
   virtual ~Directory() = default;
@@ -23,10 +24,11 @@ class Directory {
   virtual base::Status status() const = 0;
 };
 
-// Of a rank whose streams reach all memory in the directory by copies.
+// The fabric of a rank whose streams reach all memory in the directory by copies.
 std::unique_ptr<Fabric> CreateFabric(int rank, int num_ranks, std::shared_ptr<Directory> directory);
 
 // Ranks of one process, whatever their devices' kind: `new_counter` makes counters for it.
-std::vector<std::unique_ptr<Fabric>> CreateInProcessFabric(int num_ranks, const CounterFactory& new_counter);
+std::vector<std::unique_ptr<Fabric>> CreateInProcessFabric(int num_ranks,
+                                                           const CounterFactory& new_counter);
 
 }  // namespace forebay::fabric

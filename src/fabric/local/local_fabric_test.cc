@@ -21,20 +21,22 @@ using runtime::Runtime;
 
 constexpr uint64_t kSourceBytes = 3 * kMiB;
 
-// Ranks with a device, a published region "source" of distinct bytes and a region "slots" to pull into.
+// Ranks with a device, a published region "source" of distinct bytes and a region "slots" to pull
+// into.
 struct Rank {
   Rank(Runtime& runtime, std::unique_ptr<Fabric> own_fabric, device::HazardChecker* checker)
       : fabric(std::move(own_fabric)) {
     device = device::CreateCpuDevice(runtime, {.rank = fabric->rank(),
-                                       .memory_bytes = 32 * kMiB,
-                                       .scratch_bytes = 4096,
-                                       .checker = checker,
-                                       .max_virtual_delay = 50,
-                                       .seed = 1})
+                                               .memory_bytes = 32 * kMiB,
+                                               .scratch_bytes = 4096,
+                                               .checker = checker,
+                                               .max_virtual_delay = 50,
+                                               .seed = 1})
                  .value();
     source = device->arena().Allocate("source", kSourceBytes).value();
     slots = device->arena().Allocate("slots", 2 * kSourceBytes).value();
-    for (uint64_t i = 0; i < kSourceBytes; ++i) source->data[i] = static_cast<std::byte>(i / 13 + 101 * fabric->rank());
+    for (uint64_t i = 0; i < kSourceBytes; ++i)
+      source->data[i] = static_cast<std::byte>(i / 13 + 101 * fabric->rank());
     EXPECT_TRUE(fabric->Publish(*source).ok());
   }
   device::Stream& stream() { return device->copy(CopyKind::kWeights); }
@@ -47,17 +49,20 @@ struct Rank {
 
 class LocalFabricTest : public runtime::OnBothRuntimes {
  protected:
-  void RunRanks(int num_ranks, const std::function<void(Runtime&, std::vector<std::unique_ptr<Rank>>&)>& body) {
-    Run([&](Runtime& runtime) {
-      device::HazardChecker checker;
-      std::vector<std::unique_ptr<Rank>> ranks;
-      for (auto& fabric : CreateLocalFabric(runtime, num_ranks)) {
-        ranks.push_back(std::make_unique<Rank>(runtime, std::move(fabric), &checker));
-      }
-      body(runtime, ranks);
-      for (auto& rank : ranks) EXPECT_TRUE(rank->device->Synchronize(rank->stream()).ok());
-      EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
-    }, 3);
+  void RunRanks(int num_ranks,
+                const std::function<void(Runtime&, std::vector<std::unique_ptr<Rank>>&)>& body) {
+    Run(
+        [&](Runtime& runtime) {
+          device::HazardChecker checker;
+          std::vector<std::unique_ptr<Rank>> ranks;
+          for (auto& fabric : CreateLocalFabric(runtime, num_ranks)) {
+            ranks.push_back(std::make_unique<Rank>(runtime, std::move(fabric), &checker));
+          }
+          body(runtime, ranks);
+          for (auto& rank : ranks) EXPECT_TRUE(rank->device->Synchronize(rank->stream()).ok());
+          EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+        },
+        3);
   }
 };
 FB_ON_BOTH_RUNTIMES(LocalFabricTest);
@@ -77,7 +82,9 @@ TEST_P(LocalFabricTest, TwoRanksPullFromEachOther) {
                             .slice_bytes = 100'000};
         ASSERT_TRUE(rank.fabric->Pull(rank.stream(), plan, {}, {}).ok());
         ASSERT_TRUE(rank.device->Synchronize(rank.stream()).ok());
-        EXPECT_EQ(std::memcmp(rank.slots->data, ranks[1 - me]->source->data + 100, kSourceBytes - 100), 0);
+        EXPECT_EQ(
+            std::memcmp(rank.slots->data, ranks[1 - me]->source->data + 100, kSourceBytes - 100),
+            0);
         EXPECT_EQ(rank.slots->data[kSourceBytes - 100], std::byte{0});
         EXPECT_EQ(rank.fabric->bytes_pulled(), kSourceBytes - 100);
       }));
@@ -93,16 +100,19 @@ TEST_P(LocalFabricTest, MaskChoosesPartsAndEventsFollowThem) {
     for (int part = 0; part < 4; ++part) {
       for (const uint64_t half : {0, 1}) {
         const uint64_t offset = part * kPart + half * kPart / 2;
-        plan.spans.push_back({1, rank.source->id, offset, kPart / 2, rank.slots->data + offset, part});
+        plan.spans.push_back(
+            {1, rank.source->id, offset, kPart / 2, rank.slots->data + offset, part});
       }
     }
     std::vector<std::unique_ptr<device::DeviceEvent>> events;
     std::vector<device::DeviceEvent*> part_events;
-    for (int part = 0; part < 3; ++part) part_events.push_back(events.emplace_back(rank.device->NewEvent()).get());
+    for (int part = 0; part < 3; ++part)
+      part_events.push_back(events.emplace_back(rank.device->NewEvent()).get());
     const std::vector<uint8_t> mask = {1, 0, 1, 1};
     ASSERT_TRUE(rank.fabric->Pull(rank.stream(), plan, mask, part_events).ok());
     const auto arrived = [&](int part) {
-      return std::memcmp(rank.slots->data + part * kPart, ranks[1]->source->data + part * kPart, kPart) == 0;
+      return std::memcmp(rank.slots->data + part * kPart, ranks[1]->source->data + part * kPart,
+                         kPart) == 0;
     };
     for (const int part : {0, 2}) {
       EXPECT_TRUE(rank.device->WaitFor(*part_events[part]));
@@ -138,20 +148,24 @@ TEST_P(LocalFabricTest, RotatedSlicesTakeTurnsFromTheNextPeerOn) {
   RunRanks(3, [](Runtime&, std::vector<std::unique_ptr<Rank>>& ranks) {
     Rank& rank = *ranks[1];
     CopyPlan plan{.slice_bytes = 10, .order = PeerOrder::kRotated};
-    for (const int peer : {0, 1, 2}) plan.spans.push_back({peer, 1, 0, 20, rank.slots->data + 20 * peer, peer});
+    for (const int peer : {0, 1, 2})
+      plan.spans.push_back({peer, 1, 0, 20, rank.slots->data + 20 * peer, peer});
     const auto event = rank.device->NewEvent();
     const std::vector<device::DeviceEvent*> part_events(3, event.get());
     RecordingStream stream;
     ASSERT_TRUE(rank.fabric->Pull(stream, plan, {}, part_events).ok());
-    const std::byte* const from[] = {ranks[0]->source->data, ranks[1]->source->data, ranks[2]->source->data};
-    EXPECT_THAT(stream.sources, testing::ElementsAre(from[2], from[0], from[1], from[2] + 10, from[0] + 10, from[1] + 10));
+    const std::byte* const from[] = {ranks[0]->source->data, ranks[1]->source->data,
+                                     ranks[2]->source->data};
+    EXPECT_THAT(stream.sources, testing::ElementsAre(from[2], from[0], from[1], from[2] + 10,
+                                                     from[0] + 10, from[1] + 10));
     EXPECT_THAT(stream.recorded_after, testing::ElementsAre(4, 5, 6));
     EXPECT_EQ(rank.fabric->bytes_pulled(), 40u);  // what is its own is copied but not counted
 
     plan.order = PeerOrder::kAsListed;
     stream = {};
     ASSERT_TRUE(rank.fabric->Pull(stream, plan, {}, part_events).ok());
-    EXPECT_THAT(stream.sources, testing::ElementsAre(from[0], from[0] + 10, from[1], from[1] + 10, from[2], from[2] + 10));
+    EXPECT_THAT(stream.sources, testing::ElementsAre(from[0], from[0] + 10, from[1], from[1] + 10,
+                                                     from[2], from[2] + 10));
     EXPECT_THAT(stream.recorded_after, testing::ElementsAre(2, 4, 6));
   });
 }
@@ -170,15 +184,18 @@ TEST_P(LocalFabricTest, ErrorsNameWhatWasAskedForAndPullNothing) {
   RunRanks(2, [](Runtime&, std::vector<std::unique_ptr<Rank>>& ranks) {
     Rank& rank = *ranks[0];
     const auto pull = [&](const CopySpan& span) {
-      return rank.fabric->Pull(rank.stream(), {.spans = {{1, 1, 0, 64, rank.slots->data}, span}}, {}, {});
+      return rank.fabric->Pull(rank.stream(), {.spans = {{1, 1, 0, 64, rank.slots->data}, span}},
+                               {}, {});
     };
     const base::Status unknown = pull({1, 7, 5, 64, rank.slots->data});
     EXPECT_EQ(unknown.code(), kUnknownRegion);
-    EXPECT_THAT(unknown.message(), testing::HasSubstr("64 bytes at offset 5 of region 7 of rank 1"));
+    EXPECT_THAT(unknown.message(),
+                testing::HasSubstr("64 bytes at offset 5 of region 7 of rank 1"));
     const base::Status outside = pull({1, 1, kSourceBytes - 63, 64, rank.slots->data});
     EXPECT_EQ(outside.code(), kOutOfRange);
-    EXPECT_THAT(outside.message(), testing::HasSubstr("64 bytes at offset 3145665 of region 1 ('source') of rank 1, "
-                                                      "which has 3145728 bytes"));
+    EXPECT_THAT(outside.message(),
+                testing::HasSubstr("64 bytes at offset 3145665 of region 1 ('source') of rank 1, "
+                                   "which has 3145728 bytes"));
     EXPECT_EQ(pull({1, 1, UINT64_MAX, 64, rank.slots->data}).code(), kOutOfRange);
     EXPECT_TRUE(pull({1, 1, kSourceBytes - 64, 64, rank.slots->data}).ok());
     EXPECT_EQ(rank.fabric->bytes_pulled(), 128u);

@@ -1,10 +1,11 @@
-// The slot protocol of weight pulling, on two ranks of the virtual runtime, and what happens when it is wrong:
+// The slot protocol of weight pulling, on two ranks of the virtual runtime, and what happens when
+// it is wrong:
 //
 //   copy:     wait consumed[s] | pull the layer's weights into slot s | record ready[s]
 //   compute:  wait ready[s]    | use slot s                          | record consumed[s]
 //
-// Each rank owns every second layer and pulls the others. At the end the ranks tell each other that they are done: the
-// owner keeps its weights until nobody pulls them any more.
+// Each rank owns every second layer and pulls the others. At the end the ranks tell each other that
+// they are done: the owner keeps its weights until nobody pulls them any more.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,13 +34,13 @@ constexpr uint64_t kLayerBytes = 64;
 
 enum class Protocol {
   kRight,
-  kConsumedTooEarly,    // recorded before the kernel that reads the slot is enqueued
+  kConsumedTooEarly,     // recorded before the kernel that reads the slot is enqueued
   kListenBeforeTelling,  // both ranks wait for the other's word before they give theirs
 };
 
 struct Outcome {
-  base::Status status;   // of the run: a deadlock, or
-  base::Status hazard;   // two operations that conflict
+  base::Status status;  // how the run ended: a deadlock, or
+  base::Status hazard;  // two operations that conflict
   bool right_bytes = true;
   uint64_t trace_hash = 0;
 };
@@ -51,17 +52,18 @@ class Rank {
   Rank(VirtualRuntime& runtime, std::unique_ptr<Fabric> fabric, device::HazardChecker& checker)
       : fabric_(std::move(fabric)),
         device_(device::CreateCpuDevice(runtime, {.rank = fabric_->rank(),
-                                          .memory_bytes = base::kMiB,
-                                          .scratch_bytes = 64,
-                                          .checker = &checker,
-                                          .max_virtual_delay = 100,
-                                          .seed = runtime.seed()})
+                                                  .memory_bytes = base::kMiB,
+                                                  .scratch_bytes = 64,
+                                                  .checker = &checker,
+                                                  .max_virtual_delay = 100,
+                                                  .seed = runtime.seed()})
                     .value()),
         weights_(device_->arena().Allocate("weights", kLayers * kLayerBytes).value()),
         slots_(device_->arena().Allocate("slots", kSlots * kLayerBytes).value()),
         used_(device_->arena().Allocate("used", kLayers * kLayerBytes).value()) {
     for (int layer = fabric_->rank(); layer < kLayers; layer += kRanks) {
-      std::memset(weights_->data + layer * kLayerBytes, static_cast<int>(WeightByte(layer)), kLayerBytes);
+      std::memset(weights_->data + layer * kLayerBytes, static_cast<int>(WeightByte(layer)),
+                  kLayerBytes);
     }
     FB_CHECK(fabric_->Publish(*weights_).ok(), "publish");
     for (int slot = 0; slot < kSlots; ++slot) {
@@ -104,7 +106,8 @@ class Rank {
   void Pull(int layer, int owner, int slot) {
     device::Stream& copy = device_->copy(CopyKind::kWeights);
     copy.Wait(*consumed_[slot]);
-    plans_[slot] = {.spans = {{owner, weights_->id, layer * kLayerBytes, kLayerBytes, Slot(slot)}}, .slice_bytes = 48};
+    plans_[slot] = {.spans = {{owner, weights_->id, layer * kLayerBytes, kLayerBytes, Slot(slot)}},
+                    .slice_bytes = 48};
     FB_CHECK(fabric_->Pull(copy, plans_[slot], {}, {}).ok(), "pull");
     copy.Record(*ready_[slot]);
   }
@@ -118,7 +121,8 @@ class Rank {
   }
 
   void Use(int layer, const std::byte* weights) {
-    device_->compute().Enqueue(device::MakeCopy("use", used_->data + layer * kLayerBytes, weights, kLayerBytes));
+    device_->compute().Enqueue(
+        device::MakeCopy("use", used_->data + layer * kLayerBytes, weights, kLayerBytes));
   }
 
   std::unique_ptr<Fabric> fabric_;
@@ -181,10 +185,11 @@ TEST(SlotProtocol, DeadlockNamesEveryTaskAndIsReplayed) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
     const Outcome outcome = RunProtocol(seed, Protocol::kListenBeforeTelling);
     EXPECT_EQ(outcome.status.code(), runtime::kDeadlock);
-    for (const char* part : {"task 'main' waits for event 'word of rank 1 has a message'",
-                             "task 'rank 1 control' waits for event 'word of rank 0 has a message'",
-                             "task 'rank 0 compute' waits for event 'commands for rank 0 compute'",
-                             "task 'rank 1 weights copy' waits for event 'commands for rank 1 weights copy'"}) {
+    for (const char* part :
+         {"task 'main' waits for event 'word of rank 1 has a message'",
+          "task 'rank 1 control' waits for event 'word of rank 0 has a message'",
+          "task 'rank 0 compute' waits for event 'commands for rank 0 compute'",
+          "task 'rank 1 weights copy' waits for event 'commands for rank 1 weights copy'"}) {
       EXPECT_THAT(outcome.status.message(), testing::HasSubstr(part));
     }
     const Outcome replayed = RunProtocol(seed, Protocol::kListenBeforeTelling);
@@ -193,8 +198,9 @@ TEST(SlotProtocol, DeadlockNamesEveryTaskAndIsReplayed) {
   }
 }
 
-// Rank 0 overwrites a slot that rank 1 pulls from, again and again. A lease keeps them apart: who wants the slot looks
-// whether the other has it, and takes it. Nothing may be waited for between the look and the taking.
+// Rank 0 overwrites a slot that rank 1 pulls from, again and again. A lease keeps them apart: who
+// wants the slot looks whether the other has it, and takes it. Nothing may be waited for between
+// the look and the taking.
 Outcome RunLease(uint64_t seed, bool wait_between) {
   VirtualRuntime runtime(seed);
   device::HazardChecker checker;
@@ -206,7 +212,8 @@ Outcome RunLease(uint64_t seed, bool wait_between) {
     for (int rank = 0; rank < kRanks; ++rank) {
       devices.push_back(
           device::CreateCpuDevice(
-              runtime, {.rank = rank, .memory_bytes = base::kMiB, .scratch_bytes = 64, .checker = &checker})
+              runtime,
+              {.rank = rank, .memory_bytes = base::kMiB, .scratch_bytes = 64, .checker = &checker})
               .value());
       slots.push_back(devices[rank]->arena().Allocate("slot", 2 * kLayerBytes).value());
       FB_CHECK(fabrics[rank]->Publish(*slots[rank]).ok(), "publish");
@@ -217,7 +224,7 @@ Outcome RunLease(uint64_t seed, bool wait_between) {
         while (holders > 0) runtime.Yield();
         if (wait_between) runtime.Yield();
         ++holders;
-        device::Stream& copy = devices[rank]->copy(CopyKind::kKv);
+        device::Stream& copy = devices[rank]->copy(CopyKind::kKvUp);
         enqueue(copy);
         FB_CHECK(devices[rank]->Synchronize(copy).ok(), "no faults here");
         --holders;
@@ -225,10 +232,13 @@ Outcome RunLease(uint64_t seed, bool wait_between) {
     };
     const CopyPlan plan{.spans = {{0, slots[0]->id, 0, kLayerBytes, slots[1]->data}}};
     const auto puller = runtime.Spawn({.name = "rank 1 control"}, [&] {
-      under_lease(1, [&](device::Stream& copy) { FB_CHECK(fabrics[1]->Pull(copy, plan, {}, {}).ok(), "pull"); });
+      under_lease(1, [&](device::Stream& copy) {
+        FB_CHECK(fabrics[1]->Pull(copy, plan, {}, {}).ok(), "pull");
+      });
     });
     under_lease(0, [&](device::Stream& copy) {
-      copy.Enqueue(device::MakeCopy("overwrite", slots[0]->data, slots[0]->data + kLayerBytes, kLayerBytes));
+      copy.Enqueue(
+          device::MakeCopy("overwrite", slots[0]->data, slots[0]->data + kLayerBytes, kLayerBytes));
     });
     puller->Join();
   });
@@ -241,13 +251,15 @@ TEST(SlotLease, CheckThenActAcrossAWaitIsFoundAndReplayed) {
   int found = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const Outcome right = RunLease(seed, false);
-    ASSERT_TRUE(right.status.ok() && right.hazard.ok()) << "seed " << seed << ": " << right.hazard.ToString();
+    ASSERT_TRUE(right.status.ok() && right.hazard.ok())
+        << "seed " << seed << ": " << right.hazard.ToString();
     const Outcome wrong = RunLease(seed, true);
     ASSERT_TRUE(wrong.status.ok()) << wrong.status.ToString();
     if (wrong.hazard.ok()) continue;
     ++found;
-    EXPECT_THAT(wrong.hazard.message(), testing::AllOf(testing::HasSubstr("'overwrite' on rank 0 kv copy"),
-                                                       testing::HasSubstr("'pull' on rank 1 kv copy")));
+    EXPECT_THAT(wrong.hazard.message(),
+                testing::AllOf(testing::HasSubstr("'overwrite' on rank 0 kv copy up"),
+                               testing::HasSubstr("'pull' on rank 1 kv copy up")));
     const Outcome replayed = RunLease(seed, true);
     EXPECT_EQ(replayed.hazard.message(), wrong.hazard.message());
     EXPECT_EQ(replayed.trace_hash, wrong.trace_hash);

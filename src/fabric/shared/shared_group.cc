@@ -43,7 +43,8 @@ struct SharedPages {
   std::atomic<uint32_t> aborted;
   char why[400];
 };
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::atomic<uint64_t>::is_always_lock_free &&
+              std::atomic<uint32_t>::is_always_lock_free);
 
 void CopyText(std::string_view text, char* to, size_t capacity) {
   to[text.copy(to, capacity - 1)] = 0;
@@ -53,7 +54,8 @@ class SharedDirectory;
 
 class SharedCounter final : public device::CpuCounter {
  public:
-  SharedCounter(SharedDirectory& directory, int from, std::atomic<uint64_t>& value) : directory_(directory), from_(from), value_(value) {}
+  SharedCounter(SharedDirectory& directory, int from, std::atomic<uint64_t>& value)
+      : directory_(directory), from_(from), value_(value) {}
   void Abort(const base::Status& why) override;
   void Post(uint64_t value) override { value_.store(value); }
   base::Status WaitFor(uint64_t value, runtime::TimeNs spin) override;
@@ -70,7 +72,8 @@ class SharedDirectory final : public Directory {
       : runtime_(runtime), group_(group), rank_(rank), pages_(pages) {
     for (int from = 0; from < num_ranks(); ++from) {
       for (int to = 0; to < num_ranks(); ++to) {
-        for (auto& value : pages_->counters[from][to]) counters_.push_back(std::make_unique<SharedCounter>(*this, from, value));
+        for (auto& value : pages_->counters[from][to])
+          counters_.push_back(std::make_unique<SharedCounter>(*this, from, value));
       }
     }
   }
@@ -93,8 +96,9 @@ class SharedDirectory final : public Directory {
     for (int rank = 0; rank < num_ranks(); ++rank) {
       while (pages_->ranks[rank].joined.load() == 0) {
         if (runtime_.Now() - start > timeout) {
-          return {kFabricFailed, fmt::format("rank {} of {} did not join the group within {}", rank, num_ranks(),
-                                         base::FormatDuration(static_cast<double>(timeout) * 1e-9))};
+          return {kFabricFailed,
+                  fmt::format("rank {} of {} did not join the group within {}", rank, num_ranks(),
+                              base::FormatDuration(static_cast<double>(timeout) * 1e-9))};
         }
         runtime_.Sleep(kLookEvery);
       }
@@ -106,13 +110,17 @@ class SharedDirectory final : public Directory {
   base::Status CheckAlive(int rank) const {
     if (rank == rank_) return base::Status::Ok();
     struct flock lock = LockOf(rank);
-    if (fcntl(group_.directory, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) return base::Status::Ok();
-    return {kFabricFailed, fmt::format("rank {} of {} is gone: its process has ended", rank, num_ranks())};
+    if (fcntl(group_.directory, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK)
+      return base::Status::Ok();
+    return {kFabricFailed,
+            fmt::format("rank {} of {} is gone: its process has ended", rank, num_ranks())};
   }
 
   device::Counter& counter(int from, int to, int channel) override {
-    FB_CHECK(0 <= from && from < num_ranks() && 0 <= to && to < num_ranks() && 0 <= channel && channel < kNumChannels,
-             "no counter from rank {} to rank {}, channel {}, among {} ranks", from, to, channel, num_ranks());
+    FB_CHECK(0 <= from && from < num_ranks() && 0 <= to && to < num_ranks() && 0 <= channel &&
+                 channel < kNumChannels,
+             "no counter from rank {} to rank {}, channel {}, among {} ranks", from, to, channel,
+             num_ranks());
     return *counters_[static_cast<size_t>((from * num_ranks() + to) * kNumChannels + channel)];
   }
 
@@ -120,8 +128,10 @@ class SharedDirectory final : public Directory {
     SharedRank& shared = pages_->ranks[rank_];
     const uint32_t index = shared.num_regions.load();
     if (region.shared_offset < 0 || index == kMaxRegions) {
-      return {base::kInvalidArgument, fmt::format("rank {} publishes region '{}', its {}th of at most {}, at offset {} of its shared memory",
-                                                  rank_, region.name, index + 1, kMaxRegions, region.shared_offset)};
+      return {base::kInvalidArgument,
+              fmt::format("rank {} publishes region '{}', its {}th of at most {}, at offset {} of "
+                          "its shared memory",
+                          rank_, region.name, index + 1, kMaxRegions, region.shared_offset)};
     }
     SharedRegion& entry = shared.regions[index];
     CopyText(region.name, entry.name, sizeof(entry.name));
@@ -174,11 +184,13 @@ class SharedDirectory final : public Directory {
     const std::lock_guard lock(mutex_);
     std::unique_ptr<device::Region>& region = mapped_[{rank, entry.id}];
     if (region) return region.get();
-    void* const data = mmap(nullptr, entry.bytes, PROT_READ, MAP_SHARED, group_.memory[static_cast<size_t>(rank)],
-                            static_cast<off_t>(entry.offset));
+    void* const data =
+        mmap(nullptr, entry.bytes, PROT_READ, MAP_SHARED, group_.memory[static_cast<size_t>(rank)],
+             static_cast<off_t>(entry.offset));
     if (data == MAP_FAILED) return nullptr;
-    region = std::make_unique<device::Region>(device::Region{rank, entry.id, entry.name, static_cast<std::byte*>(data), entry.bytes,
-                                                             static_cast<int64_t>(entry.offset)});
+    region = std::make_unique<device::Region>(
+        device::Region{rank, entry.id, entry.name, static_cast<std::byte*>(data), entry.bytes,
+                       static_cast<int64_t>(entry.offset)});
     return region.get();
   }
 
@@ -208,7 +220,9 @@ base::Status SharedCounter::WaitFor(uint64_t value, runtime::TimeNs spin) {
 
 base::Result<SharedGroup> CreateSharedGroup(int num_ranks) {
   if (num_ranks < 1 || num_ranks > kMaxSharedRanks) {
-    return base::Status(base::kInvalidArgument, fmt::format("a group of {} processes; expected 1 to {}", num_ranks, kMaxSharedRanks));
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("a group of {} processes; expected 1 to {}", num_ranks, kMaxSharedRanks));
   }
   SharedGroup group{.directory = memfd_create("forebay directory", 0)};
   bool made = group.directory >= 0 && ftruncate(group.directory, sizeof(SharedPages)) == 0;
@@ -217,16 +231,22 @@ base::Result<SharedGroup> CreateSharedGroup(int num_ranks) {
     made = made && group.memory.back() >= 0;
   }
   if (made) return group;
-  return base::Status(base::kOutOfMemory, fmt::format("no memory files for {} ranks: {}", num_ranks, strerror(errno)));
+  return base::Status(base::kOutOfMemory,
+                      fmt::format("no memory files for {} ranks: {}", num_ranks, strerror(errno)));
 }
 
-base::Result<std::unique_ptr<Fabric>> JoinSharedGroup(runtime::Runtime& runtime, const SharedGroup& group, int rank,
+base::Result<std::unique_ptr<Fabric>> JoinSharedGroup(runtime::Runtime& runtime,
+                                                      const SharedGroup& group, int rank,
                                                       runtime::TimeNs timeout) {
-  void* const pages = mmap(nullptr, sizeof(SharedPages), PROT_READ | PROT_WRITE, MAP_SHARED, group.directory, 0);
+  void* const pages =
+      mmap(nullptr, sizeof(SharedPages), PROT_READ | PROT_WRITE, MAP_SHARED, group.directory, 0);
   if (pages == MAP_FAILED) {
-    return base::Status(base::kOutOfMemory, fmt::format("rank {} cannot map the group's directory: {}", rank, strerror(errno)));
+    return base::Status(
+        base::kOutOfMemory,
+        fmt::format("rank {} cannot map the group's directory: {}", rank, strerror(errno)));
   }
-  const auto directory = std::make_shared<SharedDirectory>(runtime, group, rank, static_cast<SharedPages*>(pages));
+  const auto directory =
+      std::make_shared<SharedDirectory>(runtime, group, rank, static_cast<SharedPages*>(pages));
   FB_RETURN_IF_ERROR(directory->Join(timeout));
   return CreateFabric(rank, directory->num_ranks(), directory);
 }

@@ -32,7 +32,8 @@ class SimCounters : public testing::Test {
         const auto price = [](const cost::OpDesc& desc) {
           return device::SimPrice{.seconds = 1e-6 * static_cast<double>(desc.rows)};
         };
-        devices_.push_back(CreateSimDevice(engine, {.rank = rank, .memory_bytes = 4096, .price = price}));
+        devices_.push_back(
+            CreateSimDevice(engine, {.rank = rank, .memory_bytes = 4096, .price = price}));
       }
       body();
       devices_.clear();

@@ -28,7 +28,9 @@ class SimFabric final : public Fabric {
   base::Status status() const override { return local_->status(); }
   uint64_t bytes_pulled() const override { return local_->bytes_pulled(); }
 
-  base::Result<PreparedPull> Prepare(const CopyPlan& plan) const override { return local_->Prepare(plan); }
+  base::Result<PreparedPull> Prepare(const CopyPlan& plan) const override {
+    return local_->Prepare(plan);
+  }
   void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
             std::span<device::DeviceEvent* const> part_events) override {
     device::SetRequestsInFlight(stream, pull.requests_in_flight);

@@ -9,8 +9,9 @@
 
 namespace forebay::fabric {
 
-// Pull REQUIRES a simulated device's stream; it keeps the plan's requests in flight. Slices retire in their order, so
-// a part's event is reached when all slices up to the part's last one have arrived.
+// Pull REQUIRES a simulated device's stream; it keeps the plan's requests in flight. Slices retire
+// in their order, so a part's event is reached when all slices up to the part's last one have
+// arrived.
 std::vector<std::unique_ptr<Fabric>> CreateSimFabric(device::EventEngine& engine, int num_ranks);
 
 }  // namespace forebay::fabric

@@ -24,7 +24,8 @@ TEST(SimSlotProtocol, BoundByTheLinks) {
   const PoolOutcome outcome = RunPoolProgram({.kernel_ns = 3'000'000});
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
   EXPECT_TRUE(outcome.hazard.ok()) << outcome.hazard.ToString();
-  // In rotation every ingress and every egress is full: the pulls one behind the other, then the last kernel.
+  // In rotation every ingress and every egress is full: the pulls one behind the other, then the
+  // last kernel.
   EXPECT_NEAR(static_cast<double>(outcome.end), kSteps * (kLayers * 7e9 + 3e9), 1e6);
 }
 
@@ -32,8 +33,11 @@ TEST(SimSlotProtocol, RightOnEverySeed) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     for (const LinkSharing sharing : {LinkSharing::kFair, LinkSharing::kFifo}) {
       const PeerOrder order = seed % 2 == 0 ? PeerOrder::kRotated : PeerOrder::kAsListed;
-      const PoolProgram program{
-          .seed = seed, .kernel_ns = 5'000'000, .slice_bytes = 32 << 20, .order = order, .sharing = sharing};
+      const PoolProgram program{.seed = seed,
+                                .kernel_ns = 5'000'000,
+                                .slice_bytes = 32 << 20,
+                                .order = order,
+                                .sharing = sharing};
       const PoolOutcome outcome = RunPoolProgram(program);
       ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
       ASSERT_TRUE(outcome.hazard.ok()) << "seed " << seed << ": " << outcome.hazard.ToString();
@@ -42,10 +46,15 @@ TEST(SimSlotProtocol, RightOnEverySeed) {
   }
 }
 
-// With and without a checker, layers in full or not; kernels that differ from rank to rank and feel the copies.
+// With and without a checker, layers in full or not; kernels that differ from rank to rank and feel
+// the copies.
 TEST(SimSlotProtocol, EveryDetailIsTheSame) {
-  PoolProgram program{.kernels = 3, .kernel_ns = 1'500'000, .kernel_spread = 0.07, .copy_memory_weight = 1,
-                      .order = PeerOrder::kAsListed, .detail = device::SimDetail::kFull};
+  PoolProgram program{.kernels = 3,
+                      .kernel_ns = 1'500'000,
+                      .kernel_spread = 0.07,
+                      .copy_memory_weight = 1,
+                      .order = PeerOrder::kAsListed,
+                      .detail = device::SimDetail::kFull};
   const PoolOutcome full = RunPoolProgram(program);
   ASSERT_TRUE(full.status.ok()) << full.status.ToString();
   EXPECT_TRUE(full.hazard.ok()) << full.hazard.ToString();

@@ -1,5 +1,5 @@
-// The slot protocol on eight simulated ranks. A layer is eight tiles, one owned by each rank; every rank pulls the
-// other seven, in rotation, into the layer's slot:
+// The slot protocol on eight simulated ranks. A layer is eight tiles, one owned by each rank; every
+// rank pulls the other seven, in rotation, into the layer's slot:
 //
 //   copy:     wait consumed[s] | pull seven tiles into slot s | record ready[s]
 //   compute:  wait ready[s]    | use slot s and the own tile  | record consumed[s]
@@ -20,9 +20,9 @@ inline constexpr int kPoolRanks = 8, kPoolSlots = 2;
 struct PoolProgram {
   uint64_t seed = 1;
   int num_layers = 6, num_steps = 3;
-  int kernels = 1;              // a layer; all read the slot
+  int kernels = 1;  // a layer; all read the slot
   runtime::TimeNs kernel_ns = 0;
-  double kernel_spread = 0;     // kernels of rank r take 1 + r * this times as long
+  double kernel_spread = 0;  // kernels of rank r take 1 + r * this times as long
   uint64_t tile_bytes = 64 << 20;
   double link_bytes_per_s = 64e9 * 1.048576;  // a tile in 1 ms
   double request_latency_s = 0;
@@ -31,8 +31,8 @@ struct PoolProgram {
   PeerOrder order = PeerOrder::kRotated;
   device::LinkSharing sharing = device::LinkSharing::kFair;
   device::SimDetail detail = device::SimDetail::kJump;
-  bool checked = true;             // by a HazardChecker
-  bool consumed_too_early = false; // recorded before the kernels that read the slot are enqueued
+  bool checked = true;              // by a HazardChecker
+  bool consumed_too_early = false;  // recorded before the kernels that read the slot are enqueued
 };
 
 struct PoolOutcome {
@@ -46,18 +46,22 @@ class PoolRank {
  public:
   PoolRank(device::EventEngine& engine, std::unique_ptr<Fabric> fabric, const PoolProgram& program)
       : program_(program), fabric_(std::move(fabric)) {
-    const double kernel_s = 1e-9 * static_cast<double>(program.kernel_ns) * (1 + program.kernel_spread * fabric_->rank());
+    const double kernel_s = 1e-9 * static_cast<double>(program.kernel_ns) *
+                            (1 + program.kernel_spread * fabric_->rank());
     device_ = device::CreateSimDevice(
-        engine, {.rank = fabric_->rank(),
-                 .memory_bytes = (program.num_layers + kPoolSlots * kPoolRanks + 1) * program.tile_bytes,
-                 .price = [kernel_s](const cost::OpDesc&) { return device::SimPrice{.seconds = kernel_s}; },
-                 .detail = program.detail,
-                 .node = {.egress_bytes_per_s = program.link_bytes_per_s,
-                          .ingress_bytes_per_s = program.link_bytes_per_s,
-                          .request_latency_s = program.request_latency_s,
-                          .contention = {.memory_bytes_per_s = 4.8e12 / program.copy_memory_weight}}});
-    weights_ = device_->arena().Allocate("weights", program.num_layers * program.tile_bytes).value();
-    slots_ = device_->arena().Allocate("slots", kPoolSlots * kPoolRanks * program.tile_bytes).value();
+        engine,
+        {.rank = fabric_->rank(),
+         .memory_bytes = (program.num_layers + kPoolSlots * kPoolRanks + 1) * program.tile_bytes,
+         .price = [kernel_s](const cost::OpDesc&) { return device::SimPrice{.seconds = kernel_s}; },
+         .detail = program.detail,
+         .node = {.egress_bytes_per_s = program.link_bytes_per_s,
+                  .ingress_bytes_per_s = program.link_bytes_per_s,
+                  .request_latency_s = program.request_latency_s,
+                  .contention = {.memory_bytes_per_s = 4.8e12 / program.copy_memory_weight}}});
+    weights_ =
+        device_->arena().Allocate("weights", program.num_layers * program.tile_bytes).value();
+    slots_ =
+        device_->arena().Allocate("slots", kPoolSlots * kPoolRanks * program.tile_bytes).value();
     FB_CHECK(fabric_->Publish(*weights_).ok(), "publish");
     for (int slot = 0; slot < kPoolSlots; ++slot) {
       ready_.push_back(device_->NewEvent());
@@ -87,7 +91,8 @@ class PoolRank {
     for (int peer = 0; peer < kPoolRanks; ++peer) {
       if (peer == fabric_->rank()) continue;
       std::byte* const destination = Slot(layer % kPoolSlots) + peer * program_.tile_bytes;
-      plan.spans.push_back({peer, weights_->id, layer * program_.tile_bytes, program_.tile_bytes, destination});
+      plan.spans.push_back(
+          {peer, weights_->id, layer * program_.tile_bytes, program_.tile_bytes, destination});
     }
     return plan;
   }

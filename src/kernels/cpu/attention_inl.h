@@ -1,9 +1,11 @@
-// Attention of one item with this file's instruction set; the order of sums is that of kernels/attention.h.
+// Attention of one item with this file's instruction set; the order of sums is that of
+// kernels/attention.h.
 //
-// A line is one query head of one row; line = row * num_heads + head, so that the lines of consecutive rows are
-// consecutive. Blocks that all rows see whole are taken in runs: scores of all lines, softmax a line, probabilities times
-// values. Other blocks (the rows' own, and the first of a sliding window) are taken one by one. An item of several KV heads
-// takes each block as it lies in memory, up to kRunBlocks heads at a time.
+// A line is one query head of one row; line = row * num_heads + head, so that the lines of
+// consecutive rows are consecutive. Blocks that all rows see whole are taken in runs: scores of all
+// lines, softmax a line, probabilities times values. Other blocks (the rows' own, and the first of
+// a sliding window) are taken one by one. An item of several KV heads takes each block as it lies
+// in memory, up to kRunBlocks heads at a time.
 #pragma once
 
 #include "kernels/cpu/attention_items.h"
@@ -17,16 +19,17 @@ constexpr float kInfinity = __builtin_inff();
 template <typename T>
 class Attender {
  public:
-  Attender(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, const PartSlots& slots,
-           std::byte* scratch)
+  Attender(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next,
+           const PartSlots& slots, std::byte* scratch)
       : args_(args),
         item_(item),
         next_(next),
         slots_(slots),
         lines_(item.num_rows * item.num_heads),
-        head_dim_(args.layout.head_dim),
-        columns_((head_dim_ + kLanes - 1) / kLanes * kLanes) {
-    q_ = Cut<Left>(scratch, lines_ * head_dim_);
+        key_dim_(args.layout.key_dim),
+        value_dim_(args.layout.value_dim),
+        columns_((value_dim_ + kLanes - 1) / kLanes * kLanes) {
+    q_ = Cut<Left>(scratch, lines_ * key_dim_);
     scores_ = Cut<float>(scratch, kMaxLines * kRunTokens);
     probabilities_ = Cut<Left>(scratch, lines_ * kRunTokens);
     sums_ = Cut<float>(scratch, SumOffset(0, columns_ + kPanel - 1));
@@ -55,7 +58,8 @@ class Attender {
     const int32_t whole_begin = (First(last_row) + kBlockTokens - 1) / kBlockTokens;
     const int32_t whole_end = (Last(0) + 1) / kBlockTokens;
     for (int32_t block = item_.first_block; block < item_.end_block;) {
-      const int32_t part = block / kPartBlocks, end = Min(item_.end_block, (part + 1) * kPartBlocks);
+      const int32_t part = block / kPartBlocks,
+                    end = Min(item_.end_block, (part + 1) * kPartBlocks);
       BeginPart(part);
       while (block < end) {
         if (item_.num_kv_heads > 1) {
@@ -68,14 +72,16 @@ class Attender {
           AddEdge(block++);
         }
       }
-      for (int line = 0; line < lines_; ++line) totals_[line] = ReduceAdd(Vector::Load(lanes_ + line * kLanes));
+      for (int line = 0; line < lines_; ++line)
+        totals_[line] = ReduceAdd(Vector::Load(lanes_ + line * kLanes));
       if (item_.slot < 0) MergePart(part, 0, lines_);
     }
   }
 
   // Merges the parts, which lie in slots, for some lines.
   void Merge(int line_begin, int line_end) {
-    for (int32_t part = item_.first_block / kPartBlocks; part <= (item_.end_block - 1) / kPartBlocks; ++part) {
+    for (int32_t part = item_.first_block / kPartBlocks;
+         part <= (item_.end_block - 1) / kPartBlocks; ++part) {
       UseSlot(part);
       MergePart(part, line_begin, line_end);
     }
@@ -93,44 +99,45 @@ class Attender {
 
   // Positions that a row sees, both included.
   FB_INLINE int32_t Last(int row) const { return item_.position + row; }
-  FB_INLINE int32_t First(int row) const {
-    return args_.sliding_window > 0 ? Max(0, Last(row) - args_.sliding_window + 1) : 0;
-  }
-  // Elements of q and out before a row's first head.
-  FB_INLINE int64_t Offset(const AttentionItem& item, int row) const {
-    return ((item.row + row) * args_.heads + item.head) * head_dim_;
+  FB_INLINE int32_t First(int row) const { return args_.reach.First(Last(row)); }
+  // A row's first head among all heads of all rows.
+  FB_INLINE int64_t FirstHead(const AttentionItem& item, int row) const {
+    return (item.row + row) * args_.heads + item.head;
   }
 
   FB_INLINE void LoadQueries() {
     const T* q = reinterpret_cast<const T*>(args_.q);
-    const int64_t elements = int64_t{item_.num_heads} * head_dim_;
+    const int64_t elements = int64_t{item_.num_heads} * key_dim_;
     for (int row = 0; row < item_.num_rows; ++row) {
-      const T* from = q + Offset(item_, row);
+      const T* from = q + FirstHead(item_, row) * key_dim_;
       Left* to = q_ + row * elements;
       if constexpr (sizeof(Left) == sizeof(T)) {
         __builtin_memcpy(to, from, static_cast<size_t>(elements) * sizeof(T));
         continue;
       }
-      for (int64_t j = 0; j < elements; j += kLanes) StorePart(to + j, LoadPart(from + j, elements - j), elements - j);
+      for (int64_t j = 0; j < elements; j += kLanes)
+        StorePart(to + j, LoadPart(from + j, elements - j), elements - j);
     }
   }
 
   // The next item's queries, and the places of this one's results.
   FB_INLINE void PrefetchRows() const {
-    const int64_t bytes = int64_t{item_.num_heads} * head_dim_ * static_cast<int64_t>(sizeof(T));
+    constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+    const int64_t out_head = value_dim_ * kSize, q_head = key_dim_ * kSize;
     for (int row = 0; row < item_.num_rows; ++row) {
-      const std::byte* out = args_.out + Offset(item_, row) * static_cast<int64_t>(sizeof(T));
-      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(out + i, 1);
+      const std::byte* out = args_.out + FirstHead(item_, row) * out_head;
+      for (int64_t i = 0; i < item_.num_heads * out_head; i += 64) __builtin_prefetch(out + i, 1);
     }
     if (next_ == nullptr) return;
     for (int row = 0; row < next_->num_rows; ++row) {
-      const std::byte* q = args_.q + Offset(*next_, row) * static_cast<int64_t>(sizeof(T));
-      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(q + i, 0);
+      const std::byte* q = args_.q + FirstHead(*next_, row) * q_head;
+      for (int64_t i = 0; i < item_.num_heads * q_head; i += 64) __builtin_prefetch(q + i, 0);
     }
   }
 
   FB_INLINE void UseSlot(int32_t part) {
-    sums_ = reinterpret_cast<float*>(slots_.At(item_.slot + part - item_.first_block / kPartBlocks));
+    sums_ =
+        reinterpret_cast<float*>(slots_.At(item_.slot + part - item_.first_block / kPartBlocks));
     maxima_ = sums_ + (columns_ + kPanel - 1) / kPanel * kPanel * kMaxLines;
     totals_ = maxima_ + kMaxLines;
   }
@@ -148,13 +155,14 @@ class Attender {
   FB_INLINE const T* Keys(const AttentionItem& item, int32_t block) const {
     const uint32_t entry = item.blocks[block];
     const std::byte* base = (entry & kWindowBit) ? args_.layer.window : args_.layer.resident;
-    return reinterpret_cast<const T*>(base + static_cast<int64_t>(entry & ~kWindowBit) * args_.layout.block_stride) +
+    return reinterpret_cast<const T*>(base + static_cast<int64_t>(entry & ~kWindowBit) *
+                                                 args_.layout.block_stride) +
            item.kv_head * HeadElements();
   }
-  // K and V of one head in one block.
-  FB_INLINE int64_t HeadElements() const { return 2ll * kBlockTokens * head_dim_; }
+  FB_INLINE int64_t HeadElements() const { return args_.layout.HeadElements(); }
 
-  // Bytes from `keys`, those of `block`, to the block read kRunBlocks later, here or in the next item; 0 if there is none.
+  // Bytes from `keys`, those of `block`, to the block read kRunBlocks later, here or in the next
+  // item; 0 if there is none.
   FB_INLINE int64_t PrefetchDistance(const T* keys, int32_t block) const {
     int32_t later = block + kRunBlocks;
     const AttentionItem* item = &item_;
@@ -169,9 +177,17 @@ class Attender {
 
   // Blocks that all rows see whole.
   void AddRun(int32_t block, int blocks) {
-    ScoreArgs<T> score{.q = q_, .q_stride = head_dim_, .pairs = head_dim_ / 2, .scale = args_.scale, .scores = scores_};
-    ValueArgs<T> value{.probabilities = probabilities_, .blocks = blocks, .pairs = kBlockTokens / 2,
-                       .columns = columns_, .sums = sums_, .factors = factors_};
+    ScoreArgs<T> score{.q = q_,
+                       .q_stride = key_dim_,
+                       .pairs = key_dim_ / 2,
+                       .scale = args_.scale,
+                       .scores = scores_};
+    ValueArgs<T> value{.probabilities = probabilities_,
+                       .blocks = blocks,
+                       .pairs = kBlockTokens / 2,
+                       .columns = columns_,
+                       .sums = sums_,
+                       .factors = factors_};
     for (int b = 0; b < blocks; ++b) {
       score.keys[b] = Keys(item_, block + b);
       score.prefetch[b] = value.prefetch[b] = PrefetchDistance(score.keys[b], block + b);
@@ -220,14 +236,18 @@ class Attender {
     const Seen seen = SeenOf(0, block * kBlockTokens);
     const bool whole = seen.end - seen.begin == kBlockTokens;
     const Ahead ahead = AheadOf(block, head + heads);
-    ScoreArgs<T> score{.q = q_ + line * head_dim_, .q_stride = head_dim_, .pairs = head_dim_ / 2, .scale = args_.scale,
+    ScoreArgs<T> score{.q = q_ + line * key_dim_,
+                       .q_stride = key_dim_,
+                       .pairs = key_dim_ / 2,
+                       .scale = args_.scale,
                        .scores = scores_ + line * kRunTokens};
     const T* keys = Keys(item_, block) + head * HeadElements();
     score.ahead = reinterpret_cast<const char*>(ahead.heads > 0 ? ahead.keys : keys);
     for (int h = 0; h < heads; ++h) {
       score.keys[h] = keys + h * HeadElements();
       const T* later = h < ahead.heads ? ahead.keys + h * HeadElements() : score.keys[h];
-      score.prefetch[h] = reinterpret_cast<const char*>(later) - reinterpret_cast<const char*>(score.keys[h]);
+      score.prefetch[h] =
+          reinterpret_cast<const char*>(later) - reinterpret_cast<const char*>(score.keys[h]);
     }
     const char* rest = seen.end <= kBlockTokens / 2  // the second half is not read
                            ? HeadScores<T, 1>(heads, group, score, kBlockTokens / 2)
@@ -235,8 +255,12 @@ class Attender {
     const int end = line + heads * group;
     if (!whole) Mask(line, end, seen);
     Softmax(line, end, 1);
-    ValueArgs<T> value{.probabilities = probabilities_ + line * kRunTokens, .blocks = heads, .pairs = kBlockTokens / 2,
-                       .columns = columns_, .sums = sums_ + SumOffset(line, 0), .factors = factors_ + line,
+    ValueArgs<T> value{.probabilities = probabilities_ + line * kRunTokens,
+                       .blocks = heads,
+                       .pairs = kBlockTokens / 2,
+                       .columns = columns_,
+                       .sums = sums_ + SumOffset(line, 0),
+                       .factors = factors_ + line,
                        .ahead = rest};
     for (int h = 0; h < heads; ++h) {
       value.values[h] = Values(keys + h * HeadElements(), h);
@@ -244,10 +268,12 @@ class Attender {
     }
     if (whole && AddHeadProducts(group, value)) return;
     // Less is read here than is wanted next.
-    const char* end_ahead = reinterpret_cast<const char*>(ahead.keys + ahead.heads * HeadElements());
+    const char* end_ahead =
+        reinterpret_cast<const char*>(ahead.keys + ahead.heads * HeadElements());
     for (const char* p = value.ahead; p < end_ahead; p += 64) __builtin_prefetch(p, 0, 3);
     value.blocks = 1;
-    for (int h = 0; h < heads; ++h, value.probabilities += group * kRunTokens, value.sums += SumOffset(group, 0), value.factors += group) {
+    for (int h = 0; h < heads; ++h, value.probabilities += group * kRunTokens,
+             value.sums += SumOffset(group, 0), value.factors += group) {
       value.values[0] = value.values[h];
       value.prefetch[0] = 0;
       const int first = line + h * group;
@@ -272,16 +298,23 @@ class Attender {
     int end = begin;
     while (end < item_.num_rows && First(end) < start + kBlockTokens) ++end;
     const T* keys = Keys(item_, block);
-    const ScoreArgs<T> args{.q = q_ + begin * heads * head_dim_, .q_stride = head_dim_, .pairs = head_dim_ / 2,
-                            .keys = {keys}, .prefetch = {PrefetchDistance(keys, block)}, .scale = args_.scale,
+    const ScoreArgs<T> args{.q = q_ + begin * heads * key_dim_,
+                            .q_stride = key_dim_,
+                            .pairs = key_dim_ / 2,
+                            .keys = {keys},
+                            .prefetch = {PrefetchDistance(keys, block)},
+                            .scale = args_.scale,
                             .scores = scores_ + begin * heads * kRunTokens};
     const bool half = Last(end - 1) - start < kBlockTokens / 2;  // nobody sees the second
-    half ? ScorePanel<T, 1, 1>((end - begin) * heads, args, 0, 0, kBlockTokens / 2) : Scores((end - begin) * heads, 1, args);
-    for (int row = begin; row < end; ++row) Mask(row * heads, (row + 1) * heads, SeenOf(row, start));
+    half ? ScorePanel<T, 1, 1>((end - begin) * heads, args, 0, 0, kBlockTokens / 2)
+         : Scores((end - begin) * heads, 1, args);
+    for (int row = begin; row < end; ++row)
+      Mask(row * heads, (row + 1) * heads, SeenOf(row, start));
     Softmax(begin * heads, end * heads, 1);
     const T* values = Values(keys, 0);
     if (First(end - 1) <= start) return AddEdgeValues(begin, end, start, values);
-    for (int row = begin; row < end; ++row) AddSeenPairs(row * heads, heads, SeenOf(row, start), values);
+    for (int row = begin; row < end; ++row)
+      AddSeenPairs(row * heads, heads, SeenOf(row, start), values);
   }
 
   // Scores of what is not seen: -infinity.
@@ -289,7 +322,8 @@ class Attender {
     for (int line = line_begin; line < line_end; ++line) {
       float* scores = scores_ + line * kRunTokens;
       for (int t = 0; t < kBlockTokens; t += kLanes) {
-        SelectRange(seen.begin - t, seen.end - t, Vector::Load(scores + t), Vector::Set(-kInfinity)).Store(scores + t);
+        SelectRange(seen.begin - t, seen.end - t, Vector::Load(scores + t), Vector::Set(-kInfinity))
+            .Store(scores + t);
       }
     }
   }
@@ -301,12 +335,18 @@ class Attender {
       for (int head = 0; head < heads; ++head) seen_[row * heads + head] = SeenOf(row, start).end;
     }
     AddProducts<T, true>((end - begin) * heads,
-                         ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens, .blocks = 1,
-                                      .values = {values}, .prefetch = {0}, .columns = columns_,
-                                      .sums = sums_ + SumOffset(line, 0), .factors = factors_ + line, .seen = seen_ + line});
+                         ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens,
+                                      .blocks = 1,
+                                      .values = {values},
+                                      .prefetch = {0},
+                                      .columns = columns_,
+                                      .sums = sums_ + SumOffset(line, 0),
+                                      .factors = factors_ + line,
+                                      .seen = seen_ + line});
   }
 
-  // Lines that see the same: whole pairs as they are, a half-seen pair with its unseen half cleared.
+  // Lines that see the same: whole pairs as they are, a half-seen pair with its unseen half
+  // cleared.
   FB_INLINE void AddSeenPairs(int line, int lines, Seen seen, const T* values) {
     const float* factors = factors_;
     for (int pair = seen.begin / 2; 2 * pair < seen.end; factors = ones_) {
@@ -324,10 +364,16 @@ class Attender {
   }
 
   // Pairs [begin, end) of the run's first block for some lines; `values` is V from pair `begin` on.
-  FB_INLINE void AddPairs(int line, int lines, int begin, int end, const T* values, const float* factors) {
-    AddProducts(lines, ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens + 2 * begin, .blocks = 1,
-                                    .pairs = end - begin, .values = {values}, .prefetch = {0}, .columns = columns_,
-                                    .sums = sums_ + SumOffset(line, 0), .factors = factors + line});
+  FB_INLINE void AddPairs(int line, int lines, int begin, int end, const T* values,
+                          const float* factors) {
+    AddProducts(lines, ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens + 2 * begin,
+                                    .blocks = 1,
+                                    .pairs = end - begin,
+                                    .values = {values},
+                                    .prefetch = {0},
+                                    .columns = columns_,
+                                    .sums = sums_ + SumOffset(line, 0),
+                                    .factors = factors + line});
   }
 
   // Scores to probabilities for the first `blocks` blocks of the run; unseen scores are -infinity.
@@ -337,7 +383,8 @@ class Attender {
       Vector old = Vector::Load(maxima_ + i);
       for (int b = 0; b < blocks; ++b) {
         const Vector maximum = Max(BlockMaxima(i, b), old);
-        const Vector factor = SelectLess(old, maximum, ExpNotAboveZero(old - maximum), Vector::Set(1));
+        const Vector factor =
+            SelectLess(old, maximum, ExpNotAboveZero(old - maximum), Vector::Set(1));
         old = SelectRange(begin, end, maximum, old);
         old.Store(block_maxima_ + b * kMaxLines + i);
         factor.Store(factors_ + b * kMaxLines + i);
@@ -375,19 +422,34 @@ class Attender {
 
   // V of the run's block number `block`, with rows of whole vectors.
   FB_INLINE const T* Values(const T* keys, int block) {
-    const T* values = keys + head_dim_ * kBlockTokens;
-    if (columns_ == head_dim_) return values;
+    const bool in_keys = args_.layout.values_in_keys;
+    const T* values = keys + key_dim_ * kBlockTokens;
+    if (columns_ == value_dim_ && !in_keys) return values;
     T* padded = padded_ + block * kBlockTokens * columns_;
     for (int pair = 0; pair < kBlockTokens / 2; ++pair) {
       T* row = padded + pair * columns_ * 2;
-      __builtin_memcpy(row, values + pair * head_dim_ * 2, static_cast<size_t>(head_dim_) * 2 * sizeof(T));
-      for (int j = 2 * head_dim_; j < 2 * columns_; ++j) row[j] = T{};
+      if (in_keys) {
+        TurnPairs(keys + 4 * pair, value_dim_, row);
+      } else {
+        __builtin_memcpy(row, values + pair * value_dim_ * 2,
+                         static_cast<size_t>(value_dim_) * 2 * sizeof(T));
+      }
+      for (int j = 2 * value_dim_; j < 2 * columns_; ++j) row[j] = T{};
     }
     return padded;
   }
 
-  // Takes a part's results for some lines, as far as their rows see it: keeps the first, merges later ones, writes the
-  // quotient after the last.
+  // Two positions of K, whose pairs lie along its elements, as a row of V, whose pairs are
+  // positions.
+  static FB_INLINE void TurnPairs(const T* keys, int elements, T* row) {
+    for (int j = 0; j < elements; j += 2, keys += 2 * kBlockTokens, row += 4) {
+      row[0] = keys[0], row[1] = keys[2];
+      row[2] = keys[1], row[3] = keys[3];
+    }
+  }
+
+  // Takes a part's results for some lines, as far as their rows see it: keeps the first, merges
+  // later ones, writes the quotient after the last.
   FB_INLINE void MergePart(int32_t part, int line_begin, int line_end) {
     for (int line = line_begin; line < line_end; ++line) {
       const int row = line / item_.num_heads;
@@ -398,7 +460,8 @@ class Attender {
       float total = totals_[line];
       if (first != last) {
         if (part == first) {
-          for (int j = 0; j < columns_; j += kLanes) Vector::Load(sums + SumOffset(0, j)).Store(merged + SumOffset(0, j));
+          for (int j = 0; j < columns_; j += kLanes)
+            Vector::Load(sums + SumOffset(0, j)).Store(merged + SumOffset(0, j));
           merged_maxima_[line] = maxima_[line];
           merged_totals_[line] = total;
         } else {
@@ -407,9 +470,11 @@ class Attender {
         sums = merged;
       }
       if (part != last) continue;
-      T* out = reinterpret_cast<T*>(args_.out) + Offset(item_, row) + (line - row * item_.num_heads) * head_dim_;
-      for (int j = 0; j < head_dim_; j += kLanes) {
-        StorePart(out + j, Vector::Load(sums + SumOffset(0, j)) / Vector::Set(total), head_dim_ - j);
+      T* out = reinterpret_cast<T*>(args_.out) +
+               (FirstHead(item_, row) + line - row * item_.num_heads) * value_dim_;
+      for (int j = 0; j < value_dim_; j += kLanes) {
+        StorePart(out + j, Vector::Load(sums + SumOffset(0, j)) / Vector::Set(total),
+                  value_dim_ - j);
       }
     }
   }
@@ -426,7 +491,9 @@ class Attender {
       Fma(Vector::Load(sums + SumOffset(0, j)), factor, Vector::Load(to) * old_factor).Store(to);
     }
     merged_maxima_[line] = maximum.First();
-    return merged_totals_[line] = Fma(Vector::Set(totals_[line]), factor, Vector::Set(merged_totals_[line]) * old_factor).First();
+    return merged_totals_[line] = Fma(Vector::Set(totals_[line]), factor,
+                                      Vector::Set(merged_totals_[line]) * old_factor)
+                                      .First();
   }
 
   const AttentionArgs& args_;
@@ -434,44 +501,47 @@ class Attender {
   const AttentionItem* next_;
   const PartSlots& slots_;
   const int lines_;
-  const int head_dim_;
-  const int columns_;      // head_dim in whole vectors
-  Left* q_;                // [lines, head_dim]
-  float* scores_;          // [kMaxLines, kRunTokens], read as 16 lines at a time
-  Left* probabilities_;    // [lines, kRunTokens]
-  float* sums_;            // of probabilities times values, as SumOffset says
-  float* lanes_;           // [lines, 16] of probabilities
-  float* maxima_;          // [lines]
-  float* totals_;          // [lines] of a part that is done
-  float* block_maxima_;    // [kRunBlocks, kMaxLines] after each block
-  float* factors_;         // [kRunBlocks, kMaxLines] by which a block rescales
-  float* ones_;            // [kMaxLines]
-  int* seen_;              // [kMaxLines] positions of an edge block that a line sees
-  float* merged_;          // of the parts so far, as sums_
+  const int key_dim_, value_dim_;
+  const int columns_;    // value_dim in whole vectors
+  Left* q_;              // [lines, key_dim]
+  float* scores_;        // [kMaxLines, kRunTokens], read as 16 lines at a time
+  Left* probabilities_;  // [lines, kRunTokens]
+  float* sums_;          // sums of probabilities times values, as SumOffset says
+  float* lanes_;         // [lines, 16] of probabilities
+  float* maxima_;        // [lines]
+  float* totals_;        // [lines] of a part that is done
+  float* block_maxima_;  // [kRunBlocks, kMaxLines] after each block
+  float* factors_;       // [kRunBlocks, kMaxLines] by which a block rescales
+  float* ones_;          // [kMaxLines]
+  int* seen_;            // [kMaxLines] positions of an edge block that a line sees
+  float* merged_;        // sums of the parts so far, as sums_
   float* merged_maxima_;
   float* merged_totals_;
-  T* padded_;              // [kRunBlocks, 16, columns, 2]
-  T* half_pair_;           // [columns, 2]
+  T* padded_;     // [kRunBlocks, 16, columns, 2]
+  T* half_pair_;  // [columns, 2]
 };
 
 template <typename T>
-void AttendItem(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, const PartSlots& slots,
-                std::byte* scratch) {
+void AttendItem(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next,
+                const PartSlots& slots, std::byte* scratch) {
   Attender<T>(args, item, next, slots, scratch).Run();
 }
 
 template <typename T>
-void MergeItem(const AttentionArgs& args, const AttentionItem& item, const PartSlots& slots, int worker, int workers,
-               std::byte* scratch) {
+void MergeItem(const AttentionArgs& args, const AttentionItem& item, const PartSlots& slots,
+               int worker, int workers, std::byte* scratch) {
   const int lines = item.num_rows * item.num_heads;
-  Attender<T>(args, item, nullptr, slots, scratch).Merge(lines * worker / workers, lines * (worker + 1) / workers);
+  Attender<T>(args, item, nullptr, slots, scratch)
+      .Merge(lines * worker / workers, lines * (worker + 1) / workers);
 }
 
 template <typename T>
 constexpr AttentionFns kAttentionFns = {&AttendItem<T>, &MergeItem<T>};
 
 void AttendItems(const AttentionArgs& args, const device::WorkerContext& context) {
-  RunAttention(args, context, args.layout.dtype == tensor::DType::kF32 ? kAttentionFns<float> : kAttentionFns<BF16>);
+  RunAttention(
+      args, context,
+      args.layout.dtype == tensor::DType::kF32 ? kAttentionFns<float> : kAttentionFns<BF16>);
 }
 
 }  // namespace

@@ -16,9 +16,13 @@ constexpr int64_t kItemsPerWorker = 16;
 
 }  // namespace
 
-int32_t UnitCut::Pieces(const UnitShape& unit) const { return (unit.kv_heads + kv_step - 1) / kv_step * unit.head_steps; }
+int32_t UnitCut::Pieces(const UnitShape& unit) const {
+  return (unit.kv_heads + kv_step - 1) / kv_step * unit.head_steps;
+}
 int32_t UnitCut::Items(const UnitShape& unit) const { return Pieces(unit) * spans; }
-int32_t UnitCut::Slots(const UnitShape& unit) const { return spans > 1 ? Pieces(unit) * unit.parts : 0; }
+int32_t UnitCut::Slots(const UnitShape& unit) const {
+  return spans > 1 ? Pieces(unit) * unit.parts : 0;
+}
 
 UnitCut CutUnit(const UnitShape& unit, int64_t wanted, int64_t free_slots) {
   UnitCut cut{unit.most_kv_heads, 1};
@@ -53,7 +57,8 @@ ItemWalk::ItemWalk(const AttentionArgs& args, int workers, int64_t num_slots, Ki
       classes_ |= std::bit_floor(cost);
     }
   }
-  items_per_cost_ = static_cast<double>(kItemsPerWorker * workers) / static_cast<double>(std::max<uint64_t>(total, 1));
+  items_per_cost_ = static_cast<double>(kItemsPerWorker * workers) /
+                    static_cast<double>(std::max<uint64_t>(total, 1));
   class_ = std::bit_floor(classes_);
   if (class_ == 0) return;
   row_ = -row_step_;
@@ -76,7 +81,8 @@ bool ItemWalk::Seek(int64_t ticket, AttentionItem& item) {
   item.num_kv_heads = std::min(cut_.kv_step, unit_.kv_heads - item.kv_head);
   const int32_t offset = piece % unit_.head_steps * head_step_;
   item.head = item.kv_head * group_ + offset;
-  item.num_heads = unit_.head_steps == 1 ? item.num_kv_heads * group_ : std::min(head_step_, group_ - offset);
+  item.num_heads =
+      unit_.head_steps == 1 ? item.num_kv_heads * group_ : std::min(head_step_, group_ - offset);
   item.first_block = FirstBlock(sequence, row_);
   item.end_block = EndBlock(sequence, row_);
   item.slot = -1;
@@ -92,11 +98,12 @@ bool ItemWalk::Seek(int64_t ticket, AttentionItem& item) {
   return true;
 }
 
-int32_t ItemWalk::RowsOf(const SequenceRows& sequence, int32_t row) const { return std::min(row_step_, sequence.num_rows - row); }
+int32_t ItemWalk::RowsOf(const SequenceRows& sequence, int32_t row) const {
+  return std::min(row_step_, sequence.num_rows - row);
+}
 
 int32_t ItemWalk::FirstBlock(const SequenceRows& sequence, int32_t row) const {
-  const int32_t window = args_.sliding_window;
-  return window > 0 ? std::max(0, sequence.first_position + row - window + 1) / kBlockTokens : 0;
+  return args_.reach.First(sequence.first_position + row) / kBlockTokens;
 }
 
 int32_t ItemWalk::EndBlock(const SequenceRows& sequence, int32_t row) const {
@@ -105,13 +112,14 @@ int32_t ItemWalk::EndBlock(const SequenceRows& sequence, int32_t row) const {
 
 uint32_t ItemWalk::Cost(const SequenceRows& sequence, int32_t row) const {
   const int64_t rows = RowsOf(sequence, row);
-  int64_t context = sequence.first_position + row + rows;
-  if (args_.sliding_window > 0) context = std::min<int64_t>(context, args_.sliding_window + rows);
+  const int32_t position = sequence.first_position + row;
+  const int64_t context = position + rows - args_.reach.First(position);
   // A row adds about an eighth of what reading the block costs.
   return static_cast<uint32_t>(context * (8 + rows) / 8);
 }
 
-// The unit after this one in the order of sequences and rows, else the first one of the next lower class that has any.
+// The unit after this one in the order of sequences and rows, else the first one of the next lower
+// class that has any.
 void ItemWalk::NextUnit() {
   const std::span sequences(args_.batch.sequences, args_.batch.num_sequences);
   uint32_t cost;
@@ -128,7 +136,8 @@ void ItemWalk::NextUnit() {
   } while (std::bit_floor(cost) != class_);
   const SequenceRows& sequence = sequences[sequence_];
   unit_.most_kv_heads = RowsOf(sequence, row_) == 1 ? std::min(row_step_, unit_.kv_heads) : 1;
-  unit_.parts = (EndBlock(sequence, row_) - 1) / kPartBlocks - FirstBlock(sequence, row_) / kPartBlocks + 1;
+  unit_.parts =
+      (EndBlock(sequence, row_) - 1) / kPartBlocks - FirstBlock(sequence, row_) / kPartBlocks + 1;
   cut_ = CutUnit(unit_, std::llround(cost * items_per_cost_), num_slots_ - slots_);
   slots_ += cut_.Slots(unit_);
   first_ticket_ = end_ticket_;
@@ -136,18 +145,25 @@ void ItemWalk::NextUnit() {
 }
 
 PartSlots::PartSlots(const AttentionArgs& args, const device::WorkerContext& context)
-    : bytes_(kMaxLines * static_cast<int64_t>((base::RoundUp(static_cast<uint64_t>(args.layout.head_dim), kPanel) + 2) * sizeof(float))),
+    : bytes_(kMaxLines *
+             static_cast<int64_t>(
+                 (base::RoundUp(static_cast<uint64_t>(args.layout.value_dim), kPanel) + 2) *
+                 sizeof(float))),
       workers_(context.num_workers),
       stride_(static_cast<int64_t>(context.scratch_bytes)) {
-  const auto own = static_cast<int64_t>(base::RoundUp(AttentionScratch(args.layout, args.heads), 64));
+  const auto own =
+      static_cast<int64_t>(base::RoundUp(AttentionScratch(args.layout, args.heads), 64));
   each_ = std::max<int64_t>(0, (stride_ - own) / bytes_);
   first_ = context.scratch - context.worker * stride_ + own;
 }
 
 int64_t PartSlots::size() const { return each_ * workers_; }
-std::byte* PartSlots::At(int64_t slot) const { return first_ + slot / each_ * stride_ + slot % each_ * bytes_; }
+std::byte* PartSlots::At(int64_t slot) const {
+  return first_ + slot / each_ * stride_ + slot % each_ * bytes_;
+}
 
-void RunAttention(const AttentionArgs& args, const device::WorkerContext& context, const AttentionFns& functions) {
+void RunAttention(const AttentionArgs& args, const device::WorkerContext& context,
+                  const AttentionFns& functions) {
   const PartSlots slots(args, context);
   ItemWalk walk(args, context.num_workers, slots.size());
   const auto take = [&](AttentionItem& item) {
@@ -157,7 +173,8 @@ void RunAttention(const AttentionArgs& args, const device::WorkerContext& contex
   int current = 0;
   for (bool more = take(items[0]); more; current ^= 1) {
     more = take(items[current ^ 1]);
-    functions.attend(args, items[current], more ? &items[current ^ 1] : nullptr, slots, context.scratch);
+    functions.attend(args, items[current], more ? &items[current ^ 1] : nullptr, slots,
+                     context.scratch);
   }
   if (walk.slots() == 0) return;
   context.Barrier();
@@ -169,9 +186,11 @@ void RunAttention(const AttentionArgs& args, const device::WorkerContext& contex
 }
 
 uint64_t AttentionScratch(const KvLayout& layout, int32_t heads) {
-  // Per line: q, scores, probabilities, 16 sum lanes, values and merged values, a few scalars; and a padded block of V.
-  const uint64_t columns = base::RoundUp(static_cast<uint64_t>(layout.head_dim), kPanel);
-  const uint64_t line = columns * 4 * 3 + kRunTokens * 4 * 2 + 16 * 4 + 64;
+  // Per line: q, scores, probabilities, 16 sum lanes, values and merged values, a few scalars; and
+  // a padded block of V.
+  const uint64_t columns = base::RoundUp(static_cast<uint64_t>(layout.value_dim), kPanel);
+  const uint64_t key_columns = base::RoundUp(static_cast<uint64_t>(layout.key_dim), kPanel);
+  const uint64_t line = (key_columns + columns * 2) * 4 + kRunTokens * 4 * 2 + 16 * 4 + 64;
   return kMaxLines * line + (kRunTokens + 2) * columns * 4 + 4096;
 }
 

@@ -1,7 +1,8 @@
-// How attention is cut among workers. A unit is some consecutive rows of one sequence. An item is a unit's query heads of
-// one KV head, or one row and some consecutive KV heads, whose share of a block lies in one piece; of all parts that the
-// unit sees, or of a span of them where there would be too few items else. Results of spans wait in slots, a part each,
-// until all items are done; then parts are merged. Compiled once, for every instruction set.
+// How attention is cut among workers. A unit is some consecutive rows of one sequence. An item is a
+// unit's query heads of one KV head, or one row and some consecutive KV heads, whose share of a
+// block lies in one piece; of all parts that the unit sees, or of a span of them where there would
+// be too few items else. Results of spans wait in slots, a part each, until all items are done;
+// then parts are merged. Compiled once, for every instruction set.
 #pragma once
 
 #include "kernels/attention.h"
@@ -21,11 +22,12 @@ struct AttentionItem {
   const uint32_t* blocks;  // the sequence's block table
   int64_t row;             // first row of the step
   int32_t num_rows;
-  int32_t position;        // of the first row
+  int32_t position;                // the first row's
   int32_t kv_head, num_kv_heads;   // several: all query heads of each
   int32_t head, num_heads;         // query heads
   int32_t first_block, end_block;  // half-open, as far as the rows see
-  int32_t slot;                    // of the first part here, the others follow; -1: the item has all parts
+  // of the first part here, the others follow; -1: the item has all parts
+  int32_t slot;
 };
 
 // What decides how a unit is cut into items.
@@ -37,21 +39,22 @@ struct UnitShape {
 };
 struct UnitCut {
   int32_t kv_step = 1;  // KV heads of an item
-  int32_t spans = 1;    // of parts
+  int32_t spans = 1;    // spans of parts
 
   int32_t Pieces(const UnitShape& unit) const;
   int32_t Items(const UnitShape& unit) const;
   int32_t Slots(const UnitShape& unit) const;
 };
-// At least `wanted` items where parts, heads and free slots allow it. Fewer KV heads an item first, as long as they are read in
-// long pieces of memory, then spans of parts, then single KV heads.
+// At least `wanted` items where parts, heads and free slots allow it. Fewer KV heads an item first,
+// as long as they are read in long pieces of memory, then spans of parts, then single KV heads.
 UnitCut CutUnit(const UnitShape& unit, int64_t wanted, int64_t free_slots);
 
-// Walks all items in an order that every worker computes alike: by falling power of two of the KV tokens that a unit
-// reads, then by sequence, rows, spans, heads.
+// Walks all items in an order that every worker computes alike: by falling power of two of the KV
+// tokens that a unit reads, then by sequence, rows, spans, heads.
 class ItemWalk {
  public:
-  // kMerges: instead of a cut unit's items those that merge its parts, which have all parts and a slot.
+  // kMerges: instead of a cut unit's items those that merge its parts, which have all parts and a
+  // slot.
   enum Kind { kItems, kMerges };
   ItemWalk(const AttentionArgs& args, int workers, int64_t num_slots, Kind kind = kItems);
 
@@ -70,20 +73,20 @@ class ItemWalk {
   const AttentionArgs& args_;
   const Kind kind_;
   const int64_t num_slots_;
-  const int32_t group_;     // query heads of a KV head
+  const int32_t group_;  // query heads of a KV head
   int32_t head_step_, row_step_;
-  double items_per_cost_;   // wanted
-  uint32_t classes_ = 0;    // one bit a class that has units
-  uint32_t class_ = 0;      // 0: the end
+  double items_per_cost_;  // wanted
+  uint32_t classes_ = 0;   // one bit a class that has units
+  uint32_t class_ = 0;     // 0: the end
   int32_t sequence_ = 0, row_ = 0;
   UnitShape unit_;
   UnitCut cut_;
-  int64_t first_ticket_ = 0, end_ticket_ = 0;  // of the unit's items
+  int64_t first_ticket_ = 0, end_ticket_ = 0;  // the unit's items
   int64_t slots_ = 0;
 };
 
-// Where results of parts wait: behind what attention needs of each worker's scratch. A slot holds sums of kMaxLines lines,
-// their maxima, their totals.
+// Where results of parts wait: behind what attention needs of each worker's scratch. A slot holds
+// sums of kMaxLines lines, their maxima, their totals.
 class PartSlots {
  public:
   PartSlots(const AttentionArgs& args, const device::WorkerContext& context);
@@ -97,13 +100,15 @@ class PartSlots {
 
 struct AttentionFns {
   // `next` is the item after this one, or null: what is worth prefetching.
-  void (*attend)(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next, const PartSlots& slots,
-                 std::byte* scratch);
+  void (*attend)(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next,
+                 const PartSlots& slots, std::byte* scratch);
   // Merges the parts of a cut unit for one of `workers` shares of its lines.
-  void (*merge)(const AttentionArgs& args, const AttentionItem& item, const PartSlots& slots, int worker, int workers, std::byte* scratch);
+  void (*merge)(const AttentionArgs& args, const AttentionItem& item, const PartSlots& slots,
+                int worker, int workers, std::byte* scratch);
 };
 
 // Takes items by ticket, costly ones first, until none is left; then merges what was cut.
-void RunAttention(const AttentionArgs& args, const device::WorkerContext& context, const AttentionFns& functions);
+void RunAttention(const AttentionArgs& args, const device::WorkerContext& context,
+                  const AttentionFns& functions);
 
 }  // namespace forebay::kernels

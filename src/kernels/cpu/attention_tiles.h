@@ -1,9 +1,10 @@
-// The two products of attention as register tiles: scores = q . K over pairs of head_dim, sums += probabilities . V over
-// pairs of positions, the odd element of a pair first. A tile of lines x vectors of 16 outputs stays in registers; lines
-// and vectors are where latency hides, never the chain.
+// The two products of attention as register tiles: scores = q . K over pairs of key_dim, sums +=
+// probabilities . V over pairs of positions, the odd element of a pair first. A tile of lines x
+// vectors of 16 outputs stays in registers; lines and vectors are where latency hides, never the
+// chain.
 //
-// KV blocks come in runs of up to kRunBlocks, so that few lines (decode) still fill the registers with scores of several
-// blocks, and the sums of P.V are loaded and stored once a run.
+// KV blocks come in runs of up to kRunBlocks, so that few lines (decode) still fill the registers
+// with scores of several blocks, and the sums of P.V are loaded and stored once a run.
 #pragma once
 
 #include "kernels/cpu/attention_items.h"
@@ -12,8 +13,8 @@
 namespace forebay::kernels {
 namespace {
 
-// How this instruction set multiplies pairs of T. Left is the element of q and of probabilities, Pair a pair of them in
-// all lanes, Right 16 pairs of K or V.
+// How this instruction set multiplies pairs of T. Left is the element of q and of probabilities,
+// Pair a pair of them in all lanes, Right 16 pairs of K or V.
 template <typename T>
 struct PairDot {
   using Left = float;
@@ -36,7 +37,7 @@ struct PairDot {
 #if defined(__AVX512F__)
     return vectors == 8 ? 2 : vectors == 4 ? 5 : 12;
 #else
-    return 5;  // of one Vector, which is two registers of 16
+    return 5;  // rows of one Vector, which is two registers of 16
 #endif
   }
 };
@@ -56,12 +57,14 @@ struct PairDot<BF16> {
   static FB_INLINE Vector Add(const Pair& a, const Right& b, Vector sum) {
     return {_mm512_dpbf16_ps(sum.v, (__m512bh)a, (__m512bh)b)};
   }
-  static FB_INLINE Right EvenOnly(const Right& b) { return _mm512_and_si512(b, _mm512_set1_epi32(0xFFFF)); }
+  static FB_INLINE Right EvenOnly(const Right& b) {
+    return _mm512_and_si512(b, _mm512_set1_epi32(0xFFFF));
+  }
   static constexpr int MaxLines(int vectors) { return vectors == 1 ? 12 : 24 / vectors; }
 };
 #endif
 
-// Of a block's two vectors of scores, those that one tile takes.
+// Those of a block's two vectors of scores that one tile takes.
 #if defined(__AVX512F__)
 constexpr int kScoreVectors = 2;
 #else
@@ -70,7 +73,8 @@ constexpr int kScoreVectors = 1;
 
 // sums[m][n] += a[m] . b[n] for one pair; the side with fewer registers is held.
 template <typename T, int kLines, int kVectors, typename LoadRight>
-FB_INLINE void AddPair(const typename PairDot<T>::Left* a, int64_t a_stride, LoadRight load, Vector (*sums)[kVectors]) {
+FB_INLINE void AddPair(const typename PairDot<T>::Left* a, int64_t a_stride, LoadRight load,
+                       Vector (*sums)[kVectors]) {
   using Dot = PairDot<T>;
   if constexpr (kLines < kVectors) {
     typename Dot::Pair left[kLines];
@@ -100,11 +104,11 @@ struct ScoreArgs {
   const typename PairDot<T>::Left* q;  // [lines, 2 pairs]
   int64_t q_stride;
   int pairs;
-  const T* keys[kRunBlocks];           // [pairs, 32, 2] each
-  int64_t prefetch[kRunBlocks];        // bytes from keys to what is read soon, or 0
+  const T* keys[kRunBlocks];     // [pairs, 32, 2] each
+  int64_t prefetch[kRunBlocks];  // bytes from keys to what is read soon, or 0
   float scale;
-  float* scores;                       // [lines, kRunTokens]
-  const char* ahead = nullptr;         // HeadScores: prefetched in order, as much as is read
+  float* scores;                // [lines, kRunTokens]
+  const char* ahead = nullptr;  // HeadScores: prefetched in order, as much as is read
 };
 
 // Prefetches the lines of one load of a Right.
@@ -114,9 +118,11 @@ FB_INLINE void PrefetchNext(const char*& ahead) {
   ahead += 2 * kLanes * sizeof(T);
 }
 
-// Lines from `line` on, blocks from `block` on, each block's positions from `token` on; kEach: vectors of each block.
+// Lines from `line` on, blocks from `block` on, each block's positions from `token` on; kEach:
+// vectors of each block.
 template <typename T, int kLines, int kBlocks, int kEach>
-__attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args, int64_t line, int64_t block, int64_t token) {
+__attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args, int64_t line, int64_t block,
+                                         int64_t token) {
   constexpr int kVectors = kBlocks * kEach;
   Vector sums[kLines][kVectors];
 #pragma GCC unroll 12
@@ -127,15 +133,20 @@ __attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args, int64_t line,
   const T* keys[kBlocks];
   int64_t prefetch[kBlocks];
 #pragma GCC unroll 4
-  for (int b = 0; b < kBlocks; ++b) keys[b] = args.keys[block + b] + 2 * token, prefetch[b] = args.prefetch[block + b];
+  for (int b = 0; b < kBlocks; ++b)
+    keys[b] = args.keys[block + b] + 2 * token, prefetch[b] = args.prefetch[block + b];
   const int64_t q_stride = args.q_stride;
   const typename PairDot<T>::Left* q = args.q + line * q_stride;
-  for (int64_t i = 0, end = int64_t{args.pairs} * 2 * kBlockTokens; i < end; i += 2 * kBlockTokens, q += 2) {
-    AddPair<T, kLines, kVectors>(q, q_stride, [&](int n) __attribute__((always_inline)) {
-      const T* from = keys[n / kEach] + i + n % kEach * 2 * kLanes;
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + prefetch[n / kEach], 0, 2);
-      return PairDot<T>::Load(from);
-    }, sums);
+  for (int64_t i = 0, end = int64_t{args.pairs} * 2 * kBlockTokens; i < end;
+       i += 2 * kBlockTokens, q += 2) {
+    AddPair<T, kLines, kVectors>(
+        q, q_stride,
+        [&](int n) __attribute__((always_inline)) {
+          const T* from = keys[n / kEach] + i + n % kEach * 2 * kLanes;
+          __builtin_prefetch(reinterpret_cast<const char*>(from) + prefetch[n / kEach], 0, 2);
+          return PairDot<T>::Load(from);
+        },
+        sums);
   }
   const Vector scale = Vector::Set(args.scale);
   float* scores = args.scores + line * kRunTokens + block * kBlockTokens + token;
@@ -143,14 +154,17 @@ __attribute__((noinline)) void ScoreTile(const ScoreArgs<T>& args, int64_t line,
   for (int m = 0; m < kLines; ++m) {
 #pragma GCC unroll 12
     for (int n = 0; n < kVectors; ++n) {
-      (sums[m][n] * scale).Store(scores + m * kRunTokens + n / kEach * kBlockTokens + n % kEach * kLanes);
+      (sums[m][n] * scale)
+          .Store(scores + m * kRunTokens + n / kEach * kBlockTokens + n % kEach * kLanes);
     }
   }
 }
 
-// As ScoreTile for one block's vectors of several KV heads, from `head` on, with kLines lines each; keys[h] is head h's.
+// As ScoreTile for one block's vectors of several KV heads, from `head` on, with kLines lines each;
+// keys[h] is head h's.
 template <typename T, int kLines, int kHeads, int kEach>
-__attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args, int64_t head, int64_t token, const char* ahead) {
+__attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args, int64_t head, int64_t token,
+                                             const char* ahead) {
   Vector sums[kHeads][kLines][kEach];
 #pragma GCC unroll 4
   for (int h = 0; h < kHeads; ++h) {
@@ -165,13 +179,17 @@ __attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args, int64_t h
   for (int h = 0; h < kHeads; ++h) keys[h] = args.keys[head + h] + 2 * token;
   const int64_t q_stride = args.q_stride;
   const typename PairDot<T>::Left* q = args.q + head * kLines * q_stride;
-  for (int64_t i = 0, end = int64_t{args.pairs} * 2 * kBlockTokens; i < end; i += 2 * kBlockTokens, q += 2) {
+  for (int64_t i = 0, end = int64_t{args.pairs} * 2 * kBlockTokens; i < end;
+       i += 2 * kBlockTokens, q += 2) {
 #pragma GCC unroll 4
     for (int h = 0; h < kHeads; ++h) {
-      AddPair<T, kLines, kEach>(q + h * kLines * q_stride, q_stride, [&](int n) __attribute__((always_inline)) {
-        PrefetchNext<T>(ahead);
-        return PairDot<T>::Load(keys[h] + i + n * 2 * kLanes);
-      }, sums[h]);
+      AddPair<T, kLines, kEach>(
+          q + h * kLines * q_stride, q_stride,
+          [&](int n) __attribute__((always_inline)) {
+            PrefetchNext<T>(ahead);
+            return PairDot<T>::Load(keys[h] + i + n * 2 * kLanes);
+          },
+          sums[h]);
     }
   }
   const Vector scale = Vector::Set(args.scale);
@@ -186,7 +204,8 @@ __attribute__((noinline)) void HeadScoreTile(const ScoreArgs<T>& args, int64_t h
   }
 }
 
-// Where a line's sum of a column lies: [columns / kPanel, kMaxLines, kPanel], so that a tile's lines lie at a constant stride.
+// Where a line's sum of a column lies: [columns / kPanel, kMaxLines, kPanel], so that a tile's
+// lines lie at a constant stride.
 FB_INLINE int64_t SumOffset(int64_t line, int64_t column) {
   return (column / kPanel * kMaxLines + line) * kPanel + column % kPanel;
 }
@@ -198,13 +217,16 @@ struct ValueArgs {
   const T* values[kRunBlocks];                     // [pairs, columns, 2] each
   int64_t prefetch[kRunBlocks];
   int64_t columns;
-  float* sums;                                     // as SumOffset says, from the first line on
-  const float* factors;                            // [blocks, kMaxLines]: sums are multiplied before a block is added
-  const int* seen;                                 // [lines], not falling: positions of the one block that a line sees, or null
-  const char* ahead = nullptr;                     // AddHeadProducts: as ScoreArgs::ahead
+  float* sums;  // as SumOffset says, from the first line on
+  // [blocks, kMaxLines]: sums are multiplied before a block is added
+  const float* factors;
+  // [lines], not falling: positions of the one block that a line sees, or null
+  const int* seen;
+  const char* ahead = nullptr;  // AddHeadProducts: as ScoreArgs::ahead
 };
 
-// Lines from `line` on, columns from `column` on. kEdge: a line's pairs end where it sees no more; an unseen half of the last one counts as zero.
+// Lines from `line` on, columns from `column` on. kEdge: a line's pairs end where it sees no more;
+// an unseen half of the last one counts as zero.
 template <typename T, int kLines, int kVectors, bool kEdge>
 __attribute__((noinline)) void ValueTile(const ValueArgs<T>& args, int64_t line, int64_t column) {
   using Dot = PairDot<T>;
@@ -224,16 +246,20 @@ __attribute__((noinline)) void ValueTile(const ValueArgs<T>& args, int64_t line,
 #pragma GCC unroll 12
       for (int n = 0; n < kVectors; ++n) sums[m][n] = sums[m][n] * factor;
     }
-    const typename PairDot<T>::Left* p = args.probabilities + line * kRunTokens + block * kBlockTokens;
+    const typename PairDot<T>::Left* p =
+        args.probabilities + line * kRunTokens + block * kBlockTokens;
     const T* values = args.values[block] + column * 2;
     const int64_t prefetch = args.prefetch[block];
     const int pairs = kEdge ? args.seen[line] / 2 : args.pairs;  // that all lines see whole
     for (int i = 0; i < pairs; ++i, p += 2, values += 2 * columns) {
-      AddPair<T, kLines, kVectors>(p, kRunTokens, [&](int n) __attribute__((always_inline)) {
-        const T* from = values + n * 2 * kLanes;
-        __builtin_prefetch(reinterpret_cast<const char*>(from) + prefetch, 0, 2);
-        return PairDot<T>::Load(from);
-      }, sums);
+      AddPair<T, kLines, kVectors>(
+          p, kRunTokens,
+          [&](int n) __attribute__((always_inline)) {
+            const T* from = values + n * 2 * kLanes;
+            __builtin_prefetch(reinterpret_cast<const char*>(from) + prefetch, 0, 2);
+            return PairDot<T>::Load(from);
+          },
+          sums);
     }
     if constexpr (!kEdge) continue;
 #pragma GCC unroll 12
@@ -257,9 +283,11 @@ __attribute__((noinline)) void ValueTile(const ValueArgs<T>& args, int64_t line,
   }
 }
 
-// As ValueTile for one block of several KV heads with kLines lines each: values[h] is head h's, `blocks` their number.
+// As ValueTile for one block of several KV heads with kLines lines each: values[h] is head h's,
+// `blocks` their number.
 template <typename T, int kLines, int kVectors>
-__attribute__((noinline)) void HeadValueTile(const ValueArgs<T>& args, int64_t column, const char* ahead) {
+__attribute__((noinline)) void HeadValueTile(const ValueArgs<T>& args, int64_t column,
+                                             const char* ahead) {
   const int64_t columns = args.columns;
   const float* factors = args.factors;
   const typename PairDot<T>::Left* probabilities = args.probabilities;
@@ -270,15 +298,19 @@ __attribute__((noinline)) void HeadValueTile(const ValueArgs<T>& args, int64_t c
     for (int m = 0; m < kLines; ++m) {
       const Vector factor = Vector::Set(factors[m]);
 #pragma GCC unroll 12
-      for (int n = 0; n < kVectors; ++n) sums[m][n] = Vector::Load(out + SumOffset(m, n * kLanes)) * factor;
+      for (int n = 0; n < kVectors; ++n)
+        sums[m][n] = Vector::Load(out + SumOffset(m, n * kLanes)) * factor;
     }
     const T* values = args.values[h] + column * 2;
     const typename PairDot<T>::Left* p = probabilities;
     for (int i = 0; i < kBlockTokens / 2; ++i, p += 2, values += 2 * columns) {
-      AddPair<T, kLines, kVectors>(p, kRunTokens, [&](int n) __attribute__((always_inline)) {
-        PrefetchNext<T>(ahead);
-        return PairDot<T>::Load(values + n * 2 * kLanes);
-      }, sums);
+      AddPair<T, kLines, kVectors>(
+          p, kRunTokens,
+          [&](int n) __attribute__((always_inline)) {
+            PrefetchNext<T>(ahead);
+            return PairDot<T>::Load(values + n * 2 * kLanes);
+          },
+          sums);
     }
 #pragma GCC unroll 12
     for (int m = 0; m < kLines; ++m) {
@@ -291,7 +323,8 @@ __attribute__((noinline)) void HeadValueTile(const ValueArgs<T>& args, int64_t c
   }
 }
 
-// All lines in tiles of nearly equal height; `run` is called with the lines of a tile, as a constant, and its first line.
+// All lines in tiles of nearly equal height; `run` is called with the lines of a tile, as a
+// constant, and its first line.
 template <int kMost, typename RunTile>
 FB_INLINE void ForTiles(int lines, RunTile run) {
   int line = 0;
@@ -302,19 +335,22 @@ FB_INLINE void ForTiles(int lines, RunTile run) {
   }
 }
 
-template <typename T, int kBlocks, int kEach, int kLines = PairDot<T>::MaxLines(kBlocks * kEach)>
+template <typename T, int kBlocks, int kEach, int kLines = PairDot<T>::MaxLines(kBlocks* kEach)>
 FB_INLINE void RunScoreTile(int lines, const ScoreArgs<T>& args, int line, int block, int token) {
   if (lines == kLines) return ScoreTile<T, kLines, kBlocks, kEach>(args, line, block, token);
-  if constexpr (kLines > 1) RunScoreTile<T, kBlocks, kEach, kLines - 1>(lines, args, line, block, token);
+  if constexpr (kLines > 1)
+    RunScoreTile<T, kBlocks, kEach, kLines - 1>(lines, args, line, block, token);
 }
 
 // Blocks from `block` on, of each the positions [token, end).
 template <typename T, int kBlocks, int kEach = kScoreVectors>
-void ScorePanel(int lines, const ScoreArgs<T>& args, int block, int token = 0, int end = kBlockTokens) {
+void ScorePanel(int lines, const ScoreArgs<T>& args, int block, int token = 0,
+                int end = kBlockTokens) {
   for (; token < end; token += kEach * kLanes) {
-    ForTiles<PairDot<T>::MaxLines(kBlocks * kEach)>(lines, [&](int line, int take) __attribute__((always_inline)) {
-      RunScoreTile<T, kBlocks, kEach>(take, args, line, block, token);
-    });
+    ForTiles<PairDot<T>::MaxLines(kBlocks * kEach)>(
+        lines, [&](int line, int take) __attribute__((always_inline)) {
+          RunScoreTile<T, kBlocks, kEach>(take, args, line, block, token);
+        });
   }
 }
 
@@ -339,9 +375,11 @@ void Scores(int lines, int blocks, const ScoreArgs<T>& args) {
 }
 
 template <typename T, int kHeads, int kEach, int kLines>
-FB_INLINE void RunHeadScoreTile(int lines, const ScoreArgs<T>& args, int head, int token, const char* ahead) {
+FB_INLINE void RunHeadScoreTile(int lines, const ScoreArgs<T>& args, int head, int token,
+                                const char* ahead) {
   if (lines == kLines) return HeadScoreTile<T, kLines, kHeads, kEach>(args, head, token, ahead);
-  if constexpr (kLines > 1) RunHeadScoreTile<T, kHeads, kEach, kLines - 1>(lines, args, head, token, ahead);
+  if constexpr (kLines > 1)
+    RunHeadScoreTile<T, kHeads, kEach, kLines - 1>(lines, args, head, token, ahead);
 }
 
 // KV heads of one tile of scores at most.
@@ -353,8 +391,8 @@ FB_INLINE int MostHeads(int lines) {
 #endif
 }
 
-// Scores of one block for KV heads with `lines` lines each, [heads, lines, kRunTokens]: its first `tokens` positions.
-// Returns what is ahead then.
+// Scores of one block for KV heads with `lines` lines each, [heads, lines, kRunTokens]: its first
+// `tokens` positions. Returns what is ahead then.
 template <typename T, int kEach = kScoreVectors>
 const char* HeadScores(int heads, int lines, const ScoreArgs<T>& args, int tokens) {
   const char* ahead = args.ahead;
@@ -371,7 +409,8 @@ const char* HeadScores(int heads, int lines, const ScoreArgs<T>& args, int token
 #endif
         default:
           if (lines <= PairDot<T>::MaxLines(kEach)) {
-            RunHeadScoreTile<T, 1, kEach, PairDot<T>::MaxLines(kEach)>(lines, args, head, token, ahead);
+            RunHeadScoreTile<T, 1, kEach, PairDot<T>::MaxLines(kEach)>(lines, args, head, token,
+                                                                       ahead);
           } else {
             ScoreArgs<T> one = args;
             one.q += head * lines * args.q_stride;
@@ -389,12 +428,14 @@ const char* HeadScores(int heads, int lines, const ScoreArgs<T>& args, int token
 }
 
 template <typename T, int kVectors, int kLines = PairDot<T>::MaxLines(kVectors)>
-FB_INLINE void RunHeadValueTile(int lines, const ValueArgs<T>& args, int64_t column, const char* ahead) {
+FB_INLINE void RunHeadValueTile(int lines, const ValueArgs<T>& args, int64_t column,
+                                const char* ahead) {
   if (lines == kLines) return HeadValueTile<T, kLines, kVectors>(args, column, ahead);
   if constexpr (kLines > 1) RunHeadValueTile<T, kVectors, kLines - 1>(lines, args, column, ahead);
 }
 
-// Values of one whole block for args.blocks KV heads with `lines` lines each; false: more lines than a tile has.
+// Values of one whole block for args.blocks KV heads with `lines` lines each; false: more lines
+// than a tile has.
 template <typename T>
 bool AddHeadProducts(int lines, const ValueArgs<T>& args) {
 #if defined(__AVX512F__)
@@ -426,12 +467,14 @@ FB_INLINE void RunValueTile(int lines, const ValueArgs<T>& args, int line, int64
 
 template <typename T, int kVectors, bool kEdge>
 void ValuePanel(int lines, const ValueArgs<T>& args, int64_t column) {
-  ForTiles<PairDot<T>::MaxLines(kVectors)>(lines, [&](int line, int take) __attribute__((always_inline)) {
-    RunValueTile<T, kVectors, kEdge>(take, args, line, column);
-  });
+  ForTiles<PairDot<T>::MaxLines(kVectors)>(
+      lines, [&](int line, int take) __attribute__((always_inline)) {
+        RunValueTile<T, kVectors, kEdge>(take, args, line, column);
+      });
 }
 
-// sums[line] = sums[line] * factor + probabilities . V, block after block; kEdge: of one block, as far as each line sees.
+// sums[line] = sums[line] * factor + probabilities . V, block after block; kEdge: of one block, as
+// far as each line sees.
 template <typename T, bool kEdge = false>
 void AddProducts(int lines, const ValueArgs<T>& args) {
   for (int64_t column = 0; column < args.columns;) {

@@ -6,7 +6,8 @@
 namespace forebay::kernels {
 namespace {
 
-// Row blocks are not cut finer than this to spread work: each block passes all weights through the cache again.
+// Row blocks are not cut finer than this to spread work: each block passes all weights through the
+// cache again.
 constexpr int64_t kMinBlockRows = 48;
 
 // From so many rows a share on, a share's rows are blocks of their own.
@@ -14,11 +15,12 @@ constexpr int64_t kShareRows = 64;
 // A piece of an open unit has at least so many register tiles, which pass the weights together.
 constexpr int64_t kPieceTiles = 10;
 
-// Weights of a group. Few register tiles pass a group that stays in L1 while the next one is read from memory; many
-// tiles pass one that leaves room in L2 for the next: the more tiles, the less a second group's reads add to each, and the
-// longer a tile's run may be. (avx512bf16, share of the limit, 2 threads: 2048 x 2048 at 8 rows .81 with 384 KiB and .94
-// with 16 KiB; 4096 x 14336 at 64 rows .94 with 128 KiB and .87 with 256 KiB; at 256 rows 4096 x 6144 .959 with 128 KiB
-// and .971 with 256 KiB, but 3072 x 1024 in 8 leaves .898 and .862.)
+// Weights of a group. Few register tiles pass a group that stays in L1 while the next one is read
+// from memory; many tiles pass one that leaves room in L2 for the next: the more tiles, the less a
+// second group's reads add to each, and the longer a tile's run may be. (avx512bf16, share of the
+// limit, 2 threads: 2048 x 2048 at 8 rows .81 with 384 KiB and .94 with 16 KiB; 4096 x 14336 at 64
+// rows .94 with 128 KiB and .87 with 256 KiB; at 256 rows 4096 x 6144 .959 with 128 KiB and .971
+// with 256 KiB, but 3072 x 1024 in 8 leaves .898 and .862.)
 constexpr int64_t kFewRows = 4 * kTileRows;
 constexpr int64_t kManyRows = 128;
 constexpr int64_t kSmallGroupBytes = 16 << 10;
@@ -26,18 +28,22 @@ constexpr int64_t kMediumGroupBytes = 128 << 10;
 constexpr int64_t kLargeGroupBytes = 256 << 10;
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t LeafPairs(const LeafBorders& leaves, int leaf) { return DivideUp(leaves.begin[leaf + 1] - leaves.begin[leaf], 2); }
+int64_t LeafPairs(const LeafBorders& leaves, int leaf) {
+  return DivideUp(leaves.begin[leaf + 1] - leaves.begin[leaf], 2);
+}
 
-// The fewest blocks of at most kMaxBlockRows rows that load the workers within 3 %, else those that load them best; a
-// multiple of `shares` of them where a share gets enough rows.
+// The fewest blocks of at most kMaxBlockRows rows that load the workers within 3 %, else those that
+// load them best; a multiple of `shares` of them where a share gets enough rows.
 int RowBlocks(int64_t rows, int64_t panels, int64_t workers, int64_t shares) {
   const int64_t step = rows >= kShareRows * shares ? shares : 1;
   const int64_t least = DivideUp(DivideUp(rows, kMaxBlockRows), step) * step;
   int64_t best = least;
   double best_excess = 1e9;
-  for (int64_t blocks = least; blocks <= std::max(least, rows / kMinBlockRows) && best_excess > 1.03; blocks += step) {
+  for (int64_t blocks = least;
+       blocks <= std::max(least, rows / kMinBlockRows) && best_excess > 1.03; blocks += step) {
     const int64_t units = blocks * panels;
-    const double excess = static_cast<double>(DivideUp(units, workers) * workers) / static_cast<double>(units);
+    const double excess =
+        static_cast<double>(DivideUp(units, workers) * workers) / static_cast<double>(units);
     if (excess < best_excess - 1e-9) {
       best = blocks;
       best_excess = excess;
@@ -54,15 +60,22 @@ int64_t GroupPairs(const LinearArgs& args) {
     }
     return longest;
   }
-  const int64_t pair_bytes = kPanelColumns * 2 * static_cast<int64_t>(tensor::SizeOf(args.weight.dtype));
-  const bool long_runs = args.rows >= kManyRows && args.leaf_end - args.leaf_begin == 1;  // a leaf ends a run anyway
-  const int64_t bytes = args.rows <= kFewRows ? kSmallGroupBytes : long_runs ? kLargeGroupBytes : kMediumGroupBytes;
+  const int64_t pair_bytes =
+      kPanelColumns * 2 * static_cast<int64_t>(tensor::SizeOf(args.weight.dtype));
+  // a leaf ends a run anyway
+  const bool long_runs = args.rows >= kManyRows && args.leaf_end - args.leaf_begin == 1;
+  const int64_t bytes = args.rows <= kFewRows ? kSmallGroupBytes
+                        : long_runs           ? kLargeGroupBytes
+                                              : kMediumGroupBytes;
   // A leaf ends in a short segment: each may cost one more than the pairs ask for.
-  return std::max(bytes / pair_bytes, DivideUp(DivideUp(args.weight.k, 2), kMaxSegments - 2 * kMaxLeaves));
+  return std::max(bytes / pair_bytes,
+                  DivideUp(DivideUp(args.weight.k, 2), kMaxSegments - 2 * kMaxLeaves));
 }
 
-// Appends the segments of leaf `leaf`, of a plane (a subtree) that begins with leaf `first` and ends before `end`.
-void AppendLeaf(const LeafBorders& leaves, int leaf, int first, int end, int plane, LinearSchedule& schedule) {
+// Appends the segments of leaf `leaf`, of a plane (a subtree) that begins with leaf `first` and
+// ends before `end`.
+void AppendLeaf(const LeafBorders& leaves, int leaf, int first, int end, int plane,
+                LinearSchedule& schedule) {
   const int64_t leaf_pairs = LeafPairs(leaves, leaf);
   const unsigned index = static_cast<unsigned>(leaf - first);
   const int64_t parts = DivideUp(leaf_pairs, schedule.group_pairs);
@@ -80,8 +93,10 @@ void AppendLeaf(const LeafBorders& leaves, int leaf, int first, int end, int pla
     schedule.pairs += segment.num_pairs;
   }
   LinearSegment& last = schedule.segments[schedule.num_segments - 1];
-  // As many nodes are complete as the counter carries; at the plane's end whatever waits is joined, from the right.
-  last.merges = static_cast<int8_t>(leaf + 1 == end ? std::popcount(index) : std::countr_one(index));
+  // As many nodes are complete as the counter carries; at the plane's end whatever waits is joined,
+  // from the right.
+  last.merges =
+      static_cast<int8_t>(leaf + 1 == end ? std::popcount(index) : std::countr_one(index));
   if (leaf + 1 == end) last.plane = static_cast<int8_t>(plane);
 }
 
@@ -104,13 +119,15 @@ LinearShare ShareOf(const LinearSchedule& schedule, int share, int num_workers) 
   const auto begin = [&](int64_t units, int i) { return units * i / schedule.shares; };
   const int64_t all_open = num_workers == 1 ? 0 : schedule.units / 8;
   const int64_t end = begin(schedule.units, share + 1);
-  return {begin(schedule.units, share), end - (begin(all_open, share + 1) - begin(all_open, share)), end};
+  return {begin(schedule.units, share), end - (begin(all_open, share + 1) - begin(all_open, share)),
+          end};
 }
 
 LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers) {
   const PackedWeight& weight = args.weight;
   LinearSchedule schedule;
-  schedule.shares = num_workers % kMaxShares == 0 ? kMaxShares : 1;  // with equally many workers each
+  // with equally many workers each
+  schedule.shares = num_workers % kMaxShares == 0 ? kMaxShares : 1;
   schedule.row_blocks = RowBlocks(args.rows, weight.num_panels, num_workers, schedule.shares);
   schedule.units = static_cast<int64_t>(schedule.row_blocks) * weight.num_panels;
   const int64_t block_tiles = args.rows / schedule.row_blocks / kTileRows;

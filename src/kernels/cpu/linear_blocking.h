@@ -1,10 +1,12 @@
 // How the CPU sets cut a linear layer into work. Pure.
 //
-//   rows -> row blocks -> register tiles of up to 6 rows          K -> leaves -> segments; groups of segments
+//   rows -> row blocks -> register tiles of up to 6 rows          K -> leaves -> segments; groups
+//   of segments
 //
-// A unit of work is (row block, panel). In it all register tiles pass one group of segments after another, so that
-// the group's weights are read from memory once and stay in the cache for all tiles but the first. A single register
-// tile instead passes leaf after leaf of a batch of panels, as they lie in memory.
+// A unit of work is (row block, panel). In it all register tiles pass one group of segments after
+// another, so that the group's weights are read from memory once and stay in the cache for all
+// tiles but the first. A single register tile instead passes leaf after leaf of a batch of panels,
+// as they lie in memory.
 #pragma once
 
 #include <cstdint>
@@ -13,46 +15,54 @@
 
 namespace forebay::kernels {
 
-inline constexpr int kTileRows = 6;       // 6 x 64 sums fill 24 of 32 512-bit registers
-inline constexpr int kMaxBlockRows = 256;  // x of a block (1 MiB of bf16 at K = 2048) comes from L2 or L3
+inline constexpr int kTileRows = 6;  // 6 x 64 sums fill 24 of 32 512-bit registers
+// x of a block (1 MiB of bf16 at K = 2048) comes from L2 or L3
+inline constexpr int kMaxBlockRows = 256;
 inline constexpr int kMaxSegments = 128;
 inline constexpr int kBatchPanels = 16;
-inline constexpr int kStackSlots = 4;     // 8 leaves: at most 3 nodes of the tree wait beside the current one
+// 8 leaves: at most 3 nodes of the tree wait beside the current one
+inline constexpr int kStackSlots = 4;
 
-// A run of pairs inside one leaf, and what follows it. Partial sums form a stack, as the digits of a binary counter.
+// A run of pairs inside one leaf, and what follows it. Partial sums form a stack, as the digits of
+// a binary counter.
 struct LinearSegment {
-  int32_t pair;       // first pair in the tile
+  int32_t pair;  // first pair in the tile
   int32_t num_pairs;
-  int32_t x_pair;     // first pair in a packed row of x
+  int32_t x_pair;  // first pair in a packed row of x
   int8_t leaf;
-  int8_t slot;        // of the stack: where the leaf's sum is made
-  int8_t merges;      // after the leaf: so often the top of the stack is added to the one below
-  int8_t plane;       // of the output (0 for a full one), complete after the merges; or -1
-  bool resume;        // the leaf began in the segment before
+  int8_t slot;    // place in the stack where the leaf's sum is made
+  int8_t merges;  // after the leaf: so often the top of the stack is added to the one below
+  int8_t plane;   // output plane (0 for a full one) that the merges complete; or -1
+  bool resume;    // the leaf began in the segment before
   bool group_end;
 };
 
+// At the begin of a worker's scratch: where the sums of its stacks wait, in every set.
+inline constexpr int64_t kSumsBytes = 272 << 10;
+
 // Up to so many bytes of packed x every worker packs all of it for itself: cheaper than a barrier.
 inline constexpr int64_t kOwnPackedBytes = 64 << 10;
-inline constexpr int kMaxShares = 2;   // each has a part of the ticket's bits
+inline constexpr int kMaxShares = 2;  // each has a part of the ticket's bits
 inline constexpr int kShareBits = 32;
 
 struct LinearSchedule {
   int row_blocks = 1;
-  int64_t units = 0;         // row_blocks x panels, blocks outermost
-  int shares = 1;            // parts of the units, in their order; each has equally many workers
-  int open_pieces = 1;       // an open unit is taken in so many pieces, of its block's register tiles
-  int batch_panels = 1;      // so many units at a time
-  int32_t group_pairs = 0;   // at most so many pairs in a group
+  int64_t units = 0;  // row_blocks x panels, blocks outermost
+  int shares = 1;     // parts of the units, in their order; each has equally many workers
+  // an open unit is taken in so many pieces, of its block's register tiles
+  int open_pieces = 1;
+  int batch_panels = 1;     // so many units at a time
+  int32_t group_pairs = 0;  // at most so many pairs in a group
   int num_groups = 0;
-  int32_t pairs = 0;         // of all segments: the length of a packed row of x
+  int32_t pairs = 0;  // pairs of all segments: the length of a packed row of x
   int num_segments = 0;
   LinearSegment segments[kMaxSegments];
 };
 
-// The units of a share. Those before `open` are its workers', dealt out in advance; the others are taken by ticket, by
-// any worker, so that one that is interrupted holds up nobody: an eighth of all, none where there are fewer than 8. A core so meets the same rows in one layer after
-// another: they need not come from another core's cache.
+// The units of a share. Those before `open` are its workers', dealt out in advance; the others are
+// taken by ticket, by any worker, so that one that is interrupted holds up nobody: an eighth of
+// all, none where there are fewer than 8. A core so meets the same rows in one layer after another:
+// they need not come from another core's cache.
 struct LinearShare {
   int64_t begin, open, end;
 };

@@ -1,16 +1,20 @@
 // The loop nest of a CPU set's linear layer, around the set's register kernel
 //
 //   template <typename T> struct Micro {   // T: BF16 or float
-//     using Packed = ...;                  // element of packed x; kPackedPerPair of them hold a K pair of one row
-//     // x: `rows` rows (1..6) of T, `elements` of each from x on -> out [pairs][kPackedPerPair][rows], padded with +0
-//     static void Pack(const T* x, int64_t stride, int rows, int64_t elements, Packed* out);
+//     using Packed = ...;                  // element of packed x; kPackedPerPair of them hold a K
+//                                          pair of one row
+//     // `rows` rows (1..6), `elements` of row r from x[r] on -> out [pairs][kPackedPerPair][rows],
+//     // padded with +0
+//     static void Pack(const T* const* x, int rows, int64_t elements, Packed* out);
 //     // x [pairs][..][rows] * w [pairs][64][2] into the slot `sums` [rows][64]: see Extent
-//     static void Run(int rows, const Packed* x, const std::byte* w, const Extent& extent, float* sums,
+//     static void Run(int rows, const Packed* x, const std::byte* w, const Extent& extent, float*
+//     sums,
 //                     const Ahead& ahead);  // ahead: what to prefetch meanwhile
 //   };
 //
-// Sums of a register tile wait in a stack of [6][64] slots in the worker's scratch, where leaves are added; the output
-// mode is applied there. Included once by each set's file; see simd.h on why all of it is unnamed and forced inline.
+// Sums of a register tile wait in a stack of [6][64] slots in the worker's scratch, where leaves
+// are added; the output mode is applied there. Included once by each set's file; see simd.h on why
+// all of it is unnamed and forced inline.
 #pragma once
 
 #include "kernels/cpu/linear_blocking.h"
@@ -24,6 +28,7 @@ namespace {
 // Stacks that wait at a time: of a block's register tiles, or of one tile in a batch of panels.
 constexpr int kMaxStacks = kMaxBlockRows / kTileRows + 1;
 static_assert(kBatchPanels <= kMaxStacks);
+static_assert(kStackSlots * kSlotFloats * sizeof(float) * kMaxStacks <= kSumsBytes);
 
 template <typename T>
 struct LinearLoop {
@@ -37,7 +42,9 @@ struct LinearLoop {
   float* slots;
 
   FB_INLINE Rows Block(int64_t block) const { return Part(args.rows, block, schedule.row_blocks); }
-  static FB_INLINE int64_t NumTiles(Rows block) { return (block.end - block.begin + kTileRows - 1) / kTileRows; }
+  static FB_INLINE int64_t NumTiles(Rows block) {
+    return (block.end - block.begin + kTileRows - 1) / kTileRows;
+  }
   static FB_INLINE Rows Tile(Rows block, int64_t tile) {
     const Rows part = Part(block.end - block.begin, tile, NumTiles(block));
     return {block.begin + part.begin, block.begin + part.end};
@@ -52,10 +59,14 @@ struct LinearLoop {
     for (int i = 0; i < schedule.num_segments; ++i) {
       const LinearSegment& segment = schedule.segments[i];
       const int64_t begin = leaves.begin[segment.leaf] + 2ll * segment.pair;
-      const int64_t end = begin + 2ll * segment.num_pairs, leaf_end = leaves.begin[segment.leaf + 1];
-      const T* x = reinterpret_cast<const T*>(args.x) + tile.begin * args.x_stride + begin;
-      Packed* out = PackedTile(tile) + static_cast<int64_t>(segment.x_pair) * Kernel::kPackedPerPair * rows;
-      Kernel::Pack(x, args.x_stride, rows, (end < leaf_end ? end : leaf_end) - begin, out);
+      const int64_t end = begin + 2ll * segment.num_pairs,
+                    leaf_end = leaves.begin[segment.leaf + 1];
+      const T* x[kTileRows];
+      for (int r = 0; r < rows; ++r)
+        x[r] = reinterpret_cast<const T*>(XRow<sizeof(T)>(args, tile.begin + r)) + begin;
+      Packed* out =
+          PackedTile(tile) + static_cast<int64_t>(segment.x_pair) * Kernel::kPackedPerPair * rows;
+      Kernel::Pack(x, rows, (end < leaf_end ? end : leaf_end) - begin, out);
     }
   }
 
@@ -78,34 +89,43 @@ struct LinearLoop {
            segment.pair * kPairBytes;
   }
 
-  // Segments that the register tiles of a row block pass together, of one panel; `next`: those to come after them.
+  // Segments that the register tiles of a row block pass together, of one panel; `next`: those to
+  // come after them.
   struct Group {
     int64_t panel;
     int first, last;
   };
 
   // What a tile of `num_tiles` prefetches at a segment of the group.
-  FB_INLINE Ahead AheadOf(const Group& group, const Group& next, int segment, int64_t tile, int64_t num_tiles) const {
+  FB_INLINE Ahead AheadOf(const Group& group, const Group& next, int segment, int64_t tile,
+                          int64_t num_tiles) const {
     if (num_tiles == 1) {
-      const std::byte* following = segment + 1 < group.last ? Weights(schedule.segments[segment + 1], group.panel)
-                                                            : Weights(schedule.segments[next.first], next.panel);
+      const std::byte* following = segment + 1 < group.last
+                                       ? Weights(schedule.segments[segment + 1], group.panel)
+                                       : Weights(schedule.segments[next.first], next.panel);
       return {following, true, 0, 1};
     }
     int same = next.first + segment - group.first;
     if (same >= next.last) same = next.last - 1;
-    return {Weights(schedule.segments[same], next.panel), false, static_cast<int>(tile), static_cast<int>(num_tiles)};
+    return {Weights(schedule.segments[same], next.panel), false, static_cast<int>(tile),
+            static_cast<int>(num_tiles)};
   }
 
-  void RunTile(Rows tile, const Group& group, const Group& next, int64_t index, int64_t num_tiles, float* stack) const {
+  void RunTile(Rows tile, const Group& group, const Group& next, int64_t index, int64_t num_tiles,
+               float* stack) const {
     const int rows = static_cast<int>(tile.end - tile.begin);
     for (int i = group.first; i < group.last; ++i) {
       const LinearSegment& segment = schedule.segments[i];
-      const Packed* x = PackedTile(tile) + static_cast<int64_t>(segment.x_pair) * Kernel::kPackedPerPair * rows;
+      const Packed* x =
+          PackedTile(tile) + static_cast<int64_t>(segment.x_pair) * Kernel::kPackedPerPair * rows;
       float* top = stack + segment.slot * kSlotFloats;
-      if (segment.plane >= 0 && args.output == LinearOutput::kResidual) PrefetchY<T>(args, tile, group.panel);
-      Kernel::Run(rows, x, Weights(segment, group.panel), {segment.num_pairs, segment.resume, segment.merges}, top,
+      if (segment.plane >= 0 && args.output == LinearOutput::kResidual)
+        PrefetchY<T>(args, tile, group.panel);
+      Kernel::Run(rows, x, Weights(segment, group.panel),
+                  {segment.num_pairs, segment.resume, segment.merges}, top,
                   AheadOf(group, next, i, index, num_tiles));
-      if (segment.plane >= 0) FinishTile<T>(args, tile, group.panel, segment.plane, top - segment.merges * kSlotFloats);
+      if (segment.plane >= 0)
+        FinishTile<T>(args, tile, group.panel, segment.plane, top - segment.merges * kSlotFloats);
     }
   }
 
@@ -116,7 +136,8 @@ struct LinearLoop {
     return {panel, first, last};
   }
 
-  // Register tiles of a row block through panels [panel, panel + count); count: 1 unless the block is one tile.
+  // Register tiles of a row block through panels [panel, panel + count); count: 1 unless the block
+  // is one tile.
   struct Work {
     Rows block, tiles;
     int64_t panel, count;
@@ -129,12 +150,15 @@ struct LinearLoop {
     const int64_t stack_stride = schedule.num_groups > 1 ? kStackSlots * kSlotFloats : 0;
     for (int first = 0; first < schedule.num_segments;) {
       const Group group = GroupFrom(work.panel, first);
-      const Group after = group.last < schedule.num_segments ? GroupFrom(work.panel, group.last) : GroupFrom(following.panel, 0);
+      const Group after = group.last < schedule.num_segments ? GroupFrom(work.panel, group.last)
+                                                             : GroupFrom(following.panel, 0);
       for (int64_t i = 0; i < work.count; ++i) {
         const Group here{work.panel + i, group.first, group.last};
-        const Group next = i + 1 < work.count ? Group{here.panel + 1, group.first, group.last} : after;
+        const Group next =
+            i + 1 < work.count ? Group{here.panel + 1, group.first, group.last} : after;
         for (int64_t tile = 0; tile < num_tiles; ++tile) {
-          RunTile(Tile(work.block, work.tiles.begin + tile), here, next, tile, num_tiles, slots + (i + tile) * stack_stride);
+          RunTile(Tile(work.block, work.tiles.begin + tile), here, next, tile, num_tiles,
+                  slots + (i + tile) * stack_stride);
         }
       }
       first = group.last;
@@ -147,7 +171,8 @@ struct LinearLoop {
     return {block, Part(NumTiles(block), piece, pieces), unit % args.weight.num_panels, count};
   }
 
-  // What a worker has before it: units of its own, then open pieces, those of its own share first.
+  // What a worker has before it: units of its own, then open pieces of `shares_left` shares, those
+  // of its own share first.
   struct Turn {
     Rows own;
     int share, shares_left;
@@ -156,11 +181,16 @@ struct LinearLoop {
     const int share = context.worker * schedule.shares / context.num_workers;
     const LinearShare units = ShareOf(schedule, share, context.num_workers);
     const Rows workers = Part(context.num_workers, share, schedule.shares);
-    const Rows own = Part(units.open - units.begin, context.worker - workers.begin, workers.end - workers.begin);
+    const Rows own =
+        Part(units.open - units.begin, context.worker - workers.begin, workers.end - workers.begin);
     return {{units.begin + own.begin, units.begin + own.end}, share, schedule.shares};
   }
 
-  // None: count 0.
+  // None: count 0. A worker first takes what is its own of its share, without asking anybody, since
+  // its cache has the rows of x there. The end of each share is open to all and is taken by
+  // tickets, its own share's first and then the others', so that a worker that was kept away does
+  // not make the rest wait. The tickets of all shares are fields of one counter; a field counts on
+  // past the end of its share when workers come too late, and has room for that.
   Work Take(Turn& turn) const {
     if (const int64_t left = turn.own.end - turn.own.begin; left > 0) {
       const int64_t count = left < schedule.batch_panels ? left : schedule.batch_panels;
@@ -173,7 +203,8 @@ struct LinearLoop {
       const int64_t tickets = context.ticket->fetch_add(int64_t{1} << shift);
       const int64_t ticket = (tickets >> shift) & ((int64_t{1} << kShareBits) - 1);
       const int64_t unit = units.open + ticket / schedule.open_pieces;
-      if (unit < units.end) return WorkOf(unit, 1, ticket % schedule.open_pieces, schedule.open_pieces);
+      if (unit < units.end)
+        return WorkOf(unit, 1, ticket % schedule.open_pieces, schedule.open_pieces);
       turn.share = (turn.share + 1) % schedule.shares;
       --turn.shares_left;
     }
@@ -181,8 +212,7 @@ struct LinearLoop {
   }
 
   // One work is taken ahead, to prefetch it.
-  void Run() const {
-    Turn turn = FirstTurn();
+  void Run(Turn turn) const {
     for (Work work = Take(turn); work.count > 0;) {
       const Work next = Take(turn);
       RunWork(work, next.count > 0 ? next : work);
@@ -199,15 +229,16 @@ void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
   const int64_t packed_bytes = args.rows * schedule.pairs * Micro<T>::kPackedPerPair *
                                static_cast<int64_t>(sizeof(typename Loop::Packed));
   if (packed_bytes <= kOwnPackedBytes) {
-    std::byte* own = context.scratch + kStackSlots * kSlotFloats * sizeof(float) * kMaxStacks;
+    std::byte* own = context.scratch + kSumsBytes;
     const Loop loop{args, schedule, context, reinterpret_cast<typename Loop::Packed*>(own), slots};
     loop.PackX(0, 1);
-    loop.Run();
+    loop.Run(loop.FirstTurn());
   } else {
-    const Loop loop{args, schedule, context, reinterpret_cast<typename Loop::Packed*>(args.workspace), slots};
+    const Loop loop{args, schedule, context,
+                    reinterpret_cast<typename Loop::Packed*>(args.workspace), slots};
     loop.PackX(context.worker, context.num_workers);
     context.Barrier();
-    loop.Run();
+    loop.Run(loop.FirstTurn());
   }
 }
 

@@ -12,13 +12,13 @@ namespace {
 constexpr int64_t kLineBytes = 64;
 
 // Calls f<rows>(args...) for a number of rows known at run time.
-#define FB_SWITCH_ROWS(rows, f, ...)          \
-  switch (rows) {                             \
-    case 1: f<1>(__VA_ARGS__); break;         \
-    case 2: f<2>(__VA_ARGS__); break;         \
-    case 3: f<3>(__VA_ARGS__); break;         \
-    case 4: f<4>(__VA_ARGS__); break;         \
-    case 5: f<5>(__VA_ARGS__); break;         \
+#define FB_SWITCH_ROWS(rows, f, ...)           \
+  switch (rows) {                              \
+    case 1: f<1>(__VA_ARGS__); break;          \
+    case 2: f<2>(__VA_ARGS__); break;          \
+    case 3: f<3>(__VA_ARGS__); break;          \
+    case 4: f<4>(__VA_ARGS__); break;          \
+    case 5: f<5>(__VA_ARGS__); break;          \
     default: f<kTileRows>(__VA_ARGS__); break; \
   }
 static_assert(kTileRows == 6);
@@ -27,16 +27,19 @@ static_assert(kTileRows == 6);
 struct Extent {
   int64_t pairs;
   bool resume;  // adds to what its slot holds
-  int merges;   // then so many slots below are added, each to the sum so far; the sum goes to the lowest of them
+  // then so many slots below are added, each to the sum so far; the sum goes to the lowest of them
+  int merges;
 };
 constexpr int64_t kSlotFloats = kTileRows * kPanelColumns;
 
 // What a kernel prefetches while it multiplies: the weights that are read next.
 struct Ahead {
   const std::byte* next = nullptr;
-  // One register tile passes the weights: it streams its own from memory, with `next` after their end.
+  // One register tile passes the weights: it streams its own from memory, with `next` after their
+  // end.
   bool stream = false;
-  // Else the tile's own weights are in the cache, and it prefetches one of `parts` equal parts of `next`.
+  // Else the tile's own weights are in the cache, and it prefetches one of `parts` equal parts of
+  // `next`.
   int part = 0, parts = 1;
 };
 
@@ -45,8 +48,10 @@ struct AheadPointer {
   const char* line;
   int64_t step;
 
-  FB_INLINE AheadPointer(const Ahead& ahead, int64_t pair_bytes, int64_t pairs, int64_t step_pairs = 1)
-      : line(reinterpret_cast<const char*>(ahead.next) + pairs * pair_bytes / ahead.parts * ahead.part),
+  FB_INLINE AheadPointer(const Ahead& ahead, int64_t pair_bytes, int64_t pairs,
+                         int64_t step_pairs = 1)
+      : line(reinterpret_cast<const char*>(ahead.next) +
+             pairs * pair_bytes / ahead.parts * ahead.part),
         step(step_pairs * pair_bytes / ahead.parts) {}
   template <int kLines>
   FB_INLINE void Prefetch() {
@@ -66,12 +71,16 @@ struct AheadPointer {
   }
 };
 
-// sum += a b, in place: from the intrinsic GCC 12 makes code that moves sums between registers (avx2 at 5 rows in the
-// cache: .58 of the register peak instead of .86).
+// sum += a b, in place: from the intrinsic GCC 12 makes code that moves sums between registers
+// (avx2 at 5 rows in the cache: .58 of the register peak instead of .86).
 #if defined(__AVX512F__)
-FB_INLINE void AddProduct(__m512& sum, __m512 a, __m512 b) { asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b)); }
+FB_INLINE void AddProduct(__m512& sum, __m512 a, __m512 b) {
+  asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+}
 #else
-FB_INLINE void AddProduct(__m256& sum, __m256 a, __m256 b) { asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b)); }
+FB_INLINE void AddProduct(__m256& sum, __m256 a, __m256 b) {
+  asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+}
 #endif
 
 // v[r]: values of row r at 4 consecutive pairs; those of pair i go to out[i * stride + r].
@@ -123,18 +132,18 @@ FB_INLINE float Widen(float value) { return value; }
 
 // [pairs][2][rows] of fp32, the odd element of a pair first: for the kernels that multiply in fp32.
 template <int kRows, typename T>
-void PackExpanded(const T* x, int64_t stride, int64_t elements, float* out) {
+void PackExpanded(const T* const* x, int64_t elements, float* out) {
   int64_t k = 0;
   for (; k + 8 <= elements; k += 8, out += 8 * kRows) {
     __m128 even[kRows], odd[kRows];
-    for (int r = 0; r < kRows; ++r) LoadFour(x + r * stride + k, even[r], odd[r]);
+    for (int r = 0; r < kRows; ++r) LoadFour(x[r] + k, even[r], odd[r]);
     StoreTransposed<kRows>(odd, out, 2 * kRows);
     StoreTransposed<kRows>(even, out + kRows, 2 * kRows);
   }
   for (; k < elements; k += 2, out += 2 * kRows) {
     for (int r = 0; r < kRows; ++r) {
-      out[r] = k + 1 < elements ? Widen(x[r * stride + k + 1]) : 0.0f;
-      out[kRows + r] = Widen(x[r * stride + k]);
+      out[r] = k + 1 < elements ? Widen(x[r][k + 1]) : 0.0f;
+      out[kRows + r] = Widen(x[r][k]);
     }
   }
 }

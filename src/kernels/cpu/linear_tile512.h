@@ -9,14 +9,16 @@ namespace {
 constexpr int64_t kStreamBytes = 8192;  // how far a tile that streams its own weights reads ahead
 constexpr int kUnrolledPairs = 4;       // between two looks at what else to prefetch
 
-// How 16 pairs of kRows rows become vectors in packed order: [16][kRows] of pairs where kParts is 1, [16][2][kRows] of
-// fp32 where it is 2, the odd element of a pair first.
+// How 16 pairs of kRows rows become vectors in packed order: [16][kRows] of pairs where kParts is
+// 1, [16][2][kRows] of fp32 where it is 2, the odd element of a pair first.
 template <int kRows, int kParts>
 struct PackOrder {
   static constexpr int kVectors = kRows * kParts, kRowPairs = (kRows + 1) / 2;
-  alignas(64) int32_t index[kVectors][16] = {};  // of the vector's lanes in rows (2 i, 2 i + 1), laid end to end
-  alignas(64) int32_t shift[kVectors][16] = {};  // of the lanes that take the even element
-  __mmask16 lanes[kVectors][kRowPairs] = {};     // of the vector: those that come from the i-th two rows
+  // of the vector's lanes in rows (2 i, 2 i + 1), laid end to end
+  alignas(64) int32_t index[kVectors][16] = {};
+  alignas(64) int32_t shift[kVectors][16] = {};  // for the lanes that take the even element
+  // of the vector: those that come from the i-th two rows
+  __mmask16 lanes[kVectors][kRowPairs] = {};
 
   constexpr PackOrder() {
     for (int i = 0; i < 16 * kVectors; ++i) {
@@ -28,15 +30,18 @@ struct PackOrder {
   }
 };
 
-// 16 pairs, or the first (elements + 1) / 2 of them, with +0 behind the last element.
+// 16 pairs of each row from element `from` on, or the first (elements + 1) / 2 of them, with +0
+// behind the last element.
 template <int kRows, int kParts, bool kWhole>
-FB_INLINE void Pack16BF16Pairs(const BF16* x, int64_t stride, int64_t elements, uint32_t* out) {
+FB_INLINE void Pack16BF16Pairs(const BF16* const* x, int64_t from, int64_t elements,
+                               uint32_t* out) {
   static constexpr PackOrder<kRows, kParts> kOrder;
   __m512i rows[kRows + 1];
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
-    rows[r] = kWhole ? _mm512_loadu_si512(x + r * stride)
-                     : _mm512_maskz_loadu_epi16(static_cast<__mmask32>((1u << elements) - 1), x + r * stride);
+    rows[r] = kWhole ? _mm512_loadu_si512(x[r] + from)
+                     : _mm512_maskz_loadu_epi16(static_cast<__mmask32>((1u << elements) - 1),
+                                                x[r] + from);
   }
   rows[kRows] = rows[kRows - 1];
 #pragma GCC unroll 12
@@ -64,41 +69,43 @@ FB_INLINE void Pack16BF16Pairs(const BF16* x, int64_t stride, int64_t elements, 
 
 // [pairs][rows] of bf16 pairs, as the weights' order; with kParts 2 [pairs][2][rows] of fp32.
 template <int kRows, int kParts = 1>
-void PackBF16Pairs(const BF16* x, int64_t stride, int64_t elements, uint32_t* out) {
+void PackBF16Pairs(const BF16* const* x, int64_t elements, uint32_t* out) {
   int64_t k = 0;
   for (; k + 32 <= elements; k += 32, out += 16 * kRows * kParts) {
-    Pack16BF16Pairs<kRows, kParts, true>(x + k, stride, 32, out);
+    Pack16BF16Pairs<kRows, kParts, true>(x, k, 32, out);
   }
-  if (k < elements) Pack16BF16Pairs<kRows, kParts, false>(x + k, stride, elements - k, out);
+  if (k < elements) Pack16BF16Pairs<kRows, kParts, false>(x, k, elements - k, out);
 }
 
 template <int kRows>
-void PackAsF32(const BF16* x, int64_t stride, int64_t elements, float* out) {
-  PackBF16Pairs<kRows, 2>(x, stride, elements, reinterpret_cast<uint32_t*>(out));
+void PackAsF32(const BF16* const* x, int64_t elements, float* out) {
+  PackBF16Pairs<kRows, 2>(x, elements, reinterpret_cast<uint32_t*>(out));
 }
 template <int kRows>
-void PackAsF32(const float* x, int64_t stride, int64_t elements, float* out) {
-  PackExpanded<kRows>(x, stride, elements, out);
+void PackAsF32(const float* const* x, int64_t elements, float* out) {
+  PackExpanded<kRows>(x, elements, out);
 }
 
 // kPairBytes of weights a pair; step(sum, x, w) adds a pair to sum[kRows][4].
 template <int kRows, int kPackedPerPair, int64_t kPairBytes, typename Packed, typename Step>
-FB_INLINE void RunTile512(const Packed* x, const std::byte* w, const Extent& extent, float* sums, const Ahead& ahead,
-                          const Step& step) {
+FB_INLINE void RunTile512(const Packed* x, const std::byte* w, const Extent& extent, float* sums,
+                          const Ahead& ahead, const Step& step) {
   const int64_t pairs = extent.pairs;
   __m512 sum[kRows][4];
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int c = 0; c < 4; ++c) {
-      sum[r][c] = extent.resume ? _mm512_load_ps(sums + r * kPanelColumns + c * 16) : _mm512_setzero_ps();
+      sum[r][c] =
+          extent.resume ? _mm512_load_ps(sums + r * kPanelColumns + c * 16) : _mm512_setzero_ps();
     }
   }
   if (ahead.stream) {
     constexpr int64_t kDistance = kStreamBytes / kPairBytes;
     const int64_t streamed = pairs > kDistance ? pairs - kDistance : 0;
     const char* line = reinterpret_cast<const char*>(w) + kStreamBytes;
-    for (int64_t pair = 0; pair < pairs; ++pair, x += kRows * kPackedPerPair, w += kPairBytes, line += kPairBytes) {
+    for (int64_t pair = 0; pair < pairs;
+         ++pair, x += kRows * kPackedPerPair, w += kPairBytes, line += kPairBytes) {
       if (pair == streamed) line = reinterpret_cast<const char*>(ahead.next);
 #pragma GCC unroll 8
       for (int64_t i = 0; i < kPairBytes; i += kLineBytes) _mm_prefetch(line + i, _MM_HINT_T0);
@@ -110,7 +117,8 @@ FB_INLINE void RunTile512(const Packed* x, const std::byte* w, const Extent& ext
     for (; pair + kUnrolledPairs <= pairs; pair += kUnrolledPairs) {
       pointer.PrefetchStep();
 #pragma GCC unroll 4
-      for (int i = 0; i < kUnrolledPairs; ++i, x += kRows * kPackedPerPair, w += kPairBytes) step(sum, x, w);
+      for (int i = 0; i < kUnrolledPairs; ++i, x += kRows * kPackedPerPair, w += kPairBytes)
+        step(sum, x, w);
     }
     for (; pair < pairs; ++pair, x += kRows * kPackedPerPair, w += kPairBytes) step(sum, x, w);
   }
@@ -119,7 +127,8 @@ FB_INLINE void RunTile512(const Packed* x, const std::byte* w, const Extent& ext
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-      for (int c = 0; c < 4; ++c) sum[r][c] = _mm512_add_ps(_mm512_load_ps(sums + r * kPanelColumns + c * 16), sum[r][c]);
+      for (int c = 0; c < 4; ++c)
+        sum[r][c] = _mm512_add_ps(_mm512_load_ps(sums + r * kPanelColumns + c * 16), sum[r][c]);
     }
   }
 #pragma GCC unroll 6
@@ -135,8 +144,8 @@ struct FmaMicro {
   using Packed = float;
   static constexpr int kPackedPerPair = 2;
 
-  static void Pack(const T* x, int64_t stride, int rows, int64_t elements, float* out) {
-    FB_SWITCH_ROWS(rows, PackAsF32, x, stride, elements, out);
+  static void Pack(const T* const* x, int rows, int64_t elements, float* out) {
+    FB_SWITCH_ROWS(rows, PackAsF32, x, elements, out);
   }
 
   template <int kRows>
@@ -144,25 +153,27 @@ struct FmaMicro {
                    const Ahead& ahead) {
     RunTile512<kRows, 2, 128 * sizeof(T)>(
         x, w, extent, sums, ahead,
-        [](__m512(&sum)[kRows][4], const float* x, const std::byte* w) __attribute__((always_inline)) {
-          // Half a pair at a time: beside 24 sums the registers hold 4 columns, a row and the expansion's constants.
+        [](__m512(&sum)[kRows][4], const float* x, const std::byte* w)
+            __attribute__((always_inline)) {
+    // Half a pair at a time: beside 24 sums the registers hold 4 columns, a row and the expansion's
+    // constants.
 #pragma GCC unroll 2
-          for (int half = 0; half < 2; ++half) {
-            __m512 columns[4];
+              for (int half = 0; half < 2; ++half) {
+                __m512 columns[4];
 #pragma GCC unroll 4
-            for (int c = 0; c < 4; ++c) {
-              Vector even, odd;
-              LoadPairs(reinterpret_cast<const T*>(w) + c * 32, even, odd);
-              columns[c] = half == 0 ? odd.v : even.v;
-            }
+                for (int c = 0; c < 4; ++c) {
+                  Vector even, odd;
+                  LoadPairs(reinterpret_cast<const T*>(w) + c * 32, even, odd);
+                  columns[c] = half == 0 ? odd.v : even.v;
+                }
 #pragma GCC unroll 6
-            for (int r = 0; r < kRows; ++r) {
-              const __m512 row = _mm512_set1_ps(x[half * kRows + r]);
+                for (int r = 0; r < kRows; ++r) {
+                  const __m512 row = _mm512_set1_ps(x[half * kRows + r]);
 #pragma GCC unroll 4
-              for (int c = 0; c < 4; ++c) AddProduct(sum[r][c], row, columns[c]);
-            }
-          }
-        });
+                  for (int c = 0; c < 4; ++c) AddProduct(sum[r][c], row, columns[c]);
+                }
+              }
+            });
   }
 
   static void Run(int rows, const float* x, const std::byte* w, const Extent& extent, float* sums,

@@ -1,4 +1,5 @@
-// What a machine can do at this moment: loops that use registers alone, or only read. Profiles and benchmarks time them.
+// What a machine can do at this moment: loops that use registers alone, or only read. Profiles and
+// benchmarks time them.
 #pragma once
 
 #include <immintrin.h>
@@ -11,35 +12,41 @@
 
 namespace forebay::kernels {
 
-// Independent chains of one instruction that fill the registers, as sums do in a kernel, for `rounds` rounds. data: 32
-// operands, not zero, since zeros save power.
-#define FB_PEAK_LOOP(instruction, width, chains, a, b)                                            \
-  asm volatile("vmovups (%1), %%" width a "\n vmovups 64(%1), %%" width b                         \
-               "\n .irp r, " chains "\n vmovaps %%" width a ", %%" width "\\r\n .endr\n 1:"       \
-               "\n .irp r, " chains "\n " instruction " %%" width b ", %%" width a ", %%" width    \
-               "\\r\n .endr\n dec %0\n jnz 1b"                                                   \
-               : "+r"(rounds)                                                                     \
-               : "r"(data)                                                                        \
+// Independent chains of one instruction that fill the registers, as sums do in a kernel, for
+// `rounds` rounds. data: 32 operands, not zero, since zeros save power.
+#define FB_PEAK_LOOP(instruction, width, chains, a, b)                                          \
+  asm volatile("vmovups (%1), %%" width a "\n vmovups 64(%1), %%" width b "\n .irp r, " chains  \
+               "\n vmovaps %%" width a ", %%" width                                             \
+               "\\r\n .endr\n 1:"                                                               \
+               "\n .irp r, " chains "\n " instruction " %%" width b ", %%" width a ", %%" width \
+               "\\r\n .endr\n dec %0\n jnz 1b"                                                  \
+               : "+r"(rounds)                                                                   \
+               : "r"(data)                                                                      \
                : "memory", "cc", FB_PEAK_CLOBBERS)
 #define FB_24 "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23"
-#define FB_PEAK_CLOBBERS                                                                                              \
-  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", \
-      "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25"
-__attribute__((target("avx512f"), noinline)) inline void DotLoop(int64_t rounds, const float* data) {
+#define FB_PEAK_CLOBBERS                                                                        \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",      \
+      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", \
+      "xmm21", "xmm22", "xmm23", "xmm24", "xmm25"
+__attribute__((target("avx512f"), noinline)) inline void DotLoop(int64_t rounds,
+                                                                 const float* data) {
   FB_PEAK_LOOP("vdpbf16ps", "zmm", FB_24, "24", "25");
 }
-__attribute__((target("avx512f"), noinline)) inline void Fma512Loop(int64_t rounds, const float* data) {
+__attribute__((target("avx512f"), noinline)) inline void Fma512Loop(int64_t rounds,
+                                                                    const float* data) {
   FB_PEAK_LOOP("vfmadd231ps", "zmm", FB_24, "24", "25");
 }
 #undef FB_PEAK_CLOBBERS
-#define FB_PEAK_CLOBBERS                                                                                              \
-  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", \
-      "xmm14", "xmm15"
-__attribute__((target("avx2"), noinline)) inline void Fma256Loop(int64_t rounds, const float* data) {
+#define FB_PEAK_CLOBBERS                                                                   \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
+__attribute__((target("avx2"), noinline)) inline void Fma256Loop(int64_t rounds,
+                                                                 const float* data) {
   FB_PEAK_LOOP("vfmadd231ps", "ymm", "0,1,2,3,4,5,6,7,8,9,10,11", "14", "15");
 }
 
-// Products of tiles, a round each: four independent sums, two tiles of rows by two of columns. REQUIRES: HardwareTileOrder() is known.
+// Products of tiles, a round each: four independent sums, two tiles of rows by two of columns.
+// REQUIRES: HardwareTileOrder() is known.
 __attribute__((noinline)) inline void TileProductLoop(int64_t rounds, const float* data) {
   const TileConfig config(16);
   alignas(64) uint32_t operands[4][256];
@@ -52,9 +59,12 @@ __attribute__((noinline)) inline void TileProductLoop(int64_t rounds, const floa
   }
   int64_t loops = rounds / 4;
   asm volatile(
-      "ldtilecfg %2\n tileloadd (%1,%3,1), %%tmm4\n tileloadd 1024(%1,%3,1), %%tmm5\n tileloadd 2048(%1,%3,1), %%tmm6"
-      "\n tileloadd 3072(%1,%3,1), %%tmm7\n tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n tilezero %%tmm3"
-      "\n 1: tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n tdpbf16ps %%tmm6, %%tmm5, %%tmm2"
+      "ldtilecfg %2\n tileloadd (%1,%3,1), %%tmm4\n tileloadd 1024(%1,%3,1), %%tmm5\n tileloadd "
+      "2048(%1,%3,1), %%tmm6"
+      "\n tileloadd 3072(%1,%3,1), %%tmm7\n tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n "
+      "tilezero %%tmm3"
+      "\n 1: tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n tdpbf16ps "
+      "%%tmm6, %%tmm5, %%tmm2"
       "\n tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n dec %0\n jnz 1b\n tilerelease"
       : "+r"(loops)
       : "r"(&operands[0][0]), "m"(config), "r"(int64_t{64})
@@ -79,7 +89,8 @@ inline const PeakProbe& ProbeOf(Isa isa) {
 }
 
 // Reads everything once, 4 KiB ahead: the fastest of the distances and widths tried.
-__attribute__((target("avx512f"), noinline)) inline void ReadAll512(const std::byte* data, int64_t bytes) {
+__attribute__((target("avx512f"), noinline)) inline void ReadAll512(const std::byte* data,
+                                                                    int64_t bytes) {
   __m512i sum[4] = {};
   for (int64_t i = 0; i < bytes; i += 256) {
     for (int j = 0; j < 4; ++j) {
@@ -89,13 +100,15 @@ __attribute__((target("avx512f"), noinline)) inline void ReadAll512(const std::b
   }
   asm volatile("" ::"v"(sum[0]), "v"(sum[1]), "v"(sum[2]), "v"(sum[3]));
 }
-__attribute__((target("avx2"), noinline)) inline void ReadAll256(const std::byte* data, int64_t bytes) {
+__attribute__((target("avx2"), noinline)) inline void ReadAll256(const std::byte* data,
+                                                                 int64_t bytes) {
   __m256i sum[4] = {};
   for (int64_t i = 0; i < bytes; i += 256) {
     for (int j = 0; j < 4; ++j) {
       const auto* line = reinterpret_cast<const __m256i*>(data + i + j * 64);
       _mm_prefetch(reinterpret_cast<const char*>(line) + 4096, _MM_HINT_T0);
-      sum[j] = _mm256_add_epi64(_mm256_add_epi64(sum[j], _mm256_load_si256(line)), _mm256_load_si256(line + 1));
+      sum[j] = _mm256_add_epi64(_mm256_add_epi64(sum[j], _mm256_load_si256(line)),
+                                _mm256_load_si256(line + 1));
     }
   }
   asm volatile("" ::"x"(sum[0]), "x"(sum[1]), "x"(sum[2]), "x"(sum[3]));

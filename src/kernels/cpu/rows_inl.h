@@ -1,9 +1,10 @@
-// Row-wise operations with this file's instruction set: RMS norm, rope and the KV write. Orders of sums: norm.h,
-// attention.h.
+// Row-wise operations with this file's instruction set: RMS norm, rope and the KV write. Orders of
+// sums: norm.h, attention.h.
 #pragma once
 
 #include "kernels/attention.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cut_rows.h"
 #include "kernels/digest.h"
 #include "kernels/norm.h"
 
@@ -12,7 +13,8 @@ namespace {
 
 // This worker's rows, as device::StaticPart cuts them.
 FB_INLINE device::Range OwnRows(const device::WorkerContext& context, int64_t rows) {
-  return {rows * context.worker / context.num_workers, rows * (context.worker + 1) / context.num_workers};
+  return {rows * context.worker / context.num_workers,
+          rows * (context.worker + 1) / context.num_workers};
 }
 
 template <typename T>
@@ -25,22 +27,25 @@ FB_INLINE float InverseRms(const T* x, int64_t columns, float eps) {
   return 1.0f / SquareRoot(ReduceAdd(lanes) / static_cast<float>(columns) + eps);
 }
 
-template <typename T>
+template <typename X, typename T>
 void NormRows(const RmsNormArgs& args, device::Range rows) {
   const int64_t columns = args.columns;
   for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const T* x = reinterpret_cast<const T*>(args.x) + (args.rows ? args.rows[i] : i) * columns;
+    const X* x = reinterpret_cast<const X*>(args.x) + (args.rows ? args.rows[i] : i) * columns;
     T* out = reinterpret_cast<T*>(args.out) + i * columns;
     const Vector inverse = Vector::Set(InverseRms(x, columns, args.eps));
     for (int64_t j = 0; j < columns; j += kLanes) {
-      StorePart(out + j, LoadPart(x + j, columns - j) * inverse * LoadPart(args.weight + j, columns - j), columns - j);
+      StorePart(out + j,
+                LoadPart(x + j, columns - j) * inverse * LoadPart(args.weight + j, columns - j),
+                columns - j);
     }
   }
 }
 
 void NormAllRows(const RmsNormArgs& args, const device::WorkerContext& context) {
   const device::Range rows = OwnRows(context, args.num_rows);
-  args.dtype == tensor::DType::kF32 ? NormRows<float>(args, rows) : NormRows<BF16>(args, rows);
+  if (args.dtype == tensor::DType::kF32) return NormRows<float, float>(args, rows);
+  args.x_f32 ? NormRows<float, BF16>(args, rows) : NormRows<BF16, BF16>(args, rows);
 }
 
 // A head of the next row.
@@ -48,18 +53,9 @@ FB_INLINE void Prefetch(const float* x, int n) {
   for (int j = 0; j < n; j += kLanes) __builtin_prefetch(x + j, 0);
 }
 
-// One head of q or k: norm where `weight` is given, rope where the layer has it, rounding.
-template <typename T>
-FB_INLINE void TransformHead(const RopeKvArgs& args, const float* x, const float* weight, int64_t position, T* out) {
-  const int head_dim = args.layout.head_dim, half = head_dim / 2;
-  alignas(64) float normed[kMaxHeadDim + kLanes];
-  if (weight) {
-    const Vector inverse = Vector::Set(InverseRms(x, head_dim, args.norm_eps));
-    for (int j = 0; j < head_dim; j += kLanes) {
-      (LoadPart(x + j, head_dim - j) * inverse * LoadPart(weight + j, head_dim - j)).Store(normed + j);
-    }
-    x = normed;
-  }
+// Rope on 2 * half elements where the layer has it, rounding. Args: RopeKvArgs or LatentKvArgs.
+template <typename T, typename Args>
+FB_INLINE void TurnHalves(const Args& args, const float* x, int half, int64_t position, T* out) {
   for (int j = 0; j < half; j += kLanes) {
     const int rest = half - j;
     Vector low = LoadPart(x + j, rest), high = LoadPart(x + half + j, rest);
@@ -75,40 +71,83 @@ FB_INLINE void TransformHead(const RopeKvArgs& args, const float* x, const float
   }
 }
 
+FB_INLINE int HeadDim(const RopeKvArgs& args) { return args.layout.key_dim; }
+FB_INLINE int HeadDim(const RopeRowsArgs& args) { return args.head_dim; }
+
+// Norm without weight where the model has one after rope, `scale`, rounding. Args: RopeKvArgs or
+// RopeRowsArgs.
+template <typename T, typename Args>
+FB_INLINE void ScaleHead(const Args& args, const float* x, float scale, T* out) {
+  const int head_dim = HeadDim(args);
+  const float norm = args.norm_after ? InverseRms(x, head_dim, args.norm_eps) : 1.0f;
+  const Vector inverse = Vector::Set(norm), factor = Vector::Set(scale);
+  for (int j = 0; j < head_dim; j += kLanes)
+    StorePart(out + j, LoadPart(x + j, head_dim - j) * inverse * factor, head_dim - j);
+}
+
+// One head of q or k: norm where `weight` is given, rope where the layer has it, then norm without
+// weight and `scale` likewise, rounding.
+template <typename T, typename Args>
+FB_INLINE void TransformHead(const Args& args, const float* x, const float* weight,
+                             int64_t position, float scale, T* out) {
+  const int head_dim = HeadDim(args), half = head_dim / 2;
+  alignas(64) float normed[kMaxKeyDim + kLanes], turned[kMaxKeyDim + kLanes];
+  if (weight) {
+    const Vector inverse = Vector::Set(InverseRms(x, head_dim, args.norm_eps));
+    for (int j = 0; j < head_dim; j += kLanes) {
+      (LoadPart(x + j, head_dim - j) * inverse * LoadPart(weight + j, head_dim - j))
+          .Store(normed + j);
+    }
+    x = normed;
+  }
+  if (!args.norm_after && scale == 1.0f) return TurnHalves(args, x, half, position, out);
+  TurnHalves(args, x, half, position, turned);
+  ScaleHead(args, turned, scale, out);
+}
+
 // Consecutive rows of one sequence whose positions lie in one block.
 template <typename T>
 struct BlockRows {
   int64_t row;
   int rows;
-  int32_t position;  // of the first
-  int slot;          // of the first
+  int32_t position;  // the first row's
+  int slot;          // the first row's
   uint32_t entry;
-  T* block;          // the layer's part
+  T* block;  // the layer's part
 };
 
 // Those from `row` on, at most up to `end`.
-template <typename T>
-FB_INLINE BlockRows<T> RowsOfBlock(const RopeKvArgs& args, int64_t row, int64_t end) {
+template <typename T, typename Args>
+FB_INLINE BlockRows<T> RowsOfBlock(const Args& args, int64_t row, int64_t end) {
   const int32_t position = args.batch.positions[row];
   const int slot = position % kBlockTokens;
   const SequenceRows& sequence = args.batch.sequences[args.batch.row_sequence[row]];
   const uint32_t entry =
-      args.batch.block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
+      args.batch
+          .block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
   std::byte* base = (entry & kWindowBit) ? args.layer.window : args.layer.resident;
   int64_t last = row + kBlockTokens - slot;
   if (last > sequence.first_row + sequence.num_rows) last = sequence.first_row + sequence.num_rows;
   if (last > end) last = end;
-  return {row, static_cast<int>(last - row), position, slot, entry,
-          reinterpret_cast<T*>(base + static_cast<int64_t>(entry & ~kWindowBit) * args.layout.block_stride)};
+  return {row,
+          static_cast<int>(last - row),
+          position,
+          slot,
+          entry,
+          reinterpret_cast<T*>(base + static_cast<int64_t>(entry & ~kWindowBit) *
+                                          args.layout.block_stride)};
 }
 
-// The lines that one head of a block's rows goes to: K's lie 128 bytes or more apart, so that no hardware prefetcher sees them.
+// The lines that one head of a block's rows goes to: K's lie 128 bytes or more apart, so that no
+// hardware prefetcher sees them.
 template <typename T>
 FB_INLINE void PrefetchHead(const BlockRows<T>& rows, int head, int head_dim) {
   const T* keys = rows.block + head * 2ll * kBlockTokens * head_dim;
-  for (int j = 0; j < head_dim; j += 2) __builtin_prefetch(keys + j * kBlockTokens + rows.slot * 2, 1);
+  for (int j = 0; j < head_dim; j += 2)
+    __builtin_prefetch(keys + j * kBlockTokens + rows.slot * 2, 1);
   const T* values = keys + head_dim * kBlockTokens + rows.slot / 2 * head_dim * 2;
-  for (int j = 0; j < 2 * head_dim; j += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(values + j, 1);
+  for (int j = 0; j < 2 * head_dim; j += 64 / static_cast<int>(sizeof(T)))
+    __builtin_prefetch(values + j, 1);
 }
 
 // k [rows, head_dim] of one head to its slots, in scratch memory of kBlockTokens rows.
@@ -117,18 +156,21 @@ FB_INLINE void StoreKeys(const T* k, int rows, int slot, int head_dim, T* keys) 
   int j = 0;
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == sizeof(BF16)) {
-    constexpr int kPieces = 4;  // from so many rows on, a transpose takes less than pieces of a pair
+    // from so many rows on, a transpose takes less than pieces of a pair
+    constexpr int kPieces = 4;
     for (; rows >= kPieces && j + 2 * kLanes <= head_dim; j += 2 * kLanes) {
       T* to = keys + (j / 2 * kBlockTokens + slot) * 2;
       for (int r = 0; r < rows; r += kLanes) {
-        TransposePairs(k + r * head_dim + j, head_dim, Min(rows - r, kLanes), to + 2 * r, 2 * kBlockTokens);
+        TransposePairs(k + r * head_dim + j, head_dim, Min(rows - r, kLanes), to + 2 * r,
+                       2 * kBlockTokens);
       }
     }
   }
 #endif
   for (; j < head_dim; j += 2) {
     T* to = keys + (j / 2 * kBlockTokens + slot) * 2;
-    for (int r = 0; r < rows; ++r) __builtin_memcpy(to + 2 * r, k + r * head_dim + j, 2 * sizeof(T));
+    for (int r = 0; r < rows; ++r)
+      __builtin_memcpy(to + 2 * r, k + r * head_dim + j, 2 * sizeof(T));
   }
 }
 
@@ -162,25 +204,26 @@ FB_INLINE void StoreValues(const T* v, int rows, int slot, int head_dim, T* valu
   }
 }
 
-// One KV head of a block's rows; adds to their digests.
 template <typename T>
-FB_INLINE void TransformKvHead(const RopeKvArgs& args, const BlockRows<T>& rows, int head, std::byte* scratch, uint64_t* digests) {
-  const int head_dim = args.layout.head_dim, kv_heads = args.layout.kv_heads;
-  const int64_t width = (args.heads + 2 * kv_heads) * head_dim;
-  T* k = reinterpret_cast<T*>(scratch);
-  T* v = k + kBlockTokens * head_dim;
-  const float* x = args.qkv + rows.row * width + (args.heads + head) * head_dim;
-  for (int r = 0; r < rows.rows; ++r, x += width) {
-    T* k_row = k + r * head_dim;
-    T* v_row = v + r * head_dim;
-    TransformHead(args, x, args.k_norm, rows.position + r, k_row);
-    const float* from = x + kv_heads * head_dim;
-    for (int j = 0; j < head_dim; j += kLanes) StorePart(v_row + j, LoadPart(from + j, head_dim - j), head_dim - j);
-    if (args.digests && head >= args.digested_elsewhere) {
-      const int64_t bytes = head_dim * static_cast<int64_t>(sizeof(T));
-      const int32_t logical = args.first_kv_head + head;
-      digests[r] += DigestHash(k_row, bytes, KeyDigestKey(args.layer_index, logical, rows.position + r)) +
-                    DigestHash(v_row, bytes, ValueDigestKey(args.layer_index, logical, rows.position + r));
+FB_INLINE void RoundHead(const float* x, int head_dim, T* out) {
+  for (int j = 0; j < head_dim; j += kLanes)
+    StorePart(out + j, LoadPart(x + j, head_dim - j), head_dim - j);
+}
+
+// k and v [rows, head_dim] of one KV head to their slots; adds to the rows' digests. Args:
+// RopeKvArgs or StoreKvArgs.
+template <typename T, typename Args>
+FB_INLINE void KeepHead(const Args& args, const BlockRows<T>& rows, int head, const T* k,
+                        const T* v, uint64_t* digests) {
+  const int head_dim = args.layout.key_dim;
+  if (args.digests && head >= args.digested_elsewhere) {
+    const int64_t bytes = head_dim * static_cast<int64_t>(sizeof(T));
+    const int32_t logical = args.first_kv_head + head;
+    for (int r = 0; r < rows.rows; ++r) {
+      digests[r] += DigestHash(k + r * head_dim, bytes,
+                               KeyDigestKey(args.layer_index, logical, rows.position + r)) +
+                    DigestHash(v + r * head_dim, bytes,
+                               ValueDigestKey(args.layer_index, logical, rows.position + r));
     }
   }
   T* keys = rows.block + head * 2ll * kBlockTokens * head_dim;
@@ -188,9 +231,35 @@ FB_INLINE void TransformKvHead(const RopeKvArgs& args, const BlockRows<T>& rows,
   StoreValues(v, rows.rows, rows.slot, head_dim, keys + kBlockTokens * head_dim);
 }
 
+template <typename T, typename Args>
+FB_INLINE void KeepDigests(const Args& args, const BlockRows<T>& rows, const uint64_t* digests) {
+  if (!args.digests) return;
+  for (int r = 0; r < rows.rows; ++r) {
+    uint64_t& sum =
+        args.digests[(rows.entry & ~kWindowBit) * int64_t{kBlockTokens} + rows.slot + r];
+    sum = args.first_layer ? digests[r] : sum + digests[r];
+  }
+}
+
+// One KV head of a block's rows; adds to their digests.
+template <typename T>
+FB_INLINE void TransformKvHead(const RopeKvArgs& args, const BlockRows<T>& rows, int head,
+                               std::byte* scratch, uint64_t* digests) {
+  const int head_dim = args.layout.key_dim, kv_heads = args.layout.kv_heads;
+  const int64_t width = (args.heads + 2 * kv_heads) * head_dim;
+  T* k = reinterpret_cast<T*>(scratch);
+  T* v = k + kBlockTokens * head_dim;
+  const float* x = args.qkv + rows.row * width + (args.heads + head) * head_dim;
+  for (int r = 0; r < rows.rows; ++r, x += width) {
+    TransformHead(args, x, args.k_norm, rows.position + r, 1.0f, k + r * head_dim);
+    RoundHead(x + kv_heads * head_dim, head_dim, v + r * head_dim);
+  }
+  KeepHead(args, rows, head, k, v, digests);
+}
+
 template <typename T>
 void TransformRows(const RopeKvArgs& args, device::Range range, std::byte* scratch) {
-  const int head_dim = args.layout.head_dim, kv_heads = args.layout.kv_heads;
+  const int head_dim = args.layout.key_dim, kv_heads = args.layout.kv_heads;
   const int64_t width = (args.heads + 2 * kv_heads) * head_dim;
   if (range.begin == range.end) return;
   BlockRows<T> rows = RowsOfBlock<T>(args, range.begin, range.end);
@@ -199,9 +268,10 @@ void TransformRows(const RopeKvArgs& args, device::Range range, std::byte* scrat
     for (int r = 0; r < rows.rows; ++r) {
       const float* x = args.qkv + (rows.row + r) * width;
       T* q = reinterpret_cast<T*>(args.q) + (rows.row + r) * args.heads * head_dim;
+      const float scale = args.q_scale ? args.q_scale[rows.position + r] : 1.0f;
       for (int head = 0; head < args.heads; ++head, x += head_dim) {
         Prefetch(x + width, head_dim);
-        TransformHead(args, x, args.q_norm, rows.position + r, q + head * head_dim);
+        TransformHead(args, x, args.q_norm, rows.position + r, scale, q + head * head_dim);
       }
     }
     end = rows.row + rows.rows;
@@ -212,12 +282,7 @@ void TransformRows(const RopeKvArgs& args, device::Range range, std::byte* scrat
       // The next rows' block was touched by none before it if they are not the same sequence's.
       if (end < range.end) PrefetchHead(next, head, head_dim);
     }
-    if (args.digests) {
-      for (int r = 0; r < rows.rows; ++r) {
-        uint64_t& sum = args.digests[(rows.entry & ~kWindowBit) * int64_t{kBlockTokens} + rows.slot + r];
-        sum = args.first_layer ? digests[r] : sum + digests[r];
-      }
-    }
+    KeepDigests(args, rows, digests);
     rows = next;
   }
 }
@@ -226,6 +291,66 @@ void TransformAllRows(const RopeKvArgs& args, const device::WorkerContext& conte
   const device::Range rows = OwnRows(context, args.batch.num_rows);
   args.layout.dtype == tensor::DType::kF32 ? TransformRows<float>(args, rows, context.scratch)
                                            : TransformRows<BF16>(args, rows, context.scratch);
+}
+
+// One row's heads, for one reader.
+template <typename T>
+FB_INLINE void RopeRow(const RopeRowsArgs& args, const RopeRowsArgs::Reader& reader, int64_t row) {
+  const int head_dim = args.head_dim;
+  const int64_t position = args.positions[row];
+  const float* q = args.qkv + row * (args.heads + 2 * args.kv_heads) * head_dim;
+  const float* k = q + (args.heads + reader.first_kv_head) * head_dim;
+  const float* v = k + args.kv_heads * head_dim;
+  T* q_out = reinterpret_cast<T*>(reader.out) + row * reader.heads * head_dim;
+  T* kv_out = reinterpret_cast<T*>(reader.out) +
+              (int64_t{args.num_rows} * reader.heads + row * 2 * reader.kv_heads) * head_dim;
+  const float scale = args.q_scale ? args.q_scale[position] : 1.0f;
+  for (int head = 0; head < reader.heads; ++head) {
+    TransformHead(args, q + (reader.first_head + head) * head_dim, args.q_norm, position, scale,
+                  q_out + head * head_dim);
+  }
+  for (int head = 0; head < reader.kv_heads; ++head) {
+    TransformHead(args, k + head * head_dim, args.k_norm, position, 1.0f, kv_out + head * head_dim);
+    RoundHead(v + head * head_dim, head_dim, kv_out + (reader.kv_heads + head) * head_dim);
+  }
+}
+
+void RopeAllRows(const RopeRowsArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = OwnRows(context, args.num_rows);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    for (int i = 0; i < args.num_readers; ++i) {
+      args.dtype == tensor::DType::kF32 ? RopeRow<float>(args, args.readers[i], row)
+                                        : RopeRow<BF16>(args, args.readers[i], row);
+    }
+  }
+}
+
+template <typename T>
+void StoreRows(const StoreKvArgs& args, device::Range range, std::byte* scratch) {
+  const int head_dim = args.layout.key_dim, kv_heads = args.layout.kv_heads;
+  const int64_t width = 2ll * kv_heads * head_dim;
+  T* const k = reinterpret_cast<T*>(scratch);
+  T* const v = k + kBlockTokens * head_dim;
+  for (int64_t row = range.begin; row < range.end;) {
+    const BlockRows<T> rows = RowsOfBlock<T>(args, row, range.end);
+    uint64_t digests[kBlockTokens] = {};
+    for (int head = 0; head < kv_heads; ++head) {
+      const T* from = reinterpret_cast<const T*>(args.kv) + row * width + head * head_dim;
+      for (int r = 0; r < rows.rows; ++r, from += width) {
+        __builtin_memcpy(k + r * head_dim, from, head_dim * sizeof(T));
+        __builtin_memcpy(v + r * head_dim, from + kv_heads * head_dim, head_dim * sizeof(T));
+      }
+      KeepHead(args, rows, head, k, v, digests);
+    }
+    KeepDigests(args, rows, digests);
+    row += rows.rows;
+  }
+}
+
+void StoreAllRows(const StoreKvArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = OwnRows(context, args.batch.num_rows);
+  args.layout.dtype == tensor::DType::kF32 ? StoreRows<float>(args, rows, context.scratch)
+                                           : StoreRows<BF16>(args, rows, context.scratch);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
-// 16 lanes of fp32 for each instruction set, with one vocabulary, so that a row-wise kernel is written once as a
-// template over the vector type. Every operation gives the same bits on every type.
+// 16 lanes of fp32 for each instruction set, with one vocabulary, so that a row-wise kernel is
+// written once as a template over the vector type. Every operation gives the same bits on every
+// type.
 //
-// All names lie in an unnamed namespace: a file that includes this is compiled with its own -m flags, and none of its
-// functions may be merged by the linker with another file's. For the same reason such a file calls no inline function
-// of the standard library and none of other headers that the compiler might not inline (test: isa_symbols).
+// All names lie in an unnamed namespace: a file that includes this is compiled with its own -m
+// flags, and none of its functions may be merged by the linker with another file's. For the same
+// reason such a file calls no inline function of the standard library and none of other headers
+// that the compiler might not inline (test: isa_symbols).
 #pragma once
 
 #include <cstdint>
@@ -40,7 +42,9 @@ struct Vector {
   FB_INLINE void Store(float* p) const { _mm512_storeu_ps(p, v); }
   FB_INLINE float First() const { return _mm512_cvtss_f32(v); }
   // Rounds as tensor::ToBF16.
-  FB_INLINE void Store(BF16* p) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Rounded()); }
+  FB_INLINE void Store(BF16* p) const {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Rounded());
+  }
 
  private:
   FB_INLINE __m256i Rounded() const {
@@ -51,11 +55,12 @@ struct Vector {
     const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFFFFFF));
     const __m512i upper = _mm512_srli_epi32(bits, 16);
     const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
-    r = _mm512_mask_and_epi32(r, _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(0x00800000)), upper,
-                              _mm512_set1_epi32(0x8000));
-    r = _mm512_mask_or_epi32(r, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7F800000)), upper,
-                             _mm512_set1_epi32(0x40));
+    __m512i r = _mm512_srli_epi32(
+        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
+    r = _mm512_mask_and_epi32(r, _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(0x00800000)),
+                              upper, _mm512_set1_epi32(0x8000));
+    r = _mm512_mask_or_epi32(r, _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7F800000)),
+                             upper, _mm512_set1_epi32(0x40));
     return _mm512_cvtepi32_epi16(r);
 #endif
   }
@@ -66,7 +71,8 @@ FB_INLINE Vector operator-(Vector a, Vector b) { return {_mm512_sub_ps(a.v, b.v)
 FB_INLINE Vector operator*(Vector a, Vector b) { return {_mm512_mul_ps(a.v, b.v)}; }
 FB_INLINE Vector operator/(Vector a, Vector b) { return {_mm512_div_ps(a.v, b.v)}; }
 FB_INLINE Vector Negate(Vector a) {
-  return {_mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(INT32_MIN)))};
+  return {_mm512_castsi512_ps(
+      _mm512_xor_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(INT32_MIN)))};
 }
 // a b + c, rounded once.
 FB_INLINE Vector Fma(Vector a, Vector b, Vector c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
@@ -88,15 +94,16 @@ FB_INLINE Vector AddExponent(Vector p, Vector t) {
 // Lane i of x where begin <= i < end, else y.
 FB_INLINE Vector SelectRange(int begin, int end, Vector x, Vector y) {
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __mmask16 mask = _mm512_mask_cmplt_epi32_mask(_mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(begin)), lane,
-                                                      _mm512_set1_epi32(end));
+  const __mmask16 mask = _mm512_mask_cmplt_epi32_mask(
+      _mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(begin)), lane, _mm512_set1_epi32(end));
   return {_mm512_mask_blend_ps(mask, y.v, x.v)};
 }
 // The halves of 16 pairs of bf16: even elements, odd elements.
 FB_INLINE void LoadPairs(const BF16* p, Vector& even, Vector& odd) {
   const __m512i bits = _mm512_loadu_si512(p);
   even = {_mm512_castsi512_ps(_mm512_slli_epi32(bits, 16))};
-  odd = {_mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))))};
+  odd = {_mm512_castsi512_ps(
+      _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))))};
 }
 FB_INLINE void LoadPairs(const float* p, Vector& even, Vector& odd) {
   const __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 16);
@@ -104,8 +111,10 @@ FB_INLINE void LoadPairs(const float* p, Vector& even, Vector& odd) {
   even = {_mm512_permutex2var_ps(a, step, b)};
   odd = {_mm512_permutex2var_ps(a, _mm512_or_si512(step, _mm512_set1_epi32(1)), b)};
 }
-// 16 rows of 16 pairs, `from_stride` apart, transposed: columns `to_stride` apart, of which `n` pairs are stored.
-FB_INLINE void TransposePairs(const BF16* from, int64_t from_stride, int n, BF16* to, int64_t to_stride) {
+// 16 rows of 16 pairs, `from_stride` apart, transposed: columns `to_stride` apart, of which `n`
+// pairs are stored.
+FB_INLINE void TransposePairs(const BF16* from, int64_t from_stride, int n, BF16* to,
+                              int64_t to_stride) {
   __m512i a[16], b[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) a[i] = _mm512_loadu_si512(from + i * from_stride);
@@ -125,7 +134,8 @@ FB_INLINE void TransposePairs(const BF16* from, int64_t from_stride, int n, BF16
   const __mmask16 mask = static_cast<__mmask16>((1u << n) - 1);
 #pragma GCC unroll 4
   for (int c = 0; c < 4; ++c) {
-    const __m512i even = _mm512_shuffle_i32x4(a[c], a[c + 4], 0x88), odd = _mm512_shuffle_i32x4(a[c], a[c + 4], 0xDD);
+    const __m512i even = _mm512_shuffle_i32x4(a[c], a[c + 4], 0x88),
+                  odd = _mm512_shuffle_i32x4(a[c], a[c + 4], 0xDD);
     const __m512i even2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0x88);
     const __m512i odd2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0xDD);
     BF16* column = to + c * to_stride;
@@ -137,13 +147,17 @@ FB_INLINE void TransposePairs(const BF16* from, int64_t from_stride, int n, BF16
 }
 // 16 pairs of which only one half is written, the even elements or the odd ones.
 FB_INLINE void StoreHalves(const BF16* from, int half, BF16* to) {
-  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-  _mm512_mask_storeu_epi16(to, half == 0 ? 0x55555555u : 0xAAAAAAAAu, half == 0 ? wide : _mm512_slli_epi32(wide, 16));
+  const __m512i wide =
+      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  _mm512_mask_storeu_epi16(to, half == 0 ? 0x55555555u : 0xAAAAAAAAu,
+                           half == 0 ? wide : _mm512_slli_epi32(wide, 16));
 }
 // 16 pairs.
 FB_INLINE void StorePairs(const BF16* even, const BF16* odd, BF16* to) {
-  const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(even)));
-  const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(odd)));
+  const __m512i low =
+      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(even)));
+  const __m512i high =
+      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(odd)));
   _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 // The fixed tree: lanes i and i + 8, then i + 4, i + 2, i + 1.
@@ -171,11 +185,14 @@ FB_INLINE Vector ReduceRows(Vector* row, Op op) {
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
     const __m512d a = _mm512_castps_pd(row[i].v), b = _mm512_castps_pd(row[i + 2].v);
-    row[i] = op(Vector{_mm512_castpd_ps(_mm512_unpacklo_pd(a, b))}, Vector{_mm512_castpd_ps(_mm512_unpackhi_pd(a, b))});
+    row[i] = op(Vector{_mm512_castpd_ps(_mm512_unpacklo_pd(a, b))},
+                Vector{_mm512_castpd_ps(_mm512_unpackhi_pd(a, b))});
   }
   const __m512 a = row[0].v, b = row[1].v;
-  const Vector last = op(Vector{_mm512_shuffle_ps(a, b, 0x88)}, Vector{_mm512_shuffle_ps(a, b, 0xDD)});
-  const __m512i lane_of_row = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+  const Vector last =
+      op(Vector{_mm512_shuffle_ps(a, b, 0x88)}, Vector{_mm512_shuffle_ps(a, b, 0xDD)});
+  const __m512i lane_of_row =
+      _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
   return {_mm512_permutexvar_ps(lane_of_row, last.v)};
 }
 FB_INLINE float SquareRoot(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
@@ -186,7 +203,9 @@ struct Vector {
   __m256 lo, hi;
   static FB_INLINE Vector Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static FB_INLINE Vector Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-  static FB_INLINE Vector Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static FB_INLINE Vector Load(const float* p) {
+    return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+  }
   static FB_INLINE Vector Load(const BF16* p) { return {Widened(p), Widened(p + 8)}; }
   FB_INLINE float First() const { return _mm256_cvtss_f32(lo); }
   FB_INLINE void Store(float* p) const {
@@ -209,7 +228,8 @@ struct Vector {
     const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7FFFFFFF));
     const __m256i upper = _mm256_srli_epi32(bits, 16);
     const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
-    __m256i r = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
+    __m256i r = _mm256_srli_epi32(
+        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
     r = _mm256_blendv_epi8(r, _mm256_and_si256(upper, _mm256_set1_epi32(0x8000)),
                            _mm256_cmpgt_epi32(_mm256_set1_epi32(0x00800000), magnitude));
     return _mm256_blendv_epi8(r, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)),
@@ -217,10 +237,18 @@ struct Vector {
   }
 };
 
-FB_INLINE Vector operator+(Vector a, Vector b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
-FB_INLINE Vector operator-(Vector a, Vector b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
-FB_INLINE Vector operator*(Vector a, Vector b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
-FB_INLINE Vector operator/(Vector a, Vector b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+FB_INLINE Vector operator+(Vector a, Vector b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+FB_INLINE Vector operator-(Vector a, Vector b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+FB_INLINE Vector operator*(Vector a, Vector b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+FB_INLINE Vector operator/(Vector a, Vector b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
 FB_INLINE Vector Negate(Vector a) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
   return {_mm256_xor_ps(a.lo, sign), _mm256_xor_ps(a.hi, sign)};
@@ -230,7 +258,9 @@ FB_INLINE Vector Fma(Vector a, Vector b, Vector c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
 // a > b ? a : b
-FB_INLINE Vector Max(Vector a, Vector b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+FB_INLINE Vector Max(Vector a, Vector b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
 // a < b ? x : y
 FB_INLINE Vector SelectLess(Vector a, Vector b, Vector x, Vector y) {
   return {_mm256_blendv_ps(y.lo, x.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
@@ -243,9 +273,12 @@ FB_INLINE Vector SelectLessEqual(Vector a, Vector b, Vector x, Vector y) {
 }
 // Bits of p + (bits of t << 23): p times two to the integer in t's low bits.
 FB_INLINE __m256 AddExponent(__m256 p, __m256 t) {
-  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
 }
-FB_INLINE Vector AddExponent(Vector p, Vector t) { return {AddExponent(p.lo, t.lo), AddExponent(p.hi, t.hi)}; }
+FB_INLINE Vector AddExponent(Vector p, Vector t) {
+  return {AddExponent(p.lo, t.lo), AddExponent(p.hi, t.hi)};
+}
 // Lane i of x where begin <= i < end, else y.
 FB_INLINE __m256 SelectRange(__m256i lane, int begin, int end, __m256 x, __m256 y) {
   const __m256i before = _mm256_cmpgt_epi32(_mm256_set1_epi32(begin), lane);
@@ -254,15 +287,18 @@ FB_INLINE __m256 SelectRange(__m256i lane, int begin, int end, __m256 x, __m256 
 }
 FB_INLINE Vector SelectRange(int begin, int end, Vector x, Vector y) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  return {SelectRange(lane, begin, end, x.lo, y.lo), SelectRange(lane, begin - 8, end - 8, x.hi, y.hi)};
+  return {SelectRange(lane, begin, end, x.lo, y.lo),
+          SelectRange(lane, begin - 8, end - 8, x.hi, y.hi)};
 }
 // The halves of 16 pairs of bf16: even elements, odd elements.
 FB_INLINE void LoadPairs(const BF16* p, Vector& even, Vector& odd) {
   const __m256i lo = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   const __m256i hi = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16));
   const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
-  even = {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
-  odd = {_mm256_castsi256_ps(_mm256_and_si256(lo, upper)), _mm256_castsi256_ps(_mm256_and_si256(hi, upper))};
+  even = {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
+  odd = {_mm256_castsi256_ps(_mm256_and_si256(lo, upper)),
+         _mm256_castsi256_ps(_mm256_and_si256(hi, upper))};
 }
 FB_INLINE void LoadPairs(const float* p, __m256& even, __m256& odd) {
   const __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);
@@ -297,11 +333,13 @@ FB_INLINE float SquareRoot(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_s
 #if defined(__AVX2__) || defined(__AVX512F__)
 
 FB_INLINE float ReduceAdd(Vector a) {
-  return ReduceTree(a, [](Vector x, Vector y) __attribute__((always_inline)) { return x + y; });
+  return ReduceTree(
+      a, [](Vector x, Vector y) __attribute__((always_inline)) { return x + y; });
 }
 // Lane i: the greatest of row[i]; 16 rows, which may be overwritten.
 FB_INLINE Vector ReduceMax(Vector* row) {
-  return ReduceRows(row, [](Vector x, Vector y) __attribute__((always_inline)) { return Max(x, y); });
+  return ReduceRows(
+      row, [](Vector x, Vector y) __attribute__((always_inline)) { return Max(x, y); });
 }
 
 // The first n elements, the other lanes 0.
@@ -326,7 +364,8 @@ FB_INLINE void CopyHalves(const BF16* from, int half, int64_t n, BF16* to) {
   const auto mask = half == 0 ? 0x0000FFFFu : 0xFFFF0000u;
 #if defined(__AVX512F__)
   const __m512i masks = _mm512_set1_epi32(static_cast<int>(mask));
-  for (int64_t i = 0; i < n; i += 32) _mm512_storeu_si512(to + i, _mm512_and_si512(_mm512_loadu_si512(from + i), masks));
+  for (int64_t i = 0; i < n; i += 32)
+    _mm512_storeu_si512(to + i, _mm512_and_si512(_mm512_loadu_si512(from + i), masks));
 #else
   const __m256i masks = _mm256_set1_epi32(static_cast<int>(mask));
   for (int64_t i = 0; i < n; i += 16) {
@@ -346,7 +385,9 @@ FB_INLINE void CopyHalves(const float* from, int half, int64_t n, float* to) {
 template <typename T>
 FB_INLINE Vector Rounded(Vector v);
 template <>
-FB_INLINE Vector Rounded<float>(Vector v) { return v; }
+FB_INLINE Vector Rounded<float>(Vector v) {
+  return v;
+}
 template <>
 FB_INLINE Vector Rounded<BF16>(Vector v) {
   alignas(64) BF16 part[kLanes];
@@ -357,8 +398,8 @@ FB_INLINE Vector Rounded<BF16>(Vector v) {
 FB_INLINE int32_t Min(int32_t a, int32_t b) { return a < b ? a : b; }
 FB_INLINE int32_t Max(int32_t a, int32_t b) { return a > b ? a : b; }
 
-// As kernels::Exp, lane by lane, for lanes that are not above 0. NaN stays NaN if the low 9 bits of its payload are zero,
-// as those of every invalid operation and of every bf16 are.
+// As kernels::Exp, lane by lane, for lanes that are not above 0. NaN stays NaN if the low 9 bits of
+// its payload are zero, as those of every invalid operation and of every bf16 are.
 FB_INLINE Vector ExpNotAboveZero(Vector x) {
   using C = ExpConstants;
   const Vector round = Vector::Set(C::kRound), one = Vector::Set(1.0f);
@@ -374,7 +415,8 @@ FB_INLINE Vector ExpNotAboveZero(Vector x) {
 
 // As kernels::Exp, lane by lane.
 FB_INLINE Vector Exp(Vector x) {
-  const Vector highest = Vector::Set(ExpConstants::kHighest), infinity = Vector::Set(__builtin_inff());
+  const Vector highest = Vector::Set(ExpConstants::kHighest),
+               infinity = Vector::Set(__builtin_inff());
   return SelectLessEqual(x, highest, ExpNotAboveZero(x), x + infinity);
 }
 

@@ -1,4 +1,5 @@
-// Random operands for trying an instruction against its model. No NaN, and no sum of a few of their products overflows.
+// Random operands for trying an instruction against its model. No NaN, and no sum of a few of their
+// products overflows.
 #pragma once
 
 #include <cstdint>

@@ -12,11 +12,12 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// A softmax over some positions, not yet divided: sum of exp(s - maximum) and of exp(s - maximum) v.
+// A softmax over some positions, not yet divided: sum of exp(s - maximum) and of exp(s - maximum)
+// v.
 struct Partial {
   float maximum = -kInfinity;
   float sum = 0;
-  float values[kMaxHeadDim] = {};
+  float values[kMaxValueDim] = {};
 };
 
 // What one query head of one row sees.
@@ -32,14 +33,18 @@ struct Query {
 template <typename T>
 class PartSum {
  public:
-  explicit PartSum(const Query& query) : query_(query), head_dim_(query.args.layout.head_dim) {}
+  explicit PartSum(const Query& query)
+      : query_(query),
+        key_dim_(query.args.layout.key_dim),
+        value_dim_(query.args.layout.value_dim) {}
 
   void AddBlock(int32_t block) {
     const AttentionArgs& args = query_.args;
     const int32_t start = block * kBlockTokens;
     begin_ = query_.first > start ? query_.first - start : 0;
     end_ = query_.last - start < kBlockTokens - 1 ? query_.last - start + 1 : kBlockTokens;
-    const uint32_t entry = args.batch.block_tables[query_.sequence.table_row * args.batch.table_stride + block];
+    const uint32_t entry =
+        args.batch.block_tables[query_.sequence.table_row * args.batch.table_stride + block];
     const int32_t kv_head = query_.head / (args.heads / args.layout.kv_heads);
     keys_ = reinterpret_cast<const T*>(args.layer.Block(entry, args.layout.block_stride) +
                                        kv_head * args.layout.HeadBytes());
@@ -56,10 +61,11 @@ class PartSum {
  private:
   void Score() {
     const AttentionArgs& args = query_.args;
-    const T* q = reinterpret_cast<const T*>(args.q) + (query_.row * args.heads + query_.head) * head_dim_;
+    const T* q =
+        reinterpret_cast<const T*>(args.q) + (query_.row * args.heads + query_.head) * key_dim_;
     for (int t = 0; t < kBlockTokens; ++t) {
       float score = 0;
-      for (int i = 0; i < head_dim_; i += 2) {
+      for (int i = 0; i < key_dim_; i += 2) {
         const T* pair = keys_ + (i / 2 * kBlockTokens + t) * 2;
         score = std::fma(tensor::ToFloat(q[i + 1]), tensor::ToFloat(pair[1]), score);
         score = std::fma(tensor::ToFloat(q[i]), tensor::ToFloat(pair[0]), score);
@@ -75,7 +81,7 @@ class PartSum {
     if (!(maximum > partial_.maximum)) return;
     const float factor = Exp(partial_.maximum - maximum);
     for (float& lane : lanes_) lane *= factor;
-    for (int j = 0; j < head_dim_; ++j) partial_.values[j] *= factor;
+    for (int j = 0; j < value_dim_; ++j) partial_.values[j] *= factor;
     partial_.maximum = maximum;
   }
 
@@ -86,12 +92,10 @@ class PartSum {
       lanes_[t % kLanes] += probability;
       p[t] = tensor::ToFloat(tensor::RoundTo<T>(probability));
     }
-    const T* values = keys_ + head_dim_ * kBlockTokens;
     for (int pair = begin_ / 2; pair <= (end_ - 1) / 2; ++pair) {
-      for (int j = 0; j < head_dim_; ++j) {
-        const T* v = values + (pair * head_dim_ + j) * 2;
-        const float even = Seen(2 * pair) ? tensor::ToFloat(v[0]) : 0.0f;
-        const float odd = Seen(2 * pair + 1) ? tensor::ToFloat(v[1]) : 0.0f;
+      for (int j = 0; j < value_dim_; ++j) {
+        const float even = Seen(2 * pair) ? Value(2 * pair, j) : 0.0f;
+        const float odd = Seen(2 * pair + 1) ? Value(2 * pair + 1, j) : 0.0f;
         float& sum = partial_.values[j];
         sum = std::fma(p[2 * pair + 1], odd, sum);
         sum = std::fma(p[2 * pair], even, sum);
@@ -99,10 +103,17 @@ class PartSum {
     }
   }
 
+  float Value(int t, int j) const {
+    if (query_.args.layout.values_in_keys) {
+      return tensor::ToFloat(keys_[(j / 2 * kBlockTokens + t) * 2 + j % 2]);
+    }
+    const T* const values = keys_ + key_dim_ * kBlockTokens;
+    return tensor::ToFloat(values[(t / 2 * value_dim_ + j) * 2 + t % 2]);
+  }
   bool Seen(int t) const { return t >= begin_ && t < end_; }
 
   const Query& query_;
-  const int head_dim_;
+  const int key_dim_, value_dim_;
   int begin_ = 0, end_ = 0;  // positions of the block that are seen
   const T* keys_ = nullptr;
   float scores_[kBlockTokens];
@@ -110,19 +121,19 @@ class PartSum {
   Partial partial_;
 };
 
-void Merge(const Partial& part, int head_dim, Partial& total) {
+void Merge(const Partial& part, int value_dim, Partial& total) {
   const float maximum = Max(part.maximum, total.maximum);
   const float old_factor = Exp(total.maximum - maximum), factor = Exp(part.maximum - maximum);
   total.maximum = maximum;
   total.sum = std::fma(part.sum, factor, total.sum * old_factor);
-  for (int j = 0; j < head_dim; ++j) {
+  for (int j = 0; j < value_dim; ++j) {
     total.values[j] = std::fma(part.values[j], factor, total.values[j] * old_factor);
   }
 }
 
 template <typename T>
 void Attend(const Query& query) {
-  const int head_dim = query.args.layout.head_dim;
+  const int value_dim = query.args.layout.value_dim;
   constexpr int kPartBlocks = kPartTokens / kBlockTokens;
   const int32_t first_block = query.first / kBlockTokens, last_block = query.last / kBlockTokens;
   Partial total;
@@ -135,11 +146,12 @@ void Attend(const Query& query) {
     if (part == first_block / kPartBlocks) {
       total = partial;
     } else {
-      Merge(partial, head_dim, total);
+      Merge(partial, value_dim, total);
     }
   }
-  T* out = reinterpret_cast<T*>(query.args.out) + (query.row * query.args.heads + query.head) * head_dim;
-  for (int j = 0; j < head_dim; ++j) out[j] = tensor::RoundTo<T>(total.values[j] / total.sum);
+  T* out = reinterpret_cast<T*>(query.args.out) +
+           (query.row * query.args.heads + query.head) * value_dim;
+  for (int j = 0; j < value_dim; ++j) out[j] = tensor::RoundTo<T>(total.values[j] / total.sum);
 }
 
 }  // namespace
@@ -149,10 +161,11 @@ void Attention(const AttentionArgs& args, const device::WorkerContext& context) 
   for (int64_t item = part.begin; item < part.end; ++item) {
     const int64_t row = item / args.heads;
     const SequenceRows& sequence = args.batch.sequences[args.batch.row_sequence[row]];
-    const int32_t position = sequence.first_position + static_cast<int32_t>(row - sequence.first_row);
-    const int32_t window_begin = args.sliding_window > 0 ? position - args.sliding_window + 1 : 0;
-    const Query query{args, sequence, row, static_cast<int32_t>(item % args.heads), window_begin > 0 ? window_begin : 0,
-                      position};
+    const int32_t position =
+        sequence.first_position + static_cast<int32_t>(row - sequence.first_row);
+    const Query query{
+        args,    sequence, row, static_cast<int32_t>(item % args.heads), args.reach.First(position),
+        position};
     args.layout.dtype == tensor::DType::kF32 ? Attend<float>(query) : Attend<tensor::BF16>(query);
   }
 }

@@ -12,7 +12,8 @@ void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& con
     uint64_t digest = 0;
     for (int32_t begin = 0; begin < args.vocab; begin += kDigestChunk) {
       const int64_t entries = args.vocab - begin < kDigestChunk ? args.vocab - begin : kDigestChunk;
-      digest += DigestHash(logits + begin, entries * 4, LogitsDigestKey(args.positions[row], begin / kDigestChunk));
+      digest += DigestHash(logits + begin, entries * 4,
+                           LogitsDigestKey(args.positions[row], begin / kDigestChunk));
     }
     args.digests[row] = digest;
   }

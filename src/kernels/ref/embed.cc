@@ -50,7 +50,8 @@ void EmbedRows(const EmbedArgs& args, device::Range rows) {
     if (args.table == nullptr) {
       GatherRow(args, token, out);
     } else {
-      const T* from = reinterpret_cast<const T*>(args.table) + static_cast<int64_t>(token) * args.columns;
+      const T* from =
+          reinterpret_cast<const T*>(args.table) + static_cast<int64_t>(token) * args.columns;
       std::memcpy(out, from, static_cast<size_t>(args.columns) * sizeof(T));
     }
   }
@@ -60,7 +61,8 @@ void EmbedRows(const EmbedArgs& args, device::Range rows) {
 
 void Embed(const EmbedArgs& args, const device::WorkerContext& context) {
   const device::Range rows = StaticPart(context, args.batch.num_rows);
-  args.dtype == tensor::DType::kF32 ? EmbedRows<float>(args, rows) : EmbedRows<tensor::BF16>(args, rows);
+  args.dtype == tensor::DType::kF32 ? EmbedRows<float>(args, rows)
+                                    : EmbedRows<tensor::BF16>(args, rows);
 }
 
 }  // namespace forebay::kernels::ref

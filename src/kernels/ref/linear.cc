@@ -1,5 +1,5 @@
-// The oracle: plain loops in the order of the contract. std::fma is the hardware's, whose denormals the caller's FTZ
-// and DAZ flags flush (this file is compiled with FMA instructions).
+// The oracle: plain loops in the order of the contract. std::fma is the hardware's, whose denormals
+// the caller's FTZ and DAZ flags flush (this file is compiled with FMA instructions).
 #include <cmath>
 
 #include "kernels/exp.h"
@@ -14,7 +14,8 @@ using tensor::BF16;
 
 // The sum of a leaf for one output: x [k_leaf], w its column, pairs kPanelColumns pairs apart.
 //
-// Class `pair`: one chain over the pairs, the odd element of each first; K is padded with +0 to whole pairs.
+// Class `pair`: one chain over the pairs, the odd element of each first; K is padded with +0 to
+// whole pairs.
 template <typename T>
 float PairChain(const T* x, const T* w, int32_t k_leaf) {
   float sum = 0;
@@ -48,8 +49,10 @@ struct RefLinear {
 
   float LeafSum(int64_t row, int panel, int column, int leaf) const {
     const int32_t begin = weight.leaves.begin[leaf], k_leaf = weight.leaves.begin[leaf + 1] - begin;
-    const T* x = reinterpret_cast<const T*>(args.x) + row * args.x_stride + begin;
-    const T* w = reinterpret_cast<const T*>(weight.tiles[leaf * weight.num_panels + panel]) + column * 2;
+    const int64_t x_row = args.x_rows == nullptr ? row : args.x_rows[row];
+    const T* x = reinterpret_cast<const T*>(args.x) + x_row * args.x_stride + begin;
+    const T* w =
+        reinterpret_cast<const T*>(weight.tiles[leaf * weight.num_panels + panel]) + column * 2;
     return kChain(x, w, k_leaf);
   }
 
@@ -58,7 +61,9 @@ struct RefLinear {
     if (level == 0) return LeafSum(row, panel, column, first - weight.leaves.leaves_before);
     const int second = first + (1 << (level - 1));
     const float sum = TreeSum(row, panel, column, first, level - 1);
-    return second < weight.leaves.tree_leaves() ? sum + TreeSum(row, panel, column, second, level - 1) : sum;
+    return second < weight.leaves.tree_leaves()
+               ? sum + TreeSum(row, panel, column, second, level - 1)
+               : sum;
   }
 
   float Sum(int64_t row, int panel, int column) const {
@@ -75,15 +80,20 @@ struct RefLinear {
     switch (args.output) {
       case LinearOutput::kF32: *y32 = Sum(row, panel, column); break;
       case LinearOutput::kRounded: *y = tensor::RoundTo<T>(Sum(row, panel, column)); break;
-      case LinearOutput::kResidual: *y = tensor::RoundTo<T>(Sum(row, panel, column) + tensor::ToFloat(*y)); break;
+      case LinearOutput::kResidual:
+        *y = tensor::RoundTo<T>(Sum(row, panel, column) + tensor::ToFloat(*y));
+        break;
       case LinearOutput::kSiluMul:
-        *y = tensor::RoundTo<T>(Silu(Sum(row, panel, column)) * Sum(row, panel, column + kPanelColumns / 2));
+        *y = tensor::RoundTo<T>(Silu(Sum(row, panel, column)) *
+                                Sum(row, panel, column + kPanelColumns / 2));
         break;
       case LinearOutput::kPartial: {
         int first[kMaxLeaves], level[kMaxLeaves];
-        const int planes = PartialPlanes(weight.leaves, args.leaf_begin, args.leaf_end, first, level);
+        const int planes =
+            PartialPlanes(weight.leaves, args.leaf_begin, args.leaf_end, first, level);
         for (int plane = 0; plane < planes; ++plane) {
-          y32[plane * args.rows * args.y_stride] = TreeSum(row, panel, column, first[plane], level[plane]);
+          y32[plane * args.rows * args.y_stride] =
+              TreeSum(row, panel, column, first[plane], level[plane]);
         }
       }
     }

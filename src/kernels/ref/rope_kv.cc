@@ -1,4 +1,8 @@
+#include <span>
+#include <vector>
+
 #include "kernels/attention.h"
+#include "kernels/cut_rows.h"
 #include "kernels/digest.h"
 #include "kernels/ref/row.h"
 #include "kernels/sets.h"
@@ -7,45 +11,48 @@
 namespace forebay::kernels::ref {
 namespace {
 
-// One head of q or k: norm where `weight` is given, rope where the layer has it, rounding.
-template <typename T>
-void TransformHead(const RopeKvArgs& args, const float* x, const float* weight, int64_t position, T* out) {
-  const int head_dim = args.layout.head_dim, half = head_dim / 2;
-  float y[kMaxHeadDim];
-  const float inverse = weight ? InverseRms([x](int64_t j) { return x[j]; }, head_dim, args.norm_eps) : 0;
+// One head of q or k: norm where `weight` is given, rope where the layer has it, then norm without
+// weight and `scale` likewise, rounding.
+template <typename T, typename Args>
+void TransformHead(const Args& args, int head_dim, const float* x, const float* weight,
+                   int64_t position, float scale, T* out) {
+  const int half = head_dim / 2;
+  float y[kMaxKeyDim];
+  const float inverse =
+      weight ? InverseRms([x](int64_t j) { return x[j]; }, head_dim, args.norm_eps) : 0;
   for (int j = 0; j < head_dim; ++j) y[j] = weight ? x[j] * inverse * weight[j] : x[j];
   for (int j = 0; j < half; ++j) {
     float low = y[j], high = y[j + half];
     if (args.rope_cos) {
-      const float cosine = args.rope_cos[position * half + j], sine = args.rope_sin[position * half + j];
+      const float cosine = args.rope_cos[position * half + j],
+                  sine = args.rope_sin[position * half + j];
       low = std::fma(y[j], cosine, -(y[j + half] * sine));
       high = std::fma(y[j + half], cosine, y[j] * sine);
     }
-    out[j] = tensor::RoundTo<T>(low);
-    out[j + half] = tensor::RoundTo<T>(high);
+    y[j] = low;
+    y[j + half] = high;
   }
+  const float norm =
+      args.norm_after ? InverseRms([&](int64_t j) { return y[j]; }, head_dim, args.norm_eps) : 1;
+  for (int j = 0; j < head_dim; ++j) out[j] = tensor::RoundTo<T>(y[j] * norm * scale);
 }
 
-template <typename T>
-void TransformRow(const RopeKvArgs& args, int64_t row) {
+// k and v of one row and the KV heads, each [kv_heads, head_dim], to the row's slot and digest.
+// Args: RopeKvArgs or StoreKvArgs.
+template <typename T, typename Args>
+void KeepRow(const Args& args, int64_t row, const T* k_heads, const T* v_heads) {
   const KvLayout& layout = args.layout;
-  const int head_dim = layout.head_dim;
+  const int head_dim = layout.key_dim;
   const int32_t position = args.batch.positions[row];
   const int slot = position % kBlockTokens;
   const SequenceRows& sequence = args.batch.sequences[args.batch.row_sequence[row]];
   const uint32_t entry =
-      args.batch.block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
+      args.batch
+          .block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
   std::byte* block = args.layer.Block(entry, layout.block_stride);
-  const float* x = args.qkv + row * (args.heads + 2 * layout.kv_heads) * head_dim;
-  T* q = reinterpret_cast<T*>(args.q) + row * args.heads * head_dim;
-  for (int head = 0; head < args.heads; ++head, x += head_dim) {
-    TransformHead(args, x, args.q_norm, position, q + head * head_dim);
-  }
   uint64_t digest = 0;
-  for (int head = 0; head < layout.kv_heads; ++head, x += head_dim) {
-    T k[kMaxHeadDim], v[kMaxHeadDim];
-    TransformHead(args, x, args.k_norm, position, k);
-    for (int j = 0; j < head_dim; ++j) v[j] = tensor::RoundTo<T>(x[layout.kv_heads * head_dim + j]);
+  for (int head = 0; head < layout.kv_heads; ++head) {
+    const T *k = k_heads + head * head_dim, *v = v_heads + head * head_dim;
     T* keys = reinterpret_cast<T*>(block + head * layout.HeadBytes());
     T* values = keys + head_dim * kBlockTokens;
     for (int j = 0; j < head_dim; ++j) {
@@ -65,12 +72,75 @@ void TransformRow(const RopeKvArgs& args, int64_t row) {
   }
 }
 
+template <typename T>
+void TransformRow(const RopeKvArgs& args, int64_t row) {
+  const KvLayout& layout = args.layout;
+  const int head_dim = layout.key_dim;
+  const int32_t position = args.batch.positions[row];
+  const float* x = args.qkv + row * (args.heads + 2 * layout.kv_heads) * head_dim;
+  T* q = reinterpret_cast<T*>(args.q) + row * args.heads * head_dim;
+  for (int head = 0; head < args.heads; ++head, x += head_dim) {
+    TransformHead(args, head_dim, x, args.q_norm, position,
+                  args.q_scale ? args.q_scale[position] : 1.0f, q + head * head_dim);
+  }
+  std::vector<T> k(static_cast<size_t>(layout.kv_heads * head_dim)), v(k.size());
+  for (int head = 0; head < layout.kv_heads; ++head, x += head_dim)
+    TransformHead(args, head_dim, x, args.k_norm, position, 1.0f, k.data() + head * head_dim);
+  for (size_t j = 0; j < v.size(); ++j) v[j] = tensor::RoundTo<T>(x[j]);
+  KeepRow(args, row, k.data(), v.data());
+}
+
+template <typename T>
+void RopeRow(const RopeRowsArgs& args, const RopeRowsArgs::Reader& reader, int64_t row) {
+  const int head_dim = args.head_dim;
+  const int64_t position = args.positions[row];
+  const float* const x = args.qkv + row * (args.heads + 2 * args.kv_heads) * head_dim;
+  T* out = reinterpret_cast<T*>(reader.out) + row * reader.heads * head_dim;
+  for (int head = 0; head < reader.heads; ++head, out += head_dim) {
+    TransformHead(args, head_dim, x + (reader.first_head + head) * head_dim, args.q_norm, position,
+                  args.q_scale ? args.q_scale[position] : 1.0f, out);
+  }
+  out = reinterpret_cast<T*>(reader.out) +
+        (int64_t{args.num_rows} * reader.heads + row * 2 * reader.kv_heads) * head_dim;
+  const float* const k = x + (args.heads + reader.first_kv_head) * head_dim;
+  for (int head = 0; head < reader.kv_heads; ++head, out += head_dim)
+    TransformHead(args, head_dim, k + head * head_dim, args.k_norm, position, 1.0f, out);
+  const float* const v = k + args.kv_heads * head_dim;
+  for (int j = 0; j < reader.kv_heads * head_dim; ++j) out[j] = tensor::RoundTo<T>(v[j]);
+}
+
+template <typename T>
+void StoreRow(const StoreKvArgs& args, int64_t row) {
+  const int64_t width = int64_t{args.layout.kv_heads} * args.layout.key_dim;
+  const T* const k = reinterpret_cast<const T*>(args.kv) + row * 2 * width;
+  KeepRow(args, row, k, k + width);
+}
+
 }  // namespace
 
 void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context) {
   const device::Range rows = StaticPart(context, args.batch.num_rows);
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    args.layout.dtype == tensor::DType::kF32 ? TransformRow<float>(args, row) : TransformRow<tensor::BF16>(args, row);
+    args.layout.dtype == tensor::DType::kF32 ? TransformRow<float>(args, row)
+                                             : TransformRow<tensor::BF16>(args, row);
+  }
+}
+
+void RopeRows(const RopeRowsArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = StaticPart(context, args.num_rows);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    for (const RopeRowsArgs::Reader& reader : std::span(args.readers, args.num_readers)) {
+      args.dtype == tensor::DType::kF32 ? RopeRow<float>(args, reader, row)
+                                        : RopeRow<tensor::BF16>(args, reader, row);
+    }
+  }
+}
+
+void StoreKv(const StoreKvArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = StaticPart(context, args.batch.num_rows);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    args.layout.dtype == tensor::DType::kF32 ? StoreRow<float>(args, row)
+                                             : StoreRow<tensor::BF16>(args, row);
   }
 }
 

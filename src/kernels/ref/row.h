@@ -28,7 +28,8 @@ inline float SumTree(float lanes[kLanes]) {
 template <typename At>
 float InverseRms(At at, int64_t columns, float eps) {
   float lanes[kLanes] = {};
-  for (int64_t j = 0; j < columns; ++j) lanes[j % kLanes] = std::fma(at(j), at(j), lanes[j % kLanes]);
+  for (int64_t j = 0; j < columns; ++j)
+    lanes[j % kLanes] = std::fma(at(j), at(j), lanes[j % kLanes]);
   return 1.0f / std::sqrt(SumTree(lanes) / static_cast<float>(columns) + eps);
 }
 

@@ -1,5 +1,6 @@
-// A step of class `amx` for one output, as the documents write it. std::fma is the hardware's, whose denormals the caller's FTZ
-// and DAZ flags flush (this file is compiled with FMA instructions).
+// A step of class `amx` for one output, as the documents write it. std::fma is the hardware's,
+// whose denormals the caller's FTZ and DAZ flags flush (this file is compiled with FMA
+// instructions).
 #include <cmath>
 
 #include "kernels/tile_order.h"

@@ -1,5 +1,5 @@
-// Attention problems for tests and benchmarks: sequences with random q, k, v, a paged KV cache with permuted blocks, and
-// every unwritten position poisoned with NaN.
+// Attention problems for tests and benchmarks: sequences with random q, k, v, a paged KV cache with
+// permuted blocks, and every unwritten position poisoned with NaN.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,11 @@ namespace forebay::kernels::testing {
 
 struct AttentionShape {
   int32_t heads = 1, kv_heads = 1, head_dim = 16;
-  int32_t window = 0;
+  int32_t window = 0, chunk = 0;
+  int32_t value_dim = 0;        // 0: head_dim
+  bool values_in_keys = false;  // a value is the begin of its key
+
+  int32_t values() const { return value_dim ? value_dim : head_dim; }
 };
 
 // A sequence of `length` positions; rows of positions from `first` on are computed.
@@ -28,20 +32,32 @@ struct SequenceSpec {
 template <typename T>
 class AttentionProblem {
  public:
-  static constexpr tensor::DType kType = sizeof(T) == 4 ? tensor::DType::kF32 : tensor::DType::kBF16;
+  static constexpr tensor::DType kType =
+      sizeof(T) == 4 ? tensor::DType::kF32 : tensor::DType::kBF16;
 
   AttentionProblem(AttentionShape shape, std::vector<SequenceSpec> sequences, uint64_t seed = 1)
       : shape_(shape), sequences_(std::move(sequences)), rng_(seed) {
-    const size_t q_width = size_t(shape.heads) * shape.head_dim, kv_width = size_t(shape.kv_heads) * shape.head_dim;
+    const size_t q_width = size_t(shape.heads) * shape.head_dim,
+                 k_width = size_t(shape.kv_heads) * shape.head_dim,
+                 v_width = size_t(shape.kv_heads) * shape.values();
     for (const SequenceSpec& sequence : sequences_) {
       q_.push_back(Random(sequence.length * q_width, 2.0f));
-      k_.push_back(Random(sequence.length * kv_width, 1.0f));
-      v_.push_back(Random(sequence.length * kv_width, 1.0f));
-      table_stride_ = std::max<int64_t>(table_stride_, (sequence.length + kBlockTokens - 1) / kBlockTokens);
+      k_.push_back(Random(sequence.length * k_width, 1.0f));
+      v_.push_back(Random(sequence.length * v_width, 1.0f));
+      if (!shape.values_in_keys) continue;
+      for (size_t i = 0; i < v_.back().size(); ++i) {
+        v_.back()[i] = k_.back()[i / shape.values() * shape.head_dim + i % shape.values()];
+      }
+    }
+    for (const SequenceSpec& sequence : sequences_) {
+      table_stride_ =
+          std::max<int64_t>(table_stride_, (sequence.length + kBlockTokens - 1) / kBlockTokens);
     }
     layout_.dtype = kType;
     layout_.kv_heads = shape.kv_heads;
-    layout_.head_dim = shape.head_dim;
+    layout_.key_dim = shape.head_dim;
+    layout_.value_dim = shape.values();
+    layout_.values_in_keys = shape.values_in_keys;
     layout_.block_stride = layout_.LayerBytes() + 192;  // as if other layers lay between
     Permute(0);
   }
@@ -61,14 +77,14 @@ class AttentionProblem {
     window_.assign(seed % 2 == 1 ? elements : 0, Poison());
   }
 
-  // Computes all rows in steps of at most `chunk` rows a sequence; returns them [sequences][rows, heads, head_dim].
-  // Positions after a step's own are poison while it runs.
+  // Computes all rows in steps of at most `chunk` rows a sequence; returns them [sequences][rows,
+  // heads, value_dim]. Positions after a step's own are poison while it runs.
   std::vector<std::vector<T>> Run(const KernelSet& kernels, Team& team, int32_t chunk = 1 << 20) {
     std::fill(resident_.begin(), resident_.end(), Poison());
     std::fill(window_.begin(), window_.end(), Poison());
     std::vector<std::vector<T>> results;
     std::vector<int32_t> done;
-    const size_t width = size_t(shape_.heads) * shape_.head_dim;
+    const size_t width = size_t(shape_.heads) * shape_.values();
     for (size_t s = 0; s < sequences_.size(); ++s) {
       results.emplace_back((sequences_[s].length - sequences_[s].first) * width);
       done.push_back(sequences_[s].first);
@@ -101,7 +117,8 @@ class AttentionProblem {
       const int32_t take = std::min(chunk, sequences_[s].length - done[s]);
       if (take == 0) continue;
       Write(s, done[s], done[s] + take);
-      q_step_.insert(q_step_.end(), q_[s].begin() + done[s] * width, q_[s].begin() + (done[s] + take) * width);
+      q_step_.insert(q_step_.end(), q_[s].begin() + done[s] * width,
+                     q_[s].begin() + (done[s] + take) * width);
       const auto first_row = static_cast<int32_t>(positions_.size());
       for (int32_t i = 0; i < take; ++i) {
         positions_.push_back(done[s] + i);
@@ -110,7 +127,7 @@ class AttentionProblem {
       rows_.push_back({first_row, take, done[s], static_cast<int32_t>(s)});
       args_.context.Add(done[s], take);
     }
-    out_.assign(q_step_.size(), T{});
+    out_.assign(q_step_.size() / shape_.head_dim * shape_.values(), T{});
     StepBatch& batch = args_.batch;
     batch.num_rows = static_cast<int32_t>(positions_.size());
     batch.num_sequences = static_cast<int32_t>(rows_.size());
@@ -126,7 +143,7 @@ class AttentionProblem {
     args_.out = reinterpret_cast<std::byte*>(out_.data());
     args_.heads = shape_.heads;
     args_.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
-    args_.sliding_window = shape_.window;
+    args_.reach = {shape_.window, shape_.chunk};
   }
 
   const AttentionArgs& args() const { return args_; }
@@ -135,19 +152,20 @@ class AttentionProblem {
   // Softmax attention in double, probabilities not rounded: [rows, heads, head_dim] of a sequence.
   std::vector<double> Naive(size_t s) const {
     const auto [first, length] = sequences_[s];
-    const int32_t dim = shape_.head_dim;
+    const int32_t dim = shape_.head_dim, value_dim = shape_.values();
     std::vector<double> out;
     for (int32_t position = first; position < length; ++position) {
       for (int32_t head = 0; head < shape_.heads; ++head) {
         const int32_t kv_head = head / (shape_.heads / shape_.kv_heads);
-        const int32_t begin = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
-        std::vector<double> scores, values(dim);
+        const int32_t begin = args_.reach.First(position);
+        std::vector<double> scores, values(value_dim);
         double maximum = -1e300, sum = 0;
         for (int32_t t = begin; t <= position; ++t) {
           double dot = 0;
           for (int32_t j = 0; j < dim; ++j) {
-            dot += double(tensor::ToFloat(q_[s][(size_t(position) * shape_.heads + head) * dim + j])) *
-                   tensor::ToFloat(k_[s][(size_t(t) * shape_.kv_heads + kv_head) * dim + j]);
+            dot +=
+                double(tensor::ToFloat(q_[s][(size_t(position) * shape_.heads + head) * dim + j])) *
+                tensor::ToFloat(k_[s][(size_t(t) * shape_.kv_heads + kv_head) * dim + j]);
           }
           scores.push_back(dot / std::sqrt(double(dim)));
           maximum = std::max(maximum, scores.back());
@@ -155,8 +173,9 @@ class AttentionProblem {
         for (int32_t t = begin; t <= position; ++t) {
           const double p = std::exp(scores[t - begin] - maximum);
           sum += p;
-          for (int32_t j = 0; j < dim; ++j) {
-            values[j] += p * tensor::ToFloat(v_[s][(size_t(t) * shape_.kv_heads + kv_head) * dim + j]);
+          for (int32_t j = 0; j < value_dim; ++j) {
+            values[j] +=
+                p * tensor::ToFloat(v_[s][(size_t(t) * shape_.kv_heads + kv_head) * value_dim + j]);
           }
         }
         for (const double value : values) out.push_back(value / sum);
@@ -181,18 +200,23 @@ class AttentionProblem {
 
   // K and V of positions [begin, end) of a sequence into its blocks.
   void Write(size_t s, int32_t begin, int32_t end) {
-    const int32_t dim = shape_.head_dim;
+    const int32_t dim = shape_.head_dim, value_dim = shape_.values();
     for (int32_t position = begin; position < end; ++position) {
       const uint32_t entry = tables_[s * table_stride_ + position / kBlockTokens];
       std::vector<T>& memory = (entry & kWindowBit) ? window_ : resident_;
       const int32_t slot = position % kBlockTokens;
       for (int32_t head = 0; head < shape_.kv_heads; ++head) {
-        T* keys = memory.data() + ((entry & ~kWindowBit) * layout_.block_stride + head * layout_.HeadBytes()) / sizeof(T);
+        T* keys =
+            memory.data() +
+            ((entry & ~kWindowBit) * layout_.block_stride + head * layout_.HeadBytes()) / sizeof(T);
         T* values = keys + dim * kBlockTokens;
         for (int32_t j = 0; j < dim; ++j) {
           const size_t from = (size_t(position) * shape_.kv_heads + head) * dim + j;
           keys[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = k_[s][from];
-          values[(slot / 2 * dim + j) * 2 + slot % 2] = v_[s][from];
+        }
+        for (int32_t j = 0; j < value_dim && !shape_.values_in_keys; ++j) {
+          const size_t from = (size_t(position) * shape_.kv_heads + head) * value_dim + j;
+          values[(slot / 2 * value_dim + j) * 2 + slot % 2] = v_[s][from];
         }
       }
     }

@@ -9,7 +9,8 @@
 namespace forebay::kernels::testing {
 
 // PackTile of the rows, rounded to `dtype`.
-inline void PackRounded(tensor::DType dtype, int64_t k_leaf, const float* const rows[kPanelColumns], std::byte* tile) {
+inline void PackRounded(tensor::DType dtype, int64_t k_leaf, const float* const rows[kPanelColumns],
+                        std::byte* tile) {
   if (dtype == tensor::DType::kF32) return PackTile(k_leaf, rows, tile);
   std::vector<tensor::BF16> rounded(static_cast<size_t>(k_leaf) * kPanelColumns);
   const tensor::BF16* columns[kPanelColumns] = {};

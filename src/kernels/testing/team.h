@@ -1,4 +1,5 @@
-// Runs kernels in tests and benchmarks without a device: a team of threads with the WorkerContext of the contract.
+// Runs kernels in tests and benchmarks without a device: a team of threads with the WorkerContext
+// of the contract.
 #pragma once
 
 #include <xmmintrin.h>
@@ -13,11 +14,13 @@
 
 namespace forebay::kernels::testing {
 
-// Persistent workers that spin, then yield. The caller is worker 0. Denormals are flushed while a kernel runs.
+// Persistent workers that spin, then yield. The caller is worker 0. Denormals are flushed while a
+// kernel runs.
 class Team {
  public:
   explicit Team(int num_workers, uint64_t scratch_bytes = 4 << 20)
-      : num_workers_(num_workers), scratch_(new (std::align_val_t{64}) std::byte[num_workers * scratch_bytes]) {
+      : num_workers_(num_workers),
+        scratch_(new (std::align_val_t{64}) std::byte[num_workers * scratch_bytes]) {
     for (int worker = 0; worker < num_workers; ++worker) {
       auto context = std::make_unique<Context>(*this);
       context->worker = worker;
@@ -27,7 +30,8 @@ class Team {
       context->ticket = &ticket_;
       contexts_.push_back(std::move(context));
     }
-    for (int worker = 1; worker < num_workers; ++worker) threads_.emplace_back([this, worker] { Loop(worker); });
+    for (int worker = 1; worker < num_workers; ++worker)
+      threads_.emplace_back([this, worker] { Loop(worker); });
   }
   ~Team() {
     stop_ = true;

@@ -1,4 +1,5 @@
-// Class `amx` on machines that have no tiles: its loop on model tiles, and its oracle. For tests; no name chooses them.
+// Class `amx` on machines that have no tiles: its loop on model tiles, and its oracle. For tests;
+// no name chooses them.
 #pragma once
 
 #include <utility>
@@ -10,24 +11,34 @@
 namespace forebay::kernels::testing {
 
 // `set`, with linear layers of class `amx`.
-inline KernelSet WithTiles(KernelSet set, const char* name, TileOrder order, LinearFunction linear) {
+inline KernelSet WithTiles(KernelSet set, const char* name, TileOrder order, LinearFunction linear,
+                           ExpertsFunction experts) {
   set.name = name;
   set.numerics_class = NumericsClassOf(order);
   set.linear = linear;
+  set.experts = experts;
   return set;
 }
-inline KernelSet OracleOfTiles(TileOrder order) { return WithTiles(RefKernels(), "ref of amx", order, ref::TileLinear(order)); }
-inline KernelSet ModelTileKernels(TileOrder order) {
-  const KernelSet fastest_pair = **ChooseKernels(__builtin_cpu_supports("avx512f") ? "avx512f" : "avx2");
-  return WithTiles(fastest_pair, "amx on model tiles", order, amx::LinearOnModelTiles(order));
+inline KernelSet OracleOfTiles(TileOrder order) {
+  return WithTiles(RefKernels(), "ref of amx", order, ref::TileLinear(order),
+                   ref::TileExperts(order));
 }
-inline bool HasModelTiles() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+inline KernelSet ModelTileKernels(TileOrder order) {
+  const KernelSet fastest_pair =
+      **ChooseKernels(__builtin_cpu_supports("avx512f") ? "avx512f" : "avx2");
+  return WithTiles(fastest_pair, "amx on model tiles", order, amx::LinearOnModelTiles(order),
+                   amx::ExpertsOnModelTiles(order));
+}
+inline bool HasModelTiles() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
 
 // What this machine can run, each with the oracle of its class.
 inline std::vector<std::pair<KernelSet, KernelSet>> SetsWithOracles() {
   std::vector<std::pair<KernelSet, KernelSet>> sets;
   for (const KernelSet* set : AvailableKernels()) {
-    sets.emplace_back(*set, set->isa == Isa::kAmx ? OracleOfTiles(HardwareTileOrder()) : RefKernels());
+    sets.emplace_back(*set,
+                      set->isa == Isa::kAmx ? OracleOfTiles(HardwareTileOrder()) : RefKernels());
   }
   for (const TileOrder order : kTileOrders) {
     if (HasModelTiles()) sets.emplace_back(ModelTileKernels(order), OracleOfTiles(order));

@@ -12,9 +12,9 @@ namespace {
 int64_t BlocksFor(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 struct Block {
-  PrefixKey key;      // of a sealed block
-  int32_t count = 0;  // sequences that hold it
-  bool sealed = false;  // full, its tokens committed, its key known
+  PrefixKey key;                   // the key of a sealed block
+  int32_t count = 0;               // sequences that hold it
+  bool sealed = false;             // full, its tokens committed, its key known
   BlockId older = -1, newer = -1;  // neighbours in the LRU list while cached
 };
 
@@ -24,7 +24,7 @@ struct Sequence {
   int32_t first = 0;
   int64_t committed = 0, computed = 0, reserved = 0;
   uint64_t salt = 0;
-  PrefixKey chain;  // of its last full committed block, or the root
+  PrefixKey chain;                         // the key of its last full committed block, or the root
   std::array<int32_t, kBlockTokens> tail;  // [committed % 32] committed tokens after that block
 };
 
@@ -34,7 +34,7 @@ struct BlockBook::State {
   BlockBookOptions options;
   BlockBookStats stats;
   std::vector<Block> blocks;
-  std::vector<BlockId> free;       // a stack
+  std::vector<BlockId> free;         // a stack
   BlockId oldest = -1, newest = -1;  // the LRU list of cached blocks
   int32_t cached = 0;
   int64_t repeated = 0;  // counts of blocks beyond their first
@@ -58,8 +58,8 @@ struct BlockBook::State {
     return tables.data() + static_cast<size_t>(slot) * options.max_blocks_per_sequence;
   }
   Sequence& Live(SequenceSlot slot) {
-    FB_CHECK(slot >= 0 && slot < options.max_sequences && sequences[slot].live, "slot {} of {} is not open",
-             slot, options.max_sequences);
+    FB_CHECK(slot >= 0 && slot < options.max_sequences && sequences[slot].live,
+             "slot {} of {} is not open", slot, options.max_sequences);
     return sequences[slot];
   }
 
@@ -77,7 +77,8 @@ struct BlockBook::State {
     --cached;
   }
 
-  // A block for new content, the least recently used cached one where none is free. REQUIRES: available() > 0.
+  // A block for new content, the least recently used cached one where none is free. REQUIRES:
+  // available() > 0.
   BlockId Take() {
     BlockId id;
     if (!free.empty()) {
@@ -125,8 +126,8 @@ struct BlockBook::State {
 
   // Calls visit(block, key) for each indexed block of the prefix, in order.
   template <typename Visit>
-  void WalkCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached, std::vector<PrefixKey>* keys,
-                  Visit visit) const {
+  void WalkCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+                  std::vector<PrefixKey>* keys, Visit visit) const {
     if (!options.prefix_sharing) return;
     const int64_t limit = std::min<int64_t>(
         std::min(max_cached, static_cast<int64_t>(tokens.size()) - 1) / kBlockTokens,
@@ -146,9 +147,10 @@ struct BlockBook::State {
 };
 
 BlockBook::BlockBook(const BlockBookOptions& options) {
-  FB_CHECK(options.num_blocks >= 0 && options.max_sequences >= 0 && options.max_blocks_per_sequence >= 0,
-           "{} blocks, {} sequences of up to {} blocks", options.num_blocks, options.max_sequences,
-           options.max_blocks_per_sequence);
+  FB_CHECK(
+      options.num_blocks >= 0 && options.max_sequences >= 0 && options.max_blocks_per_sequence >= 0,
+      "{} blocks, {} sequences of up to {} blocks", options.num_blocks, options.max_sequences,
+      options.max_blocks_per_sequence);
   state_ = std::make_unique<State>(options);
 }
 
@@ -178,8 +180,8 @@ SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int
   return slot;
 }
 
-CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
-                                   std::vector<PrefixKey>* keys) const {
+CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, uint64_t salt,
+                                   int64_t max_cached, std::vector<PrefixKey>* keys) const {
   CachedPrefix found;
   state_->WalkCached(tokens, salt, max_cached, keys, [&](BlockId id, const PrefixKey&) {
     found.tokens += kBlockTokens;
@@ -191,7 +193,8 @@ CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, uint64_t sal
 void BlockBook::Skip(SequenceSlot slot, std::span<const int32_t> tokens) {
   State& s = *state_;
   Sequence& seq = s.Live(slot);
-  FB_CHECK(seq.reserved == 0 && tokens.size() % kBlockTokens == 0, "slot {}: skips {} tokens, reserved {}", slot, tokens.size(), seq.reserved);
+  FB_CHECK(seq.reserved == 0 && tokens.size() % kBlockTokens == 0,
+           "slot {}: skips {} tokens, reserved {}", slot, tokens.size(), seq.reserved);
   seq.committed = seq.computed = seq.reserved = static_cast<int64_t>(tokens.size());
   for (; !tokens.empty(); tokens = tokens.subspan(kBlockTokens)) {
     if (s.options.prefix_sharing) seq.chain = ChainKey(seq.chain, tokens.first(kBlockTokens));
@@ -204,8 +207,9 @@ bool BlockBook::Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>*
   State& s = *state_;
   Sequence& seq = s.Live(slot);
   const int64_t wanted = BlocksFor(length);
-  FB_CHECK(wanted <= s.options.max_blocks_per_sequence, "slot {}: {} positions need {} blocks, at most {}", slot,
-           length, wanted, s.options.max_blocks_per_sequence);
+  FB_CHECK(wanted <= s.options.max_blocks_per_sequence,
+           "slot {}: {} positions need {} blocks, at most {}", slot, length, wanted,
+           s.options.max_blocks_per_sequence);
   if (wanted - seq.num_blocks > s.available()) return false;
   BlockId* table = s.Table(slot);
   while (seq.num_blocks < wanted) {
@@ -220,8 +224,8 @@ bool BlockBook::Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>*
 
 void BlockBook::SetComputed(SequenceSlot slot, int64_t length) {
   Sequence& seq = state_->Live(slot);
-  FB_CHECK(seq.computed <= length && length <= seq.reserved, "slot {}: computed {} to {}, reserved {}", slot,
-           seq.computed, length, seq.reserved);
+  FB_CHECK(seq.computed <= length && length <= seq.reserved,
+           "slot {}: computed {} to {}, reserved {}", slot, seq.computed, length, seq.reserved);
   seq.computed = length;
 }
 
@@ -229,7 +233,8 @@ void BlockBook::Commit(SequenceSlot slot, std::span<const int32_t> tokens) {
   State& s = *state_;
   Sequence& seq = s.Live(slot);
   FB_CHECK(seq.committed + static_cast<int64_t>(tokens.size()) <= seq.computed,
-           "slot {}: commits {} tokens after {}, computed {}", slot, tokens.size(), seq.committed, seq.computed);
+           "slot {}: commits {} tokens after {}, computed {}", slot, tokens.size(), seq.committed,
+           seq.computed);
   for (const int32_t token : tokens) {
     seq.tail[seq.committed++ % kBlockTokens] = token;
     if (seq.committed % kBlockTokens == 0 && s.options.prefix_sharing) s.Seal(slot, seq);
@@ -247,8 +252,8 @@ void BlockBook::Truncate(SequenceSlot slot, int64_t length) {
     const int64_t kept = length / kBlockTokens;
     seq.chain = kept > 0 ? s.blocks[s.Table(slot)[kept - 1]].key : RootKey(seq.salt);
   }
-  FB_CHECK(seq.first == 0 || length / kBlockTokens > seq.first, "slot {}: truncated to {}, but {} blocks were let go", slot, length,
-           seq.first);
+  FB_CHECK(seq.first == 0 || length / kBlockTokens > seq.first,
+           "slot {}: truncated to {}, but {} blocks were let go", slot, length, seq.first);
   while (seq.num_blocks > BlocksFor(length)) s.Release(s.Table(slot)[--seq.num_blocks]);
   seq.reserved = length;
   seq.computed = std::min(seq.computed, length);
@@ -258,7 +263,8 @@ void BlockBook::Truncate(SequenceSlot slot, int64_t length) {
 void BlockBook::LetGo(SequenceSlot slot, int64_t position) {
   State& s = *state_;
   Sequence& seq = s.Live(slot);
-  FB_CHECK(position <= seq.committed, "slot {}: lets go what lies before {}, committed {}", slot, position, seq.committed);
+  FB_CHECK(position <= seq.committed, "slot {}: lets go what lies before {}, committed {}", slot,
+           position, seq.committed);
   const auto first = static_cast<int32_t>(position / kBlockTokens);
   for (int32_t i = first; i-- > seq.first;) s.Release(s.Table(slot)[i]);
   seq.first = std::max(seq.first, first);
@@ -280,12 +286,15 @@ std::span<const BlockId> BlockBook::table(SequenceSlot slot) const {
 int64_t BlockBook::committed(SequenceSlot slot) const { return state_->Live(slot).committed; }
 int64_t BlockBook::computed(SequenceSlot slot) const { return state_->Live(slot).computed; }
 int64_t BlockBook::reserved(SequenceSlot slot) const { return state_->Live(slot).reserved; }
-int64_t BlockBook::first_held(SequenceSlot slot) const { return state_->Live(slot).first * int64_t{kBlockTokens}; }
+int64_t BlockBook::first_held(SequenceSlot slot) const {
+  return state_->Live(slot).first * int64_t{kBlockTokens};
+}
 
 int32_t BlockBook::exclusive_blocks(SequenceSlot slot) const {
   const std::span<const BlockId> held = table(slot).subspan(state_->Live(slot).first);
   int32_t count = 0;
-  while (count < static_cast<int32_t>(held.size()) && state_->blocks[held[held.size() - 1 - count]].count == 1)
+  while (count < static_cast<int32_t>(held.size()) &&
+         state_->blocks[held[held.size() - 1 - count]].count == 1)
     ++count;
   return count;
 }
@@ -305,23 +314,27 @@ void BlockBook::CheckInvariants() const {
     if (!seq.live) continue;
     ++live;
     FB_CHECK(0 <= seq.committed && seq.committed <= seq.computed && seq.computed <= seq.reserved,
-             "slot {}: committed {}, computed {}, reserved {}", slot, seq.committed, seq.computed, seq.reserved);
-    FB_CHECK(seq.num_blocks == BlocksFor(seq.reserved), "slot {}: {} blocks, reserved {}", slot, seq.num_blocks,
+             "slot {}: committed {}, computed {}, reserved {}", slot, seq.committed, seq.computed,
              seq.reserved);
+    FB_CHECK(seq.num_blocks == BlocksFor(seq.reserved), "slot {}: {} blocks, reserved {}", slot,
+             seq.num_blocks, seq.reserved);
     PrefixKey last = RootKey(seq.salt);
-    FB_CHECK(seq.first <= seq.committed / kBlockTokens, "slot {}: {} blocks let go, committed {}", slot, seq.first, seq.committed);
+    FB_CHECK(seq.first <= seq.committed / kBlockTokens, "slot {}: {} blocks let go, committed {}",
+             slot, seq.first, seq.committed);
     for (int32_t i = seq.first; i < seq.num_blocks; ++i) {
       const BlockId id = s.Table(slot)[i];
       ++counts[id];
       const bool full = s.options.prefix_sharing && (i + 1) * kBlockTokens <= seq.committed;
-      FB_CHECK(s.blocks[id].sealed == full, "slot {}: block {} at {} sealed: {}", slot, id, i, s.blocks[id].sealed);
+      FB_CHECK(s.blocks[id].sealed == full, "slot {}: block {} at {} sealed: {}", slot, id, i,
+               s.blocks[id].sealed);
       if (full) last = s.blocks[id].key;
     }
     const bool chain_held = seq.first == 0 || seq.first < seq.committed / kBlockTokens;
-    FB_CHECK(!s.options.prefix_sharing || !chain_held || seq.chain == last, "slot {}: wrong chain key", slot);
+    FB_CHECK(!s.options.prefix_sharing || !chain_held || seq.chain == last,
+             "slot {}: wrong chain key", slot);
   }
-  FB_CHECK(live + static_cast<int64_t>(s.free_slots.size()) == s.options.max_sequences, "{} live, {} free slots",
-           live, s.free_slots.size());
+  FB_CHECK(live + static_cast<int64_t>(s.free_slots.size()) == s.options.max_sequences,
+           "{} live, {} free slots", live, s.free_slots.size());
 
   enum class Where { kNowhere, kFree, kCached };
   std::vector<Where> where(s.blocks.size(), Where::kNowhere);
@@ -331,7 +344,8 @@ void BlockBook::CheckInvariants() const {
   }
   int32_t cached = 0;
   for (BlockId id = s.oldest, older = -1; id >= 0; older = id, id = s.blocks[id].newer, ++cached) {
-    FB_CHECK(where[id] == Where::kNowhere && s.blocks[id].older == older, "block {} is misplaced in LRU order", id);
+    FB_CHECK(where[id] == Where::kNowhere && s.blocks[id].older == older,
+             "block {} is misplaced in LRU order", id);
     where[id] = Where::kCached;
   }
   FB_CHECK(cached == s.cached, "{} cached blocks in LRU order, counted {}", cached, s.cached);
@@ -339,17 +353,22 @@ void BlockBook::CheckInvariants() const {
   int64_t repeated = 0;
   for (BlockId id = 0; id < s.options.num_blocks; ++id) {
     const Block& block = s.blocks[id];
-    FB_CHECK(block.count == counts[id], "block {}: count {}, held by {}", id, block.count, counts[id]);
-    FB_CHECK((block.count > 0) == (where[id] == Where::kNowhere), "block {}: count {}, free or cached: {}", id,
-             block.count, where[id] != Where::kNowhere);
-    const bool in_index = where[id] != Where::kFree && block.sealed && s.index.Find(block.key) == id;
-    FB_CHECK(in_index || (where[id] != Where::kCached && block.count <= 1), "block {}: count {}, not indexed", id,
-             block.count);
+    FB_CHECK(block.count == counts[id], "block {}: count {}, held by {}", id, block.count,
+             counts[id]);
+    FB_CHECK((block.count > 0) == (where[id] == Where::kNowhere),
+             "block {}: count {}, free or cached: {}", id, block.count,
+             where[id] != Where::kNowhere);
+    const bool in_index =
+        where[id] != Where::kFree && block.sealed && s.index.Find(block.key) == id;
+    FB_CHECK(in_index || (where[id] != Where::kCached && block.count <= 1),
+             "block {}: count {}, not indexed", id, block.count);
     indexed += in_index;
     repeated += std::max(0, block.count - 1);
   }
-  FB_CHECK(repeated == s.repeated, "{} blocks held more than once, counted {}", repeated, s.repeated);
-  FB_CHECK(indexed == s.index.size(), "{} indexed blocks, {} index entries", indexed, s.index.size());
+  FB_CHECK(repeated == s.repeated, "{} blocks held more than once, counted {}", repeated,
+           s.repeated);
+  FB_CHECK(indexed == s.index.size(), "{} indexed blocks, {} index entries", indexed,
+           s.index.size());
 }
 
 }  // namespace forebay::kv

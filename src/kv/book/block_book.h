@@ -1,22 +1,27 @@
-// Who holds which KV block, which full blocks are shared by content, and how far each sequence has come. Pure
-// book-keeping: no memory is touched here; kv/ and the engine act on what the book says.
+// Who holds which KV block, which full blocks are shared by content, and how far each sequence has
+// come. Pure book-keeping: no memory is touched here; kv/ and the engine act on what the book says.
 //
 // Invariants (CheckInvariants):
-//  1. A block is free, cached (reference count 0, in the prefix index, evictable in LRU order) or held (count > 0).
-//  2. A sequence holds exactly ceil(reserved / 32) blocks in table order, but for those it let go at its front;
+//  1. A block is free, cached (reference count 0, in the prefix index, evictable in LRU order) or
+//     held (count > 0).
+//  2. A sequence holds exactly ceil(reserved / 32) blocks in table order, but for those it let go
+//     at its front;
 //     committed <= computed <= reserved.
-//  3. Only full blocks of committed tokens are in the index; a shared block (count > 1) is never written.
+//  3. Only full blocks of committed tokens are in the index; a shared block (count > 1) is never
+//     written.
 //  4. free + cached + held = num_blocks.
 //
-// computed: positions whose KV the device holds or is writing (a step may run ahead); committed: positions whose tokens
-// are final. A full block enters the index when it is committed.
+// computed: positions whose KV the device holds or is writing (a step may run ahead); committed:
+// positions whose tokens are final. A full block enters the index when it is committed.
 //
-// Sharing. Of two sequences that commit equal blocks each keeps its own; the first one's is in the index. So an entry
-// of a table never changes while it is held. A duplicate that is let go takes the place of the indexed one if that was
-// evicted meanwhile, and is free otherwise. Blocks are let go from a sequence's end to its front, so that in LRU order
-// the children of a prefix are evicted before it.
+// Sharing. Of two sequences that commit equal blocks each keeps its own; the first one's is in the
+// index. So an entry of a table never changes while it is held. A duplicate that is let go takes
+// the place of the indexed one if that was evicted meanwhile, and is free otherwise. Blocks are let
+// go from a sequence's end to its front, so that in LRU order the children of a prefix are evicted
+// before it.
 //
-// After construction nothing allocates, but for a caller's `fresh`. Each block costs O(1), each token O(1).
+// After construction nothing allocates, but for a caller's `fresh`. Each block costs O(1), each
+// token O(1).
 #pragma once
 
 #include <cstdint>
@@ -25,17 +30,16 @@
 #include <vector>
 
 #include "base/status.h"
+#include "kv/book/block_tokens.h"
 #include "kv/book/prefix_index.h"
 
 namespace forebay::kv {
-
-inline constexpr int kBlockTokens = 32;
 
 using SequenceSlot = int32_t;  // index of a live sequence in the book, reused after Close
 
 struct BlockBookOptions {
   int32_t num_blocks = 0;
-  int32_t max_sequences = 0;       // live at once
+  int32_t max_sequences = 0;  // live at once
   int32_t max_blocks_per_sequence = 0;
   bool prefix_sharing = true;
 };
@@ -48,8 +52,9 @@ struct BlockBookStats {
 
 // What the prefix index has of a sequence that is not open yet.
 struct CachedPrefix {
-  int64_t tokens = 0;       // in full blocks
-  int64_t held_tokens = 0;  // of these, in blocks that live sequences hold: sharing them takes no available block
+  int64_t tokens = 0;  // in full blocks
+  // of these, in blocks that live sequences hold: sharing them takes no available block
+  int64_t held_tokens = 0;
 };
 
 class BlockBook {
@@ -57,11 +62,12 @@ class BlockBook {
   explicit BlockBook(const BlockBookOptions& options);
   ~BlockBook();
 
-  // Opens a sequence whose known tokens are `tokens`, taking full blocks from the prefix index: at most those before
-  // `max_cached` tokens (a caller that needs logits of a prompt row passes less than its length; at least one token is
-  // always left to compute). Returns the slot; committed() and computed() are then the cached tokens.
-  // REQUIRES: a slot is free (live sequences < max_sequences). `salt` keeps tenants, or forms of a model, apart.
-  // `keys` (if given): of these tokens' first full blocks, as far as earlier calls have come; hashed once, then kept.
+  // Opens a sequence whose known tokens are `tokens`, taking full blocks from the prefix index: at
+  // most those before `max_cached` tokens (a caller that needs logits of a prompt row passes less
+  // than its length; at least one token is always left to compute). Returns the slot; committed()
+  // and computed() are then the cached tokens. REQUIRES: a slot is free (live sequences <
+  // max_sequences). `salt` keeps tenants, or forms of a model, apart. `keys` (if given): of these
+  // tokens' first full blocks, as far as earlier calls have come; hashed once, then kept.
   SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
                     std::vector<PrefixKey>* keys = nullptr);
   // What Open would find now; changes nothing.
@@ -71,23 +77,27 @@ class BlockBook {
     return FindCached(tokens, salt, max_cached).tokens;
   }
 
-  // The sequence's first `tokens`, whole blocks of them, were committed elsewhere, and no row of it sees them again: they get no block
-  // here, and their entries of the table mean nothing. REQUIRES: nothing is reserved.
+  // The sequence's first `tokens`, whole blocks of them, were committed elsewhere, and no row of it
+  // sees them again: they get no block here, and their entries of the table mean nothing. REQUIRES:
+  // nothing is reserved.
   void Skip(SequenceSlot slot, std::span<const int32_t> tokens);
-  // Makes room for positions up to `length`: all or nothing. Evicts cached blocks where no free one is left.
-  // Newly taken blocks are appended to `fresh` if given.
-  // REQUIRES: length <= max_blocks_per_sequence * 32.
+  // Makes room for positions up to `length`: all or nothing. Evicts cached blocks where no free one
+  // is left. Newly taken blocks are appended to `fresh` if given. REQUIRES: length <=
+  // max_blocks_per_sequence * 32.
   bool Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>* fresh);
   // The device was given the positions up to `length`. REQUIRES: computed <= length <= reserved.
   void SetComputed(SequenceSlot slot, int64_t length);
-  // The next tokens of the sequence are final (`tokens` continues what was committed). REQUIRES: computed.
+  // The next tokens of the sequence are final (`tokens` continues what was committed). REQUIRES:
+  // computed.
   void Commit(SequenceSlot slot, std::span<const int32_t> tokens);
-  // Drops positions from `length` on (run-ahead, stop strings, speculation), reserved room included; blocks no longer
-  // needed are released. A full committed block that `length` would cut is released whole, since others may share it:
-  // then all three lengths fall to its first position, and what was cut off must be computed again.
+  // Drops positions from `length` on (run-ahead, stop strings, speculation), reserved room
+  // included; blocks no longer needed are released. A full committed block that `length` would cut
+  // is released whole, since others may share it: then all three lengths fall to its first
+  // position, and what was cut off must be computed again.
   void Truncate(SequenceSlot slot, int64_t length);
-  // Releases the blocks that lie wholly before `position`: no row of the sequence sees them again. Their entries stay in the
-  // table and mean nothing. REQUIRES: position <= committed; the sequence is not truncated to before the next block's end.
+  // Releases the blocks that lie wholly before `position`: no row of the sequence sees them again.
+  // Their entries stay in the table and mean nothing. REQUIRES: position <= committed; the sequence
+  // is not truncated to before the next block's end.
   void LetGo(SequenceSlot slot, int64_t position);
   // Ends the sequence: its indexed blocks become cached, the others free.
   void Close(SequenceSlot slot);
@@ -98,7 +108,8 @@ class BlockBook {
   int64_t reserved(SequenceSlot slot) const;
   // Positions before this one were let go; a multiple of 32.
   int64_t first_held(SequenceSlot slot) const;
-  // Blocks at the table's end that no other sequence holds: at least so many become available by Close.
+  // Blocks at the table's end that no other sequence holds: at least so many become available by
+  // Close.
   int32_t exclusive_blocks(SequenceSlot slot) const;
   int32_t num_blocks() const;
   int32_t available_blocks() const;  // free + cached

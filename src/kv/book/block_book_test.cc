@@ -67,7 +67,8 @@ TEST(BlockBookTest, SharesFullCommittedBlocksAndLeavesATokenToCompute) {
 }
 
 TEST(BlockBookTest, WithoutSharingNothingIsCached) {
-  BlockBook book({.num_blocks = 8, .max_sequences = 4, .max_blocks_per_sequence = 4, .prefix_sharing = false});
+  BlockBook book(
+      {.num_blocks = 8, .max_sequences = 4, .max_blocks_per_sequence = 4, .prefix_sharing = false});
   const SequenceSlot a = OpenAndFill(book, Iota(96));
   EXPECT_EQ(book.CachedTokens(Iota(96), 0, 96), 0);
   book.Truncate(a, 40);
@@ -181,7 +182,8 @@ TEST(BlockBookTest, TruncateInsideASharedBlockGivesItUp) {
   book.CheckInvariants();
 }
 
-// The same book with maps, lists of tokens as keys and time stamps, block ids taken from the real one.
+// The same book with maps, lists of tokens as keys and time stamps, block ids taken from the real
+// one.
 class Model {
  public:
   using Prefix = std::pair<uint64_t, Tokens>;
@@ -190,7 +192,8 @@ class Model {
   int64_t Cached(const Tokens& tokens, uint64_t salt, int64_t max_cached) const {
     int64_t cached = 0;
     const int64_t limit = std::min<int64_t>(max_cached, tokens.size() - 1);
-    while (cached + 32 <= limit && index_.contains({salt, Tokens(tokens.begin(), tokens.begin() + cached + 32)}))
+    while (cached + 32 <= limit &&
+           index_.contains({salt, Tokens(tokens.begin(), tokens.begin() + cached + 32)}))
       cached += 32;
     return cached;
   }
@@ -243,7 +246,7 @@ struct RandomRun {
   struct Live {
     SequenceSlot slot;
     uint64_t salt;
-    Tokens tokens;  // committed ones first, then what is to come
+    Tokens tokens;      // committed ones first, then what is to come
     int64_t first = 0;  // blocks that were let go
   };
   static constexpr int kMaxBlocks = 6;
@@ -275,7 +278,8 @@ struct RandomRun {
     int64_t end = 0;
     for (const BlockId id : book.table(seq.slot)) {
       end += 32;
-      ASSERT_EQ(*model.content(id), Model::Prefix(seq.salt, Tokens(seq.tokens.begin(), seq.tokens.begin() + end)));
+      ASSERT_EQ(*model.content(id),
+                Model::Prefix(seq.salt, Tokens(seq.tokens.begin(), seq.tokens.begin() + end)));
       model.Hold(id);
     }
     if (expected == 0 && rng.Below(3) == 0) {
@@ -290,7 +294,8 @@ struct RandomRun {
     const int64_t committed = book.committed(seq.slot), computed = book.computed(seq.slot);
     const int64_t length = std::min<int64_t>(computed + rng.Below(70), kMaxBlocks * 32);
     const size_t held = book.table(seq.slot).size();
-    const int64_t need = (std::max(length, book.reserved(seq.slot)) + 31) / 32 - static_cast<int64_t>(held);
+    const int64_t need =
+        (std::max(length, book.reserved(seq.slot)) + 31) / 32 - static_cast<int64_t>(held);
     std::vector<BlockId> fresh;
     const bool fits = book.Reserve(seq.slot, length, &fresh);
     ASSERT_EQ(fits, need <= model.available());
@@ -315,7 +320,9 @@ struct RandomRun {
     const std::span<const BlockId> after = book.table(seq.slot);
     for (size_t i = before.size(); i > after.size(); --i) model.Release(before[i - 1]);
     const int64_t kept = book.committed(seq.slot);
-    ASSERT_EQ(kept, length >= committed ? committed : length / 32 < committed / 32 ? length / 32 * 32 : length);
+    ASSERT_EQ(kept, length >= committed            ? committed
+                    : length / 32 < committed / 32 ? length / 32 * 32
+                                                   : length);
     if (kept < committed) {
       seq.tokens.resize(kept);
       while (seq.tokens.size() < 40) seq.tokens.push_back(rng.Below(2));
@@ -331,7 +338,8 @@ struct RandomRun {
   }
 
   void Close(size_t i) {
-    const std::vector<BlockId> held(book.table(live[i].slot).begin(), book.table(live[i].slot).end());
+    const std::vector<BlockId> held(book.table(live[i].slot).begin(),
+                                    book.table(live[i].slot).end());
     book.Close(live[i].slot);
     for (int64_t j = held.size(); j > live[i].first; --j) model.Release(held[j - 1]);
     live.erase(live.begin() + static_cast<int64_t>(i));

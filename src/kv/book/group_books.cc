@@ -6,26 +6,28 @@
 
 namespace forebay::kv {
 
-GroupBooks::GroupBooks(const BlockBookOptions& options, std::span<const int32_t> windows)
-    : windows_(windows.begin(), windows.end()) {
-  FB_CHECK(!windows.empty(), "books of no group");
-  for (size_t i = 0; i < windows.size(); ++i) books_.emplace_back(options);
+GroupBooks::GroupBooks(const BlockBookOptions& options, std::span<const base::Reach> reaches)
+    : reaches_(reaches.begin(), reaches.end()) {
+  FB_CHECK(!reaches.empty(), "books of no group");
+  for (size_t i = 0; i < reaches.size(); ++i) books_.emplace_back(options);
 }
 
 SequenceSlot GroupBooks::Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
                               std::vector<PrefixKey>* keys) {
-  const int64_t cached = num_groups() == 1 ? max_cached : FindCached(tokens, salt, max_cached, keys).tokens;
+  const int64_t cached =
+      num_groups() == 1 ? max_cached : FindCached(tokens, salt, max_cached, keys).tokens;
   const SequenceSlot slot = books_[0].Open(tokens, salt, cached, keys);
   for (int group = 1; group < num_groups(); ++group) {
     const SequenceSlot same = books_[group].Open(tokens, salt, cached, keys);
-    FB_CHECK(same == slot && books_[group].computed(slot) == computed(slot), "slot {} with {} positions, {} with {}", slot,
-             computed(slot), same, books_[group].computed(same));
+    FB_CHECK(same == slot && books_[group].computed(slot) == computed(slot),
+             "slot {} with {} positions, {} with {}", slot, computed(slot), same,
+             books_[group].computed(same));
   }
   return slot;
 }
 
-CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
-                                    std::vector<PrefixKey>* keys) const {
+CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, uint64_t salt,
+                                    int64_t max_cached, std::vector<PrefixKey>* keys) const {
   CachedPrefix least = books_[0].FindCached(tokens, salt, max_cached, keys);
   for (int group = 1; group < num_groups(); ++group) {
     const CachedPrefix found = books_[group].FindCached(tokens, salt, least.tokens, keys);
@@ -35,21 +37,27 @@ CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, uint64_t sa
   return least;
 }
 
-SequenceSlot GroupBooks::Adopt(std::span<const int32_t> tokens, uint64_t salt, std::span<const int64_t> first_held) {
-  const SequenceSlot slot = Open(tokens, salt, 0, nullptr);
-  for (int group = 0; group < num_groups(); ++group) books_[group].Skip(slot, tokens.first(static_cast<size_t>(first_held[group])));
+SequenceSlot GroupBooks::Adopt(std::span<const int32_t> tokens, uint64_t salt,
+                               std::span<const int64_t> first_held, int64_t max_cached,
+                               std::vector<PrefixKey>* keys) {
+  const bool all_seen = std::ranges::count(first_held, 0) == num_groups();
+  const SequenceSlot slot = Open(tokens, salt, all_seen ? max_cached : 0, keys);
+  for (int group = 0; group < num_groups() && !all_seen; ++group)
+    books_[group].Skip(slot, tokens.first(static_cast<size_t>(first_held[group])));
   Reserve(slot, static_cast<int64_t>(tokens.size()));
   SetComputed(slot, static_cast<int64_t>(tokens.size()));
   return slot;
 }
 
 void GroupBooks::CommitAdopted(SequenceSlot slot, std::span<const int32_t> tokens) {
-  for (BlockBook& book : books_) book.Commit(slot, tokens.subspan(static_cast<size_t>(book.committed(slot))));
+  for (BlockBook& book : books_)
+    book.Commit(slot, tokens.subspan(static_cast<size_t>(book.committed(slot))));
 }
 
 void GroupBooks::Reserve(SequenceSlot slot, int64_t length) {
   for (BlockBook& book : books_) {
-    FB_CHECK(book.Reserve(slot, length, nullptr), "slot {}: no room for {} positions", slot, length);
+    FB_CHECK(book.Reserve(slot, length, nullptr), "slot {}: no room for {} positions", slot,
+             length);
   }
 }
 
@@ -63,7 +71,7 @@ void GroupBooks::Commit(SequenceSlot slot, std::span<const int32_t> tokens) {
 
 int64_t GroupBooks::LetGoUnseen(int group, SequenceSlot slot) {
   BlockBook& book = books_[group];
-  if (windows_[group] > 0) book.LetGo(slot, std::max<int64_t>(0, book.committed(slot) - windows_[group] + 1));
+  book.LetGo(slot, reaches_[group].First(static_cast<int32_t>(book.committed(slot))));
   return book.first_held(slot);
 }
 

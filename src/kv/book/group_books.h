@@ -1,4 +1,5 @@
-// The books of a replica's KV groups, kept in step: a sequence has the same slot and the same lengths in each.
+// The books of a replica's KV groups, kept in step: a sequence has the same slot and the same
+// lengths in each.
 #pragma once
 
 #include <cstdint>
@@ -6,49 +7,59 @@
 #include <span>
 #include <vector>
 
+#include "base/reach.h"
 #include "kv/book/block_book.h"
 
 namespace forebay::kv {
 
 class GroupBooks {
  public:
-  // One book a window: positions that a row sees, its own included; 0: all.
-  GroupBooks(const BlockBookOptions& options, std::span<const int32_t> windows);
+  // One book a reach: what a row sees.
+  GroupBooks(const BlockBookOptions& options, std::span<const base::Reach> reaches);
 
   // As in BlockBook, in every group. What is cached is cached in all of them.
-  SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached, std::vector<PrefixKey>* keys);
+  SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+                    std::vector<PrefixKey>* keys);
   CachedPrefix FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
                           std::vector<PrefixKey>* keys) const;
-  // Opens a sequence whose positions were all computed elsewhere, with room for what rows still see: by group, from `first_held` on.
-  // REQUIRES: available_blocks() are enough.
-  SequenceSlot Adopt(std::span<const int32_t> tokens, uint64_t salt, std::span<const int64_t> first_held);
+  // Opens a sequence whose positions were all computed elsewhere, with room for what rows still
+  // see: by group, from `first_held` on. Where all is seen, the first full blocks of at most
+  // `max_cached` tokens are taken from the prefix index; those from committed() on are to be
+  // filled. REQUIRES: available_blocks() are enough.
+  SequenceSlot Adopt(std::span<const int32_t> tokens, uint64_t salt,
+                     std::span<const int64_t> first_held, int64_t max_cached = 0,
+                     std::vector<PrefixKey>* keys = nullptr);
   // What was adopted is there now.
   void CommitAdopted(SequenceSlot slot, std::span<const int32_t> tokens);
   // REQUIRES: available_blocks() are enough.
   void Reserve(SequenceSlot slot, int64_t length);
   void SetComputed(SequenceSlot slot, int64_t length);
   void Commit(SequenceSlot slot, std::span<const int32_t> tokens);
-  // Lets go what the rows from committed() on do not see in the group; returns the first position held.
+  // Lets go what the rows from committed() on do not see in the group; returns the first position
+  // held.
   int64_t LetGoUnseen(int group, SequenceSlot slot);
   void Close(SequenceSlot slot);
 
   int num_groups() const { return static_cast<int>(books_.size()); }
-  std::span<const BlockId> table(int group, SequenceSlot slot) const { return books_[group].table(slot); }
+  std::span<const BlockId> table(int group, SequenceSlot slot) const {
+    return books_[group].table(slot);
+  }
   int64_t first_held(int group, SequenceSlot slot) const { return books_[group].first_held(slot); }
   int64_t computed(SequenceSlot slot) const { return books_[0].computed(slot); }
-  int32_t num_blocks() const { return books_[0].num_blocks(); }  // of each group
-  // Of the group that has least, or holds most.
+  int64_t committed(int group, SequenceSlot slot) const { return books_[group].committed(slot); }
+  int32_t num_blocks() const { return books_[0].num_blocks(); }  // each group has so many
+  // Blocks of the group that has least left, or holds most.
   int32_t available_blocks() const;
   int32_t exclusive_blocks(SequenceSlot slot) const;
   int32_t held_blocks() const { return num_blocks() - available_blocks(); }
   int32_t held_peak() const;
-  // Of the group that shares least.
+  // Blocks that sequences repeat, in the group that shares least.
   int64_t repeated_blocks() const;
   int64_t prefix_blocks_hit() const { return books_[0].stats().prefix_blocks_hit; }
 
  private:
   std::deque<BlockBook> books_;
-  std::vector<int32_t> windows_;
+  std::vector<base::Reach> reaches_;
 };
 
 }  // namespace forebay::kv

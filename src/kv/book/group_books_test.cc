@@ -21,8 +21,23 @@ SequenceSlot Serve(GroupBooks& books, std::span<const int32_t> tokens) {
   return slot;
 }
 
+TEST(GroupBooks, PastChunksAreLetGo) {
+  const base::Reach reaches[] = {{0, 128}, 0};
+  GroupBooks books({.num_blocks = 16, .max_sequences = 2, .max_blocks_per_sequence = 10}, reaches);
+  std::vector<int32_t> tokens(300);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  SequenceSlot slot = Serve(books, std::span(tokens).first(255));
+  EXPECT_EQ(books.first_held(0, slot), 128);  // the row at 255 is the chunk's last
+  books.Close(slot);
+  slot = Serve(books, std::span(tokens).first(256));
+  EXPECT_EQ(books.first_held(0, slot), 256);  // the next one begins a chunk
+  EXPECT_EQ(books.first_held(1, slot), 0);
+  books.Close(slot);
+  EXPECT_EQ(books.available_blocks(), 16);
+}
+
 TEST(GroupBooks, AWindowedGroupHoldsWhatIsSeen) {
-  const int32_t windows[] = {0, 64};
+  const base::Reach windows[] = {0, 64};
   GroupBooks books({.num_blocks = 16, .max_sequences = 2, .max_blocks_per_sequence = 10}, windows);
   std::vector<int32_t> tokens(300);
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -39,14 +54,16 @@ TEST(GroupBooks, AWindowedGroupHoldsWhatIsSeen) {
 }
 
 TEST(GroupBooks, SharedIsWhatEveryGroupStillHas) {
-  const int32_t windows[] = {0, 64};
+  const base::Reach windows[] = {0, 64};
   GroupBooks books({.num_blocks = 12, .max_sequences = 2, .max_blocks_per_sequence = 10}, windows);
   std::vector<int32_t> tokens(200), other(320, 7);
   std::iota(tokens.begin(), tokens.end(), 0);
   const SequenceSlot first = Serve(books, tokens);
   EXPECT_EQ(books.FindCached(tokens, 0, 200, nullptr).tokens, 192);
-  EXPECT_EQ(books.FindCached(tokens, 0, 200, nullptr).held_tokens, 64);  // of the windowed group
-  const SequenceSlot second = Serve(books, std::vector<int32_t>(tokens.begin(), tokens.begin() + 150));
+  EXPECT_EQ(books.FindCached(tokens, 0, 200, nullptr).held_tokens,
+            64);  // what the windowed group holds
+  const SequenceSlot second =
+      Serve(books, std::vector<int32_t>(tokens.begin(), tokens.begin() + 150));
   EXPECT_EQ(books.prefix_blocks_hit(), 4);
   books.Close(first);
   books.Close(second);
@@ -57,7 +74,7 @@ TEST(GroupBooks, SharedIsWhatEveryGroupStillHas) {
 
 // What did not come along takes no block and is found by nobody.
 TEST(GroupBooks, AnAdoptedSequenceHasWhatIsSeen) {
-  const int32_t windows[] = {0, 64}, window[] = {64};
+  const base::Reach windows[] = {0, 64}, window[] = {64};
   std::vector<int32_t> tokens(300);
   std::iota(tokens.begin(), tokens.end(), 0);
   const int64_t first_held[] = {0, 224};

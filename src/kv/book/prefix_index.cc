@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "kv/book/block_tokens.h"
 
 namespace forebay::kv {
 namespace {
@@ -35,6 +36,15 @@ PrefixKey ChainKey(const PrefixKey& parent, std::span<const int32_t> tokens) {
   return key;
 }
 
+void ExtendKeys(std::span<const int32_t> tokens, uint64_t salt, int64_t blocks,
+                std::vector<PrefixKey>* keys) {
+  for (auto i = static_cast<int64_t>(keys->size()); i < blocks; ++i) {
+    const PrefixKey parent = i == 0 ? RootKey(salt) : keys->back();
+    keys->push_back(ChainKey(
+        parent, tokens.subspan(static_cast<size_t>(i * kBlockTokens), size_t{kBlockTokens})));
+  }
+}
+
 PrefixIndex::PrefixIndex(int32_t max_blocks) : max_blocks_(max_blocks) {
   FB_CHECK(max_blocks >= 0, "max_blocks is {}", max_blocks);
   entries_.resize(std::bit_ceil(2 * static_cast<uint64_t>(max_blocks) + 1));
@@ -51,8 +61,9 @@ BlockId PrefixIndex::Find(const PrefixKey& key) const { return entries_[Locate(k
 
 void PrefixIndex::Insert(const PrefixKey& key, BlockId block) {
   Entry& entry = entries_[Locate(key)];
-  FB_CHECK(entry.block < 0 && size_ < max_blocks_, "block {}: key held by block {}, {} of {} entries", block,
-           entry.block, size_, max_blocks_);
+  FB_CHECK(entry.block < 0 && size_ < max_blocks_,
+           "block {}: key held by block {}, {} of {} entries", block, entry.block, size_,
+           max_blocks_);
   entry = {key, block};
   ++size_;
 }
@@ -61,7 +72,8 @@ void PrefixIndex::Erase(const PrefixKey& key) {
   uint64_t gap = Locate(key);
   FB_CHECK(entries_[gap].block >= 0, "erased key is not in the index");
   --size_;
-  // An entry may move back into the gap unless its home lies between the gap (exclusive) and itself.
+  // An entry may move back into the gap unless its home lies between the gap (exclusive) and
+  // itself.
   for (uint64_t i = (gap + 1) & mask_; entries_[i].block >= 0; i = (i + 1) & mask_) {
     const uint64_t home = entries_[i].key.low & mask_;
     if (((i - home) & mask_) < ((i - gap) & mask_)) continue;

@@ -1,8 +1,10 @@
-// Which block holds the KV of which tokens: a hash table from the content of a prefix to the block at its end.
+// Which block holds the KV of which tokens: a hash table from the content of a prefix to the block
+// at its end.
 //
-// A key is a 128-bit hash chained over full blocks: of the salt, then of the parent's key and the block's tokens. Two
-// different prefixes of one index with the same key would share KV wrongly; for n blocks the chance is about
-// n^2 / 2^129 (2^-89 for a million blocks), so tokens are not compared again on a hit.
+// A key is a 128-bit hash chained over full blocks: of the salt, then of the parent's key and the
+// block's tokens. Two different prefixes of one index with the same key would share KV wrongly; for
+// n blocks the chance is about n^2 / 2^129 (2^-89 for a million blocks), so tokens are not compared
+// again on a hit.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +25,12 @@ struct PrefixKey {
 PrefixKey RootKey(uint64_t salt);
 // The key of the block with `tokens` that follows the block of `parent`.
 PrefixKey ChainKey(const PrefixKey& parent, std::span<const int32_t> tokens);
+// Appends to `keys`, those of the first full blocks of `tokens`, until it has `blocks` of them.
+void ExtendKeys(std::span<const int32_t> tokens, uint64_t salt, int64_t blocks,
+                std::vector<PrefixKey>* keys);
 
-// Open addressing with linear probing, at most half full; a removal closes its gap, so there are no tombstones and
-// the table never grows.
+// Open addressing with linear probing, at most half full; a removal closes its gap, so there are no
+// tombstones and the table never grows.
 class PrefixIndex {
  public:
   explicit PrefixIndex(int32_t max_blocks);

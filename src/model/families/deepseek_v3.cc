@@ -1,5 +1,6 @@
-// DeepSeek V3 and R1: latent attention, experts with shared ones, dense first layers. Known by its configuration alone.
-// The layer that predicts one more token (num_nextn_predict_layers) is not counted.
+// DeepSeek V3, R1, V2 and V2-Lite: latent attention, experts with shared ones, dense first layers.
+// V2 scores experts by softmax, without a bias. Layers that predict further tokens
+// (num_nextn_predict_layers) are neither counted nor loaded.
 #include "model/config_reader.h"
 #include "model/families/families.h"
 #include "model/json_fields.h"
@@ -7,7 +8,7 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kArchitectures[] = {"DeepseekV3ForCausalLM"};
+constexpr std::string_view kArchitectures[] = {"DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM"};
 
 void ReadLatentAttention(JsonFields* in, ModelConfig* config) {
   MlaConfig mla;
@@ -18,6 +19,33 @@ void ReadLatentAttention(JsonFields* in, ModelConfig* config) {
   mla.v_head_dim = in->Int("v_head_dim", 1, kMostHeadDim);
   config->head_dim = mla.qk_rope_head_dim;
   config->mla = mla;
+  config->rope_interleaved = in->Bool("rope_interleave", true);
+}
+
+void ReadRouter(JsonFields* in, const ModelConfig& config, MoeConfig* moe) {
+  const bool v3 = config.architecture == kArchitectures[0];
+  const std::string scores = in->String("scoring_func", v3 ? "sigmoid" : "softmax");
+  const std::string method = in->String("topk_method", v3 ? "noaux_tc" : "greedy");
+  if (scores == "sigmoid") {
+    moe->scores = kernels::RouterScores::kSigmoid;
+  } else if (scores != "softmax") {
+    in->Unsupported("scoring_func", scores, "sigmoid, softmax");
+  }
+  if (method == "noaux_tc") {
+    moe->selection_bias = true;
+    moe->group_score = kernels::GroupScore::kTwoGreatest;
+  } else if (method != "greedy" && method != "group_limited_greedy") {
+    in->Unsupported("topk_method", method, "noaux_tc, group_limited_greedy, greedy");
+  }
+  if (method != "greedy") {
+    moe->num_groups = in->Int("n_group", 1, kMostExperts, 1);
+    moe->chosen_groups = in->Int("topk_group", 1, kMostExperts, 1);
+  }
+  moe->renormalize = in->Bool("norm_topk_prob", v3);
+  moe->epsilon = 1e-20f;
+  moe->scale = static_cast<float>(in->Float("routed_scaling_factor", 1e-6, 1e6, 1.0));
+  // Published code and transformers disagree on what it means there.
+  if (!v3 && moe->renormalize) in->Unsupported("norm_topk_prob", "true", "false");
 }
 
 void ReadMore(JsonFields* in, ModelConfig* config) {
@@ -27,7 +55,7 @@ void ReadMore(JsonFields* in, ModelConfig* config) {
   moe.experts_per_token = in->Int("num_experts_per_tok", 1, kMostExperts);
   moe.num_shared_experts = in->Int("n_shared_experts", 0, kMostExperts, 0);
   moe.intermediate_size = in->Int("moe_intermediate_size", 1, kMostWidth);
-  moe.selection_bias = true;
+  ReadRouter(in, *config, &moe);
   const int64_t first = in->Int("first_k_dense_replace", 0, kMostLayers, 0);
   const int64_t step = in->Int("moe_layer_freq", 1, kMostLayers, 1);
   for (int64_t layer = 0; layer < config->num_layers; ++layer) {
@@ -36,8 +64,25 @@ void ReadMore(JsonFields* in, ModelConfig* config) {
   config->moe = std::move(moe);
 }
 
+LayerNames Names(const ModelConfig& config, int64_t layer) {
+  LayerNames names = ExpertLayerNames(config, layer);
+  const std::string prefix = LayerPrefix(layer);
+  const std::string attention = prefix + "self_attn.", shared = prefix + "mlp.shared_experts.";
+  names.latent = {.q_down = attention + "q_a_proj.weight",
+                  .q_norm = attention + "q_a_layernorm.weight",
+                  .q_up = attention + "q_b_proj.weight",
+                  .kv_down = attention + "kv_a_proj_with_mqa.weight",
+                  .kv_norm = attention + "kv_a_layernorm.weight",
+                  .kv_up = attention + "kv_b_proj.weight"};
+  names.experts.selection_bias = prefix + "mlp.gate.e_score_correction_bias";
+  names.experts.shared_gate = shared + "gate_proj.weight";
+  names.experts.shared_up = shared + "up_proj.weight";
+  names.experts.shared_down = shared + "down_proj.weight";
+  return names;
+}
+
 }  // namespace
 
-const Family kDeepseekV3{"deepseek_v3", kArchitectures, nullptr, {.read_more = &ReadMore}};
+const Family kDeepseekV3{"deepseek_v3", kArchitectures, &Names, {.read_more = &ReadMore}};
 
 }  // namespace forebay::model

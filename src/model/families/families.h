@@ -10,6 +10,7 @@ extern const Family kMistral;
 extern const Family kQwen2;
 extern const Family kQwen3;
 extern const Family kQwen3Moe;
+extern const Family kMixtral;
 extern const Family kDeepseekV3;
 extern const Family kLlama4;
 

@@ -1,4 +1,6 @@
-// Llama 4 (text): experts with a shared one, dense layers between. Known by its configuration alone.
+// Llama 4 (text): experts with a shared one, dense layers between; layers that see their own chunk
+// of the context, and layers without rope that see all of it. Published folders hold a vision part
+// too, of which nothing is read.
 #include "model/config_reader.h"
 #include "model/families/families.h"
 #include "model/json_fields.h"
@@ -6,18 +8,25 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kArchitectures[] = {"Llama4ForCausalLM"};
+constexpr std::string_view kArchitectures[] = {"Llama4ForCausalLM",
+                                               "Llama4ForConditionalGeneration"};
 
 // intermediate_size is an expert's width here, intermediate_size_mlp a dense layer's.
 void ReadExperts(JsonFields* in, ModelConfig* config) {
   MoeConfig moe;
   moe.num_experts = in->Int("num_local_experts", 1, kMostExperts);
   moe.experts_per_token = in->Int("num_experts_per_tok", 1, kMostExperts);
+  if (moe.experts_per_token != 1) {
+    in->Unsupported("num_experts_per_tok", fmt::format("{}", moe.experts_per_token), "1");
+  }
+  moe.scores = kernels::RouterScores::kSigmoidOfChosen;
+  moe.weighs_input = true;
   moe.num_shared_experts = 1;
   moe.intermediate_size = config->intermediate_size;
   config->intermediate_size = in->Int("intermediate_size_mlp", 1, kMostWidth);
   const int64_t step = in->Int("interleave_moe_layer_step", 1, kMostLayers, 1);
-  for (int64_t layer = 0; layer < config->num_layers; ++layer) moe.has_experts.push_back((layer + 1) % step == 0);
+  for (int64_t layer = 0; layer < config->num_layers; ++layer)
+    moe.has_experts.push_back((layer + 1) % step == 0);
   if (in->Has("moe_layers")) {
     moe.has_experts.assign(config->num_layers, 0);
     for (const int32_t layer : in->LayerIndices("moe_layers")) {
@@ -27,9 +36,54 @@ void ReadExperts(JsonFields* in, ModelConfig* config) {
   config->moe = std::move(moe);
 }
 
+// Layers without rope: every fourth one, or as a list of 0 (without) and 1 says.
+void ReadAttention(JsonFields* in, ModelConfig* config) {
+  const int64_t interval = in->Int("no_rope_layer_interval", 1, kMostLayers, 4);
+  for (int64_t layer = 0; layer < config->num_layers; ++layer)
+    config->without_rope.push_back((layer + 1) % interval == 0);
+  if (const std::vector<int32_t> turned = in->Sizes("no_rope_layers"); !turned.empty()) {
+    if (static_cast<int64_t>(turned.size()) != config->num_layers) {
+      return in->Invalid(
+          fmt::format("no_rope_layers has {} entries; expected num_hidden_layers = {}",
+                      turned.size(), config->num_layers));
+    }
+    for (size_t layer = 0; layer < turned.size(); ++layer)
+      config->without_rope[layer] = turned[layer] == 0;
+  }
+  config->attention_chunk =
+      static_cast<int32_t>(in->Int("attention_chunk_size", 1, kMostPositions, 8192));
+  config->rope_interleaved = true;
+  config->norm_after_rope = in->Bool("use_qk_norm", true);
+  // Published files have a number or true.
+  int64_t number = 0;
+  const bool numbered = !in->object().at_key("attn_temperature_tuning").get(number);
+  if (numbered ? number != 0 : in->Bool("attn_temperature_tuning", true)) {
+    config->temperature_floor = in->Float("floor_scale", 1, kMostPositions, 8192);
+    config->temperature_scale = in->Float("attn_scale", 0, 1e6, 0.1);
+  }
+}
+
+void ReadMore(JsonFields* in, ModelConfig* config) {
+  ReadExperts(in, config);
+  ReadAttention(in, config);
+}
+
+LayerNames Names(const ModelConfig& config, int64_t layer) {
+  LayerNames names = LlamaLayerNames(config, layer);
+  const std::string block = LayerPrefix(layer) + "feed_forward.";
+  names.gate = block + "gate_proj.weight";
+  names.up = block + "up_proj.weight";
+  names.down = block + "down_proj.weight";
+  names.experts = {.router = block + "router.weight",
+                   .prefix = block + "experts.",
+                   .shared_gate = block + "shared_expert.gate_proj.weight",
+                   .shared_up = block + "shared_expert.up_proj.weight",
+                   .shared_down = block + "shared_expert.down_proj.weight"};
+  return names;
+}
+
 }  // namespace
 
-// Its norms of q and k have no weights.
-const Family kLlama4{"llama4", kArchitectures, nullptr, {.read_more = &ReadExperts}};
+const Family kLlama4{"llama4", kArchitectures, &Names, {.text_part = true, .read_more = &ReadMore}};
 
 }  // namespace forebay::model

@@ -8,6 +8,7 @@ constexpr std::string_view kArchitectures[] = {"MistralForCausalLM", "mistral"};
 
 }  // namespace
 
-const Family kMistral{"mistral", kArchitectures, &LlamaLayerNames, {.window = WindowRule::kAllLayers}};
+const Family kMistral{
+    "mistral", kArchitectures, &LlamaLayerNames, {.window = WindowRule::kAllLayers}};
 
 }  // namespace forebay::model

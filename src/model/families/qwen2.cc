@@ -8,6 +8,9 @@ constexpr std::string_view kArchitectures[] = {"Qwen2ForCausalLM", "qwen2"};
 
 }  // namespace
 
-const Family kQwen2{"qwen2", kArchitectures, &LlamaLayerNames, {.qkv_bias = true, .window = WindowRule::kUpperLayers}};
+const Family kQwen2{"qwen2",
+                    kArchitectures,
+                    &LlamaLayerNames,
+                    {.qkv_bias = true, .window = WindowRule::kUpperLayers}};
 
 }  // namespace forebay::model

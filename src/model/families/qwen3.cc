@@ -8,7 +8,9 @@ constexpr std::string_view kArchitectures[] = {"Qwen3ForCausalLM", "qwen3"};
 
 }  // namespace
 
-const Family kQwen3{"qwen3", kArchitectures, &LlamaLayerNames,
+const Family kQwen3{"qwen3",
+                    kArchitectures,
+                    &LlamaLayerNames,
                     {.qk_norm = true, .window = WindowRule::kUpperLayers, .default_head_dim = 128}};
 
 }  // namespace forebay::model

@@ -2,14 +2,18 @@
 #pragma once
 
 #include "model/decoder.h"
+#include "model/kv_groups.h"
 
 namespace forebay::model {
 
 // For steps of up to `rows` rows, each of which may want its logits. REQUIRES: the arena holds it.
 inline Decoder MakeShapeDecoder(const ModelConfig& config, device::Device& device, int64_t rows) {
   device::Arena& arena = device.arena();
-  Decoder decoder{.config = &config, .kernels = &kernels::RefKernels(), .stream = &device.compute(),
-                  .capacity = {.rows = rows, .logit_rows = rows}};
+  Decoder decoder;
+  decoder.config = &config;
+  decoder.kernels = &kernels::RefKernels();
+  decoder.stream = &device.compute();
+  decoder.capacity = {.rows = rows, .logit_rows = rows};
   const DecoderPlan plan = PlanDecoder(config, decoder.dtype, 4096);
   const device::Region* const weights = arena.Allocate("weights", plan.bytes()).value();
   const device::Region* const tables =
@@ -18,8 +22,9 @@ inline Decoder MakeShapeDecoder(const ModelConfig& config, device::Device& devic
   const uint64_t bytes = ActivationBytes(config, decoder.dtype, decoder.capacity);
   device::RegionCutter cutter(*arena.Allocate("activations", bytes).value());
   decoder.activations = CutActivations(config, decoder.dtype, decoder.capacity, &cutter);
-  const auto groups = PlanKvGroups(config, decoder.dtype, {0, config.num_layers}, config.num_kv_heads);
-  decoder.kv = CutKvCache(groups, 0, false, nullptr);
+  const auto groups =
+      PlanKvGroups(config, decoder.dtype, {0, config.num_layers}, config.num_kv_heads);
+  decoder.kv = kv::CutCache(groups, 0, false, nullptr);
   return decoder;
 }
 

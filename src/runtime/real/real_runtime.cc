@@ -12,11 +12,14 @@
 
 #include <atomic>
 #include <climits>
+#include <cstdlib>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "runtime/flush_denormals.h"
 
 namespace forebay::runtime {
@@ -28,8 +31,9 @@ TimeNs MonotonicNow() {
   return now.tv_sec * TimeNs{1'000'000'000} + now.tv_nsec;
 }
 
-// One futex word. Set touches the event only in its exchange, so a woken waiter may destroy it; a wake-up of memory
-// that is gone is a spurious one for whoever waits there, which every futex user expects.
+// One futex word. Set touches the event only in its exchange, so a woken waiter may destroy it; a
+// wake-up of memory that is gone is a spurious one for whoever waits there, which every futex user
+// expects.
 class FutexEvent final : public Event {
  public:
   void Set() override {
@@ -63,7 +67,8 @@ class FutexEvent final : public Event {
   static constexpr uint32_t kUnset = 0, kSet = 1, kAwaited = 2;
 
   void Futex(int operation, uint32_t value, const timespec* until) {
-    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&state_), operation, value, until, nullptr, FUTEX_BITSET_MATCH_ANY);
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&state_), operation, value, until, nullptr,
+            FUTEX_BITSET_MATCH_ANY);
   }
 
   std::atomic<uint32_t> state_{kUnset};
@@ -74,8 +79,8 @@ void PinToCore(const TaskOptions& options) {
   CPU_ZERO(&cores);
   CPU_SET(options.core, &cores);
   if (const int error = pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores); error != 0) {
-    base::Log(base::LogLevel::kWarning,
-              fmt::format("task {} is not pinned to core {}: {}", options.name, options.core, strerror(error)));
+    base::Log(base::LogLevel::kWarning, fmt::format("task {} is not pinned to core {}: {}",
+                                                    options.name, options.core, strerror(error)));
   }
 }
 
@@ -83,7 +88,8 @@ class ThreadTask final : public Task {
  public:
   ThreadTask(TaskOptions options, std::function<void()> body)
       : thread_([options = std::move(options), body = std::move(body)] {
-          pthread_setname_np(pthread_self(), options.name.substr(0, 15).c_str());  // the kernel's limit
+          // the kernel's limit
+          pthread_setname_np(pthread_self(), options.name.substr(0, 15).c_str());
           if (options.core >= 0) PinToCore(options);
           SetFlushDenormals(options.flush_denormals);
           body();
@@ -96,6 +102,18 @@ class ThreadTask final : public Task {
  private:
   std::thread thread_;
 };
+
+// Tasks wait for each other, so that none can be left out, and those that run cannot be recalled.
+// The process ends in order; what a job has committed stays.
+[[noreturn]] void EndWithoutThread(const std::string& task, const char* reason) {
+  const base::Status status(
+      kThreadUnavailable,
+      fmt::format("no thread for the task {}: {}; expected room for it, see `ulimit -u`, "
+                  "`ulimit -v` and the container's limit of processes, or lower --threads",
+                  task, reason));
+  base::Log(base::LogLevel::kError, status.ToString());
+  std::_Exit(1);
+}
 
 class RealRuntime final : public Runtime {
  public:
@@ -111,10 +129,16 @@ class RealRuntime final : public Runtime {
   void Yield() override { sched_yield(); }
 
   std::unique_ptr<Task> Spawn(TaskOptions options, std::function<void()> body) override {
-    return std::make_unique<ThreadTask>(std::move(options), std::move(body));
+    try {
+      return std::make_unique<ThreadTask>(options, std::move(body));
+    } catch (const std::system_error& error) {
+      EndWithoutThread(options.name, error.what());
+    }
   }
 
-  std::unique_ptr<Event> NewEvent(std::string name) override { return std::make_unique<FutexEvent>(); }
+  std::unique_ptr<Event> NewEvent(std::string name) override {
+    return std::make_unique<FutexEvent>();
+  }
 
   bool is_virtual() const override { return false; }
 };

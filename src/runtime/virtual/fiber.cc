@@ -54,8 +54,8 @@ Fiber::Fiber(size_t stack_bytes, std::function<void()> body) : body_(std::move(b
   context_.uc_stack.ss_size = stack_bytes;
   context_.uc_link = nullptr;
   const auto self = reinterpret_cast<uintptr_t>(this);  // makecontext passes ints
-  makecontext(&context_, reinterpret_cast<void (*)()>(&Fiber::Enter), 2, static_cast<unsigned>(self),
-              static_cast<unsigned>(self >> 32));
+  makecontext(&context_, reinterpret_cast<void (*)()>(&Fiber::Enter), 2,
+              static_cast<unsigned>(self), static_cast<unsigned>(self >> 32));
 #ifdef FB_TSAN
   tsan_fiber_ = __tsan_create_fiber(0);
 #endif
@@ -67,7 +67,8 @@ Fiber::~Fiber() {
   __tsan_destroy_fiber(tsan_fiber_);
 #endif
 #ifdef FB_ASAN
-  __asan_unpoison_memory_region(mapping_, mapping_bytes_);  // of the frames that never returned
+  __asan_unpoison_memory_region(mapping_,
+                                mapping_bytes_);  // frames that never returned are poisoned
 #endif
   munmap(mapping_, mapping_bytes_);
 }

@@ -1,4 +1,5 @@
-// A stack with a guard page, and the switch from one to another. Tells AddressSanitizer and ThreadSanitizer about it.
+// A stack with a guard page, and the switch from one to another. Tells AddressSanitizer and
+// ThreadSanitizer about it.
 #pragma once
 
 #include <ucontext.h>
@@ -13,7 +14,8 @@ class Fiber {
  public:
   // The thread itself, as the fiber from which others are first entered.
   Fiber();
-  // A fiber that runs `body` when first switched to. `body` never returns: it ends in SwitchForever.
+  // A fiber that runs `body` when first switched to. `body` never returns: it ends in
+  // SwitchForever.
   Fiber(size_t stack_bytes, std::function<void()> body);
   // REQUIRES: the fiber is not running. What lives on its stack is not destroyed.
   ~Fiber();
@@ -24,7 +26,8 @@ class Fiber {
   // The same, and `from` never runs again.
   [[noreturn]] static void SwitchForever(Fiber& from, Fiber& to);
 
-  // Gives up a fiber that will never run again with live objects on its stack: leaks it, silently for leak checkers.
+  // Gives up a fiber that will never run again with live objects on its stack: leaks it, silently
+  // for leak checkers.
   static void Abandon(Fiber* fiber);
 
  private:
@@ -34,7 +37,7 @@ class Fiber {
 
   ucontext_t context_{};
   std::function<void()> body_;
-  Fiber* previous_ = nullptr;  // who switched here
+  Fiber* previous_ = nullptr;     // who switched here
   std::byte* mapping_ = nullptr;  // guard page, then the stack
   size_t mapping_bytes_ = 0;
   const void* stack_ = nullptr;

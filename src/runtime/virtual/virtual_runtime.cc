@@ -17,7 +17,8 @@ constexpr size_t kStackBytes = 8 << 20;
 
 }  // namespace
 
-// A task's flow of control. It outlives the Task object if that is destroyed last, and the other way round.
+// A task's flow of control. It outlives the Task object if that is destroyed last, and the other
+// way round.
 struct VirtualRuntime::Strand {
   enum class State : uint8_t { kRunnable, kWaiting, kEnded };
 
@@ -32,11 +33,13 @@ struct VirtualRuntime::Strand {
 
 class VirtualTask final : public Task {
  public:
-  VirtualTask(VirtualRuntime& runtime, VirtualRuntime::Strand* strand) : runtime_(runtime), strand_(strand) {}
+  VirtualTask(VirtualRuntime& runtime, VirtualRuntime::Strand* strand)
+      : runtime_(runtime), strand_(strand) {}
   ~VirtualTask() override {
     if (runtime_.deadlocked_) return;  // the runtime gives the strand up
     Join();
-    std::erase_if(runtime_.strands_, [this](const auto& strand) { return strand.get() == strand_; });
+    std::erase_if(runtime_.strands_,
+                  [this](const auto& strand) { return strand.get() == strand_; });
   }
   void Join() override { runtime_.Join(strand_); }
 
@@ -47,10 +50,11 @@ class VirtualTask final : public Task {
 
 class VirtualEvent final : public Event {
  public:
-  VirtualEvent(VirtualRuntime& runtime, std::string name) : runtime_(runtime), name_(std::move(name)) {}
+  VirtualEvent(VirtualRuntime& runtime, std::string name)
+      : runtime_(runtime), name_(std::move(name)) {}
   ~VirtualEvent() override {
-    FB_CHECK(waiters_.empty() || runtime_.deadlocked_, "event '{}' is destroyed while {} tasks wait for it", name_,
-             waiters_.size());
+    FB_CHECK(waiters_.empty() || runtime_.deadlocked_,
+             "event '{}' is destroyed while {} tasks wait for it", name_, waiters_.size());
   }
 
   void Set() override {
@@ -71,7 +75,8 @@ class VirtualEvent final : public Event {
       runtime_.Block({"event", &name_}, deadline);
       std::erase(waiters_, self);
     }
-    runtime_.Yield();  // as on a real machine, others may act between what a task has seen and what it does next
+    // as on a real machine, others may act between what a task has seen and what it does next
+    runtime_.Yield();
     return true;
   }
 
@@ -105,8 +110,8 @@ base::Status VirtualRuntime::Run(std::function<void()> body) {
   running_ = outside_.get();
   SwitchAway();  // comes back when no strand can run
   running_ = nullptr;
-  const bool all_ended =
-      std::ranges::all_of(strands_, [](const auto& strand) { return strand->state == Strand::State::kEnded; });
+  const bool all_ended = std::ranges::all_of(
+      strands_, [](const auto& strand) { return strand->state == Strand::State::kEnded; });
   if (!all_ended) {
     deadlocked_ = true;
     return DeadlockReport();
@@ -120,7 +125,8 @@ VirtualRuntime::Strand* VirtualRuntime::AddStrand(TaskOptions options, std::func
   strand->id = next_id_++;
   strand->name = std::move(options.name);
   strand->fiber = std::make_unique<Fiber>(
-      kStackBytes, [this, flush_denormals = options.flush_denormals, body = std::move(body)]() mutable {
+      kStackBytes,
+      [this, flush_denormals = options.flush_denormals, body = std::move(body)]() mutable {
         SetFlushDenormals(flush_denormals);
         body();
         body = nullptr;
@@ -171,12 +177,14 @@ void VirtualRuntime::WakeExpired() {
   if (earliest == kForever) return;
   now_ = std::max(now_, earliest);
   for (const auto& strand : strands_) {
-    if (strand->state == Strand::State::kWaiting && strand->deadline == earliest) MakeRunnable(strand.get());
+    if (strand->state == Strand::State::kWaiting && strand->deadline == earliest)
+      MakeRunnable(strand.get());
   }
 }
 
 void VirtualRuntime::SetTimedWork(TimedWork* work) {
-  FB_CHECK(work == nullptr || timed_work_ == nullptr, "a second simulated device plane on one runtime");
+  FB_CHECK(work == nullptr || timed_work_ == nullptr,
+           "a second simulated device plane on one runtime");
   timed_work_ = work;
 }
 
@@ -187,7 +195,8 @@ void VirtualRuntime::MakeRunnable(Strand* strand) {
 }
 
 void VirtualRuntime::Block(WaitPoint wait_point, TimeNs deadline) {
-  FB_CHECK(running_ != nullptr, "waiting for {} '{}' outside Run", wait_point.what, *wait_point.name);
+  FB_CHECK(running_ != nullptr, "waiting for {} '{}' outside Run", wait_point.what,
+           *wait_point.name);
   running_->state = Strand::State::kWaiting;
   running_->wait_point = wait_point;
   running_->deadline = deadline;

@@ -1,4 +1,5 @@
-// The runtime of fibers, virtual time and seeded choices: the same seed gives the same run, switch by switch.
+// The runtime of fibers, virtual time and seeded choices: the same seed gives the same run, switch
+// by switch.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +21,22 @@ class VirtualEvent;
 class TimedWork {
  public:
   virtual ~TimedWork() = default;
-  // Called when no task is runnable. Does what is due until `limit` in the order of time, and stops at the first time
-  // at which it set an event that a task waits for; returns that time, or `limit` if there was none.
+  // Called when no task is runnable. Does what is due until `limit` in the order of time, and stops
+  // at the first time at which it set an event that a task waits for; returns that time, or `limit`
+  // if there was none.
   virtual TimeNs RunUntil(TimeNs limit) = 0;
 };
 
-// Bound to the thread that calls Run. Its tasks and events may be destroyed after Run, but not after the runtime.
+// Bound to the thread that calls Run. Its tasks and events may be destroyed after Run, but not
+// after the runtime.
 class VirtualRuntime final : public Runtime {
  public:
   explicit VirtualRuntime(uint64_t seed);
   ~VirtualRuntime() override;
 
-  // Runs `body` as the task "main" until it and all that was spawned have ended. kDeadlock lists every waiting task
-  // and its wait point; the tasks are then given up as they stand (nothing on their stacks is destroyed) and the
-  // runtime runs nothing any more.
+  // Runs `body` as the task "main" until it and all that was spawned have ended. kDeadlock lists
+  // every waiting task and its wait point; the tasks are then given up as they stand (nothing on
+  // their stacks is destroyed) and the runtime runs nothing any more.
   base::Status Run(std::function<void()> body);
 
   // At most one at a time; null: none. It must outlive its use.
@@ -63,8 +66,8 @@ class VirtualRuntime final : public Runtime {
   Strand* AddStrand(TaskOptions options, std::function<void()> body);
   // Ends the running strand; other strands go on.
   [[noreturn]] void End();
-  // Gives the thread to a strand chosen by the seed, perhaps to the running one again. The caller has set the running
-  // strand's state.
+  // Gives the thread to a strand chosen by the seed, perhaps to the running one again. The caller
+  // has set the running strand's state.
   void SwitchAway();
   // The next strand to run; null when none ever will. Advances time if it must.
   Strand* Choose();
@@ -83,8 +86,9 @@ class VirtualRuntime final : public Runtime {
   int64_t next_id_ = 0;
   bool deadlocked_ = false;
   TimedWork* timed_work_ = nullptr;
-  std::unique_ptr<Strand> outside_;                // Run's caller
-  std::vector<std::unique_ptr<Strand>> strands_;   // all that have not ended, and ended ones whose Task is alive
+  std::unique_ptr<Strand> outside_;  // Run's caller
+  // all that have not ended, and ended ones whose Task is alive
+  std::vector<std::unique_ptr<Strand>> strands_;
   std::vector<Strand*> runnable_;
   Strand* running_ = nullptr;  // null outside Run
 };

@@ -63,18 +63,23 @@ TEST(VirtualRuntime, TimersFireInOrder) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     VirtualRuntime runtime(seed);
     std::string order;
-    ASSERT_TRUE(runtime.Run([&] {
-      const auto late = runtime.Spawn({.name = "late"}, [&] { runtime.Sleep(200), order += 'c'; });
-      const auto early = runtime.Spawn({.name = "early"}, [&] { runtime.Sleep(100), order += 'a'; });
-      const auto event = runtime.NewEvent("never");
-      EXPECT_FALSE(event->Wait(150));
-      order += 'b';
-    }).ok());
+    ASSERT_TRUE(runtime
+                    .Run([&] {
+                      const auto late = runtime.Spawn({.name = "late"},
+                                                      [&] { runtime.Sleep(200), order += 'c'; });
+                      const auto early = runtime.Spawn({.name = "early"},
+                                                       [&] { runtime.Sleep(100), order += 'a'; });
+                      const auto event = runtime.NewEvent("never");
+                      EXPECT_FALSE(event->Wait(150));
+                      order += 'b';
+                    })
+                    .ok());
     EXPECT_EQ(order, "abc");
   }
 }
 
-// Each task takes one of two tokens, then wants the other: some interleavings end with both waiting.
+// Each task takes one of two tokens, then wants the other: some interleavings end with both
+// waiting.
 base::Status TakeTokensInOppositeOrder(uint64_t seed, uint64_t* trace_hash) {
   VirtualRuntime runtime(seed);
   Mailbox<int> left(runtime, "left token", 1), right(runtime, "right token", 1);
@@ -105,9 +110,10 @@ TEST(VirtualRuntime, FindsAPlantedDeadlockAndReplaysIt) {
     EXPECT_EQ(replayed_hash, hash);
     if (status.ok()) continue;
     EXPECT_EQ(status.code(), kDeadlock);
-    EXPECT_THAT(status.message(), AllOf(HasSubstr("task 'main' waits for event 'right token has a message'"),
-                                        HasSubstr("task 'rank 1' waits for event 'left token has a message'"),
-                                        HasSubstr("seed " + std::to_string(seed))));
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("task 'main' waits for event 'right token has a message'"),
+                      HasSubstr("task 'rank 1' waits for event 'left token has a message'"),
+                      HasSubstr("seed " + std::to_string(seed))));
   }
   EXPECT_GT(passed, 0);
   EXPECT_GT(found, 0);
@@ -116,9 +122,8 @@ TEST(VirtualRuntime, FindsAPlantedDeadlockAndReplaysIt) {
 TEST(VirtualRuntime, ReportsAJoinThatNeverEnds) {
   VirtualRuntime runtime(3);
   const auto never = runtime.NewEvent("never");
-  const base::Status status = runtime.Run([&] {
-    runtime.Spawn({.name = "stuck"}, [&] { never->Wait(); })->Join();
-  });
+  const base::Status status =
+      runtime.Run([&] { runtime.Spawn({.name = "stuck"}, [&] { never->Wait(); })->Join(); });
   EXPECT_THAT(status.message(), AllOf(HasSubstr("task 'main' waits for the end of task 'stuck'"),
                                       HasSubstr("task 'stuck' waits for event 'never'")));
 }
@@ -157,11 +162,13 @@ TEST(VirtualRuntime, FindsCheckThenActAcrossAWaitAndReplaysIt) {
 TEST(VirtualRuntime, ManyShortTasks) {
   VirtualRuntime runtime(5);
   int ended = 0;
-  ASSERT_TRUE(runtime.Run([&] {
-    for (int i = 0; i < 2000; ++i) {
-      const auto task = runtime.Spawn({.name = "short"}, [&] { ++ended; });
-    }
-  }).ok());
+  ASSERT_TRUE(runtime
+                  .Run([&] {
+                    for (int i = 0; i < 2000; ++i) {
+                      const auto task = runtime.Spawn({.name = "short"}, [&] { ++ended; });
+                    }
+                  })
+                  .ok());
   EXPECT_EQ(ended, 2000);
 }
 

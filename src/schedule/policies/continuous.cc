@@ -1,5 +1,5 @@
-// The default: choices join and leave the batch at every step (Orca, OSDI 2022, section 3.1), prompts are computed in
-// chunks beside the decoding rows (Sarathi-Serve, OSDI 2024, section 4).
+// The default: choices join and leave the batch at every step (Orca, OSDI 2022, section 3.1),
+// prompts are computed in chunks beside the decoding rows (Sarathi-Serve, OSDI 2024, section 4).
 #include "schedule/packing.h"
 #include "schedule/policy.h"
 
@@ -11,7 +11,7 @@ class Continuous final : public Policy {
   std::string_view name() const override { return "continuous"; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
-    plan->Clear();
+    plan->Begin(view.mode);
     const StepRoom room = PackRunning(view, plan);
     if (plan->preempt.empty()) PackWaiting(view, view.limits.block_tokens, room, plan);
   }

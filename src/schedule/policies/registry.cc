@@ -2,10 +2,13 @@
 #include "schedule/policy.h"
 
 // X(name, function that makes it)
-#define FOREBAY_POLICIES(X)     \
-  X("adaptive", MakeAdaptive)     \
-  X("continuous", MakeContinuous) \
-  X("static_batch", MakeStaticBatch)
+#define FOREBAY_POLICIES(X)          \
+  X("adaptive", MakeAdaptive)        \
+  X("continuous", MakeContinuous)    \
+  X("makespan", MakeMakespan)        \
+  X("sarathi", MakeSarathi)          \
+  X("static_batch", MakeStaticBatch) \
+  X("vllm", MakeVllm)
 
 namespace forebay::schedule {
 
@@ -15,12 +18,13 @@ FOREBAY_POLICIES(FOREBAY_DECLARE)
 
 base::Result<std::unique_ptr<Policy>> CreatePolicy(std::string_view name) {
   std::string names;
-#define FOREBAY_MATCH(policy_name, make) \
+#define FOREBAY_MATCH(policy_name, make)  \
   if (name == policy_name) return make(); \
   names += names.empty() ? policy_name : ", " policy_name;
   FOREBAY_POLICIES(FOREBAY_MATCH)
 #undef FOREBAY_MATCH
-  return base::Status(kUnknownPolicy, fmt::format("policy '{}' is unknown; there are: {}", name, names));
+  return base::Status(kUnknownPolicy,
+                      fmt::format("policy '{}' is unknown; there are: {}", name, names));
 }
 
 }  // namespace forebay::schedule

@@ -1,4 +1,5 @@
-// The classical baseline: a batch is admitted only when the last one has finished, with room for all its tokens.
+// The classical baseline: a batch is admitted only when the last one has finished, with room for
+// all its tokens.
 #include <limits>
 
 #include "schedule/packing.h"
@@ -12,7 +13,7 @@ class StaticBatch final : public Policy {
   std::string_view name() const override { return "static_batch"; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
-    plan->Clear();
+    plan->Begin(view.mode);
     const StepRoom room = PackRunning(view, plan);
     if (view.running.empty()) PackWaiting(view, std::numeric_limits<int64_t>::max(), room, plan);
   }

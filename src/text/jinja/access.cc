@@ -11,10 +11,13 @@ namespace {
 // Attributes that Python has and the immutable sandbox withholds.
 bool IsUnsafe(Kind kind, std::string_view name) {
   if (name.starts_with("__") && name.ends_with("__") && name.size() > 4) return true;
-  static constexpr std::string_view kList[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
+  static constexpr std::string_view kList[] = {"append", "clear",  "extend",  "insert",
+                                               "pop",    "remove", "reverse", "sort"};
   static constexpr std::string_view kDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
-  if (kind == Kind::kList) return std::find(std::begin(kList), std::end(kList), name) != std::end(kList);
-  if (kind == Kind::kDict) return std::find(std::begin(kDict), std::end(kDict), name) != std::end(kDict);
+  if (kind == Kind::kList)
+    return std::find(std::begin(kList), std::end(kList), name) != std::end(kList);
+  if (kind == Kind::kDict)
+    return std::find(std::begin(kDict), std::end(kDict), name) != std::end(kDict);
   return false;
 }
 
@@ -32,16 +35,19 @@ Value LoopAttribute(const LoopObject& loop, std::string_view name, bool* found) 
   if (name == "depth") return Value::Int(loop.depth0 + 1);
   if (name == "depth0") return Value::Int(loop.depth0);
   if (name == "previtem") {
-    return index > 0 ? loop.items[loop.index0 - 1] : Value::Undefined(Missing::kOther, "there is no previous item");
+    return index > 0 ? loop.items[loop.index0 - 1]
+                     : Value::Undefined(Missing::kOther, "there is no previous item");
   }
   if (name == "nextitem") {
-    return index + 1 < length ? loop.items[loop.index0 + 1] : Value::Undefined(Missing::kOther, "there is no next item");
+    return index + 1 < length ? loop.items[loop.index0 + 1]
+                              : Value::Undefined(Missing::kOther, "there is no next item");
   }
   *found = false;
   return Value();
 }
 
-// What Python's getattr finds; null kind kUndefined with found == false where it raises AttributeError.
+// What Python's getattr finds; null kind kUndefined with found == false where it raises
+// AttributeError.
 Value PythonAttribute(Runtime& rt, const Value& v, std::string_view name, bool* found) {
   *found = true;
   if (v.Is(Kind::kLoop)) {
@@ -52,7 +58,8 @@ Value PythonAttribute(Runtime& rt, const Value& v, std::string_view name, bool* 
   if (v.Is(Kind::kNamespace)) {
     if (const Value* value = Find(v.ns(), name)) return *value;
   }
-  if (const Builtin* method = FindMethod(v.kind(), name)) return Value::Method(rt.arena.New(MethodObject{method, v}));
+  if (const Builtin* method = FindMethod(v.kind(), name))
+    return Value::Method(rt.arena.New(MethodObject{method, v}));
   if (IsUnsafe(v.kind(), name)) return Value::Undefined(Missing::kUnsafe, name, v.kind());
   *found = false;
   return Value();
@@ -90,9 +97,11 @@ Steps SliceSteps(int64_t size, const Value& start, const Value& stop, int64_t st
   const auto bound = [&](const Value& v, int64_t absent) {
     if (v.Is(Kind::kNone)) return absent;
     if (v.IsUndefined()) FailUndefined(v);
-    if (!IsInteger(v)) FailType("slice indices must be integers or None or have an __index__ method");
+    if (!IsInteger(v))
+      FailType("slice indices must be integers or None or have an __index__ method");
     const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
-    const int64_t i = v.integer() < 0 ? std::max<int64_t>(v.integer(), -size - 1) + size : v.integer();
+    const int64_t i =
+        v.integer() < 0 ? std::max<int64_t>(v.integer(), -size - 1) + size : v.integer();
     return std::clamp(i, low, high);
   };
   const int64_t first = bound(start, step > 0 ? 0 : size - 1);
@@ -116,27 +125,33 @@ Value GetItem(Runtime& rt, const Value& v, const Value& key) {
   bool found = false;
   Value value = PythonItem(rt, v, key, &found);
   if (found) return value;
-  if (!key.IsString()) return Value::Undefined(Missing::kElement, ReprString(rt, key).text(), v.kind());
+  if (!key.IsString())
+    return Value::Undefined(Missing::kElement, ReprString(rt, key).text(), v.kind());
   value = PythonAttribute(rt, v, key.text(), &found);
   return found ? value : Value::Undefined(Missing::kAttribute, key.text(), v.kind());
 }
 
-Value Slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, const Value& step_value) {
+Value Slice(Runtime& rt, const Value& v, const Value& start, const Value& stop,
+            const Value& step_value) {
   if (v.IsUndefined()) FailUndefined(v);
   if (!v.IsString() && (!v.IsArray() || v.Is(Kind::kDictView))) {
     FailType("'" + std::string(TypeName(v)) + "' object has no slices");
   }
   int64_t step = 1;
   if (!step_value.Is(Kind::kNone)) {
-    if (!IsInteger(step_value)) FailType("slice indices must be integers or None or have an __index__ method");
+    if (!IsInteger(step_value))
+      FailType("slice indices must be integers or None or have an __index__ method");
     step = std::clamp<int64_t>(step_value.integer(), -int64_t{1} << 40, int64_t{1} << 40);
     if (step == 0) Fail(kTemplateRuntime, "slice step cannot be zero");
   }
-  const auto size_of = [&](size_t size) { return SliceSteps(static_cast<int64_t>(size), start, stop, step); };
+  const auto size_of = [&](size_t size) {
+    return SliceSteps(static_cast<int64_t>(size), start, stop, step);
+  };
   if (!v.IsString()) {
     const Steps steps = size_of(v.items().size());
     if (step == 1) {
-      const auto items = v.items().subspan(static_cast<size_t>(steps.start), static_cast<size_t>(steps.count));
+      const auto items =
+          v.items().subspan(static_cast<size_t>(steps.start), static_cast<size_t>(steps.count));
       return Value::Array(v.kind(), items);
     }
     rt.Charge(static_cast<uint64_t>(steps.count));
@@ -150,7 +165,8 @@ Value Slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, 
   rt.ChargeBytes(text.size());
   if (step == 1 && IsAscii(text)) {
     const Steps steps = size_of(text.size());
-    return Substring(rt.arena, v, static_cast<size_t>(steps.start), static_cast<size_t>(steps.start + steps.count));
+    return Substring(rt.arena, v, static_cast<size_t>(steps.start),
+                     static_cast<size_t>(steps.start + steps.count));
   }
   rt.ChargeBytes(8 * text.size());
   const std::vector<uint32_t> offsets = CharOffsets(text);
@@ -169,8 +185,8 @@ Value Slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, 
 }
 
 bool IsIterable(const Value& v) {
-  return v.IsUndefined() || v.IsString() || v.IsArray() || v.Is(Kind::kDict) || v.Is(Kind::kIterator) ||
-         v.Is(Kind::kLoop);
+  return v.IsUndefined() || v.IsString() || v.IsArray() || v.Is(Kind::kDict) ||
+         v.Is(Kind::kIterator) || v.Is(Kind::kLoop);
 }
 
 std::span<const Value> Iterate(Runtime& rt, const Value& v) {

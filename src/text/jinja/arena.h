@@ -1,5 +1,5 @@
-// Bump memory for all that one parse or one render makes. Nothing is freed before the arena is, so values
-// are plain 16-byte words that may point anywhere in it, into each other and in cycles.
+// Bump memory for all that one parse or one render makes. Nothing is freed before the arena is, so
+// values are plain 16-byte words that may point anywhere in it, into each other and in cycles.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,8 @@ class Arena {
   // 8-byte aligned, uninitialised.
   void* Allocate(size_t bytes) {
     bytes = (bytes + 7) & ~size_t{7};
-    if (bytes > left_) [[unlikely]] return AllocateSlow(bytes);
+    if (bytes > left_) [[unlikely]]
+      return AllocateSlow(bytes);
     void* result = next_;
     next_ += bytes;
     left_ -= bytes;
@@ -62,8 +63,8 @@ class Arena {
   // Counts memory that is held elsewhere on this arena's account.
   void Charge(size_t bytes) {
     if (bytes > limit_ - used_) {
-      Fail(kTemplateLimit, "the template or its input needs too much memory: more than " + std::to_string(limit_) +
-                               " bytes");
+      Fail(kTemplateLimit, "the template or its input needs too much memory: more than " +
+                               std::to_string(limit_) + " bytes");
     }
     used_ += bytes;
   }

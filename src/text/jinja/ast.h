@@ -58,7 +58,7 @@ struct Expr {
   Value constant;
   std::span<const Expr* const> items;
   std::span<const CompareOp> ops;
-  const Builtin* builtin = nullptr;  // of kFilter and kTest; null if there is none of that name
+  const Builtin* builtin = nullptr;  // for kFilter and kTest; null if no builtin has that name
   const CallArguments* arguments = nullptr;
 };
 
@@ -101,7 +101,7 @@ struct Statement {
   const Expr* filter = nullptr;
   const Target* target = nullptr;
   std::span<const Parameter> parameters;
-  std::span<const Statement* const> body, otherwise;
+  std::span<const Statement*const> body, otherwise;
 };
 
 struct Program {
@@ -110,7 +110,8 @@ struct Program {
   std::string source;  // line ends made \n, the last one dropped
   Arena arena;
   std::vector<std::string_view> names;
-  std::vector<Value> initial;  // what each name is before anything is assigned: a built-in function, or undefined
+  // what each name is before anything is assigned: a built-in function, or undefined
+  std::vector<Value> initial;
   std::span<const Statement* const> body;
   std::vector<const Statement*> statements;  // all of them
   std::vector<const Expr*> calls;            // all of them

@@ -21,8 +21,10 @@ Value DictView(Runtime& rt, const Value& self, const Arguments& args) {
   rt.Charge(entries.size());
   for (size_t i = 0; i < items.size(); ++i) {
     const auto& [key, value] = entries[i];
-    if (view == View::kItems) items[i] = Value::Array(Kind::kTuple, rt.arena.CopyArray<Value>(std::array{key, value}));
-    else items[i] = view == View::kKeys ? key : value;
+    if (view == View::kItems)
+      items[i] = Value::Array(Kind::kTuple, rt.arena.CopyArray<Value>(std::array{key, value}));
+    else
+      items[i] = view == View::kKeys ? key : value;
   }
   return Value::Array(Kind::kDictView, items, view);
 }
@@ -68,11 +70,12 @@ Value LoopChanged(Runtime& rt, const Value& self, const Arguments& args) {
 }
 
 constexpr Builtin kDictMethods[] = {{"copy", CopyMethod},
-                                   {"get", DictGet},
-                                   {"items", DictView<View::kItems>},
-                                   {"keys", DictView<View::kKeys>},
-                                   {"values", DictView<View::kValues>}};
-constexpr Builtin kListMethods[] = {{"copy", CopyMethod}, {"count", ListCount}, {"index", ListIndex}};
+                                    {"get", DictGet},
+                                    {"items", DictView<View::kItems>},
+                                    {"keys", DictView<View::kKeys>},
+                                    {"values", DictView<View::kValues>}};
+constexpr Builtin kListMethods[] = {
+    {"copy", CopyMethod}, {"count", ListCount}, {"index", ListIndex}};
 constexpr Builtin kTupleMethods[] = {{"count", ListCount}, {"index", ListIndex}};
 constexpr Builtin kLoopMethods[] = {{"changed", LoopChanged}, {"cycle", LoopCycle}};
 
@@ -102,8 +105,11 @@ Value FollowPath(Runtime& rt, const Value& item, const Value& path) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find('.', begin), text.size());
     const std::string_view part = text.substr(begin, end - begin);
-    const bool is_index = !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == part.npos;
-    value = GetItem(rt, value, is_index ? Value::Int(std::stoi(std::string(part))) : Substring(rt.arena, path, begin, end));
+    const bool is_index =
+        !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == part.npos;
+    value = GetItem(rt, value,
+                    is_index ? Value::Int(std::stoi(std::string(part)))
+                             : Substring(rt.arena, path, begin, end));
     begin = end + 1;
   }
   return value;
@@ -113,31 +119,38 @@ bool IsCase(std::string_view text, bool upper) {
   bool any = false;
   for (const char32_t c : CodePoints(text)) {
     const Category category = CategoryOf(c);
-    if (category == (upper ? Category::kLl : Category::kLu) || category == Category::kLt) return false;
+    if (category == (upper ? Category::kLl : Category::kLu) || category == Category::kLt)
+      return false;
     any |= category == (upper ? Category::kLu : Category::kLl);
   }
   return any;
 }
 
-Parameters::Parameters(std::string_view function, const Arguments& args, std::initializer_list<const char*> names)
+Parameters::Parameters(std::string_view function, const Arguments& args,
+                       std::initializer_list<const char*> names)
     : function_(function) {
   std::copy(names.begin(), names.end(), names_);
   if (args.positional.size() > names.size()) {
-    FailType(fmt::format("{} takes at most {} argument(s), {} given", function, names.size(), args.positional.size()));
+    FailType(fmt::format("{} takes at most {} argument(s), {} given", function, names.size(),
+                         args.positional.size()));
   }
   for (size_t i = 0; i < args.positional.size(); ++i) found_[i] = &args.positional[i];
   for (const DictEntry& named : args.named) {
     size_t i = 0;
     while (i < names.size() && (names_[i] == nullptr || named.key.text() != names_[i])) ++i;
-    if (i == names.size()) FailType(fmt::format("{} got an unexpected keyword argument '{}'", function, named.key.text()));
-    if (found_[i] != nullptr) FailType(fmt::format("{} got two values for the argument '{}'", function, names_[i]));
+    if (i == names.size())
+      FailType(
+          fmt::format("{} got an unexpected keyword argument '{}'", function, named.key.text()));
+    if (found_[i] != nullptr)
+      FailType(fmt::format("{} got two values for the argument '{}'", function, names_[i]));
     found_[i] = &named.value;
   }
 }
 
 const Value& Parameters::Required(size_t i) const {
   if (found_[i] == nullptr) {
-    FailType(fmt::format("{} lacks its argument {}", function_, names_[i] != nullptr ? names_[i] : std::to_string(i + 1)));
+    FailType(fmt::format("{} lacks its argument {}", function_,
+                         names_[i] != nullptr ? names_[i] : std::to_string(i + 1)));
   }
   return *found_[i];
 }
@@ -146,11 +159,14 @@ int64_t Parameters::Integer(size_t i, int64_t fallback) const {
   if (found_[i] == nullptr) return fallback;
   if (found_[i]->IsUndefined()) FailUndefined(*found_[i]);
   if (!IsInteger(*found_[i])) {
-    FailType(fmt::format("{}: '{}' object cannot be interpreted as an integer", function_, TypeName(*found_[i])));
+    FailType(fmt::format("{}: '{}' object cannot be interpreted as an integer", function_,
+                         TypeName(*found_[i])));
   }
   return found_[i]->integer();
 }
 
-bool Parameters::Truthy(size_t i, bool fallback) const { return found_[i] != nullptr ? Truth(*found_[i]) : fallback; }
+bool Parameters::Truthy(size_t i, bool fallback) const {
+  return found_[i] != nullptr ? Truth(*found_[i]) : fallback;
+}
 
 }  // namespace forebay::text::jinja

@@ -43,7 +43,8 @@ Value Interpreter::Eval(const Expr& e) {
     case ExprKind::kCondition:
       if (Truth(Eval(*e.b))) return Eval(*e.a);
       if (e.c != nullptr) return Eval(*e.c);
-      return Value::Undefined(Missing::kOther, "the inline if-expression evaluated to false and no else is defined");
+      return Value::Undefined(Missing::kOther,
+                              "the inline if-expression evaluated to false and no else is defined");
     case ExprKind::kCompare: return EvalCompare(e);
     case ExprKind::kBinary: return EvalSum(e);
     case ExprKind::kConcat: return EvalConcat(e);
@@ -107,7 +108,8 @@ Value Interpreter::EvalDict(const Expr& e) {
   const std::span<DictEntry> entries = rt_.arena.NewArray<DictEntry>(e.items.size() / 2);
   for (size_t i = 0; i < entries.size(); ++i) {
     const Value key = Eval(*e.items[2 * i]);
-    if (key.Is(Kind::kList) || key.Is(Kind::kDict)) FailType(fmt::format("unhashable type: '{}'", TypeName(key)));
+    if (key.Is(Kind::kList) || key.Is(Kind::kDict))
+      FailType(fmt::format("unhashable type: '{}'", TypeName(key)));
     entries[i] = {key, Eval(*e.items[2 * i + 1])};
   }
   rt_.Charge(entries.size());
@@ -132,21 +134,28 @@ Value Interpreter::EvalSlice(const Expr& e) {
 Arguments Interpreter::EvalArguments(const CallArguments& arguments) {
   const std::span<const Value> star =
       arguments.star != nullptr ? Iterate(rt_, Eval(*arguments.star)) : std::span<const Value>();
-  const std::span<Value> positional = rt_.arena.NewArray<Value>(arguments.positional.size() + star.size());
-  for (size_t i = 0; i < arguments.positional.size(); ++i) positional[i] = Eval(*arguments.positional[i]);
-  std::copy(star.begin(), star.end(), positional.begin() + static_cast<ptrdiff_t>(arguments.positional.size()));
+  const std::span<Value> positional =
+      rt_.arena.NewArray<Value>(arguments.positional.size() + star.size());
+  for (size_t i = 0; i < arguments.positional.size(); ++i)
+    positional[i] = Eval(*arguments.positional[i]);
+  std::copy(star.begin(), star.end(),
+            positional.begin() + static_cast<ptrdiff_t>(arguments.positional.size()));
   std::span<const DictEntry> more;
   if (arguments.double_star != nullptr) {
     const Value dict = Eval(*arguments.double_star);
-    if (!dict.Is(Kind::kDict)) FailType(fmt::format("argument after ** must be a mapping, not {}", TypeName(dict)));
+    if (!dict.Is(Kind::kDict))
+      FailType(fmt::format("argument after ** must be a mapping, not {}", TypeName(dict)));
     more = dict.dict().entries;
     for (const DictEntry& entry : more) {
       if (!entry.key.IsString()) FailType("keywords must be strings");
     }
   }
-  const std::span<DictEntry> named = rt_.arena.NewArray<DictEntry>(arguments.named.size() + more.size());
-  for (size_t i = 0; i < arguments.named.size(); ++i) named[i] = {arguments.named[i].name, Eval(*arguments.named[i].value)};
-  std::copy(more.begin(), more.end(), named.begin() + static_cast<ptrdiff_t>(arguments.named.size()));
+  const std::span<DictEntry> named =
+      rt_.arena.NewArray<DictEntry>(arguments.named.size() + more.size());
+  for (size_t i = 0; i < arguments.named.size(); ++i)
+    named[i] = {arguments.named[i].name, Eval(*arguments.named[i].value)};
+  std::copy(more.begin(), more.end(),
+            named.begin() + static_cast<ptrdiff_t>(arguments.named.size()));
   rt_.Charge(positional.size() + named.size());
   return {positional, named, Value()};
 }
@@ -154,7 +163,8 @@ Arguments Interpreter::EvalArguments(const CallArguments& arguments) {
 Value Interpreter::EvalBuiltin(const Expr& e, std::string_view what) {
   const Value subject = e.a != nullptr ? Eval(*e.a) : captured_;
   const Arguments args = e.arguments != nullptr ? EvalArguments(*e.arguments) : Arguments();
-  if (e.builtin == nullptr) Fail(kTemplateRuntime, fmt::format("no {} named '{}'", what, e.constant.text()));
+  if (e.builtin == nullptr)
+    Fail(kTemplateRuntime, fmt::format("no {} named '{}'", what, e.constant.text()));
   return e.builtin->call(rt_, subject, args);
 }
 

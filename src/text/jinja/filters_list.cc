@@ -13,11 +13,15 @@
 namespace forebay::text::jinja {
 namespace {
 
-Value IgnoreCase(Runtime& rt, const Value& v) { return v.IsString() ? Mapped(rt, v, ToLower(v.text())) : v; }
+Value IgnoreCase(Runtime& rt, const Value& v) {
+  return v.IsString() ? Mapped(rt, v, ToLower(v.text())) : v;
+}
 
-// What an item is sorted or compared by: an attribute of it, if asked for, and without case if asked for.
+// What an item is sorted or compared by: an attribute of it, if asked for, and without case if
+// asked for.
 Value KeyOf(Runtime& rt, const Value& item, const Value* attribute, bool case_sensitive) {
-  const Value key = attribute != nullptr && !attribute->Is(Kind::kNone) ? FollowPath(rt, item, *attribute) : item;
+  const Value key =
+      attribute != nullptr && !attribute->Is(Kind::kNone) ? FollowPath(rt, item, *attribute) : item;
   return case_sensitive ? key : IgnoreCase(rt, key);
 }
 
@@ -35,16 +39,19 @@ Value DefaultFilter(Runtime& rt, const Value& self, const Arguments& args) {
 
 Value FirstFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("first", args, {});
-  if (self.IsString() && !self.text().empty()) return Substring(rt.arena, self, 0, CharLength(self.text()[0]));
+  if (self.IsString() && !self.text().empty())
+    return Substring(rt.arena, self, 0, CharLength(self.text()[0]));
   const std::span<const Value> items = Iterate(rt, self);
-  return items.empty() ? Value::Undefined(Missing::kOther, "No first item, sequence was empty.") : items.front();
+  return items.empty() ? Value::Undefined(Missing::kOther, "No first item, sequence was empty.")
+                       : items.front();
 }
 
 Value LastFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("last", args, {});
   if (self.Is(Kind::kIterator)) FailType("'generator' object is not reversible");
   const std::span<const Value> items = Iterate(rt, self);
-  return items.empty() ? Value::Undefined(Missing::kOther, "No last item, sequence was empty.") : items.back();
+  return items.empty() ? Value::Undefined(Missing::kOther, "No last item, sequence was empty.")
+                       : items.back();
 }
 
 Value ListFilter(Runtime& rt, const Value& self, const Arguments& args) {
@@ -75,7 +82,8 @@ Value ReverseFilter(Runtime& rt, const Value& self, const Arguments& args) {
 Value SumFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("sum", args, {"attribute", "start"});
   Value sum = p[1] != nullptr ? *p[1] : Value::Int(0);
-  for (const Value& item : Iterate(rt, self)) sum = Binary(rt, BinaryOp::kAdd, sum, KeyOf(rt, item, p[0], true));
+  for (const Value& item : Iterate(rt, self))
+    sum = Binary(rt, BinaryOp::kAdd, sum, KeyOf(rt, item, p[0], true));
   return sum;
 }
 
@@ -83,7 +91,8 @@ template <bool want_max>
 Value ExtremeFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p(want_max ? "max" : "min", args, {"case_sensitive", "attribute"});
   const std::span<const Value> items = Iterate(rt, self);
-  if (items.empty()) return Value::Undefined(Missing::kOther, "No aggregated item, sequence was empty.");
+  if (items.empty())
+    return Value::Undefined(Missing::kOther, "No aggregated item, sequence was empty.");
   const bool case_sensitive = p.Truthy(0, false);
   size_t best = 0;
   Value best_key = KeyOf(rt, items[0], p[1], case_sensitive);
@@ -118,7 +127,8 @@ Value SortFilter(Runtime& rt, const Value& self, const Arguments& args) {
     if (p[2] != nullptr && p[2]->IsString() && p[2]->text().find(',') != std::string_view::npos) {
       const Value comma = Value::String(",");
       std::vector<Value> keys;
-      for (const Value& path : Split(rt, *p[2], &comma, -1)) keys.push_back(KeyOf(rt, item, &path, p.Truthy(1, false)));
+      for (const Value& path : Split(rt, *p[2], &comma, -1))
+        keys.push_back(KeyOf(rt, item, &path, p.Truthy(1, false)));
       key = rt.NewArray(Kind::kList, keys);
     }
     items.push_back({key, item});
@@ -133,13 +143,16 @@ Value PairOf(Runtime& rt, const DictEntry& entry) {
 Value DictSortFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("dictsort", args, {"case_sensitive", "by", "reverse"});
   if (self.IsUndefined()) FailUndefined(self);
-  if (!self.Is(Kind::kDict)) FailType(fmt::format("dictsort: expected a dict, not {}", TypeName(self)));
+  if (!self.Is(Kind::kDict))
+    FailType(fmt::format("dictsort: expected a dict, not {}", TypeName(self)));
   const std::string_view by = p[1] != nullptr ? ToString(rt, *p[1]).text() : "key";
-  if (by != "key" && by != "value") Fail(kTemplateRuntime, "You can only sort by either \"key\" or \"value\"");
+  if (by != "key" && by != "value")
+    Fail(kTemplateRuntime, "You can only sort by either \"key\" or \"value\"");
   std::vector<Keyed> items;
   for (const DictEntry& entry : self.dict().entries) {
     rt.Charge(1);
-    items.push_back({KeyOf(rt, by == "key" ? entry.key : entry.value, nullptr, p.Truthy(0, false)), PairOf(rt, entry)});
+    items.push_back({KeyOf(rt, by == "key" ? entry.key : entry.value, nullptr, p.Truthy(0, false)),
+                     PairOf(rt, entry)});
   }
   return Sorted(rt, std::move(items), p.Truthy(2, false));
 }
@@ -160,7 +173,8 @@ Value UniqueFilter(Runtime& rt, const Value& self, const Arguments& args) {
   std::vector<Value> keys, kept;
   for (const Value& item : Iterate(rt, self)) {
     const Value key = KeyOf(rt, item, p[1], p.Truthy(0, false));
-    if (std::any_of(keys.begin(), keys.end(), [&](const Value& k) { return Equals(k, key, &rt); })) continue;
+    if (std::any_of(keys.begin(), keys.end(), [&](const Value& k) { return Equals(k, key, &rt); }))
+      continue;
     rt.Charge(keys.size());
     keys.push_back(key);
     kept.push_back(item);
@@ -180,13 +194,16 @@ Value GroupByFilter(Runtime& rt, const Value& self, const Arguments& args) {
   for (const Value& item : Iterate(rt, self)) {
     items.push_back({case_sensitive ? key_of(item) : IgnoreCase(rt, key_of(item)), item});
   }
-  std::stable_sort(items.begin(), items.end(), [&](const Keyed& a, const Keyed& b) { return Less(a.key, b.key, &rt); });
+  std::stable_sort(items.begin(), items.end(),
+                   [&](const Keyed& a, const Keyed& b) { return Less(a.key, b.key, &rt); });
   std::vector<Value> groups;
   for (size_t i = 0, j; i < items.size(); i = j) {
     std::vector<Value> group;
-    for (j = i; j < items.size() && Equals(items[i].key, items[j].key, &rt); ++j) group.push_back(items[j].item);
+    for (j = i; j < items.size() && Equals(items[i].key, items[j].key, &rt); ++j)
+      group.push_back(items[j].item);
     if (group.empty()) group.push_back(items[j++].item);  // NaN equals nothing, itself included
-    groups.push_back(rt.NewArray(Kind::kTuple, std::array{key_of(group[0]), rt.NewArray(Kind::kList, group)}));
+    groups.push_back(
+        rt.NewArray(Kind::kTuple, std::array{key_of(group[0]), rt.NewArray(Kind::kList, group)}));
   }
   return rt.NewArray(Kind::kList, groups);
 }
@@ -217,9 +234,12 @@ Value SliceFilter(Runtime& rt, const Value& self, const Arguments& args) {
   size_t begin = 0;
   for (int64_t i = 0; i < count; ++i) {
     const size_t extra = items.size() % static_cast<size_t>(count);
-    const size_t size = items.size() / static_cast<size_t>(count) + (static_cast<size_t>(i) < extra);
-    std::vector<Value> slice(items.begin() + static_cast<ptrdiff_t>(begin), items.begin() + static_cast<ptrdiff_t>(begin + size));
-    if (p[1] != nullptr && !p[1]->Is(Kind::kNone) && static_cast<size_t>(i) >= extra) slice.push_back(*p[1]);
+    const size_t size =
+        items.size() / static_cast<size_t>(count) + (static_cast<size_t>(i) < extra);
+    std::vector<Value> slice(items.begin() + static_cast<ptrdiff_t>(begin),
+                             items.begin() + static_cast<ptrdiff_t>(begin + size));
+    if (p[1] != nullptr && !p[1]->Is(Kind::kNone) && static_cast<size_t>(i) >= extra)
+      slice.push_back(*p[1]);
     slices.push_back(rt.NewArray(Kind::kList, slice));
     begin += size;
   }
@@ -239,11 +259,12 @@ struct Nested {
   const Builtin* builtin;
   Arguments args;
 };
-Nested NestedCall(Runtime& rt, const Arguments& args, size_t first, const Builtin* (*find)(std::string_view),
-                  std::string_view what) {
+Nested NestedCall(Runtime& rt, const Arguments& args, size_t first,
+                  const Builtin* (*find)(std::string_view), std::string_view what) {
   const Value name = ToString(rt, args.positional[first]);
   const Builtin* builtin = find(name.text());
-  if (builtin == nullptr) Fail(kTemplateRuntime, fmt::format("no {} named '{}'", what, name.text()));
+  if (builtin == nullptr)
+    Fail(kTemplateRuntime, fmt::format("no {} named '{}'", what, name.text()));
   return {builtin, {args.positional.subspan(first + 1), args.named, Value()}};
 }
 
@@ -271,14 +292,16 @@ template <bool by_attribute, bool wanted>
 Value SelectFilter(Runtime& rt, const Value& self, const Arguments& args) {
   if (!Truth(self)) return rt.NewIterator({});
   constexpr size_t kFirst = by_attribute ? 1 : 0;
-  if (args.positional.size() < kFirst) Fail(kTemplateRuntime, "Missing parameter for attribute name");
+  if (args.positional.size() < kFirst)
+    Fail(kTemplateRuntime, "Missing parameter for attribute name");
   Nested nested{nullptr, {}};
   if (args.positional.size() > kFirst) nested = NestedCall(rt, args, kFirst, FindTest, "test");
   std::vector<Value> kept;
   for (const Value& item : Iterate(rt, self)) {
     rt.Charge(1);
     const Value subject = by_attribute ? FollowPath(rt, item, args.positional[0]) : item;
-    const bool holds = Truth(nested.builtin != nullptr ? nested.builtin->call(rt, subject, nested.args) : subject);
+    const bool holds =
+        Truth(nested.builtin != nullptr ? nested.builtin->call(rt, subject, nested.args) : subject);
     if (holds == wanted) kept.push_back(item);
   }
   return rt.NewIterator(kept);

@@ -37,7 +37,8 @@ std::string TitleWords(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const size_t at = i;
     const char32_t c = DecodeUtf8(text, &i);
-    const bool splits = IsPythonSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+    const bool splits =
+        IsPythonSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
     if (splits) {
       finish(at);
       out.append(text.substr(at, i - at));
@@ -59,7 +60,8 @@ Value TrimFilter(Runtime& rt, const Value& self, const Arguments& args) {
 Value ReplaceFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("replace", args, {"old", "new", "count"});
   const int64_t count = p[2] != nullptr && !p[2]->Is(Kind::kNone) ? p.Integer(2, -1) : -1;
-  return Replace(rt, ToString(rt, self), ToString(rt, p.Required(0)), ToString(rt, p.Required(1)), count);
+  return Replace(rt, ToString(rt, self), ToString(rt, p.Required(0)), ToString(rt, p.Required(1)),
+                 count);
 }
 
 Value StringFilter(Runtime& rt, const Value& self, const Arguments& args) {
@@ -101,12 +103,15 @@ Value ToJsonFilter(Runtime& rt, const Value& self, const Arguments& args) {
   if (p[1] != nullptr && !p[1]->Is(Kind::kNone)) {
     style.indented = true;
     style.item_separator = ",";
-    if (p[1]->IsString()) style.indent = p[1]->text();
-    else style.indent.assign(static_cast<size_t>(std::clamp<int64_t>(p.Integer(1, 0), 0, 1000)), ' ');
+    if (p[1]->IsString())
+      style.indent = p[1]->text();
+    else
+      style.indent.assign(static_cast<size_t>(std::clamp<int64_t>(p.Integer(1, 0), 0, 1000)), ' ');
   }
   if (p[2] != nullptr && !p[2]->Is(Kind::kNone)) {
     const std::span<const Value> pair = Iterate(rt, *p[2]);
-    if (pair.size() != 2 || !pair[0].IsString() || !pair[1].IsString()) FailType("separators must be two strings");
+    if (pair.size() != 2 || !pair[0].IsString() || !pair[1].IsString())
+      FailType("separators must be two strings");
     style.item_separator = pair[0].text();
     style.key_separator = pair[1].text();
   }
@@ -120,11 +125,14 @@ Value IndentFilter(Runtime& rt, const Value& self, const Arguments& args) {
   if (self.IsUndefined()) FailUndefined(self);
   if (!self.IsString()) FailType(fmt::format("indent: expected str, not {}", TypeName(self)));
   Value indent = Value::String("    ");
-  if (p[0] != nullptr && p[0]->IsString()) indent = *p[0];
-  else if (p[0] != nullptr) indent = Binary(rt, BinaryOp::kMul, Value::String(" "), Value::Int(p.Integer(0, 4)));
+  if (p[0] != nullptr && p[0]->IsString())
+    indent = *p[0];
+  else if (p[0] != nullptr)
+    indent = Binary(rt, BinaryOp::kMul, Value::String(" "), Value::Int(p.Integer(0, 4)));
   const bool blank = p.Truthy(2, false);
   // As Jinja does it, a newline is added and the text cut into lines.
-  const std::vector<Value> lines = SplitLines(rt, Concatenate(rt, self, Value::String("\n")), false);
+  const std::vector<Value> lines =
+      SplitLines(rt, Concatenate(rt, self, Value::String("\n")), false);
   TextBuilder out(rt);
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) out.Append("\n");
@@ -170,9 +178,11 @@ Value TruncateFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("truncate", args, {"length", "killwords", "end", "leeway"});
   const Value text = ToString(rt, self);
   const Value end = p[2] != nullptr ? ToString(rt, *p[2]) : Value::String("...");
-  const int64_t length = p.Integer(0, 255), leeway = p[3] != nullptr && !p[3]->Is(Kind::kNone) ? p.Integer(3, 5) : 5;
+  const int64_t length = p.Integer(0, 255),
+                leeway = p[3] != nullptr && !p[3]->Is(Kind::kNone) ? p.Integer(3, 5) : 5;
   const int64_t kept = length - Length(end);
-  if (kept < 0 || leeway < 0) Fail(kTemplateRuntime, "truncate: the length is shorter than the end");
+  if (kept < 0 || leeway < 0)
+    Fail(kTemplateRuntime, "truncate: the length is shorter than the end");
   if (Length(text) - leeway <= length) return text;
   Value head = Slice(rt, text, Value::None(), Value::Int(kept), Value::None());
   if (!p.Truthy(1, false)) {
@@ -190,8 +200,10 @@ Value UrlEncodeFilter(Runtime& rt, const Value& self, const Arguments& args) {
   for (const char c : string.text()) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                        std::string_view("_.-~/").find(c) != std::string_view::npos;
-    if (plain) out.push_back(c);
-    else out += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    if (plain)
+      out.push_back(c);
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
   }
   return rt.NewString(out, OriginOf(string));
 }
@@ -209,17 +221,20 @@ std::string PlainNumber(Runtime& rt, const Value& text) {
 }
 
 bool ReadFloat(std::string text, double* value) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
   std::string_view digits = text;
   if (digits.starts_with('+')) digits.remove_prefix(1);
   if (digits.empty() || digits[0] == '+' || digits.find("nan(") != digits.npos) return false;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), *value);
   if (end != digits.data() + digits.size()) return false;
-  if (error == std::errc::result_out_of_range) *value = std::strtod(std::string(digits).c_str(), nullptr);
+  if (error == std::errc::result_out_of_range)
+    *value = std::strtod(std::string(digits).c_str(), nullptr);
   return error != std::errc::invalid_argument;
 }
 
-// The digits of an integer in base 10, without sign +, leading zeros or underscores; empty if it is none.
+// The digits of an integer in base 10, without sign +, leading zeros or underscores; empty if it is
+// none.
 std::string ReadDigits(const std::string& text) {
   size_t i = !text.empty() && (text[0] == '+' || text[0] == '-');
   if (i == text.size() || text.find_first_not_of("0123456789", i) != text.npos) return "";
@@ -240,7 +255,8 @@ bool ReadInBase(std::string_view text, int64_t base, int64_t* value) {
   }
   if (base == 0) base = 10;
   if (base < 2 || base > 36 || text.starts_with('-')) return false;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value, static_cast<int>(base));
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), *value, static_cast<int>(base));
   if (negative) *value = -*value;
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -316,11 +332,14 @@ Value RoundFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const int64_t digits = p.Integer(0, 0);
   const std::string_view method = p[1] != nullptr ? ToString(rt, *p[1]).text() : "common";
   if (method == "common") {
-    if (!self.Is(Kind::kFloat) && digits >= 0) return self.Is(Kind::kBool) ? Value::Int(self.integer()) : self;
-    if (!self.Is(Kind::kFloat)) return Value::Int(static_cast<int64_t>(RoundDecimal(ToDouble(self), digits)));
+    if (!self.Is(Kind::kFloat) && digits >= 0)
+      return self.Is(Kind::kBool) ? Value::Int(self.integer()) : self;
+    if (!self.Is(Kind::kFloat))
+      return Value::Int(static_cast<int64_t>(RoundDecimal(ToDouble(self), digits)));
     return Value::Float(RoundDecimal(self.number(), digits));
   }
-  if (method != "ceil" && method != "floor") Fail(kTemplateRuntime, "method must be common, ceil or floor");
+  if (method != "ceil" && method != "floor")
+    Fail(kTemplateRuntime, "method must be common, ceil or floor");
   const double scale = std::pow(10.0, static_cast<double>(digits)), scaled = ToDouble(self) * scale;
   return Value::Float((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }

@@ -31,17 +31,20 @@ int ReadNumber(std::string_view text, size_t* i) {
   int value = 0;
   for (; *i < text.size() && IsDigit(text[*i]); ++*i) {
     value = value * 10 + (text[*i] - '0');
-    if (value > kMaxWidth) Fail(kTemplateLimit, fmt::format("a width or precision is above {}", kMaxWidth));
+    if (value > kMaxWidth)
+      Fail(kTemplateLimit, fmt::format("a width or precision is above {}", kMaxWidth));
   }
   return value;
 }
 
 std::string IntegerDigits(const Value& v, char type) {
   if (v.Is(Kind::kBigInt)) {
-    if (type != 'd' && type != 0) Fail(kTemplateLimit, "an integer beyond 64 bits can be formatted as decimal only");
+    if (type != 'd' && type != 0)
+      Fail(kTemplateLimit, "an integer beyond 64 bits can be formatted as decimal only");
     return std::string(v.text().substr(v.text()[0] == '-'));
   }
-  const uint64_t magnitude = v.integer() < 0 ? 0 - static_cast<uint64_t>(v.integer()) : static_cast<uint64_t>(v.integer());
+  const uint64_t magnitude =
+      v.integer() < 0 ? 0 - static_cast<uint64_t>(v.integer()) : static_cast<uint64_t>(v.integer());
   switch (type) {
     case 'x': return fmt::format("{:x}", magnitude);
     case 'X': return fmt::format("{:X}", magnitude);
@@ -60,7 +63,9 @@ std::string FloatDigits(double value, char type, int precision, bool alternate) 
   if (type == '%') return fmt::format("{:.{}f}%", value * 100, precision);
   if (type == 'e') return fmt::format("{:.{}e}", value, precision);
   if (type == 'E') return fmt::format("{:.{}E}", value, precision);
-  if (type == 'g') return alternate ? fmt::format("{:#.{}g}", value, precision) : fmt::format("{:.{}g}", value, precision);
+  if (type == 'g')
+    return alternate ? fmt::format("{:#.{}g}", value, precision)
+                     : fmt::format("{:.{}g}", value, precision);
   if (type == 'G') return fmt::format("{:.{}G}", value, precision);
   return fmt::format("{:.{}f}", value, precision);
 }
@@ -77,14 +82,17 @@ std::string GroupThousands(const std::string& digits) {
 
 // Sign, digits and padding of a number. Numbers count as the template's text.
 std::string FormatNumber(const Value& v, const Spec& spec) {
-  const bool is_float = v.Is(Kind::kFloat) || std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos;
+  const bool is_float =
+      v.Is(Kind::kFloat) || std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos;
   bool negative = false;
   std::string digits;
   if (is_float && spec.type != 0) {
     digits = FloatDigits(ToDouble(v), spec.type, spec.precision, spec.alternate);
     negative = std::signbit(ToDouble(v));
   } else if (is_float) {
-    const std::string repr = spec.precision < 0 ? FormatFloat(v.number()) : fmt::format("{:.{}g}", v.number(), spec.precision);
+    const std::string repr = spec.precision < 0
+                                 ? FormatFloat(v.number())
+                                 : fmt::format("{:.{}g}", v.number(), spec.precision);
     negative = repr[0] == '-';
     digits = repr.substr(negative);
   } else {
@@ -104,7 +112,8 @@ std::string FormatNumber(const Value& v, const Spec& spec) {
 }
 
 void AppendPadded(const Value& text, const Spec& spec, char default_align, TextBuilder* out) {
-  const int missing = spec.width - static_cast<int>(std::min<size_t>(CountChars(text.text()), kMaxWidth));
+  const int missing =
+      spec.width - static_cast<int>(std::min<size_t>(CountChars(text.text()), kMaxWidth));
   const char align = spec.align != 0 && spec.align != '=' ? spec.align : default_align;
   const int before = missing <= 0 || align == '<' ? 0 : align == '^' ? missing / 2 : missing;
   for (int i = 0; i < before; ++i) out->Append(spec.fill);
@@ -149,15 +158,18 @@ void PercentOne(Runtime& rt, const Value& v, const Spec& spec, TextBuilder* out)
     case 'G': {
       if (v.IsUndefined()) FailUndefined(v);
       if (!IsNumber(v)) {
-        FailType(fmt::format("%{} format: a real number is required, not {}", spec.type, TypeName(v)));
+        FailType(
+            fmt::format("%{} format: a real number is required, not {}", spec.type, TypeName(v)));
       }
       Spec own = spec;
       if (spec.type == 'i' || spec.type == 'u') own.type = 'd';
       Value number = v;
       const bool integral = std::string_view("dxXo").find(own.type) != std::string_view::npos;
       if (integral && v.Is(Kind::kFloat)) {
-        if (own.type != 'd') FailType(fmt::format("%{} format: an integer is required, not float", own.type));
-        if (!(std::fabs(v.number()) < 9e18)) Fail(kTemplateLimit, "a float is too large to be formatted as an integer");
+        if (own.type != 'd')
+          FailType(fmt::format("%{} format: an integer is required, not float", own.type));
+        if (!(std::fabs(v.number()) < 9e18))
+          Fail(kTemplateLimit, "a float is too large to be formatted as an integer");
         number = Value::Int(static_cast<int64_t>(v.number()));
       }
       return AppendPadded(Value::String(FormatNumber(number, own)), own, '>', out);
@@ -171,11 +183,16 @@ Spec ReadPercentSpec(std::string_view text, size_t* i) {
   bool zero = false;
   for (; *i < text.size(); ++*i) {
     const char c = text[*i];
-    if (c == '-') spec.align = '<';
-    else if (c == '0') zero = true;
-    else if (c == '+' || (c == ' ' && spec.sign != '+')) spec.sign = c;
-    else if (c == '#') spec.alternate = true;
-    else break;
+    if (c == '-')
+      spec.align = '<';
+    else if (c == '0')
+      zero = true;
+    else if (c == '+' || (c == ' ' && spec.sign != '+'))
+      spec.sign = c;
+    else if (c == '#')
+      spec.alternate = true;
+    else
+      break;
   }
   spec.width = ReadNumber(text, i);
   if (*i < text.size() && text[*i] == '.') spec.precision = ReadNumber(text, &++*i);
@@ -193,7 +210,9 @@ Spec ReadPercentSpec(std::string_view text, size_t* i) {
 Spec ReadBraceSpec(std::string_view text) {
   Spec spec;
   size_t i = 0;
-  const auto is_align = [&](size_t k) { return k < text.size() && std::string_view("<>^=").find(text[k]) != std::string_view::npos; };
+  const auto is_align = [&](size_t k) {
+    return k < text.size() && std::string_view("<>^=").find(text[k]) != std::string_view::npos;
+  };
   const size_t first = text.empty() ? 0 : CharLength(text[0]);
   if (!text.empty() && is_align(first)) {
     spec.fill = text.substr(0, first);
@@ -202,7 +221,8 @@ Spec ReadBraceSpec(std::string_view text) {
   } else if (is_align(0)) {
     spec.align = text[i++];
   }
-  if (i < text.size() && (text[i] == '+' || text[i] == '-' || text[i] == ' ')) spec.sign = text[i++];
+  if (i < text.size() && (text[i] == '+' || text[i] == '-' || text[i] == ' '))
+    spec.sign = text[i++];
   if (i < text.size() && text[i] == '#') {
     spec.alternate = true;
     ++i;
@@ -230,13 +250,17 @@ void BraceOne(Runtime& rt, const Value& v, std::string_view spec_text, TextBuild
   const std::string_view number_types = "bdoxXeEfFgG%";
   if (IsNumber(v) && !(v.Is(Kind::kBool) && spec.type == 0) && spec.type != 's') {
     const bool integral = std::string_view("bdoxX").find(spec.type) != std::string_view::npos;
-    if ((spec.type != 0 && number_types.find(spec.type) == number_types.npos) || (integral && v.Is(Kind::kFloat))) {
-      Fail(kTemplateRuntime, fmt::format("Unknown format code '{}' for object of type '{}'", spec.type, TypeName(v)));
+    if ((spec.type != 0 && number_types.find(spec.type) == number_types.npos) ||
+        (integral && v.Is(Kind::kFloat))) {
+      Fail(kTemplateRuntime,
+           fmt::format("Unknown format code '{}' for object of type '{}'", spec.type, TypeName(v)));
     }
     return AppendPadded(Value::String(FormatNumber(v, spec)), spec, '>', out);
   }
-  if ((spec.type != 0 && spec.type != 's') || (!v.IsString() && !spec_text.empty() && !v.Is(Kind::kBool))) {
-    Fail(kTemplateRuntime, fmt::format("unsupported format string for an object of type '{}'", TypeName(v)));
+  if ((spec.type != 0 && spec.type != 's') ||
+      (!v.IsString() && !spec_text.empty() && !v.Is(Kind::kBool))) {
+    Fail(kTemplateRuntime,
+         fmt::format("unsupported format string for an object of type '{}'", TypeName(v)));
   }
   Value text = ToString(rt, v);
   if (spec.precision >= 0) text = FirstChars(rt, text, spec.precision);
@@ -244,7 +268,8 @@ void BraceOne(Runtime& rt, const Value& v, std::string_view spec_text, TextBuild
 }
 
 // The value that a field such as `0.name[key]` stands for.
-Value FieldValue(Runtime& rt, const Value& format, size_t begin, size_t end, const Arguments& args, size_t* automatic) {
+Value FieldValue(Runtime& rt, const Value& format, size_t begin, size_t end, const Arguments& args,
+                 size_t* automatic) {
   const std::string_view text = format.text();
   size_t i = begin;
   while (i < end && text[i] != '.' && text[i] != '[') ++i;
@@ -254,13 +279,15 @@ Value FieldValue(Runtime& rt, const Value& format, size_t begin, size_t end, con
     size_t at = 0;
     const size_t index = head.empty() ? (*automatic)++ : static_cast<size_t>(ReadNumber(head, &at));
     if (index >= args.positional.size()) {
-      Fail(kTemplateRuntime, fmt::format("Replacement index {} out of range for positional args tuple", index));
+      Fail(kTemplateRuntime,
+           fmt::format("Replacement index {} out of range for positional args tuple", index));
     }
     value = args.positional[index];
   } else {
     const auto named = std::find_if(args.named.begin(), args.named.end(),
                                     [&](const DictEntry& e) { return e.key.text() == head; });
-    if (named == args.named.end()) Fail(kTemplateRuntime, fmt::format("'{}' is not an argument of format", head));
+    if (named == args.named.end())
+      Fail(kTemplateRuntime, fmt::format("'{}' is not an argument of format", head));
     value = named->value;
   }
   while (i < end) {
@@ -273,7 +300,9 @@ Value FieldValue(Runtime& rt, const Value& format, size_t begin, size_t end, con
       const size_t start = i + 1, close = std::min(text.find(']', start), end);
       size_t at = start;
       const bool numeric = close > start && IsDigit(text[start]);
-      value = GetItem(rt, value, numeric ? Value::Int(ReadNumber(text, &at)) : Substring(rt.arena, format, start, close));
+      value = GetItem(
+          rt, value,
+          numeric ? Value::Int(ReadNumber(text, &at)) : Substring(rt.arena, format, start, close));
       i = close + 1;
     }
   }
@@ -290,7 +319,8 @@ Value PercentFormat(Runtime& rt, const Value& format, const Value& args) {
   size_t used = 0;
   bool named = false;
   const auto next = [&]() -> const Value& {
-    if (used >= (is_tuple ? args.items().size() : 1)) FailType("not enough arguments for format string");
+    if (used >= (is_tuple ? args.items().size() : 1))
+      FailType("not enough arguments for format string");
     return is_tuple ? args.items()[used++] : (++used, args);
   };
   for (size_t i = 0; i < text.size();) {
@@ -311,7 +341,8 @@ Value PercentFormat(Runtime& rt, const Value& format, const Value& args) {
       if (close == text.npos) Fail(kTemplateRuntime, "incomplete format key");
       if (!args.Is(Kind::kDict)) FailType("format requires a mapping");
       const Value* found = Find(args.dict(), text.substr(i + 1, close - i - 1));
-      if (found == nullptr) Fail(kTemplateRuntime, fmt::format("'{}'", text.substr(i + 1, close - i - 1)));
+      if (found == nullptr)
+        Fail(kTemplateRuntime, fmt::format("'{}'", text.substr(i + 1, close - i - 1)));
       value = *found;
       named = keyed = true;
       i = close + 1;
@@ -356,10 +387,14 @@ Value BraceFormat(Runtime& rt, const Value& format, const Arguments& args) {
       name_end = mark;
     }
     Value value = FieldValue(rt, format, i, name_end, args, &automatic);
-    if (conversion == 'r') value = ReprString(rt, value);
-    else if (conversion == 's') value = ToString(rt, value);
-    else if (conversion != 0) Fail(kTemplateRuntime, "unknown conversion specifier in a format string");
-    BraceOne(rt, value, colon < close ? text.substr(colon + 1, close - colon - 1) : std::string_view(), &out);
+    if (conversion == 'r')
+      value = ReprString(rt, value);
+    else if (conversion == 's')
+      value = ToString(rt, value);
+    else if (conversion != 0)
+      Fail(kTemplateRuntime, "unknown conversion specifier in a format string");
+    BraceOne(rt, value,
+             colon < close ? text.substr(colon + 1, close - colon - 1) : std::string_view(), &out);
     i = close + 1;
   }
   return out.Finish(rt);

@@ -18,22 +18,27 @@ Value RangeFunction(Runtime& rt, const Value&, const Arguments& args) {
   const int64_t step = p.Integer(2, 1);
   if (step == 0) Fail(kTemplateRuntime, "range() arg 3 must not be zero");
   // In 128 bits, where nothing overflows.
-  const __int128 distance = step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
+  const __int128 distance =
+      step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
   const __int128 stride = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
   const __int128 count = distance > 0 ? (distance - 1) / stride + 1 : 0;
   if (count > kMaxRange) {
-    Fail(kTemplateLimit, fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMaxRange));
+    Fail(kTemplateLimit,
+         fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).",
+                     kMaxRange));
   }
   rt.Charge(static_cast<uint64_t>(count));
   const std::span<Value> items = rt.arena.NewArray<Value>(static_cast<size_t>(count));
-  for (size_t i = 0; i < items.size(); ++i) items[i] = Value::Int(start + static_cast<int64_t>(i) * step);
+  for (size_t i = 0; i < items.size(); ++i)
+    items[i] = Value::Int(start + static_cast<int64_t>(i) * step);
   return Value::Array(Kind::kRange, items);
 }
 
 // The entries of dict(mapping, **named) and namespace(mapping, **named).
 std::span<DictEntry> EntriesOf(Runtime& rt, const Arguments& args, std::string_view function) {
   std::vector<DictEntry> entries;
-  if (args.positional.size() > 1) FailType(fmt::format("{} takes at most 1 positional argument", function));
+  if (args.positional.size() > 1)
+    FailType(fmt::format("{} takes at most 1 positional argument", function));
   if (args.positional.size() == 1) {
     const Value& source = args.positional[0];
     if (source.Is(Kind::kDict)) {
@@ -41,7 +46,8 @@ std::span<DictEntry> EntriesOf(Runtime& rt, const Arguments& args, std::string_v
     } else {
       for (const Value& pair : Iterate(rt, source)) {
         const std::span<const Value> items = Iterate(rt, pair);
-        if (items.size() != 2) FailType(fmt::format("{}: expected pairs of key and value", function));
+        if (items.size() != 2)
+          FailType(fmt::format("{}: expected pairs of key and value", function));
         entries.push_back({items[0], items[1]});
       }
     }
@@ -79,7 +85,8 @@ Value StrftimeFunction(Runtime& rt, const Value&, const Arguments& args) {
   if (!format.IsString()) FailType("strftime_now: the format must be a string");
   std::string pattern;
   const std::string_view text = format.text();
-  if (text.size() > 1000) Fail(kTemplateLimit, "strftime_now: the format is longer than 1000 bytes");
+  if (text.size() > 1000)
+    Fail(kTemplateLimit, "strftime_now: the format is longer than 1000 bytes");
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\0') FailType("strftime_now: embedded null character");
     if (text[i] != '%' || i + 1 == text.size()) {
@@ -87,9 +94,12 @@ Value StrftimeFunction(Runtime& rt, const Value&, const Arguments& args) {
       continue;
     }
     ++i;
-    if (text[i] >= '0' && text[i] <= '9') Fail(kTemplateRuntime, "strftime_now: widths are not supported");
-    if (text[i] == 'f') pattern += "000000";
-    else if (text[i] != 'z' && text[i] != 'Z') pattern.append("%").append(1, text[i]);
+    if (text[i] >= '0' && text[i] <= '9')
+      Fail(kTemplateRuntime, "strftime_now: widths are not supported");
+    if (text[i] == 'f')
+      pattern += "000000";
+    else if (text[i] != 'z' && text[i] != 'Z')
+      pattern.append("%").append(1, text[i]);
   }
   if (pattern.empty()) return Value::String("");
   std::string out(64 * pattern.size() + 64, '\0');
@@ -98,8 +108,11 @@ Value StrftimeFunction(Runtime& rt, const Value&, const Arguments& args) {
 }
 
 constexpr Builtin kGlobals[] = {
-    {"dict", DictFunction},           {"namespace", NamespaceFunction}, {"raise_exception", RaiseFunction},
-    {"range", RangeFunction},         {"strftime_now", StrftimeFunction},
+    {"dict", DictFunction},
+    {"namespace", NamespaceFunction},
+    {"raise_exception", RaiseFunction},
+    {"range", RangeFunction},
+    {"strftime_now", StrftimeFunction},
 };
 
 }  // namespace

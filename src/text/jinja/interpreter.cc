@@ -10,7 +10,8 @@ namespace forebay::text::jinja {
 
 class Interpreter::Scope {
  public:
-  Scope(Interpreter* interpreter, Frame* parent) : interpreter_(interpreter), outer_(interpreter->frame_) {
+  Scope(Interpreter* interpreter, Frame* parent)
+      : interpreter_(interpreter), outer_(interpreter->frame_) {
     interpreter_->frame_ = interpreter_->rt_.arena.New(Frame{parent});
   }
   ~Scope() { interpreter_->frame_ = outer_; }
@@ -26,7 +27,9 @@ class Interpreter::Scope {
   Frame* outer_;
 };
 
-void Interpreter::FailDepth() const { Fail(kTemplateLimit, "tags, expressions or macro calls are nested too deeply"); }
+void Interpreter::FailDepth() const {
+  Fail(kTemplateLimit, "tags, expressions or macro calls are nested too deeply");
+}
 
 void Interpreter::Bind(std::string_view name, const Value& value) {
   if (root_.empty()) {
@@ -63,7 +66,8 @@ void Interpreter::Assign(int32_t name, const Value& value) {
     }
   }
   if (frame_->size == frame_->variables.size()) {
-    const std::span<Variable> grown = rt_.arena.NewArray<Variable>(std::max<size_t>(4, 2 * frame_->size));
+    const std::span<Variable> grown =
+        rt_.arena.NewArray<Variable>(std::max<size_t>(4, 2 * frame_->size));
     std::copy(frame_->variables.begin(), frame_->variables.end(), grown.begin());
     frame_->variables = grown;
   }
@@ -74,7 +78,8 @@ void Interpreter::Assign(const Target& target, const Value& value) {
   if (!target.items.empty()) {
     const std::span<const Value> items = Iterate(rt_, value);
     if (items.size() < target.items.size()) {
-      FailType(fmt::format("not enough values to unpack (expected {}, got {})", target.items.size(), items.size()));
+      FailType(fmt::format("not enough values to unpack (expected {}, got {})", target.items.size(),
+                           items.size()));
     }
     if (items.size() > target.items.size()) {
       FailType(fmt::format("too many values to unpack (expected {})", target.items.size()));
@@ -162,7 +167,8 @@ void Interpreter::ExecFor(const Statement& s, const Value& iterable, int loop_de
   if (s.filter != nullptr) items = FilterItems(s, items);
   if (items.empty()) {
     const Scope scope(this, frame_);
-    // A break or continue in the else branch belongs to the loop around it, which Python forbids to reach.
+    // A break or continue in the else branch belongs to the loop around it, which Python forbids to
+    // reach.
     ExecBody(s.otherwise);
     return;
   }
@@ -191,7 +197,8 @@ void Interpreter::ExecWith(const Statement& s) {
 }
 
 const MacroObject* Interpreter::NewMacro(const Statement& s) {
-  for (Frame* frame = frame_; frame != nullptr && !frame->captured; frame = frame->parent) frame->captured = true;
+  for (Frame* frame = frame_; frame != nullptr && !frame->captured; frame = frame->parent)
+    frame->captured = true;
   return rt_.arena.New(MacroObject{&s, frame_});
 }
 
@@ -221,7 +228,8 @@ void Interpreter::BindMacro(const Statement& macro, const Arguments& args) {
                                     [&](const DictEntry& e) { return e.key.text() == parameter; });
     Value value = Value::Undefined(Missing::kParameter, parameter);
     if (named != args.named.end()) {
-      if (i < args.positional.size()) FailType(fmt::format("macro '{}' got two values for the argument '{}'", name, parameter));
+      if (i < args.positional.size())
+        FailType(fmt::format("macro '{}' got two values for the argument '{}'", name, parameter));
       used[static_cast<size_t>(named - args.named.begin())] = true;
       value = named->value;
     } else if (i < args.positional.size()) {
@@ -233,11 +241,15 @@ void Interpreter::BindMacro(const Statement& macro, const Arguments& args) {
   }
   const auto assign = [&](std::string_view special, const Value& value) {
     const auto it = std::find(program_.names.begin(), program_.names.end(), special);
-    if (it != program_.names.end()) Assign(static_cast<int32_t>(it - program_.names.begin()), value);
+    if (it != program_.names.end())
+      Assign(static_cast<int32_t>(it - program_.names.begin()), value);
   };
-  const std::span<const Value> extra = args.positional.subspan(std::min(parameters.size(), args.positional.size()));
-  if (macro.uses_varargs) assign("varargs", rt_.NewArray(Kind::kTuple, extra));
-  else if (!extra.empty()) FailType(fmt::format("macro '{}' takes not more than {} argument(s)", name, parameters.size()));
+  const std::span<const Value> extra =
+      args.positional.subspan(std::min(parameters.size(), args.positional.size()));
+  if (macro.uses_varargs)
+    assign("varargs", rt_.NewArray(Kind::kTuple, extra));
+  else if (!extra.empty())
+    FailType(fmt::format("macro '{}' takes not more than {} argument(s)", name, parameters.size()));
   std::vector<DictEntry> rest;
   for (size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) rest.push_back(args.named[i]);
@@ -250,9 +262,12 @@ void Interpreter::BindMacro(const Statement& macro, const Arguments& args) {
     FailType(fmt::format("macro '{}' takes no keyword argument '{}'", name, rest[0].key.text()));
   }
   if (!macro.uses_caller) {
-    if (args.caller.Is(Kind::kMacro)) FailType(fmt::format("macro '{}' is called with a body but calls no caller()", name));
+    if (args.caller.Is(Kind::kMacro))
+      FailType(fmt::format("macro '{}' is called with a body but calls no caller()", name));
   } else {
-    assign("caller", args.caller.Is(Kind::kMacro) ? args.caller : Value::Undefined(Missing::kOther, "No caller defined"));
+    assign("caller", args.caller.Is(Kind::kMacro)
+                         ? args.caller
+                         : Value::Undefined(Missing::kOther, "No caller defined"));
   }
 }
 
@@ -275,7 +290,8 @@ Value Interpreter::CallMacro(const MacroObject& macro, const Arguments& args) {
 // loop(items) in a recursive loop: the loop again, over other items, as text.
 Value Interpreter::CallLoop(const LoopObject& loop, const Arguments& args) {
   if (loop.statement == nullptr) FailType("the loop is not recursive: it cannot be called");
-  if (args.positional.size() != 1 || !args.named.empty()) FailType("a recursive loop takes one argument");
+  if (args.positional.size() != 1 || !args.named.empty())
+    FailType("a recursive loop takes one argument");
   const Depth depth(this);
   Frame* const inner = frame_;
   TextBuilder outer(rt_);

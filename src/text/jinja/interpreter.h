@@ -11,7 +11,8 @@ struct Variable {
   Value value;
 };
 
-// Names assigned in one scope. Scopes live until the render ends, so that macros may refer to theirs.
+// Names assigned in one scope. Scopes live until the render ends, so that macros may refer to
+// theirs.
 struct Frame {
   Frame* parent = nullptr;  // null for scopes right below the template's own
   std::span<Variable> variables;
@@ -34,7 +35,7 @@ class Interpreter {
   void Run();
 
   TextBuilder& output() { return out_; }
-  uint32_t line() const { return line_; }  // of the tag that runs
+  uint32_t line() const { return line_; }  // the line of the tag that runs
 
  private:
   enum class Flow : uint8_t { kNormal, kBreak, kContinue };
@@ -92,9 +93,9 @@ class Interpreter {
   const Program& program_;
   Runtime& rt_;
   TextBuilder out_;
-  std::span<Value> root_;    // the template's own scope, by name
-  Frame* frame_ = nullptr;   // the innermost scope, null for the template's own
-  Value captured_;           // the text that a filter block's filter applies to
+  std::span<Value> root_;   // the template's own scope, by name
+  Frame* frame_ = nullptr;  // the innermost scope, null for the template's own
+  Value captured_;          // the text that a filter block's filter applies to
   int depth_ = 0;
   int loop_depth_ = 0;
   uint32_t line_ = 0;

@@ -14,7 +14,8 @@ namespace {
 
 class Reader {
  public:
-  Reader(Arena& arena, std::string_view json, Origin origin) : arena_(arena), json_(json), origin_(origin) {}
+  Reader(Arena& arena, std::string_view json, Origin origin)
+      : arena_(arena), json_(json), origin_(origin) {}
 
   Value Document() {
     if (json_.size() > std::numeric_limits<uint32_t>::max()) FailAt("is 4 GiB or more");
@@ -33,7 +34,8 @@ class Reader {
   char Peek() const { return at_ < json_.size() ? json_[at_] : '\0'; }
 
   void SkipSpace() {
-    while (at_ < json_.size() && (json_[at_] == ' ' || json_[at_] == '\n' || json_[at_] == '\t' || json_[at_] == '\r')) {
+    while (at_ < json_.size() &&
+           (json_[at_] == ' ' || json_[at_] == '\n' || json_[at_] == '\t' || json_[at_] == '\r')) {
       ++at_;
     }
   }
@@ -47,7 +49,8 @@ class Reader {
 
   Value ReadValue(int depth) {
     if (depth > kMaxJsonDepth) {
-      Fail(kTemplateLimit, fmt::format("JSON is nested more than {} levels deep (byte {})", kMaxJsonDepth, at_));
+      Fail(kTemplateLimit,
+           fmt::format("JSON is nested more than {} levels deep (byte {})", kMaxJsonDepth, at_));
     }
     SkipSpace();
     switch (Peek()) {
@@ -106,7 +109,8 @@ class Reader {
 
   Value ReadString() {
     const size_t begin = ++at_;
-    while (at_ < json_.size() && json_[at_] != '"' && json_[at_] != '\\' && static_cast<unsigned char>(json_[at_]) >= 0x20) {
+    while (at_ < json_.size() && json_[at_] != '"' && json_[at_] != '\\' &&
+           static_cast<unsigned char>(json_[at_]) >= 0x20) {
       ++at_;
     }
     if (Peek() != '\\') {
@@ -128,7 +132,8 @@ class Reader {
   }
 
   void CloseString() {
-    if (at_ < json_.size() && static_cast<unsigned char>(json_[at_]) < 0x20) FailAt("has a control character in a string");
+    if (at_ < json_.size() && static_cast<unsigned char>(json_[at_]) < 0x20)
+      FailAt("has a control character in a string");
     if (Peek() != '"') FailAt("ends inside a string");
     ++at_;
   }
@@ -153,8 +158,10 @@ class Reader {
   char32_t HexUnit() {
     uint32_t value = 0;
     const std::string_view digits = json_.substr(std::min(at_, json_.size()), 4);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-    if (digits.size() != 4 || error != std::errc() || end != digits.data() + 4) FailAt("has a bad \\u escape");
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+    if (digits.size() != 4 || error != std::errc() || end != digits.data() + 4)
+      FailAt("has a bad \\u escape");
     at_ += 4;
     return value;
   }
@@ -170,7 +177,8 @@ class Reader {
     if (Peek() == '-') ++at_;
     const char lead = Peek();
     const size_t whole = SkipDigits();
-    if (whole == 0) FailAt(begin == json_.size() ? "ends too early" : "has an unexpected character");
+    if (whole == 0)
+      FailAt(begin == json_.size() ? "ends too early" : "has an unexpected character");
     if (lead == '0' && whole > 1) FailAt("has a number with a leading zero");
     bool integral = true;
     if (Peek() == '.') {
@@ -191,14 +199,17 @@ class Reader {
       return error == std::errc() ? Value::Int(value) : Value::BigInt(number);
     }
     double value = 0;
-    if (std::from_chars(number.data(), number.data() + number.size(), value).ec == std::errc::result_out_of_range) {
+    if (std::from_chars(number.data(), number.data() + number.size(), value).ec ==
+        std::errc::result_out_of_range) {
       value = OutOfRange(number);
     }
     return Value::Float(value);
   }
 
   // 0 or infinity, as strtod tells them apart.
-  static double OutOfRange(std::string_view number) { return std::strtod(std::string(number).c_str(), nullptr); }
+  static double OutOfRange(std::string_view number) {
+    return std::strtod(std::string(number).c_str(), nullptr);
+  }
 
   Arena& arena_;
   std::string_view json_;

@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view kDigits = "0123456789";
 
 bool IsNameStart(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<unsigned char>(c) >= 0x80;
 }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
@@ -43,7 +44,8 @@ std::string Unescape(std::string_view text, uint32_t line) {
       continue;
     } else if (c >= '0' && c <= '7') {
       uint32_t code = 0;
-      for (int n = 0; n < 3 && i - 1 < text.size() && text[i - 1] >= '0' && text[i - 1] <= '7'; ++n, ++i) {
+      for (int n = 0; n < 3 && i - 1 < text.size() && text[i - 1] >= '0' && text[i - 1] <= '7';
+           ++n, ++i) {
         code = code * 8 + static_cast<uint32_t>(text[i - 1] - '0');
       }
       --i;
@@ -52,9 +54,11 @@ std::string Unescape(std::string_view text, uint32_t line) {
       const size_t count = c == 'x' ? 2 : c == 'u' ? 4 : 8;
       const std::string_view digits = text.substr(i, count);
       uint32_t code = 0;
-      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
+      const auto [end, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
       if (digits.size() != count || error != std::errc() || end != digits.data() + count) {
-        Fail(kTemplateSyntax, fmt::format("template line {}: a string has a bad \\{} escape", line, c));
+        Fail(kTemplateSyntax,
+             fmt::format("template line {}: a string has a bad \\{} escape", line, c));
       }
       AppendUtf8(&out, code);
       i += count;
@@ -102,8 +106,10 @@ std::string_view Lexer::TextBefore(size_t tag, char sign, bool is_block) const {
   return from_line_start && SkipSpace(at_ + line) >= tag ? text.substr(0, line) : text;
 }
 
-// Matches `{%[+-]? word [+-]?%}` at `tag`. The begin tag knows no `+%}` and does not trim a newline.
-bool Lexer::MatchKeyword(size_t tag, std::string_view word, bool is_end, char* sign, size_t* after) const {
+// Matches `{%[+-]? word [+-]?%}` at `tag`. The begin tag knows no `+%}` and does not trim a
+// newline.
+bool Lexer::MatchKeyword(size_t tag, std::string_view word, bool is_end, char* sign,
+                         size_t* after) const {
   size_t i = tag + 2;
   *sign = At(i) == '-' || At(i) == '+' ? source_[i++] : '\0';
   i = SkipSpace(i);
@@ -117,7 +123,8 @@ bool Lexer::MatchKeyword(size_t tag, std::string_view word, bool is_end, char* s
 
 Token Lexer::ReadRaw(size_t after) {
   MoveTo(after);
-  for (size_t tag = source_.find("{%", at_); tag != source_.npos; tag = source_.find("{%", tag + 1)) {
+  for (size_t tag = source_.find("{%", at_); tag != source_.npos;
+       tag = source_.find("{%", tag + 1)) {
     char sign;
     size_t end;
     if (!MatchKeyword(tag, "endraw", true, &sign, &end)) continue;
@@ -132,7 +139,8 @@ void Lexer::SkipComment(size_t tag) {
   const size_t begin = tag + 2 + (At(tag + 2) == '-' || At(tag + 2) == '+');
   const size_t end = source_.find("#}", begin);
   if (end == source_.npos) FailAt("a comment is not closed by #}");
-  const char sign = end > begin && (source_[end - 1] == '-' || source_[end - 1] == '+') ? source_[end - 1] : '\0';
+  const char sign =
+      end > begin && (source_[end - 1] == '-' || source_[end - 1] == '+') ? source_[end - 1] : '\0';
   MoveTo(AfterEnd(end + 2, sign, true));
 }
 
@@ -183,7 +191,9 @@ bool Lexer::TakeTagEnd(Token* token) {
 Token Lexer::Next() {
   if (mode_ == Mode::kData) return NextData();
   MoveTo(SkipSpace(at_));
-  if (at_ == source_.size()) FailAt(mode_ == Mode::kBlock ? "a tag is not closed by %}" : "an expression is not closed by }}");
+  if (at_ == source_.size())
+    FailAt(mode_ == Mode::kBlock ? "a tag is not closed by %}"
+                                 : "an expression is not closed by }}");
   Token token;
   if (TakeTagEnd(&token)) return token;
   const char c = source_[at_];
@@ -218,7 +228,8 @@ Token Lexer::ReadString() {
 Token Lexer::ReadNumber() {
   const auto skip = [&](size_t i, std::string_view digits) {
     while (i < source_.size() && (digits.find(source_[i]) != digits.npos ||
-                                  (source_[i] == '_' && digits.find(At(i + 1)) != digits.npos && i + 1 < source_.size()))) {
+                                  (source_[i] == '_' && digits.find(At(i + 1)) != digits.npos &&
+                                   i + 1 < source_.size()))) {
       ++i;
     }
     return i;

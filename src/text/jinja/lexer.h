@@ -44,9 +44,11 @@ class Lexer {
   // Text up to a tag at `tag`, with what the tag's sign and lstrip_blocks take off its end.
   std::string_view TextBefore(size_t tag, char sign, bool is_block) const;
   bool TakeTagEnd(Token* token);
-  // Position after "%}" or the like at `at`, whose sign has been found to be `sign`; white space included.
+  // Position after "%}" or the like at `at`, whose sign has been found to be `sign`; white space
+  // included.
   size_t AfterEnd(size_t end, char sign, bool trims_newline) const;
-  bool MatchKeyword(size_t tag, std::string_view word, bool is_end, char* sign, size_t* after) const;
+  bool MatchKeyword(size_t tag, std::string_view word, bool is_end, char* sign,
+                    size_t* after) const;
   Token ReadRaw(size_t after);
   void SkipComment(size_t tag);
   Token ReadString();

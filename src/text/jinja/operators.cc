@@ -13,13 +13,15 @@ namespace {
 [[noreturn]] void FailOperands(std::string_view op, const Value& a, const Value& b) {
   if (a.IsUndefined()) FailUndefined(a);
   if (b.IsUndefined()) FailUndefined(b);
-  FailType("unsupported operand type(s) for " + std::string(op) + ": '" + std::string(TypeName(a)) + "' and '" +
-           std::string(TypeName(b)) + "'");
+  FailType("unsupported operand type(s) for " + std::string(op) + ": '" + std::string(TypeName(a)) +
+           "' and '" + std::string(TypeName(b)) + "'");
 }
 
 [[noreturn]] void FailDivision(const char* message) { Fail(kTemplateRuntime, message); }
 
-[[noreturn]] void FailOverflow() { Fail(kTemplateLimit, "arithmetic beyond 64-bit integers is not supported"); }
+[[noreturn]] void FailOverflow() {
+  Fail(kTemplateLimit, "arithmetic beyond 64-bit integers is not supported");
+}
 
 int64_t CheckedAdd(int64_t a, int64_t b) {
   int64_t result;
@@ -102,7 +104,8 @@ Value FloatOp(BinaryOp op, double a, double b) {
       return Value::Float(FloatMod(a, b));
     case BinaryOp::kPow:
       if (a == 0 && b < 0) FailDivision("0.0 cannot be raised to a negative power");
-      if (a < 0 && b != std::floor(b)) FailType("a negative number to a broken power is not supported");
+      if (a < 0 && b != std::floor(b))
+        FailType("a negative number to a broken power is not supported");
       return Value::Float(std::pow(a, b));
   }
   return Value();
@@ -112,7 +115,8 @@ Value FloatOp(BinaryOp op, double a, double b) {
 Value Repeat(Runtime& rt, const Value& v, int64_t count) {
   const size_t size = v.IsString() ? v.text().size() : v.items().size();
   const size_t times = count > 0 ? static_cast<size_t>(count) : 0;
-  if (size != 0 && times > rt.limits.output_bytes / size) Fail(kTemplateLimit, "a repetition is too long");
+  if (size != 0 && times > rt.limits.output_bytes / size)
+    Fail(kTemplateLimit, "a repetition is too long");
   if (v.IsString()) {
     TextBuilder out(rt);
     for (size_t i = 0; i < times && size != 0; ++i) {
@@ -131,7 +135,8 @@ Value Join(Runtime& rt, const Value& a, const Value& b) {
   const std::span<Value> items = rt.arena.NewArray<Value>(a.items().size() + b.items().size());
   rt.Charge(items.size());
   std::copy(a.items().begin(), a.items().end(), items.begin());
-  std::copy(b.items().begin(), b.items().end(), items.begin() + static_cast<ptrdiff_t>(a.items().size()));
+  std::copy(b.items().begin(), b.items().end(),
+            items.begin() + static_cast<ptrdiff_t>(a.items().size()));
   return Value::Array(a.kind(), items);
 }
 
@@ -146,13 +151,15 @@ void FailUndefined(const Value& v) {
   switch (v.missing()) {
     case Missing::kName: Fail(kTemplateRuntime, "'" + name + "' is undefined");
     case Missing::kAttribute: {
-      Fail(kTemplateRuntime, "'" + std::string(TypeName(v.owner())) + " object' has no attribute '" + name + "'");
+      Fail(kTemplateRuntime,
+           "'" + std::string(TypeName(v.owner())) + " object' has no attribute '" + name + "'");
     }
-    case Missing::kElement: Fail(kTemplateRuntime, std::string(TypeName(v.owner())) + " object has no element " + name);
+    case Missing::kElement:
+      Fail(kTemplateRuntime, std::string(TypeName(v.owner())) + " object has no element " + name);
     case Missing::kParameter: Fail(kTemplateRuntime, "parameter '" + name + "' was not provided");
     case Missing::kUnsafe:
-      Fail(kTemplateSecurity, "access to attribute '" + name + "' of '" + std::string(TypeName(v.owner())) +
-                                  "' object is unsafe.");
+      Fail(kTemplateSecurity, "access to attribute '" + name + "' of '" +
+                                  std::string(TypeName(v.owner())) + "' object is unsafe.");
     case Missing::kOther: break;
   }
   Fail(kTemplateRuntime, name.empty() ? "an undefined value is used" : name);
@@ -166,25 +173,32 @@ double ToDouble(const Value& v) {
   if (!v.Is(Kind::kBigInt)) return static_cast<double>(v.integer());
   double value = 0;
   const std::string_view digits = v.text();
-  if (std::from_chars(digits.data(), digits.data() + digits.size(), value).ec == std::errc::result_out_of_range) {
-    value = digits[0] == '-' ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), value).ec ==
+      std::errc::result_out_of_range) {
+    value = digits[0] == '-' ? -std::numeric_limits<double>::infinity()
+                             : std::numeric_limits<double>::infinity();
   }
   return value;
 }
 
 int CompareNumbers(const Value& a, const Value& b) {
-  if (IsInteger(a) && IsInteger(b)) return a.integer() < b.integer() ? -1 : a.integer() > b.integer();
+  if (IsInteger(a) && IsInteger(b))
+    return a.integer() < b.integer() ? -1 : a.integer() > b.integer();
   if (a.Is(Kind::kFloat) || b.Is(Kind::kFloat)) {
     // long double holds every 64-bit integer.
     const auto wide = [](const Value& v) {
-      return IsInteger(v) ? static_cast<long double>(v.integer()) : static_cast<long double>(ToDouble(v));
+      return IsInteger(v) ? static_cast<long double>(v.integer())
+                          : static_cast<long double>(ToDouble(v));
     };
     const long double x = wide(a), y = wide(b);
-    if (std::isnan(x) || std::isnan(y)) return static_cast<int>(std::isnan(x)) - static_cast<int>(std::isnan(y));
+    if (std::isnan(x) || std::isnan(y))
+      return static_cast<int>(std::isnan(x)) - static_cast<int>(std::isnan(y));
     return x < y ? -1 : x > y;
   }
   // At least one is beyond 64 bits: its sign, or else its size, decides against any other.
-  const auto negative = [](const Value& v) { return v.Is(Kind::kBigInt) ? v.text()[0] == '-' : v.integer() < 0; };
+  const auto negative = [](const Value& v) {
+    return v.Is(Kind::kBigInt) ? v.text()[0] == '-' : v.integer() < 0;
+  };
   if (negative(a) != negative(b)) return negative(a) ? -1 : 1;
   const int sign = negative(a) ? -1 : 1;
   if (!a.Is(Kind::kBigInt)) return -sign;
@@ -281,13 +295,15 @@ size_t FindBytes(std::string_view text, std::string_view needle, size_t from) {
   if (needle.empty()) return from;
   if (from == text.size()) return std::string_view::npos;
   const void* at = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
-  return at == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(at) - text.data());
+  return at == nullptr ? std::string_view::npos
+                       : static_cast<size_t>(static_cast<const char*>(at) - text.data());
 }
 
 bool Contains(Runtime& rt, const Value& container, const Value& item) {
   if (container.IsString()) {
     if (item.IsUndefined()) FailUndefined(item);
-    if (!item.IsString()) FailType("'in <string>' requires string as left operand, not " + std::string(TypeName(item)));
+    if (!item.IsString())
+      FailType("'in <string>' requires string as left operand, not " + std::string(TypeName(item)));
     rt.ChargeBytes(container.text().size());
     return FindBytes(container.text(), item.text()) != std::string_view::npos;
   }
@@ -302,7 +318,9 @@ bool Contains(Runtime& rt, const Value& container, const Value& item) {
 }
 
 bool Compare(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
-  const auto ordered = [&](const Value& v) { return !(v.Is(Kind::kFloat) && std::isnan(v.number())); };
+  const auto ordered = [&](const Value& v) {
+    return !(v.Is(Kind::kFloat) && std::isnan(v.number()));
+  };
   switch (op) {
     case CompareOp::kEq: return Equals(a, b, &rt);
     case CompareOp::kNe: return !Equals(a, b, &rt);
@@ -327,7 +345,8 @@ Value Binary(Runtime& rt, BinaryOp op, const Value& a, const Value& b) {
     if (a.kind() == b.kind() && (a.Is(Kind::kList) || a.Is(Kind::kTuple))) return Join(rt, a, b);
     if (IsSequence(a) && !b.IsUndefined()) {
       const std::string type(TypeName(a));
-      FailType("can only concatenate " + type + " (not \"" + std::string(TypeName(b)) + "\") to " + type);
+      FailType("can only concatenate " + type + " (not \"" + std::string(TypeName(b)) + "\") to " +
+               type);
     }
   }
   if (op == BinaryOp::kMul) {

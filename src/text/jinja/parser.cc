@@ -30,8 +30,9 @@ std::string NormalizeLines(std::string_view source) {
 
 base::Result<std::unique_ptr<const Program>> ParseTemplate(std::string_view source) {
   if (source.size() > kMaxTemplateBytes) {
-    return base::Status(kTemplateLimit, fmt::format("the template has {} bytes; at most {} are taken", source.size(),
-                                                    kMaxTemplateBytes));
+    return base::Status(kTemplateLimit,
+                        fmt::format("the template has {} bytes; at most {} are taken",
+                                    source.size(), kMaxTemplateBytes));
   }
   if (!IsValidUtf8(source)) return base::Status(kTemplateSyntax, "the template is not valid UTF-8");
   auto program = std::make_unique<Program>(16 * source.size() + (size_t{3} << 20));
@@ -57,7 +58,8 @@ void Parser::FailAt(const std::string& message) const {
 
 void Parser::FailUnexpected(std::string_view expected) const {
   switch (token_.kind) {
-    case TokenKind::kEnd: FailAt(fmt::format("expected {}, found the end of the template", expected));
+    case TokenKind::kEnd:
+      FailAt(fmt::format("expected {}, found the end of the template", expected));
     case TokenKind::kBlockEnd: FailAt(fmt::format("expected {}, found %}}", expected));
     case TokenKind::kVariableEnd: FailAt(fmt::format("expected {}, found }}}}", expected));
     default: FailAt(fmt::format("expected {}, found '{}'", expected, token_.text));
@@ -104,12 +106,14 @@ void Parser::ExpectBlockEnd() {
 }
 
 int32_t Parser::NameIndex(std::string_view name) {
-  const auto [it, is_new] = name_index_.try_emplace(name, static_cast<int32_t>(program_->names.size()));
+  const auto [it, is_new] =
+      name_index_.try_emplace(name, static_cast<int32_t>(program_->names.size()));
   if (is_new) {
     program_->arena.Charge(128);  // its share of the tables
     program_->names.push_back(name);
     const Builtin* function = FindGlobal(name);
-    program_->initial.push_back(function != nullptr ? Value::Function(function) : Value::Undefined(Missing::kName, name));
+    program_->initial.push_back(function != nullptr ? Value::Function(function)
+                                                    : Value::Undefined(Missing::kName, name));
   }
   return it->second;
 }
@@ -129,8 +133,10 @@ Statement* Parser::NewStatement(StatementKind kind) {
   return statement;
 }
 
-// Reads up to a tag named in `ends`, whose name is then the current token; or to the template's end if there are none.
-Parser::Body Parser::ParseBody(std::initializer_list<std::string_view> ends, std::string_view opener) {
+// Reads up to a tag named in `ends`, whose name is then the current token; or to the template's end
+// if there are none.
+Parser::Body Parser::ParseBody(std::initializer_list<std::string_view> ends,
+                               std::string_view opener) {
   const Depth depth(this);
   const uint32_t line = token_.line;
   std::vector<const Statement*> body;
@@ -159,8 +165,9 @@ Parser::Body Parser::ParseBody(std::initializer_list<std::string_view> ends, std
     }
   }
   if (ends.size() > 0) {
-    Fail(kTemplateSyntax, fmt::format("template line {}: {} is not closed: the template ends without {}", line, opener,
-                                      *(ends.end() - 1)));
+    Fail(kTemplateSyntax,
+         fmt::format("template line {}: {} is not closed: the template ends without {}", line,
+                     opener, *(ends.end() - 1)));
   }
   return Keep(body);
 }
@@ -176,7 +183,8 @@ const Statement* Parser::ParseTag() {
   if (tag == "with") return ParseWith();
   if (tag == "break" || tag == "continue") {
     if (!in_loop_) FailAt(fmt::format("'{}' outside a loop", tag));
-    Statement* statement = NewStatement(tag == "break" ? StatementKind::kBreak : StatementKind::kContinue);
+    Statement* statement =
+        NewStatement(tag == "break" ? StatementKind::kBreak : StatementKind::kContinue);
     Advance();
     ExpectBlockEnd();
     return statement;
@@ -268,7 +276,8 @@ std::span<const Parameter> Parser::ParseSignature() {
   while (!IsOperator(")")) {
     if (!parameters.empty()) Expect(",");
     Parameter parameter{NameIndex(ExpectName()), nullptr};
-    if (TakeOperator("=")) parameter.fallback = ParseExpression();
+    if (TakeOperator("="))
+      parameter.fallback = ParseExpression();
     else if (!parameters.empty() && parameters.back().fallback != nullptr) {
       FailAt("a parameter without a default follows one with a default");
     }

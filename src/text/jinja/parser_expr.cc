@@ -1,4 +1,5 @@
-// Expressions, with Jinja's precedence: if, or, and, not, comparisons, + -, ~, * / // %, **, unary, filters.
+// Expressions, with Jinja's precedence: if, or, and, not, comparisons, + -, ~, * / // %, **, unary,
+// filters.
 #include <charconv>
 #include <limits>
 
@@ -7,7 +8,8 @@
 namespace forebay::text::jinja {
 
 bool Parser::IsTupleEnd() const {
-  return token_.kind == TokenKind::kVariableEnd || token_.kind == TokenKind::kBlockEnd || IsOperator(")");
+  return token_.kind == TokenKind::kVariableEnd || token_.kind == TokenKind::kBlockEnd ||
+         IsOperator(")");
 }
 
 const Expr* Parser::ParseTuple(bool with_condition, bool explicit_parentheses) {
@@ -135,11 +137,16 @@ const Expr* Parser::ParseProduct() {
   const Expr* left = ParsePower();
   while (true) {
     BinaryOp op;
-    if (IsOperator("*")) op = BinaryOp::kMul;
-    else if (IsOperator("/")) op = BinaryOp::kDiv;
-    else if (IsOperator("//")) op = BinaryOp::kFloorDiv;
-    else if (IsOperator("%")) op = BinaryOp::kMod;
-    else return left;
+    if (IsOperator("*"))
+      op = BinaryOp::kMul;
+    else if (IsOperator("/"))
+      op = BinaryOp::kDiv;
+    else if (IsOperator("//"))
+      op = BinaryOp::kFloorDiv;
+    else if (IsOperator("%"))
+      op = BinaryOp::kMod;
+    else
+      return left;
     Expr* expr = NewExpr(ExprKind::kBinary);
     Advance();
     expr->op = op;
@@ -185,9 +192,12 @@ const Expr* Parser::ParsePrimary() {
       const std::string_view name = token_.text;
       expr = NewExpr(ExprKind::kConst);
       Advance();
-      if (name == "true" || name == "True") expr->constant = Value::Bool(true);
-      else if (name == "false" || name == "False") expr->constant = Value::Bool(false);
-      else if (name == "none" || name == "None") expr->constant = Value::None();
+      if (name == "true" || name == "True")
+        expr->constant = Value::Bool(true);
+      else if (name == "false" || name == "False")
+        expr->constant = Value::Bool(false);
+      else if (name == "none" || name == "None")
+        expr->constant = Value::None();
       else {
         expr->kind = ExprKind::kName;
         expr->name = NameIndex(name);
@@ -244,7 +254,8 @@ const Expr* Parser::ParseNumber() {
     }
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, radix);
-    if (error == std::errc::result_out_of_range && radix != 10) FailAt("an integer has more than 64 bits");
+    if (error == std::errc::result_out_of_range && radix != 10)
+      FailAt("an integer has more than 64 bits");
     if (error == std::errc::invalid_argument) FailAt("an integer has no digits");
     expr->constant = error == std::errc() ? Value::Int(value) : Value::BigInt(text);
   }
@@ -276,9 +287,12 @@ const Expr* Parser::ParseDisplay(ExprKind kind) {
 
 const Expr* Parser::ParsePostfix(const Expr* expr) {
   while (true) {
-    if (IsOperator(".") || IsOperator("[")) expr = ParseSubscript(expr);
-    else if (IsOperator("(")) expr = ParseCall(expr);
-    else return expr;
+    if (IsOperator(".") || IsOperator("["))
+      expr = ParseSubscript(expr);
+    else if (IsOperator("("))
+      expr = ParseCall(expr);
+    else
+      return expr;
   }
 }
 
@@ -348,12 +362,14 @@ const CallArguments* Parser::ParseArguments() {
       if (IsOperator(")")) break;
     }
     if (TakeOperator("*")) {
-      if (arguments.star != nullptr || arguments.double_star != nullptr) FailAt("a call has * twice or after **");
+      if (arguments.star != nullptr || arguments.double_star != nullptr)
+        FailAt("a call has * twice or after **");
       arguments.star = ParseExpression();
     } else if (TakeOperator("**")) {
       if (arguments.double_star != nullptr) FailAt("a call has ** twice");
       arguments.double_star = ParseExpression();
-    } else if (token_.kind == TokenKind::kName && Peek().kind == TokenKind::kOperator && Peek().text == "=") {
+    } else if (token_.kind == TokenKind::kName && Peek().kind == TokenKind::kOperator &&
+               Peek().text == "=") {
       if (arguments.double_star != nullptr) FailAt("a named argument follows **");
       const Value name = Value::String(token_.text);
       Advance();
@@ -374,10 +390,14 @@ const CallArguments* Parser::ParseArguments() {
 
 const Expr* Parser::ParseFilters(const Expr* expr) {
   while (true) {
-    if (TakeOperator("|")) expr = ParseFilter(expr);
-    else if (IsWord("is")) expr = ParseTest(expr);
-    else if (IsOperator("(")) expr = ParseCall(expr);
-    else return expr;
+    if (TakeOperator("|"))
+      expr = ParseFilter(expr);
+    else if (IsWord("is"))
+      expr = ParseTest(expr);
+    else if (IsOperator("("))
+      expr = ParseCall(expr);
+    else
+      return expr;
   }
 }
 
@@ -407,9 +427,10 @@ const Expr* Parser::ParseTest(const Expr* subject) {
   expr->a = subject;
   expr->constant = Value::String(name);
   expr->builtin = FindTest(name);
-  const bool starts_operand = token_.kind == TokenKind::kName || token_.kind == TokenKind::kString ||
-                              token_.kind == TokenKind::kInteger || token_.kind == TokenKind::kFloat ||
-                              IsOperator("[") || IsOperator("{");
+  const bool starts_operand =
+      token_.kind == TokenKind::kName || token_.kind == TokenKind::kString ||
+      token_.kind == TokenKind::kInteger || token_.kind == TokenKind::kFloat || IsOperator("[") ||
+      IsOperator("{");
   if (IsOperator("(")) {
     expr->arguments = ParseArguments();
   } else if (starts_operand && !IsWord("else") && !IsWord("or") && !IsWord("and")) {

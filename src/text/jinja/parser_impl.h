@@ -23,7 +23,8 @@ class Parser {
   class Depth {
    public:
     explicit Depth(Parser* parser) : parser_(parser) {
-      if (++parser_->depth_ > kMaxDepth) parser_->FailAt("tags or expressions are nested too deeply");
+      if (++parser_->depth_ > kMaxDepth)
+        parser_->FailAt("tags or expressions are nested too deeply");
     }
     ~Depth() { --parser_->depth_; }
 
@@ -36,8 +37,12 @@ class Parser {
 
   void Advance();
   const Token& Peek();  // the token after token_
-  bool IsOperator(std::string_view op) const { return token_.kind == TokenKind::kOperator && token_.text == op; }
-  bool IsWord(std::string_view word) const { return token_.kind == TokenKind::kName && token_.text == word; }
+  bool IsOperator(std::string_view op) const {
+    return token_.kind == TokenKind::kOperator && token_.text == op;
+  }
+  bool IsWord(std::string_view word) const {
+    return token_.kind == TokenKind::kName && token_.text == word;
+  }
   bool TakeOperator(std::string_view op);
   bool TakeWord(std::string_view word);
   void Expect(std::string_view op);

@@ -40,15 +40,24 @@ void PrintReprOfString(const Value& string, TextBuilder* out) {
   const char quote = has_single && !has_double ? '"' : '\'';
   out->Append({&quote, 1});
   PrintEscaped(string, out, [quote](char32_t c, std::string* replacement) {
-    if (c == '\n') *replacement = "\\n";
-    else if (c == '\r') *replacement = "\\r";
-    else if (c == '\t') *replacement = "\\t";
-    else if (c == '\\') *replacement = "\\\\";
-    else if (c == static_cast<char32_t>(quote)) *replacement = std::string("\\") + quote;
-    else if (IsPrintable(c)) return false;
-    else if (c < 0x100) *replacement = fmt::format("\\x{:02x}", static_cast<uint32_t>(c));
-    else if (c < 0x10000) *replacement = fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
-    else *replacement = fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
+    if (c == '\n')
+      *replacement = "\\n";
+    else if (c == '\r')
+      *replacement = "\\r";
+    else if (c == '\t')
+      *replacement = "\\t";
+    else if (c == '\\')
+      *replacement = "\\\\";
+    else if (c == static_cast<char32_t>(quote))
+      *replacement = std::string("\\") + quote;
+    else if (IsPrintable(c))
+      return false;
+    else if (c < 0x100)
+      *replacement = fmt::format("\\x{:02x}", static_cast<uint32_t>(c));
+    else if (c < 0x10000)
+      *replacement = fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
+    else
+      *replacement = fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
     return true;
   });
   out->Append({&quote, 1});
@@ -58,18 +67,27 @@ void PrintJsonString(const Value& string, bool ensure_ascii, TextBuilder* out) {
   out->Append("\"");
   PrintEscaped(string, out, [ensure_ascii](char32_t c, std::string* replacement) {
     const auto hex = [](uint32_t unit) { return fmt::format("\\u{:04x}", unit); };
-    if (c == '"') *replacement = "\\\"";
-    else if (c == '\\') *replacement = "\\\\";
-    else if (c == '\n') *replacement = "\\n";
-    else if (c == '\r') *replacement = "\\r";
-    else if (c == '\t') *replacement = "\\t";
-    else if (c == '\f') *replacement = "\\f";
-    else if (c == '\b') *replacement = "\\b";
-    else if (c < 0x20 || (ensure_ascii && c >= 0x7F && c < 0x10000)) *replacement = hex(c);
+    if (c == '"')
+      *replacement = "\\\"";
+    else if (c == '\\')
+      *replacement = "\\\\";
+    else if (c == '\n')
+      *replacement = "\\n";
+    else if (c == '\r')
+      *replacement = "\\r";
+    else if (c == '\t')
+      *replacement = "\\t";
+    else if (c == '\f')
+      *replacement = "\\f";
+    else if (c == '\b')
+      *replacement = "\\b";
+    else if (c < 0x20 || (ensure_ascii && c >= 0x7F && c < 0x10000))
+      *replacement = hex(c);
     else if (ensure_ascii && c >= 0x10000) {
       const uint32_t rest = static_cast<uint32_t>(c) - 0x10000;
       *replacement = hex(0xD800 + (rest >> 10)) + hex(0xDC00 + (rest & 0x3FF));
-    } else return false;
+    } else
+      return false;
     return true;
   });
   out->Append("\"");
@@ -104,7 +122,8 @@ void PrintRange(std::span<const Value> items, TextBuilder* out) {
 
 class JsonPrinter {
  public:
-  JsonPrinter(Runtime& rt, const JsonStyle& style, TextBuilder* out) : rt_(rt), style_(style), out_(out) {}
+  JsonPrinter(Runtime& rt, const JsonStyle& style, TextBuilder* out)
+      : rt_(rt), style_(style), out_(out) {}
 
   void Print(const Value& v, int depth) {
     if (depth > kMaxValueDepth) Fail(kTemplateLimit, "a value is nested too deeply for tojson");
@@ -167,8 +186,9 @@ class JsonPrinter {
     if (style_.sort_keys) {
       const std::span<DictEntry> sorted = rt_.arena.NewArray<DictEntry>(entries.size());
       std::copy(entries.begin(), entries.end(), sorted.begin());
-      std::stable_sort(sorted.begin(), sorted.end(),
-                       [&](const DictEntry& a, const DictEntry& b) { return Less(a.key, b.key, &rt_); });
+      std::stable_sort(sorted.begin(), sorted.end(), [&](const DictEntry& a, const DictEntry& b) {
+        return Less(a.key, b.key, &rt_);
+      });
       entries = sorted;
     }
     out_->Append("{");
@@ -195,7 +215,8 @@ std::string FormatFloat(double value) {
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   // d.ddde[+-]xx, the shortest that reads back.
   char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific).ptr;
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific).ptr;
   std::string_view text(buffer, static_cast<size_t>(end - buffer));
   std::string out;
   if (text[0] == '-') {
@@ -204,7 +225,8 @@ std::string FormatFloat(double value) {
   }
   const size_t e = text.find('e');
   int exponent = 0;
-  std::from_chars(text.data() + e + (text[e + 1] == '+' ? 2 : 1), text.data() + text.size(), exponent);
+  std::from_chars(text.data() + e + (text[e + 1] == '+' ? 2 : 1), text.data() + text.size(),
+                  exponent);
   std::string digits(1, text[0]);
   if (e > 2) digits.append(text.substr(2, e - 2));
   const int count = static_cast<int>(digits.size());
@@ -213,7 +235,8 @@ std::string FormatFloat(double value) {
     if (count > 1) out.append(".").append(digits, 1, std::string::npos);
     return out + fmt::format("e{}{:02d}", exponent < 0 ? '-' : '+', std::abs(exponent));
   }
-  if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0)
+    return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   const auto point = static_cast<size_t>(exponent + 1);
   if (digits.size() <= point) return out + digits + std::string(point - digits.size(), '0') + ".0";
   return out + digits.substr(0, point) + "." + digits.substr(point);
@@ -221,9 +244,7 @@ std::string FormatFloat(double value) {
 
 void Print(Runtime& rt, const Value& v, TextBuilder* out) {
   switch (v.kind()) {
-    case Kind::kString:
-      rt.ChargeBytes(v.text().size());
-      return out->Append(v);
+    case Kind::kString: rt.ChargeBytes(v.text().size()); return out->Append(v);
     case Kind::kUndefined: return;
     case Kind::kInt: {
       char digits[24];
@@ -251,9 +272,7 @@ void PrintRepr(Runtime& rt, const Value& v, TextBuilder* out, int depth) {
     case Kind::kInt: return Print(rt, v, out);
     case Kind::kBigInt: return out->Append(v.text());
     case Kind::kFloat: return out->Append(FormatFloat(v.number()));
-    case Kind::kString:
-      rt.ChargeBytes(4 * v.text().size());
-      return PrintReprOfString(v, out);
+    case Kind::kString: rt.ChargeBytes(4 * v.text().size()); return PrintReprOfString(v, out);
     case Kind::kList:
       out->Append("[");
       PrintItems(rt, v.items(), out, depth);
@@ -262,10 +281,11 @@ void PrintRepr(Runtime& rt, const Value& v, TextBuilder* out, int depth) {
       out->Append("(");
       PrintItems(rt, v.items(), out, depth);
       return out->Append(v.items().size() == 1 ? ",)" : ")");
-    case Kind::kRange:
-      return PrintRange(v.items(), out);
+    case Kind::kRange: return PrintRange(v.items(), out);
     case Kind::kDictView:
-      out->Append(v.view() == View::kItems ? "dict_items([" : v.view() == View::kKeys ? "dict_keys([" : "dict_values([");
+      out->Append(v.view() == View::kItems  ? "dict_items(["
+                  : v.view() == View::kKeys ? "dict_keys(["
+                                            : "dict_values([");
       PrintItems(rt, v.items(), out, depth);
       return out->Append("])");
     case Kind::kDict: return PrintEntries(rt, v.dict().entries, out, depth);

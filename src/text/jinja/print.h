@@ -18,7 +18,7 @@ std::string FormatFloat(double value);
 
 struct JsonStyle {
   bool indented = false;
-  std::string indent;  // of one level
+  std::string indent;  // the indent of one level
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;

@@ -8,7 +8,8 @@
 
 namespace forebay::text::jinja {
 
-// Bounds on one render. A step is about 50 ns: a node evaluated, an item made, 32 bytes copied or searched.
+// Bounds on one render. A step is about 50 ns: a node evaluated, an item made, 32 bytes copied or
+// searched.
 struct Limits {
   uint64_t steps = 50'000'000;
   size_t memory_bytes = size_t{256} << 20;
@@ -17,7 +18,7 @@ struct Limits {
   int depth = 600;
 };
 
-inline constexpr int kMaxValueDepth = 200;  // of lists and dicts, wherever one recurses into them
+inline constexpr int kMaxValueDepth = 200;  // lists and dicts nest so deep, wherever one recurses
 inline constexpr int64_t kMaxRange = 100'000;
 
 class Runtime {
@@ -26,7 +27,9 @@ class Runtime {
       : arena(arena), limits(limits), now(now), steps_left_(limits.steps) {}
 
   void Charge(uint64_t steps) {
-    if (steps > steps_left_) Fail(kTemplateLimit, "rendering takes too long: more than " + std::to_string(limits.steps) + " steps");
+    if (steps > steps_left_)
+      Fail(kTemplateLimit,
+           "rendering takes too long: more than " + std::to_string(limits.steps) + " steps");
     steps_left_ -= steps;
   }
   void ChargeBytes(size_t bytes) { Charge(bytes / 32); }
@@ -53,8 +56,8 @@ class Runtime {
   uint64_t steps_left_;
 };
 
-// A named thing that templates call: a filter, a test, a global function, a method. Filters and tests find
-// what they are applied to in `self`, methods their object; functions ignore it.
+// A named thing that templates call: a filter, a test, a global function, a method. Filters and
+// tests find what they are applied to in `self`, methods their object; functions ignore it.
 struct Builtin {
   std::string_view name;
   Value (*call)(Runtime& rt, const Value& self, const Arguments& args);
@@ -76,7 +79,8 @@ const Builtin* FindMethod(Kind kind, std::string_view name);
 class Parameters {
  public:
   // Fails unless every argument finds a place. Null names are positional only.
-  Parameters(std::string_view function, const Arguments& args, std::initializer_list<const char*> names);
+  Parameters(std::string_view function, const Arguments& args,
+             std::initializer_list<const char*> names);
 
   const Value* operator[](size_t i) const { return found_[i]; }
   // The argument, or an error that names the parameter.

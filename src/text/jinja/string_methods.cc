@@ -18,7 +18,9 @@ const Value& RequireString(const Value& v, std::string_view method) {
   return v;
 }
 
-Value NewList(Runtime& rt, const std::vector<Value>& items) { return rt.NewArray(Kind::kList, items); }
+Value NewList(Runtime& rt, const std::vector<Value>& items) {
+  return rt.NewArray(Kind::kList, items);
+}
 
 template <StripSide side>
 Value StripMethod(Runtime& rt, const Value& self, const Arguments& args) {
@@ -54,7 +56,8 @@ Value SplitLinesMethod(Runtime& rt, const Value& self, const Arguments& args) {
   return NewList(rt, SplitLines(rt, self, p.Truthy(0, false)));
 }
 
-// The part of `self` that the arguments start and end of find, count, startswith, ... select, in bytes.
+// The part of `self` that the arguments start and end of find, count, startswith, ... select, in
+// bytes.
 struct Range {
   size_t begin, end;
   bool empty;  // start lies behind end: nothing is found, not even ""
@@ -104,7 +107,8 @@ int64_t FindIndex(Runtime& rt, const Value& self, const Arguments& args, bool la
   if (at == text.npos) return -1;
   if (last) {
     if (needle.empty()) at = text.size();
-    for (size_t next = at; !needle.empty() && next != text.npos; next = FindBytes(text, needle, at + 1)) {
+    for (size_t next = at; !needle.empty() && next != text.npos;
+         next = FindBytes(text, needle, at + 1)) {
       rt.Charge(1);
       at = next;
     }
@@ -136,8 +140,8 @@ Value CountMethod(Runtime& rt, const Value& self, const Arguments& args) {
 
 Value ReplaceMethod(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("replace", args, {nullptr, nullptr, "count"});
-  return Replace(rt, self, RequireString(p.Required(0), "replace"), RequireString(p.Required(1), "replace"),
-                 p.Integer(2, -1));
+  return Replace(rt, self, RequireString(p.Required(0), "replace"),
+                 RequireString(p.Required(1), "replace"), p.Integer(2, -1));
 }
 
 Value JoinMethod(Runtime& rt, const Value& self, const Arguments& args) {
@@ -145,12 +149,15 @@ Value JoinMethod(Runtime& rt, const Value& self, const Arguments& args) {
   return Join(rt, self, Iterate(rt, p.Required(0)), false);
 }
 
-Value FormatMethod(Runtime& rt, const Value& self, const Arguments& args) { return BraceFormat(rt, self, args); }
+Value FormatMethod(Runtime& rt, const Value& self, const Arguments& args) {
+  return BraceFormat(rt, self, args);
+}
 
 template <bool prefix>
 Value RemoveMethod(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p(prefix ? "removeprefix" : "removesuffix", args, {nullptr});
-  const std::string_view text = self.text(), affix = RequireString(p.Required(0), "removeprefix").text();
+  const std::string_view text = self.text(),
+                         affix = RequireString(p.Required(0), "removeprefix").text();
   if (affix.empty() || !(prefix ? text.starts_with(affix) : text.ends_with(affix))) return self;
   return prefix ? Substring(rt.arena, self, affix.size(), text.size())
                 : Substring(rt.arena, self, 0, text.size() - affix.size());
@@ -160,7 +167,8 @@ template <bool last>
 Value PartitionMethod(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("partition", args, {nullptr});
   const Value& separator = RequireString(p.Required(0), "partition");
-  std::vector<Value> pieces = last ? SplitFromRight(rt, self, &separator, 1) : Split(rt, self, &separator, 1);
+  std::vector<Value> pieces =
+      last ? SplitFromRight(rt, self, &separator, 1) : Split(rt, self, &separator, 1);
   const Value nothing = Value::String("");
   if (pieces.size() == 2) {
     pieces.insert(pieces.begin() + 1, separator);
@@ -174,7 +182,8 @@ Value PartitionMethod(Runtime& rt, const Value& self, const Arguments& args) {
 
 const Value& FillOf(const Parameters& p, const Value& space) {
   if (p[1] == nullptr) return space;
-  if (!p[1]->IsString() || CountChars(p[1]->text()) != 1) FailType("The fill character must be exactly one character long");
+  if (!p[1]->IsString() || CountChars(p[1]->text()) != 1)
+    FailType("The fill character must be exactly one character long");
   return *p[1];
 }
 
@@ -220,8 +229,9 @@ bool IsAlpha(char32_t c) { return IsIn(kLetter, c); }
 bool IsDecimal(char32_t c) { return CategoryOf(c) == Category::kNd; }
 // Superscripts count as digits, other numbers do not.
 bool IsDigitChar(char32_t c) {
-  return IsDecimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) ||
-         (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468);
+  return IsDecimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 ||
+         (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) ||
+         (c >= 0x2460 && c <= 0x2468);
 }
 bool IsNumeric(char32_t c) { return IsIn(kNumber, c); }
 bool IsAlnum(char32_t c) { return IsAlpha(c) || IsNumeric(c); }

@@ -10,7 +10,8 @@
 namespace forebay::text::jinja {
 namespace {
 
-// Finds the names that may hold a message's content: assigned from it, or parameters of macros called with it.
+// Finds the names that may hold a message's content: assigned from it, or parameters of macros
+// called with it.
 class ContentNames {
  public:
   explicit ContentNames(const Program& program)
@@ -27,7 +28,8 @@ class ContentNames {
       switch (e->kind) {
         case ExprKind::kName: return holds_[static_cast<size_t>(e->name)];
         case ExprKind::kAttribute: return e->constant.text() == "content";
-        case ExprKind::kItem: return e->b->constant.IsString() && e->b->constant.text() == "content";
+        case ExprKind::kItem:
+          return e->b->constant.IsString() && e->b->constant.text() == "content";
         case ExprKind::kFilter:
         case ExprKind::kSlice:
         case ExprKind::kCondition: e = e->a; break;
@@ -40,7 +42,8 @@ class ContentNames {
  private:
   void Collect() {
     for (const Statement* s : program_.statements) {
-      if (s->kind == StatementKind::kSet && s->target->name >= 0 && !s->target->attribute.IsString() && IsContent(s->expr)) {
+      if (s->kind == StatementKind::kSet && s->target->name >= 0 &&
+          !s->target->attribute.IsString() && IsContent(s->expr)) {
         holds_[static_cast<size_t>(s->target->name)] = true;
       }
     }
@@ -72,8 +75,8 @@ base::Result<Template> Template::Parse(std::string_view source) {
   return Template(std::move(program));
 }
 
-base::Result<Rendered> Template::Render(Arena& arena, std::span<const Binding> bindings, const std::tm& now,
-                                        const Limits& limits) const {
+base::Result<Rendered> Template::Render(Arena& arena, std::span<const Binding> bindings,
+                                        const std::tm& now, const Limits& limits) const {
   Runtime runtime(arena, limits, now);
   Interpreter interpreter(*program_, runtime);
   try {
@@ -96,9 +99,10 @@ bool Template::Uses(std::string_view name) const {
 
 bool Template::IteratesContent() const {
   const ContentNames names(*program_);
-  return std::any_of(program_->statements.begin(), program_->statements.end(), [&](const Statement* s) {
-    return s->kind == StatementKind::kFor && names.IsContent(s->expr);
-  });
+  return std::any_of(program_->statements.begin(), program_->statements.end(),
+                     [&](const Statement* s) {
+                       return s->kind == StatementKind::kFor && names.IsContent(s->expr);
+                     });
 }
 
 }  // namespace forebay::text::jinja

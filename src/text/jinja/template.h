@@ -1,8 +1,10 @@
-// A chat template: Jinja as transformers runs it (trim_blocks, lstrip_blocks, the immutable sandbox, loop
-// controls, {% generation %}, tojson without HTML escapes), in the subset that chat templates use.
+// A chat template: Jinja as transformers runs it (trim_blocks, lstrip_blocks, the immutable
+// sandbox, loop controls, {% generation %}, tojson without HTML escapes), in the subset that chat
+// templates use.
 //
-// What is left out: include, import, extends and block; arithmetic beyond 64-bit integers; Markup (`safe` and
-// `escape` return plain text); filters that are random or for HTML pages. They fail, they are not ignored.
+// What is left out: include, import, extends and block; arithmetic beyond 64-bit integers; Markup
+// (`safe` and `escape` return plain text); filters that are random or for HTML pages. They fail,
+// they are not ignored.
 #pragma once
 
 #include <memory>
@@ -37,9 +39,9 @@ class Template {
   Template& operator=(Template&&);
   ~Template();
 
-  // Threads may render one template at once. `arena` holds what the bindings refer to and takes what the
-  // render makes; its limit bounds the memory. Errors: kTemplateRaised with the template's own message;
-  // kTemplateRuntime, kTemplateSecurity and kTemplateLimit with the line.
+  // Threads may render one template at once. `arena` holds what the bindings refer to and takes
+  // what the render makes; its limit bounds the memory. Errors: kTemplateRaised with the template's
+  // own message; kTemplateRuntime, kTemplateSecurity and kTemplateLimit with the line.
   base::Result<Rendered> Render(Arena& arena, std::span<const Binding> bindings, const std::tm& now,
                                 const Limits& limits = {}) const;
 

@@ -1,4 +1,5 @@
-// libFuzzer: the bytes are a template, rendered with a fixed conversation and with limits that keep a run short.
+// libFuzzer: the bytes are a template, rendered with a fixed conversation and with limits that keep
+// a run short.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -22,11 +23,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Arena arena(limits.memory_bytes);
   const auto variables = ReadJson(arena, kVariables);
   std::vector<Binding> bindings;
-  for (const DictEntry& entry : variables->dict().entries) bindings.push_back({entry.key.text(), entry.value});
+  for (const DictEntry& entry : variables->dict().entries)
+    bindings.push_back({entry.key.text(), entry.value});
   const auto rendered = parsed->Render(arena, bindings, {}, limits);
   if (!rendered.ok()) return 0;
   for (size_t i = 0; i < rendered->flips.size(); ++i) {
-    FB_CHECK(rendered->flips[i] < rendered->text.size() && (i == 0 || rendered->flips[i - 1] < rendered->flips[i]),
+    FB_CHECK(rendered->flips[i] < rendered->text.size() &&
+                 (i == 0 || rendered->flips[i - 1] < rendered->flips[i]),
              "origin {} of {} is out of order", i, rendered->flips.size());
   }
   parsed->IteratesContent();

@@ -31,10 +31,12 @@ bool IsFloat(const Value& v) { return v.Is(Kind::kFloat); }
 bool IsText(const Value& v) { return v.IsString(); }
 bool IsMapping(const Value& v) { return v.Is(Kind::kDict); }
 bool IsSequence(const Value& v) {
-  return v.IsUndefined() || v.IsString() || v.Is(Kind::kDict) || (v.IsArray() && !v.Is(Kind::kDictView));
+  return v.IsUndefined() || v.IsString() || v.Is(Kind::kDict) ||
+         (v.IsArray() && !v.Is(Kind::kDictView));
 }
 bool IsCallable(const Value& v) {
-  return v.Is(Kind::kFunction) || v.Is(Kind::kMethod) || v.Is(Kind::kMacro) || v.Is(Kind::kLoop) || v.IsUndefined();
+  return v.Is(Kind::kFunction) || v.Is(Kind::kMethod) || v.Is(Kind::kMacro) || v.Is(Kind::kLoop) ||
+         v.IsUndefined();
 }
 bool Never(const Value&) { return false; }
 

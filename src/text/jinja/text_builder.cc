@@ -15,7 +15,8 @@ size_t FlipsUpTo(std::span<const uint32_t> flips, size_t at) {
 void TextBuilder::Append(std::string_view text, Origin origin) {
   if (text.empty()) return;
   if (text.size() > limit_ - text_.size()) {
-    Fail(kTemplateLimit, "the rendered text is too long: more than " + std::to_string(limit_) + " bytes");
+    Fail(kTemplateLimit,
+         "the rendered text is too long: more than " + std::to_string(limit_) + " bytes");
   }
   const bool request = origin != Origin::kTemplate;
   if (request != (flips_.size() % 2 == 1)) flips_.push_back(static_cast<uint32_t>(text_.size()));
@@ -24,7 +25,8 @@ void TextBuilder::Append(std::string_view text, Origin origin) {
 
 void TextBuilder::Append(const Value& string, size_t begin, size_t end) {
   const std::string_view text = string.text();
-  if (string.origin() != Origin::kMixed) return Append(text.substr(begin, end - begin), string.origin());
+  if (string.origin() != Origin::kMixed)
+    return Append(text.substr(begin, end - begin), string.origin());
   const std::span<const uint32_t> flips = string.mixed()->flips;
   for (size_t i = FlipsUpTo(flips, begin); begin < end; ++i) {
     const size_t stop = i < flips.size() ? std::min<size_t>(flips[i], end) : end;
@@ -33,7 +35,8 @@ void TextBuilder::Append(const Value& string, size_t begin, size_t end) {
   }
 }
 
-void TextBuilder::AppendFor(const Value& string, size_t begin, size_t end, std::string_view replacement) {
+void TextBuilder::AppendFor(const Value& string, size_t begin, size_t end,
+                            std::string_view replacement) {
   Append(replacement, OriginOf(string, begin, end));
 }
 
@@ -43,7 +46,8 @@ Value TextBuilder::Finish(Runtime& rt) const {
   if (flips_.empty()) return Value::String(text, Origin::kTemplate);
   if (flips_.size() == 1 && flips_[0] == 0) return Value::String(text, Origin::kRequest);
   const auto flips = rt.arena.CopyArray(std::span<const uint32_t>(flips_));
-  return Value::String(rt.arena.New(MixedString{text.data(), flips}), static_cast<uint32_t>(text.size()));
+  return Value::String(rt.arena.New(MixedString{text.data(), flips}),
+                       static_cast<uint32_t>(text.size()));
 }
 
 Origin OriginOf(const Value& string, size_t begin, size_t end) {
@@ -59,21 +63,24 @@ Value Substring(Arena& arena, const Value& string, size_t begin, size_t end) {
   if (string.origin() != Origin::kMixed) return Value::String(text, string.origin());
   const std::span<const uint32_t> flips = string.mixed()->flips;
   const size_t first = FlipsUpTo(flips, begin);
-  const size_t last = static_cast<size_t>(std::lower_bound(flips.begin(), flips.end(), end) - flips.begin());
+  const size_t last =
+      static_cast<size_t>(std::lower_bound(flips.begin(), flips.end(), end) - flips.begin());
   const bool request = first % 2 == 1;
   if (first >= last) return Value::String(text, request ? Origin::kRequest : Origin::kTemplate);
   const std::span<uint32_t> own = arena.NewArray<uint32_t>(last - first + (request ? 1 : 0));
   size_t n = 0;
   if (request) own[n++] = 0;
   for (size_t i = first; i < last; ++i) own[n++] = flips[i] - static_cast<uint32_t>(begin);
-  return Value::String(arena.New(MixedString{text.data(), own}), static_cast<uint32_t>(text.size()));
+  return Value::String(arena.New(MixedString{text.data(), own}),
+                       static_cast<uint32_t>(text.size()));
 }
 
 Value Concatenate(Runtime& rt, const Value& a, const Value& b) {
   const std::string_view left = a.text(), right = b.text();
   if (left.empty()) return b;
   if (right.empty()) return a;
-  if (a.origin() != b.origin() || a.origin() == Origin::kMixed || left.size() + right.size() > rt.limits.output_bytes) {
+  if (a.origin() != b.origin() || a.origin() == Origin::kMixed ||
+      left.size() + right.size() > rt.limits.output_bytes) {
     TextBuilder out(rt);
     out.Append(a);
     out.Append(b);
@@ -102,7 +109,8 @@ size_t CountChars(std::string_view text) {
 std::vector<uint32_t> CharOffsets(std::string_view text) {
   std::vector<uint32_t> offsets;
   offsets.reserve(text.size() + 1);
-  for (size_t i = 0; i < text.size(); i += CharLength(text[i])) offsets.push_back(static_cast<uint32_t>(i));
+  for (size_t i = 0; i < text.size(); i += CharLength(text[i]))
+    offsets.push_back(static_cast<uint32_t>(i));
   offsets.push_back(static_cast<uint32_t>(text.size()));
   return offsets;
 }

@@ -18,7 +18,8 @@ size_t CharBefore(std::string_view text, size_t end) {
   return i;
 }
 
-std::vector<Value> Pieces(Runtime& rt, const Value& s, const std::vector<std::pair<size_t, size_t>>& spans) {
+std::vector<Value> Pieces(Runtime& rt, const Value& s,
+                          const std::vector<std::pair<size_t, size_t>>& spans) {
   rt.Charge(spans.size());
   std::vector<Value> pieces;
   pieces.reserve(spans.size());
@@ -39,7 +40,8 @@ std::vector<std::pair<size_t, size_t>> Words(std::string_view text, int64_t most
     } else if (!space && !in_word) {
       begin = at;
       in_word = true;
-      if (most >= 0 && static_cast<int64_t>(spans.size()) == most) break;  // the rest is the last piece
+      // the rest is the last piece
+      if (most >= 0 && static_cast<int64_t>(spans.size()) == most) break;
     }
   }
   if (in_word) {
@@ -59,12 +61,14 @@ std::vector<std::pair<size_t, size_t>> WordsFromRight(std::string_view text, int
 }
 
 const Value& RequireSeparator(const Value& separator) {
-  if (!separator.IsString()) FailType(fmt::format("must be str or None, not {}", TypeName(separator)));
+  if (!separator.IsString())
+    FailType(fmt::format("must be str or None, not {}", TypeName(separator)));
   if (separator.text().empty()) Fail(kTemplateRuntime, "empty separator");
   return separator;
 }
 
-std::vector<std::pair<size_t, size_t>> Between(const std::vector<size_t>& cuts, size_t width, size_t size) {
+std::vector<std::pair<size_t, size_t>> Between(const std::vector<size_t>& cuts, size_t width,
+                                               size_t size) {
   std::vector<std::pair<size_t, size_t>> spans;
   size_t begin = 0;
   for (const size_t cut : cuts) {
@@ -107,7 +111,8 @@ Value Strip(Runtime& rt, const Value& s, const Value* chars, StripSide side) {
   return Substring(rt.arena, s, begin, end);
 }
 
-std::vector<size_t> FindAll(Runtime& rt, std::string_view text, std::string_view needle, int64_t most) {
+std::vector<size_t> FindAll(Runtime& rt, std::string_view text, std::string_view needle,
+                            int64_t most) {
   rt.ChargeBytes(text.size());
   std::vector<size_t> found;
   for (size_t at = 0; most < 0 || static_cast<int64_t>(found.size()) < most;) {
@@ -130,7 +135,8 @@ Value Replace(Runtime& rt, const Value& s, const Value& from, const Value& to, i
       const std::vector<uint32_t> offsets = CharOffsets(text);
       return std::vector<size_t>(offsets.begin(), offsets.end());
     }();
-    if (count >= 0 && cuts.size() > static_cast<size_t>(count)) cuts.resize(static_cast<size_t>(count));
+    if (count >= 0 && cuts.size() > static_cast<size_t>(count))
+      cuts.resize(static_cast<size_t>(count));
   } else {
     cuts = FindAll(rt, text, needle, count);
   }
@@ -157,7 +163,8 @@ std::vector<Value> Split(Runtime& rt, const Value& s, const Value* separator, in
   return Pieces(rt, s, Between(FindAll(rt, text, needle, most), needle.size(), text.size()));
 }
 
-std::vector<Value> SplitFromRight(Runtime& rt, const Value& s, const Value* separator, int64_t most) {
+std::vector<Value> SplitFromRight(Runtime& rt, const Value& s, const Value* separator,
+                                  int64_t most) {
   const std::string_view text = s.text();
   if (separator == nullptr || separator->Is(Kind::kNone)) {
     rt.ChargeBytes(8 * text.size());
@@ -188,7 +195,8 @@ std::vector<Value> SplitLines(Runtime& rt, const Value& s, bool keep_ends) {
     const size_t at = i;
     const char32_t c = DecodeUtf8(text, &i);
     if (c == '\r' && i < text.size() && text[i] == '\n') ++i;
-    const bool ends = (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    const bool ends = (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 ||
+                      c == 0x2028 || c == 0x2029;
     if (!ends) continue;
     spans.push_back({begin, keep_ends ? i : at});
     begin = i;
@@ -201,7 +209,8 @@ Value Join(Runtime& rt, const Value& separator, std::span<const Value> items, bo
   TextBuilder out(rt);
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].IsString() && !print) {
-      FailType(fmt::format("sequence item {}: expected str instance, {} found", i, TypeName(items[i])));
+      FailType(
+          fmt::format("sequence item {}: expected str instance, {} found", i, TypeName(items[i])));
     }
     if (i > 0) out.Append(separator);
     Print(rt, items[i], &out);
@@ -213,7 +222,8 @@ Value Join(Runtime& rt, const Value& separator, std::span<const Value> items, bo
 Value Center(Runtime& rt, const Value& s, int64_t width, const Value& fill) {
   const auto size = static_cast<int64_t>(CountChars(s.text()));
   if (width <= size) return s;
-  if (width - size > static_cast<int64_t>(rt.limits.output_bytes)) Fail(kTemplateLimit, "a text is padded too widely");
+  if (width - size > static_cast<int64_t>(rt.limits.output_bytes))
+    Fail(kTemplateLimit, "a text is padded too widely");
   const int64_t padding = width - size, left = padding / 2 + (padding & width & 1);
   rt.ChargeBytes(static_cast<size_t>(32 * padding));
   TextBuilder out(rt);

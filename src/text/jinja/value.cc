@@ -11,7 +11,9 @@ constexpr size_t kSmallDict = 8;
 
 // A total order over hashable keys: numbers by value, then strings, then the rest as all equal.
 int CompareKeys(const Value& a, const Value& b) {
-  const auto rank = [](const Value& v) { return IsNumber(v) ? 0 : v.IsString() ? 1 : v.Is(Kind::kNone) ? 2 : 3; };
+  const auto rank = [](const Value& v) {
+    return IsNumber(v) ? 0 : v.IsString() ? 1 : v.Is(Kind::kNone) ? 2 : 3;
+  };
   if (rank(a) != rank(b)) return rank(a) - rank(b);
   if (rank(a) == 0) return CompareNumbers(a, b);
   if (rank(a) == 1) return a.text().compare(b.text());
@@ -50,17 +52,19 @@ Value MakeDict(Arena& arena, std::span<DictEntry> entries) {
     });
   };
   sort();
-  // Of equal keys the first keeps its place and takes the last one's value.
+  // Where keys are equal, the first keeps its place and takes the last one's value.
   bool duplicates = false;
   for (size_t i = 0, j; i < order.size(); i = j) {
-    for (j = i + 1; j < order.size() && SameKey(entries[order[i]].key, entries[order[j]].key); ++j) {
+    for (j = i + 1; j < order.size() && SameKey(entries[order[i]].key, entries[order[j]].key);
+         ++j) {
       entries[order[i]].value = entries[order[j]].value;
       entries[order[j]].key = Value();
       duplicates = true;
     }
   }
   if (duplicates) {
-    const auto end = std::remove_if(entries.begin(), entries.end(), [](const DictEntry& e) { return e.key.IsUndefined(); });
+    const auto end = std::remove_if(entries.begin(), entries.end(),
+                                    [](const DictEntry& e) { return e.key.IsUndefined(); });
     entries = entries.first(static_cast<size_t>(end - entries.begin()));
     order = order.first(entries.size());
     sort();
@@ -77,17 +81,20 @@ const Value* Find(const DictObject& dict, const Value& key) {
     }
     return nullptr;
   }
-  const auto at = std::lower_bound(dict.by_key.begin(), dict.by_key.end(), key, [&](uint32_t i, const Value& k) {
-    return CompareKeys(dict.entries[i].key, k) < 0;
-  });
+  const auto at = std::lower_bound(
+      dict.by_key.begin(), dict.by_key.end(), key,
+      [&](uint32_t i, const Value& k) { return CompareKeys(dict.entries[i].key, k) < 0; });
   // Tuples all compare equal above, so the run of equals is searched.
-  for (auto it = at; it != dict.by_key.end() && CompareKeys(dict.entries[*it].key, key) == 0; ++it) {
+  for (auto it = at; it != dict.by_key.end() && CompareKeys(dict.entries[*it].key, key) == 0;
+       ++it) {
     if (SameKey(dict.entries[*it].key, key)) return &dict.entries[*it].value;
   }
   return nullptr;
 }
 
-const Value* Find(const DictObject& dict, std::string_view key) { return Find(dict, Value::String(key)); }
+const Value* Find(const DictObject& dict, std::string_view key) {
+  return Find(dict, Value::String(key));
+}
 
 const Value* Find(const NamespaceObject& ns, std::string_view name) {
   for (const DictEntry& entry : ns.entries.first(ns.size)) {

@@ -1,5 +1,6 @@
-// The values of the template language: Python's, as far as chat templates see them. A Value is 16 bytes,
-// copied freely, immutable but for namespaces and iterators, and valid as long as the arena behind it.
+// The values of the template language: Python's, as far as chat templates see them. A Value is 16
+// bytes, copied freely, immutable but for namespaces and iterators, and valid as long as the arena
+// behind it.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,8 @@ enum class View : uint8_t { kItems, kKeys, kValues };
 
 class Value {
  public:
-  constexpr Value() : kind_(Kind::kUndefined), tag_(static_cast<uint8_t>(Missing::kOther)), chars_("") {}
+  constexpr Value()
+      : kind_(Kind::kUndefined), tag_(static_cast<uint8_t>(Missing::kOther)), chars_("") {}
 
   static Value None() { return Value(Kind::kNone); }
   static Value Bool(bool value) { return Int(Kind::kBool, value); }
@@ -79,7 +81,8 @@ class Value {
     v.owner_ = owner;
     return v;
   }
-  // REQUIRES: kind is kList, kTuple, kRange or kDictView. Borrows `items`. `view` is for dict views.
+  // REQUIRES: kind is kList, kTuple, kRange or kDictView. Borrows `items`. `view` is for dict
+  // views.
   static Value Array(Kind kind, std::span<const Value> items, View view = View::kItems) {
     Value v(kind);
     v.tag_ = static_cast<uint8_t>(view);
@@ -103,9 +106,9 @@ class Value {
   bool IsArray() const { return kind_ >= Kind::kList && kind_ <= Kind::kDictView; }
 
   bool boolean() const { return int_ != 0; }
-  int64_t integer() const { return int_; }  // of a bool too
+  int64_t integer() const { return int_; }  // a bool has one too
   double number() const { return float_; }
-  // Of a string or a big integer; the name looked up, of an undefined value.
+  // The text of a string or a big integer; for an undefined value, the name looked up.
   std::string_view text() const;
   Origin origin() const { return static_cast<Origin>(tag_); }
   const MixedString* mixed() const { return static_cast<const MixedString*>(pointer_); }
@@ -114,8 +117,12 @@ class Value {
   Kind owner() const { return owner_; }
   std::span<const Value> items() const { return {items_, size_}; }
   const DictObject& dict() const { return *static_cast<const DictObject*>(pointer_); }
-  IteratorObject& iterator() const { return *static_cast<IteratorObject*>(const_cast<void*>(pointer_)); }
-  NamespaceObject& ns() const { return *static_cast<NamespaceObject*>(const_cast<void*>(pointer_)); }
+  IteratorObject& iterator() const {
+    return *static_cast<IteratorObject*>(const_cast<void*>(pointer_));
+  }
+  NamespaceObject& ns() const {
+    return *static_cast<NamespaceObject*>(const_cast<void*>(pointer_));
+  }
   const Builtin& function() const { return *static_cast<const Builtin*>(pointer_); }
   const MethodObject& method() const { return *static_cast<const MethodObject*>(pointer_); }
   const MacroObject& macro() const { return *static_cast<const MacroObject*>(pointer_); }
@@ -156,7 +163,8 @@ class Value {
 };
 static_assert(sizeof(Value) == 16);
 
-// A string of both origins: it starts as the template's, and changes over at each flip (a byte offset; rising).
+// A string of both origins: it starts as the template's, and changes over at each flip (a byte
+// offset; rising).
 struct MixedString {
   const char* chars;
   std::span<const uint32_t> flips;

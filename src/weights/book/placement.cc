@@ -1,101 +1,132 @@
 #include "weights/book/placement.h"
 
-#include <array>
+#include <algorithm>
+#include <charconv>
 
 #include "base/check.h"
-#include "base/part.h"
 
 namespace forebay::weights {
-namespace {
 
-class Replicated final : public Placement {
- public:
-  std::string_view name() const override { return "replicated"; }
-  bool pools() const override { return false; }
+// The placements. A new one: its file in placements/, and a line here.
+#define FOREBAY_PLACEMENTS(X) \
+  X(kReplicated)              \
+  X(kByLayer)                 \
+  X(kStriped)                 \
+  X(kSharded)                 \
+  X(kByExpert)
 
- protected:
-  bool PoolHolds(int, const TileId&, const PlacementGroup&) const override { return true; }
-};
+#define FOREBAY_DECLARE(kind) extern const PlacementKind kind;
+FOREBAY_PLACEMENTS(FOREBAY_DECLARE)
+#undef FOREBAY_DECLARE
 
-class ByLayer final : public Placement {
- public:
-  std::string_view name() const override { return "by_layer"; }
-
- protected:
-  bool PoolHolds(int rank, const TileId& tile, const PlacementGroup& group) const override {
-    return rank == group.pool_index[tile.layer] % group.num_ranks;
-  }
-};
-
-class Striped final : public Placement {
- public:
-  std::string_view name() const override { return "striped"; }
-
- protected:
-  bool PoolHolds(int rank, const TileId& tile, const PlacementGroup& group) const override {
-    const int64_t leaf = group.layer.tiles[tile.tile].leaf;
-    return rank == base::PartOf(group.layer.num_leaves, group.num_ranks, leaf);
-  }
-};
-
-class Sharded final : public Placement {
- public:
-  std::string_view name() const override { return "sharded"; }
-
- protected:
-  bool PoolHolds(int rank, const TileId& tile, const PlacementGroup& group) const override {
-    const auto tiles = static_cast<int64_t>(group.layer.tiles.size());
-    return rank == base::PartOf(tiles, group.num_ranks, tile.tile);
-  }
-};
-
-}  // namespace
-
-uint64_t LayerTiles::bytes() const {
+uint64_t LayerRuns::bytes() const {
   uint64_t sum = 0;
-  for (const Tile& tile : tiles) sum += tile.bytes;
+  for (const TileRun& run : runs) sum += run.bytes;
   return sum;
 }
 
-std::vector<int32_t> SpreadPool(int64_t num_layers, int64_t pooled) {
-  FB_CHECK(0 <= pooled && pooled <= num_layers, "{} of {} layers are pooled", pooled, num_layers);
-  std::vector<int32_t> index(static_cast<size_t>(num_layers), -1);
-  for (int64_t p = 0; p < pooled; ++p) index[(2 * p + 1) * num_layers / (2 * pooled)] = static_cast<int32_t>(p);
+int32_t PlacementGroup::num_pieces() const {
+  return std::ranges::max(kinds, {}, &LayerRuns::num_pieces).num_pieces;
+}
+
+std::vector<int32_t> SpreadPool(const std::vector<bool>& can, int64_t pooled) {
+  std::vector<size_t> layers;
+  for (size_t layer = 0; layer < can.size(); ++layer) {
+    if (can[layer]) layers.push_back(layer);
+  }
+  const auto count = static_cast<int64_t>(layers.size());
+  FB_CHECK(0 <= pooled && pooled <= count, "{} of {} layers are pooled", pooled, count);
+  std::vector<int32_t> index(can.size(), -1);
+  for (int64_t p = 0; p < pooled; ++p)
+    index[layers[(2 * p + 1) * count / (2 * pooled)]] = static_cast<int32_t>(p);
   return index;
 }
 
-std::vector<int> Placement::Holders(const TileId& tile, const PlacementGroup& group) const {
+std::vector<int32_t> SpreadPool(int64_t num_layers, int64_t pooled) {
+  return SpreadPool(std::vector<bool>(static_cast<size_t>(num_layers), true), pooled);
+}
+
+std::vector<int> Placement::Holders(const RunId& run, const PlacementGroup& group) const {
   std::vector<int> holders;
   for (int rank = 0; rank < group.num_ranks; ++rank) {
-    if (Holds(rank, tile, group)) holders.push_back(rank);
+    if (Holds(rank, run, group)) holders.push_back(rank);
   }
   return holders;
 }
 
-bool Placement::Holds(int rank, const TileId& tile, const PlacementGroup& group) const {
-  return group.pool_index[tile.layer] < 0 || PoolHolds(rank, tile, group);
+bool Placement::Holds(int rank, const RunId& run, const PlacementGroup& group) const {
+  return group.pool_index[run.layer] < 0 || PoolHolds(rank, run, group);
 }
 
-int Placement::Source(int reader, const TileId& tile, const PlacementGroup& group) const {
+int Placement::Source(int reader, const RunId& run, const PlacementGroup& group) const {
   for (int distance = 0; distance < group.num_ranks; ++distance) {
     const int rank = (reader + distance) % group.num_ranks;
-    if (Holds(rank, tile, group)) return rank;
+    if (Holds(rank, run, group)) return rank;
   }
-  FB_CHECK(false, "nobody holds tile {} of layer {}", tile.tile, tile.layer);
+  FB_CHECK(false, "nobody holds run {} of layer {}", run.run, run.layer);
   return -1;
 }
 
-base::Result<const Placement*> FindPlacement(std::string_view name) {
-  static const Replicated replicated;
-  static const ByLayer by_layer;
-  static const Striped striped;
-  static const Sharded sharded;
-  std::string names;
-  for (const Placement* placement : std::array<const Placement*, 4>{&replicated, &by_layer, &striped, &sharded}) {
-    if (name == placement->name()) return placement;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", placement->name());
+namespace {
+
+class ByKind final : public Placement {
+ public:
+  ByKind(std::shared_ptr<const Placement> dense, std::shared_ptr<const Placement> experts)
+      : dense_(std::move(dense)), experts_(std::move(experts)) {}
+
+  base::Status Check(const PlacementGroup& group) const override {
+    FB_RETURN_IF_ERROR(dense_->Check(group));
+    return experts_->Check(group);
   }
-  return base::Status(kUnknownPlacement, fmt::format("weights placement \"{}\" is unknown; expected one of {}", name, names));
+  bool pools() const override { return dense_->pools() || experts_->pools(); }
+  int Source(int reader, const RunId& run, const PlacementGroup& group) const override {
+    return Of(run, group).Source(reader, run, group);
+  }
+  bool PoolHolds(int rank, const RunId& run, const PlacementGroup& group) const override {
+    return Of(run, group).PoolHolds(rank, run, group);
+  }
+
+ private:
+  const Placement& Of(const RunId& run, const PlacementGroup& group) const {
+    return group.layer(run.layer).tensors == TensorKind::kExperts ? *experts_ : *dense_;
+  }
+
+  const std::shared_ptr<const Placement> dense_, experts_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Placement> PlaceByKind(std::shared_ptr<const Placement> dense,
+                                             std::shared_ptr<const Placement> experts) {
+  return std::make_shared<ByKind>(std::move(dense), std::move(experts));
+}
+
+base::Result<ChosenPlacement> FindPlacement(std::string_view text) {
+#define FOREBAY_ENTRY(kind) &kind,
+  static const PlacementKind* const kKinds[] = {FOREBAY_PLACEMENTS(FOREBAY_ENTRY)};
+#undef FOREBAY_ENTRY
+  const size_t colon = std::min(text.find(':'), text.size());
+  const std::string_view name = text.substr(0, colon), digits = text.substr(colon);
+  std::string names;
+  for (const PlacementKind* kind : kKinds) {
+    const std::string expected = kind->parameter.empty()
+                                     ? std::string(kind->name)
+                                     : fmt::format("{}[:{}]", kind->name, kind->parameter);
+    names += (names.empty() ? "" : ", ") + expected;
+    if (name != kind->name) continue;
+    int64_t parameter = 0;
+    const char* const end = digits.data() + digits.size();
+    const bool number =
+        digits.size() > 1 && std::from_chars(digits.data() + 1, end, parameter).ptr == end;
+    if (digits.empty() || (!kind->parameter.empty() && number && parameter > 0))
+      return ChosenPlacement{kind, kind->make(parameter)};
+    return base::Status(kUnknownPlacement, fmt::format("weights placement \"{}\" is not as it "
+                                                       "should be; expected {}",
+                                                       text, expected));
+  }
+  return base::Status(
+      kUnknownPlacement,
+      fmt::format("weights placement \"{}\" is unknown; expected one of {}", text, names));
 }
 
 }  // namespace forebay::weights

@@ -1,7 +1,8 @@
-// Who owns which tile: pure functions that every device, the simulator and the planner call.
+// Who owns which tiles: pure functions that every device, the simulator and the planner call.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,59 +12,108 @@
 namespace forebay::weights {
 
 inline constexpr base::ErrorCode kUnknownPlacement{"placement_unknown"};
+inline constexpr base::ErrorCode kCannotPlace{"placement_cannot"};
 
-// The tiles of a layer that may be pooled, in the order in which they lie in memory: the same for all layers.
-struct LayerTiles {
-  struct Tile {
-    uint64_t bytes;
-    int32_t leaf;   // of the layer's leaves of K, [0, num_leaves): tiles of one leaf can be computed with on their own
-    int32_t piece;  // [0, num_pieces): tiles of one piece are used at the same time
-  };
-  std::vector<Tile> tiles;
-  int32_t num_leaves = 1;
-  int32_t num_pieces = 1;
-
-  uint64_t bytes() const;
+// Tensors of one kind have one placement.
+enum class TensorKind : uint8_t {
+  kDense,    // every token's: attention, dense and shared feed-forward blocks
+  kExperts,  // matrices of which a token goes to some
 };
 
-// A tile of a layer, counted through LayerTiles.
-struct TileId {
+// Tiles that lie one behind the other wherever they lie: the unit in which weights are shared. Of a
+// dense matrix it is one tile, of an expert a whole matrix.
+struct TileRun {
+  uint64_t bytes;
+  // of the layer's leaves of K or of its experts, [0, num_leaves): runs of one leaf can be computed
+  // with on their own
+  int32_t leaf;
+  int32_t piece;  // [0, num_pieces): runs of one piece are used at the same time
+
+  friend bool operator==(const TileRun&, const TileRun&) = default;
+};
+
+// The runs of a layer that may be pooled, in the order in which they lie in memory.
+struct LayerRuns {
+  std::vector<TileRun> runs;
+  int32_t num_leaves = 1;
+  int32_t num_pieces = 1;
+  TensorKind tensors = TensorKind::kDense;  // of which they all are
+
+  uint64_t bytes() const;
+  friend bool operator==(const LayerRuns&, const LayerRuns&) = default;
+};
+
+// A run of a layer, counted through LayerRuns.
+struct RunId {
   int64_t layer;
-  int64_t tile;
+  int64_t run;
 };
 
 // The ranks among which weights are shared, and what of.
 struct PlacementGroup {
   int num_ranks = 1;
-  std::vector<int32_t> pool_index;  // [layers]: how many pooled layers come before this one; -1: it is replicated
-  LayerTiles layer;
+  // [layers]: how many pooled layers come before this one; -1: it is replicated
+  std::vector<int32_t> pool_index;
+  std::vector<LayerRuns> kinds;  // of layers whose runs are alike; at least one
+  std::vector<int32_t> kind_of;  // [layers]; empty: all are of the first kind
 
   int64_t num_layers() const { return static_cast<int64_t>(pool_index.size()); }
+  const LayerRuns& layer(int64_t layer) const {
+    return kinds[kind_of.empty() ? 0 : static_cast<size_t>(kind_of[layer])];
+  }
+  // Of the layer that has most.
+  int32_t num_pieces() const;
 };
 
-// pool_index with `pooled` of `num_layers` layers, spread evenly. REQUIRES: pooled <= num_layers.
+// pool_index with `pooled` of the layers that `can` be pooled, spread evenly over these. REQUIRES:
+// there are so many.
+std::vector<int32_t> SpreadPool(const std::vector<bool>& can, int64_t pooled);
+// The same where all of `num_layers` can.
 std::vector<int32_t> SpreadPool(int64_t num_layers, int64_t pooled);
 
 class Placement {
  public:
   virtual ~Placement() = default;
-  virtual std::string_view name() const = 0;
-  // Whether ranks can lack tiles under it.
+  // Whether it can place the group's pooled layers: kCannotPlace says what would do.
+  virtual base::Status Check(const PlacementGroup&) const { return base::Status::Ok(); }
+  // Whether ranks can lack runs under it.
   virtual bool pools() const { return true; }
-  // Ranks that own the tile, ascending; never none. Of a replicated layer: all.
-  std::vector<int> Holders(const TileId& tile, const PlacementGroup& group) const;
-  bool Holds(int rank, const TileId& tile, const PlacementGroup& group) const;
-  // Where `reader` takes the tile from: itself if it owns it, else the nearest holder counted upwards, wrapping round.
-  int Source(int reader, const TileId& tile, const PlacementGroup& group) const;
-
- protected:
-  // Of a pooled layer; at least one rank does.
-  virtual bool PoolHolds(int rank, const TileId& tile, const PlacementGroup& group) const = 0;
+  // Ranks that own the run, ascending; never none. Of a replicated layer: all.
+  std::vector<int> Holders(const RunId& run, const PlacementGroup& group) const;
+  bool Holds(int rank, const RunId& run, const PlacementGroup& group) const;
+  // Where `reader` takes the run from: itself if it owns it, else the nearest holder, which is
+  // counted upwards, wrapping round, unless the placement says otherwise.
+  virtual int Source(int reader, const RunId& run, const PlacementGroup& group) const;
+  // Whether the rank holds this run of a pooled layer; at least one rank does.
+  virtual bool PoolHolds(int rank, const RunId& run, const PlacementGroup& group) const = 0;
 };
 
-// "replicated": every rank owns every tile. "by_layer": pooled layer p belongs to rank p mod ranks (SiDP, section 4.2).
-// "striped": each rank owns whole leaves of each layer. "sharded": each layer's tiles are split evenly (FSDP).
-// kUnknownPlacement lists the names.
-base::Result<const Placement*> FindPlacement(std::string_view name);
+// The placement of a group's layers of both kinds: each layer has that of its tensors.
+std::shared_ptr<const Placement> PlaceByKind(std::shared_ptr<const Placement> dense,
+                                             std::shared_ptr<const Placement> experts);
+
+// A placement's entry in the registry, and all that its file declares.
+struct PlacementKind {
+  std::string_view name;
+  TensorKind tensors = TensorKind::kDense;  // that it is for
+  // What the whole number is that may stand behind the name ("by_expert:24" has "SIZE"); empty:
+  // there is none.
+  std::string_view parameter = "";
+  std::unique_ptr<const Placement> (*make)(int64_t parameter);  // 0: there is no number
+};
+
+// What makes a placement without a parameter.
+template <typename PlacementType>
+std::unique_ptr<const Placement> Make(int64_t) {
+  return std::make_unique<PlacementType>();
+}
+
+// What a layout says of one kind of tensor: "striped". Never null where it is OK. kUnknownPlacement
+// lists the names, or says what is wrong with the parameter.
+struct ChosenPlacement {
+  const PlacementKind* kind = nullptr;
+  std::shared_ptr<const Placement> placement;
+};
+base::Result<ChosenPlacement> FindPlacement(std::string_view text);
 
 }  // namespace forebay::weights

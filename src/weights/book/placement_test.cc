@@ -13,19 +13,21 @@ namespace {
 using testing::ElementsAre;
 
 PlacementGroup Group(int ranks, int64_t layers, int64_t pooled) {
-  return {.num_ranks = ranks, .pool_index = SpreadPool(layers, pooled), .layer = FfnTiles(8, 4, 6)};
+  return {
+      .num_ranks = ranks, .pool_index = SpreadPool(layers, pooled), .kinds = {FfnTiles(8, 4, 6)}};
 }
 
-const Placement& Find(std::string_view name) { return **FindPlacement(name); }
+// Placements that the tests found; they live as long as the tests.
+const Placement& Find(std::string_view name) {
+  static std::vector<std::shared_ptr<const Placement>> found;
+  return *found.emplace_back(FindPlacement(name)->placement);
+}
 
-// Tile t of layer l belongs to rank (l + t) % ranks and the next one: to test Source.
+// Run t of layer l belongs to rank (l + t) % ranks and the next one: to test Source.
 class TwoHolders : public Placement {
- public:
-  std::string_view name() const override { return "two"; }
-
  protected:
-  bool PoolHolds(int rank, const TileId& tile, const PlacementGroup& group) const override {
-    const int first = static_cast<int>((tile.layer + tile.tile) % group.num_ranks);
+  bool PoolHolds(int rank, const RunId& run, const PlacementGroup& group) const override {
+    const int first = static_cast<int>((run.layer + run.run) % group.num_ranks);
     return rank == first || rank == (first + 1) % group.num_ranks;
   }
 };
@@ -33,7 +35,8 @@ class TwoHolders : public Placement {
 TEST(Placement, ReplicatedReadsFromItself) {
   const PlacementGroup group = Group(4, 3, 3);
   EXPECT_THAT(Find("replicated").Holders({2, 5}, group), ElementsAre(0, 1, 2, 3));
-  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(Find("replicated").Source(rank, {2, 5}, group), rank);
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(Find("replicated").Source(rank, {2, 5}, group), rank);
   EXPECT_FALSE(Find("replicated").pools());
 }
 
@@ -61,7 +64,8 @@ TEST(Placement, ThePoolIsSpreadEvenly) {
         if (index[layer] < 0) continue;
         EXPECT_EQ(index[layer], next++);
         if (last >= 0) {
-          EXPECT_LE(std::abs((layer - last) * pooled - layers), pooled);  // within one layer of even
+          // within one layer of even
+          EXPECT_LE(std::abs((layer - last) * pooled - layers), pooled);
         }
         last = layer;
       }
@@ -73,9 +77,10 @@ TEST(Placement, ThePoolIsSpreadEvenly) {
 TEST(Placement, ByLayerTakesTurns) {
   const PlacementGroup group = Group(3, 8, 8);
   std::vector<int> owners;
-  for (int64_t layer = 0; layer < 8; ++layer) owners.push_back(Find("by_layer").Holders({layer, 3}, group).front());
+  for (int64_t layer = 0; layer < 8; ++layer)
+    owners.push_back(Find("by_layer").Holders({layer, 3}, group).front());
   EXPECT_THAT(owners, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1));
-  // Of the pooled layers alone, so that owners are as even as can be.
+  // Owners are dealt over the pooled layers alone, so that they are as even as can be.
   const PlacementGroup half = Group(2, 8, 4);  // layers 1, 3, 5, 7
   EXPECT_THAT(Find("by_layer").Holders({0, 0}, half), ElementsAre(0, 1));
   EXPECT_THAT(Find("by_layer").Holders({1, 0}, half), ElementsAre(0));
@@ -85,9 +90,12 @@ TEST(Placement, ByLayerTakesTurns) {
 
 TEST(Placement, StripedRanksOwnWholeLeaves) {
   const PlacementGroup group = Group(3, 2, 2);
-  for (size_t tile = 0; tile < group.layer.tiles.size(); ++tile) {
-    const int leaf = group.layer.tiles[tile].leaf;
-    EXPECT_THAT(Find("striped").Holders({1, static_cast<int64_t>(tile)}, group), ElementsAre(leaf < 3 ? 0 : leaf < 6 ? 1 : 2));
+  for (size_t tile = 0; tile < group.kinds[0].runs.size(); ++tile) {
+    const int leaf = group.kinds[0].runs[tile].leaf;
+    EXPECT_THAT(Find("striped").Holders({1, static_cast<int64_t>(tile)}, group),
+                ElementsAre(leaf < 3   ? 0
+                            : leaf < 6 ? 1
+                                       : 2));
   }
 }
 
@@ -107,10 +115,10 @@ TEST(Placement, EveryTileHasAHolder) {
         const PlacementGroup group = Group(ranks, 7, pooled);
         uint64_t copies_bytes = 0;
         for (int64_t layer = 0; layer < 7; ++layer) {
-          for (int64_t tile = 0; tile < static_cast<int64_t>(group.layer.tiles.size()); ++tile) {
+          for (int64_t tile = 0; tile < static_cast<int64_t>(group.kinds[0].runs.size()); ++tile) {
             const std::vector<int> holders = placement.Holders({layer, tile}, group);
             ASSERT_FALSE(holders.empty());
-            copies_bytes += holders.size() * group.layer.tiles[tile].bytes;
+            copies_bytes += holders.size() * group.kinds[0].runs[tile].bytes;
             for (int reader = 0; reader < ranks; ++reader) {
               const int source = placement.Source(reader, {layer, tile}, group);
               EXPECT_TRUE(placement.Holds(source, {layer, tile}, group));
@@ -119,16 +127,109 @@ TEST(Placement, EveryTileHasAHolder) {
           }
         }
         const uint64_t copies = placement.pools() ? pooled + (7 - pooled) * ranks : 7 * ranks;
-        EXPECT_EQ(copies_bytes, copies * group.layer.bytes()) << name;
+        EXPECT_EQ(copies_bytes, copies * group.kinds[0].bytes()) << name;
       }
     }
   }
+}
+
+PlacementGroup Experts(int ranks, int32_t experts) {
+  LayerRuns layer{.num_leaves = experts, .tensors = TensorKind::kExperts};
+  for (int32_t expert = 0; expert < experts; ++expert) layer.runs.push_back({100, expert, 0});
+  return {.num_ranks = ranks, .pool_index = {0}, .kinds = {layer}};
+}
+
+// How many experts the rank holds, and where the first is.
+std::pair<int64_t, int64_t> Held(const Placement& placement, int rank,
+                                 const PlacementGroup& group) {
+  int64_t count = 0, first = -1;
+  for (int64_t expert = 0; expert < group.kinds[0].num_leaves; ++expert) {
+    if (!placement.Holds(rank, {0, expert}, group)) continue;
+    if (count++ == 0) first = expert;
+  }
+  return {count, first};
+}
+
+TEST(Placement, ExpertsCoverExactlyWithTheLeastSize) {
+  struct Case {
+    int ranks;
+    int32_t experts;
+    int64_t size, stride;
+  };
+  for (const auto& [ranks, experts, size, stride] : {Case{3, 256, 86, 85},
+                                                     {4, 256, 64, 64},
+                                                     {5, 256, 52, 51},
+                                                     {6, 256, 46, 42},
+                                                     {7, 256, 40, 36},
+                                                     {8, 256, 32, 32},
+                                                     {3, 8, 4, 2},
+                                                     {1, 8, 8, 0}}) {
+    const PlacementGroup group = Experts(ranks, experts);
+    const Placement& placement = Find("by_expert");
+    EXPECT_TRUE(placement.Check(group).ok());
+    for (int rank = 0; rank < ranks; ++rank)
+      EXPECT_EQ(Held(placement, rank, group), std::pair(size, rank * stride)) << ranks << " ranks";
+  }
+}
+
+// 4 ranks that hold 94 of 256 experts, 54 apart: the nearest holder serves evenly, the next one
+// upwards does not.
+TEST(Placement, ExpertsComeFromTheNearestHolder) {
+  const PlacementGroup group = Experts(4, 256);
+  const Placement& placement = Find("by_expert:94");
+  EXPECT_TRUE(placement.Check(group).ok());
+  const auto served = [&](const auto& source) {
+    std::vector<int> experts(4);
+    for (int reader = 0; reader < 4; ++reader) {
+      for (int64_t expert = 0; expert < 256; ++expert) {
+        const int rank = source(reader, RunId{0, expert});
+        EXPECT_TRUE(placement.Holds(rank, {0, expert}, group));
+        if (rank != reader) ++experts[static_cast<size_t>(rank)];
+      }
+    }
+    return experts;
+  };
+  EXPECT_THAT(
+      served([&](int reader, const RunId& run) { return placement.Source(reader, run, group); }),
+      ElementsAre(162, 162, 162, 162));
+  EXPECT_THAT(served([&](int reader, const RunId& run) {
+                return placement.Placement::Source(reader, run, group);
+              }),
+              ElementsAre(242, 122, 122, 162));
+}
+
+TEST(Placement, ExpertsThatAreNotCoveredAreRefused) {
+  base::Status status = Find("by_expert:65").Check(Experts(4, 256));
+  EXPECT_EQ(status.code(), kCannotPlace);
+  EXPECT_THAT(status.message(), testing::EndsWith("expected 64 or 67"));
+  status = Find("by_expert:10").Check(Experts(4, 256));
+  EXPECT_THAT(status.message(), testing::EndsWith("expected 64"));
+  status = Find("by_expert").Check(Experts(9, 8));
+  EXPECT_THAT(status.message(), testing::HasSubstr("9 ranks of a layer of 8 experts"));
 }
 
 TEST(Placement, UnknownNamesAreRefused) {
   const base::Status status = FindPlacement("by_tile").status();
   EXPECT_EQ(status.code(), kUnknownPlacement);
   EXPECT_THAT(status.message(), testing::HasSubstr("replicated, by_layer, striped, sharded"));
+}
+
+TEST(Placement, AParameterIsRefusedWhereNoneIsTaken) {
+  for (const char* text : {"striped:2", "striped:", "by_layer:x"}) {
+    const base::Status status = FindPlacement(text).status();
+    EXPECT_EQ(status.code(), kUnknownPlacement) << text;
+    EXPECT_THAT(status.message(), testing::HasSubstr(text));
+  }
+  EXPECT_THAT(FindPlacement("striped:2").status().message(), testing::EndsWith("expected striped"));
+  EXPECT_EQ(FindPlacement("striped")->kind->name, "striped");
+  EXPECT_EQ(FindPlacement("striped")->kind->tensors, TensorKind::kDense);
+}
+
+TEST(Placement, ThePoolIsSpreadOverTheLayersThatCan) {
+  const std::vector<bool> can = {false, false, true, true, false, true, true};
+  EXPECT_THAT(SpreadPool(can, 4), ElementsAre(-1, -1, 0, 1, -1, 2, 3));
+  EXPECT_THAT(SpreadPool(can, 2), ElementsAre(-1, -1, -1, 0, -1, -1, 1));
+  EXPECT_THAT(SpreadPool(can, 0), testing::Each(-1));
 }
 
 }  // namespace

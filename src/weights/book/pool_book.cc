@@ -7,71 +7,101 @@
 
 namespace forebay::weights {
 
-PoolBook::PoolBook(const Placement& placement, PlacementGroup group) : placement_(placement), group_(std::move(group)) {
+PoolBook::PoolBook(std::shared_ptr<const Placement> placement, PlacementGroup group)
+    : placement_(std::move(placement)), group_(std::move(group)) {
+  for (const LayerRuns& kind : group_.kinds) {
+    std::vector<uint64_t>& before = bytes_before_.emplace_back(1);
+    for (const TileRun& run : kind.runs) before.push_back(before.back() + run.bytes);
+  }
   for (int64_t layer = 0; layer < group_.num_layers(); ++layer) {
     if (group_.pool_index[layer] >= 0) layers_.push_back(layer);
   }
   for (int rank = 0; rank < group_.num_ranks; ++rank) {
     uint64_t end = 0;
     for (const int64_t layer : layers_) {
-      std::vector<uint64_t>& offsets = offsets_.emplace_back();
-      for (size_t tile = 0; tile < group_.layer.tiles.size(); ++tile) {
-        const bool held = placement_.Holds(rank, {layer, static_cast<int64_t>(tile)}, group_);
-        offsets.push_back(held ? end : kNotHeld);
-        if (held) end += group_.layer.tiles[tile].bytes;
+      std::vector<Stretch>& stretches = stretches_.emplace_back();
+      const std::vector<TileRun>& runs = group_.layer(layer).runs;
+      for (int64_t run = 0; run < static_cast<int64_t>(runs.size()); ++run) {
+        if (!placement_->Holds(rank, {layer, run}, group_)) continue;
+        if (stretches.empty() || stretches.back().end != run) stretches.push_back({run, run, end});
+        ++stretches.back().end;
+        end += runs[run].bytes;
       }
     }
     held_bytes_.push_back(end);
   }
 }
 
-size_t PoolBook::Index(int rank, int64_t pool_layer) const {
-  FB_CHECK(0 <= rank && rank < group_.num_ranks && pool_layer >= 0, "rank {} of {}, pooled layer {}", rank,
-           group_.num_ranks, pool_layer);
-  return static_cast<size_t>(rank) * layers_.size() + static_cast<size_t>(pool_layer);
+const std::vector<PoolBook::Stretch>& PoolBook::StretchesOf(int rank, int64_t layer) const {
+  const int32_t pool_layer = group_.pool_index[layer];
+  FB_CHECK(0 <= rank && rank < group_.num_ranks && pool_layer >= 0,
+           "rank {} of {}, pooled layer {}", rank, group_.num_ranks, pool_layer);
+  return stretches_[static_cast<size_t>(rank) * layers_.size() + static_cast<size_t>(pool_layer)];
 }
 
-uint64_t PoolBook::OffsetOf(int rank, const TileId& tile) const {
-  const int32_t pool_layer = group_.pool_index[tile.layer];
-  return pool_layer < 0 ? kNotHeld : offsets_[Index(rank, pool_layer)][tile.tile];
+const std::vector<uint64_t>& PoolBook::BytesBefore(int64_t layer) const {
+  return bytes_before_[group_.kind_of.empty() ? 0 : static_cast<size_t>(group_.kind_of[layer])];
+}
+
+uint64_t PoolBook::OffsetOf(int rank, const RunId& run) const {
+  if (group_.pool_index[run.layer] < 0) return kNotHeld;
+  const std::vector<Stretch>& stretches = StretchesOf(rank, run.layer);
+  const auto next = std::ranges::upper_bound(stretches, run.run, {}, &Stretch::first);
+  if (next == stretches.begin() || run.run >= std::prev(next)->end) return kNotHeld;
+  const std::vector<uint64_t>& before = BytesBefore(run.layer);
+  return std::prev(next)->offset + before[run.run] - before[std::prev(next)->first];
 }
 
 std::vector<PullSpan> PoolBook::Pulls(int reader, int64_t layer, int32_t piece) const {
   std::vector<PullSpan> spans;
   uint64_t slot_offset = 0;
-  for (size_t i = 0; i < group_.layer.tiles.size(); ++i) {
-    const LayerTiles::Tile& tile = group_.layer.tiles[i];
-    const TileId id{layer, static_cast<int64_t>(i)};
-    if (tile.piece != piece || OffsetOf(reader, id) != kNotHeld) continue;
-    const int source = placement_.Source(reader, id, group_);
+  const std::vector<TileRun>& runs = group_.layer(layer).runs;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const RunId id{layer, static_cast<int64_t>(i)};
+    if (runs[i].piece != piece || OffsetOf(reader, id) != kNotHeld) continue;
+    const int source = placement_->Source(reader, id, group_);
     const uint64_t offset = OffsetOf(source, id);
-    const bool follows = !spans.empty() && spans.back().source == source && spans.back().offset + spans.back().bytes == offset &&
-                         spans.back().first_tile + spans.back().num_tiles == id.tile;
-    if (!follows) spans.push_back({source, id.tile, 0, offset, slot_offset, 0});
-    ++spans.back().num_tiles;
-    spans.back().bytes += tile.bytes;
-    slot_offset += tile.bytes;
+    const bool follows = !spans.empty() && spans.back().source == source &&
+                         spans.back().offset + spans.back().bytes == offset &&
+                         spans.back().first_run + spans.back().num_runs == id.run;
+    if (!follows) spans.push_back({source, id.run, 0, offset, slot_offset, 0});
+    ++spans.back().num_runs;
+    spans.back().bytes += runs[i].bytes;
+    slot_offset += runs[i].bytes;
   }
   return spans;
 }
 
 uint64_t PoolBook::PullBytes(int reader, int64_t layer, int32_t piece) const {
   uint64_t sum = 0;
-  for (size_t tile = 0; tile < group_.layer.tiles.size(); ++tile) {
-    if (group_.layer.tiles[tile].piece != piece) continue;
-    if (OffsetOf(reader, {layer, static_cast<int64_t>(tile)}) == kNotHeld) sum += group_.layer.tiles[tile].bytes;
+  const std::vector<TileRun>& runs = group_.layer(layer).runs;
+  for (size_t run = 0; run < runs.size(); ++run) {
+    if (runs[run].piece != piece) continue;
+    if (OffsetOf(reader, {layer, static_cast<int64_t>(run)}) == kNotHeld) sum += runs[run].bytes;
   }
   return sum;
 }
 
 uint64_t PoolBook::StepBytes(int reader) const {
-  return layers_.size() * group_.layer.bytes() - held_bytes(reader);
+  uint64_t sum = 0;
+  for (const int64_t layer : layers_) sum += group_.layer(layer).bytes();
+  return sum - held_bytes(reader);
 }
 
 uint64_t PoolBook::SlotBytes(int reader) const {
   uint64_t most = 0;
+  const std::vector<Stretch>* last = nullptr;
   for (const int64_t layer : layers_) {
-    for (int32_t piece = 0; piece < group_.layer.num_pieces; ++piece) most = std::max(most, PullBytes(reader, layer, piece));
+    // Most layers are held as the one before, of which a rank with many would ask again and again.
+    const std::vector<Stretch>& held = StretchesOf(reader, layer);
+    const bool as_last = last != nullptr && group_.kinds.size() == 1 &&
+                         std::ranges::equal(held, *last, [](const Stretch& a, const Stretch& b) {
+                           return a.first == b.first && a.end == b.end;
+                         });
+    last = &held;
+    if (as_last) continue;
+    for (int32_t piece = 0; piece < group_.layer(layer).num_pieces; ++piece)
+      most = std::max(most, PullBytes(reader, layer, piece));
   }
   return most;
 }

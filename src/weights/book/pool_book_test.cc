@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -12,57 +13,113 @@ namespace forebay::weights {
 namespace {
 
 PoolBook Book(const char* placement, int ranks, int64_t layers, int64_t pooled) {
-  return PoolBook(**FindPlacement(placement),
-                  {.num_ranks = ranks, .pool_index = SpreadPool(layers, pooled), .layer = FfnTiles(8, 2, 3)});
+  return PoolBook(
+      FindPlacement(placement)->placement,
+      {.num_ranks = ranks, .pool_index = SpreadPool(layers, pooled), .kinds = {FfnTiles(8, 2, 3)}});
+}
+
+// Layers of two kinds in turn: the FFN above, and one of two experts, whose runs are larger.
+PoolBook MixedBook(const char* placement, int ranks, int64_t layers, int64_t pooled) {
+  LayerRuns experts{.num_leaves = 2};
+  for (int32_t expert = 0; expert < 2; ++expert) {
+    experts.runs.push_back({100, expert, 0});
+    experts.runs.push_back({90, expert, 0});
+  }
+  PlacementGroup group{.num_ranks = ranks,
+                       .pool_index = SpreadPool(layers, pooled),
+                       .kinds = {FfnTiles(8, 2, 3), experts}};
+  for (int64_t layer = 0; layer < layers; ++layer) group.kind_of.push_back(layer % 2);
+  return PoolBook(FindPlacement(placement)->placement, group);
 }
 
 // Pulls by hand: after all of a layer's, every rank has the bytes of every tile, each written once.
+void CheckPulls(const PoolBook& book) {
+  const int ranks = book.group().num_ranks;
+  const int64_t layers = book.group().num_layers();
+  std::vector<std::vector<uint16_t>> regions;
+  for (int rank = 0; rank < ranks; ++rank) {
+    regions.emplace_back(book.held_bytes(rank));
+    for (int64_t l = 0; l < layers; ++l) {
+      const std::vector<TileRun>& runs = book.group().layer(l).runs;
+      for (int64_t run = 0; run < static_cast<int64_t>(runs.size()); ++run) {
+        const uint64_t offset = book.OffsetOf(rank, {l, run});
+        if (offset == PoolBook::kNotHeld) continue;
+        for (uint64_t i = 0; i < runs[run].bytes; ++i) {
+          ASSERT_EQ(regions[rank][offset + i], 0);
+          regions[rank][offset + i] = static_cast<uint16_t>(1 + 100 * l + run);
+        }
+      }
+    }
+    EXPECT_EQ(std::ranges::count(regions[rank], 0), 0);
+  }
+  for (int reader = 0; reader < ranks; ++reader) {
+    uint64_t pulled = 0;
+    for (int64_t l = 0; l < layers; ++l) {
+      if (book.group().pool_index[l] < 0) continue;
+      const std::vector<TileRun>& runs = book.group().layer(l).runs;
+      for (int32_t piece = 0; piece < book.group().layer(l).num_pieces; ++piece) {
+        std::vector<uint16_t> slot(book.SlotBytes(reader));
+        uint64_t bytes = 0;
+        for (const PullSpan& span : book.Pulls(reader, l, piece)) {
+          EXPECT_NE(span.source, reader);
+          for (uint64_t i = 0; i < span.bytes; ++i)
+            slot[span.slot_offset + i] = regions[span.source][span.offset + i];
+          uint64_t at = span.slot_offset;
+          for (int64_t run = span.first_run; run < span.first_run + span.num_runs; ++run) {
+            for (uint64_t i = 0; i < runs[run].bytes; ++i) ASSERT_EQ(slot[at++], 1 + 100 * l + run);
+            EXPECT_EQ(book.OffsetOf(reader, {l, run}), PoolBook::kNotHeld);
+          }
+          EXPECT_EQ(at, span.slot_offset + span.bytes);
+          bytes += span.bytes;
+        }
+        EXPECT_EQ(bytes, book.PullBytes(reader, l, piece));
+        pulled += bytes;
+      }
+    }
+    EXPECT_EQ(pulled, book.StepBytes(reader)) << "rank " << reader << " of " << ranks;
+  }
+}
+
 TEST(PoolBook, PullsBringWhatIsLacking) {
   for (const char* name : {"replicated", "by_layer", "striped", "sharded"}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
-      const PoolBook book = Book(name, ranks, 9, 7);
-      const LayerTiles& layer = book.group().layer;
-      std::vector<std::vector<uint16_t>> regions;
-      for (int rank = 0; rank < ranks; ++rank) {
-        regions.emplace_back(book.held_bytes(rank));
-        for (int64_t l = 0; l < 9; ++l) {
-          for (int64_t tile = 0; tile < static_cast<int64_t>(layer.tiles.size()); ++tile) {
-            const uint64_t offset = book.OffsetOf(rank, {l, tile});
-            if (offset == PoolBook::kNotHeld) continue;
-            for (uint64_t i = 0; i < layer.tiles[tile].bytes; ++i) {
-              ASSERT_EQ(regions[rank][offset + i], 0);
-              regions[rank][offset + i] = static_cast<uint16_t>(1 + 100 * l + tile);
-            }
-          }
-        }
-      }
-      for (int reader = 0; reader < ranks; ++reader) {
-        uint64_t pulled = 0;
-        for (int64_t l = 0; l < 9; ++l) {
-          if (book.group().pool_index[l] < 0) continue;
-          for (int32_t piece = 0; piece < 2; ++piece) {
-            std::vector<uint16_t> slot(book.SlotBytes(reader));
-            uint64_t bytes = 0;
-            for (const PullSpan& span : book.Pulls(reader, l, piece)) {
-              EXPECT_NE(span.source, reader);
-              for (uint64_t i = 0; i < span.bytes; ++i) slot[span.slot_offset + i] = regions[span.source][span.offset + i];
-              uint64_t at = span.slot_offset;
-              for (int64_t tile = span.first_tile; tile < span.first_tile + span.num_tiles; ++tile) {
-                for (uint64_t i = 0; i < layer.tiles[tile].bytes; ++i) ASSERT_EQ(slot[at++], 1 + 100 * l + tile);
-                EXPECT_EQ(layer.tiles[tile].piece, piece);
-                EXPECT_EQ(book.OffsetOf(reader, {l, tile}), PoolBook::kNotHeld);
-              }
-              EXPECT_EQ(at, span.slot_offset + span.bytes);
-              bytes += span.bytes;
-            }
-            EXPECT_EQ(bytes, book.PullBytes(reader, l, piece));
-            pulled += bytes;
-          }
-        }
-        EXPECT_EQ(pulled, book.StepBytes(reader)) << name << " rank " << reader << " of " << ranks;
-      }
+      SCOPED_TRACE(name);
+      CheckPulls(Book(name, ranks, 9, 7));
     }
   }
+}
+
+TEST(PoolBook, LayersOfTwoKinds) {
+  for (const char* name : {"replicated", "by_layer", "sharded"}) {
+    for (int ranks = 1; ranks <= 8; ++ranks) {
+      SCOPED_TRACE(name);
+      CheckPulls(MixedBook(name, ranks, 9, 7));
+    }
+  }
+  // Runs are not parted: of two experts' four runs over three ranks the first has two.
+  const PoolBook book = MixedBook("sharded", 3, 2, 2);
+  EXPECT_EQ(book.OffsetOf(0, {1, 1}), book.OffsetOf(0, {1, 0}) + 100);
+  EXPECT_EQ(book.OffsetOf(0, {1, 2}), PoolBook::kNotHeld);
+}
+
+// A layer of experts whose two matrices have 70 and 30 bytes an expert.
+PoolBook ExpertBook(const std::string& placement, int ranks, int64_t layers, int32_t experts) {
+  LayerRuns layer{.num_leaves = experts, .tensors = TensorKind::kExperts};
+  for (const uint64_t bytes : {70, 30}) {
+    for (int32_t expert = 0; expert < experts; ++expert) layer.runs.push_back({bytes, expert, 0});
+  }
+  return PoolBook(FindPlacement(placement)->placement,
+                  {.num_ranks = ranks, .pool_index = SpreadPool(layers, layers), .kinds = {layer}});
+}
+
+TEST(PoolBook, ExpertsArePulledInOneSpanAMatrixAndPeer) {
+  CheckPulls(ExpertBook("by_expert", 4, 3, 8));
+  CheckPulls(ExpertBook("by_expert:4", 3, 3, 8));
+  const PoolBook book = ExpertBook("by_expert", 4, 3, 256);
+  EXPECT_EQ(book.held_bytes(1), 3 * 64 * 100u);
+  EXPECT_EQ(book.PullBytes(1, 2, 0), 192 * 100u);
+  EXPECT_EQ(book.StepBytes(1), 3 * 192 * 100u);
+  EXPECT_EQ(book.Pulls(1, 2, 0).size(), 6u);
 }
 
 TEST(PoolBook, AGroupHoldsOneCopyOfThePool) {
@@ -71,7 +128,7 @@ TEST(PoolBook, AGroupHoldsOneCopyOfThePool) {
       const PoolBook book = Book(name, ranks, 10, 7);
       uint64_t held = 0;
       for (int rank = 0; rank < ranks; ++rank) held += book.held_bytes(rank);
-      EXPECT_EQ(held, 7 * book.group().layer.bytes()) << name;
+      EXPECT_EQ(held, 7 * book.group().kinds[0].bytes()) << name;
     }
   }
 }

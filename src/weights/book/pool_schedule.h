@@ -1,12 +1,15 @@
-// In which order a rank pulls the pieces of a step, and into which slot: pure functions of (rank, layer, piece, phase).
+// In which order a rank pulls the pieces of a step, and into which slot: pure functions of (rank,
+// layer, piece, phase).
 //
-// The copies of all steps are one endless row of fetches; fetch number g goes into slot g mod slots. The phase of a step is
-// its first fetch's number mod slots. A slot's life (events of the device; the host enqueues in this order):
+// The copies of all steps are one endless row of fetches; fetch number g goes into slot g mod
+// slots. The phase of a step is its first fetch's number mod slots. A slot's life (events of the
+// device; the host enqueues in this order):
 //
 //   copy:     wait consumed[slot] | pull       | record ready[slot]
 //   compute:  wait ready[slot]    | kernels    | record consumed[slot]
 //
-// So fetch g may be enqueued once the kernels that use fetch g - slots were, and `consumed` recorded after them.
+// So fetch g may be enqueued once the kernels that use fetch g - slots were, and `consumed`
+// recorded after them.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +22,9 @@ namespace forebay::weights {
 
 inline constexpr base::ErrorCode kTooFewSlots{"pool_too_few_slots"};
 
-// kAsUsed: in the order of the layers. kPeakShifted (SiDP, section 4.2), for whole layers of one owner each: within each
-// cycle of as many pooled layers as there are ranks, which begins at c, rank r fetches c + r, c + r + 1, ..., wrapped.
+// kAsUsed: in the order of the layers. kPeakShifted (SiDP, section 4.2), for whole layers of one
+// owner each: within each cycle of as many pooled layers as there are ranks, which begins at c,
+// rank r fetches c + r, c + r + 1, ..., wrapped.
 enum class FetchOrder : uint8_t { kAsUsed, kPeakShifted };
 
 struct Fetch {
@@ -31,19 +35,23 @@ struct Fetch {
 
 class PoolSchedule {
  public:
-  // A schedule for `num_slots` slots. kTooFewSlots: the copies would wait for kernels that wait for them; kPeakShifted
-  // needs a slot for each fetch of a cycle, kAsUsed at least one. With up to two ranks both orders are one.
-  static base::Result<PoolSchedule> Create(const PoolBook& book, int rank, FetchOrder order, int64_t num_slots);
+  // A schedule for `num_slots` slots. kTooFewSlots: the copies would wait for kernels that wait for
+  // them; kPeakShifted needs a slot for each fetch of a cycle, kAsUsed at least one. With up to two
+  // ranks both orders are one.
+  static base::Result<PoolSchedule> Create(const PoolBook& book, int rank, FetchOrder order,
+                                           int64_t num_slots);
 
   // The least slots of an order.
   static int64_t MinSlots(const PoolBook& book, int rank, FetchOrder order);
 
   int64_t num_slots() const { return num_slots_; }
-  // Of one step, in the order of the copies.
+  // The fetches of one step, in the order of the copies.
   const std::vector<Fetch>& fetches() const { return fetches_; }
   int64_t num_fetches() const { return static_cast<int64_t>(fetches_.size()); }
   // Which fetch of the step brings the piece; -1: nothing is lacking.
-  int64_t FetchOf(int64_t layer, int32_t piece) const { return fetch_of_[layer * num_pieces_ + piece]; }
+  int64_t FetchOf(int64_t layer, int32_t piece) const {
+    return fetch_of_[layer * num_pieces_ + piece];
+  }
   int64_t SlotOf(int64_t fetch, int64_t phase) const { return (phase + fetch) % num_slots_; }
   int64_t NextPhase(int64_t phase) const { return SlotOf(num_fetches(), phase); }
   // Phases 0, NextPhase(0), ... until they repeat.
@@ -56,18 +64,21 @@ class PoolSchedule {
   std::vector<int64_t> fetch_of_;  // [layers x pieces]
 };
 
-// How many slots, or fetches ahead, the settings allow: what fits `budget_bytes` (0: as many as looked ahead), but no more
-// than slots of `look_ahead_bytes`, or of what the rank fetches of `look_ahead_layers` layers, ahead of the one in use (0: no bound), nor
-// than a step has. At least MinSlots and `least`, or kTooFewSlots with the bytes that these need.
+// How many slots, or fetches ahead, the settings allow: what fits `budget_bytes` (0: as many as
+// looked ahead), but no more than slots of `look_ahead_bytes`, or of what the rank fetches of
+// `look_ahead_layers` layers, ahead of the one in use (0: no bound), nor than a step has. At least
+// MinSlots and `least`, or kTooFewSlots with the bytes that these need.
 struct SlotSettings {
   int64_t least = 1;
   uint64_t budget_bytes = 0;
   int64_t look_ahead_layers = 0;
   uint64_t look_ahead_bytes = 0;
 };
-base::Result<int64_t> ChooseSlots(const PoolBook& book, int rank, FetchOrder order, const SlotSettings& settings);
+base::Result<int64_t> ChooseSlots(const PoolBook& book, int rank, FetchOrder order,
+                                  const SlotSettings& settings);
 
-// The host's side of the row of fetches: which of them may be enqueued by now. One a rank; numbers never wrap.
+// The host's side of the row of fetches: which of them may be enqueued by now. One a rank; numbers
+// never wrap.
 class FetchWindow {
  public:
   explicit FetchWindow(const PoolSchedule& schedule)
@@ -82,7 +93,8 @@ class FetchWindow {
   Next TakeFetch();
   // The kernels that use `fetch` of the current step are enqueued, and `consumed` after them.
   void Use(int64_t fetch);
-  // The current step is enqueued; what was fetched beyond it stays for the next. REQUIRES: all its fetches were used.
+  // The current step is enqueued; what was fetched beyond it stays for the next. REQUIRES: all its
+  // fetches were used.
   void EndStep();
   // Whether the fetch of the current step was taken, and where it lies.
   bool Fetched(int64_t fetch) const { return first_ + fetch < next_; }
@@ -93,9 +105,10 @@ class FetchWindow {
 
  private:
   const PoolSchedule* schedule_;
-  int64_t first_ = 0, next_ = 0;  // numbers of the current step's first fetch, of the next to be taken
+  // numbers of the current step's first fetch, of the next to be taken
+  int64_t first_ = 0, next_ = 0;
   int64_t used_in_step_ = 0;
-  std::vector<bool> used_;        // [slots] nothing enqueued so far needs what is in it
+  std::vector<bool> used_;  // [slots] nothing enqueued so far needs what is in it
 };
 
 }  // namespace forebay::weights

@@ -14,12 +14,13 @@ namespace {
 using testing::ElementsAre;
 
 PoolBook Book(const char* placement, int ranks, int64_t layers, int64_t pooled, int pieces = 1) {
-  PlacementGroup group{.num_ranks = ranks, .pool_index = SpreadPool(layers, pooled), .layer = FfnTiles(8, 2, 3)};
+  PlacementGroup group{
+      .num_ranks = ranks, .pool_index = SpreadPool(layers, pooled), .kinds = {FfnTiles(8, 2, 3)}};
   if (pieces == 1) {
-    group.layer.num_pieces = 1;
-    for (LayerTiles::Tile& tile : group.layer.tiles) tile.piece = 0;
+    group.kinds[0].num_pieces = 1;
+    for (TileRun& run : group.kinds[0].runs) run.piece = 0;
   }
-  return PoolBook(**FindPlacement(placement), group);
+  return PoolBook(FindPlacement(placement)->placement, group);
 }
 
 std::vector<int64_t> Layers(const PoolBook& book, int rank, FetchOrder order, int64_t slots = 100) {
@@ -64,18 +65,23 @@ TEST(PoolSchedule, SlotsAreAFunctionOfThePhase) {
   EXPECT_EQ(schedule->SlotOf(3, 2), 1);
   EXPECT_EQ(schedule->NextPhase(2), 0);
   EXPECT_EQ(schedule->num_phases(), 2);
-  EXPECT_EQ(PoolSchedule::Create(Book("by_layer", 4, 6, 6), 1, FetchOrder::kAsUsed, 2)->FetchOf(1, 0), -1);
+  EXPECT_EQ(
+      PoolSchedule::Create(Book("by_layer", 4, 6, 6), 1, FetchOrder::kAsUsed, 2)->FetchOf(1, 0),
+      -1);
 }
 
 TEST(PoolSchedule, TooFewSlotsAreRefused) {
   const PoolBook book = Book("by_layer", 8, 32, 32);
   EXPECT_EQ(PoolSchedule::MinSlots(book, 0, FetchOrder::kPeakShifted), 1);
-  EXPECT_EQ(PoolSchedule::MinSlots(book, 1, FetchOrder::kPeakShifted), 7);  // layer 0 comes last of seven
+  // layer 0 comes last of seven
+  EXPECT_EQ(PoolSchedule::MinSlots(book, 1, FetchOrder::kPeakShifted), 7);
   EXPECT_EQ(PoolSchedule::MinSlots(book, 4, FetchOrder::kAsUsed), 1);
-  EXPECT_EQ(PoolSchedule::MinSlots(Book("by_layer", 8, 32, 32, 2), 1, FetchOrder::kPeakShifted), 14);
+  EXPECT_EQ(PoolSchedule::MinSlots(Book("by_layer", 8, 32, 32, 2), 1, FetchOrder::kPeakShifted),
+            14);
   const base::Status status = PoolSchedule::Create(book, 1, FetchOrder::kPeakShifted, 6).status();
   EXPECT_EQ(status.code(), kTooFewSlots);
-  EXPECT_THAT(status.message(), testing::HasSubstr("rank 1 has 6 weight slots, its order of fetches needs 7"));
+  EXPECT_THAT(status.message(),
+              testing::HasSubstr("rank 1 has 6 weight slots, its order of fetches needs 7"));
 }
 
 TEST(PoolSchedule, SlotsFollowTheSettings) {
@@ -83,23 +89,31 @@ TEST(PoolSchedule, SlotsFollowTheSettings) {
   const uint64_t slot = book.SlotBytes(0);
   EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {}), 18);
   EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {.budget_bytes = 5 * slot + 1}), 5);
-  EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {.look_ahead_layers = 2}), 3);  // 260 bytes in slots of 100, and one
+  // 260 bytes in slots of 100, and one
+  EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {.look_ahead_layers = 2}), 3);
   EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {.look_ahead_bytes = 3 * slot}), 4);
   EXPECT_EQ(*ChooseSlots(book, 3, FetchOrder::kPeakShifted, {.look_ahead_layers = 1}), 2);
-  EXPECT_EQ(*ChooseSlots(book, 1, FetchOrder::kPeakShifted, {.look_ahead_layers = 1}), 6);  // the order's least
-  EXPECT_EQ(*ChooseSlots(book, 3, FetchOrder::kPeakShifted, {.least = 6, .look_ahead_layers = 1}), 6);
+  // the order's least
+  EXPECT_EQ(*ChooseSlots(book, 1, FetchOrder::kPeakShifted, {.look_ahead_layers = 1}), 6);
+  EXPECT_EQ(*ChooseSlots(book, 3, FetchOrder::kPeakShifted, {.least = 6, .look_ahead_layers = 1}),
+            6);
   EXPECT_EQ(*ChooseSlots(Book("by_layer", 1, 4, 4), 0, FetchOrder::kAsUsed, {}), 1);
-  const base::Status status = ChooseSlots(book, 1, FetchOrder::kPeakShifted, {.budget_bytes = 4 * slot}).status();
+  const base::Status status =
+      ChooseSlots(book, 1, FetchOrder::kPeakShifted, {.budget_bytes = 4 * slot}).status();
   EXPECT_EQ(status.code(), kTooFewSlots);
   EXPECT_THAT(status.message(), testing::HasSubstr("holds 4 slots"));
 }
 
-// The two streams of a rank, with events as the device has them: a record marks a place in its stream, a wait enqueued
-// after it holds the other stream until that place is reached. Which stream moves is drawn; a copy and a kernel overlap.
+// The two streams of a rank, with events as the device has them: a record marks a place in its
+// stream, a wait enqueued after it holds the other stream until that place is reached. Which stream
+// moves is drawn; a copy and a kernel overlap.
 class SlotLife {
  public:
   SlotLife(const PoolSchedule& schedule, uint64_t seed, bool consumed_too_early)
-      : rng_(seed), early_(consumed_too_early), ready_(schedule.num_slots()), consumed_(schedule.num_slots()),
+      : rng_(seed),
+        early_(consumed_too_early),
+        ready_(schedule.num_slots()),
+        consumed_(schedule.num_slots()),
         content_(schedule.num_slots(), -1) {}
 
   void Copy(int64_t slot, int64_t number) {
@@ -169,8 +183,10 @@ class SlotLife {
   bool wrong_ = false, stuck_ = false;
 };
 
-// What a pool does: before each use it enqueues fetches while slots allow, sometimes no more than it must.
-SlotLife RunSteps(const PoolBook& book, const PoolSchedule& schedule, uint64_t seed, bool consumed_too_early = false) {
+// What a pool does: before each use it enqueues fetches while slots allow, sometimes no more than
+// it must.
+SlotLife RunSteps(const PoolBook& book, const PoolSchedule& schedule, uint64_t seed,
+                  bool consumed_too_early = false) {
   base::Rng rng(seed);
   SlotLife life(schedule, seed + 1, consumed_too_early);
   FetchWindow window(schedule);
@@ -179,7 +195,7 @@ SlotLife RunSteps(const PoolBook& book, const PoolSchedule& schedule, uint64_t s
   for (int step = 0; step < 4; ++step) {
     EXPECT_EQ(window.phase(), phase);
     for (int64_t layer = 0; layer < book.group().num_layers(); ++layer) {
-      for (int32_t piece = 0; piece < book.group().layer.num_pieces; ++piece) {
+      for (int32_t piece = 0; piece < book.group().layer(layer).num_pieces; ++piece) {
         const int64_t fetch = schedule.FetchOf(layer, piece);
         if (fetch < 0) continue;
         while (window.CanFetch() && (!window.Fetched(fetch) || rng.Below(4) > 0)) {
@@ -209,11 +225,14 @@ struct RandomCase {
 RandomCase Draw(base::Rng& rng) {
   const char* const placements[] = {"by_layer", "striped", "sharded"};
   const auto ranks = static_cast<int>(2 + rng.Below(7));
-  const auto layers = static_cast<int64_t>(1 + rng.Below(20)), pooled = static_cast<int64_t>(1 + rng.Below(layers));
-  PoolBook book = Book(placements[rng.Below(3)], ranks, layers, pooled, static_cast<int>(1 + rng.Below(2)));
+  const auto layers = static_cast<int64_t>(1 + rng.Below(20)),
+             pooled = static_cast<int64_t>(1 + rng.Below(layers));
+  PoolBook book =
+      Book(placements[rng.Below(3)], ranks, layers, pooled, static_cast<int>(1 + rng.Below(2)));
   const auto rank = static_cast<int>(rng.Below(ranks));
   const FetchOrder order = rng.Below(2) == 0 ? FetchOrder::kAsUsed : FetchOrder::kPeakShifted;
-  const int64_t slots = PoolSchedule::MinSlots(book, rank, order) + static_cast<int64_t>(rng.Below(6));
+  const int64_t slots =
+      PoolSchedule::MinSlots(book, rank, order) + static_cast<int64_t>(rng.Below(6));
   PoolSchedule schedule = *PoolSchedule::Create(book, rank, order, slots);
   return {std::move(book), std::move(schedule)};
 }

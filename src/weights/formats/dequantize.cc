@@ -13,20 +13,24 @@ using tensor::DType;
 
 constexpr int64_t kBlock = 32;  // elements, of every quantised type here
 
-// IEEE 754 half precision to fp32, exactly, also where denormals are flushed; NaNs stay NaNs. Without branches, so
-// that loops over it become vector code.
+// IEEE 754 half precision to fp32, exactly, also where denormals are flushed; NaNs stay NaNs.
+// Without branches, so that loops over it become vector code.
 inline float HalfToFloat(uint16_t half) {
   const uint32_t magnitude = half & 0x7FFFu;
   const uint32_t normal = (magnitude << 13) + (112u << 23);
   // Denormal: magnitude x 2^-24, and the integer is exact in fp32.
-  const uint32_t denormal = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+  const uint32_t denormal =
+      std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
   const uint32_t is_denormal = -static_cast<uint32_t>(magnitude < 0x0400u);
   const uint32_t is_not_finite = -static_cast<uint32_t>(magnitude >= 0x7C00u);
-  const uint32_t bits = (denormal & is_denormal) | (normal & ~is_denormal) | (0x7F800000u & is_not_finite);
+  const uint32_t bits =
+      (denormal & is_denormal) | (normal & ~is_denormal) | (0x7F800000u & is_not_finite);
   return std::bit_cast<float>(bits | static_cast<uint32_t>(half & 0x8000u) << 16);
 }
 
-inline float UpperHalfToFloat(uint16_t upper) { return std::bit_cast<float>(static_cast<uint32_t>(upper) << 16); }
+inline float UpperHalfToFloat(uint16_t upper) {
+  return std::bit_cast<float>(static_cast<uint32_t>(upper) << 16);
+}
 
 float LoadHalf(const std::byte* p) {
   uint16_t half;
@@ -61,8 +65,10 @@ void ExpandQ4_0(const std::byte* source, int64_t blocks, float* out) {
     const float scale = LoadHalf(source);
     uint8_t quants[kBlock / 2];
     std::memcpy(quants, source + 2, sizeof(quants));
-    for (int64_t j = 0; j < kBlock / 2; ++j) out[j] = scale * static_cast<float>((quants[j] & 15) - 8);
-    for (int64_t j = 0; j < kBlock / 2; ++j) out[j + kBlock / 2] = scale * static_cast<float>((quants[j] >> 4) - 8);
+    for (int64_t j = 0; j < kBlock / 2; ++j)
+      out[j] = scale * static_cast<float>((quants[j] & 15) - 8);
+    for (int64_t j = 0; j < kBlock / 2; ++j)
+      out[j + kBlock / 2] = scale * static_cast<float>((quants[j] >> 4) - 8);
   }
 }
 
@@ -71,8 +77,10 @@ void ExpandQ4_1(const std::byte* source, int64_t blocks, float* out) {
     const float scale = LoadHalf(source), minimum = LoadHalf(source + 2);
     uint8_t quants[kBlock / 2];
     std::memcpy(quants, source + 4, sizeof(quants));
-    for (int64_t j = 0; j < kBlock / 2; ++j) out[j] = scale * static_cast<float>(quants[j] & 15) + minimum;
-    for (int64_t j = 0; j < kBlock / 2; ++j) out[j + kBlock / 2] = scale * static_cast<float>(quants[j] >> 4) + minimum;
+    for (int64_t j = 0; j < kBlock / 2; ++j)
+      out[j] = scale * static_cast<float>(quants[j] & 15) + minimum;
+    for (int64_t j = 0; j < kBlock / 2; ++j)
+      out[j + kBlock / 2] = scale * static_cast<float>(quants[j] >> 4) + minimum;
   }
 }
 
@@ -80,10 +88,13 @@ void ExpandQ4_1(const std::byte* source, int64_t blocks, float* out) {
 
 bool CanExpand(DType dtype) {
   switch (dtype) {
-    case DType::kF32: case DType::kF16: case DType::kBF16: case DType::kQ8_0: case DType::kQ4_0: case DType::kQ4_1:
-      return true;
-    default:
-      return false;
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kQ8_0:
+    case DType::kQ4_0:
+    case DType::kQ4_1: return true;
+    default: return false;
   }
 }
 
@@ -108,7 +119,8 @@ int64_t FindNotFinite(const float* values, int64_t count) {
   int64_t i = 0;
   for (; i + kChunk <= count; i += kChunk) {
     uint32_t found = 0;
-    for (int64_t j = 0; j < kChunk; ++j) found |= (magnitude(i + j) + (0x80000000u - kInfinity)) & 0x80000000u;
+    for (int64_t j = 0; j < kChunk; ++j)
+      found |= (magnitude(i + j) + (0x80000000u - kInfinity)) & 0x80000000u;
     if (found != 0) break;
   }
   for (; i < count; ++i) {

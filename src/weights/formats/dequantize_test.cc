@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "tests_support/test_data.h"
 #include "weights/formats/mapped_file.h"
 #include "weights/formats/safetensors.h"
 
@@ -28,7 +29,7 @@ class GoldenBlocks : public testing::TestWithParam<DType> {};
 
 TEST_P(GoldenBlocks, AreBitExact) {
   const std::string type(Name(GetParam()));
-  auto file = MappedFile::Open(FOREBAY_TEST_DATA "/golden/quant/" + type + ".safetensors");
+  auto file = MappedFile::Open(TestData() + "/golden/quant/" + type + ".safetensors");
   ASSERT_TRUE(file.ok()) << file.status().ToString();
   auto parsed = ParseSafetensors(file->bytes());
   ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
@@ -40,7 +41,8 @@ TEST_P(GoldenBlocks, AreBitExact) {
   EXPECT_EQ(std::memcmp(values.data(), expected.data.data(), expected.data.size()), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, GoldenBlocks, testing::Values(DType::kQ8_0, DType::kQ4_0, DType::kQ4_1),
+INSTANTIATE_TEST_SUITE_P(Types, GoldenBlocks,
+                         testing::Values(DType::kQ8_0, DType::kQ4_0, DType::kQ4_1),
                          [](const auto& info) { return std::string(Name(info.param)); });
 
 // The value of a half by its definition.
@@ -65,7 +67,8 @@ TEST(ExpandElements, ReadsEveryHalf) {
       if (std::isnan(expected)) {
         ASSERT_TRUE(std::isnan(values[j])) << i + j;
       } else {
-        ASSERT_EQ(std::memcmp(&values[j], &expected, 4), 0) << i + j << ": " << values[j] << ", not " << expected;
+        ASSERT_EQ(std::memcmp(&values[j], &expected, 4), 0)
+            << i + j << ": " << values[j] << ", not " << expected;
       }
     }
   }
@@ -87,7 +90,8 @@ TEST(ExpandElements, WidensBF16OfAnyLengthAndAlignment) {
 }
 
 TEST(ExpandElements, NothingNeedsNoMemory) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0}) ExpandElements(dtype, nullptr, 0, nullptr);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0})
+    ExpandElements(dtype, nullptr, 0, nullptr);
 }
 
 TEST(FindNotFinite, FindsTheFirstAnywhere) {

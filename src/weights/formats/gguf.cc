@@ -14,28 +14,37 @@ using base::Status;
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "files are little-endian and read as they are");
+static_assert(std::endian::native == std::endian::little,
+              "files are little-endian and read as they are");
 
 constexpr uint64_t kDefaultAlignment = 32;
-// The least bytes of an entry (empty key, type, one byte) and of a description (empty name, rank, one extent, type,
-// offset): they bound counts before anything is allocated.
+// The least bytes of an entry (empty key, type, one byte) and of a description (empty name, rank,
+// one extent, type, offset): they bound counts before anything is allocated.
 constexpr uint64_t kLeastEntryBytes = 8 + 4 + 1;
 constexpr uint64_t kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
 
 // Bytes of a value; 0 for those that say their own size.
 uint64_t SizeOf(GgufType type) {
   switch (type) {
-    case GgufType::kU8: case GgufType::kI8: case GgufType::kBool: return 1;
-    case GgufType::kU16: case GgufType::kI16: return 2;
-    case GgufType::kU32: case GgufType::kI32: case GgufType::kF32: return 4;
-    case GgufType::kU64: case GgufType::kI64: case GgufType::kF64: return 8;
-    case GgufType::kString: case GgufType::kArray: return 0;
+    case GgufType::kU8:
+    case GgufType::kI8:
+    case GgufType::kBool: return 1;
+    case GgufType::kU16:
+    case GgufType::kI16: return 2;
+    case GgufType::kU32:
+    case GgufType::kI32:
+    case GgufType::kF32: return 4;
+    case GgufType::kU64:
+    case GgufType::kI64:
+    case GgufType::kF64: return 8;
+    case GgufType::kString:
+    case GgufType::kArray: return 0;
   }
   return 0;
 }
 
 std::string_view Name(GgufType type) {
-  constexpr std::string_view kNames[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32",
+  constexpr std::string_view kNames[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
                                          "bool", "string", "array", "u64", "i64", "f64"};
   return kNames[static_cast<uint32_t>(type)];
 }
@@ -56,7 +65,8 @@ T Load(const std::byte* p) {
 // REQUIRES: an integer or boolean. U64 beyond the range of int64 becomes negative.
 int64_t LoadInt(GgufType type, const std::byte* p) {
   switch (type) {
-    case GgufType::kU8: case GgufType::kBool: return Load<uint8_t>(p);
+    case GgufType::kU8:
+    case GgufType::kBool: return Load<uint8_t>(p);
     case GgufType::kI8: return Load<int8_t>(p);
     case GgufType::kU16: return Load<uint16_t>(p);
     case GgufType::kI16: return Load<int16_t>(p);
@@ -89,8 +99,9 @@ class GgufFile::Reader {
   // The next `count` bytes, which hold `what`.
   Result<const std::byte*> Take(uint64_t count, std::string_view what) {
     if (count > left()) {
-      return Status(kGgufTruncated, fmt::format("{} at byte {} needs {} bytes; {} are left in the file", what,
-                                                position_, count, left()));
+      return Status(kGgufTruncated,
+                    fmt::format("{} at byte {} needs {} bytes; {} are left in the file", what,
+                                position_, count, left()));
     }
     const std::byte* start = bytes_.data() + position_;
     position_ += count;
@@ -122,14 +133,16 @@ class GgufFile::Reader {
     if (type == GgufType::kArray) return Invalid(fmt::format("key {}: an array of arrays", key));
     const uint64_t least = type == GgufType::kString ? sizeof(uint64_t) : SizeOf(type);
     if (count > left() / least) {
-      return Status(kGgufTruncated, fmt::format("key {}: {} values of type {}; {} bytes are left in the file", key,
-                                                count, Name(type), left()));
+      return Status(kGgufTruncated,
+                    fmt::format("key {}: {} values of type {}; {} bytes are left in the file", key,
+                                count, Name(type), left()));
     }
     if (type != GgufType::kString) {
       FB_ASSIGN_OR_RETURN(const std::byte* p, Take(count * least, key));
       if (type != GgufType::kBool) return Status::Ok();
       const bool valid = std::all_of(p, p + count, [](std::byte b) { return b <= std::byte{1}; });
-      return valid ? Status::Ok() : Invalid(fmt::format("key {}: a bool that is neither 0 nor 1", key));
+      return valid ? Status::Ok()
+                   : Invalid(fmt::format("key {}: a bool that is neither 0 nor 1", key));
     }
     for (uint64_t i = 0; i < count; ++i) FB_RETURN_IF_ERROR(String(key).status());
     return Status::Ok();
@@ -157,7 +170,8 @@ class GgufFile::Reader {
     tensor.name = name;
     FB_ASSIGN_OR_RETURN(const uint32_t rank, Number<uint32_t>(name));
     if (rank == 0 || rank > tensor::Shape::kMaxRank) {
-      return Invalid(fmt::format("tensor {}: {} extents; expected 1 to {}", name, rank, tensor::Shape::kMaxRank));
+      return Invalid(fmt::format("tensor {}: {} extents; expected 1 to {}", name, rank,
+                                 tensor::Shape::kMaxRank));
     }
     uint64_t extents[tensor::Shape::kMaxRank];
     for (uint32_t i = rank; i-- > 0;) {
@@ -169,12 +183,14 @@ class GgufFile::Reader {
     FB_ASSIGN_OR_RETURN(*offset, Number<uint64_t>(name));
     tensor.type = FindGgmlType(type);
     if (tensor.type == nullptr) {
-      return Status(kTensorTypeUnsupported, fmt::format("tensor {}: unknown ggml type {}", name, type));
+      return Status(kTensorTypeUnsupported,
+                    fmt::format("tensor {}: unknown ggml type {}", name, type));
     }
     const std::optional<uint64_t> bytes = StoredBytes(*tensor.type, {extents, rank});
     if (!bytes) {
-      return Invalid(fmt::format("tensor {}: shape {} overflows, or its rows are no whole blocks of {} {}", name,
-                                 tensor.shape.ToString(), tensor.type->format.elements, tensor.type->name));
+      return Invalid(fmt::format(
+          "tensor {}: shape {} overflows, or its rows are no whole blocks of {} {}", name,
+          tensor.shape.ToString(), tensor.type->format.elements, tensor.type->name));
     }
     *size = *bytes;
     return tensor;
@@ -191,15 +207,18 @@ Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes) {
   if (std::memcmp(magic, "GGUF", 4) != 0) return Invalid("does not begin with \"GGUF\"");
   FB_ASSIGN_OR_RETURN(const uint32_t version, reader.Number<uint32_t>("the version"));
   if (version != 2 && version != 3) {
-    return Status(kGgufVersionUnsupported,
-                  fmt::format("GGUF version {}{}; expected 2 or 3", version,
-                              version != 0 && (version & 0xFFFF) == 0 ? " (a big-endian file)" : ""));
+    return Status(
+        kGgufVersionUnsupported,
+        fmt::format("GGUF version {}{}; expected 2 or 3", version,
+                    version != 0 && (version & 0xFFFF) == 0 ? " (a big-endian file)" : ""));
   }
   FB_ASSIGN_OR_RETURN(const uint64_t num_tensors, reader.Number<uint64_t>("the number of tensors"));
   FB_ASSIGN_OR_RETURN(const uint64_t num_entries, reader.Number<uint64_t>("the number of keys"));
-  if (num_entries > reader.left() / kLeastEntryBytes || num_tensors > reader.left() / kLeastTensorBytes) {
-    return Status(kGgufTruncated, fmt::format("{} keys and {} tensors do not fit in the {} bytes of the file",
-                                              num_entries, num_tensors, bytes.size()));
+  if (num_entries > reader.left() / kLeastEntryBytes ||
+      num_tensors > reader.left() / kLeastTensorBytes) {
+    return Status(kGgufTruncated,
+                  fmt::format("{} keys and {} tensors do not fit in the {} bytes of the file",
+                              num_entries, num_tensors, bytes.size()));
   }
 
   GgufFile file;
@@ -214,10 +233,13 @@ Status GgufFile::ReadEntries(Reader* reader, uint64_t count) {
     FB_ASSIGN_OR_RETURN(const Entry entry, reader->ReadEntry());
     entries_.push_back(entry);
   }
-  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.key < b.key; });
-  const auto twin = std::adjacent_find(entries_.begin(), entries_.end(),
-                                       [](const Entry& a, const Entry& b) { return a.key == b.key; });
-  return twin == entries_.end() ? Status::Ok() : Invalid(fmt::format("key {} is given twice", twin->key));
+  std::sort(entries_.begin(), entries_.end(),
+            [](const Entry& a, const Entry& b) { return a.key < b.key; });
+  const auto twin =
+      std::adjacent_find(entries_.begin(), entries_.end(),
+                         [](const Entry& a, const Entry& b) { return a.key == b.key; });
+  return twin == entries_.end() ? Status::Ok()
+                                : Invalid(fmt::format("key {} is given twice", twin->key));
 }
 
 Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std::byte> bytes) {
@@ -225,7 +247,8 @@ Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std
   if (Has("general.alignment")) {
     FB_ASSIGN_OR_RETURN(alignment, GetUint("general.alignment"));
     if (!std::has_single_bit(alignment) || alignment > (1u << 30)) {
-      return Invalid(fmt::format("general.alignment is {}; expected a power of two up to 2^30", alignment));
+      return Invalid(
+          fmt::format("general.alignment is {}; expected a power of two up to 2^30", alignment));
     }
   }
   struct Place {
@@ -241,20 +264,23 @@ Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std
   header_ = bytes.subspan(0, reader->position());
 
   // In the order of their data, tensors must be aligned, apart, and inside the file.
-  const uint64_t start = std::min<uint64_t>(base::RoundUp(reader->position(), alignment), bytes.size());
+  const uint64_t start =
+      std::min<uint64_t>(base::RoundUp(reader->position(), alignment), bytes.size());
   const std::span<const std::byte> data = bytes.subspan(start);
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.offset < b.offset; });
+  std::sort(places.begin(), places.end(),
+            [](const Place& a, const Place& b) { return a.offset < b.offset; });
   uint64_t end = 0;
   for (const Place& place : places) {
     TensorInfo& tensor = tensors_[place.index];
     if (place.offset % alignment != 0 || place.offset < end) {
-      return Invalid(fmt::format("tensor {}: offset {} overlaps the tensor before it or is no multiple of {}",
-                                 tensor.name, place.offset, alignment));
+      return Invalid(
+          fmt::format("tensor {}: offset {} overlaps the tensor before it or is no multiple of {}",
+                      tensor.name, place.offset, alignment));
     }
     if (place.offset > data.size() || place.size > data.size() - place.offset) {
       return Status(kGgufTruncated,
-                    fmt::format("tensor {}: {} bytes at offset {}; the file has {} bytes of data", tensor.name,
-                                place.size, place.offset, data.size()));
+                    fmt::format("tensor {}: {} bytes at offset {}; the file has {} bytes of data",
+                                tensor.name, place.size, place.offset, data.size()));
     }
     tensor.data = data.subspan(place.offset, place.size);
     end = place.offset + place.size;
@@ -263,12 +289,14 @@ Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std
 }
 
 const GgufFile::Entry* GgufFile::FindEntry(std::string_view key) const {
-  const auto it = std::lower_bound(entries_.begin(), entries_.end(), key,
-                                   [](const Entry& entry, std::string_view k) { return entry.key < k; });
+  const auto it =
+      std::lower_bound(entries_.begin(), entries_.end(), key,
+                       [](const Entry& entry, std::string_view k) { return entry.key < k; });
   return it != entries_.end() && it->key == key ? &*it : nullptr;
 }
 
-Result<const GgufFile::Entry*> GgufFile::Require(std::string_view key, bool array, std::string_view expected,
+Result<const GgufFile::Entry*> GgufFile::Require(std::string_view key, bool array,
+                                                 std::string_view expected,
                                                  bool (*accepts)(GgufType)) const {
   const Entry* entry = FindEntry(key);
   if (entry == nullptr) {
@@ -276,8 +304,8 @@ Result<const GgufFile::Entry*> GgufFile::Require(std::string_view key, bool arra
   }
   if (array != (entry->type == GgufType::kArray) || !accepts(entry->element)) {
     return Status(kGgufKeyType, fmt::format("key {} has type {}{}; expected {}", key,
-                                            entry->type == GgufType::kArray ? "array of " : "", Name(entry->element),
-                                            expected));
+                                            entry->type == GgufType::kArray ? "array of " : "",
+                                            Name(entry->element), expected));
   }
   return entry;
 }
@@ -291,7 +319,9 @@ Result<uint64_t> GgufFile::GetUint(std::string_view key) const {
   FB_ASSIGN_OR_RETURN(const Entry* entry, Require(key, false, "an integer", IsInteger));
   const int64_t value = LoadInt(entry->type, entry->payload);
   if (value < 0) {
-    return Status(kGgufKeyType, fmt::format("key {} is {} as a signed number; expected 0 .. 2^63 - 1", key, value));
+    return Status(
+        kGgufKeyType,
+        fmt::format("key {} is {} as a signed number; expected 0 .. 2^63 - 1", key, value));
   }
   return static_cast<uint64_t>(value);
 }
@@ -318,10 +348,12 @@ Result<std::vector<std::string_view>> GgufFile::GetStrings(std::string_view key)
 }
 
 Result<std::vector<int64_t>> GgufFile::GetInts(std::string_view key) const {
-  FB_ASSIGN_OR_RETURN(const Entry* entry, Require(key, true, "an array of integers", IsIntegerOrBool));
+  FB_ASSIGN_OR_RETURN(const Entry* entry,
+                      Require(key, true, "an array of integers", IsIntegerOrBool));
   std::vector<int64_t> values(entry->count);
   const uint64_t size = SizeOf(entry->element);
-  for (uint64_t i = 0; i < entry->count; ++i) values[i] = LoadInt(entry->element, entry->payload + i * size);
+  for (uint64_t i = 0; i < entry->count; ++i)
+    values[i] = LoadInt(entry->element, entry->payload + i * size);
   return values;
 }
 
@@ -329,7 +361,8 @@ Result<std::vector<double>> GgufFile::GetFloats(std::string_view key) const {
   FB_ASSIGN_OR_RETURN(const Entry* entry, Require(key, true, "an array of floats", IsFloat));
   std::vector<double> values(entry->count);
   const uint64_t size = SizeOf(entry->element);
-  for (uint64_t i = 0; i < entry->count; ++i) values[i] = LoadFloat(entry->element, entry->payload + i * size);
+  for (uint64_t i = 0; i < entry->count; ++i)
+    values[i] = LoadFloat(entry->element, entry->payload + i * size);
   return values;
 }
 

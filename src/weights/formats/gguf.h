@@ -1,4 +1,5 @@
-// The GGUF format, versions 2 and 3, little-endian: typed metadata, tensor descriptions, then aligned tensor data.
+// The GGUF format, versions 2 and 3, little-endian: typed metadata, tensor descriptions, then
+// aligned tensor data.
 //   "GGUF" u32 version u64 tensors u64 entries | entries | descriptions | padding | data
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
@@ -17,11 +18,24 @@ inline constexpr base::ErrorCode kGgufKeyMissing{"gguf_key_missing"};
 inline constexpr base::ErrorCode kGgufKeyType{"gguf_key_type"};
 
 enum class GgufType : uint32_t {
-  kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64
 };
 
-// A file's metadata and tensors; borrows the file's bytes. Thread-safe. Values stay in the file until they are asked
-// for; getters return kGgufKeyMissing or kGgufKeyType errors that name the key, what was found and expected.
+// A file's metadata and tensors; borrows the file's bytes. Thread-safe. Values stay in the file
+// until they are asked for; getters return kGgufKeyMissing or kGgufKeyType errors that name the
+// key, what was found and expected.
 class GgufFile {
  public:
   // Reads and checks everything but the tensors' data. Errors do not name the file.
@@ -40,7 +54,8 @@ class GgufFile {
   // An array of F32 or F64.
   base::Result<std::vector<double>> GetFloats(std::string_view key) const;
 
-  // Names as in the file, extents in HF's order (reversed against the file), in the order of the file.
+  // Names as in the file, extents in HF's order (reversed against the file), in the order of the
+  // file.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   // Everything before the tensors' data.
   std::span<const std::byte> header() const { return header_; }
@@ -49,9 +64,9 @@ class GgufFile {
   struct Entry {
     std::string_view key;
     GgufType type;
-    GgufType element;            // of an array
-    uint64_t count;              // 1 unless an array
-    const std::byte* payload;    // the value, or the first element
+    GgufType element;          // an array's element type
+    uint64_t count;            // 1 unless an array
+    const std::byte* payload;  // the value, or the first element
   };
   class Reader;
 

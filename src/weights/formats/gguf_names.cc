@@ -28,11 +28,16 @@ constexpr NamePair kLayerNames[] = {
     {"ffn_gate", "mlp.gate_proj"},
     {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
 };
 
 template <size_t n>
 std::string_view Lookup(const NamePair (&pairs)[n], std::string_view gguf) {
-  const auto it = std::find_if(pairs, pairs + n, [&](const NamePair& pair) { return pair.gguf == gguf; });
+  const auto it =
+      std::find_if(pairs, pairs + n, [&](const NamePair& pair) { return pair.gguf == gguf; });
   return it == pairs + n ? std::string_view() : it->hf;
 }
 
@@ -53,9 +58,13 @@ std::string HfTensorName(std::string_view gguf_name) {
   stem.remove_prefix(kLayer.size());
   const size_t digits = std::min(stem.find('.'), stem.size());
   const std::string_view layer = stem.substr(0, digits);
-  const bool number = !layer.empty() && layer.find_first_not_of("0123456789") == std::string_view::npos;
-  const std::string_view hf = number && digits < stem.size() ? Lookup(kLayerNames, stem.substr(digits + 1)) : "";
-  return hf.empty() ? unchanged : std::string("model.layers.").append(layer).append(".").append(hf).append(suffix);
+  const bool number =
+      !layer.empty() && layer.find_first_not_of("0123456789") == std::string_view::npos;
+  const std::string_view hf =
+      number && digits < stem.size() ? Lookup(kLayerNames, stem.substr(digits + 1)) : "";
+  return hf.empty()
+             ? unchanged
+             : std::string("model.layers.").append(layer).append(".").append(hf).append(suffix);
 }
 
 }  // namespace forebay::weights

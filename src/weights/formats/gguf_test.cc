@@ -10,16 +10,20 @@
 namespace forebay::weights {
 namespace {
 
-constexpr uint32_t kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8,
-                   kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12;
+constexpr uint32_t kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7,
+                   kString = 8, kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12;
 
 // All value types, two tensors of which the second's data come first.
 std::string Sample(uint32_t version = 3) {
   GgufBytes b(2, 14, version);
   b.Value<uint8_t>("u8", kU8, 200).Value<int8_t>("i8", kI8, -1).Value<uint16_t>("u16", kU16, 60000);
-  b.Value<int16_t>("i16", kI16, -300).Value<uint32_t>("u32", kU32, 4000000000u).Value<int32_t>("i32", kI32, 7);
+  b.Value<int16_t>("i16", kI16, -300)
+      .Value<uint32_t>("u32", kU32, 4000000000u)
+      .Value<int32_t>("i32", kI32, 7);
   b.Value<float>("f32", kF32, 0.5f).Value<uint8_t>("bool", kBool, 1).String("string", "text");
-  b.Value<uint64_t>("u64", kU64, ~0ull).Value<int64_t>("i64", kI64, 5).Value<double>("f64", kF64, 0.1);
+  b.Value<uint64_t>("u64", kU64, ~0ull)
+      .Value<int64_t>("i64", kI64, 5)
+      .Value<double>("f64", kF64, 0.1);
   b.Text("strings").Raw(kArray).Raw(kString).Raw<uint64_t>(3).Text("a").Text("").Text("ccc");
   b.Text("ints").Raw(kArray).Raw(kI16).Raw<uint64_t>(2).Raw<int16_t>(-2).Raw<int16_t>(3);
   b.Tensor("f32", {4, 2}, 0, 64).Tensor("q8", {32}, 8, 0);
@@ -55,7 +59,8 @@ TEST(Gguf, GettersNameWhatIsWrong) {
   EXPECT_FALSE(file->Has("absent"));
   EXPECT_EQ(file->GetUint("absent").status().code(), kGgufKeyMissing);
   EXPECT_EQ(file->GetString("u8").status().message(), "key u8 has type u8; expected a string");
-  EXPECT_EQ(file->GetUint("ints").status().message(), "key ints has type array of i16; expected an integer");
+  EXPECT_EQ(file->GetUint("ints").status().message(),
+            "key ints has type array of i16; expected an integer");
   EXPECT_EQ(file->GetStrings("string").status().code(), kGgufKeyType);
   EXPECT_EQ(file->GetFloats("ints").status().code(), kGgufKeyType);
 }
@@ -108,38 +113,79 @@ const Malformed kMalformed[] = {
     {"BigEndian", kGgufVersionUnsupported, [] { return Sample(0x03000000); }},
     {"HugeNumberOfTensors", kGgufTruncated, [] { return GgufBytes(~0ull, 0).bytes(); }},
     {"HugeNumberOfKeys", kGgufTruncated, [] { return GgufBytes(0, ~0ull).bytes(); }},
-    {"HugeKey", kGgufTruncated, [] { return GgufBytes(0, 1).Raw<uint64_t>(~0ull).Raw<uint64_t>(0).bytes(); }},
-    {"UnknownValueType", kGgufInvalid, [] { return GgufBytes(0, 1).Value<uint32_t>("k", 13, 0).bytes(); }},
+    {"HugeKey", kGgufTruncated,
+     [] { return GgufBytes(0, 1).Raw<uint64_t>(~0ull).Raw<uint64_t>(0).bytes(); }},
+    {"UnknownValueType", kGgufInvalid,
+     [] { return GgufBytes(0, 1).Value<uint32_t>("k", 13, 0).bytes(); }},
     {"UnknownElementType", kGgufInvalid,
-     [] { return GgufBytes(0, 1).Text("k").Raw(kArray).Raw(99u).Raw<uint64_t>(1).Raw<uint64_t>(0).bytes(); }},
+     [] {
+       return GgufBytes(0, 1)
+           .Text("k")
+           .Raw(kArray)
+           .Raw(99u)
+           .Raw<uint64_t>(1)
+           .Raw<uint64_t>(0)
+           .bytes();
+     }},
     {"ArrayOfArrays", kGgufInvalid,
-     [] { return GgufBytes(0, 1).Text("k").Raw(kArray).Raw(kArray).Raw<uint64_t>(1).Raw<uint64_t>(0).bytes(); }},
+     [] {
+       return GgufBytes(0, 1)
+           .Text("k")
+           .Raw(kArray)
+           .Raw(kArray)
+           .Raw<uint64_t>(1)
+           .Raw<uint64_t>(0)
+           .bytes();
+     }},
     {"HugeArray", kGgufTruncated,
-     [] { return GgufBytes(0, 1).Text("k").Raw(kArray).Raw(kF64).Raw<uint64_t>(1ull << 61).bytes(); }},
+     [] {
+       return GgufBytes(0, 1).Text("k").Raw(kArray).Raw(kF64).Raw<uint64_t>(1ull << 61).bytes();
+     }},
     {"HugeArrayOfStrings", kGgufTruncated,
-     [] { return GgufBytes(0, 1).Text("k").Raw(kArray).Raw(kString).Raw<uint64_t>(1ull << 61).bytes(); }},
-    {"BoolOfTwo", kGgufInvalid, [] { return GgufBytes(0, 1).Value<uint8_t>("k", kBool, 2).bytes(); }},
+     [] {
+       return GgufBytes(0, 1).Text("k").Raw(kArray).Raw(kString).Raw<uint64_t>(1ull << 61).bytes();
+     }},
+    {"BoolOfTwo", kGgufInvalid,
+     [] { return GgufBytes(0, 1).Value<uint8_t>("k", kBool, 2).bytes(); }},
     {"KeyTwice", kGgufInvalid,
-     [] { return GgufBytes(0, 2).Value<uint8_t>("k", kU8, 2).Value<uint8_t>("k", kU8, 2).bytes(); }},
+     [] {
+       return GgufBytes(0, 2).Value<uint8_t>("k", kU8, 2).Value<uint8_t>("k", kU8, 2).bytes();
+     }},
     {"AlignmentIsNoPower", kGgufInvalid,
      [] { return GgufBytes(0, 1).Value<uint32_t>("general.alignment", kU32, 24).bytes(); }},
     {"AlignmentZero", kGgufInvalid,
      [] { return GgufBytes(0, 1).Value<uint32_t>("general.alignment", kU32, 0).bytes(); }},
-    {"AlignmentIsAString", kGgufKeyType, [] { return GgufBytes(0, 1).String("general.alignment", "32").bytes(); }},
-    {"NoExtents", kGgufInvalid, [] { return OneTensor({}, 0, 0).Data(std::string(64, '\0')).bytes(); }},
-    {"FiveExtents", kGgufInvalid, [] { return OneTensor({1, 1, 1, 1, 1}, 0, 0).Data(std::string(64, '\0')).bytes(); }},
-    {"ZeroExtent", kGgufInvalid, [] { return OneTensor({0}, 0, 0).Data(std::string(64, '\0')).bytes(); }},
-    {"ShapeOverflow", kGgufInvalid, [] { return OneTensor({1ull << 32, 1ull << 32}, 0, 0).Data("x").bytes(); }},
+    {"AlignmentIsAString", kGgufKeyType,
+     [] { return GgufBytes(0, 1).String("general.alignment", "32").bytes(); }},
+    {"NoExtents", kGgufInvalid,
+     [] { return OneTensor({}, 0, 0).Data(std::string(64, '\0')).bytes(); }},
+    {"FiveExtents", kGgufInvalid,
+     [] {
+       return OneTensor({1, 1, 1, 1, 1}, 0, 0).Data(std::string(64, '\0')).bytes();
+     }},
+    {"ZeroExtent", kGgufInvalid,
+     [] { return OneTensor({0}, 0, 0).Data(std::string(64, '\0')).bytes(); }},
+    {"ShapeOverflow", kGgufInvalid,
+     [] {
+       return OneTensor({1ull << 32, 1ull << 32}, 0, 0).Data("x").bytes();
+     }},
     {"BytesOverflow", kGgufInvalid, [] { return OneTensor({1ull << 61}, 0, 0).Data("x").bytes(); }},
-    {"PartOfABlock", kGgufInvalid, [] { return OneTensor({33}, 8, 0).Data(std::string(64, '\0')).bytes(); }},
+    {"PartOfABlock", kGgufInvalid,
+     [] { return OneTensor({33}, 8, 0).Data(std::string(64, '\0')).bytes(); }},
     {"UnknownGgmlType", kTensorTypeUnsupported,
      [] { return OneTensor({32}, 77, 0).Data(std::string(64, '\0')).bytes(); }},
-    {"BeyondTheFile", kGgufTruncated, [] { return OneTensor({17}, 0, 0).Data(std::string(64, '\0')).bytes(); }},
-    {"OffsetBeyondTheFile", kGgufTruncated, [] { return OneTensor({1}, 0, 96).Data(std::string(64, '\0')).bytes(); }},
-    {"HugeOffset", kGgufTruncated, [] { return OneTensor({1}, 0, ~31ull).Data(std::string(64, '\0')).bytes(); }},
-    {"MisalignedOffset", kGgufInvalid, [] { return OneTensor({1}, 0, 4).Data(std::string(64, '\0')).bytes(); }},
-    {"Overlap", kGgufInvalid, [] { return TwoTensors(0, 32).Data(std::string(128, '\0')).bytes(); }},
-    {"SameData", kGgufInvalid, [] { return TwoTensors(0, 0).Data(std::string(128, '\0')).bytes(); }},
+    {"BeyondTheFile", kGgufTruncated,
+     [] { return OneTensor({17}, 0, 0).Data(std::string(64, '\0')).bytes(); }},
+    {"OffsetBeyondTheFile", kGgufTruncated,
+     [] { return OneTensor({1}, 0, 96).Data(std::string(64, '\0')).bytes(); }},
+    {"HugeOffset", kGgufTruncated,
+     [] { return OneTensor({1}, 0, ~31ull).Data(std::string(64, '\0')).bytes(); }},
+    {"MisalignedOffset", kGgufInvalid,
+     [] { return OneTensor({1}, 0, 4).Data(std::string(64, '\0')).bytes(); }},
+    {"Overlap", kGgufInvalid,
+     [] { return TwoTensors(0, 32).Data(std::string(128, '\0')).bytes(); }},
+    {"SameData", kGgufInvalid,
+     [] { return TwoTensors(0, 0).Data(std::string(128, '\0')).bytes(); }},
 };
 
 class MalformedGguf : public testing::TestWithParam<Malformed> {};
@@ -175,9 +221,10 @@ TEST(HfTensorName, MapsWhatBothKnow) {
   EXPECT_EQ(HfTensorName("output.weight"), "lm_head.weight");
   EXPECT_EQ(HfTensorName("blk.12.attn_q.bias"), "model.layers.12.self_attn.q_proj.bias");
   EXPECT_EQ(HfTensorName("blk.0.attn_k_norm.weight"), "model.layers.0.self_attn.k_norm.weight");
-  EXPECT_EQ(HfTensorName("blk.0.ffn_norm.weight"), "model.layers.0.post_attention_layernorm.weight");
-  for (const char* name : {"rope_freqs.weight", "blk.x.attn_q.weight", "blk.1", "blk.1.weight", "blk..attn_q.weight",
-                           "", ".", "blk.1.ssm_a.weight", "attn_q.weight"}) {
+  EXPECT_EQ(HfTensorName("blk.0.ffn_norm.weight"),
+            "model.layers.0.post_attention_layernorm.weight");
+  for (const char* name : {"rope_freqs.weight", "blk.x.attn_q.weight", "blk.1", "blk.1.weight",
+                           "blk..attn_q.weight", "", ".", "blk.1.ssm_a.weight", "attn_q.weight"}) {
     EXPECT_EQ(HfTensorName(name), name);
   }
 }

@@ -26,17 +26,20 @@ Result<MappedFile> MappedFile::Open(const std::string& path, Access access) {
     return Status(base::kIoError, fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
   }
   if (!S_ISREG(info.st_mode)) {
-    return Status(base::kIoError, fmt::format("{}: is no regular file; expected one that can be mapped", path));
+    return Status(base::kIoError,
+                  fmt::format("{}: is no regular file; expected one that can be mapped", path));
   }
   file.modified_ = info.st_mtim;
   if (info.st_size == 0) return file;  // nothing to map
-  void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.descriptor_, 0);
+  void* data =
+      mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.descriptor_, 0);
   if (data == MAP_FAILED) {
-    return Status(base::kIoError,
-                  fmt::format("{}: cannot map {} bytes: {}", path, info.st_size, std::strerror(errno)));
+    return Status(base::kIoError, fmt::format("{}: cannot map {} bytes: {}", path, info.st_size,
+                                              std::strerror(errno)));
   }
   file.data_ = static_cast<const std::byte*>(data);
   file.size_ = static_cast<size_t>(info.st_size);
+  file.guard_ = std::make_unique<MappedFaultGuard>(file.bytes());
   if (access == Access::kSequential) {
     madvise(data, file.size_, MADV_SEQUENTIAL);
     posix_fadvise(file.descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -50,8 +53,9 @@ Status MappedFile::CheckUnchanged() const {
     return Status(base::kIoError, fmt::format("{}: cannot stat: {}", path_, std::strerror(errno)));
   }
   if (static_cast<size_t>(info.st_size) != size_) {
-    return Status(kFileChanged, fmt::format("{}: changed while in use: {} bytes now, {} when it was opened", path_,
-                                            info.st_size, size_));
+    return Status(kFileChanged,
+                  fmt::format("{}: changed while in use: {} bytes now, {} when it was opened",
+                              path_, info.st_size, size_));
   }
   if (info.st_mtim.tv_sec != modified_.tv_sec || info.st_mtim.tv_nsec != modified_.tv_nsec) {
     return Status(kFileChanged, fmt::format("{}: was written to while in use; start again", path_));
@@ -63,9 +67,12 @@ Status MappedFile::Read(uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
     const ssize_t count = pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Status(base::kIoError, fmt::format("{}: cannot read: {}", path_, std::strerror(errno)));
+    if (count < 0)
+      return Status(base::kIoError,
+                    fmt::format("{}: cannot read: {}", path_, std::strerror(errno)));
     if (count == 0) {
-      return Status(kFileChanged, fmt::format("{}: ends at byte {}; it had {} when it was opened", path_, offset, size_));
+      return Status(kFileChanged, fmt::format("{}: ends at byte {}; it had {} when it was opened",
+                                              path_, offset, size_));
     }
     offset += static_cast<uint64_t>(count);
     out = out.subspan(static_cast<size_t>(count));
@@ -90,12 +97,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   size_ = std::exchange(other.size_, 0);
   modified_ = other.modified_;
   descriptor_ = std::exchange(other.descriptor_, -1);
+  guard_ = std::move(other.guard_);
   return *this;
 }
 
 MappedFile::~MappedFile() { Close(); }
 
 void MappedFile::Close() {
+  guard_.reset();
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
   if (descriptor_ >= 0) close(descriptor_);
 }

@@ -6,18 +6,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "base/status.h"
+#include "weights/formats/mapped_fault.h"
 
 namespace forebay::weights {
 
 inline constexpr base::ErrorCode kFileChanged{"weights_file_changed"};
 
-// Owns the mapping and the descriptor. The bytes stay where they are when the object moves. Const calls are
-// thread-safe. A file that shrinks under a mapping kills its reader (SIGBUS), so readers call CheckUnchanged
-// before they follow offsets that were checked earlier.
+// Owns the mapping and the descriptor. The bytes stay where they are when the object moves. Const
+// calls are thread-safe. A file that shrinks under a mapping reads as zeros there
+// (MappedFaultGuard), so readers call CheckUnchanged before they follow offsets that were checked
+// earlier, and before they trust what they read.
 class MappedFile {
  public:
   // kSequential lets the kernel read far ahead and forget behind.
@@ -34,10 +37,12 @@ class MappedFile {
   // An error if the file's size or time of change is no longer what it was at Open.
   base::Status CheckUnchanged() const;
 
-  // Copies bytes [offset, offset + out.size()) of the file: where all of them are wanted once, cheaper than faulting them in.
+  // Copies bytes [offset, offset + out.size()) of the file: where all of them are wanted once,
+  // cheaper than faulting them in.
   base::Status Read(uint64_t offset, std::span<std::byte> out) const;
 
-  // Lets the kernel take back the pages that lie whole inside `part`; reading them again is slower, not wrong.
+  // Lets the kernel take back the pages that lie whole inside `part`; reading them again is slower,
+  // not wrong.
   void Drop(std::span<const std::byte> part) const;
 
  private:
@@ -49,6 +54,7 @@ class MappedFile {
   size_t size_ = 0;
   timespec modified_{};
   int descriptor_ = -1;
+  std::unique_ptr<MappedFaultGuard> guard_;
 };
 
 }  // namespace forebay::weights

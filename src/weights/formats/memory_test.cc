@@ -14,16 +14,19 @@ constexpr size_t kFileBytes = 4 << 20;
 void ExpectBounded(const std::string& path, size_t file_bytes) {
   std::string outcome = "opened";
   const size_t taken = base::PeakBytes([&] {
-    if (const auto source = WeightSource::Open(path); !source.ok()) outcome = source.status().message().substr(0, 200);
+    if (const auto source = WeightSource::Open(path); !source.ok())
+      outcome = source.status().message().substr(0, 200);
   });
   EXPECT_GT(taken, 0u);
-  EXPECT_LE(taken, base::AllocationLimit(file_bytes)) << static_cast<double>(taken) / file_bytes << "x; " << outcome;
+  EXPECT_LE(taken, base::AllocationLimit(file_bytes))
+      << static_cast<double>(taken) / file_bytes << "x; " << outcome;
 }
 
 TEST(Memory, SafetensorsOfEmptyTensors) {
   std::string header = "{";
   for (int i = 0; header.size() < kFileBytes; ++i) {
-    header += (i ? ",\"" : "\"") + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+    header += (i ? ",\"" : "\"") + std::to_string(i) +
+              R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   }
   TemporaryFolder folder;
   folder.Write("model.safetensors", SafetensorsBytes(header + "}", ""));
@@ -42,7 +45,8 @@ TEST(Memory, SafetensorsOfBracketsAndMetadata) {
 
 TEST(Memory, AnIndexOfManyTensors) {
   std::string index = R"({"weight_map":{)";
-  for (int i = 0; index.size() < kFileBytes; ++i) index += (i ? ",\"\":\"" : "\"\":\"") + std::to_string(i % 10) + "\"";
+  for (int i = 0; index.size() < kFileBytes; ++i)
+    index += (i ? ",\"\":\"" : "\"\":\"") + std::to_string(i % 10) + "\"";
   TemporaryFolder folder;
   folder.Write("model.safetensors.index.json", index + "}}");
   for (int i = 0; i < 10; ++i) folder.Write(std::to_string(i), SafetensorsBytes("{}", ""));

@@ -16,7 +16,8 @@ namespace ondemand = simdjson::ondemand;
 constexpr uint64_t kLengthBytes = 8;
 // "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and a comma.
 constexpr uint64_t kLeastEntryBytes = 50;
-static_assert(std::endian::native == std::endian::little, "files are little-endian and read as they are");
+static_assert(std::endian::native == std::endian::little,
+              "files are little-endian and read as they are");
 
 Status Invalid(std::string message) { return Status(kSafetensorsInvalid, std::move(message)); }
 
@@ -32,30 +33,36 @@ std::optional<size_t> ReadNumbers(ondemand::value value, uint64_t* out, size_t m
   return count;
 }
 
-Status CheckSize(const TensorInfo& tensor, std::span<const uint64_t> extents, const uint64_t (&range)[2],
-                 uint64_t data_bytes) {
+Status CheckSize(const TensorInfo& tensor, std::span<const uint64_t> extents,
+                 const uint64_t (&range)[2], uint64_t data_bytes) {
   if (range[0] > range[1]) {
-    return Invalid(fmt::format("tensor {}: data_offsets [{}, {}] run backwards", tensor.name, range[0], range[1]));
+    return Invalid(fmt::format("tensor {}: data_offsets [{}, {}] run backwards", tensor.name,
+                               range[0], range[1]));
   }
   if (range[1] > data_bytes) {
-    return Status(kSafetensorsTruncated,
-                  fmt::format("tensor {}: data_offsets [{}, {}] end beyond the {} bytes of data in the file",
-                              tensor.name, range[0], range[1], data_bytes));
+    return Status(
+        kSafetensorsTruncated,
+        fmt::format("tensor {}: data_offsets [{}, {}] end beyond the {} bytes of data in the file",
+                    tensor.name, range[0], range[1], data_bytes));
   }
   const std::optional<uint64_t> expected = StoredBytes(*tensor.type, extents);
-  if (!expected) return Invalid(fmt::format("tensor {}: the size of its shape overflows", tensor.name));
+  if (!expected)
+    return Invalid(fmt::format("tensor {}: the size of its shape overflows", tensor.name));
   if (*expected != range[1] - range[0]) {
-    return Invalid(fmt::format("tensor {}: {} bytes of data; {} {} needs {}", tensor.name, range[1] - range[0],
-                               tensor.type->name, tensor.shape.ToString(), *expected));
+    return Invalid(fmt::format("tensor {}: {} bytes of data; {} {} needs {}", tensor.name,
+                               range[1] - range[0], tensor.type->name, tensor.shape.ToString(),
+                               *expected));
   }
   return Status::Ok();
 }
 
-Result<TensorInfo> ReadTensor(std::string name, ondemand::value value, std::span<const std::byte> data) {
+Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
+                              std::span<const std::byte> data) {
   TensorInfo tensor;
   tensor.name = std::move(name);
   ondemand::object object;
-  if (value.get_object().get(object)) return Invalid(fmt::format("tensor {}: expected an object", tensor.name));
+  if (value.get_object().get(object))
+    return Invalid(fmt::format("tensor {}: expected an object", tensor.name));
   uint64_t extents[tensor::Shape::kMaxRank];
   uint64_t range[2];
   std::optional<size_t> rank, ends;
@@ -67,23 +74,28 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value, std::span
     }
     if (key == "dtype" && tensor.type == nullptr) {
       std::string_view type;
-      if (entry.get_string().get(type)) return Invalid(fmt::format("tensor {}: dtype is no string", tensor.name));
+      if (entry.get_string().get(type))
+        return Invalid(fmt::format("tensor {}: dtype is no string", tensor.name));
       tensor.type = FindSafetensorsType(type);
       if (tensor.type == nullptr) {
-        return Status(kTensorTypeUnsupported, fmt::format("tensor {}: unknown dtype {}", tensor.name, type));
+        return Status(kTensorTypeUnsupported,
+                      fmt::format("tensor {}: unknown dtype {}", tensor.name, type));
       }
     } else if (key == "shape" && !rank) {
       rank = ReadNumbers(entry, extents, std::size(extents));
       if (!rank) {
-        return Invalid(fmt::format("tensor {}: shape is no array of at most {} non-negative integers", tensor.name,
-                                   std::size(extents)));
+        return Invalid(
+            fmt::format("tensor {}: shape is no array of at most {} non-negative integers",
+                        tensor.name, std::size(extents)));
       }
     } else if (key == "data_offsets" && !ends) {
       ends = ReadNumbers(entry, range, 2);
-      if (ends != 2) return Invalid(fmt::format("tensor {}: data_offsets is no pair of integers", tensor.name));
+      if (ends != 2)
+        return Invalid(fmt::format("tensor {}: data_offsets is no pair of integers", tensor.name));
     } else {
-      return Invalid(fmt::format("tensor {}: key {} is unknown or given twice; expected dtype, shape, data_offsets",
-                                 tensor.name, key));
+      return Invalid(fmt::format(
+          "tensor {}: key {} is unknown or given twice; expected dtype, shape, data_offsets",
+          tensor.name, key));
     }
   }
   if (tensor.type == nullptr || !rank || !ends) {
@@ -108,7 +120,8 @@ Status CheckMetadata(ondemand::value value) {
   return Status::Ok();
 }
 
-// Tensors in the order of their data must follow each other without gap or overlap up to the end of the file.
+// Tensors in the order of their data must follow each other without gap or overlap up to the end of
+// the file.
 Status CheckLayout(std::vector<TensorInfo>* tensors, std::span<const std::byte> data) {
   std::sort(tensors->begin(), tensors->end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::pair(a.data.data(), a.data.size()) < std::pair(b.data.data(), b.data.size());
@@ -116,13 +129,14 @@ Status CheckLayout(std::vector<TensorInfo>* tensors, std::span<const std::byte> 
   const std::byte* end = data.data();
   for (const TensorInfo& tensor : *tensors) {
     if (tensor.data.data() != end) {
-      return Invalid(fmt::format("tensor {}: its data begin at {}, but those before end at {}", tensor.name,
-                                 tensor.data.data() - data.data(), end - data.data()));
+      return Invalid(fmt::format("tensor {}: its data begin at {}, but those before end at {}",
+                                 tensor.name, tensor.data.data() - data.data(), end - data.data()));
     }
     end = tensor.data.data() + tensor.data.size();
   }
   if (end != data.data() + data.size()) {
-    return Invalid(fmt::format("{} bytes of data, but the tensors end at {}", data.size(), end - data.data()));
+    return Invalid(
+        fmt::format("{} bytes of data, but the tensors end at {}", data.size(), end - data.data()));
   }
   return Status::Ok();
 }
@@ -132,19 +146,23 @@ Status CheckLayout(std::vector<TensorInfo>* tensors, std::span<const std::byte> 
 Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> bytes) {
   uint64_t header_bytes = 0;
   if (bytes.size() < kLengthBytes) {
-    return Status(kSafetensorsTruncated, fmt::format("{} bytes; a header needs {}", bytes.size(), kLengthBytes));
+    return Status(kSafetensorsTruncated,
+                  fmt::format("{} bytes; a header needs {}", bytes.size(), kLengthBytes));
   }
   std::memcpy(&header_bytes, bytes.data(), kLengthBytes);
   if (header_bytes > bytes.size() - kLengthBytes) {
-    return Status(kSafetensorsTruncated, fmt::format("the header says that it has {} bytes; the file has {} in all",
-                                                     header_bytes, bytes.size()));
+    return Status(kSafetensorsTruncated,
+                  fmt::format("the header says that it has {} bytes; the file has {} in all",
+                              header_bytes, bytes.size()));
   }
   SafetensorsFile file;
   file.header = bytes.subspan(0, kLengthBytes + header_bytes);
   const std::span<const std::byte> data = bytes.subspan(file.header.size());
 
-  // The on-demand parser takes half the memory of a DOM, which keeps a header of many tiny tensors in bounds.
-  const simdjson::padded_string json(reinterpret_cast<const char*>(bytes.data() + kLengthBytes), header_bytes);
+  // The on-demand parser takes half the memory of a DOM, which keeps a header of many tiny tensors
+  // in bounds.
+  const simdjson::padded_string json(reinterpret_cast<const char*>(bytes.data() + kLengthBytes),
+                                     header_bytes);
   ondemand::parser parser;
   ondemand::document document;
   ondemand::object object;
@@ -155,7 +173,8 @@ Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> bytes) {
   for (auto field : object) {
     std::string_view key;
     ondemand::value value;
-    if (field.unescaped_key().get(key) || field.value().get(value)) return Invalid("the header is no valid JSON");
+    if (field.unescaped_key().get(key) || field.value().get(value))
+      return Invalid("the header is no valid JSON");
     if (key == "__metadata__") {
       FB_RETURN_IF_ERROR(CheckMetadata(value));
     } else {

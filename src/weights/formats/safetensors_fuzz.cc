@@ -14,8 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const weights::TensorInfo& tensor : file->tensors) {
     if (!tensor.type->dtype || !weights::CanExpand(*tensor.type->dtype)) continue;
     std::vector<float> values(tensor.shape.elements());
-    weights::ExpandElements(*tensor.type->dtype, tensor.data.data(), tensor.shape.elements(), values.data());
-    FB_CHECK(tensor.rows() * tensor.columns() == tensor.shape.elements(), "{}", tensor.shape.ToString());
+    weights::ExpandElements(*tensor.type->dtype, tensor.data.data(), tensor.shape.elements(),
+                            values.data());
+    FB_CHECK(tensor.rows() * tensor.columns() == tensor.shape.elements(), "{}",
+             tensor.shape.ToString());
   }
   return 0;
 }

@@ -41,7 +41,8 @@ TEST(Safetensors, EveryTruncationIsAnError) {
     const std::string cut = bytes.substr(0, size);
     auto file = ParseSafetensors(AsBytes(cut));
     ASSERT_FALSE(file.ok()) << size;
-    EXPECT_EQ(file.status().code(), kSafetensorsTruncated) << size << ": " << file.status().ToString();
+    EXPECT_EQ(file.status().code(), kSafetensorsTruncated)
+        << size << ": " << file.status().ToString();
   }
 }
 
@@ -55,7 +56,8 @@ struct Malformed {
 class MalformedSafetensors : public testing::TestWithParam<Malformed> {};
 
 TEST_P(MalformedSafetensors, IsRefused) {
-  const std::string bytes = SafetensorsBytes(GetParam().header, std::string(GetParam().data_bytes, '\0'));
+  const std::string bytes =
+      SafetensorsBytes(GetParam().header, std::string(GetParam().data_bytes, '\0'));
   auto file = ParseSafetensors(AsBytes(bytes));
   ASSERT_FALSE(file.ok());
   EXPECT_EQ(file.status().code(), GetParam().code) << file.status().ToString();
@@ -66,46 +68,63 @@ const Malformed kMalformed[] = {
     {"EmptyHeader", "", 0, kSafetensorsInvalid},
     {"NoObject", "[1]", 0, kSafetensorsInvalid},
     {"SecondDocument", "{} {}", 0, kSafetensorsInvalid},
-    {"UnclosedObject", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})", 1, kSafetensorsInvalid},
-    {"BadUtf8", "{\"\xff\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, kSafetensorsInvalid},
+    {"UnclosedObject", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})", 1,
+     kSafetensorsInvalid},
+    {"BadUtf8", "{\"\xff\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+     kSafetensorsInvalid},
     {"EntryIsNoObject", R"({"a":1})", 0, kSafetensorsInvalid},
     {"MetadataIsNoObject", R"({"__metadata__":1})", 0, kSafetensorsInvalid},
     {"MetadataValueIsNoString", R"({"__metadata__":{"a":1}})", 0, kSafetensorsInvalid},
-    {"UnknownDtype", R"({"a":{"dtype":"F12","shape":[1],"data_offsets":[0,1]}})", 1, kTensorTypeUnsupported},
-    {"DtypeIsNoString", R"({"a":{"dtype":8,"shape":[1],"data_offsets":[0,1]}})", 1, kSafetensorsInvalid},
+    {"UnknownDtype", R"({"a":{"dtype":"F12","shape":[1],"data_offsets":[0,1]}})", 1,
+     kTensorTypeUnsupported},
+    {"DtypeIsNoString", R"({"a":{"dtype":8,"shape":[1],"data_offsets":[0,1]}})", 1,
+     kSafetensorsInvalid},
     {"NoDtype", R"({"a":{"shape":[1],"data_offsets":[0,1]}})", 1, kSafetensorsInvalid},
     {"NoShape", R"({"a":{"dtype":"U8","data_offsets":[0,1]}})", 1, kSafetensorsInvalid},
     {"NoOffsets", R"({"a":{"dtype":"U8","shape":[1]}})", 1, kSafetensorsInvalid},
-    {"UnknownKey", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1}})", 1, kSafetensorsInvalid},
-    {"KeyTwice", R"({"a":{"dtype":"U8","shape":[1],"shape":[1],"data_offsets":[0,1]}})", 1, kSafetensorsInvalid},
-    {"NegativeExtent", R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1, kSafetensorsInvalid},
-    {"FractionalExtent", R"({"a":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}})", 1, kSafetensorsInvalid},
-    {"FiveExtents", R"({"a":{"dtype":"U8","shape":[1,1,1,1,1],"data_offsets":[0,1]}})", 1, kSafetensorsInvalid},
-    {"ThreeOffsets", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,1]}})", 1, kSafetensorsInvalid},
+    {"UnknownKey", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1}})", 1,
+     kSafetensorsInvalid},
+    {"KeyTwice", R"({"a":{"dtype":"U8","shape":[1],"shape":[1],"data_offsets":[0,1]}})", 1,
+     kSafetensorsInvalid},
+    {"NegativeExtent", R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1,
+     kSafetensorsInvalid},
+    {"FractionalExtent", R"({"a":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}})", 1,
+     kSafetensorsInvalid},
+    {"FiveExtents", R"({"a":{"dtype":"U8","shape":[1,1,1,1,1],"data_offsets":[0,1]}})", 1,
+     kSafetensorsInvalid},
+    {"ThreeOffsets", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,1]}})", 1,
+     kSafetensorsInvalid},
     {"OneOffset", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, kSafetensorsInvalid},
-    {"BackwardOffsets", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1, kSafetensorsInvalid},
-    {"BeyondTheFile", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 1, kSafetensorsTruncated},
+    {"BackwardOffsets", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1,
+     kSafetensorsInvalid},
+    {"BeyondTheFile", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 1,
+     kSafetensorsTruncated},
     {"HugeOffset", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,18446744073709551615]}})", 1,
      kSafetensorsTruncated},
-    {"OffsetBeyond64Bits", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,18446744073709551616]}})", 1,
+    {"OffsetBeyond64Bits",
+     R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,18446744073709551616]}})", 1,
      kSafetensorsInvalid},
-    {"ShapeOverflow", R"({"a":{"dtype":"U8","shape":[4294967296,4294967297],"data_offsets":[0,1]}})", 1,
+    {"ShapeOverflow",
+     R"({"a":{"dtype":"U8","shape":[4294967296,4294967297],"data_offsets":[0,1]}})", 1,
      kSafetensorsInvalid},
-    {"ShapeOverflowBesideZero", R"({"a":{"dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}})", 0,
+    {"ShapeOverflowBesideZero",
+     R"({"a":{"dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}})", 0,
      kSafetensorsInvalid},
-    {"BytesOverflow", R"({"a":{"dtype":"F64","shape":[4611686018427387904],"data_offsets":[0,0]}})", 0,
+    {"BytesOverflow", R"({"a":{"dtype":"F64","shape":[4611686018427387904],"data_offsets":[0,0]}})",
+     0, kSafetensorsInvalid},
+    {"DtypeMismatch", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4,
      kSafetensorsInvalid},
-    {"DtypeMismatch", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, kSafetensorsInvalid},
     {"Overlap",
-     R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3,
-     kSafetensorsInvalid},
+     R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+     3, kSafetensorsInvalid},
     {"SameData",
-     R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 2,
-     kSafetensorsInvalid},
+     R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+     2, kSafetensorsInvalid},
     {"Gap",
-     R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", 3,
+     R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+     3, kSafetensorsInvalid},
+    {"DataAfterTheLast", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 2,
      kSafetensorsInvalid},
-    {"DataAfterTheLast", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 2, kSafetensorsInvalid},
 };
 
 INSTANTIATE_TEST_SUITE_P(Table, MalformedSafetensors, testing::ValuesIn(kMalformed),

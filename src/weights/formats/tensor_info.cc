@@ -50,12 +50,12 @@ constexpr GgmlRow kGgmlTypes[] = {
 
 // The dtypes of the safetensors format that are whole bytes.
 constexpr StoredType kSafetensorsTypes[] = {
-    {"F32", {1, 4}, DType::kF32},   {"F16", {1, 2}, DType::kF16}, {"BF16", {1, 2}, DType::kBF16},
-    {"I64", {1, 8}, DType::kI64},   {"I32", {1, 4}, DType::kI32}, {"U64", {1, 8}, DType::kU64},
-    {"U8", {1, 1}, DType::kU8},     {"F64", {1, 8}, {}},          {"U32", {1, 4}, {}},
-    {"I16", {1, 2}, {}},            {"U16", {1, 2}, {}},          {"I8", {1, 1}, {}},
-    {"BOOL", {1, 1}, {}},           {"F8_E4M3", {1, 1}, {}},      {"F8_E5M2", {1, 1}, {}},
-    {"F8_E8M0", {1, 1}, {}},        {"C64", {1, 8}, {}},
+    {"F32", {1, 4}, DType::kF32}, {"F16", {1, 2}, DType::kF16}, {"BF16", {1, 2}, DType::kBF16},
+    {"I64", {1, 8}, DType::kI64}, {"I32", {1, 4}, DType::kI32}, {"U64", {1, 8}, DType::kU64},
+    {"U8", {1, 1}, DType::kU8},   {"F64", {1, 8}, {}},          {"U32", {1, 4}, {}},
+    {"I16", {1, 2}, {}},          {"U16", {1, 2}, {}},          {"I8", {1, 1}, {}},
+    {"BOOL", {1, 1}, {}},         {"F8_E4M3", {1, 1}, {}},      {"F8_E5M2", {1, 1}, {}},
+    {"F8_E8M0", {1, 1}, {}},      {"C64", {1, 8}, {}},
 };
 
 }  // namespace
@@ -87,18 +87,21 @@ tensor::Shape MakeShape(std::span<const uint64_t> extents) {
 
 std::optional<uint64_t> StoredBytes(const StoredType& type, std::span<const uint64_t> extents) {
   constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
-  // Extents of 0 count as 1 here, so that the product in any order (Shape::elements) stays below 2^63 too.
+  // Extents of 0 count as 1 here, so that the product in any order (Shape::elements) stays below
+  // 2^63 too.
   uint64_t bound = 1;
   bool empty = false;
   for (const uint64_t extent : extents) {
     if (extent == 0) empty = true;
-    if (__builtin_mul_overflow(bound, extent == 0 ? 1 : extent, &bound) || bound > kMost) return std::nullopt;
+    if (__builtin_mul_overflow(bound, extent == 0 ? 1 : extent, &bound) || bound > kMost)
+      return std::nullopt;
   }
   const uint64_t columns = extents.empty() ? 1 : extents.back();
   if (columns % type.format.elements != 0) return std::nullopt;
   if (empty) return 0;
   uint64_t bytes;
-  if (__builtin_mul_overflow(bound / type.format.elements, uint64_t{type.format.bytes}, &bytes)) return std::nullopt;
+  if (__builtin_mul_overflow(bound / type.format.elements, uint64_t{type.format.bytes}, &bytes))
+    return std::nullopt;
   return bytes <= kMost ? std::optional(bytes) : std::nullopt;
 }
 

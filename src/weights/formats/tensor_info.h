@@ -17,9 +17,9 @@ inline constexpr base::ErrorCode kTensorTypeUnsupported{"tensor_type_unsupported
 
 // An element type as files name it: one row of a fixed table, compared by address.
 struct StoredType {
-  std::string_view name;                // the format's own spelling, e.g. "Q6_K"
-  tensor::BlockFormat format;           // size of a block; a tensor's rows are whole blocks
-  std::optional<tensor::DType> dtype;   // nothing: Forebay can name it, but not read it
+  std::string_view name;               // the format's own spelling, e.g. "Q6_K"
+  tensor::BlockFormat format;          // size of a block; a tensor's rows are whole blocks
+  std::optional<tensor::DType> dtype;  // nothing: Forebay can name it, but not read it
 };
 
 // The row of a GGUF type id, or of a safetensors dtype; nullptr if no such type is known.
@@ -28,24 +28,35 @@ const StoredType* FindSafetensorsType(std::string_view name);
 
 // Borrows its data from the mapped file.
 struct TensorInfo {
-  std::string name;                     // as Hugging Face names it, e.g. "model.layers.0.mlp.up_proj.weight"
+  // as Hugging Face names it, e.g. "model.layers.0.mlp.up_proj.weight"
+  std::string name;
   const StoredType* type = nullptr;
-  tensor::Shape shape;                  // outermost first
-  std::span<const std::byte> data;      // rows in the order of the file, which may not be HF's (below)
-  int32_t file = 0;                     // index into WeightSource::files()
-  // Not 0: every `interleaved_head` rows are a head in which the file has the two halves of rope pairs
-  // interleaved: HF's row j * interleaved_head / 2 + i (j = 0, 1) of a head is stored as row 2 * i + j.
+  tensor::Shape shape;  // outermost first
+  // rows in the order of the file, which may not be HF's (below)
+  std::span<const std::byte> data;
+  int32_t file = 0;  // index into WeightSource::files()
+  // Not 0: every `interleaved_head` rows are a head in which the file has the two halves of rope
+  // pairs interleaved: HF's row j * interleaved_head / 2 + i (j = 0, 1) of a head is stored as row
+  // 2 * i + j.
   int64_t interleaved_head = 0;
+  // Not 0: stored transposed, as a part of wider rows: element (row, column) of the matrix is
+  // element column * transposed_stride + row of `data`.
+  int64_t transposed_stride = 0;
+  // For F8_E4M3: an fp32 scale of each block of 128 x 128, row by row (expert_tensors.h).
+  std::span<const std::byte> scales;
 
-  // A matrix has shape[0] rows; a vector is one row; with more extents, the last one is the columns.
+  // A matrix has shape[0] rows; a vector is one row; with more extents, the last one is the
+  // columns.
   int64_t columns() const { return shape.rank() == 0 ? 1 : shape[shape.rank() - 1]; }
   int64_t rows() const { return columns() == 0 ? 0 : shape.elements() / columns(); }
 };
 
-// REQUIRES: at most Shape::kMaxRank extents that StoredBytes accepts, or the shape is for a message only.
+// REQUIRES: at most Shape::kMaxRank extents that StoredBytes accepts, or the shape is for a message
+// only.
 tensor::Shape MakeShape(std::span<const uint64_t> extents);
 
-// Bytes of a dense tensor of that shape. Nothing if a row is no whole number of blocks or a product overflows.
+// Bytes of a dense tensor of that shape. Nothing if a row is no whole number of blocks or a product
+// overflows.
 std::optional<uint64_t> StoredBytes(const StoredType& type, std::span<const uint64_t> extents);
 
 }  // namespace forebay::weights

@@ -1,6 +1,7 @@
 // Builders of weight files for tests: small, valid unless told otherwise, then bent by hand.
 #pragma once
 
+#include <unistd.h>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -8,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 
 namespace forebay::weights {
 
@@ -33,7 +33,9 @@ class TemporaryFolder {
   std::string path_;
 };
 
-inline std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+inline std::span<const std::byte> AsBytes(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 template <typename T>
 void Append(std::string* out, T value) {
@@ -47,7 +49,8 @@ inline std::string SafetensorsBytes(std::string_view header, std::string_view da
   return file.append(header).append(data);
 }
 
-// GGUF piece by piece:  GgufBytes(tensors, keys).String("a", "b").Tensor("t", {32}, 8, 0).Data(34 bytes).
+// GGUF piece by piece:  GgufBytes(tensors, keys).String("a", "b").Tensor("t", {32}, 8, 0).Data(34
+// bytes).
 class GgufBytes {
  public:
   GgufBytes(uint64_t tensors, uint64_t keys, uint32_t version = 3) {
@@ -70,9 +73,12 @@ class GgufBytes {
   GgufBytes& Value(std::string_view key, uint32_t type, T value) {
     return Text(key).Raw(type).Raw(value);
   }
-  GgufBytes& String(std::string_view key, std::string_view value) { return Text(key).Raw<uint32_t>(8).Text(value); }
+  GgufBytes& String(std::string_view key, std::string_view value) {
+    return Text(key).Raw<uint32_t>(8).Text(value);
+  }
   // `extents` in the file's order: innermost first.
-  GgufBytes& Tensor(std::string_view name, std::initializer_list<uint64_t> extents, uint32_t type, uint64_t offset) {
+  GgufBytes& Tensor(std::string_view name, std::initializer_list<uint64_t> extents, uint32_t type,
+                    uint64_t offset) {
     Text(name).Raw(static_cast<uint32_t>(extents.size()));
     for (const uint64_t extent : extents) Raw(extent);
     return Raw(type).Raw(offset);

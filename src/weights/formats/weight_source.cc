@@ -2,8 +2,6 @@
 
 #include <simdjson.h>
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +9,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "weights/formats/dequantize.h"
+#include "weights/formats/expert_tensors.h"
 #include "weights/formats/gguf_names.h"
 #include "weights/formats/safetensors.h"
 
@@ -42,8 +41,11 @@ struct Assignment {
 };
 
 // `weight_map` of an index, as it is written there. Views live as long as the parser.
-Result<std::vector<Assignment>> ReadWeightMap(simdjson::ondemand::parser& parser, const simdjson::padded_string& json) {
-  const auto invalid = [](std::string_view what) { return Status(kWeightsIndexInvalid, std::string(what)); };
+Result<std::vector<Assignment>> ReadWeightMap(simdjson::ondemand::parser& parser,
+                                              const simdjson::padded_string& json) {
+  const auto invalid = [](std::string_view what) {
+    return Status(kWeightsIndexInvalid, std::string(what));
+  };
   simdjson::ondemand::document document;
   simdjson::ondemand::object map;
   if (parser.iterate(json).get(document) || document["weight_map"].get_object().get(map)) {
@@ -54,13 +56,16 @@ Result<std::vector<Assignment>> ReadWeightMap(simdjson::ondemand::parser& parser
   assignments.reserve(json.size() / kLeastBytes + 1);
   for (auto field : map) {
     Assignment assignment;
-    if (field.unescaped_key().get(assignment.tensor) || field.value().get_string().get(assignment.shard)) {
+    if (field.unescaped_key().get(assignment.tensor) ||
+        field.value().get_string().get(assignment.shard)) {
       return invalid("weight_map: expected tensor names and file names, both strings");
     }
     if (assignment.shard.empty() || assignment.shard.find('/') != std::string_view::npos) {
-      return Status(kWeightsIndexInvalid,
-                    fmt::format("weight_map: {} is in file \"{}\"; expected the name of a file in this folder",
-                                assignment.tensor, assignment.shard));
+      return Status(
+          kWeightsIndexInvalid,
+          fmt::format(
+              "weight_map: {} is in file \"{}\"; expected the name of a file in this folder",
+              assignment.tensor, assignment.shard));
     }
     assignments.push_back(assignment);
   }
@@ -101,13 +106,19 @@ Result<WeightSource> WeightSource::Open(const std::string& path) {
   } else if (const fs::path index = root / "model.safetensors.index.json"; Exists(index)) {
     FB_RETURN_IF_ERROR(source.AddShards(index));
   } else if (HasPytorchFile(root)) {
-    return Status(kWeightsFormatUnsupported,
-                  fmt::format("{}: holds PyTorch pickle files (.bin, .pt, .pth), which can run code when they are "
-                              "read; convert them to model.safetensors", path));
+    return Status(
+        kWeightsFormatUnsupported,
+        fmt::format(
+            "{}: holds PyTorch pickle files (.bin, .pt, .pth), which can run code when they are "
+            "read; convert them to model.safetensors",
+            path));
   } else {
-    return Status(kWeightsNotFound, fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is "
-                                                "here; expected a Hugging Face folder or a GGUF file", path));
+    return Status(kWeightsNotFound,
+                  fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is "
+                              "here; expected a Hugging Face folder or a GGUF file",
+                              path));
   }
+  FB_RETURN_IF_ERROR(source.NameParts());
   FB_RETURN_IF_ERROR(source.SortTensors());
   return source;
 }
@@ -126,7 +137,8 @@ Status WeightSource::AddSafetensors(const std::string& path) {
 
 Status WeightSource::AddShards(const std::string& index_path) {
   FB_ASSIGN_OR_RETURN(const MappedFile index, MappedFile::Open(index_path));
-  const simdjson::padded_string json(reinterpret_cast<const char*>(index.bytes().data()), index.bytes().size());
+  const simdjson::padded_string json(reinterpret_cast<const char*>(index.bytes().data()),
+                                     index.bytes().size());
   simdjson::ondemand::parser parser;
   auto assignments = ReadWeightMap(parser, json);
   if (!assignments.ok()) return assignments.status().WithContext(index_path);
@@ -139,8 +151,9 @@ Status WeightSource::AddShards(const std::string& index_path) {
   for (const std::string_view shard : shards) {
     const fs::path path = fs::path(path_) / shard;
     if (!Exists(path)) {
-      return Status(kWeightsNotFound,
-                    fmt::format("{}: names the file {}, which is not in the folder", index_path, shard));
+      return Status(
+          kWeightsNotFound,
+          fmt::format("{}: names the file {}, which is not in the folder", index_path, shard));
     }
     FB_RETURN_IF_ERROR(AddSafetensors(path));
   }
@@ -148,8 +161,9 @@ Status WeightSource::AddShards(const std::string& index_path) {
   for (const Assignment& assignment : *assignments) {
     const TensorInfo* tensor = Find(assignment.tensor);
     if (tensor == nullptr || shards[tensor->file] != assignment.shard) {
-      return Status(kWeightsIndexInvalid, fmt::format("{}: tensor {} is not in {}, where the index has it", index_path,
-                                                      assignment.tensor, assignment.shard));
+      return Status(kWeightsIndexInvalid,
+                    fmt::format("{}: tensor {} is not in {}, where the index has it", index_path,
+                                assignment.tensor, assignment.shard));
     }
   }
   return Status::Ok();
@@ -166,11 +180,13 @@ Status WeightSource::AddGguf() {
     if (!count.ok()) return count.status().WithContext(path_);
     if (*count > 1) {
       return Status(kWeightsFormatUnsupported,
-                    fmt::format("{}: is one of {} parts; join them with llama-gguf-split --merge", path_, *count));
+                    fmt::format("{}: is one of {} parts; join them with llama-gguf-split --merge",
+                                path_, *count));
     }
   }
   tensors_ = gguf_->tensors();
-  // llama.cpp reorders the rows of Q and K of this architecture alone: its rope turns neighbouring pairs.
+  // llama.cpp reorders the rows of Q and K of this architecture alone: its rope turns neighbouring
+  // pairs.
   const auto architecture = gguf_->GetString("general.architecture");
   const bool interleaved = architecture.ok() && *architecture == "llama";
   for (TensorInfo& tensor : tensors_) {
@@ -179,23 +195,38 @@ Status WeightSource::AddGguf() {
     tensor.name = HfTensorName(tensor.name);
     if (!interleaved || !(q || k)) continue;
     const bool grouped = k && gguf_->Has("llama.attention.head_count_kv");
-    const auto heads = gguf_->GetUint(grouped ? "llama.attention.head_count_kv" : "llama.attention.head_count");
+    const auto heads =
+        gguf_->GetUint(grouped ? "llama.attention.head_count_kv" : "llama.attention.head_count");
     if (!heads.ok()) return heads.status().WithContext(path_);
     const int64_t rows = tensor.shape[0];
     const int64_t count = static_cast<int64_t>(*heads);
     if (count == 0 || rows % count != 0 || rows / count % 2 != 0) {
-      return Status(kTensorShape, fmt::format("{}: {} rows; expected {} heads of an even size", Label(tensor),
-                                                      rows, count));
+      return Status(kTensorShape, fmt::format("{}: {} rows; expected {} heads of an even size",
+                                              Label(tensor), rows, count));
     }
     tensor.interleaved_head = rows / count;
   }
   return Status::Ok();
 }
 
+// The text part of a model of several kinds is what a text model's folder holds.
+Status WeightSource::NameParts() {
+  constexpr std::string_view kTextPart = "language_model.";
+  for (TensorInfo& tensor : tensors_) {
+    if (tensor.name.starts_with(kTextPart)) tensor.name.erase(0, kTextPart.size());
+  }
+  const Status split = SplitExpertStacks(&tensors_);
+  if (!split.ok()) return split.WithContext(path_);
+  const Status scaled = AttachScales(&tensors_);
+  return scaled.ok() ? scaled : scaled.WithContext(path_);
+}
+
 Status WeightSource::SortTensors() {
-  std::sort(tensors_.begin(), tensors_.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
-  const auto twin = std::adjacent_find(tensors_.begin(), tensors_.end(),
-                                       [](const TensorInfo& a, const TensorInfo& b) { return a.name == b.name; });
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  const auto twin =
+      std::adjacent_find(tensors_.begin(), tensors_.end(),
+                         [](const TensorInfo& a, const TensorInfo& b) { return a.name == b.name; });
   if (twin == tensors_.end()) return Status::Ok();
   return Status(kTensorDuplicate, fmt::format("{}: is there twice, also in {}", Label(*twin),
                                               files_[std::next(twin)->file].path()));
@@ -209,14 +240,16 @@ std::vector<std::string_view> WeightSource::names() const {
 }
 
 const TensorInfo* WeightSource::Find(std::string_view name) const {
-  const auto it = std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                                   [](const TensorInfo& tensor, std::string_view n) { return tensor.name < n; });
+  const auto it = std::lower_bound(
+      tensors_.begin(), tensors_.end(), name,
+      [](const TensorInfo& tensor, std::string_view n) { return tensor.name < n; });
   return it != tensors_.end() && it->name == name ? &*it : nullptr;
 }
 
 Result<tensor::Shape> WeightSource::ShapeOf(std::string_view name) const {
   const TensorInfo* tensor = Find(name);
-  if (tensor == nullptr) return Status(kTensorMissing, fmt::format("{}: tensor {} is missing", path_, name));
+  if (tensor == nullptr)
+    return Status(kTensorMissing, fmt::format("{}: tensor {} is missing", path_, name));
   FB_RETURN_IF_ERROR(CheckType(*tensor));
   return tensor->shape;
 }
@@ -232,22 +265,27 @@ void WeightSource::DoneWith(std::string_view name) const {
 
 Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const {
   const TensorInfo* tensor = Find(name);
-  if (tensor == nullptr) return Status(kTensorMissing, fmt::format("{}: tensor {} is missing", path_, name));
+  if (tensor == nullptr)
+    return Status(kTensorMissing, fmt::format("{}: tensor {} is missing", path_, name));
   return ExpandRows(*tensor, begin, end, out);
 }
 
-Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end, tensor::BF16* out) const {
+Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end,
+                              tensor::BF16* out) const {
   const TensorInfo* tensor = Find(name);
-  if (tensor == nullptr || tensor->type->dtype != tensor::DType::kBF16 || tensor->interleaved_head != 0) {
+  if (tensor == nullptr || tensor->type->dtype != tensor::DType::kBF16 ||
+      tensor->interleaved_head != 0 || tensor->transposed_stride != 0) {
     return TensorReader::ReadRows(name, begin, end, out);
   }
-  FB_CHECK(0 <= begin && begin <= end && end <= tensor->rows(), "rows {} to {} of {}", begin, end, name);
+  FB_CHECK(0 <= begin && begin <= end && end <= tensor->rows(), "rows {} to {} of {}", begin, end,
+           name);
   const MappedFile& file = files_[tensor->file];
   FB_RETURN_IF_ERROR(file.CheckUnchanged());
   const int64_t columns = tensor->columns();
   const std::span<tensor::BF16> values(out, static_cast<size_t>((end - begin) * columns));
   const auto first = static_cast<uint64_t>(tensor->data.data() - file.bytes().data());
-  FB_RETURN_IF_ERROR(file.Read(first + static_cast<uint64_t>(begin * columns) * sizeof(*out), std::as_writable_bytes(values)));
+  FB_RETURN_IF_ERROR(file.Read(first + static_cast<uint64_t>(begin * columns) * sizeof(*out),
+                               std::as_writable_bytes(values)));
   const int64_t bad = FlushDenormals(values);
   if (bad < 0) return Status::Ok();
   return NotFinite(*tensor, begin + bad / columns, bad % columns, tensor::ToFloat(out[bad]));
@@ -255,23 +293,31 @@ Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end,
 
 Status WeightSource::CheckType(const TensorInfo& tensor) const {
   if (tensor.type->dtype && CanExpand(*tensor.type->dtype)) return Status::Ok();
-  return Status(kTensorTypeUnsupported,
-                fmt::format("{}: type {} is not supported yet; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1",
-                            Label(tensor), tensor.type->name));
+  if (!tensor.scales.empty()) return Status::Ok();
+  return Status(
+      kTensorTypeUnsupported,
+      fmt::format("{}: type {} is not supported yet; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, "
+                  "F8_E4M3 with a scale a block of 128 x 128",
+                  Label(tensor), tensor.type->name));
 }
 
-Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t end, float* out) const {
-  FB_CHECK(0 <= begin && begin <= end && end <= tensor.rows(), "rows {} to {} of {} {}", begin,
-           end, tensor.name, tensor.shape.ToString());
+Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t end,
+                                float* out) const {
+  FB_CHECK(0 <= begin && begin <= end && end <= tensor.rows(), "rows {} to {} of {} {}", begin, end,
+           tensor.name, tensor.shape.ToString());
   FB_RETURN_IF_ERROR(CheckType(tensor));
   FB_RETURN_IF_ERROR(files_[tensor.file].CheckUnchanged());
   const int64_t columns = tensor.columns();
-  const tensor::DType dtype = *tensor.type->dtype;
-  const uint64_t row_bytes = tensor::BytesOf(dtype, static_cast<uint64_t>(columns));
+  const uint64_t row_bytes =
+      static_cast<uint64_t>(columns) / tensor.type->format.elements * tensor.type->format.bytes;
   const auto expand = [&](int64_t row, int64_t count, float* to) {
-    ExpandElements(dtype, tensor.data.data() + row * row_bytes, count * columns, to);
+    ExpandElements(*tensor.type->dtype, tensor.data.data() + row * row_bytes, count * columns, to);
   };
-  if (tensor.interleaved_head == 0) {
+  if (!tensor.scales.empty()) {
+    ExpandScaled(tensor, begin, end, out);
+  } else if (tensor.transposed_stride != 0) {
+    ExpandTransposed(tensor, begin, end, out);
+  } else if (tensor.interleaved_head == 0) {
     expand(begin, end - begin, out);
   } else if (tensor.shape.rank() > 1) {
     for (int64_t row = begin; row < end; ++row) {
@@ -282,14 +328,17 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
     expand(0, 1, stored.data());
     for (int64_t i = 0; i < columns; ++i) out[i] = stored[StoredRow(i, tensor.interleaved_head)];
   }
+  FB_RETURN_IF_ERROR(files_[tensor.file].CheckUnchanged());
   const int64_t bad = FindNotFinite(out, (end - begin) * columns);
   if (bad < 0) return Status::Ok();
   return NotFinite(tensor, begin + bad / columns, bad % columns, out[bad]);
 }
 
-Status WeightSource::NotFinite(const TensorInfo& tensor, int64_t row, int64_t column, float value) const {
+Status WeightSource::NotFinite(const TensorInfo& tensor, int64_t row, int64_t column,
+                               float value) const {
   return Status(kTensorNotFinite,
-                fmt::format("{}: row {}, column {} is {}; expected finite weights", Label(tensor), row, column, value));
+                fmt::format("{}: row {}, column {} is {}; expected finite weights", Label(tensor),
+                            row, column, value));
 }
 
 uint64_t WeightSource::Fingerprint(std::string_view config) const {
@@ -298,7 +347,8 @@ uint64_t WeightSource::Fingerprint(std::string_view config) const {
   for (const MappedFile& file : files_) key = base::Combine64(key, file.bytes().size());
   for (const TensorInfo& tensor : tensors_) {
     key = base::HashBytes(tensor.type->name, base::HashBytes(tensor.name, key));
-    for (int i = 0; i < tensor.shape.rank(); ++i) key = base::Combine64(key, static_cast<uint64_t>(tensor.shape[i]));
+    for (int i = 0; i < tensor.shape.rank(); ++i)
+      key = base::Combine64(key, static_cast<uint64_t>(tensor.shape[i]));
     key = base::Combine64(key, tensor.data.data() - files_[tensor.file].bytes().data());
     key = HashSamples(base::Combine64(key, tensor.file), tensor.data);
   }

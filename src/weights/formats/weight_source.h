@@ -1,4 +1,5 @@
-// A model's weights as files hold them: an HF folder (one model.safetensors, or shards with an index) or a GGUF file.
+// A model's weights as files hold them: an HF folder (one model.safetensors, or shards with an
+// index) or a GGUF file.
 #pragma once
 
 #include <optional>
@@ -18,10 +19,12 @@ inline constexpr base::ErrorCode kWeightsFormatUnsupported{"weights_format_unsup
 inline constexpr base::ErrorCode kWeightsIndexInvalid{"weights_index_invalid"};
 inline constexpr base::ErrorCode kTensorDuplicate{"tensor_duplicate"};
 
-// Owns the mapped files. Const calls are thread-safe; several threads may read at once, also the same tensor.
+// Owns the mapped files. Const calls are thread-safe; several threads may read at once, also the
+// same tensor.
 class WeightSource : public TensorReader {
  public:
-  // `path`: a folder or a GGUF file. All headers are checked here, the data only when they are read.
+  // `path`: a folder or a GGUF file. All headers are checked here, the data only when they are
+  // read.
   static base::Result<WeightSource> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -38,17 +41,21 @@ class WeightSource : public TensorReader {
   // Also kTensorTypeUnsupported, so that a type that cannot be read is known before anything is.
   base::Result<tensor::Shape> ShapeOf(std::string_view name) const override;
   std::string FileOf(std::string_view name) const override;
-  base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, float* out) const override;
-  base::Status ReadRows(std::string_view name, int64_t begin, int64_t end, tensor::BF16* out) const override;
+  base::Status ReadRows(std::string_view name, int64_t begin, int64_t end,
+                        float* out) const override;
+  base::Status ReadRows(std::string_view name, int64_t begin, int64_t end,
+                        tensor::BF16* out) const override;
 
-  // Rows [begin, end) as exact fp32 into `out` [end - begin, columns]; kTensorTypeUnsupported, kTensorNotFinite or
-  // kFileChanged. REQUIRES: a tensor of this source, 0 <= begin <= end <= rows().
+  // Rows [begin, end) as exact fp32 into `out` [end - begin, columns]; kTensorTypeUnsupported,
+  // kTensorNotFinite or kFileChanged. REQUIRES: a tensor of this source, 0 <= begin <= end <=
+  // rows().
   base::Status ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t end, float* out) const;
 
   void DoneWith(std::string_view name) const override;
 
-  // A 64-bit hash of `config` (config.json's text; empty for a GGUF file, whose metadata are hashed), of what the
-  // headers say, the files' sizes and a few samples of each tensor's bytes. Paths and times do not matter.
+  // A 64-bit hash of `config` (config.json's text; empty for a GGUF file, whose metadata are
+  // hashed), of what the headers say, the files' sizes and a few samples of each tensor's bytes.
+  // Paths and times do not matter.
   uint64_t Fingerprint(std::string_view config) const;
 
  private:
@@ -56,6 +63,8 @@ class WeightSource : public TensorReader {
   base::Status AddSafetensors(const std::string& path);
   base::Status AddShards(const std::string& index_path);
   base::Status AddGguf();
+  // Names and cuts what the files hold otherwise than readers ask for it (expert_tensors.h).
+  base::Status NameParts();
   base::Status SortTensors();
   base::Status CheckType(const TensorInfo& tensor) const;
   base::Status NotFinite(const TensorInfo& tensor, int64_t row, int64_t column, float value) const;

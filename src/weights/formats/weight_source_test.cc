@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tests_support/test_data.h"
 #include "weights/formats/safetensors.h"
 #include "weights/formats/test_files.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr char kGolden[] = FOREBAY_TEST_DATA "/golden/";
+const std::string kGolden = TestData() + "/golden/";
 
 WeightSource OpenOrDie(const std::string& path) {
   auto source = WeightSource::Open(path);
@@ -53,7 +54,8 @@ class GoldenGguf : public testing::TestWithParam<GgufCase> {};
 TEST_P(GoldenGguf, HoldsTheFoldersTensorsInTheFoldersOrder) {
   const GgufCase& c = GetParam();
   const WeightSource hf = OpenOrDie(std::string(kGolden) + "models/" + c.model);
-  const WeightSource gguf = OpenOrDie(std::string(kGolden) + "gguf/" + c.model + "-" + c.type + ".gguf");
+  const WeightSource gguf =
+      OpenOrDie(std::string(kGolden) + "gguf/" + c.model + "-" + c.type + ".gguf");
   ASSERT_NE(gguf.gguf(), nullptr);
   for (const TensorInfo& tensor : hf.tensors()) {
     auto shape = gguf.ShapeOf(tensor.name);
@@ -65,15 +67,16 @@ TEST_P(GoldenGguf, HoldsTheFoldersTensorsInTheFoldersOrder) {
   EXPECT_EQ(gguf.tensors().size(), hf.tensors().size() + own);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, GoldenGguf,
-                         testing::Values(GgufCase{"llama3-gqa", "F32", 0}, GgufCase{"llama3-gqa", "BF16", 0},
-                                         GgufCase{"llama3-gqa", "F16", 1e-7}, GgufCase{"llama3-gqa", "Q8_0", .005},
-                                         GgufCase{"llama3-gqa", "Q4_1", .07}, GgufCase{"qwen3", "F32", 0},
-                                         GgufCase{"qwen3", "BF16", 0}, GgufCase{"qwen3", "F16", 1e-7},
-                                         GgufCase{"qwen3", "Q8_0", .005}, GgufCase{"qwen3", "Q4_1", .07}),
-                         [](const auto& info) {
-                           return std::string(info.param.type) + (info.param.model[0] == 'l' ? "llama" : "qwen");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Files, GoldenGguf,
+    testing::Values(GgufCase{"llama3-gqa", "F32", 0}, GgufCase{"llama3-gqa", "BF16", 0},
+                    GgufCase{"llama3-gqa", "F16", 1e-7}, GgufCase{"llama3-gqa", "Q8_0", .005},
+                    GgufCase{"llama3-gqa", "Q4_1", .07}, GgufCase{"qwen3", "F32", 0},
+                    GgufCase{"qwen3", "BF16", 0}, GgufCase{"qwen3", "F16", 1e-7},
+                    GgufCase{"qwen3", "Q8_0", .005}, GgufCase{"qwen3", "Q4_1", .07}),
+    [](const auto& info) {
+      return std::string(info.param.type) + (info.param.model[0] == 'l' ? "llama" : "qwen");
+    });
 
 TEST(WeightSource, RowsReadAloneEqualRowsReadTogether) {
   const WeightSource source = OpenOrDie(std::string(kGolden) + "gguf/llama3-gqa-Q4_1.gguf");
@@ -83,7 +86,8 @@ TEST(WeightSource, RowsReadAloneEqualRowsReadTogether) {
     std::vector<float> row(tensor.columns());
     for (int64_t r = 0; r < tensor.rows(); ++r) {
       ASSERT_TRUE(source.ExpandRows(tensor, r, r + 1, row.data()).ok());
-      ASSERT_EQ(std::memcmp(row.data(), &whole[r * tensor.columns()], row.size() * 4), 0) << name << " row " << r;
+      ASSERT_EQ(std::memcmp(row.data(), &whole[r * tensor.columns()], row.size() * 4), 0)
+          << name << " row " << r;
     }
   }
 }
@@ -94,7 +98,8 @@ TEST(WeightSource, ShardsAreOneSource) {
   EXPECT_EQ(source.names().size(), source.tensors().size());
   ASSERT_NE(source.Find("lm_head.weight"), nullptr);
   ASSERT_NE(source.Find("model.layers.1.self_attn.v_proj.bias"), nullptr);
-  EXPECT_NE(source.Find("lm_head.weight")->file, source.Find("model.layers.1.self_attn.v_proj.bias")->file);
+  EXPECT_NE(source.Find("lm_head.weight")->file,
+            source.Find("model.layers.1.self_attn.v_proj.bias")->file);
   EXPECT_EQ(source.Find("model.layers.1.self_attn.w_proj.bias"), nullptr);
 }
 
@@ -106,7 +111,8 @@ TEST(WeightSource, BiasesOfInterleavedHeadsAreReorderedToo) {
   for (float value : {0, 2, 1, 3, 4, 6, 5, 7}) Append(&data, value);
   TemporaryFolder folder;
   const WeightSource source = OpenOrDie(folder.Write("m.gguf", b.Data(data).bytes()));
-  const std::vector<float> values = ReadAll(source, *source.Find("model.layers.0.self_attn.q_proj.bias"));
+  const std::vector<float> values =
+      ReadAll(source, *source.Find("model.layers.0.self_attn.q_proj.bias"));
   EXPECT_THAT(values, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
@@ -138,12 +144,15 @@ TEST(WeightSource, TypesThatCannotBeReadAreErrorsOnlyWhenUsed) {
   GgufBytes b(1, 0);
   b.Tensor("output.weight", {256, 2}, 14, 0);
   TemporaryFolder folder;
-  const WeightSource source = OpenOrDie(folder.Write("m.gguf", b.Data(std::string(420, '\0')).bytes()));
+  const WeightSource source =
+      OpenOrDie(folder.Write("m.gguf", b.Data(std::string(420, '\0')).bytes()));
   const auto used = source.ShapeOf("lm_head.weight");
   EXPECT_EQ(used.status().code(), kTensorTypeUnsupported);
-  EXPECT_THAT(used.status().message(), HasSubstr("lm_head.weight: type Q6_K is not supported yet; supported: F32"));
+  EXPECT_THAT(used.status().message(),
+              HasSubstr("lm_head.weight: type Q6_K is not supported yet; supported: F32"));
   std::vector<float> values(512);
-  EXPECT_EQ(source.ExpandRows(*source.Find("lm_head.weight"), 0, 2, values.data()).code(), kTensorTypeUnsupported);
+  EXPECT_EQ(source.ExpandRows(*source.Find("lm_head.weight"), 0, 2, values.data()).code(),
+            kTensorTypeUnsupported);
 }
 
 TEST(WeightSource, NanWeightsAreNamed) {
@@ -178,7 +187,8 @@ TEST(WeightSource, RowsAsBF16AreTheRoundedOnes) {
       std::vector<tensor::BF16> rounded(exact.size());
       ASSERT_TRUE(source.ReadRows(name, begin, end, exact.data()).ok());
       ASSERT_TRUE(source.ReadRows(name, begin, end, rounded.data()).ok());
-      for (size_t i = 0; i < exact.size(); ++i) ASSERT_EQ(rounded[i], tensor::ToBF16(exact[i])) << name << " " << exact[i];
+      for (size_t i = 0; i < exact.size(); ++i)
+        ASSERT_EQ(rounded[i], tensor::ToBF16(exact[i])) << name << " " << exact[i];
     }
   }
 }
@@ -187,7 +197,9 @@ TEST(WeightSource, NanWeightsStoredAsBF16AreNamed) {
   TemporaryFolder folder;
   std::string data;
   for (const uint16_t bits : {0x3F80, 0x4000, 0x4040, 0xFF80}) Append(&data, bits);
-  folder.Write("model.safetensors", SafetensorsBytes(R"({"w":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]}})", data));
+  folder.Write(
+      "model.safetensors",
+      SafetensorsBytes(R"({"w":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]}})", data));
   const WeightSource source = OpenOrDie(folder.path());
   tensor::BF16 values[4];
   EXPECT_TRUE(source.ReadRows("w", 0, 1, values).ok());
@@ -201,7 +213,8 @@ TEST(WeightSource, AFileThatChangesUnderTheReaderIsAnError) {
     TemporaryFolder folder;
     const std::string bytes = SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4}));
     const std::string path = folder.Write("model.safetensors", bytes);
-    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    std::filesystem::last_write_time(
+        path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
     const WeightSource source = OpenOrDie(folder.path());
     folder.Write("model.safetensors", shrink ? bytes.substr(0, 20) : bytes);
     float values[4];
@@ -223,18 +236,22 @@ TEST(WeightSource, RefusesFoldersWithoutReadableWeights) {
 
 TEST(WeightSource, RefusesDuplicatesAndSplitFiles) {
   TemporaryFolder folder;
-  folder.Write("model.safetensors", SafetensorsBytes(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-                                                     R"("w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", "ab"));
+  folder.Write("model.safetensors",
+               SafetensorsBytes(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                                R"("w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+                                "ab"));
   EXPECT_EQ(WeightSource::Open(folder.path()).status().code(), kTensorDuplicate);
   const std::string split = GgufBytes(0, 1).Value<uint16_t>("split.count", 2, 2).bytes();
-  EXPECT_EQ(WeightSource::Open(folder.Write("m.gguf", split)).status().code(), kWeightsFormatUnsupported);
+  EXPECT_EQ(WeightSource::Open(folder.Write("m.gguf", split)).status().code(),
+            kWeightsFormatUnsupported);
 }
 
 TEST(WeightSource, RefusesHeadsThatDoNotDivideTheRows) {
   TemporaryFolder folder;
   for (const uint32_t heads : {0u, 3u, 8u}) {
     GgufBytes b(1, 2);
-    b.String("general.architecture", "llama").Value<uint32_t>("llama.attention.head_count", 4, heads);
+    b.String("general.architecture", "llama")
+        .Value<uint32_t>("llama.attention.head_count", 4, heads);
     b.Tensor("blk.0.attn_q.bias", {8}, 0, 0).Data(std::string(32, '\0'));
     EXPECT_EQ(WeightSource::Open(folder.Write("m.gguf", b.bytes())).status().code(), kTensorShape);
   }
@@ -260,16 +277,18 @@ TEST_P(MalformedIndex, IsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, MalformedIndex,
-    testing::Values(BadIndex{"NoJson", "x", kWeightsIndexInvalid},
-                    BadIndex{"NoMap", R"({"a":1})", kWeightsIndexInvalid},
-                    BadIndex{"MapIsNoObject", R"({"weight_map":[]})", kWeightsIndexInvalid},
-                    BadIndex{"FileIsNoString", R"({"weight_map":{"w":1}})", kWeightsIndexInvalid},
-                    BadIndex{"OutsideTheFolder", R"({"weight_map":{"w":"../a.safetensors"}})", kWeightsIndexInvalid},
-                    BadIndex{"MissingShard", R"({"weight_map":{"w":"c.safetensors"}})", kWeightsNotFound},
-                    BadIndex{"AbsentTensor", R"({"weight_map":{"v":"a.safetensors"}})", kWeightsIndexInvalid},
-                    BadIndex{"OtherShard", R"({"weight_map":{"w":"b.safetensors","w ":"a.safetensors"}})",
-                             kWeightsIndexInvalid},
-                    BadIndex{"Truncated", R"({"weight_map":{"w":"a.safetensors")", kWeightsIndexInvalid}),
+    testing::Values(
+        BadIndex{"NoJson", "x", kWeightsIndexInvalid},
+        BadIndex{"NoMap", R"({"a":1})", kWeightsIndexInvalid},
+        BadIndex{"MapIsNoObject", R"({"weight_map":[]})", kWeightsIndexInvalid},
+        BadIndex{"FileIsNoString", R"({"weight_map":{"w":1}})", kWeightsIndexInvalid},
+        BadIndex{"OutsideTheFolder", R"({"weight_map":{"w":"../a.safetensors"}})",
+                 kWeightsIndexInvalid},
+        BadIndex{"MissingShard", R"({"weight_map":{"w":"c.safetensors"}})", kWeightsNotFound},
+        BadIndex{"AbsentTensor", R"({"weight_map":{"v":"a.safetensors"}})", kWeightsIndexInvalid},
+        BadIndex{"OtherShard", R"({"weight_map":{"w":"b.safetensors","w ":"a.safetensors"}})",
+                 kWeightsIndexInvalid},
+        BadIndex{"Truncated", R"({"weight_map":{"w":"a.safetensors")", kWeightsIndexInvalid}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Fingerprint, DependsOnContentAndNotOnPathOrTime) {
@@ -277,7 +296,8 @@ TEST(Fingerprint, DependsOnContentAndNotOnPathOrTime) {
   const std::string bytes = SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4}));
   one.Write("model.safetensors", bytes);
   const std::string path = two.Write("model.safetensors", bytes);
-  std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  std::filesystem::last_write_time(
+      path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   const uint64_t first = OpenOrDie(one.path()).Fingerprint("{}");
   EXPECT_EQ(OpenOrDie(two.path()).Fingerprint("{}"), first);
   EXPECT_NE(OpenOrDie(two.path()).Fingerprint("{ }"), first);

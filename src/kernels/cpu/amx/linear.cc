@@ -1,5 +1,5 @@
-// Linear layers of bf16 on AMX tiles. The instructions are written as assembly: intrinsics want their tile as a literal, not as a
-// template's argument.
+// Linear layers of bf16 on AMX tiles. The instructions are written as assembly: intrinsics want
+// their tile as a literal, not as a template's argument.
 #include "kernels/cpu/amx/tile_config.h"
 #include "kernels/cpu/amx/tile_loop.h"
 
@@ -24,7 +24,10 @@ class HardwareTiles {
   }
   template <int kTile>
   FB_INLINE void Store(float* rows, int64_t stride) const {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(stride), "i"(kTile) : "memory");
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
+                 :
+                 : "r"(rows), "r"(stride), "i"(kTile)
+                 : "memory");
   }
   template <int kSum, int kX, int kW>
   FB_INLINE void MultiplyAdd() {
@@ -39,6 +42,11 @@ namespace amx {
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
   if (args.weight.dtype != tensor::DType::kBF16) return avx512f::Linear(args, context);
   RunTileLinear<HardwareTiles>(args, context);
+}
+
+void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
+  if (args.weight.dtype != tensor::DType::kBF16) return avx512f::Experts(args, context);
+  RunTileExperts<HardwareTiles>(args, context);
 }
 
 }  // namespace amx

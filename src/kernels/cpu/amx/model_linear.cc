@@ -16,18 +16,21 @@ class ModelTiles {
   }
   template <int kTile>
   void Load(const void* rows, int64_t stride) {
-    for (int r = 0; r < RowsOf(kTile); ++r) __builtin_memcpy(tiles_[kTile][r], static_cast<const std::byte*>(rows) + r * stride, 64);
+    for (int r = 0; r < RowsOf(kTile); ++r)
+      __builtin_memcpy(tiles_[kTile][r], static_cast<const std::byte*>(rows) + r * stride, 64);
   }
   template <int kTile>
   void Store(float* rows, int64_t stride) const {
-    for (int r = 0; r < RowsOf(kTile); ++r) __builtin_memcpy(reinterpret_cast<std::byte*>(rows) + r * stride, tiles_[kTile][r], 64);
+    for (int r = 0; r < RowsOf(kTile); ++r)
+      __builtin_memcpy(reinterpret_cast<std::byte*>(rows) + r * stride, tiles_[kTile][r], 64);
   }
   template <int kSum, int kX, int kW>
   void MultiplyAdd() {
     static_assert(kSum < 4 && kX >= 4 && kW >= 5);
     for (int column = 0; column < 16; ++column) {
       BF16 w[kTileDepth];
-      for (int pair = 0; pair < kStepPairs; ++pair) __builtin_memcpy(w + 2 * pair, tiles_[kW][pair] + 4 * column, 4);
+      for (int pair = 0; pair < kStepPairs; ++pair)
+        __builtin_memcpy(w + 2 * pair, tiles_[kW][pair] + 4 * column, 4);
       for (int row = 0; row < RowsOf(kSum); ++row) {
         float sum;
         std::byte* const at = tiles_[kSum][row] + 4 * column;
@@ -51,6 +54,12 @@ void LinearOnModel(const LinearArgs& args, const device::WorkerContext& context)
   RunTileLinear<ModelTiles<kOrder>>(args, context);
 }
 
+template <TileOrder kOrder>
+void ExpertsOnModel(const ExpertsArgs& args, const device::WorkerContext& context) {
+  if (args.weight.dtype != tensor::DType::kBF16) return avx2::Experts(args, context);
+  RunTileExperts<ModelTiles<kOrder>>(args, context);
+}
+
 }  // namespace
 
 namespace amx {
@@ -60,6 +69,16 @@ LinearFunction LinearOnModelTiles(TileOrder order) {
     case TileOrder::kSplit: return &LinearOnModel<TileOrder::kSplit>;
     case TileOrder::kEvenFirst: return &LinearOnModel<TileOrder::kEvenFirst>;
     case TileOrder::kOddFirst: return &LinearOnModel<TileOrder::kOddFirst>;
+    case TileOrder::kUnknown: break;
+  }
+  return nullptr;
+}
+
+ExpertsFunction ExpertsOnModelTiles(TileOrder order) {
+  switch (order) {
+    case TileOrder::kSplit: return &ExpertsOnModel<TileOrder::kSplit>;
+    case TileOrder::kEvenFirst: return &ExpertsOnModel<TileOrder::kEvenFirst>;
+    case TileOrder::kOddFirst: return &ExpertsOnModel<TileOrder::kOddFirst>;
     case TileOrder::kUnknown: break;
   }
   return nullptr;

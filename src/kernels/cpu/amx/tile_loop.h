@@ -6,21 +6,26 @@
 //     template <int kTile> void Zero();
 //     template <int kTile> void Load(const void* rows, int64_t stride);         // strides in bytes
 //     template <int kTile> void Store(float* rows, int64_t stride) const;
-//     template <int kSum, int kX, int kW> void MultiplyAdd();                   // a step, tile_order.h
+//     template <int kSum, int kX, int kW> void MultiplyAdd();                   // a step,
+//     tile_order.h
 //   };
 //
 //   rows -> row blocks -> row tiles of 16            K -> leaves -> steps of 32
 //
-// A unit of work is (row block, panel), blocks outermost, of as few blocks as 256 rows allow: each passes all weights through the cache
-// again, and tiles multiply faster than memory reads. Leaf by leaf the row tiles of the block pass the panel, all of the leaf in one run: two row
-// tiles by two of the panel's four tiles of columns, so that 4 loads serve 4 products; a row tile alone by all four, from 5 loads.
-// Any number of rows goes through the same steps; the rows that fill up a tile are zero and their sums are left.
+// A unit of work is (row block, panel), blocks outermost, of as few blocks as 256 rows allow: each
+// passes all weights through the cache again, and tiles multiply faster than memory reads. Leaf by
+// leaf the row tiles of the block pass the panel, all of the leaf in one run: two row tiles by two
+// of the panel's four tiles of columns, so that 4 loads serve 4 products; a row tile alone by all
+// four, from 5 loads. Any number of rows goes through the same steps; the rows that fill up a tile
+// are zero and their sums are left.
 //
-// Included once by each file that has a Tiles; see simd.h on why all of it is unnamed and forced inline.
+// Included once by each file that has a Tiles; see simd.h on why all of it is unnamed and forced
+// inline.
 #pragma once
 
 #include <immintrin.h>
 
+#include "kernels/cpu/experts_walk.h"
 #include "kernels/cpu/linear_blocking.h"
 #include "kernels/cpu/linear_epilogue.h"
 #include "kernels/linear_sets.h"
@@ -31,14 +36,17 @@ namespace {
 constexpr int kTileHeight = 16;
 constexpr int kStepPairs = kTileDepth / 2;
 constexpr int64_t kPairBytes = kPanelColumns * 2 * sizeof(BF16);
-constexpr int64_t kStepBytes = kStepPairs * kPairBytes;  // of a panel's weights: 4 KiB
+constexpr int64_t kStepBytes = kStepPairs * kPairBytes;  // a panel's weights: 4 KiB
 constexpr int64_t kSumsStride = kPanelColumns * sizeof(float);
-constexpr int64_t kTileFloats = kTileHeight * kPanelColumns;  // a slot: the sums of a row tile, [16][64]
-constexpr int64_t kStackFloats = kStackSlots * kTileFloats;   // of a row tile
+// a slot: the sums of a row tile, [16][64]
+constexpr int64_t kTileFloats = kTileHeight * kPanelColumns;
+constexpr int64_t kStackFloats = kStackSlots * kTileFloats;  // the stack of one row tile
 constexpr int64_t kBlockTiles = kMaxBlockRows / kTileHeight;
 constexpr int64_t kStacksBytes = kBlockTiles * kStackFloats * static_cast<int64_t>(sizeof(float));
+static_assert(kStacksBytes + kStepBytes <= kSumsBytes);
 
-// Weights that nothing has fetched yet are prefetched so far ahead: a guess, until this loop runs on hardware.
+// Weights that nothing has fetched yet are prefetched so far ahead: a guess, until this loop runs
+// on hardware.
 constexpr int64_t kTileStreamBytes = 8192;
 
 FB_INLINE int64_t StepsOf(const LeafBorders& leaves, int leaf) {
@@ -51,32 +59,38 @@ struct Fetch {
   int64_t step_bytes;
 
   FB_INLINE void Step() {
-    for (const char* const end = line + step_bytes; line < end; line += 64) _mm_prefetch(line, _MM_HINT_T1);
+    for (const char* const end = line + step_bytes; line < end; line += 64)
+      _mm_prefetch(line, _MM_HINT_T1);
   }
 };
 
-// The weights of a leaf in a panel: whole steps, and the last one, filled up with zeros, where K is no multiple of 32.
+// The weights of a leaf in a panel: whole steps, and the last one, filled up with zeros, where K is
+// no multiple of 32.
 struct LeafWeights {
   const std::byte* tile;
   const std::byte* tail;
   int64_t steps, whole_steps;
 
-  FB_INLINE const std::byte* At(int64_t step) const { return step < whole_steps ? tile + step * kStepBytes : tail; }
+  FB_INLINE const std::byte* At(int64_t step) const {
+    return step < whole_steps ? tile + step * kStepBytes : tail;
+  }
 };
 
 template <typename Tiles>
 struct TileLoop {
   const LinearArgs& args;
-  const LinearSchedule& schedule;  // of the leaves
+  const LinearSchedule& schedule;  // the order of the leaves
   const device::WorkerContext& context;
-  int x_rows;       // of a row tile in packed x: all rows if they are fewer than 16
-  int64_t steps;    // of all leaves
+  int x_rows;     // a row tile's rows in packed x: all if they are fewer than 16
+  int64_t steps;  // steps of all leaves
   int64_t row_blocks;
   BF16* packed;     // [row tiles][steps][x_rows][32]
-  float* stacks;    // of the row tiles of a block
+  float* stacks;    // one for each row tile of a block
   std::byte* tail;  // a step of weights
 
-  static FB_INLINE int64_t NumTiles(const LinearArgs& args) { return (args.rows + kTileHeight - 1) / kTileHeight; }
+  static FB_INLINE int64_t NumTiles(const LinearArgs& args) {
+    return (args.rows + kTileHeight - 1) / kTileHeight;
+  }
   FB_INLINE int64_t PackedTileElements() const { return steps * x_rows * kTileDepth; }
 
   void PackTile(int64_t tile) const {
@@ -86,13 +100,17 @@ struct TileLoop {
       for (int64_t k = leaves.begin[leaf]; k < leaves.begin[leaf + 1]; k += kTileDepth) {
         const int64_t left = leaves.begin[leaf + 1] - k;
         const int64_t elements = left < kTileDepth ? left : kTileDepth;
-        for (int64_t row = tile * kTileHeight; row < tile * kTileHeight + x_rows; ++row, out += kTileDepth) {
-          const BF16* x = reinterpret_cast<const BF16*>(args.x) + row * args.x_stride + k;
-          if (row < args.rows && elements == kTileDepth) {
+        for (int64_t row = tile * kTileHeight; row < tile * kTileHeight + x_rows;
+             ++row, out += kTileDepth) {
+          const BF16* x = row < args.rows
+                              ? reinterpret_cast<const BF16*>(XRow<sizeof(BF16)>(args, row)) + k
+                              : nullptr;
+          if (x != nullptr && elements == kTileDepth) {
             __builtin_memcpy(out, x, kTileDepth * sizeof(BF16));
           } else {
             __builtin_memset(static_cast<void*>(out), 0, kTileDepth * sizeof(BF16));
-            if (row < args.rows) __builtin_memcpy(out, x, static_cast<size_t>(elements) * sizeof(BF16));
+            if (x != nullptr)
+              __builtin_memcpy(out, x, static_cast<size_t>(elements) * sizeof(BF16));
           }
         }
       }
@@ -111,7 +129,8 @@ struct TileLoop {
     const int64_t pairs = (leaves.begin[leaf + 1] - leaves.begin[leaf] + 1) / 2;
     const LeafWeights weights{TileOf(leaf, panel), tail, StepsOf(leaves, leaf), pairs / kStepPairs};
     if (weights.whole_steps < weights.steps) {
-      const auto bytes = static_cast<size_t>((pairs - weights.whole_steps * kStepPairs) * kPairBytes);
+      const auto bytes =
+          static_cast<size_t>((pairs - weights.whole_steps * kStepPairs) * kPairBytes);
       __builtin_memset(tail, 0, kStepBytes);
       __builtin_memcpy(tail, weights.tile + weights.whole_steps * kStepBytes, bytes);
     }
@@ -126,12 +145,13 @@ struct TileLoop {
   }
 
   // Two row tiles by half of the panel's columns.
-  FB_INLINE void RunTwo(Tiles& tiles, const BF16* x, const LeafWeights& weights, int half, float* sums, Fetch fetch,
-                        int64_t turn, const std::byte* next) const {
+  FB_INLINE void RunTwo(Tiles& tiles, const BF16* x, const LeafWeights& weights, int half,
+                        float* sums, Fetch fetch, int64_t turn, const std::byte* next) const {
     const int64_t x_bytes = kTileDepth * sizeof(BF16), offset = half * 2 * x_bytes;
     const BF16* x1 = x + PackedTileElements();
     ZeroSums(tiles);
-    for (int64_t step = 0; step < weights.steps; ++step, x += kTileHeight * kTileDepth, x1 += kTileHeight * kTileDepth) {
+    for (int64_t step = 0; step < weights.steps;
+         ++step, x += kTileHeight * kTileDepth, x1 += kTileHeight * kTileDepth) {
       const std::byte* w = weights.At(step) + offset;
       if (step == turn) fetch.line = reinterpret_cast<const char*>(next);
       fetch.Step();
@@ -152,9 +172,10 @@ struct TileLoop {
   }
 
   // A row tile by all columns.
-  FB_INLINE void RunOne(Tiles& tiles, const BF16* x, const LeafWeights& weights, float* sums, Fetch fetch, int64_t turn,
-                        const std::byte* next) const {
-    const int64_t x_bytes = kTileDepth * sizeof(BF16), x_step = static_cast<int64_t>(x_rows) * kTileDepth;
+  FB_INLINE void RunOne(Tiles& tiles, const BF16* x, const LeafWeights& weights, float* sums,
+                        Fetch fetch, int64_t turn, const std::byte* next) const {
+    const int64_t x_bytes = kTileDepth * sizeof(BF16),
+                  x_step = static_cast<int64_t>(x_rows) * kTileDepth;
     ZeroSums(tiles);
     for (int64_t step = 0; step < weights.steps; ++step, x += x_step) {
       const std::byte* w = weights.At(step);
@@ -176,9 +197,12 @@ struct TileLoop {
     tiles.template Store<3>(sums + 3 * kTileHeight, kSumsStride);
   }
 
-  // After a leaf: the top of a row tile's stack is added to the slots below, and goes to y where the output is complete.
+  // After a leaf: the top of a row tile's stack is added to the slots below, and goes to y where
+  // the output is complete.
   void Close(int64_t tile, int64_t panel, const LinearSegment& leaf, float* stack) const {
-    const Rows rows{tile * kTileHeight, tile * kTileHeight + x_rows < args.rows ? tile * kTileHeight + x_rows : args.rows};
+    const Rows rows{tile * kTileHeight, tile * kTileHeight + x_rows < args.rows
+                                            ? tile * kTileHeight + x_rows
+                                            : args.rows};
     float* top = stack + leaf.slot * kTileFloats;
     for (int merge = 0; merge < leaf.merges; ++merge, top -= kTileFloats) {
       for (int64_t i = 0; i < x_rows * kPanelColumns; i += kLanes) {
@@ -188,10 +212,13 @@ struct TileLoop {
     if (leaf.plane >= 0) FinishTile<BF16>(args, rows, panel, leaf.plane, top);
   }
 
-  // The row tiles of a block through one leaf of a panel; `next`: the weights to come after it, so many bytes.
-  void RunLeaf(Tiles& tiles, Rows block, int64_t panel, const LinearSegment& leaf, int64_t first_step, const std::byte* next) const {
+  // The row tiles of a block through one leaf of a panel; `next`: the weights to come after it, so
+  // many bytes.
+  void RunLeaf(Tiles& tiles, Rows block, int64_t panel, const LinearSegment& leaf,
+               int64_t first_step, const std::byte* next) const {
     const LeafWeights weights = WeightsOf(leaf.leaf, panel);
-    const int64_t runs = (block.end - block.begin + 1) / 2;  // of pairs of row tiles, for a half of the columns
+    // of pairs of row tiles, for a half of the columns
+    const int64_t runs = (block.end - block.begin + 1) / 2;
     // One run streams its weights from memory; more of them share the fetching of what comes next.
     const bool streams = runs == 1;
     const int64_t turn = !streams ? -1 : weights.whole_steps > 2 ? weights.whole_steps - 2 : 0;
@@ -199,9 +226,12 @@ struct TileLoop {
       for (int64_t tile = block.begin; tile < block.end; tile += 2) {
         const int64_t run = half * runs + (tile - block.begin) / 2;
         const bool alone = tile + 1 == block.end;
-        Fetch fetch{reinterpret_cast<const char*>(weights.tile) + kTileStreamBytes, streams && (alone || half == 0) ? kStepBytes : 0};
+        Fetch fetch{reinterpret_cast<const char*>(weights.tile) + kTileStreamBytes,
+                    streams && (alone || half == 0) ? kStepBytes : 0};
         if (!streams) {
-          fetch = {reinterpret_cast<const char*>(next) + weights.steps * kStepBytes * run / (2 * runs), kStepBytes / (2 * runs)};
+          fetch = {
+              reinterpret_cast<const char*>(next) + weights.steps * kStepBytes * run / (2 * runs),
+              kStepBytes / (2 * runs)};
         }
         const BF16* x = packed + tile * PackedTileElements() + first_step * x_rows * kTileDepth;
         float* stack = stacks + (tile - block.begin) * kStackFloats;
@@ -219,11 +249,12 @@ struct TileLoop {
   }
 
   struct Unit {
-    Rows block;  // of row tiles
+    Rows block;  // the row tiles of one block
     int64_t panel;
   };
   FB_INLINE Unit UnitOf(int64_t unit) const {
-    return {Part(NumTiles(args), unit / args.weight.num_panels, row_blocks), unit % args.weight.num_panels};
+    return {Part(NumTiles(args), unit / args.weight.num_panels, row_blocks),
+            unit % args.weight.num_panels};
   }
 
   void RunUnit(Tiles& tiles, const Unit& unit, int64_t next_panel) const {
@@ -231,20 +262,22 @@ struct TileLoop {
     for (int i = 0; i < schedule.num_segments; ++i) {
       const LinearSegment& segment = schedule.segments[i];
       const bool last = i + 1 == schedule.num_segments;
-      if (!last && schedule.segments[i + 1].resume) continue;  // a leaf is one run here: its last segment says what follows
-      const std::byte* next = last ? TileOf(args.leaf_begin, next_panel) : TileOf(segment.leaf + 1, unit.panel);
+      // a leaf is one run here: its last segment says what follows
+      if (!last && schedule.segments[i + 1].resume) continue;
+      const std::byte* next =
+          last ? TileOf(args.leaf_begin, next_panel) : TileOf(segment.leaf + 1, unit.panel);
       RunLeaf(tiles, unit.block, unit.panel, segment, first_step, next);
       first_step += StepsOf(args.weight.leaves, segment.leaf);
     }
   }
 
-  // A worker's own part of the static units first, then what the tickets give; one ahead, to prefetch it.
-  void Run() const {
+  // The units `mine` first, then those from `open` on that the tickets give; one ahead, to prefetch
+  // it.
+  void Run(Rows mine, int64_t open) const {
     const int64_t units = row_blocks * args.weight.num_panels;
-    const int64_t static_units = context.num_workers == 1 ? units : units - units / 8;
-    Rows mine = Part(static_units, context.worker, context.num_workers);
     const auto take = [&]() __attribute__((always_inline)) {
-      return mine.begin < mine.end ? mine.begin++ : static_units + context.ticket->fetch_add(1);
+      if (mine.begin < mine.end) return mine.begin++;
+      return open < units ? open + context.ticket->fetch_add(1) : units;
     };
     int64_t unit = take();
     if (unit >= units) return;
@@ -259,24 +292,55 @@ struct TileLoop {
   }
 };
 
+// With packed x in args.workspace.
+template <typename Tiles>
+FB_INLINE TileLoop<Tiles> TileLoopOf(const LinearArgs& args, const LinearSchedule& schedule,
+                                     const device::WorkerContext& context) {
+  int64_t steps = 0;
+  for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf)
+    steps += StepsOf(args.weight.leaves, leaf);
+  const int x_rows = args.rows < kTileHeight ? args.rows : kTileHeight;
+  const int64_t row_blocks = (TileLoop<Tiles>::NumTiles(args) + kBlockTiles - 1) / kBlockTiles;
+  return {args,
+          schedule,
+          context,
+          x_rows,
+          steps,
+          row_blocks,
+          reinterpret_cast<BF16*>(args.workspace),
+          reinterpret_cast<float*>(context.scratch),
+          context.scratch + kStacksBytes};
+}
+
 template <typename Tiles>
 FB_INLINE void RunTileLinear(const LinearArgs& args, const device::WorkerContext& context) {
   const LinearSchedule schedule = ScheduleLinear(args, context.num_workers);
-  int64_t steps = 0;
-  for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) steps += StepsOf(args.weight.leaves, leaf);
-  std::byte* const tail = context.scratch + kStacksBytes;
-  const int x_rows = args.rows < kTileHeight ? args.rows : kTileHeight;
-  const int64_t tiles = TileLoop<Tiles>::NumTiles(args), row_blocks = (tiles + kBlockTiles - 1) / kBlockTiles;
-  TileLoop<Tiles> loop{args, schedule, context, x_rows, steps, row_blocks, nullptr, reinterpret_cast<float*>(context.scratch), tail};
+  TileLoop<Tiles> loop = TileLoopOf<Tiles>(args, schedule, context);
+  const int64_t tiles = TileLoop<Tiles>::NumTiles(args);
   if (tiles * loop.PackedTileElements() * static_cast<int64_t>(sizeof(BF16)) <= kOwnPackedBytes) {
-    loop.packed = reinterpret_cast<BF16*>(tail + kStepBytes);
+    loop.packed = reinterpret_cast<BF16*>(context.scratch + kSumsBytes);
     loop.PackX(0, 1);
   } else {
-    loop.packed = reinterpret_cast<BF16*>(args.workspace);
     loop.PackX(context.worker, context.num_workers);
     context.Barrier();
   }
-  loop.Run();
+  // A worker's own part first, then the open ones.
+  const int64_t units = loop.row_blocks * args.weight.num_panels;
+  const int64_t open = context.num_workers == 1 ? units : units - units / 8;
+  loop.Run(Part(open, context.worker, context.num_workers), open);
+}
+
+// As experts_loop.h.
+template <typename Tiles>
+FB_INLINE void RunTileExperts(const ExpertsArgs& args, const device::WorkerContext& context) {
+  ExpertWalk walk(args, context);
+  ExpertPiece piece;
+  while (walk.Next(&piece)) {
+    const LinearSchedule schedule = ScheduleLinear(piece.layer, 1);
+    const TileLoop<Tiles> loop = TileLoopOf<Tiles>(piece.layer, schedule, context);
+    if (!piece.same_rows) loop.PackX(0, 1);
+    loop.Run({piece.first_panel, piece.last_panel}, loop.row_blocks * args.weight.num_panels);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 namespace forebay::kernels::avx2 {
 
-void Attention(const AttentionArgs& args, const device::WorkerContext& context) { AttendItems(args, context); }
+void Attention(const AttentionArgs& args, const device::WorkerContext& context) {
+  AttendItems(args, context);
+}
 
 }  // namespace forebay::kernels::avx2

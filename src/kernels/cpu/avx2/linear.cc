@@ -1,4 +1,5 @@
-// Linear on 256-bit fused multiply-add: register tiles of rows x 8 or 16 or 32 or 64 columns of a panel.
+// Linear on 256-bit fused multiply-add: register tiles of rows x 8 or 16 or 32 or 64 columns of a
+// panel.
 #include "kernels/cpu/linear_tile.h"
 
 namespace forebay::kernels {
@@ -7,8 +8,9 @@ namespace {
 // The odd (half 0) or even (half 1) elements of the pairs of 8 columns.
 FB_INLINE __m256 LoadHalf(const BF16* w, int half) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
-  return _mm256_castsi256_ps(half == 0 ? _mm256_and_si256(bits, _mm256_set1_epi32(static_cast<int>(0xFFFF0000u)))
-                                       : _mm256_slli_epi32(bits, 16));
+  return _mm256_castsi256_ps(
+      half == 0 ? _mm256_and_si256(bits, _mm256_set1_epi32(static_cast<int>(0xFFFF0000u)))
+                : _mm256_slli_epi32(bits, 16));
 }
 // In the order 0 1 4 5 2 3 6 7 of the columns: only sums are put back in order.
 FB_INLINE __m256 LoadHalf(const float* w, int half) {
@@ -26,20 +28,22 @@ struct Micro {
   static constexpr int kPackedPerPair = 2;
   static constexpr int64_t kPairBytes = kPanelColumns * 2 * sizeof(T);
 
-  static void Pack(const T* x, int64_t stride, int rows, int64_t elements, float* out) {
-    FB_SWITCH_ROWS(rows, PackExpanded, x, stride, elements, out);
+  static void Pack(const T* const* x, int rows, int64_t elements, float* out) {
+    FB_SWITCH_ROWS(rows, PackExpanded, x, elements, out);
   }
 
   // kRows x 8 kVectors columns of the panel, from w on.
   template <int kRows, int kVectors>
-  static FB_INLINE void Columns(const float* x, const T* w, const Extent& extent, float* sums, const Ahead& ahead) {
+  static FB_INLINE void Columns(const float* x, const T* w, const Extent& extent, float* sums,
+                                const Ahead& ahead) {
     const int64_t pairs = extent.pairs;
     __m256 sum[kRows][kVectors];
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
       for (int c = 0; c < kVectors; ++c) {
-        sum[r][c] = extent.resume ? Reorder(w, _mm256_load_ps(sums + r * kPanelColumns + c * 8)) : _mm256_setzero_ps();
+        sum[r][c] = extent.resume ? Reorder(w, _mm256_load_ps(sums + r * kPanelColumns + c * 8))
+                                  : _mm256_setzero_ps();
       }
     }
     AheadPointer pointer(ahead, kPairBytes, pairs);
@@ -108,8 +112,13 @@ struct Micro {
 }  // namespace
 }  // namespace forebay::kernels
 
-#include "kernels/cpu/linear_loop.h"
+#include "kernels/cpu/experts_loop.h"
 
 namespace forebay::kernels::avx2 {
-void Linear(const LinearArgs& args, const device::WorkerContext& context) { RunLinear(args, context); }
+void Linear(const LinearArgs& args, const device::WorkerContext& context) {
+  RunLinear(args, context);
+}
+void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
+  RunExperts(args, context);
+}
 }  // namespace forebay::kernels::avx2

@@ -1,4 +1,5 @@
-// Linear on vdpbf16ps: a K pair of 16 columns an instruction, which adds the odd product first, then the even one.
+// Linear on vdpbf16ps: a K pair of 16 columns an instruction, which adds the odd product first,
+// then the even one.
 #include "kernels/cpu/linear_tile512.h"
 #include "kernels/cpu/trial_bits.h"
 
@@ -13,8 +14,8 @@ struct Micro<BF16> {
   using Packed = uint32_t;
   static constexpr int kPackedPerPair = 1;
 
-  static void Pack(const BF16* x, int64_t stride, int rows, int64_t elements, uint32_t* out) {
-    FB_SWITCH_ROWS(rows, PackBF16Pairs, x, stride, elements, out);
+  static void Pack(const BF16* const* x, int rows, int64_t elements, uint32_t* out) {
+    FB_SWITCH_ROWS(rows, PackBF16Pairs, x, elements, out);
   }
 
   template <int kRows>
@@ -22,21 +23,23 @@ struct Micro<BF16> {
                    const Ahead& ahead) {
     RunTile512<kRows, 1, 256>(
         x, w, extent, sums, ahead,
-        [](__m512(&sum)[kRows][4], const uint32_t* x, const std::byte* w) __attribute__((always_inline)) {
-          __m512bh columns[4];
+        [](__m512(&sum)[kRows][4], const uint32_t* x, const std::byte* w)
+            __attribute__((always_inline)) {
+              __m512bh columns[4];
 #pragma GCC unroll 4
-          for (int c = 0; c < 4; ++c) columns[c] = (__m512bh)_mm512_loadu_si512(w + c * 64);
+              for (int c = 0; c < 4; ++c) columns[c] = (__m512bh)_mm512_loadu_si512(w + c * 64);
 #pragma GCC unroll 6
-          for (int r = 0; r < kRows; ++r) {
-            const __m512bh row = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[r]));
+              for (int r = 0; r < kRows; ++r) {
+                const __m512bh row = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[r]));
 #pragma GCC unroll 4
-            for (int c = 0; c < 4; ++c) sum[r][c] = _mm512_dpbf16_ps(sum[r][c], row, columns[c]);
-          }
-        });
+                for (int c = 0; c < 4; ++c)
+                  sum[r][c] = _mm512_dpbf16_ps(sum[r][c], row, columns[c]);
+              }
+            });
   }
 
-  static void Run(int rows, const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
-                  const Ahead& ahead) {
+  static void Run(int rows, const uint32_t* x, const std::byte* w, const Extent& extent,
+                  float* sums, const Ahead& ahead) {
     FB_SWITCH_ROWS(rows, Tile, x, w, extent, sums, ahead);
   }
 };
@@ -44,11 +47,17 @@ struct Micro<BF16> {
 }  // namespace
 }  // namespace forebay::kernels
 
-#include "kernels/cpu/linear_loop.h"
+#include "kernels/cpu/experts_loop.h"
 
 namespace forebay::kernels::avx512bf16 {
 
-void Linear(const LinearArgs& args, const device::WorkerContext& context) { RunLinear(args, context); }
+void Linear(const LinearArgs& args, const device::WorkerContext& context) {
+  RunLinear(args, context);
+}
+
+void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
+  RunExperts(args, context);
+}
 
 namespace {
 

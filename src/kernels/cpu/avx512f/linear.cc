@@ -7,8 +7,13 @@ struct Micro : FmaMicro<T> {};
 }  // namespace
 }  // namespace forebay::kernels
 
-#include "kernels/cpu/linear_loop.h"
+#include "kernels/cpu/experts_loop.h"
 
 namespace forebay::kernels::avx512f {
-void Linear(const LinearArgs& args, const device::WorkerContext& context) { RunLinear(args, context); }
+void Linear(const LinearArgs& args, const device::WorkerContext& context) {
+  RunLinear(args, context);
+}
+void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
+  RunExperts(args, context);
+}
 }  // namespace forebay::kernels::avx512f

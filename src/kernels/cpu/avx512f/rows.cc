@@ -1,9 +1,33 @@
+#include "kernels/cpu/latent_inl.h"
+#include "kernels/cpu/route_inl.h"
 #include "kernels/cpu/rows_inl.h"
 #include "kernels/sets.h"
 
 namespace forebay::kernels::avx512f {
 
-void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context) { TransformAllRows(args, context); }
-void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) { NormAllRows(args, context); }
+void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context) {
+  TransformAllRows(args, context);
+}
+void RopeRows(const RopeRowsArgs& args, const device::WorkerContext& context) {
+  RopeAllRows(args, context);
+}
+void StoreKv(const StoreKvArgs& args, const device::WorkerContext& context) {
+  StoreAllRows(args, context);
+}
+void LatentKv(const LatentKvArgs& args, const device::WorkerContext& context) {
+  TransformAllLatents(args, context);
+}
+void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
+  NormAllRows(args, context);
+}
+void Route(const RouteArgs& args, const device::WorkerContext& context) {
+  RouteAllRows(args, context);
+}
+void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context) {
+  WeighAllRows(args, context);
+}
+void CombineRows(const CombineRowsArgs& args, const device::WorkerContext& context) {
+  CombineAllRows(args, context);
+}
 
 }  // namespace forebay::kernels::avx512f

@@ -1,0 +1,120 @@
+"""``AsyncLLM``: requests that come and go, each an asynchronous iterator of what it has so far."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any
+
+from . import _forebay
+from .errors import make_error
+from .inputs import Lines, Prompt, conversations_of, prompt_of
+from .llm import LLM, _line_error
+from .outputs import CompletionOutput, RequestOutput, choices_of, logprobs_of
+from .params import RequestOutputKind, SamplingParams
+
+
+class AsyncLLM:
+    """One event loop at a time uses it. The loop watches a descriptor, so that no thread waits for results."""
+
+    def __init__(self, model: str, **arguments: Any) -> None:
+        self._llm = LLM(model, **arguments)
+        self._call = _forebay.Call(self._llm._model)
+        self._queues: dict[int, asyncio.Queue[tuple[Any, Any]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._keys = itertools.count()
+
+    def generate(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: int | None = None
+    ) -> AsyncIterator[RequestOutput]:
+        """Ends the request when it is closed (``aclose``) or its task is cancelled."""
+        text, value = prompt_of(prompt, 0)
+        return self._ask(False, text, value, sampling_params, request_id, key)
+
+    def chat(
+        self, messages: list[dict[str, Any]], sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: int | None = None
+    ) -> AsyncIterator[RequestOutput]:
+        """The same for a conversation."""
+        return self._ask(True, None, conversations_of(messages)[0], sampling_params, request_id, key)
+
+    async def _ask(
+        self, chat: bool, text: str | None, value: Any, sampling_params: SamplingParams | None, request_id: str | None, key: int | None
+    ) -> AsyncIterator[RequestOutput]:
+        self._watch()
+        params = sampling_params or self._llm.get_default_sampling_params()
+        line = Lines(self._llm._defaults, chat).line(value, sampling_params)
+        # The call counts its lines, good or bad, and so does this.
+        number = next(self._keys)
+        streams = params.output_kind is not RequestOutputKind.FINAL_ONLY
+        free = sampling_params is not None and sampling_params.max_tokens is None
+        errors = self._call.add([line], [number if key is None else key], [free], streams)
+        if errors:
+            raise _line_error(0, *errors[0][1:])
+        self._call.start()
+        queue: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
+        self._queues[number] = queue
+        so_far: dict[int, CompletionOutput] = {}
+        name = request_id or str(number)
+        try:
+            while True:
+                result, piece = await queue.get()
+                if result is not None:
+                    break
+                yield self._partial(name, text, piece, so_far, params)
+            ids, cached, prompt_logprobs, choices, error = result
+            if error is not None:
+                raise make_error(error[0], error[1], False)
+            outputs = choices_of(choices, params.detokenize)
+            if params.output_kind is RequestOutputKind.DELTA:
+                for output in outputs:
+                    output.text, output.token_ids, output.logprobs = "", [], None
+            yield RequestOutput(name, text, ids, logprobs_of(prompt_logprobs), outputs, True, None, cached)
+        finally:
+            if self._queues.pop(number, None) is not None:
+                self._call.cancel(number)
+
+    def _partial(
+        self, name: str, text: str | None, piece: tuple[Any, ...], so_far: dict[int, CompletionOutput], params: SamplingParams
+    ) -> RequestOutput:
+        index, new_text, tokens, logprobs = piece
+        new = CompletionOutput(index, new_text if params.detokenize else "", tokens, logprobs=logprobs_of(logprobs))
+        if params.output_kind is RequestOutputKind.DELTA:
+            return RequestOutput(name, text, None, outputs=[new], finished=False)
+        held = so_far.setdefault(index, CompletionOutput(index, "", [], logprobs=[] if new.logprobs is not None else None))
+        held.text += new.text
+        held.token_ids = held.token_ids + new.token_ids
+        if held.logprobs is not None and new.logprobs is not None:
+            held.logprobs = held.logprobs + new.logprobs
+        shown = [CompletionOutput(**vars(each)) for _, each in sorted(so_far.items())]
+        return RequestOutput(name, text, None, outputs=shown, finished=False)
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._call.descriptor())
+        self._loop = loop
+        loop.add_reader(self._call.descriptor(), self._take)
+
+    def _take(self) -> None:
+        for tag, result, piece in self._call.take(0):
+            queue = self._queues.get(tag)
+            if queue is not None:
+                queue.put_nowait((result, piece))
+
+    def get_tokenizer(self) -> Any:
+        return self._llm.get_tokenizer()
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        return self._llm.get_default_sampling_params()
+
+    def stats(self) -> dict[str, Any]:
+        return self._llm.stats()
+
+    def shutdown(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._call.descriptor())
+        self._loop = None
+        self._llm.close()

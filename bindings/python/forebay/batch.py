@@ -1,0 +1,56 @@
+"""``run_batch``: the job of ``forebay run`` in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from . import _forebay
+from .ending import still_open
+from .errors import make_error
+from .flags import flags_of
+
+# How long a wait goes on before Python may look at its signals.
+_GLANCE = 0.05
+
+
+def run_batch(
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    model: str | os.PathLike[str],
+    *,
+    strict: bool = False,
+    retry_failed: bool = False,
+    preserve_order: bool = False,
+    shard: str | None = None,
+    summary: str | os.PathLike[str] | None = None,
+    grace: float = 30.0,
+    use_tqdm: bool = True,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """Answers every line of ``input`` in ``output``, going on with what is there; returns the summary.
+
+    Ctrl-C lets what runs finish (``grace`` seconds at most), a second one gives it up; then KeyboardInterrupt goes on. The same
+    call, or ``forebay run``, goes on with the same file. Raises ``Error`` where the job could not end well.
+    """
+    batch = _forebay.Batch(
+        os.fspath(model), flags_of(arguments), os.fspath(input), os.fspath(output), shard or "",
+        os.fspath(summary) if summary is not None else "", strict, retry_failed, preserve_order, use_tqdm, grace,
+    )
+    still_open.add(batch)
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            if batch.wait(_GLANCE):
+                break
+        except KeyboardInterrupt as raised:
+            batch.drain() if interrupt is None else batch.abort()
+            interrupt = raised
+    end, code, message, text = batch.result()
+    if interrupt is not None and end in ("drained", "aborted"):
+        raise interrupt
+    if end not in ("complete", "all_failed"):
+        raise make_error(code, message, False)
+    found: dict[str, Any] = json.loads(text)
+    return found

@@ -1,0 +1,26 @@
+"""Errors, each with the stable code that docs/errors.md lists."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """What went wrong: ``str(error)`` says it, ``error.code`` names it, ``error.index`` is the prompt's."""
+
+    def __init__(self, code: str, message: str, index: int | None = None, param: str | None = None) -> None:
+        super().__init__(f"{message} [{code}]")
+        self.code = code
+        self.message = message
+        self.index = index
+        self.param = param
+
+
+class InvalidValueError(Error, ValueError):
+    """A value that the caller gave cannot be used."""
+
+
+class EngineError(Error, RuntimeError):
+    """The model, the machine or the engine failed."""
+
+
+def make_error(code: str, message: str, usage: bool) -> Error:
+    return (InvalidValueError if usage else EngineError)(code, message)

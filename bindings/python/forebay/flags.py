@@ -1,0 +1,52 @@
+"""Keyword arguments of LLM as the flags of `forebay run`."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from typing import Any
+
+from . import _forebay
+
+# vLLM's arguments that mean nothing to an engine of CPUs.
+_WITHOUT_MEANING = {
+    "tokenizer", "tokenizer_mode", "trust_remote_code", "quantization", "revision", "tokenizer_revision", "gpu_memory_utilization",
+    "swap_space", "cpu_offload_gb", "enforce_eager", "hf_overrides", "disable_log_stats", "disable_custom_all_reduce",
+    "load_format", "download_dir", "kv_cache_dtype", "block_size", "distributed_executor_backend", "compilation_config",
+    "enable_chunked_prefill", "async_scheduling", "hf_token", "allowed_local_media_path", "mm_processor_kwargs",
+}
+_warned: set[str] = set()
+
+
+def _warn_once(name: str) -> None:
+    if name not in _warned:
+        _warned.add(name)
+        warnings.warn(f"LLM({name}=...) means nothing to Forebay and is not looked at", stacklevel=5)
+
+
+def flags_of(arguments: dict[str, Any]) -> list[str]:
+    """Raises TypeError for a name that nobody has, naming the nearest that somebody has."""
+    known = dict(_forebay.flag_names())
+    flags: list[str] = []
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        if name in _WITHOUT_MEANING:
+            _warn_once(name)
+            continue
+        flag = name.replace("_", "-")
+        if flag not in known:
+            names = [each.replace("-", "_") for each in known]
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"LLM() got an unexpected keyword argument {name!r}{hint}")
+        if known[flag]:
+            values = value if isinstance(value, (list, tuple)) else [value]
+            flags += [f"--{flag}={each}" for each in values]
+        elif not isinstance(value, bool):
+            raise TypeError(f"LLM({name}={value!r}): expected True or False")
+        elif value:
+            flags.append(f"--{flag}")
+        elif f"no-{flag}" in known:
+            flags.append(f"--no-{flag}")
+    return flags

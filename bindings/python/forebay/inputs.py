@@ -1,0 +1,94 @@
+"""Prompts and parameters, as callers write them, as lines of `forebay run`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from . import _forebay
+from .errors import InvalidValueError
+from .params import SamplingParams, body_of
+
+Prompt = str | list[int] | dict[str, Any]
+Key = int | str
+
+
+def is_one_prompt(prompts: object) -> bool:
+    """A prompt, not a list of them. A list of integers is token ids."""
+    return isinstance(prompts, (str, dict)) or (isinstance(prompts, list) and bool(prompts) and isinstance(prompts[0], int))
+
+
+def prompt_of(prompt: object, index: int) -> tuple[str | None, Any]:
+    """Its text, if it has one, and the value of a line's "prompt"."""
+    if isinstance(prompt, dict):
+        if "prompt_token_ids" in prompt:
+            text = prompt.get("prompt")
+            return text if isinstance(text, str) else None, _ids(prompt["prompt_token_ids"], index)
+        prompt = prompt.get("prompt")
+    if isinstance(prompt, str):
+        return prompt, prompt
+    if isinstance(prompt, (list, tuple)):
+        return None, _ids(prompt, index)
+    raise TypeError(f"prompt {index} is {type(prompt).__name__}; expected str, token ids, or a dict of \"prompt\" or \"prompt_token_ids\"")
+
+
+def _ids(ids: Any, index: int) -> list[int]:
+    checked: list[int] = list(ids)
+    if any(isinstance(each, bool) or not isinstance(each, int) for each in checked):
+        raise TypeError(f"prompt {index} holds what is no token id; expected integers")
+    return checked
+
+
+def conversations_of(messages: Any) -> list[list[dict[str, Any]]]:
+    """One conversation, or a list of them."""
+    if not isinstance(messages, (list, tuple)):
+        raise TypeError(f"messages are {type(messages).__name__}; expected a conversation or a list of conversations")
+    if messages and isinstance(messages[0], dict):
+        return [list(messages)]
+    return [list(conversation) for conversation in messages]
+
+
+class Lines:
+    """Turns prompts into lines; the parameters that several share are written once."""
+
+    def __init__(self, defaults: dict[str, Any], chat: bool, more: dict[str, Any] | None = None) -> None:
+        self._defaults, self._chat, self._more = defaults, chat, more or {}
+        self._last: tuple[SamplingParams | None, str] | None = None
+
+    def line(self, value: Any, params: SamplingParams | None) -> str:
+        name = "messages" if self._chat else "prompt"
+        return f'{{"{name}": {json.dumps(value)}{self._rest(params)}}}'
+
+    def _rest(self, params: SamplingParams | None) -> str:
+        if self._last is None or self._last[0] is not params:
+            body = {**self._more, **body_of(params, self._defaults, self._chat)}
+            self._last = (params, ", " + json.dumps(body)[1:-1] if body else "")
+        return self._last[1]
+
+
+def params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> Iterable[SamplingParams | None]:
+    if params is None or isinstance(params, SamplingParams):
+        return itertools.repeat(params, count)
+    params = list(params)
+    if len(params) != count:
+        raise InvalidValueError("invalid_value", f"there are {count} prompts and {len(params)} sampling_params; expected as many, or one")
+    return params
+
+
+def keys_for(keys: Sequence[Key] | None, count: int) -> list[int]:
+    """What keys the draws of requests without a seed: their index, or what the caller names them."""
+    if keys is None:
+        return list(range(count))
+    if len(keys) != count:
+        raise InvalidValueError("invalid_value", f"there are {count} prompts and {len(keys)} keys; expected as many")
+    return [key_of(key) for key in keys]
+
+
+def key_of(key: Key) -> int:
+    if isinstance(key, str):
+        return _forebay.hash_key(key)
+    if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < 2**63:
+        raise InvalidValueError("invalid_value", f"a key is {key!r}; expected a string or an integer from 0 to 2^63 - 1")
+    return key

@@ -1,0 +1,231 @@
+"""``LLM``, as vLLM's users type it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from . import _forebay
+from .ending import still_open
+from .errors import Error, make_error
+from .flags import flags_of
+from .inputs import Key, Lines, Prompt, conversations_of, is_one_prompt, key_of, keys_for, params_for, prompt_of
+from .outputs import RequestOutput, choices_of, logprobs_of
+from .params import SamplingParams
+from .progress import Progress
+from .tokenizer import Tokenizer
+
+# How long a wait goes on before Python may look at its signals.
+_GLANCE = 0.05
+
+
+class LLM:
+    """A model, loaded, and its engine, which runs until ``close``, the end of ``with`` or ``del``.
+
+    Several threads may call one LLM, and several LLMs may live in one process. After ``fork`` the child cannot use it.
+    """
+
+    def __init__(self, model: str, **arguments: Any) -> None:
+        self._model = _forebay.Model(str(model), flags_of(arguments))
+        self._defaults = self._model.defaults()
+        self._tokenizer = Tokenizer(self._model)
+        self._ahead = 2 * int(arguments.get("max_num_seqs") or 256)
+        still_open.add(self)
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        keys: Sequence[Key] | None = None,
+        on_error: str = "raise",
+    ) -> list[RequestOutput]:
+        """Answers in the order of the prompts. Draws without a seed are keyed by ``keys``, or the prompt's index."""
+        if prompts is None:
+            raise TypeError("prompts are None; expected a prompt or a list of them")
+        every = [prompts] if is_one_prompt(prompts) else list(prompts)
+        parsed = [prompt_of(prompt, index) for index, prompt in enumerate(every)]
+        lines = Lines(self._defaults, False)
+        return self._run(parsed, lines, sampling_params, keys, on_error, use_tqdm)
+
+    def chat(
+        self,
+        messages: Any,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: list[dict[str, Any]] | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+        *,
+        keys: Sequence[Key] | None = None,
+        on_error: str = "raise",
+    ) -> list[RequestOutput]:
+        if chat_template is not None:
+            raise make_error("unsupported_parameter", "chat_template belongs to LLM(...), not to a call", True)
+        more: dict[str, Any] = {}
+        if not add_generation_prompt:
+            more["add_generation_prompt"] = False
+        if continue_final_message:
+            more["continue_final_message"] = True
+        if tools:
+            more["tools"] = tools
+        if chat_template_kwargs:
+            more["chat_template_kwargs"] = chat_template_kwargs
+        parsed = [(None, conversation) for conversation in conversations_of(messages)]
+        return self._run(parsed, Lines(self._defaults, True, more), sampling_params, keys, on_error, use_tqdm)
+
+    def generate_iter(
+        self,
+        prompts: Iterable[Prompt],
+        sampling_params: SamplingParams | None = None,
+        *,
+        keys: Iterable[Key] | None = None,
+        on_error: str = "raise",
+    ) -> Iterator[RequestOutput]:
+        """Answers as they finish; ``request_id`` is the prompt's index. Reads ahead by what the engine needs, never all."""
+        call = _forebay.Call(self._model)
+        lines = Lines(self._defaults, False)
+        texts: dict[int, str | None] = {}
+        every, names = iter(prompts), iter(keys) if keys is not None else None
+        raised: BaseException | None = None
+        count, ended = 0, False
+        try:
+            while texts or not ended:
+                batch: list[str] = []
+                batch_keys: list[int] = []
+                try:
+                    while not ended and len(texts) < self._ahead:
+                        prompt = next(every)
+                        texts[count], value = prompt_of(prompt, count)
+                        batch.append(lines.line(value, sampling_params))
+                        batch_keys.append(key_of(next(names)) if names is not None else count)
+                        count += 1
+                except StopIteration:
+                    ended = True
+                except Exception as error:  # what is done is still given out
+                    texts.pop(count, None)
+                    ended, raised = True, error
+                    del batch[len(batch_keys) :]
+                free = sampling_params is not None and sampling_params.max_tokens is None
+                for tag, code, message, param in call.add(batch, batch_keys, [free] * len(batch), False):
+                    refusal = _line_error(tag, code, message, param)
+                    if on_error == "raise":
+                        raise refusal
+                    yield RequestOutput(str(tag), texts.pop(tag), None, error=refusal)
+                call.start()
+                if raised is not None:
+                    call.cancel_all()
+                for tag, result, _ in call.take(_GLANCE):
+                    text = texts.pop(tag)
+                    output = self._output(tag, text, result, sampling_params)
+                    if output.error is None:
+                        yield output
+                    elif output.error.code != "request_cancelled":
+                        raise output.error
+            if raised is not None:
+                raise raised
+        finally:
+            call.cancel_all()
+
+    def _run(
+        self,
+        parsed: Sequence[tuple[str | None, Any]],
+        lines: Lines,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        keys: Sequence[Key] | None,
+        on_error: str,
+        use_tqdm: bool,
+    ) -> list[RequestOutput]:
+        if on_error not in ("raise", "return"):
+            raise ValueError(f"on_error is {on_error!r}; expected 'raise' or 'return'")
+        params = list(params_for(sampling_params, len(parsed)))
+        call = _forebay.Call(self._model)
+        free = [each is not None and each.max_tokens is None for each in params]
+        texts = [lines.line(value, each) for (_, value), each in zip(parsed, params)]
+        outputs: dict[int, RequestOutput] = {}
+        for tag, code, message, param in call.add(texts, keys_for(keys, len(parsed)), free, False):
+            error = _line_error(tag, code, message, param)
+            if on_error == "raise":
+                raise error
+            outputs[tag] = RequestOutput(str(tag), parsed[tag][0], None, error=error)
+        del texts
+        progress = Progress(len(parsed), use_tqdm)
+        try:
+            call.start()
+            while len(outputs) < len(parsed):
+                for tag, result, _ in call.take(_GLANCE):
+                    output = self._output(tag, parsed[tag][0], result, params[tag])
+                    if output.error is not None and on_error == "raise":
+                        raise output.error
+                    outputs[tag] = output
+                    progress.add(len(output.prompt_token_ids or ()), sum(len(each.token_ids) for each in output.outputs))
+        except BaseException:
+            call.cancel_all()
+            raise
+        finally:
+            progress.close()
+        return [outputs[tag] for tag in range(len(parsed))]
+
+    def _output(self, tag: int, text: str | None, result: tuple[Any, ...], params: SamplingParams | None) -> RequestOutput:
+        ids, cached, prompt_logprobs, choices, error = result
+        return RequestOutput(
+            str(tag),
+            text if text is not None else self._tokenizer.decode_or_none(ids),
+            ids,
+            logprobs_of(prompt_logprobs),
+            choices_of(choices, params is None or params.detokenize),
+            True,
+            None,
+            cached,
+            error and make_error(error[0], error[1], False),
+        )
+
+    def get_tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        return SamplingParams(**self._defaults)
+
+    def facts(self) -> dict[str, Any]:
+        """What is known of the loaded model."""
+        return self._model.facts()
+
+    def stats(self) -> dict[str, Any]:
+        """The engine's counters."""
+        return self._model.stats()
+
+    def get_metrics(self) -> dict[str, Any]:
+        """The counters under vLLM's names."""
+        stats = self.stats()
+        names = {
+            "vllm:num_requests_running": "choices_running",
+            "vllm:num_requests_waiting": "choices_waiting",
+            "vllm:prompt_tokens": "prompt_tokens",
+            "vllm:generation_tokens": "output_tokens",
+            "vllm:num_preemptions": "preemptions",
+            "vllm:prefix_cache_hits": "cached_prompt_tokens",
+            "vllm:request_success": "requests_finished",
+        }
+        metrics = {name: stats[ours] for name, ours in names.items()}
+        metrics["vllm:kv_cache_usage_perc"] = stats["kv_blocks_used"] / max(1, stats["kv_blocks_total"])
+        return metrics
+
+    def close(self) -> None:
+        """Ends what runs, and the engine. Safe to call twice."""
+        still_open.discard(self)
+        self._model.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _line_error(index: int, code: str, message: str, param: str) -> Error:
+    error = make_error(code, f"prompt {index}: {message}", True)
+    error.index, error.param = index, param or None
+    return error

@@ -1,0 +1,58 @@
+"""What comes back: vLLM's members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import Error
+
+
+@dataclass
+class Logprob:
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+@dataclass
+class CompletionOutput:
+    index: int
+    text: str
+    token_ids: list[int]
+    cumulative_logprob: float | None = None
+    logprobs: list[dict[int, Logprob]] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    digest: int = 0
+
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+
+@dataclass
+class RequestOutput:
+    """``error`` is set, and ``outputs`` empty, where the request failed and ``on_error="return"``."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int] | None
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    outputs: list[CompletionOutput] = field(default_factory=list)
+    finished: bool = True
+    metrics: Any = None
+    num_cached_tokens: int | None = None
+    error: Error | None = None
+
+
+def logprobs_of(positions: list[dict[int, tuple[float, int, str]] | None] | None) -> Any:
+    if positions is None:
+        return None
+    return [position and {token: Logprob(*values) for token, values in position.items()} for position in positions]
+
+
+def choices_of(choices: list[tuple[Any, ...]], detokenize: bool) -> list[CompletionOutput]:
+    return [
+        CompletionOutput(index, text if detokenize else "", tokens, total, logprobs_of(logprobs), finish, stop, digest)
+        for index, text, tokens, finish, stop, logprobs, total, digest in choices
+    ]

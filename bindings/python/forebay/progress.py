@@ -1,0 +1,47 @@
+"""A bar of progress as tqdm draws it."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+
+class Progress:
+    """Draws on stderr where that is a terminal, ten times a second at most."""
+
+    def __init__(self, total: int, shown: bool) -> None:
+        self._total, self._done, self._prompt, self._output = total, 0, 0, 0
+        self._shown = shown and sys.stderr is not None and sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._drawn = 0.0
+
+    def add(self, prompt_tokens: int, output_tokens: int) -> None:
+        self.at(self._done + 1, self._prompt + prompt_tokens, self._output + output_tokens)
+
+    def at(self, done: int, prompt_tokens: int, output_tokens: int) -> None:
+        self._done, self._prompt, self._output = done, prompt_tokens, output_tokens
+        now = time.monotonic()
+        if self._shown and self._done and (now - self._drawn > 0.1 or self._done == self._total):
+            self._drawn = now
+            self._draw(max(now - self._began, 1e-9))
+
+    def _draw(self, seconds: float) -> None:
+        part = self._done / max(self._total, 1)
+        bar = "█" * int(20 * part)
+        left = seconds / self._done * (self._total - self._done)
+        text = (
+            f"\rProcessed prompts: {part:4.0%}|{bar:<20}| {self._done}/{self._total} "
+            f"[{_clock(seconds)}<{_clock(left)}, {self._done / seconds:.2f}it/s, est. speed input: "
+            f"{self._prompt / seconds:.2f} toks/s, output: {self._output / seconds:.2f} toks/s]"
+        )
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        if self._shown and self._done:
+            sys.stderr.write("\n")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes:02}:{rest:02}"

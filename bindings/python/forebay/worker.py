@@ -1,0 +1,102 @@
+"""What a worker of a shared job does: lines come in, finished result lines go out."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+from typing import Any
+
+from . import _forebay
+from .errors import Error
+from .flags import flags_of
+
+Lines = list[tuple[int, bytes]]
+
+
+def take_cores(count: int) -> list[int]:
+    """Keeps this process to cores that no other worker of this machine has, for its life; descriptors that hold them.
+
+    Where there are not enough it may use all, as the system deals them.
+    """
+    folder = os.path.join(tempfile.gettempdir(), f"forebay-cores-{os.getuid()}")
+    held: dict[int, int] = {}
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        for core in sorted(os.sched_getaffinity(0)):
+            if len(held) == count:
+                break
+            descriptor = os.open(os.path.join(folder, str(core)), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held[core] = descriptor
+            except OSError:
+                os.close(descriptor)
+    except OSError:
+        pass
+    if held and len(held) == count:
+        os.sched_setaffinity(0, held)
+        return list(held.values())
+    for descriptor in held.values():
+        os.close(descriptor)
+    return []
+
+
+class Worker:
+    """A model, and the lines that it was given. One thread uses it."""
+
+    def __init__(self, model: str, arguments: dict[str, Any]) -> None:
+        self._cores = take_cores(int(arguments.get("threads") or 0))
+        self._model = _forebay.Model(model, flags_of(arguments))
+        self._server = _forebay.Server(self._model)
+
+    def setting(self) -> dict[str, Any]:
+        """What all workers of a job must have in common, and what is read by people."""
+        facts = self._model.facts()
+        return {
+            "fingerprints": self._server.fingerprints(),
+            "model": facts["model"],
+            "numerics_class": facts["numerics_class"],
+            "max_model_len": facts["max_model_len"],
+            "version": _forebay.__version__,
+        }
+
+    def exchange(self, lines: Lines, seconds: float) -> list[bytes]:
+        """Takes lines; gives back what is finished, after ``seconds`` at most."""
+        if lines:
+            self._server.add(lines)
+        answers = self._server.take(seconds)
+        self._model.check()
+        return answers
+
+    def held(self) -> int:
+        """Lines that have no result yet."""
+        return self._server.held()
+
+    def close(self) -> None:
+        self._model.close()
+
+
+def serve(connection: Connection) -> None:
+    """Speaks with a driver until it hangs up, which its death does too."""
+    model, arguments = connection.recv()
+    try:
+        worker = Worker(model, arguments)
+    except (Error, TypeError) as error:
+        connection.send(("failed", f"{error}"))
+        return
+    connection.send(("ready", worker.setting()))
+    try:
+        while True:
+            lines: Lines = []
+            while connection.poll(0 if worker.held() or lines else 5):
+                lines += connection.recv()
+            connection.send(("done", worker.exchange(lines, 0.1 if lines or worker.held() else 0)))
+    except (EOFError, ConnectionError):
+        worker.close()
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))

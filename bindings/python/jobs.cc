@@ -1,0 +1,282 @@
+// Jobs with files: one in this process, and the two sides of one that several processes share.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "job/job.h"
+#include "job/job_clock.h"
+#include "job/line_server.h"
+#include "job/output_check.h"
+#include "job/shared_job.h"
+#include "model.h"
+
+namespace forebay::python {
+namespace {
+
+// The job of `forebay run`, in a thread of its own.
+class Batch {
+ public:
+  struct Options {
+    std::string input, output, shard, summary;
+    bool strict, retry_failed, preserve_order, progress;
+    double grace;
+  };
+  Batch(const std::string& model, const Flags& given, Options options)
+      : flags_(ParseFlags(model, given)), options_(std::move(options)) {
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Batch() { Close(); }
+
+  // Gives up what runs. Safe to call twice.
+  void Close() {
+    control_.abort = true;
+    const GilRelease release;
+    Join();
+  }
+
+  // Has it ended? Waits for it, but no longer than `seconds`.
+  bool Wait(double seconds) {
+    const GilRelease release;
+    ended_->Wait(static_cast<runtime::TimeNs>(seconds * 1e9));
+    return done_;
+  }
+  void Drain() { control_.drain = true; }
+  void Abort() { control_.abort = true; }
+
+  // How it ended, the error's code and message where there is one, and the summary as JSON.
+  nb::tuple Result() {
+    {
+      const GilRelease release;
+      Join();
+    }
+    if (!opened_.ok()) Throw(opened_);
+    return nb::make_tuple(std::string(job::Name(outcome_.exit_code)), outcome_.status.code().name,
+                          outcome_.status.message(), job::SummaryJson(outcome_.summary));
+  }
+
+ private:
+  void Join() {
+    const std::lock_guard lock(joining_);
+    if (thread_.joinable()) thread_.join();
+  }
+  void Run() {
+    opened_ = RunJob();
+    done_ = true;
+    ended_->Set();
+  }
+  base::Status RunJob() {
+    job::Shard shard;
+    if (!options_.shard.empty()) {
+      FB_ASSIGN_OR_RETURN(shard, job::ParseShard(options_.shard));
+    }
+    auto input = job::JobFile::Open(options_.input);
+    if (!input.ok()) return input.status();
+    if (!shard.all()) input->Keep(shard);
+    const job::NamedPath outputs[] = {{"output", options_.output, job::kResultsIo},
+                                      {"summary", options_.summary}};
+    const job::NamedPath inputs[] = {{"model", flags_.engine.model}, {"input", options_.input}};
+    FB_RETURN_IF_ERROR(job::CheckOutputs(outputs, inputs));
+    FB_ASSIGN_OR_RETURN(
+        const std::unique_ptr<job::OpenedModel> model,
+        job::OpenedModel::Open(*runtime_, flags_, options_.output, !flags_.now.empty()));
+    job::JobOptions job{.output_path = options_.output,
+                        .fingerprints = model->fingerprints(),
+                        .rules = model->rules(),
+                        .style = model->style(),
+                        .strict = options_.strict,
+                        .retry_failed = options_.retry_failed,
+                        .preserve_order = options_.preserve_order,
+                        .grace_seconds = options_.grace,
+                        .progress = options_.progress && isatty(2) ? job::ProgressMode::kLive
+                                                                   : job::ProgressMode::kQuiet,
+                        .summary_path = options_.summary,
+                        .isa = model->engine().isa()};
+    outcome_ = job::RunJob(*runtime_, *input, job, model->text(), model->engine(), control_);
+    return {};
+  }
+
+  cli::ModelFlags flags_;
+  const Options options_;
+  const std::unique_ptr<runtime::Runtime> runtime_ = runtime::CreateRealRuntime();
+  const std::unique_ptr<runtime::Event> ended_ = runtime_->NewEvent("the batch's end");
+  RunControl control_;
+  std::atomic<bool> done_{false};
+  base::Status opened_;      // the thread's, until it ended
+  job::JobOutcome outcome_;  // the same
+  std::mutex joining_;       // guards joining thread_
+  std::thread thread_;
+};
+
+using Line = std::pair<int64_t, nb::bytes>;
+
+std::vector<Line> Lines(const std::vector<job::LineServer::Line>& lines) {
+  std::vector<Line> made;
+  for (const auto& line : lines)
+    made.emplace_back(line.number, nb::bytes(line.text.data(), line.text.size()));
+  return made;
+}
+
+// A worker's side.
+class Server {
+ public:
+  explicit Server(std::shared_ptr<Model> model)
+      : model_(std::move(model)), server_(model_->runtime(), model_->opened(), model_->session()) {}
+
+  void Add(const std::vector<Line>& given) {
+    model_->Check();
+    std::vector<job::LineServer::Line> lines;
+    for (const auto& [number, text] : given)
+      lines.push_back({number, std::string(text.c_str(), text.size())});
+    const GilRelease release;
+    server_.Add(std::move(lines));
+  }
+  std::vector<nb::bytes> Take(double seconds) {
+    std::vector<job::AnswerLine> answers;
+    {
+      const GilRelease release;
+      answers = server_.Take(static_cast<runtime::TimeNs>(seconds * 1e9));
+    }
+    std::vector<nb::bytes> texts;
+    for (const auto& answer : answers) texts.emplace_back(answer.text.data(), answer.text.size());
+    return texts;
+  }
+  size_t held() const { return server_.held(); }
+  void CancelAll() {
+    const GilRelease release;
+    server_.CancelAll();
+  }
+  // Model, settings, numerics class, marks of the settings.
+  std::vector<uint64_t> Fingerprints() {
+    const job::Fingerprints prints = model_->opened().fingerprints();
+    return {prints.model, prints.settings, prints.numerics, prints.marks};
+  }
+
+ private:
+  std::shared_ptr<Model> model_;
+  job::LineServer server_;
+};
+
+// The driver's side. `now` is in seconds of one clock.
+class Driver {
+ public:
+  using Orders = std::vector<std::pair<int64_t, std::vector<Line>>>;
+
+  Driver(const std::string& input, const std::string& output,
+         const std::vector<uint64_t>& fingerprints, bool retry_failed, int64_t least_lines,
+         int64_t most_lines, double silent_seconds) {
+    const GilRelease release;
+    const job::SharedJobOptions options{.input_path = input,
+                                        .output_path = output,
+                                        .fingerprints = {.model = fingerprints.at(0),
+                                                         .settings = fingerprints.at(1),
+                                                         .numerics = fingerprints.at(2),
+                                                         .marks = fingerprints.at(3)},
+                                        .retry_failed = retry_failed,
+                                        .leases = {.least_lines = least_lines,
+                                                   .most_lines = most_lines,
+                                                   .silent_after_ns = Ns(silent_seconds)}};
+    job_ = python::Take(job::SharedJob::Open(options));
+  }
+
+  void Join(int64_t worker, std::string name) { job_->Join(worker, std::move(name)); }
+  Orders Ask(int64_t worker, double now) { return Give(job_->Ask(worker, Ns(now))); }
+  Orders Hear(int64_t worker, double now) { return Give(job_->Hear(worker, Ns(now))); }
+  Orders Leave(int64_t worker, double now) { return Give(job_->Leave(worker, Ns(now))); }
+  Orders Die(int64_t worker, double now) { return Give(job_->Die(worker, Ns(now))); }
+  Orders Tick(double now) { return Give(job_->Tick(Ns(now))); }
+  Orders Finish(int64_t worker, const nb::bytes& text, double now) {
+    return Give(job_->Finish(worker, {text.c_str(), text.size()}, Ns(now)));
+  }
+  void Commit() {
+    const GilRelease release;
+    Check(job_->Commit());
+  }
+  void RewriteInOrder() {
+    const GilRelease release;
+    Check(job_->RewriteInOrder());
+  }
+  bool GroupIsFull() const { return job_->GroupIsFull(); }
+  bool complete() const { return job_->complete(); }
+
+  nb::dict Counts() const {
+    const job::SharedJob::Counts& counts = job_->counts();
+    nb::dict dict, workers, failures;
+    dict["lines"] = counts.lines;
+    dict["resumed"] = counts.resumed;
+    dict["done"] = counts.done;
+    dict["failed"] = counts.failed;
+    dict["prompt_tokens"] = counts.prompt_tokens;
+    dict["output_tokens"] = counts.output_tokens;
+    dict["computed_twice"] = counts.twice;
+    dict["refused"] = counts.refused;
+    for (const auto& [name, lines] : counts.by_worker) workers[name.c_str()] = lines;
+    for (const auto& [code, failure] : job_->failures().ByCount())
+      failures[code.c_str()] = failure.count;
+    dict["by_worker"] = workers;
+    dict["failures"] = failures;
+    return dict;
+  }
+
+ private:
+  static int64_t Ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+  static Orders Give(base::Result<std::vector<job::WorkerOrder>> result) {
+    Orders orders;
+    for (const job::WorkerOrder& order : python::Take(std::move(result)))
+      orders.emplace_back(order.worker, Lines(order.lines));
+    return orders;
+  }
+
+  std::unique_ptr<job::SharedJob> job_;
+};
+
+}  // namespace
+
+void AddJobs(nb::module_& module) {
+  // The clock that the templates of a results file's job saw, as --now takes it.
+  module.def("job_clock", [](const std::string& path) { return job::FindJobClock(path); });
+  nb::class_<Batch>(module, "Batch", nb::is_weak_referenceable())
+      .def("__init__",
+           [](Batch* self, const std::string& model, const Flags& flags, const std::string& input,
+              const std::string& output, const std::string& shard, const std::string& summary,
+              bool strict, bool retry_failed, bool preserve_order, bool progress, double grace) {
+             new (self) Batch(model, flags,
+                              {input, output, shard, summary, strict, retry_failed, preserve_order,
+                               progress, grace});
+           })
+      .def("wait", &Batch::Wait)
+      .def("drain", &Batch::Drain)
+      .def("abort", &Batch::Abort)
+      .def("close", &Batch::Close)
+      .def("result", &Batch::Result);
+  nb::class_<Server>(module, "Server")
+      .def(nb::init<std::shared_ptr<Model>>())
+      .def("add", &Server::Add)
+      .def("take", &Server::Take)
+      .def("held", &Server::held)
+      .def("cancel_all", &Server::CancelAll)
+      .def("fingerprints", &Server::Fingerprints);
+  nb::class_<Driver>(module, "Driver")
+      .def(nb::init<const std::string&, const std::string&, const std::vector<uint64_t>&, bool,
+                    int64_t, int64_t, double>())
+      .def("join", &Driver::Join)
+      .def("ask", &Driver::Ask)
+      .def("hear", &Driver::Hear)
+      .def("leave", &Driver::Leave)
+      .def("die", &Driver::Die)
+      .def("tick", &Driver::Tick)
+      .def("finish", &Driver::Finish)
+      .def("commit", &Driver::Commit)
+      .def("rewrite_in_order", &Driver::RewriteInOrder)
+      .def("group_is_full", &Driver::GroupIsFull)
+      .def("complete", &Driver::complete)
+      .def("counts", &Driver::Counts);
+}
+
+}  // namespace forebay::python

@@ -1,0 +1,180 @@
+#include "model.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+namespace forebay::python {
+namespace {
+
+inline constexpr base::ErrorCode kProcessForked{"process_forked"};
+
+// The flags, and a parser that fills them.
+struct Parser {
+  explicit Parser(cli::ModelFlags* flags) { cli::AddModelFlags(app, *flags); }
+  CLI::App app{"forebay", "forebay"};
+};
+
+}  // namespace
+
+void Throw(const base::Status& status) {
+  const bool usage = job::EngineExitCode(status) == job::ExitCode::kUsage;
+  throw Failure{status.code().name, status.message(), usage};
+}
+
+std::vector<std::pair<std::string, bool>> FlagNames() {
+  cli::ModelFlags flags;
+  const Parser parser(&flags);
+  std::vector<std::pair<std::string, bool>> names;
+  for (const CLI::Option* option : parser.app.get_options()) {
+    for (const std::string& name : option->get_lnames())
+      if (name != "help") names.emplace_back(name, option->get_items_expected_max() > 0);
+  }
+  return names;
+}
+
+cli::ModelFlags ParseFlags(const std::string& model, const Flags& given) {
+  cli::ModelFlags flags;
+  Parser parser(&flags);
+  try {
+    // The parser takes them from the back.
+    parser.app.parse(Flags(given.rbegin(), given.rend()));
+  } catch (const CLI::ParseError& error) {
+    throw Failure{base::kInvalidArgument.name, error.what(), true};
+  }
+  flags.engine.model = model;
+  if (const base::Status status = cli::ApplyModelFlags(&flags); !status.ok()) Throw(status);
+  return flags;
+}
+
+Model::Model(const std::string& name, const Flags& given) : flags_(ParseFlags(name, given)) {
+  const GilRelease release;
+  runtime_ = runtime::CreateRealRuntime();
+  auto opened = job::OpenedModel::Open(*runtime_, flags_, "", true);
+  if (!opened.ok()) Throw(opened.status());
+  opened_ = std::move(*opened);
+  parser_.emplace(opened_->rules(), opened_->text(), opened_->engine());
+  session_ = std::make_unique<job::Session>(*runtime_, opened_->engine());
+}
+
+Model::~Model() {
+  if (getpid() == pid_) return;
+  static_cast<void>(session_.release());
+  static_cast<void>(opened_.release());
+  static_cast<void>(runtime_.release());
+}
+
+void Model::Close() {
+  if (getpid() != pid_) return;
+  const GilRelease release;
+  session_->Close();
+}
+
+void Model::Check() const {
+  if (getpid() != pid_) {
+    throw Failure{kProcessForked.name,
+                  "this LLM was made before the process was forked; make one in the child, or "
+                  "start it by \"spawn\"",
+                  false};
+  }
+  if (!session_->open())
+    throw Failure{job::kSessionClosed.name, "this LLM is closed, or its engine failed", false};
+}
+
+job::BuiltLine Model::Parse(std::string* text, int64_t key) {
+  const std::lock_guard lock(mutex_);
+  return parser_->Parse(text, key);
+}
+
+nb::dict Model::Facts() const {
+  const ModelFacts& facts = opened_->facts();
+  nb::dict dict;
+  dict["model"] = facts.name;
+  dict["vocab_size"] = facts.vocab_size;
+  dict["max_model_len"] = facts.max_model_len;
+  dict["numerics_class"] = facts.numerics_class;
+  dict["system_fingerprint"] = opened_->style().system_fingerprint;
+  dict["kv_capacity_tokens"] = facts.kv_capacity_tokens;
+  dict["weight_bytes"] = facts.weight_bytes;
+  dict["kv_bytes"] = facts.kv_bytes;
+  dict["workspace_bytes"] = facts.workspace_bytes;
+  dict["isa"] = opened_->engine().isa();
+  return dict;
+}
+
+nb::dict Model::Stats() const {
+  const EngineStats stats = opened_->engine().stats();
+  nb::dict dict;
+  dict["requests_finished"] = stats.requests_finished;
+  dict["prompt_tokens"] = stats.prompt_tokens;
+  dict["output_tokens"] = stats.output_tokens;
+  dict["computed_tokens"] = stats.computed_tokens;
+  dict["recomputed_tokens"] = stats.recomputed_tokens;
+  dict["cached_prompt_tokens"] = stats.cached_prompt_tokens;
+  dict["preemptions"] = stats.preemptions;
+  dict["steps"] = stats.steps;
+  dict["choices_running"] = stats.choices_running;
+  dict["choices_waiting"] = stats.choices_waiting;
+  dict["kv_blocks_used"] = stats.kv_blocks_used;
+  dict["kv_blocks_total"] = stats.kv_blocks_total;
+  dict["step_seconds"] = stats.step_seconds;
+  for (const auto& [name, count] : stats.mode_counters) dict[name.c_str()] = count;
+  return dict;
+}
+
+nb::dict Model::Defaults() const {
+  const SamplingParams params = opened_->rules().defaults;
+  nb::dict dict;
+  dict["temperature"] = params.temperature;
+  dict["top_p"] = params.top_p;
+  dict["top_k"] = params.top_k;
+  dict["min_p"] = params.min_p;
+  dict["repetition_penalty"] = params.repetition_penalty;
+  if (params.default_max_tokens >= 0) dict["max_tokens"] = params.default_max_tokens;
+  return dict;
+}
+
+const text::Tokenizer& Model::tokenizer() const {
+  const text::Tokenizer* const tokenizer = opened_->text().tokenizer();
+  if (!tokenizer) {
+    throw Failure{base::kInvalidArgument.name, "there is no tokenizer (skip_tokenizer_init)", true};
+  }
+  return *tokenizer;
+}
+
+std::vector<int32_t> Model::Encode(const std::string& text, bool add_special_tokens) const {
+  return tokenizer().Encode(text, {.add_special_tokens = add_special_tokens});
+}
+std::string Model::Decode(const std::vector<int32_t>& ids, bool skip_special_tokens) const {
+  return tokenizer().Decode(ids, skip_special_tokens);
+}
+std::string Model::Render(const std::string& messages, const std::string& tools,
+                          const std::string& kwargs, bool add_generation_prompt,
+                          bool continue_final_message) {
+  const job::ChatPrompt prompt{.messages = messages,
+                               .tools = tools,
+                               .chat_template_kwargs = kwargs,
+                               .add_generation_prompt = add_generation_prompt,
+                               .continue_final_message = continue_final_message};
+  const std::lock_guard lock(mutex_);
+  auto rendered = text().RenderPrompt(prompt);
+  if (!rendered.ok())
+    throw Failure{rendered.status().code().name, rendered.status().message(), true};
+  return rendered->text;
+}
+
+void AddModel(nb::module_& module) {
+  module.def("flag_names", &FlagNames);
+  nb::class_<Model>(module, "Model")
+      .def(nb::init<const std::string&, const Flags&>())
+      .def("close", &Model::Close)
+      .def("check", &Model::Check)
+      .def("facts", &Model::Facts)
+      .def("stats", &Model::Stats)
+      .def("defaults", &Model::Defaults)
+      .def("encode", &Model::Encode)
+      .def("decode", &Model::Decode)
+      .def("render", &Model::Render);
+}
+
+}  // namespace forebay::python

@@ -1,0 +1,91 @@
+// A loaded model as Python holds it, and how the engine's errors become Python's.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/model_flags.h"
+#include "gil.h"
+#include "job/opened_model.h"
+#include "job/request_builder.h"
+#include "job/session.h"
+#include "runtime/real/real_runtime.h"
+
+namespace forebay::python {
+
+namespace nb = nanobind;
+
+// Becomes forebay.Error: with `usage` one that is a ValueError, else a RuntimeError.
+struct Failure {
+  std::string code, message;
+  bool usage;
+};
+
+[[noreturn]] void Throw(const base::Status& status);
+inline void Check(const base::Status& status) {
+  if (!status.ok()) Throw(status);
+}
+template <typename T>
+T Take(base::Result<T> result) {
+  if (!result.ok()) Throw(result.status());
+  return std::move(*result);
+}
+
+using Flags = std::vector<std::string>;
+
+// Each option's names, and whether it takes a value.
+std::vector<std::pair<std::string, bool>> FlagNames();
+cli::ModelFlags ParseFlags(const std::string& model, const Flags& given);
+
+// One loaded model, and its session. A child of fork has no threads of it and may only drop it.
+class Model {
+ public:
+  Model(const std::string& name, const Flags& given);
+  ~Model();
+
+  // What runs ends at once; the memory goes with the object.
+  void Close();
+  void Check() const;
+  // For one thread at a time.
+  job::BuiltLine Parse(std::string* text, int64_t key);
+
+  runtime::Runtime& runtime() { return *runtime_; }
+  job::Session& session() { return *session_; }
+  job::OpenedModel& opened() { return *opened_; }
+  job::ModelText& text() { return opened_->text(); }
+
+  nb::dict Facts() const;
+  nb::dict Stats() const;
+  nb::dict Defaults() const;
+  std::vector<int32_t> Encode(const std::string& text, bool add_special_tokens) const;
+  std::string Decode(const std::vector<int32_t>& ids, bool skip_special_tokens) const;
+  std::string Render(const std::string& messages, const std::string& tools,
+                     const std::string& kwargs, bool add_generation_prompt,
+                     bool continue_final_message);
+
+ private:
+  const text::Tokenizer& tokenizer() const;
+
+  const pid_t pid_ = getpid();
+  cli::ModelFlags flags_;
+  std::unique_ptr<runtime::Runtime> runtime_;
+  std::unique_ptr<job::OpenedModel> opened_;
+  std::mutex mutex_;  // guards parser_ and rendering
+  std::optional<job::RequestParser> parser_;
+  std::unique_ptr<job::Session> session_;
+};
+
+// The parts of the module, one a file.
+void AddModel(nb::module_& module);
+void AddCall(nb::module_& module);
+void AddJobs(nb::module_& module);
+
+}  // namespace forebay::python

@@ -1,0 +1,26 @@
+// How a step's rows meet the weights.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace forebay {
+
+// How the rows of a step reach the FFN weights of layers that ranks share.
+//   kLocal   nothing is shared: all weights are the rank's own
+//   kPull    the weights come to the rank; no replica waits for another
+//   kShip    the rows go to the ranks that own the weights
+//   kGather  all replicas meet before each shared layer and pull it, as FSDP does
+enum class FfnMode : uint8_t { kLocal, kPull, kShip, kGather };
+
+struct StepMode {
+  FfnMode ffn = FfnMode::kLocal;
+  // The degrees of sequence and tensor parallelism in which the step runs.
+  uint8_t sp = 1, tp = 1;
+
+  // The replicas of a group take such a step together, so they agree on it before it begins.
+  bool meets() const { return ffn == FfnMode::kShip || ffn == FfnMode::kGather; }
+  friend auto operator<=>(const StepMode&, const StepMode&) = default;
+};
+
+}  // namespace forebay

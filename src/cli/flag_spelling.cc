@@ -1,0 +1,125 @@
+#include "cli/flag_spelling.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <utility>
+
+namespace forebay::cli {
+namespace {
+
+constexpr std::pair<std::string_view, std::string_view> kShortNames[] = {
+    {"-tp", "--tensor-parallel-size"},
+    {"-pp", "--pipeline-parallel-size"},
+    {"-dp", "--data-parallel-size"},
+};
+
+// vLLM's flags that have no counterpart, or another one.
+constexpr std::pair<std::string_view, std::string_view> kForeignFlags[] = {
+    {"--block-size", "blocks of KV cache hold 32 tokens"},
+    {"--cpu-offload-gb", "weights stay on their device; see --layout"},
+    {"--disable-log-requests", "requests are not logged; see --quiet"},
+    {"--disable-log-stats", "see --quiet"},
+    {"--enable-chunked-prefill", "long prompts are always computed in chunks"},
+    {"--enforce-eager", "there are no captured graphs, so there is nothing to switch off"},
+    {"--hf-overrides", "edit config.json instead"},
+    {"--kv-cache-dtype", "the KV cache has the compute type; see --dtype"},
+    {"--load-format", "the format is seen from the files"},
+    {"--max-seq-len-to-capture", "there are no captured graphs"},
+    {"--revision", "nothing is downloaded; -m names a folder or a file"},
+    {"--swap-space", "preempted requests are computed again"},
+    {"--tokenizer", "the tokenizer is the model's; put its files into the model's folder"},
+    {"--tokenizer-mode", "the tokenizer is seen from the files"},
+    {"--trust-remote-code", "no code of a model is run"},
+};
+
+// How many insertions, deletions and replacements of a character lead from `a` to `b`.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t k = 0; k < b.size(); ++k) {
+      const size_t replaced = diagonal + (a[i] != b[k]);
+      diagonal = std::exchange(row[k + 1], std::min({replaced, row[k] + 1, row[k + 1] + 1}));
+    }
+  }
+  return row.back();
+}
+
+// The flag of `command` that is spelled most like `flag`; "" where none is near.
+std::string NearestFlag(const CLI::App& command, std::string_view flag) {
+  size_t least = std::min<size_t>(4, flag.size() / 3 + 1);
+  std::string nearest;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_group().empty()) continue;  // hidden
+    for (const std::string& name : option->get_lnames()) {
+      const size_t distance = EditDistance(flag, "--" + name);
+      if (distance >= least) continue;
+      least = distance;
+      nearest = "--" + name;
+    }
+  }
+  return nearest;
+}
+
+std::string HintFor(const CLI::App& command, std::string_view argument) {
+  const std::string_view flag = argument.substr(0, argument.find('='));
+  for (const auto& [name, hint] : kForeignFlags) {
+    if (flag == name) return std::string(hint);
+  }
+  const std::string nearest = NearestFlag(command, flag);
+  return nearest.empty() ? "" : fmt::format("did you mean {}?", nearest);
+}
+
+// The command whose arguments were at fault.
+const CLI::App& FaultyCommand(const CLI::App& app) {
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  return parsed.empty() ? app : *parsed.back();
+}
+
+}  // namespace
+
+std::vector<std::string> NormalArguments(int argc, const char* const* argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments) {
+    if (argument == "--") break;
+    for (const auto& [name, ours] : kShortNames) {
+      if (argument == name) argument = ours;
+    }
+    if (!argument.starts_with("--")) continue;
+    const auto end = argument.begin() +
+                     static_cast<std::ptrdiff_t>(std::min(argument.find('='), argument.size()));
+    std::replace(argument.begin(), end, '_', '-');
+  }
+  return arguments;
+}
+
+std::string DescribeFlagError(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = FaultyCommand(app);
+  std::string text = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    std::vector<std::string> strangers = app.remaining(true);
+    for (const std::string& stranger : strangers) {
+      if (!stranger.starts_with("-")) continue;
+      const std::string hint = HintFor(command, stranger);
+      return fmt::format("{} is no flag of {}{}{}", stranger,
+                         &command == &app ? "forebay" : "forebay " + command.get_name(),
+                         hint.empty() ? "" : ": ", hint);
+    }
+  }
+  while (text.ends_with('\n')) text.pop_back();
+  return fmt::format("{}; see `forebay{} --help`", text,
+                     &command == &app ? "" : " " + command.get_name());
+}
+
+std::string CheckPositive(const std::string& text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size() && number > 0) return "";
+  return fmt::format("\"{}\" is no integer above 0", text);
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,392 @@
+#include "engine/choices.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "schedule/intake.h"
+#include "schedule/step_share.h"
+
+namespace forebay::engine {
+namespace {
+
+// Positions that Open may take from the cache. Rows whose logits are wanted must be computed.
+int64_t MaxCached(const Sequence& sequence) {
+  return sequence.wants_prompt_logprobs() ? 0 : sequence.known() - 1;
+}
+
+bool SeeAll(std::span<const base::Reach> reaches) {
+  return std::ranges::all_of(reaches, &base::Reach::all);
+}
+
+}  // namespace
+
+Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
+    : options_(options),
+      kv_digest_(std::move(kv_digest)),
+      book_({.num_blocks = options.limits.total_blocks,
+             .max_sequences = options.limits.max_num_seqs,
+             .max_blocks_per_sequence = options.max_blocks_per_sequence,
+             .prefix_sharing = options.prefix_caching},
+            options.kv_reaches),
+      parking_({.blocks = options.tier_blocks,
+                .prices = options.park,
+                .prefix_salt = options.prefix_salt,
+                .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches)}) {
+  if (options.lengths) lengths_.emplace(*options.lengths);
+}
+
+bool Choices::WantsRequests() const {
+  return schedule::WantsRequests(options_.limits, {.running = static_cast<int64_t>(running_.size()),
+                                                   .waiting = static_cast<int64_t>(waiting_.size()),
+                                                   .waiting_rows = waiting_rows_,
+                                                   .ended = static_cast<int64_t>(ended_.size()),
+                                                   .available_blocks = book_.available_blocks()});
+}
+
+ReplicaLoad Choices::load() const {
+  ReplicaLoad load{.tokens = tokens_left_,
+                   .choices = static_cast<int64_t>(waiting_.size() + running_.size())};
+  const auto add = [&](const Sequence* sequence) {
+    if (sequence->bounded)
+      load.longest_output = std::max(load.longest_output, sequence->output_left());
+  };
+  std::ranges::for_each(waiting_, add);
+  std::ranges::for_each(running_, add);
+  return load;
+}
+
+kv::CachedPrefix Choices::FindCached(Sequence* sequence) const {
+  return book_.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence),
+                          &sequence->prefix_keys);
+}
+
+void Choices::Queue(Sequence* sequence) {
+  sequence->expected_rows = sequence->known() - FindCached(sequence).tokens;
+  waiting_rows_ += sequence->expected_rows;
+  tokens_left_ += sequence->tokens_left();
+  waiting_.push_back(sequence);
+}
+
+void Choices::Take(std::unique_ptr<RequestState> state) {
+  ids_.push_back(state->request.id);
+  for (const auto& sequence : state->sequences) {
+    if (sequence->uses_counts()) sequence->counts.AddPrompt(sequence->tokens);
+    if (sequence->max_generated == 0 && !sequence->wants_prompt_logprobs()) {
+      sequence->phase = Phase::kFinished;
+      --state->unfinished;
+    } else {
+      Queue(sequence.get());
+    }
+  }
+  auto& list = state->unfinished == 0 ? ended_ : states_;
+  list.push_back(std::move(state));
+}
+
+void Choices::DropUnstarted() {
+  const auto unstarted = [](const RequestState& state) {
+    return std::none_of(state.sequences.begin(), state.sequences.end(),
+                        [](const auto& sequence) { return sequence->admitted_before; });
+  };
+  std::erase_if(waiting_, [&](const Sequence* sequence) {
+    const bool dropped = unstarted(*sequence->request);
+    if (dropped) waiting_rows_ -= sequence->expected_rows;
+    if (dropped) tokens_left_ -= sequence->tokens_left();
+    return dropped;
+  });
+  std::erase_if(states_, [&](const auto& state) { return unstarted(*state); });
+}
+
+void Choices::DeliverEnded(std::vector<RequestResult>* finished) {
+  for (const auto& state : ended_) Deliver(state.get(), finished);
+  ended_.clear();
+}
+
+const schedule::StepView& Choices::View(bool share, int64_t now_us) {
+  CommitReturned();
+  UpdateLengths();
+  view_.running.clear();
+  view_.elsewhere.clear();
+  view_.waiting.clear();
+  running_in_view_.clear();
+  view_.available_blocks = book_.available_blocks();
+  view_.now_us = now_us;
+  view_.mode = options_.mode;
+  view_.overcommit = options_.overcommit;
+  view_.mean_tokens = finished_choices_ > 0 ? static_cast<double>(finished_tokens_) /
+                                                  static_cast<double>(finished_choices_)
+                                            : 0;
+  const schedule::StepShare part = schedule::ShareOf(
+      options_.limits, {.running = static_cast<int64_t>(running_.size()),
+                        .waiting = static_cast<int64_t>(waiting_.size()),
+                        .in_flight = std::ranges::count_if(running_, &Sequence::in_flight),
+                        .loans = static_cast<int64_t>(loans_.size()),
+                        .lent_blocks = std::accumulate(
+                            loans_.begin(), loans_.end(), int64_t{0},
+                            [](int64_t sum, const auto& loan) { return sum + loan->blocks(); }),
+                        .steps = share ? options_.steps_in_flight : 1});
+  view_.limits = part.limits;
+  // No policy preempts where one more block for each is there.
+  const bool short_of_blocks = view_.available_blocks < static_cast<int64_t>(running_.size());
+  for (Sequence* sequence : running_) {
+    if (sequence->in_flight || static_cast<int64_t>(view_.running.size()) == part.running) {
+      view_.elsewhere.push_back(ViewOf(*sequence, false));
+      continue;
+    }
+    view_.running.push_back(ViewOf(*sequence, short_of_blocks));
+    running_in_view_.push_back(sequence);
+  }
+  ViewWaiting();
+  return view_;
+}
+
+void Choices::UpdateLengths() {
+  if (!lengths_ || !lengths_->Due()) return;
+  ages_.clear();
+  for (const Sequence* sequence : running_) ages_.push_back(sequence->generated());
+  for (const Sequence* sequence : waiting_) {
+    if (sequence->generated() > 0) ages_.push_back(sequence->generated());
+  }
+  lengths_->Update(ages_);
+}
+
+int64_t Choices::ExpectedLeft(const Sequence& sequence) const {
+  if (!lengths_) return 0;
+  const int64_t ends_after = sequence.request->request.ends_after;
+  return lengths_->Left(sequence.generated(), sequence.room(),
+                        ends_after > 0 ? ends_after - sequence.generated() : -1);
+}
+
+schedule::RunningView Choices::ViewOf(const Sequence& sequence, bool short_of_blocks) const {
+  return {.order = sequence.job_order(),
+          .known_tokens = sequence.known(),
+          .computed_tokens = sequence.computed,
+          .reserved_blocks = static_cast<int64_t>(book_.table(0, sequence.slot).size()),
+          .exclusive_blocks = short_of_blocks ? book_.exclusive_blocks(sequence.slot) : 0,
+          .remaining_output = sequence.room(),
+          .expected_left = ExpectedLeft(sequence),
+          .decoding = sequence.known() - sequence.computed == 1};
+}
+
+void Choices::ViewWaiting() {
+  // In order, as far as this step can admit them: looking up what the cache holds of a choice is
+  // not free.
+  waiting_in_view_.clear();
+  const size_t most = static_cast<size_t>(view_.limits.max_num_seqs) - view_.running.size();
+  int64_t rows = options_.limits.max_num_batched_tokens, blocks = view_.available_blocks;
+  for (Sequence* sequence : waiting_) {
+    if (rows <= 0 || blocks < 0 || view_.waiting.size() == most) return;
+    if (!IsReady(*sequence)) continue;
+    kv::CachedPrefix cached = FindCached(sequence);
+    if (sequence->parked) {
+      // It comes back whole; what the cache has of it need not be filled.
+      cached.tokens = sequence->parked->computed;
+      cached.held_tokens = parking_.shared_keys() ? std::min(cached.held_tokens, cached.tokens) : 0;
+    }
+    view_.waiting.push_back({.order = sequence->job_order(),
+                             .known_tokens = sequence->known(),
+                             .cached_tokens = cached.tokens,
+                             .held_tokens = cached.held_tokens,
+                             .remaining_output = sequence->room(),
+                             .expected_left = ExpectedLeft(*sequence)});
+    waiting_in_view_.push_back(sequence);
+    rows -= sequence->known() - cached.tokens;
+    blocks -= (sequence->known() - cached.held_tokens) / kv::kBlockTokens;
+  }
+}
+
+bool Choices::IsReady(const Sequence& sequence) const {
+  const bool shares = options_.prefix_caching && sequence.prompt_tokens > kv::kBlockTokens;
+  return sequence.first_of_prompt() || !shares ||
+         sequence.request->prompt_committed[sequence.prompt_index];
+}
+
+void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* rows) {
+  rows->clear();
+  // Indices of the plan refer to the view: resolve them before the lists change.
+  planned_.clear();
+  for (const schedule::RowsOf& each : plan.admit)
+    planned_.emplace_back(waiting_in_view_[each.index], each.rows);
+  for (const schedule::RowsOf& each : plan.run)
+    planned_.emplace_back(running_in_view_[each.index], each.rows);
+  Preempt(plan.preempt);
+  for (const auto& [sequence, count] : planned_) {
+    if (sequence->parked) {
+      Return(sequence);
+    } else if (sequence->phase == Phase::kWaiting) {
+      Admit(sequence, count, rows);
+    } else {
+      PlanRows(sequence, count, book_.table(0, sequence->slot).size(), rows);
+    }
+  }
+}
+
+void Choices::StopRunning(Sequence* sequence) {
+  sequence->slot = -1;
+  sequence->sampled_in_slot = false;
+  sequence->phase = Phase::kWaiting;
+  sequence->computed = 0;
+  output_room_ -= sequence->room();
+  std::erase(running_, sequence);
+}
+
+void Choices::Preempt(const std::vector<int32_t>& indices) {
+  std::vector<Sequence*> preempted;
+  for (const int32_t index : indices) preempted.push_back(running_in_view_[index]);
+  for (Sequence* sequence : preempted) {
+    const int64_t parked = parking_.Park(sequence, book_) ? sequence->computed : 0;
+    book_.Close(sequence->slot);
+    StopRunning(sequence);
+    if (parked == 0) sequence->let_go_digest = 0;
+    sequence->expected_rows = sequence->known() - parked;
+    waiting_rows_ += sequence->expected_rows;
+  }
+  // The latest is preempted first and goes on last.
+  waiting_.insert(waiting_.begin(), preempted.rbegin(), preempted.rend());
+  stats_.preemptions += static_cast<int64_t>(preempted.size());
+}
+
+void Choices::Admit(Sequence* sequence, int64_t rows, std::vector<SequenceRows>* step) {
+  sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, MaxCached(*sequence),
+                              &sequence->prefix_keys);
+  sequence->computed = book_.computed(sequence->slot);
+  if (!sequence->admitted_before) {
+    sequence->admitted_before = true;
+    if (sequence->first_of_prompt()) {
+      sequence->request->cached_tokens += sequence->computed;
+      stats_.cached_prompt_tokens += sequence->computed;
+    }
+  }
+  sequence->phase = Phase::kRunning;
+  std::erase(waiting_, sequence);
+  waiting_rows_ -= sequence->expected_rows;
+  running_.push_back(sequence);
+  output_room_ += sequence->room();
+  PlanRows(sequence, std::min(rows, sequence->known() - sequence->computed), 0, step);
+}
+
+void Choices::Return(Sequence* sequence) {
+  const ParkedKv& parked = *sequence->parked;
+  const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(parked.computed));
+  sequence->computed = parked.computed;
+  sequence->slot =
+      book_.Adopt(tokens, options_.prefix_salt, parked.first_held,
+                  parking_.shared_keys() ? parked.computed : 0, &sequence->prefix_keys);
+  parking_.Return(sequence, book_);
+  sequence->phase = Phase::kRunning;
+  std::erase(waiting_, sequence);
+  waiting_rows_ -= sequence->expected_rows;
+  running_.push_back(sequence);
+  returning_.push_back(sequence);
+  output_room_ += sequence->room();
+}
+
+// Nobody shares its blocks before they are filled, and no step that is begun later runs before.
+void Choices::CommitReturned() {
+  for (const Sequence* sequence : returning_) {
+    book_.CommitAdopted(sequence->slot,
+                        std::span(sequence->tokens).first(static_cast<size_t>(sequence->computed)));
+  }
+  returning_.clear();
+}
+
+void Choices::PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
+                       std::vector<SequenceRows>* step) {
+  const int64_t begin = sequence->computed, end = begin + rows;
+  book_.Reserve(sequence->slot, end);
+  book_.SetComputed(sequence->slot, end);
+  sequence->in_flight = true;
+  step->push_back({.sequence = sequence, .begin = begin, .end = end, .first_block = first_block});
+}
+
+void Choices::Commit(const SequenceRows& rows) {
+  Sequence* const sequence = rows.sequence;
+  sequence->in_flight = false;
+  book_.Commit(sequence->slot,
+               std::span(sequence->tokens)
+                   .subspan(static_cast<size_t>(rows.begin), static_cast<size_t>(rows.count())));
+  sequence->computed = rows.end;
+  LetGoUnseen(sequence);
+  CountRows(rows);
+  if (rows.end >= sequence->prompt_tokens)
+    sequence->request->prompt_committed[sequence->prompt_index] = true;
+}
+
+uint64_t Choices::DigestHeld(int group, const Sequence& sequence, int64_t begin,
+                             int64_t end) const {
+  return kv_digest_ ? kv_digest_(group, book_.table(group, sequence.slot), begin, end) : 0;
+}
+
+void Choices::LetGoUnseen(Sequence* sequence) {
+  for (int group = 0; group < book_.num_groups(); ++group) {
+    const int64_t before = book_.first_held(group, sequence->slot);
+    const int64_t after = book_.LetGoUnseen(group, sequence->slot);
+    // Nothing was written into the blocks since.
+    sequence->let_go_digest += DigestHeld(group, *sequence, before, after);
+  }
+}
+
+void Choices::CountRows(const SequenceRows& rows) {
+  stats_.computed_tokens += rows.count();
+  stats_.recomputed_tokens +=
+      std::max<int64_t>(0, std::min(rows.sequence->computed_peak, rows.end) - rows.begin);
+  (rows.is_decode() ? stats_.decode_rows : stats_.prefill_rows) += rows.count();
+  const int64_t left = rows.sequence->tokens_left();
+  rows.sequence->computed_peak = std::max(rows.sequence->computed_peak, rows.end);
+  tokens_left_ -= left - rows.sequence->tokens_left();
+}
+
+void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
+  sequence->tokens.push_back(token);
+  if (sequence->request->first_token_ns < 0) sequence->request->first_token_ns = now_ns;
+  sequence->sampled_in_slot = true;
+  if (sequence->uses_counts()) sequence->counts.AddOutput(token);
+  if (sequence->AfterToken(token)) sequence->phase = Phase::kFinished;
+  if (sequence->request->request.stream) pieces_.push_back(sequence->TakePiece());
+  --output_room_;
+  ++stats_.output_tokens;
+}
+
+void Choices::CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>* finished) {
+  Sequence* const sequence = rows.sequence;
+  const bool prompt_alone = sequence->max_generated == 0 && rows.end == sequence->known();
+  if (sequence->phase != Phase::kFinished && !prompt_alone) return;
+  for (int group = 0; group < book_.num_groups(); ++group) {
+    sequence->result.digest +=
+        DigestHeld(group, *sequence, book_.first_held(group, sequence->slot), sequence->computed);
+  }
+  sequence->result.digest += sequence->let_go_digest;
+  book_.Close(sequence->slot);
+  sequence->slot = -1;
+  sequence->phase = Phase::kFinished;
+  std::erase(running_, sequence);
+  output_room_ -= sequence->room();
+  tokens_left_ -= sequence->tokens_left();
+  stats_.output_allowed += sequence->max_generated;
+  ++finished_choices_;
+  finished_tokens_ += sequence->known();
+  if (lengths_) lengths_->Ended(sequence->generated());
+  RequestState* const state = sequence->request;
+  if (--state->unfinished > 0) return;
+  Deliver(state, finished);
+  std::erase_if(states_, [&](const auto& held) { return held.get() == state; });
+}
+
+void Choices::Deliver(RequestState* state, std::vector<RequestResult>* finished) {
+  finished->push_back(TakeResult(state));
+  ++stats_.requests_finished;
+  stats_.prompt_tokens += finished->back().prompt_tokens;
+}
+
+EngineStats Choices::stats() const {
+  EngineStats stats = stats_;
+  stats.choices_running = static_cast<int64_t>(running_.size());
+  stats.choices_waiting = static_cast<int64_t>(waiting_.size());
+  stats.output_room = output_room_;
+  stats.kv_blocks_used = book_.held_blocks();
+  stats.kv_blocks_total = book_.num_blocks();
+  stats.kv_blocks_used_peak = book_.held_peak();
+  stats.prefix_blocks_hit = book_.prefix_blocks_hit();
+  return stats;
+}
+
+}  // namespace forebay::engine

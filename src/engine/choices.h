@@ -1,0 +1,182 @@
+// The choices of one replica from the request's arrival to its end, and the book of their KV: who
+// waits, who runs, what each holds, and what is still to come. It shows them to the policy, takes
+// the policy's plan into its books, and commits what the plan's steps have computed. No device: the
+// replica moves the data.
+//
+// Invariants:
+//  1. A choice waits (waiting_), runs (running_, with a slot of the book) or has finished.
+//  2. A running choice has rows in at most one step in flight.
+//  3. A choice that comes back from the tier below runs, but has no rows in the step before which
+//     its blocks are filled; they are committed with the next view.
+//  4. What is lent stays open in the book, and takes a place, until ReclaimLoans finds it over.
+//
+// Not thread-safe: the replica's control task calls.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/parking.h"
+#include "engine/request_queue.h"
+#include "engine/sequence.h"
+#include "engine/steal_board.h"
+#include "forebay/engine.h"
+#include "kv/book/group_books.h"
+#include "schedule/lengths.h"
+#include "schedule/plan.h"
+#include "schedule/steal.h"
+
+namespace forebay::engine {
+
+struct ChoicesOptions {
+  int replica = 0;  // whose they are, among the job's
+  schedule::Limits limits;
+  StepMode mode;  // the view's: how the replica takes a step where nothing else is agreed
+  uint64_t prefix_salt = 0;
+  bool prefix_caching = true;
+  int32_t max_blocks_per_sequence = 0;
+  int32_t steps_in_flight = 1;
+  std::vector<base::Reach> kv_reaches = {{}};  // one for each KV group
+  schedule::StealPrices steal;
+  int32_t tier_blocks = 0;  // of the tier below, for preempted choices; 0: there is none
+  schedule::ParkPrices park;
+  // How the policy foresees lengths; nothing: it does not.
+  std::optional<schedule::LengthPredictor> lengths;
+  double overcommit = 1;  // the view's
+};
+
+// Rows of one sequence in a step.
+struct SequenceRows {
+  Sequence* sequence;
+  int64_t begin, end;  // positions
+  size_t first_block;  // the first block in its tables that the device does not know yet
+
+  int64_t count() const { return end - begin; }
+  bool is_decode() const { return begin >= sequence->prompt_tokens && count() == 1; }
+};
+
+class Choices {
+ public:
+  // Sum of the digests of K and V at positions [begin, end) of a table of a KV group.
+  using KvDigest = std::function<uint64_t(int group, std::span<const kv::BlockId> table,
+                                          int64_t begin, int64_t end)>;
+  // `kv_digest`: empty where nobody asks for digests.
+  Choices(const ChoicesOptions& options, KvDigest kv_digest);
+
+  // Requests come and go.
+  bool WantsRequests() const;  // schedule/intake.h
+  bool idle() const { return waiting_.empty() && running_.empty() && ended_.empty(); }
+  void Take(std::unique_ptr<RequestState> state);
+  // Forgets the requests of which nothing was computed yet (a drain).
+  void DropUnstarted();
+  // Those that had nothing to compute.
+  void DeliverEnded(std::vector<RequestResult>* finished);
+  // Ids of the requests that came since the last call.
+  std::vector<int64_t> TakeIds() { return std::exchange(ids_, {}); }
+  // Gives up requests, but for those of which a step is in flight; each is appended to `finished`.
+  void Cancel(const std::function<bool(int64_t id)>& cancelled,
+              std::vector<RequestResult>* finished);
+  // What the choices of requests that stream have got since the last call.
+  std::vector<ChoicePiece> TakePieces() { return std::exchange(pieces_, {}); }
+  ReplicaLoad load() const;
+
+  // A step is planned over a view and taken into the books by Apply, which writes its rows: they
+  // are in flight until Commit. `share`: the view has only this step's part of the choices
+  // (schedule/step_share.h). REQUIRES of Apply: the plan is of the latest view.
+  const schedule::StepView& View(bool share, int64_t now_us);
+  // Where choices alone come back from below there are no rows.
+  void Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* rows);
+  // What Apply has let go below and called back, until the caller clears it: it moves before the
+  // step's rows are computed.
+  kv::TierMoves& tier_moves() { return parking_.moves(); }
+  // Those that Apply has called back: the device does not know their tables yet.
+  std::span<Sequence* const> returning() const { return returning_; }
+  // The rows were computed.
+  void Commit(const SequenceRows& rows);
+  // The choice's next token was drawn.
+  void Append(Sequence* sequence, int32_t token, int64_t now_ns);
+  // After its rows were committed and their tokens appended: if the choice has come to its end it
+  // is closed, and its request delivered if it was the last.
+  void CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>* finished);
+
+  // Gives up requests for one of `askers` replicas without work, as schedule::ChooseGifts has it.
+  // `member`: which of its group's replicas the KV lies at that goes with them.
+  std::vector<Gift> GiveAway(int askers, int member);
+  // Takes over a request. The sequence whose KV `loan` has, with a slot and blocks of its own that
+  // the replica is to fill before it calls Resume; null: there is no loan, or no room for it, and
+  // all is computed again.
+  Sequence* Adopt(std::unique_ptr<RequestState> state, const kv::KvLoan* loan);
+  void Resume(Sequence* sequence, const kv::KvLoan& loan);
+  // Takes back the blocks that were lent and are read by nobody any more.
+  void ReclaimLoans();
+  size_t num_loans() const { return loans_.size(); }
+
+  const kv::GroupBooks& book() const { return book_; }
+  size_t num_running() const { return running_.size(); }
+  size_t num_waiting() const { return waiting_.size(); }
+  // What is counted here; steps and times are the replica's.
+  EngineStats stats() const;
+  ParkCounters park_counters() const { return parking_.counters(); }
+
+ private:
+  kv::CachedPrefix FindCached(Sequence* sequence) const;
+  void Queue(Sequence* sequence);
+  void UpdateLengths();
+  int64_t ExpectedLeft(const Sequence& sequence) const;
+  schedule::RunningView ViewOf(const Sequence& sequence, bool short_of_blocks) const;
+  void ViewWaiting();
+  // False for a choice that waits for its sibling's prompt to be committed, and then shares it.
+  bool IsReady(const Sequence& sequence) const;
+  void Preempt(const std::vector<int32_t>& indices);
+  void Admit(Sequence* sequence, int64_t rows, std::vector<SequenceRows>* step);
+  void Return(Sequence* sequence);
+  void CommitReturned();
+  void PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
+                std::vector<SequenceRows>* step);
+  uint64_t DigestHeld(int group, const Sequence& sequence, int64_t begin, int64_t end) const;
+  void LetGoUnseen(Sequence* sequence);
+  void CountRows(const SequenceRows& rows);
+  void Deliver(RequestState* state, std::vector<RequestResult>* finished);
+  // Gives up a choice and what it holds.
+  void Drop(Sequence* sequence);
+  // The choice has no slot any more and waits, or leaves.
+  void StopRunning(Sequence* sequence);
+  schedule::HeldView ViewHeld(const RequestState& state) const;
+  // Positions in its KV cache that rows still see; the mean of the groups.
+  int64_t HeldTokens(const Sequence& sequence) const;
+  Gift Detach(RequestState* state, int member);
+  std::shared_ptr<kv::KvLoan> Lend(Sequence* sequence, int member);
+
+  const ChoicesOptions options_;
+  const KvDigest kv_digest_;
+  kv::GroupBooks book_;
+  std::vector<std::unique_ptr<RequestState>> states_;
+  std::deque<Sequence*> waiting_;   // in the order of admission; preempted ones at the front
+  std::vector<Sequence*> running_;  // ascending admission
+  std::vector<std::unique_ptr<RequestState>> ended_;  // with nothing to compute
+  std::vector<int64_t> ids_;
+  std::vector<ChoicePiece> pieces_;
+  std::vector<std::shared_ptr<kv::KvLoan>> loans_;
+  Parking parking_;
+  std::optional<schedule::Lengths> lengths_;
+  std::vector<int64_t> ages_;         // kept for its capacity
+  std::vector<Sequence*> returning_;  // running ones whose blocks are filled from below
+
+  // Lists of the step that is planned; kept for their capacity.
+  schedule::StepView view_;
+  std::vector<Sequence*> running_in_view_, waiting_in_view_;
+  std::vector<std::pair<Sequence*, int64_t>> planned_;  // and rows
+
+  EngineStats stats_;
+  int64_t output_room_ = 0;   // tokens that the running choices may still generate
+  int64_t waiting_rows_ = 0;  // sum of the waiting choices' expected rows
+  int64_t tokens_left_ = 0;   // sum over all choices
+  int64_t finished_choices_ = 0, finished_tokens_ = 0;
+};
+
+}  // namespace forebay::engine

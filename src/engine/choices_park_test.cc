@@ -1,0 +1,276 @@
+// Preempted choices wait below and come back, without a device: what moves is a list.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/rng.h"
+#include "engine/choices.h"
+#include "schedule/policy.h"
+
+namespace forebay::engine {
+namespace {
+
+constexpr int64_t kContext = 512;
+
+Request MakeRequest(int64_t line, int32_t prompt, int32_t output, int32_t n = 1) {
+  Request request;
+  request.id = request.line = line;
+  request.prompts = {std::vector<int32_t>(static_cast<size_t>(prompt))};
+  for (int32_t i = 0; i < prompt; ++i)
+    request.prompts[0][i] = static_cast<int32_t>(line * 1000 + i);
+  request.n = n;
+  request.sampling.max_tokens = output;
+  return request;
+}
+
+// Choices, and what the memory of device and tier would hold: by block, who wrote each position
+// and what. A block that is read must have what its choice has put there.
+class Books {
+ public:
+  explicit Books(const ChoicesOptions& options) : choices(options, {}) {}
+
+  void Take(const Request& request) {
+    auto state = MakeRequestState(request, {.max_model_len = kContext});
+    for (const auto& sequence : state->sequences) sequences.push_back(sequence.get());
+    choices.Take(std::move(state));
+  }
+
+  // Plans a step by the policy; false: nothing was planned.
+  bool Begin(const schedule::Policy& policy, bool share = false) {
+    const schedule::StepView& view = choices.View(share, 0);
+    policy.Plan(view, &plan);
+    if (plan.run.empty() && plan.admit.empty()) return false;
+    schedule::CheckPlan(view, plan);
+    std::vector<SequenceRows> rows;
+    choices.Apply(plan, &rows);
+    Move();
+    for (const Sequence* sequence : choices.returning()) SetTable(*sequence, 0);
+    if (rows.empty()) return Begin(policy, share);
+    for (const SequenceRows& each : rows) Compute(each);
+    steps.push_back(std::move(rows));
+    return true;
+  }
+
+  void End() {
+    for (const SequenceRows& rows : steps.front()) {
+      choices.Commit(rows);
+      Sequence* const sequence = rows.sequence;
+      if (rows.end == sequence->known() && sequence->max_generated > 0)
+        choices.Append(sequence, static_cast<int32_t>(sequence->job_order() % 1000), 77);
+      choices.CloseIfEnded(rows, &finished);
+    }
+    steps.pop_front();
+  }
+
+  using Block = std::vector<uint64_t>;
+  static uint64_t& At(std::map<std::pair<int, kv::BlockId>, Block>& memory, int group,
+                      kv::BlockId block, int64_t position) {
+    Block& content = memory[{group, block}];
+    content.resize(kv::kBlockTokens);
+    return content[static_cast<size_t>(position % kv::kBlockTokens)];
+  }
+
+  void Move() {
+    for (const kv::TierMove& move : choices.tier_moves().down) {
+      below[{move.group, move.below}] = device[{move.group, move.device}];
+      ++down;
+    }
+    for (const kv::TierMove& move : choices.tier_moves().up) {
+      ASSERT_TRUE(below.contains({move.group, move.below})) << "nothing was put there";
+      device[{move.group, move.device}] = below[{move.group, move.below}];
+      ++up;
+    }
+    choices.tier_moves().Clear();
+  }
+
+  // What the device is told of a table.
+  void SetTable(const Sequence& sequence, size_t first_block) {
+    auto& known = tables[sequence.slot];
+    known.resize(static_cast<size_t>(choices.book().num_groups()));
+    for (size_t group = 0; group < known.size(); ++group) {
+      const auto table = choices.book().table(static_cast<int>(group), sequence.slot);
+      known[group].resize(std::max(known[group].size(), table.size()));
+      std::copy(table.begin() + static_cast<int64_t>(first_block), table.end(),
+                known[group].begin() + static_cast<int64_t>(first_block));
+    }
+  }
+
+  // Rows see what is held before them, and write theirs.
+  void Compute(const SequenceRows& rows) {
+    const Sequence& sequence = *rows.sequence;
+    if (choices.book().table(0, sequence.slot).size() > rows.first_block)
+      SetTable(sequence, rows.first_block);
+    for (int group = 0; group < choices.book().num_groups(); ++group) {
+      const std::vector<kv::BlockId>& table = tables[sequence.slot][static_cast<size_t>(group)];
+      const auto block = [&](int64_t i) {
+        return table[static_cast<size_t>(i / kv::kBlockTokens)];
+      };
+      // What is at a position: all tokens up to it.
+      uint64_t content = 1;
+      for (int64_t i = 0; i < rows.end; ++i) {
+        content = base::Combine64(content,
+                                  static_cast<uint64_t>(sequence.tokens[static_cast<size_t>(i)]));
+        if (i >= rows.begin) {
+          At(device, group, block(i), i) = content;
+        } else if (i >= choices.book().first_held(group, sequence.slot)) {
+          ASSERT_EQ(At(device, group, block(i), i), content) << "position " << i;
+        }
+      }
+    }
+  }
+
+  Choices choices;
+  std::vector<Sequence*> sequences;
+  std::deque<std::vector<SequenceRows>> steps;
+  std::vector<RequestResult> finished;
+  schedule::StepPlan plan;
+  std::map<std::pair<int, kv::BlockId>, Block> device, below;
+  std::map<kv::SequenceSlot, std::vector<std::vector<kv::BlockId>>> tables;  // by KV group
+  int64_t down = 0, up = 0;
+};
+
+ChoicesOptions Options(int32_t blocks, int32_t tier_blocks) {
+  return {.limits = {.max_num_seqs = 8, .max_num_batched_tokens = 128, .total_blocks = blocks},
+          .max_blocks_per_sequence = kContext / kv::kBlockTokens,
+          .tier_blocks = tier_blocks,
+          .park = {.row_seconds = 1}};
+}
+
+TEST(ChoicesPark, AChoiceWaitsBelowAndNoRowIsComputedAgain) {
+  const auto policy = *schedule::CreatePolicy("continuous");
+  Books books(Options(9, 32));
+  books.Take(MakeRequest(0, 60, 120));
+  books.Take(MakeRequest(1, 60, 120));
+  bool seen_parked = false;
+  while (!books.choices.idle()) {
+    ASSERT_TRUE(books.Begin(*policy));
+    for (const Sequence* sequence : books.sequences) {
+      if (books.finished.empty() && sequence->parked) {
+        seen_parked = true;
+        EXPECT_EQ(sequence->phase, Phase::kWaiting);
+        EXPECT_EQ(sequence->parked->computed, sequence->known() - 1);
+      }
+    }
+    books.End();
+  }
+  EXPECT_TRUE(seen_parked);
+  const EngineStats stats = books.choices.stats();
+  const ParkCounters parked = books.choices.park_counters();
+  EXPECT_GT(stats.preemptions, 0);
+  EXPECT_EQ(stats.recomputed_tokens, 0);
+  EXPECT_EQ(stats.computed_tokens, 2 * 179);
+  EXPECT_EQ(parked.parks, stats.preemptions);
+  EXPECT_EQ(parked.returns, parked.parks);
+  EXPECT_EQ(parked.tier.stored, books.down);
+  EXPECT_EQ(parked.blocks_up, books.up);
+  EXPECT_GT(books.up, 0);
+  EXPECT_EQ(stats.kv_blocks_used, 0);
+}
+
+TEST(ChoicesPark, WithoutRoomOrWorthIsComputedAgain) {
+  const auto policy = *schedule::CreatePolicy("continuous");
+  for (const bool worth : {true, false}) {
+    ChoicesOptions options = Options(9, worth ? 1 : 32);
+    if (!worth) options.park = {};
+    Books books(options);
+    for (int i = 0; i < 2; ++i) books.Take(MakeRequest(i, 60, 120));
+    while (!books.choices.idle()) {
+      ASSERT_TRUE(books.Begin(*policy));
+      books.End();
+    }
+    const ParkCounters parked = books.choices.park_counters();
+    EXPECT_EQ(parked.parks, 0);
+    EXPECT_EQ(parked.refused, worth ? books.choices.stats().preemptions : 0);
+    EXPECT_EQ(parked.recomputed, worth ? 0 : books.choices.stats().preemptions);
+    EXPECT_GT(books.choices.stats().recomputed_tokens, 0);
+  }
+}
+
+// What leaves the replica leaves the tier.
+TEST(ChoicesPark, AParkedChoiceThatIsCancelledOrGivenAwayIsForgotten) {
+  const auto policy = *schedule::CreatePolicy("continuous");
+  for (const bool cancel : {true, false}) {
+    Books books(Options(24, 32));
+    for (int i = 0; i < 4; ++i) books.Take(MakeRequest(i, 60, i < 3 ? 300 : 140));
+    while (books.choices.park_counters().parks == 0) {
+      ASSERT_TRUE(books.Begin(*policy));
+      books.End();
+    }
+    ASSERT_EQ(books.choices.num_waiting(), 1u);
+    if (cancel) {
+      std::vector<RequestResult> gone;
+      books.choices.Cancel([](int64_t id) { return id == 3; }, &gone);
+      EXPECT_EQ(gone.size(), 1u);
+    } else {
+      std::vector<Gift> gifts = books.choices.GiveAway(1, 0);
+      ASSERT_EQ(gifts.size(), 1u);
+      EXPECT_EQ(gifts[0].loan, nullptr);
+      EXPECT_EQ(gifts[0].state->sequences[0]->parked, nullptr);
+      EXPECT_EQ(gifts[0].state->sequences[0]->computed, 0);
+    }
+    EXPECT_EQ(books.choices.num_waiting(), 0u);
+    books.sequences.clear();
+    while (!books.choices.idle()) {
+      ASSERT_TRUE(books.Begin(*policy));
+      books.End();
+    }
+    EXPECT_EQ(books.choices.park_counters().returns, books.choices.park_counters().parks - 1);
+  }
+}
+
+// Random jobs over few blocks and a tier that is often full, with prefixes that are shared or not,
+// windows, siblings and steps in flight: each position that a row sees holds what it should.
+TEST(ChoicesPark, RandomJobs) {
+  // It foresees no growth, and preempts much.
+  const auto policy = *schedule::CreatePolicy("sarathi");
+  int64_t returns = 0, refused = 0, found = 0, preemptions = 0;
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    ChoicesOptions options = Options(20, static_cast<int32_t>(1 + rng.Below(24)));
+    options.limits.max_num_seqs = static_cast<int32_t>(2 + rng.Below(8));
+    options.steps_in_flight = static_cast<int32_t>(1 + rng.Below(3));
+    options.prefix_caching = rng.Below(3) > 0;
+    if (rng.Below(3) == 0) options.kv_reaches = {0, 64};
+    Books books(options);
+    const auto requests = static_cast<int64_t>(1 + rng.Below(12));
+    int64_t taken = 0;
+    for (int guard = 0; guard < 5000; ++guard) {
+      while (taken < requests && books.choices.WantsRequests()) {
+        Request request = MakeRequest(taken++, static_cast<int32_t>(1 + rng.Below(120)),
+                                      static_cast<int32_t>(1 + rng.Below(90)),
+                                      static_cast<int32_t>(1 + rng.Below(3)));
+        // Some begin alike.
+        if (rng.Below(2) == 0) {
+          for (size_t i = 0; i < std::min<size_t>(70, request.prompts[0].size()); ++i)
+            request.prompts[0][i] = static_cast<int32_t>(i);
+        }
+        books.Take(request);
+      }
+      if (books.choices.idle()) break;
+      const auto most = static_cast<size_t>(options.steps_in_flight);
+      if (books.steps.size() < most && !books.Begin(*policy, true) && books.steps.empty()) {
+        ASSERT_TRUE(books.Begin(*policy, false));
+      }
+      ASSERT_FALSE(HasFatalFailure());
+      if (books.steps.size() == most || rng.Below(2) == 0) books.End();
+    }
+    EXPECT_TRUE(books.choices.idle());
+    EXPECT_EQ(static_cast<int64_t>(books.finished.size()), requests);
+    EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
+    const ParkCounters parked = books.choices.park_counters();
+    EXPECT_EQ(parked.returns, parked.parks);
+    preemptions += books.choices.stats().preemptions;
+    returns += parked.returns;
+    refused += parked.refused;
+    found += parked.tier.found;
+  }
+  EXPECT_GT(returns, 100);
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(found, 50);
+  EXPECT_GE(preemptions, returns + refused);
+}
+
+}  // namespace
+}  // namespace forebay::engine

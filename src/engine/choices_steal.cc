@@ -1,0 +1,124 @@
+// What a replica's choices lose to others that have run out of work, and gain from them.
+#include <algorithm>
+#include <utility>
+
+#include "engine/choices.h"
+
+namespace forebay::engine {
+
+int64_t Choices::HeldTokens(const Sequence& sequence) const {
+  int64_t sum = 0;
+  for (int group = 0; group < book_.num_groups(); ++group)
+    sum += sequence.computed - book_.first_held(group, sequence.slot);
+  return sum / book_.num_groups();
+}
+
+// A request whose choices all wait takes nothing along; one with a single choice takes its KV.
+schedule::HeldView Choices::ViewHeld(const RequestState& state) const {
+  schedule::HeldView held;
+  for (const auto& sequence : state.sequences) {
+    if (sequence->phase == Phase::kFinished) continue;
+    // A choice without a bound that has come so far may well come as far again.
+    const int64_t room = sequence->bounded ? sequence->room()
+                                           : std::max(sequence->expected_tokens - sequence->known(),
+                                                      sequence->generated());
+    held.tokens_left += sequence->known() - sequence->computed + room;
+    if (sequence->phase != Phase::kRunning) continue;
+    held.kv_tokens += HeldTokens(*sequence);
+    held.movable = state.sequences.size() == 1 && !sequence->in_flight &&
+                   std::ranges::count(returning_, sequence.get()) == 0;
+  }
+  return held;
+}
+
+std::vector<Gift> Choices::GiveAway(int askers, int member) {
+  schedule::StealView view{.askers = askers, .most = options_.limits.max_num_seqs};
+  for (const auto& state : states_) view.held.push_back(ViewHeld(*state));
+  std::vector<int32_t> indices;
+  schedule::ChooseGifts(view, options_.steal, &indices);
+  // Indices are those before any was given.
+  std::vector<RequestState*> given;
+  for (const int32_t index : indices) given.push_back(states_[static_cast<size_t>(index)].get());
+  std::vector<Gift> gifts;
+  for (RequestState* const state : given) gifts.push_back(Detach(state, member));
+  return gifts;
+}
+
+Gift Choices::Detach(RequestState* state, int member) {
+  Gift gift{.from = options_.replica};
+  for (const auto& each : state->sequences) {
+    Sequence* const sequence = each.get();
+    if (sequence->phase == Phase::kFinished) continue;
+    tokens_left_ -= sequence->tokens_left();
+    parking_.Forget(sequence);  // The tier is this replica's.
+    if (sequence->phase == Phase::kRunning) {
+      gift.loan = Lend(sequence, member);
+      continue;
+    }
+    waiting_rows_ -= sequence->expected_rows;
+    std::erase(waiting_, sequence);
+  }
+  const auto held =
+      std::ranges::find_if(states_, [&](const auto& each) { return each.get() == state; });
+  gift.state = std::move(*held);
+  states_.erase(held);
+  return gift;
+}
+
+std::shared_ptr<kv::KvLoan> Choices::Lend(Sequence* sequence, int member) {
+  auto loan = std::make_shared<kv::KvLoan>();
+  loan->replica = member;
+  loan->slot = sequence->slot;
+  loan->computed = sequence->computed;
+  for (int group = 0; group < book_.num_groups(); ++group) {
+    const auto table = book_.table(group, sequence->slot);
+    loan->tables.emplace_back(table.begin(), table.end());
+    loan->first_held.push_back(book_.first_held(group, sequence->slot));
+  }
+  StopRunning(sequence);
+  loans_.push_back(loan);
+  return loan;
+}
+
+void Choices::ReclaimLoans() {
+  std::erase_if(loans_, [&](const std::shared_ptr<kv::KvLoan>& loan) {
+    const bool over = loan->over.load(std::memory_order_acquire);
+    if (over) book_.Close(loan->slot);
+    return over;
+  });
+}
+
+Sequence* Choices::Adopt(std::unique_ptr<RequestState> given, const kv::KvLoan* loan) {
+  RequestState* const state = states_.emplace_back(std::move(given)).get();
+  ids_.push_back(state->request.id);
+  ++stats_.requests_stolen;
+  Sequence* resumed = nullptr;
+  for (const auto& sequence : state->sequences) {
+    if (sequence->phase == Phase::kFinished) continue;
+    const bool fits =
+        loan != nullptr &&
+        running_.size() + loans_.size() < static_cast<size_t>(options_.limits.max_num_seqs) &&
+        book_.available_blocks() > loan->blocks();
+    if (!fits) {
+      sequence->let_go_digest = 0;
+      Queue(sequence.get());
+      continue;
+    }
+    const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(loan->computed));
+    sequence->slot = book_.Adopt(tokens, options_.prefix_salt, loan->first_held);
+    resumed = sequence.get();
+  }
+  return resumed;
+}
+
+void Choices::Resume(Sequence* sequence, const kv::KvLoan& loan) {
+  book_.CommitAdopted(sequence->slot,
+                      std::span(sequence->tokens).first(static_cast<size_t>(loan.computed)));
+  sequence->computed = loan.computed;
+  sequence->phase = Phase::kRunning;
+  running_.push_back(sequence);
+  output_room_ += sequence->room();
+  tokens_left_ += sequence->tokens_left();
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,341 @@
+// The books of a replica's choices, without a device: a test plans, and says what was drawn.
+#include "engine/choices.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/rng.h"
+#include "schedule/policy.h"
+
+namespace forebay::engine {
+namespace {
+
+constexpr int64_t kContext = 512;
+
+Request MakeRequest(int64_t line, int32_t prompt, int32_t output, int32_t n = 1) {
+  Request request;
+  request.id = request.line = line;
+  request.prompts = {std::vector<int32_t>(static_cast<size_t>(prompt))};
+  for (int32_t i = 0; i < prompt; ++i)
+    request.prompts[0][i] = static_cast<int32_t>(line * 1000 + i);
+  request.n = n;
+  request.sampling.max_tokens = output;
+  return request;
+}
+
+ChoicesOptions Options(int32_t max_num_seqs = 8, int32_t blocks = 64) {
+  return {.limits = {.max_num_seqs = max_num_seqs,
+                     .max_num_batched_tokens = 128,
+                     .total_blocks = blocks},
+          .max_blocks_per_sequence = kContext / kv::kBlockTokens};
+}
+
+// Choices with what a replica does around them: plans are given as lines, tokens are all 1.
+class Books {
+ public:
+  explicit Books(const ChoicesOptions& options = Options(), Choices::KvDigest digest = {})
+      : choices(options, std::move(digest)) {}
+
+  void Take(const Request& request) {
+    auto state = MakeRequestState(request, {.max_model_len = kContext});
+    for (const auto& sequence : state->sequences) sequences.push_back(sequence.get());
+    choices.Take(std::move(state));
+  }
+  // Plans and computes a step.
+  void Step(const schedule::StepPlan& plan, bool share = false) {
+    Begin(plan, share);
+    End();
+  }
+  const schedule::StepView& Begin(const schedule::StepPlan& plan, bool share = false) {
+    const schedule::StepView& view = choices.View(share, 0);
+    choices.Apply(plan, &steps.emplace_back());
+    return view;
+  }
+  // Ends the oldest step in flight.
+  void End() {
+    for (const SequenceRows& rows : steps.front()) {
+      choices.Commit(rows);
+      Sequence* const sequence = rows.sequence;
+      if (rows.end == sequence->known() && sequence->max_generated > 0)
+        choices.Append(sequence, 1, 77);
+      choices.CloseIfEnded(rows, &finished);
+    }
+    steps.pop_front();
+  }
+  void CheckTotals() const {
+    int64_t room = 0, running = 0;
+    for (const Sequence* sequence : sequences) {
+      if (sequence->phase != Phase::kRunning) continue;
+      room += sequence->room();
+      ++running;
+    }
+    EXPECT_EQ(choices.stats().output_room, room);
+    EXPECT_EQ(choices.stats().choices_running, running);
+  }
+
+  Choices choices;
+  std::vector<Sequence*> sequences;  // sequences of requests that have not finished
+  std::deque<std::vector<SequenceRows>> steps;
+  std::vector<RequestResult> finished;
+};
+
+TEST(ChoicesTest, AChoiceFromItsArrivalToItsEnd) {
+  Books books;
+  books.Take(MakeRequest(3, 40, 2));
+  EXPECT_EQ(books.choices.load().tokens, 42);
+  EXPECT_EQ(books.choices.load().longest_output, 2);
+  EXPECT_EQ(books.choices.TakeIds(), std::vector<int64_t>{3});
+  EXPECT_TRUE(books.choices.TakeIds().empty());
+
+  books.Step({.admit = {{0, 30}}});  // a chunk of the prompt
+  EXPECT_EQ(books.sequences[0]->computed, 30);
+  EXPECT_EQ(books.choices.stats().choices_running, 1);
+  EXPECT_EQ(books.choices.stats().output_room, 2);
+  EXPECT_EQ(books.choices.stats().output_tokens, 0);
+  EXPECT_EQ(books.choices.stats().kv_blocks_used, 1);
+  books.Step({.run = {{0, 10}}});  // the rest, and the first token
+  EXPECT_EQ(books.choices.stats().output_tokens, 1);
+  EXPECT_EQ(books.choices.load().tokens, 2);
+  books.Step({.run = {{0, 1}}});
+  ASSERT_EQ(books.finished.size(), 1u);
+  EXPECT_EQ(books.finished[0].id, 3);
+  EXPECT_EQ(books.finished[0].prompt_tokens, 40);
+  EXPECT_EQ(books.finished[0].completion_tokens, 2);
+  EXPECT_EQ(books.finished[0].first_token_ns, 77);
+  EXPECT_TRUE(books.choices.idle());
+  const EngineStats stats = books.choices.stats();
+  EXPECT_EQ(stats.computed_tokens, 41);
+  EXPECT_EQ(stats.prefill_rows, 40);
+  EXPECT_EQ(stats.decode_rows, 1);
+  EXPECT_EQ(stats.kv_blocks_used, 0);
+  EXPECT_EQ(stats.output_room, 0);
+  EXPECT_EQ(stats.output_allowed, 2);
+  EXPECT_EQ(books.choices.load().tokens, 0);  // the last token is computed by nobody
+}
+
+// What the policy sees, by what the choices are at.
+TEST(ChoicesTest, ViewTable) {
+  struct Row {
+    const char* rule;
+    int32_t running, waiting, begun;  // choices; of the running ones, those in flight
+    int32_t steps;
+    bool share;
+    size_t in_view, elsewhere, may_admit;
+  };
+  const Row rows[] = {
+      {"all, where one step has all", 3, 2, 0, 1, true, 3, 0, 2},
+      {"half of them in each of two steps", 4, 0, 0, 2, true, 2, 2, 0},
+      {"those that the other step has not", 4, 0, 2, 2, true, 2, 2, 0},
+      {"a share of those that wait, too", 4, 4, 2, 2, true, 2, 2, 2},
+      {"all that is not in flight, where the share is not enough", 4, 4, 1, 2, false, 3, 1, 4},
+      {"no more than the places", 7, 4, 0, 1, true, 7, 0, 1},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.rule);
+    ChoicesOptions options = Options();
+    options.steps_in_flight = row.steps;
+    Books books(options);
+    for (int i = 0; i < row.running; ++i) {
+      books.Take(MakeRequest(i, 10, 20));
+      books.Step({.admit = {{0, 10}}});
+    }
+    for (int i = 0; i < row.waiting; ++i) books.Take(MakeRequest(100 + i, 10, 20));
+    schedule::StepPlan begun;
+    for (int32_t i = 0; i < row.begun; ++i) begun.run.push_back({i, 1});
+    if (row.begun > 0) books.Begin(begun);
+    const schedule::StepView& view = books.choices.View(row.share, 0);
+    EXPECT_EQ(view.running.size(), row.in_view);
+    EXPECT_EQ(view.elsewhere.size(), row.elsewhere);
+    EXPECT_EQ(view.waiting.size(), row.may_admit);
+    for (const schedule::RunningView& each : view.running) EXPECT_TRUE(each.decoding);
+  }
+}
+
+TEST(ChoicesTest, PreemptedOnesWaitFirstAndAreComputedAgain) {
+  Books books;
+  for (int i = 0; i < 3; ++i) books.Take(MakeRequest(i, 10, 20));
+  books.Take(MakeRequest(9, 10, 20));
+  books.Step({.admit = {{0, 10}, {1, 10}, {2, 10}}});
+  books.CheckTotals();
+  books.Step({.preempt = {2, 1}, .run = {{0, 1}}});
+  books.CheckTotals();
+  EXPECT_EQ(books.choices.stats().preemptions, 2);
+  const schedule::StepView& view = books.choices.View(true, 0);
+  ASSERT_EQ(view.waiting.size(), 3u);
+  // In the order in which they ran, before the one that never did; with the token that each has.
+  EXPECT_EQ(view.waiting[0].order, int64_t{1} << 16);
+  EXPECT_EQ(view.waiting[1].order, int64_t{2} << 16);
+  EXPECT_EQ(view.waiting[2].order, int64_t{9} << 16);
+  EXPECT_EQ(view.waiting[0].known_tokens, 11);
+  books.Step({.admit = {{0, 11}}});
+  EXPECT_EQ(books.choices.stats().recomputed_tokens, 10);
+  EXPECT_EQ(books.sequences[1]->known(), 12);
+  books.CheckTotals();
+}
+
+TEST(ChoicesTest, SiblingsWaitForTheirPromptAndShareIt) {
+  Books books;
+  books.Take(MakeRequest(0, 80, 4, 3));
+  EXPECT_EQ(books.choices.View(true, 0).waiting.size(), 1u);
+  books.Step({.admit = {{0, 40}}});
+  EXPECT_EQ(books.choices.View(true, 0).waiting.size(), 0u);
+  books.Step({.run = {{0, 40}}});
+  const schedule::StepView& view = books.choices.View(true, 0);
+  ASSERT_EQ(view.waiting.size(), 2u);
+  EXPECT_EQ(view.waiting[0].cached_tokens, 64);
+  EXPECT_EQ(view.waiting[0].held_tokens, 64);
+  // Without sharing nobody waits for anybody.
+  ChoicesOptions alone = Options();
+  alone.prefix_caching = false;
+  Books others(alone);
+  others.Take(MakeRequest(0, 80, 4, 3));
+  EXPECT_EQ(others.choices.View(true, 0).waiting.size(), 2u);  // rows of one step end there
+}
+
+TEST(ChoicesTest, RequestsWithNothingToComputeEndAtOnce) {
+  Books books(Options(2));
+  books.Take(MakeRequest(0, 10, 0));
+  EXPECT_FALSE(books.choices.idle());
+  EXPECT_TRUE(books.choices.WantsRequests());
+  books.Take(MakeRequest(1, 10, 0));
+  EXPECT_FALSE(books.choices.WantsRequests());
+  std::vector<RequestResult> finished;
+  books.choices.DeliverEnded(&finished);
+  EXPECT_EQ(finished.size(), 2u);
+  EXPECT_TRUE(books.choices.idle());
+  EXPECT_EQ(books.choices.stats().requests_finished, 2);
+}
+
+TEST(ChoicesTest, ADrainDropsWhatHasNotBegun) {
+  Books books;
+  books.Take(MakeRequest(0, 40, 3, 2));
+  books.Take(MakeRequest(1, 10, 3));
+  books.Step({.admit = {{0, 40}}});
+  books.choices.DropUnstarted();
+  EXPECT_EQ(books.choices.num_running(), 1u);
+  EXPECT_EQ(books.choices.num_waiting(), 1u);  // the sibling of one that has begun
+  EXPECT_EQ(books.choices.load().tokens, 3 + 43);
+}
+
+// Each position of K and V counts once, in whatever blocks it was when it was let go.
+TEST(ChoicesTest, DigestsCountEachPositionOnce) {
+  ChoicesOptions options = Options();
+  options.kv_reaches = {0, 32};
+  std::map<int, std::vector<int>> times;
+  Books books(options, [&](int group, std::span<const kv::BlockId>, int64_t begin, int64_t end) {
+    times[group].resize(140);
+    for (int64_t i = begin; i < end; ++i) ++times[group][static_cast<size_t>(i)];
+    return static_cast<uint64_t>(end - begin);
+  });
+  books.Take(MakeRequest(0, 100, 30));
+  books.Step({.admit = {{0, 100}}});
+  for (int i = 0; i < 29; ++i) books.Step({.run = {{0, 1}}});
+  ASSERT_EQ(books.finished.size(), 1u);
+  EXPECT_EQ(books.finished[0].choices[0].digest, 2u * 129);
+  for (const auto& [group, counts] : times) {
+    for (int i = 0; i < 129; ++i) EXPECT_EQ(counts[i], 1) << "position " << i << " of " << group;
+    for (int i = 129; i < 140; ++i) EXPECT_EQ(counts[i], 0) << "position " << i << " of " << group;
+  }
+}
+
+// A running choice goes to another replica with its KV, which stays where it is until it is pulled.
+TEST(ChoicesTest, AGiftTakesItsKvAlong) {
+  ChoicesOptions options = Options(4);
+  options.steal = {.row_seconds = 1};  // moving always pays
+  Books giver(options);
+  options.replica = 1;
+  Books thief(options);
+  for (int i = 0; i < 2; ++i) giver.Take(MakeRequest(i, 70, 40));
+  giver.Step({.admit = {{0, 64}}});
+  giver.Step({.run = {{0, 6}}, .admit = {{0, 70}}});
+  const int64_t left = giver.choices.load().tokens;
+
+  std::vector<Gift> gifts = giver.choices.GiveAway(1, 5);
+  ASSERT_EQ(gifts.size(), 1u);
+  ASSERT_NE(gifts[0].loan, nullptr);
+  const kv::KvLoan& loan = *gifts[0].loan;
+  EXPECT_EQ(loan.replica, 5);
+  EXPECT_EQ(loan.computed, 70);
+  EXPECT_EQ(loan.blocks(), 3);
+  EXPECT_EQ(giver.choices.num_running(), 1u);
+  const schedule::StepView& view = giver.choices.View(true, 0);
+  EXPECT_EQ(view.limits.total_blocks, 64 - 3);
+  EXPECT_EQ(giver.choices.stats().kv_blocks_used, 6);
+
+  Sequence* const moved = thief.choices.Adopt(std::move(gifts[0].state), &loan);
+  ASSERT_NE(moved, nullptr);
+  EXPECT_EQ(thief.choices.num_running(), 0u);  // not before its KV is there
+  thief.choices.Resume(moved, loan);
+  EXPECT_EQ(thief.choices.num_running(), 1u);
+  EXPECT_EQ(moved->computed, 70);
+  EXPECT_EQ(thief.choices.stats().requests_stolen, 1);
+  EXPECT_EQ(giver.choices.load().tokens + thief.choices.load().tokens, left);
+
+  giver.choices.ReclaimLoans();
+  EXPECT_EQ(giver.choices.num_loans(), 1u);
+  gifts[0].loan->over = true;
+  giver.choices.ReclaimLoans();
+  EXPECT_EQ(giver.choices.num_loans(), 0u);
+  EXPECT_EQ(giver.choices.stats().kv_blocks_used, 3);
+
+  // One that has no place for it computes all again.
+  std::vector<Gift> back = giver.choices.GiveAway(1, 0);
+  EXPECT_TRUE(back.empty());  // the last one is kept
+  Books full(Options(1));
+  full.Take(MakeRequest(8, 10, 10));
+  full.Step({.admit = {{0, 10}}});
+  thief.Take(MakeRequest(9, 20, 10));
+  for (Gift& gift : thief.choices.GiveAway(1, 1))
+    EXPECT_EQ(full.choices.Adopt(std::move(gift.state), gift.loan.get()), nullptr);
+  EXPECT_EQ(full.choices.num_waiting(), 1u);
+}
+
+// The default policy over few blocks, with several steps in flight: all requests come to their end
+// once, and totals are the sums of what is there.
+TEST(ChoicesTest, RandomJobs) {
+  const auto policy = schedule::CreatePolicy("continuous");
+  int64_t preemptions = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    ChoicesOptions options = Options(static_cast<int32_t>(2 + rng.Next() % 8), 20);
+    options.steps_in_flight = static_cast<int32_t>(1 + rng.Next() % 3);
+    Books books(options);
+    const int64_t requests = 1 + static_cast<int64_t>(rng.Next() % 12);
+    int64_t taken = 0;
+    schedule::StepPlan plan;
+    for (int guard = 0; guard < 5000; ++guard) {
+      while (taken < requests && books.choices.WantsRequests()) {
+        books.Take(MakeRequest(taken++, static_cast<int32_t>(1 + rng.Next() % 120),
+                               static_cast<int32_t>(1 + rng.Next() % 60),
+                               static_cast<int32_t>(1 + rng.Next() % 3)));
+      }
+      if (books.choices.idle()) break;
+      for (const bool share : {true, false}) {
+        if (books.steps.size() == static_cast<size_t>(options.steps_in_flight)) break;
+        if (!share && !books.steps.empty()) break;
+        const schedule::StepView& view = books.choices.View(share, 0);
+        (*policy)->Plan(view, &plan);
+        if (plan.run.empty() && plan.admit.empty()) continue;
+        schedule::CheckPlan(view, plan);
+        books.choices.Apply(plan, &books.steps.emplace_back());
+        break;
+      }
+      ASSERT_FALSE(books.steps.empty());
+      if (books.steps.size() == static_cast<size_t>(options.steps_in_flight) ||
+          rng.Next() % 2 == 0) {
+        books.End();
+      }
+    }
+    EXPECT_TRUE(books.choices.idle());
+    EXPECT_EQ(static_cast<int64_t>(books.finished.size()), requests);
+    preemptions += books.choices.stats().preemptions;
+    EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
+    EXPECT_EQ(books.choices.stats().output_room, 0);
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
+}  // namespace
+}  // namespace forebay::engine

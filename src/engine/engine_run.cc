@@ -1,0 +1,63 @@
+#include "engine/engine_run.h"
+
+#include "engine/refusal.h"
+
+namespace forebay::engine {
+
+EngineRun::EngineRun(runtime::Runtime& runtime, const Parts& parts)
+    : runtime_(runtime),
+      parts_(parts),
+      start_(runtime.Now()),
+      queue_(runtime, parts.replicas, parts.most_ahead, parts.source, parts.sink, parts.replay) {}
+
+void EngineRun::TakeRequests(Replica& replica, bool wait) {
+  Choices& choices = replica.choices();
+  while (!queue_.ended(replica.index()) && choices.WantsRequests() && !stop_) {
+    // While choices run the device must not wait for a slow line, nor others for this replica.
+    queue_.SetLoad(replica.index(), choices.load());
+    std::optional<TakenRequest> taken =
+        queue_.Next(replica.index(), replica.steps(), replica.policy(), choices.idle() && wait);
+    if (!taken) return;
+    const int64_t id = taken->request.id;
+    std::optional<RequestResult> refusal = RefusalOf(taken->request, parts_.facts);
+    if (parts_.cancellations.Contains(id)) refusal = CancelledResult(id);
+    if (refusal) {
+      queue_.Finish(replica.index(), std::move(*refusal));
+      parts_.cancellations.Forget(id);
+      continue;
+    }
+    choices.Take(
+        MakeRequestState(std::move(taken->request), parts_.context, taken->expected_output));
+  }
+}
+
+bool EngineRun::Cancel(Replica& replica) {
+  if (!parts_.cancellations.any()) return true;
+  std::vector<RequestResult> finished;
+  replica.choices().Cancel([this](int64_t id) { return parts_.cancellations.Contains(id); },
+                           &finished);
+  return Deliver(replica, &finished);
+}
+
+bool EngineRun::Deliver(Replica& replica, std::vector<RequestResult>* finished) {
+  if (!finished->empty() && parts_.first_result_seconds < 0)
+    parts_.first_result_seconds = static_cast<double>(runtime_.Now() - start_) * 1e-9;
+  for (ChoicePiece& piece : replica.choices().TakePieces()) queue_.Progress(std::move(piece));
+  for (RequestResult& result : *finished) {
+    const int64_t id = result.id;
+    queue_.Finish(replica.index(), std::move(result));
+    parts_.cancellations.Forget(id);
+  }
+  finished->clear();
+  return !queue_.sink_failed();
+}
+
+void EngineRun::Observe(StepRecord record) {
+  const double start = static_cast<double>(start_) * 1e-9;
+  record.begin_seconds -= start;
+  record.end_seconds -= start;
+  const std::lock_guard lock(observer_mutex_);
+  parts_.observer->OnStep(record);
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,60 @@
+// One run of the engine, as its groups see it: the job's queue, and whom results and records go to.
+// Any replica's control task may call.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "engine/cancellations.h"
+#include "engine/replica.h"
+#include "engine/request_queue.h"
+#include "forebay/engine.h"
+
+namespace forebay::engine {
+
+class EngineRun {
+ public:
+  // `most_ahead`, `replay`: RequestQueue's. `observer`: null, nobody. `first_result_seconds` is set
+  // once. All outlive the run.
+  struct Parts {
+    int replicas = 1;
+    size_t most_ahead = 0;
+    RequestSource& source;
+    ResultSink& sink;
+    RunControl& control;
+    const HandOutLog* replay = nullptr;
+    Cancellations& cancellations;
+    const ModelFacts& facts;
+    const SequenceContext& context;
+    StepObserver* observer = nullptr;
+    std::atomic<double>& first_result_seconds;
+  };
+  EngineRun(runtime::Runtime& runtime, const Parts& parts);
+
+  RequestQueue& queue() { return queue_; }
+  bool draining() const { return parts_.control.drain; }
+  // The run cannot go on, or is not to: replicas end at their step's border.
+  bool stopped() const { return parts_.control.abort || stop_; }
+  void Stop() { stop_ = true; }
+
+  // Takes requests until the replica has enough for its next step, or none is ready. `wait`: blocks
+  // for one while the replica has nothing to do.
+  void TakeRequests(Replica& replica, bool wait);
+  // Ends what was cancelled, wherever the replica has it. False: a result could not be kept.
+  bool Cancel(Replica& replica);
+  // Hands over pieces and what has finished. False: a result could not be kept.
+  bool Deliver(Replica& replica, std::vector<RequestResult>* finished);
+  bool observed() const { return parts_.observer != nullptr; }
+  void Observe(StepRecord record);
+
+ private:
+  runtime::Runtime& runtime_;
+  const Parts parts_;
+  const runtime::TimeNs start_;
+  RequestQueue queue_;
+  std::atomic<bool> stop_{false};
+  std::mutex observer_mutex_;
+};
+
+}  // namespace forebay::engine

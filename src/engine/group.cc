@@ -1,0 +1,139 @@
+#include "engine/group.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace forebay::engine {
+namespace {
+
+// How long a replica without work takes to notice that the run ends.
+constexpr runtime::TimeNs kGlance = 50'000'000;
+constexpr runtime::TimeNs kLoanGlance = 1'000'000;
+
+RunEnd EndOf(const EngineRun& run) { return run.draining() ? RunEnd::kDrained : RunEnd::kComplete; }
+
+}  // namespace
+
+Group::~Group() {
+  // Copies read the memory of other ranks: nobody's goes before all are done.
+  for (const auto& replica : parts_.replicas) {
+    for (const auto& rank : replica->ranks()) rank->Quiesce();
+  }
+}
+
+void Group::Begin() {
+  const int count = static_cast<int>(parts_.replicas.size());
+  failed_ = false;
+  board_ = std::make_unique<StealBoard>(runtime_, count);
+  control_ =
+      parts_.agreement ? std::make_unique<GroupControl>(runtime_, *parts_.agreement) : nullptr;
+  for (int member = 0; member < count; ++member) replica(member).Join(control_.get(), member);
+}
+
+void Group::End() {
+  for (const auto& replica : parts_.replicas) replica->choices().ReclaimLoans();
+}
+
+RunEnd Group::Run(int member, EngineRun& run) {
+  const RunEnd end = control_ ? RunAgreed(member, run) : RunAlone(member, run);
+  if (end == RunEnd::kSinkFailed || end == RunEnd::kAborted) run.Stop();
+  if (control_) control_->Leave(member);
+  board_->Leave(member);
+  run.queue().Leave(replica(member).index());
+  return end;
+}
+
+RunEnd Group::RunAgreed(int member, EngineRun& run) {
+  while (true) {
+    bool ended = false;
+    // It waits in a round, not for requests: the others' steps need it.
+    if (const auto end = Border(member, run, /*wait=*/false, &ended)) return *end;
+    if (!replica(member).choices().idle()) {
+      StepEnd step;
+      if (const auto end = Step(member, run, &step)) return *end;
+      continue;
+    }
+    if (ended && parts_.steal) board_->Ask(member);
+    const base::Result<Turn> turn = replica(member).StepIdle(ended);
+    if (!turn.ok()) return Stalled(member, turn.status().ToString());
+    if (*turn == Turn::kDone) return EndOf(run);
+  }
+}
+
+RunEnd Group::RunAlone(int member, EngineRun& run) {
+  while (true) {
+    bool ended = false;
+    if (const auto end = Border(member, run, /*wait=*/true, &ended)) return *end;
+    StepEnd step;
+    if (const auto end = Step(member, run, &step)) return *end;
+    // The job may have come to its end during the step.
+    if (step != StepEnd::kIdle || !(ended || run.queue().ended(replica(member).index()))) continue;
+    if (!parts_.steal || board_->Await(member, kGlance) == StealBoard::Answer::kDone)
+      return EndOf(run);
+  }
+}
+
+std::optional<RunEnd> Group::Border(int member, EngineRun& run, bool wait, bool* ended) {
+  Replica& replica = this->replica(member);
+  if (run.stopped()) return RunEnd::kAborted;
+  if (parts_.one_fate && failed_) return RunEnd::kStalled;
+  replica.choices().ReclaimLoans();
+  if (const base::Status received = Receive(member); !received.ok())
+    return Stalled(member, received.ToString());
+  if (!run.Cancel(replica)) return RunEnd::kSinkFailed;
+  const bool draining = run.draining();
+  if (draining) {
+    replica.choices().DropUnstarted();
+  } else {
+    run.TakeRequests(replica, wait);
+    if (run.queue().ended(replica.index()) && board_->askers() > 0) GiveAway(member, run);
+  }
+  *ended = draining || run.queue().ended(replica.index());
+  return std::nullopt;
+}
+
+std::optional<RunEnd> Group::Step(int member, EngineRun& run, StepEnd* end) {
+  Replica& replica = this->replica(member);
+  std::vector<RequestResult> finished;
+  StepRecord record;
+  *end = replica.Step(&finished, run.observed() ? &record : nullptr);
+  if (!run.Deliver(replica, &finished)) return RunEnd::kSinkFailed;
+  if (*end == StepEnd::kStalled) return Stalled(member, replica.what_stalled());
+  if (*end == StepEnd::kStepped && run.observed()) run.Observe(std::move(record));
+  if (*end == StepEnd::kLending) runtime_.Sleep(kLoanGlance);
+  return std::nullopt;
+}
+
+void Group::GiveAway(int member, EngineRun& run) {
+  const std::optional<int> to = board_->Claim();
+  if (!to) return;
+  std::vector<Gift> gifts = replica(member).choices().GiveAway(1 + board_->askers(), member);
+  for (size_t i = 0; i < gifts.size(); ++i)
+    run.queue().Move(replica(member).index(), replica(*to).index());
+  const bool any = !gifts.empty();
+  board_->Give(*to, std::move(gifts));
+  if (any && control_) control_->Wake(*to);
+}
+
+base::Status Group::Receive(int member) {
+  base::Status status;
+  for (Gift& gift : board_->Collect(member)) {
+    const base::Status adopted = replica(member).Adopt(std::move(gift));
+    if (status.ok()) status = adopted;
+  }
+  return status;
+}
+
+RunEnd Group::Stalled(int member, const std::string& what) {
+  // Where they share a fate the others only say what the first has said.
+  if (failed_.exchange(true) && parts_.one_fate) return RunEnd::kStalled;
+  const int index = replica(member).index();
+  base::Log(base::LogLevel::kError, fmt::format("replica {} stalled: {}", index, what));
+  const base::Status why(kGroupFailed, fmt::format("replica {} failed: {}", index, what));
+  if (control_) control_->Fail(why);
+  if (parts_.one_fate) replica(member).ranks().front()->Abort(why);
+  return RunEnd::kStalled;
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,103 @@
+#include "engine/parking.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/rng.h"
+
+namespace forebay::engine {
+
+std::span<const kv::PrefixKey> Parking::Keys(Sequence* sequence, int64_t first, int64_t count) {
+  std::vector<kv::PrefixKey>* keys = &sequence->prefix_keys;
+  uint64_t salt = options_.prefix_salt;
+  if (!options_.shared_keys) {
+    if (sequence->park_id == 0) sequence->park_id = next_id_++;
+    salt = base::Combine64(salt, static_cast<uint64_t>(sequence->park_id));
+    keys = &own_keys_;
+    keys->clear();
+  }
+  kv::ExtendKeys(sequence->tokens, salt, first + count, keys);
+  return std::span<const kv::PrefixKey>(*keys).subspan(static_cast<size_t>(first),
+                                                       static_cast<size_t>(count));
+}
+
+bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
+  if (!on() || sequence->computed == 0) return false;
+  ParkedKv parked{.computed = sequence->computed};
+  int64_t first = parked.computed;
+  for (int group = 0; group < book.num_groups(); ++group) {
+    parked.first_held.push_back(book.first_held(group, sequence->slot));
+    first = std::min(first, parked.first_held.back());
+  }
+  parked.first_block = first / kv::kBlockTokens;
+  const int64_t full = parked.computed / kv::kBlockTokens - parked.first_block;
+  const bool open = parked.computed % kv::kBlockTokens != 0;
+  const std::span<const kv::PrefixKey> keys = Keys(sequence, parked.first_block, full);
+  const int64_t blocks = full + (open ? 1 : 0);
+  const schedule::ParkView view{
+      .rows = parked.computed, .fresh_blocks = blocks - tier_.Find(keys), .blocks = blocks};
+  if (!schedule::ParkPays(view, options_.prices)) {
+    ++counters_.recomputed;
+    Forget(sequence);
+    return false;
+  }
+  fresh_.clear();
+  std::optional<kv::TierStay> stay = tier_.Hold(keys, open, &fresh_);
+  if (!stay) {
+    if (++counters_.refused == 1) {
+      base::Log(base::LogLevel::kWarning,
+                fmt::format("the {} blocks of --kv-offloading-size are full: preempted choices for "
+                            "which there is no room are computed again",
+                            options_.blocks));
+    }
+    Forget(sequence);
+    return false;
+  }
+  parked.stay = *std::move(stay);
+  for (const int32_t index : fresh_) {
+    const auto block = static_cast<size_t>(parked.first_block + index);
+    for (int group = 0; group < book.num_groups(); ++group) {
+      if (static_cast<int64_t>(block) < parked.first_held[group] / kv::kBlockTokens) continue;
+      moves_.down.push_back({.group = group,
+                             .device = book.table(group, sequence->slot)[block],
+                             .below = parked.stay.blocks[static_cast<size_t>(index)]});
+    }
+  }
+  sequence->parked = std::make_unique<ParkedKv>(std::move(parked));
+  ++counters_.parks;
+  return true;
+}
+
+void Parking::Return(Sequence* sequence, const kv::GroupBooks& book) {
+  const ParkedKv& parked = *sequence->parked;
+  for (int group = 0; group < book.num_groups(); ++group) {
+    const std::span<const kv::BlockId> table = book.table(group, sequence->slot);
+    const int64_t end = parked.first_block + static_cast<int64_t>(parked.stay.blocks.size());
+    for (int64_t block = book.committed(group, sequence->slot) / kv::kBlockTokens; block < end;
+         ++block) {
+      const auto below = static_cast<size_t>(block - parked.first_block);
+      moves_.up.push_back({.group = group,
+                           .device = table[static_cast<size_t>(block)],
+                           .below = parked.stay.blocks[below]});
+      ++counters_.blocks_up;
+    }
+  }
+  ++counters_.returns;
+  tier_.Release(parked.stay);
+  sequence->parked.reset();
+}
+
+void Parking::Forget(Sequence* sequence) {
+  if (sequence->parked) tier_.Release(sequence->parked->stay);
+  sequence->parked.reset();
+  // Computed again it may hold blocks that it had let go when these were written.
+  sequence->park_id = 0;
+}
+
+ParkCounters Parking::counters() const {
+  ParkCounters counters = counters_;
+  counters.tier = tier_.stats();
+  return counters;
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,67 @@
+// Where preempted choices wait below the device instead of being computed again: what each has in
+// the tier, and which blocks move at the next step's border. No device: the replica moves the data.
+//
+// A full block lies below under the key of its prefix, so that it goes down once, whoever has it.
+// Where prefixes are not shared, or windows let go of a choice's first blocks, keys are the
+// choice's own. The open block goes along each time, and no row is computed again.
+//
+// Not thread-safe: the replica's control task calls.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "kv/book/group_books.h"
+#include "kv/book/tier_book.h"
+#include "kv/tier/host_tier.h"
+#include "schedule/park.h"
+
+namespace forebay::engine {
+
+struct ParkingOptions {
+  int32_t blocks = 0;  // of the tier; 0: there is none
+  schedule::ParkPrices prices;
+  uint64_t prefix_salt = 0;
+  bool shared_keys = true;  // the salt's; else a choice's own
+};
+
+struct ParkCounters {
+  int64_t parks = 0, returns = 0;
+  int64_t refused = 0;     // preempted choices for which the tier had no room
+  int64_t recomputed = 0;  // those that were cheaper to compute again
+  int64_t blocks_up = 0;
+  kv::TierBookStats tier;
+};
+
+class Parking {
+ public:
+  explicit Parking(const ParkingOptions& options) : options_(options), tier_(options.blocks) {}
+
+  bool on() const { return options_.blocks > 0; }
+  // Before the choice's slot is closed: puts what it has computed below, if there is room and it
+  // pays. False: it has nothing there and is computed again.
+  bool Park(Sequence* sequence, const kv::GroupBooks& book);
+  // The choice has a slot again, whose blocks from committed() on are filled from below.
+  void Return(Sequence* sequence, const kv::GroupBooks& book);
+  // What the choice has below is needed no more.
+  void Forget(Sequence* sequence);
+  // Blocks that move before the step that is planned now.
+  kv::TierMoves& moves() { return moves_; }
+  bool shared_keys() const { return options_.shared_keys; }
+  ParkCounters counters() const;
+
+ private:
+  // Of the full blocks [first, first + count).
+  std::span<const kv::PrefixKey> Keys(Sequence* sequence, int64_t first, int64_t count);
+
+  const ParkingOptions options_;
+  kv::TierBook tier_;
+  kv::TierMoves moves_;
+  ParkCounters counters_;
+  int64_t next_id_ = 1;                  // of keys that are a choice's own
+  std::vector<kv::PrefixKey> own_keys_;  // kept for their capacity
+  std::vector<int32_t> fresh_;
+};
+
+}  // namespace forebay::engine

@@ -1,0 +1,115 @@
+#include "engine/rank_set.h"
+
+#include <algorithm>
+
+namespace forebay::engine {
+namespace {
+
+// How long a rank is waited for before another one of its replica is looked at.
+constexpr runtime::TimeNs kFaultGlance = 200'000'000;
+
+}  // namespace
+
+RankSet::RankSet(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> ranks,
+                 runtime::TimeNs timeout)
+    : runtime_(runtime),
+      ranks_(std::move(ranks)),
+      sampler_(
+          std::ranges::find_if(ranks_, [](const auto& rank) { return rank->samples(); })->get()),
+      timeout_(timeout) {}
+
+void RankSet::SetTable(const kv::GroupBooks& book, kv::SequenceSlot slot, size_t first_block) {
+  for (const auto& rank : ranks_) {
+    for (int group = 0; group < book.num_groups(); ++group)
+      rank->buffers().SetTable(group, slot, first_block, book.table(group, slot));
+  }
+}
+
+void RankSet::EnqueueStep(std::vector<LogitTask>* tasks, const Round& round, int flight) {
+  for (const auto& rank : ranks_) {
+    if (rank.get() != sampler_) rank->buffers(flight).CopyStep(sampler_->buffers(flight));
+    rank->EnqueueStep(tasks, round.mode, round.rows, flight);
+  }
+}
+
+void RankSet::EnqueueService(const Round& round) {
+  for (const auto& rank : ranks_) rank->EnqueueService(round.mode, round.rows);
+}
+
+base::Status RankSet::WaitStep(int flight) {
+  if (ranks_.size() == 1) return sampler_->WaitStep(timeout_, flight);
+  // A rank whose device fails comes to its step's end; the others wait for it until they are told.
+  const runtime::TimeNs deadline = runtime::DeadlineAfter(runtime_.Now(), timeout_);
+  base::Status fault;
+  pending_.clear();
+  for (const auto& rank : ranks_) pending_.push_back(rank.get());
+  for (size_t next = 0; !pending_.empty(); ++next) {
+    Rank* const rank = pending_[next % pending_.size()];
+    const runtime::TimeNs left = deadline - runtime_.Now();
+    const runtime::TimeNs glance = pending_.size() > 1 ? std::min(left, kFaultGlance) : left;
+    if (!rank->StepEnded(std::max<runtime::TimeNs>(0, glance), flight) && left > 0) continue;
+    const base::Status done = rank->WaitStep(0, flight);
+    if (fault.ok() && !done.ok()) {
+      fault = done;
+      rank->Abort(done);
+    }
+    std::erase(pending_, rank);
+  }
+  return fault;
+}
+
+base::Result<uint64_t> RankSet::PullLoan(const kv::KvLoan& loan, const kv::GroupBooks& book,
+                                         kv::SequenceSlot slot) {
+  std::vector<kv::Cache::Move> moves;
+  for (int group = 0; group < book.num_groups(); ++group) {
+    const auto first = static_cast<size_t>(loan.first_held[group] / kv::kBlockTokens);
+    moves.push_back(
+        {std::span(loan.tables[group]).subspan(first), book.table(group, slot).subspan(first)});
+  }
+  for (const auto& rank : ranks_) FB_RETURN_IF_ERROR(rank->EnqueueKvPull(loan.replica, moves));
+  uint64_t bytes = 0;
+  for (const auto& rank : ranks_) {
+    FB_RETURN_IF_ERROR(rank->kv().WaitPull(timeout_));
+    bytes += rank->kv().pull_bytes();
+  }
+  return bytes;
+}
+
+void RankSet::MoveKv(const kv::TierMoves& moves) {
+  for (const auto& rank : ranks_) {
+    if (rank->tier()) rank->tier()->BeginStep(moves);
+  }
+}
+
+RankSet::TierTraffic RankSet::tier_traffic() const {
+  TierTraffic sum;
+  for (const auto& rank : ranks_) {
+    const kv::HostTier* const tier = rank->tier();
+    if (tier == nullptr) continue;
+    sum.down += tier->bytes_down();
+    sum.up += tier->bytes_up();
+    sum.core_seconds += tier->core_seconds();
+  }
+  return sum;
+}
+
+uint64_t RankSet::KvDigest(int group, std::span<const kv::BlockId> table, int64_t begin,
+                           int64_t end) const {
+  uint64_t sum = 0;
+  for (const auto& rank : ranks_) sum += rank->kv().DigestOf(group, table, begin, end);
+  return sum;
+}
+
+uint64_t RankSet::bytes_pulled() const {
+  uint64_t sum = 0;
+  for (const auto& rank : ranks_) sum += rank->bytes_pulled();
+  return sum;
+}
+
+double RankSet::waited_seconds() const {
+  double sum = 0;
+  for (const auto& rank : ranks_) sum += rank->compute_time().waited;
+  return sum;
+}
+
+}  // namespace forebay::engine

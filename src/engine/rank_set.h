@@ -1,0 +1,64 @@
+// The ranks of a replica as one: they take the same step over the same rows, each with its part of
+// the model, and one of them draws the tokens.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/group_control.h"
+#include "engine/rank.h"
+#include "engine/steal_board.h"
+#include "kv/book/group_books.h"
+
+namespace forebay::engine {
+
+class RankSet {
+ public:
+  // `ranks`: one, or the stages' sp x tp ranks one behind the other. `timeout`: of whatever is
+  // waited for.
+  RankSet(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> ranks,
+          runtime::TimeNs timeout);
+
+  std::span<const std::unique_ptr<Rank>> all() const { return ranks_; }
+  size_t size() const { return ranks_.size(); }
+  // The one that draws: the last stage's first. A step's batch is built in its buffers.
+  Rank& sampler() { return *sampler_; }
+  bool digests_on() const { return sampler_->digests_on(); }
+
+  // The blocks of a sequence from the `first_block`-th on, in all tables.
+  void SetTable(const kv::GroupBooks& book, kv::SequenceSlot slot, size_t first_block);
+  // The step in the sampler's buffers, on all ranks, as the round has it.
+  void EnqueueStep(std::vector<LogitTask>* tasks, const Round& round, int flight);
+  // The replica's part in a step that the others of its group take.
+  void EnqueueService(const Round& round);
+  // Until the step has ended on all ranks. Errors: kStepTimeout, or the first fault of a device.
+  base::Status WaitStep(int flight);
+
+  // Pulls what was lent into the blocks of `slot`, and waits for it; returns the bytes.
+  base::Result<uint64_t> PullLoan(const kv::KvLoan& loan, const kv::GroupBooks& book,
+                                  kv::SequenceSlot slot);
+  // Before a step is enqueued: what moves between the devices and the tier below.
+  void MoveKv(const kv::TierMoves& moves);
+  // Bytes of all ranks that went down and came up, and processor time of their copies.
+  struct TierTraffic {
+    uint64_t down = 0, up = 0;
+    double core_seconds = 0;
+  };
+  TierTraffic tier_traffic() const;
+  // Of the group's layers on all ranks.
+  uint64_t KvDigest(int group, std::span<const kv::BlockId> table, int64_t begin,
+                    int64_t end) const;
+  // Sums over the ranks: weights that came from others, and time that compute streams were held.
+  uint64_t bytes_pulled() const;
+  double waited_seconds() const;
+
+ private:
+  runtime::Runtime& runtime_;
+  const std::vector<std::unique_ptr<Rank>> ranks_;
+  Rank* const sampler_;  // one of ranks_
+  const runtime::TimeNs timeout_;
+  std::vector<Rank*> pending_;  // not at the step's end; kept for its capacity
+};
+
+}  // namespace forebay::engine

@@ -1,0 +1,55 @@
+#include "engine/refusal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace forebay::engine {
+namespace {
+
+RequestResult BadRequest(const Request& request, std::string code, std::string param,
+                         std::string message) {
+  RequestResult result;
+  result.id = request.id;
+  result.http_status = 400;
+  result.error_type = "invalid_request_error";
+  result.error_code = std::move(code);
+  result.error_param = std::move(param);
+  result.error_message = std::move(message);
+  return result;
+}
+
+}  // namespace
+
+std::optional<RequestResult> RefusalOf(const Request& request, const ModelFacts& facts) {
+  for (const std::vector<int32_t>& prompt : request.prompts) {
+    if (prompt.empty())
+      return BadRequest(request, "prompt_empty", "prompt",
+                        "the prompt has no tokens; expected at least one");
+    for (const int32_t token : prompt) {
+      if (token >= 0 && token < facts.vocab_size) continue;
+      return BadRequest(
+          request, "token_out_of_vocabulary", "prompt",
+          fmt::format("token id {} is outside the vocabulary of {}", token, facts.vocab_size));
+    }
+    const auto length = static_cast<int64_t>(prompt.size());
+    const int64_t asked = request.sampling.max_tokens;
+    const int64_t least = asked == 0 ? 0 : 1;
+    if (length + std::max(asked, least) <= facts.max_model_len) continue;
+    const std::string wanted = asked > 0 ? fmt::format(" and {} tokens of output", asked) : "";
+    return BadRequest(request, "context_length_exceeded", asked > 0 ? "max_tokens" : "prompt",
+                      fmt::format("This model's maximum context length is {} tokens. However, the "
+                                  "prompt has {} tokens{}. "
+                                  "Shorten the prompt or lower max_tokens.",
+                                  facts.max_model_len, length, wanted));
+  }
+  for (const auto& [token, bias] : request.sampling.logit_bias) {
+    if (token >= 0 && token < facts.vocab_size) continue;
+    return BadRequest(request, "token_out_of_vocabulary", "logit_bias",
+                      fmt::format("logit_bias names token id {}, outside the vocabulary of {}",
+                                  token, facts.vocab_size));
+  }
+  return std::nullopt;
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,263 @@
+#include "job/merge.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "job/answer.h"
+#include "job/job_file.h"
+#include "job/results_log.h"
+#include "job/results_scan.h"
+
+namespace forebay::job {
+namespace {
+
+base::Status IoError(const std::string& path, const std::string& what) {
+  return base::Status(kResultsIo, fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
+}
+
+class File {
+ public:
+  File(std::string path, int flags)
+      : path_(std::move(path)), fd_(open(path_.c_str(), flags | O_CLOEXEC, 0666)) {}
+  File(File&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  bool ok() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  const std::string& path() const { return path_; }
+
+  base::Status Read(uint64_t offset, std::string* to) const {
+    for (size_t done = 0; done < to->size();) {
+      const ssize_t count =
+          pread(fd_, to->data() + done, to->size() - done, static_cast<off_t>(offset + done));
+      if (count < 0 && errno == EINTR) continue;
+      if (count == 0) errno = EIO;
+      if (count <= 0) return IoError(path_, "cannot read the results");
+      done += static_cast<size_t>(count);
+    }
+    return {};
+  }
+  base::Status Write(std::string_view data) const {
+    while (!data.empty()) {
+      const ssize_t count = write(fd_, data.data(), data.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return IoError(path_, "cannot write the merged results");
+      data.remove_prefix(static_cast<size_t>(count));
+    }
+    return {};
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+// Where a line's result lies.
+struct Place {
+  int64_t line;  // from 1
+  uint64_t input_hash;
+  uint64_t offset;
+  uint32_t size;
+  uint32_t part;
+};
+
+class Merge {
+ public:
+  explicit Merge(const MergeOptions& options) : options_(options) {}
+
+  base::Result<MergeOutcome> Run() {
+    FB_RETURN_IF_ERROR(CheckOutput());
+    if (!options_.input.empty()) {
+      auto input = JobFile::Open(options_.input);
+      if (!input.ok()) return input.status();
+      input_.emplace(std::move(*input));
+    }
+    for (const std::string& path : options_.parts) FB_RETURN_IF_ERROR(ReadPart(path));
+    // Of equal lines the first part's comes first.
+    std::ranges::stable_sort(places_, {}, &Place::line);
+    FB_RETURN_IF_ERROR(DropTwice());
+    FindMissing();
+    FB_RETURN_IF_ERROR(Write());
+    outcome_.lines = static_cast<int64_t>(places_.size());
+    return std::move(outcome_);
+  }
+
+ private:
+  base::Status CheckOutput() const {
+    struct stat output, part;
+    if (stat(options_.output.c_str(), &output) != 0) return {};
+    for (const std::string& path : options_.parts) {
+      if (stat(path.c_str(), &part) == 0 && part.st_ino == output.st_ino &&
+          part.st_dev == output.st_dev)
+        return {};
+    }
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("{}: exists and is none of the parts; name another file, or "
+                                    "give it as a part too",
+                                    options_.output));
+  }
+
+  base::Status ReadPart(const std::string& path) {
+    const auto part = static_cast<uint32_t>(files_.size());
+    files_.emplace_back(path, O_RDONLY);
+    if (!files_.back().ok()) return IoError(path, "cannot open the results");
+    struct stat info;
+    if (fstat(files_.back().fd(), &info) != 0 || !S_ISREG(info.st_mode))
+      return base::Status(kResultsIo, path + ": is no regular file");
+    const ByteSource source = [&, offset = off_t{0}](char* buffer, size_t size) mutable {
+      const ssize_t count = pread(files_.back().fd(), buffer, size, offset);
+      offset += std::max<ssize_t>(count, 0);
+      return static_cast<int64_t>(count);
+    };
+    FB_ASSIGN_OR_RETURN(const Walked walked,
+                        WalkResults(source, path, [&](const FoundResult& found) {
+                          return Take(path, part, found);
+                        }));
+    outcome_.torn_bytes += static_cast<uint64_t>(info.st_size) - walked.whole_bytes;
+    return {};
+  }
+
+  base::Status Take(const std::string& path, uint32_t part, const FoundResult& found) {
+    Fingerprints job = found.id.hash;
+    job.input = 0;
+    if (!job_) job_ = job;
+    if (!(*job_ == job)) {
+      return base::Status(
+          kResultsMismatch,
+          fmt::format("{}: line {} is a result of another job than {}: {} differs", path,
+                      found.number, options_.parts[0],
+                      job_->model != job.model         ? "the model"
+                      : job_->settings != job.settings ? "the template, sampling defaults or flags"
+                                                       : "the numerics class"));
+    }
+    if (input_) {
+      const std::optional<size_t> ordinal = input_->Find(found.id.line - 1);
+      if (!ordinal || (*input_)[*ordinal].hash != found.id.hash.input) {
+        return base::Status(
+            kResultsMismatch,
+            fmt::format("{}: line {} is the result of input line {}, which {} in {}", path,
+                        found.number, found.id.line, ordinal ? "is another" : "is not",
+                        options_.input));
+      }
+    }
+    places_.push_back({.line = found.id.line,
+                       .input_hash = found.id.hash.input,
+                       .offset = found.place.begin,
+                       .size = static_cast<uint32_t>(found.text.size()),
+                       .part = part});
+    return {};
+  }
+
+  base::Result<std::string> Read(const Place& place) const {
+    std::string text(place.size, '\0');
+    FB_RETURN_IF_ERROR(files_[place.part].Read(place.offset, &text));
+    return text;
+  }
+
+  base::Status DropTwice() {
+    simdjson::dom::parser parser;
+    size_t kept = 0;
+    for (size_t i = 0; i < places_.size(); ++i) {
+      if (kept == 0 || places_[kept - 1].line != places_[i].line) {
+        places_[kept++] = places_[i];
+        continue;
+      }
+      const Place &first = places_[kept - 1], &second = places_[i];
+      const auto refuse = [&](base::ErrorCode code, const char* what) {
+        return base::Status(
+            code, fmt::format("input line {}: {} and {} {}", first.line, options_.parts[first.part],
+                              options_.parts[second.part], what));
+      };
+      if (first.input_hash != second.input_hash)
+        return refuse(kResultsMismatch, "are results of different inputs");
+      FB_ASSIGN_OR_RETURN(const std::string one, Read(first));
+      FB_ASSIGN_OR_RETURN(const std::string other, Read(second));
+      FB_ASSIGN_OR_RETURN(const std::string answer, AnswerOf(parser, one));
+      FB_ASSIGN_OR_RETURN(const std::string other_answer, AnswerOf(parser, other));
+      if (answer != other_answer)
+        return refuse(kResultsDiffer,
+                      "hold different answers; one of the machines computes wrongly, or the model "
+                      "changed");
+      ++outcome_.twice;
+    }
+    places_.resize(kept);
+    return {};
+  }
+
+  void Miss(int64_t first, int64_t last) {
+    auto& missing = outcome_.missing;
+    if (!missing.empty() && missing.back().second == first - 1) {
+      missing.back().second = last;
+    } else {
+      missing.emplace_back(first, last);
+    }
+  }
+
+  void FindMissing() {
+    if (!input_) {
+      int64_t next = 1;
+      for (const Place& place : places_) {
+        if (place.line > next) Miss(next, place.line - 1);
+        next = place.line + 1;
+      }
+      return;
+    }
+    size_t at = 0;
+    for (size_t ordinal = 0; ordinal < input_->size(); ++ordinal) {
+      const int64_t line = int64_t{(*input_)[ordinal].line} + 1;
+      if (at < places_.size() && places_[at].line == line) {
+        ++at;
+      } else {
+        Miss(line, line);
+      }
+    }
+  }
+
+  base::Status Write() const {
+    const std::string path = options_.output + ".merging";
+    const File to(path, O_WRONLY | O_CREAT | O_TRUNC);
+    if (!to.ok()) return IoError(path, "cannot create");
+    base::Status status = CopyTo(to);
+    if (status.ok() && fsync(to.fd()) != 0) status = IoError(path, "cannot sync");
+    if (status.ok() && rename(path.c_str(), options_.output.c_str()) != 0)
+      status = IoError(options_.output, "cannot put the merged results there");
+    if (!status.ok()) unlink(path.c_str());
+    return status;
+  }
+
+  base::Status CopyTo(const File& to) const {
+    constexpr size_t kBufferBytes = 1 << 20;
+    std::string buffer;
+    for (const Place& place : places_) {
+      FB_ASSIGN_OR_RETURN(const std::string text, Read(place));
+      buffer += text;
+      buffer += '\n';
+      if (buffer.size() < kBufferBytes) continue;
+      FB_RETURN_IF_ERROR(to.Write(buffer));
+      buffer.clear();
+    }
+    return to.Write(buffer);
+  }
+
+  const MergeOptions& options_;
+  std::optional<JobFile> input_;
+  std::vector<File> files_;
+  std::optional<Fingerprints> job_;  // of the first result; `input` is 0
+  std::vector<Place> places_;
+  MergeOutcome outcome_;
+};
+
+}  // namespace
+
+base::Result<MergeOutcome> MergeResults(const MergeOptions& options) {
+  return Merge(options).Run();
+}
+
+}  // namespace forebay::job

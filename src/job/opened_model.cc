@@ -1,0 +1,140 @@
+#include "job/opened_model.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "job/job_clock.h"
+#include "job/settings.h"
+#include "kernels/kernel_set.h"
+#include "layout/layout.h"
+#include "layout/machine.h"
+#include "layout/memory_plan.h"
+#include "model/config_reader.h"
+#include "schedule/policy.h"
+#include "weights/book/placement.h"
+
+namespace forebay::job {
+namespace {
+
+// --generation-config: "auto" (the model's), "vllm" (none), or a folder that holds the file.
+base::Result<model::GenerationConfig> ReadGeneration(const ModelOptions& options,
+                                                     const engine::ModelFiles& files) {
+  if (options.generation_config == "auto") return files.generation;
+  if (options.generation_config == "vllm")
+    return model::GenerationConfig{.eos_token_ids = files.generation.eos_token_ids};
+  const std::string path = options.generation_config + "/generation_config.json";
+  FB_ASSIGN_OR_RETURN(const std::string json, base::ReadFile(path));
+  return model::ParseGenerationConfig(json, path);
+}
+
+SamplingParams SamplingDefaults(const model::GenerationConfig& generation) {
+  SamplingParams params;
+  if (generation.temperature) params.temperature = static_cast<float>(*generation.temperature);
+  if (generation.top_p) params.top_p = static_cast<float>(*generation.top_p);
+  if (generation.min_p) params.min_p = static_cast<float>(*generation.min_p);
+  if (generation.top_k) params.top_k = static_cast<int32_t>(*generation.top_k);
+  if (generation.max_new_tokens)
+    params.default_max_tokens = static_cast<int32_t>(*generation.max_new_tokens);
+  if (generation.repetition_penalty)
+    params.repetition_penalty = static_cast<float>(*generation.repetition_penalty);
+  return params;
+}
+
+// Raised by every change that may change an answer of the same request: results of an older one are
+// not gone on with.
+constexpr int64_t kAnswerRevision = 2;
+
+// A job whose template reads the clock goes on with the one it began with.
+base::Status AdoptClock(const std::string& results_path, ModelText* text) {
+  if (!text->uses_clock()) return base::Status::Ok();
+  const std::optional<std::string> clock = FindJobClock(results_path);
+  if (!clock) return base::Status::Ok();
+  FB_ASSIGN_OR_RETURN(const std::tm now, text::ParseClock(*clock));
+  text->set_now(now);
+  return base::Status::Ok();
+}
+
+}  // namespace
+
+base::Result<engine::ModelFiles> OpenModelFiles(const ModelOptions& options, bool config_alone) {
+  FB_ASSIGN_OR_RETURN(auto files, engine::OpenModel(options.engine.model,
+                                                    options.engine.random_weights || config_alone,
+                                                    options.engine.seed));
+  FB_ASSIGN_OR_RETURN(files.generation, ReadGeneration(options, files));
+  // Results carry the first name that is one.
+  const auto& names = options.served_model_names;
+  const auto name = std::ranges::find_if(names, [](const auto& given) { return given != "*"; });
+  if (name != names.end()) files.name = *name;
+  return files;
+}
+
+RequestRules RulesOf(const ModelOptions& options, const engine::ModelFiles& files,
+                     const ModelFacts& facts) {
+  const auto& names = options.served_model_names;
+  return {.defaults = SamplingDefaults(files.generation),
+          .model_names = names.empty() ? std::vector{facts.name} : names,
+          .vocab_size = facts.vocab_size,
+          .max_logprobs = options.max_logprobs};
+}
+
+ExitCode EngineExitCode(const base::Status& status) {
+  const base::ErrorCode flags[] = {base::kInvalidArgument,   layout::kMaxModelLen,
+                                   kernels::kIsaUnavailable, schedule::kUnknownPolicy,
+                                   layout::kDevicesInvalid,  cost::kProfileUnknown,
+                                   layout::kLayoutInvalid,   layout::kLayoutDevices,
+                                   layout::kLayoutPool,      weights::kUnknownPlacement};
+  return std::ranges::count(flags, status.code()) > 0 ? ExitCode::kUsage : ExitCode::kError;
+}
+
+base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& runtime,
+                                                             const ModelOptions& options,
+                                                             const std::string& results_path,
+                                                             bool keep_clock) {
+  std::unique_ptr<OpenedModel> opened(new OpenedModel(options));
+  FB_ASSIGN_OR_RETURN(opened->files_, OpenModelFiles(options, false));
+  opened->options_.text.path = options.engine.model;
+  opened->options_.text.gguf = opened->files_.gguf;
+  FB_ASSIGN_OR_RETURN(opened->text_, ModelText::Load(opened->options_.text));
+  if (!results_path.empty() && !keep_clock)
+    FB_RETURN_IF_ERROR(AdoptClock(results_path, opened->text_.get()));
+  FB_ASSIGN_OR_RETURN(opened->engine_, engine::CreateEngine(runtime, options.engine, opened->files_,
+                                                            opened->text_->tokenizer()));
+  return opened;
+}
+
+Fingerprints OpenedModel::fingerprints() const {
+  const SamplingParams defaults = SamplingDefaults(files_.generation);
+  SettingsHash settings;
+  settings.Add(Setting::kTemplate, fmt::format("{} {}", kAnswerRevision, text_->Fingerprint()));
+  settings.Add(Setting::kNow, text_->uses_clock() ? text_->clock() : "");
+  settings.Add(Setting::kText, fmt::format("{} {}", options_.text.skip_tokenizer,
+                                           options_.text.parse_special_in_content));
+  settings.Add(Setting::kSeed, fmt::format("{}", options_.engine.seed));
+  settings.Add(Setting::kMaxModelLen, fmt::format("{}", facts().max_model_len));
+  settings.Add(Setting::kMaxLogprobs, fmt::format("{}", options_.max_logprobs));
+  settings.Add(
+      Setting::kSampling,
+      fmt::format("{} {} {} {} {} {} {}", defaults.temperature, defaults.top_p, defaults.min_p,
+                  defaults.top_k, defaults.repetition_penalty, defaults.default_max_tokens,
+                  fmt::join(files_.generation.eos_token_ids, ",")));
+  settings.Add(Setting::kDigest, fmt::format("{}", options_.engine.digest));
+  return {.model = files_.fingerprint,
+          .settings = settings.hash(),
+          .numerics = base::HashBytes(facts().numerics_class),
+          .marks = settings.marks()};
+}
+
+ResultStyle OpenedModel::style() const {
+  std::string fingerprint = "fb-" + facts().numerics_class;
+  if (facts().random_weights) fingerprint += "-random-weights";
+  if (text_->uses_clock()) fingerprint += kClockMark + text_->clock();
+  return {.model = facts().name,
+          .system_fingerprint = std::move(fingerprint),
+          .digests = options_.engine.digest};
+}
+
+}  // namespace forebay::job

@@ -1,0 +1,65 @@
+// A model opened for requests, and the rules that come with it: what a request may ask for, what
+// its defaults are, and what its answer depends on. `forebay run` and every other caller stand on
+// these, so that the same request has the same answer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/compose.h"
+#include "job/exit_code.h"
+#include "job/job.h"
+#include "job/model_text.h"
+
+namespace forebay::job {
+
+struct ModelOptions {
+  layout::EngineOptions engine;
+  ModelTextOptions text;                        // `path` and `gguf` are found out
+  std::vector<std::string> served_model_names;  // in requests, "*" for any; results carry the first
+  // "auto" (the model's), "vllm" (none), or a folder that holds generation_config.json
+  std::string generation_config = "auto";
+  int32_t max_logprobs = 20;
+};
+
+// Configuration, weights' files and generation defaults, as the options have them. `config_alone`:
+// shapes are enough.
+base::Result<engine::ModelFiles> OpenModelFiles(const ModelOptions& options, bool config_alone);
+
+RequestRules RulesOf(const ModelOptions& options, const engine::ModelFiles& files,
+                     const ModelFacts& facts);
+
+// Of an engine that was not made: kUsage where an option's value alone is at fault.
+ExitCode EngineExitCode(const base::Status& status);
+
+// Files, text and engine, in the order in which they lean on each other.
+class OpenedModel {
+ public:
+  // `results_path`: a results file with which the job goes on, whose clock templates then see
+  // (unless `keep_clock`); "": none. `runtime` must outlive the model.
+  static base::Result<std::unique_ptr<OpenedModel>> Open(runtime::Runtime& runtime,
+                                                         const ModelOptions& options,
+                                                         const std::string& results_path,
+                                                         bool keep_clock);
+
+  ModelText& text() { return *text_; }
+  engine::LocalEngine& engine() { return *engine_; }
+  const ModelFacts& facts() const { return engine_->facts(); }
+
+  RequestRules rules() const { return RulesOf(options_, files_, facts()); }
+  // Everything but the line that an answer depends on.
+  Fingerprints fingerprints() const;
+  ResultStyle style() const;
+
+ private:
+  explicit OpenedModel(const ModelOptions& options) : options_(options) {}
+
+  ModelOptions options_;
+  engine::ModelFiles files_;
+  std::unique_ptr<ModelText> text_;
+  std::unique_ptr<engine::LocalEngine> engine_;
+};
+
+}  // namespace forebay::job

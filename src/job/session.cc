@@ -1,0 +1,169 @@
+#include "job/session.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace forebay::job {
+namespace {
+
+// How long a session without requests takes to notice that it is closed.
+constexpr runtime::TimeNs kGlance = 50'000'000;
+
+RequestResult Ended(int64_t id, const char* code, const char* message) {
+  return {.id = id,
+          .http_status = 499,
+          .error_type = code,
+          .error_message = message,
+          .error_code = code};
+}
+
+}  // namespace
+
+Inbox::~Inbox() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+int Inbox::descriptor() {
+  const std::lock_guard lock(mutex_);
+  if (descriptor_ < 0) descriptor_ = eventfd(arrivals_.empty() ? 0 : 1, EFD_CLOEXEC | EFD_NONBLOCK);
+  return descriptor_;
+}
+
+void Inbox::Put(Arrival arrival) {
+  const std::lock_guard lock(mutex_);
+  arrivals_.push_back(std::move(arrival));
+  if (arrivals_.size() > 1) return;
+  some_->Set();
+  if (descriptor_ >= 0) eventfd_write(descriptor_, 1);
+}
+
+std::vector<Arrival> Inbox::Take(runtime::TimeNs timeout) {
+  if (timeout > 0) some_->Wait(timeout);
+  const std::lock_guard lock(mutex_);
+  some_->Reset();
+  eventfd_t count;
+  if (descriptor_ >= 0) eventfd_read(descriptor_, &count);
+  return std::exchange(arrivals_, {});
+}
+
+Session::Session(runtime::Runtime& runtime, Engine& engine)
+    : runtime_(runtime), engine_(engine), some_(runtime.NewEvent("requests of a session")) {
+  task_ = runtime.Spawn({.name = "session"}, [this] { Run(); });
+}
+
+Session::~Session() { Close(); }
+
+void Session::Run() {
+  engine_.Run(*this, *this, control_);
+  closed_ = true;
+  EndAll();
+}
+
+void Session::EndAll() {
+  std::unordered_map<int64_t, Entry> entries;
+  {
+    const std::lock_guard lock(mutex_);
+    entries.swap(entries_);
+    waiting_.clear();
+  }
+  for (auto& [id, entry] : entries) {
+    entry.inbox->Put(
+        {.tag = entry.tag,
+         .result = Ended(id, kSessionClosed.name,
+                         "the engine was closed, or failed, before the request's end")});
+  }
+}
+
+std::vector<int64_t> Session::Submit(std::vector<Submitted> requests,
+                                     const std::shared_ptr<Inbox>& inbox) {
+  std::vector<int64_t> ids;
+  ids.reserve(requests.size());
+  {
+    const std::lock_guard lock(mutex_);
+    for (Submitted& submitted : requests) {
+      const int64_t id = next_id_++;
+      ids.push_back(id);
+      entries_.emplace(id, Entry{inbox, submitted.tag});
+      submitted.request.id = id;
+      waiting_.push_back(std::move(submitted.request));
+    }
+    some_->Set();
+  }
+  if (closed_) EndAll();
+  return ids;
+}
+
+void Session::Cancel(int64_t id) {
+  std::optional<Entry> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
+    // From the back: who gives up many begins with the latest.
+    const auto waits = std::find_if(waiting_.rbegin(), waiting_.rend(),
+                                    [&](const Request& request) { return request.id == id; });
+    if (waits == waiting_.rend()) {
+      // Finish takes the lock: it has not returned.
+      engine_.Cancel(id);
+      return;
+    }
+    waiting_.erase(std::next(waits).base());
+    dropped = std::move(found->second);
+    entries_.erase(found);
+  }
+  dropped->inbox->Put(
+      {.tag = dropped->tag, .result = Ended(id, "request_cancelled", "the request was cancelled")});
+}
+
+void Session::Close() {
+  closed_ = true;
+  control_.abort = true;
+  some_->Set();
+  std::unique_ptr<runtime::Task> task;
+  {
+    const std::lock_guard lock(mutex_);
+    task = std::move(task_);
+  }
+  if (task) task->Join();
+}
+
+std::optional<Request> Session::Next(bool wait) {
+  if (wait) some_->Wait(kGlance);
+  const std::lock_guard lock(mutex_);
+  if (waiting_.empty()) {
+    if (!closed_) some_->Reset();
+    return std::nullopt;
+  }
+  Request request = std::move(waiting_.front());
+  waiting_.pop_front();
+  return request;
+}
+
+bool Session::Finish(RequestResult result) {
+  std::optional<Entry> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.extract(result.id);
+    if (found.empty()) return true;
+    entry = std::move(found.mapped());
+  }
+  std::ranges::sort(result.choices, {}, &Choice::index);
+  entry->inbox->Put({.tag = entry->tag, .result = std::move(result)});
+  return true;
+}
+
+void Session::Progress(ChoicePiece piece) {
+  std::optional<Entry> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(piece.id);
+    if (found == entries_.end()) return;
+    entry = found->second;
+  }
+  entry->inbox->Put({.tag = entry->tag, .piece = std::move(piece)});
+}
+
+}  // namespace forebay::job

@@ -1,0 +1,99 @@
+// Requests of many callers over one engine, for as long as the session is open: what an interactive
+// front (Python, a server) stands on. A job with files has job.h.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "forebay/engine.h"
+#include "runtime/runtime.h"
+
+namespace forebay::job {
+
+inline constexpr base::ErrorCode kSessionClosed{"session_closed"};
+
+// What has come for a request: a piece of one of its choices, or its end.
+struct Arrival {
+  int64_t tag = 0;                      // as it was submitted
+  ChoicePiece piece;                    // where there is no result
+  std::optional<RequestResult> result;  // the last that comes
+};
+
+// Where a caller's arrivals wait for it, in the order in which they came. Any thread may call.
+class Inbox {
+ public:
+  explicit Inbox(runtime::Runtime& runtime) : some_(runtime.NewEvent("arrivals")) {}
+  ~Inbox();
+
+  // All that is there; blocks while there is nothing, until `timeout` has passed.
+  std::vector<Arrival> Take(runtime::TimeNs timeout);
+  // A descriptor that can be read while something may be there; -1: the system has none left. The
+  // inbox' own.
+  int descriptor();
+
+ private:
+  friend class Session;
+  void Put(Arrival arrival);
+
+  std::unique_ptr<runtime::Event> some_;
+  std::mutex mutex_;  // guards what follows
+  std::vector<Arrival> arrivals_;
+  int descriptor_ = -1;
+};
+
+// Any thread may call. Each request that was submitted gets one end, whatever happens: its result,
+// `request_cancelled`, or `session_closed`.
+class Session : private RequestSource, private ResultSink {
+ public:
+  struct Submitted {
+    Request request;  // its id is the session's business
+    int64_t tag = 0;  // the caller's name for it
+  };
+
+  // Runs the engine in a task of its own. Both must outlive the session.
+  Session(runtime::Runtime& runtime, Engine& engine);
+  ~Session() override;
+
+  // Returns the ids, for Cancel.
+  std::vector<int64_t> Submit(std::vector<Submitted> requests, const std::shared_ptr<Inbox>& inbox);
+  // Gives up a request at the next step's border; nothing where it has ended.
+  void Cancel(int64_t id);
+  // Gives up everything and ends the task. What is submitted afterwards ends at once.
+  void Close();
+  // False: closed, or the engine cannot go on.
+  bool open() const { return !closed_; }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Inbox> inbox;
+    int64_t tag;
+  };
+
+  std::optional<Request> Next(bool wait) override;
+  bool ended() const override { return closed_; }
+  bool Finish(RequestResult result) override;
+  void Progress(ChoicePiece piece) override;
+  void Run();
+  // Everything that has not ended does so now.
+  void EndAll();
+
+  runtime::Runtime& runtime_;
+  Engine& engine_;
+  RunControl control_;
+  const std::unique_ptr<runtime::Event> some_;  // to read, or to notice
+  std::atomic<bool> closed_{false};
+  std::mutex mutex_;  // guards what follows
+  int64_t next_id_ = 0;
+  std::deque<Request> waiting_;                 // not the engine's yet
+  std::unordered_map<int64_t, Entry> entries_;  // by id, without an end yet
+  std::unique_ptr<runtime::Task> task_;
+};
+
+}  // namespace forebay::job

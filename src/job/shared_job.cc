@@ -1,0 +1,212 @@
+#include "job/shared_job.h"
+
+#include <fmt/core.h>
+
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "job/answer.h"
+#include "job/merge.h"
+#include "job/request_builder.h"
+#include "job/result_format.h"
+
+namespace forebay::job {
+
+base::Result<std::unique_ptr<SharedJob>> SharedJob::Open(const SharedJobOptions& options) {
+  auto input = JobFile::Open(options.input_path);
+  if (!input.ok()) return input.status();
+  if (input->SameFile(options.output_path)) {
+    return base::Status(
+        kResultsInvalid,
+        fmt::format("{}: is the input; name another file for the results", options.output_path));
+  }
+  std::unique_ptr<SharedJob> job(new SharedJob(options, std::move(*input)));
+  FB_RETURN_IF_ERROR(job->OpenLog());
+  return job;
+}
+
+base::Status SharedJob::OpenLog() {
+  ScanExpectation expected{.path = options_.output_path,
+                           .num_lines = input_.size(),
+                           .job = options_.fingerprints,
+                           .retry_failed = options_.retry_failed};
+  expected.find = [this](int64_t line) -> std::optional<LineKey> {
+    const std::optional<size_t> ordinal = input_.Find(line);
+    if (!ordinal) return std::nullopt;
+    return LineKey{*ordinal, input_[*ordinal].hash};
+  };
+  FB_ASSIGN_OR_RETURN(log_, ResultsLog::Open(expected));
+  counts_.lines = static_cast<int64_t>(input_.size());
+  counts_.resumed = static_cast<int64_t>(log_->num_done());
+  failures_ = log_->resumed_failures();
+  keepers_.assign(input_.size(), -1);
+  std::vector<uint32_t> lengths(input_.size());
+  std::vector<bool> done(input_.size());
+  for (size_t ordinal = 0; ordinal < input_.size(); ++ordinal) {
+    lengths[ordinal] = input_[ordinal].length;
+    if (const auto error = TooLong(input_[ordinal]); error && !log_->Done(ordinal))
+      FB_RETURN_IF_ERROR(Fail(ordinal, *error));
+    done[ordinal] = log_->Done(ordinal);
+  }
+  book_ = std::make_unique<LeaseBook>(std::move(lengths), done, options_.leases);
+  return {};
+}
+
+void SharedJob::Join(int64_t worker, std::string name) { names_[worker] = std::move(name); }
+
+const std::string& SharedJob::NameOf(int64_t worker) const {
+  static const std::string earlier = "an earlier run";
+  const auto found = names_.find(worker);
+  return found == names_.end() ? earlier : found->second;
+}
+
+base::Result<std::vector<WorkerOrder>> SharedJob::Ask(int64_t worker, int64_t now_ns) {
+  return Act(book_->Ask(worker, now_ns), nullptr);
+}
+base::Result<std::vector<WorkerOrder>> SharedJob::Hear(int64_t worker, int64_t now_ns) {
+  return Act(book_->Hear(worker, now_ns), nullptr);
+}
+base::Result<std::vector<WorkerOrder>> SharedJob::Leave(int64_t worker, int64_t now_ns) {
+  return Act(book_->Leave(worker, now_ns), nullptr);
+}
+base::Result<std::vector<WorkerOrder>> SharedJob::Die(int64_t worker, int64_t now_ns) {
+  return Act(book_->Die(worker, now_ns), nullptr);
+}
+base::Result<std::vector<WorkerOrder>> SharedJob::Tick(int64_t now_ns) {
+  return Act(book_->Tick(now_ns), nullptr);
+}
+
+base::Result<std::vector<WorkerOrder>> SharedJob::Finish(int64_t worker, std::string_view text,
+                                                         int64_t now_ns) {
+  const std::optional<FoundResult> found = ReadResult(parser_, text);
+  if (!found) {
+    Refuse(worker, "what is no result");
+    return Hear(worker, now_ns);
+  }
+  const std::optional<size_t> ordinal = input_.Find(found->id.line - 1);
+  Fingerprints expected = options_.fingerprints;
+  if (ordinal) expected.input = input_[*ordinal].hash;
+  if (!ordinal || !(found->id.hash == expected)) {
+    Refuse(worker, fmt::format("a result for line {} of another job", found->id.line));
+    return Hear(worker, now_ns);
+  }
+  return Act(book_->Finish(worker, static_cast<int64_t>(*ordinal), now_ns), &*found);
+}
+
+base::Result<std::vector<WorkerOrder>> SharedJob::Act(const std::vector<LeaseAction>& actions,
+                                                      const FoundResult* found) {
+  using Kind = LeaseAction::Kind;
+  std::vector<WorkerOrder> orders;
+  for (const LeaseAction& action : actions) {
+    const auto ordinal = static_cast<size_t>(action.line);
+    switch (action.kind) {
+      case Kind::kLease: {
+        FB_ASSIGN_OR_RETURN(WorkerOrder order, Lease(action));
+        orders.push_back(std::move(order));
+        break;
+      }
+      case Kind::kWait: break;
+      case Kind::kKeep: FB_RETURN_IF_ERROR(Keep(action.worker, ordinal, *found)); break;
+      case Kind::kCompare: FB_RETURN_IF_ERROR(Compare(action.worker, ordinal, found->text)); break;
+      case Kind::kRefuse:
+        Refuse(action.worker, fmt::format("a result for line {}, which it does not hold",
+                                          input_[ordinal].line + 1));
+        break;
+      case Kind::kFail:
+        FB_RETURN_IF_ERROR(
+            Fail(ordinal, {.http_status = 500,
+                           .message = fmt::format("{} workers died while they held the line; the "
+                                                  "last was {}",
+                                                  LeaseBook::kMostDeaths, NameOf(action.worker)),
+                           .code = "worker_died",
+                           .type = "server_error"}));
+        break;
+      case Kind::kGiveUp: orders.push_back({.worker = action.worker}); break;
+    }
+  }
+  return orders;
+}
+
+base::Result<WorkerOrder> SharedJob::Lease(const LeaseAction& action) const {
+  WorkerOrder order{.worker = action.worker};
+  for (const int64_t line : action.lines) {
+    const auto ordinal = static_cast<size_t>(line);
+    LineServer::Line& sent = order.lines.emplace_back();
+    sent.number = input_[ordinal].line;
+    FB_RETURN_IF_ERROR(input_.Read(ordinal, &sent.text));
+  }
+  return order;
+}
+
+base::Status SharedJob::Keep(int64_t worker, size_t ordinal, const FoundResult& found) {
+  FB_RETURN_IF_ERROR(log_->Append(ordinal, found.text));
+  keepers_[ordinal] = static_cast<int32_t>(worker);
+  ++counts_.done;
+  ++counts_.by_worker[NameOf(worker)];
+  if (found.failed) {
+    ++counts_.failed;
+    failures_.Add(found.error_code, found.id.line, found.error_message);
+    return {};
+  }
+  simdjson::dom::element line;
+  simdjson::dom::object usage;
+  int64_t tokens = 0;
+  if (parser_.parse(found.text.data(), found.text.size()).get(line) ||
+      line["response"]["body"]["usage"].get(usage))
+    return {};
+  if (!usage["prompt_tokens"].get(tokens)) counts_.prompt_tokens += tokens;
+  if (!usage["completion_tokens"].get(tokens)) counts_.output_tokens += tokens;
+  return {};
+}
+
+base::Status SharedJob::Fail(size_t ordinal, const LineError& error) {
+  ResultId id{.line = int64_t{input_[ordinal].line} + 1, .hash = options_.fingerprints};
+  id.hash.input = input_[ordinal].hash;
+  std::optional<std::string> custom_id;
+  std::string line, text;
+  simdjson::dom::element parsed;
+  std::string_view name;
+  if (!TooLong(input_[ordinal]) && input_.Read(ordinal, &line).ok() &&
+      !parser_.parse(line).get(parsed) && !parsed["custom_id"].get(name))
+    custom_id = name;
+  AppendErrorResult(id, custom_id, error, &text);
+  FB_RETURN_IF_ERROR(log_->Append(ordinal, text));
+  ++counts_.done;
+  ++counts_.failed;
+  failures_.Add(error.code, id.line, error.message);
+  return {};
+}
+
+base::Result<std::string> SharedJob::ReadKept(size_t ordinal) const {
+  std::ifstream file(options_.output_path, std::ios::binary);
+  std::string text;
+  file.seekg(static_cast<std::streamoff>(log_->offsets()[ordinal]));
+  if (std::getline(file, text)) return text;
+  return base::Status(kResultsIo, fmt::format("{}: cannot read the result of line {} back",
+                                              options_.output_path, input_[ordinal].line + 1));
+}
+
+base::Status SharedJob::Compare(int64_t worker, size_t ordinal, std::string_view text) {
+  FB_ASSIGN_OR_RETURN(const std::string kept, ReadKept(ordinal));
+  FB_ASSIGN_OR_RETURN(const std::string first, AnswerOf(parser_, kept));
+  FB_ASSIGN_OR_RETURN(const std::string second, AnswerOf(parser_, text));
+  if (first == second) {
+    ++counts_.twice;
+    return {};
+  }
+  return base::Status(
+      kResultsDiffer,
+      fmt::format("input line {}: {} and {} gave different answers; one of the two machines "
+                  "computes wrongly, or their models differ",
+                  input_[ordinal].line + 1, NameOf(keepers_[ordinal]), NameOf(worker)));
+}
+
+void SharedJob::Refuse(int64_t worker, std::string_view why) {
+  ++counts_.refused;
+  base::Log(base::LogLevel::kWarning,
+            fmt::format("{} sent {}; it is dropped", NameOf(worker), why));
+}
+
+}  // namespace forebay::job

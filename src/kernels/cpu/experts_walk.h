@@ -1,0 +1,47 @@
+// How the CPU sets deal the experts' rows to workers: pieces of (expert, block of rows, panels),
+// each a dense layer. Blocks follow one another by expert and row; a block's price is its panels
+// times its rows, a few rows counting as those that take as long as the weights take to read.
+// Workers get equal consecutive parts of the first seven eighths of the price, and take the rest by
+// ticket. A block of little price is never cut, since who computes a part of it packs its rows.
+#pragma once
+
+#include "kernels/experts.h"
+
+namespace forebay::kernels {
+
+struct ExpertPiece {
+  // a block: at most kMaxBlockRows rows of an expert; its workspace lies in the worker's scratch
+  LinearArgs layer;
+  int64_t first_panel = 0, last_panel = 0;
+  bool same_rows = false;  // the block of the piece before: its rows are packed
+};
+
+// One worker's way through its pieces.
+class ExpertWalk {
+ public:
+  ExpertWalk(const ExpertsArgs& args, const device::WorkerContext& context);
+  // False: there is no more.
+  bool Next(ExpertPiece* piece);
+
+ private:
+  bool TakeInterval();
+  void NextBlock();
+  int64_t NumBlocks() const;
+  int64_t RowPrice() const;  // the price of a panel of the block
+  void Fill(ExpertPiece* piece) const;
+
+  const ExpertsArgs& args_;
+  const device::WorkerContext& context_;
+  const std::byte** tiles_;  // tiles of the latest piece's expert
+  std::byte* packed_;
+  int64_t grain_ = 1, open_ = 0, total_ = 0;  // prices: of a ticket, before the open part, of all
+  int64_t begin_ = 0, end_ = 0;               // what is left of the interval
+  bool dealt_ = false;                        // the worker's own part was taken
+  // The block that begins at price block_begin_.
+  int32_t expert_ = 0;
+  int64_t block_ = 0, block_begin_ = 0;
+  int32_t first_row_ = 0, rows_ = 0;
+  int32_t packed_row_ = -1;  // the first row of the latest piece's block
+};
+
+}  // namespace forebay::kernels

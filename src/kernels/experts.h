@@ -1,0 +1,67 @@
+// The matrices of a mixture of experts: row p of the grouped order (kernels/route.h) goes through
+// the matrix of its expert. Exactness: a row has the bytes that a dense layer (kernels/linear.h) of
+// that matrix, one leaf, would give it, however many rows are beside it.
+#pragma once
+
+#include <cstdint>
+
+#include "device/device.h"
+#include "kernels/linear.h"
+
+namespace forebay::kernels {
+
+struct ExpertsArgs {
+  // What every expert's matrix is like: one leaf, no bias. `tiles` is null, see runs.
+  PackedWeight weight;
+  // [num_experts]: the tiles of an expert, panel after panel in one run. Runs lie anywhere.
+  const std::byte* const* runs = nullptr;
+  // [num_experts + 1] in control memory: expert e has rows [offsets[e], offsets[e + 1]) of the
+  // grouped order. Read when the operation runs.
+  const int32_t* offsets = nullptr;
+  int32_t num_experts = 0;
+  int32_t max_rows = 0;                // offsets[num_experts] is no more than this
+  const std::byte* x = nullptr;        // [.., K] of T = weight.dtype
+  const int32_t* x_rows = nullptr;     // [max_rows]: row p is row x_rows[p] of x; null: row p
+  std::byte* y = nullptr;              // [max_rows, n] of T in grouped order
+  int64_t x_stride = 0, y_stride = 0;  // elements
+  LinearOutput output = LinearOutput::kRounded;  // or kSiluMul
+  // Heads in place of experts, for Heads alone: `runs` and `offsets` are null, weight.tiles is
+  // [num_experts * num_panels], and every head takes rows [0, max_rows) of an x and a y of its own,
+  // so many elements behind those of the head before.
+  int64_t x_step = 0, y_step = 0;
+
+  bool heads() const { return offsets == nullptr; }
+  // The expert's rows of the grouped order.
+  int64_t FirstRow(int32_t expert) const {
+    return heads() ? int64_t{expert} * max_rows : offsets[expert];
+  }
+  int32_t RowsOf(int32_t expert) const {
+    return heads() ? max_rows : offsets[expert + 1] - offsets[expert];
+  }
+  // Elements from x and from y to the expert's first row; of x where rows are not gathered.
+  int64_t FirstX(int32_t expert) const {
+    return heads() ? expert * x_step : offsets[expert] * x_stride;
+  }
+  int64_t FirstY(int32_t expert) const {
+    return heads() ? expert * y_step : offsets[expert] * y_stride;
+  }
+  const std::byte* Tile(int32_t expert, int32_t panel) const {
+    return heads() ? weight.tiles[expert * weight.num_panels + panel]
+                   : runs[expert] + panel * weight.TileBytes(0);
+  }
+};
+
+using ExpertsFunction = void (*)(const ExpertsArgs& args, const device::WorkerContext& context);
+
+// Bytes of worker scratch that these matrices need, in any kernel set.
+uint64_t ExpertsScratch(tensor::DType dtype, int64_t max_rows, int64_t k, int64_t num_panels);
+
+// Checks the arguments (FB_CHECK) and enqueues the operation, which completes its description from
+// the offsets when it begins: rows, flops, and the bytes of the experts that have rows.
+void Experts(device::Stream& stream, const KernelSet& kernels, const char* label,
+             const ExpertsArgs& args);
+// The same for a matrix a head: all heads have all rows, and nothing is left to complete.
+void Heads(device::Stream& stream, const KernelSet& kernels, const char* label,
+           const ExpertsArgs& args);
+
+}  // namespace forebay::kernels

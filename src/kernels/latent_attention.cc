@@ -1,0 +1,56 @@
+#include "kernels/latent_attention.h"
+
+#include <span>
+
+#include "base/check.h"
+#include "kernels/kernel_set.h"
+#include "kernels/number_format.h"
+
+namespace forebay::kernels {
+namespace {
+
+void Check(const LatentKvArgs& args) {
+  const KvLayout& layout = args.layout;
+  CheckKvLayout("latent_kv", layout, args.heads);
+  FB_CHECK(
+      layout.kv_heads == 1 && layout.values_in_keys && args.turned() > 0 && args.turned() % 2 == 0,
+      "latent_kv: {} heads of keys of {} and values of {}; expected one, its value within "
+      "its key and an even rest",
+      layout.kv_heads, layout.key_dim, layout.value_dim);
+  FB_CHECK(args.rope_cos != nullptr && args.rope_sin != nullptr && args.kv_norm != nullptr,
+           "latent_kv: no rope tables or no norm");
+}
+
+}  // namespace
+
+void LatentKv(device::Stream& stream, const KernelSet& kernels, const LatentKvArgs& args) {
+  const StepBatch& batch = args.batch;
+  if (batch.num_rows == 0) return;
+  Check(args);
+  const uint64_t rows = static_cast<uint64_t>(batch.num_rows);
+  const uint64_t queries = static_cast<uint64_t>(args.heads * (args.plain + args.turned())),
+                 absorbed = static_cast<uint64_t>(args.heads * args.layout.key_dim);
+  const uint64_t key = static_cast<uint64_t>(args.layout.key_dim);
+  const uint64_t element = tensor::SizeOf(args.layout.dtype);
+  cost::OpDesc desc;
+  desc.kind = cost::OpKind::kNorm;
+  desc.label = "latent_kv";
+  desc.rows = batch.num_rows;
+  desc.columns = static_cast<int64_t>(queries + key);
+  desc.weight_format = NumberFormatOf(args.layout.dtype);
+  desc.flops = 4.0 * static_cast<double>(rows) * static_cast<double>(desc.columns);
+  desc.write_bytes = static_cast<double>(rows * key * element);
+  device::Operation operation = device::MakeOperation(desc, args, kernels.latent_kv);
+  operation.Reads(args.kv, rows * key * sizeof(float))
+      .Reads(args.queries, rows * queries * sizeof(float))
+      .Writes(args.q, rows * queries * element)
+      .Writes(args.absorbed, rows * absorbed * element);
+  DeclareBatch(batch, &operation);
+  operation.further_accesses = [](const void* raw, std::vector<device::Access>* accesses) {
+    const LatentKvArgs& all = *static_cast<const LatentKvArgs*>(raw);
+    WrittenBlocks(all.batch, all.layout, all.layer, all.digests, accesses);
+  };
+  stream.Enqueue(operation);
+}
+
+}  // namespace forebay::kernels

@@ -1,0 +1,68 @@
+#include "kernels/latent_attention.h"
+
+#include "kernels/digest.h"
+#include "kernels/ref/row.h"
+#include "kernels/sets.h"
+#include "tensor/bf16.h"
+
+namespace forebay::kernels::ref {
+namespace {
+
+// Rope on halves, rounded.
+template <typename T>
+void Turn(const LatentKvArgs& args, const float* x, int64_t position, T* out) {
+  const int half = args.turned() / 2;
+  for (int j = 0; j < half; ++j) {
+    const float cosine = args.rope_cos[position * half + j],
+                sine = args.rope_sin[position * half + j];
+    out[j] = tensor::RoundTo<T>(std::fma(x[j], cosine, -(x[j + half] * sine)));
+    out[j + half] = tensor::RoundTo<T>(std::fma(x[j + half], cosine, x[j] * sine));
+  }
+}
+
+template <typename T>
+void TransformRow(const LatentKvArgs& args, int64_t row) {
+  const KvLayout& layout = args.layout;
+  const int latent = layout.value_dim, turned = args.turned(), width = args.plain + turned;
+  const int32_t position = args.batch.positions[row];
+  const SequenceRows& sequence = args.batch.sequences[args.batch.row_sequence[row]];
+  const uint32_t entry =
+      args.batch
+          .block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
+  const int slot = position % kBlockTokens;
+  const float* x = args.kv + row * layout.key_dim;
+  T key[kMaxKeyDim];
+  const float inverse = InverseRms([x](int64_t j) { return x[j]; }, latent, args.norm_eps);
+  for (int j = 0; j < latent; ++j) key[j] = tensor::RoundTo<T>(x[j] * inverse * args.kv_norm[j]);
+  Turn(args, x + latent, position, key + latent);
+  T* block = reinterpret_cast<T*>(args.layer.Block(entry, layout.block_stride));
+  for (int j = 0; j < layout.key_dim; ++j)
+    block[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = key[j];
+  if (args.digests) {
+    uint64_t& sum = args.digests[(entry & ~kWindowBit) * int64_t{kBlockTokens} + slot];
+    const uint64_t digest = DigestHash(key, layout.key_dim * static_cast<int64_t>(sizeof(T)),
+                                       KeyDigestKey(args.layer_index, 0, position));
+    sum = args.first_layer ? digest : sum + digest;
+  }
+  for (int32_t head = 0; head < args.heads; ++head) {
+    const int64_t at = row * args.heads + head;
+    const float* query = args.queries + at * width;
+    T* q = reinterpret_cast<T*>(args.q) + at * width;
+    for (int j = 0; j < args.plain; ++j) q[j] = tensor::RoundTo<T>(query[j]);
+    Turn(args, query + args.plain, position, q + args.plain);
+    T* absorbed = reinterpret_cast<T*>(args.absorbed) + at * layout.key_dim + latent;
+    for (int j = 0; j < turned; ++j) absorbed[j] = q[args.plain + j];
+  }
+}
+
+}  // namespace
+
+void LatentKv(const LatentKvArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = StaticPart(context, args.batch.num_rows);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    args.layout.dtype == tensor::DType::kF32 ? TransformRow<float>(args, row)
+                                             : TransformRow<tensor::BF16>(args, row);
+  }
+}
+
+}  // namespace forebay::kernels::ref

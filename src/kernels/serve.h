@@ -1,0 +1,88 @@
+// A rank computes its experts with the rows of others: which rows it gets, in which order experts
+// take them, and how what they give finds home. Rows are numbered through all ranks, each rank's
+// behind the last one's.
+//
+//   owner: GroupServed -> offsets, source, positions; GatherServed from each rank; Experts
+//   home:  ReturnServed from each owner -> a row for each slot; CombineRows
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "device/device.h"
+#include "kernels/route.h"
+
+namespace forebay::kernels {
+
+inline constexpr int kMaxServed = 8;  // ranks
+
+// Which rank computes an expert for whom: owners[rank * num_experts + expert].
+struct ServedRanks {
+  int32_t num_ranks = 0, me = 0;
+  int32_t num_experts = 0, experts_per_token = 0;
+  int32_t first_row[kMaxServed + 1] = {};  // [num_ranks + 1]
+  const uint8_t* owners = nullptr;
+
+  int32_t rows(int rank) const { return first_row[rank + 1] - first_row[rank]; }
+};
+
+// The grouped order of the slots that `me` computes, as GroupRows has that of all.
+struct GroupServedArgs {
+  ServedRanks ranks;
+  const int32_t* experts = nullptr;     // [all rows, experts_per_token]
+  int32_t* offsets = nullptr;           // [num_experts + 1], control memory
+  int32_t* source = nullptr;            // [all slots]: the row
+  int32_t* positions = nullptr;         // [all rows, experts_per_token]; -1: another rank's
+  RoutingCounters* counters = nullptr;  // null: nobody counts
+  // Instead of data; draw.rank and draw.rows are each rank's.
+  const RoutingSource* routing = nullptr;
+  RoutingSource::Draw draw;
+};
+void GroupServed(device::Stream& stream, const GroupServedArgs& args);
+
+// What has moved between two ranks, counted when it moves.
+struct ServedCounters {
+  std::atomic<int64_t> rows_sent{0}, rows_returned{0}, bytes{0};
+};
+
+// Without data: what one rank's routing sends to another.
+struct ServedCount {
+  int64_t slots = 0;  // that the other computes
+  int64_t rows = 0;   // different rows among them, as if experts were chosen independently
+};
+// [owner] of the rows of `rank`.
+using ServedCounts = std::array<ServedCount, kMaxServed>;
+ServedCounts CountServed(const ServedRanks& ranks, int rank, const RoutingSource& routing,
+                         RoutingSource::Draw draw);
+
+// The rows of one rank that `me` needs, each once: to[row] = from[row], where they have the same
+// number among the rank's rows.
+struct GatherServedArgs {
+  ServedRanks ranks;
+  int32_t rank = 0;
+  const int32_t* experts = nullptr;  // of the rank's rows
+  const std::byte* from = nullptr;   // [rows of the rank, row_bytes]
+  std::byte* to = nullptr;
+  uint64_t row_bytes = 0;
+  ServedCounters* counters = nullptr;
+  const ServedCount* count = nullptr;  // instead of data; read when it is enqueued
+};
+void GatherServed(device::Stream& stream, const GatherServedArgs& args);
+
+// What `owner` has made of this rank's rows: to[row, slot] = from[positions[row, slot]], where it
+// computed the slot.
+struct ReturnServedArgs {
+  ServedRanks ranks;
+  int32_t owner = 0;
+  const int32_t* experts = nullptr;    // [own rows, experts_per_token]
+  const int32_t* positions = nullptr;  // the owner's, of own rows
+  const std::byte* from = nullptr;     // the owner's rows in its grouped order
+  std::byte* to = nullptr;             // [own rows, experts_per_token] rows
+  uint64_t row_bytes = 0;
+  ServedCounters* counters = nullptr;
+  const ServedCount* count = nullptr;  // instead of data; read when it is enqueued
+};
+void ReturnServed(device::Stream& stream, const ReturnServedArgs& args);
+
+}  // namespace forebay::kernels

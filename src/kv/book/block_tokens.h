@@ -1,0 +1,9 @@
+// The size of a block of the KV cache, for all who count in blocks: books, kernels, schedules.
+#pragma once
+
+namespace forebay::kv {
+
+// Positions of a block, and of a step of the online softmax.
+inline constexpr int kBlockTokens = 32;
+
+}  // namespace forebay::kv

@@ -1,0 +1,62 @@
+// Which blocks of a tier below the device hold which KV: full blocks by the content of the prefix
+// that they end, as in the prefix index, so that each goes down once; and a block of its own for
+// what a choice has in its last, open one. Pure book-keeping, like block_book.h.
+//
+// Invariants (CheckInvariants):
+//  1. A block is free, kept (in the index, needed by nobody, evictable in LRU order) or needed.
+//  2. The index has exactly the kept blocks and the needed ones that are full.
+//  3. free + kept + needed = num_blocks.
+//
+// After construction nothing allocates but the stays; a block costs O(1).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kv/book/prefix_index.h"
+
+namespace forebay::kv {
+
+// What a choice has in the tier while it waits.
+struct TierStay {
+  std::vector<BlockId> blocks;  // a full one for each key, in their order, then the open one
+  bool open = false;            // whether there is one
+};
+
+struct TierBookStats {
+  int64_t stored = 0;   // blocks that were to be written
+  int64_t found = 0;    // full blocks that were there already
+  int64_t evicted = 0;  // full blocks that were written over
+  int32_t needed_peak = 0;
+};
+
+class TierBook {
+ public:
+  explicit TierBook(int32_t num_blocks);
+  ~TierBook();
+
+  // Takes a block for each key, the one that has it or a new one, and one more if `open`. Evicts
+  // kept blocks where none is free. All or nothing. Indices into the stay of the new ones, which
+  // the caller is to write, are appended to `fresh`. REQUIRES: keys differ.
+  std::optional<TierStay> Hold(std::span<const PrefixKey> keys, bool open,
+                               std::vector<int32_t>* fresh);
+  // How many of the keys, from the first on, the tier has.
+  int64_t Find(std::span<const PrefixKey> keys) const;
+  // Ends a stay: its full blocks are kept, the first the longest; the open one is free.
+  void Release(const TierStay& stay);
+
+  int32_t num_blocks() const;
+  int32_t needed_blocks() const;
+  const TierBookStats& stats() const;
+  // FB_CHECKs the invariants; for tests.
+  void CheckInvariants() const;
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace forebay::kv

@@ -1,0 +1,154 @@
+#include "kv/book/tier_book.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
+
+#include "base/rng.h"
+
+namespace forebay::kv {
+namespace {
+
+PrefixKey Key(uint64_t value) { return {value, ~value}; }
+std::vector<PrefixKey> Keys(std::initializer_list<uint64_t> values) {
+  std::vector<PrefixKey> keys;
+  for (const uint64_t value : values) keys.push_back(Key(value));
+  return keys;
+}
+using Fresh = std::vector<int32_t>;
+
+TEST(TierBookTest, AFullBlockGoesDownOnce) {
+  TierBook book(8);
+  Fresh fresh;
+  const auto first = book.Hold(Keys({1, 2}), true, &fresh);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(fresh, (Fresh{0, 1, 2}));
+  EXPECT_EQ(book.needed_blocks(), 3);
+  book.Release(*first);
+  EXPECT_EQ(book.needed_blocks(), 0);
+  EXPECT_EQ(book.Find(Keys({1, 2, 3})), 2);
+  fresh.clear();
+  // The choice has come further: its third block and the open one are new.
+  const auto again = book.Hold(Keys({1, 2, 3}), true, &fresh);
+  EXPECT_EQ(fresh, (Fresh{2, 3}));
+  EXPECT_EQ(again->blocks[0], first->blocks[0]);
+  EXPECT_EQ(again->blocks[1], first->blocks[1]);
+  // Another one begins alike.
+  fresh.clear();
+  const auto other = book.Hold(Keys({1, 9}), false, &fresh);
+  EXPECT_EQ(fresh, Fresh{1});
+  EXPECT_EQ(other->blocks[0], first->blocks[0]);
+  EXPECT_EQ(book.stats().stored, 6);
+  EXPECT_EQ(book.stats().found, 3);
+  book.Release(*again);
+  EXPECT_EQ(book.needed_blocks(), 2);
+  book.CheckInvariants();
+}
+
+TEST(TierBookTest, WhatIsNeededIsNeverEvicted) {
+  TierBook book(4);
+  Fresh fresh;
+  const auto a = book.Hold(Keys({1, 2}), false, &fresh);
+  const auto b = book.Hold(Keys({3, 4}), false, &fresh);
+  EXPECT_FALSE(book.Hold(Keys({5}), false, &fresh)) << "full";
+  EXPECT_EQ(fresh.size(), 4u) << "nothing was taken";
+  book.Release(*a);
+  // What it finds counts against what it may evict: 2 is needed, so that 1 alone can go.
+  EXPECT_FALSE(book.Hold(Keys({2, 5, 6}), false, &fresh));
+  const auto c = book.Hold(Keys({2, 5}), false, &fresh);
+  ASSERT_TRUE(c);
+  EXPECT_EQ(book.stats().evicted, 1);
+  EXPECT_EQ(book.Find(Keys({1})), 0);
+  EXPECT_EQ(c->blocks[0], a->blocks[1]);
+  EXPECT_EQ(c->blocks[1], a->blocks[0]);
+  book.Release(*b);
+  book.Release(*c);
+  book.CheckInvariants();
+}
+
+TEST(TierBookTest, TheEndOfAPrefixIsEvictedBeforeItsBeginning) {
+  TierBook book(3);
+  Fresh fresh;
+  book.Release(*book.Hold(Keys({1, 2, 3}), false, &fresh));
+  book.Release(*book.Hold(Keys({7}), false, &fresh));
+  EXPECT_EQ(book.Find(Keys({1, 2, 3})), 2);
+}
+
+TEST(TierBookTest, ATierWithoutBlocksHoldsNothing) {
+  TierBook book(0);
+  Fresh fresh;
+  EXPECT_FALSE(book.Hold(Keys({1}), false, &fresh));
+  EXPECT_FALSE(book.Hold({}, true, &fresh));
+  book.CheckInvariants();
+}
+
+// A million holds and releases against a model that keeps sets: which keys are there, who needs
+// them, and that two different contents never share a block.
+TEST(TierBookTest, AMillionRandomOperations) {
+  struct Live {
+    TierStay stay;
+    std::vector<PrefixKey> keys;
+  };
+  int64_t operations = 0, refused = 0, evicted = 0, found = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    base::Rng rng(seed);
+    const auto blocks = static_cast<int32_t>(1 + rng.Below(24));
+    TierBook book(blocks);
+    std::deque<Live> live;
+    std::map<uint64_t, BlockId> where;  // of each key, when it was written last
+    for (int i = 0; i < 50'000; ++i, ++operations) {
+      if (live.empty() || rng.Below(2) == 0) {
+        Live next;
+        const uint64_t chain = rng.Below(6), length = rng.Below(7);
+        for (uint64_t k = 0; k < length; ++k) next.keys.push_back(Key(chain * 8 + k));
+        const bool open = rng.Below(2) == 0;
+        const int64_t there = book.Find(next.keys);
+        Fresh fresh;
+        auto stay = book.Hold(next.keys, open, &fresh);
+        ASSERT_TRUE(stay || fresh.empty());
+        if (!stay) {
+          ++refused;
+          continue;
+        }
+        next.stay = *stay;
+        ASSERT_EQ(next.stay.blocks.size(), next.keys.size() + open);
+        for (size_t k = 0; k < next.keys.size(); ++k) {
+          const bool is_new = std::ranges::count(fresh, static_cast<int32_t>(k)) > 0;
+          ASSERT_TRUE(!is_new || static_cast<int64_t>(k) >= there);
+          BlockId& at = where[next.keys[k].low];
+          if (is_new) at = next.stay.blocks[k];
+          ASSERT_EQ(at, next.stay.blocks[k]) << "the block where this content was written";
+        }
+        // Nobody else's content lies in a block that was written now.
+        for (const int32_t index : fresh) {
+          for (const Live& other : live)
+            ASSERT_EQ(std::ranges::count(other.stay.blocks, next.stay.blocks[index]), 0);
+        }
+        live.push_back(std::move(next));
+      } else {
+        const size_t pick = rng.Below(live.size());
+        book.Release(live[pick].stay);
+        live.erase(live.begin() + static_cast<int64_t>(pick));
+      }
+      if (i % 64 == 0) book.CheckInvariants();
+    }
+    evicted += book.stats().evicted;
+    found += book.stats().found;
+    while (!live.empty()) {
+      book.Release(live.back().stay);
+      live.pop_back();
+    }
+    book.CheckInvariants();
+    ASSERT_EQ(book.needed_blocks(), 0);
+  }
+  EXPECT_EQ(operations, 1'000'000);
+  EXPECT_GT(refused, 10'000);
+  EXPECT_GT(evicted, 10'000);
+  EXPECT_GT(found, 10'000);
+}
+
+}  // namespace
+}  // namespace forebay::kv

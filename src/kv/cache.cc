@@ -1,0 +1,118 @@
+#include "kv/cache.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "runtime/parallel_for.h"
+
+namespace forebay::kv {
+namespace {
+
+// A transfer of KV is one turn: links are shared fluidly.
+constexpr uint64_t kSlice = 64 << 20;
+// Memory is touched in pieces of this many bytes, a page at a time.
+constexpr int64_t kTouchedAtOnce = 2 << 20, kPage = 4096;
+
+}  // namespace
+
+CacheView CutCache(std::span<const KvGroup> groups, int64_t num_blocks, bool digests,
+                   std::byte* data) {
+  CacheView cache;
+  for (const KvGroup& group : groups) {
+    const auto index = static_cast<int32_t>(cache.groups.size());
+    cache.groups.push_back({.layout = group.layout});
+    for (size_t i = 0; i < group.layers.size(); ++i) {
+      const auto layer = static_cast<size_t>(group.layers[i]);
+      if (cache.layers.size() <= layer) cache.layers.resize(layer + 1);
+      std::byte* const base = data + static_cast<int64_t>(i) * group.layout.LayerBytes();
+      cache.layers[layer] = {
+          .bases = {.resident = base, .window = nullptr}, .group = index, .first = i == 0};
+    }
+    data += num_blocks * group.layout.block_stride;
+  }
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (!digests || groups[i].layers.empty()) continue;
+    cache.groups[i].digests = reinterpret_cast<uint64_t*>(data);
+    data += num_blocks * static_cast<int64_t>(kBlockDigestBytes);
+  }
+  return cache;
+}
+
+Cache::Cache(device::Device& device, const device::Region& region, std::span<const KvGroup> groups,
+             int64_t num_blocks, bool digests)
+    : device_(device), region_(region), view_(CutCache(groups, num_blocks, digests, region.data)) {
+  uint64_t offset = 0;
+  for (const CacheView::Group& group : view_.groups) {
+    const auto bytes = static_cast<uint64_t>(group.layout.block_stride);
+    std::vector<Strip>& strips = strips_.emplace_back();
+    if (bytes > 0) strips.push_back({offset, bytes});
+    offset += static_cast<uint64_t>(num_blocks) * bytes;
+    if (group.digests == nullptr) continue;
+    const auto* const first = reinterpret_cast<const std::byte*>(group.digests);
+    strips.push_back({static_cast<uint64_t>(first - region.data), kBlockDigestBytes});
+  }
+}
+
+void Cache::Touch(uint64_t bytes, int threads) {
+  const auto end = static_cast<int64_t>(std::min(bytes, region_.bytes));
+  runtime::ParallelFor(threads, [&](runtime::Tickets& tickets) {
+    for (int64_t at = tickets.Next() * kTouchedAtOnce; at < end;
+         at = tickets.Next() * kTouchedAtOnce) {
+      for (int64_t i = at; i < std::min(at + kTouchedAtOnce, end); i += kPage)
+        region_.data[i] = std::byte{0};
+    }
+  });
+}
+
+uint64_t Cache::DigestOf(int group, std::span<const BlockId> table, int64_t begin,
+                         int64_t end) const {
+  uint64_t sum = 0;
+  const uint64_t* const digests = view_.groups[static_cast<size_t>(group)].digests;
+  if (digests == nullptr) return 0;  // the rank has none of the group's layers
+  for (int64_t position = begin; position < end; ++position) {
+    sum += digests[table[position / kBlockTokens] * kBlockTokens + position % kBlockTokens];
+  }
+  return sum;
+}
+
+base::Status Cache::EnqueuePull(fabric::Fabric& fabric, int peer, std::span<const Move> moves) {
+  FB_ASSIGN_OR_RETURN(const device::Region* theirs, fabric.FindRegion(peer, region_.name));
+  fabric::CopyPlan plan{.spans = {}, .slice_bytes = kSlice};
+  for (size_t group = 0; group < moves.size(); ++group) {
+    const Move& move = moves[group];
+    for (size_t block = 0; block < move.to.size(); ++block) {
+      for (const Strip& strip : strips_[group]) {
+        const auto from = static_cast<uint64_t>(move.from[block]),
+                   to = static_cast<uint64_t>(move.to[block]);
+        plan.spans.push_back({.rank = peer,
+                              .region = theirs->id,
+                              .offset = strip.offset + from * strip.bytes,
+                              .bytes = strip.bytes,
+                              .destination = region_.data + strip.offset + to * strip.bytes});
+      }
+    }
+  }
+  if (!pulled_) pulled_ = device_.NewEvent();
+  const uint64_t before = fabric.bytes_pulled();
+  FB_RETURN_IF_ERROR(fabric.Pull(stream(), plan, {}, {}));
+  stream().Record(*pulled_);
+  pull_bytes_ = fabric.bytes_pulled() - before;
+  bytes_pulled_ += pull_bytes_;
+  return base::Status::Ok();
+}
+
+base::Status Cache::WaitPull(runtime::TimeNs timeout) {
+  if (!device_.WaitFor(*pulled_, timeout)) {
+    return base::Status(
+        kPullTimeout,
+        fmt::format("{} of KV cache did not arrive in {}", base::FormatBytes(pull_bytes_),
+                    base::FormatDuration(static_cast<double>(timeout) * 1e-9)));
+  }
+  return device_.Synchronize(stream());
+}
+
+void Cache::Quiesce() {
+  if (pulled_) (void)device_.Synchronize(stream());
+}
+
+}  // namespace forebay::kv

@@ -1,0 +1,96 @@
+// A rank's paged cache of keys and values: where blocks and what goes with them lie in its region,
+// and how they get there from another rank's.
+//
+//   region: the blocks of the first group, of the second, ...; then the digests of the first, ...
+//
+// A block of a group has a strip of bytes for its K and V, and one for its digests where these are
+// wanted: whatever moves blocks moves all strips of a block.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "fabric/fabric.h"
+#include "kv/book/block_book.h"
+#include "kv/groups.h"
+
+namespace forebay::kv {
+
+// The same code as a step's: the run ends with both alike.
+inline constexpr base::ErrorCode kPullTimeout{"step_timeout"};
+
+// What the layer program writes and reads.
+struct CacheView {
+  struct Group {
+    kernels::KvLayout layout;
+    // [blocks * 32], or null: not wanted, or the rank has no such layers
+    uint64_t* digests = nullptr;
+  };
+  struct Layer {
+    kernels::KvLayer bases;
+    int32_t group = 0;
+    bool first = true;  // whether it is the first layer of its group
+  };
+  std::vector<Group> groups;
+  std::vector<Layer> layers;
+};
+// Lays out `num_blocks` of each group as above. `data`: num_blocks * KvBlockBytes.
+CacheView CutCache(std::span<const KvGroup> groups, int64_t num_blocks, bool digests,
+                   std::byte* data);
+
+// A rank has one, which its control task calls.
+class Cache {
+ public:
+  // Where the strip of block 0 lies in the region, and how long each is: all that moves with a
+  // block.
+  struct Strip {
+    uint64_t offset, bytes;
+  };
+  // Blocks of a sequence in a KV group: where the rank has them that gives them, and where they go.
+  struct Move {
+    std::span<const BlockId> from, to;
+  };
+
+  // `region`: at least num_blocks * KvBlockBytes; it and `device` outlive the cache.
+  Cache(device::Device& device, const device::Region& region, std::span<const KvGroup> groups,
+        int64_t num_blocks, bool digests);
+
+  const CacheView& view() const { return view_; }
+  const device::Region& region() const { return region_; }
+  // By KV group.
+  std::span<const std::vector<Strip>> strips() const { return strips_; }
+  // Touches the first `bytes`, which are handed out in that order, with `threads`: pages are
+  // committed now, not in steps.
+  void Touch(uint64_t bytes, int threads);
+  // Sums the digests of positions [begin, end) of the sequence whose table in the group this is.
+  uint64_t DigestOf(int group, std::span<const BlockId> table, int64_t begin, int64_t end) const;
+
+  // Begins to pull blocks from `peer`, which has published a cache laid out as this one under the
+  // same name; by KV group. REQUIRES: the last pull was waited for; nobody writes to the blocks
+  // meanwhile.
+  base::Status EnqueuePull(fabric::Fabric& fabric, int peer, std::span<const Move> moves);
+  // kPullTimeout, or the fault that the device met.
+  base::Status WaitPull(runtime::TimeNs timeout);
+  // Blocks until no pull is under way, whatever became of it.
+  void Quiesce();
+  // Bytes of the last pull, and of all pulls; any thread may ask for the latter.
+  uint64_t pull_bytes() const { return pull_bytes_; }
+  uint64_t bytes_pulled() const { return bytes_pulled_; }
+
+ private:
+  device::Stream& stream() { return device_.copy(device::CopyKind::kKvUp); }
+
+  device::Device& device_;
+  const device::Region& region_;
+  const CacheView view_;
+  std::vector<std::vector<Strip>> strips_;       // by KV group
+  std::unique_ptr<device::DeviceEvent> pulled_;  // null: nothing was ever pulled
+  uint64_t pull_bytes_ = 0;
+  std::atomic<uint64_t> bytes_pulled_{0};
+};
+
+}  // namespace forebay::kv

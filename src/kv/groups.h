@@ -1,0 +1,45 @@
+// Layers whose KV cache is alike form a group: one layout, one block table, one book. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/part.h"
+#include "base/reach.h"
+#include "kernels/kv_layout.h"
+
+namespace forebay::kv {
+
+// What a layer keeps of a position.
+struct KvSpec {
+  int64_t token_bytes = 0;  // K and V
+  bool by_heads = true;     // whether ranks can share it out by heads
+  base::Reach reach;        // what a row sees
+
+  bool operator==(const KvSpec&) const = default;
+};
+
+// A layer of the model, and its part of a block on a rank (whose stride is not set).
+struct KvLayerPlan {
+  KvSpec spec;
+  kernels::KvLayout layout;
+};
+
+// The same on every rank but for the layers that it has, and its part of the heads.
+struct KvGroup {
+  KvSpec spec;
+  kernels::KvLayout layout;     // a block holds the layers' parts one after another
+  std::vector<int32_t> layers;  // the rank's, ascending, counted from its first; may be none
+};
+
+// The groups of the model's layers, in the order of their first ones (at most
+// kernels::kMaxKvGroups), for a rank that has `layers` of them.
+std::vector<KvGroup> PlanKvGroups(std::span<const KvLayerPlan> model, const base::Part& layers);
+
+// Bytes of the digests of a block of a group, where they are wanted.
+inline constexpr uint64_t kBlockDigestBytes = kBlockTokens * sizeof(uint64_t);
+// Bytes of a block of every group.
+uint64_t KvBlockBytes(std::span<const KvGroup> groups, bool digests);
+
+}  // namespace forebay::kv

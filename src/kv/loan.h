@@ -1,0 +1,35 @@
+// The KV cache of a running choice that one replica lends to another.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "kv/book/block_book.h"
+
+namespace forebay::kv {
+
+// KV as far as the choice's rows still see it, in the memory of the replica that gave it. Its
+// blocks stay open in the giver's book, and so as they are, until the one that got it says that it
+// is over.
+struct KvLoan {
+  int replica = 0;                           // in the group
+  SequenceSlot slot = -1;                    // there
+  int64_t computed = 0;                      // positions
+  std::vector<std::vector<BlockId>> tables;  // by KV group
+  std::vector<int64_t> first_held;           // by KV group: positions before it are not lent
+  std::atomic<bool> over{false};             // nobody reads it any more
+
+  // The blocks of the KV group that has most.
+  int32_t blocks() const {
+    int64_t most = 0;
+    for (size_t group = 0; group < tables.size(); ++group) {
+      most = std::max(
+          most, static_cast<int64_t>(tables[group].size()) - first_held[group] / kBlockTokens);
+    }
+    return static_cast<int32_t>(most);
+  }
+};
+
+}  // namespace forebay::kv

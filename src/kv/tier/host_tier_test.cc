@@ -1,0 +1,173 @@
+// Blocks go below and come back with their digests, and no stream touches them on their way.
+#include "kv/tier/host_tier.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/rng.h"
+#include "base/units.h"
+#include "device/hazard_checker.h"
+#include "runtime/real/real_runtime.h"
+#include "runtime/virtual/virtual_runtime.h"
+
+namespace forebay::kv {
+namespace {
+
+constexpr int32_t kBlocks = 12;
+
+// Layers 0 and 2 see all, layer 1 a window; 2 KV heads of 16.
+std::vector<KvGroup> Groups() {
+  const kernels::KvLayout layout{tensor::DType::kBF16, 2, 16, 0};
+  const KvLayerPlan full{{.token_bytes = 128}, layout},
+      windowed{{.token_bytes = 128, .reach = 64}, layout};
+  return PlanKvGroups(std::vector{full, windowed, full}, {0, 3});
+}
+
+struct Rank {
+  explicit Rank(runtime::Runtime& runtime, device::CpuDeviceOptions options = {})
+      : device(Make(runtime, std::move(options))),
+        region(device->arena().Allocate("kv", kBlocks * KvBlockBytes(Groups(), true)).value()),
+        cache(*device, *region, Groups(), kBlocks, true),
+        tier(HostTier::Create(*device, cache, kBlocks).value()) {}
+  ~Rank() { device.reset(); }
+
+  static std::unique_ptr<device::Device> Make(runtime::Runtime& runtime,
+                                              device::CpuDeviceOptions options) {
+    options.memory_bytes = 8 * base::kMiB;
+    return device::CreateCpuDevice(runtime, options).value();
+  }
+  // All that belongs to a block of a group.
+  std::vector<std::byte> Bytes(int32_t group, BlockId block) const {
+    std::vector<std::byte> bytes;
+    for (const Cache::Strip& strip : cache.strips()[static_cast<size_t>(group)]) {
+      const std::byte* const data =
+          region->data + strip.offset + static_cast<uint64_t>(block) * strip.bytes;
+      bytes.insert(bytes.end(), data, data + strip.bytes);
+    }
+    return bytes;
+  }
+  void Finish() {
+    FB_CHECK(device->Synchronize(device->compute()).ok(), "no faults here");
+    tier->Quiesce();
+  }
+
+  std::unique_ptr<device::Device> device;
+  const device::Region* const region;
+  Cache cache;
+  std::unique_ptr<HostTier> tier;
+};
+
+TEST(HostTierTest, BlocksComeBackWithTheirDigestsAndNothingElseMoves) {
+  const auto runtime = runtime::CreateRealRuntime();
+  Rank rank(*runtime);
+  for (uint64_t i = 0; i < rank.region->bytes; ++i)
+    rank.region->data[i] = static_cast<std::byte>((i * 37 + i / 251) % 256);
+  const auto first = rank.Bytes(0, 3), second = rank.Bytes(0, 7), windowed = rank.Bytes(1, 5);
+  const uint64_t digest = rank.cache.DigestOf(0, std::vector<BlockId>{3, 7}, 0, 64);
+  rank.tier->BeginStep(
+      {.down = {{.group = 0, .device = 3, .below = 9}, {0, 7, 2}, {1, 5, 2}}, .up = {}});
+  rank.Finish();
+  std::memset(rank.region->data, 0, rank.region->bytes);
+  rank.tier->BeginStep({.down = {}, .up = {{0, 1, 9}, {0, 0, 2}, {1, 11, 2}}});
+  rank.Finish();
+  EXPECT_EQ(rank.Bytes(0, 1), first);
+  EXPECT_EQ(rank.Bytes(0, 0), second);
+  EXPECT_EQ(rank.Bytes(1, 11), windowed);
+  EXPECT_EQ(rank.cache.DigestOf(0, std::vector<BlockId>{1, 0}, 0, 64), digest);
+  const uint64_t moved = 2 * first.size() + windowed.size();
+  EXPECT_EQ(rank.tier->bytes_down(), moved);
+  EXPECT_EQ(rank.tier->bytes_up(), moved);
+  uint64_t written = 0;
+  for (int32_t group = 0; group < 2; ++group) {
+    for (BlockId block = 0; block < kBlocks; ++block) {
+      const auto bytes = rank.Bytes(group, block);
+      written += std::ranges::count(bytes, std::byte{0}) < std::ssize(bytes);
+    }
+  }
+  EXPECT_EQ(written, 3u);
+}
+
+// What a step does to the cache: writes some blocks, as rope does.
+struct WriteArgs {
+  std::byte* data;
+  uint64_t bytes;
+  int value;
+};
+void Write(const WriteArgs& args, const device::WorkerContext& context) {
+  const device::Range part = device::StaticPart(context, static_cast<int64_t>(args.bytes));
+  std::memset(args.data + part.begin, args.value, static_cast<size_t>(part.end - part.begin));
+}
+void EnqueueWrite(Rank& rank, BlockId block, int value) {
+  const Cache::Strip strip = rank.cache.strips()[0][0];
+  std::byte* const data =
+      rank.region->data + strip.offset + static_cast<uint64_t>(block) * strip.bytes;
+  device::Operation operation = device::MakeOperation<&Write>(
+      {.kind = cost::OpKind::kRopeKv, .label = "rope_kv"}, WriteArgs{data, strip.bytes, value});
+  operation.Writes(data, strip.bytes);
+  rank.device->compute().Enqueue(operation);
+}
+
+enum class Mistake { kNone, kStepBeforeItsMoves, kNextStepDoesNotWait };
+
+// Steps whose blocks are parked and come back at random while copies take their time; returns what
+// the checker found. A block's content is the number of its writer.
+base::Status RunSteps(uint64_t seed, Mistake mistake) {
+  runtime::VirtualRuntime runtime(seed);
+  device::HazardChecker checker;
+  const base::Status status = runtime.Run([&] {
+    Rank rank(runtime, {.checker = &checker, .max_virtual_delay = 40'000, .seed = seed});
+    base::Rng rng(seed);
+    for (int round = 0; round < 6; ++round) {
+      // Block 0 is written, goes below, is written over, and comes back as block 1 in the time of
+      // the next step.
+      const auto below = static_cast<BlockId>(rng.Below(kBlocks));
+      EnqueueWrite(rank, 0, 1 + round);
+      FB_CHECK(rank.device->Synchronize(rank.device->compute()).ok(), "no faults here");
+      const TierMoves parks{.down = {{0, 0, below}}, .up = {}};
+      if (mistake == Mistake::kStepBeforeItsMoves) EnqueueWrite(rank, 0, 100);
+      rank.tier->BeginStep(parks);
+      EnqueueWrite(rank, 0, 100);
+      rank.tier->BeginStep({.down = {}, .up = {{0, 1, below}}});
+      EnqueueWrite(rank, 2, 101);
+      if (mistake != Mistake::kNextStepDoesNotWait) rank.tier->BeginStep({});
+      EnqueueWrite(rank, 1, 102 + round);
+      FB_CHECK(rank.device->Synchronize(rank.device->compute()).ok(), "no faults here");
+      rank.tier->Quiesce();
+      if (mistake == Mistake::kNone) {
+        EXPECT_EQ(rank.Bytes(0, 1)[0], static_cast<std::byte>(102 + round));
+      }
+    }
+    rank.Finish();
+  });
+  FB_CHECK(status.ok(), "{}", status.ToString());
+  EXPECT_GT(checker.num_operations(), 0);
+  return checker.status();
+}
+
+TEST(HostTierTest, NoInterleavingTouchesABlockOnItsWay) {
+  for (uint64_t seed = 0; seed < 1500; ++seed)
+    ASSERT_TRUE(RunSteps(seed, Mistake::kNone).ok()) << seed;
+}
+
+// The planted mistakes are found in some interleavings, and a seed finds its again.
+TEST(HostTierTest, MistakesAreFoundAndReplayed) {
+  for (const Mistake mistake : {Mistake::kStepBeforeItsMoves, Mistake::kNextStepDoesNotWait}) {
+    int found = 0;
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      const base::Status status = RunSteps(seed, mistake);
+      if (status.ok()) continue;
+      ++found;
+      EXPECT_EQ(status.code(), device::kHazard);
+      EXPECT_THAT(status.message(),
+                  testing::AllOf(testing::HasSubstr("kv copy"), testing::HasSubstr("rope_kv")));
+      EXPECT_EQ(RunSteps(seed, mistake).message(), status.message());
+    }
+    EXPECT_GT(found, 5) << static_cast<int>(mistake);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::kv

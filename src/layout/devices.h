@@ -1,0 +1,24 @@
+// Which devices a job runs on, as a user names them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace forebay::layout {
+
+inline constexpr base::ErrorCode kDevicesInvalid{"devices_invalid"};
+
+// "cpu", "2xcpu", "sim:h200", "sim:8xh200", "sim:8xpath/to/profile.json".
+struct DevicesSpec {
+  bool simulated = false;
+  int count = 1;
+  std::string name = "cpu";  // Or the profile of simulated ones.
+  std::string text = "cpu";  // As it was given.
+};
+base::Result<DevicesSpec> ParseDevices(std::string_view text);
+// kDevicesInvalid where they are real.
+base::Status RequireSimulated(const DevicesSpec& devices);
+
+}  // namespace forebay::layout

@@ -1,0 +1,75 @@
+#include "layout/group_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "layout/job_price.h"
+
+namespace forebay::layout {
+namespace {
+
+// Where no profile says what a step and a copy take.
+constexpr double kDefaultThreshold = 16;
+// Positions before a row in the step from which the threshold is computed.
+constexpr int64_t kTypicalContext = 1024;
+
+std::optional<GroupOptions> NoGroup(std::vector<MemoryRequest>* ranks) {
+  for (MemoryRequest& rank : *ranks) {
+    for (share::PoolPlan& pool : rank.pool) pool.ship = nullptr;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options,
+                                                    const MachinePlan& machine,
+                                                    const StepPricer* pricer,
+                                                    std::vector<MemoryRequest>* ranks) {
+  using Planned = std::optional<GroupOptions>;
+  GroupOptions group{.num_replicas = static_cast<int>(ranks->front().pool.size()),
+                     .together = options.ship.mode.value_or(StepMode{.ffn = FfnMode::kShip}),
+                     .by_load = !options.ship.mode,
+                     .patience = options.ship.patience,
+                     .flip_every = options.trial.flip_every};
+  if (group.num_replicas < 2 || !group.together.meets()) return Planned();
+  const int tp = ranks->front().cut.tp;
+  group.together.tp = static_cast<uint8_t>(tp);
+  share::ShipOptions ship = options.ship.rounds;
+  ship.rows = std::min({ship.rows, machine.max_num_seqs, machine.max_num_batched_tokens});
+  ship.expert_rows = std::min(ship.expert_rows, machine.max_num_batched_tokens);
+  // Layers without experts ship no more rows than one round has.
+  const share::PoolPlan& pool = ranks->front().pool.front();
+  const bool any = group.together.ffn == FfnMode::kGather || pool.options.layers == 0;
+  group.most_rows = any ? machine.max_num_batched_tokens : ship.rows;
+  group.threshold = options.ship.threshold;
+  for (size_t first = 0; first < ranks->size(); first += static_cast<size_t>(tp)) {
+    const std::span<MemoryRequest> stage =
+        std::span(*ranks).subspan(first, static_cast<size_t>(tp));
+    std::vector<share::ShipMember> members;
+    for (const MemoryRequest& rank : stage)
+      members.push_back({&rank.pool.front(), rank.decoder.get()});
+    base::Result<std::vector<share::ShipPlan>> plans =
+        share::PlanShip(group.together, ship, members);
+    if (!plans.ok() && group.by_load) return NoGroup(ranks);
+    if (!plans.ok())
+      return plans.status().WithContext(fmt::format("--mode {}", schedule::Name(group.together)));
+    if (options.ship.threshold <= 0) {
+      const double rows =
+          pricer ? ShipThreshold(
+                       *pricer, PullsOf(*pricer, machine, stage[0].pool), plans->front(),
+                       options.limits.mean_context ? options.limits.mean_context : kTypicalContext)
+                 : kDefaultThreshold;
+      if (std::isinf(rows)) group.by_load = false;
+      // Where most rounds could not ship, meeting for them would only cost.
+      group.threshold = std::max(group.threshold, std::min<double>(rows, group.most_rows));
+    }
+    for (size_t t = 0; t < stage.size(); ++t) {
+      const auto plan = std::make_shared<const share::ShipPlan>(std::move((*plans)[t]));
+      for (share::PoolPlan& pool : stage[t].pool) pool.ship = plan;
+    }
+  }
+  return Planned(group);
+}
+
+}  // namespace forebay::layout

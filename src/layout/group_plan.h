@@ -1,0 +1,24 @@
+// Whether and when the replicas of a group take steps together. Pure.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "layout/group_options.h"
+#include "layout/machine.h"
+#include "layout/memory_plan.h"
+#include "layout/options.h"
+#include "layout/step_price.h"
+
+namespace forebay::layout {
+
+// What the options come to for a group whose weights are pooled. `ranks`: of a replica; their pools
+// get their ShipPlan. Nothing: replicas only pull, because the mode says so, or in mode auto
+// because the layout cannot ship. `pricer` prices a step of a rank (null: the threshold is not
+// asked for, or nothing says what steps take). Errors: share::kCannotShip.
+base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options,
+                                                    const MachinePlan& machine,
+                                                    const StepPricer* pricer,
+                                                    std::vector<MemoryRequest>* ranks);
+
+}  // namespace forebay::layout

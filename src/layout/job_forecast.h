@@ -1,0 +1,52 @@
+// How long a job takes on the replicas of a layout: their steps, one after another, over counts of
+// tokens alone. The policy that will run plans each step; equal steps of decoding are taken at
+// once. Pure: no device, no clock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "layout/group_options.h"
+#include "layout/options.h"
+#include "layout/step_load.h"
+#include "schedule/policy.h"
+
+namespace forebay::layout {
+
+struct ForecastQuestion {
+  std::span<const ChoiceShape> job;  // in the job's order
+  int replicas = 1;                  // that share the job
+  schedule::Limits limits;           // of each
+  const schedule::Policy* policy = nullptr;
+  // The seconds of a step that a replica takes for itself.
+  std::function<double(const StepLoad&)> alone;
+  // Of one that all take together: the largest rank's rows, and those of all ranks.
+  std::function<double(const StepLoad& largest, int64_t all_rows)> together;
+  GroupOptions group;  // when steps are taken together; of one rank: never
+};
+
+struct JobForecast {
+  double seconds = 0;
+  int64_t output_tokens = 0, steps = 0, steps_together = 0, preemptions = 0, recomputed_tokens = 0;
+
+  double tokens_per_s() const {
+    return seconds > 0 ? static_cast<double>(output_tokens) / seconds : 0;
+  }
+  // Of a job that is so many times as long.
+  JobForecast Times(double times) const;
+};
+
+// REQUIRES: each choice alone fits the limits' blocks.
+JobForecast ForecastJob(const ForecastQuestion& question);
+
+// As many choices as a forecast of the whole job would take too long over, evenly chosen: the job,
+// or a part of it with the same lengths, and by how much its seconds must be multiplied.
+struct JobSample {
+  std::vector<ChoiceShape> job;
+  double times = 1;
+};
+JobSample SampleJob(std::span<const ChoiceShape> job, int64_t most_choices);
+
+}  // namespace forebay::layout

@@ -1,0 +1,83 @@
+#include "layout/job_price.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/kv_layout.h"
+
+namespace forebay::layout {
+namespace {
+
+// Tokens that the replicas of a forecast generate at most, in a sample of the job.
+constexpr int64_t kMostTokens = 8'000'000;
+
+int64_t MostChoices(std::span<const ChoiceShape> job) {
+  int64_t tokens = 0;
+  for (const ChoiceShape& choice : job) tokens += choice.output;
+  return std::max<int64_t>(
+      1,
+      static_cast<int64_t>(static_cast<double>(job.size()) *
+                           std::min(1.0, static_cast<double>(kMostTokens) /
+                                             static_cast<double>(std::max<int64_t>(1, tokens)))));
+}
+
+// A step's rows, dealt out to the steps that are in flight on the stages of a pipeline.
+StepLoad PartOf(StepLoad load, int stages) {
+  kernels::ContextSums& sums = load.sums;
+  for (int64_t* count : {&sums.prefill_sequences, &sums.prefill_rows, &sums.prefill_context,
+                         &sums.decode_rows, &sums.decode_context, &load.sampled})
+    *count = (*count + stages - 1) / stages;
+  return load;
+}
+
+}  // namespace
+
+StepPulls PullsOf(const StepPricer& pricer, const MachinePlan& machine,
+                  std::span<const share::PoolPlan> pools) {
+  StepPulls pulls{.bytes_per_s = cost::PullRate(pricer.profile()),
+                  .contention = cost::ContentionOf(pricer.profile(), machine.workers)};
+  for (const share::PoolPlan& pool : pools) pulls.bytes = std::max(pulls.bytes, PullBytes(pool));
+  return pulls;
+}
+
+JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& config,
+                       const LayoutPlan& plan, const StepPricer& pricer) {
+  const MemoryRequest& rank = plan.ranks.front().request;
+  const StepPulls pulls = PullsOf(pricer, plan.machine, rank.pool);
+  const MemoryPlan& memory = plan.ranks.front().memory;
+  // A choice that no replica could hold would be refused.
+  std::vector<ChoiceShape> job;
+  for (ChoiceShape choice : *options.job) {
+    if (choice.prompt + choice.output > memory.kv_tokens()) continue;
+    const int64_t room = std::max(choice.output, config.max_position_embeddings - choice.prompt);
+    choice.bound = choice.bound > 0 ? std::min(choice.bound, room) : room;
+    job.push_back(choice);
+  }
+  const JobSample sample = SampleJob(job, MostChoices(job));
+  const auto policy = schedule::CreatePolicy(options.policy);
+  FB_CHECK(policy.ok(), "{}", policy.status().ToString());
+  JobForecast forecast = ForecastJob(
+      {.job = sample.job,
+       .replicas = plan.replicas(),
+       .limits = {.max_num_seqs = plan.machine.max_num_seqs,
+                  .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
+                  .block_tokens = kernels::kBlockTokens,
+                  .total_blocks = static_cast<int32_t>(memory.kv_tokens() / kernels::kBlockTokens)},
+       .policy = policy->get(),
+       .alone =
+           [&](const StepLoad& load) {
+             // Each of the stages has a step of its own under way: while one of them passes all
+             // stages, so do all.
+             const cost::Work step = pricer.Near(PartOf(load, plan.layout.pp)).all();
+             return std::max(SecondsBeside(step, pulls), pulls.seconds());
+           },
+       .together =
+           [&](const StepLoad& largest, int64_t all_rows) {
+             return ShippedSeconds(pricer, *rank.pool.front().ship, pricer.Near(largest),
+                                   largest.rows(), all_rows);
+           },
+       .group = plan.group.value_or(GroupOptions{})});
+  return forecast.Times(sample.times);
+}
+
+}  // namespace forebay::layout

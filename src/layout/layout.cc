@@ -1,0 +1,244 @@
+#include "layout/layout.h"
+
+#include <charconv>
+#include <set>
+
+#include "weights/book/placement.h"
+
+namespace forebay::layout {
+namespace {
+
+constexpr int kMostRanks = 1024;
+constexpr char kKeys[] =
+    "groups, dp, sp, tp, pp, weights, pool, pool-attention, experts, expert-size";
+
+base::Result<int64_t> ParseNumber(std::string_view key, std::string_view value, int64_t least,
+                                  int64_t most, std::string_view instead) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error == std::errc() && end == value.data() + value.size() && least <= number &&
+      number <= most)
+    return number;
+  return base::Status(kLayoutInvalid, fmt::format("--layout: {}={} is no number from {} to {}{}",
+                                                  key, value, least, most, instead));
+}
+
+base::Status Set(std::string_view key, std::string_view value, Layout* layout) {
+  for (const auto& [name, member] : {std::pair{"groups", &Layout::groups},
+                                     {"dp", &Layout::dp},
+                                     {"sp", &Layout::sp},
+                                     {"tp", &Layout::tp},
+                                     {"pp", &Layout::pp}}) {
+    if (key != name) continue;
+    FB_ASSIGN_OR_RETURN(const int64_t number, ParseNumber(key, value, 1, kMostRanks, ""));
+    layout->*member = static_cast<int>(number);
+    return base::Status::Ok();
+  }
+  if (key == "weights" || key == "experts") {
+    const bool experts = key == "experts";
+    FB_ASSIGN_OR_RETURN(const weights::ChosenPlacement chosen, weights::FindPlacement(value));
+    const auto tensors = experts ? weights::TensorKind::kExperts : weights::TensorKind::kDense;
+    if (chosen.kind->tensors != tensors && chosen.placement->pools()) {
+      return {kLayoutInvalid, fmt::format("--layout: {}={} is for {}; expected it behind {}=", key,
+                                          value, experts ? "layers without experts" : "experts",
+                                          experts ? "weights" : "experts")};
+    }
+    (experts ? layout->experts : layout->weights) = value;
+    return base::Status::Ok();
+  }
+  if (key == "expert-size") {
+    layout->expert_size = 0;
+    if (value == "least") return base::Status::Ok();
+    FB_ASSIGN_OR_RETURN(layout->expert_size, ParseNumber(key, value, 1, 100'000, ", nor least"));
+    return base::Status::Ok();
+  }
+  if (key == "pool") {
+    layout->pool_layers.reset();
+    if (value == "auto") return base::Status::Ok();
+    FB_ASSIGN_OR_RETURN(layout->pool_layers, ParseNumber(key, value, 0, 100'000, ", nor auto"));
+    return base::Status::Ok();
+  }
+  if (key == "pool-attention") {
+    if (value != "on" && value != "off") {
+      return {kLayoutInvalid,
+              fmt::format("--layout: pool-attention={} is neither on nor off", value)};
+    }
+    layout->pool_attention = value == "on";
+    return base::Status::Ok();
+  }
+  return {kLayoutInvalid, fmt::format("--layout: key \"{}\" is unknown; expected {}", key, kKeys)};
+}
+
+base::Status CheckExperts(const Layout& layout, const model::ModelConfig& config) {
+  if (!layout.pools_experts()) {
+    if (layout.expert_size == 0) return base::Status::Ok();
+    return {kLayoutPool, fmt::format("--layout: expert-size={} with experts=replicated; expected "
+                                     "experts=by_expert",
+                                     layout.expert_size)};
+  }
+  if (config.moe) return base::Status::Ok();
+  return {kLayoutPool, fmt::format("--layout: experts={} of a model without experts ({})",
+                                   layout.experts, config.architecture)};
+}
+
+base::Status CheckPool(const Layout& layout, const model::ModelConfig& config) {
+  if (layout.sp > 1 && layout.pools()) {
+    return {kLayoutPool, fmt::format("--layout: weights={},experts={} beside sp={} is not there "
+                                     "yet; expected replicated ones, or sp=1",
+                                     layout.weights, layout.experts, layout.sp)};
+  }
+  FB_RETURN_IF_ERROR(CheckExperts(layout, config));
+  if (!layout.pools_layers()) {
+    if (layout.pool_layers.value_or(0) == 0 && !layout.pool_attention) return base::Status::Ok();
+    return {
+        kLayoutPool,
+        fmt::format(
+            "--layout: {} with weights=replicated, which pools nothing; expected weights=by_layer, "
+            "striped or sharded",
+            layout.pool_attention ? std::string("pool-attention=on")
+                                  : fmt::format("pool={}", *layout.pool_layers))};
+  }
+  if (layout.pool_layers.value_or(0) > config.num_layers) {
+    return {kLayoutPool, fmt::format("--layout: pool={} of a model of {} layers",
+                                     *layout.pool_layers, config.num_layers)};
+  }
+  if (layout.weights != "striped") return base::Status::Ok();
+  for (int t = 0; t < layout.tp; ++t) {
+    const int64_t leaves =
+        model::ShardOf(config, {.tp = layout.tp, .tp_rank = t}).down_leaves.size();
+    if (layout.dp <= leaves) continue;
+    return {
+        model::kShardLeaves,
+        fmt::format(
+            "--layout: weights=striped over dp={}: the down projection of a rank with tp={} has {} "
+            "leaves, and a stripe needs at least one",
+            layout.dp, layout.tp, leaves)};
+  }
+  return base::Status::Ok();
+}
+
+// Ranks of the stage of `rank`, as ranks of the group.
+fabric::Communicator InStageOf(const Layout& layout, int rank, std::vector<int> members,
+                               int my_index) {
+  const int first = rank / layout.ranks_per_stage() * layout.ranks_per_stage();
+  for (int& member : members) member += first;
+  return {std::move(members), my_index};
+}
+
+template <typename RankAt>
+fabric::Communicator Collect(int count, int my_index, RankAt rank_at) {
+  fabric::Communicator communicator{.my_index = my_index};
+  for (int i = 0; i < count; ++i) communicator.ranks.push_back(rank_at(i));
+  return communicator;
+}
+
+}  // namespace
+
+base::Result<Layout> ParseLayout(std::string_view text) {
+  Layout layout;
+  std::set<std::string_view> seen;
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(entry.size() + 1, text.size()));
+    const size_t equals = entry.find('=');
+    if (equals == std::string_view::npos) {
+      return base::Status(
+          kLayoutInvalid,
+          fmt::format("--layout: \"{}\" is no key=value; keys are {}", entry, kKeys));
+    }
+    const std::string_view key = entry.substr(0, equals);
+    if (!seen.insert(key).second)
+      return base::Status(kLayoutInvalid, fmt::format("--layout: {} is given twice", key));
+    FB_RETURN_IF_ERROR(Set(key, entry.substr(equals + 1), &layout));
+  }
+  if (static_cast<int64_t>(layout.groups) * layout.dp * layout.sp * layout.tp * layout.pp >
+      kMostRanks) {
+    return base::Status(kLayoutInvalid, fmt::format("--layout: more than {} ranks", kMostRanks));
+  }
+  return layout;
+}
+
+std::string FormatLayout(const Layout& layout) {
+  const std::string sp = layout.sp == 1 ? "" : fmt::format("sp={},", layout.sp);
+  std::string text =
+      fmt::format("groups={},dp={},{}tp={},pp={},weights={},pool={},pool-attention={}",
+                  layout.groups, layout.dp, sp, layout.tp, layout.pp, layout.weights,
+                  layout.pool_layers ? std::to_string(*layout.pool_layers) : "auto",
+                  layout.pool_attention ? "on" : "off");
+  if (layout.pools_experts()) text += ",experts=" + layout.experts;
+  if (layout.expert_size > 0) text += fmt::format(",expert-size={}", layout.expert_size);
+  return text;
+}
+
+base::Status ValidateLayout(const Layout& layout, const model::ModelConfig& config,
+                            int num_devices) {
+  if (layout.num_devices() != num_devices) {
+    return {
+        kLayoutDevices,
+        fmt::format("--layout: groups={} x dp={} x pp={} x{} tp={} needs {} devices, there are {}",
+                    layout.groups, layout.dp, layout.pp,
+                    layout.sp == 1 ? "" : fmt::format(" sp={} x", layout.sp), layout.tp,
+                    layout.num_devices(), num_devices)};
+  }
+  FB_RETURN_IF_ERROR(model::CheckCut(config, layout.degrees(), layout.pp));
+  return CheckPool(layout, config);
+}
+
+RankPlace PlaceOf(const Layout& layout, int rank) {
+  return {rank / layout.ranks_per_replica(), rank / layout.ranks_per_stage() % layout.pp,
+          rank % layout.tp, rank / layout.tp % layout.sp};
+}
+
+int RankOf(const Layout& layout, const RankPlace& place) {
+  const int stage = place.replica * layout.pp + place.stage;
+  return (stage * layout.sp + place.sp_rank) * layout.tp + place.tp_rank;
+}
+
+fabric::Communicator TpRanks(const Layout& layout, int rank, const model::Degrees& mode) {
+  const int block = CutOf(layout, rank).block();
+  return InStageOf(layout, rank, model::TpRanks(layout.degrees(), mode, block),
+                   mode.TpIndex(block));
+}
+
+fabric::Communicator SpRanks(const Layout& layout, int rank, const model::Degrees& mode) {
+  const int block = CutOf(layout, rank).block();
+  return InStageOf(layout, rank, model::SpRanks(layout.degrees(), mode, block),
+                   mode.SpIndex(block));
+}
+
+fabric::Communicator RanksOfStage(const Layout& layout, int rank) {
+  return TpRanks(layout, rank, {.sp = 1, .tp = layout.ranks_per_stage()});
+}
+
+fabric::Communicator StageRanks(const Layout& layout, int rank) {
+  const RankPlace place = PlaceOf(layout, rank);
+  return Collect(layout.pp, place.stage, [&](int stage) {
+    return RankOf(layout, {place.replica, stage, place.tp_rank, place.sp_rank});
+  });
+}
+
+fabric::Communicator PoolRanks(const Layout& layout, int rank) {
+  const RankPlace place = PlaceOf(layout, rank);
+  return Collect(layout.dp, place.replica, [&](int replica) {
+    return RankOf(layout, {replica, place.stage, place.tp_rank, place.sp_rank});
+  });
+}
+
+fabric::Communicator ShipRanks(const Layout& layout, int rank) {
+  const RankPlace place = PlaceOf(layout, rank);
+  return Collect(layout.tp * layout.dp, place.tp_rank * layout.dp + place.replica, [&](int i) {
+    return RankOf(layout, {i % layout.dp, place.stage, i / layout.dp});
+  });
+}
+
+model::ReplicaCut CutOf(const Layout& layout, int rank) {
+  const RankPlace place = PlaceOf(layout, rank);
+  return {.tp = layout.tp,
+          .pp = layout.pp,
+          .tp_rank = place.tp_rank,
+          .stage = place.stage,
+          .sp = layout.sp,
+          .sp_rank = place.sp_rank};
+}
+
+}  // namespace forebay::layout

@@ -1,0 +1,335 @@
+#include "layout/layout_plan.h"
+
+#include <algorithm>
+
+#include "cost/model.h"
+#include "layout/group_plan.h"
+#include "layout/job_price.h"
+#include "layout/step_price.h"
+#include "schedule/policy.h"
+
+namespace forebay::layout {
+namespace {
+
+// For pool=auto: what a choice holds where nobody says, at most.
+constexpr int64_t kMostMeanContext = 2048;
+// More only fill memory: a step waits for its turn on every stage.
+constexpr int kMostStepsInFlight = 64;
+// While one layer is used, the next are on their way.
+constexpr int64_t kLookAheadLayers = 2;
+
+base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig& config) {
+  const auto at_least = [](const char* flag, int64_t value, int64_t least) {
+    if (value >= least) return base::Status::Ok();
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("{} is {}; expected at least {}", flag, value, least));
+  };
+  const MachineOptions& machine = options.machine;
+  const LimitOptions& limits = options.limits;
+  FB_RETURN_IF_ERROR(at_least("--max-num-seqs", limits.max_num_seqs, 0));
+  FB_RETURN_IF_ERROR(at_least("--max-num-batched-tokens", limits.max_num_batched_tokens, 0));
+  FB_RETURN_IF_ERROR(at_least("--max-model-len", limits.max_model_len, 0));
+  FB_RETURN_IF_ERROR(at_least("--num-kv-blocks-override", limits.kv_blocks, 0));
+  FB_RETURN_IF_ERROR(at_least("--threads", machine.threads, 0));
+  FB_RETURN_IF_ERROR(at_least("--steps-in-flight", limits.steps_in_flight, 0));
+  if (limits.steps_in_flight > kMostStepsInFlight) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("--steps-in-flight is {}; expected at most {}",
+                                    limits.steps_in_flight, kMostStepsInFlight));
+  }
+  if (machine.memory_bytes > 0 && machine.memory_per_rank_bytes > 0) {
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("--memory {} and --memory-per-rank {} are both given; expected one of them",
+                    base::FormatBytes(machine.memory_bytes),
+                    base::FormatBytes(machine.memory_per_rank_bytes)));
+  }
+  if (!(machine.memory_utilization > 0 && machine.memory_utilization <= 1)) {
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("--gpu-memory-utilization is {}; expected more than 0 and at most 1",
+                    machine.memory_utilization));
+  }
+  if (limits.max_model_len > config.max_position_embeddings) {
+    return base::Status(
+        kMaxModelLen,
+        fmt::format("--max-model-len {} is more than the {} positions of the model (config.json, "
+                    "max_position_embeddings)",
+                    limits.max_model_len, config.max_position_embeddings));
+  }
+  return schedule::CreatePolicy(options.policy).status();
+}
+
+// Every device a replica, where nothing else is asked for.
+base::Result<Layout> ChooseLayout(const EngineOptions& options, const model::ModelConfig& config,
+                                  int num_devices) {
+  if (!options.layout) return Layout{.dp = num_devices};
+  FB_RETURN_IF_ERROR(ValidateLayout(*options.layout, config, num_devices));
+  if (options.layout->sp > 1 && options.ship.mode && options.ship.mode->meets()) {
+    return base::Status(share::kCannotShip,
+                        fmt::format("--mode {} with sp={}: ranks that cut rows share no weights; "
+                                    "expected sp=1",
+                                    schedule::Name(*options.ship.mode), options.layout->sp));
+  }
+  return *options.layout;
+}
+
+// What ranks pool that share weights with one of this cut; a stage pools its part of the layers.
+base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options,
+                                                    const LayoutPlan& plan,
+                                                    const model::DecoderPlan& decoder) {
+  share::PoolOptions pool = options.pool;
+  pool.placement = plan.layout.weights;
+  pool.experts = plan.layout.experts;
+  if (plan.layout.expert_size > 0) pool.experts += fmt::format(":{}", plan.layout.expert_size);
+  pool.layers = base::EvenPart(plan.layout.pool_layers.value_or(0), decoder.shard.cut.pp,
+                               decoder.shard.cut.stage)
+                    .size();
+  pool.attention = plan.layout.pool_attention;
+  weights::SlotSettings& slots = pool.slots;
+  if (slots.budget_bytes == 0 && slots.look_ahead_layers == 0 && slots.look_ahead_bytes == 0)
+    slots.look_ahead_layers = kLookAheadLayers;
+  // Parts of layers come from all owners alike: there is no peak to shift.
+  if (pool.placement != "by_layer" || plan.layout.pools_experts())
+    pool.order = weights::FetchOrder::kAsUsed;
+  // From all peers at once.
+  pool.requests_in_flight = std::max(pool.requests_in_flight, plan.layout.dp - 1);
+  if (pool.slice_bytes == 0) pool.slice_bytes = plan.machine.slice_bytes;
+  return share::PlanPools(pool, plan.layout.dp, decoder);
+}
+
+// What the ranks of a replica hold, before anything is pooled.
+using DecoderPlans = std::vector<std::shared_ptr<const model::DecoderPlan>>;
+DecoderPlans PlanDecoders(const model::ModelConfig& config, const LayoutPlan& plan) {
+  DecoderPlans decoders;
+  for (int rank = 0; rank < plan.layout.ranks_per_replica(); ++rank) {
+    decoders.push_back(std::make_shared<model::DecoderPlan>(
+        model::PlanDecoder(config, plan.dtype, 1, CutOf(plan.layout, rank))));
+  }
+  return decoders;
+}
+
+// Pools and memory, for plan->layout. `pricer`: see PlanGroup.
+base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& config,
+                       const DecoderPlans& decoders, const StepPricer* pricer, LayoutPlan* plan) {
+  std::vector<MemoryRequest> requests;
+  for (int rank = 0; rank < plan->layout.ranks_per_replica(); ++rank) {
+    MemoryRequest& request = requests.emplace_back();
+    request = {
+        .budget_bytes = plan->machine.budget_bytes,
+        .device_bytes = plan->machine.device_bytes,
+        .max_model_len = options.limits.max_model_len,
+        .stable_bytes = plan->machine.stable_bytes,
+        .max_num_seqs = plan->machine.max_num_seqs,
+        .max_num_batched_tokens = plan->machine.max_num_batched_tokens,
+        .max_kv_blocks = options.limits.kv_blocks,
+        .steps_in_flight = plan->steps_in_flight,
+        .tier_bytes = options.tier.host_bytes / static_cast<uint64_t>(plan->machine.spec.count),
+        .digest = options.digest,
+        .modes = plan->shift.ModesInUse(plan->machine.max_num_batched_tokens),
+        .cut = CutOf(plan->layout, rank),
+        .decoder = decoders[rank]};
+    for (const model::ModeRows& used : request.modes) {
+      if (used.mode == plan->layout.degrees()) continue;
+      request.views.push_back(std::make_shared<const model::DecoderPlan>(
+          model::PlanDecoder(config, plan->dtype, 1, request.cut, used.mode)));
+    }
+    if (!plan->layout.pools()) continue;
+    FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, *plan, *request.decoder));
+  }
+  if (plan->layout.pool_layers.value_or(0) > 0 || plan->layout.pools_experts()) {
+    FB_ASSIGN_OR_RETURN(plan->group, PlanGroup(options, plan->machine, pricer, &requests));
+  }
+  const std::vector<MemoryPlan> memory = DivideReplicaMemory(config, plan->dtype, requests);
+  plan->ranks.clear();
+  for (size_t rank = 0; rank < requests.size(); ++rank)
+    plan->ranks.push_back({std::move(requests[rank]), memory[rank]});
+  return base::Status::Ok();
+}
+
+// Whether enough is known for the whole job: of experts, what rows choose is not.
+bool Forecasts(const EngineOptions& options, const model::ModelConfig& config) {
+  return options.job != nullptr && !config.moe;
+}
+
+// What a replica has with so many layers pooled; nothing where they do not fit.
+PooledMemory MemoryWith(const EngineOptions& options, const model::ModelConfig& config,
+                        const DecoderPlans& decoders, const StepPricer& pricer, LayoutPlan plan,
+                        int64_t layers) {
+  plan.layout.pool_layers = layers;
+  if (!PlanRanks(options, config, decoders, Forecasts(options, config) ? &pricer : nullptr, &plan)
+           .ok() ||
+      !plan.Fits().ok())
+    return {};
+  PooledMemory memory{.kv_tokens = plan.ranks[0].memory.kv_tokens()};
+  for (const RankPlan& rank : plan.ranks) {
+    for (const share::PoolPlan& pool : rank.request.pool)
+      memory.pull_bytes = std::max(memory.pull_bytes, PullBytes(pool));
+  }
+  if (Forecasts(options, config)) memory.job = ForecastOf(options, config, plan, pricer);
+  return memory;
+}
+
+int64_t DenseLayers(const model::ModelConfig& config) {
+  return config.moe ? std::ranges::count(config.moe->has_experts, 0) : config.num_layers;
+}
+
+// Sets the pooled layers.
+base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& config,
+                        const DecoderPlans& decoders, const StepPricer& pricer, LayoutPlan* plan) {
+  const cost::DeviceProfile& profile = pricer.profile();
+  const int64_t longest =
+      options.limits.max_model_len ? options.limits.max_model_len : config.max_position_embeddings;
+  plan->priced_by = profile.name;
+  plan->mean_context = options.limits.mean_context
+                           ? options.limits.mean_context
+                           : std::clamp<int64_t>(longest / 4, 1, kMostMeanContext);
+  // What cannot work at all is an error, not a number of layers that does not fit.
+  LayoutPlan all = *plan;
+  const int64_t num_layers = DenseLayers(config);
+  all.layout.pool_layers = num_layers;
+  FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders, nullptr, &all));
+  plan->choice = ChoosePoolLayers(
+      {.num_layers = num_layers,
+       .mean_context = plan->mean_context,
+       .max_batch = plan->machine.max_num_seqs,
+       .pull_rate = cost::PullRate(profile),
+       .memory =
+           [&](int64_t layers) {
+             return MemoryWith(options, config, decoders, pricer, *plan, layers);
+           },
+       .step = [&](int64_t batch) { return pricer.Decode(batch, plan->mean_context).all(); },
+       .contention = cost::ContentionOf(profile, plan->machine.workers)});
+  plan->layout.pool_layers = plan->choice->layers;
+  return base::Status::Ok();
+}
+
+// Where rows go on devices without data; null: data say so, or the model has no experts.
+base::Result<std::shared_ptr<const kernels::RoutingSource>> PlanRouting(
+    const EngineOptions& options, const model::ModelConfig& config, const MachinePlan& machine) {
+  const std::shared_ptr<const kernels::RoutingSource>& given = options.machine.routing;
+  if (!machine.has_data && config.moe && !given)
+    return model::ParseRouting("balanced", options.seed);
+  if (!given || (!machine.has_data && config.moe)) return given;
+  return base::Status(base::kInvalidArgument,
+                      machine.has_data
+                          ? "--routing: on real devices data say which experts rows go to; "
+                            "expected --devices sim:..."
+                          : fmt::format("--routing: {} has no experts", config.architecture));
+}
+
+// The model as its weights lie in memory: devices that compute expand them to the compute type.
+base::Result<model::ModelConfig> AsStored(std::optional<cost::NumberFormat> quantization,
+                                          bool has_data, model::ModelConfig model) {
+  if (!has_data) {
+    if (quantization) model.stored = {*quantization, {}};
+    return model;
+  }
+  if (quantization) {
+    return base::Status(
+        kQuantization,
+        fmt::format("--quantization {}: real devices compute with what the files hold, in bfloat16 "
+                    "or float32; expected --devices sim:...",
+                    cost::Name(*quantization)));
+  }
+  if (model.stored && model.stored->format == cost::NumberFormat::kNVFP4) {
+    return base::Status(kQuantization,
+                        "the model's weights are NVFP4, which real devices do not read; expected "
+                        "fp8 with blocks of 128 x 128, bfloat16, float16 or float32");
+  }
+  model.stored.reset();
+  return model;
+}
+
+base::Status CheckTier(const EngineOptions& options, const LayoutPlan& plan) {
+  const RankPlan& rank = plan.ranks[0];
+  if (options.tier.host_bytes == 0 || rank.memory.tier_blocks > 0) return base::Status::Ok();
+  uint64_t block_bytes = 0;
+  for (const RankPlan& each : plan.ranks)
+    block_bytes = std::max(block_bytes, kv::KvBlockBytes(each.memory.kv_groups, options.digest));
+  return base::Status(
+      kOffloadingSize,
+      fmt::format("--kv-offloading-size {} leaves {} to each of {} ranks; expected at least a "
+                  "block of KV cache, {}",
+                  base::FormatBytes(options.tier.host_bytes),
+                  base::FormatBytes(rank.request.tier_bytes), plan.machine.spec.count,
+                  base::FormatBytes(block_bytes)));
+}
+
+}  // namespace
+
+base::Status LayoutPlan::Fits() const {
+  for (const RankPlan& rank : ranks) FB_RETURN_IF_ERROR(CheckFits(rank.memory, rank.request));
+  return base::Status::Ok();
+}
+
+base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& model) {
+  LayoutPlan plan;
+  FB_RETURN_IF_ERROR(CheckOptions(options, model));
+  plan.dtype = options.machine.dtype;
+  plan.kernels = options.machine.kernels;
+  if (plan.kernels == nullptr) {
+    FB_ASSIGN_OR_RETURN(plan.kernels, kernels::ChooseKernels("auto"));
+  }
+  FB_ASSIGN_OR_RETURN(plan.machine, PlanMachine(options, model, *plan.kernels));
+  FB_ASSIGN_OR_RETURN(const model::ModelConfig config,
+                      AsStored(options.machine.quantization, plan.machine.has_data, model));
+  FB_ASSIGN_OR_RETURN(plan.layout, ChooseLayout(options, config, plan.machine.spec.count));
+  FB_ASSIGN_OR_RETURN(plan.routing, PlanRouting(options, config, plan.machine));
+  plan.steps_in_flight =
+      options.limits.steps_in_flight ? options.limits.steps_in_flight : plan.layout.pp;
+  // The default is that of a step: choices are shared out among those in flight.
+  if (options.limits.max_num_seqs == 0) plan.machine.max_num_seqs *= plan.steps_in_flight;
+  FB_ASSIGN_OR_RETURN(plan.shift, PlanShift(options, config, plan.layout, plan.machine));
+  const DecoderPlans decoders = PlanDecoders(config, plan);
+  const bool chooses = plan.layout.pools_layers() && !plan.layout.pool_layers;
+  std::optional<StepPricer> pricer;
+  const bool forecasts = plan.machine.prices_modes && Forecasts(options, config);
+  if (forecasts || (plan.layout.pools() && (plan.machine.prices_modes || chooses))) {
+    const int64_t rows = std::max(plan.machine.max_num_seqs, plan.machine.max_num_batched_tokens);
+    pricer.emplace(
+        config, plan.dtype, plan.layout.degrees(),
+        model::StepCapacity{rows, LogitRows(config, plan.machine.max_num_batched_tokens)},
+        plan.machine.profile, options.machine.calibration());
+  }
+  if (chooses) FB_RETURN_IF_ERROR(ChoosePool(options, config, decoders, *pricer, &plan));
+  FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders,
+                               plan.machine.prices_modes && pricer ? &*pricer : nullptr, &plan));
+  FB_RETURN_IF_ERROR(CheckTier(options, plan));
+  if (forecasts && plan.Fits().ok()) plan.forecast = ForecastOf(options, config, plan, *pricer);
+  return plan;
+}
+
+std::string FormatJob(const JobForecast& job) {
+  return fmt::format(
+      "{:.1f} s, {:.0f} output tok/s, {:.0f} % of the steps together, {} preemptions", job.seconds,
+      job.tokens_per_s(),
+      100.0 * static_cast<double>(job.steps_together) /
+          static_cast<double>(std::max<int64_t>(1, job.steps)),
+      job.preemptions);
+}
+
+std::string FormatTrial(const PoolTrial& trial) {
+  if (trial.batch == 0) return "does not fit";
+  if (trial.job) return FormatJob(*trial.job);
+  return fmt::format("batch {}, step {:.1f} ms, fetch {:.1f} ms, {:.0f} tokens/s of a replica",
+                     trial.batch, 1e3 * trial.step_seconds, 1e3 * trial.fetch_seconds,
+                     trial.tokens_per_s());
+}
+
+std::string FormatForecast(const LayoutPlan& plan) {
+  return fmt::format("expected of this job: {}", FormatJob(*plan.forecast));
+}
+
+std::string FormatChoice(const LayoutPlan& plan) {
+  const PoolChoice& choice = *plan.choice;
+  return fmt::format(
+      "pool=auto: {} of {} layers are pooled, for a mean context of {} tokens and by the prices of "
+      "{}: {}; none: {}; "
+      "all: {}",
+      choice.layers, choice.trials.back().layers, plan.mean_context, plan.priced_by,
+      FormatTrial(choice.chosen()), FormatTrial(choice.trials.front()),
+      FormatTrial(choice.trials.back()));
+}
+
+}  // namespace forebay::layout

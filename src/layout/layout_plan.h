@@ -1,0 +1,65 @@
+// What an engine's options come to before anything is made: its devices, their layout, what is
+// pooled, and how the memory of a rank is divided. The one function for it: the engine, `forebay
+// plan` and the scenarios share it, so that arenas really have the sizes that a plan shows. Pure,
+// but for reading what machine this is.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "layout/group_options.h"
+#include "layout/layout.h"
+#include "layout/machine.h"
+#include "layout/memory_plan.h"
+#include "layout/options.h"
+#include "layout/pool_choice.h"
+#include "layout/shift_plan.h"
+#include "model/routing.h"
+
+namespace forebay::layout {
+
+// What one rank of a replica holds.
+struct RankPlan {
+  MemoryRequest request;  // with the pools of its peers, by replica
+  MemoryPlan memory;
+};
+
+struct LayoutPlan {
+  tensor::DType dtype = tensor::DType::kBF16;
+  const kernels::KernelSet* kernels = nullptr;
+  MachinePlan machine;
+  Layout layout;                // pool_layers is set where weights are pooled
+  int32_t steps_in_flight = 1;  // a replica's steps at once
+  // Which experts rows go to where there are no data; null: data say so, or there are no experts.
+  std::shared_ptr<const kernels::RoutingSource> routing;
+  // What pool=auto chose, at this mean context and by the prices of this device.
+  std::optional<PoolChoice> choice;
+  int64_t mean_context = 0;
+  std::string priced_by;
+  // What the job takes as planned; nothing: little is known of the job or of the devices.
+  std::optional<JobForecast> forecast;
+  std::vector<RankPlan> ranks;  // a replica's, stage by stage; replicas are alike
+  ShiftPlan shift;              // in which mode a step is taken
+  // What a group does whose replicas may ship; nothing: they only pull.
+  std::optional<GroupOptions> group;
+
+  int replicas() const { return layout.groups * layout.dp; }
+  // kMemoryTooSmall: which part is how large, and what would fit.
+  base::Status Fits() const;
+};
+
+// Errors are those of the options (their value, the devices, the layout, what the model cannot do),
+// not of the memory.
+base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& config);
+
+// What pool=auto came to, beside no pool and all layers. REQUIRES: plan.choice.
+std::string FormatChoice(const LayoutPlan& plan);
+
+// What so many pooled layers come to.
+std::string FormatTrial(const PoolTrial& trial);
+// What the job is expected to take. REQUIRES: plan.forecast.
+std::string FormatForecast(const LayoutPlan& plan);
+
+}  // namespace forebay::layout

@@ -1,0 +1,71 @@
+#include "layout/layout_search.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/units.h"
+
+namespace forebay::layout {
+namespace {
+
+std::vector<Layout> LayoutsOf(int devices) {
+  std::vector<Layout> layouts;
+  for (int tp = 1; tp <= devices; ++tp) {
+    for (int pp = 1; tp * pp <= devices; ++pp) {
+      if (devices % (tp * pp) != 0) continue;
+      Layout layout{.dp = devices / (tp * pp), .tp = tp, .pp = pp};
+      layouts.push_back(layout);
+      if (layout.dp == 1 || pp > 1) continue;
+      for (const char* weights : {"striped", "by_layer"}) {
+        layout.weights = weights;
+        layouts.push_back(layout);
+      }
+    }
+  }
+  return layouts;
+}
+
+double Seconds(const LayoutTrial& trial) {
+  return trial.plan ? trial.plan->forecast->seconds : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
+                                                   const model::ModelConfig& config) {
+  std::vector<LayoutTrial> trials;
+  EngineOptions each = options;
+  for (const Layout& layout : LayoutsOf(options.machine.devices.count)) {
+    each.layout = layout;
+    auto plan = PlanLayout(each, config);
+    LayoutTrial trial{.layout = FormatLayout(layout),
+                      .refused = plan.ok() ? plan->Fits() : plan.status()};
+    if (trial.refused.ok() && !plan->forecast) {
+      return base::Status(base::kInvalidArgument,
+                          "layouts are compared for models without experts on simulated devices; "
+                          "expected --devices sim:8xh200");
+    }
+    if (trial.refused.ok()) {
+      trial.layout = FormatLayout(plan->layout);
+      // With no layer pooled it is the same as copies.
+      if (plan->layout.pools() && plan->layout.pool_layers == 0) continue;
+      trial.plan = *std::move(plan);
+    }
+    trials.push_back(std::move(trial));
+  }
+  std::ranges::stable_sort(trials, {}, Seconds);
+  return trials;
+}
+
+std::string FormatTrial(const LayoutTrial& trial) {
+  if (!trial.plan) return fmt::format("{}: {}", trial.layout, trial.refused.ToString());
+  const JobForecast& job = *trial.plan->forecast;
+  const MemoryPlan& memory = trial.plan->ranks.front().memory;
+  return fmt::format("{:>10.1f} {:>12.0f} {:>12} {:>12}  {}", job.seconds, job.tokens_per_s(),
+                     base::FormatBytes(memory.fixed_bytes()),
+                     memory.kv_tokens() * trial.plan->replicas(), trial.layout);
+}
+
+}  // namespace forebay::layout

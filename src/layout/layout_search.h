@@ -1,0 +1,27 @@
+// Which layout of the devices runs a job soonest. Pure, as PlanLayout is.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "layout/layout_plan.h"
+
+namespace forebay::layout {
+
+struct LayoutTrial {
+  std::string layout;              // as --layout has it
+  base::Status refused;            // why it cannot run
+  std::optional<LayoutPlan> plan;  // with its forecast, where it can
+};
+
+// Each cut of the devices into replicas, stages and tensor parallel ranks; those with several
+// replicas and one stage also with weights that they share. First those that run, the soonest done
+// first. REQUIRES: options.job. Errors are those of any layout.
+base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
+                                                   const model::ModelConfig& config);
+
+// One line of the trial.
+std::string FormatTrial(const LayoutTrial& trial);
+
+}  // namespace forebay::layout

@@ -1,0 +1,235 @@
+#include "layout/layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "layout/layout_plan.h"
+#include "layout/park_price.h"
+#include "model/builtin_configs.h"
+#include "weights/book/placement.h"
+
+namespace forebay::layout {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+model::ModelConfig Config() {
+  model::ModelConfig config;
+  config.vocab_size = 32000;
+  config.num_layers = 30;
+  config.num_heads = 32;
+  config.num_kv_heads = 8;
+  config.head_dim = 64;
+  config.intermediate_size = 8192;
+  return config;
+}
+
+TEST(Layout, TextAndBack) {
+  const Layout layout =
+      *ParseLayout("dp=4,tp=2,weights=by_layer,pool=12,pool-attention=on,groups=3,pp=2");
+  EXPECT_EQ(layout, (Layout{3, 4, 2, 2, "by_layer", "replicated", 12, true}));
+  EXPECT_EQ(FormatLayout(layout),
+            "groups=3,dp=4,tp=2,pp=2,weights=by_layer,pool=12,pool-attention=on");
+  EXPECT_EQ(*ParseLayout(FormatLayout(layout)), layout);
+  EXPECT_EQ(*ParseLayout(""), Layout{});
+  EXPECT_EQ(FormatLayout(Layout{}),
+            "groups=1,dp=1,tp=1,pp=1,weights=replicated,pool=auto,pool-attention=off");
+  EXPECT_EQ(layout.num_devices(), 48);
+  const Layout cut = *ParseLayout("sp=3,tp=2,dp=2");
+  EXPECT_EQ(cut.num_devices(), 12);
+  EXPECT_EQ(FormatLayout(cut),
+            "groups=1,dp=2,sp=3,tp=2,pp=1,weights=replicated,pool=auto,pool-attention=off");
+  EXPECT_EQ(*ParseLayout(FormatLayout(cut)), cut);
+}
+
+TEST(Layout, WrongTextIsRefused) {
+  const auto refused = [](std::string_view text, base::ErrorCode code, const char* part) {
+    const base::Status status = ParseLayout(text).status();
+    EXPECT_EQ(status.code(), code) << text;
+    EXPECT_THAT(status.message(), HasSubstr(part));
+  };
+  refused("dp", kLayoutInvalid, "\"dp\" is no key=value");
+  refused("dp=2,,tp=2", kLayoutInvalid, "\"\" is no key=value");
+  refused("cp=2", kLayoutInvalid, "key \"cp\" is unknown; expected groups, dp, sp, tp");
+  refused("sp=0", kLayoutInvalid, "sp=0 is no number from 1 to 1024");
+  refused("sp=32,dp=64", kLayoutInvalid, "more than 1024 ranks");
+  refused("dp=2,dp=2", kLayoutInvalid, "dp is given twice");
+  refused("dp=0", kLayoutInvalid, "dp=0 is no number from 1 to 1024");
+  refused("dp=2x", kLayoutInvalid, "dp=2x");
+  refused("tp=", kLayoutInvalid, "tp= is no number");
+  refused("tp=-1", kLayoutInvalid, "tp=-1");
+  refused("pool=all", kLayoutInvalid, "pool=all is no number from 0 to 100000, nor auto");
+  refused("pool-attention=yes", kLayoutInvalid, "neither on nor off");
+  refused("weights=tiled", weights::kUnknownPlacement, "\"tiled\"");
+  refused("groups=1024,dp=1024,tp=1024,pp=1024", kLayoutInvalid, "more than 1024 ranks");
+}
+
+TEST(Layout, ValidLayouts) {
+  for (const char* text :
+       {"", "dp=8", "tp=8", "dp=2,tp=4", "pp=30", "dp=8,weights=by_layer",
+        "dp=3,weights=by_layer,pool=0", "dp=2,tp=4,weights=striped,pool=30", "dp=8,weights=striped",
+        "dp=8,tp=8,weights=sharded", "tp=3,weights=replicated,pool=auto",
+        "groups=2,dp=2,pp=3,weights=by_layer,pool-attention=on", "sp=8", "dp=2,pp=2,sp=2,tp=4"}) {
+    const Layout layout = *ParseLayout(text);
+    const base::Status status = ValidateLayout(layout, Config(), layout.num_devices());
+    EXPECT_TRUE(status.ok()) << text << ": " << status.ToString();
+  }
+}
+
+TEST(Layout, RefusalsNameTheNumbersThatDisagree) {
+  const auto refused = [](std::string_view text, int devices, base::ErrorCode code, const char* a,
+                          const char* b) {
+    const base::Status status = ValidateLayout(*ParseLayout(text), Config(), devices);
+    EXPECT_EQ(status.code(), code) << text;
+    EXPECT_THAT(status.message(), testing::AllOf(HasSubstr(a), HasSubstr(b)));
+  };
+  refused("dp=4,tp=2", 4, kLayoutDevices, "needs 8 devices", "there are 4");
+  refused("tp=16", 16, model::kShardLeaves, "tp=16", "8 leaves");
+  refused("pp=31", 31, model::kShardLayers, "pp=31", "30 layers");
+  refused("dp=2,weights=by_layer,pool=31", 2, kLayoutPool, "pool=31", "30 layers");
+  refused("dp=2,pool=3", 2, kLayoutPool, "pool=3", "weights=replicated");
+  refused("dp=2,pool-attention=on", 2, kLayoutPool, "pool-attention=on", "weights=replicated");
+  refused("sp=4,tp=2", 4, kLayoutDevices, "sp=4 x tp=2 needs 8 devices", "there are 4");
+  refused("sp=4,tp=4", 16, model::kShardLeaves, "sp=4 x tp=4", "8 leaves");
+  refused("dp=2,sp=2,weights=striped", 4, kLayoutPool, "weights=striped", "sp=2");
+  refused("dp=8,tp=2,weights=striped", 16, model::kShardLeaves, "dp=8", "4 leaves");
+}
+
+TEST(Layout, RanksAndTheirPeers) {
+  const Layout layout = *ParseLayout("dp=2,pp=3,tp=4");
+  for (int rank = 0; rank < 24; ++rank) EXPECT_EQ(RankOf(layout, PlaceOf(layout, rank)), rank);
+  EXPECT_EQ(PlaceOf(layout, 18), (RankPlace{1, 1, 2}));
+  EXPECT_THAT(TpRanks(layout, 18, layout.degrees()).ranks, ElementsAre(16, 17, 18, 19));
+  EXPECT_EQ(TpRanks(layout, 18, layout.degrees()).my_index, 2);
+  EXPECT_THAT(StageRanks(layout, 18).ranks, ElementsAre(14, 18, 22));
+  EXPECT_EQ(StageRanks(layout, 18).my_index, 1);
+  EXPECT_THAT(PoolRanks(layout, 18).ranks, ElementsAre(6, 18));
+  EXPECT_EQ(PoolRanks(layout, 18).my_index, 1);
+  const model::ReplicaCut cut = CutOf(layout, 18);
+  EXPECT_TRUE(cut.tp == 4 && cut.pp == 3 && cut.tp_rank == 2 && cut.stage == 1);
+}
+
+// Shift Parallelism's example: ranks of a stage in the order of their heads are 0 2 4 1 3 5.
+TEST(Layout, RanksThatCutRowsAndTheirPeers) {
+  const Layout layout = *ParseLayout("dp=2,pp=2,sp=3,tp=2");
+  for (int rank = 0; rank < 24; ++rank) EXPECT_EQ(RankOf(layout, PlaceOf(layout, rank)), rank);
+  EXPECT_EQ(PlaceOf(layout, 21), (RankPlace{1, 1, 1, 1}));
+  EXPECT_THAT(TpRanks(layout, 21, layout.degrees()).ranks, ElementsAre(20, 21));
+  EXPECT_THAT(SpRanks(layout, 21, layout.degrees()).ranks, ElementsAre(19, 21, 23));
+  EXPECT_EQ(SpRanks(layout, 21, layout.degrees()).my_index, 1);
+  EXPECT_THAT(RanksOfStage(layout, 21).ranks, ElementsAre(18, 20, 22, 19, 21, 23));
+  EXPECT_EQ(RanksOfStage(layout, 21).my_index, 4);
+  EXPECT_EQ(CutOf(layout, 21).block(), 4);
+  EXPECT_THAT(StageRanks(layout, 21).ranks, ElementsAre(15, 21));
+  EXPECT_THAT(PoolRanks(layout, 21).ranks, ElementsAre(9, 21));
+}
+
+TEST(Options, TextsAreParsedOnceAndErrorsNameTheFlag) {
+  EXPECT_EQ(*ParseComputeType("auto"), tensor::DType::kBF16);
+  EXPECT_EQ(*ParseComputeType("float32"), tensor::DType::kF32);
+  EXPECT_EQ(*ParseStealing("always"), Stealing::kAlways);
+  EXPECT_EQ(ParseDevices("sim:8xh20")->count, 8);
+  for (const base::Status& status :
+       {ParseComputeType("float16").status(), ParseComputeType("bf17").status()}) {
+    EXPECT_EQ(status.code(), base::kInvalidArgument);
+    EXPECT_EQ(status.message().rfind("--dtype", 0), 0u) << status.message();
+  }
+  EXPECT_EQ(ParseStealing("never").status().message(),
+            "--steal \"never\" is unknown; expected auto, off or always");
+  EXPECT_EQ(*ParsePreempting("park"), Preempting::kPark);
+  EXPECT_EQ(ParsePreempting("swap").status().message(),
+            "--kv-preempt \"swap\" is unknown; expected auto, park or recompute");
+  EXPECT_EQ(*ParseOffloadingSize("8GiB"), uint64_t{8} << 30);
+  EXPECT_EQ(ParseOffloadingSize("64").status().code(), kOffloadingSize);
+  EXPECT_EQ(ParseOffloadingSize("64").status().message(),
+            "--kv-offloading-size 64 is 64 bytes, less than any block of KV cache; 64GiB?");
+  EXPECT_EQ(ParseOffloadingSize("8 gigs").status().message().rfind("--kv-offloading-size", 0), 0u);
+  EXPECT_EQ(ParseDevices("gpu").status().code(), kDevicesInvalid);
+  EXPECT_EQ(ParseDevices("gpu").status().message().rfind("--devices", 0), 0u);
+}
+
+// The tier is the ranks' together, beside their budget, and has a whole number of blocks.
+TEST(Options, TheTierBelowIsPlanned) {
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3-8B");
+  EngineOptions options{.model = "builtin:Llama-3-8B"};
+  options.machine.devices = *ParseDevices("sim:2xh100");
+  const LayoutPlan none = *PlanLayout(options, config);
+  EXPECT_EQ(none.ranks[0].memory.tier_blocks, 0);
+  options.tier.host_bytes = uint64_t{8} << 30;
+  const LayoutPlan plan = *PlanLayout(options, config);
+  // 32 positions of 32 layers with 8 KV heads of 128: 4 MiB.
+  EXPECT_EQ(plan.ranks[0].memory.tier_blocks, 1024);
+  EXPECT_EQ(plan.ranks[0].memory.tier_bytes, uint64_t{4} << 30);
+  EXPECT_EQ(plan.ranks[0].memory.num_blocks, none.ranks[0].memory.num_blocks);
+  options.layout = *ParseLayout("tp=2");
+  EXPECT_EQ(PlanLayout(options, config)->ranks[1].memory.tier_blocks, 2048);
+
+  options.layout.reset();
+  options.tier.host_bytes = 7 << 20;
+  const base::Status small = PlanLayout(options, config).status();
+  EXPECT_EQ(small.code(), kOffloadingSize);
+  EXPECT_EQ(small.message(),
+            "--kv-offloading-size 7.0 MiB leaves 3.5 MiB to each of 2 ranks; expected at least a "
+            "block of KV cache, 4.0 MiB");
+  options.machine.devices = *ParseDevices("cpu");
+  options.tier.host_bytes = uint64_t{1} << 50;
+  EXPECT_EQ(PlanLayout(options, config).status().code(), kOffloadingSize);
+}
+
+// Copies of a choice's KV take some percent of what its rows would, on a card over PCIe.
+TEST(Options, ParkingIsPricedByTheDevice) {
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3-8B");
+  EngineOptions options{.model = "builtin:Llama-3-8B"};
+  options.machine.devices = *ParseDevices("sim:a10");
+  EXPECT_EQ(PriceParking(options, config, *PlanLayout(options, config)).row_seconds, 0);
+  options.tier.host_bytes = uint64_t{8} << 30;
+  const LayoutPlan plan = *PlanLayout(options, config);
+  const schedule::ParkPrices prices = PriceParking(options, config, plan);
+  // 4 MiB over PCIe 4 x16, and 16 GFLOP at 100 TFLOP/s.
+  EXPECT_NEAR(prices.block_seconds, 4.2e6 / 25.6e9, 30e-6);
+  EXPECT_NEAR(prices.row_seconds, 160e-6, 80e-6);
+  EXPECT_GT(prices.context_token_seconds, 0);
+  EXPECT_TRUE(schedule::ParkPays({1000, 32, 32}, prices));
+  options.tier.preempt = Preempting::kRecompute;
+  EXPECT_FALSE(schedule::ParkPays({1000, 0, 0}, PriceParking(options, config, plan)));
+  options.tier.preempt = Preempting::kPark;
+  EXPECT_TRUE(schedule::ParkPays({1, 50, 50}, PriceParking(options, config, plan)));
+}
+
+// Sixteen replicas cannot meet in a step: who asked for such steps hears which flag it was.
+TEST(Options, AModeThatTheLayoutCannotTakeIsNamed) {
+  EngineOptions options{.model = "builtin:Qwen3-32B"};
+  options.machine.devices = *ParseDevices("sim:16xh20");
+  options.layout = *ParseLayout("dp=16,weights=by_layer,pool=64");
+  options.ship.mode = StepMode{.ffn = FfnMode::kGather};
+  const auto plan = PlanLayout(options, *model::LoadBuiltinConfig("Qwen3-32B"));
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().message().rfind("--mode gather: ", 0), 0u) << plan.status().message();
+}
+
+TEST(Options, DevicesOfShapesStoreWhatTheFilesOrTheFlagSay) {
+  const model::ModelConfig qwen = *model::LoadBuiltinConfig("Qwen3-32B"),
+                           r1 = *model::LoadBuiltinConfig("DeepSeek-R1-FP8"),
+                           nvfp4 = *model::LoadBuiltinConfig("DeepSeek-R1-NVFP4");
+  const auto weights = [](const char* devices, const model::ModelConfig& config,
+                          std::optional<cost::NumberFormat> format) -> base::Result<double> {
+    EngineOptions options;
+    options.machine.devices = *ParseDevices(devices);
+    options.machine.quantization = format;
+    options.machine.memory_bytes = uint64_t{1} << 50;
+    options.limits.max_model_len = 64;
+    FB_ASSIGN_OR_RETURN(const LayoutPlan plan, PlanLayout(options, config));
+    return static_cast<double>(plan.ranks[0].memory.bytes(RegionUse::kWeights));
+  };
+  const double bf16 = *weights("sim:h200", qwen, {});
+  EXPECT_NEAR(*weights("sim:h200", qwen, cost::NumberFormat::kFP8), bf16 / 2, 0.03 * bf16);
+  EXPECT_EQ(*weights("cpu", qwen, {}), bf16);
+  EXPECT_NEAR(*weights("sim:h200", r1, {}) * 1e-9, 674, 5);
+  EXPECT_NEAR(*weights("cpu", r1, {}) * 1e-9, 1343, 5);  // expanded
+  EXPECT_EQ(weights("cpu", qwen, cost::NumberFormat::kFP8).status().code(), kQuantization);
+  EXPECT_EQ(weights("cpu", nvfp4, {}).status().code(), kQuantization);
+}
+
+}  // namespace
+}  // namespace forebay::layout

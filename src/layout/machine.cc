@@ -1,0 +1,112 @@
+#include "layout/machine.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "model/activations.h"
+#include "model/kv_groups.h"
+
+namespace forebay::layout {
+namespace {
+
+constexpr uint64_t kLargeGpu = 70 * base::kGiB;
+// The built-in profile by which a real CPU is priced.
+constexpr char kCpuProfile[] = "zen4";
+// Links of simulated devices are shared evenly however copies are cut, and each slice is an event.
+constexpr uint64_t kSlice = base::kMiB, kSimulatedSlice = 64 * base::kMiB;
+// Left to the machine when the budget is not given: a tenth, at least this.
+constexpr uint64_t kLeastMargin = 512 * base::kMiB;
+
+uint64_t FreeMemory(const runtime::Topology& topology) {
+  const uint64_t margin = std::max(kLeastMargin, topology.available_memory / 10);
+  return topology.available_memory > margin ? topology.available_memory - margin : 0;
+}
+
+uint64_t ScratchBytes(const model::ModelConfig& config, tensor::DType dtype,
+                      const kernels::KernelSet& kernels) {
+  const kernels::KvLayout shape = model::KvLayoutOf(config, dtype, config.num_kv_heads);
+  uint64_t bytes =
+      base::kMiB + kernels.attention_scratch(shape, static_cast<int32_t>(config.num_heads));
+  bytes = std::max(bytes, model::GroupedScratch(config, dtype));
+  return base::RoundUp(bytes, base::kMiB);
+}
+
+// What the user gave to a rank; 0: nothing was said.
+uint64_t GivenBytes(const MachineOptions& options, int ranks) {
+  return options.memory_per_rank_bytes ? options.memory_per_rank_bytes
+                                       : options.memory_bytes / static_cast<uint64_t>(ranks);
+}
+
+// A CPU's ranks, real or simulated, share cores and memory evenly.
+void PlanCpu(const MachineOptions& options, int cores, uint64_t memory, MachinePlan* plan) {
+  const int ranks = plan->spec.count;
+  plan->workers = std::max(1, (options.threads ? options.threads : cores) / ranks);
+  const uint64_t given = GivenBytes(options, ranks);
+  plan->budget_bytes = given ? given : memory / static_cast<uint64_t>(ranks);
+  plan->device_bytes = plan->scratch_bytes * static_cast<uint64_t>(plan->workers) + 2 * base::kMiB;
+  plan->max_num_seqs = 256;
+  plan->max_num_batched_tokens = 512;
+}
+
+// The ranks of a CPU and the tier below them share the same memory.
+base::Status CheckHostTier(const MachineOptions& machine, uint64_t tier, uint64_t free) {
+  const auto ranks = static_cast<uint64_t>(machine.devices.count);
+  const uint64_t given = GivenBytes(machine, machine.devices.count) * ranks;
+  if (tier == 0 || (tier < free && given <= free - tier)) return base::Status::Ok();
+  return base::Status(
+      kOffloadingSize,
+      fmt::format("--kv-offloading-size {} and {} of --memory are more than the {} that the "
+                  "machine has free, less a margin",
+                  base::FormatBytes(tier), base::FormatBytes(given), base::FormatBytes(free)));
+}
+
+void PlanGpu(const MachineOptions& options, MachinePlan* plan) {
+  const cost::DeviceProfile& profile = plan->profile;
+  const auto memory = static_cast<uint64_t>(profile.memory_bytes);
+  const uint64_t given = GivenBytes(options, plan->spec.count);
+  plan->budget_bytes =
+      given ? given : static_cast<uint64_t>(profile.memory_bytes * options.memory_utilization);
+  plan->device_bytes = base::RoundUp(static_cast<uint64_t>(profile.runtime_bytes), 4 * base::kKiB);
+  plan->max_num_seqs = memory >= kLargeGpu ? 1024 : 256;
+  plan->max_num_batched_tokens = memory >= kLargeGpu ? 16384 : 8192;
+}
+
+}  // namespace
+
+base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
+                                      const model::ModelConfig& config,
+                                      const kernels::KernelSet& kernels) {
+  const MachineOptions& machine = options.machine;
+  MachinePlan plan{.spec = machine.devices};
+  plan.scratch_bytes = ScratchBytes(config, machine.dtype, kernels);
+  const bool simulated = plan.spec.simulated;
+  const uint64_t tier = options.tier.host_bytes;
+  FB_ASSIGN_OR_RETURN(plan.profile, cost::LoadProfile(simulated ? plan.spec.name : kCpuProfile));
+  plan.prices_modes = simulated;
+  plan.has_data = !simulated;
+  plan.slice_bytes = simulated ? kSimulatedSlice : kSlice;
+  if (!simulated) {
+    plan.topology = runtime::ReadTopology();
+    const uint64_t free = FreeMemory(plan.topology);
+    FB_RETURN_IF_ERROR(CheckHostTier(machine, tier, free));
+    PlanCpu(machine, plan.topology.usable_cores, free - tier, &plan);
+    plan.stable_bytes =
+        GivenBytes(machine, plan.spec.count)
+            ? 0
+            : plan.topology.total_memory / 2 / static_cast<uint64_t>(plan.spec.count);
+  } else if (plan.profile.kind == cost::DeviceKind::kCpu) {
+    const auto memory =
+        static_cast<uint64_t>(plan.profile.memory_bytes * machine.memory_utilization);
+    FB_RETURN_IF_ERROR(CheckHostTier(machine, tier, memory));
+    PlanCpu(machine, static_cast<int>(plan.profile.cores), memory - tier, &plan);
+  } else {
+    PlanGpu(machine, &plan);
+  }
+  const LimitOptions& limits = options.limits;
+  if (limits.max_num_seqs > 0) plan.max_num_seqs = limits.max_num_seqs;
+  if (limits.max_num_batched_tokens > 0)
+    plan.max_num_batched_tokens = limits.max_num_batched_tokens;
+  return plan;
+}
+
+}  // namespace forebay::layout

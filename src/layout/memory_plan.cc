@@ -1,0 +1,196 @@
+#include "layout/memory_plan.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kv/book/block_book.h"
+#include "layout/region_table.h"
+#include "model/kv_groups.h"
+#include "share/ship_plan.h"
+
+namespace forebay::layout {
+namespace {
+
+// The book counts in the blocks that the kernels read.
+static_assert(kv::kBlockTokens == kernels::kBlockTokens);
+// Logits of this many bytes at most are held at once; the head runs over the wanted rows in parts.
+constexpr uint64_t kLogitsBytes = 64 * base::kMiB;
+// A tier's book takes 60 bytes a block.
+constexpr uint64_t kMostTierBlocks = uint64_t{1} << 26;
+base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint64_t least_kv) {
+  const uint64_t weights = plan.bytes(RegionUse::kWeights) + plan.bytes(RegionUse::kPool),
+                 slots = plan.bytes(RegionUse::kSlots);
+  const uint64_t needed = request.device_bytes + plan.fixed_bytes() + least_kv;
+  return base::Status(
+      kMemoryTooSmall,
+      fmt::format("the model does not fit in a rank's memory of {}: weights {}, weight slots {}, "
+                  "workspace of a step {}, device "
+                  "{}, and at least {} of KV cache make {}, {} too much; give more memory, more "
+                  "ranks that share the weights, "
+                  "a smaller --max-model-len or --max-num-batched-tokens",
+                  base::FormatBytes(request.budget_bytes), base::FormatBytes(weights),
+                  base::FormatBytes(slots), base::FormatBytes(plan.fixed_bytes() - weights - slots),
+                  base::FormatBytes(request.device_bytes), base::FormatBytes(least_kv),
+                  base::FormatBytes(needed), base::FormatBytes(needed - request.budget_bytes)));
+}
+
+// Fills everything but the KV cache for one max_model_len.
+MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
+                     const MemoryRequest& request, int64_t max_model_len) {
+  MemoryPlan plan;
+  plan.max_model_len = max_model_len;
+  plan.capacity = {request.max_num_batched_tokens,
+                   LogitRows(config, request.max_num_batched_tokens)};
+  plan.capacity.modes = request.modes;
+  if (const share::ShipPlan* ship = request.pool.empty() ? nullptr : request.pool[0].ship.get()) {
+    plan.capacity.gathered_rows = std::max(ship->max_planes > 0 ? ship->gathered_rows() : 0,
+                                           ship->num_experts > 0 ? ship->served_rows() : 0);
+    plan.capacity.returned_rows = int64_t{ship->options.rows} * ship->total_planes;
+  }
+  plan.max_blocks_per_sequence =
+      static_cast<int32_t>(base::CeilDiv(max_model_len, kernels::kBlockTokens));
+  plan.dtype = dtype;
+  plan.decoder = request.decoder ? request.decoder
+                                 : std::make_shared<const model::DecoderPlan>(
+                                       model::PlanDecoder(config, dtype, 1, request.cut));
+  const model::Shard& shard = plan.decoder->shard;
+  plan.kv_groups = model::PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size());
+  plan.step_shape = {.rows = request.max_num_batched_tokens,
+                     .sequences = request.max_num_seqs,
+                     .blocks_per_sequence = plan.max_blocks_per_sequence,
+                     .kv_groups = static_cast<int>(plan.kv_groups.size())};
+  plan.steps_in_flight = request.steps_in_flight;
+  plan.views = request.views;
+  plan.regions = PlanRegions(request, plan);
+  return plan;
+}
+
+void SetBlocks(const MemoryRequest& request, int32_t num_blocks, MemoryPlan* plan) {
+  plan->num_blocks = num_blocks;
+  plan->regions = PlanRegions(request, *plan);
+}
+
+void SetTierBlocks(const MemoryRequest& request, int32_t num_blocks, MemoryPlan* plan) {
+  plan->tier_blocks = num_blocks;
+  plan->tier_bytes =
+      static_cast<uint64_t>(num_blocks) * kv::KvBlockBytes(plan->kv_groups, request.digest);
+}
+
+// Gives the rest of the budget to the KV cache, but no more than all sequences at full length can
+// use.
+void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
+  const uint64_t fixed = request.device_bytes + plan->fixed_bytes() + kRegionRounding;
+  const uint64_t rest = request.budget_bytes > fixed ? request.budget_bytes - fixed : 0;
+  auto useful = static_cast<uint64_t>(request.max_num_seqs) * plan->max_blocks_per_sequence;
+  if (request.max_kv_blocks > 0) useful = std::min<uint64_t>(useful, request.max_kv_blocks);
+  SetBlocks(request,
+            static_cast<int32_t>(std::min({rest / kv::KvBlockBytes(plan->kv_groups, request.digest),
+                                           useful, uint64_t{0x7FFFFFFF}})),
+            plan);
+}
+
+}  // namespace
+
+uint64_t MemoryPlan::bytes(RegionUse use) const {
+  uint64_t sum = 0;
+  for (const Region& region : regions) sum += region.use == use ? region.bytes : 0;
+  return sum;
+}
+
+uint64_t MemoryPlan::fixed_bytes() const {
+  uint64_t sum = 0;
+  for (const Region& region : regions) sum += region.use == RegionUse::kKv ? 0 : region.bytes;
+  return sum;
+}
+
+int64_t LogitRows(const model::ModelConfig& config, int64_t max_num_batched_tokens) {
+  const auto row_bytes = static_cast<uint64_t>(config.vocab_size) * sizeof(float);
+  const auto fitting = static_cast<int64_t>(std::max<uint64_t>(1, kLogitsBytes / row_bytes));
+  return std::min({fitting, int64_t{256}, max_num_batched_tokens});
+}
+
+namespace {
+
+// The longest of the model's length and the powers of two below it that a budget of stable_bytes
+// holds; at least a block.
+int64_t ChooseLength(const model::ModelConfig& config, tensor::DType dtype,
+                     const MemoryRequest& request) {
+  MemoryRequest stable = request;
+  if (request.stable_bytes != 0) stable.budget_bytes = request.stable_bytes;
+  int64_t length = config.max_position_embeddings;
+  while (length > kernels::kBlockTokens) {
+    MemoryPlan plan = WithoutKv(config, dtype, stable, length);
+    GiveRestToKv(stable, &plan);
+    if (plan.kv_tokens() >= length) break;
+    length = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length - 1)));
+  }
+  return length;
+}
+
+}  // namespace
+
+MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype,
+                        const MemoryRequest& request) {
+  const int64_t length =
+      request.max_model_len ? request.max_model_len : ChooseLength(config, dtype, request);
+  MemoryPlan plan = WithoutKv(config, dtype, request, length);
+  GiveRestToKv(request, &plan);
+  const uint64_t fitting = request.tier_bytes / kv::KvBlockBytes(plan.kv_groups, request.digest);
+  SetTierBlocks(request, static_cast<int32_t>(std::min<uint64_t>(fitting, kMostTierBlocks)), &plan);
+  return plan;
+}
+
+uint64_t LeastBytes(const MemoryPlan& plan, const MemoryRequest& request) {
+  return request.device_bytes + plan.fixed_bytes() + 2 * kRegionRounding +
+         static_cast<uint64_t>(plan.max_blocks_per_sequence) *
+             kv::KvBlockBytes(plan.kv_groups, request.digest);
+}
+
+base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request) {
+  const int64_t length = plan.max_model_len;
+  if (plan.kv_tokens() >= length) return base::Status::Ok();
+  const uint64_t block_bytes = kv::KvBlockBytes(plan.kv_groups, false);
+  if (plan.num_blocks == 0) return TooSmall(plan, request, block_bytes);
+  return base::Status(
+      kMemoryTooSmall,
+      fmt::format(
+          "--max-model-len {} needs {} of KV cache for one sequence, but --memory {} leaves {} ({} "
+          "tokens); "
+          "give more memory or at most --max-model-len {}",
+          length,
+          base::FormatBytes(static_cast<uint64_t>(plan.max_blocks_per_sequence) * block_bytes),
+          base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.bytes(RegionUse::kKv)),
+          plan.kv_tokens(), plan.kv_tokens()));
+}
+
+base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype,
+                                    const MemoryRequest& request) {
+  MemoryPlan plan = DivideMemory(config, dtype, request);
+  FB_RETURN_IF_ERROR(CheckFits(plan, request));
+  return plan;
+}
+
+std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, tensor::DType dtype,
+                                            const std::vector<MemoryRequest>& requests) {
+  int64_t length = requests[0].max_model_len;
+  if (length == 0) {
+    length = config.max_position_embeddings;
+    for (const MemoryRequest& request : requests)
+      length = std::min(length, ChooseLength(config, dtype, request));
+  }
+  std::vector<MemoryPlan> plans;
+  int32_t blocks = INT32_MAX, tier_blocks = INT32_MAX;
+  for (MemoryRequest request : requests) {
+    request.max_model_len = length;
+    plans.push_back(DivideMemory(config, dtype, request));
+    blocks = std::min(blocks, plans.back().num_blocks);
+    tier_blocks = std::min(tier_blocks, plans.back().tier_blocks);
+  }
+  for (size_t i = 0; i < plans.size(); ++i) {
+    SetBlocks(requests[i], blocks, &plans[i]);
+    SetTierBlocks(requests[i], tier_blocks, &plans[i]);
+  }
+  return plans;
+}
+
+}  // namespace forebay::layout

@@ -1,0 +1,92 @@
+// Divides the budget: weights first, then what a step needs, the rest is KV cache. Pure. What there
+// is to divide stands in one table, region_table.cc.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "layout/region.h"
+#include "layout/step_arrays.h"
+#include "model/decoder.h"
+#include "share/pool_plan.h"
+
+namespace forebay::layout {
+
+inline constexpr base::ErrorCode kMemoryTooSmall{"memory_too_small"};
+inline constexpr base::ErrorCode kMaxModelLen{"max_model_len_invalid"};
+inline constexpr base::ErrorCode kQuantization{"quantization_unsupported"};
+
+struct MemoryRequest {
+  uint64_t budget_bytes = 0;
+  // what the device itself takes from the budget (workers' scratch)
+  uint64_t device_bytes = 0;
+  int64_t max_model_len = 0;  // 0: choose
+  // the budget that the choice assumes: what is free changes from run to run
+  uint64_t stable_bytes = 0;
+  int32_t max_num_seqs = 0;
+  int32_t max_num_batched_tokens = 0;
+  int32_t max_kv_blocks = 0;  // 0: no limit of its own
+  int32_t steps_in_flight = 1;
+  uint64_t tier_bytes = 0;  // of the host, for KV below the device; beside the budget
+  bool digest = false;
+  std::vector<model::ModeRows> modes;                 // as in model::StepCapacity
+  model::ReplicaCut cut;                              // the rank's place in its replica
+  std::shared_ptr<const model::DecoderPlan> decoder;  // the plan of `cut`; null: it is planned here
+  // Plans of the modes beside the layout's own, whose weights are views.
+  std::vector<std::shared_ptr<const model::DecoderPlan>> views;
+  // One for each rank that shares weights; the plan is that of the one that needs most.
+  std::vector<share::PoolPlan> pool;
+};
+
+// Regions that a rank's peers find by name.
+inline constexpr char kKvRegion[] = "kv", kPoolRegion[] = "weight pool",
+                      kTensorStaging[] = "tensor staging", kSequenceStaging[] = "sequence staging",
+                      kHeadStaging[] = "head staging", kStageStaging[] = "stage staging",
+                      kModeTables[] = "mode tables";
+
+struct MemoryPlan {
+  int64_t max_model_len = 0;
+  model::StepCapacity capacity;
+  tensor::DType dtype = tensor::DType::kBF16;
+  std::shared_ptr<const model::DecoderPlan> decoder;  // Of the rank, without what it pools.
+  std::vector<std::shared_ptr<const model::DecoderPlan>> views;  // Of its further modes.
+  std::vector<kv::KvGroup> kv_groups;
+  int32_t num_blocks = 0;  // blocks of each group
+  int32_t max_blocks_per_sequence = 0;
+  int32_t tier_blocks = 0;  // blocks of every group that lie below the device
+  uint64_t tier_bytes = 0;
+  StepShape step_shape;
+  int32_t steps_in_flight = 1;
+  // What the rank allocates, in this order: layout/region_table.cc.
+  std::vector<Region> regions;
+
+  uint64_t bytes(RegionUse use) const;
+  uint64_t fixed_bytes() const;  // All but the KV cache.
+  int64_t kv_tokens() const { return static_cast<int64_t>(num_blocks) * kernels::kBlockTokens; }
+};
+
+// Rows of logits that are held at once.
+int64_t LogitRows(const model::ModelConfig& config, int64_t max_num_batched_tokens);
+
+// A max_model_len of 0 becomes the model's; where a budget of stable_bytes gives a smaller cache,
+// the largest power of two that this one holds. The length is part of every answer, so it must not
+// depend on the memory that happens to be free.
+MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype,
+                        const MemoryRequest& request);
+// The budget with which one sequence of full length fits.
+uint64_t LeastBytes(const MemoryPlan& plan, const MemoryRequest& request);
+// Whether the plan holds one sequence of full length: kMemoryTooSmall says which part is how large
+// and what would fit.
+base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request);
+// Both.
+base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype,
+                                    const MemoryRequest& request);
+
+// The plans of a replica's ranks, whose requests differ in cut and pool: they share one KV book, so
+// all have the length and the blocks of the one that has fewest.
+std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, tensor::DType dtype,
+                                            const std::vector<MemoryRequest>& requests);
+
+}  // namespace forebay::layout

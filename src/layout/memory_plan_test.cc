@@ -1,0 +1,85 @@
+#include "layout/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace forebay::layout {
+namespace {
+
+model::ModelConfig SmallConfig() {
+  model::ModelConfig config;
+  config.family = "llama";
+  config.vocab_size = 1000;
+  config.hidden_size = 128;
+  config.intermediate_size = 384;
+  config.num_layers = 4;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 32;
+  config.tie_word_embeddings = true;
+  config.sliding_window.assign(4, 0);
+  config.max_position_embeddings = 8192;
+  config.rope.inv_freq.assign(16, 1.0f);
+  return config;
+}
+
+MemoryRequest Request(uint64_t budget) {
+  return {.budget_bytes = budget,
+          .device_bytes = 1 << 20,
+          .max_num_seqs = 64,
+          .max_num_batched_tokens = 256};
+}
+
+TEST(MemoryPlan, PartsStayWithinTheBudget) {
+  for (const uint64_t mib : {16, 40, 100, 333}) {
+    const MemoryRequest request = Request(mib << 20);
+    const auto plan = PlanMemory(SmallConfig(), tensor::DType::kBF16, request);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_LE(request.device_bytes + plan->fixed_bytes() + plan->bytes(RegionUse::kKv),
+              request.budget_bytes);
+    EXPECT_GE(plan->kv_tokens(), plan->max_model_len);
+  }
+}
+
+TEST(MemoryPlan, BlockOfAllLayers) {
+  const auto plan = PlanMemory(SmallConfig(), tensor::DType::kBF16, Request(64 << 20));
+  ASSERT_TRUE(plan.ok());
+  // layers, K and V, heads, head_dim, tokens, bytes
+  EXPECT_EQ(plan->kv_groups[0].layout.block_stride, 4 * 2 * 2 * 32 * 32 * 2);
+}
+
+TEST(MemoryPlan, LengthFallsToAPowerOfTwoThatTheCacheHolds) {
+  const auto plan = PlanMemory(SmallConfig(), tensor::DType::kBF16, Request(8 << 20));
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_LT(plan->max_model_len, 8192);
+  EXPECT_EQ(plan->max_model_len & (plan->max_model_len - 1), 0);
+}
+
+TEST(MemoryPlan, AnAskedLengthThatDoesNotFitIsRefusedWithBothNumbers) {
+  MemoryRequest request = Request(8 << 20);
+  request.max_model_len = 8192;
+  const auto plan = PlanMemory(SmallConfig(), tensor::DType::kBF16, request);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().code(), kMemoryTooSmall);
+  EXPECT_NE(plan.status().message().find("--max-model-len 8192"), std::string::npos);
+}
+
+TEST(MemoryPlan, WeightsThatDoNotFitAreNamed) {
+  const auto plan = PlanMemory(SmallConfig(), tensor::DType::kF32, Request(3 << 20));
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().code(), kMemoryTooSmall);
+  EXPECT_NE(plan.status().message().find("weights"), std::string::npos);
+}
+
+TEST(MemoryPlan, NoMoreBlocksThanSequencesCanUse) {
+  MemoryRequest request = Request(1ull << 30);
+  request.max_num_seqs = 2;
+  request.max_model_len = 100;
+  const auto plan = PlanMemory(SmallConfig(), tensor::DType::kBF16, request);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->num_blocks, 2 * 4);
+  request.max_kv_blocks = 5;
+  EXPECT_EQ(PlanMemory(SmallConfig(), tensor::DType::kBF16, request)->num_blocks, 5);
+}
+
+}  // namespace
+}  // namespace forebay::layout

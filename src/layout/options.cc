@@ -1,0 +1,68 @@
+#include "layout/options.h"
+
+#include <charconv>
+
+#include "base/units.h"
+
+namespace forebay::layout {
+
+base::Result<tensor::DType> ParseComputeType(std::string_view dtype) {
+  if (dtype == "auto" || dtype == "bfloat16") return tensor::DType::kBF16;
+  if (dtype == "float32") return tensor::DType::kF32;
+  if (dtype == "float16" || dtype == "half") {
+    return base::Status(
+        base::kInvalidArgument,
+        "--dtype float16 is not supported: its range is too small for the residual streams of the "
+        "models "
+        "served here, and no kernel of this device computes in it; use bfloat16 or float32");
+  }
+  return base::Status(
+      base::kInvalidArgument,
+      fmt::format("--dtype \"{}\" is unknown; expected auto, bfloat16 or float32", dtype));
+}
+
+base::Result<std::optional<model::Degrees>> ParseShiftMode(std::string_view text) {
+  using Mode = std::optional<model::Degrees>;
+  if (text == "auto") return Mode();
+  model::Degrees mode;
+  const char *const begin = text.data(), *const end = begin + text.size();
+  const auto sp = std::from_chars(begin, end, mode.sp);
+  if (sp.ec == std::errc() && sp.ptr != end && *sp.ptr == 'x') {
+    const auto tp = std::from_chars(sp.ptr + 1, end, mode.tp);
+    if (tp.ec == std::errc() && tp.ptr == end && mode.sp > 0 && mode.tp > 0) return Mode(mode);
+  }
+  return base::Status(
+      base::kInvalidArgument,
+      fmt::format("--shift-mode \"{}\" is no mode; expected auto, or sp x tp as 4x2", text));
+}
+
+base::Result<Stealing> ParseStealing(std::string_view text) {
+  if (text == "auto") return Stealing::kAuto;
+  if (text == "off") return Stealing::kOff;
+  if (text == "always") return Stealing::kAlways;
+  return base::Status(base::kInvalidArgument,
+                      fmt::format("--steal \"{}\" is unknown; expected auto, off or always", text));
+}
+
+base::Result<Preempting> ParsePreempting(std::string_view text) {
+  if (text == "auto") return Preempting::kAuto;
+  if (text == "park") return Preempting::kPark;
+  if (text == "recompute") return Preempting::kRecompute;
+  return base::Status(
+      base::kInvalidArgument,
+      fmt::format("--kv-preempt \"{}\" is unknown; expected auto, park or recompute", text));
+}
+
+base::Result<uint64_t> ParseOffloadingSize(std::string_view text) {
+  // No block of a model is as small.
+  constexpr uint64_t kLeast = 4 * base::kKiB;
+  const auto parsed = base::ParseBytes(text);
+  if (!parsed.ok()) return parsed.status().WithContext("--kv-offloading-size");
+  if (*parsed >= kLeast) return *parsed;
+  return base::Status(
+      kOffloadingSize,
+      fmt::format("--kv-offloading-size {} is {} bytes, less than any block of KV cache; {}GiB?",
+                  text, *parsed, text));
+}
+
+}  // namespace forebay::layout

@@ -1,0 +1,145 @@
+// What a user may set about the engine; validated once by PlanLayout, immutable after. Texts are
+// parsed where they come from, by the functions that stand beside each type.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cost/model.h"
+#include "fabric/fault_fabric.h"
+#include "kernels/kernel_set.h"
+#include "kernels/route.h"
+#include "layout/devices.h"
+#include "layout/layout.h"
+#include "schedule/lengths.h"
+#include "schedule/step_mode.h"
+#include "share/pool_plan.h"
+#include "share/ship_plan.h"
+#include "tensor/dtype.h"
+
+namespace forebay::layout {
+
+inline constexpr base::ErrorCode kOffloadingSize{"kv_offloading_size_invalid"};
+
+// What is known of a choice before the job runs.
+struct ChoiceShape {
+  int64_t prompt = 1, output = 1;  // Tokens.
+  int64_t bound = 0;               // That it may generate, as policies see it; 0: no bound.
+};
+
+struct MachineOptions {
+  DevicesSpec devices;
+  // What computes; outlives the engine. Null: the best of this machine (kernels::ChooseKernels).
+  const kernels::KernelSet* kernels = nullptr;
+  tensor::DType dtype = tensor::DType::kBF16;
+  // What simulated devices store the matrices of layers in; nothing: what the model's files say.
+  std::optional<cost::NumberFormat> quantization;
+  // Which experts rows go to on simulated devices (model/routing.h); null: balanced.
+  std::shared_ptr<const kernels::RoutingSource> routing;
+  int threads = 0;  // Of all ranks; 0: all usable cores.
+  // Weights, KV and workspace of all ranks; 0: what the machine has free, less a margin.
+  uint64_t memory_bytes = 0;
+  uint64_t memory_per_rank_bytes = 0;  // The same of one rank; 0: an equal share of memory_bytes.
+  // Simulated GPUs: this part of their memory, where memory_bytes is 0.
+  double memory_utilization = 0.9;
+  // So much of each rank's KV cache is touched at start, the rest as it comes into use.
+  uint64_t touch_kv_bytes = 0;
+  bool full_detail = false;   // Every layer is simulated.
+  bool uncalibrated = false;  // Prices are the datasheet's alone.
+
+  cost::Calibration calibration() const {
+    return uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated;
+  }
+};
+
+struct LimitOptions {
+  int64_t max_model_len = 0;           // 0: the model's, or what the KV cache holds.
+  int32_t max_num_seqs = 0;            // 0: 256; on GPUs of 70 GiB and more 1024.
+  int32_t max_num_batched_tokens = 0;  // 0: 512 on cpu; on GPUs 8192, of 70 GiB and more 16384.
+  int32_t kv_blocks = 0;               // At most so many; 0: what the memory holds.
+  // Of a replica, each with choices of its own; 0: one a pipeline stage.
+  int steps_in_flight = 0;
+  // Tokens that a running choice holds, for pool=auto; 0: max_model_len / 4, at most 2048.
+  int64_t mean_context = 0;
+};
+
+// How ranks reach weights that the layout pools.
+struct ModeOptions {
+  schedule::WantedMode mode;  // Nothing (auto): pull or ship, by the load.
+  // Auto: rows a rank's step below which it ships; 0: from the device's profile.
+  double threshold = 0;
+  int patience = 64;  // Auto: steps in a row below it.
+  share::ShipOptions rounds;
+};
+
+// In which modes steps are taken where the layout has sp > 1. Nothing: by the prices of the
+// device's profile.
+struct ShiftOptions {
+  std::optional<model::Degrees> mode;  // All steps.
+  bool ends = false;                   // No modes between the layout's and tp alone.
+  // Rows above which a step takes the layout's mode, others tp alone; 0: by price.
+  int64_t threshold = 0;
+};
+
+// Whether replicas without work take requests from others of their group: running ones where that
+// pays, never, or whether or not it pays.
+enum class Stealing : uint8_t { kAuto, kOff, kAlways };
+
+// What becomes of preempted choices where there is a tier below: whichever takes less by price, or
+// always the one.
+enum class Preempting : uint8_t { kAuto, kPark, kRecompute };
+
+// KV below the device.
+struct TierOptions {
+  uint64_t host_bytes = 0;  // In the memory of the host, of all ranks; 0: nothing lies below.
+  Preempting preempt = Preempting::kAuto;
+};
+
+// What only tests and trials set.
+struct TrialOptions {
+  fabric::FaultPlan fault;
+  // Sees what all ranks' operations touch; outlives the engine. It is slow.
+  device::HazardChecker* checker = nullptr;
+  double overcommit = 1;  // schedule::StepView::overcommit
+  int flip_every = 0;     // So many steps are taken together, so many not; 0: as the mode says.
+  int shift_every = 0;    // So many steps in each of the layout's modes in turn; 0: as rows say.
+};
+
+struct EngineOptions {
+  std::string model;  // A folder in Hugging Face's layout, or a GGUF file.
+  MachineOptions machine;
+  std::optional<Layout> layout;  // Nothing: every device is a replica.
+  LimitOptions limits;
+  share::PoolOptions pool;  // How weights that the layout pools are pulled; the layout says which.
+  ModeOptions ship;
+  ShiftOptions shift;
+  // What is known of the job's choices, in their order; null: nothing.
+  std::shared_ptr<const std::vector<ChoiceShape>> job;
+  Stealing steal = Stealing::kAuto;
+  TierOptions tier;
+  TrialOptions trial;
+  std::string policy = "continuous";  // schedule::CreatePolicy
+  // By which policies foresee how long choices will be that want to.
+  schedule::LengthPredictor lengths = schedule::LengthPredictor::kQuantile;
+  uint64_t seed = 0;
+  bool prefix_caching = true;
+  bool digest = false;          // Every choice gets a digest of its numbers.
+  bool random_weights = false;  // A bare config.json is run.
+  bool profile = false;
+  double stall_seconds = 600;  // A step that takes longer is reported as a stall.
+};
+
+// Errors name the flag, what was given and what was expected: kInvalidArgument.
+base::Result<tensor::DType> ParseComputeType(std::string_view text);  // --dtype
+base::Result<Stealing> ParseStealing(std::string_view text);          // --steal
+base::Result<Preempting> ParsePreempting(std::string_view text);      // --kv-preempt
+// --kv-offloading-size: a number alone is taken for a slip where it gives no room to speak of.
+base::Result<uint64_t> ParseOffloadingSize(std::string_view text);
+// "auto" (nothing), or a mode as "4x2": sp x tp.
+base::Result<std::optional<model::Degrees>> ParseShiftMode(std::string_view text);  // --shift-mode
+
+}  // namespace forebay::layout

@@ -1,0 +1,58 @@
+// How many layers a group pools where the user leaves it open (pool=auto): pooling a layer frees
+// memory for KV cache, and so for a larger batch, and adds bytes that every step pulls. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "cost/model.h"
+#include "layout/job_forecast.h"
+
+namespace forebay::layout {
+
+// What a rank has with so many layers pooled.
+struct PooledMemory {
+  int64_t kv_tokens = 0;    // 0: the model does not fit
+  uint64_t pull_bytes = 0;  // over the busiest link in a step, one way
+  // What the whole job takes then, where something is known of it.
+  std::optional<JobForecast> job;
+};
+
+struct PoolQuestion {
+  int64_t num_layers = 0;
+  int64_t mean_context = 1;  // tokens that a running choice holds
+  int64_t max_batch = 0;     // choices that run at once on a rank
+  double pull_rate = 0;      // the rate of a rank's pulls, in bytes per second
+  std::function<PooledMemory(int64_t layers)> memory;
+  // Of a step that decodes `batch` choices, alone on its device; and what pulls take from it.
+  std::function<cost::Work(int64_t batch)> step;
+  cost::Contention contention;
+};
+
+struct PoolTrial {
+  int64_t layers = 0, batch = 0;
+  double step_seconds = 0, fetch_seconds = 0;  // of a step that pulls
+  std::optional<JobForecast> job;
+
+  // The job's, or a rank's in a steady state of full batches that pulls; 0: the model does not fit.
+  double tokens_per_s() const;
+};
+
+struct PoolChoice {
+  // ascending layers: from 0, which is plain data parallelism, to all of them, which is SiDP
+  std::vector<PoolTrial> trials;
+  int64_t layers = 0;  // the chosen number
+
+  const PoolTrial& chosen() const;
+};
+
+// Maximises the job's tokens a second, or where nothing is known of it batch / max(step(batch),
+// fetch): the fewest layers within a fraction of a percent of the best, so that a batch which no
+// longer pays is not grown. All layers where nothing fits. Of more than 16 layers some are tried,
+// then all between the best one's neighbours: more layers pay until the batch or the fetch stops
+// them, and do not pay again.
+PoolChoice ChoosePoolLayers(const PoolQuestion& question);
+
+}  // namespace forebay::layout

@@ -1,0 +1,145 @@
+#include "layout/shift_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "layout/memory_plan.h"
+#include "layout/step_price.h"
+
+namespace forebay::layout {
+namespace {
+
+using model::Degrees;
+using schedule::ShiftEntry;
+
+constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();
+
+ShiftEntry EntryOf(const Degrees& mode, int64_t most_rows) {
+  return {most_rows, static_cast<uint8_t>(mode.sp), static_cast<uint8_t>(mode.tp)};
+}
+
+// Rows at which modes are priced: four an octave.
+std::vector<int64_t> Buckets(int64_t max_rows) {
+  std::vector<int64_t> rows;
+  for (int64_t octave = 1; octave <= max_rows; octave *= 2) {
+    for (int64_t part = 0; part < 4; ++part) {
+      const int64_t at = octave + octave * part / 4;
+      if (at <= max_rows && (rows.empty() || at > rows.back())) rows.push_back(at);
+    }
+  }
+  return rows;
+}
+
+// A bucket's mode is the best at its least rows.
+std::vector<ShiftEntry> EntriesOf(const ShiftPlan& plan) {
+  std::vector<ShiftEntry> entries;
+  for (const ModePrices& price : plan.prices) {
+    const ShiftEntry entry = EntryOf(plan.modes[price.best], kAnyRows);
+    if (!entries.empty() && entries.back() == entry) continue;
+    if (!entries.empty()) entries.back().most_rows = price.rows - 1;
+    entries.push_back(entry);
+  }
+  return entries;
+}
+
+base::Status CheckAsked(const ShiftOptions& asked, const Layout& layout) {
+  if (asked.mode && asked.threshold > 0) {
+    return {kShiftInvalid, fmt::format("--shift-mode {} and --shift-parallel-threshold {} are both "
+                                       "given; expected one of them",
+                                       FormatMode(*asked.mode), asked.threshold)};
+  }
+  if (layout.sp > 1 || !(asked.mode || asked.threshold > 0 || asked.ends)) return {};
+  const std::string flag = asked.mode ? fmt::format("--shift-mode {}", FormatMode(*asked.mode))
+                           : asked.threshold > 0
+                               ? fmt::format("--shift-parallel-threshold {}", asked.threshold)
+                               : "--shift-modes ends";
+  return {kShiftInvalid,
+          fmt::format("{} of a layout with sp=1, tp={}, which has one mode; expected "
+                      "sp of at least 2",
+                      flag, layout.tp)};
+}
+
+base::Status CheckMode(const Degrees& mode, const Layout& layout, const ShiftPlan& plan) {
+  if (std::ranges::find(plan.modes, mode) != plan.modes.end()) return {};
+  std::string names;
+  for (const Degrees& other : plan.modes)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", FormatMode(other));
+  return {kShiftInvalid, fmt::format("--shift-mode {} of a layout with sp={}, tp={}; expected {}",
+                                     FormatMode(mode), layout.sp, layout.tp, names)};
+}
+
+}  // namespace
+
+std::string FormatMode(const Degrees& mode) { return fmt::format("{}x{}", mode.sp, mode.tp); }
+
+std::vector<Degrees> ModesOf(const Degrees& layout, bool ends) {
+  std::vector<Degrees> modes;
+  for (int tp = layout.tp; tp <= layout.ranks(); tp += layout.tp) {
+    if (layout.ranks() % tp != 0) continue;
+    if (ends && tp != layout.tp && tp != layout.ranks()) continue;
+    modes.push_back({layout.ranks() / tp, tp});
+  }
+  return modes;
+}
+
+std::vector<model::ModeRows> ShiftPlan::ModesInUse(int64_t max_rows) const {
+  std::vector<model::ModeRows> used;
+  for (const ShiftEntry& entry : table.entries) {
+    const Degrees mode{entry.sp, entry.tp};
+    const int64_t rows = table.flip_every > 0 ? max_rows : std::min(max_rows, entry.most_rows);
+    const auto same = std::ranges::find(used, mode, &model::ModeRows::mode);
+    if (same == used.end()) {
+      used.push_back({mode, rows});
+    } else {
+      same->rows = std::max(same->rows, rows);
+    }
+  }
+  return used;
+}
+
+std::vector<ModePrices> PriceModes(const std::vector<Degrees>& modes, const EngineOptions& options,
+                                   const model::ModelConfig& config, const MachinePlan& machine) {
+  const int64_t max_rows = machine.max_num_batched_tokens;
+  std::vector<std::unique_ptr<StepPricer>> pricers;
+  for (const Degrees& mode : modes) {
+    pricers.push_back(
+        std::make_unique<StepPricer>(config, options.machine.dtype, mode,
+                                     model::StepCapacity{max_rows, LogitRows(config, max_rows)},
+                                     machine.profile, options.machine.calibration()));
+  }
+  std::vector<ModePrices> prices;
+  for (const int64_t rows : Buckets(max_rows)) {
+    ModePrices& price = prices.emplace_back(ModePrices{rows, {}, 0});
+    for (const auto& pricer : pricers)
+      price.seconds.push_back(pricer->Prompts(rows, rows).all().seconds);
+    price.best =
+        static_cast<size_t>(std::ranges::min_element(price.seconds) - price.seconds.begin());
+  }
+  return prices;
+}
+
+base::Result<ShiftPlan> PlanShift(const EngineOptions& options, const model::ModelConfig& config,
+                                  const Layout& layout, const MachinePlan& machine) {
+  const ShiftOptions& asked = options.shift;
+  FB_RETURN_IF_ERROR(CheckAsked(asked, layout));
+  ShiftPlan plan;
+  if (layout.sp == 1) return plan;
+  plan.modes = ModesOf(layout.degrees(), asked.ends);
+  if (options.trial.shift_every > 0) {
+    plan.table.flip_every = options.trial.shift_every;
+    for (const Degrees& mode : plan.modes) plan.table.entries.push_back(EntryOf(mode, kAnyRows));
+  } else if (asked.mode) {
+    FB_RETURN_IF_ERROR(CheckMode(*asked.mode, layout, plan));
+    plan.table.entries = {EntryOf(*asked.mode, kAnyRows)};
+  } else if (asked.threshold > 0) {
+    plan.table.entries = {EntryOf({1, layout.ranks_per_stage()}, asked.threshold),
+                          EntryOf(layout.degrees(), kAnyRows)};
+  } else {
+    plan.prices = PriceModes(plan.modes, options, config, machine);
+    plan.table.entries = EntriesOf(plan);
+  }
+  return plan;
+}
+
+}  // namespace forebay::layout

@@ -1,0 +1,31 @@
+// The arrays of a step batch: listed once, for the plan of memory that sums them up and for the
+// rank that cuts them.
+#pragma once
+
+#include <cstdint>
+
+#include "device/device.h"
+#include "kernels/step_batch.h"
+
+namespace forebay::layout {
+
+// Most of what a step has.
+struct StepShape {
+  int64_t rows = 0, sequences = 0, blocks_per_sequence = 0;
+  int kv_groups = 0;
+};
+
+struct StepArrays {
+  kernels::StepBatch batch;
+  int32_t* logit_positions = nullptr;  // [logit rows]
+  uint64_t* logit_digests = nullptr;   // [logit rows]
+};
+
+// Those of all steps that may be in flight at once.
+uint64_t StepArrayBytes(const StepShape& shape, int32_t steps_in_flight);
+// One step's. Of `shared` (null: this is the rank's first step) it has the block tables and the
+// sampled tokens, which belong to slots and not to a step.
+StepArrays CutStepArrays(const StepShape& shape, const StepArrays* shared,
+                         device::RegionCutter* cutter);
+
+}  // namespace forebay::layout

@@ -1,0 +1,17 @@
+// A step's rows, as far as its price depends on them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/step_batch.h"
+
+namespace forebay::layout {
+
+struct StepLoad {
+  kernels::ContextSums sums;
+  int64_t sampled = 0;  // rows whose token is drawn
+
+  int64_t rows() const { return sums.prefill_rows + sums.decode_rows; }
+};
+
+}  // namespace forebay::layout

@@ -1,0 +1,82 @@
+// What a step of a model costs on a device: the layer program, enqueued on a stream that only adds
+// prices.
+#pragma once
+
+#include <memory>
+
+#include "cost/model.h"
+#include "layout/step_load.h"
+#include "model/decoder.h"
+#include "share/ship_plan.h"
+#include "tensor/dtype.h"
+
+namespace forebay::layout {
+
+// A step's, by what shipping changes.
+struct StepPrice {
+  cost::Work ffn;  // the FFN of all layers
+  cost::Work rest;
+
+  cost::Work all() const {
+    cost::Work sum = ffn;
+    return sum += rest;
+  }
+};
+
+// Prices steps of one rank of a stage cut so, one with the most rows. Stages of a pipeline take
+// turns, so a step is that of all layers. Not thread-safe.
+class StepPricer {
+ public:
+  // REQUIRES: the model can be cut so; the arguments outlive the pricer.
+  StepPricer(const model::ModelConfig& config, tensor::DType dtype, const model::Degrees& degrees,
+             const model::StepCapacity& capacity, const cost::DeviceProfile& profile,
+             cost::Calibration calibration);
+  ~StepPricer();
+
+  const cost::DeviceProfile& profile() const;
+  const model::Decoder& decoder() const;
+  // The price of a step that decodes one row of each of `batch` <= capacity.rows sequences of
+  // `context` tokens, alone on its device.
+  StepPrice Decode(int64_t batch, int64_t context) const;
+  // The same of a step of `rows` rows of whole prompts of `length` tokens.
+  StepPrice Prompts(int64_t rows, int64_t length) const;
+  // The price of any step of at most capacity.rows rows.
+  StepPrice Step(const StepLoad& load) const;
+  // The price of a step whose counts are those of `load` rounded to a few percent. Each is reckoned
+  // once, so that it costs little to ask for many.
+  const StepPrice& Near(const StepLoad& load) const;
+
+ private:
+  struct Program;
+  const std::unique_ptr<Program> program_;
+};
+
+// Pulls of a step: over the busiest link, one way.
+struct StepPulls {
+  uint64_t bytes = 0;
+  double bytes_per_s = 0;  // the rate of a rank's pulls
+  cost::Contention contention;
+
+  double seconds() const { return static_cast<double>(bytes) / bytes_per_s; }
+};
+
+// Bytes of the rank's pool that a step moves over the busiest link: what a rank pulls, or what all
+// others pull from it, which is more for the busiest owner of whole layers.
+uint64_t PullBytes(const share::PoolPlan& pool);
+
+// The seconds of a step's kernels beside its pulls, which slow them and are as fast as they are
+// needed; each rank is pulled from as fast. A step lasts as long as the longer of the two.
+double SecondsBeside(const cost::Work& step, const StepPulls& pulls);
+
+// The seconds of a step that ships, of a rank whose own rows cost `own`; all ranks together have
+// `all_rows`.
+double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, const StepPrice& own,
+                      int64_t own_rows, int64_t all_rows);
+
+// B_th: rows of each rank below which a step ships, which is then over before it is with weights
+// that are pulled; infinite: experts are always shipped. Rows decode, each with `context` positions
+// before it.
+double ShipThreshold(const StepPricer& pricer, const StepPulls& pulls, const share::ShipPlan& ship,
+                     int64_t context);
+
+}  // namespace forebay::layout

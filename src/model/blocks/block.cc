@@ -1,0 +1,105 @@
+#include "model/blocks/block.h"
+
+#include "kernels/reduce.h"
+
+namespace forebay::model {
+
+LayerWeight::LayerWeight(const BlockContext& context, int64_t layer, const Role& role)
+    : shared_(context.shared != nullptr && context.shared->Shares(layer, role) ? context.shared
+                                                                               : nullptr),
+      layer_(layer),
+      role_(role),
+      placed_(shared_ != nullptr ? &shared_->Acquire(layer, role)
+                                 : &context.weights.layers[layer].placed(role)) {}
+
+void Norm(const BlockContext& context, const char* label, const std::byte* x, const float* weight,
+          const int32_t* rows, int32_t num_rows, std::byte* out) {
+  kernels::RmsNorm(*context.stream, *context.kernels, label,
+                   {.dtype = context.dtype,
+                    .x = x,
+                    .out = out,
+                    .weight = weight,
+                    .rows = rows,
+                    .num_rows = num_rows,
+                    .columns = static_cast<int32_t>(context.config->hidden_size),
+                    .eps = static_cast<float>(context.config->rms_norm_eps)});
+}
+
+void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
+               std::byte* out) {
+  Norm(context, role.name, context.activations.residual, context.weights.layers[layer].vector(role),
+       nullptr, rows, out);
+}
+
+void Linear(const BlockContext& context, const char* label, const kernels::PackedWeight& weight,
+            const std::byte* x, std::byte* y, int32_t rows, kernels::LinearOutput output) {
+  kernels::Linear(*context.stream, *context.kernels, label,
+                  {.weight = weight,
+                   .x = x,
+                   .y = y,
+                   .x_stride = weight.k,
+                   .y_stride = weight.n,
+                   .rows = rows,
+                   .output = output,
+                   .leaf_begin = 0,
+                   .leaf_end = weight.leaves.num_leaves,
+                   .workspace = context.activations.linear});
+}
+
+kernels::StepBatch InGroup(const kernels::StepBatch& batch, int32_t group) {
+  kernels::StepBatch in_group = batch;
+  in_group.block_tables = batch.group_tables[group];
+  return in_group;
+}
+
+void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
+                 std::byte* y, int32_t rows, kernels::LinearOutput output) {
+  const LayerWeight weight(context, layer, role);
+  Linear(context, role.name, weight.placed().weight, x, y, rows, output);
+}
+
+void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCounters::*kind,
+                  uint64_t bytes) {
+  if (context.exchanged == nullptr) return;
+  ++context.exchanged->meetings;
+  context.exchanged->*kind += static_cast<int64_t>(bytes);
+}
+
+void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
+               int32_t rows) {
+  fabric::Exchange* const exchange = context.links.tensor;
+  std::byte* const residual = context.activations.residual;
+  if (exchange == nullptr) {
+    LayerLinear(context, layer, role, x, residual, rows, kernels::LinearOutput::kResidual);
+    return;
+  }
+  LayerLinear(context, layer, role, x, exchange->mine(), rows, kernels::LinearOutput::kPartial);
+  exchange->Meet(*context.stream);
+  const kernels::PackedWeight& weight = context.weights.layers[layer].matrix(role);
+  kernels::ReduceArgs reduce{.dtype = context.dtype,
+                             .num_leaves = weight.leaves.tree_leaves(),
+                             .bias = weight.bias,
+                             .y = residual,
+                             .stride = weight.n,
+                             .y_stride = weight.n,
+                             .rows = rows,
+                             .n = weight.n,
+                             .ranks = exchange->num_ranks(),
+                             .wire_bytes = context.wire_bytes};
+  const Shard& shard = context.weights.shard;
+  int planes_of_others = 0;
+  for (int rank = 0; rank < exchange->num_ranks(); ++rank) {
+    const Part leaves =
+        PartOfBlocks(reduce.num_leaves, shard.cut.degrees(), BlocksOf(shard.mode, rank));
+    const int before = reduce.num_planes;
+    kernels::AddPlanes(static_cast<int>(leaves.begin), static_cast<int>(leaves.end),
+                       reinterpret_cast<const float*>(exchange->part(rank)), &reduce);
+    if (rank != exchange->my_index()) planes_of_others += reduce.num_planes - before;
+  }
+  CountMeeting(context, &ExchangeCounters::bytes_all_reduce,
+               static_cast<uint64_t>(planes_of_others) * static_cast<uint64_t>(rows) *
+                   static_cast<uint64_t>(reduce.n) * sizeof(float));
+  kernels::ReducePlanes(*context.stream, "all_reduce", reduce);
+}
+
+}  // namespace forebay::model

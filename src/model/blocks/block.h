@@ -1,0 +1,95 @@
+// What the blocks of a layer run over, and the steps that they share. A block enqueues operations
+// on the context's stream; it waits for nothing, allocates nothing and looks at no data.
+#pragma once
+
+#include "kernels/kernel_set.h"
+#include "kernels/linear.h"
+#include "kernels/route.h"
+#include "kv/cache.h"
+#include "model/activations.h"
+#include "model/decoder_weights.h"
+#include "model/shared_weights.h"
+
+namespace forebay::model {
+
+// Layers count within the rank's stage. T is the compute type.
+struct BlockContext {
+  const ModelConfig* config = nullptr;
+  tensor::DType dtype = tensor::DType::kBF16;
+  const kernels::KernelSet* kernels = nullptr;
+  device::Stream* stream = nullptr;
+  DecoderWeights weights;
+  SharedWeights* shared = nullptr;  // null: all weights are the rank's own
+  Activations activations;
+  kv::CacheView kv;
+  ReplicaLinks links;
+  // Where there is no data, what says which experts rows go to.
+  const kernels::RoutingSource* routing = nullptr;
+  uint64_t rank = 0, step = 0;                 // for `routing`
+  kernels::RoutingCounters* routed = nullptr;  // null: the model has no experts
+  ExchangeCounters* exchanged = nullptr;       // null: nobody counts
+  int32_t wire_bytes = 4;  // an element of a partial sum between ranks: for the price alone
+};
+
+// Where a matrix of a layer lies, the rank's own or an acquired one, for what is enqueued while
+// this lives.
+class LayerWeight {
+ public:
+  LayerWeight(const BlockContext& context, int64_t layer, const Role& role);
+  ~LayerWeight() {
+    if (shared_ != nullptr) shared_->Release(layer_, role_);
+  }
+  LayerWeight(const LayerWeight&) = delete;
+  LayerWeight& operator=(const LayerWeight&) = delete;
+
+  const weights::PlacedWeight& placed() const { return *placed_; }
+
+ private:
+  SharedWeights* const shared_;  // null: it is the rank's own
+  const int64_t layer_;
+  const Role& role_;
+  const weights::PlacedWeight* const placed_;
+};
+
+// The norms before a layer's blocks, and the projection of what attention gives, of every kind.
+inline constexpr Role kAttentionNorm{"attention_norm"}, kOutput{"output"}, kFfnNorm{"ffn_norm"};
+
+// out [num_rows, hidden] T: the norm of rows of x, of all in order where `rows` is null.
+void Norm(const BlockContext& context, const char* label, const std::byte* x, const float* weight,
+          const int32_t* rows, int32_t num_rows, std::byte* out);
+// The same with one of a layer's norms, of all rows of the residual.
+void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
+               std::byte* out);
+void Linear(const BlockContext& context, const char* label, const kernels::PackedWeight& weight,
+            const std::byte* x, std::byte* y, int32_t rows, kernels::LinearOutput output);
+// Linear with a matrix of the layer, wherever it comes from.
+void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
+                 std::byte* y, int32_t rows, kernels::LinearOutput output);
+// The counters of a meeting that brought bytes of the kind.
+void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCounters::*kind,
+                  uint64_t bytes);
+// residual += x W^T, summed over the leaves of all ranks that have these rows.
+void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
+               int32_t rows);
+
+// The batch with the block tables of a KV group.
+kernels::StepBatch InGroup(const kernels::StepBatch& batch, int32_t group);
+
+// Cuts a block's buffers one after another from `at` on, each at a multiple of 64 bytes; null: only
+// counts.
+class BufferCutter {
+ public:
+  explicit BufferCutter(std::byte* at) : at_(at) {}
+  template <typename T>
+  void Cut(T** buffer, uint64_t bytes) {
+    *buffer = reinterpret_cast<T*>(at_ == nullptr ? nullptr : at_ + used_);
+    used_ += base::RoundUp(bytes, 64);
+  }
+  uint64_t bytes() const { return used_; }
+
+ private:
+  std::byte* const at_;
+  uint64_t used_ = 0;
+};
+
+}  // namespace forebay::model

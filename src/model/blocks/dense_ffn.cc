@@ -1,0 +1,47 @@
+#include "model/blocks/dense_ffn.h"
+
+#include "model/blocks/kinds.h"
+
+namespace forebay::model {
+namespace {
+
+bool Has(const ModelConfig& config, int64_t layer) {
+  return !config.moe || config.moe->has_experts[layer] == 0;
+}
+
+void Plan(const LayerSite& site, LayerPlan* layer) {
+  const auto& [config, names, shard, heads, dtype, index] = site;
+  layer->vectors.push_back({kFfnNorm, names.ffn_norm, config.hidden_size});
+  layer->matrices.push_back(
+      {kGateUp, Block::kFfn, LeafRule::kReader,
+       weights::PlanGateUp(site.Label(kGateUp), dtype, names.gate, names.up, names.gate_bias,
+                           names.up_bias, {config.intermediate_size, shard.intermediate},
+                           config.hidden_size)});
+  weights::MatrixPlan down = weights::PlanMatrix(
+      site.Label(kDown), dtype, names.down, names.down_bias, config.hidden_size,
+      config.intermediate_size, kernels::LeafBorders::ForDown(config.intermediate_size));
+  down.KeepLeaves(shard.down_leaves);
+  layer->matrices.push_back({kDown, Block::kFfn, LeafRule::kOwn, std::move(down)});
+}
+
+// The gated product, [rows, intermediate] T.
+BlockWorkspace Workspace(const ModelConfig&, const Shard& shard, tensor::DType dtype,
+                         int64_t rows) {
+  const int64_t inputs = shard.intermediate.size();
+  return {tensor::BytesOf(dtype, static_cast<uint64_t>(rows * inputs)), inputs};
+}
+
+void Run(const BlockContext& context, int64_t layer, int32_t rows) {
+  const Activations& activations = context.activations;
+  LayerNorm(context, layer, kFfnNorm, rows, activations.normed);
+  LayerLinear(context, layer, kGateUp, activations.normed, activations.ffn, rows,
+              kernels::LinearOutput::kSiluMul);
+  AddLinear(context, layer, kDown, activations.ffn, rows);
+}
+
+}  // namespace
+
+extern const FfnKind kDenseFfn;
+const FfnKind kDenseFfn{"dense_ffn", &Has, &Plan, &Workspace, &Run};
+
+}  // namespace forebay::model

@@ -1,0 +1,224 @@
+// A mixture of experts: each row goes through the few experts that its router chooses, and through
+// the shared one where the model has it.
+#include "model/blocks/experts.h"
+
+#include "model/blocks/kinds.h"
+
+namespace forebay::model {
+namespace {
+
+constexpr Role kRouter{"router"}, kSelectionBias{"selection_bias"}, kSharedGateUp{"shared_gate_up"},
+    kSharedDown{"shared_down"};
+
+bool Has(const ModelConfig& config, int64_t layer) {
+  return config.moe && config.moe->has_experts[layer] != 0;
+}
+
+int64_t SharedWidth(const MoeConfig& moe) { return moe.num_shared_experts * moe.intermediate_size; }
+
+// Each matrix of an expert is one run of tiles, and K of it one leaf.
+void PlanExperts(const LayerSite& site, LayerPlan* layer) {
+  const MoeConfig& moe = *site.config.moe;
+  const ExpertNames& names = site.names.experts;
+  const int64_t hidden = site.config.hidden_size;
+  const std::string prefix = names.prefix + "{}.";
+  const auto add = [&](const Role& role, weights::MatrixPlan plan) {
+    plan.num_experts = static_cast<int32_t>(moe.num_experts);
+    layer->matrices.push_back({role, Block::kFfn, LeafRule::kOwn, std::move(plan)});
+  };
+  add(kExpertsGateUp,
+      weights::PlanGateUp(site.Label(kExpertsGateUp), site.dtype, prefix + names.gate,
+                          prefix + names.up, "", "", moe.intermediate_size, hidden));
+  add(kExpertsDown, weights::PlanMatrix(site.Label(kExpertsDown), site.dtype, prefix + names.down,
+                                        "", hidden, moe.intermediate_size,
+                                        kernels::LeafBorders::Single(moe.intermediate_size)));
+}
+
+void Plan(const LayerSite& site, LayerPlan* layer) {
+  const auto& [config, names, shard, heads, dtype, index] = site;
+  const MoeConfig& moe = *config.moe;
+  FB_CHECK(shard.cut.tp == 1, "experts over {} ranks were not refused", shard.cut.tp);
+  layer->vectors.push_back({kFfnNorm, names.ffn_norm, config.hidden_size});
+  if (moe.selection_bias) {
+    layer->vectors.push_back({kSelectionBias, names.experts.selection_bias, moe.num_experts, true});
+  }
+  layer->matrices.push_back(
+      {kRouter, Block::kFfn, LeafRule::kEven,
+       weights::PlanMatrix(site.Label(kRouter), dtype, names.experts.router, "", moe.num_experts,
+                           config.hidden_size, kernels::LeafBorders::Single(config.hidden_size))});
+  if (const int64_t width = SharedWidth(moe); width > 0) {
+    layer->matrices.push_back(
+        {kSharedGateUp, Block::kFfn, LeafRule::kReader,
+         weights::PlanGateUp(site.Label(kSharedGateUp), dtype, names.experts.shared_gate,
+                             names.experts.shared_up, "", "", width, config.hidden_size)});
+    layer->matrices.push_back(
+        {kSharedDown, Block::kFfn, LeafRule::kOwn,
+         weights::PlanMatrix(site.Label(kSharedDown), dtype, names.experts.shared_down, "",
+                             config.hidden_size, width, kernels::LeafBorders::ForDown(width))});
+  }
+  PlanExperts(site, layer);
+}
+
+BlockWorkspace Workspace(const ModelConfig& config, const Shard&, tensor::DType dtype,
+                         int64_t rows) {
+  ExpertBuffers none;
+  return {CutExpertBuffers(config, dtype, rows, nullptr, &none),
+          std::max(config.hidden_size, SharedWidth(*config.moe))};
+}
+
+kernels::Router RouterOf(const MoeConfig& moe, const float* bias) {
+  return {.num_experts = static_cast<int32_t>(moe.num_experts),
+          .experts_per_token = static_cast<int32_t>(moe.experts_per_token),
+          .num_groups = static_cast<int32_t>(moe.num_groups),
+          .chosen_groups = static_cast<int32_t>(moe.chosen_groups),
+          .scores = moe.scores,
+          .group_score = moe.group_score,
+          .renormalize = moe.renormalize,
+          .epsilon = moe.epsilon,
+          .scale = moe.scale,
+          .bias = bias};
+}
+
+void RunMatrix(const BlockContext& context, const Role& role, const weights::PlacedWeight& placed,
+               const std::byte* x, const int32_t* x_rows, std::byte* y, int32_t max_rows,
+               kernels::LinearOutput output) {
+  kernels::Experts(*context.stream, *context.kernels, role.name,
+                   {.weight = placed.weight,
+                    .runs = placed.runs,
+                    .offsets = context.weights.expert_offsets,
+                    .num_experts = placed.num_experts,
+                    .max_rows = max_rows,
+                    .x = x,
+                    .x_rows = x_rows,
+                    .y = y,
+                    .x_stride = placed.weight.k,
+                    .y_stride = placed.weight.n,
+                    .output = output});
+}
+
+void Run(const BlockContext& context, int64_t layer, int32_t rows) {
+  const MoeConfig& moe = *context.config->moe;
+  const std::byte* const normed = context.activations.normed;
+  const auto chosen = static_cast<int32_t>(moe.experts_per_token);
+  ExpertBuffers b;
+  CutExpertBuffers(*context.config, context.dtype, rows, context.activations.ffn, &b);
+  LayerNorm(context, layer, kFfnNorm, rows, context.activations.normed);
+  RouteRows(context, layer, normed, rows, b);
+  kernels::GroupRows(*context.stream, *context.kernels,
+                     {.experts = b.experts,
+                      .rows = rows,
+                      .experts_per_token = chosen,
+                      .num_experts = static_cast<int32_t>(moe.num_experts),
+                      .offsets = context.weights.expert_offsets,
+                      .source = b.source,
+                      .positions = b.positions,
+                      .counters = context.routed,
+                      .routing = context.routing,
+                      .draw = {.rank = context.rank,
+                               .step = context.step,
+                               .layer = context.weights.shard.layers.begin + layer,
+                               .rows = rows,
+                               .experts_per_token = chosen}});
+  RunExperts(context, layer, ExpertsFrom::kEverywhere,
+             {.x = moe.weighs_input ? b.weighed : normed,
+              .source = b.source,
+              .max_rows = rows * chosen,
+              .gated = b.gated,
+              .outputs = b.outputs});
+  RunSharedExpert(context, layer, normed, rows, b);
+  CombineExperts(context, rows, b, b.positions, context.activations.residual);
+}
+
+}  // namespace
+
+uint64_t CutExpertBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step_rows,
+                          std::byte* at, ExpertBuffers* buffers) {
+  const MoeConfig& moe = *config.moe;
+  const uint64_t t = tensor::SizeOf(dtype);
+  const auto rows = static_cast<uint64_t>(step_rows),
+             slots = rows * static_cast<uint64_t>(moe.experts_per_token),
+             hidden = static_cast<uint64_t>(config.hidden_size);
+  const auto shared = static_cast<uint64_t>(SharedWidth(moe));
+  BufferCutter cutter(at);
+  cutter.Cut(&buffers->logits, rows * static_cast<uint64_t>(moe.num_experts) * sizeof(float));
+  cutter.Cut(&buffers->experts, slots * sizeof(int32_t));
+  cutter.Cut(&buffers->weights, slots * sizeof(float));
+  cutter.Cut(&buffers->faults, rows);
+  cutter.Cut(&buffers->source, slots * sizeof(int32_t));
+  cutter.Cut(&buffers->positions, slots * sizeof(int32_t));
+  cutter.Cut(&buffers->weighed, moe.weighs_input ? rows * hidden * t : 0);
+  cutter.Cut(&buffers->gated, slots * static_cast<uint64_t>(moe.intermediate_size) * t);
+  cutter.Cut(&buffers->outputs, slots * hidden * t);
+  cutter.Cut(&buffers->shared_gated, rows * shared * t);
+  cutter.Cut(&buffers->shared, shared > 0 ? rows * hidden * sizeof(float) : 0);
+  return cutter.bytes();
+}
+
+void RouteRows(const BlockContext& context, int64_t layer, const std::byte* normed, int32_t rows,
+               const ExpertBuffers& b) {
+  const MoeConfig& moe = *context.config->moe;
+  LayerLinear(context, layer, kRouter, normed, reinterpret_cast<std::byte*>(b.logits), rows,
+              kernels::LinearOutput::kF32);
+  const float* const bias = context.weights.layers[layer].vector(kSelectionBias);
+  kernels::Route(*context.stream, *context.kernels,
+                 {.router = RouterOf(moe, bias),
+                  .logits = b.logits,
+                  .stride = moe.num_experts,
+                  .rows = rows,
+                  .experts = b.experts,
+                  .weights = b.weights,
+                  .faults = b.faults});
+  if (!moe.weighs_input) return;
+  kernels::WeighRows(*context.stream, *context.kernels,
+                     {.dtype = context.dtype,
+                      .x = normed,
+                      .weights = b.weights,
+                      .out = b.weighed,
+                      .rows = rows,
+                      .columns = static_cast<int32_t>(context.config->hidden_size)});
+}
+
+void RunExperts(const BlockContext& context, int64_t layer, ExpertsFrom from,
+                const GroupedRows& rows) {
+  const auto run = [&](const Role& role, const auto&... args) {
+    if (from == ExpertsFrom::kHeld) {
+      RunMatrix(context, role, context.weights.layers[layer].placed(role), args...);
+    } else {
+      const LayerWeight weight(context, layer, role);
+      RunMatrix(context, role, weight.placed(), args...);
+    }
+  };
+  run(kExpertsGateUp, rows.x, rows.source, rows.gated, rows.max_rows,
+      kernels::LinearOutput::kSiluMul);
+  run(kExpertsDown, rows.gated, nullptr, rows.outputs, rows.max_rows,
+      kernels::LinearOutput::kRounded);
+}
+
+void RunSharedExpert(const BlockContext& context, int64_t layer, const std::byte* normed,
+                     int32_t rows, const ExpertBuffers& b) {
+  if (SharedWidth(*context.config->moe) == 0) return;
+  LayerLinear(context, layer, kSharedGateUp, normed, b.shared_gated, rows,
+              kernels::LinearOutput::kSiluMul);
+  LayerLinear(context, layer, kSharedDown, b.shared_gated, reinterpret_cast<std::byte*>(b.shared),
+              rows, kernels::LinearOutput::kF32);
+}
+
+void CombineExperts(const BlockContext& context, int32_t rows, const ExpertBuffers& b,
+                    const int32_t* positions, std::byte* residual) {
+  const MoeConfig& moe = *context.config->moe;
+  kernels::CombineRows(*context.stream, *context.kernels,
+                       {.dtype = context.dtype,
+                        .expert_rows = b.outputs,
+                        .positions = positions,
+                        .weights = moe.weighs_input ? nullptr : b.weights,
+                        .shared = SharedWidth(moe) > 0 ? b.shared : nullptr,
+                        .y = residual,
+                        .rows = rows,
+                        .experts_per_token = static_cast<int32_t>(moe.experts_per_token),
+                        .columns = static_cast<int32_t>(context.config->hidden_size)});
+}
+
+extern const FfnKind kExperts;
+const FfnKind kExperts{"experts", &Has, &Plan, &Workspace, &Run};
+
+}  // namespace forebay::model

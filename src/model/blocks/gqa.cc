@@ -1,0 +1,213 @@
+// Grouped-query attention over the paged cache of K and V, with rope on halves of a head.
+#include <cmath>
+#include <optional>
+
+#include "model/blocks/kinds.h"
+#include "model/ulysses.h"
+
+namespace forebay::model {
+namespace {
+
+constexpr Role kQkv{"qkv"}, kQNorm{"q_norm"}, kKNorm{"k_norm"};
+
+bool Has(const ModelConfig& config, int64_t) { return !config.mla; }
+
+void Plan(const LayerSite& site, LayerPlan* layer) {
+  const auto& [config, names, shard, heads, dtype, index] = site;
+  layer->vectors.push_back({kAttentionNorm, names.attention_norm, config.hidden_size});
+  if (!names.q_norm.empty()) {
+    layer->vectors.push_back({kQNorm, names.q_norm, config.head_dim});
+    layer->vectors.push_back({kKNorm, names.k_norm, config.head_dim});
+  }
+  const std::vector<int> ranks = SpRanks(shard.cut.degrees(), shard.mode, shard.cut.block());
+  layer->matrices.push_back(
+      {kQkv, Block::kAttention, LeafRule::kEven,
+       weights::PlanQkv(site.Label(kQkv), dtype,
+                        {names.q, names.k, names.v, names.q_bias, names.k_bias, names.v_bias},
+                        {config.num_heads, config.num_kv_heads, heads.QueryHeadsOf(ranks),
+                         heads.KvHeadsOf(ranks), config.head_dim, config.rope_interleaved},
+                        config.hidden_size)});
+  weights::MatrixPlan output =
+      weights::PlanMatrix(site.Label(kOutput), dtype, names.o, names.o_bias, config.hidden_size,
+                          config.num_heads * config.head_dim,
+                          kernels::LeafBorders::ForOutput(config.num_heads, config.head_dim));
+  output.KeepLeaves(shard.output_leaves);
+  layer->matrices.push_back({kOutput, Block::kAttention, LeafRule::kEven, std::move(output)});
+}
+
+// What a step makes of Activations::attention. H and K are the heads and KV heads of the linear
+// layers, h and k those of attention; they differ where rows are cut over ranks.
+struct Buffers {
+  float* qkv = nullptr;            // [own rows, (H + 2 K) * head_dim]
+  std::byte* q = nullptr;          // [rows, h * head_dim] T
+  std::byte* kv = nullptr;         // [rows, 2, k * head_dim] T; where rows are cut
+  std::byte* attention = nullptr;  // [own rows, H * head_dim] T
+};
+
+// Cuts them from `at` on; returns their bytes.
+uint64_t CutBuffers(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                    int64_t step_rows, std::byte* at, Buffers* buffers) {
+  const auto rows = static_cast<uint64_t>(step_rows),
+             own_rows = static_cast<uint64_t>(MostOwnRows(step_rows, shard.mode));
+  const auto width = [&](const Part& heads) {
+    return static_cast<uint64_t>(heads.size() * config.head_dim);
+  };
+  const uint64_t element = tensor::SizeOf(dtype);
+  BufferCutter cutter(at);
+  cutter.Cut(&buffers->qkv,
+             own_rows * (width(shard.heads) + 2 * width(shard.kv_heads)) * sizeof(float));
+  cutter.Cut(&buffers->q, rows * width(shard.own_heads) * element);
+  cutter.Cut(&buffers->kv, shard.mode.sp == 1 ? 0 : rows * 2 * width(shard.own_kv_heads) * element);
+  cutter.Cut(&buffers->attention, own_rows * width(shard.heads) * element);
+  return cutter.bytes();
+}
+
+BlockWorkspace Workspace(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                         int64_t rows) {
+  Buffers none;
+  return {CutBuffers(config, shard, dtype, rows, nullptr, &none),
+          shard.heads.size() * config.head_dim};
+}
+
+// What rope and the cache need to know of a layer.
+struct Cached {
+  const kernels::StepBatch& batch;  // with the group's tables
+  const kv::CacheView::Layer& layer;
+  const kv::CacheView::Group& group;
+  int32_t index;  // of the model
+  bool turned;
+};
+
+// q of all rows is in `buffers`, K and V are in the cache.
+void RopeAndStore(const BlockContext& context, const LayerWeights& w, const Cached& cached,
+                  const kernels::ContextSums& sums, const Buffers& buffers) {
+  const Shard& shard = context.weights.shard;
+  const ModelConfig& config = *context.config;
+  const bool turned = cached.turned;
+  kernels::RopeKv(*context.stream, *context.kernels,
+                  {.batch = cached.batch,
+                   .layout = cached.group.layout,
+                   .layer = cached.layer.bases,
+                   .qkv = buffers.qkv,
+                   .q = buffers.q,
+                   .q_norm = w.vector(kQNorm),
+                   .k_norm = w.vector(kKNorm),
+                   .norm_eps = static_cast<float>(config.rms_norm_eps),
+                   .norm_after = turned && config.norm_after_rope,
+                   .q_scale = turned ? nullptr : context.weights.q_scale,
+                   .rope_cos = turned ? context.weights.rope_cos : nullptr,
+                   .rope_sin = turned ? context.weights.rope_sin : nullptr,
+                   .heads = static_cast<int32_t>(shard.own_heads.size()),
+                   .prefill_rows = sums.prefill_rows,
+                   .digests = cached.group.digests,
+                   .layer_index = cached.index,
+                   .first_kv_head = static_cast<int32_t>(shard.own_kv_heads.begin),
+                   .digested_elsewhere = shard.kv_copies,
+                   .first_layer = cached.layer.first});
+}
+
+// The same where rows are cut over ranks: each rounds q, k and v of its own rows, and takes what
+// its own heads need of all.
+void RopeMeetAndStore(const BlockContext& context, const LayerWeights& w, const Cached& cached,
+                      const UlyssesPlan& plan, const Buffers& buffers) {
+  const Shard& shard = context.weights.shard;
+  const ModelConfig& config = *context.config;
+  const kernels::StepBatch& batch = cached.batch;
+  fabric::Exchange& exchange = *context.links.sequence;
+  const bool turned = cached.turned;
+  kernels::RopeRowsArgs rope{.dtype = context.dtype,
+                             .num_rows = batch.own_end - batch.own_begin,
+                             .positions = batch.positions + batch.own_begin,
+                             .qkv = buffers.qkv,
+                             .heads = static_cast<int32_t>(shard.heads.size()),
+                             .kv_heads = static_cast<int32_t>(shard.kv_heads.size()),
+                             .head_dim = static_cast<int32_t>(config.head_dim),
+                             .q_norm = w.vector(kQNorm),
+                             .k_norm = w.vector(kKNorm),
+                             .norm_eps = static_cast<float>(config.rms_norm_eps),
+                             .norm_after = turned && config.norm_after_rope,
+                             .q_scale = turned ? nullptr : context.weights.q_scale,
+                             .rope_cos = turned ? context.weights.rope_cos : nullptr,
+                             .rope_sin = turned ? context.weights.rope_sin : nullptr};
+  for (const auto& [heads, kv_heads] : shard.run_heads) {
+    const int reader = rope.num_readers++;
+    rope.readers[reader] = {
+        .out = exchange.mine() + plan.StagingOf(reader),
+        .first_head = static_cast<int32_t>(heads.begin - shard.heads.begin),
+        .heads = static_cast<int32_t>(heads.size()),
+        .first_kv_head = static_cast<int32_t>(kv_heads.begin - shard.kv_heads.begin),
+        .kv_heads = static_cast<int32_t>(kv_heads.size())};
+  }
+  kernels::RopeRows(*context.stream, *context.kernels, rope);
+  const fabric::MatrixBehind kv{buffers.kv, plan.kv_row_bytes()};
+  fabric::AllToAll(*context.stream, exchange, "all_to_all_qkv", plan.forth(), buffers.q,
+                   plan.forth()[0].bytes, kv);
+  CountMeeting(context, &ExchangeCounters::bytes_all_to_all,
+               fabric::BytesFromOthers(exchange, plan.forth(), kv));
+  kernels::StoreKv(*context.stream, *context.kernels,
+                   {.batch = batch,
+                    .layout = cached.group.layout,
+                    .layer = cached.layer.bases,
+                    .kv = buffers.kv,
+                    .digests = cached.group.digests,
+                    .layer_index = cached.index,
+                    .first_kv_head = static_cast<int32_t>(shard.own_kv_heads.begin),
+                    .digested_elsewhere = shard.kv_copies,
+                    .first_layer = cached.layer.first});
+}
+
+// K and V of every row are in the cache afterwards.
+void Run(const BlockContext& context, const kernels::StepBatch& batch,
+         const kernels::ContextSums& sums, int64_t layer) {
+  const ModelConfig& config = *context.config;
+  const Activations& activations = context.activations;
+  const Shard& shard = context.weights.shard;
+  fabric::Exchange* const sequence = context.links.sequence;
+  const int32_t own_rows = batch.own_end - batch.own_begin;
+  Buffers buffers;
+  CutBuffers(config, shard, context.dtype, batch.num_rows, activations.attention, &buffers);
+  const LayerWeights& w = context.weights.layers[layer];
+  const kv::CacheView::Layer& in_cache = context.kv.layers[layer];
+  const kv::CacheView::Group& group = context.kv.groups[in_cache.group];
+  const kernels::StepBatch in_group = InGroup(batch, in_cache.group);
+  const int64_t index = shard.layers.begin + layer;
+  const Cached cached{in_group, in_cache, group, static_cast<int32_t>(index),
+                      config.HasRope(index)};
+  LayerNorm(context, layer, kAttentionNorm, own_rows, activations.normed);
+  LayerLinear(context, layer, kQkv, activations.normed, reinterpret_cast<std::byte*>(buffers.qkv),
+              own_rows, kernels::LinearOutput::kF32);
+  std::optional<UlyssesPlan> plan;
+  if (sequence == nullptr) {
+    RopeAndStore(context, w, cached, sums, buffers);
+  } else {
+    plan.emplace(shard, config.head_dim, context.dtype, batch.num_rows, sequence->my_index());
+    RopeMeetAndStore(context, w, cached, *plan, buffers);
+  }
+  kernels::Attention(
+      *context.stream, *context.kernels,
+      {.batch = in_group,
+       .layout = group.layout,
+       .layer = in_cache.bases,
+       .q = buffers.q,
+       .out = sequence == nullptr ? buffers.attention : sequence->mine(),
+       .heads = static_cast<int32_t>(shard.own_heads.size()),
+       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+       .reach = config.ReachOf(index),
+       .context = sums});
+  if (sequence != nullptr) {
+    fabric::AllToAll(*context.stream, *sequence, "all_to_all_attention", plan->back(),
+                     buffers.attention,
+                     tensor::BytesOf(context.dtype,
+                                     static_cast<uint64_t>(shard.heads.size() * config.head_dim)));
+    CountMeeting(context, &ExchangeCounters::bytes_all_to_all,
+                 fabric::BytesFromOthers(*sequence, plan->back()));
+  }
+  AddLinear(context, layer, kOutput, buffers.attention, own_rows);
+}
+
+}  // namespace
+
+extern const AttentionKind kGqa;
+const AttentionKind kGqa{"gqa", &Has, &Plan, &Workspace, &Run};
+
+}  // namespace forebay::model

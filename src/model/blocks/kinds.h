@@ -1,0 +1,65 @@
+// The kinds of blocks of which layers are made. A new one is its file in this folder and a row in
+// kinds.cc.
+#pragma once
+
+#include <string_view>
+
+#include "model/blocks/block.h"
+#include "model/family.h"
+#include "model/head_map.h"
+
+namespace forebay::model {
+
+// Where a block is planned.
+struct LayerSite {
+  const ModelConfig& config;
+  const LayerNames& names;
+  const Shard& shard;
+  const HeadMap& heads;  // over the ranks of the stage
+  tensor::DType dtype;
+  int64_t layer;  // of the model
+
+  std::string Label(const Role& role) const {
+    return fmt::format("layers.{}.{}", layer, role.name);
+  }
+};
+
+struct BlockWorkspace {
+  uint64_t bytes = 0;        // of Activations::attention or ::ffn
+  int64_t widest_input = 0;  // largest K of its linear layers
+};
+
+struct AttentionKind {
+  std::string_view name;
+  // Whether the layer of the model is of this kind; of several that say so, the first row's is.
+  bool (*has)(const ModelConfig& config, int64_t layer);
+  // Adds its matrices and vectors, as a rank has them.
+  void (*plan)(const LayerSite& site, LayerPlan* layer);
+  BlockWorkspace (*workspace)(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                              int64_t rows);
+  // residual += attention(residual); what later rows need is in the cache afterwards. `sums`: the
+  // contexts of these rows, for the price alone.
+  void (*run)(const BlockContext& context, const kernels::StepBatch& batch,
+              const kernels::ContextSums& sums, int64_t layer);
+};
+
+struct FfnKind {
+  std::string_view name;
+  bool (*has)(const ModelConfig& config, int64_t layer);
+  // As for attention; kFfnNorm is among the vectors.
+  void (*plan)(const LayerSite& site, LayerPlan* layer);
+  BlockWorkspace (*workspace)(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                              int64_t rows);
+  // residual += FFN(residual), with weights that are the rank's own or acquired.
+  void (*run)(const BlockContext& context, int64_t layer, int32_t rows);
+};
+
+const AttentionKind& AttentionOf(const ModelConfig& config, int64_t layer);
+const FfnKind& FfnOf(const ModelConfig& config, int64_t layer);
+// The most that any layer of the model needs.
+BlockWorkspace AttentionWorkspaceOf(const ModelConfig& config, const Shard& shard,
+                                    tensor::DType dtype, int64_t rows);
+BlockWorkspace FfnWorkspaceOf(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                              int64_t rows);
+
+}  // namespace forebay::model

@@ -1,0 +1,120 @@
+#include "model/routing.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace forebay::model {
+namespace {
+
+using Draw = kernels::RoutingSource::Draw;
+
+// Rounds what is expected of each expert so that the sum stands: one draw shifts all borders.
+void Round(double shift, const std::vector<double>& expected, int64_t total,
+           std::span<int32_t> counts) {
+  double sum = shift;
+  int64_t before = 0;
+  for (size_t expert = 0; expert < counts.size(); ++expert) {
+    sum += expected[expert];
+    const auto border =
+        expert + 1 < counts.size() ? std::min(total, static_cast<int64_t>(std::floor(sum))) : total;
+    counts[expert] = static_cast<int32_t>(border - before);
+    before = border;
+  }
+}
+
+// A law says what each expert can expect; this rounds it, otherwise in each step of each rank.
+class Law : public kernels::RoutingSource {
+ public:
+  explicit Law(uint64_t seed) : seed_(seed) {}
+
+  void Count(const Draw& draw, std::span<int32_t> counts) const override {
+    const int64_t total = draw.rows * draw.experts_per_token;
+    std::vector<double> expected(counts.size());
+    Expect(draw, &expected);
+    const uint64_t key = base::Combine64(base::Combine64(Key(draw.layer), draw.rank), draw.step);
+    Round(base::ToUnitDouble(key), expected, total, counts);
+  }
+
+ protected:
+  uint64_t Key(int64_t layer) const { return base::Combine64(seed_, static_cast<uint64_t>(layer)); }
+  // Rows of each expert: the sum is that of all slots, and none has more than there are rows.
+  virtual void Expect(const Draw& draw, std::vector<double>* expected) const = 0;
+
+ private:
+  const uint64_t seed_;
+};
+
+class Balanced final : public Law {
+ public:
+  using Law::Law;
+
+ private:
+  void Expect(const Draw& draw, std::vector<double>* expected) const override {
+    std::ranges::fill(*expected, static_cast<double>(draw.rows * draw.experts_per_token) /
+                                     static_cast<double>(expected->size()));
+  }
+};
+
+class PowerLaw final : public Law {
+ public:
+  PowerLaw(double exponent, uint64_t seed) : Law(seed), exponent_(exponent) {}
+
+ private:
+  void Expect(const Draw& draw, std::vector<double>* expected) const override {
+    const auto rows = static_cast<double>(draw.rows);
+    const double total = rows * static_cast<double>(draw.experts_per_token);
+    const double most = std::max(2.0, .8 * rows), power = 1 - exponent_;
+    double sum = 0;
+    for (size_t expert = 0; expert < expected->size(); ++expert) {
+      const double u = base::ToUnitDouble(base::Combine64(Key(draw.layer), expert));
+      (*expected)[expert] = std::abs(power) < 1e-9
+                                ? std::pow(most, u)
+                                : std::pow((std::pow(most, power) - 1) * u + 1, 1 / power);
+      sum += (*expected)[expert];
+    }
+    // Who would get more rows than there are gets all, and the others what that leaves.
+    double left = total, scale = left / sum;
+    std::vector<bool> full(expected->size());
+    for (bool again = true; again;) {
+      again = false;
+      for (size_t expert = 0; expert < expected->size(); ++expert) {
+        if (full[expert] || (*expected)[expert] * scale <= rows) continue;
+        full[expert] = again = true;
+        sum -= (*expected)[expert];
+        left -= rows;
+      }
+      scale = sum > 0 ? left / sum : 0;
+    }
+    for (size_t expert = 0; expert < expected->size(); ++expert)
+      (*expected)[expert] = full[expert] ? rows : (*expected)[expert] * scale;
+  }
+
+  const double exponent_;
+};
+
+}  // namespace
+
+base::Result<std::shared_ptr<const kernels::RoutingSource>> ParseRouting(std::string_view text,
+                                                                         uint64_t seed) {
+  using Source = std::shared_ptr<const kernels::RoutingSource>;
+  constexpr std::string_view kPower = "power:";
+  if (text == "balanced") return Source(std::make_shared<Balanced>(seed));
+  if (text.starts_with(kPower)) {
+    const std::string_view digits = text.substr(kPower.size());
+    double exponent = 0;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), exponent);
+    if (error == std::errc() && end == digits.data() + digits.size() && exponent > 0 &&
+        exponent <= 10)
+      return Source(std::make_shared<PowerLaw>(exponent, seed));
+  }
+  return base::Status(
+      kRoutingInvalid,
+      fmt::format("--routing {}: expected balanced, or power:A with 0 < A <= 10", text));
+}
+
+}  // namespace forebay::model

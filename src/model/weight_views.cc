@@ -1,0 +1,81 @@
+#include "model/weight_views.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+
+namespace forebay::model {
+namespace {
+
+// What a panel's columns are of the whole model: where its first piece begins.
+std::pair<int32_t, int64_t> FirstRow(const weights::PanelPlan& panel) {
+  return {panel.pieces[0].tensor, panel.pieces[0].row};
+}
+
+// The panels of `own` that are those of `view`, in its order.
+std::vector<int32_t> PanelsIn(const weights::MatrixPlan& own, const weights::MatrixPlan& view) {
+  std::map<std::pair<int32_t, int64_t>, int32_t> by_row;
+  for (size_t panel = 0; panel < own.panels.size(); ++panel)
+    by_row[FirstRow(own.panels[panel])] = static_cast<int32_t>(panel);
+  std::vector<int32_t> panels;
+  for (const weights::PanelPlan& panel : view.panels) {
+    const auto found = by_row.find(FirstRow(panel));
+    FB_CHECK(
+        found != by_row.end() &&
+            own.panels[static_cast<size_t>(found->second)].columns.width == panel.columns.width,
+        "{}: no panel of the layout begins at row {} of tensor {} with {} columns", view.label,
+        FirstRow(panel).second, FirstRow(panel).first, panel.columns.width);
+    panels.push_back(found->second);
+  }
+  return panels;
+}
+
+weights::PlacedWeight View(const weights::MatrixPlan& own, const kernels::PackedWeight& loaded,
+                           const weights::MatrixPlan& view, device::RegionCutter* tables) {
+  const weights::PlacedWeight placed = weights::PlaceMatrix(view, tables);
+  const std::vector<int32_t> panels = PanelsIn(own, view);
+  const int first_leaf = view.leaves.leaves_before - own.leaves.leaves_before;
+  FB_CHECK(first_leaf >= 0 && first_leaf + view.leaves.num_leaves <= own.leaves.num_leaves,
+           "{}: leaves {} to {} of the layout's {}", view.label, first_leaf,
+           first_leaf + view.leaves.num_leaves, own.leaves.num_leaves);
+  weights::ForEachRun(placed.weight, 0, [&](const weights::RunPlace& run) {
+    const int64_t leaf = first_leaf + run.leaf, panel = panels[static_cast<size_t>(run.panel)];
+    weights::SetRun(placed, run, loaded.tiles[leaf * loaded.num_panels + panel]);
+  });
+  if (placed.weight.bias != nullptr) {
+    auto* const bias = const_cast<float*>(placed.weight.bias);  // what PlaceMatrix cut
+    for (size_t panel = 0; panel < panels.size(); ++panel) {
+      std::copy_n(loaded.bias + int64_t{panels[panel]} * kernels::kPanelColumns,
+                  kernels::kPanelColumns, bias + panel * kernels::kPanelColumns);
+    }
+  }
+  return placed;
+}
+
+}  // namespace
+
+uint64_t ViewTableBytes(const DecoderPlan& mode) {
+  uint64_t bytes = 0;
+  for (const LayerPlan& layer : mode.layers) {
+    for (const PlannedMatrix& matrix : layer.matrices) bytes += matrix.plan.TableBytes();
+  }
+  return bytes;
+}
+
+DecoderWeights ViewWeights(const DecoderPlan& own, const DecoderWeights& loaded,
+                           const DecoderPlan& mode, device::RegionCutter* tables) {
+  DecoderWeights view = loaded;
+  view.shard = mode.shard;
+  for (size_t layer = 0; layer < mode.layers.size(); ++layer) {
+    for (size_t m = 0; m < mode.layers[layer].matrices.size(); ++m) {
+      LoadedMatrix& matrix = view.layers[layer].matrices[m];
+      matrix.placed = View(own.layers[layer].matrices[m].plan, matrix.placed.weight,
+                           mode.layers[layer].matrices[m].plan, tables);
+    }
+  }
+  return view;
+}
+
+}  // namespace forebay::model

@@ -1,0 +1,288 @@
+#include "report/report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/units.h"
+#include "report/svg_chart.h"
+
+namespace forebay::report {
+namespace {
+
+// More replicas than this have no lane of their own.
+constexpr size_t kMostLanes = 24;
+
+constexpr std::string_view kHead = R"(<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
+<style>
+:root{color-scheme:light dark;--ink:#1d2430;--dim:#66707f;--rule:#e2e6ec;--page:#fff;--a:#2f6fb3;--b:#e08a3c;--c:#8fb4da}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--dim:#98a2b3;--rule:#2c3340;--page:#12161d;--a:#6aa7e8;--b:#eda763;--c:#34526f}}
+body{margin:0 auto;padding:1rem;max-width:80rem;background:var(--page);color:var(--ink);font:15px/1.4 system-ui,sans-serif}
+h1{font-size:1.3rem;margin:0}h2{font-size:1rem;margin:0}p{margin:.1rem 0 .4rem;color:var(--dim)}
+main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1.4rem;margin-top:1rem}
+svg{width:100%;height:auto;display:block}svg text{font:10.5px system-ui,sans-serif;fill:var(--dim)}
+.rule{stroke:var(--rule);fill:none}.line{fill:none;stroke-width:1.5;stroke-linejoin:round}.line.a{stroke:var(--a)}
+path.a:not(.line),rect.a{fill:var(--a)}path.b{fill:var(--b)}path.c{fill:var(--c)}
+i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}i.a{background:var(--a)}i.b{background:var(--b)}i.c{background:var(--c)}
+table{border-collapse:collapse;width:100%}td{padding:.15rem .3rem;border-bottom:1px solid var(--rule)}td:last-child{text-align:right;font-variant-numeric:tabular-nums}
+</style>)";
+
+using Values = std::vector<double>;
+using ValueOf = std::function<double(const TimelineBucket&)>;
+
+double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+class Page {
+ public:
+  Page(const trace::CountedRun& run, const Timeline& timeline)
+      : run_(run), timeline_(timeline), size_(timeline.size()) {
+    for (const Timeline::Lane& lane : timeline.lanes()) {
+      for (const TimelineBucket& bucket : lane) total_.Add(bucket, 1);
+    }
+  }
+
+  std::string Draw() {
+    const job::JobSummary& summary = run_.summary;
+    const std::string title = EscapeHtml(fmt::format("{} on {}", summary.model.name, summary.isa));
+    out_ = fmt::format(
+        "{}<title>{}</title></head><body><h1>{}</h1><p>{} of {} requests, {} failed; {} in steps "
+        "of {} "
+        "replicas; {}</p><main>",
+        kHead, title, title, summary.resumed + summary.done, summary.lines, summary.total_failed,
+        base::FormatDuration(summary.elapsed_seconds), timeline_.lanes().size(),
+        EscapeHtml(summary.end));
+    if (size_ > 0) DrawCharts();
+    DrawProfile();
+    if (run_.summary.stats.replicas.size() > 1) DrawReplicaTable();
+    DrawSummary();
+    return std::move(out_) + "</main></body></html>\n";
+  }
+
+ private:
+  void DrawCharts() {
+    const double width = timeline_.bucket_seconds();
+    const double replicas = static_cast<double>(timeline_.lanes().size());
+    DrawSpread("Running choices", "a replica", [&](const auto& b) { return b.running / width; });
+    DrawStack(
+        "Tokens a second", "generated, all replicas", "prefilled",
+        [&](const auto& b) { return b.decode_rows / width; },
+        [&](const auto& b) { return b.prefill_rows / width; });
+    DrawSpread("Step time, ms", "",
+               [](const auto& b) { return 1e3 * Ratio(b.busy_seconds, b.steps); });
+    DrawRowsOfAStep();
+    const double blocks = static_cast<double>(run_.summary.stats.kv_blocks_total) / replicas;
+    if (blocks > 0)
+      DrawSpread("KV cache in use, %", "a replica",
+                 [&](const auto& b) { return 100 * b.kv_blocks / width / blocks; });
+    if (total_.bytes_pulled > 0)
+      DrawSpread("Pulled over links, GB/s", "a replica",
+                 [&](const auto& b) { return 1e-9 * b.bytes_pulled / width; });
+    if (total_.wait_seconds > 0)
+      DrawSpread("Compute that waits, % of time", "a replica",
+                 [&](const auto& b) { return 100 * b.wait_seconds / width; });
+    if (total_.pull_seconds + total_.ship_seconds > 0) {
+      DrawStack(
+          "Batch by mode", "choices in steps that pull", "that ship",
+          [&](const auto& b) { return (b.running - b.ship_running) / width; },
+          [&](const auto& b) { return b.ship_running / width; });
+      DrawStack(
+          "Mode, replicas", schedule::Name({.ffn = FfnMode::kPull}),
+          schedule::Name({.ffn = FfnMode::kShip}),
+          [&](const auto& b) { return b.pull_seconds / width; },
+          [&](const auto& b) { return b.ship_seconds / width; });
+    }
+    DrawReplicas();
+  }
+
+  void Section(std::string_view title, std::string_view legend, std::string_view drawing) {
+    out_ += fmt::format("<section><h2>{}</h2><p>{}</p>{}</section>", title, legend, drawing);
+  }
+
+  // Mean over replicas, and the band between the least and the greatest.
+  void DrawSpread(std::string_view title, std::string_view of, const ValueOf& value) {
+    const size_t replicas = timeline_.lanes().size();
+    Values mean(size_), low(size_, 1e300), high(size_);
+    for (const Timeline::Lane& lane : timeline_.lanes()) {
+      for (size_t i = 0; i < size_; ++i) {
+        const double v = value(lane[i]);
+        mean[i] += v / static_cast<double>(replicas);
+        low[i] = std::min(low[i], v);
+        high[i] = std::max(high[i], v);
+      }
+    }
+    SvgChart chart(timeline_.end_seconds(), *std::ranges::max_element(high));
+    if (replicas > 1) chart.Band(low, high, "c");
+    chart.Line(mean, "a");
+    const std::string legend =
+        replicas > 1
+            ? fmt::format("<i class=\"a\"></i>{} <i class=\"c\"></i>least to most of {} replicas",
+                          of.empty() ? "mean" : fmt::format("{}, mean", of), replicas)
+            : std::string(of);
+    Section(title, legend, chart.Finish());
+  }
+
+  // Sums over replicas, the second on top of the first.
+  void DrawStack(std::string_view title, std::string_view lower, std::string_view upper,
+                 const ValueOf& a, const ValueOf& b) {
+    Values first(size_), sum(size_);
+    for (const Timeline::Lane& lane : timeline_.lanes()) {
+      for (size_t i = 0; i < size_; ++i) {
+        first[i] += a(lane[i]);
+        sum[i] += a(lane[i]) + b(lane[i]);
+      }
+    }
+    DrawStacked(title, lower, upper, first, sum);
+  }
+
+  void DrawStacked(std::string_view title, std::string_view lower, std::string_view upper,
+                   const Values& first, const Values& sum) {
+    SvgChart chart(timeline_.end_seconds(), *std::ranges::max_element(sum));
+    chart.Band(Values(size_), first, "a");
+    chart.Band(first, sum, "b");
+    Section(title, fmt::format("<i class=\"a\"></i>{} <i class=\"b\"></i>{}", lower, upper),
+            chart.Finish());
+  }
+
+  void DrawRowsOfAStep() {
+    Values steps(size_), first(size_), sum(size_);
+    for (const Timeline::Lane& lane : timeline_.lanes()) {
+      for (size_t i = 0; i < size_; ++i) {
+        steps[i] += lane[i].steps;
+        first[i] += lane[i].decode_rows;
+        sum[i] += lane[i].decode_rows + lane[i].prefill_rows;
+      }
+    }
+    for (size_t i = 0; i < size_; ++i) {
+      first[i] = Ratio(first[i], steps[i]);
+      sum[i] = Ratio(sum[i], steps[i]);
+    }
+    DrawStacked("Rows a step", "decode", "prefill", first, sum);
+  }
+
+  void DrawReplicas() {
+    const size_t count = std::min(timeline_.lanes().size(), kMostLanes);
+    double most = 0;
+    const auto running = [&](const TimelineBucket& b) {
+      return b.running / timeline_.bucket_seconds();
+    };
+    for (const Timeline::Lane& lane : timeline_.lanes()) {
+      for (size_t i = 0; i < size_; ++i) most = std::max(most, running(lane[i]));
+    }
+    std::vector<SvgLane> lanes(count);
+    for (size_t r = 0; r < count; ++r) {
+      lanes[r].name = fmt::format("{}", r);
+      for (size_t i = 0; i < size_; ++i) {
+        const TimelineBucket& bucket = timeline_.lanes()[r][i];
+        const double height = Ratio(running(bucket), most),
+                     prefill = Ratio(bucket.prefill_rows, bucket.prefill_rows + bucket.decode_rows);
+        lanes[r].lower.push_back(height * (1 - prefill));
+        lanes[r].upper.push_back(height * prefill);
+      }
+    }
+    std::string legend = fmt::format(
+        "height: running choices, full at {}; <i class=\"a\"></i>decode rows <i "
+        "class=\"b\"></i>prefill rows",
+        ShortNumber(most));
+    if (count < timeline_.lanes().size())
+      legend += fmt::format("; the first {} of {}", count, timeline_.lanes().size());
+    Section("Replicas", legend, DrawLanes(timeline_.end_seconds(), lanes));
+  }
+
+  void DrawProfile() {
+    std::vector<device::OpProfile> profile = run_.profile;
+    double sum = 0;
+    for (const device::OpProfile& op : profile) sum += op.seconds;
+    if (sum <= 0) return;
+    std::ranges::sort(profile, std::greater(), &device::OpProfile::seconds);
+    std::vector<SvgBar> bars;
+    for (const device::OpProfile& op : profile) {
+      bars.push_back({op.label, op.seconds,
+                      fmt::format("{:.1f} %, {:.3g} s", 100 * op.seconds / sum, op.seconds)});
+    }
+    Section("Where time went", "by operation, all replicas", DrawBars(bars));
+  }
+
+  void Row(std::string_view name, const std::string& value) {
+    out_ += fmt::format("<tr><td>{}</td><td>{}</td></tr>", name, EscapeHtml(value));
+  }
+
+  void DrawSummary() {
+    const job::JobSummary& s = run_.summary;
+    const auto rate = [&](int64_t count) {
+      return fmt::format("{:.1f}", Ratio(static_cast<double>(count), s.elapsed_seconds));
+    };
+    out_ += "<section><h2>Summary</h2><table>";
+    Row("time", fmt::format("{:.3f} s", s.elapsed_seconds));
+    Row("prompt tokens", fmt::format("{}", s.prompt_tokens));
+    Row("output tokens", fmt::format("{}", s.output_tokens));
+    Row("output tokens a second", rate(s.output_tokens));
+    Row("all tokens a second", rate(s.prompt_tokens + s.output_tokens));
+    Row("requests a second", rate(s.done));
+    Row("steps", fmt::format("{}", s.stats.steps));
+    Row("preemptions", fmt::format("{}", s.stats.preemptions));
+    Row("requests stolen at the end",
+        fmt::format("{}, with {} of KV cache", s.stats.requests_stolen,
+                    base::FormatBytes(static_cast<uint64_t>(s.stats.kv_bytes_stolen))));
+    Row("tokens computed again", fmt::format("{}", s.stats.recomputed_tokens));
+    Row("prompt tokens from the prefix index", fmt::format("{}", s.stats.cached_prompt_tokens));
+    Row("last 5 % of the lines", base::FormatDuration(s.tail_seconds));
+    Row("KV cache, tokens", fmt::format("{}", s.model.kv_capacity_tokens));
+    Row("most of it in use",
+        fmt::format("{:.1f} %", 100 * Ratio(static_cast<double>(s.stats.kv_blocks_used_peak),
+                                            static_cast<double>(s.stats.kv_blocks_total))));
+    Row("weights", base::FormatBytes(s.model.weight_bytes));
+    Row("longest context", fmt::format("{}", s.model.max_model_len));
+    Row("numerics", s.model.numerics_class + (s.model.random_weights ? ", random weights" : ""));
+    if (run_.latencies.completion.max > 0) DrawLatencies();
+    out_ += "</table></section>";
+  }
+
+  void DrawReplicaTable() {
+    const EngineStats& stats = run_.summary.stats;
+    out_ += fmt::format(
+        "<section><h2>By replica</h2><p>busiest to mean: {:.3f} in time, {:.3f} in "
+        "tokens</p><table>",
+        BusyImbalance(stats), TokenImbalance(stats));
+    const size_t count = std::min(stats.replicas.size(), kMostLanes);
+    for (size_t i = 0; i < count; ++i) {
+      const ReplicaStats& replica = stats.replicas[i];
+      TimelineBucket sum;
+      if (i < timeline_.lanes().size()) {
+        for (const TimelineBucket& bucket : timeline_.lanes()[i]) sum.Add(bucket, 1);
+      }
+      Row(fmt::format("{}", i),
+          fmt::format("{} steps, {} tokens, busy {:.1f} %, shipping {:.1f} %, pulled {}",
+                      replica.steps, replica.tokens,
+                      100 * Ratio(replica.busy_seconds, run_.summary.elapsed_seconds),
+                      100 * Ratio(sum.ship_seconds, sum.busy_seconds),
+                      base::FormatBytes(static_cast<uint64_t>(sum.bytes_pulled))));
+    }
+    out_ += "</table></section>";
+  }
+
+  void DrawLatencies() {
+    const auto row = [&](std::string_view name, const trace::Percentiles& p) {
+      Row(name, fmt::format("{:.1f}, {:.1f}, {:.1f} ms", 1e3 * p.p50, 1e3 * p.p90, 1e3 * p.p99));
+    };
+    row("time to first token: median, p90, p99", run_.latencies.first_token);
+    row("time per output token", run_.latencies.token);
+    row("completion time", run_.latencies.completion);
+  }
+
+  const trace::CountedRun& run_;
+  const Timeline& timeline_;
+  const size_t size_;
+  TimelineBucket total_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string ReportHtml(const trace::CountedRun& run, const Timeline& timeline) {
+  return Page(run, timeline).Draw();
+}
+
+}  // namespace forebay::report

@@ -1,0 +1,121 @@
+// Timelines divide steps by time and stay small; a report draws what a run has, and nothing else.
+#include "report/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "report/svg_chart.h"
+
+namespace forebay::report {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+StepRecord Step(int replica, double begin, double end) {
+  return {.replica = replica,
+          .begin_seconds = begin,
+          .end_seconds = end,
+          .decode_rows = 4,
+          .prefill_rows = 8,
+          .running = 6,
+          .kv_blocks_used = 10};
+}
+
+TEST(TimelineTest, DividesStepsByTime) {
+  Timeline timeline;
+  timeline.OnStep(Step(1, 0.0005, 0.0025));
+  ASSERT_EQ(timeline.lanes().size(), 2u);
+  const auto& lane = timeline.lanes()[1];
+  EXPECT_EQ(timeline.size(), 3u);
+  EXPECT_NEAR(lane[0].steps, 0.25, 1e-9);
+  EXPECT_NEAR(lane[1].decode_rows, 2, 1e-9);
+  EXPECT_NEAR(lane[1].running, 6 * 0.001, 1e-9);
+  EXPECT_NEAR(lane[2].busy_seconds, 0.0005, 1e-9);
+  EXPECT_EQ(lane[3].steps, 0);
+}
+
+TEST(TimelineTest, KeepsSumsWhenItWidens) {
+  Timeline timeline;
+  double time = 0;
+  for (int i = 0; i < 20000; ++i) {
+    const double next = time + 0.0007 * (1 + i % 5);
+    timeline.OnStep(Step(i % 3, time, next));
+    time = next;
+  }
+  double steps = 0, rows = 0, busy = 0;
+  for (const auto& lane : timeline.lanes()) {
+    for (const TimelineBucket& bucket : lane)
+      steps += bucket.steps, rows += bucket.prefill_rows, busy += bucket.busy_seconds;
+  }
+  EXPECT_NEAR(steps, 20000, 1e-6);
+  EXPECT_NEAR(rows, 160000, 1e-5);
+  EXPECT_NEAR(busy, time, 1e-6);
+  EXPECT_GE(timeline.size(), Timeline::kBuckets / 2);
+  EXPECT_NEAR(timeline.end_seconds(), time, 1e-12);
+}
+
+trace::CountedRun SomeRun() {
+  trace::CountedRun run;
+  run.summary.end = "complete";
+  run.summary.isa = "sim:8xh200";
+  run.summary.model.name = "A<model>&\"";
+  run.summary.stats.kv_blocks_total = 800;
+  return run;
+}
+
+TEST(ReportTest, DrawsWhatThereIs) {
+  Timeline timeline;
+  for (int i = 0; i < 100; ++i) timeline.OnStep(Step(0, 0.01 * i, 0.01 * (i + 1)));
+  trace::CountedRun run = SomeRun();
+  std::string html = ReportHtml(run, timeline);
+  for (const char* title : {"Running choices", "Tokens a second", "Step time", "Rows a step",
+                            "KV cache in use", "Replicas", "Summary"}) {
+    EXPECT_THAT(html, HasSubstr(title));
+  }
+  for (const char* title :
+       {"Pulled over links", "Mode", "Where time went", "A<model>", "nan", "inf\""})
+    EXPECT_THAT(html, Not(HasSubstr(title)));
+  EXPECT_THAT(html, HasSubstr("A&lt;model&gt;&amp;&quot;"));
+
+  StepRecord pulls = Step(1, 1, 1.5);
+  pulls.mode.ffn = FfnMode::kPull;
+  pulls.bytes_pulled = 1'000'000'000;
+  timeline.OnStep(pulls);
+  run.profile.push_back({.label = "attention", .seconds = 2});
+  run.summary.stats.replicas = {{.steps = 3, .tokens = 10, .busy_seconds = 1},
+                                {.steps = 5, .tokens = 30, .busy_seconds = 3}};
+  html = ReportHtml(run, timeline);
+  for (const char* title :
+       {"Pulled over links", "Batch by mode", "Mode", "Where time went", "attention", "By replica",
+        "busiest to mean: 1.500 in time, 1.500 in tokens", "least to most of 2 replicas"})
+    EXPECT_THAT(html, HasSubstr(title));
+  EXPECT_THAT(ReportHtml(SomeRun(), Timeline()), HasSubstr("Summary"));
+}
+
+TEST(ReportTest, StaysSmall) {
+  Timeline timeline;
+  for (int i = 0; i < 64; ++i) {
+    for (int k = 0; k < 2000; ++k)
+      timeline.OnStep(Step(i, 0.013 * k, 0.013 * (k + 1) + 0.001 * (i % 7)));
+  }
+  EXPECT_LT(ReportHtml(SomeRun(), timeline).size(), 1'000'000u);
+}
+
+TEST(SvgChartTest, Numbers) {
+  EXPECT_EQ(ShortNumber(12345678), "12.3M");
+  EXPECT_EQ(ShortNumber(0.25), "0.25");
+  EXPECT_EQ(ShortNumber(2000), "2k");
+  const double values[] = {0, 5, 10};
+  SvgChart chart(90, 10);
+  chart.Line(values, "a");
+  const std::string svg = chart.Finish();
+  EXPECT_THAT(svg, HasSubstr("M103.7 130.0"));  // the middle of the first third, at 0
+  EXPECT_THAT(svg, HasSubstr("L350.3 8.0"));    // the last point, at the top
+  EXPECT_THAT(svg, HasSubstr(">80 s<"));
+}
+
+}  // namespace
+}  // namespace forebay::report

@@ -1,0 +1,64 @@
+#include "report/timeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+namespace forebay::report {
+
+void TimelineBucket::Add(const TimelineBucket& other, double part) {
+  double TimelineBucket::*const kSums[] = {
+      &TimelineBucket::busy_seconds, &TimelineBucket::pull_seconds, &TimelineBucket::ship_seconds,
+      &TimelineBucket::wait_seconds, &TimelineBucket::steps,        &TimelineBucket::decode_rows,
+      &TimelineBucket::prefill_rows, &TimelineBucket::running,      &TimelineBucket::ship_running,
+      &TimelineBucket::kv_blocks,    &TimelineBucket::bytes_pulled};
+  for (double TimelineBucket::*const sum : kSums) this->*sum += part * other.*sum;
+}
+
+size_t Timeline::size() const {
+  return std::min(kBuckets, static_cast<size_t>(std::ceil(end_seconds_ / bucket_seconds_)));
+}
+
+void Timeline::Widen() {
+  bucket_seconds_ *= 2;
+  for (Lane& lane : lanes_) {
+    for (size_t i = 0; i < kBuckets; ++i) {
+      const TimelineBucket both[2] = {2 * i < kBuckets ? lane[2 * i] : TimelineBucket{},
+                                      2 * i + 1 < kBuckets ? lane[2 * i + 1] : TimelineBucket{}};
+      lane[i] = both[0];
+      lane[i].Add(both[1], 1);
+    }
+  }
+}
+
+void Timeline::OnStep(const StepRecord& record) {
+  if (lanes_.size() <= static_cast<size_t>(record.replica))
+    lanes_.resize(static_cast<size_t>(record.replica) + 1);
+  end_seconds_ = std::max(end_seconds_, record.end_seconds);
+  while (end_seconds_ > bucket_seconds_ * kBuckets) Widen();
+  const double seconds = record.end_seconds - record.begin_seconds;
+  const bool pulls = record.mode.ffn == FfnMode::kPull, together = record.mode.meets();
+  const TimelineBucket step{.busy_seconds = seconds,
+                            .pull_seconds = pulls ? seconds : 0,
+                            .ship_seconds = together ? seconds : 0,
+                            .wait_seconds = record.wait_seconds,
+                            .steps = 1,
+                            .decode_rows = static_cast<double>(record.decode_rows),
+                            .prefill_rows = static_cast<double>(record.prefill_rows),
+                            .running = seconds * record.running,
+                            .ship_running = together ? seconds * record.running : 0,
+                            .kv_blocks = seconds * record.kv_blocks_used,
+                            .bytes_pulled = static_cast<double>(record.bytes_pulled)};
+  Lane& lane = lanes_[static_cast<size_t>(record.replica)];
+  const auto first =
+      std::min(kBuckets - 1, static_cast<size_t>(record.begin_seconds / bucket_seconds_));
+  for (size_t i = first; i < kBuckets; ++i) {
+    const double begin = static_cast<double>(i) * bucket_seconds_, end = begin + bucket_seconds_;
+    if (i > first && begin >= record.end_seconds) break;
+    const double inside = std::min(end, record.end_seconds) - std::max(begin, record.begin_seconds);
+    lane[i].Add(step, seconds > 0 ? std::max(0.0, inside) / seconds : 1);
+    if (seconds <= 0) break;
+  }
+}
+
+}  // namespace forebay::report

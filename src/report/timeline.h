@@ -1,0 +1,48 @@
+// A run's steps over time in bounded memory: what a report draws.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "forebay/engine.h"
+
+namespace forebay::report {
+
+// What one replica did in one stretch of time. A step that lies in several is divided by time.
+struct TimelineBucket {
+  double busy_seconds = 0;                    // inside steps
+  double pull_seconds = 0, ship_seconds = 0;  // the part of them in steps of that mode
+  double wait_seconds = 0;                    // StepRecord::wait_seconds
+  double steps = 0;
+  double decode_rows = 0, prefill_rows = 0;
+  double running = 0;       // choices x seconds
+  double ship_running = 0;  // the part of them in steps that ship or gather
+  double kv_blocks = 0;     // blocks x seconds
+  double bytes_pulled = 0;
+
+  void Add(const TimelineBucket& other, double part);
+};
+
+// The stretches double in length whenever a run outgrows them: at least half of kBuckets are in use
+// in the end.
+class Timeline final : public StepObserver {
+ public:
+  static constexpr size_t kBuckets = 360;
+  using Lane = std::array<TimelineBucket, kBuckets>;
+
+  void OnStep(const StepRecord& record) override;
+
+  double bucket_seconds() const { return bucket_seconds_; }
+  double end_seconds() const { return end_seconds_; }
+  // Buckets until the end.
+  size_t size() const;
+  const std::vector<Lane>& lanes() const { return lanes_; }  // by replica
+
+ private:
+  void Widen();
+
+  double bucket_seconds_ = 1e-3, end_seconds_ = 0;
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace forebay::report

@@ -1,0 +1,261 @@
+// Vasuki: one device with little memory. Whole jobs where nothing is offloaded, closed forms where
+// it is.
+#include "repro/claim.h"
+#include "repro/lab.h"
+#include "repro/vasuki/offload.h"
+
+namespace forebay::repro {
+namespace {
+
+// Prompt and output lengths of every 20th request of the arXiv summarization trace that Vidur
+// publishes (MIT licence; tokens of Llama 2's tokenizer, at most 4,096 together).
+constexpr struct {
+  int32_t prompt, output;
+} kArxiv[] = {
+#include "repro/vasuki/arxiv_lengths.inc"
+};
+
+constexpr double kGigabyte = 1e9;
+constexpr int kChunk = 512;  // where the source varies memory alone
+
+struct Machine {
+  int chunk = kChunk;
+  double memory_gb = 0;  // 0: the device's own
+  bool uncalibrated = false;
+};
+
+base::Result<const trace::SimulationResult*> RunArxiv(const Machine& machine, Lab& lab) {
+  const std::string name = fmt::format("arXiv, chunks of {}, {} GB, uncalibrated {}", machine.chunk,
+                                       machine.memory_gb, machine.uncalibrated);
+  return lab.Simulate(name, [&] {
+    trace::LengthTrace trace;
+    for (const auto& length : kArxiv)
+      trace.rows.push_back({.prompt_tokens = length.prompt, .output_tokens = length.output});
+    trace::SimulationOptions simulation{.trace = &trace, .record_steps = true};
+    layout::EngineOptions& options = simulation.engine;
+    options.model = "builtin:Llama-3-8B";
+    options.machine.devices = *layout::ParseDevices("sim:a10");
+    options.limits.max_model_len = 4096;
+    options.limits.max_num_batched_tokens = machine.chunk;
+    options.machine.memory_bytes =
+        static_cast<uint64_t>(machine.memory_gb * kGigabyte * options.machine.memory_utilization);
+    options.machine.uncalibrated = machine.uncalibrated;
+    return trace::Simulate(simulation);
+  });
+}
+
+double Restarts(const trace::SimulationResult& result) {
+  return static_cast<double>(result.run.summary.stats.preemptions);
+}
+double Seconds(const trace::SimulationResult& result) { return result.run.summary.elapsed_seconds; }
+
+enum class Of : uint8_t { kTime, kRestarts };  // what two runs are compared by
+
+// The first run's count over the second's.
+struct Comparison {
+  Of of;
+  Machine above, below;
+};
+
+double CountOf(Of of, const trace::SimulationResult& result) {
+  return of == Of::kRestarts ? Restarts(result) : Seconds(result);
+}
+
+Account TermsOf(const trace::SimulationResult& run) {
+  double running = 0;
+  for (const StepRecord& step : run.steps) running += step.running;
+  const auto steps = static_cast<double>(run.steps.size());
+  return {{"KV tokens", static_cast<double>(run.run.summary.model.kv_capacity_tokens)},
+          {"batch", running / steps},
+          {"step ms", 1e3 * Seconds(run) / steps},
+          {"seconds", Seconds(run)},
+          {"restarts", Restarts(run)}};
+}
+
+base::Result<double> RatioOf(const Comparison& key, bool uncalibrated, Lab& lab, Account* account) {
+  Machine above = key.above, below = key.below;
+  above.uncalibrated = below.uncalibrated = uncalibrated;
+  FB_ASSIGN_OR_RETURN(const trace::SimulationResult* a, RunArxiv(above, lab));
+  FB_ASSIGN_OR_RETURN(const trace::SimulationResult* b, RunArxiv(below, lab));
+  if (account != nullptr) {
+    *account = TermsOf(*a);
+    for (Term& term : TermsOf(*b)) account->push_back({term.name + " below", term.value});
+  }
+  return CountOf(key.of, *a) / CountOf(key.of, *b);
+}
+
+FindingOr MemoryAndChunks(const Comparison& key, double, Lab& lab) {
+  Finding finding;
+  FB_ASSIGN_OR_RETURN(finding.calibrated, RatioOf(key, false, lab, &finding.account));
+  FB_ASSIGN_OR_RETURN(finding.uncalibrated, RatioOf(key, true, lab, nullptr));
+  return finding;
+}
+
+// Its two jobs: the trace above, and the translation of books, whose lengths it gives as a mean and
+// a deviation.
+enum class Task : uint8_t { kSummarization, kTranslation };
+
+MeanLengths LengthsOf(Task task) {
+  if (task == Task::kTranslation) return {1067, 1612};
+  MeanLengths mean;
+  for (const auto& length : kArxiv) {
+    mean.prompt += length.prompt / static_cast<double>(std::size(kArxiv));
+    mean.output += length.output / static_cast<double>(std::size(kArxiv));
+  }
+  return mean;
+}
+
+Account TermsOf(const SteadyState& state) {
+  return {{"batch", state.batch},
+          {"step ms", state.step_ms},
+          {"streamed GB a step", state.streamed_gb},
+          {"request s", state.request_seconds}};
+}
+
+struct Offload {
+  Task task;
+  OffloadForm form;
+  double room_gb = 7.1;  // 24 GiB, less 10 % and the weights
+};
+
+// By how much a request takes less than without offload, in percent.
+base::Result<double> SavedBy(const Offload& key, bool uncalibrated, Account* account) {
+  const MeanLengths lengths = LengthsOf(key.task);
+  const OffloadCase where{.room_gb = key.room_gb, .uncalibrated = uncalibrated};
+  FB_ASSIGN_OR_RETURN(const SteadyState off, Steady(OffloadForm::kOff, lengths, where));
+  FB_ASSIGN_OR_RETURN(const SteadyState with, Steady(key.form, lengths, where));
+  if (account != nullptr) {
+    Append("off: ", TermsOf(off), account);
+    Append("with: ", TermsOf(with), account);
+  }
+  return 100 * (1 - with.request_seconds / off.request_seconds);
+}
+
+FindingOr Saved(const Offload& key, double, Lab&) {
+  Finding finding;
+  FB_ASSIGN_OR_RETURN(finding.calibrated, SavedBy(key, false, &finding.account));
+  FB_ASSIGN_OR_RETURN(finding.uncalibrated, SavedBy(key, true, nullptr));
+  return finding;
+}
+
+FindingOr BatchGrowth(const Offload& key, double, Lab&) {
+  const MeanLengths lengths = LengthsOf(key.task);
+  FB_ASSIGN_OR_RETURN(const SteadyState off, Steady(OffloadForm::kOff, lengths, {}));
+  FB_ASSIGN_OR_RETURN(const SteadyState with, Steady(key.form, lengths, {}));
+  Finding finding{.calibrated = with.batch / off.batch};
+  Append("off: ", TermsOf(off), &finding.account);
+  Append("with: ", TermsOf(with), &finding.account);
+  return finding;
+}
+
+// Equation 1: what `requests` of `tokens` each have in `layers`.
+struct Batch {
+  double requests, tokens, layers;
+};
+FindingOr SavedGigabytes(const Batch& key, double, Lab&) {
+  return Finding{.calibrated = key.requests * key.tokens * key.layers * kTokenBytes /
+                               static_cast<double>(kLayers) / kGigabyte};
+}
+
+// Dollars by GFLOP a watt, its table 1.
+constexpr double kA10Cost = 12, kA40Cost = 52;
+
+// Requests a second for what the device costs: an A10 with offload over an A40 without. Its
+// simulator had the A40's kernels for both.
+FindingOr WorthOverA40(const Offload& key, double, Lab&) {
+  constexpr double kA40Room = 30.3;  // 48 GiB, less 10 % and the weights
+  const MeanLengths lengths = LengthsOf(key.task);
+  FB_ASSIGN_OR_RETURN(const SteadyState small,
+                      Steady(key.form, lengths, {.device = "a40", .room_gb = key.room_gb}));
+  FB_ASSIGN_OR_RETURN(const SteadyState own, Steady(key.form, lengths, {.room_gb = key.room_gb}));
+  FB_ASSIGN_OR_RETURN(const SteadyState large,
+                      Steady(OffloadForm::kOff, lengths, {.device = "a40", .room_gb = kA40Room}));
+  const auto worth = [&](const SteadyState& state) {
+    return large.request_seconds / state.request_seconds * kA40Cost / kA10Cost;
+  };
+  Finding finding{.calibrated = worth(small)};
+  Append("A10's memory: ", TermsOf(small), &finding.account);
+  Append("A40: ", TermsOf(large), &finding.account);
+  finding.account.push_back({"with the A10's own kernels", worth(own)});
+  return finding;
+}
+
+// The most that it can be where the smaller device is no faster.
+FindingOr MostWorth(const Offload& key, double claimed, Lab& lab) {
+  FB_ASSIGN_OR_RETURN(Finding finding, WorthOverA40(key, claimed, lab));
+  finding.account.push_back({"as computed", finding.calibrated});
+  finding.calibrated = kA40Cost / kA10Cost;
+  return finding;
+}
+
+// Layers of 28 requests that fill the room.
+enum class Hiding : uint8_t { kPrinted, kPhysical };
+FindingOr HiddenLayers(const Hiding& key, double, Lab&) {
+  constexpr int64_t kRequests = 28, kContext = 1934;
+  FB_ASSIGN_OR_RETURN(const OffloadedLayers layers, LayersOf(kRequests, kContext, {}));
+  Finding finding;
+  finding.calibrated =
+      static_cast<double>(key == Hiding::kPrinted ? layers.printed : layers.physical);
+  finding.account = {{"step ms", layers.step_ms}, {"a layer's copy up ms", layers.layer_copy_ms}};
+  return finding;
+}
+
+}  // namespace
+
+// clang-format off
+std::vector<Claim> VasukiClaims() {
+  constexpr std::string_view kForms =
+      "closed form of a steady state of requests of the mean lengths, at 7.1 GB of KV; printed: growth is free of memory and copies "
+      "of time; physical: what does not fit is streamed behind the compute";
+  return {
+      Row<Offload>(
+          {"VA1", "Vasuki, section 6.2.2", "Llama-3-8B on an A10, summarization: time saved by offload as printed, %", kForms, Kind::kPoints, 5},
+          &Saved, {{"printed", "9", {Task::kSummarization, OffloadForm::kPrinted}}}),
+      Row<Offload>(
+          {"VA2", "Vasuki, section 6.2.2", "The same, translation", kForms, Kind::kPoints, 8},
+          &Saved, {{"printed", "36", {Task::kTranslation, OffloadForm::kPrinted}}}),
+      Row<Offload>(
+          {"VA2.physical", "Vasuki, section 6.2.2", "Translation where copies take their time, %",
+           "the printed figure as a bound: no plan that waits for its copies reaches it; the same form as above, streamed", Kind::kOrder},
+          &Saved,
+          {{"7.1 GB", "< 36", {Task::kTranslation, OffloadForm::kPhysical}},
+           {"4.7 GB", "< 36", {Task::kTranslation, OffloadForm::kPhysical, 4.7}},
+           {"2.1 GB", "< 36", {Task::kTranslation, OffloadForm::kPhysical, 2.1}}}),
+      Row<Batch>(
+          {"VA3.bytes", "Vasuki, equation 1", "KV of 28 requests of 4,096 tokens in 30 layers, GB", "", Kind::kExact},
+          &SavedGigabytes, {{"", "14", {28, 4096, 30}}}),
+      Row<Offload>(
+          {"VA3", "Vasuki, section 6.2.1", "Translation: the batch with offload over that without", kForms, Kind::kBand, 0.25},
+          &BatchGrowth, {{"printed", "2", {Task::kTranslation, OffloadForm::kPrinted}}}),
+      Row<Offload>(
+          {"VA4", "Vasuki, Figure 6", "Translation: requests a second for the money, an A10 with offload over an A40 without",
+           "the A40's kernels on both, as its simulator had; an A40 has 30.3 GB of KV", Kind::kBand, 0.1},
+          &WorthOverA40, {{"printed", "3.4", {Task::kTranslation, OffloadForm::kPrinted}}}),
+      Row<Offload>(
+          {"VA5", "Vasuki, section 6.2.3", "The same of summarization: \"an order of magnitude\"", "", Kind::kBand, 0.1},
+          &MostWorth,
+          {{"", "10", {Task::kSummarization, OffloadForm::kPrinted},
+            {.why = "where the A10 is no faster than the A40, it cannot be more than the ratio of what they cost, 52 / 12", .corrected = "4.33"}}}),
+      Row<Hiding>(
+          {"VA6", "Vasuki, Figure 7", "Layers that are offloaded without a wait, of 32",
+           "28 requests that fill 7.1 GB; physical: a layer's copy hides behind the others' compute in the same step", Kind::kPoints, 0.4},
+          &HiddenLayers,
+          {{"as listed", "30", Hiding::kPrinted},
+           {"physical", "30", Hiding::kPhysical,
+            {.why = "the listing gives each layer the time of the whole batch: its line 10 multiplies by layers what was measured over all of them. Of the first listing's own test, with a layer's time, 2 are left: 17 ms down and up for each that is sent, 1.5 ms of compute for each that stays", .corrected = "2"}}}),
+      Row<Comparison>(
+          {"VA7", "Vasuki, Figure 1 and section 4.3", "Llama-3-8B on an A10, arXiv: what memory and chunk size do",
+           "every 20th request of the trace, context 4096, at most 256 at once; 1000 GB of the same device; restarts are "
+           "preemptions",
+           Kind::kOrder},
+          &MemoryAndChunks,
+          {{"time, 24 GB over 1000 GB", "> 1", {Of::kTime, {}, {.memory_gb = 1000}}},
+           {"restarts, 2048 over 512", "> 1", {Of::kRestarts, {.chunk = 2048}, {}}},
+           {"restarts, 4096 over 512", "> 1", {Of::kRestarts, {.chunk = 4096}, {}}},
+           {"time, 2048 over 512", "> 1", {Of::kTime, {.chunk = 2048}, {}}},
+           {"time, 4096 over 512", "> 1", {Of::kTime, {.chunk = 4096}, {}}}}),
+  };
+}
+// clang-format on
+
+}  // namespace forebay::repro

@@ -1,0 +1,15 @@
+// How many choices the KV cache holds until they end, as far as their lengths are foreseen. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "schedule/plan.h"
+
+namespace forebay::schedule {
+
+// How many of the waiting choices, from the first on, can be admitted beside those that run so that
+// the blocks of all never exceed `capacity` times what there is: each grows by a token a step until
+// its expected end, where it gives all back, so that the largest need is at one of the ends.
+int64_t ChoicesThatFit(const StepView& view, double capacity);
+
+}  // namespace forebay::schedule

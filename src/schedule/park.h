@@ -1,0 +1,25 @@
+// What becomes of a preempted choice's KV: it is parked in the tier below and comes back, or it is
+// computed again, whichever takes less. Pure.
+#pragma once
+
+#include <cstdint>
+
+namespace forebay::schedule {
+
+// By the device's profile. With prices of 0 nothing is parked.
+struct ParkPrices {
+  double row_seconds = 0;            // added to a step by one more row of a prompt
+  double context_token_seconds = 0;  // by one more token that such a row sees
+  double block_seconds = 0;          // a block, one way
+  double move_seconds = 0;           // to move anything at all, one way
+};
+
+struct ParkView {
+  int64_t rows = 0;          // positions that would be computed again
+  int64_t fresh_blocks = 0;  // that would go down: the others are below already
+  int64_t blocks = 0;        // that would come back
+};
+
+bool ParkPays(const ParkView& view, const ParkPrices& prices);
+
+}  // namespace forebay::schedule

@@ -1,0 +1,25 @@
+// Sarathi-Serve's scheduler (OSDI 2024, algorithm 3), to compare with: decoding rows first, then
+// chunks of prompts; first come, first served; a choice is admitted when the blocks of its prompt
+// are there and a hundredth of all stays free. Growth is not foreseen: the latest gives way.
+#include "schedule/packing.h"
+#include "schedule/policy.h"
+
+namespace forebay::schedule {
+namespace {
+
+class Sarathi final : public Policy {
+ public:
+  std::string_view name() const override { return "sarathi"; }
+
+  void Plan(const StepView& view, StepPlan* plan) const override {
+    plan->Begin(view.mode);
+    const StepRoom room = PackRunning(view, plan);
+    if (plan->preempt.empty()) PackWaiting(view, 0, room, plan, Watermark(view));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> MakeSarathi() { return std::make_unique<Sarathi>(); }
+
+}  // namespace forebay::schedule

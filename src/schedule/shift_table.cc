@@ -1,0 +1,20 @@
+#include "schedule/shift_table.h"
+
+#include <algorithm>
+
+namespace forebay::schedule {
+
+StepMode ShiftTable::Shift(StepMode mode, int64_t rows, int64_t step) const {
+  if (entries.empty()) return mode;
+  size_t index = 0;
+  if (flip_every > 0) {
+    index = static_cast<size_t>(step / flip_every) % entries.size();
+  } else {
+    while (index + 1 < entries.size() && rows > entries[index].most_rows) ++index;
+  }
+  mode.sp = entries[index].sp;
+  mode.tp = entries[index].tp;
+  return mode;
+}
+
+}  // namespace forebay::schedule

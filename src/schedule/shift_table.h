@@ -1,0 +1,31 @@
+// In which mode (model/modes.h) a replica takes a step, by the step's rows: sequence parallel where
+// there are many, tensor parallel where there are few (Shift Parallelism, arXiv 2509.16495,
+// Algorithm 3). Pure, without memory: KV lies the same in all modes, so a switch costs nothing and
+// needs no hysteresis.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "forebay/step_mode.h"
+
+namespace forebay::schedule {
+
+struct ShiftEntry {
+  int64_t most_rows;  // of the steps that take this mode; of the last entry, of any step
+  uint8_t sp, tp;
+  friend bool operator==(const ShiftEntry&, const ShiftEntry&) = default;
+};
+
+// Empty: the layout has one mode.
+struct ShiftTable {
+  std::vector<ShiftEntry> entries;  // ascending rows
+  int flip_every = 0;               // trials: so many steps in each mode in turn, whatever rows say
+
+  bool empty() const { return entries.empty(); }
+  // `mode` with the degrees of step number `step`, of `rows` rows.
+  StepMode Shift(StepMode mode, int64_t rows, int64_t step) const;
+};
+
+}  // namespace forebay::schedule

@@ -1,0 +1,44 @@
+#include "schedule/shift_table.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace forebay::schedule {
+namespace {
+
+constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+
+StepMode At(const ShiftTable& table, int64_t rows, int64_t step = 0) {
+  return table.Shift({.ffn = FfnMode::kLocal, .sp = 4, .tp = 2}, rows, step);
+}
+StepMode Mode(uint8_t sp, uint8_t tp) { return {.ffn = FfnMode::kLocal, .sp = sp, .tp = tp}; }
+
+TEST(ShiftTable, WithoutEntriesTheModeStays) { EXPECT_EQ(At({}, 100), Mode(4, 2)); }
+
+// A step of exactly the threshold's rows is small; one more is large.
+TEST(ShiftTable, MoreRowsThanTheThresholdAreMany) {
+  const ShiftTable table{{{256, 1, 8}, {kAny, 8, 1}}};
+  EXPECT_EQ(At(table, 1), Mode(1, 8));
+  EXPECT_EQ(At(table, 256), Mode(1, 8));
+  EXPECT_EQ(At(table, 257), Mode(8, 1));
+  EXPECT_EQ(At(table, 100'000), Mode(8, 1));
+}
+
+TEST(ShiftTable, MiddleModesHaveTheirRange) {
+  const ShiftTable table{{{96, 1, 8}, {280, 2, 4}, {900, 4, 2}, {kAny, 8, 1}}};
+  for (const auto& [rows, sp] : {std::pair{96, 1}, {97, 2}, {280, 2}, {281, 4}, {900, 4}, {901, 8}})
+    EXPECT_EQ(At(table, rows).sp, sp) << rows;
+}
+
+// What the table says depends on the step's rows and on nothing before it.
+TEST(ShiftTable, TrialsFlipWhateverRowsSay) {
+  const ShiftTable table{{{kAny, 8, 1}, {kAny, 4, 2}, {kAny, 1, 8}}, 3};
+  for (int64_t step = 0; step < 20; ++step) {
+    const int expected[] = {8, 4, 1};
+    EXPECT_EQ(At(table, 1 + step % 2 * 1000, step).sp, expected[step / 3 % 3]) << step;
+  }
+}
+
+}  // namespace
+}  // namespace forebay::schedule

@@ -1,0 +1,37 @@
+// The names of step modes, wherever a user, a log or a report reads or writes one. A new mode is a
+// value of FfnMode and its name here.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "forebay/step_mode.h"
+
+namespace forebay::schedule {
+
+// All modes, in the order in which they are listed; sp and tp are 1.
+std::span<const StepMode> AllModes();
+
+// The name says how the FFN is reached: local, pull, ship or gather. Degrees are the layout's.
+std::string_view Name(const StepMode& mode);
+// The mode of that name, with sp and tp 1. Errors: kInvalidArgument lists the names.
+base::Result<StepMode> ParseMode(std::string_view name);
+
+// What a user may ask for where weights are pooled: a mode, or nothing, which is "auto": pull or
+// ship, by the load.
+using WantedMode = std::optional<StepMode>;
+std::string_view Name(const WantedMode& wanted);
+base::Result<WantedMode> ParseWantedMode(std::string_view name);
+// All names that ParseWantedMode takes.
+std::vector<std::string> WantedModeNames();
+
+// The counter in EngineStats::mode_counters of steps in this mode, and of steps whose rows or heads
+// are cut over so many ranks: "steps_sp4tp2".
+std::string StepsCounter(const StepMode& mode);
+std::string DegreesCounter(const StepMode& mode);
+
+}  // namespace forebay::schedule

@@ -1,0 +1,45 @@
+#include "schedule/step_mode.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace forebay::schedule {
+namespace {
+
+TEST(StepModeTest, NamesAndModesAreOneToOne) {
+  std::set<std::string_view> names;
+  for (const StepMode& mode : AllModes()) {
+    EXPECT_TRUE(names.insert(Name(mode)).second) << Name(mode);
+    const base::Result<StepMode> parsed = ParseMode(Name(mode));
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    EXPECT_EQ(*parsed, mode);
+  }
+  EXPECT_EQ(names, (std::set<std::string_view>{"local", "pull", "ship", "gather"}));
+  EXPECT_EQ(Name(StepMode{.ffn = FfnMode::kGather, .tp = 4}), "gather");
+  EXPECT_EQ(StepsCounter({.ffn = FfnMode::kShip}), "steps_ship");
+}
+
+TEST(StepModeTest, DegreesTellModesApart) {
+  EXPECT_NE((StepMode{.ffn = FfnMode::kPull, .tp = 2}), StepMode{.ffn = FfnMode::kPull});
+  EXPECT_FALSE(StepMode{.ffn = FfnMode::kPull}.meets());
+  EXPECT_TRUE(StepMode{.ffn = FfnMode::kShip}.meets());
+  EXPECT_TRUE(StepMode{.ffn = FfnMode::kGather}.meets());
+}
+
+TEST(StepModeTest, OfWhatCanBeAskedForAutoIsNoMode) {
+  EXPECT_EQ(WantedModeNames(), (std::vector<std::string>{"auto", "pull", "ship", "gather"}));
+  for (const std::string& name : WantedModeNames()) {
+    const base::Result<WantedMode> wanted = ParseWantedMode(name);
+    ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
+    EXPECT_EQ(Name(*wanted), name);
+    EXPECT_EQ(wanted->has_value(), name != "auto");
+  }
+  EXPECT_EQ(ParseWantedMode("local").status().message(),
+            "mode \"local\" cannot be asked for; expected one of auto, pull, ship, gather");
+  EXPECT_EQ(ParseWantedMode("push").status().message(),
+            "mode \"push\" is unknown; expected one of local, pull, ship, gather");
+}
+
+}  // namespace
+}  // namespace forebay::schedule

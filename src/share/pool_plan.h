@@ -1,0 +1,65 @@
+// Which matrices of a model the ranks of a group share, and what that takes of each rank's memory.
+// Pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/decoder_weights.h"
+#include "weights/book/pool_book.h"
+#include "weights/book/pool_schedule.h"
+
+namespace forebay::share {
+
+struct PoolOptions {
+  // Where the weights of layers without experts lie, and the experts of the others
+  // (weights::FindPlacement).
+  std::string placement = "by_layer", experts = "replicated";
+  int64_t layers = 0;      // how many of the layers without experts are pooled
+  bool attention = false;  // qkv and output beside gate_up and down
+  // Copies arrive matrix by matrix, each in a slot of its own; else a layer is one copy and one
+  // slot, as in the paper.
+  bool by_matrix = false;
+  weights::FetchOrder order = weights::FetchOrder::kPeakShifted;
+  weights::SlotSettings slots;
+  // a copy is cut into slices; 0: 1 MiB, on simulated devices 64 MiB
+  uint64_t slice_bytes = 0;
+  bool rotate_peers = true;  // slices take turns over the peers
+  int requests_in_flight = 2;
+  // for what comes from one owner, where the device has streams for it
+  bool stream_per_owner = true;
+};
+
+struct ShipPlan;
+
+// What one rank pools.
+struct PoolPlan {
+  PoolOptions options;
+  int rank = 0, num_ranks = 1;
+  std::shared_ptr<const weights::PoolBook> book;
+  std::shared_ptr<const weights::PoolSchedule> schedule;
+  std::shared_ptr<const ShipPlan> ship;  // null: no step ships
+  uint64_t pool_bytes = 0;               // runs that the rank owns
+  uint64_t slot_bytes = 0;               // bytes of one slot
+  uint64_t table_bytes = 0;              // control memory: where runs lie, by layer and phase
+
+  uint64_t slots_bytes() const { return slot_bytes * static_cast<uint64_t>(schedule->num_slots()); }
+};
+
+// Plans the shares of all ranks when `options.layers` layers are pooled among them, and the experts
+// of all layers that have some unless they are replicated.
+// Errors: weights::kUnknownPlacement, kCannotPlace, kTooFewSlots; base::kInvalidArgument: fewer
+// layers have no experts.
+base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int num_ranks,
+                                              const model::DecoderPlan& decoder);
+
+// Marks in `decoder` what is pooled.
+void MarkPooled(const PoolPlan& pool, model::DecoderPlan* decoder);
+// By how much that makes decoder->bytes() less.
+uint64_t PooledBytes(const PoolPlan& pool, const model::DecoderPlan& decoder);
+// Where the rank keeps its part, for LoadDecoder; `region` is its pool region, plan.pool_bytes.
+model::PooledRunAt OwnRuns(const PoolPlan& pool, const device::Region& region);
+
+}  // namespace forebay::share

@@ -1,0 +1,115 @@
+// Plans of pools whose layers differ.
+#include "share/pool_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/blocks/dense_ffn.h"
+
+namespace forebay::share {
+namespace {
+
+using model::PlannedMatrix;
+using testing::ElementsAre;
+using weights::TensorKind;
+
+model::DecoderPlan SmallDecoder(int64_t layers) {
+  model::ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.family = "llama";
+  config.vocab_size = 100;
+  config.hidden_size = 64;
+  config.intermediate_size = 512;
+  config.num_layers = layers;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 16;
+  config.sliding_window.assign(static_cast<size_t>(layers), 0);
+  config.max_position_embeddings = 64;
+  return model::PlanDecoder(config, tensor::DType::kBF16, 64);
+}
+
+// Gives the layer's feed-forward block half as many panels.
+void Narrow(model::LayerPlan* layer) {
+  for (PlannedMatrix& matrix : layer->matrices) {
+    if (matrix.role == model::kGateUp) matrix.plan.panels.resize(matrix.plan.panels.size() / 2);
+  }
+}
+
+uint64_t FfnBytes(const model::LayerPlan& layer) {
+  return layer.matrix(model::kGateUp).TileBytes() + layer.matrix(model::kDown).TileBytes();
+}
+
+TEST(PoolPlan, LayersMayDiffer) {
+  model::DecoderPlan decoder = SmallDecoder(6);
+  for (const size_t layer : {1, 3}) Narrow(&decoder.layers[layer]);
+  decoder.layers[0].matrices.front().plan.num_experts = 4;  // no layer for a dense placement
+  const auto plans = PlanPools({.placement = "striped", .layers = 5}, 2, decoder).value();
+  const weights::PoolBook& book = *plans[0].book;
+  EXPECT_THAT(book.group().pool_index, ElementsAre(-1, 0, 1, 2, 3, 4));
+  const uint64_t wide = FfnBytes(decoder.layers[2]), narrow = FfnBytes(decoder.layers[1]);
+  EXPECT_LT(narrow, wide);
+  for (const auto& [layer, bytes] : {std::pair{1, narrow}, {2, wide}, {3, narrow}, {5, wide}})
+    EXPECT_EQ(book.group().layer(layer).bytes(), bytes) << layer;
+  EXPECT_EQ(plans[0].pool_bytes + plans[1].pool_bytes, 3 * wide + 2 * narrow);
+  EXPECT_EQ(book.StepBytes(0), plans[1].pool_bytes);
+  EXPECT_EQ(PooledBytes(plans[0], decoder), 3 * wide + 2 * narrow);
+
+  const uint64_t all = decoder.bytes();
+  MarkPooled(plans[0], &decoder);
+  EXPECT_EQ(all - decoder.bytes(), 3 * wide + 2 * narrow);
+  EXPECT_FALSE(std::ranges::any_of(decoder.layers[0].matrices, &PlannedMatrix::pooled));
+}
+
+// Mixtral's, but for layer 0, which has no experts.
+model::DecoderPlan SmallMixture(int64_t layers, int64_t experts) {
+  model::ModelConfig config = SmallDecoder(layers).config;
+  config.architecture = "MixtralForCausalLM";
+  config.family = "mixtral";
+  config.moe = model::MoeConfig{};
+  config.moe->num_experts = experts;
+  config.moe->experts_per_token = 2;
+  config.moe->intermediate_size = 96;
+  config.moe->has_experts.assign(static_cast<size_t>(layers), 1);
+  config.moe->has_experts[0] = 0;
+  return model::PlanDecoder(config, tensor::DType::kBF16, 64);
+}
+
+TEST(PoolPlan, ExpertsAndDenseLayersLieInOnePool) {
+  model::DecoderPlan decoder = SmallMixture(4, 5);
+  EXPECT_EQ(decoder.layers[1].matrices.size(), 5u);  // two of attention, the router, two of experts
+  const auto plans =
+      PlanPools({.placement = "striped", .experts = "by_expert:3", .layers = 1}, 2, decoder)
+          .value();
+  const weights::PoolBook& book = *plans[1].book;
+  EXPECT_THAT(book.group().pool_index, ElementsAre(0, 1, 2, 3));
+  const weights::LayerRuns& layer = book.group().layer(2);
+  EXPECT_EQ(layer.tensors, TensorKind::kExperts);
+  EXPECT_EQ(layer.num_leaves, 5);
+  ASSERT_EQ(layer.runs.size(), 10u);
+  const uint64_t expert = layer.runs[0].bytes + layer.runs[5].bytes;
+  EXPECT_EQ(layer.bytes(), 5 * expert);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(plans[rank].pool_bytes, FfnBytes(decoder.layers[0]) / 2 + 3 * 3 * expert);
+    EXPECT_EQ(book.StepBytes(rank), FfnBytes(decoder.layers[0]) / 2 + 3 * 2 * expert);
+  }
+  const uint64_t all = decoder.bytes();
+  MarkPooled(plans[0], &decoder);
+  EXPECT_EQ(all - decoder.bytes(), FfnBytes(decoder.layers[0]) + 3 * 5 * expert);
+}
+
+TEST(PoolPlan, ExpertsThatAreReplicatedAreNotPooled) {
+  const auto plans =
+      PlanPools({.placement = "striped", .layers = 1}, 2, SmallMixture(3, 4)).value();
+  EXPECT_THAT(plans[0].book->group().pool_index, ElementsAre(0, -1, -1));
+}
+
+TEST(PoolPlan, MoreLayersThanHaveNoExpertsAreRefused) {
+  const base::Status status =
+      PlanPools({.placement = "striped", .layers = 2}, 2, SmallMixture(2, 4)).status();
+  EXPECT_EQ(status.code(), base::kInvalidArgument);
+  EXPECT_THAT(status.message(), testing::HasSubstr("1 of 2 layers have no experts"));
+}
+
+}  // namespace
+}  // namespace forebay::share

@@ -1,0 +1,284 @@
+#include "share/ship.h"
+
+#include <algorithm>
+
+#include "device/copy.h"
+#include "kernels/reduce.h"
+#include "model/blocks/dense_ffn.h"
+
+namespace forebay::share {
+namespace {
+
+constexpr int kRowsChannel = fabric::kPoolChannel, kSumsChannel = fabric::kPoolChannel + 1;
+
+// The columns of gate and up that belong to `leaves` of this tp rank.
+kernels::PackedWeight ColumnsOf(kernels::PackedWeight gate_up, const ShipPlan::Layer& layer,
+                                const base::Part& leaves) {
+  const int32_t first = layer.panel_of_leaf[leaves.begin];
+  gate_up.num_panels = layer.panel_of_leaf[leaves.end] - first;
+  gate_up.tiles += first;
+  gate_up.panels += first;
+  if (gate_up.bias != nullptr) gate_up.bias += int64_t{first} * kernels::kPanelColumns;
+  return gate_up;
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<ShippedFfn>> ShippedFfn::Create(const ShipPlan& plan,
+                                                             fabric::Fabric& fabric,
+                                                             const fabric::Communicator& peers,
+                                                             const fabric::Communicator& members) {
+  FB_ASSIGN_OR_RETURN(const device::Region* rows, fabric.FindRegion(fabric.rank(), kRowsRegion));
+  FB_ASSIGN_OR_RETURN(fabric::Exchange rows_exchange,
+                      fabric::Exchange::Create(fabric, peers, *rows, kRowsChannel));
+  std::unique_ptr<ShippedFfn> ship(new ShippedFfn(plan, std::move(rows_exchange)));
+  if (plan.sums_bytes > 0) {
+    FB_ASSIGN_OR_RETURN(const device::Region* sums, fabric.FindRegion(fabric.rank(), kSumsRegion));
+    FB_ASSIGN_OR_RETURN(fabric::Exchange sums_exchange,
+                        fabric::Exchange::Create(fabric, members, *sums, kSumsChannel));
+    ship->sums_ = std::make_unique<fabric::Exchange>(std::move(sums_exchange));
+  }
+  return ship;
+}
+
+void ShippedFfn::Begin(const ShipRows& rows) {
+  step_rows_ = rows;
+  const bool gathers = plan_.mode.ffn == FfnMode::kGather,
+             skip = plan_.options.skip_idle || gathers;
+  for (int rank = 0; rank < plan_.num_ranks; ++rank) {
+    FB_CHECK(gathers || plan_.max_planes == 0 || rows[rank] <= plan_.options.rows,
+             "rank {} ships {} rows, at most {} were planned", rank, rows[rank],
+             plan_.options.rows);
+    first_row_[rank + 1] = first_row_[rank] + std::max(rows[rank], skip ? 0 : 1);
+  }
+  const int32_t own = rows[rows_.my_index()];
+  if (own > 0) ++counters_.steps;
+  counters_.rows += own;
+  if (own == 0 && skip) ++counters_.rows_skipped;
+}
+
+ShippedFfn::Batch ShippedFfn::BatchOf(int rank) const {
+  const int first = plan_.options.fuse ? 0 : rank,
+            last = plan_.options.fuse ? plan_.num_ranks : rank + 1;
+  return {first, last, first_row_[first],
+          static_cast<int32_t>(first_row_[last] - first_row_[first])};
+}
+
+void ShippedFfn::Copy(const model::BlockContext& context, const char* label, void* to,
+                      const std::byte* from, bool remote, uint64_t bytes) {
+  context.stream->Enqueue(device::MakeCopy(label, to, from, bytes));
+  if (remote) counters_.bytes += static_cast<int64_t>(bytes);
+}
+
+void ShippedFfn::Run(const model::BlockContext& context, int64_t layer, int32_t rows) {
+  if (plan_.layers[layer].experts) return RunExperts(context, layer);
+  if (rows > 0) LayerNorm(context, layer, model::kFfnNorm, rows, rows_.mine());
+  const base::Part& own = plan_.layers[layer].leaves[plan_.MemberOf(rows_.my_index())];
+  rows_.Meet(*context.stream);
+  for (int rank = 0; own.size() > 0 && rank < plan_.num_ranks;) {
+    const Batch batch = BatchOf(rank);
+    if (batch.rows > 0) Serve(context, layer, own, batch);
+    rank = batch.last_rank;
+  }
+  sums_->Meet(*context.stream);
+  if (first_row_[rows_.my_index() + 1] > first_row_[rows_.my_index()])
+    AddSums(context, layer, rows);
+}
+
+void ShippedFfn::RunExperts(const model::BlockContext& context, int64_t layer) {
+  const int32_t most = *std::max_element(step_rows_.begin(), step_rows_.begin() + plan_.num_ranks);
+  for (int64_t first = 0; first < most; first += plan_.options.expert_rows) {
+    RunRound(context, layer, first);
+    ++rounds_;
+  }
+}
+
+void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int64_t first) {
+  Round round{.layer = layer,
+              .ranks = {.num_ranks = plan_.num_ranks,
+                        .me = rows_.my_index(),
+                        .num_experts = plan_.num_experts,
+                        .experts_per_token = plan_.experts_per_token,
+                        .owners = plan_.expert_owners.data()},
+              .draw = {.step = rounds_,
+                       .layer = context.weights.shard.layers.begin + layer,
+                       .experts_per_token = plan_.experts_per_token},
+              .row_bytes = tensor::BytesOf(context.dtype,
+                                           static_cast<uint64_t>(context.config->hidden_size))};
+  int32_t* const first_row = round.ranks.first_row;
+  for (int rank = 0; rank < plan_.num_ranks; ++rank) {
+    const int64_t rows =
+        std::clamp<int64_t>(step_rows_[rank] - first, 0, plan_.options.expert_rows);
+    first_row[rank + 1] = first_row[rank] + static_cast<int32_t>(rows);
+  }
+  for (int rank = 0; context.routing != nullptr && rank < plan_.num_ranks; ++rank)
+    round.counts.push_back(kernels::CountServed(round.ranks, rank, *context.routing, round.draw));
+  round.residual = context.activations.residual + static_cast<uint64_t>(first) * round.row_bytes;
+  model::CutExpertBuffers(*context.config, context.dtype, first_row[plan_.num_ranks],
+                          context.activations.ffn, &round.buffers);
+  round.gathered_experts = round.buffers.experts;
+  round.buffers.experts = reinterpret_cast<int32_t*>(rows_.mine() + plan_.experts_offset);
+  const bool has_rows = round.own() > 0;
+  if (has_rows) StageRows(context, &round);
+  rows_.Meet(*context.stream);
+  ServeRows(context, round);
+  if (has_rows) model::RunSharedExpert(context, layer, round.normed, round.own(), round.buffers);
+  sums_->Meet(*context.stream);
+  if (has_rows) TakeOutputs(context, round);
+}
+
+// What meets the experts goes into the staging, the rows as normed or weighed, and behind them
+// which experts they choose.
+void ShippedFfn::StageRows(const model::BlockContext& context, Round* round) {
+  std::byte* const staged = rows_.mine();
+  std::byte* normed = staged;
+  if (context.config->moe->weighs_input) {
+    normed = context.activations.normed;
+    round->buffers.weighed = staged;
+  }
+  model::Norm(context, model::kFfnNorm.name, round->residual,
+              context.weights.layers[round->layer].vector(model::kFfnNorm), nullptr, round->own(),
+              normed);
+  model::RouteRows(context, round->layer, normed, round->own(), round->buffers);
+  round->normed = normed;
+}
+
+// This rank's experts, for the rows of all.
+void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& round) {
+  const kernels::ServedRanks& ranks = round.ranks;
+  const int32_t k = ranks.experts_per_token, all = ranks.first_row[ranks.num_ranks];
+  for (int rank = 0; rank < ranks.num_ranks; ++rank) {
+    if (ranks.rows(rank) == 0) continue;
+    const std::byte* const staged = rows_.part(rank);
+    const std::byte* const experts = staged + plan_.experts_offset;
+    const auto at = static_cast<uint64_t>(ranks.first_row[rank]);
+    Copy(context, "ship_experts", round.gathered_experts + at * static_cast<uint64_t>(k), experts,
+         rank != ranks.me, static_cast<uint64_t>(ranks.rows(rank) * k) * sizeof(int32_t));
+    kernels::GatherServed(*context.stream,
+                          {.ranks = ranks,
+                           .rank = rank,
+                           .experts = reinterpret_cast<const int32_t*>(experts),
+                           .from = staged,
+                           .to = context.activations.gathered + at * round.row_bytes,
+                           .row_bytes = round.row_bytes,
+                           .counters = &counters_.experts,
+                           .count = round.count(rank, ranks.me)});
+  }
+  std::byte* const made = sums_->mine();
+  kernels::GroupServed(*context.stream, {.ranks = ranks,
+                                         .experts = round.gathered_experts,
+                                         .offsets = context.weights.expert_offsets,
+                                         .source = round.buffers.source,
+                                         .positions = reinterpret_cast<int32_t*>(made),
+                                         .counters = context.routed,
+                                         .routing = context.routing,
+                                         .draw = round.draw});
+  model::RunExperts(context, round.layer, model::ExpertsFrom::kHeld,
+                    {.x = context.activations.gathered,
+                     .source = round.buffers.source,
+                     .max_rows = all * k,
+                     .gated = round.buffers.gated,
+                     .outputs = made + plan_.outputs_offset});
+}
+
+// What the others' and its own experts made of this rank's rows.
+void ShippedFfn::TakeOutputs(const model::BlockContext& context, const Round& round) {
+  const kernels::ServedRanks& ranks = round.ranks;
+  for (int owner = 0; owner < ranks.num_ranks; ++owner) {
+    const std::byte* const theirs = sums_->part(owner);
+    kernels::ReturnServed(*context.stream,
+                          {.ranks = ranks,
+                           .owner = owner,
+                           .experts = round.buffers.experts,
+                           .positions = reinterpret_cast<const int32_t*>(theirs) +
+                                        ranks.first_row[ranks.me] * ranks.experts_per_token,
+                           .from = theirs + plan_.outputs_offset,
+                           .to = round.buffers.outputs,
+                           .row_bytes = round.row_bytes,
+                           .counters = &counters_.experts,
+                           .count = round.count(ranks.me, owner)});
+  }
+  model::CombineExperts(context, round.own(), round.buffers, nullptr, round.residual);
+}
+
+// Partial sums lie by batch, then plane, then row.
+void ShippedFfn::Serve(const model::BlockContext& context, int64_t layer, const base::Part& leaves,
+                       const Batch& batch) {
+  const model::Activations& a = context.activations;
+  const model::LayerWeights& weights = context.weights.layers[layer];
+  const ShipPlan::Layer& plan = plan_.layers[layer];
+  const auto first_leaf = static_cast<int>(leaves.begin), last_leaf = static_cast<int>(leaves.end),
+             others = plan.leaves_before;
+  const kernels::PackedWeight gate_up =
+      ColumnsOf(weights.matrix(model::kGateUp), plan, {first_leaf - others, last_leaf - others});
+  const uint64_t row_bytes = tensor::BytesOf(context.dtype, static_cast<uint64_t>(gate_up.k));
+  for (int rank = batch.first_rank; rank < batch.last_rank; ++rank) {
+    const auto rows = static_cast<uint64_t>(first_row_[rank + 1] - first_row_[rank]);
+    std::byte* const to =
+        a.gathered + static_cast<uint64_t>(first_row_[rank] - batch.first_row) * row_bytes;
+    if (rows > 0)
+      Copy(context, "ship_rows", to, rows_.part(rank), rank != rows_.my_index(), rows * row_bytes);
+  }
+  kernels::Linear(*context.stream, *context.kernels, model::kGateUp.name,
+                  {.weight = gate_up,
+                   .x = a.gathered,
+                   .y = a.ffn,
+                   .x_stride = gate_up.k,
+                   .y_stride = gate_up.n,
+                   .rows = batch.rows,
+                   .output = kernels::LinearOutput::kSiluMul,
+                   .leaf_begin = 0,
+                   .leaf_end = gate_up.leaves.num_leaves,
+                   .workspace = a.linear});
+  const kernels::PackedWeight& down = weights.matrix(model::kDown);
+  const int64_t before =
+      kernels::NumPlanes(plan.num_leaves, first_leaf, last_leaf) * batch.first_row * down.n;
+  kernels::Linear(*context.stream, *context.kernels, model::kDown.name,
+                  {.weight = down,
+                   .x = a.ffn,
+                   .y = sums_->mine() + before * static_cast<int64_t>(sizeof(float)),
+                   .x_stride = down.k,
+                   .y_stride = down.n,
+                   .rows = batch.rows,
+                   .output = kernels::LinearOutput::kPartial,
+                   .leaf_begin = first_leaf - others,
+                   .leaf_end = last_leaf - others,
+                   .workspace = a.linear});
+}
+
+void ShippedFfn::AddSums(const model::BlockContext& context, int64_t layer, int32_t rows) {
+  const ShipPlan::Layer& plan = plan_.layers[layer];
+  const kernels::PackedWeight& down = context.weights.layers[layer].matrix(model::kDown);
+  const int me = rows_.my_index();
+  const Batch batch = BatchOf(me);
+  const int64_t slice_rows = first_row_[me + 1] - first_row_[me];
+  kernels::ReduceArgs reduce{.dtype = context.dtype,
+                             .num_leaves = plan.num_leaves,
+                             .bias = down.bias,
+                             .y = context.activations.residual,
+                             .stride = down.n,
+                             .y_stride = down.n,
+                             .rows = rows,
+                             .n = down.n};
+  float* returned = context.activations.returned;
+  for (int owner = 0; owner < plan_.num_members(); ++owner) {
+    const base::Part& leaves = plan.leaves[owner];
+    int first[kernels::kMaxLeaves], level[kernels::kMaxLeaves];
+    const int planes = kernels::PartialPlanes(plan.num_leaves, static_cast<int>(leaves.begin),
+                                              static_cast<int>(leaves.end), first, level);
+    for (int plane = 0; plane < planes; ++plane) {
+      const int64_t row =
+          planes * batch.first_row + int64_t{plane} * batch.rows + first_row_[me] - batch.first_row;
+      const auto* sums = reinterpret_cast<const float*>(sums_->part(owner)) + row * down.n;
+      if (owner != plan_.MemberOf(me)) {
+        const auto bytes = static_cast<uint64_t>(slice_rows * down.n) * sizeof(float);
+        Copy(context, "ship_sums", returned, reinterpret_cast<const std::byte*>(sums), true, bytes);
+        sums = std::exchange(returned, returned + slice_rows * down.n);
+      }
+      reduce.planes[reduce.num_planes++] = {sums, first[plane], level[plane]};
+    }
+  }
+  kernels::ReducePlanes(*context.stream, "ship_reduce", reduce);
+}
+
+}  // namespace forebay::share

@@ -1,0 +1,134 @@
+// A rank's part in computing pooled FFNs where their weights lie (SiDP's Compute-as-a-Service,
+// section 4.3), with two meetings a layer (the layer program enqueues this on its compute stream):
+//
+//   each rank with rows   writes them, normed, into its staging
+//                           | all meet
+//   each owner            gathers the rows of all ranks, computes gate_up and its leaves of down
+//                           | all meet
+//   each rank with rows   copies its slices of the owners' partial sums, adds them in the fixed
+//                         tree of all leaves
+//
+// Under tp the owners of a layer are ranks of each tp rank; rows are the same on all tp ranks of a
+// replica, so each gives its own to the owner of its tp rank, and takes the sums of all owners: the
+// second meeting is the replica's all-reduce too.
+//
+// The bytes are those of the layer computed at home, whoever owns how many leaves.
+//
+// A layer with experts is computed so in rounds of a bounded number of rows (DeepSeek's expert
+// parallelism), and what comes back are the experts' rows instead of partial sums:
+//
+//   each rank with rows   writes them, normed, and which experts they choose, into its staging
+//                           | all meet
+//   each rank             gathers the rows that its experts need, each once, and computes them
+//                           | all meet
+//   each rank with rows   copies what the experts made of its rows, and combines it as at home
+//
+// The number of rounds follows from the rows alone, and staging has room for all rows at one rank,
+// so that routing costs time, never memory.
+//
+// Invariants:
+//  1. All ranks of the pool run a round with the same rows, layer by layer, or a stream waits for
+//     ever. Who has no rows runs it too: it serves what it owns.
+//  2. Nothing here waits or allocates after Create.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "fabric/collectives.h"
+#include "kernels/serve.h"
+#include "model/blocks/experts.h"
+#include "model/remote_ffn.h"
+#include "share/ship_plan.h"
+
+namespace forebay::share {
+
+// How many rows each rank of the pool has in a step that they take together.
+using ShipRows = std::array<int32_t, fabric::Exchange::kMaxRanks>;
+static_assert(kernels::kMaxServed == fabric::Exchange::kMaxRanks);
+
+struct ShipCounters {
+  std::atomic<int64_t> steps{0};  // this rank's steps with rows
+  std::atomic<int64_t> rows{0};   // rows of these steps
+  // rows without meaning that ranks without rows did not send
+  std::atomic<int64_t> rows_skipped{0};
+  std::atomic<int64_t> bytes{0};    // copied from other ranks: rows and partial sums
+  kernels::ServedCounters experts;  // rows of experts between ranks
+};
+
+class ShippedFfn final : public model::RemoteFfn {
+ public:
+  static constexpr char kRowsRegion[] = "ship rows", kSumsRegion[] = "ship sums";
+
+  // All ranks have published their staging under these names: plan.rows_bytes and sums_bytes (0:
+  // there is none). `peers`: the ranks of the pool; `members`: who computes, in the order of
+  // ShipPlan::Layer.
+  static base::Result<std::unique_ptr<ShippedFfn>> Create(const ShipPlan& plan,
+                                                          fabric::Fabric& fabric,
+                                                          const fabric::Communicator& peers,
+                                                          const fabric::Communicator& members);
+
+  // The rows of all ranks in the step that comes, which this rank's control task agreed with the
+  // others.
+  void Begin(const ShipRows& rows);
+  // In which Begin and Run take a step.
+  const StepMode& mode() const { return plan_.mode; }
+  void Meet(device::Stream& stream) override { rows_.Meet(stream); }
+  bool Takes(int64_t layer) const override { return plan_.layers[layer].pooled; }
+  void Run(const model::BlockContext& context, int64_t layer, int32_t rows) override;
+
+  const ShipCounters& counters() const { return counters_; }
+
+ private:
+  // Ranks whose rows are computed with at once, one behind the other.
+  struct Batch {
+    int first_rank, last_rank;
+    int64_t first_row;
+    int32_t rows;
+  };
+
+  ShippedFfn(const ShipPlan& plan, fabric::Exchange rows) : plan_(plan), rows_(std::move(rows)) {}
+  Batch BatchOf(int rank) const;
+  void Serve(const model::BlockContext& context, int64_t layer, const base::Part& leaves,
+             const Batch& batch);
+  void AddSums(const model::BlockContext& context, int64_t layer, int32_t rows);
+  // Of layers with experts: as many rounds as the rank with most rows needs, each of at most
+  // `expert_rows` of each rank's rows from `first` on.
+  void RunExperts(const model::BlockContext& context, int64_t layer);
+  void RunRound(const model::BlockContext& context, int64_t layer, int64_t first);
+  struct Round {
+    int64_t layer;
+    kernels::ServedRanks ranks;
+    kernels::RoutingSource::Draw draw;
+    uint64_t row_bytes;
+    std::byte* residual = nullptr;        // of own rows
+    const std::byte* normed = nullptr;    // own rows
+    model::ExpertBuffers buffers;         // `experts` are those that own rows choose
+    int32_t* gathered_experts = nullptr;  // those of all
+
+    std::vector<kernels::ServedCounts> counts;  // [ranks], where there are no data
+
+    int32_t own() const { return ranks.rows(ranks.me); }
+    // What rows of `rank` send to `to`; null: data say.
+    const kernels::ServedCount* count(int rank, int to) const {
+      return counts.empty() ? nullptr : &counts[rank][to];
+    }
+  };
+  void StageRows(const model::BlockContext& context, Round* round);
+  void ServeRows(const model::BlockContext& context, const Round& round);
+  void TakeOutputs(const model::BlockContext& context, const Round& round);
+  void Copy(const model::BlockContext& context, const char* label, void* to, const std::byte* from,
+            bool remote, uint64_t bytes);
+
+  const ShipPlan plan_;
+  fabric::Exchange rows_;
+  std::unique_ptr<fabric::Exchange> sums_;
+  // of each rank among all of the round
+  std::array<int64_t, fabric::Exchange::kMaxRanks + 1> first_row_{};
+  ShipRows step_rows_{};
+  uint64_t rounds_ = 0;  // of all ranks so far
+  ShipCounters counters_;
+};
+
+}  // namespace forebay::share

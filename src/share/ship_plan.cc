@@ -1,0 +1,157 @@
+#include "share/ship_plan.h"
+
+#include <algorithm>
+
+#include "fabric/collectives.h"
+#include "kernels/reduce.h"
+#include "model/blocks/dense_ffn.h"
+#include "model/blocks/experts.h"
+
+namespace forebay::share {
+namespace {
+
+// The leaves of which the rank owns every run. Empty if these are not one behind the other.
+base::Part LeavesOf(const weights::PoolBook& book, int rank, int64_t layer) {
+  const weights::LayerRuns& runs = book.group().layer(layer);
+  std::vector<bool> owned(static_cast<size_t>(runs.num_leaves), true);
+  for (int64_t run = 0; run < static_cast<int64_t>(runs.runs.size()); ++run) {
+    if (book.OffsetOf(rank, {layer, run}) == weights::PoolBook::kNotHeld)
+      owned[runs.runs[run].leaf] = false;
+  }
+  const auto first = std::ranges::find(owned, true), last = std::find(first, owned.end(), false);
+  if (std::count(last, owned.end(), true) > 0) return {};
+  return {first - owned.begin(), last - owned.begin()};
+}
+
+// Whether it is a gated block whose leaves can be computed with one by one.
+bool HasLeaves(const model::LayerPlan& layer) {
+  return model::FindRole(layer.matrices, model::kGateUp) != nullptr &&
+         model::FindRole(layer.matrices, model::kDown) != nullptr;
+}
+
+// An expert is computed where its rows are if that rank holds it, else where the rank would pull it
+// from. All layers with experts are alike in this.
+void SetOwners(const weights::PoolBook& book, size_t layer, ShipPlan* plan) {
+  plan->num_experts = book.group().layer(static_cast<int64_t>(layer)).num_leaves;
+  for (int rank = 0; rank < plan->num_ranks; ++rank) {
+    for (int32_t expert = 0; expert < plan->num_experts; ++expert) {
+      plan->expert_owners.push_back(
+          static_cast<uint8_t>(book.SourceOf(rank, {static_cast<int64_t>(layer), expert})));
+    }
+  }
+}
+
+std::vector<int32_t> PanelsOfLeaves(const model::LayerPlan& layer) {
+  const kernels::LeafBorders& leaves = layer.matrix(model::kDown).leaves;
+  std::vector<int32_t> first;
+  for (int leaf = 0; leaf <= leaves.num_leaves; ++leaf) {
+    const auto before = [&](const auto& panel) {
+      return panel.columns.column < leaves.begin[leaf];
+    };
+    first.push_back(
+        static_cast<int32_t>(std::ranges::count_if(layer.matrix(model::kGateUp).panels, before)));
+  }
+  return first;
+}
+
+}  // namespace
+
+base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOptions& options,
+                                             const std::vector<ShipMember>& stage) {
+  const PoolPlan& pool = *stage[0].pool;
+  const model::DecoderPlan& decoder = *stage[0].decoder;
+  ShipPlan shared{.mode = mode,
+                  .options = options,
+                  .num_ranks = pool.num_ranks,
+                  .tp = static_cast<int>(stage.size())};
+  for (const int32_t pool_layer : pool.book->group().pool_index)
+    shared.layers.push_back({.pooled = pool_layer >= 0});
+  if (shared.num_members() > fabric::Exchange::kMaxRanks) {
+    return base::Status(kCannotShip,
+                        fmt::format("{} replicas of {} ranks would meet; expected at most {} ranks",
+                                    shared.num_ranks, shared.tp, fabric::Exchange::kMaxRanks));
+  }
+  if (mode.ffn == FfnMode::kGather) {
+    shared.rows_bytes = fabric::Exchange::StagingBytes(1);  // they meet with nothing to say
+    return std::vector<ShipPlan>(stage.size(), shared);
+  }
+  if (pool.options.attention) {
+    return base::Status(kCannotShip,
+                        "rows are shipped to the owners of FFNs "
+                        "alone; expected pool-attention=off");
+  }
+  for (size_t layer = 0; layer < shared.layers.size(); ++layer) {
+    ShipPlan::Layer& shipped = shared.layers[layer];
+    if (!shipped.pooled) continue;
+    if (pool.book->group().layer(static_cast<int64_t>(layer)).tensors ==
+        weights::TensorKind::kExperts) {
+      shipped.experts = true;
+      shared.max_owners = shared.num_ranks;
+      if (shared.expert_owners.empty()) SetOwners(*pool.book, layer, &shared);
+      continue;
+    }
+    if (!HasLeaves(decoder.layers[layer])) {
+      return base::Status(kCannotShip, fmt::format("the feed-forward block of layer {} is not one "
+                                                   "that ranks can compute parts of",
+                                                   layer));
+    }
+    shipped.num_leaves = decoder.layers[layer].matrix(model::kDown).leaves.tree_leaves();
+    int64_t owned = 0;
+    int planes = 0, owners = 0;
+    for (const ShipMember& member : stage) {
+      const int before = member.decoder->layers[layer].matrix(model::kDown).leaves.leaves_before;
+      for (int rank = 0; rank < shared.num_ranks; ++rank) {
+        const base::Part own = LeavesOf(*member.pool->book, rank, static_cast<int64_t>(layer));
+        const base::Part part{before + own.begin, before + own.end};
+        const int count = kernels::NumPlanes(shipped.num_leaves, static_cast<int>(part.begin),
+                                             static_cast<int>(part.end));
+        shipped.leaves.push_back(part);
+        shared.max_planes = std::max(shared.max_planes, count);
+        planes += count;
+        owned += part.size();
+        owners += part.size() > 0 && &member == &stage[0];
+      }
+    }
+    shared.total_planes = std::max(shared.total_planes, planes);
+    shared.max_owners = std::max(shared.max_owners, owners);
+    if (owned == shipped.num_leaves) continue;
+    return base::Status(kCannotShip,
+                        fmt::format("weights={} over {} ranks leaves {} of {} leaves of layer {} "
+                                    "without an owner that "
+                                    "could compute with them; expected weights=by_layer or striped",
+                                    pool.options.placement, shared.num_ranks,
+                                    shipped.num_leaves - owned, shipped.num_leaves, layer));
+  }
+  const auto hidden = static_cast<uint64_t>(decoder.config.hidden_size);
+  const auto rows = static_cast<uint64_t>(options.rows);
+  uint64_t rows_bytes = tensor::BytesOf(decoder.dtype, rows * hidden),
+           sums_bytes = static_cast<uint64_t>(shared.max_planes * shared.gathered_rows()) * hidden *
+                        sizeof(float);
+  if (shared.num_experts > 0) {
+    shared.experts_per_token = static_cast<int32_t>(decoder.config.moe->experts_per_token);
+    const auto k = static_cast<uint64_t>(shared.experts_per_token),
+               round = static_cast<uint64_t>(options.expert_rows),
+               served = static_cast<uint64_t>(shared.served_rows());
+    const uint64_t row_bytes = tensor::BytesOf(decoder.dtype, hidden);
+    shared.experts_offset = base::RoundUp(round * row_bytes, 64);
+    shared.outputs_offset = base::RoundUp(served * k * sizeof(int32_t), 64);
+    rows_bytes = std::max(rows_bytes, shared.experts_offset + round * k * sizeof(int32_t));
+    sums_bytes = std::max(sums_bytes, shared.outputs_offset + served * k * row_bytes);
+  }
+  shared.rows_bytes = fabric::Exchange::StagingBytes(rows_bytes);
+  shared.sums_bytes = fabric::Exchange::StagingBytes(sums_bytes);
+  std::vector<ShipPlan> plans(stage.size(), shared);
+  for (size_t t = 0; t < stage.size(); ++t) {
+    plans[t].tp_rank = static_cast<int>(t);
+    for (size_t layer = 0; layer < shared.layers.size(); ++layer) {
+      ShipPlan::Layer& shipped = plans[t].layers[layer];
+      if (!shipped.pooled || shipped.experts) continue;
+      const model::LayerPlan& own = stage[t].decoder->layers[layer];
+      shipped.leaves_before = own.matrix(model::kDown).leaves.leaves_before;
+      shipped.panel_of_leaf = PanelsOfLeaves(own);
+    }
+  }
+  return plans;
+}
+
+}  // namespace forebay::share

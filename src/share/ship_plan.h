@@ -1,0 +1,75 @@
+// How the FFN of a pooled layer is computed where its weights lie (SiDP, section 4.3): which leaves
+// each rank computes with, and what memory that takes. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/part.h"
+#include "forebay/step_mode.h"
+#include "share/pool_plan.h"
+
+namespace forebay::share {
+
+inline constexpr base::ErrorCode kCannotShip{"ship_cannot"};
+
+struct ShipOptions {
+  int32_t rows = 256;          // most rows of a rank in a shipped step
+  int32_t expert_rows = 2048;  // the same in a round of a layer with experts
+  // an owner computes with the rows of all ranks at once; else with one rank's after the other's
+  bool fuse = true;
+  // a rank without rows sends and gets nothing; else one row without meaning
+  bool skip_idle = true;
+};
+
+// Of one rank. Who computes: all ranks of the pools of a stage, the tp ranks of a replica too. They
+// are numbered by tp rank, then by replica, in which order their leaves ascend.
+struct ShipPlan {
+  // In which the ranks meet: kShip or kGather, where they meet before each pooled layer and pull
+  // it.
+  StepMode mode{.ffn = FfnMode::kShip};
+  ShipOptions options;
+  int num_ranks = 1;  // replicas: of the pool
+  int tp = 1, tp_rank = 0;
+  // What the ranks do together for a layer.
+  struct Layer {
+    bool pooled = false;
+    bool experts = false;
+    int num_leaves = 1;     // of the whole layer
+    int leaves_before = 0;  // of the whole layer, before those of this tp rank
+    // [tp x num_ranks]: of the down projection; none where rows do not go to owners
+    std::vector<base::Part> leaves;
+    // [leaves of this tp rank + 1]: the first panel of gate and up that belongs to a leaf
+    std::vector<int32_t> panel_of_leaf;
+  };
+  std::vector<Layer> layers;
+  int max_planes = 0;    // planes of partial sums that one rank computes of a layer
+  int total_planes = 0;  // that all ranks together do
+  int max_owners = 0;    // replicas that compute with one layer
+  // of layers with experts: [num_ranks, num_experts], who computes an expert for whom
+  int32_t num_experts = 0, experts_per_token = 0;
+  std::vector<uint8_t> expert_owners;
+  // staging regions of a rank: rows for the owners, partial sums for the others
+  uint64_t rows_bytes = 0, sums_bytes = 0;
+
+  int num_members() const { return tp * num_ranks; }
+  int MemberOf(int replica) const { return tp_rank * num_ranks + replica; }
+  // What all ranks do together in a shipped step, or in a round.
+  int64_t gathered_rows() const { return int64_t{options.rows} * num_ranks; }
+  int64_t served_rows() const { return int64_t{options.expert_rows} * num_ranks; }
+  // Where indices lie behind the rows in a rank's staging, and rows behind positions.
+  uint64_t experts_offset = 0, outputs_offset = 0;
+};
+
+// A tp rank of a stage as PlanShip sees it.
+struct ShipMember {
+  const PoolPlan* pool;  // the plan of its replica 0
+  const model::DecoderPlan* decoder;
+};
+
+// Of the tp ranks of a stage, in their order. REQUIRES: mode.meets(). kCannotShip: the placement
+// cuts leaves, attention is pooled too, or more ranks would meet than can.
+base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOptions& options,
+                                             const std::vector<ShipMember>& stage);
+
+}  // namespace forebay::share

@@ -1,0 +1,20 @@
+// What a run without results takes its requests from.
+#pragma once
+
+#include "base/status.h"
+#include "forebay/engine.h"
+
+namespace forebay::trace {
+
+class CountedSource : public RequestSource {
+ public:
+  virtual int64_t lines() const = 0;
+  // Lines that were not given out so far, for an error of their own.
+  virtual int64_t refused() const = 0;
+  // When a line's request came, in seconds since the run's begin.
+  virtual double ArrivalSeconds(int64_t line) const = 0;
+  // What broke the input.
+  virtual base::Status status() const { return {}; }
+};
+
+}  // namespace forebay::trace

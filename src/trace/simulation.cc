@@ -1,0 +1,127 @@
+#include "trace/simulation.h"
+
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "job/job.h"
+#include "layout/machine.h"
+#include "runtime/real/real_runtime.h"
+#include "runtime/virtual/virtual_runtime.h"
+#include "trace/trace_source.h"
+
+namespace forebay::trace {
+namespace {
+
+// Keeps steps and passes them on.
+class StepKeeper final : public StepObserver {
+ public:
+  StepKeeper(StepObserver* next, std::vector<StepRecord>* steps) : next_(next), steps_(steps) {}
+  void OnStep(const StepRecord& record) override {
+    if (next_) next_->OnStep(record);
+    if (steps_) steps_->push_back(record);
+    ++count_;
+  }
+  int64_t count() const { return count_; }
+
+ private:
+  StepObserver* const next_;
+  std::vector<StepRecord>* const steps_;
+  int64_t count_ = 0;
+};
+
+job::JobSummary Summarize(const engine::LocalEngine& engine, const CountedSource& source,
+                          const CountingSink& sink, RunEnd end, runtime::TimeNs elapsed) {
+  job::JobSummary summary{.end = std::string(job::Name(job::ExitCodeOf(end))),
+                          .isa = engine.isa(),
+                          .model = engine.facts(),
+                          .stats = engine.stats()};
+  summary.lines = source.lines();
+  summary.failed = summary.total_failed = sink.failed() + source.refused();
+  summary.done = sink.finished() + source.refused();
+  summary.prompt_tokens = sink.prompt_tokens();
+  summary.output_tokens = sink.output_tokens();
+  summary.elapsed_seconds = static_cast<double>(elapsed) * 1e-9;
+  summary.first_result_seconds = summary.stats.first_result_seconds;
+  summary.tail_seconds = sink.TailSeconds();
+  summary.peak_rss_bytes = job::PeakRssBytes();
+  return summary;
+}
+
+// Inside virtual time, where the engine lives and dies.
+base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
+                                              const SimulationOptions& options,
+                                              const engine::ModelFiles& files,
+                                              RunControl& control) {
+  layout::EngineOptions engine_options = options.engine;
+  if (options.trace) DescribeJob(*options.trace, &engine_options);
+  FB_ASSIGN_OR_RETURN(const auto engine,
+                      engine::CreateEngine(runtime, engine_options, files, nullptr));
+  SimulationResult result;
+  StepKeeper keeper(options.observer, options.record_steps ? &result.steps : nullptr);
+  engine->SetStepObserver(&keeper);
+  engine->ReplayHandOut(options.hand_out);
+  std::unique_ptr<CountedSource> source;
+  if (options.trace) {
+    source = std::make_unique<TraceSource>(runtime, *options.trace, engine->facts(),
+                                           options.engine.seed, control);
+  } else {
+    source = options.make_source(runtime, *engine, control);
+  }
+  const std::unique_ptr<runtime::Runtime> host = runtime::CreateRealRuntime();
+  const runtime::TimeNs began = host->Now();
+  FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control));
+  result.host_seconds = static_cast<double>(host->Now() - began) * 1e-9;
+  if (result.host_seconds > 0)
+    result.steps_per_host_second = static_cast<double>(keeper.count()) / result.host_seconds;
+  return result;
+}
+
+}  // namespace
+
+void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options) {
+  if (options->limits.mean_context != 0) return;
+  options->limits.mean_context = std::llround(MeanContext(trace));
+  if (trace.online()) return;
+  std::vector<layout::ChoiceShape> job;
+  for (const TraceRow& row : trace.rows) {
+    const layout::ChoiceShape choice{
+        .prompt = row.prompt_tokens,
+        .output = row.output_tokens,
+        .bound = std::llround(std::ceil(trace.bound * row.output_tokens))};
+    job.insert(job.end(), static_cast<size_t>(trace.choices), choice);
+  }
+  options->job = std::make_shared<const std::vector<layout::ChoiceShape>>(std::move(job));
+}
+
+base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine,
+                                    CountedSource& source, RunControl& control) {
+  const runtime::TimeNs began = runtime.Now();
+  CountingSink sink(runtime, source);
+  const RunEnd end = engine.Run(source, sink, control);
+  const runtime::TimeNs elapsed = runtime.Now() - began;
+  FB_RETURN_IF_ERROR(source.status());
+  if (end == RunEnd::kStalled) return base::Status(job::kStalled, "the engine made no progress");
+  return CountedRun{end, Summarize(engine, source, sink, end, elapsed), sink.Summarize(),
+                    engine.Profile()};
+}
+
+base::Result<SimulationResult> Simulate(const SimulationOptions& options) {
+  FB_CHECK(options.trace || options.make_source, "a simulation needs a trace or a source");
+  FB_RETURN_IF_ERROR(layout::RequireSimulated(options.engine.machine.devices));
+  std::optional<engine::ModelFiles> opened;
+  if (!options.files) {
+    FB_ASSIGN_OR_RETURN(opened, engine::OpenModel(options.engine.model, true, options.engine.seed));
+    opened->random_weights = false;
+  }
+  const engine::ModelFiles& files = options.files ? *options.files : *opened;
+  RunControl own;
+  RunControl& control = options.control ? *options.control : own;
+  runtime::VirtualRuntime runtime(options.engine.seed);
+  std::optional<base::Result<SimulationResult>> result;
+  FB_RETURN_IF_ERROR(
+      runtime.Run([&] { result = SimulateInside(runtime, options, files, control); }));
+  return std::move(*result);
+}
+
+}  // namespace forebay::trace

@@ -1,0 +1,60 @@
+// Runs without results: a trace on any device, and any job on simulated ones. The one way in which
+// the command line, the scenarios and the tests simulate.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/compose.h"
+#include "forebay/engine.h"
+#include "job/summary.h"
+#include "runtime/runtime.h"
+#include "trace/counting_sink.h"
+#include "trace/trace.h"
+
+namespace forebay::trace {
+
+struct CountedRun {
+  RunEnd end = RunEnd::kComplete;
+  job::JobSummary summary;  // as a real job's; in virtual time on simulated devices
+  Latencies latencies;
+  std::vector<device::OpProfile> profile;  // where EngineOptions::profile is on
+};
+
+// Tells the engine what the trace's job comes to, where the options leave that open. Of a trace
+// with arrivals that is how long its choices are, of another one all.
+void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options);
+
+// Runs `source` to its end; results are counted and dropped. Errors: job::kStalled, the source's.
+base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine,
+                                    CountedSource& source, RunControl& control);
+
+// A source for an engine that has just been made; all arguments outlive it.
+using MakeSource = std::function<std::unique_ptr<CountedSource>(
+    runtime::Runtime& runtime, const engine::LocalEngine& engine, const RunControl& control)>;
+
+struct SimulationOptions {
+  // `devices` are simulated ones; `seed` is the whole run's
+  layout::EngineOptions engine;
+  const engine::ModelFiles* files = nullptr;  // null: the configuration that engine.model names
+  const LengthTrace* trace = nullptr;         // what runs: this trace,
+  MakeSource make_source;                     // or where that is null, this
+  StepObserver* observer = nullptr;           // is told of every step
+  // who gets which request; null: as the policy has it
+  const engine::HandOutLog* hand_out = nullptr;
+  bool record_steps = false;      // keep SimulationResult::steps
+  RunControl* control = nullptr;  // where somebody may end the run early
+};
+
+struct SimulationResult {
+  CountedRun run;
+  std::vector<StepRecord> steps;
+  double host_seconds = 0;           // this machine's, from the engine's first call to its last
+  double steps_per_host_second = 0;  // all ranks together
+};
+
+// The same options give the same result, but for host times and memory.
+base::Result<SimulationResult> Simulate(const SimulationOptions& options);
+
+}  // namespace forebay::trace

@@ -1,0 +1,55 @@
+// Length traces: what a job looks like to the scheduler, without its text (docs/formats/traces.md).
+#pragma once
+
+#include <cstdint>
+#include <istream>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace forebay::trace {
+
+inline constexpr base::ErrorCode kTraceInvalid{"trace_invalid"};
+
+struct TraceRow {
+  double arrival_seconds = 0;  // since the run's begin
+  int32_t prompt_tokens = 0;   // at least 1
+  int32_t output_tokens = 0;   // at least 1
+};
+
+struct LengthTrace {
+  std::string name;
+  // in the order of their arrival; a row's index is its request's line
+  std::vector<TraceRow> rows;
+  // so many tokens at the begin of every prompt are the same in all rows
+  int32_t shared_prefix_tokens = 0;
+  int32_t choices = 1;  // a row asks for so many answers, each of its output_tokens
+  // a row asks for at most so many times its output_tokens; 0: for no bound
+  double bound = 0;
+
+  // False: all rows are there from the begin.
+  bool online() const { return !rows.empty() && rows.back().arrival_seconds > 0; }
+};
+
+struct TraceOptions {
+  int64_t max_rows = 0;   // the first so many; 0: all
+  double time_scale = 1;  // arrival times are multiplied by it; 0: all at the begin
+};
+
+// What a running choice holds, on average over the steps in which it decodes: for
+// EngineOptions::mean_context. 0 of no rows.
+double MeanContext(const LengthTrace& trace);
+
+// Lengths beyond this are taken for mistakes.
+inline constexpr int32_t kMostTraceTokens = 1 << 24;
+
+// A CSV file's text; `name` stands for it in errors.
+base::Result<LengthTrace> ParseTrace(std::istream& text, const std::string& name,
+                                     const TraceOptions& options);
+
+// `spec` is the path of a CSV file, or "synthetic:" and a distribution. Errors (kTraceInvalid,
+// kIoError) name file, line, column, what was found and what was expected.
+base::Result<LengthTrace> ReadTrace(const std::string& spec, const TraceOptions& options);
+
+}  // namespace forebay::trace

@@ -1,0 +1,82 @@
+#include "trace/trace_source.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/rng.h"
+
+namespace forebay::trace {
+namespace {
+
+// How long a source that waits takes to notice that the run ends.
+constexpr runtime::TimeNs kGlance = 50'000'000;
+
+// Two ids of each 64 random bits: the upper half of (32 bits x vocabulary) is uniform but for a
+// bias below 2^-15.
+void FillRandom(uint64_t key, int32_t vocab_size, int32_t* begin, int32_t* end) {
+  const auto vocab = static_cast<uint64_t>(vocab_size);
+  base::Rng rng(key);
+  for (; end - begin >= 2; begin += 2) {
+    const uint64_t bits = rng.Next();
+    begin[0] = static_cast<int32_t>(((bits & 0xFFFFFFFF) * vocab) >> 32);
+    begin[1] = static_cast<int32_t>(((bits >> 32) * vocab) >> 32);
+  }
+  if (begin < end) *begin = static_cast<int32_t>(rng.Below(vocab));
+}
+
+}  // namespace
+
+TraceSource::TraceSource(runtime::Runtime& runtime, const LengthTrace& trace,
+                         const ModelFacts& facts, uint64_t seed, const RunControl& control)
+    : runtime_(runtime),
+      trace_(trace),
+      facts_(facts),
+      seed_(seed),
+      control_(control),
+      start_(runtime.Now()) {}
+
+bool TraceSource::Await(double arrival_seconds, bool wait) {
+  const runtime::TimeNs arrival = start_ + static_cast<runtime::TimeNs>(arrival_seconds * 1e9);
+  for (runtime::TimeNs now = runtime_.Now(); now < arrival; now = runtime_.Now()) {
+    if (!wait || control_.drain || control_.abort) return false;
+    runtime_.Sleep(std::min(arrival - now, kGlance));
+  }
+  return true;
+}
+
+std::optional<Request> TraceSource::Next(bool wait) {
+  while (!ended()) {
+    const TraceRow& row = trace_.rows[next_];
+    if (!Await(row.arrival_seconds, wait)) return std::nullopt;
+    const size_t line = next_++;
+    if (int64_t{row.prompt_tokens} + row.output_tokens <= facts_.max_model_len) return Make(line);
+    ++refused_;
+  }
+  return std::nullopt;
+}
+
+Request TraceSource::Make(size_t line) const {
+  const TraceRow& row = trace_.rows[line];
+  std::vector<int32_t> prompt(static_cast<size_t>(row.prompt_tokens));
+  const int32_t shared = std::min(row.prompt_tokens, trace_.shared_prefix_tokens);
+  int32_t* const begin = prompt.data();
+  FillRandom(base::Combine64(seed_, 0), facts_.vocab_size, begin, begin + shared);
+  FillRandom(base::Combine64(seed_, line + 1), facts_.vocab_size, begin + shared,
+             begin + row.prompt_tokens);
+  Request request{.id = static_cast<int64_t>(line),
+                  .line = static_cast<int64_t>(line),
+                  .n = trace_.choices,
+                  .ends_after = row.output_tokens};
+  request.prompts.push_back(std::move(prompt));
+  request.sampling.ignore_eos = true;
+  if (trace_.bound > 0) {
+    const auto bound = static_cast<int64_t>(std::ceil(trace_.bound * row.output_tokens));
+    const int64_t room = facts_.max_model_len - row.prompt_tokens;
+    request.sampling.max_tokens =
+        static_cast<int32_t>(std::clamp<int64_t>(bound, row.output_tokens, room));
+  }
+  return request;
+}
+
+}  // namespace forebay::trace

@@ -1,0 +1,214 @@
+#include "weights/formats/expert_tensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "tests_support/test_data.h"
+#include "weights/formats/test_files.h"
+#include "weights/formats/weight_source.h"
+
+namespace forebay::weights {
+namespace {
+
+using testing::HasSubstr;
+
+// A folder with one safetensors file that is put together tensor by tensor.
+class Folder {
+ public:
+  Folder& F32(std::string_view name, std::string_view shape, const std::vector<float>& values) {
+    return Add(name, "F32", shape,
+               {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  }
+  Folder& Add(std::string_view name, std::string_view type, std::string_view shape,
+              std::string_view data) {
+    header_ += fmt::format(R"({}"{}": {{"dtype": "{}", "shape": {}, "data_offsets": [{}, {}]}})",
+                           header_.empty() ? "" : ", ", name, type, shape, data_.size(),
+                           data_.size() + data.size());
+    data_ += data;
+    return *this;
+  }
+  base::Result<WeightSource> Open() {
+    folder_.Write("model.safetensors", SafetensorsBytes("{" + header_ + "}", data_));
+    return WeightSource::Open(folder_.path());
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::string header_, data_;
+};
+
+std::vector<float> Counted(int count, float first = 0) {
+  std::vector<float> values;
+  for (int i = 0; i < count; ++i) values.push_back(first + static_cast<float>(i));
+  return values;
+}
+
+std::vector<float> Read(const WeightSource& source, const std::string& name) {
+  const TensorInfo* tensor = source.Find(name);
+  if (tensor == nullptr) {
+    ADD_FAILURE() << name << " is not there";
+    return {};
+  }
+  std::vector<float> values(static_cast<size_t>(tensor->shape.elements()));
+  const base::Status status = source.ReadRows(name, 0, tensor->rows(), values.data());
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return values;
+}
+
+// 2 experts of 3 inputs and 2 outputs; see the header.
+TEST(ExpertTensors, StacksThatAreTransposed) {
+  Folder folder;
+  folder.F32("m.experts.gate_up_proj", "[2, 3, 4]", Counted(24));
+  folder.F32("m.experts.down_proj", "[2, 2, 3]", Counted(12, 100));
+  const auto source = folder.Open();
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  EXPECT_EQ(source->tensors().size(), 6u);
+  EXPECT_EQ(*source->ShapeOf("m.experts.1.up_proj.weight"), (tensor::Shape{2, 3}));
+  EXPECT_EQ(Read(*source, "m.experts.0.gate_proj.weight"), (std::vector<float>{0, 4, 8, 1, 5, 9}));
+  EXPECT_EQ(Read(*source, "m.experts.1.up_proj.weight"),
+            (std::vector<float>{14, 18, 22, 15, 19, 23}));
+  EXPECT_EQ(*source->ShapeOf("m.experts.1.down_proj.weight"), (tensor::Shape{3, 2}));
+  EXPECT_EQ(Read(*source, "m.experts.1.down_proj.weight"),
+            (std::vector<float>{106, 109, 107, 110, 108, 111}));
+  float row[3];
+  ASSERT_TRUE(source->ReadRows("m.experts.1.up_proj.weight", 1, 2, row).ok());
+  EXPECT_EQ(row[2], 23);
+  tensor::BF16 rounded[3];
+  ASSERT_TRUE(source->ReadRows("m.experts.1.up_proj.weight", 1, 2, rounded).ok());
+  EXPECT_EQ(tensor::ToFloat(rounded[0]), 15);
+}
+
+TEST(ExpertTensors, StacksAsTheyAreMultiplied) {
+  Folder folder;
+  folder.F32("m.experts.gate_up_proj", "[2, 4, 3]", Counted(24));
+  folder.F32("m.experts.down_proj", "[2, 3, 2]", Counted(12, 100));
+  const auto source = folder.Open();
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  EXPECT_EQ(Read(*source, "m.experts.1.gate_proj.weight"),
+            (std::vector<float>{12, 13, 14, 15, 16, 17}));
+  EXPECT_EQ(Read(*source, "m.experts.1.up_proj.weight"),
+            (std::vector<float>{18, 19, 20, 21, 22, 23}));
+  EXPECT_EQ(Read(*source, "m.experts.0.down_proj.weight"),
+            (std::vector<float>{100, 101, 102, 103, 104, 105}));
+}
+
+TEST(ExpertTensors, OfLlama4AreThoseOfItsFile) {
+  const auto source = WeightSource::Open(TestData() + "/golden/models/llama4-text");
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  const std::string layer = "model.layers.1.feed_forward.experts.";
+  EXPECT_EQ(source->Find(layer + "gate_up_proj"), nullptr);
+  EXPECT_EQ(*source->ShapeOf(layer + "3.gate_proj.weight"), (tensor::Shape{40, 64}));
+  EXPECT_EQ(*source->ShapeOf(layer + "3.down_proj.weight"), (tensor::Shape{64, 40}));
+  EXPECT_EQ(source->Find(layer + "4.gate_proj.weight"), nullptr);
+}
+
+TEST(ExpertTensors, StacksOfGguf) {
+  TemporaryFolder folder;
+  // Q8_0: a scale of 1 in fp16, then 32 quants; 2 experts of 1 row of 32.
+  std::string q8, f32;
+  for (int expert = 0; expert < 2; ++expert) {
+    Append<uint16_t>(&q8, 0x3C00);
+    for (int i = 0; i < 32; ++i) q8.push_back(static_cast<char>(10 * expert + i));
+  }
+  for (int i = 0; i < 64; ++i) Append(&f32, static_cast<float>(i));
+  const std::string path =
+      folder.Write("m.gguf", GgufBytes(2, 1)
+                                 .String("general.architecture", "qwen3moe")
+                                 .Tensor("blk.7.ffn_up_exps.weight", {32, 1, 2}, 8, 0)
+                                 .Tensor("blk.7.ffn_down_exps.weight", {1, 32, 2}, 0, 96)
+                                 .Data(q8)
+                                 .Data(f32)
+                                 .bytes());
+  const auto source = WeightSource::Open(path);
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  const std::string layer = "model.layers.7.mlp.experts.";
+  EXPECT_EQ(Read(*source, layer + "1.up_proj.weight"), Counted(32, 10));
+  EXPECT_EQ(*source->ShapeOf(layer + "1.down_proj.weight"), (tensor::Shape{32, 1}));
+  EXPECT_EQ(Read(*source, layer + "1.down_proj.weight"), Counted(32, 32));
+}
+
+TEST(ExpertTensors, StacksThatFitNothingAreRefused) {
+  Folder alone;
+  alone.F32("m.experts.gate_up_proj", "[2, 3, 4]", Counted(24));
+  EXPECT_THAT(alone.Open().status().ToString(),
+              HasSubstr("m.experts.gate_up_proj has no down_proj beside it"));
+  Folder misshapen;
+  misshapen.F32("m.experts.gate_up_proj", "[2, 3, 4]", Counted(24));
+  misshapen.F32("m.experts.down_proj", "[2, 3, 3]", Counted(18));
+  const base::Status status = misshapen.Open().status();
+  EXPECT_EQ(status.code(), kTensorShape);
+  EXPECT_THAT(status.message(), HasSubstr("[2, 3, 4]"));
+}
+
+TEST(ExpertTensors, TextPartsLoseTheirPrefix) {
+  Folder folder;
+  folder.F32("language_model.model.norm.weight", "[2]", {1, 2});
+  folder.F32("vision_model.norm.weight", "[1]", {3});
+  const auto source = folder.Open();
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  EXPECT_EQ(Read(*source, "model.norm.weight"), (std::vector<float>{1, 2}));
+  EXPECT_NE(source->Find("vision_model.norm.weight"), nullptr);
+}
+
+// 130 x 129: 2 x 2 blocks. 0x38 is 1, 0x7E the greatest (448), 0x01 the least (2^-9), 0x80 -0.
+TEST(ScaledTensors, AreQuantTimesScale) {
+  constexpr int kRows = 130, kColumns = 129;
+  std::string quants(kRows * kColumns, '\x38');
+  quants[0] = '\x7E';
+  quants[1] = '\x01';
+  quants[2] = '\x80';
+  quants[3] = '\xC4';  // -3
+  Folder folder;
+  folder.Add("w.weight", "F8_E4M3", "[130, 129]", quants);
+  folder.F32("w.weight_scale_inv", "[2, 2]", {0.5f, 2, 3, 0.1f});
+  const auto source = folder.Open();
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  const std::vector<float> values = Read(*source, "w.weight");
+  EXPECT_EQ(values[0], 224);
+  EXPECT_EQ(values[1], 0x1p-10f);
+  EXPECT_TRUE(values[2] == 0 && std::signbit(values[2]));
+  EXPECT_EQ(values[3], -1.5f);
+  EXPECT_EQ(values[127 * kColumns + 127], 0.5f);
+  EXPECT_EQ(values[127 * kColumns + 128], 2);
+  EXPECT_EQ(values[128 * kColumns + 127], 3);
+  EXPECT_EQ(values[129 * kColumns + 128], 0.1f);
+  tensor::BF16 rounded[kColumns];
+  ASSERT_TRUE(source->ReadRows("w.weight", 129, 130, rounded).ok());
+  EXPECT_EQ(rounded[128].bits, tensor::ToBF16(0.1f).bits);
+}
+
+TEST(ScaledTensors, ANanIsNamed) {
+  Folder folder;
+  folder.Add("w.weight", "F8_E4M3", "[1, 2]", std::string("\x38\xFF", 2));
+  folder.F32("w.weight_scale_inv", "[1, 1]", {1});
+  const auto source = folder.Open();
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  float values[2];
+  EXPECT_EQ(source->ReadRows("w.weight", 0, 1, values).code(), kTensorNotFinite);
+}
+
+TEST(ScaledTensors, WeightAndScalesNeedEachOther) {
+  Folder no_weight;
+  no_weight.F32("w.weight_scale_inv", "[1, 1]", {1});
+  EXPECT_EQ(no_weight.Open().status().code(), kScaleWithoutWeight);
+  Folder other_type;
+  other_type.F32("w.weight", "[1, 1]", {1}).F32("w.weight_scale_inv", "[1, 1]", {1});
+  EXPECT_EQ(other_type.Open().status().code(), kScaleWithoutWeight);
+  Folder misshapen;
+  misshapen.Add("w.weight", "F8_E4M3", "[1, 2]", "\x38\x38");
+  misshapen.F32("w.weight_scale_inv", "[1, 2]", {1, 1});
+  EXPECT_EQ(misshapen.Open().status().code(), kTensorShape);
+  Folder no_scales;
+  no_scales.Add("w.weight", "F8_E4M3", "[1, 2]", "\x38\x38");
+  const auto source = no_scales.Open();
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  float values[2];
+  EXPECT_EQ(source->ReadRows("w.weight", 0, 1, values).code(), kTensorTypeUnsupported);
+}
+
+}  // namespace
+}  // namespace forebay::weights

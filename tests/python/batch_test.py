@@ -1,0 +1,156 @@
+"""run_batch in process, and tables."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import forebay
+from conftest import FLAGS, LLAMA, prompts
+from forebay import SamplingParams
+from scale_test import answers, lines
+
+pa = pytest.importorskip("pyarrow")
+
+
+def test_run_batch_is_forebay_run(run, tmp_path):
+    job = run(lines(60))
+    output = tmp_path / "mine.jsonl"
+    summary = forebay.run_batch(job.input, output, LLAMA, preserve_order=True, use_tqdm=False, **FLAGS)
+    assert answers(output) == answers(job.output)
+    assert summary["end"] == "complete"
+    with pytest.raises(forebay.Error) as caught:
+        forebay.run_batch(job.input, output, LLAMA, seed=5, use_tqdm=False, **FLAGS)
+    assert caught.value.code == "results_of_another_job"
+    with pytest.raises(forebay.Error) as caught:
+        forebay.run_batch(tmp_path / "none", output, LLAMA, use_tqdm=False, **FLAGS)
+    assert caught.value.code == "input_unreadable"
+
+
+def test_control_c_drains_and_the_same_call_goes_on(run, tmp_path):
+    job = run(lines(1000, tokens=80))
+    output = str(tmp_path / "mine.jsonl")
+    code = f"""
+        import forebay, signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            forebay.run_batch({job.input!r}, {output!r}, {LLAMA!r}, use_tqdm=False, **{FLAGS!r})
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not (os.path.exists(output) and os.path.getsize(output) > 20000):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[0] == "interrupted\n"
+    assert 0 < len(answers(output)) < 1000
+    forebay.run_batch(job.input, output, LLAMA, use_tqdm=False, **FLAGS)
+    assert answers(output) == answers(job.output)
+
+
+TABLE = {"id": [f"row {i}" for i in range(50)], "question": prompts(50), "n": list(range(50))}
+PARAMS = SamplingParams(max_tokens=6, temperature=1)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        return [output.outputs[0].text for output in llm.generate(TABLE["question"], PARAMS, use_tqdm=False)]
+
+
+def table(source, sink=None, **kwargs):
+    return forebay.run_table(source, sink, LLAMA, **{"prompt": "question", "params": PARAMS, "use_tqdm": False, **FLAGS, **kwargs})
+
+
+@pytest.mark.parametrize("kind", ["table", "batches", "large", "dictionary", "pandas"])
+def test_tables_in_memory(kind, expected):
+    made = pa.table(TABLE)
+    if kind == "large":
+        made = made.set_column(1, "question", made["question"].cast(pa.large_string()))
+    elif kind == "dictionary":
+        made = made.set_column(1, "question", made["question"].dictionary_encode())
+    source = {"batches": lambda: iter(made.to_batches(max_chunksize=7)), "pandas": made.to_pandas}.get(kind, lambda: made)()
+    out = table(source, id="id")
+    if kind == "pandas":
+        assert type(out).__module__.startswith("pandas")
+        out = pa.Table.from_pandas(out, preserve_index=False)
+    assert out["generated_text"].to_pylist() == expected
+    assert out["n"].to_pylist() == TABLE["n"]
+    assert out["num_generated_tokens"].to_pylist() == [len(ids) for ids in out["generated_tokens"].to_pylist()]
+    assert set(out["finish_reason"].to_pylist()) <= {"stop", "length"}
+
+
+@pytest.mark.parametrize("source, sink", [("parquet", "parquet"), ("csv", "jsonl"), ("jsonl", "csv")])
+def test_files(tmp_path, source, sink, expected):
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    path, out = str(tmp_path / f"in.{source}"), str(tmp_path / f"out.{sink}")
+    made = pa.table(TABLE)
+    if source == "parquet":
+        pyarrow.parquet.write_table(made, path)
+    elif source == "csv":
+        pyarrow.csv.write_csv(made, path)
+    else:
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in made.to_pylist())
+    assert table(path, out) is None
+    if sink == "parquet":
+        texts = pyarrow.parquet.read_table(out)["generated_text"].to_pylist()
+    elif sink == "jsonl":
+        texts = [json.loads(line)["generated_text"] for line in open(out, encoding="utf-8")]
+    else:
+        texts = pyarrow.csv.read_csv(out, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True))["generated_text"].to_pylist()
+    assert texts == expected
+    assert sorted(os.listdir(tmp_path)) == sorted([f"in.{source}", f"out.{sink}"])
+
+
+def test_messages_nulls_and_no_rows(expected):
+    chats = [[{"role": "user", "content": text}] for text in prompts(6)] + [None]
+    out = table(pa.table({"chat": chats}), prompt=None, messages="chat")
+    assert [error is None for error in out["__inference_error__"].to_pylist()] == [True] * 6 + [False]
+    as_text = table(pa.table({"chat": [json.dumps(chat) for chat in chats[:6]]}), prompt=None, messages="chat")
+    assert as_text["generated_text"].to_pylist() == out["generated_text"].to_pylist()[:6]
+    none = table(pa.table(TABLE).slice(0, 0))
+    assert none.num_rows == 0 and "generated_text" in none.column_names
+
+
+@pytest.mark.parametrize("kwargs, text", [
+    ({"prompt": "missing"}, "no column 'missing'"), ({"prompt": "n"}, "type int64"), ({"id": "same"}, "twice"),
+    ({"sink": "out.xlsx"}, "expected .parquet"),
+])
+def test_bad_tables(kwargs, text):
+    source = pa.table({**TABLE, "same": ["a"] * 50})
+    with pytest.raises(ValueError, match=text):
+        table(source, **kwargs)
+    with pytest.raises(ValueError, match="finish_reason"):
+        table(pa.table({**TABLE, "finish_reason": ["a"] * 50}))
+
+
+def test_a_killed_table_goes_on(tmp_path, expected):
+    import pyarrow.parquet
+
+    rows = {"question": prompts(1500)}
+    source, sink = str(tmp_path / "in.parquet"), str(tmp_path / "out.parquet")
+    pyarrow.parquet.write_table(pa.table(rows), source)
+    code = f"""
+        import forebay
+        forebay.run_table({source!r}, {sink!r}, {LLAMA!r}, prompt="question", use_tqdm=False,
+                          params=forebay.SamplingParams(max_tokens=60, temperature=1), **{FLAGS!r})
+        """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+    results, end = sink + ".results.jsonl", time.monotonic() + 60
+    while not (os.path.exists(results) and os.path.getsize(results) > 20000):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not os.path.exists(sink)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+    assert pyarrow.parquet.read_table(sink).num_rows == 1500

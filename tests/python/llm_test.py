@@ -1,0 +1,364 @@
+"""LLM against `forebay run`, by tokens, texts, log probabilities and digests; bad input; life and death."""
+import gc
+import itertools
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+import forebay
+from conftest import FLAGS, LLAMA, prompts
+from forebay import LLM, SamplingParams
+
+
+def same(outputs, job_choices):
+    for output, expected in zip(outputs, job_choices, strict=True):
+        assert len(output.outputs) == len(expected)
+        for ours, theirs in zip(output.outputs, expected, strict=True):
+            assert ours.token_ids == theirs["token_ids"]
+            assert ours.text == (theirs["text"] if "text" in theirs else theirs["message"]["content"])
+            assert ours.finish_reason == theirs["finish_reason"]
+            assert ours.stop_reason == theirs["stop_reason"]
+            assert f"{ours.digest:016x}" == theirs["digest"]
+
+
+def test_generate_gives_the_answers_of_run(llm, run):
+    texts = prompts(60)
+    params = SamplingParams(temperature=1.0, max_tokens=12, n=2, logprobs=2, stop=["e t", "ri"])
+    asked = {"temperature": 1, "max_tokens": 12, "n": 2, "logprobs": 2, "stop": ["e t", "ri"], "return_token_ids": True}
+    job = run([{"prompt": text, **asked} for text in texts])
+    outputs = llm.generate(texts, params, use_tqdm=False)
+    same(outputs, job.choices())
+    assert [output.prompt for output in outputs] == texts
+    assert [output.request_id for output in outputs] == [str(i) for i in range(60)]
+    for output, expected in zip(outputs, job.choices()):
+        assert output.prompt_token_ids == expected[0]["prompt_token_ids"]
+        for ours, theirs in zip(output.outputs, expected):
+            chosen = [position[token].logprob for position, token in zip(ours.logprobs, ours.token_ids)]
+            assert chosen[: len(theirs["logprobs"]["token_logprobs"])] == pytest.approx(theirs["logprobs"]["token_logprobs"], abs=1e-6)
+            assert ours.cumulative_logprob == pytest.approx(sum(chosen))
+            assert all(list(position)[0] == token for position, token in zip(ours.logprobs, ours.token_ids))
+    # A second call, other batches: the same.
+    assert [o.outputs[0].token_ids for o in llm.generate(texts, params, use_tqdm=False)] == [o.outputs[0].token_ids for o in outputs]
+
+
+def test_kinds_of_prompts_and_the_generation_config(llm, run):
+    ids = [5, 6, 7, 8, 9]
+    job = run([{"prompt": "the river", "return_token_ids": True}, {"prompt": ids, "return_token_ids": True}])
+    outputs = llm.generate(["the river", {"prompt_token_ids": ids}], use_tqdm=False)
+    same(outputs, job.choices())
+    same(llm.generate([{"prompt": "the river"}], use_tqdm=False), job.choices()[:1])
+    assert llm.generate(ids, use_tqdm=False, keys=[1])[0].outputs[0].token_ids == outputs[1].outputs[0].token_ids
+    assert llm.generate([], use_tqdm=False) == []
+    longest = llm.generate("the river", SamplingParams(max_tokens=None, ignore_eos=True), use_tqdm=False)[0]
+    assert len(longest.prompt_token_ids) + len(longest.outputs[0].token_ids) == llm.facts()["max_model_len"]
+
+
+def test_chat(llm, run):
+    chats = [[{"role": "user", "content": text}] for text in prompts(8)]
+    job = run([{"messages": chat, "max_tokens": 7, "temperature": 0, "return_token_ids": True, "logprobs": True, "top_logprobs": 2}
+               for chat in chats])
+    outputs = llm.chat(chats, SamplingParams(max_tokens=7, temperature=0, logprobs=2), use_tqdm=False)
+    same(outputs, job.choices())
+    for output, body in zip(outputs, job.bodies):
+        assert output.prompt_token_ids == body["prompt_token_ids"]
+        ours = [p[t].logprob for p, t in zip(output.outputs[0].logprobs, output.outputs[0].token_ids)]
+        theirs = [each["logprob"] for each in body["choices"][0]["logprobs"]["content"]]
+        assert ours[: len(theirs)] == pytest.approx(theirs, abs=1e-6)
+    assert len(llm.chat(chats[0], use_tqdm=False)) == 1
+    tokenizer = llm.get_tokenizer()
+    text = tokenizer.apply_chat_template(chats[0], add_generation_prompt=True, tokenize=False)
+    assert tokenizer.encode(text, add_special_tokens=False) == outputs[0].prompt_token_ids
+    assert tokenizer.decode(outputs[0].prompt_token_ids) == text
+
+
+def test_keys_keep_a_rows_answer(llm):
+    texts = prompts(20)
+    whole = llm.generate(texts, SamplingParams(max_tokens=8), keys=list("abcdefghijklmnopqrst"), use_tqdm=False)
+    part = llm.generate(texts[7:12], SamplingParams(max_tokens=8), keys=list("hijkl"), use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in part] == [o.outputs[0].token_ids for o in whole[7:12]]
+    other = llm.generate(texts[7:12], SamplingParams(max_tokens=8), keys=[100, 101, 102, 103, 104], use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in part] != [o.outputs[0].token_ids for o in other]
+
+
+def test_generate_iter_reads_ahead_only_by_what_it_needs(llm):
+    read = itertools.count()
+    texts = prompts(40)
+    taken = 0
+
+    def source():
+        while True:
+            yield texts[next(read) % 40]
+
+    expected = llm.generate(texts[:10], SamplingParams(max_tokens=5), use_tqdm=False)
+    got = {}
+    results = llm.generate_iter(source(), SamplingParams(max_tokens=5))
+    for output in results:
+        got[int(output.request_id)] = output
+        taken += 1
+        if taken == 100:
+            break
+    results.close()
+    assert next(read) <= 100 + 2 * FLAGS["max_num_seqs"] + 1
+    for i in range(10):
+        assert got[i].outputs[0].token_ids == expected[i].outputs[0].token_ids
+    assert len(list(llm.generate_iter(iter(texts), SamplingParams(max_tokens=2)))) == 40
+    # An iterable that raises.
+    def bad():
+        yield from texts[:5]
+        raise KeyError("the source")
+    with pytest.raises(KeyError, match="the source"):
+        list(llm.generate_iter(bad(), SamplingParams(max_tokens=2)))
+    assert llm.stats()["kv_blocks_used"] == 0 or wait_until(lambda: llm.stats()["choices_running"] == 0)
+
+
+def wait_until(true, seconds=10):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("bad, error, text", [
+    (None, TypeError, "None"),
+    (["ok", None], TypeError, "prompt 1"),
+    (["ok", b"bytes"], TypeError, "prompt 1"),
+    (["ok", "\ud800"], forebay.Error, "prompt 1"),
+    ([[5, 10**6]], forebay.Error, "prompt 0"),
+    ([[5, -1]], forebay.Error, "prompt 0"),
+    ([[5, True]], TypeError, "prompt 0"),
+    (["ok", {"prompt_token_ids": [5] * 5000}], forebay.Error, "context_length_exceeded"),
+    ([{"prompt_token_ids": []}], forebay.Error, "prompt 0"),
+    ([3.5], TypeError, "prompt 0"),
+])
+def test_bad_prompts(llm, bad, error, text):
+    before = llm.stats()["requests_finished"]
+    with pytest.raises(error, match=text.replace("(", "\\(")):
+        llm.generate(bad, use_tqdm=False)
+    assert llm.stats()["requests_finished"] == before, "nothing ran"
+
+
+def test_a_bad_prompt_costs_itself(llm):
+    outputs = llm.generate(["good", [10**6], "good"], SamplingParams(max_tokens=3), on_error="return", use_tqdm=False)
+    assert [output.error is None for output in outputs] == [True, False, True]
+    assert outputs[1].error.code and outputs[1].error.index == 1 and outputs[1].outputs == []
+    assert isinstance(outputs[1].error, ValueError)
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ({"temperature": math.nan}, "temperature"), ({"temperature": True}, "temperature"), ({"n": True}, "`n`"), ({"n": 1.5}, "`n`"),
+    ({"max_tokens": 2**63}, "max_tokens"), ({"seed": 2**63}, "seed"), ({"top_p": math.inf}, "top_p"), ({"ignore_eos": 1}, "ignore_eos"),
+])
+def test_bad_types_of_parameters(arguments, text):
+    with pytest.raises(ValueError, match=text) as caught:
+        SamplingParams(**arguments)
+    assert caught.value.code == "invalid_value"
+
+
+@pytest.mark.parametrize("arguments, texts", [
+    ({"temperature": 9.0}, ["temperature", "9", "0 to 2"]), ({"top_p": -0.5}, ["top_p", "-0.5"]), ({"n": 0}, ["`n`", "0", "1 to 128"]),
+    ({"structured_outputs": {"regex": "a"}}, ["structured_outputs"]), ({"allowed_token_ids": [1]}, ["allowed_token_ids"]),
+])
+def test_bad_ranges_of_parameters(llm, arguments, texts):
+    with pytest.raises(forebay.Error) as caught:
+        llm.generate("x", SamplingParams(**arguments), use_tqdm=False)
+    for text in texts:
+        assert text in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_numbers_that_do_not_fit_each_other(llm):
+    with pytest.raises(ValueError, match="2 prompts and 3 sampling_params"):
+        llm.generate(["a", "b"], [SamplingParams()] * 3)
+    with pytest.raises(ValueError, match="2 prompts and 1 keys"):
+        llm.generate(["a", "b"], keys=[1])
+    with pytest.raises(TypeError):
+        SamplingParams(temprature=1)
+
+
+@pytest.mark.parametrize("model, arguments, code, kind", [
+    ("/no/such", {}, "model_not_found", RuntimeError),
+    (LLAMA, {"layout": "dp=nine"}, "layout_invalid", ValueError),
+    (LLAMA, {"memory": "1MiB"}, "memory_too_small", RuntimeError),
+    (LLAMA, {"max_num_seqs": -3}, "invalid_argument", ValueError),
+    (LLAMA, {"dtype": "float8"}, "invalid_argument", ValueError),
+    (LLAMA, {"max_model_len": 10**9}, "max_model_len_too_large", ValueError),
+])
+def test_models_that_do_not_open(model, arguments, code, kind):
+    with pytest.raises(forebay.Error) as caught:
+        LLM(model, **{"memory": "64MiB", "threads": 1, **arguments})
+    assert isinstance(caught.value, kind)
+    assert caught.value.code == code or code == "max_model_len_too_large"
+
+
+def test_arguments():
+    with pytest.raises(TypeError, match="did you mean 'max_model_len'"):
+        LLM(LLAMA, max_model_length=5)
+    with pytest.warns(UserWarning, match="enforce_eager"):
+        LLM(LLAMA, enforce_eager=True, **FLAGS).close()
+    with LLM(LLAMA, enable_prefix_caching=False, data_parallel_size=2, memory="96MiB", threads=2) as two:
+        assert len(two.generate(prompts(6), SamplingParams(max_tokens=3), use_tqdm=False)) == 6
+
+
+def test_several_threads_and_two_models(llm):
+    expected = [o.outputs[0].token_ids for o in llm.generate(prompts(20), SamplingParams(max_tokens=6), use_tqdm=False)]
+    found, errors = [], []
+
+    def work(model):
+        try:
+            for _ in range(5):
+                found.append([o.outputs[0].token_ids for o in model.generate(prompts(20), SamplingParams(max_tokens=6), use_tqdm=False)])
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    with LLM(LLAMA, **FLAGS) as second:
+        threads = [threading.Thread(target=work, args=(model,)) for model in (llm, llm, second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not errors and len(found) == 15
+    assert all(each == expected for each in found)
+
+
+def test_an_engine_that_is_closed_says_so():
+    model = LLM(LLAMA, **FLAGS)
+    model.close()
+    model.close()
+    with pytest.raises(forebay.Error) as caught:
+        model.generate("x")
+    assert caught.value.code == "session_closed"
+
+
+def rss():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def test_memory_comes_back():
+    def once():
+        # So many places that the cache is large; the tiny model's is not.
+        with LLM(LLAMA, **{**FLAGS, "memory": "512MiB", "max_num_seqs": 1024}, touch_kv="128MiB") as model:
+            model.generate(prompts(20), SamplingParams(max_tokens=20), use_tqdm=False)
+            return rss()
+
+    once()
+    gc.collect()
+    before = rss()
+    inside = once()
+    gc.collect()
+    assert inside - before > 64 << 20, "the test holds nothing"
+    assert rss() < 1.05 * before
+
+
+def test_fork(llm):
+    child = os.fork()
+    if child == 0:
+        try:
+            llm.generate("x", use_tqdm=False)
+        except forebay.Error as error:
+            os._exit(0 if error.code == "process_forked" else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(llm.generate("x", use_tqdm=False)) == 1
+
+
+def script(text, **kwargs):
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(text)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs)
+
+
+def test_control_c_cancels_and_the_model_works_on():
+    process = script(f"""
+        import forebay
+        llm = forebay.LLM({LLAMA!r}, memory="64MiB", threads=1, max_num_seqs=4)
+        params = forebay.SamplingParams(max_tokens=100, ignore_eos=True, seed=1)
+        print("ready", flush=True)
+        try:
+            llm.generate(["the river"] * 20000, params, use_tqdm=False)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        print(len(llm.generate(["x"], use_tqdm=False)), llm.stats()["choices_waiting"], flush=True)
+        """)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(1.5)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n", process.stderr.read()
+    assert time.monotonic() - began < 5
+    assert process.stdout.readline() == "1 0\n"
+    assert process.wait(60) == 0
+
+
+LONG = 'llm.generate(["the river"] * 3000, forebay.SamplingParams(max_tokens=50), use_tqdm=False)'
+SHORT = 'llm.generate(["the river"], forebay.SamplingParams(max_tokens=1), use_tqdm=False)'
+ERRORS = "llm.generate([[10**6]], use_tqdm=False)"
+BATCH = "forebay.run_batch({input!r}, {output!r}, {model!r}, memory='64MiB', threads=1, use_tqdm=False)"
+
+
+@pytest.mark.parametrize("work", [LONG, SHORT, ERRORS, BATCH])
+@pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)"])
+def test_the_interpreter_may_end_while_a_job_runs(work, end, tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"prompt": "the river", "max_tokens": 50}\n' * 3000)
+    processes = [script(f"""
+        import forebay, threading, time
+        llm = forebay.LLM({LLAMA!r}, memory="64MiB", threads=1)
+        def work():
+            while True:
+                try:
+                    {work.format(input=str(source), output=str(tmp_path / f"out-{i}.jsonl"), model=LLAMA)}
+                except forebay.Error:
+                    pass
+        threading.Thread(target=work, daemon=True).start()
+        time.sleep({0.05 * i})
+        {end}
+        """) for i in range(5)]
+    for process in processes:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+
+
+def test_another_thread_keeps_its_speed(llm):
+    longest = 0.0
+    stop = False
+
+    def tick():
+        nonlocal longest
+        last = time.monotonic()
+        while not stop:
+            time.sleep(0)
+            now = time.monotonic()
+            longest = max(longest, now - last)
+            last = now
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    llm.generate(prompts(100), SamplingParams(max_tokens=30), use_tqdm=False)
+    stop = True
+    thread.join()
+    # A machine that other work keeps busy may hold any thread up; a step that held the GIL would hold it up always.
+    assert longest < 5
+
+
+def test_import_is_quick_and_needs_little():
+    # Of the CPU, which other work does not stretch as it does the clock.
+    code = "import sys, time; t = time.process_time(); import forebay; print(time.process_time() - t, 'numpy' in sys.modules, 'asyncio' in sys.modules)"
+    found = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() for _ in range(3)]
+    assert min(float(each[0]) for each in found) < 0.2
+    assert all(each[1:] == ["False", "False"] for each in found)
+
+
+def test_metrics(llm):
+    metrics = llm.get_metrics()
+    assert metrics["vllm:request_success"] > 0 and metrics["vllm:num_requests_running"] == 0
+    assert llm.get_default_sampling_params().max_tokens >= 1
+    assert json.dumps(llm.stats()) and json.dumps(llm.facts())

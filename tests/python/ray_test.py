@@ -1,0 +1,160 @@
+"""forebay.ray on a cluster of this machine: the answers of one process, every line once, whoever is killed."""
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+import forebay
+from conftest import FLAGS, LLAMA, prompts
+from forebay import SamplingParams
+from scale_test import ARGUMENTS, answers, lines
+
+ray = pytest.importorskip("ray", reason="Ray is not installed (the extra [ray])")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    # A token of this run alone; else Ray leaves one in the user's home.
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def shared(job, output, **kwargs):
+    from forebay import ray as forebay_ray
+
+    given = {"num_workers": 2, "num_cpus": 1, "use_tqdm": False, **ARGUMENTS, **kwargs}
+    return forebay_ray.run_batch(job.input, output, LLAMA, **given)
+
+
+def actors():
+    """The processes of this machine's workers that Ray runs."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                if file.read().startswith(b"ray::_Actor"):
+                    found.append(int(name))
+        except OSError:
+            pass
+    return found
+
+
+def wait_until(true, seconds):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_two_workers_give_the_file_of_one(cluster, run, tmp_path):
+    job = run(lines(120))
+    output = str(tmp_path / "ray.jsonl")
+    summary = shared(job, output, preserve_order=True)
+    assert list(answers(output)) == list(range(1, 121))
+    assert answers(output) == answers(job.output)
+    assert summary["done"] == 120 and len(summary["by_worker"]) == 2
+    # The file is forebay run's: it goes on, here with nothing to do.
+    assert forebay.run_batch(job.input, output, LLAMA, use_tqdm=False, threads=1, **ARGUMENTS)["num_resumed"] == 120
+
+
+def test_a_killed_worker_costs_nothing(cluster, run, tmp_path):
+    job = run(lines(1000, tokens=60))
+    output = str(tmp_path / "ray.jsonl")
+    killed = []
+
+    def kill():
+        wait_until(lambda: os.path.exists(output) and os.path.getsize(output) > 20000, 60)
+        killed.append(actors()[0])
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    summary = shared(job, output)
+    killer.join()
+    assert killed and summary["end"] == "complete"
+    assert summary["done"] == 1000 and len(summary["by_worker"]) >= 2
+    assert answers(output) == answers(job.output)
+    wait_until(lambda: not actors(), 30)
+
+
+def test_the_driver_may_die(cluster, run, tmp_path):
+    job = run(lines(1000, tokens=80))
+    output = str(tmp_path / "ray.jsonl")
+    code = f"""
+        import ray, forebay.ray
+        ray.init(address="auto", log_to_driver=False)
+        forebay.ray.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, **{ARGUMENTS!r})
+        """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+    wait_until(lambda: process.poll() is not None or (os.path.exists(output) and os.path.getsize(output) > 20000), 120)
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+    wait_until(lambda: not actors(), 30)
+    assert shared(job, output)["resumed"] > 0
+    assert answers(output) == answers(job.output)
+
+
+def test_no_worker_can_start(cluster, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
+    from forebay import ray as forebay_ray
+
+    with pytest.raises(forebay.Error, match="model_not_found") as caught:
+        forebay_ray.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", "/no/such", num_workers=2, use_tqdm=False)
+    assert caught.value.code == "no_worker"
+
+
+def predicted(rows, **kwargs):
+    import ray.data
+
+    from forebay.ray import Predictor
+
+    done = ray.data.from_items(rows).map_batches(
+        Predictor, fn_constructor_kwargs={"model": LLAMA, **{k: v for k, v in FLAGS.items() if k != "digest"}, **kwargs},
+        compute=ray.data.ActorPoolStrategy(size=1), num_cpus=1, batch_size=16,
+    )
+    return {row["id"]: row for row in done.take_all()}
+
+
+def test_rows_of_a_dataset(cluster):
+    names = [f"row {i}" for i in range(50)]
+    rows = [{"id": name, "prompt": text} for name, text in zip(names, prompts(50))]
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        outputs = llm.generate(prompts(50), SamplingParams(max_tokens=6, temperature=1), keys=names, use_tqdm=False)
+    found = predicted(rows, sampling_params={"max_tokens": 6, "temperature": 1}, id_column="id")
+    assert set(found) == set(names)
+    for name, output in zip(names, outputs):
+        assert found[name]["generated_text"] == output.outputs[0].text
+        assert list(found[name]["generated_tokens"]) == output.outputs[0].token_ids
+        assert list(found[name]["prompt_token_ids"]) == output.prompt_token_ids
+        assert found[name]["__inference_error__"] == ""
+
+
+def test_a_bad_row_is_an_error_in_its_row(cluster):
+    rows = [{"id": str(i), "prompt": text} for i, text in enumerate(prompts(10))]
+    rows[4]["prompt"] = "the water " * 2000
+    found = predicted(rows, sampling_params={"max_tokens": 3, "temperature": 0})
+    assert [name for name, row in found.items() if row["__inference_error__"]] == ["4"]
+    assert "context_length_exceeded" in found["4"]["__inference_error__"]
+    # Draws by chance need a key.
+    unkeyed = predicted(rows[:2], sampling_params={"max_tokens": 3, "temperature": 1})
+    assert all("id_column" in row["__inference_error__"] for row in unkeyed.values())
+
+
+def test_the_examples(cluster, tmp_path):
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "python")
+    environment = {**os.environ, "RAY_ADDRESS": "auto"}
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"prompt": text, "max_tokens": 4}) + "\n" for text in prompts(30)))
+    for name, arguments in (("ray_job.py", [str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "1"]), ("ray_data.py", [])):
+        command = [sys.executable, os.path.join(folder, name), LLAMA, *arguments]
+        out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=180).stdout
+        assert "30 lines" in out if name == "ray_job.py" else len([line for line in out.splitlines() if line.startswith("row ")]) == 20

@@ -1,0 +1,241 @@
+"""Jobs that several processes share: the answers of one, every line once, whoever dies."""
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+import forebay
+from conftest import FOREBAY, LLAMA, prompts
+from forebay import scale
+
+ARGUMENTS = {"memory": "64MiB", "max_num_seqs": 16, "digest": True}
+
+
+def lines(count, tokens=12):
+    texts = prompts(count)
+    made = [{"custom_id": str(i), "prompt": text, "max_tokens": tokens, "temperature": 1, "n": 1 + i % 2} for i, text in enumerate(texts)]
+    made[3] = {"custom_id": "bad", "prompt": "x", "temperature": 9}
+    return made
+
+
+def answers(path):
+    """Line -> the part of its result that is promised; twice is an error."""
+    found = {}
+    with open(path, "rb") as file:
+        for text in file:
+            result = json.loads(text)
+            number = int(result["id"].split("_")[2])
+            assert number not in found, f"line {number} twice"
+            found[number] = re.sub(rb'"(created|cached_tokens)":\d+', rb'"\1":0', text)
+    return found
+
+
+def shared(run, folder, name="shared.jsonl", **kwargs):
+    output = str(folder / name)
+    summary = scale.run_batch(run.input, output, LLAMA, use_tqdm=False, **{"num_workers": 2, "num_cpus": 1, **ARGUMENTS, **kwargs})
+    return output, summary
+
+
+def test_two_workers_give_the_file_of_one(run, tmp_path):
+    job = run(lines(120))
+    output, summary = shared(job, tmp_path, preserve_order=True)
+    assert list(answers(output)) == list(range(1, 121)), "in the input's order"
+    assert answers(output) == answers(job.output)
+    assert summary["end"] == "complete" and summary["done"] == 120 and summary["failed"] == 1
+    assert sum(summary["by_worker"].values()) == 120 and len(summary["by_worker"]) == 2
+    # Both go on with the file, and find it complete.
+    subprocess.run([FOREBAY, "run", "-m", LLAMA, "-i", job.input, "-o", output, "--quiet", "--digest", "--memory", "64MiB"], check=True)
+    assert shared(job, tmp_path)[1]["resumed"] == 120
+
+
+def test_each_goes_on_where_the_other_ended(run, tmp_path):
+    job = run(lines(60))
+    whole = answers(job.output)
+    for begin in ("forebay run", "scale"):
+        part = str(tmp_path / f"part-{begin[0]}.jsonl")
+        with open(job.output, "rb") as file, open(part, "wb") as to:
+            kept = file.readlines()[:25]
+            to.writelines([*kept, b'{"id":"batch_req_40_'])  # and a torn tail
+        if begin == "scale":
+            summary = scale.run_batch(job.input, part, LLAMA, num_workers=2, num_cpus=1, use_tqdm=False, **ARGUMENTS)
+            assert summary["resumed"] == 25 and summary["done"] == 35
+        else:
+            forebay.run_batch(job.input, part, LLAMA, use_tqdm=False, threads=1, **ARGUMENTS)
+        assert answers(part) == whole
+
+
+class Killers(scale.LocalWorkers):
+    """Kills, stops and continues its processes at random moments."""
+
+    def __init__(self, model, how, rng, most):
+        super().__init__(model)
+        self.how, self.rng, self.left, self.done = how, rng, most, 0
+
+    def poll(self, seconds):
+        events = super().poll(min(seconds, 0.02))
+        self.done += sum(kind == "done" and bool(value) for _, kind, value in events)
+        if self.left and self.done and self._processes and self.rng.random() < 0.2:
+            self.left -= 1
+            process, _ = self._processes[self.rng.choice(sorted(self._processes))]
+            os.kill(process.pid, signal.SIGKILL if self.how == "kill" else signal.SIGSTOP)
+            if self.how == "stop":
+                threading.Timer(2.0, process.send_signal, (signal.SIGCONT,)).start()
+        return events
+
+
+def test_workers_may_die_at_any_moment(run, tmp_path):
+    job = run(lines(400))
+    whole = answers(job.output)
+    killed = 0
+    for seed in range(3):
+        workers = Killers(LLAMA, "kill", random.Random(seed), 6)
+        output, summary = shared(job, tmp_path, f"killed-{seed}.jsonl", workers=workers, least_lines=8, most_lines=16)
+        assert answers(output) == whole
+        assert summary["done"] == 400
+        killed += 6 - workers.left
+    assert killed >= 6
+
+
+def test_a_worker_that_is_stopped_and_continued(run, tmp_path):
+    job = run(lines(300, tokens=40))
+    workers = Killers(LLAMA, "stop", random.Random(5), 1)
+    output, summary = shared(job, tmp_path, workers=workers, least_lines=8, most_lines=16, silent_seconds=0.7)
+    assert workers.left == 0
+    assert answers(output) == answers(job.output)
+    assert summary["done"] == 300
+
+
+class Liars(scale.LocalWorkers):
+    """Changes what comes back."""
+
+    def __init__(self, model, change):
+        super().__init__(model)
+        self.change = change
+
+    def poll(self, seconds):
+        return [(process, kind, self.change(process, value) if kind == "done" else value) for process, kind, value in super().poll(seconds)]
+
+
+def test_what_is_no_answer_is_refused(run, tmp_path):
+    job = run(lines(80))
+    first = open(job.output, "rb").readline().rstrip(b"\n")
+
+    def change(process, texts):
+        # Garbage, a line that the worker may not hold, one of another job, and two in one.
+        other = re.sub(rb"_[0-9a-f]{16}-", b"_0123456789abcdef-", first, count=1)
+        return [*texts, b"garbage", b"", first, other, b"\n".join([first, first])] if texts else texts
+
+    output, summary = shared(job, tmp_path, workers=Liars(LLAMA, change))
+    assert answers(output) == answers(job.output)
+    assert summary["refused"] > 0
+
+
+def test_a_line_at_which_workers_die_is_an_error(run, tmp_path):
+    job = run(lines(40))
+    bad = 17
+
+    class Deadly(scale.LocalWorkers):
+        def send(self, process, given):
+            if any(number == bad for number, _ in given):
+                self._processes[process][0].kill()
+            super().send(process, given)
+
+    output, summary = shared(job, tmp_path, workers=Deadly(LLAMA), least_lines=4, most_lines=4)
+    found, whole = answers(output), answers(job.output)
+    assert b"worker_died" in found.pop(bad + 1)
+    del whole[bad + 1]
+    assert found == whole
+    assert summary["failures"]["worker_died"] == 1
+
+
+def test_workers_of_another_setting_are_refused(run, tmp_path, caplog):
+    job = run(lines(60))
+
+    class Mixed(scale.LocalWorkers):
+        def start(self, process, arguments):
+            return super().start(process, {**arguments, "dtype": "float32"} if process == 1 else arguments)
+
+    output, summary = shared(job, tmp_path, workers=Mixed(LLAMA))
+    assert answers(output) == answers(job.output)
+    assert "is refused" in caplog.text and "pair-f32" in caplog.text and "pair-bf16" in caplog.text
+    assert len(summary["by_worker"]) == 1
+
+
+def test_workers_agree_on_the_length(run, tmp_path):
+    job = run(lines(60), flags=["--max-model-len", "128"])
+
+    class Shorter(scale.LocalWorkers):
+        def start(self, process, arguments):
+            return super().start(process, {"max_model_len": 128 if process == 1 else 256, **arguments})
+
+    output, summary = shared(job, tmp_path, workers=Shorter(LLAMA))
+    assert summary["system"]["max_model_len"] == 128 and len(summary["by_worker"]) == 2
+    assert answers(output) == answers(job.output)
+
+
+def test_no_worker_can_start(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
+    with pytest.raises(forebay.Error, match="model_not_found") as caught:
+        scale.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", "/no/such", num_workers=2, use_tqdm=False)
+    assert caught.value.code == "no_worker"
+
+
+def test_the_driver_may_die_and_workers_end(run, tmp_path):
+    job = run(lines(1000, tokens=80))
+    output = str(tmp_path / "mine.jsonl")
+    code = f"""
+        from forebay import scale
+        scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, **{ARGUMENTS!r})
+        """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+    end = time.monotonic() + 60
+    while not (os.path.exists(output) and os.path.getsize(output) > 20000):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout.split()
+    assert len(children) == 2
+    process.kill()
+    process.wait()
+    end = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{child}") for child in children):
+        assert time.monotonic() < end, "a worker lives on"
+        time.sleep(0.05)
+    assert 0 < len(answers_or_less(output)) < 1000
+    scale.run_batch(job.input, output, LLAMA, num_workers=2, num_cpus=1, use_tqdm=False, **ARGUMENTS)
+    assert answers(output) == answers(job.output)
+
+
+def answers_or_less(path):
+    with open(path, "rb") as file:
+        return [text for text in file if text.endswith(b"\n")]
+
+
+def test_control_c_drains(run, tmp_path):
+    job = run(lines(1000, tokens=80))
+    output = str(tmp_path / "mine.jsonl")
+    code = f"""
+        import signal
+        from forebay import scale
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, **{ARGUMENTS!r})
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not (os.path.exists(output) and os.path.getsize(output) > 20000):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[0] == "interrupted\n"
+    found, whole = answers(output), answers(job.output)
+    assert 0 < len(found) < 1000 and all(whole[line] == found[line] for line in found)

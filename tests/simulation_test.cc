@@ -1,0 +1,134 @@
+// Simulations in process: counts, latencies, step records, determinism, errors.
+#include "trace/simulation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "layout/machine.h"
+#include "layout/memory_plan.h"
+#include "report/step_log.h"
+#include "tests_support/test_data.h"
+
+namespace forebay::trace {
+namespace {
+
+SimulationOptions Options(const std::string& devices, const LengthTrace& trace) {
+  SimulationOptions options;
+  options.engine.model = TestData() + "/golden/models/llama3-gqa";
+  options.engine.machine.devices = *layout::ParseDevices(devices);
+  options.trace = &trace;
+  options.record_steps = true;
+  return options;
+}
+
+LengthTrace Trace(const std::string& spec) {
+  return std::move(*ReadTrace("synthetic:" + spec, {}));
+}
+
+std::string StepsText(const std::vector<StepRecord>& steps) {
+  std::string text;
+  for (const StepRecord& step : steps) report::AppendStepLine(step, &text);
+  return text;
+}
+
+TEST(SimulationTest, CountsWhatATraceAsksFor) {
+  LengthTrace trace = Trace("n=300,prompt=uniform(5,90),output=uniform(1,30)");
+  trace.rows[7].prompt_tokens = 1 << 20;
+  int64_t prompts = 0, outputs = 0;
+  for (const TraceRow& row : trace.rows) prompts += row.prompt_tokens, outputs += row.output_tokens;
+  const auto result = Simulate(Options("sim:4xh200", trace));
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  const job::JobSummary& summary = result->run.summary;
+  EXPECT_EQ(summary.end, "complete");
+  EXPECT_EQ(summary.lines, 300);
+  EXPECT_EQ(summary.done, 300);
+  EXPECT_EQ(summary.failed, 1);
+  EXPECT_EQ(summary.prompt_tokens, prompts - (1 << 20));
+  EXPECT_EQ(summary.output_tokens, outputs - trace.rows[7].output_tokens);
+  EXPECT_EQ(summary.stats.output_tokens, summary.output_tokens);
+  EXPECT_EQ(static_cast<int64_t>(result->steps.size()), summary.stats.steps);
+  EXPECT_NEAR(result->steps.back().end_seconds, summary.elapsed_seconds, 1e-9);
+  EXPECT_GT(result->steps_per_host_second, 0);
+}
+
+TEST(SimulationTest, TheSameOptionsGiveTheSameResult) {
+  const LengthTrace trace =
+      Trace("n=200,prompt=normal(60,20),output=zipf(1.4,40),rate=2000,seed=3");
+  const auto a = Simulate(Options("sim:8xa10", trace)), b = Simulate(Options("sim:8xa10", trace));
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(StepsText(a->steps), StepsText(b->steps));
+  job::JobSummary first = a->run.summary, second = b->run.summary;
+  first.peak_rss_bytes = second.peak_rss_bytes = 0;
+  EXPECT_EQ(job::SummaryJson(first), job::SummaryJson(second));
+  EXPECT_EQ(a->run.latencies.first_token.p99, b->run.latencies.first_token.p99);
+  EXPECT_EQ(a->run.latencies.completion.mean, b->run.latencies.completion.mean);
+}
+
+TEST(SimulationTest, LatenciesCountFromTheArrival) {
+  // Far apart: each request has the device to itself.
+  LengthTrace trace = Trace("n=20,prompt=64,output=11");
+  for (size_t i = 0; i < trace.rows.size(); ++i)
+    trace.rows[i].arrival_seconds = 10.0 * static_cast<double>(i + 1);
+  const auto result = Simulate(Options("sim:h200", trace));
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  const Latencies& latencies = result->run.latencies;
+  EXPECT_GT(result->run.summary.elapsed_seconds, 200);
+  EXPECT_GT(latencies.first_token.p50, 0);
+  EXPECT_LT(latencies.first_token.max, 1);
+  EXPECT_NEAR(latencies.completion.mean, latencies.first_token.mean + 10 * latencies.token.mean,
+              1e-9);
+  EXPECT_GE(latencies.completion.p99, latencies.completion.p50);
+  for (const StepRecord& step : result->steps) EXPECT_EQ(step.running, 1);
+}
+
+TEST(SimulationTest, EndsWhereItIsTold) {
+  const LengthTrace trace = Trace("n=100,prompt=16,output=8,rate=1");
+  RunControl control;
+  control.drain = true;
+  SimulationOptions options = Options("sim:h200", trace);
+  options.control = &control;
+  const auto result = Simulate(options);
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(result->run.summary.end, "drained");
+  EXPECT_EQ(result->run.summary.done, 0);
+}
+
+TEST(SimulationTest, BadOptionsAreErrors) {
+  const LengthTrace trace = Trace("n=1");
+  EXPECT_TRUE(Simulate(Options("cpu", trace)).status().code() == layout::kDevicesInvalid);
+  EXPECT_TRUE(Simulate(Options("sim:abacus", trace)).status().code() == cost::kProfileUnknown);
+  SimulationOptions options = Options("sim:h200", trace);
+  options.engine.machine.memory_bytes = 1 << 20;
+  EXPECT_TRUE(Simulate(options).status().code() == layout::kMemoryTooSmall);
+}
+
+TEST(StepLogTest, LinesAreJsonAndErrorsAreTold) {
+  const std::string path = testing::TempDir() + "/steps.jsonl";
+  auto log = report::StepLog::Open(path);
+  ASSERT_TRUE(log.ok()) << log.status().ToString();
+  for (int i = 0; i < 5000; ++i)
+    (*log)->OnStep({.replica = 1,
+                    .step = i,
+                    .end_seconds = 0.25,
+                    .plan_hash = 0xABC,
+                    .mode = {.ffn = FfnMode::kPull}});
+  ASSERT_TRUE((*log)->Close().ok());
+  const std::string text = *base::ReadFile(path);
+  EXPECT_EQ(std::ranges::count(text, '\n'), 5000);
+  simdjson::dom::parser parser;
+  const auto first = base::ParseJson(parser, std::string_view(text).substr(0, text.find('\n')));
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  EXPECT_EQ(std::string_view((*first)["plan"]), "0000000000000abc");
+  EXPECT_EQ(std::string_view((*first)["mode"]), "pull");
+  EXPECT_EQ(double((*first)["end"]), 0.25);
+
+  EXPECT_TRUE(report::StepLog::Open("/nowhere/steps.jsonl").status().code() == base::kIoError);
+  auto full = report::StepLog::Open("/dev/full");
+  ASSERT_TRUE(full.ok());
+  (*full)->OnStep({});
+  EXPECT_TRUE((*full)->Close().code() == base::kIoError);
+}
+
+}  // namespace
+}  // namespace forebay::trace

@@ -1,0 +1,7 @@
+#include "tests_support/test_data.h"
+
+namespace forebay {
+
+std::string TestData() { return FOREBAY_TEST_DATA; }
+
+}  // namespace forebay

@@ -1,0 +1,11 @@
+// Where committed test data lies, independent of the working directory.
+#pragma once
+
+#include <string>
+
+namespace forebay {
+
+// The path of the repository's tests/ folder, without a slash at its end.
+std::string TestData();
+
+}  // namespace forebay
