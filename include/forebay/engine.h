@@ -154,6 +154,7 @@ struct ModelFacts {
   std::string numerics_class;      // e.g. "pair-bf16-kvbf16"; system_fingerprint carries it
   uint64_t model_fingerprint = 0;  // content of config and weights
   bool random_weights = false;
+  std::string device_profile;  // by whose prices the engine decides
   int64_t kv_capacity_tokens = 0;
   uint64_t weight_bytes = 0, kv_bytes = 0, workspace_bytes = 0;
 };

@@ -49,6 +49,10 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions
       .add_option("--devices", flags.devices,
                   "cpu, 2xcpu (two ranks), or simulated ones: sim:8xh200, sim:4xPROFILE.json")
       ->capture_default_str();
+  command.add_option("--device-profile", engine.machine.device_profile,
+                     "By which pool=auto, --mode auto and forecasts price real devices: a file of "
+                     "forebay profile, or a built-in profile (default: the nearest built-in one, "
+                     "and modes by constants)");
   command.add_option("--dtype", flags.dtype, "Compute type: auto (bfloat16), bfloat16, float32")
       ->capture_default_str();
   command
@@ -184,11 +188,17 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions
       ->check(CheckPositive);
 }
 
+base::Status ApplyLayout(const std::string& text, layout::EngineOptions* engine) {
+  engine->layout.reset();
+  engine->layout_by_job = text == "auto";
+  if (text.empty() || engine->layout_by_job) return {};
+  FB_ASSIGN_OR_RETURN(engine->layout, layout::ParseLayout(text));
+  return {};
+}
+
 base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* engine) {
   FB_ASSIGN_OR_RETURN(engine->machine.devices, layout::ParseDevices(flags.devices));
-  if (!flags.layout.empty()) {
-    FB_ASSIGN_OR_RETURN(engine->layout, layout::ParseLayout(flags.layout));
-  }
+  FB_RETURN_IF_ERROR(ApplyLayout(flags.layout, engine));
   FB_ASSIGN_OR_RETURN(engine->machine.dtype, layout::ParseComputeType(flags.dtype));
   for (const auto format :
        {cost::NumberFormat::kFP8, cost::NumberFormat::kFP8Block, cost::NumberFormat::kNVFP4}) {

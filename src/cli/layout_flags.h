@@ -28,6 +28,8 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions
 void AddParallelFlags(CLI::App& command, LayoutFlags& flags);
 // Turns them into texts of --layout and --devices.
 base::Status ApplyParallelFlags(LayoutFlags* flags);
+// A text of --layout: nothing, auto, or a layout.
+base::Status ApplyLayout(const std::string& text, layout::EngineOptions* engine);
 // Errors name the flag, what was given and what was expected.
 base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* engine);
 

@@ -77,11 +77,8 @@ base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
   layout::EngineOptions options = flags.engine;
   for (const std::string& layout :
        flags.layouts.empty() ? std::vector<std::string>{""} : flags.layouts) {
-    options.layout.reset();
-    if (!layout.empty()) {
-      FB_ASSIGN_OR_RETURN(options.layout, layout::ParseLayout(layout));
-    }
-    FB_ASSIGN_OR_RETURN(layout::LayoutPlan plan, layout::PlanLayout(options, config));
+    FB_RETURN_IF_ERROR(ApplyLayout(layout, &options));
+    FB_ASSIGN_OR_RETURN(layout::LayoutPlan plan, layout::PlanJob(options, config));
     columns.push_back({std::move(plan), {}});
     columns.back().fits = columns.back().plan.Fits();
   }
@@ -195,8 +192,10 @@ void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
     std::printf("one mode: %s\n", layout::FormatMode(plan.layout.degrees()).c_str());
     return;
   }
-  const std::vector<layout::ModePrices> prices = layout::PriceModes(
-      shift.modes, flags.engine, plan.ranks[0].memory.decoder->config, plan.machine);
+  const std::vector<layout::ModePrices> prices =
+      shift.prices.empty()
+          ? layout::PriceModes(shift.modes, flags.engine, plan.config(), plan.machine)
+          : shift.prices;
   std::string head = fmt::format("{:>8}", "rows");
   for (const model::Degrees& mode : shift.modes)
     head += fmt::format("{:>12}", layout::FormatMode(mode) + " ms");
@@ -274,9 +273,9 @@ void AddPlanCommand(CLI::App& app, int* exit_code) {
       ->add_option("-m,--model", engine.model,
                    "Folder in Hugging Face's layout, GGUF file, or builtin:NAME")
       ->required();
-  command->add_option(
-      "--layout", flags->layouts,
-      "As dp=4,weights=striped,pool=auto; once for each column (default: each rank a copy)");
+  command->add_option("--layout", flags->layouts,
+                      "As dp=4,weights=striped,pool=auto; or auto; once for each column (default: "
+                      "each rank a copy)");
   AddLayoutFlags(*command, flags->layout, engine);
   command->add_flag("--json", flags->json, "One JSON object instead of the table");
   command->callback([flags, exit_code] { *exit_code = Plan(*flags); });

@@ -6,23 +6,13 @@
 #include <map>
 
 #include "base/rng.h"
+#include "engine/testing/make_request.h"
 #include "schedule/policy.h"
 
 namespace forebay::engine {
 namespace {
 
 constexpr int64_t kContext = 512;
-
-Request MakeRequest(int64_t line, int32_t prompt, int32_t output, int32_t n = 1) {
-  Request request;
-  request.id = request.line = line;
-  request.prompts = {std::vector<int32_t>(static_cast<size_t>(prompt))};
-  for (int32_t i = 0; i < prompt; ++i)
-    request.prompts[0][i] = static_cast<int32_t>(line * 1000 + i);
-  request.n = n;
-  request.sampling.max_tokens = output;
-  return request;
-}
 
 ChoicesOptions Options(int32_t max_num_seqs = 8, int32_t blocks = 64) {
   return {.limits = {.max_num_seqs = max_num_seqs,

@@ -10,6 +10,7 @@
 #include "fabric/sim/sim_fabric.h"
 #include "kernels/kernel_set.h"
 #include "layout/layout_plan.h"
+#include "layout/layout_search.h"
 #include "layout/park_price.h"
 #include "layout/steal_price.h"
 
@@ -184,7 +185,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                                                         const ModelFiles& files,
                                                         const text::Tokenizer* tokenizer) {
   const model::ModelConfig& config = files.config;
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan layout_plan, layout::PlanLayout(options, config));
+  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan layout_plan, layout::PlanJob(options, config));
   const layout::Layout& layout = layout_plan.layout;
   const layout::MachinePlan& machine_plan = layout_plan.machine;
   const bool simulated = machine_plan.spec.simulated;
@@ -195,7 +196,9 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   }
   FB_RETURN_IF_ERROR(layout_plan.Fits());
   if (layout_plan.choice) base::Log(base::LogLevel::kInfo, layout::FormatChoice(layout_plan));
-  if (layout_plan.choice && layout_plan.forecast)
+  if (options.layout_by_job)
+    base::Log(base::LogLevel::kInfo, fmt::format("--layout auto: {}", FormatLayout(layout)));
+  if ((layout_plan.choice || options.layout_by_job) && layout_plan.forecast)
     base::Log(base::LogLevel::kInfo, layout::FormatForecast(layout_plan));
   const kernels::KernelSet* const kernels = layout_plan.kernels;
 
@@ -205,7 +208,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   parts.most_ahead =
       static_cast<size_t>(layout_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);
   const std::optional<schedule::StealPrices> steal_prices =
-      layout::PriceStealing(options, config, layout_plan);
+      layout::PriceStealing(options, layout_plan);
   const std::vector<layout::JobGroup> groups = layout::GroupsOf(layout);
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, groups, runtime));
   parts.sim = std::move(machine.sim);
@@ -217,7 +220,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                       .reader = simulated ? nullptr : files.reader.get(),
                       .sim = parts.sim.get(),
                       .steal = steal_prices,
-                      .park = layout::PriceParking(options, config, layout_plan),
+                      .park = layout::PriceParking(options, layout_plan),
                       .foresees = policy->wants_lengths()};
   int replicas = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -232,7 +235,8 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                  .numerics_class =
                      simulated ? "simulated" : NumericsClass(*kernels, layout_plan.dtype, config),
                  .model_fingerprint = files.fingerprint,
-                 .random_weights = files.random_weights};
+                 .random_weights = files.random_weights,
+                 .device_profile = machine_plan.profile.name};
   AddMemory(layout_plan, &parts.facts);
   parts.context = {tokenizer, EndTokens(files), parts.facts.max_model_len};
   return std::make_unique<LocalEngine>(runtime, std::move(parts));

@@ -4,7 +4,6 @@
 
 #include <ctime>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -44,7 +43,7 @@ class Job {
 
   JobOutcome Run() {
     Verdict verdict;
-    base::Status opened = CheckOutput();
+    base::Status opened = CheckIsNotInput(options_.output_path, input_);
     if (opened.ok() && options_.strict) opened = CheckAllLines();
     if (opened.ok() && !Ending()) opened = OpenLog();
     if (!opened.ok()) {
@@ -62,13 +61,6 @@ class Job {
 
  private:
   bool Ending() const { return control_.drain || control_.abort; }
-
-  base::Status CheckOutput() const {
-    if (!input_.SameFile(options_.output_path)) return {};
-    return base::Status(
-        kResultsInvalid,
-        fmt::format("{}: is the input; name another file for the results", options_.output_path));
-  }
 
   base::Status CheckAllLines() {
     RequestBuilder builder(input_, options_.rules, text_, engine_);
@@ -88,16 +80,9 @@ class Job {
   }
 
   base::Status OpenLog() {
-    ScanExpectation expected{.path = options_.output_path,
-                             .num_lines = input_.size(),
-                             .job = options_.fingerprints,
-                             .retry_failed = options_.retry_failed};
-    expected.find = [this](int64_t line) -> std::optional<LineKey> {
-      const std::optional<size_t> ordinal = input_.Find(line);
-      if (!ordinal) return std::nullopt;
-      return LineKey{*ordinal, input_[*ordinal].hash};
-    };
-    FB_ASSIGN_OR_RETURN(log_, ResultsLog::Open(expected));
+    FB_ASSIGN_OR_RETURN(
+        log_, ResultsLog::Open(ResultsOf(input_, options_.output_path, options_.fingerprints,
+                                         options_.retry_failed)));
     size_.lines = static_cast<int64_t>(input_.size());
     size_.resumed = static_cast<int64_t>(log_->num_done());
     size_.resumed_failed = static_cast<int64_t>(log_->num_resumed_failed());

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace forebay::job {
@@ -41,6 +42,26 @@ base::Result<int> OpenLocked(const std::string& path) {
 }
 
 }  // namespace
+
+base::Status CheckIsNotInput(const std::string& path, const JobFile& input) {
+  if (!input.SameFile(path)) return {};
+  return base::Status(kResultsInvalid,
+                      fmt::format("{}: is the input; name another file for the results", path));
+}
+
+ScanExpectation ResultsOf(const JobFile& input, std::string path, const Fingerprints& fingerprints,
+                          bool retry_failed) {
+  ScanExpectation expected{.path = std::move(path),
+                           .num_lines = input.size(),
+                           .job = fingerprints,
+                           .retry_failed = retry_failed};
+  expected.find = [&input](int64_t line) -> std::optional<LineKey> {
+    const std::optional<size_t> ordinal = input.Find(line);
+    if (!ordinal) return std::nullopt;
+    return LineKey{*ordinal, input[*ordinal].hash};
+  };
+  return expected;
+}
 
 ResultsLog::ResultsLog(std::string name, std::string path, int fd, std::unique_ptr<LogIo> io)
     : name_(std::move(name)),

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "job/failures.h"
+#include "job/job_file.h"
 #include "job/log_io.h"
 #include "job/results_rewrite.h"
 #include "job/results_scan.h"
@@ -20,6 +21,13 @@
 namespace forebay::job {
 
 inline constexpr base::ErrorCode kResultsReplaced{"results_replaced"};
+
+// kResultsInvalid where `path` names the input file itself.
+base::Status CheckIsNotInput(const std::string& path, const JobFile& input);
+// What the results file `path` of the job (input, fingerprints) may hold. Reads `input` as long as
+// it is used.
+ScanExpectation ResultsOf(const JobFile& input, std::string path, const Fingerprints& fingerprints,
+                          bool retry_failed);
 
 // Owns the open file and its lock. Invariants: the file's first end_ bytes are whole result lines;
 // at most one result for each input line; after the first error nothing more is written. Others

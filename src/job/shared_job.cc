@@ -17,27 +17,16 @@ namespace forebay::job {
 base::Result<std::unique_ptr<SharedJob>> SharedJob::Open(const SharedJobOptions& options) {
   auto input = JobFile::Open(options.input_path);
   if (!input.ok()) return input.status();
-  if (input->SameFile(options.output_path)) {
-    return base::Status(
-        kResultsInvalid,
-        fmt::format("{}: is the input; name another file for the results", options.output_path));
-  }
+  FB_RETURN_IF_ERROR(CheckIsNotInput(options.output_path, *input));
   std::unique_ptr<SharedJob> job(new SharedJob(options, std::move(*input)));
   FB_RETURN_IF_ERROR(job->OpenLog());
   return job;
 }
 
 base::Status SharedJob::OpenLog() {
-  ScanExpectation expected{.path = options_.output_path,
-                           .num_lines = input_.size(),
-                           .job = options_.fingerprints,
-                           .retry_failed = options_.retry_failed};
-  expected.find = [this](int64_t line) -> std::optional<LineKey> {
-    const std::optional<size_t> ordinal = input_.Find(line);
-    if (!ordinal) return std::nullopt;
-    return LineKey{*ordinal, input_[*ordinal].hash};
-  };
-  FB_ASSIGN_OR_RETURN(log_, ResultsLog::Open(expected));
+  FB_ASSIGN_OR_RETURN(
+      log_, ResultsLog::Open(ResultsOf(input_, options_.output_path, options_.fingerprints,
+                                       options_.retry_failed)));
   counts_.lines = static_cast<int64_t>(input_.size());
   counts_.resumed = static_cast<int64_t>(log_->num_done());
   failures_ = log_->resumed_failures();

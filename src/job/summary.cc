@@ -114,6 +114,7 @@ std::string SummaryJson(const JobSummary& summary) {
   writer.Key("model").String(summary.model.name);
   writer.Key("random_weights").Bool(summary.model.random_weights);
   writer.Key("numerics_class").String(summary.model.numerics_class);
+  writer.Key("device_profile").String(summary.model.device_profile);
   writer.Key("max_model_len").Int(summary.model.max_model_len);
   writer.Key("kv_capacity_tokens").Int(summary.model.kv_capacity_tokens);
   writer.Key("weight_bytes").UInt(summary.model.weight_bytes);

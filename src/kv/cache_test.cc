@@ -7,20 +7,13 @@
 #include <vector>
 
 #include "base/units.h"
+#include "kv/testing/groups.h"
 #include "runtime/real/real_runtime.h"
 
 namespace forebay::kv {
 namespace {
 
 constexpr int64_t kBlocks = 10;
-
-// Layers 0 and 2 see all, layer 1 a window; 2 KV heads of 16.
-std::vector<KvGroup> Groups() {
-  const kernels::KvLayout layout{tensor::DType::kBF16, 2, 16, 0};
-  const KvLayerPlan full{{.token_bytes = 128}, layout},
-      windowed{{.token_bytes = 128, .reach = 64}, layout};
-  return PlanKvGroups(std::vector{full, windowed, full}, {0, 3});
-}
 
 struct Rank {
   Rank(runtime::Runtime& runtime, std::unique_ptr<fabric::Fabric> own)

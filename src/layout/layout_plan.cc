@@ -244,16 +244,13 @@ base::Result<model::ModelConfig> AsStored(std::optional<cost::NumberFormat> quan
 base::Status CheckTier(const EngineOptions& options, const LayoutPlan& plan) {
   const RankPlan& rank = plan.ranks[0];
   if (options.tier.host_bytes == 0 || rank.memory.tier_blocks > 0) return base::Status::Ok();
-  uint64_t block_bytes = 0;
-  for (const RankPlan& each : plan.ranks)
-    block_bytes = std::max(block_bytes, kv::KvBlockBytes(each.memory.kv_groups, options.digest));
   return base::Status(
       kOffloadingSize,
       fmt::format("--kv-offloading-size {} leaves {} to each of {} ranks; expected at least a "
                   "block of KV cache, {}",
                   base::FormatBytes(options.tier.host_bytes),
                   base::FormatBytes(rank.request.tier_bytes), plan.machine.spec.count,
-                  base::FormatBytes(block_bytes)));
+                  base::FormatBytes(plan.KvBlockBytes(options.digest))));
 }
 
 }  // namespace
@@ -261,6 +258,13 @@ base::Status CheckTier(const EngineOptions& options, const LayoutPlan& plan) {
 base::Status LayoutPlan::Fits() const {
   for (const RankPlan& rank : ranks) FB_RETURN_IF_ERROR(CheckFits(rank.memory, rank.request));
   return base::Status::Ok();
+}
+
+uint64_t LayoutPlan::KvBlockBytes(bool digest) const {
+  uint64_t bytes = 0;
+  for (const RankPlan& rank : ranks)
+    bytes = std::max(bytes, kv::KvBlockBytes(rank.memory.kv_groups, digest));
+  return bytes;
 }
 
 base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& model) {
@@ -296,7 +300,10 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders,
                                plan.machine.prices_modes && pricer ? &*pricer : nullptr, &plan));
   FB_RETURN_IF_ERROR(CheckTier(options, plan));
-  if (forecasts && plan.Fits().ok()) plan.forecast = ForecastOf(options, config, plan, *pricer);
+  if (forecasts && plan.Fits().ok()) {
+    if (plan.choice) plan.forecast = plan.choice->chosen().job;
+    if (!plan.forecast) plan.forecast = ForecastOf(options, config, plan, *pricer);
+  }
   return plan;
 }
 

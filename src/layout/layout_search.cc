@@ -44,8 +44,8 @@ base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
                       .refused = plan.ok() ? plan->Fits() : plan.status()};
     if (trial.refused.ok() && !plan->forecast) {
       return base::Status(base::kInvalidArgument,
-                          "layouts are compared for models without experts on simulated devices; "
-                          "expected --devices sim:8xh200");
+                          "layouts are compared for models without experts, on devices with "
+                          "prices; expected --devices sim:8xh200 or a --device-profile");
     }
     if (trial.refused.ok()) {
       trial.layout = FormatLayout(plan->layout);
@@ -57,6 +57,18 @@ base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
   }
   std::ranges::stable_sort(trials, {}, Seconds);
   return trials;
+}
+
+base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::ModelConfig& config) {
+  if (!options.layout_by_job) return PlanLayout(options, config);
+  if (options.job == nullptr) {
+    return base::Status(base::kInvalidArgument,
+                        "--layout auto: nothing is known of the job before it runs; expected "
+                        "--trace beside it, or a layout, as dp=4,weights=striped");
+  }
+  FB_ASSIGN_OR_RETURN(std::vector<LayoutTrial> trials, RankLayouts(options, config));
+  if (trials.front().plan) return *std::move(trials.front().plan);
+  return trials.front().refused;
 }
 
 std::string FormatTrial(const LayoutTrial& trial) {

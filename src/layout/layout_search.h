@@ -21,6 +21,10 @@ struct LayoutTrial {
 base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
                                                    const model::ModelConfig& config);
 
+// The plan that options ask for: that of their layout, or with layout_by_job the first of
+// RankLayouts. Errors are those of either; kInvalidArgument where nothing is known of the job.
+base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::ModelConfig& config);
+
 // One line of the trial.
 std::string FormatTrial(const LayoutTrial& trial);
 

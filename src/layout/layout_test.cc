@@ -182,19 +182,52 @@ TEST(Options, ParkingIsPricedByTheDevice) {
   const model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3-8B");
   EngineOptions options{.model = "builtin:Llama-3-8B"};
   options.machine.devices = *ParseDevices("sim:a10");
-  EXPECT_EQ(PriceParking(options, config, *PlanLayout(options, config)).row_seconds, 0);
+  EXPECT_EQ(PriceParking(options, *PlanLayout(options, config)).row_seconds, 0);
   options.tier.host_bytes = uint64_t{8} << 30;
   const LayoutPlan plan = *PlanLayout(options, config);
-  const schedule::ParkPrices prices = PriceParking(options, config, plan);
+  const schedule::ParkPrices prices = PriceParking(options, plan);
   // 4 MiB over PCIe 4 x16, and 16 GFLOP at 100 TFLOP/s.
   EXPECT_NEAR(prices.block_seconds, 4.2e6 / 25.6e9, 30e-6);
   EXPECT_NEAR(prices.row_seconds, 160e-6, 80e-6);
   EXPECT_GT(prices.context_token_seconds, 0);
   EXPECT_TRUE(schedule::ParkPays({1000, 32, 32}, prices));
   options.tier.preempt = Preempting::kRecompute;
-  EXPECT_FALSE(schedule::ParkPays({1000, 0, 0}, PriceParking(options, config, plan)));
+  EXPECT_FALSE(schedule::ParkPays({1000, 0, 0}, PriceParking(options, plan)));
   options.tier.preempt = Preempting::kPark;
-  EXPECT_TRUE(schedule::ParkPays({1, 50, 50}, PriceParking(options, config, plan)));
+  EXPECT_TRUE(schedule::ParkPays({1, 50, 50}, PriceParking(options, plan)));
+}
+
+// A real machine and its simulated twin, by one profile: what is pooled, when ranks ship and what
+// the job should take are the same.
+TEST(Options, OneProfileDecidesForRealAndSimulatedDevicesAlike) {
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Qwen3-0.6B");
+  EngineOptions options{.model = "builtin:Qwen3-0.6B"};
+  options.layout = *ParseLayout("dp=2,weights=striped");
+  options.machine.threads = 2;
+  options.machine.memory_bytes = uint64_t{3} << 30;
+  options.pool.slice_bytes = 1 << 20;
+  options.job = std::make_shared<std::vector<ChoiceShape>>(40, ChoiceShape{300, 60, 60});
+  const auto plan = [&](const char* devices, const char* profile) {
+    EngineOptions asked = options;
+    asked.machine.devices = *ParseDevices(devices);
+    asked.machine.device_profile = profile;
+    return PlanLayout(asked, config).value();
+  };
+  const LayoutPlan simulated = plan("sim:2xzen5", ""), real = plan("2xcpu", "zen5");
+  EXPECT_EQ(real.machine.profile.name, "zen5");
+  EXPECT_TRUE(real.machine.has_data);
+  EXPECT_EQ(real.layout.pool_layers, simulated.layout.pool_layers);
+  ASSERT_TRUE(real.forecast && simulated.forecast);
+  EXPECT_EQ(real.forecast->seconds, simulated.forecast->seconds);
+  ASSERT_EQ(real.group.has_value(), simulated.group.has_value());
+  if (real.group) EXPECT_EQ(real.group->threshold, simulated.group->threshold);
+  EXPECT_FALSE(plan("2xcpu", "").forecast);
+
+  options.machine.devices = *ParseDevices("cpu");
+  options.machine.device_profile = "h100";
+  EXPECT_THAT(PlanLayout(options, config).status().message(), HasSubstr("h100 is a GPU"));
+  options.machine.devices = *ParseDevices("sim:h100");
+  EXPECT_THAT(PlanLayout(options, config).status().message(), HasSubstr("--devices sim:1xh100"));
 }
 
 // Sixteen replicas cannot meet in a step: who asked for such steps hears which flag it was.

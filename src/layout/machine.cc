@@ -10,12 +10,37 @@ namespace forebay::layout {
 namespace {
 
 constexpr uint64_t kLargeGpu = 70 * base::kGiB;
-// The built-in profile by which a real CPU is priced.
-constexpr char kCpuProfile[] = "zen4";
 // Links of simulated devices are shared evenly however copies are cut, and each slice is an event.
 constexpr uint64_t kSlice = base::kMiB, kSimulatedSlice = 64 * base::kMiB;
 // Left to the machine when the budget is not given: a tenth, at least this.
 constexpr uint64_t kLeastMargin = 512 * base::kMiB;
+
+// The built-in profile nearest to this CPU: rates follow from its vector instructions first.
+const char* NearestCpuProfile(const kernels::KernelSet& kernels) {
+  constexpr std::string_view kZen5 = "(family 26,";
+  if (std::string_view(kernels.name).starts_with("amx")) return "emerald-rapids-amx";
+  return runtime::CpuName().find(kZen5) != std::string::npos ? "zen5" : "zen4";
+}
+
+base::Result<cost::DeviceProfile> ProfileOf(const MachineOptions& machine,
+                                            const kernels::KernelSet& kernels) {
+  const std::string& given = machine.device_profile;
+  if (machine.devices.simulated) {
+    if (given.empty()) return cost::LoadProfile(machine.devices.name);
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("--device-profile {}: simulated devices name their own; expected --devices "
+                    "sim:{}x{}",
+                    given, machine.devices.count, given));
+  }
+  FB_ASSIGN_OR_RETURN(cost::DeviceProfile profile,
+                      cost::LoadProfile(given.empty() ? NearestCpuProfile(kernels) : given));
+  if (profile.kind == cost::DeviceKind::kCpu) return profile;
+  return base::Status(base::kInvalidArgument,
+                      fmt::format("--device-profile {}: {} is a GPU; expected a profile of kind "
+                                  "cpu, as forebay profile writes it",
+                                  given, profile.name));
+}
 
 uint64_t FreeMemory(const runtime::Topology& topology) {
   const uint64_t margin = std::max(kLeastMargin, topology.available_memory / 10);
@@ -81,8 +106,8 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
   plan.scratch_bytes = ScratchBytes(config, machine.dtype, kernels);
   const bool simulated = plan.spec.simulated;
   const uint64_t tier = options.tier.host_bytes;
-  FB_ASSIGN_OR_RETURN(plan.profile, cost::LoadProfile(simulated ? plan.spec.name : kCpuProfile));
-  plan.prices_modes = simulated;
+  FB_ASSIGN_OR_RETURN(plan.profile, ProfileOf(machine, kernels));
+  plan.prices_modes = simulated || !machine.device_profile.empty();
   plan.has_data = !simulated;
   plan.slice_bytes = simulated ? kSimulatedSlice : kSlice;
   if (!simulated) {

@@ -14,9 +14,11 @@ namespace forebay::layout {
 // One rank's device before it is made: what a plan of its memory needs to know.
 struct MachinePlan {
   DevicesSpec spec;
-  // Prices of operations and copies: the simulated device's own; for a real CPU the built-in ones.
+  // Prices of operations and copies: the simulated device's own; for a real CPU those of
+  // --device-profile, else of the nearest built-in one.
   cost::DeviceProfile profile;
-  // Mode auto's threshold follows from these prices; where it does not, it is a constant.
+  // Modes and forecasts follow from these prices; where they do not, auto's threshold is a
+  // constant.
   bool prices_modes = false;
   bool has_data = true;        // operations compute; else the device knows shapes alone
   uint64_t slice_bytes = 0;    // of a pull, where nobody says

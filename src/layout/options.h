@@ -33,6 +33,9 @@ struct ChoiceShape {
 
 struct MachineOptions {
   DevicesSpec devices;
+  // By which real devices are priced: a built-in profile's name or a file. Empty: the built-in one
+  // that is nearest, for what may be a little wrong; modes keep to constants then.
+  std::string device_profile;
   // What computes; outlives the engine. Null: the best of this machine (kernels::ChooseKernels).
   const kernels::KernelSet* kernels = nullptr;
   tensor::DType dtype = tensor::DType::kBF16;
@@ -113,6 +116,7 @@ struct EngineOptions {
   std::string model;  // A folder in Hugging Face's layout, or a GGUF file.
   MachineOptions machine;
   std::optional<Layout> layout;  // Nothing: every device is a replica.
+  bool layout_by_job = false;    // Instead of `layout`: the one in which the job is done soonest.
   LimitOptions limits;
   share::PoolOptions pool;  // How weights that the layout pools are pulled; the layout says which.
   ModeOptions ship;

@@ -13,13 +13,12 @@ constexpr int64_t kFewRows = 128, kManyRows = 512, kContext = 4096;
 
 }  // namespace
 
-schedule::ParkPrices PriceParking(const EngineOptions& options, const model::ModelConfig& config,
-                                  const LayoutPlan& plan) {
+schedule::ParkPrices PriceParking(const EngineOptions& options, const LayoutPlan& plan) {
   const bool none = plan.ranks[0].memory.tier_blocks == 0;
   if (none || options.tier.preempt == Preempting::kRecompute) return {};
   if (options.tier.preempt == Preempting::kPark) return {.row_seconds = 1};
   const cost::DeviceProfile& profile = plan.machine.profile;
-  const StepPricer pricer(config, plan.dtype, plan.layout.degrees(),
+  const StepPricer pricer(plan.config(), plan.dtype, plan.layout.degrees(),
                           {.rows = kContext, .logit_rows = kManyRows}, profile,
                           options.machine.calibration());
   const auto seconds = [&](int64_t rows, int64_t length) {
@@ -28,13 +27,11 @@ schedule::ParkPrices PriceParking(const EngineOptions& options, const model::Mod
   // Of as many rows, those of one long prompt see `kContext` / 2 tokens on average.
   const double few = seconds(kFewRows, kFewRows), many = seconds(kManyRows, kFewRows),
                shallow = seconds(kContext, kFewRows), deep = seconds(kContext, kContext);
-  uint64_t block_bytes = 0;
-  for (const RankPlan& rank : plan.ranks)
-    block_bytes = std::max(block_bytes, kv::KvBlockBytes(rank.memory.kv_groups, options.digest));
   return {.row_seconds = std::max(0.0, many - few) / (kManyRows - kFewRows),
           .context_token_seconds =
               std::max(0.0, deep - shallow) / (kContext * (kContext - kFewRows) / 2.0),
-          .block_seconds = static_cast<double>(block_bytes) / cost::HostRate(profile),
+          .block_seconds =
+              static_cast<double>(plan.KvBlockBytes(options.digest)) / cost::HostRate(profile),
           .move_seconds = profile.link_latency_s};
 }
 

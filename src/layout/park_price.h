@@ -7,7 +7,6 @@
 namespace forebay::layout {
 
 // Prices of 0 where the plan has no tier, or nothing is to be parked.
-schedule::ParkPrices PriceParking(const EngineOptions& options, const model::ModelConfig& config,
-                                  const LayoutPlan& plan);
+schedule::ParkPrices PriceParking(const EngineOptions& options, const LayoutPlan& plan);
 
 }  // namespace forebay::layout

@@ -10,7 +10,6 @@ namespace forebay::layout {
 
 // What stealing costs a replica of the plan; nothing: none steals.
 std::optional<schedule::StealPrices> PriceStealing(const EngineOptions& options,
-                                                   const model::ModelConfig& config,
                                                    const LayoutPlan& plan);
 
 }  // namespace forebay::layout

@@ -1,4 +1,5 @@
 """pool=auto on whole simulated jobs against what could have been forced, and what `forebay plan` says of a job."""
+import json
 import os
 import re
 import subprocess
@@ -37,6 +38,20 @@ class PoolChoice(support.TestCase):
         self.assertEqual(seconds, sorted(seconds))
         # A copy fits on no device.
         self.assertRegex(done.out, r"dp=8,tp=1,pp=1,weights=replicated.*\[memory_too_small\]")
+
+    def test_auto_runs_the_first_layout(self):
+        job = ["-m", "builtin:Qwen3-32B", "--devices", "sim:4xh20", "--trace", "synthetic:n=60,prompt=512,output=64"]
+        ranked = support.call("plan", *job)
+        first = next(line for line in ranked.out.splitlines() if re.match(r" +[\d.]+ +\d+ ", line)).split()
+        summary = os.path.join(self.folder, "auto.json")
+        done = support.call("run", *job, "--layout", "auto", "--summary", summary)
+        self.assertEqual(done.code, 0, done.err)
+        self.assertIn(f"--layout auto: {first[-1]}", done.err)
+        with open(summary, encoding="utf-8") as file:
+            self.assertAlmostEqual(json.load(file)["elapsed_time"] / float(first[0]), 1, delta=0.1)
+        unknown = self.job([{"prompt": "x"}]).run("--devices", "2xcpu", "--layout", "auto")
+        self.assertNotEqual(unknown.code, support.COMPLETE)
+        self.assertIn("--layout auto: nothing is known of the job", unknown.err)
 
 
 if __name__ == "__main__":

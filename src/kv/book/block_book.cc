@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "kv/book/lru_list.h"
 #include "kv/book/prefix_index.h"
 
 namespace forebay::kv {
@@ -12,10 +13,9 @@ namespace {
 int64_t BlocksFor(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 struct Block {
-  PrefixKey key;                   // the key of a sealed block
-  int32_t count = 0;               // sequences that hold it
-  bool sealed = false;             // full, its tokens committed, its key known
-  BlockId older = -1, newer = -1;  // neighbours in the LRU list while cached
+  PrefixKey key;        // the key of a sealed block
+  int32_t count = 0;    // sequences that hold it
+  bool sealed = false;  // full, its tokens committed, its key known
 };
 
 struct Sequence {
@@ -34,9 +34,8 @@ struct BlockBook::State {
   BlockBookOptions options;
   BlockBookStats stats;
   std::vector<Block> blocks;
-  std::vector<BlockId> free;         // a stack
-  BlockId oldest = -1, newest = -1;  // the LRU list of cached blocks
-  int32_t cached = 0;
+  std::vector<BlockId> free;  // a stack
+  LruList cached;
   int64_t repeated = 0;  // counts of blocks beyond their first
   PrefixIndex index;
   std::vector<Sequence> sequences;
@@ -46,6 +45,7 @@ struct BlockBook::State {
   explicit State(const BlockBookOptions& o)
       : options(o),
         blocks(o.num_blocks),
+        cached(o.num_blocks),
         index(o.num_blocks),
         sequences(o.max_sequences),
         tables(static_cast<size_t>(o.max_sequences) * o.max_blocks_per_sequence, -1) {
@@ -53,7 +53,7 @@ struct BlockBook::State {
     for (SequenceSlot slot = o.max_sequences - 1; slot >= 0; --slot) free_slots.push_back(slot);
   }
 
-  int32_t available() const { return static_cast<int32_t>(free.size()) + cached; }
+  int32_t available() const { return static_cast<int32_t>(free.size()) + cached.size(); }
   BlockId* Table(SequenceSlot slot) {
     return tables.data() + static_cast<size_t>(slot) * options.max_blocks_per_sequence;
   }
@@ -61,20 +61,6 @@ struct BlockBook::State {
     FB_CHECK(slot >= 0 && slot < options.max_sequences && sequences[slot].live,
              "slot {} of {} is not open", slot, options.max_sequences);
     return sequences[slot];
-  }
-
-  void LinkNewest(BlockId id) {
-    blocks[id].older = newest;
-    blocks[id].newer = -1;
-    (newest >= 0 ? blocks[newest].newer : oldest) = id;
-    newest = id;
-    ++cached;
-  }
-  void Unlink(BlockId id) {
-    const Block& block = blocks[id];
-    (block.older >= 0 ? blocks[block.older].newer : oldest) = block.newer;
-    (block.newer >= 0 ? blocks[block.newer].older : newest) = block.older;
-    --cached;
   }
 
   // A block for new content, the least recently used cached one where none is free. REQUIRES:
@@ -85,8 +71,8 @@ struct BlockBook::State {
       id = free.back();
       free.pop_back();
     } else {
-      id = oldest;
-      Unlink(id);
+      id = cached.oldest();
+      cached.Remove(id);
       index.Erase(blocks[id].key);
       ++stats.evictions;
     }
@@ -104,14 +90,14 @@ struct BlockBook::State {
     const BlockId indexed = block.sealed ? index.Find(block.key) : -1;
     if (block.sealed && indexed < 0) index.Insert(block.key, id);  // its twin was evicted
     if (block.sealed && (indexed < 0 || indexed == id)) {
-      LinkNewest(id);
+      cached.AddNewest(id);
       return;
     }
     free.push_back(id);
     // A twin stands in for this block: it must outlive the children released just before.
     if (indexed >= 0 && blocks[indexed].count == 0) {
-      Unlink(indexed);
-      LinkNewest(indexed);
+      cached.Remove(indexed);
+      cached.AddNewest(indexed);
     }
   }
 
@@ -167,7 +153,7 @@ SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int
   BlockId* table = s.Table(slot);
   s.WalkCached(tokens, salt, max_cached, keys, [&](BlockId id, const PrefixKey& key) {
     if (s.blocks[id].count++ == 0) {
-      s.Unlink(id);
+      s.cached.Remove(id);
     } else {
       ++s.repeated;
     }
@@ -342,13 +328,10 @@ void BlockBook::CheckInvariants() const {
     FB_CHECK(where[id] == Where::kNowhere, "block {} is free twice", id);
     where[id] = Where::kFree;
   }
-  int32_t cached = 0;
-  for (BlockId id = s.oldest, older = -1; id >= 0; older = id, id = s.blocks[id].newer, ++cached) {
-    FB_CHECK(where[id] == Where::kNowhere && s.blocks[id].older == older,
-             "block {} is misplaced in LRU order", id);
+  s.cached.ForEach([&](BlockId id) {
+    FB_CHECK(where[id] == Where::kNowhere, "block {} is cached and free", id);
     where[id] = Where::kCached;
-  }
-  FB_CHECK(cached == s.cached, "{} cached blocks in LRU order, counted {}", cached, s.cached);
+  });
   int32_t indexed = 0;
   int64_t repeated = 0;
   for (BlockId id = 0; id < s.options.num_blocks; ++id) {

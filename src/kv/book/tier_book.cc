@@ -3,62 +3,46 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kv/book/lru_list.h"
 
 namespace forebay::kv {
 namespace {
 
 struct Block {
   PrefixKey key;
-  int32_t stays = 0;               // that need it
-  bool full = false;               // has a key, and is in the index
-  BlockId older = -1, newer = -1;  // neighbours in LRU order while kept
+  int32_t stays = 0;  // that need it
+  bool full = false;  // has a key, and is in the index
 };
 
 }  // namespace
 
 struct TierBook::State {
   std::vector<Block> blocks;
-  std::vector<BlockId> free;         // a stack
-  BlockId oldest = -1, newest = -1;  // the LRU list of kept blocks
-  int32_t kept = 0;
+  std::vector<BlockId> free;  // a stack
+  LruList kept;
   PrefixIndex index;
   TierBookStats stats;
 
-  explicit State(int32_t num_blocks) : blocks(num_blocks), index(num_blocks) {
+  explicit State(int32_t num_blocks) : blocks(num_blocks), kept(num_blocks), index(num_blocks) {
     for (BlockId id = num_blocks - 1; id >= 0; --id) free.push_back(id);
   }
 
   int32_t needed() const {
-    return static_cast<int32_t>(blocks.size()) - kept - static_cast<int32_t>(free.size());
-  }
-
-  void LinkNewest(BlockId id) {
-    blocks[id].older = newest;
-    blocks[id].newer = -1;
-    (newest >= 0 ? blocks[newest].newer : oldest) = id;
-    newest = id;
-    ++kept;
-  }
-
-  void Unlink(BlockId id) {
-    const Block& block = blocks[id];
-    (block.older >= 0 ? blocks[block.older].newer : oldest) = block.newer;
-    (block.newer >= 0 ? blocks[block.newer].older : newest) = block.older;
-    --kept;
+    return static_cast<int32_t>(blocks.size()) - kept.size() - static_cast<int32_t>(free.size());
   }
 
   void Need(BlockId id) {
-    if (blocks[id].stays++ == 0) Unlink(id);
+    if (blocks[id].stays++ == 0) kept.Remove(id);
   }
 
   // REQUIRES: one is free or kept.
   BlockId Take() {
-    BlockId id = oldest;
+    BlockId id = kept.oldest();
     if (!free.empty()) {
       id = free.back();
       free.pop_back();
     } else {
-      Unlink(id);
+      kept.Remove(id);
       index.Erase(blocks[id].key);
       ++stats.evicted;
     }
@@ -76,7 +60,7 @@ std::optional<TierStay> TierBook::Hold(std::span<const PrefixKey> keys, bool ope
                                        std::vector<int32_t>* fresh) {
   State& s = *state_;
   TierStay stay{.open = open};
-  int64_t wanted = open ? 1 : 0, room = static_cast<int64_t>(s.free.size()) + s.kept;
+  int64_t wanted = open ? 1 : 0, room = static_cast<int64_t>(s.free.size()) + s.kept.size();
   for (const PrefixKey& key : keys) {
     const BlockId id = s.index.Find(key);
     stay.blocks.push_back(id);
@@ -117,7 +101,7 @@ void TierBook::Release(const TierStay& stay) {
     FB_CHECK(s.blocks[id].stays > 0, "block {} of the tier is released but needed by nobody", id);
     if (--s.blocks[id].stays > 0) continue;
     if (s.blocks[id].full) {
-      s.LinkNewest(id);
+      s.kept.AddNewest(id);
     } else {
       s.free.push_back(id);
     }
@@ -136,13 +120,10 @@ void TierBook::CheckInvariants() const {
     FB_CHECK(where[id] == Where::kNeeded, "block {} of the tier is free twice", id);
     where[id] = Where::kFree;
   }
-  int32_t kept = 0;
-  for (BlockId id = s.oldest, older = -1; id >= 0; older = id, id = s.blocks[id].newer, ++kept) {
-    FB_CHECK(where[id] == Where::kNeeded && s.blocks[id].older == older,
-             "block {} of the tier is misplaced in LRU order", id);
+  s.kept.ForEach([&](BlockId id) {
+    FB_CHECK(where[id] == Where::kNeeded, "block {} of the tier is kept and free", id);
     where[id] = Where::kKept;
-  }
-  FB_CHECK(kept == s.kept, "{} kept blocks in LRU order, counted {}", kept, s.kept);
+  });
   int32_t indexed = 0;
   for (BlockId id = 0; id < num_blocks(); ++id) {
     const Block& block = s.blocks[id];

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "device/hazard_checker.h"
+#include "kv/testing/groups.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
 
@@ -17,14 +18,6 @@ namespace forebay::kv {
 namespace {
 
 constexpr int32_t kBlocks = 12;
-
-// Layers 0 and 2 see all, layer 1 a window; 2 KV heads of 16.
-std::vector<KvGroup> Groups() {
-  const kernels::KvLayout layout{tensor::DType::kBF16, 2, 16, 0};
-  const KvLayerPlan full{{.token_bytes = 128}, layout},
-      windowed{{.token_bytes = 128, .reach = 64}, layout};
-  return PlanKvGroups(std::vector{full, windowed, full}, {0, 3});
-}
 
 struct Rank {
   explicit Rank(runtime::Runtime& runtime, device::CpuDeviceOptions options = {})
