@@ -60,7 +60,7 @@ def test_cancellation_and_errors():
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        for _ in range(500):
+        for _ in range(15000):
             if llm.stats()["choices_running"] == 0 and llm.stats()["kv_blocks_used"] == 0:
                 break
             await asyncio.sleep(0.02)

@@ -1,16 +1,14 @@
 """run_batch in process, and tables."""
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
 import forebay
-from conftest import FLAGS, LLAMA, prompts
+from conftest import FLAGS, LLAMA, interrupted, killed, prompts
 from forebay import SamplingParams
 from scale_test import answers, lines
 
@@ -34,21 +32,8 @@ def test_run_batch_is_forebay_run(run, tmp_path):
 def test_control_c_drains_and_the_same_call_goes_on(run, tmp_path):
     job = run(lines(1000, tokens=80))
     output = str(tmp_path / "mine.jsonl")
-    code = f"""
-        import forebay, signal
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            forebay.run_batch({job.input!r}, {output!r}, {LLAMA!r}, use_tqdm=False, **{FLAGS!r})
-        except KeyboardInterrupt:
-            print("interrupted")
-        """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
-    end = time.monotonic() + 60
-    while not (os.path.exists(output) and os.path.getsize(output) > 20000):
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60)[0] == "interrupted\n"
+    call = f"forebay.run_batch({job.input!r}, {output!r}, {LLAMA!r}, use_tqdm=False, **{FLAGS!r})"
+    interrupted("import forebay", call, output)
     assert 0 < len(answers(output)) < 1000
     forebay.run_batch(job.input, output, LLAMA, use_tqdm=False, **FLAGS)
     assert answers(output) == answers(job.output)
@@ -144,13 +129,7 @@ def test_a_killed_table_goes_on(tmp_path, expected):
         forebay.run_table({source!r}, {sink!r}, {LLAMA!r}, prompt="question", use_tqdm=False,
                           params=forebay.SamplingParams(max_tokens=60, temperature=1), **{FLAGS!r})
         """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
-    results, end = sink + ".results.jsonl", time.monotonic() + 60
-    while not (os.path.exists(results) and os.path.getsize(results) > 20000):
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    killed(code, sink + ".results.jsonl")
     assert not os.path.exists(sink)
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
     assert pyarrow.parquet.read_table(sink).num_rows == 1500

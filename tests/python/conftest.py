@@ -1,7 +1,12 @@
 """What the tests of the Python package share: tiny models, the command line, and its answers to compare with."""
 import json
 import os
+import secrets
+import signal
 import subprocess
+import sys
+import textwrap
+import time
 
 import pytest
 
@@ -20,7 +25,7 @@ class Job:
             file.writelines(json.dumps(line) + "\n" for line in lines)
         argv = [FOREBAY, "run", "-m", model, "-i", self.input, "-o", self.output, "--quiet", "--preserve-order", "--digest",
                 "--memory", "64MiB", "--threads", "1", *flags]
-        subprocess.run(argv, check=True, timeout=300)
+        subprocess.run(argv, check=True, timeout=600)
         with open(self.output, encoding="utf-8") as file:
             self.bodies = [json.loads(line)["response"]["body"] for line in file]
 
@@ -44,3 +49,51 @@ def llm():
 def prompts(count):
     words = "the water stands ready before every turbine so that none of them waits for the river again".split()
     return [" ".join(words[i % 5: i % 5 + 3 + i % 9]) + f" {i}" for i in range(count)]
+
+
+def wait_until(true, seconds):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not after {seconds} s"
+        time.sleep(0.02)
+
+
+def begun(code, output):
+    """A process that runs the Python `code`, in the middle: some results are in `output`, and it goes on."""
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    wait_until(lambda: process.poll() is not None or (os.path.exists(output) and os.path.getsize(output) > 20000), 300)
+    assert process.poll() is None, "it ended before it could be disturbed"
+    return process
+
+
+def interrupted(imports, call, output):
+    """Ctrl-C in the middle of `call`, whose results go to `output`: it raises KeyboardInterrupt."""
+    process = begun(f"""
+        import signal
+        {imports}
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            {call}
+        except KeyboardInterrupt:
+            print("interrupted")
+        """, output)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=600)[0] == "interrupted\n"
+
+
+def killed(code, output):
+    """kill -9 in the middle of `code`, whose results go to `output`."""
+    process = begun(code, output)
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Ray on this machine, which has no more cores than it is told here."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed (the extra [ray])")
+    # A token of this run alone; else Ray leaves one in the user's home.
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()

@@ -15,7 +15,7 @@ import time
 import pytest
 
 import forebay
-from conftest import FLAGS, LLAMA, prompts
+from conftest import FLAGS, LLAMA, prompts, wait_until
 from forebay import LLM, SamplingParams
 
 
@@ -52,8 +52,8 @@ def test_generate_gives_the_answers_of_run(llm, run):
 
 def test_kinds_of_prompts_and_the_generation_config(llm, run):
     ids = [5, 6, 7, 8, 9]
-    job = run([{"prompt": "the river", "return_token_ids": True}, {"prompt": ids, "return_token_ids": True}])
-    outputs = llm.generate(["the river", {"prompt_token_ids": ids}], use_tqdm=False)
+    job = run([{"prompt": prompt, "return_token_ids": True} for prompt in ("the river", ids, "")])
+    outputs = llm.generate(["the river", {"prompt_token_ids": ids}, ""], use_tqdm=False)
     same(outputs, job.choices())
     same(llm.generate([{"prompt": "the river"}], use_tqdm=False), job.choices()[:1])
     assert llm.generate(ids, use_tqdm=False, keys=[1])[0].outputs[0].token_ids == outputs[1].outputs[0].token_ids
@@ -111,21 +111,20 @@ def test_generate_iter_reads_ahead_only_by_what_it_needs(llm):
     for i in range(10):
         assert got[i].outputs[0].token_ids == expected[i].outputs[0].token_ids
     assert len(list(llm.generate_iter(iter(texts), SamplingParams(max_tokens=2)))) == 40
-    # An iterable that raises.
-    def bad():
-        yield from texts[:5]
+
+
+def test_an_iterable_that_raises(llm):
+    def source():
+        yield from prompts(40)
+        wait_until(lambda: llm.stats()["requests_finished"] > before, 600)
         raise KeyError("the source")
+
+    before, yielded = llm.stats()["requests_finished"], []
     with pytest.raises(KeyError, match="the source"):
-        list(llm.generate_iter(bad(), SamplingParams(max_tokens=2)))
-    assert llm.stats()["kv_blocks_used"] == 0 or wait_until(lambda: llm.stats()["choices_running"] == 0)
-
-
-def wait_until(true, seconds=10):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return True
+        for output in llm.generate_iter(source(), SamplingParams(max_tokens=2)):
+            yielded.append(output)
+    assert 0 < len(yielded) <= 40
+    wait_until(lambda: llm.stats()["choices_running"] == 0, 100)
 
 
 @pytest.mark.parametrize("bad, error, text", [
@@ -281,8 +280,8 @@ def test_control_c_cancels_and_the_model_works_on():
         import forebay
         llm = forebay.LLM({LLAMA!r}, memory="64MiB", threads=1, max_num_seqs=4)
         params = forebay.SamplingParams(max_tokens=100, ignore_eos=True, seed=1)
-        print("ready", flush=True)
         try:
+            print("ready", flush=True)
             llm.generate(["the river"] * 20000, params, use_tqdm=False)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
@@ -293,19 +292,28 @@ def test_control_c_cancels_and_the_model_works_on():
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n", process.stderr.read()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert process.stdout.readline() == "1 0\n"
-    assert process.wait(60) == 0
+    assert process.wait(600) == 0
 
 
 LONG = 'llm.generate(["the river"] * 3000, forebay.SamplingParams(max_tokens=50), use_tqdm=False)'
 SHORT = 'llm.generate(["the river"], forebay.SamplingParams(max_tokens=1), use_tqdm=False)'
 ERRORS = "llm.generate([[10**6]], use_tqdm=False)"
 BATCH = "forebay.run_batch({input!r}, {output!r}, {model!r}, memory='64MiB', threads=1, use_tqdm=False)"
+DEL = """
+        class Late:
+            def __del__(self, generate=llm.generate):
+                try:
+                    generate(["the river"], use_tqdm=False)
+                except BaseException:
+                    pass
+        late = [Late() for _ in range(3)]
+        """
 
 
-@pytest.mark.parametrize("work", [LONG, SHORT, ERRORS, BATCH])
-@pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)"])
+@pytest.mark.parametrize("work", [LONG, SHORT, ERRORS, BATCH], ids=["long", "short", "errors", "batch"])
+@pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)", DEL], ids=["end", "exit", "del"])
 def test_the_interpreter_may_end_while_a_job_runs(work, end, tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text('{"prompt": "the river", "max_tokens": 50}\n' * 3000)
@@ -323,7 +331,7 @@ def test_the_interpreter_may_end_while_a_job_runs(work, end, tmp_path):
         {end}
         """) for i in range(5)]
     for process in processes:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
 
 

@@ -8,12 +8,11 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import pytest
 
 import forebay
-from conftest import FOREBAY, LLAMA, prompts
+from conftest import FOREBAY, LLAMA, begun, interrupted, prompts, wait_until
 from forebay import scale
 
 ARGUMENTS = {"memory": "64MiB", "max_num_seqs": 16, "digest": True}
@@ -195,19 +194,12 @@ def test_the_driver_may_die_and_workers_end(run, tmp_path):
         from forebay import scale
         scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, **{ARGUMENTS!r})
         """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
-    end = time.monotonic() + 60
-    while not (os.path.exists(output) and os.path.getsize(output) > 20000):
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
+    process = begun(code, output)
     children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout.split()
     assert len(children) == 2
     process.kill()
-    process.wait()
-    end = time.monotonic() + 30
-    while any(os.path.exists(f"/proc/{child}") for child in children):
-        assert time.monotonic() < end, "a worker lives on"
-        time.sleep(0.05)
+    process.communicate()
+    wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), 300)
     assert 0 < len(answers_or_less(output)) < 1000
     scale.run_batch(job.input, output, LLAMA, num_workers=2, num_cpus=1, use_tqdm=False, **ARGUMENTS)
     assert answers(output) == answers(job.output)
@@ -221,21 +213,34 @@ def answers_or_less(path):
 def test_control_c_drains(run, tmp_path):
     job = run(lines(1000, tokens=80))
     output = str(tmp_path / "mine.jsonl")
-    code = f"""
-        import signal
-        from forebay import scale
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, **{ARGUMENTS!r})
-        except KeyboardInterrupt:
-            print("interrupted")
-        """
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
-    end = time.monotonic() + 60
-    while not (os.path.exists(output) and os.path.getsize(output) > 20000):
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60)[0] == "interrupted\n"
+    call = f"scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, **{ARGUMENTS!r})"
+    interrupted("from forebay import scale", call, output)
     found, whole = answers(output), answers(job.output)
     assert 0 < len(found) < 1000 and all(whole[line] == found[line] for line in found)
+
+
+def test_a_full_disk_ends_the_job_and_it_goes_on(run, tmp_path):
+    job = run(lines(300))
+    output = str(tmp_path / "mine.jsonl")
+    code = f"""
+        import resource
+        import forebay
+        from forebay import scale
+        class Workers(scale.LocalWorkers):
+            def start(self, process, arguments):
+                # The limit is the driver's alone.
+                resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+                name = super().start(process, arguments)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (40000, resource.RLIM_INFINITY))
+                return name
+        try:
+            scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, workers=Workers({LLAMA!r}), **{ARGUMENTS!r})
+        except forebay.Error as error:
+            print(error.code)
+        """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, timeout=600)
+    assert done.stdout == "results_io\n"
+    found, whole = answers(output), answers(job.output)
+    assert 0 < len(found) < 300 and all(whole[line] == found[line] for line in found)
+    assert scale.run_batch(job.input, output, LLAMA, num_workers=2, num_cpus=1, use_tqdm=False, **ARGUMENTS)["resumed"] == len(found)
+    assert answers(output) == whole
