@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
+#include <queue>
 #include <random>
+#include <string>
+#include <tuple>
 
 namespace forebay::job {
 namespace {
@@ -211,6 +215,78 @@ TEST(LeaseBook, RandomEvents) {
   EXPECT_GT(refused, 1000);
   EXPECT_GT(given_up, 100);
   EXPECT_GT(failed, 0);
+}
+
+// Workers of 16 places that take as long for a line as it is; each likes to hold a quarter more
+// than it has places for.
+TEST(LeaseBook, SixtyFourWorkersAreBusyToTheEnd) {
+  constexpr size_t kLines = 100'000, kWorkers = 64, kPlaces = 16, kLiked = 20;
+  std::mt19937_64 random(7);
+  std::exponential_distribution<double> of_mean_100(0.01);
+  std::vector<uint32_t> lengths(kLines);
+  for (uint32_t& length : lengths)
+    length = static_cast<uint32_t>(std::clamp(of_mean_100(random), 1.0, 500.0));
+  LeaseBook book(lengths, std::vector<bool>(kLines), {.least_lines = kPlaces / 2});
+
+  struct Running {
+    int64_t end, begin, worker, line;
+    bool operator>(const Running& other) const {
+      return std::tie(end, worker, line) > std::tie(other.end, other.worker, other.line);
+    }
+  };
+  struct Worker {
+    std::deque<int64_t> waiting;
+    size_t running = 0;
+  };
+  std::priority_queue<Running, std::vector<Running>, std::greater<>> running;
+  std::vector<Worker> workers(kWorkers);
+  std::vector<std::pair<int64_t, int64_t>> useful;  // when a place computed a result that was kept
+  int64_t now = 0;
+  const auto obey = [&](const std::vector<LeaseAction>& actions) {
+    for (const LeaseAction& action : actions) {
+      if (action.kind != Kind::kLease) continue;
+      Worker& worker = workers[static_cast<size_t>(action.worker)];
+      worker.waiting.insert(worker.waiting.end(), action.lines.begin(), action.lines.end());
+      for (; worker.running < kPlaces && !worker.waiting.empty(); ++worker.running) {
+        const int64_t line = worker.waiting.front();
+        worker.waiting.pop_front();
+        running.push({now + lengths[static_cast<size_t>(line)], now, action.worker, line});
+      }
+    }
+  };
+  for (size_t worker = 0; worker < kWorkers; ++worker)
+    obey(book.Ask(static_cast<int64_t>(worker), 0));
+  while (!book.complete()) {
+    ASSERT_FALSE(running.empty());
+    const Running done = running.top();
+    running.pop();
+    now = done.end;
+    Worker& worker = workers[static_cast<size_t>(done.worker)];
+    --worker.running;
+    for (const LeaseAction& action : book.Finish(done.worker, done.line, now)) {
+      if (action.kind == Kind::kKeep) {
+        useful.emplace_back(done.begin, done.end);
+      } else {
+        obey({action});
+      }
+    }
+    obey({{Kind::kLease, done.worker}});  // the place that is free takes what waits
+    while (worker.running + worker.waiting.size() < kLiked) {
+      const auto actions = book.Ask(done.worker, now);
+      if (actions[0].kind == Kind::kWait) break;
+      obey(actions);
+    }
+  }
+  book.CheckInvariants();
+  EXPECT_EQ(useful.size(), kLines);
+  const int64_t begin = now - now / 20;
+  int64_t busy = 0;
+  for (const auto& [from, to] : useful) busy += std::max<int64_t>(0, to - std::max(from, begin));
+  const double share =
+      static_cast<double>(busy) / static_cast<double>((now - begin) * int64_t{kWorkers * kPlaces});
+  RecordProperty("busy", std::to_string(share));
+  EXPECT_GE(share, 0.9);
+  EXPECT_LE(share, 1.0);
 }
 
 }  // namespace

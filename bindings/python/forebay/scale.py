@@ -189,7 +189,7 @@ def run_batch(
     preserve_order: bool = False,
     grace: float = 30.0,
     use_tqdm: bool = True,
-    least_lines: int = 32,
+    least_lines: int | None = None,
     most_lines: int = 256,
     silent_seconds: float = 30.0,
     start_seconds: float = 60.0,
@@ -207,6 +207,9 @@ def run_batch(
     # Workers of other machines know their memory themselves.
     if workers is None:
         arguments.setdefault("memory", f"{free_mib() // num_workers}MiB")
+    if least_lines is None:
+        # At the end a worker that holds more than it has places for keeps lines that others have places for.
+        least_lines = max(1, min(32, most_lines, int(arguments.get("max_num_seqs") or 256) // 2))
     options = {
         "retry_failed": retry_failed, "preserve_order": preserve_order, "grace": grace, "use_tqdm": use_tqdm,
         "least_lines": least_lines, "most_lines": most_lines, "silent_seconds": silent_seconds, "start_seconds": start_seconds,
