@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # Leaves the Python package as a wheel in build/wheels, whole: the libraries that it needs are inside. What build/release
-# holds is not compiled again. usage: tools/wheel.sh [a python3 that has what tools/requirements-wheel.txt lists]
+# holds is not compiled again. usage: tools/wheel.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${1:-}
-if [ -z "$python" ]; then
-  python=build/wheel-venv/bin/python
-  [ -x "$python" ] || python3 -m venv build/wheel-venv
-  "$python" -m pip install --quiet --no-input --disable-pip-version-check -r tools/requirements-wheel.txt
-fi
+tools/python_env.sh wheel-venv tools/requirements-wheel.txt
+bin=$PWD/build/wheel-venv/bin
 launcher=()
 ! command -v ccache >/dev/null || launcher=(-C cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
 # A build that has tests keeps them.
 tests=$(sed -n 's/^FOREBAY_TESTS:BOOL=//p' build/release/CMakeCache.txt 2>/dev/null || true)
 rm -rf build/wheels
-"$python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps -w build/wheels/raw \
-  -C build-dir=build/release -C cmake.define.FOREBAY_TESTS="${tests:-OFF}" -C cmake.define.FOREBAY_PCH=ON -C cmake.define.CMAKE_EXPORT_COMPILE_COMMANDS=ON "${launcher[@]}" .
-PATH=$(dirname "$python"):$PATH "$python" -m auditwheel --quiet repair -w build/wheels build/wheels/raw/forebay-*.whl >/dev/null
+# The compiler that CMake takes by itself; what a changed environment makes it configure anew is not compiled anew.
+export CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
+"$bin/python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+  -w build/wheels/raw -C build-dir=build/release -C cmake.define.FOREBAY_TESTS="${tests:-OFF}" -C cmake.define.FOREBAY_PCH=ON \
+  -C cmake.define.CMAKE_EXPORT_COMPILE_COMMANDS=ON "${launcher[@]}" .
+PATH=$bin:$PATH "$bin/python" -m auditwheel repair -w build/wheels build/wheels/raw/forebay-*.whl >build/wheels/auditwheel.log 2>&1 || {
+  cat build/wheels/auditwheel.log >&2
+  exit 1
+}
 rm -rf build/wheels/raw
 ls build/wheels/*.whl

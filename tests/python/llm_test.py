@@ -366,6 +366,7 @@ def test_import_is_quick_and_needs_little():
 
 
 def test_metrics(llm):
+    llm.generate("the river", SamplingParams(max_tokens=1), use_tqdm=False)
     metrics = llm.get_metrics()
     assert metrics["vllm:request_success"] > 0 and metrics["vllm:num_requests_running"] == 0
     assert llm.get_default_sampling_params().max_tokens >= 1
