@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long forms of the tests: every fuzzer for 10 minutes, 2,000 kills over jobs on the demo model, 1 M and 4 M lines, every
-# end-to-end test. Writes what came out to bench/results/soak.md; stops at the first failure.
+# end-to-end test, the Python package under Ray. Writes what came out to bench/results/soak.md; stops at the first failure.
 # usage: tools/soak.sh [SECONDS_A_FUZZER [KILLS [LINES]]]   (0 seconds: no fuzzers)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -50,6 +50,8 @@ for test in signals disk_full resume api command_line; do
   step "$test" python3 "tests/e2e/${test}_test.py" "$forebay"
   row "$test" "$(found "$test" ' skipped$')"
 done
+step ray tools/test_ray.sh
+row "the Python package under Ray" "$(found ray ' passed|^SKIPPED')"
 if [ "$seconds" -gt 0 ]; then
   step fuzz tools/fuzz.sh "$seconds"
   while read -r _ name inputs _; do

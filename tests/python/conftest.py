@@ -88,9 +88,9 @@ def killed(code, output):
     process.communicate()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster():
-    """Ray on this machine, which has no more cores than it is told here."""
+    """Ray on this machine, which has no more cores than it is told here. Once a process: Ray remembers its first token."""
     ray = pytest.importorskip("ray", reason="Ray is not installed (the extra [ray])")
     # A token of this run alone; else Ray leaves one in the user's home.
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_TOKEN=secrets.token_hex(32))

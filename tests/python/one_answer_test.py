@@ -10,6 +10,7 @@ from forebay import SamplingParams, scale
 
 COUNT = 60
 PARAMS = SamplingParams(temperature=1.0, max_tokens=10, n=2)
+WORKERS = {"num_workers": 2, "num_cpus": 1, "start_seconds": 600, "use_tqdm": False, "memory": "64MiB", "max_num_seqs": 16, "digest": True}
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def source(tmp_path_factory):
 
 def forebay_run(source, output, *flags):
     command = [FOREBAY, "run", "-m", LLAMA, "-i", str(source), "-o", str(output), "--quiet", "--digest", "--memory", "64MiB", *flags]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=600)
     return output
 
 
@@ -64,7 +65,7 @@ def test_table(expected):
 
 def test_shards_and_merge(source, expected, tmp_path):
     parts = [str(forebay_run(source, tmp_path / f"part-{i}.jsonl", "--shard", f"{i}/2")) for i in (1, 2)]
-    subprocess.run([FOREBAY, "merge", "-o", str(tmp_path / "all.jsonl"), "-i", str(source), *parts], check=True, timeout=60)
+    subprocess.run([FOREBAY, "merge", "-o", str(tmp_path / "all.jsonl"), "-i", str(source), *parts], check=True, timeout=600)
     assert choices(tmp_path / "all.jsonl") == expected
 
 
@@ -72,11 +73,17 @@ def test_shards_in_python_and_merge(source, expected, tmp_path):
     parts = [str(tmp_path / f"part-{i}.jsonl") for i in (1, 2)]
     for i, part in enumerate(parts, 1):
         forebay.run_batch(source, part, LLAMA, shard=f"{i}/2", use_tqdm=False, **FLAGS)
-    subprocess.run([FOREBAY, "merge", "-o", str(tmp_path / "all.jsonl"), "-i", str(source), *parts], check=True, timeout=60)
+    subprocess.run([FOREBAY, "merge", "-o", str(tmp_path / "all.jsonl"), "-i", str(source), *parts], check=True, timeout=600)
     assert choices(tmp_path / "all.jsonl") == expected
 
 
 def test_workers(source, expected, tmp_path):
-    arguments = {"memory": "64MiB", "max_num_seqs": 16, "digest": True}
-    scale.run_batch(source, tmp_path / "out.jsonl", LLAMA, num_workers=2, num_cpus=1, use_tqdm=False, **arguments)
+    scale.run_batch(source, tmp_path / "out.jsonl", LLAMA, **WORKERS)
+    assert choices(tmp_path / "out.jsonl") == expected
+
+
+def test_ray(cluster, source, expected, tmp_path):
+    from forebay import ray
+
+    ray.run_batch(source, tmp_path / "out.jsonl", LLAMA, **WORKERS)
     assert choices(tmp_path / "out.jsonl") == expected
