@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests: release suite, end-to-end, sanitizers, fuzzers on their corpora. Stops at the first failure; at the end prints
+# All tests: release suite, end-to-end, the Python package, sanitizers, fuzzers on their corpora. Stops at the first failure; at the end prints
 # how long each part took.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,6 +28,9 @@ cmake --preset release -DFOREBAY_TESTS=ON "${launcher[@]}" >/dev/null
 ninja -C build/release -j "$jobs"
 step "release tests"
 ctest --test-dir build/release -j "$jobs"
+
+step "Python package: wheel, types, tests"
+tools/test_python.sh
 
 step "build with address and undefined-behaviour sanitizers"
 cmake --preset asan -DFOREBAY_WERROR=ON "${launcher[@]}" >/dev/null
