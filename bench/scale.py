@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Jobs that several processes share, beside one process; and the driver alone, under simulated workers.
+
+usage: scale.py FOREBAY [--rounds N] [--rows local,ray,simulated] [--requests N] [--lines N] [--workers N] [--out FILE],
+by a Python that has the package (and Ray)
+local: two workers of one core beside `--devices 2xcpu`; ray: one worker of all cores beside `forebay run`; both of N requests of
+16 + 32 on a tiny model, in turns. simulated: the driver's CPU time and memory over N lines, and how busy N workers of 16 places are
+in the last 5 % of the time; a worker answers after a time that was drawn, with the line that `forebay run` gave.
+"""
+import argparse
+import array
+import heapq
+import json
+import os
+import random
+import resource
+import subprocess
+import tempfile
+import time
+
+from throughput import write_requests
+from turns import HEAD, in_turns, machine, python, table
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TINY = os.path.join(ROOT, "tests", "golden", "models", "llama3-gqa")
+ARGUMENTS = {"memory": "256MiB", "max_model_len": 128}
+PLACES, MEAN_SECONDS = 16, 0.5
+SHARED = """
+import json, sys, forebay.{module} as scale
+source, output, model, arguments = *sys.argv[1:4], json.loads(sys.argv[4])
+assert scale.run_batch(source, output, model, use_tqdm=False, **arguments)["end"] == "complete"
+"""
+SETTING = """
+import json, sys
+from forebay.worker import Worker
+print(json.dumps(Worker(sys.argv[1], json.loads(sys.argv[2])).setting()))
+"""
+
+
+class SimulatedWorkers:
+    """Answers each line after a drawn time, at most PLACES at once a worker."""
+
+    def __init__(self, setting, results):
+        self.setting, self.file = setting, os.open(results, os.O_RDONLY)
+        self.at = array.array("q", [0])
+        with open(results, "rb") as file:
+            for number, text in enumerate(file, 1):
+                assert int(text.split(b"_", 3)[2]) == number
+                self.at.append(self.at[-1] + len(text))
+        self.random = random.Random(1)
+        self.events, self.running, self.waiting, self.busy, self.done = [], [], {}, {}, []
+
+    def start(self, process, arguments):
+        self.waiting[process], self.busy[process] = [], 0
+        self.events.append((process, "ready", self.setting))
+        return f"simulated {process}"
+
+    def begin(self, process, now):
+        while self.waiting[process] and self.busy[process] < PLACES:
+            line = self.waiting[process].pop()
+            self.busy[process] += 1
+            heapq.heappush(self.running, (now + min(5 * MEAN_SECONDS, self.random.expovariate(1 / MEAN_SECONDS)), now, process, line))
+
+    def send(self, process, lines):
+        self.waiting[process][:0] = [number for number, _ in reversed(lines)]
+        self.begin(process, time.monotonic())
+
+    def poll(self, seconds):
+        if not self.events and self.running:
+            time.sleep(max(0, min(seconds, self.running[0][0] - time.monotonic() + 0.02)))
+        now, found = time.monotonic(), {}
+        while self.running and self.running[0][0] <= now:
+            end, begin, process, line = heapq.heappop(self.running)
+            self.busy[process] -= 1
+            self.done.append((begin, end))
+            found.setdefault(process, []).append(os.pread(self.file, self.at[line + 1] - self.at[line] - 1, self.at[line]))
+        for process in found:
+            self.begin(process, now)
+        events, self.events = self.events, []
+        return events + [(process, "done", texts) for process, texts in found.items()]
+
+    def stop(self, process):
+        pass
+
+    def close(self):
+        pass
+
+
+def simulated(args, folder, emit):
+    from forebay import scale
+
+    source, results = os.path.join(folder, "lines.jsonl"), os.path.join(folder, "results.jsonl")
+    write_requests(source, args.lines, 64, 4, 1)
+    flags = [part for name, value in ARGUMENTS.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    subprocess.run([args.forebay, "run", "-m", TINY, "-i", source, "-o", results, "--quiet", "--preserve-order", *flags], check=True)
+    workers = SimulatedWorkers(json.loads(python(SETTING, TINY, json.dumps(ARGUMENTS))), results)
+    cpu, began = time.process_time(), time.monotonic()
+    summary = scale.run_batch(source, os.path.join(folder, "simulated.jsonl"), TINY, num_workers=args.workers, workers=workers, use_tqdm=False,
+                              max_num_seqs=PLACES, **ARGUMENTS)
+    cpu, took, end = time.process_time() - cpu, time.monotonic() - began, max(end for _, end in workers.done)
+    assert summary["end"] == "complete" and summary["done"] == args.lines and summary["refused"] == 0
+    last = (end - began) / 20
+    busy = sum(max(0, to - max(begin, end - last)) for begin, to in workers.done) / (last * PLACES * args.workers)
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    emit("")
+    emit("| simulated workers | lines | seconds | CPU of driver and simulation, us a line | of a core | peak RSS, MiB | busy in the last 5 % |")
+    emit("|---|---|---|---|---|---|---|")
+    emit(f"| {args.workers} | {args.lines} | {took:.1f} | {1e6 * cpu / args.lines:.0f} | {cpu / took:.2f} | {rss:.0f} | {busy:.3f} |")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("forebay")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", default="local,simulated")
+    parser.add_argument("--requests", type=int, default=20000)
+    parser.add_argument("--lines", type=int, default=100000)
+    parser.add_argument("--workers", type=int, default=64)
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    began, lines, rows = machine(), [], args.rows.split(",")
+
+    def emit(line):
+        lines.append(line)
+        print(line, flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, output = os.path.join(folder, "in.jsonl"), os.path.join(folder, "out.jsonl")
+        write_requests(source, args.requests, 64, 16, 32)
+
+        def run(*flags):
+            if os.path.exists(output):
+                os.remove(output)
+            subprocess.run([args.forebay, "run", "-m", TINY, "-i", source, "-o", output, "--quiet", *flags], check=True)
+
+        def shared(module, **arguments):
+            if os.path.exists(output):
+                os.remove(output)
+            python(SHARED.format(module=module), source, output, TINY, json.dumps(arguments))
+
+        if "local" in rows or "ray" in rows:
+            for line in HEAD:
+                emit(line)
+        cores = len(os.sched_getaffinity(0))
+        for row, ways in {
+            "local": {"`--devices 2xcpu`": lambda: run("--devices", "2xcpu", "--memory", "256MiB"),
+                      "`scale.run_batch`, 2 workers": lambda: shared("scale", num_workers=2, num_cpus=1, memory="128MiB")},
+            "ray": {"`forebay run`": lambda: run("--memory", "256MiB"),
+                    "`forebay.ray.run_batch`, 1 worker": lambda: shared("ray", num_workers=1, num_cpus=cores, memory="256MiB")},
+        }.items():
+            if row in rows:
+                for line in table(f"{args.requests} x 16+32, tiny model", in_turns(ways, args.rounds)):
+                    emit(line)
+        if "simulated" in rows:
+            simulated(args, folder, emit)
+    if args.out:
+        command = f"`bench/scale.py build/release/forebay --rounds {args.rounds} --rows {args.rows} --requests {args.requests} --lines {args.lines}`"
+        with open(args.out, "w") as out:
+            out.write("\n".join(["# Jobs that processes share", "", f"{command} on {began} at its begin, {machine()} at its end.", "", *lines]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
