@@ -239,6 +239,42 @@ TEST_P(LayoutTest, ParkedBelowChangesNothing) {
   EXPECT_GT(returns, 0);
 }
 
+// Prompts that begin alike while others take the blocks: what the cache gave up is found below.
+// Requests of the second half are run again alone, as a resumed job does.
+TEST_P(LayoutTest, APrefixFoundBelowChangesNothing) {
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    std::vector<int32_t>& prompt = requests_[i].prompts[0];
+    std::vector<int32_t> begin(70);
+    for (size_t t = 0; t < begin.size(); ++t) begin[t] = static_cast<int32_t>(i % 4 * 50 + t) % 250;
+    prompt.resize(std::min<size_t>(prompt.size(), 20));
+    prompt.insert(prompt.begin(), begin.begin(), begin.end());
+    requests_[i].sampling.max_tokens = 6 + static_cast<int32_t>(i % 9);
+  }
+  const std::vector<Request> all = requests_;
+  const Answers expected = Run("cpu", "");
+  options_.tier = {.host_bytes = 64 << 20, .preempt = layout::Preempting::kPark};
+  const bool windows = std::ranges::count(files_.config.sliding_window, 0) !=
+                       std::ssize(files_.config.sliding_window);
+  for (const auto& [devices, layout, blocks, rows] : {std::tuple{"cpu", "", 5, 48},
+                                                      {"cpu", "", 9, 7},
+                                                      {"2xcpu", "tp=2", 5, 48},
+                                                      {"2xcpu", "pp=2", 9, 33},
+                                                      {"4xcpu", "dp=2,tp=2", 5, 48}}) {
+    options_.limits.kv_blocks = blocks;
+    options_.limits.max_num_batched_tokens = rows;
+    EXPECT_EQ(Run(devices, layout), expected) << layout << " " << blocks;
+    EXPECT_EQ(stats_.mode_counters["prefix_blocks_hit_below"] > 0, !windows) << layout << blocks;
+    EXPECT_EQ(stats_.mode_counters["kv_blocks_evicted_down"] > 0, !windows) << layout << blocks;
+    requests_.erase(requests_.begin(), requests_.begin() + kRequests / 2);
+    for (const auto& [which, answer] : Run(devices, layout))
+      EXPECT_EQ(answer, expected.at(which)) << which.first;
+    requests_ = all;
+  }
+  options_.prefix_caching = false;
+  EXPECT_EQ(Run("cpu", ""), expected);
+  EXPECT_EQ(stats_.mode_counters["prefix_blocks_hit_below"], 0);
+}
+
 TEST_P(LayoutTest, SlotsOrdersAndPartsChangeNothing) {
   const Answers expected = Run("cpu", "");
   for (const bool by_matrix : {false, true}) {

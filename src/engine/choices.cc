@@ -9,11 +9,6 @@
 namespace forebay::engine {
 namespace {
 
-// Positions that Open may take from the cache. Rows whose logits are wanted must be computed.
-int64_t MaxCached(const Sequence& sequence) {
-  return sequence.wants_prompt_logprobs() ? 0 : sequence.known() - 1;
-}
-
 bool SeeAll(std::span<const base::Reach> reaches) {
   return std::ranges::all_of(reaches, &base::Reach::all);
 }
@@ -23,15 +18,16 @@ bool SeeAll(std::span<const base::Reach> reaches) {
 Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
     : options_(options),
       kv_digest_(std::move(kv_digest)),
-      book_({.num_blocks = options.limits.total_blocks,
-             .max_sequences = options.limits.max_num_seqs,
-             .max_blocks_per_sequence = options.max_blocks_per_sequence,
-             .prefix_sharing = options.prefix_caching},
-            options.kv_reaches),
       parking_({.blocks = options.tier_blocks,
                 .prices = options.park,
                 .prefix_salt = options.prefix_salt,
-                .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches)}) {
+                .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches)}),
+      book_({.num_blocks = options.limits.total_blocks,
+             .max_sequences = options.limits.max_num_seqs,
+             .max_blocks_per_sequence = options.max_blocks_per_sequence,
+             .prefix_sharing = options.prefix_caching,
+             .notes_evictions = parking_.stores_evicted()},
+            options.kv_reaches) {
   if (options.lengths) lengths_.emplace(*options.lengths);
 }
 
@@ -56,7 +52,7 @@ ReplicaLoad Choices::load() const {
 }
 
 kv::CachedPrefix Choices::FindCached(Sequence* sequence) const {
-  return book_.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence),
+  return book_.FindCached(sequence->tokens, options_.prefix_salt, sequence->max_cached(),
                           &sequence->prefix_keys);
 }
 
@@ -181,6 +177,8 @@ void Choices::ViewWaiting() {
       // It comes back whole; what the cache has of it need not be filled.
       cached.tokens = sequence->parked->computed;
       cached.held_tokens = parking_.shared_keys() ? std::min(cached.held_tokens, cached.tokens) : 0;
+    } else {
+      cached.tokens += parking_.FindPrefix(sequence, cached.tokens, sequence->max_cached());
     }
     view_.waiting.push_back({.order = sequence->job_order(),
                              .known_tokens = sequence->known(),
@@ -205,19 +203,22 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* r
   // Indices of the plan refer to the view: resolve them before the lists change.
   planned_.clear();
   for (const schedule::RowsOf& each : plan.admit)
-    planned_.emplace_back(waiting_in_view_[each.index], each.rows);
+    planned_.push_back({waiting_in_view_[each.index], each.rows,
+                        view_.waiting[each.index].cached_tokens + each.rows});
   for (const schedule::RowsOf& each : plan.run)
-    planned_.emplace_back(running_in_view_[each.index], each.rows);
+    planned_.push_back({running_in_view_[each.index], each.rows, 0});
+  parking_.BeginPlan(book_);
   Preempt(plan.preempt);
-  for (const auto& [sequence, count] : planned_) {
-    if (sequence->parked) {
-      Return(sequence);
-    } else if (sequence->phase == Phase::kWaiting) {
-      Admit(sequence, count, rows);
-    } else {
+  for (const auto& [sequence, count, end] : planned_) {
+    if (sequence->phase == Phase::kRunning) {
       PlanRows(sequence, count, book_.table(0, sequence->slot).size(), rows);
+    } else if (sequence->parked || TakePrefix(sequence, end)) {
+      Return(sequence);
+    } else {
+      Admit(sequence, count, rows);
     }
   }
+  parking_.StoreEvicted(book_);
 }
 
 void Choices::StopRunning(Sequence* sequence) {
@@ -246,16 +247,10 @@ void Choices::Preempt(const std::vector<int32_t>& indices) {
 }
 
 void Choices::Admit(Sequence* sequence, int64_t rows, std::vector<SequenceRows>* step) {
-  sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, MaxCached(*sequence),
+  sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, sequence->max_cached(),
                               &sequence->prefix_keys);
   sequence->computed = book_.computed(sequence->slot);
-  if (!sequence->admitted_before) {
-    sequence->admitted_before = true;
-    if (sequence->first_of_prompt()) {
-      sequence->request->cached_tokens += sequence->computed;
-      stats_.cached_prompt_tokens += sequence->computed;
-    }
-  }
+  NoteCached(sequence);
   sequence->phase = Phase::kRunning;
   std::erase(waiting_, sequence);
   waiting_rows_ -= sequence->expected_rows;
@@ -264,29 +259,10 @@ void Choices::Admit(Sequence* sequence, int64_t rows, std::vector<SequenceRows>*
   PlanRows(sequence, std::min(rows, sequence->known() - sequence->computed), 0, step);
 }
 
-void Choices::Return(Sequence* sequence) {
-  const ParkedKv& parked = *sequence->parked;
-  const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(parked.computed));
-  sequence->computed = parked.computed;
-  sequence->slot =
-      book_.Adopt(tokens, options_.prefix_salt, parked.first_held,
-                  parking_.shared_keys() ? parked.computed : 0, &sequence->prefix_keys);
-  parking_.Return(sequence, book_);
-  sequence->phase = Phase::kRunning;
-  std::erase(waiting_, sequence);
-  waiting_rows_ -= sequence->expected_rows;
-  running_.push_back(sequence);
-  returning_.push_back(sequence);
-  output_room_ += sequence->room();
-}
-
-// Nobody shares its blocks before they are filled, and no step that is begun later runs before.
-void Choices::CommitReturned() {
-  for (const Sequence* sequence : returning_) {
-    book_.CommitAdopted(sequence->slot,
-                        std::span(sequence->tokens).first(static_cast<size_t>(sequence->computed)));
-  }
-  returning_.clear();
+void Choices::NoteCached(Sequence* sequence) {
+  if (std::exchange(sequence->admitted_before, true) || !sequence->first_of_prompt()) return;
+  sequence->request->cached_tokens += sequence->computed;
+  stats_.cached_prompt_tokens += sequence->computed;
 }
 
 void Choices::PlanRows(Sequence* sequence, int64_t rows, size_t first_block,

@@ -124,6 +124,12 @@ class Choices {
   ParkCounters park_counters() const { return parking_.counters(); }
 
  private:
+  struct Planned {
+    Sequence* sequence;
+    int64_t rows;
+    int64_t end;  // of the positions that one that waits may have; the plan has blocks for so many
+  };
+
   kv::CachedPrefix FindCached(Sequence* sequence) const;
   void Queue(Sequence* sequence);
   void UpdateLengths();
@@ -134,7 +140,11 @@ class Choices {
   bool IsReady(const Sequence& sequence) const;
   void Preempt(const std::vector<int32_t>& indices);
   void Admit(Sequence* sequence, int64_t rows, std::vector<SequenceRows>* step);
+  // Whether blocks below, of positions before `end`, make the choice one that comes back from
+  // there.
+  bool TakePrefix(Sequence* sequence, int64_t end);
   void Return(Sequence* sequence);
+  void NoteCached(Sequence* sequence);
   void CommitReturned();
   void PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
                 std::vector<SequenceRows>* step);
@@ -154,6 +164,7 @@ class Choices {
 
   const ChoicesOptions options_;
   const KvDigest kv_digest_;
+  Parking parking_;
   kv::GroupBooks book_;
   std::vector<std::unique_ptr<RequestState>> states_;
   std::deque<Sequence*> waiting_;   // in the order of admission; preempted ones at the front
@@ -162,7 +173,6 @@ class Choices {
   std::vector<int64_t> ids_;
   std::vector<ChoicePiece> pieces_;
   std::vector<std::shared_ptr<kv::KvLoan>> loans_;
-  Parking parking_;
   std::optional<schedule::Lengths> lengths_;
   std::vector<int64_t> ages_;         // kept for its capacity
   std::vector<Sequence*> returning_;  // running ones whose blocks are filled from below
@@ -170,7 +180,7 @@ class Choices {
   // Lists of the step that is planned; kept for their capacity.
   schedule::StepView view_;
   std::vector<Sequence*> running_in_view_, waiting_in_view_;
-  std::vector<std::pair<Sequence*, int64_t>> planned_;  // and rows
+  std::vector<Planned> planned_;
 
   EngineStats stats_;
   int64_t output_room_ = 0;   // tokens that the running choices may still generate

@@ -173,7 +173,44 @@ TEST(ChoicesPark, WithoutRoomOrWorthIsComputedAgain) {
     EXPECT_EQ(parked.parks, 0);
     EXPECT_EQ(parked.refused, worth ? books.choices.stats().preemptions : 0);
     EXPECT_EQ(parked.recomputed, worth ? 0 : books.choices.stats().preemptions);
-    EXPECT_GT(books.choices.stats().recomputed_tokens, 0);
+    // What the cache gives up may lie where the choice had no room.
+    EXPECT_EQ(parked.prefix_blocks_hit > 0, worth);
+    EXPECT_EQ(books.choices.stats().recomputed_tokens > 0, !worth);
+  }
+}
+
+// What the cache gives up goes below, once, and comes back to whoever begins alike.
+TEST(ChoicesPark, AnEvictedPrefixIsFoundBelow) {
+  const auto policy = *schedule::CreatePolicy("continuous");
+  for (const bool worth : {true, false}) {
+    ChoicesOptions options = Options(9, 32);
+    options.park.preempted = false;
+    if (!worth) options.park.block_seconds = 64;
+    Books books(options);
+    // Of the first prompt's three full blocks the second one takes two.
+    for (const auto& [line, prompt] : {std::pair{0, 100}, {1, 250}, {0, 100}, {1, 250}, {0, 100}}) {
+      books.Take(MakeRequest(line, prompt, 4));
+      while (!books.choices.idle()) {
+        ASSERT_TRUE(books.Begin(*policy));
+        books.End();
+      }
+    }
+    const EngineStats stats = books.choices.stats();
+    const ParkCounters parked = books.choices.park_counters();
+    EXPECT_EQ(parked.prefix_blocks_hit > 0, worth);
+    EXPECT_EQ(parked.prefix_blocks_hit, books.up);
+    EXPECT_EQ(parked.blocks_up, books.up);
+    EXPECT_EQ(parked.evicted, books.down);
+    EXPECT_EQ(parked.tier.stored, books.down);
+    EXPECT_EQ(parked.parks + parked.returns, 0);
+    EXPECT_EQ(stats.computed_tokens + stats.cached_prompt_tokens, 3 * 103 + 2 * 253);
+    EXPECT_EQ(stats.cached_prompt_tokens,
+              kv::kBlockTokens * (stats.prefix_blocks_hit + parked.prefix_blocks_hit));
+    if (worth) {
+      EXPECT_EQ(parked.prefix_blocks_hit, 6);
+      EXPECT_EQ(parked.tier.stored, 4) << "each block goes down once";
+      EXPECT_EQ(stats.cached_prompt_tokens, 2 * 96 + 224);
+    }
   }
 }
 
@@ -214,7 +251,7 @@ TEST(ChoicesPark, AParkedChoiceThatIsCancelledOrGivenAwayIsForgotten) {
 TEST(ChoicesPark, RandomJobs) {
   // It foresees no growth, and preempts much.
   const auto policy = *schedule::CreatePolicy("sarathi");
-  int64_t returns = 0, refused = 0, found = 0, preemptions = 0;
+  int64_t returns = 0, refused = 0, found = 0, preemptions = 0, prefixes = 0;
   for (uint64_t seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
@@ -255,10 +292,13 @@ TEST(ChoicesPark, RandomJobs) {
     returns += parked.returns;
     refused += parked.refused;
     found += parked.tier.found;
+    prefixes += parked.prefix_blocks_hit;
+    EXPECT_EQ(parked.blocks_up, books.up);
   }
   EXPECT_GT(returns, 100);
   EXPECT_GT(refused, 20);
   EXPECT_GT(found, 50);
+  EXPECT_GT(prefixes, 20);
   EXPECT_GE(preemptions, returns + refused);
 }
 

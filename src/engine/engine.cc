@@ -92,6 +92,8 @@ void AddTier(const Replica::Published& replica, std::map<std::string, int64_t>* 
   add("kv_blocks_stored", replica.park.tier.stored);
   add("kv_blocks_found_below", replica.park.tier.found);
   add("kv_blocks_up", replica.park.blocks_up);
+  add("kv_blocks_evicted_down", replica.park.evicted);
+  add("prefix_blocks_hit_below", replica.park.prefix_blocks_hit);
   add("kv_blocks_lost", replica.park.tier.evicted);
   add("kv_bytes_down", static_cast<int64_t>(replica.tier.down));
   add("kv_bytes_up", static_cast<int64_t>(replica.tier.up));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/rng.h"
 
@@ -36,7 +37,7 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   const int64_t blocks = full + (open ? 1 : 0);
   const schedule::ParkView view{
       .rows = parked.computed, .fresh_blocks = blocks - tier_.Find(keys), .blocks = blocks};
-  if (!schedule::ParkPays(view, options_.prices)) {
+  if (!options_.prices.preempted || !schedule::ParkPays(view, options_.prices)) {
     ++counters_.recomputed;
     Forget(sequence);
     return false;
@@ -68,6 +69,64 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   return true;
 }
 
+int64_t Parking::FindPrefix(Sequence* sequence, int64_t cached, int64_t most) {
+  if (!on() || !options_.shared_keys) return 0;
+  int64_t found = 0;
+  // Keys are hashed only as far as there is something to find.
+  while (cached + (found + 1) * kv::kBlockTokens <= most &&
+         tier_.Find(Keys(sequence, cached / kv::kBlockTokens + found, 1)) == 1)
+    ++found;
+  const int64_t rows = found * kv::kBlockTokens;
+  const schedule::ParkView view{.rows = rows, .blocks = found, .before = cached};
+  return schedule::ParkPays(view, options_.prices) ? rows : 0;
+}
+
+bool Parking::TakePrefix(Sequence* sequence, const kv::GroupBooks& book, int64_t cached,
+                         int64_t most) {
+  const int64_t rows = FindPrefix(sequence, cached, most);
+  if (rows == 0) return false;
+  ParkedKv found{.prefix = true,
+                 .computed = cached + rows,
+                 .first_block = cached / kv::kBlockTokens,
+                 .first_held = std::vector<int64_t>(static_cast<size_t>(book.num_groups()))};
+  fresh_.clear();
+  std::optional<kv::TierStay> stay =
+      tier_.Hold(Keys(sequence, found.first_block, rows / kv::kBlockTokens), false, &fresh_);
+  FB_CHECK(stay && fresh_.empty(), "{} positions were found below, and are not there", rows);
+  found.stay = *std::move(stay);
+  sequence->parked = std::make_unique<ParkedKv>(std::move(found));
+  return true;
+}
+
+bool Parking::stores_evicted() const {
+  const schedule::ParkView block{.rows = kv::kBlockTokens, .fresh_blocks = 1, .blocks = 1};
+  return on() && options_.shared_keys && schedule::ParkPays(block, options_.prices);
+}
+
+void Parking::BeginPlan(kv::GroupBooks& book) {
+  for (const kv::TierStay& stay : moving_) tier_.Release(stay);
+  moving_.clear();
+  // What was evicted since for other ends than a step is written over already.
+  book.ForgetEvicted();
+}
+
+void Parking::StoreEvicted(kv::GroupBooks& book) {
+  for (size_t i = 0; i < book.evicted(0).size(); ++i) {
+    const kv::PrefixKey key = book.evicted(0)[i].key;
+    fresh_.clear();
+    std::optional<kv::TierStay> stay = tier_.Hold(std::span(&key, 1), false, &fresh_);
+    if (!stay) return;
+    for (int group = 0; group < book.num_groups() && !fresh_.empty(); ++group) {
+      const kv::EvictedBlock& evicted = book.evicted(group)[i];
+      FB_CHECK(evicted.key == key, "groups that see all have evicted different blocks");
+      moves_.down.push_back(
+          {.group = group, .device = evicted.block, .below = stay->blocks.front()});
+    }
+    counters_.evicted += std::ssize(fresh_);
+    moving_.push_back(*std::move(stay));
+  }
+}
+
 void Parking::Return(Sequence* sequence, const kv::GroupBooks& book) {
   const ParkedKv& parked = *sequence->parked;
   for (int group = 0; group < book.num_groups(); ++group) {
@@ -82,8 +141,12 @@ void Parking::Return(Sequence* sequence, const kv::GroupBooks& book) {
       ++counters_.blocks_up;
     }
   }
-  ++counters_.returns;
-  tier_.Release(parked.stay);
+  if (parked.prefix) {
+    counters_.prefix_blocks_hit += std::ssize(parked.stay.blocks);
+  } else {
+    ++counters_.returns;
+  }
+  moving_.push_back(std::move(sequence->parked->stay));
   sequence->parked.reset();
 }
 

@@ -1,5 +1,6 @@
-// Where preempted choices wait below the device instead of being computed again: what each has in
-// the tier, and which blocks move at the next step's border. No device: the replica moves the data.
+// What lies below the device instead of being computed again: what each preempted choice has in the
+// tier, prefixes that the device's cache had to give up, and which blocks move at the next step's
+// border. No device: the replica moves the data.
 //
 // A full block lies below under the key of its prefix, so that it goes down once, whoever has it.
 // Where prefixes are not shared, or windows let go of a choice's first blocks, keys are the
@@ -31,6 +32,8 @@ struct ParkCounters {
   int64_t refused = 0;     // preempted choices for which the tier had no room
   int64_t recomputed = 0;  // those that were cheaper to compute again
   int64_t blocks_up = 0;
+  int64_t evicted = 0;            // blocks of the device's cache that went below
+  int64_t prefix_blocks_hit = 0;  // that were found below instead of being computed
   kv::TierBookStats tier;
 };
 
@@ -42,6 +45,17 @@ class Parking {
   // Before the choice's slot is closed: puts what it has computed below, if there is room and it
   // pays. False: it has nothing there and is computed again.
   bool Park(Sequence* sequence, const kv::GroupBooks& book);
+  // Of the choice's positions after the first `cached`, which the device has, those that are below
+  // and come up in less time than it takes to compute them: whole blocks, before `most`.
+  int64_t FindPrefix(Sequence* sequence, int64_t cached, int64_t most);
+  // The choice, which the book does not have yet, takes these as if it had been parked. False:
+  // there are none.
+  bool TakePrefix(Sequence* sequence, const kv::GroupBooks& book, int64_t cached, int64_t most);
+  // Puts below what the book has noted as evicted since a plan was begun, as far as there is room.
+  void StoreEvicted(kv::GroupBooks& book);
+  bool stores_evicted() const;
+  // What moved for the last plan is under way; what came up may be given up by the tier.
+  void BeginPlan(kv::GroupBooks& book);
   // The choice has a slot again, whose blocks from committed() on are filled from below.
   void Return(Sequence* sequence, const kv::GroupBooks& book);
   // What the choice has below is needed no more.
@@ -62,6 +76,8 @@ class Parking {
   int64_t next_id_ = 1;                  // of keys that are a choice's own
   std::vector<kv::PrefixKey> own_keys_;  // kept for their capacity
   std::vector<int32_t> fresh_;
+  // Of blocks that move for the plan in hand: nobody may write over them before that.
+  std::vector<kv::TierStay> moving_;
 };
 
 }  // namespace forebay::engine

@@ -25,8 +25,9 @@ struct RequestState;
 // Where a choice stands.
 enum class Phase : uint8_t { kWaiting, kRunning, kFinished };
 
-// What a choice that was preempted has below the device, from `first_block` on.
+// What a choice that waits has below the device, from `first_block` on.
 struct ParkedKv {
+  bool prefix = false;  // found there: others have put it there
   kv::TierStay stay;
   int64_t computed = 0;             // positions
   int64_t first_block = 0;          // in its tables
@@ -77,6 +78,8 @@ struct Sequence {
   // The other choices of a prompt share what this one computes.
   bool first_of_prompt() const;
   bool wants_prompt_logprobs() const;
+  // Positions that it may find computed; rows whose logits are wanted must be computed.
+  int64_t max_cached() const { return wants_prompt_logprobs() ? 0 : known() - 1; }
   bool uses_counts() const;  // a penalty is on
 
   // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has

@@ -192,7 +192,9 @@ TEST(Options, ParkingIsPricedByTheDevice) {
   EXPECT_GT(prices.context_token_seconds, 0);
   EXPECT_TRUE(schedule::ParkPays({1000, 32, 32}, prices));
   options.tier.preempt = Preempting::kRecompute;
-  EXPECT_FALSE(schedule::ParkPays({1000, 0, 0}, PriceParking(options, plan)));
+  const schedule::ParkPrices again = PriceParking(options, plan);
+  EXPECT_FALSE(again.preempted);
+  EXPECT_EQ(again.row_seconds, prices.row_seconds) << "prefixes are found below all the same";
   options.tier.preempt = Preempting::kPark;
   EXPECT_TRUE(schedule::ParkPays({1, 50, 50}, PriceParking(options, plan)));
 }

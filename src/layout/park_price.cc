@@ -15,7 +15,7 @@ constexpr int64_t kFewRows = 128, kManyRows = 512, kContext = 4096;
 
 schedule::ParkPrices PriceParking(const EngineOptions& options, const LayoutPlan& plan) {
   const bool none = plan.ranks[0].memory.tier_blocks == 0;
-  if (none || options.tier.preempt == Preempting::kRecompute) return {};
+  if (none) return {};
   if (options.tier.preempt == Preempting::kPark) return {.row_seconds = 1};
   const cost::DeviceProfile& profile = plan.machine.profile;
   const StepPricer pricer(plan.config(), plan.dtype, plan.layout.degrees(),
@@ -27,7 +27,8 @@ schedule::ParkPrices PriceParking(const EngineOptions& options, const LayoutPlan
   // Of as many rows, those of one long prompt see `kContext` / 2 tokens on average.
   const double few = seconds(kFewRows, kFewRows), many = seconds(kManyRows, kFewRows),
                shallow = seconds(kContext, kFewRows), deep = seconds(kContext, kContext);
-  return {.row_seconds = std::max(0.0, many - few) / (kManyRows - kFewRows),
+  return {.preempted = options.tier.preempt != Preempting::kRecompute,
+          .row_seconds = std::max(0.0, many - few) / (kManyRows - kFewRows),
           .context_token_seconds =
               std::max(0.0, deep - shallow) / (kContext * (kContext - kFewRows) / 2.0),
           .block_seconds =

@@ -1,4 +1,4 @@
-// What parking a preempted choice below the device costs and saves, by the prices of the devices.
+// What it costs and saves to put KV below the device, by the prices of the devices.
 #pragma once
 
 #include "layout/layout_plan.h"
@@ -6,7 +6,7 @@
 
 namespace forebay::layout {
 
-// Prices of 0 where the plan has no tier, or nothing is to be parked.
+// Prices of 0 where the plan has no tier.
 schedule::ParkPrices PriceParking(const EngineOptions& options, const LayoutPlan& plan);
 
 }  // namespace forebay::layout

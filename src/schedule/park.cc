@@ -4,10 +4,12 @@ namespace forebay::schedule {
 
 bool ParkPays(const ParkView& view, const ParkPrices& prices) {
   const auto rows = static_cast<double>(view.rows);
-  const double moves = 2 * prices.move_seconds +
+  const int ways = (view.fresh_blocks > 0) + (view.blocks > 0);
+  const double moves = ways * prices.move_seconds +
                        static_cast<double>(view.fresh_blocks + view.blocks) * prices.block_seconds;
-  // A row sees half of them on average.
-  return moves < rows * (prices.row_seconds + rows / 2 * prices.context_token_seconds);
+  // Of themselves a row sees half on average.
+  const double seen = static_cast<double>(view.before) + rows / 2;
+  return moves < rows * (prices.row_seconds + seen * prices.context_token_seconds);
 }
 
 }  // namespace forebay::schedule

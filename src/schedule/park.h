@@ -1,4 +1,4 @@
-// What becomes of a preempted choice's KV: it is parked in the tier below and comes back, or it is
+// What becomes of KV that loses its place: it goes to the tier below and comes back, or it is
 // computed again, whichever takes less. Pure.
 #pragma once
 
@@ -6,8 +6,9 @@
 
 namespace forebay::schedule {
 
-// By the device's profile. With prices of 0 nothing is parked.
+// By the device's profile. With prices of 0 nothing goes below.
 struct ParkPrices {
+  bool preempted = true;             // whether that of preempted choices may, too
   double row_seconds = 0;            // added to a step by one more row of a prompt
   double context_token_seconds = 0;  // by one more token that such a row sees
   double block_seconds = 0;          // a block, one way
@@ -18,6 +19,7 @@ struct ParkView {
   int64_t rows = 0;          // positions that would be computed again
   int64_t fresh_blocks = 0;  // that would go down: the others are below already
   int64_t blocks = 0;        // that would come back
+  int64_t before = 0;        // positions before those, which the rows would see
 };
 
 bool ParkPays(const ParkView& view, const ParkPrices& prices);

@@ -20,6 +20,8 @@ TEST(ParkPays, ByTheTimeOfTheCopiesAndOfTheRows) {
       {"32 rows take 3.2 ms, two copies .4", {32, 1, 1}, true},
       {"a row takes .1 ms, two copies .42", {1, 1, 1}, false},
       {"what is below already comes back alone", {2, 0, 0}, true},
+      {"a row at 20,000 takes .3 ms, a copy .21", {1, 0, 1, 20'000}, true},
+      {"at the beginning .1", {1, 0, 1}, false},
       {"nothing to compute", {0, 0, 0}, false},
   };
   for (const Row& row : rows) EXPECT_EQ(ParkPays(row.view, prices), row.pays) << row.rule;

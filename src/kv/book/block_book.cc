@@ -41,6 +41,7 @@ struct BlockBook::State {
   std::vector<Sequence> sequences;
   std::vector<SequenceSlot> free_slots;
   std::vector<BlockId> tables;  // [max_sequences, max_blocks_per_sequence]
+  std::vector<EvictedBlock> evicted;
 
   explicit State(const BlockBookOptions& o)
       : options(o),
@@ -75,6 +76,7 @@ struct BlockBook::State {
       cached.Remove(id);
       index.Erase(blocks[id].key);
       ++stats.evictions;
+      if (options.notes_evictions) evicted.push_back({blocks[id].key, id});
     }
     blocks[id].count = 1;
     blocks[id].sealed = false;
@@ -290,6 +292,7 @@ int32_t BlockBook::available_blocks() const { return state_->available(); }
 int32_t BlockBook::held_blocks() const { return num_blocks() - available_blocks(); }
 int64_t BlockBook::repeated_blocks() const { return state_->repeated; }
 const BlockBookStats& BlockBook::stats() const { return state_->stats; }
+std::vector<EvictedBlock>& BlockBook::evicted() { return state_->evicted; }
 
 void BlockBook::CheckInvariants() const {
   State& s = *state_;

@@ -20,8 +20,8 @@
 // go from a sequence's end to its front, so that in LRU order the children of a prefix are evicted
 // before it.
 //
-// After construction nothing allocates, but for a caller's `fresh`. Each block costs O(1), each
-// token O(1).
+// After construction nothing allocates, but for a caller's `fresh` and what is noted for it. Each
+// block costs O(1), each token O(1).
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,13 @@ struct BlockBookOptions {
   int32_t max_sequences = 0;  // live at once
   int32_t max_blocks_per_sequence = 0;
   bool prefix_sharing = true;
+  bool notes_evictions = false;
+};
+
+// A block whose content goes: somebody else writes over it.
+struct EvictedBlock {
+  PrefixKey key;
+  BlockId block;
 };
 
 struct BlockBookStats {
@@ -117,6 +124,9 @@ class BlockBook {
   // Entries of tables beyond the first that hold a block: what sharing has saved.
   int64_t repeated_blocks() const;
   const BlockBookStats& stats() const;
+  // Those that were evicted since the caller last cleared the list, in that order; where the
+  // options say so.
+  std::vector<EvictedBlock>& evicted();
   // FB_CHECKs the invariants; for tests and idle moments.
   void CheckInvariants() const;
 

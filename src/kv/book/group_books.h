@@ -55,6 +55,12 @@ class GroupBooks {
   int32_t held_peak() const;
   // Blocks that sequences repeat, in the group that shares least.
   int64_t repeated_blocks() const;
+  // What the group's book has evicted since ForgetEvicted, where the options have it noted: the
+  // same in each group if rows see all.
+  std::span<const EvictedBlock> evicted(int group) { return books_[group].evicted(); }
+  void ForgetEvicted() {
+    for (BlockBook& book : books_) book.evicted().clear();
+  }
   int64_t prefix_blocks_hit() const { return books_[0].stats().prefix_blocks_hit; }
 
  private:

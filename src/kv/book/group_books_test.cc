@@ -72,6 +72,35 @@ TEST(GroupBooks, SharedIsWhatEveryGroupStillHas) {
   EXPECT_LT(books.FindCached(tokens, 0, 200, nullptr).tokens, 192);
 }
 
+// Groups that see all give up the same blocks, the end of a prefix first.
+TEST(GroupBooks, EvictionsAreNoted) {
+  const base::Reach all[] = {{}, {}};
+  std::vector<int32_t> tokens(100), other(250, 7);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  for (const bool notes : {true, false}) {
+    GroupBooks books({.num_blocks = 9,
+                      .max_sequences = 2,
+                      .max_blocks_per_sequence = 10,
+                      .notes_evictions = notes},
+                     all);
+    const SequenceSlot slot = Serve(books, tokens);
+    const std::vector<BlockId> held(books.table(1, slot).begin(), books.table(1, slot).end());
+    books.Close(slot);
+    books.Close(Serve(books, other));
+    std::vector<PrefixKey> keys;
+    ExtendKeys(tokens, 0, 3, &keys);
+    for (int group = 0; group < 2; ++group) {
+      ASSERT_EQ(books.evicted(group).size(), notes ? 2u : 0u);
+      for (size_t i = 0; i < books.evicted(group).size(); ++i) {
+        EXPECT_EQ(books.evicted(group)[i].key, keys[2 - i]);
+        EXPECT_EQ(books.evicted(group)[i].block, held[2 - i]);
+      }
+    }
+    books.ForgetEvicted();
+    EXPECT_TRUE(books.evicted(1).empty());
+  }
+}
+
 // What did not come along takes no block and is found by nobody.
 TEST(GroupBooks, AnAdoptedSequenceHasWhatIsSeen) {
   const base::Reach windows[] = {0, 64}, window[] = {64};

@@ -1,0 +1,41 @@
+// Choices whose KV comes back from the tier below: they wait there, or begin as others did.
+#include <algorithm>
+
+#include "engine/choices.h"
+
+namespace forebay::engine {
+
+// What the view has found may have gone since, and more may have come: others of this step take
+// blocks, too.
+bool Choices::TakePrefix(Sequence* sequence, int64_t end) {
+  return parking_.TakePrefix(sequence, book_, FindCached(sequence).tokens,
+                             std::min(end, sequence->max_cached()));
+}
+
+void Choices::Return(Sequence* sequence) {
+  const ParkedKv& parked = *sequence->parked;
+  const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(parked.computed));
+  sequence->computed = parked.computed;
+  sequence->slot =
+      book_.Adopt(tokens, options_.prefix_salt, parked.first_held,
+                  parking_.shared_keys() ? parked.computed : 0, &sequence->prefix_keys);
+  parking_.Return(sequence, book_);
+  NoteCached(sequence);
+  sequence->phase = Phase::kRunning;
+  std::erase(waiting_, sequence);
+  waiting_rows_ -= sequence->expected_rows;
+  running_.push_back(sequence);
+  returning_.push_back(sequence);
+  output_room_ += sequence->room();
+}
+
+// Nobody shares its blocks before they are filled, and no step that is begun later runs before.
+void Choices::CommitReturned() {
+  for (const Sequence* sequence : returning_) {
+    book_.CommitAdopted(sequence->slot,
+                        std::span(sequence->tokens).first(static_cast<size_t>(sequence->computed)));
+  }
+  returning_.clear();
+}
+
+}  // namespace forebay::engine
