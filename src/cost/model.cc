@@ -194,7 +194,10 @@ PriceResult PriceCollective(const OpDesc& op, const DeviceProfile& device, bool 
   }
   OpDesc copy = op;
   copy.link = Link::kPeer;
-  copy.read_bytes = SentBytes(op.collective, op.read_bytes, op.ranks);
+  // In one meeting each rank reads the buffers of all others.
+  copy.read_bytes = op.collective == Collective::kAllReduce
+                        ? op.read_bytes * (op.ranks - 1)
+                        : SentBytes(op.collective, op.read_bytes, op.ranks);
   return PriceCopy(copy, device, false);
 }
 

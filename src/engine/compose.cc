@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "cost/all_reduce.h"
 #include "device/sim/sim_device.h"
 #include "engine/build_machine.h"
 #include "fabric/sim/sim_fabric.h"
@@ -91,13 +92,22 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
           .stall_timeout = static_cast<runtime::TimeNs>(job.options.stall_seconds * 1e9)};
 }
 
-std::vector<Membership::Mode> ModesOf(const layout::Layout& layout, int rank,
+// Sums of more rows are added in two meetings, by the price of the device.
+int64_t OneMeetingRows(const Materials& job, const model::Degrees& mode) {
+  return cost::RowsOfOneMeeting({.columns = job.config.hidden_size,
+                                 .ranks = mode.tp,
+                                 .sum_bytes = static_cast<int>(tensor::SizeOf(job.plan.dtype))},
+                                job.plan.machine.max_num_batched_tokens, job.plan.machine.profile,
+                                job.options.machine.calibration());
+}
+
+std::vector<Membership::Mode> ModesOf(const Materials& job, const layout::Layout& layout, int rank,
                                       const layout::MemoryPlan& memory) {
   std::vector<Membership::Mode> modes;
   for (const auto& view : memory.views) {
     const model::Degrees& mode = view->shard.mode;
-    modes.push_back(
-        {mode, layout::TpRanks(layout, rank, mode), layout::SpRanks(layout, rank, mode)});
+    modes.push_back({mode, layout::TpRanks(layout, rank, mode), layout::SpRanks(layout, rank, mode),
+                     OneMeetingRows(job, mode)});
   }
   return modes;
 }
@@ -125,7 +135,8 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
         .tensor = own_mode ? layout::TpRanks(layout, number, layout.degrees()) : nobody,
         .sequence = own_mode ? layout::SpRanks(layout, number, layout.degrees()) : nobody,
         .stage = layout::RanksOfStage(layout, number),
-        .modes = ModesOf(layout, number, plan.memory),
+        .one_meeting_rows = OneMeetingRows(job, layout.degrees()),
+        .modes = ModesOf(job, layout, number, plan.memory),
         .stages = layout::StageRanks(layout, number),
         .peers = layout::PoolRanks(layout, number),
         .pool = layout.pools() ? &plan.request.pool[static_cast<size_t>(member)] : nullptr,

@@ -146,12 +146,14 @@ base::Status Rank::Connect() {
                                  fabric::kHeadChannel));
     links.stage = &exchanges_.emplace_back(std::move(stage));
   }
+  links.one_meeting_rows = group.one_meeting_rows;
   FB_RETURN_IF_ERROR(LinkMode(group.tensor, group.sequence, fabric::kTensorChannel,
                               fabric::kSequenceChannel, &links));
   for (size_t i = 0; i < shifted_.size(); ++i) {
     const int channel = fabric::kFirstModeChannel + 2 * static_cast<int>(i);
     model::ReplicaLinks& mode_links = shifted_[i].links;
     mode_links.stage = links.stage;
+    mode_links.one_meeting_rows = group.modes[i].one_meeting_rows;
     FB_RETURN_IF_ERROR(LinkMode(group.modes[i].tensor, group.modes[i].sequence, channel,
                                 channel + 1, &mode_links));
   }

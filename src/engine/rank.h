@@ -40,10 +40,12 @@ struct Membership {
   fabric::Fabric* fabric = nullptr;  // outlives the rank; null: it is alone
   // the replica's ranks of its stage: those with its rows, those with its weights, all by block
   fabric::Communicator tensor, sequence, stage;
-  // What the first two are in each further mode in which steps are taken.
+  int64_t one_meeting_rows = 0;  // of the first: ReplicaLinks
+  // What these are in each further mode in which steps are taken.
   struct Mode {
     model::Degrees degrees;
     fabric::Communicator tensor, sequence;
+    int64_t one_meeting_rows = 0;
   };
   std::vector<Mode> modes;
   fabric::Communicator stages;  // its like in each stage

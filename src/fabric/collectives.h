@@ -25,10 +25,14 @@ inline constexpr int kFirstModeChannel = 7;  // two for each further mode of ran
 // all wait for all, and then each reads everybody's part. Two buffers a rank, used in turns, are
 // enough: who writes part m has met m - 1, and so everybody has read part m - 2.
 //
-// That holds for ranks that meet again and again with nobody else in between. So a staging region
-// belongs to the exchange of one communicator: ranks that meet in two kinds of groups have a region
-// and a channel for each kind. Where a region serves exchanges of several modes in turn, all ranks
-// that may read it meet between the last meeting of one mode and the first of the next.
+// The rule of reuse: that holds for ranks that meet again and again with nobody else in between. So
+//  1. a staging region belongs to the exchange of one communicator: ranks that meet in two kinds of
+//     groups have a region and a channel for each kind;
+//  2. what takes two meetings, as an all-reduce that scatters and gathers, takes them of one
+//     exchange, and so one half each: the sums that were read before the second lie in the other;
+//  3. where a region serves exchanges of several modes in turn, all ranks that may read it meet
+//     between the last meeting of one mode and the first of the next.
+// collectives_test.cc breaks 1 and 3 under the hazard checker, and sees it.
 class Exchange {
  public:
   static constexpr int kMaxRanks = 8;

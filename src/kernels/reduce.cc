@@ -76,9 +76,13 @@ void FinishBlock(const ReduceArgs& args, int64_t row, int64_t column, int width,
   const int64_t at = row * args.y_stride + column;
   T* const y = reinterpret_cast<T*>(args.y) + at;
   switch (args.output) {
-    case LinearOutput::kResidual:
-      for (int i = 0; i < width; ++i) y[i] = tensor::RoundTo<T>(sums[i] + tensor::ToFloat(y[i]));
+    case LinearOutput::kResidual: {
+      const T* const residual =
+          args.residual == nullptr ? y : reinterpret_cast<const T*>(args.residual) + at;
+      for (int i = 0; i < width; ++i)
+        y[i] = tensor::RoundTo<T>(sums[i] + tensor::ToFloat(residual[i]));
       break;
+    }
     case LinearOutput::kRounded:
       for (int i = 0; i < width; ++i) y[i] = tensor::RoundTo<T>(sums[i]);
       break;
@@ -110,8 +114,10 @@ cost::OpDesc Describe(const char* label, const ReduceArgs& args) {
   desc.rows = args.rows;
   desc.columns = args.n;
   desc.flops = elements * args.num_planes;
-  desc.read_bytes = elements * args.wire_bytes;
-  desc.collective = cost::Collective::kAllReduce;
+  const bool scatters = args.of_rows > 0;
+  desc.read_bytes =
+      static_cast<double>(scatters ? args.of_rows : args.rows) * args.n * args.wire_bytes;
+  desc.collective = scatters ? cost::Collective::kReduceScatter : cost::Collective::kAllReduce;
   desc.ranks = args.ranks;
   return desc;
 }
@@ -133,6 +139,15 @@ void AddPlanes(int leaf_begin, int leaf_end, const float* sums, ReduceArgs* args
   }
 }
 
+void KeepRows(int64_t begin, int32_t rows, ReduceArgs* args) {
+  FB_CHECK(begin >= 0 && begin + rows <= args->rows, "rows [{}, {}) of {}", begin, begin + rows,
+           args->rows);
+  args->of_rows = args->rows;
+  args->rows = rows;
+  for (int plane = 0; plane < args->num_planes; ++plane)
+    args->planes[plane].sums += begin * args->stride;
+}
+
 void ReducePlanes(device::Stream& stream, const char* label, ReduceArgs args) {
   if (args.rows == 0) return;
   const bool rounded = args.output != LinearOutput::kF32;
@@ -150,6 +165,10 @@ void ReducePlanes(device::Stream& stream, const char* label, ReduceArgs args) {
                     ((rows - 1) * static_cast<uint64_t>(args.stride) + n) * sizeof(float));
   }
   if (args.bias != nullptr) operation.Reads(args.bias, n * sizeof(float));
+  if (args.residual != nullptr) {
+    operation.Reads(args.residual,
+                    ((rows - 1) * static_cast<uint64_t>(args.y_stride) + n) * element);
+  }
   operation.Writes(args.y, ((rows - 1) * static_cast<uint64_t>(args.y_stride) + n) * element);
   stream.Enqueue(operation);
 }

@@ -24,8 +24,12 @@ struct ReduceArgs {
   const float* bias = nullptr;  // [n] or null
   // [rows, n] as `output` says, row stride y_stride
   std::byte* y = nullptr;
+  // What kResidual adds the sum to, laid out as y is; null: y itself.
+  const std::byte* residual = nullptr;
   int64_t stride = 0, y_stride = 0;  // elements
   int32_t rows = 0, n = 0;
+  // Of so many rows these are this rank's part, and the others add theirs; 0: it adds all.
+  int32_t of_rows = 0;
   int32_t ranks = 1;               // whose planes these are: for the price
   int32_t wire_bytes = 4;          // an element's bytes between ranks: for the price
   int8_t merges[kMaxLeaves] = {};  // filled in by ReducePlanes
@@ -38,8 +42,11 @@ void AddPlanes(int leaf_begin, int leaf_end, const float* sums, ReduceArgs* args
 // How many planes that rank writes.
 int NumPlanes(int num_leaves, int leaf_begin, int leaf_end);
 
-// Checks the arguments (FB_CHECK), describes the operation (an all-reduce of `ranks` ranks) and
-// enqueues it.
+// Takes rows [begin, begin + rows) of the planes alone. REQUIRES: all planes were added.
+void KeepRows(int64_t begin, int32_t rows, ReduceArgs* args);
+
+// Checks the arguments (FB_CHECK), describes the operation (an all-reduce of `ranks` ranks, with
+// of_rows a reduce-scatter) and enqueues it.
 void ReducePlanes(device::Stream& stream, const char* label, ReduceArgs args);
 
 }  // namespace forebay::kernels

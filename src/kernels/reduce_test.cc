@@ -179,6 +179,42 @@ TEST(ReduceTest, EverySplitHasTheBytesOfOneRank) {
   EXPECT_GT(splits, 1000);
 }
 
+// Each rank adds a part of the rows, and writes them elsewhere than where the residual is.
+TEST(ReduceTest, PartsOfTheRowsHaveTheBytesOfAll) {
+  ImmediateStream stream(2);
+  constexpr int kRows = 7, kColumns = 300;
+  std::vector<float> sums(3 * kRows * kColumns);
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] = 0.37f * static_cast<float>(i % 101);
+  std::vector<std::byte> residual(kRows * kColumns * 2), whole, parts(residual.size());
+  for (size_t i = 0; i < residual.size(); ++i) residual[i] = static_cast<std::byte>(i * 7 % 64);
+  const auto args_of = [&](std::byte* y) {
+    ReduceArgs args{.num_leaves = 3,
+                    .y = y,
+                    .stride = kColumns,
+                    .y_stride = kColumns,
+                    .rows = kRows,
+                    .n = kColumns,
+                    .ranks = 3};
+    for (int leaf = 0; leaf < 3; ++leaf)
+      AddPlanes(leaf, leaf + 1, sums.data() + leaf * kRows * kColumns, &args);
+    return args;
+  };
+  whole = residual;
+  ReducePlanes(stream, "whole", args_of(whole.data()));
+  for (int rank = 0; rank < 3; ++rank) {
+    const base::Part rows = base::EvenPart(kRows, 3, rank);
+    const size_t begin = static_cast<size_t>(rows.begin) * kColumns * 2;
+    ReduceArgs args = args_of(parts.data() + begin);
+    args.residual = residual.data() + begin;
+    KeepRows(rows.begin, static_cast<int32_t>(rows.size()), &args);
+    ReducePlanes(stream, "part", args);
+    EXPECT_EQ(stream.last.collective, cost::Collective::kReduceScatter);
+    EXPECT_EQ(stream.last.read_bytes, 4.0 * kRows * kColumns);
+  }
+  EXPECT_EQ(parts, whole);
+  EXPECT_NE(parts, residual);
+}
+
 TEST(ReduceTest, IsPricedAsAnAllReduce) {
   ImmediateStream stream(1);
   const Layer layer(DType::kBF16, 4, 128, 64, 2, false);

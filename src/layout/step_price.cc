@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cost/all_reduce.h"
 #include "device/lone_worker.h"
 #include "model/decoder.h"
 #include "model/kv_groups.h"
@@ -148,6 +149,12 @@ struct StepPricer::Program {
           fabric::Exchange::Create(*fabric, ranks, staging, channel).value());
     };
     decoder.links.tensor = meet(degrees.tp, fabric::kTensorChannel);
+    decoder.links.one_meeting_rows =
+        cost::RowsOfOneMeeting({.columns = config.hidden_size,
+                                .ranks = degrees.tp,
+                                .wire_bytes = decoder.wire_bytes,
+                                .sum_bytes = static_cast<int>(tensor::SizeOf(dtype))},
+                               capacity.rows, device_profile, calibration);
     decoder.links.sequence = meet(degrees.sp, fabric::kSequenceChannel);
     if (degrees.sp > 1) decoder.links.stage = meet(degrees.ranks(), fabric::kHeadChannel);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <limits>
 #include <vector>
 
 #include "device/device.h"
@@ -58,6 +59,8 @@ uint64_t GroupedScratch(const ModelConfig& config, tensor::DType dtype);
 struct ReplicaLinks {
   // tp > 1: with the ranks of the stage that have the same rows, in the order of tp indices
   fabric::Exchange* tensor = nullptr;
+  // sums of more rows are added in two meetings (cost/all_reduce.h)
+  int64_t one_meeting_rows = std::numeric_limits<int64_t>::max();
   // sp > 1: with those that have the same weights, in the order of sp indices; and with all of the
   // stage, in the order of blocks
   fabric::Exchange* sequence = nullptr;

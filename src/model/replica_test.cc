@@ -3,8 +3,10 @@
 // model allows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -57,6 +59,16 @@ ModelConfig Config(const Case& c) {
   for (int i = 0; i < 8; ++i) config.rope.inv_freq.push_back(1.0f / static_cast<float>(1 << i));
   return config;
 }
+
+// What is planted into the ranks of a replica.
+enum class Fault { kNone, kSpGroupForTp, kInverseHeads, kNeighbourKvHead, kShardsInRankOrder };
+
+struct Trial {
+  // A step is enqueued before the one before has ended, and only the last one's logits are there.
+  bool overlap = false;
+  int64_t one_meeting_rows = std::numeric_limits<int64_t>::max();
+  Fault fault = Fault::kNone;
+};
 
 // Some rows of a sequence.
 struct Rows {
@@ -155,8 +167,13 @@ struct Rank {
   }
 
   // After all ranks have published.
-  void Link() {
+  void Link(const Trial& trial) {
     const Degrees layout = cut.degrees();
+    const Fault fault = trial.fault;
+    std::vector<BlockHeads>& run = decoder.weights.shard.run_heads;
+    if (fault == Fault::kInverseHeads) std::ranges::reverse(run);
+    if (fault == Fault::kNeighbourKvHead) std::swap(run[0].kv_heads, run.back().kv_heads);
+    decoder.links.one_meeting_rows = trial.one_meeting_rows;
     const auto meet = [&](std::vector<int> members, int my_index, const device::Region& staging,
                           int channel) -> fabric::Exchange* {
       for (int& rank : members) rank += cut.stage * layout.ranks();
@@ -165,16 +182,22 @@ struct Rank {
     };
     const int block = cut.block();
     if (cut.tp > 1) {
-      decoder.links.tensor = meet(TpRanks(layout, layout, block), layout.TpIndex(block),
-                                  *tensor_staging, fabric::kTensorChannel);
+      const bool wrong = fault == Fault::kSpGroupForTp;
+      decoder.links.tensor =
+          meet(wrong ? SpRanks(layout, layout, block) : TpRanks(layout, layout, block),
+               wrong ? layout.SpIndex(block) : layout.TpIndex(block), *tensor_staging,
+               fabric::kTensorChannel);
     }
     if (cut.sp > 1) {
       decoder.links.sequence = meet(SpRanks(layout, layout, block), layout.SpIndex(block),
                                     *sequence_staging, fabric::kSequenceChannel);
       std::vector<int> all;
-      for (int b = 0; b < layout.ranks(); ++b) all.push_back(RankOfBlock(layout, b));
-      if (cut.last_stage())
-        decoder.links.stage = meet(all, block, *head_staging, fabric::kHeadChannel);
+      const bool wrong = fault == Fault::kShardsInRankOrder;
+      for (int b = 0; b < layout.ranks(); ++b) all.push_back(wrong ? b : RankOfBlock(layout, b));
+      if (cut.last_stage()) {
+        decoder.links.stage = meet(all, wrong ? RankOfBlock(layout, block) : block, *head_staging,
+                                   fabric::kHeadChannel);
+      }
     }
     const auto handover = [&](int from, int to) {
       return std::make_unique<fabric::Handover>(
@@ -206,12 +229,11 @@ struct Outcome {
   std::vector<uint64_t> digests;  // [positions], summed over the ranks
   uint64_t weight_bytes = 0;
   int64_t bytes_all_to_all = 0, bytes_all_reduce = 0, bytes_head = 0, pad_rows = 0;
+  int64_t meetings = 0;  // of one rank
 };
 
-// `overlap`: a step is enqueued before the one before has ended, and only the last one's logits are
-// there.
 Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int pp, uint64_t seed,
-                   bool overlap = false) {
+                   const Trial& trial = {}) {
   const ModelConfig config = Config(c);
   const weights::RandomReader reader(5, PlanDecoder(config, c.dtype, 1).TensorShapes());
   device::HazardChecker checker;
@@ -227,7 +249,7 @@ Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int p
     ranks.push_back(std::make_unique<Rank>(runtime, std::move(fabric), config, c.dtype, cut, reader,
                                            checker, seed));
   }
-  for (auto& rank : ranks) rank->Link();
+  for (auto& rank : ranks) rank->Link(trial);
   Outcome outcome;
   std::deque<Batch> batches;  // live as long as their steps
   for (const std::vector<Rows>& step : kSteps) {
@@ -236,7 +258,7 @@ Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int p
       rank->decoder.Forward(batch.batch, batch.context);
       if (rank->cut.last_stage()) rank->decoder.Logits(batch.batch, 0, batch.batch.num_logit_rows);
     }
-    if (overlap && &step != &kSteps.back()) continue;
+    if (trial.overlap && &step != &kSteps.back()) continue;
     std::vector<float>& logits = outcome.logits.emplace_back();
     for (auto& rank : ranks) {
       EXPECT_TRUE(rank->device->Synchronize(rank->device->compute()).ok());
@@ -254,6 +276,7 @@ Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int p
     outcome.bytes_head += rank->exchanged.bytes_head;
   }
   outcome.pad_rows = ranks[0]->exchanged.pad_rows;
+  outcome.meetings = ranks[0]->exchanged.meetings;
   EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
   return outcome;
 }
@@ -261,7 +284,8 @@ Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int p
 class ReplicaTest : public runtime::OnBothRuntimes {
  protected:
   // Whether sp x tp x pp ranks give the bytes of one; how many cuts the model allows.
-  int CheckAllCuts(const Case& c, const std::vector<std::pair<Degrees, int>>& cuts, int num_seeds) {
+  int CheckAllCuts(const Case& c, const std::vector<std::pair<Degrees, int>>& cuts, int num_seeds,
+                   const Trial& trial = {}) {
     const auto real = runtime::CreateRealRuntime();
     const Outcome one = RunReplica(*real, c, {}, 1, 1);
     EXPECT_NE(one.logits[0][0], one.logits[0][c.vocab]);
@@ -275,7 +299,7 @@ class ReplicaTest : public runtime::OnBothRuntimes {
       uint64_t seed = 0;
       Run(
           [&](Runtime& runtime) {
-            const Outcome many = RunReplica(runtime, c, layout, pp, seed++);
+            const Outcome many = RunReplica(runtime, c, layout, pp, seed++, trial);
             EXPECT_EQ(many.digests, one.digests) << name;
             EXPECT_EQ(many.bytes_all_to_all > 0, layout.sp > 1) << name;
             EXPECT_EQ(many.bytes_all_reduce > 0, layout.tp > 1) << name;
@@ -342,6 +366,89 @@ TEST_P(ReplicaTest, RanksThatCutRowsHaveTheBytesOfOne) {
   EXPECT_GE(allowed, 20);
 }
 
+// Sums of few rows and of many, of fewer than there are ranks too.
+TEST_P(ReplicaTest, SumsInTwoMeetingsHaveTheBytesOfOne) {
+  int allowed = 0;
+  for (const Case& c : kCases) {
+    for (const int64_t one_meeting_rows : {0, 10}) {
+      allowed += CheckAllCuts(c,
+                              {{{1, 2}, 1},
+                               {{1, 3}, 1},
+                               {{1, 4}, 1},
+                               {{1, 8}, 1},
+                               {{1, 2}, 3},
+                               {{2, 2}, 1},
+                               {{3, 2}, 1},
+                               {{2, 3}, 1},
+                               {{4, 2}, 1},
+                               {{2, 4}, 1}},
+                              1, {.one_meeting_rows = one_meeting_rows});
+    }
+  }
+  EXPECT_GE(allowed, 30);
+}
+
+// 2 (t - 1) n d (4 + a) a layer where a rank has one plane; 8 t (t - 1) n d in one meeting.
+TEST(Replica, BytesOfSumsAreTheClosedForms) {
+  const Case& c = kCases[0];
+  const auto real = runtime::CreateRealRuntime();
+  const int64_t hidden = 96, layers = 3, steps = 3, all = 37 + 21 + 4;
+  for (const int t : {2, 4, 8}) {
+    const Outcome one = RunReplica(*real, c, {1, t}, 1, 1),
+                  two = RunReplica(*real, c, {1, t}, 1, 1, {.one_meeting_rows = 0}),
+                  both = RunReplica(*real, c, {1, t}, 1, 1, {.one_meeting_rows = 21});
+    const int64_t once = layers * 8 * t * (t - 1) * hidden,
+                  twice = layers * 2 * (t - 1) * hidden * (4 + 2);
+    EXPECT_EQ(one.bytes_all_reduce, all * once) << t;
+    EXPECT_EQ(two.bytes_all_reduce, all * twice) << t;
+    EXPECT_EQ(both.bytes_all_reduce, (21 + 4) * once + 37 * twice) << t;
+    // Logits meet once a step.
+    EXPECT_EQ(one.meetings, steps * (layers * 2 + 1)) << t;
+    EXPECT_EQ(two.meetings, steps * (layers * 4 + 1)) << t;
+    EXPECT_EQ(both.meetings, one.meetings + layers * 2) << t;
+  }
+  // 3, 3 and 2 of 8 leaves are 2, 2 and 1 nodes of the tree.
+  const int64_t planes[] = {2, 2, 1};
+  int64_t bytes = 0;
+  for (const int64_t n : {37, 21, 4}) {
+    for (int rank = 0; rank < 3; ++rank)
+      bytes += (2 + 2 + 1 - planes[rank]) * base::EvenPart(n, 3, rank).size() * hidden * 4;
+    bytes += (3 - 1) * n * hidden * 2;
+  }
+  EXPECT_EQ(RunReplica(*real, kCases[2], {1, 3}, 1, 1, {.one_meeting_rows = 0}).bytes_all_reduce,
+            2 * layers * bytes);
+}
+
+// What the digests and logits of the tests above cannot miss: each fault is one that leaves every
+// shape as it is.
+TEST(Replica, PlantedFaultsAreSeen) {
+  const auto real = runtime::CreateRealRuntime();
+  struct Planted {
+    const char* name;
+    Fault fault;
+    const Case& shape;
+    Degrees layout;
+    bool in_logits;  // else in the digests of the cache alone
+  };
+  const Planted planted[] = {
+      {"SP group for TP group", Fault::kSpGroupForTp, kCases[0], {2, 2}, true},
+      {"inverse head order", Fault::kInverseHeads, kCases[0], {4, 1}, false},
+      {"the neighbour's KV head", Fault::kNeighbourKvHead, kCases[1], {4, 1}, true},
+      {"logits shards in rank order", Fault::kShardsInRankOrder, kCases[0], {2, 2}, true}};
+  for (const Planted& p : planted) {
+    const Outcome one = RunReplica(*real, p.shape, {}, 1, 1),
+                  right = RunReplica(*real, p.shape, p.layout, 1, 1),
+                  wrong = RunReplica(*real, p.shape, p.layout, 1, 1, {.fault = p.fault});
+    EXPECT_EQ(right.logits, one.logits) << p.name;
+    EXPECT_EQ(right.digests, one.digests) << p.name;
+    if (p.in_logits) {
+      EXPECT_NE(wrong.logits, one.logits) << p.name;
+    } else {
+      EXPECT_NE(wrong.digests, one.digests) << p.name;
+    }
+  }
+}
+
 // The counters are the closed forms: 61 + 21 + 4 rows of 3 layers, of which all logits are wanted.
 TEST(Replica, BytesBetweenRanksAreTheClosedForms) {
   const Case& c = kCases[0];
@@ -377,7 +484,7 @@ TEST_P(ReplicaTest, StepsThatOverlapHaveTheBytesOfOne) {
     uint64_t seed = 0;
     Run(
         [&](Runtime& runtime) {
-          const Outcome many = RunReplica(runtime, c, layout, pp, seed++, true);
+          const Outcome many = RunReplica(runtime, c, layout, pp, seed++, {.overlap = true});
           EXPECT_EQ(many.digests, one.digests) << name;
           ASSERT_EQ(many.logits.size(), 1u);
           EXPECT_EQ(std::memcmp(many.logits[0].data(), one.logits.back().data(),

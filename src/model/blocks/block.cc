@@ -65,6 +65,41 @@ void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCoun
   context.exchanged->*kind += static_cast<int64_t>(bytes);
 }
 
+namespace {
+
+// Adds the planes that all ranks brought to the last meeting; returns how many are other ranks'.
+int TakePlanes(const BlockContext& context, kernels::ReduceArgs* reduce) {
+  const fabric::Exchange& exchange = *context.links.tensor;
+  const Shard& shard = context.weights.shard;
+  int planes_of_others = 0;
+  for (int rank = 0; rank < exchange.num_ranks(); ++rank) {
+    const Part leaves =
+        PartOfBlocks(reduce->num_leaves, shard.cut.degrees(), BlocksOf(shard.mode, rank));
+    const int before = reduce->num_planes;
+    kernels::AddPlanes(static_cast<int>(leaves.begin), static_cast<int>(leaves.end),
+                       reinterpret_cast<const float*>(exchange.part(rank)), reduce);
+    if (rank != exchange.my_index()) planes_of_others += reduce->num_planes - before;
+  }
+  return planes_of_others;
+}
+
+// The second meeting: all copy the new rows of the residual from who added them.
+void GatherResidual(const BlockContext& context, int64_t rows, uint64_t row_bytes) {
+  fabric::Exchange& exchange = *context.links.tensor;
+  fabric::GatherBlock blocks[fabric::Exchange::kMaxRanks];
+  for (int rank = 0; rank < exchange.num_ranks(); ++rank) {
+    const Part part = base::EvenPart(rows, exchange.num_ranks(), rank);
+    blocks[rank] = {.row = part.begin, .rows = part.size(), .bytes = row_bytes};
+  }
+  const std::span all(blocks, static_cast<size_t>(exchange.num_ranks()));
+  fabric::AllGather(*context.stream, exchange, "gather_sums", all, context.activations.residual,
+                    row_bytes);
+  CountMeeting(context, &ExchangeCounters::bytes_all_reduce,
+               fabric::BytesFromOthers(exchange, all));
+}
+
+}  // namespace
+
 void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
                int32_t rows) {
   fabric::Exchange* const exchange = context.links.tensor;
@@ -75,31 +110,28 @@ void AddLinear(const BlockContext& context, int64_t layer, const Role& role, con
   }
   LayerLinear(context, layer, role, x, exchange->mine(), rows, kernels::LinearOutput::kPartial);
   exchange->Meet(*context.stream);
+  const bool twice = rows > context.links.one_meeting_rows;
   const kernels::PackedWeight& weight = context.weights.layers[layer].matrix(role);
+  const uint64_t row_bytes = tensor::BytesOf(context.dtype, static_cast<uint64_t>(weight.n));
+  const Part added =
+      twice ? base::EvenPart(rows, exchange->num_ranks(), exchange->my_index()) : Part{0, rows};
   kernels::ReduceArgs reduce{.dtype = context.dtype,
                              .num_leaves = weight.leaves.tree_leaves(),
                              .bias = weight.bias,
-                             .y = residual,
+                             .y = twice ? exchange->mine() : residual,
+                             .residual = residual + static_cast<uint64_t>(added.begin) * row_bytes,
                              .stride = weight.n,
                              .y_stride = weight.n,
                              .rows = rows,
                              .n = weight.n,
                              .ranks = exchange->num_ranks(),
                              .wire_bytes = context.wire_bytes};
-  const Shard& shard = context.weights.shard;
-  int planes_of_others = 0;
-  for (int rank = 0; rank < exchange->num_ranks(); ++rank) {
-    const Part leaves =
-        PartOfBlocks(reduce.num_leaves, shard.cut.degrees(), BlocksOf(shard.mode, rank));
-    const int before = reduce.num_planes;
-    kernels::AddPlanes(static_cast<int>(leaves.begin), static_cast<int>(leaves.end),
-                       reinterpret_cast<const float*>(exchange->part(rank)), &reduce);
-    if (rank != exchange->my_index()) planes_of_others += reduce.num_planes - before;
-  }
+  const int planes_of_others = TakePlanes(context, &reduce);
+  if (twice) kernels::KeepRows(added.begin, static_cast<int32_t>(added.size()), &reduce);
   CountMeeting(context, &ExchangeCounters::bytes_all_reduce,
-               static_cast<uint64_t>(planes_of_others) * static_cast<uint64_t>(rows) *
-                   static_cast<uint64_t>(reduce.n) * sizeof(float));
+               static_cast<uint64_t>(planes_of_others * added.size() * weight.n) * sizeof(float));
   kernels::ReducePlanes(*context.stream, "all_reduce", reduce);
+  if (twice) GatherResidual(context, rows, row_bytes);
 }
 
 }  // namespace forebay::model

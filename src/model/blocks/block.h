@@ -68,7 +68,9 @@ void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, c
 // The counters of a meeting that brought bytes of the kind.
 void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCounters::*kind,
                   uint64_t bytes);
-// residual += x W^T, summed over the leaves of all ranks that have these rows.
+// residual += x W^T, summed over the leaves of all ranks that have these rows. The ranks meet once,
+// and each adds all rows; or each adds its part of them, and they meet again to copy the others'.
+// The bytes are the same.
 void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
                int32_t rows);
 

@@ -1,0 +1,29 @@
+// In how many meetings ranks that hold partial sums of the same rows add them. In one, each reads
+// the sums of all others and adds all rows; in two, each adds its part of the rows, and then copies
+// the others' parts, already rounded. The second moves less and waits twice. Pure.
+//
+// One meeting is priced as an all-reduce, which the tables of accelerators have measured: what
+// their libraries do in one call, in whichever way is soonest there.
+#pragma once
+
+#include "cost/model.h"
+
+namespace forebay::cost {
+
+// The sums of a row.
+struct AllReduceShape {
+  int64_t columns = 0;
+  int ranks = 1;
+  int wire_bytes = 4;  // an element's before it is rounded
+  int sum_bytes = 2;   // and after
+};
+
+// Of all meetings together. REQUIRES: one meeting or two.
+double AllReduceSeconds(const AllReduceShape& shape, int64_t rows, int meetings,
+                        const DeviceProfile& device, Calibration calibration);
+
+// The rows up to which one meeting takes no longer; found by halving, at most `max_rows`.
+int64_t RowsOfOneMeeting(const AllReduceShape& shape, int64_t max_rows, const DeviceProfile& device,
+                         Calibration calibration);
+
+}  // namespace forebay::cost
