@@ -14,6 +14,7 @@
 #include "device/copy.h"
 #include "device/hazard_checker.h"
 #include "runtime/runtime_test_base.h"
+#include "runtime/virtual/virtual_runtime.h"
 
 namespace forebay::fabric {
 namespace {
@@ -182,6 +183,93 @@ TEST_P(CollectivesTest, HandoverThroughAllStages) {
       }
     }
   });
+}
+
+// In how many of 40 interleavings two operations touch a part of staging at once.
+int Hazards(int num_ranks, const std::function<void(Ranks&)>& body) {
+  int seen = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    runtime::VirtualRuntime runtime(seed);
+    EXPECT_TRUE(runtime
+                    .Run([&] {
+                      device::HazardChecker checker;
+                      Ranks ranks;
+                      for (auto& fabric : CreateLocalFabric(runtime, num_ranks)) {
+                        ranks.push_back(
+                            std::make_unique<Rank>(runtime, std::move(fabric), checker, seed));
+                      }
+                      body(ranks);
+                      for (auto& rank : ranks) (void)rank->Finish();
+                      seen += checker.status().ok() ? 0 : 1;
+                    })
+                    .ok());
+  }
+  return seen;
+}
+
+void Write(Rank& rank, std::byte* part) {
+  rank.stream().Enqueue(device::MakeCopy("write", part, rank.source->data, kPartBytes));
+}
+
+// All copy all parts.
+void Read(Rank& rank, Exchange& exchange) {
+  std::vector<GatherBlock> blocks;
+  for (int i = 0; i < exchange.num_ranks(); ++i)
+    blocks.push_back({.row = i, .rows = 1, .bytes = kPartBytes});
+  AllGather(rank.stream(), exchange, "read", blocks, rank.out->data, kPartBytes);
+}
+
+// Who writes a half again before the next meeting writes what others still read.
+TEST(Collectives, StagingThatIsReusedEarlyIsSeen) {
+  for (const bool early : {false, true}) {
+    const int seen = Hazards(3, [&](Ranks& ranks) {
+      std::vector<Exchange> exchanges;
+      for (auto& rank : ranks) {
+        exchanges.push_back(
+            Exchange::Create(*rank->fabric, Everyone(*rank), *rank->staging, kTensorChannel)
+                .value());
+      }
+      for (int round = 0; round < 4; ++round) {
+        for (size_t r = 0; r < ranks.size(); ++r) {
+          std::byte* const same = ranks[r]->staging->data;
+          Write(*ranks[r], early ? same : exchanges[r].mine());
+          Read(*ranks[r], exchanges[r]);
+        }
+      }
+    });
+    EXPECT_EQ(seen > 0, early) << seen;
+  }
+}
+
+// Groups of two kinds that have one region in turns: between the last meeting of the one and the
+// first of the other all must meet.
+TEST(Collectives, GroupsOfTwoKindsThatShareStagingAreSeen) {
+  for (const bool meet_between : {true, false}) {
+    const int seen = Hazards(4, [&](Ranks& ranks) {
+      std::vector<Exchange> rows, columns, all;
+      for (auto& rank : ranks) {
+        const int r = rank->fabric->rank();
+        const auto make = [&](std::vector<int> members, int index, int channel) {
+          return Exchange::Create(*rank->fabric, {std::move(members), index}, *rank->staging,
+                                  channel)
+              .value();
+        };
+        rows.push_back(make({r / 2 * 2, r / 2 * 2 + 1}, r % 2, kTensorChannel));
+        columns.push_back(make({r % 2, r % 2 + 2}, r / 2, kSequenceChannel));
+        all.push_back(make({0, 1, 2, 3}, r, kHeadChannel));
+      }
+      for (int round = 0; round < 3; ++round) {
+        for (std::vector<Exchange>* kind : {&rows, &columns}) {
+          for (size_t r = 0; r < ranks.size(); ++r) {
+            Write(*ranks[r], (*kind)[r].mine());
+            Read(*ranks[r], (*kind)[r]);
+            if (meet_between) all[r].Meet(ranks[r]->stream());
+          }
+        }
+      }
+    });
+    EXPECT_EQ(seen == 0, meet_between) << seen;
+  }
 }
 
 TEST_P(CollectivesTest, WhatCannotMeetIsRefused) {

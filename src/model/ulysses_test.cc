@@ -63,6 +63,35 @@ TEST(Ulysses, BytesAreTheClosedForm) {
             uint64_t{80} * 7 / 8 * (2 * 32 + 2 * 4 * 2) * 128 * 2);
 }
 
+// Whether ranks that take `forth` (or, planted, `back`) for q end up with all rows of their heads:
+// rank i wrote where its row and head belong.
+bool TakesAllRows(const ModelConfig& config, const Degrees& layout, int64_t n, bool swapped) {
+  for (int reader = 0; reader < layout.sp; ++reader) {
+    const Shard shard = ShardOfBlock(config, layout, reader);
+    const UlyssesPlan plan(shard, config.head_dim, DType::kBF16, n, reader);
+    const std::span<const fabric::GatherBlock> blocks = swapped ? plan.back() : plan.forth();
+    int64_t rows = 0;
+    for (int i = 0; i < layout.sp; ++i) {
+      const fabric::GatherBlock& block = blocks[static_cast<size_t>(i)];
+      const Part theirs = RowsOf(n, layout, i);
+      if (block.row != theirs.begin || block.rows != theirs.size()) return false;
+      if (block.bytes != static_cast<uint64_t>(shard.own_heads.size() * config.head_dim) * 2)
+        return false;
+      rows += block.rows;
+    }
+    if (rows != n) return false;
+  }
+  return true;
+}
+
+// The way back in place of the way forth: rows and heads of an all-to-all's arguments swapped.
+TEST(Ulysses, SwappedArgumentsAreSeen) {
+  for (const int64_t n : {2, 5, 9}) {
+    EXPECT_TRUE(TakesAllRows(Config(8, 2, 16), {.sp = 4, .tp = 1}, n, false)) << n;
+    EXPECT_FALSE(TakesAllRows(Config(8, 2, 16), {.sp = 4, .tp = 1}, n, true)) << n;
+  }
+}
+
 // Of q, a head's element (row, head); of k and v likewise.
 uint32_t Mark(int kind, int64_t row, int64_t head) {
   return static_cast<uint32_t>(kind * 1'000'000 + row * 1'000 + head);
