@@ -1,5 +1,5 @@
 // Forms in which files hold mixtures of experts: the same weights in another form give the same
-// answers, to the byte.
+// answers, to the byte. And files whose numbers overflow in a router.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,19 +63,25 @@ void ForEachTensor(const std::string& name, Visit visit) {
   }
 }
 
-// Tokens and digest of a few prompts.
-std::vector<std::pair<std::vector<int32_t>, uint64_t>> Answers(const std::string& path,
-                                                               const char* dtype) {
+std::vector<RequestResult> Results(const std::string& path, const char* dtype,
+                                   const std::vector<Request>& requests,
+                                   layout::EngineOptions options = {}) {
   const auto files = engine::OpenModel(path, false, 0);
   FB_CHECK(files.ok(), "{}", files.status().ToString());
-  layout::EngineOptions options{.machine = {.dtype = *layout::ParseComputeType(dtype),
-                                            .threads = 2,
-                                            .memory_bytes = 256 << 20},
-                                .limits = {.max_model_len = 256},
-                                .digest = true};
+  options.machine.dtype = *layout::ParseComputeType(dtype);
+  options.machine.threads = 2;
+  options.machine.memory_bytes = 256 << 20;
+  options.limits.max_model_len = 256;
+  options.digest = true;
   const auto runtime = runtime::CreateRealRuntime();
   auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
   FB_CHECK(engine.ok(), "{}", engine.status().ToString());
+  std::vector<RequestResult> results = testing_support::RunAll(**engine, requests);
+  std::ranges::sort(results, {}, &RequestResult::id);
+  return results;
+}
+
+std::vector<Request> FourRequests() {
   std::vector<Request> requests(4);
   for (int32_t line = 0; line < 4; ++line) {
     requests[line].id = requests[line].line = line;
@@ -85,10 +91,16 @@ std::vector<std::pair<std::vector<int32_t>, uint64_t>> Answers(const std::string
     requests[line].sampling = {.temperature = 0, .max_tokens = 12};
     requests[line].sampling.ignore_eos = true;
   }
-  std::vector<std::pair<std::vector<int32_t>, uint64_t>> answers(4);
-  for (const RequestResult& result : testing_support::RunAll(**engine, requests)) {
+  return requests;
+}
+
+// Tokens and digest of a few prompts.
+std::vector<std::pair<std::vector<int32_t>, uint64_t>> Answers(const std::string& path,
+                                                               const char* dtype) {
+  std::vector<std::pair<std::vector<int32_t>, uint64_t>> answers;
+  for (const RequestResult& result : Results(path, dtype, FourRequests())) {
     EXPECT_EQ(result.error_message, "");
-    answers[static_cast<size_t>(result.id)] = {result.choices[0].tokens, result.choices[0].digest};
+    answers.emplace_back(result.choices[0].tokens, result.choices[0].digest);
   }
   return answers;
 }
@@ -202,6 +214,71 @@ TEST(MoeFiles, QueriesInOneStep) {
   const auto engine =
       engine::CreateEngine(*runtime, {.machine = {.memory_bytes = 256 << 20}}, *missing, nullptr);
   EXPECT_EQ(engine.status().code(), weights::kTensorMissing);
+}
+
+// Finite weights of which one overflows: the first column of the residual stream is 0, but for one
+// token, which the planted row of a matrix multiplies to infinity. The softmax of a router's scores
+// makes NaN of it, and so does the norm after an attention that has it.
+constexpr int32_t kOverflowing = 251;
+std::string OverflowingModel(const std::string& name, const std::string& planted, Folder* folder) {
+  int found = 0;
+  ForEachTensor(
+      name, [&](const std::string& tensor, const tensor::Shape& shape, std::vector<float> values) {
+        const auto columns = static_cast<size_t>(shape[shape.rank() - 1]);
+        if (tensor.ends_with("embed_tokens.weight")) {
+          for (size_t token = 0; token < static_cast<size_t>(shape[0]); ++token)
+            values[token * columns] = token == kOverflowing ? 100.0f : 0.0f;
+        } else if (tensor.ends_with("o_proj.weight") || tensor.ends_with("down_proj.weight")) {
+          std::fill_n(values.begin(), columns, 0.0f);
+        } else if (tensor.ends_with(planted)) {
+          values[0] = 3e38f;
+          ++found;
+        }
+        folder->AddF32(tensor, shape, values);
+      });
+  EXPECT_EQ(found, 1) << name;
+  return folder->Write(ConfigText(name));
+}
+
+TEST(MoeFiles, ANaNInARouterRowEndsItsRequestAlone) {
+  for (const auto& [name, planted] :
+       {std::pair{"qwen3-moe", "layers.0.mlp.gate.weight"},
+        std::pair{"mixtral", "layers.0.block_sparse_moe.gate.weight"},
+        std::pair{"deepseek-v3", "layers.0.self_attn.kv_a_proj_with_mqa.weight"},
+        std::pair{"llama4-text", "layers.0.self_attn.v_proj.weight"}}) {
+    Folder folder;
+    const std::string path = OverflowingModel(name, planted, &folder);
+    std::vector<Request> requests = FourRequests();
+    const std::vector<RequestResult> expected = Results(path, "bfloat16", requests);
+    // In the middle of a prompt of several choices, and last of one whose rows alone are wanted.
+    requests[1].prompts[0][3] = kOverflowing;
+    requests[1].n = 3;
+    requests[1].sampling.temperature = 1;
+    requests[3].prompts[0].back() = kOverflowing;
+    requests[3].sampling.max_tokens = 0;
+    requests[3].sampling.prompt_logprobs = 2;
+    for (const auto& [devices, layout, mode] :
+         {std::tuple{"cpu", "", "auto"}, std::tuple{"2xcpu", "pp=2", "auto"},
+          std::tuple{"2xcpu", "dp=2,experts=by_expert", "pull"},
+          std::tuple{"2xcpu", "dp=2,experts=by_expert", "ship"}}) {
+      layout::EngineOptions options;
+      options.machine.devices = *layout::ParseDevices(devices);
+      if (*layout != 0) options.layout = *layout::ParseLayout(layout);
+      options.ship.mode = *schedule::ParseWantedMode(mode);
+      const auto results = Results(path, "bfloat16", requests, options);
+      ASSERT_EQ(results.size(), 4u);
+      for (const size_t bad : {1u, 3u}) {
+        EXPECT_EQ(results[bad].error_code, "logits_nan") << name << " " << layout << " " << bad;
+        EXPECT_EQ(results[bad].http_status, 500);
+        EXPECT_TRUE(results[bad].choices.empty());
+      }
+      for (const size_t good : {0u, 2u}) {
+        ASSERT_EQ(results[good].error_message, "") << name << " " << layout;
+        EXPECT_EQ(results[good].choices[0].tokens, expected[good].choices[0].tokens);
+        EXPECT_EQ(results[good].choices[0].digest, expected[good].choices[0].digest);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -325,7 +325,8 @@ void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
 void Choices::CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>* finished) {
   Sequence* const sequence = rows.sequence;
   const bool prompt_alone = sequence->max_generated == 0 && rows.end == sequence->known();
-  if (sequence->phase != Phase::kFinished && !prompt_alone) return;
+  RequestState* const state = sequence->request;
+  if (sequence->phase != Phase::kFinished && !prompt_alone && !state->failed) return;
   for (int group = 0; group < book_.num_groups(); ++group) {
     sequence->result.digest +=
         DigestHeld(group, *sequence, book_.first_held(group, sequence->slot), sequence->computed);
@@ -341,8 +342,9 @@ void Choices::CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>*
   ++finished_choices_;
   finished_tokens_ += sequence->known();
   if (lengths_) lengths_->Ended(sequence->generated());
-  RequestState* const state = sequence->request;
-  if (--state->unfinished > 0) return;
+  --state->unfinished;
+  if (state->failed) DropFailed(state);
+  if (state->unfinished > 0) return;
   Deliver(state, finished);
   std::erase_if(states_, [&](const auto& held) { return held.get() == state; });
 }

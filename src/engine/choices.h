@@ -100,8 +100,11 @@ class Choices {
   void Commit(const SequenceRows& rows);
   // The choice's next token was drawn.
   void Append(Sequence* sequence, int32_t token, int64_t now_ns);
+  // The choice's logits are NaN: its request has no answer, and ends with this step.
+  void Fail(Sequence* sequence) { sequence->request->failed = true; }
   // After its rows were committed and their tokens appended: if the choice has come to its end it
-  // is closed, and its request delivered if it was the last.
+  // is closed, and its request delivered if it was the last. With a request that failed all its
+  // choices end, those in other steps when these are committed.
   void CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>* finished);
 
   // Gives up requests for one of `askers` replicas without work, as schedule::ChooseGifts has it.
@@ -154,6 +157,8 @@ class Choices {
   void Deliver(RequestState* state, std::vector<RequestResult>* finished);
   // Gives up a choice and what it holds.
   void Drop(Sequence* sequence);
+  // Drops those choices of a request that failed of which no step is in flight.
+  void DropFailed(RequestState* state);
   // The choice has no slot any more and waits, or leaves.
   void StopRunning(Sequence* sequence);
   schedule::HeldView ViewHeld(const RequestState& state) const;

@@ -1,4 +1,4 @@
-// Requests that are given up before their end.
+// Requests that are given up, or fail, before their end.
 #include <algorithm>
 #include <utility>
 
@@ -24,6 +24,15 @@ void Choices::Cancel(const std::function<bool(int64_t id)>& cancelled,
     finished->push_back(CancelledResult(id));
     return true;
   });
+}
+
+void Choices::DropFailed(RequestState* state) {
+  for (const auto& sequence : state->sequences) {
+    if (sequence->in_flight || sequence->phase == Phase::kFinished) continue;
+    Drop(sequence.get());
+    sequence->phase = Phase::kFinished;
+    --state->unfinished;
+  }
 }
 
 void Choices::Drop(Sequence* sequence) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/weight_views.h"
+#include "sample/softmax.h"
 
 namespace forebay::engine {
 namespace {
@@ -23,6 +24,8 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
     LogitTask& task = args.tasks[i];
     const std::span<const float> logits(args.logits + i * args.vocab,
                                         static_cast<size_t>(args.vocab));
+    task.nan = sample::AllNan(logits);
+    if (task.nan) continue;
     if (task.target >= 0)
       task.target_output = sample::LogprobsOf(logits, task.target, task.target_logprobs, scratch);
     if (task.input.params == nullptr) continue;

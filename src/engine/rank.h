@@ -30,6 +30,7 @@ struct LogitTask {
   int32_t slot = -1;             // whose last sampled token this is
   int32_t target = -1;           // prompt logprobs: the prompt's next token
   int32_t target_logprobs = -1;  // how many alternatives of it
+  bool nan = false;              // the logits are NaN: nothing was drawn
   sample::SampleOutput sampled;
   PositionLogprobs target_output;
 };

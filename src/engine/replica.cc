@@ -227,6 +227,7 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
       auto& logprobs = sequence->request->prompt_logprobs[sequence->prompt_index];
       logprobs[rows.begin + static_cast<int64_t>(i - first) + 1] = std::move(task.target_output);
     }
+    if (task.nan) return choices_.Fail(sequence);
     if (task.input.params == nullptr) continue;
     if (ranks_.digests_on()) sequence->result.digest += digests[i];
     if (task.input.params->logprobs >= 0)

@@ -106,6 +106,14 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
 RequestResult TakeResult(RequestState* state) {
   FB_CHECK(state->unfinished == 0, "request {} has {} unfinished choices", state->request.id,
            state->unfinished);
+  if (state->failed) {
+    return {
+        .id = state->request.id,
+        .http_status = 500,
+        .error_type = "server_error",
+        .error_message = "the model's logits are NaN after this request's tokens; expected numbers",
+        .error_code = kLogitsNan.name};
+  }
   RequestResult result;
   result.id = state->request.id;
   result.prompt_tokens = state->prompt_tokens;

@@ -99,6 +99,7 @@ struct RequestState {
   int64_t cached_tokens = 0;
   int64_t first_token_ns = -1;  // RequestResult::first_token_ns
   int32_t unfinished = 0;
+  bool failed = false;  // it has rows whose logits are NaN, and no answer
 };
 
 // What sequences of all requests have in common.
@@ -117,7 +118,8 @@ inline constexpr base::ErrorCode kRequestCancelled{"request_cancelled"};
 // Of a request that was given up.
 RequestResult CancelledResult(int64_t id);
 
-// The finished request's result. REQUIRES: unfinished == 0.
+inline constexpr base::ErrorCode kLogitsNan{"logits_nan"};
+// The finished request's result, or kLogitsNan. REQUIRES: unfinished == 0.
 RequestResult TakeResult(RequestState* state);
 
 }  // namespace forebay::engine

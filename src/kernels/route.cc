@@ -75,7 +75,7 @@ void Route(device::Stream& stream, const KernelSet& kernels, const RouteArgs& ar
                                      static_cast<double>(read), static_cast<double>(chosen * 8)),
                             args, kernels.route);
   operation.Reads(args.logits, read).Writes(args.experts, chosen * sizeof(*args.experts));
-  operation.Writes(args.weights, chosen * sizeof(*args.weights)).Writes(args.faults, rows);
+  operation.Writes(args.weights, chosen * sizeof(*args.weights));
   if (args.router.bias != nullptr) operation.Reads(args.router.bias, experts * sizeof(float));
   stream.Enqueue(operation);
 }

@@ -22,8 +22,8 @@ struct KernelSet;
 
 // experts[row, slot]: greatest selection score first; of equal ones the lower expert, of equal
 // groups the lower group. weights[row, slot]: its score, renormalized and scaled. A row with a
-// score that is NaN gets faults[row] = 1, experts 0, 1, .. and weights 0; otherwise faults[row] is
-// left.
+// score that is NaN gets experts 0, 1, .. and weights that are NaN, and so are its request's
+// logits.
 struct RouteArgs {
   Router router;
   const float* logits = nullptr;  // [rows, num_experts], row stride `stride`
@@ -31,7 +31,6 @@ struct RouteArgs {
   int32_t rows = 0;
   int32_t* experts = nullptr;  // [rows, experts_per_token]
   float* weights = nullptr;    // [rows, experts_per_token]
-  uint8_t* faults = nullptr;   // [rows]
 };
 void Route(device::Stream& stream, const KernelSet& kernels, const RouteArgs& args);
 

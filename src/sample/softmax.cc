@@ -1,6 +1,7 @@
 #include "sample/softmax.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -133,6 +134,10 @@ double Log(double x) {
   double series = 0;
   for (int power = 19; power >= 3; power -= 2) series = (series + 1.0 / power) * (s * s);
   return static_cast<double>(e) * 0x1.62e42fefa39efp-1 + 2 * (s + s * series);
+}
+
+bool AllNan(std::span<const float> row) {
+  return std::ranges::all_of(row, [](float x) { return std::isnan(x); });
 }
 
 float RowMax(std::span<const float> row) {

@@ -42,6 +42,9 @@ template <typename Double = double, typename Bits = uint64_t>
 // The natural logarithm to 1e-15. REQUIRES: x is a positive normal number.
 double Log(double x);
 
+// Whether the row has nothing but NaN: it came of weights that are none (kernels/route.h), of
+// infinities that cancel.
+bool AllNan(std::span<const float> row);
 // The greatest logit; NaN counts as -inf.
 float RowMax(std::span<const float> row);
 // Its lowest index; 0 if all are -inf.

@@ -105,8 +105,7 @@ FB_INLINE void RouteRow(const RouteArgs& args, int64_t row, const RouteScratch& 
   int32_t* const experts = args.experts + row * k;
   float* const weights = args.weights + row * k;
   if (!ScoreRow(router, logits, scratch.scores)) {
-    args.faults[row] = 1;
-    for (int slot = 0; slot < k; ++slot) experts[slot] = slot, weights[slot] = 0;
+    for (int slot = 0; slot < k; ++slot) experts[slot] = slot, weights[slot] = __builtin_nanf("");
     return;
   }
   SelectRow(router, logits, scratch);

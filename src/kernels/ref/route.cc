@@ -75,8 +75,7 @@ void RouteRow(const RouteArgs& args, int64_t row) {
   float* const weights = args.weights + row * k;
   const std::vector<float> scores = Scores(router, logits);
   if (std::ranges::any_of(scores, [](float score) { return std::isnan(score); })) {
-    args.faults[row] = 1;
-    for (int slot = 0; slot < k; ++slot) experts[slot] = slot, weights[slot] = 0;
+    for (int slot = 0; slot < k; ++slot) experts[slot] = slot, weights[slot] = NAN;
     return;
   }
   const std::vector<int32_t> order = Falling(Selection(router, logits, scores));

@@ -143,7 +143,6 @@ uint64_t CutExpertBuffers(const ModelConfig& config, tensor::DType dtype, int64_
   cutter.Cut(&buffers->logits, rows * static_cast<uint64_t>(moe.num_experts) * sizeof(float));
   cutter.Cut(&buffers->experts, slots * sizeof(int32_t));
   cutter.Cut(&buffers->weights, slots * sizeof(float));
-  cutter.Cut(&buffers->faults, rows);
   cutter.Cut(&buffers->source, slots * sizeof(int32_t));
   cutter.Cut(&buffers->positions, slots * sizeof(int32_t));
   cutter.Cut(&buffers->weighed, moe.weighs_input ? rows * hidden * t : 0);
@@ -166,8 +165,7 @@ void RouteRows(const BlockContext& context, int64_t layer, const std::byte* norm
                   .stride = moe.num_experts,
                   .rows = rows,
                   .experts = b.experts,
-                  .weights = b.weights,
-                  .faults = b.faults});
+                  .weights = b.weights});
   if (!moe.weighs_input) return;
   kernels::WeighRows(*context.stream, *context.kernels,
                      {.dtype = context.dtype,

@@ -12,7 +12,6 @@ struct ExpertBuffers {
   float* logits = nullptr;            // [rows, experts]
   int32_t* experts = nullptr;         // [rows, chosen]
   float* weights = nullptr;           // [rows, chosen]
-  uint8_t* faults = nullptr;          // [rows]
   int32_t* source = nullptr;          // [rows * chosen], the grouped order
   int32_t* positions = nullptr;       // [rows, chosen]
   std::byte* weighed = nullptr;       // [rows, hidden] T, where the weight meets the input
