@@ -23,11 +23,13 @@ base::Status CheckOutputFiles(const RunFlags& flags) {
   const job::NamedPath outputs[] = {{"--output-file", results, job::kResultsIo},
                                     {"--summary", flags.job.summary_path},
                                     {"--steps", flags.steps_path},
-                                    {"--report", flags.report_path}};
+                                    {"--report", flags.report_path},
+                                    {"--record-routing", flags.engine.machine.record_routing}};
   std::vector<job::NamedPath> inputs = {{"--model", flags.engine.model},
                                         {"--chat-template", flags.text.chat_template},
                                         {"--trace", flags.trace},
-                                        {"--output-lengths", flags.output_lengths}};
+                                        {"--output-lengths", flags.output_lengths},
+                                        {"--routing", flags.routing}};
   // Results that would overwrite their input have an error of their own (job.cc).
   std::error_code error;
   if (flags.input && !std::filesystem::equivalent(*flags.input, results, error))
@@ -211,8 +213,11 @@ void AddSimulationFlags(CLI::App& command, RunFlags& flags) {
       ->check(CLI::IsMember({"jump", "full"}))
       ->capture_default_str();
   command.add_option("--routing", flags.routing,
-                     "Simulated devices: which experts rows go to: balanced (default), or power:A, "
-                     "skewed as by that power law");
+                     "Simulated devices: which experts rows go to: balanced (default), power:A, "
+                     "skewed as by that power law, or a file of --record-routing");
+  command.add_option("--record-routing", flags.engine.machine.record_routing,
+                     "Real devices: which experts each row chose, into this file "
+                     "(docs/formats/routing.md)");
   command.add_flag("--sim-uncalibrated", flags.engine.machine.uncalibrated,
                    "Price by the datasheet alone");
   command.add_option("--steps", flags.steps_path, "Write a JSON line a step to this file");

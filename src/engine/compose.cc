@@ -45,6 +45,7 @@ struct Materials {
   device::EventEngine* sim;             // null: real devices
   std::optional<schedule::StealPrices> steal;
   schedule::ParkPrices park;
+  std::shared_ptr<model::RoutingLog> routing_log;  // null: nobody records
   bool foresees = false;  // whether the policy wants to know how long choices will be
 };
 using Devices = std::vector<std::unique_ptr<device::Device>>;
@@ -89,7 +90,9 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                       .overcommit = job.options.trial.overcommit},
           .shift = job.plan.shift.table,
           .seed = job.options.seed,
-          .stall_timeout = static_cast<runtime::TimeNs>(job.options.stall_seconds * 1e9)};
+          .stall_timeout = static_cast<runtime::TimeNs>(job.options.stall_seconds * 1e9),
+          .routing = job.plan.routing,
+          .routing_log = job.routing_log};
 }
 
 // Sums of more rows are added in two meetings, by the price of the device.
@@ -115,7 +118,8 @@ std::vector<Membership::Mode> ModesOf(const Materials& job, const layout::Layout
 // The ranks of replica `member` of the group, whose devices and fabrics these are.
 base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
                                                            const layout::JobGroup& group,
-                                                           int member, Devices& devices,
+                                                           int first_replica, int member,
+                                                           Devices& devices,
                                                            const Fabrics& fabrics) {
   const layout::Layout& layout = group.layout;
   const layout::MachinePlan& machine = job.plan.machine;
@@ -141,6 +145,7 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
         .peers = layout::PoolRanks(layout, number),
         .pool = layout.pools() ? &plan.request.pool[static_cast<size_t>(member)] : nullptr,
         .ship_members = layout.pools() ? layout::ShipRanks(layout, number) : fabric::Communicator{},
+        .replica = static_cast<uint64_t>(first_replica + member),
         .routing = job.plan.routing};
     FB_ASSIGN_OR_RETURN(
         ranks.emplace_back(),
@@ -163,7 +168,8 @@ base::Result<std::unique_ptr<Group>> MakeGroup(const Materials& job, const layou
   // Where ranks share weights, or meet in a step.
   parts.one_fate = layout.dp > 1 && (layout.pools() || layout.ranks_per_replica() > 1);
   for (int member = 0; member < layout.dp; ++member) {
-    FB_ASSIGN_OR_RETURN(auto ranks, MakeRanks(job, group, member, devices, parts.fabrics));
+    FB_ASSIGN_OR_RETURN(auto ranks,
+                        MakeRanks(job, group, first_replica, member, devices, parts.fabrics));
     FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy(job.options.policy));
     parts.replicas.push_back(
         std::make_unique<Replica>(job.runtime, std::move(ranks), std::move(policy),
@@ -224,6 +230,11 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, groups, runtime));
   parts.sim = std::move(machine.sim);
   FB_ASSIGN_OR_RETURN(const auto policy, schedule::CreatePolicy(options.policy));
+  std::shared_ptr<model::RoutingLog> routing_log;
+  if (!options.machine.record_routing.empty()) {
+    FB_ASSIGN_OR_RETURN(routing_log,
+                        model::RoutingLog::Create(options.machine.record_routing, config));
+  }
   const Materials job{.runtime = runtime,
                       .options = options,
                       .config = config,
@@ -232,6 +243,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                       .sim = parts.sim.get(),
                       .steal = steal_prices,
                       .park = layout::PriceParking(options, layout_plan),
+                      .routing_log = routing_log,
                       .foresees = policy->wants_lengths()};
   int replicas = 0;
   for (size_t i = 0; i < groups.size(); ++i) {

@@ -106,7 +106,9 @@ void GroupControl::Decide() {
   const bool together = ChooseTogether();
   Round round{.number = ++rounds_};
   for (size_t replica = 0; replica < members_.size(); ++replica) {
-    if (members_[replica].live) round.rows[replica] = members_[replica].load.rows;
+    if (!members_[replica].live) continue;
+    round.rows[replica] = members_[replica].load.rows;
+    round.steps[replica] = members_[replica].load.step;
   }
   for (Member& member : members_) {
     round.mode = together ? options_.together : member.load.wanted;

@@ -37,6 +37,7 @@ struct StepLoad {
   int32_t rows = 0;
   int32_t prefill_rows = 0;
   bool ended = false;  // without rows: and there will be none
+  uint64_t step = 0;   // the number of the step that has the rows
   StepMode wanted;     // in which the replica takes its step where all do not take it together
 };
 
@@ -46,9 +47,10 @@ enum class Turn : uint8_t { kStep, kLook, kDone };
 
 struct Round {
   Turn turn = Turn::kStep;
-  StepMode mode;           // agreed: `together` for all, or what the replica wanted
-  uint64_t number = 0;     // number of the round together; 0: none
-  share::ShipRows rows{};  // rows of all replicas, where the mode meets
+  StepMode mode;             // agreed: `together` for all, or what the replica wanted
+  uint64_t number = 0;       // number of the round together; 0: none
+  share::ShipRows rows{};    // rows of all replicas, where the mode meets
+  share::ShipSteps steps{};  // and the numbers of their steps
 };
 
 class GroupControl {

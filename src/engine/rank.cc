@@ -80,7 +80,8 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   decoder.routing = membership.routing.get();
   if (config.moe) rank->routed_ = std::make_unique<kernels::RoutingCounters>();
   decoder.routed = rank->routed_.get();
-  decoder.rank = membership.fabric ? static_cast<uint64_t>(membership.fabric->rank()) : 0;
+  decoder.replica = membership.replica;
+  rank->CutChosen(plan);
   rank->kv_.emplace(*rank->device_, rank->region(layout::kKvRegion), plan.kv_groups,
                     plan.num_blocks, digest);
   if (plan.tier_blocks > 0) {
@@ -121,6 +122,17 @@ base::Status Rank::AllocateRegions(const layout::MemoryPlan& plan) {
       FB_RETURN_IF_ERROR(membership_.fabric->Publish(*region));
   }
   return base::Status::Ok();
+}
+
+void Rank::CutChosen(const layout::MemoryPlan& plan) {
+  const auto planned = [](const layout::Region& region) {
+    return std::string_view(region.name) == layout::kChosenRegion;
+  };
+  if (std::ranges::none_of(plan.regions, planned)) return;
+  decoder_.chosen_rows = plan.capacity.rows;
+  device::RegionCutter cutter(region(layout::kChosenRegion));
+  const auto bytes = static_cast<uint64_t>(layout::ChosenElements(plan)) * sizeof(uint16_t);
+  for (Flight& flight : flights_) flight.chosen = reinterpret_cast<uint16_t*>(cutter.Cut(bytes));
 }
 
 const device::Region& Rank::region(std::string_view name) const {
@@ -214,12 +226,13 @@ void Rank::Quiesce() {
 }
 
 void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
-                       const share::ShipRows& rows, int flight) {
+                       const share::ShipRows& rows, const share::ShipSteps& steps, int flight) {
   StepBuffers& buffers = this->buffers(flight);
   const kernels::StepBatch& batch = buffers.Finish();
   FB_CHECK(tasks->size() == static_cast<size_t>(batch.num_logit_rows),
            "{} tasks for {} rows of logits", tasks->size(), batch.num_logit_rows);
-  if (mode.meets()) ship_->Begin(rows);
+  if (mode.meets()) ship_->Begin(rows, steps);
+  decoder_.chosen = flights_[static_cast<size_t>(flight)].chosen;
   const model::Decoder& decoder = DecoderOf(mode);
   if (last_ != nullptr && last_ != &decoder) {
     // The modes' exchanges share their staging: all that was read in the last one is read by now.
@@ -270,9 +283,10 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
   decoder_.stream->Enqueue(operation);
 }
 
-void Rank::EnqueueService(const StepMode& mode, const share::ShipRows& rows) {
+void Rank::EnqueueService(const StepMode& mode, const share::ShipRows& rows,
+                          const share::ShipSteps& steps) {
   buffers().Begin();
-  ship_->Begin(rows);
+  ship_->Begin(rows, steps);
   decoder_.Serve(mode);
   decoder_.stream->Record(*flights_[0].done);
 }

@@ -54,6 +54,7 @@ struct Membership {
   fabric::Communicator peers;
   const share::PoolPlan* pool = nullptr;  // null: it shares no weights
   fabric::Communicator ship_members;      // who computes with each other's rows
+  uint64_t replica = 0;                   // the number of its replica among the job's
   // null: data say which experts rows go to
   std::shared_ptr<const kernels::RoutingSource> routing;
 };
@@ -76,7 +77,12 @@ class Rank {
   void Quiesce();
   const share::WeightPool* pool() const { return pool_.get(); }
   const kernels::RoutingCounters* routed() const { return routed_.get(); }  // null: no experts
-  const share::ShippedFfn* ship() const { return ship_.get(); }             // null: no step ships
+  // Which experts the rows of a step that has ended chose, as BlockContext::chosen; null: nobody
+  // keeps that. And by how many rows its layers stand apart.
+  const uint16_t* chosen(int flight) const { return flights_[static_cast<size_t>(flight)].chosen; }
+  int64_t chosen_rows() const { return decoder_.chosen_rows; }
+  const model::Shard& shard() const { return decoder_.weights.shard; }
+  const share::ShippedFfn* ship() const { return ship_.get(); }  // null: no step ships
   // What it exchanged in each mode, the layout's own first.
   struct ModeCounters {
     model::Degrees degrees;
@@ -108,11 +114,13 @@ class Rank {
   bool samples() const { return membership_.cut.last_stage() && membership_.cut.block() == 0; }
   // Enqueues the step that buffers(flight) holds, which is not in flight; tasks[i] belongs to logit
   // row i and must live until the wait. Only the rank that samples looks at them. `rows`: of all
-  // ranks of the pool, where the mode meets.
+  // ranks of the pool, where the mode meets, and `steps` the numbers of theirs.
   void EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode = {},
-                   const share::ShipRows& rows = {}, int flight = 0);
+                   const share::ShipRows& rows = {}, const share::ShipSteps& steps = {},
+                   int flight = 0);
   // Enqueues this rank's part in a step that others take, in a mode that meets.
-  void EnqueueService(const StepMode& mode, const share::ShipRows& rows);
+  void EnqueueService(const StepMode& mode, const share::ShipRows& rows,
+                      const share::ShipSteps& steps);
   // Begins to pull blocks from this rank's like in `replica`, as kv::Cache::EnqueuePull says.
   base::Status EnqueueKvPull(int replica, std::span<const kv::Cache::Move> moves) {
     return kv_->EnqueuePull(*membership_.fabric,
@@ -136,11 +144,14 @@ class Rank {
   struct Flight {
     StepBuffers buffers;
     std::unique_ptr<device::DeviceEvent> done;
+    uint16_t* chosen = nullptr;
   };
 
   Rank() = default;
   // Allocates the plan's regions; peers find the published ones.
   base::Status AllocateRegions(const layout::MemoryPlan& plan);
+  // Where the steps' choices of experts are kept, where the plan has room for them.
+  void CutChosen(const layout::MemoryPlan& plan);
   // REQUIRES: the plan has it.
   const device::Region& region(std::string_view name) const;
   // The links of a mode in which it meets these ranks.

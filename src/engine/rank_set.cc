@@ -28,12 +28,12 @@ void RankSet::SetTable(const kv::GroupBooks& book, kv::SequenceSlot slot, size_t
 void RankSet::EnqueueStep(std::vector<LogitTask>* tasks, const Round& round, int flight) {
   for (const auto& rank : ranks_) {
     if (rank.get() != sampler_) rank->buffers(flight).CopyStep(sampler_->buffers(flight));
-    rank->EnqueueStep(tasks, round.mode, round.rows, flight);
+    rank->EnqueueStep(tasks, round.mode, round.rows, round.steps, flight);
   }
 }
 
 void RankSet::EnqueueService(const Round& round) {
-  for (const auto& rank : ranks_) rank->EnqueueService(round.mode, round.rows);
+  for (const auto& rank : ranks_) rank->EnqueueService(round.mode, round.rows, round.steps);
 }
 
 base::Status RankSet::WaitStep(int flight) {

@@ -8,8 +8,8 @@
 namespace forebay::engine {
 namespace {
 
-StepLoad LoadOf(std::span<const SequenceRows> step, const StepMode& wanted) {
-  StepLoad load{.wanted = wanted};
+StepLoad LoadOf(std::span<const SequenceRows> step, int64_t number, const StepMode& wanted) {
+  StepLoad load{.step = static_cast<uint64_t>(number), .wanted = wanted};
   for (const SequenceRows& rows : step) {
     load.rows += static_cast<int32_t>(rows.count());
     if (!rows.is_decode()) load.prefill_rows += static_cast<int32_t>(rows.count());
@@ -66,6 +66,7 @@ Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
                    ? [this](int group, std::span<const kv::BlockId> table, int64_t begin,
                             int64_t end) { return ranks_.KvDigest(group, table, begin, end); }
                    : Choices::KvDigest()),
+      routing_(options.choices.replica, options.routing, options.routing_log),
       flights_(static_cast<size_t>(options.choices.steps_in_flight)),
       ranks_(runtime, std::move(ranks), options.stall_timeout) {}
 
@@ -110,6 +111,7 @@ base::Result<bool> Replica::Begin(bool share) {
     ranks_.SetTable(choices_.book(), sequence->slot, 0);
   // Choices alone came back: they run in the next plan.
   if (flight.rows.empty()) return Begin(share);
+  FB_RETURN_IF_ERROR(routing_.Tell(begun_, flight.rows));
   FB_ASSIGN_OR_RETURN(round_, Agree(flight));
   BuildBatch(flight);
   const uint64_t bytes_pulled = ranks_.bytes_pulled();
@@ -121,7 +123,7 @@ base::Result<bool> Replica::Begin(bool share) {
 }
 
 base::Result<Round> Replica::Agree(const Flight& flight) const {
-  if (group_) return group_->Next(member_, LoadOf(flight.rows, plan_.mode));
+  if (group_) return group_->Next(member_, LoadOf(flight.rows, begun_, plan_.mode));
   int64_t rows = 0;
   for (const SequenceRows& sequence : flight.rows) rows += sequence.count();
   return Round{.mode = options_.shift.Shift(plan_.mode, rows, begun_)};
@@ -186,6 +188,8 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   const int index = FlightOf(ended_);
   Flight& flight = flights_[static_cast<size_t>(index)];
   if (const base::Status done = ranks_.WaitStep(index); !done.ok()) return Stall(done.ToString());
+  const base::Status recorded = routing_.Record(ranks_.all(), index, flight.rows);
+  if (!recorded.ok()) return Stall(recorded.ToString());
   const size_t running = choices_.num_running();
   Commit(flight, finished);
   // Where steps overlap, each has the time since the one before.
@@ -223,11 +227,11 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
   const size_t first = flight.first_task[index];
   for (size_t i = first; i < flight.first_task[index + 1]; ++i) {
     LogitTask& task = flight.tasks[i];
+    if (task.nan) return choices_.Fail(sequence);
     if (task.target >= 0) {
       auto& logprobs = sequence->request->prompt_logprobs[sequence->prompt_index];
       logprobs[rows.begin + static_cast<int64_t>(i - first) + 1] = std::move(task.target_output);
     }
-    if (task.nan) return choices_.Fail(sequence);
     if (task.input.params == nullptr) continue;
     if (ranks_.digests_on()) sequence->result.digest += digests[i];
     if (task.input.params->logprobs >= 0)

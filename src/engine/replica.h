@@ -17,6 +17,7 @@
 #include "engine/choices.h"
 #include "engine/group_control.h"
 #include "engine/rank_set.h"
+#include "engine/step_routing.h"
 #include "forebay/engine.h"
 #include "schedule/policy.h"
 #include "schedule/shift_table.h"
@@ -28,6 +29,8 @@ struct ReplicaOptions {
   schedule::ShiftTable shift;  // in which of the layout's modes a step is taken
   uint64_t seed = 0;           // the job's
   runtime::TimeNs stall_timeout = runtime::kForever;
+  std::shared_ptr<const model::Routing> routing;   // null: data say which experts rows go to
+  std::shared_ptr<model::RoutingLog> routing_log;  // null: nobody keeps that
 };
 
 enum class StepEnd : uint8_t { kIdle, kBegun, kStepped, kLending, kStalled };
@@ -112,6 +115,7 @@ class Replica {
   int member_ = 0;  // in the group
   Round round_;     // the round of the step that was begun last
   Choices choices_;
+  StepRouting routing_;
   schedule::StepPlan plan_;      // the plan of the step that is begun
   std::vector<Flight> flights_;  // used in turns
   int64_t begun_ = 0, ended_ = 0;

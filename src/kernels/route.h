@@ -37,11 +37,14 @@ void Route(device::Stream& stream, const KernelSet& kernels, const RouteArgs& ar
 // Says which experts rows go to on devices of shapes alone. Thread-safe.
 class RoutingSource {
  public:
-  // What one layer of one rank's step has: another draw for each.
+  // What one layer of one rank's step has: another draw for each. `rank`: the replica's number
+  // among the job's.
   struct Draw {
     uint64_t rank = 0, step = 0;
     int64_t layer = 0;
     int64_t rows = 0, experts_per_token = 0;
+    // Which of the rank's rows in its step these begin with.
+    int64_t first_row = 0;
   };
 
   virtual ~RoutingSource() = default;

@@ -50,6 +50,14 @@ void Group(const GroupServedArgs& args, const device::WorkerContext& context) {
              });
 }
 
+// The draw of one rank, of that of rank 0.
+RoutingSource::Draw DrawOf(const ServedRanks& ranks, int rank, RoutingSource::Draw draw) {
+  draw.rank += static_cast<uint64_t>(rank);
+  draw.step = ranks.step[rank];
+  draw.rows = ranks.rows(rank);
+  return draw;
+}
+
 // Group without data.
 void GroupCounts(const void* raw, const device::WorkerContext&) {
   const GroupServedArgs& args = *static_cast<const GroupServedArgs*>(raw);
@@ -57,10 +65,7 @@ void GroupCounts(const void* raw, const device::WorkerContext&) {
   std::vector<int32_t> counts(static_cast<size_t>(ranks.num_experts));
   std::fill_n(args.offsets, ranks.num_experts + 1, 0);
   for (int rank = 0; rank < ranks.num_ranks; ++rank) {
-    RoutingSource::Draw draw = args.draw;
-    draw.rank = static_cast<uint64_t>(rank);
-    draw.rows = ranks.rows(rank);
-    args.routing->Count(draw, counts);
+    args.routing->Count(DrawOf(ranks, rank, args.draw), counts);
     for (int32_t expert = 0; expert < ranks.num_experts; ++expert) {
       if (Computes(ranks, rank, ranks.me, expert)) args.offsets[expert + 1] += counts[expert];
     }
@@ -182,8 +187,7 @@ void ReturnServed(device::Stream& stream, const ReturnServedArgs& args) {
 
 ServedCounts CountServed(const ServedRanks& ranks, int rank, const RoutingSource& routing,
                          RoutingSource::Draw draw) {
-  draw.rank = static_cast<uint64_t>(rank);
-  draw.rows = ranks.rows(rank);
+  draw = DrawOf(ranks, rank, draw);
   ServedCounts served{};
   if (draw.rows == 0) return served;
   std::vector<int32_t> counts(static_cast<size_t>(ranks.num_experts));

@@ -22,6 +22,7 @@ struct ServedRanks {
   int32_t num_ranks = 0, me = 0;
   int32_t num_experts = 0, experts_per_token = 0;
   int32_t first_row[kMaxServed + 1] = {};  // [num_ranks + 1]
+  uint64_t step[kMaxServed] = {};          // each rank's, for a RoutingSource
   const uint8_t* owners = nullptr;
 
   int32_t rows(int rank) const { return first_row[rank + 1] - first_row[rank]; }
@@ -35,7 +36,7 @@ struct GroupServedArgs {
   int32_t* source = nullptr;            // [all slots]: the row
   int32_t* positions = nullptr;         // [all rows, experts_per_token]; -1: another rank's
   RoutingCounters* counters = nullptr;  // null: nobody counts
-  // Instead of data; draw.rank and draw.rows are each rank's.
+  // Instead of data; draw.rank is that of rank 0, of draw.step and draw.rows each rank has its own.
   const RoutingSource* routing = nullptr;
   RoutingSource::Draw draw;
 };

@@ -126,6 +126,7 @@ base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& c
         .steps_in_flight = plan->steps_in_flight,
         .tier_bytes = options.tier.host_bytes / static_cast<uint64_t>(plan->machine.spec.count),
         .digest = options.digest,
+        .record_routing = !options.machine.record_routing.empty(),
         .modes = plan->shift.ModesInUse(plan->machine.max_num_batched_tokens),
         .cut = CutOf(plan->layout, rank),
         .decoder = decoders[rank]};
@@ -204,12 +205,33 @@ base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& 
   return base::Status::Ok();
 }
 
+base::Status CheckRecording(const EngineOptions& options, const model::ModelConfig& config,
+                            const MachinePlan& machine) {
+  if (!machine.has_data) {
+    return {base::kInvalidArgument,
+            "--record-routing: simulated devices have no data that would choose experts; expected "
+            "--devices cpu"};
+  }
+  if (!config.moe) {
+    return {base::kInvalidArgument,
+            fmt::format("--record-routing: {} has no experts", config.architecture)};
+  }
+  if (!options.prefix_caching) return {};
+  return {base::kInvalidArgument,
+          "--record-routing: rows that the prefix cache has are not computed and would be missing; "
+          "expected --no-enable-prefix-caching beside it"};
+}
+
 // Where rows go on devices without data; null: data say so, or the model has no experts.
-base::Result<std::shared_ptr<const kernels::RoutingSource>> PlanRouting(
-    const EngineOptions& options, const model::ModelConfig& config, const MachinePlan& machine) {
-  const std::shared_ptr<const kernels::RoutingSource>& given = options.machine.routing;
+base::Result<std::shared_ptr<const model::Routing>> PlanRouting(const EngineOptions& options,
+                                                                const model::ModelConfig& config,
+                                                                const MachinePlan& machine) {
+  const std::shared_ptr<const model::Routing>& given = options.machine.routing;
+  if (!options.machine.record_routing.empty())
+    FB_RETURN_IF_ERROR(CheckRecording(options, config, machine));
   if (!machine.has_data && config.moe && !given)
     return model::ParseRouting("balanced", options.seed);
+  if (given && config.moe) FB_RETURN_IF_ERROR(given->Check(config));
   if (!given || (!machine.has_data && config.moe)) return given;
   return base::Status(base::kInvalidArgument,
                       machine.has_data

@@ -33,7 +33,7 @@ struct LayoutPlan {
   Layout layout;                // pool_layers is set where weights are pooled
   int32_t steps_in_flight = 1;  // a replica's steps at once
   // Which experts rows go to where there are no data; null: data say so, or there are no experts.
-  std::shared_ptr<const kernels::RoutingSource> routing;
+  std::shared_ptr<const model::Routing> routing;
   // What pool=auto chose, at this mean context and by the prices of this device.
   std::optional<PoolChoice> choice;
   int64_t mean_context = 0;

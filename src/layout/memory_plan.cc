@@ -103,6 +103,11 @@ uint64_t MemoryPlan::fixed_bytes() const {
   return sum;
 }
 
+int64_t ChosenElements(const MemoryPlan& plan) {
+  return static_cast<int64_t>(plan.decoder->layers.size()) * plan.capacity.rows *
+         plan.decoder->config.moe->experts_per_token;
+}
+
 int64_t LogitRows(const model::ModelConfig& config, int64_t max_num_batched_tokens) {
   const auto row_bytes = static_cast<uint64_t>(config.vocab_size) * sizeof(float);
   const auto fitting = static_cast<int64_t>(std::max<uint64_t>(1, kLogitsBytes / row_bytes));

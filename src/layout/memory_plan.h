@@ -31,6 +31,7 @@ struct MemoryRequest {
   int32_t steps_in_flight = 1;
   uint64_t tier_bytes = 0;  // of the host, for KV below the device; beside the budget
   bool digest = false;
+  bool record_routing = false;
   std::vector<model::ModeRows> modes;                 // as in model::StepCapacity
   model::ReplicaCut cut;                              // the rank's place in its replica
   std::shared_ptr<const model::DecoderPlan> decoder;  // the plan of `cut`; null: it is planned here
@@ -45,6 +46,8 @@ inline constexpr char kKvRegion[] = "kv", kPoolRegion[] = "weight pool",
                       kTensorStaging[] = "tensor staging", kSequenceStaging[] = "sequence staging",
                       kHeadStaging[] = "head staging", kStageStaging[] = "stage staging",
                       kModeTables[] = "mode tables";
+// Which experts the rows of steps chose, where that is recorded.
+inline constexpr char kChosenRegion[] = "chosen experts";
 
 struct MemoryPlan {
   int64_t max_model_len = 0;
@@ -66,6 +69,9 @@ struct MemoryPlan {
   uint64_t fixed_bytes() const;  // All but the KV cache.
   int64_t kv_tokens() const { return static_cast<int64_t>(num_blocks) * kernels::kBlockTokens; }
 };
+
+// Slots of experts that all layers of the stage have in a step.
+int64_t ChosenElements(const MemoryPlan& plan);
 
 // Rows of logits that are held at once.
 int64_t LogitRows(const model::ModelConfig& config, int64_t max_num_batched_tokens);

@@ -12,9 +12,9 @@
 #include "cost/model.h"
 #include "fabric/fault_fabric.h"
 #include "kernels/kernel_set.h"
-#include "kernels/route.h"
 #include "layout/devices.h"
 #include "layout/layout.h"
+#include "model/routing.h"
 #include "schedule/lengths.h"
 #include "schedule/step_mode.h"
 #include "share/pool_plan.h"
@@ -42,8 +42,9 @@ struct MachineOptions {
   // What simulated devices store the matrices of layers in; nothing: what the model's files say.
   std::optional<cost::NumberFormat> quantization;
   // Which experts rows go to on simulated devices (model/routing.h); null: balanced.
-  std::shared_ptr<const kernels::RoutingSource> routing;
-  int threads = 0;  // Of all ranks; 0: all usable cores.
+  std::shared_ptr<const model::Routing> routing;
+  std::string record_routing;  // The file that gets which experts rows went to; empty: none.
+  int threads = 0;             // Of all ranks; 0: all usable cores.
   // Weights, KV and workspace of all ranks; 0: what the machine has free, less a margin.
   uint64_t memory_bytes = 0;
   uint64_t memory_per_rank_bytes = 0;  // The same of one rank; 0: an equal share of memory_bytes.

@@ -40,6 +40,10 @@ struct Sizes {
     for (const auto& view : request.views) bytes += model::ViewTableBytes(*view);
     return bytes;
   }
+  uint64_t Chosen() const {
+    if (!request.record_routing || !config().moe) return 0;
+    return static_cast<uint64_t>(ChosenElements(plan) * plan.steps_in_flight) * sizeof(uint16_t);
+  }
   uint64_t Kv() const {
     return static_cast<uint64_t>(plan.num_blocks) *
                kv::KvBlockBytes(plan.kv_groups, request.digest) +
@@ -70,6 +74,7 @@ constexpr Row kRows[] = {
     {kModeTables, kControl, kTables, false, [](const Sizes& s) { return IfAny(s.ViewTables()); }},
     {"workspace", kData, kWorkspace, false, [](const Sizes& s) { return std::optional(model::ActivationBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
     {"step batch", kControl, kWorkspace, false, [](const Sizes& s) { return std::optional(StepArrayBytes(s.plan.step_shape, s.plan.steps_in_flight)); }},
+    {kChosenRegion, kControl, kWorkspace, false, [](const Sizes& s) { return IfAny(s.Chosen()); }},
     {kKvRegion, kData, kKv, true, [](const Sizes& s) { return std::optional(s.Kv()); }},
     {kPoolRegion, kData, kPool, true, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::pool_bytes); }},
     {"weight slots", kData, kSlots, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::slots_bytes); }},

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "base/rng.h"
+#include "model/recorded_routing.h"
 
 namespace forebay::model {
 namespace {
@@ -27,7 +30,7 @@ void Round(double shift, const std::vector<double>& expected, int64_t total,
 }
 
 // A law says what each expert can expect; this rounds it, otherwise in each step of each rank.
-class Law : public kernels::RoutingSource {
+class Law : public Routing {
  public:
   explicit Law(uint64_t seed) : seed_(seed) {}
 
@@ -35,7 +38,8 @@ class Law : public kernels::RoutingSource {
     const int64_t total = draw.rows * draw.experts_per_token;
     std::vector<double> expected(counts.size());
     Expect(draw, &expected);
-    const uint64_t key = base::Combine64(base::Combine64(Key(draw.layer), draw.rank), draw.step);
+    const uint64_t key = base::Combine64(base::Combine64(Key(draw.layer), draw.rank),
+                                         draw.step + static_cast<uint64_t>(draw.first_row));
     Round(base::ToUnitDouble(key), expected, total, counts);
   }
 
@@ -98,9 +102,8 @@ class PowerLaw final : public Law {
 
 }  // namespace
 
-base::Result<std::shared_ptr<const kernels::RoutingSource>> ParseRouting(std::string_view text,
-                                                                         uint64_t seed) {
-  using Source = std::shared_ptr<const kernels::RoutingSource>;
+base::Result<std::shared_ptr<const Routing>> ParseRouting(std::string_view text, uint64_t seed) {
+  using Source = std::shared_ptr<const Routing>;
   constexpr std::string_view kPower = "power:";
   if (text == "balanced") return Source(std::make_shared<Balanced>(seed));
   if (text.starts_with(kPower)) {
@@ -112,9 +115,16 @@ base::Result<std::shared_ptr<const kernels::RoutingSource>> ParseRouting(std::st
         exponent <= 10)
       return Source(std::make_shared<PowerLaw>(exponent, seed));
   }
-  return base::Status(
-      kRoutingInvalid,
-      fmt::format("--routing {}: expected balanced, or power:A with 0 < A <= 10", text));
+  const std::string path(text);
+  if (!std::filesystem::is_regular_file(path)) {
+    return base::Status(
+        kRoutingInvalid,
+        fmt::format("--routing {}: expected balanced, power:A with 0 < A <= 10, or a file that "
+                    "--record-routing wrote",
+                    text));
+  }
+  FB_ASSIGN_OR_RETURN(auto recorded, ReadRouting(path));
+  return Source(std::move(recorded));
 }
 
 }  // namespace forebay::model

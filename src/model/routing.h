@@ -1,4 +1,5 @@
-// How rows are spread over experts on devices of shapes alone (--routing). Pure.
+// How rows are spread over experts on devices of shapes alone (--routing): by a law, or as a run on
+// real devices recorded it.
 #pragma once
 
 #include <memory>
@@ -6,16 +7,36 @@
 
 #include "base/status.h"
 #include "kernels/route.h"
+#include "model/config.h"
 
 namespace forebay::model {
 
 inline constexpr base::ErrorCode kRoutingInvalid{"routing_invalid"};
 
+// Consecutive positions of a choice that a step computes.
+struct NamedRows {
+  int64_t line = 0;
+  int32_t choice = 0;
+  int64_t first_position = 0, count = 0;
+};
+
+class Routing : public kernels::RoutingSource {
+ public:
+  // kRoutingInvalid: it is that of another model.
+  virtual base::Status Check(const ModelConfig&) const { return {}; }
+  // Which rows Draw::rank has in its step of that number, before the ranks that take it together
+  // begin it. kRoutingInvalid: nothing is known of one of them. Any thread.
+  virtual base::Status Tell(uint64_t rank, uint64_t step, std::span<const NamedRows> rows) const {
+    (void)rank, (void)step, (void)rows;
+    return {};
+  }
+};
+
 // "balanced": every expert gets as many rows as the others, to within one. "power:A": loads are
 // drawn from a density that falls as x^-A between one row and .8 of the step's, which is the skew
 // under which kernels of experts were measured (docs/profiles.md); which expert is in demand is
-// drawn once for a layer, from `seed`. kRoutingInvalid says what is accepted.
-base::Result<std::shared_ptr<const kernels::RoutingSource>> ParseRouting(std::string_view text,
-                                                                         uint64_t seed);
+// drawn once for a layer, from `seed`. Else the path of a recorded routing
+// (model/recorded_routing.h). kRoutingInvalid says what is accepted.
+base::Result<std::shared_ptr<const Routing>> ParseRouting(std::string_view text, uint64_t seed);
 
 }  // namespace forebay::model

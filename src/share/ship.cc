@@ -41,8 +41,9 @@ base::Result<std::unique_ptr<ShippedFfn>> ShippedFfn::Create(const ShipPlan& pla
   return ship;
 }
 
-void ShippedFfn::Begin(const ShipRows& rows) {
+void ShippedFfn::Begin(const ShipRows& rows, const ShipSteps& steps) {
   step_rows_ = rows;
+  steps_ = steps;
   const bool gathers = plan_.mode.ffn == FfnMode::kGather,
              skip = plan_.options.skip_idle || gathers;
   for (int rank = 0; rank < plan_.num_ranks; ++rank) {
@@ -87,10 +88,8 @@ void ShippedFfn::Run(const model::BlockContext& context, int64_t layer, int32_t 
 
 void ShippedFfn::RunExperts(const model::BlockContext& context, int64_t layer) {
   const int32_t most = *std::max_element(step_rows_.begin(), step_rows_.begin() + plan_.num_ranks);
-  for (int64_t first = 0; first < most; first += plan_.options.expert_rows) {
+  for (int64_t first = 0; first < most; first += plan_.options.expert_rows)
     RunRound(context, layer, first);
-    ++rounds_;
-  }
 }
 
 void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int64_t first) {
@@ -100,9 +99,10 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
                         .num_experts = plan_.num_experts,
                         .experts_per_token = plan_.experts_per_token,
                         .owners = plan_.expert_owners.data()},
-              .draw = {.step = rounds_,
+              .draw = {.rank = context.replica - static_cast<uint64_t>(rows_.my_index()),
                        .layer = context.weights.shard.layers.begin + layer,
-                       .experts_per_token = plan_.experts_per_token},
+                       .experts_per_token = plan_.experts_per_token,
+                       .first_row = first},
               .row_bytes = tensor::BytesOf(context.dtype,
                                            static_cast<uint64_t>(context.config->hidden_size))};
   int32_t* const first_row = round.ranks.first_row;
@@ -110,6 +110,7 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
     const int64_t rows =
         std::clamp<int64_t>(step_rows_[rank] - first, 0, plan_.options.expert_rows);
     first_row[rank + 1] = first_row[rank] + static_cast<int32_t>(rows);
+    round.ranks.step[rank] = steps_[rank];
   }
   for (int rank = 0; context.routing != nullptr && rank < plan_.num_ranks; ++rank)
     round.counts.push_back(kernels::CountServed(round.ranks, rank, *context.routing, round.draw));
@@ -119,7 +120,7 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
   round.gathered_experts = round.buffers.experts;
   round.buffers.experts = reinterpret_cast<int32_t*>(rows_.mine() + plan_.experts_offset);
   const bool has_rows = round.own() > 0;
-  if (has_rows) StageRows(context, &round);
+  if (has_rows) StageRows(context, first, &round);
   rows_.Meet(*context.stream);
   ServeRows(context, round);
   if (has_rows) model::RunSharedExpert(context, layer, round.normed, round.own(), round.buffers);
@@ -129,7 +130,7 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
 
 // What meets the experts goes into the staging, the rows as normed or weighed, and behind them
 // which experts they choose.
-void ShippedFfn::StageRows(const model::BlockContext& context, Round* round) {
+void ShippedFfn::StageRows(const model::BlockContext& context, int64_t first, Round* round) {
   std::byte* const staged = rows_.mine();
   std::byte* normed = staged;
   if (context.config->moe->weighs_input) {
@@ -139,7 +140,7 @@ void ShippedFfn::StageRows(const model::BlockContext& context, Round* round) {
   model::Norm(context, model::kFfnNorm.name, round->residual,
               context.weights.layers[round->layer].vector(model::kFfnNorm), nullptr, round->own(),
               normed);
-  model::RouteRows(context, round->layer, normed, round->own(), round->buffers);
+  model::RouteRows(context, round->layer, normed, first, round->own(), round->buffers);
   round->normed = normed;
 }
 

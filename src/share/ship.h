@@ -46,6 +46,8 @@ namespace forebay::share {
 
 // How many rows each rank of the pool has in a step that they take together.
 using ShipRows = std::array<int32_t, fabric::Exchange::kMaxRanks>;
+// Each rank's number of that step.
+using ShipSteps = std::array<uint64_t, fabric::Exchange::kMaxRanks>;
 static_assert(kernels::kMaxServed == fabric::Exchange::kMaxRanks);
 
 struct ShipCounters {
@@ -71,7 +73,7 @@ class ShippedFfn final : public model::RemoteFfn {
 
   // The rows of all ranks in the step that comes, which this rank's control task agreed with the
   // others.
-  void Begin(const ShipRows& rows);
+  void Begin(const ShipRows& rows, const ShipSteps& steps);
   // In which Begin and Run take a step.
   const StepMode& mode() const { return plan_.mode; }
   void Meet(device::Stream& stream) override { rows_.Meet(stream); }
@@ -115,7 +117,7 @@ class ShippedFfn final : public model::RemoteFfn {
       return counts.empty() ? nullptr : &counts[rank][to];
     }
   };
-  void StageRows(const model::BlockContext& context, Round* round);
+  void StageRows(const model::BlockContext& context, int64_t first, Round* round);
   void ServeRows(const model::BlockContext& context, const Round& round);
   void TakeOutputs(const model::BlockContext& context, const Round& round);
   void Copy(const model::BlockContext& context, const char* label, void* to, const std::byte* from,
@@ -127,7 +129,7 @@ class ShippedFfn final : public model::RemoteFfn {
   // of each rank among all of the round
   std::array<int64_t, fabric::Exchange::kMaxRanks + 1> first_row_{};
   ShipRows step_rows_{};
-  uint64_t rounds_ = 0;  // of all ranks so far
+  ShipSteps steps_{};
   ShipCounters counters_;
 };
 

@@ -25,9 +25,13 @@ struct BlockContext {
   ReplicaLinks links;
   // Where there is no data, what says which experts rows go to.
   const kernels::RoutingSource* routing = nullptr;
-  uint64_t rank = 0, step = 0;                 // for `routing`
+  uint64_t replica = 0, step = 0;  // for `routing`: the replica's number among the job's
   kernels::RoutingCounters* routed = nullptr;  // null: the model has no experts
-  ExchangeCounters* exchanged = nullptr;       // null: nobody counts
+  // Where the step's choices of experts are kept, [the stage's layers, chosen_rows, experts of a
+  // token]; null: nowhere.
+  uint16_t* chosen = nullptr;
+  int64_t chosen_rows = 0;
+  ExchangeCounters* exchanged = nullptr;  // null: nobody counts
   int32_t wire_bytes = 4;  // an element of a partial sum between ranks: for the price alone
 };
 

@@ -79,6 +79,32 @@ kernels::Router RouterOf(const MoeConfig& moe, const float* bias) {
           .bias = bias};
 }
 
+// What RouteRows has chosen, kept beside.
+struct KeepArgs {
+  const int32_t* experts;
+  uint16_t* to;
+  int64_t slots;
+};
+
+void Keep(const KeepArgs& args, const device::WorkerContext& context) {
+  const device::Range part = device::StaticPart(context, args.slots);
+  for (int64_t slot = part.begin; slot < part.end; ++slot)
+    args.to[slot] = static_cast<uint16_t>(args.experts[slot]);
+}
+
+void KeepChosen(const BlockContext& context, const KeepArgs& args) {
+  if (args.slots == 0) return;
+  const auto read = static_cast<uint64_t>(args.slots) * sizeof(*args.experts);
+  device::Operation operation =
+      device::MakeOperation<&Keep>({.kind = cost::OpKind::kCopy,
+                                    .label = "keep_chosen",
+                                    .read_bytes = static_cast<double>(read),
+                                    .write_bytes = static_cast<double>(read) / 2},
+                                   args);
+  operation.Reads(args.experts, read).Writes(args.to, read / 2);
+  context.stream->Enqueue(operation);
+}
+
 void RunMatrix(const BlockContext& context, const Role& role, const weights::PlacedWeight& placed,
                const std::byte* x, const int32_t* x_rows, std::byte* y, int32_t max_rows,
                kernels::LinearOutput output) {
@@ -103,7 +129,7 @@ void Run(const BlockContext& context, int64_t layer, int32_t rows) {
   ExpertBuffers b;
   CutExpertBuffers(*context.config, context.dtype, rows, context.activations.ffn, &b);
   LayerNorm(context, layer, kFfnNorm, rows, context.activations.normed);
-  RouteRows(context, layer, normed, rows, b);
+  RouteRows(context, layer, normed, 0, rows, b);
   kernels::GroupRows(*context.stream, *context.kernels,
                      {.experts = b.experts,
                       .rows = rows,
@@ -114,7 +140,7 @@ void Run(const BlockContext& context, int64_t layer, int32_t rows) {
                       .positions = b.positions,
                       .counters = context.routed,
                       .routing = context.routing,
-                      .draw = {.rank = context.rank,
+                      .draw = {.rank = context.replica,
                                .step = context.step,
                                .layer = context.weights.shard.layers.begin + layer,
                                .rows = rows,
@@ -153,8 +179,8 @@ uint64_t CutExpertBuffers(const ModelConfig& config, tensor::DType dtype, int64_
   return cutter.bytes();
 }
 
-void RouteRows(const BlockContext& context, int64_t layer, const std::byte* normed, int32_t rows,
-               const ExpertBuffers& b) {
+void RouteRows(const BlockContext& context, int64_t layer, const std::byte* normed,
+               int64_t first_row, int32_t rows, const ExpertBuffers& b) {
   const MoeConfig& moe = *context.config->moe;
   LayerLinear(context, layer, kRouter, normed, reinterpret_cast<std::byte*>(b.logits), rows,
               kernels::LinearOutput::kF32);
@@ -166,6 +192,12 @@ void RouteRows(const BlockContext& context, int64_t layer, const std::byte* norm
                   .rows = rows,
                   .experts = b.experts,
                   .weights = b.weights});
+  if (context.chosen != nullptr) {
+    const int64_t k = moe.experts_per_token;
+    KeepChosen(context, {.experts = b.experts,
+                         .to = context.chosen + (layer * context.chosen_rows + first_row) * k,
+                         .slots = rows * k});
+  }
   if (!moe.weighs_input) return;
   kernels::WeighRows(*context.stream, *context.kernels,
                      {.dtype = context.dtype,

@@ -24,9 +24,10 @@ struct ExpertBuffers {
 uint64_t CutExpertBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step_rows,
                           std::byte* at, ExpertBuffers* buffers);
 
-// logits and what the router chooses by them, of the normed rows.
-void RouteRows(const BlockContext& context, int64_t layer, const std::byte* normed, int32_t rows,
-               const ExpertBuffers& buffers);
+// logits and what the router chooses by them, of the normed rows, which are the step's from
+// `first_row` on.
+void RouteRows(const BlockContext& context, int64_t layer, const std::byte* normed,
+               int64_t first_row, int32_t rows, const ExpertBuffers& buffers);
 // Rows of x in the grouped order that `source` and context.weights.expert_offsets say.
 struct GroupedRows {
   const std::byte* x;

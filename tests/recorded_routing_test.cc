@@ -1,0 +1,179 @@
+// Which experts the rows of a real run chose, laid on simulated ranks: as many rows reach as many
+// experts there, in any layout, and where the steps are the same, as many at once.
+#include "model/recorded_routing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/json.h"
+#include "engine/compose.h"
+#include "golden_files.h"
+#include "layout/layout_plan.h"
+#include "runtime/real/real_runtime.h"
+#include "runtime/virtual/virtual_runtime.h"
+#include "schedule/step_mode.h"
+#include "tests_support/list_source.h"
+#include "weights/formats/test_files.h"
+
+namespace forebay {
+namespace {
+
+std::vector<Request> Requests() {
+  std::vector<Request> requests(12);
+  for (int32_t line = 0; line < 12; ++line) {
+    Request& request = requests[static_cast<size_t>(line)];
+    request.id = request.line = line;
+    request.n = 1 + line % 2;
+    request.prompts.emplace_back();
+    for (int32_t i = 0; i < 3 + 7 * line % 40; ++i)
+      request.prompts[0].push_back((5 * i + 29 * line) % 250);
+    request.sampling = {.temperature = 1, .max_tokens = 1 + 5 * line % 17};
+    request.sampling.ignore_eos = true;
+  }
+  return requests;
+}
+
+layout::EngineOptions Options(const char* model, const char* devices, const char* layout,
+                              const char* mode) {
+  layout::EngineOptions options;
+  options.model = golden::Path(fmt::format("models/{}", model));
+  options.machine = {
+      .devices = *layout::ParseDevices(devices), .threads = 2, .memory_bytes = 256 << 20};
+  options.limits = {.max_model_len = 256, .max_num_seqs = 6, .max_num_batched_tokens = 64};
+  if (*layout != 0) options.layout = *layout::ParseLayout(layout);
+  options.ship.mode = *schedule::ParseWantedMode(mode);
+  options.prefix_caching = false;
+  return options;
+}
+
+EngineStats Run(runtime::Runtime& runtime, const layout::EngineOptions& options, bool shapes,
+                std::vector<Request> requests) {
+  const auto files = engine::OpenModel(options.model, shapes, 0);
+  const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+  if (!engine.ok()) return {};
+  const size_t expected = requests.size();
+  EXPECT_EQ(testing_support::RunAll(**engine, std::move(requests)).size(), expected);
+  return (*engine)->stats();
+}
+
+EngineStats RunReal(const layout::EngineOptions& options) {
+  const auto runtime = runtime::CreateRealRuntime();
+  return Run(*runtime, options, false, Requests());
+}
+
+EngineStats RunSimulated(const layout::EngineOptions& options, std::vector<Request> requests) {
+  runtime::VirtualRuntime runtime(3);
+  EngineStats stats;
+  const base::Status status =
+      runtime.Run([&] { stats = Run(runtime, options, true, std::move(requests)); });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return stats;
+}
+
+class RecordedRouting : public testing::TestWithParam<const char*> {};
+
+TEST_P(RecordedRouting, RowsGoToTheSameExperts) {
+  const char* const model = GetParam();
+  const weights::TemporaryFolder folder;
+  const auto record = [&](const char* devices, const char* layout, const char* mode,
+                          EngineStats* stats) {
+    layout::EngineOptions options = Options(model, devices, layout, mode);
+    options.machine.record_routing = folder.path() + "/chosen.routing";
+    *stats = RunReal(options);
+    return *base::ReadFile(options.machine.record_routing);
+  };
+  EngineStats real, other;
+  const std::string alone = record("cpu", "", "auto", &real);
+  const int64_t rows = real.mode_counters.at("rows_routed");
+  EXPECT_GT(rows, real.computed_tokens);
+  const auto routing = model::ParseRecordedRouting(alone, "alone");
+  ASSERT_TRUE(routing.ok()) << routing.status().ToString();
+
+  const auto simulate = [&](const char* devices, const char* layout, const char* mode) {
+    layout::EngineOptions options = Options(model, devices, layout, mode);
+    options.machine.routing = *routing;
+    return RunSimulated(options, Requests());
+  };
+  const EngineStats simulated = simulate("sim:zen4", "", "auto");
+  EXPECT_EQ(simulated.steps, real.steps);
+  for (const char* counter :
+       {"rows_routed", "experts_touched", "expert_groups", "expert_busiest_rows"}) {
+    EXPECT_EQ(simulated.mode_counters.at(counter), real.mode_counters.at(counter)) << counter;
+  }
+  for (const auto& [devices, layout, mode] :
+       {std::tuple{"sim:2xzen4", "dp=2", "auto"}, std::tuple{"sim:2xzen4", "pp=2", "auto"},
+        std::tuple{"sim:2xzen4", "dp=2,experts=by_expert", "pull"},
+        std::tuple{"sim:2xzen4", "dp=2,experts=by_expert", "ship"},
+        std::tuple{"sim:4xzen4", "dp=2,pp=2,experts=by_expert", "ship"},
+        std::tuple{"sim:4xzen4", "groups=2,dp=2,experts=by_expert", "ship"}}) {
+    EXPECT_EQ(simulate(devices, layout, mode).mode_counters.at("rows_routed"), rows)
+        << layout << " " << mode;
+  }
+
+  // A file says one thing of a row, so what other layouts record fits behind it.
+  const auto files = engine::OpenModel(golden::Path(fmt::format("models/{}", model)), true, 0);
+  const auto layers = static_cast<size_t>(std::ranges::count(files->config.moe->has_experts, 1));
+  const size_t header = 8 + 6 * 4 + 4 * layers;
+  for (const auto& [devices, layout, mode] :
+       {std::tuple{"2xcpu", "pp=2", "auto"}, std::tuple{"2xcpu", "dp=2,experts=by_expert", "pull"},
+        std::tuple{"2xcpu", "dp=2,experts=by_expert", "ship"}}) {
+    const std::string again = record(devices, layout, mode, &other);
+    EXPECT_EQ(other.mode_counters.at("rows_routed"), rows);
+    const auto both = model::ParseRecordedRouting(alone + again.substr(header), "both");
+    EXPECT_TRUE(both.ok()) << layout << " " << mode << ": " << both.status().ToString();
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Models, RecordedRouting,
+                         testing::Values("qwen3-moe", "deepseek-v3", "llama4-text"));
+
+TEST(RecordedRoutingTest, ARunBeyondItEndsWithTheRow) {
+  const weights::TemporaryFolder folder;
+  layout::EngineOptions options = Options("qwen3-moe", "cpu", "", "auto");
+  options.machine.record_routing = folder.path() + "/chosen.routing";
+  RunReal(options);
+  options = Options("qwen3-moe", "sim:zen4", "", "auto");
+  options.machine.routing = *model::ParseRouting(folder.path() + "/chosen.routing", options.seed);
+  std::vector<Request> requests = Requests();
+  requests[4].sampling.max_tokens = 40;
+  runtime::VirtualRuntime runtime(3);
+  const auto files = engine::OpenModel(options.model, true, 0);
+  const base::Status status = runtime.Run([&] {
+    const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+    ASSERT_TRUE(engine.ok());
+    testing_support::ListSource source(requests);
+    testing_support::ListSink sink;
+    RunControl control;
+    EXPECT_EQ((*engine)->Run(source, sink, control), RunEnd::kStalled);
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+TEST(RecordedRoutingTest, WhatCannotBeRecordedOrReplayedIsRefused) {
+  const auto refusal = [](const layout::EngineOptions& options) {
+    const auto files = engine::OpenModel(options.model, true, 0);
+    return layout::PlanLayout(options, files->config).status();
+  };
+  layout::EngineOptions options = Options("qwen3-moe", "sim:zen4", "", "auto");
+  options.machine.record_routing = "/tmp/unused.routing";
+  EXPECT_EQ(refusal(options).code(), base::kInvalidArgument);  // no data
+  options = Options("llama3-gqa", "cpu", "", "auto");
+  options.machine.record_routing = "/tmp/unused.routing";
+  EXPECT_EQ(refusal(options).code(), base::kInvalidArgument);  // no experts
+  options = Options("qwen3-moe", "cpu", "", "auto");
+  options.machine.record_routing = "/tmp/unused.routing";
+  options.prefix_caching = true;
+  EXPECT_EQ(refusal(options).code(), base::kInvalidArgument);  // rows would be missing
+  const weights::TemporaryFolder folder;
+  options = Options("qwen3-moe", "cpu", "", "auto");
+  options.machine.record_routing = folder.path() + "/chosen.routing";
+  RunReal(options);
+  options = Options("mixtral", "sim:zen4", "", "auto");
+  options.machine.routing = *model::ParseRouting(folder.path() + "/chosen.routing", options.seed);
+  EXPECT_EQ(refusal(options).code(), model::kRoutingInvalid);  // another model's
+}
+
+}  // namespace
+}  // namespace forebay
