@@ -202,11 +202,12 @@ TEST(Options, ParkingIsPricedByTheDevice) {
 // A real machine and its simulated twin, by one profile: what is pooled, when ranks ship and what
 // the job should take are the same.
 TEST(Options, OneProfileDecidesForRealAndSimulatedDevicesAlike) {
-  const model::ModelConfig config = *model::LoadBuiltinConfig("Qwen3-0.6B");
-  EngineOptions options{.model = "builtin:Qwen3-0.6B"};
+  model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3-8B");
+  config.num_layers = 4;
+  EngineOptions options{.model = "builtin:Llama-3-8B"};
   options.layout = *ParseLayout("dp=2,weights=striped");
   options.machine.threads = 2;
-  options.machine.memory_bytes = uint64_t{3} << 30;
+  options.machine.memory_bytes = uint64_t{12} << 30;
   options.pool.slice_bytes = 1 << 20;
   options.job = std::make_shared<std::vector<ChoiceShape>>(40, ChoiceShape{300, 60, 60});
   const auto plan = [&](const char* devices, const char* profile) {
