@@ -67,8 +67,12 @@ base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::Mode
                         "--trace beside it, or a layout, as dp=4,weights=striped");
   }
   FB_ASSIGN_OR_RETURN(std::vector<LayoutTrial> trials, RankLayouts(options, config));
-  if (trials.front().plan) return *std::move(trials.front().plan);
-  return trials.front().refused;
+  // Of pipelines the forecast sees no bubbles: they are taken where nothing else runs.
+  const auto whole = std::ranges::find_if(
+      trials, [](const LayoutTrial& trial) { return trial.plan && trial.plan->layout.pp == 1; });
+  LayoutTrial& best = whole != trials.end() ? *whole : trials.front();
+  if (best.plan) return *std::move(best.plan);
+  return best.refused;
 }
 
 std::string FormatTrial(const LayoutTrial& trial) {

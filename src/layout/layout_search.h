@@ -22,7 +22,8 @@ base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
                                                    const model::ModelConfig& config);
 
 // The plan that options ask for: that of their layout, or with layout_by_job the first of
-// RankLayouts. Errors are those of either; kInvalidArgument where nothing is known of the job.
+// RankLayouts without pipeline stages, else with them. Errors are those of either; kInvalidArgument
+// where nothing is known of the job.
 base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::ModelConfig& config);
 
 // One line of the trial.

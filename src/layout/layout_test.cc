@@ -223,7 +223,9 @@ TEST(Options, OneProfileDecidesForRealAndSimulatedDevicesAlike) {
   ASSERT_TRUE(real.forecast && simulated.forecast);
   EXPECT_EQ(real.forecast->seconds, simulated.forecast->seconds);
   ASSERT_EQ(real.group.has_value(), simulated.group.has_value());
-  if (real.group) EXPECT_EQ(real.group->threshold, simulated.group->threshold);
+  if (real.group) {
+    EXPECT_EQ(real.group->threshold, simulated.group->threshold);
+  }
   EXPECT_FALSE(plan("2xcpu", "").forecast);
 
   options.machine.devices = *ParseDevices("cpu");
