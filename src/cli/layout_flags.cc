@@ -2,6 +2,7 @@
 
 #include "base/units.h"
 #include "cli/flag_spelling.h"
+#include "layout/shift_plan.h"
 
 namespace forebay::cli {
 
@@ -17,6 +18,13 @@ void AddParallelFlags(CLI::App& command, LayoutFlags& flags) {
   command
       .add_option("--ulysses-sequence-parallel-size", flags.sequence_parallel, "The same for sp")
       ->check(CheckPositive);
+  CLI::Option* const shifts =
+      command.add_flag("--enable-shift-parallel", flags.shifts,
+                       "With sp in the layout, each step takes its mode by its rows (the default)");
+  command
+      .add_flag("--no-enable-shift-parallel", flags.keeps_mode,
+                "All steps take the layout's own mode, as --shift-mode with its sp and tp")
+      ->excludes(shifts);
 }
 
 base::Status ApplyParallelFlags(LayoutFlags* flags) {
@@ -196,6 +204,35 @@ base::Status ApplyLayout(const std::string& text, layout::EngineOptions* engine)
   return {};
 }
 
+namespace {
+
+// --enable-shift-parallel and --no-enable-shift-parallel.
+base::Status ApplyShiftSwitch(const LayoutFlags& flags, layout::EngineOptions* engine) {
+  if (!flags.shifts && !flags.keeps_mode) return {};
+  const char* const flag = flags.shifts ? "--enable-shift-parallel" : "--no-enable-shift-parallel";
+  if (!engine->layout || engine->layout->sp == 1) {
+    return {layout::kShiftInvalid,
+            fmt::format("{} of a layout with sp=1, which has one mode; expected sp of at least 2",
+                        flag)};
+  }
+  if (flags.shifts && engine->shift.mode) {
+    return {layout::kShiftInvalid,
+            fmt::format("{} and --shift-mode {} are both given; expected one of them", flag,
+                        flags.shift_mode)};
+  }
+  if (flags.shifts) return {};
+  if (engine->shift.mode || engine->shift.ends || engine->shift.threshold > 0) {
+    return {layout::kShiftInvalid,
+            fmt::format("{} and --shift-mode, --shift-modes or --shift-parallel-threshold are both "
+                        "given; expected one of them",
+                        flag)};
+  }
+  engine->shift.mode = engine->layout->degrees();
+  return {};
+}
+
+}  // namespace
+
 base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* engine) {
   FB_ASSIGN_OR_RETURN(engine->machine.devices, layout::ParseDevices(flags.devices));
   FB_RETURN_IF_ERROR(ApplyLayout(flags.layout, engine));
@@ -206,6 +243,7 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
   }
   FB_ASSIGN_OR_RETURN(engine->shift.mode, layout::ParseShiftMode(flags.shift_mode));
   engine->shift.ends = flags.shift_modes == "ends";
+  FB_RETURN_IF_ERROR(ApplyShiftSwitch(flags, engine));
   FB_ASSIGN_OR_RETURN(engine->steal, layout::ParseStealing(flags.steal));
   FB_ASSIGN_OR_RETURN(engine->lengths, schedule::ParseLengthPredictor(flags.length_predictor));
   FB_ASSIGN_OR_RETURN(engine->tier.preempt, layout::ParsePreempting(flags.kv_preempt));

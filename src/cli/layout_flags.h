@@ -14,6 +14,7 @@ namespace forebay::cli {
 struct LayoutFlags {
   // 0: not given
   int tensor_parallel = 0, pipeline_parallel = 0, data_parallel = 0, sequence_parallel = 0;
+  bool shifts = false, keeps_mode = false;  // --enable-shift-parallel and its opposite
   std::string devices = "cpu", layout, dtype = "auto", quantization, steal = "auto",
               kv_preempt = "auto", length_predictor = "quantile", kv_offloading_size, memory,
               memory_per_rank, touch_kv, pool_slots, pool_slice, pool_order = "peak-shifted",
@@ -24,7 +25,8 @@ struct LayoutFlags {
 // All but --memory, and --layout, of which `plan` takes several.
 void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions& engine);
 // vLLM's --tensor-parallel-size, --pipeline-parallel-size and --data-parallel-size, and its plug-in
-// ArcticInference's --ulysses-sequence-parallel-size, for one layout.
+// ArcticInference's --ulysses-sequence-parallel-size and --[no-]enable-shift-parallel, for one
+// layout.
 void AddParallelFlags(CLI::App& command, LayoutFlags& flags);
 // Turns them into texts of --layout and --devices.
 base::Status ApplyParallelFlags(LayoutFlags* flags);

@@ -236,6 +236,9 @@ class Page {
     Row("weights", base::FormatBytes(s.model.weight_bytes));
     Row("longest context", fmt::format("{}", s.model.max_model_len));
     Row("numerics", s.model.numerics_class + (s.model.random_weights ? ", random weights" : ""));
+    for (const auto& [name, count] : s.stats.mode_counters) {
+      if (name.starts_with("steps_sp")) Row(name, fmt::format("{}", count));
+    }
     if (run_.latencies.completion.max > 0) DrawLatencies();
     out_ += "</table></section>";
   }

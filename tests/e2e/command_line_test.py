@@ -80,6 +80,27 @@ class CommandLine(support.TestCase):
                 self.expect(self.one.run(*flags), support.COMPLETE)
                 self.assertEqual(self.one.bodies()[None]["choices"], choices)
 
+    def test_the_switch_of_the_plug_in(self):
+        """--[no-]enable-shift-parallel: whether steps take modes of their own, by the counters of steps of each mode."""
+        self.one.flags = ["--skip-tokenizer-init", "--digest", "--memory", "256MiB", "--devices", "2xcpu"]
+        self.expect(self.one.run("--layout", "sp=2"), support.COMPLETE)
+        choices = self.one.bodies()[None]["choices"]
+        modes = {}
+        for flag in ("--enable-shift-parallel", "--no-enable-shift-parallel"):
+            self.one.forget()
+            self.expect(self.one.run("--layout", "sp=2", flag), support.COMPLETE)
+            self.assertEqual(self.one.bodies()[None]["choices"], choices)
+            modes[flag] = {name for name, steps in self.one.summary()["mode_counters"].items() if name.startswith("steps_sp") and steps > 0}
+        self.assertEqual(modes["--no-enable-shift-parallel"], {"steps_sp2tp1"})
+        self.assertIn("steps_sp1tp2", modes["--enable-shift-parallel"], "one row is cheaper with the weights cut")
+        for flags, text in ((["--layout", "sp=1,tp=2", "--no-enable-shift-parallel"], "--no-enable-shift-parallel of a layout with sp=1"),
+                            (["--layout", "dp=2", "--enable-shift-parallel"], "--enable-shift-parallel of a layout with sp=1"),
+                            (["--layout", "sp=2", "--enable-shift-parallel", "--shift-mode", "2x1"], "--shift-mode 2x1 are both given"),
+                            (["--layout", "sp=2", "--no-enable-shift-parallel", "--shift-modes", "ends"], "--no-enable-shift-parallel and --shift-mode")):
+            with self.subTest(flags):
+                self.one.forget()
+                self.refused(support.USAGE, "shift_invalid", text, flags=flags)
+
     def test_small_limits(self):
         """A limit of the process ends in a code, or does not matter; never in a signal."""
         for limit in ("-s 64", "-v 400000", "-v 600000", "-v 1000000"):
