@@ -72,7 +72,7 @@ TEST(SimulationTest, LatenciesCountFromTheArrival) {
     trace.rows[i].arrival_seconds = 10.0 * static_cast<double>(i + 1);
   const auto result = Simulate(Options("sim:h200", trace));
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  const Latencies& latencies = result->run.latencies;
+  const job::Latencies& latencies = result->run.latencies;
   EXPECT_GT(result->run.summary.elapsed_seconds, 200);
   EXPECT_GT(latencies.first_token.p50, 0);
   EXPECT_LT(latencies.first_token.max, 1);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/flag_spelling.h"
 #include "cli/open_text.h"
 #include "cli/run_flags.h"
 #include "job/job_file.h"
@@ -25,11 +26,10 @@ base::Status CheckOutputFiles(const RunFlags& flags) {
                                     {"--steps", flags.steps_path},
                                     {"--report", flags.report_path},
                                     {"--record-routing", flags.engine.machine.record_routing}};
-  std::vector<job::NamedPath> inputs = {{"--model", flags.engine.model},
-                                        {"--chat-template", flags.text.chat_template},
-                                        {"--trace", flags.trace},
-                                        {"--output-lengths", flags.output_lengths},
-                                        {"--routing", flags.routing}};
+  std::vector<job::NamedPath> inputs = {
+      {"--model", flags.engine.model}, {"--chat-template", flags.text.chat_template},
+      {"--trace", flags.trace},        {"--output-lengths", flags.output_lengths},
+      {"--routing", flags.routing},    {"--arrivals", flags.arrivals.file()}};
   // Results that would overwrite their input have an error of their own (job.cc).
   std::error_code error;
   if (flags.input && !std::filesystem::equivalent(*flags.input, results, error))
@@ -161,6 +161,10 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   const auto input = OpenInput(flags);
   if (!input.ok()) return FailCheck(input.status());
   if (const base::Status status = CheckOutputFiles(flags); !status.ok()) return FailCheck(status);
+  auto arrivals =
+      job::PlanArrivals(flags.arrivals, static_cast<int64_t>(input->size()), flags.engine.seed);
+  if (!arrivals.ok()) return FailCheck(arrivals.status());
+  flags.job.arrivals = std::move(*arrivals);
   const auto opened =
       job::OpenedModel::Open(runtime, flags, flags.job.output_path, !flags.now.empty());
   if (!opened.ok())
@@ -177,8 +181,8 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   const job::SignalControl signals(&control);
   const job::JobOutcome outcome =
       job::RunJob(runtime, *input, flags.job, model.text(), engine, control);
-  const base::Status written =
-      outputs->Finish({.summary = outcome.summary, .latencies = {}, .profile = engine.Profile()});
+  const base::Status written = outputs->Finish(
+      {.summary = outcome.summary, .latencies = outcome.latencies, .profile = engine.Profile()});
   if (!written.ok()) base::Log(base::LogLevel::kError, written.ToString());
   if (flags.engine.profile) {
     const profile::Rates after = RatesNow(flags, runtime, engine);
@@ -192,6 +196,26 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   return outcome.exit_code == job::ExitCode::kComplete && !written.ok()
              ? 1
              : static_cast<int>(outcome.exit_code);
+}
+
+void AddArrivalFlags(CLI::App& command, job::ArrivalOptions& arrivals) {
+  command.add_option("--request-rate", arrivals.request_rate,
+                     "Requests a second (default: inf, all are there at once)");
+  command
+      .add_option(
+          "--burstiness", arrivals.burstiness,
+          "With --request-rate: shape of the gamma distribution of the gaps; 1 is a Poisson "
+          "process, less comes in bursts, inf evenly")
+      ->capture_default_str();
+  command
+      .add_option("--max-concurrency", arrivals.max_concurrency,
+                  "Requests between their arrival and their result at most; the next arrives when "
+                  "one has its result")
+      ->check(CheckPositive);
+  command.add_option("--arrivals", arrivals.source,
+                     "When requests come: a file of seconds, a line a request, or "
+                     "bursts:rate=2,bursts=4,burst_rate=60,burst_seconds=10 "
+                     "(docs/formats/arrivals.md)");
 }
 
 void AddSimulationFlags(CLI::App& command, RunFlags& flags) {
@@ -244,6 +268,7 @@ void AddRunCommand(CLI::App& app, int* exit_code) {
                       "I/N: only the lines I, I + N, ... of the input, counted from 1; `forebay "
                       "merge` joins the results");
   AddModelFlags(*command, *flags);
+  AddArrivalFlags(*command, flags->arrivals);
   AddSimulationFlags(*command, *flags);
   command->add_flag("--strict", flags->job.strict,
                     "Check all lines first; run nothing if one is bad");

@@ -8,6 +8,7 @@
 
 #include "cli/model_flags.h"
 #include "engine/compose.h"
+#include "job/arrivals.h"
 #include "job/job.h"
 #include "layout/machine.h"
 #include "profile/rates.h"
@@ -22,6 +23,7 @@ struct RunFlags : ModelFlags {
   bool quiet = false;
   std::string trace, output_lengths, steps_path, report_path, sim_detail = "jump";
   trace::TraceOptions trace_options;
+  job::ArrivalOptions arrivals;
 
   bool simulated() const { return engine.machine.devices.simulated; }
 };

@@ -21,17 +21,43 @@ struct Work {
   std::optional<job::JobFile> input;
   std::unique_ptr<job::ModelText> text;
   trace::OutputLengths lengths;
+  job::Arrivals arrivals;
+
+  bool online() const { return arrivals.any() || (trace && trace->online()); }
 };
+
+// Those of the flags become the trace's own: an online trace is described otherwise than one whose
+// requests are all there.
+base::Status SetArrivals(const RunFlags& flags, Work* work) {
+  trace::LengthTrace& trace = *work->trace;
+  if (flags.arrivals.timed() && trace.online()) {
+    return {
+        base::kInvalidArgument,
+        fmt::format("--trace {} has arrivals of its own, and {} is given; expected one of them",
+                    flags.trace, flags.arrivals.source.empty() ? "--request-rate" : "--arrivals")};
+  }
+  FB_ASSIGN_OR_RETURN(work->arrivals,
+                      job::PlanArrivals(flags.arrivals, static_cast<int64_t>(trace.rows.size()),
+                                        flags.engine.seed));
+  for (size_t i = 0; i < work->arrivals.seconds.size(); ++i)
+    trace.rows[i].arrival_seconds = work->arrivals.seconds[i];
+  work->arrivals.seconds.clear();
+  return {};
+}
 
 base::Result<Work> OpenWork(RunFlags& flags, const engine::ModelFiles& files) {
   Work work;
   if (!flags.trace.empty()) {
     FB_ASSIGN_OR_RETURN(work.trace, trace::ReadTrace(flags.trace, flags.trace_options));
+    FB_RETURN_IF_ERROR(SetArrivals(flags, &work));
     return work;
   }
   auto input = job::JobFile::Open(*flags.input);
   if (!input.ok()) return input.status();
   work.input.emplace(std::move(*input));
+  FB_ASSIGN_OR_RETURN(work.arrivals,
+                      job::PlanArrivals(flags.arrivals, static_cast<int64_t>(work.input->size()),
+                                        flags.engine.seed));
   if (!flags.output_lengths.empty()) {
     FB_ASSIGN_OR_RETURN(work.lengths, trace::ReadOutputLengths(flags.output_lengths));
   }
@@ -45,8 +71,8 @@ trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& file
   return [&](runtime::Runtime& runtime, const engine::LocalEngine& engine,
              const RunControl& control) -> std::unique_ptr<trace::CountedSource> {
     if (work.trace) {
-      return std::make_unique<trace::TraceSource>(runtime, *work.trace, engine.facts(),
-                                                  flags.engine.seed, control);
+      return std::make_unique<trace::TraceSource>(*work.trace, engine.facts(), flags.engine.seed,
+                                                  control);
     }
     return std::make_unique<trace::LineSource>(*work.input,
                                                job::RulesOf(flags, files, engine.facts()),
@@ -57,25 +83,29 @@ trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& file
 base::Result<trace::CountedRun> RunReal(const RunFlags& flags, runtime::Runtime& runtime,
                                         const engine::ModelFiles& files,
                                         const trace::MakeSource& make_source,
-                                        StepObserver* observer, RunControl& control) {
+                                        const job::Arrivals& arrivals, StepObserver* observer,
+                                        RunControl& control) {
   const runtime::TimeNs began = runtime.Now();
   FB_ASSIGN_OR_RETURN(const auto engine,
                       engine::CreateEngine(runtime, flags.engine, files, nullptr));
   engine->SetStepObserver(observer);
   const std::unique_ptr<trace::CountedSource> source = make_source(runtime, *engine, control);
   const runtime::TimeNs run_began = runtime.Now();
-  FB_ASSIGN_OR_RETURN(trace::CountedRun run, trace::RunCounted(runtime, *engine, *source, control));
+  FB_ASSIGN_OR_RETURN(trace::CountedRun run,
+                      trace::RunCounted(runtime, *engine, *source, control, arrivals));
   run.summary.startup_seconds = static_cast<double>(run_began - began) * 1e-9;
   return run;
 }
 
 base::Result<trace::CountedRun> RunVirtual(const RunFlags& flags, const engine::ModelFiles& files,
-                                           trace::MakeSource make_source, StepObserver* observer,
+                                           trace::MakeSource make_source,
+                                           const job::Arrivals& arrivals, StepObserver* observer,
                                            RunControl& control) {
   FB_ASSIGN_OR_RETURN(trace::SimulationResult result,
                       trace::Simulate({.engine = flags.engine,
                                        .files = &files,
                                        .make_source = std::move(make_source),
+                                       .arrivals = arrivals,
                                        .observer = observer,
                                        .control = &control}));
   base::Log(base::LogLevel::kInfo,
@@ -85,35 +115,11 @@ base::Result<trace::CountedRun> RunVirtual(const RunFlags& flags, const engine::
   return std::move(result.run);
 }
 
-void LogLatencies(const trace::Latencies& latencies) {
-  const auto line = [](const char* name, const trace::Percentiles& p) {
-    base::Log(base::LogLevel::kInfo,
-              fmt::format("{}: mean {:.2f}, median {:.2f}, p90 {:.2f}, p99 {:.2f} ms", name,
-                          p.mean * 1e3, p.p50 * 1e3, p.p90 * 1e3, p.p99 * 1e3));
-  };
-  line("time to first token", latencies.first_token);
-  line("time per output token", latencies.token);
-  line("completion time", latencies.completion);
-}
-
-// In the names of `vllm bench serve`.
-void AddLatencies(const trace::Latencies& latencies, job::JobSummary* summary) {
-  const auto add = [&](const std::string& name, const trace::Percentiles& p) {
-    const std::pair<const char*, double> parts[] = {
-        {"mean_", p.mean}, {"median_", p.p50}, {"p90_", p.p90}, {"p99_", p.p99}};
-    for (const auto& [part, seconds] : parts)
-      summary->latencies_ms.emplace_back(part + name + "_ms", seconds * 1e3);
-  };
-  add("ttft", latencies.first_token);
-  add("tpot", latencies.token);
-  add("e2el", latencies.completion);
-}
-
 int Finish(const RunFlags& flags, trace::CountedRun& run, bool online,
            report::RunOutputs& outputs) {
-  AddLatencies(run.latencies, &run.summary);
+  job::AddLatencies(run.latencies, &run.summary);
   job::LogSummary(run.summary);
-  if (online) LogLatencies(run.latencies);
+  if (online) job::LogLatencies(run.latencies);
   if (flags.engine.profile) PrintProfile(run.profile, run.summary.stats.step_seconds, nullptr);
   if (const base::Status status = outputs.Finish(run); !status.ok()) return Fail(status);
   if (!flags.job.summary_path.empty()) {
@@ -141,12 +147,13 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   RunControl control;
   const job::SignalControl signals(&control);
   const trace::MakeSource make_source = SourceOf(flags, *files, *work);
-  auto run = flags.simulated()
-                 ? RunVirtual(flags, *files, make_source, outputs->observer(), control)
-                 : RunReal(flags, runtime, *files, make_source, outputs->observer(), control);
+  auto run = flags.simulated() ? RunVirtual(flags, *files, make_source, work->arrivals,
+                                            outputs->observer(), control)
+                               : RunReal(flags, runtime, *files, make_source, work->arrivals,
+                                         outputs->observer(), control);
   if (!run.ok() && run.status().code() == job::kStalled) return FailCheck(run.status());
   if (!run.ok()) return Fail(run.status(), static_cast<int>(job::EngineExitCode(run.status())));
-  return Finish(flags, *run, work->trace && work->trace->online(), *outputs);
+  return Finish(flags, *run, work->online(), *outputs);
 }
 
 }  // namespace forebay::cli

@@ -12,6 +12,7 @@
 #include "job/result_writer.h"
 #include "job/results_log.h"
 #include "job/ticker.h"
+#include "job/timed_source.h"
 
 namespace forebay::job {
 namespace {
@@ -53,8 +54,10 @@ class Job {
     } else {
       verdict = RunEngine();
     }
-    JobOutcome outcome{
-        .exit_code = verdict.exit_code, .status = verdict.status, .summary = Summarize(verdict)};
+    JobOutcome outcome{.exit_code = verdict.exit_code,
+                       .status = verdict.status,
+                       .summary = Summarize(verdict),
+                       .latencies = latencies_};
     if (log_) Report(&outcome);
     return outcome;
   }
@@ -133,7 +136,7 @@ class Job {
     {
       Ticker ticker({runtime_, *log_, control_, *wake, display, view, options_.grace_seconds});
       RequestFeed feed(runtime_, input_, builder, writer, counters_, control_);
-      if (size_.pending() > 0) end = engine_.Run(feed, writer, control_);
+      if (size_.pending() > 0) end = Drive(feed, writer);
       status = feed.Stop();
       ticker.Stop();
       grace_is_over = ticker.grace_is_over();
@@ -149,6 +152,14 @@ class Job {
       return FromStatus(status.ok() ? CheckSuccess() : status);
     }
     return Unfinished(grace_is_over ? RunEnd::kDrained : end);
+  }
+
+  RunEnd Drive(RequestFeed& feed, ResultWriter& writer) {
+    if (!options_.arrivals.any()) return engine_.Run(feed, writer, control_);
+    TimedSource timed(runtime_, feed, writer, options_.arrivals, control_);
+    const RunEnd end = engine_.Run(timed, timed, control_);
+    latencies_ = timed.latencies();
+    return end;
   }
 
   // Every line has its result.
@@ -198,11 +209,13 @@ class Job {
     const int64_t tail_began = counters_.tail_began_ns;
     summary.tail_seconds = tail_began < 0 ? 0 : Seconds(run_ended_ - tail_began);
     summary.peak_rss_bytes = PeakRssBytes();
+    if (options_.arrivals.any()) AddLatencies(latencies_, &summary);
     return summary;
   }
 
   void Report(JobOutcome* outcome) const {
     LogSummary(outcome->summary);
+    if (options_.arrivals.any()) LogLatencies(outcome->latencies);
     if (options_.summary_path.empty()) return;
     const base::Status written = WriteSummary(outcome->summary, options_.summary_path);
     if (written.ok() || outcome->exit_code != ExitCode::kComplete) return;
@@ -222,6 +235,7 @@ class Job {
   JobSize size_;
   JobCounters counters_;
   FailureTally failures_;
+  Latencies latencies_;
 };
 
 }  // namespace

@@ -7,8 +7,10 @@
 
 #include "base/status.h"
 #include "forebay/engine.h"
+#include "job/arrivals.h"
 #include "job/exit_code.h"
 #include "job/job_file.h"
+#include "job/latency.h"
 #include "job/progress.h"
 #include "job/request_builder.h"
 #include "job/result_format.h"
@@ -32,6 +34,8 @@ struct JobOptions {
   bool retry_failed = false;    // run the lines again that failed in earlier runs
   bool preserve_order = false;  // rewrite the finished file in the input's order
   double grace_seconds = 30;    // how long a drain may take
+  // when the lines that this run is to answer come; where there are any, latencies are measured
+  Arrivals arrivals;
   ProgressMode progress = ProgressMode::kLines;
   int progress_fd = 2;
   std::string summary_path;               // empty: none
@@ -44,6 +48,7 @@ struct JobOutcome {
   ExitCode exit_code = ExitCode::kComplete;
   base::Status status;  // why not complete
   JobSummary summary;
+  Latencies latencies;  // where there are arrivals
 };
 
 // Runs the job to its end: reads the lines of `input`, resumes from what the results file holds,

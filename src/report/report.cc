@@ -267,7 +267,7 @@ class Page {
   }
 
   void DrawLatencies() {
-    const auto row = [&](std::string_view name, const trace::Percentiles& p) {
+    const auto row = [&](std::string_view name, const job::Percentiles& p) {
       Row(name, fmt::format("{:.1f}, {:.1f}, {:.1f} ms", 1e3 * p.p50, 1e3 * p.p90, 1e3 * p.p99));
     };
     row("time to first token: median, p90, p99", run_.latencies.first_token);

@@ -1,6 +1,8 @@
 // What a run without results takes its requests from.
 #pragma once
 
+#include <vector>
+
 #include "base/status.h"
 #include "forebay/engine.h"
 
@@ -11,8 +13,8 @@ class CountedSource : public RequestSource {
   virtual int64_t lines() const = 0;
   // Lines that were not given out so far, for an error of their own.
   virtual int64_t refused() const = 0;
-  // When a line's request came, in seconds since the run's begin.
-  virtual double ArrivalSeconds(int64_t line) const = 0;
+  // When the requests come that it gives out, in their order: job::Arrivals.
+  virtual std::vector<double> arrivals() const { return {}; }
   // What broke the input.
   virtual base::Status status() const { return {}; }
 };

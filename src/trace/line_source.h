@@ -30,7 +30,6 @@ class LineSource final : public CountedSource {
   }
   int64_t lines() const override { return static_cast<int64_t>(file_.size()); }
   int64_t refused() const override { return refused_; }
-  double ArrivalSeconds(int64_t) const override { return 0; }
   base::Status status() const override { return status_; }
 
  private:

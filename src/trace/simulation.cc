@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "job/job.h"
+#include "job/timed_source.h"
 #include "layout/machine.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
+#include "trace/counting_sink.h"
 #include "trace/trace_source.h"
 
 namespace forebay::trace {
@@ -63,14 +65,14 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   engine->ReplayHandOut(options.hand_out);
   std::unique_ptr<CountedSource> source;
   if (options.trace) {
-    source = std::make_unique<TraceSource>(runtime, *options.trace, engine->facts(),
-                                           options.engine.seed, control);
+    source = std::make_unique<TraceSource>(*options.trace, engine->facts(), options.engine.seed,
+                                           control);
   } else {
     source = options.make_source(runtime, *engine, control);
   }
   const std::unique_ptr<runtime::Runtime> host = runtime::CreateRealRuntime();
   const runtime::TimeNs began = host->Now();
-  FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control));
+  FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control, options.arrivals));
   result.host_seconds = static_cast<double>(host->Now() - began) * 1e-9;
   if (result.host_seconds > 0)
     result.steps_per_host_second = static_cast<double>(keeper.count()) / result.host_seconds;
@@ -95,14 +97,17 @@ void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options) {
 }
 
 base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine,
-                                    CountedSource& source, RunControl& control) {
+                                    CountedSource& source, RunControl& control,
+                                    job::Arrivals arrivals) {
   const runtime::TimeNs began = runtime.Now();
-  CountingSink sink(runtime, source);
-  const RunEnd end = engine.Run(source, sink, control);
+  if (arrivals.seconds.empty()) arrivals.seconds = source.arrivals();
+  CountingSink sink(runtime);
+  job::TimedSource timed(runtime, source, sink, std::move(arrivals), control);
+  const RunEnd end = engine.Run(timed, timed, control);
   const runtime::TimeNs elapsed = runtime.Now() - began;
   FB_RETURN_IF_ERROR(source.status());
   if (end == RunEnd::kStalled) return base::Status(job::kStalled, "the engine made no progress");
-  return CountedRun{end, Summarize(engine, source, sink, end, elapsed), sink.Summarize(),
+  return CountedRun{end, Summarize(engine, source, sink, end, elapsed), timed.latencies(),
                     engine.Profile()};
 }
 

@@ -8,9 +8,11 @@
 
 #include "engine/compose.h"
 #include "forebay/engine.h"
+#include "job/arrivals.h"
+#include "job/latency.h"
 #include "job/summary.h"
 #include "runtime/runtime.h"
-#include "trace/counting_sink.h"
+#include "trace/counted_source.h"
 #include "trace/trace.h"
 
 namespace forebay::trace {
@@ -18,7 +20,7 @@ namespace forebay::trace {
 struct CountedRun {
   RunEnd end = RunEnd::kComplete;
   job::JobSummary summary;  // as a real job's; in virtual time on simulated devices
-  Latencies latencies;
+  job::Latencies latencies;
   std::vector<device::OpProfile> profile;  // where EngineOptions::profile is on
 };
 
@@ -26,9 +28,11 @@ struct CountedRun {
 // with arrivals that is how long its choices are, of another one all.
 void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options);
 
-// Runs `source` to its end; results are counted and dropped. Errors: job::kStalled, the source's.
+// Runs `source` to its end; results are counted and dropped. Requests come as `arrivals` says, at
+// the times of the source where it says none. Errors: job::kStalled, the source's.
 base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine,
-                                    CountedSource& source, RunControl& control);
+                                    CountedSource& source, RunControl& control,
+                                    job::Arrivals arrivals = {});
 
 // A source for an engine that has just been made; all arguments outlive it.
 using MakeSource = std::function<std::unique_ptr<CountedSource>(
@@ -40,6 +44,7 @@ struct SimulationOptions {
   const engine::ModelFiles* files = nullptr;  // null: the configuration that engine.model names
   const LengthTrace* trace = nullptr;         // what runs: this trace,
   MakeSource make_source;                     // or where that is null, this
+  job::Arrivals arrivals;                     // see RunCounted
   StepObserver* observer = nullptr;           // is told of every step
   // who gets which request; null: as the policy has it
   const engine::HandOutLog* hand_out = nullptr;

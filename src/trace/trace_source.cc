@@ -9,9 +9,6 @@
 namespace forebay::trace {
 namespace {
 
-// How long a source that waits takes to notice that the run ends.
-constexpr runtime::TimeNs kGlance = 50'000'000;
-
 // Two ids of each 64 random bits: the upper half of (32 bits x vocabulary) is uniform but for a
 // bias below 2^-15.
 void FillRandom(uint64_t key, int32_t vocab_size, int32_t* begin, int32_t* end) {
@@ -27,33 +24,22 @@ void FillRandom(uint64_t key, int32_t vocab_size, int32_t* begin, int32_t* end) 
 
 }  // namespace
 
-TraceSource::TraceSource(runtime::Runtime& runtime, const LengthTrace& trace,
-                         const ModelFacts& facts, uint64_t seed, const RunControl& control)
-    : runtime_(runtime),
-      trace_(trace),
-      facts_(facts),
-      seed_(seed),
-      control_(control),
-      start_(runtime.Now()) {}
-
-bool TraceSource::Await(double arrival_seconds, bool wait) {
-  const runtime::TimeNs arrival = start_ + static_cast<runtime::TimeNs>(arrival_seconds * 1e9);
-  for (runtime::TimeNs now = runtime_.Now(); now < arrival; now = runtime_.Now()) {
-    if (!wait || control_.drain || control_.abort) return false;
-    runtime_.Sleep(std::min(arrival - now, kGlance));
-  }
-  return true;
-}
-
-std::optional<Request> TraceSource::Next(bool wait) {
+std::optional<Request> TraceSource::Next(bool) {
   while (!ended()) {
-    const TraceRow& row = trace_.rows[next_];
-    if (!Await(row.arrival_seconds, wait)) return std::nullopt;
     const size_t line = next_++;
-    if (int64_t{row.prompt_tokens} + row.output_tokens <= facts_.max_model_len) return Make(line);
+    if (Fits(trace_.rows[line])) return Make(line);
     ++refused_;
   }
   return std::nullopt;
+}
+
+std::vector<double> TraceSource::arrivals() const {
+  std::vector<double> seconds;
+  if (!trace_.online()) return seconds;
+  for (const TraceRow& row : trace_.rows) {
+    if (Fits(row)) seconds.push_back(row.arrival_seconds);
+  }
+  return seconds;
 }
 
 Request TraceSource::Make(size_t line) const {

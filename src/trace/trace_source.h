@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "forebay/engine.h"
-#include "runtime/runtime.h"
 #include "trace/counted_source.h"
 #include "trace/trace.h"
 
@@ -16,9 +15,10 @@ namespace forebay::trace {
 // max_tokens. Rows that the context cannot hold are counted and not given out.
 class TraceSource final : public CountedSource {
  public:
-  // Arrival times count from here. All must outlive the source.
-  TraceSource(runtime::Runtime& runtime, const LengthTrace& trace, const ModelFacts& facts,
-              uint64_t seed, const RunControl& control);
+  // All must outlive the source.
+  TraceSource(const LengthTrace& trace, const ModelFacts& facts, uint64_t seed,
+              const RunControl& control)
+      : trace_(trace), facts_(facts), seed_(seed), control_(control) {}
 
   std::optional<Request> Next(bool wait) override;
   int64_t remaining() const override { return static_cast<int64_t>(trace_.rows.size() - next_); }
@@ -27,21 +27,19 @@ class TraceSource final : public CountedSource {
   }
   int64_t lines() const override { return static_cast<int64_t>(trace_.rows.size()); }
   int64_t refused() const override { return refused_; }
-  double ArrivalSeconds(int64_t line) const override {
-    return trace_.rows[static_cast<size_t>(line)].arrival_seconds;
-  }
+  std::vector<double> arrivals() const override;
 
  private:
-  // False: it has not arrived, and is not waited for.
-  bool Await(double arrival_seconds, bool wait);
+  // The context holds it.
+  bool Fits(const TraceRow& row) const {
+    return int64_t{row.prompt_tokens} + row.output_tokens <= facts_.max_model_len;
+  }
   Request Make(size_t line) const;
 
-  runtime::Runtime& runtime_;
   const LengthTrace& trace_;
   const ModelFacts& facts_;
   const uint64_t seed_;
   const RunControl& control_;
-  const runtime::TimeNs start_;
   std::atomic<size_t> next_{0};
   int64_t refused_ = 0;
 };

@@ -144,8 +144,7 @@ class TraceSourceTest : public testing::Test {
 TEST_F(TraceSourceTest, GivesSeededPromptsAndRefusesWhatTheContextCannotHold) {
   const LengthTrace trace{.rows = {{0, 10, 5}, {0, 60, 41}, {0, 60, 40}},
                           .shared_prefix_tokens = 8};
-  runtime::VirtualRuntime runtime(1);
-  TraceSource source(runtime, trace, facts_, 7, control_);
+  TraceSource source(trace, facts_, 7, control_);
   const auto first = source.Next(false), second = source.Next(false);
   ASSERT_TRUE(first && second);
   EXPECT_EQ(first->line, 0);
@@ -159,28 +158,19 @@ TEST_F(TraceSourceTest, GivesSeededPromptsAndRefusesWhatTheContextCannotHold) {
   for (const int32_t token : second->prompts[0]) EXPECT_TRUE(token >= 0 && token < 50);
   EXPECT_NE(std::vector(second->prompts[0].begin() + 8, second->prompts[0].begin() + 10),
             std::vector(first->prompts[0].begin() + 8, first->prompts[0].end()));
-  TraceSource again(runtime, trace, facts_, 7, control_),
-      other(runtime, trace, facts_, 8, control_);
+  TraceSource again(trace, facts_, 7, control_), other(trace, facts_, 8, control_);
   EXPECT_EQ(again.Next(false)->prompts, first->prompts);
   EXPECT_NE(other.Next(false)->prompts, first->prompts);
 }
 
-TEST_F(TraceSourceTest, WaitsForArrivalsAndNoticesTheEnd) {
-  const LengthTrace trace{.rows = {{1.5, 10, 5}, {2.5, 10, 5}}};
-  runtime::VirtualRuntime runtime(1);
-  ASSERT_TRUE(runtime
-                  .Run([&] {
-                    TraceSource source(runtime, trace, facts_, 7, control_);
-                    EXPECT_FALSE(source.Next(false).has_value());
-                    EXPECT_FALSE(source.ended());
-                    EXPECT_TRUE(source.Next(true).has_value());
-                    EXPECT_EQ(runtime.Now(), 1'500'000'000);
-                    control_.drain = true;
-                    EXPECT_FALSE(source.Next(true).has_value());
-                    EXPECT_TRUE(source.ended());
-                    EXPECT_EQ(runtime.Now(), 1'500'000'000);
-                  })
-                  .ok());
+TEST_F(TraceSourceTest, HasTheArrivalsOfWhatItGivesAndNoticesTheEnd) {
+  const LengthTrace trace{.rows = {{1.5, 10, 5}, {2, 60, 41}, {2.5, 10, 5}}};
+  TraceSource source(trace, facts_, 7, control_);
+  EXPECT_EQ(source.arrivals(), (std::vector<double>{1.5, 2.5}));
+  EXPECT_TRUE(source.Next(false).has_value());
+  control_.drain = true;
+  EXPECT_FALSE(source.Next(true).has_value());
+  EXPECT_TRUE(source.ended());
 }
 
 }  // namespace

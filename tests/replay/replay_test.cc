@@ -55,7 +55,7 @@ Outcome RunReal(const Case& test, const std::string& devices,
   Steps steps;
   (*engine)->SetStepObserver(&steps);
   RunControl control;
-  trace::TraceSource source(*runtime, trace, (*engine)->facts(), options.seed, control);
+  trace::TraceSource source(trace, (*engine)->facts(), options.seed, control);
   const auto run = trace::RunCounted(*runtime, **engine, source, control);
   EXPECT_TRUE(run.ok()) << run.status().ToString();
   return {std::move(steps.records), run->summary};

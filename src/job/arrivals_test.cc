@@ -1,0 +1,265 @@
+#include "job/arrivals.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "job/timed_source.h"
+#include "runtime/virtual/virtual_runtime.h"
+
+namespace forebay::job {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::vector<double> Gaps(const ArrivalOptions& options, int64_t count) {
+  const auto arrivals = PlanArrivals(options, count, 7);
+  EXPECT_TRUE(arrivals.ok()) << arrivals.status().ToString();
+  std::vector<double> gaps;
+  double last = 0;
+  for (const double time : arrivals->seconds) {
+    gaps.push_back(time - last);
+    last = time;
+  }
+  return gaps;
+}
+
+// Standard deviation by mean.
+double Variation(const std::vector<double>& gaps) {
+  double sum = 0, squares = 0;
+  for (const double gap : gaps) {
+    EXPECT_GE(gap, 0);
+    sum += gap;
+    squares += gap * gap;
+  }
+  const double count = static_cast<double>(gaps.size()), mean = sum / count;
+  return std::sqrt(std::max(0.0, squares / count - mean * mean)) / mean;
+}
+
+TEST(Arrivals, AllAtOnceUnlessAsked) {
+  EXPECT_FALSE(PlanArrivals({}, 10, 1)->any());
+  EXPECT_TRUE(PlanArrivals({.max_concurrency = 2}, 10, 1)->any());
+}
+
+// A gamma distribution of shape b varies by 1 / sqrt(b); the last request comes at n / rate.
+TEST(Arrivals, GapsHaveTheRateAndTheBurstiness) {
+  for (const double burstiness : {0.25, 0.5, 1.0, 4.0}) {
+    const auto gaps = Gaps({.request_rate = 5, .burstiness = burstiness}, 20000);
+    EXPECT_NEAR(Variation(gaps), 1 / std::sqrt(burstiness), 0.06 / std::sqrt(burstiness))
+        << burstiness;
+    EXPECT_NEAR(PlanArrivals({.request_rate = 5, .burstiness = burstiness}, 100, 3)->seconds.back(),
+                20, 1e-9);
+  }
+  EXPECT_NEAR(Variation(Gaps({.request_rate = 5, .burstiness = kInfinity}, 100)), 0, 1e-6);
+  EXPECT_EQ(PlanArrivals({.request_rate = 2}, 50, 3)->seconds,
+            PlanArrivals({.request_rate = 2}, 50, 3)->seconds);
+  EXPECT_NE(PlanArrivals({.request_rate = 2}, 50, 3)->seconds,
+            PlanArrivals({.request_rate = 2}, 50, 4)->seconds);
+}
+
+// 4 x 10 s x 60/s are 2,400 of 2,800 requests: 400 come in 200 s at 2/s, and the run takes 240 s.
+TEST(Arrivals, BurstsLieEvenlyInASteadyStream) {
+  const auto arrivals =
+      *PlanArrivals({.source = "bursts:rate=2,bursts=4,burst_rate=60,burst_seconds=10"}, 2800, 1);
+  EXPECT_NEAR(arrivals.seconds.back(), 240, 1e-6);
+  for (int burst = 0; burst < 4; ++burst) {
+    const double begin = 25 + 60.0 * burst;
+    int64_t inside = 0;
+    for (const double time : arrivals.seconds) inside += time >= begin && time < begin + 10 ? 1 : 0;
+    EXPECT_NEAR(static_cast<double>(inside), 600, 120) << burst;
+  }
+}
+
+TEST(Arrivals, AFileIsReadAsItIs) {
+  const std::string path = testing::TempDir() + "/arrivals.txt";
+  std::ofstream(path) << "0\n0.5\n0.5\n2\n";
+  EXPECT_EQ(PlanArrivals({.source = path}, 3, 1)->seconds, (std::vector<double>{0, 0.5, 0.5}));
+  const auto error = [&](const std::string& text, int64_t count) {
+    std::ofstream(path) << text;
+    const base::Status status = PlanArrivals({.source = path}, count, 1).status();
+    EXPECT_EQ(status.code(), kArrivalsInvalid) << text;
+    return status.message();
+  };
+  EXPECT_THAT(error("0\n1\n", 3), HasSubstr("2 arrivals of a job of 3 requests"));
+  EXPECT_THAT(error("0\nx\n", 2), HasSubstr("line 2: \"x\"; expected the seconds"));
+  EXPECT_THAT(error("-1\n", 1), HasSubstr("line 1: \"-1\""));
+  EXPECT_THAT(error("nan\n", 1), HasSubstr("line 1: \"nan\""));
+  EXPECT_THAT(error("2\n1\n", 2), HasSubstr("line 2: 1 comes after 2"));
+  EXPECT_EQ(PlanArrivals({.source = "./nowhere"}, 1, 1).status().code(), base::kIoError);
+}
+
+TEST(Arrivals, BadNumbersNameTheFlag) {
+  const auto error = [](const ArrivalOptions& options) {
+    const base::Status status = PlanArrivals(options, 10, 1).status();
+    EXPECT_EQ(status.code(), base::kInvalidArgument) << status.ToString();
+    return status.message();
+  };
+  EXPECT_THAT(error({.request_rate = 0}), HasSubstr("--request-rate is 0"));
+  EXPECT_THAT(error({.request_rate = -2}), HasSubstr("--request-rate is -2"));
+  EXPECT_THAT(error({.request_rate = std::nan("")}), HasSubstr("--request-rate is nan"));
+  EXPECT_THAT(error({.request_rate = 1, .burstiness = 0}), HasSubstr("--burstiness is 0"));
+  EXPECT_THAT(error({.burstiness = 2}), HasSubstr("--burstiness 2 without --request-rate"));
+  EXPECT_THAT(error({.max_concurrency = -1}), HasSubstr("--max-concurrency is -1"));
+  EXPECT_THAT(error({.request_rate = 1, .source = "times.txt"}),
+              HasSubstr("--request-rate 1 and --arrivals times.txt are both given"));
+  const auto bursts = [](const std::string& fields) {
+    const base::Status status = PlanArrivals({.source = "bursts:" + fields}, 10, 1).status();
+    EXPECT_EQ(status.code(), kArrivalsInvalid) << status.ToString();
+    return status.message();
+  };
+  EXPECT_THAT(bursts("rate=2"), HasSubstr("bursts is missing"));
+  EXPECT_THAT(bursts("rat=2"), HasSubstr("\"rat=2\"; expected rate, bursts"));
+  EXPECT_THAT(bursts("rate=2,bursts=1.5,burst_rate=1,burst_seconds=1"),
+              HasSubstr("bursts is 1.5; expected a whole number"));
+  EXPECT_THAT(bursts("rate=2,bursts=2,burst_rate=5,burst_seconds=1"),
+              HasSubstr("10 requests come in its bursts, the job has 10"));
+}
+
+class Numbers final : public RequestSource {
+ public:
+  explicit Numbers(int64_t count) : count_(count) {}
+  std::optional<Request> Next(bool) override {
+    if (ended()) return std::nullopt;
+    return Request{.id = 100 + next_++};
+  }
+  bool ended() const override { return next_ == count_; }
+  int64_t remaining() const override { return count_ - next_; }
+
+ private:
+  const int64_t count_;
+  int64_t next_ = 0;
+};
+
+class Nowhere final : public ResultSink {
+ public:
+  bool Finish(RequestResult result) override {
+    ids.push_back(result.id);
+    return true;
+  }
+  std::vector<int64_t> ids;
+};
+
+RequestResult ResultOf(int64_t id, runtime::TimeNs first_token, size_t tokens) {
+  RequestResult result{.id = id, .first_token_ns = first_token};
+  result.choices.push_back({.tokens = std::vector<int32_t>(tokens)});
+  return result;
+}
+
+constexpr runtime::TimeNs kSecond = 1'000'000'000;
+
+TEST(TimedSource, ReleasesRequestsAtTheirTimesAndMeasuresFromThere) {
+  runtime::VirtualRuntime runtime(1);
+  ASSERT_TRUE(runtime
+                  .Run([&] {
+                    Numbers numbers(3);
+                    Nowhere sink;
+                    RunControl control;
+                    runtime.Sleep(kSecond);
+                    TimedSource timed(runtime, numbers, sink, {.seconds = {1, 3, 3}}, control);
+                    EXPECT_FALSE(timed.Next(false));
+                    EXPECT_EQ(timed.Next(true)->id, 100);
+                    EXPECT_EQ(runtime.Now(), 2 * kSecond);
+                    EXPECT_FALSE(timed.Next(false));
+                    // A step that takes long: the others came in the meantime.
+                    runtime.Sleep(4 * kSecond);
+                    EXPECT_EQ(timed.Next(false)->id, 101);
+                    EXPECT_EQ(timed.Next(false)->id, 102);
+                    EXPECT_TRUE(timed.ended());
+                    for (const int64_t id : {100, 102, 101})
+                      EXPECT_TRUE(timed.Finish(ResultOf(id, 5 * kSecond, 3)));
+                    EXPECT_EQ(sink.ids, (std::vector<int64_t>{100, 102, 101}));
+                    const Latencies latencies = timed.latencies();
+                    EXPECT_NEAR(latencies.first_token.max, 3, 1e-9);  // came at 2 s, of 5
+                    EXPECT_NEAR(latencies.first_token.p50, 1, 1e-9);
+                    EXPECT_NEAR(latencies.token.mean, 0.5, 1e-9);
+                    EXPECT_NEAR(latencies.completion.max, 4, 1e-9);
+                  })
+                  .ok());
+}
+
+// The third request is there from the begin, finds both places taken, and arrives when one is free.
+TEST(TimedSource, KeepsNoMoreThanThePlaces) {
+  runtime::VirtualRuntime runtime(1);
+  ASSERT_TRUE(runtime
+                  .Run([&] {
+                    Numbers numbers(3);
+                    Nowhere sink;
+                    RunControl control;
+                    TimedSource timed(runtime, numbers, sink, {.max_concurrency = 2}, control);
+                    EXPECT_TRUE(timed.Next(true));
+                    EXPECT_TRUE(timed.Next(true));
+                    EXPECT_FALSE(timed.Next(false));
+                    const auto engine = runtime.Spawn({.name = "engine"}, [&] {
+                      runtime.Sleep(2 * kSecond);
+                      timed.Finish(ResultOf(101, kSecond, 1));
+                    });
+                    EXPECT_EQ(timed.Next(true)->id, 102);
+                    EXPECT_EQ(runtime.Now(), 2 * kSecond);
+                    engine->Join();
+                    timed.Finish(ResultOf(102, 3 * kSecond, 1));
+                    EXPECT_NEAR(timed.latencies().first_token.p50, 1, 1e-9);
+                  })
+                  .ok());
+}
+
+// Where a job goes on, more arrivals are planned than it has requests left; that none is left it
+// learns only where it asks for one more.
+TEST(TimedSource, EndsWithItsSource) {
+  class Learning final : public RequestSource {
+   public:
+    std::optional<Request> Next(bool) override {
+      ended_ = left_ == 0;
+      if (ended_) return std::nullopt;
+      return Request{.id = --left_};
+    }
+    bool ended() const override { return ended_; }
+    int64_t remaining() const override { return left_; }
+
+   private:
+    int64_t left_ = 1;
+    bool ended_ = false;
+  };
+  runtime::VirtualRuntime runtime(1);
+  ASSERT_TRUE(runtime
+                  .Run([&] {
+                    Learning source;
+                    Nowhere sink;
+                    RunControl control;
+                    TimedSource timed(runtime, source, sink,
+                                      {.seconds = {1, 1000}, .max_concurrency = 1}, control);
+                    EXPECT_TRUE(timed.Next(true));
+                    EXPECT_FALSE(timed.ended());
+                    EXPECT_FALSE(timed.Next(true));
+                    EXPECT_TRUE(timed.ended());
+                    EXPECT_EQ(runtime.Now(), kSecond);
+                  })
+                  .ok());
+}
+
+TEST(TimedSource, NoticesTheEnd) {
+  runtime::VirtualRuntime runtime(1);
+  ASSERT_TRUE(runtime
+                  .Run([&] {
+                    Numbers numbers(1);
+                    Nowhere sink;
+                    RunControl control;
+                    TimedSource timed(runtime, numbers, sink, {.seconds = {1000}}, control);
+                    const auto user = runtime.Spawn({.name = "user"}, [&] {
+                      runtime.Sleep(kSecond);
+                      control.drain = true;
+                    });
+                    EXPECT_FALSE(timed.Next(true));
+                    EXPECT_LT(runtime.Now(), 2 * kSecond);
+                    EXPECT_TRUE(timed.ended());
+                    EXPECT_EQ(numbers.remaining(), 1);
+                  })
+                  .ok());
+}
+
+}  // namespace
+}  // namespace forebay::job

@@ -1,0 +1,56 @@
+// A run whose requests come over time: what stands between an engine and the source and sink of a
+// job, so that each request is released when it has arrived and a place is free.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "forebay/engine.h"
+#include "job/arrivals.h"
+#include "job/latency.h"
+#include "runtime/runtime.h"
+
+namespace forebay::job {
+
+// A request that finds all places taken arrives when one is free: who sends it waits for that. It
+// keeps no request back that the source has given, and measures each from its arrival to its
+// result.
+class TimedSource final : public RequestSource, public ResultSink {
+ public:
+  // Times count from here. All must outlive it.
+  TimedSource(runtime::Runtime& runtime, RequestSource& source, ResultSink& sink, Arrivals arrivals,
+              const RunControl& control);
+
+  std::optional<Request> Next(bool wait) override;
+  bool ended() const override { return Ending() || source_.ended(); }
+  int64_t remaining() const override { return source_.remaining(); }
+
+  bool Finish(RequestResult result) override;
+  void Progress(ChoicePiece piece) override { sink_.Progress(std::move(piece)); }
+
+  // REQUIRES: the run has ended.
+  Latencies latencies() const { return book_.Summarize(); }
+
+ private:
+  bool Ending() const { return control_.drain || control_.abort; }
+  // When the next request arrives, kForever where that hangs on a result.
+  runtime::TimeNs Due() const;
+  double Seconds(runtime::TimeNs time) const { return static_cast<double>(time - start_) * 1e-9; }
+
+  runtime::Runtime& runtime_;
+  RequestSource& source_;
+  ResultSink& sink_;
+  const Arrivals arrivals_;
+  const RunControl& control_;
+  const runtime::TimeNs start_;
+  const std::unique_ptr<runtime::Event> freed_;  // a place was
+
+  mutable std::mutex mutex_;  // guards what is below
+  size_t given_ = 0;
+  std::unordered_map<int64_t, runtime::TimeNs> arrived_;  // ids without a result
+  runtime::TimeNs free_since_;                            // a place, where one is
+  LatencyBook book_;
+};
+
+}  // namespace forebay::job
