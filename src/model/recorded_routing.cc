@@ -16,7 +16,7 @@ namespace forebay::model {
 namespace {
 
 constexpr std::string_view kMagic = "FBROUTE1";
-constexpr int64_t kMostPositions = 1 << 30;
+constexpr int64_t kMostPositions = 1 << 30, kMostLines = int64_t{1} << 40;
 constexpr uint32_t kMostLayers = 1 << 16;
 // Steps of a rank that are remembered: more than are ever in flight.
 constexpr size_t kKeptSteps = 64;
@@ -155,8 +155,8 @@ base::Status Recorded::ParseRecord(Cursor* cursor) {
   if (!cursor->Read(&rows.line) || !cursor->Read(&rows.choice) || !cursor->Read(&count) ||
       !cursor->Read(&rows.first_position))
     return Invalid(begin, "the record is cut off");
-  if (rows.line < 0 || rows.choice < 0 || count == 0 || rows.first_position < 0 ||
-      rows.first_position + count > kMostPositions) {
+  if (rows.line < 0 || rows.line > kMostLines || rows.choice < 0 || count == 0 ||
+      rows.first_position < 0 || rows.first_position > kMostPositions - int64_t{count}) {
     return Invalid(
         begin, fmt::format("{} rows of line {}, choice {}, from position {} on cannot be", count,
                            rows.line, rows.choice, rows.first_position));
