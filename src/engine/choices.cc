@@ -221,6 +221,17 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* r
   parking_.StoreEvicted(book_);
 }
 
+void Choices::LeaveQueue(Sequence* sequence) {
+  waiting_rows_ -= sequence->expected_rows;
+  std::erase(waiting_, sequence);
+}
+
+void Choices::StartRunning(Sequence* sequence) {
+  sequence->phase = Phase::kRunning;
+  running_.push_back(sequence);
+  output_room_ += sequence->room();
+}
+
 void Choices::StopRunning(Sequence* sequence) {
   sequence->slot = -1;
   sequence->sampled_in_slot = false;
@@ -251,11 +262,8 @@ void Choices::Admit(Sequence* sequence, int64_t rows, std::vector<SequenceRows>*
                               &sequence->prefix_keys);
   sequence->computed = book_.computed(sequence->slot);
   NoteCached(sequence);
-  sequence->phase = Phase::kRunning;
-  std::erase(waiting_, sequence);
-  waiting_rows_ -= sequence->expected_rows;
-  running_.push_back(sequence);
-  output_room_ += sequence->room();
+  LeaveQueue(sequence);
+  StartRunning(sequence);
   PlanRows(sequence, std::min(rows, sequence->known() - sequence->computed), 0, step);
 }
 

@@ -159,6 +159,10 @@ class Choices {
   void Drop(Sequence* sequence);
   // Drops those choices of a request that failed of which no step is in flight.
   void DropFailed(RequestState* state);
+  // The choice that waited leaves the queue.
+  void LeaveQueue(Sequence* sequence);
+  // The choice has a slot.
+  void StartRunning(Sequence* sequence);
   // The choice has no slot any more and waits, or leaves.
   void StopRunning(Sequence* sequence);
   schedule::HeldView ViewHeld(const RequestState& state) const;

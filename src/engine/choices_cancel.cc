@@ -40,8 +40,7 @@ void Choices::Drop(Sequence* sequence) {
   tokens_left_ -= sequence->tokens_left();
   if (sequence->phase == Phase::kWaiting) {
     parking_.Forget(sequence);
-    waiting_rows_ -= sequence->expected_rows;
-    std::erase(waiting_, sequence);
+    LeaveQueue(sequence);
     return;
   }
   book_.Close(sequence->slot);

@@ -55,8 +55,7 @@ Gift Choices::Detach(RequestState* state, int member) {
       gift.loan = Lend(sequence, member);
       continue;
     }
-    waiting_rows_ -= sequence->expected_rows;
-    std::erase(waiting_, sequence);
+    LeaveQueue(sequence);
   }
   const auto held =
       std::ranges::find_if(states_, [&](const auto& each) { return each.get() == state; });
@@ -115,9 +114,7 @@ void Choices::Resume(Sequence* sequence, const kv::KvLoan& loan) {
   book_.CommitAdopted(sequence->slot,
                       std::span(sequence->tokens).first(static_cast<size_t>(loan.computed)));
   sequence->computed = loan.computed;
-  sequence->phase = Phase::kRunning;
-  running_.push_back(sequence);
-  output_room_ += sequence->room();
+  StartRunning(sequence);
   tokens_left_ += sequence->tokens_left();
 }
 

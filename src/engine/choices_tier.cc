@@ -21,12 +21,9 @@ void Choices::Return(Sequence* sequence) {
                   parking_.shared_keys() ? parked.computed : 0, &sequence->prefix_keys);
   parking_.Return(sequence, book_);
   NoteCached(sequence);
-  sequence->phase = Phase::kRunning;
-  std::erase(waiting_, sequence);
-  waiting_rows_ -= sequence->expected_rows;
-  running_.push_back(sequence);
+  LeaveQueue(sequence);
+  StartRunning(sequence);
   returning_.push_back(sequence);
-  output_room_ += sequence->room();
 }
 
 // Nobody shares its blocks before they are filled, and no step that is begun later runs before.
