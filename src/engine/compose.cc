@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "cost/all_reduce.h"
 #include "device/sim/sim_device.h"
 #include "engine/build_machine.h"
 #include "fabric/sim/sim_fabric.h"
@@ -14,6 +13,7 @@
 #include "layout/layout_search.h"
 #include "layout/park_price.h"
 #include "layout/steal_price.h"
+#include "layout/step_price.h"
 
 namespace forebay::engine {
 namespace {
@@ -95,13 +95,10 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
           .routing_log = job.routing_log};
 }
 
-// Sums of more rows are added in two meetings, by the price of the device.
 int64_t OneMeetingRows(const Materials& job, const model::Degrees& mode) {
-  return cost::RowsOfOneMeeting({.columns = job.config.hidden_size,
-                                 .ranks = mode.tp,
-                                 .sum_bytes = static_cast<int>(tensor::SizeOf(job.plan.dtype))},
-                                job.plan.machine.max_num_batched_tokens, job.plan.machine.profile,
-                                job.options.machine.calibration());
+  const layout::MachinePlan& machine = job.plan.machine;
+  return layout::OneMeetingRows(job.config, job.plan.dtype, mode.tp, machine.max_num_batched_tokens,
+                                machine.profile, job.options.machine.calibration());
 }
 
 std::vector<Membership::Mode> ModesOf(const Materials& job, const layout::Layout& layout, int rank,

@@ -105,6 +105,15 @@ class ShapeFabric final : public fabric::Fabric {
 
 }  // namespace
 
+int64_t OneMeetingRows(const model::ModelConfig& config, tensor::DType dtype, int tp,
+                       int64_t max_rows, const cost::DeviceProfile& profile,
+                       cost::Calibration calibration) {
+  return cost::RowsOfOneMeeting({.columns = config.hidden_size,
+                                 .ranks = tp,
+                                 .sum_bytes = static_cast<int>(tensor::SizeOf(dtype))},
+                                max_rows, profile, calibration);
+}
+
 // Shapes and addresses of a rank, as on a simulated device.
 struct StepPricer::Program {
   Program(const model::ModelConfig& config, tensor::DType dtype, const model::Degrees& degrees,
@@ -150,11 +159,7 @@ struct StepPricer::Program {
     };
     decoder.links.tensor = meet(degrees.tp, fabric::kTensorChannel);
     decoder.links.one_meeting_rows =
-        cost::RowsOfOneMeeting({.columns = config.hidden_size,
-                                .ranks = degrees.tp,
-                                .wire_bytes = decoder.wire_bytes,
-                                .sum_bytes = static_cast<int>(tensor::SizeOf(dtype))},
-                               capacity.rows, device_profile, calibration);
+        OneMeetingRows(config, dtype, degrees.tp, capacity.rows, device_profile, calibration);
     decoder.links.sequence = meet(degrees.sp, fabric::kSequenceChannel);
     if (degrees.sp > 1) decoder.links.stage = meet(degrees.ranks(), fabric::kHeadChannel);
   }

@@ -23,6 +23,12 @@ struct StepPrice {
   }
 };
 
+// Rows of a step up to which `tp` ranks add their sums in one meeting, not two, by price: at most
+// `max_rows`.
+int64_t OneMeetingRows(const model::ModelConfig& config, tensor::DType dtype, int tp,
+                       int64_t max_rows, const cost::DeviceProfile& profile,
+                       cost::Calibration calibration);
+
 // Prices steps of one rank of a stage cut so, one with the most rows. Stages of a pipeline take
 // turns, so a step is that of all layers. Not thread-safe.
 class StepPricer {
