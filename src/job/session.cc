@@ -50,7 +50,7 @@ std::vector<Arrival> Inbox::Take(runtime::TimeNs timeout) {
 }
 
 Session::Session(runtime::Runtime& runtime, Engine& engine)
-    : runtime_(runtime), engine_(engine), some_(runtime.NewEvent("requests of a session")) {
+    : engine_(engine), some_(runtime.NewEvent("requests of a session")) {
   task_ = runtime.Spawn({.name = "session"}, [this] { Run(); });
 }
 

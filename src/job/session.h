@@ -84,7 +84,6 @@ class Session : private RequestSource, private ResultSink {
   // Everything that has not ended does so now.
   void EndAll();
 
-  runtime::Runtime& runtime_;
   Engine& engine_;
   RunControl control_;
   const std::unique_ptr<runtime::Event> some_;  // to read, or to notice
