@@ -9,46 +9,52 @@
 namespace forebay::engine {
 namespace {
 
+uint64_t NoDigest(int /*group*/, std::span<const kv::BlockId> /*table*/, int64_t /*begin*/,
+                  int64_t /*end*/) {
+  return 0;
+}
+
 bool SeeAll(std::span<const base::Reach> reaches) {
   return std::ranges::all_of(reaches, &base::Reach::all);
 }
+
+// Until its sibling's prompt is committed, which it then shares.
+bool WaitsForSibling(const Sequence& sequence) {
+  return !sequence.first_of_prompt() && sequence.prompt_tokens > kv::kBlockTokens &&
+         !sequence.request->prompt_committed[sequence.prompt_index];
+}
+
+// A choice of the plan. `end`: of the positions that one that waits may have; the plan has blocks
+// for so many.
+struct Planned {
+  Sequence* sequence;
+  int64_t rows;
+  int64_t end;
+};
 
 }  // namespace
 
 Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
     : options_(options),
-      kv_digest_(std::move(kv_digest)),
+      kv_digest_(kv_digest ? std::move(kv_digest) : NoDigest),
       parking_({.blocks = options.tier_blocks,
                 .prices = options.park,
                 .prefix_salt = options.prefix_salt,
                 .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches)}),
+      foresight_(options.lengths),
       book_({.num_blocks = options.limits.total_blocks,
              .max_sequences = options.limits.max_num_seqs,
              .max_blocks_per_sequence = options.max_blocks_per_sequence,
              .prefix_sharing = options.prefix_caching,
              .notes_evictions = parking_.stores_evicted()},
-            options.kv_reaches) {
-  if (options.lengths) lengths_.emplace(*options.lengths);
-}
+            options.kv_reaches) {}
 
 bool Choices::WantsRequests() const {
-  return schedule::WantsRequests(options_.limits, {.running = static_cast<int64_t>(running_.size()),
-                                                   .waiting = static_cast<int64_t>(waiting_.size()),
-                                                   .waiting_rows = waiting_rows_,
+  return schedule::WantsRequests(options_.limits, {.running = static_cast<int64_t>(num_running()),
+                                                   .waiting = static_cast<int64_t>(num_waiting()),
+                                                   .waiting_rows = lists_.waiting_rows(),
                                                    .ended = static_cast<int64_t>(ended_.size()),
                                                    .available_blocks = book_.available_blocks()});
-}
-
-ReplicaLoad Choices::load() const {
-  ReplicaLoad load{.tokens = tokens_left_,
-                   .choices = static_cast<int64_t>(waiting_.size() + running_.size())};
-  const auto add = [&](const Sequence* sequence) {
-    if (sequence->bounded)
-      load.longest_output = std::max(load.longest_output, sequence->output_left());
-  };
-  std::ranges::for_each(waiting_, add);
-  std::ranges::for_each(running_, add);
-  return load;
 }
 
 kv::CachedPrefix Choices::FindCached(Sequence* sequence) const {
@@ -57,10 +63,7 @@ kv::CachedPrefix Choices::FindCached(Sequence* sequence) const {
 }
 
 void Choices::Queue(Sequence* sequence) {
-  sequence->expected_rows = sequence->known() - FindCached(sequence).tokens;
-  waiting_rows_ += sequence->expected_rows;
-  tokens_left_ += sequence->tokens_left();
-  waiting_.push_back(sequence);
+  lists_.Queue(sequence, sequence->known() - FindCached(sequence).tokens);
 }
 
 void Choices::Take(std::unique_ptr<RequestState> state) {
@@ -83,13 +86,13 @@ void Choices::DropUnstarted() {
     return std::none_of(state.sequences.begin(), state.sequences.end(),
                         [](const auto& sequence) { return sequence->admitted_before; });
   };
-  std::erase_if(waiting_, [&](const Sequence* sequence) {
-    const bool dropped = unstarted(*sequence->request);
-    if (dropped) waiting_rows_ -= sequence->expected_rows;
-    if (dropped) tokens_left_ -= sequence->tokens_left();
+  std::erase_if(states_, [&](const auto& state) {
+    const bool dropped = unstarted(*state);
+    for (const auto& sequence : state->sequences) {
+      if (dropped) Drop(sequence.get());
+    }
     return dropped;
   });
-  std::erase_if(states_, [&](const auto& state) { return unstarted(*state); });
 }
 
 void Choices::DeliverEnded(std::vector<RequestResult>* finished) {
@@ -99,7 +102,7 @@ void Choices::DeliverEnded(std::vector<RequestResult>* finished) {
 
 const schedule::StepView& Choices::View(bool share, int64_t now_us) {
   CommitReturned();
-  UpdateLengths();
+  foresight_.Update(lists_);
   view_.running.clear();
   view_.elsewhere.clear();
   view_.waiting.clear();
@@ -108,13 +111,11 @@ const schedule::StepView& Choices::View(bool share, int64_t now_us) {
   view_.now_us = now_us;
   view_.mode = options_.mode;
   view_.overcommit = options_.overcommit;
-  view_.mean_tokens = finished_choices_ > 0 ? static_cast<double>(finished_tokens_) /
-                                                  static_cast<double>(finished_choices_)
-                                            : 0;
+  view_.mean_tokens = foresight_.mean_tokens();
   const schedule::StepShare part = schedule::ShareOf(
-      options_.limits, {.running = static_cast<int64_t>(running_.size()),
-                        .waiting = static_cast<int64_t>(waiting_.size()),
-                        .in_flight = std::ranges::count_if(running_, &Sequence::in_flight),
+      options_.limits, {.running = static_cast<int64_t>(num_running()),
+                        .waiting = static_cast<int64_t>(num_waiting()),
+                        .in_flight = std::ranges::count_if(lists_.running(), &Sequence::in_flight),
                         .loans = static_cast<int64_t>(loans_.size()),
                         .lent_blocks = std::accumulate(
                             loans_.begin(), loans_.end(), int64_t{0},
@@ -122,8 +123,8 @@ const schedule::StepView& Choices::View(bool share, int64_t now_us) {
                         .steps = share ? options_.steps_in_flight : 1});
   view_.limits = part.limits;
   // No policy preempts where one more block for each is there.
-  const bool short_of_blocks = view_.available_blocks < static_cast<int64_t>(running_.size());
-  for (Sequence* sequence : running_) {
+  const bool short_of_blocks = view_.available_blocks < static_cast<int64_t>(num_running());
+  for (Sequence* sequence : lists_.running()) {
     if (sequence->in_flight || static_cast<int64_t>(view_.running.size()) == part.running) {
       view_.elsewhere.push_back(ViewOf(*sequence, false));
       continue;
@@ -135,23 +136,6 @@ const schedule::StepView& Choices::View(bool share, int64_t now_us) {
   return view_;
 }
 
-void Choices::UpdateLengths() {
-  if (!lengths_ || !lengths_->Due()) return;
-  ages_.clear();
-  for (const Sequence* sequence : running_) ages_.push_back(sequence->generated());
-  for (const Sequence* sequence : waiting_) {
-    if (sequence->generated() > 0) ages_.push_back(sequence->generated());
-  }
-  lengths_->Update(ages_);
-}
-
-int64_t Choices::ExpectedLeft(const Sequence& sequence) const {
-  if (!lengths_) return 0;
-  const int64_t ends_after = sequence.request->request.ends_after;
-  return lengths_->Left(sequence.generated(), sequence.room(),
-                        ends_after > 0 ? ends_after - sequence.generated() : -1);
-}
-
 schedule::RunningView Choices::ViewOf(const Sequence& sequence, bool short_of_blocks) const {
   return {.order = sequence.job_order(),
           .known_tokens = sequence.known(),
@@ -159,7 +143,7 @@ schedule::RunningView Choices::ViewOf(const Sequence& sequence, bool short_of_bl
           .reserved_blocks = static_cast<int64_t>(book_.table(0, sequence.slot).size()),
           .exclusive_blocks = short_of_blocks ? book_.exclusive_blocks(sequence.slot) : 0,
           .remaining_output = sequence.room(),
-          .expected_left = ExpectedLeft(sequence),
+          .expected_left = foresight_.ExpectedLeft(sequence),
           .decoding = sequence.known() - sequence.computed == 1};
 }
 
@@ -169,9 +153,9 @@ void Choices::ViewWaiting() {
   waiting_in_view_.clear();
   const size_t most = static_cast<size_t>(view_.limits.max_num_seqs) - view_.running.size();
   int64_t rows = options_.limits.max_num_batched_tokens, blocks = view_.available_blocks;
-  for (Sequence* sequence : waiting_) {
+  for (Sequence* sequence : lists_.waiting()) {
     if (rows <= 0 || blocks < 0 || view_.waiting.size() == most) return;
-    if (!IsReady(*sequence)) continue;
+    if (options_.prefix_caching && WaitsForSibling(*sequence)) continue;
     kv::CachedPrefix cached = FindCached(sequence);
     if (sequence->parked) {
       // It comes back whole; what the cache has of it need not be filled.
@@ -185,31 +169,25 @@ void Choices::ViewWaiting() {
                              .cached_tokens = cached.tokens,
                              .held_tokens = cached.held_tokens,
                              .remaining_output = sequence->room(),
-                             .expected_left = ExpectedLeft(*sequence)});
+                             .expected_left = foresight_.ExpectedLeft(*sequence)});
     waiting_in_view_.push_back(sequence);
     rows -= sequence->known() - cached.tokens;
     blocks -= (sequence->known() - cached.held_tokens) / kv::kBlockTokens;
   }
 }
 
-bool Choices::IsReady(const Sequence& sequence) const {
-  const bool shares = options_.prefix_caching && sequence.prompt_tokens > kv::kBlockTokens;
-  return sequence.first_of_prompt() || !shares ||
-         sequence.request->prompt_committed[sequence.prompt_index];
-}
-
 void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* rows) {
   rows->clear();
   // Indices of the plan refer to the view: resolve them before the lists change.
-  planned_.clear();
+  std::vector<Planned> planned;
   for (const schedule::RowsOf& each : plan.admit)
-    planned_.push_back({waiting_in_view_[each.index], each.rows,
-                        view_.waiting[each.index].cached_tokens + each.rows});
+    planned.push_back({waiting_in_view_[each.index], each.rows,
+                       view_.waiting[each.index].cached_tokens + each.rows});
   for (const schedule::RowsOf& each : plan.run)
-    planned_.push_back({running_in_view_[each.index], each.rows, 0});
+    planned.push_back({running_in_view_[each.index], each.rows, 0});
   parking_.BeginPlan(book_);
   Preempt(plan.preempt);
-  for (const auto& [sequence, count, end] : planned_) {
+  for (const auto& [sequence, count, end] : planned) {
     if (sequence->phase == Phase::kRunning) {
       PlanRows(sequence, count, book_.table(0, sequence->slot).size(), rows);
     } else if (sequence->parked || TakePrefix(sequence, end)) {
@@ -221,39 +199,19 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* r
   parking_.StoreEvicted(book_);
 }
 
-void Choices::LeaveQueue(Sequence* sequence) {
-  waiting_rows_ -= sequence->expected_rows;
-  std::erase(waiting_, sequence);
-}
-
-void Choices::StartRunning(Sequence* sequence) {
-  sequence->phase = Phase::kRunning;
-  running_.push_back(sequence);
-  output_room_ += sequence->room();
-}
-
-void Choices::StopRunning(Sequence* sequence) {
-  sequence->slot = -1;
-  sequence->sampled_in_slot = false;
-  sequence->phase = Phase::kWaiting;
-  sequence->computed = 0;
-  output_room_ -= sequence->room();
-  std::erase(running_, sequence);
-}
-
 void Choices::Preempt(const std::vector<int32_t>& indices) {
   std::vector<Sequence*> preempted;
   for (const int32_t index : indices) preempted.push_back(running_in_view_[index]);
   for (Sequence* sequence : preempted) {
     const int64_t parked = parking_.Park(sequence, book_) ? sequence->computed : 0;
     book_.Close(sequence->slot);
-    StopRunning(sequence);
+    lists_.StopRunning(sequence);
+    sequence->LoseSlot();
     if (parked == 0) sequence->let_go_digest = 0;
     sequence->expected_rows = sequence->known() - parked;
-    waiting_rows_ += sequence->expected_rows;
   }
   // The latest is preempted first and goes on last.
-  waiting_.insert(waiting_.begin(), preempted.rbegin(), preempted.rend());
+  lists_.QueuePreempted(preempted);
   stats_.preemptions += static_cast<int64_t>(preempted.size());
 }
 
@@ -262,8 +220,8 @@ void Choices::Admit(Sequence* sequence, int64_t rows, std::vector<SequenceRows>*
                               &sequence->prefix_keys);
   sequence->computed = book_.computed(sequence->slot);
   NoteCached(sequence);
-  LeaveQueue(sequence);
-  StartRunning(sequence);
+  lists_.LeaveQueue(sequence);
+  lists_.StartRunning(sequence);
   PlanRows(sequence, std::min(rows, sequence->known() - sequence->computed), 0, step);
 }
 
@@ -295,17 +253,12 @@ void Choices::Commit(const SequenceRows& rows) {
     sequence->request->prompt_committed[sequence->prompt_index] = true;
 }
 
-uint64_t Choices::DigestHeld(int group, const Sequence& sequence, int64_t begin,
-                             int64_t end) const {
-  return kv_digest_ ? kv_digest_(group, book_.table(group, sequence.slot), begin, end) : 0;
-}
-
 void Choices::LetGoUnseen(Sequence* sequence) {
   for (int group = 0; group < book_.num_groups(); ++group) {
     const int64_t before = book_.first_held(group, sequence->slot);
     const int64_t after = book_.LetGoUnseen(group, sequence->slot);
     // Nothing was written into the blocks since.
-    sequence->let_go_digest += DigestHeld(group, *sequence, before, after);
+    sequence->let_go_digest += kv_digest_(group, book_.table(group, sequence->slot), before, after);
   }
 }
 
@@ -316,7 +269,7 @@ void Choices::CountRows(const SequenceRows& rows) {
   (rows.is_decode() ? stats_.decode_rows : stats_.prefill_rows) += rows.count();
   const int64_t left = rows.sequence->tokens_left();
   rows.sequence->computed_peak = std::max(rows.sequence->computed_peak, rows.end);
-  tokens_left_ -= left - rows.sequence->tokens_left();
+  lists_.CountDone(left - rows.sequence->tokens_left());
 }
 
 void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
@@ -326,7 +279,7 @@ void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
   if (sequence->uses_counts()) sequence->counts.AddOutput(token);
   if (sequence->AfterToken(token)) sequence->phase = Phase::kFinished;
   if (sequence->request->request.stream) pieces_.push_back(sequence->TakePiece());
-  --output_room_;
+  lists_.CountToken();
   ++stats_.output_tokens;
 }
 
@@ -337,19 +290,17 @@ void Choices::CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>*
   if (sequence->phase != Phase::kFinished && !prompt_alone && !state->failed) return;
   for (int group = 0; group < book_.num_groups(); ++group) {
     sequence->result.digest +=
-        DigestHeld(group, *sequence, book_.first_held(group, sequence->slot), sequence->computed);
+        kv_digest_(group, book_.table(group, sequence->slot),
+                   book_.first_held(group, sequence->slot), sequence->computed);
   }
   sequence->result.digest += sequence->let_go_digest;
   book_.Close(sequence->slot);
   sequence->slot = -1;
   sequence->phase = Phase::kFinished;
-  std::erase(running_, sequence);
-  output_room_ -= sequence->room();
-  tokens_left_ -= sequence->tokens_left();
+  lists_.StopRunning(sequence);
+  lists_.CountDone(sequence->tokens_left());
   stats_.output_allowed += sequence->max_generated;
-  ++finished_choices_;
-  finished_tokens_ += sequence->known();
-  if (lengths_) lengths_->Ended(sequence->generated());
+  foresight_.Ended(*sequence);
   --state->unfinished;
   if (state->failed) DropFailed(state);
   if (state->unfinished > 0) return;
@@ -365,9 +316,9 @@ void Choices::Deliver(RequestState* state, std::vector<RequestResult>* finished)
 
 EngineStats Choices::stats() const {
   EngineStats stats = stats_;
-  stats.choices_running = static_cast<int64_t>(running_.size());
-  stats.choices_waiting = static_cast<int64_t>(waiting_.size());
-  stats.output_room = output_room_;
+  stats.choices_running = static_cast<int64_t>(num_running());
+  stats.choices_waiting = static_cast<int64_t>(num_waiting());
+  stats.output_room = lists_.output_room();
   stats.kv_blocks_used = book_.held_blocks();
   stats.kv_blocks_total = book_.num_blocks();
   stats.kv_blocks_used_peak = book_.held_peak();

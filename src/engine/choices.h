@@ -4,7 +4,7 @@
 // replica moves the data.
 //
 // Invariants:
-//  1. A choice waits (waiting_), runs (running_, with a slot of the book) or has finished.
+//  1. A choice waits, runs (with a slot of the book) or has finished (choice_lists.h).
 //  2. A running choice has rows in at most one step in flight.
 //  3. A choice that comes back from the tier below runs, but has no rows in the step before which
 //     its blocks are filled; they are committed with the next view.
@@ -13,7 +13,6 @@
 // Not thread-safe: the replica's control task calls.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,13 +20,14 @@
 #include <utility>
 #include <vector>
 
+#include "engine/choice_lists.h"
+#include "engine/foresight.h"
 #include "engine/parking.h"
 #include "engine/request_queue.h"
 #include "engine/sequence.h"
 #include "engine/steal_board.h"
 #include "forebay/engine.h"
 #include "kv/book/group_books.h"
-#include "schedule/lengths.h"
 #include "schedule/plan.h"
 #include "schedule/steal.h"
 
@@ -70,7 +70,7 @@ class Choices {
 
   // Requests come and go.
   bool WantsRequests() const;  // schedule/intake.h
-  bool idle() const { return waiting_.empty() && running_.empty() && ended_.empty(); }
+  bool idle() const { return lists_.empty() && ended_.empty(); }
   void Take(std::unique_ptr<RequestState> state);
   // Forgets the requests of which nothing was computed yet (a drain).
   void DropUnstarted();
@@ -83,7 +83,7 @@ class Choices {
               std::vector<RequestResult>* finished);
   // What the choices of requests that stream have got since the last call.
   std::vector<ChoicePiece> TakePieces() { return std::exchange(pieces_, {}); }
-  ReplicaLoad load() const;
+  ReplicaLoad load() const { return lists_.load(); }
 
   // A step is planned over a view and taken into the books by Apply, which writes its rows: they
   // are in flight until Commit. `share`: the view has only this step's part of the choices
@@ -100,8 +100,6 @@ class Choices {
   void Commit(const SequenceRows& rows);
   // The choice's next token was drawn.
   void Append(Sequence* sequence, int32_t token, int64_t now_ns);
-  // The choice's logits are NaN: its request has no answer, and ends with this step.
-  void Fail(Sequence* sequence) { sequence->request->failed = true; }
   // After its rows were committed and their tokens appended: if the choice has come to its end it
   // is closed, and its request delivered if it was the last. With a request that failed all its
   // choices end, those in other steps when these are committed.
@@ -120,27 +118,17 @@ class Choices {
   size_t num_loans() const { return loans_.size(); }
 
   const kv::GroupBooks& book() const { return book_; }
-  size_t num_running() const { return running_.size(); }
-  size_t num_waiting() const { return waiting_.size(); }
+  size_t num_running() const { return lists_.running().size(); }
+  size_t num_waiting() const { return lists_.waiting().size(); }
   // What is counted here; steps and times are the replica's.
   EngineStats stats() const;
   ParkCounters park_counters() const { return parking_.counters(); }
 
  private:
-  struct Planned {
-    Sequence* sequence;
-    int64_t rows;
-    int64_t end;  // of the positions that one that waits may have; the plan has blocks for so many
-  };
-
   kv::CachedPrefix FindCached(Sequence* sequence) const;
   void Queue(Sequence* sequence);
-  void UpdateLengths();
-  int64_t ExpectedLeft(const Sequence& sequence) const;
   schedule::RunningView ViewOf(const Sequence& sequence, bool short_of_blocks) const;
   void ViewWaiting();
-  // False for a choice that waits for its sibling's prompt to be committed, and then shares it.
-  bool IsReady(const Sequence& sequence) const;
   void Preempt(const std::vector<int32_t>& indices);
   void Admit(Sequence* sequence, int64_t rows, std::vector<SequenceRows>* step);
   // Whether blocks below, of positions before `end`, make the choice one that comes back from
@@ -151,7 +139,6 @@ class Choices {
   void CommitReturned();
   void PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
                 std::vector<SequenceRows>* step);
-  uint64_t DigestHeld(int group, const Sequence& sequence, int64_t begin, int64_t end) const;
   void LetGoUnseen(Sequence* sequence);
   void CountRows(const SequenceRows& rows);
   void Deliver(RequestState* state, std::vector<RequestResult>* finished);
@@ -159,15 +146,6 @@ class Choices {
   void Drop(Sequence* sequence);
   // Drops those choices of a request that failed of which no step is in flight.
   void DropFailed(RequestState* state);
-  // The choice that waited leaves the queue.
-  void LeaveQueue(Sequence* sequence);
-  // The choice has a slot.
-  void StartRunning(Sequence* sequence);
-  // The choice has no slot any more and waits, or leaves.
-  void StopRunning(Sequence* sequence);
-  schedule::HeldView ViewHeld(const RequestState& state) const;
-  // Positions in its KV cache that rows still see; the mean of the groups.
-  int64_t HeldTokens(const Sequence& sequence) const;
   Gift Detach(RequestState* state, int member);
   std::shared_ptr<kv::KvLoan> Lend(Sequence* sequence, int member);
 
@@ -175,27 +153,19 @@ class Choices {
   const KvDigest kv_digest_;
   Parking parking_;
   kv::GroupBooks book_;
+  ChoiceLists lists_;
+  Foresight foresight_;
   std::vector<std::unique_ptr<RequestState>> states_;
-  std::deque<Sequence*> waiting_;   // in the order of admission; preempted ones at the front
-  std::vector<Sequence*> running_;  // ascending admission
   std::vector<std::unique_ptr<RequestState>> ended_;  // with nothing to compute
   std::vector<int64_t> ids_;
   std::vector<ChoicePiece> pieces_;
   std::vector<std::shared_ptr<kv::KvLoan>> loans_;
-  std::optional<schedule::Lengths> lengths_;
-  std::vector<int64_t> ages_;         // kept for its capacity
   std::vector<Sequence*> returning_;  // running ones whose blocks are filled from below
 
-  // Lists of the step that is planned; kept for their capacity.
+  // The step that is planned; its choices by their indices in the view.
   schedule::StepView view_;
   std::vector<Sequence*> running_in_view_, waiting_in_view_;
-  std::vector<Planned> planned_;
-
   EngineStats stats_;
-  int64_t output_room_ = 0;   // tokens that the running choices may still generate
-  int64_t waiting_rows_ = 0;  // sum of the waiting choices' expected rows
-  int64_t tokens_left_ = 0;   // sum over all choices
-  int64_t finished_choices_ = 0, finished_tokens_ = 0;
 };
 
 }  // namespace forebay::engine

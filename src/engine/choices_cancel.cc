@@ -37,16 +37,15 @@ void Choices::DropFailed(RequestState* state) {
 
 void Choices::Drop(Sequence* sequence) {
   if (sequence->phase == Phase::kFinished) return;
-  tokens_left_ -= sequence->tokens_left();
+  lists_.CountDone(sequence->tokens_left());
   if (sequence->phase == Phase::kWaiting) {
     parking_.Forget(sequence);
-    LeaveQueue(sequence);
+    lists_.LeaveQueue(sequence);
     return;
   }
   book_.Close(sequence->slot);
   std::erase(returning_, sequence);
-  output_room_ -= sequence->room();
-  std::erase(running_, sequence);
+  lists_.StopRunning(sequence);
 }
 
 }  // namespace forebay::engine

@@ -5,16 +5,19 @@
 #include "engine/choices.h"
 
 namespace forebay::engine {
+namespace {
 
-int64_t Choices::HeldTokens(const Sequence& sequence) const {
+// Positions in its KV cache that rows still see; the mean of the groups.
+int64_t HeldTokens(const Sequence& sequence, const kv::GroupBooks& book) {
   int64_t sum = 0;
-  for (int group = 0; group < book_.num_groups(); ++group)
-    sum += sequence.computed - book_.first_held(group, sequence.slot);
-  return sum / book_.num_groups();
+  for (int group = 0; group < book.num_groups(); ++group)
+    sum += sequence.computed - book.first_held(group, sequence.slot);
+  return sum / book.num_groups();
 }
 
 // A request whose choices all wait takes nothing along; one with a single choice takes its KV.
-schedule::HeldView Choices::ViewHeld(const RequestState& state) const {
+schedule::HeldView ViewHeld(const RequestState& state, const kv::GroupBooks& book,
+                            std::span<Sequence* const> returning) {
   schedule::HeldView held;
   for (const auto& sequence : state.sequences) {
     if (sequence->phase == Phase::kFinished) continue;
@@ -24,16 +27,18 @@ schedule::HeldView Choices::ViewHeld(const RequestState& state) const {
                                                       sequence->generated());
     held.tokens_left += sequence->known() - sequence->computed + room;
     if (sequence->phase != Phase::kRunning) continue;
-    held.kv_tokens += HeldTokens(*sequence);
+    held.kv_tokens += HeldTokens(*sequence, book);
     held.movable = state.sequences.size() == 1 && !sequence->in_flight &&
-                   std::ranges::count(returning_, sequence.get()) == 0;
+                   std::ranges::count(returning, sequence.get()) == 0;
   }
   return held;
 }
 
+}  // namespace
+
 std::vector<Gift> Choices::GiveAway(int askers, int member) {
   schedule::StealView view{.askers = askers, .most = options_.limits.max_num_seqs};
-  for (const auto& state : states_) view.held.push_back(ViewHeld(*state));
+  for (const auto& state : states_) view.held.push_back(ViewHeld(*state, book_, returning_));
   std::vector<int32_t> indices;
   schedule::ChooseGifts(view, options_.steal, &indices);
   // Indices are those before any was given.
@@ -49,13 +54,13 @@ Gift Choices::Detach(RequestState* state, int member) {
   for (const auto& each : state->sequences) {
     Sequence* const sequence = each.get();
     if (sequence->phase == Phase::kFinished) continue;
-    tokens_left_ -= sequence->tokens_left();
+    lists_.CountDone(sequence->tokens_left());
     parking_.Forget(sequence);  // The tier is this replica's.
     if (sequence->phase == Phase::kRunning) {
       gift.loan = Lend(sequence, member);
       continue;
     }
-    LeaveQueue(sequence);
+    lists_.LeaveQueue(sequence);
   }
   const auto held =
       std::ranges::find_if(states_, [&](const auto& each) { return each.get() == state; });
@@ -74,7 +79,8 @@ std::shared_ptr<kv::KvLoan> Choices::Lend(Sequence* sequence, int member) {
     loan->tables.emplace_back(table.begin(), table.end());
     loan->first_held.push_back(book_.first_held(group, sequence->slot));
   }
-  StopRunning(sequence);
+  lists_.StopRunning(sequence);
+  sequence->LoseSlot();
   loans_.push_back(loan);
   return loan;
 }
@@ -96,7 +102,7 @@ Sequence* Choices::Adopt(std::unique_ptr<RequestState> given, const kv::KvLoan* 
     if (sequence->phase == Phase::kFinished) continue;
     const bool fits =
         loan != nullptr &&
-        running_.size() + loans_.size() < static_cast<size_t>(options_.limits.max_num_seqs) &&
+        num_running() + loans_.size() < static_cast<size_t>(options_.limits.max_num_seqs) &&
         book_.available_blocks() > loan->blocks();
     if (!fits) {
       sequence->let_go_digest = 0;
@@ -114,8 +120,8 @@ void Choices::Resume(Sequence* sequence, const kv::KvLoan& loan) {
   book_.CommitAdopted(sequence->slot,
                       std::span(sequence->tokens).first(static_cast<size_t>(loan.computed)));
   sequence->computed = loan.computed;
-  StartRunning(sequence);
-  tokens_left_ += sequence->tokens_left();
+  lists_.StartRunning(sequence);
+  lists_.CountLeft(*sequence);
 }
 
 }  // namespace forebay::engine

@@ -21,8 +21,8 @@ void Choices::Return(Sequence* sequence) {
                   parking_.shared_keys() ? parked.computed : 0, &sequence->prefix_keys);
   parking_.Return(sequence, book_);
   NoteCached(sequence);
-  LeaveQueue(sequence);
-  StartRunning(sequence);
+  lists_.LeaveQueue(sequence);
+  lists_.StartRunning(sequence);
   returning_.push_back(sequence);
 }
 

@@ -227,7 +227,10 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
   const size_t first = flight.first_task[index];
   for (size_t i = first; i < flight.first_task[index + 1]; ++i) {
     LogitTask& task = flight.tasks[i];
-    if (task.nan) return choices_.Fail(sequence);
+    if (task.nan) {  // no answer: the request ends with this step
+      sequence->request->failed = true;
+      return;
+    }
     if (task.target >= 0) {
       auto& logprobs = sequence->request->prompt_logprobs[sequence->prompt_index];
       logprobs[rows.begin + static_cast<int64_t>(i - first) + 1] = std::move(task.target_output);

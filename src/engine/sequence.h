@@ -73,6 +73,14 @@ struct Sequence {
   int64_t tokens_left() const { return std::max<int64_t>(0, expected_tokens - computed_peak); }
   int64_t output_left() const { return std::min(tokens_left(), expected_tokens - prompt_tokens); }
 
+  // It ran, and waits or leaves.
+  void LoseSlot() {
+    slot = -1;
+    sampled_in_slot = false;
+    phase = Phase::kWaiting;
+    computed = 0;
+  }
+
   // The job's order: line, then choice.
   int64_t job_order() const;
   // The other choices of a prompt share what this one computes.

@@ -1,0 +1,54 @@
+// Which choices of a replica wait and which run, and sums over them that are asked for at each
+// step. Whoever changes what a choice has computed or generated tells it here.
+//
+// Not thread-safe: the replica's control task calls.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "engine/request_queue.h"
+#include "engine/sequence.h"
+
+namespace forebay::engine {
+
+class ChoiceLists {
+ public:
+  // In the order of admission; preempted ones at the front.
+  const std::deque<Sequence*>& waiting() const { return waiting_; }
+  const std::vector<Sequence*>& running() const { return running_; }  // ascending admission
+  bool empty() const { return waiting_.empty() && running_.empty(); }
+  // Sum of the waiting choices' expected rows.
+  int64_t waiting_rows() const { return waiting_rows_; }
+  // Tokens that the running choices may still generate.
+  int64_t output_room() const { return output_room_; }
+  ReplicaLoad load() const;
+
+  // A choice comes, and waits: `expected_rows` of it are to be computed.
+  void Queue(Sequence* sequence, int64_t expected_rows);
+  // The choice that waited leaves the queue, to run or for good.
+  void LeaveQueue(Sequence* sequence);
+  // The choice has a slot.
+  void StartRunning(Sequence* sequence);
+  // The choice is about to lose its slot, or has come to its end.
+  void StopRunning(Sequence* sequence);
+  // Those that stopped running wait before all others, the last one first.
+  void QueuePreempted(std::span<Sequence* const> preempted);
+  // The choice that runs has one token more.
+  void CountToken() { --output_room_; }
+  // The choices have `tokens` fewer to compute, since these were computed or the choice leaves.
+  void CountDone(int64_t tokens) { tokens_left_ -= tokens; }
+  // The choice comes, or comes back, with what is left of it.
+  void CountLeft(const Sequence& sequence) { tokens_left_ += sequence.tokens_left(); }
+
+ private:
+  std::deque<Sequence*> waiting_;
+  std::vector<Sequence*> running_;
+  int64_t output_room_ = 0;
+  int64_t waiting_rows_ = 0;
+  int64_t tokens_left_ = 0;  // sum over all choices
+};
+
+}  // namespace forebay::engine

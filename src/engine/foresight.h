@@ -1,0 +1,37 @@
+// What the choices that have ended tell of those that are to come: how long they become. Kept by
+// the replica for its policy.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/choice_lists.h"
+#include "schedule/lengths.h"
+
+namespace forebay::engine {
+
+class Foresight {
+ public:
+  // `predictor`: how lengths are foreseen; nothing: they are not.
+  explicit Foresight(const std::optional<schedule::LengthPredictor>& predictor) {
+    if (predictor) lengths_.emplace(*predictor);
+  }
+  // The choice has come to its end.
+  void Ended(const Sequence& sequence);
+  // Before a step is planned: how far those have come that run, or wait and have begun.
+  void Update(const ChoiceLists& choices);
+  // Tokens that the choice will yet generate; 0 where lengths are not foreseen.
+  int64_t ExpectedLeft(const Sequence& sequence) const;
+  // Of prompt and output of the choices that have ended; 0: none has.
+  double mean_tokens() const {
+    return ended_ > 0 ? static_cast<double>(tokens_) / static_cast<double>(ended_) : 0;
+  }
+
+ private:
+  std::optional<schedule::Lengths> lengths_;
+  std::vector<int64_t> ages_;  // kept for its capacity
+  int64_t ended_ = 0, tokens_ = 0;
+};
+
+}  // namespace forebay::engine
