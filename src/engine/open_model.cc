@@ -14,6 +14,7 @@
 #include "model/config_reader.h"
 #include "model/decoder_weights.h"
 #include "model/family.h"
+#include "model/unused.h"
 #include "weights/random_reader.h"
 
 namespace forebay::engine {
@@ -50,6 +51,38 @@ base::Status AddTokenizer(ModelFiles* files) {
   return base::Status::Ok();
 }
 
+void WarnOfUnused(const std::string& path, std::string_view what,
+                  std::span<const std::string> unused) {
+  constexpr size_t kShown = 5;
+  if (unused.empty()) return;
+  base::Log(base::LogLevel::kWarning,
+            fmt::format("{}: {} {} that nothing here uses: {}{}", path, unused.size(), what,
+                        fmt::join(unused.first(std::min(kShown, unused.size())), ", "),
+                        unused.size() > kShown ? ", ..." : ""));
+}
+
+// What the files hold beyond what the model is made of is said, or refused.
+base::Status CheckUnused(const weights::WeightSource& source, const ModelFiles& files) {
+  const auto shapes = model::PlanDecoder(files.config, tensor::DType::kBF16, 1).TensorShapes();
+  std::vector<std::string_view> used;
+  for (const auto& [name, shape] : shapes) used.push_back(name);
+  FB_ASSIGN_OR_RETURN(const std::vector<std::string> tensors,
+                      model::UnusedTensors(files.config, source.names(), used, source));
+  WarnOfUnused(files.path, "tensors", tensors);
+  WarnOfUnused(files.path + "/config.json", "keys", files.config.unused_keys);
+  std::vector<int32_t> ends = files.config.eos_token_ids;
+  ends.insert(ends.end(), files.generation.eos_token_ids.begin(),
+              files.generation.eos_token_ids.end());
+  for (const int32_t id : ends) {
+    if (id < files.config.vocab_size) continue;
+    base::Log(
+        base::LogLevel::kWarning,
+        fmt::format("{}: eos_token_id {} is beyond the vocabulary of {} tokens, and ends nothing",
+                    files.path, id, files.config.vocab_size));
+  }
+  return base::Status::Ok();
+}
+
 // Reads `config.json`, or GGUF metadata, and the weights' headers.
 base::Status OpenFiles(ModelFiles* files) {
   FB_ASSIGN_OR_RETURN(auto source, weights::WeightSource::Open(files->path));
@@ -69,6 +102,7 @@ base::Status OpenFiles(ModelFiles* files) {
     }
     FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
   }
+  FB_RETURN_IF_ERROR(CheckUnused(*owned, *files));
   files->fingerprint = owned->Fingerprint(config_text);
   files->reader = std::move(owned);
   return base::Status::Ok();

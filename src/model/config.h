@@ -107,6 +107,8 @@ struct ModelConfig {
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;
   tensor::DType stored_dtype = tensor::DType::kBF16;  // as config.json says; informative
+  // Keys of config.json that nobody knows (model/unused.h); for a warning.
+  std::vector<std::string> unused_keys;
   // Devices that compute expand what their files hold; those of shapes alone keep it.
   std::optional<StoredFormat> stored;
 

@@ -6,6 +6,7 @@
 #include "model/family.h"
 #include "model/json_fields.h"
 #include "model/rope.h"
+#include "model/unused.h"
 
 namespace forebay::model {
 namespace {
@@ -231,6 +232,7 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
   config.eos_token_ids = in.TokenIds("eos_token_id");
   ReadDtype(&in, &config);
   FB_RETURN_IF_ERROR(in.status());
+  FB_ASSIGN_OR_RETURN(config.unused_keys, UnusedKeys(in));
   return config;
 }
 

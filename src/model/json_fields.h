@@ -1,6 +1,7 @@
 // Typed, checked access to a JSON object's keys, for configuration files.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -26,6 +27,8 @@ class JsonFields {
   const std::string& where() const { return where_; }
   const simdjson::dom::object& object() const { return object_; }
   bool Has(std::string_view key) const { return Find(key).has_value(); }
+  // Whether any of the calls here was about the key.
+  bool AskedFor(std::string_view key) const { return std::ranges::count(asked_, key) > 0; }
 
   // A number in [least, most]; without `otherwise` the key must be there.
   int64_t Int(std::string_view key, int64_t least, int64_t most,
@@ -59,6 +62,7 @@ class JsonFields {
   simdjson::dom::object object_;
   std::string where_;
   base::Status status_;
+  mutable std::vector<std::string> asked_;
 };
 
 }  // namespace forebay::model

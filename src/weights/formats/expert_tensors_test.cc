@@ -16,30 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A folder with one safetensors file that is put together tensor by tensor.
-class Folder {
- public:
-  Folder& F32(std::string_view name, std::string_view shape, const std::vector<float>& values) {
-    return Add(name, "F32", shape,
-               {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
-  }
-  Folder& Add(std::string_view name, std::string_view type, std::string_view shape,
-              std::string_view data) {
-    header_ += fmt::format(R"({}"{}": {{"dtype": "{}", "shape": {}, "data_offsets": [{}, {}]}})",
-                           header_.empty() ? "" : ", ", name, type, shape, data_.size(),
-                           data_.size() + data.size());
-    data_ += data;
-    return *this;
-  }
-  base::Result<WeightSource> Open() {
-    folder_.Write("model.safetensors", SafetensorsBytes("{" + header_ + "}", data_));
-    return WeightSource::Open(folder_.path());
-  }
-
- private:
-  TemporaryFolder folder_;
-  std::string header_, data_;
-};
+using Folder = SafetensorsFolder;
 
 std::vector<float> Counted(int count, float first = 0) {
   std::vector<float> values;
@@ -64,7 +41,7 @@ TEST(ExpertTensors, StacksThatAreTransposed) {
   Folder folder;
   folder.F32("m.experts.gate_up_proj", "[2, 3, 4]", Counted(24));
   folder.F32("m.experts.down_proj", "[2, 2, 3]", Counted(12, 100));
-  const auto source = folder.Open();
+  const auto source = WeightSource::Open(folder.Write());
   ASSERT_TRUE(source.ok()) << source.status().ToString();
   EXPECT_EQ(source->tensors().size(), 6u);
   EXPECT_EQ(*source->ShapeOf("m.experts.1.up_proj.weight"), (tensor::Shape{2, 3}));
@@ -86,7 +63,7 @@ TEST(ExpertTensors, StacksAsTheyAreMultiplied) {
   Folder folder;
   folder.F32("m.experts.gate_up_proj", "[2, 4, 3]", Counted(24));
   folder.F32("m.experts.down_proj", "[2, 3, 2]", Counted(12, 100));
-  const auto source = folder.Open();
+  const auto source = WeightSource::Open(folder.Write());
   ASSERT_TRUE(source.ok()) << source.status().ToString();
   EXPECT_EQ(Read(*source, "m.experts.1.gate_proj.weight"),
             (std::vector<float>{12, 13, 14, 15, 16, 17}));
@@ -134,12 +111,12 @@ TEST(ExpertTensors, StacksOfGguf) {
 TEST(ExpertTensors, StacksThatFitNothingAreRefused) {
   Folder alone;
   alone.F32("m.experts.gate_up_proj", "[2, 3, 4]", Counted(24));
-  EXPECT_THAT(alone.Open().status().ToString(),
+  EXPECT_THAT(WeightSource::Open(alone.Write()).status().ToString(),
               HasSubstr("m.experts.gate_up_proj has no down_proj beside it"));
   Folder misshapen;
   misshapen.F32("m.experts.gate_up_proj", "[2, 3, 4]", Counted(24));
   misshapen.F32("m.experts.down_proj", "[2, 3, 3]", Counted(18));
-  const base::Status status = misshapen.Open().status();
+  const base::Status status = WeightSource::Open(misshapen.Write()).status();
   EXPECT_EQ(status.code(), kTensorShape);
   EXPECT_THAT(status.message(), HasSubstr("[2, 3, 4]"));
 }
@@ -148,7 +125,7 @@ TEST(ExpertTensors, TextPartsLoseTheirPrefix) {
   Folder folder;
   folder.F32("language_model.model.norm.weight", "[2]", {1, 2});
   folder.F32("vision_model.norm.weight", "[1]", {3});
-  const auto source = folder.Open();
+  const auto source = WeightSource::Open(folder.Write());
   ASSERT_TRUE(source.ok()) << source.status().ToString();
   EXPECT_EQ(Read(*source, "model.norm.weight"), (std::vector<float>{1, 2}));
   EXPECT_NE(source->Find("vision_model.norm.weight"), nullptr);
@@ -165,7 +142,7 @@ TEST(ScaledTensors, AreQuantTimesScale) {
   Folder folder;
   folder.Add("w.weight", "F8_E4M3", "[130, 129]", quants);
   folder.F32("w.weight_scale_inv", "[2, 2]", {0.5f, 2, 3, 0.1f});
-  const auto source = folder.Open();
+  const auto source = WeightSource::Open(folder.Write());
   ASSERT_TRUE(source.ok()) << source.status().ToString();
   const std::vector<float> values = Read(*source, "w.weight");
   EXPECT_EQ(values[0], 224);
@@ -185,7 +162,7 @@ TEST(ScaledTensors, ANanIsNamed) {
   Folder folder;
   folder.Add("w.weight", "F8_E4M3", "[1, 2]", std::string("\x38\xFF", 2));
   folder.F32("w.weight_scale_inv", "[1, 1]", {1});
-  const auto source = folder.Open();
+  const auto source = WeightSource::Open(folder.Write());
   ASSERT_TRUE(source.ok()) << source.status().ToString();
   float values[2];
   EXPECT_EQ(source->ReadRows("w.weight", 0, 1, values).code(), kTensorNotFinite);
@@ -194,17 +171,17 @@ TEST(ScaledTensors, ANanIsNamed) {
 TEST(ScaledTensors, WeightAndScalesNeedEachOther) {
   Folder no_weight;
   no_weight.F32("w.weight_scale_inv", "[1, 1]", {1});
-  EXPECT_EQ(no_weight.Open().status().code(), kScaleWithoutWeight);
+  EXPECT_EQ(WeightSource::Open(no_weight.Write()).status().code(), kScaleWithoutWeight);
   Folder other_type;
   other_type.F32("w.weight", "[1, 1]", {1}).F32("w.weight_scale_inv", "[1, 1]", {1});
-  EXPECT_EQ(other_type.Open().status().code(), kScaleWithoutWeight);
+  EXPECT_EQ(WeightSource::Open(other_type.Write()).status().code(), kScaleWithoutWeight);
   Folder misshapen;
   misshapen.Add("w.weight", "F8_E4M3", "[1, 2]", "\x38\x38");
   misshapen.F32("w.weight_scale_inv", "[1, 2]", {1, 1});
-  EXPECT_EQ(misshapen.Open().status().code(), kTensorShape);
+  EXPECT_EQ(WeightSource::Open(misshapen.Write()).status().code(), kTensorShape);
   Folder no_scales;
   no_scales.Add("w.weight", "F8_E4M3", "[1, 2]", "\x38\x38");
-  const auto source = no_scales.Open();
+  const auto source = WeightSource::Open(no_scales.Write());
   ASSERT_TRUE(source.ok()) << source.status().ToString();
   float values[2];
   EXPECT_EQ(source->ReadRows("w.weight", 0, 1, values).code(), kTensorTypeUnsupported);

@@ -1,6 +1,7 @@
 // Builders of weight files for tests: small, valid unless told otherwise, then bent by hand.
 #pragma once
 
+#include <fmt/format.h>
 #include <unistd.h>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace forebay::weights {
 
@@ -48,6 +50,33 @@ inline std::string SafetensorsBytes(std::string_view header, std::string_view da
   Append<uint64_t>(&file, header.size());
   return file.append(header).append(data);
 }
+
+// A folder with one safetensors file that is put together tensor by tensor.
+class SafetensorsFolder {
+ public:
+  SafetensorsFolder& F32(std::string_view name, std::string_view shape,
+                         const std::vector<float>& values) {
+    return Add(name, "F32", shape,
+               {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  }
+  SafetensorsFolder& Add(std::string_view name, std::string_view type, std::string_view shape,
+                         std::string_view data) {
+    header_ += fmt::format(R"({}"{}": {{"dtype": "{}", "shape": {}, "data_offsets": [{}, {}]}})",
+                           header_.empty() ? "" : ", ", name, type, shape, data_.size(),
+                           data_.size() + data.size());
+    data_ += data;
+    return *this;
+  }
+  // Returns the folder's path.
+  std::string Write() {
+    folder_.Write("model.safetensors", SafetensorsBytes("{" + header_ + "}", data_));
+    return folder_.path();
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::string header_, data_;
+};
 
 // GGUF piece by piece:  GgufBytes(tensors, keys).String("a", "b").Tensor("t", {32}, 8, 0).Data(34
 // bytes).

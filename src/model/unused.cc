@@ -1,0 +1,163 @@
+#include "model/unused.h"
+
+#include <algorithm>
+
+#include "model/family.h"
+
+namespace forebay::model {
+namespace {
+
+using base::Result;
+using base::Status;
+
+// What training, other programs and other families keep in the file; nothing of it changes the
+// logits of a family that does not ask for it.
+constexpr std::string_view kMeansNothing[] = {"_attn_implementation",
+                                              "_name_or_path",
+                                              "attention_chunk_size",
+                                              "attention_dropout",
+                                              "attn_implementation",
+                                              "auto_map",
+                                              "aux_loss_alpha",
+                                              "bos_token_id",
+                                              "classifier_dropout",
+                                              "embd_pdrop",
+                                              "eos_token_id",
+                                              "ep_size",
+                                              "for_llm_compressor",
+                                              "hidden_dropout",
+                                              "initializer_range",
+                                              "layer_types",
+                                              "max_window_layers",
+                                              "mlp_bias",
+                                              "model_type",
+                                              "num_nextn_predict_layers",
+                                              "original_max_position_embeddings",
+                                              "output_attentions",
+                                              "output_hidden_states",
+                                              "output_router_logits",
+                                              "pad_token_id",
+                                              "pretraining_tp",
+                                              "quantization_config",
+                                              "resid_pdrop",
+                                              "return_dict",
+                                              "rope_parameters",
+                                              "router_aux_loss_coef",
+                                              "router_jitter_noise",
+                                              "router_z_loss_coef",
+                                              "seq_aux",
+                                              "sliding_window",
+                                              "torch_dtype",
+                                              "transformers_version",
+                                              "unk_token_id",
+                                              "unsloth_fixed",
+                                              "unsloth_version",
+                                              "use_cache",
+                                              "use_sliding_window"};
+
+// Keys that other families' programs multiply, cap or shift by; each does nothing where it is
+// null, false or `neutral`.
+struct ChangesLogits {
+  std::string_view key;
+  double neutral;
+};
+constexpr ChangesLogits kChangesLogits[] = {
+    {"alibi", 0},
+    {"attention_multiplier", 0},
+    {"attn_logit_softcapping", 0},
+    {"clip_qkv", 0},
+    {"embedding_multiplier", 1},
+    {"final_logit_softcapping", 0},
+    {"logit_scale", 1},
+    {"logits_scaling", 1},
+    {"parallel_attn", 0},
+    {"qk_layernorm", 0},
+    {"query_pre_attn_scalar", 0},
+    {"residual_multiplier", 1},
+    {"scale_depth", 0},
+    {"scale_emb", 1},
+    {"use_parallel_residual", 0},
+};
+
+bool DoesNothing(simdjson::dom::element value, double neutral) {
+  bool on;
+  double number;
+  if (value.is_null()) return true;
+  if (!value.get_bool().get(on)) return !on;
+  return !value.get_double().get(number) && number == neutral;
+}
+
+// Of layers that the configuration does not count, such as those that predict further tokens.
+bool IsOfALaterLayer(std::string_view name, int64_t num_layers) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!name.starts_with(kLayers)) return false;
+  const std::string index(name.substr(kLayers.size(), name.find('.', kLayers.size())));
+  return std::strtoll(index.c_str(), nullptr, 10) >= num_layers;
+}
+
+// What is known to be in files and to be needed by nobody: an output matrix beside the embedding
+// that it equals, tables that are computed, scales of activations and of the KV cache.
+bool IsNeverNeeded(const ModelConfig& config, std::string_view name) {
+  constexpr std::string_view kEnds[] = {"rotary_emb.inv_freq", "rope_freqs.weight", ".input_scale",
+                                        ".k_scale", ".v_scale"};
+  return (config.tie_word_embeddings && name == "lm_head.weight") ||
+         std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+Result<bool> IsZero(const weights::TensorReader& reader, std::string_view name) {
+  FB_ASSIGN_OR_RETURN(const tensor::Shape shape, reader.ShapeOf(name));
+  std::vector<float> values(static_cast<size_t>(shape.elements()));
+  FB_RETURN_IF_ERROR(reader.ReadRows(name, 0, 1, values.data()));
+  return std::ranges::all_of(values, [](float value) { return value == 0; });
+}
+
+Status Unexpected(const ModelConfig& config, const weights::TensorReader& reader,
+                  std::string_view name) {
+  return Status(kTensorUnexpected,
+                fmt::format("{}: tensor {} has no place in {} as it is configured; without it the "
+                            "model would be another one",
+                            reader.FileOf(name), name, config.architecture));
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> UnusedKeys(const JsonFields& fields) {
+  std::vector<std::string> unused;
+  for (const auto& [key, value] : fields.object()) {
+    if (fields.AskedFor(key) || std::ranges::count(kMeansNothing, key) > 0) continue;
+    const auto* const found = std::ranges::find(kChangesLogits, key, &ChangesLogits::key);
+    if (found == std::end(kChangesLogits)) {
+      if (!value.is_null()) unused.emplace_back(key);
+    } else if (!DoesNothing(value, found->neutral)) {
+      return Status(kConfigUnsupported,
+                    fmt::format("{}: {} is {}, which is not supported; supported: null",
+                                fields.where(), key, simdjson::minify(value)));
+    }
+  }
+  return unused;
+}
+
+Result<std::vector<std::string>> UnusedTensors(const ModelConfig& config,
+                                               std::span<const std::string_view> names,
+                                               std::span<const std::string_view> used,
+                                               const weights::TensorReader& reader) {
+  std::vector<std::string_view> rest;
+  std::ranges::set_difference(names, used, std::back_inserter(rest));
+  std::vector<std::string> unused;
+  for (const std::string_view name : rest) {
+    // Beside the text part of a model of several kinds lie the others.
+    const bool text = name.starts_with("model.layers.") || name.starts_with("model.norm.") ||
+                      name.starts_with("model.embed_tokens.") || name.starts_with("lm_head.");
+    if (IsOfALaterLayer(name, config.num_layers) || IsNeverNeeded(config, name)) continue;
+    if (text && name.ends_with("norm.weight")) return Unexpected(config, reader, name);
+    if (text && name.ends_with(".bias")) {
+      FB_ASSIGN_OR_RETURN(const bool zero, IsZero(reader, name));
+      if (zero) continue;
+      return Unexpected(config, reader, name);
+    }
+    unused.emplace_back(name);
+  }
+  return unused;
+}
+
+}  // namespace forebay::model

@@ -1,0 +1,30 @@
+// What the files of a model say and no reader asks for: keys of the configuration, tensors. Where
+// leaving them out would make another model of it, the model is refused; the rest is for a warning.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config.h"
+#include "model/json_fields.h"
+#include "weights/tensor_reader.h"
+
+namespace forebay::model {
+
+inline constexpr base::ErrorCode kTensorUnexpected{"tensor_unexpected"};
+
+// Keys that nobody has asked `fields` for, but for those that mean nothing to inference. Refuses
+// (kConfigUnsupported) those that change logits wherever they are known, unless their value does
+// nothing.
+base::Result<std::vector<std::string>> UnusedKeys(const JsonFields& fields);
+
+// Of the sorted `names`, those of the text part that `used` (sorted) has not. Refuses
+// (kTensorUnexpected) biases that are not zero, and norms.
+base::Result<std::vector<std::string>> UnusedTensors(const ModelConfig& config,
+                                                     std::span<const std::string_view> names,
+                                                     std::span<const std::string_view> used,
+                                                     const weights::TensorReader& reader);
+
+}  // namespace forebay::model
