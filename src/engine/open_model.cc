@@ -1,5 +1,6 @@
 #include "engine/open_model.h"
 
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
