@@ -105,7 +105,7 @@ def check_includes(files):
     return graph
 
 
-NAMESPACE = re.compile(r"^namespace (forebay[\w:]*) \{")
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{")
 DEFINITION = re.compile(r"^(?:class|struct|enum class) (\w+)\b[^;]*$")
 FORWARD = re.compile(r"^(?:class|struct|enum class) (\w+)[^{]*;$")
 
@@ -120,7 +120,7 @@ def check_forward_declarations(files):
                 namespace = match.group(1)
             elif match := DEFINITION.match(text):
                 homes.setdefault((namespace, match.group(1)), folder)
-            elif (match := FORWARD.match(text)) and not is_test(path):
+            elif (match := FORWARD.match(text)) and not is_test(path) and namespace.startswith("forebay"):
                 ahead.append((path, number, folder, (namespace, match.group(1))))
     for path, number, folder, name in ahead:
         if name not in homes:

@@ -9,10 +9,10 @@ namespace {
 
 inline constexpr base::ErrorCode kProcessForked{"process_forked"};
 
-// The flags, and a parser that fills them.
+// A command line that fills the flags.
 struct Parser {
-  explicit Parser(cli::ModelFlags* flags) { cli::AddModelFlags(app, *flags); }
-  CLI::App app{"forebay", "forebay"};
+  explicit Parser(cli::ModelFlags* flags) { cli::AddModelFlags(line.root(), *flags); }
+  cli::CommandLine line{"forebay", "forebay"};
 };
 
 }  // namespace
@@ -24,24 +24,13 @@ void Throw(const base::Status& status) {
 
 std::vector<std::pair<std::string, bool>> FlagNames() {
   cli::ModelFlags flags;
-  const Parser parser(&flags);
-  std::vector<std::pair<std::string, bool>> names;
-  for (const CLI::Option* option : parser.app.get_options()) {
-    for (const std::string& name : option->get_lnames())
-      if (name != "help") names.emplace_back(name, option->get_items_expected_max() > 0);
-  }
-  return names;
+  return Parser(&flags).line.FlagNames();
 }
 
 cli::ModelFlags ParseFlags(const std::string& model, const Flags& given) {
   cli::ModelFlags flags;
-  Parser parser(&flags);
-  try {
-    // The parser takes them from the back.
-    parser.app.parse(Flags(given.rbegin(), given.rend()));
-  } catch (const CLI::ParseError& error) {
-    throw Failure{base::kInvalidArgument.name, error.what(), true};
-  }
+  const base::Status parsed = Parser(&flags).line.Parse(given);
+  if (!parsed.ok()) throw Failure{base::kInvalidArgument.name, parsed.message(), true};
   flags.engine.model = model;
   if (const base::Status status = cli::ApplyModelFlags(&flags); !status.ok()) Throw(status);
   return flags;

@@ -2,17 +2,17 @@
 // exit code.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "cli/flags.h"
 
 namespace forebay::cli {
 
-void AddRunCommand(CLI::App& app, int* exit_code);
-void AddMergeCommand(CLI::App& app, int* exit_code);
-void AddPackCommand(CLI::App& app, int* exit_code);
-void AddPlanCommand(CLI::App& app, int* exit_code);
-void AddProfileCommand(CLI::App& app, int* exit_code);
-void AddReproCommand(CLI::App& app, int* exit_code);
-void AddTokenizeCommand(CLI::App& app, int* exit_code);
-void AddDetokenizeCommand(CLI::App& app, int* exit_code);
+void AddRunCommand(Command app, int* exit_code);
+void AddMergeCommand(Command app, int* exit_code);
+void AddPackCommand(Command app, int* exit_code);
+void AddPlanCommand(Command app, int* exit_code);
+void AddProfileCommand(Command app, int* exit_code);
+void AddReproCommand(Command app, int* exit_code);
+void AddTokenizeCommand(Command app, int* exit_code);
+void AddDetokenizeCommand(Command app, int* exit_code);
 
 }  // namespace forebay::cli

@@ -1,6 +1,7 @@
 // forebay detokenize: {"ids"} lines on standard input, {"text"} lines on standard output.
 #include "cli/commands.h"
 #include "cli/open_text.h"
+#include "cli/outcome.h"
 
 namespace forebay::cli {
 namespace {
@@ -40,14 +41,14 @@ int Detokenize(const DetokenizeFlags& flags) {
 
 }  // namespace
 
-void AddDetokenizeCommand(CLI::App& app, int* exit_code) {
+void AddDetokenizeCommand(Command app, int* exit_code) {
   auto flags = std::make_shared<DetokenizeFlags>();
-  CLI::App* command =
+  const Command command =
       app.add_subcommand("detokenize", "Text of token ids: {\"ids\"} lines on standard input");
-  command->add_option("-m,--model", flags->model.path, "Folder with tokenizer files, or GGUF file")
-      ->required();
-  command->add_flag("--skip-special", flags->skip_special, "Leave special tokens out");
-  command->callback([flags, exit_code] { *exit_code = Detokenize(*flags); });
+  command.add_option("-m,--model", flags->model.path, "Folder with tokenizer files, or GGUF file")
+      .required();
+  command.add_flag("--skip-special", flags->skip_special, "Leave special tokens out");
+  command.callback([flags, exit_code] { *exit_code = Detokenize(*flags); });
 }
 
 }  // namespace forebay::cli

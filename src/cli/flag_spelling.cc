@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <utility>
 
@@ -49,35 +48,17 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// The flag of `command` that is spelled most like `flag`; "" where none is near.
-std::string NearestFlag(const CLI::App& command, std::string_view flag) {
+// The flag that is spelled most like `flag`; "" where none is near.
+std::string NearestFlag(std::span<const std::string> flags, std::string_view flag) {
   size_t least = std::min<size_t>(4, flag.size() / 3 + 1);
   std::string nearest;
-  for (const CLI::Option* option : command.get_options()) {
-    if (option->get_group().empty()) continue;  // hidden
-    for (const std::string& name : option->get_lnames()) {
-      const size_t distance = EditDistance(flag, "--" + name);
-      if (distance >= least) continue;
-      least = distance;
-      nearest = "--" + name;
-    }
+  for (const std::string& name : flags) {
+    const size_t distance = EditDistance(flag, name);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = name;
   }
   return nearest;
-}
-
-std::string HintFor(const CLI::App& command, std::string_view argument) {
-  const std::string_view flag = argument.substr(0, argument.find('='));
-  for (const auto& [name, hint] : kForeignFlags) {
-    if (flag == name) return std::string(hint);
-  }
-  const std::string nearest = NearestFlag(command, flag);
-  return nearest.empty() ? "" : fmt::format("did you mean {}?", nearest);
-}
-
-// The command whose arguments were at fault.
-const CLI::App& FaultyCommand(const CLI::App& app) {
-  const std::vector<CLI::App*> parsed = app.get_subcommands();
-  return parsed.empty() ? app : *parsed.back();
 }
 
 }  // namespace
@@ -97,29 +78,13 @@ std::vector<std::string> NormalArguments(int argc, const char* const* argv) {
   return arguments;
 }
 
-std::string DescribeFlagError(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App& command = FaultyCommand(app);
-  std::string text = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    std::vector<std::string> strangers = app.remaining(true);
-    for (const std::string& stranger : strangers) {
-      if (!stranger.starts_with("-")) continue;
-      const std::string hint = HintFor(command, stranger);
-      return fmt::format("{} is no flag of {}{}{}", stranger,
-                         &command == &app ? "forebay" : "forebay " + command.get_name(),
-                         hint.empty() ? "" : ": ", hint);
-    }
+std::string HintFor(std::span<const std::string> flags, std::string_view argument) {
+  const std::string_view flag = argument.substr(0, argument.find('='));
+  for (const auto& [name, hint] : kForeignFlags) {
+    if (flag == name) return std::string(hint);
   }
-  while (text.ends_with('\n')) text.pop_back();
-  return fmt::format("{}; see `forebay{} --help`", text,
-                     &command == &app ? "" : " " + command.get_name());
-}
-
-std::string CheckPositive(const std::string& text) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size() && number > 0) return "";
-  return fmt::format("\"{}\" is no integer above 0", text);
+  const std::string nearest = NearestFlag(flags, flag);
+  return nearest.empty() ? "" : fmt::format("did you mean {}?", nearest);
 }
 
 }  // namespace forebay::cli

@@ -1,7 +1,7 @@
 // Flags as users of other engines spell them, and what to say to those that do not exist.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,11 +12,8 @@ namespace forebay::cli {
 // into ours: --max_num_seqs, -tp, -pp, -dp.
 std::vector<std::string> NormalArguments(int argc, const char* const* argv);
 
-// What a command that refused its arguments says, with a hint where a flag is another engine's or
-// nearly one of ours.
-std::string DescribeFlagError(const CLI::App& app, const CLI::ParseError& error);
-
-// For CLI::Option::check: integers above 0.
-std::string CheckPositive(const std::string& text);
+// What to say to an argument that is none of `flags` ("--model"): that it is another engine's, or
+// nearly one of ours; "": nothing.
+std::string HintFor(std::span<const std::string> flags, std::string_view argument);
 
 }  // namespace forebay::cli

@@ -6,25 +6,24 @@
 
 namespace forebay::cli {
 
-void AddParallelFlags(CLI::App& command, LayoutFlags& flags) {
+void AddParallelFlags(Command command, LayoutFlags& flags) {
   command
       .add_option("--tensor-parallel-size", flags.tensor_parallel,
                   "vLLM's name for tp of --layout; with --devices cpu as many ranks")
-      ->check(CheckPositive);
+      .check(CheckPositive);
   command.add_option("--pipeline-parallel-size", flags.pipeline_parallel, "The same for pp")
-      ->check(CheckPositive);
+      .check(CheckPositive);
   command.add_option("--data-parallel-size", flags.data_parallel, "The same for dp")
-      ->check(CheckPositive);
-  command
-      .add_option("--ulysses-sequence-parallel-size", flags.sequence_parallel, "The same for sp")
-      ->check(CheckPositive);
-  CLI::Option* const shifts =
+      .check(CheckPositive);
+  command.add_option("--ulysses-sequence-parallel-size", flags.sequence_parallel, "The same for sp")
+      .check(CheckPositive);
+  const Flag shifts =
       command.add_flag("--enable-shift-parallel", flags.shifts,
                        "With sp in the layout, each step takes its mode by its rows (the default)");
   command
       .add_flag("--no-enable-shift-parallel", flags.keeps_mode,
                 "All steps take the layout's own mode, as --shift-mode with its sp and tp")
-      ->excludes(shifts);
+      .excludes(shifts);
 }
 
 base::Status ApplyParallelFlags(LayoutFlags* flags) {
@@ -52,22 +51,22 @@ base::Status ApplyParallelFlags(LayoutFlags* flags) {
   return {};
 }
 
-void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions& engine) {
+void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& engine) {
   command
       .add_option("--devices", flags.devices,
                   "cpu, 2xcpu (two ranks), or simulated ones: sim:8xh200, sim:4xPROFILE.json")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--device-profile", engine.machine.device_profile,
                      "By which pool=auto, --mode auto and forecasts price real devices: a file of "
                      "forebay profile, or a built-in profile (default: the nearest built-in one, "
                      "and modes by constants)");
   command.add_option("--dtype", flags.dtype, "Compute type: auto (bfloat16), bfloat16, float32")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("-q,--quantization", flags.quantization,
                   "Simulated devices store the matrices of layers as fp8, fp8_block (128 x 128) or "
                   "nvfp4 (default: as the model's config.json says)")
-      ->check(CLI::IsMember({"fp8", "fp8_block", "nvfp4"}));
+      .among({"fp8", "fp8_block", "nvfp4"});
   command.add_option("--threads", engine.machine.threads,
                      "Worker threads (default: all usable cores)");
   command.add_option(
@@ -77,19 +76,19 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions
       .add_option("--max-num-seqs", engine.limits.max_num_seqs,
                   "Most choices that run at once on a rank (default: 256; on simulated GPUs of 70 "
                   "GiB and more 1024)")
-      ->check(CheckPositive);
+      .check(CheckPositive);
   command
       .add_option("--max-num-batched-tokens", engine.limits.max_num_batched_tokens,
                   "Most tokens of a step; longer prompts are computed in chunks (default: 512; on "
                   "simulated GPUs 8192, "
                   "of 70 GiB and more 16384)")
-      ->check(CheckPositive);
+      .check(CheckPositive);
   command.add_option("--memory-per-rank", flags.memory_per_rank,
                      "The budget of one rank, instead of --memory");
   command
       .add_option("--gpu-memory-utilization", engine.machine.memory_utilization,
                   "Part of a simulated device's memory that is used, where --memory is not given")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--touch-kv", flags.touch_kv,
                      "Touch so much of each rank's KV cache at start, as 4GiB, where first touches "
                      "are slow (default: "
@@ -101,26 +100,26 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions
       .add_option(
           "--pool-look-ahead", engine.pool.slots.look_ahead_layers,
           "Layers that a rank pulls ahead of the one in use (default: 2, or what the order needs)")
-      ->check(CheckPositive);
+      .check(CheckPositive);
   command
       .add_option("--pool-order", flags.pool_order,
                   "Order of the pulls of weights=by_layer over more than two ranks: peak-shifted "
                   "(each rank begins at "
                   "another owner) or as-used")
-      ->check(CLI::IsMember({"peak-shifted", "as-used"}))
-      ->capture_default_str();
+      .among({"peak-shifted", "as-used"})
+      .capture_default_str();
   command
       .add_option("--pool-parts", flags.pool_parts,
                   "What a slot holds, and a copy brings: a layer, or a matrix of one, where slots "
                   "take less memory")
-      ->check(CLI::IsMember({"layer", "matrix"}))
-      ->capture_default_str();
+      .among({"layer", "matrix"})
+      .capture_default_str();
   command
       .add_option("--pool-streams", flags.pool_streams,
                   "Streams that copy layers of one owner each: one an owner, where devices have "
                   "copy engines for it, or one")
-      ->check(CLI::IsMember({"owner", "one"}))
-      ->capture_default_str();
+      .among({"owner", "one"})
+      .capture_default_str();
   command.add_option("--pool-slice", flags.pool_slice,
                      "Bytes that a pull copies from one owner before it turns to the next "
                      "(default: 1MiB, on simulated "
@@ -129,36 +128,36 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions
       .add_option("--steps-in-flight", engine.limits.steps_in_flight,
                   "Steps of a replica at once, each with choices of its own (default: one a "
                   "pipeline stage)")
-      ->check(CheckPositive);
+      .check(CheckPositive);
   command
       .add_option("--mode", flags.mode,
                   "How ranks reach weights that they pool: pull (weights come), ship (rows go to "
                   "the owners), auto "
                   "(ship where steps are small), or gather (pull in lockstep, as FSDP does)")
-      ->check(CLI::IsMember(schedule::WantedModeNames()))
-      ->capture_default_str();
+      .among(schedule::WantedModeNames())
+      .capture_default_str();
   command
       .add_option("--shift-mode", flags.shift_mode,
                   "With sp in the layout, the mode of all steps, sp x tp as 4x2, or auto (by the "
                   "rows of each step)")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--shift-modes", flags.shift_modes,
                   "Modes that auto chooses from: all of the layout's, or its ends alone")
-      ->check(CLI::IsMember({"all", "ends"}))
-      ->capture_default_str();
+      .among({"all", "ends"})
+      .capture_default_str();
   command
       .add_option("--shift-parallel-threshold", engine.shift.threshold,
                   "Steps of more rows take the layout's sp and tp, others tp alone (default: the "
                   "cheapest mode by the device's profile)")
-      ->check(CheckPositive);
+      .check(CheckPositive);
   command
       .add_option("--steal", flags.steal,
                   "At the job's end ranks without work take requests from others of their group: "
                   "auto (running ones "
                   "where moving their KV cache pays), off, or always")
-      ->check(CLI::IsMember({"auto", "off", "always"}))
-      ->capture_default_str();
+      .among({"auto", "off", "always"})
+      .capture_default_str();
   command.add_option(
       "--kv-offloading-size", flags.kv_offloading_size,
       "Memory of the host, as 8GiB, of all ranks, where preempted choices keep their "
@@ -167,33 +166,31 @@ void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions
       .add_option("--kv-preempt", flags.kv_preempt,
                   "What becomes of a preempted choice's KV cache: park (it waits in the host's "
                   "memory), recompute, or auto (whichever takes less)")
-      ->check(CLI::IsMember({"auto", "park", "recompute"}))
-      ->capture_default_str();
+      .among({"auto", "park", "recompute"})
+      .capture_default_str();
   command
       .add_option("--length-predictor", flags.length_predictor,
                   "How long --scheduling-policy makespan takes answers to become: max (as long as "
                   "the request allows), mean, quantile (what half of those that came as far "
                   "exceed), or known (what a trace says)")
-      ->check(CLI::IsMember({"max", "mean", "quantile", "known"}))
-      ->capture_default_str();
+      .among({"max", "mean", "quantile", "known"})
+      .capture_default_str();
   // Trials, for tests.
-  command.add_option("--overcommit", engine.trial.overcommit)
-      ->check(CLI::PositiveNumber)
-      ->group("");
-  command.add_option("--plant-fault-rank", engine.trial.fault.rank)->group("");
-  command.add_option("--plant-fault-at-pull", engine.trial.fault.at_pull)->group("");
-  command.add_option("--plant-fault-at-post", engine.trial.fault.at_post)->group("");
+  command.add_option("--overcommit", engine.trial.overcommit).check(CheckPositiveNumber).hidden();
+  command.add_option("--plant-fault-rank", engine.trial.fault.rank).hidden();
+  command.add_option("--plant-fault-at-pull", engine.trial.fault.at_pull).hidden();
+  command.add_option("--plant-fault-at-post", engine.trial.fault.at_post).hidden();
   command
       .add_option("--ship-threshold", engine.ship.threshold,
                   "--mode auto ships while a rank's steps have fewer rows on average (default: "
                   "from the device's profile)")
-      ->check(CheckPositive);
+      .check(CheckPositive);
   command
       .add_option("--mean-context", engine.limits.mean_context,
                   "Tokens that a running choice holds on average, for pool=auto (default: a "
                   "quarter of the longest, at "
                   "most 2048; of a trace: its mean)")
-      ->check(CheckPositive);
+      .check(CheckPositive);
 }
 
 base::Status ApplyLayout(const std::string& text, layout::EngineOptions* engine) {

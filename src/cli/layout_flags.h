@@ -2,10 +2,10 @@
 // `run` and `plan`.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/flags.h"
 #include "layout/options.h"
 
 namespace forebay::cli {
@@ -23,11 +23,11 @@ struct LayoutFlags {
 };
 
 // All but --memory, and --layout, of which `plan` takes several.
-void AddLayoutFlags(CLI::App& command, LayoutFlags& flags, layout::EngineOptions& engine);
+void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& engine);
 // vLLM's --tensor-parallel-size, --pipeline-parallel-size and --data-parallel-size, and its plug-in
 // ArcticInference's --ulysses-sequence-parallel-size and --[no-]enable-shift-parallel, for one
 // layout.
-void AddParallelFlags(CLI::App& command, LayoutFlags& flags);
+void AddParallelFlags(Command command, LayoutFlags& flags);
 // Turns them into texts of --layout and --devices.
 base::Status ApplyParallelFlags(LayoutFlags* flags);
 // A text of --layout: nothing, auto, or a layout.

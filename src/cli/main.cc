@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -14,7 +13,7 @@
 
 #include "cli/commands.h"
 #include "cli/flag_spelling.h"
-#include "cli/open_text.h"
+#include "cli/outcome.h"
 
 namespace {
 
@@ -46,12 +45,12 @@ void EndWithoutMemory() {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app{
+  forebay::cli::CommandLine line(
+      "forebay",
       "forebay: offline LLM inference. A job of many requests, every answer once, as fast as the "
-      "machine allows."};
-  app.name("forebay");
-  app.set_version_flag("--version", "forebay " FOREBAY_VERSION);
-  app.require_subcommand(1);
+      "machine allows.");
+  line.RequireCommand("forebay " FOREBAY_VERSION);
+  const forebay::cli::Command app = line.root();
   int exit_code = 0;
   forebay::cli::AddRunCommand(app, &exit_code);
   forebay::cli::AddMergeCommand(app, &exit_code);
@@ -61,18 +60,8 @@ int Main(int argc, char** argv) {
   forebay::cli::AddProfileCommand(app, &exit_code);
   forebay::cli::AddTokenizeCommand(app, &exit_code);
   forebay::cli::AddDetokenizeCommand(app, &exit_code);
-  try {
-    std::vector<std::string> arguments = forebay::cli::NormalArguments(argc, argv);
-    std::ranges::reverse(arguments);  // as CLI11 wants them
-    app.parse(std::move(arguments));
-  } catch (const CLI::ParseError& error) {
-    // Help and version are no errors; everything else about flags is exit code 2.
-    if (error.get_exit_code() == 0) return app.exit(error);
-    return forebay::cli::Fail(forebay::base::Status(forebay::base::kInvalidArgument,
-                                                    forebay::cli::DescribeFlagError(app, error)),
-                              2);
-  }
-  return exit_code;
+  const forebay::base::Status parsed = line.Parse(forebay::cli::NormalArguments(argc, argv));
+  return parsed.ok() ? exit_code : forebay::cli::Fail(parsed, 2);
 }
 
 }  // namespace

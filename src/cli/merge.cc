@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/open_text.h"
+#include "cli/outcome.h"
 #include "job/exit_code.h"
 #include "job/merge.h"
 
@@ -45,15 +45,15 @@ int Merge(const job::MergeOptions& options) {
 
 }  // namespace
 
-void AddMergeCommand(CLI::App& app, int* exit_code) {
+void AddMergeCommand(Command app, int* exit_code) {
   auto options = std::make_shared<job::MergeOptions>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_subcommand(
       "merge", "Join results files of one job (`forebay run --shard`) in the input's order");
-  command->add_option("-o,--output-file", options->output, "The merged results")->required();
-  command->add_option("-i,--input-file", options->input,
-                      "The job's input: then every line that has no result is named");
-  command->add_option("parts", options->parts, "Results files")->required();
-  command->callback([options, exit_code] { *exit_code = Merge(*options); });
+  command.add_option("-o,--output-file", options->output, "The merged results").required();
+  command.add_option("-i,--input-file", options->input,
+                     "The job's input: then every line that has no result is named");
+  command.add_option("parts", options->parts, "Results files").required();
+  command.callback([options, exit_code] { *exit_code = Merge(*options); });
 }
 
 }  // namespace forebay::cli

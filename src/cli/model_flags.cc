@@ -17,7 +17,7 @@ std::string CheckSeed(const std::string& text) {
   return fmt::format("\"{}\" is no seed; expected an integer from 0 to 2^64 - 1", text);
 }
 
-void AddEngineFlags(CLI::App& command, ModelFlags& flags) {
+void AddEngineFlags(Command command, ModelFlags& flags) {
   layout::EngineOptions& engine = flags.engine;
   command.add_option("--layout", flags.layout.layout,
                      "How ranks share the model, as dp=4,weights=striped,pool=auto "
@@ -32,8 +32,8 @@ void AddEngineFlags(CLI::App& command, ModelFlags& flags) {
   command
       .add_option("--seed", engine.seed,
                   "Keys the sampling of requests without a seed of their own")
-      ->check(CheckSeed)
-      ->capture_default_str();
+      .check(CheckSeed)
+      .capture_default_str();
   command.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.prefix_caching,
                    "Share the KV cache of equal beginnings (default: on)");
   command.add_option("--num-kv-blocks-override", engine.limits.kv_blocks,
@@ -42,10 +42,10 @@ void AddEngineFlags(CLI::App& command, ModelFlags& flags) {
       .add_option("--scheduling-policy", engine.policy,
                   "continuous, adaptive (as many choices as the KV cache holds at their mean "
                   "length) or a baseline: sarathi, static_batch, vllm")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--isa", flags.isa, "Instruction set: auto, amx, avx512bf16, avx512f, avx2, ref")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_flag("--digest", engine.digest,
                    "Add to each choice a digest of its logits, keys and values");
   command.add_flag(
@@ -56,7 +56,7 @@ void AddEngineFlags(CLI::App& command, ModelFlags& flags) {
       "At the end print time by operation, its rates and their share of the machine's");
 }
 
-void AddTextFlags(CLI::App& command, ModelFlags& flags) {
+void AddTextFlags(Command command, ModelFlags& flags) {
   command.add_option("--chat-template", flags.text.chat_template,
                      "Template file, or the template itself (default: the model's)");
   command.add_flag("--skip-tokenizer-init", flags.text.skip_tokenizer,
@@ -70,11 +70,11 @@ void AddTextFlags(CLI::App& command, ModelFlags& flags) {
       .add_option("--generation-config", flags.generation_config,
                   "Sampling defaults: auto (the model's generation_config.json), vllm (the API's), "
                   "or a folder")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--max-logprobs", flags.max_logprobs,
                   "Most logprobs that a request may ask for; -1: the whole vocabulary")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--served-model-name", flags.served_model_names,
                      "Names of the model in requests, \"*\" for any; results carry the first "
                      "(default: the path's last part)");
@@ -82,7 +82,7 @@ void AddTextFlags(CLI::App& command, ModelFlags& flags) {
 
 }  // namespace
 
-void AddModelFlags(CLI::App& command, ModelFlags& flags) {
+void AddModelFlags(Command command, ModelFlags& flags) {
   AddEngineFlags(command, flags);
   AddTextFlags(command, flags);
 }

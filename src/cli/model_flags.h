@@ -1,7 +1,6 @@
 // The flags that say which model runs and how, for `run` and for other callers of the same engine.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <ctime>
 #include <string>
 
@@ -19,7 +18,7 @@ struct ModelFlags : job::ModelOptions {
 };
 
 // All but --model.
-void AddModelFlags(CLI::App& command, ModelFlags& flags);
+void AddModelFlags(Command command, ModelFlags& flags);
 // Turns the texts into options. Errors name the flag, what was given and what was expected.
 base::Status ApplyModelFlags(ModelFlags* flags);
 

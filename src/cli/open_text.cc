@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include "base/log.h"
+#include "cli/outcome.h"
 #include "job/exit_code.h"
 #include "job/job.h"
 
@@ -19,11 +19,6 @@ base::Result<OpenedText> OpenText(job::ModelTextOptions options) {
   }
   FB_ASSIGN_OR_RETURN(opened.text, job::ModelText::Load(options));
   return opened;
-}
-
-int Fail(const base::Status& status, int exit_code) {
-  base::Log(base::LogLevel::kError, status.ToString());
-  return exit_code;
 }
 
 int AnswerLines(const AnswerLine& answer) {
@@ -53,12 +48,6 @@ int AnswerLines(const AnswerLine& answer) {
                                         "why",
                                         num_failed, num_lines));
   return Fail(status, static_cast<int>(job::ExitCodeOf(status)));
-}
-
-int FinishOutput() {
-  const bool flushed = std::fflush(stdout) == 0;
-  if (flushed && !std::ferror(stdout)) return 0;
-  return Fail(base::Status(base::kIoError, "standard output: not all lines could be written"));
 }
 
 }  // namespace forebay::cli

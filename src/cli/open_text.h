@@ -21,18 +21,11 @@ struct OpenedText {
 
 base::Result<OpenedText> OpenText(job::ModelTextOptions options);
 
-// Prints "forebay: error: MESSAGE [code]" and returns `exit_code`.
-int Fail(const base::Status& status, int exit_code = 1);
-
 // Answers each line of standard input by one on standard output: an object of the members that
 // `answer` writes, or of "error" alone where the line is no JSON or `answer` fails. Returns the
 // exit code: 1 where an answer was lost, 3 where a line failed; both are said on stderr.
 using AnswerLine =
     std::function<base::Status(simdjson::dom::element line, base::JsonWriter& members)>;
 int AnswerLines(const AnswerLine& answer);
-
-// Flushes standard output and returns the exit code: where any of it was lost, says so and
-// returns 1.
-int FinishOutput();
 
 }  // namespace forebay::cli

@@ -2,8 +2,9 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/json_writer.h"
 #include "cli/commands.h"
-#include "cli/open_text.h"
+#include "cli/outcome.h"
 #include "oracle/list_search.h"
 #include "oracle/milp.h"
 #include "trace/trace.h"
@@ -126,27 +127,26 @@ int Pack(const PackFlags& flags) {
 
 }  // namespace
 
-void AddPackCommand(CLI::App& app, int* exit_code) {
+void AddPackCommand(Command app, int* exit_code) {
   auto flags = std::make_shared<PackFlags>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_subcommand(
       "pack", "The fewest steps that a job of known lengths takes in so much KV cache");
-  command
-      ->add_option("requests", flags->requests, "CSV of lengths, or synthetic:... as for --trace")
-      ->required();
-  command->add_option("--capacity", flags->capacity, "Tokens of KV cache")->required();
-  command->add_option("--form", flags->form,
-                      "What a request holds: grown (prompt and what it has generated), chunked "
-                      "(its prompt chunk by chunk first), printed (prompt and output throughout)");
-  command->add_option("--chunk", flags->chunk, "Tokens of a chunk, for --form chunked");
-  command->add_option("--placements", flags->search.placements, "Orders to try, at most");
-  command->add_option("--seed", flags->search.seed, "Of the search");
-  command->add_flag("--oracle", flags->oracle,
-                    "Ask a mixed-integer solver for the optimum (tools/fetch_highs.sh)");
-  command->add_option("--oracle-seconds", flags->seconds, "Its time");
-  command->add_option("--solver", flags->solver,
-                      "Its libhighs.so; default $FOREBAY_HIGHS, build/highs/libhighs.so");
-  command->add_flag("--json", flags->json, "For programs");
-  command->callback([flags, exit_code] { *exit_code = Pack(*flags); });
+  command.add_option("requests", flags->requests, "CSV of lengths, or synthetic:... as for --trace")
+      .required();
+  command.add_option("--capacity", flags->capacity, "Tokens of KV cache").required();
+  command.add_option("--form", flags->form,
+                     "What a request holds: grown (prompt and what it has generated), chunked "
+                     "(its prompt chunk by chunk first), printed (prompt and output throughout)");
+  command.add_option("--chunk", flags->chunk, "Tokens of a chunk, for --form chunked");
+  command.add_option("--placements", flags->search.placements, "Orders to try, at most");
+  command.add_option("--seed", flags->search.seed, "Of the search");
+  command.add_flag("--oracle", flags->oracle,
+                   "Ask a mixed-integer solver for the optimum (tools/fetch_highs.sh)");
+  command.add_option("--oracle-seconds", flags->seconds, "Its time");
+  command.add_option("--solver", flags->solver,
+                     "Its libhighs.so; default $FOREBAY_HIGHS, build/highs/libhighs.so");
+  command.add_flag("--json", flags->json, "For programs");
+  command.callback([flags, exit_code] { *exit_code = Pack(*flags); });
 }
 
 }  // namespace forebay::cli

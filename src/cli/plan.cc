@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <functional>
 
-#include "base/json.h"
+#include "base/json_writer.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flag_spelling.h"
 #include "cli/layout_flags.h"
-#include "cli/open_text.h"
+#include "cli/outcome.h"
 #include "cli/run_flags.h"
 #include "engine/open_model.h"
 #include "layout/layout_plan.h"
@@ -252,33 +252,34 @@ int Plan(PlanFlags& flags) {
 
 }  // namespace
 
-void AddPlanCommand(CLI::App& app, int* exit_code) {
+void AddPlanCommand(Command app, int* exit_code) {
   auto flags = std::make_shared<PlanFlags>();
   layout::EngineOptions& engine = flags->engine;
-  CLI::App* command = app.add_subcommand("plan",
-                                         "What layouts take of each rank's memory and how long a "
-                                         "job takes in them, before anything is run");
-  command->add_flag("--memory", flags->memory, "Show how memory is divided");
-  command->add_flag(
+  const Command command =
+      app.add_subcommand("plan",
+                         "What layouts take of each rank's memory and how long a "
+                         "job takes in them, before anything is run");
+  command.add_flag("--memory", flags->memory, "Show how memory is divided");
+  command.add_flag(
       "--pool", flags->pool,
       "Show what each number of pooled layers would come to, for layouts with pool=auto");
-  command->add_option("--trace", flags->trace,
-                      "A job as run --trace has it: show what it takes; alone: in which layouts it "
-                      "is done soonest");
-  command->add_option("--trace-rows", flags->trace_options.max_rows,
-                      "The first so many rows of the trace (default: all)");
-  command->add_flag("--modes", flags->modes,
-                    "Show what a step costs in each mode of a layout with sp, and which it takes");
+  command.add_option("--trace", flags->trace,
+                     "A job as run --trace has it: show what it takes; alone: in which layouts it "
+                     "is done soonest");
+  command.add_option("--trace-rows", flags->trace_options.max_rows,
+                     "The first so many rows of the trace (default: all)");
+  command.add_flag("--modes", flags->modes,
+                   "Show what a step costs in each mode of a layout with sp, and which it takes");
   command
-      ->add_option("-m,--model", engine.model,
-                   "Folder in Hugging Face's layout, GGUF file, or builtin:NAME")
-      ->required();
-  command->add_option("--layout", flags->layouts,
-                      "As dp=4,weights=striped,pool=auto; or auto; once for each column (default: "
-                      "each rank a copy)");
-  AddLayoutFlags(*command, flags->layout, engine);
-  command->add_flag("--json", flags->json, "One JSON object instead of the table");
-  command->callback([flags, exit_code] { *exit_code = Plan(*flags); });
+      .add_option("-m,--model", engine.model,
+                  "Folder in Hugging Face's layout, GGUF file, or builtin:NAME")
+      .required();
+  command.add_option("--layout", flags->layouts,
+                     "As dp=4,weights=striped,pool=auto; or auto; once for each column (default: "
+                     "each rank a copy)");
+  AddLayoutFlags(command, flags->layout, engine);
+  command.add_flag("--json", flags->json, "One JSON object instead of the table");
+  command.callback([flags, exit_code] { *exit_code = Plan(*flags); });
 }
 
 }  // namespace forebay::cli

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "cli/commands.h"
-#include "cli/open_text.h"
+#include "cli/outcome.h"
 #include "cost/profile_writer.h"
 #include "kernels/kernel_set.h"
 #include "profile/profile_device.h"
@@ -60,20 +60,20 @@ int Profile(const ProfileFlags& flags) {
 
 }  // namespace
 
-void AddProfileCommand(CLI::App& app, int* exit_code) {
+void AddProfileCommand(Command app, int* exit_code) {
   auto flags = std::make_shared<ProfileFlags>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_subcommand(
       "profile", "Measure this machine for the simulator: writes a device profile");
-  command->add_option("-o,--output-file", flags->output,
-                      "Profile to write, named by its file (default: standard output)");
-  command->add_option("--threads", flags->bench.threads,
-                      "Worker threads (default: all usable cores)");
+  command.add_option("-o,--output-file", flags->output,
+                     "Profile to write, named by its file (default: standard output)");
+  command.add_option("--threads", flags->bench.threads,
+                     "Worker threads (default: all usable cores)");
   command
-      ->add_option("--isa", flags->bench.isa,
-                   "Instruction set: auto, amx, avx512bf16, avx512f, avx2")
-      ->capture_default_str();
-  command->add_flag("--quick", flags->bench.quick, "Fewer points and shorter samples");
-  command->callback([flags, exit_code] { *exit_code = Profile(*flags); });
+      .add_option("--isa", flags->bench.isa,
+                  "Instruction set: auto, amx, avx512bf16, avx512f, avx2")
+      .capture_default_str();
+  command.add_flag("--quick", flags->bench.quick, "Fewer points and shorter samples");
+  command.callback([flags, exit_code] { *exit_code = Profile(*flags); });
 }
 
 }  // namespace forebay::cli

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "cli/commands.h"
-#include "cli/open_text.h"
+#include "cli/outcome.h"
 #include "repro/row_format.h"
 
 namespace forebay::cli {
@@ -47,18 +47,18 @@ int Repro(const ReproFlags& flags) {
 
 }  // namespace
 
-void AddReproCommand(CLI::App& app, int* exit_code) {
+void AddReproCommand(Command app, int* exit_code) {
   auto flags = std::make_shared<ReproFlags>();
-  CLI::App* command =
+  const Command command =
       app.add_subcommand("repro", "Papers' claims against ours: run them, say what holds");
-  command->add_option("ROW", flags->rows,
-                      "Rows to run, as SI4, model.Qwen3-32B or sidp (default: all)");
-  command->add_flag("--json", flags->json, "One JSON object instead of tables");
-  command->add_flag(
+  command.add_option("ROW", flags->rows,
+                     "Rows to run, as SI4, model.Qwen3-32B or sidp (default: all)");
+  command.add_flag("--json", flags->json, "One JSON object instead of tables");
+  command.add_flag(
       "--quick", flags->quick,
       "Only the first values of a row and an eighth of a job; says which rows it shortens");
-  command->add_flag("--list", flags->list, "Only name the rows");
-  command->callback([flags, exit_code] { *exit_code = Repro(*flags); });
+  command.add_flag("--list", flags->list, "Only name the rows");
+  command.callback([flags, exit_code] { *exit_code = Repro(*flags); });
 }
 
 }  // namespace forebay::cli

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flag_spelling.h"
-#include "cli/open_text.h"
+#include "cli/outcome.h"
 #include "cli/run_flags.h"
 #include "job/job_file.h"
 #include "job/log_io.h"
@@ -198,7 +198,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
              : static_cast<int>(outcome.exit_code);
 }
 
-void AddArrivalFlags(CLI::App& command, job::ArrivalOptions& arrivals) {
+void AddArrivalFlags(Command command, job::ArrivalOptions& arrivals) {
   command.add_option("--request-rate", arrivals.request_rate,
                      "Requests a second (default: inf, all are there at once)");
   command
@@ -206,19 +206,19 @@ void AddArrivalFlags(CLI::App& command, job::ArrivalOptions& arrivals) {
           "--burstiness", arrivals.burstiness,
           "With --request-rate: shape of the gamma distribution of the gaps; 1 is a Poisson "
           "process, less comes in bursts, inf evenly")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--max-concurrency", arrivals.max_concurrency,
                   "Requests between their arrival and their result at most; the next arrives when "
                   "one has its result")
-      ->check(CheckPositive);
+      .check(CheckPositive);
   command.add_option("--arrivals", arrivals.source,
                      "When requests come: a file of seconds, a line a request, or "
                      "bursts:rate=2,bursts=4,burst_rate=60,burst_seconds=10 "
                      "(docs/formats/arrivals.md)");
 }
 
-void AddSimulationFlags(CLI::App& command, RunFlags& flags) {
+void AddSimulationFlags(Command command, RunFlags& flags) {
   command.add_option("--trace", flags.trace,
                      "Instead of --input-file: requests of given lengths, from a CSV file or "
                      "synthetic:n=1000,prompt=512,output=128,... (docs/formats/traces.md)");
@@ -227,15 +227,15 @@ void AddSimulationFlags(CLI::App& command, RunFlags& flags) {
   command
       .add_option("--trace-scale", flags.trace_options.time_scale,
                   "Arrival times are multiplied by it; 0: all at the begin")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--output-lengths", flags.output_lengths,
                      "Simulated devices: answers are as long as in this results file (default: as "
                      "max_tokens says)");
   command
       .add_option("--sim-detail", flags.sim_detail,
                   "jump (equal layers are priced once) or full (every layer is simulated)")
-      ->check(CLI::IsMember({"jump", "full"}))
-      ->capture_default_str();
+      .among({"jump", "full"})
+      .capture_default_str();
   command.add_option("--routing", flags.routing,
                      "Simulated devices: which experts rows go to: balanced (default), power:A, "
                      "skewed as by that power law, or a file of --record-routing");
@@ -250,41 +250,41 @@ void AddSimulationFlags(CLI::App& command, RunFlags& flags) {
 
 }  // namespace
 
-void AddRunCommand(CLI::App& app, int* exit_code) {
+void AddRunCommand(Command app, int* exit_code) {
   auto flags = std::make_shared<RunFlags>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_subcommand(
       "run", "Run a job: every line of INPUT gets its answer in OUTPUT; run it again to resume");
   command
-      ->add_option("-m,--model", flags->engine.model,
-                   "Folder in Hugging Face's layout, GGUF file, or builtin:NAME (a configuration "
-                   "without weights)")
-      ->required();
-  command->add_option("-i,--input-file", flags->input,
-                      "Requests: OpenAI Batch lines, or {\"prompt\"|\"messages\": ...}");
-  command->add_option("-o,--output-file", flags->job.output_path,
-                      "Results, appended in completion order; also the journal of the job (none "
-                      "for traces and simulated devices)");
-  command->add_option("--shard", flags->shard,
-                      "I/N: only the lines I, I + N, ... of the input, counted from 1; `forebay "
-                      "merge` joins the results");
-  AddModelFlags(*command, *flags);
-  AddArrivalFlags(*command, flags->arrivals);
-  AddSimulationFlags(*command, *flags);
-  command->add_flag("--strict", flags->job.strict,
-                    "Check all lines first; run nothing if one is bad");
-  command->add_flag("--retry-failed", flags->job.retry_failed,
-                    "Run the lines again that failed in earlier runs; those whose text changed "
-                    "run again in any case");
-  command->add_flag("--preserve-order", flags->job.preserve_order,
-                    "At the end rewrite the results in the input's order");
+      .add_option("-m,--model", flags->engine.model,
+                  "Folder in Hugging Face's layout, GGUF file, or builtin:NAME (a configuration "
+                  "without weights)")
+      .required();
+  command.add_option("-i,--input-file", flags->input,
+                     "Requests: OpenAI Batch lines, or {\"prompt\"|\"messages\": ...}");
+  command.add_option("-o,--output-file", flags->job.output_path,
+                     "Results, appended in completion order; also the journal of the job (none "
+                     "for traces and simulated devices)");
+  command.add_option("--shard", flags->shard,
+                     "I/N: only the lines I, I + N, ... of the input, counted from 1; `forebay "
+                     "merge` joins the results");
+  AddModelFlags(command, *flags);
+  AddArrivalFlags(command, flags->arrivals);
+  AddSimulationFlags(command, *flags);
+  command.add_flag("--strict", flags->job.strict,
+                   "Check all lines first; run nothing if one is bad");
+  command.add_flag("--retry-failed", flags->job.retry_failed,
+                   "Run the lines again that failed in earlier runs; those whose text changed "
+                   "run again in any case");
+  command.add_flag("--preserve-order", flags->job.preserve_order,
+                   "At the end rewrite the results in the input's order");
   command
-      ->add_option("--grace", flags->job.grace_seconds,
-                   "Seconds to finish what runs after SIGINT or SIGTERM")
-      ->capture_default_str();
-  command->add_option("--summary", flags->job.summary_path,
-                      "Write the summary as JSON to this file");
-  command->add_flag("--quiet", flags->quiet, "No progress; only errors");
-  command->callback([flags, exit_code] {
+      .add_option("--grace", flags->job.grace_seconds,
+                  "Seconds to finish what runs after SIGINT or SIGTERM")
+      .capture_default_str();
+  command.add_option("--summary", flags->job.summary_path,
+                     "Write the summary as JSON to this file");
+  command.add_flag("--quiet", flags->quiet, "No progress; only errors");
+  command.callback([flags, exit_code] {
     const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
     *exit_code = Run(*flags, *runtime);
   });

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "cli/open_text.h"
+#include "cli/outcome.h"
 #include "cli/run_flags.h"
 #include "job/job_file.h"
 #include "job/signal_control.h"

@@ -1,6 +1,7 @@
 // forebay tokenize: JSONL on standard input, token ids on standard output, one line each.
 #include "cli/commands.h"
 #include "cli/open_text.h"
+#include "cli/outcome.h"
 #include "job/line_parser.h"
 
 namespace forebay::cli {
@@ -61,24 +62,25 @@ int Tokenize(TokenizeFlags& flags) {
 
 }  // namespace
 
-void AddTokenizeCommand(CLI::App& app, int* exit_code) {
+void AddTokenizeCommand(Command app, int* exit_code) {
   auto flags = std::make_shared<TokenizeFlags>();
-  CLI::App* command = app.add_subcommand("tokenize",
-                                         "Token ids of JSONL on standard input: {\"text\"} lines, "
-                                         "or with --chat {\"messages\",...} lines");
-  command->add_option("-m,--model", flags->model.path, "Folder with tokenizer files, or GGUF file")
-      ->required();
-  command->add_flag("--no-special", flags->no_special,
-                    "Add no special tokens around a text (no BOS)");
-  command->add_flag("--chat", flags->chat,
-                    "Lines are chats as `run` takes them: {\"messages\",...} or a batch line");
-  command->add_option("--chat-template", flags->model.chat_template,
-                      "Template file, or the template itself");
-  command->add_option("--now", flags->now,
-                      "Clock of strftime_now, as 2026-03-07T14:05:09 (default: now)");
-  command->add_flag("--parse-special-in-content", flags->model.parse_special_in_content,
-                    "Let message contents spell special tokens, as other engines do");
-  command->callback([flags, exit_code] { *exit_code = Tokenize(*flags); });
+  const Command command =
+      app.add_subcommand("tokenize",
+                         "Token ids of JSONL on standard input: {\"text\"} lines, "
+                         "or with --chat {\"messages\",...} lines");
+  command.add_option("-m,--model", flags->model.path, "Folder with tokenizer files, or GGUF file")
+      .required();
+  command.add_flag("--no-special", flags->no_special,
+                   "Add no special tokens around a text (no BOS)");
+  command.add_flag("--chat", flags->chat,
+                   "Lines are chats as `run` takes them: {\"messages\",...} or a batch line");
+  command.add_option("--chat-template", flags->model.chat_template,
+                     "Template file, or the template itself");
+  command.add_option("--now", flags->now,
+                     "Clock of strftime_now, as 2026-03-07T14:05:09 (default: now)");
+  command.add_flag("--parse-special-in-content", flags->model.parse_special_in_content,
+                   "Let message contents spell special tokens, as other engines do");
+  command.callback([flags, exit_code] { *exit_code = Tokenize(*flags); });
 }
 
 }  // namespace forebay::cli

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/json.h"
+#include "base/json_writer.h"
 #include "cost/roofline.h"
 
 namespace forebay::cost {

@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "base/hash.h"
-#include "base/json.h"
 #include "base/log.h"
+#include "base/read_file.h"
 #include "base/rng.h"
 #include "model/builtin_configs.h"
 #include "model/config_reader.h"

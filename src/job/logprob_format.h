@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_writer.h"
 #include "forebay/request.h"
 #include "job/text_pipeline.h"
 

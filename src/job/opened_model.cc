@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/read_file.h"
 #include "job/job_clock.h"
 #include "job/settings.h"
 #include "kernels/kernel_set.h"

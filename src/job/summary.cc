@@ -9,7 +9,7 @@
 #include <fstream>
 #include <memory>
 
-#include "base/json.h"
+#include "base/json_writer.h"
 #include "base/log.h"
 #include "base/units.h"
 

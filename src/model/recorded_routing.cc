@@ -10,7 +10,8 @@
 #include <map>
 #include <optional>
 
-#include "base/json.h"
+#include "base/json_writer.h"
+#include "base/read_file.h"
 
 namespace forebay::model {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/json.h"
+#include "base/json_writer.h"
 #include "schedule/step_mode.h"
 
 namespace forebay::report {

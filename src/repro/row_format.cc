@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "base/json.h"
+#include "base/json_writer.h"
 
 namespace forebay::repro {
 namespace {

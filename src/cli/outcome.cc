@@ -1,0 +1,20 @@
+#include "cli/outcome.h"
+
+#include <cstdio>
+
+#include "base/log.h"
+
+namespace forebay::cli {
+
+int Fail(const base::Status& status, int exit_code) {
+  base::Log(base::LogLevel::kError, status.ToString());
+  return exit_code;
+}
+
+int FinishOutput() {
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && !std::ferror(stdout)) return 0;
+  return Fail(base::Status(base::kIoError, "standard output: not all lines could be written"));
+}
+
+}  // namespace forebay::cli

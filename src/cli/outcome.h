@@ -1,0 +1,15 @@
+// How a command ends.
+#pragma once
+
+#include "base/status.h"
+
+namespace forebay::cli {
+
+// Prints "forebay: error: MESSAGE [code]" and returns `exit_code`.
+int Fail(const base::Status& status, int exit_code = 1);
+
+// Flushes standard output and returns the exit code: where any of it was lost, says so and
+// returns 1.
+int FinishOutput();
+
+}  // namespace forebay::cli
