@@ -15,12 +15,18 @@ namespace forebay::job {
 // A fresh folder that goes with the object.
 class TestFolder {
  public:
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "forebay-job-XXXXXX").string();
+  TestFolder() : TestFolder(std::filesystem::temp_directory_path()) {}
+  explicit TestFolder(const std::filesystem::path& parent) {
+    std::string name = (parent / "forebay-job-XXXXXX").string();
     EXPECT_NE(mkdtemp(name.data()), nullptr);
     path_ = name;
   }
   ~TestFolder() { std::filesystem::remove_all(path_); }
+  // In memory where there is such a file system: committing costs nothing there.
+  static std::filesystem::path InMemory() {
+    const std::filesystem::path path = "/dev/shm";
+    return std::filesystem::is_directory(path) ? path : std::filesystem::temp_directory_path();
+  }
   std::string operator/(std::string_view name) const { return (path_ / name).string(); }
 
  private:
