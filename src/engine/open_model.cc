@@ -57,7 +57,7 @@ void WarnOfUnused(const std::string& path, std::string_view what,
   constexpr size_t kShown = 5;
   if (unused.empty()) return;
   base::Log(base::LogLevel::kWarning,
-            fmt::format("{}: {} {} that nothing here uses: {}{}", path, unused.size(), what,
+            fmt::format("{}: nothing here uses these {} ({}): {}{}", path, what, unused.size(),
                         fmt::join(unused.first(std::min(kShown, unused.size())), ", "),
                         unused.size() > kShown ? ", ..." : ""));
 }

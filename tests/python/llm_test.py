@@ -329,7 +329,7 @@ def test_the_interpreter_may_end_while_a_job_runs(work, end, tmp_path):
         threading.Thread(target=work, daemon=True).start()
         time.sleep({0.05 * i})
         {end}
-        """) for i in range(5)]
+        """) for i in range(9)]
     for process in processes:
         out, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
