@@ -6,109 +6,19 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <map>
 
 #include "device/cpu/cpu_device.h"
-#include "device/hazard_checker.h"
 #include "engine/compose.h"
-#include "golden_files.h"
 #include "kernels/testing/tile_sets.h"
 #include "layout/layout.h"
 #include "layout/layout_plan.h"
+#include "layout_test_base.h"
 #include "runtime/real/real_runtime.h"
 #include "schedule/step_mode.h"
 #include "tests_support/list_source.h"
 
 namespace forebay {
 namespace {
-
-using Answers = std::map<std::pair<int64_t, int32_t>, std::pair<std::vector<int32_t>, uint64_t>>;
-
-constexpr int kRequests = 24;
-constexpr StepMode kPull{.ffn = FfnMode::kPull}, kShip{.ffn = FfnMode::kShip},
-    kGather{.ffn = FfnMode::kGather};
-
-std::vector<Request> MakeRequests() {
-  std::vector<Request> requests;
-  for (int i = 0; i < kRequests; ++i) {
-    Request request;
-    request.id = request.line = i;
-    std::vector<int32_t> prompt;
-    for (int t = 0; t < 5 + i * 11 % 60; ++t) prompt.push_back((i * 31 + t * 7) % 250);
-    request.prompts = {prompt};
-    request.n = i % 5 == 0 ? 2 : 1;
-    // at the end one rank works alone
-    request.sampling.max_tokens = i + 1 == kRequests ? 40 : 4 + i % 9;
-    request.sampling.ignore_eos = true;
-    request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
-
-class LayoutTest : public testing::TestWithParam<std::string> {
- protected:
-  LayoutTest()
-      : files_(std::move(*engine::OpenModel(golden::Path("models/" + GetParam()), false, 0))) {
-    options_.machine.memory_bytes = 192 << 20;
-    options_.limits.max_model_len = 128;
-    options_.limits.max_num_batched_tokens = 48;
-    options_.limits.max_num_seqs = 8;
-    options_.machine.threads = 1;
-    options_.digest = true;
-    options_.ship.mode = kPull;
-  }
-
-  // Pools all layers where the layout pools and does not say how many: such small models gain
-  // nothing by it.
-  Answers Run(const std::string& devices, std::string layout) {
-    if (layout.find("weights=") != layout.npos && layout.find("pool=") == layout.npos)
-      layout += fmt::format(",pool={}", files_.config.num_layers);
-    options_.machine.devices = *layout::ParseDevices(devices);
-    options_.layout = *layout::ParseLayout(layout);
-    const auto runtime = runtime::CreateRealRuntime();
-    device::HazardChecker checker;
-    options_.trial.checker = &checker;
-    auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
-    options_.trial.checker = nullptr;
-    EXPECT_TRUE(engine.ok()) << layout << ": " << engine.status().ToString();
-    if (!engine.ok()) return {};
-    if (!hand_out_.replicas.empty()) (*engine)->ReplayHandOut(&hand_out_);
-    Answers answers;
-    for (const RequestResult& result : testing_support::RunAll(**engine, requests_)) {
-      EXPECT_EQ(result.error_message, "");
-      for (const Choice& choice : result.choices)
-        answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
-    }
-    stats_ = (*engine)->stats();
-    for (int i = 0; i < (*engine)->num_replicas(); ++i) {
-      for (const auto& rank : (*engine)->replica(i).ranks()) CountBytes(*rank);
-    }
-    weight_bytes_ = (*engine)->facts().weight_bytes;
-    numerics_class_ = (*engine)->facts().numerics_class;
-    EXPECT_TRUE(checker.status().ok()) << layout << ": " << checker.status().ToString();
-    EXPECT_GT(checker.num_operations(), 0);
-    return answers;
-  }
-
-  // What a rank pulled is what its steps needed and what was fetched ahead for a step that did not
-  // come, or shipped.
-  static void CountBytes(const engine::Rank& rank) {
-    const share::WeightPool* pool = rank.pool();
-    if (pool == nullptr) return;
-    EXPECT_EQ(
-        rank.bytes_pulled() - pool->bytes_ahead(),
-        static_cast<uint64_t>(pool->steps()) * pool->plan().book->StepBytes(pool->plan().rank));
-  }
-
-  std::vector<Request> requests_ = MakeRequests();
-  engine::ModelFiles files_;
-  layout::EngineOptions options_;
-  engine::HandOutLog hand_out_;  // empty: as the policy has it
-  EngineStats stats_;
-  uint64_t weight_bytes_ = 0;
-  std::string numerics_class_;
-};
 
 TEST_P(LayoutTest, EveryPlacementGivesTheSameDigests) {
   const Answers expected = Run("cpu", "");
@@ -708,9 +618,12 @@ TEST_P(ExpertLayoutTest, ShippedRowsGiveTheSameDigests) {
 }
 
 TEST_P(ExpertLayoutTest, WhatCannotBeIsRefused) {
+  if (files_.config.mla) {
+    options_.layout = *layout::ParseLayout("tp=2");
+    EXPECT_EQ(layout::PlanLayout(options_, files_.config).status().code(), model::kLayoutExperts);
+  }
   for (const auto& [devices, layout, expected] :
-       {std::tuple{"2xcpu", "tp=2", "layout_experts"},
-        {"9xcpu", "dp=9,experts=by_expert", "placement_cannot"},
+       {std::tuple{"9xcpu", "dp=9,experts=by_expert", "placement_cannot"},
         {"2xcpu", "dp=2,experts=by_expert,expert-size=99", "placement_cannot"},
         {"2xcpu", "dp=2,expert-size=4", "layout_pool"},
         {"2xcpu", "dp=2,experts=striped", "layout_invalid"},

@@ -45,6 +45,8 @@ void AddExchanges(const Rank& rank, std::map<std::string, int64_t>* counters) {
       (*counters)["meetings"] += exchanged->meetings;
       (*counters)["bytes_all_reduce"] += exchanged->bytes_all_reduce;
       (*counters)["bytes_head"] += exchanged->bytes_head;
+      if (exchanged->bytes_expert_rows > 0)
+        (*counters)["bytes_expert_rows"] += exchanged->bytes_expert_rows;
       if (cut.sp > 1) (*counters)["bytes_all_to_all"] += exchanged->bytes_all_to_all;
     }
     if (!tells) continue;

@@ -52,6 +52,47 @@ uint64_t BytesOf(const GatherBlock& block, const MatrixBehind& behind) {
   return static_cast<uint64_t>(block.rows) * (block.bytes + behind.row_bytes);
 }
 
+struct RowGatherArgs {
+  RowsByOffset rows;
+  const std::byte* parts[Exchange::kMaxRanks];
+  int num_ranks;
+  std::byte* out;
+
+  device::Range RowsOf(int rank) const {
+    return {rows.offsets[rows.borders[rank]], rows.offsets[rows.borders[rank + 1]]};
+  }
+};
+
+void GatherRows(const RowGatherArgs& args, const device::WorkerContext& context) {
+  const uint64_t bytes = args.rows.row_bytes;
+  for (int rank = 0; rank < args.num_ranks; ++rank) {
+    const device::Range all = args.RowsOf(rank);
+    const device::Range part = device::StaticPart(context, all.end - all.begin);
+    const auto at = static_cast<uint64_t>(all.begin + part.begin) * bytes;
+    if (part.end > part.begin) {
+      std::memcpy(args.out + at, args.parts[rank] + at,
+                  static_cast<uint64_t>(part.end - part.begin) * bytes);
+    }
+  }
+}
+
+void CompleteRowGather(const void* raw, cost::OpDesc* desc) {
+  const RowGatherArgs& args = *static_cast<const RowGatherArgs*>(raw);
+  const auto rows = static_cast<double>(args.rows.offsets[args.rows.borders[args.num_ranks]] -
+                                        args.rows.offsets[args.rows.borders[0]]);
+  desc->read_bytes = desc->write_bytes = rows * static_cast<double>(args.rows.row_bytes);
+}
+
+void RowGatherReads(const void* raw, std::vector<device::Access>* reads) {
+  const RowGatherArgs& args = *static_cast<const RowGatherArgs*>(raw);
+  for (int rank = 0; rank < args.num_ranks; ++rank) {
+    const device::Range rows = args.RowsOf(rank);
+    if (rows.begin == rows.end) continue;
+    reads->push_back({args.parts[rank] + static_cast<uint64_t>(rows.begin) * args.rows.row_bytes,
+                      static_cast<uint64_t>(rows.end - rows.begin) * args.rows.row_bytes, false});
+  }
+}
+
 // Meets, and copies `blocks`.
 void MeetAndGather(device::Stream& stream, Exchange& exchange, const char* label,
                    cost::Collective collective, std::span<const GatherBlock> blocks, std::byte* out,
@@ -129,6 +170,26 @@ void Exchange::Meet(device::Stream& stream) {
 void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
                std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride) {
   MeetAndGather(stream, exchange, label, cost::Collective::kAllGather, blocks, out, row_stride, {});
+}
+
+void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
+               const RowsByOffset& rows, std::byte* out) {
+  const uint64_t most = static_cast<uint64_t>(rows.most_rows) * rows.row_bytes;
+  FB_CHECK(most <= exchange.part_bytes(), "{}: {} rows of {} bytes, staging holds {} bytes", label,
+           rows.most_rows, rows.row_bytes, exchange.part_bytes());
+  exchange.Meet(stream);
+  RowGatherArgs args{.rows = rows, .num_ranks = exchange.num_ranks(), .out = out};
+  for (int rank = 0; rank < args.num_ranks; ++rank) args.parts[rank] = exchange.part(rank);
+  device::Operation operation =
+      device::MakeOperation<&GatherRows>({.kind = cost::OpKind::kCollective,
+                                          .label = label,
+                                          .collective = cost::Collective::kAllGather,
+                                          .ranks = args.num_ranks},
+                                         args);
+  operation.complete = CompleteRowGather;
+  operation.further_accesses = RowGatherReads;
+  const auto borders = static_cast<uint64_t>(rows.borders[args.num_ranks] + 1);
+  stream.Enqueue(operation.Reads(rows.offsets, borders * sizeof(*rows.offsets)).Writes(out, most));
 }
 
 void AllToAll(device::Stream& stream, Exchange& exchange, const char* label,

@@ -100,6 +100,18 @@ void AllToAll(device::Stream& stream, Exchange& exchange, const char* label,
 uint64_t BytesFromOthers(const Exchange& exchange, std::span<const GatherBlock> blocks,
                          const MatrixBehind& behind = {});
 
+// A matrix of which the rank with index i brings the rows [offsets[borders[i]],
+// offsets[borders[i + 1]]), each at its place in its staging: data decide how many they are.
+struct RowsByOffset {
+  const int32_t* offsets = nullptr;  // control memory; read when the rows are copied
+  int32_t borders[Exchange::kMaxRanks + 1] = {};
+  int64_t most_rows = 0;
+  uint64_t row_bytes = 0;
+};
+// Meets, and copies the rows of all ranks into `out`.
+void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
+               const RowsByOffset& rows, std::byte* out);
+
 // From one rank to another, in order: the sender is at most two messages ahead.
 class Handover {
  public:

@@ -26,7 +26,7 @@ cost::OpDesc Describe(const char* label, const ExpertsArgs& args) {
 
 void Complete(const void* raw, cost::OpDesc* desc) {
   const ExpertsArgs& args = *static_cast<const ExpertsArgs*>(raw);
-  desc->rows = args.offsets[args.num_experts];
+  desc->rows = args.offsets[args.num_experts] - args.offsets[0];
   desc->experts = 0;
   for (int32_t expert = 0; expert < args.num_experts; ++expert)
     desc->experts += args.offsets[expert] < args.offsets[expert + 1];

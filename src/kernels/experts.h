@@ -16,10 +16,10 @@ struct ExpertsArgs {
   // [num_experts]: the tiles of an expert, panel after panel in one run. Runs lie anywhere.
   const std::byte* const* runs = nullptr;
   // [num_experts + 1] in control memory: expert e has rows [offsets[e], offsets[e + 1]) of the
-  // grouped order. Read when the operation runs.
+  // grouped order, of which the first rows may be other experts'. Read when the operation runs.
   const int32_t* offsets = nullptr;
   int32_t num_experts = 0;
-  int32_t max_rows = 0;                // offsets[num_experts] is no more than this
+  int32_t max_rows = 0;                // of the grouped order; offsets[num_experts] is no more
   const std::byte* x = nullptr;        // [.., K] of T = weight.dtype
   const int32_t* x_rows = nullptr;     // [max_rows]: row p is row x_rows[p] of x; null: row p
   std::byte* y = nullptr;              // [max_rows, n] of T in grouped order

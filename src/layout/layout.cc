@@ -76,6 +76,12 @@ base::Status CheckExperts(const Layout& layout, const model::ModelConfig& config
                                      "experts=by_expert",
                                      layout.expert_size)};
   }
+  if (layout.tp > 1) {
+    return {kLayoutPool, fmt::format("--layout: experts={} beside tp={} is not there yet; expected "
+                                     "tp=1, or experts=replicated, of which each of the tp ranks "
+                                     "has its part",
+                                     layout.experts, layout.tp)};
+  }
   if (config.moe) return base::Status::Ok();
   return {kLayoutPool, fmt::format("--layout: experts={} of a model without experts ({})",
                                    layout.experts, config.architecture)};

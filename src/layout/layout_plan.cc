@@ -206,8 +206,14 @@ base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& 
 }
 
 base::Status CheckRecording(const EngineOptions& options, const model::ModelConfig& config,
-                            const MachinePlan& machine) {
-  if (!machine.has_data) {
+                            const LayoutPlan& plan) {
+  if (plan.layout.sp > 1) {
+    return {base::kInvalidArgument,
+            fmt::format("--record-routing: no rank sees the choices of all rows beside sp={}; "
+                        "expected sp=1",
+                        plan.layout.sp)};
+  }
+  if (!plan.machine.has_data) {
     return {base::kInvalidArgument,
             "--record-routing: simulated devices have no data that would choose experts; expected "
             "--devices cpu"};
@@ -225,16 +231,23 @@ base::Status CheckRecording(const EngineOptions& options, const model::ModelConf
 // Where rows go on devices without data; null: data say so, or the model has no experts.
 base::Result<std::shared_ptr<const model::Routing>> PlanRouting(const EngineOptions& options,
                                                                 const model::ModelConfig& config,
-                                                                const MachinePlan& machine) {
+                                                                const LayoutPlan& plan) {
   const std::shared_ptr<const model::Routing>& given = options.machine.routing;
   if (!options.machine.record_routing.empty())
-    FB_RETURN_IF_ERROR(CheckRecording(options, config, machine));
-  if (!machine.has_data && config.moe && !given)
+    FB_RETURN_IF_ERROR(CheckRecording(options, config, plan));
+  if (!plan.machine.has_data && config.moe && !given)
     return model::ParseRouting("balanced", options.seed);
   if (given && config.moe) FB_RETURN_IF_ERROR(given->Check(config));
-  if (!given || (!machine.has_data && config.moe)) return given;
+  if (given && given->names_rows() && plan.layout.sp > 1) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("--routing: a recorded file beside sp={}, where each rank has "
+                                    "rows of its own, is not there yet; expected balanced, power:A "
+                                    "or sp=1",
+                                    plan.layout.sp));
+  }
+  if (!given || (!plan.machine.has_data && config.moe)) return given;
   return base::Status(base::kInvalidArgument,
-                      machine.has_data
+                      plan.machine.has_data
                           ? "--routing: on real devices data say which experts rows go to; "
                             "expected --devices sim:..."
                           : fmt::format("--routing: {} has no experts", config.architecture));
@@ -301,7 +314,7 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   FB_ASSIGN_OR_RETURN(const model::ModelConfig config,
                       AsStored(options.machine.quantization, plan.machine.has_data, model));
   FB_ASSIGN_OR_RETURN(plan.layout, ChooseLayout(options, config, plan.machine.spec.count));
-  FB_ASSIGN_OR_RETURN(plan.routing, PlanRouting(options, config, plan.machine));
+  FB_ASSIGN_OR_RETURN(plan.routing, PlanRouting(options, config, plan));
   plan.steps_in_flight =
       options.limits.steps_in_flight ? options.limits.steps_in_flight : plan.layout.pp;
   // The default is that of a step: choices are shared out among those in flight.

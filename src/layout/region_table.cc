@@ -79,7 +79,7 @@ constexpr Row kRows[] = {
     {kPoolRegion, kData, kPool, true, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::pool_bytes); }},
     {"weight slots", kData, kSlots, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::slots_bytes); }},
     {"pool tables", kControl, kTables, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::table_bytes); }},
-    {kTensorStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::TensorStagingBytes(s.config(), s.plan.capacity, s.request.cut)); }},
+    {kTensorStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::TensorStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
     {kSequenceStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::SequenceStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
     {kHeadStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::HeadStagingBytes(s.config(), s.plan.capacity, s.request.cut)); }},
     {kStageStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::StageStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},

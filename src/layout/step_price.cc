@@ -146,7 +146,7 @@ struct StepPricer::Program {
         kv::CutCache(model::PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size()), 0,
                      false, nullptr);
     staging = Addresses("staging",
-                        std::max({model::TensorStagingBytes(config, decoder.capacity, cut),
+                        std::max({model::TensorStagingBytes(config, dtype, decoder.capacity, cut),
                                   model::SequenceStagingBytes(config, dtype, decoder.capacity, cut),
                                   model::HeadStagingBytes(config, decoder.capacity, cut)}));
     fabric = std::make_unique<ShapeFabric>(degrees.ranks(), staging);

@@ -101,9 +101,10 @@ uint64_t GroupedScratch(const ModelConfig& config, tensor::DType dtype) {
   return depth == 0 ? 0 : kernels::ExpertsScratch(dtype, kAnyRows, depth, panels);
 }
 
-uint64_t TensorStagingBytes(const ModelConfig& config, const StepCapacity& capacity,
-                            const ReplicaCut& cut) {
+uint64_t TensorStagingBytes(const ModelConfig& config, tensor::DType dtype,
+                            const StepCapacity& capacity, const ReplicaCut& cut) {
   int64_t elements = 0;
+  uint64_t expert_rows = 0;  // bytes
   for (const auto& [mode, rows] : ModesOf(capacity, cut)) {
     if (mode.tp == 1) continue;
     const Shard shard = ShardOf(config, cut, mode);
@@ -118,9 +119,15 @@ uint64_t TensorStagingBytes(const ModelConfig& config, const StepCapacity& capac
     const int64_t logits =
         cut.last_stage() && cut.sp == 1 ? capacity.logit_rows * shard.vocab.size() : 0;
     elements = std::max({elements, most * MostOwnRows(rows, mode) * config.hidden_size, logits});
+    // All rows may go to experts of one rank.
+    const int64_t chosen = config.moe ? config.moe->experts_per_token : 0;
+    expert_rows = std::max(
+        expert_rows, tensor::BytesOf(dtype, static_cast<uint64_t>(MostOwnRows(rows, mode) * chosen *
+                                                                  config.hidden_size)));
   }
   if (elements == 0) return 0;
-  return fabric::Exchange::StagingBytes(static_cast<uint64_t>(elements) * sizeof(float));
+  return fabric::Exchange::StagingBytes(
+      std::max(static_cast<uint64_t>(elements) * sizeof(float), expert_rows));
 }
 
 uint64_t SequenceStagingBytes(const ModelConfig& config, tensor::DType dtype,

@@ -72,13 +72,14 @@ struct ReplicaLinks {
 struct ExchangeCounters {
   std::atomic<int64_t> steps{0}, meetings{0};
   std::atomic<int64_t> pad_rows{0};  // that would make the ranks' rows equally many
-  std::atomic<int64_t> bytes_all_to_all{0}, bytes_all_reduce{0}, bytes_head{0};
+  std::atomic<int64_t> bytes_all_to_all{0}, bytes_all_reduce{0}, bytes_head{0},
+      bytes_expert_rows{0};
 };
 
 // Bytes of the regions through which the rank's exchanges go (0: it has none of the kind), and of
 // that for the next stage.
-uint64_t TensorStagingBytes(const ModelConfig& config, const StepCapacity& capacity,
-                            const ReplicaCut& cut);
+uint64_t TensorStagingBytes(const ModelConfig& config, tensor::DType dtype,
+                            const StepCapacity& capacity, const ReplicaCut& cut);
 uint64_t SequenceStagingBytes(const ModelConfig& config, tensor::DType dtype,
                               const StepCapacity& capacity, const ReplicaCut& cut);
 uint64_t HeadStagingBytes(const ModelConfig& config, const StepCapacity& capacity,

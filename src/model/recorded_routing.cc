@@ -81,6 +81,7 @@ class Recorded final : public Routing {
 
   base::Status Parse(std::string text);
   base::Status Check(const ModelConfig& config) const override;
+  bool names_rows() const override { return true; }
   base::Status Tell(uint64_t rank, uint64_t step, std::span<const NamedRows> rows) const override;
   void Count(const Draw& draw, std::span<int32_t> counts) const override;
 

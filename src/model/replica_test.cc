@@ -153,7 +153,7 @@ struct Rank {
                               allocate("kv", kBlocks * kv::KvBlockBytes(groups, true))->data);
     digests = decoder.kv.groups[0].digests;
     tensor_staging =
-        arena.Allocate("tensor staging", TensorStagingBytes(config, kCapacity, cut)).value();
+        arena.Allocate("tensor staging", TensorStagingBytes(config, dtype, kCapacity, cut)).value();
     stage_staging =
         arena.Allocate("stage staging", StageStagingBytes(config, dtype, kCapacity, cut)).value();
     sequence_staging =

@@ -24,6 +24,8 @@ class Routing : public kernels::RoutingSource {
  public:
   // kRoutingInvalid: it is that of another model.
   virtual base::Status Check(const ModelConfig&) const { return {}; }
+  // Whether it knows rows by their names, and so must be told of each.
+  virtual bool names_rows() const { return false; }
   // Which rows Draw::rank has in its step of that number, before the ranks that take it together
   // begin it. kRoutingInvalid: nothing is known of one of them. Any thread.
   virtual base::Status Tell(uint64_t rank, uint64_t step, std::span<const NamedRows> rows) const {

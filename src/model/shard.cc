@@ -65,17 +65,22 @@ base::Status CheckLeaves(const Degrees& layout, const char* projection, int64_t 
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) {
   FB_CHECK(layout.sp > 0 && layout.tp > 0 && pp > 0, "a replica of sp={}, tp={} and pp={}",
            layout.sp, layout.tp, pp);
-  const bool latent = layout.sp > 1 && config.mla;
-  if (layout.ranks() > 1 && (config.moe || latent)) {
-    return {kLayoutExperts,
-            fmt::format("{} beside {} ({}) is not there yet; expected tp=1 and sp=1",
-                        FormatDegrees(layout), config.moe ? "experts" : "latent attention",
-                        config.architecture)};
+  if (layout.ranks() > 1 && config.mla) {
+    return {kLayoutExperts, fmt::format("{} beside latent attention ({}) is not there yet; "
+                                        "expected tp=1 and sp=1",
+                                        FormatDegrees(layout), config.architecture)};
+  }
+  if (config.moe && layout.ranks() > config.moe->num_experts) {
+    return {kLayoutExperts, fmt::format("{} cannot cut the {} experts of a layer: a rank needs at "
+                                        "least one",
+                                        FormatDegrees(layout), config.moe->num_experts)};
   }
   FB_RETURN_IF_ERROR(
       CheckLeaves(layout, "output", config.num_heads, "heads", OutputBorders(config).num_leaves));
-  FB_RETURN_IF_ERROR(CheckLeaves(layout, "down", config.intermediate_size, "inputs",
-                                 DownBorders(config).num_leaves));
+  if (!config.moe || std::ranges::count(config.moe->has_experts, 0) > 0) {
+    FB_RETURN_IF_ERROR(CheckLeaves(layout, "down", config.intermediate_size, "inputs",
+                                   DownBorders(config).num_leaves));
+  }
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     const auto [heads, kv] = HeadsOfBlock(config, layout, BlockOfRank(layout, rank));
     if (ShareEvenly(config, heads, kv)) continue;
@@ -121,7 +126,12 @@ Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& m
     shard.kv_copies = static_cast<int32_t>(before.end - shard.own_kv_heads.begin);
   }
   shard.vocab = VocabOf(config, layout, block);
+  shard.experts = ExpertsOf(config, layout, mode, mode.TpIndex(block));
   return shard;
+}
+
+Part ExpertsOf(const ModelConfig& config, const Degrees& layout, const Degrees& mode, int index) {
+  return PartOfBlocks(config.moe ? config.moe->num_experts : 0, layout, BlocksOf(mode, index));
 }
 
 Part VocabOf(const ModelConfig& config, const Degrees& layout, int block) {

@@ -1,11 +1,11 @@
-// What one rank of a replica has of a dense model: the replica's tp x pp ranks take a step
-// together. Pure.
+// What one rank of a replica has of a model: the replica's tp x pp ranks take a step together.
+// Pure.
 //
 // Heads follow the leaves of the output projection, FFN columns those of the down projection: a
 // rank owns whole leaves, so that its partial sums are nodes of the fixed tree, whatever the degree
-// (8 leaves over 3 ranks: 3, 3, 2). Where the replica is cut along sp too, a rank computes linear
-// layers with the leaves of a run of blocks (model/modes.h), and attends with its own block's
-// heads.
+// (8 leaves over 3 ranks: 3, 3, 2). Of routed experts, each of which is one leaf, it owns whole
+// ones. Where the replica is cut along sp too, a rank computes linear layers with the leaves of a
+// run of blocks (model/modes.h), and attends with its own block's heads.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,7 @@ struct Shard {
   Part heads, kv_heads;
   Part output_leaves, down_leaves;  // leaves by the two projections' LeafBorders
   Part intermediate;                // columns of gate and up, inputs of down
+  Part experts;                     // of a layer's routed ones; empty where the model has none
   // Of attention and the cache, the same in all modes: the block's; a KV head may lie on several
   // ranks, and so many of the first ones are the block's before, too.
   Part own_heads, own_kv_heads;
@@ -60,7 +61,11 @@ struct Shard {
   Part vocab;
 };
 
-// Whether the model can be cut so: kShardLeaves (sp x tp against the leaves of a projection),
+// The part of a layer's routed experts that TP index `index` of `mode` has.
+Part ExpertsOf(const ModelConfig& config, const Degrees& layout, const Degrees& mode, int index);
+
+// Whether the model can be cut so: kLayoutExperts (sp x tp against experts), kShardLeaves (against
+// the leaves of a projection),
 // kShardHeads (heads of a rank that do not share its KV heads evenly), kShardLayers (layers against
 // pp). Messages name both numbers.
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp);

@@ -32,8 +32,24 @@ std::vector<int32_t> PanelsIn(const weights::MatrixPlan& own, const weights::Mat
   return panels;
 }
 
-weights::PlacedWeight View(const weights::MatrixPlan& own, const kernels::PackedWeight& loaded,
+weights::PlacedWeight ViewExperts(const weights::MatrixPlan& own,
+                                  const weights::PlacedWeight& loaded,
+                                  const weights::MatrixPlan& view, device::RegionCutter* tables) {
+  const weights::PlacedWeight placed = weights::PlaceMatrix(view, tables);
+  const int32_t first = view.first_expert - own.first_expert;
+  FB_CHECK(first >= 0 && first + view.num_experts <= own.num_experts,
+           "{}: experts {} to {} of the layout's {}", view.label, first, first + view.num_experts,
+           own.num_experts);
+  weights::ForEachRun(placed.weight, view.num_experts, [&](const weights::RunPlace& run) {
+    weights::SetRun(placed, run, loaded.runs[first + run.expert]);
+  });
+  return placed;
+}
+
+weights::PlacedWeight View(const weights::MatrixPlan& own, const weights::PlacedWeight& given,
                            const weights::MatrixPlan& view, device::RegionCutter* tables) {
+  if (view.num_experts > 0) return ViewExperts(own, given, view, tables);
+  const kernels::PackedWeight& loaded = given.weight;
   const weights::PlacedWeight placed = weights::PlaceMatrix(view, tables);
   const std::vector<int32_t> panels = PanelsIn(own, view);
   const int first_leaf = view.leaves.leaves_before - own.leaves.leaves_before;
@@ -71,7 +87,7 @@ DecoderWeights ViewWeights(const DecoderPlan& own, const DecoderWeights& loaded,
   for (size_t layer = 0; layer < mode.layers.size(); ++layer) {
     for (size_t m = 0; m < mode.layers[layer].matrices.size(); ++m) {
       LoadedMatrix& matrix = view.layers[layer].matrices[m];
-      matrix.placed = View(own.layers[layer].matrices[m].plan, matrix.placed.weight,
+      matrix.placed = View(own.layers[layer].matrices[m].plan, matrix.placed,
                            mode.layers[layer].matrices[m].plan, tables);
     }
   }

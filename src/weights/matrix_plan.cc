@@ -61,7 +61,7 @@ kernels::PackedWeight MatrixPlan::Geometry() const {
 
 std::string MatrixPlan::TensorName(size_t tensor, int32_t expert) const {
   std::string name = tensors[tensor];
-  if (num_experts > 0) name.replace(name.find("{}"), 2, std::to_string(expert));
+  if (num_experts > 0) name.replace(name.find("{}"), 2, std::to_string(first_expert + expert));
   return name;
 }
 

@@ -41,12 +41,14 @@ struct MatrixPlan {
   // parallel to tensors; "" where there is none; empty: no bias at all
   std::vector<std::string> biases;
   std::vector<PanelPlan> panels;
-  int32_t num_experts = 0;  // 0: it is one matrix
+  int32_t num_experts = 0;   // 0: it is one matrix
+  int32_t first_expert = 0;  // of the layer's
 
   // The weight's geometry without memory; of experts one's.
   kernels::PackedWeight Geometry() const;
   // How many matrices it is.
   int32_t count() const { return num_experts > 0 ? num_experts : 1; }
+  // `expert`: among the matrix' own.
   std::string TensorName(size_t tensor, int32_t expert) const;
   // Data, and control memory beside it.
   uint64_t TileBytes() const { return static_cast<uint64_t>(Geometry().bytes() * count()); }

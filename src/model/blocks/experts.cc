@@ -23,7 +23,8 @@ void PlanExperts(const LayerSite& site, LayerPlan* layer) {
   const int64_t hidden = site.config.hidden_size;
   const std::string prefix = names.prefix + "{}.";
   const auto add = [&](const Role& role, weights::MatrixPlan plan) {
-    plan.num_experts = static_cast<int32_t>(moe.num_experts);
+    plan.first_expert = static_cast<int32_t>(site.shard.experts.begin);
+    plan.num_experts = static_cast<int32_t>(site.shard.experts.size());
     layer->matrices.push_back({role, Block::kFfn, LeafRule::kOwn, std::move(plan)});
   };
   add(kExpertsGateUp,
@@ -37,7 +38,6 @@ void PlanExperts(const LayerSite& site, LayerPlan* layer) {
 void Plan(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
   const MoeConfig& moe = *config.moe;
-  FB_CHECK(shard.cut.tp == 1, "experts over {} ranks were not refused", shard.cut.tp);
   layer->vectors.push_back({kFfnNorm, names.ffn_norm, config.hidden_size});
   if (moe.selection_bias) {
     layer->vectors.push_back({kSelectionBias, names.experts.selection_bias, moe.num_experts, true});
@@ -111,7 +111,7 @@ void RunMatrix(const BlockContext& context, const Role& role, const weights::Pla
   kernels::Experts(*context.stream, *context.kernels, role.name,
                    {.weight = placed.weight,
                     .runs = placed.runs,
-                    .offsets = context.weights.expert_offsets,
+                    .offsets = context.weights.expert_offsets + context.weights.shard.experts.begin,
                     .num_experts = placed.num_experts,
                     .max_rows = max_rows,
                     .x = x,
@@ -122,36 +122,61 @@ void RunMatrix(const BlockContext& context, const Role& role, const weights::Pla
                     .output = output});
 }
 
+// The rows that the experts of all ranks with these rows have made, into `outputs`.
+void GatherOutputs(const BlockContext& context, int64_t slots, std::byte* outputs) {
+  fabric::Exchange& exchange = *context.links.tensor;
+  const Shard& shard = context.weights.shard;
+  fabric::RowsByOffset rows{.offsets = context.weights.expert_offsets,
+                            .most_rows = slots,
+                            .row_bytes = tensor::BytesOf(
+                                context.dtype, static_cast<uint64_t>(context.config->hidden_size))};
+  for (int rank = 0; rank < exchange.num_ranks(); ++rank) {
+    rows.borders[rank + 1] =
+        static_cast<int32_t>(ExpertsOf(*context.config, shard.cut.degrees(), shard.mode, rank).end);
+  }
+  fabric::AllGather(*context.stream, exchange, "gather_experts", rows, outputs);
+  // Each row is read by all ranks but the one that made it; one of them counts for all.
+  const auto readers =
+      static_cast<uint64_t>(exchange.my_index() == 0 ? exchange.num_ranks() - 1 : 0);
+  CountMeeting(context, &ExchangeCounters::bytes_expert_rows,
+               readers * static_cast<uint64_t>(slots) * rows.row_bytes);
+}
+
 void Run(const BlockContext& context, int64_t layer, int32_t rows) {
   const MoeConfig& moe = *context.config->moe;
   const std::byte* const normed = context.activations.normed;
   const auto chosen = static_cast<int32_t>(moe.experts_per_token);
+  const fabric::Exchange* const sequence = context.links.sequence;
+  fabric::Exchange* const tensor = context.links.tensor;
   ExpertBuffers b;
   CutExpertBuffers(*context.config, context.dtype, rows, context.activations.ffn, &b);
   LayerNorm(context, layer, kFfnNorm, rows, context.activations.normed);
   RouteRows(context, layer, normed, 0, rows, b);
-  kernels::GroupRows(*context.stream, *context.kernels,
-                     {.experts = b.experts,
-                      .rows = rows,
-                      .experts_per_token = chosen,
-                      .num_experts = static_cast<int32_t>(moe.num_experts),
-                      .offsets = context.weights.expert_offsets,
-                      .source = b.source,
-                      .positions = b.positions,
-                      .counters = context.routed,
-                      .routing = context.routing,
-                      .draw = {.rank = context.replica,
-                               .step = context.step,
-                               .layer = context.weights.shard.layers.begin + layer,
-                               .rows = rows,
-                               .experts_per_token = chosen}});
+  kernels::GroupRows(
+      *context.stream, *context.kernels,
+      {.experts = b.experts,
+       .rows = rows,
+       .experts_per_token = chosen,
+       .num_experts = static_cast<int32_t>(moe.num_experts),
+       .offsets = context.weights.expert_offsets,
+       .source = b.source,
+       .positions = b.positions,
+       .counters = tensor == nullptr || tensor->my_index() == 0 ? context.routed : nullptr,
+       .routing = context.routing,
+       .draw = {.rank = context.replica,
+                .step = context.step,
+                .layer = context.weights.shard.layers.begin + layer,
+                .rows = rows,
+                .experts_per_token = chosen,
+                .first_row = sequence == nullptr ? 0 : sequence->my_index()}});
   RunExperts(context, layer, ExpertsFrom::kEverywhere,
              {.x = moe.weighs_input ? b.weighed : normed,
               .source = b.source,
               .max_rows = rows * chosen,
               .gated = b.gated,
-              .outputs = b.outputs});
+              .outputs = tensor == nullptr ? b.outputs : tensor->mine()});
   RunSharedExpert(context, layer, normed, rows, b);
+  if (tensor != nullptr && rows > 0) GatherOutputs(context, int64_t{rows} * chosen, b.outputs);
   CombineExperts(context, rows, b, b.positions, context.activations.residual);
 }
 
