@@ -619,6 +619,7 @@ TEST_P(ExpertLayoutTest, ShippedRowsGiveTheSameDigests) {
 
 TEST_P(ExpertLayoutTest, WhatCannotBeIsRefused) {
   if (files_.config.mla) {
+    options_.machine.devices = *layout::ParseDevices("2xcpu");
     options_.layout = *layout::ParseLayout("tp=2");
     EXPECT_EQ(layout::PlanLayout(options_, files_.config).status().code(), model::kLayoutExperts);
   }
