@@ -102,10 +102,10 @@ class Stream {
   // called.
   virtual void Await(Counter& counter, uint64_t value) = 0;
 
-  // What is enqueued from here to EndRepeat is the first of `times` > 0 equal bodies: operations of
-  // equal shapes on equal terms, other addresses. Bodies of one `key` != 0 are equal whenever they
-  // come, but for the context that attention sees and the rows of prompts among theirs. A body does
-  // not nest, synchronize or wait for an event by WaitFor.
+  // Up to EndRepeat comes the first of `times` > 0 equal bodies: equal shapes, other addresses.
+  // Bodies of one `key` != 0 are equal whenever they come, but for attention's context, the rows of
+  // prompts, and counters' values, each one higher than when a body last named that counter. A body
+  // does not nest, synchronize or call WaitFor.
   virtual void BeginRepeat(int64_t /*times*/, uint64_t /*key*/) {}
   // How many of the bodies need not be enqueued any more: 1, or all where the device has priced the
   // first for all.

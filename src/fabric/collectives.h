@@ -54,6 +54,9 @@ class Exchange {
   // After this, operations of `stream` may read the parts that all ranks wrote before their call.
   // They are enqueued before the next Meet.
   void Meet(device::Stream& stream);
+  uint64_t meetings() const { return meetings_; }
+  // So many meetings are held by what was enqueued before (device::Stream::EndRepeat).
+  void Skip(uint64_t meetings) { meetings_ += meetings; }
   // What rank `index` brought to the last meeting.
   const std::byte* part(int index) const { return halves_[index].data[(meetings_ + 1) % 2]; }
 

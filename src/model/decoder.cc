@@ -42,14 +42,42 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
   for (int64_t begin = 0, end = 0; begin < layers; begin = end) {
     key.layer_kind = KindOf(begin, mode);
     while (end < layers && KindOf(end, mode) == key.layer_kind) ++end;
-    RepeatLayers(*stream, key, {begin, end}, [&](int64_t layer) {
-      weights.layers[layer].attention->run(*this, batch, sums, layer);
-      FeedForward(layer, own_rows, mode);
-    });
+    Meetings before;
+    RepeatLayers(
+        *stream, key, {begin, end},
+        [&](int64_t layer) {
+          before = CountMeetings();
+          weights.layers[layer].attention->run(*this, batch, sums, layer);
+          FeedForward(layer, own_rows, mode);
+        },
+        [&](int64_t others) { RepeatMeetings(before, others); });
   }
   if (pulls) shared->EndStep();
   if (links.next_stage != nullptr)
     links.next_stage->Send(*stream, activations.residual, residual_bytes);
+}
+
+Decoder::Meetings Decoder::CountMeetings() const {
+  Meetings count;
+  if (links.tensor != nullptr) count.tensor = links.tensor->meetings();
+  if (links.sequence != nullptr) count.sequence = links.sequence->meetings();
+  if (exchanged != nullptr) {
+    count.meetings = exchanged->meetings;
+    count.bytes_all_to_all = exchanged->bytes_all_to_all;
+    count.bytes_all_reduce = exchanged->bytes_all_reduce;
+  }
+  return count;
+}
+
+void Decoder::RepeatMeetings(const Meetings& before, int64_t times) const {
+  const Meetings now = CountMeetings();
+  const auto more = static_cast<uint64_t>(times);
+  if (links.tensor != nullptr) links.tensor->Skip(more * (now.tensor - before.tensor));
+  if (links.sequence != nullptr) links.sequence->Skip(more * (now.sequence - before.sequence));
+  if (exchanged == nullptr) return;
+  exchanged->meetings += times * (now.meetings - before.meetings);
+  exchanged->bytes_all_to_all += times * (now.bytes_all_to_all - before.bytes_all_to_all);
+  exchanged->bytes_all_reduce += times * (now.bytes_all_reduce - before.bytes_all_reduce);
 }
 
 void Decoder::Serve(const StepMode& mode) const {

@@ -26,6 +26,14 @@ struct Decoder : BlockContext {
   void Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const;
 
  private:
+  // What a layer's meetings count.
+  struct Meetings {
+    uint64_t tensor = 0, sequence = 0;  // the exchanges'
+    int64_t meetings = 0, bytes_all_to_all = 0, bytes_all_reduce = 0;
+  };
+  Meetings CountMeetings() const;
+  // Counts what was counted since `before` so many times more.
+  void RepeatMeetings(const Meetings& before, int64_t times) const;
   // Equal for layers that are equal but for their weights, and for whether some of these come from
   // elsewhere.
   uint16_t KindOf(int64_t layer, const StepMode& mode) const;

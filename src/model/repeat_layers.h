@@ -13,13 +13,17 @@ struct LayerRange {
   int64_t begin, end;
 };
 
-// body(layer) enqueues a layer. REQUIRES: the layers are equal but for their weights and caches.
-template <typename Body>
-void RepeatLayers(device::Stream& stream, const StepKey& key, LayerRange range, Body&& body) {
+// body(layer) enqueues a layer; skipped(layers) is told where what it counts stands for so many
+// more. REQUIRES: the layers are equal but for their weights and caches.
+template <typename Body, typename Skipped>
+void RepeatLayers(device::Stream& stream, const StepKey& key, LayerRange range, Body&& body,
+                  Skipped&& skipped) {
   for (int64_t layer = range.begin; layer < range.end;) {
     stream.BeginRepeat(range.end - layer, Packed(key));
     body(layer);
-    layer += stream.EndRepeat();
+    const int64_t bodies = stream.EndRepeat();
+    if (bodies > 1) skipped(bodies - 1);
+    layer += bodies;
   }
 }
 

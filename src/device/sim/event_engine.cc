@@ -95,6 +95,24 @@ void EventEngine::Wait(int stream, int awaited, uint64_t position) {
   Push(stream, {.kind = Kind::kWait, .from = awaited, .amount = position}, nullptr);
 }
 
+void EventEngine::Repeat(int stream, std::span<const SimStep> body, int64_t times) {
+  Stream& target = *streams_[stream];
+  target.bodies.Push({.times = times});
+  std::vector<SimStep>& steps = target.bodies[target.bodies.end() - 1].steps;
+  steps.assign(body.begin(), body.end());
+  for (const SimStep& step : steps) {
+    if (step.kind == SimStep::Kind::kPost) counters_[step.counter].poster = stream;
+    if (step.kind != SimStep::Kind::kRun) ++counters_[step.counter].in_body;
+  }
+  for (SimStep& step : steps) {
+    if (step.kind != SimStep::Kind::kRun) step.growth = counters_[step.counter].in_body;
+  }
+  for (const SimStep& step : steps) {
+    if (step.kind != SimStep::Kind::kRun) counters_[step.counter].in_body = 0;
+  }
+  Push(stream, {.kind = Kind::kRepeat}, nullptr);
+}
+
 int EventEngine::AddCounter() {
   counters_.emplace_back();
   return static_cast<int>(counters_.size()) - 1;
@@ -110,6 +128,8 @@ void EventEngine::Await(int stream, int counter, uint64_t value) {
 
 void EventEngine::Abort(int counter, const base::Status& why) {
   CounterState& state = counters_[counter];
+  if (state.poster >= 0 && streams_[state.poster]->jump != nullptr)
+    LeaveJump(*streams_[state.poster]->jump);
   if (state.fault.ok()) state.fault = why;
   Raise(state, UINT64_MAX);
 }
@@ -189,8 +209,12 @@ void EventEngine::EndRun(Stream& stream) {
   Item& item = stream.items[stream.items.begin()];
   stream.running = false;
   memory_use_changed_ |= stream.computes && nodes_[stream.node].shares_memory();
-  stream.busy += now_ - item.start;
-  End(stream, item);
+  if (stream.jump != nullptr) {
+    EndJump(stream);
+  } else {
+    stream.busy += now_ - item.start;
+    if (item.kind != Kind::kRepeat) End(stream, item);
+  }
   MakeReady(stream);
 }
 
@@ -248,6 +272,7 @@ bool EventEngine::StartNext(Stream& stream) {
       item.done = true;
     }
     if (item.kind == Kind::kRun) StartRun(stream, item);
+    if (item.kind == Kind::kRepeat && !StartRepeat(stream, item)) return false;
   }
   ++stream.started;
   return item.kind != Kind::kRun || item.done;
@@ -258,12 +283,15 @@ void EventEngine::StartRun(Stream& stream, Item& item) {
   BeginChecked(stream, item);
   if (item.pricer != nullptr)
     item.work = item.pricer->PriceAtBegin(stream.operations[stream.started_operations - 1]);
+  BeginWork(stream, item.work);
+}
+
+void EventEngine::BeginWork(Stream& stream, const SimWork& work) {
   stream.running = true;
-  stream.remaining = static_cast<double>(item.work.alone);
+  stream.remaining = static_cast<double>(work.alone);
   stream.since = now_;
   const Node& node = nodes_[stream.node];
-  stream.speed =
-      stream.computes ? SpeedBeside(node.copy_load, item.work, node.options.contention) : 1;
+  stream.speed = stream.computes ? SpeedBeside(node.copy_load, work, node.options.contention) : 1;
   memory_use_changed_ |= stream.computes && node.shares_memory();
   due_.Set(stream.id, now_ + WholePs(stream.remaining / stream.speed),
            static_cast<uint32_t>(ties_.Next()));
@@ -288,23 +316,206 @@ void EventEngine::StartTransfer(Stream& stream, Item& item) {
 
 // True if there is nothing to wait for any more.
 bool EventEngine::StartWait(Stream& stream, Item& item) {
-  CounterState* const counter = item.kind == Kind::kAwait ? &counters_[item.from] : nullptr;
-  const uint64_t reached = counter != nullptr ? counter->value : streams_[item.from]->items.begin();
-  if (reached >= item.amount || !stream.fault.ok()) {
-    if (stream.fault.ok())
-      stream.fault = counter != nullptr ? counter->fault : streams_[item.from]->fault;
-    item.done = true;
+  if (item.kind == Kind::kAwait) {
+    CounterState& counter = counters_[item.from];
+    item.done = Pass(stream, counter.value, item.amount, counter.fault, counter.first_waiter);
+  } else {
+    Stream& awaited = *streams_[item.from];
+    item.done =
+        Pass(stream, awaited.items.begin(), item.amount, awaited.fault, awaited.first_waiter);
+  }
+  return item.done;
+}
+
+// The same of what has been reached; `fault` is its.
+bool EventEngine::Pass(Stream& stream, uint64_t reached, uint64_t wanted, const base::Status& fault,
+                       Stream*& waiters) {
+  if (reached >= wanted || !stream.fault.ok()) {
+    if (stream.fault.ok()) stream.fault = fault;
     return true;
   }
-  if (!stream.waiting) {
-    Stream*& waiters =
-        counter != nullptr ? counter->first_waiter : streams_[item.from]->first_waiter;
-    stream.waiting = true;
-    stream.waiting_since = now_;
-    stream.awaited_position = item.amount;
-    stream.next_waiter = std::exchange(waiters, &stream);
-  }
+  if (!stream.waiting) StandAt(stream, now_, wanted, waiters);
   return false;
+}
+
+void EventEngine::StandAt(Stream& stream, TimePs since, uint64_t wanted, Stream*& waiters) {
+  stream.waiting = true;
+  stream.waiting_since = since;
+  stream.awaited_position = wanted;
+  stream.next_waiter = std::exchange(waiters, &stream);
+}
+
+// True: all bodies have ended. Another look before a run of theirs has ended changes nothing.
+bool EventEngine::StartRepeat(Stream& stream, Item& item) {
+  if (stream.running) return false;
+  Bodies& bodies = stream.bodies[stream.bodies.begin()];
+  if (!bodies.begun) {
+    const cost::CopyLoad& load = nodes_[stream.node].copy_load;
+    bodies.begun = true;
+    bodies.disturbed = load.in + load.out > 0;
+    bodies.begin = now_;
+    bodies.busy = stream.busy;
+    bodies.waited = stream.waited;
+    TryJump(stream);
+    if (stream.jump != nullptr) return false;
+  }
+  while (bodies.body < bodies.times && stream.fault.ok()) {
+    if (bodies.step == bodies.steps.size()) {
+      bodies.step = 0;
+      ++bodies.body;
+      continue;
+    }
+    const SimStep& step = bodies.steps[bodies.step];
+    const uint64_t value = step.value + static_cast<uint64_t>(bodies.body) * step.growth;
+    if (step.kind == SimStep::Kind::kAwait) {
+      CounterState& counter = counters_[step.counter];
+      if (!Pass(stream, counter.value, value, counter.fault, counter.first_waiter)) return false;
+    }
+    ++bodies.step;
+    if (step.kind == SimStep::Kind::kPost) Raise(counters_[step.counter], value);
+    if (step.kind == SimStep::Kind::kRun) {
+      item.work = step.work;
+      item.start = now_;
+      BeginWork(stream, step.work);
+      return false;
+    }
+  }
+  item.done = true;
+  return true;
+}
+
+// Those at the head that have begun; null: the head is nothing of the kind.
+EventEngine::Bodies* EventEngine::BegunBodies(Stream& stream) {
+  const uint64_t head = stream.items.begin();
+  if (head == stream.items.end() || stream.items[head].kind != Kind::kRepeat) return nullptr;
+  Bodies& bodies = stream.bodies[stream.bodies.begin()];
+  return bodies.begun ? &bodies : nullptr;
+}
+
+// All streams that `stream` meets, and that those meet; false: one is not where it may jump.
+bool EventEngine::FindPeers(Stream& stream) {
+  peers_.assign(1, &stream);
+  stream.mark = ++last_mark_;
+  const int64_t times = stream.bodies[stream.bodies.begin()].times;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Stream& peer = *peers_[i];
+    const Bodies* bodies = BegunBodies(peer);
+    if (bodies == nullptr || bodies->disturbed || bodies->times != times || !peer.fault.ok() ||
+        peer.jump != nullptr)
+      return false;
+    for (const SimStep& step : bodies->steps) {
+      if (step.kind != SimStep::Kind::kAwait) continue;
+      const int poster = counters_[step.counter].poster;
+      if (poster < 0) return false;
+      Stream& other = *streams_[poster];
+      if (std::exchange(other.mark, last_mark_) != last_mark_) peers_.push_back(&other);
+    }
+  }
+  return true;
+}
+
+void EventEngine::TryJump(Stream& stream) {
+  if (!FindPeers(stream)) return;
+  if (idle_jumps_.empty()) idle_jumps_.push_back(std::make_unique<Jump>());
+  Jump& jump = *idle_jumps_.back();
+  jump.Clear();
+  for (Stream* const peer : peers_) {
+    Bodies& bodies = *BegunBodies(*peer);
+    Jump::Member& member = jump.Add();
+    member.stream = peer->id;
+    member.begin = bodies.begin;
+    std::swap(member.steps, bodies.steps);
+  }
+  const bool works = jump.Finish(stream.bodies[stream.bodies.begin()].times);
+  if (works) return EnterJump(jump);
+  for (Jump::Member& member : jump.members())
+    std::swap(member.steps, BegunBodies(*streams_[member.stream])->steps);
+}
+
+// The one that was just worked out.
+void EventEngine::EnterJump(Jump& jump) {
+  for (const Jump::Member& member : jump.members()) {
+    Stream& stream = *streams_[member.stream];
+    if (std::exchange(stream.waiting, false)) {
+      const SimStep& step = member.steps[BegunBodies(stream)->step];
+      Stream** link = &counters_[step.counter].first_waiter;
+      while (*link != &stream) link = &(*link)->next_waiter;
+      *link = std::exchange(stream.next_waiter, nullptr);
+    }
+    stream.jump = &jump;
+    stream.running = true;
+    due_.Set(stream.id, member.time, static_cast<uint32_t>(ties_.Next()));
+  }
+  for (const Jump::Meeting& meeting : jump.meetings())
+    counters_[meeting.counter].value = meeting.latest;
+  jumps_.push_back(std::move(idle_jumps_.back()));
+  idle_jumps_.pop_back();
+}
+
+void EventEngine::EndJump(Stream& stream) {
+  Jump& jump = *stream.jump;
+  Bodies& bodies = *BegunBodies(stream);
+  const auto member = std::ranges::find(jump.members(), stream.id, &Jump::Member::stream);
+  stream.busy = bodies.busy + member->ran;
+  stream.waited = bodies.waited + member->stood;
+  bodies.body = bodies.times;
+  stream.jump = nullptr;
+  const bool was_last = std::ranges::none_of(jump.members(), [&](const Jump::Member& other) {
+    return streams_[other.stream]->jump == &jump;
+  });
+  if (!was_last) return;
+  const auto own = std::ranges::find(jumps_, &jump, &std::unique_ptr<Jump>::get);
+  idle_jumps_.push_back(std::move(*own));
+  jumps_.erase(own);
+}
+
+// Puts its streams where they are now. Those that end now do so.
+void EventEngine::LeaveJump(Jump& jump) {
+  if (!jump.StopAt(now_)) return;
+  for (const Jump::Meeting& meeting : jump.meetings())
+    counters_[meeting.counter].value = meeting.latest;
+  for (Jump::Member& member : jump.members()) {
+    Stream& stream = *streams_[member.stream];
+    if (stream.jump != &jump || member.body == jump.times()) continue;
+    Bodies& bodies = *BegunBodies(stream);
+    std::swap(member.steps, bodies.steps);
+    bodies.body = member.body;
+    bodies.step = member.step;
+    bodies.disturbed = true;
+    stream.jump = nullptr;
+    stream.busy = bodies.busy + member.ran;
+    stream.waited = bodies.waited + member.stood;
+    const SimStep& step = bodies.steps[member.step];
+    stream.running = step.kind == SimStep::Kind::kRun;
+    if (stream.running) {
+      Item& item = stream.items[stream.items.begin()];
+      item.work = step.work;
+      item.start = member.time;
+      ++bodies.step;
+      stream.remaining = static_cast<double>(step.work.alone);
+      stream.since = member.time;
+      stream.speed = 1;
+      due_.Set(stream.id, member.time + step.work.alone, static_cast<uint32_t>(ties_.Next()));
+    } else {
+      due_.Set(stream.id, kNever, 0);
+      StandAt(stream, member.time, step.value + static_cast<uint64_t>(bodies.body) * step.growth,
+              counters_[step.counter].first_waiter);
+    }
+  }
+  const auto own = std::ranges::find(jumps_, &jump, &std::unique_ptr<Jump>::get);
+  const bool ended = std::ranges::none_of(jump.members(), [&](const Jump::Member& member) {
+    return streams_[member.stream]->jump == &jump;
+  });
+  if (!ended) return;
+  idle_jumps_.push_back(std::move(*own));
+  jumps_.erase(own);
+}
+
+// A copy comes beside what the node computes.
+void EventEngine::Disturb(const Node& node) {
+  if (node.compute == nullptr) return;
+  if (node.compute->jump != nullptr) LeaveJump(*node.compute->jump);
+  if (Bodies* const bodies = BegunBodies(*node.compute)) bodies->disturbed = true;
 }
 
 void EventEngine::Skip(Stream& stream, Item& item) {
@@ -335,6 +546,7 @@ void EventEngine::Retire(Stream& stream) {
   trace_hash_ = base::Combine64(
       trace_hash_, static_cast<uint64_t>(now_) << 8 ^ static_cast<uint64_t>(stream.id));
   ++num_events_;
+  if (item.kind == Kind::kRepeat) stream.bodies.Pop();
   stream.items.Pop();
   if (stream.first_waiter != nullptr || !stream.control_waiters.empty()) WakeWaiters(stream);
 }
@@ -371,6 +583,7 @@ void EventEngine::Settle() {
     Node& node = nodes_[node_of_link_[link]];
     node.copy_load = {.in = links_.load(node.ingress) + links_.load(node.from_host),
                       .out = links_.load(node.egress) + links_.load(node.to_host)};
+    Disturb(node);
     if (node.shares_memory()) {
       memory_use_changed_ = true;
     } else {

@@ -16,12 +16,17 @@
 //     woken at the nanosecond
 //     (rounded up) at which it is reached.
 //  5. Work that declares its accesses is active in the HazardChecker from its start to its end.
+//  6. Repeated bodies of streams that meet each other and nobody else are worked out at once when
+//  the last of
+//     the streams begins them (Jump). Where a copy comes beside one of them, or a counter is
+//     aborted, all go on in full from where they are then.
 // Calls are made by control tasks on the runtime's thread; none blocks but WaitFor. In a steady
 // state nothing allocates but the checker.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,8 +35,10 @@
 #include "device/hazard_checker.h"
 #include "device/operation.h"
 #include "device/sim/due_heap.h"
+#include "device/sim/jump.h"
 #include "device/sim/links.h"
 #include "device/sim/ring.h"
+#include "device/sim/sim_work.h"
 #include "runtime/virtual/virtual_runtime.h"
 
 namespace forebay::device {
@@ -43,21 +50,6 @@ struct SimPrice {
   bool compute_bound = false;  // limited by the clock frequency, not by memory
 };
 
-// A run when nothing else runs on its device, and the parts of it that copies slow. Sums of whole
-// picoseconds are exact.
-struct SimWork {
-  TimePs alone = 0;
-  TimePs compute = 0;  // limited by the clock frequency
-  double memory = 0;   // picoseconds that need the memory's full bandwidth
-
-  SimWork& operator+=(const SimWork& other) {
-    alone += other.alone, compute += other.compute, memory += other.memory;
-    return *this;
-  }
-  SimWork operator*(int64_t times) const {
-    return {alone * times, compute * times, memory * static_cast<double>(times)};
-  }
-};
 // REQUIRES: 0 <= seconds < 1e6.
 SimWork WorkOf(const SimPrice& price);
 
@@ -108,6 +100,8 @@ class EventEngine final : public runtime::TimedWork {
   void Transfer(int stream, int from, int to, uint64_t bytes, int window,
                 const Operation& operation);
   void Wait(int stream, int awaited, uint64_t position);
+  // One item that stands for `times` > 0 bodies; `growth` of their steps is found here.
+  void Repeat(int stream, std::span<const SimStep> body, int64_t times);
 
   // Counters that streams raise and wait for; see device::Counter. Posting and awaiting take no
   // time.
@@ -150,7 +144,7 @@ class EventEngine final : public runtime::TimedWork {
   runtime::TimeNs RunUntil(runtime::TimeNs limit) override;
 
  private:
-  enum class Kind : uint8_t { kRun, kTransfer, kWait, kPost, kAwait };
+  enum class Kind : uint8_t { kRun, kTransfer, kWait, kPost, kAwait, kRepeat };
   struct Item {
     Kind kind;
     bool kept = false;  // has an entry in the stream's `operations`
@@ -164,6 +158,15 @@ class EventEngine final : public runtime::TimedWork {
     TimePs start = 0;
     int64_t token = -1;  // the checker's
   };
+  // A stream's repeated bodies, and where it is in them.
+  struct Bodies {
+    std::vector<SimStep> steps;
+    int64_t times = 0, body = 0;
+    size_t step = 0;  // that has not started
+    bool begun = false;
+    bool disturbed = false;                  // by a copy beside it
+    TimePs begin = 0, busy = 0, waited = 0;  // busy and waited: the stream's at the begin
+  };
   struct Waiter {
     uint64_t position;
     runtime::Event* event;
@@ -175,6 +178,9 @@ class EventEngine final : public runtime::TimedWork {
     bool queued = false;         // in ready_
     Ring<Item> items;            // begin(): how many have retired
     Ring<Operation> operations;  // the kept items that have not retired
+    Ring<Bodies> bodies;         // of the repeats that have not retired
+    Jump* jump = nullptr;        // works out the repeat at the head
+    uint64_t mark = 0;           // of the last search that met the stream
     uint64_t started = 0;        // items
     uint64_t started_operations = 0;
     int under_way = 0;  // transfers that have started and not ended
@@ -195,6 +201,8 @@ class EventEngine final : public runtime::TimedWork {
   };
   struct CounterState {
     uint64_t value = 0;
+    int poster = -1;       // a stream whose repeated bodies post it
+    uint64_t in_body = 0;  // steps that name it, while a body is pushed
     Stream* first_waiter = nullptr;
     base::Status fault;
   };
@@ -224,7 +232,19 @@ class EventEngine final : public runtime::TimedWork {
   bool StartNext(Stream& stream);
   void StartRun(Stream& stream, Item& item);
   void StartTransfer(Stream& stream, Item& item);
+  void BeginWork(Stream& stream, const SimWork& work);
   bool StartWait(Stream& stream, Item& item);
+  bool Pass(Stream& stream, uint64_t reached, uint64_t wanted, const base::Status& fault,
+            Stream*& waiters);
+  void StandAt(Stream& stream, TimePs since, uint64_t wanted, Stream*& waiters);
+  bool StartRepeat(Stream& stream, Item& item);
+  Bodies* BegunBodies(Stream& stream);
+  bool FindPeers(Stream& stream);
+  void TryJump(Stream& stream);
+  void EnterJump(Jump& jump);
+  void EndJump(Stream& stream);
+  void LeaveJump(Jump& jump);
+  void Disturb(const Node& node);
   void Raise(CounterState& counter, uint64_t value);
   void Skip(Stream& stream, Item& item);
   void BeginChecked(Stream& stream, Item& item);
@@ -248,6 +268,9 @@ class EventEngine final : public runtime::TimedWork {
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<CounterState> counters_;
   std::vector<Stream*> ready_;  // whose next item may start
+  std::vector<Stream*> peers_;  // that a search has met
+  uint64_t last_mark_ = 0;
+  std::vector<std::unique_ptr<Jump>> jumps_, idle_jumps_;
   std::vector<Memory> memory_;  // ascending
   HazardChecker* checker_ = nullptr;
   TimePs now_ = 0;

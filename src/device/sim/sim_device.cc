@@ -55,10 +55,11 @@ class SimArena final : public CpuArena {
 
 class SimStream;
 
-// The runs of a first body that is nothing else so far; one for all streams of a device.
+// A first body that is nothing but runs and meetings so far; one for all streams of a device.
 struct FirstBody {
   SimStream* stream = nullptr;  // null: there is none
-  std::vector<SimWork> runs;
+  std::vector<SimStep> steps;
+  bool meets = false;
 };
 
 class SimStream final : public Stream, private BeginPricer {
@@ -82,7 +83,7 @@ class SimStream final : public Stream, private BeginPricer {
     } else {
       work = Price(operation.desc);
       if (first_body_.stream == this && !operation.control) {
-        first_body_.runs.push_back(work);
+        first_body_.steps.push_back({.work = work});
       } else {
         GoOnInFull();
         engine_.Run(id_, work, &operation);
@@ -105,13 +106,15 @@ class SimStream final : public Stream, private BeginPricer {
   }
 
   void Post(Counter& counter, uint64_t value) override {
-    GoOnInFull();
-    engine_.Post(id_, static_cast<SimCounter&>(counter).id(), value);
+    Meet({.kind = SimStep::Kind::kPost,
+          .counter = static_cast<SimCounter&>(counter).id(),
+          .value = value});
   }
 
   void Await(Counter& counter, uint64_t value) override {
-    GoOnInFull();
-    engine_.Await(id_, static_cast<SimCounter&>(counter).id(), value);
+    Meet({.kind = SimStep::Kind::kAwait,
+          .counter = static_cast<SimCounter&>(counter).id(),
+          .value = value});
   }
 
   void BeginRepeat(int64_t times, uint64_t key) override {
@@ -121,7 +124,8 @@ class SimStream final : public Stream, private BeginPricer {
     const bool shares_memory = options_.node.contention.machine_bytes_per_s > 0;
     if (options_.detail == SimDetail::kFull || engine_.checked() || shares_memory) return;
     first_body_.stream = this;
-    first_body_.runs.clear();
+    first_body_.steps.clear();
+    first_body_.meets = false;
     times_ = times;
     known_ = key == 0 ? nullptr : &known_bodies_[key];
     next_known_ = 0;
@@ -132,9 +136,13 @@ class SimStream final : public Stream, private BeginPricer {
     known_ = nullptr;
     if (first_body_.stream != this) return 1;
     first_body_.stream = nullptr;
-    SimWork sum;
-    for (const SimWork& run : first_body_.runs) sum += run;
-    if (!first_body_.runs.empty()) engine_.Run(id_, sum * times_, nullptr);
+    if (first_body_.meets) {
+      engine_.Repeat(id_, first_body_.steps, times_);
+    } else if (!first_body_.steps.empty()) {
+      SimWork sum;
+      for (const SimStep& run : first_body_.steps) sum += run.work;
+      engine_.Run(id_, sum * times_, nullptr);
+    }
     if (options_.profile) CountTheOthers();
     return times_;
   }
@@ -171,7 +179,26 @@ class SimStream final : public Stream, private BeginPricer {
   void GoOnInFull() {
     SimStream* const stream = std::exchange(first_body_.stream, nullptr);
     if (stream == nullptr) return;
-    for (const SimWork& run : first_body_.runs) engine_.Run(stream->id_, run, nullptr);
+    for (const SimStep& step : first_body_.steps) stream->Push(step);
+  }
+
+  void Push(const SimStep& step) {
+    switch (step.kind) {
+      case SimStep::Kind::kRun: return engine_.Run(id_, step.work, nullptr);
+      case SimStep::Kind::kPost: return engine_.Post(id_, step.counter, step.value);
+      case SimStep::Kind::kAwait: return engine_.Await(id_, step.counter, step.value);
+    }
+  }
+
+  void Meet(const SimStep& step) {
+    // Without a key others than who meets in the layer may be counting.
+    if (first_body_.stream == this && known_ != nullptr) {
+      first_body_.meets = true;
+      first_body_.steps.push_back(step);
+    } else {
+      GoOnInFull();
+      Push(step);
+    }
   }
 
   // Under a key only what is new, attention, and what has other rows of prompts than before is
