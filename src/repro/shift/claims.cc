@@ -1,4 +1,4 @@
-// Shift Parallelism (arXiv 2509.16495): what follows from shapes alone.
+// Shift Parallelism (arXiv 2509.16495): what follows from shapes alone, and what is simulated.
 #include "fabric/collectives.h"
 #include "layout/layout_plan.h"
 #include "layout/shift_plan.h"
@@ -7,13 +7,14 @@
 #include "model/modes.h"
 #include "model/ulysses.h"
 #include "repro/claim.h"
+#include "repro/shift/rows.h"
 
 namespace forebay::repro {
 namespace {
 
 using model::Degrees;
 
-constexpr char kLlama[] = "Llama-3.1-70B";
+constexpr char kLlama[] = "Llama-3.1-70B", kQwen[] = "Qwen3-32B";
 
 uint64_t LayerBytes(const model::DecoderPlan& plan) {
   uint64_t bytes = 0;
@@ -125,6 +126,195 @@ constexpr std::string_view kPadWhy = "9 of 16 rows are 56 %";
 constexpr std::string_view kGroupWhy =
     "rank 2 is in the group of ranks 0, 2 and 4, and groups of one kind share no rank";
 
+constexpr std::string_view kSh1 =
+    "prompts of random tokens: no prefix is shared; 8192 tokens a step; Shift Parallelism takes "
+    "one "
+    "of its two modes, by price; sums of TP travel in fp32, exactly";
+constexpr std::string_view kSh2 =
+    "requests of 150 + 200 and 6000 + 250 tokens in turn, 2 a second, in each burst 20 a second "
+    "for "
+    "10 s: lengths and rates are ours";
+constexpr std::string_view kSh4 = "160 requests, a Poisson process";
+constexpr std::string_view kSh4Printed =
+    "160 requests, a Poisson process; TTFT + 250 x TPOT is one interval too many";
+constexpr std::string_view kSh9 =
+    "16 M tokens of prompts, at most 1,920 requests; the H100's tables are the H200's; shares are "
+    "of what a rank is busy with; overhead is the host's time of a step";
+constexpr std::string_view kLowestWhy =
+    "Figure 9 gives 9.34 ms to TP, and 10.1 ms to Shift Parallelism";
+constexpr std::string_view kLossWhy = "37.4 of 45.9 K tok/s are 18.5 % less";
+
+using ComparedValue = Keyed<Compared>;
+
+std::string Short(const std::string& model) { return model == kLlama ? "Llama" : "Qwen3"; }
+
+// The cells of figure 9 for one model: DP, TP, SP, Shift.
+std::vector<Keyed<TradeOff>> Cells(const std::string& model, Figure figure,
+                                   std::vector<std::string_view> printed) {
+  std::vector<Keyed<TradeOff>> cells;
+  const ShiftLayout layouts[] = {kDp8, kTp8, kSp8, kShift};
+  for (size_t i = 0; i < std::size(layouts); ++i)
+    cells.push_back({NameOf(layouts[i]), printed[i], {model, layouts[i], figure}});
+  return cells;
+}
+
+// Shift Parallelism against DP and TP, by the length of prompts.
+std::vector<ComparedValue> ByLength(Figure figure, const ShiftLayout& other,
+                                    std::string_view printed) {
+  std::vector<ComparedValue> values;
+  for (const char* const model : {kLlama, kQwen}) {
+    for (const int thousands : {2, 4, 8, 16, 32, 64, 128}) {
+      // The longest and its output fit into 128K.
+      const int32_t prompt = std::min(thousands * 1024, 128 * 1024 - 250);
+      const auto run = [&](const ShiftLayout& layout) {
+        return figure == Figure::kTokens ? AtOnce(model, layout, prompt)
+                                         : OneAtATime(model, layout, prompt);
+      };
+      values.push_back({fmt::format("{}, {}K, over {}", Short(model), thousands, NameOf(other)),
+                        printed,
+                        {figure, run(kShift), {run(other)}}});
+    }
+  }
+  return values;
+}
+
+// Over DP and TP, where requests come at these rates.
+std::vector<ComparedValue> ByRates(Figure figure) {
+  std::vector<ComparedValue> values;
+  const auto add = [&](const char* model, double rate) {
+    values.push_back({fmt::format("{}, {} requests/s", Short(model), rate),
+                      "< 1.02",
+                      {figure,
+                       Arriving(model, kShift, rate),
+                       {Arriving(model, kDp8, rate), Arriving(model, kTp8, rate)}}});
+  };
+  for (const double rate : {0.5, 1.0, 2.0, 3.0, 4.0}) add(kLlama, rate);
+  for (const double rate : {0.5, 1.0, 2.0, 3.0, 4.0, 6.0}) add(kQwen, rate);
+  return values;
+}
+
+std::vector<ComparedValue> AboveCapacity() {
+  std::vector<ComparedValue> values;
+  for (const char* const model : {kLlama, kQwen}) {
+    for (const int64_t requests : {100, 400, 1600}) {
+      const auto run = [&](const ShiftLayout& layout) {
+        return Arriving(model, layout, 12, requests);
+      };
+      values.push_back({fmt::format("{}, 12 requests/s, {} requests", Short(model), requests),
+                        "< 1.02",
+                        {Figure::kCompletion, run(kShift), {run(kDp8), run(kTp8)}}});
+    }
+  }
+  return values;
+}
+
+constexpr int kBurstRate = 20;
+
+Compared Bursts(Figure figure, const ShiftLayout& above, const ShiftLayout& below,
+                int rate = kBurstRate) {
+  return {figure, InBursts(kLlama, above, rate), {InBursts(kLlama, below, rate)}};
+}
+
+// The orders of table 5, each as a ratio above 1.
+Counted OrdersOfBursts(int rate) {
+  return {1,
+          {Bursts(Figure::kMedianTtft, kDp8, kShift, rate),
+           Bursts(Figure::kMedianTtft, kTp8, kShift, rate),
+           Bursts(Figure::kMedianTpot, kDp8, kShift, rate),
+           Bursts(Figure::kMedianTpot, kTp8, kShift, rate),
+           Bursts(Figure::kPeak, kDp8, kShift, rate), Bursts(Figure::kPeak, kShift, kTp8, rate)}};
+}
+
+// A figure of the first H100 layout over that of the second, by length.
+std::vector<ComparedValue> CollectivesByLength() {
+  std::vector<ComparedValue> values;
+  for (const int thousands : {2, 8, 32, 128}) {
+    const int32_t prompt = std::min(thousands * 1024, 128 * 1024 - 250);
+    values.push_back(
+        {fmt::format("Llama, {}K: SP4xTP2 over TP8", thousands),
+         "< 1",
+         {Figure::kCollectives, OnH100(kLlama, kSp4Tp2, prompt), {OnH100(kLlama, kTp8, prompt)}}});
+    values.push_back(
+        {fmt::format("Qwen3, {}K: SP8 over TP8", thousands),
+         "< 1",
+         {Figure::kCollectives, OnH100(kQwen, kSp8, prompt), {OnH100(kQwen, kTp8, prompt)}}});
+  }
+  return values;
+}
+std::vector<ComparedValue> SharesByLength(Figure figure, std::string_view printed) {
+  std::vector<ComparedValue> values;
+  const auto add = [&](const char* model, const ShiftLayout& layout) {
+    values.push_back(
+        {fmt::format("{}, {}: 128K over 2K", Short(model), NameOf(layout)),
+         printed,
+         {figure, OnH100(model, layout, 128 * 1024 - 250), {OnH100(model, layout, 2048)}}});
+  };
+  for (const ShiftLayout& layout : {kFourTp2, kTp8, kSp4Tp2}) add(kLlama, layout);
+  for (const ShiftLayout& layout : {kDp8, kTp8, kSp8}) add(kQwen, layout);
+  return values;
+}
+
+ShiftLayout Shifting(bool ends, int64_t threshold) {
+  ShiftLayout layout = kShift;
+  layout.ends = ends;
+  layout.threshold = threshold;
+  return layout;
+}
+
+// All modes over the two ends, or the ends by price over one threshold, in tokens a second.
+std::vector<Compared> ModesCompared(const ShiftLayout& above, const ShiftLayout& below) {
+  std::vector<Compared> cells;
+  for (const char* const model : {kLlama, kQwen}) {
+    for (const int32_t running : {256, 512, 768})
+      cells.push_back({Figure::kTokens,
+                       Decoding128(model, above, running),
+                       {Decoding128(model, below, running)}});
+  }
+  return cells;
+}
+std::vector<ComparedValue> EachOf(std::vector<Compared> cells) {
+  std::vector<ComparedValue> values;
+  for (Compared& cell : cells) {
+    const ShiftLayout& below = cell.below.front().layout;
+    values.push_back(
+        {fmt::format("{}, {} running{}", Short(cell.above.model), cell.above.traffic.running,
+                     below.threshold > 0 ? fmt::format(", {}", below.threshold) : ""),
+         "> 0.99", std::move(cell)});
+  }
+  return values;
+}
+std::vector<ComparedValue> ThresholdsCompared() {
+  std::vector<ComparedValue> values;
+  for (const int64_t threshold : {256, 512}) {
+    for (ComparedValue& value : EachOf(ModesCompared(Shifting(true, 0), Shifting(true, threshold))))
+      values.push_back(std::move(value));
+  }
+  return values;
+}
+
+std::vector<Keyed<AtBest>> Baselines(const std::string& model) {
+  const auto over = [&](const ShiftLayout& below, std::string_view printed) {
+    return Keyed<AtBest>{"Shift over " + NameOf(below), printed, {model, kShift, below}};
+  };
+  return {over(kTp8, "> 1"),    over(kTwoTp4, "> 1"), over(kFourTp2, "> 1"),
+          over(kSp4Tp2, "> 1"), over(kSp8, "> 0.99"), over(kDp8, "< 1")};
+}
+
+Compared AtOnceOver(Figure figure, const ShiftLayout& above, const ShiftLayout& below) {
+  return {figure, AtOnce(kLlama, above), {AtOnce(kLlama, below)}};
+}
+Compared AloneOver(Figure figure, const ShiftLayout& above, const ShiftLayout& below) {
+  return {figure, OneAtATime(kLlama, above), {OneAtATime(kLlama, below)}};
+}
+
+FindingOr LossAgainstDp(const std::string& model, double, Lab& lab) {
+  FB_ASSIGN_OR_RETURN(
+      Finding finding,
+      Compare({Figure::kTokens, AtOnce(model, kShift), {AtOnce(model, kDp8)}}, 0, lab));
+  finding.calibrated = 100 * (1 - finding.calibrated);
+  return finding;
+}
+
 }  // namespace
 
 // clang-format off
@@ -154,6 +344,101 @@ std::vector<Claim> ShiftClaims() {
           {"SHW", "beyond the paper", "Llama-3.1-70B: bytes that a row of a layer sends in all-to-alls", "n (s - 1) / s (2 h + 2 k) D a: its closed form",
            Kind::kExact},
           &AllToAllBytes, {{"SP = 8", "32256", {8, 1}}, {"SP = 4, TP = 2", "27648", {4, 2}}}),
+      Row<TradeOff>(
+          {"SH1.ttft.Llama", "Shift Parallelism, Figure 9", "Llama-3.1-70B, FP8, 8 x H200, 4000 + 250 tokens, one at a time: TTFT, ms",
+           kSh1, Kind::kBand, 0.1}, &TradeOffCell, Cells(kLlama, Figure::kTtft, {"614", "159", "103", "102"})),
+      Row<TradeOff>(
+          {"SH1.tpot.Llama", "Shift Parallelism, Figure 9", "The same: TPOT, ms", kSh1, Kind::kBand, 0.1},
+          &TradeOffCell, Cells(kLlama, Figure::kTpot, {"22.5", "9.34", "32.5", "10.1"})),
+      Row<TradeOff>(
+          {"SH1.tokens.Llama", "Shift Parallelism, Figure 9", "The same, 2,000 at once: prompt and output tokens, K tok/s", kSh1, Kind::kBand, 0.1},
+          &TradeOffCell, Cells(kLlama, Figure::kTokens, {"45.9", "24.7", "37.2", "37.4"})),
+      Row<TradeOff>(
+          {"SH1.ttft.Qwen3", "Shift Parallelism, Figure 9", "Qwen3-32B, the same: TTFT, ms", kSh1, Kind::kBand, 0.1},
+          &TradeOffCell, Cells(kQwen, Figure::kTtft, {"385", "113", "79.8", "86.41"})),
+      Row<TradeOff>(
+          {"SH1.tpot.Qwen3", "Shift Parallelism, Figure 9", "Qwen3-32B, the same: TPOT, ms", kSh1, Kind::kBand, 0.1},
+          &TradeOffCell, Cells(kQwen, Figure::kTpot, {"18.8", "8.68", "24.4", "9.48"})),
+      Row<TradeOff>(
+          {"SH1.tokens.Qwen3", "Shift Parallelism, Figure 9", "Qwen3-32B, 2,000 at once: K tok/s", kSh1, Kind::kBand, 0.1},
+          &TradeOffCell, Cells(kQwen, Figure::kTokens, {"70.1", "38.3", "52.3", "53.8"})),
+      Row<AtBest>(
+          {"SHB.Llama", "beyond the paper", "Llama-3.1-70B, 2,000 at once: tokens/s, each at its best step budget",
+           "budgets of 2048, 4096, 8192 and 16384 tokens a step", Kind::kOrder}, &BestOverBest, Baselines(kLlama)),
+      Row<AtBest>(
+          {"SHB.Qwen3", "beyond the paper", "Qwen3-32B, the same", "", Kind::kOrder}, &BestOverBest, Baselines(kQwen)),
+      Row<Compared>(
+          {"SH2", "Shift Parallelism, Table 5", "Llama-3.1-70B, a stream with four bursts: Shift Parallelism over DP and TP", kSh2, Kind::kOrder},
+          &Compare,
+          {{"median TTFT over DP", "< 1", Bursts(Figure::kMedianTtft, kShift, kDp8)}, {"median TTFT over TP", "< 1", Bursts(Figure::kMedianTtft, kShift, kTp8)},
+           {"median TPOT over DP", "< 1", Bursts(Figure::kMedianTpot, kShift, kDp8)}, {"median TPOT over TP", "< 1", Bursts(Figure::kMedianTpot, kShift, kTp8)},
+           {"peak over DP", "< 1", Bursts(Figure::kPeak, kShift, kDp8)}, {"peak over TP", "> 1", Bursts(Figure::kPeak, kShift, kTp8)}}),
+      Row<Compared>(
+          {"SH2.peak", "Shift Parallelism, Table 5", "The same: peak tokens/s over a second, ratios", kSh2, Kind::kBand, 0.15},
+          &Compare, {{"Shift over DP", ".915", Bursts(Figure::kPeak, kShift, kDp8)}, {"Shift over TP", "1.35", Bursts(Figure::kPeak, kShift, kTp8)}}),
+      Row<Counted>(
+          {"SH2.sweep", "beyond the paper", "The same by the height of bursts: of the six orders of SH2 hold", kSh2, Kind::kOrder},
+          &CountThatHold,
+          {{"10 requests/s", "> 5", OrdersOfBursts(10)}, {"20 requests/s", "> 5", OrdersOfBursts(20)}, {"40 requests/s", "> 5", OrdersOfBursts(40)}}),
+      Row<Compared>(
+          {"SH3.ttft", "Shift Parallelism, Figures 10 and 14", "One at a time, by length of prompts: Shift Parallelism's TTFT over DP's", kSh1, Kind::kOrder},
+          &Compare, ByLength(Figure::kTtft, kDp8, "< 1")),
+      Row<Compared>(
+          {"SH3.ttft.TP", "Shift Parallelism, Figures 10 and 14", "The same over TP's", kSh1, Kind::kOrder}, &Compare, ByLength(Figure::kTtft, kTp8, "< 1")),
+      Row<Compared>(
+          {"SH3.tpot", "Shift Parallelism, Figures 10 and 14", "The same: TPOT over DP's", kSh1, Kind::kOrder}, &Compare, ByLength(Figure::kTpot, kDp8, "< 1")),
+      Row<Compared>(
+          {"SH3.tokens", "Shift Parallelism, Figures 10 and 14", "All at once: tokens/s over TP's", "8.2 M tokens of prompts, at most 2,000 requests",
+           Kind::kOrder}, &Compare, ByLength(Figure::kTokens, kTp8, "> 1")),
+      Row<ByRate>(
+          {"SH4.cross", "Shift Parallelism, Figure 11", "8K + 250 tokens: how often completion times of DP and TP cross", kSh4, Kind::kExact},
+          &Crossings, {{"Llama, .5 to 12 requests/s", "1", {kLlama, {0.5, 1, 2, 3, 4, 6, 8, 12}}}, {"Qwen3", "1", {kQwen, {0.5, 1, 2, 3, 4, 6, 8, 12}}}}),
+      Row<Compared>(
+          {"SH4", "Shift Parallelism, Figure 11", "The same: completion as printed, Shift Parallelism's over the better of DP and TP",
+           kSh4Printed, Kind::kOrder}, &Compare, ByRates(Figure::kPrinted)),
+      Row<Compared>(
+          {"SH4.exact", "Shift Parallelism, Figure 11", "The same, completion as it is", kSh4, Kind::kOrder}, &Compare, ByRates(Figure::kCompletion)),
+      Row<Compared>(
+          {"SH4.above", "Shift Parallelism, Figure 11", "The same above what is sustained, by length of the run", kSh4, Kind::kOrder},
+          &Compare, AboveCapacity()),
+      Row<Compared>(
+          {"SH9", "Shift Parallelism, Figure 13", "8 x H100, FP8: seconds of a rank in collectives", kSh9, Kind::kOrder}, &Compare, CollectivesByLength()),
+      Row<Compared>(
+          {"SH9.overhead", "Shift Parallelism, Figure 13", "The same: the share of overhead, long prompts over short ones", kSh9, Kind::kOrder},
+          &Compare, SharesByLength(Figure::kOverheadShare, "< 1")),
+      Row<Compared>(
+          {"SH9.attention", "Shift Parallelism, Figure 13", "The same: the share of attention", kSh9, Kind::kOrder},
+          &Compare, SharesByLength(Figure::kAttentionShare, "> 1")),
+      Row<MoeLayout>(
+          {"SH10", "Shift Parallelism, Section 4.6", "Qwen3-30B-A3B: copies of a KV head at SP = 8", "", Kind::kExact},
+          &CopiesOfKvHeads, {{"copies", "2", {"Qwen3-30B-A3B", {8, 1}}}}),
+      Row<MoeLayout>(
+          {"SH10.Scout", "Shift Parallelism, Section 4.6", "Llama-4-Scout, FP8: KV tokens at SP = 4, TP = 2 over SP = 8",
+           "a byte a weight, bf16 KV, no workspace; by configuration, the engine does not run it so", Kind::kOrder},
+          &MoeKvTokens, {{"KV tokens", "> 1", {"Llama-4-Scout", {4, 2}}}}),
+      Row<Compared>(
+          {"SHT", "Shift Parallelism, Tables 1 and 3", "Llama-3.1-70B: who wins in low and in high traffic", "4000 + 250 tokens, one at a time and 2,000 at once",
+           Kind::kOrder}, &Compare,
+          {{"low, TTFT: SP over TP", "< 1", AloneOver(Figure::kTtft, kSp8, kTp8)}, {"low, TTFT: SP over DP", "< 1", AloneOver(Figure::kTtft, kSp8, kDp8)},
+           {"low, TPOT: TP over SP", "< 1", AloneOver(Figure::kTpot, kTp8, kSp8)}, {"low, TPOT: TP over DP", "< 1", AloneOver(Figure::kTpot, kTp8, kDp8)},
+           {"high, TTFT: SP over TP", "< 1", AtOnceOver(Figure::kTtft, kSp8, kTp8)}, {"high, TTFT: SP over DP", "< 1", AtOnceOver(Figure::kTtft, kSp8, kDp8)},
+           {"high, TPOT: SP over TP", "< 1", AtOnceOver(Figure::kTpot, kSp8, kTp8)}, {"high, TPOT: SP over DP", "< 1", AtOnceOver(Figure::kTpot, kSp8, kDp8)},
+           {"high, tokens/s: DP over SP", "> 1", AtOnceOver(Figure::kTokens, kDp8, kSp8)}, {"high, tokens/s: SP over TP", "> 1", AtOnceOver(Figure::kTokens, kSp8, kTp8)}}),
+      Row<TradeOff>(
+          {"SHT.lowest", "Shift Parallelism, Section 4.3", "Llama-3.1-70B: the lowest TPOT, which is said to be Shift Parallelism's, ms", kSh1, Kind::kBand, 0.1},
+          &TradeOffCell, {{"TPOT", "9.34", {kLlama, kShift, Figure::kTpot}, {kLowestWhy, "10.1"}}}),
+      Row<std::string>(
+          {"SHT.loss", "Shift Parallelism, Section 1", "Llama-3.1-70B, 2,000 at once: tokens/s lost against DP, %", kSh1, Kind::kPoints, 5},
+          &LossAgainstDp, {{"%", "17", kLlama, {kLossWhy, "18.5"}}}),
+      Row<Compared>(
+          {"SHX", "beyond the paper", "All modes over the two ends: tokens/s of 128 + 512 tokens", "three batches of requests, all at once", Kind::kOrder},
+          &Compare, EachOf(ModesCompared(Shifting(false, 0), Shifting(true, 0)))),
+      Row<Counted>(
+          {"SHX.gains", "beyond the paper", "The same: cells of six in which it is at least 1.05", "", Kind::kOrder},
+          &CountThatHold, {{"cells", "> 2", {1.05, ModesCompared(Shifting(false, 0), Shifting(true, 0))}}}),
+      Row<Compared>(
+          {"SHX.threshold", "beyond the paper", "The two ends by price over a threshold of 256 and of 512 rows: tokens/s", "", Kind::kOrder},
+          &Compare, ThresholdsCompared()),
   };
 }
 // clang-format on

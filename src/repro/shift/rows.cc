@@ -1,0 +1,241 @@
+#include "repro/shift/rows.h"
+
+#include <algorithm>
+
+#include "cost/model.h"
+#include "model/builtin_configs.h"
+#include "model/derived.h"
+#include "model/shard.h"
+
+namespace forebay::repro {
+namespace {
+
+double Of(const ShiftOutcome& outcome, Figure figure, int32_t output) {
+  const job::Latencies& times = outcome.latencies;
+  switch (figure) {
+    case Figure::kTtft: return 1e3 * times.first_token.mean;
+    case Figure::kTpot: return 1e3 * times.token.mean;
+    case Figure::kMedianTtft: return 1e3 * times.first_token.p50;
+    case Figure::kMedianTpot: return 1e3 * times.token.p50;
+    case Figure::kCompletion: return 1e3 * times.completion.mean;
+    case Figure::kPrinted: return 1e3 * (times.first_token.mean + output * times.token.mean);
+    case Figure::kTokens: return outcome.tokens_per_s;
+    case Figure::kPeak: return outcome.peak_tokens_per_s;
+    case Figure::kCollectives: return outcome.costs.collectives();
+    case Figure::kOverheadShare: return outcome.costs.host / outcome.costs.sum();
+    case Figure::kAttentionShare: return outcome.costs.attention / outcome.costs.sum();
+  }
+  FB_CHECK(false, "no figure {}", static_cast<int>(figure));
+}
+
+// The steps of one request's decoding, between a run of it and one that ends with its first token.
+ShiftOutcome DecodingOf(ShiftOutcome whole, const ShiftOutcome& prompts) {
+  whole.seconds -= prompts.seconds;
+  whole.steps -= prompts.steps;
+  whole.step_seconds -= prompts.step_seconds;
+  ShiftCosts& costs = whole.costs;
+  const ShiftCosts& less = prompts.costs;
+  costs.linear -= less.linear;
+  costs.attention -= less.attention;
+  costs.all_to_all -= less.all_to_all;
+  costs.all_reduce -= less.all_reduce;
+  costs.head_exchange -= less.head_exchange;
+  costs.elementwise -= less.elementwise;
+  costs.host -= less.host;
+  return whole;
+}
+
+// What a meeting of a layer would take if the claimed step differed from ours in nothing else.
+void AddImplied(const ShiftRun& run, const ShiftOutcome& outcome, double claimed_step_ms,
+                Account* account) {
+  account->push_back({"claimed ms a step", claimed_step_ms});
+  const double met = outcome.costs.all_to_all + outcome.costs.all_reduce;
+  if (met <= 0) return;
+  const auto config = model::LoadBuiltinConfig(run.model);
+  const double meetings = 2 * static_cast<double>(config->num_layers);
+  const double ours = 1e3 * met / outcome.steps,
+               others = 1e3 * outcome.step_seconds / outcome.steps - ours;
+  account->push_back({"exchange of a layer us", 1e3 * ours / meetings});
+  account->push_back({"as the claim implies us", 1e3 * (claimed_step_ms - others) / meetings});
+}
+
+struct Best {
+  double tokens_per_s = 0;
+  int32_t budget = 0;
+  bool shortened = false;
+};
+base::Result<Best> BestOf(ShiftRun run, Lab& lab) {
+  Best best;
+  for (const int32_t budget : kBudgets) {
+    run.budget = budget;
+    FB_ASSIGN_OR_RETURN(const ShiftOutcome outcome, RunShift(run, lab));
+    best.shortened |= outcome.shortened;
+    if (outcome.tokens_per_s <= best.tokens_per_s) continue;
+    best.tokens_per_s = outcome.tokens_per_s;
+    best.budget = budget;
+  }
+  return best;
+}
+
+}  // namespace
+
+ShiftRun AtOnce(std::string model, ShiftLayout layout, int32_t prompt) {
+  // As many tokens in prompts, but for the shortest.
+  const int64_t requests = std::min<int64_t>(2000, 8'000'000 / prompt);
+  return {.model = std::move(model),
+          .layout = layout,
+          .traffic = {.prompt = prompt, .requests = requests}};
+}
+
+ShiftRun OneAtATime(std::string model, ShiftLayout layout, int32_t prompt) {
+  return {.model = std::move(model),
+          .layout = layout,
+          .traffic = {.prompt = prompt, .requests = 4, .concurrency = 1}};
+}
+
+ShiftRun Arriving(std::string model, ShiftLayout layout, double rate, int64_t requests) {
+  return {.model = std::move(model),
+          .layout = layout,
+          .traffic = {.prompt = 8192, .requests = requests, .rate = rate}};
+}
+
+ShiftRun InBursts(std::string model, ShiftLayout layout, int burst_rate) {
+  constexpr int kRate = 2, kBursts = 4, kBurstSeconds = 10, kSteady = 400;
+  return {
+      .model = std::move(model),
+      .layout = layout,
+      .traffic = {.requests = kBursts * kBurstSeconds * burst_rate + kSteady,
+                  .mixed = true,
+                  .bursts = fmt::format("bursts:rate={},bursts={},burst_rate={},burst_seconds={}",
+                                        kRate, kBursts, burst_rate, kBurstSeconds)}};
+}
+
+ShiftRun Decoding128(std::string model, ShiftLayout layout, int32_t running) {
+  return {.model = std::move(model),
+          .layout = layout,
+          .traffic = {
+              .prompt = 128, .output = 512, .requests = int64_t{3} * running, .running = running}};
+}
+
+ShiftRun OnH100(std::string model, ShiftLayout layout, int32_t prompt) {
+  const int64_t requests = std::min<int64_t>(1920, 16'000'000 / prompt);
+  return {.model = std::move(model),
+          .layout = layout,
+          .traffic = {.prompt = prompt, .requests = requests},
+          .device = "h100"};
+}
+
+FindingOr TradeOffCell(const TradeOff& key, double claimed, Lab& lab) {
+  const bool at_once = key.figure == Figure::kTokens;
+  ShiftRun run = at_once ? AtOnce(key.model, key.layout) : OneAtATime(key.model, key.layout);
+  FB_ASSIGN_OR_RETURN(ShiftOutcome outcome, RunShift(run, lab));
+  Finding finding{.calibrated = Of(outcome, key.figure, run.traffic.output),
+                  .shortened = outcome.shortened};
+  double claimed_step_ms = claimed;
+  if (at_once) {
+    const double tokens = finding.calibrated * outcome.seconds;
+    finding.calibrated *= 1e-3;
+    claimed_step_ms = tokens / claimed / outcome.steps;
+  } else {
+    ShiftRun prompts = run;
+    prompts.traffic.output = 1;
+    FB_ASSIGN_OR_RETURN(const ShiftOutcome first, RunShift(prompts, lab));
+    outcome = key.figure == Figure::kTpot ? DecodingOf(outcome, first) : first;
+  }
+  finding.account = TermsOf(outcome);
+  AddImplied(run, outcome, claimed_step_ms, &finding.account);
+  if (at_once) {
+    FB_ASSIGN_OR_RETURN(const Best best, BestOf(run, lab));
+    finding.account.push_back({"K tok/s at the best step budget", 1e-3 * best.tokens_per_s});
+    finding.account.push_back({"that budget", static_cast<double>(best.budget)});
+  }
+  run.uncalibrated = true;
+  FB_ASSIGN_OR_RETURN(const ShiftOutcome plain, RunShift(run, lab));
+  finding.uncalibrated = Of(plain, key.figure, run.traffic.output) * (at_once ? 1e-3 : 1);
+  return finding;
+}
+
+FindingOr Compare(const Compared& key, double, Lab& lab) {
+  FB_ASSIGN_OR_RETURN(const ShiftOutcome above, RunShift(key.above, lab));
+  const double figure = Of(above, key.figure, key.above.traffic.output);
+  Finding finding{.shortened = above.shortened};
+  Append(NameOf(key.above.layout) + ": ", TermsOf(above), &finding.account);
+  finding.account.push_back({"its figure", figure});
+  std::optional<double> least;
+  for (const ShiftRun& run : key.below) {
+    FB_ASSIGN_OR_RETURN(const ShiftOutcome below, RunShift(run, lab));
+    const double other = Of(below, key.figure, run.traffic.output);
+    least = std::min(least.value_or(other), other);
+    Append(NameOf(run.layout) + ": ", TermsOf(below), &finding.account);
+    finding.account.push_back({"its figure", other});
+  }
+  finding.calibrated = figure / *least;
+  return finding;
+}
+
+FindingOr CountThatHold(const Counted& key, double, Lab& lab) {
+  Finding finding;
+  for (const Compared& cell : key.cells) {
+    FB_ASSIGN_OR_RETURN(const Finding one, Compare(cell, 0, lab));
+    finding.shortened |= one.shortened;
+    if (one.calibrated >= key.at_least) ++finding.calibrated;
+    finding.account.push_back(
+        {NameOf(cell.above.layout) + " over " + NameOf(cell.below.front().layout), one.calibrated});
+  }
+  return finding;
+}
+
+FindingOr Crossings(const ByRate& key, double, Lab& lab) {
+  Finding finding;
+  double before = 0;
+  for (const double rate : key.rates) {
+    FB_ASSIGN_OR_RETURN(const ShiftOutcome dp, RunShift(Arriving(key.model, kDp8, rate), lab));
+    FB_ASSIGN_OR_RETURN(const ShiftOutcome tp, RunShift(Arriving(key.model, kTp8, rate), lab));
+    const double dp_ms = 1e3 * dp.latencies.completion.mean,
+                 tp_ms = 1e3 * tp.latencies.completion.mean;
+    if (before * (dp_ms - tp_ms) < 0) ++finding.calibrated;
+    before = dp_ms - tp_ms;
+    finding.shortened |= dp.shortened || tp.shortened;
+    finding.account.push_back({fmt::format("{} requests/s: DP ms", rate), dp_ms});
+    finding.account.push_back({"TP ms", tp_ms});
+  }
+  return finding;
+}
+
+FindingOr BestOverBest(const AtBest& key, double, Lab& lab) {
+  const ShiftRun above = AtOnce(key.model, key.above), below = AtOnce(key.model, key.below);
+  FB_ASSIGN_OR_RETURN(const Best a, BestOf(above, lab));
+  FB_ASSIGN_OR_RETURN(const Best b, BestOf(below, lab));
+  return Finding{.calibrated = a.tokens_per_s / b.tokens_per_s,
+                 .account = {{"K tok/s", 1e-3 * a.tokens_per_s},
+                             {"at a budget of", static_cast<double>(a.budget)},
+                             {NameOf(key.below) + ": K tok/s", 1e-3 * b.tokens_per_s},
+                             {"at a budget of", static_cast<double>(b.budget)}},
+                 .shortened = a.shortened || b.shortened};
+}
+
+FindingOr CopiesOfKvHeads(const MoeLayout& key, double, Lab&) {
+  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
+  const int ranks = key.layout.ranks();
+  return Finding{.calibrated = std::max(1.0, static_cast<double>(ranks) / config.num_kv_heads)};
+}
+
+// One byte a weight, bf16 KV; the device's memory at 90 %, less the profile's own share.
+FindingOr MoeKvTokens(const MoeLayout& key, double, Lab&) {
+  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
+  FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, cost::LoadProfile("h200"));
+  const model::DerivedFigures figures = model::Derive(config);
+  const double memory =
+      0.9 * static_cast<double>(profile.memory_bytes) - static_cast<double>(profile.runtime_bytes);
+  const auto tokens = [&](const model::Degrees& layout) {
+    const double weights = static_cast<double>(figures.params) / layout.tp;
+    return layout.ranks() * (memory - weights) / (2.0 * static_cast<double>(figures.kv_values));
+  };
+  const model::Degrees sp_alone{.sp = key.layout.ranks()};
+  return Finding{.calibrated = tokens(key.layout) / tokens(sp_alone),
+                 .account = {{"KV tokens", tokens(key.layout)},
+                             {"with sp alone", tokens(sp_alone)},
+                             {"weights GB", 1e-9 * static_cast<double>(figures.params)}}};
+}
+
+}  // namespace forebay::repro

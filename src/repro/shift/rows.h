@@ -1,0 +1,73 @@
+// The scenarios of Shift Parallelism's rows that are simulated; the table is in claims.cc.
+#pragma once
+
+#include "repro/shift/runs.h"
+
+namespace forebay::repro {
+
+// Times are means in ms, but for the medians; `kPrinted` is the mean time to the first token and as
+// often that of a token as there are tokens, one interval too many; shares are of all costs.
+enum class Figure : uint8_t {
+  kTtft,
+  kTpot,
+  kMedianTtft,
+  kMedianTpot,
+  kCompletion,
+  kPrinted,
+  kTokens,
+  kPeak,
+  kCollectives,
+  kOverheadShare,
+  kAttentionShare
+};
+
+// A cell of figure 9.
+struct TradeOff {
+  std::string model;
+  ShiftLayout layout;
+  Figure figure = Figure::kTtft;
+};
+// A figure of one run over that of another; of several below, over the least.
+struct Compared {
+  Figure figure;
+  ShiftRun above;
+  std::vector<ShiftRun> below;
+};
+// How many of these hold: the figure of `above` is at least so many times that of `below`.
+struct Counted {
+  double at_least;
+  std::vector<Compared> cells;
+};
+// Completion by arrival rate.
+struct ByRate {
+  std::string model;
+  std::vector<double> rates;
+};
+// Tokens a second at the best of kBudgets each.
+struct AtBest {
+  std::string model;
+  ShiftLayout above, below;
+};
+struct MoeLayout {
+  std::string model;
+  model::Degrees layout;
+};
+
+// The runs of the rows.
+ShiftRun AtOnce(std::string model, ShiftLayout layout, int32_t prompt = 4000);
+ShiftRun OneAtATime(std::string model, ShiftLayout layout, int32_t prompt = 4000);
+ShiftRun Arriving(std::string model, ShiftLayout layout, double rate, int64_t requests = 160);
+ShiftRun InBursts(std::string model, ShiftLayout layout, int burst_rate);
+ShiftRun Decoding128(std::string model, ShiftLayout layout, int32_t running);
+ShiftRun OnH100(std::string model, ShiftLayout layout, int32_t prompt);
+
+FindingOr TradeOffCell(const TradeOff& key, double claimed, Lab& lab);
+FindingOr Compare(const Compared& key, double claimed, Lab& lab);
+FindingOr CountThatHold(const Counted& key, double claimed, Lab& lab);
+FindingOr Crossings(const ByRate& key, double claimed, Lab& lab);
+FindingOr BestOverBest(const AtBest& key, double claimed, Lab& lab);
+// What follows from configurations of mixtures of experts.
+FindingOr CopiesOfKvHeads(const MoeLayout& key, double claimed, Lab& lab);
+FindingOr MoeKvTokens(const MoeLayout& key, double claimed, Lab& lab);
+
+}  // namespace forebay::repro

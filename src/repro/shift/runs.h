@@ -1,0 +1,79 @@
+// What the rows of Shift Parallelism run: a job on eight simulated devices under one layout, and
+// what came of it. Each is run once, whichever rows need it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "repro/claim.h"
+#include "repro/lab.h"
+
+namespace forebay::repro {
+
+// The step budget that the paper's system has where nobody sets one (vLLM 0.9 behind its server),
+// and those that a baseline's best is sought among.
+inline constexpr int32_t kBudget = 8192;
+inline constexpr int32_t kBudgets[] = {2048, 4096, 8192, 16384};
+
+// How eight devices run a model. With sp > 1 all steps are taken in the layout's mode, but where
+// they shift: then either it or tp alone (`ends`), or any between, by price or by a threshold.
+struct ShiftLayout {
+  int dp = 1, sp = 1, tp = 1;
+  bool shift = false, ends = true;
+  int64_t threshold = 0;
+
+  auto operator<=>(const ShiftLayout&) const = default;
+};
+inline constexpr ShiftLayout kDp8{.dp = 8}, kTp8{.tp = 8}, kSp8{.sp = 8},
+    kShift{.sp = 8, .shift = true}, kSp4Tp2{.sp = 4, .tp = 2}, kTwoTp4{.dp = 2, .tp = 4},
+    kFourTp2{.dp = 4, .tp = 2};
+std::string NameOf(const ShiftLayout& layout);
+
+// Requests all alike, or `mixed`: half of them short prompts (150 + 200 tokens), half of an agent
+// (6000 + 250), in turn.
+struct ShiftTraffic {
+  int32_t prompt = 4000, output = 250;
+  int64_t requests = 2000;
+  bool mixed = false;
+  int64_t concurrency = 0;  // as job::ArrivalOptions; 1: one at a time
+  double rate = 0;          // requests a second; 0: all at once
+  std::string bursts;       // as --arrivals
+  int32_t running = 0;      // choices of a replica; 0: 1024
+};
+
+struct ShiftRun {
+  std::string model = "Llama-3.1-70B";
+  ShiftLayout layout;
+  ShiftTraffic traffic;
+  int32_t budget = kBudget;
+  std::string device = "h200";
+  bool uncalibrated = false;
+};
+
+// Seconds of one rank, on average over the ranks. What a step's host time is the simulator spends
+// before its first kernel, the embedding, which takes next to nothing itself.
+struct ShiftCosts {
+  double linear = 0, attention = 0, all_to_all = 0, all_reduce = 0, head_exchange = 0,
+         elementwise = 0, host = 0;
+  double collectives() const { return all_to_all + all_reduce + head_exchange; }
+  double sum() const { return linear + attention + collectives() + elementwise + host; }
+};
+
+struct ShiftOutcome {
+  double seconds = 0;
+  double steps = 0, step_seconds = 0;  // of a replica: how many, and the time in them
+  double tokens_per_s = 0;             // prompts and outputs
+  double peak_tokens_per_s = 0;  // of the best second; a step's tokens come evenly in its time
+  job::Latencies latencies;
+  ShiftCosts costs;
+  double preemptions = 0;
+  bool shortened = false;  // by a quick lab
+};
+
+// A quick lab runs an eighth of the requests, where there are more than 16.
+base::Result<ShiftOutcome> RunShift(const ShiftRun& run, Lab& lab);
+
+// The parts of a step's time, in ms.
+Account TermsOf(const ShiftOutcome& outcome);
+
+}  // namespace forebay::repro
