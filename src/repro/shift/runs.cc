@@ -91,6 +91,11 @@ base::Result<trace::SimulationResult> Simulate(const ShiftRun& run, int64_t requ
                                        .trace = &trace,
                                        .arrivals = std::move(arrivals),
                                        .record_steps = true}));
+  if (const int64_t failed = result.run.summary.failed; failed > 0) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("{} of {} requests of {} + {} tokens do not run on {}", failed,
+                                    requests, run.traffic.prompt, run.traffic.output, run.model));
+  }
   for (StepRecord& step : result.steps) step.taken.clear();
   return result;
 }
