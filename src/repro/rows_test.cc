@@ -13,9 +13,31 @@ namespace {
 // says of what it is made.
 TEST(Rows, ComeOutAsKnown) {
   // Not reproduced in full, as docs/simulator.md says.
-  const std::set<std::string_view> known = {
-      "SI2", "SI4.TP8", "SI6.step",   "SI5.H20", "SI5.H200",   "SI5.B200", "SI5.jobs",
-      "SI7", "SI8",     "SI11.share", "SI12",    "POOL.gains", "VA1",      "VA4"};
+  const std::set<std::string_view> known = {"SI2",
+                                            "SI4.TP8",
+                                            "SI6.step",
+                                            "SI5.H20",
+                                            "SI5.H200",
+                                            "SI5.B200",
+                                            "SI5.jobs",
+                                            "SI7",
+                                            "SI8",
+                                            "SI11.share",
+                                            "SI12",
+                                            "POOL.gains",
+                                            "VA1",
+                                            "VA4",
+                                            "SH1.ttft.Llama",
+                                            "SH1.tpot.Llama",
+                                            "SH1.tokens.Llama",
+                                            "SH1.ttft.Qwen3",
+                                            "SH1.tpot.Qwen3",
+                                            "SH1.tokens.Qwen3",
+                                            "SH2",
+                                            "SH2.peak",
+                                            "SHT.lowest",
+                                            "SHT.loss",
+                                            "SHT.bursts"};
   const std::set<std::string_view> contradicted = {"model.DeepSeek-R1", "DWB", "SH7.used", "SH8"};
   Lab lab(true);
   const std::vector<const Claim*> claims = *SelectClaims({});

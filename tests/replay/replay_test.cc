@@ -144,6 +144,41 @@ TEST_P(Replay, EveryLayerInFullGivesTheSameSteps) {
 INSTANTIATE_TEST_SUITE_P(Cases, Replay, testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
+// Ranks that meet in every layer, requests that come over time.
+class MeetingLayers : public testing::TestWithParam<const char*> {};
+
+TEST_P(MeetingLayers, TakeTheTimeOfLayersInFull) {
+  const trace::LengthTrace trace =
+      *trace::ReadTrace("synthetic:n=10,prompt=uniform(100,3000),output=uniform(5,30),rate=12", {});
+  trace::SimulationOptions options{.trace = &trace, .record_steps = true};
+  options.engine.model = "builtin:Llama-3.1-70B";
+  options.engine.layout = *layout::ParseLayout(GetParam());
+  options.engine.machine.devices =
+      *layout::ParseDevices(fmt::format("sim:{}xh200", options.engine.layout->ranks_per_group()));
+  options.engine.machine.quantization = cost::NumberFormat::kFP8;
+  const auto jump = trace::Simulate(options);
+  options.engine.machine.full_detail = true;
+  const auto full = trace::Simulate(options);
+  ASSERT_TRUE(jump.ok() && full.ok()) << jump.status().ToString() << full.status().ToString();
+  ASSERT_EQ(jump->steps.size(), full->steps.size());
+  double jump_waited = 0, full_waited = 0;
+  for (size_t i = 0; i < full->steps.size(); ++i) {
+    const StepRecord &a = jump->steps[i], &b = full->steps[i];
+    ASSERT_EQ(a.plan_hash, b.plan_hash) << "step " << i;
+    ASSERT_NEAR(a.end_seconds, b.end_seconds, 1e-9 * b.end_seconds) << "step " << i;
+    // Of stages whose steps overlap, one step may be told of what the next has waited.
+    jump_waited += a.wait_seconds;
+    full_waited += b.wait_seconds;
+  }
+  EXPECT_NEAR(jump_waited, full_waited, 1e-9 * full_waited);
+  EXPECT_EQ(jump->run.summary.stats.mode_counters, full->run.summary.stats.mode_counters);
+  EXPECT_GT(jump->run.summary.stats.mode_counters.at("meetings"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, MeetingLayers,
+                         testing::Values("tp=8", "sp=8", "sp=4,tp=2", "sp=3,tp=2", "dp=4,tp=2",
+                                         "pp=2,sp=2,tp=2"));
+
 std::vector<StepRecord> StepsOf(const Outcome& outcome, int replica) {
   std::vector<StepRecord> steps;
   std::ranges::copy_if(outcome.steps, std::back_inserter(steps),
