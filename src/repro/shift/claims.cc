@@ -423,7 +423,7 @@ std::vector<Claim> ShiftClaims() {
           &CopiesOfKvHeads, {{"copies", "2", {"Qwen3-30B-A3B", {8, 1}}}}),
       Row<MoeLayout>(
           {"SH10.Scout", "Shift Parallelism, Section 4.6", "Llama-4-Scout, FP8: KV tokens at SP = 4, TP = 2 over SP = 8",
-           "a byte a weight, bf16 KV, no workspace; by configuration, the engine does not run it so", Kind::kOrder},
+           "a byte a weight, bf16 KV, no workspace: by configuration", Kind::kOrder},
           &MoeKvTokens, {{"KV tokens", "> 1", {"Llama-4-Scout", {4, 2}}}}),
       Row<Compared>(
           {"SHT", "Shift Parallelism, Tables 1 and 3", "Llama-3.1-70B: who wins in low and in high traffic", "4000 + 250 tokens, one at a time and 2,000 at once",
