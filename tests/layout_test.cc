@@ -275,6 +275,24 @@ TEST_P(LayoutTest, FlipsOfTheModeChangeNothing) {
   }
 }
 
+TEST_P(LayoutTest, AModeThatNoStepTookIsFoundOut) {
+  const Answers expected = Run("cpu", "");
+  options_.ship.mode = kShip;
+  EXPECT_EQ(Run("2xcpu", "dp=2,weights=by_layer"), expected);
+  EXPECT_TRUE(mode_status_.ok()) << mode_status_.ToString();
+  // Prompts of more rows than a rank ships, and one token each.
+  options_.ship.rounds.rows = 1;
+  for (Request& request : requests_) request.sampling.max_tokens = request.n = 1;
+  Run("2xcpu", "dp=2,weights=by_layer");
+  EXPECT_EQ(stats_.mode_counters["steps_ship"], 0);
+  EXPECT_EQ(mode_status_.code(), engine::kModeNotTaken);
+  EXPECT_EQ(
+      mode_status_.message(),
+      fmt::format("--mode ship: none of {} steps was taken so (steps_ship is 0); expected one "
+                  "at least",
+                  stats_.steps));
+}
+
 TEST_P(LayoutTest, AutoShipsTheTailAndLargeStepsPull) {
   const Answers expected = Run("cpu", "");
   options_.ship.mode = std::nullopt;

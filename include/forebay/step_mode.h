@@ -11,7 +11,9 @@ namespace forebay {
 //   kPull    the weights come to the rank; no replica waits for another
 //   kShip    the rows go to the ranks that own the weights
 //   kGather  all replicas meet before each shared layer and pull it, as FSDP does
-enum class FfnMode : uint8_t { kLocal, kPull, kShip, kGather };
+//   kRouted  as kPull, but of a layer's experts those alone come that the step's rows go to
+enum class FfnMode : uint8_t { kLocal, kPull, kShip, kGather, kRouted };
+inline constexpr int kNumFfnModes = 5;
 
 struct StepMode {
   FfnMode ffn = FfnMode::kLocal;
@@ -20,6 +22,10 @@ struct StepMode {
 
   // The replicas of a group take such a step together, so they agree on it before it begins.
   bool meets() const { return ffn == FfnMode::kShip || ffn == FfnMode::kGather; }
+  // Weights that the rank lacks come to it.
+  bool pulls() const {
+    return ffn == FfnMode::kPull || ffn == FfnMode::kGather || ffn == FfnMode::kRouted;
+  }
   friend auto operator<=>(const StepMode&, const StepMode&) = default;
 };
 

@@ -131,9 +131,7 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .check(CheckPositive);
   command
       .add_option("--mode", flags.mode,
-                  "How ranks reach weights that they pool: pull (weights come), ship (rows go to "
-                  "the owners), auto "
-                  "(ship where steps are small), or gather (pull in lockstep, as FSDP does)")
+                  "How ranks reach weights that they pool: " + schedule::WantedModeHelp())
       .among(schedule::WantedModeNames())
       .capture_default_str();
   command
@@ -184,6 +182,11 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .add_option("--ship-threshold", engine.ship.threshold,
                   "--mode auto ships while a rank's steps have fewer rows on average (default: "
                   "from the device's profile)")
+      .check(CheckPositive);
+  command
+      .add_option("--routed-threshold", engine.ship.routed_threshold,
+                  "Steps of a rank's own of at most so many rows pull only experts that have rows "
+                  "(default: from the device's profile in --mode auto, else none)")
       .check(CheckPositive);
   command
       .add_option("--mean-context", engine.limits.mean_context,

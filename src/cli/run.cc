@@ -193,9 +193,9 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   if (!outcome.status.ok()) base::Log(base::LogLevel::kError, outcome.status.ToString());
   // A device that hangs cannot be waited for; the results file is whole without it.
   if (outcome.exit_code == job::ExitCode::kStalled) std::_Exit(static_cast<int>(outcome.exit_code));
-  return outcome.exit_code == job::ExitCode::kComplete && !written.ok()
-             ? 1
-             : static_cast<int>(outcome.exit_code);
+  if (outcome.exit_code != job::ExitCode::kComplete) return static_cast<int>(outcome.exit_code);
+  if (const base::Status mode = engine.CheckMode(); !mode.ok()) return Fail(mode);
+  return written.ok() ? 0 : 1;
 }
 
 void AddArrivalFlags(Command command, job::ArrivalOptions& arrivals) {

@@ -18,7 +18,41 @@ void Copy(const CopyArgs& args, const WorkerContext& context) {
   }
 }
 
+void CopyItems(const ItemCopy& args, const WorkerContext& context) {
+  for (int64_t item = 0; item < args.num_items; ++item) {
+    if (args.offsets[item] == args.offsets[item + 1]) continue;
+    const uint64_t at = static_cast<uint64_t>(item) * args.item_bytes;
+    Copy({args.destination + at, args.source + at, args.item_bytes}, context);
+  }
+}
+
+void CompleteItems(const void* raw, cost::OpDesc* desc) {
+  const ItemCopy& args = *static_cast<const ItemCopy*>(raw);
+  int64_t copied = 0;
+  for (int64_t item = 0; item < args.num_items; ++item)
+    copied += args.offsets[item] < args.offsets[item + 1];
+  desc->read_bytes = desc->write_bytes =
+      static_cast<double>(copied) * static_cast<double>(args.item_bytes);
+}
+
+void OffsetReads(const void* raw, std::vector<Access>* reads) {
+  const ItemCopy& args = *static_cast<const ItemCopy*>(raw);
+  reads->push_back(
+      {args.offsets, static_cast<uint64_t>(args.num_items + 1) * sizeof(*args.offsets), false});
+}
+
 }  // namespace
+
+Operation MakeItemCopy(const char* label, const ItemCopy& copy) {
+  const uint64_t bytes = static_cast<uint64_t>(copy.num_items) * copy.item_bytes;
+  Operation operation =
+      MakeOperation<&CopyItems>({.kind = cost::OpKind::kCopy, .label = label}, copy)
+          .Reads(copy.source, bytes)
+          .Writes(copy.destination, bytes);
+  operation.complete = CompleteItems;
+  operation.further_accesses = OffsetReads;
+  return operation;
+}
 
 Operation MakeCopy(const char* label, void* destination, const void* source, uint64_t bytes) {
   const cost::OpDesc desc{.kind = cost::OpKind::kCopy,

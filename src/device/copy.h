@@ -9,4 +9,16 @@ namespace forebay::device {
 // not overlap; `label` is a literal.
 Operation MakeCopy(const char* label, void* destination, const void* source, uint64_t bytes);
 
+// Equal items, one behind the other in both places, of which item i is copied where
+// offsets[i] < offsets[i + 1]: control memory, read when the copy begins.
+struct ItemCopy {
+  std::byte* destination = nullptr;
+  const std::byte* source = nullptr;
+  uint64_t item_bytes = 0;
+  int64_t num_items = 0;
+  const int32_t* offsets = nullptr;  // [num_items + 1]
+};
+// Its description says the bytes that are copied once it has begun.
+Operation MakeItemCopy(const char* label, const ItemCopy& copy);
+
 }  // namespace forebay::device

@@ -67,6 +67,13 @@ Fabrics MakeFabrics(const Materials& job, const layout::JobGroup& group) {
   return fabrics;
 }
 
+schedule::OwnMode OwnModeOf(const Materials& job) {
+  const schedule::WantedMode& mode = job.options.ship.mode;
+  // A group that meets flips by itself.
+  const bool flips = mode && !mode->meets();
+  return {job.plan.routed_rows, flips ? job.options.trial.flip_every : 0};
+}
+
 ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& group, int index) {
   const layout::MemoryPlan& memory = job.plan.ranks.back().memory;
   std::vector<base::Reach> kv_reaches;
@@ -89,6 +96,7 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                       .lengths = job.foresees ? std::optional(job.options.lengths) : std::nullopt,
                       .overcommit = job.options.trial.overcommit},
           .shift = job.plan.shift.table,
+          .own_mode = OwnModeOf(job),
           .seed = job.options.seed,
           .stall_timeout = static_cast<runtime::TimeNs>(job.options.stall_seconds * 1e9),
           .routing = job.plan.routing,
@@ -218,6 +226,8 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
 
   EngineParts parts{.isa = simulated ? machine_plan.spec.text : kernels->name};
   parts.pool_layers = layout.pool_layers.value_or(0);
+  if (layout.dp > 1 && (parts.pool_layers > 0 || layout.pools_experts()))
+    parts.forced_mode = options.ship.mode;
   if (layout_plan.forecast) parts.expected_ms = std::llround(1e3 * layout_plan.forecast->seconds);
   parts.most_ahead =
       static_cast<size_t>(layout_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);

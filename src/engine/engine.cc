@@ -68,14 +68,22 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
     (*counters)["expert_busiest_rows"] += routed->busiest_rows;
   }
   if (rank.pool() == nullptr) return;
-  (*counters)["bytes_pulled"] += static_cast<int64_t>(rank.bytes_pulled());
-  (*counters)["bytes_pulled_ahead"] += static_cast<int64_t>(rank.pool()->bytes_ahead());
-  (*counters)[schedule::StepsCounter({.ffn = FfnMode::kPull})] += rank.pool()->steps();
+  const share::WeightPool& pool = *rank.pool();
+  (*counters)["bytes_pulled"] += static_cast<int64_t>(rank.bytes_pulled()) + pool.bytes_wanted();
+  (*counters)["bytes_pulled_ahead"] += static_cast<int64_t>(pool.bytes_ahead());
+  if (pool.bytes_wanted() > 0) (*counters)["bytes_routed"] += pool.bytes_wanted();
+  if (pool.bytes_unused() > 0) (*counters)["pulled_unused_bytes"] += pool.bytes_unused();
+  for (const StepMode& mode : schedule::AllModes()) {
+    const bool pulls = mode.ffn == FfnMode::kPull;
+    // All that a rank lacks comes in steps that gather, too.
+    const int64_t steps = pulls ? pool.steps() : rank.steps(mode);
+    if (steps > 0 || pulls || (rank.ship() && rank.ship()->mode().ffn == mode.ffn))
+      (*counters)[schedule::StepsCounter(mode)] += steps;
+  }
   (*counters)["compute_waited_us"] += std::llround(rank.compute_time().waited * 1e6);
   (*counters)["copy_core_us"] += std::llround(rank.copy_time().core * 1e6);
   if (rank.ship() == nullptr) return;
   const share::ShipCounters& shipped = rank.ship()->counters();
-  (*counters)[schedule::StepsCounter(rank.ship()->mode())] += shipped.steps;
   (*counters)["rows_shipped"] += shipped.rows;
   (*counters)["rows_skipped"] += shipped.rows_skipped;
   (*counters)["bytes_shipped"] += shipped.bytes + shipped.experts.bytes;
@@ -200,6 +208,17 @@ EngineStats LocalEngine::stats() const {
     if (num_replicas() > 1) sum.replicas.push_back(StatsOf(*replica));
   }
   return sum;
+}
+
+base::Status LocalEngine::CheckMode() const {
+  if (!parts_.forced_mode) return {};
+  const EngineStats all = stats();
+  const std::string counter = schedule::StepsCounter(*parts_.forced_mode);
+  const auto found = all.mode_counters.find(counter);
+  if (all.steps == 0 || (found != all.mode_counters.end() && found->second > 0)) return {};
+  return {kModeNotTaken,
+          fmt::format("--mode {}: none of {} steps was taken so ({} is 0); expected one at least",
+                      schedule::Name(*parts_.forced_mode), all.steps, counter)};
 }
 
 std::vector<device::OpProfile> LocalEngine::Profile() const {

@@ -10,8 +10,11 @@
 #include "engine/request_queue.h"
 #include "forebay/engine.h"
 #include "runtime/runtime.h"
+#include "schedule/step_mode.h"
 
 namespace forebay::engine {
+
+inline constexpr base::ErrorCode kModeNotTaken{"mode_not_taken"};
 
 // What compose.cc puts together. Destroyed from the end: groups before the machine that they run
 // on.
@@ -22,6 +25,8 @@ struct EngineParts {
   ModelFacts facts;
   SequenceContext context;
   int64_t pool_layers = 0;  // layers of the model that ranks share
+  // Where they share some: the mode that was asked for; nothing: the load decides.
+  schedule::WantedMode forced_mode;
   int64_t expected_ms = 0;  // that the whole job should take; 0: not known
   std::string isa;          // the kernels' set, or the name of the simulated machine
 };
@@ -43,6 +48,9 @@ class LocalEngine : public Engine {
   // Of all groups, by the job's number.
   int num_replicas() const { return static_cast<int>(replicas_.size()); }
   const Replica& replica(int index) const { return *replicas_[static_cast<size_t>(index)]; }
+  // kModeNotTaken: steps were taken, but none in the mode that was asked for where weights are
+  // pooled.
+  base::Status CheckMode() const;
   // Time by operation, where profiling is on: of all replicas.
   std::vector<device::OpProfile> Profile() const;
 

@@ -242,6 +242,7 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
   last_ = &decoder;
   decoder.Forward(batch, buffers.context(), mode);
   ++decoder_.step;
+  ++steps_[static_cast<size_t>(mode.ffn)];
   const int32_t logit_rows = membership_.cut.last_stage() ? batch.num_logit_rows : 0;
   // Even parts: each reads all of the head.
   const auto most = static_cast<int32_t>(decoder_.capacity.logit_rows),

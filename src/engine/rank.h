@@ -2,6 +2,7 @@
 // is the replica's business.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -91,7 +92,9 @@ class Rank {
   };
   std::span<const ModeCounters> modes() const { return mode_counters_; }
   int64_t switches() const { return switches_; }  // of the mode, from one step to the next
-  // From other ranks so far.
+  // Its own steps that were taken in the mode.
+  int64_t steps(const StepMode& mode) const { return steps_[static_cast<size_t>(mode.ffn)]; }
+  // Asked for from other ranks so far; experts that come because they have rows are not in it.
   uint64_t bytes_pulled() const {
     return membership_.fabric ? membership_.fabric->bytes_pulled() - kv_->bytes_pulled() : 0;
   }
@@ -177,6 +180,7 @@ class Rank {
   std::vector<model::Decoder> shifted_;   // decoder_ in each further mode
   const model::Decoder* last_ = nullptr;  // of the last step
   std::atomic<int64_t> switches_{0};
+  std::array<std::atomic<int64_t>, kNumFfnModes> steps_{};
   std::optional<fabric::Handover> from_last_stage_, to_next_stage_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker
 };

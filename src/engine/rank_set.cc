@@ -106,6 +106,12 @@ uint64_t RankSet::bytes_pulled() const {
   return sum;
 }
 
+int64_t RankSet::bytes_wanted() const {
+  int64_t sum = 0;
+  for (const auto& rank : ranks_) sum += rank->pool() ? rank->pool()->bytes_wanted() : 0;
+  return sum;
+}
+
 double RankSet::waited_seconds() const {
   double sum = 0;
   for (const auto& rank : ranks_) sum += rank->compute_time().waited;

@@ -50,7 +50,9 @@ class RankSet {
   uint64_t KvDigest(int group, std::span<const kv::BlockId> table, int64_t begin,
                     int64_t end) const;
   // Sums over the ranks: weights that came from others, and time that compute streams were held.
+  // that were asked for when steps were enqueued, and that came because experts had rows
   uint64_t bytes_pulled() const;
+  int64_t bytes_wanted() const;
   double waited_seconds() const;
 
  private:

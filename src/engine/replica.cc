@@ -123,10 +123,10 @@ base::Result<bool> Replica::Begin(bool share) {
 }
 
 base::Result<Round> Replica::Agree(const Flight& flight) const {
-  if (group_) return group_->Next(member_, LoadOf(flight.rows, begun_, plan_.mode));
-  int64_t rows = 0;
-  for (const SequenceRows& sequence : flight.rows) rows += sequence.count();
-  return Round{.mode = options_.shift.Shift(plan_.mode, rows, begun_)};
+  StepLoad load = LoadOf(flight.rows, begun_, plan_.mode);
+  load.wanted = options_.own_mode.Of(plan_.mode, load.rows, begun_);
+  if (group_) return group_->Next(member_, load);
+  return Round{.mode = options_.shift.Shift(load.wanted, load.rows, begun_)};
 }
 
 void Replica::BuildBatch(Flight& flight) {
@@ -206,6 +206,8 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
     record->kv_blocks_used = choices_.book().held_blocks();
     const double waited = ranks_.waited_seconds();
     record->wait_seconds = waited - std::exchange(waited_before_, waited);
+    const int64_t wanted = ranks_.bytes_wanted();
+    record->bytes_pulled += static_cast<uint64_t>(wanted - std::exchange(wanted_before_, wanted));
   }
   ++ended_;
   Publish();

@@ -21,12 +21,14 @@
 #include "forebay/engine.h"
 #include "schedule/policy.h"
 #include "schedule/shift_table.h"
+#include "schedule/step_mode.h"
 
 namespace forebay::engine {
 
 struct ReplicaOptions {
   ChoicesOptions choices;
   schedule::ShiftTable shift;  // in which of the layout's modes a step is taken
+  schedule::OwnMode own_mode;  // in which way it pulls weights in steps of its own
   uint64_t seed = 0;           // the job's
   runtime::TimeNs stall_timeout = runtime::kForever;
   std::shared_ptr<const model::Routing> routing;   // null: data say which experts rows go to
@@ -121,6 +123,7 @@ class Replica {
   int64_t begun_ = 0, ended_ = 0;
   runtime::TimeNs last_end_ = 0;  // when the last committed step ended
   double waited_before_ = 0;      // when the last step was committed
+  int64_t wanted_before_ = 0;     // bytes of experts that came because they had rows, by then
   double step_seconds_ = 0;
   int64_t kv_bytes_stolen_ = 0;
   // when waiting for loans becomes a stall; -1: nothing waits for them

@@ -24,6 +24,8 @@ struct CopySpan {
   uint64_t bytes;
   std::byte* destination;  // in the puller's memory
   int part = 0;            // with events a part: which event follows the part's last span
+  // Of a pull of wanted items: the span is so many of equal size, the first of which is this one.
+  int first_item = 0, num_items = 1;
 };
 
 enum class PeerOrder : uint8_t { kAsListed, kRotated };
@@ -45,6 +47,7 @@ struct PreparedPull {
     std::byte* destination;
     uint64_t bytes;  // 0: only an event follows
     int part;
+    int first_item, num_items;
     bool remote;  // from another rank
     bool ends_part;
   };
@@ -74,16 +77,16 @@ class Fabric {
   virtual base::Status Publish(const device::Region& region) = 0;
   // Errors name rank, region, offset and size: kUnknownRegion (never published), kOutOfRange.
   virtual base::Result<PreparedPull> Prepare(const CopyPlan& plan) const = 0;
-  // Pulls the parts p with mask[p] != 0 (empty mask: all). part_events[p], if given, is recorded
-  // after part p arrived. Neither allocates nor locks. REQUIRES: mask.size() exceeds every part, or
-  // is 0.
-  virtual void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
+  // part_events[p], if given, is recorded after part p arrived. `wanted`: only items i with
+  // wanted[i] < wanted[i + 1] are pulled, control memory that each copy reads when it begins; null:
+  // all. Neither allocates nor locks.
+  virtual void Pull(device::Stream& stream, const PreparedPull& pull, const int32_t* wanted,
                     std::span<device::DeviceEvent* const> part_events) = 0;
   // The same of a plan that is pulled once; Prepare's errors, and nothing is enqueued then.
-  base::Status Pull(device::Stream& stream, const CopyPlan& plan, std::span<const uint8_t> mask,
+  base::Status Pull(device::Stream& stream, const CopyPlan& plan, const int32_t* wanted,
                     std::span<device::DeviceEvent* const> part_events) {
     FB_ASSIGN_OR_RETURN(const PreparedPull prepared, Prepare(plan));
-    Pull(stream, prepared, mask, part_events);
+    Pull(stream, prepared, wanted, part_events);
     return base::Status::Ok();
   }
   // The region of that name that `rank` published, readable by operations of this rank's streams;
@@ -102,7 +105,8 @@ class Fabric {
   // Why the group was aborted; OK: it was not. Any task.
   virtual base::Status status() const = 0;
 
-  // Bytes of all pulls so far that came from other ranks, counted when the pull is called.
+  // Bytes of all pulls so far that came from other ranks, counted when the pull is called. Of
+  // wanted items nobody knows by then: who says what is wanted counts them.
   virtual uint64_t bytes_pulled() const = 0;
 };
 

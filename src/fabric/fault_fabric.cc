@@ -20,10 +20,10 @@ class FaultFabric final : public Fabric {
   base::Result<PreparedPull> Prepare(const CopyPlan& plan) const override {
     return fabric_->Prepare(plan);
   }
-  void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
+  void Pull(device::Stream& stream, const PreparedPull& pull, const int32_t* wanted,
             std::span<device::DeviceEvent* const> part_events) override {
     if (++pulls_ == plan_.at_pull) Break(stream, "pull", pulls_);
-    fabric_->Pull(stream, pull, mask, part_events);
+    fabric_->Pull(stream, pull, wanted, part_events);
   }
   void Post(device::Stream& stream, int peer, int channel, uint64_t value) override {
     if (++posts_ == plan_.at_post) Break(stream, "post", posts_);

@@ -15,6 +15,7 @@ struct SlotGroups {
   int32_t experts_per_token, num_experts;
   int32_t *offsets, *source, *positions;
   RoutingCounters* counters;  // null: nobody counts
+  LackedExperts lacked = {};
 };
 
 // for_each_slot(visit) calls visit(slot, taken) for all slots in order, twice alike; a slot that is
@@ -35,6 +36,7 @@ void GroupSlots(const SlotGroups& groups, ForEachSlot for_each_slot) {
   std::copy_backward(offsets, offsets + num_experts, offsets + num_experts + 1);
   offsets[0] = 0;
   if (groups.counters != nullptr) groups.counters->Count(offsets, num_experts);
+  groups.lacked.Count(offsets, num_experts);
 }
 
 }  // namespace forebay::kernels

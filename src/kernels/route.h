@@ -63,6 +63,19 @@ struct RoutingCounters {
   void Count(const int32_t* offsets, int32_t num_experts);
 };
 
+// Of a layer's experts those that the rank does not hold, and the bytes of one that come in any
+// case and that come where it has rows: counted where rows are grouped.
+struct LackedExperts {
+  int32_t held_begin = 0, held_end = 0;  // all others are lacked
+  int64_t bytes = 0, wanted_bytes = 0;
+  // Bytes that came in any case for experts without rows, and those that came where there were
+  // rows; null: nobody counts.
+  std::atomic<int64_t>* unused = nullptr;
+  std::atomic<int64_t>* wanted = nullptr;
+
+  void Count(const int32_t* offsets, int32_t num_experts) const;
+};
+
 // The grouped order of what Route has chosen.
 struct GroupRowsArgs {
   const int32_t* experts = nullptr;  // [rows, experts_per_token]
@@ -71,6 +84,7 @@ struct GroupRowsArgs {
   int32_t* source = nullptr;            // [rows * experts_per_token]: the row of the step
   int32_t* positions = nullptr;         // [rows, experts_per_token]: where the slot's row stands
   RoutingCounters* counters = nullptr;  // null: nobody counts
+  LackedExperts lacked;
   // Instead of data: offsets alone are written, from what it says of `draw`.
   const RoutingSource* routing = nullptr;
   RoutingSource::Draw draw;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "layout/job_price.h"
 
@@ -12,6 +13,9 @@ namespace {
 constexpr double kDefaultThreshold = 16;
 // Positions before a row in the step from which the threshold is computed.
 constexpr int64_t kTypicalContext = 1024;
+// Of the experts, which have rows, where no profile says what copying the others costs: cores that
+// copy do not compute meanwhile, so that half the bytes are a gain though nothing comes ahead.
+constexpr double kWorthwhileShare = 0.5;
 
 std::optional<GroupOptions> NoGroup(std::vector<MemoryRequest>* ranks) {
   for (MemoryRequest& rank : *ranks) {
@@ -20,11 +24,16 @@ std::optional<GroupOptions> NoGroup(std::vector<MemoryRequest>* ranks) {
   return std::nullopt;
 }
 
+int64_t ContextOf(const EngineOptions& options) {
+  return options.limits.mean_context ? options.limits.mean_context : kTypicalContext;
+}
+
 }  // namespace
 
 base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options,
                                                     const MachinePlan& machine,
                                                     const StepPricer* pricer,
+                                                    const RoutedExperts& experts,
                                                     std::vector<MemoryRequest>* ranks) {
   using Planned = std::optional<GroupOptions>;
   GroupOptions group{.num_replicas = static_cast<int>(ranks->front().pool.size()),
@@ -40,7 +49,7 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
   ship.expert_rows = std::min(ship.expert_rows, machine.max_num_batched_tokens);
   // Layers without experts ship no more rows than one round has.
   const share::PoolPlan& pool = ranks->front().pool.front();
-  const bool any = group.together.ffn == FfnMode::kGather || pool.options.layers == 0;
+  const bool any = group.together.pulls() || pool.options.layers == 0;
   group.most_rows = any ? machine.max_num_batched_tokens : ship.rows;
   group.threshold = options.ship.threshold;
   for (size_t first = 0; first < ranks->size(); first += static_cast<size_t>(tp)) {
@@ -56,9 +65,8 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
       return plans.status().WithContext(fmt::format("--mode {}", schedule::Name(group.together)));
     if (options.ship.threshold <= 0) {
       const double rows =
-          pricer ? ShipThreshold(
-                       *pricer, PullsOf(*pricer, machine, stage[0].pool), plans->front(),
-                       options.limits.mean_context ? options.limits.mean_context : kTypicalContext)
+          pricer ? ShipThreshold({*pricer, PullsOf(*pricer, machine, stage[0].pool), pool, experts},
+                                 plans->front(), ContextOf(options))
                  : kDefaultThreshold;
       if (std::isinf(rows)) group.by_load = false;
       // Where most rounds could not ship, meeting for them would only cost.
@@ -70,6 +78,23 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
     }
   }
   return Planned(group);
+}
+
+int64_t PlanRouted(const EngineOptions& options, const MachinePlan& machine,
+                   const StepPricer* pricer, const RoutedExperts& experts,
+                   const std::vector<MemoryRequest>& ranks) {
+  const std::vector<share::PoolPlan>& pools = ranks.front().pool;
+  if (pools.size() < 2 || pools.front().options.experts == "replicated") return 0;
+  const schedule::WantedMode& mode = options.ship.mode;
+  if (mode && mode->ffn == FfnMode::kRouted) return std::numeric_limits<int64_t>::max();
+  if (options.ship.routed_threshold > 0) return options.ship.routed_threshold;
+  if (mode) return 0;
+  if (pricer)
+    return RoutedRows({*pricer, PullsOf(*pricer, machine, pools), pools.front(), experts},
+                      ContextOf(options));
+  int64_t rows = 0;
+  while (experts.Share(rows + 1) < kWorthwhileShare) ++rows;
+  return rows;
 }
 
 }  // namespace forebay::layout

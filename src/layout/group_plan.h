@@ -12,6 +12,8 @@
 
 namespace forebay::layout {
 
+inline constexpr base::ErrorCode kCannotRoute{"routed_cannot"};
+
 // What the options come to for a group whose weights are pooled. `ranks`: of a replica; their pools
 // get their ShipPlan. Nothing: replicas only pull, because the mode says so, or in mode auto
 // because the layout cannot ship. `pricer` prices a step of a rank (null: the threshold is not
@@ -19,6 +21,13 @@ namespace forebay::layout {
 base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options,
                                                     const MachinePlan& machine,
                                                     const StepPricer* pricer,
+                                                    const RoutedExperts& experts,
                                                     std::vector<MemoryRequest>* ranks);
+
+// Most rows of a step of a replica's own to which those experts come that have rows, rather than
+// all; 0: none is such. By price, where `pricer` is there.
+int64_t PlanRouted(const EngineOptions& options, const MachinePlan& machine,
+                   const StepPricer* pricer, const RoutedExperts& experts,
+                   const std::vector<MemoryRequest>& ranks);
 
 }  // namespace forebay::layout

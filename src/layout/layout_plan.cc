@@ -60,10 +60,21 @@ base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig
   return schedule::CreatePolicy(options.policy).status();
 }
 
+// Experts can come only where ranks lack some.
+base::Status CheckRouted(const EngineOptions& options, const Layout& layout) {
+  if (options.ship.mode != StepMode{.ffn = FfnMode::kRouted}) return {};
+  if (layout.pools_experts() && layout.dp > 1) return {};
+  return {kCannotRoute, fmt::format("--mode {} with dp={},experts={}: no rank lacks experts; "
+                                    "expected experts=by_expert and dp of at least 2",
+                                    schedule::Name(options.ship.mode), layout.dp, layout.experts)};
+}
+
 // Every device a replica, where nothing else is asked for.
 base::Result<Layout> ChooseLayout(const EngineOptions& options, const model::ModelConfig& config,
                                   int num_devices) {
-  if (!options.layout) return Layout{.dp = num_devices};
+  const Layout layout = options.layout.value_or(Layout{.dp = num_devices});
+  FB_RETURN_IF_ERROR(CheckRouted(options, layout));
+  if (!options.layout) return layout;
   FB_RETURN_IF_ERROR(ValidateLayout(*options.layout, config, num_devices));
   if (options.layout->sp > 1 && options.ship.mode && options.ship.mode->meets()) {
     return base::Status(share::kCannotShip,
@@ -71,7 +82,7 @@ base::Result<Layout> ChooseLayout(const EngineOptions& options, const model::Mod
                                     "expected sp=1",
                                     schedule::Name(*options.ship.mode), options.layout->sp));
   }
-  return *options.layout;
+  return layout;
 }
 
 // What ranks pool that share weights with one of this cut; a stage pools its part of the layers.
@@ -139,7 +150,9 @@ base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& c
     FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, *plan, *request.decoder));
   }
   if (plan->layout.pool_layers.value_or(0) > 0 || plan->layout.pools_experts()) {
-    FB_ASSIGN_OR_RETURN(plan->group, PlanGroup(options, plan->machine, pricer, &requests));
+    const RoutedExperts experts(config, plan->routing.get());
+    FB_ASSIGN_OR_RETURN(plan->group, PlanGroup(options, plan->machine, pricer, experts, &requests));
+    plan->routed_rows = PlanRouted(options, plan->machine, pricer, experts, requests);
   }
   const std::vector<MemoryPlan> memory = DivideReplicaMemory(config, plan->dtype, requests);
   plan->ranks.clear();

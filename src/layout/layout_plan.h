@@ -42,6 +42,8 @@ struct LayoutPlan {
   std::optional<JobForecast> forecast;
   std::vector<RankPlan> ranks;  // a replica's, stage by stage; replicas are alike
   ShiftPlan shift;              // in which mode a step is taken
+  // Most rows of a step of a replica's own to which experts come where they have rows; else all do.
+  int64_t routed_rows = 0;
   // What a group does whose replicas may ship; nothing: they only pull.
   std::optional<GroupOptions> group;
 

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "layout/group_plan.h"
 #include "layout/layout_plan.h"
 #include "layout/park_price.h"
 #include "model/builtin_configs.h"
@@ -244,6 +247,56 @@ TEST(Options, AModeThatTheLayoutCannotTakeIsNamed) {
   const auto plan = PlanLayout(options, *model::LoadBuiltinConfig("Qwen3-32B"));
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().message().rfind("--mode gather: ", 0), 0u) << plan.status().message();
+}
+
+// What part of 128 experts has rows, of which each row takes 8.
+TEST(Options, ExpertsThatHaveRows) {
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Qwen3-30B-A3B"),
+                           dense = *model::LoadBuiltinConfig("Qwen3-32B");
+  const auto balanced = *model::ParseRouting("balanced", 0),
+             skewed = *model::ParseRouting("power:1.2", 0);
+  const RoutedExperts by_chance(config, nullptr), evenly(config, balanced.get()),
+      unevenly(config, skewed.get());
+  EXPECT_EQ(RoutedExperts(dense, nullptr).Share(7), 0);
+  EXPECT_NEAR(by_chance.Share(1), 1.0 / 16, 1e-12);
+  EXPECT_NEAR(by_chance.Share(8), 1 - std::pow(15.0 / 16, 8), 1e-12);
+  EXPECT_EQ(evenly.Share(1), 1.0 / 16);
+  EXPECT_EQ(evenly.Share(16), 1);
+  for (const int64_t rows : {8, 16, 64}) {
+    EXPECT_LT(unevenly.Share(rows), evenly.Share(rows)) << rows;
+    EXPECT_GE(unevenly.Share(2 * rows), unevenly.Share(rows)) << rows;
+  }
+}
+
+// Small steps pull the experts that have rows, where that takes less time: the fewer have rows and
+// the slower links are, the longer. More than 8 ranks cannot meet to ship.
+TEST(Options, FewRowsPullExpertsThatHaveRows) {
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Qwen3-30B-A3B");
+  const auto rows = [&](const char* devices, const char* layout, const char* mode,
+                        const char* routing, int64_t threshold = 0) {
+    EngineOptions options{.model = "builtin:Qwen3-30B-A3B"};
+    options.machine.devices = *ParseDevices(devices);
+    options.machine.memory_bytes = uint64_t{1} << 42;
+    options.layout = *ParseLayout(layout);
+    options.ship.mode = *schedule::ParseWantedMode(mode);
+    options.ship.routed_threshold = threshold;
+    if (*routing != 0) options.machine.routing = *model::ParseRouting(routing, 0);
+    const auto plan = PlanLayout(options, config);
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    return plan.ok() ? plan->routed_rows : -1;
+  };
+  constexpr const char *kDevices = "sim:12xh200", *kLayout = "dp=12,experts=by_expert";
+  const int64_t evenly = rows(kDevices, kLayout, "auto", "");
+  EXPECT_GT(evenly, 0);
+  EXPECT_LT(evenly, 17);  // rows that are dealt out to all experts
+  EXPECT_GT(rows(kDevices, kLayout, "auto", "power:1.2"), evenly);
+  EXPECT_EQ(rows(kDevices, kLayout, "pull", ""), 0);
+  EXPECT_GT(rows(kDevices, kLayout, "routed", ""), 1 << 30);
+  EXPECT_EQ(rows(kDevices, kLayout, "auto", "", 5), 5);
+  EXPECT_EQ(rows(kDevices, kLayout, "pull", "", 5), 5);
+  EXPECT_EQ(rows("sim:12xh200", "dp=12", "auto", "", 5), 0);
+  // Without prices, as long as less than half of the experts are expected to have rows.
+  EXPECT_EQ(rows("2xcpu", "dp=2,experts=by_expert", "auto", ""), 10);
 }
 
 TEST(Options, DevicesOfShapesStoreWhatTheFilesOrTheFlagSay) {

@@ -73,10 +73,13 @@ struct LimitOptions {
 
 // How ranks reach weights that the layout pools.
 struct ModeOptions {
-  schedule::WantedMode mode;  // Nothing (auto): pull or ship, by the load.
+  schedule::WantedMode mode;  // Nothing (auto): by the load.
   // Auto: rows a rank's step below which it ships; 0: from the device's profile.
   double threshold = 0;
   int patience = 64;  // Auto: steps in a row below it.
+  // Most rows of a rank's own step in which experts come where they have rows; 0: in auto by the
+  // device's profile, else in none.
+  int64_t routed_threshold = 0;
   share::ShipOptions rounds;
 };
 

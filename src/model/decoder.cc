@@ -35,8 +35,8 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
     ++exchanged->steps;
     exchanged->pad_rows += MostOwnRows(batch.num_rows, weights.shard.mode) * sp - batch.num_rows;
   }
-  const bool pulls = mode.ffn == FfnMode::kPull || mode.ffn == FfnMode::kGather;
-  if (pulls) shared->BeginStep();
+  const bool pulls = mode.pulls();
+  if (pulls) shared->BeginStep(mode);
   StepKey key{.mode = mode, .row_bucket = batch.num_rows};
   const int64_t layers = weights.shard.layers.size();
   for (int64_t begin = 0, end = 0; begin < layers; begin = end) {
@@ -83,7 +83,7 @@ void Decoder::RepeatMeetings(const Meetings& before, int64_t times) const {
 void Decoder::Serve(const StepMode& mode) const {
   for (int64_t layer = 0; layer < weights.shard.layers.size(); ++layer) {
     if (!remote_ffn->Takes(layer)) continue;
-    if (mode.ffn == FfnMode::kGather) {
+    if (mode.pulls()) {
       remote_ffn->Meet(*stream);
     } else {
       remote_ffn->Run(*this, layer, 0);
@@ -108,7 +108,7 @@ uint16_t Decoder::KindOf(int64_t layer, const StepMode& mode) const {
 
 void Decoder::FeedForward(int64_t layer, int32_t rows, const StepMode& mode) const {
   if (mode.meets() && remote_ffn->Takes(layer)) {
-    if (mode.ffn == FfnMode::kShip) return remote_ffn->Run(*this, layer, rows);
+    if (!mode.pulls()) return remote_ffn->Run(*this, layer, rows);
     remote_ffn->Meet(*stream);
   }
   weights.layers[layer].ffn->run(*this, layer, rows);

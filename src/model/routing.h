@@ -22,6 +22,8 @@ struct NamedRows {
 
 class Routing : public kernels::RoutingSource {
  public:
+  // Whether Count may be asked of any draw; else of steps that were told alone.
+  virtual bool is_law() const { return true; }
   // kRoutingInvalid: it is that of another model.
   virtual base::Status Check(const ModelConfig&) const { return {}; }
   // Whether it knows rows by their names, and so must be told of each.

@@ -3,9 +3,18 @@
 // and none blocks.
 #pragma once
 
+#include <span>
+
+#include "forebay/step_mode.h"
+#include "kernels/route.h"
 #include "model/layer_table.h"
 
 namespace forebay::model {
+
+// Experts [begin, end) of a layer.
+struct ExpertPart {
+  int32_t begin, end;
+};
 
 class SharedWeights {
  public:
@@ -17,10 +26,21 @@ class SharedWeights {
   virtual bool Lacks(int64_t layer) const = 0;
   // A step's uses lie between these two; a weight is valid for what is enqueued between its Acquire
   // and its Release.
-  virtual void BeginStep() = 0;
+  virtual void BeginStep(const StepMode& mode) = 0;
   virtual const weights::PlacedWeight& Acquire(int64_t layer, const Role& role) = 0;
   virtual void Release(int64_t layer, const Role& role) = 0;
   virtual void EndStep() = 0;
+
+  // Of a layer with experts, before its rows are grouped: what is counted then of those that come.
+  virtual kernels::LackedExperts Lacked(int64_t) const { return {}; }
+  // Where those alone come that have rows (FfnMode::kRouted): pulls them, once what was enqueued
+  // before has written the experts' offsets; false: the layer's experts come in any case.
+  virtual bool PullWanted(int64_t, const int32_t* /*offsets*/) { return false; }
+  // The parts in which the layer's experts come, the one that the rank holds first; none: they come
+  // all at once. Of a layer in parts, Acquire gives the first alone, and what is enqueued from
+  // AcquirePart on may use that part too.
+  virtual std::span<const ExpertPart> Parts(int64_t) const { return {}; }
+  virtual void AcquirePart(int64_t, size_t) {}
 };
 
 }  // namespace forebay::model

@@ -37,7 +37,7 @@ void Timeline::OnStep(const StepRecord& record) {
   end_seconds_ = std::max(end_seconds_, record.end_seconds);
   while (end_seconds_ > bucket_seconds_ * kBuckets) Widen();
   const double seconds = record.end_seconds - record.begin_seconds;
-  const bool pulls = record.mode.ffn == FfnMode::kPull, together = record.mode.meets();
+  const bool together = record.mode.meets(), pulls = record.mode.pulls() && !together;
   const TimelineBucket step{.busy_seconds = seconds,
                             .pull_seconds = pulls ? seconds : 0,
                             .ship_seconds = together ? seconds : 0,

@@ -8,28 +8,49 @@
 namespace forebay::schedule {
 namespace {
 
-constexpr StepMode kModes[] = {{.ffn = FfnMode::kLocal},
-                               {.ffn = FfnMode::kPull},
-                               {.ffn = FfnMode::kShip},
-                               {.ffn = FfnMode::kGather}};
+struct ModeRow {
+  StepMode mode;
+  std::string_view name;
+  std::string_view what;  // for whoever may ask for it
+};
+
 // By FfnMode.
-constexpr std::string_view kNames[] = {"local", "pull", "ship", "gather"};
-static_assert(std::size(kModes) == std::size(kNames));
+constexpr ModeRow kModes[] = {
+    {{.ffn = FfnMode::kLocal}, "local", ""},
+    {{.ffn = FfnMode::kPull}, "pull", "weights come"},
+    {{.ffn = FfnMode::kShip}, "ship", "rows go to the owners"},
+    {{.ffn = FfnMode::kGather}, "gather", "pull in lockstep, as FSDP does"},
+    {{.ffn = FfnMode::kRouted}, "routed", "of experts those come that have rows"}};
+
+constexpr bool RowsAreInOrder() {
+  for (size_t i = 0; i < std::size(kModes); ++i) {
+    if (kModes[i].mode.ffn != static_cast<FfnMode>(i)) return false;
+  }
+  return std::size(kModes) == kNumFfnModes;
+}
+static_assert(RowsAreInOrder());
 
 constexpr std::string_view kByLoad = "auto";
 
 }  // namespace
 
-std::span<const StepMode> AllModes() { return kModes; }
+std::vector<StepMode> AllModes() {
+  std::vector<StepMode> modes;
+  for (const ModeRow& row : kModes) modes.push_back(row.mode);
+  return modes;
+}
 
-std::string_view Name(const StepMode& mode) { return kNames[static_cast<size_t>(mode.ffn)]; }
+std::string_view Name(const StepMode& mode) { return kModes[static_cast<size_t>(mode.ffn)].name; }
 
 base::Result<StepMode> ParseMode(std::string_view name) {
-  const auto* const found = std::ranges::find(kNames, name);
-  if (found != std::end(kNames)) return kModes[found - kNames];
+  std::vector<std::string_view> names;
+  for (const ModeRow& row : kModes) {
+    if (row.name == name) return row.mode;
+    names.push_back(row.name);
+  }
   return base::Status(
       base::kInvalidArgument,
-      fmt::format("mode \"{}\" is unknown; expected one of {}", name, fmt::join(kNames, ", ")));
+      fmt::format("mode \"{}\" is unknown; expected one of {}", name, fmt::join(names, ", ")));
 }
 
 std::string_view Name(const WantedMode& wanted) { return wanted ? Name(*wanted) : kByLoad; }
@@ -45,10 +66,25 @@ base::Result<WantedMode> ParseWantedMode(std::string_view name) {
 
 std::vector<std::string> WantedModeNames() {
   std::vector<std::string> names = {std::string(kByLoad)};
-  for (const StepMode& mode : kModes) {
-    if (mode.ffn != FfnMode::kLocal) names.emplace_back(Name(mode));
+  for (const ModeRow& row : kModes) {
+    if (!row.what.empty()) names.emplace_back(row.name);
   }
   return names;
+}
+
+std::string WantedModeHelp() {
+  std::string help;
+  for (const ModeRow& row : kModes) {
+    if (!row.what.empty()) help += fmt::format("{} ({}), ", row.name, row.what);
+  }
+  return fmt::format("{}or {} (by each step's load)", help, kByLoad);
+}
+
+StepMode OwnMode::Of(StepMode mode, int64_t rows, int64_t step) const {
+  const bool off = flip_every > 0 && step / flip_every % 2 == 1;
+  if (mode.ffn == FfnMode::kPull && rows <= routed_rows && routed_rows > 0 && !off)
+    mode.ffn = FfnMode::kRouted;
+  return mode;
 }
 
 std::string StepsCounter(const StepMode& mode) { return fmt::format("steps_{}", Name(mode)); }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,20 +13,31 @@
 namespace forebay::schedule {
 
 // All modes, in the order in which they are listed; sp and tp are 1.
-std::span<const StepMode> AllModes();
+std::vector<StepMode> AllModes();
 
-// The name says how the FFN is reached: local, pull, ship or gather. Degrees are the layout's.
+// The name says how the FFN is reached: local, pull and so on. Degrees are the layout's.
 std::string_view Name(const StepMode& mode);
 // The mode of that name, with sp and tp 1. Errors: kInvalidArgument lists the names.
 base::Result<StepMode> ParseMode(std::string_view name);
 
-// What a user may ask for where weights are pooled: a mode, or nothing, which is "auto": pull or
-// ship, by the load.
+// What a user may ask for where weights are pooled: a mode, or nothing, which is "auto": by the
+// load.
 using WantedMode = std::optional<StepMode>;
 std::string_view Name(const WantedMode& wanted);
 base::Result<WantedMode> ParseWantedMode(std::string_view name);
-// All names that ParseWantedMode takes.
+// All names that ParseWantedMode takes, and what each means.
 std::vector<std::string> WantedModeNames();
+std::string WantedModeHelp();
+
+// In which mode a replica takes a step of its own for which weights come to it: of experts those
+// alone that have rows, in steps of few rows. Pure.
+struct OwnMode {
+  int64_t routed_rows = 0;  // the most rows of such a step; 0: there are none
+  int flip_every = 0;       // trials: so many steps so, so many not, whatever rows say
+
+  // `mode` as the policy plans it, of step number `step`, of `rows` rows.
+  StepMode Of(StepMode mode, int64_t rows, int64_t step) const;
+};
 
 // The counter in EngineStats::mode_counters of steps in this mode, and of steps whose rows or heads
 // are cut over so many ranks: "steps_sp4tp2".

@@ -44,8 +44,7 @@ base::Result<std::unique_ptr<ShippedFfn>> ShippedFfn::Create(const ShipPlan& pla
 void ShippedFfn::Begin(const ShipRows& rows, const ShipSteps& steps) {
   step_rows_ = rows;
   steps_ = steps;
-  const bool gathers = plan_.mode.ffn == FfnMode::kGather,
-             skip = plan_.options.skip_idle || gathers;
+  const bool gathers = plan_.mode.pulls(), skip = plan_.options.skip_idle || gathers;
   for (int rank = 0; rank < plan_.num_ranks; ++rank) {
     FB_CHECK(gathers || plan_.max_planes == 0 || rows[rank] <= plan_.options.rows,
              "rank {} ships {} rows, at most {} were planned", rank, rows[rank],
@@ -53,7 +52,6 @@ void ShippedFfn::Begin(const ShipRows& rows, const ShipSteps& steps) {
     first_row_[rank + 1] = first_row_[rank] + std::max(rows[rank], skip ? 0 : 1);
   }
   const int32_t own = rows[rows_.my_index()];
-  if (own > 0) ++counters_.steps;
   counters_.rows += own;
   if (own == 0 && skip) ++counters_.rows_skipped;
 }

@@ -51,8 +51,7 @@ using ShipSteps = std::array<uint64_t, fabric::Exchange::kMaxRanks>;
 static_assert(kernels::kMaxServed == fabric::Exchange::kMaxRanks);
 
 struct ShipCounters {
-  std::atomic<int64_t> steps{0};  // this rank's steps with rows
-  std::atomic<int64_t> rows{0};   // rows of these steps
+  std::atomic<int64_t> rows{0};  // rows of this rank's steps
   // rows without meaning that ranks without rows did not send
   std::atomic<int64_t> rows_skipped{0};
   std::atomic<int64_t> bytes{0};    // copied from other ranks: rows and partial sums

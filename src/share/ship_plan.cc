@@ -71,7 +71,7 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
                         fmt::format("{} replicas of {} ranks would meet; expected at most {} ranks",
                                     shared.num_ranks, shared.tp, fabric::Exchange::kMaxRanks));
   }
-  if (mode.ffn == FfnMode::kGather) {
+  if (mode.pulls()) {
     shared.rows_bytes = fabric::Exchange::StagingBytes(1);  // they meet with nothing to say
     return std::vector<ShipPlan>(stage.size(), shared);
   }

@@ -26,7 +26,9 @@ WeightPool::WeightPool(const PoolPlan& plan, const model::DecoderWeights& placed
       fabric_(fabric),
       peers_(peers),
       slots_(slots.data),
-      window_(*plan_.schedule) {
+      window_(*plan_.schedule),
+      wanted_(static_cast<size_t>(plan_.schedule->num_slots())),
+      grouped_(device.NewEvent()) {
   FB_CHECK(slots.bytes >= plan.slots_bytes(), "{} bytes of slots, the plan needs {}", slots.bytes,
            plan.slots_bytes());
   for (int64_t slot = 0; slot < plan_.schedule->num_slots(); ++slot) {
@@ -68,6 +70,7 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
     std::erase_if(own.matrices, &model::IsOwn<model::LoadedMatrix>);
     for (const model::LoadedMatrix& matrix : own.matrices) pooled.roles.push_back(matrix.role);
     if (pooled.roles.empty()) continue;
+    pooled.experts = ExpertsOf(layer);
     for (int64_t phase = 0; phase < schedule.num_slots(); phase += phase_step()) {
       model::LayerWeights in_phase = own;
       for (model::LoadedMatrix& matrix : in_phase.matrices) {
@@ -96,6 +99,25 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
   }
 }
 
+// The parts of a layer's experts; none: it has no experts. What a rank holds is one stretch.
+std::vector<model::ExpertPart> WeightPool::ExpertsOf(int64_t layer) const {
+  const weights::LayerRuns& runs = plan_.book->group().layer(layer);
+  if (runs.tensors != weights::TensorKind::kExperts) return {};
+  model::ExpertPart held{runs.num_leaves, 0};
+  int32_t count = 0;
+  for (int32_t expert = 0; expert < runs.num_leaves; ++expert) {
+    if (plan_.book->OffsetOf(plan_.rank, {layer, expert}) == weights::PoolBook::kNotHeld) continue;
+    held = {std::min(held.begin, expert), expert + 1};
+    ++count;
+  }
+  FB_CHECK(count == held.end - held.begin, "rank {} holds {} experts of layer {} in [{}, {})",
+           plan_.rank, count, layer, held.begin, held.end);
+  std::vector<model::ExpertPart> parts = {held};
+  if (held.begin > 0) parts.push_back({0, held.begin});
+  if (held.end < runs.num_leaves) parts.push_back({held.end, runs.num_leaves});
+  return parts;
+}
+
 int WeightPool::num_streams() const {
   return plan_.options.stream_per_owner
              ? std::min(device_.num_weight_copies(), std::max(1, plan_.num_ranks - 1))
@@ -120,25 +142,67 @@ base::Status WeightPool::Connect(std::string_view region_name) {
     const int streams = owner < 0 ? 1 : num_streams();
     fetch_streams_.push_back(
         &device_.weight_copy((owner - plan_.rank + plan_.num_ranks) % plan_.num_ranks % streams));
-    for (int64_t phase = 0; phase < schedule.num_slots(); phase += phase_step()) {
-      fabric::CopyPlan copy;
-      // there is no other owner to turn to
-      copy.slice_bytes = streams > 1 ? UINT64_MAX : plan_.options.slice_bytes;
-      copy.order =
-          plan_.options.rotate_peers ? fabric::PeerOrder::kRotated : fabric::PeerOrder::kAsListed;
-      copy.requests_in_flight = (plan_.options.requests_in_flight + streams - 1) / streams;
-      std::byte* const slot = SlotAt(fetch, phase);
-      for (const weights::PullSpan& span : pulls) {
-        copy.spans.push_back({.rank = peers_.ranks[span.source],
-                              .region = regions[span.source],
-                              .offset = span.offset,
-                              .bytes = span.bytes,
-                              .destination = slot + span.slot_offset});
-      }
-      FB_ASSIGN_OR_RETURN(copies_.emplace_back(), fabric_.Prepare(copy));
-    }
+    FB_RETURN_IF_ERROR(Prepare(pulls, regions, fetch));
   }
   return base::Status::Ok();
+}
+
+// The fetch's copies in all phases. Of experts consecutive ones of one matrix, which are equally
+// large, are the items of a span.
+base::Status WeightPool::Prepare(const std::vector<weights::PullSpan>& pulls,
+                                 const std::vector<int>& regions, int64_t fetch) {
+  const weights::PoolSchedule& schedule = *plan_.schedule;
+  const std::vector<weights::TileRun>& runs =
+      plan_.book->group().layer(schedule.fetches()[fetch].layer).runs;
+  const int streams = OwnerOf(pulls) < 0 ? 1 : num_streams();
+  Copies& prepared = copies_.emplace_back();
+  for (int64_t phase = 0; phase < schedule.num_slots(); phase += phase_step()) {
+    fabric::CopyPlan copy;
+    // there is no other owner to turn to
+    copy.slice_bytes = streams > 1 ? UINT64_MAX : plan_.options.slice_bytes;
+    copy.order =
+        plan_.options.rotate_peers ? fabric::PeerOrder::kRotated : fabric::PeerOrder::kAsListed;
+    copy.requests_in_flight = (plan_.options.requests_in_flight + streams - 1) / streams;
+    fabric::CopyPlan items = copy;
+    std::byte* const slot = SlotAt(fetch, phase);
+    for (const weights::PullSpan& span : pulls) {
+      fabric::CopySpan whole{.rank = peers_.ranks[span.source],
+                             .region = regions[span.source],
+                             .offset = span.offset,
+                             .bytes = span.bytes,
+                             .destination = slot + span.slot_offset};
+      copy.spans.push_back(whole);
+      if (!HasExperts(fetch)) continue;
+      for (int64_t run = span.first_run; run < span.first_run + span.num_runs; ++run) {
+        const auto& [bytes, expert, piece] = runs[static_cast<size_t>(run)];
+        const bool follows =
+            run > span.first_run && runs[static_cast<size_t>(run) - 1].leaf < expert;
+        if (!follows) {
+          items.spans.push_back(whole);
+          items.spans.back().bytes = 0;
+          items.spans.back().first_item = expert;
+          items.spans.back().num_items = 0;
+        }
+        items.spans.back().bytes += bytes;
+        ++items.spans.back().num_items;
+        whole.offset += bytes;
+        whole.destination += bytes;
+      }
+    }
+    FB_ASSIGN_OR_RETURN(prepared.all.emplace_back(), fabric_.Prepare(copy));
+    FB_ASSIGN_OR_RETURN(prepared.wanted.emplace_back(), fabric_.Prepare(items));
+  }
+  return base::Status::Ok();
+}
+
+bool WeightPool::IsWanted(int64_t fetch) const {
+  return routed_ && !window_.Fetched(fetch) && HasExperts(fetch);
+}
+
+// In a routed step experts wait until it is known which are wanted, those of later steps too.
+bool WeightPool::MayFetch() const {
+  if (!window_.CanFetch()) return false;
+  return !routed_ || window_.taken() < routed_fetches_ || !HasExperts(NextFetch());
 }
 
 // Enqueues all copies that may be enqueued now, which is when the kernels that read what their
@@ -148,27 +212,78 @@ base::Status WeightPool::Connect(std::string_view region_name) {
 // reckoned back from the copy's own slot, since the step itself has not begun.
 void WeightPool::Pump() {
   const weights::PoolSchedule& schedule = *plan_.schedule;
-  while (window_.CanFetch()) {
+  while (MayFetch()) {
+    const bool wanted = window_.taken() < schedule.num_fetches() && IsWanted(NextFetch());
     const weights::FetchWindow::Next next = window_.TakeFetch();
     const int64_t slots = schedule.num_slots();
     const int64_t phase = ((next.slot - next.fetch) % slots + slots) % slots;
     device::Stream& copies = *fetch_streams_[next.fetch];
     copies.Wait(*consumed_[next.slot]);
     device::DeviceEvent* const ready = ready_[next.slot].get();
-    const size_t copy = static_cast<size_t>(next.fetch * schedule.num_phases()) + PhaseIndex(phase);
-    fabric_.Pull(copies, copies_[copy], {}, std::span(&ready, 1));
-    bytes_ahead_ += fetch_bytes_[next.fetch];
+    const auto& [all, items] = copies_[static_cast<size_t>(next.fetch)];
+    wanted_[static_cast<size_t>(next.slot)] = wanted;
+    if (wanted) {
+      copies.Wait(*grouped_);
+      fabric_.Pull(copies, items[PhaseIndex(phase)], offsets_, std::span(&ready, 1));
+    } else {
+      fabric_.Pull(copies, all[PhaseIndex(phase)], nullptr, std::span(&ready, 1));
+      bytes_ahead_ += fetch_bytes_[next.fetch];
+    }
   }
 }
 
-void WeightPool::BeginStep() { Pump(); }
+void WeightPool::BeginStep(const StepMode& mode) {
+  routed_ = mode.ffn == FfnMode::kRouted;
+  routed_fetches_ = 0;
+  Pump();
+}
+
+kernels::LackedExperts WeightPool::Lacked(int64_t layer) const {
+  const std::vector<model::ExpertPart>& experts = layers_[static_cast<size_t>(layer)].experts;
+  if (experts.empty()) return {};
+  kernels::LackedExperts lacked{.held_begin = experts[0].begin,
+                                .held_end = experts[0].end,
+                                .unused = &bytes_unused_,
+                                .wanted = &bytes_wanted_};
+  for (const weights::TileRun& run : plan_.book->group().layer(layer).runs) {
+    if (run.leaf != 0) continue;
+    const int64_t fetch = plan_.schedule->FetchOf(layer, run.piece);
+    if (fetch < 0) return {};
+    (IsWanted(fetch) ? lacked.wanted_bytes : lacked.bytes) += static_cast<int64_t>(run.bytes);
+  }
+  return lacked;
+}
+
+bool WeightPool::PullWanted(int64_t layer, const int32_t* offsets) {
+  const int64_t last =
+      plan_.schedule->FetchOf(layer, plan_.book->group().layer(layer).num_pieces - 1);
+  if (last < 0 || !IsWanted(last)) return false;
+  device_.compute().Record(*grouped_);
+  offsets_ = offsets;
+  routed_fetches_ = last + 1;
+  Pump();
+  return true;
+}
+
+std::span<const model::ExpertPart> WeightPool::Parts(int64_t layer) const {
+  const int64_t fetch = plan_.schedule->FetchOf(layer, 0);
+  const bool in_parts = fetch >= 0 && routed_ && !plan_.options.by_matrix &&
+                        wanted_[static_cast<size_t>(window_.SlotOf(fetch))] && HasExperts(fetch);
+  if (!in_parts) return {};
+  return layers_[static_cast<size_t>(layer)].experts;
+}
+
+void WeightPool::AcquirePart(int64_t layer, size_t) {
+  device_.compute().Wait(*ready_[window_.SlotOf(plan_.schedule->FetchOf(layer, 0))]);
+}
 
 const weights::PlacedWeight& WeightPool::Acquire(int64_t layer, const model::Role& role) {
   const Layer& pooled = layers_[static_cast<size_t>(layer)];
   const size_t index = IndexOf(layer, role);
   const int64_t fetch = plan_.schedule->FetchOf(layer, Piece(index));
   const bool first_of_piece = plan_.options.by_matrix || index == 0;
-  if (fetch >= 0 && first_of_piece) device_.compute().Wait(*ready_[window_.SlotOf(fetch)]);
+  if (fetch >= 0 && first_of_piece && Parts(layer).empty())
+    device_.compute().Wait(*ready_[window_.SlotOf(fetch)]);
   return pooled.weights[PhaseIndex(window_.phase()) * pooled.roles.size() + index];
 }
 
@@ -179,14 +294,14 @@ void WeightPool::Release(int64_t layer, const model::Role& role) {
       plan_.options.by_matrix || index + 1 == layers_[static_cast<size_t>(layer)].roles.size();
   if (fetch < 0 || !last_of_piece) return;
   device_.compute().Record(*consumed_[window_.SlotOf(fetch)]);
+  if (!wanted_[static_cast<size_t>(window_.SlotOf(fetch))]) bytes_ahead_ -= fetch_bytes_[fetch];
   window_.Use(fetch);
-  bytes_ahead_ -= fetch_bytes_[fetch];
   Pump();
 }
 
 void WeightPool::EndStep() {
   window_.EndStep();
-  ++steps_;
+  if (!routed_) ++steps_;
 }
 
 void WeightPool::Quiesce() {

@@ -7,6 +7,11 @@
 //  2. Copies run ahead over the border of a step: what is pulled for a step that never comes is
 //     counted as pulled.
 //  3. Nothing allocates after Connect.
+//
+// In a step that pulls what is wanted (FfnMode::kRouted), experts of a layer are fetched when it is
+// known which have rows, into the slot that the layer would have in any case, unless they came
+// ahead, in full, while steps pulled. Experts of the steps behind it are not fetched ahead: nobody
+// knows in which mode these are.
 #pragma once
 
 #include <atomic>
@@ -33,25 +38,38 @@ class WeightPool final : public model::SharedWeights {
 
   bool Shares(int64_t layer, const model::Role& role) const override;
   bool Lacks(int64_t layer) const override;
-  void BeginStep() override;
+  void BeginStep(const StepMode& mode) override;
   const weights::PlacedWeight& Acquire(int64_t layer, const model::Role& role) override;
   void Release(int64_t layer, const model::Role& role) override;
   void EndStep() override;
+  kernels::LackedExperts Lacked(int64_t layer) const override;
+  bool PullWanted(int64_t layer, const int32_t* offsets) override;
+  std::span<const model::ExpertPart> Parts(int64_t layer) const override;
+  void AcquirePart(int64_t layer, size_t part) override;
   // Blocks until all copies have arrived.
   void Quiesce();
 
   const PoolPlan& plan() const { return plan_; }
-  // These two from any thread.
+  // All below from any thread. Steps in which all that is lacked came.
   int64_t steps() const { return steps_; }
   // Bytes of fetches that are under way or in slots and not used yet; between steps: for a step
   // that has not come.
   uint64_t bytes_ahead() const { return bytes_ahead_; }
+  // Of experts: what came because they had rows, and what came though they had none.
+  int64_t bytes_wanted() const { return bytes_wanted_; }
+  int64_t bytes_unused() const { return bytes_unused_; }
 
  private:
   // A layer's part of the tables.
   struct Layer {
     std::vector<model::Role> roles;              // of its pooled matrices, in order; none: no pool
     std::vector<weights::PlacedWeight> weights;  // [phases][roles]
+    // Of layers with experts: those that the rank holds, then all others.
+    std::vector<model::ExpertPart> experts;
+  };
+  // What a fetch copies, in each phase: all, or items that are the experts.
+  struct Copies {
+    std::vector<fabric::PreparedPull> all, wanted;
   };
 
   size_t IndexOf(int64_t layer, const model::Role& role) const;
@@ -64,6 +82,17 @@ class WeightPool final : public model::SharedWeights {
   std::byte* SlotAt(int64_t fetch, int64_t phase) const;
   void FillTables(const model::DecoderWeights& placed, device::RegionCutter* tables);
   int num_streams() const;
+  std::vector<model::ExpertPart> ExpertsOf(int64_t layer) const;
+  base::Status Prepare(const std::vector<weights::PullSpan>& pulls, const std::vector<int>& regions,
+                       int64_t fetch);
+  // The fetch of the step at hand, or of the next one, that comes after all that were taken.
+  int64_t NextFetch() const { return window_.taken() % plan_.schedule->num_fetches(); }
+  bool HasExperts(int64_t fetch) const {
+    return !layers_[static_cast<size_t>(plan_.schedule->fetches()[fetch].layer)].experts.empty();
+  }
+  // Whether the fetch, of the step at hand, brings what is wanted alone.
+  bool IsWanted(int64_t fetch) const;
+  bool MayFetch() const;
   void Pump();
 
   const PoolPlan plan_;
@@ -73,11 +102,19 @@ class WeightPool final : public model::SharedWeights {
   std::byte* const slots_;
   weights::FetchWindow window_;
   std::vector<Layer> layers_;
-  std::vector<fabric::PreparedPull> copies_;                            // [fetches][phases]
+  std::vector<Copies> copies_;                                          // [fetches]
   std::vector<uint64_t> fetch_bytes_;                                   // [fetches]
   std::vector<device::Stream*> fetch_streams_;                          // [fetches]
   std::vector<std::unique_ptr<device::DeviceEvent>> ready_, consumed_;  // [slots]
+  std::vector<bool> wanted_;  // [slots]: the last fetch brought what is wanted alone
+  // Of the step at hand: whether experts are fetched when they are known to be wanted, how many of
+  // its fetches are of layers of which that is known, by which offsets, and since when.
+  bool routed_ = false;
+  int64_t routed_fetches_ = 0;
+  const int32_t* offsets_ = nullptr;
+  std::unique_ptr<device::DeviceEvent> grouped_;
   std::atomic<int64_t> steps_{0};
+  mutable std::atomic<int64_t> bytes_wanted_{0}, bytes_unused_{0};  // operations count
   std::atomic<uint64_t> bytes_ahead_{0};
 };
 

@@ -141,8 +141,8 @@ void EventEngine::Raise(CounterState& counter, uint64_t value) {
 
 void EventEngine::Push(int stream, Item item, const Operation* operation) {
   Stream& target = *streams_[stream];
-  item.kept =
-      operation != nullptr && (checker_ != nullptr || operation->control || item.pricer != nullptr);
+  item.kept = operation != nullptr &&
+              (checker_ != nullptr || operation->control || operation->complete != nullptr);
   if (item.kept) target.operations.Push(*operation);
   target.items.Push(item);
   if (target.started + 1 == target.items.end()) MakeReady(target);
@@ -300,6 +300,12 @@ void EventEngine::BeginWork(Stream& stream, const SimWork& work) {
 void EventEngine::StartTransfer(Stream& stream, Item& item) {
   if (!stream.fault.ok()) return Skip(stream, item);
   BeginChecked(stream, item);
+  const Operation* const operation =
+      item.kept ? &stream.operations[stream.started_operations - 1] : nullptr;
+  if (operation != nullptr && operation->complete != nullptr) {
+    item.amount = static_cast<uint64_t>(operation->CompleteDesc().read_bytes);
+    if (item.amount == 0) return End(stream, item);
+  }
   ++stream.under_way;
   const Node& node = nodes_[item.to == kHost ? item.from : item.to];
   const int source = item.from == kHost ? host_out_

@@ -96,7 +96,8 @@ class EventEngine final : public runtime::TimedWork {
   void Run(int stream, const SimWork& work, const Operation* operation);
   // Work that is priced when it begins. The pricer must live until the operation has run.
   void Run(int stream, BeginPricer& pricer, const Operation& operation);
-  // From node to node, one of them perhaps kHost. REQUIRES: from != to, window > 0.
+  // From node to node, one of them perhaps kHost. An operation that completes its description says
+  // its bytes when the transfer begins. REQUIRES: from != to, window > 0.
   void Transfer(int stream, int from, int to, uint64_t bytes, int window,
                 const Operation& operation);
   void Wait(int stream, int awaited, uint64_t position);

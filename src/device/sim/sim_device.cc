@@ -76,10 +76,11 @@ class SimStream final : public Stream, private BeginPricer {
   const std::vector<OpProfile>& profile() const { return profile_; }
 
   void Enqueue(const Operation& operation) override {
-    if (operation.complete != nullptr) return EnqueueIncomplete(operation);
     SimWork work;
     if (operation.desc.kind == cost::OpKind::kCopy && EnqueueTransfer(operation)) {
       // Its time is known when it ends.
+    } else if (operation.complete != nullptr) {
+      return EnqueueIncomplete(operation);
     } else {
       work = Price(operation.desc);
       if (first_body_.stream == this && !operation.control) {

@@ -103,6 +103,35 @@ TEST(SimDevice, TwoStreamsWithEvents) {
   });
 }
 
+// What is wanted is known when a copy begins: it takes the time of these items, and none where
+// there are none.
+TEST(SimDevice, ACopyOfItemsTakesTheTimeOfThoseThatAreWanted) {
+  RunOn(2, [](VirtualRuntime& runtime, Machine& machine) {
+    static int32_t offsets[5];
+    std::ranges::fill(offsets, 0);
+    Device& device = *machine.devices[1];
+    const auto known = device.NewEvent();
+    Operation want = Kernel(2);
+    want.control = true;
+    want.run = [](const void*, const WorkerContext&) {
+      offsets[2] = 3, offsets[3] = 3, offsets[4] = 4;  // items 1 and 3
+    };
+    const ItemCopy copy{.destination = machine.regions[1]->data + (1ull << 30),
+                        .source = machine.regions[0]->data,
+                        .item_bytes = 1000,
+                        .num_items = 4,
+                        .offsets = offsets};
+    Stream& stream = machine.copy(1);
+    stream.Enqueue(MakeItemCopy("none", copy));  // is over at once
+    machine.compute(1).Enqueue(want);            // 0 .. 2
+    machine.compute(1).Record(*known);
+    stream.Wait(*known);
+    stream.Enqueue(MakeItemCopy("some", copy));  // 2 .. 4
+    EXPECT_TRUE(device.Synchronize(stream).ok());
+    EXPECT_EQ(runtime.Now(), 4000);
+  });
+}
+
 TEST(SimDevice, StreamsOfWeightsRunBesideEachOther) {
   RunOn(3, [](VirtualRuntime& runtime, Machine& machine) {
     Device& device = *machine.devices[2];

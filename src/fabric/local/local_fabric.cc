@@ -85,6 +85,12 @@ struct Cut {
   uint64_t done = 0;
 };
 
+// Of a slice that is cut from `span` next: items stay whole.
+uint64_t SliceBytes(const CopySpan& span, uint64_t slice_bytes) {
+  const uint64_t item = span.bytes / static_cast<uint64_t>(span.num_items);
+  return span.num_items == 1 ? slice_bytes : std::max<uint64_t>(1, slice_bytes / item) * item;
+}
+
 // Each list gives one slice in its turn, until all are empty.
 std::vector<PreparedPull::Slice> InTurns(std::vector<std::vector<Cut>>& turns, uint64_t slice_bytes,
                                          int own_rank) {
@@ -96,11 +102,15 @@ std::vector<PreparedPull::Slice> InTurns(std::vector<std::vector<Cut>>& turns, u
       if (next[turn] == turns[turn].size()) continue;
       Cut& cut = turns[turn][next[turn]];
       const CopySpan& span = *cut.span;
-      const uint64_t bytes = std::min(slice_bytes, span.bytes - cut.done);
+      const uint64_t bytes = std::min(SliceBytes(span, slice_bytes), span.bytes - cut.done);
+      const uint64_t item =
+          std::max<uint64_t>(1, span.bytes / static_cast<uint64_t>(span.num_items));
       slices.push_back({.source = cut.source + cut.done,
                         .destination = span.destination + cut.done,
                         .bytes = bytes,
                         .part = span.part,
+                        .first_item = span.first_item + static_cast<int>(cut.done / item),
+                        .num_items = static_cast<int>((bytes + item - 1) / item),
                         .remote = span.rank != own_rank});
       cut.done += bytes;
       if (cut.done == span.bytes) ++next[turn];
@@ -164,17 +174,22 @@ class LocalFabric final : public Fabric {
     return pull;
   }
 
-  void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
+  void Pull(device::Stream& stream, const PreparedPull& pull, const int32_t* wanted,
             std::span<device::DeviceEvent* const> part_events) override {
-    FB_CHECK(mask.empty() || static_cast<size_t>(pull.num_parts) <= mask.size(),
-             "{} parts, a mask of {}", pull.num_parts, mask.size());
     uint64_t remote_bytes = 0;
     for (const PreparedPull::Slice& slice : pull.slices) {
       const auto part = static_cast<size_t>(slice.part);
-      if (!mask.empty() && mask[part] == 0) continue;
-      if (slice.bytes > 0)
+      if (wanted != nullptr && slice.bytes > 0) {
+        stream.Enqueue(device::MakeItemCopy(
+            "pull_wanted", {.destination = slice.destination,
+                            .source = slice.source,
+                            .item_bytes = slice.bytes / static_cast<uint64_t>(slice.num_items),
+                            .num_items = slice.num_items,
+                            .offsets = wanted + slice.first_item}));
+      } else if (slice.bytes > 0) {
         stream.Enqueue(device::MakeCopy("pull", slice.destination, slice.source, slice.bytes));
-      if (slice.remote) remote_bytes += slice.bytes;
+      }
+      if (slice.remote && wanted == nullptr) remote_bytes += slice.bytes;
       if (slice.ends_part && part < part_events.size() && part_events[part] != nullptr)
         stream.Record(*part_events[part]);
     }

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -92,7 +93,15 @@ TEST_P(LocalFabricTest, TwoRanksPullFromEachOther) {
   });
 }
 
-TEST_P(LocalFabricTest, MaskChoosesPartsAndEventsFollowThem) {
+struct WantArgs {
+  int32_t* offsets;
+};
+void Want(const WantArgs& args, const device::WorkerContext& context) {
+  constexpr int32_t kOffsets[] = {0, 1, 2, 2, 2, 2, 2, 2, 5, 5, 6, 8};
+  if (context.worker == 0) std::ranges::copy(kOffsets, args.offsets);
+}
+
+TEST_P(LocalFabricTest, WantedItemsAloneArriveAndEventsFollowThem) {
   RunRanks(2, [](Runtime&, std::vector<std::unique_ptr<Rank>>& ranks) {
     Rank& rank = *ranks[0];
     constexpr uint64_t kPart = 1000;
@@ -101,28 +110,43 @@ TEST_P(LocalFabricTest, MaskChoosesPartsAndEventsFollowThem) {
       for (const uint64_t half : {0, 1}) {
         const uint64_t offset = part * kPart + half * kPart / 2;
         plan.spans.push_back(
-            {1, rank.source->id, offset, kPart / 2, rank.slots->data + offset, part});
+            {1, rank.source->id, offset, kPart / 2, rank.slots->data + offset, part, 3 * part, 2});
       }
     }
     std::vector<std::unique_ptr<device::DeviceEvent>> events;
     std::vector<device::DeviceEvent*> part_events;
     for (int part = 0; part < 3; ++part)
       part_events.push_back(events.emplace_back(rank.device->NewEvent()).get());
-    const std::vector<uint8_t> mask = {1, 0, 1, 1};
-    ASSERT_TRUE(rank.fabric->Pull(rank.stream(), plan, mask, part_events).ok());
-    const auto arrived = [&](int part) {
-      return std::memcmp(rank.slots->data + part * kPart, ranks[1]->source->data + part * kPart,
-                         kPart) == 0;
+    // Of part p the items 3 p and 3 p + 1, twice: of part 1 none is wanted, of part 2 the second,
+    // of the others both.
+    int32_t wanted[12] = {};
+    device::DeviceEvent& known = *events.emplace_back(rank.device->NewEvent());
+    device::Stream& compute = rank.device->compute();
+    compute.Enqueue(device::MakeOperation<&Want>({.label = "want"}, WantArgs{wanted})
+                        .Writes(wanted, sizeof(wanted)));
+    compute.Record(known);
+    rank.stream().Wait(known);
+    // The plan is pulled before anybody knows what is wanted.
+    ASSERT_TRUE(rank.fabric->Pull(rank.stream(), plan, wanted, part_events).ok());
+    // By part and quarter: whether it has arrived; else nothing has.
+    const auto arrived = [&](int part, int quarter) {
+      const uint64_t at = part * kPart + quarter * kPart / 4;
+      const std::vector<std::byte> nothing(kPart / 4);
+      const bool equal =
+          std::memcmp(rank.slots->data + at, ranks[1]->source->data + at, kPart / 4) == 0;
+      EXPECT_TRUE(equal || std::memcmp(rank.slots->data + at, nothing.data(), kPart / 4) == 0);
+      return equal;
     };
-    for (const int part : {0, 2}) {
+    for (const int part : {0, 1, 2}) {
       EXPECT_TRUE(rank.device->WaitFor(*part_events[part]));
-      EXPECT_TRUE(arrived(part));
+      for (const int quarter : {0, 1, 2, 3}) {
+        EXPECT_EQ(arrived(part, quarter), part == 0 || (part == 2 && quarter % 2 == 1))
+            << part << " " << quarter;
+      }
     }
     ASSERT_TRUE(rank.device->Synchronize(rank.stream()).ok());
-    EXPECT_TRUE(arrived(3));
-    EXPECT_TRUE(rank.device->WaitFor(*part_events[1], 0));  // never recorded
-    for (uint64_t i = kPart; i < 2 * kPart; ++i) ASSERT_EQ(rank.slots->data[i], std::byte{0});
-    EXPECT_EQ(rank.fabric->bytes_pulled(), 3 * kPart);
+    for (const int quarter : {0, 1, 2, 3}) EXPECT_TRUE(arrived(3, quarter));
+    EXPECT_EQ(rank.fabric->bytes_pulled(), 0u);  // who knows what is wanted counts
   });
 }
 

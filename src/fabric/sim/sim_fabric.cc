@@ -31,10 +31,10 @@ class SimFabric final : public Fabric {
   base::Result<PreparedPull> Prepare(const CopyPlan& plan) const override {
     return local_->Prepare(plan);
   }
-  void Pull(device::Stream& stream, const PreparedPull& pull, std::span<const uint8_t> mask,
+  void Pull(device::Stream& stream, const PreparedPull& pull, const int32_t* wanted,
             std::span<device::DeviceEvent* const> part_events) override {
     device::SetRequestsInFlight(stream, pull.requests_in_flight);
-    local_->Pull(stream, pull, mask, part_events);
+    local_->Pull(stream, pull, wanted, part_events);
   }
 
  private:

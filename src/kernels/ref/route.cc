@@ -145,7 +145,7 @@ void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context) 
   if (context.worker != 0) return;
   const int64_t slots = int64_t{args.rows} * args.experts_per_token;
   GroupSlots({args.experts, args.experts_per_token, args.num_experts, args.offsets, args.source,
-              args.positions, args.counters},
+              args.positions, args.counters, args.lacked},
              [&](auto visit) {
                for (int64_t slot = 0; slot < slots; ++slot) visit(slot, true);
              });

@@ -2,6 +2,8 @@
 // the shared one where the model has it.
 #include "model/blocks/experts.h"
 
+#include <optional>
+
 #include "model/blocks/kinds.h"
 
 namespace forebay::model {
@@ -105,21 +107,39 @@ void KeepChosen(const BlockContext& context, const KeepArgs& args) {
   context.stream->Enqueue(operation);
 }
 
+// Where the rows of the rank's experts begin in the grouped order, by number among the rank's.
+const int32_t* OwnOffsets(const BlockContext& context) {
+  return context.weights.expert_offsets + context.weights.shard.experts.begin;
+}
+
+// One of the matrices of these experts of the rank, for all of their rows.
 void RunMatrix(const BlockContext& context, const Role& role, const weights::PlacedWeight& placed,
-               const std::byte* x, const int32_t* x_rows, std::byte* y, int32_t max_rows,
-               kernels::LinearOutput output) {
-  kernels::Experts(*context.stream, *context.kernels, role.name,
-                   {.weight = placed.weight,
-                    .runs = placed.runs,
-                    .offsets = context.weights.expert_offsets + context.weights.shard.experts.begin,
-                    .num_experts = placed.num_experts,
-                    .max_rows = max_rows,
-                    .x = x,
-                    .x_rows = x_rows,
-                    .y = y,
-                    .x_stride = placed.weight.k,
-                    .y_stride = placed.weight.n,
-                    .output = output});
+               const ExpertPart& experts, const GroupedRows& rows) {
+  const bool first = role == kExpertsGateUp;
+  kernels::Experts(
+      *context.stream, *context.kernels, role.name,
+      {.weight = placed.weight,
+       .runs = placed.runs + experts.begin,
+       .offsets = OwnOffsets(context) + experts.begin,
+       .num_experts = experts.end - experts.begin,
+       .max_rows = rows.max_rows,
+       .x = first ? rows.x : rows.gated,
+       .x_rows = first ? rows.source : nullptr,
+       .y = first ? rows.gated : rows.outputs,
+       .x_stride = placed.weight.k,
+       .y_stride = placed.weight.n,
+       .output = first ? kernels::LinearOutput::kSiluMul : kernels::LinearOutput::kRounded});
+}
+
+// Both matrices of each part, once it is there.
+void RunParts(const BlockContext& context, int64_t layer, std::span<const ExpertPart> parts,
+              const GroupedRows& rows) {
+  const LayerWeight gate_up(context, layer, kExpertsGateUp), down(context, layer, kExpertsDown);
+  for (size_t part = 0; part < parts.size(); ++part) {
+    if (part > 0) context.shared->AcquirePart(layer, part);
+    RunMatrix(context, kExpertsGateUp, gate_up.placed(), parts[part], rows);
+    RunMatrix(context, kExpertsDown, down.placed(), parts[part], rows);
+  }
 }
 
 // The rows that the experts of all ranks with these rows have made, into `outputs`.
@@ -148,6 +168,7 @@ void Run(const BlockContext& context, int64_t layer, int32_t rows) {
   const auto chosen = static_cast<int32_t>(moe.experts_per_token);
   const fabric::Exchange* const sequence = context.links.sequence;
   fabric::Exchange* const tensor = context.links.tensor;
+  const bool shared = context.shared != nullptr && context.shared->Shares(layer, kExpertsGateUp);
   ExpertBuffers b;
   CutExpertBuffers(*context.config, context.dtype, rows, context.activations.ffn, &b);
   LayerNorm(context, layer, kFfnNorm, rows, context.activations.normed);
@@ -162,6 +183,7 @@ void Run(const BlockContext& context, int64_t layer, int32_t rows) {
        .source = b.source,
        .positions = b.positions,
        .counters = tensor == nullptr || tensor->my_index() == 0 ? context.routed : nullptr,
+       .lacked = shared ? context.shared->Lacked(layer) : kernels::LackedExperts{},
        .routing = context.routing,
        .draw = {.rank = context.replica,
                 .step = context.step,
@@ -169,13 +191,15 @@ void Run(const BlockContext& context, int64_t layer, int32_t rows) {
                 .rows = rows,
                 .experts_per_token = chosen,
                 .first_row = sequence == nullptr ? 0 : sequence->my_index()}});
+  const bool routed = shared && context.shared->PullWanted(layer, OwnOffsets(context));
+  if (routed) RunSharedExpert(context, layer, normed, rows, b);  // while they come
   RunExperts(context, layer, ExpertsFrom::kEverywhere,
              {.x = moe.weighs_input ? b.weighed : normed,
               .source = b.source,
               .max_rows = rows * chosen,
               .gated = b.gated,
               .outputs = tensor == nullptr ? b.outputs : tensor->mine()});
-  RunSharedExpert(context, layer, normed, rows, b);
+  if (!routed) RunSharedExpert(context, layer, normed, rows, b);
   if (tensor != nullptr && rows > 0) GatherOutputs(context, int64_t{rows} * chosen, b.outputs);
   CombineExperts(context, rows, b, b.positions, context.activations.residual);
 }
@@ -235,18 +259,18 @@ void RouteRows(const BlockContext& context, int64_t layer, const std::byte* norm
 
 void RunExperts(const BlockContext& context, int64_t layer, ExpertsFrom from,
                 const GroupedRows& rows) {
-  const auto run = [&](const Role& role, const auto&... args) {
-    if (from == ExpertsFrom::kHeld) {
-      RunMatrix(context, role, context.weights.layers[layer].placed(role), args...);
-    } else {
-      const LayerWeight weight(context, layer, role);
-      RunMatrix(context, role, weight.placed(), args...);
-    }
-  };
-  run(kExpertsGateUp, rows.x, rows.source, rows.gated, rows.max_rows,
-      kernels::LinearOutput::kSiluMul);
-  run(kExpertsDown, rows.gated, nullptr, rows.outputs, rows.max_rows,
-      kernels::LinearOutput::kRounded);
+  const bool everywhere = from == ExpertsFrom::kEverywhere;
+  if (everywhere && context.shared != nullptr) {
+    if (const auto parts = context.shared->Parts(layer); !parts.empty())
+      return RunParts(context, layer, parts, rows);
+  }
+  for (const Role& role : {kExpertsGateUp, kExpertsDown}) {
+    std::optional<LayerWeight> shared;
+    if (everywhere) shared.emplace(context, layer, role);
+    const weights::PlacedWeight& placed =
+        everywhere ? shared->placed() : context.weights.layers[layer].placed(role);
+    RunMatrix(context, role, placed, {0, placed.num_experts}, rows);
+  }
 }
 
 void RunSharedExpert(const BlockContext& context, int64_t layer, const std::byte* normed,

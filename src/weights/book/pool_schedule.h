@@ -100,6 +100,8 @@ class FetchWindow {
   bool Fetched(int64_t fetch) const { return first_ + fetch < next_; }
   int64_t SlotOf(int64_t fetch) const { return (first_ + fetch) % schedule_->num_slots(); }
   int64_t phase() const { return first_ % schedule_->num_slots(); }
+  // Fetches taken since the current step's first one; the next one is behind them.
+  int64_t taken() const { return next_ - first_; }
   // Fetches taken for steps after the current one, or for the current one and not used yet.
   int64_t ahead() const { return next_ - first_ - used_in_step_; }
 

@@ -1,0 +1,222 @@
+// Routed pull: of experts those come that a step's rows go to, with the same answers as one rank
+// gives, and to the byte.
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "layout/group_plan.h"
+#include "layout_test_base.h"
+#include "runtime/virtual/virtual_runtime.h"
+#include "weights/formats/test_files.h"
+
+namespace forebay {
+namespace {
+
+class RoutedLayoutTest : public LayoutTest {
+ protected:
+  // Of all matrices of one of a layer's experts.
+  int64_t ExpertBytes() const {
+    const model::DecoderPlan plan = model::PlanDecoder(files_.config, options_.machine.dtype, 1);
+    uint64_t bytes = 0;
+    const auto layer = std::ranges::find_if(plan.layers, [](const model::LayerPlan& each) {
+      return std::ranges::any_of(each.matrices,
+                                 [](const auto& matrix) { return matrix.num_experts() > 0; });
+    });
+    int64_t experts = 0;
+    const auto is_expert = [](const model::PlannedMatrix& matrix) {
+      return matrix.num_experts() > 0;
+    };
+    model::ForEachRun(*layer, is_expert,
+                      [&](const model::PlannedMatrix& matrix, const weights::RunPlace& run) {
+                        bytes += run.bytes;
+                        experts = matrix.num_experts();
+                      });
+    return static_cast<int64_t>(bytes) / experts;
+  }
+};
+
+// Of experts those come that have rows, once that is known.
+TEST_P(RoutedLayoutTest, RoutedExpertsGiveTheSameDigests) {
+  const Answers expected = Run("cpu", "");
+  options_.ship.mode = kRouted;
+  for (const auto& [devices, layout] : {std::pair{"2xcpu", "dp=2,experts=by_expert"},
+                                        {"2xcpu", "dp=2,experts=by_expert,expert-size=3"},
+                                        {"3xcpu", "dp=3,experts=by_expert"},
+                                        {"4xcpu", "dp=4,experts=by_expert"},
+                                        {"4xcpu", "dp=2,pp=2,experts=by_expert"},
+                                        {"4xcpu", "groups=2,dp=2,experts=by_expert"}}) {
+    if (std::string(layout).ends_with("=3") && files_.config.moe->num_experts != 4) continue;
+    for (const bool by_matrix : {false, true}) {
+      for (const int64_t ahead : {1, 3}) {
+        options_.pool.by_matrix = by_matrix;
+        options_.pool.slots.look_ahead_layers = ahead;
+        options_.pool.slice_bytes = ahead == 1 ? 4096 : 1 << 20;
+        EXPECT_EQ(Run(devices, layout), expected) << layout << " " << by_matrix << " " << ahead;
+        EXPECT_GT(stats_.mode_counters["bytes_routed"], 0) << layout;
+        EXPECT_EQ(stats_.mode_counters["bytes_pulled"], stats_.mode_counters["bytes_routed"]);
+        EXPECT_EQ(stats_.mode_counters["pulled_unused_bytes"], 0) << layout;
+        EXPECT_EQ(stats_.mode_counters["steps_routed"],
+                  stats_.steps * layout::ParseLayout(layout)->pp)
+            << layout;
+        EXPECT_TRUE(mode_status_.ok()) << mode_status_.ToString();
+      }
+    }
+  }
+}
+
+// What came ahead, in full, is used by the next step that pulls in either way.
+TEST_P(RoutedLayoutTest, FlipsBetweenWaysToPullAndShippingChangeNothing) {
+  const Answers expected = Run("cpu", "");
+  const auto steps = [&](const StepMode& mode) {
+    return stats_.mode_counters[schedule::StepsCounter(mode)];
+  };
+  for (const int every : {1, 3}) {
+    options_.trial.flip_every = every;
+    for (const bool by_matrix : {false, true}) {
+      options_.pool.by_matrix = by_matrix;
+      options_.ship.mode = kRouted;
+      options_.ship.routed_threshold = 0;
+      for (const char* layout : {"dp=2,experts=by_expert", "dp=3,experts=by_expert"}) {
+        EXPECT_EQ(Run(layout[3] == '2' ? "2xcpu" : "3xcpu", layout), expected) << every << layout;
+        EXPECT_GT(steps(kRouted), 0) << every << layout;
+        EXPECT_GT(steps(kPull), 0) << every << layout;
+        EXPECT_EQ(steps(kRouted) + steps(kPull), stats_.steps) << every << layout;
+        EXPECT_GT(stats_.mode_counters["bytes_routed"], 0) << every << layout;
+        EXPECT_LT(stats_.mode_counters["bytes_routed"], stats_.mode_counters["bytes_pulled"]);
+      }
+      // Rounds that are not taken together pull in either way, by their rows.
+      options_.ship.mode = kShip;
+      options_.ship.routed_threshold = 6;
+      EXPECT_EQ(Run("2xcpu", "dp=2,experts=by_expert"), expected) << every;
+      EXPECT_GT(steps(kRouted), 0) << every;
+      EXPECT_GT(steps(kPull), 0) << every;
+      EXPECT_GT(steps(kShip), 0) << every;
+      EXPECT_EQ(steps(kRouted) + steps(kPull) + steps(kShip), stats_.steps) << every;
+    }
+  }
+}
+
+TEST_P(RoutedLayoutTest, DenseLayersComeAheadBesideRoutedExperts) {
+  if (std::ranges::count(files_.config.moe->has_experts, 0) == 0)
+    GTEST_SKIP() << "no layers without experts";
+  const Answers expected = Run("cpu", "");
+  options_.ship.mode = kRouted;
+  for (const int every : {0, 2}) {
+    options_.trial.flip_every = every;
+    EXPECT_EQ(Run("2xcpu", "dp=2,weights=striped,pool=1,experts=by_expert"), expected);
+    EXPECT_GT(stats_.mode_counters["steps_routed"], 0);
+    EXPECT_GT(stats_.mode_counters["bytes_pulled"], stats_.mode_counters["bytes_routed"]);
+  }
+}
+
+TEST_P(RoutedLayoutTest, AutoPullsFewRowsByTheirExperts) {
+  const Answers expected = Run("cpu", "");
+  options_.ship.mode = std::nullopt;
+  options_.ship.patience = 1 << 20;  // nobody ships
+  options_.ship.routed_threshold = 6;
+  EXPECT_EQ(Run("2xcpu", "dp=2,experts=by_expert"), expected);
+  EXPECT_GT(stats_.mode_counters["steps_routed"], 0);
+  EXPECT_GT(stats_.mode_counters["steps_pull"], 0);
+  EXPECT_EQ(stats_.mode_counters["steps_routed"] + stats_.mode_counters["steps_pull"],
+            stats_.steps);
+}
+
+// A file of recorded routing: of each record, which is a step where one choice runs at a time, by
+// layer with experts, how many experts that rank 0 of two lacks have rows.
+std::vector<int64_t> LackedWithRows(const std::string& file, const model::MoeConfig& moe,
+                                    int64_t held) {
+  const auto number = [&](size_t at, auto value) {
+    std::memcpy(&value, file.data() + at, sizeof(value));
+    return value;
+  };
+  const auto layers = static_cast<size_t>(std::ranges::count(moe.has_experts, 1));
+  const auto chosen = static_cast<size_t>(moe.experts_per_token);
+  std::vector<int64_t> counts;
+  for (size_t at = 8 + 6 * 4 + 4 * layers; at < file.size();) {
+    const auto rows = static_cast<size_t>(number(at + 12, uint32_t{}));
+    at += 24;
+    for (size_t layer = 0; layer < layers; ++layer) {
+      std::set<uint16_t> lacked;
+      for (size_t row = 0; row < rows; ++row) {
+        for (size_t slot = 0; slot < chosen; ++slot) {
+          const auto expert = number(at + 2 * ((row * layers + layer) * chosen + slot), uint16_t{});
+          if (expert >= held) lacked.insert(expert);
+        }
+      }
+      counts.push_back(static_cast<int64_t>(lacked.size()));
+    }
+    at += 2 * rows * layers * chosen;
+  }
+  return counts;
+}
+
+// To the byte: what came is what the rank lacks and has rows; pulling all says how much of it had
+// none. The same on simulated ranks, where the recorded routing says which rows go where.
+TEST_P(RoutedLayoutTest, RoutedBytesAreThoseOfExpertsThatHaveRows) {
+  const weights::TemporaryFolder folder;
+  options_.machine.record_routing = folder.path() + "/chosen.routing";
+  options_.prefix_caching = false;
+  options_.limits.max_num_seqs = 1;
+  options_.steal = layout::Stealing::kOff;
+  hand_out_.replicas.resize(2);
+  for (const Request& request : requests_) hand_out_.replicas[0].push_back({0, request.id});
+  const model::MoeConfig& moe = *files_.config.moe;
+  const int64_t held = (moe.num_experts + 1) / 2, layers = std::ranges::count(moe.has_experts, 1);
+  const int64_t expert_bytes = ExpertBytes();
+  std::map<std::string, int64_t> bytes;
+  for (const StepMode& mode : {kRouted, kPull}) {
+    options_.ship.mode = mode;
+    Run("2xcpu", "dp=2,experts=by_expert");
+    const std::vector<int64_t> with_rows =
+        LackedWithRows(*base::ReadFile(options_.machine.record_routing), moe, held);
+    ASSERT_EQ(static_cast<int64_t>(with_rows.size()), stats_.steps * layers);
+    const int64_t sum = std::accumulate(with_rows.begin(), with_rows.end(), int64_t{0}),
+                  lacked = (moe.num_experts - held) * stats_.steps * layers;
+    EXPECT_LT(sum, lacked);
+    if (mode == kRouted) {
+      EXPECT_EQ(stats_.mode_counters["bytes_routed"], sum * expert_bytes);
+      EXPECT_EQ(stats_.mode_counters["bytes_pulled"], sum * expert_bytes);
+    } else {
+      EXPECT_EQ(stats_.mode_counters["pulled_unused_bytes"], (lacked - sum) * expert_bytes);
+      EXPECT_EQ(stats_.mode_counters["bytes_pulled"] - stats_.mode_counters["bytes_pulled_ahead"],
+                lacked * expert_bytes);
+    }
+    bytes[std::string(schedule::Name(mode))] = sum * expert_bytes;
+  }
+  options_.machine.routing =
+      *model::ParseRouting(std::exchange(options_.machine.record_routing, ""), 0);
+  options_.ship.mode = kRouted;
+  options_.digest = false;
+  const auto shapes = engine::OpenModel(golden::Path("models/" + GetParam()), true, 0);
+  options_.machine.devices = *layout::ParseDevices("sim:2xzen4");
+  runtime::VirtualRuntime runtime(3);
+  EngineStats simulated;
+  const base::Status status = runtime.Run([&] {
+    auto engine = engine::CreateEngine(runtime, options_, *shapes, nullptr);
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    (*engine)->ReplayHandOut(&hand_out_);
+    testing_support::RunAll(**engine, requests_);
+    simulated = (*engine)->stats();
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(simulated.mode_counters["steps_routed"], simulated.steps);
+  EXPECT_EQ(simulated.mode_counters["bytes_routed"], bytes["routed"]);
+}
+
+TEST_P(RoutedLayoutTest, RoutedWithoutPooledExpertsIsRefused) {
+  options_.ship.mode = kRouted;
+  options_.machine.devices = *layout::ParseDevices("2xcpu");
+  for (const char* layout : {"dp=2", "dp=1,pp=2,experts=by_expert", ""}) {
+    options_.layout.reset();
+    if (*layout != 0) options_.layout = *layout::ParseLayout(layout);
+    EXPECT_EQ(layout::PlanLayout(options_, files_.config).status().code(), layout::kCannotRoute)
+        << layout;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RoutedLayoutTest,
+                         testing::Values("qwen3-moe", "mixtral", "deepseek-v3", "llama4-text"));
+
+}  // namespace
+}  // namespace forebay
