@@ -602,6 +602,30 @@ TEST_P(ExpertLayoutTest, PulledExpertsGiveTheSameDigests) {
   }
 }
 
+// In which order slices come, and whether experts are computed with as they come or out of one
+// buffer, changes no digest.
+TEST_P(ExpertLayoutTest, PeerOrdersPartsAndMergesGiveTheSameDigests) {
+  requests_.resize(8);
+  const Answers expected = Run("cpu", "");
+  const auto& merged = stats_.mode_counters["merge_bytes"];
+  using enum fabric::PeerOrder;
+  for (const auto& [devices, layout] : {std::pair{"2xcpu", "dp=2,experts=by_expert"},
+                                        {"4xcpu", "dp=4,experts=by_expert,weights=striped"}}) {
+    for (const auto order : {kRotated, kSliced, kSerial, kRandom}) {
+      options_.pool.peers = order;
+      for (const auto& [part, merge] : {std::pair{false, false}, {true, false}, {false, true}}) {
+        options_.pool.waits_by_part = part;
+        options_.pool.merges_experts = merge;
+        options_.pool.slice_bytes = order == kSliced ? 1000 : 0;
+        EXPECT_EQ(Run(devices, layout), expected)
+            << layout << " " << static_cast<int>(order) << " " << part << " " << merge;
+        EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << layout;
+        EXPECT_EQ(merged > 0, merge) << layout;
+      }
+    }
+  }
+}
+
 // DEP: rows go to the experts, in as many rounds as staging needs.
 TEST_P(ExpertLayoutTest, ShippedRowsGiveTheSameDigests) {
   const Answers expected = Run("cpu", "");
@@ -654,6 +678,22 @@ TEST_P(ExpertLayoutTest, WhatCannotBeIsRefused) {
         parsed.ok() ? layout::PlanLayout(options_, files_.config).status() : parsed.status();
     EXPECT_EQ(refused.code(), base::ErrorCode{expected}) << layout;
   }
+  options_.machine.devices = *layout::ParseDevices("2xcpu");
+  const auto refusal = [&](const char* layout) {
+    options_.layout = *layout::ParseLayout(layout);
+    return layout::PlanLayout(options_, files_.config).status();
+  };
+  options_.pool.merges_experts = true;
+  EXPECT_THAT(refusal("dp=2,weights=by_layer").message(),
+              testing::HasSubstr("--expert-merge with experts=replicated; expected"));
+  EXPECT_TRUE(refusal("dp=2,experts=by_expert").ok());
+  options_.pool.waits_by_part = true;
+  EXPECT_THAT(refusal("dp=2,experts=by_expert").message(),
+              testing::HasSubstr("--expert-merge with --pool-wait part; expected"));
+  options_.pool.merges_experts = false;
+  options_.pool.by_matrix = true;
+  EXPECT_THAT(refusal("dp=2,experts=by_expert").message(),
+              testing::HasSubstr("--pool-wait part with --pool-parts matrix; expected"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ExpertLayoutTest,

@@ -120,6 +120,22 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
                   "copy engines for it, or one")
       .among({"owner", "one"})
       .capture_default_str();
+  command
+      .add_option("--pool-peers", flags.pool_peers,
+                  "Which peers a pull of several copies from in turn: rotated (slices in turns, "
+                  "from the next peer on), sliced (the same from the lowest), serial (peer after "
+                  "peer) or random (the same in a drawn order)")
+      .among({"rotated", "sliced", "serial", "random"})
+      .capture_default_str();
+  command
+      .add_option("--pool-wait", flags.pool_wait,
+                  "What pulled experts are waited for by: a layer, or a part (those that the rank "
+                  "holds are computed with first, then each peer's as they come)")
+      .among({"layer", "part"})
+      .capture_default_str();
+  command.add_flag("--expert-merge", engine.pool.merges_experts,
+                   "Copy the experts that a rank holds and those that it pulled into one buffer "
+                   "before it computes with them");
   command.add_option("--pool-slice", flags.pool_slice,
                      "Bytes that a pull copies from one owner before it turns to the next "
                      "(default: 1MiB, on simulated "
@@ -274,6 +290,8 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
   FB_RETURN_IF_ERROR(apply("--pool-slice", flags.pool_slice, &engine->pool.slice_bytes));
   FB_ASSIGN_OR_RETURN(engine->ship.mode, schedule::ParseWantedMode(flags.mode));
   engine->pool.stream_per_owner = flags.pool_streams == "owner";
+  FB_ASSIGN_OR_RETURN(engine->pool.peers, layout::ParsePeerOrder(flags.pool_peers));
+  engine->pool.waits_by_part = flags.pool_wait == "part";
   engine->pool.by_matrix = flags.pool_parts == "matrix";
   engine->pool.order = flags.pool_order == "as-used" ? weights::FetchOrder::kAsUsed
                                                      : weights::FetchOrder::kPeakShifted;

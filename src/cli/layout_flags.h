@@ -18,8 +18,9 @@ struct LayoutFlags {
   std::string devices = "cpu", layout, dtype = "auto", quantization, steal = "auto",
               kv_preempt = "auto", length_predictor = "quantile", kv_offloading_size, memory,
               memory_per_rank, touch_kv, pool_slots, pool_slice, pool_order = "peak-shifted",
-              pool_parts = "layer", pool_streams = "owner", shift_mode = "auto",
-              shift_modes = "all", mode{schedule::Name(schedule::WantedMode())};
+              pool_parts = "layer", pool_streams = "owner", pool_peers = "rotated",
+              pool_wait = "layer", shift_mode = "auto", shift_modes = "all",
+              mode{schedule::Name(schedule::WantedMode())};
 };
 
 // All but --memory, and --layout, of which `plan` takes several.

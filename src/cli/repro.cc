@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/outcome.h"
+#include "repro/dwdp/table.h"
 #include "repro/row_format.h"
 
 namespace forebay::cli {
@@ -14,6 +15,7 @@ struct ReproFlags {
   bool json = false;
   bool list = false;
   bool quick = false;
+  bool table = false;
 };
 
 void PrintLine(const std::string& line) { std::fputs((line + "\n").c_str(), stdout); }
@@ -40,6 +42,11 @@ int Repro(const ReproFlags& flags) {
     std::fflush(stdout);
     rows.push_back(std::move(*row));
   }
+  if (flags.table) {
+    const auto table = repro::ContextTable(lab);
+    if (!table.ok()) return Fail(table.status());
+    PrintLine(*table);
+  }
   PrintLine(flags.json ? repro::RowsJson(rows) : repro::TotalsText(rows));
   const int written = FinishOutput();
   return failed != 0 ? failed : written;
@@ -54,6 +61,9 @@ void AddReproCommand(Command app, int* exit_code) {
   command.add_option("ROW", flags->rows,
                      "Rows to run, as SI4, model.Qwen3-32B or sidp (default: all)");
   command.add_flag("--json", flags->json, "One JSON object instead of tables");
+  command.add_flag("--table", flags->table,
+                   "Also DeepSeek-R1's context steps with experts pulled and rows shipped, by "
+                   "lengths, ranks and devices");
   command.add_flag(
       "--quick", flags->quick,
       "Only the first values of a row and an eighth of a job; says which rows it shortens");

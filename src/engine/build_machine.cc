@@ -46,6 +46,7 @@ base::Result<Machine> BuildSimulated(const layout::MachinePlan& plan,
       };
       device_options.node = NodeOf(plan.profile, plan.workers);
       device_options.profile = options.profile;
+      device_options.profile_as_passed = options.profile && options.machine.full_detail;
       device_options.detail =
           options.machine.full_detail ? device::SimDetail::kFull : device::SimDetail::kJump;
       devices.push_back(device::CreateSimDevice(*machine.sim, std::move(device_options)));

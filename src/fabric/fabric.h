@@ -23,19 +23,22 @@ struct CopySpan {
   uint64_t offset;
   uint64_t bytes;
   std::byte* destination;  // in the puller's memory
-  int part = 0;            // with events a part: which event follows the part's last span
+  int part = 0;            // with events a part: which event follows the part's last slice
   // Of a pull of wanted items: the span is so many of equal size, the first of which is this one.
   int first_item = 0, num_items = 1;
 };
 
-enum class PeerOrder : uint8_t { kAsListed, kRotated };
+// In which order a pull's slices come: as spans are listed; in turns over the peers, from the one
+// behind the own rank (rotated) or from the lowest (sliced) on; or peer after peer, ascending
+// (serial) or in an order that a seed draws.
+enum class PeerOrder : uint8_t { kAsListed, kRotated, kSliced, kSerial, kRandom };
 
-// What a pull copies. REQUIRES: spans of one part are adjacent.
+// What a pull copies.
 struct CopyPlan {
   std::vector<CopySpan> spans;
   uint64_t slice_bytes = 1 << 20;  // a transfer is cut into slices of this size
-  // kRotated: slices take turns over peers, starting after the own rank
   PeerOrder order = PeerOrder::kAsListed;
+  uint64_t seed = 0;  // kRandom
   int requests_in_flight = 2;
 };
 

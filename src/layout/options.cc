@@ -44,6 +44,18 @@ base::Result<Stealing> ParseStealing(std::string_view text) {
                       fmt::format("--steal \"{}\" is unknown; expected auto, off or always", text));
 }
 
+base::Result<fabric::PeerOrder> ParsePeerOrder(std::string_view text) {
+  using enum fabric::PeerOrder;
+  if (text == "rotated") return kRotated;
+  if (text == "sliced") return kSliced;
+  if (text == "serial") return kSerial;
+  if (text == "random") return kRandom;
+  return base::Status(
+      base::kInvalidArgument,
+      fmt::format("--pool-peers \"{}\" is unknown; expected rotated, sliced, serial or random",
+                  text));
+}
+
 base::Result<Preempting> ParsePreempting(std::string_view text) {
   if (text == "auto") return Preempting::kAuto;
   if (text == "park") return Preempting::kPark;

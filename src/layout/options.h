@@ -142,9 +142,10 @@ struct EngineOptions {
 };
 
 // Errors name the flag, what was given and what was expected: kInvalidArgument.
-base::Result<tensor::DType> ParseComputeType(std::string_view text);  // --dtype
-base::Result<Stealing> ParseStealing(std::string_view text);          // --steal
-base::Result<Preempting> ParsePreempting(std::string_view text);      // --kv-preempt
+base::Result<tensor::DType> ParseComputeType(std::string_view text);    // --dtype
+base::Result<Stealing> ParseStealing(std::string_view text);            // --steal
+base::Result<Preempting> ParsePreempting(std::string_view text);        // --kv-preempt
+base::Result<fabric::PeerOrder> ParsePeerOrder(std::string_view text);  // --pool-peers
 // --kv-offloading-size: a number alone is taken for a slip where it gives no room to speak of.
 base::Result<uint64_t> ParseOffloadingSize(std::string_view text);
 // "auto" (nothing), or a mode as "4x2": sp x tp.

@@ -11,7 +11,7 @@
 
 namespace forebay::model {
 
-// Experts [begin, end) of a layer.
+// Experts [begin, end) of those of a layer that the rank computes with.
 struct ExpertPart {
   int32_t begin, end;
 };

@@ -11,6 +11,9 @@
 #include "model/builtin_configs.h"
 #include "model/derived.h"
 #include "model/family.h"
+#include "repro/dwdp/context_steps.h"
+#include "repro/dwdp/roofline.h"
+#include "repro/dwdp/table.h"
 #include "repro/row_format.h"
 #include "repro/scenario.h"
 
@@ -222,6 +225,55 @@ TEST(Rows, ContentionIsADistribution) {
   for (const ClaimedValue& value : ClaimOf("DW3").values)
     if (value.label.starts_with("N=4 ")) sum += value.measure(lab)->calibrated;
   EXPECT_NEAR(sum, 100, 1e-9);
+}
+
+// Rows that go to experts in 4 bits and come back in bf16: 2.70 other ranks of four.
+TEST(Dwdp, SumsTakeWhatTheirBytesTake) {
+  EXPECT_NEAR(ExchangeBytes(1, 4, cost::NumberFormat::kNVFP4), 49'600, 50);
+  EXPECT_EQ(LayersWithExperts(), 58);
+  ContextTimes times{.step = 1000, .exchange = 400, .rows = 32768};
+  const ContextTimes by_bytes = WithSums({.ranks = 4, .uncalibrated = true}, times),
+                     measured = WithSums({.ranks = 4}, times);
+  EXPECT_NEAR(by_bytes.exchange, 58 * 32.768 * 49'600 / 720e6, 0.2);
+  EXPECT_NEAR(measured.exchange, 58 * 2.7083, 0.01);
+  EXPECT_NEAR(measured.step, 600 + measured.exchange, 1e-9);
+}
+
+// A context step is its kernels, waits and exchange; ranks that pull wait for nobody.
+TEST(Dwdp, StepsAreTheirParts) {
+  Lab lab(true);
+  ContextSteps setting{.routing = "balanced", .prompt = 2048, .ratio = 1, .rows = 8192};
+  const auto pulled = RunContext(setting, lab);
+  ASSERT_TRUE(pulled.ok()) << pulled.status().ToString();
+  EXPECT_EQ(pulled->rows, 8192);
+  EXPECT_NEAR(pulled->fetch, 58 * 4756.0 / 720, 1);  // MB a layer, by GB/s
+  EXPECT_GT(pulled->step, pulled->fetch);
+  EXPECT_NEAR(pulled->exchange, 0, 1e-3);
+  EXPECT_EQ(pulled->merge, 0);
+  setting.merges = true;
+  const auto merged = RunContext(setting, lab);
+  ASSERT_TRUE(merged.ok()) << merged.status().ToString();
+  EXPECT_GT(merged->merge, 58 * 2 * 6341.0 / 8000);  // MB of a layer read and written, by GB/s
+  setting.merges = false;
+  setting.mode = StepMode{.ffn = FfnMode::kShip};
+  const auto shipped = RunContext(setting, lab);
+  ASSERT_TRUE(shipped.ok()) << shipped.status().ToString();
+  EXPECT_GT(shipped->exchange, 0.1 * shipped->step);
+  EXPECT_LT(shipped->waits, 0.02 * shipped->step);  // all ranks have the same to do
+  setting.rank_cv = 0.2;
+  const auto uneven = RunContext(setting, lab);
+  ASSERT_TRUE(uneven.ok()) << uneven.status().ToString();
+  EXPECT_GT(uneven->waits, 0.1 * uneven->step);
+  EXPECT_LT(uneven->least_waits, 0.2 * uneven->waits);
+}
+
+TEST(Dwdp, TheTableHasALineACellThatFits) {
+  Lab lab(true);
+  const auto table = ContextTable(lab);
+  ASSERT_TRUE(table.ok()) << table.status().ToString();
+  EXPECT_THAT(*table, HasSubstr("\n| gb200-nvl72 | 4 | 8K | 8K | "));
+  EXPECT_THAT(*table, HasSubstr("\n| gb200-nvl72 | 4 | 8K | 32K | "));
+  EXPECT_THAT(*table, HasSubstr("\n2 cells fit. "));
 }
 
 TEST(RowFormat, ShowsContradictionsAndAccounts) {

@@ -37,7 +37,14 @@ TEST(Rows, ComeOutAsKnown) {
                                             "SH2.peak",
                                             "SHT.lowest",
                                             "SHT.loss",
-                                            "SHT.bursts"};
+                                            "SHT.bursts",
+                                            "DW0",
+                                            "DW1.DEP4",
+                                            "DW1.DWDP4",
+                                            "DW1.gain",
+                                            "DW7",
+                                            "DW8",
+                                            "DW9"};
   const std::set<std::string_view> contradicted = {"model.DeepSeek-R1", "DWB", "SH7.used", "SH8"};
   Lab lab(true);
   const std::vector<const Claim*> claims = *SelectClaims({});

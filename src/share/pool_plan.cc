@@ -71,6 +71,21 @@ weights::LayerRuns RunsOf(const LayerPlan& layer, const PoolOptions& options) {
   return layer_runs;
 }
 
+// What only experts that are pulled a layer at a time can have.
+base::Status CheckExperts(const PoolOptions& options, bool pools_experts) {
+  if (!options.waits_by_part && !options.merges_experts) return {};
+  const std::string flag = options.merges_experts ? "--expert-merge" : "--pool-wait part",
+                    found = !pools_experts      ? "experts=" + options.experts
+                            : options.by_matrix ? "--pool-parts matrix"
+                            : options.waits_by_part && options.merges_experts ? "--pool-wait part"
+                                                                              : "";
+  if (found.empty()) return {};
+  return {base::kInvalidArgument,
+          fmt::format("{} with {}; expected experts=by_expert, pulled by layers, and one of "
+                      "--expert-merge and --pool-wait part",
+                      flag, found)};
+}
+
 }  // namespace
 
 base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int num_ranks,
@@ -79,6 +94,7 @@ base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int nu
                       weights::FindPlacement(options.placement));
   FB_ASSIGN_OR_RETURN(const weights::ChosenPlacement experts,
                       weights::FindPlacement(options.experts));
+  FB_RETURN_IF_ERROR(CheckExperts(options, experts.placement->pools()));
   PoolPlan shared{.options = options, .num_ranks = num_ranks};
   weights::PlacementGroup group{.num_ranks = num_ranks};
   std::vector<bool> dense_layers, expert_layers;
@@ -108,6 +124,8 @@ base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int nu
         decoder.layers[layer].matrices,
         [&](const PlannedMatrix& matrix) { return CanPool(options, runs.tensors, matrix); });
     table_bytes += runs.runs.size() * sizeof(void*) + 64 * static_cast<uint64_t>(matrices);
+    if (options.merges_experts && expert_layers[layer])
+      shared.merge_bytes = std::max(shared.merge_bytes, runs.bytes());
   }
   const std::shared_ptr<const weights::Placement> placement =
       weights::PlaceByKind(dense.placement, experts.placement);

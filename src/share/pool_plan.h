@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/fabric.h"
 #include "model/decoder_weights.h"
 #include "weights/book/pool_book.h"
 #include "weights/book/pool_schedule.h"
@@ -26,7 +27,13 @@ struct PoolOptions {
   weights::SlotSettings slots;
   // a copy is cut into slices; 0: 1 MiB, on simulated devices 64 MiB
   uint64_t slice_bytes = 0;
-  bool rotate_peers = true;  // slices take turns over the peers
+  // Which peers the slices of a pull come from in turn.
+  fabric::PeerOrder peers = fabric::PeerOrder::kRotated;
+  // A layer's experts are computed with as they come: those that the rank holds, then each peer's;
+  // else when all are there.
+  bool waits_by_part = false;
+  // Held and pulled experts are copied into one buffer first, as kernels need them that take one.
+  bool merges_experts = false;
   int requests_in_flight = 2;
   // for what comes from one owner, where the device has streams for it
   bool stream_per_owner = true;
@@ -43,15 +50,18 @@ struct PoolPlan {
   std::shared_ptr<const ShipPlan> ship;  // null: no step ships
   uint64_t pool_bytes = 0;               // runs that the rank owns
   uint64_t slot_bytes = 0;               // bytes of one slot
+  uint64_t merge_bytes = 0;              // of all experts of a layer, where they are merged
   uint64_t table_bytes = 0;              // control memory: where runs lie, by layer and phase
 
-  uint64_t slots_bytes() const { return slot_bytes * static_cast<uint64_t>(schedule->num_slots()); }
+  // Slots, and behind them the buffer of merged experts.
+  uint64_t slots_bytes() const { return merged_at() + merge_bytes; }
+  uint64_t merged_at() const { return slot_bytes * static_cast<uint64_t>(schedule->num_slots()); }
 };
 
 // Plans the shares of all ranks when `options.layers` layers are pooled among them, and the experts
 // of all layers that have some unless they are replicated.
 // Errors: weights::kUnknownPlacement, kCannotPlace, kTooFewSlots; base::kInvalidArgument: fewer
-// layers have no experts.
+// layers have no experts, or options that exclude each other.
 base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int num_ranks,
                                               const model::DecoderPlan& decoder);
 

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/rng.h"
+#include "device/copy.h"
 
 namespace forebay::share {
 namespace {
@@ -27,13 +29,15 @@ WeightPool::WeightPool(const PoolPlan& plan, const model::DecoderWeights& placed
       peers_(peers),
       slots_(slots.data),
       window_(*plan_.schedule),
+      num_parts_(plan.options.waits_by_part ? plan.num_ranks : 1),
       wanted_(static_cast<size_t>(plan_.schedule->num_slots())),
       grouped_(device.NewEvent()) {
   FB_CHECK(slots.bytes >= plan.slots_bytes(), "{} bytes of slots, the plan needs {}", slots.bytes,
            plan.slots_bytes());
+  const auto new_event = [&] { return events_.emplace_back(device.NewEvent()).get(); };
   for (int64_t slot = 0; slot < plan_.schedule->num_slots(); ++slot) {
-    ready_.push_back(device.NewEvent());
-    consumed_.push_back(device.NewEvent());
+    for (int64_t part = 0; part < num_parts_; ++part) ready_.push_back(new_event());
+    consumed_.push_back(new_event());
   }
   device::RegionCutter cutter(tables);
   FillTables(placed, &cutter);
@@ -64,6 +68,7 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
   const weights::PoolBook& book = *plan_.book;
   const weights::PoolSchedule& schedule = *plan_.schedule;
   layers_.resize(placed.layers.size());
+  merges_.resize(static_cast<size_t>(schedule.num_fetches() * schedule.num_phases()));
   for (int64_t layer = 0; layer < book.group().num_layers(); ++layer) {
     Layer& pooled = layers_[static_cast<size_t>(layer)];
     model::LayerWeights own = placed.layers[layer];
@@ -79,7 +84,7 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
         matrix.placed = weights::WithOwnRuns(matrix.placed, pointers);
         pooled.weights.push_back(matrix.placed);
       }
-      std::vector<std::pair<const weights::PlacedWeight*, weights::RunPlace>> runs;
+      Runs runs;
       model::ForEachRun(in_phase, &model::IsPooled<model::LoadedMatrix>,
                         [&](const model::LoadedMatrix& matrix, const weights::RunPlace& run) {
                           runs.emplace_back(&matrix.placed, run);
@@ -94,6 +99,9 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
             at += place.bytes;
           }
         }
+        if (plan_.options.merges_experts && fetch >= 0 &&
+            book.group().layer(layer).tensors == weights::TensorKind::kExperts)
+          MergeRuns(runs, &merges_[CopyIndex(fetch, phase)]);
       }
     }
   }
@@ -116,6 +124,52 @@ std::vector<model::ExpertPart> WeightPool::ExpertsOf(int64_t layer) const {
   if (held.begin > 0) parts.push_back({0, held.begin});
   if (held.end < runs.num_leaves) parts.push_back({held.end, runs.num_leaves});
   return parts;
+}
+
+// The experts that `runs` are lie in the buffer from here on, in their order; what lies together
+// goes there together.
+void WeightPool::MergeRuns(const Runs& runs, std::vector<Merge>* merges) const {
+  std::byte* to = slots_ + plan_.merged_at();
+  for (const auto& [weight, place] : runs) {
+    const std::byte* const from = weight->runs[place.expert];
+    const bool follows = !merges->empty() && merges->back().from + merges->back().bytes == from;
+    if (!follows) merges->push_back({to, from, 0});
+    merges->back().bytes += place.bytes;
+    weights::SetRun(*weight, place, to);
+    to += place.bytes;
+  }
+}
+
+// A source's experts are one stretch of the layer's. Parts come in the order in which `copy` ends
+// them.
+void WeightPool::SetParts(int64_t layer, const std::vector<weights::PullSpan>& pulls,
+                          const fabric::PreparedPull& copy) {
+  const weights::LayerRuns& runs = plan_.book->group().layer(layer);
+  std::vector<model::ExpertPart> of_source(static_cast<size_t>(plan_.num_ranks));
+  model::ExpertPart held{runs.num_leaves, 0};
+  for (int32_t expert = 0; expert < runs.num_leaves; ++expert) {
+    const bool holds =
+        plan_.book->OffsetOf(plan_.rank, {layer, expert}) != weights::PoolBook::kNotHeld;
+    if (holds) held = {std::min(held.begin, expert), expert + 1};
+  }
+  for (const weights::PullSpan& span : pulls) {
+    const int32_t first = runs.runs[static_cast<size_t>(span.first_run)].leaf;
+    of_source[static_cast<size_t>(span.source)] = {first,
+                                                   first + static_cast<int32_t>(span.num_runs)};
+  }
+  Layer& pooled = layers_[static_cast<size_t>(layer)];
+  pooled.parts = {held};
+  pooled.part_events = {0};
+  int32_t experts = held.end - held.begin;
+  for (const fabric::PreparedPull::Slice& slice : copy.slices) {
+    if (!slice.ends_part) continue;
+    const auto source = static_cast<size_t>(slice.part);
+    pooled.parts.push_back(of_source[source]);
+    pooled.part_events.push_back(source);
+    experts += of_source[source].end - of_source[source].begin;
+  }
+  FB_CHECK(experts == runs.num_leaves, "the parts of layer {} are {} of {} experts", layer, experts,
+           runs.num_leaves);
 }
 
 int WeightPool::num_streams() const {
@@ -143,6 +197,7 @@ base::Status WeightPool::Connect(std::string_view region_name) {
     fetch_streams_.push_back(
         &device_.weight_copy((owner - plan_.rank + plan_.num_ranks) % plan_.num_ranks % streams));
     FB_RETURN_IF_ERROR(Prepare(pulls, regions, fetch));
+    if (InParts(layer)) SetParts(layer, pulls, copies_.back().all.back());
   }
   return base::Status::Ok();
 }
@@ -152,16 +207,16 @@ base::Status WeightPool::Connect(std::string_view region_name) {
 base::Status WeightPool::Prepare(const std::vector<weights::PullSpan>& pulls,
                                  const std::vector<int>& regions, int64_t fetch) {
   const weights::PoolSchedule& schedule = *plan_.schedule;
-  const std::vector<weights::TileRun>& runs =
-      plan_.book->group().layer(schedule.fetches()[fetch].layer).runs;
+  const int64_t layer = schedule.fetches()[fetch].layer;
+  const std::vector<weights::TileRun>& runs = plan_.book->group().layer(layer).runs;
   const int streams = OwnerOf(pulls) < 0 ? 1 : num_streams();
   Copies& prepared = copies_.emplace_back();
   for (int64_t phase = 0; phase < schedule.num_slots(); phase += phase_step()) {
     fabric::CopyPlan copy;
     // there is no other owner to turn to
     copy.slice_bytes = streams > 1 ? UINT64_MAX : plan_.options.slice_bytes;
-    copy.order =
-        plan_.options.rotate_peers ? fabric::PeerOrder::kRotated : fabric::PeerOrder::kAsListed;
+    copy.order = plan_.options.peers;
+    copy.seed = base::Combine64(static_cast<uint64_t>(plan_.rank), static_cast<uint64_t>(fetch));
     copy.requests_in_flight = (plan_.options.requests_in_flight + streams - 1) / streams;
     fabric::CopyPlan items = copy;
     std::byte* const slot = SlotAt(fetch, phase);
@@ -170,7 +225,8 @@ base::Status WeightPool::Prepare(const std::vector<weights::PullSpan>& pulls,
                              .region = regions[span.source],
                              .offset = span.offset,
                              .bytes = span.bytes,
-                             .destination = slot + span.slot_offset};
+                             .destination = slot + span.slot_offset,
+                             .part = InParts(layer) ? span.source : 0};
       copy.spans.push_back(whole);
       if (!HasExperts(fetch)) continue;
       for (int64_t run = span.first_run; run < span.first_run + span.num_runs; ++run) {
@@ -179,6 +235,7 @@ base::Status WeightPool::Prepare(const std::vector<weights::PullSpan>& pulls,
             run > span.first_run && runs[static_cast<size_t>(run) - 1].leaf < expert;
         if (!follows) {
           items.spans.push_back(whole);
+          items.spans.back().part = 0;
           items.spans.back().bytes = 0;
           items.spans.back().first_item = expert;
           items.spans.back().num_items = 0;
@@ -219,14 +276,15 @@ void WeightPool::Pump() {
     const int64_t phase = ((next.slot - next.fetch) % slots + slots) % slots;
     device::Stream& copies = *fetch_streams_[next.fetch];
     copies.Wait(*consumed_[next.slot]);
-    device::DeviceEvent* const ready = ready_[next.slot].get();
+    const std::span ready = std::span(ready_).subspan(static_cast<size_t>(next.slot * num_parts_));
     const auto& [all, items] = copies_[static_cast<size_t>(next.fetch)];
     wanted_[static_cast<size_t>(next.slot)] = wanted;
     if (wanted) {
       copies.Wait(*grouped_);
-      fabric_.Pull(copies, items[PhaseIndex(phase)], offsets_, std::span(&ready, 1));
+      fabric_.Pull(copies, items[PhaseIndex(phase)], offsets_, ready.first(1));
     } else {
-      fabric_.Pull(copies, all[PhaseIndex(phase)], nullptr, std::span(&ready, 1));
+      fabric_.Pull(copies, all[PhaseIndex(phase)], nullptr,
+                   ready.first(static_cast<size_t>(num_parts_)));
       bytes_ahead_ += fetch_bytes_[next.fetch];
     }
   }
@@ -265,16 +323,23 @@ bool WeightPool::PullWanted(int64_t layer, const int32_t* offsets) {
   return true;
 }
 
-std::span<const model::ExpertPart> WeightPool::Parts(int64_t layer) const {
+bool WeightPool::HasWantedAlone(int64_t layer) const {
   const int64_t fetch = plan_.schedule->FetchOf(layer, 0);
-  const bool in_parts = fetch >= 0 && routed_ && !plan_.options.by_matrix &&
-                        wanted_[static_cast<size_t>(window_.SlotOf(fetch))] && HasExperts(fetch);
-  if (!in_parts) return {};
-  return layers_[static_cast<size_t>(layer)].experts;
+  return fetch >= 0 && routed_ && HasExperts(fetch) &&
+         wanted_[static_cast<size_t>(window_.SlotOf(fetch))];
 }
 
-void WeightPool::AcquirePart(int64_t layer, size_t) {
-  device_.compute().Wait(*ready_[window_.SlotOf(plan_.schedule->FetchOf(layer, 0))]);
+std::span<const model::ExpertPart> WeightPool::Parts(int64_t layer) const {
+  const Layer& pooled = layers_[static_cast<size_t>(layer)];
+  if (!HasWantedAlone(layer)) return pooled.parts;
+  if (plan_.options.by_matrix || plan_.options.merges_experts) return {};
+  return pooled.experts;
+}
+
+void WeightPool::AcquirePart(int64_t layer, size_t part) {
+  const int64_t slot = window_.SlotOf(plan_.schedule->FetchOf(layer, 0));
+  const Layer& pooled = layers_[static_cast<size_t>(layer)];
+  device_.compute().Wait(Ready(slot, HasWantedAlone(layer) ? 0 : pooled.part_events[part]));
 }
 
 const weights::PlacedWeight& WeightPool::Acquire(int64_t layer, const model::Role& role) {
@@ -282,8 +347,14 @@ const weights::PlacedWeight& WeightPool::Acquire(int64_t layer, const model::Rol
   const size_t index = IndexOf(layer, role);
   const int64_t fetch = plan_.schedule->FetchOf(layer, Piece(index));
   const bool first_of_piece = plan_.options.by_matrix || index == 0;
-  if (fetch >= 0 && first_of_piece && Parts(layer).empty())
-    device_.compute().Wait(*ready_[window_.SlotOf(fetch)]);
+  if (fetch >= 0 && first_of_piece && Parts(layer).empty()) {
+    device_.compute().Wait(Ready(window_.SlotOf(fetch), 0));
+    for (const Merge& merge : merges_[CopyIndex(fetch, window_.phase())]) {
+      device_.compute().Enqueue(
+          device::MakeCopy("merge_experts", merge.to, merge.from, merge.bytes));
+      bytes_merged_ += merge.bytes;
+    }
+  }
   return pooled.weights[PhaseIndex(window_.phase()) * pooled.roles.size() + index];
 }
 

@@ -16,6 +16,8 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "fabric/fabric.h"
@@ -58,6 +60,8 @@ class WeightPool final : public model::SharedWeights {
   // Of experts: what came because they had rows, and what came though they had none.
   int64_t bytes_wanted() const { return bytes_wanted_; }
   int64_t bytes_unused() const { return bytes_unused_; }
+  // Bytes of experts that were copied into one buffer.
+  uint64_t bytes_merged() const { return bytes_merged_; }
 
  private:
   // A layer's part of the tables.
@@ -66,10 +70,19 @@ class WeightPool final : public model::SharedWeights {
     std::vector<weights::PlacedWeight> weights;  // [phases][roles]
     // Of layers with experts: those that the rank holds, then all others.
     std::vector<model::ExpertPart> experts;
+    // In parts: what comes with which event, the first held; none: it is acquired as a whole.
+    std::vector<model::ExpertPart> parts;
+    std::vector<size_t> part_events;
   };
   // What a fetch copies, in each phase: all, or items that are the experts.
   struct Copies {
     std::vector<fabric::PreparedPull> all, wanted;
+  };
+  // A stretch of a layer's experts, and where it goes to lie beside the others.
+  struct Merge {
+    std::byte* to;
+    const std::byte* from;
+    uint64_t bytes;
   };
 
   size_t IndexOf(int64_t layer, const model::Role& role) const;
@@ -79,8 +92,24 @@ class WeightPool final : public model::SharedWeights {
   // Phases are multiples of this.
   int64_t phase_step() const { return plan_.schedule->num_slots() / plan_.schedule->num_phases(); }
   size_t PhaseIndex(int64_t phase) const { return static_cast<size_t>(phase / phase_step()); }
+  // Of what stands by fetch and phase.
+  size_t CopyIndex(int64_t fetch, int64_t phase) const {
+    return static_cast<size_t>(fetch * plan_.schedule->num_phases()) + PhaseIndex(phase);
+  }
   std::byte* SlotAt(int64_t fetch, int64_t phase) const;
   void FillTables(const model::DecoderWeights& placed, device::RegionCutter* tables);
+  // The runs of a layer in their order.
+  using Runs = std::vector<std::pair<const weights::PlacedWeight*, weights::RunPlace>>;
+  void MergeRuns(const Runs& runs, std::vector<Merge>* merges) const;
+  bool InParts(int64_t layer) const {
+    return plan_.options.waits_by_part &&
+           plan_.book->group().layer(layer).tensors == weights::TensorKind::kExperts;
+  }
+  void SetParts(int64_t layer, const std::vector<weights::PullSpan>& pulls,
+                const fabric::PreparedPull& copy);
+  device::DeviceEvent& Ready(int64_t slot, size_t part) const {
+    return *ready_[static_cast<size_t>(slot * num_parts_) + part];
+  }
   int num_streams() const;
   std::vector<model::ExpertPart> ExpertsOf(int64_t layer) const;
   base::Status Prepare(const std::vector<weights::PullSpan>& pulls, const std::vector<int>& regions,
@@ -92,6 +121,8 @@ class WeightPool final : public model::SharedWeights {
   }
   // Whether the fetch, of the step at hand, brings what is wanted alone.
   bool IsWanted(int64_t fetch) const;
+  // Whether the layer's slot has such experts now.
+  bool HasWantedAlone(int64_t layer) const;
   bool MayFetch() const;
   void Pump();
 
@@ -102,10 +133,13 @@ class WeightPool final : public model::SharedWeights {
   std::byte* const slots_;
   weights::FetchWindow window_;
   std::vector<Layer> layers_;
-  std::vector<Copies> copies_;                                          // [fetches]
-  std::vector<uint64_t> fetch_bytes_;                                   // [fetches]
-  std::vector<device::Stream*> fetch_streams_;                          // [fetches]
-  std::vector<std::unique_ptr<device::DeviceEvent>> ready_, consumed_;  // [slots]
+  std::vector<Copies> copies_;                  // [fetches]
+  std::vector<uint64_t> fetch_bytes_;           // [fetches]
+  std::vector<device::Stream*> fetch_streams_;  // [fetches]
+  std::vector<std::vector<Merge>> merges_;      // [fetches][phases]
+  const int64_t num_parts_;                     // of a fetch, that are waited for one by one
+  std::vector<std::unique_ptr<device::DeviceEvent>> events_;
+  std::vector<device::DeviceEvent*> ready_, consumed_;  // [slots][parts], [slots]
   std::vector<bool> wanted_;  // [slots]: the last fetch brought what is wanted alone
   // Of the step at hand: whether experts are fetched when they are known to be wanted, how many of
   // its fetches are of layers of which that is known, by which offsets, and since when.
@@ -115,7 +149,7 @@ class WeightPool final : public model::SharedWeights {
   std::unique_ptr<device::DeviceEvent> grouped_;
   std::atomic<int64_t> steps_{0};
   mutable std::atomic<int64_t> bytes_wanted_{0}, bytes_unused_{0};  // operations count
-  std::atomic<uint64_t> bytes_ahead_{0};
+  std::atomic<uint64_t> bytes_ahead_{0}, bytes_merged_{0};
 };
 
 }  // namespace forebay::share

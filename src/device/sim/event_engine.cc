@@ -72,12 +72,12 @@ int EventEngine::AddStream(std::string name, int node, bool computes) {
   return stream.id;
 }
 
-void EventEngine::Run(int stream, const SimWork& work, const Operation* operation) {
-  Push(stream, {.kind = Kind::kRun, .work = work}, operation);
+void EventEngine::Run(int stream, const SimWork& work, const Operation* operation, int account) {
+  Push(stream, {.kind = Kind::kRun, .account = account, .work = work}, operation);
 }
 
-void EventEngine::Run(int stream, BeginPricer& pricer, const Operation& operation) {
-  Push(stream, {.kind = Kind::kRun, .pricer = &pricer}, &operation);
+void EventEngine::Run(int stream, BeginPricer& pricer, const Operation& operation, int account) {
+  Push(stream, {.kind = Kind::kRun, .account = account, .pricer = &pricer}, &operation);
 }
 
 void EventEngine::Transfer(int stream, int from, int to, uint64_t bytes, int window,
@@ -213,6 +213,11 @@ void EventEngine::EndRun(Stream& stream) {
     EndJump(stream);
   } else {
     stream.busy += now_ - item.start;
+    if (item.account >= 0) {
+      const auto account = static_cast<size_t>(item.account);
+      if (stream.spent.size() <= account) stream.spent.resize(account + 1);
+      stream.spent[account] += now_ - item.start;
+    }
     if (item.kind != Kind::kRepeat) End(stream, item);
   }
   MakeReady(stream);

@@ -92,10 +92,11 @@ class EventEngine final : public runtime::TimedWork {
   bool checked() const { return checker_ != nullptr; }
 
   // Work, in the stream's order. `operation` is what the checker sees; if its `control` is set, its
-  // code runs at its end. It is copied where it is needed. Null: nothing to see or to run.
-  void Run(int stream, const SimWork& work, const Operation* operation);
+  // code runs at its end. It is copied where it is needed. Null: nothing to see or to run. The time
+  // that it takes is added to the stream's `account` (-1: to none).
+  void Run(int stream, const SimWork& work, const Operation* operation, int account = -1);
   // Work that is priced when it begins. The pricer must live until the operation has run.
-  void Run(int stream, BeginPricer& pricer, const Operation& operation);
+  void Run(int stream, BeginPricer& pricer, const Operation& operation, int account = -1);
   // From node to node, one of them perhaps kHost. An operation that completes its description says
   // its bytes when the transfer begins. REQUIRES: from != to, window > 0.
   void Transfer(int stream, int from, int to, uint64_t bytes, int window,
@@ -134,6 +135,12 @@ class EventEngine final : public runtime::TimedWork {
   double busy_seconds(int stream) const {
     return static_cast<double>(streams_[stream]->busy) * 1e-12;
   }
+  // Seconds of those among them with this account.
+  double spent_seconds(int stream, int account) const {
+    const std::vector<TimePs>& spent = streams_[stream]->spent;
+    const auto entry = static_cast<size_t>(account);
+    return entry < spent.size() ? static_cast<double>(spent[entry]) * 1e-12 : 0;
+  }
   // Seconds for which a wait or an await stood at the stream's head; those that have ended.
   double waited_seconds(int stream) const {
     return static_cast<double>(streams_[stream]->waited) * 1e-12;
@@ -153,6 +160,7 @@ class EventEngine final : public runtime::TimedWork {
     // transfer: nodes. Otherwise `from` is the awaited stream or the counter
     int from = 0, to = 0;
     int window = 0;
+    int account = -1;               // run
     uint64_t amount = 0;            // transfer: bytes. Wait: position. Counter: value
     SimWork work;                   // run
     BeginPricer* pricer = nullptr;  // run: `work` is not known before it begins
@@ -190,7 +198,8 @@ class EventEngine final : public runtime::TimedWork {
     double remaining = 0, speed = 1;
     TimePs since = 0;
     TimePs busy = 0;
-    base::Status fault;  // an aborted counter's: the rest of the items do nothing
+    std::vector<TimePs> spent;  // by account
+    base::Status fault;         // an aborted counter's: the rest of the items do nothing
     // The wait at the head.
     bool waiting = false;
     TimePs waiting_since = 0, waited = 0;

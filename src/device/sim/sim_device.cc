@@ -1,5 +1,6 @@
 #include "device/sim/sim_device.h"
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <string_view>
@@ -73,7 +74,12 @@ class SimStream final : public Stream, private BeginPricer {
 
   int id() const { return id_; }
   void set_requests_in_flight(int requests) { requests_in_flight_ = requests; }
-  const std::vector<OpProfile>& profile() const { return profile_; }
+  std::vector<OpProfile> profile() const {
+    std::vector<OpProfile> profile = profile_;
+    for (size_t entry = 0; options_.profile_as_passed && entry < profile.size(); ++entry)
+      profile[entry].seconds = engine_.spent_seconds(id_, static_cast<int>(entry));
+    return profile;
+  }
 
   void Enqueue(const Operation& operation) override {
     SimWork work;
@@ -87,7 +93,7 @@ class SimStream final : public Stream, private BeginPricer {
         first_body_.steps.push_back({.work = work});
       } else {
         GoOnInFull();
-        engine_.Run(id_, work, &operation);
+        engine_.Run(id_, work, &operation, AccountOf(operation.desc));
       }
     }
     if (options_.profile) Count(operation.desc, static_cast<double>(work.alone) * 1e-12);
@@ -154,7 +160,17 @@ class SimStream final : public Stream, private BeginPricer {
     GoOnInFull();
     if (known_ != nullptr) known_->clear();
     known_ = nullptr;
-    engine_.Run(id_, *this, operation);
+    engine_.Run(id_, *this, operation, AccountOf(operation.desc));
+  }
+
+  // The number of the operation's entry; -1: nobody asks for its time as it passed.
+  int AccountOf(const cost::OpDesc& desc) {
+    if (!options_.profile_as_passed) return -1;
+    AddCalls({.label = desc.label, .kind = desc.kind}, &profile_);
+    const auto entry = std::ranges::find_if(profile_, [&](const OpProfile& each) {
+      return each.kind == desc.kind && std::string_view(each.label) == desc.label;
+    });
+    return static_cast<int>(entry - profile_.begin());
   }
 
   SimWork PriceAtBegin(const Operation& operation) override {
@@ -331,8 +347,10 @@ class SimDevice final : public Device {
 
   std::vector<OpProfile> Profile() const override {
     std::vector<OpProfile> all = compute_.profile();
-    for (const SimStream& copy : copies_)
-      all.insert(all.end(), copy.profile().begin(), copy.profile().end());
+    for (const SimStream& copy : copies_) {
+      const std::vector<OpProfile> profile = copy.profile();
+      all.insert(all.end(), profile.begin(), profile.end());
+    }
     for (const SimStream& copy : weight_copies_) {
       for (const OpProfile& entry : copy.profile()) AddCalls(entry, &all);
     }
@@ -358,6 +376,8 @@ class SimDevice final : public Device {
 
 std::unique_ptr<Device> CreateSimDevice(EventEngine& engine, SimDeviceOptions options) {
   FB_CHECK(options.price != nullptr, "rank {} has no prices", options.rank);
+  FB_CHECK(!options.profile_as_passed || (options.profile && options.detail == SimDetail::kFull),
+           "rank {} profiles layers that do not pass", options.rank);
   return std::make_unique<SimDevice>(engine, std::move(options));
 }
 

@@ -39,6 +39,9 @@ struct SimDeviceOptions {
   SimNodeOptions node;
   // seconds alone, counted when enqueued, or when priced (Operation::complete)
   bool profile = false;
+  // The same seconds as they passed, beside copies, counted when operations end. REQUIRES:
+  // `profile` and SimDetail::kFull.
+  bool profile_as_passed = false;
 };
 
 // The engine must outlive the device; destroying the device waits for everything that was enqueued.

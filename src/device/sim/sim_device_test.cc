@@ -209,6 +209,38 @@ TEST(SimDevice, CopiesSlowTheKernelsBesideThem) {
   });
 }
 
+TEST(SimDevice, ProfilesHaveTimesAloneOrAsTheyPassed) {
+  for (const bool as_passed : {false, true}) {
+    VirtualRuntime runtime(1);
+    const base::Status status = runtime.Run([&] {
+      EventEngine engine(runtime, 1);
+      SimDeviceOptions options{.memory_bytes = 1 << 20,
+                               .price = &PriceOf,
+                               .detail = SimDetail::kFull,
+                               .node = kNode,
+                               .profile = true,
+                               .profile_as_passed = as_passed};
+      const auto device = CreateSimDevice(engine, options);
+      options.rank = 1;
+      const auto peer = CreateSimDevice(engine, options);
+      const Region* const to = device->arena().Allocate("to", 8192).value();
+      const Region* const from = peer->arena().Allocate("from", 8192).value();
+      Operation other = Kernel(1);
+      other.desc.label = "other";
+      device->compute().Enqueue(Kernel(4));  // 4.4 us, as above
+      device->compute().Enqueue(other);
+      device->copy(CopyKind::kWeights).Enqueue(MakeCopy("pull", to->data, from->data, 4000));
+      EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+      const std::vector<OpProfile> profile = device->Profile();
+      ASSERT_GE(profile.size(), 2u);
+      EXPECT_NEAR(profile[0].seconds, as_passed ? 4.4e-6 : 4e-6, 1e-12);
+      EXPECT_NEAR(profile[1].seconds, 1e-6, 1e-12);
+      EXPECT_EQ(profile[0].calls, 1);
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+}
+
 // Enqueues a body for every layer as model::RepeatLayers does; returns how many were enqueued.
 int Repeat(Stream& stream, int64_t times, uint64_t key, const std::function<void()>& body) {
   int bodies = 0;

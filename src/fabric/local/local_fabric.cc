@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "device/copy.h"
 
 namespace forebay::fabric {
@@ -156,14 +157,19 @@ class LocalFabric final : public Fabric {
 
   base::Result<PreparedPull> Prepare(const CopyPlan& plan) const override {
     FB_CHECK(plan.slice_bytes > 0, "slices of no bytes");
-    std::vector<std::vector<Cut>> turns(plan.order == PeerOrder::kRotated ? num_ranks_ : 1);
+    const std::vector<size_t> places = PlacesOf(plan);
+    std::vector<std::vector<Cut>> turns(static_cast<size_t>(num_ranks_));
     PreparedPull pull{.requests_in_flight = plan.requests_in_flight};
     for (const CopySpan& span : plan.spans) {
       FB_ASSIGN_OR_RETURN(const std::byte* source, Resolve(span));
-      // Rotated: peer rank_ + 1 has the first turn, the own rank the last.
-      const size_t turn = turns.size() == 1 ? 0 : (span.rank - rank_ - 1 + num_ranks_) % num_ranks_;
-      turns[turn].push_back({&span, source});
+      turns[places[static_cast<size_t>(span.rank)]].push_back({&span, source});
       pull.num_parts = std::max(pull.num_parts, span.part + 1);
+    }
+    if (plan.order == PeerOrder::kSerial || plan.order == PeerOrder::kRandom) {
+      for (size_t peer = 1; peer < turns.size(); ++peer) {
+        turns[0].insert(turns[0].end(), turns[peer].begin(), turns[peer].end());
+        turns[peer].clear();
+      }
     }
     pull.slices = InTurns(turns, plan.slice_bytes, rank_);
     std::vector<bool> ended(static_cast<size_t>(pull.num_parts), false);
@@ -215,6 +221,19 @@ class LocalFabric final : public Fabric {
                       region->bytes));
     }
     return region->data + span.offset;
+  }
+
+  // [ranks]: whose turn comes when; as they are listed all have the first.
+  std::vector<size_t> PlacesOf(const CopyPlan& plan) const {
+    const auto ranks = static_cast<size_t>(num_ranks_), own = static_cast<size_t>(rank_);
+    std::vector<size_t> places(ranks, 0);
+    if (plan.order == PeerOrder::kAsListed) return places;
+    base::Rng rng(plan.seed);
+    for (size_t peer = 0; peer < ranks; ++peer) {
+      places[peer] = plan.order == PeerOrder::kRotated ? (peer + ranks - own - 1) % ranks : peer;
+      if (plan.order == PeerOrder::kRandom) std::swap(places[peer], places[rng.Below(peer + 1)]);
+    }
+    return places;
   }
 
   const int rank_, num_ranks_;

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -191,6 +193,38 @@ TEST_P(LocalFabricTest, RotatedSlicesTakeTurnsFromTheNextPeerOn) {
     EXPECT_THAT(stream.sources, testing::ElementsAre(from[0], from[0] + 10, from[1], from[1] + 10,
                                                      from[2], from[2] + 10));
     EXPECT_THAT(stream.recorded_after, testing::ElementsAre(2, 4, 6));
+  });
+}
+
+TEST_P(LocalFabricTest, OrdersOfPeers) {
+  RunRanks(4, [](Runtime&, std::vector<std::unique_ptr<Rank>>& ranks) {
+    Rank& rank = *ranks[1];
+    CopyPlan plan{.slice_bytes = 10};
+    // Two spans of each peer, which are not adjacent.
+    for (const uint64_t offset : {0, 20}) {
+      for (const int peer : {0, 2, 3})
+        plan.spans.push_back({peer, 1, offset, 20, rank.slots->data + 40 * peer + offset, peer});
+    }
+    // The peers of the slices, as digits of a number.
+    const auto peers = [&](PeerOrder order, uint64_t seed) {
+      plan.order = order;
+      plan.seed = seed;
+      int64_t digits = 0;
+      std::map<int, int> slices;
+      for (const PreparedPull::Slice& slice : rank.fabric->Prepare(plan).value().slices) {
+        digits = 10 * digits + slice.part;
+        EXPECT_EQ(slice.ends_part, ++slices[slice.part] == 4);
+      }
+      return digits;
+    };
+    EXPECT_EQ(peers(PeerOrder::kRotated, 0), 230230230230);
+    EXPECT_EQ(peers(PeerOrder::kSliced, 0), 23023023023);  // the first digit is a zero
+    EXPECT_EQ(peers(PeerOrder::kSerial, 0), 22223333);
+    std::set<int64_t> drawn;
+    for (uint64_t seed = 0; seed < 100; ++seed) drawn.insert(peers(PeerOrder::kRandom, seed));
+    EXPECT_THAT(drawn, testing::ElementsAre(22223333, 33332222, 222200003333, 222233330000,
+                                            333300002222, 333322220000));
+    EXPECT_EQ(peers(PeerOrder::kRandom, 7), peers(PeerOrder::kRandom, 7));
   });
 }
 

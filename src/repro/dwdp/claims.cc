@@ -4,6 +4,7 @@
 #include "cost/profile.h"
 #include "repro/claim.h"
 #include "repro/dwdp/roofline.h"
+#include "repro/dwdp/rows.h"
 
 namespace forebay::repro {
 namespace {
@@ -67,9 +68,9 @@ FindingOr Speedup(const Speedups& key, double, Lab&) {
 
 // A context step's copies: of all layers with experts, ms.
 FindingOr CopyOfAStep(const int& ranks, double, Lab&) {
-  constexpr int kLayers = 58;
+  const auto layers = static_cast<double>(LayersWithExperts());
   const cost::DeviceProfile device = *cost::LoadProfile("gb200-nvl72");
-  const double ms = 1e3 * kLayers * MissingExpertBytes(ranks) / device.link_bytes_per_s;
+  const double ms = 1e3 * layers * MissingExpertBytes(ranks) / device.link_bytes_per_s;
   return Finding{.calibrated = ms / device.link_efficiency, .uncalibrated = ms};
 }
 
@@ -89,6 +90,8 @@ FindingOr TimeAtFrequency(const double& frequency, double, Lab&) {
   return Finding{.calibrated = 1 / frequency};
 }
 
+using Times = ContextTimes;
+
 constexpr const char* kMilliseconds = "4.756 GB over this link take ms";
 
 }  // namespace
@@ -107,6 +110,43 @@ std::vector<Claim> DwdpClaims() {
               {12, {"38.55", "38.55", "17.35", "4.63", "0.81", "0.097", "0.0081", "0.00046", "0.000017", "3.86e-7", "3.86e-9"}},
               {16, {"38.06", "38.06", "17.67", "5.05", "0.99", "0.14", "0.015", "0.0012", "0.000077", "3.69e-6", "1.32e-7", "3.42e-9", "6.11e-11", "6.71e-13", "3.43e-15"}}
           })),
+      Row<double>(
+          {"DW0", "DWDP, Figure 1", "Waiting in a context step of DEP4 by the deviation of the ranks' lengths, % of the step",
+           "R1 in NVFP4 on GB200 NVL72, power:1.2; three prompts a rank and step, all of its length, 7,100 tokens on average; "
+           "rows go to experts in NVFP4 and come back as sums in bf16", Kind::kPoints, 3},
+          &WaitingByLengths, {{"CV 20 %", "12", 0.2}}),
+      Row<StepPart>(
+          {"DW1.DEP4", "DWDP, Table 1", "A context step of DEP4 by category, ms",
+           "printed as us; ms, of all layers; prompts of .8 to 1 x 8,192, four a rank and step; power:1.2; exchange as measured (gb200_a2a.csv, the "
+           "faster of two series of one name), waits those of the exact exchange that runs here", Kind::kBand, 0.05},
+          &PartOfStep,
+          {{"step", "1319.85", {true, &Times::step}}, {"attention", "269.67", {true, &Times::attention}},
+           {"grouped GEMM", "342.40", {true, &Times::grouped}}, {"dense GEMM", "177.50", {true, &Times::dense}},
+           {"others", "241.69", {true, &Times::others}}, {"communication", "126.74", {true, &Times::exchange}},
+           {"synchronization", "161.85", {true, &Times::waits}}}),
+      Row<StepPart>(
+          {"DW1.DWDP4", "DWDP, Table 1", "A context step of DWDP4 by category, ms", "as DW1.DEP4; peer after peer, experts merged", Kind::kBand, 0.05},
+          &PartOfStep,
+          {{"step", "1165.58", {false, &Times::step}}, {"attention", "320.56", {false, &Times::attention}},
+           {"grouped GEMM", "337.42", {false, &Times::grouped}}, {"dense GEMM", "189.28", {false, &Times::dense}},
+           {"others", "284.32", {false, &Times::others}}, {"D2D copy", "34.00", {false, &Times::merge}}}),
+      Row<GainOf>(
+          {"DW1.gain", "DWDP, Table 1", "Of the step of DEP4, %", "as DW1.DEP4 and DW1.DWDP4", Kind::kBand, 0.05},
+          &GainOfStep, {{"DWDP4 is shorter", "11.69", GainOf::kStep}, {"synchronization, communication", "21.86", GainOf::kMeetings}}),
+      Row<int>(
+          {"DW7", "DWDP, Table 3d", "Tokens a second and GPU of context steps, DWDP over DEP4", "prompts of .8 to 1 x 16,384, two a rank and step; as DW1, "
+           "rotated and not merged", Kind::kBand, 0.03},
+          &GainByRanks, {{"3 ranks, 86 experts each", "1.093", 3}, {"4 ranks", "1.091", 4}}),
+      Row<int>(
+          {"DW8", "DWDP, Section 4.2 and Table 1", "What merging held and pulled experts takes of a context step, %", "all experts of a layer are copied",
+           Kind::kPoints, 1},
+          &MergeTakes, {{"DWDP4", "3", 4}}),
+      Row<SliceSetting>(
+          {"DW9", "DWDP, Table 4", "Tokens a second, slices of 1 MB in turns over peer after peer", "1.081/.995, 1.053/1.039, 1.109/1.098 and 1.139/1.140; 16 "
+           "slices in flight, since a request takes 10 us", Kind::kOrder},
+          &GainOfSlices,
+          {{"ratio .5, 16K a step", "> 1", {0.5, 16384}}, {"ratio .8, 16K a step", "> 1", {0.8, 16384}},
+           {"ratio .8, 32K a step", "> 1", {0.8, 32768}}, {"ratio .5, 32K a step", "< 1.005", {0.5, 32768}}}),
       Row<int>(
           {"DW1.copy", "DWDP, Table 1", "Copies between ranks in a context step, ms",
            "printed as us; ms, of all 58 layers with experts, by their bytes", Kind::kBand, 0.2},

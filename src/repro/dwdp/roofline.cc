@@ -1,7 +1,9 @@
 #include "repro/dwdp/roofline.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "cost/model.h"
 #include "cost/roofline.h"
 #include "model/builtin_configs.h"
 #include "model/derived.h"
@@ -61,18 +63,27 @@ double Attention(double tokens, NumberFormat core) {
   return seconds + cost::RooflineOf(2 * seen * heads * (qk + v), bytes, core, Gb200()).seconds();
 }
 
-// Rows go out in 4 bits and come back in bf16, each to a rank once, whichever of its experts they
-// choose there.
-double ExchangeBytes(double tokens, int ranks) {
+}  // namespace
+
+int64_t LayersWithExperts() { return std::ranges::count(R1().moe->has_experts, 1); }
+
+double ExchangeBytes(double tokens, int ranks, NumberFormat sent) {
   const model::MoeConfig& moe = *R1().moe;
   const double passes =
       std::pow(1 - 1.0 / ranks, static_cast<double>(moe.experts_per_token));  // not this rank
   const double row = static_cast<double>(R1().hidden_size) *
-                     (BytesPerElement(NumberFormat::kNVFP4) + BytesPerElement(NumberFormat::kBF16));
+                     (BytesPerElement(sent) + BytesPerElement(NumberFormat::kBF16));
   return tokens * (ranks - 1) * (1 - passes) * row;
 }
 
-}  // namespace
+double ExpandedAttention(double pairs, const cost::DeviceProfile& device) {
+  const model::ModelConfig& config = R1();
+  const cost::OpDesc desc{
+      .kind = cost::OpKind::kAttention,
+      .flops = 2 * pairs * static_cast<double>(config.num_heads) *
+               static_cast<double>(config.mla->qk_head_dim() + config.mla->v_head_dim)};
+  return static_cast<double>(config.num_layers) * cost::Price(desc, device).seconds;
+}
 
 double MissingExpertBytes(int ranks) {
   const auto experts = static_cast<double>(R1().moe->num_experts);
@@ -83,7 +94,7 @@ ContextLayer RooflineOfContext(double tokens, const ContextSetting& setting) {
   const double rate = Gb200().link_bytes_per_s * setting.link_part;
   return {.compute_seconds = Attention(tokens, setting.core) + Experts(tokens),
           .prefetch_seconds = MissingExpertBytes(setting.ranks) / rate,
-          .exchange_seconds = ExchangeBytes(tokens, setting.ranks) / rate};
+          .exchange_seconds = ExchangeBytes(tokens, setting.ranks, NumberFormat::kNVFP4) / rate};
 }
 
 double HidingTokens(const ContextSetting& setting) {

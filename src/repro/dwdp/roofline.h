@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cost/operation.h"
+#include "cost/profile.h"
 
 namespace forebay::repro {
 
@@ -31,6 +32,17 @@ ContextLayer RooflineOfContext(double tokens, const ContextSetting& setting);
 
 // From how many tokens on a layer hides its prefetch.
 double HidingTokens(const ContextSetting& setting);
+
+// DeepSeek-R1's.
+int64_t LayersWithExperts();
+
+// What a rank of a layer with experts sends and gets where rows go to their experts as `sent` and
+// come back in bf16, each to a rank once, whichever of its experts they choose there.
+double ExchangeBytes(double tokens, int ranks, cost::NumberFormat sent);
+
+// Attention of all layers over so many pairs of positions, with keys and values of each head in
+// place of the latent.
+double ExpandedAttention(double pairs, const cost::DeviceProfile& device);
 
 // Bytes of a layer's experts that a rank does not hold, where each is held once.
 double MissingExpertBytes(int ranks);

@@ -1,0 +1,61 @@
+// Steps of prompts alone, simulated: experts pulled (DWDP), or rows shipped to them (DEP).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fabric/fabric.h"
+#include "repro/claim.h"
+#include "repro/lab.h"
+
+namespace forebay::repro {
+
+struct ContextSteps {
+  std::string device = "gb200-nvl72", model = "DeepSeek-R1-NVFP4", routing = "power:1.2";
+  int ranks = 4;
+  schedule::WantedMode mode = StepMode{.ffn = FfnMode::kPull};
+  int64_t prompt = 8192;  // tokens of the longest
+  double ratio = 0.8;     // of the shortest, to the longest
+  int64_t rows = 32768;   // of a rank's step at most
+  // Above 0, in place of `ratio`: deviation of the ranks' lengths, by their mean, each rank's being
+  // alike.
+  double rank_cv = 0;
+  fabric::PeerOrder peers = fabric::PeerOrder::kRotated;
+  bool by_part = false, merges = false;
+  uint64_t slice_bytes = 0;  // as PoolOptions has it
+  bool uncalibrated = false;
+  int64_t steps = 0;  // of each rank, where prompts fit in one; 0: six, of a quick lab two
+
+  bool ships() const { return mode && mode->ffn == FfnMode::kShip; }
+  // Whole prompts of a step.
+  int64_t prompts() const { return rows > prompt ? rows / prompt : 1; }
+  auto operator<=>(const ContextSteps&) const = default;
+};
+
+// A rank's step, on average over all ranks and their steps; ms.
+struct ContextTimes {
+  double step = 0;
+  // Of which: what its kernels took beside copies; what the compute stream waited for others or
+  // for pulls; and where rows are shipped, what moved them.
+  double attention = 0, grouped = 0, dense = 0, others = 0, merge = 0, waits = 0, exchange = 0;
+  double rows = 0;
+  double fetch = 0;        // what the rank pulls, at the rate of an undisturbed link
+  double expanded = 0;     // what attention would take in its expanded form, alone on the device
+  double least_waits = 0;  // of the rank that waits least
+
+  double tokens_per_s() const { return 1e3 * rows / step; }
+  double compute() const { return attention + grouped + dense + others + merge; }
+};
+
+// Errors: memory_too_small and the like, where the setting does not fit.
+base::Result<ContextTimes> RunContext(const ContextSteps& setting, Lab& lab);
+
+// The same with rows that go to experts in NVFP4 and come back as one sum of each rank in bf16, as
+// in the paper's baseline, in place of the exact exchange that ran: by what was measured on GB200
+// where that is asked for and known, else by the bytes and the link.
+ContextTimes WithSums(const ContextSteps& setting, ContextTimes times);
+
+// The terms of an account.
+Account TermsOf(const ContextTimes& times);
+
+}  // namespace forebay::repro

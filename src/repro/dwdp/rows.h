@@ -1,0 +1,36 @@
+// The scenarios of DWDP's simulated rows, and what a value of a row is known by; the table is in
+// claims.cc.
+#pragma once
+
+#include "repro/claim.h"
+#include "repro/dwdp/context_steps.h"
+
+namespace forebay::repro {
+
+// A category of Table 1.
+struct StepPart {
+  bool ships = false;  // DEP4; else DWDP4
+  double ContextTimes::*part = nullptr;
+};
+// What DEP4 loses to others in its step, or what DWDP4 gains over it.
+enum class GainOf : uint8_t { kStep, kMeetings };
+// Peer after peer, and slices in turns.
+struct SliceSetting {
+  double ratio = 0;
+  int64_t rows = 0;
+};
+
+// Milliseconds of a step.
+FindingOr PartOfStep(const StepPart& key, double claimed, Lab& lab);
+// Percent of DEP4's step.
+FindingOr GainOfStep(const GainOf& key, double claimed, Lab& lab);
+// Percent of DEP4's step that it waits, by the deviation of the ranks' lengths.
+FindingOr WaitingByLengths(const double& rank_cv, double claimed, Lab& lab);
+// Tokens a second and rank, DWDP of so many ranks over DEP4.
+FindingOr GainByRanks(const int& ranks, double claimed, Lab& lab);
+// Percent of DWDP4's step that merging experts takes.
+FindingOr MergeTakes(const int& ranks, double claimed, Lab& lab);
+// Tokens a second, with slices of 1 MB in turns over peer after peer.
+FindingOr GainOfSlices(const SliceSetting& key, double claimed, Lab& lab);
+
+}  // namespace forebay::repro
