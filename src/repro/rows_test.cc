@@ -1,8 +1,10 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 #include <vector>
 
+#include "repro/dwdp/table.h"
 #include "repro/row_format.h"
 #include "repro/scenario.h"
 
@@ -63,6 +65,15 @@ TEST(Rows, ComeOutAsKnown) {
           << RowText(*row);
     }
   }
+}
+
+TEST(Dwdp, TheTableHasALineACellThatFits) {
+  Lab lab(true);
+  const auto table = ContextTable(lab);
+  ASSERT_TRUE(table.ok()) << table.status().ToString();
+  EXPECT_THAT(*table, testing::HasSubstr("\n| gb200-nvl72 | 4 | 8K | 8K | "));
+  EXPECT_THAT(*table, testing::HasSubstr("\n| gb200-nvl72 | 4 | 8K | 32K | "));
+  EXPECT_THAT(*table, testing::HasSubstr("\n2 cells fit. "));
 }
 
 }  // namespace
