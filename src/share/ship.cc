@@ -11,6 +11,10 @@ namespace {
 
 constexpr int kRowsChannel = fabric::kPoolChannel, kSumsChannel = fabric::kPoolChannel + 1;
 
+// Rank number i of all from the own one on: what is copied within the device comes before copies
+// from others, which then are under way all at once, and no rank is read by all at first.
+int OwnFirst(const kernels::ServedRanks& ranks, int i) { return (ranks.me + i) % ranks.num_ranks; }
+
 // The columns of gate and up that belong to `leaves` of this tp rank.
 kernels::PackedWeight ColumnsOf(kernels::PackedWeight gate_up, const ShipPlan::Layer& layer,
                                 const base::Part& leaves) {
@@ -146,7 +150,8 @@ void ShippedFfn::StageRows(const model::BlockContext& context, int64_t first, Ro
 void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& round) {
   const kernels::ServedRanks& ranks = round.ranks;
   const int32_t k = ranks.experts_per_token, all = ranks.first_row[ranks.num_ranks];
-  for (int rank = 0; rank < ranks.num_ranks; ++rank) {
+  for (int i = 0; i < ranks.num_ranks; ++i) {
+    const int rank = OwnFirst(ranks, i);
     if (ranks.rows(rank) == 0) continue;
     const std::byte* const staged = rows_.part(rank);
     const std::byte* const experts = staged + plan_.experts_offset;
@@ -183,7 +188,8 @@ void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& roun
 // What the others' and its own experts made of this rank's rows.
 void ShippedFfn::TakeOutputs(const model::BlockContext& context, const Round& round) {
   const kernels::ServedRanks& ranks = round.ranks;
-  for (int owner = 0; owner < ranks.num_ranks; ++owner) {
+  for (int i = 0; i < ranks.num_ranks; ++i) {
+    const int owner = OwnFirst(ranks, i);
     const std::byte* const theirs = sums_->part(owner);
     kernels::ReturnServed(*context.stream,
                           {.ranks = ranks,
