@@ -95,6 +95,16 @@ FindingOr PartOfStep(const StepPart& key, double, Lab& lab) {
   });
 }
 
+FindingOr ExpandedStepOf(const StepPart& key, double, Lab& lab) {
+  return Both(lab, {}, [&](const ContextSteps& setting, Account* account) -> base::Result<double> {
+    FB_ASSIGN_OR_RETURN(const ContextTimes times,
+                        key.ships ? RunDep(setting, lab) : RunContext(Naive(setting), lab));
+    Append("", TermsOf(times), account);
+    account->push_back({"attention expanded", times.expanded});
+    return ExpandedStep(times);
+  });
+}
+
 FindingOr GainOfStep(const GainOf& key, double, Lab& lab) {
   return Both(lab, {}, [&](const ContextSteps& setting, Account* account) -> base::Result<double> {
     const ContextSteps dwdp = Naive(setting);
