@@ -43,9 +43,11 @@ int Repro(const ReproFlags& flags) {
     rows.push_back(std::move(*row));
   }
   if (flags.table) {
-    const auto table = repro::ContextTable(lab);
-    if (!table.ok()) return Fail(table.status());
-    PrintLine(*table);
+    const base::Status printed = repro::PrintContextTable(lab, [](const std::string& line) {
+      PrintLine(line);
+      std::fflush(stdout);
+    });
+    if (!printed.ok()) return Fail(printed);
   }
   PrintLine(flags.json ? repro::RowsJson(rows) : repro::TotalsText(rows));
   const int written = FinishOutput();
@@ -60,10 +62,13 @@ void AddReproCommand(Command app, int* exit_code) {
       app.add_subcommand("repro", "Papers' claims against ours: run them, say what holds");
   command.add_option("ROW", flags->rows,
                      "Rows to run, as SI4, model.Qwen3-32B or sidp (default: all)");
-  command.add_flag("--json", flags->json, "One JSON object instead of tables");
-  command.add_flag("--table", flags->table,
-                   "Also DeepSeek-R1's context steps with experts pulled and rows shipped, by "
-                   "lengths, ranks and devices");
+  const Flag json = command.add_flag("--json", flags->json, "One JSON object instead of tables");
+  command
+      .add_flag(
+          "--table", flags->table,
+          "Also DeepSeek-R1's context steps with experts pulled and rows shipped, by lengths, "
+          "ranks and devices")
+      .excludes(json);
   command.add_flag(
       "--quick", flags->quick,
       "Only the first values of a row and an eighth of a job; says which rows it shortens");

@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint64_t kSeed = 17;
 constexpr double kUtilization = 0.97;  // so that three ranks hold all experts
-constexpr int32_t kRoundRows = 8192;   // that each rank ships at once
 // Of slices that are over sooner than a request's latency.
 constexpr int kSmallSlicesInFlight = 16;
 
@@ -79,7 +78,7 @@ layout::EngineOptions OptionsOf(const ContextSteps& setting) {
       static_cast<int64_t>(static_cast<double>(setting.prompt) * longest) + 32;
   options.limits.mean_context = setting.prompt;
   options.ship.mode = setting.mode;
-  options.ship.rounds.expert_rows = kRoundRows;
+  options.ship.rounds.expert_rows = setting.round_rows;
   options.pool.peers = setting.peers;
   options.pool.waits_by_part = setting.by_part;
   options.pool.merges_experts = setting.merges;
@@ -105,10 +104,10 @@ double ContextTimes::*CategoryOf(const device::OpProfile& entry) {
 }
 
 std::string NameOf(const ContextSteps& s, int64_t steps) {
-  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{} {} {}{}", s.device, s.model,
+  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{} {} {} {}{}", s.device, s.model,
                      s.routing, s.ranks, schedule::Name(s.mode), s.prompt, s.ratio, s.rows,
                      s.rank_cv, static_cast<int>(s.peers), s.by_part, s.merges, s.slice_bytes,
-                     s.uncalibrated, steps);
+                     s.round_rows, s.uncalibrated, steps);
 }
 
 }  // namespace

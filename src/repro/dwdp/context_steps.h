@@ -22,7 +22,8 @@ struct ContextSteps {
   double rank_cv = 0;
   fabric::PeerOrder peers = fabric::PeerOrder::kRotated;
   bool by_part = false, merges = false;
-  uint64_t slice_bytes = 0;  // as PoolOptions has it
+  uint64_t slice_bytes = 0;   // as PoolOptions has it
+  int32_t round_rows = 8192;  // that each rank ships at once
   bool uncalibrated = false;
   int64_t steps = 0;  // of each rank, where prompts fit in one; 0: six, of a quick lab two
 

@@ -11,6 +11,7 @@ namespace forebay::repro {
 namespace {
 
 constexpr StepMode kShips{.ffn = FfnMode::kShip};
+constexpr int32_t kLessRoundRows = 2048;  // where staging for more does not fit
 constexpr double kNearlyBest = 0.98, kWins = 1.03;
 
 // Nothing: it does not fit.
@@ -34,7 +35,11 @@ base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
   parts.by_part = true;
   FB_ASSIGN_OR_RETURN(const MaybeTimes by_part, Try(parts, lab));
   setting.mode = kShips;
-  FB_ASSIGN_OR_RETURN(const MaybeTimes exact, Try(setting, lab));
+  FB_ASSIGN_OR_RETURN(MaybeTimes exact, Try(setting, lab));
+  if (!exact) {
+    setting.round_rows = kLessRoundRows;
+    FB_ASSIGN_OR_RETURN(exact, Try(setting, lab));
+  }
   setting.mode = std::nullopt;
   FB_ASSIGN_OR_RETURN(const MaybeTimes chosen, Try(setting, lab));
   if (!rotated || !by_part || !exact || !chosen) return std::string();
@@ -49,7 +54,7 @@ base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
   totals->dwdp_wins += gain > 1;
   totals->auto_near += auto_part >= kNearlyBest;
   return fmt::format(
-      "| {} | {} | {}K | {}K | {:.2f} | {:.1f} | {} | {:.1f} | {:.2f}{} | {:.2f} | {:.2f} |\n",
+      "| {} | {} | {}K | {}K | {:.2f} | {:.1f} | {} | {:.1f} | {:.2f}{} | {:.2f} | {:.2f} |",
       setting.device, setting.ranks, setting.prompt / 1024, setting.rows / 1024,
       dwdp.compute() / dwdp.fetch, dwdp.tokens_per_s() / 1e3, part_wins ? "part" : "rotated",
       dep.tokens_per_s() / 1e3, gain, gain >= kWins ? " *" : "", bound, auto_part);
@@ -57,7 +62,7 @@ base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
 
 }  // namespace
 
-base::Result<std::string> ContextTable(Lab& lab) {
+base::Status PrintContextTable(Lab& lab, const std::function<void(const std::string&)>& print) {
   struct Device {
     const char *name, *model;
   };
@@ -72,10 +77,10 @@ base::Result<std::string> ContextTable(Lab& lab) {
     prompts = {8192};
     rows = {8192, 32768};
   }
-  std::string text =
+  print(
       "| device | ranks | prompts | rows a step | compute / fetch | DWDP K tok/s a rank | | DEP | "
       "DWDP / DEP | / DEP whose exchange is free | `auto` / best |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "|---|---|---|---|---|---|---|---|---|---|---|");
   Totals totals;
   for (const Device& device : devices) {
     for (const int count : ranks) {
@@ -87,16 +92,16 @@ base::Result<std::string> ContextTable(Lab& lab) {
                                                             .prompt = prompt,
                                                             .rows = most},
                                                            lab, &totals));
-          text += line;
+          if (!line.empty()) print(line);
         }
       }
     }
   }
-  return text +
-         fmt::format(
-             "\n{} cells fit. DWDP is faster than DEP in {}, by 3 % and more in those with a "
-             "star; --mode auto has {} of the best forced mode's rate in {}.\n",
-             totals.cells, totals.dwdp_wins, kNearlyBest, totals.auto_near);
+  print(fmt::format(
+      "\n{} cells fit. DWDP is faster than DEP in {}, by 3 % and more in those with a star; --mode "
+      "auto has {} of the best forced mode's rate in {}.\n",
+      totals.cells, totals.dwdp_wins, kNearlyBest, totals.auto_near));
+  return {};
 }
 
 }  // namespace forebay::repro

@@ -1,6 +1,7 @@
 // What DWDP's paper lacks: context steps by lengths, ranks and devices.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/status.h"
@@ -9,8 +10,8 @@ namespace forebay::repro {
 
 class Lab;
 
-// A Markdown table, a line a cell that fits, and a sentence on what it comes to. A quick lab runs
-// some of the cells.
-base::Result<std::string> ContextTable(Lab& lab);
+// Prints a Markdown table, a line a cell that fits, each as it comes, and what all come to. A quick
+// lab runs some of the cells.
+base::Status PrintContextTable(Lab& lab, const std::function<void(const std::string&)>& print);
 
 }  // namespace forebay::repro
