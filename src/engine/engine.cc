@@ -71,7 +71,8 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
   const share::WeightPool& pool = *rank.pool();
   (*counters)["bytes_pulled"] += static_cast<int64_t>(rank.bytes_pulled()) + pool.bytes_wanted();
   (*counters)["bytes_pulled_ahead"] += static_cast<int64_t>(pool.bytes_ahead());
-  (*counters)["merge_bytes"] += static_cast<int64_t>(pool.bytes_merged());
+  if (pool.pools_experts())
+    (*counters)["merge_bytes"] += static_cast<int64_t>(pool.bytes_merged());
   if (pool.bytes_wanted() > 0) (*counters)["bytes_routed"] += pool.bytes_wanted();
   if (pool.bytes_unused() > 0) (*counters)["pulled_unused_bytes"] += pool.bytes_unused();
   for (const StepMode& mode : schedule::AllModes()) {

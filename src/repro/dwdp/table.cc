@@ -99,7 +99,7 @@ base::Status PrintContextTable(Lab& lab, const std::function<void(const std::str
   }
   print(fmt::format(
       "\n{} cells fit. DWDP is faster than DEP in {}, by 3 % and more in those with a star; --mode "
-      "auto has {} of the best forced mode's rate in {}.\n",
+      "auto has at least {} of the best forced mode's rate in {}.\n",
       totals.cells, totals.dwdp_wins, kNearlyBest, totals.auto_near));
   return {};
 }
