@@ -384,7 +384,9 @@ TEST(SimEngine, ParkedChoicesComeBackAndSaveTime) {
   ASSERT_TRUE(again.status.ok()) << again.status.ToString();
   EXPECT_GT(again.stats.recomputed_tokens, 0);
   EXPECT_FALSE(again.stats.mode_counters.contains("kv_parks"));
-  options.tier = {.host_bytes = 64 << 20, .preempt = layout::Preempting::kPark};
+  options.tier = {.host_bytes = 64 << 20,
+                  .preempt = layout::Preempting::kPark,
+                  .offload = layout::Offloading::kOff};
   device::HazardChecker checker;
   options.trial.checker = &checker;
   const Outcome parked = RunSimulated(options, requests);
@@ -404,6 +406,33 @@ TEST(SimEngine, ParkedChoicesComeBackAndSaveTime) {
   EXPECT_EQ(counters.at("kv_bytes_down"), counters.at("kv_blocks_stored") * block);
   EXPECT_EQ(counters.at("kv_bytes_up"), counters.at("kv_blocks_up") * block);
   EXPECT_GT(counters.at("kv_bytes_up"), 0);
+}
+
+// What is streamed goes over the host's link in every step; with a plain cache of as many blocks as
+// both hold the steps are the same.
+TEST(SimEngine, StreamedChoicesTakeTheSameSteps) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 24; ++i) requests.push_back(MakeRequest(i, 20 + i * 7 % 50, 60 + i * 5 % 40));
+  layout::EngineOptions options = Options("sim:a10");
+  options.model = "builtin:Llama-3-8B";
+  options.limits.max_model_len = 256;
+  options.limits.max_num_seqs = 12;
+  options.prefix_caching = false;
+  options.limits.kv_blocks = 64;
+  const Outcome resident = RunSimulated(options, requests);
+  ASSERT_TRUE(resident.status.ok()) << resident.status.ToString();
+  options.limits.kv_blocks = 24;
+  options.tier = {.host_bytes = uint64_t{4} << 30, .offload = layout::Offloading::kAlways};
+  device::HazardChecker checker;
+  options.trial.checker = &checker;
+  const Outcome streamed = RunSimulated(options, requests);
+  ASSERT_TRUE(streamed.status.ok()) << streamed.status.ToString();
+  EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+  EXPECT_EQ(streamed.stats.preemptions, 0);
+  EXPECT_EQ(streamed.stats.steps, resident.stats.steps);
+  EXPECT_GT(streamed.stats.mode_counters.at("kv_blocks_streamed"), 0);
+  EXPECT_GT(streamed.stats.mode_counters.at("kv_bytes_streamed"), 0);
+  EXPECT_GT(streamed.stats.step_seconds, resident.stats.step_seconds);
 }
 
 TEST(SimEngine, AModelThatDoesNotFitIsRefused) {

@@ -183,6 +183,15 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .among({"auto", "park", "recompute"})
       .capture_default_str();
   command
+      .add_option(
+          "--kv-offload", flags.kv_offload,
+          "Whether running choices keep a part of their KV cache in the host's memory, read "
+          "layer by layer in every step: off, uniform (as much as stays hidden behind the "
+          "step), always (as much as there is room for), or auto (where it makes the job "
+          "faster)")
+      .among({"auto", "off", "uniform", "always"})
+      .capture_default_str();
+  command
       .add_option("--length-predictor", flags.length_predictor,
                   "How long --scheduling-policy makespan takes answers to become: max (as long as "
                   "the request allows), mean, quantile (what half of those that came as far "
@@ -263,6 +272,7 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
   FB_ASSIGN_OR_RETURN(engine->steal, layout::ParseStealing(flags.steal));
   FB_ASSIGN_OR_RETURN(engine->lengths, schedule::ParseLengthPredictor(flags.length_predictor));
   FB_ASSIGN_OR_RETURN(engine->tier.preempt, layout::ParsePreempting(flags.kv_preempt));
+  FB_ASSIGN_OR_RETURN(engine->tier.offload, layout::ParseOffloading(flags.kv_offload));
   if (!flags.kv_offloading_size.empty()) {
     FB_ASSIGN_OR_RETURN(engine->tier.host_bytes,
                         layout::ParseOffloadingSize(flags.kv_offloading_size));

@@ -40,25 +40,35 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
       parking_({.blocks = options.tier_blocks,
                 .prices = options.park,
                 .prefix_salt = options.prefix_salt,
-                .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches)}),
+                .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches),
+                .streams = options.streamed_blocks > 0}),
       foresight_(options.lengths),
       book_({.num_blocks = options.limits.total_blocks,
              .max_sequences = options.limits.max_num_seqs,
              .max_blocks_per_sequence = options.max_blocks_per_sequence,
              .prefix_sharing = options.prefix_caching,
              .notes_evictions = parking_.stores_evicted()},
-            options.kv_reaches) {}
+            options.kv_reaches),
+      streaming_(options.streamed_blocks, kv_digest_, parking_, book_) {}
 
 bool Choices::WantsRequests() const {
-  return schedule::WantsRequests(options_.limits, {.running = static_cast<int64_t>(num_running()),
-                                                   .waiting = static_cast<int64_t>(num_waiting()),
-                                                   .waiting_rows = lists_.waiting_rows(),
-                                                   .ended = static_cast<int64_t>(ended_.size()),
-                                                   .available_blocks = book_.available_blocks()});
+  return schedule::WantsRequests(
+      options_.limits, {.running = static_cast<int64_t>(num_running()),
+                        .waiting = static_cast<int64_t>(num_waiting()),
+                        .waiting_rows = lists_.waiting_rows(),
+                        .ended = static_cast<int64_t>(ended_.size()),
+                        .available_blocks = book_.available_blocks() + streaming_.room()});
+}
+
+int64_t Choices::MaxCached(const Sequence& sequence) const {
+  const int64_t most = sequence.max_cached();
+  // A choice of more than the device holds finds room to go on.
+  return streaming_.on() ? std::min(most, int64_t{book_.num_blocks() / 2} * kv::kBlockTokens)
+                         : most;
 }
 
 kv::CachedPrefix Choices::FindCached(Sequence* sequence) const {
-  return book_.FindCached(sequence->tokens, options_.prefix_salt, sequence->max_cached(),
+  return book_.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence),
                           &sequence->prefix_keys);
 }
 
@@ -107,7 +117,9 @@ const schedule::StepView& Choices::View(bool share, int64_t now_us) {
   view_.elsewhere.clear();
   view_.waiting.clear();
   running_in_view_.clear();
-  view_.available_blocks = book_.available_blocks();
+  const int64_t movable = streaming_.Movable(lists_.running());
+  view_.available_blocks = book_.available_blocks() + movable;
+  view_.later_blocks = streaming_.room() - movable;
   view_.now_us = now_us;
   view_.mode = options_.mode;
   view_.overcommit = options_.overcommit;
@@ -122,6 +134,8 @@ const schedule::StepView& Choices::View(bool share, int64_t now_us) {
                             [](int64_t sum, const auto& loan) { return sum + loan->blocks(); }),
                         .steps = share ? options_.steps_in_flight : 1});
   view_.limits = part.limits;
+  view_.limits.total_blocks += options_.streamed_blocks;
+  view_.limits.streamed_blocks = options_.streamed_blocks;
   // No policy preempts where one more block for each is there.
   const bool short_of_blocks = view_.available_blocks < static_cast<int64_t>(num_running());
   for (Sequence* sequence : lists_.running()) {
@@ -137,11 +151,18 @@ const schedule::StepView& Choices::View(bool share, int64_t now_us) {
 }
 
 schedule::RunningView Choices::ViewOf(const Sequence& sequence, bool short_of_blocks) const {
+  const int64_t exclusive = short_of_blocks ? book_.exclusive_blocks(sequence.slot) : 0;
+  // What could be streamed counts as available already.
+  const int64_t reserved = std::ssize(book_.table(0, sequence.slot)),
+                full = std::max<int64_t>(
+                    0, exclusive - (reserved - sequence.computed / kv::kBlockTokens)),
+                counted = std::min(full, view_.available_blocks - book_.available_blocks());
   return {.order = sequence.job_order(),
           .known_tokens = sequence.known(),
           .computed_tokens = sequence.computed,
-          .reserved_blocks = static_cast<int64_t>(book_.table(0, sequence.slot).size()),
-          .exclusive_blocks = short_of_blocks ? book_.exclusive_blocks(sequence.slot) : 0,
+          .reserved_blocks = reserved,
+          .streamed_blocks = std::ssize(sequence.streamed),
+          .exclusive_blocks = exclusive - counted,
           .remaining_output = sequence.room(),
           .expected_left = foresight_.ExpectedLeft(sequence),
           .decoding = sequence.known() - sequence.computed == 1};
@@ -152,7 +173,8 @@ void Choices::ViewWaiting() {
   // not free.
   waiting_in_view_.clear();
   const size_t most = static_cast<size_t>(view_.limits.max_num_seqs) - view_.running.size();
-  int64_t rows = options_.limits.max_num_batched_tokens, blocks = view_.available_blocks;
+  int64_t rows = options_.limits.max_num_batched_tokens,
+          blocks = view_.available_blocks + view_.later_blocks;
   for (Sequence* sequence : lists_.waiting()) {
     if (rows <= 0 || blocks < 0 || view_.waiting.size() == most) return;
     if (options_.prefix_caching && WaitsForSibling(*sequence)) continue;
@@ -162,7 +184,7 @@ void Choices::ViewWaiting() {
       cached.tokens = sequence->parked->computed;
       cached.held_tokens = parking_.shared_keys() ? std::min(cached.held_tokens, cached.tokens) : 0;
     } else {
-      cached.tokens += parking_.FindPrefix(sequence, cached.tokens, sequence->max_cached());
+      cached.tokens += parking_.FindPrefix(sequence, cached.tokens, MaxCached(*sequence));
     }
     view_.waiting.push_back({.order = sequence->job_order(),
                              .known_tokens = sequence->known(),
@@ -187,13 +209,15 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* r
     planned.push_back({running_in_view_[each.index], each.rows, 0});
   parking_.BeginPlan(book_);
   Preempt(plan.preempt);
-  for (const auto& [sequence, count, end] : planned) {
-    if (sequence->phase == Phase::kRunning) {
-      PlanRows(sequence, count, book_.table(0, sequence->slot).size(), rows);
-    } else if (sequence->parked || TakePrefix(sequence, end)) {
+  // What the cache has of those that come is theirs before anybody takes blocks.
+  for (size_t i = 0; i < plan.admit.size(); ++i) Open(planned[i].sequence, planned[i].end);
+  for (size_t i = 0; i < planned.size(); ++i) {
+    const auto& [sequence, count, end] = planned[i];
+    if (sequence->parked) {
       Return(sequence);
     } else {
-      Admit(sequence, count, rows);
+      PlanRows(sequence, std::min(count, sequence->known() - sequence->computed),
+               i < plan.admit.size() ? 0 : book_.table(0, sequence->slot).size(), rows);
     }
   }
   parking_.StoreEvicted(book_);
@@ -203,11 +227,13 @@ void Choices::Preempt(const std::vector<int32_t>& indices) {
   std::vector<Sequence*> preempted;
   for (const int32_t index : indices) preempted.push_back(running_in_view_[index]);
   for (Sequence* sequence : preempted) {
+    streaming_.End(sequence);
     const int64_t parked = parking_.Park(sequence, book_) ? sequence->computed : 0;
     book_.Close(sequence->slot);
     lists_.StopRunning(sequence);
     sequence->LoseSlot();
-    if (parked == 0) sequence->let_go_digest = 0;
+    // What was streamed comes back to the device.
+    if (parked == 0 || streaming_.on()) sequence->let_go_digest = 0;
     sequence->expected_rows = sequence->known() - parked;
   }
   // The latest is preempted first and goes on last.
@@ -215,14 +241,23 @@ void Choices::Preempt(const std::vector<int32_t>& indices) {
   stats_.preemptions += static_cast<int64_t>(preempted.size());
 }
 
-void Choices::Admit(Sequence* sequence, int64_t rows, std::vector<SequenceRows>* step) {
-  sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, sequence->max_cached(),
-                              &sequence->prefix_keys);
-  sequence->computed = book_.computed(sequence->slot);
+void Choices::Open(Sequence* sequence, int64_t end) {
+  if (sequence->parked || TakePrefix(sequence, end)) {
+    const ParkedKv& parked = *sequence->parked;
+    const int64_t most = streaming_.on() ? MaxCached(*sequence) : parked.computed;
+    sequence->slot =
+        book_.OpenAdopted(std::span(sequence->tokens).first(static_cast<size_t>(parked.computed)),
+                          options_.prefix_salt, parked.first_held,
+                          parking_.shared_keys() ? most : 0, &sequence->prefix_keys);
+    sequence->computed = parked.computed;
+  } else {
+    sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, MaxCached(*sequence),
+                                &sequence->prefix_keys);
+    sequence->computed = book_.computed(sequence->slot);
+  }
   NoteCached(sequence);
   lists_.LeaveQueue(sequence);
   lists_.StartRunning(sequence);
-  PlanRows(sequence, std::min(rows, sequence->known() - sequence->computed), 0, step);
 }
 
 void Choices::NoteCached(Sequence* sequence) {
@@ -234,6 +269,7 @@ void Choices::NoteCached(Sequence* sequence) {
 void Choices::PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
                        std::vector<SequenceRows>* step) {
   const int64_t begin = sequence->computed, end = begin + rows;
+  streaming_.MakeRoom(*sequence, end, lists_.running());
   book_.Reserve(sequence->slot, end);
   book_.SetComputed(sequence->slot, end);
   sequence->in_flight = true;
@@ -283,6 +319,11 @@ void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
   ++stats_.output_tokens;
 }
 
+void Choices::Close(Sequence* sequence) {
+  streaming_.End(sequence);
+  book_.Close(sequence->slot);
+}
+
 void Choices::CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>* finished) {
   Sequence* const sequence = rows.sequence;
   const bool prompt_alone = sequence->max_generated == 0 && rows.end == sequence->known();
@@ -294,7 +335,7 @@ void Choices::CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>*
                    book_.first_held(group, sequence->slot), sequence->computed);
   }
   sequence->result.digest += sequence->let_go_digest;
-  book_.Close(sequence->slot);
+  Close(sequence);
   sequence->slot = -1;
   sequence->phase = Phase::kFinished;
   lists_.StopRunning(sequence);

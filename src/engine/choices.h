@@ -26,6 +26,7 @@
 #include "engine/request_queue.h"
 #include "engine/sequence.h"
 #include "engine/steal_board.h"
+#include "engine/streaming.h"
 #include "forebay/engine.h"
 #include "kv/book/group_books.h"
 #include "schedule/plan.h"
@@ -45,6 +46,7 @@ struct ChoicesOptions {
   schedule::StealPrices steal;
   int32_t tier_blocks = 0;  // of the tier below, for preempted choices; 0: there is none
   schedule::ParkPrices park;
+  int32_t streamed_blocks = 0;  // of the tier, at most, for running choices; 0: nothing is streamed
   // How the policy foresees lengths; nothing: it does not.
   std::optional<schedule::LengthPredictor> lengths;
   double overcommit = 1;  // the view's
@@ -62,9 +64,7 @@ struct SequenceRows {
 
 class Choices {
  public:
-  // Sum of the digests of K and V at positions [begin, end) of a table of a KV group.
-  using KvDigest = std::function<uint64_t(int group, std::span<const kv::BlockId> table,
-                                          int64_t begin, int64_t end)>;
+  using KvDigest = Streaming::KvDigest;
   // `kv_digest`: empty where nobody asks for digests.
   Choices(const ChoicesOptions& options, KvDigest kv_digest);
 
@@ -96,6 +96,7 @@ class Choices {
   kv::TierMoves& tier_moves() { return parking_.moves(); }
   // Those that Apply has called back: the device does not know their tables yet.
   std::span<Sequence* const> returning() const { return returning_; }
+  Streaming& streaming() { return streaming_; }
   // The rows were computed.
   void Commit(const SequenceRows& rows);
   // The choice's next token was drawn.
@@ -125,15 +126,20 @@ class Choices {
   ParkCounters park_counters() const { return parking_.counters(); }
 
  private:
+  // Positions that it may find computed and hold on the device.
+  int64_t MaxCached(const Sequence& sequence) const;
   kv::CachedPrefix FindCached(Sequence* sequence) const;
   void Queue(Sequence* sequence);
   schedule::RunningView ViewOf(const Sequence& sequence, bool short_of_blocks) const;
   void ViewWaiting();
   void Preempt(const std::vector<int32_t>& indices);
-  void Admit(Sequence* sequence, int64_t rows, std::vector<SequenceRows>* step);
+  // The choice that waits gets a slot, and what the device's cache has of it. `end`: of the
+  // positions that the plan has blocks for.
+  void Open(Sequence* sequence, int64_t end);
   // Whether blocks below, of positions before `end`, make the choice one that comes back from
   // there.
   bool TakePrefix(Sequence* sequence, int64_t end);
+  // Makes room for what comes back.
   void Return(Sequence* sequence);
   void NoteCached(Sequence* sequence);
   void CommitReturned();
@@ -142,6 +148,8 @@ class Choices {
   void LetGoUnseen(Sequence* sequence);
   void CountRows(const SequenceRows& rows);
   void Deliver(RequestState* state, std::vector<RequestResult>* finished);
+  // What the choice holds.
+  void Close(Sequence* sequence);
   // Gives up a choice and what it holds.
   void Drop(Sequence* sequence);
   // Drops those choices of a request that failed of which no step is in flight.
@@ -155,6 +163,7 @@ class Choices {
   kv::GroupBooks book_;
   ChoiceLists lists_;
   Foresight foresight_;
+  Streaming streaming_;
   std::vector<std::unique_ptr<RequestState>> states_;
   std::vector<std::unique_ptr<RequestState>> ended_;  // with nothing to compute
   std::vector<int64_t> ids_;

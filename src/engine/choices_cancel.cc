@@ -43,7 +43,7 @@ void Choices::Drop(Sequence* sequence) {
     lists_.LeaveQueue(sequence);
     return;
   }
-  book_.Close(sequence->slot);
+  Close(sequence);
   std::erase(returning_, sequence);
   lists_.StopRunning(sequence);
 }

@@ -36,7 +36,12 @@ class Books {
     choices.Apply(plan, &rows);
     Move();
     for (const Sequence* sequence : choices.returning()) SetTable(*sequence, 0);
+    for (const Sequence* sequence : choices.streaming().changed()) SetTable(*sequence, 0);
+    choices.streaming().changed().clear();
     if (rows.empty()) return Begin(policy, share);
+    in_window.clear();
+    for (const auto& [place, block] : choices.streaming().blocks()) in_window[place] = block;
+    block_steps += std::ssize(in_window);
     for (const SequenceRows& each : rows) Compute(each);
     steps.push_back(std::move(rows));
     return true;
@@ -101,8 +106,13 @@ class Books {
       for (int64_t i = 0; i < rows.end; ++i) {
         content = base::Combine64(content,
                                   static_cast<uint64_t>(sequence.tokens[static_cast<size_t>(i)]));
+        const auto place = static_cast<int32_t>(block(i) & INT32_MAX);
         if (i >= rows.begin) {
+          ASSERT_GE(block(i), 0) << "a row is written into the window";
           At(device, group, block(i), i) = content;
+        } else if (block(i) < 0 && i / kv::kBlockTokens < std::ssize(sequence.streamed)) {
+          ASSERT_TRUE(in_window.contains(place)) << "position " << i;
+          ASSERT_EQ(At(below, group, in_window[place], i), content) << "position " << i;
         } else if (i >= choices.book().first_held(group, sequence.slot)) {
           ASSERT_EQ(At(device, group, block(i), i), content) << "position " << i;
         }
@@ -117,7 +127,8 @@ class Books {
   schedule::StepPlan plan;
   std::map<std::pair<int, kv::BlockId>, Block> device, below;
   std::map<kv::SequenceSlot, std::vector<std::vector<kv::BlockId>>> tables;  // by KV group
-  int64_t down = 0, up = 0;
+  std::map<int32_t, kv::BlockId> in_window;  // by place, the block below
+  int64_t down = 0, up = 0, block_steps = 0;
 };
 
 ChoicesOptions Options(int32_t blocks, int32_t tier_blocks) {
@@ -300,6 +311,63 @@ TEST(ChoicesPark, RandomJobs) {
   EXPECT_GT(found, 50);
   EXPECT_GT(prefixes, 20);
   EXPECT_GE(preemptions, returns + refused);
+}
+
+// The same where running choices are streamed: also choices that the device does not hold, under
+// every policy, with some that are given up on the way.
+TEST(ChoicesPark, RandomJobsThatAreStreamed) {
+  int64_t streamed = 0, preemptions = 0, parks = 0, longer = 0;
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    const char* const names[] = {"continuous", "sarathi", "vllm", "adaptive", "static_batch"};
+    const auto policy = *schedule::CreatePolicy(names[seed % std::size(names)]);
+    ChoicesOptions options = Options(static_cast<int32_t>(4 + rng.Below(16)), 0);
+    options.streamed_blocks = static_cast<int32_t>(12 + rng.Below(10));
+    options.tier_blocks = options.streamed_blocks + static_cast<int32_t>(rng.Below(30));
+    options.limits.max_num_seqs = static_cast<int32_t>(1 + rng.Below(8));
+    options.prefix_caching = rng.Below(3) > 0;
+    options.park.preempted = rng.Below(3) > 0;
+    Books books(options);
+    const auto requests = static_cast<int64_t>(1 + rng.Below(12));
+    int64_t taken = 0;
+    std::vector<RequestResult> cancelled;
+    for (int guard = 0; guard < 8000; ++guard) {
+      while (taken < requests && books.choices.WantsRequests()) {
+        Request request = MakeRequest(taken++, static_cast<int32_t>(1 + rng.Below(350)),
+                                      static_cast<int32_t>(1 + rng.Below(90)),
+                                      static_cast<int32_t>(1 + rng.Below(3)));
+        if (rng.Below(2) == 0) {
+          for (size_t i = 0; i < std::min<size_t>(170, request.prompts[0].size()); ++i)
+            request.prompts[0][i] = static_cast<int32_t>(i);
+        }
+        longer += std::ssize(request.prompts[0]) / kv::kBlockTokens > options.limits.total_blocks;
+        books.Take(request);
+      }
+      if (books.choices.idle()) break;
+      ASSERT_TRUE(books.Begin(*policy));
+      ASSERT_FALSE(HasFatalFailure());
+      books.End();
+      if (rng.Below(50) == 0) {
+        const auto gone = static_cast<int64_t>(rng.Below(12));
+        books.choices.Cancel([gone](int64_t id) { return id == gone; }, &cancelled);
+      }
+    }
+    EXPECT_TRUE(books.choices.idle());
+    EXPECT_EQ(std::ssize(books.finished) + std::ssize(cancelled), requests);
+    EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
+    EXPECT_EQ(books.choices.streaming().room(), options.streamed_blocks);
+    const ParkCounters parked = books.choices.park_counters();
+    EXPECT_EQ(parked.tier.stored, books.down);
+    EXPECT_EQ(parked.blocks_up, books.up);
+    preemptions += books.choices.stats().preemptions;
+    parks += parked.parks;
+    streamed += books.block_steps;
+  }
+  EXPECT_GT(streamed, 10'000);
+  EXPECT_GT(preemptions, 100);
+  EXPECT_GT(parks, 20);
+  EXPECT_GT(longer, 20);
 }
 
 }  // namespace

@@ -38,7 +38,11 @@ schedule::HeldView ViewHeld(const RequestState& state, const kv::GroupBooks& boo
 
 std::vector<Gift> Choices::GiveAway(int askers, int member) {
   schedule::StealView view{.askers = askers, .most = options_.limits.max_num_seqs};
-  for (const auto& state : states_) view.held.push_back(ViewHeld(*state, book_, returning_));
+  for (const auto& state : states_) {
+    view.held.push_back(ViewHeld(*state, book_, returning_));
+    // Blocks that are lent could not be streamed, nor streamed ones lent.
+    view.held.back().movable &= !streaming_.on();
+  }
   std::vector<int32_t> indices;
   schedule::ChooseGifts(view, options_.steal, &indices);
   // Indices are those before any was given.
@@ -110,7 +114,8 @@ Sequence* Choices::Adopt(std::unique_ptr<RequestState> given, const kv::KvLoan* 
       continue;
     }
     const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(loan->computed));
-    sequence->slot = book_.Adopt(tokens, options_.prefix_salt, loan->first_held);
+    sequence->slot = book_.OpenAdopted(tokens, options_.prefix_salt, loan->first_held);
+    book_.FillAdopted(sequence->slot, loan->computed);
     resumed = sequence.get();
   }
   return resumed;

@@ -9,20 +9,13 @@ namespace forebay::engine {
 // blocks, too.
 bool Choices::TakePrefix(Sequence* sequence, int64_t end) {
   return parking_.TakePrefix(sequence, book_, FindCached(sequence).tokens,
-                             std::min(end, sequence->max_cached()));
+                             std::min(end, MaxCached(*sequence)));
 }
 
 void Choices::Return(Sequence* sequence) {
-  const ParkedKv& parked = *sequence->parked;
-  const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(parked.computed));
-  sequence->computed = parked.computed;
-  sequence->slot =
-      book_.Adopt(tokens, options_.prefix_salt, parked.first_held,
-                  parking_.shared_keys() ? parked.computed : 0, &sequence->prefix_keys);
+  streaming_.MakeRoom(*sequence, sequence->computed, lists_.running());
+  book_.FillAdopted(sequence->slot, sequence->computed);
   parking_.Return(sequence, book_);
-  NoteCached(sequence);
-  lists_.LeaveQueue(sequence);
-  lists_.StartRunning(sequence);
   returning_.push_back(sequence);
 }
 

@@ -93,6 +93,7 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                       .steal = job.steal.value_or(schedule::StealPrices{}),
                       .tier_blocks = memory.tier_blocks,
                       .park = job.park,
+                      .streamed_blocks = memory.streamed_blocks,
                       .lengths = job.foresees ? std::optional(job.options.lengths) : std::nullopt,
                       .overcommit = job.options.trial.overcommit},
           .shift = job.plan.shift.table,

@@ -67,6 +67,8 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
     (*counters)["expert_groups"] += routed->groups;
     (*counters)["expert_busiest_rows"] += routed->busiest_rows;
   }
+  if (rank.pool() != nullptr || rank.window() != nullptr)
+    (*counters)["compute_waited_us"] += std::llround(rank.compute_time().waited * 1e6);
   if (rank.pool() == nullptr) return;
   const share::WeightPool& pool = *rank.pool();
   (*counters)["bytes_pulled"] += static_cast<int64_t>(rank.bytes_pulled()) + pool.bytes_wanted();
@@ -82,7 +84,6 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
     if (steps > 0 || pulls || (rank.ship() && rank.ship()->mode().ffn == mode.ffn))
       (*counters)[schedule::StepsCounter(mode)] += steps;
   }
-  (*counters)["compute_waited_us"] += std::llround(rank.compute_time().waited * 1e6);
   (*counters)["copy_core_us"] += std::llround(rank.copy_time().core * 1e6);
   if (rank.ship() == nullptr) return;
   const share::ShipCounters& shipped = rank.ship()->counters();
@@ -109,11 +110,15 @@ void AddTier(const Replica::Published& replica, std::map<std::string, int64_t>* 
   add("kv_blocks_lost", replica.park.tier.evicted);
   add("kv_bytes_down", static_cast<int64_t>(replica.tier.down));
   add("kv_bytes_up", static_cast<int64_t>(replica.tier.up));
+  if (replica.streams) {
+    add("kv_blocks_streamed", replica.tier.block_steps);
+    add("kv_bytes_streamed", static_cast<int64_t>(replica.tier.streamed));
+  }
   add("kv_copy_core_us", std::llround(replica.tier.core_seconds * 1e6));
 }
 
 ReplicaStats StatsOf(const Replica& replica) {
-  const auto [stats, mode, park, tier] = replica.published();
+  const auto [stats, mode, park, tier, streams] = replica.published();
   return {.steps = stats.steps,
           .tokens = stats.computed_tokens,
           .choices_running = stats.choices_running,

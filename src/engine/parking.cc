@@ -27,7 +27,7 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   ParkedKv parked{.computed = sequence->computed};
   int64_t first = parked.computed;
   for (int group = 0; group < book.num_groups(); ++group) {
-    parked.first_held.push_back(book.first_held(group, sequence->slot));
+    parked.first_held.push_back(options_.streams ? 0 : book.first_held(group, sequence->slot));
     first = std::min(first, parked.first_held.back());
   }
   parked.first_block = first / kv::kBlockTokens;
@@ -37,13 +37,15 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   const int64_t blocks = full + (open ? 1 : 0);
   const schedule::ParkView view{
       .rows = parked.computed, .fresh_blocks = blocks - tier_.Find(keys), .blocks = blocks};
-  if (!options_.prices.preempted || !schedule::ParkPays(view, options_.prices)) {
+  // Where a part of it was streamed it may be more than the device holds.
+  const bool returns = blocks < book.num_blocks();
+  if (!options_.prices.preempted || !returns || !schedule::ParkPays(view, options_.prices)) {
     ++counters_.recomputed;
     Forget(sequence);
     return false;
   }
   fresh_.clear();
-  std::optional<kv::TierStay> stay = tier_.Hold(keys, open, &fresh_);
+  std::optional<kv::TierStay> stay = tier_.Hold(keys, open, &fresh_, spared_);
   if (!stay) {
     if (++counters_.refused == 1) {
       base::Log(base::LogLevel::kWarning,
@@ -69,6 +71,15 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   return true;
 }
 
+kv::BlockId Parking::Stream(Sequence* sequence, int64_t block, kv::BlockId device) {
+  fresh_.clear();
+  const std::optional<kv::TierStay> stay = tier_.Hold(Keys(sequence, block, 1), false, &fresh_);
+  FB_CHECK(stay, "the tier has no room for a block that is streamed");
+  const kv::BlockId below = stay->blocks.front();
+  if (!fresh_.empty()) moves_.down.push_back({.group = 0, .device = device, .below = below});
+  return below;
+}
+
 int64_t Parking::FindPrefix(Sequence* sequence, int64_t cached, int64_t most) {
   if (!on() || !options_.shared_keys) return 0;
   int64_t found = 0;
@@ -90,9 +101,10 @@ bool Parking::TakePrefix(Sequence* sequence, const kv::GroupBooks& book, int64_t
                  .first_block = cached / kv::kBlockTokens,
                  .first_held = std::vector<int64_t>(static_cast<size_t>(book.num_groups()))};
   fresh_.clear();
-  std::optional<kv::TierStay> stay =
-      tier_.Hold(Keys(sequence, found.first_block, rows / kv::kBlockTokens), false, &fresh_);
-  FB_CHECK(stay && fresh_.empty(), "{} positions were found below, and are not there", rows);
+  std::optional<kv::TierStay> stay = tier_.Hold(
+      Keys(sequence, found.first_block, rows / kv::kBlockTokens), false, &fresh_, spared_);
+  if (!stay) return false;  // Its room is for what is streamed.
+  FB_CHECK(fresh_.empty(), "{} positions were found below, and are not there", rows);
   found.stay = *std::move(stay);
   sequence->parked = std::make_unique<ParkedKv>(std::move(found));
   return true;
@@ -114,7 +126,7 @@ void Parking::StoreEvicted(kv::GroupBooks& book) {
   for (size_t i = 0; i < book.evicted(0).size(); ++i) {
     const kv::PrefixKey key = book.evicted(0)[i].key;
     fresh_.clear();
-    std::optional<kv::TierStay> stay = tier_.Hold(std::span(&key, 1), false, &fresh_);
+    std::optional<kv::TierStay> stay = tier_.Hold(std::span(&key, 1), false, &fresh_, spared_);
     if (!stay) return;
     for (int group = 0; group < book.num_groups() && !fresh_.empty(); ++group) {
       const kv::EvictedBlock& evicted = book.evicted(group)[i];

@@ -25,6 +25,7 @@ struct ParkingOptions {
   schedule::ParkPrices prices;
   uint64_t prefix_salt = 0;
   bool shared_keys = true;  // the salt's; else a choice's own
+  bool streams = false;     // rows see all of a choice, some of it below
 };
 
 struct ParkCounters {
@@ -45,6 +46,12 @@ class Parking {
   // Before the choice's slot is closed: puts what it has computed below, if there is room and it
   // pays. False: it has nothing there and is computed again.
   bool Park(Sequence* sequence, const kv::GroupBooks& book);
+  // Keeps so many blocks of the tier for what is streamed.
+  void Spare(int64_t blocks) { spared_ = blocks; }
+  // Puts a full block of a running choice below, which lies in `device`, if it is not there: it
+  // stays there until Unstream. REQUIRES: one that is spared.
+  kv::BlockId Stream(Sequence* sequence, int64_t block, kv::BlockId device);
+  void Unstream(std::vector<kv::BlockId> blocks) { tier_.Release({.blocks = std::move(blocks)}); }
   // Of the choice's positions after the first `cached`, which the device has, those that are below
   // and come up in less time than it takes to compute them: whole blocks, before `most`.
   int64_t FindPrefix(Sequence* sequence, int64_t cached, int64_t most);
@@ -73,6 +80,7 @@ class Parking {
   kv::TierBook tier_;
   kv::TierMoves moves_;
   ParkCounters counters_;
+  int64_t spared_ = 0;
   int64_t next_id_ = 1;                  // of keys that are a choice's own
   std::vector<kv::PrefixKey> own_keys_;  // kept for their capacity
   std::vector<int32_t> fresh_;

@@ -89,6 +89,12 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
                         kv::HostTier::Create(*rank->device_, *rank->kv_, plan.tier_blocks));
   }
   decoder.kv = rank->kv_->view();
+  if (plan.streamed_blocks > 0) {
+    rank->window_ =
+        std::make_unique<kv::Window>(*rank->device_, *rank->kv_, *rank->tier_,
+                                     rank->region(layout::kKvWindow), plan.streamed_blocks);
+    decoder.window = rank->window_.get();
+  }
   rank->digests_on_ = digest;
   rank->mode_counters_.push_back({membership.cut.degrees()});
   decoder.exchanged = rank->mode_counters_[0].exchanged.get();

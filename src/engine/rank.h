@@ -14,6 +14,7 @@
 #include "engine/step_buffers.h"
 #include "kv/cache.h"
 #include "kv/tier/host_tier.h"
+#include "kv/tier/window.h"
 #include "layout/memory_plan.h"
 #include "model/decoder.h"
 #include "sample/sampler.h"
@@ -103,6 +104,8 @@ class Rank {
   const kv::Cache& kv() const { return *kv_; }
   kv::HostTier* tier() { return tier_.get(); }  // null: nothing lies below the device
   const kv::HostTier* tier() const { return tier_.get(); }
+  kv::Window* window() { return window_.get(); }  // null: nothing is streamed
+  const kv::Window* window() const { return window_.get(); }
   device::Device& device() { return *device_; }
   device::StreamTime compute_time() const { return device_->TimeOf(device_->compute()); }
   // The time of the first stream that copies weights; the only one where cores copy.
@@ -175,6 +178,7 @@ class Rank {
   std::unique_ptr<share::ShippedFfn> ship_;
   std::optional<kv::Cache> kv_;
   std::unique_ptr<kv::HostTier> tier_;
+  std::unique_ptr<kv::Window> window_;
   std::deque<fabric::Exchange> exchanges_;  // what decoders' links point to
   std::vector<ModeCounters> mode_counters_;
   std::vector<model::Decoder> shifted_;   // decoder_ in each further mode

@@ -77,7 +77,15 @@ base::Result<uint64_t> RankSet::PullLoan(const kv::KvLoan& loan, const kv::Group
 
 void RankSet::MoveKv(const kv::TierMoves& moves) {
   for (const auto& rank : ranks_) {
-    if (rank->tier()) rank->tier()->BeginStep(moves);
+    if (!rank->tier()) continue;
+    const kv::Window* const window = rank->window();
+    rank->tier()->BeginStep(moves, window != nullptr && window->Reads(moves.down));
+  }
+}
+
+void RankSet::BeginStreaming(std::span<const kv::StreamedBlock> blocks) {
+  for (const auto& rank : ranks_) {
+    if (rank->window()) rank->window()->BeginStep(blocks);
   }
 }
 
@@ -89,6 +97,9 @@ RankSet::TierTraffic RankSet::tier_traffic() const {
     sum.down += tier->bytes_down();
     sum.up += tier->bytes_up();
     sum.core_seconds += tier->core_seconds();
+    if (rank->window() == nullptr) continue;
+    sum.streamed += rank->window()->bytes();
+    sum.block_steps = rank->window()->block_steps();
   }
   return sum;
 }

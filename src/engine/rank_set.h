@@ -38,11 +38,14 @@ class RankSet {
   // Pulls what was lent into the blocks of `slot`, and waits for it; returns the bytes.
   base::Result<uint64_t> PullLoan(const kv::KvLoan& loan, const kv::GroupBooks& book,
                                   kv::SequenceSlot slot);
-  // Before a step is enqueued: what moves between the devices and the tier below.
+  // Before a step is enqueued: what moves between the devices and the tier below, and then what
+  // the step reads through the window.
   void MoveKv(const kv::TierMoves& moves);
+  void BeginStreaming(std::span<const kv::StreamedBlock> blocks);
   // Bytes of all ranks that went down and came up, and processor time of their copies.
   struct TierTraffic {
-    uint64_t down = 0, up = 0;
+    uint64_t down = 0, up = 0, streamed = 0;
+    int64_t block_steps = 0;  // of one rank: all have the same
     double core_seconds = 0;
   };
   TierTraffic tier_traffic() const;

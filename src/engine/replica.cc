@@ -109,11 +109,15 @@ base::Result<bool> Replica::Begin(bool share) {
   choices_.tier_moves().Clear();
   for (const Sequence* sequence : choices_.returning())
     ranks_.SetTable(choices_.book(), sequence->slot, 0);
+  for (const Sequence* sequence : choices_.streaming().changed())
+    ranks_.SetTable(choices_.book(), sequence->slot, 0);
+  choices_.streaming().changed().clear();
   // Choices alone came back: they run in the next plan.
   if (flight.rows.empty()) return Begin(share);
   FB_RETURN_IF_ERROR(routing_.Tell(begun_, flight.rows));
   FB_ASSIGN_OR_RETURN(round_, Agree(flight));
   BuildBatch(flight);
+  ranks_.BeginStreaming(choices_.streaming().blocks());
   const uint64_t bytes_pulled = ranks_.bytes_pulled();
   ranks_.EnqueueStep(&flight.tasks, round_, index);
   RecordPlan(ranks_.bytes_pulled() - bytes_pulled, &flight);
@@ -290,7 +294,8 @@ void Replica::Publish() {
   stats.step_seconds = step_seconds_;
   stats.kv_bytes_stolen = kv_bytes_stolen_;
   const std::lock_guard lock(published_mutex_);
-  published_ = {std::move(stats), round_.mode, choices_.park_counters(), ranks_.tier_traffic()};
+  published_ = {std::move(stats), round_.mode, choices_.park_counters(), ranks_.tier_traffic(),
+                choices_.streaming().on()};
 }
 
 Replica::Published Replica::published() const {

@@ -77,6 +77,7 @@ class Replica {
     StepMode mode;  // the latest step's
     ParkCounters park;
     RankSet::TierTraffic tier;
+    bool streams = false;  // running choices may have blocks below
   };
   Published published() const;
 

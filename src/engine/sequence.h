@@ -54,7 +54,9 @@ struct Sequence {
   bool sampled_in_slot = false;      // the last token was sampled into StepBatch::sampled[slot]
   int64_t computed = 0;              // positions in the KV cache
   std::unique_ptr<ParkedKv> parked;  // while waiting; null: it has nothing below
-  int64_t park_id = 0;               // of keys below that are its own; 0: none yet
+  // While running: of its first blocks, those that lie below and are read from there.
+  std::vector<kv::BlockId> streamed;
+  int64_t park_id = 0;  // of keys below that are its own; 0: none yet
   // of K and V in the blocks that were let go since it was admitted
   uint64_t let_go_digest = 0;
   sample::TokenCounts counts;  // kept only where a penalty is on

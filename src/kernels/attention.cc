@@ -35,8 +35,8 @@ void BlockAccesses(const StepBatch& batch, const KvLayout& layout, const KvLayer
                    std::vector<device::Access>* accesses) {
   const uint32_t* const table = batch.block_tables + sequence.table_row * batch.table_stride;
   for (int32_t block = begin / kBlockTokens; block * kBlockTokens < end; ++block) {
-    accesses->push_back({layer.Block(table[block], layout.block_stride),
-                         static_cast<uint64_t>(layout.LayerBytes()), write});
+    accesses->push_back(
+        {layer.Block(table[block], layout), static_cast<uint64_t>(layout.LayerBytes()), write});
   }
 }
 

@@ -1,8 +1,9 @@
 // How keys and values lie in memory. A block holds 32 positions of all layers; a block id is
 // logical.
 //
-//   address of block b, layer l = base(l) + index(b) * block_stride, where base(l) = region + l *
-//   layer_bytes
+//   address of block b, layer l = base(l) + index(b) * stride
+//     resident: base(l) = region + l * layer_bytes, and the stride spans all layers
+//     in the window: base(l) = the slot that holds layer l now, and the stride is layer_bytes
 //   a layer's part of a block: for each KV head, K then V:
 //     K [key_dim / 2][32 positions][2]     pairs along key_dim (what q.k chains over)
 //     V [16 position pairs][value_dim][2]  pairs along positions (what p.v chains over)
@@ -44,14 +45,16 @@ struct KvLayout {
   int64_t LayerBytes() const { return HeadBytes() * kv_heads; }
 };
 
-// Where one layer's blocks lie. The window is null where nothing is offloaded.
+// Where one layer's blocks lie. The window is null where nothing is streamed through it.
 struct KvLayer {
   std::byte* resident = nullptr;
   std::byte* window = nullptr;
 
-  std::byte* Block(uint32_t entry, int64_t block_stride) const {
-    std::byte* base = (entry & kWindowBit) ? window : resident;
-    return base + static_cast<int64_t>(entry & ~kWindowBit) * block_stride;
+  // `layout`: the layer's.
+  std::byte* Block(uint32_t entry, const KvLayout& layout) const {
+    const auto index = static_cast<int64_t>(entry & ~kWindowBit);
+    return (entry & kWindowBit) ? window + index * layout.LayerBytes()
+                                : resident + index * layout.block_stride;
   }
 };
 

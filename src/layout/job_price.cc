@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/kv_layout.h"
+#include "layout/stream_price.h"
 
 namespace forebay::layout {
 namespace {
@@ -53,6 +54,19 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
     choice.bound = choice.bound > 0 ? std::min(choice.bound, room) : room;
     job.push_back(choice);
   }
+  // A step's rows of a prompt see half of these on average, and all before them.
+  const auto streaming_seconds = [&](const StepLoad& load, const cost::Work& step) {
+    const kernels::ContextSums& sums = load.sums;
+    const int64_t prompts =
+        sums.prefill_rows > 0 ? sums.prefill_context * sums.prefill_sequences / sums.prefill_rows +
+                                    sums.prefill_rows / 2
+                              : 0;
+    return PriceStreaming(
+               pricer, plan.machine, memory,
+               HeldBlocks(sums.decode_context + prompts, sums.decode_rows + sums.prefill_sequences),
+               step)
+        .step_seconds;
+  };
   const JobSample sample = SampleJob(job, MostChoices(job));
   const auto policy = schedule::CreatePolicy(options.policy);
   FB_CHECK(policy.ok(), "{}", policy.status().ToString());
@@ -69,6 +83,7 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
              // Each of the stages has a step of its own under way: while one of them passes all
              // stages, so do all.
              const cost::Work step = pricer.Near(PartOf(load, plan.layout.pp)).all();
+             if (memory.streamed_blocks > 0) return streaming_seconds(load, step);
              return std::max(SecondsBeside(step, pulls), pulls.seconds());
            },
        .together =

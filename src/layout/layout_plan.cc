@@ -6,6 +6,7 @@
 #include "layout/group_plan.h"
 #include "layout/job_price.h"
 #include "layout/step_price.h"
+#include "layout/stream_choice.h"
 #include "schedule/policy.h"
 
 namespace forebay::layout {
@@ -136,6 +137,7 @@ base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& c
         .max_kv_blocks = options.limits.kv_blocks,
         .steps_in_flight = plan->steps_in_flight,
         .tier_bytes = options.tier.host_bytes / static_cast<uint64_t>(plan->machine.spec.count),
+        .streamed_blocks = plan->streamed_blocks,
         .digest = options.digest,
         .record_routing = !options.machine.record_routing.empty(),
         .modes = plan->shift.ModesInUse(plan->machine.max_num_batched_tokens),
@@ -337,17 +339,28 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   const bool chooses = plan.layout.pools_layers() && !plan.layout.pool_layers;
   std::optional<StepPricer> pricer;
   const bool forecasts = plan.machine.prices_modes && Forecasts(options, config);
-  if (forecasts || (plan.layout.pools() && (plan.machine.prices_modes || chooses))) {
-    const int64_t rows = std::max(plan.machine.max_num_seqs, plan.machine.max_num_batched_tokens);
-    pricer.emplace(
-        config, plan.dtype, plan.layout.degrees(),
-        model::StepCapacity{rows, LogitRows(config, plan.machine.max_num_batched_tokens)},
-        plan.machine.profile, options.machine.calibration());
-  }
+  const auto pricer_of_ranks = [&]() -> const StepPricer& {
+    if (!pricer) {
+      const int64_t rows = std::max(plan.machine.max_num_seqs, plan.machine.max_num_batched_tokens);
+      pricer.emplace(
+          config, plan.dtype, plan.layout.degrees(),
+          model::StepCapacity{rows, LogitRows(config, plan.machine.max_num_batched_tokens)},
+          plan.machine.profile, options.machine.calibration());
+    }
+    return *pricer;
+  };
+  if (forecasts || (plan.layout.pools() && (plan.machine.prices_modes || chooses)))
+    pricer_of_ranks();
   if (chooses) FB_RETURN_IF_ERROR(ChoosePool(options, config, decoders, *pricer, &plan));
   FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders,
                                plan.machine.prices_modes && pricer ? &*pricer : nullptr, &plan));
   FB_RETURN_IF_ERROR(CheckTier(options, plan));
+  const auto divide = [&](int32_t blocks, LayoutPlan* trial) {
+    trial->streamed_blocks = blocks;
+    return PlanRanks(options, config, decoders,
+                     trial->machine.prices_modes && pricer ? &*pricer : nullptr, trial);
+  };
+  FB_RETURN_IF_ERROR(PlanStreaming(options, config, pricer_of_ranks, divide, &plan));
   if (forecasts && plan.Fits().ok()) {
     if (plan.choice) plan.forecast = plan.choice->chosen().job;
     if (!plan.forecast) plan.forecast = ForecastOf(options, config, plan, *pricer);

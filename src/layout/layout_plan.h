@@ -44,6 +44,8 @@ struct LayoutPlan {
   ShiftPlan shift;              // in which mode a step is taken
   // Most rows of a step of a replica's own to which experts come where they have rows; else all do.
   int64_t routed_rows = 0;
+  // Blocks of running choices that are to lie below, at most: memory has what there is room for.
+  int32_t streamed_blocks = 0;
   // What a group does whose replicas may ship; nothing: they only pull.
   std::optional<GroupOptions> group;
 

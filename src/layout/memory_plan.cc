@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "kv/book/block_book.h"
+#include "kv/tier/window.h"
 #include "layout/region_table.h"
 #include "model/kv_groups.h"
 #include "share/ship_plan.h"
@@ -65,8 +66,10 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
   return plan;
 }
 
-void SetBlocks(const MemoryRequest& request, int32_t num_blocks, MemoryPlan* plan) {
+void SetBlocks(const MemoryRequest& request, int32_t num_blocks, int32_t streamed,
+               MemoryPlan* plan) {
   plan->num_blocks = num_blocks;
+  plan->streamed_blocks = streamed;
   plan->regions = PlanRegions(request, *plan);
 }
 
@@ -76,20 +79,40 @@ void SetTierBlocks(const MemoryRequest& request, int32_t num_blocks, MemoryPlan*
       static_cast<uint64_t>(num_blocks) * kv::KvBlockBytes(plan->kv_groups, request.digest);
 }
 
-// Gives the rest of the budget to the KV cache, but no more than all sequences at full length can
-// use.
+uint64_t TierBlocks(const MemoryRequest& request, const MemoryPlan& plan) {
+  return std::min(request.tier_bytes / kv::KvBlockBytes(plan.kv_groups, request.digest),
+                  kMostTierBlocks);
+}
+
+// Gives the rest of the budget to the KV cache and to the window through which blocks are streamed,
+// half of it at most, but no more than all sequences at full length can use.
 void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
-  const uint64_t fixed = request.device_bytes + plan->fixed_bytes() + kRegionRounding;
+  const uint64_t fixed = request.device_bytes + plan->fixed_bytes() +
+                         (request.streamed_blocks > 0 ? 2 : 1) * kRegionRounding;
   const uint64_t rest = request.budget_bytes > fixed ? request.budget_bytes - fixed : 0;
-  auto useful = static_cast<uint64_t>(request.max_num_seqs) * plan->max_blocks_per_sequence;
-  if (request.max_kv_blocks > 0) useful = std::min<uint64_t>(useful, request.max_kv_blocks);
-  SetBlocks(request,
-            static_cast<int32_t>(std::min({rest / kv::KvBlockBytes(plan->kv_groups, request.digest),
-                                           useful, uint64_t{0x7FFFFFFF}})),
+  const uint64_t block = kv::KvBlockBytes(plan->kv_groups, request.digest),
+                 place = WindowPlaceBytes(*plan),
+                 useful =
+                     static_cast<uint64_t>(request.max_num_seqs) * plan->max_blocks_per_sequence;
+  const auto resident = [&](uint64_t streamed) {
+    uint64_t blocks = std::min((rest - streamed * place) / block, useful);
+    if (request.max_kv_blocks > 0) blocks = std::min<uint64_t>(blocks, request.max_kv_blocks);
+    return std::min(blocks, uint64_t{0x7FFFFFFF});
+  };
+  uint64_t streamed = 0;
+  if (request.streamed_blocks > 0) {
+    streamed = std::min({static_cast<uint64_t>(request.streamed_blocks), TierBlocks(request, *plan),
+                         rest / 2 / place, useful - resident(0)});
+  }
+  SetBlocks(request, static_cast<int32_t>(resident(streamed)), static_cast<int32_t>(streamed),
             plan);
 }
 
 }  // namespace
+
+uint64_t WindowPlaceBytes(const MemoryPlan& plan) {
+  return static_cast<uint64_t>(kv::kWindowSlots * plan.kv_groups[0].layout.LayerBytes());
+}
 
 uint64_t MemoryPlan::bytes(RegionUse use) const {
   uint64_t sum = 0;
@@ -122,6 +145,7 @@ int64_t ChooseLength(const model::ModelConfig& config, tensor::DType dtype,
                      const MemoryRequest& request) {
   MemoryRequest stable = request;
   if (request.stable_bytes != 0) stable.budget_bytes = request.stable_bytes;
+  stable.streamed_blocks = 0;
   int64_t length = config.max_position_embeddings;
   while (length > kernels::kBlockTokens) {
     MemoryPlan plan = WithoutKv(config, dtype, stable, length);
@@ -140,8 +164,7 @@ MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype,
       request.max_model_len ? request.max_model_len : ChooseLength(config, dtype, request);
   MemoryPlan plan = WithoutKv(config, dtype, request, length);
   GiveRestToKv(request, &plan);
-  const uint64_t fitting = request.tier_bytes / kv::KvBlockBytes(plan.kv_groups, request.digest);
-  SetTierBlocks(request, static_cast<int32_t>(std::min<uint64_t>(fitting, kMostTierBlocks)), &plan);
+  SetTierBlocks(request, static_cast<int32_t>(TierBlocks(request, plan)), &plan);
   return plan;
 }
 
@@ -184,15 +207,16 @@ std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, te
       length = std::min(length, ChooseLength(config, dtype, request));
   }
   std::vector<MemoryPlan> plans;
-  int32_t blocks = INT32_MAX, tier_blocks = INT32_MAX;
+  int32_t blocks = INT32_MAX, streamed = INT32_MAX, tier_blocks = INT32_MAX;
   for (MemoryRequest request : requests) {
     request.max_model_len = length;
     plans.push_back(DivideMemory(config, dtype, request));
     blocks = std::min(blocks, plans.back().num_blocks);
+    streamed = std::min(streamed, plans.back().streamed_blocks);
     tier_blocks = std::min(tier_blocks, plans.back().tier_blocks);
   }
   for (size_t i = 0; i < plans.size(); ++i) {
-    SetBlocks(requests[i], blocks, &plans[i]);
+    SetBlocks(requests[i], blocks, streamed, &plans[i]);
     SetTierBlocks(requests[i], tier_blocks, &plans[i]);
   }
   return plans;

@@ -30,6 +30,8 @@ struct MemoryRequest {
   int32_t max_kv_blocks = 0;  // 0: no limit of its own
   int32_t steps_in_flight = 1;
   uint64_t tier_bytes = 0;  // of the host, for KV below the device; beside the budget
+  // Blocks of running choices that may lie there, at most; 0: nothing is streamed.
+  int32_t streamed_blocks = 0;
   bool digest = false;
   bool record_routing = false;
   std::vector<model::ModeRows> modes;                 // as in model::StepCapacity
@@ -45,7 +47,7 @@ struct MemoryRequest {
 inline constexpr char kKvRegion[] = "kv", kPoolRegion[] = "weight pool",
                       kTensorStaging[] = "tensor staging", kSequenceStaging[] = "sequence staging",
                       kHeadStaging[] = "head staging", kStageStaging[] = "stage staging",
-                      kModeTables[] = "mode tables";
+                      kModeTables[] = "mode tables", kKvWindow[] = "kv window";
 // Which experts the rows of steps chose, where that is recorded.
 inline constexpr char kChosenRegion[] = "chosen experts";
 
@@ -60,6 +62,7 @@ struct MemoryPlan {
   int32_t max_blocks_per_sequence = 0;
   int32_t tier_blocks = 0;  // blocks of every group that lie below the device
   uint64_t tier_bytes = 0;
+  int32_t streamed_blocks = 0;  // of these, the ones that running choices may read through a window
   StepShape step_shape;
   int32_t steps_in_flight = 1;
   // What the rank allocates, in this order: layout/region_table.cc.
@@ -67,9 +70,14 @@ struct MemoryPlan {
 
   uint64_t bytes(RegionUse use) const;
   uint64_t fixed_bytes() const;  // All but the KV cache.
-  int64_t kv_tokens() const { return static_cast<int64_t>(num_blocks) * kernels::kBlockTokens; }
+  // What running choices hold at most.
+  int64_t kv_tokens() const {
+    return (static_cast<int64_t>(num_blocks) + streamed_blocks) * kernels::kBlockTokens;
+  }
 };
 
+// Bytes of the window for each block that is streamed.
+uint64_t WindowPlaceBytes(const MemoryPlan& plan);
 // Slots of experts that all layers of the stage have in a step.
 int64_t ChosenElements(const MemoryPlan& plan);
 

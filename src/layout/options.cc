@@ -56,6 +56,16 @@ base::Result<fabric::PeerOrder> ParsePeerOrder(std::string_view text) {
                   text));
 }
 
+base::Result<Offloading> ParseOffloading(std::string_view text) {
+  if (text == "auto") return Offloading::kAuto;
+  if (text == "off") return Offloading::kOff;
+  if (text == "uniform") return Offloading::kUniform;
+  if (text == "always") return Offloading::kAlways;
+  return base::Status(
+      base::kInvalidArgument,
+      fmt::format("--kv-offload \"{}\" is unknown; expected auto, off, uniform or always", text));
+}
+
 base::Result<Preempting> ParsePreempting(std::string_view text) {
   if (text == "auto") return Preempting::kAuto;
   if (text == "park") return Preempting::kPark;

@@ -100,10 +100,16 @@ enum class Stealing : uint8_t { kAuto, kOff, kAlways };
 // always the one.
 enum class Preempting : uint8_t { kAuto, kPark, kRecompute };
 
+// Whether running choices keep a part of their KV below, read layer by layer in every step: where
+// it makes the job faster by price, never, as much as stays hidden behind the step, or as much as
+// there is room for.
+enum class Offloading : uint8_t { kAuto, kOff, kUniform, kAlways };
+
 // KV below the device.
 struct TierOptions {
   uint64_t host_bytes = 0;  // In the memory of the host, of all ranks; 0: nothing lies below.
   Preempting preempt = Preempting::kAuto;
+  Offloading offload = Offloading::kAuto;
 };
 
 // What only tests and trials set.
@@ -146,6 +152,7 @@ base::Result<tensor::DType> ParseComputeType(std::string_view text);    // --dty
 base::Result<Stealing> ParseStealing(std::string_view text);            // --steal
 base::Result<Preempting> ParsePreempting(std::string_view text);        // --kv-preempt
 base::Result<fabric::PeerOrder> ParsePeerOrder(std::string_view text);  // --pool-peers
+base::Result<Offloading> ParseOffloading(std::string_view text);        // --kv-offload
 // --kv-offloading-size: a number alone is taken for a slip where it gives no room to speak of.
 base::Result<uint64_t> ParseOffloadingSize(std::string_view text);
 // "auto" (nothing), or a mode as "4x2": sp x tp.

@@ -44,6 +44,9 @@ struct Sizes {
     if (!request.record_routing || !config().moe) return 0;
     return static_cast<uint64_t>(ChosenElements(plan) * plan.steps_in_flight) * sizeof(uint16_t);
   }
+  uint64_t KvWindow() const {
+    return static_cast<uint64_t>(plan.streamed_blocks) * WindowPlaceBytes(plan);
+  }
   uint64_t Kv() const {
     return static_cast<uint64_t>(plan.num_blocks) *
                kv::KvBlockBytes(plan.kv_groups, request.digest) +
@@ -76,6 +79,7 @@ constexpr Row kRows[] = {
     {"step batch", kControl, kWorkspace, false, [](const Sizes& s) { return std::optional(StepArrayBytes(s.plan.step_shape, s.plan.steps_in_flight)); }},
     {kChosenRegion, kControl, kWorkspace, false, [](const Sizes& s) { return IfAny(s.Chosen()); }},
     {kKvRegion, kData, kKv, true, [](const Sizes& s) { return std::optional(s.Kv()); }},
+    {kKvWindow, kData, kKv, false, [](const Sizes& s) { return IfAny(s.KvWindow()); }},
     {kPoolRegion, kData, kPool, true, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::pool_bytes); }},
     {"weight slots", kData, kSlots, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::slots_bytes); }},
     {"pool tables", kControl, kTables, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::table_bytes); }},

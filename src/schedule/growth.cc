@@ -65,7 +65,7 @@ class Profile {
 
 int64_t ChoicesThatFit(const StepView& view, double capacity) {
   std::vector<Life> lives;
-  auto blocks = static_cast<double>(view.available_blocks);
+  auto blocks = static_cast<double>(view.available_blocks + view.later_blocks);
   for (const std::vector<RunningView>* choices : {&view.running, &view.elsewhere}) {
     for (const RunningView& choice : *choices) {
       lives.push_back(LifeOf(choice));

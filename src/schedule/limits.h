@@ -12,6 +12,9 @@ struct Limits {
   int32_t max_num_batched_tokens = 2048;  // rows of a step
   int32_t block_tokens = kv::kBlockTokens;
   int32_t total_blocks = 0;
+  // Of these, so many that lie below the device and are read from there in every step: only full
+  // blocks whose rows were computed in earlier steps.
+  int32_t streamed_blocks = 0;
 };
 
 }  // namespace forebay::schedule

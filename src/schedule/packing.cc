@@ -20,10 +20,10 @@ int64_t NextRowBlocks(const RunningView& choice, const Limits& limits) {
 }  // namespace
 
 int64_t AvailableAfter(const StepView& view, size_t survivors) {
-  int64_t given_back = 0, kept = 0;
+  int64_t given_back = 0, kept = view.limits.streamed_blocks;
   for (size_t i = 0; i < view.running.size(); ++i) {
     if (i < survivors) {
-      kept += view.running[i].reserved_blocks;
+      kept += view.running[i].reserved_blocks - view.running[i].streamed_blocks;
     } else {
       given_back += view.running[i].exclusive_blocks;
     }
@@ -75,19 +75,28 @@ int64_t Watermark(const StepView& view) {
 void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan,
                  int64_t spare_blocks) {
   const Limits& limits = view.limits;
-  int64_t blocks = view.available_blocks - spare_blocks;
+  int64_t blocks = view.available_blocks + view.later_blocks - spare_blocks;
   for (const std::vector<RunningView>* choices : {&view.running, &view.elsewhere}) {
     for (const RunningView& choice : *choices) {
       blocks -= MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead),
                               choice.reserved_blocks, limits);
     }
   }
+  int64_t now = view.available_blocks;
+  for (const RowsOf& entry : plan->run) {
+    const RunningView& choice = view.running[entry.index];
+    now -= MissingBlocks(choice.computed_tokens + entry.rows, choice.reserved_blocks, limits);
+  }
   for (size_t i = 0; i < view.waiting.size() && room.rows > 0 && room.choices > 0; ++i) {
     const WaitingView& choice = view.waiting[i];
-    blocks -= MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead),
-                            choice.held_tokens / limits.block_tokens, limits);
+    const int64_t held = choice.held_tokens / limits.block_tokens;
+    blocks -=
+        MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead), held, limits);
     if (blocks < 0) return;
-    const int64_t chunk = std::min(choice.known_tokens - choice.cached_tokens, room.rows);
+    const int64_t chunk = std::min({choice.known_tokens - choice.cached_tokens, room.rows,
+                                    (held + now) * limits.block_tokens - choice.cached_tokens});
+    if (chunk <= 0) return;
+    now -= MissingBlocks(choice.cached_tokens + chunk, held, limits);
     plan->admit.push_back({static_cast<int32_t>(i), static_cast<int32_t>(chunk)});
     room.rows -= chunk;
     --room.choices;

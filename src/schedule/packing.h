@@ -39,8 +39,8 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan);
 // Admits waiting choices in order while rows and choices last. A choice is admitted if every
 // running and admitted one finds blocks for its known tokens and `lookahead` more (or up to its
 // end), so that no admission causes a preemption in the next `lookahead` steps. The first that does
-// not fit ends it: later ones do not overtake. `spare_blocks` stay free. REQUIRES: nothing was
-// preempted in this plan.
+// not fit ends it: later ones do not overtake. `spare_blocks` stay free. What a step has no blocks
+// for yet, the next ones may. REQUIRES: nothing was preempted in this plan.
 void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan,
                  int64_t spare_blocks = 0);
 // Blocks that vLLM and Sarathi-Serve keep free when they admit: one in a hundred, beside a running

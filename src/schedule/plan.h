@@ -16,6 +16,7 @@ struct RunningView {
   // positions in the KV cache; known - computed rows are to be computed next
   int64_t computed_tokens = 0;
   int64_t reserved_blocks = 0;
+  int64_t streamed_blocks = 0;  // of these, the ones that lie below the device
   // of these, the ones that preempting it makes available (0: not known, a safe guess)
   int64_t exclusive_blocks = 0;
   int64_t remaining_output = 0;  // tokens that it may still generate
@@ -42,7 +43,10 @@ struct StepView {
   // want more.
   std::vector<RunningView> elsewhere;
   std::vector<WaitingView> waiting;
-  int64_t available_blocks = 0;  // free and evictable
+  // Free, evictable, and those that become free by streaming what is full now.
+  int64_t available_blocks = 0;
+  // Those that later steps may have besides, when more blocks are full.
+  int64_t later_blocks = 0;
   // prompt and output of the choices that have finished; 0: none has
   double mean_tokens = 0;
   // How much of the cache foreseen needs may fill: more than 1 where preemption is cheap.

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/attention_items.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/kv_part.h"
 
 namespace forebay::kernels {
 namespace {
@@ -154,10 +155,7 @@ class Attender {
 
   FB_INLINE const T* Keys(const AttentionItem& item, int32_t block) const {
     const uint32_t entry = item.blocks[block];
-    const std::byte* base = (entry & kWindowBit) ? args_.layer.window : args_.layer.resident;
-    return reinterpret_cast<const T*>(base + static_cast<int64_t>(entry & ~kWindowBit) *
-                                                 args_.layout.block_stride) +
-           item.kv_head * HeadElements();
+    return LayerPart<T>(args_.layer, args_.layout, entry) + item.kv_head * HeadElements();
   }
   FB_INLINE int64_t HeadElements() const { return args_.layout.HeadElements(); }
 

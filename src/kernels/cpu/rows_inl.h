@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/cpu/kv_part.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cut_rows.h"
 #include "kernels/digest.h"
@@ -125,17 +126,12 @@ FB_INLINE BlockRows<T> RowsOfBlock(const Args& args, int64_t row, int64_t end) {
   const uint32_t entry =
       args.batch
           .block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
-  std::byte* base = (entry & kWindowBit) ? args.layer.window : args.layer.resident;
   int64_t last = row + kBlockTokens - slot;
   if (last > sequence.first_row + sequence.num_rows) last = sequence.first_row + sequence.num_rows;
   if (last > end) last = end;
-  return {row,
-          static_cast<int>(last - row),
-          position,
-          slot,
-          entry,
-          reinterpret_cast<T*>(base + static_cast<int64_t>(entry & ~kWindowBit) *
-                                          args.layout.block_stride)};
+  return {row,      static_cast<int>(last - row),
+          position, slot,
+          entry,    LayerPart<T>(args.layer, args.layout, entry)};
 }
 
 // The lines that one head of a block's rows goes to: K's lie 128 bytes or more apart, so that no

@@ -46,7 +46,7 @@ class PartSum {
     const uint32_t entry =
         args.batch.block_tables[query_.sequence.table_row * args.batch.table_stride + block];
     const int32_t kv_head = query_.head / (args.heads / args.layout.kv_heads);
-    keys_ = reinterpret_cast<const T*>(args.layer.Block(entry, args.layout.block_stride) +
+    keys_ = reinterpret_cast<const T*>(args.layer.Block(entry, args.layout) +
                                        kv_head * args.layout.HeadBytes());
     Score();
     Rescale();

@@ -35,7 +35,7 @@ void TransformRow(const LatentKvArgs& args, int64_t row) {
   const float inverse = InverseRms([x](int64_t j) { return x[j]; }, latent, args.norm_eps);
   for (int j = 0; j < latent; ++j) key[j] = tensor::RoundTo<T>(x[j] * inverse * args.kv_norm[j]);
   Turn(args, x + latent, position, key + latent);
-  T* block = reinterpret_cast<T*>(args.layer.Block(entry, layout.block_stride));
+  T* block = reinterpret_cast<T*>(args.layer.Block(entry, layout));
   for (int j = 0; j < layout.key_dim; ++j)
     block[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = key[j];
   if (args.digests) {

@@ -49,7 +49,7 @@ void KeepRow(const Args& args, int64_t row, const T* k_heads, const T* v_heads) 
   const uint32_t entry =
       args.batch
           .block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
-  std::byte* block = args.layer.Block(entry, layout.block_stride);
+  std::byte* block = args.layer.Block(entry, layout);
   uint64_t digest = 0;
   for (int head = 0; head < layout.kv_heads; ++head) {
     const T *k = k_heads + head * head_dim, *v = v_heads + head * head_dim;

@@ -206,9 +206,9 @@ class AttentionProblem {
       std::vector<T>& memory = (entry & kWindowBit) ? window_ : resident_;
       const int32_t slot = position % kBlockTokens;
       for (int32_t head = 0; head < shape_.kv_heads; ++head) {
-        T* keys =
-            memory.data() +
-            ((entry & ~kWindowBit) * layout_.block_stride + head * layout_.HeadBytes()) / sizeof(T);
+        const int64_t stride = (entry & kWindowBit) ? layout_.LayerBytes() : layout_.block_stride;
+        T* keys = memory.data() +
+                  ((entry & ~kWindowBit) * stride + head * layout_.HeadBytes()) / sizeof(T);
         T* values = keys + dim * kBlockTokens;
         for (int32_t j = 0; j < dim; ++j) {
           const size_t from = (size_t(position) * shape_.kv_heads + head) * dim + j;

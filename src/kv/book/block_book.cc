@@ -258,6 +258,12 @@ void BlockBook::LetGo(SequenceSlot slot, int64_t position) {
   seq.first = std::max(seq.first, first);
 }
 
+void BlockBook::Replace(SequenceSlot slot, BlockId entry) {
+  const int32_t first = state_->Live(slot).first;
+  LetGo(slot, (first + int64_t{1}) * kBlockTokens);
+  state_->Table(slot)[first] = entry;
+}
+
 void BlockBook::Close(SequenceSlot slot) {
   State& s = *state_;
   Sequence& seq = s.Live(slot);

@@ -106,6 +106,9 @@ class BlockBook {
   // Their entries stay in the table and mean nothing. REQUIRES: position <= committed; the sequence
   // is not truncated to before the next block's end.
   void LetGo(SequenceSlot slot, int64_t position);
+  // Lets go the first block that the sequence holds, whose entry of the table becomes `entry`: it
+  // says where else the block lies. REQUIRES: the block is full and committed.
+  void Replace(SequenceSlot slot, BlockId entry);
   // Ends the sequence: its indexed blocks become cached, the others free.
   void Close(SequenceSlot slot);
 

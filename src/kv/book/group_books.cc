@@ -37,16 +37,19 @@ CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, uint64_t sa
   return least;
 }
 
-SequenceSlot GroupBooks::Adopt(std::span<const int32_t> tokens, uint64_t salt,
-                               std::span<const int64_t> first_held, int64_t max_cached,
-                               std::vector<PrefixKey>* keys) {
+SequenceSlot GroupBooks::OpenAdopted(std::span<const int32_t> tokens, uint64_t salt,
+                                     std::span<const int64_t> first_held, int64_t max_cached,
+                                     std::vector<PrefixKey>* keys) {
   const bool all_seen = std::ranges::count(first_held, 0) == num_groups();
   const SequenceSlot slot = Open(tokens, salt, all_seen ? max_cached : 0, keys);
   for (int group = 0; group < num_groups() && !all_seen; ++group)
     books_[group].Skip(slot, tokens.first(static_cast<size_t>(first_held[group])));
-  Reserve(slot, static_cast<int64_t>(tokens.size()));
-  SetComputed(slot, static_cast<int64_t>(tokens.size()));
   return slot;
+}
+
+void GroupBooks::FillAdopted(SequenceSlot slot, int64_t length) {
+  Reserve(slot, length);
+  SetComputed(slot, length);
 }
 
 void GroupBooks::CommitAdopted(SequenceSlot slot, std::span<const int32_t> tokens) {
@@ -73,6 +76,11 @@ int64_t GroupBooks::LetGoUnseen(int group, SequenceSlot slot) {
   BlockBook& book = books_[group];
   book.LetGo(slot, reaches_[group].First(static_cast<int32_t>(book.committed(slot))));
   return book.first_held(slot);
+}
+
+void GroupBooks::Replace(SequenceSlot slot, BlockId entry) {
+  FB_CHECK(num_groups() == 1, "a block of one of {} groups is let go", num_groups());
+  books_[0].Replace(slot, entry);
 }
 
 void GroupBooks::Close(SequenceSlot slot) {

@@ -22,13 +22,15 @@ class GroupBooks {
                     std::vector<PrefixKey>* keys);
   CachedPrefix FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
                           std::vector<PrefixKey>* keys) const;
-  // Opens a sequence whose positions were all computed elsewhere, with room for what rows still
-  // see: by group, from `first_held` on. Where all is seen, the first full blocks of at most
-  // `max_cached` tokens are taken from the prefix index; those from committed() on are to be
-  // filled. REQUIRES: available_blocks() are enough.
-  SequenceSlot Adopt(std::span<const int32_t> tokens, uint64_t salt,
-                     std::span<const int64_t> first_held, int64_t max_cached = 0,
-                     std::vector<PrefixKey>* keys = nullptr);
+  // Opens a sequence whose positions were all computed elsewhere: by group, from `first_held` on
+  // rows still see them. Where all is seen, the first full blocks of at most `max_cached` tokens
+  // are taken from the prefix index; those from committed() on are to be filled, once FillAdopted
+  // has made room for them.
+  SequenceSlot OpenAdopted(std::span<const int32_t> tokens, uint64_t salt,
+                           std::span<const int64_t> first_held, int64_t max_cached = 0,
+                           std::vector<PrefixKey>* keys = nullptr);
+  // REQUIRES: available_blocks() are enough.
+  void FillAdopted(SequenceSlot slot, int64_t length);
   // What was adopted is there now.
   void CommitAdopted(SequenceSlot slot, std::span<const int32_t> tokens);
   // REQUIRES: available_blocks() are enough.
@@ -38,6 +40,8 @@ class GroupBooks {
   // Lets go what the rows from committed() on do not see in the group; returns the first position
   // held.
   int64_t LetGoUnseen(int group, SequenceSlot slot);
+  // As in BlockBook, of the only group.
+  void Replace(SequenceSlot slot, BlockId entry);
   void Close(SequenceSlot slot);
 
   int num_groups() const { return static_cast<int>(books_.size()); }

@@ -108,7 +108,8 @@ TEST(GroupBooks, AnAdoptedSequenceHasWhatIsSeen) {
   std::iota(tokens.begin(), tokens.end(), 0);
   const int64_t first_held[] = {0, 224};
   GroupBooks books({.num_blocks = 16, .max_sequences = 2, .max_blocks_per_sequence = 12}, windows);
-  const SequenceSlot slot = books.Adopt(tokens, 0, first_held);
+  const SequenceSlot slot = books.OpenAdopted(tokens, 0, first_held);
+  books.FillAdopted(slot, std::ssize(tokens));
   EXPECT_EQ(books.first_held(0, slot), 0);
   EXPECT_EQ(books.first_held(1, slot), 224);
   EXPECT_EQ(books.table(1, slot).size(), 10u);
@@ -122,7 +123,8 @@ TEST(GroupBooks, AnAdoptedSequenceHasWhatIsSeen) {
 
   // Its blocks are children of a prefix that somebody else may compute.
   GroupBooks alone({.num_blocks = 16, .max_sequences = 2, .max_blocks_per_sequence = 12}, window);
-  const SequenceSlot adopted = alone.Adopt(tokens, 0, std::span(first_held).last(1));
+  const SequenceSlot adopted = alone.OpenAdopted(tokens, 0, std::span(first_held).last(1));
+  alone.FillAdopted(adopted, std::ssize(tokens));
   EXPECT_EQ(alone.available_blocks(), 13);
   alone.CommitAdopted(adopted, tokens);
   EXPECT_EQ(alone.FindCached(tokens, 0, 300, nullptr).tokens, 0);

@@ -57,10 +57,11 @@ TierBook::TierBook(int32_t num_blocks) : state_(std::make_unique<State>(num_bloc
 TierBook::~TierBook() = default;
 
 std::optional<TierStay> TierBook::Hold(std::span<const PrefixKey> keys, bool open,
-                                       std::vector<int32_t>* fresh) {
+                                       std::vector<int32_t>* fresh, int64_t spared) {
   State& s = *state_;
   TierStay stay{.open = open};
-  int64_t wanted = open ? 1 : 0, room = static_cast<int64_t>(s.free.size()) + s.kept.size();
+  int64_t wanted = open ? 1 : 0,
+          room = static_cast<int64_t>(s.free.size()) + s.kept.size() - spared;
   for (const PrefixKey& key : keys) {
     const BlockId id = s.index.Find(key);
     stay.blocks.push_back(id);

@@ -39,10 +39,11 @@ class TierBook {
   ~TierBook();
 
   // Takes a block for each key, the one that has it or a new one, and one more if `open`. Evicts
-  // kept blocks where none is free. All or nothing. Indices into the stay of the new ones, which
-  // the caller is to write, are appended to `fresh`. REQUIRES: keys differ.
+  // kept blocks where none is free. All or nothing, and `spared` blocks that are free or kept stay
+  // so. Indices into the stay of the new ones, which the caller is to write, are appended to
+  // `fresh`. REQUIRES: keys differ.
   std::optional<TierStay> Hold(std::span<const PrefixKey> keys, bool open,
-                               std::vector<int32_t>* fresh);
+                               std::vector<int32_t>* fresh, int64_t spared = 0);
   // How many of the keys, from the first on, the tier has.
   int64_t Find(std::span<const PrefixKey> keys) const;
   // Ends a stay: its full blocks are kept, the first the longest; the open one is free.

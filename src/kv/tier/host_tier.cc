@@ -12,6 +12,7 @@ HostTier::HostTier(device::Device& device, const Cache& cache)
       cache_(cache),
       stored_(device.NewEvent()),
       ready_(device.NewEvent()),
+      streamed_(device.NewEvent()),
       down_(device.copy(device::CopyKind::kKvDown)),
       up_(device.copy(device::CopyKind::kKvUp)) {
   for (const std::vector<Cache::Strip>& strips : cache.strips()) {
@@ -47,12 +48,13 @@ uint64_t HostTier::Copy(device::Stream& stream, std::span<const TierMove> moves,
   return bytes;
 }
 
-void HostTier::BeginStep(const TierMoves& moves) {
+void HostTier::BeginStep(const TierMoves& moves, bool after_window) {
   device::Stream& compute = device_.compute();
   if (coming_up_) compute.Wait(*ready_);
   coming_up_ = !moves.up.empty();
   if (!moves.down.empty()) {
-    down_.Wait(*ready_);
+    if (after_window) up_.Record(*streamed_);
+    down_.Wait(after_window ? *streamed_ : *ready_);
     bytes_down_ += Copy(down_, moves.down, /*down=*/true);
     down_.Record(*stored_);
     compute.Wait(*stored_);

@@ -7,7 +7,8 @@
 // the next step waits for it (*stored*), since it may write over it. What comes up waits for what
 // goes down before it, whose blocks it may take, and the step after waits for it (*ready*); so it
 // has the time of a whole step. What goes down waits for what comes up: a block below is not
-// written while it is read.
+// written while it is read. What passes through a window (kv/tier/window.h) comes up in the same
+// stream.
 #pragma once
 
 #include <atomic>
@@ -44,10 +45,20 @@ class HostTier {
                                                         int32_t num_blocks);
 
   // At a step's border, before the step is enqueued: holds it until what came up before is there,
-  // begins the moves, and holds it until what goes down is below.
-  void BeginStep(const TierMoves& moves);
+  // begins the moves, and holds it until what goes down is below. `after_window`: something that
+  // is on its way up through the window lies where something goes down to.
+  void BeginStep(const TierMoves& moves, bool after_window = false);
   // Blocks until nothing moves.
   void Quiesce();
+
+  // A layer's part of block 0, where `layer` counts in the first KV group, and how far the next
+  // block's is.
+  const std::byte* LayerBelow(int64_t layer) const {
+    return region_->data + layer * cache_.view().groups[0].layout.LayerBytes();
+  }
+  uint64_t block_bytes() const { return block_bytes_; }
+  // What went down before the step that began last is there.
+  const device::DeviceEvent& stored() const { return *stored_; }
 
   uint64_t bytes_down() const { return bytes_down_; }
   uint64_t bytes_up() const { return bytes_up_; }
@@ -65,7 +76,7 @@ class HostTier {
   uint64_t block_bytes_ = 0;
   std::unique_ptr<device::Arena> arena_;
   const device::Region* region_ = nullptr;
-  const std::unique_ptr<device::DeviceEvent> stored_, ready_;
+  const std::unique_ptr<device::DeviceEvent> stored_, ready_, streamed_;
   device::Stream &down_, &up_;
   bool coming_up_ = false;  // since the last step that waited for `ready_`
   std::atomic<uint64_t> bytes_down_{0}, bytes_up_{0};

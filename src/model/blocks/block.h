@@ -6,6 +6,7 @@
 #include "kernels/linear.h"
 #include "kernels/route.h"
 #include "kv/cache.h"
+#include "kv/tier/window.h"
 #include "model/activations.h"
 #include "model/decoder_weights.h"
 #include "model/shared_weights.h"
@@ -22,6 +23,7 @@ struct BlockContext {
   SharedWeights* shared = nullptr;  // null: all weights are the rank's own
   Activations activations;
   kv::CacheView kv;
+  kv::Window* window = nullptr;  // null: all blocks are resident
   ReplicaLinks links;
   // Where there is no data, what says which experts rows go to.
   const kernels::RoutingSource* routing = nullptr;
@@ -53,6 +55,28 @@ class LayerWeight {
   const int64_t layer_;
   const Role& role_;
   const weights::PlacedWeight* const placed_;
+};
+
+// Where the KV blocks of a layer lie, for what is enqueued while this lives.
+class LayerKv {
+ public:
+  LayerKv(const BlockContext& context, int64_t layer)
+      : window_(context.window),
+        layer_(layer),
+        bases_(window_ ? window_->Acquire(layer)
+                       : context.kv.layers[static_cast<size_t>(layer)].bases) {}
+  ~LayerKv() {
+    if (window_ != nullptr) window_->Release(layer_);
+  }
+  LayerKv(const LayerKv&) = delete;
+  LayerKv& operator=(const LayerKv&) = delete;
+
+  const kernels::KvLayer& bases() const { return bases_; }
+
+ private:
+  kv::Window* const window_;
+  const int64_t layer_;
+  const kernels::KvLayer bases_;
 };
 
 // The norms before a layer's blocks, and the projection of what attention gives, of every kind.

@@ -32,6 +32,8 @@ class Vllm final : public Policy {
   // The last admitted one may be a part of its prompt: only one that fits no step begins so.
   static void KeepWholePrompts(const StepView& view, StepPlan* plan) {
     if (plan->admit.empty()) return;
+    // One that fits no step's blocks begins alone.
+    if (view.running.empty() && plan->admit.size() == 1) return;
     const RowsOf last = plan->admit.back();
     const WaitingView& choice = view.waiting[last.index];
     const int64_t rows = choice.known_tokens - choice.cached_tokens;

@@ -1,0 +1,78 @@
+#include "engine/streaming.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/kv_layout.h"
+
+namespace forebay::engine {
+
+Streaming::Streaming(int32_t blocks, const KvDigest& kv_digest, Parking& parking,
+                     kv::GroupBooks& book)
+    : kv_digest_(kv_digest), parking_(parking), book_(book), places_(blocks) {
+  parking_.Spare(room());
+}
+
+int64_t Streaming::FirstFull(const Sequence& sequence) const {
+  const int64_t first = book_.first_held(0, sequence.slot) / kv::kBlockTokens;
+  return first < book_.committed(0, sequence.slot) / kv::kBlockTokens ? first : -1;
+}
+
+int64_t Streaming::Movable(std::span<Sequence* const> running) const {
+  if (!on()) return 0;
+  // What is held and full; what is not is held by one choice alone.
+  int64_t full = book_.held_blocks();
+  for (const Sequence* sequence : running) {
+    full -= std::ssize(book_.table(0, sequence->slot)) -
+            book_.committed(0, sequence->slot) / kv::kBlockTokens;
+  }
+  return std::min(room(), full);
+}
+
+void Streaming::MakeRoom(const Sequence& sequence, int64_t length,
+                         std::span<Sequence* const> running) {
+  const int64_t blocks = (length + kv::kBlockTokens - 1) / kv::kBlockTokens -
+                         std::ssize(book_.table(0, sequence.slot));
+  while (on() && book_.available_blocks() < blocks) {
+    const Sequence* lowest = nullptr;
+    int64_t index = -1;
+    for (const Sequence* choice : running) {
+      const int64_t first = FirstFull(*choice);
+      if (first < 0 || (lowest != nullptr && first >= index)) continue;
+      lowest = choice;
+      index = first;
+    }
+    FB_CHECK(lowest != nullptr, "{} blocks are wanted, {} available, and none can be streamed",
+             blocks, book_.available_blocks());
+    const kv::BlockId block = book_.table(0, lowest->slot)[static_cast<size_t>(index)];
+    for (Sequence* choice : running) {
+      if (FirstFull(*choice) == index &&
+          book_.table(0, choice->slot)[static_cast<size_t>(index)] == block)
+        Stream(choice, index);
+    }
+  }
+}
+
+void Streaming::Stream(Sequence* sequence, int64_t index) {
+  const std::span<const kv::BlockId> table = book_.table(0, sequence->slot);
+  const kv::BlockId below = parking_.Stream(sequence, index, table[static_cast<size_t>(index)]);
+  const int32_t place = places_.Take(below);
+  parking_.Spare(room());
+  sequence->streamed.push_back(below);
+  sequence->let_go_digest +=
+      kv_digest_(0, table, index * kv::kBlockTokens, (index + 1) * kv::kBlockTokens);
+  book_.Replace(sequence->slot,
+                static_cast<kv::BlockId>(kernels::kWindowBit | static_cast<uint32_t>(place)));
+  if (std::ranges::count(changed_, sequence) == 0) changed_.push_back(sequence);
+}
+
+void Streaming::End(Sequence* sequence) {
+  std::erase(changed_, sequence);
+  if (sequence->streamed.empty()) return;
+  for (const kv::BlockId below : sequence->streamed) places_.Release(below);
+  parking_.Unstream(std::exchange(sequence->streamed, {}));
+  parking_.Spare(room());
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,50 @@
+// Which blocks below the device are streamed: each has a place in the window, the same in every
+// layer and slot, as long as a running choice reads it. Pure book-keeping; places are those that
+// tables of blocks name beside kernels::kWindowBit.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "kv/book/prefix_index.h"
+
+namespace forebay::kv {
+
+// A block of the tier, and where it lies in each slot of the window.
+struct StreamedBlock {
+  int32_t place = 0;
+  BlockId below = 0;
+
+  bool operator==(const StreamedBlock&) const = default;
+};
+
+class StreamBook {
+ public:
+  explicit StreamBook(int32_t num_places);
+
+  // One more choice reads the block: its place, a new one if nobody did. REQUIRES: room() > 0 or
+  // it has one.
+  int32_t Take(BlockId below);
+  // One fewer reads it.
+  void Release(BlockId below);
+
+  int32_t num_places() const { return num_places_; }
+  int32_t room() const { return static_cast<int32_t>(free_.size()); }
+  // Ascending places.
+  std::span<const StreamedBlock> blocks();
+
+ private:
+  struct Readers {
+    int32_t place = 0, count = 0;
+  };
+
+  const int32_t num_places_;
+  std::vector<int32_t> free_;  // a stack
+  std::unordered_map<BlockId, Readers> readers_;
+  std::vector<StreamedBlock> blocks_;
+  bool changed_ = false;  // since blocks_ was made
+};
+
+}  // namespace forebay::kv

@@ -1,0 +1,143 @@
+#include "kv/tier/window.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "base/check.h"
+
+namespace forebay::kv {
+namespace {
+
+// One layer's part of streamed blocks, from the tier into a slot.
+struct GatherArgs {
+  const StreamedBlock* blocks;  // [count]
+  int64_t count;
+  const std::byte* below;  // of block 0
+  uint64_t stride;         // from one block below to the next
+  std::byte* slot;
+  uint64_t part_bytes;
+
+  const std::byte* From(int64_t i) const {
+    return below + static_cast<uint64_t>(blocks[i].below) * stride;
+  }
+  std::byte* To(int64_t i) const {
+    return slot + static_cast<uint64_t>(blocks[i].place) * part_bytes;
+  }
+};
+
+void Gather(const GatherArgs& args, const device::WorkerContext& context) {
+  const device::Range part = device::StaticPart(context, args.count);
+  for (int64_t i = part.begin; i < part.end; ++i)
+    std::memcpy(args.To(i), args.From(i), args.part_bytes);
+}
+
+void GatherAccesses(const void* raw, std::vector<device::Access>* accesses) {
+  const GatherArgs& args = *static_cast<const GatherArgs*>(raw);
+  for (int64_t i = 0; i < args.count; ++i) {
+    accesses->push_back({args.From(i), args.part_bytes, false});
+    accesses->push_back({args.To(i), args.part_bytes, true});
+  }
+}
+
+}  // namespace
+
+Window::Window(device::Device& device, const Cache& cache, const HostTier& tier,
+               const device::Region& region, int32_t num_places)
+    : device_(device),
+      cache_(cache),
+      tier_(tier),
+      num_layers_(std::ssize(cache.view().layers)),
+      part_bytes_(static_cast<uint64_t>(cache.view().groups[0].layout.LayerBytes())),
+      slot_bytes_(static_cast<uint64_t>(num_places) * part_bytes_),
+      slots_(region.data) {
+  FB_CHECK(cache.view().groups.size() == 1 && num_layers_ >= kWindowSlots &&
+               region.bytes >= kWindowSlots * slot_bytes_,
+           "a window of {} places for {} layers of {} KV groups, {} bytes", num_places, num_layers_,
+           cache.view().groups.size(), region.bytes);
+  for (Lists& lists : lists_) {
+    lists.blocks.reserve(static_cast<size_t>(num_places));
+    lists.added.reserve(static_cast<size_t>(num_places));
+  }
+  for (auto* events : {&ready_, &consumed_})
+    std::ranges::generate(*events, [&] { return device.NewEvent(); });
+}
+
+bool Window::Reads(std::span<const TierMove> down) const {
+  return std::ranges::any_of(down, [&](const TierMove& move) {
+    return std::ranges::count(blocks(), move.below, &StreamedBlock::below) > 0;
+  });
+}
+
+void Window::BeginStep(std::span<const StreamedBlock> blocks) {
+  if (!this->blocks().empty()) first_ += num_layers_;
+  FB_CHECK(used_ == first_, "layer {} of the last step was not used", used_ - first_);
+  Lists& lists = lists_[1 - current_];
+  lists.blocks.assign(blocks.begin(), blocks.end());
+  lists.added.clear();
+  std::ranges::set_difference(lists.blocks, this->blocks(), std::back_inserter(lists.added),
+                              [](const StreamedBlock& a, const StreamedBlock& b) {
+                                return std::pair(a.place, a.below) < std::pair(b.place, b.below);
+                              });
+  current_ = 1 - current_;
+  if (blocks.empty()) {
+    // What is on its way reads a list that another step will write.
+    for (int64_t fetch = first_; fetch < next_; ++fetch)
+      device_.compute().Wait(*ready_[SlotOf(fetch)]);
+    next_ = first_;
+    return;
+  }
+  block_steps_ += std::ssize(blocks);
+  if (!lists.added.empty()) {
+    device_.copy(device::CopyKind::kKvUp).Wait(tier_.stored());
+    for (int64_t fetch = first_; fetch < next_; ++fetch) Fetch(fetch, lists.added);
+  }
+  Pump();
+}
+
+void Window::Fetch(int64_t fetch, const std::vector<StreamedBlock>& blocks) {
+  const GatherArgs args{.blocks = blocks.data(),
+                        .count = std::ssize(blocks),
+                        .below = tier_.LayerBelow((fetch - first_) % num_layers_),
+                        .stride = tier_.block_bytes(),
+                        .slot = SlotAt(fetch),
+                        .part_bytes = part_bytes_};
+  const uint64_t bytes = blocks.size() * part_bytes_;
+  const cost::OpDesc desc{.kind = cost::OpKind::kCopy,
+                          .label = "kv_stream",
+                          .read_bytes = static_cast<double>(bytes),
+                          .write_bytes = static_cast<double>(bytes)};
+  device::Operation operation = device::MakeOperation<&Gather>(desc, args);
+  // As many bytes as are copied: places between these may be nobody's.
+  operation.Reads(args.From(0), part_bytes_).Writes(args.To(0), bytes);
+  operation.further_accesses = GatherAccesses;
+  device::Stream& up = device_.copy(device::CopyKind::kKvUp);
+  up.Wait(*consumed_[SlotOf(fetch)]);
+  up.Enqueue(operation);
+  up.Record(*ready_[SlotOf(fetch)]);
+  bytes_ += bytes;
+}
+
+// A slot is fetched into once the kernels that read what it held were enqueued, and `consumed`
+// behind them.
+void Window::Pump() {
+  while (next_ < used_ + kWindowSlots) Fetch(next_++, blocks());
+}
+
+kernels::KvLayer Window::Acquire(int64_t layer) {
+  kernels::KvLayer bases = cache_.view().layers[static_cast<size_t>(layer)].bases;
+  if (blocks().empty()) return bases;
+  FB_CHECK(used_ == first_ + layer, "layer {} is used, {} is due", layer, used_ - first_);
+  device_.compute().Wait(*ready_[SlotOf(used_)]);
+  bases.window = SlotAt(used_);
+  return bases;
+}
+
+void Window::Release(int64_t /*layer*/) {
+  if (blocks().empty()) return;
+  device_.compute().Record(*consumed_[SlotOf(used_)]);
+  ++used_;
+  Pump();
+}
+
+}  // namespace forebay::kv

@@ -1,0 +1,134 @@
+#include "layout/stream_choice.h"
+
+#include <algorithm>
+
+#include "kv/tier/window.h"
+#include "layout/job_price.h"
+#include "layout/stream_price.h"
+
+namespace forebay::layout {
+namespace {
+
+constexpr int32_t kAsManyAsFit = INT32_MAX, kTrials = 24;
+// What a prediction must promise to be followed, what is as good as the best, and what counts as
+// hidden.
+constexpr double kWorthIt = 1.02, kAsGood = 0.99, kHidden = 0.02;
+// A running choice's context where nothing is known of the job, at most.
+constexpr int64_t kMostMeanContext = 2048;
+
+int64_t MeanContext(const EngineOptions& options, const MemoryPlan& memory) {
+  if (options.limits.mean_context > 0) return options.limits.mean_context;
+  if (options.job == nullptr || options.job->empty())
+    return std::clamp<int64_t>(memory.max_model_len / 4, 1, kMostMeanContext);
+  int64_t sum = 0;
+  for (const ChoiceShape& choice : *options.job) sum += choice.prompt + choice.output / 2;
+  return std::max<int64_t>(1, sum / std::ssize(*options.job));
+}
+
+StreamTrial Try(const EngineOptions& options, const model::ModelConfig& config,
+                const StepPricer& pricer, const LayoutPlan& plan) {
+  const MemoryPlan& memory = plan.ranks[0].memory;
+  StreamTrial trial{.blocks = memory.streamed_blocks};
+  const int64_t context = MeanContext(options, memory),
+                batch = std::min<int64_t>(plan.machine.max_num_seqs,
+                                          memory.kv_tokens() / (context + kernels::kBlockTokens));
+  if (batch == 0) return trial;
+  const kv::OffloadPlan step =
+      PriceStreaming(pricer, plan.machine, memory, HeldBlocks(batch * context, batch),
+                     pricer.Decode(batch, context).all());
+  trial.exposed = step.exposed_seconds / step.step_seconds;
+  trial.tokens_per_s = options.job != nullptr && !config.moe
+                           ? ForecastOf(options, config, plan, pricer).tokens_per_s()
+                           : static_cast<double>(batch) / step.step_seconds;
+  return trial;
+}
+
+}  // namespace
+
+StreamTrial ChooseFastest(const std::vector<StreamTrial>& trials) {
+  const double best =
+      std::ranges::max_element(trials, {}, &StreamTrial::tokens_per_s)->tokens_per_s;
+  if (best <= kWorthIt * trials.front().tokens_per_s) return trials.front();
+  return *std::ranges::find_if(
+      trials, [&](const StreamTrial& trial) { return trial.tokens_per_s >= kAsGood * best; });
+}
+
+StreamTrial ChooseHidden(const std::vector<StreamTrial>& trials) {
+  StreamTrial most = trials.front();
+  for (const StreamTrial& trial : trials) {
+    if (trial.exposed <= kHidden && trial.blocks > most.blocks) most = trial;
+  }
+  return most;
+}
+
+std::string CannotStream(const LayoutPlan& plan) {
+  const MemoryPlan& memory = plan.ranks[0].memory;
+  if (memory.tier_blocks == 0)
+    return "there is no memory below the device; expected --kv-offloading-size beside it";
+  if (plan.layout.pp > 1)
+    return fmt::format("stages have steps of several choices in flight; expected pp=1, not {}",
+                       plan.layout.pp);
+  if (plan.steps_in_flight > 1)
+    return fmt::format("{} steps are in flight; expected --steps-in-flight 1",
+                       plan.steps_in_flight);
+  if (memory.kv_groups.size() > 1 || !memory.kv_groups[0].spec.reach.all())
+    return "the model has layers with windows, which let go of blocks by themselves; expected off";
+  if (std::ssize(memory.kv_groups[0].layers) <= kv::kWindowSlots)
+    return fmt::format("the model has {} layers; expected more than the window's {} slots",
+                       memory.kv_groups[0].layers.size(), kv::kWindowSlots);
+  return {};
+}
+
+base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfig& config,
+                           const std::function<const StepPricer&()>& pricer, const Divide& divide,
+                           LayoutPlan* plan) {
+  const Offloading wanted = options.tier.offload;
+  const bool forced = wanted == Offloading::kUniform || wanted == Offloading::kAlways;
+  const auto refuse = [&](std::string_view why) {
+    return base::Status(kCannotStream,
+                        fmt::format("--kv-offload {}: {}",
+                                    wanted == Offloading::kAlways ? "always" : "uniform", why));
+  };
+  const std::string why_not = CannotStream(*plan);
+  if (!why_not.empty()) return forced ? refuse(why_not) : base::Status::Ok();
+  if (wanted == Offloading::kOff) return {};
+  LayoutPlan most = *plan;
+  FB_RETURN_IF_ERROR(divide(kAsManyAsFit, &most));
+  const int32_t fitting = most.ranks[0].memory.streamed_blocks;
+  if (fitting == 0) {
+    return forced ? refuse(
+                        "the device holds all that --max-num-seqs choices can use; expected "
+                        "less --memory, or off")
+                  : base::Status::Ok();
+  }
+  // A context that the device does not hold leaves no choice.
+  if (wanted == Offloading::kAlways || !plan->Fits().ok()) {
+    *plan = std::move(most);
+    return {};
+  }
+  // Where cores copy, within one memory, nothing is gained; nor is it known where prices are those
+  // of another machine, or where pulls want the link, too.
+  const bool predictable =
+      plan->machine.prices_modes && !plan->layout.pools() &&
+      cost::ContentionOf(plan->machine.profile, plan->machine.workers).core_bytes_per_s == 0;
+  if (!forced && !predictable) return {};
+  std::vector<StreamTrial> trials{Try(options, config, pricer(), *plan)};
+  for (int32_t i = 1; i <= kTrials; ++i) {
+    LayoutPlan trial = *plan;
+    // Closer to each other where they are few: of many, copies show.
+    const auto blocks = static_cast<int32_t>(int64_t{fitting} * i * i / (kTrials * kTrials));
+    if (blocks == trials.back().blocks) continue;
+    FB_RETURN_IF_ERROR(divide(blocks, &trial));
+    trials.push_back(Try(options, config, pricer(), trial));
+  }
+  const StreamTrial chosen = forced ? ChooseHidden(trials) : ChooseFastest(trials);
+  if (forced && chosen.blocks == 0) {
+    return refuse(
+        fmt::format("by the prices of {} the copies of {} blocks take {:.0f} % of a step "
+                    "that is not hidden; expected always, or off",
+                    plan->machine.profile.name, trials[1].blocks, 100 * trials[1].exposed));
+  }
+  return chosen.blocks > 0 ? divide(chosen.blocks, plan) : base::Status::Ok();
+}
+
+}  // namespace forebay::layout

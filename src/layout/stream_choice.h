@@ -1,0 +1,40 @@
+// How many blocks of running choices may lie below the device and be read from there layer by layer
+// in every step (--kv-offload): more of them make a larger batch, and more bytes that each step
+// brings up.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "layout/layout_plan.h"
+#include "layout/step_price.h"
+
+namespace forebay::layout {
+
+inline constexpr base::ErrorCode kCannotStream{"kv_offload_invalid"};
+
+// What a replica comes to with room for so many.
+struct StreamTrial {
+  int32_t blocks = 0;
+  double tokens_per_s = 0;  // of the job, or in a steady state of full batches
+  double exposed = 0;       // the part of a full batch's step in which compute waits for copies
+};
+
+// Of these, ascending from none. Pure. The fewest that give about the most tokens a second; none
+// where that is hardly more than without.
+StreamTrial ChooseFastest(const std::vector<StreamTrial>& trials);
+// Pure. The most whose copies stay hidden behind the step.
+StreamTrial ChooseHidden(const std::vector<StreamTrial>& trials);
+
+// Why nothing can be streamed under the plan; empty: it can.
+std::string CannotStream(const LayoutPlan& plan);
+
+// Sets plan->streamed_blocks as the options have it, and divides the memory anew by `divide`. The
+// plan is one without. `pricer`: of its ranks. Errors: kCannotStream where it is asked for and
+// cannot be.
+using Divide = std::function<base::Status(int32_t streamed_blocks, LayoutPlan* plan)>;
+base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfig& config,
+                           const std::function<const StepPricer&()>& pricer, const Divide& divide,
+                           LayoutPlan* plan);
+
+}  // namespace forebay::layout

@@ -1,0 +1,22 @@
+// What a step takes whose choices have a part of their KV below the device.
+#pragma once
+
+#include "kv/book/offload_plan.h"
+#include "layout/machine.h"
+#include "layout/memory_plan.h"
+#include "layout/step_price.h"
+
+namespace forebay::layout {
+
+// Blocks that choices hold which have so many positions computed; each has one that is half full.
+inline double HeldBlocks(int64_t tokens, int64_t choices) {
+  return static_cast<double>(tokens) / kernels::kBlockTokens + static_cast<double>(choices) / 2;
+}
+
+// A step of one rank in a steady row of such steps, by the prices of its device and its host's
+// link. `alone`: with all of `held_blocks` resident; those that are not pass through the window.
+kv::OffloadPlan PriceStreaming(const StepPricer& pricer, const MachinePlan& machine,
+                               const MemoryPlan& memory, double held_blocks,
+                               const cost::Work& alone);
+
+}  // namespace forebay::layout

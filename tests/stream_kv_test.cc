@@ -1,0 +1,205 @@
+// Running choices whose first blocks lie below the device: the same answers, digests included, as
+// with all of them resident; and counters that prove that blocks were streamed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "device/hazard_checker.h"
+#include "engine/compose.h"
+#include "golden_files.h"
+#include "layout/layout.h"
+#include "layout/layout_plan.h"
+#include "layout/stream_choice.h"
+#include "runtime/real/real_runtime.h"
+#include "tests_support/list_source.h"
+
+namespace forebay {
+namespace {
+
+using Answers = std::map<std::pair<int64_t, int32_t>, std::pair<std::vector<int32_t>, uint64_t>>;
+
+Request MakeRequest(int64_t line, int32_t prompt, int32_t output, int32_t n = 1) {
+  Request request;
+  request.id = request.line = line;
+  std::vector<int32_t> tokens;
+  for (int32_t t = 0; t < prompt; ++t)
+    tokens.push_back(static_cast<int32_t>((line * 31 + t * 7 + t * t % 13) % 250));
+  request.prompts = {tokens};
+  request.n = n;
+  request.sampling.max_tokens = output;
+  request.sampling.ignore_eos = true;
+  request.sampling.temperature = line % 2 == 0 ? 0.0f : 1.0f;
+  return request;
+}
+
+class StreamKv : public testing::TestWithParam<std::string> {
+ protected:
+  StreamKv()
+      : files_(std::move(*engine::OpenModel(golden::Path("models/" + GetParam()), false, 0))) {
+    options_.machine.memory_bytes = 192 << 20;
+    options_.limits.max_model_len = 256;
+    options_.limits.max_num_batched_tokens = 48;
+    options_.limits.max_num_seqs = 8;
+    options_.machine.threads = 1;
+    options_.digest = true;
+    for (int i = 0; i < 16; ++i)
+      requests_.push_back(MakeRequest(i, 5 + i * 37 % 120, 40 + i * 7 % 50, i % 5 == 0 ? 2 : 1));
+  }
+
+  Answers Run(const std::string& devices = "cpu", const std::string& layout = "") {
+    options_.machine.devices = *layout::ParseDevices(devices);
+    options_.layout = *layout::ParseLayout(layout);
+    const auto runtime = runtime::CreateRealRuntime();
+    device::HazardChecker checker;
+    options_.trial.checker = &checker;
+    auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+    options_.trial.checker = nullptr;
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    if (!engine.ok()) return {};
+    Answers answers;
+    for (const RequestResult& result : testing_support::RunAll(**engine, requests_)) {
+      EXPECT_EQ(result.error_message, "");
+      for (const Choice& choice : result.choices)
+        answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
+    }
+    stats_ = (*engine)->stats();
+    EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+    return answers;
+  }
+
+  void StreamInto(int32_t resident, uint64_t below = 64 << 20) {
+    options_.limits.kv_blocks = resident;
+    options_.tier = {.host_bytes = below,
+                     .preempt = layout::Preempting::kPark,
+                     .offload = layout::Offloading::kAlways};
+  }
+
+  int64_t BlockBytes() {
+    const auto plan = layout::PlanLayout(options_, files_.config);
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    return static_cast<int64_t>(plan->KvBlockBytes(true));
+  }
+
+  engine::ModelFiles files_;
+  layout::EngineOptions options_;
+  std::vector<Request> requests_;
+  EngineStats stats_;
+};
+
+TEST_P(StreamKv, ChangesNothing) {
+  const Answers expected = Run();
+  ASSERT_EQ(expected.size(), 20u);
+  EXPECT_FALSE(stats_.mode_counters.contains("kv_blocks_streamed"));
+  for (const auto& [resident, rows, threads, caching] :
+       {std::tuple{9, 48, 1, true}, {4, 48, 1, true}, {12, 7, 2, true}, {9, 48, 2, false}}) {
+    StreamInto(resident);
+    options_.limits.max_num_batched_tokens = rows;
+    options_.machine.threads = threads;
+    options_.prefix_caching = caching;
+    EXPECT_EQ(Run(), expected) << resident;
+    EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0) << resident;
+    EXPECT_LE(stats_.kv_blocks_used_peak, resident);
+  }
+}
+
+// Small tiers: there is less to stream than what runs wants, and choices are preempted beside.
+TEST_P(StreamKv, PreemptionBesideChangesNothing) {
+  const Answers expected = Run();
+  const auto block = static_cast<uint64_t>(BlockBytes());
+  for (const auto& [resident, below, preempt] : {std::tuple{9, 3, layout::Preempting::kPark},
+                                                 {7, 5, layout::Preempting::kPark},
+                                                 {6, 5, layout::Preempting::kRecompute}}) {
+    StreamInto(resident, static_cast<uint64_t>(below) * block);
+    options_.tier.preempt = preempt;
+    EXPECT_EQ(Run(), expected) << resident;
+    EXPECT_GT(stats_.preemptions, 0) << resident;
+    EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0) << resident;
+  }
+}
+
+// Prompts and answers that no device of so few blocks holds, alone and beside others; siblings
+// share what is streamed.
+TEST_P(StreamKv, AContextLongerThanTheDevicesKv) {
+  requests_ = {MakeRequest(0, 150, 100), MakeRequest(1, 20, 60), MakeRequest(2, 205, 40, 2),
+               MakeRequest(3, 225, 30), MakeRequest(4, 150, 20)};
+  const Answers expected = Run();
+  for (const auto& [resident, rows] : {std::pair{4, 48}, {3, 33}, {6, 128}}) {
+    StreamInto(resident);
+    options_.limits.max_num_batched_tokens = rows;
+    EXPECT_EQ(Run(), expected) << resident;
+    EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0) << resident;
+    EXPECT_LE(stats_.kv_blocks_used_peak, resident);
+  }
+  // Found below, and computed again where that is more than the device holds.
+  requests_.push_back(MakeRequest(0, 150, 100));
+  requests_.back().id = 9;
+  options_.limits.max_num_seqs = 1;
+  EXPECT_EQ(Run().at({9, 0}), expected.at({0, 0}));
+}
+
+// Each rank streams its heads, by one book; replicas that stream lend nothing.
+TEST_P(StreamKv, OnSeveralRanksChangesNothing) {
+  const Answers expected = Run();
+  for (const auto& [devices, layout] :
+       {std::pair{"2xcpu", "tp=2"}, {"2xcpu", "sp=2"}, {"2xcpu", "dp=2"}}) {
+    const auto parsed = layout::ParseLayout(layout);
+    if (!layout::ValidateLayout(*parsed, files_.config, 2).ok()) continue;
+    StreamInto(8);
+    options_.shift.mode.reset();
+    if (parsed->sp > 1) options_.shift.mode = parsed->degrees();
+    EXPECT_EQ(Run(devices, layout), expected) << layout;
+    EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0) << layout;
+    EXPECT_EQ(stats_.mode_counters["kv_bytes_stolen"], 0) << layout;
+  }
+}
+
+// What was streamed came up: each block, in each step, of every layer its part, and a little for
+// steps that did not come; and it went down once.
+TEST_P(StreamKv, BytesAreWhatTheCountersSay) {
+  StreamInto(9);
+  Run();
+  auto& counters = stats_.mode_counters;
+  const int64_t read =
+      counters["kv_blocks_streamed"] * (BlockBytes() - static_cast<int64_t>(kv::kBlockDigestBytes));
+  EXPECT_GE(counters["kv_bytes_streamed"], read);
+  EXPECT_LE(counters["kv_bytes_streamed"], read + read / 20);
+  EXPECT_EQ(counters["kv_bytes_down"], counters["kv_blocks_stored"] * BlockBytes());
+  EXPECT_EQ(counters["kv_blocks_lost"], 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StreamKv, testing::Values("llama3-gqa", "deepseek-v3"));
+
+TEST(StreamKvRefused, WhereNothingCanBeStreamed) {
+  const auto refusal = [](const char* model, const char* devices, const char* layout,
+                          layout::Offloading offload, uint64_t below = 64 << 20,
+                          int32_t blocks = 8) {
+    const auto files = engine::OpenModel(golden::Path(std::string("models/") + model), false, 0);
+    layout::EngineOptions options;
+    options.machine.memory_bytes = 192 << 20;
+    options.machine.devices = *layout::ParseDevices(devices);
+    options.layout = *layout::ParseLayout(layout);
+    options.limits.max_model_len = 128;
+    options.limits.kv_blocks = blocks;
+    options.tier = {.host_bytes = below, .offload = offload};
+    return layout::PlanLayout(options, files->config).status();
+  };
+  using layout::Offloading;
+  for (const Offloading forced : {Offloading::kAlways, Offloading::kUniform}) {
+    EXPECT_EQ(refusal("llama3-gqa", "cpu", "", forced, 0).code(), layout::kCannotStream);
+    EXPECT_EQ(refusal("llama3-gqa", "2xcpu", "pp=2", forced).code(), layout::kCannotStream);
+    EXPECT_EQ(refusal("mistral", "cpu", "", forced).code(), layout::kCannotStream);
+    EXPECT_EQ(refusal("llama2-mha", "cpu", "", forced).code(), layout::kCannotStream);
+    EXPECT_EQ(refusal("llama3-gqa", "cpu", "", forced, 64 << 20, 0).code(), layout::kCannotStream)
+        << "all fits";
+  }
+  EXPECT_THAT(refusal("llama2-mha", "cpu", "", Offloading::kAlways).message(),
+              testing::HasSubstr("2 layers"));
+  for (const Offloading unforced : {Offloading::kAuto, Offloading::kOff}) {
+    EXPECT_TRUE(refusal("llama3-gqa", "2xcpu", "pp=2", unforced).ok());
+    EXPECT_TRUE(refusal("mistral", "cpu", "", unforced).ok());
+  }
+}
+
+}  // namespace
+}  // namespace forebay
