@@ -1,0 +1,172 @@
+// Layers of streamed blocks pass through the window's slots: attention finds in them what went
+// down, and no stream touches what another one reads.
+#include "kv/tier/window.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+
+#include "base/rng.h"
+#include "base/units.h"
+#include "device/hazard_checker.h"
+#include "runtime/virtual/virtual_runtime.h"
+
+namespace forebay::kv {
+namespace {
+
+constexpr int32_t kBlocks = 4, kBelow = 10, kPlaces = 6;
+constexpr int64_t kLayers = 5;
+
+std::vector<KvGroup> OneGroup() {
+  const kernels::KvLayout layout{tensor::DType::kBF16, 2, 16, 16};
+  return PlanKvGroups(std::vector(kLayers, KvLayerPlan{{.token_bytes = 128}, layout}),
+                      {0, kLayers});
+}
+
+struct Rank {
+  Rank(runtime::Runtime& runtime, device::CpuDeviceOptions options)
+      : device(Make(runtime, options)),
+        region(device->arena().Allocate("kv", kBlocks * KvBlockBytes(OneGroup(), true)).value()),
+        slots(device->arena().Allocate("kv window", kWindowSlots * kPlaces * Part()).value()),
+        cache(*device, *region, OneGroup(), kBlocks, true),
+        tier(HostTier::Create(*device, cache, kBelow).value()),
+        window(std::make_unique<Window>(*device, cache, *tier, *slots, kPlaces)) {}
+  ~Rank() { device.reset(); }
+
+  static std::unique_ptr<device::Device> Make(runtime::Runtime& runtime,
+                                              device::CpuDeviceOptions options) {
+    options.memory_bytes = 8 * base::kMiB;
+    return device::CreateCpuDevice(runtime, options).value();
+  }
+  static uint64_t Part() { return static_cast<uint64_t>(OneGroup()[0].layout.LayerBytes()); }
+  // Rows of a step in a layer of a block.
+  std::byte* Resident(BlockId block, int64_t layer) const {
+    return cache.view().layers[static_cast<size_t>(layer)].bases.Block(
+        static_cast<uint32_t>(block), cache.view().groups[0].layout);
+  }
+
+  std::unique_ptr<device::Device> device;
+  const device::Region *region, *slots;
+  Cache cache;
+  std::unique_ptr<HostTier> tier;
+  std::unique_ptr<Window> window;
+};
+
+struct TouchArgs {
+  std::byte* data;
+  uint64_t bytes;
+  int value;
+  std::atomic<int64_t>* wrong;  // null: the value is written
+};
+void Touch(const TouchArgs& args, const device::WorkerContext& context) {
+  if (context.worker != 0) return;
+  if (args.wrong == nullptr) {
+    std::memset(args.data, args.value, args.bytes);
+  } else {
+    *args.wrong += std::ranges::any_of(std::span(args.data, args.bytes), [&](std::byte byte) {
+      return byte != static_cast<std::byte>(args.value);
+    });
+  }
+}
+
+enum class Mistake { kNone, kConsumedEarly, kLoadedBeforeStored, kNextDownDoesNotWait };
+
+struct Found {
+  base::Status status;
+  int64_t wrong = 0, layers_read = 0;
+};
+
+// Steps that stream blocks which come and go at random, while copies take their time.
+Found RunSteps(uint64_t seed, Mistake mistake) {
+  runtime::VirtualRuntime runtime(seed);
+  device::HazardChecker checker;
+  std::atomic<int64_t> wrong = 0;
+  Found found;
+  const base::Status status = runtime.Run([&] {
+    Rank rank(runtime, {.checker = &checker, .max_virtual_delay = 40'000, .seed = seed});
+    const auto enqueue = [&](const char* label, std::byte* data, int value, bool reads) {
+      device::Operation operation = device::MakeOperation<&Touch>(
+          {.kind = cost::OpKind::kAttention, .label = label},
+          TouchArgs{data, Rank::Part(), value, reads ? &wrong : nullptr});
+      reads ? operation.Reads(data, Rank::Part()) : operation.Writes(data, Rank::Part());
+      rank.device->compute().Enqueue(operation);
+    };
+    base::Rng rng(seed);
+    std::map<int32_t, std::pair<BlockId, int>> places;  // by place: where below, and its content
+    for (int step = 1; step <= 12; ++step) {
+      TierMoves moves;
+      for (auto it = places.begin(); it != places.end();)
+        it = rng.Below(4) == 0 ? places.erase(it) : std::next(it);
+      // The last step has written this one, which goes down; this step writes over it.
+      const auto block = static_cast<BlockId>(step % kBlocks);
+      const auto below = static_cast<BlockId>(rng.Below(kBelow));
+      const auto place = static_cast<int32_t>(rng.Below(kPlaces));
+      const bool streamed =
+          std::ranges::any_of(places, [&](const auto& each) { return each.second.first == below; });
+      if (step > 1 && !streamed && !places.contains(place)) {
+        moves.down.push_back({0, block, below});
+        places[place] = {below, step - 1};
+      }
+      std::vector<StreamedBlock> blocks;
+      for (const auto& [at, what] : places) blocks.push_back({at, what.first});
+      if (mistake == Mistake::kLoadedBeforeStored) rank.window->BeginStep(blocks);
+      const bool waits = mistake != Mistake::kNextDownDoesNotWait && rank.window->Reads(moves.down);
+      rank.tier->BeginStep(moves, waits);
+      if (mistake != Mistake::kLoadedBeforeStored) rank.window->BeginStep(blocks);
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        enqueue("rope_kv", rank.Resident(block, layer), 200, false);
+        enqueue("rope_kv", rank.Resident((block + 1) % kBlocks, layer), step, false);
+        const kernels::KvLayer bases = rank.window->Acquire(layer);
+        if (mistake == Mistake::kConsumedEarly) rank.window->Release(layer);
+        for (const auto& [at, what] : places) {
+          enqueue("attention",
+                  bases.Block(kernels::kWindowBit | static_cast<uint32_t>(at),
+                              rank.cache.view().groups[0].layout),
+                  what.second, true);
+          ++found.layers_read;
+        }
+        if (mistake != Mistake::kConsumedEarly) rank.window->Release(layer);
+      }
+      FB_CHECK(rank.device->Synchronize(rank.device->compute()).ok(), "no faults here");
+    }
+    rank.tier->Quiesce();
+  });
+  FB_CHECK(status.ok(), "{}", status.ToString());
+  found.status = checker.status();
+  found.wrong = wrong;
+  return found;
+}
+
+TEST(WindowTest, AttentionFindsWhatWentDown) {
+  int64_t layers_read = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Found found = RunSteps(seed, Mistake::kNone);
+    EXPECT_TRUE(found.status.ok()) << seed << ": " << found.status.ToString();
+    EXPECT_EQ(found.wrong, 0) << seed;
+    layers_read += found.layers_read;
+  }
+  EXPECT_GT(layers_read, 10'000);
+}
+
+TEST(WindowTest, PlantedMistakesAreFoundAndReplayed) {
+  for (const Mistake mistake :
+       {Mistake::kConsumedEarly, Mistake::kLoadedBeforeStored, Mistake::kNextDownDoesNotWait}) {
+    int found = 0;
+    for (uint64_t seed = 0; seed < 300; ++seed) {
+      const Found once = RunSteps(seed, mistake);
+      if (once.status.ok() && once.wrong == 0) continue;
+      ++found;
+      const Found again = RunSteps(seed, mistake);
+      EXPECT_EQ(again.status.ToString(), once.status.ToString());
+      EXPECT_EQ(again.wrong, once.wrong);
+    }
+    EXPECT_GT(found, mistake == Mistake::kNextDownDoesNotWait ? 0 : 30)
+        << static_cast<int>(mistake);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::kv
