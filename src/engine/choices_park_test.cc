@@ -40,7 +40,7 @@ class Books {
     choices.streaming().changed().clear();
     if (rows.empty()) return Begin(policy, share);
     in_window.clear();
-    for (const auto& [place, block] : choices.streaming().blocks()) in_window[place] = block;
+    for (const auto& block : choices.streaming().blocks()) in_window[block.place] = block.below;
     block_steps += std::ssize(in_window);
     for (const SequenceRows& each : rows) Compute(each);
     steps.push_back(std::move(rows));

@@ -17,6 +17,7 @@ int32_t StreamBook::Take(BlockId below) {
     FB_CHECK(!free_.empty(), "all {} places of the window are taken", num_places_);
     readers.place = free_.back();
     free_.pop_back();
+    readers.number = ++taken_;
     changed_ = true;
   }
   ++readers.count;
@@ -36,7 +37,8 @@ std::span<const StreamedBlock> StreamBook::blocks() {
   if (!changed_) return blocks_;
   changed_ = false;
   blocks_.clear();
-  for (const auto& [below, readers] : readers_) blocks_.push_back({readers.place, below});
+  for (const auto& [below, readers] : readers_)
+    blocks_.push_back({readers.place, below, readers.number});
   std::ranges::sort(blocks_, {}, &StreamedBlock::place);
   return blocks_;
 }

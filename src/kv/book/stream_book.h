@@ -16,6 +16,8 @@ namespace forebay::kv {
 struct StreamedBlock {
   int32_t place = 0;
   BlockId below = 0;
+  // Another one for each time that a block of the tier gets a place: its content may differ.
+  int64_t number = 0;
 
   bool operator==(const StreamedBlock&) const = default;
 };
@@ -38,12 +40,14 @@ class StreamBook {
  private:
   struct Readers {
     int32_t place = 0, count = 0;
+    int64_t number = 0;
   };
 
   const int32_t num_places_;
   std::vector<int32_t> free_;  // a stack
   std::unordered_map<BlockId, Readers> readers_;
   std::vector<StreamedBlock> blocks_;
+  int64_t taken_ = 0;     // places so far
   bool changed_ = false;  // since blocks_ was made
 };
 

@@ -21,8 +21,11 @@ TEST(StreamBook, ABlockHasOnePlaceHoweverManyReadIt) {
   EXPECT_EQ(book.room(), 0) << "one still reads it";
   book.Release(7);
   EXPECT_EQ(book.room(), 1);
+  EXPECT_EQ(book.Take(7), place);
+  EXPECT_EQ(book.blocks()[0].number, 3) << "what lies below may be another block's now";
+  book.Release(7);
   ASSERT_EQ(book.blocks().size(), 1u);
-  EXPECT_EQ(book.blocks()[0], (StreamedBlock{other, 9}));
+  EXPECT_EQ(book.blocks()[0], (StreamedBlock{other, 9, 2}));
 }
 
 TEST(StreamBook, RandomReaders) {

@@ -77,7 +77,7 @@ void Window::BeginStep(std::span<const StreamedBlock> blocks) {
   lists.added.clear();
   std::ranges::set_difference(lists.blocks, this->blocks(), std::back_inserter(lists.added),
                               [](const StreamedBlock& a, const StreamedBlock& b) {
-                                return std::pair(a.place, a.below) < std::pair(b.place, b.below);
+                                return std::pair(a.place, a.number) < std::pair(b.place, b.number);
                               });
   current_ = 1 - current_;
   if (blocks.empty()) {

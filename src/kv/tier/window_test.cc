@@ -111,7 +111,7 @@ Found RunSteps(uint64_t seed, Mistake mistake) {
         places[place] = {below, step - 1};
       }
       std::vector<StreamedBlock> blocks;
-      for (const auto& [at, what] : places) blocks.push_back({at, what.first});
+      for (const auto& [at, what] : places) blocks.push_back({at, what.first, what.second});
       if (mistake == Mistake::kLoadedBeforeStored) rank.window->BeginStep(blocks);
       const bool waits = mistake != Mistake::kNextDownDoesNotWait && rank.window->Reads(moves.down);
       rank.tier->BeginStep(moves, waits);
