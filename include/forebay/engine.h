@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "forebay/group_role.h"
 #include "forebay/request.h"
 #include "forebay/step_mode.h"
 
@@ -52,6 +53,7 @@ struct RunControl {
 
 // What one replica has done and holds.
 struct ReplicaStats {
+  GroupRole role = GroupRole::kAll;
   int64_t steps = 0;
   int64_t tokens = 0;           // rows that went through the model
   int64_t choices_running = 0;  // now
@@ -73,6 +75,9 @@ struct EngineStats {
   int64_t preemptions = 0;
   int64_t requests_stolen = 0;  // taken over from another replica at the job's end
   int64_t kv_bytes_stolen = 0;  // pulled with them
+  // taken over from a context replica, and pulled with them
+  int64_t requests_handed_over = 0;
+  int64_t kv_bytes_handed_over = 0;
   int64_t steps = 0;
   // computed rows of one generated token, alone in their step; the others are prefill
   int64_t decode_rows = 0;
@@ -113,6 +118,7 @@ inline double TokenImbalance(const EngineStats& stats) {
 // One step of one replica, for whoever records steps (`--steps`, the report, replays).
 struct StepRecord {
   int32_t replica = 0;
+  GroupRole role = GroupRole::kAll;  // of its group
   int64_t step = 0;          // counted by its replica, from 0
   double begin_seconds = 0;  // since Run began; where steps overlap, when the one before ended
   double end_seconds = 0;

@@ -1,7 +1,10 @@
 #include "cli/layout_flags.h"
 
+#include <tuple>
+
 #include "base/units.h"
 #include "cli/flag_spelling.h"
+#include "layout/role_plan.h"
 #include "layout/shift_plan.h"
 
 namespace forebay::cli {
@@ -56,6 +59,11 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .add_option("--devices", flags.devices,
                   "cpu, 2xcpu (two ranks), or simulated ones: sim:8xh200, sim:4xPROFILE.json")
       .capture_default_str();
+  command.add_option("--context", flags.context,
+                     "Instead of --layout, beside --generation: the layout of the devices that "
+                     "read prompts and draw first tokens (docs/parallelism.md); they come first");
+  command.add_option("--generation", flags.generation,
+                     "The layout of the devices that go on from there");
   command.add_option("--device-profile", engine.machine.device_profile,
                      "By which pool=auto, --mode auto and forecasts price real devices: a file of "
                      "forebay profile, or a built-in profile (default: the nearest built-in one, "
@@ -231,6 +239,32 @@ base::Status ApplyLayout(const std::string& text, layout::EngineOptions* engine)
 
 namespace {
 
+// --context and --generation.
+base::Status ApplyRoles(const LayoutFlags& flags, layout::EngineOptions* engine) {
+  engine->roles.reset();
+  if (flags.context.empty() && flags.generation.empty()) return {};
+  if (flags.context.empty() || flags.generation.empty()) {
+    return {layout::kRolesInvalid,
+            flags.context.empty()
+                ? fmt::format("--generation {} without --context; expected both", flags.generation)
+                : fmt::format("--context {} without --generation; expected both", flags.context)};
+  }
+  if (!flags.layout.empty()) {
+    return {layout::kRolesInvalid,
+            fmt::format("--layout {} beside --context {} and --generation {}; expected either",
+                        flags.layout, flags.context, flags.generation)};
+  }
+  layout::RoleLayouts& roles = engine->roles.emplace();
+  for (const auto& [flag, text, role] :
+       {std::tuple("--context", &flags.context, &roles.context),
+        std::tuple("--generation", &flags.generation, &roles.generation)}) {
+    auto parsed = layout::ParseLayout(*text);
+    if (!parsed.ok()) return parsed.status().WithContext(flag);
+    *role = *std::move(parsed);
+  }
+  return {};
+}
+
 // --enable-shift-parallel and --no-enable-shift-parallel.
 base::Status ApplyShiftSwitch(const LayoutFlags& flags, layout::EngineOptions* engine) {
   if (!flags.shifts && !flags.keeps_mode) return {};
@@ -261,6 +295,7 @@ base::Status ApplyShiftSwitch(const LayoutFlags& flags, layout::EngineOptions* e
 base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* engine) {
   FB_ASSIGN_OR_RETURN(engine->machine.devices, layout::ParseDevices(flags.devices));
   FB_RETURN_IF_ERROR(ApplyLayout(flags.layout, engine));
+  FB_RETURN_IF_ERROR(ApplyRoles(flags, engine));
   FB_ASSIGN_OR_RETURN(engine->machine.dtype, layout::ParseComputeType(flags.dtype));
   for (const auto format :
        {cost::NumberFormat::kFP8, cost::NumberFormat::kFP8Block, cost::NumberFormat::kNVFP4}) {

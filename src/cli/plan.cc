@@ -15,6 +15,7 @@
 #include "engine/open_model.h"
 #include "layout/layout_plan.h"
 #include "layout/layout_search.h"
+#include "layout/role_plan.h"
 #include "trace/simulation.h"
 #include "trace/trace.h"
 
@@ -30,9 +31,10 @@ struct PlanFlags {
   bool memory = false, pool = false, modes = false, json = false;
 };
 
-// A column for one layout. Where the ranks of a replica differ: for the one that holds most beside
-// its KV cache.
+// A column for one layout, which may be that of one role. Where the ranks of a replica differ: for
+// the one that holds most beside its KV cache.
 struct Column {
+  GroupRole role = GroupRole::kAll;
   layout::LayoutPlan plan;
   base::Status fits;
 
@@ -75,14 +77,26 @@ base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
                                               const model::ModelConfig& config) {
   std::vector<Column> columns;
   layout::EngineOptions options = flags.engine;
+  if (options.roles) {
+    FB_ASSIGN_OR_RETURN(std::vector<layout::RolePlan> roles, layout::PlanRoles(options, config));
+    for (layout::RolePlan& role : roles) {
+      columns.push_back({role.role, std::move(role.plan), {}});
+      columns.back().fits = columns.back().plan.Fits();
+    }
+    return columns;
+  }
   for (const std::string& layout :
        flags.layouts.empty() ? std::vector<std::string>{""} : flags.layouts) {
     FB_RETURN_IF_ERROR(ApplyLayout(layout, &options));
     FB_ASSIGN_OR_RETURN(layout::LayoutPlan plan, layout::PlanJob(options, config));
-    columns.push_back({std::move(plan), {}});
+    columns.push_back({GroupRole::kAll, std::move(plan), {}});
     columns.back().fits = columns.back().plan.Fits();
   }
   return columns;
+}
+
+std::string RoleText(GroupRole role) {
+  return role == GroupRole::kAll ? "" : fmt::format("{}: ", Name(role));
 }
 
 void PrintLine(const char* name, const std::vector<Column>& columns,
@@ -100,7 +114,8 @@ void PrintTable(const std::string& model, const std::string& devices,
   std::printf("%s on %s, %s a rank\n\n", model.c_str(), devices.c_str(),
               base::FormatBytes(columns[0].plan.machine.budget_bytes).c_str());
   for (const Column& column : columns)
-    std::printf("%s  %s\n", letter(column).c_str(), FormatLayout(column.plan.layout).c_str());
+    std::printf("%s  %s%s\n", letter(column).c_str(), RoleText(column.role).c_str(),
+                FormatLayout(column.plan.layout).c_str());
   std::printf("\n");
   PrintLine("", columns, letter);
   for (const Row& row : kRows)
@@ -133,8 +148,8 @@ void PrintJson(const std::string& model, const std::string& devices,
       .UInt(columns[0].plan.machine.budget_bytes);
   writer.Key("layouts").BeginArray();
   for (const Column& column : columns) {
-    writer.BeginObject()
-        .Key("layout")
+    writer.BeginObject().Key("role").String(Name(column.role));
+    writer.Key("layout")
         .String(FormatLayout(column.plan.layout))
         .Key("fits")
         .Bool(column.fits.ok());
@@ -234,6 +249,12 @@ int Plan(PlanFlags& flags) {
   }
   if (const base::Status status = ApplyLayoutFlags(flags.layout, &flags.engine); !status.ok())
     return Fail(status, 2);
+  if (flags.engine.roles &&
+      (!flags.layouts.empty() || !(flags.memory || flags.pool || flags.modes)))
+    return Fail(base::Status(layout::kRolesInvalid,
+                             "--context and --generation are for --memory, --pool and --modes, "
+                             "without --layout"),
+                2);
   const auto files =
       engine::OpenModel(flags.engine.model, !flags.engine.model.ends_with(".gguf"), 0);
   if (!files.ok()) return Fail(files.status());

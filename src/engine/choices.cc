@@ -163,7 +163,7 @@ schedule::RunningView Choices::ViewOf(const Sequence& sequence, bool short_of_bl
           .reserved_blocks = reserved,
           .streamed_blocks = std::ssize(sequence.streamed),
           .exclusive_blocks = exclusive - counted,
-          .remaining_output = sequence.room(),
+          .remaining_output = OutputHere(sequence),
           .expected_left = foresight_.ExpectedLeft(sequence),
           .decoding = sequence.known() - sequence.computed == 1};
 }
@@ -190,7 +190,7 @@ void Choices::ViewWaiting() {
                              .known_tokens = sequence->known(),
                              .cached_tokens = cached.tokens,
                              .held_tokens = cached.held_tokens,
-                             .remaining_output = sequence->room(),
+                             .remaining_output = OutputHere(*sequence),
                              .expected_left = foresight_.ExpectedLeft(*sequence)});
     waiting_in_view_.push_back(sequence);
     rows -= sequence->known() - cached.tokens;

@@ -13,6 +13,7 @@
 // Not thread-safe: the replica's control task calls.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,6 +30,7 @@
 #include "engine/streaming.h"
 #include "forebay/engine.h"
 #include "kv/book/group_books.h"
+#include "schedule/hand_over.h"
 #include "schedule/plan.h"
 #include "schedule/steal.h"
 
@@ -36,6 +38,7 @@ namespace forebay::engine {
 
 struct ChoicesOptions {
   int replica = 0;  // whose they are, among the job's
+  GroupRole role = GroupRole::kAll;
   schedule::Limits limits;
   StepMode mode;  // the view's: how the replica takes a step where nothing else is agreed
   uint64_t prefix_salt = 0;
@@ -107,16 +110,22 @@ class Choices {
   void CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>* finished);
 
   // Gives up requests for one of `askers` replicas without work, as schedule::ChooseGifts has it.
-  // `member`: which of its group's replicas the KV lies at that goes with them.
-  std::vector<Gift> GiveAway(int askers, int member);
-  // Takes over a request. The sequence whose KV `loan` has, with a slot and blocks of its own that
-  // the replica is to fill before it calls Resume; null: there is no loan, or no room for it, and
-  // all is computed again.
-  Sequence* Adopt(std::unique_ptr<RequestState> state, const kv::KvLoan* loan);
-  void Resume(Sequence* sequence, const kv::KvLoan& loan);
+  std::vector<Gift> GiveAway(int askers);
+  // Gives up the requests whose prompts are computed, for generation replicas.
+  std::vector<Gift> HandOver();
+  schedule::TakerView room() const;  // for what is handed over
+  // Takes over a request. For each loan that there is room for, its sequence has a slot and blocks
+  // of its own, that the replica is to fill before it calls Resume; the other choices begin, or are
+  // computed again.
+  struct Adopted {
+    Sequence* sequence;
+    const kv::KvLoan* loan;
+  };
+  std::vector<Adopted> Adopt(Gift& gift);
+  void Resume(const Adopted& adopted);
   // Takes back the blocks that were lent and are read by nobody any more.
   void ReclaimLoans();
-  size_t num_loans() const { return loans_.size(); }
+  std::span<const std::shared_ptr<kv::KvLoan>> loans() const { return loans_; }
 
   const kv::GroupBooks& book() const { return book_; }
   size_t num_running() const { return lists_.running().size(); }
@@ -154,8 +163,13 @@ class Choices {
   void Drop(Sequence* sequence);
   // Drops those choices of a request that failed of which no step is in flight.
   void DropFailed(RequestState* state);
-  Gift Detach(RequestState* state, int member);
-  std::shared_ptr<kv::KvLoan> Lend(Sequence* sequence, int member);
+  Gift Detach(RequestState* state);
+  std::shared_ptr<kv::KvLoan> Lend(Sequence* sequence);
+  // Tokens that the choice may still generate here.
+  int64_t OutputHere(const Sequence& sequence) const {
+    return options_.role == GroupRole::kContext ? std::min<int64_t>(sequence.room(), 1)
+                                                : sequence.room();
+  }
 
   const ChoicesOptions options_;
   const KvDigest kv_digest_;

@@ -241,9 +241,9 @@ TEST(ChoicesPark, AParkedChoiceThatIsCancelledOrGivenAwayIsForgotten) {
       books.choices.Cancel([](int64_t id) { return id == 3; }, &gone);
       EXPECT_EQ(gone.size(), 1u);
     } else {
-      std::vector<Gift> gifts = books.choices.GiveAway(1, 0);
+      std::vector<Gift> gifts = books.choices.GiveAway(1);
       ASSERT_EQ(gifts.size(), 1u);
-      EXPECT_EQ(gifts[0].loan, nullptr);
+      EXPECT_TRUE(gifts[0].loans.empty());
       EXPECT_EQ(gifts[0].state->sequences[0]->parked, nullptr);
       EXPECT_EQ(gifts[0].state->sequences[0]->computed, 0);
     }

@@ -1,4 +1,5 @@
-// What a replica's choices lose to others that have run out of work, and gain from them.
+// What a replica's choices lose to others, which have run out of work or go on with what it has
+// begun, and gain from them.
 #include <algorithm>
 #include <utility>
 
@@ -34,9 +35,51 @@ schedule::HeldView ViewHeld(const RequestState& state, const kv::GroupBooks& boo
   return held;
 }
 
+// Whether the request's prompts are computed: each of its choices has drawn its first token, or
+// waits, and another that goes along has computed the same prompt. `shares`: choices share what
+// they compute.
+bool CanGoOver(const RequestState& state, bool shares, std::span<Sequence* const> returning) {
+  const auto goes_along = [&](const Sequence& sequence) {
+    return sequence.phase == Phase::kRunning && !sequence.in_flight && sequence.generated() > 0 &&
+           sequence.known() - sequence.computed == 1 &&
+           std::ranges::count(returning, &sequence) == 0;
+  };
+  return !state.failed && std::ranges::all_of(state.sequences, [&](const auto& each) {
+    if (each->phase == Phase::kFinished || goes_along(*each)) return true;
+    return shares && each->phase == Phase::kWaiting && !each->admitted_before &&
+           std::ranges::any_of(state.sequences, [&](const auto& other) {
+             return other->prompt_index == each->prompt_index && goes_along(*other);
+           });
+  });
+}
+
 }  // namespace
 
-std::vector<Gift> Choices::GiveAway(int askers, int member) {
+std::vector<Gift> Choices::HandOver() {
+  std::vector<RequestState*> ready;
+  for (const auto& state : states_) {
+    if (CanGoOver(*state, parking_.shared_keys(), returning_)) ready.push_back(state.get());
+  }
+  std::vector<Gift> gifts;
+  for (RequestState* const state : ready) {
+    Gift& gift = gifts.emplace_back(Detach(state));
+    gift.handed_over = true;
+    for (const auto& loan : gift.loans) loan->offered = true;
+  }
+  return gifts;
+}
+
+schedule::TakerView Choices::room() const {
+  const auto running = static_cast<int64_t>(num_running()),
+             lent = static_cast<int64_t>(loans_.size());
+  return {.free_blocks = book_.available_blocks(),
+          .places = options_.limits.max_num_seqs - running - lent,
+          .running = running,
+          .waiting = static_cast<int64_t>(num_waiting()),
+          .lent = lent};
+}
+
+std::vector<Gift> Choices::GiveAway(int askers) {
   schedule::StealView view{.askers = askers, .most = options_.limits.max_num_seqs};
   for (const auto& state : states_) {
     view.held.push_back(ViewHeld(*state, book_, returning_));
@@ -49,11 +92,11 @@ std::vector<Gift> Choices::GiveAway(int askers, int member) {
   std::vector<RequestState*> given;
   for (const int32_t index : indices) given.push_back(states_[static_cast<size_t>(index)].get());
   std::vector<Gift> gifts;
-  for (RequestState* const state : given) gifts.push_back(Detach(state, member));
+  for (RequestState* const state : given) gifts.push_back(Detach(state));
   return gifts;
 }
 
-Gift Choices::Detach(RequestState* state, int member) {
+Gift Choices::Detach(RequestState* state) {
   Gift gift{.from = options_.replica};
   for (const auto& each : state->sequences) {
     Sequence* const sequence = each.get();
@@ -61,7 +104,7 @@ Gift Choices::Detach(RequestState* state, int member) {
     lists_.CountDone(sequence->tokens_left());
     parking_.Forget(sequence);  // The tier is this replica's.
     if (sequence->phase == Phase::kRunning) {
-      gift.loan = Lend(sequence, member);
+      gift.loans.push_back(Lend(sequence));
       continue;
     }
     lists_.LeaveQueue(sequence);
@@ -73,9 +116,11 @@ Gift Choices::Detach(RequestState* state, int member) {
   return gift;
 }
 
-std::shared_ptr<kv::KvLoan> Choices::Lend(Sequence* sequence, int member) {
+std::shared_ptr<kv::KvLoan> Choices::Lend(Sequence* sequence) {
   auto loan = std::make_shared<kv::KvLoan>();
-  loan->replica = member;
+  loan->replica = options_.replica;
+  loan->num_blocks = book_.num_blocks();
+  loan->choice = sequence->choice_index;
   loan->slot = sequence->slot;
   loan->computed = sequence->computed;
   for (int group = 0; group < book_.num_groups(); ++group) {
@@ -97,17 +142,20 @@ void Choices::ReclaimLoans() {
   });
 }
 
-Sequence* Choices::Adopt(std::unique_ptr<RequestState> given, const kv::KvLoan* loan) {
-  RequestState* const state = states_.emplace_back(std::move(given)).get();
+std::vector<Choices::Adopted> Choices::Adopt(Gift& gift) {
+  RequestState* const state = states_.emplace_back(std::move(gift.state)).get();
   ids_.push_back(state->request.id);
-  ++stats_.requests_stolen;
-  Sequence* resumed = nullptr;
+  ++(gift.handed_over ? stats_.requests_handed_over : stats_.requests_stolen);
+  std::vector<Adopted> adopted;
   for (const auto& sequence : state->sequences) {
     if (sequence->phase == Phase::kFinished) continue;
-    const bool fits =
-        loan != nullptr &&
-        num_running() + loans_.size() < static_cast<size_t>(options_.limits.max_num_seqs) &&
-        book_.available_blocks() > loan->blocks();
+    const auto lent = std::ranges::find_if(
+        gift.loans, [&](const auto& loan) { return loan->choice == sequence->choice_index; });
+    const kv::KvLoan* const loan = lent == gift.loans.end() ? nullptr : lent->get();
+    const bool fits = loan != nullptr &&
+                      num_running() + adopted.size() + loans_.size() <
+                          static_cast<size_t>(options_.limits.max_num_seqs) &&
+                      book_.available_blocks() > loan->blocks();
     if (!fits) {
       sequence->let_go_digest = 0;
       Queue(sequence.get());
@@ -116,15 +164,16 @@ Sequence* Choices::Adopt(std::unique_ptr<RequestState> given, const kv::KvLoan* 
     const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(loan->computed));
     sequence->slot = book_.OpenAdopted(tokens, options_.prefix_salt, loan->first_held);
     book_.FillAdopted(sequence->slot, loan->computed);
-    resumed = sequence.get();
+    adopted.push_back({sequence.get(), loan});
   }
-  return resumed;
+  return adopted;
 }
 
-void Choices::Resume(Sequence* sequence, const kv::KvLoan& loan) {
+void Choices::Resume(const Adopted& adopted) {
+  Sequence* const sequence = adopted.sequence;
+  sequence->computed = adopted.loan->computed;
   book_.CommitAdopted(sequence->slot,
-                      std::span(sequence->tokens).first(static_cast<size_t>(loan.computed)));
-  sequence->computed = loan.computed;
+                      std::span(sequence->tokens).first(static_cast<size_t>(sequence->computed)));
   lists_.StartRunning(sequence);
   lists_.CountLeft(*sequence);
 }

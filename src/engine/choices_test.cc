@@ -233,6 +233,7 @@ TEST(ChoicesTest, DigestsCountEachPositionOnce) {
 TEST(ChoicesTest, AGiftTakesItsKvAlong) {
   ChoicesOptions options = Options(4);
   options.steal = {.row_seconds = 1};  // moving always pays
+  options.replica = 5;
   Books giver(options);
   options.replica = 1;
   Books thief(options);
@@ -241,10 +242,10 @@ TEST(ChoicesTest, AGiftTakesItsKvAlong) {
   giver.Step({.run = {{0, 6}}, .admit = {{0, 70}}});
   const int64_t left = giver.choices.load().tokens;
 
-  std::vector<Gift> gifts = giver.choices.GiveAway(1, 5);
+  std::vector<Gift> gifts = giver.choices.GiveAway(1);
   ASSERT_EQ(gifts.size(), 1u);
-  ASSERT_NE(gifts[0].loan, nullptr);
-  const kv::KvLoan& loan = *gifts[0].loan;
+  ASSERT_EQ(gifts[0].loans.size(), 1u);
+  kv::KvLoan& loan = *gifts[0].loans[0];
   EXPECT_EQ(loan.replica, 5);
   EXPECT_EQ(loan.computed, 70);
   EXPECT_EQ(loan.blocks(), 3);
@@ -253,32 +254,81 @@ TEST(ChoicesTest, AGiftTakesItsKvAlong) {
   EXPECT_EQ(view.limits.total_blocks, 64 - 3);
   EXPECT_EQ(giver.choices.stats().kv_blocks_used, 6);
 
-  Sequence* const moved = thief.choices.Adopt(std::move(gifts[0].state), &loan);
-  ASSERT_NE(moved, nullptr);
+  const std::vector<Choices::Adopted> adopted = thief.choices.Adopt(gifts[0]);
+  ASSERT_EQ(adopted.size(), 1u);
+  EXPECT_EQ(adopted[0].loan, &loan);
   EXPECT_EQ(thief.choices.num_running(), 0u);  // not before its KV is there
-  thief.choices.Resume(moved, loan);
+  thief.choices.Resume(adopted[0]);
   EXPECT_EQ(thief.choices.num_running(), 1u);
-  EXPECT_EQ(moved->computed, 70);
+  EXPECT_EQ(adopted[0].sequence->computed, 70);
   EXPECT_EQ(thief.choices.stats().requests_stolen, 1);
   EXPECT_EQ(giver.choices.load().tokens + thief.choices.load().tokens, left);
 
   giver.choices.ReclaimLoans();
-  EXPECT_EQ(giver.choices.num_loans(), 1u);
-  gifts[0].loan->over = true;
+  EXPECT_EQ(giver.choices.loans().size(), 1u);
+  loan.over = true;
   giver.choices.ReclaimLoans();
-  EXPECT_EQ(giver.choices.num_loans(), 0u);
+  EXPECT_TRUE(giver.choices.loans().empty());
   EXPECT_EQ(giver.choices.stats().kv_blocks_used, 3);
 
   // One that has no place for it computes all again.
-  std::vector<Gift> back = giver.choices.GiveAway(1, 0);
+  std::vector<Gift> back = giver.choices.GiveAway(1);
   EXPECT_TRUE(back.empty());  // the last one is kept
   Books full(Options(1));
   full.Take(MakeRequest(8, 10, 10));
   full.Step({.admit = {{0, 10}}});
   thief.Take(MakeRequest(9, 20, 10));
-  for (Gift& gift : thief.choices.GiveAway(1, 1))
-    EXPECT_EQ(full.choices.Adopt(std::move(gift.state), gift.loan.get()), nullptr);
+  for (Gift& gift : thief.choices.GiveAway(1)) EXPECT_TRUE(full.choices.Adopt(gift).empty());
   EXPECT_EQ(full.choices.num_waiting(), 1u);
+}
+
+// A context replica gives up a request when all its prompts are computed, with the KV of the
+// choices that ran; their siblings begin where it goes.
+TEST(ChoicesTest, APromptThatIsComputedIsHandedOver) {
+  ChoicesOptions options = Options(4);
+  options.role = GroupRole::kContext;
+  options.replica = 2;
+  Books context(options);
+  options.role = GroupRole::kGeneration;
+  Books generation(options);
+  Request request = MakeRequest(0, 70, 40);
+  request.n = 3;
+  context.Take(std::move(request));
+  context.Take(MakeRequest(1, 40, 1));  // ends with its first token
+  EXPECT_EQ(context.choices.View(true, 0).waiting[0].remaining_output, 1);
+  context.Step({.admit = {{0, 64}}});
+  EXPECT_TRUE(context.choices.HandOver().empty());
+  context.Step({.run = {{0, 6}}, .admit = {{0, 40}}});
+  EXPECT_EQ(context.finished.size(), 1u);
+
+  std::vector<Gift> gifts = context.choices.HandOver();
+  ASSERT_EQ(gifts.size(), 1u);
+  EXPECT_TRUE(gifts[0].handed_over);
+  EXPECT_EQ(gifts[0].from, 2);
+  ASSERT_EQ(gifts[0].loans.size(), 1u);
+  kv::KvLoan& loan = *gifts[0].loans[0];
+  EXPECT_EQ(loan.computed, 70);
+  EXPECT_EQ(loan.num_blocks, context.choices.book().num_blocks());
+  EXPECT_TRUE(loan.offered);
+  EXPECT_EQ(gifts[0].state->unfinished, 3);
+  EXPECT_TRUE(context.choices.idle());
+  EXPECT_EQ(context.choices.book().held_blocks(), 3);
+
+  EXPECT_EQ(generation.choices.room().places, 4);
+  const std::vector<Choices::Adopted> adopted = generation.choices.Adopt(gifts[0]);
+  ASSERT_EQ(adopted.size(), 1u);
+  generation.choices.Resume(adopted[0]);
+  loan.over = true;
+  context.choices.ReclaimLoans();
+  EXPECT_EQ(context.choices.book().held_blocks(), 0);
+  EXPECT_EQ(generation.choices.stats().requests_handed_over, 1);
+  EXPECT_EQ(generation.choices.stats().requests_stolen, 0);
+  EXPECT_EQ(generation.choices.num_waiting(), 2u);
+  // The siblings find the prompt's full blocks.
+  const schedule::StepView& view = generation.choices.View(true, 0);
+  ASSERT_EQ(view.waiting.size(), 2u);
+  EXPECT_EQ(view.waiting[0].cached_tokens, 64);
+  EXPECT_EQ(view.running[0].remaining_output, 39);
 }
 
 // The default policy over few blocks, with several steps in flight: all requests come to their end

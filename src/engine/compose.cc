@@ -10,8 +10,8 @@
 #include "fabric/sim/sim_fabric.h"
 #include "kernels/kernel_set.h"
 #include "layout/layout_plan.h"
-#include "layout/layout_search.h"
 #include "layout/park_price.h"
+#include "layout/role_plan.h"
 #include "layout/steal_price.h"
 #include "layout/step_price.h"
 
@@ -35,21 +35,34 @@ std::string NumericsClass(const kernels::KernelSet& kernels, tensor::DType dtype
   return fmt::format("{}-bf16-kvbf16{}", kernels.numerics_class, form);
 }
 
-// What all groups of a job are made from.
+using Devices = std::vector<std::unique_ptr<device::Device>>;
+using Fabrics = std::vector<std::unique_ptr<fabric::Fabric>>;
+
+// What all groups of a role are made from.
 struct Materials {
   runtime::Runtime& runtime;
   const layout::EngineOptions& options;
   const model::ModelConfig& config;
-  const layout::LayoutPlan& plan;
-  const weights::TensorReader* reader;  // null: shapes only
-  device::EventEngine* sim;             // null: real devices
+  const std::vector<layout::JobGroup>& groups;  // all of the job
+  Fabrics& kv_fabrics;                          // EngineParts'
+  const layout::LayoutPlan& plan;               // of the role
+  const weights::TensorReader* reader;          // null: shapes only
+  device::EventEngine* sim;                     // null: real devices
   std::optional<schedule::StealPrices> steal;
   schedule::ParkPrices park;
   std::shared_ptr<model::RoutingLog> routing_log;  // null: nobody records
   bool foresees = false;  // whether the policy wants to know how long choices will be
 };
-using Devices = std::vector<std::unique_ptr<device::Device>>;
-using Fabrics = std::vector<std::unique_ptr<fabric::Fabric>>;
+
+// In the fabric of one of them, of which the first is the job's `first_device`.
+void PlantFault(const Materials& job, int first_device, Fabrics* fabrics) {
+  const int fault = job.options.trial.fault.rank - first_device;
+  if (fault < 0 || fault >= static_cast<int>(fabrics->size())) return;
+  auto dead = job.sim ? device::CreateSimCounter(*job.sim)
+                      : device::CreateCpuCounter(job.runtime, "a planted fault");
+  std::unique_ptr<fabric::Fabric>& fabric = (*fabrics)[static_cast<size_t>(fault)];
+  fabric = fabric::PlantFault(std::move(fabric), std::move(dead), job.options.trial.fault);
+}
 
 // By rank; none where a rank is alone.
 Fabrics MakeFabrics(const Materials& job, const layout::JobGroup& group) {
@@ -57,13 +70,7 @@ Fabrics MakeFabrics(const Materials& job, const layout::JobGroup& group) {
   if (ranks == 1) return {};
   Fabrics fabrics = job.sim ? fabric::CreateSimFabric(*job.sim, ranks)
                             : fabric::CreateLocalFabric(job.runtime, ranks);
-  const int fault = job.options.trial.fault.rank - group.first_device;
-  if (fault >= 0 && fault < ranks) {
-    auto dead = job.sim ? device::CreateSimCounter(*job.sim)
-                        : device::CreateCpuCounter(job.runtime, "a planted fault");
-    std::unique_ptr<fabric::Fabric>& fabric = fabrics[static_cast<size_t>(fault)];
-    fabric = fabric::PlantFault(std::move(fabric), std::move(dead), job.options.trial.fault);
-  }
+  PlantFault(job, group.first_device, &fabrics);
   return fabrics;
 }
 
@@ -74,12 +81,39 @@ schedule::OwnMode OwnModeOf(const Materials& job) {
   return {job.plan.routed_rows, flips ? job.options.trial.flip_every : 0};
 }
 
+// By device of the job; none where no KV goes from group to group.
+Fabrics MakeKvFabrics(const Materials& job) {
+  if (job.groups.front().role == GroupRole::kAll) return {};
+  const int devices = job.plan.machine.spec.count;
+  Fabrics fabrics =
+      job.sim ? fabric::CreateSimPullFabric(devices) : fabric::CreatePullFabric(devices);
+  PlantFault(job, 0, &fabrics);
+  return fabrics;
+}
+
+// Where a rank of `group` that stands at `place` of its replica pulls KV from: Membership::lenders.
+// KV goes over from all groups, else within one.
+std::vector<int> LendersOf(const Materials& job, const layout::JobGroup& group,
+                           layout::RankPlace place) {
+  std::vector<int> lenders;
+  for (const layout::JobGroup& other : job.groups) {
+    const bool own = other.first_device == group.first_device;
+    for (place.replica = 0; place.replica < other.layout.dp; ++place.replica) {
+      const int in_group = layout::RankOf(other.layout, place);
+      const int alone = own ? in_group : -1;
+      lenders.push_back(group.role == GroupRole::kAll ? alone : other.DeviceAt(place));
+    }
+  }
+  return lenders;
+}
+
 ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& group, int index) {
   const layout::MemoryPlan& memory = job.plan.ranks.back().memory;
   std::vector<base::Reach> kv_reaches;
   for (const kv::KvGroup& kv : job.plan.ranks.front().memory.kv_groups)
     kv_reaches.push_back(kv.spec.reach);
   return {.choices = {.replica = index,
+                      .role = group.role,
                       .limits = {.max_num_seqs = job.plan.machine.max_num_seqs,
                                  .max_num_batched_tokens = job.plan.machine.max_num_batched_tokens,
                                  .total_blocks = memory.num_blocks},
@@ -124,16 +158,17 @@ std::vector<Membership::Mode> ModesOf(const Materials& job, const layout::Layout
 // The ranks of replica `member` of the group, whose devices and fabrics these are.
 base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
                                                            const layout::JobGroup& group,
-                                                           int first_replica, int member,
-                                                           Devices& devices,
+                                                           int member, Devices& devices,
                                                            const Fabrics& fabrics) {
   const layout::Layout& layout = group.layout;
   const layout::MachinePlan& machine = job.plan.machine;
   std::vector<std::unique_ptr<Rank>> ranks;
   for (const layout::RankPlan& plan : job.plan.ranks) {
     const model::ReplicaCut& cut = plan.request.cut;
-    const int number = layout::RankOf(layout, {member, cut.stage, cut.tp_rank, cut.sp_rank});
+    const layout::RankPlace place{member, cut.stage, cut.tp_rank, cut.sp_rank};
+    const int number = layout::RankOf(layout, place);
     const auto at = static_cast<size_t>(number);
+    fabric::Fabric* const fabric = fabrics.empty() ? nullptr : fabrics[at].get();
     // Where all steps take another mode, nobody meets in the layout's own.
     const std::vector<model::ModeRows>& modes = plan.memory.capacity.modes;
     const bool own_mode =
@@ -141,7 +176,7 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
     const fabric::Communicator nobody;
     const Membership membership{
         .cut = cut,
-        .fabric = fabrics.empty() ? nullptr : fabrics[at].get(),
+        .fabric = fabric,
         .tensor = own_mode ? layout::TpRanks(layout, number, layout.degrees()) : nobody,
         .sequence = own_mode ? layout::SpRanks(layout, number, layout.degrees()) : nobody,
         .stage = layout::RanksOfStage(layout, number),
@@ -149,9 +184,13 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
         .modes = ModesOf(job, layout, number, plan.memory),
         .stages = layout::StageRanks(layout, number),
         .peers = layout::PoolRanks(layout, number),
+        .kv_fabric = job.kv_fabrics.empty()
+                         ? fabric
+                         : job.kv_fabrics[static_cast<size_t>(group.DeviceAt(place))].get(),
+        .lenders = LendersOf(job, group, place),
         .pool = layout.pools() ? &plan.request.pool[static_cast<size_t>(member)] : nullptr,
         .ship_members = layout.pools() ? layout::ShipRanks(layout, number) : fabric::Communicator{},
-        .replica = static_cast<uint64_t>(first_replica + member),
+        .replica = static_cast<uint64_t>(group.first_replica + member),
         .routing = job.plan.routing};
     FB_ASSIGN_OR_RETURN(
         ranks.emplace_back(),
@@ -163,9 +202,8 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
   return ranks;
 }
 
-// `first_replica`: the job's number of its first one.
 base::Result<std::unique_ptr<Group>> MakeGroup(const Materials& job, const layout::JobGroup& group,
-                                               int first_replica, Devices devices) {
+                                               Devices devices) {
   const layout::Layout& layout = group.layout;
   GroupParts parts{.role = group.role,
                    .fabrics = MakeFabrics(job, group),
@@ -174,12 +212,11 @@ base::Result<std::unique_ptr<Group>> MakeGroup(const Materials& job, const layou
   // Where ranks share weights, or meet in a step.
   parts.one_fate = layout.dp > 1 && (layout.pools() || layout.ranks_per_replica() > 1);
   for (int member = 0; member < layout.dp; ++member) {
-    FB_ASSIGN_OR_RETURN(auto ranks,
-                        MakeRanks(job, group, first_replica, member, devices, parts.fabrics));
+    FB_ASSIGN_OR_RETURN(auto ranks, MakeRanks(job, group, member, devices, parts.fabrics));
     FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy(job.options.policy));
     parts.replicas.push_back(
         std::make_unique<Replica>(job.runtime, std::move(ranks), std::move(policy),
-                                  ReplicaOptionsOf(job, group, first_replica + member)));
+                                  ReplicaOptionsOf(job, group, group.first_replica + member)));
   }
   for (const auto& replica : parts.replicas) {
     for (const auto& rank : replica->ranks()) FB_RETURN_IF_ERROR(rank->Connect());
@@ -187,11 +224,11 @@ base::Result<std::unique_ptr<Group>> MakeGroup(const Materials& job, const layou
   return std::make_unique<Group>(job.runtime, std::move(parts));
 }
 
-// Sums over all ranks of the job.
+// Sums over all ranks of the layout.
 void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
   const auto replicas = static_cast<uint64_t>(plan.replicas());
   facts->max_model_len = static_cast<int32_t>(plan.ranks[0].memory.max_model_len);
-  facts->kv_capacity_tokens = plan.ranks[0].memory.kv_tokens() * plan.replicas();
+  facts->kv_capacity_tokens += plan.ranks[0].memory.kv_tokens() * plan.replicas();
   for (const auto& [request, memory] : plan.ranks) {
     const uint64_t weights =
         memory.bytes(layout::RegionUse::kWeights) + memory.bytes(layout::RegionUse::kPool);
@@ -201,6 +238,15 @@ void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
   }
 }
 
+// What was left to the engine, and what it chose.
+void LogChoices(const layout::EngineOptions& options, const layout::LayoutPlan& plan) {
+  if (plan.choice) base::Log(base::LogLevel::kInfo, layout::FormatChoice(plan));
+  if (options.layout_by_job)
+    base::Log(base::LogLevel::kInfo, fmt::format("--layout auto: {}", FormatLayout(plan.layout)));
+  if ((plan.choice || options.layout_by_job) && plan.forecast)
+    base::Log(base::LogLevel::kInfo, layout::FormatForecast(plan));
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime,
@@ -208,33 +254,28 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                                                         const ModelFiles& files,
                                                         const text::Tokenizer* tokenizer) {
   const model::ModelConfig& config = files.config;
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan layout_plan, layout::PlanJob(options, config));
-  const layout::Layout& layout = layout_plan.layout;
-  const layout::MachinePlan& machine_plan = layout_plan.machine;
+  FB_ASSIGN_OR_RETURN(const std::vector<layout::RolePlan> roles,
+                      layout::PlanRoles(options, config));
+  const layout::LayoutPlan& first_plan = roles.front().plan;
+  const layout::MachinePlan& machine_plan = first_plan.machine;
   const bool simulated = machine_plan.spec.simulated;
   if (simulated && options.digest) {
     return base::Status(
         base::kInvalidArgument,
         fmt::format("--digest: the devices {} have no data to digest", machine_plan.spec.text));
   }
-  FB_RETURN_IF_ERROR(layout_plan.Fits());
-  if (layout_plan.choice) base::Log(base::LogLevel::kInfo, layout::FormatChoice(layout_plan));
-  if (options.layout_by_job)
-    base::Log(base::LogLevel::kInfo, fmt::format("--layout auto: {}", FormatLayout(layout)));
-  if ((layout_plan.choice || options.layout_by_job) && layout_plan.forecast)
-    base::Log(base::LogLevel::kInfo, layout::FormatForecast(layout_plan));
-  const kernels::KernelSet* const kernels = layout_plan.kernels;
+  for (const layout::RolePlan& role : roles) {
+    const base::Status fits = role.plan.Fits();
+    if (!fits.ok()) return role.role == GroupRole::kAll ? fits : fits.WithContext(Name(role.role));
+    LogChoices(options, role.plan);
+  }
+  const kernels::KernelSet* const kernels = first_plan.kernels;
 
   EngineParts parts{.isa = simulated ? machine_plan.spec.text : kernels->name};
-  parts.pool_layers = layout.pool_layers.value_or(0);
-  if (layout.dp > 1 && (parts.pool_layers > 0 || layout.pools_experts()))
-    parts.forced_mode = options.ship.mode;
-  if (layout_plan.forecast) parts.expected_ms = std::llround(1e3 * layout_plan.forecast->seconds);
+  if (first_plan.forecast) parts.expected_ms = std::llround(1e3 * first_plan.forecast->seconds);
   parts.most_ahead =
-      static_cast<size_t>(layout_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);
-  const std::optional<schedule::StealPrices> steal_prices =
-      layout::PriceStealing(options, layout_plan);
-  const std::vector<layout::JobGroup> groups = layout::GroupsOf(layout);
+      static_cast<size_t>(first_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);
+  const std::vector<layout::JobGroup> groups = layout::GroupsOf(roles);
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, groups, runtime));
   parts.sim = std::move(machine.sim);
   FB_ASSIGN_OR_RETURN(const auto policy, schedule::CreatePolicy(options.policy));
@@ -243,32 +284,39 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     FB_ASSIGN_OR_RETURN(routing_log,
                         model::RoutingLog::Create(options.machine.record_routing, config));
   }
-  const Materials job{.runtime = runtime,
-                      .options = options,
-                      .config = config,
-                      .plan = layout_plan,
-                      .reader = simulated ? nullptr : files.reader.get(),
-                      .sim = parts.sim.get(),
-                      .steal = steal_prices,
-                      .park = layout::PriceParking(options, layout_plan),
-                      .routing_log = routing_log,
-                      .foresees = policy->wants_lengths()};
-  int replicas = 0;
-  for (size_t i = 0; i < groups.size(); ++i) {
-    const layout::JobGroup& group = groups[i];
-    FB_ASSIGN_OR_RETURN(parts.groups.emplace_back(),
-                        MakeGroup(job, group, replicas, std::move(machine.groups[i])));
-    replicas += group.layout.dp;
+  for (const layout::RolePlan& role : roles) {
+    const Materials job{.runtime = runtime,
+                        .options = options,
+                        .config = config,
+                        .groups = groups,
+                        .kv_fabrics = parts.kv_fabrics,
+                        .plan = role.plan,
+                        .reader = simulated ? nullptr : files.reader.get(),
+                        .sim = parts.sim.get(),
+                        .steal = layout::PriceStealing(options, role.plan),
+                        .park = layout::PriceParking(options, role.plan),
+                        .routing_log = routing_log,
+                        .foresees = policy->wants_lengths()};
+    if (&role == &roles.front()) parts.kv_fabrics = MakeKvFabrics(job);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      if (groups[i].role != role.role) continue;
+      FB_ASSIGN_OR_RETURN(parts.groups.emplace_back(),
+                          MakeGroup(job, groups[i], std::move(machine.groups[i])));
+    }
+    parts.pool_layers = std::max(parts.pool_layers, role.plan.layout.pool_layers.value_or(0));
+    const layout::Layout& cut = role.plan.layout;
+    if (cut.dp > 1 && (cut.pool_layers.value_or(0) > 0 || cut.pools_experts()))
+      parts.forced_mode = options.ship.mode;
+    AddMemory(role.plan, &parts.facts);
   }
 
-  parts.facts = {.name = files.name,
-                 .vocab_size = static_cast<int32_t>(config.vocab_size),
-                 .numerics_class =
-                     simulated ? "simulated" : NumericsClass(*kernels, layout_plan.dtype, config),
-                 .model_fingerprint = files.fingerprint,
-                 .random_weights = files.random_weights,
-                 .device_profile = machine_plan.profile.name};
-  AddMemory(layout_plan, &parts.facts);
+  parts.facts.name = files.name;
+  parts.facts.vocab_size = static_cast<int32_t>(config.vocab_size);
+  parts.facts.numerics_class =
+      simulated ? "simulated" : NumericsClass(*kernels, first_plan.dtype, config);
+  parts.facts.model_fingerprint = files.fingerprint;
+  parts.facts.random_weights = files.random_weights;
+  parts.facts.device_profile = machine_plan.profile.name;
   parts.context = {tokenizer, EndTokens(files), parts.facts.max_model_len};
   return std::make_unique<LocalEngine>(runtime, std::move(parts));
 }

@@ -21,6 +21,8 @@ void AddReplica(const EngineStats& stats, EngineStats* sum) {
                                          &EngineStats::preemptions,
                                          &EngineStats::requests_stolen,
                                          &EngineStats::kv_bytes_stolen,
+                                         &EngineStats::requests_handed_over,
+                                         &EngineStats::kv_bytes_handed_over,
                                          &EngineStats::steps,
                                          &EngineStats::decode_rows,
                                          &EngineStats::prefill_rows,
@@ -73,8 +75,7 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
   const share::WeightPool& pool = *rank.pool();
   (*counters)["bytes_pulled"] += static_cast<int64_t>(rank.bytes_pulled()) + pool.bytes_wanted();
   (*counters)["bytes_pulled_ahead"] += static_cast<int64_t>(pool.bytes_ahead());
-  if (pool.pools_experts())
-    (*counters)["merge_bytes"] += static_cast<int64_t>(pool.bytes_merged());
+  if (pool.pools_experts()) (*counters)["merge_bytes"] += static_cast<int64_t>(pool.bytes_merged());
   if (pool.bytes_wanted() > 0) (*counters)["bytes_routed"] += pool.bytes_wanted();
   if (pool.bytes_unused() > 0) (*counters)["pulled_unused_bytes"] += pool.bytes_unused();
   for (const StepMode& mode : schedule::AllModes()) {
@@ -119,7 +120,8 @@ void AddTier(const Replica::Published& replica, std::map<std::string, int64_t>* 
 
 ReplicaStats StatsOf(const Replica& replica) {
   const auto [stats, mode, park, tier, streams] = replica.published();
-  return {.steps = stats.steps,
+  return {.role = replica.role(),
+          .steps = stats.steps,
           .tokens = stats.computed_tokens,
           .choices_running = stats.choices_running,
           .choices_waiting = stats.choices_waiting,
@@ -146,12 +148,26 @@ LocalEngine::LocalEngine(runtime::Runtime& runtime, EngineParts parts)
   }
 }
 
+// Ranks of one group may read the memory of another's.
+LocalEngine::~LocalEngine() {
+  for (const auto& group : parts_.groups) group->Quiesce();
+}
+
+std::unique_ptr<HandOverBoard> LocalEngine::NewHandOver() const {
+  if (replicas_[0]->role() == GroupRole::kAll) return nullptr;
+  std::vector<HandOverBoard::Seat> seats;
+  for (const Replica* replica : replicas_)
+    seats.push_back({replica->role(), replica->choices().room()});
+  return std::make_unique<HandOverBoard>(runtime_, seats);
+}
+
 std::optional<RequestResult> LocalEngine::Refusal(const Request& request) const {
   return RefusalOf(request, parts_.facts);
 }
 
 RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& control) {
   first_result_seconds_ = -1;
+  const std::unique_ptr<HandOverBoard> hand_over = NewHandOver();
   EngineRun run(runtime_, {.replicas = num_replicas(),
                            .most_ahead = parts_.most_ahead,
                            .source = source,
@@ -162,7 +178,8 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
                            .facts = parts_.facts,
                            .context = parts_.context,
                            .observer = observer_,
-                           .first_result_seconds = first_result_seconds_});
+                           .first_result_seconds = first_result_seconds_,
+                           .hand_over = hand_over.get()});
   struct Seat {
     Group* group;
     int member;
@@ -172,6 +189,9 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
     group->Begin();
     for (size_t member = 0; member < group->replicas().size(); ++member)
       seats.push_back({group.get(), static_cast<int>(member)});
+  }
+  for (const Replica* replica : replicas_) {
+    if (replica->role() == GroupRole::kGeneration) run.queue().Leave(replica->index());
   }
   std::vector<RunEnd> ends(seats.size(), RunEnd::kComplete);
   const auto run_replica = [&](size_t i) { ends[i] = seats[i].group->Run(seats[i].member, run); };
@@ -202,6 +222,10 @@ EngineStats LocalEngine::stats() const {
   if (num_replicas() > 1) {
     sum.mode_counters["requests_stolen"] = sum.requests_stolen;
     sum.mode_counters["kv_bytes_stolen"] = sum.kv_bytes_stolen;
+  }
+  if (replicas_[0]->role() != GroupRole::kAll) {
+    sum.mode_counters["requests_handed_over"] = sum.requests_handed_over;
+    sum.mode_counters["kv_bytes_handed_over"] = sum.kv_bytes_handed_over;
   }
   if (replicas_[0]->ranks()[0]->pool() != nullptr)
     sum.mode_counters["pool_layers"] = parts_.pool_layers;

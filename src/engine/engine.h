@@ -20,6 +20,8 @@ inline constexpr base::ErrorCode kModeNotTaken{"mode_not_taken"};
 // on.
 struct EngineParts {
   std::unique_ptr<device::EventEngine> sim;  // runs simulated devices; null: real ones
+  // One a device, through which KV goes from group to group; empty: it does not.
+  std::vector<std::unique_ptr<fabric::Fabric>> kv_fabrics;
   std::vector<std::unique_ptr<Group>> groups;
   size_t most_ahead = 0;  // requests that are read ahead: a batch of all replicas
   ModelFacts facts;
@@ -34,6 +36,7 @@ struct EngineParts {
 class LocalEngine : public Engine {
  public:
   LocalEngine(runtime::Runtime& runtime, EngineParts parts);
+  ~LocalEngine() override;
 
   const ModelFacts& facts() const override { return parts_.facts; }
   std::optional<RequestResult> Refusal(const Request& request) const override;
@@ -57,6 +60,9 @@ class LocalEngine : public Engine {
  private:
   runtime::Runtime& runtime_;
   const EngineParts parts_;
+  // The groups' replicas by role and room, where the job has roles.
+  std::unique_ptr<HandOverBoard> NewHandOver() const;
+
   std::vector<const Replica*> replicas_;  // of the groups
   StepObserver* observer_ = nullptr;
   const HandOutLog* replay_ = nullptr;

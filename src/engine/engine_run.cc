@@ -31,11 +31,23 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
   }
 }
 
+bool EngineRun::ended(const Replica& replica) const {
+  return replica.role() == GroupRole::kGeneration ? parts_.hand_over->done()
+                                                  : queue_.ended(replica.index());
+}
+
 bool EngineRun::Cancel(Replica& replica) {
   if (!parts_.cancellations.any()) return true;
+  const auto cancelled = [this](int64_t id) { return parts_.cancellations.Contains(id); };
   std::vector<RequestResult> finished;
-  replica.choices().Cancel([this](int64_t id) { return parts_.cancellations.Contains(id); },
-                           &finished);
+  replica.choices().Cancel(cancelled, &finished);
+  if (parts_.hand_over) {
+    for (const Gift& gift : parts_.hand_over->Withdraw(cancelled)) {
+      queue_.Move(gift.from, replica.index());
+      finished.push_back(CancelledResult(gift.state->request.id));
+      for (const auto& loan : gift.loans) loan->over = true;
+    }
+  }
   return Deliver(replica, &finished);
 }
 

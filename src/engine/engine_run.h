@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/cancellations.h"
+#include "engine/hand_over_board.h"
 #include "engine/replica.h"
 #include "engine/request_queue.h"
 #include "forebay/engine.h"
@@ -29,10 +30,13 @@ class EngineRun {
     const SequenceContext& context;
     StepObserver* observer = nullptr;
     std::atomic<double>& first_result_seconds;
+    HandOverBoard* hand_over = nullptr;  // null: all groups have all of a request's life
   };
   EngineRun(runtime::Runtime& runtime, const Parts& parts);
 
   RequestQueue& queue() { return queue_; }
+  // REQUIRES: the job's groups have roles.
+  HandOverBoard& hand_over() { return *parts_.hand_over; }
   bool draining() const { return parts_.control.drain; }
   // The run cannot go on, or is not to: replicas end at their step's border.
   bool stopped() const { return parts_.control.abort || stop_; }
@@ -41,6 +45,8 @@ class EngineRun {
   // Takes requests until the replica has enough for its next step, or none is ready. `wait`: blocks
   // for one while the replica has nothing to do.
   void TakeRequests(Replica& replica, bool wait);
+  // Whether the job has nothing more for the replica, but for what others of its group may give.
+  bool ended(const Replica& replica) const;
   // Ends what was cancelled, wherever the replica has it. False: a result could not be kept.
   bool Cancel(Replica& replica);
   // Hands over pieces and what has finished. False: a result could not be kept.

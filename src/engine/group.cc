@@ -15,8 +15,10 @@ RunEnd EndOf(const EngineRun& run) { return run.draining() ? RunEnd::kDrained : 
 
 }  // namespace
 
-Group::~Group() {
-  // Copies read the memory of other ranks: nobody's goes before all are done.
+// Copies read the memory of other ranks: nobody's goes before all are done.
+Group::~Group() { Quiesce(); }
+
+void Group::Quiesce() {
   for (const auto& replica : parts_.replicas) {
     for (const auto& rank : replica->ranks()) rank->Quiesce();
   }
@@ -40,6 +42,7 @@ RunEnd Group::Run(int member, EngineRun& run) {
   if (end == RunEnd::kSinkFailed || end == RunEnd::kAborted) run.Stop();
   if (control_) control_->Leave(member);
   board_->Leave(member);
+  if (parts_.role != GroupRole::kAll) run.hand_over().Leave(replica(member).index());
   run.queue().Leave(replica(member).index());
   return end;
 }
@@ -68,7 +71,7 @@ RunEnd Group::RunAlone(int member, EngineRun& run) {
     StepEnd step;
     if (const auto end = Step(member, run, &step)) return *end;
     // The job may have come to its end during the step.
-    if (step != StepEnd::kIdle || !(ended || run.queue().ended(replica(member).index()))) continue;
+    if (step != StepEnd::kIdle || !(ended || run.ended(replica(member)))) continue;
     if (!parts_.steal || board_->Await(member, kGlance) == StealBoard::Answer::kDone)
       return EndOf(run);
   }
@@ -82,15 +85,39 @@ std::optional<RunEnd> Group::Border(int member, EngineRun& run, bool wait, bool*
   if (const base::Status received = Receive(member); !received.ok())
     return Stalled(member, received.ToString());
   if (!run.Cancel(replica)) return RunEnd::kSinkFailed;
-  const bool draining = run.draining();
+  const bool generation = parts_.role == GroupRole::kGeneration;
+  // What was handed over runs: a drain waits for it.
+  const bool draining = run.draining() && !generation;
+  base::Status over;
+  if (generation) over = TakeOver(replica, run, wait);
+  if (parts_.role == GroupRole::kContext) over = HandOver(replica, run);
+  if (!over.ok()) return Stalled(member, over.ToString());
   if (draining) {
     replica.choices().DropUnstarted();
   } else {
-    run.TakeRequests(replica, wait);
-    if (run.queue().ended(replica.index()) && board_->askers() > 0) GiveAway(member, run);
+    if (!generation) run.TakeRequests(replica, wait);
+    if (run.ended(replica) && board_->askers() > 0) GiveAway(member, run);
   }
-  *ended = draining || run.queue().ended(replica.index());
+  *ended = draining || run.ended(replica);
   return std::nullopt;
+}
+
+base::Status Group::HandOver(Replica& replica, EngineRun& run) {
+  run.hand_over().Put(replica.choices().HandOver());
+  if (!run.hand_over().lost()) return {};
+  return {kRoleLost,
+          "no generation replica is left to go on with what the context replicas have computed"};
+}
+
+base::Status Group::TakeOver(Replica& replica, EngineRun& run, bool wait) {
+  std::vector<Gift> gifts = run.hand_over().Take(replica.index(), replica.choices().room());
+  if (gifts.empty() && wait && replica.choices().idle())
+    run.hand_over().Await(replica.index(), kGlance);
+  for (Gift& gift : gifts) {
+    run.queue().Move(gift.from, replica.index());
+    FB_RETURN_IF_ERROR(replica.Adopt(std::move(gift)));
+  }
+  return {};
 }
 
 std::optional<RunEnd> Group::Step(int member, EngineRun& run, StepEnd* end) {
@@ -108,7 +135,7 @@ std::optional<RunEnd> Group::Step(int member, EngineRun& run, StepEnd* end) {
 void Group::GiveAway(int member, EngineRun& run) {
   const std::optional<int> to = board_->Claim();
   if (!to) return;
-  std::vector<Gift> gifts = replica(member).choices().GiveAway(1 + board_->askers(), member);
+  std::vector<Gift> gifts = replica(member).choices().GiveAway(1 + board_->askers());
   for (size_t i = 0; i < gifts.size(); ++i)
     run.queue().Move(replica(member).index(), replica(*to).index());
   const bool any = !gifts.empty();

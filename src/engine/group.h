@@ -26,7 +26,7 @@
 namespace forebay::engine {
 
 struct GroupParts {
-  layout::GroupRole role = layout::GroupRole::kAll;
+  GroupRole role = GroupRole::kAll;
   std::vector<std::unique_ptr<fabric::Fabric>> fabrics;  // one a rank; empty: the only rank's
   std::vector<std::unique_ptr<Replica>> replicas;
   // The replicas agree on the mode of each step; nothing: each takes its steps by itself.
@@ -41,7 +41,7 @@ class Group {
       : runtime_(runtime), parts_(std::move(parts)) {}
   ~Group();
 
-  layout::GroupRole role() const { return parts_.role; }
+  GroupRole role() const { return parts_.role; }
   std::span<const std::unique_ptr<Replica>> replicas() const { return parts_.replicas; }
 
   // Before a run's tasks: agreement and board are as new.
@@ -50,6 +50,8 @@ class Group {
   RunEnd Run(int member, EngineRun& run);
   // After all tasks.
   void End();
+  // Waits until its ranks read nobody's memory any more.
+  void Quiesce();
 
  private:
   Replica& replica(int member) { return *parts_.replicas[static_cast<size_t>(member)]; }
@@ -64,6 +66,11 @@ class Group {
   std::optional<RunEnd> Step(int member, EngineRun& run, StepEnd* end);
   // Gives to one that asks.
   void GiveAway(int member, EngineRun& run);
+  // A context replica: hands over what it has computed. The error where nobody is left for it.
+  base::Status HandOver(Replica& replica, EngineRun& run);
+  // A generation replica: takes over what there is room for. `wait`: blocks for it while the
+  // replica has nothing to do.
+  base::Status TakeOver(Replica& replica, EngineRun& run, bool wait);
   // Takes over what others gave.
   base::Status Receive(int member);
   // A replica's fault is its group's: nobody waits for it any more.

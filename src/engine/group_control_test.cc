@@ -126,7 +126,7 @@ class FakeGroup {
     if (rng.Next() % 2 == 0) runtime_.Yield();
     std::vector<Gift> gifts;
     while (held->size() > 1 && rng.Next() % 2 == 0) {
-      gifts.push_back({.from = replica, .state = std::move(held->back()), .loan = nullptr});
+      gifts.push_back({.from = replica, .state = std::move(held->back()), .loans = {}});
       held->pop_back();
     }
     const bool any = !gifts.empty();
@@ -272,7 +272,7 @@ TEST(StealBoard, TenThousandInterleavings) {
             runtime.Yield();
             std::vector<Gift> gifts;
             if (held.size() > 1) {
-              gifts.push_back({.from = replica, .state = std::move(held.back()), .loan = nullptr});
+              gifts.push_back({.from = replica, .state = std::move(held.back()), .loans = {}});
               held.pop_back();
             }
             board.Give(*to, std::move(gifts));

@@ -126,6 +126,10 @@ base::Status Rank::AllocateRegions(const layout::MemoryPlan& plan) {
                         device_->arena().Allocate(planned.name, planned.bytes, planned.kind));
     if (planned.published && membership_.fabric)
       FB_RETURN_IF_ERROR(membership_.fabric->Publish(*region));
+    fabric::Fabric* const kv_fabric = membership_.kv_fabric;
+    if (kv_fabric && kv_fabric != membership_.fabric &&
+        std::string_view(planned.name) == layout::kKvRegion)
+      FB_RETURN_IF_ERROR(kv_fabric->Publish(*region));
   }
   return base::Status::Ok();
 }

@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "engine/step_buffers.h"
 #include "kv/cache.h"
+#include "kv/loan.h"
 #include "kv/tier/host_tier.h"
 #include "kv/tier/window.h"
 #include "layout/memory_plan.h"
@@ -52,8 +53,12 @@ struct Membership {
   };
   std::vector<Mode> modes;
   fabric::Communicator stages;  // its like in each stage
-  // its like in each replica of the group, by replica: the pool, and where KV is lent
+  // its like in each replica of the group, by replica: the pool
   fabric::Communicator peers;
+  // What KV is pulled through that is lent; outlives the rank. Its like in each of the job's
+  // replicas, by replica: -1 in those that lend nothing to it.
+  fabric::Fabric* kv_fabric = nullptr;
+  std::vector<int> lenders;
   const share::PoolPlan* pool = nullptr;  // null: it shares no weights
   fabric::Communicator ship_members;      // who computes with each other's rows
   uint64_t replica = 0;                   // the number of its replica among the job's
@@ -97,7 +102,9 @@ class Rank {
   int64_t steps(const StepMode& mode) const { return steps_[static_cast<size_t>(mode.ffn)]; }
   // Asked for from other ranks so far; experts that come because they have rows are not in it.
   uint64_t bytes_pulled() const {
-    return membership_.fabric ? membership_.fabric->bytes_pulled() - kv_->bytes_pulled() : 0;
+    const fabric::Fabric* const fabric = membership_.fabric;
+    if (fabric == nullptr) return 0;
+    return fabric->bytes_pulled() - (fabric == membership_.kv_fabric ? kv_->bytes_pulled() : 0);
   }
 
   kv::Cache& kv() { return *kv_; }
@@ -127,10 +134,12 @@ class Rank {
   // Enqueues this rank's part in a step that others take, in a mode that meets.
   void EnqueueService(const StepMode& mode, const share::ShipRows& rows,
                       const share::ShipSteps& steps);
-  // Begins to pull blocks from this rank's like in `replica`, as kv::Cache::EnqueuePull says.
-  base::Status EnqueueKvPull(int replica, std::span<const kv::Cache::Move> moves) {
-    return kv_->EnqueuePull(*membership_.fabric,
-                            membership_.peers.ranks[static_cast<size_t>(replica)], moves);
+  // Begins to pull blocks from this rank's like in the replica that lends them, as
+  // kv::Cache::EnqueuePull says.
+  base::Status EnqueueKvPull(const kv::KvLoan& loan, std::span<const kv::Cache::Move> moves) {
+    return kv_->EnqueuePull(*membership_.kv_fabric,
+                            membership_.lenders[static_cast<size_t>(loan.replica)], loan.num_blocks,
+                            moves);
   }
   // Waits for the step's end, come what may; false: it has not come.
   bool StepEnded(runtime::TimeNs timeout, int flight) {

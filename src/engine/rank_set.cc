@@ -66,7 +66,7 @@ base::Result<uint64_t> RankSet::PullLoan(const kv::KvLoan& loan, const kv::Group
     moves.push_back(
         {std::span(loan.tables[group]).subspan(first), book.table(group, slot).subspan(first)});
   }
-  for (const auto& rank : ranks_) FB_RETURN_IF_ERROR(rank->EnqueueKvPull(loan.replica, moves));
+  for (const auto& rank : ranks_) FB_RETURN_IF_ERROR(rank->EnqueueKvPull(loan, moves));
   uint64_t bytes = 0;
   for (const auto& rank : ranks_) {
     FB_RETURN_IF_ERROR(rank->kv().WaitPull(timeout_));

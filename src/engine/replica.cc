@@ -85,7 +85,7 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
     if (!begun.ok()) return Stall(begun.status().ToString());
     if (*begun && in_flight() < most_in_flight) return StepEnd::kBegun;
     if (in_flight() == 0) {
-      if (choices_.num_loans() > 0) return WaitForLoans();
+      if (!choices_.loans().empty()) return WaitForLoans();
       return Stall(fmt::format(
           "the policy {} planned nothing though {} choices run and {} wait ({} of {} KV blocks "
           "free)",
@@ -170,6 +170,7 @@ void Replica::RecordPlan(uint64_t bytes_pulled, Flight* flight) {
   const kernels::StepBatch& batch = buffers.batch();
   StepRecord& record = flight->record;
   record.replica = index();
+  record.role = role();
   record.decode_rows =
       static_cast<int32_t>(std::ranges::count_if(flight->rows, &SequenceRows::is_decode));
   record.prefill_rows = batch.num_rows - record.decode_rows;
@@ -261,26 +262,30 @@ base::Result<Turn> Replica::StepIdle(bool ended) {
 }
 
 base::Status Replica::Adopt(Gift gift) {
-  Sequence* const lent = choices_.Adopt(std::move(gift.state), gift.loan.get());
-  if (lent != nullptr) {
+  int64_t& kv_bytes = gift.handed_over ? kv_bytes_handed_over_ : kv_bytes_stolen_;
+  for (const Choices::Adopted& adopted : choices_.Adopt(gift)) {
+    const kv::SequenceSlot slot = adopted.sequence->slot;
     // After an error the device may still read: the loan is not over.
     FB_ASSIGN_OR_RETURN(const uint64_t bytes,
-                        ranks_.PullLoan(*gift.loan, choices_.book(), lent->slot));
-    kv_bytes_stolen_ += static_cast<int64_t>(bytes);
-    choices_.Resume(lent, *gift.loan);
-    ranks_.SetTable(choices_.book(), lent->slot, 0);
+                        ranks_.PullLoan(*adopted.loan, choices_.book(), slot));
+    kv_bytes += static_cast<int64_t>(bytes);
+    choices_.Resume(adopted);
+    ranks_.SetTable(choices_.book(), slot, 0);
   }
-  if (gift.loan) gift.loan->over.store(true, std::memory_order_release);
+  for (const auto& loan : gift.loans) loan->over.store(true, std::memory_order_release);
   return base::Status::Ok();
 }
 
 StepEnd Replica::WaitForLoans() {
+  // Those that nobody has room for wait for others to end.
+  if (std::ranges::any_of(choices_.loans(), [](const auto& loan) { return loan->offered.load(); }))
+    lending_until_ = -1;
   if (lending_until_ < 0)
     lending_until_ = runtime::DeadlineAfter(runtime_.Now(), options_.stall_timeout);
   if (runtime_.Now() < lending_until_) return StepEnd::kLending;
   return Stall(
       fmt::format("{} sequences' KV cache was lent to other replicas and is not given back",
-                  choices_.num_loans()));
+                  choices_.loans().size()));
 }
 
 StepEnd Replica::Stall(std::string what) {
@@ -293,6 +298,7 @@ void Replica::Publish() {
   stats.steps = ended_;
   stats.step_seconds = step_seconds_;
   stats.kv_bytes_stolen = kv_bytes_stolen_;
+  stats.kv_bytes_handed_over = kv_bytes_handed_over_;
   const std::lock_guard lock(published_mutex_);
   published_ = {std::move(stats), round_.mode, choices_.park_counters(), ranks_.tier_traffic(),
                 choices_.streaming().on()};

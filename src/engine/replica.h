@@ -45,8 +45,9 @@ class Replica {
   std::span<const std::unique_ptr<Rank>> ranks() const { return ranks_.all(); }
   // Requests come and go between steps.
   Choices& choices() { return choices_; }
-  // Takes over a request; a loan is pulled from the replica's peers and is over then. Errors: the
-  // device's, a pull that does not end.
+  const Choices& choices() const { return choices_; }
+  // Takes over a request; what was lent is pulled from the replica that lends it, and is over then.
+  // Errors: the device's, a pull that does not end.
   base::Status Adopt(Gift gift);
 
   // Begins a step and commits the oldest one in flight. Requests that came to their end are
@@ -69,6 +70,7 @@ class Replica {
   base::Result<Turn> StepIdle(bool ended);
 
   int index() const { return options_.choices.replica; }
+  GroupRole role() const { return options_.choices.role; }
   int64_t steps() const { return begun_; }
   const schedule::Policy& policy() const { return *policy_; }
 
@@ -126,7 +128,7 @@ class Replica {
   double waited_before_ = 0;      // when the last step was committed
   int64_t wanted_before_ = 0;     // bytes of experts that came because they had rows, by then
   double step_seconds_ = 0;
-  int64_t kv_bytes_stolen_ = 0;
+  int64_t kv_bytes_stolen_ = 0, kv_bytes_handed_over_ = 0;
   // when waiting for loans becomes a stall; -1: nothing waits for them
   runtime::TimeNs lending_until_ = -1;
   std::string what_stalled_;

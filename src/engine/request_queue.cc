@@ -179,8 +179,7 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
 }
 
 void RequestQueue::Leave(int replica) {
-  held_tokens_[replica] = -1;
-  --replicas_;
+  if (held_tokens_[replica].exchange(-1) >= 0) --replicas_;
 }
 
 void RequestQueue::Move(int from, int to) {

@@ -61,7 +61,7 @@ class RequestQueue {
   bool Finish(int replica, RequestResult result);
   void Progress(ChoicePiece piece);
   bool sink_failed() const { return sink_failed_; }
-  // The replica takes nothing any more: the others share what remains.
+  // The replica takes nothing any more, or never does: the others share what remains.
   void Leave(int replica);
   // A request that one replica has taken is another's now.
   void Move(int from, int to);

@@ -25,11 +25,13 @@
 
 namespace forebay::engine {
 
-// All choices of the request wait; what is lent is the KV of its only one.
+// All choices of the request wait. What is lent is the KV of those that ran: a request that is
+// stolen has one at most.
 struct Gift {
   int from = 0;  // the replica, among the job's
   std::unique_ptr<RequestState> state;
-  std::shared_ptr<kv::KvLoan> loan;  // null: nothing is computed
+  std::vector<std::shared_ptr<kv::KvLoan>> loans;
+  bool handed_over = false;  // from a context replica; else it is stolen
 };
 
 // Any replica's control task may call.

@@ -75,8 +75,8 @@ class Fabric {
   virtual ~Fabric() = default;
   virtual int rank() const = 0;
   virtual int num_ranks() const = 0;
-  // Makes a region of this rank readable by peers, before any of them pulls from it. The region
-  // must outlive all pulls.
+  // Makes a region of this rank's device readable by peers, before any of them pulls from it. The
+  // region must outlive all pulls.
   virtual base::Status Publish(const device::Region& region) = 0;
   // Errors name rank, region, offset and size: kUnknownRegion (never published), kOutOfRange.
   virtual base::Result<PreparedPull> Prepare(const CopyPlan& plan) const = 0;
@@ -115,5 +115,8 @@ class Fabric {
 
 // Ranks that are threads of one process, with cpu devices on `runtime`.
 std::vector<std::unique_ptr<Fabric>> CreateLocalFabric(runtime::Runtime& runtime, int num_ranks);
+// The same for ranks that pull and never meet: of several groups, each with counters of its own. A
+// rank's number here need not be its device's. REQUIRES: nobody posts or awaits.
+std::vector<std::unique_ptr<Fabric>> CreatePullFabric(int num_ranks);
 
 }  // namespace forebay::fabric

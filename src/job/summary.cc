@@ -32,6 +32,8 @@ void AppendStats(const EngineStats& stats, base::JsonWriter& writer) {
       {"preemptions", stats.preemptions},
       {"requests_stolen", stats.requests_stolen},
       {"kv_bytes_stolen", stats.kv_bytes_stolen},
+      {"requests_handed_over", stats.requests_handed_over},
+      {"kv_bytes_handed_over", stats.kv_bytes_handed_over},
       {"steps", stats.steps},
       {"kv_blocks_total", stats.kv_blocks_total},
       {"kv_blocks_used_peak", stats.kv_blocks_used_peak},
@@ -47,6 +49,7 @@ void AppendReplicas(const EngineStats& stats, base::JsonWriter& writer) {
   writer.Key("replicas").BeginArray();
   for (const ReplicaStats& replica : stats.replicas) {
     writer.BeginObject();
+    writer.Key("role").String(Name(replica.role));
     writer.Key("steps")
         .Int(replica.steps)
         .Key("tokens")
@@ -164,6 +167,12 @@ std::string SummaryText(const JobSummary& summary) {
         summary.stats.replicas.size(), BusyImbalance(summary.stats), TokenImbalance(summary.stats),
         summary.stats.requests_stolen,
         base::FormatBytes(static_cast<uint64_t>(summary.stats.kv_bytes_stolen)));
+  }
+  if (summary.stats.requests_handed_over > 0) {
+    text +=
+        fmt::format("{} requests handed over to generation replicas with {} of KV cache\n",
+                    summary.stats.requests_handed_over,
+                    base::FormatBytes(static_cast<uint64_t>(summary.stats.kv_bytes_handed_over)));
   }
   text += fmt::format("peak RSS {}; {} on {}{}\n", base::FormatBytes(summary.peak_rss_bytes),
                       summary.model.numerics_class, summary.isa,

@@ -40,7 +40,10 @@ CacheView CutCache(std::span<const KvGroup> groups, int64_t num_blocks, bool dig
 
 Cache::Cache(device::Device& device, const device::Region& region, std::span<const KvGroup> groups,
              int64_t num_blocks, bool digests)
-    : device_(device), region_(region), view_(CutCache(groups, num_blocks, digests, region.data)) {
+    : device_(device),
+      region_(region),
+      num_blocks_(num_blocks),
+      view_(CutCache(groups, num_blocks, digests, region.data)) {
   uint64_t offset = 0;
   for (const CacheView::Group& group : view_.groups) {
     const auto bytes = static_cast<uint64_t>(group.layout.block_stride);
@@ -75,7 +78,8 @@ uint64_t Cache::DigestOf(int group, std::span<const BlockId> table, int64_t begi
   return sum;
 }
 
-base::Status Cache::EnqueuePull(fabric::Fabric& fabric, int peer, std::span<const Move> moves) {
+base::Status Cache::EnqueuePull(fabric::Fabric& fabric, int peer, int64_t peer_blocks,
+                                std::span<const Move> moves) {
   FB_ASSIGN_OR_RETURN(const device::Region* theirs, fabric.FindRegion(peer, region_.name));
   fabric::CopyPlan plan{.spans = {}, .slice_bytes = kSlice};
   for (size_t group = 0; group < moves.size(); ++group) {
@@ -84,9 +88,12 @@ base::Status Cache::EnqueuePull(fabric::Fabric& fabric, int peer, std::span<cons
       for (const Strip& strip : strips_[group]) {
         const auto from = static_cast<uint64_t>(move.from[block]),
                    to = static_cast<uint64_t>(move.to[block]);
+        // All before a strip grows with the number of blocks.
+        const uint64_t theirs_begin =
+            strip.offset / static_cast<uint64_t>(num_blocks_) * static_cast<uint64_t>(peer_blocks);
         plan.spans.push_back({.rank = peer,
                               .region = theirs->id,
-                              .offset = strip.offset + from * strip.bytes,
+                              .offset = theirs_begin + from * strip.bytes,
                               .bytes = strip.bytes,
                               .destination = region_.data + strip.offset + to * strip.bytes});
       }

@@ -69,10 +69,11 @@ class Cache {
   // Sums the digests of positions [begin, end) of the sequence whose table in the group this is.
   uint64_t DigestOf(int group, std::span<const BlockId> table, int64_t begin, int64_t end) const;
 
-  // Begins to pull blocks from `peer`, which has published a cache laid out as this one under the
-  // same name; by KV group. REQUIRES: the last pull was waited for; nobody writes to the blocks
-  // meanwhile.
-  base::Status EnqueuePull(fabric::Fabric& fabric, int peer, std::span<const Move> moves);
+  // Begins to pull blocks from `peer`, which has published a cache of `peer_blocks` blocks of the
+  // same KV groups under the same name; by KV group. REQUIRES: the last pull was waited for; nobody
+  // writes to the blocks meanwhile.
+  base::Status EnqueuePull(fabric::Fabric& fabric, int peer, int64_t peer_blocks,
+                           std::span<const Move> moves);
   // kPullTimeout, or the fault that the device met.
   base::Status WaitPull(runtime::TimeNs timeout);
   // Blocks until no pull is under way, whatever became of it.
@@ -86,6 +87,7 @@ class Cache {
 
   device::Device& device_;
   const device::Region& region_;
+  const int64_t num_blocks_;
   const CacheView view_;
   std::vector<std::vector<Strip>> strips_;       // by KV group
   std::unique_ptr<device::DeviceEvent> pulled_;  // null: nothing was ever pulled

@@ -51,7 +51,7 @@ TEST_F(CacheTest, APullBringsBlocksAndDigestsAndNothingElse) {
   const std::vector<std::byte> before(to.region->data, to.region->data + to.region->bytes);
   const std::vector<BlockId> theirs[] = {{7, 0, 3}, {5}}, mine[] = {{1, 2, 9}, {8}};
   const Cache::Move moves[] = {{theirs[0], mine[0]}, {theirs[1], mine[1]}};
-  ASSERT_TRUE(to.cache.EnqueuePull(*to.fabric, 1, moves).ok());
+  ASSERT_TRUE(to.cache.EnqueuePull(*to.fabric, 1, kBlocks, moves).ok());
   ASSERT_TRUE(to.cache.WaitPull(10'000'000'000).ok());
 
   std::vector<std::byte> want = before;

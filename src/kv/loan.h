@@ -14,11 +14,14 @@ namespace forebay::kv {
 // blocks stay open in the giver's book, and so as they are, until the one that got it says that it
 // is over.
 struct KvLoan {
-  int replica = 0;                           // in the group
-  SequenceSlot slot = -1;                    // there
+  int replica = 0;                           // that lends it, among the job's
+  int32_t num_blocks = 0;                    // of its cache
+  int32_t choice = 0;                        // of the request's
+  SequenceSlot slot = -1;                    // in its book
   int64_t computed = 0;                      // positions
   std::vector<std::vector<BlockId>> tables;  // by KV group
   std::vector<int64_t> first_held;           // by KV group: positions before it are not lent
+  std::atomic<bool> offered{false};          // nobody has taken the request yet
   std::atomic<bool> over{false};             // nobody reads it any more
 
   // The blocks of the KV group that has most.

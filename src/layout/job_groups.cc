@@ -2,11 +2,16 @@
 
 namespace forebay::layout {
 
-std::vector<JobGroup> GroupsOf(const Layout& layout) {
+std::vector<JobGroup> GroupsOf(const std::vector<std::pair<GroupRole, Layout>>& layouts) {
   std::vector<JobGroup> groups;
-  for (int device = 0; device < layout.num_devices(); device += layout.ranks_per_group()) {
-    groups.push_back({.first_device = device, .layout = layout});
-    groups.back().layout.groups = 1;
+  int device = 0, replica = 0;
+  for (const auto& [role, layout] : layouts) {
+    for (int i = 0; i < layout.groups; ++i) {
+      JobGroup& group = groups.emplace_back(JobGroup{role, device, replica, layout});
+      group.layout.groups = 1;
+      device += layout.ranks_per_group();
+      replica += layout.dp;
+    }
   }
   return groups;
 }

@@ -1,25 +1,27 @@
-// The groups of a job: a layout's list of them. They are alike so far, but whoever builds or runs
-// them takes each as it stands in the list.
+// The groups of a job: those of its layouts, one behind the other. Whoever builds or runs them
+// takes each as it stands in the list.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "forebay/group_role.h"
 #include "layout/layout.h"
 
 namespace forebay::layout {
 
-// What a group does of a request's life.
-//   kAll   it reads prompts and writes answers
-enum class GroupRole : uint8_t { kAll };
-
 struct JobGroup {
   GroupRole role = GroupRole::kAll;
-  int first_device = 0;  // of the job's; the group's ranks are this one and those that follow
-  Layout layout;         // of this group alone
+  int first_device = 0;   // of the job's; the group's ranks are this one and those that follow
+  int first_replica = 0;  // of the job's
+  Layout layout;          // of this group alone
+
+  // Of the job's devices: the one at this place of the group.
+  int DeviceAt(const RankPlace& place) const { return first_device + RankOf(layout, place); }
 };
 
 // In the order of their devices.
-std::vector<JobGroup> GroupsOf(const Layout& layout);
+std::vector<JobGroup> GroupsOf(const std::vector<std::pair<GroupRole, Layout>>& layouts);
 
 }  // namespace forebay::layout

@@ -317,7 +317,8 @@ uint64_t LayoutPlan::KvBlockBytes(bool digest) const {
   return bytes;
 }
 
-base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& model) {
+base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& model,
+                                    int num_devices) {
   LayoutPlan plan;
   FB_RETURN_IF_ERROR(CheckOptions(options, model));
   plan.dtype = options.machine.dtype;
@@ -328,7 +329,9 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   FB_ASSIGN_OR_RETURN(plan.machine, PlanMachine(options, model, *plan.kernels));
   FB_ASSIGN_OR_RETURN(const model::ModelConfig config,
                       AsStored(options.machine.quantization, plan.machine.has_data, model));
-  FB_ASSIGN_OR_RETURN(plan.layout, ChooseLayout(options, config, plan.machine.spec.count));
+  FB_ASSIGN_OR_RETURN(
+      plan.layout,
+      ChooseLayout(options, config, num_devices > 0 ? num_devices : plan.machine.spec.count));
   FB_ASSIGN_OR_RETURN(plan.routing, PlanRouting(options, config, plan));
   plan.steps_in_flight =
       options.limits.steps_in_flight ? options.limits.steps_in_flight : plan.layout.pp;

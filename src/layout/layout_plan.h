@@ -59,8 +59,9 @@ struct LayoutPlan {
 };
 
 // Errors are those of the options (their value, the devices, the layout, what the model cannot do),
-// not of the memory.
-base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& config);
+// not of the memory. `num_devices`: the layout's, of the machine's; 0: all.
+base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& config,
+                                    int num_devices = 0);
 
 // What pool=auto came to, beside no pool and all layers. REQUIRES: plan.choice.
 std::string FormatChoice(const LayoutPlan& plan);

@@ -122,11 +122,17 @@ struct TrialOptions {
   int shift_every = 0;    // So many steps in each of the layout's modes in turn; 0: as rows say.
 };
 
+// Devices of two roles: those of the context groups come first.
+struct RoleLayouts {
+  Layout context, generation;
+};
+
 struct EngineOptions {
   std::string model;  // A folder in Hugging Face's layout, or a GGUF file.
   MachineOptions machine;
   std::optional<Layout> layout;  // Nothing: every device is a replica.
   bool layout_by_job = false;    // Instead of `layout`: the one in which the job is done soonest.
+  std::optional<RoleLayouts> roles;  // Instead of both.
   LimitOptions limits;
   share::PoolOptions pool;  // How weights that the layout pools are pulled; the layout says which.
   ModeOptions ship;

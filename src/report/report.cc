@@ -223,6 +223,11 @@ class Page {
     Row("requests a second", rate(s.done));
     Row("steps", fmt::format("{}", s.stats.steps));
     Row("preemptions", fmt::format("{}", s.stats.preemptions));
+    if (s.stats.requests_handed_over > 0) {
+      Row("requests handed over to generation",
+          fmt::format("{}, with {} of KV cache", s.stats.requests_handed_over,
+                      base::FormatBytes(static_cast<uint64_t>(s.stats.kv_bytes_handed_over))));
+    }
     Row("requests stolen at the end",
         fmt::format("{}, with {} of KV cache", s.stats.requests_stolen,
                     base::FormatBytes(static_cast<uint64_t>(s.stats.kv_bytes_stolen))));
@@ -256,7 +261,8 @@ class Page {
       if (i < timeline_.lanes().size()) {
         for (const TimelineBucket& bucket : timeline_.lanes()[i]) sum.Add(bucket, 1);
       }
-      Row(fmt::format("{}", i),
+      Row(replica.role == GroupRole::kAll ? fmt::format("{}", i)
+                                          : fmt::format("{}, {}", i, Name(replica.role)),
           fmt::format("{} steps, {} tokens, busy {:.1f} %, shipping {:.1f} %, pulled {}",
                       replica.steps, replica.tokens,
                       100 * Ratio(replica.busy_seconds, run_.summary.elapsed_seconds),

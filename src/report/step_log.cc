@@ -20,6 +20,7 @@ void AppendStepLine(const StepRecord& record, std::string* out) {
   base::JsonWriter writer(out);
   writer.BeginObject();
   writer.Key("replica").Int(record.replica).Key("step").Int(record.step);
+  writer.Key("role").String(Name(record.role));
   writer.Key("begin").Double(record.begin_seconds).Key("end").Double(record.end_seconds);
   writer.Key("mode").String(schedule::Name(record.mode));
   writer.Key("sp").Int(record.mode.sp).Key("tp").Int(record.mode.tp);

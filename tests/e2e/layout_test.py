@@ -13,12 +13,14 @@ import support
 KILLS = int(os.environ.get("FOREBAY_LAYOUT_KILLS", 12))
 # How the ranks that are killed reach their weights; a job goes on in any of them.
 MODES = [["--mode", "pull"], ["--mode", "ship"], ["--mode", "auto", "--ship-threshold", 6]]
+ROLES = ["--devices", "4xcpu", "--context", "dp=2", "--generation", "groups=2"]
 FLAGS = ["--digest", "--quiet", "--max-model-len", 512, "--memory", "128MiB"]
 
 
 class Layout(support.TestCase):
     def test_same_results(self):
         lines = support.mixed_requests(random.Random(5), 60)
+        lines += [{"custom_id": f"stop-{i}", "prompt": f"{i} to the end", "stop": ["e", "a"], "max_tokens": 24, "temperature": 1} for i in range(6)]
         reference = self.job(lines, "reference", flags=FLAGS)
         self.expect(reference.run(), support.COMPLETE)
         for devices, layout in [(2, "dp=2"), (2, "dp=2,weights=by_layer,pool=3"), (2, "dp=2,weights=striped,pool=3,pool-attention=on"),
@@ -27,6 +29,16 @@ class Layout(support.TestCase):
             self.expect(job.run("--devices", f"{devices}xcpu", "--layout", layout, "--pool-look-ahead", 1), support.COMPLETE)
             self.assertEqual(job.answers(), reference.answers(), layout)
             job.forget()
+        # Two roles, also where the KV cache is so small that they wait for each other.
+        for flags in [ROLES, [*ROLES, "--num-kv-blocks-override", 20, "--max-num-batched-tokens", 40]]:
+            job = self.job(lines, "roles", flags=FLAGS)
+            self.expect(job.run(*flags), support.COMPLETE)
+            self.assertEqual(job.answers(), reference.answers())
+            counters = job.summary()["mode_counters"]
+            self.assertGreater(counters["requests_handed_over"], 20)
+            self.assertGreater(counters["kv_bytes_handed_over"], 0)
+            self.assertEqual([replica["role"] for replica in job.summary()["replicas"]], ["context"] * 2 + ["generation"] * 2)
+            job.forget()
 
     def test_refusals(self):
         for flags, texts in [(["--layout", "dp=3"], ["needs 3 devices, there are 1"]),
@@ -34,7 +46,15 @@ class Layout(support.TestCase):
                              (["--memory-per-rank", "1GiB"], ["--memory 128MiB", "--memory-per-rank 1GiB", "one of them"]),
                              (["--pool-slots", "x"], ["--pool-slots", "8GiB"]),
                              (["--pool-slice", "0"], ["--pool-slice is 0"]),
-                             (["--layout", "pool=1"], ["pool=1", "weights=replicated"])]:
+                             (["--layout", "pool=1"], ["pool=1", "weights=replicated"]),
+                             (["--context", "dp=1"], ["roles_invalid", "--context dp=1 without --generation"]),
+                             (["--generation", "dp=1"], ["roles_invalid", "--generation dp=1 without --context"]),
+                             ([*ROLES, "--layout", "auto"], ["roles_invalid", "--layout auto beside --context dp=2"]),
+                             ([*ROLES, "--tensor-parallel-size", "2"], ["roles_invalid", "--layout tp=2 beside"]),
+                             (["--context", "dq=1", "--generation", "dp=1"], ["--context", "dq", "expected groups, dp"]),
+                             (["--context", "dp=3", "--generation", "dp=2"], ["needs 3 devices", "needs 2, there are 1"]),
+                             (["--devices", "3xcpu", "--context", "tp=2", "--generation", "dp=1"],
+                              ["roles_invalid", "sp=1,tp=2,pp=1", "sp=1,tp=1,pp=1"])]:
             job = self.job([{"prompt": "x"}], "refused", flags=FLAGS)
             self.expect(job.run(*flags), support.USAGE, *texts)
 
@@ -63,18 +83,36 @@ class Layout(support.TestCase):
                 self.assertEqual(job.answers(), expected)
                 job.forget()
 
+    def test_a_role_that_is_lost_ends_the_run(self):
+        lines = support.mixed_requests(random.Random(9), 60, most_tokens=32)
+        reference = self.job(lines, "one", flags=FLAGS)
+        self.expect(reference.run(), support.COMPLETE)
+        flags = [*FLAGS, "--devices", "3xcpu", "--context", "dp=2", "--generation", "dp=1"]
+        job = self.job(lines, "lost", flags=flags)
+        finished = job.run("--plant-fault-rank", 2, "--plant-fault-at-pull", 12, timeout=60)
+        self.expect(finished, support.STALLED, "a fault was planted in pull 12 of rank 2", "role_lost", "the same command goes on")
+        self.assertLess(len(job.answers()), len(lines))
+        self.expect(job.run(), support.COMPLETE)
+        self.assertEqual(job.answers(), reference.answers())
+
     def test_kill_and_resume_with_four_ranks(self):
+        self.kill_and_resume(["--devices", "4xcpu", "--layout", "dp=4,weights=by_layer,pool=3"], MODES)
+
+    def test_kill_and_resume_with_roles(self):
+        self.kill_and_resume(ROLES, [[]])
+
+    def kill_and_resume(self, layout, modes):
         rng = random.Random(7)
         lines = support.mixed_requests(rng, 80, most_tokens=48)
         reference = self.job(lines, "one", flags=FLAGS)
         self.expect(reference.run(), support.COMPLETE)
         expected = reference.answers()
-        job = self.job(lines, "four", flags=[*FLAGS, "--devices", "4xcpu", "--layout", "dp=4,weights=by_layer,pool=3"])
+        job = self.job(lines, "four", flags=[*FLAGS, *layout])
         kills, rounds, reach = 0, 0, 0.6
         while kills < KILLS:
             rounds += 1
             self.assertLess(rounds, 5 * KILLS + 20, f"{kills} kills: runs end before they are killed")
-            process = job.start(*rng.choice(MODES))
+            process = job.start(*rng.choice(modes))
             try:
                 process.wait(rng.uniform(0, reach))
             except subprocess.TimeoutExpired:
@@ -100,6 +138,12 @@ class Layout(support.TestCase):
         self.assertEqual([plan["fits"] for plan in plans], [True] * 4)
         self.assertGreater(plans[1]["kv_tokens"], 1.3 * plans[0]["kv_tokens"])
         self.assertIn("pool=auto", plans[2]["choice"])
+        roles = support.call("plan", "--memory", "-m", "builtin:Qwen3-32B", "--devices", "sim:8xh200", "--context", "dp=2", "--generation",
+                             "dp=6,weights=by_layer,pool=64", "--json")
+        plans = json.loads(self.expect(roles, 0).out)["layouts"]
+        self.assertEqual([plan["role"] for plan in plans], ["context", "generation"])
+        self.assertEqual(plans[0]["max_model_len"], plans[1]["max_model_len"])
+        self.assertGreater(plans[1]["kv_tokens"], plans[0]["kv_tokens"])
         whole = support.call("plan", "--memory", "-m", "builtin:Llama-3.1-70B", "--devices", "sim:8xh200", "--layout", "dp=8")
         self.expect(whole, 0)
         self.assertIn("does not fit", whole.out)

@@ -17,6 +17,7 @@ namespace {
 class TaskDirectory final : public Directory {
  public:
   TaskDirectory(int num_ranks, const CounterFactory& new_counter) : num_ranks_(num_ranks) {
+    if (!new_counter) return;
     for (int from = 0; from < num_ranks; ++from) {
       for (int to = 0; to < num_ranks; ++to) {
         for (int channel = 0; channel < kNumChannels; ++channel) {
@@ -29,7 +30,7 @@ class TaskDirectory final : public Directory {
 
   device::Counter& counter(int from, int to, int channel) override {
     FB_CHECK(0 <= from && from < num_ranks_ && 0 <= to && to < num_ranks_ && 0 <= channel &&
-                 channel < kNumChannels,
+                 channel < kNumChannels && !counters_.empty(),
              "no counter from rank {} to rank {}, channel {}, among {} ranks", from, to, channel,
              num_ranks_);
     return *counters_[(from * num_ranks_ + to) * kNumChannels + channel];
@@ -48,13 +49,12 @@ class TaskDirectory final : public Directory {
     return status_;
   }
 
-  base::Status Publish(const device::Region& region) override {
+  base::Status Publish(int rank, const device::Region& region) override {
     const std::lock_guard lock(mutex_);
-    const auto [entry, added] = regions_.try_emplace({region.rank, region.id}, &region);
+    const auto [entry, added] = regions_.try_emplace({rank, region.id}, &region);
     if (added || entry->second == &region) return base::Status::Ok();
-    return {base::kInvalidArgument,
-            fmt::format("rank {} publishes two regions {}: '{}' and '{}'", region.rank, region.id,
-                        entry->second->name, region.name)};
+    return {base::kInvalidArgument, fmt::format("rank {} publishes two regions {}: '{}' and '{}'",
+                                                rank, region.id, entry->second->name, region.name)};
   }
 
   const device::Region* Find(int rank, int id) override {
@@ -132,9 +132,7 @@ class LocalFabric final : public Fabric {
   uint64_t bytes_pulled() const override { return bytes_pulled_; }
 
   base::Status Publish(const device::Region& region) override {
-    FB_CHECK(region.rank == rank_, "rank {} publishes region '{}' of rank {}", rank_, region.name,
-             region.rank);
-    return directory_->Publish(region);
+    return directory_->Publish(rank_, region);
   }
 
   base::Result<const device::Region*> FindRegion(int rank, std::string_view name) const override {
@@ -256,6 +254,10 @@ std::vector<std::unique_ptr<Fabric>> CreateInProcessFabric(int num_ranks,
     fabrics.push_back(CreateFabric(rank, num_ranks, directory));
   }
   return fabrics;
+}
+
+std::vector<std::unique_ptr<Fabric>> CreatePullFabric(int num_ranks) {
+  return CreateInProcessFabric(num_ranks, {});
 }
 
 std::vector<std::unique_ptr<Fabric>> CreateLocalFabric(runtime::Runtime& runtime, int num_ranks) {

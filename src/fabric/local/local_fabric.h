@@ -16,7 +16,7 @@ class Directory {
  public:
   virtual ~Directory() = default;
   virtual device::Counter& counter(int from, int to, int channel) = 0;
-  virtual base::Status Publish(const device::Region& region) = 0;
+  virtual base::Status Publish(int rank, const device::Region& region) = 0;
   // Where this process reads it; null: it was not published.
   virtual const device::Region* Find(int rank, int id) = 0;
   virtual const device::Region* Find(int rank, std::string_view name) = 0;
@@ -27,7 +27,8 @@ class Directory {
 // The fabric of a rank whose streams reach all memory in the directory by copies.
 std::unique_ptr<Fabric> CreateFabric(int rank, int num_ranks, std::shared_ptr<Directory> directory);
 
-// Ranks of one process, whatever their devices' kind: `new_counter` makes counters for it.
+// Ranks of one process, whatever their devices' kind: `new_counter` makes counters for it; empty:
+// they pull and never meet.
 std::vector<std::unique_ptr<Fabric>> CreateInProcessFabric(int num_ranks,
                                                            const CounterFactory& new_counter);
 

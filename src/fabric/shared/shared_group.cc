@@ -124,7 +124,7 @@ class SharedDirectory final : public Directory {
     return *counters_[static_cast<size_t>((from * num_ranks() + to) * kNumChannels + channel)];
   }
 
-  base::Status Publish(const device::Region& region) override {
+  base::Status Publish(int, const device::Region& region) override {
     SharedRank& shared = pages_->ranks[rank_];
     const uint32_t index = shared.num_regions.load();
     if (region.shared_offset < 0 || index == kMaxRegions) {

@@ -41,15 +41,21 @@ class SimFabric final : public Fabric {
   const std::unique_ptr<Fabric> local_;
 };
 
+std::vector<std::unique_ptr<Fabric>> OverLinks(std::vector<std::unique_ptr<Fabric>> fabrics) {
+  for (std::unique_ptr<Fabric>& fabric : fabrics)
+    fabric = std::make_unique<SimFabric>(std::move(fabric));
+  return fabrics;
+}
+
 }  // namespace
 
 std::vector<std::unique_ptr<Fabric>> CreateSimFabric(device::EventEngine& engine, int num_ranks) {
-  std::vector<std::unique_ptr<Fabric>> fabrics;
   const auto new_counter = [&](const std::string&) { return device::CreateSimCounter(engine); };
-  for (auto& local : CreateInProcessFabric(num_ranks, new_counter)) {
-    fabrics.push_back(std::make_unique<SimFabric>(std::move(local)));
-  }
-  return fabrics;
+  return OverLinks(CreateInProcessFabric(num_ranks, new_counter));
+}
+
+std::vector<std::unique_ptr<Fabric>> CreateSimPullFabric(int num_ranks) {
+  return OverLinks(CreatePullFabric(num_ranks));
 }
 
 }  // namespace forebay::fabric

@@ -13,5 +13,7 @@ namespace forebay::fabric {
 // in their order, so a part's event is reached when all slices up to the part's last one have
 // arrived.
 std::vector<std::unique_ptr<Fabric>> CreateSimFabric(device::EventEngine& engine, int num_ranks);
+// CreatePullFabric's ranks, over the simulated links.
+std::vector<std::unique_ptr<Fabric>> CreateSimPullFabric(int num_ranks);
 
 }  // namespace forebay::fabric

@@ -1,0 +1,35 @@
+// Which generation replica takes a request whose prompt a context replica has computed. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace forebay::schedule {
+
+// A generation replica.
+struct TakerView {
+  bool takes = true;        // false: it has left the run
+  int64_t free_blocks = 0;  // of its KV cache
+  int64_t places = 0;       // choices that may run beside those that do
+  int64_t running = 0;
+  int64_t waiting = 0;  // choices: preempted ones, or the siblings of those that came
+  int64_t lent = 0;     // choices whose KV others have not pulled yet
+};
+
+// What a request brings.
+struct HandedView {
+  int64_t blocks = 0;   // of KV cache that is pulled
+  int64_t choices = 1;  // that are not at their end
+};
+
+// Whether the taker has room: a place for each choice, the request's blocks, and one more for each
+// choice that runs there then, so that it does not preempt at once. It takes nothing while choices
+// wait there: they came before. One that holds nothing takes any request, since none is larger
+// than a cache.
+bool HasRoom(const TakerView& taker, const HandedView& request);
+
+// Index of the taker with the most free blocks of those that have room, the lower one on a tie; -1:
+// none has room.
+int ChooseTaker(std::span<const TakerView> takers, const HandedView& request);
+
+}  // namespace forebay::schedule

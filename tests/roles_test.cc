@@ -1,0 +1,347 @@
+// Context and generation groups: the same answers, digests included, as one rank gives; what goes
+// over is counted to the byte, and no block stays lent.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+#include "device/hazard_checker.h"
+#include "engine/compose.h"
+#include "golden_files.h"
+#include "layout/role_plan.h"
+#include "runtime/real/real_runtime.h"
+#include "runtime/virtual/virtual_runtime.h"
+#include "tests_support/list_source.h"
+
+namespace forebay {
+namespace {
+
+using Answers = std::map<std::pair<int64_t, int32_t>, std::pair<std::vector<int32_t>, uint64_t>>;
+
+constexpr int kRequests = 24;
+
+// Prompts of 5 to 64 tokens, of which steps of 48 cut some in two; each fifth wants two answers.
+std::vector<Request> MakeRequests() {
+  std::vector<Request> requests;
+  for (int i = 0; i < kRequests; ++i) {
+    Request request;
+    request.id = request.line = i;
+    std::vector<int32_t> prompt;
+    for (int t = 0; t < 5 + i * 11 % 60; ++t) prompt.push_back((i * 31 + t * 7) % 250);
+    request.prompts = {prompt};
+    request.n = i % 5 == 0 ? 2 : 1;
+    request.sampling.max_tokens = 1 + i % 12;
+    request.sampling.ignore_eos = true;
+    request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+int64_t GoOver(const std::vector<Request>& requests) {
+  return std::ranges::count_if(
+      requests, [](const Request& request) { return request.sampling.max_tokens > 1; });
+}
+
+class RolesTest : public testing::TestWithParam<std::string> {
+ protected:
+  RolesTest()
+      : files_(std::move(*engine::OpenModel(golden::Path("models/" + GetParam()), false, 0))) {
+    options_.machine.memory_bytes = 192 << 20;
+    options_.limits.max_model_len = 128;
+    options_.limits.max_num_batched_tokens = 48;
+    options_.limits.max_num_seqs = 8;
+    options_.machine.threads = 1;
+    options_.digest = true;
+    options_.ship.mode = StepMode{.ffn = FfnMode::kPull};
+  }
+
+  Answers RunAlone() {
+    options_.roles.reset();
+    options_.machine.devices = *layout::ParseDevices("cpu");
+    return Run();
+  }
+
+  Answers RunRoles(const std::string& context, const std::string& generation) {
+    options_.roles = {*layout::ParseLayout(context), *layout::ParseLayout(generation)};
+    const int devices =
+        options_.roles->context.num_devices() + options_.roles->generation.num_devices();
+    options_.machine.devices = *layout::ParseDevices(fmt::format("{}xcpu", devices));
+    return Run();
+  }
+
+  Answers Run() {
+    const auto runtime = runtime::CreateRealRuntime();
+    device::HazardChecker checker;
+    options_.trial.checker = &checker;
+    auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+    options_.trial.checker = nullptr;
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    if (!engine.ok()) return {};
+    testing_support::ListSource source(requests_);
+    testing_support::ListSink sink;
+    RunControl control;
+    end_ = (*engine)->Run(source, sink, control);
+    Answers answers;
+    for (const RequestResult& result : sink.results) {
+      EXPECT_EQ(result.error_message, "");
+      EXPECT_GE(result.first_token_ns, 0);
+      for (const Choice& choice : result.choices)
+        answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
+    }
+    stats_ = (*engine)->stats();
+    prefilled_there_ = 0;
+    for (int i = 0; i < (*engine)->num_replicas() && end_ == RunEnd::kComplete; ++i) {
+      const engine::Replica& replica = (*engine)->replica(i);
+      EXPECT_EQ(replica.choices().book().held_blocks(), 0) << "replica " << i;
+      EXPECT_TRUE(replica.choices().loans().empty()) << "replica " << i;
+      if (replica.role() == GroupRole::kGeneration)
+        prefilled_there_ += replica.choices().stats().prefill_rows;
+      if (replica.role() == GroupRole::kContext) {
+        EXPECT_EQ(replica.choices().stats().requests_handed_over, 0);
+      }
+    }
+    EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+    return answers;
+  }
+
+  std::vector<Request> requests_ = MakeRequests();
+  engine::ModelFiles files_;
+  layout::EngineOptions options_;
+  EngineStats stats_;
+  RunEnd end_ = RunEnd::kComplete;
+  int64_t prefilled_there_ = 0;  // rows of generation replicas
+};
+
+TEST_P(RolesTest, EveryPairGivesTheDigestsOfOneRank) {
+  const Answers expected = RunAlone();
+  ASSERT_EQ(expected.size(), static_cast<size_t>(kRequests + (kRequests + 4) / 5));
+  EXPECT_FALSE(stats_.mode_counters.contains("requests_handed_over"));
+  const bool experts = files_.config.moe.has_value();
+  const std::string pooled =
+      experts ? "dp=2,experts=by_expert"
+              : fmt::format("dp=2,weights=by_layer,pool={}", files_.config.num_layers);
+  const std::pair<std::string, std::string> layouts[] = {
+      {"dp=1", "dp=1"},      {"dp=2", "dp=2"}, {"groups=2", "dp=2"},
+      {"dp=1", "groups=2"},  {pooled, "dp=1"}, {"dp=1", pooled},
+      {"tp=2", "dp=2,tp=2"}, {"pp=2", "pp=2"}, {"groups=2," + pooled, pooled}};
+  int ran = 0;
+  for (const auto& [context, generation] : layouts) {
+    SCOPED_TRACE(context + " to " + generation);
+    const auto parsed = layout::ParseLayout(generation);
+    if (!layout::ValidateLayout(*parsed, files_.config, parsed->num_devices()).ok()) continue;
+    EXPECT_EQ(RunRoles(context, generation), expected);
+    EXPECT_EQ(end_, RunEnd::kComplete);
+    EXPECT_EQ(stats_.requests_handed_over, GoOver(requests_));
+    EXPECT_EQ(stats_.mode_counters["requests_handed_over"], stats_.requests_handed_over);
+    EXPECT_GT(stats_.kv_bytes_handed_over, 0);
+    // But for the siblings' last blocks, prompts are computed where they belong.
+    EXPECT_LE(prefilled_there_, 5 * 32);
+    ++ran;
+  }
+  EXPECT_GE(ran, 6);
+}
+
+// The blocks of each prompt, once.
+TEST_P(RolesTest, WhatGoesOverIsCountedToTheByte) {
+  for (Request& request : requests_) request.n = 1;
+  const Answers expected = RunAlone();
+  for (const char* layout : {"dp=2", "dp=2,tp=2"}) {
+    const auto parsed = layout::ParseLayout(layout);
+    if (!layout::ValidateLayout(*parsed, files_.config, parsed->num_devices()).ok()) continue;
+    options_.steal = layout::Stealing::kOff;
+    EXPECT_EQ(RunRoles(layout, layout), expected);
+    const auto roles = layout::PlanRoles(options_, files_.config);
+    ASSERT_TRUE(roles.ok());
+    uint64_t block_bytes = 0;
+    for (const layout::RankPlan& rank : roles->front().plan.ranks)
+      block_bytes += kv::KvBlockBytes(rank.memory.kv_groups, true);
+    uint64_t blocks = 0;
+    for (const Request& request : requests_) {
+      if (request.sampling.max_tokens > 1) blocks += (request.prompts[0].size() + 31) / 32;
+    }
+    EXPECT_EQ(stats_.kv_bytes_handed_over, static_cast<int64_t>(blocks * block_bytes)) << layout;
+    EXPECT_EQ(prefilled_there_, 0);
+    EXPECT_EQ(stats_.preemptions, 0);
+  }
+}
+
+// Ten blocks in the generation replica and ten in each of two context replicas: loans stay where
+// nobody has room, choices are preempted where their answers grow, and all come to their end.
+TEST_P(RolesTest, WithoutRoomTheContextWaits) {
+  for (Request& request : requests_)
+    request.sampling.max_tokens = 20 + static_cast<int>(request.id);
+  const Answers expected = RunAlone();
+  options_.limits.kv_blocks = 10;
+  for (const bool caching : {true, false}) {
+    options_.prefix_caching = caching;
+    EXPECT_EQ(RunRoles("dp=2", "dp=1"), expected);
+    EXPECT_EQ(stats_.requests_handed_over, kRequests);
+    EXPECT_GT(stats_.preemptions, 0);
+    EXPECT_EQ(RunRoles("dp=1", "groups=2"), expected);
+    EXPECT_EQ(stats_.requests_handed_over, kRequests);
+  }
+}
+
+TEST_P(RolesTest, PromptsThatBeginAlikeAreFoundInBothRoles) {
+  for (Request& request : requests_) {
+    for (int t = 0; t < 40; ++t) request.prompts[0].insert(request.prompts[0].begin(), t);
+    request.prompts.push_back(request.prompts[0]);
+    request.prompts.back().push_back(7);
+  }
+  options_.limits.max_num_seqs = 4;
+  const Answers expected = RunAlone();
+  EXPECT_EQ(RunRoles("dp=1", "dp=1"), expected);
+  EXPECT_EQ(stats_.requests_handed_over, GoOver(requests_));
+  if (GetParam() != "mistral") {
+    EXPECT_GT(stats_.cached_prompt_tokens, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RolesTest,
+                         testing::Values("llama3-gqa", "mistral", "qwen3-moe", "deepseek-v3"));
+
+class RolesFaultTest : public RolesTest {};
+
+// What the others do is right, and the run says that it did not come to its end.
+TEST_P(RolesFaultTest, ADeadGroupStopsAlone) {
+  const Answers expected = RunAlone();
+  // The second generation group dies when it takes its second request.
+  options_.trial.fault = {.rank = 2, .at_pull = 2};
+  const Answers spared = RunRoles("dp=1", "groups=2");
+  EXPECT_EQ(end_, RunEnd::kStalled);
+  EXPECT_GT(spared.size(), expected.size() / 2);
+  EXPECT_LT(spared.size(), expected.size());
+  for (const auto& [choice, answer] : spared) EXPECT_EQ(answer, expected.at(choice));
+}
+
+TEST_P(RolesFaultTest, ARoleWithoutGroupsEndsTheRun) {
+  options_.trial.fault = {.rank = 2, .at_pull = 3};
+  const Answers spared = RunRoles("dp=2", "dp=1");
+  EXPECT_EQ(end_, RunEnd::kStalled);
+  EXPECT_LT(spared.size(), requests_.size());
+}
+
+// Cancels requests while the first results come.
+TEST_P(RolesFaultTest, CancelledRequestsGiveTheirBlocksBack) {
+  options_.roles = {*layout::ParseLayout("dp=2"), *layout::ParseLayout("dp=1")};
+  options_.machine.devices = *layout::ParseDevices("3xcpu");
+  options_.limits.kv_blocks = 10;
+  class Sink : public testing_support::ListSink {
+   public:
+    bool Finish(RequestResult result) override {
+      if (results.size() == 2) {
+        for (int64_t id = 4; id < kRequests; id += 2) {
+          if (std::ranges::count(results, id, &RequestResult::id) == 0 && id != result.id)
+            engine->Cancel(id);
+        }
+      }
+      return ListSink::Finish(std::move(result));
+    }
+    engine::LocalEngine* engine = nullptr;
+  };
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  testing_support::ListSource source(requests_);
+  Sink sink;
+  sink.engine = engine->get();
+  RunControl control;
+  EXPECT_EQ((*engine)->Run(source, sink, control), RunEnd::kComplete);
+  EXPECT_EQ(sink.results.size(), requests_.size());
+  EXPECT_GT(std::ranges::count(sink.results, 499, &RequestResult::http_status), 0);
+  for (int i = 0; i < (*engine)->num_replicas(); ++i)
+    EXPECT_EQ((*engine)->replica(i).choices().book().held_blocks(), 0) << "replica " << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RolesFaultTest, testing::Values("llama3-gqa"));
+
+// Simulated devices, on many seeds: KV crosses the links between groups, and takes its time there.
+TEST(SimRoles, PullsArePricedAndRunsAreReplayed) {
+  layout::EngineOptions options;
+  options.model = golden::Path("models/llama3-gqa");
+  options.roles = {*layout::ParseLayout("dp=2"), *layout::ParseLayout("groups=2")};
+  options.machine.devices = *layout::ParseDevices("sim:4xh20");
+  options.limits.max_model_len = 128;
+  options.limits.max_num_seqs = 8;
+  options.limits.kv_blocks = 16;
+  const auto files = engine::OpenModel(options.model, true, 0);
+  struct Outcome {
+    EngineStats stats;
+    double seconds = 0;
+    size_t results = 0;
+  };
+  const auto run = [&](uint64_t seed) {
+    Outcome outcome;
+    options.seed = seed;
+    runtime::VirtualRuntime runtime(seed);
+    device::HazardChecker checker;
+    options.trial.checker = &checker;
+    const base::Status status = runtime.Run([&] {
+      const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      std::vector<Request> requests = MakeRequests();
+      for (Request& request : requests) request.ends_after = request.sampling.max_tokens;
+      outcome.results = testing_support::RunAll(**engine, requests).size();
+      outcome.stats = (*engine)->stats();
+      outcome.seconds = static_cast<double>(runtime.Now()) * 1e-9;
+      for (int i = 0; i < (*engine)->num_replicas(); ++i)
+        EXPECT_EQ((*engine)->replica(i).choices().book().held_blocks(), 0) << "replica " << i;
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+    return outcome;
+  };
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const Outcome outcome = run(seed);
+    EXPECT_EQ(outcome.results, static_cast<size_t>(kRequests));
+    EXPECT_EQ(outcome.stats.requests_handed_over, GoOver(MakeRequests()));
+    EXPECT_GT(outcome.stats.kv_bytes_handed_over, 0);
+    EXPECT_EQ(run(seed).seconds, outcome.seconds);
+  }
+}
+
+TEST(RolePlanTest, WhatCannotGoOverIsRefused) {
+  layout::EngineOptions options;
+  options.model = golden::Path("models/llama3-gqa");
+  const auto files = engine::OpenModel(options.model, true, 0);
+  const auto refusal = [&](const char* devices, const char* context, const char* generation) {
+    options.machine.devices = *layout::ParseDevices(devices);
+    options.roles = {*layout::ParseLayout(context), *layout::ParseLayout(generation)};
+    return layout::PlanRoles(options, files->config).status();
+  };
+  EXPECT_TRUE(refusal("3xcpu", "dp=1", "dp=2").ok());
+  const base::Status devices = refusal("4xcpu", "dp=1", "dp=2");
+  EXPECT_EQ(devices.code(), layout::kLayoutDevices);
+  EXPECT_THAT(devices.message(), testing::HasSubstr("there are 4"));
+  const base::Status unlike = refusal("3xcpu", "dp=1", "tp=2");
+  EXPECT_EQ(unlike.code(), layout::kRolesInvalid);
+  EXPECT_THAT(unlike.message(), testing::HasSubstr("--context with sp=1,tp=1,pp=1 and --generation "
+                                                   "with sp=1,tp=2,pp=1"));
+}
+
+// Answers end where the role that holds less has no more room.
+TEST(RolePlanTest, RolesHaveOneLength) {
+  layout::EngineOptions options;
+  options.model = golden::Path("models/llama3-gqa");
+  const auto files = engine::OpenModel(options.model, true, 0);
+  options.machine.devices = *layout::ParseDevices("3xcpu");
+  options.roles = {*layout::ParseLayout("dp=1"), *layout::ParseLayout("dp=2")};
+  const auto roles = layout::PlanRoles(options, files->config);
+  ASSERT_TRUE(roles.ok()) << roles.status().ToString();
+  ASSERT_EQ(roles->size(), 2u);
+  EXPECT_EQ((*roles)[0].plan.ranks[0].memory.max_model_len,
+            (*roles)[1].plan.ranks[0].memory.max_model_len);
+  const std::vector<layout::JobGroup> groups = layout::GroupsOf(*roles);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[1].role, GroupRole::kGeneration);
+  EXPECT_EQ(groups[1].first_device, 1);
+  EXPECT_EQ(groups[1].first_replica, 1);
+  options.roles.reset();
+  EXPECT_EQ(layout::PlanRoles(options, files->config)->size(), 1u);
+}
+
+}  // namespace
+}  // namespace forebay
