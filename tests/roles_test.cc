@@ -91,13 +91,15 @@ class RolesTest : public testing::TestWithParam<std::string> {
         answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
     }
     stats_ = (*engine)->stats();
-    prefilled_there_ = 0;
+    prefilled_there_ = preempted_there_ = 0;
     for (int i = 0; i < (*engine)->num_replicas() && end_ == RunEnd::kComplete; ++i) {
       const engine::Replica& replica = (*engine)->replica(i);
       EXPECT_EQ(replica.choices().book().held_blocks(), 0) << "replica " << i;
       EXPECT_TRUE(replica.choices().loans().empty()) << "replica " << i;
-      if (replica.role() == GroupRole::kGeneration)
+      if (replica.role() == GroupRole::kGeneration) {
         prefilled_there_ += replica.choices().stats().prefill_rows;
+        preempted_there_ += replica.choices().stats().preemptions;
+      }
       if (replica.role() == GroupRole::kContext) {
         EXPECT_EQ(replica.choices().stats().requests_handed_over, 0);
       }
@@ -111,7 +113,7 @@ class RolesTest : public testing::TestWithParam<std::string> {
   layout::EngineOptions options_;
   EngineStats stats_;
   RunEnd end_ = RunEnd::kComplete;
-  int64_t prefilled_there_ = 0;  // rows of generation replicas
+  int64_t prefilled_there_ = 0, preempted_there_ = 0;  // by generation replicas: rows, choices
 };
 
 TEST_P(RolesTest, EveryPairGivesTheDigestsOfOneRank) {
@@ -167,21 +169,28 @@ TEST_P(RolesTest, WhatGoesOverIsCountedToTheByte) {
   }
 }
 
-// Ten blocks in the generation replica and ten in each of two context replicas: loans stay where
-// nobody has room, choices are preempted where their answers grow, and all come to their end.
+// Few blocks: loans stay where nobody has room, choices are preempted where they grow, and all come
+// to their end.
 TEST_P(RolesTest, WithoutRoomTheContextWaits) {
-  for (Request& request : requests_)
-    request.sampling.max_tokens = 20 + static_cast<int>(request.id);
+  for (Request& request : requests_) request.sampling.max_tokens = 60;
   const Answers expected = RunAlone();
   options_.limits.kv_blocks = 10;
-  for (const bool caching : {true, false}) {
-    options_.prefix_caching = caching;
-    EXPECT_EQ(RunRoles("dp=2", "dp=1"), expected);
-    EXPECT_EQ(stats_.requests_handed_over, kRequests);
-    EXPECT_GT(stats_.preemptions, 0);
-    EXPECT_EQ(RunRoles("dp=1", "groups=2"), expected);
-    EXPECT_EQ(stats_.requests_handed_over, kRequests);
+  int64_t context = 0, generation = 0;
+  for (const char* policy : {"continuous", "vllm"}) {
+    options_.policy = policy;
+    for (const bool caching : {true, false}) {
+      options_.prefix_caching = caching;
+      for (const auto& [from, to] : {std::pair("dp=2", "dp=1"), std::pair("dp=1", "groups=2")}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", policy, from, to));
+        EXPECT_EQ(RunRoles(from, to), expected);
+        EXPECT_EQ(stats_.requests_handed_over, kRequests);
+        context += stats_.preemptions - preempted_there_;
+        generation += preempted_there_;
+      }
+    }
   }
+  EXPECT_GT(context, 0);
+  EXPECT_GT(generation, 0);
 }
 
 TEST_P(RolesTest, PromptsThatBeginAlikeAreFoundInBothRoles) {

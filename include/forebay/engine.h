@@ -119,7 +119,7 @@ inline double TokenImbalance(const EngineStats& stats) {
 struct StepRecord {
   int32_t replica = 0;
   GroupRole role = GroupRole::kAll;  // of its group
-  int64_t step = 0;          // counted by its replica, from 0
+  int64_t step = 0;                  // counted by its replica, from 0
   double begin_seconds = 0;  // since Run began; where steps overlap, when the one before ended
   double end_seconds = 0;
   int32_t decode_rows = 0;
@@ -162,6 +162,8 @@ struct ModelFacts {
   bool random_weights = false;
   std::string device_profile;  // by whose prices the engine decides
   int64_t kv_capacity_tokens = 0;
+  int32_t ranks = 0;
+  int32_t context_ranks = 0;  // of these, those that read prompts
   uint64_t weight_bytes = 0, kv_bytes = 0, workspace_bytes = 0;
 };
 

@@ -308,6 +308,9 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     if (cut.dp > 1 && (cut.pool_layers.value_or(0) > 0 || cut.pools_experts()))
       parts.forced_mode = options.ship.mode;
     AddMemory(role.plan, &parts.facts);
+    parts.facts.ranks += role.plan.layout.num_devices();
+    if (role.role != GroupRole::kGeneration)
+      parts.facts.context_ranks += role.plan.layout.num_devices();
   }
 
   parts.facts.name = files.name;

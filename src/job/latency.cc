@@ -42,6 +42,10 @@ Latencies LatencyBook::Summarize() const {
     std::vector<double> copy = *values;
     *percentiles = PercentilesOf(copy);
   }
+  for (const double seconds : token_) {
+    if (seconds > 0)
+      latencies.tokens_per_s_user += 1 / seconds / static_cast<double>(token_.size());
+  }
   return latencies;
 }
 
@@ -55,6 +59,7 @@ void AddLatencies(const Latencies& latencies, JobSummary* summary) {
   add("ttft", latencies.first_token);
   add("tpot", latencies.token);
   add("e2el", latencies.completion);
+  summary->latencies_ms.emplace_back("tokens_per_second_per_user", latencies.tokens_per_s_user);
 }
 
 void LogLatencies(const Latencies& latencies) {

@@ -20,6 +20,7 @@ struct Latencies {
   Percentiles first_token;  // TTFT
   Percentiles token;        // TPOT: from the first token to the last, by the tokens after the first
   Percentiles completion;
+  double tokens_per_s_user = 0;  // mean of what the requests had: 1 / TPOT
 };
 
 // Keeps 24 bytes a request.

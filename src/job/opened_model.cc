@@ -13,6 +13,7 @@
 #include "layout/layout.h"
 #include "layout/machine.h"
 #include "layout/memory_plan.h"
+#include "layout/role_plan.h"
 #include "model/config_reader.h"
 #include "schedule/policy.h"
 #include "weights/book/placement.h"
@@ -82,11 +83,11 @@ RequestRules RulesOf(const ModelOptions& options, const engine::ModelFiles& file
 }
 
 ExitCode EngineExitCode(const base::Status& status) {
-  const base::ErrorCode flags[] = {base::kInvalidArgument,   layout::kMaxModelLen,
-                                   kernels::kIsaUnavailable, schedule::kUnknownPolicy,
-                                   layout::kDevicesInvalid,  cost::kProfileUnknown,
-                                   layout::kLayoutInvalid,   layout::kLayoutDevices,
-                                   layout::kLayoutPool,      weights::kUnknownPlacement};
+  const base::ErrorCode flags[] = {
+      base::kInvalidArgument,   layout::kMaxModelLen,      kernels::kIsaUnavailable,
+      schedule::kUnknownPolicy, layout::kDevicesInvalid,   cost::kProfileUnknown,
+      layout::kLayoutInvalid,   layout::kLayoutDevices,    layout::kLayoutPool,
+      layout::kRolesInvalid,    weights::kUnknownPlacement};
   return std::ranges::count(flags, status.code()) > 0 ? ExitCode::kUsage : ExitCode::kError;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -100,6 +101,12 @@ std::string SummaryJson(const JobSummary& summary) {
   writer.Key("tokens_per_second").Double(Rate(tokens, summary.elapsed_seconds));
   writer.Key("output_tokens_per_second")
       .Double(Rate(summary.output_tokens, summary.elapsed_seconds));
+  writer.Key("context_tokens_per_second_per_rank")
+      .Double(Rate(summary.prompt_tokens, summary.elapsed_seconds) /
+              std::max(1, summary.model.context_ranks));
+  writer.Key("output_tokens_per_second_per_rank")
+      .Double(Rate(summary.output_tokens, summary.elapsed_seconds) /
+              std::max(1, summary.model.ranks));
   writer.Key("end").String(summary.end);
   writer.Key("num_lines").Int(summary.lines);
   writer.Key("num_resumed").Int(summary.resumed);
