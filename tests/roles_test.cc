@@ -6,6 +6,8 @@
 #include <functional>
 #include <map>
 
+#include "cost/model.h"
+#include "cost/profile.h"
 #include "device/hazard_checker.h"
 #include "engine/compose.h"
 #include "golden_files.h"
@@ -278,7 +280,7 @@ TEST(SimRoles, PullsArePricedAndRunsAreReplayed) {
   const auto files = engine::OpenModel(options.model, true, 0);
   struct Outcome {
     EngineStats stats;
-    double seconds = 0;
+    double seconds = 0, pulling = 0;
     size_t results = 0;
   };
   const auto run = [&](uint64_t seed) {
@@ -295,19 +297,28 @@ TEST(SimRoles, PullsArePricedAndRunsAreReplayed) {
       outcome.results = testing_support::RunAll(**engine, requests).size();
       outcome.stats = (*engine)->stats();
       outcome.seconds = static_cast<double>(runtime.Now()) * 1e-9;
-      for (int i = 0; i < (*engine)->num_replicas(); ++i)
-        EXPECT_EQ((*engine)->replica(i).choices().book().held_blocks(), 0) << "replica " << i;
+      for (int i = 0; i < (*engine)->num_replicas(); ++i) {
+        const engine::Replica& replica = (*engine)->replica(i);
+        EXPECT_EQ(replica.choices().book().held_blocks(), 0) << "replica " << i;
+        device::Device& device = replica.ranks()[0]->device();
+        if (replica.role() == GroupRole::kGeneration)
+          outcome.pulling += device.TimeOf(device.copy(device::CopyKind::kKvUp)).busy;
+      }
     });
     EXPECT_TRUE(status.ok()) << status.ToString();
     EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
     return outcome;
   };
+  const double rate = cost::PullRate(*cost::LoadProfile("h20"));
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
     const Outcome outcome = run(seed);
     EXPECT_EQ(outcome.results, static_cast<size_t>(kRequests));
     EXPECT_EQ(outcome.stats.requests_handed_over, GoOver(MakeRequests()));
     EXPECT_GT(outcome.stats.kv_bytes_handed_over, 0);
+    // A link is no faster than its rate.
+    EXPECT_GE(outcome.pulling,
+              static_cast<double>(outcome.stats.kv_bytes_handed_over) * .99 / rate);
     EXPECT_EQ(run(seed).seconds, outcome.seconds);
   }
 }
