@@ -303,7 +303,7 @@ double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, con
 
 RoutedExperts::RoutedExperts(const model::ModelConfig& config, const model::Routing* routing)
     : moe_(config.moe ? &*config.moe : nullptr),
-      law_(routing != nullptr && routing->is_law() ? routing : nullptr) {}
+      law_(routing != nullptr && !routing->names_rows() ? routing : nullptr) {}
 
 double RoutedExperts::Share(int64_t rows) const {
   if (moe_ == nullptr) return 0;

@@ -89,7 +89,11 @@ base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfi
                         fmt::format("--kv-offload {}: {}",
                                     wanted == Offloading::kAlways ? "always" : "uniform", why));
   };
-  const std::string why_not = CannotStream(*plan);
+  const std::string why_not =
+      options.roles
+          ? "KV goes over to the ranks of another role, which cannot read what lies below; "
+            "expected --layout, or off"
+          : CannotStream(*plan);
   if (!why_not.empty()) return forced ? refuse(why_not) : base::Status::Ok();
   if (wanted == Offloading::kOff) return {};
   LayoutPlan most = *plan;

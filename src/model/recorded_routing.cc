@@ -80,7 +80,6 @@ class Recorded final : public Routing {
   explicit Recorded(std::string name) : name_(std::move(name)) {}
 
   base::Status Parse(std::string text);
-  bool is_law() const override { return false; }
   base::Status Check(const ModelConfig& config) const override;
   bool names_rows() const override { return true; }
   base::Status Tell(uint64_t rank, uint64_t step, std::span<const NamedRows> rows) const override;

@@ -22,11 +22,9 @@ struct NamedRows {
 
 class Routing : public kernels::RoutingSource {
  public:
-  // Whether Count may be asked of any draw; else of steps that were told alone.
-  virtual bool is_law() const { return true; }
   // kRoutingInvalid: it is that of another model.
   virtual base::Status Check(const ModelConfig&) const { return {}; }
-  // Whether it knows rows by their names, and so must be told of each.
+  // Whether it knows rows by their names: Count may be asked of steps that were told alone.
   virtual bool names_rows() const { return false; }
   // Which rows Draw::rank has in its step of that number, before the ranks that take it together
   // begin it. kRoutingInvalid: nothing is known of one of them. Any thread.
