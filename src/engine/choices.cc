@@ -42,13 +42,13 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
                 .prefix_salt = options.prefix_salt,
                 .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches),
                 .streams = options.streamed_blocks > 0}),
-      foresight_(options.lengths),
       book_({.num_blocks = options.limits.total_blocks,
              .max_sequences = options.limits.max_num_seqs,
              .max_blocks_per_sequence = options.max_blocks_per_sequence,
              .prefix_sharing = options.prefix_caching,
              .notes_evictions = parking_.stores_evicted()},
             options.kv_reaches),
+      foresight_(options.lengths),
       streaming_(options.streamed_blocks, kv_digest_, parking_, book_) {}
 
 bool Choices::WantsRequests() const {
