@@ -211,7 +211,8 @@ TEST_P(LocalFabricTest, OrdersOfPeers) {
       plan.seed = seed;
       int64_t digits = 0;
       std::map<int, int> slices;
-      for (const PreparedPull::Slice& slice : rank.fabric->Prepare(plan).value().slices) {
+      const PreparedPull pull = rank.fabric->Prepare(plan).value();
+      for (const PreparedPull::Slice& slice : pull.slices) {
         digits = 10 * digits + slice.part;
         EXPECT_EQ(slice.ends_part, ++slices[slice.part] == 4);
       }
