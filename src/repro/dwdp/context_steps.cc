@@ -139,7 +139,7 @@ base::Result<ContextTimes> RunContext(const ContextSteps& setting, Lab& lab) {
     times.*CategoryOf(entry) += 1e3 * entry.seconds;
   // What is neither a kernel's nor a wait is copies of the compute stream.
   times.exchange = times.step - times.compute() - times.waits;
-  const cost::DeviceProfile& profile = *cost::LoadProfile(setting.device);
+  const cost::DeviceProfile profile = *cost::LoadProfile(setting.device);
   times.fetch = 1e3 * bytes / cost::PullRate(profile);
   times.expanded = 1e3 * ExpandedAttention(pairs, profile);
   times.least_waits = *std::ranges::min_element(waits) * setting.ranks;
@@ -163,7 +163,7 @@ ContextTimes WithSums(const ContextSteps& setting, ContextTimes times) {
   constexpr Measured kMeasured[] = {
       {2, 380.90 + 715.95}, {4, 605.91 + 2102.39}, {8, 1400.57 + 4921.49}};
   const auto measured = std::ranges::find(kMeasured, setting.ranks, &Measured::ranks);
-  const cost::DeviceProfile& profile = *cost::LoadProfile(setting.device);
+  const cost::DeviceProfile profile = *cost::LoadProfile(setting.device);
   const bool fp4 = setting.model.ends_with("NVFP4");
   const double layers = static_cast<double>(LayersWithExperts());
   const bool known =
