@@ -272,7 +272,10 @@ def test_fork(llm):
 
 
 def script(text, **kwargs):
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(text)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs)
+    # A test that is run in the background of a shell inherits an ignored SIGINT, which Python leaves so.
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(text)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **kwargs)
 
 
 def test_control_c_cancels_and_the_model_works_on():
