@@ -4,25 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <map>
 
-#include "device/hazard_checker.h"
-#include "engine/compose.h"
-#include "golden_files.h"
 #include "layout/role_plan.h"
-#include "runtime/real/real_runtime.h"
+#include "layout_test_base.h"
 #include "runtime/virtual/virtual_runtime.h"
-#include "tests_support/list_source.h"
 
 namespace forebay {
 namespace {
 
-using Answers = std::map<std::pair<int64_t, int32_t>, std::pair<std::vector<int32_t>, uint64_t>>;
-
-constexpr int kRequests = 24;
-
 // Prompts of 5 to 64 tokens, of which steps of 48 cut some in two; each fifth wants two answers.
-std::vector<Request> MakeRequests() {
+std::vector<Request> MakeShortRequests() {
   std::vector<Request> requests;
   for (int i = 0; i < kRequests; ++i) {
     Request request;
@@ -44,18 +35,9 @@ int64_t GoOver(const std::vector<Request>& requests) {
       requests, [](const Request& request) { return request.sampling.max_tokens > 1; });
 }
 
-class RolesTest : public testing::TestWithParam<std::string> {
+class RolesTest : public LayoutTest {
  protected:
-  RolesTest()
-      : files_(std::move(*engine::OpenModel(golden::Path("models/" + GetParam()), false, 0))) {
-    options_.machine.memory_bytes = 192 << 20;
-    options_.limits.max_model_len = 128;
-    options_.limits.max_num_batched_tokens = 48;
-    options_.limits.max_num_seqs = 8;
-    options_.machine.threads = 1;
-    options_.digest = true;
-    options_.ship.mode = StepMode{.ffn = FfnMode::kPull};
-  }
+  RolesTest() { requests_ = MakeShortRequests(); }
 
   Answers RunAlone() {
     options_.roles.reset();
@@ -108,10 +90,6 @@ class RolesTest : public testing::TestWithParam<std::string> {
     return answers;
   }
 
-  std::vector<Request> requests_ = MakeRequests();
-  engine::ModelFiles files_;
-  layout::EngineOptions options_;
-  EngineStats stats_;
   RunEnd end_ = RunEnd::kComplete;
   int64_t prefilled_there_ = 0, preempted_there_ = 0;  // by generation replicas: rows, choices
 };
@@ -298,7 +276,7 @@ TEST(SimRoles, EverySeedEndsAndIsReplayed) {
     const base::Status status = runtime.Run([&] {
       const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
-      std::vector<Request> requests = MakeRequests();
+      std::vector<Request> requests = MakeShortRequests();
       for (Request& request : requests) request.ends_after = request.sampling.max_tokens;
       outcome.results = testing_support::RunAll(**engine, requests).size();
       outcome.stats = (*engine)->stats();
@@ -316,7 +294,7 @@ TEST(SimRoles, EverySeedEndsAndIsReplayed) {
     SCOPED_TRACE(seed);
     const Outcome outcome = run(seed);
     EXPECT_EQ(outcome.results, static_cast<size_t>(kRequests));
-    EXPECT_EQ(outcome.stats.requests_handed_over, GoOver(MakeRequests()));
+    EXPECT_EQ(outcome.stats.requests_handed_over, GoOver(MakeShortRequests()));
     EXPECT_GT(outcome.stats.kv_bytes_handed_over, 0);
     EXPECT_EQ(run(seed).seconds, outcome.seconds);
   }

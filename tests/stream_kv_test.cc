@@ -3,21 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "device/hazard_checker.h"
-#include "engine/compose.h"
-#include "golden_files.h"
-#include "layout/layout.h"
-#include "layout/layout_plan.h"
 #include "layout/stream_choice.h"
-#include "runtime/real/real_runtime.h"
-#include "tests_support/list_source.h"
+#include "layout_test_base.h"
 
 namespace forebay {
 namespace {
-
-using Answers = std::map<std::pair<int64_t, int32_t>, std::pair<std::vector<int32_t>, uint64_t>>;
 
 Request MakeRequest(int64_t line, int32_t prompt, int32_t output, int32_t n = 1) {
   Request request;
@@ -33,39 +23,17 @@ Request MakeRequest(int64_t line, int32_t prompt, int32_t output, int32_t n = 1)
   return request;
 }
 
-class StreamKv : public testing::TestWithParam<std::string> {
+class StreamKv : public LayoutTest {
  protected:
-  StreamKv()
-      : files_(std::move(*engine::OpenModel(golden::Path("models/" + GetParam()), false, 0))) {
-    options_.machine.memory_bytes = 192 << 20;
+  StreamKv() {
     options_.limits.max_model_len = 256;
-    options_.limits.max_num_batched_tokens = 48;
-    options_.limits.max_num_seqs = 8;
-    options_.machine.threads = 1;
-    options_.digest = true;
+    requests_.clear();
     for (int i = 0; i < 16; ++i)
       requests_.push_back(MakeRequest(i, 5 + i * 37 % 120, 40 + i * 7 % 50, i % 5 == 0 ? 2 : 1));
   }
 
   Answers Run(const std::string& devices = "cpu", const std::string& layout = "") {
-    options_.machine.devices = *layout::ParseDevices(devices);
-    options_.layout = *layout::ParseLayout(layout);
-    const auto runtime = runtime::CreateRealRuntime();
-    device::HazardChecker checker;
-    options_.trial.checker = &checker;
-    auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
-    options_.trial.checker = nullptr;
-    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
-    if (!engine.ok()) return {};
-    Answers answers;
-    for (const RequestResult& result : testing_support::RunAll(**engine, requests_)) {
-      EXPECT_EQ(result.error_message, "");
-      for (const Choice& choice : result.choices)
-        answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
-    }
-    stats_ = (*engine)->stats();
-    EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
-    return answers;
+    return LayoutTest::Run(devices, layout);
   }
 
   void StreamInto(int32_t resident, uint64_t below = 64 << 20) {
@@ -80,11 +48,6 @@ class StreamKv : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(plan.ok()) << plan.status().ToString();
     return static_cast<int64_t>(plan->KvBlockBytes(true));
   }
-
-  engine::ModelFiles files_;
-  layout::EngineOptions options_;
-  std::vector<Request> requests_;
-  EngineStats stats_;
 };
 
 TEST_P(StreamKv, ChangesNothing) {
