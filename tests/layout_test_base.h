@@ -26,7 +26,12 @@ inline constexpr int kRequests = 24;
 inline constexpr StepMode kPull{.ffn = FfnMode::kPull}, kShip{.ffn = FfnMode::kShip},
     kGather{.ffn = FfnMode::kGather}, kRouted{.ffn = FfnMode::kRouted};
 
-inline std::vector<Request> MakeRequests() {
+// At the end one rank works alone.
+inline int32_t LongLast(int i) { return i + 1 == kRequests ? 40 : 4 + i % 9; }
+
+// Prompts of 5 to 64 tokens, of which steps of 48 cut some in two; each fifth request wants two
+// answers of `max_tokens`(i) tokens.
+inline std::vector<Request> MakeRequests(int32_t (*max_tokens)(int i) = LongLast) {
   std::vector<Request> requests;
   for (int i = 0; i < kRequests; ++i) {
     Request request;
@@ -35,8 +40,7 @@ inline std::vector<Request> MakeRequests() {
     for (int t = 0; t < 5 + i * 11 % 60; ++t) prompt.push_back((i * 31 + t * 7) % 250);
     request.prompts = {prompt};
     request.n = i % 5 == 0 ? 2 : 1;
-    // at the end one rank works alone
-    request.sampling.max_tokens = i + 1 == kRequests ? 40 : 4 + i % 9;
+    request.sampling.max_tokens = max_tokens(i);
     request.sampling.ignore_eos = true;
     request.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
     requests.push_back(std::move(request));
@@ -55,6 +59,20 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     options_.machine.threads = 1;
     options_.digest = true;
     options_.ship.mode = kPull;
+  }
+
+  // Devices and layouts whose ranks share experts.
+  std::vector<std::pair<const char*, const char*>> ExpertLayouts() const {
+    std::vector<std::pair<const char*, const char*>> layouts = {
+        {"2xcpu", "dp=2,experts=by_expert"},
+        {"3xcpu", "dp=3,experts=by_expert"},
+        {"4xcpu", "dp=4,experts=by_expert"},
+        {"4xcpu", "dp=2,pp=2,experts=by_expert"},
+        {"4xcpu", "groups=2,dp=2,experts=by_expert"}};
+    // Two ranks hold at least half of each layer's.
+    if (files_.config.moe->num_experts == 4)
+      layouts.emplace_back("2xcpu", "dp=2,experts=by_expert,expert-size=3");
+    return layouts;
   }
 
   // Pools all layers where the layout pools and does not say how many: such small models gain
@@ -99,7 +117,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
                    needed = static_cast<uint64_t>(pool->steps()) *
                             pool->plan().book->StepBytes(pool->plan().rank);
     // What came ahead is used in a step that pulls what is wanted, too.
-    if (rank.steps(kRouted) > 0) {
+    if (rank.modes().steps(FfnMode::kRouted) > 0) {
       EXPECT_GE(used, needed);
     } else {
       EXPECT_EQ(used, needed);

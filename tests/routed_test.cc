@@ -40,13 +40,7 @@ class RoutedLayoutTest : public LayoutTest {
 TEST_P(RoutedLayoutTest, RoutedExpertsGiveTheSameDigests) {
   const Answers expected = Run("cpu", "");
   options_.ship.mode = kRouted;
-  for (const auto& [devices, layout] : {std::pair{"2xcpu", "dp=2,experts=by_expert"},
-                                        {"2xcpu", "dp=2,experts=by_expert,expert-size=3"},
-                                        {"3xcpu", "dp=3,experts=by_expert"},
-                                        {"4xcpu", "dp=4,experts=by_expert"},
-                                        {"4xcpu", "dp=2,pp=2,experts=by_expert"},
-                                        {"4xcpu", "groups=2,dp=2,experts=by_expert"}}) {
-    if (std::string(layout).ends_with("=3") && files_.config.moe->num_experts != 4) continue;
+  for (const auto& [devices, layout] : ExpertLayouts()) {
     for (const bool by_matrix : {false, true}) {
       for (const int64_t ahead : {1, 3}) {
         options_.pool.by_matrix = by_matrix;

@@ -35,6 +35,8 @@ OPEN = {"schedule/step_mode.h": {"model", "share"}, "kv/book/block_tokens.h": {"
 UNREAD = {("StepBatch", "own_begin"),  # rows of a rank under sequence parallelism, which the batch already carries
           ("StepView", "now_us"),      # a policy may go by the clock; none does
           ("KvSpec", "by_heads")}      # the KV of latent attention is shared by all heads; no such layer runs yet
+# Members that a class may have where it is not 60. An event loop and a parser are one thing each.
+MOST_MEMBERS = {"Replica": 45, "EventEngine": 100, "Parser": 70}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 # Two such lines in a row are code; what is indented inside a comment is a sketch of an interface or a layout.
 CODE_IN_COMMENT = re.compile(r"^\s*// ?[^\s/].*(;|\{|\})\s*$")
@@ -261,6 +263,26 @@ def check_members(files):
             report(path, number, f"nobody reads {name}")
 
 
+def check_class_sizes(files):
+    """A class has at most MOST_MEMBERS declarations at its first level; friends and aliases do not count."""
+    for path in files:
+        text = re.sub(r'"(?:\\.|[^"\\])*"', '""', re.sub(r"//[^\n]*", "", open(path, encoding="utf-8").read()))
+        for begin in re.finditer(r"^class (\w+)[^;{]*\{", text, re.M):
+            at, depth, members, declaration = begin.end(), 1, 0, ""
+            while depth:
+                char, at = text[at], at + 1
+                depth += (char == "{") - (char == "}")
+                if depth == 1:
+                    declaration += char
+                # It ends with a semicolon, or with a body, which is not an initializer.
+                if depth == 1 and (char == ";" or char == "}" and text[at:].lstrip()[0] not in ";,{"):
+                    members += not re.search(r"\b(friend|static_assert|using)\b", declaration)
+                    declaration = ""
+            most = MOST_MEMBERS.get(begin.group(1), 60)
+            if members > most:
+                report(path, text.count("\n", 0, begin.start()) + 1, f"{begin.group(1)} has {members} members, at most {most} are wanted")
+
+
 def check_architecture():
     """ARCHITECTURE.md states the order of LEVELS as it is, and has a row for each folder of src/."""
     page = os.path.join(ROOT, "ARCHITECTURE.md")
@@ -317,6 +339,7 @@ def main():
     check_links()
     check_error_codes(files)
     check_members(files + tracked("tests/*.cc") + tracked("bench/*.cc"))
+    check_class_sizes(files)
     check_architecture()
     check_pages()
     check_form(tracked("*.h") + tracked("*.cc"))

@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -56,6 +57,8 @@ class Arena {
   virtual base::Result<const Region*> Allocate(std::string name, uint64_t bytes,
                                                MemoryUse use = MemoryUse::kData) = 0;
   virtual std::span<const std::unique_ptr<Region>> regions() const = 0;
+  // REQUIRES: it was allocated.
+  const Region& region(std::string_view name) const;
 };
 
 // Hands out aligned pieces of one region in order; for the many small buffers of a plan.

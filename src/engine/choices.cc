@@ -1,10 +1,8 @@
 #include "engine/choices.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "schedule/intake.h"
-#include "schedule/step_share.h"
 
 namespace forebay::engine {
 namespace {
@@ -16,12 +14,6 @@ uint64_t NoDigest(int /*group*/, std::span<const kv::BlockId> /*table*/, int64_t
 
 bool SeeAll(std::span<const base::Reach> reaches) {
   return std::ranges::all_of(reaches, &base::Reach::all);
-}
-
-// Until its sibling's prompt is committed, which it then shares.
-bool WaitsForSibling(const Sequence& sequence) {
-  return !sequence.first_of_prompt() && sequence.prompt_tokens > kv::kBlockTokens &&
-         !sequence.request->prompt_committed[sequence.prompt_index];
 }
 
 // A choice of the plan. `end`: of the positions that one that waits may have; the plan has blocks
@@ -49,7 +41,9 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
              .notes_evictions = parking_.stores_evicted()},
             options.kv_reaches),
       foresight_(options.lengths),
-      streaming_(options.streamed_blocks, kv_digest_, parking_, book_) {}
+      streaming_(options.streamed_blocks, kv_digest_, parking_, book_),
+      loans_(options.replica, book_),
+      view_(options_, {lists_, book_, foresight_, streaming_, loans_, parking_}) {}
 
 bool Choices::WantsRequests() const {
   return schedule::WantsRequests(
@@ -60,20 +54,8 @@ bool Choices::WantsRequests() const {
                         .available_blocks = book_.available_blocks() + streaming_.room()});
 }
 
-int64_t Choices::MaxCached(const Sequence& sequence) const {
-  const int64_t most = sequence.max_cached();
-  // A choice of more than the device holds finds room to go on.
-  return streaming_.on() ? std::min(most, int64_t{book_.num_blocks() / 2} * kv::kBlockTokens)
-                         : most;
-}
-
-kv::CachedPrefix Choices::FindCached(Sequence* sequence) const {
-  return book_.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence),
-                          &sequence->prefix_keys);
-}
-
 void Choices::Queue(Sequence* sequence) {
-  lists_.Queue(sequence, sequence->known() - FindCached(sequence).tokens);
+  lists_.Queue(sequence, sequence->known() - view_.FindCached(sequence).tokens);
 }
 
 void Choices::Take(std::unique_ptr<RequestState> state) {
@@ -111,91 +93,9 @@ void Choices::DeliverEnded(std::vector<RequestResult>* finished) {
 }
 
 const schedule::StepView& Choices::View(bool share, int64_t now_us) {
-  CommitReturned();
+  parking_.CommitReturned(book_);
   foresight_.Update(lists_);
-  view_.running.clear();
-  view_.elsewhere.clear();
-  view_.waiting.clear();
-  running_in_view_.clear();
-  const int64_t movable = streaming_.Movable(lists_.running());
-  view_.available_blocks = book_.available_blocks() + movable;
-  view_.later_blocks = streaming_.room() - movable;
-  view_.now_us = now_us;
-  view_.mode = options_.mode;
-  view_.overcommit = options_.overcommit;
-  view_.mean_tokens = foresight_.mean_tokens();
-  const schedule::StepShare part = schedule::ShareOf(
-      options_.limits, {.running = static_cast<int64_t>(num_running()),
-                        .waiting = static_cast<int64_t>(num_waiting()),
-                        .in_flight = std::ranges::count_if(lists_.running(), &Sequence::in_flight),
-                        .loans = static_cast<int64_t>(loans_.size()),
-                        .lent_blocks = std::accumulate(
-                            loans_.begin(), loans_.end(), int64_t{0},
-                            [](int64_t sum, const auto& loan) { return sum + loan->blocks(); }),
-                        .steps = share ? options_.steps_in_flight : 1});
-  view_.limits = part.limits;
-  view_.limits.total_blocks += options_.streamed_blocks;
-  view_.limits.streamed_blocks = options_.streamed_blocks;
-  // No policy preempts where one more block for each is there.
-  const bool short_of_blocks = view_.available_blocks < static_cast<int64_t>(num_running());
-  for (Sequence* sequence : lists_.running()) {
-    if (sequence->in_flight || static_cast<int64_t>(view_.running.size()) == part.running) {
-      view_.elsewhere.push_back(ViewOf(*sequence, false));
-      continue;
-    }
-    view_.running.push_back(ViewOf(*sequence, short_of_blocks));
-    running_in_view_.push_back(sequence);
-  }
-  ViewWaiting();
-  return view_;
-}
-
-schedule::RunningView Choices::ViewOf(const Sequence& sequence, bool short_of_blocks) const {
-  const int64_t exclusive = short_of_blocks ? book_.exclusive_blocks(sequence.slot) : 0;
-  // What could be streamed counts as available already.
-  const int64_t reserved = std::ssize(book_.table(0, sequence.slot)),
-                full = std::max<int64_t>(
-                    0, exclusive - (reserved - sequence.computed / kv::kBlockTokens)),
-                counted = std::min(full, view_.available_blocks - book_.available_blocks());
-  return {.order = sequence.job_order(),
-          .known_tokens = sequence.known(),
-          .computed_tokens = sequence.computed,
-          .reserved_blocks = reserved,
-          .streamed_blocks = std::ssize(sequence.streamed),
-          .exclusive_blocks = exclusive - counted,
-          .remaining_output = OutputHere(sequence),
-          .expected_left = foresight_.ExpectedLeft(sequence),
-          .decoding = sequence.known() - sequence.computed == 1};
-}
-
-void Choices::ViewWaiting() {
-  // In order, as far as this step can admit them: looking up what the cache holds of a choice is
-  // not free.
-  waiting_in_view_.clear();
-  const size_t most = static_cast<size_t>(view_.limits.max_num_seqs) - view_.running.size();
-  int64_t rows = options_.limits.max_num_batched_tokens,
-          blocks = view_.available_blocks + view_.later_blocks;
-  for (Sequence* sequence : lists_.waiting()) {
-    if (rows <= 0 || blocks < 0 || view_.waiting.size() == most) return;
-    if (options_.prefix_caching && WaitsForSibling(*sequence)) continue;
-    kv::CachedPrefix cached = FindCached(sequence);
-    if (sequence->parked) {
-      // It comes back whole; what the cache has of it need not be filled.
-      cached.tokens = sequence->parked->computed;
-      cached.held_tokens = parking_.shared_keys() ? std::min(cached.held_tokens, cached.tokens) : 0;
-    } else {
-      cached.tokens += parking_.FindPrefix(sequence, cached.tokens, MaxCached(*sequence));
-    }
-    view_.waiting.push_back({.order = sequence->job_order(),
-                             .known_tokens = sequence->known(),
-                             .cached_tokens = cached.tokens,
-                             .held_tokens = cached.held_tokens,
-                             .remaining_output = OutputHere(*sequence),
-                             .expected_left = foresight_.ExpectedLeft(*sequence)});
-    waiting_in_view_.push_back(sequence);
-    rows -= sequence->known() - cached.tokens;
-    blocks -= (sequence->known() - cached.held_tokens) / kv::kBlockTokens;
-  }
+  return view_.Update(share, now_us);
 }
 
 void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* rows) {
@@ -203,10 +103,10 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* r
   // Indices of the plan refer to the view: resolve them before the lists change.
   std::vector<Planned> planned;
   for (const schedule::RowsOf& each : plan.admit)
-    planned.push_back({waiting_in_view_[each.index], each.rows,
-                       view_.waiting[each.index].cached_tokens + each.rows});
+    planned.push_back(
+        {view_.waiting(each.index), each.rows, view_.cached_tokens(each.index) + each.rows});
   for (const schedule::RowsOf& each : plan.run)
-    planned.push_back({running_in_view_[each.index], each.rows, 0});
+    planned.push_back({view_.running(each.index), each.rows, 0});
   parking_.BeginPlan(book_);
   Preempt(plan.preempt);
   // What the cache has of those that come is theirs before anybody takes blocks.
@@ -225,7 +125,7 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* r
 
 void Choices::Preempt(const std::vector<int32_t>& indices) {
   std::vector<Sequence*> preempted;
-  for (const int32_t index : indices) preempted.push_back(running_in_view_[index]);
+  for (const int32_t index : indices) preempted.push_back(view_.running(index));
   for (Sequence* sequence : preempted) {
     streaming_.End(sequence);
     const int64_t parked = parking_.Park(sequence, book_) ? sequence->computed : 0;
@@ -242,22 +142,31 @@ void Choices::Preempt(const std::vector<int32_t>& indices) {
 }
 
 void Choices::Open(Sequence* sequence, int64_t end) {
-  if (sequence->parked || TakePrefix(sequence, end)) {
+  // What the view has found below may have gone since, and more may have come: others of this step
+  // take blocks, too.
+  if (sequence->parked || parking_.TakePrefix(sequence, book_, view_.FindCached(sequence).tokens,
+                                              std::min(end, view_.MaxCached(*sequence)))) {
     const ParkedKv& parked = *sequence->parked;
-    const int64_t most = streaming_.on() ? MaxCached(*sequence) : parked.computed;
+    const int64_t most = streaming_.on() ? view_.MaxCached(*sequence) : parked.computed;
     sequence->slot =
         book_.OpenAdopted(std::span(sequence->tokens).first(static_cast<size_t>(parked.computed)),
                           options_.prefix_salt, parked.first_held,
                           parking_.shared_keys() ? most : 0, &sequence->prefix_keys);
     sequence->computed = parked.computed;
   } else {
-    sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, MaxCached(*sequence),
+    sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, view_.MaxCached(*sequence),
                                 &sequence->prefix_keys);
     sequence->computed = book_.computed(sequence->slot);
   }
   NoteCached(sequence);
   lists_.LeaveQueue(sequence);
   lists_.StartRunning(sequence);
+}
+
+void Choices::Return(Sequence* sequence) {
+  streaming_.MakeRoom(*sequence, sequence->computed, lists_.running());
+  book_.FillAdopted(sequence->slot, sequence->computed);
+  parking_.Return(sequence, book_);
 }
 
 void Choices::NoteCached(Sequence* sequence) {

@@ -8,7 +8,7 @@
 //  2. A running choice has rows in at most one step in flight.
 //  3. A choice that comes back from the tier below runs, but has no rows in the step before which
 //     its blocks are filled; they are committed with the next view.
-//  4. What is lent stays open in the book, and takes a place, until ReclaimLoans finds it over.
+//  4. What is lent stays open in the book, and takes a place, until Reclaim finds it over.
 //
 // Not thread-safe: the replica's control task calls.
 #pragma once
@@ -22,7 +22,9 @@
 #include <vector>
 
 #include "engine/choice_lists.h"
+#include "engine/choices_view.h"
 #include "engine/foresight.h"
+#include "engine/open_loans.h"
 #include "engine/parking.h"
 #include "engine/request_queue.h"
 #include "engine/sequence.h"
@@ -35,25 +37,6 @@
 #include "schedule/steal.h"
 
 namespace forebay::engine {
-
-struct ChoicesOptions {
-  int replica = 0;  // whose they are, among the job's
-  GroupRole role = GroupRole::kAll;
-  schedule::Limits limits;
-  StepMode mode;  // the view's: how the replica takes a step where nothing else is agreed
-  uint64_t prefix_salt = 0;
-  bool prefix_caching = true;
-  int32_t max_blocks_per_sequence = 0;
-  int32_t steps_in_flight = 1;
-  std::vector<base::Reach> kv_reaches = {{}};  // one for each KV group
-  schedule::StealPrices steal;
-  int32_t tier_blocks = 0;  // of the tier below, for preempted choices; 0: there is none
-  schedule::ParkPrices park;
-  int32_t streamed_blocks = 0;  // of the tier, at most, for running choices; 0: nothing is streamed
-  // How the policy foresees lengths; nothing: it does not.
-  std::optional<schedule::LengthPredictor> lengths;
-  double overcommit = 1;  // the view's
-};
 
 // Rows of one sequence in a step.
 struct SequenceRows {
@@ -98,7 +81,7 @@ class Choices {
   // step's rows are computed.
   kv::TierMoves& tier_moves() { return parking_.moves(); }
   // Those that Apply has called back: the device does not know their tables yet.
-  std::span<Sequence* const> returning() const { return returning_; }
+  std::span<Sequence* const> returning() const { return parking_.returning(); }
   Streaming& streaming() { return streaming_; }
   // The rows were computed.
   void Commit(const SequenceRows& rows);
@@ -123,9 +106,8 @@ class Choices {
   };
   std::vector<Adopted> Adopt(Gift& gift);
   void Resume(const Adopted& adopted);
-  // Takes back the blocks that were lent and are read by nobody any more.
-  void ReclaimLoans();
-  std::span<const std::shared_ptr<kv::KvLoan>> loans() const { return loans_; }
+  OpenLoans& loans() { return loans_; }
+  const OpenLoans& loans() const { return loans_; }
 
   const kv::GroupBooks& book() const { return book_; }
   size_t num_running() const { return lists_.running().size(); }
@@ -135,23 +117,14 @@ class Choices {
   ParkCounters park_counters() const { return parking_.counters(); }
 
  private:
-  // Positions that it may find computed and hold on the device.
-  int64_t MaxCached(const Sequence& sequence) const;
-  kv::CachedPrefix FindCached(Sequence* sequence) const;
   void Queue(Sequence* sequence);
-  schedule::RunningView ViewOf(const Sequence& sequence, bool short_of_blocks) const;
-  void ViewWaiting();
   void Preempt(const std::vector<int32_t>& indices);
   // The choice that waits gets a slot, and what the device's cache has of it. `end`: of the
   // positions that the plan has blocks for.
   void Open(Sequence* sequence, int64_t end);
-  // Whether blocks below, of positions before `end`, make the choice one that comes back from
-  // there.
-  bool TakePrefix(Sequence* sequence, int64_t end);
   // Makes room for what comes back.
   void Return(Sequence* sequence);
   void NoteCached(Sequence* sequence);
-  void CommitReturned();
   void PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
                 std::vector<SequenceRows>* step);
   void LetGoUnseen(Sequence* sequence);
@@ -164,12 +137,6 @@ class Choices {
   // Drops those choices of a request that failed of which no step is in flight.
   void DropFailed(RequestState* state);
   Gift Detach(RequestState* state);
-  std::shared_ptr<kv::KvLoan> Lend(Sequence* sequence);
-  // Tokens that the choice may still generate here.
-  int64_t OutputHere(const Sequence& sequence) const {
-    return options_.role == GroupRole::kContext ? std::min<int64_t>(sequence.room(), 1)
-                                                : sequence.room();
-  }
 
   const ChoicesOptions options_;
   const KvDigest kv_digest_;
@@ -178,16 +145,12 @@ class Choices {
   ChoiceLists lists_;
   Foresight foresight_;
   Streaming streaming_;
+  OpenLoans loans_;
+  ChoicesView view_;
   std::vector<std::unique_ptr<RequestState>> states_;
   std::vector<std::unique_ptr<RequestState>> ended_;  // with nothing to compute
   std::vector<int64_t> ids_;
   std::vector<ChoicePiece> pieces_;
-  std::vector<std::shared_ptr<kv::KvLoan>> loans_;
-  std::vector<Sequence*> returning_;  // running ones whose blocks are filled from below
-
-  // The step that is planned; its choices by their indices in the view.
-  schedule::StepView view_;
-  std::vector<Sequence*> running_in_view_, waiting_in_view_;
   EngineStats stats_;
 };
 

@@ -44,7 +44,7 @@ void Choices::Drop(Sequence* sequence) {
     return;
   }
   Close(sequence);
-  std::erase(returning_, sequence);
+  parking_.StopReturning(sequence);
   lists_.StopRunning(sequence);
 }
 

@@ -58,7 +58,7 @@ bool CanGoOver(const RequestState& state, bool shares, std::span<Sequence* const
 std::vector<Gift> Choices::HandOver() {
   std::vector<RequestState*> ready;
   for (const auto& state : states_) {
-    if (CanGoOver(*state, parking_.shared_keys(), returning_)) ready.push_back(state.get());
+    if (CanGoOver(*state, parking_.shared_keys(), returning())) ready.push_back(state.get());
   }
   std::vector<Gift> gifts;
   for (RequestState* const state : ready) {
@@ -70,19 +70,18 @@ std::vector<Gift> Choices::HandOver() {
 }
 
 schedule::TakerView Choices::room() const {
-  const auto running = static_cast<int64_t>(num_running()),
-             lent = static_cast<int64_t>(loans_.size());
+  const auto running = static_cast<int64_t>(num_running());
   return {.free_blocks = book_.available_blocks(),
-          .places = options_.limits.max_num_seqs - running - lent,
+          .places = options_.limits.max_num_seqs - running - loans_.count(),
           .running = running,
           .waiting = static_cast<int64_t>(num_waiting()),
-          .lent = lent};
+          .lent = loans_.count()};
 }
 
 std::vector<Gift> Choices::GiveAway(int askers) {
   schedule::StealView view{.askers = askers, .most = options_.limits.max_num_seqs};
   for (const auto& state : states_) {
-    view.held.push_back(ViewHeld(*state, book_, returning_));
+    view.held.push_back(ViewHeld(*state, book_, returning()));
     // Blocks that are lent could not be streamed, nor streamed ones lent.
     view.held.back().movable &= !streaming_.on();
   }
@@ -104,7 +103,9 @@ Gift Choices::Detach(RequestState* state) {
     lists_.CountDone(sequence->tokens_left());
     parking_.Forget(sequence);  // The tier is this replica's.
     if (sequence->phase == Phase::kRunning) {
-      gift.loans.push_back(Lend(sequence));
+      gift.loans.push_back(loans_.Lend(*sequence));
+      lists_.StopRunning(sequence);
+      sequence->LoseSlot();
       continue;
     }
     lists_.LeaveQueue(sequence);
@@ -114,32 +115,6 @@ Gift Choices::Detach(RequestState* state) {
   gift.state = std::move(*held);
   states_.erase(held);
   return gift;
-}
-
-std::shared_ptr<kv::KvLoan> Choices::Lend(Sequence* sequence) {
-  auto loan = std::make_shared<kv::KvLoan>();
-  loan->replica = options_.replica;
-  loan->num_blocks = book_.num_blocks();
-  loan->choice = sequence->choice_index;
-  loan->slot = sequence->slot;
-  loan->computed = sequence->computed;
-  for (int group = 0; group < book_.num_groups(); ++group) {
-    const auto table = book_.table(group, sequence->slot);
-    loan->tables.emplace_back(table.begin(), table.end());
-    loan->first_held.push_back(book_.first_held(group, sequence->slot));
-  }
-  lists_.StopRunning(sequence);
-  sequence->LoseSlot();
-  loans_.push_back(loan);
-  return loan;
-}
-
-void Choices::ReclaimLoans() {
-  std::erase_if(loans_, [&](const std::shared_ptr<kv::KvLoan>& loan) {
-    const bool over = loan->over.load(std::memory_order_acquire);
-    if (over) book_.Close(loan->slot);
-    return over;
-  });
 }
 
 std::vector<Choices::Adopted> Choices::Adopt(Gift& gift) {
@@ -153,8 +128,8 @@ std::vector<Choices::Adopted> Choices::Adopt(Gift& gift) {
         gift.loans, [&](const auto& loan) { return loan->choice == sequence->choice_index; });
     const kv::KvLoan* const loan = lent == gift.loans.end() ? nullptr : lent->get();
     const bool fits = loan != nullptr &&
-                      num_running() + adopted.size() + loans_.size() <
-                          static_cast<size_t>(options_.limits.max_num_seqs) &&
+                      std::ssize(lists_.running()) + std::ssize(adopted) + loans_.count() <
+                          options_.limits.max_num_seqs &&
                       book_.available_blocks() > loan->blocks();
     if (!fits) {
       sequence->let_go_digest = 0;

@@ -146,7 +146,14 @@ int64_t OneMeetingRows(const Materials& job, const model::Degrees& mode) {
 
 std::vector<Membership::Mode> ModesOf(const Materials& job, const layout::Layout& layout, int rank,
                                       const layout::MemoryPlan& memory) {
-  std::vector<Membership::Mode> modes;
+  std::vector<Membership::Mode> modes = {{.degrees = layout.degrees()}};
+  // Where all steps take another mode, nobody meets in the layout's own.
+  const std::vector<model::ModeRows>& taken = memory.capacity.modes;
+  if (taken.empty() || std::ranges::count(taken, layout.degrees(), &model::ModeRows::mode) > 0) {
+    modes[0].tensor = layout::TpRanks(layout, rank, layout.degrees());
+    modes[0].sequence = layout::SpRanks(layout, rank, layout.degrees());
+    modes[0].one_meeting_rows = OneMeetingRows(job, layout.degrees());
+  }
   for (const auto& view : memory.views) {
     const model::Degrees& mode = view->shard.mode;
     modes.push_back({mode, layout::TpRanks(layout, rank, mode), layout::SpRanks(layout, rank, mode),
@@ -169,19 +176,11 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
     const int number = layout::RankOf(layout, place);
     const auto at = static_cast<size_t>(number);
     fabric::Fabric* const fabric = fabrics.empty() ? nullptr : fabrics[at].get();
-    // Where all steps take another mode, nobody meets in the layout's own.
-    const std::vector<model::ModeRows>& modes = plan.memory.capacity.modes;
-    const bool own_mode =
-        modes.empty() || std::ranges::count(modes, layout.degrees(), &model::ModeRows::mode) > 0;
-    const fabric::Communicator nobody;
     const Membership membership{
         .cut = cut,
         .fabric = fabric,
-        .tensor = own_mode ? layout::TpRanks(layout, number, layout.degrees()) : nobody,
-        .sequence = own_mode ? layout::SpRanks(layout, number, layout.degrees()) : nobody,
-        .stage = layout::RanksOfStage(layout, number),
-        .one_meeting_rows = OneMeetingRows(job, layout.degrees()),
         .modes = ModesOf(job, layout, number, plan.memory),
+        .stage = layout::RanksOfStage(layout, number),
         .stages = layout::StageRanks(layout, number),
         .peers = layout::PoolRanks(layout, number),
         .kv_fabric = job.kv_fabrics.empty()

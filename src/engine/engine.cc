@@ -42,7 +42,7 @@ void AddReplica(const EngineStats& stats, EngineStats* sum) {
 void AddExchanges(const Rank& rank, std::map<std::string, int64_t>* counters) {
   const model::ReplicaCut& cut = rank.cut();
   const bool tells = cut.sp > 1 && cut.first_stage() && cut.block() == 0;
-  for (const auto& [degrees, exchanged] : rank.modes()) {
+  for (const auto& [degrees, decoder, exchanged] : rank.modes().all()) {
     if (exchanged->meetings > 0) {
       (*counters)["meetings"] += exchanged->meetings;
       (*counters)["bytes_all_reduce"] += exchanged->bytes_all_reduce;
@@ -57,7 +57,7 @@ void AddExchanges(const Rank& rank, std::map<std::string, int64_t>* counters) {
     (*counters)[schedule::DegreesCounter(mode)] += exchanged->steps;
     (*counters)["sp_pad_rows"] += exchanged->pad_rows;
   }
-  if (tells) (*counters)["shift_switches"] += rank.switches();
+  if (tells) (*counters)["shift_switches"] += rank.modes().switches();
 }
 
 // How the rank reached weights that it shares.
@@ -81,7 +81,7 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
   for (const StepMode& mode : schedule::AllModes()) {
     const bool pulls = mode.ffn == FfnMode::kPull;
     // All that a rank lacks comes in steps that gather, too.
-    const int64_t steps = pulls ? pool.steps() : rank.steps(mode);
+    const int64_t steps = pulls ? pool.steps() : rank.modes().steps(mode.ffn);
     if (steps > 0 || pulls || (rank.ship() && rank.ship()->mode().ffn == mode.ffn))
       (*counters)[schedule::StepsCounter(mode)] += steps;
   }

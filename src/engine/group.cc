@@ -34,7 +34,7 @@ void Group::Begin() {
 }
 
 void Group::End() {
-  for (const auto& replica : parts_.replicas) replica->choices().ReclaimLoans();
+  for (const auto& replica : parts_.replicas) replica->choices().loans().Reclaim();
 }
 
 RunEnd Group::Run(int member, EngineRun& run) {
@@ -81,7 +81,7 @@ std::optional<RunEnd> Group::Border(int member, EngineRun& run, bool wait, bool*
   Replica& replica = this->replica(member);
   if (run.stopped()) return RunEnd::kAborted;
   if (parts_.one_fate && failed_) return RunEnd::kStalled;
-  replica.choices().ReclaimLoans();
+  replica.choices().loans().Reclaim();
   if (const base::Status received = Receive(member); !received.ok())
     return Stalled(member, received.ToString());
   if (!run.Cancel(replica)) return RunEnd::kSinkFailed;

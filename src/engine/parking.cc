@@ -160,6 +160,15 @@ void Parking::Return(Sequence* sequence, const kv::GroupBooks& book) {
   }
   moving_.push_back(std::move(sequence->parked->stay));
   sequence->parked.reset();
+  returning_.push_back(sequence);
+}
+
+void Parking::CommitReturned(kv::GroupBooks& book) {
+  for (const Sequence* sequence : returning_) {
+    book.CommitAdopted(sequence->slot,
+                       std::span(sequence->tokens).first(static_cast<size_t>(sequence->computed)));
+  }
+  returning_.clear();
 }
 
 void Parking::Forget(Sequence* sequence) {

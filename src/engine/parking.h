@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/sequence.h"
@@ -65,6 +66,12 @@ class Parking {
   void BeginPlan(kv::GroupBooks& book);
   // The choice has a slot again, whose blocks from committed() on are filled from below.
   void Return(Sequence* sequence, const kv::GroupBooks& book);
+  // Those that have come back since CommitReturned: nobody shares their blocks before they are
+  // filled, and no step that is begun later runs before that.
+  std::span<Sequence* const> returning() const { return returning_; }
+  void CommitReturned(kv::GroupBooks& book);
+  // The choice is given up.
+  void StopReturning(Sequence* sequence) { std::erase(returning_, sequence); }
   // What the choice has below is needed no more.
   void Forget(Sequence* sequence);
   // Blocks that move before the step that is planned now.
@@ -80,6 +87,7 @@ class Parking {
   kv::TierBook tier_;
   kv::TierMoves moves_;
   ParkCounters counters_;
+  std::vector<Sequence*> returning_;
   int64_t spared_ = 0;
   int64_t next_id_ = 1;                  // of keys that are a choice's own
   std::vector<kv::PrefixKey> own_keys_;  // kept for their capacity

@@ -48,6 +48,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   rank->config_ = std::make_unique<model::ModelConfig>(config);
   rank->membership_ = membership;
   FB_RETURN_IF_ERROR(rank->AllocateRegions(plan));
+  const device::Arena& arena = rank->device_->arena();
 
   const tensor::DType dtype = plan.dtype;
   model::DecoderPlan decoder_plan = *plan.decoder;
@@ -56,16 +57,16 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   const share::PoolPlan* pool = membership.pool;
   if (pool) {
     share::MarkPooled(*pool, &decoder_plan);
-    pooled_at = share::OwnRuns(*pool, rank->region(layout::kPoolRegion));
+    pooled_at = share::OwnRuns(*pool, arena.region(layout::kPoolRegion));
   }
-  model::Decoder& decoder = rank->decoder_;
+  model::Decoder& decoder = rank->modes_.own();
   FB_ASSIGN_OR_RETURN(decoder.weights,
-                      model::LoadDecoder(decoder_plan, reader, rank->region("weights"),
-                                         rank->region("weight tables"), pooled_at, load_threads));
-  device::RegionCutter cutter(rank->region("workspace"));
+                      model::LoadDecoder(decoder_plan, reader, arena.region("weights"),
+                                         arena.region("weight tables"), pooled_at, load_threads));
+  device::RegionCutter cutter(arena.region("workspace"));
   decoder.activations =
       model::CutActivations(config, dtype, plan.capacity, &cutter, membership.cut);
-  device::RegionCutter batch_cutter(rank->region("step batch"));
+  device::RegionCutter batch_cutter(arena.region("step batch"));
   for (int32_t flight = 0; flight < plan.steps_in_flight; ++flight) {
     const StepBuffers* const shared = flight == 0 ? nullptr : &rank->flights_[0].buffers;
     StepBuffers buffers(plan.step_shape, &batch_cutter, shared);
@@ -82,7 +83,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   decoder.routed = rank->routed_.get();
   decoder.replica = membership.replica;
   rank->CutChosen(plan);
-  rank->kv_.emplace(*rank->device_, rank->region(layout::kKvRegion), plan.kv_groups,
+  rank->kv_.emplace(*rank->device_, arena.region(layout::kKvRegion), plan.kv_groups,
                     plan.num_blocks, digest);
   if (plan.tier_blocks > 0) {
     FB_ASSIGN_OR_RETURN(rank->tier_,
@@ -92,28 +93,25 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   if (plan.streamed_blocks > 0) {
     rank->window_ =
         std::make_unique<kv::Window>(*rank->device_, *rank->kv_, *rank->tier_,
-                                     rank->region(layout::kKvWindow), plan.streamed_blocks);
+                                     arena.region(layout::kKvWindow), plan.streamed_blocks);
     decoder.window = rank->window_.get();
   }
   rank->digests_on_ = digest;
-  rank->mode_counters_.push_back({membership.cut.degrees()});
-  decoder.exchanged = rank->mode_counters_[0].exchanged.get();
+  rank->modes_.SetOwn(membership.cut.degrees());
   if (pool) {
     rank->pool_ = std::make_unique<share::WeightPool>(
-        *pool, decoder.weights, *rank->device_, rank->region("weight slots"),
-        rank->region("pool tables"), *membership.fabric, membership.peers);
+        *pool, decoder.weights, *rank->device_, arena.region("weight slots"),
+        arena.region("pool tables"), *membership.fabric, membership.peers);
     decoder.shared = rank->pool_.get();
     (void)rank->copy_time();  // the stream is there before any thread asks for its time
     rank->ship_plan_ = pool->ship;
   }
   rank->membership_.pool = nullptr;  // the pool has its copy
   if (!plan.views.empty()) {
-    device::RegionCutter table_cutter(rank->region(layout::kModeTables));
+    device::RegionCutter table_cutter(arena.region(layout::kModeTables));
     for (const auto& view : plan.views) {
-      model::Decoder& shifted = rank->shifted_.emplace_back(decoder);
-      shifted.weights = model::ViewWeights(decoder_plan, decoder.weights, *view, &table_cutter);
-      rank->mode_counters_.push_back({view->shard.mode});
-      shifted.exchanged = rank->mode_counters_.back().exchanged.get();
+      rank->modes_.Add(view->shard.mode).weights =
+          model::ViewWeights(decoder_plan, decoder.weights, *view, &table_cutter);
     }
   }
   rank->scratch_.resize(static_cast<size_t>(rank->device_->num_workers()));
@@ -139,18 +137,10 @@ void Rank::CutChosen(const layout::MemoryPlan& plan) {
     return std::string_view(region.name) == layout::kChosenRegion;
   };
   if (std::ranges::none_of(plan.regions, planned)) return;
-  decoder_.chosen_rows = plan.capacity.rows;
-  device::RegionCutter cutter(region(layout::kChosenRegion));
+  modes_.own().chosen_rows = plan.capacity.rows;
+  device::RegionCutter cutter(device_->arena().region(layout::kChosenRegion));
   const auto bytes = static_cast<uint64_t>(layout::ChosenElements(plan)) * sizeof(uint16_t);
   for (Flight& flight : flights_) flight.chosen = reinterpret_cast<uint16_t*>(cutter.Cut(bytes));
-}
-
-const device::Region& Rank::region(std::string_view name) const {
-  const auto regions = device_->arena().regions();
-  const auto found = std::ranges::find(
-      regions, name, [](const auto& region) { return std::string_view(region->name); });
-  FB_CHECK(found != regions.end(), "the rank has no region '{}'", name);
-  return **found;
 }
 
 base::Status Rank::Connect() {
@@ -159,73 +149,9 @@ base::Status Rank::Connect() {
     FB_ASSIGN_OR_RETURN(
         ship_, share::ShippedFfn::Create(*ship_plan_, *membership_.fabric, membership_.peers,
                                          membership_.ship_members));
-    decoder_.remote_ffn = ship_.get();
+    modes_.own().remote_ffn = ship_.get();
   }
-  const model::ReplicaCut& cut = membership_.cut;
-  const Membership& group = membership_;
-  model::ReplicaLinks& links = decoder_.links;
-  if (cut.sp > 1) {
-    FB_ASSIGN_OR_RETURN(
-        fabric::Exchange stage,
-        fabric::Exchange::Create(*group.fabric, group.stage, region(layout::kHeadStaging),
-                                 fabric::kHeadChannel));
-    links.stage = &exchanges_.emplace_back(std::move(stage));
-  }
-  links.one_meeting_rows = group.one_meeting_rows;
-  FB_RETURN_IF_ERROR(LinkMode(group.tensor, group.sequence, fabric::kTensorChannel,
-                              fabric::kSequenceChannel, &links));
-  for (size_t i = 0; i < shifted_.size(); ++i) {
-    const int channel = fabric::kFirstModeChannel + 2 * static_cast<int>(i);
-    model::ReplicaLinks& mode_links = shifted_[i].links;
-    mode_links.stage = links.stage;
-    mode_links.one_meeting_rows = group.modes[i].one_meeting_rows;
-    FB_RETURN_IF_ERROR(LinkMode(group.modes[i].tensor, group.modes[i].sequence, channel,
-                                channel + 1, &mode_links));
-  }
-  const auto handover = [&](int from, int to) {
-    const std::vector<int>& stages = membership_.stages.ranks;
-    return fabric::Handover::Create(*membership_.fabric, stages[from], stages[to],
-                                    layout::kStageStaging);
-  };
-  if (!cut.first_stage()) {
-    FB_ASSIGN_OR_RETURN(from_last_stage_, handover(cut.stage - 1, cut.stage));
-    decoder_.links.last_stage = &*from_last_stage_;
-  }
-  if (!cut.last_stage()) {
-    FB_ASSIGN_OR_RETURN(to_next_stage_, handover(cut.stage, cut.stage + 1));
-    decoder_.links.next_stage = &*to_next_stage_;
-  }
-  for (model::Decoder& shifted : shifted_) {
-    shifted.links.last_stage = links.last_stage;
-    shifted.links.next_stage = links.next_stage;
-  }
-  return base::Status::Ok();
-}
-
-base::Status Rank::LinkMode(const fabric::Communicator& tensor,
-                            const fabric::Communicator& sequence, int tensor_channel,
-                            int sequence_channel, model::ReplicaLinks* links) {
-  const auto meet = [&](const fabric::Communicator& ranks, const char* staging, int channel,
-                        fabric::Exchange** link) -> base::Status {
-    if (ranks.ranks.size() < 2) return {};
-    FB_ASSIGN_OR_RETURN(
-        fabric::Exchange exchange,
-        fabric::Exchange::Create(*membership_.fabric, ranks, region(staging), channel));
-    *link = &exchanges_.emplace_back(std::move(exchange));
-    return {};
-  };
-  FB_RETURN_IF_ERROR(meet(tensor, layout::kTensorStaging, tensor_channel, &links->tensor));
-  return meet(sequence, layout::kSequenceStaging, sequence_channel, &links->sequence);
-}
-
-const model::Decoder& Rank::DecoderOf(const StepMode& mode) const {
-  const model::Degrees degrees{mode.sp, mode.tp};
-  for (const model::Decoder& shifted : shifted_) {
-    if (shifted.weights.shard.mode == degrees) return shifted;
-  }
-  FB_CHECK(degrees == membership_.cut.degrees(), "a step in a mode of sp={}, tp={}", mode.sp,
-           mode.tp);
-  return decoder_;
+  return modes_.Connect(membership_, device_->arena());
 }
 
 void Rank::Quiesce() {
@@ -242,20 +168,11 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
   FB_CHECK(tasks->size() == static_cast<size_t>(batch.num_logit_rows),
            "{} tasks for {} rows of logits", tasks->size(), batch.num_logit_rows);
   if (mode.meets()) ship_->Begin(rows, steps);
-  decoder_.chosen = flights_[static_cast<size_t>(flight)].chosen;
-  const model::Decoder& decoder = DecoderOf(mode);
-  if (last_ != nullptr && last_ != &decoder) {
-    // The modes' exchanges share their staging: all that was read in the last one is read by now.
-    decoder.links.stage->Meet(*decoder.stream);
-    ++switches_;
-  }
-  last_ = &decoder;
+  const model::Decoder& decoder = modes_.Begin(mode, flights_[static_cast<size_t>(flight)].chosen);
   decoder.Forward(batch, buffers.context(), mode);
-  ++decoder_.step;
-  ++steps_[static_cast<size_t>(mode.ffn)];
   const int32_t logit_rows = membership_.cut.last_stage() ? batch.num_logit_rows : 0;
   // Even parts: each reads all of the head.
-  const auto most = static_cast<int32_t>(decoder_.capacity.logit_rows),
+  const auto most = static_cast<int32_t>(decoder.capacity.logit_rows),
              parts = (logit_rows + most - 1) / std::max(1, most);
   for (int32_t part = 0; part < parts; ++part) {
     const int32_t first = logit_rows * part / parts,
@@ -263,14 +180,14 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
     decoder.Logits(batch, first, count);
     if (samples()) Sample(buffers, first, count, tasks->data() + first);
   }
-  decoder_.stream->Record(*flights_[static_cast<size_t>(flight)].done);
+  decoder.stream->Record(*flights_[static_cast<size_t>(flight)].done);
 }
 
 void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks) {
   const int64_t vocab = config_->vocab_size;
   if (digests_on()) {
-    kernels::LogitsDigest(*decoder_.stream, *decoder_.kernels,
-                          {.logits = decoder_.activations.logits,
+    kernels::LogitsDigest(*decoder().stream, *decoder().kernels,
+                          {.logits = decoder().activations.logits,
                            .stride = vocab,
                            .num_rows = count,
                            .vocab = static_cast<int32_t>(vocab),
@@ -281,7 +198,7 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
     return task.input.params != nullptr && task.input.params->temperature > 0;
   };
   const SampleArgs args{
-      tasks, scratch_.data(), decoder_.activations.logits, buffers.batch().sampled, count, vocab};
+      tasks, scratch_.data(), decoder().activations.logits, buffers.batch().sampled, count, vocab};
   cost::OpDesc desc{
       .kind = cost::OpKind::kSample,
       .label = "sample",
@@ -291,15 +208,15 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
       .drawn_rows = std::count_if(args.tasks, args.tasks + count, draws)};
   device::Operation operation = device::MakeOperation<&SampleRows>(desc, args);
   operation.Reads(args.logits, static_cast<uint64_t>(count * vocab) * sizeof(float));
-  decoder_.stream->Enqueue(operation);
+  decoder().stream->Enqueue(operation);
 }
 
 void Rank::EnqueueService(const StepMode& mode, const share::ShipRows& rows,
                           const share::ShipSteps& steps) {
   buffers().Begin();
   ship_->Begin(rows, steps);
-  decoder_.Serve(mode);
-  decoder_.stream->Record(*flights_[0].done);
+  decoder().Serve(mode);
+  decoder().stream->Record(*flights_[0].done);
 }
 
 base::Status Rank::WaitStep(runtime::TimeNs timeout, int flight) {
@@ -309,7 +226,7 @@ base::Status Rank::WaitStep(runtime::TimeNs timeout, int flight) {
         fmt::format("a step of {} rows did not finish in {}", buffers(flight).batch().num_rows,
                     base::FormatDuration(static_cast<double>(timeout) * 1e-9)));
   }
-  return device_->FaultOf(*decoder_.stream);
+  return device_->FaultOf(*decoder().stream);
 }
 
 }  // namespace forebay::engine

@@ -2,15 +2,14 @@
 // is the replica's business.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "device/device.h"
+#include "engine/membership.h"
+#include "engine/mode_decoders.h"
 #include "engine/step_buffers.h"
 #include "kv/cache.h"
 #include "kv/loan.h"
@@ -38,34 +37,6 @@ struct LogitTask {
   PositionLogprobs target_output;
 };
 
-// A rank's part in its group.
-struct Membership {
-  model::ReplicaCut cut;             // its place in its replica
-  fabric::Fabric* fabric = nullptr;  // outlives the rank; null: it is alone
-  // the replica's ranks of its stage: those with its rows, those with its weights, all by block
-  fabric::Communicator tensor, sequence, stage;
-  int64_t one_meeting_rows = 0;  // of the first: ReplicaLinks
-  // What these are in each further mode in which steps are taken.
-  struct Mode {
-    model::Degrees degrees;
-    fabric::Communicator tensor, sequence;
-    int64_t one_meeting_rows = 0;
-  };
-  std::vector<Mode> modes;
-  fabric::Communicator stages;  // its like in each stage
-  // its like in each replica of the group, by replica: the pool
-  fabric::Communicator peers;
-  // What KV is pulled through that is lent; outlives the rank. Its like in each of the job's
-  // replicas, by replica: -1 in those that lend nothing to it.
-  fabric::Fabric* kv_fabric = nullptr;
-  std::vector<int> lenders;
-  const share::PoolPlan* pool = nullptr;  // null: it shares no weights
-  fabric::Communicator ship_members;      // who computes with each other's rows
-  uint64_t replica = 0;                   // the number of its replica among the job's
-  // null: data say which experts rows go to
-  std::shared_ptr<const kernels::RoutingSource> routing;
-};
-
 class Rank {
  public:
   // Allocates the plan's regions and loads the weights with `load_threads` (no reader: shapes
@@ -87,19 +58,10 @@ class Rank {
   // Which experts the rows of a step that has ended chose, as BlockContext::chosen; null: nobody
   // keeps that. And by how many rows its layers stand apart.
   const uint16_t* chosen(int flight) const { return flights_[static_cast<size_t>(flight)].chosen; }
-  int64_t chosen_rows() const { return decoder_.chosen_rows; }
-  const model::Shard& shard() const { return decoder_.weights.shard; }
+  int64_t chosen_rows() const { return decoder().chosen_rows; }
+  const model::Shard& shard() const { return decoder().weights.shard; }
   const share::ShippedFfn* ship() const { return ship_.get(); }  // null: no step ships
-  // What it exchanged in each mode, the layout's own first.
-  struct ModeCounters {
-    model::Degrees degrees;
-    std::unique_ptr<model::ExchangeCounters> exchanged =
-        std::make_unique<model::ExchangeCounters>();
-  };
-  std::span<const ModeCounters> modes() const { return mode_counters_; }
-  int64_t switches() const { return switches_; }  // of the mode, from one step to the next
-  // Its own steps that were taken in the mode.
-  int64_t steps(const StepMode& mode) const { return steps_[static_cast<size_t>(mode.ffn)]; }
+  const ModeDecoders& modes() const { return modes_; }
   // Asked for from other ranks so far; experts that come because they have rows are not in it.
   uint64_t bytes_pulled() const {
     const fabric::Fabric* const fabric = membership_.fabric;
@@ -151,7 +113,7 @@ class Rank {
   void Abort(const base::Status& why) {
     if (membership_.fabric) membership_.fabric->Abort(why);
   }
-  const model::Decoder& decoder() const { return decoder_; }
+  const model::Decoder& decoder() const { return modes_.own(); }  // in the layout's own mode
   bool digests_on() const { return digests_on_; }
 
  private:
@@ -167,19 +129,12 @@ class Rank {
   base::Status AllocateRegions(const layout::MemoryPlan& plan);
   // Where the steps' choices of experts are kept, where the plan has room for them.
   void CutChosen(const layout::MemoryPlan& plan);
-  // REQUIRES: the plan has it.
-  const device::Region& region(std::string_view name) const;
-  // The links of a mode in which it meets these ranks.
-  base::Status LinkMode(const fabric::Communicator& tensor, const fabric::Communicator& sequence,
-                        int tensor_channel, int sequence_channel, model::ReplicaLinks* links);
-  const model::Decoder& DecoderOf(const StepMode& mode) const;
   void Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
 
   std::unique_ptr<device::Device> device_;
   std::vector<Flight> flights_;
   bool digests_on_ = false;
   std::unique_ptr<model::ModelConfig> config_;
-  model::Decoder decoder_;
   std::unique_ptr<kernels::RoutingCounters> routed_;
   Membership membership_;
   std::unique_ptr<share::WeightPool> pool_;
@@ -188,13 +143,7 @@ class Rank {
   std::optional<kv::Cache> kv_;
   std::unique_ptr<kv::HostTier> tier_;
   std::unique_ptr<kv::Window> window_;
-  std::deque<fabric::Exchange> exchanges_;  // what decoders' links point to
-  std::vector<ModeCounters> mode_counters_;
-  std::vector<model::Decoder> shifted_;   // decoder_ in each further mode
-  const model::Decoder* last_ = nullptr;  // of the last step
-  std::atomic<int64_t> switches_{0};
-  std::array<std::atomic<int64_t>, kNumFfnModes> steps_{};
-  std::optional<fabric::Handover> from_last_stage_, to_next_stage_;
+  ModeDecoders modes_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker
 };
 

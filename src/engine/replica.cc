@@ -85,7 +85,7 @@ StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) 
     if (!begun.ok()) return Stall(begun.status().ToString());
     if (*begun && in_flight() < most_in_flight) return StepEnd::kBegun;
     if (in_flight() == 0) {
-      if (!choices_.loans().empty()) return WaitForLoans();
+      if (choices_.loans().count() > 0) return WaitForLoans();
       return Stall(fmt::format(
           "the policy {} planned nothing though {} choices run and {} wait ({} of {} KV blocks "
           "free)",
@@ -196,35 +196,32 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   const base::Status recorded = routing_.Record(ranks_.all(), index, flight.rows);
   if (!recorded.ok()) return Stall(recorded.ToString());
   const size_t running = choices_.num_running();
-  Commit(flight, finished);
-  // Where steps overlap, each has the time since the one before.
-  const runtime::TimeNs begin = std::max(flight.begin, last_end_);
-  last_end_ = runtime_.Now();
-  step_seconds_ += static_cast<double>(last_end_ - begin) * 1e-9;
-  if (record) {
-    *record = flight.record;
-    record->step = ended_;
-    record->begin_seconds = static_cast<double>(begin) * 1e-9;
-    record->end_seconds = static_cast<double>(last_end_) * 1e-9;
-    record->waiting = static_cast<int32_t>(choices_.num_waiting());
-    record->finished = static_cast<int32_t>(running - choices_.num_running());
-    record->kv_blocks_used = choices_.book().held_blocks();
-    const double waited = ranks_.waited_seconds();
-    record->wait_seconds = waited - std::exchange(waited_before_, waited);
-    const int64_t wanted = ranks_.bytes_wanted();
-    record->bytes_pulled += static_cast<uint64_t>(wanted - std::exchange(wanted_before_, wanted));
-  }
-  ++ended_;
-  Publish();
-  return StepEnd::kStepped;
-}
-
-void Replica::Commit(Flight& flight, std::vector<RequestResult>* finished) {
   for (size_t i = 0; i < flight.rows.size(); ++i) {
     choices_.Commit(flight.rows[i]);
     CommitLogits(flight, i);
     choices_.CloseIfEnded(flight.rows[i], finished);
   }
+  // Where steps overlap, each has the time since the one before.
+  const runtime::TimeNs begin = std::max(flight.begin, last_.end);
+  last_.end = runtime_.Now();
+  stats_.step_seconds += static_cast<double>(last_.end - begin) * 1e-9;
+  if (record) {
+    *record = flight.record;
+    record->step = ended_;
+    record->begin_seconds = static_cast<double>(begin) * 1e-9;
+    record->end_seconds = static_cast<double>(last_.end) * 1e-9;
+    record->waiting = static_cast<int32_t>(choices_.num_waiting());
+    record->finished = static_cast<int32_t>(running - choices_.num_running());
+    record->kv_blocks_used = choices_.book().held_blocks();
+    const double waited = ranks_.waited_seconds();
+    record->wait_seconds = waited - std::exchange(last_.waited, waited);
+    const int64_t wanted = ranks_.bytes_wanted();
+    record->bytes_pulled +=
+        static_cast<uint64_t>(wanted - std::exchange(last_.bytes_wanted, wanted));
+  }
+  ++ended_;
+  Publish();
+  return StepEnd::kStepped;
 }
 
 void Replica::CommitLogits(Flight& flight, size_t index) {
@@ -262,7 +259,7 @@ base::Result<Turn> Replica::StepIdle(bool ended) {
 }
 
 base::Status Replica::Adopt(Gift gift) {
-  int64_t& kv_bytes = gift.handed_over ? kv_bytes_handed_over_ : kv_bytes_stolen_;
+  int64_t& kv_bytes = gift.handed_over ? stats_.kv_bytes_handed_over : stats_.kv_bytes_stolen;
   for (const Choices::Adopted& adopted : choices_.Adopt(gift)) {
     const kv::SequenceSlot slot = adopted.sequence->slot;
     // After an error the device may still read: the loan is not over.
@@ -278,14 +275,13 @@ base::Status Replica::Adopt(Gift gift) {
 
 StepEnd Replica::WaitForLoans() {
   // Those that nobody has room for wait for others to end.
-  if (std::ranges::any_of(choices_.loans(), [](const auto& loan) { return loan->offered.load(); }))
-    lending_until_ = -1;
+  if (choices_.loans().offered()) lending_until_ = -1;
   if (lending_until_ < 0)
     lending_until_ = runtime::DeadlineAfter(runtime_.Now(), options_.stall_timeout);
   if (runtime_.Now() < lending_until_) return StepEnd::kLending;
   return Stall(
       fmt::format("{} sequences' KV cache was lent to other replicas and is not given back",
-                  choices_.loans().size()));
+                  choices_.loans().count()));
 }
 
 StepEnd Replica::Stall(std::string what) {
@@ -296,17 +292,11 @@ StepEnd Replica::Stall(std::string what) {
 void Replica::Publish() {
   EngineStats stats = choices_.stats();
   stats.steps = ended_;
-  stats.step_seconds = step_seconds_;
-  stats.kv_bytes_stolen = kv_bytes_stolen_;
-  stats.kv_bytes_handed_over = kv_bytes_handed_over_;
-  const std::lock_guard lock(published_mutex_);
-  published_ = {std::move(stats), round_.mode, choices_.park_counters(), ranks_.tier_traffic(),
-                choices_.streaming().on()};
-}
-
-Replica::Published Replica::published() const {
-  const std::lock_guard lock(published_mutex_);
-  return published_;
+  stats.step_seconds = stats_.step_seconds;
+  stats.kv_bytes_stolen = stats_.kv_bytes_stolen;
+  stats.kv_bytes_handed_over = stats_.kv_bytes_handed_over;
+  published_.Set({std::move(stats), round_.mode, choices_.park_counters(), ranks_.tier_traffic(),
+                  choices_.streaming().on()});
 }
 
 }  // namespace forebay::engine

@@ -10,10 +10,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/guarded.h"
 #include "engine/choices.h"
 #include "engine/group_control.h"
 #include "engine/rank_set.h"
@@ -81,7 +81,7 @@ class Replica {
     RankSet::TierTraffic tier;
     bool streams = false;  // running choices may have blocks below
   };
-  Published published() const;
+  Published published() const { return published_.Get(); }
 
  private:
   // A step from its plan to its commit.
@@ -106,7 +106,6 @@ class Replica {
   void BuildBatch(Flight& flight);
   void RecordPlan(uint64_t bytes_pulled, Flight* flight);
   StepEnd End(std::vector<RequestResult>* finished, StepRecord* record);
-  void Commit(Flight& flight, std::vector<RequestResult>* finished);
   void CommitLogits(Flight& flight, size_t index);
   // Makes the counters what published() gives.
   void Publish();
@@ -124,16 +123,18 @@ class Replica {
   schedule::StepPlan plan_;      // the plan of the step that is begun
   std::vector<Flight> flights_;  // used in turns
   int64_t begun_ = 0, ended_ = 0;
-  runtime::TimeNs last_end_ = 0;  // when the last committed step ended
-  double waited_before_ = 0;      // when the last step was committed
-  int64_t wanted_before_ = 0;     // bytes of experts that came because they had rows, by then
-  double step_seconds_ = 0;
-  int64_t kv_bytes_stolen_ = 0, kv_bytes_handed_over_ = 0;
+  // When the last committed step ended, and what had been waited, and of experts had come because
+  // they had rows, when it was committed.
+  struct {
+    runtime::TimeNs end = 0;
+    double waited = 0;
+    int64_t bytes_wanted = 0;
+  } last_;
+  EngineStats stats_;  // the steps' time, and the KV that came from others
   // when waiting for loans becomes a stall; -1: nothing waits for them
   runtime::TimeNs lending_until_ = -1;
   std::string what_stalled_;
-  mutable std::mutex published_mutex_;
-  Published published_;
+  base::Guarded<Published> published_;
   RankSet ranks_;  // destroyed first: it waits for the steps in flight, which use what is above
 };
 

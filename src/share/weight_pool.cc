@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "device/copy.h"
 
 namespace forebay::share {
 namespace {
@@ -30,8 +29,8 @@ WeightPool::WeightPool(const PoolPlan& plan, const model::DecoderWeights& placed
       slots_(slots.data),
       window_(*plan_.schedule),
       num_parts_(plan.options.waits_by_part ? plan.num_ranks : 1),
-      wanted_(static_cast<size_t>(plan_.schedule->num_slots())),
-      grouped_(device.NewEvent()) {
+      wanted_(static_cast<size_t>(plan_.schedule->num_slots())) {
+  routed_.grouped = device.NewEvent();
   FB_CHECK(slots.bytes >= plan.slots_bytes(), "{} bytes of slots, the plan needs {}", slots.bytes,
            plan.slots_bytes());
   const auto new_event = [&] { return events_.emplace_back(device.NewEvent()).get(); };
@@ -68,7 +67,6 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
   const weights::PoolBook& book = *plan_.book;
   const weights::PoolSchedule& schedule = *plan_.schedule;
   layers_.resize(placed.layers.size());
-  merges_.resize(static_cast<size_t>(schedule.num_fetches() * schedule.num_phases()));
   for (int64_t layer = 0; layer < book.group().num_layers(); ++layer) {
     Layer& pooled = layers_[static_cast<size_t>(layer)];
     model::LayerWeights own = placed.layers[layer];
@@ -76,7 +74,7 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
     for (const model::LoadedMatrix& matrix : own.matrices) pooled.roles.push_back(matrix.role);
     if (pooled.roles.empty()) continue;
     pooled.experts = ExpertsOf(layer);
-    for (int64_t phase = 0; phase < schedule.num_slots(); phase += phase_step()) {
+    for (int64_t phase = 0; phase < schedule.num_slots(); phase += schedule.phase_step()) {
       model::LayerWeights in_phase = own;
       for (model::LoadedMatrix& matrix : in_phase.matrices) {
         auto** pointers = reinterpret_cast<const std::byte**>(
@@ -84,7 +82,7 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
         matrix.placed = weights::WithOwnRuns(matrix.placed, pointers);
         pooled.weights.push_back(matrix.placed);
       }
-      Runs runs;
+      ExpertMerge::Runs runs;
       model::ForEachRun(in_phase, &model::IsPooled<model::LoadedMatrix>,
                         [&](const model::LoadedMatrix& matrix, const weights::RunPlace& run) {
                           runs.emplace_back(&matrix.placed, run);
@@ -101,7 +99,7 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
         }
         if (plan_.options.merges_experts && fetch >= 0 &&
             book.group().layer(layer).tensors == weights::TensorKind::kExperts)
-          MergeRuns(runs, &merges_[CopyIndex(fetch, phase)]);
+          merge_.Plan(CopyIndex(fetch, phase), runs, slots_ + plan_.merged_at());
       }
     }
   }
@@ -126,38 +124,19 @@ std::vector<model::ExpertPart> WeightPool::ExpertsOf(int64_t layer) const {
   return parts;
 }
 
-// The experts that `runs` are lie in the buffer from here on, in their order; what lies together
-// goes there together.
-void WeightPool::MergeRuns(const Runs& runs, std::vector<Merge>* merges) const {
-  std::byte* to = slots_ + plan_.merged_at();
-  for (const auto& [weight, place] : runs) {
-    const std::byte* const from = weight->runs[place.expert];
-    const bool follows = !merges->empty() && merges->back().from + merges->back().bytes == from;
-    if (!follows) merges->push_back({to, from, 0});
-    merges->back().bytes += place.bytes;
-    weights::SetRun(*weight, place, to);
-    to += place.bytes;
-  }
-}
-
 // A source's experts are one stretch of the layer's. Parts come in the order in which `copy` ends
 // them.
 void WeightPool::SetParts(int64_t layer, const std::vector<weights::PullSpan>& pulls,
                           const fabric::PreparedPull& copy) {
   const weights::LayerRuns& runs = plan_.book->group().layer(layer);
   std::vector<model::ExpertPart> of_source(static_cast<size_t>(plan_.num_ranks));
-  model::ExpertPart held{runs.num_leaves, 0};
-  for (int32_t expert = 0; expert < runs.num_leaves; ++expert) {
-    const bool holds =
-        plan_.book->OffsetOf(plan_.rank, {layer, expert}) != weights::PoolBook::kNotHeld;
-    if (holds) held = {std::min(held.begin, expert), expert + 1};
-  }
   for (const weights::PullSpan& span : pulls) {
     const int32_t first = runs.runs[static_cast<size_t>(span.first_run)].leaf;
     of_source[static_cast<size_t>(span.source)] = {first,
                                                    first + static_cast<int32_t>(span.num_runs)};
   }
   Layer& pooled = layers_[static_cast<size_t>(layer)];
+  const model::ExpertPart held = pooled.experts.front();
   pooled.parts = {held};
   pooled.part_events = {0};
   int32_t experts = held.end - held.begin;
@@ -211,7 +190,7 @@ base::Status WeightPool::Prepare(const std::vector<weights::PullSpan>& pulls,
   const std::vector<weights::TileRun>& runs = plan_.book->group().layer(layer).runs;
   const int streams = OwnerOf(pulls) < 0 ? 1 : num_streams();
   Copies& prepared = copies_.emplace_back();
-  for (int64_t phase = 0; phase < schedule.num_slots(); phase += phase_step()) {
+  for (int64_t phase = 0; phase < schedule.num_slots(); phase += schedule.phase_step()) {
     fabric::CopyPlan copy;
     // there is no other owner to turn to
     copy.slice_bytes = streams > 1 ? UINT64_MAX : plan_.options.slice_bytes;
@@ -253,13 +232,13 @@ base::Status WeightPool::Prepare(const std::vector<weights::PullSpan>& pulls,
 }
 
 bool WeightPool::IsWanted(int64_t fetch) const {
-  return routed_ && !window_.Fetched(fetch) && HasExperts(fetch);
+  return routed_.on && !window_.Fetched(fetch) && HasExperts(fetch);
 }
 
 // In a routed step experts wait until it is known which are wanted, those of later steps too.
 bool WeightPool::MayFetch() const {
   if (!window_.CanFetch()) return false;
-  return !routed_ || window_.taken() < routed_fetches_ || !HasExperts(NextFetch());
+  return !routed_.on || window_.taken() < routed_.fetches || !HasExperts(NextFetch());
 }
 
 // Enqueues all copies that may be enqueued now, which is when the kernels that read what their
@@ -280,10 +259,10 @@ void WeightPool::Pump() {
     const auto& [all, items] = copies_[static_cast<size_t>(next.fetch)];
     wanted_[static_cast<size_t>(next.slot)] = wanted;
     if (wanted) {
-      copies.Wait(*grouped_);
-      fabric_.Pull(copies, items[PhaseIndex(phase)], offsets_, ready.first(1));
+      copies.Wait(*routed_.grouped);
+      fabric_.Pull(copies, items[schedule.PhaseIndex(phase)], routed_.offsets, ready.first(1));
     } else {
-      fabric_.Pull(copies, all[PhaseIndex(phase)], nullptr,
+      fabric_.Pull(copies, all[schedule.PhaseIndex(phase)], nullptr,
                    ready.first(static_cast<size_t>(num_parts_)));
       bytes_ahead_ += fetch_bytes_[next.fetch];
     }
@@ -291,8 +270,8 @@ void WeightPool::Pump() {
 }
 
 void WeightPool::BeginStep(const StepMode& mode) {
-  routed_ = mode.ffn == FfnMode::kRouted;
-  routed_fetches_ = 0;
+  routed_.on = mode.ffn == FfnMode::kRouted;
+  routed_.fetches = 0;
   Pump();
 }
 
@@ -316,16 +295,16 @@ bool WeightPool::PullWanted(int64_t layer, const int32_t* offsets) {
   const int64_t last =
       plan_.schedule->FetchOf(layer, plan_.book->group().layer(layer).num_pieces - 1);
   if (last < 0 || !IsWanted(last)) return false;
-  device_.compute().Record(*grouped_);
-  offsets_ = offsets;
-  routed_fetches_ = last + 1;
+  device_.compute().Record(*routed_.grouped);
+  routed_.offsets = offsets;
+  routed_.fetches = last + 1;
   Pump();
   return true;
 }
 
 bool WeightPool::HasWantedAlone(int64_t layer) const {
   const int64_t fetch = plan_.schedule->FetchOf(layer, 0);
-  return fetch >= 0 && routed_ && HasExperts(fetch) &&
+  return fetch >= 0 && routed_.on && HasExperts(fetch) &&
          wanted_[static_cast<size_t>(window_.SlotOf(fetch))];
 }
 
@@ -349,13 +328,9 @@ const weights::PlacedWeight& WeightPool::Acquire(int64_t layer, const model::Rol
   const bool first_of_piece = plan_.options.by_matrix || index == 0;
   if (fetch >= 0 && first_of_piece && Parts(layer).empty()) {
     device_.compute().Wait(Ready(window_.SlotOf(fetch), 0));
-    for (const Merge& merge : merges_[CopyIndex(fetch, window_.phase())]) {
-      device_.compute().Enqueue(
-          device::MakeCopy("merge_experts", merge.to, merge.from, merge.bytes));
-      bytes_merged_ += merge.bytes;
-    }
+    merge_.Enqueue(CopyIndex(fetch, window_.phase()), device_.compute());
   }
-  return pooled.weights[PhaseIndex(window_.phase()) * pooled.roles.size() + index];
+  return pooled.weights[plan_.schedule->PhaseIndex(window_.phase()) * pooled.roles.size() + index];
 }
 
 void WeightPool::Release(int64_t layer, const model::Role& role) {
@@ -372,7 +347,7 @@ void WeightPool::Release(int64_t layer, const model::Role& role) {
 
 void WeightPool::EndStep() {
   window_.EndStep();
-  if (!routed_) ++steps_;
+  if (!routed_.on) ++steps_;
 }
 
 void WeightPool::Quiesce() {

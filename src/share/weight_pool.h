@@ -17,11 +17,11 @@
 #include <atomic>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "fabric/fabric.h"
 #include "model/shared_weights.h"
+#include "share/expert_merge.h"
 #include "share/pool_plan.h"
 
 namespace forebay::share {
@@ -62,7 +62,7 @@ class WeightPool final : public model::SharedWeights {
   int64_t bytes_wanted() const { return bytes_wanted_; }
   int64_t bytes_unused() const { return bytes_unused_; }
   // Bytes of experts that were copied into one buffer.
-  uint64_t bytes_merged() const { return bytes_merged_; }
+  uint64_t bytes_merged() const { return merge_.bytes(); }
 
  private:
   // A layer's part of the tables.
@@ -79,29 +79,18 @@ class WeightPool final : public model::SharedWeights {
   struct Copies {
     std::vector<fabric::PreparedPull> all, wanted;
   };
-  // A stretch of a layer's experts, and where it goes to lie beside the others.
-  struct Merge {
-    std::byte* to;
-    const std::byte* from;
-    uint64_t bytes;
-  };
 
   size_t IndexOf(int64_t layer, const model::Role& role) const;
   int32_t Piece(size_t index) const {
     return plan_.options.by_matrix ? static_cast<int32_t>(index) : 0;
   }
-  // Phases are multiples of this.
-  int64_t phase_step() const { return plan_.schedule->num_slots() / plan_.schedule->num_phases(); }
-  size_t PhaseIndex(int64_t phase) const { return static_cast<size_t>(phase / phase_step()); }
   // Of what stands by fetch and phase.
   size_t CopyIndex(int64_t fetch, int64_t phase) const {
-    return static_cast<size_t>(fetch * plan_.schedule->num_phases()) + PhaseIndex(phase);
+    return static_cast<size_t>(fetch * plan_.schedule->num_phases()) +
+           plan_.schedule->PhaseIndex(phase);
   }
   std::byte* SlotAt(int64_t fetch, int64_t phase) const;
   void FillTables(const model::DecoderWeights& placed, device::RegionCutter* tables);
-  // The runs of a layer in their order.
-  using Runs = std::vector<std::pair<const weights::PlacedWeight*, weights::RunPlace>>;
-  void MergeRuns(const Runs& runs, std::vector<Merge>* merges) const;
   bool InParts(int64_t layer) const {
     return plan_.options.waits_by_part &&
            plan_.book->group().layer(layer).tensors == weights::TensorKind::kExperts;
@@ -137,20 +126,22 @@ class WeightPool final : public model::SharedWeights {
   std::vector<Copies> copies_;                  // [fetches]
   std::vector<uint64_t> fetch_bytes_;           // [fetches]
   std::vector<device::Stream*> fetch_streams_;  // [fetches]
-  std::vector<std::vector<Merge>> merges_;      // [fetches][phases]
+  ExpertMerge merge_;                           // by CopyIndex
   const int64_t num_parts_;                     // of a fetch, that are waited for one by one
   std::vector<std::unique_ptr<device::DeviceEvent>> events_;
   std::vector<device::DeviceEvent*> ready_, consumed_;  // [slots][parts], [slots]
   std::vector<bool> wanted_;  // [slots]: the last fetch brought what is wanted alone
   // Of the step at hand: whether experts are fetched when they are known to be wanted, how many of
   // its fetches are of layers of which that is known, by which offsets, and since when.
-  bool routed_ = false;
-  int64_t routed_fetches_ = 0;
-  const int32_t* offsets_ = nullptr;
-  std::unique_ptr<device::DeviceEvent> grouped_;
+  struct {
+    bool on = false;
+    int64_t fetches = 0;
+    const int32_t* offsets = nullptr;
+    std::unique_ptr<device::DeviceEvent> grouped;
+  } routed_;
   std::atomic<int64_t> steps_{0};
   mutable std::atomic<int64_t> bytes_wanted_{0}, bytes_unused_{0};  // operations count
-  std::atomic<uint64_t> bytes_ahead_{0}, bytes_merged_{0};
+  std::atomic<uint64_t> bytes_ahead_{0};
 };
 
 }  // namespace forebay::share

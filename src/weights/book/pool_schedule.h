@@ -56,6 +56,9 @@ class PoolSchedule {
   int64_t NextPhase(int64_t phase) const { return SlotOf(num_fetches(), phase); }
   // Phases 0, NextPhase(0), ... until they repeat.
   int64_t num_phases() const;
+  // Phases are multiples of this.
+  int64_t phase_step() const { return num_slots_ / num_phases(); }
+  size_t PhaseIndex(int64_t phase) const { return static_cast<size_t>(phase / phase_step()); }
 
  private:
   int64_t num_slots_ = 1;

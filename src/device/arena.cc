@@ -1,8 +1,17 @@
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/units.h"
 #include "device/device.h"
 
 namespace forebay::device {
+
+const Region& Arena::region(std::string_view name) const {
+  const auto found = std::ranges::find(
+      regions(), name, [](const auto& region) { return std::string_view(region->name); });
+  FB_CHECK(found != regions().end(), "the rank has no region '{}'", name);
+  return **found;
+}
 
 std::byte* RegionCutter::Cut(uint64_t bytes, uint64_t alignment) {
   const uint64_t offset = base::RoundUp(used_, alignment);

@@ -1,0 +1,183 @@
+// Bodies that a stream repeats: run item by item, or, where streams that meet repeat theirs
+// together, worked out at once (jump.h).
+#include <algorithm>
+#include <utility>
+
+#include "device/sim/event_engine.h"
+
+namespace forebay::device {
+
+// True: all bodies have ended. Another look before a run of theirs has ended changes nothing.
+bool EventEngine::StartRepeat(Stream& stream, Item& item) {
+  if (stream.running) return false;
+  Bodies& bodies = stream.bodies[stream.bodies.begin()];
+  if (!bodies.begun) {
+    const cost::CopyLoad& load = nodes_[stream.node].copy_load;
+    bodies.begun = true;
+    bodies.disturbed = load.in + load.out > 0;
+    bodies.begin = now_;
+    bodies.busy = stream.busy;
+    bodies.waited = stream.waited;
+    TryJump(stream);
+    if (stream.jump != nullptr) return false;
+  }
+  while (bodies.body < bodies.times && stream.fault.ok()) {
+    if (bodies.step == bodies.steps.size()) {
+      bodies.step = 0;
+      ++bodies.body;
+      continue;
+    }
+    const SimStep& step = bodies.steps[bodies.step];
+    const uint64_t value = step.value + static_cast<uint64_t>(bodies.body) * step.growth;
+    if (step.kind == SimStep::Kind::kAwait) {
+      CounterState& counter = counters_[step.counter];
+      if (!Pass(stream, counter.value, value, counter.fault, counter.first_waiter)) return false;
+    }
+    ++bodies.step;
+    if (step.kind == SimStep::Kind::kPost) Raise(counters_[step.counter], value);
+    if (step.kind == SimStep::Kind::kRun) {
+      item.work = step.work;
+      item.start = now_;
+      BeginWork(stream, step.work);
+      return false;
+    }
+  }
+  item.done = true;
+  return true;
+}
+
+// Those at the head that have begun; null: the head is nothing of the kind.
+EventEngine::Bodies* EventEngine::BegunBodies(Stream& stream) {
+  const uint64_t head = stream.items.begin();
+  if (head == stream.items.end() || stream.items[head].kind != Kind::kRepeat) return nullptr;
+  Bodies& bodies = stream.bodies[stream.bodies.begin()];
+  return bodies.begun ? &bodies : nullptr;
+}
+
+// All streams that `stream` meets, and that those meet; false: one is not where it may jump.
+bool EventEngine::FindPeers(Stream& stream) {
+  peers_.assign(1, &stream);
+  stream.mark = ++last_mark_;
+  const int64_t times = stream.bodies[stream.bodies.begin()].times;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Stream& peer = *peers_[i];
+    const Bodies* bodies = BegunBodies(peer);
+    if (bodies == nullptr || bodies->disturbed || bodies->times != times || !peer.fault.ok() ||
+        peer.jump != nullptr)
+      return false;
+    for (const SimStep& step : bodies->steps) {
+      if (step.kind != SimStep::Kind::kAwait) continue;
+      const int poster = counters_[step.counter].poster;
+      if (poster < 0) return false;
+      Stream& other = *streams_[poster];
+      if (std::exchange(other.mark, last_mark_) != last_mark_) peers_.push_back(&other);
+    }
+  }
+  return true;
+}
+
+void EventEngine::TryJump(Stream& stream) {
+  if (!FindPeers(stream)) return;
+  if (idle_jumps_.empty()) idle_jumps_.push_back(std::make_unique<Jump>());
+  Jump& jump = *idle_jumps_.back();
+  jump.Clear();
+  for (Stream* const peer : peers_) {
+    Bodies& bodies = *BegunBodies(*peer);
+    Jump::Member& member = jump.Add();
+    member.stream = peer->id;
+    member.begin = bodies.begin;
+    std::swap(member.steps, bodies.steps);
+  }
+  const bool works = jump.Finish(stream.bodies[stream.bodies.begin()].times);
+  if (works) return EnterJump(jump);
+  for (Jump::Member& member : jump.members())
+    std::swap(member.steps, BegunBodies(*streams_[member.stream])->steps);
+}
+
+// The one that was just worked out.
+void EventEngine::EnterJump(Jump& jump) {
+  for (const Jump::Member& member : jump.members()) {
+    Stream& stream = *streams_[member.stream];
+    if (std::exchange(stream.waiting, false)) {
+      const SimStep& step = member.steps[BegunBodies(stream)->step];
+      Stream** link = &counters_[step.counter].first_waiter;
+      while (*link != &stream) link = &(*link)->next_waiter;
+      *link = std::exchange(stream.next_waiter, nullptr);
+    }
+    stream.jump = &jump;
+    stream.running = true;
+    due_.Set(stream.id, member.time, static_cast<uint32_t>(ties_.Next()));
+  }
+  for (const Jump::Meeting& meeting : jump.meetings())
+    counters_[meeting.counter].value = meeting.latest;
+  jumps_.push_back(std::move(idle_jumps_.back()));
+  idle_jumps_.pop_back();
+}
+
+void EventEngine::EndJump(Stream& stream) {
+  Jump& jump = *stream.jump;
+  Bodies& bodies = *BegunBodies(stream);
+  const auto member = std::ranges::find(jump.members(), stream.id, &Jump::Member::stream);
+  stream.busy = bodies.busy + member->ran;
+  stream.waited = bodies.waited + member->stood;
+  bodies.body = bodies.times;
+  stream.jump = nullptr;
+  const bool was_last = std::ranges::none_of(jump.members(), [&](const Jump::Member& other) {
+    return streams_[other.stream]->jump == &jump;
+  });
+  if (!was_last) return;
+  const auto own = std::ranges::find(jumps_, &jump, &std::unique_ptr<Jump>::get);
+  idle_jumps_.push_back(std::move(*own));
+  jumps_.erase(own);
+}
+
+// Puts its streams where they are now. Those that end now do so.
+void EventEngine::LeaveJump(Jump& jump) {
+  if (!jump.StopAt(now_)) return;
+  for (const Jump::Meeting& meeting : jump.meetings())
+    counters_[meeting.counter].value = meeting.latest;
+  for (Jump::Member& member : jump.members()) {
+    Stream& stream = *streams_[member.stream];
+    if (stream.jump != &jump || member.body == jump.times()) continue;
+    Bodies& bodies = *BegunBodies(stream);
+    std::swap(member.steps, bodies.steps);
+    bodies.body = member.body;
+    bodies.step = member.step;
+    bodies.disturbed = true;
+    stream.jump = nullptr;
+    stream.busy = bodies.busy + member.ran;
+    stream.waited = bodies.waited + member.stood;
+    const SimStep& step = bodies.steps[member.step];
+    stream.running = step.kind == SimStep::Kind::kRun;
+    if (stream.running) {
+      Item& item = stream.items[stream.items.begin()];
+      item.work = step.work;
+      item.start = member.time;
+      ++bodies.step;
+      stream.remaining = static_cast<double>(step.work.alone);
+      stream.since = member.time;
+      stream.speed = 1;
+      due_.Set(stream.id, member.time + step.work.alone, static_cast<uint32_t>(ties_.Next()));
+    } else {
+      due_.Set(stream.id, kNever, 0);
+      StandAt(stream, member.time, step.value + static_cast<uint64_t>(bodies.body) * step.growth,
+              counters_[step.counter].first_waiter);
+    }
+  }
+  const auto own = std::ranges::find(jumps_, &jump, &std::unique_ptr<Jump>::get);
+  const bool ended = std::ranges::none_of(jump.members(), [&](const Jump::Member& member) {
+    return streams_[member.stream]->jump == &jump;
+  });
+  if (!ended) return;
+  idle_jumps_.push_back(std::move(*own));
+  jumps_.erase(own);
+}
+
+// A copy comes beside what the node computes.
+void EventEngine::Disturb(const Node& node) {
+  if (node.compute == nullptr) return;
+  if (node.compute->jump != nullptr) LeaveJump(*node.compute->jump);
+  if (Bodies* const bodies = BegunBodies(*node.compute)) bodies->disturbed = true;
+}
+
+}  // namespace forebay::device

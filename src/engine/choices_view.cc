@@ -1,0 +1,123 @@
+#include "engine/choices_view.h"
+
+#include <algorithm>
+
+#include "schedule/step_share.h"
+
+namespace forebay::engine {
+namespace {
+
+// Until its sibling's prompt is committed, which it then shares.
+bool WaitsForSibling(const Sequence& sequence) {
+  return !sequence.first_of_prompt() && sequence.prompt_tokens > kv::kBlockTokens &&
+         !sequence.request->prompt_committed[sequence.prompt_index];
+}
+
+}  // namespace
+
+int64_t ChoicesView::MaxCached(const Sequence& sequence) const {
+  const int64_t most = sequence.max_cached();
+  // A choice of more than the device holds finds room to go on.
+  return from_.streaming.on()
+             ? std::min(most, int64_t{from_.book.num_blocks() / 2} * kv::kBlockTokens)
+             : most;
+}
+
+kv::CachedPrefix ChoicesView::FindCached(Sequence* sequence) const {
+  return from_.book.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence),
+                               &sequence->prefix_keys);
+}
+
+const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
+  view_.running.clear();
+  view_.elsewhere.clear();
+  view_.waiting.clear();
+  running_.clear();
+  const int64_t movable = from_.streaming.Movable(from_.lists.running());
+  view_.available_blocks = from_.book.available_blocks() + movable;
+  view_.later_blocks = from_.streaming.room() - movable;
+  view_.now_us = now_us;
+  view_.mode = options_.mode;
+  view_.overcommit = options_.overcommit;
+  view_.mean_tokens = from_.foresight.mean_tokens();
+  const int64_t running = std::ssize(from_.lists.running());
+  const schedule::StepShare part = schedule::ShareOf(
+      options_.limits,
+      {.running = running,
+       .waiting = std::ssize(from_.lists.waiting()),
+       .in_flight = std::ranges::count_if(from_.lists.running(), &Sequence::in_flight),
+       .loans = from_.loans.count(),
+       .lent_blocks = from_.loans.blocks(),
+       .steps = share ? options_.steps_in_flight : 1});
+  view_.limits = part.limits;
+  view_.limits.total_blocks += options_.streamed_blocks;
+  view_.limits.streamed_blocks = options_.streamed_blocks;
+  // No policy preempts where one more block for each is there.
+  const bool short_of_blocks = view_.available_blocks < running;
+  for (Sequence* sequence : from_.lists.running()) {
+    if (sequence->in_flight || static_cast<int64_t>(view_.running.size()) == part.running) {
+      view_.elsewhere.push_back(ViewOf(*sequence, false));
+      continue;
+    }
+    view_.running.push_back(ViewOf(*sequence, short_of_blocks));
+    running_.push_back(sequence);
+  }
+  ViewWaiting();
+  return view_;
+}
+
+schedule::RunningView ChoicesView::ViewOf(const Sequence& sequence, bool short_of_blocks) const {
+  const int64_t exclusive = short_of_blocks ? from_.book.exclusive_blocks(sequence.slot) : 0;
+  // What could be streamed counts as available already.
+  const int64_t reserved = std::ssize(from_.book.table(0, sequence.slot)),
+                full = std::max<int64_t>(
+                    0, exclusive - (reserved - sequence.computed / kv::kBlockTokens)),
+                counted = std::min(full, view_.available_blocks - from_.book.available_blocks());
+  return {.order = sequence.job_order(),
+          .known_tokens = sequence.known(),
+          .computed_tokens = sequence.computed,
+          .reserved_blocks = reserved,
+          .streamed_blocks = std::ssize(sequence.streamed),
+          .exclusive_blocks = exclusive - counted,
+          .remaining_output = OutputHere(sequence),
+          .expected_left = from_.foresight.ExpectedLeft(sequence),
+          .decoding = sequence.known() - sequence.computed == 1};
+}
+
+int64_t ChoicesView::OutputHere(const Sequence& sequence) const {
+  return options_.role == GroupRole::kContext ? std::min<int64_t>(sequence.room(), 1)
+                                              : sequence.room();
+}
+
+void ChoicesView::ViewWaiting() {
+  // In order, as far as this step can admit them: looking up what the cache holds of a choice is
+  // not free.
+  waiting_.clear();
+  const size_t most = static_cast<size_t>(view_.limits.max_num_seqs) - view_.running.size();
+  int64_t rows = options_.limits.max_num_batched_tokens,
+          blocks = view_.available_blocks + view_.later_blocks;
+  for (Sequence* sequence : from_.lists.waiting()) {
+    if (rows <= 0 || blocks < 0 || view_.waiting.size() == most) return;
+    if (options_.prefix_caching && WaitsForSibling(*sequence)) continue;
+    kv::CachedPrefix cached = FindCached(sequence);
+    if (sequence->parked) {
+      // It comes back whole; what the cache has of it need not be filled.
+      cached.tokens = sequence->parked->computed;
+      cached.held_tokens =
+          from_.parking.shared_keys() ? std::min(cached.held_tokens, cached.tokens) : 0;
+    } else {
+      cached.tokens += from_.parking.FindPrefix(sequence, cached.tokens, MaxCached(*sequence));
+    }
+    view_.waiting.push_back({.order = sequence->job_order(),
+                             .known_tokens = sequence->known(),
+                             .cached_tokens = cached.tokens,
+                             .held_tokens = cached.held_tokens,
+                             .remaining_output = OutputHere(*sequence),
+                             .expected_left = from_.foresight.ExpectedLeft(*sequence)});
+    waiting_.push_back(sequence);
+    rows -= sequence->known() - cached.tokens;
+    blocks -= (sequence->known() - cached.held_tokens) / kv::kBlockTokens;
+  }
+}
+
+}  // namespace forebay::engine

@@ -1,0 +1,82 @@
+// What the policy is shown of a replica's choices, and which of them its indices mean.
+//
+// Not thread-safe: the replica's control task calls.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/choice_lists.h"
+#include "engine/foresight.h"
+#include "engine/open_loans.h"
+#include "engine/parking.h"
+#include "engine/streaming.h"
+#include "forebay/engine.h"
+#include "kv/book/group_books.h"
+#include "schedule/plan.h"
+#include "schedule/steal.h"
+
+namespace forebay::engine {
+
+struct ChoicesOptions {
+  int replica = 0;  // whose they are, among the job's
+  GroupRole role = GroupRole::kAll;
+  schedule::Limits limits;
+  StepMode mode;  // the view's: how the replica takes a step where nothing else is agreed
+  uint64_t prefix_salt = 0;
+  bool prefix_caching = true;
+  int32_t max_blocks_per_sequence = 0;
+  int32_t steps_in_flight = 1;
+  std::vector<base::Reach> kv_reaches = {{}};  // one for each KV group
+  schedule::StealPrices steal;
+  int32_t tier_blocks = 0;  // of the tier below, for preempted choices; 0: there is none
+  schedule::ParkPrices park;
+  int32_t streamed_blocks = 0;  // of the tier, at most, for running choices; 0: nothing is streamed
+  // How the policy foresees lengths; nothing: it does not.
+  std::optional<schedule::LengthPredictor> lengths;
+  double overcommit = 1;  // the view's
+};
+
+class ChoicesView {
+ public:
+  // What it looks at, which outlives it. Only Parking is asked for what changes its order of use.
+  struct Sources {
+    const ChoiceLists& lists;
+    const kv::GroupBooks& book;
+    const Foresight& foresight;
+    const Streaming& streaming;
+    const OpenLoans& loans;
+    Parking& parking;
+  };
+  ChoicesView(const ChoicesOptions& options, const Sources& sources)
+      : options_(options), from_(sources) {}
+
+  // As Choices::View has it.
+  const schedule::StepView& Update(bool share, int64_t now_us);
+  // Those of the latest view.
+  Sequence* running(int32_t index) const { return running_[static_cast<size_t>(index)]; }
+  Sequence* waiting(int32_t index) const { return waiting_[static_cast<size_t>(index)]; }
+  // Positions of the one that waits that it finds computed.
+  int64_t cached_tokens(int32_t index) const {
+    return view_.waiting[static_cast<size_t>(index)].cached_tokens;
+  }
+
+  // Positions that the choice may find computed and hold on the device.
+  int64_t MaxCached(const Sequence& sequence) const;
+  // What the device's cache has of them.
+  kv::CachedPrefix FindCached(Sequence* sequence) const;
+
+ private:
+  schedule::RunningView ViewOf(const Sequence& sequence, bool short_of_blocks) const;
+  void ViewWaiting();
+  // Tokens that the choice may still generate here.
+  int64_t OutputHere(const Sequence& sequence) const;
+
+  const ChoicesOptions& options_;
+  const Sources from_;
+  schedule::StepView view_;
+  std::vector<Sequence*> running_, waiting_;
+};
+
+}  // namespace forebay::engine

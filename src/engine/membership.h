@@ -1,0 +1,44 @@
+// A rank's part in its group: with whom it meets, and through which fabric.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "fabric/collectives.h"
+#include "fabric/fabric.h"
+#include "kernels/route.h"
+#include "model/shard.h"
+#include "share/pool_plan.h"
+
+namespace forebay::engine {
+
+struct Membership {
+  model::ReplicaCut cut;             // its place in its replica
+  fabric::Fabric* fabric = nullptr;  // outlives the rank; null: it is alone
+  // With whom it meets in a mode: the ranks of its stage that have its rows, and those that have
+  // its weights, all by block.
+  struct Mode {
+    model::Degrees degrees;
+    fabric::Communicator tensor, sequence;
+    int64_t one_meeting_rows = 0;  // of the first: ReplicaLinks
+  };
+  // The layout's own, then each further one in which steps are taken.
+  std::vector<Mode> modes = std::vector<Mode>(1);
+  fabric::Communicator stage;   // all ranks of its stage, by block
+  fabric::Communicator stages;  // its like in each stage
+  // its like in each replica of the group, by replica: the pool
+  fabric::Communicator peers;
+  // What KV is pulled through that is lent; outlives the rank. Its like in each of the job's
+  // replicas, by replica: -1 in those that lend nothing to it.
+  fabric::Fabric* kv_fabric = nullptr;
+  std::vector<int> lenders;
+  const share::PoolPlan* pool = nullptr;  // null: it shares no weights
+  fabric::Communicator ship_members;      // who computes with each other's rows
+  uint64_t replica = 0;                   // the number of its replica among the job's
+  // null: data say which experts rows go to
+  std::shared_ptr<const kernels::RoutingSource> routing;
+};
+
+}  // namespace forebay::engine
