@@ -5,7 +5,8 @@ usage: scale.py FOREBAY [--rounds N] [--rows local,ray,simulated] [--requests N]
 by a Python that has the package (and Ray)
 local: two workers of one core beside `--devices 2xcpu`; ray: one worker of all cores beside `forebay run`; both of N requests of
 16 + 32 on a tiny model, in turns. simulated: the driver's CPU time and memory over N lines, and how busy N workers of 16 places are
-in the last 5 % of the time; a worker answers after a time that was drawn, with the line that `forebay run` gave.
+in the last 5 % of the time, beside places that take the next line at once; a worker answers after a time that was drawn, with the line that
+`forebay run` gave.
 """
 import argparse
 import array
@@ -35,6 +36,23 @@ import json, sys
 from forebay.worker import Worker
 print(json.dumps(Worker(sys.argv[1], json.loads(sys.argv[2])).setting()))
 """
+
+
+def busy_at_end(spans, began, places):
+    """How much of so many places is taken in the last 5 % of the time; (begin, end) of each line."""
+    end = max(end for _, end in spans)
+    last = (end - began) / 20
+    return sum(max(0, to - max(begin, end - last)) for begin, to in spans) / (last * places)
+
+
+def ideal_spans(seconds, places):
+    """Lines of these lengths in places that take the next one at once."""
+    free, spans = [0.0] * places, []
+    for length in seconds:
+        begin = heapq.heappop(free)
+        heapq.heappush(free, begin + length)
+        spans.append((begin, begin + length))
+    return spans
 
 
 class SimulatedWorkers:
@@ -97,15 +115,16 @@ def simulated(args, folder, emit):
     cpu, began = time.process_time(), time.monotonic()
     summary = scale.run_batch(source, os.path.join(folder, "simulated.jsonl"), TINY, num_workers=args.workers, workers=workers, use_tqdm=False,
                               max_num_seqs=PLACES, **ARGUMENTS)
-    cpu, took, end = time.process_time() - cpu, time.monotonic() - began, max(end for _, end in workers.done)
+    cpu, took = time.process_time() - cpu, time.monotonic() - began
     assert summary["end"] == "complete" and summary["done"] == args.lines and summary["refused"] == 0
-    last = (end - began) / 20
-    busy = sum(max(0, to - max(begin, end - last)) for begin, to in workers.done) / (last * PLACES * args.workers)
+    places = PLACES * args.workers
+    busy = busy_at_end(workers.done, began, places)
+    ideal = busy_at_end(ideal_spans([end - begin for begin, end in sorted(workers.done)], places), 0, places)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     emit("")
-    emit("| simulated workers | lines | seconds | CPU of driver and simulation, us a line | of a core | peak RSS, MiB | busy in the last 5 % |")
-    emit("|---|---|---|---|---|---|---|")
-    emit(f"| {args.workers} | {args.lines} | {took:.1f} | {1e6 * cpu / args.lines:.0f} | {cpu / took:.2f} | {rss:.0f} | {busy:.3f} |")
+    emit("| simulated workers | lines | seconds | CPU of driver and simulation, us a line | of a core | peak RSS, MiB | busy in the last 5 % | with no driver |")
+    emit("|---|---|---|---|---|---|---|---|")
+    emit(f"| {args.workers} | {args.lines} | {took:.1f} | {1e6 * cpu / args.lines:.0f} | {cpu / took:.2f} | {rss:.0f} | {busy:.3f} | {ideal:.3f} |")
 
 
 def main():

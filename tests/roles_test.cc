@@ -62,7 +62,7 @@ class RolesTest : public LayoutTest {
     for (int i = 0; i < (*engine)->num_replicas() && end_ == RunEnd::kComplete; ++i) {
       const engine::Replica& replica = (*engine)->replica(i);
       EXPECT_EQ(replica.choices().book().held_blocks(), 0) << "replica " << i;
-      EXPECT_TRUE(replica.choices().loans().count() == 0) << "replica " << i;
+      EXPECT_EQ(replica.choices().loans().count(), 0) << "replica " << i;
       if (replica.role() == GroupRole::kGeneration) {
         prefilled_there_ += replica.choices().stats().prefill_rows;
         preempted_there_ += replica.choices().stats().preemptions;

@@ -32,9 +32,7 @@ USERS = {"oracle": {"repro", "cli"},
 # Headers that others too may include: plain values that all levels pass on.
 OPEN = {"schedule/step_mode.h": {"model", "share"}, "kv/book/block_tokens.h": {"kernels"}}
 # Members of plain structs that nobody reads yet, each with the reason why it stays.
-UNREAD = {("StepBatch", "own_begin"),  # rows of a rank under sequence parallelism, which the batch already carries
-          ("StepView", "now_us"),      # a policy may go by the clock; none does
-          ("KvSpec", "by_heads")}      # the KV of latent attention is shared by all heads; no such layer runs yet
+UNREAD = {("StepView", "now_us")}  # a policy may go by the clock; none does
 # Members that a class may have where it is not 60. An event loop and a parser are one thing each.
 MOST_MEMBERS = {"Replica": 45, "EventEngine": 100, "Parser": 70}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')

@@ -264,11 +264,11 @@ TEST(ChoicesTest, AGiftTakesItsKvAlong) {
   EXPECT_EQ(thief.choices.stats().requests_stolen, 1);
   EXPECT_EQ(giver.choices.load().tokens + thief.choices.load().tokens, left);
 
-  giver.choices.ReclaimLoans();
-  EXPECT_EQ(giver.choices.loans().size(), 1u);
+  giver.choices.loans().Reclaim();
+  EXPECT_EQ(giver.choices.loans().count(), 1);
   loan.over = true;
-  giver.choices.ReclaimLoans();
-  EXPECT_TRUE(giver.choices.loans().empty());
+  giver.choices.loans().Reclaim();
+  EXPECT_EQ(giver.choices.loans().count(), 0);
   EXPECT_EQ(giver.choices.stats().kv_blocks_used, 3);
 
   // One that has no place for it computes all again.
@@ -319,7 +319,7 @@ TEST(ChoicesTest, APromptThatIsComputedIsHandedOver) {
   ASSERT_EQ(adopted.size(), 1u);
   generation.choices.Resume(adopted[0]);
   loan.over = true;
-  context.choices.ReclaimLoans();
+  context.choices.loans().Reclaim();
   EXPECT_EQ(context.choices.book().held_blocks(), 0);
   EXPECT_EQ(generation.choices.stats().requests_handed_over, 1);
   EXPECT_EQ(generation.choices.stats().requests_stolen, 0);
