@@ -230,7 +230,7 @@ void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
 
 void Choices::Close(Sequence* sequence) {
   streaming_.End(sequence);
-  book_.Close(sequence->slot);
+  book_.Close(sequence->slot, sequence->prompt_tokens);
 }
 
 void Choices::CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>* finished) {

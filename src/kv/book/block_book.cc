@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/check.h"
 #include "kv/book/lru_list.h"
@@ -13,9 +14,11 @@ namespace {
 int64_t BlocksFor(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 struct Block {
-  PrefixKey key;        // the key of a sealed block
-  int32_t count = 0;    // sequences that hold it
-  bool sealed = false;  // full, its tokens committed, its key known
+  PrefixKey key;         // the key of a sealed block
+  int32_t count = 0;     // sequences that hold it
+  bool sealed = false;   // full, its tokens committed, its key known
+  bool spent = false;    // cached: nobody is expected to ask for its content again
+  int64_t released = 0;  // cached: when
 };
 
 struct Sequence {
@@ -34,9 +37,12 @@ struct BlockBook::State {
   BlockBookOptions options;
   BlockBookStats stats;
   std::vector<Block> blocks;
-  std::vector<BlockId> free;  // a stack
-  LruList cached;
-  int64_t repeated = 0;  // counts of blocks beyond their first
+  std::vector<BlockId> free;    // a stack of blocks that were in use before
+  BlockId untouched = 0;        // blocks from this one on were never taken
+  LruList cached, spent;        // `spent`: those cached blocks that nobody is expected to ask for
+  bool answers_return = false;  // a spent block was asked for: from then on none is spent
+  int64_t clock = 0;            // blocks that were cached so far
+  int64_t repeated = 0;         // counts of blocks beyond their first
   PrefixIndex index;
   std::vector<Sequence> sequences;
   std::vector<SequenceSlot> free_slots;
@@ -47,14 +53,19 @@ struct BlockBook::State {
       : options(o),
         blocks(o.num_blocks),
         cached(o.num_blocks),
+        spent(o.num_blocks),
         index(o.num_blocks),
         sequences(o.max_sequences),
         tables(static_cast<size_t>(o.max_sequences) * o.max_blocks_per_sequence, -1) {
-    for (BlockId id = o.num_blocks - 1; id >= 0; --id) free.push_back(id);
+    free.reserve(o.num_blocks);
     for (SequenceSlot slot = o.max_sequences - 1; slot >= 0; --slot) free_slots.push_back(slot);
   }
 
-  int32_t available() const { return static_cast<int32_t>(free.size()) + cached.size(); }
+  int32_t available() const {
+    return static_cast<int32_t>(free.size()) + options.num_blocks - untouched + spent.size() +
+           cached.size();
+  }
+  LruList& ListOf(const Block& block) { return block.spent ? spent : cached; }
   BlockId* Table(SequenceSlot slot) {
     return tables.data() + static_cast<size_t>(slot) * options.max_blocks_per_sequence;
   }
@@ -64,26 +75,49 @@ struct BlockBook::State {
     return sequences[slot];
   }
 
-  // A block for new content, the least recently used cached one where none is free. REQUIRES:
-  // available() > 0.
+  // A block for new content. As long as there is memory that was never touched, what nobody is
+  // expected to miss comes before it: on some virtual machines a first touch costs more than all
+  // that is written. REQUIRES: available() > 0.
   BlockId Take() {
     BlockId id;
     if (!free.empty()) {
       id = free.back();
       free.pop_back();
+    } else if (spent.size() > 0 && (untouched < options.num_blocks || SpentIsOldest())) {
+      id = Evict(spent);
+    } else if (untouched < options.num_blocks) {
+      id = untouched++;
     } else {
-      id = cached.oldest();
-      cached.Remove(id);
-      index.Erase(blocks[id].key);
-      ++stats.evictions;
-      if (options.notes_evictions) evicted.push_back({blocks[id].key, id});
+      id = Evict(cached);
     }
-    blocks[id].count = 1;
-    blocks[id].sealed = false;
+    blocks[id] = {.count = 1};
     return id;
   }
 
-  void Release(BlockId id) {
+  // Whether no other cached block was let go before a spent one. REQUIRES: there is a spent one.
+  bool SpentIsOldest() const {
+    return cached.size() == 0 || blocks[spent.oldest()].released < blocks[cached.oldest()].released;
+  }
+
+  // The block becomes the newest of the spent ones, or of the others.
+  void Cache(BlockId id, bool is_spent) {
+    blocks[id].spent = is_spent;
+    blocks[id].released = ++clock;
+    ListOf(blocks[id]).AddNewest(id);
+  }
+
+  // The least recently used block of the list leaves it and the index.
+  BlockId Evict(LruList& list) {
+    const BlockId id = list.oldest();
+    list.Remove(id);
+    index.Erase(blocks[id].key);
+    ++stats.evictions;
+    if (options.notes_evictions) evicted.push_back({blocks[id].key, id});
+    return id;
+  }
+
+  // `is_spent`: the sequence that lets the block go expects nobody to ask for its content.
+  void Release(BlockId id, bool is_spent = false) {
     Block& block = blocks[id];
     if (--block.count > 0) {
       --repeated;
@@ -92,14 +126,14 @@ struct BlockBook::State {
     const BlockId indexed = block.sealed ? index.Find(block.key) : -1;
     if (block.sealed && indexed < 0) index.Insert(block.key, id);  // its twin was evicted
     if (block.sealed && (indexed < 0 || indexed == id)) {
-      cached.AddNewest(id);
+      Cache(id, is_spent);
       return;
     }
     free.push_back(id);
     // A twin stands in for this block: it must outlive the children released just before.
     if (indexed >= 0 && blocks[indexed].count == 0) {
-      cached.Remove(indexed);
-      cached.AddNewest(indexed);
+      ListOf(blocks[indexed]).Remove(indexed);
+      Cache(indexed, is_spent && blocks[indexed].spent);
     }
   }
 
@@ -154,8 +188,10 @@ SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int
   seq = Sequence{.live = true, .salt = salt, .chain = RootKey(salt)};
   BlockId* table = s.Table(slot);
   s.WalkCached(tokens, salt, max_cached, keys, [&](BlockId id, const PrefixKey& key) {
-    if (s.blocks[id].count++ == 0) {
-      s.cached.Remove(id);
+    Block& block = s.blocks[id];
+    if (block.count++ == 0) {
+      s.ListOf(block).Remove(id);
+      s.answers_return |= std::exchange(block.spent, false);
     } else {
       ++s.repeated;
     }
@@ -264,10 +300,15 @@ void BlockBook::Replace(SequenceSlot slot, BlockId entry) {
   state_->Table(slot)[first] = entry;
 }
 
-void BlockBook::Close(SequenceSlot slot) {
+void BlockBook::Close(SequenceSlot slot, int64_t spent_from) {
   State& s = *state_;
   Sequence& seq = s.Live(slot);
-  while (seq.num_blocks > seq.first) s.Release(s.Table(slot)[--seq.num_blocks]);
+  // The first block that holds a position from `spent_from` on.
+  const int64_t first_spent = s.answers_return ? seq.num_blocks : spent_from / kBlockTokens;
+  while (seq.num_blocks > seq.first) {
+    const int32_t last = --seq.num_blocks;
+    s.Release(s.Table(slot)[last], last >= first_spent);
+  }
   seq.live = false;
   s.free_slots.push_back(slot);
 }
@@ -337,10 +378,18 @@ void BlockBook::CheckInvariants() const {
     FB_CHECK(where[id] == Where::kNowhere, "block {} is free twice", id);
     where[id] = Where::kFree;
   }
-  s.cached.ForEach([&](BlockId id) {
-    FB_CHECK(where[id] == Where::kNowhere, "block {} is cached and free", id);
-    where[id] = Where::kCached;
-  });
+  for (BlockId id = s.untouched; id < s.options.num_blocks; ++id) {
+    FB_CHECK(where[id] == Where::kNowhere, "block {} was let go, but never taken", id);
+    where[id] = Where::kFree;
+  }
+  for (const LruList* list : {&s.cached, &s.spent}) {
+    list->ForEach([&](BlockId id) {
+      FB_CHECK(where[id] == Where::kNowhere, "block {} is cached and free", id);
+      FB_CHECK(s.blocks[id].spent == (list == &s.spent), "block {}: spent {}", id,
+               s.blocks[id].spent);
+      where[id] = Where::kCached;
+    });
+  }
   int32_t indexed = 0;
   int64_t repeated = 0;
   for (BlockId id = 0; id < s.options.num_blocks; ++id) {

@@ -2,8 +2,8 @@
 // come. Pure book-keeping: no memory is touched here; kv/ and the engine act on what the book says.
 //
 // Invariants (CheckInvariants):
-//  1. A block is free, cached (reference count 0, in the prefix index, evictable in LRU order) or
-//     held (count > 0).
+//  1. A block is free, cached (reference count 0, in the prefix index, evictable) or held (count >
+//     0).
 //  2. A sequence holds exactly ceil(reserved / 32) blocks in table order, but for those it let go
 //     at its front;
 //     committed <= computed <= reserved.
@@ -19,6 +19,11 @@
 // the place of the indexed one if that was evicted meanwhile, and is free otherwise. Blocks are let
 // go from a sequence's end to its front, so that in LRU order the children of a prefix are evicted
 // before it.
+//
+// New content goes into free blocks that were in use before, then, as long as there are blocks that
+// were never taken, over spent ones, then into those; then over all cached ones. The least recently
+// used come first. Spent is what a caller of Close expects nobody to ask for, such as an
+// answer's KV; as soon as somebody does, nothing is spent any more.
 //
 // After construction nothing allocates, but for a caller's `fresh` and what is noted for it. Each
 // block costs O(1), each token O(1).
@@ -109,8 +114,9 @@ class BlockBook {
   // Lets go the first block that the sequence holds, whose entry of the table becomes `entry`: it
   // says where else the block lies. REQUIRES: the block is full and committed.
   void Replace(SequenceSlot slot, BlockId entry);
-  // Ends the sequence: its indexed blocks become cached, the others free.
-  void Close(SequenceSlot slot);
+  // Ends the sequence: its indexed blocks become cached, the others free. Those that hold positions
+  // from `spent_from` on are spent.
+  void Close(SequenceSlot slot, int64_t spent_from = INT64_MAX);
 
   std::span<const BlockId> table(SequenceSlot slot) const;
   int64_t committed(SequenceSlot slot) const;

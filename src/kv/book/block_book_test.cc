@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/rng.h"
 
@@ -111,6 +112,36 @@ TEST(BlockBookTest, EvictsTheLeastRecentlyUsedPrefixFromItsEnd) {
   EXPECT_EQ(book.stats().evictions, 7);
 }
 
+// A job whose answers nobody asks for touches what it holds at once and its prompts, and keeps the
+// prompts.
+TEST(BlockBookTest, AnswersGiveTheirBlocksToTheNext) {
+  BlockBook book({.num_blocks = 100, .max_sequences = 2, .max_blocks_per_sequence = 8});
+  BlockId highest = 0;
+  for (int32_t i = 0; i < 10; ++i) {
+    const SequenceSlot slot = OpenAndFill(book, Iota(160, 1000 * i));
+    highest = std::max(highest, *std::ranges::max_element(book.table(slot)));
+    book.Close(slot, 40);  // a prompt of 40 tokens: a block, and part of the next
+    book.CheckInvariants();
+  }
+  EXPECT_EQ(highest, 10 + 4 - 1);
+  for (int32_t i = 0; i < 10; ++i)
+    EXPECT_EQ(book.CachedTokens(Iota(161, 1000 * i), 0, 161), i == 9 ? 160 : 32) << i;
+  EXPECT_EQ(book.available_blocks(), 100);
+}
+
+TEST(BlockBookTest, OnceAnAnswerWasAskedForAnswersAreKept) {
+  BlockBook book({.num_blocks = 100, .max_sequences = 2, .max_blocks_per_sequence = 8});
+  book.Close(OpenAndFill(book, Iota(160)), 40);
+  const SequenceSlot next_turn = OpenAndFill(book, Iota(200));  // the answer is part of a prompt
+  EXPECT_EQ(book.stats().prefix_blocks_hit, 5);
+  book.Close(next_turn, 190);
+  for (int32_t i = 1; i < 4; ++i) book.Close(OpenAndFill(book, Iota(160, 1000 * i)), 40);
+  for (int32_t i = 1; i < 4; ++i)
+    EXPECT_EQ(book.CachedTokens(Iota(161, 1000 * i), 0, 161), 160) << i;
+  EXPECT_EQ(book.CachedTokens(Iota(200), 0, 200), 192);
+  EXPECT_EQ(book.stats().evictions, 0);
+}
+
 TEST(BlockBookTest, AnEqualBlockStaysItsOwnersAndReplacesAnEvictedTwin) {
   BlockBook book({.num_blocks = 4, .max_sequences = 3, .max_blocks_per_sequence = 4});
   const Tokens tokens = Iota(33);
@@ -197,29 +228,33 @@ class Model {
       cached += 32;
     return cached;
   }
-  void Hold(BlockId id) { ++blocks_[id].count; }
+  void Hold(BlockId id) {
+    ModelBlock& block = blocks_[id];
+    if (block.count++ == 0) answers_return_ |= std::exchange(block.spent, false);
+  }
   void TakeFresh(BlockId id) {
     ModelBlock& block = blocks_[id];
     ASSERT_EQ(block.count, 0);
-    if (IsCached(id)) {
-      for (BlockId other = 0; other < static_cast<BlockId>(blocks_.size()); ++other) {
-        const ModelBlock& that = blocks_[other];
-        ASSERT_TRUE(that.count > 0 || IsCached(other)) << "evicted a block while another was free";
-        ASSERT_TRUE(that.count > 0 || that.released >= block.released) << "evicted out of order";
-      }
-      index_.erase(*block.content);
+    for (BlockId other = 0; other < static_cast<BlockId>(blocks_.size()); ++other) {
+      if (blocks_[other].count > 0) continue;
+      ASSERT_LE(TurnOf(id), TurnOf(other)) << "took block " << id << " before " << other;
+      if (IsCached(id) && TurnOf(other) == TurnOf(id))
+        ASSERT_GE(blocks_[other].released, block.released) << "evicted out of order";
     }
-    block = {.count = 1};
+    if (IsCached(id)) index_.erase(*block.content);
+    block = {.count = 1, .touched = true};
   }
   void Seal(BlockId id, Prefix prefix) {
     blocks_[id].content = prefix;
     index_.emplace(std::move(prefix), id);
   }
-  void Release(BlockId id) {
+  void Release(BlockId id, bool spent = false) {
     ModelBlock& block = blocks_[id];
     if (--block.count > 0 || !block.content) return;
-    index_.emplace(*block.content, id);
-    blocks_[index_[*block.content]].released = ++clock_;
+    const bool first = index_.emplace(*block.content, id).second || index_[*block.content] == id;
+    ModelBlock& indexed = blocks_[index_[*block.content]];
+    if (indexed.count == 0) indexed.spent = (first || indexed.spent) && spent && !answers_return_;
+    indexed.released = ++clock_;
   }
   const std::optional<Prefix>& content(BlockId id) const { return blocks_[id].content; }
   int32_t available() const {
@@ -231,7 +266,14 @@ class Model {
     int32_t count = 0;
     std::optional<Prefix> content;
     int64_t released = 0;
+    bool spent = false, touched = false;
   };
+  // Blocks that nobody holds are taken in this order.
+  int TurnOf(BlockId id) const {
+    const ModelBlock& block = blocks_[id];
+    if (!IsCached(id)) return block.touched ? 0 : 2;
+    return block.spent && !std::ranges::all_of(blocks_, &ModelBlock::touched) ? 1 : 3;
+  }
   bool IsCached(BlockId id) const {
     const ModelBlock& block = blocks_[id];
     return block.count == 0 && block.content && index_.contains(*block.content) &&
@@ -240,6 +282,7 @@ class Model {
   std::vector<ModelBlock> blocks_;
   std::map<Prefix, BlockId> index_;
   int64_t clock_ = 0;
+  bool answers_return_ = false;
 };
 
 struct RandomRun {
@@ -253,6 +296,7 @@ struct RandomRun {
 
   RandomRun(uint64_t seed, int32_t num_blocks)
       : rng(seed),
+        branches(seed % 3 == 2 ? 50 : 3),
         book({.num_blocks = num_blocks, .max_sequences = 5, .max_blocks_per_sequence = kMaxBlocks}),
         model(num_blocks) {}
 
@@ -260,7 +304,7 @@ struct RandomRun {
   Tokens RandomTokens() {
     Tokens tokens;
     for (int i = 0; i < kMaxBlocks; ++i) {
-      const auto branch = static_cast<int32_t>(rng.Below(4) == 0 ? rng.Below(3) : 0);
+      const auto branch = static_cast<int32_t>(rng.Below(4) == 0 ? rng.Below(branches) : 0);
       for (int32_t j = 0; j < 32; ++j) tokens.push_back(branch * 32 + j);
     }
     tokens.resize(1 + rng.Below(tokens.size()));
@@ -340,12 +384,15 @@ struct RandomRun {
   void Close(size_t i) {
     const std::vector<BlockId> held(book.table(live[i].slot).begin(),
                                     book.table(live[i].slot).end());
-    book.Close(live[i].slot);
-    for (int64_t j = held.size(); j > live[i].first; --j) model.Release(held[j - 1]);
+    const int64_t spent_from = rng.Below(2) ? INT64_MAX : rng.Below(100);
+    book.Close(live[i].slot, spent_from);
+    for (int64_t j = held.size(); j > live[i].first; --j)
+      model.Release(held[j - 1], j > spent_from / 32);
     live.erase(live.begin() + static_cast<int64_t>(i));
   }
 
   base::Rng rng;
+  uint64_t branches;
   BlockBook book;
   Model model;
   std::vector<Live> live;

@@ -83,8 +83,8 @@ void GroupBooks::Replace(SequenceSlot slot, BlockId entry) {
   books_[0].Replace(slot, entry);
 }
 
-void GroupBooks::Close(SequenceSlot slot) {
-  for (BlockBook& book : books_) book.Close(slot);
+void GroupBooks::Close(SequenceSlot slot, int64_t spent_from) {
+  for (BlockBook& book : books_) book.Close(slot, spent_from);
 }
 
 int32_t GroupBooks::available_blocks() const {
