@@ -33,23 +33,39 @@ struct Case {
   int32_t heads, kv_heads, head_dim;
   int32_t sequences, rows, context;  // the last `rows` of `context` positions of each sequence
   bool mixed = false;                // contexts from 31 less up to `context`, decoding
+  int32_t prompts = 0;               // further sequences, of `prompt` rows each
+  int32_t prompt = 0;
   int32_t Context(int32_t sequence) const {
     return mixed ? context - sequence * 19 % kBlockTokens : context;
   }
 };
 constexpr Case kCases[] = {
-    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192},        {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192},
-    {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207},       {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207, true},
-    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 1024},       {"Qwen3-0.6B", 16, 8, 128, 128, 1, 1024},
-    {"Qwen3-0.6B", 16, 8, 128, 1, 1, 8192},        {"Qwen3-0.6B", 16, 8, 128, 4, 128, 128},
-    {"Qwen3-0.6B", 16, 8, 128, 1, 512, 512},       {"Qwen3-0.6B", 16, 8, 128, 1, 512, 4096},
-    {"Qwen3-0.6B", 16, 8, 128, 1, 1, 32768},       {"one KV head", 16, 1, 128, 1, 1, 32768},
-    {"one KV head", 16, 1, 128, 1, 64, 32768},     {"SmolLM2-135M", 9, 3, 64, 1, 1, 32768},
-    {"SmolLM2-135M", 9, 3, 64, 1, 512, 32768},     {"SmolLM2-135M", 9, 3, 64, 64, 1, 192},
-    {"SmolLM2-135M", 9, 3, 64, 128, 1, 192},       {"SmolLM2-135M", 9, 3, 64, 128, 1, 207},
-    {"SmolLM2-135M", 9, 3, 64, 128, 1, 207, true}, {"SmolLM2-135M", 9, 3, 64, 64, 1, 1024},
-    {"SmolLM2-135M", 9, 3, 64, 128, 1, 1024},      {"SmolLM2-135M", 9, 3, 64, 4, 128, 128},
+    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192},
+    {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192},
+    {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207},
+    {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207, true},
+    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 1024},
+    {"Qwen3-0.6B", 16, 8, 128, 128, 1, 1024},
+    {"Qwen3-0.6B", 16, 8, 128, 1, 1, 8192},
+    {"Qwen3-0.6B", 16, 8, 128, 4, 128, 128},
+    {"Qwen3-0.6B", 16, 8, 128, 1, 512, 512},
+    {"Qwen3-0.6B", 16, 8, 128, 1, 512, 4096},
+    {"Qwen3-0.6B", 16, 8, 128, 1, 1, 32768},
+    {"one KV head", 16, 1, 128, 1, 1, 32768},
+    {"one KV head", 16, 1, 128, 1, 64, 32768},
+    {"SmolLM2-135M", 9, 3, 64, 1, 1, 32768},
+    {"SmolLM2-135M", 9, 3, 64, 1, 512, 32768},
+    {"SmolLM2-135M", 9, 3, 64, 64, 1, 192},
+    {"SmolLM2-135M", 9, 3, 64, 128, 1, 192},
+    {"SmolLM2-135M", 9, 3, 64, 128, 1, 207},
+    {"SmolLM2-135M", 9, 3, 64, 128, 1, 207, true},
+    {"SmolLM2-135M", 9, 3, 64, 64, 1, 1024},
+    {"SmolLM2-135M", 9, 3, 64, 128, 1, 1024},
+    {"SmolLM2-135M", 9, 3, 64, 4, 128, 128},
     {"SmolLM2-135M", 9, 3, 64, 1, 512, 512},
+    {"SmolLM2-135M", 9, 3, 64, 128, 1, 192, true, 2, 128},
+    {"SmolLM2-135M", 9, 3, 64, 60, 1, 320, true, 1, 450},
+    {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192, true, 2, 128},
 };
 constexpr Case kRopeCases[] = {
     {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192},  {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192},
@@ -59,8 +75,9 @@ constexpr Case kRopeCases[] = {
 
 std::string NameOf(const Case& c) {
   return fmt::format(
-      "{} {}/{}x{} | {} x {} at {}{}", c.model, c.heads, c.kv_heads, c.head_dim, c.sequences,
-      c.rows, c.mixed ? fmt::format("{}..", c.Context(0) + 1 - kBlockTokens) : "", c.context);
+      "{} {}/{}x{} | {} x {} at {}{}{}", c.model, c.heads, c.kv_heads, c.head_dim, c.sequences,
+      c.rows, c.mixed ? fmt::format("{}..", c.Context(0) + 1 - kBlockTokens) : "", c.context,
+      c.prompts > 0 ? fmt::format(" and {} x {} at {}", c.prompts, c.prompt, c.prompt) : "");
 }
 
 struct Limits {
@@ -70,22 +87,24 @@ struct Limits {
 // The rows of a case, and its sequences' blocks in permuted order.
 struct Step {
   explicit Step(const Case& c) {
-    const int32_t blocks_each = (c.context + kBlockTokens - 1) / kBlockTokens;
-    tables.resize(static_cast<size_t>(blocks_each) * c.sequences);
+    const int32_t most = std::max(c.context, c.prompt), num_sequences = c.sequences + c.prompts;
+    const int32_t blocks_each = (most + kBlockTokens - 1) / kBlockTokens;
+    tables.resize(static_cast<size_t>(blocks_each) * num_sequences);
     std::iota(tables.begin(), tables.end(), 0u);
     base::Rng rng(6);
     for (size_t i = tables.size(); i > 1; --i) std::swap(tables[i - 1], tables[rng.Below(i)]);
-    for (int32_t s = 0; s < c.sequences; ++s) {
-      const int32_t first = c.Context(s) - c.rows;
-      sequences.push_back({static_cast<int32_t>(positions.size()), c.rows, first, s});
-      context.Add(first, c.rows);
-      seen += c.Context(s);
-      for (int32_t i = 0; i < c.rows; ++i) {
+    for (int32_t s = 0; s < num_sequences; ++s) {
+      const int32_t rows = s < c.sequences ? c.rows : c.prompt;
+      const int32_t first = s < c.sequences ? c.Context(s) - rows : 0;
+      sequences.push_back({static_cast<int32_t>(positions.size()), rows, first, s});
+      context.Add(first, rows);
+      seen += first + rows;
+      for (int32_t i = 0; i < rows; ++i) {
         positions.push_back(first + i);
         row_sequence.push_back(s);
       }
     }
-    batch = {.num_rows = static_cast<int32_t>(positions.size()), .num_sequences = c.sequences};
+    batch = {.num_rows = static_cast<int32_t>(positions.size()), .num_sequences = num_sequences};
     batch.positions = positions.data();
     batch.row_sequence = row_sequence.data();
     batch.sequences = sequences.data();

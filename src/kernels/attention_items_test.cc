@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/testing/team.h"
+
 namespace forebay::kernels {
 namespace {
 
@@ -29,10 +31,15 @@ struct Problem {
 
   std::vector<AttentionItem> Items(int workers, int64_t slots,
                                    ItemWalk::Kind kind = ItemWalk::kItems) const {
-    ItemWalk walk(args, workers, slots, kind);
     std::vector<AttentionItem> items;
-    for (AttentionItem item; walk.Seek(static_cast<int64_t>(items.size()), item);)
-      items.push_back(item);
+    for (const Units units : {Units::kOneRow, Units::kSeveralRows}) {
+      ItemWalk walk(args, workers, slots, units, kind);
+      AttentionItem item;
+      for (int64_t ticket = 0; walk.Seek(ticket, item); ++ticket) {
+        EXPECT_EQ(item.num_rows == 1, units == Units::kOneRow);
+        items.push_back(item);
+      }
+    }
     return items;
   }
 
@@ -131,6 +138,47 @@ TEST(AttentionItemsTest, PlentyOfItemsAreNotCut) {
     EXPECT_TRUE(problem.Items(2, 1000, ItemWalk::kMerges).empty());
   }
   EXPECT_EQ(Problem(16, 8, decode).Items(2, 1000).size(), 64u);  // all KV heads of a sequence
+}
+
+// Each item is attended to once, by some worker; between rows of a prompt and a waiting row the
+// worker goes on with the prompt until what lies ahead is read.
+TEST(AttentionItemsTest, RowsOfPromptsComeWhileTheKvOfAWaitingRowIsRead) {
+  static std::vector<AttentionItem> attended;
+  static std::vector<int64_t> left;
+  static int64_t pieces_an_item;
+  Problem problem(9, 3, {{191, 1}, {250, 60}, {100, 1}, {400, 1}, {95, 1}});
+  problem.args.layout.value_dim = 64;
+  for (const int64_t pieces : {0, 4, 1000}) {
+    attended.clear(), left.clear();
+    pieces_an_item = pieces;
+    const AttentionFns functions = {
+        [](const AttentionArgs&, const AttentionItem& item, const AttentionItem*, KvAhead& ahead,
+           const PartSlots&, std::byte*) {
+          attended.push_back(item);
+          left.push_back(ahead.left);
+          if (item.num_rows > 1) ahead.left = std::max<int64_t>(0, ahead.left - pieces_an_item);
+        },
+        nullptr};
+    testing::Team team(1);
+    team.Run([&](const device::WorkerContext& context) {
+      RunAttention(problem.args, context, functions);
+    });
+    ASSERT_EQ(attended.size(), problem.Items(1, 0).size());
+    int64_t ahead = 0, several = 0;
+    for (size_t i = 0; i < attended.size(); ++i) {
+      if (attended[i].num_rows > 1) {
+        ++several;
+        ahead = std::max<int64_t>(0, left[i] - pieces);
+      } else {
+        EXPECT_TRUE(ahead == 0 || several == 18) << "item " << i << ", " << pieces << " pieces";
+        ahead = left[i];
+      }
+    }
+    EXPECT_EQ(several, 18);  // units of 10 rows, and three KV heads
+    EXPECT_EQ(attended[0].num_rows > 1, true);
+    const AttentionItem costliest = problem.Items(1, 0)[0];
+    EXPECT_EQ(left[0], 13 * 2 * costliest.num_kv_heads);  // blocks of a K and a V a head
+  }
 }
 
 TEST(AttentionItemsTest, CutsOfOneUnit) {

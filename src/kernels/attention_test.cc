@@ -180,11 +180,13 @@ TYPED_TEST(AttentionTest, PartsOverWorkers) {
       if (context.worker != 0) return;
       const PartSlots slots(problem.args(), context);
       EXPECT_EQ(slots.size(), 2 * slots_each);
-      ItemWalk walk(problem.args(), 2, slots.size());
-      AttentionItem item;
-      for (int64_t i = 0; walk.Seek(i, item); ++i) {
+      for (const Units units : {Units::kOneRow, Units::kSeveralRows}) {
+        ItemWalk walk(problem.args(), 2, slots.size(), units);
+        AttentionItem item;
+        for (int64_t i = 0; walk.Seek(i, item); ++i) {
+        }
+        used += walk.slots();
       }
-      used = walk.slots();
     });
     EXPECT_EQ(used == 0, slots_each == 1) << slots_each;
     EXPECT_GT(used, used_before) << slots_each;

@@ -16,15 +16,17 @@ namespace forebay::kernels {
 namespace {
 
 constexpr float kInfinity = __builtin_inff();
+constexpr TilePrefetch kNoPrefetch{};
 
 template <typename T>
 class Attender {
  public:
   Attender(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next,
-           const PartSlots& slots, std::byte* scratch)
+           KvAhead& ahead, const PartSlots& slots, std::byte* scratch)
       : args_(args),
         item_(item),
         next_(next),
+        ahead_(ahead),
         slots_(slots),
         lines_(item.num_rows * item.num_heads),
         key_dim_(args.layout.key_dim),
@@ -173,24 +175,49 @@ class Attender {
     return reinterpret_cast<const char*>(Keys(*item, later)) - reinterpret_cast<const char*>(keys);
   }
 
+  // The first tile prefetches what is read here soon; the others, which read the same as it, pieces
+  // of the item that waits. `from`: what tiles read of each block.
+  FB_INLINE void PlanPrefetch(const T* const* from, int32_t block, int blocks, int tiles,
+                              TilePrefetch& prefetch) {
+    for (int b = 0; b < blocks; ++b)
+      prefetch.distances[0][b] = PrefetchDistance(Keys(item_, block + b), block + b);
+    for (int tile = 1; tile < tiles; ++tile) {
+      for (int b = 0; b < blocks; ++b) prefetch.distances[tile][b] = NextPiece(from[b]);
+    }
+  }
+
+  // Bytes from `from` to the next piece of the item that waits; 0 if there is none.
+  FB_INLINE int64_t NextPiece(const T* from) {
+    if (ahead_.left == 0) return 0;
+    --ahead_.left;
+    const T* const piece =
+        Keys(*ahead_.item, ahead_.block) + ahead_.piece * int64_t{kBlockTokens} * key_dim_;
+    if (++ahead_.piece == 2 * ahead_.item->num_kv_heads) ahead_.piece = 0, ++ahead_.block;
+    return reinterpret_cast<const char*>(piece) - reinterpret_cast<const char*>(from);
+  }
+
   // Blocks that all rows see whole.
   void AddRun(int32_t block, int blocks) {
+    TilePrefetch score_prefetch, value_prefetch;
     ScoreArgs<T> score{.q = q_,
                        .q_stride = key_dim_,
                        .pairs = key_dim_ / 2,
+                       .prefetch = &score_prefetch,
                        .scale = args_.scale,
                        .scores = scores_};
     ValueArgs<T> value{.probabilities = probabilities_,
                        .blocks = blocks,
                        .pairs = kBlockTokens / 2,
+                       .prefetch = &value_prefetch,
                        .columns = columns_,
                        .sums = sums_,
                        .factors = factors_};
     for (int b = 0; b < blocks; ++b) {
       score.keys[b] = Keys(item_, block + b);
-      score.prefetch[b] = value.prefetch[b] = PrefetchDistance(score.keys[b], block + b);
       value.values[b] = Values(score.keys[b], b);
     }
+    PlanPrefetch(score.keys, block, blocks, ScoreTiles<T>(lines_), score_prefetch);
+    PlanPrefetch(value.values, block, blocks, ValueTiles<T>(lines_), value_prefetch);
     Scores(lines_, blocks, score);
     Softmax(0, lines_, blocks);
     AddProducts(lines_, value);
@@ -234,9 +261,11 @@ class Attender {
     const Seen seen = SeenOf(0, block * kBlockTokens);
     const bool whole = seen.end - seen.begin == kBlockTokens;
     const Ahead ahead = AheadOf(block, head + heads);
+    TilePrefetch prefetch;
     ScoreArgs<T> score{.q = q_ + line * key_dim_,
                        .q_stride = key_dim_,
                        .pairs = key_dim_ / 2,
+                       .prefetch = &prefetch,
                        .scale = args_.scale,
                        .scores = scores_ + line * kRunTokens};
     const T* keys = Keys(item_, block) + head * HeadElements();
@@ -244,7 +273,7 @@ class Attender {
     for (int h = 0; h < heads; ++h) {
       score.keys[h] = keys + h * HeadElements();
       const T* later = h < ahead.heads ? ahead.keys + h * HeadElements() : score.keys[h];
-      score.prefetch[h] =
+      prefetch.distances[0][h] =
           reinterpret_cast<const char*>(later) - reinterpret_cast<const char*>(score.keys[h]);
     }
     const char* rest = seen.end <= kBlockTokens / 2  // the second half is not read
@@ -256,24 +285,21 @@ class Attender {
     ValueArgs<T> value{.probabilities = probabilities_ + line * kRunTokens,
                        .blocks = heads,
                        .pairs = kBlockTokens / 2,
+                       .prefetch = &kNoPrefetch,
                        .columns = columns_,
                        .sums = sums_ + SumOffset(line, 0),
                        .factors = factors_ + line,
                        .ahead = rest};
-    for (int h = 0; h < heads; ++h) {
-      value.values[h] = Values(keys + h * HeadElements(), h);
-      value.prefetch[h] = score.prefetch[h];
-    }
+    for (int h = 0; h < heads; ++h) value.values[h] = Values(keys + h * HeadElements(), h);
     if (whole && AddHeadProducts(group, value)) return;
     // Less is read here than is wanted next.
     const char* end_ahead =
         reinterpret_cast<const char*>(ahead.keys + ahead.heads * HeadElements());
-    for (const char* p = value.ahead; p < end_ahead; p += 64) __builtin_prefetch(p, 0, 3);
+    for (const char* p = value.ahead; p < end_ahead; p += 64) __builtin_prefetch(p, 0, 2);
     value.blocks = 1;
     for (int h = 0; h < heads; ++h, value.probabilities += group * kRunTokens,
              value.sums += SumOffset(group, 0), value.factors += group) {
       value.values[0] = value.values[h];
-      value.prefetch[0] = 0;
       const int first = line + h * group;
       if (whole) {
         AddProducts(group, value);
@@ -296,16 +322,18 @@ class Attender {
     int end = begin;
     while (end < item_.num_rows && First(end) < start + kBlockTokens) ++end;
     const T* keys = Keys(item_, block);
+    const int lines = (end - begin) * heads;
+    const bool half = Last(end - 1) - start < kBlockTokens / 2;  // nobody sees the second
+    TilePrefetch prefetch = kNoPrefetch;
+    PlanPrefetch(&keys, block, 1, half ? 1 : ScoreTiles<T>(lines), prefetch);
     const ScoreArgs<T> args{.q = q_ + begin * heads * key_dim_,
                             .q_stride = key_dim_,
                             .pairs = key_dim_ / 2,
                             .keys = {keys},
-                            .prefetch = {PrefetchDistance(keys, block)},
+                            .prefetch = &prefetch,
                             .scale = args_.scale,
                             .scores = scores_ + begin * heads * kRunTokens};
-    const bool half = Last(end - 1) - start < kBlockTokens / 2;  // nobody sees the second
-    half ? ScorePanel<T, 1, 1>((end - begin) * heads, args, 0, 0, kBlockTokens / 2)
-         : Scores((end - begin) * heads, 1, args);
+    half ? ScorePanel<T, 1, 1>(lines, args, 0, 0, kBlockTokens / 2) : Scores(lines, 1, args);
     for (int row = begin; row < end; ++row)
       Mask(row * heads, (row + 1) * heads, SeenOf(row, start));
     Softmax(begin * heads, end * heads, 1);
@@ -336,7 +364,7 @@ class Attender {
                          ValueArgs<T>{.probabilities = probabilities_ + line * kRunTokens,
                                       .blocks = 1,
                                       .values = {values},
-                                      .prefetch = {0},
+                                      .prefetch = &kNoPrefetch,
                                       .columns = columns_,
                                       .sums = sums_ + SumOffset(line, 0),
                                       .factors = factors_ + line,
@@ -368,7 +396,7 @@ class Attender {
                                     .blocks = 1,
                                     .pairs = end - begin,
                                     .values = {values},
-                                    .prefetch = {0},
+                                    .prefetch = &kNoPrefetch,
                                     .columns = columns_,
                                     .sums = sums_ + SumOffset(line, 0),
                                     .factors = factors + line});
@@ -497,6 +525,7 @@ class Attender {
   const AttentionArgs& args_;
   const AttentionItem& item_;
   const AttentionItem* next_;
+  KvAhead& ahead_;
   const PartSlots& slots_;
   const int lines_;
   const int key_dim_, value_dim_;
@@ -521,15 +550,16 @@ class Attender {
 
 template <typename T>
 void AttendItem(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next,
-                const PartSlots& slots, std::byte* scratch) {
-  Attender<T>(args, item, next, slots, scratch).Run();
+                KvAhead& ahead, const PartSlots& slots, std::byte* scratch) {
+  Attender<T>(args, item, next, ahead, slots, scratch).Run();
 }
 
 template <typename T>
 void MergeItem(const AttentionArgs& args, const AttentionItem& item, const PartSlots& slots,
                int worker, int workers, std::byte* scratch) {
   const int lines = item.num_rows * item.num_heads;
-  Attender<T>(args, item, nullptr, slots, scratch)
+  KvAhead nothing;
+  Attender<T>(args, item, nullptr, nothing, slots, scratch)
       .Merge(lines * worker / workers, lines * (worker + 1) / workers);
 }
 

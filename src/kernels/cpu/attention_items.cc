@@ -1,6 +1,7 @@
 #include "kernels/cpu/attention_items.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <span>
@@ -13,6 +14,8 @@ namespace {
 
 // With fewer items of equal cost than this, the last ones would leave workers idle for long.
 constexpr int64_t kItemsPerWorker = 16;
+// Of an item that waits: what a second cache of 1 MiB keeps beside a prompt's KV.
+constexpr int64_t kAheadBytes = 384 << 10;
 
 }  // namespace
 
@@ -42,25 +45,39 @@ UnitCut CutUnit(const UnitShape& unit, int64_t wanted, int64_t free_slots) {
   return cut;
 }
 
-ItemWalk::ItemWalk(const AttentionArgs& args, int workers, int64_t num_slots, Kind kind)
-    : args_(args), kind_(kind), num_slots_(num_slots), group_(args.heads / args.layout.kv_heads) {
+ItemWalk::ItemWalk(const AttentionArgs& args, int workers, int64_t num_slots, Units units,
+                   Kind kind)
+    : args_(args),
+      units_(units),
+      kind_(kind),
+      num_slots_(num_slots),
+      group_(args.heads / args.layout.kv_heads) {
   head_step_ = std::min(group_, kMaxLines);
   row_step_ = kMaxLines / head_step_;
   unit_.kv_heads = args.layout.kv_heads;
   unit_.head_steps = (group_ + head_step_ - 1) / head_step_;
   uint64_t total = 0;
+  bool others = false;
   for (int32_t s = 0; s < args.batch.num_sequences; ++s) {
     const SequenceRows& sequence = args.batch.sequences[s];
     for (int32_t row = 0; row < sequence.num_rows; row += row_step_) {
       const uint32_t cost = Cost(sequence, row);
       total += cost;
-      classes_ |= std::bit_floor(cost);
+      if (Wanted(sequence, row)) {
+        classes_ |= std::bit_floor(cost);
+      } else {
+        others = true;
+      }
     }
   }
   items_per_cost_ = static_cast<double>(kItemsPerWorker * workers) /
                     static_cast<double>(std::max<uint64_t>(total, 1));
   class_ = std::bit_floor(classes_);
   if (class_ == 0) return;
+  if (others) {
+    num_slots_ /= 2;
+    if (units_ == Units::kSeveralRows) first_slot_ = num_slots_;
+  }
   row_ = -row_step_;
   NextUnit();
 }
@@ -88,7 +105,7 @@ bool ItemWalk::Seek(int64_t ticket, AttentionItem& item) {
   item.slot = -1;
   if (cut_.spans == 1) return true;
   const int32_t first_part = item.first_block / kPartBlocks;
-  item.slot = static_cast<int32_t>(slots_ - cut_.Slots(unit_)) + piece * unit_.parts;
+  item.slot = static_cast<int32_t>(first_slot_ + slots_ - cut_.Slots(unit_)) + piece * unit_.parts;
   if (kind_ == kMerges) return true;
   const auto begin = static_cast<int32_t>(int64_t{unit_.parts} * span / cut_.spans);
   const auto end = static_cast<int32_t>(int64_t{unit_.parts} * (span + 1) / cut_.spans);
@@ -133,7 +150,7 @@ void ItemWalk::NextUnit() {
       if (class_ == 0) return;
     }
     cost = Cost(sequences[sequence_], row_);
-  } while (std::bit_floor(cost) != class_);
+  } while (std::bit_floor(cost) != class_ || !Wanted(sequences[sequence_], row_));
   const SequenceRows& sequence = sequences[sequence_];
   unit_.most_kv_heads = RowsOf(sequence, row_) == 1 ? std::min(row_step_, unit_.kv_heads) : 1;
   unit_.parts =
@@ -162,26 +179,78 @@ std::byte* PartSlots::At(int64_t slot) const {
   return first_ + slot / each_ * stride_ + slot % each_ * bytes_;
 }
 
+KvAhead::KvAhead(const AttentionArgs& args, const AttentionItem* waiting) : item(waiting) {
+  const KvLayout& layout = args.layout;
+  // Pieces are read as those of the item that is attended to: all of one size, in whole panels.
+  if (item == nullptr || layout.key_dim != layout.value_dim || layout.value_dim % kPanel != 0 ||
+      layout.values_in_keys) {
+    return;
+  }
+  block = item->first_block;
+  const int64_t pieces = int64_t{item->end_block - block} * 2 * item->num_kv_heads;
+  left = std::min(pieces, kAheadBytes * 2 / layout.HeadBytes());
+}
+
+namespace {
+
+// The items of some units, as one worker takes them. The one that it has taken waits here.
+class ItemLane {
+ public:
+  ItemLane(const AttentionArgs& args, const device::WorkerContext& context, int64_t num_slots,
+           Units units)
+      : walk_(args, context.num_workers, num_slots, units),
+        tickets_(*context.ticket),
+        shift_(units == Units::kOneRow ? 0 : 32) {
+    Next();
+  }
+
+  const AttentionItem* waiting() const { return more_ ? &item_ : nullptr; }
+  // REQUIRES: one waits.
+  AttentionItem Take() {
+    const AttentionItem item = item_;
+    Next();
+    return item;
+  }
+  int64_t slots() const { return walk_.slots(); }
+
+ private:
+  // Both lanes count their tickets in one number, a half each.
+  void Next() {
+    const auto tickets =
+        static_cast<uint64_t>(tickets_.fetch_add(int64_t{1} << shift_, std::memory_order_relaxed));
+    more_ = walk_.Seek(static_cast<uint32_t>(tickets >> shift_), item_);
+  }
+
+  ItemWalk walk_;
+  std::atomic<int64_t>& tickets_;
+  const int shift_;
+  AttentionItem item_;
+  bool more_;
+};
+
+}  // namespace
+
 void RunAttention(const AttentionArgs& args, const device::WorkerContext& context,
                   const AttentionFns& functions) {
   const PartSlots slots(args, context);
-  ItemWalk walk(args, context.num_workers, slots.size());
-  const auto take = [&](AttentionItem& item) {
-    return walk.Seek(context.ticket->fetch_add(1, std::memory_order_relaxed), item);
-  };
-  AttentionItem items[2];
-  int current = 0;
-  for (bool more = take(items[0]); more; current ^= 1) {
-    more = take(items[current ^ 1]);
-    functions.attend(args, items[current], more ? &items[current ^ 1] : nullptr, slots,
-                     context.scratch);
+  ItemLane single(args, context, slots.size(), Units::kOneRow);
+  ItemLane several(args, context, slots.size(), Units::kSeveralRows);
+  KvAhead ahead(args, single.waiting());
+  while (single.waiting() != nullptr || several.waiting() != nullptr) {
+    const bool fetch = several.waiting() && (!single.waiting() || ahead.left > 0);
+    const AttentionItem item = (fetch ? several : single).Take();
+    if (!fetch) ahead = KvAhead(args, single.waiting());
+    const AttentionItem* const next = several.waiting() ? several.waiting() : single.waiting();
+    functions.attend(args, item, next, ahead, slots, context.scratch);
   }
-  if (walk.slots() == 0) return;
+  if (single.slots() + several.slots() == 0) return;
   context.Barrier();
-  ItemWalk merges(args, context.num_workers, slots.size(), ItemWalk::kMerges);
-  AttentionItem item;
-  for (int64_t i = 0; merges.Seek(i, item); ++i) {
-    functions.merge(args, item, slots, context.worker, context.num_workers, context.scratch);
+  for (const Units units : {Units::kOneRow, Units::kSeveralRows}) {
+    ItemWalk merges(args, context.num_workers, slots.size(), units, ItemWalk::kMerges);
+    AttentionItem item;
+    for (int64_t i = 0; merges.Seek(i, item); ++i) {
+      functions.merge(args, item, slots, context.worker, context.num_workers, context.scratch);
+    }
   }
 }
 

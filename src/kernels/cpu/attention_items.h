@@ -49,14 +49,19 @@ struct UnitCut {
 // as long as they are read in long pieces of memory, then spans of parts, then single KV heads.
 UnitCut CutUnit(const UnitShape& unit, int64_t wanted, int64_t free_slots);
 
-// Walks all items in an order that every worker computes alike: by falling power of two of the KV
-// tokens that a unit reads, then by sequence, rows, spans, heads.
+// Units of one row wait for memory, which they read once; units of several rows for arithmetic.
+enum class Units { kOneRow, kSeveralRows };
+
+// Walks all items of such units in an order that every worker computes alike: by falling power of
+// two of the KV tokens that a unit reads, then by sequence, rows, spans, heads.
 class ItemWalk {
  public:
   // kMerges: instead of a cut unit's items those that merge its parts, which have all parts and a
   // slot.
   enum Kind { kItems, kMerges };
-  ItemWalk(const AttentionArgs& args, int workers, int64_t num_slots, Kind kind = kItems);
+  // `num_slots`: of a step; where it has units of both kinds, each has half of them.
+  ItemWalk(const AttentionArgs& args, int workers, int64_t num_slots, Units units,
+           Kind kind = kItems);
 
   // Item number `ticket`; tickets only grow. False: there are no more.
   bool Seek(int64_t ticket, AttentionItem& item);
@@ -64,6 +69,9 @@ class ItemWalk {
   int64_t slots() const { return slots_; }
 
  private:
+  bool Wanted(const SequenceRows& sequence, int32_t row) const {
+    return (RowsOf(sequence, row) == 1) == (units_ == Units::kOneRow);
+  }
   int32_t RowsOf(const SequenceRows& sequence, int32_t row) const;
   int32_t FirstBlock(const SequenceRows& sequence, int32_t row) const;
   int32_t EndBlock(const SequenceRows& sequence, int32_t row) const;
@@ -71,8 +79,9 @@ class ItemWalk {
   void NextUnit();
 
   const AttentionArgs& args_;
+  const Units units_;
   const Kind kind_;
-  const int64_t num_slots_;
+  int64_t first_slot_ = 0, num_slots_;
   const int32_t group_;  // query heads of a KV head
   int32_t head_step_, row_step_;
   double items_per_cost_;  // wanted
@@ -98,16 +107,30 @@ class PartSlots {
   std::byte* first_;
 };
 
+// KV of an item that waits, in pieces of a KV head's K or V in a block, as they lie in memory:
+// brought into the second cache while items are attended to that wait for arithmetic.
+struct KvAhead {
+  const AttentionItem* item = nullptr;
+  int32_t block = 0, piece = 0;  // the next one
+  int64_t left = 0;              // pieces
+
+  KvAhead() = default;
+  // The item's first pieces, as many as stay in the cache beside what is read meanwhile.
+  KvAhead(const AttentionArgs& args, const AttentionItem* waiting);
+};
+
 struct AttentionFns {
-  // `next` is the item after this one, or null: what is worth prefetching.
+  // `next` is the item after this one, or null: what is worth prefetching. So is what lies `ahead`.
   void (*attend)(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next,
-                 const PartSlots& slots, std::byte* scratch);
+                 KvAhead& ahead, const PartSlots& slots, std::byte* scratch);
   // Merges the parts of a cut unit for one of `workers` shares of its lines.
   void (*merge)(const AttentionArgs& args, const AttentionItem& item, const PartSlots& slots,
                 int worker, int workers, std::byte* scratch);
 };
 
-// Takes items by ticket, costly ones first, until none is left; then merges what was cut.
+// Takes items by ticket, costly ones first, until none is left; then merges what was cut. While
+// there are both kinds of units, a worker attends to several rows until the KV of the one row that
+// it has taken too is in its cache.
 void RunAttention(const AttentionArgs& args, const device::WorkerContext& context,
                   const AttentionFns& functions);
 
