@@ -176,11 +176,9 @@ class Attender {
   }
 
   // The first tile prefetches what is read here soon; the others, which read the same as it, pieces
-  // of the item that waits. `from`: what tiles read of each block.
-  FB_INLINE void PlanPrefetch(const T* const* from, int32_t block, int blocks, int tiles,
-                              TilePrefetch& prefetch) {
-    for (int b = 0; b < blocks; ++b)
-      prefetch.distances[0][b] = PrefetchDistance(Keys(item_, block + b), block + b);
+  // of the item that waits. `from`: what tiles read of each block. REQUIRES: the first tile's
+  // distances.
+  FB_INLINE void PlanPieces(const T* const* from, int blocks, int tiles, TilePrefetch& prefetch) {
     for (int tile = 1; tile < tiles; ++tile) {
       for (int b = 0; b < blocks; ++b) prefetch.distances[tile][b] = NextPiece(from[b]);
     }
@@ -215,9 +213,11 @@ class Attender {
     for (int b = 0; b < blocks; ++b) {
       score.keys[b] = Keys(item_, block + b);
       value.values[b] = Values(score.keys[b], b);
+      score_prefetch.distances[0][b] = value_prefetch.distances[0][b] =
+          PrefetchDistance(score.keys[b], block + b);
     }
-    PlanPrefetch(score.keys, block, blocks, ScoreTiles<T>(lines_), score_prefetch);
-    PlanPrefetch(value.values, block, blocks, ValueTiles<T>(lines_), value_prefetch);
+    PlanPieces(score.keys, blocks, ScoreTiles<T>(lines_), score_prefetch);
+    PlanPieces(value.values, blocks, ValueTiles<T>(lines_), value_prefetch);
     Scores(lines_, blocks, score);
     Softmax(0, lines_, blocks);
     AddProducts(lines_, value);
@@ -324,8 +324,10 @@ class Attender {
     const T* keys = Keys(item_, block);
     const int lines = (end - begin) * heads;
     const bool half = Last(end - 1) - start < kBlockTokens / 2;  // nobody sees the second
-    TilePrefetch prefetch = kNoPrefetch;
-    PlanPrefetch(&keys, block, 1, half ? 1 : ScoreTiles<T>(lines), prefetch);
+    TilePrefetch prefetch;
+    for (auto& tile : prefetch.distances) tile[0] = 0;
+    prefetch.distances[0][0] = PrefetchDistance(keys, block);
+    if (!half) PlanPieces(&keys, 1, ScoreTiles<T>(lines), prefetch);
     const ScoreArgs<T> args{.q = q_ + begin * heads * key_dim_,
                             .q_stride = key_dim_,
                             .pairs = key_dim_ / 2,
