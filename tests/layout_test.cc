@@ -447,6 +447,99 @@ TEST_P(ShapeLayoutTest, RanksThatCutRowsGiveTheSameDigests) {
   }
 }
 
+// A second model, loaded for tp alone, in place of views.
+TEST_P(ShapeLayoutTest, CopiesOfWeightsGiveTheSameDigests) {
+  requests_.resize(12);
+  for (const Shape& shape :
+       std::vector<Shape>{{8, 2, 256, {"sp=4", "sp=2,tp=2"}}, {14, 2, 256, {"sp=2,pp=2"}}}) {
+    Open(shape);
+    const Answers expected = Run("cpu", "");
+    for (const char* text : shape.layouts) {
+      const std::string devices = fmt::format("{}xcpu", layout::ParseLayout(text)->num_devices());
+      options_.trial.shift_every = 1;
+      options_.shift.ends = true;
+      EXPECT_EQ(Run(devices, text), expected) << text;
+      const uint64_t views = weight_bytes_;
+      options_.shift.copies_weights = true;
+      EXPECT_EQ(Run(devices, text), expected) << text;
+      EXPECT_GT(weight_bytes_, views) << text;
+      EXPECT_GT(stats_.mode_counters["shift_switches"], 0) << text;
+      options_.trial.shift_every = 0;
+      options_.shift = {};
+    }
+  }
+}
+
+// Ranks that cut rows share the FFN: in the layout's own mode they pull it, with tp alone each owns
+// its block. dp replicas are copies, and what was fetched ahead waits while the mode is another.
+TEST_P(ShapeLayoutTest, PoolsAlongSpGiveTheSameDigests) {
+  requests_.resize(12);
+  for (const Shape& shape :
+       std::vector<Shape>{{8, 2, 256, {"sp=4", "sp=2,tp=2", "dp=2,sp=2", "sp=4,pool=1"}},
+                          {6, 6, 256, {"sp=3,tp=2"}},
+                          {14, 2, 256, {"sp=2,pp=2"}}}) {
+    Open(shape);
+    const Answers expected = Run("cpu", "");
+    for (const char* text : shape.layouts) {
+      const std::string name = fmt::format("{},weights=striped", text);
+      const layout::Layout layout = *layout::ParseLayout(name);
+      const std::string devices = fmt::format("{}xcpu", layout.num_devices());
+      options_.shift.mode = layout.degrees();
+      layout::Layout copies = layout;
+      copies.weights = "replicated", copies.pool_layers.reset();
+      EXPECT_EQ(Run(devices, layout::FormatLayout(copies)), expected) << name;
+      const uint64_t replicated = weight_bytes_;
+      EXPECT_EQ(Run(devices, name), expected) << name;
+      EXPECT_LT(weight_bytes_, replicated) << name;
+      EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << name;
+      EXPECT_GT(stats_.mode_counters["steps_pull"], 0) << name;
+      options_.shift.mode = model::Degrees{1, layout.ranks_per_stage()};
+      EXPECT_EQ(Run(devices, name), expected) << name;
+      EXPECT_EQ(stats_.mode_counters["bytes_pulled"], 0) << name;
+      EXPECT_EQ(stats_.mode_counters["steps_pull"], 0) << name;
+      options_.shift.mode.reset();
+      for (const int every : {1, 3}) {
+        options_.trial.shift_every = every;
+        EXPECT_EQ(Run(devices, name), expected) << name << " shifted every " << every;
+        EXPECT_GT(stats_.mode_counters["shift_switches"], 0) << name;
+        EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << name;
+      }
+      options_.trial.shift_every = 0;
+    }
+  }
+}
+
+// Algorithm 1: KV heads that several ranks hold come in two meetings; all modes in turn, of which
+// some have no such heads.
+TEST_P(ShapeLayoutTest, KvHeadsInTwoStepsGiveTheSameDigests) {
+  requests_.resize(12);
+  for (const Shape& shape : std::vector<Shape>{{8, 2, 256, {"sp=4", "sp=8", "sp=2,tp=2"}},
+                                               {32, 4, 256, {"sp=8"}},
+                                               {14, 2, 256, {"sp=4"}}}) {
+    Open(shape);
+    const Answers expected = Run("cpu", "");
+    for (const char* text : shape.layouts) {
+      const layout::Layout layout = *layout::ParseLayout(text);
+      const std::string devices = fmt::format("{}xcpu", layout.num_devices());
+      const std::string name = fmt::format("{} of {}/{}", text, shape.heads, shape.kv_heads);
+      options_.shift = {.mode = layout.degrees()};
+      EXPECT_EQ(Run(devices, text), expected) << name;
+      const int64_t fused = stats_.mode_counters["meetings"], steps = stats_.steps;
+      const int64_t bytes = stats_.mode_counters["bytes_all_to_all"];
+      options_.shift.two_step_kv = true;
+      EXPECT_EQ(Run(devices, text), expected) << name;
+      if (stats_.steps == steps) EXPECT_EQ(stats_.mode_counters["bytes_all_to_all"], bytes) << name;
+      EXPECT_GT(stats_.mode_counters["meetings"], fused) << name;
+      options_.shift.mode.reset();
+      options_.trial.shift_every = 1;
+      EXPECT_EQ(Run(devices, text), expected) << name;
+      EXPECT_GT(stats_.mode_counters["shift_switches"], 0) << name;
+      options_.trial.shift_every = 0;
+      options_.shift = {};
+    }
+  }
+}
+
 // Each mode of a layout, forced, and all of them in turn: a step may take any, for KV lies where
 // all find it.
 TEST_P(ShapeLayoutTest, EveryModeGivesTheSameDigests) {

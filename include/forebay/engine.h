@@ -29,6 +29,8 @@ class RequestSource {
   virtual bool ended() const = 0;
   // How many requests may still come, at most; -1: not known. From any thread.
   virtual int64_t remaining() const { return -1; }
+  // Requests come over time, and are handed out in that order to the end.
+  virtual bool in_order() const { return false; }
 };
 
 // Where results go: once for each request, in completion order, from one thread at a time.
@@ -161,6 +163,9 @@ struct ModelFacts {
   uint64_t model_fingerprint = 0;  // content of config and weights
   bool random_weights = false;
   std::string device_profile;  // by whose prices the engine decides
+  // In what ranks' partial sums go from rank to rank: "exact" (fp32), or "bf16", which is a price
+  // of simulated devices.
+  std::string tp_wire = "exact";
   int64_t kv_capacity_tokens = 0;
   int32_t ranks = 0;
   int32_t context_ranks = 0;  // of these, those that read prompts

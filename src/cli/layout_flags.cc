@@ -75,6 +75,12 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
                   "Simulated devices store the matrices of layers as fp8, fp8_block (128 x 128) or "
                   "nvfp4 (default: as the model's config.json says)")
       .among({"fp8", "fp8_block", "nvfp4"});
+  command
+      .add_option("--sim-tp-wire", flags.tp_wire,
+                  "Simulated devices: the price of partial sums between ranks, exact (4 bytes an "
+                  "element, as real ranks send them) or bf16 (2)")
+      .among({"exact", "bf16"})
+      .capture_default_str();
   command.add_option("--threads", engine.machine.threads,
                      "Worker threads (default: all usable cores)");
   command.add_option(
@@ -165,14 +171,27 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .capture_default_str();
   command
       .add_option("--shift-modes", flags.shift_modes,
-                  "Modes that auto chooses from: all of the layout's, or its ends alone")
-      .among({"all", "ends"})
+                  "Modes that auto chooses from: all of the layout's, or its ends alone (default: "
+                  "all, with --shift-weights copy ends)")
+      .among({"all", "ends"});
+  command
+      .add_option("--shift-weights", flags.shift_weights,
+                  "What further modes read: views of the layout's weights, or a copy, a second "
+                  "model in memory")
+      .among({"views", "copy"})
       .capture_default_str();
   command
       .add_option("--shift-parallel-threshold", engine.shift.threshold,
                   "Steps of more rows take the layout's sp and tp, others tp alone (default: the "
                   "cheapest mode by the device's profile)")
       .check(CheckPositive);
+  command
+      .add_option("--kv-replication", flags.kv_replication,
+                  "With sp, how KV heads come to the several ranks that hold them: fused (with the "
+                  "queries, in one meeting) or two-step (to one of them, then from it to the "
+                  "others)")
+      .among({"fused", "two-step"})
+      .capture_default_str();
   command
       .add_option("--steal", flags.steal,
                   "At the job's end ranks without work take requests from others of their group: "
@@ -280,7 +299,7 @@ base::Status ApplyShiftSwitch(const LayoutFlags& flags, layout::EngineOptions* e
                         flags.shift_mode)};
   }
   if (flags.shifts) return {};
-  if (engine->shift.mode || engine->shift.ends || engine->shift.threshold > 0) {
+  if (engine->shift.mode || engine->shift.ends == true || engine->shift.threshold > 0) {
     return {layout::kShiftInvalid,
             fmt::format("{} and --shift-mode, --shift-modes or --shift-parallel-threshold are both "
                         "given; expected one of them",
@@ -301,8 +320,12 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
        {cost::NumberFormat::kFP8, cost::NumberFormat::kFP8Block, cost::NumberFormat::kNVFP4}) {
     if (flags.quantization == cost::Name(format)) engine->machine.quantization = format;
   }
+  engine->machine.tp_wire_bf16 = flags.tp_wire == "bf16";
   FB_ASSIGN_OR_RETURN(engine->shift.mode, layout::ParseShiftMode(flags.shift_mode));
-  engine->shift.ends = flags.shift_modes == "ends";
+  engine->shift.two_step_kv = flags.kv_replication == "two-step";
+  engine->shift.copies_weights = flags.shift_weights == "copy";
+  engine->shift.ends.reset();
+  if (!flags.shift_modes.empty()) engine->shift.ends = flags.shift_modes == "ends";
   FB_RETURN_IF_ERROR(ApplyShiftSwitch(flags, engine));
   FB_ASSIGN_OR_RETURN(engine->steal, layout::ParseStealing(flags.steal));
   FB_ASSIGN_OR_RETURN(engine->lengths, schedule::ParseLengthPredictor(flags.length_predictor));

@@ -59,6 +59,7 @@ uint64_t BytesOf(const Column& column) {
 
 constexpr Row kRows[] = {
     {"weight_bytes", "weights of its own", BytesOf<layout::RegionUse::kWeights>},
+    {"mode_weight_bytes", "weights of further modes", BytesOf<layout::RegionUse::kModeWeights>},
     {"pool_bytes", "share of pooled weights", BytesOf<layout::RegionUse::kPool>},
     {"slot_bytes", "slots for pulled weights", BytesOf<layout::RegionUse::kSlots>},
     {"workspace_bytes", "workspace of a step", BytesOf<layout::RegionUse::kWorkspace>},

@@ -137,6 +137,7 @@ void FillJob(const RunFlags& flags, job::OpenedModel& model, job::JobOptions* jo
   job->fingerprints = model.fingerprints();
   job->style = model.style();
   job->isa = model.engine().isa();
+  job->each_token = flags.measures_tokens();
   job->progress = flags.quiet ? job::ProgressMode::kQuiet
                   : isatty(2) ? job::ProgressMode::kLive
                               : job::ProgressMode::kLines;

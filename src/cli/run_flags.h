@@ -26,6 +26,8 @@ struct RunFlags : ModelFlags {
   job::ArrivalOptions arrivals;
 
   bool simulated() const { return engine.machine.devices.simulated; }
+  // Somebody looks at when each token came.
+  bool measures_tokens() const { return !job.summary_path.empty() || !report_path.empty(); }
 };
 
 // Can what the flags name as outputs be written, without harm to each other and to what is read?

@@ -91,8 +91,8 @@ base::Result<trace::CountedRun> RunReal(const RunFlags& flags, runtime::Runtime&
   engine->SetStepObserver(observer);
   const std::unique_ptr<trace::CountedSource> source = make_source(runtime, *engine, control);
   const runtime::TimeNs run_began = runtime.Now();
-  FB_ASSIGN_OR_RETURN(trace::CountedRun run,
-                      trace::RunCounted(runtime, *engine, *source, control, arrivals));
+  FB_ASSIGN_OR_RETURN(trace::CountedRun run, trace::RunCounted(runtime, *engine, *source, control,
+                                                               arrivals, flags.measures_tokens()));
   run.summary.startup_seconds = static_cast<double>(run_began - began) * 1e-9;
   return run;
 }
@@ -106,6 +106,7 @@ base::Result<trace::CountedRun> RunVirtual(const RunFlags& flags, const engine::
                                        .files = &files,
                                        .make_source = std::move(make_source),
                                        .arrivals = arrivals,
+                                       .each_token = flags.measures_tokens(),
                                        .observer = observer,
                                        .control = &control}));
   base::Log(base::LogLevel::kInfo,

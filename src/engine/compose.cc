@@ -138,10 +138,10 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
           .routing_log = job.routing_log};
 }
 
-int64_t OneMeetingRows(const Materials& job, const model::Degrees& mode) {
+model::AllReducePlan PlanAllReduce(const Materials& job, const model::Degrees& mode) {
   const layout::MachinePlan& machine = job.plan.machine;
-  return layout::OneMeetingRows(job.config, job.plan.dtype, mode.tp, machine.max_num_batched_tokens,
-                                machine.profile, job.options.machine.calibration());
+  return layout::PlanAllReduce(job.config, job.plan.dtype, mode.tp, machine.max_num_batched_tokens,
+                               machine.profile, job.options.pricing());
 }
 
 std::vector<Membership::Mode> ModesOf(const Materials& job, const layout::Layout& layout, int rank,
@@ -152,14 +152,21 @@ std::vector<Membership::Mode> ModesOf(const Materials& job, const layout::Layout
   if (taken.empty() || std::ranges::count(taken, layout.degrees(), &model::ModeRows::mode) > 0) {
     modes[0].tensor = layout::TpRanks(layout, rank, layout.degrees());
     modes[0].sequence = layout::SpRanks(layout, rank, layout.degrees());
-    modes[0].one_meeting_rows = OneMeetingRows(job, layout.degrees());
+    modes[0].all_reduce = PlanAllReduce(job, layout.degrees());
   }
   for (const auto& view : memory.views) {
     const model::Degrees& mode = view->shard.mode;
     modes.push_back({mode, layout::TpRanks(layout, rank, mode), layout::SpRanks(layout, rank, mode),
-                     OneMeetingRows(job, mode)});
+                     PlanAllReduce(job, mode)});
   }
   return modes;
+}
+
+// Null: nothing is pooled.
+const share::PoolPlan* PoolOf(const layout::Layout& layout, const layout::RankPlan& plan,
+                              int member) {
+  if (!layout.pools()) return nullptr;
+  return &plan.request.pool[static_cast<size_t>(layout.sp > 1 ? plan.request.cut.sp_rank : member)];
 }
 
 // The ranks of replica `member` of the group, whose devices and fabrics these are.
@@ -187,8 +194,9 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
                          ? fabric
                          : job.kv_fabrics[static_cast<size_t>(group.DeviceAt(place))].get(),
         .lenders = LendersOf(job, group, place),
-        .pool = layout.pools() ? &plan.request.pool[static_cast<size_t>(member)] : nullptr,
-        .ship_members = layout.pools() ? layout::ShipRanks(layout, number) : fabric::Communicator{},
+        .pool = PoolOf(layout, plan, member),
+        .ship_members = layout.pools() && layout.sp == 1 ? layout::ShipRanks(layout, number)
+                                                         : fabric::Communicator{},
         .replica = static_cast<uint64_t>(group.first_replica + member),
         .routing = job.plan.routing};
     FB_ASSIGN_OR_RETURN(
@@ -229,8 +237,7 @@ void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
   facts->max_model_len = static_cast<int32_t>(plan.ranks[0].memory.max_model_len);
   facts->kv_capacity_tokens += plan.ranks[0].memory.kv_tokens() * plan.replicas();
   for (const auto& [request, memory] : plan.ranks) {
-    const uint64_t weights =
-        memory.bytes(layout::RegionUse::kWeights) + memory.bytes(layout::RegionUse::kPool);
+    const uint64_t weights = memory.weight_bytes();
     facts->weight_bytes += weights * replicas;
     facts->kv_bytes += memory.bytes(layout::RegionUse::kKv) * replicas;
     facts->workspace_bytes += (memory.fixed_bytes() - weights) * replicas;
@@ -304,7 +311,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     }
     parts.pool_layers = std::max(parts.pool_layers, role.plan.layout.pool_layers.value_or(0));
     const layout::Layout& cut = role.plan.layout;
-    if (cut.dp > 1 && (cut.pool_layers.value_or(0) > 0 || cut.pools_experts()))
+    if (cut.pool_ranks() > 1 && (cut.pool_layers.value_or(0) > 0 || cut.pools_experts()))
       parts.forced_mode = options.ship.mode;
     AddMemory(role.plan, &parts.facts);
     parts.facts.ranks += role.plan.layout.num_devices();
@@ -319,6 +326,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   parts.facts.model_fingerprint = files.fingerprint;
   parts.facts.random_weights = files.random_weights;
   parts.facts.device_profile = machine_plan.profile.name;
+  parts.facts.tp_wire = options.machine.tp_wire_bf16 ? "bf16" : "exact";
   parts.context = {tokenizer, EndTokens(files), parts.facts.max_model_len};
   return std::make_unique<LocalEngine>(runtime, std::move(parts));
 }

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <vector>
 
 #include "fabric/collectives.h"
 #include "fabric/fabric.h"
 #include "kernels/route.h"
+#include "model/activations.h"
 #include "model/shard.h"
 #include "share/pool_plan.h"
 
@@ -22,7 +22,7 @@ struct Membership {
   struct Mode {
     model::Degrees degrees;
     fabric::Communicator tensor, sequence;
-    int64_t one_meeting_rows = 0;  // of the first: ReplicaLinks
+    model::AllReducePlan all_reduce;  // of the first
   };
   // The layout's own, then each further one in which steps are taken.
   std::vector<Mode> modes = std::vector<Mode>(1);

@@ -38,7 +38,7 @@ base::Status ModeDecoders::Connect(const Membership& group, const device::Arena&
     const int further = fabric::kFirstModeChannel + 2 * (static_cast<int>(i) - 1);
     model::ReplicaLinks& links = modes_[i].decoder.links;
     links = common;
-    links.one_meeting_rows = ranks.one_meeting_rows;
+    links.all_reduce = ranks.all_reduce;
     FB_RETURN_IF_ERROR(link(ranks.tensor, layout::kTensorStaging,
                             i == 0 ? fabric::kTensorChannel : further, &links.tensor));
     FB_RETURN_IF_ERROR(link(ranks.sequence, layout::kSequenceStaging,

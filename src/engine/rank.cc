@@ -108,10 +108,13 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   }
   rank->membership_.pool = nullptr;  // the pool has its copy
   if (!plan.views.empty()) {
-    device::RegionCutter table_cutter(arena.region(layout::kModeTables));
+    model::ModeSource source{decoder_plan, decoder.weights, reader, load_threads,
+                             device::RegionCutter(arena.region(layout::kModeTables))};
+    if (plan.copies_views) source.copies.emplace(arena.region(layout::kModeWeights));
     for (const auto& view : plan.views) {
-      rank->modes_.Add(view->shard.mode).weights =
-          model::ViewWeights(decoder_plan, decoder.weights, *view, &table_cutter);
+      model::Decoder& further = rank->modes_.Add(view->shard.mode);
+      further.shared = nullptr;  // of what is pooled the rank owns what it reads
+      FB_ASSIGN_OR_RETURN(further.weights, model::ModeWeights(*view, &source));
     }
   }
   rank->scratch_.resize(static_cast<size_t>(rank->device_->num_workers()));

@@ -157,9 +157,10 @@ std::optional<TakenRequest> RequestQueue::Take(int replica, schedule::Taking tak
 
 // The source may block, so no lock can be held around it; instead replicas take turns, and one that
 // holds work goes on without a request while another's turn waits for the source. Near the end the
-// order changes: once the source has ended, what was read ahead is dealt, so that the longest
-// requests do not all go to whoever asks first. `ended_` is set only when nothing is left ahead
-// either, or a replica would leave while requests are still to be handed out.
+// order changes, but for requests that come over time: once the source has ended, what was read
+// ahead is dealt, so that the longest requests do not all go to whoever asks first. `ended_` is set
+// only when nothing is left ahead either, or a replica would leave while requests are still to be
+// handed out.
 std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
                                                const schedule::Policy& policy, bool wait) {
   if (ended(replica) || !TakeTurn(wait)) return std::nullopt;
@@ -169,7 +170,7 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
     if (taken) ++held_[replica];
   } else if (!ended_) {
     ReadAhead(wait);
-    if (!last_ && source_.ended()) Deal();
+    if (!last_ && source_.ended() && !source_.in_order()) Deal();
     taken = Take(replica, policy.HandOut(View(replica)));
     if (taken) ++held_[replica];
     if (num_ahead() == 0 && source_.ended()) ended_ = true;

@@ -40,7 +40,7 @@ HandOutLog LogHandOut(std::span<const StepRecord> steps, int replicas);
 // Any replica's control task may call; no lock is held where a task can be switched.
 //
 // Reads ahead of the replicas, so that at the job's end it has all that remains and the policy may
-// choose from it.
+// choose from it. Of a source that is in_order() it hands out first what came first, to the end.
 class RequestQueue {
  public:
   // `most_ahead`: requests that it reads ahead.

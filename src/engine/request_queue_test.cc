@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "runtime/real/real_runtime.h"
 
 namespace forebay::engine {
@@ -49,6 +51,47 @@ TEST(RequestQueue, EndsWhateverItHasReadAheadWhenItsSourceEnds) {
       EXPECT_EQ(taken, requests);
       EXPECT_TRUE(queue.ended(0)) << requests << " requests, " << late;
     }
+  }
+}
+
+// The longest comes last. A job's last requests go out longest first, those that come over time as
+// they came, and the end is found as well.
+TEST(RequestQueue, HandsOutInOrderOfArrivalToTheEnd) {
+  class ShortestFirst final : public RequestSource {
+   public:
+    explicit ShortestFirst(bool in_order) : in_order_(in_order) {}
+    std::optional<Request> Next(bool) override {
+      if (ended()) return std::nullopt;
+      Request request{.id = next_++, .prompts = {{1, 2, 3}}};
+      request.sampling.max_tokens = 10 * static_cast<int32_t>(next_);
+      return request;
+    }
+    bool ended() const override { return next_ == 6; }
+    int64_t remaining() const override { return 6 - next_; }
+    bool in_order() const override { return in_order_; }
+
+   private:
+    const bool in_order_;
+    int64_t next_ = 0;
+  };
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto policy = schedule::CreatePolicy("continuous");
+  ASSERT_TRUE(policy.ok());
+  for (const bool in_order : {false, true}) {
+    ShortestFirst source(in_order);
+    NoSink sink;
+    RequestQueue queue(*runtime, 2, 16, source, sink);
+    std::vector<int64_t> ids;
+    for (int64_t step = 0; step < 40 && !queue.ended(0); ++step) {
+      for (const int replica : {0, 1}) {
+        queue.SetLoad(replica, {.tokens = 50, .choices = 20, .longest_output = 1});
+        if (const auto taken = queue.Next(replica, step, **policy, false))
+          ids.push_back(taken->request.id);
+      }
+    }
+    EXPECT_TRUE(queue.ended(1));
+    EXPECT_EQ(ids.size(), 6u);
+    EXPECT_EQ(std::ranges::is_sorted(ids), in_order);
   }
 }
 

@@ -93,13 +93,16 @@ void RowGatherReads(const void* raw, std::vector<device::Access>* reads) {
   }
 }
 
-// Meets, and copies `blocks`.
-void MeetAndGather(device::Stream& stream, Exchange& exchange, const char* label,
-                   cost::Collective collective, std::span<const GatherBlock> blocks, std::byte* out,
-                   uint64_t row_stride, const MatrixBehind& behind) {
+int HolderOf(std::span<const GatherBlock> blocks, size_t index) {
+  return blocks[index].holder < 0 ? static_cast<int>(index) : blocks[index].holder;
+}
+
+// Copies `blocks` of the last meeting.
+void GatherBlocks(device::Stream& stream, Exchange& exchange, const char* label,
+                  cost::Collective collective, std::span<const GatherBlock> blocks, std::byte* out,
+                  uint64_t row_stride, const MatrixBehind& behind) {
   FB_CHECK(static_cast<int>(blocks.size()) == exchange.num_ranks(), "{}: {} blocks of {} ranks",
            label, blocks.size(), exchange.num_ranks());
-  exchange.Meet(stream);
   GatherArgs args{.num_sources = 0, .out = out, .row_stride = row_stride, .behind = behind};
   uint64_t gathered = 0, end = 0;
   int64_t end_row = 0;
@@ -108,7 +111,7 @@ void MeetAndGather(device::Stream& stream, Exchange& exchange, const char* label
     const uint64_t bytes = BytesOf(block, behind);
     if (bytes == 0) continue;
     args.sources[args.num_sources++] = {
-        exchange.part(static_cast<int>(i)) + block.from, static_cast<int32_t>(block.row),
+        exchange.part(HolderOf(blocks, i)) + block.from, static_cast<int32_t>(block.row),
         static_cast<int32_t>(block.rows), block.offset, block.bytes};
     gathered += bytes;
     end = std::max(end, (block.row + block.rows - 1) * row_stride + block.offset + block.bytes);
@@ -169,7 +172,8 @@ void Exchange::Meet(device::Stream& stream) {
 
 void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
                std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride) {
-  MeetAndGather(stream, exchange, label, cost::Collective::kAllGather, blocks, out, row_stride, {});
+  exchange.Meet(stream);
+  GatherBlocks(stream, exchange, label, cost::Collective::kAllGather, blocks, out, row_stride, {});
 }
 
 void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
@@ -195,15 +199,21 @@ void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
 void AllToAll(device::Stream& stream, Exchange& exchange, const char* label,
               std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride,
               const MatrixBehind& behind) {
-  MeetAndGather(stream, exchange, label, cost::Collective::kAllToAll, blocks, out, row_stride,
-                behind);
+  exchange.Meet(stream);
+  GatherBlocks(stream, exchange, label, cost::Collective::kAllToAll, blocks, out, row_stride,
+               behind);
+}
+
+void TakeBlocks(device::Stream& stream, Exchange& exchange, const char* label,
+                std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride) {
+  GatherBlocks(stream, exchange, label, cost::Collective::kAllToAll, blocks, out, row_stride, {});
 }
 
 uint64_t BytesFromOthers(const Exchange& exchange, std::span<const GatherBlock> blocks,
                          const MatrixBehind& behind) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
-    if (static_cast<int>(i) != exchange.my_index()) bytes += BytesOf(blocks[i], behind);
+    if (HolderOf(blocks, i) != exchange.my_index()) bytes += BytesOf(blocks[i], behind);
   }
   return bytes;
 }

@@ -82,6 +82,7 @@ struct GatherBlock {
   int64_t row = 0, rows = 0;
   uint64_t offset = 0, bytes = 0;
   uint64_t from = 0;  // where in its staging the rank put them
+  int holder = -1;    // index of the rank in whose staging they lie; -1: the one whose part it is
 };
 
 // Meets, and copies the parts of all ranks into `out`, a matrix with `row_stride` bytes a row.
@@ -99,7 +100,11 @@ struct MatrixBehind {
 void AllToAll(device::Stream& stream, Exchange& exchange, const char* label,
               std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride,
               const MatrixBehind& behind = {});
-// What AllToAll and AllGather bring from other ranks, in bytes.
+// Copies, of what the ranks brought to the last meeting, further blocks: an all-to-all without a
+// meeting of its own. `out` may be this rank's part of the next meeting.
+void TakeBlocks(device::Stream& stream, Exchange& exchange, const char* label,
+                std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride);
+// What the three bring from other ranks, in bytes.
 uint64_t BytesFromOthers(const Exchange& exchange, std::span<const GatherBlock> blocks,
                          const MatrixBehind& behind = {});
 

@@ -261,5 +261,82 @@ TEST(TimedSource, NoticesTheEnd) {
                   .ok());
 }
 
+// Two choices of a request and one of another: gaps are those between tokens of one choice.
+TEST(TimedSource, MeasuresEachTokenWhereAskedFor) {
+  for (const bool each : {false, true}) {
+    runtime::VirtualRuntime runtime(1);
+    ASSERT_TRUE(
+        runtime
+            .Run([&] {
+              Numbers numbers(3);
+              Nowhere sink;
+              RunControl control;
+              TimedSource timed(runtime, numbers, sink, {.seconds = {0, 0, 1}}, control, each);
+              EXPECT_EQ(timed.Next(true)->stream, each);
+              EXPECT_TRUE(timed.Next(true));
+              EXPECT_TRUE(timed.in_order());
+              const auto tokens = [&](int64_t id, int32_t choice) {
+                timed.Progress({.id = id, .choice = choice, .tokens = {7}});
+              };
+              tokens(100, 0);
+              tokens(100, 1);
+              tokens(101, 0);
+              runtime.Sleep(kSecond / 2);
+              tokens(100, 0);
+              runtime.Sleep(kSecond / 4);
+              tokens(100, 1);
+              tokens(101, 0);
+              EXPECT_TRUE(timed.Finish(ResultOf(101, 0, 2)));
+              runtime.Sleep(4 * kSecond);
+              tokens(100, 0);
+              EXPECT_TRUE(timed.Finish(ResultOf(100, 0, 3)));
+              EXPECT_TRUE(timed.Next(true));
+              const Latencies latencies = timed.latencies();
+              EXPECT_EQ(latencies.unfinished, 1);
+              EXPECT_EQ(latencies.requests.size(), 2u);
+              EXPECT_EQ(latencies.tokens.any, each);
+              const Percentiles& between = latencies.tokens.between;
+              EXPECT_NEAR(between.p50, each ? 0.75 : 0, 0.0005);
+              EXPECT_EQ(between.max, each ? 4.25 : 0);
+              EXPECT_EQ(between.mean, each ? 1.5625 : 0);
+              EXPECT_EQ(latencies.tokens.peak_1s, each ? 6 : 0);
+              EXPECT_EQ(latencies.tokens.peak_10s, each ? 0.7 : 0);
+            })
+            .ok());
+  }
+}
+
+TEST(Latency, DurationsInBoundedMemory) {
+  DurationBook book;
+  std::vector<double> all;
+  for (int i = 0; i < 20000; ++i) {
+    all.push_back(1e-6 * std::pow(1.001, i));
+    book.Add(all.back());
+  }
+  const Percentiles found = book.Summarize(), exact = PercentilesOf(all);
+  EXPECT_NEAR(found.mean / exact.mean, 1, 1e-9);
+  EXPECT_NEAR(found.p50 / exact.p50, 1, 3e-4);
+  EXPECT_NEAR(found.p99 / exact.p99, 1, 3e-4);
+  EXPECT_EQ(found.max, exact.max);
+  EXPECT_EQ(DurationBook().Summarize().max, 0);
+}
+
+// Of every stretch, wherever it begins: found by trying all.
+TEST(Latency, PeaksOverStretches) {
+  PeakBook book(2);
+  std::vector<std::pair<double, int64_t>> all;
+  for (int i = 0; i < 200; ++i) {
+    all.emplace_back((i * i % 17) * 0.1 + (all.empty() ? 0 : all.back().first), i * 7 % 11);
+    book.Add(all.back().first, all.back().second);
+  }
+  int64_t most = 0;
+  for (const auto& [end, last] : all) {
+    int64_t sum = 0;
+    for (const auto& [time, tokens] : all) sum += time > end - 2 && time <= end ? tokens : 0;
+    most = std::max(most, sum);
+  }
+  EXPECT_EQ(book.per_second(), static_cast<double>(most) / 2);
+}
+
 }  // namespace
 }  // namespace forebay::job

@@ -156,7 +156,7 @@ class Job {
 
   RunEnd Drive(RequestFeed& feed, ResultWriter& writer) {
     if (!options_.arrivals.any()) return engine_.Run(feed, writer, control_);
-    TimedSource timed(runtime_, feed, writer, options_.arrivals, control_);
+    TimedSource timed(runtime_, feed, writer, options_.arrivals, control_, options_.each_token);
     const RunEnd end = engine_.Run(timed, timed, control_);
     latencies_ = timed.latencies();
     return end;

@@ -36,6 +36,7 @@ struct JobOptions {
   double grace_seconds = 30;    // how long a drain may take
   // when the lines that this run is to answer come; where there are any, latencies are measured
   Arrivals arrivals;
+  bool each_token = false;  // latencies between tokens too (TimedSource)
   ProgressMode progress = ProgressMode::kLines;
   int progress_fd = 2;
   std::string summary_path;               // empty: none

@@ -3,12 +3,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
 #include "base/log.h"
 
 namespace forebay::job {
+namespace {
+
+// What is left of a float has 11 bits of its mantissa: durations that share it differ by .05 %.
+constexpr int kDroppedBits = 12;
+
+}  // namespace
 
 Percentiles PercentilesOf(std::span<double> values) {
   if (values.empty()) return {};
@@ -25,28 +32,62 @@ Percentiles PercentilesOf(std::span<double> values) {
           .max = values.back()};
 }
 
-void LatencyBook::Add(double arrival, double first_token, double end, int64_t longest) {
-  completion_.push_back(end - arrival);
-  if (first_token < 0) return;
-  first_token_.push_back(first_token - arrival);
-  if (longest > 1) token_.push_back((end - first_token) / static_cast<double>(longest - 1));
+Latencies Summarize(std::vector<RequestTimes> requests) {
+  std::vector<double> first_token, token, completion;
+  for (const RequestTimes& times : requests) {
+    completion.push_back(times.end - times.arrival);
+    if (times.first_token >= 0) first_token.push_back(times.first_token - times.arrival);
+    if (times.token() >= 0) token.push_back(times.token());
+  }
+  Latencies latencies;
+  for (const double seconds : token) {
+    if (seconds > 0) latencies.tokens_per_s_user += 1 / seconds / static_cast<double>(token.size());
+  }
+  latencies.first_token = PercentilesOf(first_token);
+  latencies.token = PercentilesOf(token);
+  latencies.completion = PercentilesOf(completion);
+  latencies.requests = std::move(requests);
+  return latencies;
 }
 
-Latencies LatencyBook::Summarize() const {
-  Latencies latencies;
-  const std::pair<const std::vector<double>*, Percentiles*> all[] = {
-      {&first_token_, &latencies.first_token},
-      {&token_, &latencies.token},
-      {&completion_, &latencies.completion}};
-  for (const auto& [values, percentiles] : all) {
-    std::vector<double> copy = *values;
-    *percentiles = PercentilesOf(copy);
+void DurationBook::Add(double seconds) {
+  const double duration = std::max(0.0, seconds);
+  ++counts_[std::bit_cast<uint32_t>(static_cast<float>(duration)) >> kDroppedBits];
+  ++count_;
+  sum_ += duration;
+  max_ = std::max(max_, duration);
+}
+
+Percentiles DurationBook::Summarize() const {
+  if (count_ == 0) return {};
+  const auto rank = [&](double part) {
+    auto left = static_cast<int64_t>(std::ceil(part * static_cast<double>(count_)));
+    auto bin = counts_.begin();
+    while ((left -= bin->second) > 0) ++bin;
+    const auto middle =
+        std::bit_cast<float>((bin->first << kDroppedBits) | 1u << (kDroppedBits - 1));
+    return std::min<double>(middle, max_);
+  };
+  return {.mean = sum_ / static_cast<double>(count_),
+          .p50 = rank(0.5),
+          .p90 = rank(0.9),
+          .p95 = rank(0.95),
+          .p99 = rank(0.99),
+          .max = max_};
+}
+
+void PeakBook::Add(double time, int64_t tokens) {
+  sum_ += tokens;
+  if (!recent_.empty() && recent_.back().first == time) {
+    recent_.back().second += tokens;
+  } else {
+    recent_.emplace_back(time, tokens);
   }
-  for (const double seconds : token_) {
-    if (seconds > 0)
-      latencies.tokens_per_s_user += 1 / seconds / static_cast<double>(token_.size());
+  while (recent_.front().first <= time - seconds_) {
+    sum_ -= recent_.front().second;
+    recent_.pop_front();
   }
-  return latencies;
+  peak_ = std::max(peak_, sum_);
 }
 
 void AddLatencies(const Latencies& latencies, JobSummary* summary) {
@@ -60,6 +101,12 @@ void AddLatencies(const Latencies& latencies, JobSummary* summary) {
   add("tpot", latencies.token);
   add("e2el", latencies.completion);
   summary->latencies_ms.emplace_back("tokens_per_second_per_user", latencies.tokens_per_s_user);
+  summary->latencies_ms.emplace_back("num_unfinished", latencies.unfinished);
+  if (!latencies.tokens.any) return;
+  add("itl", latencies.tokens.between);
+  summary->latencies_ms.emplace_back("peak_output_tokens_per_second_1s", latencies.tokens.peak_1s);
+  summary->latencies_ms.emplace_back("peak_output_tokens_per_second_10s",
+                                     latencies.tokens.peak_10s);
 }
 
 void LogLatencies(const Latencies& latencies) {
@@ -70,7 +117,17 @@ void LogLatencies(const Latencies& latencies) {
   };
   line("time to first token", latencies.first_token);
   line("time per output token", latencies.token);
+  if (latencies.tokens.any) line("time between tokens", latencies.tokens.between);
   line("completion time", latencies.completion);
+  if (latencies.tokens.any) {
+    base::Log(base::LogLevel::kInfo,
+              fmt::format("most output tokens a second: {:.1f} over 1 s, {:.1f} over 10 s",
+                          latencies.tokens.peak_1s, latencies.tokens.peak_10s));
+  }
+  if (latencies.unfinished > 0) {
+    base::Log(base::LogLevel::kInfo,
+              fmt::format("{} requests came and have no result", latencies.unfinished));
+  }
 }
 
 }  // namespace forebay::job

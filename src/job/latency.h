@@ -1,8 +1,12 @@
 // How long requests took, from their arrival on.
 #pragma once
 
+#include <cstdint>
+#include <deque>
+#include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "job/summary.h"
@@ -15,24 +19,64 @@ struct Percentiles {
 // By nearest rank; zeros where there are no values. Sorts them.
 Percentiles PercentilesOf(std::span<double> values);
 
+// Of a request that did not fail, in seconds since the run's begin.
+struct RequestTimes {
+  double arrival = 0, first_token = -1, end = 0;  // first_token < 0: it has none
+  int64_t longest = 0;                            // tokens of its longest choice
+
+  // From the first token to the last, by the tokens after the first; < 0: there are none.
+  double token() const {
+    return first_token < 0 || longest < 2 ? -1
+                                          : (end - first_token) / static_cast<double>(longest - 1);
+  }
+};
+
+// When tokens came, where a run was told of each.
+struct TokenTimes {
+  bool any = false;
+  Percentiles between;  // ITL: from a choice's token to its next one
+  // output tokens a second, in the 1 s and in the 10 s that had most
+  double peak_1s = 0, peak_10s = 0;
+};
+
 // Times of the requests that did not fail, in seconds since each one's arrival.
 struct Latencies {
   Percentiles first_token;  // TTFT
   Percentiles token;        // TPOT: from the first token to the last, by the tokens after the first
   Percentiles completion;
-  double tokens_per_s_user = 0;  // mean of what the requests had: 1 / TPOT
+  double tokens_per_s_user = 0;        // mean of what the requests had: 1 / TPOT
+  std::vector<RequestTimes> requests;  // as they ended
+  int64_t unfinished = 0;              // requests that came and have no result
+  TokenTimes tokens;
 };
 
-// Keeps 24 bytes a request.
-class LatencyBook {
+// What follows from the requests alone.
+Latencies Summarize(std::vector<RequestTimes> requests);
+
+// Many durations in bounded memory: percentiles within .03 %, mean and maximum exact.
+class DurationBook {
  public:
-  // A request that did not fail and ends now; times are seconds on one clock. `first_token` < 0: it
-  // has none. `longest`: tokens of its longest choice.
-  void Add(double arrival, double first_token, double end, int64_t longest);
-  Latencies Summarize() const;
+  void Add(double seconds);
+  Percentiles Summarize() const;
 
  private:
-  std::vector<double> first_token_, token_, completion_;
+  std::map<uint32_t, int64_t> counts_;  // by the leading bits of a duration
+  int64_t count_ = 0;
+  double sum_ = 0, max_ = 0;
+};
+
+// The most tokens that came within a stretch of so many seconds, wherever it begins.
+class PeakBook {
+ public:
+  explicit PeakBook(double seconds) : seconds_(seconds) {}
+  // Times ascend.
+  void Add(double time, int64_t tokens);
+  double per_second() const { return static_cast<double>(peak_) / seconds_; }
+
+ private:
+  const double seconds_;
+  std::deque<std::pair<double, int64_t>> recent_;
+  int64_t sum_ = 0, peak_ = 0;
 };
 
 // In the names of `vllm bench serve`.

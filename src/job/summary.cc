@@ -125,6 +125,7 @@ std::string SummaryJson(const JobSummary& summary) {
   writer.Key("random_weights").Bool(summary.model.random_weights);
   writer.Key("numerics_class").String(summary.model.numerics_class);
   writer.Key("device_profile").String(summary.model.device_profile);
+  writer.Key("tp_wire").String(summary.model.tp_wire);
   writer.Key("max_model_len").Int(summary.model.max_model_len);
   writer.Key("kv_capacity_tokens").Int(summary.model.kv_capacity_tokens);
   writer.Key("weight_bytes").UInt(summary.model.weight_bytes);
@@ -181,9 +182,11 @@ std::string SummaryText(const JobSummary& summary) {
                     summary.stats.requests_handed_over,
                     base::FormatBytes(static_cast<uint64_t>(summary.stats.kv_bytes_handed_over)));
   }
-  text += fmt::format("peak RSS {}; {} on {}{}\n", base::FormatBytes(summary.peak_rss_bytes),
-                      summary.model.numerics_class, summary.isa,
-                      summary.model.random_weights ? "; RANDOM WEIGHTS" : "");
+  text +=
+      fmt::format("peak RSS {}; {} on {}{}{}\n", base::FormatBytes(summary.peak_rss_bytes),
+                  summary.model.numerics_class, summary.isa,
+                  summary.model.random_weights ? "; RANDOM WEIGHTS" : "",
+                  summary.model.tp_wire == "exact" ? "" : "; sums between ranks priced as bf16");
   return text;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace forebay::job {
 namespace {
 
@@ -12,13 +14,14 @@ constexpr runtime::TimeNs kGlance = 50'000'000;
 }  // namespace
 
 TimedSource::TimedSource(runtime::Runtime& runtime, RequestSource& source, ResultSink& sink,
-                         Arrivals arrivals, const RunControl& control)
+                         Arrivals arrivals, const RunControl& control, bool each_token)
     : runtime_(runtime),
       source_(source),
       sink_(sink),
       arrivals_(std::move(arrivals)),
       control_(control),
       start_(runtime.Now()),
+      each_token_(each_token),
       freed_(runtime.NewEvent("a place for the next request")),
       free_since_(start_) {}
 
@@ -43,7 +46,8 @@ std::optional<Request> TimedSource::Next(bool wait) {
       if (!request) return request;
       const std::lock_guard lock(mutex_);
       ++given_;
-      arrived_.emplace(request->id, std::min(due, now));
+      arrived_.emplace(request->id, Underway{std::min(due, now), {}});
+      if (each_token_) request->stream = true;
       return request;
     }
     if (!wait) return std::nullopt;
@@ -57,19 +61,50 @@ bool TimedSource::Finish(RequestResult result) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = arrived_.find(result.id);
-    const runtime::TimeNs arrival = found->second;
+    const runtime::TimeNs arrival = found->second.arrival;
     if (static_cast<int64_t>(arrived_.size()) == arrivals_.max_concurrency) free_since_ = now;
     arrived_.erase(found);
     if (result.error_message.empty()) {
       int64_t longest = 0;
       for (const Choice& choice : result.choices)
         longest = std::max(longest, static_cast<int64_t>(choice.tokens.size()));
-      book_.Add(Seconds(arrival), result.first_token_ns < 0 ? -1 : Seconds(result.first_token_ns),
-                Seconds(now), longest);
+      times_.push_back(
+          {.arrival = Seconds(arrival),
+           .first_token = result.first_token_ns < 0 ? -1 : Seconds(result.first_token_ns),
+           .end = Seconds(now),
+           .longest = longest});
     }
   }
   freed_->Set();
   return sink_.Finish(std::move(result));
+}
+
+void TimedSource::Progress(ChoicePiece piece) {
+  if (each_token_) {
+    const double now = Seconds(runtime_.Now());
+    const auto choice = static_cast<size_t>(piece.choice);
+    const auto tokens = static_cast<int64_t>(piece.tokens.size());
+    const std::lock_guard lock(mutex_);
+    const auto found = arrived_.find(piece.id);
+    FB_CHECK(found != arrived_.end(), "request {} got a token after its result", piece.id);
+    std::vector<double>& last = found->second.last_token;
+    if (last.size() <= choice) last.resize(choice + 1, -1);
+    if (last[choice] >= 0) between_tokens_.Add(now - last[choice]);
+    last[choice] = now;
+    peak_1s_.Add(now, tokens);
+    peak_10s_.Add(now, tokens);
+  }
+  sink_.Progress(std::move(piece));
+}
+
+Latencies TimedSource::latencies() const {
+  Latencies latencies = Summarize(times_);
+  latencies.unfinished = static_cast<int64_t>(arrived_.size());
+  latencies.tokens = {.any = each_token_,
+                      .between = between_tokens_.Summarize(),
+                      .peak_1s = peak_1s_.per_second(),
+                      .peak_10s = peak_10s_.per_second()};
+  return latencies;
 }
 
 }  // namespace forebay::job

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "forebay/engine.h"
 #include "job/arrivals.h"
@@ -18,19 +19,21 @@ namespace forebay::job {
 // result.
 class TimedSource final : public RequestSource, public ResultSink {
  public:
-  // Times count from here. All must outlive it.
+  // Times count from here. All must outlive it. `each_token`: when each token came is measured too,
+  // for which every request streams; it takes time of the control task.
   TimedSource(runtime::Runtime& runtime, RequestSource& source, ResultSink& sink, Arrivals arrivals,
-              const RunControl& control);
+              const RunControl& control, bool each_token = false);
 
   std::optional<Request> Next(bool wait) override;
   bool ended() const override { return Ending() || source_.ended(); }
   int64_t remaining() const override { return source_.remaining(); }
+  bool in_order() const override { return arrivals_.any(); }
 
   bool Finish(RequestResult result) override;
-  void Progress(ChoicePiece piece) override { sink_.Progress(std::move(piece)); }
+  void Progress(ChoicePiece piece) override;
 
   // REQUIRES: the run has ended.
-  Latencies latencies() const { return book_.Summarize(); }
+  Latencies latencies() const;
 
  private:
   bool Ending() const { return control_.drain || control_.abort; }
@@ -44,13 +47,22 @@ class TimedSource final : public RequestSource, public ResultSink {
   const Arrivals arrivals_;
   const RunControl& control_;
   const runtime::TimeNs start_;
+  const bool each_token_;
   const std::unique_ptr<runtime::Event> freed_;  // a place was
+
+  // A request without a result.
+  struct Underway {
+    runtime::TimeNs arrival;
+    std::vector<double> last_token;  // by choice; where each token is measured
+  };
 
   mutable std::mutex mutex_;  // guards what is below
   size_t given_ = 0;
-  std::unordered_map<int64_t, runtime::TimeNs> arrived_;  // ids without a result
-  runtime::TimeNs free_since_;                            // a place, where one is
-  LatencyBook book_;
+  std::unordered_map<int64_t, Underway> arrived_;  // by id
+  runtime::TimeNs free_since_;                     // a place, where one is
+  std::vector<RequestTimes> times_;
+  DurationBook between_tokens_;
+  PeakBook peak_1s_{1}, peak_10s_{10};
 };
 
 }  // namespace forebay::job

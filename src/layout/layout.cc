@@ -88,10 +88,15 @@ base::Status CheckExperts(const Layout& layout, const model::ModelConfig& config
 }
 
 base::Status CheckPool(const Layout& layout, const model::ModelConfig& config) {
-  if (layout.sp > 1 && layout.pools()) {
-    return {kLayoutPool, fmt::format("--layout: weights={},experts={} beside sp={} is not there "
-                                     "yet; expected replicated ones, or sp=1",
-                                     layout.weights, layout.experts, layout.sp)};
+  const bool in_block_order =
+      layout.weights == "striped" && !layout.pools_experts() && !layout.pool_attention;
+  if (layout.pools_along_sp() && !in_block_order) {
+    return {kLayoutPool,
+            fmt::format("--layout: weights={},experts={},pool-attention={} beside sp={}, whose "
+                        "ranks share the FFN in the order of their blocks; expected "
+                        "weights=striped,experts=replicated,pool-attention=off, or sp=1",
+                        layout.weights, layout.experts, layout.pool_attention ? "on" : "off",
+                        layout.sp)};
   }
   FB_RETURN_IF_ERROR(CheckExperts(layout, config));
   if (!layout.pools_layers()) {
@@ -108,7 +113,8 @@ base::Status CheckPool(const Layout& layout, const model::ModelConfig& config) {
     return {kLayoutPool, fmt::format("--layout: pool={} of a model of {} layers",
                                      *layout.pool_layers, config.num_layers)};
   }
-  if (layout.weights != "striped") return base::Status::Ok();
+  // A block has a leaf at least.
+  if (layout.weights != "striped" || layout.sp > 1) return base::Status::Ok();
   for (int t = 0; t < layout.tp; ++t) {
     const int64_t leaves =
         model::ShardOf(config, {.tp = layout.tp, .tp_rank = t}).down_leaves.size();
@@ -224,6 +230,7 @@ fabric::Communicator StageRanks(const Layout& layout, int rank) {
 }
 
 fabric::Communicator PoolRanks(const Layout& layout, int rank) {
+  if (layout.sp > 1) return SpRanks(layout, rank, layout.degrees());
   const RankPlace place = PlaceOf(layout, rank);
   return Collect(layout.dp, place.replica, [&](int replica) {
     return RankOf(layout, {replica, place.stage, place.tp_rank, place.sp_rank});

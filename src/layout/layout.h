@@ -40,6 +40,9 @@ struct Layout {
   bool pools_layers() const { return weights != "replicated"; }
   bool pools_experts() const { return experts != "replicated"; }
   bool pools() const { return pools_layers() || pools_experts(); }
+  // Ranks that cut rows share what they would all have; dp replicas are copies then.
+  bool pools_along_sp() const { return sp > 1 && pools(); }
+  int pool_ranks() const { return sp > 1 ? sp : dp; }
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
@@ -70,7 +73,8 @@ fabric::Communicator TpRanks(const Layout& layout, int rank, const model::Degree
 fabric::Communicator SpRanks(const Layout& layout, int rank, const model::Degrees& mode);
 fabric::Communicator RanksOfStage(const Layout& layout, int rank);  // by block (model/modes.h)
 fabric::Communicator StageRanks(const Layout& layout, int rank);    // one for each stage, in order
-fabric::Communicator PoolRanks(const Layout& layout, int rank);  // one for each replica, in order
+// One for each replica, in order; with sp > 1 those that cut the replica's rows.
+fabric::Communicator PoolRanks(const Layout& layout, int rank);
 // Who computes with each other's rows, in the order of share::ShipPlan::leaves.
 fabric::Communicator ShipRanks(const Layout& layout, int rank);
 

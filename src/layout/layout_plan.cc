@@ -79,8 +79,8 @@ base::Result<Layout> ChooseLayout(const EngineOptions& options, const model::Mod
   FB_RETURN_IF_ERROR(ValidateLayout(*options.layout, config, num_devices));
   if (options.layout->sp > 1 && options.ship.mode && options.ship.mode->meets()) {
     return base::Status(share::kCannotShip,
-                        fmt::format("--mode {} with sp={}: ranks that cut rows share no weights; "
-                                    "expected sp=1",
+                        fmt::format("--mode {} with sp={}: ranks that cut rows pull what they "
+                                    "share; expected pull, or sp=1",
                                     schedule::Name(*options.ship.mode), options.layout->sp));
   }
   return layout;
@@ -105,18 +105,25 @@ base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options
   if (pool.placement != "by_layer" || plan.layout.pools_experts())
     pool.order = weights::FetchOrder::kAsUsed;
   // From all peers at once.
-  pool.requests_in_flight = std::max(pool.requests_in_flight, plan.layout.dp - 1);
+  pool.requests_in_flight = std::max(pool.requests_in_flight, plan.layout.pool_ranks() - 1);
   if (pool.slice_bytes == 0) pool.slice_bytes = plan.machine.slice_bytes;
-  return share::PlanPools(pool, plan.layout.dp, decoder);
+  return share::PlanPools(pool, plan.layout.pool_ranks(), decoder);
+}
+
+model::ReplicaCut CutOf(const EngineOptions& options, const LayoutPlan& plan, int rank) {
+  model::ReplicaCut cut = CutOf(plan.layout, rank);
+  cut.two_step_kv = options.shift.two_step_kv;
+  return cut;
 }
 
 // What the ranks of a replica hold, before anything is pooled.
 using DecoderPlans = std::vector<std::shared_ptr<const model::DecoderPlan>>;
-DecoderPlans PlanDecoders(const model::ModelConfig& config, const LayoutPlan& plan) {
+DecoderPlans PlanDecoders(const EngineOptions& options, const model::ModelConfig& config,
+                          const LayoutPlan& plan) {
   DecoderPlans decoders;
   for (int rank = 0; rank < plan.layout.ranks_per_replica(); ++rank) {
     decoders.push_back(std::make_shared<model::DecoderPlan>(
-        model::PlanDecoder(config, plan.dtype, 1, CutOf(plan.layout, rank))));
+        model::PlanDecoder(config, plan.dtype, 1, CutOf(options, plan, rank))));
   }
   return decoders;
 }
@@ -141,17 +148,19 @@ base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& c
         .digest = options.digest,
         .record_routing = !options.machine.record_routing.empty(),
         .modes = plan->shift.ModesInUse(plan->machine.max_num_batched_tokens),
-        .cut = CutOf(plan->layout, rank),
+        .cut = CutOf(options, *plan, rank),
         .decoder = decoders[rank]};
     for (const model::ModeRows& used : request.modes) {
       if (used.mode == plan->layout.degrees()) continue;
       request.views.push_back(std::make_shared<const model::DecoderPlan>(
           model::PlanDecoder(config, plan->dtype, 1, request.cut, used.mode)));
     }
+    request.copies_views = options.shift.copies_weights;
     if (!plan->layout.pools()) continue;
     FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, *plan, *request.decoder));
   }
-  if (plan->layout.pool_layers.value_or(0) > 0 || plan->layout.pools_experts()) {
+  const bool pools = plan->layout.pool_layers.value_or(0) > 0 || plan->layout.pools_experts();
+  if (pools && !plan->layout.pools_along_sp()) {
     const RoutedExperts experts(config, plan->routing.get());
     FB_ASSIGN_OR_RETURN(plan->group, PlanGroup(options, plan->machine, pricer, experts, &requests));
     plan->routed_rows = PlanRouted(options, plan->machine, pricer, experts, requests);
@@ -217,6 +226,32 @@ base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& 
        .step = [&](int64_t batch) { return pricer.Decode(batch, plan->mean_context).all(); },
        .contention = cost::ContentionOf(profile, plan->machine.workers)});
   plan->layout.pool_layers = plan->choice->layers;
+  return base::Status::Ok();
+}
+
+// The same along sp: the most layers whose fetch is hidden behind a full step of a prompt, in the
+// layout's own mode.
+base::Status ChoosePoolAlongSp(const EngineOptions& options, const model::ModelConfig& config,
+                               const DecoderPlans& decoders, const StepPricer& pricer,
+                               LayoutPlan* plan) {
+  const int64_t num_layers = DenseLayers(config), rows = plan->machine.max_num_batched_tokens;
+  plan->priced_by = pricer.profile().name;
+  plan->layout.pool_layers = num_layers;
+  FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders, nullptr, plan));
+  const StepPulls all = PullsOf(pricer, plan->machine, plan->ranks[0].request.pool);
+  const cost::Work step = pricer.Prompts(rows, rows).all();
+  PoolChoice& choice = plan->choice.emplace();
+  PoolTrial trial;
+  for (int64_t layers = 0; layers <= num_layers; ++layers) {
+    StepPulls pulls = all;
+    pulls.bytes = all.bytes * static_cast<uint64_t>(layers) / static_cast<uint64_t>(num_layers);
+    trial = {layers, rows, SecondsBeside(step, pulls), pulls.seconds(), std::nullopt};
+    const bool hidden = trial.fetch_seconds <= trial.step_seconds;
+    if (hidden) choice.layers = layers;
+    if (hidden || layers == num_layers) choice.trials.push_back(trial);
+  }
+  plan->mean_context = rows;
+  plan->layout.pool_layers = choice.layers;
   return base::Status::Ok();
 }
 
@@ -291,6 +326,20 @@ base::Result<model::ModelConfig> AsStored(std::optional<cost::NumberFormat> quan
   return model;
 }
 
+base::Status CheckWire(const EngineOptions& options, const LayoutPlan& plan) {
+  if (!options.machine.tp_wire_bf16) return {};
+  if (plan.machine.has_data) {
+    return {base::kInvalidArgument,
+            "--sim-tp-wire bf16 on real devices, whose ranks add exact sums of 4 bytes; expected "
+            "--devices sim:..., or exact"};
+  }
+  if (plan.layout.ranks_per_stage() > 1) return {};
+  return {base::kInvalidArgument,
+          fmt::format("--sim-tp-wire bf16 with sp={}, tp={}: no ranks add sums; expected a layout "
+                      "with tp or sp of at least 2",
+                      plan.layout.sp, plan.layout.tp)};
+}
+
 base::Status CheckTier(const EngineOptions& options, const LayoutPlan& plan) {
   const RankPlan& rank = plan.ranks[0];
   if (options.tier.host_bytes == 0 || rank.memory.tier_blocks > 0) return base::Status::Ok();
@@ -333,28 +382,39 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
       plan.layout,
       ChooseLayout(options, config, num_devices > 0 ? num_devices : plan.machine.spec.count));
   FB_ASSIGN_OR_RETURN(plan.routing, PlanRouting(options, config, plan));
+  FB_RETURN_IF_ERROR(CheckWire(options, plan));
   plan.steps_in_flight =
       options.limits.steps_in_flight ? options.limits.steps_in_flight : plan.layout.pp;
   // The default is that of a step: choices are shared out among those in flight.
   if (options.limits.max_num_seqs == 0) plan.machine.max_num_seqs *= plan.steps_in_flight;
   FB_ASSIGN_OR_RETURN(plan.shift, PlanShift(options, config, plan.layout, plan.machine));
-  const DecoderPlans decoders = PlanDecoders(config, plan);
+  const DecoderPlans decoders = PlanDecoders(options, config, plan);
   const bool chooses = plan.layout.pools_layers() && !plan.layout.pool_layers;
   std::optional<StepPricer> pricer;
-  const bool forecasts = plan.machine.prices_modes && Forecasts(options, config);
+  const bool forecasts =
+      plan.machine.prices_modes && Forecasts(options, config) && !plan.layout.pools_along_sp();
   const auto pricer_of_ranks = [&]() -> const StepPricer& {
     if (!pricer) {
       const int64_t rows = std::max(plan.machine.max_num_seqs, plan.machine.max_num_batched_tokens);
       pricer.emplace(
           config, plan.dtype, plan.layout.degrees(),
           model::StepCapacity{rows, LogitRows(config, plan.machine.max_num_batched_tokens)},
-          plan.machine.profile, options.machine.calibration());
+          plan.machine.profile, options.pricing());
     }
     return *pricer;
   };
   if (forecasts || (plan.layout.pools() && (plan.machine.prices_modes || chooses)))
     pricer_of_ranks();
-  if (chooses) FB_RETURN_IF_ERROR(ChoosePool(options, config, decoders, *pricer, &plan));
+  if (chooses) {
+    const auto choose = plan.layout.pools_along_sp() ? &ChoosePoolAlongSp : &ChoosePool;
+    FB_RETURN_IF_ERROR(choose(options, config, decoders, *pricer, &plan));
+  }
+  if (plan.layout.pools_along_sp()) {
+    // What steps pull decides which modes they take.
+    FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders, nullptr, &plan));
+    const StepPulls pulls = PullsOf(pricer_of_ranks(), plan.machine, plan.ranks[0].request.pool);
+    FB_ASSIGN_OR_RETURN(plan.shift, PlanShift(options, config, plan.layout, plan.machine, &pulls));
+  }
   FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders,
                                plan.machine.prices_modes && pricer ? &*pricer : nullptr, &plan));
   FB_RETURN_IF_ERROR(CheckTier(options, plan));
@@ -394,11 +454,13 @@ std::string FormatForecast(const LayoutPlan& plan) {
 
 std::string FormatChoice(const LayoutPlan& plan) {
   const PoolChoice& choice = *plan.choice;
+  const std::string_view basis = plan.layout.pools_along_sp()
+                                     ? "to be hidden behind a step of a prompt of"
+                                     : "for a mean context of";
   return fmt::format(
-      "pool=auto: {} of {} layers are pooled, for a mean context of {} tokens and by the prices of "
-      "{}: {}; none: {}; "
+      "pool=auto: {} of {} layers are pooled, {} {} tokens and by the prices of {}: {}; none: {}; "
       "all: {}",
-      choice.layers, choice.trials.back().layers, plan.mean_context, plan.priced_by,
+      choice.layers, choice.trials.back().layers, basis, plan.mean_context, plan.priced_by,
       FormatTrial(choice.chosen()), FormatTrial(choice.trials.front()),
       FormatTrial(choice.trials.back()));
 }

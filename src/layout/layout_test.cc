@@ -95,7 +95,7 @@ TEST(Layout, RefusalsNameTheNumbersThatDisagree) {
   refused("dp=2,pool-attention=on", 2, kLayoutPool, "pool-attention=on", "weights=replicated");
   refused("sp=4,tp=2", 4, kLayoutDevices, "sp=4 x tp=2 needs 8 devices", "there are 4");
   refused("sp=4,tp=4", 16, model::kShardLeaves, "sp=4 x tp=4", "8 leaves");
-  refused("dp=2,sp=2,weights=striped", 4, kLayoutPool, "weights=striped", "sp=2");
+  refused("dp=2,sp=2,weights=by_layer", 4, kLayoutPool, "weights=by_layer", "sp=2");
   refused("dp=8,tp=2,weights=striped", 16, model::kShardLeaves, "dp=8", "4 leaves");
 }
 
@@ -125,7 +125,9 @@ TEST(Layout, RanksThatCutRowsAndTheirPeers) {
   EXPECT_EQ(RanksOfStage(layout, 21).my_index, 4);
   EXPECT_EQ(CutOf(layout, 21).block(), 4);
   EXPECT_THAT(StageRanks(layout, 21).ranks, ElementsAre(15, 21));
-  EXPECT_THAT(PoolRanks(layout, 21).ranks, ElementsAre(9, 21));
+  // Those that cut its rows share weights; replicas are copies.
+  EXPECT_THAT(PoolRanks(layout, 21).ranks, ElementsAre(19, 21, 23));
+  EXPECT_EQ(PoolRanks(layout, 21).my_index, 1);
 }
 
 TEST(Options, TextsAreParsedOnceAndErrorsNameTheFlag) {

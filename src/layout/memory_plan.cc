@@ -19,8 +19,7 @@ constexpr uint64_t kLogitsBytes = 64 * base::kMiB;
 // A tier's book takes 60 bytes a block.
 constexpr uint64_t kMostTierBlocks = uint64_t{1} << 26;
 base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint64_t least_kv) {
-  const uint64_t weights = plan.bytes(RegionUse::kWeights) + plan.bytes(RegionUse::kPool),
-                 slots = plan.bytes(RegionUse::kSlots);
+  const uint64_t weights = plan.weight_bytes(), slots = plan.bytes(RegionUse::kSlots);
   const uint64_t needed = request.device_bytes + plan.fixed_bytes() + least_kv;
   return base::Status(
       kMemoryTooSmall,
@@ -62,6 +61,7 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
                      .kv_groups = static_cast<int>(plan.kv_groups.size())};
   plan.steps_in_flight = request.steps_in_flight;
   plan.views = request.views;
+  plan.copies_views = request.copies_views;
   plan.regions = PlanRegions(request, plan);
   return plan;
 }
@@ -118,6 +118,10 @@ uint64_t MemoryPlan::bytes(RegionUse use) const {
   uint64_t sum = 0;
   for (const Region& region : regions) sum += region.use == use ? region.bytes : 0;
   return sum;
+}
+
+uint64_t MemoryPlan::weight_bytes() const {
+  return bytes(RegionUse::kWeights) + bytes(RegionUse::kModeWeights) + bytes(RegionUse::kPool);
 }
 
 uint64_t MemoryPlan::fixed_bytes() const {

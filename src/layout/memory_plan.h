@@ -39,6 +39,7 @@ struct MemoryRequest {
   std::shared_ptr<const model::DecoderPlan> decoder;  // the plan of `cut`; null: it is planned here
   // Plans of the modes beside the layout's own, whose weights are views.
   std::vector<std::shared_ptr<const model::DecoderPlan>> views;
+  bool copies_views = false;  // They are loaded once more instead.
   // One for each rank that shares weights; the plan is that of the one that needs most.
   std::vector<share::PoolPlan> pool;
 };
@@ -47,7 +48,8 @@ struct MemoryRequest {
 inline constexpr char kKvRegion[] = "kv", kPoolRegion[] = "weight pool",
                       kTensorStaging[] = "tensor staging", kSequenceStaging[] = "sequence staging",
                       kHeadStaging[] = "head staging", kStageStaging[] = "stage staging",
-                      kModeTables[] = "mode tables", kKvWindow[] = "kv window";
+                      kModeTables[] = "mode tables", kModeWeights[] = "mode weights",
+                      kKvWindow[] = "kv window";
 // Which experts the rows of steps chose, where that is recorded.
 inline constexpr char kChosenRegion[] = "chosen experts";
 
@@ -57,6 +59,7 @@ struct MemoryPlan {
   tensor::DType dtype = tensor::DType::kBF16;
   std::shared_ptr<const model::DecoderPlan> decoder;  // Of the rank, without what it pools.
   std::vector<std::shared_ptr<const model::DecoderPlan>> views;  // Of its further modes.
+  bool copies_views = false;
   std::vector<kv::KvGroup> kv_groups;
   int32_t num_blocks = 0;  // blocks of each group
   int32_t max_blocks_per_sequence = 0;
@@ -69,7 +72,8 @@ struct MemoryPlan {
   std::vector<Region> regions;
 
   uint64_t bytes(RegionUse use) const;
-  uint64_t fixed_bytes() const;  // All but the KV cache.
+  uint64_t weight_bytes() const;  // Its own, those of further modes, and its share of the pool.
+  uint64_t fixed_bytes() const;   // All but the KV cache.
   // What running choices hold at most.
   int64_t kv_tokens() const {
     return (static_cast<int64_t>(num_blocks) + streamed_blocks) * kernels::kBlockTokens;

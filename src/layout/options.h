@@ -54,6 +54,8 @@ struct MachineOptions {
   uint64_t touch_kv_bytes = 0;
   bool full_detail = false;   // Every layer is simulated.
   bool uncalibrated = false;  // Prices are the datasheet's alone.
+  // Partial sums of simulated ranks are priced as if they went from rank to rank in bf16.
+  bool tp_wire_bf16 = false;
 
   cost::Calibration calibration() const {
     return uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated;
@@ -87,9 +89,13 @@ struct ModeOptions {
 // device's profile.
 struct ShiftOptions {
   std::optional<model::Degrees> mode;  // All steps.
-  bool ends = false;                   // No modes between the layout's and tp alone.
+  // No modes between the layout's and tp alone; nothing: none where modes' weights are copies or
+  // pooled.
+  std::optional<bool> ends;
+  bool copies_weights = false;  // Each further mode loads weights of its own, for views.
   // Rows above which a step takes the layout's mode, others tp alone; 0: by price.
   int64_t threshold = 0;
+  bool two_step_kv = false;  // model::ReplicaCut
 };
 
 // Whether replicas without work take requests from others of their group: running ones where that
@@ -127,6 +133,13 @@ struct RoleLayouts {
   Layout context, generation;
 };
 
+// What prices of steps depend on beside shapes and devices.
+struct StepPricing {
+  cost::Calibration calibration = cost::Calibration::kCalibrated;
+  int32_t tp_wire_bytes = 4;  // model::AllReducePlan
+  bool two_step_kv = false;   // model::ReplicaCut
+};
+
 struct EngineOptions {
   std::string model;  // A folder in Hugging Face's layout, or a GGUF file.
   MachineOptions machine;
@@ -151,6 +164,12 @@ struct EngineOptions {
   bool random_weights = false;  // A bare config.json is run.
   bool profile = false;
   double stall_seconds = 600;  // A step that takes longer is reported as a stall.
+
+  StepPricing pricing() const {
+    return {.calibration = machine.calibration(),
+            .tp_wire_bytes = machine.tp_wire_bf16 ? 2 : 4,
+            .two_step_kv = shift.two_step_kv};
+  }
 };
 
 // Errors name the flag, what was given and what was expected: kInvalidArgument.

@@ -19,8 +19,7 @@ schedule::ParkPrices PriceParking(const EngineOptions& options, const LayoutPlan
   if (options.tier.preempt == Preempting::kPark) return {.row_seconds = 1};
   const cost::DeviceProfile& profile = plan.machine.profile;
   const StepPricer pricer(plan.config(), plan.dtype, plan.layout.degrees(),
-                          {.rows = kContext, .logit_rows = kManyRows}, profile,
-                          options.machine.calibration());
+                          {.rows = kContext, .logit_rows = kManyRows}, profile, options.pricing());
   const auto seconds = [&](int64_t rows, int64_t length) {
     return pricer.Prompts(rows, length).all().seconds;
   };

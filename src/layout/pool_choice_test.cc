@@ -112,7 +112,7 @@ TEST(StepPrice, AStepCostsItsWeights) {
   const model::ModelConfig config = model::LoadBuiltinConfig("Qwen3-32B").value();
   const cost::DeviceProfile profile = cost::LoadProfile("h200").value();
   const StepPricer one(config, tensor::DType::kBF16, {}, kCapacity, profile,
-                       cost::Calibration::kUncalibrated);
+                       {cost::Calibration::kUncalibrated});
   const double weights_s = 64e9 / (profile.memory_bytes_per_s * profile.mbu);
   const auto seconds = [](const StepPricer& pricer, int64_t batch) {
     return pricer.Decode(batch, 1000).all().seconds;
@@ -121,7 +121,7 @@ TEST(StepPrice, AStepCostsItsWeights) {
   EXPECT_GT(seconds(one, 512), seconds(one, 1));
   EXPECT_NEAR(one.Decode(1, 1000).ffn.seconds, 0.768 * weights_s, 0.05 * weights_s);
   const StepPricer four(config, tensor::DType::kBF16, {.tp = 4}, kCapacity, profile,
-                        cost::Calibration::kUncalibrated);
+                        {cost::Calibration::kUncalibrated});
   EXPECT_LT(seconds(four, 64), 0.6 * seconds(one, 64));
   EXPECT_GT(seconds(four, 64), 0.25 * seconds(one, 64));
 }

@@ -8,7 +8,16 @@
 namespace forebay::layout {
 
 // What a region is for; `forebay plan --memory`, errors and totals sum by it.
-enum class RegionUse : uint8_t { kWeights, kPool, kSlots, kWorkspace, kStaging, kTables, kKv };
+enum class RegionUse : uint8_t {
+  kWeights,
+  kModeWeights,
+  kPool,
+  kSlots,
+  kWorkspace,
+  kStaging,
+  kTables,
+  kKv
+};
 
 struct Region {
   const char* name;

@@ -37,7 +37,13 @@ struct Sizes {
   }
   uint64_t ViewTables() const {
     uint64_t bytes = 0;
-    for (const auto& view : request.views) bytes += model::ViewTableBytes(*view);
+    for (const auto& view : request.views) bytes += model::ModeTableBytes(*view);
+    return bytes;
+  }
+  uint64_t ViewCopies() const {
+    uint64_t bytes = 0;
+    for (const auto& view : request.views)
+      bytes += request.copies_views ? model::ModeCopyBytes(*view) : 0;
     return bytes;
   }
   uint64_t Chosen() const {
@@ -74,6 +80,7 @@ using enum RegionUse;
 constexpr Row kRows[] = {
     {"weights", kData, kWeights, false, [](const Sizes& s) { return std::optional(s.OwnWeights()); }},
     {"weight tables", kControl, kTables, false, [](const Sizes& s) { return std::optional(s.decoder().table_bytes()); }},
+    {layout::kModeWeights, kData, kModeWeights, false, [](const Sizes& s) { return IfAny(s.ViewCopies()); }},
     {kModeTables, kControl, kTables, false, [](const Sizes& s) { return IfAny(s.ViewTables()); }},
     {"workspace", kData, kWorkspace, false, [](const Sizes& s) { return std::optional(model::ActivationBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
     {"step batch", kControl, kWorkspace, false, [](const Sizes& s) { return std::optional(StepArrayBytes(s.plan.step_shape, s.plan.steps_in_flight)); }},

@@ -6,6 +6,7 @@
 
 #include "layout/memory_plan.h"
 #include "layout/step_price.h"
+#include "model/ulysses.h"
 
 namespace forebay::layout {
 namespace {
@@ -43,21 +44,46 @@ std::vector<ShiftEntry> EntriesOf(const ShiftPlan& plan) {
   return entries;
 }
 
+// Modes between the ends are there as views alone.
+base::Status CheckAll(const ShiftOptions& asked, const Layout& layout) {
+  const size_t modes = ModesOf(layout.degrees(), false).size();
+  if (modes <= 2) return {};
+  if (layout.pools()) {
+    return {kShiftInvalid,
+            fmt::format("--shift-modes all with weights={}: ranks own the weights of 2 of the {} "
+                        "modes; expected ends",
+                        layout.weights, modes)};
+  }
+  if (!asked.copies_weights) return {};
+  return {kShiftInvalid,
+          fmt::format("--shift-modes all with --shift-weights copy: {} further models beside the "
+                      "layout's; expected ends, which has 1",
+                      modes - 1)};
+}
+
 base::Status CheckAsked(const ShiftOptions& asked, const Layout& layout) {
   if (asked.mode && asked.threshold > 0) {
     return {kShiftInvalid, fmt::format("--shift-mode {} and --shift-parallel-threshold {} are both "
                                        "given; expected one of them",
                                        FormatMode(*asked.mode), asked.threshold)};
   }
-  if (layout.sp > 1 || !(asked.mode || asked.threshold > 0 || asked.ends)) return {};
-  const std::string flag = asked.mode ? fmt::format("--shift-mode {}", FormatMode(*asked.mode))
-                           : asked.threshold > 0
-                               ? fmt::format("--shift-parallel-threshold {}", asked.threshold)
-                               : "--shift-modes ends";
-  return {kShiftInvalid,
-          fmt::format("{} of a layout with sp=1, tp={}, which has one mode; expected "
-                      "sp of at least 2",
-                      flag, layout.tp)};
+  const bool all = asked.ends == false, ends = asked.ends == true;
+  if (layout.sp > 1) return all ? CheckAll(asked, layout) : base::Status::Ok();
+  const std::pair<bool, std::string> flags[] = {
+      {asked.two_step_kv, "--kv-replication two-step"},
+      {asked.copies_weights, "--shift-weights copy"},
+      {asked.mode.has_value(),
+       fmt::format("--shift-mode {}", FormatMode(asked.mode.value_or(Degrees{})))},
+      {asked.threshold > 0, fmt::format("--shift-parallel-threshold {}", asked.threshold)},
+      {ends, "--shift-modes ends"}};
+  for (const auto& [given, flag] : flags) {
+    if (!given) continue;
+    return {kShiftInvalid,
+            fmt::format("{} of a layout with sp=1, tp={}, which has one mode; expected "
+                        "sp of at least 2",
+                        flag, layout.tp)};
+  }
+  return {};
 }
 
 base::Status CheckMode(const Degrees& mode, const Layout& layout, const ShiftPlan& plan) {
@@ -67,6 +93,41 @@ base::Status CheckMode(const Degrees& mode, const Layout& layout, const ShiftPla
     names += fmt::format("{}{}", names.empty() ? "" : ", ", FormatMode(other));
   return {kShiftInvalid, fmt::format("--shift-mode {} of a layout with sp={}, tp={}; expected {}",
                                      FormatMode(mode), layout.sp, layout.tp, names)};
+}
+
+// Two steps are for KV heads that several of those ranks hold that cut rows together.
+base::Status CheckTwoSteps(const EngineOptions& options, const model::ModelConfig& config,
+                           const Layout& layout, const ShiftPlan& plan) {
+  if (!options.shift.two_step_kv) return {};
+  for (const ShiftEntry& entry : plan.table.entries) {
+    for (int rank = 0; rank < layout.ranks_per_stage(); ++rank) {
+      const model::Shard shard = model::ShardOf(config, CutOf(layout, rank), {entry.sp, entry.tp});
+      if (model::KvCopies(shard) > 1) return {};
+    }
+  }
+  return {kShiftInvalid,
+          fmt::format("--kv-replication two-step with sp={}, tp={} and {} KV heads: ranks "
+                      "that cut rows together hold no KV head equally often, and more than once; "
+                      "expected sp of twice as many as they have KV heads, or fused",
+                      layout.sp, layout.tp, config.num_kv_heads)};
+}
+
+// A second model is for a second mode.
+base::Status CheckCopies(const ShiftOptions& asked, const Layout& layout, const ShiftPlan& plan) {
+  const auto is_own = [&](const ShiftEntry& entry) {
+    return layout.degrees() == Degrees{entry.sp, entry.tp};
+  };
+  if (asked.copies_weights && layout.pools()) {
+    return {kShiftInvalid,
+            fmt::format("--shift-weights copy with sp={},weights={}: a pool's ranks own what the "
+                        "other mode reads; expected views, or replicated weights",
+                        layout.sp, layout.weights)};
+  }
+  if (!asked.copies_weights || !std::ranges::all_of(plan.table.entries, is_own)) return {};
+  return {kShiftInvalid,
+          fmt::format("--shift-weights copy where all steps take the layout's own mode, {}; "
+                      "expected steps in another one, or views",
+                      FormatMode(layout.degrees()))};
 }
 
 }  // namespace
@@ -99,20 +160,26 @@ std::vector<model::ModeRows> ShiftPlan::ModesInUse(int64_t max_rows) const {
 }
 
 std::vector<ModePrices> PriceModes(const std::vector<Degrees>& modes, const EngineOptions& options,
-                                   const model::ModelConfig& config, const MachinePlan& machine) {
+                                   const model::ModelConfig& config, const MachinePlan& machine,
+                                   const StepPulls* pulls) {
   const int64_t max_rows = machine.max_num_batched_tokens;
   std::vector<std::unique_ptr<StepPricer>> pricers;
   for (const Degrees& mode : modes) {
     pricers.push_back(
         std::make_unique<StepPricer>(config, options.machine.dtype, mode,
                                      model::StepCapacity{max_rows, LogitRows(config, max_rows)},
-                                     machine.profile, options.machine.calibration()));
+                                     machine.profile, options.pricing()));
   }
   std::vector<ModePrices> prices;
   for (const int64_t rows : Buckets(max_rows)) {
     ModePrices& price = prices.emplace_back(ModePrices{rows, {}, 0});
-    for (const auto& pricer : pricers)
-      price.seconds.push_back(pricer->Prompts(rows, rows).all().seconds);
+    for (const auto& pricer : pricers) {
+      const cost::Work step = pricer->Prompts(rows, rows).all();
+      const bool is_own = pricer == pricers.front();
+      price.seconds.push_back(is_own && pulls != nullptr
+                                  ? std::max(SecondsBeside(step, *pulls), pulls->seconds())
+                                  : step.seconds);
+    }
     price.best =
         static_cast<size_t>(std::ranges::min_element(price.seconds) - price.seconds.begin());
   }
@@ -120,12 +187,15 @@ std::vector<ModePrices> PriceModes(const std::vector<Degrees>& modes, const Engi
 }
 
 base::Result<ShiftPlan> PlanShift(const EngineOptions& options, const model::ModelConfig& config,
-                                  const Layout& layout, const MachinePlan& machine) {
+                                  const Layout& layout, const MachinePlan& machine,
+                                  const StepPulls* pulls) {
   const ShiftOptions& asked = options.shift;
   FB_RETURN_IF_ERROR(CheckAsked(asked, layout));
   ShiftPlan plan;
   if (layout.sp == 1) return plan;
-  plan.modes = ModesOf(layout.degrees(), asked.ends);
+  plan.modes =
+      ModesOf(layout.degrees(), asked.ends.value_or(asked.copies_weights || layout.pools()));
+  plan.table.pooled = layout.pools_along_sp();
   if (options.trial.shift_every > 0) {
     plan.table.flip_every = options.trial.shift_every;
     for (const Degrees& mode : plan.modes) plan.table.entries.push_back(EntryOf(mode, kAnyRows));
@@ -136,9 +206,11 @@ base::Result<ShiftPlan> PlanShift(const EngineOptions& options, const model::Mod
     plan.table.entries = {EntryOf({1, layout.ranks_per_stage()}, asked.threshold),
                           EntryOf(layout.degrees(), kAnyRows)};
   } else {
-    plan.prices = PriceModes(plan.modes, options, config, machine);
+    plan.prices = PriceModes(plan.modes, options, config, machine, pulls);
     plan.table.entries = EntriesOf(plan);
   }
+  FB_RETURN_IF_ERROR(CheckTwoSteps(options, config, layout, plan));
+  FB_RETURN_IF_ERROR(CheckCopies(asked, layout, plan));
   return plan;
 }
 

@@ -7,6 +7,7 @@
 
 #include "layout/machine.h"
 #include "layout/options.h"
+#include "layout/step_price.h"
 #include "model/activations.h"
 #include "schedule/shift_table.h"
 
@@ -35,12 +36,14 @@ struct ShiftPlan {
 std::vector<model::Degrees> ModesOf(const model::Degrees& layout, bool ends);
 std::string FormatMode(const model::Degrees& mode);  // "4x2"
 
+// `pulls`: of a step in the layout's own mode; null: nothing is pooled, or it is not known yet.
 // kShiftInvalid: modes or thresholds of a layout with sp=1, a mode that the layout does not have.
 base::Result<ShiftPlan> PlanShift(const EngineOptions& options, const model::ModelConfig& config,
-                                  const Layout& layout, const MachinePlan& machine);
+                                  const Layout& layout, const MachinePlan& machine,
+                                  const StepPulls* pulls = nullptr);
 // Prices of all modes, at four numbers of rows an octave. REQUIRES: the model can be cut so.
 std::vector<ModePrices> PriceModes(const std::vector<model::Degrees>& modes,
                                    const EngineOptions& options, const model::ModelConfig& config,
-                                   const MachinePlan& machine);
+                                   const MachinePlan& machine, const StepPulls* pulls = nullptr);
 
 }  // namespace forebay::layout

@@ -98,10 +98,108 @@ TEST(ShiftPlan, RefusalsNameTheNumbersThatDisagree) {
   refused("dp=8", {.ends = true}, "--shift-modes ends", "sp=1");
   refused("sp=4,tp=2", {.mode = Degrees{8, 1}}, "--shift-mode 8x1", "expected 4x2, 2x4, 1x8");
   refused("sp=8", {.mode = Degrees{8, 1}, .threshold = 9}, "8x1", "threshold 9");
+  refused("tp=8", {.copies_weights = true}, "--shift-weights copy", "sp=1, tp=8");
+  refused("sp=8", {.ends = false, .copies_weights = true}, "--shift-modes all", "3 further models");
+  refused("sp=8", {.mode = Degrees{8, 1}, .copies_weights = true}, "--shift-weights copy", "8x1");
+  refused("sp=8,weights=striped", {.ends = false}, "--shift-modes all with weights=striped",
+          "2 of the 4");
+  refused("sp=8,weights=striped", {.copies_weights = true}, "--shift-weights copy", "sp=8");
+  // As many KV heads as ranks.
+  refused("sp=8", {.two_step_kv = true}, "--kv-replication two-step with sp=8", "8 KV heads");
+  refused("tp=8", {.two_step_kv = true}, "--kv-replication two-step", "sp=1, tp=8");
   EXPECT_EQ(ParseShiftMode("8x").status().code(), base::kInvalidArgument);
   EXPECT_EQ(ParseShiftMode("0x8").status().code(), base::kInvalidArgument);
   EXPECT_EQ(**ParseShiftMode("4x2"), (Degrees{4, 2}));
   EXPECT_FALSE(ParseShiftMode("auto")->has_value());
+}
+
+// A second model beside the layout's: of all that modes cut, an eighth with sp=8. KV pays for it.
+TEST(ShiftPlan, CopiesTakeASecondModel) {
+  EngineOptions options = Options("sp=8");
+  options.machine.quantization = cost::NumberFormat::kFP8;
+  options.shift.threshold = 256;
+  const auto views = Plan(options);
+  options.shift.copies_weights = true;
+  const auto copy = Plan(options);
+  ASSERT_TRUE(views.ok() && copy.ok());
+  const MemoryPlan &a = views->ranks[0].memory, &b = copy->ranks[0].memory;
+  EXPECT_EQ(a.bytes(RegionUse::kModeWeights), 0u);
+  EXPECT_EQ(a.bytes(RegionUse::kWeights), b.bytes(RegionUse::kWeights));
+  uint64_t cut = 0;
+  for (const model::LayerPlan& layer : a.decoder->layers) {
+    for (const model::PlannedMatrix& matrix : layer.matrices) cut += matrix.plan.TileBytes();
+  }
+  EXPECT_NEAR(static_cast<double>(b.bytes(RegionUse::kModeWeights)), static_cast<double>(cut) / 8,
+              0.01 * static_cast<double>(cut));
+  const double kv = static_cast<double>(a.kv_tokens()) / static_cast<double>(b.kv_tokens());
+  EXPECT_NEAR(kv, 1.16, 0.02);
+  EXPECT_EQ(copy->shift.modes.size(), 2u);  // the ends
+}
+
+// Of eight ranks each holds an eighth of the FFN, and pulls the rest in steps of sp=8: KV gets the
+// room. A fetch is hidden behind many rows, and such steps go to tp alone below that.
+TEST(ShiftPlan, APoolAlongSpIsHiddenBehindManyRows) {
+  EngineOptions options = Options("sp=8");
+  options.machine.quantization = cost::NumberFormat::kFP8;
+  const auto copies = Plan(options);
+  options.layout = *ParseLayout("sp=8,weights=striped,pool=80");
+  const auto pooled = Plan(options);
+  ASSERT_TRUE(copies.ok()) << copies.status().ToString();
+  ASSERT_TRUE(pooled.ok()) << pooled.status().ToString();
+  const auto kv = [](const LayoutPlan& plan) {
+    return static_cast<double>(plan.ranks[0].memory.kv_tokens());
+  };
+  EXPECT_NEAR(kv(*pooled) / kv(*copies), 1.75, 0.05);
+  EXPECT_EQ(pooled->shift.modes.size(), 2u);
+  EXPECT_TRUE(pooled->shift.table.pooled);
+  EXPECT_NEAR(pooled->shift.prices.front().seconds.front(), 0.137, 0.01);  // a fetch
+  const auto& entries = pooled->shift.table.entries;
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].sp, 1);
+  EXPECT_GT(entries[0].most_rows, copies->shift.table.entries[0].most_rows);
+  // The most layers that a full step hides.
+  options.layout = *ParseLayout("sp=8,weights=striped");
+  int64_t before = 0;
+  for (const int32_t rows : {1024, 4096, 16384}) {
+    options.limits.max_num_batched_tokens = rows;
+    const auto chosen = Plan(options);
+    ASSERT_TRUE(chosen.ok()) << chosen.status().ToString();
+    EXPECT_GT(chosen->layout.pool_layers, before) << rows;
+    before = *chosen->layout.pool_layers;
+  }
+  EXPECT_EQ(before, 80);
+}
+
+// A price of simulated ranks that add sums, and of nothing else: tp gets cheaper, sp stays.
+TEST(ShiftPlan, SumsInBf16AreAPriceOfSimulatedRanks) {
+  EngineOptions options = Options("sp=8");
+  const auto exact = Plan(options);
+  options.machine.tp_wire_bf16 = true;
+  const auto bf16 = Plan(options);
+  ASSERT_TRUE(exact.ok() && bf16.ok());
+  const ModePrices &a = exact->shift.prices.back(), &b = bf16->shift.prices.back();
+  EXPECT_EQ(a.seconds.front(), b.seconds.front());
+  EXPECT_GT(a.seconds.back(), 1.05 * b.seconds.back());
+  const auto refused = [&](const char* devices, const char* layout, const char* found) {
+    options.machine.devices = *ParseDevices(devices);
+    options.layout = *ParseLayout(layout);
+    const base::Status status = Plan(options).status();
+    EXPECT_EQ(status.code(), base::kInvalidArgument);
+    EXPECT_THAT(status.message(),
+                testing::AllOf(HasSubstr("--sim-tp-wire bf16"), HasSubstr(found)));
+  };
+  refused("2xcpu", "tp=2", "real devices");
+  refused("sim:8xh200", "dp=8", "sp=1, tp=1");
+}
+
+TEST(ShiftPlan, PoolsAlongSpAreStripesOfTheFfn) {
+  for (const char* layout : {"sp=8,weights=by_layer", "sp=8,weights=sharded",
+                             "sp=8,weights=striped,pool-attention=on"}) {
+    const base::Status status = Plan(Options(layout)).status();
+    EXPECT_EQ(status.code(), kLayoutPool) << layout;
+    EXPECT_THAT(status.message(),
+                testing::AllOf(HasSubstr("beside sp=8"), HasSubstr("expected weights=striped")));
+  }
 }
 
 }  // namespace

@@ -20,8 +20,7 @@ std::optional<schedule::StealPrices> PriceStealing(const EngineOptions& options,
   if (options.steal == Stealing::kAlways) return Prices({.row_seconds = 1});
   const cost::DeviceProfile& profile = plan.machine.profile;
   const StepPricer pricer(plan.config(), plan.dtype, plan.layout.degrees(),
-                          {.rows = kManyRows, .logit_rows = kManyRows}, profile,
-                          options.machine.calibration());
+                          {.rows = kManyRows, .logit_rows = kManyRows}, profile, options.pricing());
   const auto seconds = [&](int64_t rows, int64_t context) {
     return pricer.Decode(rows, context).all().seconds;
   };

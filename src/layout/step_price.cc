@@ -107,24 +107,27 @@ class ShapeFabric final : public fabric::Fabric {
 
 }  // namespace
 
-int64_t OneMeetingRows(const model::ModelConfig& config, tensor::DType dtype, int tp,
-                       int64_t max_rows, const cost::DeviceProfile& profile,
-                       cost::Calibration calibration) {
-  return cost::RowsOfOneMeeting({.columns = config.hidden_size,
-                                 .ranks = tp,
-                                 .sum_bytes = static_cast<int>(tensor::SizeOf(dtype))},
-                                max_rows, profile, calibration);
+model::AllReducePlan PlanAllReduce(const model::ModelConfig& config, tensor::DType dtype, int tp,
+                                   int64_t max_rows, const cost::DeviceProfile& profile,
+                                   const StepPricing& pricing) {
+  const cost::AllReduceShape shape{.columns = config.hidden_size,
+                                   .ranks = tp,
+                                   .wire_bytes = pricing.tp_wire_bytes,
+                                   .sum_bytes = static_cast<int>(tensor::SizeOf(dtype))};
+  return {cost::RowsOfOneMeeting(shape, max_rows, profile, pricing.calibration),
+          pricing.tp_wire_bytes};
 }
 
 // Shapes and addresses of a rank, as on a simulated device.
 struct StepPricer::Program {
   Program(const model::ModelConfig& config, tensor::DType dtype, const model::Degrees& degrees,
           const model::StepCapacity& capacity, const cost::DeviceProfile& device_profile,
-          cost::Calibration calibration)
+          const StepPricing& pricing)
       : profile(device_profile),
-        stream(device_profile, calibration),
+        stream(device_profile, pricing.calibration),
         routing(model::ParseRouting("balanced", 0).value()) {
-    const model::ReplicaCut cut{.tp = degrees.tp, .sp = degrees.sp};
+    const model::ReplicaCut cut{
+        .tp = degrees.tp, .sp = degrees.sp, .two_step_kv = pricing.two_step_kv};
     const model::DecoderPlan plan = model::PlanDecoder(config, dtype, 1, cut);
     // Tables say where tiles lie: they are written.
     tables.resize(plan.table_bytes() + kPage);
@@ -160,8 +163,8 @@ struct StepPricer::Program {
           fabric::Exchange::Create(*fabric, ranks, staging, channel).value());
     };
     decoder.links.tensor = meet(degrees.tp, fabric::kTensorChannel);
-    decoder.links.one_meeting_rows =
-        OneMeetingRows(config, dtype, degrees.tp, capacity.rows, device_profile, calibration);
+    decoder.links.all_reduce =
+        PlanAllReduce(config, dtype, degrees.tp, capacity.rows, device_profile, pricing);
     decoder.links.sequence = meet(degrees.sp, fabric::kSequenceChannel);
     if (degrees.sp > 1) decoder.links.stage = meet(degrees.ranks(), fabric::kHeadChannel);
   }
@@ -179,8 +182,8 @@ struct StepPricer::Program {
 
 StepPricer::StepPricer(const model::ModelConfig& config, tensor::DType dtype,
                        const model::Degrees& degrees, const model::StepCapacity& capacity,
-                       const cost::DeviceProfile& profile, cost::Calibration calibration)
-    : program_(std::make_unique<Program>(config, dtype, degrees, capacity, profile, calibration)) {}
+                       const cost::DeviceProfile& profile, const StepPricing& pricing)
+    : program_(std::make_unique<Program>(config, dtype, degrees, capacity, profile, pricing)) {}
 StepPricer::~StepPricer() = default;
 
 const cost::DeviceProfile& StepPricer::profile() const { return program_->profile; }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cost/model.h"
+#include "layout/options.h"
 #include "layout/step_load.h"
 #include "model/decoder.h"
 #include "model/routing.h"
@@ -24,11 +25,11 @@ struct StepPrice {
   }
 };
 
-// Rows of a step up to which `tp` ranks add their sums in one meeting, not two, by price: at most
-// `max_rows`.
-int64_t OneMeetingRows(const model::ModelConfig& config, tensor::DType dtype, int tp,
-                       int64_t max_rows, const cost::DeviceProfile& profile,
-                       cost::Calibration calibration);
+// How `tp` ranks add their sums in steps of at most `max_rows` rows: in one meeting or two, by
+// price.
+model::AllReducePlan PlanAllReduce(const model::ModelConfig& config, tensor::DType dtype, int tp,
+                                   int64_t max_rows, const cost::DeviceProfile& profile,
+                                   const StepPricing& pricing);
 
 // Prices steps of one rank of a stage cut so, one with the most rows. Stages of a pipeline take
 // turns, so a step is that of all layers. Not thread-safe.
@@ -37,7 +38,7 @@ class StepPricer {
   // REQUIRES: the model can be cut so; the arguments outlive the pricer.
   StepPricer(const model::ModelConfig& config, tensor::DType dtype, const model::Degrees& degrees,
              const model::StepCapacity& capacity, const cost::DeviceProfile& profile,
-             cost::Calibration calibration);
+             const StepPricing& pricing);
   ~StepPricer();
 
   const cost::DeviceProfile& profile() const;

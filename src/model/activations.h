@@ -55,12 +55,18 @@ Activations CutActivations(const ModelConfig& config, tensor::DType dtype,
 // need; 0: it has none.
 uint64_t GroupedScratch(const ModelConfig& config, tensor::DType dtype);
 
+// How ranks add their partial sums.
+struct AllReducePlan {
+  // sums of more rows are added in two meetings (cost/all_reduce.h)
+  int64_t one_meeting_rows = std::numeric_limits<int64_t>::max();
+  int32_t wire_bytes = 4;  // an element's between ranks: for the price alone
+};
+
 // How a rank meets the others of its replica; null where there is nobody to meet.
 struct ReplicaLinks {
   // tp > 1: with the ranks of the stage that have the same rows, in the order of tp indices
   fabric::Exchange* tensor = nullptr;
-  // sums of more rows are added in two meetings (cost/all_reduce.h)
-  int64_t one_meeting_rows = std::numeric_limits<int64_t>::max();
+  AllReducePlan all_reduce;
   // sp > 1: with those that have the same weights, in the order of sp indices; and with all of the
   // stage, in the order of blocks
   fabric::Exchange* sequence = nullptr;

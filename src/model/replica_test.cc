@@ -68,6 +68,7 @@ struct Trial {
   bool overlap = false;
   int64_t one_meeting_rows = std::numeric_limits<int64_t>::max();
   Fault fault = Fault::kNone;
+  bool two_step_kv = false;
 };
 
 // Some rows of a sequence.
@@ -173,7 +174,7 @@ struct Rank {
     std::vector<BlockHeads>& run = decoder.weights.shard.run_heads;
     if (fault == Fault::kInverseHeads) std::ranges::reverse(run);
     if (fault == Fault::kNeighbourKvHead) std::swap(run[0].kv_heads, run.back().kv_heads);
-    decoder.links.one_meeting_rows = trial.one_meeting_rows;
+    decoder.links.all_reduce.one_meeting_rows = trial.one_meeting_rows;
     const auto meet = [&](std::vector<int> members, int my_index, const device::Region& staging,
                           int channel) -> fabric::Exchange* {
       for (int& rank : members) rank += cut.stage * layout.ranks();
@@ -245,7 +246,8 @@ Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int p
                          .tp_rank = rank % layout.tp,
                          .stage = rank / layout.ranks(),
                          .sp = layout.sp,
-                         .sp_rank = rank / layout.tp % layout.sp};
+                         .sp_rank = rank / layout.tp % layout.sp,
+                         .two_step_kv = trial.two_step_kv};
     ranks.push_back(std::make_unique<Rank>(runtime, std::move(fabric), config, c.dtype, cut, reader,
                                            checker, seed));
   }
@@ -364,6 +366,25 @@ TEST_P(ReplicaTest, RanksThatCutRowsHaveTheBytesOfOne) {
                             2);
   }
   EXPECT_GE(allowed, 20);
+}
+
+// A KV head that several ranks hold comes to one of them each, and from these to the others: the
+// bytes of one rank, as many from rank to rank, one meeting more a layer.
+TEST_P(ReplicaTest, KvHeadsInTwoStepsHaveTheBytesOfOne) {
+  const Case& c = kCases[1];
+  EXPECT_EQ(CheckAllCuts(c, {{{4, 1}, 1}, {{8, 1}, 1}, {{2, 2}, 1}, {{2, 4}, 1}, {{4, 1}, 2}}, 2,
+                         {.two_step_kv = true}),
+            5);
+  const auto real = runtime::CreateRealRuntime();
+  for (const Degrees& layout : {Degrees{4, 1}, Degrees{8, 1}, Degrees{2, 2}}) {
+    const Outcome fused = RunReplica(*real, c, layout, 1, 1),
+                  two = RunReplica(*real, c, layout, 1, 1, {.two_step_kv = true});
+    EXPECT_EQ(two.bytes_all_to_all, fused.bytes_all_to_all);
+    EXPECT_EQ(two.meetings, fused.meetings + 3 * 3);  // steps x layers
+  }
+  const Outcome alone = RunReplica(*real, kCases[0], {4, 1}, 1, 1),
+                asked = RunReplica(*real, kCases[0], {4, 1}, 1, 1, {.two_step_kv = true});
+  EXPECT_EQ(asked.meetings, alone.meetings);  // each KV head lies on one rank
 }
 
 // Sums of few rows and of many, of fewer than there are ranks too.

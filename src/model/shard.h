@@ -31,6 +31,8 @@ struct ReplicaCut {
   int tp = 1, pp = 1;
   int tp_rank = 0, stage = 0;
   int sp = 1, sp_rank = 0;
+  // A KV head that several ranks hold comes to them in two meetings (model/ulysses.h).
+  bool two_step_kv = false;
 
   Degrees degrees() const { return {sp, tp}; }
   int block() const { return tp_rank * sp + sp_rank; }

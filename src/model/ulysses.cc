@@ -4,21 +4,37 @@
 
 namespace forebay::model {
 
+int KvCopies(const Shard& shard) {
+  const std::vector<BlockHeads>& run = shard.run_heads;
+  const auto starts_head = [&](size_t i) {
+    return i == 0 || run[i].kv_heads.begin != run[i - 1].kv_heads.begin;
+  };
+  size_t copies = 1;
+  while (copies < run.size() && !starts_head(copies)) ++copies;
+  if (run.size() % copies != 0) return 1;
+  for (size_t i = 0; i < run.size(); ++i) {
+    if (starts_head(i) != (i % copies == 0)) return 1;
+  }
+  return static_cast<int>(copies);
+}
+
 UlyssesPlan::UlyssesPlan(const Shard& shard, int64_t head_dim, tensor::DType dtype, int64_t rows,
                          int index)
     : shard_(shard),
+      index_(index),
+      copies_(shard.cut.two_step_kv ? KvCopies(shard) : 1),
       head_bytes_(tensor::BytesOf(dtype, static_cast<uint64_t>(head_dim))),
       all_rows_(rows),
       own_rows_(RowsOf(rows, shard.mode, index)) {
   const BlockHeads& own = shard.run_heads[static_cast<size_t>(index)];
   kv_row_bytes_ = 2 * static_cast<uint64_t>(own.kv_heads.size()) * head_bytes_;
-  uint64_t before = 0;  // bytes of a row that earlier readers take
-  for (int i = 0; i < index; ++i) before += RowBytes(shard.run_heads[static_cast<size_t>(i)]);
   for (int i = 0; i < shard.mode.sp; ++i) {
     const Part theirs = RowsOf(rows, shard.mode, i);
+    uint64_t before = 0;  // bytes of a row that earlier readers take
+    for (int reader = 0; reader < index; ++reader) before += RowBytes(i, reader);
     forth_.push_back({.row = theirs.begin,
                       .rows = theirs.size(),
-                      .bytes = static_cast<uint64_t>(own.heads.size()) * head_bytes_,
+                      .bytes = QueryBytes(index),
                       .from = static_cast<uint64_t>(theirs.size()) * before});
     const Part& heads = shard.run_heads[static_cast<size_t>(i)].heads;
     const uint64_t bytes = static_cast<uint64_t>(heads.size()) * head_bytes_;
@@ -27,15 +43,44 @@ UlyssesPlan::UlyssesPlan(const Shard& shard, int64_t head_dim, tensor::DType dty
                      .bytes = bytes,
                      .from = static_cast<uint64_t>(own_rows_.begin) * bytes});
   }
+  if (two_step()) PlanTwoSteps(rows);
 }
 
-uint64_t UlyssesPlan::RowBytes(const BlockHeads& reader) const {
-  return static_cast<uint64_t>(reader.heads.size() + 2 * reader.kv_heads.size()) * head_bytes_;
+void UlyssesPlan::PlanTwoSteps(int64_t rows) {
+  const int first = index_ / copies_ * copies_;  // of the neighbours that hold its KV head
+  std::vector<int64_t> of_class(static_cast<size_t>(copies_));  // rows so far
+  for (int i = 0; i < shard_.mode.sp; ++i) {
+    const Part theirs = RowsOf(rows, shard_.mode, i);
+    const fabric::GatherBlock& q = forth_[static_cast<size_t>(i)];
+    int64_t& before = of_class[static_cast<size_t>(i % copies_)];
+    kv_class_.push_back({.row = before,
+                         .rows = SendsKv(i) ? theirs.size() : 0,
+                         .bytes = kv_row_bytes_,
+                         .from = q.from + static_cast<uint64_t>(q.rows) * q.bytes});
+    kv_all_.push_back({.row = theirs.begin,
+                       .rows = theirs.size(),
+                       .bytes = kv_row_bytes_,
+                       .from = static_cast<uint64_t>(before) * kv_row_bytes_,
+                       .holder = first + i % copies_});
+    before += theirs.size();
+  }
+  class_rows_ = of_class[static_cast<size_t>(index_ % copies_)];
+}
+
+uint64_t UlyssesPlan::QueryBytes(int reader) const {
+  return static_cast<uint64_t>(shard_.run_heads[static_cast<size_t>(reader)].heads.size()) *
+         head_bytes_;
+}
+
+uint64_t UlyssesPlan::RowBytes(int sender, int reader) const {
+  if (!SameClass(sender, reader)) return QueryBytes(reader);
+  const Part& kv_heads = shard_.run_heads[static_cast<size_t>(reader)].kv_heads;
+  return QueryBytes(reader) + 2 * static_cast<uint64_t>(kv_heads.size()) * head_bytes_;
 }
 
 uint64_t UlyssesPlan::StagingOf(int reader) const {
   uint64_t bytes = 0;
-  for (int i = 0; i < reader; ++i) bytes += RowBytes(shard_.run_heads[static_cast<size_t>(i)]);
+  for (int i = 0; i < reader; ++i) bytes += RowBytes(index_, i);
   return static_cast<uint64_t>(own_rows_.size()) * bytes;
 }
 
@@ -45,7 +90,7 @@ uint64_t UlyssesPlan::back_bytes() const {
 
 uint64_t UlyssesPartBytes(const Shard& shard, int64_t head_dim, tensor::DType dtype, int64_t rows) {
   const UlyssesPlan plan(shard, head_dim, dtype, rows, 0);  // who has most rows
-  return std::max(plan.forth_bytes(), plan.back_bytes());
+  return std::max({plan.forth_bytes(), plan.back_bytes(), plan.kv_class_bytes()});
 }
 
 }  // namespace forebay::model

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 namespace forebay::model {
@@ -176,6 +177,105 @@ TEST(Ulysses, EveryHeadMeetsEveryRow) {
     }
   }
   EXPECT_GT(checked, 100);
+}
+
+Shard TwoStepShard(const ModelConfig& config, const Degrees& layout, int block) {
+  return ShardOf(config, {.tp = layout.tp,
+                          .tp_rank = layout.TpIndex(block),
+                          .sp = layout.sp,
+                          .sp_rank = layout.SpIndex(block),
+                          .two_step_kv = true});
+}
+
+// Whose row each row of k and v is that the rank of `block` ends up with in two steps: by plain
+// loops over what its neighbours took in the first.
+std::vector<int64_t> RowsInTwoSteps(const ModelConfig& config, const Degrees& layout, int block,
+                                    int64_t n) {
+  const int64_t run = block / layout.sp * layout.sp;
+  const auto plan_of = [&](const Shard& shard, int index) {
+    return UlyssesPlan(shard, config.head_dim, DType::kBF16, n, index);
+  };
+  std::vector<int64_t> rows(static_cast<size_t>(n), -1);
+  const Shard own = TwoStepShard(config, layout, block);
+  const UlyssesPlan plan = plan_of(own, layout.SpIndex(block));
+  for (const fabric::GatherBlock& taken : plan.kv_all()) {
+    const Shard holder = TwoStepShard(config, layout, static_cast<int>(run) + taken.holder);
+    EXPECT_EQ(holder.own_kv_heads.begin, own.own_kv_heads.begin);
+    const UlyssesPlan first = plan_of(holder, taken.holder);
+    std::vector<int64_t> of_class(first.kv_class_bytes() / first.kv_row_bytes(), -1);
+    for (int i = 0; i < layout.sp; ++i) {
+      const fabric::GatherBlock& block_of = first.kv_class()[static_cast<size_t>(i)];
+      for (int64_t r = 0; r < block_of.rows; ++r)
+        of_class[static_cast<size_t>(block_of.row + r)] = RowsOf(n, layout, i).begin + r;
+    }
+    for (int64_t r = 0; r < taken.rows; ++r)
+      rows[static_cast<size_t>(taken.row + r)] = of_class[taken.from / plan.kv_row_bytes() + r];
+  }
+  return rows;
+}
+
+// The planted fault leaves the rows in the order in which neighbours have them: class by class.
+std::vector<int64_t> WithoutInterleave(const ModelConfig& config, const Degrees& layout, int block,
+                                       int64_t n) {
+  const Shard own = TwoStepShard(config, layout, block);
+  const UlyssesPlan plan(own, config.head_dim, DType::kBF16, n, layout.SpIndex(block));
+  std::vector<int64_t> rows;
+  for (int copy = 0; copy < KvCopies(own); ++copy) {
+    for (const fabric::GatherBlock& taken : plan.kv_all()) {
+      if (taken.holder % KvCopies(own) != copy) continue;
+      for (int64_t r = 0; r < taken.rows; ++r) rows.push_back(taken.row + r);
+    }
+  }
+  return rows;
+}
+
+TEST(Ulysses, TwoStepsWithoutInterleaveAreSeen) {
+  struct Case {
+    int64_t heads, kv_heads;
+    Degrees layout;
+    int copies;
+    bool several_classes;  // whose rows lie between those of others
+  };
+  for (const Case& c :
+       {Case{8, 2, {4, 1}, 2, true}, Case{8, 2, {8, 1}, 4, true}, Case{32, 4, {8, 1}, 2, true},
+        Case{14, 2, {4, 1}, 2, true}, Case{8, 2, {2, 2}, 2, false}, Case{8, 1, {4, 1}, 4, false}}) {
+    const ModelConfig config = Config(c.heads, c.kv_heads, 2);
+    for (const int64_t n : {1, 2, 3, 9, 16, 17}) {
+      std::vector<int64_t> all(static_cast<size_t>(n));
+      std::iota(all.begin(), all.end(), 0);
+      for (int block = 0; block < c.layout.ranks(); ++block) {
+        EXPECT_EQ(KvCopies(TwoStepShard(config, c.layout, block)), c.copies);
+        EXPECT_EQ(RowsInTwoSteps(config, c.layout, block, n), all) << n << " " << block;
+        if (n < 9) continue;
+        EXPECT_EQ(WithoutInterleave(config, c.layout, block, n) != all, c.several_classes);
+      }
+    }
+  }
+  // Every KV head on one rank, or on unequally many: one step.
+  EXPECT_EQ(KvCopies(TwoStepShard(Config(8, 8, 2), {8, 1}, 3)), 1);
+}
+
+// The same bytes go from rank to rank as in one step.
+TEST(Ulysses, TwoStepsMoveTheSameBytes) {
+  const ModelConfig config = Config(32, 4, 128);
+  for (const int64_t n : {1, 8, 9, 80}) {
+    const Degrees layout{8, 1};
+    uint64_t bytes = 0;
+    for (int block = 0; block < 8; ++block) {
+      const Shard shard = TwoStepShard(config, layout, block);
+      const UlyssesPlan plan(shard, 128, DType::kBF16, n, block);
+      for (int i = 0; i < 8; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const auto size = [](const fabric::GatherBlock& b) {
+          return static_cast<uint64_t>(b.rows) * b.bytes;
+        };
+        if (i != block)
+          bytes += size(plan.forth()[at]) + size(plan.kv_class()[at]) + size(plan.back()[at]);
+        if (plan.kv_all()[at].holder != block) bytes += size(plan.kv_all()[at]);
+      }
+    }
+    EXPECT_EQ(bytes, WireBytes(config, layout, n)) << n;
+  }
 }
 
 }  // namespace

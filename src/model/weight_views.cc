@@ -72,7 +72,7 @@ weights::PlacedWeight View(const weights::MatrixPlan& own, const weights::Placed
 
 }  // namespace
 
-uint64_t ViewTableBytes(const DecoderPlan& mode) {
+uint64_t ModeTableBytes(const DecoderPlan& mode) {
   uint64_t bytes = 0;
   for (const LayerPlan& layer : mode.layers) {
     for (const PlannedMatrix& matrix : layer.matrices) bytes += matrix.plan.TableBytes();
@@ -80,18 +80,39 @@ uint64_t ViewTableBytes(const DecoderPlan& mode) {
   return bytes;
 }
 
-DecoderWeights ViewWeights(const DecoderPlan& own, const DecoderWeights& loaded,
-                           const DecoderPlan& mode, device::RegionCutter* tables) {
-  DecoderWeights view = loaded;
-  view.shard = mode.shard;
+uint64_t ModeCopyBytes(const DecoderPlan& mode) {
+  uint64_t bytes = 0;
+  for (const LayerPlan& layer : mode.layers) {
+    for (const PlannedMatrix& matrix : layer.matrices) bytes += matrix.plan.TileBytes();
+  }
+  return bytes;
+}
+
+base::Result<DecoderWeights> ModeWeights(const DecoderPlan& mode, ModeSource* source) {
+  DecoderWeights of_mode = source->loaded;
+  of_mode.shard = mode.shard;
+  std::vector<weights::PlacedMatrix> copied;
   for (size_t layer = 0; layer < mode.layers.size(); ++layer) {
     for (size_t m = 0; m < mode.layers[layer].matrices.size(); ++m) {
-      LoadedMatrix& matrix = view.layers[layer].matrices[m];
-      matrix.placed = View(own.layers[layer].matrices[m].plan, matrix.placed,
-                           mode.layers[layer].matrices[m].plan, tables);
+      const weights::MatrixPlan& plan = mode.layers[layer].matrices[m].plan;
+      LoadedMatrix& matrix = of_mode.layers[layer].matrices[m];
+      matrix.pooled = false;
+      if (!source->copies) {
+        matrix.placed =
+            View(source->own.layers[layer].matrices[m].plan, matrix.placed, plan, &source->tables);
+        continue;
+      }
+      matrix.placed = weights::PlaceMatrix(plan, &source->tables);
+      copied.push_back({&plan, matrix.placed});
+      weights::ForEachRun(matrix.placed.weight, matrix.placed.num_experts,
+                          [&](const weights::RunPlace& run) {
+                            weights::SetRun(matrix.placed, run, source->copies->Cut(run.bytes));
+                          });
     }
   }
-  return view;
+  if (source->reader != nullptr && !copied.empty())
+    FB_RETURN_IF_ERROR(weights::LoadMatrices(*source->reader, copied, source->num_threads));
+  return of_mode;
 }
 
 }  // namespace forebay::model

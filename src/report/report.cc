@@ -95,6 +95,7 @@ class Page {
           [&](const auto& b) { return b.ship_seconds / width; });
     }
     DrawReplicas();
+    DrawArrivals();
   }
 
   void Section(std::string_view title, std::string_view legend, std::string_view drawing) {
@@ -191,6 +192,45 @@ class Page {
     Section("Replicas", legend, DrawLanes(timeline_.end_seconds(), lanes));
   }
 
+  // Of requests that came over time, by when they came.
+  void DrawArrivals() {
+    const std::vector<job::RequestTimes>& requests = run_.latencies.requests;
+    if (!std::ranges::any_of(requests, [](const auto& times) { return times.arrival > 0; })) return;
+    const auto bucket = [&](const job::RequestTimes& times) {
+      return std::min(size_ - 1, static_cast<size_t>(times.arrival / timeline_.bucket_seconds()));
+    };
+    Values arrivals(size_);
+    for (const job::RequestTimes& times : requests)
+      arrivals[bucket(times)] += 1 / timeline_.bucket_seconds();
+    SvgChart chart(timeline_.end_seconds(), *std::ranges::max_element(arrivals));
+    chart.Line(arrivals, "a");
+    Section("Arrivals a second", "requests that have a result", chart.Finish());
+    const auto draw = [&](std::string_view title, auto&& seconds) {
+      std::vector<Values> of_bucket(size_);
+      for (const job::RequestTimes& times : requests) {
+        if (seconds(times) >= 0) of_bucket[bucket(times)].push_back(1e3 * seconds(times));
+      }
+      // Where nobody came the lines go on as they were.
+      Values median(size_), most(size_);
+      for (size_t i = 0; i < size_; ++i) {
+        if (i > 0) median[i] = median[i - 1], most[i] = most[i - 1];
+        if (of_bucket[i].empty()) continue;
+        const job::Percentiles percentiles = job::PercentilesOf(of_bucket[i]);
+        median[i] = percentiles.p50;
+        most[i] = percentiles.max;
+      }
+      SvgChart times(timeline_.end_seconds(), *std::ranges::max_element(most));
+      times.Band(median, most, "c");
+      times.Line(median, "a");
+      Section(title, "<i class=\"a\"></i>median <i class=\"c\"></i>to most, by arrival",
+              times.Finish());
+    };
+    draw("Time to first token, ms", [](const auto& times) {
+      return times.first_token < 0 ? -1 : times.first_token - times.arrival;
+    });
+    draw("Time per output token, ms", [](const auto& times) { return times.token(); });
+  }
+
   void DrawProfile() {
     std::vector<device::OpProfile> profile = run_.profile;
     double sum = 0;
@@ -278,7 +318,15 @@ class Page {
     };
     row("time to first token: median, p90, p99", run_.latencies.first_token);
     row("time per output token", run_.latencies.token);
+    const job::TokenTimes& tokens = run_.latencies.tokens;
+    if (tokens.any) row("time between tokens", tokens.between);
     row("completion time", run_.latencies.completion);
+    if (tokens.any) {
+      Row("most output tokens a second, over 1 s and 10 s",
+          fmt::format("{:.1f}, {:.1f}", tokens.peak_1s, tokens.peak_10s));
+    }
+    if (run_.latencies.unfinished > 0)
+      Row("requests that came and have no result", fmt::format("{}", run_.latencies.unfinished));
   }
 
   const trace::CountedRun& run_;

@@ -95,6 +95,26 @@ TEST(ReportTest, DrawsWhatThereIs) {
   EXPECT_THAT(ReportHtml(SomeRun(), Timeline()), HasSubstr("Summary"));
 }
 
+TEST(ReportTest, DrawsRequestsThatCameOverTime) {
+  Timeline timeline;
+  for (int i = 0; i < 100; ++i) timeline.OnStep(Step(0, 0.01 * i, 0.01 * (i + 1)));
+  trace::CountedRun run = SomeRun();
+  for (int i = 0; i < 40; ++i) {
+    run.latencies.requests.push_back(
+        {.arrival = 0, .first_token = 0.1, .end = 0.1 + 0.01 * i, .longest = i});
+  }
+  for (const char* title : {"Arrivals a second", "Time to first token, ms"})
+    EXPECT_THAT(ReportHtml(run, timeline), Not(HasSubstr(title)));
+  run.latencies.requests[39].arrival = 0.5;
+  run.latencies.completion.max = 1;
+  run.latencies.tokens = {.any = true, .peak_1s = 321, .peak_10s = 123};
+  const std::string html = ReportHtml(run, timeline);
+  for (const char* title : {"Arrivals a second", "Time to first token, ms",
+                            "Time per output token, ms", "time between tokens", "321.0, 123.0"})
+    EXPECT_THAT(html, HasSubstr(title));
+  EXPECT_THAT(html, Not(HasSubstr("nan")));
+}
+
 TEST(ReportTest, StaysSmall) {
   Timeline timeline;
   for (int i = 0; i < 64; ++i) {

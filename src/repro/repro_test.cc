@@ -207,7 +207,7 @@ TEST(Lab, AStepTakesWhatItIsPricedAt) {
       ASSERT_TRUE(plan.ok()) << plan.status().ToString();
       const layout::StepPricer pricer(files->config, plan->dtype, {.tp = tp},
                                       plan->ranks[0].memory.capacity, plan->machine.profile,
-                                      cost::Calibration::kCalibrated);
+                                      {cost::Calibration::kCalibrated});
       const cost::Work step = pricer.Decode(64, 2036).all();
       const double rate = 1e-3 * decoding->fetch_ms / (1e-3 * decoding->step_ms) *
                           cost::PullRate(plan->machine.profile);

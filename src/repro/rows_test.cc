@@ -35,6 +35,7 @@ TEST(Rows, ComeOutAsKnown) {
                                             "SH1.ttft.Qwen3",
                                             "SH1.tpot.Qwen3",
                                             "SH1.tokens.Qwen3",
+                                            "SH1.bf16",
                                             "SH2",
                                             "SH2.peak",
                                             "SHT.lowest",

@@ -14,6 +14,7 @@ StepMode ShiftTable::Shift(StepMode mode, int64_t rows, int64_t step) const {
   }
   mode.sp = entries[index].sp;
   mode.tp = entries[index].tp;
+  if (pooled && mode.sp == 1) mode.ffn = FfnMode::kLocal;
   return mode;
 }
 

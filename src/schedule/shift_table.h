@@ -22,6 +22,8 @@ struct ShiftEntry {
 struct ShiftTable {
   std::vector<ShiftEntry> entries;  // ascending rows
   int flip_every = 0;               // trials: so many steps in each mode in turn, whatever rows say
+  // Weights are pooled along sp: a step with sp=1 pulls nothing, for each rank owns its part.
+  bool pooled = false;
 
   bool empty() const { return entries.empty(); }
   // `mode` with the degrees of step number `step`, of `rows` rows.

@@ -40,5 +40,15 @@ TEST(ShiftTable, TrialsFlipWhateverRowsSay) {
   }
 }
 
+// Ranks that share weights along sp own what they read with tp alone.
+TEST(ShiftTable, APoolIsPulledWhereRowsAreCutAlone) {
+  ShiftTable table{{{64, 1, 8}, {kAny, 8, 1}}};
+  const StepMode pulls{.ffn = FfnMode::kPull, .sp = 8, .tp = 1};
+  EXPECT_EQ(table.Shift(pulls, 9, 0).ffn, FfnMode::kPull);
+  table.pooled = true;
+  EXPECT_EQ(table.Shift(pulls, 9, 0).ffn, FfnMode::kLocal);
+  EXPECT_EQ(table.Shift(pulls, 65, 0).ffn, FfnMode::kPull);
+}
+
 }  // namespace
 }  // namespace forebay::schedule

@@ -72,7 +72,8 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   }
   const std::unique_ptr<runtime::Runtime> host = runtime::CreateRealRuntime();
   const runtime::TimeNs began = host->Now();
-  FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control, options.arrivals));
+  FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control, options.arrivals,
+                                             options.each_token));
   result.host_seconds = static_cast<double>(host->Now() - began) * 1e-9;
   if (result.host_seconds > 0)
     result.steps_per_host_second = static_cast<double>(keeper.count()) / result.host_seconds;
@@ -98,11 +99,11 @@ void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options) {
 
 base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine,
                                     CountedSource& source, RunControl& control,
-                                    job::Arrivals arrivals) {
+                                    job::Arrivals arrivals, bool each_token) {
   const runtime::TimeNs began = runtime.Now();
   if (arrivals.seconds.empty()) arrivals.seconds = source.arrivals();
   CountingSink sink(runtime);
-  job::TimedSource timed(runtime, source, sink, std::move(arrivals), control);
+  job::TimedSource timed(runtime, source, sink, std::move(arrivals), control, each_token);
   const RunEnd end = engine.Run(timed, timed, control);
   const runtime::TimeNs elapsed = runtime.Now() - began;
   FB_RETURN_IF_ERROR(source.status());

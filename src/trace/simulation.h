@@ -29,10 +29,11 @@ struct CountedRun {
 void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options);
 
 // Runs `source` to its end; results are counted and dropped. Requests come as `arrivals` says, at
-// the times of the source where it says none. Errors: job::kStalled, the source's.
+// the times of the source where it says none. `each_token`: as job::TimedSource. Errors:
+// job::kStalled, the source's.
 base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine,
                                     CountedSource& source, RunControl& control,
-                                    job::Arrivals arrivals = {});
+                                    job::Arrivals arrivals = {}, bool each_token = false);
 
 // A source for an engine that has just been made; all arguments outlive it.
 using MakeSource = std::function<std::unique_ptr<CountedSource>(
@@ -45,6 +46,7 @@ struct SimulationOptions {
   const LengthTrace* trace = nullptr;         // what runs: this trace,
   MakeSource make_source;                     // or where that is null, this
   job::Arrivals arrivals;                     // see RunCounted
+  bool each_token = false;                    // see RunCounted
   StepObserver* observer = nullptr;           // is told of every step
   // who gets which request; null: as the policy has it
   const engine::HandOutLog* hand_out = nullptr;

@@ -37,6 +37,11 @@ class Arrivals(support.TestCase):
         self.assertLess(steady["p99_ttft_ms"], at_once["p99_ttft_ms"], "latencies count from the arrival")
         self.assertLess(steady["p99_ttft_ms"], bursty["p99_ttft_ms"])
         self.assertLessEqual(steady["p90_e2el_ms"], steady["p95_e2el_ms"])
+        self.assertAlmostEqual(steady["mean_itl_ms"], steady["mean_tpot_ms"], delta=1e-6, msg="all answers are as long")
+        self.assertLessEqual(steady["median_itl_ms"], steady["p99_itl_ms"])
+        self.assertGreaterEqual(at_once["peak_output_tokens_per_second_1s"], steady["peak_output_tokens_per_second_1s"])
+        self.assertEqual(at_once["peak_output_tokens_per_second_10s"], 80, "40 answers of 20 tokens")
+        self.assertEqual(steady["num_unfinished"], 0)
         self.assertEqual(bursty["mean_ttft_ms"], self.simulated("--request-rate", "4", "--burstiness", ".1")["mean_ttft_ms"])
         self.assertNotEqual(bursty["mean_ttft_ms"], self.simulated("--request-rate", "4", "--burstiness", ".1", "--seed", "9")["mean_ttft_ms"])
 
@@ -62,7 +67,7 @@ class Arrivals(support.TestCase):
         self.assertNotIn("inf", finished.err)
         summary = timed.summary()
         self.assertGreaterEqual(summary["elapsed_time"], 1)
-        for name in ("ttft", "tpot", "e2el"):
+        for name in ("ttft", "tpot", "itl", "e2el"):
             self.assertGreater(summary[f"mean_{name}_ms"], 0)
             self.assertLess(summary[f"median_{name}_ms"], 900, "the wait for the arrival does not count")
         self.assertGreater(summary["mean_e2el_ms"], summary["mean_ttft_ms"])

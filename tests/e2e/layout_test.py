@@ -29,6 +29,16 @@ class Layout(support.TestCase):
             self.expect(job.run("--devices", f"{devices}xcpu", "--layout", layout, "--pool-look-ahead", 1), support.COMPLETE)
             self.assertEqual(job.answers(), reference.answers(), layout)
             job.forget()
+        # Ranks that cut rows: the FFN shared along sp, or a second model for tp alone.
+        for flags, counter in [(["--layout", "sp=2,weights=striped,pool=3", "--shift-mode", "2x1"], "bytes_pulled"),
+                               (["--layout", "sp=2,weights=striped,pool=3", "--shift-parallel-threshold", 8], "shift_switches"),
+                               (["--layout", "sp=2", "--shift-weights", "copy", "--shift-parallel-threshold", 8], "shift_switches")]:
+            job = self.job(lines, "ranks", flags=FLAGS)
+            self.expect(job.run("--devices", "2xcpu", *flags), support.COMPLETE)
+            self.assertEqual(job.answers(), reference.answers(), flags)
+            self.assertGreater(job.summary()["mode_counters"][counter], 0)
+            self.assertEqual(job.summary()["tp_wire"], "exact")
+            job.forget()
         # Two roles, also where the KV cache is so small that they wait for each other.
         for flags in [ROLES, [*ROLES, "--num-kv-blocks-override", 20, "--max-num-batched-tokens", 40]]:
             job = self.job(lines, "roles", flags=FLAGS)
@@ -46,6 +56,8 @@ class Layout(support.TestCase):
                              (["--memory-per-rank", "1GiB"], ["--memory 128MiB", "--memory-per-rank 1GiB", "one of them"]),
                              (["--pool-slots", "x"], ["--pool-slots", "8GiB"]),
                              (["--pool-slice", "0"], ["--pool-slice is 0"]),
+                             (["--devices", "2xcpu", "--layout", "tp=2", "--sim-tp-wire", "bf16"], ["--sim-tp-wire bf16 on real devices"]),
+                             (["--devices", "2xcpu", "--layout", "sp=2,weights=by_layer"], ["layout_pool", "beside sp=2"]),
                              (["--layout", "pool=1"], ["pool=1", "weights=replicated"]),
                              (["--context", "dp=1"], ["roles_invalid", "--context dp=1 without --generation"]),
                              (["--generation", "dp=1"], ["roles_invalid", "--generation dp=1 without --context"]),
@@ -57,6 +69,11 @@ class Layout(support.TestCase):
                               ["roles_invalid", "sp=1,tp=2,pp=1", "sp=1,tp=1,pp=1"])]:
             job = self.job([{"prompt": "x"}], "refused", flags=FLAGS)
             self.expect(job.run(*flags), support.USAGE, *texts)
+        for flags, texts in [(["--layout", "sp=2", "--kv-replication", "two-step"], ["--kv-replication two-step with sp=2", "2 KV heads"]),
+                             (["--layout", "tp=2", "--shift-weights", "copy"], ["--shift-weights copy", "sp=1, tp=2"]),
+                             (["--layout", "sp=2,weights=striped", "--shift-weights", "copy"], ["--shift-weights copy", "sp=2,weights=striped"])]:
+            job = self.job([{"prompt": "x"}], "refused", flags=FLAGS)
+            self.expect(job.run("--devices", "2xcpu", *flags), support.ERROR, "shift_invalid", *texts)
 
     def test_a_fault_stops_its_group_and_the_job_goes_on(self):
         lines = support.mixed_requests(random.Random(9), 90, most_tokens=32)

@@ -110,7 +110,7 @@ void AddLinear(const BlockContext& context, int64_t layer, const Role& role, con
   }
   LayerLinear(context, layer, role, x, exchange->mine(), rows, kernels::LinearOutput::kPartial);
   exchange->Meet(*context.stream);
-  const bool twice = rows > context.links.one_meeting_rows;
+  const bool twice = rows > context.links.all_reduce.one_meeting_rows;
   const kernels::PackedWeight& weight = context.weights.layers[layer].matrix(role);
   const uint64_t row_bytes = tensor::BytesOf(context.dtype, static_cast<uint64_t>(weight.n));
   const Part added =
@@ -125,7 +125,7 @@ void AddLinear(const BlockContext& context, int64_t layer, const Role& role, con
                              .rows = rows,
                              .n = weight.n,
                              .ranks = exchange->num_ranks(),
-                             .wire_bytes = context.wire_bytes};
+                             .wire_bytes = context.links.all_reduce.wire_bytes};
   const int planes_of_others = TakePlanes(context, &reduce);
   if (twice) kernels::KeepRows(added.begin, static_cast<int32_t>(added.size()), &reduce);
   CountMeeting(context, &ExchangeCounters::bytes_all_reduce,

@@ -34,7 +34,6 @@ struct BlockContext {
   uint16_t* chosen = nullptr;
   int64_t chosen_rows = 0;
   ExchangeCounters* exchanged = nullptr;  // null: nobody counts
-  int32_t wire_bytes = 4;  // an element of a partial sum between ranks: for the price alone
 };
 
 // Where a matrix of a layer lies, the rank's own or an acquired one, for what is enqueued while

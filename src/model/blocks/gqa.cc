@@ -106,6 +106,33 @@ void RopeAndStore(const BlockContext& context, const LayerWeights& w, const Cach
                    .first_layer = cached.layer.first});
 }
 
+// q, k and v of all rows come at once.
+void MeetOnce(const BlockContext& context, const UlyssesPlan& plan, const Buffers& buffers) {
+  fabric::Exchange& exchange = *context.links.sequence;
+  const fabric::MatrixBehind kv{buffers.kv, plan.kv_row_bytes()};
+  fabric::AllToAll(*context.stream, exchange, "all_to_all_qkv", plan.forth(), buffers.q,
+                   plan.forth()[0].bytes, kv);
+  CountMeeting(context, &ExchangeCounters::bytes_all_to_all,
+               fabric::BytesFromOthers(exchange, plan.forth(), kv));
+}
+
+// q of all rows and k and v of a class's rows, which go into this rank's part of the next meeting;
+// then k and v of all.
+void MeetTwice(const BlockContext& context, const UlyssesPlan& plan, const Buffers& buffers) {
+  fabric::Exchange& exchange = *context.links.sequence;
+  fabric::AllToAll(*context.stream, exchange, "all_to_all_q", plan.forth(), buffers.q,
+                   plan.forth()[0].bytes);
+  fabric::TakeBlocks(*context.stream, exchange, "all_to_all_kv", plan.kv_class(), exchange.mine(),
+                     plan.kv_row_bytes());
+  CountMeeting(context, &ExchangeCounters::bytes_all_to_all,
+               fabric::BytesFromOthers(exchange, plan.forth()) +
+                   fabric::BytesFromOthers(exchange, plan.kv_class()));
+  fabric::AllGather(*context.stream, exchange, "all_gather_kv", plan.kv_all(), buffers.kv,
+                    plan.kv_row_bytes());
+  CountMeeting(context, &ExchangeCounters::bytes_all_to_all,
+               fabric::BytesFromOthers(exchange, plan.kv_all()));
+}
+
 // The same where rows are cut over ranks: each rounds q, k and v of its own rows, and takes what
 // its own heads need of all.
 void RopeMeetAndStore(const BlockContext& context, const LayerWeights& w, const Cached& cached,
@@ -136,14 +163,10 @@ void RopeMeetAndStore(const BlockContext& context, const LayerWeights& w, const 
         .first_head = static_cast<int32_t>(heads.begin - shard.heads.begin),
         .heads = static_cast<int32_t>(heads.size()),
         .first_kv_head = static_cast<int32_t>(kv_heads.begin - shard.kv_heads.begin),
-        .kv_heads = static_cast<int32_t>(kv_heads.size())};
+        .kv_heads = plan.SendsKv(reader) ? static_cast<int32_t>(kv_heads.size()) : 0};
   }
   kernels::RopeRows(*context.stream, *context.kernels, rope);
-  const fabric::MatrixBehind kv{buffers.kv, plan.kv_row_bytes()};
-  fabric::AllToAll(*context.stream, exchange, "all_to_all_qkv", plan.forth(), buffers.q,
-                   plan.forth()[0].bytes, kv);
-  CountMeeting(context, &ExchangeCounters::bytes_all_to_all,
-               fabric::BytesFromOthers(exchange, plan.forth(), kv));
+  plan.two_step() ? MeetTwice(context, plan, buffers) : MeetOnce(context, plan, buffers);
   kernels::StoreKv(*context.stream, *context.kernels,
                    {.batch = batch,
                     .layout = cached.group.layout,

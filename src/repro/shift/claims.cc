@@ -57,6 +57,53 @@ FindingOr ViewedWeights(const Degrees& layout, double, Lab&) {
   return Finding{.calibrated = 100 * (weights(shifting) - weights(one)) / weights(one)};
 }
 
+base::Result<layout::LayoutPlan> PlanLlama(const char* layout, const layout::ShiftOptions& shift) {
+  layout::EngineOptions options;
+  FB_ASSIGN_OR_RETURN(options.machine.devices, layout::ParseDevices("sim:8xh200"));
+  FB_ASSIGN_OR_RETURN(options.layout, layout::ParseLayout(layout));
+  options.machine.quantization = cost::NumberFormat::kFP8;
+  options.shift = shift;
+  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(kLlama));
+  return layout::PlanLayout(options, config);
+}
+
+double KvTokens(const layout::LayoutPlan& plan) {
+  return static_cast<double>(plan.ranks[0].memory.kv_tokens());
+}
+
+FindingOr KvOfViews(const Degrees&, double, Lab&) {
+  layout::ShiftOptions shift{.threshold = 256};
+  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan views, PlanLlama("sp=8", shift));
+  shift.copies_weights = true;
+  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan copy, PlanLlama("sp=8", shift));
+  return Finding{
+      .calibrated = KvTokens(views) / KvTokens(copy),
+      .account = {{"KV tokens", KvTokens(views)}, {"with a second model", KvTokens(copy)}}};
+}
+
+// What all layers pooled along sp come to.
+enum class Pooled : uint8_t { kKv, kFetchMs, kHiddenRows };
+
+FindingOr PoolAlongSp(const Pooled& figure, double, Lab&) {
+  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan copies, PlanLlama("sp=8", {}));
+  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan pooled,
+                      PlanLlama("sp=8,weights=striped,pool=80", {}));
+  FB_CHECK(!pooled.shift.prices.empty(), "no prices of modes");
+  const double fetch = pooled.shift.prices.front().seconds.front();
+  double hidden = 0;
+  for (size_t i = copies.shift.prices.size(); i-- > 0;) {
+    if (copies.shift.prices[i].seconds.front() < fetch) break;
+    hidden = static_cast<double>(copies.shift.prices[i].rows);
+  }
+  const double kv = KvTokens(pooled) / KvTokens(copies);
+  return Finding{.calibrated = figure == Pooled::kKv        ? kv
+                               : figure == Pooled::kFetchMs ? 1e3 * fetch
+                                                            : hidden,
+                 .account = {{"KV tokens over copies", kv},
+                             {"fetch ms", 1e3 * fetch},
+                             {"rows of a step that takes as long", hidden}}};
+}
+
 FindingOr PaddedRows(const Degrees& mode, double, Lab&) {
   constexpr int64_t kRows = 9;
   return Finding{.calibrated = static_cast<double>(model::MostOwnRows(kRows, mode) * mode.sp)};
@@ -130,6 +177,8 @@ constexpr std::string_view kSh1 =
     "prompts of random tokens: no prefix is shared; 8192 tokens a step; Shift Parallelism takes "
     "one "
     "of its two modes, by price; sums of TP travel in fp32, exactly";
+constexpr std::string_view kSh1Bf16 =
+    "as SH1, but for sums of TP, which are priced as if they travelled in bf16 (--sim-tp-wire)";
 constexpr std::string_view kSh3 = "as SH1; Qwen3-32B up to 32K: its context ends at 40,960 tokens";
 constexpr std::string_view kSh2 =
     "requests of 150 + 200 and 6000 + 250 tokens in turn, 2 a second, in each burst 20 a second "
@@ -337,6 +386,14 @@ std::vector<Claim> ShiftClaims() {
           {"SH6.views", "beyond the paper", "The same where the weights of modes are views, %", "", Kind::kExact},
           &ViewedWeights, {{"SP = 8", "0.0", {8, 1}}, {"SP = 4, TP = 2", "0.0", {4, 2}}}),
       Row<Degrees>(
+          {"SH6.kv", "beyond the paper", "Llama-3.1-70B, FP8, SP = 8: KV tokens with views over those with a second model", "", Kind::kBand, 0.02},
+          &KvOfViews, {{"KV tokens", "1.16", {8, 1}}}),
+      Row<Pooled>(
+          {"SHX.pool", "beyond the paper", "Llama-3.1-70B, FP8, SP = 8: the FFN of all layers pooled along sp",
+           "rows at four numbers an octave", Kind::kBand, 0.1},
+          &PoolAlongSp,
+          {{"KV tokens over copies", "1.75", Pooled::kKv}, {"a step's fetch, ms", "137", Pooled::kFetchMs}, {"rows that hide it", "7500", Pooled::kHiddenRows}}),
+      Row<Degrees>(
           {"SH7", "Shift Parallelism, Section 3.2.1", "A batch of 9 at SP = 8: rows with padding", "", Kind::kExact},
           &PaddedRows, {{"rows", "16", {8, 1}}}),
       Row<Degrees>(
@@ -371,6 +428,11 @@ std::vector<Claim> ShiftClaims() {
       Row<TradeOff>(
           {"SH1.tokens.Qwen3", "Shift Parallelism, Figure 9", "Qwen3-32B, 2,000 at once: K tok/s", kSh1, Kind::kBand, 0.1},
           &TradeOffCell, Cells(kQwen, Figure::kTokens, {"70.1", "38.3", "52.3", "53.8"})),
+      Row<TradeOff>(
+          {"SH1.bf16", "Shift Parallelism, Figure 9", "Llama-3.1-70B: TTFT and TPOT in ms, 2,000 at once in K tok/s, sums in bf16", kSh1Bf16, Kind::kBand, 0.1},
+          &TradeOffCell,
+          {{"TP8: TTFT", "159", {kLlama, kTp8, Figure::kTtft, true}}, {"TP8: TPOT", "9.34", {kLlama, kTp8, Figure::kTpot, true}},
+           {"TP8: tokens", "24.7", {kLlama, kTp8, Figure::kTokens, true}}, {"Shift SP8: TPOT", "10.1", {kLlama, kShift, Figure::kTpot, true}}}),
       Row<AtBest>(
           {"SHB.Llama", "beyond the paper", "Llama-3.1-70B, 2,000 at once: tokens/s, each at its best step budget",
            "budgets of 2048, 4096, 8192 and 16384 tokens a step", Kind::kOrder}, &BestOverBest, Baselines(kLlama)),

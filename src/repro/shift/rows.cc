@@ -128,6 +128,7 @@ ShiftRun OnH100(std::string model, ShiftLayout layout, int32_t prompt) {
 FindingOr TradeOffCell(const TradeOff& key, double claimed, Lab& lab) {
   const bool at_once = key.figure == Figure::kTokens;
   ShiftRun run = at_once ? AtOnce(key.model, key.layout) : OneAtATime(key.model, key.layout);
+  run.bf16_wire = key.bf16_wire;
   FB_ASSIGN_OR_RETURN(ShiftOutcome outcome, RunShift(run, lab));
   Finding finding{.calibrated = Of(outcome, key.figure, run.traffic.output),
                   .shortened = outcome.shortened};

@@ -26,6 +26,7 @@ struct TradeOff {
   std::string model;
   ShiftLayout layout;
   Figure figure = Figure::kTtft;
+  bool bf16_wire = false;
 };
 // A figure of one run over that of another; of several below, over the least.
 struct Compared {

@@ -15,6 +15,7 @@ layout::EngineOptions OptionsOf(const ShiftRun& run) {
   options.machine.devices = *layout::ParseDevices(fmt::format("sim:{}x{}", kDevices, run.device));
   options.machine.quantization = cost::NumberFormat::kFP8;
   options.machine.uncalibrated = run.uncalibrated;
+  options.machine.tp_wire_bf16 = run.bf16_wire;
   const ShiftLayout& layout = run.layout;
   options.layout = layout::Layout{.dp = layout.dp, .tp = layout.tp, .sp = layout.sp};
   if (layout.sp > 1 && !layout.shift)
@@ -116,10 +117,10 @@ base::Result<ShiftOutcome> RunShift(const ShiftRun& run, Lab& lab) {
   const bool shortens = lab.quick() && traffic.requests > 16 && traffic.bursts.empty();
   const int64_t requests = shortens ? traffic.requests / 8 : traffic.requests;
   const std::string name = fmt::format(
-      "{} {} {} {} {} {} | {} {} {} {} {} {} {} {} | {} {} {}", run.model, NameOf(run.layout),
+      "{} {} {} {} {} {} | {} {} {} {} {} {} {} {} | {} {} {} {}", run.model, NameOf(run.layout),
       run.layout.dp, run.layout.shift, run.layout.ends, run.layout.threshold, traffic.prompt,
       traffic.output, requests, traffic.mixed, traffic.concurrency, traffic.rate, traffic.bursts,
-      traffic.running, run.budget, run.device, run.uncalibrated);
+      traffic.running, run.budget, run.device, run.uncalibrated, run.bf16_wire);
   FB_ASSIGN_OR_RETURN(const trace::SimulationResult* result,
                       lab.Simulate(name, [&] { return Simulate(run, requests); }));
   const job::JobSummary& summary = result->run.summary;

@@ -48,6 +48,7 @@ struct ShiftRun {
   int32_t budget = kBudget;
   std::string device = "h200";
   bool uncalibrated = false;
+  bool bf16_wire = false;  // sums of tp are priced so
 };
 
 // Seconds of one rank, on average over the ranks. What a step's host time is the simulator spends

@@ -216,7 +216,7 @@ FindingOr FfnOverPrefetch(const int64_t& rows, double, Lab& lab) {
     FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
     const layout::StepPricer pricer(
         files.config, plan.dtype, {}, plan.ranks[0].memory.capacity, plan.machine.profile,
-        setting.uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated);
+        {setting.uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated});
     const auto layers = static_cast<double>(files.config.num_layers);
     const double ffn_ms = 1e3 * pricer.Decode(rows, setting.context).ffn.seconds / layers;
     account->push_back({"prefetch of a layer ms", prefetch_ms});

@@ -25,7 +25,8 @@ class Steps {
     steps->pricer_ = std::make_unique<layout::StepPricer>(
         steps->config_, tensor::DType::kBF16, model::Degrees{},
         model::StepCapacity{rows, layout::LogitRows(steps->config_, rows)}, steps->profile_,
-        where.uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated);
+        layout::StepPricing{where.uncalibrated ? cost::Calibration::kUncalibrated
+                                               : cost::Calibration::kCalibrated});
     return steps;
   }
 
