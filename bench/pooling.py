@@ -31,7 +31,6 @@ RANK_MIB = 974
 COMMON = ["--random-weights", "--skip-tokenizer-init", "--quiet", "--no-enable-prefix-caching", "--max-model-len", "128",
           "--max-num-seqs", "48", "--max-num-batched-tokens", "128", "--touch-kv", "1GiB"]
 SIDP = ["--mode", "pull", "--pool-look-ahead", "1"]
-RANKS = ["--memory-per-rank", f"{RANK_MIB}MiB"]
 # name, layout flags; all of two ranks but the last
 LAYOUTS = [("DP", ["--layout", "dp=2"]),
            ("FSDP", ["--layout", "dp=2,weights=sharded,pool=28", "--mode", "gather", "--pool-look-ahead", "1"]),
@@ -41,12 +40,15 @@ LAYOUTS = [("DP", ["--layout", "dp=2"]),
 
 
 class Bench:
-    def __init__(self, forebay, folder, prefix):
+    def __init__(self, forebay, folder, prefix, config, rank_mib):
         self.forebay, self.folder, self.prefix = forebay, folder, prefix
+        self.common, self.rank_mib = COMMON, rank_mib
         self.model = os.path.join(folder, "model")
         os.makedirs(self.model)
         with open(os.path.join(self.model, "config.json"), "w") as f:
-            json.dump(CONFIG, f)
+            json.dump(config, f)
+
+    def write_requests(self):
         rng = random.Random(7)
         with open(self.at("requests.jsonl"), "w") as f:
             for i in range(REQUESTS):
@@ -61,8 +63,8 @@ class Bench:
         for name in ("results.jsonl", "steps.jsonl"):
             if os.path.exists(self.at(name)):
                 os.remove(self.at(name))
-        flags = ["--memory", f"{2 * RANK_MIB}MiB"] if layout is None else [*RANKS, *layout]
-        command = [self.forebay, "run", "-m", self.model, "-i", self.at("requests.jsonl"), "--devices", devices, *COMMON, *flags,
+        flags = ["--memory", f"{2 * self.rank_mib}MiB"] if layout is None else ["--memory-per-rank", f"{self.rank_mib}MiB", *layout]
+        command = [self.forebay, "run", "-m", self.model, "-i", self.at("requests.jsonl"), "--devices", devices, *self.common, *flags,
                    "--summary", self.at("summary.json"), "--steps", self.at("steps.jsonl")]
         command = command if simulated else [*self.prefix, *command, "-o", self.at("results.jsonl")]
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
@@ -82,6 +84,14 @@ class Bench:
                               stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             sys.exit(f"forebay profile failed\n{done.stderr}")
+        return path
+
+    def share_memory(self, profile, reads):
+        """The path of the profile with what both cores read while the real runs were made, rather than at the profile's one moment."""
+        profile["numbers"]["machine_bytes_per_s"] = {"value": statistics.median(reads), "mark": "measured", "source": "probes around the runs"}
+        path = self.at("shared.json")
+        with open(path, "w") as f:
+            json.dump(profile, f)
         return path
 
 
@@ -127,7 +137,8 @@ def main():
     parser.add_argument("--out")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(os.path.abspath(args.forebay), folder, shlex.split(args.prefix))
+        bench = Bench(os.path.abspath(args.forebay), folder, shlex.split(args.prefix), CONFIG, RANK_MIB)
+        bench.write_requests()
         machine = Machine(bench.forebay, bench.prefix)
         path = os.path.abspath(args.profile) if args.profile else bench.profile_a_core(args.quick)
         profile = json.load(open(path))
@@ -135,12 +146,8 @@ def main():
         for _ in range(args.rounds):
             for name, layout in LAYOUTS:
                 real[name].append(machine.beside(lambda: bench.run(layout, "cpu" if layout is None else "2xcpu")))
-        # What both cores read while the real runs were made, rather than at the profile's one moment.
         reads = [read for _, read in machine.seen]
-        profile["numbers"]["machine_bytes_per_s"] = {"value": statistics.median(reads), "mark": "measured", "source": "probes around the runs"}
-        path = bench.at("shared.json")
-        with open(path, "w") as f:
-            json.dump(profile, f)
+        path = bench.share_memory(profile, reads)
         simulated = {name: bench.run(layout, f"sim:2x{path}", True) for name, layout in LAYOUTS if layout is not None}
     # A row of a decode step takes 2 operations a weight, which has 2 bytes.
     knee = number(profile, "bf16_flops") / number(profile, "memory_bytes_per_s")

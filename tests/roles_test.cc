@@ -90,12 +90,18 @@ TEST_P(RolesTest, EveryPairGivesTheDigestsOfOneRank) {
   const std::pair<std::string, std::string> layouts[] = {
       {"dp=1", "dp=1"},      {"dp=2", "dp=2"}, {"groups=2", "dp=2"},
       {"dp=1", "groups=2"},  {pooled, "dp=1"}, {"dp=1", pooled},
-      {"tp=2", "dp=2,tp=2"}, {"pp=2", "pp=2"}, {"groups=2," + pooled, pooled}};
+      {"tp=2", "dp=2,tp=2"}, {"pp=2", "pp=2"}, {"groups=2," + pooled, pooled},
+      {"tp=2", "dp=1"},      {"dp=1", "tp=2"}, {"pp=2", "dp=2"},
+      {"dp=2", "pp=2"},      {"tp=2", "pp=2"}, {"dp=2,pp=2", "tp=2"}};
   int ran = 0;
   for (const auto& [context, generation] : layouts) {
     SCOPED_TRACE(context + " to " + generation);
-    const auto parsed = layout::ParseLayout(generation);
-    if (!layout::ValidateLayout(*parsed, files_.config, parsed->num_devices()).ok()) continue;
+    bool valid = true;
+    for (const std::string& text : {context, generation}) {
+      const auto parsed = layout::ParseLayout(text);
+      valid &= layout::ValidateLayout(*parsed, files_.config, parsed->num_devices()).ok();
+    }
+    if (!valid) continue;
     EXPECT_EQ(RunRoles(context, generation), expected);
     EXPECT_EQ(end_, RunEnd::kComplete);
     EXPECT_EQ(stats_.requests_handed_over, GoOver(requests_));
@@ -181,6 +187,24 @@ TEST_P(RolesTest, PromptsThatBeginAlikeAreFoundInBothRoles) {
 
 INSTANTIATE_TEST_SUITE_P(Models, RolesTest,
                          testing::Values("llama3-gqa", "mistral", "qwen3-moe", "deepseek-v3"));
+
+class RolesModeTest : public RolesTest {};
+
+// Prompts pull experts, and decoding ships rows to them.
+TEST_P(RolesModeTest, EachRoleHasItsMode) {
+  const Answers expected = RunAlone();
+  options_.ship.mode = StepMode{.ffn = FfnMode::kPull};
+  options_.roles = {*layout::ParseLayout("dp=2,experts=by_expert"),
+                    *layout::ParseLayout("dp=2,experts=by_expert"),
+                    schedule::WantedMode(StepMode{.ffn = FfnMode::kShip})};
+  options_.machine.devices = *layout::ParseDevices("4xcpu");
+  EXPECT_EQ(Run(), expected);
+  EXPECT_GT(stats_.mode_counters["steps_pull"], 0);
+  EXPECT_GT(stats_.mode_counters["steps_ship"], 0);
+  EXPECT_EQ(stats_.requests_handed_over, GoOver(requests_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RolesModeTest, testing::Values("qwen3-moe"));
 
 class RolesFaultTest : public RolesTest {};
 
@@ -298,10 +322,42 @@ TEST(RolePlanTest, WhatCannotGoOverIsRefused) {
   const base::Status devices = refusal("4xcpu", "dp=1", "dp=2");
   EXPECT_EQ(devices.code(), layout::kLayoutDevices);
   EXPECT_THAT(devices.message(), testing::HasSubstr("there are 4"));
-  const base::Status unlike = refusal("3xcpu", "dp=1", "tp=2");
-  EXPECT_EQ(unlike.code(), layout::kRolesInvalid);
-  EXPECT_THAT(unlike.message(), testing::HasSubstr("--context with sp=1,tp=1,pp=1 and --generation "
-                                                   "with sp=1,tp=2,pp=1"));
+  EXPECT_TRUE(refusal("3xcpu", "dp=1", "tp=2").ok());
+}
+
+// One sum of each rank comes back of a row, instead of a row of each expert.
+TEST(ExpertWire, ReducedMovesLessAndIsRefusedOnRealDevices) {
+  layout::EngineOptions options;
+  options.model = golden::Path("models/qwen3-moe");
+  options.machine.devices = *layout::ParseDevices("sim:2xh20");
+  options.layout = *layout::ParseLayout("dp=2,experts=by_expert");
+  options.ship.mode = StepMode{.ffn = FfnMode::kShip};
+  options.limits.max_model_len = 128;
+  const auto files = engine::OpenModel(options.model, true, 0);
+  const auto counters = [&](bool reduced) {
+    options.ship.rounds.reduced_wire = reduced;
+    std::map<std::string, int64_t> counted;
+    runtime::VirtualRuntime runtime(0);
+    const base::Status status = runtime.Run([&] {
+      const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      std::vector<Request> requests = MakeShortRequests();
+      for (Request& request : requests) request.ends_after = request.sampling.max_tokens;
+      EXPECT_EQ(testing_support::RunAll(**engine, requests).size(), requests.size());
+      counted = (*engine)->stats().mode_counters;
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return counted;
+  };
+  auto exact = counters(false), reduced = counters(true);
+  EXPECT_GT(exact["expert_rows_returned"], exact["expert_rows_sent"]);
+  EXPECT_EQ(reduced["expert_rows_returned"], reduced["expert_rows_sent"]);
+  EXPECT_EQ(reduced["expert_rows_sent"], exact["expert_rows_sent"]);
+  EXPECT_LT(reduced["bytes_shipped"], exact["bytes_shipped"]);
+  options.machine.devices = *layout::ParseDevices("2xcpu");
+  const base::Status real = layout::PlanRoles(options, files->config).status();
+  EXPECT_EQ(real.code(), share::kCannotShip);
+  EXPECT_THAT(real.message(), testing::HasSubstr("--expert-wire reduced"));
 }
 
 // Answers end where the role that holds less has no more room.

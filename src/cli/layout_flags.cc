@@ -64,6 +64,10 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
                      "read prompts and draw first tokens (docs/parallelism.md); they come first");
   command.add_option("--generation", flags.generation,
                      "The layout of the devices that go on from there");
+  command
+      .add_option("--generation-mode", flags.generation_mode,
+                  "--mode of the devices of --generation (default: what --mode says, of both)")
+      .among(schedule::WantedModeNames());
   command.add_option("--device-profile", engine.machine.device_profile,
                      "By which pool=auto, --mode auto and forecasts price real devices: a file of "
                      "forebay profile, or a built-in profile (default: the nearest built-in one, "
@@ -150,6 +154,13 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
   command.add_flag("--expert-merge", engine.pool.merges_experts,
                    "Copy the experts that a rank holds and those that it pulled into one buffer "
                    "before it computes with them");
+  command
+      .add_option("--expert-wire", flags.expert_wire,
+                  "How experts' outputs come back to ranks that shipped rows: exact (one of each "
+                  "expert, of the same bytes as at home), or on simulated devices reduced (one sum "
+                  "of each rank, of rows that went out in the experts' format)")
+      .among({"exact", "reduced"})
+      .capture_default_str();
   command.add_option("--pool-slice", flags.pool_slice,
                      "Bytes that a pull copies from one owner before it turns to the next "
                      "(default: 1MiB, on simulated "
@@ -261,7 +272,12 @@ namespace {
 // --context and --generation.
 base::Status ApplyRoles(const LayoutFlags& flags, layout::EngineOptions* engine) {
   engine->roles.reset();
-  if (flags.context.empty() && flags.generation.empty()) return {};
+  if (flags.context.empty() && flags.generation.empty()) {
+    if (flags.generation_mode.empty()) return {};
+    return {layout::kRolesInvalid,
+            fmt::format("--generation-mode {} without --generation; expected both",
+                        flags.generation_mode)};
+  }
   if (flags.context.empty() || flags.generation.empty()) {
     return {layout::kRolesInvalid,
             flags.context.empty()
@@ -280,6 +296,9 @@ base::Status ApplyRoles(const LayoutFlags& flags, layout::EngineOptions* engine)
     auto parsed = layout::ParseLayout(*text);
     if (!parsed.ok()) return parsed.status().WithContext(flag);
     *role = *std::move(parsed);
+  }
+  if (!flags.generation_mode.empty()) {
+    FB_ASSIGN_OR_RETURN(roles.generation_mode, schedule::ParseWantedMode(flags.generation_mode));
   }
   return {};
 }
@@ -357,6 +376,7 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
   FB_RETURN_IF_ERROR(apply("--pool-slots", flags.pool_slots, &engine->pool.slots.budget_bytes));
   FB_RETURN_IF_ERROR(apply("--pool-slice", flags.pool_slice, &engine->pool.slice_bytes));
   FB_ASSIGN_OR_RETURN(engine->ship.mode, schedule::ParseWantedMode(flags.mode));
+  engine->ship.rounds.reduced_wire = flags.expert_wire == "reduced";
   engine->pool.stream_per_owner = flags.pool_streams == "owner";
   FB_ASSIGN_OR_RETURN(engine->pool.peers, layout::ParsePeerOrder(flags.pool_peers));
   engine->pool.waits_by_part = flags.pool_wait == "part";

@@ -44,8 +44,10 @@ struct Materials {
   const layout::EngineOptions& options;
   const model::ModelConfig& config;
   const std::vector<layout::JobGroup>& groups;  // all of the job
+  const std::vector<layout::RolePlan>& roles;   // all of the job
   Fabrics& kv_fabrics;                          // EngineParts'
   const layout::LayoutPlan& plan;               // of the role
+  const schedule::WantedMode& mode;             // of the role
   const weights::TensorReader* reader;          // null: shapes only
   device::EventEngine* sim;                     // null: real devices
   std::optional<schedule::StealPrices> steal;
@@ -75,9 +77,8 @@ Fabrics MakeFabrics(const Materials& job, const layout::JobGroup& group) {
 }
 
 schedule::OwnMode OwnModeOf(const Materials& job) {
-  const schedule::WantedMode& mode = job.options.ship.mode;
   // A group that meets flips by itself.
-  const bool flips = mode && !mode->meets();
+  const bool flips = job.mode && !job.mode->meets();
   return {job.plan.routed_rows, flips ? job.options.trial.flip_every : 0};
 }
 
@@ -91,20 +92,38 @@ Fabrics MakeKvFabrics(const Materials& job) {
   return fabrics;
 }
 
-// Where a rank of `group` that stands at `place` of its replica pulls KV from: Membership::lenders.
-// KV goes over from all groups, else within one.
-std::vector<int> LendersOf(const Materials& job, const layout::JobGroup& group,
-                           layout::RankPlace place) {
-  std::vector<int> lenders;
+// What the ranks of replica `member` of the group have of its KV; `plan` is that of their role.
+std::vector<kv::KvShare> SharesOf(const layout::LayoutPlan& plan, const layout::JobGroup& group,
+                                  int member) {
+  std::vector<kv::KvShare> shares;
+  for (const layout::RankPlan& rank : plan.ranks) {
+    const model::ReplicaCut& cut = rank.request.cut;
+    const layout::RankPlace place{member, cut.stage, cut.tp_rank, cut.sp_rank};
+    const model::Shard& shard = rank.memory.decoder->shard;
+    const int in_group = layout::RankOf(group.layout, place);
+    shares.push_back({group.role == GroupRole::kAll ? in_group : group.DeviceAt(place),
+                      shard.layers, shard.own_kv_heads, rank.memory.kv_groups});
+  }
+  return shares;
+}
+
+// What the rank with plan.ranks[`rank`] of `group` pulls of KV: Membership::lent. KV goes over from
+// all groups, else within one.
+std::vector<std::vector<kv::PullPart>> LentTo(const Materials& job, const layout::JobGroup& group,
+                                              int member, size_t rank) {
+  std::vector<std::vector<kv::PullPart>> lent;
+  const std::vector<kv::KvShare> takers = SharesOf(job.plan, group, member);
   for (const layout::JobGroup& other : job.groups) {
-    const bool own = other.first_device == group.first_device;
-    for (place.replica = 0; place.replica < other.layout.dp; ++place.replica) {
-      const int in_group = layout::RankOf(other.layout, place);
-      const int alone = own ? in_group : -1;
-      lenders.push_back(group.role == GroupRole::kAll ? alone : other.DeviceAt(place));
+    const bool lends = group.role != GroupRole::kAll || other.first_device == group.first_device;
+    const auto role = std::ranges::find(job.roles, other.role, &layout::RolePlan::role);
+    for (int giver = 0; giver < other.layout.dp; ++giver) {
+      lent.emplace_back();
+      if (!lends) continue;
+      lent.back() =
+          kv::PullParts(takers, rank, SharesOf(role->plan, other, giver), job.options.digest);
     }
   }
-  return lenders;
+  return lent;
 }
 
 ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& group, int index) {
@@ -193,7 +212,7 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
         .kv_fabric = job.kv_fabrics.empty()
                          ? fabric
                          : job.kv_fabrics[static_cast<size_t>(group.DeviceAt(place))].get(),
-        .lenders = LendersOf(job, group, place),
+        .lent = LentTo(job, group, member, ranks.size()),
         .pool = PoolOf(layout, plan, member),
         .ship_members = layout.pools() && layout.sp == 1 ? layout::ShipRanks(layout, number)
                                                          : fabric::Communicator{},
@@ -295,8 +314,10 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                         .options = options,
                         .config = config,
                         .groups = groups,
+                        .roles = roles,
                         .kv_fabrics = parts.kv_fabrics,
                         .plan = role.plan,
+                        .mode = role.mode,
                         .reader = simulated ? nullptr : files.reader.get(),
                         .sim = parts.sim.get(),
                         .steal = layout::PriceStealing(options, role.plan),
@@ -311,8 +332,9 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     }
     parts.pool_layers = std::max(parts.pool_layers, role.plan.layout.pool_layers.value_or(0));
     const layout::Layout& cut = role.plan.layout;
-    if (cut.pool_ranks() > 1 && (cut.pool_layers.value_or(0) > 0 || cut.pools_experts()))
-      parts.forced_mode = options.ship.mode;
+    if (role.mode && cut.pool_ranks() > 1 &&
+        (cut.pool_layers.value_or(0) > 0 || cut.pools_experts()))
+      parts.forced_modes.push_back(*role.mode);
     AddMemory(role.plan, &parts.facts);
     parts.facts.ranks += role.plan.layout.num_devices();
     if (role.role != GroupRole::kGeneration)

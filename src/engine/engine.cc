@@ -242,14 +242,17 @@ EngineStats LocalEngine::stats() const {
 }
 
 base::Status LocalEngine::CheckMode() const {
-  if (!parts_.forced_mode) return {};
+  if (parts_.forced_modes.empty()) return {};
   const EngineStats all = stats();
-  const std::string counter = schedule::StepsCounter(*parts_.forced_mode);
-  const auto found = all.mode_counters.find(counter);
-  if (all.steps == 0 || (found != all.mode_counters.end() && found->second > 0)) return {};
-  return {kModeNotTaken,
-          fmt::format("--mode {}: none of {} steps was taken so ({} is 0); expected one at least",
-                      schedule::Name(*parts_.forced_mode), all.steps, counter)};
+  for (const StepMode& mode : parts_.forced_modes) {
+    const std::string counter = schedule::StepsCounter(mode);
+    const auto found = all.mode_counters.find(counter);
+    if (all.steps == 0 || (found != all.mode_counters.end() && found->second > 0)) continue;
+    return {kModeNotTaken,
+            fmt::format("--mode {}: none of {} steps was taken so ({} is 0); expected one at least",
+                        schedule::Name(mode), all.steps, counter)};
+  }
+  return {};
 }
 
 std::vector<device::OpProfile> LocalEngine::Profile() const {

@@ -27,8 +27,8 @@ struct EngineParts {
   ModelFacts facts;
   SequenceContext context;
   int64_t pool_layers = 0;  // layers of the model that ranks share
-  // Where they share some: the mode that was asked for; nothing: the load decides.
-  schedule::WantedMode forced_mode;
+  // Where they share some: the modes that were asked for, by role; none: the load decides.
+  std::vector<StepMode> forced_modes;
   int64_t expected_ms = 0;  // that the whole job should take; 0: not known
   std::string isa;          // the kernels' set, or the name of the simulated machine
 };

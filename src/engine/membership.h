@@ -8,6 +8,7 @@
 #include "fabric/collectives.h"
 #include "fabric/fabric.h"
 #include "kernels/route.h"
+#include "kv/pull_parts.h"
 #include "model/activations.h"
 #include "model/shard.h"
 #include "share/pool_plan.h"
@@ -30,10 +31,10 @@ struct Membership {
   fabric::Communicator stages;  // its like in each stage
   // its like in each replica of the group, by replica: the pool
   fabric::Communicator peers;
-  // What KV is pulled through that is lent; outlives the rank. Its like in each of the job's
-  // replicas, by replica: -1 in those that lend nothing to it.
+  // What KV is pulled through that is lent; outlives the rank. What it takes from each of the job's
+  // replicas, by replica: nothing from those that lend nothing to it.
   fabric::Fabric* kv_fabric = nullptr;
-  std::vector<int> lenders;
+  std::vector<std::vector<kv::PullPart>> lent;
   const share::PoolPlan* pool = nullptr;  // null: it shares no weights
   fabric::Communicator ship_members;      // who computes with each other's rows
   uint64_t replica = 0;                   // the number of its replica among the job's

@@ -96,11 +96,11 @@ class Rank {
   // Enqueues this rank's part in a step that others take, in a mode that meets.
   void EnqueueService(const StepMode& mode, const share::ShipRows& rows,
                       const share::ShipSteps& steps);
-  // Begins to pull blocks from this rank's like in the replica that lends them, as
-  // kv::Cache::EnqueuePull says.
+  // Begins to pull its part of blocks from the replica that lends them, as kv::Cache::EnqueuePull
+  // says.
   base::Status EnqueueKvPull(const kv::KvLoan& loan, std::span<const kv::Cache::Move> moves) {
     return kv_->EnqueuePull(*membership_.kv_fabric,
-                            membership_.lenders[static_cast<size_t>(loan.replica)], loan.num_blocks,
+                            membership_.lent[static_cast<size_t>(loan.replica)], loan.num_blocks,
                             moves);
   }
   // Waits for the step's end, come what may; false: it has not come.

@@ -78,26 +78,43 @@ uint64_t Cache::DigestOf(int group, std::span<const BlockId> table, int64_t begi
   return sum;
 }
 
-base::Status Cache::EnqueuePull(fabric::Fabric& fabric, int peer, int64_t peer_blocks,
-                                std::span<const Move> moves) {
-  FB_ASSIGN_OR_RETURN(const device::Region* theirs, fabric.FindRegion(peer, region_.name));
+base::Status Cache::EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart> parts,
+                                int64_t peer_blocks, std::span<const Move> moves) {
   fabric::CopyPlan plan{.spans = {}, .slice_bytes = kSlice};
-  for (size_t group = 0; group < moves.size(); ++group) {
+  summands_.clear();
+  size_t added = 0;
+  for (const PullPart& part : parts) added += part.digests ? moves[part.group].to.size() : 0;
+  summands_.reserve(added);  // Copies go to where they lie.
+  std::vector<bool> digested(moves.size(), false);
+  for (const PullPart& part : parts) {
+    FB_ASSIGN_OR_RETURN(const device::Region* theirs, fabric.FindRegion(part.peer, region_.name));
+    const auto group = static_cast<size_t>(part.group);
+    const Strip& strip = part.digests ? strips_[group].back() : strips_[group].front();
+    const bool adds = part.digests && digested[group];
+    if (part.digests) digested[group] = true;
     const Move& move = moves[group];
     for (size_t block = 0; block < move.to.size(); ++block) {
-      for (const Strip& strip : strips_[group]) {
-        const auto from = static_cast<uint64_t>(move.from[block]),
-                   to = static_cast<uint64_t>(move.to[block]);
-        // All before a strip grows with the number of blocks.
-        const uint64_t theirs_begin =
-            strip.offset / static_cast<uint64_t>(num_blocks_) * static_cast<uint64_t>(peer_blocks);
-        plan.spans.push_back({.rank = peer,
-                              .region = theirs->id,
-                              .offset = theirs_begin + from * strip.bytes,
-                              .bytes = strip.bytes,
-                              .destination = region_.data + strip.offset + to * strip.bytes});
+      const auto from = static_cast<uint64_t>(move.from[block]),
+                 to = static_cast<uint64_t>(move.to[block]);
+      std::byte* destination = region_.data + strip.offset + to * strip.bytes + part.to;
+      if (adds) {
+        summands_.push_back({reinterpret_cast<uint64_t*>(destination), {}});
+        destination = reinterpret_cast<std::byte*>(summands_.back().digests.data());
       }
+      plan.spans.push_back({.rank = part.peer,
+                            .region = theirs->id,
+                            .offset = part.before * static_cast<uint64_t>(peer_blocks) +
+                                      from * part.stride + part.from,
+                            .bytes = part.bytes,
+                            .destination = destination});
     }
+  }
+  // What no peer has a summand for has others, in other ranks of the replica.
+  for (size_t group = 0; group < moves.size(); ++group) {
+    uint64_t* const digests = view_.groups[group].digests;
+    if (digests == nullptr || digested[group]) continue;
+    for (const BlockId block : moves[group].to)
+      std::fill_n(digests + int64_t{block} * kBlockTokens, kBlockTokens, uint64_t{0});
   }
   if (!pulled_) pulled_ = device_.NewEvent();
   const uint64_t before = fabric.bytes_pulled();
@@ -115,7 +132,12 @@ base::Status Cache::WaitPull(runtime::TimeNs timeout) {
         fmt::format("{} of KV cache did not arrive in {}", base::FormatBytes(pull_bytes_),
                     base::FormatDuration(static_cast<double>(timeout) * 1e-9)));
   }
-  return device_.Synchronize(stream());
+  FB_RETURN_IF_ERROR(device_.Synchronize(stream()));
+  for (const Summand& summand : summands_) {
+    for (int i = 0; i < kBlockTokens; ++i) summand.to[i] += summand.digests[static_cast<size_t>(i)];
+  }
+  summands_.clear();
+  return base::Status::Ok();
 }
 
 void Cache::Quiesce() {

@@ -7,6 +7,7 @@
 // wanted: whatever moves blocks moves all strips of a block.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <span>
@@ -17,6 +18,7 @@
 #include "fabric/fabric.h"
 #include "kv/book/block_book.h"
 #include "kv/groups.h"
+#include "kv/pull_parts.h"
 
 namespace forebay::kv {
 
@@ -69,11 +71,11 @@ class Cache {
   // Sums the digests of positions [begin, end) of the sequence whose table in the group this is.
   uint64_t DigestOf(int group, std::span<const BlockId> table, int64_t begin, int64_t end) const;
 
-  // Begins to pull blocks from `peer`, which has published a cache of `peer_blocks` blocks of the
-  // same KV groups under the same name; by KV group. REQUIRES: the last pull was waited for; nobody
+  // Begins to pull `parts` of blocks from peers that have published caches of `peer_blocks` blocks
+  // under the same name; moves are by KV group. REQUIRES: the last pull was waited for; nobody
   // writes to the blocks meanwhile.
-  base::Status EnqueuePull(fabric::Fabric& fabric, int peer, int64_t peer_blocks,
-                           std::span<const Move> moves);
+  base::Status EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart> parts,
+                           int64_t peer_blocks, std::span<const Move> moves);
   // kPullTimeout, or the fault that the device met.
   base::Status WaitPull(runtime::TimeNs timeout);
   // Blocks until no pull is under way, whatever became of it.
@@ -83,6 +85,12 @@ class Cache {
   uint64_t bytes_pulled() const { return bytes_pulled_; }
 
  private:
+  // Digests of a block that come beside others for the same positions, and are added to these.
+  struct Summand {
+    uint64_t* to;  // [kBlockTokens]
+    std::array<uint64_t, kBlockTokens> digests;
+  };
+
   device::Stream& stream() { return device_.copy(device::CopyKind::kKvUp); }
 
   device::Device& device_;
@@ -91,6 +99,7 @@ class Cache {
   const CacheView view_;
   std::vector<std::vector<Strip>> strips_;       // by KV group
   std::unique_ptr<device::DeviceEvent> pulled_;  // null: nothing was ever pulled
+  std::vector<Summand> summands_;                // of the pull that is under way
   uint64_t pull_bytes_ = 0;
   std::atomic<uint64_t> bytes_pulled_{0};
 };

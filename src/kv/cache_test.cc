@@ -51,12 +51,16 @@ TEST_F(CacheTest, APullBringsBlocksAndDigestsAndNothingElse) {
   const std::vector<std::byte> before(to.region->data, to.region->data + to.region->bytes);
   const std::vector<BlockId> theirs[] = {{7, 0, 3}, {5}}, mine[] = {{1, 2, 9}, {8}};
   const Cache::Move moves[] = {{theirs[0], mine[0]}, {theirs[1], mine[1]}};
-  ASSERT_TRUE(to.cache.EnqueuePull(*to.fabric, 1, kBlocks, moves).ok());
+  const auto groups = Groups();
+  const KvShare mine_of[] = {{0, {0, 3}, {0, 2}, groups}},
+                theirs_of[] = {{1, {0, 3}, {0, 2}, groups}};
+  const std::vector<PullPart> parts = PullParts(mine_of, 0, theirs_of, true);
+  EXPECT_EQ(parts.size(), 4u);  // two strips a group
+  ASSERT_TRUE(to.cache.EnqueuePull(*to.fabric, parts, kBlocks, moves).ok());
   ASSERT_TRUE(to.cache.WaitPull(10'000'000'000).ok());
 
   std::vector<std::byte> want = before;
   uint64_t base = 0, copied = 0;
-  const auto groups = Groups();
   const auto copy = [&](size_t group, uint64_t bytes) {
     for (size_t i = 0; i < mine[group].size(); ++i) {
       std::memcpy(&want[base + static_cast<uint64_t>(mine[group][i]) * bytes],

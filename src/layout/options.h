@@ -131,6 +131,8 @@ struct TrialOptions {
 // Devices of two roles: those of the context groups come first.
 struct RoleLayouts {
   Layout context, generation;
+  // ModeOptions::mode of the generation groups; nothing: the context groups'.
+  std::optional<schedule::WantedMode> generation_mode = {};
 };
 
 // What prices of steps depend on beside shapes and devices.

@@ -8,29 +8,24 @@ namespace forebay::layout {
 namespace {
 
 base::Status CheckRoles(const RoleLayouts& roles, int num_devices) {
-  const auto& [context, generation] = roles;
+  const Layout &context = roles.context, &generation = roles.generation;
   if (context.num_devices() + generation.num_devices() != num_devices) {
     return {kLayoutDevices,
             fmt::format("--context {} needs {} devices and --generation {} needs {}, there are {}",
                         FormatLayout(context), context.num_devices(), FormatLayout(generation),
                         generation.num_devices(), num_devices)};
   }
-  if (context.degrees() == generation.degrees() && context.pp == generation.pp) return {};
-  const auto cut = [](const Layout& layout) {
-    return fmt::format("sp={},tp={},pp={}", layout.sp, layout.tp, layout.pp);
-  };
-  return {kRolesInvalid,
-          fmt::format("--context with {} and --generation with {}: KV cache goes over between "
-                      "ranks that hold the same heads and layers; expected the same sp, tp and pp",
-                      cut(context), cut(generation))};
+  return {};
 }
 
 base::Result<RolePlan> PlanRole(GroupRole role, const Layout& layout, EngineOptions options,
                                 const model::ModelConfig& config) {
   options.layout = layout;
+  if (role == GroupRole::kGeneration)
+    options.ship.mode = options.roles->generation_mode.value_or(options.ship.mode);
   options.job = nullptr;  // A role does a part of the job alone: no forecast is right.
   FB_ASSIGN_OR_RETURN(LayoutPlan plan, PlanLayout(options, config, layout.num_devices()));
-  return RolePlan{role, std::move(plan)};
+  return RolePlan{role, std::move(plan), options.ship.mode};
 }
 
 }  // namespace
@@ -40,7 +35,7 @@ base::Result<std::vector<RolePlan>> PlanRoles(const EngineOptions& options,
   std::vector<RolePlan> roles;
   if (!options.roles) {
     FB_ASSIGN_OR_RETURN(LayoutPlan plan, PlanJob(options, config));
-    roles.push_back({GroupRole::kAll, std::move(plan)});
+    roles.push_back({GroupRole::kAll, std::move(plan), options.ship.mode});
     return roles;
   }
   FB_RETURN_IF_ERROR(CheckRoles(*options.roles, options.machine.devices.count));

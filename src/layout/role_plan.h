@@ -15,12 +15,12 @@ inline constexpr base::ErrorCode kRolesInvalid{"roles_invalid"};
 struct RolePlan {
   GroupRole role = GroupRole::kAll;
   LayoutPlan plan;
+  schedule::WantedMode mode;  // of its groups
 };
 
 // In the order of their devices. All have one max_model_len, which is part of an answer: that of
 // the role whose KV cache holds less. Errors are those of PlanJob; of two roles also
-// kLayoutDevices, if they need more or fewer devices than there are, and kRolesInvalid, if ranks of
-// one do not hold the same heads and layers as ranks of the other.
+// kLayoutDevices, if they need more or fewer devices than there are.
 base::Result<std::vector<RolePlan>> PlanRoles(const EngineOptions& options,
                                               const model::ModelConfig& config);
 

@@ -116,6 +116,11 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
   }
   for (int rank = 0; context.routing != nullptr && rank < plan_.num_ranks; ++rank)
     round.counts.push_back(kernels::CountServed(round.ranks, rank, *context.routing, round.draw));
+  for (kernels::ServedCounts& counts : round.counts) {
+    for (kernels::ServedCount& count : counts) {
+      if (plan_.options.reduced_wire) count.slots = count.rows;
+    }
+  }
   round.residual = context.activations.residual + static_cast<uint64_t>(first) * round.row_bytes;
   model::CutExpertBuffers(*context.config, context.dtype, first_row[plan_.num_ranks],
                           context.activations.ffn, &round.buffers);
@@ -164,7 +169,7 @@ void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& roun
                            .experts = reinterpret_cast<const int32_t*>(experts),
                            .from = staged,
                            .to = context.activations.gathered + at * round.row_bytes,
-                           .row_bytes = round.row_bytes,
+                           .row_bytes = plan_.sent_row_bytes,
                            .counters = &counters_.experts,
                            .count = round.count(rank, ranks.me)});
   }

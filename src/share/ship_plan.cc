@@ -133,6 +133,11 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
                round = static_cast<uint64_t>(options.expert_rows),
                served = static_cast<uint64_t>(shared.served_rows());
     const uint64_t row_bytes = tensor::BytesOf(decoder.dtype, hidden);
+    shared.sent_row_bytes = row_bytes;
+    if (options.reduced_wire && decoder.config.stored) {
+      shared.sent_row_bytes = static_cast<uint64_t>(
+          cost::BytesPerElement(decoder.config.stored->format) * static_cast<double>(hidden));
+    }
     shared.experts_offset = base::RoundUp(round * row_bytes, 64);
     shared.outputs_offset = base::RoundUp(served * k * sizeof(int32_t), 64);
     rows_bytes = std::max(rows_bytes, shared.experts_offset + round * k * sizeof(int32_t));

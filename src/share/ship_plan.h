@@ -20,6 +20,9 @@ struct ShipOptions {
   bool fuse = true;
   // a rank without rows sends and gets nothing; else one row without meaning
   bool skip_idle = true;
+  // Without data: rows go to experts in the format of their weights, and come back as one sum of
+  // each rank, which is less than the exact exchange moves and other numbers.
+  bool reduced_wire = false;
 };
 
 // Of one rank. Who computes: all ranks of the pools of a stage, the tp ranks of a replica too. They
@@ -49,6 +52,7 @@ struct ShipPlan {
   // of layers with experts: [num_ranks, num_experts], who computes an expert for whom
   int32_t num_experts = 0, experts_per_token = 0;
   std::vector<uint8_t> expert_owners;
+  uint64_t sent_row_bytes = 0;  // of a row on its way to experts
   // staging regions of a rank: rows for the owners, partial sums for the others
   uint64_t rows_bytes = 0, sums_bytes = 0;
 

@@ -65,8 +65,8 @@ class Layout(support.TestCase):
                              ([*ROLES, "--tensor-parallel-size", "2"], ["roles_invalid", "--layout tp=2 beside"]),
                              (["--context", "dq=1", "--generation", "dp=1"], ["--context", "dq", "expected groups, dp"]),
                              (["--context", "dp=3", "--generation", "dp=2"], ["needs 3 devices", "needs 2, there are 1"]),
-                             (["--devices", "3xcpu", "--context", "tp=2", "--generation", "dp=1"],
-                              ["roles_invalid", "sp=1,tp=2,pp=1", "sp=1,tp=1,pp=1"])]:
+                             (["--generation-mode", "ship"], ["roles_invalid", "--generation-mode ship without --generation"]),
+                             (["--expert-wire", "nothing"], ["--expert-wire", "exact"])]:
             job = self.job([{"prompt": "x"}], "refused", flags=FLAGS)
             self.expect(job.run(*flags), support.USAGE, *texts)
         for flags, texts in [(["--layout", "sp=2", "--kv-replication", "two-step"], ["--kv-replication two-step with sp=2", "2 KV heads"]),

@@ -92,6 +92,17 @@ FindingOr TimeAtFrequency(const double& frequency, double, Lab&) {
 
 using Times = ContextTimes;
 
+constexpr std::string_view kQueue =
+    "prompts all alike but where they deviate (normal, within two deviations), answers of one "
+    "token; a closed queue in which as many "
+    "requests wait as four ranks run at once; power:1.2; rows go to experts in NVFP4 and come back "
+    "as sums, over links as their profile has "
+    "them; pulls rotated and not merged";
+constexpr std::string_view kEndToEnd =
+    "generation is one group of 8 ranks (DEP); 6.4K to 8K tokens and 1,024; by the group's batch "
+    "at so many tokens a second and user context has "
+    "as few ranks as keep up with it, DEP's in fours, DWDP's in ones; else as DW4";
+
 constexpr const char* kMilliseconds = "4.756 GB over this link take ms";
 
 }  // namespace
@@ -141,6 +152,43 @@ std::vector<Claim> DwdpClaims() {
           {"DW1.copy", "DWDP, Table 1", "Copies between ranks in a context step, ms",
            "printed as us; ms, of all 58 layers with experts, by their bytes", Kind::kBand, 0.2},
           &CopyOfAStep, {{"DWDP4", "429", 4}}),
+      Row<QueueSetting>(
+          {"DW4.ttft", "DWDP, Table 3a", "Median time to first token of DEP4 over DWDP4, by the prompts' length", kQueue, Kind::kBand, 0.08},
+          &FirstTokenInQueue, {{"1K", "1.27", {1024}}, {"8K", "1.16", {8192}}, {"16K", "1.12", {16384}}, {"32K", "1.11", {32768}}}),
+      Row<QueueSetting>(
+          {"DW4.tokens", "DWDP, Table 3a", "Tokens a second and GPU, DWDP4 over DEP4, by the prompts' length", kQueue, Kind::kBand, 0.04},
+          &TokensInQueue, {{"1K", "1.11", {1024}}, {"8K", "1.10", {8192}}, {"16K", "1.09", {16384}}, {"32K", "1.09", {32768}}}),
+      Row<QueueSetting>(
+          {"DW5.ttft", "DWDP, Table 3b", "Median time to first token of DEP4 over DWDP4, by the most tokens of a step", kQueue, Kind::kBand, 0.08},
+          &FirstTokenInQueue, {{"16K", "1.07", {8192, 16384}}, {"32K", "1.16", {8192}}}),
+      Row<QueueSetting>(
+          {"DW5.tokens", "DWDP, Table 3b", "Tokens a second and GPU, DWDP4 over DEP4, by the most tokens of a step", kQueue, Kind::kBand, 0.04},
+          &TokensInQueue, {{"16K", "1.01", {8192, 16384}}, {"32K", "1.10", {8192}}}),
+      Row<QueueSetting>(
+          {"DW6.ttft", "DWDP, Table 3c", "Median time to first token of DEP4 over DWDP4, prompts of 16K, by their deviation", kQueue, Kind::kBand, 0.08},
+          &FirstTokenInQueue,
+          {{"0", "1.12", {16384}}, {"1024", "1.11", {16384, 32768, 1024}}, {"2048", "1.13", {16384, 32768, 2048}}, {"4096", "1.18", {16384, 32768, 4096}}}),
+      Row<QueueSetting>(
+          {"DW6.tokens", "DWDP, Table 3c", "Tokens a second and GPU, DWDP4 over DEP4, prompts of 16K, by their deviation", kQueue, Kind::kBand, 0.04},
+          &TokensInQueue,
+          {{"0", "1.09", {16384}}, {"1024", "1.08", {16384, 32768, 1024}}, {"2048", "1.11", {16384, 32768, 2048}}, {"4096", "1.15", {16384, 32768, 4096}}}),
+      Row<QueueSetting>(
+          {"DW6.rises", "DWDP, Table 3c", "That of a deviation of 4096 over that of none", kQueue, Kind::kOrder},
+          &RiseInQueue, {{"tokens a second and GPU", "> 1", {16384, 32768, 4096}}}),
+      Row<QueueSetting>(
+          {"DW7.ttft", "DWDP, Table 3d", "Median time to first token of DEP4 over DWDP, by its ranks", kQueue, Kind::kOrder},
+          &FirstTokenInQueue, {{"3", "< 1", {16384, 32768, 0, 1, 3}}, {"4", "> 1", {16384}}}),
+      Row<UserRange>(
+          {"DW10.output", "DWDP, Tables 5 and 6", "Output tokens a second and GPU of the whole, DWDP over DEP, by tokens a second and user", kEndToEnd, Kind::kOrder},
+          &OutputOfGpu,
+          {{"170-180", "< 1", {170, 180}}, {"80-90", "> 1", {80, 90}}, {"60-70", "> 1", {60, 70}}, {"40-50", "> 1", {40, 50}}, {"20-30", "> 1", {20, 30}}}),
+      Row<UserRange>(
+          {"DW10.user", "DWDP, Table 5", "Tokens a second and user, DWDP over DEP, of the same", kEndToEnd, Kind::kOrder},
+          &TokensOfUser, {{"40-50", "> 1", {40, 50}}, {"20-30", "> 1", {20, 30}}}),
+      Row<UserRange>(
+          {"DW10.ttft", "DWDP, Table 6", "Median time to first token, DWDP over DEP, of the same", kEndToEnd, Kind::kOrder},
+          &FirstTokenEndToEnd,
+          {{"170-180", "> 1", {170, 180}}, {"80-90", "> 1", {80, 90}}, {"60-70", "> 1", {60, 70}}, {"40-50", "> 1", {40, 50}}, {"20-30", "> 1", {20, 30}}}),
       Row<int>(
           {"DW7", "DWDP, Table 3d", "Tokens a second and GPU of context steps, DWDP over DEP4", "prompts of .8 to 1 x 16,384, two a rank and step; as DW1, "
            "rotated and not merged", Kind::kBand, 0.03},

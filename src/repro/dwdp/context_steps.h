@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "fabric/fabric.h"
 #include "repro/claim.h"
@@ -50,6 +51,11 @@ struct ContextTimes {
 
 // Errors: memory_too_small and the like, where the setting does not fit.
 base::Result<ContextTimes> RunContext(const ContextSteps& setting, Lab& lab);
+
+// Over these steps, which ranks 0 to `ranks` - 1 took, whose kernels took so long.
+ContextTimes AverageTimes(const std::vector<StepRecord>& steps,
+                          const std::vector<device::OpProfile>& kernels, int ranks,
+                          const std::string& device);
 
 // The same with rows that go to experts in NVFP4 and come back as one sum of each rank in bf16, as
 // in the paper's baseline, in place of the exact exchange that ran: by what was measured on GB200

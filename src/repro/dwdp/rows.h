@@ -19,6 +19,18 @@ struct SliceSetting {
   double ratio = 0;
   int64_t rows = 0;
 };
+// A context group's queue.
+struct QueueSetting {
+  int32_t prompt = 8192;  // tokens
+  int32_t rows = 32768;   // of a step at most
+  double deviation = 0;   // of prompts' lengths
+  double ratio = 1;       // of the shortest to the longest, where they do not deviate
+  int ranks = 4;          // of DWDP's group
+};
+// Tokens a second and user.
+struct UserRange {
+  double low = 0, high = 0;
+};
 
 // Milliseconds of a step.
 FindingOr PartOfStep(const StepPart& key, double claimed, Lab& lab);
@@ -34,5 +46,15 @@ FindingOr GainByRanks(const int& ranks, double claimed, Lab& lab);
 FindingOr MergeTakes(const int& ranks, double claimed, Lab& lab);
 // Tokens a second, with slices of 1 MB in turns over peer after peer.
 FindingOr GainOfSlices(const SliceSetting& key, double claimed, Lab& lab);
+// DWDP over DEP4, of context groups that always have requests waiting: DEP4's median time to first
+// token over DWDP's, tokens a second and rank, and the latter by the latter with equal lengths.
+FindingOr FirstTokenInQueue(const QueueSetting& key, double claimed, Lab& lab);
+FindingOr TokensInQueue(const QueueSetting& key, double claimed, Lab& lab);
+FindingOr RiseInQueue(const QueueSetting& key, double claimed, Lab& lab);
+// DWDP over DEP with generation behind it: output tokens a second and GPU, of all GPUs; tokens a
+// second and user; median time to first token.
+FindingOr OutputOfGpu(const UserRange& range, double claimed, Lab& lab);
+FindingOr TokensOfUser(const UserRange& range, double claimed, Lab& lab);
+FindingOr FirstTokenEndToEnd(const UserRange& range, double claimed, Lab& lab);
 
 }  // namespace forebay::repro

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Experts on one CPU: two ranks of a core each that ship rows (DEP), pull all experts (DWDP) or those with rows (routed), let the
+load decide (auto) or meet before they pull (FSDP), and one rank of both cores that holds everything as the ceiling.
+
+usage: experts.py FOREBAY [--rounds 3] [--small] [--out FILE] [--profile FILE] [--prefix COMMAND]
+
+Prompts' lengths deviate by a part of their mean (CV), and steps have at most so many rows. Modes take turns within a round; figures are
+medians of the rounds. The simulator runs the same job, with the routing that the ceiling's run recorded, on two devices of a profile of one
+core; its ratio of each mode to DWDP stands beside the real one. Copies take a core's time and the one memory here, so that no pull hides: what
+this shows is bytes, waiting, memory and whether the ratio was foreseen, not a gain over DEP.
+"""
+import argparse
+import json
+import os
+import random
+import shlex
+import statistics
+import sys
+import tempfile
+
+import pooling
+from machine import Machine
+from pooling import counter, median
+
+# Qwen3-30B-A3B in 4 of its 48 layers: 6.2 GB.
+CONFIG = {
+    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048,
+    "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True,
+    "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "hidden_act": "silu",
+    "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 1000000, "tie_word_embeddings": False,
+    "attention_bias": False, "decoder_sparse_step": 1, "mlp_only_layers": [], "torch_dtype": "bfloat16"}
+SMALL = {**CONFIG, "vocab_size": 4096, "hidden_size": 256, "intermediate_size": 512, "moe_intermediate_size": 128, "num_experts": 32,
+         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32}
+RANK_MIB, SMALL_RANK_MIB = 5632, 128
+STEPS, CVS, OUTPUT = (256, 2048), (0, .2, .4), 8
+STEPS_OF_PROMPTS = 4  # of each rank
+POOLED = ["--layout", "dp=2,experts=by_expert", "--pool-look-ahead", "1", "--mode"]
+# name, layout flags; all of two ranks but the last
+MODES = [("DEP", [*POOLED, "ship"]), ("DWDP", [*POOLED, "pull"]), ("DWDP, merged", [*POOLED, "pull", "--expert-merge"]),
+         ("routed", [*POOLED, "routed"]), ("auto", [*POOLED, "auto"]), ("FSDP", [*POOLED, "gather"]), ("one rank, both cores", None)]
+HEADER = ["mode", "GB a rank", "tok/s", "spread", "GB pulled", "GB shipped", "copy core-s", "waited s", "over DWDP", "simulated tok/s",
+          "over DWDP", "error of the ratio"]
+
+
+class Bench(pooling.Bench):
+    def write_requests(self, rows, cv):
+        rng = random.Random(7)
+        mean = min(rows // 2, 256)
+        count = 2 * STEPS_OF_PROMPTS * rows // mean
+        with open(self.at("requests.jsonl"), "w") as f:
+            for i in range(count):
+                tokens = max(1, min(2 * mean, round(rng.gauss(mean, cv * mean))))
+                f.write(json.dumps({"custom_id": str(i), "prompt": [rng.randrange(4000) for _ in range(tokens)], "max_tokens": OUTPUT,
+                                    "ignore_eos": True, "temperature": 0}) + "\n")
+        self.common = ["--random-weights", "--skip-tokenizer-init", "--quiet", "--no-enable-prefix-caching", "--max-model-len", "1024",
+                       "--max-num-seqs", "64", "--max-num-batched-tokens", str(rows)]
+
+
+def tokens_per_s(summary):
+    return (summary["prompt_tokens"] + summary["output_tokens"]) / summary["elapsed_time"]
+
+
+def rows_of(real, simulated):
+    base, rows = median(real["DWDP"], tokens_per_s), []
+    for name, _ in MODES:
+        runs, rates = real[name], [tokens_per_s(s) for s in real[name]]
+        rate = statistics.median(rates)
+        row = [name, f"{runs[0]['weight_bytes'] * 1e-9 / (1 if name == MODES[-1][0] else 2):.2f}", f"{rate:.1f}",
+               f"{100 * (max(rates) - min(rates)) / rate:.1f} %", f"{median(runs, counter('bytes_pulled', 1e-9)):.2f}",
+               f"{median(runs, counter('bytes_shipped', 1e-9)):.3f}", f"{median(runs, counter('copy_core_us', 1e-6)):.2f}",
+               f"{median(runs, counter('compute_waited_us', 1e-6)):.2f}", f"{rate / base:.3f}"]
+        if name in simulated:
+            ratio = tokens_per_s(simulated[name]) / tokens_per_s(simulated["DWDP"])
+            row += [f"{tokens_per_s(simulated[name]):.1f}", f"{ratio:.3f}", f"{100 * (ratio / (rate / base) - 1):+.1f} %"]
+        rows.append(row + [""] * (len(HEADER) - len(row)))
+    return rows
+
+
+def cell(bench, machine, profile, rounds, rows, cv):
+    """The lines of a table."""
+    bench.write_requests(rows, cv)
+    real, routing = {name: [] for name, _ in MODES}, bench.at("routing.jsonl")
+    for _ in range(rounds):
+        for name, layout in MODES:
+            real[name].append(machine.beside(lambda: bench.run(layout, "cpu" if layout is None else "2xcpu")))
+    if os.path.exists(routing):
+        os.remove(routing)
+    common = bench.common
+    bench.common = [*common, "--record-routing", routing]
+    bench.run(None, "cpu")
+    bench.common = [*common, "--routing", routing]
+    path = bench.share_memory(profile, [read for _, read in machine.seen])
+    simulated = {name: bench.run(layout, f"sim:2x{path}", True) for name, layout in MODES if layout is not None}
+    lines = [f"Steps of at most {rows} rows, prompts of a CV of {cv}:", "", "| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
+    return [*lines, *("| " + " | ".join(row) + " |" for row in rows_of(real, simulated)), ""]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("forebay")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--small", action="store_true", help="a model of a few MB, one cell and a quick profile: to try that it runs")
+    parser.add_argument("--profile", help="a profile of one core that was measured before")
+    parser.add_argument("--prefix", default="", help="what each measurement is run with")
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    config, mib = (SMALL, SMALL_RANK_MIB) if args.small else (CONFIG, RANK_MIB)
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(os.path.abspath(args.forebay), folder, shlex.split(args.prefix), config, mib)
+        machine = Machine(bench.forebay, bench.prefix)
+        with open(args.profile or bench.profile_a_core(args.small)) as f:
+            profile = json.load(f)
+        for rows in STEPS[:1] if args.small else STEPS:
+            for cv in CVS[-1:] if args.small else CVS:
+                lines += cell(bench, machine, profile, args.rounds, rows, cv)
+                print("\n".join(lines[-len(MODES) - 5:]), flush=True)
+    reads = [read for _, read in machine.seen]
+    lines.append(f"{mib} MiB a rank. Probes around the runs read {statistics.median(reads) / 1e9:.1f} GB/s "
+                 f"({min(reads) / 1e9:.1f}-{max(reads) / 1e9:.1f}) with both cores.")
+    print(lines[-1])
+    if args.out:
+        with open(args.out, "w") as f:
+            f.write("\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

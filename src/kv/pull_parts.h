@@ -1,0 +1,45 @@
+// What a rank pulls of the KV that another replica lends, block by block: where replicas are cut
+// alike the whole blocks of its like, else the layers and heads that it holds, from the ranks that
+// hold them. Pure.
+//
+// A position's digest is a sum over the ranks of a replica, so that it stays what it is whichever
+// rank has which summand: each strip of digests that a giver has goes to one taker. A taker adds
+// what several givers have for it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/part.h"
+#include "kv/groups.h"
+
+namespace forebay::kv {
+
+// What a rank has of its replica's KV.
+struct KvShare {
+  int peer = 0;       // its number in the fabric
+  base::Part layers;  // of the model
+  base::Part heads;   // KV heads, in layers whose KV is cut by heads
+  std::span<const KvGroup> groups;
+};
+
+// The same bytes of each block of a KV group.
+struct PullPart {
+  int peer = 0;
+  int32_t group = 0;
+  bool digests = false;  // of the strip of digests, else of that of K and V
+  // In the peer's region lie so many bytes of a block before the strip, and its blocks so far
+  // apart.
+  uint64_t before = 0, stride = 0;
+  uint64_t from = 0, to = 0, bytes = 0;  // in the peer's block, and in the own one
+
+  friend bool operator==(const PullPart&, const PullPart&) = default;
+};
+
+// Of `takers[taker]`, a rank of a replica with these, from a replica with `givers`, by KV group.
+// REQUIRES: either has every layer and head of the model.
+std::vector<PullPart> PullParts(std::span<const KvShare> takers, size_t taker,
+                                std::span<const KvShare> givers, bool digests);
+
+}  // namespace forebay::kv

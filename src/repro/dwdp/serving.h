@@ -1,0 +1,49 @@
+// Context groups that serve a queue of requests, alone or with generation groups behind them,
+// simulated.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "job/latency.h"
+#include "repro/dwdp/context_steps.h"
+
+namespace forebay::repro {
+
+// DeepSeek-R1 in NVFP4 on gb200-nvl72; rows go to experts in NVFP4 and come back as sums.
+struct Serving {
+  bool ships = false;         // context ranks: DEP; else DWDP
+  int groups = 1, ranks = 4;  // context groups, and the ranks of each
+  int generation = 0;         // ranks of the one generation group (DEP); 0: first tokens alone
+  int32_t prompt = 8192;      // tokens of the longest
+  double ratio = 1;           // of the shortest, to the longest
+  // Above 0, in place of `ratio`: deviation of normal lengths, of which `prompt` is the mean.
+  double deviation = 0;
+  int32_t rows = 32768;  // of a context rank's step at most
+  int32_t output = 1;
+  int32_t batch = 0;        // choices of a generation rank at most; 0: any number
+  int64_t requests = 0;     // in all
+  int64_t concurrency = 0;  // requests between their arrival and their end; 0: any number
+  double rate = 0;          // requests a second, of a Poisson process; 0: all at once
+  double seconds = 0;       // after which the run is broken off; 0: it comes to its end
+  std::string routing = "power:1.2";
+  bool uncalibrated = false;
+
+  int context_ranks() const { return groups * ranks; }
+};
+
+struct Served {
+  double seconds = 0;               // of the run
+  double context_tokens_per_s = 0;  // of a context rank, in the window
+  double output_tokens_per_s = 0;   // of all generation ranks, in the window
+  double tokens_per_s_user = 0;     // in the window: of a choice that runs in generation
+  double batch = 0;                 // of a generation rank's step, in the window
+  double decoding_seconds = 0;      // of a step that decodes `batch` choices and reads no prompt
+  job::Latencies latencies;         // of requests that came to their end
+  ContextTimes times;               // of a context step; by category where there is no generation
+};
+
+// The window: from .5 to .95 of a run that is broken off, of others from .25 to .75.
+base::Result<Served> RunServing(const Serving& serving, Lab& lab);
+
+}  // namespace forebay::repro
