@@ -16,6 +16,7 @@
 #include "job/output_check.h"
 #include "job/shared_job.h"
 #include "model.h"
+#include "profile/cpu_cache.h"
 
 namespace forebay::python {
 namespace {
@@ -83,6 +84,7 @@ class Batch {
                                       {"summary", options_.summary}};
     const job::NamedPath inputs[] = {{"model", flags_.engine.model}, {"input", options_.input}};
     FB_RETURN_IF_ERROR(job::CheckOutputs(outputs, inputs));
+    profile::PriceCpu(*runtime_, &flags_.engine);
     FB_ASSIGN_OR_RETURN(
         const std::unique_ptr<job::OpenedModel> model,
         job::OpenedModel::Open(*runtime_, flags_, options_.output, !flags_.now.empty()));

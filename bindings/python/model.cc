@@ -4,6 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "profile/cpu_cache.h"
+
 namespace forebay::python {
 namespace {
 
@@ -39,6 +41,7 @@ cli::ModelFlags ParseFlags(const std::string& model, const Flags& given) {
 Model::Model(const std::string& name, const Flags& given) : flags_(ParseFlags(name, given)) {
   const GilRelease release;
   runtime_ = runtime::CreateRealRuntime();
+  profile::PriceCpu(*runtime_, &flags_.engine);
   auto opened = job::OpenedModel::Open(*runtime_, flags_, "", true);
   if (!opened.ok()) Throw(opened.status());
   opened_ = std::move(*opened);

@@ -68,10 +68,11 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .add_option("--generation-mode", flags.generation_mode,
                   "--mode of the devices of --generation (default: what --mode says, of both)")
       .among(schedule::WantedModeNames());
-  command.add_option("--device-profile", engine.machine.device_profile,
-                     "By which pool=auto, --mode auto and forecasts price real devices: a file of "
-                     "forebay profile, or a built-in profile (default: the nearest built-in one, "
-                     "and modes by constants)");
+  command.add_option(
+      "--device-profile", engine.machine.device_profile,
+      "By which pool=auto, --mode auto and forecasts price real devices: a file of "
+      "forebay profile, or a built-in profile (default: the built-in one that fits "
+      "the CPU, else what is measured of it once, where several ranks decide by it)");
   command.add_option("--dtype", flags.dtype, "Compute type: auto (bfloat16), bfloat16, float32")
       .capture_default_str();
   command

@@ -21,8 +21,9 @@ void AddEngineFlags(Command command, ModelFlags& flags) {
   layout::EngineOptions& engine = flags.engine;
   command.add_option("--layout", flags.layout.layout,
                      "How ranks share the model, as dp=4,weights=striped,pool=auto "
-                     "(docs/parallelism.md; default: each a copy), or auto, for a trace: the one "
-                     "in which it is done soonest by the prices of the devices");
+                     "(docs/parallelism.md), or auto, for a trace: the one in which it is done "
+                     "soonest by the prices of the devices (default: for a trace auto, else each "
+                     "a copy)");
   command.add_option("--memory", flags.layout.memory,
                      "Budget of all ranks for weights, KV cache and workspace, as 8GiB, divided "
                      "evenly (default: what "

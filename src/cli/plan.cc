@@ -16,6 +16,9 @@
 #include "layout/layout_plan.h"
 #include "layout/layout_search.h"
 #include "layout/role_plan.h"
+#include "profile/cpu_cache.h"
+#include "runtime/real/real_runtime.h"
+#include "trace/job_lengths.h"
 #include "trace/simulation.h"
 #include "trace/trace.h"
 
@@ -26,8 +29,9 @@ struct PlanFlags {
   layout::EngineOptions engine;
   LayoutFlags layout;
   std::vector<std::string> layouts;
-  std::string trace;
+  std::string trace, input, output_lengths;
   trace::TraceOptions trace_options;
+  job::ModelTextOptions text;
   bool memory = false, pool = false, modes = false, json = false;
 };
 
@@ -236,18 +240,54 @@ void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
   }
 }
 
+// Which of the flags that say what is planned go together.
+base::Status CheckWork(const PlanFlags& flags) {
+  const auto refuse = [](const char* message) {
+    return base::Status(base::kInvalidArgument, message);
+  };
+  if (!flags.trace.empty() && !flags.input.empty())
+    return refuse("--trace and --input-file exclude each other");
+  if (flags.input.empty() && !flags.output_lengths.empty())
+    return refuse("--output-lengths is for an --input-file");
+  if (flags.memory || flags.pool || flags.modes || !flags.trace.empty() || !flags.input.empty())
+    return {};
+  return refuse("nothing to plan; expected --memory, --pool, --modes, --trace or --input-file");
+}
+
+// The job's lengths.
+base::Result<trace::LengthTrace> ReadJob(PlanFlags& flags, const engine::ModelFiles& files) {
+  if (!flags.trace.empty()) return trace::ReadTrace(flags.trace, flags.trace_options);
+  FB_ASSIGN_OR_RETURN(const job::JobFile file, job::JobFile::Open(flags.input));
+  trace::OutputLengths lengths;
+  if (!flags.output_lengths.empty()) {
+    FB_ASSIGN_OR_RETURN(lengths, trace::ReadOutputLengths(flags.output_lengths));
+  }
+  flags.text.path = flags.engine.model;
+  flags.text.gguf = files.gguf;
+  FB_ASSIGN_OR_RETURN(const auto text, job::ModelText::Load(flags.text));
+  const int64_t longest = flags.engine.limits.max_model_len;
+  return trace::MeasureJob(
+      file, {.model_names = {"*"}, .vocab_size = static_cast<int32_t>(files.config.vocab_size)},
+      *text, lengths, longest > 0 ? longest : files.config.max_position_embeddings);
+}
+
+// Real devices, for each layout that is asked about.
+void PriceDevices(PlanFlags& flags) {
+  const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
+  layout::EngineOptions asked = flags.engine;
+  std::vector<std::string> layouts = flags.layouts;
+  if (layouts.empty() && !asked.roles && asked.job != nullptr) layouts = {"auto"};
+  if (layouts.empty()) layouts = {""};
+  for (const std::string& layout : layouts) {
+    // What is wrong with a layout is said where it is planned.
+    if (!asked.roles && !ApplyLayout(layout, &asked).ok()) continue;
+    profile::PriceCpu(*runtime, &asked);
+  }
+  flags.engine.machine = asked.machine;
+}
+
 int Plan(PlanFlags& flags) {
-  const bool job = !flags.trace.empty();
-  if (!flags.memory && !flags.pool && !flags.modes && !job) {
-    return Fail(base::Status(base::kInvalidArgument,
-                             "nothing to plan; expected --memory, --pool, --modes or --trace"),
-                2);
-  }
-  if (job) {
-    const auto trace = trace::ReadTrace(flags.trace, flags.trace_options);
-    if (!trace.ok()) return Fail(trace.status(), 2);
-    trace::DescribeJob(*trace, &flags.engine);
-  }
+  if (const base::Status status = CheckWork(flags); !status.ok()) return Fail(status, 2);
   if (const base::Status status = ApplyLayoutFlags(flags.layout, &flags.engine); !status.ok())
     return Fail(status, 2);
   if (flags.engine.roles &&
@@ -259,6 +299,12 @@ int Plan(PlanFlags& flags) {
   const auto files =
       engine::OpenModel(flags.engine.model, !flags.engine.model.ends_with(".gguf"), 0);
   if (!files.ok()) return Fail(files.status());
+  if (!flags.trace.empty() || !flags.input.empty()) {
+    const auto job = ReadJob(flags, *files);
+    if (!job.ok()) return Fail(job.status(), 2);
+    trace::DescribeJob(*job, &flags.engine);
+  }
+  PriceDevices(flags);
   if (flags.pool) return PlanPool(flags, files->config);
   if (!flags.memory && !flags.modes) return PlanLayouts(flags, files->config);
   const auto columns = PlanColumns(flags, files->config);
@@ -288,6 +334,13 @@ void AddPlanCommand(Command app, int* exit_code) {
   command.add_option("--trace", flags->trace,
                      "A job as run --trace has it: show what it takes; alone: in which layouts it "
                      "is done soonest");
+  command.add_option("-i,--input-file", flags->input,
+                     "The same of a job as run --input-file has it: its prompts are tokenized, and "
+                     "answers are as long as they may become");
+  command.add_option("--output-lengths", flags->output_lengths,
+                     "With --input-file: answers are as long as in this results file");
+  command.add_flag("--skip-tokenizer-init", flags->text.skip_tokenizer,
+                   "With --input-file: no tokenizer, prompts are token ids");
   command.add_option("--trace-rows", flags->trace_options.max_rows,
                      "The first so many rows of the trace (default: all)");
   command.add_flag("--modes", flags->modes,

@@ -14,6 +14,7 @@
 #include "job/log_io.h"
 #include "job/output_check.h"
 #include "job/signal_control.h"
+#include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/topology.h"
@@ -166,6 +167,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
       job::PlanArrivals(flags.arrivals, static_cast<int64_t>(input->size()), flags.engine.seed);
   if (!arrivals.ok()) return FailCheck(arrivals.status());
   flags.job.arrivals = std::move(*arrivals);
+  profile::PriceCpu(runtime, &flags.engine);
   const auto opened =
       job::OpenedModel::Open(runtime, flags, flags.job.output_path, !flags.now.empty());
   if (!opened.ok())

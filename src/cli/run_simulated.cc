@@ -6,7 +6,9 @@
 #include "cli/run_flags.h"
 #include "job/job_file.h"
 #include "job/signal_control.h"
+#include "layout/layout_search.h"
 #include "layout/machine.h"
+#include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
 #include "trace/line_source.h"
 #include "trace/simulation.h"
@@ -143,6 +145,8 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   auto work = OpenWork(flags, *files);
   if (!work.ok()) return FailCheck(work.status());
   if (work->trace) trace::DescribeJob(*work->trace, &flags.engine);
+  if (layout::LeavesLayoutOpen(flags.engine, files->config)) flags.engine.layout_by_job = true;
+  profile::PriceCpu(runtime, &flags.engine);
   auto outputs = report::RunOutputs::Open(flags.steps_path, flags.report_path);
   if (!outputs.ok()) return Fail(outputs.status());
   RunControl control;

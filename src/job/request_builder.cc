@@ -41,8 +41,8 @@ BuiltLine RequestParser::Parse(std::string* text, int64_t line) {
     built.request = {.id = line, .line = line, .n = built.line.n, .sampling = built.line.sampling};
     built.error = Tokenize(built.line, &built.request);
   }
-  if (!built.error) {
-    if (const auto refusal = engine_.Refusal(built.request)) built.error = ToLineError(*refusal);
+  if (!built.error && engine_ != nullptr) {
+    if (const auto refusal = engine_->Refusal(built.request)) built.error = ToLineError(*refusal);
   }
   if (built.error) {
     built.line = {.custom_id = std::move(built.line.custom_id)};

@@ -24,7 +24,10 @@ struct BuiltLine {
 class RequestParser {
  public:
   RequestParser(RequestRules rules, TextPipeline& text, const Engine& engine)
-      : parser_(std::move(rules)), text_(text), engine_(engine) {}
+      : parser_(std::move(rules)), text_(text), engine_(&engine) {}
+  // Nobody is asked whether it would take the request.
+  RequestParser(RequestRules rules, TextPipeline& text)
+      : parser_(std::move(rules)), text_(text), engine_(nullptr) {}
 
   // `line` becomes the request's id and the key of its draws. `text` may grow its capacity.
   BuiltLine Parse(std::string* text, int64_t line);
@@ -34,7 +37,7 @@ class RequestParser {
 
   LineParser parser_;
   TextPipeline& text_;
-  const Engine& engine_;
+  const Engine* const engine_;
 };
 
 // The error of a line that is too long to be read; nothing where it is not.
@@ -45,6 +48,8 @@ class RequestBuilder {
  public:
   RequestBuilder(const JobFile& file, RequestRules rules, TextPipeline& text, const Engine& engine)
       : file_(file), parser_(std::move(rules), text, engine) {}
+  RequestBuilder(const JobFile& file, RequestRules rules, TextPipeline& text)
+      : file_(file), parser_(std::move(rules), text) {}
 
   // An error here ends the job: the file cannot be read, or changed.
   base::Result<BuiltLine> Build(size_t ordinal);

@@ -69,13 +69,18 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
     if (!plans.ok())
       return plans.status().WithContext(fmt::format("--mode {}", schedule::Name(group.together)));
     if (options.ship.threshold <= 0) {
-      const double rows =
-          pricer ? ShipThreshold({*pricer, PullsOf(*pricer, machine, stage[0].pool), pool, experts},
-                                 plans->front(), ContextOf(options))
-                 : kDefaultThreshold;
-      if (std::isinf(rows)) group.by_load = false;
+      const ShipRule rule =
+          pricer ? PlanShipping({*pricer, PullsOf(*pricer, machine, stage[0].pool), pool, experts},
+                                plans->front(),
+                                {machine.max_num_batched_tokens,
+                                 std::min(machine.max_num_seqs, machine.max_num_batched_tokens)},
+                                ContextOf(options), options.ship.patience)
+                 : ShipRule{kDefaultThreshold, options.ship.patience};
+      if (std::isinf(rule.threshold)) group.by_load = false;
+      group.patience = rule.patience;
       // Where most rounds could not ship, meeting for them would only cost.
-      group.threshold = std::max(group.threshold, std::min<double>(rows, group.most_rows));
+      group.threshold =
+          std::max(group.threshold, std::min<double>(rule.threshold, group.most_rows));
     }
     for (size_t t = 0; t < stage.size(); ++t) {
       const auto plan = std::make_shared<const share::ShipPlan>(std::move((*plans)[t]));

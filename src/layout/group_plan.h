@@ -7,8 +7,8 @@
 #include "layout/group_options.h"
 #include "layout/machine.h"
 #include "layout/memory_plan.h"
+#include "layout/mode_price.h"
 #include "layout/options.h"
-#include "layout/step_price.h"
 
 namespace forebay::layout {
 

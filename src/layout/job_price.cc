@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/kv_layout.h"
+#include "layout/mode_price.h"
 #include "layout/stream_price.h"
 
 namespace forebay::layout {

@@ -27,6 +27,10 @@ std::vector<Layout> LayoutsOf(int devices) {
   return layouts;
 }
 
+// By so much the forecasts of two layouts may be wrong against each other (up to 3 % in the cells
+// of docs/parallelism.md).
+constexpr double kLittleSlower = 1.02;
+
 double Seconds(const LayoutTrial& trial) {
   return trial.plan ? trial.plan->forecast->seconds : std::numeric_limits<double>::infinity();
 }
@@ -59,6 +63,11 @@ base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
   return trials;
 }
 
+bool LeavesLayoutOpen(const EngineOptions& options, const model::ModelConfig& config) {
+  return !options.layout && !options.roles && !options.layout_by_job && options.job != nullptr &&
+         options.machine.devices.count > 1 && !config.moe;
+}
+
 base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::ModelConfig& config) {
   if (!options.layout_by_job) return PlanLayout(options, config);
   if (options.job == nullptr) {
@@ -70,7 +79,13 @@ base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::Mode
   // Of pipelines the forecast sees no bubbles: they are taken where nothing else runs.
   const auto whole = std::ranges::find_if(
       trials, [](const LayoutTrial& trial) { return trial.plan && trial.plan->layout.pp == 1; });
-  LayoutTrial& best = whole != trials.end() ? *whole : trials.front();
+  const auto copies = std::ranges::find_if(trials, [&](const LayoutTrial& trial) {
+    return trial.plan && trial.plan->layout.dp == options.machine.devices.count &&
+           !trial.plan->layout.pools();
+  });
+  const bool copies_do = whole != trials.end() && copies != trials.end() &&
+                         Seconds(*copies) <= kLittleSlower * Seconds(*whole);
+  LayoutTrial& best = copies_do ? *copies : whole != trials.end() ? *whole : trials.front();
   if (best.plan) return *std::move(best.plan);
   return best.refused;
 }

@@ -21,9 +21,14 @@ struct LayoutTrial {
 base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
                                                    const model::ModelConfig& config);
 
+// Nobody has named a layout of several devices, and enough is known to choose one: the job, prices
+// (of real devices as soon as they are measured), and a model whose steps can be foreseen.
+bool LeavesLayoutOpen(const EngineOptions& options, const model::ModelConfig& config);
+
 // The plan that options ask for: that of their layout, or with layout_by_job the first of
-// RankLayouts without pipeline stages, else with them. Errors are those of either; kInvalidArgument
-// where nothing is known of the job.
+// RankLayouts without pipeline stages, else with them; copies of the model, where that would be
+// little slower, since what was foreseen may be a little wrong. Errors are those of either;
+// kInvalidArgument where nothing is known of the job.
 base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::ModelConfig& config);
 
 // One line of the trial.

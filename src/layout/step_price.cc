@@ -22,8 +22,6 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr int kRounds = 3;  // until step and rate agree within a percent
-// Layers of which it is looked at how a law spreads rows.
-constexpr int64_t kDraws = 8;
 
 // The nearest of so many numbers an octave.
 int64_t Rounded(int64_t count, int an_octave) {
@@ -260,125 +258,6 @@ double SecondsBeside(const cost::Work& step, const StepPulls& pulls) {
     seconds = step.seconds * cost::Slowdown(step, {.in = rate, .out = rate}, pulls.contention);
   }
   return seconds;
-}
-
-namespace {
-
-// What a shipped layer sends: rows to its owners, partial sums back, over the links of those that
-// send or get most.
-double ExchangeSeconds(const StepPricer& pricer, const share::ShipPlan& ship, int64_t rows) {
-  const model::Decoder& decoder = pricer.decoder();
-  const auto seconds = [&](double bytes) {
-    return 2 * pricer.profile().link_latency_s + bytes / cost::PullRate(pricer.profile());
-  };
-  if (ship.num_experts > 0) {
-    // A row goes to each rank that has one of its experts, and comes back from each of these.
-    const double others = ship.num_ranks - 1, part = others / ship.num_ranks,
-                 sent = others * (1 - std::pow(part, ship.experts_per_token)),
-                 returned = part * ship.experts_per_token;
-    return seconds(static_cast<double>(rows * decoder.config->hidden_size) *
-                   static_cast<double>(tensor::SizeOf(decoder.dtype)) * (sent + returned));
-  }
-  if (ship.max_planes == 0) return 0;
-  const auto sent =
-      (ship.num_ranks - 1) * static_cast<int64_t>(tensor::SizeOf(decoder.dtype)) +
-      (ship.num_members() - 1) * ship.max_planes * static_cast<int64_t>(sizeof(float));
-  const auto bytes = static_cast<double>(rows * decoder.config->hidden_size * sent);
-  return seconds(bytes);
-}
-
-}  // namespace
-
-double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, const StepPrice& own,
-                      int64_t own_rows, int64_t all_rows) {
-  const auto layers =
-      static_cast<double>(std::ranges::count_if(ship.layers, &share::ShipPlan::Layer::pooled));
-  const double pooled = layers / static_cast<double>(ship.layers.size());
-  const double owners = std::max(ship.max_owners, 1);
-  // Ranks that meet to pull compute with their own rows alone.
-  const StepLoad all = Decoding(all_rows, 1);
-  const double joined = ship.mode.pulls()      ? own.ffn.seconds * owners
-                        : ship.num_experts > 0 ? pricer.Step(all).ffn.seconds
-                                               : pricer.Near(all).ffn.seconds;
-  return own.all().seconds + pooled * (joined / owners - own.ffn.seconds) +
-         layers * ExchangeSeconds(pricer, ship, own_rows);
-}
-
-RoutedExperts::RoutedExperts(const model::ModelConfig& config, const model::Routing* routing)
-    : moe_(config.moe ? &*config.moe : nullptr),
-      law_(routing != nullptr && !routing->names_rows() ? routing : nullptr) {}
-
-double RoutedExperts::Share(int64_t rows) const {
-  if (moe_ == nullptr) return 0;
-  const auto experts = static_cast<double>(moe_->num_experts),
-             chosen = static_cast<double>(moe_->experts_per_token);
-  if (law_ == nullptr) return 1 - std::pow(1 - chosen / experts, static_cast<double>(rows));
-  int64_t with_rows = 0;
-  std::vector<int32_t> counts(static_cast<size_t>(moe_->num_experts));
-  for (int64_t layer = 0; layer < kDraws; ++layer) {
-    law_->Count({.layer = layer, .rows = rows, .experts_per_token = moe_->experts_per_token},
-                counts);
-    with_rows += std::ranges::count_if(counts, [](int32_t count) { return count > 0; });
-  }
-  return static_cast<double>(with_rows) / experts / static_cast<double>(kDraws);
-}
-
-double PullPrices::Pulled(const StepPrice& own) const {
-  return std::max(SecondsBeside(own.all(), pulls), pulls.seconds());
-}
-
-double PullPrices::Routed(const StepPrice& own, int64_t rows) const {
-  const weights::PlacementGroup& group = pool.book->group();
-  const model::MoeConfig& moe = *pricer.decoder().config->moe;
-  const auto layers = static_cast<double>(std::ranges::count(moe.has_experts, 1));
-  StepPulls ahead = pulls;
-  double waits = 0;
-  const double share = experts.Share(rows);
-  for (int64_t layer = 0; layer < group.num_layers(); ++layer) {
-    if (group.pool_index[layer] < 0 || group.layer(layer).tensors != weights::TensorKind::kExperts)
-      continue;
-    uint64_t lacked = 0;
-    for (int32_t piece = 0; piece < group.layer(layer).num_pieces; ++piece)
-      lacked += pool.book->PullBytes(pool.rank, layer, piece);
-    ahead.bytes -= std::min(ahead.bytes, lacked);
-    const double held =
-        1 - static_cast<double>(lacked) / static_cast<double>(group.layer(layer).bytes());
-    const double comes =
-        pricer.profile().link_latency_s + share * static_cast<double>(lacked) / pulls.bytes_per_s;
-    waits += std::max(0.0, comes - held * own.ffn.seconds / layers);
-  }
-  return std::max(SecondsBeside(own.all(), ahead), ahead.seconds()) + waits;
-}
-
-int64_t RoutedRows(const PullPrices& prices, int64_t context) {
-  int64_t routed = 0, pulled = prices.pricer.decoder().capacity.rows + 1;
-  while (pulled - routed > 1) {
-    const int64_t middle = routed + (pulled - routed) / 2;
-    const StepPrice own = prices.pricer.Decode(middle, context);
-    (prices.Routed(own, middle) < prices.Pulled(own) ? routed : pulled) = middle;
-  }
-  return routed;
-}
-
-double ShipThreshold(const PullPrices& prices, const share::ShipPlan& ship, int64_t context) {
-  const StepPricer& pricer = prices.pricer;
-  const int ranks = ship.mode.pulls() ? 1 : ship.num_ranks;
-  const auto ships = [&](int64_t rows, bool prompts = false) {
-    const StepPrice own = prompts ? pricer.Prompts(rows, context) : pricer.Decode(rows, context);
-    const double pulled = ship.num_experts > 0
-                              ? std::min(prices.Pulled(own), prices.Routed(own, rows))
-                              : prices.Pulled(own);
-    return ShippedSeconds(pricer, ship, own, rows, ranks * rows) < pulled;
-  };
-  // rows of steps that pull, and that ship
-  const int64_t most = pricer.decoder().capacity.rows / ranks;
-  if (ship.num_experts > 0 && ships(most, true)) return std::numeric_limits<double>::infinity();
-  int64_t pulled = most + 1, shipped = 0;
-  while (pulled - shipped > 1) {
-    const int64_t middle = shipped + (pulled - shipped) / 2;
-    (ships(middle) ? shipped : pulled) = middle;
-  }
-  return static_cast<double>(pulled);
 }
 
 }  // namespace forebay::layout

@@ -76,45 +76,4 @@ uint64_t PullBytes(const share::PoolPlan& pool);
 // needed; each rank is pulled from as fast. A step lasts as long as the longer of the two.
 double SecondsBeside(const cost::Work& step, const StepPulls& pulls);
 
-// The seconds of a step that ships, of a rank whose own rows cost `own`; all ranks together have
-// `all_rows`.
-double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, const StepPrice& own,
-                      int64_t own_rows, int64_t all_rows);
-
-// What part of a layer's experts has rows in a step, on average: by the law that spreads rows where
-// there is one, else as if each row chose independently.
-class RoutedExperts {
- public:
-  // `routing` (null: there is none) outlives this.
-  RoutedExperts(const model::ModelConfig& config, const model::Routing* routing);
-  // 0 of a model without experts.
-  double Share(int64_t rows) const;
-
- private:
-  const model::MoeConfig* const moe_;
-  const model::Routing* const law_;
-};
-
-// How a rank's steps pull weights.
-struct PullPrices {
-  const StepPricer& pricer;
-  StepPulls pulls;  // of a step in which all come that the rank lacks
-  const share::PoolPlan& pool;
-  const RoutedExperts& experts;
-
-  // The seconds of a step of `rows` whose kernels cost `own`: where all come ahead; and where of
-  // experts those come that have rows, each layer's while held ones compute.
-  double Pulled(const StepPrice& own) const;
-  double Routed(const StepPrice& own, int64_t rows) const;
-};
-
-// Most rows of steps that are over sooner where experts come that have rows; rows decode, each with
-// `context` positions before it.
-int64_t RoutedRows(const PullPrices& prices, int64_t context);
-
-// B_th: rows of each rank below which a step ships, which is then over before it is with weights
-// that are pulled in either way; infinite: experts are always shipped. Rows decode, each with
-// `context` positions before it.
-double ShipThreshold(const PullPrices& prices, const share::ShipPlan& ship, int64_t context);
-
 }  // namespace forebay::layout

@@ -143,6 +143,7 @@ void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProf
     progress(
         fmt::format("attention over a bf16 cache, heads of {}, by rows and context", head_dim));
   }
+  if (bench.bf16_alone()) return;
   MeasureKind(bench, tensor::DType::kF32, cost::NumberFormat::kF32, 128, profile);
   progress("attention over an fp32 cache, heads of 128, by rows and context");
 }

@@ -78,7 +78,7 @@ base::Result<std::unique_ptr<Bench>> Bench::Create(runtime::Runtime& runtime,
     return base::Status(base::kInvalidArgument,
                         fmt::format("--threads is {}; expected at least 0", options.threads));
   }
-  std::unique_ptr<Bench> bench(new Bench(runtime, *kernels, options.quick));
+  std::unique_ptr<Bench> bench(new Bench(runtime, *kernels, options));
   const runtime::Topology topology = runtime::ReadTopology();
   device::CpuDeviceOptions device_options;
   device_options.num_workers = options.threads ? options.threads : topology.usable_cores;

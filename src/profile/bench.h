@@ -16,7 +16,8 @@ namespace forebay::profile {
 struct BenchOptions {
   int threads = 0;  // 0: all usable cores
   std::string isa = "auto";
-  bool quick = false;  // shorter samples
+  bool quick = false;       // shorter samples
+  bool bf16_alone = false;  // no kernels of fp32 weights and KV
 };
 
 class Bench {
@@ -45,6 +46,7 @@ class Bench {
   device::Device& device() { return *device_; }
   const kernels::KernelSet& kernels() const { return *kernels_; }
   bool quick() const { return quick_; }
+  bool bf16_alone() const { return bf16_alone_; }
   // Random numbers in [-1, 1], far larger than the caches: read as bf16 or fp32.
   const device::Region& data() const { return *data_; }
   // The same numbers, for what an operation of a step gets from the one before.
@@ -55,8 +57,11 @@ class Bench {
   const device::Region& workspace() const { return *workspace_; }
 
  private:
-  Bench(runtime::Runtime& runtime, const kernels::KernelSet& kernels, bool quick)
-      : runtime_(runtime), kernels_(&kernels), quick_(quick) {}
+  Bench(runtime::Runtime& runtime, const kernels::KernelSet& kernels, const BenchOptions& options)
+      : runtime_(runtime),
+        kernels_(&kernels),
+        quick_(options.quick),
+        bf16_alone_(options.bf16_alone) {}
   void Fill();
   double SecondsOf(const EnqueueFn& enqueue, double sample_seconds);
   // Seconds of `count` operations in a row, from the first's start, numbered from next_ on.
@@ -64,7 +69,7 @@ class Bench {
 
   runtime::Runtime& runtime_;
   const kernels::KernelSet* kernels_;
-  const bool quick_;
+  const bool quick_, bf16_alone_;
   std::unique_ptr<runtime::Event> go_;
   std::unique_ptr<device::Device> device_;
   const device::Region* data_ = nullptr;

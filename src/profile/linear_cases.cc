@@ -106,6 +106,7 @@ void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfil
   constexpr cost::TableOp kOps[] = {cost::TableOp::kLinear, cost::TableOp::kLinearLeaves};
   for (const auto& [dtype, format] : {std::pair(tensor::DType::kBF16, cost::NumberFormat::kBF16),
                                       std::pair(tensor::DType::kF32, cost::NumberFormat::kF32)}) {
+    if (dtype == tensor::DType::kF32 && bench.bf16_alone()) break;
     TableSpec spec;
     spec.format = format;
     spec.grain = {1, static_cast<double>(kernels::kPanelColumns * bench.device().num_workers()),

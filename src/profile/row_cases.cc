@@ -46,7 +46,10 @@ class RowCases {
     const int32_t rows = Rows(point);
     kernels::RopeKvArgs args;
     args.batch = decode ? Batch(rows, 1) : Batch(1, rows);
-    args.layout = {dtype_, Columns(point) / kHeadDim, kHeadDim, 0};
+    args.layout = {.dtype = dtype_,
+                   .kv_heads = Columns(point) / kHeadDim,
+                   .key_dim = kHeadDim,
+                   .value_dim = kHeadDim};
     args.layout.block_stride = args.layout.LayerBytes();
     args.heads = args.layout.kv_heads * static_cast<int32_t>(point[2]);
     const int64_t layer_bytes =
@@ -170,6 +173,7 @@ void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* 
   };
   for (const auto& [dtype, format] : {std::pair(tensor::DType::kBF16, cost::NumberFormat::kBF16),
                                       std::pair(tensor::DType::kF32, cost::NumberFormat::kF32)}) {
+    if (dtype == tensor::DType::kF32 && bench.bf16_alone()) break;
     RowCases rows(bench, dtype);
     spec.format = format;
     spec.axes = {{{1, 8, 64, kMostRows}, {512, 1024, 4096}, {1}}};

@@ -14,7 +14,8 @@ KILLS = int(os.environ.get("FOREBAY_LAYOUT_KILLS", 12))
 # How the ranks that are killed reach their weights; a job goes on in any of them.
 MODES = [["--mode", "pull"], ["--mode", "ship"], ["--mode", "auto", "--ship-threshold", 6]]
 ROLES = ["--devices", "4xcpu", "--context", "dp=2", "--generation", "groups=2"]
-FLAGS = ["--digest", "--quiet", "--max-model-len", 512, "--memory", "128MiB"]
+# The profile: of the machine at hand nothing is measured.
+FLAGS = ["--digest", "--quiet", "--max-model-len", 512, "--memory", "128MiB", "--device-profile", "zen4"]
 
 
 class Layout(support.TestCase):

@@ -1,6 +1,7 @@
 """pool=auto on whole simulated jobs against what could have been forced, and what `forebay plan` says of a job."""
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -49,9 +50,52 @@ class PoolChoice(support.TestCase):
         self.assertIn(f"--layout auto: {first[-1]}", done.err)
         with open(summary, encoding="utf-8") as file:
             self.assertAlmostEqual(json.load(file)["elapsed_time"] / float(first[0]), 1, delta=0.1)
+        # Which is what runs where no layout is named.
+        named = support.call("run", *job)
+        self.assertIn(f"--layout auto: {first[-1]}", named.err)
         unknown = self.job([{"prompt": "x"}]).run("--devices", "2xcpu", "--layout", "auto")
         self.assertNotEqual(unknown.code, support.COMPLETE)
         self.assertIn("--layout auto: nothing is known of the job", unknown.err)
+
+    def test_layouts_of_a_file_of_requests(self):
+        path = os.path.join(self.folder, "requests.jsonl")
+        with open(path, "w", encoding="utf-8") as file:
+            for i in range(60):
+                file.write(json.dumps({"prompt": [1 + i] * 512, "max_tokens": 64}) + "\n")
+        job = ["-m", "builtin:Qwen3-32B", "--devices", "sim:4xh20"]
+        lines = support.call("plan", *job, "-i", path, "--skip-tokenizer-init")
+        self.assertEqual(lines.code, 0, lines.err)
+        trace = support.call("plan", *job, "--trace", "synthetic:n=60,prompt=512,output=64")
+        self.assertEqual(lines.out, trace.out)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write('{"prompt": 5}\n')
+        none = support.call("plan", *job, "-i", path, "--skip-tokenizer-init")
+        self.assertEqual(none.code, support.USAGE)
+        self.assertIn("none of 1 lines can run", none.err)
+
+    def test_a_cpu_is_measured_once(self):
+        cache = os.path.join(self.folder, "cache")
+        env = {**os.environ, "XDG_CACHE_HOME": cache}
+        job = self.job(support.mixed_requests(random.Random(3), 12), flags=["--memory", "128MiB", "--threads", 2])
+        self.assertEqual(job.run(env=env).code, support.COMPLETE)
+        self.assertFalse(os.path.exists(cache), "one rank needs no prices")
+        ranks = ["--devices", "2xcpu", "--layout", "dp=2,weights=striped,pool=auto"]
+        names = []
+        for told in (True, False):
+            job.forget()
+            done = job.run(*ranks, env=env)
+            self.assertEqual(done.code, support.COMPLETE, done.err)
+            self.assertEqual("measuring 1 of" in done.err, told, done.err)
+            names.append(job.summary()["device_profile"])
+        self.assertEqual(len(set(names)), 1)
+        profile = os.path.join(cache, "forebay", names[0] + ".json")
+        # By the same profile the real ranks and the simulated ones choose the same.
+        plan = ["plan", "--pool", "-m", support.LLAMA, "--layout", "dp=2,weights=striped", "--memory-per-rank", "64MiB", "--threads", 2,
+                "--pool-slice", "1MiB", "--trace", "synthetic:n=40,prompt=64,output=32"]
+        real = support.call(*plan, "--devices", "2xcpu", env=env)
+        self.assertEqual(real.code, 0, real.err)
+        self.assertNotIn("measuring", real.err)
+        self.assertEqual(real.out, support.call(*plan, "--devices", f"sim:2x{profile}").out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,55 @@
+#include "layout/cpu_prices.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+
+namespace forebay::layout {
+namespace {
+
+bool DecidesByPrice(const Layout& layout, const ModeOptions& modes) {
+  if (layout.dp < 2 || !layout.pools() || layout.pool_layers == 0) return false;
+  const bool chooses_layers = layout.pools_layers() && !layout.pool_layers;
+  return chooses_layers || (!modes.mode && modes.threshold <= 0);
+}
+
+}  // namespace
+
+bool WantsPrices(const EngineOptions& options) {
+  const MachineOptions& machine = options.machine;
+  if (RequireSimulated(machine.devices).ok() || !machine.device_profile.empty() ||
+      machine.devices.count < 2)
+    return false;
+  if (options.roles) {
+    return DecidesByPrice(options.roles->context, options.ship) ||
+           DecidesByPrice(options.roles->generation, options.ship);
+  }
+  if (options.layout_by_job) return options.job != nullptr;
+  return options.layout && DecidesByPrice(*options.layout, options.ship);
+}
+
+std::string FittingProfile(std::string_view cpu, std::string_view isa, int workers) {
+  // As the profiles were measured: servers of two generations of AMD's, one of Intel's.
+  struct Measured {
+    const char *profile, *isa;
+    int family, first_model, last_model, workers;
+  };
+  constexpr Measured kMeasured[] = {
+      {"zen4", "avx512bf16", 25, 16, 31, 2},    // Genoa
+      {"zen4", "avx512bf16", 25, 160, 175, 2},  // Bergamo
+      {"zen5", "avx512bf16", 26, 0, 31, 2},     // Turin
+      {"emerald-rapids-amx", "amx", 6, 207, 207, 2},
+  };
+  const size_t at = cpu.rfind("(family ");
+  int family = 0, model = 0;
+  if (at == std::string_view::npos || std::sscanf(std::string(cpu.substr(at)).c_str(),
+                                                  "(family %d, model %d)", &family, &model) != 2)
+    return "";
+  const auto* const found = std::ranges::find_if(kMeasured, [&](const Measured& row) {
+    return family == row.family && model >= row.first_model && model <= row.last_model &&
+           isa == row.isa && workers == row.workers;
+  });
+  return found == std::end(kMeasured) ? "" : found->profile;
+}
+
+}  // namespace forebay::layout

@@ -1,0 +1,77 @@
+#include "layout/cpu_prices.h"
+
+#include <gtest/gtest.h>
+
+#include "cost/profile.h"
+
+namespace forebay::layout {
+namespace {
+
+// Where ranks decide by prices, and nobody has named a profile.
+TEST(CpuPrices, WhoWantsThem) {
+  struct Case {
+    const char *devices, *layout, *mode;
+    bool wants;
+  };
+  constexpr Case kCases[] = {
+      {"cpu", "dp=1", "auto", false},
+      {"2xcpu", "dp=2", "auto", false},
+      {"2xcpu", "dp=1,tp=2", "auto", false},
+      {"2xcpu", "dp=2,weights=striped,pool=auto", "auto", true},
+      {"2xcpu", "dp=2,weights=striped", "pull", true},
+      {"2xcpu", "dp=2,weights=striped,pool=3", "auto", true},
+      {"2xcpu", "dp=2,weights=striped,pool=3", "ship", false},
+      {"2xcpu", "dp=2,weights=striped,pool=0", "auto", false},
+      {"2xcpu", "dp=2,experts=by_expert", "auto", true},
+      {"2xcpu", "dp=2,experts=by_expert", "routed", false},
+      {"sim:2xzen5", "dp=2,weights=striped", "auto", false},
+  };
+  for (const Case& c : kCases) {
+    EngineOptions options;
+    options.machine.devices = *ParseDevices(c.devices);
+    options.layout = *ParseLayout(c.layout);
+    options.ship.mode = *schedule::ParseWantedMode(c.mode);
+    EXPECT_EQ(WantsPrices(options), c.wants) << c.devices << " " << c.layout << " " << c.mode;
+    options.machine.device_profile = "zen4";
+    EXPECT_FALSE(WantsPrices(options));
+  }
+  EngineOptions options;
+  options.machine.devices = *ParseDevices("2xcpu");
+  options.layout = *ParseLayout("dp=2,weights=striped,pool=3");
+  options.ship.threshold = 6;
+  EXPECT_FALSE(WantsPrices(options));
+  options.layout.reset();
+  options.layout_by_job = true;
+  EXPECT_FALSE(WantsPrices(options));  // nothing is known of the job
+  options.job = std::make_shared<std::vector<ChoiceShape>>();
+  EXPECT_TRUE(WantsPrices(options));
+}
+
+TEST(CpuPrices, TheBuiltInProfileOfACpu) {
+  struct Case {
+    const char *cpu, *isa;
+    int workers;
+    const char* profile;
+  };
+  constexpr Case kCases[] = {
+      {"AMD EPYC (family 25, model 17)", "avx512bf16", 2, "zen4"},
+      {"AMD EPYC 9754 128-Core Processor (family 25, model 160)", "avx512bf16", 2, "zen4"},
+      {"AMD EPYC (family 25, model 17)", "avx512bf16", 1, ""},  // a rank of one core
+      {"AMD EPYC (family 25, model 17)", "avx2", 2, ""},
+      {"AMD EPYC (family 25, model 1)", "avx2", 2, ""},  // Zen 3
+      {"AMD EPYC (family 26, model 2)", "avx512bf16", 2, "zen5"},
+      {"INTEL(R) XEON(R) PLATINUM 8581C (family 6, model 207)", "amx", 2, "emerald-rapids-amx"},
+      {"INTEL(R) XEON(R) PLATINUM 8481C (family 6, model 143)", "amx", 2, ""},
+      {"something else", "avx2", 2, ""},
+      {"(family x, model 1)", "avx2", 2, ""},
+  };
+  for (const Case& c : kCases) {
+    const std::string profile = FittingProfile(c.cpu, c.isa, c.workers);
+    EXPECT_EQ(profile, c.profile) << c.cpu << ", " << c.isa;
+    if (profile.empty()) continue;
+    EXPECT_EQ(cost::LoadProfile(profile)->cores, c.workers);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::layout

@@ -1,0 +1,217 @@
+#include "layout/mode_price.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "base/units.h"
+
+namespace forebay::layout {
+namespace {
+
+// Layers of which it is looked at how a law spreads rows.
+constexpr int64_t kDraws = 8;
+// The part of the most rows that a step of whole prompts has.
+constexpr double kFull = 15.0 / 16;
+
+StepLoad Decoding(int64_t rows) {
+  StepLoad load{.sampled = 1};
+  load.sums.decode_rows = load.sums.decode_context = rows;
+  return load;
+}
+
+// What the FFN of so many rows takes with all experts. Steps are priced up to the pricer's
+// capacity: more rows are bound by arithmetic.
+double ExpertsSeconds(const StepPricer& pricer, double rows) {
+  const double priced = std::min(rows, static_cast<double>(pricer.decoder().capacity.rows));
+  return pricer.Step(Decoding(std::llround(priced))).ffn.seconds * rows / priced;
+}
+
+// Rounds in which layers with experts ship so many rows of a rank.
+int64_t RoundsOf(const share::ShipPlan& ship, int64_t rows) {
+  if (ship.num_experts == 0 || rows == 0) return 1;
+  return static_cast<int64_t>(
+      base::CeilDiv(static_cast<uint64_t>(rows), static_cast<uint64_t>(ship.options.expert_rows)));
+}
+
+// What a shipped layer sends: rows to its owners, partial sums back, over the links of those that
+// send or get most.
+double ExchangeSeconds(const StepPricer& pricer, const share::ShipPlan& ship, int64_t rows) {
+  const model::Decoder& decoder = pricer.decoder();
+  const auto seconds = [&](double bytes) {
+    const auto rounds = static_cast<double>(RoundsOf(ship, rows));
+    return rounds * 2 * pricer.profile().link_latency_s + bytes / cost::PullRate(pricer.profile());
+  };
+  if (ship.num_experts > 0) {
+    // A row goes to each rank that has one of its experts, and comes back from each of these.
+    const double others = ship.num_ranks - 1, part = others / ship.num_ranks,
+                 sent = others * (1 - std::pow(part, ship.experts_per_token)),
+                 returned = part * ship.experts_per_token;
+    return seconds(static_cast<double>(rows * decoder.config->hidden_size) *
+                   static_cast<double>(tensor::SizeOf(decoder.dtype)) * (sent + returned));
+  }
+  if (ship.max_planes == 0) return 0;
+  const auto sent =
+      (ship.num_ranks - 1) * static_cast<int64_t>(tensor::SizeOf(decoder.dtype)) +
+      (ship.num_members() - 1) * ship.max_planes * static_cast<int64_t>(sizeof(float));
+  const auto bytes = static_cast<double>(rows * decoder.config->hidden_size * sent);
+  return seconds(bytes);
+}
+
+}  // namespace
+
+double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, const StepPrice& own,
+                      int64_t own_rows, int64_t all_rows, double busiest) {
+  const auto layers =
+      static_cast<double>(std::ranges::count_if(ship.layers, &share::ShipPlan::Layer::pooled));
+  const double pooled = layers / static_cast<double>(ship.layers.size());
+  const double owners = std::max(ship.max_owners, 1);
+  const auto joined = [&] {
+    // Ranks that meet to pull compute with their own rows alone.
+    if (ship.mode.pulls()) return own.ffn.seconds * owners;
+    if (ship.num_experts == 0) return pricer.Near(Decoding(all_rows)).ffn.seconds;
+    const auto rounds = static_cast<double>(RoundsOf(ship, own_rows));
+    return rounds * ExpertsSeconds(pricer, static_cast<double>(all_rows) * busiest / rounds);
+  };
+  return own.all().seconds + pooled * (joined() / owners - own.ffn.seconds) +
+         layers * ExchangeSeconds(pricer, ship, own_rows);
+}
+
+RoutedExperts::RoutedExperts(const model::ModelConfig& config, const model::Routing* routing)
+    : moe_(config.moe ? &*config.moe : nullptr),
+      law_(routing != nullptr && !routing->names_rows() ? routing : nullptr) {}
+
+double RoutedExperts::Share(int64_t rows) const {
+  if (moe_ == nullptr) return 0;
+  const auto experts = static_cast<double>(moe_->num_experts),
+             chosen = static_cast<double>(moe_->experts_per_token);
+  if (law_ == nullptr) return 1 - std::pow(1 - chosen / experts, static_cast<double>(rows));
+  int64_t with_rows = 0;
+  std::vector<int32_t> counts(static_cast<size_t>(moe_->num_experts));
+  for (int64_t layer = 0; layer < kDraws; ++layer) {
+    law_->Count({.layer = layer, .rows = rows, .experts_per_token = moe_->experts_per_token},
+                counts);
+    with_rows += std::ranges::count_if(counts, [](int32_t count) { return count > 0; });
+  }
+  return static_cast<double>(with_rows) / experts / static_cast<double>(kDraws);
+}
+
+double RoutedExperts::Busiest(const share::ShipPlan& ship, int64_t rows) const {
+  if (law_ == nullptr || ship.num_experts == 0 || rows == 0) return 1;
+  double busiest = 0;
+  std::vector<int32_t> counts(static_cast<size_t>(ship.num_experts));
+  for (int64_t layer = 0; layer < kDraws; ++layer) {
+    std::vector<int64_t> computed(static_cast<size_t>(ship.num_ranks), 0);
+    for (size_t reader = 0; reader < computed.size(); ++reader) {
+      law_->Count({.rank = reader,
+                   .layer = layer,
+                   .rows = rows,
+                   .experts_per_token = ship.experts_per_token},
+                  counts);
+      for (size_t expert = 0; expert < counts.size(); ++expert)
+        computed[ship.expert_owners[reader * counts.size() + expert]] += counts[expert];
+    }
+    busiest += static_cast<double>(std::ranges::max(computed));
+  }
+  return busiest / static_cast<double>(kDraws * rows * ship.experts_per_token);
+}
+
+double PullPrices::Pulled(const StepPrice& own) const {
+  return std::max(SecondsBeside(own.all(), pulls), pulls.seconds());
+}
+
+double PullPrices::Routed(const StepPrice& own, int64_t rows) const {
+  const weights::PlacementGroup& group = pool.book->group();
+  const model::MoeConfig& moe = *pricer.decoder().config->moe;
+  const auto layers = static_cast<double>(std::ranges::count(moe.has_experts, 1));
+  StepPulls ahead = pulls;
+  double waits = 0;
+  const double share = experts.Share(rows);
+  for (int64_t layer = 0; layer < group.num_layers(); ++layer) {
+    if (group.pool_index[layer] < 0 || group.layer(layer).tensors != weights::TensorKind::kExperts)
+      continue;
+    uint64_t lacked = 0;
+    for (int32_t piece = 0; piece < group.layer(layer).num_pieces; ++piece)
+      lacked += pool.book->PullBytes(pool.rank, layer, piece);
+    ahead.bytes -= std::min(ahead.bytes, lacked);
+    const double held =
+        1 - static_cast<double>(lacked) / static_cast<double>(group.layer(layer).bytes());
+    const double comes =
+        pricer.profile().link_latency_s + share * static_cast<double>(lacked) / pulls.bytes_per_s;
+    waits += std::max(0.0, comes - held * own.ffn.seconds / layers);
+  }
+  return std::max(SecondsBeside(own.all(), ahead), ahead.seconds()) + waits;
+}
+
+int64_t RoutedRows(const PullPrices& prices, int64_t context) {
+  int64_t routed = 0, pulled = prices.pricer.decoder().capacity.rows + 1;
+  while (pulled - routed > 1) {
+    const int64_t middle = routed + (pulled - routed) / 2;
+    const StepPrice own = prices.pricer.Decode(middle, context);
+    (prices.Routed(own, middle) < prices.Pulled(own) ? routed : pulled) = middle;
+  }
+  return routed;
+}
+
+namespace {
+
+// The least rows, to `most`, at which `holds` does no more; most + 1 where it does at all.
+int64_t FirstWithout(int64_t most, const std::function<bool(int64_t)>& holds) {
+  int64_t without = most + 1, with = 0;
+  while (without - with > 1) {
+    const int64_t middle = with + (without - with) / 2;
+    (holds(middle) ? with : without) = middle;
+  }
+  return without;
+}
+
+// Of a step of one rank where all have as many rows.
+struct Compared {
+  double pulled = 0, shipped = 0;
+
+  bool ships() const { return shipped < pulled; }
+};
+
+ShipRule PlanExperts(const PullPrices& prices, const share::ShipPlan& ship, MostRows most,
+                     int64_t context, int patience) {
+  const StepPricer& pricer = prices.pricer;
+  const auto compare = [&](const StepPrice& own, int64_t rows) {
+    return Compared{std::min(prices.Pulled(own), prices.Routed(own, rows)),
+                    ShippedSeconds(pricer, ship, own, rows, ship.num_ranks * rows,
+                                   prices.experts.Busiest(ship, rows))};
+  };
+  const auto decoding = [&](int64_t rows) { return compare(pricer.Decode(rows, context), rows); };
+  const auto prompts = [&](int64_t rows) { return compare(pricer.Prompts(rows, context), rows); };
+  const int64_t full = std::max<int64_t>(1, std::llround(kFull * static_cast<double>(most.all)));
+  if (prompts(full).ships()) return {std::numeric_limits<double>::infinity(), patience};
+  int64_t rows =
+      FirstWithout(most.decoding, [&](int64_t count) { return decoding(count).ships(); });
+  const int64_t usual = rows / 2;  // of steps that ship
+  if (rows > most.decoding)
+    rows = std::max(rows,
+                    FirstWithout(most.all, [&](int64_t count) { return prompts(count).ships(); }));
+  // A needless meeting costs about a step that pulls, for which all wait.
+  if (const Compared step = decoding(std::max<int64_t>(1, usual)); step.ships())
+    patience =
+        std::min(patience, static_cast<int>(std::ceil(step.pulled / (step.pulled - step.shipped))));
+  return {static_cast<double>(rows), patience};
+}
+
+}  // namespace
+
+ShipRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship, MostRows most,
+                      int64_t context, int patience) {
+  const StepPricer& pricer = prices.pricer;
+  if (ship.num_experts > 0 && !ship.mode.pulls())
+    return PlanExperts(prices, ship, most, context, patience);
+  const int ranks = ship.mode.pulls() ? 1 : ship.num_ranks;
+  const int64_t rows = FirstWithout(pricer.decoder().capacity.rows / ranks, [&](int64_t count) {
+    const StepPrice own = pricer.Decode(count, context);
+    return ShippedSeconds(pricer, ship, own, count, ranks * count) < prices.Pulled(own);
+  });
+  return {static_cast<double>(rows), patience};
+}
+
+}  // namespace forebay::layout

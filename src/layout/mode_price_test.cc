@@ -1,0 +1,70 @@
+#include "layout/mode_price.h"
+
+#include <gtest/gtest.h>
+
+#include "layout/layout_plan.h"
+#include "model/builtin_configs.h"
+
+namespace forebay::layout {
+namespace {
+
+struct Cell {
+  const char *device, *model;
+  int ranks;
+  int64_t prompt;
+  int32_t rows;
+};
+
+base::Result<GroupOptions> GroupOf(const Cell& cell, const char* routing = "power:1.2") {
+  EngineOptions options{.model = std::string("builtin:") + cell.model};
+  options.machine.devices = *ParseDevices("sim:" + std::to_string(cell.ranks) + "x" + cell.device);
+  options.machine.memory_bytes = uint64_t{1} << 50;
+  options.machine.routing = *model::ParseRouting(routing, 17);
+  options.layout = Layout{.dp = cell.ranks, .experts = "by_expert"};
+  options.limits.max_num_batched_tokens = cell.rows;
+  options.limits.max_num_seqs = 256;
+  options.limits.max_model_len = cell.prompt + 32;
+  options.limits.mean_context = cell.prompt;
+  options.ship.rounds.expert_rows = 8192;
+  FB_ASSIGN_OR_RETURN(const LayoutPlan plan,
+                      PlanLayout(options, *model::LoadBuiltinConfig(cell.model)));
+  if (!plan.group) return base::Status(base::kInvalidArgument, "the ranks do not meet");
+  return *plan.group;
+}
+
+// Whether full steps of prompts ship, as `forebay repro dwdp --table` simulated which is sooner
+// (bench/results/dwdp.md); its closest cells are left out.
+TEST(ModePrice, FullStepsOfPromptsTakeTheFasterMode) {
+  struct Case {
+    Cell cell;
+    bool ships;
+  };
+  constexpr const char *kFp4 = "DeepSeek-R1-NVFP4", *kFp8 = "DeepSeek-R1-FP8";
+  const Case cases[] = {
+      {{"gb200-nvl72", kFp4, 3, 1024, 8192}, true},
+      {{"gb200-nvl72", kFp4, 3, 1024, 16384}, false},
+      {{"gb200-nvl72", kFp4, 4, 1024, 8192}, true},
+      {{"gb200-nvl72", kFp4, 4, 1024, 16384}, false},
+      {{"gb200-nvl72", kFp4, 4, 8192, 32768}, false},
+      {{"gb200-nvl72", kFp4, 8, 1024, 8192}, true},
+      {{"gb200-nvl72", kFp4, 8, 1024, 32768}, false},
+      {{"b200", kFp4, 4, 1024, 8192}, true},
+      {{"b200", kFp4, 8, 1024, 16384}, false},
+      {{"h200", kFp8, 8, 1024, 8192}, true},
+      {{"h200", kFp8, 8, 8192, 16384}, false},
+  };
+  for (const Case& c : cases) {
+    const auto group = GroupOf(c.cell);
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    EXPECT_EQ(!group->by_load, c.ships)
+        << c.cell.device << " x" << c.cell.ranks << " " << c.cell.prompt << " " << c.cell.rows;
+    // Steps that decode ship, and soon.
+    EXPECT_GT(group->threshold, 256);
+    if (group->by_load) {
+      EXPECT_LT(group->patience, 8);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace forebay::layout
