@@ -1,6 +1,7 @@
 // One request, one answer: tokens, logprobs and digests are the same bytes whatever runs beside a
 // request and however the engine is set up. Counters prove that each mode ran.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <map>
 
@@ -181,6 +182,28 @@ TEST_P(Exactness, ParkedBelow) {
       EXPECT_EQ(counters["kv_parks_refused"], 0);
     }
   }
+}
+
+// The same in a file, which has no name.
+TEST_P(Exactness, ParkedInAFile) {
+  const std::string path = "exactness_" + std::to_string(getpid()) + ".kv";
+  std::vector<Request> requests = Requests(1, 2);
+  for (Request& request : requests) request.sampling.max_tokens = 100;
+  const Answers alone = RunAlone(requests);
+  layout::EngineOptions options = options_;
+  options.limits.max_num_seqs = 48;
+  options.limits.kv_blocks = 24;
+  options.tier = {
+      .file = path, .file_bytes = uint64_t{64} << 20, .preempt = layout::Preempting::kPark};
+  EXPECT_EQ(Run(options, requests), alone);
+  auto& counters = stats_.mode_counters;
+  EXPECT_EQ(counters["kv_parks"], stats_.preemptions);
+  EXPECT_EQ(counters["kv_returns"], counters["kv_parks"]);
+  EXPECT_EQ(counters["kv_file_bytes_read"] > 0, !WindowsOnly());
+  EXPECT_GE(counters["kv_file_bytes_read"], counters["kv_bytes_up"]);
+  EXPECT_EQ(counters["kv_blocks_failed"], 0);
+  EXPECT_EQ(stats_.recomputed_tokens, 0);
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
 }
 
 TEST_P(Exactness, OneOrTwoThreads) {

@@ -215,6 +215,13 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       "--kv-offloading-size", flags.kv_offloading_size,
       "Memory of the host, as 8GiB, of all ranks, where preempted choices keep their "
       "KV cache (default: none)");
+  command.add_option("--kv-file", engine.tier.file,
+                     "A file for the same on a disk, read and written past the page cache; it has "
+                     "no name while the job runs (default: none)");
+  command.add_option("--kv-file-size", flags.kv_file_size, "How large it is, as 20GiB");
+  command.add_flag("--kv-file-keep", engine.tier.keep_file,
+                   "The file stays, with an index PATH.index: the next job finds in it the "
+                   "prefixes that this one has computed");
   command
       .add_option("--kv-preempt", flags.kv_preempt,
                   "What becomes of a preempted choice's KV cache: park (it waits in the host's "
@@ -354,6 +361,14 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
   if (!flags.kv_offloading_size.empty()) {
     FB_ASSIGN_OR_RETURN(engine->tier.host_bytes,
                         layout::ParseOffloadingSize(flags.kv_offloading_size));
+  }
+  if (!flags.kv_file_size.empty()) {
+    FB_ASSIGN_OR_RETURN(engine->tier.file_bytes, layout::ParseKvFileSize(flags.kv_file_size));
+  }
+  if (!engine->tier.in_file() && (engine->tier.file_bytes > 0 || engine->tier.keep_file)) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("{} is given without --kv-file; expected its path beside it",
+                                    engine->tier.keep_file ? "--kv-file-keep" : "--kv-file-size"));
   }
   const auto apply = [](const char* flag, const std::string& text, uint64_t* bytes) {
     if (text.empty()) return base::Status::Ok();

@@ -74,6 +74,7 @@ constexpr Row kRows[] = {
      [](const Column& c) { return c.fits.ok() ? BytesOf<layout::RegionUse::kKv>(c) : 0; }},
     {"tier_bytes", "KV in the host's memory",
      [](const Column& c) { return c.memory().tier_bytes; }},
+    {"file_bytes", "KV in a file", [](const Column& c) { return c.memory().file_bytes; }},
     {"least_bytes", "least that it needs",
      [](const Column& c) { return layout::LeastBytes(c.memory(), c.rank().request); }},
 };

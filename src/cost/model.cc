@@ -185,6 +185,13 @@ PriceResult PriceCopy(const OpDesc& op, const DeviceProfile& device, bool calibr
           seconds < 2 * device.link_latency_s ? Bound::kOverhead : Bound::kMemory};
 }
 
+PriceResult PriceFile(const OpDesc& op, const DeviceProfile& device) {
+  const double seconds =
+      (op.read_bytes / DiskReadRate(device) + op.write_bytes / DiskWriteRate(device)) *
+      std::max(op.sharers, 1);
+  return {seconds, How::kMiss, Bound::kOverhead};
+}
+
 PriceResult PriceCollective(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   if (op.ranks <= 1) return {0, How::kExact, Bound::kOverhead};
   const TableOp kind = TableOf(op.collective);
@@ -260,6 +267,7 @@ PriceResult PriceKernel(const OpDesc& op, const DeviceProfile& device, bool cali
     case OpKind::kAttention: return PriceAttention(op, device, calibrated);
     case OpKind::kExperts: return PriceExperts(op, device, calibrated);
     case OpKind::kCopy: return PriceCopy(op, device, calibrated);
+    case OpKind::kFile: return PriceFile(op, device);
     case OpKind::kCollective: return PriceCollective(op, device, calibrated);
     default: break;
   }
@@ -296,6 +304,14 @@ double PullRate(const DeviceProfile& device) {
 double HostRate(const DeviceProfile& device) {
   return device.kind == DeviceKind::kCpu ? device.copy_bytes_per_core_s
                                          : LinkRate(Link::kHost, device);
+}
+
+double DiskReadRate(const DeviceProfile& device) {
+  return device.disk_read_bytes_per_s > 0 ? device.disk_read_bytes_per_s : kUsualDiskRate;
+}
+
+double DiskWriteRate(const DeviceProfile& device) {
+  return device.disk_write_bytes_per_s > 0 ? device.disk_write_bytes_per_s : kUsualDiskRate;
 }
 
 Work WorkOf(const OpDesc& op, const DeviceProfile& device, Calibration mode) {

@@ -35,6 +35,12 @@ double PullRate(const DeviceProfile& device);
 // The same of copies between a rank and its host's memory; on a CPU a core copies within memory.
 double HostRate(const DeviceProfile& device);
 
+// What the disk of the device's machine reads and writes; where the profile does not say it, what
+// cloud disks do.
+inline constexpr double kUsualDiskRate = 1e9;
+double DiskReadRate(const DeviceProfile& device);
+double DiskWriteRate(const DeviceProfile& device);
+
 // Time of an operation, or of several one behind the other, and what of it copies slow.
 struct Work {
   double seconds = 0;          // alone on the device

@@ -20,6 +20,7 @@ enum class OpKind : uint8_t {
   kCopy,
   kCollective,
   kExperts,
+  kFile,
   kOther
 };
 inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kOther) + 1;
@@ -27,7 +28,7 @@ inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kOther) + 1;
 constexpr std::string_view Name(OpKind kind) {
   constexpr std::string_view kNames[kNumOpKinds] = {
       "embed",  "linear", "norm", "rope_kv",    "attention", "activation", "reduce",
-      "sample", "digest", "copy", "collective", "experts",   "other"};
+      "sample", "digest", "copy", "collective", "experts",   "file",       "other"};
   return kNames[static_cast<int>(kind)];
 }
 

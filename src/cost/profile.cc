@@ -36,6 +36,8 @@ constexpr NumberRule kNumbers[] = {
     {"memory_bytes_per_s", &DeviceProfile::memory_bytes_per_s, 1e6, kMost, true},
     {"link_bytes_per_s", &DeviceProfile::link_bytes_per_s, 1e6, kMost, false},
     {"host_bytes_per_s", &DeviceProfile::host_bytes_per_s, 1e6, kMost, false},
+    {"disk_read_bytes_per_s", &DeviceProfile::disk_read_bytes_per_s, 1e6, kMost, false},
+    {"disk_write_bytes_per_s", &DeviceProfile::disk_write_bytes_per_s, 1e6, kMost, false},
     {"tdp_w", &DeviceProfile::tdp_w, 0, kMost, false},
     {"cores", &DeviceProfile::cores, 1, 1e6, false},
     {"column_grain", &DeviceProfile::column_grain, 1, 1e6, false},

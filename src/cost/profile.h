@@ -41,6 +41,9 @@ struct DeviceProfile {
   double memory_bytes_per_s = 0;
   double link_bytes_per_s = 0;  // to peers, a direction; 0: none, copies take the host's link
   double host_bytes_per_s = 0;  // a direction; 0: the host's memory is the device's
+  // of the machine's disk, past its page cache, a few requests at once; 0: kUsualDiskRate
+  double disk_read_bytes_per_s = 0;
+  double disk_write_bytes_per_s = 0;
   double tdp_w = 0;
   double cores = 0;  // cpu alone
   // cpu alone: a linear of few rows takes as long as of the next multiple of columns

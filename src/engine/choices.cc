@@ -33,7 +33,9 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
                 .prices = options.park,
                 .prefix_salt = options.prefix_salt,
                 .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches),
-                .streams = options.streamed_blocks > 0}),
+                .streams = options.streamed_blocks > 0,
+                .keeps = options.keeps_tier,
+                .size_flag = options.tier_flag}),
       book_({.num_blocks = options.limits.total_blocks,
              .max_sequences = options.limits.max_num_seqs,
              .max_blocks_per_sequence = options.max_blocks_per_sequence,
@@ -108,6 +110,7 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* r
   for (const schedule::RowsOf& each : plan.run)
     planned.push_back({view_.running(each.index), each.rows, 0});
   parking_.BeginPlan(book_);
+  for (Sequence* sequence : lists_.running()) parking_.Seal(sequence, book_);
   Preempt(plan.preempt);
   // What the cache has of those that come is theirs before anybody takes blocks.
   for (size_t i = 0; i < plan.admit.size(); ++i) Open(planned[i].sequence, planned[i].end);

@@ -80,6 +80,11 @@ class Choices {
   // What Apply has let go below and called back, until the caller clears it: it moves before the
   // step's rows are computed.
   kv::TierMoves& tier_moves() { return parking_.moves(); }
+  // Blocks below that are there from before; at the start.
+  void KeepBelow(std::span<const kv::KeptBlock> blocks) { parking_.Keep(blocks); }
+  // Before the next view: blocks below are lost. Choices that came back and lack some wait again,
+  // and are computed.
+  void LoseBelow(const kv::LostBlocks& lost);
   // Those that Apply has called back: the device does not know their tables yet.
   std::span<Sequence* const> returning() const { return parking_.returning(); }
   Streaming& streaming() { return streaming_; }

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "engine/choices.h"
 #include "engine/testing/make_request.h"
+#include "kv/tier/block_file.h"
 #include "schedule/policy.h"
 
 namespace forebay::engine {
@@ -28,6 +29,7 @@ class Books {
 
   // Plans a step by the policy; false: nothing was planned.
   bool Begin(const schedule::Policy& policy, bool share = false) {
+    LoseSome();
     const schedule::StepView& view = choices.View(share, 0);
     policy.Plan(view, &plan);
     if (plan.run.empty() && plan.admit.empty()) return false;
@@ -66,8 +68,28 @@ class Books {
     return content[static_cast<size_t>(position % kv::kBlockTokens)];
   }
 
+  // Of the blocks that came up for the last plan, and of those that went down, some are lost.
+  void LoseSome() {
+    kv::LostBlocks lost{.blocks = std::exchange(lost_on_read, {}), .closed = {}};
+    for (const kv::TierMove& move : std::exchange(last_moves.up, {})) {
+      if (losses == nullptr || losses->Below(8) != 0) continue;
+      lost.blocks.push_back(move.below);
+      for (uint64_t& content : device[{move.group, move.device}]) content = 0;
+    }
+    for (const kv::TierMove& move : std::exchange(last_moves.down, {})) {
+      if (losses == nullptr || losses->Below(16) != 0) continue;
+      lost.blocks.push_back(move.below);
+      unreadable.insert(move.below);
+    }
+    if (losses != nullptr && losses->Below(400) == 0) lost.closed = {kv::kKvFileIo, "planted"};
+    num_lost += std::ssize(lost.blocks);
+    choices.LoseBelow(lost);
+  }
+
   void Move() {
+    last_moves = choices.tier_moves();
     for (const kv::TierMove& move : choices.tier_moves().down) {
+      unreadable.erase(move.below);
       below[{move.group, move.below}] = device[{move.group, move.device}];
       ++down;
     }
@@ -75,6 +97,10 @@ class Books {
       ASSERT_TRUE(below.contains({move.group, move.below})) << "nothing was put there";
       device[{move.group, move.device}] = below[{move.group, move.below}];
       ++up;
+    }
+    // What could not be written is found out at the latest when it is read.
+    for (const kv::TierMove& move : choices.tier_moves().up) {
+      if (unreadable.contains(move.below)) lost_on_read.push_back(move.below);
     }
     choices.tier_moves().Clear();
   }
@@ -120,6 +146,11 @@ class Books {
     }
   }
 
+  base::Rng* losses = nullptr;  // null: nothing is lost
+  int64_t num_lost = 0;
+  kv::TierMoves last_moves;
+  std::set<kv::BlockId> unreadable;
+  std::vector<kv::BlockId> lost_on_read;
   Choices choices;
   std::vector<Sequence*> sequences;
   std::deque<std::vector<SequenceRows>> steps;
@@ -368,6 +399,46 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(parks, 20);
   EXPECT_GT(longer, 20);
+}
+
+// Where blocks below are lost, or nothing goes there any more, choices are computed again and get
+// what they would have got.
+TEST(ChoicesPark, WhatIsLostBelowIsComputedAgain) {
+  int64_t lost = 0, returns = 0, recomputed = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    const auto policy = *schedule::CreatePolicy(seed % 2 == 0 ? "continuous" : "vllm");
+    ChoicesOptions options = Options(static_cast<int32_t>(17 + rng.Below(16)), 40);
+    options.prefix_caching = rng.Below(3) > 0;
+    if (rng.Below(4) == 0 && options.prefix_caching) options.keeps_tier = true;
+    Books books(options);
+    books.losses = &rng;
+    for (int64_t i = 0; i < 8; ++i) {
+      Request request = MakeRequest(i, static_cast<int32_t>(1 + rng.Below(250)),
+                                    static_cast<int32_t>(1 + rng.Below(120)));
+      if (rng.Below(2) == 0) {
+        for (size_t j = 0; j < std::min<size_t>(170, request.prompts[0].size()); ++j)
+          request.prompts[0][j] = static_cast<int32_t>(j);
+      }
+      books.Take(request);
+    }
+    for (int guard = 0; guard < 8000 && !books.choices.idle(); ++guard) {
+      ASSERT_TRUE(books.Begin(*policy));
+      ASSERT_FALSE(HasFatalFailure());
+      books.End();
+    }
+    EXPECT_TRUE(books.choices.idle());
+    EXPECT_EQ(std::ssize(books.finished), 8);
+    EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
+    EXPECT_EQ(books.choices.park_counters().failed, books.num_lost);
+    lost += books.num_lost;
+    returns += books.choices.park_counters().returns;
+    recomputed += books.choices.stats().recomputed_tokens;
+  }
+  EXPECT_GT(lost, 300);
+  EXPECT_GT(returns, 100);
+  EXPECT_GT(recomputed, 1000);
 }
 
 }  // namespace

@@ -31,6 +31,8 @@ struct ChoicesOptions {
   std::vector<base::Reach> kv_reaches = {{}};  // one for each KV group
   schedule::StealPrices steal;
   int32_t tier_blocks = 0;  // of the tier below, for preempted choices; 0: there is none
+  const char* tier_flag = "--kv-offloading-size";  // which says how many
+  bool keeps_tier = false;                         // for the next job
   schedule::ParkPrices park;
   int32_t streamed_blocks = 0;  // of the tier, at most, for running choices; 0: nothing is streamed
   // How the policy foresees lengths; nothing: it does not.

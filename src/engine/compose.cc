@@ -38,6 +38,13 @@ std::string NumericsClass(const kernels::KernelSet& kernels, tensor::DType dtype
 using Devices = std::vector<std::unique_ptr<device::Device>>;
 using Fabrics = std::vector<std::unique_ptr<fabric::Fabric>>;
 
+// What a kept file must be of to be of use.
+std::string KeptIdentity(const ModelFiles& files, const layout::LayoutPlan& plan,
+                         const std::string& numerics, bool digests) {
+  return fmt::format("model {:016x}, numerics class {}, {} bytes a block of {} tokens",
+                     files.fingerprint, numerics, plan.KvBlockBytes(digests), kv::kBlockTokens);
+}
+
 // What all groups of a role are made from.
 struct Materials {
   runtime::Runtime& runtime;
@@ -53,6 +60,7 @@ struct Materials {
   std::optional<schedule::StealPrices> steal;
   schedule::ParkPrices park;
   std::shared_ptr<model::RoutingLog> routing_log;  // null: nobody records
+  std::string kept_identity, model_name;           // of what a kept file is
   bool foresees = false;  // whether the policy wants to know how long choices will be
 };
 
@@ -145,6 +153,9 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                       .kv_reaches = kv_reaches,
                       .steal = job.steal.value_or(schedule::StealPrices{}),
                       .tier_blocks = memory.tier_blocks,
+                      .tier_flag =
+                          job.options.tier.in_file() ? "--kv-file-size" : "--kv-offloading-size",
+                      .keeps_tier = job.options.tier.keep_file,
                       .park = job.park,
                       .streamed_blocks = memory.streamed_blocks,
                       .lengths = job.foresees ? std::optional(job.options.lengths) : std::nullopt,
@@ -188,6 +199,20 @@ const share::PoolPlan* PoolOf(const layout::Layout& layout, const layout::RankPl
   return &plan.request.pool[static_cast<size_t>(layout.sp > 1 ? plan.request.cut.sp_rank : member)];
 }
 
+// Where the KV of a rank lies below, if in a file: of several ranks each has one.
+kv::FileOptions FileOf(const Materials& job, int device) {
+  const layout::TierOptions& tier = job.options.tier;
+  if (!tier.in_file()) return {};
+  const int ranks = job.plan.machine.spec.count;
+  return {.path = ranks == 1 ? tier.file : fmt::format("{}.{}", tier.file, device),
+          .staging_bytes = tier.StagingBytes(ranks),
+          .keep = tier.keep_file,
+          .identity = job.kept_identity,
+          .name = job.model_name,
+          .sharers = ranks,
+          .has_data = job.sim == nullptr};
+}
+
 // The ranks of replica `member` of the group, whose devices and fabrics these are.
 base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
                                                            const layout::JobGroup& group,
@@ -217,6 +242,7 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
         .ship_members = layout.pools() && layout.sp == 1 ? layout::ShipRanks(layout, number)
                                                          : fabric::Communicator{},
         .replica = static_cast<uint64_t>(group.first_replica + member),
+        .kv_file = FileOf(job, group.DeviceAt(place)),
         .routing = job.plan.routing};
     FB_ASSIGN_OR_RETURN(
         ranks.emplace_back(),
@@ -309,6 +335,8 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     FB_ASSIGN_OR_RETURN(routing_log,
                         model::RoutingLog::Create(options.machine.record_routing, config));
   }
+  const std::string numerics =
+      simulated ? "simulated" : NumericsClass(*kernels, first_plan.dtype, config);
   for (const layout::RolePlan& role : roles) {
     const Materials job{.runtime = runtime,
                         .options = options,
@@ -323,6 +351,8 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                         .steal = layout::PriceStealing(options, role.plan),
                         .park = layout::PriceParking(options, role.plan),
                         .routing_log = routing_log,
+                        .kept_identity = KeptIdentity(files, role.plan, numerics, options.digest),
+                        .model_name = files.name,
                         .foresees = policy->wants_lengths()};
     if (&role == &roles.front()) parts.kv_fabrics = MakeKvFabrics(job);
     for (size_t i = 0; i < groups.size(); ++i) {
@@ -343,8 +373,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
 
   parts.facts.name = files.name;
   parts.facts.vocab_size = static_cast<int32_t>(config.vocab_size);
-  parts.facts.numerics_class =
-      simulated ? "simulated" : NumericsClass(*kernels, first_plan.dtype, config);
+  parts.facts.numerics_class = numerics;
   parts.facts.model_fingerprint = files.fingerprint;
   parts.facts.random_weights = files.random_weights;
   parts.facts.device_profile = machine_plan.profile.name;

@@ -111,6 +111,12 @@ void AddTier(const Replica::Published& replica, std::map<std::string, int64_t>* 
   add("kv_blocks_lost", replica.park.tier.evicted);
   add("kv_bytes_down", static_cast<int64_t>(replica.tier.down));
   add("kv_bytes_up", static_cast<int64_t>(replica.tier.up));
+  if (replica.tier.in_file) {
+    add("kv_blocks_failed", replica.park.failed);
+    add("kv_blocks_kept", replica.park.kept);
+    add("kv_file_bytes_written", static_cast<int64_t>(replica.tier.written));
+    add("kv_file_bytes_read", static_cast<int64_t>(replica.tier.read));
+  }
   if (replica.streams) {
     add("kv_blocks_streamed", replica.tier.block_steps);
     add("kv_bytes_streamed", static_cast<int64_t>(replica.tier.streamed));

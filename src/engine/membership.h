@@ -9,6 +9,7 @@
 #include "fabric/fabric.h"
 #include "kernels/route.h"
 #include "kv/pull_parts.h"
+#include "kv/tier/file_store.h"
 #include "model/activations.h"
 #include "model/shard.h"
 #include "share/pool_plan.h"
@@ -38,6 +39,7 @@ struct Membership {
   const share::PoolPlan* pool = nullptr;  // null: it shares no weights
   fabric::Communicator ship_members;      // who computes with each other's rows
   uint64_t replica = 0;                   // the number of its replica among the job's
+  kv::FileOptions kv_file;                // where its KV lies below, if in a file
   // null: data say which experts rows go to
   std::shared_ptr<const kernels::RoutingSource> routing;
 };

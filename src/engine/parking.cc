@@ -1,6 +1,7 @@
 #include "engine/parking.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -24,6 +25,11 @@ std::span<const kv::PrefixKey> Parking::Keys(Sequence* sequence, int64_t first, 
 
 bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   if (!on() || sequence->computed == 0) return false;
+  if (closed_) {
+    ++counters_.refused;
+    Forget(sequence);
+    return false;
+  }
   ParkedKv parked{.computed = sequence->computed};
   int64_t first = parked.computed;
   for (int group = 0; group < book.num_groups(); ++group) {
@@ -49,9 +55,9 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   if (!stay) {
     if (++counters_.refused == 1) {
       base::Log(base::LogLevel::kWarning,
-                fmt::format("the {} blocks of --kv-offloading-size are full: preempted choices for "
-                            "which there is no room are computed again",
-                            options_.blocks));
+                fmt::format("the {} blocks of {} are full: preempted choices for which there is no "
+                            "room are computed again",
+                            options_.blocks, options_.size_flag));
     }
     Forget(sequence);
     return false;
@@ -61,9 +67,11 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
     const auto block = static_cast<size_t>(parked.first_block + index);
     for (int group = 0; group < book.num_groups(); ++group) {
       if (static_cast<int64_t>(block) < parked.first_held[group] / kv::kBlockTokens) continue;
-      moves_.down.push_back({.group = group,
-                             .device = book.table(group, sequence->slot)[block],
-                             .below = parked.stay.blocks[static_cast<size_t>(index)]});
+      moves_.down.push_back(
+          {.group = group,
+           .device = book.table(group, sequence->slot)[block],
+           .below = parked.stay.blocks[static_cast<size_t>(index)],
+           .key = index < full ? SharedKey(keys[static_cast<size_t>(index)]) : kv::PrefixKey{}});
     }
   }
   sequence->parked = std::make_unique<ParkedKv>(std::move(parked));
@@ -112,18 +120,18 @@ bool Parking::TakePrefix(Sequence* sequence, const kv::GroupBooks& book, int64_t
 
 bool Parking::stores_evicted() const {
   const schedule::ParkView block{.rows = kv::kBlockTokens, .fresh_blocks = 1, .blocks = 1};
-  return on() && options_.shared_keys && schedule::ParkPays(block, options_.prices);
+  return on() && !closed_ && options_.shared_keys && schedule::ParkPays(block, options_.prices);
 }
 
 void Parking::BeginPlan(kv::GroupBooks& book) {
-  for (const kv::TierStay& stay : moving_) tier_.Release(stay);
+  for (const Moving& moving : moving_) tier_.Release(moving.stay);
   moving_.clear();
   // What was evicted since for other ends than a step is written over already.
   book.ForgetEvicted();
 }
 
 void Parking::StoreEvicted(kv::GroupBooks& book) {
-  for (size_t i = 0; i < book.evicted(0).size(); ++i) {
+  for (size_t i = 0; i < book.evicted(0).size() && !closed_; ++i) {
     const kv::PrefixKey key = book.evicted(0)[i].key;
     fresh_.clear();
     std::optional<kv::TierStay> stay = tier_.Hold(std::span(&key, 1), false, &fresh_, spared_);
@@ -132,10 +140,10 @@ void Parking::StoreEvicted(kv::GroupBooks& book) {
       const kv::EvictedBlock& evicted = book.evicted(group)[i];
       FB_CHECK(evicted.key == key, "groups that see all have evicted different blocks");
       moves_.down.push_back(
-          {.group = group, .device = evicted.block, .below = stay->blocks.front()});
+          {.group = group, .device = evicted.block, .below = stay->blocks.front(), .key = key});
     }
     counters_.evicted += std::ssize(fresh_);
-    moving_.push_back(*std::move(stay));
+    moving_.push_back({.stay = *std::move(stay)});
   }
 }
 
@@ -158,7 +166,7 @@ void Parking::Return(Sequence* sequence, const kv::GroupBooks& book) {
   } else {
     ++counters_.returns;
   }
-  moving_.push_back(std::move(sequence->parked->stay));
+  moving_.push_back({.stay = std::move(sequence->parked->stay), .sequence = sequence});
   sequence->parked.reset();
   returning_.push_back(sequence);
 }
@@ -171,11 +179,52 @@ void Parking::CommitReturned(kv::GroupBooks& book) {
   returning_.clear();
 }
 
+void Parking::Seal(Sequence* sequence, const kv::GroupBooks& book) {
+  if (!options_.keeps || closed_) return;
+  const int64_t end =
+      std::min(book.committed(0, sequence->slot), sequence->prompt_tokens) / kv::kBlockTokens;
+  for (; sequence->sealed_blocks < end; ++sequence->sealed_blocks) {
+    const kv::PrefixKey key = Keys(sequence, sequence->sealed_blocks, 1).front();
+    fresh_.clear();
+    std::optional<kv::TierStay> stay = tier_.Hold(std::span(&key, 1), false, &fresh_, spared_);
+    if (!stay) return;
+    if (!fresh_.empty()) {
+      const kv::BlockId device =
+          book.table(0, sequence->slot)[static_cast<size_t>(sequence->sealed_blocks)];
+      moves_.down.push_back(
+          {.group = 0, .device = device, .below = stay->blocks.front(), .key = key});
+    }
+    moving_.push_back({.stay = *std::move(stay)});
+  }
+}
+
 void Parking::Forget(Sequence* sequence) {
   if (sequence->parked) tier_.Release(sequence->parked->stay);
   sequence->parked.reset();
   // Computed again it may hold blocks that it had let go when these were written.
   sequence->park_id = 0;
+}
+
+void Parking::Keep(std::span<const kv::KeptBlock> blocks) {
+  for (const kv::KeptBlock& block : blocks) tier_.Keep(block.below, block.key);
+  counters_.kept += std::ssize(blocks);
+}
+
+void Parking::Lose(const kv::LostBlocks& lost, std::vector<Sequence*>* broken) {
+  if (!lost.closed.ok() && !std::exchange(closed_, true)) {
+    base::Log(base::LogLevel::kWarning,
+              fmt::format("{}: nothing goes below any more, and what is lost is computed again",
+                          lost.closed.ToString()));
+  }
+  counters_.failed += std::ssize(lost.blocks);
+  for (const kv::BlockId block : lost.blocks) {
+    tier_.Lose(block);
+    for (const Moving& moving : moving_) {
+      if (moving.sequence == nullptr || std::ranges::count(moving.stay.blocks, block) == 0)
+        continue;
+      if (std::ranges::count(*broken, moving.sequence) == 0) broken->push_back(moving.sequence);
+    }
+  }
 }
 
 ParkCounters Parking::counters() const {

@@ -16,7 +16,7 @@
 #include "engine/sequence.h"
 #include "kv/book/group_books.h"
 #include "kv/book/tier_book.h"
-#include "kv/tier/host_tier.h"
+#include "kv/tier/store.h"
 #include "schedule/park.h"
 
 namespace forebay::engine {
@@ -27,6 +27,8 @@ struct ParkingOptions {
   uint64_t prefix_salt = 0;
   bool shared_keys = true;  // the salt's; else a choice's own
   bool streams = false;     // rows see all of a choice, some of it below
+  bool keeps = false;       // the tier is kept for the next job, which asks for prompts
+  const char* size_flag = "--kv-offloading-size";  // which says how many blocks
 };
 
 struct ParkCounters {
@@ -36,6 +38,8 @@ struct ParkCounters {
   int64_t blocks_up = 0;
   int64_t evicted = 0;            // blocks of the device's cache that went below
   int64_t prefix_blocks_hit = 0;  // that were found below instead of being computed
+  int64_t failed = 0;             // blocks that could not be written, or read as written
+  int64_t kept = 0;               // that were below before the job
   kv::TierBookStats tier;
 };
 
@@ -70,10 +74,17 @@ class Parking {
   // filled, and no step that is begun later runs before that.
   std::span<Sequence* const> returning() const { return returning_; }
   void CommitReturned(kv::GroupBooks& book);
-  // The choice is given up.
-  void StopReturning(Sequence* sequence) { std::erase(returning_, sequence); }
+  // The choice is given up. Returns whether it was one of them.
+  bool StopReturning(Sequence* sequence) { return std::erase(returning_, sequence) > 0; }
+  // Puts the full blocks of the choice's prompt below for the next job, where the tier is kept.
+  void Seal(Sequence* sequence, const kv::GroupBooks& book);
   // What the choice has below is needed no more.
   void Forget(Sequence* sequence);
+  // Blocks that are below already, before anything else.
+  void Keep(std::span<const kv::KeptBlock> blocks);
+  // Blocks below are lost. Appends to `broken` the choices that came back for the last plan and
+  // lack some of theirs.
+  void Lose(const kv::LostBlocks& lost, std::vector<Sequence*>* broken);
   // Blocks that move before the step that is planned now.
   kv::TierMoves& moves() { return moves_; }
   bool shared_keys() const { return options_.shared_keys; }
@@ -82,6 +93,10 @@ class Parking {
  private:
   // Of the full blocks [first, first + count).
   std::span<const kv::PrefixKey> Keys(Sequence* sequence, int64_t first, int64_t count);
+  // What others may find the block under.
+  kv::PrefixKey SharedKey(const kv::PrefixKey& key) const {
+    return options_.shared_keys ? key : kv::PrefixKey{};
+  }
 
   const ParkingOptions options_;
   kv::TierBook tier_;
@@ -93,7 +108,12 @@ class Parking {
   std::vector<kv::PrefixKey> own_keys_;  // kept for their capacity
   std::vector<int32_t> fresh_;
   // Of blocks that move for the plan in hand: nobody may write over them before that.
-  std::vector<kv::TierStay> moving_;
+  struct Moving {
+    kv::TierStay stay;
+    Sequence* sequence = nullptr;  // that comes back; null: the blocks go down
+  };
+  std::vector<Moving> moving_;
+  bool closed_ = false;  // nothing goes down any more
 };
 
 }  // namespace forebay::engine

@@ -86,8 +86,8 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   rank->kv_.emplace(*rank->device_, arena.region(layout::kKvRegion), plan.kv_groups,
                     plan.num_blocks, digest);
   if (plan.tier_blocks > 0) {
-    FB_ASSIGN_OR_RETURN(rank->tier_,
-                        kv::HostTier::Create(*rank->device_, *rank->kv_, plan.tier_blocks));
+    FB_ASSIGN_OR_RETURN(rank->tier_, kv::Tier::Create(*rank->device_, *rank->kv_, plan.tier_blocks,
+                                                      membership.kv_file));
   }
   decoder.kv = rank->kv_->view();
   if (plan.streamed_blocks > 0) {

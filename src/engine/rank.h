@@ -13,7 +13,7 @@
 #include "engine/step_buffers.h"
 #include "kv/cache.h"
 #include "kv/loan.h"
-#include "kv/tier/host_tier.h"
+#include "kv/tier/tier.h"
 #include "kv/tier/window.h"
 #include "layout/memory_plan.h"
 #include "model/decoder.h"
@@ -71,8 +71,8 @@ class Rank {
 
   kv::Cache& kv() { return *kv_; }
   const kv::Cache& kv() const { return *kv_; }
-  kv::HostTier* tier() { return tier_.get(); }  // null: nothing lies below the device
-  const kv::HostTier* tier() const { return tier_.get(); }
+  kv::Tier* tier() { return tier_.get(); }  // null: nothing lies below the device
+  const kv::Tier* tier() const { return tier_.get(); }
   kv::Window* window() { return window_.get(); }  // null: nothing is streamed
   const kv::Window* window() const { return window_.get(); }
   device::Device& device() { return *device_; }
@@ -141,7 +141,7 @@ class Rank {
   std::shared_ptr<const share::ShipPlan> ship_plan_;
   std::unique_ptr<share::ShippedFfn> ship_;
   std::optional<kv::Cache> kv_;
-  std::unique_ptr<kv::HostTier> tier_;
+  std::unique_ptr<kv::Tier> tier_;
   std::unique_ptr<kv::Window> window_;
   ModeDecoders modes_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker

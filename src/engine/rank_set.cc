@@ -83,6 +83,23 @@ void RankSet::MoveKv(const kv::TierMoves& moves) {
   }
 }
 
+base::Result<kv::LostBlocks> RankSet::LostBelow() {
+  kv::LostBlocks all;
+  for (const auto& rank : ranks_) {
+    kv::Tier* const tier = rank->tier();
+    if (tier == nullptr || !tier->store().can_lose()) continue;
+    if (!tier->WaitUp(timeout_)) {
+      return base::Status(kStepTimeout,
+                          fmt::format("KV cache did not come up from below the device in {}",
+                                      base::FormatDuration(static_cast<double>(timeout_) * 1e-9)));
+    }
+    const kv::LostBlocks lost = tier->store().TakeLost();
+    all.blocks.insert(all.blocks.end(), lost.blocks.begin(), lost.blocks.end());
+    if (all.closed.ok()) all.closed = lost.closed;
+  }
+  return all;
+}
+
 void RankSet::BeginStreaming(std::span<const kv::StreamedBlock> blocks) {
   for (const auto& rank : ranks_) {
     if (rank->window()) rank->window()->BeginStep(blocks);
@@ -92,11 +109,14 @@ void RankSet::BeginStreaming(std::span<const kv::StreamedBlock> blocks) {
 RankSet::TierTraffic RankSet::tier_traffic() const {
   TierTraffic sum;
   for (const auto& rank : ranks_) {
-    const kv::HostTier* const tier = rank->tier();
+    const kv::Tier* const tier = rank->tier();
     if (tier == nullptr) continue;
     sum.down += tier->bytes_down();
     sum.up += tier->bytes_up();
     sum.core_seconds += tier->core_seconds();
+    sum.in_file |= tier->store().can_lose();
+    sum.written += tier->store().bytes_written();
+    sum.read += tier->store().bytes_read();
     if (rank->window() == nullptr) continue;
     sum.streamed += rank->window()->bytes();
     sum.block_steps = rank->window()->block_steps();

@@ -42,10 +42,15 @@ class RankSet {
   // the step reads through the window.
   void MoveKv(const kv::TierMoves& moves);
   void BeginStreaming(std::span<const kv::StreamedBlock> blocks);
+  // Before a step is planned: what was found lost below since the last call, once what came up is
+  // there. Errors: kStepTimeout.
+  base::Result<kv::LostBlocks> LostBelow();
   // Bytes of all ranks that went down and came up, and processor time of their copies.
   struct TierTraffic {
     uint64_t down = 0, up = 0, streamed = 0;
-    int64_t block_steps = 0;  // of one rank: all have the same
+    bool in_file = false;
+    uint64_t written = 0, read = 0;  // of files
+    int64_t block_steps = 0;         // of one rank: all have the same
     double core_seconds = 0;
   };
   TierTraffic tier_traffic() const;

@@ -68,7 +68,10 @@ Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
                    : Choices::KvDigest()),
       routing_(options.choices.replica, options.routing, options.routing_log),
       flights_(static_cast<size_t>(options.choices.steps_in_flight)),
-      ranks_(runtime, std::move(ranks), options.stall_timeout) {}
+      ranks_(runtime, std::move(ranks), options.stall_timeout) {
+  const kv::Tier* const tier = ranks_.sampler().tier();
+  if (tier != nullptr) choices_.KeepBelow(tier->store().kept());
+}
 
 StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) {
   choices_.DeliverEnded(finished);
@@ -100,6 +103,8 @@ base::Result<bool> Replica::Begin(bool share) {
   const int index = FlightOf(begun_);
   Flight& flight = flights_[static_cast<size_t>(index)];
   flight.begin = runtime_.Now();
+  FB_ASSIGN_OR_RETURN(const kv::LostBlocks lost, ranks_.LostBelow());
+  choices_.LoseBelow(lost);
   const schedule::StepView& view = choices_.View(share, runtime_.Now() / 1000);
   policy_->Plan(view, &plan_);
   if (plan_.run.empty() && plan_.admit.empty()) return false;

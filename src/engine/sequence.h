@@ -56,7 +56,8 @@ struct Sequence {
   std::unique_ptr<ParkedKv> parked;  // while waiting; null: it has nothing below
   // While running: of its first blocks, those that lie below and are read from there.
   std::vector<kv::BlockId> streamed;
-  int64_t park_id = 0;  // of keys below that are its own; 0: none yet
+  int64_t sealed_blocks = 0;  // of the prompt, that went below for the next job
+  int64_t park_id = 0;        // of keys below that are its own; 0: none yet
   // of K and V in the blocks that were let go since it was admitted
   uint64_t let_go_digest = 0;
   sample::TokenCounts counts;  // kept only where a penalty is on

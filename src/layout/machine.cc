@@ -74,7 +74,7 @@ void PlanCpu(const MachineOptions& options, int cores, uint64_t memory, MachineP
 }
 
 // The ranks of a CPU and the tier below them share the same memory.
-base::Status CheckHostTier(const MachineOptions& machine, uint64_t tier, uint64_t free) {
+base::Status CheckTierMemory(const MachineOptions& machine, uint64_t tier, uint64_t free) {
   const auto ranks = static_cast<uint64_t>(machine.devices.count);
   const uint64_t given = GivenBytes(machine, machine.devices.count) * ranks;
   if (tier == 0 || (tier < free && given <= free - tier)) return base::Status::Ok();
@@ -105,7 +105,7 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
   MachinePlan plan{.spec = machine.devices};
   plan.scratch_bytes = ScratchBytes(config, machine.dtype, kernels);
   const bool simulated = plan.spec.simulated;
-  const uint64_t tier = options.tier.host_bytes;
+  const uint64_t tier = options.tier.memory_bytes(plan.spec.count);
   FB_ASSIGN_OR_RETURN(plan.profile, ProfileOf(machine, kernels));
   plan.prices_modes = simulated || !machine.device_profile.empty();
   plan.has_data = !simulated;
@@ -113,7 +113,7 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
   if (!simulated) {
     plan.topology = runtime::ReadTopology();
     const uint64_t free = FreeMemory(plan.topology);
-    FB_RETURN_IF_ERROR(CheckHostTier(machine, tier, free));
+    FB_RETURN_IF_ERROR(CheckTierMemory(machine, tier, free));
     PlanCpu(machine, plan.topology.usable_cores, free - tier, &plan);
     plan.stable_bytes =
         GivenBytes(machine, plan.spec.count)
@@ -122,7 +122,7 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
   } else if (plan.profile.kind == cost::DeviceKind::kCpu) {
     const auto memory =
         static_cast<uint64_t>(plan.profile.memory_bytes * machine.memory_utilization);
-    FB_RETURN_IF_ERROR(CheckHostTier(machine, tier, memory));
+    FB_RETURN_IF_ERROR(CheckTierMemory(machine, tier, memory));
     PlanCpu(machine, static_cast<int>(plan.profile.cores), memory - tier, &plan);
   } else {
     PlanGpu(machine, &plan);

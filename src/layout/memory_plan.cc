@@ -73,15 +73,20 @@ void SetBlocks(const MemoryRequest& request, int32_t num_blocks, int32_t streame
   plan->regions = PlanRegions(request, *plan);
 }
 
+uint64_t TierBlockBytes(const MemoryRequest& request, const MemoryPlan& plan) {
+  return request.tier_in_file ? kv::FileBlockBytes(plan.kv_groups, request.digest)
+                              : kv::KvBlockBytes(plan.kv_groups, request.digest);
+}
+
 void SetTierBlocks(const MemoryRequest& request, int32_t num_blocks, MemoryPlan* plan) {
   plan->tier_blocks = num_blocks;
-  plan->tier_bytes =
-      static_cast<uint64_t>(num_blocks) * kv::KvBlockBytes(plan->kv_groups, request.digest);
+  const uint64_t bytes = static_cast<uint64_t>(num_blocks) * TierBlockBytes(request, *plan);
+  plan->tier_bytes = request.tier_in_file ? request.tier_staging : bytes;
+  plan->file_bytes = request.tier_in_file ? bytes : 0;
 }
 
 uint64_t TierBlocks(const MemoryRequest& request, const MemoryPlan& plan) {
-  return std::min(request.tier_bytes / kv::KvBlockBytes(plan.kv_groups, request.digest),
-                  kMostTierBlocks);
+  return std::min(request.tier_bytes / TierBlockBytes(request, plan), kMostTierBlocks);
 }
 
 // Gives the rest of the budget to the KV cache and to the window through which blocks are streamed,

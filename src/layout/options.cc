@@ -5,6 +5,21 @@
 #include "base/units.h"
 
 namespace forebay::layout {
+namespace {
+
+base::Result<uint64_t> ParseTierSize(const char* flag, const base::ErrorCode& code,
+                                     std::string_view text) {
+  // No block of a model is as small.
+  constexpr uint64_t kLeast = 4 * base::kKiB;
+  const auto parsed = base::ParseBytes(text);
+  if (!parsed.ok()) return parsed.status().WithContext(flag);
+  if (*parsed >= kLeast) return *parsed;
+  return base::Status(
+      code, fmt::format("{} {} is {} bytes, less than any block of KV cache; {}GiB?", flag, text,
+                        *parsed, text));
+}
+
+}  // namespace
 
 base::Result<tensor::DType> ParseComputeType(std::string_view dtype) {
   if (dtype == "auto" || dtype == "bfloat16") return tensor::DType::kBF16;
@@ -75,16 +90,18 @@ base::Result<Preempting> ParsePreempting(std::string_view text) {
       fmt::format("--kv-preempt \"{}\" is unknown; expected auto, park or recompute", text));
 }
 
+uint64_t TierOptions::StagingBytes(int ranks) const {
+  // A choice of 1,000 tokens of an 8B model, which a step that parks it waits for.
+  constexpr uint64_t kMost = 128 * base::kMiB;
+  return in_file() ? std::min(kMost, file_bytes / 8 / static_cast<uint64_t>(ranks)) : 0;
+}
+
 base::Result<uint64_t> ParseOffloadingSize(std::string_view text) {
-  // No block of a model is as small.
-  constexpr uint64_t kLeast = 4 * base::kKiB;
-  const auto parsed = base::ParseBytes(text);
-  if (!parsed.ok()) return parsed.status().WithContext("--kv-offloading-size");
-  if (*parsed >= kLeast) return *parsed;
-  return base::Status(
-      kOffloadingSize,
-      fmt::format("--kv-offloading-size {} is {} bytes, less than any block of KV cache; {}GiB?",
-                  text, *parsed, text));
+  return ParseTierSize("--kv-offloading-size", kOffloadingSize, text);
+}
+
+base::Result<uint64_t> ParseKvFileSize(std::string_view text) {
+  return ParseTierSize("--kv-file-size", kKvFileSize, text);
 }
 
 }  // namespace forebay::layout

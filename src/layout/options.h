@@ -24,6 +24,7 @@
 namespace forebay::layout {
 
 inline constexpr base::ErrorCode kOffloadingSize{"kv_offloading_size_invalid"};
+inline constexpr base::ErrorCode kKvFileSize{"kv_file_size_invalid"};
 
 // What is known of a choice before the job runs.
 struct ChoiceShape {
@@ -113,9 +114,21 @@ enum class Offloading : uint8_t { kAuto, kOff, kUniform, kAlways };
 
 // KV below the device.
 struct TierOptions {
-  uint64_t host_bytes = 0;  // In the memory of the host, of all ranks; 0: nothing lies below.
+  uint64_t host_bytes = 0;  // In the memory of the host, of all ranks; 0: nothing lies there.
+  std::string file;         // Instead: a file's path; of several ranks each has one, PATH.RANK.
+  uint64_t file_bytes = 0;  // Of all ranks.
+  bool keep_file = false;   // For the next job.
   Preempting preempt = Preempting::kAuto;
   Offloading offload = Offloading::kAuto;
+
+  bool in_file() const { return !file.empty(); }
+  uint64_t bytes() const { return in_file() ? file_bytes : host_bytes; }
+  // Memory of the host through which a file's blocks pass, of a rank and each way.
+  uint64_t StagingBytes(int ranks) const;
+  // Memory of the host, of all ranks.
+  uint64_t memory_bytes(int ranks) const {
+    return host_bytes + 2 * static_cast<uint64_t>(ranks) * StagingBytes(ranks);
+  }
 };
 
 // What only tests and trials set.
@@ -182,6 +195,7 @@ base::Result<fabric::PeerOrder> ParsePeerOrder(std::string_view text);  // --poo
 base::Result<Offloading> ParseOffloading(std::string_view text);        // --kv-offload
 // --kv-offloading-size: a number alone is taken for a slip where it gives no room to speak of.
 base::Result<uint64_t> ParseOffloadingSize(std::string_view text);
+base::Result<uint64_t> ParseKvFileSize(std::string_view text);  // --kv-file-size, alike
 // "auto" (nothing), or a mode as "4x2": sp x tp.
 base::Result<std::optional<model::Degrees>> ParseShiftMode(std::string_view text);  // --shift-mode
 

@@ -26,12 +26,17 @@ schedule::ParkPrices PriceParking(const EngineOptions& options, const LayoutPlan
   // Of as many rows, those of one long prompt see `kContext` / 2 tokens on average.
   const double few = seconds(kFewRows, kFewRows), many = seconds(kManyRows, kFewRows),
                shallow = seconds(kContext, kFewRows), deep = seconds(kContext, kContext);
+  const auto bytes = static_cast<double>(plan.KvBlockBytes(options.digest));
+  const double copy = bytes / cost::HostRate(profile);
+  // A step waits for what comes up, and a full staging for the disk.
+  const bool in_file = options.tier.in_file();
+  const double ranks = plan.machine.spec.count;
   return {.preempted = options.tier.preempt != Preempting::kRecompute,
           .row_seconds = std::max(0.0, many - few) / (kManyRows - kFewRows),
           .context_token_seconds =
               std::max(0.0, deep - shallow) / (kContext * (kContext - kFewRows) / 2.0),
-          .block_seconds =
-              static_cast<double>(plan.KvBlockBytes(options.digest)) / cost::HostRate(profile),
+          .block_seconds = copy + (in_file ? ranks * bytes / cost::DiskWriteRate(profile) : 0),
+          .block_up_seconds = copy + (in_file ? ranks * bytes / cost::DiskReadRate(profile) : 0),
           .move_seconds = profile.link_latency_s};
 }
 

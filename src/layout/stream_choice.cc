@@ -63,6 +63,9 @@ StreamTrial ChooseHidden(const std::vector<StreamTrial>& trials) {
 
 std::string CannotStream(const LayoutPlan& plan) {
   const MemoryPlan& memory = plan.ranks[0].memory;
+  if (memory.file_bytes > 0)
+    return "what lies below is in a file (--kv-file), which is read in whole blocks; expected "
+           "--kv-offloading-size in its place";
   if (memory.tier_blocks == 0)
     return "there is no memory below the device; expected --kv-offloading-size beside it";
   if (plan.layout.pp > 1)

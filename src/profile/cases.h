@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "cost/profile.h"
@@ -26,6 +27,8 @@ void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProf
 // Norms, rope, embedding and sampling.
 void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 void MeasureCopies(Bench& bench, cost::DeviceProfile* profile);
+// The disk on which `path` lies, by a file that has no name. Errors: it cannot serve a KV file.
+base::Status MeasureDisk(Bench& bench, const std::string& path, cost::DeviceProfile* profile);
 // What a step of a very small model takes beside its operations.
 base::Status MeasureStepOverhead(const BenchOptions& options, runtime::Runtime& runtime,
                                  cost::DeviceProfile* profile);

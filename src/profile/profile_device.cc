@@ -73,6 +73,11 @@ base::Result<cost::DeviceProfile> ProfileDevice(runtime::Runtime& runtime,
     MeasureRows(*bench, progress, &profile);
     MeasureCopies(*bench, &profile);
     progress("copies by size and by how many run at once");
+    const base::Status disk = MeasureDisk(*bench, "forebay-profile.disk", &profile);
+    progress(disk.ok() ? fmt::format("disk: {:.2f} GB/s read, {:.2f} written",
+                                     profile.disk_read_bytes_per_s / 1e9,
+                                     profile.disk_write_bytes_per_s / 1e9)
+                       : fmt::format("the disk is not in the profile: {}", disk.ToString()));
   }
   FB_RETURN_IF_ERROR(MeasureMachine(runtime, options, &profile));
   FB_RETURN_IF_ERROR(MeasureStepOverhead(options, runtime, &profile));

@@ -11,7 +11,8 @@ struct ParkPrices {
   bool preempted = true;             // whether that of preempted choices may, too
   double row_seconds = 0;            // added to a step by one more row of a prompt
   double context_token_seconds = 0;  // by one more token that such a row sees
-  double block_seconds = 0;          // a block, one way
+  double block_seconds = 0;          // a block's way down
+  double block_up_seconds = 0;       // and its way up
   double move_seconds = 0;           // to move anything at all, one way
 };
 

@@ -9,6 +9,7 @@ TEST(ParkPays, ByTheTimeOfTheCopiesAndOfTheRows) {
   const ParkPrices prices{.row_seconds = 100e-6,
                           .context_token_seconds = 1e-8,
                           .block_seconds = 200e-6,
+                          .block_up_seconds = 200e-6,
                           .move_seconds = 10e-6};
   struct Row {
     const char* rule;

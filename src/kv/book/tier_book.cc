@@ -1,6 +1,7 @@
 #include "kv/book/tier_book.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "kv/book/lru_list.h"
@@ -107,6 +108,24 @@ void TierBook::Release(const TierStay& stay) {
       s.free.push_back(id);
     }
   }
+}
+
+void TierBook::Keep(BlockId block, const PrefixKey& key) {
+  State& s = *state_;
+  FB_CHECK(std::erase(s.free, block) == 1, "block {} of the tier is kept, and not free", block);
+  s.blocks[block] = {.key = key, .full = true};
+  s.index.Insert(key, block);
+  s.kept.AddNewest(block);
+}
+
+void TierBook::Lose(BlockId block) {
+  State& s = *state_;
+  if (!std::exchange(s.blocks[block].full, false)) return;
+  if (s.index.Find(s.blocks[block].key) != block) return;  // It is free.
+  s.index.Erase(s.blocks[block].key);
+  if (s.blocks[block].stays > 0) return;
+  s.kept.Remove(block);
+  s.free.push_back(block);
 }
 
 int32_t TierBook::num_blocks() const { return static_cast<int32_t>(state_->blocks.size()); }

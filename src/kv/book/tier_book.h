@@ -49,6 +49,12 @@ class TierBook {
   // Ends a stay: its full blocks are kept, the first the longest; the open one is free.
   void Release(const TierStay& stay);
 
+  // A full block that is there from before: kept. REQUIRES: nothing was held yet; the block is
+  // free, the key new.
+  void Keep(BlockId block, const PrefixKey& key);
+  // The block's content is gone: nobody finds it any more; who needs it holds it on.
+  void Lose(BlockId block);
+
   int32_t num_blocks() const;
   int32_t needed_blocks() const;
   const TierBookStats& stats() const;

@@ -77,6 +77,33 @@ TEST(TierBookTest, TheEndOfAPrefixIsEvictedBeforeItsBeginning) {
   EXPECT_EQ(book.Find(Keys({1, 2, 3})), 2);
 }
 
+TEST(TierBookTest, WhatIsLostIsFoundByNobodyAndWrittenAnew) {
+  TierBook book(3);
+  Fresh fresh;
+  book.Keep(2, Key(9));
+  EXPECT_EQ(book.Find(Keys({9})), 1);
+  const auto needed = book.Hold(Keys({1}), true, &fresh);
+  ASSERT_TRUE(needed);
+  for (const BlockId block : {2, needed->blocks[0], needed->blocks[1], 2}) {
+    book.Lose(block);
+    book.CheckInvariants();
+  }
+  EXPECT_EQ(book.Find(Keys({9})), 0);
+  EXPECT_EQ(book.Find(Keys({1})), 0);
+  EXPECT_EQ(book.needed_blocks(), 2);
+  fresh.clear();
+  const auto anew = book.Hold(Keys({1}), false, &fresh);
+  ASSERT_TRUE(anew);
+  EXPECT_EQ(fresh.size(), 1u);
+  book.Release(*needed);
+  book.Release(*anew);
+  book.CheckInvariants();
+  EXPECT_EQ(book.Find(Keys({1})), 1);
+  // What is free already stays so.
+  book.Lose(needed->blocks[1]);
+  book.CheckInvariants();
+}
+
 TEST(TierBookTest, ATierWithoutBlocksHoldsNothing) {
   TierBook book(0);
   Fresh fresh;
@@ -133,6 +160,7 @@ TEST(TierBookTest, AMillionRandomOperations) {
         book.Release(live[pick].stay);
         live.erase(live.begin() + static_cast<int64_t>(pick));
       }
+      if (rng.Below(200) == 0) book.Lose(static_cast<BlockId>(rng.Below(blocks)));
       if (i % 64 == 0) book.CheckInvariants();
     }
     evicted += book.stats().evicted;

@@ -42,7 +42,7 @@ void GatherAccesses(const void* raw, std::vector<device::Access>* accesses) {
 
 }  // namespace
 
-Window::Window(device::Device& device, const Cache& cache, const HostTier& tier,
+Window::Window(device::Device& device, const Cache& cache, const Tier& tier,
                const device::Region& region, int32_t num_places)
     : device_(device),
       cache_(cache),
@@ -99,7 +99,7 @@ void Window::Fetch(int64_t fetch, const std::vector<StreamedBlock>& blocks) {
   const GatherArgs args{.blocks = blocks.data(),
                         .count = std::ssize(blocks),
                         .below = tier_.LayerBelow((fetch - first_) % num_layers_),
-                        .stride = tier_.block_bytes(),
+                        .stride = tier_.store().block_bytes(),
                         .slot = SlotAt(fetch),
                         .part_bytes = part_bytes_};
   const uint64_t bytes = blocks.size() * part_bytes_;

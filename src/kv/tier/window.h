@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "kv/book/stream_book.h"
-#include "kv/tier/host_tier.h"
+#include "kv/tier/tier.h"
 
 namespace forebay::kv {
 
@@ -34,12 +34,12 @@ class Window {
  public:
   // `region`: kWindowSlots * num_places * LayerBytes. The device must not run anything any more
   // when the window is destroyed; the others outlive it.
-  Window(device::Device& device, const Cache& cache, const HostTier& tier,
-         const device::Region& region, int32_t num_places);
+  Window(device::Device& device, const Cache& cache, const Tier& tier, const device::Region& region,
+         int32_t num_places);
 
   // Whether something that was fetched, and perhaps has not come, lies where these go down to.
   bool Reads(std::span<const TierMove> down) const;
-  // Before a step is enqueued, after HostTier::BeginStep: what its tables say lies in the window,
+  // Before a step is enqueued, after Tier::BeginStep: what its tables say lies in the window,
   // ascending places. None: the step fetches nothing.
   void BeginStep(std::span<const StreamedBlock> blocks);
   // Where the layer's blocks are, for what is enqueued between these two. The step's layers in
@@ -61,7 +61,7 @@ class Window {
 
   device::Device& device_;
   const Cache& cache_;
-  const HostTier& tier_;
+  const Tier& tier_;
   const int64_t num_layers_;
   const uint64_t part_bytes_, slot_bytes_;
   std::byte* const slots_;

@@ -32,7 +32,7 @@ struct Rank {
         region(device->arena().Allocate("kv", kBlocks * KvBlockBytes(OneGroup(), true)).value()),
         slots(device->arena().Allocate("kv window", kWindowSlots * kPlaces * Part()).value()),
         cache(*device, *region, OneGroup(), kBlocks, true),
-        tier(HostTier::Create(*device, cache, kBelow).value()),
+        tier(Tier::Create(*device, cache, kBelow).value()),
         window(std::make_unique<Window>(*device, cache, *tier, *slots, kPlaces)) {}
   ~Rank() { device.reset(); }
 
@@ -51,7 +51,7 @@ struct Rank {
   std::unique_ptr<device::Device> device;
   const device::Region *region, *slots;
   Cache cache;
-  std::unique_ptr<HostTier> tier;
+  std::unique_ptr<Tier> tier;
   std::unique_ptr<Window> window;
 };
 

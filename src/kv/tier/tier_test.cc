@@ -1,5 +1,5 @@
 // Blocks go below and come back with their digests, and no stream touches them on their way.
-#include "kv/tier/host_tier.h"
+#include "kv/tier/tier.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ struct Rank {
       : device(Make(runtime, std::move(options))),
         region(device->arena().Allocate("kv", kBlocks * KvBlockBytes(Groups(), true)).value()),
         cache(*device, *region, Groups(), kBlocks, true),
-        tier(HostTier::Create(*device, cache, kBlocks).value()) {}
+        tier(Tier::Create(*device, cache, kBlocks).value()) {}
   ~Rank() { device.reset(); }
 
   static std::unique_ptr<device::Device> Make(runtime::Runtime& runtime,
@@ -50,10 +50,10 @@ struct Rank {
   std::unique_ptr<device::Device> device;
   const device::Region* const region;
   Cache cache;
-  std::unique_ptr<HostTier> tier;
+  std::unique_ptr<Tier> tier;
 };
 
-TEST(HostTierTest, BlocksComeBackWithTheirDigestsAndNothingElseMoves) {
+TEST(TierTest, BlocksComeBackWithTheirDigestsAndNothingElseMoves) {
   const auto runtime = runtime::CreateRealRuntime();
   Rank rank(*runtime);
   for (uint64_t i = 0; i < rank.region->bytes; ++i)
@@ -140,13 +140,13 @@ base::Status RunSteps(uint64_t seed, Mistake mistake) {
   return checker.status();
 }
 
-TEST(HostTierTest, NoInterleavingTouchesABlockOnItsWay) {
+TEST(TierTest, NoInterleavingTouchesABlockOnItsWay) {
   for (uint64_t seed = 0; seed < 1500; ++seed)
     ASSERT_TRUE(RunSteps(seed, Mistake::kNone).ok()) << seed;
 }
 
 // The planted mistakes are found in some interleavings, and a seed finds its again.
-TEST(HostTierTest, MistakesAreFoundAndReplayed) {
+TEST(TierTest, MistakesAreFoundAndReplayed) {
   for (const Mistake mistake : {Mistake::kStepBeforeItsMoves, Mistake::kNextStepDoesNotWait}) {
     int found = 0;
     for (uint64_t seed = 0; seed < 40; ++seed) {

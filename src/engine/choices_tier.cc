@@ -1,0 +1,30 @@
+// Choices whose KV was to come back from the tier below, and was lost there.
+#include <span>
+#include <vector>
+
+#include "engine/choices.h"
+
+namespace forebay::engine {
+
+void Choices::LoseBelow(const kv::LostBlocks& lost) {
+  std::vector<Sequence*> broken;
+  parking_.Lose(lost, &broken);
+  for (Sequence* sequence : broken) {
+    // It may have been given up since.
+    if (!parking_.StopReturning(sequence)) continue;
+    if (sequence->computed_peak == 0 && sequence->first_of_prompt()) {
+      sequence->request->cached_tokens -= sequence->computed;
+      stats_.cached_prompt_tokens -= sequence->computed;
+      sequence->admitted_before = false;
+    }
+    Close(sequence);
+    lists_.StopRunning(sequence);
+    sequence->LoseSlot();
+    sequence->let_go_digest = 0;
+    sequence->expected_rows = sequence->known();
+    parking_.Forget(sequence);
+    lists_.QueuePreempted(std::span(&sequence, 1));
+  }
+}
+
+}  // namespace forebay::engine

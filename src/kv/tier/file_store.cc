@@ -1,0 +1,238 @@
+#include "kv/tier/file_store.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "base/units.h"
+#include "kv/tier/strip_copies.h"
+#include "runtime/parallel_for.h"
+
+namespace forebay::kv {
+
+uint64_t FileBlockBytes(std::span<const KvGroup> groups, bool digests) {
+  uint64_t sum = 0;
+  for (const KvGroup& group : groups)
+    sum += base::RoundUp(KvBlockBytes(std::span(&group, 1), digests), kFileAlignment);
+  return sum;
+}
+
+FileStore::FileStore(const Cache& cache, int32_t num_blocks, const FileOptions& options)
+    : cache_(cache), num_blocks_(num_blocks), options_(options) {
+  for (const std::vector<Cache::Strip>& strips : cache.strips()) {
+    group_offsets_.push_back(block_bytes_);
+    used_bytes_.push_back(StripBytes(strips));
+    block_bytes_ += base::RoundUp(used_bytes_.back(), kFileAlignment);
+  }
+  group_offsets_.push_back(block_bytes_);
+  const size_t parts = static_cast<size_t>(num_blocks) * cache.strips().size();
+  checksums_.resize(parts);
+  written_.resize(parts);
+}
+
+base::Result<std::unique_ptr<Store>> FileStore::Create(device::Device& device, const Cache& cache,
+                                                       int32_t num_blocks,
+                                                       const FileOptions& options) {
+  std::unique_ptr<FileStore> store(new FileStore(cache, num_blocks, options));
+  const uint64_t staging =
+      base::RoundUp(std::max(options.staging_bytes, store->block_bytes_), kFileAlignment);
+  store->arena_ = device.NewHostArena(2 * staging);
+  FB_ASSIGN_OR_RETURN(store->down_, store->arena_->Allocate("kv file, down", staging));
+  FB_ASSIGN_OR_RETURN(store->up_, store->arena_->Allocate("kv file, up", staging));
+  if (options.has_data) FB_RETURN_IF_ERROR(store->OpenFile());
+  return std::unique_ptr<Store>(std::move(store));
+}
+
+base::Status FileStore::OpenFile() {
+  const auto open = [&] {
+    return options_.open(options_.path, static_cast<uint64_t>(num_blocks_) * block_bytes_,
+                         options_.keep ? FileLife::kKept : FileLife::kJob);
+  };
+  if (!options_.keep) {
+    FB_ASSIGN_OR_RETURN(file_, open());
+    return base::Status::Ok();
+  }
+  const auto groups = static_cast<int32_t>(cache_.strips().size());
+  FB_ASSIGN_OR_RETURN(index_, KeptFile::Open(options_.path, {options_.identity, options_.name},
+                                             num_blocks_, groups, open));
+  file_ = index_->TakeFile();
+  for (const KeptRecord& record : index_->records()) {
+    const size_t number = NumberOf({.group = record.group, .below = record.below});
+    checksums_[number] = record.checksum;
+    written_[number] = true;
+    if (record.group == 0) kept_.push_back({.below = record.below, .key = record.key});
+  }
+  return base::Status::Ok();
+}
+
+uint64_t FileStore::PartBytes(const TierMove& move) const {
+  const auto group = static_cast<size_t>(move.group);
+  return group_offsets_[group + 1] - group_offsets_[group];
+}
+
+template <typename Move>
+void FileStore::ForEachBatch(std::span<const TierMove> moves, const device::Region& staging,
+                             const Move& move) {
+  while (!batches_.empty() && batches_.front().done) batches_.pop_front();
+  std::vector<TierMove> sorted(moves.begin(), moves.end());
+  std::ranges::sort(sorted, {}, [](const TierMove& m) { return std::pair(m.below, m.group); });
+  for (size_t next = 0; next < sorted.size();) {
+    Batch& batch = batches_.emplace_back(this, std::vector<Part>{}, staging.data, 0);
+    for (; next < sorted.size(); ++next) {
+      const TierMove& each = sorted[next];
+      if (batch.bytes + PartBytes(each) > staging.bytes) break;
+      batch.parts.push_back({.move = each,
+                             .file = static_cast<uint64_t>(each.below) * block_bytes_ +
+                                     group_offsets_[static_cast<size_t>(each.group)],
+                             .staged = batch.bytes});
+      batch.bytes += PartBytes(each);
+    }
+    move(batch, next == sorted.size());
+  }
+}
+
+void FileStore::Down(device::Stream& stream, std::span<const TierMove> moves,
+                     device::DeviceEvent& stored) {
+  ForEachBatch(moves, *down_, [&](Batch& batch, bool last) {
+    for (const Part& part : batch.parts)
+      EnqueueDown(stream, cache_, part.move, batch.staging + part.staged);
+    if (last) stream.Record(stored);
+    Enqueue(stream, batch, /*down=*/true);
+  });
+}
+
+void FileStore::Up(device::Stream& stream, std::span<const TierMove> moves) {
+  ForEachBatch(moves, *up_, [&](Batch& batch, bool /*last*/) {
+    Enqueue(stream, batch, /*down=*/false);
+    for (const Part& part : batch.parts)
+      EnqueueUp(stream, cache_, part.move, batch.staging + part.staged);
+  });
+}
+
+void FileStore::Enqueue(device::Stream& stream, Batch& batch, bool down) {
+  (down ? bytes_written_ : bytes_read_) += batch.bytes;
+  cost::OpDesc desc{.kind = cost::OpKind::kFile,
+                    .label = down ? "kv_file_write" : "kv_file_read",
+                    .sharers = options_.sharers};
+  (down ? desc.write_bytes : desc.read_bytes) = static_cast<double>(batch.bytes);
+  device::Operation operation = device::MakeOperation<&RunBatch>(desc, BatchArgs{&batch});
+  if (down) {
+    operation.Reads(batch.staging, batch.bytes);
+  } else {
+    operation.Writes(batch.staging, batch.bytes);
+  }
+  stream.Enqueue(operation);
+  if (!file_) batch.done = true;
+}
+
+void FileStore::RunBatch(const BatchArgs& args, const device::WorkerContext& context) {
+  if (context.worker > 0) return;
+  Batch& batch = *args.batch;
+  FileStore& store = *batch.store;
+  batch.staging == store.down_->data ? store.Write(batch) : store.Read(batch);
+  batch.done = true;
+}
+
+template <typename Call>
+std::vector<bool> FileStore::MoveAll(const Batch& batch, const Call& call,
+                                     base::Status* first_error) {
+  std::vector<Request> requests;
+  for (const Part& part : batch.parts) {
+    const uint64_t bytes = PartBytes(part.move);
+    for (uint64_t at = 0; at < bytes;) {
+      const bool joins = !requests.empty() && requests.back().bytes < kRequestBytes &&
+                         requests.back().file + requests.back().bytes == part.file + at;
+      if (!joins) requests.push_back({.file = part.file + at, .staged = part.staged + at});
+      const uint64_t more = std::min(bytes - at, kRequestBytes - requests.back().bytes);
+      requests.back().bytes += more;
+      at += more;
+    }
+  }
+  const int threads = std::min(options_.threads, static_cast<int>(requests.size()));
+  runtime::ParallelFor(threads, [&](runtime::Tickets& tickets) {
+    for (int64_t i = tickets.Next(); i < std::ssize(requests); i = tickets.Next()) {
+      Request& request = requests[static_cast<size_t>(i)];
+      request.status = call(request.file, std::span(batch.staging + request.staged, request.bytes));
+    }
+  });
+  std::vector<bool> moved;
+  for (const Part& part : batch.parts) {
+    const uint64_t end = part.staged + PartBytes(part.move);
+    moved.push_back(std::ranges::none_of(requests, [&](const Request& request) {
+      return !request.status.ok() && request.staged < end &&
+             part.staged < request.staged + request.bytes;
+    }));
+  }
+  for (const Request& request : requests) {
+    if (first_error->ok()) *first_error = request.status;
+  }
+  return moved;
+}
+
+void FileStore::Write(Batch& batch) {
+  for (const Part& part : batch.parts) {
+    const auto used = used_bytes_[static_cast<size_t>(part.move.group)];
+    checksums_[NumberOf(part.move)] = base::HashBytes(
+        {reinterpret_cast<const char*>(batch.staging + part.staged), static_cast<size_t>(used)});
+  }
+  base::Status error;
+  {
+    const std::lock_guard lock(lost_mutex_);
+    error = lost_.closed;
+  }
+  std::vector<bool> moved(batch.parts.size());
+  if (error.ok()) {
+    moved = MoveAll(
+        batch, [&](uint64_t at, std::span<std::byte> data) { return file_->Write(at, data); },
+        &error);
+  }
+  for (size_t i = 0; i < moved.size(); ++i) {
+    written_[NumberOf(batch.parts[i].move)] = moved[i];
+    if (!moved[i]) Lose(batch.parts[i].move.below);
+  }
+  if (error.ok() && index_) error = AppendToIndex(batch, moved);
+  if (error.ok()) return;
+  const std::lock_guard lock(lost_mutex_);
+  if (lost_.closed.ok()) lost_.closed = error;
+}
+
+void FileStore::Read(Batch& batch) {
+  base::Status error;
+  const std::vector<bool> moved = MoveAll(
+      batch, [&](uint64_t at, std::span<std::byte> data) { return file_->Read(at, data); }, &error);
+  for (size_t i = 0; i < moved.size(); ++i) {
+    const Part& part = batch.parts[i];
+    const size_t number = NumberOf(part.move);
+    const auto used = used_bytes_[static_cast<size_t>(part.move.group)];
+    const bool whole =
+        moved[i] && written_[number] &&
+        checksums_[number] ==
+            base::HashBytes({reinterpret_cast<const char*>(batch.staging + part.staged),
+                             static_cast<size_t>(used)});
+    if (!whole) Lose(part.move.below);
+  }
+}
+
+base::Status FileStore::AppendToIndex(const Batch& batch, const std::vector<bool>& moved) {
+  std::vector<KeptRecord> records;
+  for (size_t i = 0; i < batch.parts.size(); ++i) {
+    const TierMove& move = batch.parts[i].move;
+    if (!moved[i]) continue;
+    records.push_back({.below = move.below,
+                       .group = move.group,
+                       .key = move.key,
+                       .checksum = checksums_[NumberOf(move)]});
+  }
+  return index_->Append(records);
+}
+
+void FileStore::Lose(BlockId block) {
+  const std::lock_guard lock(lost_mutex_);
+  if (std::ranges::count(lost_.blocks, block) == 0) lost_.blocks.push_back(block);
+}
+
+LostBlocks FileStore::TakeLost() {
+  const std::lock_guard lock(lost_mutex_);
+  return {.blocks = std::exchange(lost_.blocks, {}), .closed = lost_.closed};
+}
+
+}  // namespace forebay::kv

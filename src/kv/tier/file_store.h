@@ -1,0 +1,132 @@
+// Blocks below in a file, read and written past the page cache.
+//
+//   file: block 0, block 1, ...; a block: the part of the first KV group, of the second, ...; a
+//   part: its strips (kv/cache.h), filled up to a multiple of kFileAlignment
+//
+//   down: the device's blocks -> staging | *stored* | staging -> file
+//   up:   file -> staging, checksums     | staging -> the device's blocks
+//
+// Staging is memory of the host, one piece for each way: the step waits for the copy into it, and
+// not for the disk. Parts that lie side by side in the file do so there, too, and move in requests
+// of kRequestBytes, which a few threads share.
+//
+// Each part has a checksum, in memory. A part that could not be written or read, or that is not
+// what was written, is lost: this is no fault of the device. The first write that fails closes the
+// file for writing.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kv/cache.h"
+#include "kv/tier/kept_file.h"
+#include "kv/tier/store.h"
+
+namespace forebay::kv {
+
+inline constexpr uint64_t kRequestBytes = 2 << 20;
+
+struct FileOptions {
+  std::string path;            // empty: there is no file
+  uint64_t staging_bytes = 0;  // for each way
+  bool keep = false;           // the file and its index, path + ".index", outlive the job
+  std::string identity;        // kept: what must be the same for its blocks to be of use
+  std::string name;            // and of which model, for messages
+  int threads = 2;             // one reads .7 GB/s where two read 1.0 (virtio disk, 2 Zen 4 cores)
+  int sharers = 1;             // ranks whose files lie on the same disk
+  bool has_data = true;        // else operations are priced alone
+  std::function<base::Result<std::unique_ptr<BlockFile>>(const std::string&, uint64_t, FileLife)>
+      open = OpenBlockFile;
+};
+
+// Bytes of a block in a file.
+uint64_t FileBlockBytes(std::span<const KvGroup> groups, bool digests);
+
+class FileStore final : public Store {
+ public:
+  // `cache` outlives it. The device must not run anything any more when the store is destroyed.
+  // Errors: those of OpenBlockFile; kKvFileMismatch, with both identities; kOutOfMemory.
+  static base::Result<std::unique_ptr<Store>> Create(device::Device& device, const Cache& cache,
+                                                     int32_t num_blocks,
+                                                     const FileOptions& options);
+
+  void Down(device::Stream& stream, std::span<const TierMove> moves,
+            device::DeviceEvent& stored) override;
+  void Up(device::Stream& stream, std::span<const TierMove> moves) override;
+  uint64_t block_bytes() const override { return block_bytes_; }
+  bool can_lose() const override { return true; }
+  LostBlocks TakeLost() override;
+  std::span<const KeptBlock> kept() const override { return kept_; }
+  uint64_t bytes_written() const override { return bytes_written_; }
+  uint64_t bytes_read() const override { return bytes_read_; }
+
+ private:
+  // A part on its way, and where it lies in the file and in staging.
+  struct Part {
+    TierMove move;
+    uint64_t file = 0, staged = 0;
+  };
+  // What one operation reads or writes.
+  struct Batch {
+    FileStore* store;
+    std::vector<Part> parts;
+    std::byte* staging;
+    uint64_t bytes;
+    std::atomic<bool> done = false;
+  };
+  struct BatchArgs {
+    Batch* batch;
+  };
+  static void RunBatch(const BatchArgs& args, const device::WorkerContext& context);
+  // A piece of a batch that lies in one piece in the file.
+  struct Request {
+    uint64_t file, staged, bytes;
+    base::Status status;
+  };
+
+  FileStore(const Cache& cache, int32_t num_blocks, const FileOptions& options);
+  base::Status OpenFile();
+  // Calls move(batch, whether it is the last) of batches that fit into staging.
+  template <typename Move>
+  void ForEachBatch(std::span<const TierMove> moves, const device::Region& staging,
+                    const Move& move);
+  void Enqueue(device::Stream& stream, Batch& batch, bool down);
+  void Write(Batch& batch);
+  void Read(Batch& batch);
+  // Reads or writes all of the batch; by its parts, whether they moved.
+  template <typename Call>
+  std::vector<bool> MoveAll(const Batch& batch, const Call& call, base::Status* first_error);
+  void Lose(BlockId block);
+  base::Status AppendToIndex(const Batch& batch, const std::vector<bool>& moved);
+  size_t NumberOf(const TierMove& move) const {
+    return static_cast<size_t>(move.below) * cache_.strips().size() +
+           static_cast<size_t>(move.group);
+  }
+  uint64_t PartBytes(const TierMove& move) const;
+
+  const Cache& cache_;
+  const int32_t num_blocks_;
+  const FileOptions options_;
+  std::vector<uint64_t> group_offsets_;  // in a block, and its end
+  std::vector<uint64_t> used_bytes_;     // of a group's part
+  uint64_t block_bytes_ = 0;
+  std::unique_ptr<device::Arena> arena_;
+  const device::Region *down_ = nullptr, *up_ = nullptr;
+  std::unique_ptr<BlockFile> file_;  // null: there are no data
+  std::unique_ptr<KeptFile> index_;  // null: it is not kept
+  std::vector<KeptBlock> kept_;
+  // Of each part: what it should be, where it was written. The streams' tasks take turns at it.
+  std::vector<uint64_t> checksums_;
+  std::vector<uint8_t> written_;
+  std::deque<Batch> batches_;  // in the order of their streams, as long as they may run
+  std::atomic<uint64_t> bytes_written_{0}, bytes_read_{0};
+  std::mutex lost_mutex_;
+  LostBlocks lost_;
+};
+
+}  // namespace forebay::kv

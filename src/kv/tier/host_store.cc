@@ -1,0 +1,41 @@
+#include "kv/tier/host_store.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "kv/tier/strip_copies.h"
+
+namespace forebay::kv {
+
+HostStore::HostStore(const Cache& cache) : cache_(cache) {
+  for (const std::vector<Cache::Strip>& strips : cache.strips()) {
+    group_offsets_.push_back(block_bytes_);
+    block_bytes_ += StripBytes(strips);
+  }
+}
+
+base::Result<std::unique_ptr<Store>> HostStore::Create(device::Device& device, const Cache& cache,
+                                                       int32_t num_blocks) {
+  std::unique_ptr<HostStore> store(new HostStore(cache));
+  const uint64_t bytes = static_cast<uint64_t>(num_blocks) * store->block_bytes_;
+  store->arena_ = device.NewHostArena(base::RoundUp(std::max(uint64_t{1}, bytes), 4 * base::kKiB));
+  FB_ASSIGN_OR_RETURN(store->region_, store->arena_->Allocate("kv below", bytes));
+  return std::unique_ptr<Store>(std::move(store));
+}
+
+std::byte* HostStore::Below(const TierMove& move) const {
+  return region_->data + static_cast<uint64_t>(move.below) * block_bytes_ +
+         group_offsets_[static_cast<size_t>(move.group)];
+}
+
+void HostStore::Down(device::Stream& stream, std::span<const TierMove> moves,
+                     device::DeviceEvent& stored) {
+  for (const TierMove& move : moves) EnqueueDown(stream, cache_, move, Below(move));
+  stream.Record(stored);
+}
+
+void HostStore::Up(device::Stream& stream, std::span<const TierMove> moves) {
+  for (const TierMove& move : moves) EnqueueUp(stream, cache_, move, Below(move));
+}
+
+}  // namespace forebay::kv

@@ -1,0 +1,37 @@
+// Blocks below in the memory of the host.
+//
+//   a block below: the strips of the first KV group, of the second, ...   (kv/cache.h)
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kv/cache.h"
+#include "kv/tier/store.h"
+
+namespace forebay::kv {
+
+class HostStore final : public Store {
+ public:
+  // `cache` outlives it. Errors: kOutOfMemory.
+  static base::Result<std::unique_ptr<Store>> Create(device::Device& device, const Cache& cache,
+                                                     int32_t num_blocks);
+
+  void Down(device::Stream& stream, std::span<const TierMove> moves,
+            device::DeviceEvent& stored) override;
+  void Up(device::Stream& stream, std::span<const TierMove> moves) override;
+  const std::byte* memory() const override { return region_->data; }
+  uint64_t block_bytes() const override { return block_bytes_; }
+
+ private:
+  explicit HostStore(const Cache& cache);
+  std::byte* Below(const TierMove& move) const;
+
+  const Cache& cache_;
+  std::vector<uint64_t> group_offsets_;  // in a block below
+  uint64_t block_bytes_ = 0;
+  std::unique_ptr<device::Arena> arena_;
+  const device::Region* region_ = nullptr;
+};
+
+}  // namespace forebay::kv

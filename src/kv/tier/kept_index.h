@@ -1,0 +1,51 @@
+// What a kept file holds (docs/formats/kv-file.md): an identity, by which a job knows whether the
+// file's bytes are what it would compute, and a record for each part of a block that was written.
+//
+// Records are appended behind what they tell of. The last record of a part holds; one that is torn
+// or damaged tells of nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "kv/book/prefix_index.h"
+
+namespace forebay::kv {
+
+// Whose blocks are of use: where `of` is the same. `name` is for messages.
+struct KeptIdentity {
+  std::string of, name;
+};
+
+// A KV group's part of a block.
+struct KeptRecord {
+  BlockId below = 0;
+  int32_t group = 0;
+  PrefixKey key;  // zeros: what was there is written over
+  uint64_t checksum = 0;
+
+  friend bool operator==(const KeptRecord&, const KeptRecord&) = default;
+};
+
+// Bytes of an index: its head, then records.
+std::string KeptHead(const KeptIdentity& identity);
+std::string KeptLine(const KeptRecord& record);
+
+class KeptReader {
+ public:
+  // `bytes` outlives it; `file` is what errors name. Errors: kKvFileInvalid.
+  static base::Result<KeptReader> Open(std::string_view bytes, std::string_view file);
+
+  const KeptIdentity& identity() const { return identity_; }
+  // The next record that stands whole; nothing: there are no more.
+  std::optional<KeptRecord> Next();
+
+ private:
+  KeptIdentity identity_;
+  std::string_view rest_;
+};
+
+}  // namespace forebay::kv

@@ -1,0 +1,70 @@
+// A rank's tier of KV below its device: how blocks get there and back in the order of steps. Where
+// they lie is a store's business (kv/tier/store.h); which do is decided by a book
+// (kv/book/tier_book.h) that all ranks of a replica share.
+//
+// Three streams meet. What goes down is read after the steps that wrote it, which have ended, and
+// the next step waits until it may be written over (*stored*). What comes up waits for what goes
+// down before it, whose blocks it may take, and the step after waits for it (*ready*); so it has
+// the time of a whole step. What goes down waits for what comes up: a block below is not written
+// while it is read. What passes through a window (kv/tier/window.h) comes up in the same stream.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+
+#include "device/device.h"
+#include "kv/cache.h"
+#include "kv/tier/file_store.h"
+#include "kv/tier/store.h"
+
+namespace forebay::kv {
+
+// The rank's control task calls; counters may be asked for from any thread.
+class Tier {
+ public:
+  // A store of `num_blocks`: in `file`, or in host memory where that has no path. The device must
+  // not run anything any more when the tier is destroyed; `cache` outlives it. Errors: those of the
+  // stores.
+  static base::Result<std::unique_ptr<Tier>> Create(device::Device& device, const Cache& cache,
+                                                    int32_t num_blocks,
+                                                    const FileOptions& file = {});
+
+  // At a step's border, before the step is enqueued: holds it until what came up before is there,
+  // begins the moves, and holds it until what goes down may be written over. `after_window`:
+  // something that is on its way up through the window lies where something goes down to.
+  void BeginStep(const TierMoves& moves, bool after_window = false);
+  // Blocks until nothing moves.
+  void Quiesce();
+  // Blocks until what comes up is there, where it may be lost on its way. False: it is not there
+  // after `timeout`.
+  bool WaitUp(runtime::TimeNs timeout);
+
+  Store& store() { return *store_; }
+  const Store& store() const { return *store_; }
+  // Of a store in memory: a layer's part of block 0, where `layer` counts in the first KV group.
+  const std::byte* LayerBelow(int64_t layer) const {
+    return store_->memory() + layer * cache_.view().groups[0].layout.LayerBytes();
+  }
+  // What went down before the step that began last is in the store's memory.
+  const device::DeviceEvent& stored() const { return *stored_; }
+
+  uint64_t bytes_down() const { return bytes_down_; }
+  uint64_t bytes_up() const { return bytes_up_; }
+  // Processor time of the copies, where cores copy.
+  double core_seconds() const;
+
+ private:
+  Tier(device::Device& device, const Cache& cache);
+  uint64_t BytesOf(std::span<const TierMove> moves) const;
+
+  device::Device& device_;
+  const Cache& cache_;
+  std::unique_ptr<Store> store_;
+  const std::unique_ptr<device::DeviceEvent> stored_, written_, ready_, streamed_;
+  device::Stream &down_, &up_;
+  bool coming_up_ = false;  // since the last step that waited for `ready_`
+  std::atomic<uint64_t> bytes_down_{0}, bytes_up_{0};
+};
+
+}  // namespace forebay::kv

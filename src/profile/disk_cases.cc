@@ -1,0 +1,50 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+
+#include "base/units.h"
+#include "kv/tier/file_store.h"
+#include "profile/cases.h"
+#include "runtime/parallel_for.h"
+
+namespace forebay::profile {
+namespace {
+
+// As the KV file's.
+constexpr int kThreads = 2;
+
+}  // namespace
+
+base::Status MeasureDisk(Bench& bench, const std::string& path, cost::DeviceProfile* profile) {
+  const uint64_t bytes = (bench.quick() ? 64 : 512) * base::kMiB;
+  FB_ASSIGN_OR_RETURN(const auto file, kv::OpenBlockFile(path, bytes, kv::FileLife::kJob));
+  // Regions are aligned as the file wants it.
+  const std::span<std::byte> data(bench.data().data, kv::kRequestBytes);
+  FB_CHECK(bench.data().bytes >= data.size(), "{} bytes of data", bench.data().bytes);
+  for (const bool write : {true, false}) {
+    std::array<base::Status, kThreads> status;
+    const runtime::TimeNs begin = bench.runtime().Now();
+    std::atomic<int> thread{0};
+    runtime::ParallelFor(kThreads, [&](runtime::Tickets& tickets) {
+      base::Status& mine = status[static_cast<size_t>(thread++)];
+      // What is read goes where nobody looks.
+      const std::unique_ptr<void, decltype(&std::free)> read(
+          std::aligned_alloc(kv::kFileAlignment, data.size()), &std::free);
+      for (uint64_t at = static_cast<uint64_t>(tickets.Next()) * data.size();
+           at < bytes && mine.ok(); at = static_cast<uint64_t>(tickets.Next()) * data.size()) {
+        mine = write ? file->Write(at, data)
+                     : file->Read(at, {static_cast<std::byte*>(read.get()), data.size()});
+      }
+    });
+    const double seconds = static_cast<double>(bench.runtime().Now() - begin) * 1e-9;
+    for (const base::Status& each : status) FB_RETURN_IF_ERROR(each);
+    SetNumber(profile, write ? "disk_write_bytes_per_s" : "disk_read_bytes_per_s",
+              static_cast<double>(bytes) / std::max(seconds, 1e-9), cost::Mark::kMeasured,
+              "requests of 2 MiB past the page cache, two threads, in the folder of the run");
+  }
+  return base::Status::Ok();
+}
+
+}  // namespace forebay::profile

@@ -1,0 +1,144 @@
+"""KV cache in a file: a job with little KV memory, the next job on a kept file, kills, damage, and files that cannot serve."""
+import json
+import os
+import random
+import signal
+import time
+
+import support
+
+WORDS = support.WORDS
+
+
+class KvFile(support.TestCase):
+    def setUp(self):
+        super().setUp()
+        rng = random.Random(5)
+        documents = [[rng.randrange(3, 250) for _ in range(200)] for _ in range(3)]
+        self.lines = [{"custom_id": f"r{i}", "prompt": documents[i % 3] + [rng.randrange(3, 250) for _ in range(1 + i)],
+                       "max_tokens": 60 + 3 * i, "ignore_eos": True, "temperature": i % 2} for i in range(12)]
+        self.path = os.path.join(self.folder, "kv")
+        self.file = ["--kv-file", self.path, "--kv-file-size", "64MiB", "--kv-preempt", "park"]
+        self.flags = ["--skip-tokenizer-init", "--digest", "--num-kv-blocks-override", "24", "--max-num-batched-tokens", "64"]
+
+    def ran(self, name, *flags):
+        job = self.job(self.lines, name, flags=self.flags)
+        self.expect(job.run(*flags), support.COMPLETE)
+        counters = job.summary()["mode_counters"]
+        return job.answers(), counters, job
+
+    def test_parked_in_a_file(self):
+        """Little KV memory: the same answers with and without the file, and no row twice with it."""
+        expected, _, plain = self.ran("plain")
+        self.assertGreater(plain.summary()["engine"]["recomputed_tokens"], 0)
+        answers, counters, job = self.ran("parked", *self.file)
+        self.assertEqual(answers, expected)
+        self.assertGreater(counters["kv_parks"], 0)
+        self.assertEqual(counters["kv_returns"], counters["kv_parks"])
+        self.assertEqual(job.summary()["engine"]["recomputed_tokens"], 0)
+        self.assertGreaterEqual(counters["kv_file_bytes_read"], counters["kv_bytes_up"])
+        self.assertEqual(counters["kv_blocks_failed"], 0)
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_the_next_job_finds_what_was_kept(self):
+        expected, _, _ = self.ran("plain")
+        keep = [*self.file, "--kv-file-keep"]
+        first_answers, first, first_job = self.ran("first", *keep)
+        self.assertEqual(first_answers, expected)
+        self.assertEqual(first["kv_blocks_kept"], 0)
+        again, second, second_job = self.ran("second", *keep)
+        self.assertEqual(again, expected)
+        self.assertGreaterEqual(second["kv_blocks_kept"], 3 * 6)
+        self.assertGreater(second["prefix_blocks_hit_below"], first["prefix_blocks_hit_below"])
+        self.assertLess(second_job.summary()["engine"]["computed_tokens"], first_job.summary()["engine"]["computed_tokens"])
+        # Damage costs rows, and no answer: some bytes in each block.
+        size = os.path.getsize(self.path)
+        with open(self.path, "r+b") as file:
+            for at in range(100, size, 4096):
+                file.seek(at)
+                file.write(b"damaged")
+        damaged, third, _ = self.ran("damaged", *keep)
+        self.assertEqual(damaged, expected)
+        self.assertGreater(third["kv_blocks_failed"], 0)
+        # A torn index is used as far as it stands.
+        with open(self.path + ".index", "r+b") as file:
+            file.truncate(os.path.getsize(self.path + ".index") * 2 // 3 + 5)
+        torn, fourth, _ = self.ran("torn", *keep)
+        self.assertEqual(torn, expected)
+        self.assertGreater(fourth["kv_blocks_kept"], 0)
+
+    def test_kills(self):
+        """kill -9 in between: nothing is left of a file that is not kept; of a kept one the next run goes on."""
+        expected, _, _ = self.ran("plain")
+        began = time.monotonic()
+        self.ran("timed", *self.file)
+        whole = time.monotonic() - began
+        rng = random.Random(3)
+        for keep in ([], ["--kv-file-keep"]):
+            job = self.job(self.lines, "killed" + "".join(keep), flags=[*self.flags, *self.file, *keep])
+            for _ in range(8):
+                process = job.start()
+                time.sleep(rng.uniform(0.2, 0.9) * whole)
+                process.kill()
+                process.wait()
+                process.stderr.close()
+                self.assertEqual(os.path.exists(self.path), bool(keep) and os.path.exists(self.path + ".index"))
+            self.expect(job.run(), support.COMPLETE)
+            self.assertEqual(job.answers(), expected)
+
+    def test_files_that_cannot_serve(self):
+        def refused(code, *texts, flags=(), path=self.path, size="1MiB"):
+            job = self.job(self.lines, "refused", flags=self.flags)
+            finished = self.expect(job.run("--kv-file", path, "--kv-file-size", size, *flags), support.ERROR, code, *texts)
+            self.assertEqual(job.raw(), b"")
+            return finished
+
+        refused("kv_file_invalid", "none/kv", "No such file", path=os.path.join(self.folder, "none", "kv"))
+        refused("kv_file_invalid", "tmpfs", path="/dev/shm/forebay-kv-file-e2e")
+        refused("kv_file_no_space", self.path, "the disk has", size="900TiB")
+        refused("kv_file_size_invalid", "--kv-file-size 64 is 64 bytes", "64GiB?", size="64")
+        refused("kv_file_invalid", "--kv-offloading-size", flags=["--kv-offloading-size", "1MiB"])
+        refused("kv_offload_invalid", "--kv-file", flags=["--kv-offload", "always"])
+        self.assertFalse(os.path.exists(self.path))
+        with open(self.path, "wb") as file:
+            file.write(b"mine")
+        refused("kv_file_invalid", "there already")
+        refused("kv_file_invalid", "no index", flags=["--kv-file-keep"])
+        with open(self.path, "rb") as file:
+            self.assertEqual(file.read(), b"mine")
+        os.remove(self.path)
+        self.ran("kept", *self.file, "--kv-file-keep")
+        before = os.path.getsize(self.path)
+        job = self.job(self.lines, "other", model=support.QWEN, flags=self.flags)
+        self.expect(job.run(*self.file, "--kv-file-keep"), support.ERROR, "kv_file_mismatch", "llama3-gqa", "qwen3")
+        self.assertEqual(os.path.getsize(self.path), before)
+        job = self.job(self.lines, "f32", flags=self.flags)
+        self.expect(job.run(*self.file, "--kv-file-keep", "--dtype", "float32"), support.ERROR, "kv_file_mismatch", "f32")
+
+    def test_two_processes(self):
+        keep = [*self.file, "--kv-file-keep"]
+        self.ran("first", *keep)
+        job = self.job([{"prompt": [5], "max_tokens": 400, "ignore_eos": True}] * 64, "long", flags=self.flags)
+        process = job.start(*keep)
+        try:
+            deadline = time.monotonic() + 60
+            while not os.path.exists(job.output) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            process.send_signal(signal.SIGSTOP)
+            self.assertIsNone(process.poll())
+            second = self.job(self.lines, "second", flags=self.flags)
+            self.expect(second.run(*keep), support.ERROR, "kv_file_locked", self.path)
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+    def test_plan(self):
+        finished = support.call("plan", "-m", support.LLAMA, "--memory", "--json", *self.file)
+        self.expect(finished, support.COMPLETE)
+        self.assertIn("file_bytes", finished.out)
+        self.assertTrue(json.loads(finished.out))
+
+
+if __name__ == "__main__":
+    support.main()
