@@ -35,6 +35,18 @@ struct Case {
   bool mixed = false;                // contexts from 31 less up to `context`, decoding
   int32_t prompts = 0;               // further sequences, of `prompt` rows each
   int32_t prompt = 0;
+  // Latent attention: a value's width, stored where there is more than one KV head, else the first
+  // elements of its key. 0: head_dim.
+  int32_t value_width = 0;
+  int32_t value_dim() const { return value_width > 0 ? value_width : head_dim; }
+  bool latents() const { return value_width > 0 && kv_heads == 1; }
+  kernels::KvLayout Layout() const {
+    return {.dtype = tensor::DType::kBF16,
+            .kv_heads = kv_heads,
+            .key_dim = head_dim,
+            .value_dim = value_dim(),
+            .values_in_keys = latents()};
+  }
   int32_t Context(int32_t sequence) const {
     return mixed ? context - sequence * 19 % kBlockTokens : context;
   }
@@ -66,6 +78,12 @@ constexpr Case kCases[] = {
     {"SmolLM2-135M", 9, 3, 64, 128, 1, 192, true, 2, 128},
     {"SmolLM2-135M", 9, 3, 64, 60, 1, 320, true, 1, 450},
     {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192, true, 2, 128},
+    {"DeepSeek-V2-Lite, expanded", 16, 16, 192, 1, 512, 512, false, 0, 0, 128},
+    {"DeepSeek-V2-Lite, expanded", 16, 16, 192, 1, 512, 2048, false, 0, 0, 128},
+    {"DeepSeek-R1, expanded", 128, 128, 192, 1, 512, 512, false, 0, 0, 128},
+    {"DeepSeek-R1, expanded", 128, 128, 192, 1, 512, 1024, false, 0, 0, 128},
+    {"DeepSeek-V2-Lite, absorbed", 16, 1, 576, 64, 1, 1024, false, 0, 0, 512},
+    {"DeepSeek-R1, absorbed", 128, 1, 576, 64, 1, 1024, false, 0, 0, 512},
 };
 constexpr Case kRopeCases[] = {
     {"Qwen3-0.6B", 16, 8, 128, 64, 1, 192},  {"Qwen3-0.6B", 16, 8, 128, 128, 1, 192},
@@ -134,22 +152,21 @@ class Bench {
   void Run(const KernelSet& kernels, const Case& c) {
     const Step step(c);
     AttentionArgs args;
-    args.layout = {.dtype = tensor::DType::kBF16,
-                   .kv_heads = c.kv_heads,
-                   .key_dim = c.head_dim,
-                   .value_dim = c.head_dim};
+    args.layout = c.Layout();
     args.heads = c.heads;
     args.scale = 0.1f;
     const int64_t layers = SetStride(step, &args.layout);
     args.context = step.context;
     args.batch = step.batch;
-    std::vector<BF16> q(step.positions.size() * c.heads * c.head_dim), out(q.size());
+    std::vector<BF16> q(step.positions.size() * c.heads * c.head_dim),
+        out(step.positions.size() * c.heads * c.value_dim());
     base::Rng rng(7);
     for (BF16& x : q) x = tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1));
     args.q = reinterpret_cast<std::byte*>(q.data());
     args.out = reinterpret_cast<std::byte*>(out.data());
 
-    const double flops = 4.0 * static_cast<double>(args.context.context()) * c.heads * c.head_dim;
+    const double flops =
+        2.0 * static_cast<double>(args.context.context()) * c.heads * (c.head_dim + c.value_dim());
     const double bytes = static_cast<double>(step.seen * args.layout.LayerBytes() / kBlockTokens);
     double best_share = 0, best_time = 0;
     Limits best{};
@@ -184,10 +201,7 @@ class Bench {
   void RunRope(const KernelSet& kernels, const Case& c) {
     const Step step(c);
     kernels::RopeKvArgs args;
-    args.layout = {.dtype = tensor::DType::kBF16,
-                   .kv_heads = c.kv_heads,
-                   .key_dim = c.head_dim,
-                   .value_dim = c.head_dim};
+    args.layout = c.Layout();
     args.heads = c.heads;
     args.norm_eps = 1e-6f;
     args.batch = step.batch;

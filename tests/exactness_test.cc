@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <map>
 
 #include "base/rng.h"
@@ -90,6 +91,7 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
     Answers answers = ToAnswers(testing_support::RunAll(**engine, requests));
     stats_ = (*engine)->stats();
     numerics_class_ = (*engine)->facts().numerics_class;
+    profile_ = (*engine)->Profile();
     return answers;
   }
   // Each request in an engine that runs nothing else beside it.
@@ -108,6 +110,7 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
   layout::EngineOptions options_;
   EngineStats stats_;
   std::string numerics_class_;
+  std::vector<device::OpProfile> profile_;  // where the options ask for one
 };
 
 TEST_P(Exactness, AloneAndInABatch) {
@@ -142,6 +145,70 @@ TEST_P(Exactness, WithAndWithoutPrefixHits) {
   options_.prefix_caching = false;
   EXPECT_EQ(Run(options_, requests), with);
   EXPECT_EQ(stats_.prefix_blocks_hit, 0);
+}
+
+// A block with generated rows serves no prompt where these are computed in another form.
+TEST_P(Exactness, APromptThatContinuesAnAnswer) {
+  std::vector<Request> requests = Requests(0);
+  requests.resize(2);
+  std::vector<int32_t>& prompt = requests[0].prompts[0];
+  prompt.resize(50, 7);
+  requests[0].sampling.max_tokens = 60;
+  const std::string first = RunAlone({requests[0]}).at({0, 0});
+  std::vector<int32_t> longer = prompt;
+  longer.resize(prompt.size() + 60);
+  std::memcpy(&longer[prompt.size()], first.data() + sizeof(uint64_t), 60 * sizeof(int32_t));
+  longer.push_back(7);
+  requests[1].prompts = {longer};
+  const Answers alone = RunAlone(requests);
+  options_.limits.max_num_seqs = 1;
+  EXPECT_EQ(Run(options_, requests), alone);
+  bool sees_all = true;
+  for (int64_t layer = 0; layer < files_.config.num_layers; ++layer)
+    sees_all = sees_all && files_.config.ReachOf(layer).all();
+  if (sees_all) {
+    EXPECT_EQ(stats_.prefix_blocks_hit, files_.config.expands_prompts() ? 1 : 3);
+  }
+}
+
+// Contexts of prompts that do not fit the workspace together are expanded in turns: it has 8
+// blocks, of which a prompt's last chunk wants 7 and what begins behind it 2.
+TEST_P(Exactness, ExpandedContextsTakeTurns) {
+  if (!files_.config.mla) GTEST_SKIP() << "no latent attention";
+  std::vector<Request> requests = Requests(1);
+  requests.resize(24);
+  for (Request& request : requests) {
+    for (auto& prompt = request.prompts[0]; prompt.size() < 220;)
+      prompt.push_back(static_cast<int32_t>((request.id * 31 + 7 * prompt.size()) % 256));
+    request.sampling.max_tokens = 1;
+  }
+  const Answers alone = RunAlone(requests);
+  options_.profile = true;
+  options_.limits.max_num_batched_tokens = 64;
+  options_.prefix_caching = false;
+  EXPECT_EQ(Run(options_, requests), alone);
+  const auto calls = [&](std::string_view label) {
+    const auto entry = std::ranges::find(profile_, label, &device::OpProfile::label);
+    return entry == profile_.end() ? 0 : entry->calls;
+  };
+  // Every step has rows of prompts, and expands once a layer where nobody takes turns.
+  EXPECT_GT(calls("gather_latents"), calls("latent_kv"));
+  EXPECT_EQ(calls("gather_latents"), calls("key_up"));
+}
+
+// Latent attention with one form for all rows: other answers, of another class.
+TEST_P(Exactness, AbsorbedPrompts) {
+  if (!files_.config.mla) GTEST_SKIP() << "no latent attention";
+  std::vector<Request> requests = Requests(1);
+  const Answers expanded = RunAlone(requests);
+  EXPECT_FALSE(numerics_class_.ends_with("-absorbed"));
+  ASSERT_TRUE(engine::AbsorbPrompts(&files_).ok());
+  const Answers alone = RunAlone(requests);
+  EXPECT_NE(alone, expanded);
+  EXPECT_TRUE(numerics_class_.ends_with("-absorbed"));
+  options_.limits.max_num_batched_tokens = 33;
+  options_.limits.max_num_seqs = 40;
+  EXPECT_EQ(Run(options_, requests), alone);
 }
 
 TEST_P(Exactness, AfterPreemption) {

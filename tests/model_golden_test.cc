@@ -55,7 +55,9 @@ Loaded Load(const std::string& path, tensor::DType dtype,
 }
 
 // Logits [tokens, vocab] of every position, in steps of at most kRows rows.
-std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens) {
+// `prompt_tokens`: of the sequence.
+std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens,
+                             int64_t prompt_tokens = INT64_MAX) {
   const auto vocab = static_cast<size_t>(loaded.files.config.vocab_size);
   engine::StepBuffers& buffers = loaded.rank->buffers();
   std::vector<int32_t> blocks;
@@ -72,7 +74,8 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens)
                  .first_position = static_cast<int64_t>(begin),
                  .slot = 0,
                  .all_logits = true,
-                 .last_logits = false});
+                 .last_logits = false,
+                 .prompt_tokens = prompt_tokens});
     std::vector<engine::LogitTask> tasks(count);
     loaded.rank->EnqueueStep(&tasks);
     FB_CHECK(loaded.rank->WaitStep(runtime::kForever).ok(), "the step failed");
@@ -104,7 +107,7 @@ class GoldenModel : public testing::TestWithParam<const char*> {};
 
 // RMS of the difference over all logits of the model's sequences.
 double CompareSequences(const std::string& name, tensor::DType dtype, bool every_position,
-                        ChangeConfig change = nullptr) {
+                        ChangeConfig change = nullptr, int64_t prompt_tokens = INT64_MAX) {
   const golden::Tensors golden("models/" + name + "/golden.safetensors");
   Loaded loaded = Load("models/" + name, dtype, nullptr, change);
   const auto vocab = static_cast<size_t>(loaded.files.config.vocab_size);
@@ -115,8 +118,8 @@ double CompareSequences(const std::string& name, tensor::DType dtype, bool every
   int64_t count = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     SCOPED_TRACE("sequence " + std::to_string(i));
-    Compare(AllLogits(loaded, golden.Ids("input_ids", i, lengths[i])), at, vocab, every_position,
-            &squares, &count);
+    Compare(AllLogits(loaded, golden.Ids("input_ids", i, lengths[i]), prompt_tokens), at, vocab,
+            every_position, &squares, &count);
     at += lengths[i] * vocab;
   }
   return std::sqrt(squares / static_cast<double>(count));
@@ -124,6 +127,32 @@ double CompareSequences(const std::string& name, tensor::DType dtype, bool every
 
 TEST_P(GoldenModel, Fp32LogitsAgreeAtEveryPosition) {
   CompareSequences(GetParam(), tensor::DType::kF32, true);
+}
+
+// Latent attention in each of its forms, and in both within a sequence.
+TEST(LatentForms, Fp32LogitsAgreeAtEveryPosition) {
+  for (const int64_t prompt_tokens : {0, 20, 45})
+    CompareSequences("deepseek-v3", tensor::DType::kF32, true, nullptr, prompt_tokens);
+  CompareSequences("deepseek-v3", tensor::DType::kF32, true,
+                   [](model::ModelConfig* config) { config->mla->absorbed = true; });
+}
+
+// Forms differ in bits, and a row's form in its position alone.
+TEST(LatentForms, RoundElsewhere) {
+  const golden::Tensors golden("models/deepseek-v3/golden.safetensors");
+  const auto tokens = golden.Ids("input_ids", 0, golden.Read<int64_t>("lengths")[0]);
+  const auto vocab = size_t{256};
+  Loaded loaded = Load("models/deepseek-v3", tensor::DType::kBF16);
+  const std::vector<float> expanded = AllLogits(loaded, tokens), again = AllLogits(loaded, tokens),
+                           mixed = AllLogits(loaded, tokens, 20),
+                           absorbed = AllLogits(loaded, tokens, 0);
+  EXPECT_EQ(expanded, again);
+  EXPECT_NE(expanded, absorbed);
+  EXPECT_TRUE(std::equal(mixed.begin(), mixed.begin() + 20 * vocab, expanded.begin()));
+  EXPECT_FALSE(std::equal(mixed.begin() + 20 * vocab, mixed.end(), expanded.begin() + 20 * vocab));
+  Loaded one = Load("models/deepseek-v3", tensor::DType::kBF16, nullptr,
+                    [](model::ModelConfig* config) { config->mla->absorbed = true; });
+  EXPECT_EQ(AllLogits(one, tokens), absorbed);
 }
 
 TEST_P(GoldenModel, Bf16LogitsAreAsCloseAsTheReferencesOwn) {

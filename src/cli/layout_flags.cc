@@ -76,6 +76,12 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
   command.add_option("--dtype", flags.dtype, "Compute type: auto (bfloat16), bfloat16, float32")
       .capture_default_str();
   command
+      .add_option("--mla", flags.mla,
+                  "Latent attention: auto (keys and values are expanded for prompts, absorbed "
+                  "for answers) or absorbed (one form for all rows, other bits)")
+      .among({"auto", "absorbed"})
+      .capture_default_str();
+  command
       .add_option("-q,--quantization", flags.quantization,
                   "Simulated devices store the matrices of layers as fp8, fp8_block (128 x 128) or "
                   "nvfp4 (default: as the model's config.json says)")
@@ -343,6 +349,7 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
   FB_RETURN_IF_ERROR(ApplyLayout(flags.layout, engine));
   FB_RETURN_IF_ERROR(ApplyRoles(flags, engine));
   FB_ASSIGN_OR_RETURN(engine->machine.dtype, layout::ParseComputeType(flags.dtype));
+  engine->machine.mla_absorbed = flags.mla == "absorbed";
   for (const auto format :
        {cost::NumberFormat::kFP8, cost::NumberFormat::kFP8Block, cost::NumberFormat::kNVFP4}) {
     if (flags.quantization == cost::Name(format)) engine->machine.quantization = format;

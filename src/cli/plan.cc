@@ -297,8 +297,7 @@ int Plan(PlanFlags& flags) {
                              "--context and --generation are for --memory, --pool and --modes, "
                              "without --layout"),
                 2);
-  const auto files =
-      engine::OpenModel(flags.engine.model, !flags.engine.model.ends_with(".gguf"), 0);
+  auto files = engine::OpenModel(flags.engine.model, !flags.engine.model.ends_with(".gguf"), 0);
   if (!files.ok()) return Fail(files.status());
   if (!flags.trace.empty() || !flags.input.empty()) {
     const auto job = ReadJob(flags, *files);
@@ -306,6 +305,10 @@ int Plan(PlanFlags& flags) {
     trace::DescribeJob(*job, &flags.engine);
   }
   PriceDevices(flags);
+  if (flags.engine.machine.mla_absorbed) {
+    if (const base::Status status = engine::AbsorbPrompts(&*files); !status.ok())
+      return Fail(status, 2);
+  }
   if (flags.pool) return PlanPool(flags, files->config);
   if (!flags.memory && !flags.modes) return PlanLayouts(flags, files->config);
   const auto columns = PlanColumns(flags, files->config);

@@ -143,7 +143,11 @@ PriceResult PricePrefill(const OpDesc& op, const DeviceProfile& device, bool cal
                       double(op.heads) / op.kv_heads};
     return FromTable(*table, point, op.head_dim, device.op_floor_s, device);
   }
-  return Default(RooflineOf(4.0 * op.head_dim * op.heads * context, 0, NumberFormat::kBF16, device),
+  // A value may be narrower than its key.
+  const double value_dim =
+      op.columns > 0 ? static_cast<double>(op.columns) / op.heads : op.head_dim;
+  return Default(RooflineOf(2.0 * (op.head_dim + value_dim) * op.heads * context, 0,
+                            NumberFormat::kBF16, device),
                  device.op_floor_s, device);
 }
 

@@ -31,7 +31,6 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
       kv_digest_(kv_digest ? std::move(kv_digest) : NoDigest),
       parking_({.blocks = options.tier_blocks,
                 .prices = options.park,
-                .prefix_salt = options.prefix_salt,
                 .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches),
                 .streams = options.streamed_blocks > 0,
                 .keeps = options.keeps_tier,
@@ -151,13 +150,12 @@ void Choices::Open(Sequence* sequence, int64_t end) {
                                               std::min(end, view_.MaxCached(*sequence)))) {
     const ParkedKv& parked = *sequence->parked;
     const int64_t most = streaming_.on() ? view_.MaxCached(*sequence) : parked.computed;
-    sequence->slot =
-        book_.OpenAdopted(std::span(sequence->tokens).first(static_cast<size_t>(parked.computed)),
-                          options_.prefix_salt, parked.first_held,
-                          parking_.shared_keys() ? most : 0, &sequence->prefix_keys);
+    sequence->slot = book_.OpenAdopted(
+        std::span(sequence->tokens).first(static_cast<size_t>(parked.computed)), sequence->salt,
+        parked.first_held, parking_.shared_keys() ? most : 0, &sequence->prefix_keys);
     sequence->computed = parked.computed;
   } else {
-    sequence->slot = book_.Open(sequence->tokens, options_.prefix_salt, view_.MaxCached(*sequence),
+    sequence->slot = book_.Open(sequence->tokens, sequence->salt, view_.MaxCached(*sequence),
                                 &sequence->prefix_keys);
     sequence->computed = book_.computed(sequence->slot);
   }

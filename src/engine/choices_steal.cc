@@ -137,7 +137,7 @@ std::vector<Choices::Adopted> Choices::Adopt(Gift& gift) {
       continue;
     }
     const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(loan->computed));
-    sequence->slot = book_.OpenAdopted(tokens, options_.prefix_salt, loan->first_held);
+    sequence->slot = book_.OpenAdopted(tokens, sequence->salt, loan->first_held);
     book_.FillAdopted(sequence->slot, loan->computed);
     adopted.push_back({sequence.get(), loan});
   }

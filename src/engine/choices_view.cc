@@ -24,7 +24,7 @@ int64_t ChoicesView::MaxCached(const Sequence& sequence) const {
 }
 
 kv::CachedPrefix ChoicesView::FindCached(Sequence* sequence) const {
-  return from_.book.FindCached(sequence->tokens, options_.prefix_salt, MaxCached(*sequence),
+  return from_.book.FindCached(sequence->tokens, sequence->salt, MaxCached(*sequence),
                                &sequence->prefix_keys);
 }
 

@@ -14,6 +14,7 @@
 #include "layout/role_plan.h"
 #include "layout/steal_price.h"
 #include "layout/step_price.h"
+#include "model/latent_forms.h"
 
 namespace forebay::engine {
 namespace {
@@ -29,8 +30,8 @@ std::vector<int32_t> EndTokens(const ModelFiles& files) {
 
 std::string NumericsClass(const kernels::KernelSet& kernels, tensor::DType dtype,
                           const model::ModelConfig& config) {
-  // The form of latent attention decides what is rounded, and so is part of the name.
-  const char* const form = config.mla ? "-absorbed" : "";
+  // The form of latent attention decides what is rounded. One for all rows is part of the name.
+  const char* const form = config.mla && config.mla->absorbed ? "-absorbed" : "";
   if (dtype == tensor::DType::kF32) return fmt::format("pair-f32-kvf32{}", form);
   return fmt::format("{}-bf16-kvbf16{}", kernels.numerics_class, form);
 }
@@ -139,33 +140,35 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
   std::vector<base::Reach> kv_reaches;
   for (const kv::KvGroup& kv : job.plan.ranks.front().memory.kv_groups)
     kv_reaches.push_back(kv.spec.reach);
-  return {.choices = {.replica = index,
-                      .role = group.role,
-                      .limits = {.max_num_seqs = job.plan.machine.max_num_seqs,
-                                 .max_num_batched_tokens = job.plan.machine.max_num_batched_tokens,
-                                 .total_blocks = memory.num_blocks},
-                      .mode = {.ffn = group.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
-                               .sp = static_cast<uint8_t>(group.layout.sp),
-                               .tp = static_cast<uint8_t>(group.layout.tp)},
-                      .prefix_caching = job.options.prefix_caching,
-                      .max_blocks_per_sequence = memory.max_blocks_per_sequence,
-                      .steps_in_flight = job.plan.steps_in_flight,
-                      .kv_reaches = kv_reaches,
-                      .steal = job.steal.value_or(schedule::StealPrices{}),
-                      .tier_blocks = memory.tier_blocks,
-                      .tier_flag =
-                          job.options.tier.in_file() ? "--kv-file-size" : "--kv-offloading-size",
-                      .keeps_tier = job.options.tier.keep_file,
-                      .park = job.park,
-                      .streamed_blocks = memory.streamed_blocks,
-                      .lengths = job.foresees ? std::optional(job.options.lengths) : std::nullopt,
-                      .overcommit = job.options.trial.overcommit},
-          .shift = job.plan.shift.table,
-          .own_mode = OwnModeOf(job),
-          .seed = job.options.seed,
-          .stall_timeout = static_cast<runtime::TimeNs>(job.options.stall_seconds * 1e9),
-          .routing = job.plan.routing,
-          .routing_log = job.routing_log};
+  return {
+      .choices = {.replica = index,
+                  .role = group.role,
+                  .limits = {.max_num_seqs = job.plan.machine.max_num_seqs,
+                             .max_num_batched_tokens = job.plan.machine.max_num_batched_tokens,
+                             .least_chunk = job.config.expands_prompts() ? model::kLeastChunk : 0,
+                             .total_blocks = memory.num_blocks},
+                  .mode = {.ffn = group.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
+                           .sp = static_cast<uint8_t>(group.layout.sp),
+                           .tp = static_cast<uint8_t>(group.layout.tp)},
+                  .prefix_caching = job.options.prefix_caching,
+                  .max_blocks_per_sequence = memory.max_blocks_per_sequence,
+                  .steps_in_flight = job.plan.steps_in_flight,
+                  .kv_reaches = kv_reaches,
+                  .steal = job.steal.value_or(schedule::StealPrices{}),
+                  .tier_blocks = memory.tier_blocks,
+                  .tier_flag =
+                      job.options.tier.in_file() ? "--kv-file-size" : "--kv-offloading-size",
+                  .keeps_tier = job.options.tier.keep_file,
+                  .park = job.park,
+                  .streamed_blocks = memory.streamed_blocks,
+                  .lengths = job.foresees ? std::optional(job.options.lengths) : std::nullopt,
+                  .overcommit = job.options.trial.overcommit},
+      .shift = job.plan.shift.table,
+      .own_mode = OwnModeOf(job),
+      .seed = job.options.seed,
+      .stall_timeout = static_cast<runtime::TimeNs>(job.options.stall_seconds * 1e9),
+      .routing = job.plan.routing,
+      .routing_log = job.routing_log};
 }
 
 model::AllReducePlan PlanAllReduce(const Materials& job, const model::Degrees& mode) {
@@ -378,7 +381,8 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   parts.facts.random_weights = files.random_weights;
   parts.facts.device_profile = machine_plan.profile.name;
   parts.facts.tp_wire = options.machine.tp_wire_bf16 ? "bf16" : "exact";
-  parts.context = {tokenizer, EndTokens(files), parts.facts.max_model_len};
+  parts.context = {tokenizer, EndTokens(files), parts.facts.max_model_len,
+                   files.config.expands_prompts()};
   return std::make_unique<LocalEngine>(runtime, std::move(parts));
 }
 

@@ -157,4 +157,15 @@ base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights,
   return files;
 }
 
+base::Status AbsorbPrompts(ModelFiles* files) {
+  if (!files->config.mla) {
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("--mla absorbed: model {} ({}) has no latent attention; expected auto",
+                    files->path, files->config.architecture));
+  }
+  files->config.mla->absorbed = true;
+  return base::Status::Ok();
+}
+
 }  // namespace forebay::engine

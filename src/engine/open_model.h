@@ -26,5 +26,8 @@ struct ModelFiles {
 // With `random_weights` a folder needs its config.json alone; `path` may then be such a file, or
 // "builtin:NAME" (a configuration that the program holds, model/builtin_configs.h).
 base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights, uint64_t seed);
+// Gives the model's latent attention one form for all rows (--mla absorbed).
+// base::kInvalidArgument: it has no latent attention.
+base::Status AbsorbPrompts(ModelFiles* files);
 
 }  // namespace forebay::engine

@@ -11,10 +11,10 @@ namespace forebay::engine {
 
 std::span<const kv::PrefixKey> Parking::Keys(Sequence* sequence, int64_t first, int64_t count) {
   std::vector<kv::PrefixKey>* keys = &sequence->prefix_keys;
-  uint64_t salt = options_.prefix_salt;
+  kv::KeySalt salt = sequence->salt;
   if (!options_.shared_keys) {
     if (sequence->park_id == 0) sequence->park_id = next_id_++;
-    salt = base::Combine64(salt, static_cast<uint64_t>(sequence->park_id));
+    salt.salt = base::Combine64(salt.salt, static_cast<uint64_t>(sequence->park_id));
     keys = &own_keys_;
     keys->clear();
   }

@@ -24,8 +24,7 @@ namespace forebay::engine {
 struct ParkingOptions {
   int32_t blocks = 0;  // of the tier; 0: there is none
   schedule::ParkPrices prices;
-  uint64_t prefix_salt = 0;
-  bool shared_keys = true;  // the salt's; else a choice's own
+  bool shared_keys = true;  // of blocks; else a choice's own
   bool streams = false;     // rows see all of a choice, some of it below
   bool keeps = false;       // the tier is kept for the next job, which asks for prompts
   const char* size_flag = "--kv-offloading-size";  // which says how many blocks

@@ -159,7 +159,8 @@ void Replica::BuildBatch(Flight& flight) {
                  .first_position = begin,
                  .slot = sequence->slot,
                  .all_logits = prompt_rows,
-                 .last_logits = samples});
+                 .last_logits = samples,
+                 .prompt_tokens = sequence->prompt_tokens});
     flight.first_task.push_back(flight.tasks.size());
     for (int64_t at = prompt_rows ? begin : end - 1; at < end; ++at) {
       if (prompt_rows || samples)

@@ -17,6 +17,7 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
   const bool last_to_need_it = (index + 1) % state->request.n == 0;
   sequence->tokens = last_to_need_it ? std::move(prompt) : prompt;
   sequence->prompt_tokens = sequence->known();
+  if (context.prompts_differ) sequence->salt.prompt_tokens = sequence->prompt_tokens;
   const int64_t room = context.max_model_len - sequence->prompt_tokens;
   const int64_t wanted = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens;
   sequence->max_generated = wanted < 0 ? room : std::min(room, wanted);

@@ -42,6 +42,7 @@ struct Sequence {
   kv::SequenceSlot slot = -1;   // while running
   std::vector<int32_t> tokens;  // prompt, then generated
   int64_t prompt_tokens = 0;
+  kv::KeySalt salt;  // of its blocks' keys
   // of its first full blocks, as far as they were looked up
   std::vector<kv::PrefixKey> prefix_keys;
   int64_t expected_rows = 0;  // while waiting: rows until its prompt is computed, a guess
@@ -118,6 +119,7 @@ struct SequenceContext {
   const text::Tokenizer* tokenizer = nullptr;  // null: token ids only
   std::vector<int32_t> eos_token_ids;
   int64_t max_model_len = 0;
+  bool prompts_differ = false;  // rows of prompts, in bits, from generated ones: kv::KeySalt
 };
 
 // Splits a request into its choices. `expected_output`: tokens of one, where the request does not

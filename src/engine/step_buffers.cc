@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "model/latent_forms.h"
+
 namespace forebay::engine {
 
 StepBuffers::StepBuffers(const layout::StepShape& shape, device::RegionCutter* cutter,
                          const StepBuffers* shared)
     : arrays_(layout::CutStepArrays(shape, shared ? &shared->arrays_ : nullptr, cutter)),
-      max_rows_(static_cast<int32_t>(shape.rows)) {}
+      max_rows_(static_cast<int32_t>(shape.rows)),
+      expanded_blocks_(shape.expanded_blocks) {}
 
 void StepBuffers::SetTable(int group, int32_t slot, size_t from, std::span<const int32_t> blocks) {
   uint32_t* table = arrays_.batch.group_tables[group] + slot * arrays_.batch.table_stride;
@@ -27,6 +30,16 @@ void StepBuffers::CopyStep(const StepBuffers& other) {
   batch.num_sequences = from.num_sequences;
   batch.num_logit_rows = from.num_logit_rows;
   context_ = other.context_;
+  if (expanded_blocks_ > 0) {
+    const kernels::LatentForms& forms = other.arrays_.forms;
+    arrays_.forms.num_prompts = forms.num_prompts;
+    arrays_.forms.num_answers = forms.num_answers;
+    arrays_.forms.num_answer_rows = forms.num_answer_rows;
+    arrays_.forms.answer_context = forms.answer_context;
+    std::copy_n(forms.prompts, forms.num_prompts, arrays_.forms.prompts);
+    std::copy_n(forms.answers, forms.num_answers, arrays_.forms.answers);
+    std::copy_n(forms.answer_rows, forms.num_answer_rows, arrays_.forms.answer_rows);
+  }
 }
 
 void StepBuffers::Begin() {
@@ -34,6 +47,9 @@ void StepBuffers::Begin() {
   arrays_.batch.num_sequences = 0;
   arrays_.batch.num_logit_rows = 0;
   context_ = {};
+  kernels::LatentForms& forms = arrays_.forms;
+  forms.num_prompts = forms.num_answers = forms.num_rounds = forms.num_answer_rows = 0;
+  forms.answer_context = {};
 }
 
 void StepBuffers::Add(const PlannedRows& rows) {
@@ -54,15 +70,27 @@ void StepBuffers::Add(const PlannedRows& rows) {
       arrays_.logit_positions[batch.num_logit_rows++] = first_position + i;
     }
   }
+  if (expanded_blocks_ > 0) {
+    const int64_t prompt_rows =
+        std::clamp<int64_t>(rows.prompt_tokens - rows.first_position, 0, count);
+    model::AddForms(batch.sequences[batch.num_sequences], static_cast<int32_t>(prompt_rows),
+                    &arrays_.forms);
+  }
   context_.Add(rows.first_position, count);
   batch.num_rows += count;
   ++batch.num_sequences;
 }
 
 const kernels::StepBatch& StepBuffers::Finish() {
-  arrays_.batch.own_begin = 0;
-  arrays_.batch.own_end = arrays_.batch.num_rows;
-  return arrays_.batch;
+  kernels::StepBatch& batch = arrays_.batch;
+  batch.own_begin = 0;
+  batch.own_end = batch.num_rows;
+  if (expanded_blocks_ > 0) {
+    arrays_.forms.answer_context.repeated = context_.repeated;
+    model::PlanRounds(batch.group_tables[0], batch.table_stride, expanded_blocks_, &arrays_.forms);
+    batch.forms = &arrays_.forms;
+  }
+  return batch;
 }
 
 }  // namespace forebay::engine

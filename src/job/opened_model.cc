@@ -65,6 +65,7 @@ base::Result<engine::ModelFiles> OpenModelFiles(const ModelOptions& options, boo
   FB_ASSIGN_OR_RETURN(auto files, engine::OpenModel(options.engine.model,
                                                     options.engine.random_weights || config_alone,
                                                     options.engine.seed));
+  if (options.engine.machine.mla_absorbed) FB_RETURN_IF_ERROR(engine::AbsorbPrompts(&files));
   FB_ASSIGN_OR_RETURN(files.generation, ReadGeneration(options, files));
   // Results carry the first name that is one.
   const auto& names = options.served_model_names;

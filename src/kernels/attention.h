@@ -36,7 +36,7 @@ namespace forebay::kernels {
 struct KernelSet;
 
 struct AttentionArgs {
-  StepBatch batch;
+  StepBatch batch;  // other rows than those of its sequences are left alone
   KvLayout layout;
   KvLayer layer;
   const std::byte* q = nullptr;  // [rows, heads, key_dim] of T, after rope, rounded

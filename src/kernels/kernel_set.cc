@@ -20,6 +20,7 @@ namespace {
     .isa = isa_value, .name = #set, .numerics_class = "pair", .linear = set::Linear,   \
     .experts = set::Experts, .attention = set::Attention, .rope_kv = set::RopeKv,      \
     .rope_rows = set::RopeRows, .store_kv = set::StoreKv, .latent_kv = set::LatentKv,  \
+    .gather_latents = set::GatherLatents, .store_expanded = set::StoreExpanded,        \
     .rms_norm = set::RmsNorm, .embed = ref::Embed, .logits_digest = ref::LogitsDigest, \
     .route = set::Route, .group_rows = ref::GroupRows, .weigh_rows = set::WeighRows,   \
     .combine_rows = set::CombineRows, .attention_scratch = AttentionScratch            \

@@ -34,6 +34,8 @@ struct KernelSet {
   void (*rope_rows)(const RopeRowsArgs&, const device::WorkerContext&);
   void (*store_kv)(const StoreKvArgs&, const device::WorkerContext&);
   void (*latent_kv)(const LatentKvArgs&, const device::WorkerContext&);
+  void (*gather_latents)(const GatherLatentsArgs&, const device::WorkerContext&);
+  void (*store_expanded)(const StoreExpandedArgs&, const device::WorkerContext&);
   void (*rms_norm)(const RmsNormArgs&, const device::WorkerContext&);
   void (*embed)(const EmbedArgs&, const device::WorkerContext&);
   void (*logits_digest)(const LogitsDigestArgs&, const device::WorkerContext&);

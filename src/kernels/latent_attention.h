@@ -43,4 +43,33 @@ struct LatentKvArgs {
 };
 void LatentKv(device::Stream& stream, const KernelSet& kernels, const LatentKvArgs& args);
 
+// The expanded form: K and V are made of the latents by head, for queries as they are. It takes
+// whole blocks; what lies in positions that nobody has written yet may be anything, and comes out
+// in the same positions alone.
+
+// Row i * 32 + s of `out` is [latent, turned key] of slot s of block blocks[i].
+struct GatherLatentsArgs {
+  KvLayout layout;  // as in LatentKvArgs
+  KvLayer layer;
+  const uint32_t* blocks = nullptr;  // [num_blocks]: entries of block tables
+  int32_t num_blocks = 0;
+  std::byte* out = nullptr;  // [num_blocks * 32, key_dim] of T
+};
+void GatherLatents(device::Stream& stream, const KernelSet& kernels, const GatherLatentsArgs& args);
+
+// K and V of gathered rows into blocks that lie one after another: a head's key is [plain, turned],
+// of which the turned part is that of all heads.
+struct StoreExpandedArgs {
+  KvLayout layout;              // kv_heads: all heads; V is stored
+  std::byte* blocks = nullptr;  // [num_blocks, LayerBytes()]
+  int32_t num_blocks = 0;
+  const std::byte* keys = nullptr;     // [num_blocks * 32, heads, plain] of T
+  const std::byte* latents = nullptr;  // [num_blocks * 32, latent_dim]: ends with the turned key
+  const std::byte* values = nullptr;   // [num_blocks * 32, heads, value_dim]
+  int32_t latent_dim = 0, plain = 0;
+
+  int32_t turned() const { return layout.key_dim - plain; }
+};
+void StoreExpanded(device::Stream& stream, const KernelSet& kernels, const StoreExpandedArgs& args);
+
 }  // namespace forebay::kernels

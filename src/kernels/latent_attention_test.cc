@@ -199,5 +199,124 @@ TYPED_TEST(LatentKvTest, LaterLayersAddToTheDigest) {
   }
 }
 
+// Owns what the arguments of both operations point to: five blocks, gathered in an order of their
+// own, one of them twice.
+template <typename T>
+struct ExpandedProblem {
+  explicit ExpandedProblem(const Shape& shape, int32_t value) {
+    const auto random = [&](int64_t n) {
+      std::vector<T> values(static_cast<size_t>(n));
+      for (T& x : values) x = tensor::RoundTo<T>(static_cast<float>(rng.Uniform() * 4 - 2));
+      return values;
+    };
+    const auto dtype = sizeof(T) == 4 ? tensor::DType::kF32 : tensor::DType::kBF16;
+    gather.layout = {.dtype = dtype,
+                     .kv_heads = 1,
+                     .key_dim = shape.latent + shape.turned,
+                     .value_dim = shape.latent,
+                     .values_in_keys = true};
+    gather.layout.block_stride = gather.layout.LayerBytes() + 64;
+    cache = random(5 * gather.layout.block_stride / static_cast<int64_t>(sizeof(T)));
+    window = random(2 * gather.layout.LayerBytes() / static_cast<int64_t>(sizeof(T)));
+    gather.layer = {.resident = Bytes(cache), .window = Bytes(window)};
+    gather.blocks = blocks.data();
+    gather.num_blocks = static_cast<int32_t>(blocks.size());
+    const int64_t rows = std::ssize(blocks) * kBlockTokens;
+    gathered.assign(static_cast<size_t>(rows * gather.layout.key_dim), tensor::RoundTo<T>(7.0f));
+    gather.out = Bytes(gathered);
+    store.layout = {.dtype = dtype,
+                    .kv_heads = shape.heads,
+                    .key_dim = shape.plain + shape.turned,
+                    .value_dim = value};
+    store.layout.block_stride = store.layout.LayerBytes();
+    keys = random(rows * shape.heads * shape.plain);
+    values = random(rows * shape.heads * value);
+    stored.assign(static_cast<size_t>(std::ssize(blocks) * store.layout.LayerBytes()) / sizeof(T),
+                  tensor::RoundTo<T>(7.0f));
+    store.blocks = Bytes(stored);
+    store.num_blocks = gather.num_blocks;
+    store.keys = Bytes(keys);
+    store.latents = Bytes(gathered);
+    store.values = Bytes(values);
+    store.latent_dim = gather.layout.key_dim;
+    store.plain = shape.plain;
+  }
+  static std::byte* Bytes(std::vector<T>& values) {
+    return reinterpret_cast<std::byte*>(values.data());
+  }
+  void Run(const KernelSet& kernels, Team& team) {
+    team.Run(
+        [&](const device::WorkerContext& context) { kernels.gather_latents(gather, context); });
+    team.Run([&](const device::WorkerContext& context) { kernels.store_expanded(store, context); });
+  }
+
+  base::Rng rng{2};
+  GatherLatentsArgs gather;
+  StoreExpandedArgs store;
+  std::vector<uint32_t> blocks = {4, 0, kWindowBit | 1, 3, 0, 2};
+  std::vector<T> cache, window, gathered, keys, values, stored;
+};
+
+TYPED_TEST(LatentKvTest, ExpandedBlocksAreTheSameInAllSets) {
+  for (const auto& [shape, value] : {std::pair{Shape{3, 10, 6, 24}, 12},
+                                     {Shape{1, 2, 2, 2}, 2},
+                                     {Shape{5, 128, 64, 512}, 128},
+                                     {Shape{2, 32, 34, 50}, 66}}) {
+    ExpandedProblem<TypeParam> expected(shape, value);
+    Team one(1);
+    expected.Run(RefKernels(), one);
+    for (const KernelSet* kernels : AvailableKernels()) {
+      for (const int workers : {1, 2, 3}) {
+        Team team(workers);
+        ExpandedProblem<TypeParam> problem(shape, value);
+        problem.Run(*kernels, team);
+        EXPECT_TRUE(SameBytes(problem.gathered, expected.gathered)) << kernels->name;
+        EXPECT_TRUE(SameBytes(problem.stored, expected.stored)) << kernels->name;
+      }
+    }
+  }
+}
+
+// Where the layouts say that they lie (kernels/kv_layout.h).
+TYPED_TEST(LatentKvTest, ExpandedBlocksHoldWhatWasCached) {
+  const Shape shape{3, 10, 6, 24};
+  const int32_t value = 12, latent_dim = shape.latent + shape.turned;
+  ExpandedProblem<TypeParam> problem(shape, value);
+  Team team(2);
+  problem.Run(RefKernels(), team);
+  const auto same = [](TypeParam a, TypeParam b) {
+    return tensor::ToFloat(a) == tensor::ToFloat(b);
+  };
+  const int64_t stride = problem.gather.layout.block_stride / int64_t{sizeof(TypeParam)};
+  for (int64_t block = 0; block < std::ssize(problem.blocks); ++block) {
+    const uint32_t entry = problem.blocks[block];
+    const TypeParam* const cached =
+        entry & kWindowBit ? &problem.window[(entry & ~kWindowBit) * latent_dim * kBlockTokens]
+                           : &problem.cache[entry * stride];
+    for (int64_t slot = 0; slot < kBlockTokens; ++slot) {
+      const auto element = [&](const TypeParam* at, int64_t j) {
+        return at[(j / 2 * kBlockTokens + slot) * 2 + j % 2];
+      };
+      const int64_t row = block * kBlockTokens + slot;
+      for (int64_t j = 0; j < latent_dim; ++j)
+        ASSERT_TRUE(same(problem.gathered[row * latent_dim + j], element(cached, j)));
+      for (int64_t head = 0; head < shape.heads; ++head) {
+        const int64_t at = row * shape.heads + head;
+        const TypeParam* const k =
+            &problem.stored[(block * shape.heads + head) * problem.store.layout.HeadElements()];
+        const TypeParam* const v = k + kBlockTokens * problem.store.layout.key_dim;
+        for (int64_t j = 0; j < shape.plain; ++j)
+          ASSERT_TRUE(same(element(k, j), problem.keys[at * shape.plain + j]));
+        for (int64_t j = 0; j < shape.turned; ++j)
+          ASSERT_TRUE(same(element(k, shape.plain + j), element(cached, shape.latent + j)));
+        for (int64_t j = 0; j < value; ++j) {
+          ASSERT_TRUE(
+              same(v[(slot / 2 * value + j) * 2 + slot % 2], problem.values[at * value + j]));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace forebay::kernels

@@ -11,6 +11,7 @@ namespace forebay::kernels {
 struct AttentionArgs;
 struct CombineRowsArgs;
 struct EmbedArgs;
+struct GatherLatentsArgs;
 struct GroupRowsArgs;
 struct KvLayout;
 struct LatentKvArgs;
@@ -19,6 +20,7 @@ struct RmsNormArgs;
 struct RopeKvArgs;
 struct RopeRowsArgs;
 struct RouteArgs;
+struct StoreExpandedArgs;
 struct StoreKvArgs;
 struct WeighRowsArgs;
 
@@ -29,6 +31,8 @@ struct WeighRowsArgs;
   void RopeRows(const RopeRowsArgs& args, const device::WorkerContext& context);       \
   void StoreKv(const StoreKvArgs& args, const device::WorkerContext& context);         \
   void LatentKv(const LatentKvArgs& args, const device::WorkerContext& context);       \
+  void GatherLatents(const GatherLatentsArgs& args, const device::WorkerContext&);     \
+  void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext&);     \
   void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context);         \
   void Route(const RouteArgs& args, const device::WorkerContext& context);             \
   void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context);     \

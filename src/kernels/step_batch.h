@@ -37,6 +37,28 @@ struct ContextSums {
   int64_t context() const { return prefill_context + decode_context; }
 };
 
+// How a step's rows attend where latent attention has two forms: rows of prompts to K and V that
+// are made of their sequences' latents, round by round, rows behind a prompt to the latents
+// themselves. Which form a row has follows from its position in its request alone.
+struct LatentForms {
+  // Consecutive sequences of `prompts` whose contexts are expanded at once, each block once.
+  struct Round {
+    int32_t num_sequences, num_blocks;  // behind those of the rounds before
+    ContextSums context;
+  };
+  struct Rows {
+    int32_t begin, end;
+  };
+  int32_t num_prompts = 0, num_answers = 0, num_rounds = 0, num_answer_rows = 0;
+  SequenceRows* prompts = nullptr;  // [sequences]
+  SequenceRows* answers = nullptr;  // [sequences]
+  Round* rounds = nullptr;          // [sequences]
+  Rows* answer_rows = nullptr;      // [sequences] ascending, apart
+  uint32_t* blocks = nullptr;       // entries of the block tables, of round after round
+  uint32_t* places = nullptr;       // [table rows, table_stride]: of a block, within its round
+  ContextSums answer_context;
+};
+
 // Groups of layers with a block table of their own each.
 inline constexpr int kMaxKvGroups = 4;
 
@@ -58,8 +80,9 @@ struct StepBatch {
   uint32_t* block_tables = nullptr;
   uint32_t* group_tables[kMaxKvGroups] = {};  // each group's
   int64_t table_stride = 0;
-  int32_t* logit_rows = nullptr;  // [logit rows] ascending rows
-  int32_t* sampled = nullptr;     // [slots] the last token sampled for each sequence slot
+  int32_t* logit_rows = nullptr;       // [logit rows] ascending rows
+  int32_t* sampled = nullptr;          // [slots] the last token sampled for each sequence slot
+  const LatentForms* forms = nullptr;  // null: all rows have one form
 };
 
 }  // namespace forebay::kernels

@@ -49,9 +49,14 @@ uint64_t FreeMemory(const runtime::Topology& topology) {
 
 uint64_t ScratchBytes(const model::ModelConfig& config, tensor::DType dtype,
                       const kernels::KernelSet& kernels) {
-  const kernels::KvLayout shape = model::KvLayoutOf(config, dtype, config.num_kv_heads);
-  uint64_t bytes =
-      base::kMiB + kernels.attention_scratch(shape, static_cast<int32_t>(config.num_heads));
+  const auto heads = static_cast<int32_t>(config.num_heads);
+  uint64_t attention =
+      kernels.attention_scratch(model::KvLayoutOf(config, dtype, config.num_kv_heads), heads);
+  if (config.expands_prompts()) {
+    attention = std::max(attention,
+                         kernels.attention_scratch(model::ExpandedLayoutOf(config, dtype), heads));
+  }
+  uint64_t bytes = base::kMiB + attention;
   bytes = std::max(bytes, model::GroupedScratch(config, dtype));
   return base::RoundUp(bytes, base::kMiB);
 }

@@ -7,6 +7,7 @@
 #include "kv/tier/window.h"
 #include "layout/region_table.h"
 #include "model/kv_groups.h"
+#include "model/latent_forms.h"
 #include "share/ship_plan.h"
 
 namespace forebay::layout {
@@ -41,6 +42,7 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
   plan.max_model_len = max_model_len;
   plan.capacity = {request.max_num_batched_tokens,
                    LogitRows(config, request.max_num_batched_tokens)};
+  plan.capacity.max_model_len = max_model_len;
   plan.capacity.modes = request.modes;
   if (const share::ShipPlan* ship = request.pool.empty() ? nullptr : request.pool[0].ship.get()) {
     plan.capacity.gathered_rows = std::max(ship->max_planes > 0 ? ship->gathered_rows() : 0,
@@ -58,7 +60,9 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
   plan.step_shape = {.rows = request.max_num_batched_tokens,
                      .sequences = request.max_num_seqs,
                      .blocks_per_sequence = plan.max_blocks_per_sequence,
-                     .kv_groups = static_cast<int>(plan.kv_groups.size())};
+                     .kv_groups = static_cast<int>(plan.kv_groups.size()),
+                     .expanded_blocks = model::ExpandedBlocks(
+                         config, request.max_num_batched_tokens, max_model_len)};
   plan.steps_in_flight = request.steps_in_flight;
   plan.views = request.views;
   plan.copies_views = request.copies_views;

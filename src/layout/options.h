@@ -40,6 +40,7 @@ struct MachineOptions {
   // What computes; outlives the engine. Null: the best of this machine (kernels::ChooseKernels).
   const kernels::KernelSet* kernels = nullptr;
   tensor::DType dtype = tensor::DType::kBF16;
+  bool mla_absorbed = false;  // Latent attention has one form for all rows.
   // What simulated devices store the matrices of layers in; nothing: what the model's files say.
   std::optional<cost::NumberFormat> quantization;
   // Which experts rows go to on simulated devices (model/routing.h); null: balanced.

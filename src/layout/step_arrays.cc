@@ -16,6 +16,15 @@ void ForEachArray(const StepShape& shape, bool slots, StepArrays* arrays, Visit 
   visit(&arrays->logit_positions, shape.rows);
   visit(&arrays->logit_digests, shape.rows);
   visit(&batch.sequences, shape.sequences);
+  if (shape.expanded_blocks > 0) {
+    kernels::LatentForms& forms = arrays->forms;
+    visit(&forms.prompts, shape.sequences);
+    visit(&forms.answers, shape.sequences);
+    visit(&forms.rounds, shape.sequences);
+    visit(&forms.answer_rows, shape.sequences);
+    visit(&forms.blocks, shape.sequences * shape.blocks_per_sequence);
+    visit(&forms.places, shape.sequences * shape.blocks_per_sequence);
+  }
   if (!slots) return;
   visit(&batch.sampled, shape.sequences);
   for (int group = 0; group < shape.kv_groups; ++group)

@@ -13,10 +13,12 @@ namespace forebay::layout {
 struct StepShape {
   int64_t rows = 0, sequences = 0, blocks_per_sequence = 0;
   int kv_groups = 0;
+  int64_t expanded_blocks = 0;  // model::ExpandedBlocks
 };
 
 struct StepArrays {
   kernels::StepBatch batch;
+  kernels::LatentForms forms;          // arrays only where the shape has expanded blocks
   int32_t* logit_positions = nullptr;  // [logit rows]
   uint64_t* logit_digests = nullptr;   // [logit rows]
 };

@@ -15,6 +15,7 @@
 #include "device/lone_worker.h"
 #include "model/decoder.h"
 #include "model/kv_groups.h"
+#include "model/latent_forms.h"
 #include "model/routing.h"
 
 namespace forebay::layout {
@@ -204,11 +205,13 @@ StepPrice StepPricer::Step(const StepLoad& load) const {
   const auto sampled = static_cast<int32_t>(load.sampled);
   std::vector<int32_t> wanted(static_cast<size_t>(sampled));
   std::iota(wanted.begin(), wanted.end(), rows - sampled);
-  const kernels::StepBatch step{.num_rows = rows,
-                                .num_sequences = sequences,
-                                .num_logit_rows = sampled,
-                                .logit_rows = wanted.data()};
+  kernels::StepBatch step{.num_rows = rows,
+                          .num_sequences = sequences,
+                          .num_logit_rows = sampled,
+                          .logit_rows = wanted.data()};
   const model::Decoder& decoder = program_->decoder;
+  const model::FormShapes shapes(load.sums);
+  if (decoder.config->expands_prompts()) step.forms = &shapes.forms;
   decoder.Forward(step, load.sums);
   const int64_t vocab = decoder.config->vocab_size;
   for (int64_t first = 0; first < load.sampled; first += decoder.capacity.logit_rows) {

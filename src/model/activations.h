@@ -23,6 +23,8 @@ struct ModeRows {
 struct StepCapacity {
   int64_t rows = 0;        // max_num_batched_tokens
   int64_t logit_rows = 0;  // rows of logits at once
+  // the longest context, where prompts are expanded; 0: no longer than `rows`
+  int64_t max_model_len = 0;
   // of a step that ships: rows of all ranks; own rows x planes of sums
   int64_t gathered_rows = 0, returned_rows = 0;
   std::vector<ModeRows> modes;  // of all steps; empty: the layout's own, for all rows

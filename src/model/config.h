@@ -56,6 +56,8 @@ struct MlaConfig {
   int64_t v_head_dim = 0;
   // multiplies the fp32 score, what YaRN does to it included
   float softmax_scale = 0;
+  // All rows attend in the absorbed form, those of prompts too.
+  bool absorbed = false;
 
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   int64_t latent_dim() const { return kv_lora_rank + qk_rope_head_dim; }  // in the cache
@@ -112,6 +114,8 @@ struct ModelConfig {
   // Devices that compute expand what their files hold; those of shapes alone keep it.
   std::optional<StoredFormat> stored;
 
+  // Latent attention's two forms: rows of prompts attend to K and V made of the latents.
+  bool expands_prompts() const { return mla && !mla->absorbed; }
   bool HasRope(int64_t layer) const { return without_rope.empty() || without_rope[layer] == 0; }
   base::Reach ReachOf(int64_t layer) const {
     return {sliding_window[layer], HasRope(layer) ? attention_chunk : 0};

@@ -37,7 +37,9 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
   }
   const bool pulls = mode.pulls();
   if (pulls) shared->BeginStep(mode);
-  StepKey key{.mode = mode, .row_bucket = batch.num_rows};
+  StepKey key{.mode = mode,
+              .row_bucket = batch.num_rows,
+              .expands = batch.forms != nullptr && batch.forms->num_prompts > 0};
   const int64_t layers = weights.shard.layers.size();
   for (int64_t begin = 0, end = 0; begin < layers; begin = end) {
     key.layer_kind = KindOf(begin, mode);

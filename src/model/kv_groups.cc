@@ -16,6 +16,15 @@ kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype, int
           .value_dim = static_cast<int32_t>(config.head_dim)};
 }
 
+kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtype) {
+  kernels::KvLayout layout{.dtype = dtype,
+                           .kv_heads = static_cast<int32_t>(config.num_heads),
+                           .key_dim = static_cast<int32_t>(config.mla->qk_head_dim()),
+                           .value_dim = static_cast<int32_t>(config.mla->v_head_dim)};
+  layout.block_stride = layout.LayerBytes();
+  return layout;
+}
+
 std::vector<kv::KvGroup> PlanKvGroups(const ModelConfig& config, tensor::DType dtype,
                                       const base::Part& layers, int64_t kv_heads) {
   const kernels::KvLayout layout = KvLayoutOf(config, dtype, kv_heads);

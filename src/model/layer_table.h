@@ -41,6 +41,8 @@ struct PlannedMatrix {
   Block block;
   LeafRule leaf_rule;
   weights::MatrixPlan plan;
+  // Used at several moments of a layer, and so never shared by ranks.
+  bool kept = false;
   bool pooled = false;  // shared by ranks: not part of the rank's own weights
 
   kernels::PackedWeight geometry() const { return plan.Geometry(); }

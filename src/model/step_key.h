@@ -14,12 +14,13 @@ struct StepKey {
   StepMode mode;
   uint16_t layer_kind = 0;  // the first layer that is equal but for its weights
   int32_t row_bucket = 0;   // > 0: rows that the rank's operations get
+  bool expands = false;     // contexts of prompts, of which there are as many lengths as steps
 };
 
 // Another number for each key of one layout. 0, as for no key, where replicas meet: their rows
-// matter too.
+// matter too; and where contexts are expanded, whose lengths do.
 inline uint64_t Packed(const StepKey& key) {
-  if (key.mode.meets()) return 0;
+  if (key.mode.meets() || key.expands) return 0;
   // Of a layout's modes, sp tells which.
   return static_cast<uint64_t>(key.mode.ffn) << 56 | uint64_t{key.mode.sp} << 48 |
          uint64_t{key.layer_kind} << 32 | static_cast<uint32_t>(key.row_bucket);

@@ -10,6 +10,9 @@ namespace forebay::schedule {
 struct Limits {
   int32_t max_num_seqs = 256;             // running choices
   int32_t max_num_batched_tokens = 2048;  // rows of a step
+  // Rows of a prompt in a step, at least, but for its last ones and where blocks are what it lacks:
+  // of models to which a chunk costs more the less of it there is. No more than half of a step.
+  int32_t least_chunk = 0;
   int32_t block_tokens = kv::kBlockTokens;
   int32_t total_blocks = 0;
   // Of these, so many that lie below the device and are read from there in every step: only full

@@ -17,6 +17,11 @@ int64_t NextRowBlocks(const RunningView& choice, const Limits& limits) {
   return MissingBlocks(tokens, choice.reserved_blocks, limits);
 }
 
+// Rows of a step that a prompt waits for that has so many left.
+int64_t LeastRows(int64_t left, const Limits& limits) {
+  return std::min<int64_t>({left, limits.least_chunk, limits.max_num_batched_tokens / 2});
+}
+
 }  // namespace
 
 int64_t AvailableAfter(const StepView& view, size_t survivors) {
@@ -58,8 +63,9 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
     if (choice.decoding) continue;
     const int64_t room =
         (choice.reserved_blocks + blocks) * limits.block_tokens - choice.computed_tokens;
-    const int64_t chunk = std::min({choice.known_tokens - choice.computed_tokens, rows, room});
-    if (chunk <= 0) continue;
+    const int64_t left = choice.known_tokens - choice.computed_tokens,
+                  chunk = std::min({left, rows, room});
+    if (chunk <= 0 || rows < LeastRows(left, limits)) continue;
     plan->run.push_back({static_cast<int32_t>(i), static_cast<int32_t>(chunk)});
     blocks -= MissingBlocks(choice.computed_tokens + chunk, choice.reserved_blocks, limits);
     rows -= chunk;
@@ -93,9 +99,10 @@ void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPla
     blocks -=
         MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead), held, limits);
     if (blocks < 0) return;
-    const int64_t chunk = std::min({choice.known_tokens - choice.cached_tokens, room.rows,
-                                    (held + now) * limits.block_tokens - choice.cached_tokens});
-    if (chunk <= 0) return;
+    const int64_t left = choice.known_tokens - choice.cached_tokens;
+    const int64_t chunk =
+        std::min({left, room.rows, (held + now) * limits.block_tokens - choice.cached_tokens});
+    if (chunk <= 0 || room.rows < LeastRows(left, limits)) return;
     now -= MissingBlocks(choice.cached_tokens + chunk, held, limits);
     plan->admit.push_back({static_cast<int32_t>(i), static_cast<int32_t>(chunk)});
     room.rows -= chunk;

@@ -31,7 +31,8 @@ struct StepRoom {
 
 // Plans the running choices. Memory: where the blocks for one more row of each do not suffice, the
 // latest-admitted are preempted, never the first. Rows: one for each decoding choice, then chunks
-// of the unfinished prompts in order of admission, as far as rows and blocks go. If nothing is
+// of the unfinished prompts in order of admission, as far as rows (Limits::least_chunk) and blocks
+// go. If nothing is
 // preempted, no choice is left out but for want of rows or, among prompts, of blocks. Nothing runs
 // where choices elsewhere hold the blocks that the first one wants.
 StepRoom PackRunning(const StepView& view, StepPlan* plan);

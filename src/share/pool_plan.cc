@@ -20,7 +20,7 @@ weights::TensorKind TensorsOf(const LayerPlan& layer) {
 // placement, and where it has experts, this is theirs.
 bool CanPool(const PoolOptions& options, weights::TensorKind layer, const PlannedMatrix& matrix) {
   if (layer == weights::TensorKind::kExperts) return matrix.num_experts() > 0;
-  return options.attention || matrix.block == model::Block::kFfn;
+  return (options.attention && !matrix.kept) || matrix.block == model::Block::kFfn;
 }
 
 // The leaves of the layer's feed-forward block.

@@ -120,6 +120,7 @@ base::Result<SimulationResult> Simulate(const SimulationOptions& options) {
   if (!options.files) {
     FB_ASSIGN_OR_RETURN(opened, engine::OpenModel(options.engine.model, true, options.engine.seed));
     opened->random_weights = false;
+    if (options.engine.machine.mla_absorbed) FB_RETURN_IF_ERROR(engine::AbsorbPrompts(&*opened));
   }
   const engine::ModelFiles& files = options.files ? *options.files : *opened;
   RunControl own;

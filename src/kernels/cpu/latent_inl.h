@@ -65,5 +65,74 @@ void TransformAllLatents(const LatentKvArgs& args, const device::WorkerContext& 
                                            : TransformLatentRows<BF16>(args, rows, context.scratch);
 }
 
+// The key of StoreKeys as rows [kBlockTokens, width].
+template <typename T>
+FB_INLINE void LoadKeys(const T* keys, int width, T* rows) {
+  int j = 0;
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == sizeof(BF16)) {
+    for (; j + 2 * kLanes <= width; j += 2 * kLanes) {
+      for (int slot = 0; slot < kBlockTokens; slot += kLanes) {
+        TransposePairs(keys + (j / 2 * kBlockTokens + slot) * 2, 2 * kBlockTokens, kLanes,
+                       rows + slot * width + j, width);
+      }
+    }
+  }
+#endif
+  for (; j < width; j += 2) {
+    for (int slot = 0; slot < kBlockTokens; ++slot) {
+      __builtin_memcpy(rows + slot * width + j, keys + (j / 2 * kBlockTokens + slot) * 2,
+                       2 * sizeof(T));
+    }
+  }
+}
+
+template <typename T>
+void GatherBlocks(const GatherLatentsArgs& args, device::Range blocks) {
+  const int64_t width = args.layout.key_dim;
+  for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+    LoadKeys(LayerPart<T>(args.layer, args.layout, args.blocks[i]), args.layout.key_dim,
+             reinterpret_cast<T*>(args.out) + i * kBlockTokens * width);
+  }
+}
+
+void GatherAllLatents(const GatherLatentsArgs& args, const device::WorkerContext& context) {
+  const device::Range blocks = OwnRows(context, args.num_blocks);
+  args.layout.dtype == tensor::DType::kF32 ? GatherBlocks<float>(args, blocks)
+                                           : GatherBlocks<BF16>(args, blocks);
+}
+
+// Head `item` % heads of block `item` / heads.
+template <typename T>
+FB_INLINE void StoreHead(const StoreExpandedArgs& args, int64_t item, std::byte* scratch) {
+  const int64_t heads = args.layout.kv_heads;
+  const int key_dim = args.layout.key_dim, value_dim = args.layout.value_dim, plain = args.plain,
+            turned = args.turned();
+  T* const k = reinterpret_cast<T*>(scratch);
+  T* const v = k + kBlockTokens * key_dim;
+  for (int r = 0; r < kBlockTokens; ++r) {
+    const int64_t row = item / heads * kBlockTokens + r, at = row * heads + item % heads;
+    __builtin_memcpy(k + r * key_dim, reinterpret_cast<const T*>(args.keys) + at * plain,
+                     plain * sizeof(T));
+    __builtin_memcpy(
+        k + r * key_dim + plain,
+        reinterpret_cast<const T*>(args.latents) + (row + 1) * args.latent_dim - turned,
+        turned * sizeof(T));
+    __builtin_memcpy(v + r * value_dim, reinterpret_cast<const T*>(args.values) + at * value_dim,
+                     value_dim * sizeof(T));
+  }
+  T* const keys = reinterpret_cast<T*>(args.blocks) + item * args.layout.HeadElements();
+  StoreKeys(k, kBlockTokens, 0, key_dim, keys);
+  StoreValues(v, kBlockTokens, 0, value_dim, keys + kBlockTokens * key_dim);
+}
+
+void StoreAllExpanded(const StoreExpandedArgs& args, const device::WorkerContext& context) {
+  const device::Range items = OwnRows(context, int64_t{args.num_blocks} * args.layout.kv_heads);
+  for (int64_t item = items.begin; item < items.end; ++item) {
+    args.layout.dtype == tensor::DType::kF32 ? StoreHead<float>(args, item, context.scratch)
+                                             : StoreHead<BF16>(args, item, context.scratch);
+  }
+}
+
 }  // namespace
 }  // namespace forebay::kernels

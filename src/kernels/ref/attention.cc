@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <limits>
+#include <span>
 
 #include "kernels/exp.h"
 #include "kernels/ref/row.h"
@@ -157,16 +158,19 @@ void Attend(const Query& query) {
 }  // namespace
 
 void Attention(const AttentionArgs& args, const device::WorkerContext& context) {
-  const device::Range part = StaticPart(context, int64_t{args.batch.num_rows} * args.heads);
-  for (int64_t item = part.begin; item < part.end; ++item) {
-    const int64_t row = item / args.heads;
-    const SequenceRows& sequence = args.batch.sequences[args.batch.row_sequence[row]];
-    const int32_t position =
-        sequence.first_position + static_cast<int32_t>(row - sequence.first_row);
-    const Query query{
-        args,    sequence, row, static_cast<int32_t>(item % args.heads), args.reach.First(position),
-        position};
-    args.layout.dtype == tensor::DType::kF32 ? Attend<float>(query) : Attend<tensor::BF16>(query);
+  for (const SequenceRows& sequence : std::span(args.batch.sequences, args.batch.num_sequences)) {
+    const device::Range part = StaticPart(context, int64_t{sequence.num_rows} * args.heads);
+    for (int64_t item = part.begin; item < part.end; ++item) {
+      const auto row = static_cast<int32_t>(item / args.heads);
+      const int32_t position = sequence.first_position + row;
+      const Query query{args,
+                        sequence,
+                        int64_t{sequence.first_row} + row,
+                        static_cast<int32_t>(item % args.heads),
+                        args.reach.First(position),
+                        position};
+      args.layout.dtype == tensor::DType::kF32 ? Attend<float>(query) : Attend<tensor::BF16>(query);
+    }
   }
 }
 

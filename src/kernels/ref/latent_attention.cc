@@ -55,7 +55,57 @@ void TransformRow(const LatentKvArgs& args, int64_t row) {
   }
 }
 
+template <typename T>
+void GatherBlock(const GatherLatentsArgs& args, int64_t index) {
+  const int64_t width = args.layout.key_dim;
+  const T* block = reinterpret_cast<const T*>(args.layer.Block(args.blocks[index], args.layout));
+  T* out = reinterpret_cast<T*>(args.out) + index * kBlockTokens * width;
+  for (int64_t slot = 0; slot < kBlockTokens; ++slot) {
+    for (int64_t j = 0; j < width; ++j)
+      out[slot * width + j] = block[(j / 2 * kBlockTokens + slot) * 2 + j % 2];
+  }
+}
+
+// A head of a position of a block.
+template <typename T>
+void StorePosition(const StoreExpandedArgs& args, int64_t index, int64_t head, int64_t slot) {
+  const KvLayout& layout = args.layout;
+  const int64_t row = index * kBlockTokens + slot, at = row * layout.kv_heads + head;
+  T* const k =
+      reinterpret_cast<T*>(args.blocks) + (index * layout.kv_heads + head) * layout.HeadElements();
+  T* const v = k + int64_t{kBlockTokens} * layout.key_dim;
+  const T* const plain = reinterpret_cast<const T*>(args.keys) + at * args.plain;
+  const T* const turned =
+      reinterpret_cast<const T*>(args.latents) + (row + 1) * args.latent_dim - args.turned();
+  const T* const values = reinterpret_cast<const T*>(args.values) + at * layout.value_dim;
+  for (int64_t j = 0; j < layout.key_dim; ++j)
+    k[(j / 2 * kBlockTokens + slot) * 2 + j % 2] =
+        j < args.plain ? plain[j] : turned[j - args.plain];
+  for (int64_t j = 0; j < layout.value_dim; ++j)
+    v[(slot / 2 * layout.value_dim + j) * 2 + slot % 2] = values[j];
+}
+
 }  // namespace
+
+void GatherLatents(const GatherLatentsArgs& args, const device::WorkerContext& context) {
+  const device::Range blocks = StaticPart(context, args.num_blocks);
+  for (int64_t index = blocks.begin; index < blocks.end; ++index) {
+    args.layout.dtype == tensor::DType::kF32 ? GatherBlock<float>(args, index)
+                                             : GatherBlock<tensor::BF16>(args, index);
+  }
+}
+
+void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext& context) {
+  const device::Range blocks = StaticPart(context, args.num_blocks);
+  for (int64_t index = blocks.begin; index < blocks.end; ++index) {
+    for (int64_t at = 0; at < args.layout.kv_heads * int64_t{kBlockTokens}; ++at) {
+      const int64_t head = at / kBlockTokens, slot = at % kBlockTokens;
+      args.layout.dtype == tensor::DType::kF32
+          ? StorePosition<float>(args, index, head, slot)
+          : StorePosition<tensor::BF16>(args, index, head, slot);
+    }
+  }
+}
 
 void LatentKv(const LatentKvArgs& args, const device::WorkerContext& context) {
   const device::Range rows = StaticPart(context, args.batch.num_rows);

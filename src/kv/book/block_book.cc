@@ -26,7 +26,7 @@ struct Sequence {
   int32_t num_blocks = 0;  // entries of the table; those before `first` were let go
   int32_t first = 0;
   int64_t committed = 0, computed = 0, reserved = 0;
-  uint64_t salt = 0;
+  KeySalt salt;
   PrefixKey chain;                         // the key of its last full committed block, or the root
   std::array<int32_t, kBlockTokens> tail;  // [committed % 32] committed tokens after that block
 };
@@ -139,8 +139,9 @@ struct BlockBook::State {
 
   // The last full block of `seq` has been committed.
   void Seal(SequenceSlot slot, Sequence& seq) {
-    seq.chain = ChainKey(seq.chain, seq.tail);
-    const BlockId id = Table(slot)[seq.committed / kBlockTokens - 1];
+    const int64_t block = seq.committed / kBlockTokens - 1;
+    seq.chain = ChainKey(seq.chain, seq.tail, seq.salt, block);
+    const BlockId id = Table(slot)[block];
     blocks[id].key = seq.chain;
     blocks[id].sealed = true;
     if (index.Find(seq.chain) < 0) index.Insert(seq.chain, id);
@@ -148,7 +149,7 @@ struct BlockBook::State {
 
   // Calls visit(block, key) for each indexed block of the prefix, in order.
   template <typename Visit>
-  void WalkCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+  void WalkCached(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                   std::vector<PrefixKey>* keys, Visit visit) const {
     if (!options.prefix_sharing) return;
     const int64_t limit = std::min<int64_t>(
@@ -157,7 +158,8 @@ struct BlockBook::State {
     PrefixKey key = RootKey(salt);
     for (int64_t i = 0; i < limit; ++i) {
       const bool known = keys != nullptr && i < static_cast<int64_t>(keys->size());
-      key = known ? (*keys)[i] : ChainKey(key, tokens.subspan(i * kBlockTokens, kBlockTokens));
+      key = known ? (*keys)[i]
+                  : ChainKey(key, tokens.subspan(i * kBlockTokens, kBlockTokens), salt, i);
       if (keys != nullptr && !known) keys->push_back(key);
       const BlockId id = index.Find(key);
       if (id < 0) return;
@@ -178,8 +180,8 @@ BlockBook::BlockBook(const BlockBookOptions& options) {
 
 BlockBook::~BlockBook() = default;
 
-SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
-                             std::vector<PrefixKey>* keys) {
+SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, const KeySalt& salt,
+                             int64_t max_cached, std::vector<PrefixKey>* keys) {
   State& s = *state_;
   FB_CHECK(!s.free_slots.empty(), "all {} sequences are live", s.options.max_sequences);
   const SequenceSlot slot = s.free_slots.back();
@@ -204,7 +206,7 @@ SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, uint64_t salt, int
   return slot;
 }
 
-CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, uint64_t salt,
+CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, const KeySalt& salt,
                                    int64_t max_cached, std::vector<PrefixKey>* keys) const {
   CachedPrefix found;
   state_->WalkCached(tokens, salt, max_cached, keys, [&](BlockId id, const PrefixKey&) {
@@ -221,7 +223,8 @@ void BlockBook::Skip(SequenceSlot slot, std::span<const int32_t> tokens) {
            "slot {}: skips {} tokens, reserved {}", slot, tokens.size(), seq.reserved);
   seq.committed = seq.computed = seq.reserved = static_cast<int64_t>(tokens.size());
   for (; !tokens.empty(); tokens = tokens.subspan(kBlockTokens)) {
-    if (s.options.prefix_sharing) seq.chain = ChainKey(seq.chain, tokens.first(kBlockTokens));
+    if (s.options.prefix_sharing)
+      seq.chain = ChainKey(seq.chain, tokens.first(kBlockTokens), seq.salt, seq.num_blocks);
     s.Table(slot)[seq.num_blocks++] = -1;
   }
   seq.first = seq.num_blocks;

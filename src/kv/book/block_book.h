@@ -78,14 +78,15 @@ class BlockBook {
   // most those before `max_cached` tokens (a caller that needs logits of a prompt row passes less
   // than its length; at least one token is always left to compute). Returns the slot; committed()
   // and computed() are then the cached tokens. REQUIRES: a slot is free (live sequences <
-  // max_sequences). `salt` keeps tenants, or forms of a model, apart. `keys` (if given): of these
+  // max_sequences). `salt`: of its keys (prefix_index.h). `keys` (if given): of these
   // tokens' first full blocks, as far as earlier calls have come; hashed once, then kept.
-  SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+  SequenceSlot Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                     std::vector<PrefixKey>* keys = nullptr);
   // What Open would find now; changes nothing.
-  CachedPrefix FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+  CachedPrefix FindCached(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                           std::vector<PrefixKey>* keys = nullptr) const;
-  int64_t CachedTokens(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached) const {
+  int64_t CachedTokens(std::span<const int32_t> tokens, const KeySalt& salt,
+                       int64_t max_cached) const {
     return FindCached(tokens, salt, max_cached).tokens;
   }
 

@@ -12,8 +12,8 @@ GroupBooks::GroupBooks(const BlockBookOptions& options, std::span<const base::Re
   for (size_t i = 0; i < reaches.size(); ++i) books_.emplace_back(options);
 }
 
-SequenceSlot GroupBooks::Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
-                              std::vector<PrefixKey>* keys) {
+SequenceSlot GroupBooks::Open(std::span<const int32_t> tokens, const KeySalt& salt,
+                              int64_t max_cached, std::vector<PrefixKey>* keys) {
   const int64_t cached =
       num_groups() == 1 ? max_cached : FindCached(tokens, salt, max_cached, keys).tokens;
   const SequenceSlot slot = books_[0].Open(tokens, salt, cached, keys);
@@ -26,7 +26,7 @@ SequenceSlot GroupBooks::Open(std::span<const int32_t> tokens, uint64_t salt, in
   return slot;
 }
 
-CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, uint64_t salt,
+CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, const KeySalt& salt,
                                     int64_t max_cached, std::vector<PrefixKey>* keys) const {
   CachedPrefix least = books_[0].FindCached(tokens, salt, max_cached, keys);
   for (int group = 1; group < num_groups(); ++group) {
@@ -37,7 +37,7 @@ CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, uint64_t sa
   return least;
 }
 
-SequenceSlot GroupBooks::OpenAdopted(std::span<const int32_t> tokens, uint64_t salt,
+SequenceSlot GroupBooks::OpenAdopted(std::span<const int32_t> tokens, const KeySalt& salt,
                                      std::span<const int64_t> first_held, int64_t max_cached,
                                      std::vector<PrefixKey>* keys) {
   const bool all_seen = std::ranges::count(first_held, 0) == num_groups();

@@ -18,15 +18,15 @@ class GroupBooks {
   GroupBooks(const BlockBookOptions& options, std::span<const base::Reach> reaches);
 
   // As in BlockBook, in every group. What is cached is cached in all of them.
-  SequenceSlot Open(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+  SequenceSlot Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                     std::vector<PrefixKey>* keys);
-  CachedPrefix FindCached(std::span<const int32_t> tokens, uint64_t salt, int64_t max_cached,
+  CachedPrefix FindCached(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                           std::vector<PrefixKey>* keys) const;
   // Opens a sequence whose positions were all computed elsewhere: by group, from `first_held` on
   // rows still see them. Where all is seen, the first full blocks of at most `max_cached` tokens
   // are taken from the prefix index; those from committed() on are to be filled, once FillAdopted
   // has made room for them.
-  SequenceSlot OpenAdopted(std::span<const int32_t> tokens, uint64_t salt,
+  SequenceSlot OpenAdopted(std::span<const int32_t> tokens, const KeySalt& salt,
                            std::span<const int64_t> first_held, int64_t max_cached = 0,
                            std::vector<PrefixKey>* keys = nullptr);
   // REQUIRES: available_blocks() are enough.

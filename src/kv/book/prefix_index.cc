@@ -19,14 +19,17 @@ void Fold(PrefixKey* key, uint64_t value) {
 
 }  // namespace
 
-PrefixKey RootKey(uint64_t salt) {
+PrefixKey RootKey(const KeySalt& salt) {
   PrefixKey key;
-  Fold(&key, salt);
+  Fold(&key, salt.salt);
   return key;
 }
 
-PrefixKey ChainKey(const PrefixKey& parent, std::span<const int32_t> tokens) {
+PrefixKey ChainKey(const PrefixKey& parent, std::span<const int32_t> tokens, const KeySalt& salt,
+                   int64_t block) {
   PrefixKey key = parent;
+  if (block == salt.prompt_tokens / kBlockTokens)
+    Fold(&key, static_cast<uint64_t>(salt.prompt_tokens));
   size_t i = 0;
   for (; i + 1 < tokens.size(); i += 2) {
     Fold(&key, static_cast<uint64_t>(static_cast<uint32_t>(tokens[i])) << 32 |
@@ -36,12 +39,13 @@ PrefixKey ChainKey(const PrefixKey& parent, std::span<const int32_t> tokens) {
   return key;
 }
 
-void ExtendKeys(std::span<const int32_t> tokens, uint64_t salt, int64_t blocks,
+void ExtendKeys(std::span<const int32_t> tokens, const KeySalt& salt, int64_t blocks,
                 std::vector<PrefixKey>* keys) {
   for (auto i = static_cast<int64_t>(keys->size()); i < blocks; ++i) {
     const PrefixKey parent = i == 0 ? RootKey(salt) : keys->back();
     keys->push_back(ChainKey(
-        parent, tokens.subspan(static_cast<size_t>(i * kBlockTokens), size_t{kBlockTokens})));
+        parent, tokens.subspan(static_cast<size_t>(i * kBlockTokens), size_t{kBlockTokens}), salt,
+        i));
   }
 }
 

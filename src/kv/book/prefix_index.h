@@ -2,9 +2,10 @@
 // at its end.
 //
 // A key is a 128-bit hash chained over full blocks: of the salt, then of the parent's key and the
-// block's tokens. Two different prefixes of one index with the same key would share KV wrongly; for
-// n blocks the chance is about n^2 / 2^129 (2^-89 for a million blocks), so tokens are not compared
-// again on a hit.
+// block's tokens; before the first block with rows behind the prompt, of the prompt's length too,
+// where these differ from rows of a prompt. Two different prefixes of one index with the same key
+// would share KV wrongly; for n blocks the chance is about n^2 / 2^129 (2^-89 for a million
+// blocks), so tokens are not compared again on a hit.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,25 @@ struct PrefixKey {
   friend bool operator==(const PrefixKey&, const PrefixKey&) = default;
 };
 
+// What keeps apart the keys of equal tokens.
+struct KeySalt {
+  KeySalt(uint64_t salt = 0, int64_t prompt_tokens = INT64_MAX)
+      : salt(salt), prompt_tokens(prompt_tokens) {}
+
+  uint64_t salt;  // of tenants, or forms of a model
+  // Where a generated row differs in bits from the same token's in a prompt: the sequence's. Blocks
+  // that end behind it are found by sequences with as long a prompt alone. Else no bound.
+  int64_t prompt_tokens;
+};
+
 // The key before any block.
-PrefixKey RootKey(uint64_t salt);
-// The key of the block with `tokens` that follows the block of `parent`.
-PrefixKey ChainKey(const PrefixKey& parent, std::span<const int32_t> tokens);
+PrefixKey RootKey(const KeySalt& salt);
+// The key of the block with `tokens`, number `block` of its sequence, that follows that of
+// `parent`.
+PrefixKey ChainKey(const PrefixKey& parent, std::span<const int32_t> tokens,
+                   const KeySalt& salt = {}, int64_t block = 0);
 // Appends to `keys`, those of the first full blocks of `tokens`, until it has `blocks` of them.
-void ExtendKeys(std::span<const int32_t> tokens, uint64_t salt, int64_t blocks,
+void ExtendKeys(std::span<const int32_t> tokens, const KeySalt& salt, int64_t blocks,
                 std::vector<PrefixKey>* keys);
 
 // Open addressing with linear probing, at most half full; a removal closes its gap, so there are no

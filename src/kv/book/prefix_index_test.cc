@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/rng.h"
+#include "kv/book/block_tokens.h"
 
 namespace forebay::kv {
 namespace {
@@ -48,6 +49,27 @@ TEST(PrefixIndexTest, AgreesWithAMapUnderRandomOperations) {
     }
     for (const auto& [key, block] : model) ASSERT_EQ(index.Find({key.first, key.second}), block);
   }
+}
+
+// Where generated rows differ from a prompt's, blocks with some are found by equal prompts alone.
+TEST(PrefixKeyTest, BlocksBehindThePromptAreItsOwn) {
+  std::vector<int32_t> tokens(5 * kBlockTokens, 3);
+  const auto keys = [&](int64_t prompt_tokens) {
+    std::vector<PrefixKey> found;
+    ExtendKeys(tokens, {0, prompt_tokens}, 5, &found);
+    return found;
+  };
+  std::vector<PrefixKey> plain;
+  ExtendKeys(tokens, 0, 5, &plain);
+  for (const int64_t prompt : {1, 31, 32, 33, 64, 100, 159}) {
+    const std::vector<PrefixKey> own = keys(prompt);
+    for (int64_t block = 0; block < 5; ++block) {
+      EXPECT_EQ(own[block] == plain[block], (block + 1) * kBlockTokens <= prompt) << prompt;
+      EXPECT_EQ(own[block] == keys(prompt + 1)[block], (block + 1) * kBlockTokens <= prompt);
+    }
+    EXPECT_EQ(own, keys(prompt));
+  }
+  EXPECT_EQ(keys(160), plain);
 }
 
 }  // namespace

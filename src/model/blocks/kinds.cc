@@ -28,12 +28,12 @@ const auto& FirstThatHas(const Kinds& kinds, const ModelConfig& config, int64_t 
 }
 
 // The most that the blocks of any layer need.
-template <typename KindOf>
+template <typename KindOf, typename... Sizes>
 BlockWorkspace MostOf(KindOf kind_of, const ModelConfig& config, const Shard& shard,
-                      tensor::DType dtype, int64_t rows) {
+                      tensor::DType dtype, Sizes... sizes) {
   BlockWorkspace most;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const BlockWorkspace needs = kind_of(config, layer).workspace(config, shard, dtype, rows);
+    const BlockWorkspace needs = kind_of(config, layer).workspace(config, shard, dtype, sizes...);
     most.bytes = std::max(most.bytes, needs.bytes);
     most.widest_input = std::max(most.widest_input, needs.widest_input);
   }
@@ -51,8 +51,8 @@ const FfnKind& FfnOf(const ModelConfig& config, int64_t layer) {
 }
 
 BlockWorkspace AttentionWorkspaceOf(const ModelConfig& config, const Shard& shard,
-                                    tensor::DType dtype, int64_t rows) {
-  return MostOf(&AttentionOf, config, shard, dtype, rows);
+                                    tensor::DType dtype, int64_t rows, int64_t context) {
+  return MostOf(&AttentionOf, config, shard, dtype, rows, context);
 }
 
 BlockWorkspace FfnWorkspaceOf(const ModelConfig& config, const Shard& shard, tensor::DType dtype,

@@ -1,16 +1,26 @@
-// Multi-head latent attention (arXiv 2405.04434, section 2.1) in its absorbed form: queries go
-// through the projection of keys, so that all heads attend to the cached latents as they are, and
-// what they take of them goes through the projection of values.
+// Multi-head latent attention (arXiv 2405.04434, section 2.1) in two forms, which round elsewhere.
+// Absorbed: queries go through the projection of keys, so that all heads attend to the cached
+// latents as they are, and what they take of them goes through the projection of values. Expanded:
+// K and V of all heads are made of the latents in workspace, for rows of prompts, which are many
+// beside the positions that they see.
+#include <algorithm>
+#include <span>
+
 #include "model/blocks/kinds.h"
+#include "model/kv_groups.h"
+#include "model/latent_forms.h"
 
 namespace forebay::model {
 namespace {
 
 constexpr Role kQDown{"q_down"}, kQLatentNorm{"q_latent_norm"}, kQUp{"q_up"}, kKvDown{"kv_down"},
-    kKvLatentNorm{"kv_latent_norm"}, kAbsorbKeys{"absorb_keys"}, kValueUp{"value_up"};
+    kKvLatentNorm{"kv_latent_norm"}, kAbsorbKeys{"absorb_keys"}, kKeyUp{"key_up"},
+    kValueUp{"value_up"};
 
 // Of the norms of the latents, whatever rms_norm_eps says.
 constexpr float kLatentEps = 1e-6f;
+// Blocks that are expanded in one go: 4,096 rows of a linear layer, beyond which it gains nothing.
+constexpr int64_t kPieceBlocks = 4096 / kernels::kBlockTokens;
 
 bool Has(const ModelConfig& config, int64_t) { return config.mla.has_value(); }
 
@@ -53,18 +63,26 @@ void Plan(const LayerSite& site, LayerPlan* layer) {
                           config.hidden_size)});
   // A head's rows of the projection of latents: those of its key, then those of its value.
   const int64_t keys = mla.qk_nope_head_dim, values = mla.v_head_dim;
+  const weights::HeadRows key_rows{
+      .heads = config.num_heads, .head_rows = keys + values, .rows = keys},
+      value_rows{
+          .heads = config.num_heads, .head_rows = keys + values, .first = keys, .rows = values};
+  const bool expands = config.expands_prompts();
   layer->matrices.push_back(
       {kAbsorbKeys, Block::kAttention, LeafRule::kEven,
-       weights::PlanTransposedHeads(
-           site.Label(kAbsorbKeys), dtype, names.latent.kv_up,
-           {.heads = config.num_heads, .head_rows = keys + values, .rows = keys},
-           mla.kv_lora_rank)});
-  layer->matrices.push_back(
-      {kValueUp, Block::kAttention, LeafRule::kEven,
-       weights::PlanHeads(
-           site.Label(kValueUp), dtype, names.latent.kv_up,
-           {.heads = config.num_heads, .head_rows = keys + values, .first = keys, .rows = values},
-           mla.kv_lora_rank)});
+       weights::PlanTransposedHeads(site.Label(kAbsorbKeys), dtype, names.latent.kv_up, key_rows,
+                                    mla.kv_lora_rank),
+       expands});
+  if (expands) {
+    layer->matrices.push_back({kKeyUp, Block::kAttention, LeafRule::kEven,
+                               weights::PlanHeads(site.Label(kKeyUp), dtype, names.latent.kv_up,
+                                                  key_rows, mla.kv_lora_rank),
+                               expands});
+  }
+  layer->matrices.push_back({kValueUp, Block::kAttention, LeafRule::kEven,
+                             weights::PlanHeads(site.Label(kValueUp), dtype, names.latent.kv_up,
+                                                value_rows, mla.kv_lora_rank),
+                             expands});
   layer->matrices.push_back(
       {kOutput, Block::kAttention, LeafRule::kEven,
        weights::PlanMatrix(site.Label(kOutput), dtype, names.o, "", config.hidden_size,
@@ -82,11 +100,17 @@ struct Buffers {
   std::byte* absorbed = nullptr;   // [rows, heads, latent_dim] T
   std::byte* latents = nullptr;    // [rows, heads, kv_lora_rank] T: what heads take of the latents
   std::byte* attention = nullptr;  // [rows, heads, v_head_dim] T
+  // Where contexts are expanded, piece by piece, of a round's blocks:
+  std::byte* gathered = nullptr;  // [a piece's positions, latent_dim] T
+  std::byte* packed = nullptr;    // the same as linear layers take it
+  std::byte* keys = nullptr;      // [a piece's positions, heads, qk_nope_head_dim] T
+  std::byte* values = nullptr;    // [a piece's positions, heads, v_head_dim] T
+  std::byte* expanded = nullptr;  // [blocks], in the layout of ExpandedLayoutOf
 };
 
-// Cuts them from `at` on; returns their bytes.
+// Cuts them from `at` on, for rounds of so many blocks; returns their bytes.
 uint64_t CutBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step_rows,
-                    std::byte* at, Buffers* buffers) {
+                    int64_t blocks, std::byte* at, Buffers* buffers) {
   const MlaConfig& mla = *config.mla;
   const auto rows = static_cast<uint64_t>(step_rows), t = uint64_t{tensor::SizeOf(dtype)};
   const auto head_rows = rows * static_cast<uint64_t>(config.num_heads);
@@ -102,13 +126,22 @@ uint64_t CutBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step
   cutter.Cut(&buffers->absorbed, head_rows * latent * t);
   cutter.Cut(&buffers->latents, head_rows * static_cast<uint64_t>(mla.kv_lora_rank) * t);
   cutter.Cut(&buffers->attention, head_rows * static_cast<uint64_t>(mla.v_head_dim) * t);
+  if (blocks == 0) return cutter.bytes();
+  const int64_t positions = std::min(blocks, kPieceBlocks) * kernels::kBlockTokens;
+  const auto piece = static_cast<uint64_t>(positions), heads = piece * head_rows / rows;
+  cutter.Cut(&buffers->gathered, piece * latent * t);
+  cutter.Cut(&buffers->packed, kernels::LinearWorkspaceBytes(dtype, positions, mla.kv_lora_rank));
+  cutter.Cut(&buffers->keys, heads * static_cast<uint64_t>(mla.qk_nope_head_dim) * t);
+  cutter.Cut(&buffers->values, heads * static_cast<uint64_t>(mla.v_head_dim) * t);
+  cutter.Cut(&buffers->expanded,
+             static_cast<uint64_t>(blocks * ExpandedLayoutOf(config, dtype).LayerBytes()));
   return cutter.bytes();
 }
 
-BlockWorkspace Workspace(const ModelConfig& config, const Shard&, tensor::DType dtype,
-                         int64_t rows) {
+BlockWorkspace Workspace(const ModelConfig& config, const Shard&, tensor::DType dtype, int64_t rows,
+                         int64_t context) {
   Buffers none;
-  return {CutBuffers(config, dtype, rows, nullptr, &none),
+  return {CutBuffers(config, dtype, rows, ExpandedBlocks(config, rows, context), nullptr, &none),
           std::max(config.mla->q_lora_rank, config.num_heads * config.mla->v_head_dim)};
 }
 
@@ -160,17 +193,158 @@ void ProjectHeads(const BlockContext& context, int64_t layer, const Role& role, 
                   .y_step = y.width});
 }
 
+// One layer of a step.
+struct Site {
+  const BlockContext& context;
+  const kernels::StepBatch& batch;  // with the group's tables
+  const kernels::KvLayout& layout;
+  const kernels::KvLayer& cached;
+  const Buffers& buffers;
+  int64_t layer;
+};
+
+// The rows of `answers` attend in the absorbed form; of the batch these rows are in `ranges`.
+void AttendAbsorbed(const Site& site, std::span<const kernels::SequenceRows> answers,
+                    std::span<const kernels::LatentForms::Rows> ranges,
+                    const kernels::ContextSums& sums) {
+  const BlockContext& context = site.context;
+  const MlaConfig& mla = *context.config->mla;
+  const int64_t heads = context.config->num_heads;
+  const auto project = [&](const Role& role, const HeadRows& x, const HeadRows& y) {
+    for (const auto& [begin, end] : ranges) {
+      const auto at = [&](const HeadRows& rows) {
+        return HeadRows{rows.data + tensor::BytesOf(context.dtype, static_cast<uint64_t>(
+                                                                       begin * heads * rows.width)),
+                        rows.width};
+      };
+      ProjectHeads(context, site.layer, role, end - begin, at(x), at(y));
+    }
+  };
+  project(kAbsorbKeys, {site.buffers.q, mla.qk_head_dim()},
+          {site.buffers.absorbed, mla.latent_dim()});
+  kernels::StepBatch batch = site.batch;
+  batch.sequences = const_cast<kernels::SequenceRows*>(answers.data());
+  batch.num_sequences = static_cast<int32_t>(answers.size());
+  kernels::Attention(*context.stream, *context.kernels,
+                     {.batch = batch,
+                      .layout = site.layout,
+                      .layer = site.cached,
+                      .q = site.buffers.absorbed,
+                      .out = site.buffers.latents,
+                      .heads = static_cast<int32_t>(heads),
+                      .scale = mla.softmax_scale,
+                      .context = sums});
+  project(kValueUp, {site.buffers.latents, mla.kv_lora_rank},
+          {site.buffers.attention, mla.v_head_dim});
+}
+
+// y [rows, all heads' rows of the matrix] = the gathered latents through the matrix, rounded.
+void ProjectLatents(const Site& site, const Role& role, int32_t rows, std::byte* y) {
+  const LayerWeight placed(site.context, site.layer, role);
+  const kernels::PackedWeight& weight = placed.placed().weight;
+  kernels::Linear(*site.context.stream, *site.context.kernels, role.name,
+                  {.weight = weight,
+                   .x = site.buffers.gathered,
+                   .y = y,
+                   .x_stride = site.layout.key_dim,
+                   .y_stride = weight.n,
+                   .rows = rows,
+                   .output = kernels::LinearOutput::kRounded,
+                   .leaf_begin = 0,
+                   .leaf_end = weight.leaves.num_leaves,
+                   .workspace = site.buffers.packed});
+}
+
+// K and V of all heads of these blocks, in order.
+void Expand(const Site& site, const uint32_t* blocks, int32_t num_blocks) {
+  const BlockContext& context = site.context;
+  const kernels::KvLayout layout = ExpandedLayoutOf(*context.config, context.dtype);
+  for (int32_t at = 0; at < num_blocks; at += kPieceBlocks) {
+    const int32_t count = std::min<int32_t>(num_blocks - at, kPieceBlocks);
+    kernels::GatherLatents(*context.stream, *context.kernels,
+                           {.layout = site.layout,
+                            .layer = site.cached,
+                            .blocks = blocks + at,
+                            .num_blocks = count,
+                            .out = site.buffers.gathered});
+    ProjectLatents(site, kKeyUp, count * kernels::kBlockTokens, site.buffers.keys);
+    ProjectLatents(site, kValueUp, count * kernels::kBlockTokens, site.buffers.values);
+    kernels::StoreExpanded(*context.stream, *context.kernels,
+                           {.layout = layout,
+                            .blocks = site.buffers.expanded + at * layout.LayerBytes(),
+                            .num_blocks = count,
+                            .keys = site.buffers.keys,
+                            .latents = site.buffers.gathered,
+                            .values = site.buffers.values,
+                            .latent_dim = site.layout.key_dim,
+                            .plain = static_cast<int32_t>(context.config->mla->qk_nope_head_dim)});
+  }
+}
+
+// The rows of prompts attend in the expanded form, round by round.
+void AttendExpanded(const Site& site, const kernels::LatentForms& forms) {
+  const BlockContext& context = site.context;
+  const uint32_t* blocks = forms.blocks;
+  kernels::StepBatch batch = site.batch;
+  batch.sequences = forms.prompts;
+  batch.block_tables = forms.places;
+  for (const auto& round : std::span(forms.rounds, static_cast<size_t>(forms.num_rounds))) {
+    Expand(site, blocks, round.num_blocks);
+    blocks += round.num_blocks;
+    batch.num_sequences = round.num_sequences;
+    kernels::Attention(*context.stream, *context.kernels,
+                       {.batch = batch,
+                        .layout = ExpandedLayoutOf(*context.config, context.dtype),
+                        .layer = {.resident = site.buffers.expanded},
+                        .q = site.buffers.q,
+                        .out = site.buffers.attention,
+                        .heads = static_cast<int32_t>(context.config->num_heads),
+                        .scale = context.config->mla->softmax_scale,
+                        .context = round.context});
+    batch.sequences += round.num_sequences;
+  }
+}
+
+// The rows of the step, each in its form.
+void Attend(const Site& site, const kernels::ContextSums& sums) {
+  const kernels::LatentForms* const forms = site.batch.forms;
+  const bool expands = site.context.config->expands_prompts();
+  FB_CHECK(expands == (forms != nullptr),
+           "a step {} forms, of a model whose prompts are {}expanded", forms ? "with" : "without",
+           expands ? "" : "not ");
+  const kernels::LatentForms::Rows all{0, site.batch.num_rows};
+  if (forms == nullptr) {
+    return AttendAbsorbed(site,
+                          {site.batch.sequences, static_cast<size_t>(site.batch.num_sequences)},
+                          {&all, 1}, sums);
+  }
+  if (forms->num_answers > 0) {
+    AttendAbsorbed(site, {forms->answers, static_cast<size_t>(forms->num_answers)},
+                   {forms->answer_rows, static_cast<size_t>(forms->num_answer_rows)},
+                   forms->answer_context);
+  }
+  AttendExpanded(site, *forms);
+}
+
+// Of any round of the step.
+int64_t MostBlocks(const kernels::LatentForms* forms) {
+  int64_t most = 0;
+  for (int32_t i = 0; forms != nullptr && i < forms->num_rounds; ++i)
+    most = std::max<int64_t>(most, forms->rounds[i].num_blocks);
+  return most;
+}
+
 // The latent and the turned key of every row are in the cache afterwards.
 void Run(const BlockContext& context, const kernels::StepBatch& batch,
          const kernels::ContextSums& sums, int64_t layer) {
   const ModelConfig& config = *context.config;
-  const MlaConfig& mla = *config.mla;
-  const int32_t rows = batch.num_rows, heads = static_cast<int32_t>(config.num_heads);
+  const int32_t rows = batch.num_rows;
   const kv::CacheView::Layer& cached = context.kv.layers[layer];
   const kv::CacheView::Group& group = context.kv.groups[cached.group];
   const kernels::StepBatch in_group = InGroup(batch, cached.group);
   Buffers buffers;
-  CutBuffers(config, context.dtype, rows, context.activations.attention, &buffers);
+  CutBuffers(config, context.dtype, rows, MostBlocks(batch.forms), context.activations.attention,
+             &buffers);
   LayerNorm(context, layer, kAttentionNorm, rows, context.activations.normed);
   ProjectQueries(context, layer, rows, buffers);
   LayerLinear(context, layer, kKvDown, context.activations.normed,
@@ -186,26 +360,15 @@ void Run(const BlockContext& context, const kernels::StepBatch& batch,
        .queries = buffers.queries,
        .q = buffers.q,
        .absorbed = buffers.absorbed,
-       .heads = heads,
-       .plain = static_cast<int32_t>(mla.qk_nope_head_dim),
+       .heads = static_cast<int32_t>(config.num_heads),
+       .plain = static_cast<int32_t>(config.mla->qk_nope_head_dim),
        .rope_cos = context.weights.rope_cos,
        .rope_sin = context.weights.rope_sin,
        .digests = group.digests,
        .layer_index = static_cast<int32_t>(context.weights.shard.layers.begin + layer),
        .first_layer = cached.first});
-  ProjectHeads(context, layer, kAbsorbKeys, rows, {buffers.q, mla.qk_head_dim()},
-               {buffers.absorbed, mla.latent_dim()});
-  kernels::Attention(*context.stream, *context.kernels,
-                     {.batch = in_group,
-                      .layout = group.layout,
-                      .layer = LayerKv(context, layer).bases(),
-                      .q = buffers.absorbed,
-                      .out = buffers.latents,
-                      .heads = heads,
-                      .scale = mla.softmax_scale,
-                      .context = sums});
-  ProjectHeads(context, layer, kValueUp, rows, {buffers.latents, mla.kv_lora_rank},
-               {buffers.attention, mla.v_head_dim});
+  const LayerKv kv(context, layer);
+  Attend({context, in_group, group.layout, kv.bases(), buffers, layer}, sums);
   AddLinear(context, layer, kOutput, buffers.attention, rows);
 }
 

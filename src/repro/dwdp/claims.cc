@@ -141,10 +141,6 @@ std::vector<Claim> DwdpClaims() {
           {{"step", "1165.58", {false, &Times::step}}, {"attention", "320.56", {false, &Times::attention}},
            {"grouped GEMM", "337.42", {false, &Times::grouped}}, {"dense GEMM", "189.28", {false, &Times::dense}},
            {"others", "284.32", {false, &Times::others}}, {"D2D copy", "34.00", {false, &Times::merge}}}),
-      Row<StepPart>(
-          {"DW1.expanded", "DWDP, Table 1", "The steps of DEP4 and DWDP4 with attention at the price of its expanded form, ms",
-           "as DW1.DEP4 and DW1.DWDP4; there is no expanded attention here, and what its shorter steps would wait is not known", Kind::kBand, 0.05},
-          &ExpandedStepOf, {{"DEP4", "1319.85", {.ships = true}}, {"DWDP4", "1165.58", {.ships = false}}}),
       Row<GainOf>(
           {"DW1.gain", "DWDP, Table 1", "Of the step of DEP4, %", "as DW1.DEP4 and DW1.DWDP4", Kind::kBand, 0.05},
           &GainOfStep, {{"DWDP4 is shorter", "11.69", GainOf::kStep}, {"synchronization, communication", "21.86", GainOf::kMeetings}}),

@@ -132,28 +132,25 @@ ContextTimes AverageTimes(const std::vector<StepRecord>& steps,
                           const std::string& device) {
   ContextTimes times;
   std::vector<double> waits(static_cast<size_t>(ranks), 0);
-  double bytes = 0, pairs = 0;
+  double bytes = 0;
   for (const StepRecord& step : steps) {
     times.step += 1e3 * (step.end_seconds - step.begin_seconds);
     times.waits += 1e3 * step.wait_seconds;
     waits[static_cast<size_t>(step.replica)] += 1e3 * step.wait_seconds;
     times.rows += step.prefill_rows;
     bytes += static_cast<double>(step.bytes_pulled);
-    pairs += static_cast<double>(step.context_tokens);
   }
   for (const device::OpProfile& entry : kernels) times.*CategoryOf(entry) += 1e3 * entry.seconds;
   // What is neither a kernel's nor a wait is copies of the compute stream.
   times.exchange = times.step - times.compute() - times.waits;
   const cost::DeviceProfile profile = *cost::LoadProfile(device);
   times.fetch = 1e3 * bytes / cost::PullRate(profile);
-  times.expanded = 1e3 * ExpandedAttention(pairs, profile);
   times.least_waits = *std::ranges::min_element(waits) * ranks;
   const auto count = static_cast<double>(steps.size());
   for (double ContextTimes::*each :
        {&ContextTimes::step, &ContextTimes::attention, &ContextTimes::grouped, &ContextTimes::dense,
         &ContextTimes::others, &ContextTimes::merge, &ContextTimes::waits, &ContextTimes::exchange,
-        &ContextTimes::rows, &ContextTimes::fetch, &ContextTimes::expanded,
-        &ContextTimes::least_waits})
+        &ContextTimes::rows, &ContextTimes::fetch, &ContextTimes::least_waits})
     times.*each /= count;
   return times;
 }

@@ -42,7 +42,6 @@ struct ContextTimes {
   double attention = 0, grouped = 0, dense = 0, others = 0, merge = 0, waits = 0, exchange = 0;
   double rows = 0;
   double fetch = 0;        // what the rank pulls, at the rate of an undisturbed link
-  double expanded = 0;     // what attention would take in its expanded form, alone on the device
   double least_waits = 0;  // of the rank that waits least
 
   double tokens_per_s() const { return 1e3 * rows / step; }

@@ -76,15 +76,6 @@ double ExchangeBytes(double tokens, int ranks, NumberFormat sent) {
   return tokens * (ranks - 1) * (1 - passes) * row;
 }
 
-double ExpandedAttention(double pairs, const cost::DeviceProfile& device) {
-  const model::ModelConfig& config = R1();
-  const cost::OpDesc desc{
-      .kind = cost::OpKind::kAttention,
-      .flops = 2 * pairs * static_cast<double>(config.num_heads) *
-               static_cast<double>(config.mla->qk_head_dim() + config.mla->v_head_dim)};
-  return static_cast<double>(config.num_layers) * cost::Price(desc, device).seconds;
-}
-
 double MissingExpertBytes(int ranks) {
   const auto experts = static_cast<double>(R1().moe->num_experts);
   return experts * (1 - 1.0 / ranks) * ExpertBytes();

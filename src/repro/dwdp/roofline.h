@@ -40,10 +40,6 @@ int64_t LayersWithExperts();
 // come back in bf16, each to a rank once, whichever of its experts they choose there.
 double ExchangeBytes(double tokens, int ranks, cost::NumberFormat sent);
 
-// Attention of all layers over so many pairs of positions, with keys and values of each head in
-// place of the latent.
-double ExpandedAttention(double pairs, const cost::DeviceProfile& device);
-
 // Bytes of a layer's experts that a rank does not hold, where each is held once.
 double MissingExpertBytes(int ranks);
 

@@ -34,8 +34,6 @@ struct UserRange {
 
 // Milliseconds of a step.
 FindingOr PartOfStep(const StepPart& key, double claimed, Lab& lab);
-// The same of the whole step, with attention in its expanded form.
-FindingOr ExpandedStepOf(const StepPart& key, double claimed, Lab& lab);
 // Percent of DEP4's step.
 FindingOr GainOfStep(const GainOf& key, double claimed, Lab& lab);
 // Percent of DEP4's step that it waits, by the deviation of the ranks' lengths.

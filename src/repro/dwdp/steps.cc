@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "cost/model.h"
 #include "repro/dwdp/roofline.h"
 #include "repro/dwdp/rows.h"
 
@@ -39,11 +38,6 @@ FindingOr Both(Lab& lab, ContextSteps setting, Measure measure) {
   return finding;
 }
 
-// A step whose attention is expanded: at best, for copies beside it are not looked at.
-double ExpandedStep(const ContextTimes& times) {
-  return std::max(times.step - times.attention + times.expanded, times.fetch);
-}
-
 struct Pair {
   ContextTimes dep, dwdp;
 
@@ -59,12 +53,6 @@ base::Result<Pair> RunPair(const ContextSteps& dep, const ContextSteps& dwdp, La
 void AddPair(const Pair& pair, Account* account) {
   Append("DEP: ", TermsOf(pair.dep), account);
   Append("DWDP: ", TermsOf(pair.dwdp), account);
-  Append(
-      "attention expanded: ",
-      {{"DEP ms", ExpandedStep(pair.dep)},
-       {"DWDP ms", ExpandedStep(pair.dwdp)},
-       {"gain", pair.dwdp.rows / pair.dep.rows * ExpandedStep(pair.dep) / ExpandedStep(pair.dwdp)}},
-      account);
 }
 
 // The same gain under less skewed routing.
@@ -86,22 +74,11 @@ FindingOr PartOfStep(const StepPart& key, double, Lab& lab) {
     FB_ASSIGN_OR_RETURN(const ContextTimes times,
                         key.ships ? RunDep(setting, lab) : RunContext(setting, lab));
     Append("", TermsOf(times), account);
-    account->push_back({"attention expanded", times.expanded});
     if (!key.ships) return times.*key.part;
     setting.mode = kShips;
     FB_ASSIGN_OR_RETURN(const ContextTimes exact, RunContext(setting, lab));
     account->push_back({"exact exchange", exact.exchange});
     return times.*key.part;
-  });
-}
-
-FindingOr ExpandedStepOf(const StepPart& key, double, Lab& lab) {
-  return Both(lab, {}, [&](const ContextSteps& setting, Account* account) -> base::Result<double> {
-    FB_ASSIGN_OR_RETURN(const ContextTimes times,
-                        key.ships ? RunDep(setting, lab) : RunContext(Naive(setting), lab));
-    Append("", TermsOf(times), account);
-    account->push_back({"attention expanded", times.expanded});
-    return ExpandedStep(times);
   });
 }
 
@@ -121,7 +98,6 @@ FindingOr WaitingByLengths(const double& rank_cv, double, Lab& lab) {
               [&](ContextSteps setting, Account* account) -> base::Result<double> {
                 FB_ASSIGN_OR_RETURN(const ContextTimes times, RunDep(setting, lab));
                 Append("", TermsOf(times), account);
-                account->push_back({"attention expanded", times.expanded});
                 for (const double other : {0.0, 0.1, 0.3, 0.4}) {
                   if (lab.quick() || setting.uncalibrated) break;
                   setting.rank_cv = other;
@@ -193,9 +169,7 @@ FindingOr GainOfSlices(const SliceSetting& key, double, Lab& lab) {
         *account = {{"serial over DEP", over_dep(serial)},
                     {"sliced over DEP", over_dep(sliced)},
                     {"rotated over DEP", over_dep(rotated)},
-                    {"compute over fetch", serial.compute() / serial.fetch},
-                    {"the same, attention expanded",
-                     (serial.compute() - serial.attention + serial.expanded) / serial.fetch}};
+                    {"compute over fetch", serial.compute() / serial.fetch}};
         Append("serial: ", TermsOf(serial), account);
         Append("sliced: ", TermsOf(sliced), account);
         if (!lab.quick() && !setting.uncalibrated) {

@@ -45,6 +45,11 @@ WaitingView Wait(int64_t known, int64_t cached = 0) {
 Limits Of(int32_t seqs, int32_t rows, int32_t blocks) {
   return {.max_num_seqs = seqs, .max_num_batched_tokens = rows, .total_blocks = blocks};
 }
+Limits Chunked(int32_t seqs, int32_t rows, int32_t blocks, int32_t least) {
+  Limits limits = Of(seqs, rows, blocks);
+  limits.least_chunk = least;
+  return limits;
+}
 
 void Check(std::string_view policy_name, const std::vector<Row>& table) {
   const auto policy = CreatePolicy(policy_name);
@@ -87,6 +92,28 @@ TEST(ContinuousTest, Table) {
            {},
            {{0, 1}},
            {{0, 5}}},
+          {"a prompt waits where fewer rows are left than a chunk has",
+           {.running = {Decode(10), Prompt(99, 64), Prompt(500, 32), Prompt(40, 32)},
+            .waiting = {Wait(50)},
+            .available_blocks = 90,
+            .limits = Chunked(9, 66, 100, 32)},
+           {},
+           {{0, 1}, {1, 35}, {3, 8}},
+           {}},
+          {"admission does not undercut a chunk, but with the last rows",
+           {.waiting = {Wait(40), Wait(20), Wait(50)},
+            .available_blocks = 100,
+            .limits = Chunked(9, 64, 100, 16)},
+           {},
+           {},
+           {{0, 40}, {1, 20}}},
+          {"a chunk is half of a step at most",
+           {.running = {Decode(10), Prompt(500, 32)},
+            .available_blocks = 90,
+            .limits = Chunked(9, 16, 100, 64)},
+           {},
+           {{0, 1}, {1, 15}},
+           {}},
           {"cached tokens are not computed",
            {.waiting = {Wait(40, 32)}, .available_blocks = 100, .limits = Of(4, 64, 100)},
            {},

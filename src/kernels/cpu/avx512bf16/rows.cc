@@ -17,6 +17,12 @@ void StoreKv(const StoreKvArgs& args, const device::WorkerContext& context) {
 void LatentKv(const LatentKvArgs& args, const device::WorkerContext& context) {
   TransformAllLatents(args, context);
 }
+void GatherLatents(const GatherLatentsArgs& args, const device::WorkerContext& context) {
+  GatherAllLatents(args, context);
+}
+void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext& context) {
+  StoreAllExpanded(args, context);
+}
 void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
   NormAllRows(args, context);
 }

@@ -1,0 +1,38 @@
+// Which rows of a step latent attention computes in which form, and in how many rounds.
+#pragma once
+
+#include "kernels/step_batch.h"
+#include "model/config.h"
+
+namespace forebay::model {
+
+// Blocks whose K and V the workspace holds at once: any one context, and any step of whole prompts
+// but for what their last blocks leave open. 0: the model has one form.
+int64_t ExpandedBlocks(const ModelConfig& config, int64_t rows, int64_t max_model_len);
+
+// Rows of a prompt that a step takes at least. Beside what they attend to, rows expand all that
+// lies before them: in DeepSeek-V3's widths 2 x 512 x 256 flops a position and head, a chunk of C
+// rows 640 C, so that 512 rows pay 80 % more.
+inline constexpr int32_t kLeastChunk = 512;
+
+// `rows` of one sequence, the first `prompt_rows` of them its prompt's.
+void AddForms(const kernels::SequenceRows& rows, int32_t prompt_rows, kernels::LatentForms* forms);
+
+// The rounds of the prompts of `forms` by the block tables, for a workspace of so many blocks: a
+// sequence joins the last round if its blocks that are not there yet find room. REQUIRES: any one
+// sequence finds room.
+void PlanRounds(const uint32_t* tables, int64_t table_stride, int64_t workspace_blocks,
+                kernels::LatentForms* forms);
+
+// Forms that have only shapes, for the price of a step of which only sums are known.
+struct FormShapes {
+  explicit FormShapes(const kernels::ContextSums& sums);
+  FormShapes(const FormShapes&) = delete;
+  FormShapes& operator=(const FormShapes&) = delete;
+
+  kernels::LatentForms::Round round{};
+  kernels::LatentForms::Rows answers{};
+  kernels::LatentForms forms;
+};
+
+}  // namespace forebay::model
