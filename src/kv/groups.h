@@ -14,6 +14,7 @@ namespace forebay::kv {
 // What a layer keeps of a position.
 struct KvSpec {
   int64_t token_bytes = 0;  // K and V
+  bool by_heads = true;     // whether ranks can share it out by heads
   base::Reach reach;        // what a row sees
 
   bool operator==(const KvSpec&) const = default;

@@ -32,7 +32,9 @@ std::vector<kv::KvGroup> PlanKvGroups(const ModelConfig& config, tensor::DType d
       KvLayoutOf(config, dtype, config.num_kv_heads).LayerBytes() / kernels::kBlockTokens;
   std::vector<kv::KvLayerPlan> plans;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    plans.push_back({{.token_bytes = token_bytes, .reach = config.ReachOf(layer)}, layout});
+    plans.push_back(
+        {{.token_bytes = token_bytes, .by_heads = !config.mla, .reach = config.ReachOf(layer)},
+         layout});
   }
   return kv::PlanKvGroups(plans, layers);
 }

@@ -87,6 +87,7 @@ TEST(KvGroups, LatentsAreStoredOnce) {
   const auto groups = PlanKvGroups(config, tensor::DType::kBF16, {0, 2}, 2);
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0].spec.token_bytes, 576 * 2);
+  EXPECT_FALSE(groups[0].spec.by_heads);
   EXPECT_EQ(kv::KvBlockBytes(groups, false), 2 * 32 * 576 * 2u);
 }
 
