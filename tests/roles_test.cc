@@ -341,7 +341,7 @@ TEST(ExpertWire, ReducedMovesLessAndIsRefusedOnRealDevices) {
     const base::Status status = runtime.Run([&] {
       const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
-      std::vector<Request> requests = MakeShortRequests();
+      std::vector<Request> requests = MakeRequests(ShortAnswers);
       for (Request& request : requests) request.ends_after = request.sampling.max_tokens;
       EXPECT_EQ(testing_support::RunAll(**engine, requests).size(), requests.size());
       counted = (*engine)->stats().mode_counters;

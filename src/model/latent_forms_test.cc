@@ -85,7 +85,9 @@ TEST(LatentFormsTest, ABlockIsExpandedOnceAndSequencesTakeTurns) {
     AddForms({108, 1, 0, 3}, 1, &all.forms);    // 1
     all.Plan(workspace);
     EXPECT_EQ(all.forms.num_rounds, rounds) << workspace;
-    if (workspace == 8) EXPECT_EQ(all.rounds[0].num_blocks, 8);
+    if (workspace == 8) {
+      EXPECT_EQ(all.rounds[0].num_blocks, 8);
+    }
   }
 }
 

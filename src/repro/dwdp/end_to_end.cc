@@ -118,7 +118,7 @@ Account TermsOf(const EndToEnd& both) {
   Account account = {{"requests/s that generation takes", both.requests_per_s}};
   const auto add = [&](const char* name, const Served& served, int ranks) {
     Append(name,
-           {{"context ranks", ranks},
+           {{"context ranks", static_cast<double>(ranks)},
             {"tokens/s and user", served.tokens_per_s_user},
             {"output tokens/s and GPU", both.of_gpu(served, ranks)},
             {"median TTFT s", served.latencies.first_token.p50},
