@@ -87,16 +87,16 @@ class KvFile(support.TestCase):
             self.assertEqual(job.answers(), expected)
 
     def test_files_that_cannot_serve(self):
-        def refused(code, *texts, flags=(), path=self.path, size="1MiB"):
+        def refused(code, *texts, flags=(), path=self.path, size="1MiB", exit_code=support.ERROR):
             job = self.job(self.lines, "refused", flags=self.flags)
-            finished = self.expect(job.run("--kv-file", path, "--kv-file-size", size, *flags), support.ERROR, code, *texts)
+            finished = self.expect(job.run("--kv-file", path, "--kv-file-size", size, *flags), exit_code, code, *texts)
             self.assertEqual(job.raw(), b"")
             return finished
 
         refused("kv_file_invalid", "none/kv", "No such file", path=os.path.join(self.folder, "none", "kv"))
         refused("kv_file_invalid", "tmpfs", path="/dev/shm/forebay-kv-file-e2e")
         refused("kv_file_no_space", self.path, "the disk has", size="900TiB")
-        refused("kv_file_size_invalid", "--kv-file-size 64 is 64 bytes", "64GiB?", size="64")
+        refused("kv_file_size_invalid", "--kv-file-size 64 is 64 bytes", "64GiB?", size="64", exit_code=2)
         refused("kv_file_invalid", "--kv-offloading-size", flags=["--kv-offloading-size", "1MiB"])
         refused("kv_offload_invalid", "--kv-file", flags=["--kv-offload", "always"])
         self.assertFalse(os.path.exists(self.path))

@@ -238,8 +238,9 @@ class Model {
     for (BlockId other = 0; other < static_cast<BlockId>(blocks_.size()); ++other) {
       if (blocks_[other].count > 0) continue;
       ASSERT_LE(TurnOf(id), TurnOf(other)) << "took block " << id << " before " << other;
-      if (IsCached(id) && TurnOf(other) == TurnOf(id))
+      if (IsCached(id) && TurnOf(other) == TurnOf(id)) {
         ASSERT_GE(blocks_[other].released, block.released) << "evicted out of order";
+      }
     }
     if (IsCached(id)) index_.erase(*block.content);
     block = {.count = 1, .touched = true};
