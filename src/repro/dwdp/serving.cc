@@ -12,7 +12,7 @@ namespace forebay::repro {
 namespace {
 
 constexpr uint64_t kSeed = 17;
-constexpr double kUtilization = 0.97;  // as of context steps alone
+constexpr double kUtilization = 0.98;  // as of context steps alone
 constexpr int32_t kRoundRows = 8192;
 constexpr char kDevice[] = "gb200-nvl72";
 constexpr StepMode kPulls{.ffn = FfnMode::kPull}, kShips{.ffn = FfnMode::kShip};
