@@ -40,10 +40,7 @@ CacheView CutCache(std::span<const KvGroup> groups, int64_t num_blocks, bool dig
 
 Cache::Cache(device::Device& device, const device::Region& region, std::span<const KvGroup> groups,
              int64_t num_blocks, bool digests)
-    : device_(device),
-      region_(region),
-      num_blocks_(num_blocks),
-      view_(CutCache(groups, num_blocks, digests, region.data)) {
+    : device_(device), region_(region), view_(CutCache(groups, num_blocks, digests, region.data)) {
   uint64_t offset = 0;
   for (const CacheView::Group& group : view_.groups) {
     const auto bytes = static_cast<uint64_t>(group.layout.block_stride);

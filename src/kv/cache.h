@@ -95,7 +95,6 @@ class Cache {
 
   device::Device& device_;
   const device::Region& region_;
-  const int64_t num_blocks_;
   const CacheView view_;
   std::vector<std::vector<Strip>> strips_;       // by KV group
   std::unique_ptr<device::DeviceEvent> pulled_;  // null: nothing was ever pulled

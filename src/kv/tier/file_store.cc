@@ -76,7 +76,9 @@ void FileStore::ForEachBatch(std::span<const TierMove> moves, const device::Regi
   std::vector<TierMove> sorted(moves.begin(), moves.end());
   std::ranges::sort(sorted, {}, [](const TierMove& m) { return std::pair(m.below, m.group); });
   for (size_t next = 0; next < sorted.size();) {
-    Batch& batch = batches_.emplace_back(this, std::vector<Part>{}, staging.data, 0);
+    Batch& batch = batches_.emplace_back();
+    batch.store = this;
+    batch.staging = staging.data;
     for (; next < sorted.size(); ++next) {
       const TierMove& each = sorted[next];
       if (batch.bytes + PartBytes(each) > staging.bytes) break;

@@ -73,10 +73,10 @@ class FileStore final : public Store {
   };
   // What one operation reads or writes.
   struct Batch {
-    FileStore* store;
+    FileStore* store = nullptr;
+    std::byte* staging = nullptr;
     std::vector<Part> parts;
-    std::byte* staging;
-    uint64_t bytes;
+    uint64_t bytes = 0;
     std::atomic<bool> done = false;
   };
   struct BatchArgs {
