@@ -211,13 +211,12 @@ void AttendAbsorbed(const Site& site, std::span<const kernels::SequenceRows> ans
   const MlaConfig& mla = *context.config->mla;
   const int64_t heads = context.config->num_heads;
   const auto project = [&](const Role& role, const HeadRows& x, const HeadRows& y) {
-    for (const auto& [begin, end] : ranges) {
-      const auto at = [&](const HeadRows& rows) {
-        return HeadRows{rows.data + tensor::BytesOf(context.dtype, static_cast<uint64_t>(
-                                                                       begin * heads * rows.width)),
-                        rows.width};
+    for (const kernels::LatentForms::Rows& rows : ranges) {
+      const auto first = [&](const HeadRows& all) {
+        const auto values = static_cast<uint64_t>(rows.begin * heads * all.width);
+        return HeadRows{all.data + tensor::BytesOf(context.dtype, values), all.width};
       };
-      ProjectHeads(context, site.layer, role, end - begin, at(x), at(y));
+      ProjectHeads(context, site.layer, role, rows.end - rows.begin, first(x), first(y));
     }
   };
   project(kAbsorbKeys, {site.buffers.q, mla.qk_head_dim()},

@@ -43,7 +43,7 @@ class Fiber {
   const void* stack_ = nullptr;
   size_t stack_bytes_ = 0;
   void* fake_stack_ = nullptr;  // AddressSanitizer's
-  void* tsan_fiber_ = nullptr;
+  [[maybe_unused]] void* tsan_fiber_ = nullptr;
 };
 
 }  // namespace forebay::runtime
