@@ -14,10 +14,10 @@ if(FOREBAY_WERROR)
   endif()
 endif()
 # Results are exact: nobody contracts or reorders floating point outside the kernels' own intrinsics.
-add_compile_options(${FOREBAY_WARNINGS} -ffp-contract=off)
+add_compile_options(${FOREBAY_WARNINGS} -ffp-contract=off -Wno-psabi)
 # GCC 12's std::string and intrinsics headers raise false -Wrestrict / -Wmaybe-uninitialized reports.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-psabi)
+  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized)
 endif()
 
 # The standard headers and fmt are compiled once and shared: they were a third of what a build took. Kernels and files
@@ -31,6 +31,12 @@ set(FOREBAY_PCH_HEADERS <algorithm> <array> <atomic> <charconv> <cmath> <cstdint
 # The program and the Python module are made of the same objects. Hidden symbols keep calls among them direct.
 set(FOREBAY_SHARED_PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 
+# How libraries are compiled whose branches a fuzzer is to see. Kernels read nothing of strangers, and are most of what
+# tests run.
+if(FOREBAY_FUZZ)
+  set(FOREBAY_FUZZED -fsanitize=fuzzer-no-link)
+endif()
+
 # Makes the target `name`, whose precompiled header of HEADERS the targets that link DEPS reuse. SHARED: these are
 # libraries.
 function(forebay_pch name)
@@ -41,6 +47,7 @@ function(forebay_pch name)
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
   if(ARG_SHARED)
     set_target_properties(${name} PROPERTIES ${FOREBAY_SHARED_PROPERTIES})
+    target_compile_options(${name} PRIVATE ${FOREBAY_FUZZED})
   endif()
 endfunction()
 
@@ -51,6 +58,9 @@ function(forebay_library name)
   target_include_directories(fb_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
   # DEPS are public unless they follow the word PRIVATE.
   target_link_libraries(fb_${name} PUBLIC ${ARG_DEPS})
+  if(NOT name STREQUAL kernels)
+    target_compile_options(fb_${name} PRIVATE ${FOREBAY_FUZZED})
+  endif()
   if(FOREBAY_PCH AND NOT ARG_NO_PCH)
     target_precompile_headers(fb_${name} REUSE_FROM forebay_pch)
   endif()

@@ -6,14 +6,14 @@ cd "$(dirname "$0")/.."
 seconds=${1:-15}
 launcher=()
 ! command -v ccache >/dev/null || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-cmake --preset fuzz "${launcher[@]}" >/dev/null
-ninja -C build/fuzz -j "${JOBS:-$(nproc)}" fuzzers
+cmake --preset asan "${launcher[@]}" >/dev/null
+ninja -C build/asan -j "${JOBS:-$(nproc)}" fuzzers
 run_one() {
   IFS=: read -r name corpus <<<"$1"
-  work=build/fuzz/corpus/$name
+  work=build/asan/corpus/$name
   mkdir -p "$work"
-  binary=$(find build/fuzz -name "$name" -type f -perm -u+x | head -n 1)
-  log=build/fuzz/$name.log
+  binary=$(find build/asan -name "$name" -type f -perm -u+x | head -n 1)
+  log=build/asan/$name.log
   if "$binary" -max_total_time="$seconds" -timeout="${FUZZ_UNIT_SECONDS:-10}" -rss_limit_mb=2048 -print_final_stats=1 "$work" "$corpus" >"$log" 2>&1; then
     printf 'fuzz %-28s %s inputs, no finding\n' "$name" "$(awk '/stat::number_of_executed_units/ {n = $2} END {print n}' "$log")"
   else
@@ -24,4 +24,4 @@ run_one() {
 }
 export -f run_one
 export seconds
-xargs -P "${JOBS:-$(nproc)}" -I{} bash -euo pipefail -c 'run_one "$1"' _ {} < build/fuzz/fuzzers.txt
+xargs -P "${JOBS:-$(nproc)}" -I{} bash -euo pipefail -c 'run_one "$1"' _ {} < build/asan/fuzzers.txt

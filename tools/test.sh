@@ -24,7 +24,7 @@ step "demo model"
 tools/fetch_demo_model.sh models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 step "release build"
-cmake --preset release -DFOREBAY_TESTS=ON "${launcher[@]}" >/dev/null
+cmake --preset release -DFOREBAY_TESTS=ON -DFOREBAY_WERROR=ON "${launcher[@]}" >/dev/null
 ninja -C build/release -j "$jobs"
 step "release tests"
 ctest --test-dir build/release -j "$jobs"
@@ -32,9 +32,9 @@ ctest --test-dir build/release -j "$jobs"
 step "Python package: wheel, types, tests"
 tools/test_python.sh
 
-step "build with address and undefined-behaviour sanitizers"
+step "build with address and undefined-behaviour sanitizers, and of the fuzzers"
 cmake --preset asan -DFOREBAY_WERROR=ON "${launcher[@]}" >/dev/null
-ninja -C build/asan -j "$jobs" quick_tests
+ninja -C build/asan -j "$jobs" quick_tests fuzzers
 step "tests with address and undefined-behaviour sanitizers"
 # The longest tests are run in bf16 alone, parking on dense models alone: the rest goes the same way through the same code.
 ctest --test-dir build/asan -j "$jobs" -L unit -LE slow -E '(AttentionTest|Exactness).*(<float>|_float32)|Experts/.*ParkedBelow'

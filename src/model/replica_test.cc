@@ -285,15 +285,23 @@ Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int p
 
 class ReplicaTest : public runtime::OnBothRuntimes {
  protected:
+  // The ranks of a stage, and how many stages there are.
+  struct Cut {
+    Degrees layout;
+    int pp;
+  };
+
   // Whether sp x tp x pp ranks give the bytes of one; how many cuts the model allows.
-  int CheckAllCuts(const Case& c, const std::vector<std::pair<Degrees, int>>& cuts, int num_seeds,
+  int CheckAllCuts(const Case& c, const std::vector<Cut>& cuts, int num_seeds,
                    const Trial& trial = {}) {
     const auto real = runtime::CreateRealRuntime();
     const Outcome one = RunReplica(*real, c, {}, 1, 1);
     EXPECT_NE(one.logits[0][0], one.logits[0][c.vocab]);
     EXPECT_NE(one.digests[0], one.digests[1]);
     int allowed = 0;
-    for (const auto& [layout, pp] : cuts) {
+    for (const Cut& cut : cuts) {
+      const Degrees& layout = cut.layout;
+      const int pp = cut.pp;
       if (!CheckCut(Config(c), layout, pp).ok()) continue;
       const std::string name =
           fmt::format("{} sp {} tp {} pp {}", c.name, layout.sp, layout.tp, pp);
@@ -499,13 +507,13 @@ TEST_P(ReplicaTest, StepsThatOverlapHaveTheBytesOfOne) {
   const Case& c = kCases[0];
   const auto real = runtime::CreateRealRuntime();
   const Outcome one = RunReplica(*real, c, {}, 1, 1);
-  for (const auto& [layout, pp] :
-       {std::pair{Degrees{}, 2}, {Degrees{}, 3}, {Degrees{1, 2}, 2}, {Degrees{2, 1}, 2}}) {
-    const std::string name = fmt::format("sp {} tp {} pp {}", layout.sp, layout.tp, pp);
+  for (const Cut& cut : {Cut{{}, 2}, {{}, 3}, {{1, 2}, 2}, {{2, 1}, 2}}) {
+    const std::string name = fmt::format("sp {} tp {} pp {}", cut.layout.sp, cut.layout.tp, cut.pp);
     uint64_t seed = 0;
     Run(
         [&](Runtime& runtime) {
-          const Outcome many = RunReplica(runtime, c, layout, pp, seed++, {.overlap = true});
+          const Outcome many =
+              RunReplica(runtime, c, cut.layout, cut.pp, seed++, {.overlap = true});
           EXPECT_EQ(many.digests, one.digests) << name;
           ASSERT_EQ(many.logits.size(), 1u);
           EXPECT_EQ(std::memcmp(many.logits[0].data(), one.logits.back().data(),
