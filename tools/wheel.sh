@@ -7,13 +7,15 @@ tools/python_env.sh wheel-venv tools/requirements-wheel.txt
 bin=$PWD/build/wheel-venv/bin
 launcher=()
 ! command -v ccache >/dev/null || launcher=(-C cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
-# A build that has tests keeps them.
-tests=$(sed -n 's/^FOREBAY_TESTS:BOOL=//p' build/release/CMakeCache.txt 2>/dev/null || true)
+# A build that has tests, or warnings that are errors, keeps them.
+option() { sed -n "s/^FOREBAY_$1:BOOL=//p" build/release/CMakeCache.txt 2>/dev/null || true; }
+tests=$(option TESTS) werror=$(option WERROR)
 rm -rf build/wheels
 # The compiler that CMake takes by itself; what a changed environment makes it configure anew is not compiled anew.
 export CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
 "$bin/python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-  -w build/wheels/raw -C build-dir=build/release -C cmake.define.FOREBAY_TESTS="${tests:-OFF}" -C cmake.define.FOREBAY_PCH=ON \
+  -w build/wheels/raw -C build-dir=build/release -C cmake.define.FOREBAY_TESTS="${tests:-OFF}" \
+  -C cmake.define.FOREBAY_WERROR="${werror:-OFF}" -C cmake.define.FOREBAY_PCH=ON \
   -C cmake.define.CMAKE_EXPORT_COMPILE_COMMANDS=ON "${launcher[@]}" .
 PATH=$bin:$PATH "$bin/python" -m auditwheel repair -w build/wheels build/wheels/raw/forebay-*.whl >build/wheels/auditwheel.log 2>&1 || {
   cat build/wheels/auditwheel.log >&2
