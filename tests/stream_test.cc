@@ -178,8 +178,7 @@ TEST_F(StreamTest, ACancelledRequestEndsAndOthersAnswersStay) {
 // Gives what it is handed, whenever that is; ends when told.
 class OpenSource : public RequestSource {
  public:
-  explicit OpenSource(runtime::Runtime& runtime)
-      : runtime_(runtime), woken_(runtime.NewEvent("a request")) {}
+  explicit OpenSource(runtime::Runtime& runtime) : woken_(runtime.NewEvent("a request")) {}
   void Give(Request request) {
     const std::lock_guard lock(mutex_);
     requests_.push_back(std::move(request));
@@ -206,7 +205,6 @@ class OpenSource : public RequestSource {
   }
 
  private:
-  runtime::Runtime& runtime_;
   std::unique_ptr<runtime::Event> woken_;
   mutable std::mutex mutex_;
   std::deque<Request> requests_;
