@@ -365,9 +365,10 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
     std::vector<RequestResult> cancelled;
     for (int guard = 0; guard < 8000; ++guard) {
       while (taken < requests && books.choices.WantsRequests()) {
-        Request request = MakeRequest(taken++, static_cast<int32_t>(1 + rng.Below(350)),
-                                      static_cast<int32_t>(1 + rng.Below(90)),
-                                      static_cast<int32_t>(1 + rng.Below(3)));
+        const auto choices = static_cast<int32_t>(1 + rng.Below(3));
+        const auto bound = static_cast<int32_t>(1 + rng.Below(90));
+        const auto prompt = static_cast<int32_t>(1 + rng.Below(350));
+        Request request = MakeRequest(taken++, prompt, bound, choices);
         if (rng.Below(2) == 0) {
           for (size_t i = 0; i < std::min<size_t>(170, request.prompts[0].size()); ++i)
             request.prompts[0][i] = static_cast<int32_t>(i);

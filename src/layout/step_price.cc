@@ -148,7 +148,7 @@ struct StepPricer::Program {
     const model::Shard& shard = decoder.weights.shard;
     decoder.kv =
         kv::CutCache(model::PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size()), 0,
-                     false, nullptr);
+                     false, Addresses("kv cache", 0).data);
     staging = Addresses("staging",
                         std::max({model::TensorStagingBytes(config, dtype, decoder.capacity, cut),
                                   model::SequenceStagingBytes(config, dtype, decoder.capacity, cut),
