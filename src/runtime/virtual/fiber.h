@@ -42,7 +42,7 @@ class Fiber {
   size_t mapping_bytes_ = 0;
   const void* stack_ = nullptr;
   size_t stack_bytes_ = 0;
-  void* fake_stack_ = nullptr;  // AddressSanitizer's
+  [[maybe_unused]] void* fake_stack_ = nullptr;  // AddressSanitizer's
   [[maybe_unused]] void* tsan_fiber_ = nullptr;
 };
 
