@@ -9,7 +9,6 @@ medians of the rounds. The simulator runs the same job, with the routing that th
 core; its ratio of each mode to DWDP stands beside the real one. Copies take a core's time and the one memory here, so that no pull hides: what
 this shows is bytes, waiting, memory and whether the ratio was foreseen, not a gain over DEP.
 """
-import argparse
 import json
 import os
 import random
@@ -96,13 +95,8 @@ def cell(bench, machine, profile, rounds, rows, cv):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("forebay")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = pooling.parser_of(__doc__)
     parser.add_argument("--small", action="store_true", help="a model of a few MB, one cell and a quick profile: to try that it runs")
-    parser.add_argument("--profile", help="a profile of one core that was measured before")
-    parser.add_argument("--prefix", default="", help="what each measurement is run with")
-    parser.add_argument("--out")
     args = parser.parse_args()
     config, mib = (SMALL, SMALL_RANK_MIB) if args.small else (CONFIG, RANK_MIB)
     lines = []
@@ -115,9 +109,7 @@ def main():
             for cv in CVS[-1:] if args.small else CVS:
                 lines += cell(bench, machine, profile, args.rounds, rows, cv)
                 print("\n".join(lines[-len(MODES) - 5:]), flush=True)
-    reads = [read for _, read in machine.seen]
-    lines.append(f"{mib} MiB a rank. Probes around the runs read {statistics.median(reads) / 1e9:.1f} GB/s "
-                 f"({min(reads) / 1e9:.1f}-{max(reads) / 1e9:.1f}) with both cores.")
+    lines.append(f"{mib} MiB a rank. {pooling.probes([read for _, read in machine.seen])}.")
     print(lines[-1])
     if args.out:
         with open(args.out, "w") as f:

@@ -127,14 +127,24 @@ HEADER = ["layout", "KV tokens, all ranks", "batch of a rank", "tok/s", "spread"
           "simulated tok/s", "over DP", "error of the ratio"]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(doc):
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("forebay")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="a quick profile")
     parser.add_argument("--profile", help="a profile of one core that was measured before")
     parser.add_argument("--prefix", default="", help="what each measurement is run with")
     parser.add_argument("--out")
+    return parser
+
+
+def probes(reads):
+    return (f"Probes around the runs read {statistics.median(reads) / 1e9:.1f} GB/s ({min(reads) / 1e9:.1f}-{max(reads) / 1e9:.1f}) "
+            "with both cores")
+
+
+def main():
+    parser = parser_of(__doc__)
+    parser.add_argument("--quick", action="store_true", help="a quick profile")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(os.path.abspath(args.forebay), folder, shlex.split(args.prefix), CONFIG, RANK_MIB)
@@ -156,8 +166,7 @@ def main():
     batch = median(real["DP"], lambda s: s["batch"])
     lines += ["", f"{REQUESTS} requests of {PROMPT} + {OUTPUT} tokens, {RANK_MIB} MiB a rank; a core computes {number(profile, 'bf16_flops') / 1e9:.0f} "
               f"GFLOP/s, reads {number(profile, 'memory_bytes_per_s') / 1e9:.1f} GB/s and copies {number(profile, 'copy_bytes_per_core_s') / 1e9:.1f} GB/s: "
-              f"the knee is at {knee:.1f} rows, DP's batch is {batch / knee:.2f} of it. Probes around the runs read {statistics.median(reads) / 1e9:.1f} GB/s "
-              f"({min(reads) / 1e9:.1f}-{max(reads) / 1e9:.1f}) with both cores"]
+              f"the knee is at {knee:.1f} rows, DP's batch is {batch / knee:.2f} of it. {probes(reads)}"]
     wrong = [f"{name}: {simulated[name]['kv_capacity_tokens']} KV tokens simulated, {real[name][0]['kv_capacity_tokens']} real"
              for name in simulated if simulated[name]["kv_capacity_tokens"] != real[name][0]["kv_capacity_tokens"]]
     print("\n".join(lines + wrong))

@@ -211,66 +211,59 @@ TEST_P(Exactness, AbsorbedPrompts) {
   EXPECT_EQ(Run(options_, requests), alone);
 }
 
+// Preempted choices are computed again; or they wait below the device and come back, and nothing is
+// computed twice, unless the tier is full. Blocks lie there under the keys of their prefixes, or
+// under a choice's own.
 TEST_P(Exactness, AfterPreemption) {
-  std::vector<Request> requests = Requests(1);
+  const std::string path = "exactness_" + std::to_string(getpid()) + ".kv";
+  std::vector<Request> requests = Requests(1, 2);
   for (Request& request : requests) request.sampling.max_tokens = 100;
   const Answers alone = RunAlone(requests);
-  layout::EngineOptions options = options_;
-  options.limits.max_num_seqs = 48;
-  options.limits.kv_blocks = 24;
-  EXPECT_EQ(Run(options, requests), alone);
-  // Where every layer has a window, so many blocks are enough for all.
-  EXPECT_EQ(stats_.preemptions > 0, !WindowsOnly());
-  EXPECT_EQ(stats_.recomputed_tokens > 0, !WindowsOnly());
-  EXPECT_LE(stats_.kv_blocks_used_peak, 24);
-}
-
-// Preempted choices wait in the host's memory and come back: nothing is computed twice, unless the
-// tier is full. Blocks lie there under the keys of their prefixes, or under a choice's own.
-TEST_P(Exactness, ParkedBelow) {
-  for (const bool room : {false, true}) {
-    std::vector<Request> requests = Requests(1, room ? 2 : 1);
-    for (Request& request : requests) request.sampling.max_tokens = 100;
-    const Answers alone = RunAlone(requests);
+  struct Way {
+    const char* name;
+    int32_t choices;  // of a request
+    bool prefixes, has_room;
+    layout::TierOptions tier;
+  };
+  const Way ways[] = {{"no tier", 1, true, false, {}},
+                      {"too little memory", 1, true, false, {.host_bytes = uint64_t{200} << 10}},
+                      {"memory", 2, false, true, {.host_bytes = uint64_t{64} << 20}},
+                      {"a file", 2, true, true, {.file = path, .file_bytes = uint64_t{64} << 20}}};
+  for (const Way& way : ways) {
+    SCOPED_TRACE(way.name);
+    for (Request& request : requests) request.n = way.choices;
+    Answers expected = alone;
+    std::erase_if(expected, [&](const auto& each) { return each.first.second >= way.choices; });
     layout::EngineOptions options = options_;
     options.limits.max_num_seqs = 48;
     options.limits.kv_blocks = 24;
-    options.prefix_caching = !room;
-    options.tier = {.host_bytes = room ? uint64_t{64} << 20 : uint64_t{200} << 10,
-                    .preempt = layout::Preempting::kPark};
-    EXPECT_EQ(Run(options, requests), alone) << room;
+    options.prefix_caching = way.prefixes;
+    options.tier = way.tier;
+    options.tier.preempt = layout::Preempting::kPark;
+    EXPECT_EQ(Run(options, requests), expected);
+    EXPECT_LE(stats_.kv_blocks_used_peak, 24);
+    // Where every layer has a window, so many blocks are enough for all.
+    EXPECT_EQ(stats_.preemptions > 0, !WindowsOnly());
+    if (way.tier.bytes() == 0) {
+      EXPECT_EQ(stats_.recomputed_tokens > 0, !WindowsOnly());
+      continue;
+    }
     auto& counters = stats_.mode_counters;
     EXPECT_EQ(counters["kv_parks"] + counters["kv_parks_refused"], stats_.preemptions);
     EXPECT_EQ(counters["kv_returns"], counters["kv_parks"]);
     EXPECT_EQ(counters["kv_parks"] > 0, !WindowsOnly());
     EXPECT_EQ(counters["kv_bytes_up"] > 0, !WindowsOnly());
-    if (room) {
+    if (way.has_room) {
       EXPECT_EQ(stats_.recomputed_tokens, 0);
       EXPECT_EQ(counters["kv_parks_refused"], 0);
     }
+    if (way.tier.in_file()) {
+      EXPECT_EQ(counters["kv_file_bytes_read"] > 0, !WindowsOnly());
+      EXPECT_GE(counters["kv_file_bytes_read"], counters["kv_bytes_up"]);
+      EXPECT_EQ(counters["kv_blocks_failed"], 0);
+      EXPECT_NE(access(path.c_str(), F_OK), 0);  // It has no name.
+    }
   }
-}
-
-// The same in a file, which has no name.
-TEST_P(Exactness, ParkedInAFile) {
-  const std::string path = "exactness_" + std::to_string(getpid()) + ".kv";
-  std::vector<Request> requests = Requests(1, 2);
-  for (Request& request : requests) request.sampling.max_tokens = 100;
-  const Answers alone = RunAlone(requests);
-  layout::EngineOptions options = options_;
-  options.limits.max_num_seqs = 48;
-  options.limits.kv_blocks = 24;
-  options.tier = {
-      .file = path, .file_bytes = uint64_t{64} << 20, .preempt = layout::Preempting::kPark};
-  EXPECT_EQ(Run(options, requests), alone);
-  auto& counters = stats_.mode_counters;
-  EXPECT_EQ(counters["kv_parks"], stats_.preemptions);
-  EXPECT_EQ(counters["kv_returns"], counters["kv_parks"]);
-  EXPECT_EQ(counters["kv_file_bytes_read"] > 0, !WindowsOnly());
-  EXPECT_GE(counters["kv_file_bytes_read"], counters["kv_bytes_up"]);
-  EXPECT_EQ(counters["kv_blocks_failed"], 0);
-  EXPECT_EQ(stats_.recomputed_tokens, 0);
-  EXPECT_NE(access(path.c_str(), F_OK), 0);
 }
 
 TEST_P(Exactness, OneOrTwoThreads) {

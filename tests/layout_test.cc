@@ -408,6 +408,32 @@ struct Shape {
 
 class ShapeLayoutTest : public LayoutTest {
  protected:
+  // Calls check(layout, its text) for each layout of each shape, without further options before.
+  template <typename Check>
+  void ForEachLayout(const std::vector<Shape>& shapes, const Check& check) {
+    requests_.resize(12);
+    for (const Shape& shape : shapes) {
+      Open(shape);
+      expected_ = Run("cpu", "");
+      for (const char* text : shape.layouts) {
+        SCOPED_TRACE(fmt::format("{} of {}/{}", text, shape.heads, shape.kv_heads));
+        check(*layout::ParseLayout(text), std::string(text));
+        options_.shift = {};
+        options_.trial.shift_every = 0;
+      }
+    }
+  }
+  // The ranks of the layout give the answers of one rank.
+  void RunAsOne(const std::string& layout) {
+    const int devices = layout::ParseLayout(layout)->num_devices();
+    EXPECT_EQ(Run(fmt::format("{}xcpu", devices), layout), expected_);
+  }
+  int64_t Counter(const std::string& name) { return stats_.mode_counters[name]; }
+  int64_t StepsIn(const model::Degrees& mode) {
+    return Counter(fmt::format("steps_sp{}tp{}", mode.sp, mode.tp));
+  }
+
+ private:
   void Open(const Shape& shape) {
     const std::string path = (std::filesystem::path(testing::TempDir()) /
                               fmt::format("shape_{}_{}.json", shape.heads, shape.kv_heads))
@@ -421,177 +447,135 @@ class ShapeLayoutTest : public LayoutTest {
         shape.intermediate, shape.heads, shape.kv_heads);
     files_ = std::move(*engine::OpenModel(path, true, 5));
   }
+
+  Answers expected_;
 };
 
 TEST_P(ShapeLayoutTest, RanksThatCutRowsGiveTheSameDigests) {
-  requests_.resize(12);
-  for (const Shape& shape : std::vector<Shape>{{6, 6, 256, {"sp=3,tp=2", "sp=2,tp=3", "sp=6"}},
-                                               {8, 2, 256, {"sp=4", "sp=2,tp=2", "sp=8"}},
-                                               {32, 4, 256, {"sp=4,tp=2", "sp=8"}},
-                                               {9, 3, 288, {"sp=3"}},
-                                               {14, 2, 256, {"sp=2", "sp=4", "sp=2,tp=2"}}}) {
-    Open(shape);
-    const Answers expected = Run("cpu", "");
-    for (const char* text : shape.layouts) {
-      const layout::Layout layout = *layout::ParseLayout(text);
-      const std::string name = fmt::format("{} of {}/{}", text, shape.heads, shape.kv_heads);
-      options_.shift.mode = layout.degrees();
-      EXPECT_EQ(Run(fmt::format("{}xcpu", layout.num_devices()), text), expected) << name;
-      EXPECT_EQ(stats_.mode_counters[fmt::format("steps_sp{}tp{}", layout.sp, layout.tp)],
-                stats_.steps)
-          << name;
-      EXPECT_GT(stats_.mode_counters["bytes_all_to_all"], 0) << name;
-      EXPECT_GT(stats_.mode_counters["bytes_head"], 0) << name;
-    }
-    options_.shift.mode.reset();
-  }
+  const std::vector<Shape> shapes = {{6, 6, 256, {"sp=3,tp=2", "sp=2,tp=3", "sp=6"}},
+                                     {8, 2, 256, {"sp=4", "sp=2,tp=2", "sp=8"}},
+                                     {32, 4, 256, {"sp=4,tp=2", "sp=8"}},
+                                     {9, 3, 288, {"sp=3"}},
+                                     {14, 2, 256, {"sp=2", "sp=4", "sp=2,tp=2"}}};
+  ForEachLayout(shapes, [&](const layout::Layout& layout, const std::string& text) {
+    options_.shift.mode = layout.degrees();
+    RunAsOne(text);
+    EXPECT_EQ(StepsIn(layout.degrees()), stats_.steps);
+    EXPECT_GT(Counter("bytes_all_to_all"), 0);
+    EXPECT_GT(Counter("bytes_head"), 0);
+  });
 }
 
 // A second model, loaded for tp alone, in place of views.
 TEST_P(ShapeLayoutTest, CopiesOfWeightsGiveTheSameDigests) {
-  requests_.resize(12);
-  for (const Shape& shape :
-       std::vector<Shape>{{8, 2, 256, {"sp=4", "sp=2,tp=2"}}, {14, 2, 256, {"sp=2,pp=2"}}}) {
-    Open(shape);
-    const Answers expected = Run("cpu", "");
-    for (const char* text : shape.layouts) {
-      const std::string devices = fmt::format("{}xcpu", layout::ParseLayout(text)->num_devices());
-      options_.trial.shift_every = 1;
-      options_.shift.ends = true;
-      EXPECT_EQ(Run(devices, text), expected) << text;
-      const uint64_t views = weight_bytes_;
-      options_.shift.copies_weights = true;
-      EXPECT_EQ(Run(devices, text), expected) << text;
-      EXPECT_GT(weight_bytes_, views) << text;
-      EXPECT_GT(stats_.mode_counters["shift_switches"], 0) << text;
-      options_.trial.shift_every = 0;
-      options_.shift = {};
-    }
-  }
+  const std::vector<Shape> shapes = {{8, 2, 256, {"sp=4", "sp=2,tp=2"}},
+                                     {14, 2, 256, {"sp=2,pp=2"}}};
+  ForEachLayout(shapes, [&](const layout::Layout&, const std::string& text) {
+    options_.trial.shift_every = 1;
+    options_.shift.ends = true;
+    RunAsOne(text);
+    const uint64_t views = weight_bytes_;
+    options_.shift.copies_weights = true;
+    RunAsOne(text);
+    EXPECT_GT(weight_bytes_, views);
+    EXPECT_GT(Counter("shift_switches"), 0);
+  });
 }
 
 // Ranks that cut rows share the FFN: in the layout's own mode they pull it, with tp alone each owns
 // its block. dp replicas are copies, and what was fetched ahead waits while the mode is another.
 TEST_P(ShapeLayoutTest, PoolsAlongSpGiveTheSameDigests) {
-  requests_.resize(12);
-  for (const Shape& shape :
-       std::vector<Shape>{{8, 2, 256, {"sp=4", "sp=2,tp=2", "dp=2,sp=2", "sp=4,pool=1"}},
-                          {6, 6, 256, {"sp=3,tp=2"}},
-                          {14, 2, 256, {"sp=2,pp=2"}}}) {
-    Open(shape);
-    const Answers expected = Run("cpu", "");
-    for (const char* text : shape.layouts) {
-      const std::string name = fmt::format("{},weights=striped", text);
-      const layout::Layout layout = *layout::ParseLayout(name);
-      const std::string devices = fmt::format("{}xcpu", layout.num_devices());
-      options_.shift.mode = layout.degrees();
-      layout::Layout copies = layout;
-      copies.weights = "replicated", copies.pool_layers.reset();
-      EXPECT_EQ(Run(devices, layout::FormatLayout(copies)), expected) << name;
-      const uint64_t replicated = weight_bytes_;
-      EXPECT_EQ(Run(devices, name), expected) << name;
-      EXPECT_LT(weight_bytes_, replicated) << name;
-      EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << name;
-      EXPECT_GT(stats_.mode_counters["steps_pull"], 0) << name;
-      options_.shift.mode = model::Degrees{1, layout.ranks_per_stage()};
-      EXPECT_EQ(Run(devices, name), expected) << name;
-      EXPECT_EQ(stats_.mode_counters["bytes_pulled"], 0) << name;
-      EXPECT_EQ(stats_.mode_counters["steps_pull"], 0) << name;
-      options_.shift.mode.reset();
-      for (const int every : {1, 3}) {
-        options_.trial.shift_every = every;
-        EXPECT_EQ(Run(devices, name), expected) << name << " shifted every " << every;
-        EXPECT_GT(stats_.mode_counters["shift_switches"], 0) << name;
-        EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << name;
-      }
-      options_.trial.shift_every = 0;
+  const std::vector<Shape> shapes = {{8, 2, 256, {"sp=4", "sp=2,tp=2", "dp=2,sp=2", "sp=4,pool=1"}},
+                                     {6, 6, 256, {"sp=3,tp=2"}},
+                                     {14, 2, 256, {"sp=2,pp=2"}}};
+  ForEachLayout(shapes, [&](layout::Layout layout, const std::string& text) {
+    const std::string pooled = text + ",weights=striped";
+    layout.pool_layers.reset();
+    options_.shift.mode = layout.degrees();
+    RunAsOne(layout::FormatLayout(layout));
+    const uint64_t replicated = weight_bytes_;
+    RunAsOne(pooled);
+    EXPECT_LT(weight_bytes_, replicated);
+    EXPECT_GT(Counter("bytes_pulled"), 0);
+    EXPECT_GT(Counter("steps_pull"), 0);
+    options_.shift.mode = model::Degrees{1, layout.ranks_per_stage()};
+    RunAsOne(pooled);
+    EXPECT_EQ(Counter("bytes_pulled"), 0);
+    EXPECT_EQ(Counter("steps_pull"), 0);
+    options_.shift.mode.reset();
+    for (const int every : {1, 3}) {
+      options_.trial.shift_every = every;
+      RunAsOne(pooled);
+      EXPECT_GT(Counter("shift_switches"), 0) << every;
+      EXPECT_GT(Counter("bytes_pulled"), 0) << every;
     }
-  }
+  });
 }
 
 // Algorithm 1: KV heads that several ranks hold come in two meetings; all modes in turn, of which
 // some have no such heads.
 TEST_P(ShapeLayoutTest, KvHeadsInTwoStepsGiveTheSameDigests) {
-  requests_.resize(12);
-  for (const Shape& shape : std::vector<Shape>{{8, 2, 256, {"sp=4", "sp=8", "sp=2,tp=2"}},
-                                               {32, 4, 256, {"sp=8"}},
-                                               {14, 2, 256, {"sp=4"}}}) {
-    Open(shape);
-    const Answers expected = Run("cpu", "");
-    for (const char* text : shape.layouts) {
-      const layout::Layout layout = *layout::ParseLayout(text);
-      const std::string devices = fmt::format("{}xcpu", layout.num_devices());
-      const std::string name = fmt::format("{} of {}/{}", text, shape.heads, shape.kv_heads);
-      options_.shift = {.mode = layout.degrees()};
-      EXPECT_EQ(Run(devices, text), expected) << name;
-      const int64_t fused = stats_.mode_counters["meetings"], steps = stats_.steps;
-      const int64_t bytes = stats_.mode_counters["bytes_all_to_all"];
-      options_.shift.two_step_kv = true;
-      EXPECT_EQ(Run(devices, text), expected) << name;
-      if (stats_.steps == steps) {
-        EXPECT_EQ(stats_.mode_counters["bytes_all_to_all"], bytes) << name;
-      }
-      EXPECT_GT(stats_.mode_counters["meetings"], fused) << name;
-      options_.shift.mode.reset();
-      options_.trial.shift_every = 1;
-      EXPECT_EQ(Run(devices, text), expected) << name;
-      EXPECT_GT(stats_.mode_counters["shift_switches"], 0) << name;
-      options_.trial.shift_every = 0;
-      options_.shift = {};
+  const std::vector<Shape> shapes = {
+      {8, 2, 256, {"sp=4", "sp=8", "sp=2,tp=2"}}, {32, 4, 256, {"sp=8"}}, {14, 2, 256, {"sp=4"}}};
+  ForEachLayout(shapes, [&](const layout::Layout& layout, const std::string& text) {
+    options_.shift = {.mode = layout.degrees()};
+    RunAsOne(text);
+    const int64_t fused = Counter("meetings"), steps = stats_.steps,
+                  bytes = Counter("bytes_all_to_all");
+    options_.shift.two_step_kv = true;
+    RunAsOne(text);
+    if (stats_.steps == steps) {
+      EXPECT_EQ(Counter("bytes_all_to_all"), bytes);
     }
-  }
+    EXPECT_GT(Counter("meetings"), fused);
+    options_.shift.mode.reset();
+    options_.trial.shift_every = 1;
+    RunAsOne(text);
+    EXPECT_GT(Counter("shift_switches"), 0);
+  });
 }
 
 // Each mode of a layout, forced, and all of them in turn: a step may take any, for KV lies where
 // all find it.
 TEST_P(ShapeLayoutTest, EveryModeGivesTheSameDigests) {
-  requests_.resize(12);
-  for (const Shape& shape : std::vector<Shape>{{8, 2, 256, {"sp=4", "sp=2,tp=2", "sp=8"}},
-                                               {6, 6, 256, {"sp=3,tp=2"}},
-                                               {14, 2, 256, {"sp=2,pp=2"}},
-                                               {9, 3, 288, {"dp=2,sp=3"}}}) {
-    Open(shape);
-    const Answers expected = Run("cpu", "");
-    for (const char* text : shape.layouts) {
-      const layout::Layout layout = *layout::ParseLayout(text);
-      const std::string devices = fmt::format("{}xcpu", layout.num_devices());
-      const std::string name = fmt::format("{} of {}/{}", text, shape.heads, shape.kv_heads);
-      const auto steps = [&](const model::Degrees& mode) {
-        return stats_.mode_counters[fmt::format("steps_sp{}tp{}", mode.sp, mode.tp)];
-      };
-      const std::vector<model::Degrees> modes = layout::ModesOf(layout.degrees(), false);
-      uint64_t weights = 0;
-      for (const model::Degrees& mode : modes) {
-        options_.shift.mode = mode;
-        EXPECT_EQ(Run(devices, text), expected) << name << " as " << layout::FormatMode(mode);
-        EXPECT_EQ(steps(mode), stats_.steps) << name;
-        EXPECT_EQ(stats_.mode_counters["bytes_all_to_all"] > 0, mode.sp > 1) << name;
-        EXPECT_EQ(stats_.mode_counters["bytes_all_reduce"] > 0, mode.tp > 1) << name;
-        EXPECT_EQ(stats_.mode_counters["shift_switches"], 0) << name;
-        weights = weight_bytes_;
-      }
-      options_.shift.mode.reset();
-      for (const int every : {1, 3}) {
-        options_.trial.shift_every = every;
-        EXPECT_EQ(Run(devices, text), expected) << name << " shifted every " << every;
-        int64_t all = 0;
-        for (const model::Degrees& mode : modes) {
-          EXPECT_GT(steps(mode), 0) << name;
-          all += steps(mode);
-        }
-        EXPECT_EQ(all, stats_.steps) << name;
-        EXPECT_GT(stats_.mode_counters["shift_switches"], 0) << name;
-        EXPECT_EQ(weight_bytes_, weights) << name;  // views
-      }
-      options_.trial.shift_every = 0;
-      // Steps of prompts are large here, and those that decode small.
-      options_.shift.threshold = 12;
-      EXPECT_EQ(Run(devices, text), expected) << name << " by threshold";
-      EXPECT_GT(steps(layout.degrees()), 0) << name;
-      EXPECT_GT(steps({1, layout.ranks_per_stage()}), 0) << name;
-      options_.shift.threshold = 0;
+  const std::vector<Shape> shapes = {{8, 2, 256, {"sp=4", "sp=2,tp=2", "sp=8"}},
+                                     {6, 6, 256, {"sp=3,tp=2"}},
+                                     {14, 2, 256, {"sp=2,pp=2"}},
+                                     {9, 3, 288, {"dp=2,sp=3"}}};
+  ForEachLayout(shapes, [&](const layout::Layout& layout, const std::string& text) {
+    const std::vector<model::Degrees> modes = layout::ModesOf(layout.degrees(), false);
+    uint64_t weights = 0;
+    for (const model::Degrees& mode : modes) {
+      SCOPED_TRACE(layout::FormatMode(mode));
+      options_.shift.mode = mode;
+      RunAsOne(text);
+      EXPECT_EQ(StepsIn(mode), stats_.steps);
+      EXPECT_EQ(Counter("bytes_all_to_all") > 0, mode.sp > 1);
+      EXPECT_EQ(Counter("bytes_all_reduce") > 0, mode.tp > 1);
+      EXPECT_EQ(Counter("shift_switches"), 0);
+      weights = weight_bytes_;
     }
-  }
+    options_.shift.mode.reset();
+    for (const int every : {1, 3}) {
+      SCOPED_TRACE(every);
+      options_.trial.shift_every = every;
+      RunAsOne(text);
+      int64_t all = 0;
+      for (const model::Degrees& mode : modes) {
+        EXPECT_GT(StepsIn(mode), 0);
+        all += StepsIn(mode);
+      }
+      EXPECT_EQ(all, stats_.steps);
+      EXPECT_GT(Counter("shift_switches"), 0);
+      EXPECT_EQ(weight_bytes_, weights);  // views
+    }
+    options_.trial.shift_every = 0;
+    // Steps of prompts are large here, and those that decode small.
+    options_.shift.threshold = 12;
+    RunAsOne(text);
+    EXPECT_GT(StepsIn(layout.degrees()), 0);
+    EXPECT_GT(StepsIn({1, layout.ranks_per_stage()}), 0);
+  });
 }
 INSTANTIATE_TEST_SUITE_P(Models, ShapeLayoutTest, testing::Values("llama3-gqa"));
 

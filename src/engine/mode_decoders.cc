@@ -1,7 +1,8 @@
 #include "engine/mode_decoders.h"
 
-#include <utility>
+#include <algorithm>
 
+#include "base/check.h"
 #include "layout/memory_plan.h"
 
 namespace forebay::engine {

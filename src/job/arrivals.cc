@@ -7,11 +7,10 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <numbers>
 #include <optional>
 #include <string_view>
 
-#include "base/rng.h"
+#include "base/normal.h"
 
 namespace forebay::job {
 namespace {
@@ -34,18 +33,12 @@ struct Stretch {
   double seconds, rate;
 };
 
-double Normal(base::Rng& rng) {
-  // Box and Muller.
-  const double radius = std::sqrt(-2 * std::log(1 - rng.Uniform()));
-  return radius * std::cos(2 * std::numbers::pi * rng.Uniform());
-}
-
 // Of mean `shape`: Marsaglia and Tsang, "A simple method for generating gamma variables" (2000).
 double Gamma(double shape, base::Rng& rng) {
   if (shape < 1) return Gamma(shape + 1, rng) * std::pow(1 - rng.Uniform(), 1 / shape);
   const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   while (true) {
-    const double x = Normal(rng), v = std::pow(1 + c * x, 3);
+    const double x = base::Normal(rng), v = std::pow(1 + c * x, 3);
     if (v > 0 && std::log(1 - rng.Uniform()) < x * x / 2 + d - d * v + d * std::log(v))
       return d * v;
   }

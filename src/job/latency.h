@@ -39,7 +39,7 @@ struct TokenTimes {
   double peak_1s = 0, peak_10s = 0;
 };
 
-// Times of the requests that did not fail, in seconds since each one's arrival.
+// Of the requests that did not fail; percentiles in seconds since each one's arrival.
 struct Latencies {
   Percentiles first_token;  // TTFT
   Percentiles token;        // TPOT: from the first token to the last, by the tokens after the first

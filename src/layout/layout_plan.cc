@@ -242,11 +242,10 @@ base::Status ChoosePoolAlongSp(const EngineOptions& options, const model::ModelC
   const StepPulls all = PullsOf(pricer, plan->machine, plan->ranks[0].request.pool);
   const cost::Work step = pricer.Prompts(rows, rows).all();
   PoolChoice& choice = plan->choice.emplace();
-  PoolTrial trial;
   for (int64_t layers = 0; layers <= num_layers; ++layers) {
     StepPulls pulls = all;
     pulls.bytes = all.bytes * static_cast<uint64_t>(layers) / static_cast<uint64_t>(num_layers);
-    trial = {layers, rows, SecondsBeside(step, pulls), pulls.seconds(), std::nullopt};
+    const PoolTrial trial{layers, rows, SecondsBeside(step, pulls), pulls.seconds(), std::nullopt};
     const bool hidden = trial.fetch_seconds <= trial.step_seconds;
     if (hidden) choice.layers = layers;
     if (hidden || layers == num_layers) choice.trials.push_back(trial);

@@ -16,17 +16,21 @@ constexpr int64_t kDraws = 8;
 // The part of the most rows that a step of whole prompts has.
 constexpr double kFull = 15.0 / 16;
 
-StepLoad Decoding(int64_t rows) {
-  StepLoad load{.sampled = 1};
-  load.sums.decode_rows = load.sums.decode_context = rows;
-  return load;
+// The least rows, to `most`, at which `holds` is no more true; most + 1 where it is for all.
+int64_t FirstWithout(int64_t most, const std::function<bool(int64_t)>& holds) {
+  int64_t without = most + 1, with = 0;
+  while (without - with > 1) {
+    const int64_t middle = with + (without - with) / 2;
+    (holds(middle) ? with : without) = middle;
+  }
+  return without;
 }
 
 // What the FFN of so many rows takes with all experts. Steps are priced up to the pricer's
 // capacity: more rows are bound by arithmetic.
 double ExpertsSeconds(const StepPricer& pricer, double rows) {
   const double priced = std::min(rows, static_cast<double>(pricer.decoder().capacity.rows));
-  return pricer.Step(Decoding(std::llround(priced))).ffn.seconds * rows / priced;
+  return pricer.Decode(std::llround(priced), 1).ffn.seconds * rows / priced;
 }
 
 // Rounds in which layers with experts ship so many rows of a rank.
@@ -71,7 +75,7 @@ double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, con
   const auto joined = [&] {
     // Ranks that meet to pull compute with their own rows alone.
     if (ship.mode.pulls()) return own.ffn.seconds * owners;
-    if (ship.num_experts == 0) return pricer.Near(Decoding(all_rows)).ffn.seconds;
+    if (ship.num_experts == 0) return pricer.Near(Decoding(all_rows, 1)).ffn.seconds;
     const auto rounds = static_cast<double>(RoundsOf(ship, own_rows));
     return rounds * ExpertsSeconds(pricer, static_cast<double>(all_rows) * busiest / rounds);
   };
@@ -146,26 +150,14 @@ double PullPrices::Routed(const StepPrice& own, int64_t rows) const {
 }
 
 int64_t RoutedRows(const PullPrices& prices, int64_t context) {
-  int64_t routed = 0, pulled = prices.pricer.decoder().capacity.rows + 1;
-  while (pulled - routed > 1) {
-    const int64_t middle = routed + (pulled - routed) / 2;
-    const StepPrice own = prices.pricer.Decode(middle, context);
-    (prices.Routed(own, middle) < prices.Pulled(own) ? routed : pulled) = middle;
-  }
-  return routed;
+  const auto routes = [&](int64_t rows) {
+    const StepPrice own = prices.pricer.Decode(rows, context);
+    return prices.Routed(own, rows) < prices.Pulled(own);
+  };
+  return FirstWithout(prices.pricer.decoder().capacity.rows, routes) - 1;
 }
 
 namespace {
-
-// The least rows, to `most`, at which `holds` does no more; most + 1 where it does at all.
-int64_t FirstWithout(int64_t most, const std::function<bool(int64_t)>& holds) {
-  int64_t without = most + 1, with = 0;
-  while (without - with > 1) {
-    const int64_t middle = with + (without - with) / 2;
-    (holds(middle) ? with : without) = middle;
-  }
-  return without;
-}
 
 // Of a step of one rank where all have as many rows.
 struct Compared {

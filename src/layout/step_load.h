@@ -14,4 +14,12 @@ struct StepLoad {
   int64_t rows() const { return sums.prefill_rows + sums.decode_rows; }
 };
 
+// Rows that decode, each with `context` positions before it.
+inline StepLoad Decoding(int64_t rows, int64_t context) {
+  StepLoad load{.sampled = rows};
+  load.sums.decode_rows = rows;
+  load.sums.decode_context = rows * context;
+  return load;
+}
+
 }  // namespace forebay::layout

@@ -31,13 +31,6 @@ int64_t Rounded(int64_t count, int an_octave) {
       std::exp2(std::round(std::log2(static_cast<double>(count)) * an_octave) / an_octave));
 }
 
-StepLoad Decoding(int64_t rows, int64_t context) {
-  StepLoad load{.sampled = rows};
-  load.sums.decode_rows = rows;
-  load.sums.decode_context = rows * context;
-  return load;
-}
-
 // Adds up what is enqueued.
 class PriceStream final : public device::Stream {
  public:

@@ -30,12 +30,10 @@ UlyssesPlan::UlyssesPlan(const Shard& shard, int64_t head_dim, tensor::DType dty
   kv_row_bytes_ = 2 * static_cast<uint64_t>(own.kv_heads.size()) * head_bytes_;
   for (int i = 0; i < shard.mode.sp; ++i) {
     const Part theirs = RowsOf(rows, shard.mode, i);
-    uint64_t before = 0;  // bytes of a row that earlier readers take
-    for (int reader = 0; reader < index; ++reader) before += RowBytes(i, reader);
     forth_.push_back({.row = theirs.begin,
                       .rows = theirs.size(),
                       .bytes = QueryBytes(index),
-                      .from = static_cast<uint64_t>(theirs.size()) * before});
+                      .from = static_cast<uint64_t>(theirs.size()) * BytesBefore(i, index)});
     const Part& heads = shard.run_heads[static_cast<size_t>(i)].heads;
     const uint64_t bytes = static_cast<uint64_t>(heads.size()) * head_bytes_;
     back_.push_back({.rows = own_rows_.size(),
@@ -78,10 +76,14 @@ uint64_t UlyssesPlan::RowBytes(int sender, int reader) const {
   return QueryBytes(reader) + 2 * static_cast<uint64_t>(kv_heads.size()) * head_bytes_;
 }
 
-uint64_t UlyssesPlan::StagingOf(int reader) const {
+uint64_t UlyssesPlan::BytesBefore(int sender, int reader) const {
   uint64_t bytes = 0;
-  for (int i = 0; i < reader; ++i) bytes += RowBytes(index_, i);
-  return static_cast<uint64_t>(own_rows_.size()) * bytes;
+  for (int i = 0; i < reader; ++i) bytes += RowBytes(sender, i);
+  return bytes;
+}
+
+uint64_t UlyssesPlan::StagingOf(int reader) const {
+  return static_cast<uint64_t>(own_rows_.size()) * BytesBefore(index_, reader);
 }
 
 uint64_t UlyssesPlan::back_bytes() const {

@@ -49,6 +49,8 @@ class UlyssesPlan {
   // Of a row of `sender` for `reader`: its q, and its k and v.
   uint64_t QueryBytes(int reader) const;
   uint64_t RowBytes(int sender, int reader) const;
+  // Of a row of `sender`, for all readers before `reader`.
+  uint64_t BytesBefore(int sender, int reader) const;
   void PlanTwoSteps(int64_t rows);
 
   const Shard& shard_;

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "base/units.h"
 #include "kv/tier/file_store.h"
@@ -10,12 +10,6 @@
 #include "runtime/parallel_for.h"
 
 namespace forebay::profile {
-namespace {
-
-// As the KV file's.
-constexpr int kThreads = 2;
-
-}  // namespace
 
 base::Status MeasureDisk(Bench& bench, const std::string& path, cost::DeviceProfile* profile) {
   const uint64_t bytes = (bench.quick() ? 64 : 512) * base::kMiB;
@@ -23,11 +17,12 @@ base::Status MeasureDisk(Bench& bench, const std::string& path, cost::DeviceProf
   // Regions are aligned as the file wants it.
   const std::span<std::byte> data(bench.data().data, kv::kRequestBytes);
   FB_CHECK(bench.data().bytes >= data.size(), "{} bytes of data", bench.data().bytes);
+  const int threads = kv::FileOptions().threads;
   for (const bool write : {true, false}) {
-    std::array<base::Status, kThreads> status;
+    std::vector<base::Status> status(static_cast<size_t>(threads));
     const runtime::TimeNs begin = bench.runtime().Now();
     std::atomic<int> thread{0};
-    runtime::ParallelFor(kThreads, [&](runtime::Tickets& tickets) {
+    runtime::ParallelFor(threads, [&](runtime::Tickets& tickets) {
       base::Status& mine = status[static_cast<size_t>(thread++)];
       // What is read goes where nobody looks.
       const std::unique_ptr<void, decltype(&std::free)> read(

@@ -32,9 +32,8 @@ struct StepRoom {
 // Plans the running choices. Memory: where the blocks for one more row of each do not suffice, the
 // latest-admitted are preempted, never the first. Rows: one for each decoding choice, then chunks
 // of the unfinished prompts in order of admission, as far as rows (Limits::least_chunk) and blocks
-// go. If nothing is
-// preempted, no choice is left out but for want of rows or, among prompts, of blocks. Nothing runs
-// where choices elsewhere hold the blocks that the first one wants.
+// go. If nothing is preempted, no choice is left out but for want of rows or, among prompts, of
+// blocks. Nothing runs where choices elsewhere hold the blocks that the first one wants.
 StepRoom PackRunning(const StepView& view, StepPlan* plan);
 
 // Admits waiting choices in order while rows and choices last. A choice is admitted if every

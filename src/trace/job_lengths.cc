@@ -24,15 +24,12 @@ base::Result<LengthTrace> MeasureJob(const job::JobFile& file, job::RequestRules
       continue;
     }
     const Request& request = built.request;
+    const SamplingParams& params = request.sampling;
+    const int64_t wanted = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens;
     for (const std::vector<int32_t>& prompt : request.prompts) {
       const auto tokens = static_cast<int64_t>(prompt.size());
-      int64_t most = max_model_len - tokens;
-      for (const int64_t asked :
-           {int64_t{request.sampling.max_tokens}, int64_t{request.sampling.default_max_tokens}}) {
-        if (asked < 0) continue;
-        most = std::min(most, asked);
-        break;
-      }
+      const int64_t room = max_model_len - tokens;
+      const int64_t most = wanted < 0 ? room : std::min(room, wanted);
       if (most < 1) continue;
       const auto found = lengths.find(request.line);
       const int64_t output = found != lengths.end() ? std::min<int64_t>(found->second, most) : most;

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numbers>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/rng.h"
+#include "base/normal.h"
 
 namespace forebay::trace {
 namespace {
@@ -52,18 +51,12 @@ struct Distribution {
   double Draw(base::Rng& rng) const;
 };
 
-double Normal(base::Rng& rng) {
-  // Box and Muller.
-  const double radius = std::sqrt(-2 * std::log(1 - rng.Uniform()));
-  return radius * std::cos(2 * std::numbers::pi * rng.Uniform());
-}
-
 double Distribution::Draw(base::Rng& rng) const {
   switch (shape) {
     case Shape::kConstant: return a;
     case Shape::kUniform: return std::floor(a + (b - a + 1) * rng.Uniform());
-    case Shape::kNormal: return a + b * Normal(rng);
-    case Shape::kLognormal: return std::exp(a + b * Normal(rng));
+    case Shape::kNormal: return a + b * base::Normal(rng);
+    case Shape::kLognormal: return std::exp(a + b * base::Normal(rng));
     case Shape::kZipf: {
       // The continuous power law x^-a on [1, b], by the inverse of its distribution.
       const double power = 1 - a;

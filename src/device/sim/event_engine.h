@@ -253,6 +253,7 @@ class EventEngine final : public runtime::TimedWork {
   void TryJump(Stream& stream);
   void EnterJump(Jump& jump);
   void EndJump(Stream& stream);
+  void RetireIfLeft(Jump& jump);
   void LeaveJump(Jump& jump);
   void Disturb(const Node& node);
   void Raise(CounterState& counter, uint64_t value);

@@ -122,10 +122,15 @@ void EventEngine::EndJump(Stream& stream) {
   stream.waited = bodies.waited + member->stood;
   bodies.body = bodies.times;
   stream.jump = nullptr;
-  const bool was_last = std::ranges::none_of(jump.members(), [&](const Jump::Member& other) {
-    return streams_[other.stream]->jump == &jump;
+  RetireIfLeft(jump);
+}
+
+// The jump may serve again once no stream is in it.
+void EventEngine::RetireIfLeft(Jump& jump) {
+  const bool left = std::ranges::none_of(jump.members(), [&](const Jump::Member& member) {
+    return streams_[member.stream]->jump == &jump;
   });
-  if (!was_last) return;
+  if (!left) return;
   const auto own = std::ranges::find(jumps_, &jump, &std::unique_ptr<Jump>::get);
   idle_jumps_.push_back(std::move(*own));
   jumps_.erase(own);
@@ -164,13 +169,7 @@ void EventEngine::LeaveJump(Jump& jump) {
               counters_[step.counter].first_waiter);
     }
   }
-  const auto own = std::ranges::find(jumps_, &jump, &std::unique_ptr<Jump>::get);
-  const bool ended = std::ranges::none_of(jump.members(), [&](const Jump::Member& member) {
-    return streams_[member.stream]->jump == &jump;
-  });
-  if (!ended) return;
-  idle_jumps_.push_back(std::move(*own));
-  jumps_.erase(own);
+  RetireIfLeft(jump);
 }
 
 // A copy comes beside what the node computes.

@@ -2,10 +2,10 @@
 // permuted blocks, and every unwritten position poisoned with NaN.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include "base/rng.h"
@@ -49,10 +49,8 @@ class AttentionProblem {
         v_.back()[i] = k_.back()[i / shape.values() * shape.head_dim + i % shape.values()];
       }
     }
-    for (const SequenceSpec& sequence : sequences_) {
-      table_stride_ =
-          std::max<int64_t>(table_stride_, (sequence.length + kBlockTokens - 1) / kBlockTokens);
-    }
+    for (const SequenceSpec& sequence : sequences_)
+      table_stride_ = std::max(table_stride_, BlocksOf(sequence));
     layout_.dtype = kType;
     layout_.kv_heads = shape.kv_heads;
     layout_.key_dim = shape.head_dim;
@@ -62,17 +60,24 @@ class AttentionProblem {
     Permute(0);
   }
 
-  // Other places for the blocks; in every second permutation, some of them in the window.
+  // Other places for the blocks; in every second permutation, some of them in the window. What
+  // lies in tables behind a sequence's end is a block that nobody writes.
   void Permute(uint64_t seed) {
-    const size_t blocks = sequences_.size() * static_cast<size_t>(table_stride_);
-    tables_.resize(blocks);
-    std::iota(tables_.begin(), tables_.end(), 0u);
+    std::vector<uint32_t*> entries;
+    tables_.resize(sequences_.size() * static_cast<size_t>(table_stride_));
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      for (int64_t i = 0; i < BlocksOf(sequences_[s]); ++i)
+        entries.push_back(&tables_[s * table_stride_ + i]);
+    }
     base::Rng rng(seed);
-    for (size_t i = blocks; i > 1; --i) std::swap(tables_[i - 1], tables_[rng.Below(i)]);
+    for (size_t i = entries.size(); i > 1; --i) std::swap(entries[i - 1], entries[rng.Below(i)]);
+    std::fill(tables_.begin(), tables_.end(), static_cast<uint32_t>(entries.size()));
+    for (size_t i = 0; i < entries.size(); ++i) *entries[i] = static_cast<uint32_t>(i);
     if (seed % 2 == 1) {
       for (uint32_t& entry : tables_) entry |= rng.Below(2) ? kWindowBit : 0;
     }
-    const size_t elements = blocks * static_cast<size_t>(layout_.block_stride) / sizeof(T);
+    const size_t elements =
+        (entries.size() + 1) * static_cast<size_t>(layout_.block_stride) / sizeof(T);
     resident_.assign(elements, Poison());
     window_.assign(seed % 2 == 1 ? elements : 0, Poison());
   }
@@ -185,6 +190,9 @@ class AttentionProblem {
   }
 
  private:
+  static int64_t BlocksOf(const SequenceSpec& sequence) {
+    return (sequence.length + kBlockTokens - 1) / kBlockTokens;
+  }
   static T Poison() { return tensor::RoundTo<T>(std::numeric_limits<float>::quiet_NaN()); }
 
   std::vector<T> Random(size_t n, float scale) {

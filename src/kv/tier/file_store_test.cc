@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "base/units.h"
+#include "kv/testing/bytes_of.h"
 #include "kv/testing/groups.h"
 #include "kv/tier/tier.h"
 #include "runtime/real/real_runtime.h"
@@ -80,13 +81,7 @@ struct Rank {
       region->data[i] = static_cast<std::byte>(rng.Below(256));
   }
   std::vector<std::byte> Bytes(int32_t group, BlockId block) const {
-    std::vector<std::byte> bytes;
-    for (const Cache::Strip& strip : cache.strips()[static_cast<size_t>(group)]) {
-      const std::byte* const data =
-          region->data + strip.offset + static_cast<uint64_t>(block) * strip.bytes;
-      bytes.insert(bytes.end(), data, data + strip.bytes);
-    }
-    return bytes;
+    return BytesOf(cache, group, block);
   }
   // Moves, and what was lost of it.
   LostBlocks Move(const TierMoves& moves) {

@@ -91,7 +91,7 @@ class KeptFileTest : public testing::Test {
   const std::string path_ = folder_ + "/kv";
 };
 
-TEST_F(KeptFileTest, TheNextJobFindsBlocksWhoseePartsStandUnderOneKey) {
+TEST_F(KeptFileTest, TheNextJobFindsBlocksWhosePartsStandUnderOneKey) {
   {
     const auto kept = Open();
     ASSERT_TRUE(kept.ok()) << kept.status().ToString();

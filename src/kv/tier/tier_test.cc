@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "device/hazard_checker.h"
+#include "kv/testing/bytes_of.h"
 #include "kv/testing/groups.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
@@ -32,15 +33,8 @@ struct Rank {
     options.memory_bytes = 8 * base::kMiB;
     return device::CreateCpuDevice(runtime, options).value();
   }
-  // All that belongs to a block of a group.
   std::vector<std::byte> Bytes(int32_t group, BlockId block) const {
-    std::vector<std::byte> bytes;
-    for (const Cache::Strip& strip : cache.strips()[static_cast<size_t>(group)]) {
-      const std::byte* const data =
-          region->data + strip.offset + static_cast<uint64_t>(block) * strip.bytes;
-      bytes.insert(bytes.end(), data, data + strip.bytes);
-    }
-    return bytes;
+    return BytesOf(cache, group, block);
   }
   void Finish() {
     FB_CHECK(device->Synchronize(device->compute()).ok(), "no faults here");

@@ -14,7 +14,6 @@ namespace forebay::repro {
 namespace {
 
 constexpr uint64_t kSeed = 17;
-constexpr double kUtilization = 0.98;  // so that three ranks hold all experts
 // Of slices that are over sooner than a request's latency.
 constexpr int kSmallSlicesInFlight = 16;
 

@@ -11,6 +11,9 @@
 
 namespace forebay::repro {
 
+// Of a device's memory, so that three ranks hold all experts.
+inline constexpr double kUtilization = 0.98;
+
 struct ContextSteps {
   std::string device = "gb200-nvl72", model = "DeepSeek-R1-NVFP4", routing = "power:1.2";
   int ranks = 4;

@@ -1,10 +1,8 @@
 #include "repro/dwdp/serving.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
-#include "base/rng.h"
+#include "base/normal.h"
 #include "job/arrivals.h"
 #include "model/routing.h"
 
@@ -12,17 +10,11 @@ namespace forebay::repro {
 namespace {
 
 constexpr uint64_t kSeed = 17;
-constexpr double kUtilization = 0.98;  // as of context steps alone
 constexpr int32_t kRoundRows = 8192;
 constexpr char kDevice[] = "gb200-nvl72";
 constexpr StepMode kPulls{.ffn = FfnMode::kPull}, kShips{.ffn = FfnMode::kShip};
 // Normal lengths end there, in deviations.
 constexpr double kFarthest = 2;
-
-double NormalOf(base::Rng& rng) {
-  const double radius = std::sqrt(-2 * std::log(1 - rng.Uniform()));
-  return radius * std::cos(2 * std::numbers::pi * rng.Uniform());
-}
 
 int32_t LongestOf(const Serving& serving) {
   return serving.prompt + static_cast<int32_t>(kFarthest * serving.deviation);
@@ -34,7 +26,7 @@ trace::LengthTrace TraceOf(const Serving& serving) {
   for (int64_t i = 0; i < serving.requests; ++i) {
     double tokens = serving.prompt;
     if (serving.deviation > 0) {
-      tokens += serving.deviation * std::clamp(NormalOf(rng), -kFarthest, kFarthest);
+      tokens += serving.deviation * std::clamp(base::Normal(rng), -kFarthest, kFarthest);
     } else {
       tokens *= 1 - rng.Uniform() * (1 - serving.ratio);
     }

@@ -1,0 +1,43 @@
+// Operations on rows of the set FB_SET, which is also its namespace: for one file of each
+// set, that has its -m flags.
+#pragma once
+
+#include "kernels/cpu/latent_inl.h"
+#include "kernels/cpu/route_inl.h"
+#include "kernels/cpu/rows_inl.h"
+#include "kernels/sets.h"
+
+namespace forebay::kernels::FB_SET {
+
+void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context) {
+  TransformAllRows(args, context);
+}
+void RopeRows(const RopeRowsArgs& args, const device::WorkerContext& context) {
+  RopeAllRows(args, context);
+}
+void StoreKv(const StoreKvArgs& args, const device::WorkerContext& context) {
+  StoreAllRows(args, context);
+}
+void LatentKv(const LatentKvArgs& args, const device::WorkerContext& context) {
+  TransformAllLatents(args, context);
+}
+void GatherLatents(const GatherLatentsArgs& args, const device::WorkerContext& context) {
+  GatherAllLatents(args, context);
+}
+void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext& context) {
+  StoreAllExpanded(args, context);
+}
+void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
+  NormAllRows(args, context);
+}
+void Route(const RouteArgs& args, const device::WorkerContext& context) {
+  RouteAllRows(args, context);
+}
+void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context) {
+  WeighAllRows(args, context);
+}
+void CombineRows(const CombineRowsArgs& args, const device::WorkerContext& context) {
+  CombineAllRows(args, context);
+}
+
+}  // namespace forebay::kernels::FB_SET
