@@ -41,7 +41,23 @@ Request MakeRequest(int line) {
   return request;
 }
 
-layout::EngineOptions Options(const std::string& devices, const std::string& layout) {
+// What the ranks share, by name.
+struct Sharing {
+  const char *name, *model, *layout;
+  FfnMode mode = FfnMode::kPull;
+};
+constexpr Sharing kSharings[] = {
+    {"by_layer", "llama3-gqa", "dp=2,weights=by_layer,pool=3"},
+    {"striped", "llama3-gqa", "dp=2,weights=striped,pool=3"},
+    {"routed", "qwen3-moe", "dp=2,experts=by_expert", FfnMode::kRouted},
+};
+const Sharing& SharingOf(std::string_view name) {
+  return *std::ranges::find(kSharings, name,
+                            [](const Sharing& sharing) { return std::string_view(sharing.name); });
+}
+
+layout::EngineOptions Options(const std::string& devices, const std::string& layout,
+                              FfnMode mode = FfnMode::kPull) {
   layout::EngineOptions options;
   options.machine.devices = *layout::ParseDevices(devices);
   options.layout = *layout::ParseLayout(layout);
@@ -51,7 +67,7 @@ layout::EngineOptions Options(const std::string& devices, const std::string& lay
   options.limits.max_num_seqs = 8;
   options.machine.threads = 1;
   options.digest = true;
-  options.ship.mode = StepMode{.ffn = FfnMode::kPull};
+  options.ship.mode = StepMode{.ffn = mode};
   return options;
 }
 
@@ -60,17 +76,20 @@ std::string LineOf(const RequestResult& result) {
                      result.choices[0].digest);
 }
 
+base::Result<engine::ModelFiles> Open(const Sharing& sharing) {
+  return engine::OpenModel(golden::Path(fmt::format("models/{}", sharing.model)), false, 0);
+}
+
 // One rank's process.
 class RankProcess {
  public:
   RankProcess(int rank, const fabric::SharedGroup& group) : rank_(rank), group_(group) {}
 
-  // Prints a line for each of its results, and "pulled <bytes>". `dies`: after its first step.
-  base::Status Run(const std::string& placement, bool dies) {
-    FB_ASSIGN_OR_RETURN(const engine::ModelFiles files,
-                        engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0));
-    const layout::EngineOptions options = Options(
-        "2xcpu", fmt::format("dp=2,weights={},pool={}", placement, files.config.num_layers));
+  // Prints a line for each of its results, "pulled <bytes>", and of these "routed <bytes>". `dies`:
+  // after its first step.
+  base::Status Run(const Sharing& sharing, bool dies) {
+    FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, Open(sharing));
+    const layout::EngineOptions options = Options("2xcpu", sharing.layout, sharing.mode);
     FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
     FB_ASSIGN_OR_RETURN(fabric_, fabric::JoinSharedGroup(*runtime_, group_, rank_, kTimeout));
     FB_RETURN_IF_ERROR(MakeReplica(plan, files));
@@ -88,6 +107,7 @@ class RankProcess {
     }
     for (const RequestResult& result : results) std::printf("%s\n", LineOf(result).c_str());
     std::printf("pulled %llu\n", static_cast<unsigned long long>(rank.bytes_pulled()));
+    std::printf("routed %lld\n", static_cast<long long>(rank.pool()->bytes_wanted()));
     return Meet(rank.device());  // nobody's memory goes before
   }
 
@@ -114,7 +134,9 @@ class RankProcess {
                                .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
                                .total_blocks = memory.num_blocks},
                     .mode = {.ffn = FfnMode::kPull},
-                    .max_blocks_per_sequence = memory.max_blocks_per_sequence}};
+                    .max_blocks_per_sequence = memory.max_blocks_per_sequence},
+        // Two steps for which those experts come that have rows, two for which all do.
+        .own_mode = {.routed_rows = plan.routed_rows, .flip_every = plan.routed_rows > 0 ? 2 : 0}};
     replica_ =
         std::make_unique<engine::Replica>(*runtime_, std::move(ranks), std::move(policy), options);
     return base::Status::Ok();
@@ -135,12 +157,12 @@ class RankProcess {
   uint64_t meetings_ = 0;
 };
 
-// The program as a rank: rank <index> <placement> <dies> <file> <file> <file>.
+// The program as a rank: rank <index> <sharing> <dies> <file> <file> <file>.
 int RunRank(char** argv) {
   const fabric::SharedGroup group{.directory = atoi(argv[5]),
                                   .memory = {atoi(argv[6]), atoi(argv[7])}};
   RankProcess process(atoi(argv[2]), group);
-  const base::Status status = process.Run(argv[3], argv[4][0] == '1');
+  const base::Status status = process.Run(SharingOf(argv[3]), argv[4][0] == '1');
   if (!status.ok()) std::printf("failed: %s\n", status.ToString().c_str());
   std::fflush(stdout);
   return status.ok() ? kDone : kFailed;
@@ -153,12 +175,12 @@ struct Ended {
 
 class TwoProcesses : public testing::Test {
  protected:
-  std::array<Ended, kRanks> RunBoth(const std::string& placement, int dying_rank = -1) {
+  std::array<Ended, kRanks> RunBoth(const std::string& sharing, int dying_rank = -1) {
     const fabric::SharedGroup group = fabric::CreateSharedGroup(kRanks).value();
     std::array<pid_t, kRanks> pids;
     std::array<int, kRanks> outputs;
     for (int rank = 0; rank < kRanks; ++rank)
-      pids[rank] = Start(rank, placement, rank == dying_rank, group, &outputs[rank]);
+      pids[rank] = Start(rank, sharing, rank == dying_rank, group, &outputs[rank]);
     std::array<Ended, kRanks> ended;
     for (int rank = 0; rank < kRanks; ++rank) {
       std::FILE* const output = fdopen(outputs[rank], "r");
@@ -173,7 +195,7 @@ class TwoProcesses : public testing::Test {
     return ended;
   }
 
-  static pid_t Start(int rank, const std::string& placement, bool dies,
+  static pid_t Start(int rank, const std::string& sharing, bool dies,
                      const fabric::SharedGroup& group, int* output) {
     int ends[2];
     FB_CHECK(pipe2(ends, O_CLOEXEC) == 0, "no pipe");
@@ -183,7 +205,7 @@ class TwoProcesses : public testing::Test {
     std::vector<std::string> words = {"processes_test",
                                       "rank",
                                       std::to_string(rank),
-                                      placement,
+                                      sharing,
                                       dies ? "1" : "0",
                                       std::to_string(group.directory),
                                       std::to_string(group.memory[0]),
@@ -202,32 +224,34 @@ class TwoProcesses : public testing::Test {
 };
 
 TEST_F(TwoProcesses, PullFromEachOtherAndGiveTheDigestsOfOneRank) {
-  std::set<std::string> expected;
-  {
-    const engine::ModelFiles files =
-        std::move(*engine::OpenModel(golden::Path("models/llama3-gqa"), false, 0));
+  const auto alone = [](const Sharing& sharing) {
+    std::set<std::string> expected;
+    const engine::ModelFiles files = std::move(*Open(sharing));
     const auto runtime = runtime::CreateRealRuntime();
     const auto engine = engine::CreateEngine(*runtime, Options("cpu", ""), files, nullptr);
-    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
     std::vector<Request> requests;
     for (int line = 0; line < kRequests; ++line) requests.push_back(MakeRequest(line));
     for (const RequestResult& result : testing_support::RunAll(**engine, std::move(requests)))
       expected.insert(LineOf(result) + "\n");
-  }
-  ASSERT_EQ(expected.size(), static_cast<size_t>(kRequests));
-  for (const std::string placement : {"by_layer", "striped"}) {
+    EXPECT_EQ(expected.size(), static_cast<size_t>(kRequests));
+    return expected;
+  };
+  for (const Sharing& sharing : kSharings) {
     std::set<std::string> lines;
-    for (const Ended& ended : RunBoth(placement)) {
+    for (const Ended& ended : RunBoth(sharing.name)) {
       EXPECT_TRUE(WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == kDone) << ended.status;
       for (const std::string& line : ended.lines) {
-        if (!line.starts_with("pulled")) {
+        const bool pulled = line.starts_with("pulled"), routed = line.starts_with("routed");
+        if (!pulled && !routed) {
           lines.insert(line);
         } else {
-          EXPECT_GT(std::stoull(line.substr(7)), 0u);
+          const bool some = pulled || sharing.mode == FfnMode::kRouted;
+          EXPECT_EQ(std::stoull(line.substr(7)) > 0, some) << sharing.name << " " << line;
         }
       }
     }
-    EXPECT_EQ(lines, expected) << placement;
+    EXPECT_EQ(lines, alone(sharing)) << sharing.name;
   }
 }
 

@@ -267,9 +267,9 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .check(CheckPositive);
   command
       .add_option("--mean-context", engine.limits.mean_context,
-                  "Tokens that a running choice holds on average, for pool=auto (default: a "
-                  "quarter of the longest, at "
-                  "most 2048; of a trace: its mean)")
+                  "Tokens that a running choice holds on average, for pool=auto and "
+                  "expert-size=auto (default: a quarter of the longest, at most 2048; of a trace: "
+                  "its mean)")
       .check(CheckPositive);
 }
 

@@ -136,6 +136,8 @@ void PrintTable(const std::string& model, const std::string& devices,
   for (const Column& column : columns) {
     if (column.plan.choice)
       std::printf("\n%s: %s\n", letter(column).c_str(), FormatChoice(column.plan).c_str());
+    if (column.plan.expert_choice)
+      std::printf("\n%s: %s\n", letter(column).c_str(), FormatExpertChoice(column.plan).c_str());
     if (!column.fits.ok())
       std::printf("\n%s: %s\n", letter(column).c_str(), column.fits.ToString().c_str());
   }
@@ -167,23 +169,34 @@ void PrintJson(const std::string& model, const std::string& devices,
         .Int(column.kv_tokens() * column.plan.replicas());
     writer.Key("max_model_len").Int(column.memory().max_model_len);
     if (column.plan.choice) writer.Key("choice").String(FormatChoice(column.plan));
+    if (column.plan.expert_choice)
+      writer.Key("expert_choice").String(FormatExpertChoice(column.plan));
     writer.EndObject();
   }
   writer.EndArray().EndObject();
   std::printf("%s\n", text.c_str());
 }
 
-// What the job takes with each number of pooled layers that pool=auto tried.
+// What the job takes with each number of pooled layers that pool=auto tried, and of experts that
+// expert-size=auto did.
 int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
   const auto columns = PlanColumns(flags, config);
   if (!columns.ok())
     return Fail(columns.status(), static_cast<int>(job::EngineExitCode(columns.status())));
   for (const Column& column : *columns) {
     std::printf("%s\n", FormatLayout(column.plan.layout).c_str());
-    if (!column.plan.choice) continue;
-    for (const layout::PoolTrial& trial : column.plan.choice->trials) {
-      std::printf("%s%4lld layers: %s\n", trial.layers == column.plan.choice->layers ? "*" : " ",
-                  static_cast<long long>(trial.layers), FormatTrial(trial).c_str());
+    const auto print = [](int64_t count, bool chosen, const char* what,
+                          const layout::Throughput& trial) {
+      std::printf("%s%4lld %s: %s\n", chosen ? "*" : " ", static_cast<long long>(count), what,
+                  FormatTrial(trial).c_str());
+    };
+    if (const auto& choice = column.plan.choice) {
+      for (const layout::PoolTrial& trial : choice->trials)
+        print(trial.layers, trial.layers == choice->layers, "layers", trial);
+    }
+    if (const auto& choice = column.plan.expert_choice) {
+      for (const layout::ExpertTrial& trial : choice->trials)
+        print(trial.size, trial.size == choice->size, "experts", trial);
     }
   }
   return 0;
@@ -334,7 +347,8 @@ void AddPlanCommand(Command app, int* exit_code) {
   command.add_flag("--memory", flags->memory, "Show how memory is divided");
   command.add_flag(
       "--pool", flags->pool,
-      "Show what each number of pooled layers would come to, for layouts with pool=auto");
+      "Show what each number of pooled layers would come to, for layouts with pool=auto, "
+      "or of experts with expert-size=auto");
   command.add_option("--trace", flags->trace,
                      "A job as run --trace has it: show what it takes; alone: in which layouts it "
                      "is done soonest");

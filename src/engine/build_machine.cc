@@ -76,6 +76,8 @@ base::Result<Machine> BuildCpu(const layout::MachinePlan& plan,
       device_options.scratch_bytes = plan.scratch_bytes;
       device_options.profile = options.profile;
       device_options.checker = options.trial.checker;
+      device_options.max_virtual_delay = options.trial.max_virtual_delay;
+      device_options.seed = options.trial.delay_seed;
       FB_ASSIGN_OR_RETURN(auto device, device::CreateCpuDevice(runtime, device_options));
       devices.push_back(std::move(device));
     }

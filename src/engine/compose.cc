@@ -295,6 +295,7 @@ void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
 // What was left to the engine, and what it chose.
 void LogChoices(const layout::EngineOptions& options, const layout::LayoutPlan& plan) {
   if (plan.choice) base::Log(base::LogLevel::kInfo, layout::FormatChoice(plan));
+  if (plan.expert_choice) base::Log(base::LogLevel::kInfo, layout::FormatExpertChoice(plan));
   if (options.layout_by_job)
     base::Log(base::LogLevel::kInfo, fmt::format("--layout auto: {}", FormatLayout(plan.layout)));
   if ((plan.choice || options.layout_by_job) && plan.forecast)

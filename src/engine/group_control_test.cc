@@ -17,7 +17,7 @@ namespace forebay::engine {
 namespace {
 
 constexpr StepMode kPull{.ffn = FfnMode::kPull}, kShip{.ffn = FfnMode::kShip},
-    kGather{.ffn = FfnMode::kGather};
+    kGather{.ffn = FfnMode::kGather}, kRouted{.ffn = FfnMode::kRouted};
 
 // What a replica was told in a round that was together.
 struct Told {
@@ -25,9 +25,10 @@ struct Told {
   share::ShipRows rows;
 };
 
-// A group of fake replicas: each has requests, phases without, and may leave or fail at a random
-// time. In a step that ships each waits for all replicas with whom it shipped, as streams do in
-// their meetings. One without requests takes some from the others.
+// A group of fake replicas: each has requests, phases without, pauses, requests that are cancelled,
+// and may leave or fail at a random time. In a step that ships each waits for all replicas with
+// whom it shipped, as streams do in their meetings; in one of its own it pulls all experts, those
+// that have rows, or nothing, as it wants. One without requests takes some from the others.
 class FakeGroup {
  public:
   FakeGroup(runtime::Runtime& runtime, const GroupOptions& options, uint64_t seed)
@@ -36,7 +37,8 @@ class FakeGroup {
         control_(runtime, options),
         board_(runtime, options.num_replicas),
         rng_(seed),
-        met_(options.num_replicas) {
+        met_(options.num_replicas),
+        last_(options.num_replicas) {
     for (int replica = 0; replica < options.num_replicas; ++replica) seeds_.push_back(rng_.Next());
     fails_ = rng_.Next() % 3 == 0;
     leaves_ = !fails_ && rng_.Next() % 3 == 0;
@@ -54,12 +56,14 @@ class FakeGroup {
     // A gift to one that leaves is lost with it: only where somebody leaves with work under way.
     if (!hit_) {
       EXPECT_EQ(lost_, 0);
-      EXPECT_EQ(static_cast<int64_t>(finished_.size()), requests_);
+      EXPECT_EQ(static_cast<int64_t>(finished_.size()), requests_ - cancelled_);
     }
   }
 
   int64_t shipped() const { return shipped_; }
   int64_t pulled() const { return pulled_; }
+  int64_t flips() const { return flips_; }
+  int64_t cancelled() const { return cancelled_; }
   int64_t stolen() const { return stolen_; }
   bool failed() const { return fails_ && hit_; }
 
@@ -96,8 +100,13 @@ class FakeGroup {
       ++stolen_;
     }
     GiveAway(replica, rng, held);
+    if (rng.Next() % 128 == 0) {
+      cancelled_ += static_cast<int64_t>(held->size());
+      held->clear();
+    }
     const bool ended = held->empty(), idle = ended || rng.Next() % 4 == 0;
-    StepLoad load{.ended = ended, .wanted = kPull};
+    constexpr StepMode kAlone[] = {kPull, kRouted, {}};
+    StepLoad load{.ended = ended, .wanted = kAlone[rng.Next() % 3]};
     if (!idle) {
       load.rows = static_cast<int32_t>(1 + rng.Next() % 12);
       load.prefill_rows = rng.Next() % 8 == 0 ? load.rows : 0;
@@ -107,7 +116,12 @@ class FakeGroup {
     if (!round.ok()) return false;
     const bool meets = round->turn == Turn::kStep && round->mode.meets();
     EXPECT_TRUE(round->turn == Turn::kStep ? meets || !idle : idle);
-    EXPECT_TRUE(round->turn != Turn::kStep || round->mode == (meets ? kShip : kPull));
+    EXPECT_TRUE(round->turn != Turn::kStep || round->mode == (meets ? kShip : load.wanted));
+    if (round->turn == Turn::kStep) {
+      StepMode& last = last_[static_cast<size_t>(replica)];
+      flips_ += (last == kRouted) != (round->mode == kRouted);
+      last = round->mode;
+    }
     if (round->turn == Turn::kDone) {
       EXPECT_TRUE(ended);
       return false;
@@ -157,6 +171,7 @@ class FakeGroup {
 
   bool Execute(int replica, const Round& round, base::Rng& rng) {
     if (rng.Next() % 2 == 0) runtime_.Sleep(static_cast<runtime::TimeNs>(rng.Next() % 3000));
+    if (rng.Next() % 64 == 0) runtime_.Sleep(30'000);
     if (round.turn != Turn::kStep || !round.mode.meets()) return true;
     {
       const std::lock_guard lock(mutex_);
@@ -188,8 +203,10 @@ class FakeGroup {
   std::mutex mutex_;
   std::map<uint64_t, Told> told_;  // by round
   std::vector<uint64_t> met_;      // by replica: the latest round that it shipped
+  std::vector<StepMode> last_;     // by replica: of its latest step
   std::set<int64_t> finished_;     // lines
-  std::atomic<int64_t> shipped_{0}, pulled_{0}, stolen_{0}, requests_{0}, lost_{0};
+  std::atomic<int64_t> shipped_{0}, pulled_{0}, flips_{0}, stolen_{0}, requests_{0}, cancelled_{0},
+      lost_{0};
 };
 
 GroupOptions OptionsOf(uint64_t seed) {
@@ -205,7 +222,7 @@ GroupOptions OptionsOf(uint64_t seed) {
 }
 
 TEST(GroupControl, TenThousandInterleavings) {
-  int64_t shipped = 0, pulled = 0, failed = 0, stolen = 0;
+  int64_t shipped = 0, pulled = 0, flips = 0, cancelled = 0, failed = 0, stolen = 0;
   for (uint64_t seed = 0; seed < 10'000; ++seed) {
     runtime::VirtualRuntime runtime(seed);
     const base::Status status = runtime.Run([&] {
@@ -213,6 +230,8 @@ TEST(GroupControl, TenThousandInterleavings) {
       group.Run();
       shipped += group.shipped();
       pulled += group.pulled();
+      flips += group.flips();
+      cancelled += group.cancelled();
       failed += group.failed();
       stolen += group.stolen();
     });
@@ -221,6 +240,8 @@ TEST(GroupControl, TenThousandInterleavings) {
   }
   EXPECT_GT(shipped, 10'000);
   EXPECT_GT(pulled, 10'000);
+  EXPECT_GT(flips, 100'000);
+  EXPECT_GT(cancelled, 1000);
   EXPECT_GT(failed, 1000);
   EXPECT_GT(stolen, 10'000);
 }

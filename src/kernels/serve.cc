@@ -1,9 +1,11 @@
 #include "kernels/serve.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
 #include "base/check.h"
@@ -34,10 +36,28 @@ bool Computes(const ServedRanks& ranks, int rank, int to, int32_t expert) {
   return ranks.owners[rank * ranks.num_experts + expert] == to;
 }
 
+std::span<const uint8_t> HoldersOf(const GroupServedArgs& args) {
+  return {args.holders, static_cast<size_t>(args.ranks.num_experts)};
+}
+
+// How many rows of each rank go to each expert.
+void CountChosen(const ServedRanks& ranks, const int32_t* experts, int32_t* counts) {
+  std::fill_n(counts, ranks.num_ranks * ranks.num_experts, 0);
+  const int64_t k = ranks.experts_per_token;
+  for (int rank = 0; rank < ranks.num_ranks; ++rank, counts += ranks.num_experts) {
+    for (int64_t slot = ranks.first_row[rank] * k; slot < ranks.first_row[rank + 1] * k; ++slot)
+      ++counts[experts[slot]];
+  }
+}
+
 // One worker: the numbers of a round fit in its cache.
 void Group(const GroupServedArgs& args, const device::WorkerContext& context) {
   if (context.worker != 0) return;
   const ServedRanks& ranks = args.ranks;
+  if (args.holders != nullptr) {
+    CountChosen(ranks, args.experts, args.counts);
+    ChooseOwners(HoldersOf(args), ranks.num_ranks, args.counts, args.owners);
+  }
   const int64_t k = ranks.experts_per_token;
   GroupSlots({args.experts, ranks.experts_per_token, ranks.num_experts, args.offsets, args.source,
               args.positions, args.counters},
@@ -50,24 +70,22 @@ void Group(const GroupServedArgs& args, const device::WorkerContext& context) {
              });
 }
 
-// The draw of one rank, of that of rank 0.
-RoutingSource::Draw DrawOf(const ServedRanks& ranks, int rank, RoutingSource::Draw draw) {
-  draw.rank += static_cast<uint64_t>(rank);
-  draw.step = ranks.step[rank];
-  draw.rows = ranks.rows(rank);
-  return draw;
-}
-
 // Group without data.
 void GroupCounts(const void* raw, const device::WorkerContext&) {
   const GroupServedArgs& args = *static_cast<const GroupServedArgs*>(raw);
-  const ServedRanks& ranks = args.ranks;
-  std::vector<int32_t> counts(static_cast<size_t>(ranks.num_experts));
+  ServedRanks ranks = args.ranks;
+  std::vector<int32_t> counts(static_cast<size_t>(ranks.num_ranks * ranks.num_experts));
+  std::vector<uint8_t> owners(counts.size());
+  DrawServed(ranks, *args.routing, args.draw, counts);
+  if (args.holders != nullptr) {
+    ChooseOwners(HoldersOf(args), ranks.num_ranks, counts.data(), owners.data());
+    ranks.owners = owners.data();
+  }
   std::fill_n(args.offsets, ranks.num_experts + 1, 0);
   for (int rank = 0; rank < ranks.num_ranks; ++rank) {
-    args.routing->Count(DrawOf(ranks, rank, args.draw), counts);
+    const int32_t* const own = counts.data() + rank * ranks.num_experts;
     for (int32_t expert = 0; expert < ranks.num_experts; ++expert) {
-      if (Computes(ranks, rank, ranks.me, expert)) args.offsets[expert + 1] += counts[expert];
+      if (Computes(ranks, rank, ranks.me, expert)) args.offsets[expert + 1] += own[expert];
     }
   }
   std::partial_sum(args.offsets, args.offsets + ranks.num_experts + 1, args.offsets);
@@ -126,7 +144,46 @@ void Return(const ReturnServedArgs& args, const device::WorkerContext& context) 
   CountReturned(args, moved);
 }
 
+uint64_t OwnerBytes(const ServedRanks& ranks) {
+  return static_cast<uint64_t>(ranks.num_ranks * ranks.num_experts);
+}
+
 }  // namespace
+
+void ChooseOwners(std::span<const uint8_t> holders, int num_ranks, const int32_t* counts,
+                  uint8_t* owners) {
+  const size_t num_experts = holders.size();
+  std::array<int64_t, kMaxServed> rows{};
+  // Who computes where there is no choice; -1: there is one.
+  const auto only = [&](int rank, size_t expert) {
+    const uint32_t mask = holders[expert];
+    if ((mask >> rank & 1) != 0) return rank;
+    return std::has_single_bit(mask) ? std::countr_zero(mask) : -1;
+  };
+  const auto give = [&](int rank, size_t expert, int owner) {
+    const size_t at = static_cast<size_t>(rank) * num_experts + expert;
+    owners[at] = static_cast<uint8_t>(owner);
+    if (counts != nullptr) rows[static_cast<size_t>(owner)] += counts[at];
+  };
+  for (size_t expert = 0; expert < num_experts; ++expert) {
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      if (const int owner = only(rank, expert); owner >= 0) give(rank, expert, owner);
+    }
+  }
+  for (size_t expert = 0; expert < num_experts; ++expert) {
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      if (only(rank, expert) >= 0) continue;
+      const auto cost = [&](int holder) {
+        return std::tuple(rows[static_cast<size_t>(holder)], std::abs(holder - rank), holder);
+      };
+      int least = std::countr_zero(holders[expert]);
+      for (int holder = least + 1; holder < num_ranks; ++holder) {
+        if ((holders[expert] >> holder & 1) != 0 && cost(holder) < cost(least)) least = holder;
+      }
+      give(rank, expert, least);
+    }
+  }
+}
 
 void GroupServed(device::Stream& stream, const GroupServedArgs& args) {
   const ServedRanks& ranks = args.ranks;
@@ -143,6 +200,10 @@ void GroupServed(device::Stream& stream, const GroupServedArgs& args) {
   operation.Reads(args.experts, bytes).Writes(args.source, bytes).Writes(args.positions, bytes);
   operation.Writes(args.offsets,
                    (static_cast<uint64_t>(ranks.num_experts) + 1) * sizeof(*args.offsets));
+  if (args.holders != nullptr) {
+    operation.Writes(args.owners, OwnerBytes(ranks));
+    operation.Writes(args.counts, OwnerBytes(ranks) * sizeof(*args.counts));
+  }
   stream.Enqueue(operation);
 }
 
@@ -159,6 +220,7 @@ void GatherServed(device::Stream& stream, const GatherServedArgs& args) {
       Describe(cost::OpKind::kCopy, "ship_rows", rows, 0, bytes), args);
   operation.Reads(args.from, bytes).Writes(args.to, bytes);
   operation.Reads(args.experts, IndexBytes(args.ranks, rows));
+  operation.Reads(args.ranks.owners, OwnerBytes(args.ranks));
   stream.Enqueue(operation);
 }
 
@@ -182,25 +244,38 @@ void ReturnServed(device::Stream& stream, const ReturnServedArgs& args) {
   operation.Writes(args.to, static_cast<uint64_t>(slots) * args.row_bytes);
   operation.Reads(args.experts, IndexBytes(ranks, rows));
   operation.Reads(args.positions, IndexBytes(ranks, rows));
+  operation.Reads(ranks.owners, OwnerBytes(ranks));
   stream.Enqueue(operation);
 }
 
-ServedCounts CountServed(const ServedRanks& ranks, int rank, const RoutingSource& routing,
-                         RoutingSource::Draw draw) {
-  draw = DrawOf(ranks, rank, draw);
+void DrawServed(const ServedRanks& ranks, const RoutingSource& routing,
+                const RoutingSource::Draw& draw, std::span<int32_t> counts) {
+  const auto num_experts = static_cast<size_t>(ranks.num_experts);
+  std::ranges::fill(counts, 0);
+  for (int rank = 0; rank < ranks.num_ranks; ++rank) {
+    if (ranks.rows(rank) == 0) continue;
+    RoutingSource::Draw own = draw;
+    own.rank += static_cast<uint64_t>(rank);
+    own.step = ranks.step[rank];
+    own.rows = ranks.rows(rank);
+    routing.Count(own, counts.subspan(static_cast<size_t>(rank) * num_experts, num_experts));
+  }
+}
+
+ServedCounts CountServed(const ServedRanks& ranks, int rank, const int32_t* counts) {
   ServedCounts served{};
-  if (draw.rows == 0) return served;
-  std::vector<int32_t> counts(static_cast<size_t>(ranks.num_experts));
-  routing.Count(draw, counts);
+  const auto all_rows = static_cast<double>(ranks.rows(rank));
+  if (all_rows == 0) return served;
+  const int64_t first = int64_t{rank} * ranks.num_experts;
   std::array<double, kMaxServed> passes;  // that a row has none of the rank's experts
   passes.fill(1);
   for (int32_t expert = 0; expert < ranks.num_experts; ++expert) {
-    const uint8_t owner = ranks.owners[rank * ranks.num_experts + expert];
-    served[owner].slots += counts[expert];
-    passes[owner] *= 1 - static_cast<double>(counts[expert]) / static_cast<double>(draw.rows);
+    const uint8_t owner = ranks.owners[first + expert];
+    served[owner].slots += counts[first + expert];
+    passes[owner] *= 1 - static_cast<double>(counts[first + expert]) / all_rows;
   }
   for (size_t owner = 0; owner < served.size(); ++owner) {
-    const double rows = static_cast<double>(draw.rows) * (1 - passes[owner]);
+    const double rows = all_rows * (1 - passes[owner]);
     served[owner].rows = std::min(served[owner].slots, static_cast<int64_t>(std::llround(rows)));
   }
   return served;

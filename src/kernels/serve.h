@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <span>
 
 #include "device/device.h"
 #include "kernels/route.h"
@@ -16,6 +17,14 @@
 namespace forebay::kernels {
 
 inline constexpr int kMaxServed = 8;  // ranks
+
+// owners [num_ranks, num_experts]: which rank computes an expert for whom. It does so itself if it
+// holds the expert; else of the holders (holders [num_experts], a bit a rank) that with the fewest
+// rows so far, of those with as many the nearest, then the lowest. counts [num_ranks, num_experts]
+// are the rows of each rank that go to an expert; where there is no choice they count first, then
+// experts ascend, and ranks of an expert. null: there are none, and the nearest holder has them.
+void ChooseOwners(std::span<const uint8_t> holders, int num_ranks, const int32_t* counts,
+                  uint8_t* owners);
 
 // Which rank computes an expert for whom: owners[rank * num_experts + expert].
 struct ServedRanks {
@@ -31,6 +40,11 @@ struct ServedRanks {
 // The grouped order of the slots that `me` computes, as GroupRows has that of all.
 struct GroupServedArgs {
   ServedRanks ranks;
+  // Of experts with several holders: ChooseOwners is asked first, and what it says written to
+  // `owners`, which are those of `ranks`. null: those stand.
+  const uint8_t* holders = nullptr;
+  uint8_t* owners = nullptr;
+  int32_t* counts = nullptr;            // [num_ranks, num_experts], on the way
   const int32_t* experts = nullptr;     // [all rows, experts_per_token]
   int32_t* offsets = nullptr;           // [num_experts + 1], control memory
   int32_t* source = nullptr;            // [all slots]: the row
@@ -52,10 +66,12 @@ struct ServedCount {
   int64_t slots = 0;  // that the other computes
   int64_t rows = 0;   // different rows among them, as if experts were chosen independently
 };
-// [owner] of the rows of `rank`.
+// [owner] of the rows of `rank`; counts as in ChooseOwners.
 using ServedCounts = std::array<ServedCount, kMaxServed>;
-ServedCounts CountServed(const ServedRanks& ranks, int rank, const RoutingSource& routing,
-                         RoutingSource::Draw draw);
+ServedCounts CountServed(const ServedRanks& ranks, int rank, const int32_t* counts);
+// The counts that a law draws; `draw` as in GroupServedArgs.
+void DrawServed(const ServedRanks& ranks, const RoutingSource& routing,
+                const RoutingSource::Draw& draw, std::span<int32_t> counts);
 
 // The rows of one rank that `me` needs, each once: to[row] = from[row], where they have the same
 // number among the rank's rows.

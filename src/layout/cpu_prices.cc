@@ -8,9 +8,11 @@ namespace forebay::layout {
 namespace {
 
 bool DecidesByPrice(const Layout& layout, const ModeOptions& modes) {
-  if (layout.dp < 2 || !layout.pools() || layout.pool_layers == 0) return false;
-  const bool chooses_layers = layout.pools_layers() && !layout.pool_layers;
-  return chooses_layers || (!modes.mode && modes.threshold <= 0);
+  if (layout.dp < 2 || !layout.pools()) return false;
+  const bool chooses_layers = layout.pools_layers() && !layout.pool_layers,
+             chooses_experts = layout.pools_experts() && !layout.expert_size;
+  if (chooses_layers || chooses_experts) return true;
+  return layout.pool_layers != 0 && !modes.mode && modes.threshold <= 0;
 }
 
 }  // namespace

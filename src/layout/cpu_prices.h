@@ -9,7 +9,7 @@
 namespace forebay::layout {
 
 // Whether real ranks decide by prices, and nobody has named a profile: which layout they take,
-// how many layers they pool, or in which mode they reach what they pool.
+// how many layers they pool or experts they hold, or in which mode they reach what they pool.
 bool WantsPrices(const EngineOptions& options);
 
 // The built-in profile that fits a CPU of this name (runtime::CpuName) under kernels of this set,

@@ -24,6 +24,7 @@ TEST(CpuPrices, WhoWantsThem) {
       {"2xcpu", "dp=2,weights=striped,pool=0", "auto", false},
       {"2xcpu", "dp=2,experts=by_expert", "auto", true},
       {"2xcpu", "dp=2,experts=by_expert", "routed", false},
+      {"2xcpu", "dp=2,experts=by_expert,expert-size=auto", "pull", true},
       {"sim:2xzen5", "dp=2,weights=striped", "auto", false},
   };
   for (const Case& c : kCases) {

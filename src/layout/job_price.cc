@@ -68,6 +68,16 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
                step)
         .step_seconds;
   };
+  // Of experts: those come alone that have rows, in steps of few, and who gets most of these delays
+  // all. Neither counts where there are none.
+  const RoutedExperts experts(config, plan.routing.get());
+  const share::ShipPlan* const ship = rank.pool.empty() ? nullptr : rank.pool.front().ship.get();
+  const double busiest = ship ? experts.Busiest(*ship, plan.machine.max_num_seqs) : 1;
+  const auto pulling_seconds = [&](const StepPrice& own, int64_t rows) {
+    if (rank.pool.empty()) return own.all().seconds;
+    const PullPrices prices{pricer, pulls, rank.pool.front(), experts};
+    return rows <= plan.routed_rows ? prices.Routed(own, rows) : prices.Pulled(own);
+  };
   const JobSample sample = SampleJob(job, MostChoices(job));
   const auto policy = schedule::CreatePolicy(options.policy);
   FB_CHECK(policy.ok(), "{}", policy.status().ToString());
@@ -83,14 +93,14 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
            [&](const StepLoad& load) {
              // Each of the stages has a step of its own under way: while one of them passes all
              // stages, so do all.
-             const cost::Work step = pricer.Near(PartOf(load, plan.layout.pp)).all();
-             if (memory.streamed_blocks > 0) return streaming_seconds(load, step);
-             return std::max(SecondsBeside(step, pulls), pulls.seconds());
+             const StepPrice& own = pricer.Near(PartOf(load, plan.layout.pp));
+             if (memory.streamed_blocks > 0) return streaming_seconds(load, own.all());
+             return pulling_seconds(own, load.rows());
            },
        .together =
            [&](const StepLoad& largest, int64_t all_rows) {
-             return ShippedSeconds(pricer, *rank.pool.front().ship, pricer.Near(largest),
-                                   largest.rows(), all_rows);
+             return ShippedSeconds(pricer, *ship, pricer.Near(largest), largest.rows(), all_rows,
+                                   busiest);
            },
        .group = plan.group.value_or(GroupOptions{})});
   return forecast.Times(sample.times);

@@ -48,8 +48,10 @@ base::Status Set(std::string_view key, std::string_view value, Layout* layout) {
   }
   if (key == "expert-size") {
     layout->expert_size = 0;
-    if (value == "least") return base::Status::Ok();
-    FB_ASSIGN_OR_RETURN(layout->expert_size, ParseNumber(key, value, 1, 100'000, ", nor least"));
+    if (value == "auto") layout->expert_size.reset();
+    if (value == "least" || value == "auto") return base::Status::Ok();
+    FB_ASSIGN_OR_RETURN(layout->expert_size,
+                        ParseNumber(key, value, 1, 100'000, ", nor least, nor auto"));
     return base::Status::Ok();
   }
   if (key == "pool") {
@@ -69,12 +71,22 @@ base::Status Set(std::string_view key, std::string_view value, Layout* layout) {
   return {kLayoutInvalid, fmt::format("--layout: key \"{}\" is unknown; expected {}", key, kKeys)};
 }
 
+std::string SizeText(const Layout& layout) {
+  return layout.expert_size ? std::to_string(*layout.expert_size) : "auto";
+}
+
 base::Status CheckExperts(const Layout& layout, const model::ModelConfig& config) {
   if (!layout.pools_experts()) {
     if (layout.expert_size == 0) return base::Status::Ok();
     return {kLayoutPool, fmt::format("--layout: expert-size={} with experts=replicated; expected "
                                      "experts=by_expert",
-                                     layout.expert_size)};
+                                     SizeText(layout))};
+  }
+  if (!layout.expert_size && layout.pools_layers() && !layout.pool_layers) {
+    return {kLayoutPool,
+            fmt::format("--layout: expert-size=auto beside weights={},pool=auto, which is for the "
+                        "same memory; expected a number for one of them",
+                        layout.weights)};
   }
   if (layout.tp > 1) {
     return {kLayoutPool, fmt::format("--layout: experts={} beside tp={} is not there yet; expected "
@@ -178,7 +190,7 @@ std::string FormatLayout(const Layout& layout) {
                   layout.pool_layers ? std::to_string(*layout.pool_layers) : "auto",
                   layout.pool_attention ? "on" : "off");
   if (layout.pools_experts()) text += ",experts=" + layout.experts;
-  if (layout.expert_size > 0) text += fmt::format(",expert-size={}", layout.expert_size);
+  if (layout.expert_size != 0) text += ",expert-size=" + SizeText(layout);
   return text;
 }
 

@@ -29,8 +29,10 @@ struct Layout {
   // how many layers without experts are pooled; unset: as many as serves the throughput ("auto")
   std::optional<int64_t> pool_layers;
   bool pool_attention = false;  // attention's matrices are pooled beside the FFN's
-  int64_t expert_size = 0;      // experts of a layer that a rank holds; 0: as few as can be
-  int sp = 1;                   // ranks that cut the rows of a step among them
+  // experts of a layer that a rank holds; 0: as few as can be ("least"); unset: as many as serve
+  // the throughput ("auto")
+  std::optional<int64_t> expert_size = 0;
+  int sp = 1;  // ranks that cut the rows of a step among them
 
   model::Degrees degrees() const { return {sp, tp}; }
   int ranks_per_stage() const { return sp * tp; }

@@ -5,9 +5,11 @@
 #include "cost/model.h"
 #include "layout/group_plan.h"
 #include "layout/job_price.h"
+#include "layout/mode_price.h"
 #include "layout/step_price.h"
 #include "layout/stream_choice.h"
 #include "schedule/policy.h"
+#include "weights/book/placement.h"
 
 namespace forebay::layout {
 namespace {
@@ -93,7 +95,8 @@ base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options
   share::PoolOptions pool = options.pool;
   pool.placement = plan.layout.weights;
   pool.experts = plan.layout.experts;
-  if (plan.layout.expert_size > 0) pool.experts += fmt::format(":{}", plan.layout.expert_size);
+  if (const int64_t size = plan.layout.expert_size.value_or(0); size > 0)
+    pool.experts += fmt::format(":{}", size);
   pool.layers = base::EvenPart(plan.layout.pool_layers.value_or(0), decoder.shard.cut.pp,
                                decoder.shard.cut.stage)
                     .size();
@@ -178,21 +181,45 @@ bool Forecasts(const EngineOptions& options, const model::ModelConfig& config) {
   return options.job != nullptr && !config.moe;
 }
 
-// What a replica has with so many layers pooled; nothing where they do not fit.
-PooledMemory MemoryWith(const EngineOptions& options, const model::ModelConfig& config,
-                        const DecoderPlans& decoders, const StepPricer& pricer, LayoutPlan plan,
-                        int64_t layers) {
-  plan.layout.pool_layers = layers;
-  if (!PlanRanks(options, config, decoders, Forecasts(options, config) ? &pricer : nullptr, &plan)
-           .ok() ||
-      !plan.Fits().ok())
-    return {};
-  PooledMemory memory{.kv_tokens = plan.ranks[0].memory.kv_tokens()};
-  for (const RankPlan& rank : plan.ranks) {
+// What a replica of the plan's layout has; nothing where that does not fit.
+PooledMemory MemoryOf(const EngineOptions& options, const model::ModelConfig& config,
+                      const DecoderPlans& decoders, const StepPricer* pricer, LayoutPlan* plan) {
+  if (!PlanRanks(options, config, decoders, pricer, plan).ok() || !plan->Fits().ok()) return {};
+  PooledMemory memory{.kv_tokens = plan->ranks[0].memory.kv_tokens()};
+  for (const RankPlan& rank : plan->ranks) {
     for (const share::PoolPlan& pool : rank.request.pool)
       memory.pull_bytes = std::max(memory.pull_bytes, PullBytes(pool));
   }
-  if (Forecasts(options, config)) memory.job = ForecastOf(options, config, plan, pricer);
+  return memory;
+}
+
+PooledMemory MemoryWithLayers(const EngineOptions& options, const model::ModelConfig& config,
+                              const DecoderPlans& decoders, const StepPricer& pricer,
+                              LayoutPlan plan, int64_t layers) {
+  plan.layout.pool_layers = layers;
+  const bool forecasts = Forecasts(options, config);
+  PooledMemory memory = MemoryOf(options, config, decoders, forecasts ? &pricer : nullptr, &plan);
+  if (forecasts && memory.kv_tokens > 0) memory.job = ForecastOf(options, config, plan, pricer);
+  return memory;
+}
+
+// Where rows go is taken from the law of --routing, or from chance.
+PooledMemory MemoryWithExperts(const EngineOptions& options, const model::ModelConfig& config,
+                               const DecoderPlans& decoders, const StepPricer& pricer,
+                               LayoutPlan plan, int64_t size) {
+  plan.layout.expert_size = size;
+  PooledMemory memory = MemoryOf(options, config, decoders, &pricer, &plan);
+  if (memory.kv_tokens == 0) return memory;
+  if (options.job != nullptr) memory.job = ForecastOf(options, config, plan, pricer);
+  const std::shared_ptr<const share::ShipPlan> ship = plan.ranks[0].request.pool[0].ship;
+  if (!plan.group || ship == nullptr) return memory;
+  const RoutedExperts experts(config, plan.routing.get());
+  memory.always_together = !plan.group->by_load;
+  memory.together = [&pricer, ship, context = plan.mean_context,
+                     busiest = experts.Busiest(*ship, plan.machine.max_num_seqs)](int64_t batch) {
+    return ShippedSeconds(pricer, *ship, pricer.Decode(batch, context), batch,
+                          batch * ship->num_ranks, busiest);
+  };
   return memory;
 }
 
@@ -200,9 +227,9 @@ int64_t DenseLayers(const model::ModelConfig& config) {
   return config.moe ? std::ranges::count(config.moe->has_experts, 0) : config.num_layers;
 }
 
-// Sets the pooled layers.
-base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& config,
-                        const DecoderPlans& decoders, const StepPricer& pricer, LayoutPlan* plan) {
+// What is asked of a job of which nothing is known, but for what is to be chosen.
+PoolQuestion SteadyState(const EngineOptions& options, const model::ModelConfig& config,
+                         const StepPricer& pricer, LayoutPlan* plan) {
   const cost::DeviceProfile& profile = pricer.profile();
   const int64_t longest =
       options.limits.max_model_len ? options.limits.max_model_len : config.max_position_embeddings;
@@ -210,22 +237,45 @@ base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& 
   plan->mean_context = options.limits.mean_context
                            ? options.limits.mean_context
                            : std::clamp<int64_t>(longest / 4, 1, kMostMeanContext);
+  return {.mean_context = plan->mean_context,
+          .max_batch = plan->machine.max_num_seqs,
+          .pull_rate = cost::PullRate(profile),
+          .step = [&pricer, context = plan->mean_context](
+                      int64_t batch) { return pricer.Decode(batch, context).all(); },
+          .contention = cost::ContentionOf(profile, plan->machine.workers)};
+}
+
+// Sets how many experts of a layer a rank holds.
+base::Status ChooseExperts(const EngineOptions& options, const model::ModelConfig& config,
+                           const DecoderPlans& decoders, const StepPricer& pricer,
+                           LayoutPlan* plan) {
+  PoolQuestion question = SteadyState(options, config, pricer, plan);
+  // What cannot work at all is an error, not a size that does not fit.
+  LayoutPlan least = *plan;
+  least.layout.expert_size = 0;
+  FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders, nullptr, &least));
+  question.memory = [&](int64_t size) {
+    return MemoryWithExperts(options, config, decoders, pricer, *plan, size);
+  };
+  plan->expert_choice = ChooseExpertSize(
+      weights::ExpertSizes(config.moe->num_experts, plan->layout.pool_ranks()), question);
+  plan->layout.expert_size = plan->expert_choice->size;
+  return base::Status::Ok();
+}
+
+// Sets the pooled layers.
+base::Status ChoosePool(const EngineOptions& options, const model::ModelConfig& config,
+                        const DecoderPlans& decoders, const StepPricer& pricer, LayoutPlan* plan) {
+  PoolQuestion question = SteadyState(options, config, pricer, plan);
+  question.num_layers = DenseLayers(config);
   // What cannot work at all is an error, not a number of layers that does not fit.
   LayoutPlan all = *plan;
-  const int64_t num_layers = DenseLayers(config);
-  all.layout.pool_layers = num_layers;
+  all.layout.pool_layers = question.num_layers;
   FB_RETURN_IF_ERROR(PlanRanks(options, config, decoders, nullptr, &all));
-  plan->choice = ChoosePoolLayers(
-      {.num_layers = num_layers,
-       .mean_context = plan->mean_context,
-       .max_batch = plan->machine.max_num_seqs,
-       .pull_rate = cost::PullRate(profile),
-       .memory =
-           [&](int64_t layers) {
-             return MemoryWith(options, config, decoders, pricer, *plan, layers);
-           },
-       .step = [&](int64_t batch) { return pricer.Decode(batch, plan->mean_context).all(); },
-       .contention = cost::ContentionOf(profile, plan->machine.workers)});
+  question.memory = [&](int64_t layers) {
+    return MemoryWithLayers(options, config, decoders, pricer, *plan, layers);
+  };
+  plan->choice = ChoosePoolLayers(question);
   plan->layout.pool_layers = plan->choice->layers;
   return base::Status::Ok();
 }
@@ -245,7 +295,11 @@ base::Status ChoosePoolAlongSp(const EngineOptions& options, const model::ModelC
   for (int64_t layers = 0; layers <= num_layers; ++layers) {
     StepPulls pulls = all;
     pulls.bytes = all.bytes * static_cast<uint64_t>(layers) / static_cast<uint64_t>(num_layers);
-    const PoolTrial trial{layers, rows, SecondsBeside(step, pulls), pulls.seconds(), std::nullopt};
+    PoolTrial trial;
+    trial.layers = layers;
+    trial.batch = rows;
+    trial.step_seconds = SecondsBeside(step, pulls);
+    trial.fetch_seconds = pulls.seconds();
     const bool hidden = trial.fetch_seconds <= trial.step_seconds;
     if (hidden) choice.layers = layers;
     if (hidden || layers == num_layers) choice.trials.push_back(trial);
@@ -435,8 +489,11 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
     }
     return *pricer;
   };
-  if (forecasts || (plan.layout.pools() && (plan.machine.prices_modes || chooses)))
+  const bool chooses_experts = plan.layout.pools_experts() && !plan.layout.expert_size;
+  if (forecasts ||
+      (plan.layout.pools() && (plan.machine.prices_modes || chooses || chooses_experts)))
     pricer_of_ranks();
+  if (chooses_experts) FB_RETURN_IF_ERROR(ChooseExperts(options, config, decoders, *pricer, &plan));
   if (chooses) {
     const auto choose = plan.layout.pools_along_sp() ? &ChoosePoolAlongSp : &ChoosePool;
     FB_RETURN_IF_ERROR(choose(options, config, decoders, *pricer, &plan));
@@ -472,12 +529,25 @@ std::string FormatJob(const JobForecast& job) {
       job.preemptions);
 }
 
-std::string FormatTrial(const PoolTrial& trial) {
+std::string FormatTrial(const Throughput& trial) {
   if (trial.batch == 0) return "does not fit";
   if (trial.job) return FormatJob(*trial.job);
   return fmt::format("batch {}, step {:.1f} ms, fetch {:.1f} ms, {:.0f} tokens/s of a replica",
                      trial.batch, 1e3 * trial.step_seconds, 1e3 * trial.fetch_seconds,
                      trial.tokens_per_s());
+}
+
+std::string FormatExpertChoice(const LayoutPlan& plan) {
+  const ExpertChoice& choice = *plan.expert_choice;
+  const auto trial = [](const char* name, const ExpertTrial& of) {
+    return fmt::format("{}, {}: {}", name, of.size, FormatTrial(of));
+  };
+  return fmt::format(
+      "expert-size=auto: a rank holds {} of {} experts of a layer, for a mean context of {} tokens "
+      "and by the prices of {}: {}; {}; {}",
+      choice.size, plan.config().moe->num_experts, plan.mean_context, plan.priced_by,
+      FormatTrial(choice.chosen()), trial("least", choice.trials.front()),
+      trial("most", choice.trials.back()));
 }
 
 std::string FormatForecast(const LayoutPlan& plan) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "layout/expert_choice.h"
 #include "layout/group_options.h"
 #include "layout/layout.h"
 #include "layout/machine.h"
@@ -30,12 +31,15 @@ struct LayoutPlan {
   tensor::DType dtype = tensor::DType::kBF16;
   const kernels::KernelSet* kernels = nullptr;
   MachinePlan machine;
-  Layout layout;                // pool_layers is set where weights are pooled
+  // pool_layers is set where weights are pooled, expert_size where experts are
+  Layout layout;
   int32_t steps_in_flight = 1;  // a replica's steps at once
   // Which experts rows go to where there are no data; null: data say so, or there are no experts.
   std::shared_ptr<const model::Routing> routing;
-  // What pool=auto chose, at this mean context and by the prices of this device.
+  // What pool=auto and expert-size=auto chose, at this mean context and by the prices of this
+  // device.
   std::optional<PoolChoice> choice;
+  std::optional<ExpertChoice> expert_choice;
   int64_t mean_context = 0;
   std::string priced_by;
   // What the job takes as planned; nothing: little is known of the job or of the devices.
@@ -66,8 +70,11 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
 // What pool=auto came to, beside no pool and all layers. REQUIRES: plan.choice.
 std::string FormatChoice(const LayoutPlan& plan);
 
-// What so many pooled layers come to.
-std::string FormatTrial(const PoolTrial& trial);
+// The same of expert-size=auto, beside the least size and the most. REQUIRES: plan.expert_choice.
+std::string FormatExpertChoice(const LayoutPlan& plan);
+
+// What so many pooled layers, or experts, come to.
+std::string FormatTrial(const Throughput& trial);
 // What the job is expected to take. REQUIRES: plan.forecast.
 std::string FormatForecast(const LayoutPlan& plan);
 

@@ -46,6 +46,18 @@ TEST(Layout, TextAndBack) {
   EXPECT_EQ(*ParseLayout(FormatLayout(cut)), cut);
 }
 
+TEST(Layout, ExpertSizeAsText) {
+  for (const char* size : {"auto", "94"}) {
+    const std::string key = fmt::format(",expert-size={}", size);
+    const Layout layout = *ParseLayout("dp=4,experts=by_expert" + key);
+    EXPECT_THAT(FormatLayout(layout), testing::EndsWith(key));
+    EXPECT_EQ(*ParseLayout(FormatLayout(layout)), layout);
+  }
+  EXPECT_EQ(*ParseLayout("dp=4,expert-size=least"), *ParseLayout("dp=4"));
+  EXPECT_THAT(ParseLayout("expert-size=most").status().message(),
+              HasSubstr("is no number from 1 to 100000, nor least, nor auto"));
+}
+
 TEST(Layout, WrongTextIsRefused) {
   const auto refused = [](std::string_view text, base::ErrorCode code, const char* part) {
     const base::Status status = ParseLayout(text).status();

@@ -1,12 +1,14 @@
 #include "layout/mode_price.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <vector>
 
 #include "base/units.h"
+#include "kernels/serve.h"
 
 namespace forebay::layout {
 namespace {
@@ -40,6 +42,15 @@ int64_t RoundsOf(const share::ShipPlan& ship, int64_t rows) {
       base::CeilDiv(static_cast<uint64_t>(rows), static_cast<uint64_t>(ship.options.expert_rows)));
 }
 
+// Of a row's experts those that another rank computes, on average.
+double RemotePart(const share::ShipPlan& ship) {
+  if (ship.expert_holders.empty()) return static_cast<double>(ship.num_ranks - 1) / ship.num_ranks;
+  int64_t held = 0;
+  for (const uint8_t holders : ship.expert_holders) held += std::popcount(holders);
+  return 1 - static_cast<double>(held) /
+                 static_cast<double>(ship.num_ranks * ship.expert_holders.size());
+}
+
 // What a shipped layer sends: rows to its owners, partial sums back, over the links of those that
 // send or get most.
 double ExchangeSeconds(const StepPricer& pricer, const share::ShipPlan& ship, int64_t rows) {
@@ -50,8 +61,8 @@ double ExchangeSeconds(const StepPricer& pricer, const share::ShipPlan& ship, in
   };
   if (ship.num_experts > 0) {
     // A row goes to each rank that has one of its experts, and comes back from each of these.
-    const double others = ship.num_ranks - 1, part = others / ship.num_ranks,
-                 sent = others * (1 - std::pow(part, ship.experts_per_token)),
+    const double others = ship.num_ranks - 1, part = RemotePart(ship),
+                 sent = others * (1 - std::pow(1 - part / others, ship.experts_per_token)),
                  returned = part * ship.experts_per_token;
     return seconds(static_cast<double>(rows * decoder.config->hidden_size) *
                    static_cast<double>(tensor::SizeOf(decoder.dtype)) * (sent + returned));
@@ -104,19 +115,23 @@ double RoutedExperts::Share(int64_t rows) const {
 
 double RoutedExperts::Busiest(const share::ShipPlan& ship, int64_t rows) const {
   if (law_ == nullptr || ship.num_experts == 0 || rows == 0) return 1;
+  const auto ranks = static_cast<size_t>(ship.num_ranks),
+             experts = static_cast<size_t>(ship.num_experts);
   double busiest = 0;
-  std::vector<int32_t> counts(static_cast<size_t>(ship.num_experts));
+  std::vector<int32_t> counts(ranks * experts);
+  std::vector<uint8_t> owners = ship.expert_owners;
   for (int64_t layer = 0; layer < kDraws; ++layer) {
-    std::vector<int64_t> computed(static_cast<size_t>(ship.num_ranks), 0);
-    for (size_t reader = 0; reader < computed.size(); ++reader) {
+    for (size_t reader = 0; reader < ranks; ++reader) {
       law_->Count({.rank = reader,
                    .layer = layer,
                    .rows = rows,
                    .experts_per_token = ship.experts_per_token},
-                  counts);
-      for (size_t expert = 0; expert < counts.size(); ++expert)
-        computed[ship.expert_owners[reader * counts.size() + expert]] += counts[expert];
+                  std::span(counts).subspan(reader * experts, experts));
     }
+    if (!ship.expert_holders.empty())
+      kernels::ChooseOwners(ship.expert_holders, ship.num_ranks, counts.data(), owners.data());
+    std::vector<int64_t> computed(ranks, 0);
+    for (size_t at = 0; at < counts.size(); ++at) computed[owners[at]] += counts[at];
     busiest += static_cast<double>(std::ranges::max(computed));
   }
   return busiest / static_cast<double>(kDraws * rows * ship.experts_per_token);

@@ -15,7 +15,7 @@ struct Cell {
   int32_t rows;
 };
 
-base::Result<GroupOptions> GroupOf(const Cell& cell, const char* routing = "power:1.2") {
+EngineOptions OptionsOf(const Cell& cell, const char* routing = "power:1.2") {
   EngineOptions options{.model = std::string("builtin:") + cell.model};
   options.machine.devices = *ParseDevices("sim:" + std::to_string(cell.ranks) + "x" + cell.device);
   options.machine.memory_bytes = uint64_t{1} << 50;
@@ -26,6 +26,11 @@ base::Result<GroupOptions> GroupOf(const Cell& cell, const char* routing = "powe
   options.limits.max_model_len = cell.prompt + 32;
   options.limits.mean_context = cell.prompt;
   options.ship.rounds.expert_rows = 8192;
+  return options;
+}
+
+base::Result<GroupOptions> GroupOf(const Cell& cell) {
+  const EngineOptions options = OptionsOf(cell);
   FB_ASSIGN_OR_RETURN(const LayoutPlan plan,
                       PlanLayout(options, *model::LoadBuiltinConfig(cell.model)));
   if (!plan.group) return base::Status(base::kInvalidArgument, "the ranks do not meet");
@@ -64,6 +69,23 @@ TEST(ModePrice, FullStepsOfPromptsTakeTheFasterMode) {
       EXPECT_LT(group->patience, 8);
     }
   }
+}
+
+// Of several holders of an expert the one with fewer rows computes.
+TEST(ModePrice, RedundancyLevelsTheRowsOfRanksThatShip) {
+  constexpr Cell kCell{"gb200-nvl72", "DeepSeek-R1-NVFP4", 4, 1024, 8192};
+  EngineOptions options = OptionsOf(kCell);
+  const model::ModelConfig config = *model::LoadBuiltinConfig(kCell.model);
+  const auto busiest = [&](int64_t size) {
+    options.layout->expert_size = size;
+    const auto plan = PlanLayout(options, config);
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    return RoutedExperts(config, options.machine.routing.get())
+        .Busiest(*plan->ranks[0].request.pool[0].ship, 1024);
+  };
+  const double least = busiest(64), more = busiest(94);
+  EXPECT_GT(least, 1.05);
+  EXPECT_LT(more, least - .05);
 }
 
 }  // namespace

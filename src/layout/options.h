@@ -140,6 +140,9 @@ struct TrialOptions {
   double overcommit = 1;  // schedule::StepView::overcommit
   int flip_every = 0;     // So many steps are taken together, so many not; 0: as the mode says.
   int shift_every = 0;    // So many steps in each of the layout's modes in turn; 0: as rows say.
+  // device::CpuDeviceOptions, of real kernels on the virtual runtime
+  runtime::TimeNs max_virtual_delay = 0;
+  uint64_t delay_seed = 0;
 };
 
 // Devices of two roles: those of the context groups come first.

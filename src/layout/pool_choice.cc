@@ -12,23 +12,28 @@ namespace {
 constexpr double kAsGood = 0.998;
 constexpr int64_t kFirstTrials = 16;
 
-PoolTrial Try(const PoolQuestion& question, int64_t layers) {
-  const PooledMemory memory = question.memory(layers);
-  // Admission keeps a block more for each choice.
-  PoolTrial trial{.layers = layers,
-                  .batch = std::min(question.max_batch, memory.kv_tokens / (question.mean_context +
-                                                                            kernels::kBlockTokens)),
-                  .fetch_seconds = static_cast<double>(memory.pull_bytes) / question.pull_rate};
-  if (trial.batch == 0) return trial;
-  trial.step_seconds = SecondsBeside(question.step(trial.batch),
-                                     {memory.pull_bytes, question.pull_rate, question.contention});
-  trial.job = memory.job;
-  return trial;
-}
-
 }  // namespace
 
-double PoolTrial::tokens_per_s() const {
+Throughput ThroughputOf(const PoolQuestion& question, const PooledMemory& memory) {
+  Throughput result;
+  // Admission keeps a block more for each choice.
+  result.batch = std::min(question.max_batch,
+                          memory.kv_tokens / (question.mean_context + kernels::kBlockTokens));
+  result.fetch_seconds = static_cast<double>(memory.pull_bytes) / question.pull_rate;
+  if (result.batch == 0) return result;
+  result.step_seconds = SecondsBeside(question.step(result.batch),
+                                      {memory.pull_bytes, question.pull_rate, question.contention});
+  result.job = memory.job;
+  if (!memory.together) return result;
+  const double together = memory.together(result.batch);
+  if (memory.always_together || together < std::max(result.step_seconds, result.fetch_seconds)) {
+    result.step_seconds = together;
+    result.fetch_seconds = 0;
+  }
+  return result;
+}
+
+double Throughput::tokens_per_s() const {
   if (job) return job->tokens_per_s();
   return batch == 0 ? 0 : static_cast<double>(batch) / std::max(step_seconds, fetch_seconds);
 }
@@ -42,7 +47,10 @@ PoolChoice ChoosePoolLayers(const PoolQuestion& question) {
   const auto try_between = [&](int64_t first, int64_t last, int64_t step) {
     for (int64_t layers = std::max<int64_t>(first, 0);
          layers <= std::min(last, question.num_layers); layers += step) {
-      if (!tried.contains(layers)) tried.emplace(layers, Try(question, layers));
+      if (tried.contains(layers)) continue;
+      PoolTrial& trial = tried[layers];
+      static_cast<Throughput&>(trial) = ThroughputOf(question, question.memory(layers));
+      trial.layers = layers;
     }
   };
   const auto best = [&] {

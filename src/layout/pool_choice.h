@@ -12,32 +12,42 @@
 
 namespace forebay::layout {
 
-// What a rank has with so many layers pooled.
+// What a rank has with so much pooled.
 struct PooledMemory {
   int64_t kv_tokens = 0;    // 0: the model does not fit
   uint64_t pull_bytes = 0;  // over the busiest link in a step, one way
+  // The seconds of a step in which each rank decodes so many choices and that all take together,
+  // instead of pulling; null: they cannot. They do where it is sooner, or always.
+  std::function<double(int64_t batch)> together = nullptr;
+  bool always_together = false;
   // What the whole job takes then, where something is known of it.
   std::optional<JobForecast> job;
 };
 
+// Shared weights: how many layers are pooled, or how many experts of a layer each rank holds.
 struct PoolQuestion {
   int64_t num_layers = 0;
   int64_t mean_context = 1;  // tokens that a running choice holds
   int64_t max_batch = 0;     // choices that run at once on a rank
   double pull_rate = 0;      // the rate of a rank's pulls, in bytes per second
-  std::function<PooledMemory(int64_t layers)> memory;
+  std::function<PooledMemory(int64_t count)> memory;  // with so many layers, or experts
   // Of a step that decodes `batch` choices, alone on its device; and what pulls take from it.
   std::function<cost::Work(int64_t batch)> step;
   cost::Contention contention;
 };
 
-struct PoolTrial {
-  int64_t layers = 0, batch = 0;
+struct Throughput {
+  int64_t batch = 0;
   double step_seconds = 0, fetch_seconds = 0;  // of a step that pulls
   std::optional<JobForecast> job;
 
-  // The job's, or a rank's in a steady state of full batches that pulls; 0: the model does not fit.
+  // The job's, or a rank's in a steady state of full batches; 0: the model does not fit.
   double tokens_per_s() const;
+};
+Throughput ThroughputOf(const PoolQuestion& question, const PooledMemory& memory);
+
+struct PoolTrial : Throughput {
+  int64_t layers = 0;
 };
 
 struct PoolChoice {

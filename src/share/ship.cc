@@ -114,12 +114,10 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
     first_row[rank + 1] = first_row[rank] + static_cast<int32_t>(rows);
     round.ranks.step[rank] = steps_[rank];
   }
-  for (int rank = 0; context.routing != nullptr && rank < plan_.num_ranks; ++rank)
-    round.counts.push_back(kernels::CountServed(round.ranks, rank, *context.routing, round.draw));
-  for (kernels::ServedCounts& counts : round.counts) {
-    for (kernels::ServedCount& count : counts) {
-      if (plan_.options.reduced_wire) count.slots = count.rows;
-    }
+  if (context.routing != nullptr) CountRound(context, &round);
+  if (!plan_.expert_holders.empty()) {
+    round.owners = reinterpret_cast<uint8_t*>(sums_->mine() + plan_.owners_offset);
+    round.ranks.owners = round.owners;
   }
   round.residual = context.activations.residual + static_cast<uint64_t>(first) * round.row_bytes;
   model::CutExpertBuffers(*context.config, context.dtype, first_row[plan_.num_ranks],
@@ -133,6 +131,23 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
   if (has_rows) model::RunSharedExpert(context, layer, round.normed, round.own(), round.buffers);
   sums_->Meet(*context.stream);
   if (has_rows) TakeOutputs(context, round);
+}
+
+void ShippedFfn::CountRound(const model::BlockContext& context, Round* round) const {
+  kernels::ServedRanks ranks = round->ranks;
+  std::vector<int32_t> drawn(plan_.expert_owners.size());
+  kernels::DrawServed(ranks, *context.routing, round->draw, drawn);
+  std::vector<uint8_t> owners(drawn.size());
+  if (!plan_.expert_holders.empty()) {
+    kernels::ChooseOwners(plan_.expert_holders, ranks.num_ranks, drawn.data(), owners.data());
+    ranks.owners = owners.data();
+  }
+  for (int rank = 0; rank < ranks.num_ranks; ++rank) {
+    round->counts.push_back(kernels::CountServed(ranks, rank, drawn.data()));
+    for (kernels::ServedCount& count : round->counts.back()) {
+      if (plan_.options.reduced_wire) count.slots = count.rows;
+    }
+  }
 }
 
 // What meets the experts goes into the staging, the rows as normed or weighed, and behind them
@@ -151,6 +166,20 @@ void ShippedFfn::StageRows(const model::BlockContext& context, int64_t first, Ro
   round->normed = normed;
 }
 
+void ShippedFfn::GatherRows(const model::BlockContext& context, const Round& round, int rank) {
+  const std::byte* const staged = rows_.part(rank);
+  const auto at = static_cast<uint64_t>(round.ranks.first_row[rank]);
+  kernels::GatherServed(*context.stream,
+                        {.ranks = round.ranks,
+                         .rank = rank,
+                         .experts = reinterpret_cast<const int32_t*>(staged + plan_.experts_offset),
+                         .from = staged,
+                         .to = context.activations.gathered + at * round.row_bytes,
+                         .row_bytes = plan_.sent_row_bytes,
+                         .counters = &counters_.experts,
+                         .count = round.count(rank, round.ranks.me)});
+}
+
 // This rank's experts, for the rows of all.
 void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& round) {
   const kernels::ServedRanks& ranks = round.ranks;
@@ -158,30 +187,28 @@ void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& roun
   for (int i = 0; i < ranks.num_ranks; ++i) {
     const int rank = OwnFirst(ranks, i);
     if (ranks.rows(rank) == 0) continue;
-    const std::byte* const staged = rows_.part(rank);
-    const std::byte* const experts = staged + plan_.experts_offset;
-    const auto at = static_cast<uint64_t>(ranks.first_row[rank]);
-    Copy(context, "ship_experts", round.gathered_experts + at * static_cast<uint64_t>(k), experts,
-         rank != ranks.me, static_cast<uint64_t>(ranks.rows(rank) * k) * sizeof(int32_t));
-    kernels::GatherServed(*context.stream,
-                          {.ranks = ranks,
-                           .rank = rank,
-                           .experts = reinterpret_cast<const int32_t*>(experts),
-                           .from = staged,
-                           .to = context.activations.gathered + at * round.row_bytes,
-                           .row_bytes = plan_.sent_row_bytes,
-                           .counters = &counters_.experts,
-                           .count = round.count(rank, ranks.me)});
+    Copy(context, "ship_experts", round.gathered_experts + int64_t{ranks.first_row[rank]} * k,
+         rows_.part(rank) + plan_.experts_offset, rank != ranks.me,
+         static_cast<uint64_t>(ranks.rows(rank) * k) * sizeof(int32_t));
+    if (round.owners == nullptr) GatherRows(context, round, rank);
   }
   std::byte* const made = sums_->mine();
-  kernels::GroupServed(*context.stream, {.ranks = ranks,
-                                         .experts = round.gathered_experts,
-                                         .offsets = context.weights.expert_offsets,
-                                         .source = round.buffers.source,
-                                         .positions = reinterpret_cast<int32_t*>(made),
-                                         .counters = context.routed,
-                                         .routing = context.routing,
-                                         .draw = round.draw});
+  const bool chooses = round.owners != nullptr;
+  kernels::GroupServed(*context.stream,
+                       {.ranks = ranks,
+                        .holders = chooses ? plan_.expert_holders.data() : nullptr,
+                        .owners = round.owners,
+                        .counts = reinterpret_cast<int32_t*>(made + plan_.counts_offset),
+                        .experts = round.gathered_experts,
+                        .offsets = context.weights.expert_offsets,
+                        .source = round.buffers.source,
+                        .positions = reinterpret_cast<int32_t*>(made),
+                        .counters = context.routed,
+                        .routing = context.routing,
+                        .draw = round.draw});
+  // Who needs which rows is known only now.
+  for (int i = 0; chooses && i < ranks.num_ranks; ++i)
+    GatherRows(context, round, OwnFirst(ranks, i));
   model::RunExperts(context, round.layer, model::ExpertsFrom::kHeld,
                     {.x = context.activations.gathered,
                      .source = round.buffers.source,

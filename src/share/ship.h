@@ -19,7 +19,9 @@
 //
 //   each rank with rows   writes them, normed, and which experts they choose, into its staging
 //                           | all meet
-//   each rank             gathers the rows that its experts need, each once, and computes them
+//   each rank             gathers all indices; where ranks hold experts more than once, says by
+//                         them who computes what, as all others do; gathers the rows that its
+//                         experts need, each once, and computes them
 //                           | all meet
 //   each rank with rows   copies what the experts made of its rows, and combines it as at home
 //
@@ -109,6 +111,7 @@ class ShippedFfn final : public model::RemoteFfn {
     int32_t* gathered_experts = nullptr;  // those of all
 
     std::vector<kernels::ServedCounts> counts;  // [ranks], where there are no data
+    uint8_t* owners = nullptr;                  // ranks.owners, where rows decide
 
     int32_t own() const { return ranks.rows(ranks.me); }
     // What rows of `rank` send to `to`; null: data say.
@@ -116,8 +119,11 @@ class ShippedFfn final : public model::RemoteFfn {
       return counts.empty() ? nullptr : &counts[rank][to];
     }
   };
+  // What all ranks send to each other, by the routing's draws.
+  void CountRound(const model::BlockContext& context, Round* round) const;
   void StageRows(const model::BlockContext& context, int64_t first, Round* round);
   void ServeRows(const model::BlockContext& context, const Round& round);
+  void GatherRows(const model::BlockContext& context, const Round& round, int rank);
   void TakeOutputs(const model::BlockContext& context, const Round& round);
   void Copy(const model::BlockContext& context, const char* label, void* to, const std::byte* from,
             bool remote, uint64_t bytes);

@@ -1,9 +1,11 @@
 #include "share/ship_plan.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "fabric/collectives.h"
 #include "kernels/reduce.h"
+#include "kernels/serve.h"
 #include "model/blocks/dense_ffn.h"
 #include "model/blocks/experts.h"
 
@@ -29,16 +31,20 @@ bool HasLeaves(const model::LayerPlan& layer) {
          model::FindRole(layer.matrices, model::kDown) != nullptr;
 }
 
-// An expert is computed where its rows are if that rank holds it, else where the rank would pull it
-// from. All layers with experts are alike in this.
-void SetOwners(const weights::PoolBook& book, size_t layer, ShipPlan* plan) {
-  plan->num_experts = book.group().layer(static_cast<int64_t>(layer)).num_leaves;
-  for (int rank = 0; rank < plan->num_ranks; ++rank) {
-    for (int32_t expert = 0; expert < plan->num_experts; ++expert) {
-      plan->expert_owners.push_back(
-          static_cast<uint8_t>(book.SourceOf(rank, {static_cast<int64_t>(layer), expert})));
+// All layers with experts are alike in this.
+void SetOwners(const weights::PoolBook& book, int64_t layer, ShipPlan* plan) {
+  plan->num_experts = book.group().layer(layer).num_leaves;
+  std::vector<uint8_t> holders(static_cast<size_t>(plan->num_experts));
+  for (int32_t expert = 0; expert < plan->num_experts; ++expert) {
+    for (int rank = 0; rank < plan->num_ranks; ++rank) {
+      if (book.OffsetOf(rank, {layer, expert}) != weights::PoolBook::kNotHeld)
+        holders[expert] |= static_cast<uint8_t>(1 << rank);
     }
   }
+  plan->expert_owners.resize(holders.size() * static_cast<size_t>(plan->num_ranks));
+  kernels::ChooseOwners(holders, plan->num_ranks, nullptr, plan->expert_owners.data());
+  const auto alone = [](uint8_t mask) { return std::has_single_bit(mask); };
+  if (!std::ranges::all_of(holders, alone)) plan->expert_holders = std::move(holders);
 }
 
 std::vector<int32_t> PanelsOfLeaves(const model::LayerPlan& layer) {
@@ -87,7 +93,7 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
         weights::TensorKind::kExperts) {
       shipped.experts = true;
       shared.max_owners = shared.num_ranks;
-      if (shared.expert_owners.empty()) SetOwners(*pool.book, layer, &shared);
+      if (shared.expert_owners.empty()) SetOwners(*pool.book, static_cast<int64_t>(layer), &shared);
       continue;
     }
     if (!HasLeaves(decoder.layers[layer])) {
@@ -141,7 +147,14 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
     shared.experts_offset = base::RoundUp(round * row_bytes, 64);
     shared.outputs_offset = base::RoundUp(served * k * sizeof(int32_t), 64);
     rows_bytes = std::max(rows_bytes, shared.experts_offset + round * k * sizeof(int32_t));
-    sums_bytes = std::max(sums_bytes, shared.outputs_offset + served * k * row_bytes);
+    uint64_t round_bytes = shared.outputs_offset + served * k * row_bytes;
+    if (!shared.expert_holders.empty()) {
+      const uint64_t owners = shared.expert_owners.size();
+      shared.owners_offset = base::RoundUp(round_bytes, 64);
+      shared.counts_offset = base::RoundUp(shared.owners_offset + owners, 64);
+      round_bytes = shared.counts_offset + owners * sizeof(int32_t);
+    }
+    sums_bytes = std::max(sums_bytes, round_bytes);
   }
   shared.rows_bytes = fabric::Exchange::StagingBytes(rows_bytes);
   shared.sums_bytes = fabric::Exchange::StagingBytes(sums_bytes);

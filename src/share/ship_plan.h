@@ -49,9 +49,13 @@ struct ShipPlan {
   int max_planes = 0;    // planes of partial sums that one rank computes of a layer
   int total_planes = 0;  // that all ranks together do
   int max_owners = 0;    // replicas that compute with one layer
-  // of layers with experts: [num_ranks, num_experts], who computes an expert for whom
+  // of layers with experts: [num_ranks, num_experts], who computes an expert for whom where nothing
+  // is known of their rows
   int32_t num_experts = 0, experts_per_token = 0;
   std::vector<uint8_t> expert_owners;
+  // [num_experts], a bit a rank, where an expert has several: a round's rows then say who computes
+  // (kernels::ChooseOwners). Empty: expert_owners stand.
+  std::vector<uint8_t> expert_holders;
   uint64_t sent_row_bytes = 0;  // of a row on its way to experts
   // staging regions of a rank: rows for the owners, partial sums for the others
   uint64_t rows_bytes = 0, sums_bytes = 0;
@@ -61,8 +65,9 @@ struct ShipPlan {
   // What all ranks do together in a shipped step, or in a round.
   int64_t gathered_rows() const { return int64_t{options.rows} * num_ranks; }
   int64_t served_rows() const { return int64_t{options.expert_rows} * num_ranks; }
-  // Where indices lie behind the rows in a rank's staging, and rows behind positions.
-  uint64_t experts_offset = 0, outputs_offset = 0;
+  // Where indices lie behind the rows in a rank's staging, and rows behind positions; behind these
+  // the owners of a round, and what they are chosen by.
+  uint64_t experts_offset = 0, outputs_offset = 0, owners_offset = 0, counts_offset = 0;
 };
 
 // A tp rank of a stage as PlanShip sees it.

@@ -102,6 +102,10 @@ struct PlacementKind {
   std::unique_ptr<const Placement> (*make)(int64_t parameter);  // 0: there is no number
 };
 
+// The sizes that by_expert can have: of stretches, one a rank and equally far apart, that cover so
+// many experts exactly. Ascending; none: there are more ranks than experts.
+std::vector<int64_t> ExpertSizes(int64_t experts, int64_t ranks);
+
 // What makes a placement without a parameter.
 template <typename PlacementType>
 std::unique_ptr<const Placement> Make(int64_t) {

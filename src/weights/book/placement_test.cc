@@ -198,6 +198,15 @@ TEST(Placement, ExpertsComeFromTheNearestHolder) {
               ElementsAre(242, 122, 122, 162));
 }
 
+TEST(Placement, SizesOfExperts) {
+  EXPECT_THAT(ExpertSizes(8, 3), ElementsAre(4, 6));
+  EXPECT_THAT(ExpertSizes(8, 4), ElementsAre(2, 5));
+  EXPECT_THAT(ExpertSizes(8, 1), ElementsAre(8));
+  EXPECT_THAT(ExpertSizes(8, 9), ElementsAre());
+  for (const int64_t size : ExpertSizes(256, 5))
+    EXPECT_TRUE(Find(fmt::format("by_expert:{}", size)).Check(Experts(5, 256)).ok()) << size;
+}
+
 TEST(Placement, ExpertsThatAreNotCoveredAreRefused) {
   base::Status status = Find("by_expert:65").Check(Experts(4, 256));
   EXPECT_EQ(status.code(), kCannotPlace);

@@ -69,6 +69,14 @@ class ByExpert final : public Placement {
 
 }  // namespace
 
+std::vector<int64_t> ExpertSizes(int64_t experts, int64_t ranks) {
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= experts; ++size) {
+    if (StrideOf(experts, ranks, size) > 0) sizes.push_back(size);
+  }
+  return sizes;
+}
+
 extern const PlacementKind kByExpert;
 const PlacementKind kByExpert{.name = "by_expert",
                               .tensors = TensorKind::kExperts,
