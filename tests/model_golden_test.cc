@@ -2,11 +2,13 @@
 // and greedy tokens through the whole engine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/compose.h"
 #include "golden_files.h"
 #include "model/family.h"
+#include "model/latent_forms.h"
 #include "runtime/real/real_runtime.h"
 #include "tests_support/list_source.h"
 
@@ -27,17 +29,19 @@ struct Loaded {
 
 using ChangeConfig = void (*)(model::ModelConfig* config);
 
-// `kernels`: null is the fastest. `change`: of the configuration, null: none.
+// `kernels`: null is the fastest. `change`: of the configuration, null: none. `expanded_bytes`: as
+// in model::StepCapacity.
 Loaded Load(const std::string& path, tensor::DType dtype,
-            const kernels::KernelSet* kernels = nullptr, ChangeConfig change = nullptr) {
+            const kernels::KernelSet* kernels = nullptr, ChangeConfig change = nullptr,
+            uint64_t expanded_bytes = UINT64_MAX) {
   Loaded loaded;
   auto files = engine::OpenModel(golden::Path(path), false, 0);
   FB_CHECK(files.ok(), "{}", files.status().ToString());
   loaded.files = std::move(files).value();
   if (change != nullptr) change(&loaded.files.config);
   loaded.runtime = runtime::CreateRealRuntime();
-  auto device =
-      device::CreateCpuDevice(*loaded.runtime, {.memory_bytes = 256 << 20, .num_workers = 2});
+  auto device = device::CreateCpuDevice(
+      *loaded.runtime, {.memory_bytes = 256 << 20, .num_workers = 2, .profile = true});
   FB_CHECK(device.ok(), "{}", device.status().ToString());
   layout::MemoryRequest request{.budget_bytes = 128 << 20,
                                 .max_model_len = 512,
@@ -46,6 +50,7 @@ Loaded Load(const std::string& path, tensor::DType dtype,
   auto plan = layout::PlanMemory(loaded.files.config, dtype, request);
   FB_CHECK(plan.ok(), "{}", plan.status().ToString());
   loaded.plan = *plan;
+  loaded.plan.capacity.expanded_bytes = expanded_bytes;
   if (kernels == nullptr) kernels = *kernels::ChooseKernels("auto");
   auto rank = engine::Rank::Create(std::move(device).value(), loaded.files.config, loaded.plan,
                                    false, *kernels, loaded.files.reader.get(), 2);
@@ -153,6 +158,34 @@ TEST(LatentForms, RoundElsewhere) {
   Loaded one = Load("models/deepseek-v3", tensor::DType::kBF16, nullptr,
                     [](model::ModelConfig* config) { config->mla->absorbed = true; });
   EXPECT_EQ(AllLogits(one, tokens), absorbed);
+}
+
+// Of all heads, of two at once, of one after another.
+TEST(LatentForms, HeadsThatTakeTurnsHaveTheSameBits) {
+  const golden::Tensors golden("models/deepseek-v3/golden.safetensors");
+  const auto tokens = golden.Ids("input_ids", 0, golden.Read<int64_t>("lengths")[0]);
+  const auto files = engine::OpenModel(golden::Path("models/deepseek-v3"), false, 0);
+  ASSERT_TRUE(files.ok());
+  ASSERT_EQ(files->config.num_heads, 4);
+  const tensor::DType dtype = tensor::DType::kBF16;
+  const uint64_t one =
+      model::PassBytes(files->config, dtype, std::ssize(tokens) / kernels::kBlockTokens + 1, 0);
+  int64_t calls_before = 0;
+  std::vector<float> logits_before;
+  for (const uint64_t heads : {4, 2, 1}) {
+    Loaded loaded = Load("models/deepseek-v3", dtype, nullptr, nullptr, heads * one);
+    const std::vector<float> logits = AllLogits(loaded, tokens);
+    const auto profile = loaded.rank->device().Profile();
+    const auto entry =
+        std::ranges::find(profile, std::string_view("key_up"), &device::OpProfile::label);
+    ASSERT_NE(entry, profile.end());
+    EXPECT_GT(entry->calls, calls_before) << heads << " heads at once";
+    calls_before = entry->calls;
+    if (!logits_before.empty()) {
+      EXPECT_EQ(logits, logits_before) << heads << " heads at once";
+    }
+    logits_before = logits;
+  }
 }
 
 TEST_P(GoldenModel, Bf16LogitsAreAsCloseAsTheReferencesOwn) {

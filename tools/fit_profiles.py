@@ -104,6 +104,10 @@ MODELS = {"Meta-Llama-3-8B": (4096, 14336, 32, 8), "Meta-Llama-3-70B": (8192, 28
           "Llama-2-7b-hf": (4096, 11008, 32, 32), "Llama-2-70b-hf": (8192, 28672, 64, 8)}
 
 GRID = [512, 1024, 2048, 4096, 8192, 16384, 65536]
+HEAD_DIM = 128
+# Keys of 192 elements and values of 128: a prompt's flops are those of heads of their mean.
+EXPANDED_HEAD_DIM = 160
+
 ROWS = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768]
 POW2 = lambda first, last: [2**i for i in range(first, last + 1)]
 
@@ -121,7 +125,7 @@ class Device:
         key = {"fp8": "fp8_flops", "fp8_block": "fp8_flops", "nvfp4": "fp4_flops", "int8": "int8_flops"}.get(fmt)
         return self.v.get(key, 0) or self.v["bf16_flops"]
 
-    def roofline(self, op, fmt, p):
+    def roofline(self, op, fmt, p, head_dim=HEAD_DIM):
         """Seconds at datasheet rates of a table's point; src/cost/model.cc has the same formulas."""
         a, b, c = p
         memory = self.v["memory_bytes_per_s"]
@@ -129,9 +133,9 @@ class Device:
             weights = b * c
             return max(2 * a * weights / self.peak(fmt), weights * BYTES[fmt] / memory)
         if op == "decode_attention":
-            return max(4 * 128 * a * b * c / self.v["bf16_flops"], 2 * 128 * BYTES[fmt] * a * b / memory)
+            return max(4 * head_dim * a * b * c / self.v["bf16_flops"], 2 * head_dim * BYTES[fmt] * a * b / memory)
         if op == "prefill_attention":
-            return 2 * 128 * a * b * b / self.v["bf16_flops"]
+            return 2 * head_dim * a * b * b / self.v["bf16_flops"]
         return a * (2 if op == "all_reduce" else 1) * (b - 1) / b / self.v["link_bytes_per_s"]
 
 
@@ -193,31 +197,35 @@ def make_monotone(axes, log_time, leading):
     return {i: (upper[i] + lower[i]) / 2 for i in log_time}
 
 
-def fit(device, op, fmt, measured, axes, mark, source):
+def fit(device, op, fmt, measured, axes, mark, source, head_dim=HEAD_DIM):
     """measured: [(point, seconds)] in the CSV's order. Returns the table and its held-out rows."""
+    roofline = lambda p: device.roofline(op, fmt, p, head_dim)
     held = [m for i, m in enumerate(measured) if i % 5 == 4]
     train = {}
     for i, (p, seconds) in enumerate(measured):
         if i % 5 != 4:
             train[p] = min(seconds, train.get(p, math.inf))
-    utilisation = {p: math.log(device.roofline(op, fmt, p) / s) for p, s in train.items()}
+    utilisation = {p: math.log(roofline(p) / s) for p, s in train.items()}
     by_first = {}
     for p in train:
         by_first.setdefault(p[0], []).append(p)
     log_time = {}
     for i in itertools.product(*(range(len(a)) for a in axes)):
         point = tuple(a[j] for a, j in zip(axes, i))
-        log_time[i] = math.log(device.roofline(op, fmt, point)) - corner_value(point, by_first, axes[0], utilisation)
+        log_time[i] = math.log(roofline(point)) - corner_value(point, by_first, axes[0], utilisation)
     log_time = make_monotone(axes, log_time, MONOTONE.get(op, 1))
     inside = [(p, s) for p, s in held if all(a[0] <= x <= a[-1] for x, a in zip(p, axes))]
     errors = sorted(abs(interpolate(axes, log_time, p) / s - 1) for p, s in inside)
-    values = [float(f"{device.roofline(op, fmt, tuple(a[j] for a, j in zip(axes, i))) / math.exp(log_time[i]):.4g}")
+    values = [float(f"{roofline(tuple(a[j] for a, j in zip(axes, i))) / math.exp(log_time[i]):.4g}")
               for i in itertools.product(*(range(len(a)) for a in axes))]
     table = {"op": op, "format": fmt, "mark": mark, "source": source,
              "residual": {"median": round(statistics.median(errors), 4), "p90": round(errors[int(0.9 * len(errors))], 4),
                           "held_out": len(errors), "fitted": len(train)},
              "axes": dict(zip(axis_names(op), axes)), "utilisation": values}
-    check_points(source, [(p, device.roofline(op, fmt, p) / s) for p, s in measured], op)
+    if head_dim != HEAD_DIM:
+        table["head_dim"] = head_dim
+    by_size = lambda p: (p[1], p[0], p[2]) if op == "prefill_attention" else p  # the longest prompts are the largest
+    check_points(source, [(by_size(p), roofline(p) / s) for p, s in measured], op)
     return table, inside
 
 
@@ -273,6 +281,17 @@ def attention_tables(device, path):
     return out
 
 
+def expanded_tables(device, path):
+    """Latent attention's prompts in the expanded form. Of equal sequences x heads (1 x 128, 16 x 8) the fastest counts."""
+    out = []
+    for kv, fmt in (("bfloat16", "bf16"), ("fp8", "fp8")):
+        measured = [((int(r["heads"]) * int(r["batch"]), int(r["isl"]), 1), float(r["us"]) * 1e-6)
+                    for r in rows_of(path) if r["kv"] == kv]
+        out.append(fit(device, "prefill_attention", fmt, measured, [POW2(0, 15), POW2(4, 15), [1]], "measured",
+                       os.path.basename(path), EXPANDED_HEAD_DIM))
+    return out
+
+
 def collective_tables(device, path):
     """all_reduce takes the faster of NCCL and vLLM's kernel under graphs at each size. The column "bytes" counts 16-bit
     elements: the kernel changes at 131,072 of them on 8 GPUs and at 4,194,304 on 2 and 4, which are the 256 KiB and 8 MiB at
@@ -315,12 +334,6 @@ def check_unfitted(device, calib):
             others = (ranks - 1) * (1 - (1 - 1 / ranks) ** top_k)
             points.append(((tokens, ranks), tokens * hidden * BYTES[fmt] * others / link / (float(r["us"]) * 1e-6)))
     check_points("gb200_a2a.csv", points, "all_to_all")
-    points = []
-    for r in rows_of(os.path.join(calib, "gb200_mla_ctx.csv")):
-        heads, batch, tokens = int(r["heads"]), int(r["batch"]), int(r["isl"])
-        flops = (192 + 128) * heads * batch * tokens**2  # causal: half of all pairs
-        points.append(((tokens, batch * heads), flops / peak(DTYPE[r["dtype"]]) / (float(r["us"]) * 1e-6)))
-    check_points("gb200_mla_ctx.csv", points, "prefill_attention")
     points = []
     for r in rows_of(os.path.join(calib, "gb200_moe_dsr1_nvfp4.csv")):
         tokens, ranks = int(r["tokens"]), int(r["ep"])  # tokens of all ranks: as one rank's they would exceed the peak
@@ -462,7 +475,8 @@ def main():
     tables["h200"] = (gemm_tables(device["h200"], at("h200_gemm.csv")) +
                       attention_tables(device["h200"], at("h200_attn.csv")) +
                       collective_tables(device["h200"], at("h200_comm.csv")))
-    tables["gb200-nvl72"] = gemm_tables(device["gb200-nvl72"], at("gb200_gemm.csv"))
+    tables["gb200-nvl72"] = (gemm_tables(device["gb200-nvl72"], at("gb200_gemm.csv")) +
+                             expanded_tables(device["gb200-nvl72"], at("gb200_mla_ctx.csv")))
     for name, column in (("a100-80g", "a100"), ("a40", "a40"), ("h100", "h100")):
         tables[name] = vidur_tables(device[name], at("vidur_mlp.csv"), column)
     tables["h100"] += same_links(tables["h200"])

@@ -24,7 +24,6 @@ constexpr std::pair<std::string_view, std::string_view> kForeignFlags[] = {
     {"--enable-chunked-prefill", "long prompts are always computed in chunks"},
     {"--enforce-eager", "there are no captured graphs, so there is nothing to switch off"},
     {"--hf-overrides", "edit config.json instead"},
-    {"--kv-cache-dtype", "the KV cache has the compute type; see --dtype"},
     {"--load-format", "the format is seen from the files"},
     {"--max-seq-len-to-capture", "there are no captured graphs"},
     {"--revision", "nothing is downloaded; -m names a folder or a file"},

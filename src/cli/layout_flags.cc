@@ -87,6 +87,11 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
                   "nvfp4 (default: as the model's config.json says)")
       .among({"fp8", "fp8_block", "nvfp4"});
   command
+      .add_option("--kv-cache-dtype", flags.kv_cache_dtype,
+                  "Simulated devices: auto (the compute type) or fp8, a byte an element")
+      .among({"auto", "fp8"})
+      .capture_default_str();
+  command
       .add_option("--sim-tp-wire", flags.tp_wire,
                   "Simulated devices: the price of partial sums between ranks, exact (4 bytes an "
                   "element, as real ranks send them) or bf16 (2)")
@@ -354,6 +359,7 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
        {cost::NumberFormat::kFP8, cost::NumberFormat::kFP8Block, cost::NumberFormat::kNVFP4}) {
     if (flags.quantization == cost::Name(format)) engine->machine.quantization = format;
   }
+  if (flags.kv_cache_dtype == "fp8") engine->machine.kv_cache_format = cost::NumberFormat::kFP8;
   engine->machine.tp_wire_bf16 = flags.tp_wire == "bf16";
   FB_ASSIGN_OR_RETURN(engine->shift.mode, layout::ParseShiftMode(flags.shift_mode));
   engine->shift.two_step_kv = flags.kv_replication == "two-step";

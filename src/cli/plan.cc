@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <optional>
 
 #include "base/json_writer.h"
 #include "base/units.h"
@@ -16,6 +17,7 @@
 #include "layout/layout_plan.h"
 #include "layout/layout_search.h"
 #include "layout/role_plan.h"
+#include "model/latent_forms.h"
 #include "profile/cpu_cache.h"
 #include "runtime/real/real_runtime.h"
 #include "trace/job_lengths.h"
@@ -101,6 +103,21 @@ base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
   return columns;
 }
 
+// Where rows of prompts attend in the expanded form of latent attention.
+struct ExpandedHeads {
+  int64_t heads = 0;  // at a time in the longest context
+  uint64_t bytes = 0;
+};
+
+std::optional<ExpandedHeads> ExpandedHeadsOf(const layout::MemoryPlan& memory) {
+  const model::ModelConfig& config = memory.decoder->config;
+  if (!config.expands_prompts()) return std::nullopt;
+  const int64_t blocks = memory.step_shape.expanded_blocks;
+  const uint64_t bytes = memory.capacity.expanded_bytes;
+  return ExpandedHeads{model::HeadsOfPass(config, memory.dtype, blocks, bytes),
+                       model::PassBytes(config, memory.dtype, blocks, bytes)};
+}
+
 std::string RoleText(GroupRole role) {
   return role == GroupRole::kAll ? "" : fmt::format("{}: ", Name(role));
 }
@@ -134,6 +151,14 @@ void PrintTable(const std::string& model, const std::string& devices,
   PrintLine("longest sequence", columns,
             [](const Column& c) { return std::to_string(c.memory().max_model_len); });
   for (const Column& column : columns) {
+    if (const auto expanded = ExpandedHeadsOf(column.memory())) {
+      std::printf(
+          "\n%s: of the workspace %s hold keys and values of prompts' contexts, %lld of %lld "
+          "heads at a time in the longest\n",
+          letter(column).c_str(), base::FormatBytes(expanded->bytes).c_str(),
+          static_cast<long long>(expanded->heads),
+          static_cast<long long>(column.memory().decoder->config.num_heads));
+    }
     if (column.plan.choice)
       std::printf("\n%s: %s\n", letter(column).c_str(), FormatChoice(column.plan).c_str());
     if (column.plan.expert_choice)
@@ -168,6 +193,10 @@ void PrintJson(const std::string& model, const std::string& devices,
         .Key("kv_tokens_all")
         .Int(column.kv_tokens() * column.plan.replicas());
     writer.Key("max_model_len").Int(column.memory().max_model_len);
+    if (const auto expanded = ExpandedHeadsOf(column.memory())) {
+      writer.Key("expanded_bytes").UInt(expanded->bytes);
+      writer.Key("expanded_heads").Int(expanded->heads);
+    }
     if (column.plan.choice) writer.Key("choice").String(FormatChoice(column.plan));
     if (column.plan.expert_choice)
       writer.Key("expert_choice").String(FormatExpertChoice(column.plan));

@@ -108,13 +108,22 @@ PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool cal
       device.op_floor_s, device);
 }
 
-// Contexts that sequences share come from memory once.
+// Elements of a value, which may be narrower than its key.
+double ValueDim(const OpDesc& op) {
+  return op.columns > 0 ? static_cast<double>(op.columns) / op.heads : op.head_dim;
+}
+
+// Contexts that sequences share come from memory once. Latents, whose values lie in their keys, all
+// heads attend to at once: no table is of such kernels.
 PriceResult PriceDecode(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double sequences = static_cast<double>(op.rows - op.prefill_sequences);
   const double context = static_cast<double>(op.depth - op.prefill_context);
-  const double head_dim = op.head_dim;
-  if (const UtilisationTable* table =
-          calibrated ? device.Find(TableOp::kDecodeAttention, op.kv_format, head_dim) : nullptr) {
+  const double head_dim = op.head_dim, value_dim = ValueDim(op);
+  const bool latents = op.kv_heads == 1 && value_dim < head_dim;
+  const UtilisationTable* const table =
+      calibrated && !latents ? device.Find(TableOp::kDecodeAttention, op.kv_format, head_dim)
+                             : nullptr;
+  if (table != nullptr) {
     const Point point{sequences * op.kv_heads, context / sequences, double(op.heads) / op.kv_heads};
     PriceResult result = FromTable(*table, point, head_dim, device.decode_floor_s, device);
     if (const UtilisationTable* shared =
@@ -126,28 +135,27 @@ PriceResult PriceDecode(const OpDesc& op, const DeviceProfile& device, bool cali
     }
     return result;
   }
-  const double bytes = 2 * head_dim * op.kv_heads * BytesPerElement(op.kv_format) * context;
-  return Default(RooflineOf(4 * head_dim * op.heads * context, bytes, NumberFormat::kBF16, device),
+  const double width = latents ? head_dim : head_dim + value_dim;
+  const double bytes = width * op.kv_heads * BytesPerElement(op.kv_format) * context;
+  return Default(RooflineOf(2 * (head_dim + value_dim) * op.heads * context, bytes,
+                            NumberFormat::kBF16, device),
                  device.decode_floor_s, device);
 }
 
 // A chunk that sees a longer context is taken as a whole prompt of equal work: tokens^2 / 2 =
-// context of all its rows.
+// context of all its rows. Arithmetic alone counts, so keys and values of unlike widths are heads
+// of their mean.
 PriceResult PricePrefill(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double sequences = static_cast<double>(op.prefill_sequences);
   const double context = static_cast<double>(op.prefill_context);
+  const double head_dim = (op.head_dim + ValueDim(op)) / 2;
   if (const UtilisationTable* table =
-          calibrated ? device.Find(TableOp::kPrefillAttention, op.kv_format, op.head_dim)
-                     : nullptr) {
+          calibrated ? device.Find(TableOp::kPrefillAttention, op.kv_format, head_dim) : nullptr) {
     const Point point{sequences * op.heads, std::sqrt(2 * context / sequences),
                       double(op.heads) / op.kv_heads};
-    return FromTable(*table, point, op.head_dim, device.op_floor_s, device);
+    return FromTable(*table, point, head_dim, device.op_floor_s, device);
   }
-  // A value may be narrower than its key.
-  const double value_dim =
-      op.columns > 0 ? static_cast<double>(op.columns) / op.heads : op.head_dim;
-  return Default(RooflineOf(2.0 * (op.head_dim + value_dim) * op.heads * context, 0,
-                            NumberFormat::kBF16, device),
+  return Default(RooflineOf(4 * head_dim * op.heads * context, 0, NumberFormat::kBF16, device),
                  device.op_floor_s, device);
 }
 

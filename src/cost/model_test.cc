@@ -51,17 +51,19 @@ OpDesc Reduce(double bytes, int ranks) {
 }
 
 // An operation whose place in its table is `point`.
-OpDesc OpAt(TableOp op, NumberFormat format, bool by_weights, const Point& point) {
+OpDesc OpAt(const UtilisationTable& table, const Point& point) {
+  const TableOp op = table.op;
+  const NumberFormat format = table.format;
   const int64_t a = std::llround(point[0]), b = std::llround(point[1]), c = std::llround(point[2]);
   switch (op) {
-    case TableOp::kLinear: return Linear(a, b, by_weights ? 1 : c, format);
+    case TableOp::kLinear: return Linear(a, b, table.by_weights ? 1 : c, format);
     case TableOp::kDecodeAttention: {
       OpDesc desc{.kind = OpKind::kAttention,
                   .rows = a,
                   .depth = a * b,
                   .heads = static_cast<int>(c),
                   .kv_heads = 1,
-                  .head_dim = 128,
+                  .head_dim = static_cast<int>(table.head_dim),
                   .kv_format = format};
       return desc;
     }
@@ -73,7 +75,7 @@ OpDesc OpAt(TableOp op, NumberFormat format, bool by_weights, const Point& point
                   .depth = sequences * b * b / 2,
                   .heads = static_cast<int>(heads),
                   .kv_heads = static_cast<int>(heads / c),
-                  .head_dim = 128,
+                  .head_dim = static_cast<int>(table.head_dim),
                   .kv_format = format,
                   .prefill_sequences = sequences,
                   .prefill_context = sequences * b * b / 2};
@@ -110,13 +112,12 @@ TEST(Calibrated, ReproducesHeldOutMeasurementsWithinTheStatedResiduals) {
         });
     ASSERT_NE(table, device.tables.end()) << line;
     const Point point{std::stod(field[3]), std::stod(field[4]), std::stod(field[5])};
-    const PriceResult price =
-        Price(OpAt(table->op, table->format, table->by_weights, point), device);
+    const PriceResult price = Price(OpAt(*table, point), device);
     EXPECT_TRUE(price.how == How::kExact || price.how == How::kInterpolated) << line;
     const double seconds = price.seconds - device.launch_s;
     errors[{field[0], &*table}].push_back(std::abs(seconds / std::stod(field[6]) - 1));
   }
-  EXPECT_EQ(errors.size(), 21u);
+  EXPECT_EQ(errors.size(), 23u);
   for (auto& [key, values] : errors) {
     std::sort(values.begin(), values.end());
     const double median = values[values.size() / 2];
@@ -446,6 +447,44 @@ TEST(Price, AttentionTakesTheTableOfTheNearestHeadSize) {
   op.head_dim = 64;
   EXPECT_NEAR(Price(op, device).seconds, 3 * usual, 1e-9);
   EXPECT_NE(Price(op, device).how, How::kHeld);
+}
+
+// Keys of 192 and values of 128 a head for prompts, whose table is of heads of 160; 576 values a
+// position for all heads of generated rows, of which there is none.
+TEST(Price, LatentAttentionInBothForms) {
+  const DeviceProfile gb200 = Profile("gb200-nvl72");
+  constexpr double kContext = 4 * 8192.0 * 8192 / 2;
+  OpDesc prompts{.kind = OpKind::kAttention,
+                 .rows = 4,
+                 .columns = 128 * 128,
+                 .depth = static_cast<int64_t>(kContext),
+                 .heads = 128,
+                 .kv_heads = 128,
+                 .head_dim = 192,
+                 .prefill_sequences = 4,
+                 .prefill_context = static_cast<int64_t>(kContext)};
+  const PriceResult expanded = Price(prompts, gb200);
+  EXPECT_EQ(expanded.how, How::kExact);
+  const double work = 2 * 128 * (192.0 + 128) * kContext;
+  EXPECT_GT(work / 2500e12 / expanded.seconds, 0.4);
+  EXPECT_LT(work / 2500e12 / expanded.seconds, 0.6);
+  prompts.kv_format = NumberFormat::kFP8;
+  EXPECT_LT(Price(prompts, gb200).seconds, 0.85 * expanded.seconds);
+  const OpDesc absorbed{.kind = OpKind::kAttention,
+                        .rows = 256,
+                        .columns = 128 * 512,
+                        .depth = 256 * 4000,
+                        .heads = 128,
+                        .kv_heads = 1,
+                        .head_dim = 576};
+  for (const char* const name : {"gb200-nvl72", "h200"}) {
+    const DeviceProfile device = Profile(name);
+    const PriceResult price = Price(absorbed, device);
+    EXPECT_EQ(price.how, How::kMiss) << name;
+    const double compute = 2 * 128 * (576.0 + 512) * 256 * 4000 / (device.bf16_flops * 0.72),
+                 memory = 576 * 2 * 256 * 4000.0 / (device.memory_bytes_per_s * 0.8);
+    EXPECT_NEAR(price.seconds - device.launch_s, std::max(compute, memory), 1e-12) << name;
+  }
 }
 
 TEST(Price, CopiesOfACpuTakeTheirTable) {

@@ -10,8 +10,10 @@
 namespace forebay::kernels {
 namespace {
 
-uint64_t RowBytes(const StepBatch& batch, const KvLayout& layout, int32_t heads, int32_t width) {
-  return static_cast<uint64_t>(batch.num_rows) * heads * width * tensor::SizeOf(layout.dtype);
+// From the first head of the first row to behind the last of the last row.
+uint64_t RowBytes(const AttentionArgs& args, int32_t width) {
+  const int64_t heads = (args.batch.num_rows - 1) * args.HeadsOfRow() + args.heads;
+  return tensor::BytesOf(args.layout.dtype, static_cast<uint64_t>(heads * width));
 }
 
 // A sequence's KV is read once for its rows: as far as the last of them sees, equal numbers of rows
@@ -100,6 +102,8 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
   const StepBatch& batch = args.batch;
   if (batch.num_rows == 0) return;
   CheckKvLayout("attention", args.layout, args.heads);
+  FB_CHECK(args.HeadsOfRow() >= args.heads, "attention: {} heads, of rows of {}", args.heads,
+           args.row_heads);
   cost::OpDesc desc;
   desc.kind = cost::OpKind::kAttention;
   desc.label = "attention";
@@ -114,13 +118,13 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
   desc.heads = args.heads;
   desc.kv_heads = args.layout.kv_heads;
   desc.head_dim = args.layout.key_dim;
-  desc.kv_format = NumberFormatOf(args.layout.dtype);
+  desc.kv_format = args.layout.format();
   desc.prefill_sequences = args.context.prefill_sequences;
   desc.prefill_context = args.context.prefill_context;
   desc.repeated_context = std::min(args.context.repeated, args.context.decode_context);
   device::Operation operation = device::MakeOperation(desc, args, kernels.attention);
-  operation.Reads(args.q, RowBytes(batch, args.layout, args.heads, args.layout.key_dim))
-      .Writes(args.out, RowBytes(batch, args.layout, args.heads, args.layout.value_dim));
+  operation.Reads(args.q, RowBytes(args, args.layout.key_dim))
+      .Writes(args.out, RowBytes(args, args.layout.value_dim));
   DeclareBatch(batch, &operation);
   operation.further_accesses = AttentionAccesses;
   stream.Enqueue(operation);
@@ -152,7 +156,9 @@ void RopeKv(device::Stream& stream, const KernelSet& kernels, const RopeKvArgs& 
       static_cast<double>(rows) * static_cast<double>(args.layout.LayerBytes()) / kBlockTokens;
   device::Operation operation = device::MakeOperation(desc, args, kernels.rope_kv);
   operation.Reads(args.qkv, rows * width * sizeof(float))
-      .Writes(args.q, RowBytes(batch, args.layout, args.heads, args.layout.key_dim));
+      .Writes(args.q,
+              tensor::BytesOf(args.layout.dtype,
+                              rows * static_cast<uint64_t>(args.heads * args.layout.key_dim)));
   DeclareBatch(batch, &operation);
   operation.further_accesses = RopeKvAccesses;
   stream.Enqueue(operation);

@@ -42,9 +42,14 @@ struct AttentionArgs {
   const std::byte* q = nullptr;  // [rows, heads, key_dim] of T, after rope, rounded
   std::byte* out = nullptr;      // [rows, heads, value_dim] of T
   int32_t heads = 0;             // query heads; query head h uses KV head h / (heads / kv_heads)
-  float scale = 0;               // multiplies the fp32 score
-  base::Reach reach;             // what a row sees of its sequence
-  ContextSums context;           // sums over all rows: for the price
+  // Heads from one row of q and out to the next, where these have more than the operation's; 0:
+  // `heads`. `q` and `out` point to the first of its own.
+  int32_t row_heads = 0;
+  float scale = 0;      // multiplies the fp32 score
+  base::Reach reach;    // what a row sees of its sequence
+  ContextSums context;  // sums over all rows: for the price
+
+  int64_t HeadsOfRow() const { return row_heads > 0 ? row_heads : heads; }
 };
 
 void Attention(device::Stream& stream, const KernelSet& kernels, const AttentionArgs& args);

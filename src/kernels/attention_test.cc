@@ -143,6 +143,37 @@ TYPED_TEST(AttentionTest, KeysAndValuesOfUnlikeWidths) {
   this->Check({.heads = 3, .kv_heads = 3, .head_dim = 192, .value_dim = 128}, {{0, 70}, {99, 100}});
 }
 
+// Heads of wider rows, pass after pass, are what they are together.
+TYPED_TEST(AttentionTest, SomeHeadsOfRows) {
+  constexpr int32_t kHeads = 7, kKeyDim = 24, kValueDim = 16, kRows = 75;
+  AttentionProblem<TypeParam> problem(
+      {.heads = kHeads, .kv_heads = 1, .head_dim = kKeyDim, .value_dim = kValueDim},
+      {{0, 70}, {1030, 1031}, {60, 64}});
+  const auto expected = problem.Run(RefKernels(), this->teams_[0]);
+  for (const KernelSet* kernels : AvailableKernels()) {
+    for (const int32_t most : {1, 3, 4}) {
+      problem.Prepare({0, 1030, 60}, 1 << 20);
+      AttentionArgs args = problem.args();
+      args.row_heads = kHeads;
+      std::vector<TypeParam> out(kRows * kHeads * kValueDim, tensor::RoundTo<TypeParam>(7.0f));
+      for (int32_t first = 0; first < kHeads; first += most) {
+        args.heads = std::min(most, kHeads - first);
+        args.q = problem.args().q + first * kKeyDim * sizeof(TypeParam);
+        args.out = reinterpret_cast<std::byte*>(&out[first * kValueDim]);
+        this->teams_[1].Run(
+            [&](const device::WorkerContext& context) { kernels->attention(args, context); });
+      }
+      std::vector<std::vector<TypeParam>> found;
+      auto at = out.begin();
+      for (const auto& rows : expected) {
+        found.emplace_back(at, at + std::ssize(rows));
+        at += std::ssize(rows);
+      }
+      EXPECT_TRUE(SameBytes(found, expected)) << kernels->name << ", " << most << " heads";
+    }
+  }
+}
+
 // So many single rows that an item takes several KV heads, beside rows of a prompt.
 TYPED_TEST(AttentionTest, ManySequences) {
   for (const AttentionShape shape : {AttentionShape{16, 8, 32},

@@ -14,7 +14,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "kernels/number_format.h"
 #include "kv/book/block_tokens.h"
 #include "tensor/tensor.h"
 
@@ -36,12 +38,18 @@ struct KvLayout {
   int32_t value_dim = 0;        // even
   bool values_in_keys = false;  // V is not stored; value_dim <= key_dim
   int64_t block_stride = 0;     // bytes from one block to the next: the parts of all layers
+  // How elements are stored, where that is not `dtype`: on devices of shapes without data alone.
+  std::optional<cost::NumberFormat> stored;
 
   // Elements of K and V of one head in one block.
   int64_t HeadElements() const {
     return int64_t{kBlockTokens} * (values_in_keys ? key_dim : key_dim + value_dim);
   }
-  int64_t HeadBytes() const { return HeadElements() * static_cast<int64_t>(tensor::SizeOf(dtype)); }
+  cost::NumberFormat format() const { return stored ? *stored : NumberFormatOf(dtype); }
+  int64_t HeadBytes() const {
+    return static_cast<int64_t>(static_cast<double>(HeadElements()) *
+                                cost::BytesPerElement(format()));
+  }
   int64_t LayerBytes() const { return HeadBytes() * kv_heads; }
 };
 

@@ -39,7 +39,8 @@ void LatentKv(device::Stream& stream, const KernelSet& kernels, const LatentKvAr
   desc.columns = static_cast<int64_t>(queries + key);
   desc.weight_format = NumberFormatOf(args.layout.dtype);
   desc.flops = 4.0 * static_cast<double>(rows) * static_cast<double>(desc.columns);
-  desc.write_bytes = static_cast<double>(rows * key * element);
+  desc.write_bytes =
+      static_cast<double>(rows) * static_cast<double>(args.layout.LayerBytes()) / kBlockTokens;
   device::Operation operation = device::MakeOperation(desc, args, kernels.latent_kv);
   operation.Reads(args.kv, rows * key * sizeof(float))
       .Reads(args.queries, rows * queries * sizeof(float))
@@ -59,13 +60,16 @@ void GatherLatents(device::Stream& stream, const KernelSet& kernels,
   FB_CHECK(args.layout.kv_heads == 1 && args.layout.values_in_keys,
            "gather_latents: {} heads whose values are {}; expected one, its value within its key",
            args.layout.kv_heads, args.layout.values_in_keys ? "in keys" : "stored");
-  const auto bytes = static_cast<uint64_t>(args.num_blocks * args.layout.LayerBytes());
+  const uint64_t bytes =
+      tensor::BytesOf(args.layout.dtype, static_cast<uint64_t>(args.num_blocks) *
+                                             static_cast<uint64_t>(args.layout.HeadElements()));
   cost::OpDesc desc;
   desc.kind = cost::OpKind::kOther;
   desc.label = "gather_latents";
   desc.rows = int64_t{args.num_blocks} * kBlockTokens;
   desc.columns = args.layout.key_dim;
-  desc.read_bytes = desc.write_bytes = static_cast<double>(bytes);
+  desc.read_bytes = static_cast<double>(args.num_blocks * args.layout.LayerBytes());
+  desc.write_bytes = static_cast<double>(bytes);
   device::Operation operation = device::MakeOperation(desc, args, kernels.gather_latents);
   operation.Reads(args.blocks, static_cast<uint64_t>(args.num_blocks) * sizeof(*args.blocks))
       .Writes(args.out, bytes);

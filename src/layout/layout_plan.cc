@@ -357,12 +357,23 @@ base::Result<std::shared_ptr<const model::Routing>> PlanRouting(const EngineOpti
                           : fmt::format("--routing: {} has no experts", config.architecture));
 }
 
-// The model as its weights lie in memory: devices that compute expand them to the compute type.
-base::Result<model::ModelConfig> AsStored(std::optional<cost::NumberFormat> quantization,
-                                          bool has_data, model::ModelConfig model) {
+// The model as its weights and its KV cache lie in memory: devices that compute have both in the
+// compute type.
+base::Result<model::ModelConfig> AsStored(const MachineOptions& options, bool has_data,
+                                          model::ModelConfig model) {
+  const std::optional<cost::NumberFormat> quantization = options.quantization;
   if (!has_data) {
     if (quantization) model.stored = {*quantization, {}};
+    model.stored_kv = options.kv_cache_format;
     return model;
+  }
+  if (options.kv_cache_format) {
+    return base::Status(
+        kKvCacheDtype,
+        fmt::format(
+            "--kv-cache-dtype {}: no kernel reads it, real devices keep the KV cache in the "
+            "compute type; expected auto, or --devices sim:...",
+            cost::Name(*options.kv_cache_format)));
   }
   if (quantization) {
     return base::Status(
@@ -463,7 +474,7 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   }
   FB_ASSIGN_OR_RETURN(plan.machine, PlanMachine(options, model, *plan.kernels));
   FB_ASSIGN_OR_RETURN(const model::ModelConfig config,
-                      AsStored(options.machine.quantization, plan.machine.has_data, model));
+                      AsStored(options.machine, plan.machine.has_data, model));
   FB_ASSIGN_OR_RETURN(
       plan.layout,
       ChooseLayout(options, config, num_devices > 0 ? num_devices : plan.machine.spec.count));

@@ -54,7 +54,7 @@ struct LayoutPlan {
   std::optional<GroupOptions> group;
 
   int replicas() const { return layout.groups * layout.dp; }
-  // The model as the devices hold it: --quantization counts.
+  // The model as the devices hold it: --quantization and --kv-cache-dtype count.
   const model::ModelConfig& config() const { return ranks[0].memory.decoder->config; }
   // Of the rank with the largest blocks: a block of KV cache, `digest` with its digests.
   uint64_t KvBlockBytes(bool digest) const;

@@ -8,6 +8,7 @@
 #include "layout/group_plan.h"
 #include "layout/layout_plan.h"
 #include "layout/park_price.h"
+#include "layout/step_price.h"
 #include "model/builtin_configs.h"
 #include "weights/book/placement.h"
 
@@ -334,6 +335,40 @@ TEST(Options, DevicesOfShapesStoreWhatTheFilesOrTheFlagSay) {
   EXPECT_NEAR(*weights("cpu", r1, {}) * 1e-9, 1343, 5);  // expanded
   EXPECT_EQ(weights("cpu", qwen, cost::NumberFormat::kFP8).status().code(), kQuantization);
   EXPECT_EQ(weights("cpu", nvfp4, {}).status().code(), kQuantization);
+}
+
+// A byte an element, in the plan and in the prices of attention; of latents too, whose attention
+// arithmetic bounds.
+TEST(Options, DevicesOfShapesMayHaveAnFp8Cache) {
+  for (const char* const name : {"Qwen3-32B", "DeepSeek-R1-NVFP4"}) {
+    const model::ModelConfig config = *model::LoadBuiltinConfig(name);
+    EngineOptions options;
+    options.machine.devices = *ParseDevices("sim:h200");
+    options.machine.memory_bytes = uint64_t{1} << 42;
+    options.limits.max_model_len = 4096;
+    options.limits.max_num_seqs = 64;
+    const LayoutPlan plain = *PlanLayout(options, config);
+    options.machine.kv_cache_format = cost::NumberFormat::kFP8;
+    const LayoutPlan fp8 = *PlanLayout(options, config);
+    EXPECT_EQ(fp8.KvBlockBytes(false) * 2, plain.KvBlockBytes(false)) << name;
+    EXPECT_EQ(fp8.ranks[0].memory.num_blocks, plain.ranks[0].memory.num_blocks);
+    EXPECT_EQ(fp8.ranks[0].memory.weight_bytes(), plain.ranks[0].memory.weight_bytes());
+    options.machine.devices = *ParseDevices("cpu");
+    EXPECT_EQ(PlanLayout(options, config).status().code(), kKvCacheDtype);
+    if (config.mla) continue;
+    const auto step = [&](const LayoutPlan& plan) {
+      const StepPricer pricer(plan.config(), plan.dtype, {}, plan.ranks[0].memory.capacity,
+                              plan.machine.profile, {});
+      return pricer.Decode(64, 4000).rest.seconds;
+    };
+    const double saved = step(plain) - step(fp8);
+    // 64 x 4,000 tokens of half the bytes at the rate of the profile, and at its utilisation.
+    const double least = 64.0 * 4000 / kernels::kBlockTokens *
+                         static_cast<double>(fp8.KvBlockBytes(false)) /
+                         plain.machine.profile.memory_bytes_per_s;
+    EXPECT_GT(saved, 0.6 * least) << name;
+    EXPECT_LT(saved, 2 * least) << name;
+  }
 }
 
 }  // namespace

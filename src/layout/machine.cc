@@ -53,8 +53,8 @@ uint64_t ScratchBytes(const model::ModelConfig& config, tensor::DType dtype,
   uint64_t attention =
       kernels.attention_scratch(model::KvLayoutOf(config, dtype, config.num_kv_heads), heads);
   if (config.expands_prompts()) {
-    attention = std::max(attention,
-                         kernels.attention_scratch(model::ExpandedLayoutOf(config, dtype), heads));
+    attention = std::max(
+        attention, kernels.attention_scratch(model::ExpandedLayoutOf(config, dtype, heads), heads));
   }
   uint64_t bytes = base::kMiB + attention;
   bytes = std::max(bytes, model::GroupedScratch(config, dtype));

@@ -17,6 +17,9 @@ namespace {
 static_assert(kv::kBlockTokens == kernels::kBlockTokens);
 // Logits of this many bytes at most are held at once; the head runs over the wanted rows in parts.
 constexpr uint64_t kLogitsBytes = 64 * base::kMiB;
+// Where prompts attend in the expanded form, K and V of their contexts take this part of a rank's
+// memory, or those of one head: other heads come after them.
+constexpr uint64_t kExpandedPart = 16;
 // A tier's book takes 60 bytes a block.
 constexpr uint64_t kMostTierBlocks = uint64_t{1} << 26;
 base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint64_t least_kv) {
@@ -43,6 +46,7 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
   plan.capacity = {request.max_num_batched_tokens,
                    LogitRows(config, request.max_num_batched_tokens)};
   plan.capacity.max_model_len = max_model_len;
+  plan.capacity.expanded_bytes = request.budget_bytes / kExpandedPart;
   plan.capacity.modes = request.modes;
   if (const share::ShipPlan* ship = request.pool.empty() ? nullptr : request.pool[0].ship.get()) {
     plan.capacity.gathered_rows = std::max(ship->max_planes > 0 ? ship->gathered_rows() : 0,

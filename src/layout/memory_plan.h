@@ -17,6 +17,7 @@ namespace forebay::layout {
 inline constexpr base::ErrorCode kMemoryTooSmall{"memory_too_small"};
 inline constexpr base::ErrorCode kMaxModelLen{"max_model_len_invalid"};
 inline constexpr base::ErrorCode kQuantization{"quantization_unsupported"};
+inline constexpr base::ErrorCode kKvCacheDtype{"kv_cache_dtype_unsupported"};
 
 struct MemoryRequest {
   uint64_t budget_bytes = 0;

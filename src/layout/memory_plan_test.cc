@@ -63,6 +63,26 @@ TEST(MemoryPlan, AnAskedLengthThatDoesNotFitIsRefusedWithBothNumbers) {
   EXPECT_NE(plan.status().message().find("--max-model-len 8192"), std::string::npos);
 }
 
+// The workspace of contexts that are expanded grows with memory, not with the context.
+TEST(MemoryPlan, ExpandedContextsTakeASixteenthOfMemory) {
+  model::ModelConfig config = SmallConfig();
+  config.family = "deepseek_v3";
+  config.num_heads = config.num_kv_heads = 64;
+  config.mla = model::MlaConfig{
+      .kv_lora_rank = 64, .qk_nope_head_dim = 32, .qk_rope_head_dim = 32, .v_head_dim = 32};
+  const auto workspace = [&](uint64_t budget, int64_t length) {
+    MemoryRequest request = Request(budget);
+    request.max_model_len = length;
+    return DivideMemory(config, tensor::DType::kBF16, request).bytes(RegionUse::kWorkspace);
+  };
+  constexpr uint64_t kGib = 1 << 30;
+  // 64 heads x 192 bytes a position, and 128 more of each of 4,096, are 234.9 MB; of 512 positions
+  // 10.5. Beside them grow the gathered latents and the block tables.
+  EXPECT_NEAR(workspace(64 * kGib, 16384) - workspace(64 * kGib, 512), 226e6, 2e6);
+  EXPECT_NEAR(workspace(kGib, 16384) - workspace(kGib, 512), 67.1e6 - 10.5e6 + 1.5e6, 2e6);
+  EXPECT_NEAR(workspace(2 * kGib, 16384) - workspace(kGib, 16384), kGib / 16, 1e5);
+}
+
 TEST(MemoryPlan, WeightsThatDoNotFitAreNamed) {
   const auto plan = PlanMemory(SmallConfig(), tensor::DType::kF32, Request(3 << 20));
   ASSERT_FALSE(plan.ok());

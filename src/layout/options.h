@@ -43,6 +43,8 @@ struct MachineOptions {
   bool mla_absorbed = false;  // Latent attention has one form for all rows.
   // What simulated devices store the matrices of layers in; nothing: what the model's files say.
   std::optional<cost::NumberFormat> quantization;
+  // And the KV cache; nothing: the compute type.
+  std::optional<cost::NumberFormat> kv_cache_format;
   // Which experts rows go to on simulated devices (model/routing.h); null: balanced.
   std::shared_ptr<const model::Routing> routing;
   std::string record_routing;  // The file that gets which experts rows went to; empty: none.

@@ -40,8 +40,7 @@ void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCap
   BlockWorkspace attention, ffn;
   for (const auto& [mode, mode_rows] : ModesOf(capacity, cut)) {
     const Shard shard = ShardOf(config, cut, mode);
-    attention = Most(attention,
-                     AttentionWorkspaceOf(config, shard, dtype, mode_rows, capacity.max_model_len));
+    attention = Most(attention, AttentionWorkspaceOf(config, shard, dtype, mode_rows, capacity));
     const int64_t ffn_rows = std::max(MostOwnRows(mode_rows, mode), capacity.gathered_rows);
     ffn = Most(ffn, FfnWorkspaceOf(config, shard, dtype, ffn_rows));
   }

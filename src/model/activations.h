@@ -25,6 +25,8 @@ struct StepCapacity {
   int64_t logit_rows = 0;  // rows of logits at once
   // the longest context, where prompts are expanded; 0: no longer than `rows`
   int64_t max_model_len = 0;
+  // Where prompts are expanded: for K and V of as many heads at once, at least of one.
+  uint64_t expanded_bytes = std::numeric_limits<uint64_t>::max();
   // of a step that ships: rows of all ranks; own rows x planes of sums
   int64_t gathered_rows = 0, returned_rows = 0;
   std::vector<ModeRows> modes;  // of all steps; empty: the layout's own, for all rows

@@ -11,7 +11,6 @@
 namespace forebay::model {
 
 struct Decoder : BlockContext {
-  StepCapacity capacity;
   RemoteFfn* remote_ffn = nullptr;  // null: the rank computes all its layers itself
 
   // Embeds the rows and runs all layers; K and V of every row are in the cache afterwards.

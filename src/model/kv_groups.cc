@@ -8,19 +8,22 @@ kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype, int
             .kv_heads = 1,
             .key_dim = static_cast<int32_t>(config.mla->latent_dim()),
             .value_dim = static_cast<int32_t>(config.mla->kv_lora_rank),
-            .values_in_keys = true};
+            .values_in_keys = true,
+            .stored = config.stored_kv};
   }
   return {.dtype = dtype,
           .kv_heads = static_cast<int32_t>(kv_heads),
           .key_dim = static_cast<int32_t>(config.head_dim),
-          .value_dim = static_cast<int32_t>(config.head_dim)};
+          .value_dim = static_cast<int32_t>(config.head_dim),
+          .stored = config.stored_kv};
 }
 
-kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtype) {
+kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtype, int64_t heads) {
   kernels::KvLayout layout{.dtype = dtype,
-                           .kv_heads = static_cast<int32_t>(config.num_heads),
+                           .kv_heads = static_cast<int32_t>(heads),
                            .key_dim = static_cast<int32_t>(config.mla->qk_head_dim()),
-                           .value_dim = static_cast<int32_t>(config.mla->v_head_dim)};
+                           .value_dim = static_cast<int32_t>(config.mla->v_head_dim),
+                           .stored = config.stored_kv};
   layout.block_stride = layout.LayerBytes();
   return layout;
 }

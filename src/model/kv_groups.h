@@ -14,8 +14,8 @@ namespace forebay::model {
 // model's. Latent attention has one head, whatever the model says.
 kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype, int64_t kv_heads);
 
-// How K and V of all heads lie that are made of latents, block after block.
-kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtype);
+// How K and V of so many heads lie that are made of latents, block after block.
+kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtype, int64_t heads);
 
 // The groups for a rank that has `layers` with `kv_heads` heads of each.
 std::vector<kv::KvGroup> PlanKvGroups(const ModelConfig& config, tensor::DType dtype,

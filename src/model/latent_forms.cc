@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
-#include "kv/book/block_tokens.h"
+#include "model/kv_groups.h"
 
 namespace forebay::model {
 namespace {
@@ -14,11 +14,32 @@ using kernels::LatentForms;
 using kernels::SequenceRows;
 using kv::kBlockTokens;
 
+// K and V of a head: a piece's rows, and all blocks.
+uint64_t HeadBytes(const ModelConfig& config, tensor::DType dtype, int64_t blocks) {
+  const int64_t rows = std::min(blocks, kPieceBlocks) * kBlockTokens,
+                width = config.mla->qk_nope_head_dim + config.mla->v_head_dim;
+  return tensor::BytesOf(dtype, static_cast<uint64_t>(rows * width)) +
+         static_cast<uint64_t>(blocks * ExpandedLayoutOf(config, dtype, 1).LayerBytes());
+}
+
 }  // namespace
 
 int64_t ExpandedBlocks(const ModelConfig& config, int64_t rows, int64_t max_model_len) {
   if (!config.expands_prompts()) return 0;
   return base::CeilDiv(std::max(rows, max_model_len), int64_t{kBlockTokens});
+}
+
+int64_t HeadsOfPass(const ModelConfig& config, tensor::DType dtype, int64_t blocks,
+                    uint64_t bytes) {
+  const auto heads = static_cast<uint64_t>(config.num_heads);
+  const uint64_t most = std::clamp<uint64_t>(
+      bytes / HeadBytes(config, dtype, std::max<int64_t>(1, blocks)), 1, heads);
+  return static_cast<int64_t>(base::CeilDiv(heads, base::CeilDiv(heads, most)));
+}
+
+uint64_t PassBytes(const ModelConfig& config, tensor::DType dtype, int64_t blocks, uint64_t bytes) {
+  const uint64_t head = HeadBytes(config, dtype, blocks);
+  return std::min(static_cast<uint64_t>(config.num_heads) * head, std::max(bytes, head));
 }
 
 void AddForms(const SequenceRows& rows, int32_t prompt_rows, LatentForms* forms) {

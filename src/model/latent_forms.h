@@ -1,6 +1,7 @@
 // Which rows of a step latent attention computes in which form, and in how many rounds.
 #pragma once
 
+#include "kernels/kv_layout.h"
 #include "kernels/step_batch.h"
 #include "model/config.h"
 
@@ -9,6 +10,15 @@ namespace forebay::model {
 // Blocks whose K and V the workspace holds at once: any one context, and any step of whole prompts
 // but for what their last blocks leave open. 0: the model has one form.
 int64_t ExpandedBlocks(const ModelConfig& config, int64_t rows, int64_t max_model_len);
+
+// Blocks of one go of the linear layers: 4,096 rows, beyond which they gain nothing.
+inline constexpr int64_t kPieceBlocks = 4096 / kernels::kBlockTokens;
+// Heads whose K and V of so many blocks are made at once: as many as find room in `bytes`, or one,
+// the same in each pass over all heads but the last, which may have fewer.
+int64_t HeadsOfPass(const ModelConfig& config, tensor::DType dtype, int64_t blocks, uint64_t bytes);
+// What they take, as the linear layers give them a piece and as attention reads them, in any pass
+// of at most so many blocks.
+uint64_t PassBytes(const ModelConfig& config, tensor::DType dtype, int64_t blocks, uint64_t bytes);
 
 // Rows of a prompt that a step takes at least. Beside what they attend to, rows expand all that
 // lies before them: in DeepSeek-V3's widths 2 x 512 x 256 flops a position and head, a chunk of C

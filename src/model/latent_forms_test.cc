@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "kv/book/block_tokens.h"
@@ -89,6 +90,45 @@ TEST(LatentFormsTest, ABlockIsExpandedOnceAndSequencesTakeTurns) {
       EXPECT_EQ(all.rounds[0].num_blocks, 8);
     }
   }
+}
+
+// In DeepSeek-R1's widths a position's K and V take 640 bytes a head in bf16, and 512 more where
+// they come out of the linear layers, 4,096 positions at most.
+TEST(LatentFormsTest, HeadsOfAPassFollowFromTheirMemory) {
+  ModelConfig config;
+  config.num_heads = 128;
+  config.mla = MlaConfig{
+      .kv_lora_rank = 512, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64, .v_head_dim = 128};
+  constexpr uint64_t kMib = 1 << 20, kAll = ~uint64_t{0};
+  struct Row {
+    int64_t positions;
+    uint64_t bytes;
+    int64_t heads;
+  };
+  for (const auto& [positions, bytes, heads] : {Row{163840, kAll, 128},
+                                                {163840, uint64_t{12} << 30, 64},
+                                                {163840, 512 * kMib, 5},
+                                                {163840, 102 * kMib, 1},
+                                                {163840, 0, 1},
+                                                {32768, 512 * kMib, 22},
+                                                {2048, 512 * kMib, 128},
+                                                {0, 512 * kMib, 128},
+                                                {32, 1152 * 32 * 127, 64},
+                                                {32, 1152 * 32 * 128, 128}}) {
+    const int64_t found = HeadsOfPass(config, tensor::DType::kBF16, positions / 32, bytes);
+    EXPECT_EQ(found, heads) << positions << " positions in " << bytes;
+    if (positions == 0) continue;
+    const uint64_t head = std::min<uint64_t>(positions, 4096) * 512 + positions * 640;
+    const uint64_t planned = PassBytes(config, tensor::DType::kBF16, positions / 32, bytes);
+    EXPECT_LE(found * head, planned);
+    EXPECT_LE(planned, std::max({bytes, head}));
+    EXPECT_LE(planned, 128 * head);
+    // The plan of the longest context holds every shorter one.
+    EXPECT_GE(PassBytes(config, tensor::DType::kBF16, 163840 / 32, bytes), planned);
+  }
+  EXPECT_EQ(PassBytes(config, tensor::DType::kBF16, 163840 / 32, kAll),
+            128 * (163840ull * 640 + 4096 * 512));
+  EXPECT_EQ(HeadsOfPass(config, tensor::DType::kF32, 163840 / 32, 512 * kMib), 2);
 }
 
 TEST(LatentFormsTest, ShapesOfAPrice) {

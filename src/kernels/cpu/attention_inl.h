@@ -105,7 +105,7 @@ class Attender {
   FB_INLINE int32_t First(int row) const { return args_.reach.First(Last(row)); }
   // A row's first head among all heads of all rows.
   FB_INLINE int64_t FirstHead(const AttentionItem& item, int row) const {
-    return (item.row + row) * args_.heads + item.head;
+    return (item.row + row) * args_.HeadsOfRow() + item.head;
   }
 
   FB_INLINE void LoadQueries() {

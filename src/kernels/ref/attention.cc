@@ -62,8 +62,8 @@ class PartSum {
  private:
   void Score() {
     const AttentionArgs& args = query_.args;
-    const T* q =
-        reinterpret_cast<const T*>(args.q) + (query_.row * args.heads + query_.head) * key_dim_;
+    const T* q = reinterpret_cast<const T*>(args.q) +
+                 (query_.row * args.HeadsOfRow() + query_.head) * key_dim_;
     for (int t = 0; t < kBlockTokens; ++t) {
       float score = 0;
       for (int i = 0; i < key_dim_; i += 2) {
@@ -151,7 +151,7 @@ void Attend(const Query& query) {
     }
   }
   T* out = reinterpret_cast<T*>(query.args.out) +
-           (query.row * query.args.heads + query.head) * value_dim;
+           (query.row * query.args.HeadsOfRow() + query.head) * value_dim;
   for (int j = 0; j < value_dim; ++j) out[j] = tensor::RoundTo<T>(total.values[j] / total.sum);
 }
 

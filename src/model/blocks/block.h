@@ -21,6 +21,7 @@ struct BlockContext {
   device::Stream* stream = nullptr;
   DecoderWeights weights;
   SharedWeights* shared = nullptr;  // null: all weights are the rank's own
+  StepCapacity capacity;
   Activations activations;
   kv::CacheView kv;
   kv::Window* window = nullptr;  // null: all blocks are resident

@@ -63,7 +63,7 @@ uint64_t CutBuffers(const ModelConfig& config, const Shard& shard, tensor::DType
 }
 
 BlockWorkspace Workspace(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
-                         int64_t rows, int64_t) {
+                         int64_t rows, const StepCapacity&) {
   Buffers none;
   return {CutBuffers(config, shard, dtype, rows, nullptr, &none),
           shard.heads.size() * config.head_dim};

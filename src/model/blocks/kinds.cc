@@ -30,7 +30,7 @@ const auto& FirstThatHas(const Kinds& kinds, const ModelConfig& config, int64_t 
 // The most that the blocks of any layer need.
 template <typename KindOf, typename... Sizes>
 BlockWorkspace MostOf(KindOf kind_of, const ModelConfig& config, const Shard& shard,
-                      tensor::DType dtype, Sizes... sizes) {
+                      tensor::DType dtype, const Sizes&... sizes) {
   BlockWorkspace most;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const BlockWorkspace needs = kind_of(config, layer).workspace(config, shard, dtype, sizes...);
@@ -51,8 +51,9 @@ const FfnKind& FfnOf(const ModelConfig& config, int64_t layer) {
 }
 
 BlockWorkspace AttentionWorkspaceOf(const ModelConfig& config, const Shard& shard,
-                                    tensor::DType dtype, int64_t rows, int64_t context) {
-  return MostOf(&AttentionOf, config, shard, dtype, rows, context);
+                                    tensor::DType dtype, int64_t rows,
+                                    const StepCapacity& capacity) {
+  return MostOf(&AttentionOf, config, shard, dtype, rows, capacity);
 }
 
 BlockWorkspace FfnWorkspaceOf(const ModelConfig& config, const Shard& shard, tensor::DType dtype,

@@ -35,9 +35,9 @@ struct AttentionKind {
   bool (*has)(const ModelConfig& config, int64_t layer);
   // Adds its matrices and vectors, as a rank has them.
   void (*plan)(const LayerSite& site, LayerPlan* layer);
-  // `context`: the longest that a row sees.
+  // For steps of so many rows, which may be fewer than `capacity` has.
   BlockWorkspace (*workspace)(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
-                              int64_t rows, int64_t context);
+                              int64_t rows, const StepCapacity& capacity);
   // residual += attention(residual); what later rows need is in the cache afterwards. `sums`: the
   // contexts of these rows, for the price alone.
   void (*run)(const BlockContext& context, const kernels::StepBatch& batch,
@@ -59,7 +59,8 @@ const AttentionKind& AttentionOf(const ModelConfig& config, int64_t layer);
 const FfnKind& FfnOf(const ModelConfig& config, int64_t layer);
 // The most that any layer of the model needs.
 BlockWorkspace AttentionWorkspaceOf(const ModelConfig& config, const Shard& shard,
-                                    tensor::DType dtype, int64_t rows, int64_t context);
+                                    tensor::DType dtype, int64_t rows,
+                                    const StepCapacity& capacity);
 BlockWorkspace FfnWorkspaceOf(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
                               int64_t rows);
 

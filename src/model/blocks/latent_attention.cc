@@ -1,8 +1,8 @@
 // Multi-head latent attention (arXiv 2405.04434, section 2.1) in two forms, which round elsewhere.
 // Absorbed: queries go through the projection of keys, so that all heads attend to the cached
 // latents as they are, and what they take of them goes through the projection of values. Expanded:
-// K and V of all heads are made of the latents in workspace, for rows of prompts, which are many
-// beside the positions that they see.
+// K and V are made of the latents in workspace, of all heads or of some after others, for rows of
+// prompts, which are many beside the positions that they see.
 #include <algorithm>
 #include <span>
 
@@ -19,8 +19,6 @@ constexpr Role kQDown{"q_down"}, kQLatentNorm{"q_latent_norm"}, kQUp{"q_up"}, kK
 
 // Of the norms of the latents, whatever rms_norm_eps says.
 constexpr float kLatentEps = 1e-6f;
-// Blocks that are expanded in one go: 4,096 rows of a linear layer, beyond which it gains nothing.
-constexpr int64_t kPieceBlocks = 4096 / kernels::kBlockTokens;
 
 bool Has(const ModelConfig& config, int64_t) { return config.mla.has_value(); }
 
@@ -103,14 +101,12 @@ struct Buffers {
   // Where contexts are expanded, piece by piece, of a round's blocks:
   std::byte* gathered = nullptr;  // [a piece's positions, latent_dim] T
   std::byte* packed = nullptr;    // the same as linear layers take it
-  std::byte* keys = nullptr;      // [a piece's positions, heads, qk_nope_head_dim] T
-  std::byte* values = nullptr;    // [a piece's positions, heads, v_head_dim] T
-  std::byte* expanded = nullptr;  // [blocks], in the layout of ExpandedLayoutOf
+  std::byte* pass = nullptr;      // K and V of a pass's heads, see Pass
 };
 
 // Cuts them from `at` on, for rounds of so many blocks; returns their bytes.
 uint64_t CutBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step_rows,
-                    int64_t blocks, std::byte* at, Buffers* buffers) {
+                    int64_t blocks, uint64_t pass_bytes, std::byte* at, Buffers* buffers) {
   const MlaConfig& mla = *config.mla;
   const auto rows = static_cast<uint64_t>(step_rows), t = uint64_t{tensor::SizeOf(dtype)};
   const auto head_rows = rows * static_cast<uint64_t>(config.num_heads);
@@ -128,20 +124,17 @@ uint64_t CutBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step
   cutter.Cut(&buffers->attention, head_rows * static_cast<uint64_t>(mla.v_head_dim) * t);
   if (blocks == 0) return cutter.bytes();
   const int64_t positions = std::min(blocks, kPieceBlocks) * kernels::kBlockTokens;
-  const auto piece = static_cast<uint64_t>(positions), heads = piece * head_rows / rows;
-  cutter.Cut(&buffers->gathered, piece * latent * t);
+  cutter.Cut(&buffers->gathered, static_cast<uint64_t>(positions) * latent * t);
   cutter.Cut(&buffers->packed, kernels::LinearWorkspaceBytes(dtype, positions, mla.kv_lora_rank));
-  cutter.Cut(&buffers->keys, heads * static_cast<uint64_t>(mla.qk_nope_head_dim) * t);
-  cutter.Cut(&buffers->values, heads * static_cast<uint64_t>(mla.v_head_dim) * t);
-  cutter.Cut(&buffers->expanded,
-             static_cast<uint64_t>(blocks * ExpandedLayoutOf(config, dtype).LayerBytes()));
+  cutter.Cut(&buffers->pass, PassBytes(config, dtype, blocks, pass_bytes));
   return cutter.bytes();
 }
 
 BlockWorkspace Workspace(const ModelConfig& config, const Shard&, tensor::DType dtype, int64_t rows,
-                         int64_t context) {
+                         const StepCapacity& capacity) {
   Buffers none;
-  return {CutBuffers(config, dtype, rows, ExpandedBlocks(config, rows, context), nullptr, &none),
+  const int64_t blocks = ExpandedBlocks(config, rows, capacity.max_model_len);
+  return {CutBuffers(config, dtype, rows, blocks, capacity.expanded_bytes, nullptr, &none),
           std::max(config.mla->q_lora_rank, config.num_heads * config.mla->v_head_dim)};
 }
 
@@ -237,10 +230,40 @@ void AttendAbsorbed(const Site& site, std::span<const kernels::SequenceRows> ans
           {site.buffers.attention, mla.v_head_dim});
 }
 
-// y [rows, all heads' rows of the matrix] = the gathered latents through the matrix, rounded.
-void ProjectLatents(const Site& site, const Role& role, int32_t rows, std::byte* y) {
+// Heads of which K and V are there at once.
+struct Pass {
+  int64_t first, heads;
+  kernels::KvLayout layout;
+  std::byte* keys;      // [a piece's positions, heads, qk_nope_head_dim] T
+  std::byte* values;    // [a piece's positions, heads, v_head_dim] T
+  std::byte* expanded;  // [blocks] in the layout
+};
+
+Pass CutPass(const Site& site, int64_t first, int64_t heads, int32_t num_blocks) {
+  const ModelConfig& config = *site.context.config;
+  const tensor::DType dtype = site.context.dtype;
+  const int64_t rows = std::min<int64_t>(num_blocks, kPieceBlocks) * kernels::kBlockTokens;
+  Pass pass{.first = first, .heads = heads, .layout = ExpandedLayoutOf(config, dtype, heads)};
+  BufferCutter cutter(site.buffers.pass);
+  const auto cut = [&](std::byte** buffer, int64_t width) {
+    cutter.Cut(buffer, tensor::BytesOf(dtype, static_cast<uint64_t>(rows * heads * width)));
+  };
+  cut(&pass.keys, config.mla->qk_nope_head_dim);
+  cut(&pass.values, config.mla->v_head_dim);
+  cutter.Cut(&pass.expanded, static_cast<uint64_t>(num_blocks * pass.layout.LayerBytes()));
+  return pass;
+}
+
+// y [rows, the pass's heads' rows of the matrix] = the gathered latents through the matrix,
+// rounded.
+void ProjectLatents(const Site& site, const Role& role, const Pass& pass, int32_t rows,
+                    std::byte* y) {
   const LayerWeight placed(site.context, site.layer, role);
-  const kernels::PackedWeight& weight = placed.placed().weight;
+  kernels::PackedWeight weight = placed.placed().weight;
+  const int64_t all = site.context.config->num_heads, panels = weight.num_panels / all;
+  weight.tiles += pass.first * panels;
+  weight.num_panels = static_cast<int32_t>(pass.heads * panels);
+  weight.n = static_cast<int32_t>(weight.n / all * pass.heads);
   kernels::Linear(*site.context.stream, *site.context.kernels, role.name,
                   {.weight = weight,
                    .x = site.buffers.gathered,
@@ -254,10 +277,9 @@ void ProjectLatents(const Site& site, const Role& role, int32_t rows, std::byte*
                    .workspace = site.buffers.packed});
 }
 
-// K and V of all heads of these blocks, in order.
-void Expand(const Site& site, const uint32_t* blocks, int32_t num_blocks) {
+// K and V of the pass's heads of these blocks, in order.
+void Expand(const Site& site, const Pass& pass, const uint32_t* blocks, int32_t num_blocks) {
   const BlockContext& context = site.context;
-  const kernels::KvLayout layout = ExpandedLayoutOf(*context.config, context.dtype);
   for (int32_t at = 0; at < num_blocks; at += kPieceBlocks) {
     const int32_t count = std::min<int32_t>(num_blocks - at, kPieceBlocks);
     kernels::GatherLatents(*context.stream, *context.kernels,
@@ -266,40 +288,51 @@ void Expand(const Site& site, const uint32_t* blocks, int32_t num_blocks) {
                             .blocks = blocks + at,
                             .num_blocks = count,
                             .out = site.buffers.gathered});
-    ProjectLatents(site, kKeyUp, count * kernels::kBlockTokens, site.buffers.keys);
-    ProjectLatents(site, kValueUp, count * kernels::kBlockTokens, site.buffers.values);
+    ProjectLatents(site, kKeyUp, pass, count * kernels::kBlockTokens, pass.keys);
+    ProjectLatents(site, kValueUp, pass, count * kernels::kBlockTokens, pass.values);
     kernels::StoreExpanded(*context.stream, *context.kernels,
-                           {.layout = layout,
-                            .blocks = site.buffers.expanded + at * layout.LayerBytes(),
+                           {.layout = pass.layout,
+                            .blocks = pass.expanded + at * pass.layout.LayerBytes(),
                             .num_blocks = count,
-                            .keys = site.buffers.keys,
+                            .keys = pass.keys,
                             .latents = site.buffers.gathered,
-                            .values = site.buffers.values,
+                            .values = pass.values,
                             .latent_dim = site.layout.key_dim,
                             .plain = static_cast<int32_t>(context.config->mla->qk_nope_head_dim)});
   }
 }
 
-// The rows of prompts attend in the expanded form, round by round.
+// The rows of prompts attend in the expanded form, round by round, pass by pass.
 void AttendExpanded(const Site& site, const kernels::LatentForms& forms) {
   const BlockContext& context = site.context;
+  const MlaConfig& mla = *context.config->mla;
+  const int64_t all = context.config->num_heads;
+  const auto at = [&](std::byte* rows, int64_t head, int64_t width) {
+    return rows + tensor::BytesOf(context.dtype, static_cast<uint64_t>(head * width));
+  };
   const uint32_t* blocks = forms.blocks;
   kernels::StepBatch batch = site.batch;
   batch.sequences = forms.prompts;
   batch.block_tables = forms.places;
   for (const auto& round : std::span(forms.rounds, static_cast<size_t>(forms.num_rounds))) {
-    Expand(site, blocks, round.num_blocks);
-    blocks += round.num_blocks;
     batch.num_sequences = round.num_sequences;
-    kernels::Attention(*context.stream, *context.kernels,
-                       {.batch = batch,
-                        .layout = ExpandedLayoutOf(*context.config, context.dtype),
-                        .layer = {.resident = site.buffers.expanded},
-                        .q = site.buffers.q,
-                        .out = site.buffers.attention,
-                        .heads = static_cast<int32_t>(context.config->num_heads),
-                        .scale = context.config->mla->softmax_scale,
-                        .context = round.context});
+    const int64_t most = HeadsOfPass(*context.config, context.dtype, round.num_blocks,
+                                     context.capacity.expanded_bytes);
+    for (int64_t first = 0; first < all; first += most) {
+      const Pass pass = CutPass(site, first, std::min(most, all - first), round.num_blocks);
+      Expand(site, pass, blocks, round.num_blocks);
+      kernels::Attention(*context.stream, *context.kernels,
+                         {.batch = batch,
+                          .layout = pass.layout,
+                          .layer = {.resident = pass.expanded},
+                          .q = at(site.buffers.q, first, mla.qk_head_dim()),
+                          .out = at(site.buffers.attention, first, mla.v_head_dim),
+                          .heads = static_cast<int32_t>(pass.heads),
+                          .row_heads = static_cast<int32_t>(all),
+                          .scale = mla.softmax_scale,
+                          .context = round.context});
+    }
+    blocks += round.num_blocks;
     batch.sequences += round.num_sequences;
   }
 }
@@ -342,8 +375,8 @@ void Run(const BlockContext& context, const kernels::StepBatch& batch,
   const kv::CacheView::Group& group = context.kv.groups[cached.group];
   const kernels::StepBatch in_group = InGroup(batch, cached.group);
   Buffers buffers;
-  CutBuffers(config, context.dtype, rows, MostBlocks(batch.forms), context.activations.attention,
-             &buffers);
+  CutBuffers(config, context.dtype, rows, MostBlocks(batch.forms), context.capacity.expanded_bytes,
+             context.activations.attention, &buffers);
   LayerNorm(context, layer, kAttentionNorm, rows, context.activations.normed);
   ProjectQueries(context, layer, rows, buffers);
   LayerLinear(context, layer, kKvDown, context.activations.normed,
