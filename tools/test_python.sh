@@ -10,4 +10,4 @@ FOREBAY_WHEEL=$(echo "$PWD"/build/wheels/*.whl)
 export FOREBAY_WHEEL
 "$bin/python" -m mypy --strict --cache-dir build/mypy bindings/python/forebay examples/python
 cd tests/python
-"$bin/python" -m pytest -q -rs -p no:cacheprovider --durations=5 "$@" . </dev/null
+"$bin/python" -m pytest -q -rs -p no:cacheprovider --durations=20 --durations-min=2 "$@" . </dev/null

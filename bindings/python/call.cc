@@ -1,4 +1,4 @@
-// Requests of one caller: lines go in, tuples come out.
+// Requests of one caller: lines go in, what forebay/outputs.py declares comes out.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -13,10 +13,30 @@ namespace forebay::python {
 namespace {
 
 nb::list Ids(const std::vector<int32_t>& ids) {
-  nb::list list;
-  for (const int32_t id : ids) list.append(id);
+  const nb::list list = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(ids.size())));
+  for (size_t i = 0; i < ids.size(); ++i)
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLong(ids[i]));
   return list;
 }
+
+nb::object Text(const std::string& text) {
+  return nb::steal(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+// Many objects are made, none of them garbage: what looks for cycles looks once, afterwards.
+class NoGarbage {
+ public:
+  NoGarbage() : was_on_(PyGC_Disable() != 0) {}
+  ~NoGarbage() {
+    if (was_on_) PyGC_Enable();
+  }
+  NoGarbage(const NoGarbage&) = delete;
+  NoGarbage& operator=(const NoGarbage&) = delete;
+
+ private:
+  const bool was_on_;
+};
 
 // What a caller asks for at once, and what has come of it. For one thread.
 class Call {
@@ -45,7 +65,7 @@ class Call {
         built.request.stream = stream;
         if (unbounded[i])
           built.request.sampling.max_tokens = built.request.sampling.default_max_tokens = -1;
-        asked_.emplace(tag, Asked{built.request.prompts, built.request.sampling});
+        asked_.emplace(tag, Asked{built.request.prompts[0], built.request.sampling.logprobs >= 0});
         ready_.push_back({.request = std::move(built.request), .tag = tag});
       }
     }
@@ -80,21 +100,32 @@ class Call {
 
   int Descriptor() { return inbox_->descriptor(); }
 
-  // What has come, as tuples: (tag, None, piece) and (tag, result, None).
-  nb::list Take(double timeout_s) {
+  // What has come, as (tag, RequestOutput or None, None or a CompletionOutput of what is new).
+  // Waits until there are `least`, but no longer than the time. `decode`: outputs have the prompt's
+  // text.
+  nb::list Take(double timeout_s, size_t least, bool decode) {
     std::vector<job::Arrival> arrivals;
+    std::vector<std::string> prompts;
     {
       const GilRelease release;
-      arrivals = inbox_->Take(static_cast<runtime::TimeNs>(timeout_s * 1e9));
+      arrivals = inbox_->Take(static_cast<runtime::TimeNs>(timeout_s * 1e9), least);
+      const text::Tokenizer* const tokenizer = model_->text().tokenizer();
+      decode = decode && tokenizer;
+      for (const job::Arrival& arrival : arrivals)
+        if (decode) prompts.push_back(tokenizer->Decode(asked_.at(arrival.tag).prompt, false));
     }
+    const NoGarbage no_garbage;
     nb::list list;
-    for (job::Arrival& arrival : arrivals) {
+    for (size_t i = 0; i < arrivals.size(); ++i) {
+      const job::Arrival& arrival = arrivals[i];
       const auto asked = asked_.find(arrival.tag);
+      const bool logprobs = asked->second.logprobs;
       if (!arrival.result) {
-        list.append(nb::make_tuple(arrival.tag, nb::none(), Piece(arrival.piece, asked->second)));
+        list.append(nb::make_tuple(arrival.tag, nb::none(), Piece(arrival.piece, logprobs)));
         continue;
       }
-      list.append(nb::make_tuple(arrival.tag, Result(*arrival.result, asked->second), nb::none()));
+      const nb::object text = decode ? Text(prompts[i]) : nb::none();
+      list.append(nb::make_tuple(arrival.tag, Output(arrival, text, asked->second), nb::none()));
       asked_.erase(asked);
     }
     return list;
@@ -102,20 +133,17 @@ class Call {
 
  private:
   struct Asked {
-    std::vector<std::vector<int32_t>> prompts;
-    SamplingParams sampling;
+    std::vector<int32_t> prompt;
+    bool logprobs;
     int64_t id = -1;  // once it was submitted
   };
 
-  // {token: (logprob, rank, text)} of one position; the position's own token comes first.
+  // {token: Logprob} of one position; the position's own token comes first.
   nb::object Position(const PositionLogprobs& position) const {
     nb::dict dict;
     const auto add = [&](const TokenLogprob& token) {
-      const std::string bytes = model_->text().TokenBytes(token.token);
       dict[nb::int_(token.token)] =
-          nb::make_tuple(token.logprob, token.rank,
-                         nb::steal(PyUnicode_DecodeUTF8(
-                             bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace")));
+          logprob_(token.logprob, token.rank, Text(model_->text().TokenBytes(token.token)));
     };
     if (position.top.empty()) return nb::none();
     add(position.top[static_cast<size_t>(position.chosen)]);
@@ -128,44 +156,48 @@ class Call {
     for (const PositionLogprobs& position : positions) list.append(Position(position));
     return list;
   }
-  static double Sum(const std::vector<PositionLogprobs>& positions) {
+  static nb::object Sum(const std::vector<PositionLogprobs>& positions, bool asked) {
+    if (!asked) return nb::none();
     double sum = 0;
     for (const PositionLogprobs& position : positions)
       sum += position.top[static_cast<size_t>(position.chosen)].logprob;
-    return sum;
+    return nb::float_(sum);
   }
 
-  // (choice, text, tokens, logprobs)
-  nb::tuple Piece(const ChoicePiece& piece, const Asked& asked) const {
-    return nb::make_tuple(piece.choice, piece.text, Ids(piece.tokens),
-                          Logprobs(piece.logprobs, asked.sampling.logprobs >= 0));
+  nb::object Piece(const ChoicePiece& piece, bool logprobs) const {
+    return completion_(piece.choice, piece.text, Ids(piece.tokens), nb::none(),
+                       Logprobs(piece.logprobs, logprobs));
   }
 
-  // (prompt ids, cached tokens, prompt logprobs, choices, error)
-  nb::tuple Result(const RequestResult& result, const Asked& asked) const {
-    const nb::list prompt = Ids(asked.prompts[0]);
-    if (!result.error_message.empty()) {
-      return nb::make_tuple(prompt, 0, nb::none(), nb::list(),
-                            nb::make_tuple(result.error_code, result.error_message));
-    }
+  nb::object Completion(const Choice& choice, bool logprobs) const {
+    nb::object reason = nb::none();
+    if (choice.stop_token) reason = nb::int_(*choice.stop_token);
+    if (choice.stop_string) reason = nb::cast(*choice.stop_string);
+    return completion_(choice.index, choice.text, Ids(choice.tokens),
+                       Sum(choice.logprobs, logprobs), Logprobs(choice.logprobs, logprobs),
+                       choice.finish_reason == FinishReason::kStop ? "stop" : "length", reason,
+                       choice.digest);
+  }
+
+  nb::object Output(const job::Arrival& arrival, const nb::object& text, const Asked& asked) const {
+    const RequestResult& result = *arrival.result;
     nb::list choices;
-    for (const Choice& choice : result.choices) {
-      nb::object reason = nb::none();
-      if (choice.stop_token) reason = nb::int_(*choice.stop_token);
-      if (choice.stop_string) reason = nb::cast(*choice.stop_string);
-      const bool logprobs = asked.sampling.logprobs >= 0;
-      choices.append(nb::make_tuple(choice.index, choice.text, Ids(choice.tokens),
-                                    choice.finish_reason == FinishReason::kStop ? "stop" : "length",
-                                    reason, Logprobs(choice.logprobs, logprobs),
-                                    logprobs ? nb::cast(Sum(choice.logprobs)) : nb::none(),
-                                    choice.digest));
-    }
+    for (const Choice& choice : result.choices) choices.append(Completion(choice, asked.logprobs));
+    nb::object error = nb::none();
+    if (!result.error_message.empty())
+      error = make_error_(result.error_code, result.error_message, false);
     nb::object prompt_logprobs = nb::none();
     if (!result.prompt_logprobs.empty())
       prompt_logprobs = Logprobs(result.prompt_logprobs[0], true);
-    return nb::make_tuple(prompt, result.cached_tokens, prompt_logprobs, choices, nb::none());
+    return request_(std::to_string(arrival.tag), text, Ids(asked.prompt), prompt_logprobs, choices,
+                    true, nb::none(), result.cached_tokens, error);
   }
 
+  const nb::module_ outputs_ = nb::module_::import_("forebay.outputs");
+  const nb::object logprob_ = outputs_.attr("Logprob"),
+                   completion_ = outputs_.attr("CompletionOutput"),
+                   request_ = outputs_.attr("RequestOutput"),
+                   make_error_ = nb::module_::import_("forebay.errors").attr("make_error");
   std::shared_ptr<Model> model_;
   std::shared_ptr<job::Inbox> inbox_;
   int64_t next_tag_ = 0;

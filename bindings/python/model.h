@@ -85,7 +85,9 @@ class Model {
 
 // The parts of the module, one a file.
 void AddModel(nb::module_& module);
+void AddPrompts(nb::module_& module);
 void AddCall(nb::module_& module);
+void AddAnswers(nb::module_& module);
 void AddJobs(nb::module_& module);
 
 }  // namespace forebay::python

@@ -36,6 +36,8 @@ NB_MODULE(_forebay, module) {
     return static_cast<int64_t>(forebay::base::HashBytes(key) >> 1);
   });
   forebay::python::AddModel(module);
+  forebay::python::AddPrompts(module);
   forebay::python::AddCall(module);
+  forebay::python::AddAnswers(module);
   forebay::python::AddJobs(module);
 }

@@ -35,14 +35,21 @@ int Inbox::descriptor() {
 void Inbox::Put(Arrival arrival) {
   const std::lock_guard lock(mutex_);
   arrivals_.push_back(std::move(arrival));
-  if (arrivals_.size() > 1) return;
-  some_->Set();
-  if (descriptor_ >= 0) eventfd_write(descriptor_, 1);
+  if (arrivals_.size() == wanted_) some_->Set();
+  if (arrivals_.size() == 1 && descriptor_ >= 0) eventfd_write(descriptor_, 1);
 }
 
-std::vector<Arrival> Inbox::Take(runtime::TimeNs timeout) {
-  if (timeout > 0) some_->Wait(timeout);
+std::vector<Arrival> Inbox::Take(runtime::TimeNs timeout, size_t least) {
+  if (timeout > 0) {
+    {
+      const std::lock_guard lock(mutex_);
+      wanted_ = least;
+      arrivals_.size() < least ? some_->Reset() : some_->Set();
+    }
+    some_->Wait(timeout);
+  }
   const std::lock_guard lock(mutex_);
+  wanted_ = 1;
   some_->Reset();
   eventfd_t count;
   if (descriptor_ >= 0) eventfd_read(descriptor_, &count);

@@ -32,8 +32,9 @@ class Inbox {
   explicit Inbox(runtime::Runtime& runtime) : some_(runtime.NewEvent("arrivals")) {}
   ~Inbox();
 
-  // All that is there; blocks while there is nothing, until `timeout` has passed.
-  std::vector<Arrival> Take(runtime::TimeNs timeout);
+  // All that is there; blocks while there are fewer than `least`, until `timeout` has passed. Who
+  // needs many at once asks for them, and is not woken for each. Another's Take may end it early.
+  std::vector<Arrival> Take(runtime::TimeNs timeout, size_t least = 1);
   // A descriptor that can be read while something may be there; -1: the system has none left. The
   // inbox' own.
   int descriptor();
@@ -45,6 +46,7 @@ class Inbox {
   std::unique_ptr<runtime::Event> some_;
   std::mutex mutex_;  // guards what follows
   std::vector<Arrival> arrivals_;
+  size_t wanted_ = 1;  // so many set some_
   int descriptor_ = -1;
 };
 

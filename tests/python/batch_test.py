@@ -106,6 +106,40 @@ def test_messages_nulls_and_no_rows(expected):
     assert none.num_rows == 0 and "generated_text" in none.column_names
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int64()), pa.list_(pa.uint8()), pa.list_(pa.float64())])
+def test_columns_of_token_ids(kind):
+    ids = [[5, 6, 7], [], None, [8, 9], [250] * 3, [1]]
+    # A part of a longer column; the float 5.0 is the token 5.
+    column = pa.array([[1, 2], *ids, [3]], kind).slice(1, 6)
+    out = table(pa.table({"question": column})).to_pylist()
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        outputs = llm.generate([each or [10**6] for each in ids], PARAMS, on_error="return", use_tqdm=False)
+    for row, asked, output in zip(out, ids, outputs, strict=True):
+        assert (row["__inference_error__"] is None) == bool(asked) == (output.error is None)
+        if asked:
+            assert row["prompt_token_ids"] == asked and row["num_input_tokens"] == len(asked)
+            assert row["generated_tokens"] == output.outputs[0].token_ids and row["generated_text"] == output.outputs[0].text
+            assert row["finish_reason"] == output.outputs[0].finish_reason
+        else:
+            assert all(row[name] is None for name in ("prompt_token_ids", "num_input_tokens", "generated_tokens", "generated_text", "finish_reason"))
+
+
+def test_more_rows_than_memory_holds_at_once():
+    texts = [f"{i}" for i in range(4100)]
+    out = table(pa.table({"question": texts}), params=SamplingParams(max_tokens=1))
+    assert out["question"].to_pylist() == texts and set(out["num_generated_tokens"].to_pylist()) == {1}
+
+
+def test_results_that_are_none(tmp_path):
+    from forebay import _forebay
+
+    for text, why in (("", "ends before"), ("{}\n", "line 1"), ("garbage\n", "line 1"), ('{"response":{"body":{"choices":[]}}}\n', "line 1")):
+        (tmp_path / "results.jsonl").write_text(text)
+        with pytest.raises(forebay.Error, match=why) as caught:
+            _forebay.Answers(str(tmp_path / "results.jsonl")).read(1)
+        assert caught.value.code == "json_invalid"
+
+
 @pytest.mark.parametrize("kwargs, text", [
     ({"prompt": "missing"}, "no column 'missing'"), ({"prompt": "n"}, "type int64"), ({"id": "same"}, "twice"),
     ({"sink": "out.xlsx"}, "expected .parquet"),

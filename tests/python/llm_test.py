@@ -58,8 +58,19 @@ def test_kinds_of_prompts_and_the_generation_config(llm, run):
     same(llm.generate([{"prompt": "the river"}], use_tqdm=False), job.choices()[:1])
     assert llm.generate(ids, use_tqdm=False, keys=[1])[0].outputs[0].token_ids == outputs[1].outputs[0].token_ids
     assert llm.generate([], use_tqdm=False) == []
+    assert outputs[1].prompt == llm.get_tokenizer().decode(ids)
+    assert llm.generate([tuple(ids)], use_tqdm=False, keys=[1])[0].outputs[0].token_ids == outputs[1].outputs[0].token_ids
     longest = llm.generate("the river", SamplingParams(max_tokens=None, ignore_eos=True), use_tqdm=False)[0]
     assert len(longest.prompt_token_ids) + len(longest.outputs[0].token_ids) == llm.facts()["max_model_len"]
+
+
+def test_prompts_of_any_characters(llm, run):
+    texts = ['"quoted" \\ and\tcut\r\n', "\0\x1f\x7f", "été 漢字 \U0001f980", "\u2028\ufeff</s>"]
+    job = run([{"prompt": text, "max_tokens": 3, "return_token_ids": True} for text in texts])
+    outputs = llm.generate(texts, SamplingParams(max_tokens=3), use_tqdm=False)
+    same(outputs, job.choices())
+    assert [output.prompt for output in outputs] == texts
+    assert [output.prompt_token_ids for output in outputs] == [choices[0]["prompt_token_ids"] for choices in job.choices()]
 
 
 def test_chat(llm, run):
@@ -134,6 +145,8 @@ def test_an_iterable_that_raises(llm):
     (["ok", "\ud800"], forebay.Error, "prompt 1"),
     ([[5, 10**6]], forebay.Error, "prompt 0"),
     ([[5, -1]], forebay.Error, "prompt 0"),
+    ([[5, 2**70]], forebay.Error, "prompt 0"),
+    (["ok", {"prompt": None}], TypeError, "prompt 1 is NoneType"),
     ([[5, True]], TypeError, "prompt 0"),
     (["ok", {"prompt_token_ids": [5] * 5000}], forebay.Error, "context_length_exceeded"),
     ([{"prompt_token_ids": []}], forebay.Error, "prompt 0"),
@@ -366,6 +379,12 @@ def test_import_is_quick_and_needs_little():
     found = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() for _ in range(3)]
     assert min(float(each[0]) for each in found) < 0.2
     assert all(each[1:] == ["False", "False"] for each in found)
+
+
+def test_text_that_nobody_wants(llm):
+    told, hidden = (llm.generate("the river", SamplingParams(max_tokens=4, detokenize=detokenize), use_tqdm=False)[0].outputs[0]
+                    for detokenize in (True, False))
+    assert told.text and hidden.text == "" and hidden.token_ids == told.token_ids
 
 
 def test_metrics(llm):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from . import _forebay
-from .errors import make_error
-from .inputs import Lines, Prompt, conversations_of, prompt_of
-from .llm import LLM, _line_error
-from .outputs import CompletionOutput, RequestOutput, choices_of, logprobs_of
+from .inputs import Lines, Prompt, conversations_of, text_of
+from .llm import LLM, _complete, _line_error
+from .outputs import CompletionOutput, RequestOutput
 from .params import RequestOutputKind, SamplingParams
+
+# A request's end, or what is new of one of its choices.
+_Arrival = tuple[RequestOutput | None, CompletionOutput | None]
 
 
 class AsyncLLM:
@@ -21,7 +25,7 @@ class AsyncLLM:
     def __init__(self, model: str, **arguments: Any) -> None:
         self._llm = LLM(model, **arguments)
         self._call = _forebay.Call(self._llm._model)
-        self._queues: dict[int, asyncio.Queue[tuple[Any, Any]]] = {}
+        self._queues: dict[int, asyncio.Queue[_Arrival]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keys = itertools.count()
 
@@ -29,17 +33,17 @@ class AsyncLLM:
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: int | None = None
     ) -> AsyncIterator[RequestOutput]:
         """Ends the request when it is closed (``aclose``) or its task is cancelled."""
-        text, value = prompt_of(prompt, 0)
-        return self._ask(False, text, value, sampling_params, request_id, key)
+        value = _forebay.prompts_json([prompt], 0)[0]
+        return self._ask(False, text_of(prompt), value, sampling_params, request_id, key)
 
     def chat(
         self, messages: list[dict[str, Any]], sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: int | None = None
     ) -> AsyncIterator[RequestOutput]:
         """The same for a conversation."""
-        return self._ask(True, None, conversations_of(messages)[0], sampling_params, request_id, key)
+        return self._ask(True, None, json.dumps(conversations_of(messages)[0]), sampling_params, request_id, key)
 
     async def _ask(
-        self, chat: bool, text: str | None, value: Any, sampling_params: SamplingParams | None, request_id: str | None, key: int | None
+        self, chat: bool, text: str | None, value: str, sampling_params: SamplingParams | None, request_id: str | None, key: int | None
     ) -> AsyncIterator[RequestOutput]:
         self._watch()
         params = sampling_params or self._llm.get_default_sampling_params()
@@ -52,41 +56,42 @@ class AsyncLLM:
         if errors:
             raise _line_error(0, *errors[0][1:])
         self._call.start()
-        queue: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
+        queue: asyncio.Queue[_Arrival] = asyncio.Queue()
         self._queues[number] = queue
         so_far: dict[int, CompletionOutput] = {}
         name = request_id or str(number)
         try:
             while True:
-                result, piece = await queue.get()
-                if result is not None:
+                output, piece = await queue.get()
+                if output is not None:
                     break
+                assert piece is not None
                 yield self._partial(name, text, piece, so_far, params)
-            ids, cached, prompt_logprobs, choices, error = result
-            if error is not None:
-                raise make_error(error[0], error[1], False)
-            outputs = choices_of(choices, params.detokenize)
+            if output.error is not None:
+                raise output.error
+            _complete(output, text, params)
+            output.request_id = name
             if params.output_kind is RequestOutputKind.DELTA:
-                for output in outputs:
-                    output.text, output.token_ids, output.logprobs = "", [], None
-            yield RequestOutput(name, text, ids, logprobs_of(prompt_logprobs), outputs, True, None, cached)
+                for choice in output.outputs:
+                    choice.text, choice.token_ids, choice.logprobs = "", [], None
+            yield output
         finally:
             if self._queues.pop(number, None) is not None:
                 self._call.cancel(number)
 
     def _partial(
-        self, name: str, text: str | None, piece: tuple[Any, ...], so_far: dict[int, CompletionOutput], params: SamplingParams
+        self, name: str, text: str | None, new: CompletionOutput, so_far: dict[int, CompletionOutput], params: SamplingParams
     ) -> RequestOutput:
-        index, new_text, tokens, logprobs = piece
-        new = CompletionOutput(index, new_text if params.detokenize else "", tokens, logprobs=logprobs_of(logprobs))
+        if not params.detokenize:
+            new.text = ""
         if params.output_kind is RequestOutputKind.DELTA:
             return RequestOutput(name, text, None, outputs=[new], finished=False)
-        held = so_far.setdefault(index, CompletionOutput(index, "", [], logprobs=[] if new.logprobs is not None else None))
+        held = so_far.setdefault(new.index, CompletionOutput(new.index, "", [], logprobs=[] if new.logprobs is not None else None))
         held.text += new.text
         held.token_ids = held.token_ids + new.token_ids
         if held.logprobs is not None and new.logprobs is not None:
             held.logprobs = held.logprobs + new.logprobs
-        shown = [CompletionOutput(**vars(each)) for _, each in sorted(so_far.items())]
+        shown = [replace(each) for _, each in sorted(so_far.items())]
         return RequestOutput(name, text, None, outputs=shown, finished=False)
 
     def _watch(self) -> None:
@@ -99,10 +104,10 @@ class AsyncLLM:
         loop.add_reader(self._call.descriptor(), self._take)
 
     def _take(self) -> None:
-        for tag, result, piece in self._call.take(0):
+        for tag, output, piece in self._call.take(0, 1, False):
             queue = self._queues.get(tag)
             if queue is not None:
-                queue.put_nowait((result, piece))
+                queue.put_nowait((output, piece))
 
     def get_tokenizer(self) -> Any:
         return self._llm.get_tokenizer()

@@ -20,25 +20,10 @@ def is_one_prompt(prompts: object) -> bool:
     return isinstance(prompts, (str, dict)) or (isinstance(prompts, list) and bool(prompts) and isinstance(prompts[0], int))
 
 
-def prompt_of(prompt: object, index: int) -> tuple[str | None, Any]:
-    """Its text, if it has one, and the value of a line's "prompt"."""
-    if isinstance(prompt, dict):
-        if "prompt_token_ids" in prompt:
-            text = prompt.get("prompt")
-            return text if isinstance(text, str) else None, _ids(prompt["prompt_token_ids"], index)
-        prompt = prompt.get("prompt")
-    if isinstance(prompt, str):
-        return prompt, prompt
-    if isinstance(prompt, (list, tuple)):
-        return None, _ids(prompt, index)
-    raise TypeError(f"prompt {index} is {type(prompt).__name__}; expected str, token ids, or a dict of \"prompt\" or \"prompt_token_ids\"")
-
-
-def _ids(ids: Any, index: int) -> list[int]:
-    checked: list[int] = list(ids)
-    if any(isinstance(each, bool) or not isinstance(each, int) for each in checked):
-        raise TypeError(f"prompt {index} holds what is no token id; expected integers")
-    return checked
+def text_of(prompt: object) -> str | None:
+    """The text of a prompt that has one."""
+    text = prompt.get("prompt") if isinstance(prompt, dict) else prompt
+    return text if isinstance(text, str) else None
 
 
 def conversations_of(messages: Any) -> list[list[dict[str, Any]]]:
@@ -51,15 +36,15 @@ def conversations_of(messages: Any) -> list[list[dict[str, Any]]]:
 
 
 class Lines:
-    """Turns prompts into lines; the parameters that several share are written once."""
+    """Turns prompts, as JSON, into lines; the parameters that several share are written once."""
 
     def __init__(self, defaults: dict[str, Any], chat: bool, more: dict[str, Any] | None = None) -> None:
         self._defaults, self._chat, self._more = defaults, chat, more or {}
+        self._begin = '{"messages": ' if chat else '{"prompt": '
         self._last: tuple[SamplingParams | None, str] | None = None
 
-    def line(self, value: Any, params: SamplingParams | None) -> str:
-        name = "messages" if self._chat else "prompt"
-        return f'{{"{name}": {json.dumps(value)}{self._rest(params)}}}'
+    def line(self, value: str, params: SamplingParams | None) -> str:
+        return f'{self._begin}{value}{self._rest(params)}}}'
 
     def _rest(self, params: SamplingParams | None) -> str:
         if self._last is None or self._last[0] is not params:

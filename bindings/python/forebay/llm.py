@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ from . import _forebay
 from .ending import still_open
 from .errors import Error, make_error
 from .flags import flags_of
-from .inputs import Key, Lines, Prompt, conversations_of, is_one_prompt, key_of, keys_for, params_for, prompt_of
-from .outputs import RequestOutput, choices_of, logprobs_of
+from .inputs import Key, Lines, Prompt, conversations_of, is_one_prompt, key_of, keys_for, params_for, text_of
+from .outputs import RequestOutput
 from .params import SamplingParams
 from .progress import Progress
 from .tokenizer import Tokenizer
@@ -45,9 +46,8 @@ class LLM:
         if prompts is None:
             raise TypeError("prompts are None; expected a prompt or a list of them")
         every = [prompts] if is_one_prompt(prompts) else list(prompts)
-        parsed = [prompt_of(prompt, index) for index, prompt in enumerate(every)]
-        lines = Lines(self._defaults, False)
-        return self._run(parsed, lines, sampling_params, keys, on_error, use_tqdm)
+        texts = [text_of(prompt) for prompt in every]
+        return self._run(texts, _forebay.prompts_json(every, 0), Lines(self._defaults, False), sampling_params, keys, on_error, use_tqdm)
 
     def chat(
         self,
@@ -74,8 +74,9 @@ class LLM:
             more["tools"] = tools
         if chat_template_kwargs:
             more["chat_template_kwargs"] = chat_template_kwargs
-        parsed = [(None, conversation) for conversation in conversations_of(messages)]
-        return self._run(parsed, Lines(self._defaults, True, more), sampling_params, keys, on_error, use_tqdm)
+        values = [json.dumps(conversation) for conversation in conversations_of(messages)]
+        lines = Lines(self._defaults, True, more)
+        return self._run([None] * len(values), values, lines, sampling_params, keys, on_error, use_tqdm)
 
     def generate_iter(
         self,
@@ -99,8 +100,8 @@ class LLM:
                 try:
                     while not ended and len(texts) < self._ahead:
                         prompt = next(every)
-                        texts[count], value = prompt_of(prompt, count)
-                        batch.append(lines.line(value, sampling_params))
+                        texts[count] = text_of(prompt)
+                        batch.append(lines.line(_forebay.prompts_json([prompt], count)[0], sampling_params))
                         batch_keys.append(key_of(next(names)) if names is not None else count)
                         count += 1
                 except StopIteration:
@@ -118,9 +119,9 @@ class LLM:
                 call.start()
                 if raised is not None:
                     call.cancel_all()
-                for tag, result, _ in call.take(_GLANCE):
-                    text = texts.pop(tag)
-                    output = self._output(tag, text, result, sampling_params)
+                for tag, output, _ in call.take(_GLANCE, 1, None in texts.values()):
+                    assert output is not None, "nothing streams"
+                    _complete(output, texts.pop(tag), sampling_params)
                     if output.error is None:
                         yield output
                     elif output.error.code != "request_cancelled":
@@ -132,56 +133,48 @@ class LLM:
 
     def _run(
         self,
-        parsed: Sequence[tuple[str | None, Any]],
+        texts: list[str | None],
+        values: list[str],
         lines: Lines,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         keys: Sequence[Key] | None,
         on_error: str,
         use_tqdm: bool,
     ) -> list[RequestOutput]:
+        """``values``: prompts or conversations as JSON; ``texts``: the prompts that are text."""
         if on_error not in ("raise", "return"):
             raise ValueError(f"on_error is {on_error!r}; expected 'raise' or 'return'")
-        params = list(params_for(sampling_params, len(parsed)))
+        params = list(params_for(sampling_params, len(values)))
         call = _forebay.Call(self._model)
         free = [each is not None and each.max_tokens is None for each in params]
-        texts = [lines.line(value, each) for (_, value), each in zip(parsed, params)]
+        asked = [lines.line(value, each) for value, each in zip(values, params)]
         outputs: dict[int, RequestOutput] = {}
-        for tag, code, message, param in call.add(texts, keys_for(keys, len(parsed)), free, False):
+        for tag, code, message, param in call.add(asked, keys_for(keys, len(values)), free, False):
             error = _line_error(tag, code, message, param)
             if on_error == "raise":
                 raise error
-            outputs[tag] = RequestOutput(str(tag), parsed[tag][0], None, error=error)
-        del texts
-        progress = Progress(len(parsed), use_tqdm)
+            outputs[tag] = RequestOutput(str(tag), texts[tag], None, error=error)
+        del values, asked
+        decode = None in texts
+        progress = Progress(len(texts), use_tqdm)
         try:
             call.start()
-            while len(outputs) < len(parsed):
-                for tag, result, _ in call.take(_GLANCE):
-                    output = self._output(tag, parsed[tag][0], result, params[tag])
+            while len(outputs) < len(texts):
+                taken: list[RequestOutput] = []
+                for tag, output, _ in call.take(_GLANCE, len(texts) - len(outputs), decode):
+                    assert output is not None, "nothing streams"
+                    _complete(output, texts[tag], params[tag])
                     if output.error is not None and on_error == "raise":
                         raise output.error
                     outputs[tag] = output
-                    progress.add(len(output.prompt_token_ids or ()), sum(len(each.token_ids) for each in output.outputs))
+                    taken.append(output)
+                progress.add(taken)
         except BaseException:
             call.cancel_all()
             raise
         finally:
             progress.close()
-        return [outputs[tag] for tag in range(len(parsed))]
-
-    def _output(self, tag: int, text: str | None, result: tuple[Any, ...], params: SamplingParams | None) -> RequestOutput:
-        ids, cached, prompt_logprobs, choices, error = result
-        return RequestOutput(
-            str(tag),
-            text if text is not None else self._tokenizer.decode_or_none(ids),
-            ids,
-            logprobs_of(prompt_logprobs),
-            choices_of(choices, params is None or params.detokenize),
-            True,
-            None,
-            cached,
-            error and make_error(error[0], error[1], False),
-        )
+        return [outputs[tag] for tag in range(len(texts))]
 
     def get_tokenizer(self) -> Tokenizer:
         return self._tokenizer
@@ -223,6 +216,15 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _complete(output: RequestOutput, text: str | None, params: SamplingParams | None) -> None:
+    """Adds what Python alone knows of a request."""
+    if text is not None:
+        output.prompt = text
+    if params is not None and not params.detokenize:
+        for choice in output.outputs:
+            choice.text = ""
 
 
 def _line_error(index: int, code: str, message: str, param: str) -> Error:

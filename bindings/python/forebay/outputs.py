@@ -1,4 +1,4 @@
-"""What comes back: vLLM's members."""
+"""What comes back: vLLM's members, in the order in which C++ (call.cc) gives them."""
 
 from __future__ import annotations
 
@@ -43,16 +43,3 @@ class RequestOutput:
     metrics: Any = None
     num_cached_tokens: int | None = None
     error: Error | None = None
-
-
-def logprobs_of(positions: list[dict[int, tuple[float, int, str]] | None] | None) -> Any:
-    if positions is None:
-        return None
-    return [position and {token: Logprob(*values) for token, values in position.items()} for position in positions]
-
-
-def choices_of(choices: list[tuple[Any, ...]], detokenize: bool) -> list[CompletionOutput]:
-    return [
-        CompletionOutput(index, text if detokenize else "", tokens, total, logprobs_of(logprobs), finish, stop, digest)
-        for index, text, tokens, finish, stop, logprobs, total, digest in choices
-    ]

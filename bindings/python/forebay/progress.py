@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from .outputs import RequestOutput
+
 
 class Progress:
     """Draws on stderr where that is a terminal, ten times a second at most."""
@@ -15,8 +17,11 @@ class Progress:
         self._began = time.monotonic()
         self._drawn = 0.0
 
-    def add(self, prompt_tokens: int, output_tokens: int) -> None:
-        self.at(self._done + 1, self._prompt + prompt_tokens, self._output + output_tokens)
+    def add(self, outputs: list[RequestOutput]) -> None:
+        if self._shown:
+            prompt = sum(len(output.prompt_token_ids or ()) for output in outputs)
+            generated = sum(len(choice.token_ids) for output in outputs for choice in output.outputs)
+            self.at(self._done + len(outputs), self._prompt + prompt, self._output + generated)
 
     def at(self, done: int, prompt_tokens: int, output_tokens: int) -> None:
         self._done, self._prompt, self._output = done, prompt_tokens, output_tokens

@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from . import _forebay
 from .batch import run_batch
 from .errors import InvalidValueError
-from .params import SamplingParams, body_of
+from .inputs import Lines
+from .params import SamplingParams
 
-# Columns that a result adds, as `ray.data.llm` names them.
-_ROWS = 1024
+# Rows in memory at once, and in a row group of a Parquet file.
+_ROWS = 4096
 
 
 def run_table(
@@ -133,23 +135,46 @@ def _check(schema: Any, column: str, chat: bool, key: str | None) -> None:
 
 def _write_requests(batches: Iterable[Any], path: str, column: str, chat: bool, params: SamplingParams | None, key: str | None) -> int:
     """The job's input; written anew each time, since the results file knows by hashes whether it is the same."""
-    shared = {**body_of(params, {}, chat), "return_token_ids": True}
+    lines = Lines({}, chat, {"return_token_ids": True})
     seen: set[Any] = set()
     count = 0
     with open(path + ".writing", "w", encoding="utf-8") as file:
         for batch in batches:
-            values = batch.column(batch.schema.names.index(column)).to_pylist()
-            keys = batch.column(batch.schema.names.index(key)).to_pylist() if key is not None else [None] * len(values)
-            for value, name in zip(values, keys):
-                line: dict[str, Any] = {} if name is None else {"custom_id": str(name)}
-                if key is not None and (name is None or name in seen):
-                    raise InvalidValueError("invalid_value", f"row {count}: {key} is {name!r}, {'null' if name is None else 'twice'}")
-                seen.add(name)
-                line["messages" if chat else "prompt"] = _messages(value) if chat else value
-                file.write(json.dumps({**line, **shared}) + "\n")
-                count += 1
+            values = batch.column(batch.schema.names.index(column))
+            made = [lines.line(value, params) for value in (_chats(values) if chat else _prompts(values))]
+            if key is not None:
+                names = batch.column(batch.schema.names.index(key)).to_pylist()
+                for row, name in enumerate(names):
+                    if name is None or name in seen:
+                        raise InvalidValueError("invalid_value", f"row {count + row}: {key} is {name!r}, {'null' if name is None else 'twice'}")
+                    seen.add(name)
+                made = [f'{{"custom_id": {json.dumps(str(name))}, {line[1:]}' for name, line in zip(names, made)]
+            file.writelines(line + "\n" for line in made)
+            count += len(made)
     os.replace(path + ".writing", path)
     return count
+
+
+def _prompts(column: Any) -> list[str]:
+    """A column's prompts as JSON."""
+    import pyarrow as pa
+
+    kind = column.type
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_signed_integer(kind.value_type):
+        ids = column.flatten()
+        if ids.null_count == 0:
+            return _forebay.id_lists_json(_int64(column.value_lengths().fill_null(-1)), _int64(ids))
+    return [json.dumps(value) for value in column.to_pylist()]
+
+
+def _int64(numbers: Any) -> bytes:
+    """An array without nulls as the bytes of its numbers."""
+    wide = numbers.cast("int64")
+    return memoryview(wide.buffers()[1])[wide.offset * 8 : (wide.offset + len(wide)) * 8].tobytes() if len(wide) else b""
+
+
+def _chats(column: Any) -> list[str]:
+    return [json.dumps(_messages(value)) for value in column.to_pylist()]
 
 
 def _messages(value: Any) -> Any:
@@ -164,6 +189,7 @@ def _messages(value: Any) -> Any:
     return value
 
 
+# Columns that a result adds, as `ray.data.llm` names them, in the order in which C++ (answers.cc) gives them.
 _NAMES = ("prompt_token_ids", "num_input_tokens", "generated_tokens", "generated_text", "num_generated_tokens", "finish_reason", "__inference_error__")
 
 
@@ -173,23 +199,21 @@ def _added(pa: Any) -> list[Any]:
     return [pa.field(name, kind) for name, kind in zip(_NAMES, types)]
 
 
-def _answer(text: bytes) -> tuple[Any, ...]:
-    body = json.loads(text)["response"]["body"]
-    if "error" in body:
-        return (None, None, None, None, None, None, f"{body['error']['message']} [{body['error']['code']}]")
-    choice, usage = body["choices"][0], body["usage"]
-    told = choice["text"] if "text" in choice else choice["message"]["content"]
-    ids = body.get("prompt_token_ids") or choice.get("prompt_token_ids")
-    return (ids, usage["prompt_tokens"], choice["token_ids"], told, len(choice["token_ids"]), choice["finish_reason"], None)
-
-
 def _join(pa: Any, batches: Iterable[Any], results: str, out: Any) -> Iterator[Any]:
-    with open(results, "rb") as file:
-        for batch in batches:
-            rows = [_answer(file.readline()) for _ in range(batch.num_rows)]
-            columns = list(zip(*rows)) or [()] * len(_NAMES)
-            added = [pa.array(list(values), field.type) for values, field in zip(columns, _added(pa))]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=out)
+    answers = _forebay.Answers(results)
+    for batch in batches:
+        read = answers.read(batch.num_rows)
+        added = [_array(pa, field.type, batch.num_rows, column) for field, column in zip(_added(pa), read)]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=out)
+
+
+def _array(pa: Any, kind: Any, rows: int, column: tuple[bytes, bytes, bytes]) -> Any:
+    """A column of answers, which has Arrow's layout: who has a value, where each begins, values."""
+    valid, offsets, values = (pa.py_buffer(each) for each in column)
+    if pa.types.is_list(kind):
+        ids = pa.Array.from_buffers(kind.value_type, len(values) // 4, [None, values])
+        return pa.Array.from_buffers(kind, rows, [valid, offsets], children=[ids])
+    return pa.Array.from_buffers(kind, rows, [valid, offsets, values] if pa.types.is_string(kind) else [valid, values])
 
 
 def _write(pa: Any, path: str, kind: str, schema: Any, batches: Iterator[Any]) -> None:

@@ -37,9 +37,3 @@ class Tokenizer:
             continue_final_message,
         )
         return self.encode(text, add_special_tokens=False) if tokenize else text
-
-    def decode_or_none(self, token_ids: list[int]) -> str | None:
-        try:
-            return self.decode(token_ids)
-        except ValueError:
-            return None

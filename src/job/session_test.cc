@@ -1,0 +1,64 @@
+#include "job/session.h"
+
+#include <gtest/gtest.h>
+
+#include "job/fake_engine.h"
+#include "runtime/virtual/virtual_runtime.h"
+
+namespace forebay::job {
+namespace {
+
+constexpr runtime::TimeNs kStep = 3'000'000, kLong = 60'000'000'000;
+
+// The sizes of what came at once, by one Take after the other that asks for `least` of ten requests
+// that end one a step.
+std::vector<size_t> Taken(uint64_t seed, size_t least) {
+  std::vector<size_t> sizes;
+  runtime::VirtualRuntime runtime(seed);
+  FakeEngine engine(seed);
+  engine.before_step = [&] { runtime.Sleep(kStep); };
+  const base::Status status = runtime.Run([&] {
+    Session session(runtime, engine);
+    const auto inbox = std::make_shared<Inbox>(runtime);
+    std::vector<Session::Submitted> requests(10);
+    for (auto& each : requests) each.request.prompts = {{1, 2, 3}};
+    EXPECT_EQ(session.Submit(std::move(requests), inbox).size(), 10);
+    for (size_t missing = 10; missing > 0; missing -= sizes.back())
+      sizes.push_back(inbox->Take(kLong, std::min(least, missing)).size());
+    // Nothing is left, and nobody waits for ever.
+    const runtime::TimeNs begin = runtime.Now();
+    EXPECT_TRUE(inbox->Take(kStep, least).empty());
+    EXPECT_EQ(runtime.Now() - begin, kStep);
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return sizes;
+}
+
+TEST(Session, WhoAsksForManyIsNotWokenForEach) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    EXPECT_EQ(Taken(seed, 1), std::vector<size_t>(10, 1));
+    EXPECT_EQ(Taken(seed, 4), (std::vector<size_t>{4, 4, 2}));
+    EXPECT_EQ(Taken(seed, 10), std::vector<size_t>{10});
+  }
+}
+
+TEST(Session, ATakeEndsWithItsTime) {
+  runtime::VirtualRuntime runtime(1);
+  FakeEngine engine;
+  engine.before_step = [&] { runtime.Sleep(kStep); };
+  const base::Status status = runtime.Run([&] {
+    Session session(runtime, engine);
+    const auto inbox = std::make_shared<Inbox>(runtime);
+    std::vector<Session::Submitted> requests(3);
+    for (auto& each : requests) each.request.prompts = {{1, 2, 3}};
+    session.Submit(std::move(requests), inbox);
+    EXPECT_EQ(inbox->Take(kLong).size(), 1);
+    // Of two there is one when the time is up; the other comes to the next.
+    EXPECT_EQ(inbox->Take(kStep * 3 / 2, 2).size(), 1);
+    EXPECT_EQ(inbox->Take(kLong).size(), 1);
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+}  // namespace
+}  // namespace forebay::job
