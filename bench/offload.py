@@ -125,12 +125,18 @@ def main():
     with tempfile.TemporaryDirectory(prefix="forebay-offload-", dir=args.folder) as folder:
         bench = Bench(args, folder)
         written, read = disk_rates(folder)
-        lines = [f"{machine()}; Qwen3-0.6B's layers, {args.layers} of them, vocabulary {VOCABULARY:,}; disk, one thread: {written:.2f} GB/s written, "
-                 f"{read:.2f} read", "", *HEAD]
+        lines = []
+
+        def say(*more):
+            """What is done is shown: a row takes minutes."""
+            lines.extend(more)
+            print("\n".join(more), flush=True)
+
+        say(f"{machine()}; Qwen3-0.6B's layers, {args.layers} of them, vocabulary {VOCABULARY:,}; disk, one thread: {written:.2f} GB/s written, "
+            f"{read:.2f} read", "", *HEAD)
         for row in args.rows.split(","):
-            lines += table(row, getattr(bench, row)())
-        lines += ["", *bench.counters(), "", "disk afterwards: {:.2f} GB/s written, {:.2f} read".format(*disk_rates(folder))]
-    print("\n".join(lines))
+            say(*table(row, getattr(bench, row)()))
+        say("", *bench.counters(), "", "disk afterwards: {:.2f} GB/s written, {:.2f} read".format(*disk_rates(folder)))
     if args.out:
         with open(args.out, "w") as file:
             file.write("\n".join(lines) + "\n")

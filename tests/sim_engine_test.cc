@@ -402,10 +402,72 @@ TEST(SimEngine, ParkedChoicesComeBackAndSaveTime) {
   const auto memory =
       layout::PlanLayout(options, engine::OpenModel(options.model, true, 0)->config);
   const auto block = static_cast<int64_t>(memory->ranks[0].memory.tier_bytes) /
-                     memory->ranks[0].memory.tier_blocks;
+                     memory->ranks[0].memory.tier_blocks.all();
   EXPECT_EQ(counters.at("kv_bytes_down"), counters.at("kv_blocks_stored") * block);
   EXPECT_EQ(counters.at("kv_bytes_up"), counters.at("kv_blocks_up") * block);
   EXPECT_GT(counters.at("kv_bytes_up"), 0);
+}
+
+// In memory for a few blocks and a file behind it: the same steps as in memory alone, but for the
+// disk.
+TEST(SimEngine, ParkedChoicesGoOnIntoTheFile) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 24; ++i) requests.push_back(MakeRequest(i, 20 + i * 7 % 50, 60 + i * 5 % 40));
+  layout::EngineOptions options = Options("sim:a10");
+  options.limits.max_model_len = 256;
+  options.limits.max_num_seqs = 12;
+  options.limits.kv_blocks = 24;
+  options.tier = {.host_bytes = 64 << 20,
+                  .preempt = layout::Preempting::kPark,
+                  .offload = layout::Offloading::kOff};
+  const auto memory =
+      layout::PlanLayout(options, engine::OpenModel(options.model, true, 0)->config);
+  options.tier.host_bytes = 6 * memory->ranks[0].memory.tier_bytes /
+                            static_cast<uint64_t>(memory->ranks[0].memory.tier_blocks.all());
+  options.tier.file = "no_such_folder/kv";
+  options.tier.file_bytes = 64 << 20;
+  device::HazardChecker checker;
+  options.trial.checker = &checker;
+  const Outcome outcome = RunSimulated(options, requests);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+  EXPECT_EQ(outcome.stats.recomputed_tokens, 0);
+  const auto& counters = outcome.stats.mode_counters;
+  EXPECT_EQ(counters.at("kv_returns"), counters.at("kv_parks"));
+  EXPECT_GT(counters.at("kv_blocks_to_file"), 0);
+  EXPECT_GT(counters.at("kv_blocks_up_from_file"), 0);
+  EXPECT_GT(counters.at("kv_file_bytes_written"), 0);
+  EXPECT_EQ(counters.at("kv_blocks_failed"), 0);
+}
+
+// Copies at a third of the rate that was foreseen: less than half is streamed of what was planned.
+TEST(SimEngine, LessIsStreamedWhereCopiesAreSlowerThanForeseen) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 48; ++i)
+    requests.push_back(MakeRequest(i, 200 + i * 37 % 300, 250 + i * 29 % 200));
+  layout::EngineOptions options = Options("sim:a10");
+  options.model = "builtin:Llama-3-8B";
+  options.limits.max_model_len = 1024;
+  options.limits.max_num_batched_tokens = 512;
+  options.limits.kv_blocks = 400;
+  options.tier = {.host_bytes = uint64_t{8} << 30, .offload = layout::Offloading::kOff};
+  const auto seconds = [&](double host_link, layout::Offloading offload) {
+    options.trial.host_link = host_link;
+    options.tier.offload = offload;
+    const Outcome outcome = RunSimulated(options, requests);
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    const auto& counters = outcome.stats.mode_counters;
+    if (offload == layout::Offloading::kUniform) {
+      EXPECT_GT(counters.at("kv_blocks_streamed"), 0);
+      EXPECT_EQ(counters.at("kv_stream_limit_least") < counters.at("kv_stream_places") / 2,
+                host_link < 1);
+    }
+    return outcome.stats.step_seconds;
+  };
+  const double off = seconds(0.3, layout::Offloading::kOff);
+  EXPECT_LT(seconds(1, layout::Offloading::kUniform), off);
+  // What is streamed already stays so until its choice ends, or is preempted.
+  EXPECT_LT(seconds(0.3, layout::Offloading::kUniform), 1.25 * off);
 }
 
 // What is streamed goes over the host's link in every step; with a plain cache of as many blocks as

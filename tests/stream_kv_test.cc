@@ -2,6 +2,7 @@
 // with all of them resident; and counters that prove that blocks were streamed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "layout/stream_choice.h"
 #include "layout_test_base.h"
@@ -79,6 +80,37 @@ TEST_P(StreamKv, PreemptionBesideChangesNothing) {
     EXPECT_GT(stats_.preemptions, 0) << resident;
     EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0) << resident;
   }
+}
+
+// Memory for what is streamed and little more, a file behind it.
+TEST_P(StreamKv, BesideAFileChangesNothing) {
+  const Answers expected = Run();
+  const auto block = static_cast<uint64_t>(BlockBytes());
+  StreamInto(9, 12 * block);
+  options_.tier.file = "stream_kv_" + std::to_string(getpid()) + ".kv";
+  options_.tier.file_bytes = 32 << 20;
+  EXPECT_EQ(Run(), expected);
+  EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0);
+  EXPECT_GT(stats_.mode_counters["kv_blocks_to_file"], 0);
+  EXPECT_GT(stats_.mode_counters["kv_file_bytes_written"], 0);
+  EXPECT_EQ(stats_.mode_counters["kv_offload_unused"], 0);
+}
+
+// What was asked for and did nothing is said, once.
+TEST_P(StreamKv, ThatNothingWasStreamedIsSaid) {
+  requests_ = {MakeRequest(0, 20, 5)};
+  StreamInto(9);
+  testing::internal::CaptureStderr();
+  Run();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(stats_.mode_counters["kv_offload_unused"], 1);
+  const std::string note = "--kv-offload always: nothing was streamed";
+  EXPECT_THAT(said, testing::HasSubstr(note));
+  EXPECT_THAT(said, testing::HasSubstr("1 of the device's 9 blocks"));
+  EXPECT_EQ(said.find(note), said.rfind(note));
+  options_.tier.offload = layout::Offloading::kAuto;
+  Run();
+  EXPECT_FALSE(stats_.mode_counters.contains("kv_offload_unused"));
 }
 
 // Prompts and answers that no device of so few blocks holds, alone and beside others; siblings

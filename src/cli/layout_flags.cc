@@ -228,7 +228,8 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       "KV cache (default: none)");
   command.add_option("--kv-file", engine.tier.file,
                      "A file for the same on a disk, read and written past the page cache; it has "
-                     "no name while the job runs (default: none)");
+                     "no name while the job runs. Beside --kv-offloading-size it takes what that "
+                     "has to give up (default: none)");
   command.add_option("--kv-file-size", flags.kv_file_size, "How large it is, as 20GiB");
   command.add_flag("--kv-file-keep", engine.tier.keep_file,
                    "The file stays, with an index PATH.index: the next job finds in it the "
@@ -257,6 +258,7 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .capture_default_str();
   // Trials, for tests.
   command.add_option("--overcommit", engine.trial.overcommit).check(CheckPositiveNumber).hidden();
+  command.add_option("--sim-host-link", engine.trial.host_link).check(CheckPositiveNumber).hidden();
   command.add_option("--plant-fault-rank", engine.trial.fault.rank).hidden();
   command.add_option("--plant-fault-at-pull", engine.trial.fault.at_pull).hidden();
   command.add_option("--plant-fault-at-post", engine.trial.fault.at_post).hidden();

@@ -45,6 +45,8 @@ base::Result<Machine> BuildSimulated(const layout::MachinePlan& plan,
         return PriceOf(op, profile, mode);
       };
       device_options.node = NodeOf(plan.profile, plan.workers);
+      device_options.node.from_host_bytes_per_s *= options.trial.host_link;
+      device_options.node.to_host_bytes_per_s *= options.trial.host_link;
       device_options.profile = options.profile;
       device_options.profile_as_passed = options.profile && options.machine.full_detail;
       device_options.detail =

@@ -29,10 +29,10 @@ struct Planned {
 Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
     : options_(options),
       kv_digest_(kv_digest ? std::move(kv_digest) : NoDigest),
-      parking_({.blocks = options.tier_blocks,
+      parking_({.blocks = options.tier,
                 .prices = options.park,
                 .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches),
-                .streams = options.streamed_blocks > 0,
+                .streams = options.streaming.places > 0,
                 .keeps = options.keeps_tier,
                 .size_flag = options.tier_flag}),
       book_({.num_blocks = options.limits.total_blocks,
@@ -42,7 +42,7 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
              .notes_evictions = parking_.stores_evicted()},
             options.kv_reaches),
       foresight_(options.lengths),
-      streaming_(options.streamed_blocks, kv_digest_, parking_, book_),
+      streaming_(options.streaming, kv_digest_, parking_, book_),
       loans_(options.replica, book_),
       view_(options_, {lists_, book_, foresight_, streaming_, loans_, parking_}) {}
 

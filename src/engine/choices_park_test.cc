@@ -19,7 +19,7 @@ constexpr int64_t kContext = 512;
 // and what. A block that is read must have what its choice has put there.
 class Books {
  public:
-  explicit Books(const ChoicesOptions& options) : choices(options, {}) {}
+  explicit Books(const ChoicesOptions& options) : tier(options.tier), choices(options, {}) {}
 
   void Take(const Request& request) {
     auto state = MakeRequestState(request, {.max_model_len = kContext});
@@ -58,7 +58,13 @@ class Books {
       choices.CloseIfEnded(rows, &finished);
     }
     steps.pop_front();
+    if (!choices.streaming().measures()) return;
+    waited += 0.1 * static_cast<double>(losses->Below(3));
+    choices.streaming().Observe(static_cast<double>(++ended), waited);
   }
+
+  // Memory loses nothing.
+  bool MayLose(kv::BlockId block) const { return tier.far() == 0 || block >= tier.near(); }
 
   using Block = std::vector<uint64_t>;
   static uint64_t& At(std::map<std::pair<int, kv::BlockId>, Block>& memory, int group,
@@ -72,23 +78,31 @@ class Books {
   void LoseSome() {
     kv::LostBlocks lost{.blocks = std::exchange(lost_on_read, {}), .closed = {}};
     for (const kv::TierMove& move : std::exchange(last_moves.up, {})) {
-      if (losses == nullptr || losses->Below(8) != 0) continue;
+      if (!loses || !MayLose(move.below) || losses->Below(8) != 0) continue;
       lost.blocks.push_back(move.below);
       for (uint64_t& content : device[{move.group, move.device}]) content = 0;
     }
     for (const kv::TierMove& move : std::exchange(last_moves.down, {})) {
-      if (losses == nullptr || losses->Below(16) != 0) continue;
+      if (!loses || !MayLose(move.below) || losses->Below(16) != 0) continue;
       lost.blocks.push_back(move.below);
       unreadable.insert(move.below);
     }
-    if (losses != nullptr && losses->Below(400) == 0) lost.closed = {kv::kKvFileIo, "planted"};
+    if (loses && losses->Below(400) == 0) lost.closed = {kv::kKvFileIo, "planted"};
     num_lost += std::ssize(lost.blocks);
     choices.LoseBelow(lost);
   }
 
   void Move() {
     last_moves = choices.tier_moves();
+    // What moves below does so before it is written over.
     for (const kv::TierMove& move : choices.tier_moves().down) {
+      if (move.from < 0) continue;
+      unreadable.erase(move.below);
+      below[{move.group, move.below}] = below[{move.group, move.from}];
+      ++demoted;
+    }
+    for (const kv::TierMove& move : choices.tier_moves().down) {
+      if (move.from >= 0) continue;
       unreadable.erase(move.below);
       below[{move.group, move.below}] = device[{move.group, move.device}];
       ++down;
@@ -146,8 +160,11 @@ class Books {
     }
   }
 
-  base::Rng* losses = nullptr;  // null: nothing is lost
-  int64_t num_lost = 0;
+  const kv::TierBlocks tier;
+  base::Rng* losses = nullptr;  // by which blocks are lost, and steps wait
+  bool loses = false;
+  int64_t num_lost = 0, ended = 0;
+  double waited = 0;
   kv::TierMoves last_moves;
   std::set<kv::BlockId> unreadable;
   std::vector<kv::BlockId> lost_on_read;
@@ -159,13 +176,13 @@ class Books {
   std::map<std::pair<int, kv::BlockId>, Block> device, below;
   std::map<kv::SequenceSlot, std::vector<std::vector<kv::BlockId>>> tables;  // by KV group
   std::map<int32_t, kv::BlockId> in_window;  // by place, the block below
-  int64_t down = 0, up = 0, block_steps = 0;
+  int64_t down = 0, up = 0, demoted = 0, block_steps = 0;
 };
 
 ChoicesOptions Options(int32_t blocks, int32_t tier_blocks) {
   return {.limits = {.max_num_seqs = 8, .max_num_batched_tokens = 128, .total_blocks = blocks},
           .max_blocks_per_sequence = kContext / kv::kBlockTokens,
-          .tier_blocks = tier_blocks,
+          .tier = {.in_memory = tier_blocks},
           .park = {.row_seconds = 1}};
 }
 
@@ -293,11 +310,13 @@ TEST(ChoicesPark, AParkedChoiceThatIsCancelledOrGivenAwayIsForgotten) {
 TEST(ChoicesPark, RandomJobs) {
   // It foresees no growth, and preempts much.
   const auto policy = *schedule::CreatePolicy("sarathi");
-  int64_t returns = 0, refused = 0, found = 0, preemptions = 0, prefixes = 0;
+  int64_t returns = 0, refused = 0, found = 0, preemptions = 0, prefixes = 0, demoted = 0,
+          up_far = 0;
   for (uint64_t seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
     ChoicesOptions options = Options(20, static_cast<int32_t>(1 + rng.Below(24)));
+    if (seed % 2 == 1) options.tier.in_file = static_cast<int32_t>(1 + rng.Below(16));
     options.limits.max_num_seqs = static_cast<int32_t>(2 + rng.Below(8));
     options.steps_in_flight = static_cast<int32_t>(1 + rng.Below(3));
     options.prefix_caching = rng.Below(3) > 0;
@@ -336,8 +355,12 @@ TEST(ChoicesPark, RandomJobs) {
     found += parked.tier.found;
     prefixes += parked.prefix_blocks_hit;
     EXPECT_EQ(parked.blocks_up, books.up);
+    demoted += books.demoted;
+    up_far += parked.blocks_up_far;
   }
   EXPECT_GT(returns, 100);
+  EXPECT_GT(demoted, 100);
+  EXPECT_GT(up_far, 100);
   EXPECT_GT(refused, 20);
   EXPECT_GT(found, 50);
   EXPECT_GT(prefixes, 20);
@@ -347,19 +370,27 @@ TEST(ChoicesPark, RandomJobs) {
 // The same where running choices are streamed: also choices that the device does not hold, under
 // every policy, with some that are given up on the way.
 TEST(ChoicesPark, RandomJobsThatAreStreamed) {
-  int64_t streamed = 0, preemptions = 0, parks = 0, longer = 0;
+  int64_t streamed = 0, preemptions = 0, parks = 0, longer = 0, shrinks = 0;
   for (uint64_t seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
     const char* const names[] = {"continuous", "sarathi", "vllm", "adaptive", "static_batch"};
     const auto policy = *schedule::CreatePolicy(names[seed % std::size(names)]);
     ChoicesOptions options = Options(static_cast<int32_t>(4 + rng.Below(16)), 0);
-    options.streamed_blocks = static_cast<int32_t>(12 + rng.Below(10));
-    options.tier_blocks = options.streamed_blocks + static_cast<int32_t>(rng.Below(30));
+    options.streaming.places = static_cast<int32_t>(12 + rng.Below(10));
+    options.tier.in_memory = options.streaming.places + static_cast<int32_t>(rng.Below(30));
+    if (seed % 2 == 1) options.tier.in_file = static_cast<int32_t>(1 + rng.Below(30));
+    // Steps that wait for copies at random.
+    if (rng.Below(3) == 0) {
+      options.streaming.least =
+          static_cast<int32_t>(kContext / kv::kBlockTokens) - options.limits.total_blocks;
+      options.streaming.bytes_per_s = 1;
+    }
     options.limits.max_num_seqs = static_cast<int32_t>(1 + rng.Below(8));
     options.prefix_caching = rng.Below(3) > 0;
     options.park.preempted = rng.Below(3) > 0;
     Books books(options);
+    books.losses = &rng;
     const auto requests = static_cast<int64_t>(1 + rng.Below(12));
     int64_t taken = 0;
     std::vector<RequestResult> cancelled;
@@ -388,7 +419,10 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
     EXPECT_TRUE(books.choices.idle());
     EXPECT_EQ(std::ssize(books.finished) + std::ssize(cancelled), requests);
     EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
-    EXPECT_EQ(books.choices.streaming().room(), options.streamed_blocks);
+    const StreamCounters limits = books.choices.streaming().counters();
+    EXPECT_EQ(books.choices.streaming().room(), limits.limit);
+    EXPECT_GE(limits.least, std::min(options.streaming.least, limits.places));
+    shrinks += limits.shrinks;
     const ParkCounters parked = books.choices.park_counters();
     EXPECT_EQ(parked.tier.stored, books.down);
     EXPECT_EQ(parked.blocks_up, books.up);
@@ -397,6 +431,7 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
     streamed += books.block_steps;
   }
   EXPECT_GT(streamed, 10'000);
+  EXPECT_GT(shrinks, 100);
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(parks, 20);
   EXPECT_GT(longer, 20);
@@ -411,10 +446,12 @@ TEST(ChoicesPark, WhatIsLostBelowIsComputedAgain) {
     base::Rng rng(seed);
     const auto policy = *schedule::CreatePolicy(seed % 2 == 0 ? "continuous" : "vllm");
     ChoicesOptions options = Options(static_cast<int32_t>(17 + rng.Below(16)), 40);
+    if (seed % 3 == 0) options.tier = {.in_memory = 2, .in_file = 38};
     options.prefix_caching = rng.Below(3) > 0;
     if (rng.Below(4) == 0 && options.prefix_caching) options.keeps_tier = true;
     Books books(options);
     books.losses = &rng;
+    books.loses = true;
     for (int64_t i = 0; i < 8; ++i) {
       Request request = MakeRequest(i, static_cast<int32_t>(1 + rng.Below(250)),
                                     static_cast<int32_t>(1 + rng.Below(120)));

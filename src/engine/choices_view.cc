@@ -36,6 +36,9 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
   const int64_t movable = from_.streaming.Movable(from_.lists.running());
   view_.available_blocks = from_.book.available_blocks() + movable;
   view_.later_blocks = from_.streaming.room() - movable;
+  // Whoever needs a block now has the latest choice give up its own.
+  if (from_.streaming.over() && from_.lists.running().size() > 1)
+    view_.available_blocks = std::min<int64_t>(view_.available_blocks, 0);
   view_.now_us = now_us;
   view_.mode = options_.mode;
   view_.overcommit = options_.overcommit;
@@ -50,8 +53,8 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
        .lent_blocks = from_.loans.blocks(),
        .steps = share ? options_.steps_in_flight : 1});
   view_.limits = part.limits;
-  view_.limits.total_blocks += options_.streamed_blocks;
-  view_.limits.streamed_blocks = options_.streamed_blocks;
+  view_.limits.total_blocks += options_.streaming.places;
+  view_.limits.streamed_blocks = options_.streaming.places;
   // No policy preempts where one more block for each is there.
   const bool short_of_blocks = view_.available_blocks < running;
   for (Sequence* sequence : from_.lists.running()) {
@@ -72,7 +75,8 @@ schedule::RunningView ChoicesView::ViewOf(const Sequence& sequence, bool short_o
   const int64_t reserved = std::ssize(from_.book.table(0, sequence.slot)),
                 full = std::max<int64_t>(
                     0, exclusive - (reserved - sequence.computed / kv::kBlockTokens)),
-                counted = std::min(full, view_.available_blocks - from_.book.available_blocks());
+                counted = std::clamp<int64_t>(
+                    view_.available_blocks - from_.book.available_blocks(), 0, full);
   return {.order = sequence.job_order(),
           .known_tokens = sequence.known(),
           .computed_tokens = sequence.computed,

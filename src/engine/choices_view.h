@@ -29,11 +29,11 @@ struct ChoicesOptions {
   int32_t steps_in_flight = 1;
   std::vector<base::Reach> kv_reaches = {{}};  // one for each KV group
   schedule::StealPrices steal;
-  int32_t tier_blocks = 0;  // of the tier below, for preempted choices; 0: there is none
+  kv::TierBlocks tier;                             // below, for preempted choices
   const char* tier_flag = "--kv-offloading-size";  // which says how many
   bool keeps_tier = false;                         // for the next job
   schedule::ParkPrices park;
-  int32_t streamed_blocks = 0;  // of the tier, at most, for running choices; 0: nothing is streamed
+  StreamingOptions streaming;  // of running choices, into the tier
   // How the policy foresees lengths; nothing: it does not.
   std::optional<schedule::LengthPredictor> lengths;
   double overcommit = 1;  // the view's

@@ -135,6 +135,18 @@ std::vector<std::vector<kv::PullPart>> LentTo(const Materials& job, const layout
   return lent;
 }
 
+// What is forced is not measured; nor are ranks that wait for each other, too.
+StreamingOptions StreamingOf(const Materials& job, const layout::MemoryPlan& memory) {
+  StreamingOptions options{
+      .places = memory.streamed_blocks,
+      .least = std::max(0, memory.max_blocks_per_sequence - memory.num_blocks),
+      .block_bytes = static_cast<double>(memory.kv_groups[0].layout.LayerBytes()) *
+                     static_cast<double>(memory.kv_groups[0].layers.size())};
+  if (job.options.tier.offload != layout::Offloading::kAlways && job.plan.ranks.size() == 1)
+    options.bytes_per_s = cost::HostRate(job.plan.machine.profile);
+  return options;
+}
+
 ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& group, int index) {
   const layout::MemoryPlan& memory = job.plan.ranks.back().memory;
   std::vector<base::Reach> kv_reaches;
@@ -155,12 +167,11 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                   .steps_in_flight = job.plan.steps_in_flight,
                   .kv_reaches = kv_reaches,
                   .steal = job.steal.value_or(schedule::StealPrices{}),
-                  .tier_blocks = memory.tier_blocks,
-                  .tier_flag =
-                      job.options.tier.in_file() ? "--kv-file-size" : "--kv-offloading-size",
+                  .tier = memory.tier_blocks,
+                  .tier_flag = job.options.tier.size_flag(),
                   .keeps_tier = job.options.tier.keep_file,
                   .park = job.park,
-                  .streamed_blocks = memory.streamed_blocks,
+                  .streaming = StreamingOf(job, memory),
                   .lengths = job.foresees ? std::optional(job.options.lengths) : std::nullopt,
                   .overcommit = job.options.trial.overcommit},
       .shift = job.plan.shift.table,
@@ -327,6 +338,9 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   const kernels::KernelSet* const kernels = first_plan.kernels;
 
   EngineParts parts{.isa = simulated ? machine_plan.spec.text : kernels->name};
+  const layout::Offloading offload = options.tier.offload;
+  if (offload != layout::Offloading::kAuto && offload != layout::Offloading::kOff)
+    parts.forced_offload = layout::Name(offload);
   if (first_plan.forecast) parts.expected_ms = std::llround(1e3 * first_plan.forecast->seconds);
   parts.most_ahead =
       static_cast<size_t>(first_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.h"
 #include "engine/refusal.h"
 #include "schedule/step_mode.h"
 
@@ -117,7 +118,15 @@ void AddTier(const Replica::Published& replica, std::map<std::string, int64_t>* 
     add("kv_file_bytes_written", static_cast<int64_t>(replica.tier.written));
     add("kv_file_bytes_read", static_cast<int64_t>(replica.tier.read));
   }
-  if (replica.streams) {
+  if (replica.tier.in_both) {
+    add("kv_blocks_to_file", replica.park.tier.demoted);
+    add("kv_blocks_up_from_file", replica.park.blocks_up_far);
+  }
+  if (replica.streaming.places > 0) {
+    add("kv_stream_places", replica.streaming.places);
+    add("kv_stream_limit", replica.streaming.limit);
+    add("kv_stream_limit_least", replica.streaming.least);
+    add("kv_stream_shrinks", replica.streaming.shrinks);
     add("kv_blocks_streamed", replica.tier.block_steps);
     add("kv_bytes_streamed", static_cast<int64_t>(replica.tier.streamed));
   }
@@ -125,7 +134,7 @@ void AddTier(const Replica::Published& replica, std::map<std::string, int64_t>* 
 }
 
 ReplicaStats StatsOf(const Replica& replica) {
-  const auto [stats, mode, park, tier, streams] = replica.published();
+  const auto [stats, mode, park, tier, streaming] = replica.published();
   return {.role = replica.role(),
           .steps = stats.steps,
           .tokens = stats.computed_tokens,
@@ -210,6 +219,7 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
   for (const auto& task : tasks) task->Join();
   for (const auto& group : parts_.groups) group->End();
   cancellations_.Clear();
+  SayWhatWasNotUsed();
   // What made the others stop comes before their stopping.
   for (const RunEnd end :
        {RunEnd::kSinkFailed, RunEnd::kStalled, RunEnd::kAborted, RunEnd::kDrained}) {
@@ -244,7 +254,21 @@ EngineStats LocalEngine::stats() const {
     if (replica->ranks()[0]->tier() != nullptr) AddTier(replica->published(), &sum.mode_counters);
     if (num_replicas() > 1) sum.replicas.push_back(StatsOf(*replica));
   }
+  if (parts_.forced_offload != nullptr)
+    sum.mode_counters["kv_offload_unused"] = sum.mode_counters["kv_blocks_streamed"] == 0;
   return sum;
+}
+
+void LocalEngine::SayWhatWasNotUsed() const {
+  if (parts_.forced_offload == nullptr) return;
+  const EngineStats all = stats();
+  if (all.steps == 0 || all.mode_counters.at("kv_offload_unused") == 0) return;
+  // All of them fitted, else some would have been.
+  base::Log(
+      base::LogLevel::kWarning,
+      fmt::format("--kv-offload {}: nothing was streamed in {} steps, since running choices "
+                  "never held more than {} of the device's {} blocks of KV cache",
+                  parts_.forced_offload, all.steps, all.kv_blocks_used_peak, all.kv_blocks_total));
 }
 
 base::Status LocalEngine::CheckMode() const {

@@ -29,8 +29,9 @@ struct EngineParts {
   int64_t pool_layers = 0;  // layers of the model that ranks share
   // Where they share some: the modes that were asked for, by role; none: the load decides.
   std::vector<StepMode> forced_modes;
-  int64_t expected_ms = 0;  // that the whole job should take; 0: not known
-  std::string isa;          // the kernels' set, or the name of the simulated machine
+  int64_t expected_ms = 0;               // that the whole job should take; 0: not known
+  const char* forced_offload = nullptr;  // what --kv-offload has running choices do; null: auto
+  std::string isa;                       // the kernels' set, or the name of the simulated machine
 };
 
 class LocalEngine : public Engine {
@@ -62,6 +63,8 @@ class LocalEngine : public Engine {
   const EngineParts parts_;
   // The groups' replicas by role and room, where the job has roles.
   std::unique_ptr<HandOverBoard> NewHandOver() const;
+  // Of modes that were asked for, and did nothing.
+  void SayWhatWasNotUsed() const;
 
   std::vector<const Replica*> replicas_;  // of the groups
   StepObserver* observer_ = nullptr;

@@ -41,8 +41,13 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   const bool open = parked.computed % kv::kBlockTokens != 0;
   const std::span<const kv::PrefixKey> keys = Keys(sequence, parked.first_block, full);
   const int64_t blocks = full + (open ? 1 : 0);
-  const schedule::ParkView view{
-      .rows = parked.computed, .fresh_blocks = blocks - tier_.Find(keys), .blocks = blocks};
+  const int64_t fresh = blocks - tier_.Find(keys), near = tier_.near_room() - spared_,
+                far_fresh = options_.blocks.far() > 0 ? std::max<int64_t>(0, fresh - near) : 0;
+  const schedule::ParkView view{.rows = parked.computed,
+                                .fresh_blocks = fresh,
+                                .blocks = blocks,
+                                .far_fresh_blocks = far_fresh,
+                                .far_blocks = far_fresh + tier_.CountFar(keys)};
   // Where a part of it was streamed it may be more than the device holds.
   const bool returns = blocks < book.num_blocks();
   if (!options_.prices.preempted || !returns || !schedule::ParkPays(view, options_.prices)) {
@@ -57,11 +62,12 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
       base::Log(base::LogLevel::kWarning,
                 fmt::format("the {} blocks of {} are full: preempted choices for which there is no "
                             "room are computed again",
-                            options_.blocks, options_.size_flag));
+                            options_.blocks.all(), options_.size_flag));
     }
     Forget(sequence);
     return false;
   }
+  Demote(book.num_groups());
   parked.stay = *std::move(stay);
   for (const int32_t index : fresh_) {
     const auto block = static_cast<size_t>(parked.first_block + index);
@@ -80,11 +86,10 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
 }
 
 kv::BlockId Parking::Stream(Sequence* sequence, int64_t block, kv::BlockId device) {
-  fresh_.clear();
-  const std::optional<kv::TierStay> stay = tier_.Hold(Keys(sequence, block, 1), false, &fresh_);
-  FB_CHECK(stay, "the tier has no room for a block that is streamed");
-  const kv::BlockId below = stay->blocks.front();
-  if (!fresh_.empty()) moves_.down.push_back({.group = 0, .device = device, .below = below});
+  bool fresh = false;
+  const kv::BlockId below = tier_.HoldNear(Keys(sequence, block, 1).front(), &fresh);
+  Demote(/*num_groups=*/1);
+  if (fresh) moves_.down.push_back({.group = 0, .device = device, .below = below});
   return below;
 }
 
@@ -96,7 +101,11 @@ int64_t Parking::FindPrefix(Sequence* sequence, int64_t cached, int64_t most) {
          tier_.Find(Keys(sequence, cached / kv::kBlockTokens + found, 1)) == 1)
     ++found;
   const int64_t rows = found * kv::kBlockTokens;
-  const schedule::ParkView view{.rows = rows, .blocks = found, .before = cached};
+  const schedule::ParkView view{
+      .rows = rows,
+      .blocks = found,
+      .before = cached,
+      .far_blocks = tier_.CountFar(Keys(sequence, cached / kv::kBlockTokens, found))};
   return schedule::ParkPays(view, options_.prices) ? rows : 0;
 }
 
@@ -136,6 +145,7 @@ void Parking::StoreEvicted(kv::GroupBooks& book) {
     fresh_.clear();
     std::optional<kv::TierStay> stay = tier_.Hold(std::span(&key, 1), false, &fresh_, spared_);
     if (!stay) return;
+    Demote(book.num_groups());
     for (int group = 0; group < book.num_groups() && !fresh_.empty(); ++group) {
       const kv::EvictedBlock& evicted = book.evicted(group)[i];
       FB_CHECK(evicted.key == key, "groups that see all have evicted different blocks");
@@ -154,11 +164,11 @@ void Parking::Return(Sequence* sequence, const kv::GroupBooks& book) {
     const int64_t end = parked.first_block + static_cast<int64_t>(parked.stay.blocks.size());
     for (int64_t block = book.committed(group, sequence->slot) / kv::kBlockTokens; block < end;
          ++block) {
-      const auto below = static_cast<size_t>(block - parked.first_block);
-      moves_.up.push_back({.group = group,
-                           .device = table[static_cast<size_t>(block)],
-                           .below = parked.stay.blocks[below]});
+      const kv::BlockId below = parked.stay.blocks[static_cast<size_t>(block - parked.first_block)];
+      moves_.up.push_back(
+          {.group = group, .device = table[static_cast<size_t>(block)], .below = below});
       ++counters_.blocks_up;
+      counters_.blocks_up_far += below >= options_.blocks.near();
     }
   }
   if (parked.prefix) {
@@ -186,8 +196,9 @@ void Parking::Seal(Sequence* sequence, const kv::GroupBooks& book) {
   for (; sequence->sealed_blocks < end; ++sequence->sealed_blocks) {
     const kv::PrefixKey key = Keys(sequence, sequence->sealed_blocks, 1).front();
     fresh_.clear();
-    std::optional<kv::TierStay> stay = tier_.Hold(std::span(&key, 1), false, &fresh_, spared_);
+    std::optional<kv::TierStay> stay = tier_.HoldFar(key, &fresh_, spared_);
     if (!stay) return;
+    Demote(book.num_groups());
     if (!fresh_.empty()) {
       const kv::BlockId device =
           book.table(0, sequence->slot)[static_cast<size_t>(sequence->sealed_blocks)];
@@ -195,6 +206,16 @@ void Parking::Seal(Sequence* sequence, const kv::GroupBooks& book) {
           {.group = 0, .device = device, .below = stay->blocks.front(), .key = key});
     }
     moving_.push_back({.stay = *std::move(stay)});
+  }
+}
+
+void Parking::Demote(int num_groups) {
+  for (const kv::DemotedBlock& block : tier_.TakeDemoted()) {
+    for (int group = 0; group < num_groups; ++group) {
+      moves_.down.push_back(
+          {.group = group, .below = block.far, .key = SharedKey(block.key), .from = block.near});
+    }
+    moving_.push_back({.stay = {.blocks = {block.far}}});
   }
 }
 
@@ -211,10 +232,13 @@ void Parking::Keep(std::span<const kv::KeptBlock> blocks) {
 }
 
 void Parking::Lose(const kv::LostBlocks& lost, std::vector<Sequence*>* broken) {
-  if (!lost.closed.ok() && !std::exchange(closed_, true)) {
+  if (!lost.closed.ok() && !std::exchange(lossy_closed_, true)) {
+    const bool leaves_near = options_.blocks.far() > 0;
+    if (leaves_near) tier_.CloseFar();
+    closed_ = !leaves_near;
     base::Log(base::LogLevel::kWarning,
-              fmt::format("{}: nothing goes below any more, and what is lost is computed again",
-                          lost.closed.ToString()));
+              fmt::format("{}: nothing goes {} any more, and what is lost is computed again",
+                          lost.closed.ToString(), leaves_near ? "into the file" : "below"));
   }
   counters_.failed += std::ssize(lost.blocks);
   for (const kv::BlockId block : lost.blocks) {

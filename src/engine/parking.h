@@ -22,7 +22,7 @@
 namespace forebay::engine {
 
 struct ParkingOptions {
-  int32_t blocks = 0;  // of the tier; 0: there is none
+  kv::TierBlocks blocks;  // of the tier
   schedule::ParkPrices prices;
   bool shared_keys = true;  // of blocks; else a choice's own
   bool streams = false;     // rows see all of a choice, some of it below
@@ -35,6 +35,7 @@ struct ParkCounters {
   int64_t refused = 0;     // preempted choices for which the tier had no room
   int64_t recomputed = 0;  // those that were cheaper to compute again
   int64_t blocks_up = 0;
+  int64_t blocks_up_far = 0;      // of these, from the far level
   int64_t evicted = 0;            // blocks of the device's cache that went below
   int64_t prefix_blocks_hit = 0;  // that were found below instead of being computed
   int64_t failed = 0;             // blocks that could not be written, or read as written
@@ -44,9 +45,10 @@ struct ParkCounters {
 
 class Parking {
  public:
-  explicit Parking(const ParkingOptions& options) : options_(options), tier_(options.blocks) {}
+  explicit Parking(const ParkingOptions& options)
+      : options_(options), tier_(options.blocks.near(), options.blocks.far()) {}
 
-  bool on() const { return options_.blocks > 0; }
+  bool on() const { return options_.blocks.all() > 0; }
   // Before the choice's slot is closed: puts what it has computed below, if there is room and it
   // pays. False: it has nothing there and is computed again.
   bool Park(Sequence* sequence, const kv::GroupBooks& book);
@@ -97,6 +99,9 @@ class Parking {
     return options_.shared_keys ? key : kv::PrefixKey{};
   }
 
+  // Moves what the tier's near level had to give up for blocks that were held just now.
+  void Demote(int num_groups);
+
   const ParkingOptions options_;
   kv::TierBook tier_;
   kv::TierMoves moves_;
@@ -112,7 +117,8 @@ class Parking {
     Sequence* sequence = nullptr;  // that comes back; null: the blocks go down
   };
   std::vector<Moving> moving_;
-  bool closed_ = false;  // nothing goes down any more
+  bool closed_ = false;        // nothing goes down any more
+  bool lossy_closed_ = false;  // nor where blocks can be lost
 };
 
 }  // namespace forebay::engine

@@ -85,7 +85,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   rank->CutChosen(plan);
   rank->kv_.emplace(*rank->device_, arena.region(layout::kKvRegion), plan.kv_groups,
                     plan.num_blocks, digest);
-  if (plan.tier_blocks > 0) {
+  if (plan.tier_blocks.all() > 0) {
     FB_ASSIGN_OR_RETURN(rank->tier_, kv::Tier::Create(*rank->device_, *rank->kv_, plan.tier_blocks,
                                                       membership.kv_file));
   }

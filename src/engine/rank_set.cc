@@ -115,6 +115,7 @@ RankSet::TierTraffic RankSet::tier_traffic() const {
     sum.up += tier->bytes_up();
     sum.core_seconds += tier->core_seconds();
     sum.in_file |= tier->store().can_lose();
+    sum.in_both = sum.in_file && tier->store().memory() != nullptr;
     sum.written += tier->store().bytes_written();
     sum.read += tier->store().bytes_read();
     if (rank->window() == nullptr) continue;

@@ -48,9 +48,9 @@ class RankSet {
   // Bytes of all ranks that went down and came up, and processor time of their copies.
   struct TierTraffic {
     uint64_t down = 0, up = 0, streamed = 0;
-    bool in_file = false;
-    uint64_t written = 0, read = 0;  // of files
-    int64_t block_steps = 0;         // of one rank: all have the same
+    bool in_file = false, in_both = false;  // a file, and beside it memory
+    uint64_t written = 0, read = 0;         // of files
+    int64_t block_steps = 0;                // of one rank: all have the same
     double core_seconds = 0;
   };
   TierTraffic tier_traffic() const;

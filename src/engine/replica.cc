@@ -211,6 +211,8 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   const runtime::TimeNs begin = std::max(flight.begin, last_.end);
   last_.end = runtime_.Now();
   stats_.step_seconds += static_cast<double>(last_.end - begin) * 1e-9;
+  if (choices_.streaming().measures())
+    choices_.streaming().Observe(stats_.step_seconds, ranks_.waited_seconds());
   if (record) {
     *record = flight.record;
     record->step = ended_;
@@ -302,7 +304,7 @@ void Replica::Publish() {
   stats.kv_bytes_stolen = stats_.kv_bytes_stolen;
   stats.kv_bytes_handed_over = stats_.kv_bytes_handed_over;
   published_.Set({std::move(stats), round_.mode, choices_.park_counters(), ranks_.tier_traffic(),
-                  choices_.streaming().on()});
+                  choices_.streaming().counters()});
 }
 
 }  // namespace forebay::engine

@@ -79,7 +79,7 @@ class Replica {
     StepMode mode;  // the latest step's
     ParkCounters park;
     RankSet::TierTraffic tier;
-    bool streams = false;  // running choices may have blocks below
+    StreamCounters streaming;
   };
   Published published() const { return published_.Get(); }
 

@@ -4,14 +4,60 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "kernels/kv_layout.h"
 
 namespace forebay::engine {
 
-Streaming::Streaming(int32_t blocks, const KvDigest& kv_digest, Parking& parking,
+Streaming::Streaming(const StreamingOptions& options, const KvDigest& kv_digest, Parking& parking,
                      kv::GroupBooks& book)
-    : kv_digest_(kv_digest), parking_(parking), book_(book), places_(blocks) {
-  parking_.Spare(room());
+    : options_(options),
+      kv_digest_(kv_digest),
+      parking_(parking),
+      book_(book),
+      places_(options.places),
+      limit_({.places = options.places, .least = std::min(options.least, options.places)}) {
+  parking_.Spare(places_.room());
+}
+
+void Streaming::Observe(double seconds, double waited_seconds) {
+  const kv::StreamedStep step{
+      .seconds = seconds - std::exchange(last_.seconds, seconds),
+      .exposed_seconds = waited_seconds - std::exchange(last_.waited_seconds, waited_seconds),
+      .blocks = read_};
+  // A step waits for what goes below, and the one after it for what came back: of a few blocks that
+  // is little.
+  constexpr int64_t kFewBlocks = 4;
+  const ParkCounters counters = parking_.counters();
+  const int64_t moved = counters.tier.stored + counters.blocks_up;
+  if (moved - std::exchange(last_.moved_blocks, moved) > kFewBlocks) last_.settling = 2;
+  if (last_.settling > 0) {
+    --last_.settling;
+  } else if (limit_.Observe(step) && limit_.shrinks() == 1) {
+    Warn();
+  }
+}
+
+void Streaming::Warn() const {
+  // Far from it: the prices are others than foreseen, and not the load.
+  constexpr double kAsForeseen = 0.8;
+  const kv::StreamedStep& seen = limit_.last();
+  const double rate = static_cast<double>(seen.blocks) * options_.block_bytes / seen.seconds;
+  if (rate >= kAsForeseen * options_.bytes_per_s) return;
+  base::Log(
+      base::LogLevel::kWarning,
+      fmt::format("KV cache comes up at {:.2f} GB/s where {:.2f} were foreseen, and {:.0f} % "
+                  "of a step waits for it: at most {} blocks are streamed, not {}, as long "
+                  "as that is so",
+                  rate * 1e-9, options_.bytes_per_s * 1e-9,
+                  100 * seen.exposed_seconds / seen.seconds, limit_.limit(), places_.num_places()));
+}
+
+StreamCounters Streaming::counters() const {
+  return {.places = places_.num_places(),
+          .limit = limit_.limit(),
+          .least = limit_.lowest(),
+          .shrinks = limit_.shrinks()};
 }
 
 int64_t Streaming::FirstFull(const Sequence& sequence) const {
@@ -58,7 +104,7 @@ void Streaming::Stream(Sequence* sequence, int64_t index) {
   const std::span<const kv::BlockId> table = book_.table(0, sequence->slot);
   const kv::BlockId below = parking_.Stream(sequence, index, table[static_cast<size_t>(index)]);
   const int32_t place = places_.Take(below);
-  parking_.Spare(room());
+  parking_.Spare(places_.room());
   sequence->streamed.push_back(below);
   sequence->let_go_digest +=
       kv_digest_(0, table, index * kv::kBlockTokens, (index + 1) * kv::kBlockTokens);
@@ -72,7 +118,7 @@ void Streaming::End(Sequence* sequence) {
   if (sequence->streamed.empty()) return;
   for (const kv::BlockId below : sequence->streamed) places_.Release(below);
   parking_.Unstream(std::exchange(sequence->streamed, {}));
-  parking_.Spare(room());
+  parking_.Spare(places_.room());
 }
 
 }  // namespace forebay::engine

@@ -6,9 +6,15 @@
 // table. Of all choices the block at the lowest position goes, with all that share it: so each
 // place of the window frees one block, and every full block can go.
 //
+// Where steps are measured, fewer places are used than there are as long as copies are not hidden
+// behind the step (kv/book/stream_limit.h). What is streamed stays so while its choice runs: so
+// nobody gets blocks but those that the latest ones give up, until no more are streamed than should
+// be.
+//
 // Not thread-safe: the replica's control task calls.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -18,21 +24,44 @@
 #include "engine/sequence.h"
 #include "kv/book/group_books.h"
 #include "kv/book/stream_book.h"
+#include "kv/book/stream_limit.h"
 
 namespace forebay::engine {
+
+struct StreamingOptions {
+  int32_t places = 0;  // of the window; 0: nothing is streamed
+  int32_t least = 0;   // that a choice of full length needs
+  // Bytes of a block, and the rate at which they are foreseen to come up; 0: steps are not
+  // measured.
+  double block_bytes = 0, bytes_per_s = 0;
+};
+
+struct StreamCounters {
+  int32_t places = 0;            // 0: nothing is streamed
+  int32_t limit = 0, least = 0;  // places that are used at most: now, and at the fewest
+  int64_t shrinks = 0;           // times that it became less
+};
 
 class Streaming {
  public:
   // Sum of the digests of K and V at positions [begin, end) of a table of a KV group.
   using KvDigest = std::function<uint64_t(int group, std::span<const kv::BlockId> table,
                                           int64_t begin, int64_t end)>;
-  // `blocks`: places of the window; 0: nothing is streamed. The others outlive it.
-  Streaming(int32_t blocks, const KvDigest& kv_digest, Parking& parking, kv::GroupBooks& book);
+  // The others outlive it.
+  Streaming(const StreamingOptions& options, const KvDigest& kv_digest, Parking& parking,
+            kv::GroupBooks& book);
 
   bool on() const { return places_.num_places() > 0; }
+  bool measures() const { return on() && options_.bytes_per_s > 0; }
   // Blocks that more can be streamed of, sooner or later, and at most now.
-  int64_t room() const { return places_.room(); }
+  int64_t room() const { return std::max<int64_t>(0, limit_.limit() - taken()); }
   int64_t Movable(std::span<Sequence* const> running) const;
+  // More are streamed than should be.
+  bool over() const { return taken() > limit_.limit(); }
+  // The step that has read what blocks() said last has ended. All steps so far took so long, of
+  // which compute waited so much. REQUIRES: measures().
+  void Observe(double seconds, double waited_seconds);
+  StreamCounters counters() const;
 
   // Streams blocks of the running choices until those are available that the choice lacks for its
   // positions before `length`. REQUIRES: they are, with Movable(running).
@@ -41,7 +70,11 @@ class Streaming {
   void End(Sequence* sequence);
 
   // What the next step reads through the window.
-  std::span<const kv::StreamedBlock> blocks() { return places_.blocks(); }
+  std::span<const kv::StreamedBlock> blocks() {
+    const std::span<const kv::StreamedBlock> blocks = places_.blocks();
+    read_ = std::ssize(blocks);
+    return blocks;
+  }
   // Those whose tables MakeRoom has changed, until the caller clears it.
   std::vector<Sequence*>& changed() { return changed_; }
 
@@ -49,11 +82,22 @@ class Streaming {
   // The index of the first block that the choice holds on the device; -1: it is not full.
   int64_t FirstFull(const Sequence& sequence) const;
   void Stream(Sequence* sequence, int64_t index);
+  int64_t taken() const { return places_.num_places() - places_.room(); }
+  void Warn() const;
 
+  const StreamingOptions options_;
   const KvDigest& kv_digest_;
   Parking& parking_;
   kv::GroupBooks& book_;
   kv::StreamBook places_;
+  kv::StreamLimit limit_;
+  int64_t read_ = 0;  // blocks, by the last step
+  // When the last step was observed, and steps to come that wait for blocks that were moved.
+  struct {
+    double seconds = 0, waited_seconds = 0;
+    int64_t moved_blocks = 0;
+    int settling = 0;
+  } last_;
   std::vector<Sequence*> changed_;
 };
 

@@ -137,23 +137,24 @@ base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& c
   std::vector<MemoryRequest> requests;
   for (int rank = 0; rank < plan->layout.ranks_per_replica(); ++rank) {
     MemoryRequest& request = requests.emplace_back();
-    request = {.budget_bytes = plan->machine.budget_bytes,
-               .device_bytes = plan->machine.device_bytes,
-               .max_model_len = options.limits.max_model_len,
-               .stable_bytes = plan->machine.stable_bytes,
-               .max_num_seqs = plan->machine.max_num_seqs,
-               .max_num_batched_tokens = plan->machine.max_num_batched_tokens,
-               .max_kv_blocks = options.limits.kv_blocks,
-               .steps_in_flight = plan->steps_in_flight,
-               .tier_bytes = options.tier.bytes() / static_cast<uint64_t>(plan->machine.spec.count),
-               .tier_in_file = options.tier.in_file(),
-               .tier_staging = 2 * options.tier.StagingBytes(plan->machine.spec.count),
-               .streamed_blocks = plan->streamed_blocks,
-               .digest = options.digest,
-               .record_routing = !options.machine.record_routing.empty(),
-               .modes = plan->shift.ModesInUse(plan->machine.max_num_batched_tokens),
-               .cut = CutOf(options, *plan, rank),
-               .decoder = decoders[rank]};
+    request = {
+        .budget_bytes = plan->machine.budget_bytes,
+        .device_bytes = plan->machine.device_bytes,
+        .max_model_len = options.limits.max_model_len,
+        .stable_bytes = plan->machine.stable_bytes,
+        .max_num_seqs = plan->machine.max_num_seqs,
+        .max_num_batched_tokens = plan->machine.max_num_batched_tokens,
+        .max_kv_blocks = options.limits.kv_blocks,
+        .steps_in_flight = plan->steps_in_flight,
+        .host_bytes = options.tier.host_bytes / static_cast<uint64_t>(plan->machine.spec.count),
+        .file_bytes = options.tier.file_bytes / static_cast<uint64_t>(plan->machine.spec.count),
+        .staging_bytes = 2 * options.tier.StagingBytes(plan->machine.spec.count),
+        .streamed_blocks = plan->streamed_blocks,
+        .digest = options.digest,
+        .record_routing = !options.machine.record_routing.empty(),
+        .modes = plan->shift.ModesInUse(plan->machine.max_num_batched_tokens),
+        .cut = CutOf(options, *plan, rank),
+        .decoder = decoders[rank]};
     for (const model::ModeRows& used : request.modes) {
       if (used.mode == plan->layout.degrees()) continue;
       request.views.push_back(std::make_shared<const model::DecoderPlan>(
@@ -412,10 +413,6 @@ base::Status CheckFile(const EngineOptions& options, const LayoutPlan& plan) {
     return base::Status(kv::kKvFileInvalid, fmt::format("--kv-file {}: {}", tier.file, why));
   };
   if (tier.file_bytes == 0) return refuse("expected --kv-file-size, as 20GiB, beside it");
-  if (tier.host_bytes > 0) {
-    return refuse(
-        "--kv-offloading-size is given as well, and blocks lie in one place; expected one of them");
-  }
   if (!tier.keep_file) return base::Status::Ok();
   const auto& groups = plan.ranks[0].memory.kv_groups;
   if (plan.machine.spec.count > 1) {
@@ -435,18 +432,23 @@ base::Status CheckFile(const EngineOptions& options, const LayoutPlan& plan) {
 
 base::Status CheckTier(const EngineOptions& options, const LayoutPlan& plan) {
   const RankPlan& rank = plan.ranks[0];
-  const bool in_file = options.tier.in_file();
-  if (in_file) FB_RETURN_IF_ERROR(CheckFile(options, plan));
-  if (options.tier.bytes() == 0 || rank.memory.tier_blocks > 0) return base::Status::Ok();
-  return base::Status(
-      in_file ? kKvFileSize : kOffloadingSize,
-      fmt::format(
-          "{} {} leaves {} to each of {} ranks; expected at least a block of KV cache, {}",
-          in_file ? "--kv-file-size" : "--kv-offloading-size",
-          base::FormatBytes(options.tier.bytes()), base::FormatBytes(rank.request.tier_bytes),
-          plan.machine.spec.count,
-          base::FormatBytes(in_file ? kv::FileBlockBytes(rank.memory.kv_groups, options.digest)
-                                    : plan.KvBlockBytes(options.digest))));
+  const TierOptions& tier = options.tier;
+  if (tier.in_file()) FB_RETURN_IF_ERROR(CheckFile(options, plan));
+  const auto check = [&](const char* flag, const base::ErrorCode& code, uint64_t bytes,
+                         uint64_t of_rank, int32_t blocks, uint64_t block_bytes) -> base::Status {
+    if (bytes == 0 || blocks > 0) return {};
+    return {code,
+            fmt::format(
+                "{} {} leaves {} to each of {} ranks; expected at least a block of KV cache, {}",
+                flag, base::FormatBytes(bytes), base::FormatBytes(of_rank), plan.machine.spec.count,
+                base::FormatBytes(block_bytes))};
+  };
+  FB_RETURN_IF_ERROR(check("--kv-offloading-size", kOffloadingSize, tier.host_bytes,
+                           rank.request.host_bytes, rank.memory.tier_blocks.in_memory,
+                           plan.KvBlockBytes(options.digest)));
+  return check("--kv-file-size", kKvFileSize, tier.file_bytes, rank.request.file_bytes,
+               rank.memory.tier_blocks.in_file,
+               kv::FileBlockBytes(rank.memory.kv_groups, options.digest));
 }
 
 }  // namespace

@@ -173,15 +173,28 @@ TEST(Options, TheTierBelowIsPlanned) {
   EngineOptions options{.model = "builtin:Llama-3-8B"};
   options.machine.devices = *ParseDevices("sim:2xh100");
   const LayoutPlan none = *PlanLayout(options, config);
-  EXPECT_EQ(none.ranks[0].memory.tier_blocks, 0);
+  EXPECT_EQ(none.ranks[0].memory.tier_blocks.all(), 0);
   options.tier.host_bytes = uint64_t{8} << 30;
   const LayoutPlan plan = *PlanLayout(options, config);
   // 32 positions of 32 layers with 8 KV heads of 128: 4 MiB.
-  EXPECT_EQ(plan.ranks[0].memory.tier_blocks, 1024);
+  EXPECT_EQ(plan.ranks[0].memory.tier_blocks.in_memory, 1024);
   EXPECT_EQ(plan.ranks[0].memory.tier_bytes, uint64_t{4} << 30);
   EXPECT_EQ(plan.ranks[0].memory.num_blocks, none.ranks[0].memory.num_blocks);
   options.layout = *ParseLayout("tp=2");
-  EXPECT_EQ(PlanLayout(options, config)->ranks[1].memory.tier_blocks, 2048);
+  EXPECT_EQ(PlanLayout(options, config)->ranks[1].memory.tier_blocks.in_memory, 2048);
+
+  // A file beside it: its staging is memory, too.
+  options.tier.file = "kv";
+  options.tier.file_bytes = uint64_t{20} << 30;
+  const MemoryPlan both = PlanLayout(options, config)->ranks[0].memory;
+  EXPECT_EQ(both.tier_blocks.in_memory, 2048);
+  EXPECT_EQ(both.tier_blocks.in_file, 5120);
+  EXPECT_EQ(both.tier_bytes, (uint64_t{4} << 30) + (uint64_t{256} << 20));
+  EXPECT_EQ(both.file_bytes, uint64_t{10} << 30);
+  options.tier.file_bytes = 1 << 20;
+  EXPECT_EQ(PlanLayout(options, config).status().code(), kKvFileSize);
+  options.tier.file.clear();
+  options.tier.file_bytes = 0;
 
   options.layout.reset();
   options.tier.host_bytes = 7 << 20;

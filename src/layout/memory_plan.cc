@@ -20,7 +20,7 @@ constexpr uint64_t kLogitsBytes = 64 * base::kMiB;
 // Where prompts attend in the expanded form, K and V of their contexts take this part of a rank's
 // memory, or those of one head: other heads come after them.
 constexpr uint64_t kExpandedPart = 16;
-// A tier's book takes 60 bytes a block.
+// A tier's book takes 72 bytes a block.
 constexpr uint64_t kMostTierBlocks = uint64_t{1} << 26;
 base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint64_t least_kv) {
   const uint64_t weights = plan.weight_bytes(), slots = plan.bytes(RegionUse::kSlots);
@@ -81,20 +81,21 @@ void SetBlocks(const MemoryRequest& request, int32_t num_blocks, int32_t streame
   plan->regions = PlanRegions(request, *plan);
 }
 
-uint64_t TierBlockBytes(const MemoryRequest& request, const MemoryPlan& plan) {
-  return request.tier_in_file ? kv::FileBlockBytes(plan.kv_groups, request.digest)
-                              : kv::KvBlockBytes(plan.kv_groups, request.digest);
+kv::TierBlocks TierBlocksOf(const MemoryRequest& request, const MemoryPlan& plan) {
+  const auto blocks = [](uint64_t bytes, uint64_t block) {
+    return static_cast<int32_t>(std::min(bytes / block, kMostTierBlocks));
+  };
+  return {blocks(request.host_bytes, kv::KvBlockBytes(plan.kv_groups, request.digest)),
+          blocks(request.file_bytes, kv::FileBlockBytes(plan.kv_groups, request.digest))};
 }
 
-void SetTierBlocks(const MemoryRequest& request, int32_t num_blocks, MemoryPlan* plan) {
-  plan->tier_blocks = num_blocks;
-  const uint64_t bytes = static_cast<uint64_t>(num_blocks) * TierBlockBytes(request, *plan);
-  plan->tier_bytes = request.tier_in_file ? request.tier_staging : bytes;
-  plan->file_bytes = request.tier_in_file ? bytes : 0;
-}
-
-uint64_t TierBlocks(const MemoryRequest& request, const MemoryPlan& plan) {
-  return std::min(request.tier_bytes / TierBlockBytes(request, plan), kMostTierBlocks);
+void SetTierBlocks(const MemoryRequest& request, const kv::TierBlocks& blocks, MemoryPlan* plan) {
+  plan->tier_blocks = blocks;
+  plan->tier_bytes =
+      static_cast<uint64_t>(blocks.in_memory) * kv::KvBlockBytes(plan->kv_groups, request.digest) +
+      request.staging_bytes;
+  plan->file_bytes =
+      static_cast<uint64_t>(blocks.in_file) * kv::FileBlockBytes(plan->kv_groups, request.digest);
 }
 
 // Gives the rest of the budget to the KV cache and to the window through which blocks are streamed,
@@ -114,7 +115,8 @@ void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
   };
   uint64_t streamed = 0;
   if (request.streamed_blocks > 0) {
-    streamed = std::min({static_cast<uint64_t>(request.streamed_blocks), TierBlocks(request, *plan),
+    streamed = std::min({static_cast<uint64_t>(request.streamed_blocks),
+                         static_cast<uint64_t>(TierBlocksOf(request, *plan).in_memory),
                          rest / 2 / place, useful - resident(0)});
   }
   SetBlocks(request, static_cast<int32_t>(resident(streamed)), static_cast<int32_t>(streamed),
@@ -181,7 +183,7 @@ MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype,
       request.max_model_len ? request.max_model_len : ChooseLength(config, dtype, request);
   MemoryPlan plan = WithoutKv(config, dtype, request, length);
   GiveRestToKv(request, &plan);
-  SetTierBlocks(request, static_cast<int32_t>(TierBlocks(request, plan)), &plan);
+  SetTierBlocks(request, TierBlocksOf(request, plan), &plan);
   return plan;
 }
 
@@ -224,13 +226,16 @@ std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, te
       length = std::min(length, ChooseLength(config, dtype, request));
   }
   std::vector<MemoryPlan> plans;
-  int32_t blocks = INT32_MAX, streamed = INT32_MAX, tier_blocks = INT32_MAX;
+  int32_t blocks = INT32_MAX, streamed = INT32_MAX;
+  kv::TierBlocks tier_blocks{INT32_MAX, INT32_MAX};
   for (MemoryRequest request : requests) {
     request.max_model_len = length;
     plans.push_back(DivideMemory(config, dtype, request));
     blocks = std::min(blocks, plans.back().num_blocks);
     streamed = std::min(streamed, plans.back().streamed_blocks);
-    tier_blocks = std::min(tier_blocks, plans.back().tier_blocks);
+    const kv::TierBlocks& below = plans.back().tier_blocks;
+    tier_blocks = {std::min(tier_blocks.in_memory, below.in_memory),
+                   std::min(tier_blocks.in_file, below.in_file)};
   }
   for (size_t i = 0; i < plans.size(); ++i) {
     SetBlocks(requests[i], blocks, streamed, &plans[i]);

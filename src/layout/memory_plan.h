@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "kv/tier/store.h"
 #include "layout/region.h"
 #include "layout/step_arrays.h"
 #include "model/decoder.h"
@@ -30,9 +31,9 @@ struct MemoryRequest {
   int32_t max_num_batched_tokens = 0;
   int32_t max_kv_blocks = 0;  // 0: no limit of its own
   int32_t steps_in_flight = 1;
-  uint64_t tier_bytes = 0;    // for KV below the device; beside the budget
-  bool tier_in_file = false;  // else in the memory of the host
-  uint64_t tier_staging = 0;  // memory of the host through which a file's blocks pass
+  // For KV below the device, beside the budget: memory of the host, a file, and memory of the host
+  // through which the file's blocks pass.
+  uint64_t host_bytes = 0, file_bytes = 0, staging_bytes = 0;
   // Blocks of running choices that may lie there, at most; 0: nothing is streamed.
   int32_t streamed_blocks = 0;
   bool digest = false;
@@ -66,10 +67,10 @@ struct MemoryPlan {
   std::vector<kv::KvGroup> kv_groups;
   int32_t num_blocks = 0;  // blocks of each group
   int32_t max_blocks_per_sequence = 0;
-  int32_t tier_blocks = 0;      // blocks of every group that lie below the device
+  kv::TierBlocks tier_blocks;   // blocks of every group that lie below the device
   uint64_t tier_bytes = 0;      // of the host's memory
-  uint64_t file_bytes = 0;      // of the file in which they lie instead
-  int32_t streamed_blocks = 0;  // of these, the ones that running choices may read through a window
+  uint64_t file_bytes = 0;      // of the file
+  int32_t streamed_blocks = 0;  // of those in memory, that running choices may read by a window
   StepShape step_shape;
   int32_t steps_in_flight = 1;
   // What the rank allocates, in this order: layout/region_table.cc.

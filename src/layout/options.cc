@@ -71,11 +71,21 @@ base::Result<fabric::PeerOrder> ParsePeerOrder(std::string_view text) {
                   text));
 }
 
+const char* Name(Offloading offload) {
+  switch (offload) {
+    case Offloading::kAuto: return "auto";
+    case Offloading::kOff: return "off";
+    case Offloading::kUniform: return "uniform";
+    case Offloading::kAlways: return "always";
+  }
+  return "?";
+}
+
 base::Result<Offloading> ParseOffloading(std::string_view text) {
-  if (text == "auto") return Offloading::kAuto;
-  if (text == "off") return Offloading::kOff;
-  if (text == "uniform") return Offloading::kUniform;
-  if (text == "always") return Offloading::kAlways;
+  using enum Offloading;
+  for (const Offloading offload : {kAuto, kOff, kUniform, kAlways}) {
+    if (text == Name(offload)) return offload;
+  }
   return base::Status(
       base::kInvalidArgument,
       fmt::format("--kv-offload \"{}\" is unknown; expected auto, off, uniform or always", text));
@@ -88,6 +98,11 @@ base::Result<Preempting> ParsePreempting(std::string_view text) {
   return base::Status(
       base::kInvalidArgument,
       fmt::format("--kv-preempt \"{}\" is unknown; expected auto, park or recompute", text));
+}
+
+const char* TierOptions::size_flag() const {
+  if (!in_file()) return "--kv-offloading-size";
+  return in_memory() ? "--kv-offloading-size and --kv-file-size" : "--kv-file-size";
 }
 
 uint64_t TierOptions::StagingBytes(int ranks) const {

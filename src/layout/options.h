@@ -114,18 +114,22 @@ enum class Preempting : uint8_t { kAuto, kPark, kRecompute };
 // it makes the job faster by price, never, as much as stays hidden behind the step, or as much as
 // there is room for.
 enum class Offloading : uint8_t { kAuto, kOff, kUniform, kAlways };
+const char* Name(Offloading offload);
 
-// KV below the device.
+// KV below the device. Where it lies in both, blocks go to memory first, and what that has to give
+// up to the file.
 struct TierOptions {
   uint64_t host_bytes = 0;  // In the memory of the host, of all ranks; 0: nothing lies there.
-  std::string file;         // Instead: a file's path; of several ranks each has one, PATH.RANK.
+  std::string file;         // A file's path; of several ranks each has one, PATH.RANK.
   uint64_t file_bytes = 0;  // Of all ranks.
   bool keep_file = false;   // For the next job.
   Preempting preempt = Preempting::kAuto;
   Offloading offload = Offloading::kAuto;
 
   bool in_file() const { return !file.empty(); }
-  uint64_t bytes() const { return in_file() ? file_bytes : host_bytes; }
+  bool in_memory() const { return host_bytes > 0; }
+  // The flags that say how large it is.
+  const char* size_flag() const;
   // Memory of the host through which a file's blocks pass, of a rank and each way.
   uint64_t StagingBytes(int ranks) const;
   // Memory of the host, of all ranks.
@@ -140,6 +144,7 @@ struct TrialOptions {
   // Sees what all ranks' operations touch; outlives the engine. It is slow.
   device::HazardChecker* checker = nullptr;
   double overcommit = 1;  // schedule::StepView::overcommit
+  double host_link = 1;   // Of simulated devices: the part of its rate that the host's link has.
   int flip_every = 0;     // So many steps are taken together, so many not; 0: as the mode says.
   int shift_every = 0;    // So many steps in each of the layout's modes in turn; 0: as rows say.
   // device::CpuDeviceOptions, of real kernels on the virtual runtime

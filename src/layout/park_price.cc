@@ -14,8 +14,7 @@ constexpr int64_t kFewRows = 128, kManyRows = 512, kContext = 4096;
 }  // namespace
 
 schedule::ParkPrices PriceParking(const EngineOptions& options, const LayoutPlan& plan) {
-  const bool none = plan.ranks[0].memory.tier_blocks == 0;
-  if (none) return {};
+  if (plan.ranks[0].memory.tier_blocks.all() == 0) return {};
   if (options.tier.preempt == Preempting::kPark) return {.row_seconds = 1};
   const cost::DeviceProfile& profile = plan.machine.profile;
   const StepPricer pricer(plan.config(), plan.dtype, plan.layout.degrees(),
@@ -29,14 +28,18 @@ schedule::ParkPrices PriceParking(const EngineOptions& options, const LayoutPlan
   const auto bytes = static_cast<double>(plan.KvBlockBytes(options.digest));
   const double copy = bytes / cost::HostRate(profile);
   // A step waits for what comes up, and a full staging for the disk.
-  const bool in_file = options.tier.in_file();
   const double ranks = plan.machine.spec.count;
+  const double file_down = copy + ranks * bytes / cost::DiskWriteRate(profile),
+               file_up = copy + ranks * bytes / cost::DiskReadRate(profile);
+  const bool in_memory = options.tier.in_memory();
   return {.preempted = options.tier.preempt != Preempting::kRecompute,
           .row_seconds = std::max(0.0, many - few) / (kManyRows - kFewRows),
           .context_token_seconds =
               std::max(0.0, deep - shallow) / (kContext * (kContext - kFewRows) / 2.0),
-          .block_seconds = copy + (in_file ? ranks * bytes / cost::DiskWriteRate(profile) : 0),
-          .block_up_seconds = copy + (in_file ? ranks * bytes / cost::DiskReadRate(profile) : 0),
+          .block_seconds = in_memory ? copy : file_down,
+          .block_up_seconds = in_memory ? copy : file_up,
+          .far_block_seconds = file_down,
+          .far_block_up_seconds = file_up,
           .move_seconds = profile.link_latency_s};
 }
 

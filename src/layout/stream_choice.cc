@@ -63,10 +63,10 @@ StreamTrial ChooseHidden(const std::vector<StreamTrial>& trials) {
 
 std::string CannotStream(const LayoutPlan& plan) {
   const MemoryPlan& memory = plan.ranks[0].memory;
-  if (memory.file_bytes > 0)
+  if (memory.tier_blocks.in_memory == 0 && memory.tier_blocks.in_file > 0)
     return "what lies below is in a file (--kv-file), which is read in whole blocks; expected "
-           "--kv-offloading-size in its place";
-  if (memory.tier_blocks == 0)
+           "--kv-offloading-size beside it";
+  if (memory.tier_blocks.in_memory == 0)
     return "there is no memory below the device; expected --kv-offloading-size beside it";
   if (plan.layout.pp > 1)
     return fmt::format("stages have steps of several choices in flight; expected pp=1, not {}",
@@ -88,9 +88,7 @@ base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfi
   const Offloading wanted = options.tier.offload;
   const bool forced = wanted == Offloading::kUniform || wanted == Offloading::kAlways;
   const auto refuse = [&](std::string_view why) {
-    return base::Status(kCannotStream,
-                        fmt::format("--kv-offload {}: {}",
-                                    wanted == Offloading::kAlways ? "always" : "uniform", why));
+    return base::Status(kCannotStream, fmt::format("--kv-offload {}: {}", Name(wanted), why));
   };
   const std::string why_not =
       options.roles

@@ -40,6 +40,23 @@ class KvFile(support.TestCase):
         self.assertEqual(counters["kv_blocks_failed"], 0)
         self.assertFalse(os.path.exists(self.path))
 
+    def test_behind_memory(self):
+        """A little memory, a file behind it: the same answers, blocks found in either, and kept for the next job."""
+        expected, _, _ = self.ran("plain")
+        both = [*self.file, "--kv-offloading-size", "256KiB"]
+        answers, counters, job = self.ran("both", *both)
+        self.assertEqual(answers, expected)
+        self.assertEqual(job.summary()["engine"]["recomputed_tokens"], 0)
+        self.assertGreater(counters["kv_blocks_to_file"], 0)
+        self.assertGreater(counters["kv_blocks_up_from_file"], 0)
+        self.assertLess(counters["kv_blocks_up_from_file"], counters["kv_blocks_up"])
+        self.assertFalse(os.path.exists(self.path))
+        _, first, _ = self.ran("first", *both, "--kv-file-keep")
+        again, second, _ = self.ran("second", *both, "--kv-file-keep")
+        self.assertEqual(again, expected)
+        self.assertGreaterEqual(second["kv_blocks_kept"], 3 * 6)
+        self.assertGreater(second["prefix_blocks_hit_below"], first["prefix_blocks_hit_below"])
+
     def test_the_next_job_finds_what_was_kept(self):
         expected, _, _ = self.ran("plain")
         keep = [*self.file, "--kv-file-keep"]
@@ -97,7 +114,6 @@ class KvFile(support.TestCase):
         refused("kv_file_invalid", "tmpfs", path="/dev/shm/forebay-kv-file-e2e")
         refused("kv_file_no_space", self.path, "the disk has", size="900TiB")
         refused("kv_file_size_invalid", "--kv-file-size 64 is 64 bytes", "64GiB?", size="64", exit_code=2)
-        refused("kv_file_invalid", "--kv-offloading-size", flags=["--kv-offloading-size", "1MiB"])
         refused("kv_offload_invalid", "--kv-file", flags=["--kv-offload", "always"])
         self.assertFalse(os.path.exists(self.path))
         with open(self.path, "wb") as file:

@@ -15,85 +15,167 @@ struct Block {
   bool full = false;  // has a key, and is in the index
 };
 
+struct Level {
+  std::vector<BlockId> free;  // a stack
+  LruList kept;
+
+  // Of all blocks of the book, [begin, end).
+  Level(int32_t num_blocks, BlockId begin, BlockId end) : kept(num_blocks) {
+    for (BlockId id = end - 1; id >= begin; --id) free.push_back(id);
+  }
+  int64_t room() const { return static_cast<int64_t>(free.size()) + kept.size(); }
+};
+
 }  // namespace
 
 struct TierBook::State {
   std::vector<Block> blocks;
-  std::vector<BlockId> free;  // a stack
-  LruList kept;
+  const BlockId first_far;
+  Level near, far;
+  bool far_closed = false;
   PrefixIndex index;
   TierBookStats stats;
+  std::vector<DemotedBlock> demoted;
 
-  explicit State(int32_t num_blocks) : blocks(num_blocks), kept(num_blocks), index(num_blocks) {
-    for (BlockId id = num_blocks - 1; id >= 0; --id) free.push_back(id);
-  }
+  State(int32_t num_near, int32_t num_far)
+      : blocks(num_near + num_far),
+        first_far(num_near),
+        near(num_near + num_far, 0, num_near),
+        far(num_near + num_far, num_near, num_near + num_far),
+        index(num_near + num_far) {}
 
+  Level& LevelOf(BlockId id) { return id < first_far ? near : far; }
+  int64_t far_room() const { return far_closed ? 0 : far.room(); }
   int32_t needed() const {
-    return static_cast<int32_t>(blocks.size()) - kept.size() - static_cast<int32_t>(free.size());
+    return static_cast<int32_t>(static_cast<int64_t>(blocks.size()) - near.room() - far.room());
   }
 
   void Need(BlockId id) {
-    if (blocks[id].stays++ == 0) kept.Remove(id);
+    if (blocks[id].stays++ == 0) LevelOf(id).kept.Remove(id);
   }
 
   // REQUIRES: one is free or kept.
-  BlockId Take() {
-    BlockId id = kept.oldest();
-    if (!free.empty()) {
-      id = free.back();
-      free.pop_back();
+  BlockId TakeFrom(Level& level) {
+    BlockId id = level.kept.oldest();
+    if (!level.free.empty()) {
+      id = level.free.back();
+      level.free.pop_back();
     } else {
-      kept.Remove(id);
+      level.kept.Remove(id);
       index.Erase(blocks[id].key);
       ++stats.evicted;
     }
     blocks[id] = {.stays = 1};
-    ++stats.stored;
     return id;
+  }
+  // Where it takes a kept block's place, that goes to the far level as long as `far_places` last.
+  BlockId TakeNear(int64_t* far_places) {
+    if (near.free.empty() && *far_places > 0) {
+      --*far_places;
+      Demote(near.kept.oldest());
+    }
+    return TakeFrom(near);
+  }
+  void Demote(BlockId id) {
+    const PrefixKey key = blocks[id].key;
+    const BlockId to = TakeFrom(far);
+    near.kept.Remove(id);
+    near.free.push_back(id);
+    blocks[to].key = key;
+    blocks[to].full = true;
+    index.Erase(key);
+    index.Insert(key, to);
+    demoted.push_back({id, to, key});
+    ++stats.demoted;
+  }
+  void SetKey(BlockId id, const PrefixKey& key) {
+    blocks[id].key = key;
+    blocks[id].full = true;
+    index.Insert(key, id);
+  }
+
+  std::optional<TierStay> Hold(std::span<const PrefixKey> keys, bool open,
+                               std::vector<int32_t>* fresh, int64_t spared, bool prefer_far) {
+    TierStay stay{.open = open};
+    int64_t wanted = open ? 1 : 0, near_places = near.room() - spared, far_places = far_room();
+    for (const PrefixKey& key : keys) {
+      const BlockId id = index.Find(key);
+      stay.blocks.push_back(id);
+      wanted += id < 0;
+      if (id >= 0 && blocks[id].stays == 0) --(id < first_far ? near_places : far_places);
+    }
+    if (prefer_far && far_places >= wanted) near_places = std::min<int64_t>(near_places, 0);
+    if (near_places < 0 || wanted > near_places + std::max<int64_t>(0, far_places)) return {};
+    // What is there already is needed before anything is evicted.
+    for (const BlockId id : stay.blocks) {
+      if (id >= 0) Need(id);
+    }
+    stats.found += static_cast<int64_t>(keys.size()) - wanted + (open ? 1 : 0);
+    stats.stored += wanted;
+    int64_t near_left = std::min(wanted, near_places);
+    // Those that are not for the stay itself.
+    far_places -= wanted - near_left;
+    if (open) stay.blocks.push_back(-1);
+    for (size_t i = 0; i < stay.blocks.size(); ++i) {
+      if (stay.blocks[i] >= 0) continue;
+      const BlockId id = stay.blocks[i] = near_left-- > 0 ? TakeNear(&far_places) : TakeFrom(far);
+      fresh->push_back(static_cast<int32_t>(i));
+      if (i < keys.size()) SetKey(id, keys[i]);
+    }
+    stats.needed_peak = std::max(stats.needed_peak, needed());
+    return stay;
   }
 };
 
-TierBook::TierBook(int32_t num_blocks) : state_(std::make_unique<State>(num_blocks)) {}
+TierBook::TierBook(int32_t near, int32_t far) : state_(std::make_unique<State>(near, far)) {}
 
 TierBook::~TierBook() = default;
 
 std::optional<TierStay> TierBook::Hold(std::span<const PrefixKey> keys, bool open,
                                        std::vector<int32_t>* fresh, int64_t spared) {
+  return state_->Hold(keys, open, fresh, spared, /*prefer_far=*/false);
+}
+
+std::optional<TierStay> TierBook::HoldFar(const PrefixKey& key, std::vector<int32_t>* fresh,
+                                          int64_t spared) {
+  return state_->Hold(std::span(&key, 1), false, fresh, spared, /*prefer_far=*/true);
+}
+
+BlockId TierBook::HoldNear(const PrefixKey& key, bool* is_fresh) {
   State& s = *state_;
-  TierStay stay{.open = open};
-  int64_t wanted = open ? 1 : 0,
-          room = static_cast<int64_t>(s.free.size()) + s.kept.size() - spared;
-  for (const PrefixKey& key : keys) {
-    const BlockId id = s.index.Find(key);
-    stay.blocks.push_back(id);
-    wanted += id < 0;
-    room -= id >= 0 && s.blocks[id].stays == 0;
-  }
-  if (wanted > room) return std::nullopt;
-  // What is there already is needed before anything is evicted.
-  for (const BlockId id : stay.blocks) {
-    if (id >= 0) s.Need(id);
-  }
-  s.stats.found += static_cast<int64_t>(keys.size()) - wanted + (open ? 1 : 0);
-  if (open) stay.blocks.push_back(-1);
-  for (size_t i = 0; i < stay.blocks.size(); ++i) {
-    if (stay.blocks[i] >= 0) continue;
-    const BlockId id = stay.blocks[i] = s.Take();
-    fresh->push_back(static_cast<int32_t>(i));
-    if (i == keys.size()) continue;
-    s.blocks[id].key = keys[i];
-    s.blocks[id].full = true;
-    s.index.Insert(keys[i], id);
+  BlockId id = s.index.Find(key);
+  *is_fresh = id < 0 || id >= s.first_far;
+  if (!*is_fresh) {
+    s.Need(id);
+    ++s.stats.found;
+  } else {
+    if (id >= 0) Lose(id);
+    FB_CHECK(s.near.room() > 0, "none of {} near blocks of the tier is free or kept", s.first_far);
+    int64_t far_places = s.far_room();
+    id = s.TakeNear(&far_places);
+    s.SetKey(id, key);
+    ++s.stats.stored;
   }
   s.stats.needed_peak = std::max(s.stats.needed_peak, s.needed());
-  return stay;
+  return id;
 }
+
+std::vector<DemotedBlock> TierBook::TakeDemoted() { return std::exchange(state_->demoted, {}); }
+
+void TierBook::CloseFar() { state_->far_closed = true; }
 
 int64_t TierBook::Find(std::span<const PrefixKey> keys) const {
   const auto missing =
       std::ranges::find_if(keys, [&](const PrefixKey& key) { return state_->index.Find(key) < 0; });
   return missing - keys.begin();
 }
+
+int64_t TierBook::CountFar(std::span<const PrefixKey> keys) const {
+  return std::ranges::count_if(
+      keys, [&](const PrefixKey& key) { return state_->index.Find(key) >= state_->first_far; });
+}
+
+int64_t TierBook::near_room() const { return state_->near.room(); }
 
 void TierBook::Release(const TierStay& stay) {
   State& s = *state_;
@@ -103,19 +185,19 @@ void TierBook::Release(const TierStay& stay) {
     FB_CHECK(s.blocks[id].stays > 0, "block {} of the tier is released but needed by nobody", id);
     if (--s.blocks[id].stays > 0) continue;
     if (s.blocks[id].full) {
-      s.kept.AddNewest(id);
+      s.LevelOf(id).kept.AddNewest(id);
     } else {
-      s.free.push_back(id);
+      s.LevelOf(id).free.push_back(id);
     }
   }
 }
 
 void TierBook::Keep(BlockId block, const PrefixKey& key) {
   State& s = *state_;
-  FB_CHECK(std::erase(s.free, block) == 1, "block {} of the tier is kept, and not free", block);
-  s.blocks[block] = {.key = key, .full = true};
-  s.index.Insert(key, block);
-  s.kept.AddNewest(block);
+  FB_CHECK(std::erase(s.LevelOf(block).free, block) == 1,
+           "block {} of the tier is kept, and not free", block);
+  s.SetKey(block, key);
+  s.LevelOf(block).kept.AddNewest(block);
 }
 
 void TierBook::Lose(BlockId block) {
@@ -124,8 +206,8 @@ void TierBook::Lose(BlockId block) {
   if (s.index.Find(s.blocks[block].key) != block) return;  // It is free.
   s.index.Erase(s.blocks[block].key);
   if (s.blocks[block].stays > 0) return;
-  s.kept.Remove(block);
-  s.free.push_back(block);
+  s.LevelOf(block).kept.Remove(block);
+  s.LevelOf(block).free.push_back(block);
 }
 
 int32_t TierBook::num_blocks() const { return static_cast<int32_t>(state_->blocks.size()); }
@@ -136,14 +218,22 @@ void TierBook::CheckInvariants() const {
   const State& s = *state_;
   enum class Where { kNeeded, kFree, kKept };
   std::vector<Where> where(s.blocks.size(), Where::kNeeded);
-  for (const BlockId id : s.free) {
-    FB_CHECK(where[id] == Where::kNeeded, "block {} of the tier is free twice", id);
-    where[id] = Where::kFree;
+  for (const Level* level : {&s.near, &s.far}) {
+    const auto check_level = [&](BlockId id) {
+      FB_CHECK((id < s.first_far) == (level == &s.near), "block {} of the tier is in both levels",
+               id);
+    };
+    for (const BlockId id : level->free) {
+      FB_CHECK(where[id] == Where::kNeeded, "block {} of the tier is free twice", id);
+      where[id] = Where::kFree;
+      check_level(id);
+    }
+    level->kept.ForEach([&](BlockId id) {
+      FB_CHECK(where[id] == Where::kNeeded, "block {} of the tier is kept and free", id);
+      where[id] = Where::kKept;
+      check_level(id);
+    });
   }
-  s.kept.ForEach([&](BlockId id) {
-    FB_CHECK(where[id] == Where::kNeeded, "block {} of the tier is kept and free", id);
-    where[id] = Where::kKept;
-  });
   int32_t indexed = 0;
   for (BlockId id = 0; id < num_blocks(); ++id) {
     const Block& block = s.blocks[id];

@@ -2,9 +2,13 @@
 // that they end, as in the prefix index, so that each goes down once; and a block of its own for
 // what a choice has in its last, open one. Pure book-keeping, like block_book.h.
 //
+// A tier may have two levels: blocks [0, near) and behind them the far ones. What is new goes near;
+// a kept block that must make room there moves to the far level, and is found in either.
+//
 // Invariants (CheckInvariants):
 //  1. A block is free, kept (in the index, needed by nobody, evictable in LRU order) or needed.
-//  2. The index has exactly the kept blocks and the needed ones that are full.
+//  2. The index has exactly the kept blocks and the needed ones that are full: a key lies in one
+//     level.
 //  3. free + kept + needed = num_blocks.
 //
 // After construction nothing allocates but the stays; a block costs O(1).
@@ -26,26 +30,48 @@ struct TierStay {
   bool open = false;            // whether there is one
 };
 
+// A full block whose content moves from one level to the other.
+struct DemotedBlock {
+  BlockId near = 0, far = 0;
+  PrefixKey key;
+};
+
 struct TierBookStats {
   int64_t stored = 0;   // blocks that were to be written
   int64_t found = 0;    // full blocks that were there already
   int64_t evicted = 0;  // full blocks that were written over
+  int64_t demoted = 0;  // that went from near to far
   int32_t needed_peak = 0;
 };
 
 class TierBook {
  public:
-  explicit TierBook(int32_t num_blocks);
+  explicit TierBook(int32_t near, int32_t far = 0);
   ~TierBook();
 
-  // Takes a block for each key, the one that has it or a new one, and one more if `open`. Evicts
-  // kept blocks where none is free. All or nothing, and `spared` blocks that are free or kept stay
-  // so. Indices into the stay of the new ones, which the caller is to write, are appended to
-  // `fresh`. REQUIRES: keys differ.
+  // Takes a block for each key, the one that has it or a new one, and one more if `open`: near
+  // ones first. Evicts kept blocks where none is free. All or nothing, and `spared` near blocks
+  // that are free or kept stay so. Indices into the stay of the new ones, which the caller is to
+  // write, are appended to `fresh`. REQUIRES: keys differ.
   std::optional<TierStay> Hold(std::span<const PrefixKey> keys, bool open,
                                std::vector<int32_t>* fresh, int64_t spared = 0);
+  // The same of one key, where a new block is a far one if there is such a level.
+  std::optional<TierStay> HoldFar(const PrefixKey& key, std::vector<int32_t>* fresh,
+                                  int64_t spared = 0);
+  // The same of one key, in a near block: what is far is written anew. REQUIRES: a near block is
+  // free or kept.
+  BlockId HoldNear(const PrefixKey& key, bool* is_fresh);
+  // Those whose content moves since the last call: before anything is written into the near blocks.
+  // Each far one is needed until it is released.
+  std::vector<DemotedBlock> TakeDemoted();
+  // Nothing goes to the far level any more.
+  void CloseFar();
   // How many of the keys, from the first on, the tier has.
   int64_t Find(std::span<const PrefixKey> keys) const;
+  // How many of the keys lie far.
+  int64_t CountFar(std::span<const PrefixKey> keys) const;
+  // Near blocks that are free or kept.
+  int64_t near_room() const;
   // Ends a stay: its full blocks are kept, the first the longest; the open one is free.
   void Release(const TierStay& stay);
 

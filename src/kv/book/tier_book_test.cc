@@ -6,6 +6,7 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <utility>
 
 #include "base/rng.h"
 
@@ -112,6 +113,69 @@ TEST(TierBookTest, ATierWithoutBlocksHoldsNothing) {
   book.CheckInvariants();
 }
 
+TEST(TierBookTest, WhatMemoryGivesUpGoesToTheFile) {
+  TierBook book(/*near=*/2, /*far=*/2);
+  Fresh fresh;
+  book.Release(*book.Hold(Keys({1, 2}), false, &fresh));
+  fresh.clear();
+  const auto third = book.Hold(Keys({3}), false, &fresh);
+  ASSERT_TRUE(third);
+  EXPECT_LT(third->blocks[0], 2) << "what is new goes near";
+  const auto demoted = book.TakeDemoted();
+  ASSERT_EQ(demoted.size(), 1u);
+  // The end of the prefix went, and is found.
+  EXPECT_EQ(demoted[0].key, Key(2));
+  EXPECT_EQ(demoted[0].near, third->blocks[0]);
+  EXPECT_GE(demoted[0].far, 2);
+  EXPECT_TRUE(book.TakeDemoted().empty());
+  EXPECT_EQ(book.Find(Keys({1, 2, 3})), 3);
+  EXPECT_EQ(book.CountFar(Keys({1, 2, 3})), 1);
+  EXPECT_EQ(book.needed_blocks(), 2) << "where it goes is needed until it is there";
+  book.CheckInvariants();
+  book.Release({.blocks = {demoted[0].far}});
+  // More than memory has room for: the rest goes into the file, in which 2 is in the way.
+  fresh.clear();
+  const auto more = book.Hold(Keys({4, 5}), true, &fresh);
+  ASSERT_TRUE(more);
+  EXPECT_LT(more->blocks[0], 2);
+  EXPECT_GE(more->blocks[1], 2);
+  EXPECT_GE(more->blocks[2], 2);
+  EXPECT_TRUE(book.TakeDemoted().empty()) << "the file has no room for 1 beside";
+  EXPECT_EQ(book.stats().evicted, 2);
+  EXPECT_FALSE(book.Hold(Keys({6}), false, &fresh)) << "all is needed";
+  book.CheckInvariants();
+}
+
+TEST(TierBookTest, WhatIsStreamedComesNearAndWhatIsKeptGoesFar) {
+  TierBook book(2, 2);
+  Fresh fresh;
+  const auto far = book.HoldFar(Key(1), &fresh);
+  ASSERT_TRUE(far);
+  EXPECT_GE(far->blocks[0], 2);
+  bool is_fresh = false;
+  const BlockId near = book.HoldNear(Key(1), &is_fresh);
+  EXPECT_LT(near, 2);
+  EXPECT_TRUE(is_fresh);
+  EXPECT_EQ(book.CountFar(Keys({1})), 0);
+  book.CheckInvariants();
+  EXPECT_EQ(book.HoldNear(Key(1), &is_fresh), near);
+  EXPECT_FALSE(is_fresh);
+  book.Release(*far);
+  book.Release({.blocks = {near}});
+  book.Release({.blocks = {near}});
+  EXPECT_EQ(book.needed_blocks(), 0);
+  // A file that is closed takes nothing more.
+  book.Release(*book.Hold(Keys({2}), false, &fresh));
+  book.CloseFar();
+  book.Release(*book.Hold(Keys({3}), false, &fresh));
+  EXPECT_TRUE(book.TakeDemoted().empty());
+  EXPECT_EQ(book.Find(Keys({1})), 0);
+  EXPECT_EQ(book.stats().evicted, 1);
+  EXPECT_FALSE(book.Hold(Keys({4, 5, 6}), false, &fresh));
+  EXPECT_FALSE(book.Hold(Keys({3, 4}), false, &fresh, /*spared=*/1));
+  book.CheckInvariants();
+}
+
 // A million holds and releases against a model that keeps sets: which keys are there, who needs
 // them, and that two different contents never share a block.
 TEST(TierBookTest, AMillionRandomOperations) {
@@ -119,11 +183,14 @@ TEST(TierBookTest, AMillionRandomOperations) {
     TierStay stay;
     std::vector<PrefixKey> keys;
   };
-  int64_t operations = 0, refused = 0, evicted = 0, found = 0;
+  int64_t operations = 0, refused = 0, evicted = 0, found = 0, demoted = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     base::Rng rng(seed);
-    const auto blocks = static_cast<int32_t>(1 + rng.Below(24));
-    TierBook book(blocks);
+    const auto near = static_cast<int32_t>(1 + rng.Below(24)),
+               far = seed % 2 == 0 ? 0 : static_cast<int32_t>(1 + rng.Below(24)),
+               blocks = near + far;
+    TierBook book(near, far);
+    std::vector<BlockId> arriving;  // far blocks, needed until they are there
     std::deque<Live> live;
     std::map<uint64_t, BlockId> where;  // of each key, when it was written last
     for (int i = 0; i < 50'000; ++i, ++operations) {
@@ -142,6 +209,16 @@ TEST(TierBookTest, AMillionRandomOperations) {
         }
         next.stay = *stay;
         ASSERT_EQ(next.stay.blocks.size(), next.keys.size() + open);
+        for (const DemotedBlock& block : book.TakeDemoted()) {
+          ASSERT_LT(block.near, near);
+          ASSERT_GE(block.far, near);
+          ASSERT_EQ(where[block.key.low], block.near);
+          where[block.key.low] = block.far;
+          for (const Live& other : live)
+            ASSERT_EQ(std::ranges::count(other.stay.blocks, block.far), 0);
+          arriving.push_back(block.far);
+          ++demoted;
+        }
         for (size_t k = 0; k < next.keys.size(); ++k) {
           const bool is_new = std::ranges::count(fresh, static_cast<int32_t>(k)) > 0;
           ASSERT_TRUE(!is_new || static_cast<int64_t>(k) >= there);
@@ -161,10 +238,14 @@ TEST(TierBookTest, AMillionRandomOperations) {
         live.erase(live.begin() + static_cast<int64_t>(pick));
       }
       if (rng.Below(200) == 0) book.Lose(static_cast<BlockId>(rng.Below(blocks)));
+      if (rng.Below(3) == 0) {
+        for (const BlockId block : std::exchange(arriving, {})) book.Release({.blocks = {block}});
+      }
       if (i % 64 == 0) book.CheckInvariants();
     }
     evicted += book.stats().evicted;
     found += book.stats().found;
+    for (const BlockId block : arriving) book.Release({.blocks = {block}});
     while (!live.empty()) {
       book.Release(live.back().stay);
       live.pop_back();
@@ -175,6 +256,7 @@ TEST(TierBookTest, AMillionRandomOperations) {
   EXPECT_EQ(operations, 1'000'000);
   EXPECT_GT(refused, 10'000);
   EXPECT_GT(evicted, 10'000);
+  EXPECT_GT(demoted, 10'000);
   EXPECT_GT(found, 10'000);
 }
 

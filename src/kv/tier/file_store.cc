@@ -29,9 +29,9 @@ FileStore::FileStore(const Cache& cache, int32_t num_blocks, const FileOptions& 
   written_.resize(parts);
 }
 
-base::Result<std::unique_ptr<Store>> FileStore::Create(device::Device& device, const Cache& cache,
-                                                       int32_t num_blocks,
-                                                       const FileOptions& options) {
+base::Result<std::unique_ptr<FileStore>> FileStore::Create(device::Device& device,
+                                                           const Cache& cache, int32_t num_blocks,
+                                                           const FileOptions& options) {
   std::unique_ptr<FileStore> store(new FileStore(cache, num_blocks, options));
   const uint64_t staging =
       base::RoundUp(std::max(options.staging_bytes, store->block_bytes_), kFileAlignment);
@@ -39,7 +39,7 @@ base::Result<std::unique_ptr<Store>> FileStore::Create(device::Device& device, c
   FB_ASSIGN_OR_RETURN(store->down_, store->arena_->Allocate("kv file, down", staging));
   FB_ASSIGN_OR_RETURN(store->up_, store->arena_->Allocate("kv file, up", staging));
   if (options.has_data) FB_RETURN_IF_ERROR(store->OpenFile());
-  return std::unique_ptr<Store>(std::move(store));
+  return store;
 }
 
 base::Status FileStore::OpenFile() {
@@ -94,12 +94,26 @@ void FileStore::ForEachBatch(std::span<const TierMove> moves, const device::Regi
 
 void FileStore::Down(device::Stream& stream, std::span<const TierMove> moves,
                      device::DeviceEvent& stored) {
+  Down(stream, moves, [&] { stream.Record(stored); });
+}
+
+void FileStore::Down(device::Stream& stream, std::span<const TierMove> moves,
+                     const std::function<void()>& staged) {
   ForEachBatch(moves, *down_, [&](Batch& batch, bool last) {
     for (const Part& part : batch.parts)
-      EnqueueDown(stream, cache_, part.move, batch.staging + part.staged);
-    if (last) stream.Record(stored);
+      EnqueueStaging(stream, part.move, batch.staging + part.staged);
+    if (last) staged();
     Enqueue(stream, batch, /*down=*/true);
   });
+}
+
+void FileStore::EnqueueStaging(device::Stream& stream, const TierMove& move, std::byte* staging) {
+  if (move.from < 0) return EnqueueDown(stream, cache_, move, staging);
+  device::Operation copy =
+      device::MakeCopy("kv_demote", staging, options_.near->PartAt(move.group, move.from),
+                       used_bytes_[static_cast<size_t>(move.group)]);
+  copy.desc.link = cost::Link::kHost;
+  stream.Enqueue(copy);
 }
 
 void FileStore::Up(device::Stream& stream, std::span<const TierMove> moves) {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "kv/cache.h"
+#include "kv/tier/host_store.h"
 #include "kv/tier/kept_file.h"
 #include "kv/tier/store.h"
 
@@ -40,6 +41,7 @@ struct FileOptions {
   int threads = 2;             // one reads .7 GB/s where two read 1.0 (virtio disk, 2 Zen 4 cores)
   int sharers = 1;             // ranks whose files lie on the same disk
   bool has_data = true;        // else operations are priced alone
+  const HostStore* near = nullptr;  // where blocks lie that come from below; outlives the store
   std::function<base::Result<std::unique_ptr<BlockFile>>(const std::string&, uint64_t, FileLife)>
       open = OpenBlockFile;
 };
@@ -51,12 +53,16 @@ class FileStore final : public Store {
  public:
   // `cache` outlives it. The device must not run anything any more when the store is destroyed.
   // Errors: those of OpenBlockFile; kKvFileMismatch, with both identities; kOutOfMemory.
-  static base::Result<std::unique_ptr<Store>> Create(device::Device& device, const Cache& cache,
-                                                     int32_t num_blocks,
-                                                     const FileOptions& options);
+  static base::Result<std::unique_ptr<FileStore>> Create(device::Device& device, const Cache& cache,
+                                                         int32_t num_blocks,
+                                                         const FileOptions& options);
 
   void Down(device::Stream& stream, std::span<const TierMove> moves,
             device::DeviceEvent& stored) override;
+  // Calls staged() where all of them have been copied from where they lay, before the last of them
+  // are written. REQUIRES: there are some.
+  void Down(device::Stream& stream, std::span<const TierMove> moves,
+            const std::function<void()>& staged);
   void Up(device::Stream& stream, std::span<const TierMove> moves) override;
   uint64_t block_bytes() const override { return block_bytes_; }
   bool can_lose() const override { return true; }
@@ -95,6 +101,7 @@ class FileStore final : public Store {
   template <typename Move>
   void ForEachBatch(std::span<const TierMove> moves, const device::Region& staging,
                     const Move& move);
+  void EnqueueStaging(device::Stream& stream, const TierMove& move, std::byte* staging);
   void Enqueue(device::Stream& stream, Batch& batch, bool down);
   void Write(Batch& batch);
   void Read(Batch& batch);

@@ -14,18 +14,19 @@ namespace forebay::kv {
 class HostStore final : public Store {
  public:
   // `cache` outlives it. Errors: kOutOfMemory.
-  static base::Result<std::unique_ptr<Store>> Create(device::Device& device, const Cache& cache,
-                                                     int32_t num_blocks);
+  static base::Result<std::unique_ptr<HostStore>> Create(device::Device& device, const Cache& cache,
+                                                         int32_t num_blocks);
 
   void Down(device::Stream& stream, std::span<const TierMove> moves,
             device::DeviceEvent& stored) override;
   void Up(device::Stream& stream, std::span<const TierMove> moves) override;
   const std::byte* memory() const override { return region_->data; }
   uint64_t block_bytes() const override { return block_bytes_; }
+  // Where a group's part of a block lies, all in one piece.
+  std::byte* PartAt(int32_t group, BlockId block) const;
 
  private:
   explicit HostStore(const Cache& cache);
-  std::byte* Below(const TierMove& move) const;
 
   const Cache& cache_;
   std::vector<uint64_t> group_offsets_;  // in a block below

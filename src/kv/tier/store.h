@@ -11,11 +11,24 @@
 
 namespace forebay::kv {
 
+// How many blocks lie where: in both, those in the file are a second level behind those in memory.
+struct TierBlocks {
+  int32_t in_memory = 0, in_file = 0;
+
+  int32_t all() const { return in_memory + in_file; }
+  // The levels, as kv/book/tier_book.h has them.
+  int32_t near() const { return in_memory > 0 ? in_memory : in_file; }
+  int32_t far() const { return all() - near(); }
+};
+
 // A block of a KV group, and where it lies below.
 struct TierMove {
   int32_t group = 0;
   BlockId device = 0, below = 0;
   PrefixKey key = {};  // of a full block that others may ask for; else zeros
+  // Down: the block below that has the content, if it goes from there to `below`; the device is not
+  // asked then.
+  BlockId from = -1;
 };
 struct TierMoves {
   std::vector<TierMove> down, up;
@@ -53,6 +66,8 @@ class Store {
   // Where blocks lie, one behind the other; null: not in memory.
   virtual const std::byte* memory() const { return nullptr; }
   virtual uint64_t block_bytes() const = 0;
+  // Whether what these bring up may have been written with the last way down, and not only copied.
+  virtual bool ReadsWritten(std::span<const TierMove> /*up*/) const { return true; }
   // Whether blocks can be lost.
   virtual bool can_lose() const { return false; }
   // Those that were found lost since the last call. What came up is known once it has come.

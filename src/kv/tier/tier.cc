@@ -1,5 +1,6 @@
 #include "kv/tier/tier.h"
 
+#include "kv/tier/chain_store.h"
 #include "kv/tier/host_store.h"
 #include "kv/tier/strip_copies.h"
 
@@ -16,18 +17,33 @@ Tier::Tier(device::Device& device, const Cache& cache)
       up_(device.copy(device::CopyKind::kKvUp)) {}
 
 base::Result<std::unique_ptr<Tier>> Tier::Create(device::Device& device, const Cache& cache,
-                                                 int32_t num_blocks, const FileOptions& file) {
+                                                 const TierBlocks& blocks,
+                                                 const FileOptions& file) {
   std::unique_ptr<Tier> tier(new Tier(device, cache));
-  FB_ASSIGN_OR_RETURN(tier->store_, file.path.empty()
-                                        ? HostStore::Create(device, cache, num_blocks)
-                                        : FileStore::Create(device, cache, num_blocks, file));
+  std::unique_ptr<HostStore> near;
+  if (blocks.in_memory > 0) {
+    FB_ASSIGN_OR_RETURN(near, HostStore::Create(device, cache, blocks.in_memory));
+  }
+  std::unique_ptr<FileStore> far;
+  if (blocks.in_file > 0) {
+    FileOptions options = file;
+    options.near = near.get();
+    FB_ASSIGN_OR_RETURN(far, FileStore::Create(device, cache, blocks.in_file, options));
+  }
+  if (near && far) {
+    tier->store_ = std::make_unique<ChainStore>(std::move(near), blocks.in_memory, std::move(far));
+  } else if (near) {
+    tier->store_ = std::move(near);
+  } else {
+    tier->store_ = std::move(far);
+  }
   return tier;
 }
 
 uint64_t Tier::BytesOf(std::span<const TierMove> moves) const {
   uint64_t bytes = 0;
   for (const TierMove& move : moves)
-    bytes += StripBytes(cache_.strips()[static_cast<size_t>(move.group)]);
+    bytes += move.from < 0 ? StripBytes(cache_.strips()[static_cast<size_t>(move.group)]) : 0;
   return bytes;
 }
 
@@ -44,7 +60,7 @@ void Tier::BeginStep(const TierMoves& moves, bool after_window) {
     bytes_down_ += BytesOf(moves.down);
   }
   if (!moves.up.empty()) {
-    up_.Wait(*written_);
+    up_.Wait(store_->ReadsWritten(moves.up) ? *written_ : *stored_);
     store_->Up(up_, moves.up);
     up_.Record(*ready_);
     bytes_up_ += BytesOf(moves.up);

@@ -23,11 +23,10 @@ namespace forebay::kv {
 // The rank's control task calls; counters may be asked for from any thread.
 class Tier {
  public:
-  // A store of `num_blocks`: in `file`, or in host memory where that has no path. The device must
-  // not run anything any more when the tier is destroyed; `cache` outlives it. Errors: those of the
-  // stores.
+  // The device must not run anything any more when the tier is destroyed; `cache` outlives it.
+  // Errors: those of the stores. REQUIRES: there is a block.
   static base::Result<std::unique_ptr<Tier>> Create(device::Device& device, const Cache& cache,
-                                                    int32_t num_blocks,
+                                                    const TierBlocks& blocks,
                                                     const FileOptions& file = {});
 
   // At a step's border, before the step is enqueued: holds it until what came up before is there,
@@ -56,6 +55,7 @@ class Tier {
 
  private:
   Tier(device::Device& device, const Cache& cache);
+  // That go from the device or to it.
   uint64_t BytesOf(std::span<const TierMove> moves) const;
 
   device::Device& device_;

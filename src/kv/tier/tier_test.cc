@@ -25,7 +25,7 @@ struct Rank {
       : device(Make(runtime, std::move(options))),
         region(device->arena().Allocate("kv", kBlocks * KvBlockBytes(Groups(), true)).value()),
         cache(*device, *region, Groups(), kBlocks, true),
-        tier(Tier::Create(*device, cache, kBlocks).value()) {}
+        tier(Tier::Create(*device, cache, {.in_memory = kBlocks}).value()) {}
   ~Rank() { device.reset(); }
 
   static std::unique_ptr<device::Device> Make(runtime::Runtime& runtime,

@@ -32,7 +32,7 @@ struct Rank {
         region(device->arena().Allocate("kv", kBlocks * KvBlockBytes(OneGroup(), true)).value()),
         slots(device->arena().Allocate("kv window", kWindowSlots * kPlaces * Part()).value()),
         cache(*device, *region, OneGroup(), kBlocks, true),
-        tier(Tier::Create(*device, cache, kBelow).value()),
+        tier(Tier::Create(*device, cache, {.in_memory = kBelow}).value()),
         window(std::make_unique<Window>(*device, cache, *tier, *slots, kPlaces)) {}
   ~Rank() { device.reset(); }
 

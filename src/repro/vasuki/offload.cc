@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "kv/book/offload_plan.h"
 #include "layout/memory_plan.h"
@@ -78,31 +79,68 @@ double MostBatch(double tokens, double held) {
   return std::clamp(tokens / held, 1.0, static_cast<double>(kMostBatch));
 }
 
-kv::OffloadPlan Stream(const Steps& steps, double step_seconds, double bytes) {
+constexpr int64_t kSlots = 2;
+constexpr double kHidden = 0.02;  // of a step, which may be exposed
+
+// What is streamed of a batch that holds so many bytes, `surplus` more than there is room for;
+// nothing: it does not fit, or is not hidden where it has to be.
+std::optional<kv::OffloadPlan> Stream(OffloadForm form, const Steps& steps, double step_seconds,
+                                      double held, double surplus) {
   const auto layers = static_cast<double>(kLayers);
-  return kv::JudgeOffload({.num_layers = kLayers,
-                           .layer_seconds = step_seconds / layers,
-                           .layer_bytes = bytes / layers,
-                           .up = steps.Up()},
-                          {.slots = 2, .streamed_bytes = bytes / layers});
+  const kv::OffloadCosts costs{.num_layers = kLayers,
+                               .layer_seconds = step_seconds / layers,
+                               .layer_bytes = held / layers,
+                               .up = steps.Up()};
+  if (form == OffloadForm::kAlg1 || form == OffloadForm::kAlg2) {
+    const auto plan = form == OffloadForm::kAlg1 ? kv::PlanKeepSome(costs, kSlots, kHidden)
+                                                 : kv::PlanStreamAll(costs, kSlots, kHidden);
+    return plan.saved_bytes(costs) >= surplus ? std::optional(plan) : std::nullopt;
+  }
+  // X bytes in all live below; two slots of X / layers come out of the room.
+  const double streamed = surplus / (1 - static_cast<double>(kSlots) / layers);
+  if (streamed > held) return {};
+  const kv::OffloadPlan plan =
+      kv::JudgeOffload(costs, {.slots = kSlots, .streamed_bytes = streamed / layers});
+  if (form == OffloadForm::kUniform && plan.exposed_seconds > kHidden * plan.step_seconds)
+    return {};
+  return plan;
 }
 
-SteadyState Physical(const Steps& steps, const MeanLengths& lengths, const OffloadCase& where) {
+SteadyState Streamed(OffloadForm form, const Steps& steps, const MeanLengths& lengths,
+                     const OffloadCase& where) {
   const double room = where.room_gb * 1e9, held = MeanContext(lengths) * kTokenBytes;
   const double fitting = MostBatch(room / kTokenBytes, MeanContext(lengths));
   SteadyState best = Priced(steps, lengths, where.chunk, fitting, 0);
   for (double batch = std::floor(fitting) + 1; batch <= kMostBatch; ++batch) {
-    // X bytes in all live below; two slots of X / layers come out of the room.
-    const double slots = 2.0 / static_cast<double>(kLayers);
-    const double streamed = (batch * held - room) / (1 - slots);
-    if (streamed > batch * held) break;
     const SteadyState resident = Priced(steps, lengths, where.chunk, batch, 0);
-    const kv::OffloadPlan plan = Stream(steps, resident.step_ms * 1e-3, streamed);
-    SteadyState state = Priced(steps, lengths, where.chunk, batch, plan.exposed_seconds);
-    state.streamed_gb = streamed * 1e-9;
-    if (state.request_seconds < best.request_seconds) best = state;
+    const std::optional<kv::OffloadPlan> plan =
+        Stream(form, steps, resident.step_ms * 1e-3, batch * held, batch * held - room);
+    // What a batch cannot do, a larger one cannot.
+    if (!plan) break;
+    SteadyState state = Priced(steps, lengths, where.chunk, batch, plan->exposed_seconds);
+    state.streamed_gb =
+        plan->streamed_bytes * static_cast<double>(kLayers - plan->kept_layers) * 1e-9;
+    if (form == OffloadForm::kAlways || state.request_seconds < best.request_seconds) best = state;
   }
   return best;
+}
+
+// The layers that the listing sends away go down and come up in every step.
+SteadyState OnLink(const Steps& steps, const MeanLengths& lengths, const OffloadCase& where,
+                   const SteadyState& free) {
+  const double context = MeanContext(lengths), step = steps.Decode(free.batch, context);
+  const double layer_bytes = free.batch * context * kTokenBytes / kLayers;
+  const kv::PrintedLayers printed = kv::PrintedAlgorithm2({.num_layers = kLayers,
+                                                           .batch_seconds = step,
+                                                           .layer_bytes = layer_bytes,
+                                                           .down = steps.Up(),
+                                                           .up = steps.Up()});
+  const double bytes = layer_bytes * static_cast<double>(printed.layers),
+               copies = 2 * steps.Up()(bytes);
+  SteadyState state =
+      Priced(steps, lengths, where.chunk, free.batch, std::max(0.0, copies - free.step_ms * 1e-3));
+  state.streamed_gb = 2 * bytes * 1e-9;
+  return state;
 }
 
 }  // namespace
@@ -110,10 +148,21 @@ SteadyState Physical(const Steps& steps, const MeanLengths& lengths, const Offlo
 base::Result<SteadyState> Steady(OffloadForm form, const MeanLengths& lengths,
                                  const OffloadCase& where) {
   FB_ASSIGN_OR_RETURN(const std::unique_ptr<Steps> steps, Steps::Make(where));
-  if (form == OffloadForm::kPhysical) return Physical(*steps, lengths, where);
+  const auto streamed = [&](OffloadForm as) { return Streamed(as, *steps, lengths, where); };
+  switch (form) {
+    case OffloadForm::kOff:
+    case OffloadForm::kPrinted:
+    case OffloadForm::kPrintedOnLink: break;
+    case OffloadForm::kMax: {
+      const SteadyState first = streamed(OffloadForm::kAlg1), second = streamed(OffloadForm::kAlg2);
+      return first.request_seconds <= second.request_seconds ? first : second;
+    }
+    default: return streamed(form);
+  }
   const double held = form == OffloadForm::kOff ? MeanContext(lengths) : lengths.prompt;
   const double batch = MostBatch(where.room_gb * 1e9 / kTokenBytes, held);
-  return Priced(*steps, lengths, where.chunk, batch, 0);
+  const SteadyState state = Priced(*steps, lengths, where.chunk, batch, 0);
+  return form == OffloadForm::kPrintedOnLink ? OnLink(*steps, lengths, where, state) : state;
 }
 
 base::Result<OffloadedLayers> LayersOf(int64_t batch, int64_t context, const OffloadCase& where) {

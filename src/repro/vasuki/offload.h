@@ -27,9 +27,25 @@ struct SteadyState {
 
 // kOff: a choice holds its prompt and what it has generated.
 // kPrinted: growth is free of the device's memory, and copies of time, as the paper's result needs.
-// kPhysical: what does not fit is streamed, the same part of each layer, through two slots; the
-// batch is the one with which a request takes least.
-enum class OffloadForm : uint8_t { kOff, kPrinted, kPhysical };
+// kPrintedOnLink: the same, but each step takes its copies, both ways, of the layers that the
+// second listing sends away.
+// The others stream what does not fit through two slots; the batch is the one with which a request
+// takes least:
+//   kAlg1: all of some layers, the others none (kv::PlanKeepSome), hidden behind the step;
+//   kAlg2: all of all layers (kv::PlanStreamAll), hidden; kMax: the better of these two;
+//   kUniform: the same part of each layer, hidden; kPhysical (auto): hidden or not;
+//   kAlways: as kPhysical, but the largest batch for which there is room.
+enum class OffloadForm : uint8_t {
+  kOff,
+  kPrinted,
+  kPrintedOnLink,
+  kAlg1,
+  kAlg2,
+  kMax,
+  kUniform,
+  kPhysical,
+  kAlways
+};
 
 base::Result<SteadyState> Steady(OffloadForm form, const MeanLengths& lengths,
                                  const OffloadCase& where);

@@ -1,0 +1,49 @@
+// How many blocks are to be streamed, by what steps were seen to wait for copies: fewer where more
+// than a part of the step is exposed, more again where less is. Pure.
+//
+// A step that waits for copies takes as long as these: so what would have been hidden of its blocks
+// is what its compute takes of it.
+#pragma once
+
+#include <cstdint>
+
+namespace forebay::kv {
+
+struct StreamLimitOptions {
+  int32_t places = 0;          // as planned: the most
+  int32_t least = 0;           // the fewest
+  double most_exposed = 0.02;  // of a step
+};
+
+// What was seen of a step.
+struct StreamedStep {
+  double seconds = 0, exposed_seconds = 0;
+  int64_t blocks = 0;  // that were streamed
+};
+
+class StreamLimit {
+ public:
+  // Steps that are looked at together.
+  static constexpr int kInterval = 8;
+
+  explicit StreamLimit(const StreamLimitOptions& options)
+      : options_(options), limit_(options.places), lowest_(options.places) {}
+
+  // Whether the limit has shrunk. Steps that stream nothing say nothing.
+  bool Observe(const StreamedStep& step);
+
+  int32_t limit() const { return limit_; }
+  int32_t lowest() const { return lowest_; }  // so far
+  int64_t shrinks() const { return shrinks_; }
+  // What the last interval was, its blocks those of all its steps.
+  const StreamedStep& last() const { return last_; }
+
+ private:
+  const StreamLimitOptions options_;
+  int32_t limit_, lowest_;
+  int64_t shrinks_ = 0;
+  int steps_ = 0;
+  StreamedStep sum_, last_;
+};
+
+}  // namespace forebay::kv

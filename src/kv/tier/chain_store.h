@@ -1,0 +1,50 @@
+// Two stores one behind the other: blocks [0, near) lie in the memory of the host, those from there
+// on in a file.
+//
+//   down: near blocks -> staging | device's blocks -> near | *stored* | staging -> file
+//   up:   near -> the device's blocks | file -> staging -> the device's blocks
+//
+// What goes from the one to the other is copied away before its place is written over, so that a
+// step never waits for the disk, as long as staging holds it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kv/tier/file_store.h"
+#include "kv/tier/host_store.h"
+
+namespace forebay::kv {
+
+class ChainStore final : public Store {
+ public:
+  // `far` takes what comes from below from `near`, which has so many blocks.
+  ChainStore(std::unique_ptr<HostStore> near, int32_t near_blocks, std::unique_ptr<FileStore> far);
+
+  void Down(device::Stream& stream, std::span<const TierMove> moves,
+            device::DeviceEvent& stored) override;
+  void Up(device::Stream& stream, std::span<const TierMove> moves) override;
+  bool ReadsWritten(std::span<const TierMove> up) const override;
+  // Of the near blocks.
+  const std::byte* memory() const override { return near_->memory(); }
+  uint64_t block_bytes() const override { return near_->block_bytes(); }
+  bool can_lose() const override { return true; }
+  LostBlocks TakeLost() override;
+  std::span<const KeptBlock> kept() const override { return kept_; }
+  uint64_t bytes_written() const override { return far_->bytes_written(); }
+  uint64_t bytes_read() const override { return far_->bytes_read(); }
+
+ private:
+  // Divides moves, by their blocks below, into near_moves_ and, as the file numbers them,
+  // far_moves_.
+  void Divide(std::span<const TierMove> moves);
+
+  const std::unique_ptr<HostStore> near_;
+  const int32_t near_blocks_;
+  const std::unique_ptr<FileStore> far_;
+  std::vector<KeptBlock> kept_;
+  std::vector<TierMove> near_moves_, far_moves_;
+};
+
+}  // namespace forebay::kv
