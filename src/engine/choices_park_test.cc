@@ -441,7 +441,7 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
 // what they would have got.
 TEST(ChoicesPark, WhatIsLostBelowIsComputedAgain) {
   int64_t lost = 0, returns = 0, recomputed = 0;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < 360; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
     const auto policy = *schedule::CreatePolicy(seed % 2 == 0 ? "continuous" : "vllm");

@@ -371,15 +371,16 @@ TEST(Options, DevicesOfShapesMayHaveAnFp8Cache) {
     if (config.mla) continue;
     const auto step = [&](const LayoutPlan& plan) {
       const StepPricer pricer(plan.config(), plan.dtype, {}, plan.ranks[0].memory.capacity,
-                              plan.machine.profile, {});
+                              plan.machine.profile,
+                              {.calibration = cost::Calibration::kUncalibrated});
       return pricer.Decode(64, 4000).rest.seconds;
     };
     const double saved = step(plain) - step(fp8);
-    // 64 x 4,000 tokens of half the bytes at the rate of the profile, and at its utilisation.
+    // 64 x 4,000 tokens of half the bytes at the rate of the profile: kernels reach a part of it.
     const double least = 64.0 * 4000 / kernels::kBlockTokens *
                          static_cast<double>(fp8.KvBlockBytes(false)) /
                          plain.machine.profile.memory_bytes_per_s;
-    EXPECT_GT(saved, 0.6 * least) << name;
+    EXPECT_GT(saved, least) << name;
     EXPECT_LT(saved, 2 * least) << name;
   }
 }

@@ -43,7 +43,7 @@ class KvFile(support.TestCase):
     def test_behind_memory(self):
         """A little memory, a file behind it: the same answers, blocks found in either, and kept for the next job."""
         expected, _, _ = self.ran("plain")
-        both = [*self.file, "--kv-offloading-size", "256KiB"]
+        both = [*self.file, "--kv-offloading-size", "64KiB"]
         answers, counters, job = self.ran("both", *both)
         self.assertEqual(answers, expected)
         self.assertEqual(job.summary()["engine"]["recomputed_tokens"], 0)
