@@ -130,8 +130,9 @@ class FakeJob {
     board_->Leave(replica);
     while (!loans.empty() && !died_) {
       std::erase_if(loans, [&](const auto& loan) {
-        if (loan->over) --lent_;
-        return loan->over.load();
+        const bool over = loan->over;  // once: another thread sets it
+        if (over) --lent_;
+        return over;
       });
       runtime_.Sleep(100);
     }
