@@ -137,8 +137,9 @@ void ShippedFfn::CountRound(const model::BlockContext& context, Round* round) co
   kernels::ServedRanks ranks = round->ranks;
   std::vector<int32_t> drawn(plan_.expert_owners.size());
   kernels::DrawServed(ranks, *context.routing, round->draw, drawn);
-  std::vector<uint8_t> owners(drawn.size());
+  std::vector<uint8_t> owners;
   if (!plan_.expert_holders.empty()) {
+    owners.resize(drawn.size());
     kernels::ChooseOwners(plan_.expert_holders, ranks.num_ranks, drawn.data(), owners.data());
     ranks.owners = owners.data();
   }

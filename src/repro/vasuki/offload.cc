@@ -148,17 +148,9 @@ SteadyState OnLink(const Steps& steps, const MeanLengths& lengths, const Offload
 base::Result<SteadyState> Steady(OffloadForm form, const MeanLengths& lengths,
                                  const OffloadCase& where) {
   FB_ASSIGN_OR_RETURN(const std::unique_ptr<Steps> steps, Steps::Make(where));
-  const auto streamed = [&](OffloadForm as) { return Streamed(as, *steps, lengths, where); };
-  switch (form) {
-    case OffloadForm::kOff:
-    case OffloadForm::kPrinted:
-    case OffloadForm::kPrintedOnLink: break;
-    case OffloadForm::kMax: {
-      const SteadyState first = streamed(OffloadForm::kAlg1), second = streamed(OffloadForm::kAlg2);
-      return first.request_seconds <= second.request_seconds ? first : second;
-    }
-    default: return streamed(form);
-  }
+  const bool resident = form == OffloadForm::kOff || form == OffloadForm::kPrinted ||
+                        form == OffloadForm::kPrintedOnLink;
+  if (!resident) return Streamed(form, *steps, lengths, where);
   const double held = form == OffloadForm::kOff ? MeanContext(lengths) : lengths.prompt;
   const double batch = MostBatch(where.room_gb * 1e9 / kTokenBytes, held);
   const SteadyState state = Priced(*steps, lengths, where.chunk, batch, 0);

@@ -32,7 +32,7 @@ struct SteadyState {
 // The others stream what does not fit through two slots; the batch is the one with which a request
 // takes least:
 //   kAlg1: all of some layers, the others none (kv::PlanKeepSome), hidden behind the step;
-//   kAlg2: all of all layers (kv::PlanStreamAll), hidden; kMax: the better of these two;
+//   kAlg2: all of all layers (kv::PlanStreamAll), hidden;
 //   kUniform: the same part of each layer, hidden; kPhysical (auto): hidden or not;
 //   kAlways: as kPhysical, but the largest batch for which there is room.
 enum class OffloadForm : uint8_t {
@@ -41,7 +41,6 @@ enum class OffloadForm : uint8_t {
   kPrintedOnLink,
   kAlg1,
   kAlg2,
-  kMax,
   kUniform,
   kPhysical,
   kAlways
