@@ -2,7 +2,7 @@
 """Experts on one CPU: two ranks of a core each that ship rows (DEP), pull all experts (DWDP) or those with rows (routed), let the
 load decide (auto) or meet before they pull (FSDP), and one rank of both cores that holds everything as the ceiling.
 
-usage: experts.py FOREBAY [--rounds 3] [--small] [--out FILE] [--profile FILE] [--prefix COMMAND]
+usage: experts.py FOREBAY [--rounds 3] [--steps 256,2048] [--cvs 0,.2,.4] [--small] [--out FILE] [--profile FILE] [--prefix COMMAND]
 
 Prompts' lengths deviate by a part of their mean (CV), and steps have at most so many rows. Modes take turns within a round; figures are
 medians of the rounds. The simulator runs the same job, with the routing that the ceiling's run recorded, on two devices of a profile of one
@@ -35,7 +35,7 @@ STEPS, CVS, OUTPUT = (256, 2048), (0, .2, .4), 8
 STEPS_OF_PROMPTS = 4  # of each rank
 POOLED = ["--layout", "dp=2,experts=by_expert", "--pool-look-ahead", "1", "--mode"]
 # name, layout flags; all of two ranks but the last
-MODES = [("DEP", [*POOLED, "ship"]), ("DWDP", [*POOLED, "pull"]), ("DWDP, merged", [*POOLED, "pull", "--expert-merge"]),
+MODES = [("DEP", [*POOLED, "ship"]), ("DWDP", [*POOLED, "pull"]), ("DWDP, merged", [*POOLED, "pull", "--expert-merge", "--memory-per-rank", "6GiB"]),
          ("routed", [*POOLED, "routed"]), ("auto", [*POOLED, "auto"]), ("FSDP", [*POOLED, "gather"]), ("one rank, both cores", None)]
 HEADER = ["mode", "GB a rank", "tok/s", "spread", "GB pulled", "GB shipped", "copy core-s", "waited s", "over DWDP", "simulated tok/s",
           "over DWDP", "error of the ratio"]
@@ -97,7 +97,10 @@ def cell(bench, machine, profile, rounds, rows, cv):
 def main():
     parser = pooling.parser_of(__doc__)
     parser.add_argument("--small", action="store_true", help="a model of a few MB, one cell and a quick profile: to try that it runs")
+    parser.add_argument("--steps", default=",".join(map(str, STEPS)))
+    parser.add_argument("--cvs", default=",".join(map(str, CVS)))
     args = parser.parse_args()
+    steps, cvs = [int(each) for each in args.steps.split(",")], [float(each) for each in args.cvs.split(",")]
     config, mib = (SMALL, SMALL_RANK_MIB) if args.small else (CONFIG, RANK_MIB)
     lines = []
     with tempfile.TemporaryDirectory() as folder:
@@ -105,11 +108,11 @@ def main():
         machine = Machine(bench.forebay, bench.prefix)
         with open(args.profile or bench.profile_a_core(args.small)) as f:
             profile = json.load(f)
-        for rows in STEPS[:1] if args.small else STEPS:
-            for cv in CVS[-1:] if args.small else CVS:
+        for rows in steps[:1] if args.small else steps:
+            for cv in cvs[-1:] if args.small else cvs:
                 lines += cell(bench, machine, profile, args.rounds, rows, cv)
                 print("\n".join(lines[-len(MODES) - 5:]), flush=True)
-    lines.append(f"{mib} MiB a rank. {pooling.probes([read for _, read in machine.seen])}.")
+    lines.append(f"{mib} MiB a rank (merged: 6 GiB). {pooling.probes([read for _, read in machine.seen])}.")
     print(lines[-1])
     if args.out:
         with open(args.out, "w") as f:

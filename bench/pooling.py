@@ -63,7 +63,10 @@ class Bench:
         for name in ("results.jsonl", "steps.jsonl"):
             if os.path.exists(self.at(name)):
                 os.remove(self.at(name))
-        flags = ["--memory", f"{2 * self.rank_mib}MiB"] if layout is None else ["--memory-per-rank", f"{self.rank_mib}MiB", *layout]
+        if layout is None:
+            flags = ["--memory", f"{2 * self.rank_mib}MiB"]
+        else:
+            flags = [*([] if "--memory-per-rank" in layout else ["--memory-per-rank", f"{self.rank_mib}MiB"]), *layout]
         command = [self.forebay, "run", "-m", self.model, "-i", self.at("requests.jsonl"), "--devices", devices, *self.common, *flags,
                    "--summary", self.at("summary.json"), "--steps", self.at("steps.jsonl")]
         command = command if simulated else [*self.prefix, *command, "-o", self.at("results.jsonl")]

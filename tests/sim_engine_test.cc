@@ -372,14 +372,25 @@ TEST(SimEngine, LayoutsRunCleanUnderTheChecker) {
   EXPECT_GT(stolen, 0);
 }
 
-// On a card over PCIe what is preempted goes below and comes back instead of being computed again.
-TEST(SimEngine, ParkedChoicesComeBackAndSaveTime) {
+// Requests that `FewBlocks` cannot hold at once.
+std::vector<Request> PreemptedRequests() {
   std::vector<Request> requests;
   for (int i = 0; i < 24; ++i) requests.push_back(MakeRequest(i, 20 + i * 7 % 50, 60 + i * 5 % 40));
+  return requests;
+}
+
+layout::EngineOptions FewBlocks() {
   layout::EngineOptions options = Options("sim:a10");
   options.limits.max_model_len = 256;
   options.limits.max_num_seqs = 12;
   options.limits.kv_blocks = 24;
+  return options;
+}
+
+// On a card over PCIe what is preempted goes below and comes back instead of being computed again.
+TEST(SimEngine, ParkedChoicesComeBackAndSaveTime) {
+  const std::vector<Request> requests = PreemptedRequests();
+  layout::EngineOptions options = FewBlocks();
   const Outcome again = RunSimulated(options, requests);
   ASSERT_TRUE(again.status.ok()) << again.status.ToString();
   EXPECT_GT(again.stats.recomputed_tokens, 0);
@@ -411,12 +422,8 @@ TEST(SimEngine, ParkedChoicesComeBackAndSaveTime) {
 // In memory for a few blocks and a file behind it: the same steps as in memory alone, but for the
 // disk.
 TEST(SimEngine, ParkedChoicesGoOnIntoTheFile) {
-  std::vector<Request> requests;
-  for (int i = 0; i < 24; ++i) requests.push_back(MakeRequest(i, 20 + i * 7 % 50, 60 + i * 5 % 40));
-  layout::EngineOptions options = Options("sim:a10");
-  options.limits.max_model_len = 256;
-  options.limits.max_num_seqs = 12;
-  options.limits.kv_blocks = 24;
+  const std::vector<Request> requests = PreemptedRequests();
+  layout::EngineOptions options = FewBlocks();
   options.tier = {.host_bytes = 64 << 20,
                   .preempt = layout::Preempting::kPark,
                   .offload = layout::Offloading::kOff};

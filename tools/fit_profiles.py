@@ -132,6 +132,8 @@ class Device:
         if op == "linear":
             weights = b * c
             return max(2 * a * weights / self.peak(fmt), weights * BYTES[fmt] / memory)
+        if op == "experts":
+            return max(2 * a * c / self.peak(fmt), c * BYTES[fmt] / memory)
         if op == "decode_attention":
             return max(4 * head_dim * a * b * c / self.v["bf16_flops"], 2 * head_dim * BYTES[fmt] * a * b / memory)
         if op == "prefill_attention":
@@ -139,9 +141,9 @@ class Device:
         return a * (2 if op == "all_reduce" else 1) * (b - 1) / b / self.v["link_bytes_per_s"]
 
 
-AXES = {"linear": ["rows", "n", "k"], "decode_attention": ["streams", "context", "group"],
+AXES = {"linear": ["rows", "n", "k"], "experts": ["rows", "skew", "weights"], "decode_attention": ["streams", "context", "group"],
         "prefill_attention": ["streams", "tokens", "group"]}
-MONOTONE = {"linear": 1, "decode_attention": 2, "prefill_attention": 2}  # leading axes along which time never falls
+MONOTONE = {"linear": 1, "experts": 2, "decode_attention": 2, "prefill_attention": 2}  # leading axes along which time never falls
 
 
 def axis_names(op):
@@ -323,22 +325,50 @@ def fit_by_weights(device, fmt, measured, mark, source):
     return table, held
 
 
+# DeepSeek-R1: hidden size, experts, those that a token goes to, weights of an expert.
+HIDDEN, EXPERTS, TOP_K, EXPERT_WEIGHTS = 7168, 256, 8, 3 * 7168 * 2048
+
+
+def rows_of_experts(tokens, exponent):
+    """Rows of each expert. They were drawn from x^-exponent between 1 and .8 of the tokens; here their quantiles. None: all alike."""
+    if exponent is None:
+        return [tokens * TOP_K / min(EXPERTS, tokens * TOP_K)] * min(EXPERTS, tokens * TOP_K)
+    most, power = max(2, .8 * tokens), 1 - exponent
+    loads = [((most**power - 1) * (i + .5) / EXPERTS + 1)**(1 / power) for i in range(EXPERTS)]
+    rows = [round(min(tokens, load * tokens * TOP_K / sum(loads))) for load in loads]
+    return [r for r in rows if r > 0]
+
+
+def expert_tables(device, path):
+    """Grouped experts of one rank that holds all of them: the faster of two kernels, of times that are no shorter than reading the experts
+    that have rows takes. A point is an expert of mean rows; what all take is shared evenly."""
+    best = {}
+    for r in rows_of(path):
+        tokens, seconds = int(r["tokens"]), float(r["us"]) * 1e-6
+        rows = rows_of_experts(tokens, None if r["dist"] == "balanced" else float(r["dist"].rsplit("_", 1)[1]))
+        mean = sum(rows) / len(rows) if rows else 1
+        point = (mean, max(rows, default=1) / mean, EXPERT_WEIGHTS)
+        if r["ep"] == "1" and rows and seconds >= len(rows) * device.roofline("experts", "nvfp4", point):
+            best[point] = min(seconds / len(rows), best.get(point, math.inf))
+    return [fit(device, "experts", "nvfp4", list(best.items()), [POW2(0, 9), POW2(0, 4), [EXPERT_WEIGHTS]], "measured",
+                os.path.basename(path))]
+
+
 def check_unfitted(device, calib):
-    """The CSVs that no profile has a table of yet: DeepSeek-R1's shapes on GB200."""
-    hidden, top_k, expert_flops = 7168, 8, 2 * 3 * 7168 * 2048
+    """The CSVs of which no profile has a table, or of a part of them alone: DeepSeek-R1's shapes on GB200."""
     link, peak = device.v["link_bytes_per_s"], device.peak
     points = []
     for r in rows_of(os.path.join(calib, "gb200_a2a.csv")):
         tokens, ranks, fmt = int(r["tokens"]), int(r["ep"]), DTYPE[r["dtype"]]
         if r["op"] == "alltoall_dispatch" and ranks > 1:  # a token goes once to each other rank that has one of its experts
-            others = (ranks - 1) * (1 - (1 - 1 / ranks) ** top_k)
-            points.append(((tokens, ranks), tokens * hidden * BYTES[fmt] * others / link / (float(r["us"]) * 1e-6)))
+            others = (ranks - 1) * (1 - (1 - 1 / ranks) ** TOP_K)
+            points.append(((tokens, ranks), tokens * HIDDEN * BYTES[fmt] * others / link / (float(r["us"]) * 1e-6)))
     check_points("gb200_a2a.csv", points, "all_to_all")
     points = []
     for r in rows_of(os.path.join(calib, "gb200_moe_dsr1_nvfp4.csv")):
         tokens, ranks = int(r["tokens"]), int(r["ep"])  # tokens of all ranks: as one rank's they would exceed the peak
         # Which experts a batch reads is not said (32 tokens take less than reading all would), so arithmetic alone bounds it.
-        work = tokens * top_k * expert_flops / ranks / peak("nvfp4")
+        work = tokens * TOP_K * 2 * EXPERT_WEIGHTS / ranks / peak("nvfp4")
         points.append(((tokens, -ranks), work / (float(r["us"]) * 1e-6)))
     check_points("gb200_moe_dsr1_nvfp4.csv", points, "experts")
 
@@ -476,7 +506,8 @@ def main():
                       attention_tables(device["h200"], at("h200_attn.csv")) +
                       collective_tables(device["h200"], at("h200_comm.csv")))
     tables["gb200-nvl72"] = (gemm_tables(device["gb200-nvl72"], at("gb200_gemm.csv")) +
-                             expanded_tables(device["gb200-nvl72"], at("gb200_mla_ctx.csv")))
+                             expanded_tables(device["gb200-nvl72"], at("gb200_mla_ctx.csv")) +
+                             expert_tables(device["gb200-nvl72"], at("gb200_moe_dsr1_nvfp4.csv")))
     for name, column in (("a100-80g", "a100"), ("a40", "a40"), ("h100", "h100")):
         tables[name] = vidur_tables(device[name], at("vidur_mlp.csv"), column)
     tables["h100"] += same_links(tables["h200"])

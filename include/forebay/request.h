@@ -27,6 +27,8 @@ struct SamplingParams {
   int32_t max_tokens = -1;
   // where none were asked for, within the context; -1: up to the context's end
   int32_t default_max_tokens = -1;
+  // the bound that holds of the two; -1: the context's end alone
+  int32_t most_tokens() const { return max_tokens >= 0 ? max_tokens : default_max_tokens; }
   // before it no end-of-sequence, stop id or stop string ends the choice
   int32_t min_tokens = 0;
   bool ignore_eos = false;

@@ -173,6 +173,11 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
                   "of each rank, of rows that went out in the experts' format)")
       .among({"exact", "reduced"})
       .capture_default_str();
+  command
+      .add_option("--expert-rows", engine.ship.rounds.expert_rows,
+                  "Rows of a rank in a round of shipped experts (default: as many as a 64th of its "
+                  "memory stages, 256 to 8192)")
+      .check(CheckPositive);
   command.add_option("--pool-slice", flags.pool_slice,
                      "Bytes that a pull copies from one owner before it turns to the next "
                      "(default: 1MiB, on simulated "

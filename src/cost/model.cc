@@ -89,7 +89,7 @@ PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool cali
 }
 
 // A dense layer after another, each of the mean rows; kernels of accelerators take all experts at
-// once.
+// once. A table's kernels run all of an expert's matrices: one of them takes its share.
 PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double experts = static_cast<double>(op.experts), n = static_cast<double>(op.columns),
                k = static_cast<double>(op.depth);
@@ -102,10 +102,23 @@ PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool cal
     result.how = std::max(result.how, How::kHeld);
     return result;
   }
+  const auto rows = static_cast<double>(op.rows);
+  if (const UtilisationTable* const table =
+          calibrated ? device.Find(TableOp::kExperts, op.weight_format) : nullptr) {
+    const double skew = static_cast<double>(op.busiest_rows) * experts / rows;
+    const Point wanted{rows / experts, std::max(1.0, skew), n * k};
+    const UtilisationTable::Found found = table->Lookup(wanted);
+    const auto roofline = [&](const Point& point) {
+      return RooflineAt(TableOp::kExperts, table->format, false, point, 0, device);
+    };
+    const Roofline work = roofline(wanted);
+    const double utilisation = roofline(found.point).seconds() / found.seconds;
+    const double seconds = std::max(experts * work.seconds() / utilisation, device.op_floor_s);
+    return {seconds, found.how, BoundOf(work, seconds, device.op_floor_s)};
+  }
   const double bytes = experts * n * k * BytesPerElement(op.weight_format);
-  return Default(
-      RooflineOf(2 * static_cast<double>(op.rows) * n * k, bytes, op.weight_format, device),
-      device.op_floor_s, device);
+  return Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device), device.op_floor_s,
+                 device);
 }
 
 // Elements of a value, which may be narrower than its key.

@@ -67,8 +67,10 @@ struct OpDesc {
 
   NumberFormat weight_format = NumberFormat::kBF16;
   int leaves = 1;  // parts of a linear's K whose sums are added as a tree
-  // of experts, which are linear layers [columns, depth] of `rows` in all: those that have rows
+  // of experts, which are linear layers [columns, depth] of `rows` in all: those that have rows,
+  // and the rows of the busiest
   int64_t experts = 0;
+  int64_t busiest_rows = 0;
 
   // Attention: `rows` are sequences and `depth` the context of all their rows. The prefill part of
   // both is given here, the rest is decode (one row a sequence). Without head counts it is priced

@@ -16,6 +16,7 @@ Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Poin
       const double weights = by_weights ? b : b * c;
       return RooflineOf(2 * a * weights, weights * element, format, device);
     }
+    case TableOp::kExperts: return RooflineOf(2 * a * c, c * element, format, device);
     case TableOp::kDecodeAttention:
     case TableOp::kDecodeShared:
       return RooflineOf(4 * head_dim * a * b * c, 2 * head_dim * element * a * b,

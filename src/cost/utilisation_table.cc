@@ -54,7 +54,7 @@ void UtilisationTable::Prepare(std::vector<double> seconds) {
   const size_t plane = axes[1].size() * inner;
   for (size_t i = 0; i < seconds.size(); ++i) {
     if (i >= plane) seconds[i] = std::max(seconds[i], seconds[i - plane]);
-    if (IsAttention(op) && i % plane >= inner)
+    if ((IsAttention(op) || op == TableOp::kExperts) && i % plane >= inner)
       seconds[i] = std::max(seconds[i], seconds[i - inner]);
   }
   floor_seconds = *std::min_element(seconds.begin(), seconds.end());

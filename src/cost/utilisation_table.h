@@ -15,6 +15,7 @@ namespace forebay::cost {
 enum class TableOp : uint8_t {
   kLinear,
   kLinearLeaves,
+  kExperts,
   kDecodeAttention,
   kDecodeShared,
   kPrefillAttention,
@@ -33,22 +34,13 @@ enum class TableOp : uint8_t {
 inline constexpr int kNumTableOps = static_cast<int>(TableOp::kCopy) + 1;
 
 constexpr std::string_view Name(TableOp op) {
-  constexpr std::string_view kNames[kNumTableOps] = {"linear",
-                                                     "linear_leaves",
-                                                     "decode_attention",
-                                                     "decode_shared",
-                                                     "prefill_attention",
-                                                     "all_reduce",
-                                                     "all_gather",
-                                                     "reduce_scatter",
-                                                     "all_to_all",
-                                                     "norm",
-                                                     "rope_kv",
-                                                     "rope_kv_decode",
-                                                     "embed",
-                                                     "argmax",
-                                                     "sample",
-                                                     "copy"};
+  constexpr std::string_view kNames[kNumTableOps] = {
+      "linear",           "linear_leaves", "experts",
+      "decode_attention", "decode_shared", "prefill_attention",
+      "all_reduce",       "all_gather",    "reduce_scatter",
+      "all_to_all",       "norm",          "rope_kv",
+      "rope_kv_decode",   "embed",         "argmax",
+      "sample",           "copy"};
   return kNames[static_cast<int>(op)];
 }
 
@@ -69,6 +61,8 @@ enum class How : uint8_t { kExact, kInterpolated, kHeld, kMiss };
 // A place in a table:
 //   linear, _leaves    rows, n, k            (or rows, n * k, 1: `by_weights`); K in one leaf, in
 //                      several
+//   experts            mean rows of those that have rows, the busiest one's over them, weights of
+//                      an expert; seconds are an expert's share
 //   decode_attention   sequences * kv_heads, context of a sequence, heads / kv_heads; _shared: all
 //                      read the same context
 //   prefill_attention  sequences * heads, tokens of a whole causal prompt, heads / kv_heads
@@ -96,6 +90,7 @@ constexpr bool IsRowWise(TableOp op) { return op >= TableOp::kNorm && op <= Tabl
 constexpr std::array<std::string_view, 3> AxisNames(TableOp op, bool by_weights) {
   if (by_weights) return {"rows", "weights", "one"};
   if (IsLinear(op)) return {"rows", "n", "k"};
+  if (op == TableOp::kExperts) return {"rows", "skew", "weights"};
   if (IsDecode(op)) return {"streams", "context", "group"};
   if (op == TableOp::kPrefillAttention) return {"streams", "tokens", "group"};
   if (IsRope(op)) return {"rows", "columns", "group"};
@@ -125,7 +120,8 @@ struct UtilisationTable {
   std::vector<double> log_seconds;              // [axis 0][axis 1][axis 2]
   double floor_seconds = 0;                     // the fastest point
 
-  // Log-linear between points. The result never falls along axis 0, nor along axis 1 for attention.
+  // Log-linear between points. The result never falls along axis 0, nor along axis 1 for attention
+  // and experts.
   struct Found {
     double seconds;
     Point point;  // where it was looked up: the wanted point, held inside the grid

@@ -12,10 +12,8 @@ constexpr double kUnknownOutput = 256;
 constexpr int64_t kMostPromptTokensAhead = 4 << 20;
 
 schedule::LengthView LengthOf(const Request& request) {
-  const SamplingParams& params = request.sampling;
-  schedule::LengthView length{
-      .choices = request.n * static_cast<int64_t>(request.prompts.size()),
-      .most_output = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens};
+  schedule::LengthView length{.choices = request.n * static_cast<int64_t>(request.prompts.size()),
+                              .most_output = request.sampling.most_tokens()};
   for (const auto& prompt : request.prompts)
     length.prompt_tokens += static_cast<int64_t>(prompt.size());
   return length;

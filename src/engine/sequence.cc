@@ -19,7 +19,7 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
   sequence->prompt_tokens = sequence->known();
   if (context.prompts_differ) sequence->salt.prompt_tokens = sequence->prompt_tokens;
   const int64_t room = context.max_model_len - sequence->prompt_tokens;
-  const int64_t wanted = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens;
+  const int64_t wanted = params.most_tokens();
   sequence->max_generated = wanted < 0 ? room : std::min(room, wanted);
   sequence->bounded = wanted >= 0;
   sequence->expected_tokens =

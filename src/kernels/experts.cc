@@ -27,9 +27,12 @@ cost::OpDesc Describe(const char* label, const ExpertsArgs& args) {
 void Complete(const void* raw, cost::OpDesc* desc) {
   const ExpertsArgs& args = *static_cast<const ExpertsArgs*>(raw);
   desc->rows = args.offsets[args.num_experts] - args.offsets[0];
-  desc->experts = 0;
-  for (int32_t expert = 0; expert < args.num_experts; ++expert)
-    desc->experts += args.offsets[expert] < args.offsets[expert + 1];
+  desc->experts = desc->busiest_rows = 0;
+  for (int32_t expert = 0; expert < args.num_experts; ++expert) {
+    const int64_t rows = args.offsets[expert + 1] - args.offsets[expert];
+    desc->experts += rows > 0;
+    desc->busiest_rows = std::max(desc->busiest_rows, rows);
+  }
   desc->flops = 2.0 * static_cast<double>(desc->rows) * static_cast<double>(desc->columns) *
                 static_cast<double>(desc->depth);
   desc->read_bytes = static_cast<double>(desc->experts) * static_cast<double>(RunBytes(args));

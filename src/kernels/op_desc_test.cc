@@ -215,6 +215,7 @@ TEST(OpDesc, ExpertsCountWhatTheyFind) {
   const cost::OpDesc desc = stream.operations[0].CompleteDesc();
   EXPECT_EQ(desc.rows, 9);
   EXPECT_EQ(desc.experts, 2);
+  EXPECT_EQ(desc.busiest_rows, 5);
   EXPECT_EQ(desc.columns, 128);
   EXPECT_EQ(desc.flops, 2.0 * 9 * 128 * 32);
   EXPECT_EQ(desc.read_bytes, 2.0 * 128 * 32 * 2);

@@ -14,8 +14,8 @@
 
 #include "base/part.h"
 #include "kernels/kernel_set.h"
+#include "kernels/testing/immediate_stream.h"
 #include "kernels/testing/pack_rounded.h"
-#include "kernels/testing/team.h"
 #include "kernels/testing/tile_sets.h"
 #include "tensor/bf16.h"
 
@@ -23,27 +23,7 @@ namespace forebay::kernels {
 namespace {
 
 using tensor::DType;
-
-// Runs each operation when it is enqueued.
-class ImmediateStream final : public device::Stream {
- public:
-  explicit ImmediateStream(int workers) : team_(workers) {}
-  void Enqueue(const device::Operation& operation) override {
-    last = operation.desc;
-    team_.Run([&](const device::WorkerContext& context) {
-      operation.run(operation.args.data(), context);
-    });
-  }
-  void Record(device::DeviceEvent&) override {}
-  void Wait(const device::DeviceEvent&) override {}
-  void Post(device::Counter&, uint64_t) override {}
-  void Await(device::Counter&, uint64_t) override {}
-
-  cost::OpDesc last;
-
- private:
-  testing::Team team_;
-};
+using testing::ImmediateStream;
 
 // y [rows, n] += x [rows, k] W^T + bias, whole or in parts.
 struct Layer {

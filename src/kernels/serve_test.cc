@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/testing/team.h"
+#include "kernels/testing/immediate_stream.h"
 
 namespace forebay::kernels {
 namespace {
@@ -100,23 +100,6 @@ TEST(ChooseOwners, HoldersAloneComputeAndTheBusiestHasLess) {
   EXPECT_LT(chosen, nearest);
 }
 
-// Runs what is enqueued at once.
-class RunningStream final : public device::Stream {
- public:
-  void Enqueue(const device::Operation& operation) override {
-    team_.Run([&](const device::WorkerContext& context) {
-      operation.run(operation.args.data(), context);
-    });
-  }
-  void Record(device::DeviceEvent&) override {}
-  void Wait(const device::DeviceEvent&) override {}
-  void Post(device::Counter&, uint64_t) override {}
-  void Await(device::Counter&, uint64_t) override {}
-
- private:
-  testing::Team team_{1, 1 << 12};
-};
-
 // Says what was counted in data.
 class Counted final : public RoutingSource {
  public:
@@ -138,7 +121,7 @@ TEST(GroupServed, ChoosesAlikeWithDataAndWithout) {
   const auto num_experts = static_cast<int32_t>(holders.size());
   const size_t pairs = holders.size() * kRanks;
   std::mt19937_64 rng(3);
-  RunningStream stream;
+  testing::ImmediateStream stream(1, 1 << 12);
   int64_t moved = 0;
   for (int trial = 0; trial < 50; ++trial) {
     ServedRanks ranks{.num_ranks = kRanks, .num_experts = num_experts, .experts_per_token = kTop};

@@ -28,6 +28,26 @@ int64_t ContextOf(const EngineOptions& options) {
   return options.limits.mean_context ? options.limits.mean_context : kTypicalContext;
 }
 
+// Rounds of experts have room for the worst case, all rows at one rank: where their rows are left
+// open, as many as are staged in a part of a rank's memory.
+constexpr int32_t kMostRoundRows = 8192, kLeastRoundRows = 256;
+constexpr uint64_t kStagingParts = 64;
+
+base::Result<std::vector<share::ShipPlan>> PlanRounds(const StepMode& mode, share::ShipOptions ship,
+                                                      const MachinePlan& machine,
+                                                      const std::vector<share::ShipMember>& stage) {
+  const bool open = ship.expert_rows == 0;
+  if (open) ship.expert_rows = kMostRoundRows;
+  ship.expert_rows = std::min(ship.expert_rows, machine.max_num_batched_tokens);
+  for (;; ship.expert_rows /= 2) {
+    base::Result<std::vector<share::ShipPlan>> plans = share::PlanShip(mode, ship, stage);
+    if (!open || !plans.ok() || plans->front().num_experts == 0) return plans;
+    const uint64_t staging = plans->front().rows_bytes + plans->front().sums_bytes;
+    if (staging <= machine.budget_bytes / kStagingParts || ship.expert_rows / 2 < kLeastRoundRows)
+      return plans;
+  }
+}
+
 }  // namespace
 
 base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options,
@@ -51,7 +71,6 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
   group.together.tp = static_cast<uint8_t>(tp);
   share::ShipOptions ship = options.ship.rounds;
   ship.rows = std::min({ship.rows, machine.max_num_seqs, machine.max_num_batched_tokens});
-  ship.expert_rows = std::min(ship.expert_rows, machine.max_num_batched_tokens);
   // Layers without experts ship no more rows than one round has.
   const share::PoolPlan& pool = ranks->front().pool.front();
   const bool any = group.together.pulls() || pool.options.layers == 0;
@@ -64,7 +83,7 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
     for (const MemoryRequest& rank : stage)
       members.push_back({&rank.pool.front(), rank.decoder.get()});
     base::Result<std::vector<share::ShipPlan>> plans =
-        share::PlanShip(group.together, ship, members);
+        PlanRounds(group.together, ship, machine, members);
     if (!plans.ok() && group.by_load) return NoGroup(ranks);
     if (!plans.ok())
       return plans.status().WithContext(fmt::format("--mode {}", schedule::Name(group.together)));

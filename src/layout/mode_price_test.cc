@@ -71,6 +71,24 @@ TEST(ModePrice, FullStepsOfPromptsTakeTheFasterMode) {
   }
 }
 
+// Rounds are as large as a part of memory stages, where nobody says how large.
+TEST(ModePrice, RoundsOfExpertsFitIntoAPartOfMemory) {
+  const auto rows = [](uint64_t memory, int32_t wanted) {
+    constexpr Cell kCell{"gb200-nvl72", "DeepSeek-R1-NVFP4", 3, 1024, 32768};
+    EngineOptions options = OptionsOf(kCell);
+    options.machine.memory_bytes = 3 * memory;
+    options.ship.rounds.expert_rows = wanted;
+    return PlanLayout(options, *model::LoadBuiltinConfig(kCell.model))
+        ->ranks[0]
+        .request.pool[0]
+        .ship->options.expert_rows;
+  };
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  EXPECT_EQ(rows(1024 * kGiB, 0), 8192);
+  EXPECT_EQ(rows(176 * kGiB, 0), 2048);
+  EXPECT_EQ(rows(176 * kGiB, 8192), 8192);
+}
+
 // Of several holders of an expert the one with fewer rows computes.
 TEST(ModePrice, RedundancyLevelsTheRowsOfRanksThatShip) {
   constexpr Cell kCell{"gb200-nvl72", "DeepSeek-R1-NVFP4", 4, 1024, 8192};

@@ -14,8 +14,9 @@ namespace forebay::share {
 inline constexpr base::ErrorCode kCannotShip{"ship_cannot"};
 
 struct ShipOptions {
-  int32_t rows = 256;          // most rows of a rank in a shipped step
-  int32_t expert_rows = 2048;  // the same in a round of a layer with experts
+  int32_t rows = 256;  // most rows of a rank in a shipped step
+  // the same in a round of a layer with experts; 0: as many as a part of memory stages (group_plan)
+  int32_t expert_rows = 0;
   // an owner computes with the rows of all ranks at once; else with one rank's after the other's
   bool fuse = true;
   // a rank without rows sends and gets nothing; else one row without meaning

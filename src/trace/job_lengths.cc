@@ -24,8 +24,7 @@ base::Result<LengthTrace> MeasureJob(const job::JobFile& file, job::RequestRules
       continue;
     }
     const Request& request = built.request;
-    const SamplingParams& params = request.sampling;
-    const int64_t wanted = params.max_tokens >= 0 ? params.max_tokens : params.default_max_tokens;
+    const int64_t wanted = request.sampling.most_tokens();
     for (const std::vector<int32_t>& prompt : request.prompts) {
       const auto tokens = static_cast<int64_t>(prompt.size());
       const int64_t room = max_model_len - tokens;

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <cmath>
 
 #include <algorithm>
 #include <cstring>
@@ -226,6 +227,40 @@ TEST_P(LocalFabricTest, OrdersOfPeers) {
     EXPECT_THAT(drawn, testing::ElementsAre(22223333, 33332222, 222200003333, 222233330000,
                                             333300002222, 333322220000));
     EXPECT_EQ(peers(PeerOrder::kRandom, 7), peers(PeerOrder::kRandom, 7));
+  });
+}
+
+// Of four ranks that pull from all others at once: how many read the source that the second one
+// reads first. By chance the others do with probability 1/3 each, the source itself never (DWDP,
+// Table 2).
+TEST_P(LocalFabricTest, PullsMeetAtASourceByTheOrderOfPeers) {
+  RunRanks(4, [](Runtime&, std::vector<std::unique_ptr<Rank>>& ranks) {
+    const auto first_source = [&](int own, PeerOrder order, uint64_t seed) {
+      CopyPlan plan{.slice_bytes = 10, .order = order, .seed = seed};
+      for (int peer = 0; peer < 4; ++peer) {
+        if (peer != own)
+          plan.spans.push_back({peer, 1, 0, 10, ranks[own]->slots->data + 10 * peer, peer});
+      }
+      return ranks[own]->fabric->Prepare(plan).value().slices.front().part;
+    };
+    const auto meeting = [&](PeerOrder order, uint64_t trial) {
+      const int source = first_source(1, order, 4 * trial + 1);
+      int pulls = 0;
+      for (int rank = 0; rank < 4; ++rank) {
+        if (rank != source) pulls += first_source(rank, order, 4 * trial + rank) == source;
+      }
+      return pulls;
+    };
+    EXPECT_EQ(meeting(PeerOrder::kRotated, 0), 1);
+    EXPECT_EQ(meeting(PeerOrder::kSerial, 0), 3);
+    EXPECT_EQ(meeting(PeerOrder::kSliced, 0), 3);
+    constexpr int kTrials = 2000;
+    std::map<int, double> met;
+    for (int trial = 0; trial < kTrials; ++trial) met[meeting(PeerOrder::kRandom, trial)] += 1;
+    for (const auto& [pulls, probability] : {std::pair(1, 4. / 9), {2, 4. / 9}, {3, 1. / 9}}) {
+      const double sigma = std::sqrt(probability * (1 - probability) / kTrials);
+      EXPECT_NEAR(met[pulls] / kTrials, probability, 3 * sigma) << pulls;
+    }
   });
 }
 

@@ -49,8 +49,9 @@ base::Result<double> BatchOf(double tokens_per_s, Lab& lab) {
 void SetGroups(int ranks, Serving* serving) {
   serving->groups = 1;
   serving->ranks = ranks;
+  if (ranks <= 8) return;
   for (int each = 8; each >= 3; --each) {
-    if (ranks <= 8 || ranks % each != 0) continue;
+    if (ranks % each != 0) continue;
     serving->groups = ranks / each;
     serving->ranks = each;
     return;

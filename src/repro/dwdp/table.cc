@@ -41,6 +41,7 @@ base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
     FB_ASSIGN_OR_RETURN(exact, Try(setting, lab));
   }
   setting.mode = std::nullopt;
+  setting.round_rows = 0;  // as the plan has it
   FB_ASSIGN_OR_RETURN(const MaybeTimes chosen, Try(setting, lab));
   if (!rotated || !by_part || !exact || !chosen) return std::string();
   const ContextTimes dep = WithSums(setting, *exact);
