@@ -35,7 +35,7 @@ STEPS, CVS, OUTPUT = (256, 2048), (0, .2, .4), 8
 STEPS_OF_PROMPTS = 4  # of each rank
 POOLED = ["--layout", "dp=2,experts=by_expert", "--pool-look-ahead", "1", "--mode"]
 # name, layout flags; all of two ranks but the last
-MODES = [("DEP", [*POOLED, "ship"]), ("DWDP", [*POOLED, "pull"]), ("DWDP, merged", [*POOLED, "pull", "--expert-merge", "--memory-per-rank", "6GiB"]),
+MODES = [("DEP", [*POOLED, "ship"]), ("DWDP", [*POOLED, "pull"]), ("DWDP, merged", [*POOLED, "pull", "--expert-merge", "--memory-per-rank", "6400MiB"]),
          ("routed", [*POOLED, "routed"]), ("auto", [*POOLED, "auto"]), ("FSDP", [*POOLED, "gather"]), ("one rank, both cores", None)]
 HEADER = ["mode", "GB a rank", "tok/s", "spread", "GB pulled", "GB shipped", "copy core-s", "waited s", "over DWDP", "simulated tok/s",
           "over DWDP", "error of the ratio"]
@@ -112,7 +112,7 @@ def main():
             for cv in cvs[-1:] if args.small else cvs:
                 lines += cell(bench, machine, profile, args.rounds, rows, cv)
                 print("\n".join(lines[-len(MODES) - 5:]), flush=True)
-    lines.append(f"{mib} MiB a rank (merged: 6 GiB). {pooling.probes([read for _, read in machine.seen])}.")
+    lines.append(f"{mib} MiB a rank (merged: 6,400). {pooling.probes([read for _, read in machine.seen])}.")
     print(lines[-1])
     if args.out:
         with open(args.out, "w") as f:

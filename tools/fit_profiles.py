@@ -199,8 +199,17 @@ def make_monotone(axes, log_time, leading):
     return {i: (upper[i] + lower[i]) / 2 for i in log_time}
 
 
-def fit(device, op, fmt, measured, axes, mark, source, head_dim=HEAD_DIM):
-    """measured: [(point, seconds)] in the CSV's order. Returns the table and its held-out rows."""
+def nearest(first_axis, utilisation):
+    """The usual corners of a grid: means of the nearest measured points."""
+    by_first = {}
+    for p in utilisation:
+        by_first.setdefault(p[0], []).append(p)
+    return lambda point: corner_value(point, by_first, first_axis, utilisation)
+
+
+def fit(device, op, fmt, measured, axes, mark, source, head_dim=HEAD_DIM, corners=nearest):
+    """measured: [(point, seconds)] in the CSV's order. corners(first axis, {point: log utilisation}) gives the log utilisation of any
+    point. Returns the table and its held-out rows."""
     roofline = lambda p: device.roofline(op, fmt, p, head_dim)
     held = [m for i, m in enumerate(measured) if i % 5 == 4]
     train = {}
@@ -208,13 +217,11 @@ def fit(device, op, fmt, measured, axes, mark, source, head_dim=HEAD_DIM):
         if i % 5 != 4:
             train[p] = min(seconds, train.get(p, math.inf))
     utilisation = {p: math.log(roofline(p) / s) for p, s in train.items()}
-    by_first = {}
-    for p in train:
-        by_first.setdefault(p[0], []).append(p)
+    corner = corners(axes[0], utilisation)
     log_time = {}
     for i in itertools.product(*(range(len(a)) for a in axes)):
         point = tuple(a[j] for a, j in zip(axes, i))
-        log_time[i] = math.log(roofline(point)) - corner_value(point, by_first, axes[0], utilisation)
+        log_time[i] = math.log(roofline(point)) - corner(point)
     log_time = make_monotone(axes, log_time, MONOTONE.get(op, 1))
     inside = [(p, s) for p, s in held if all(a[0] <= x <= a[-1] for x, a in zip(p, axes))]
     errors = sorted(abs(interpolate(axes, log_time, p) / s - 1) for p, s in inside)
@@ -341,17 +348,43 @@ def rows_of_experts(tokens, exponent):
 
 def expert_tables(device, path):
     """Grouped experts of one rank that holds all of them: the faster of two kernels, of times that are no shorter than reading the experts
-    that have rows takes. A point is an expert of mean rows; what all take is shared evenly."""
+    that have rows takes. Of a point all experts take the same part."""
     best = {}
     for r in rows_of(path):
-        tokens, seconds = int(r["tokens"]), float(r["us"]) * 1e-6
-        rows = rows_of_experts(tokens, None if r["dist"] == "balanced" else float(r["dist"].rsplit("_", 1)[1]))
-        mean = sum(rows) / len(rows) if rows else 1
-        point = (mean, max(rows, default=1) / mean, EXPERT_WEIGHTS)
-        if r["ep"] == "1" and rows and seconds >= len(rows) * device.roofline("experts", "nvfp4", point):
-            best[point] = min(seconds / len(rows), best.get(point, math.inf))
-    return [fit(device, "experts", "nvfp4", list(best.items()), [POW2(0, 9), POW2(0, 4), [EXPERT_WEIGHTS]], "measured",
-                os.path.basename(path))]
+        tokens, law = int(r["tokens"]), r["dist"]
+        if r["ep"] != "1" or tokens * TOP_K < EXPERTS:  # which experts few rows meet is not said
+            continue
+        rows = rows_of_experts(tokens, None if law == "balanced" else float(law.rsplit("_", 1)[1]))
+        mean, seconds = sum(rows) / len(rows), float(r["us"]) * 1e-6 / len(rows)
+        point = (mean, max(rows) / mean, EXPERT_WEIGHTS)
+        if seconds >= device.roofline("experts", "nvfp4", point):
+            best[law, point] = min(seconds, best.get((law, point), math.inf))
+    law_of = {point: law for law, point in best}
+
+    def corners(_, utilisation):
+        """Along a law's points by their rows (no batch takes longer than a larger one), between laws by their skews."""
+        curves = {}
+        for p in sorted(utilisation):
+            curves.setdefault(law_of[p], []).append((p, device.roofline("experts", "nvfp4", p) / math.exp(utilisation[p])))
+        for curve in curves.values():
+            for i in reversed(range(len(curve) - 1)):
+                curve[i] = curve[i][0], min(curve[i][1], curve[i + 1][1])
+
+        def of_law(curve, rows):
+            axis = [p[0] for p, _ in curve]
+            i, w = locate(axis, rows)
+            mean = lambda f: (1 - w) * f(*curve[i]) + w * f(*curve[i + 1])
+            return mean(lambda p, s: math.log(p[1])), mean(lambda p, s: math.log(device.roofline("experts", "nvfp4", p) / s))
+
+        def corner(point):
+            found = sorted(of_law(curve, point[0]) for curve in curves.values())
+            i, w = locate([math.exp(skew) for skew, _ in found], point[1])
+            return (1 - w) * found[i][1] + w * found[i + 1][1]
+        return corner
+
+    measured = [(point, seconds) for (_, point), seconds in sorted(best.items())]
+    return [fit(device, "experts", "nvfp4", measured, [POW2(0, 9), POW2(0, 4), [EXPERT_WEIGHTS]], "measured", os.path.basename(path),
+                corners=corners)]
 
 
 def check_unfitted(device, calib):

@@ -85,8 +85,8 @@ TEST(ModePrice, RoundsOfExpertsFitIntoAPartOfMemory) {
   };
   constexpr uint64_t kGiB = uint64_t{1} << 30;
   EXPECT_EQ(rows(1024 * kGiB, 0), 8192);
-  EXPECT_EQ(rows(176 * kGiB, 0), 2048);
-  EXPECT_EQ(rows(176 * kGiB, 8192), 8192);
+  EXPECT_EQ(rows(160 * kGiB, 0), 2048);
+  EXPECT_EQ(rows(160 * kGiB, 8192), 8192);
 }
 
 // Of several holders of an expert the one with fewer rows computes.
