@@ -51,7 +51,7 @@ TEST(ModePrice, FullStepsOfPromptsTakeTheFasterMode) {
       {{"gb200-nvl72", kFp4, 4, 1024, 8192}, true},
       {{"gb200-nvl72", kFp4, 4, 1024, 16384}, false},
       {{"gb200-nvl72", kFp4, 4, 8192, 32768}, false},
-      {{"gb200-nvl72", kFp4, 8, 1024, 8192}, true},
+      {{"gb200-nvl72", kFp4, 8, 1024, 8192}, false},
       {{"gb200-nvl72", kFp4, 8, 1024, 32768}, false},
       {{"b200", kFp4, 4, 1024, 8192}, true},
       {{"b200", kFp4, 8, 1024, 16384}, false},
