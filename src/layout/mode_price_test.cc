@@ -46,9 +46,9 @@ TEST(ModePrice, FullStepsOfPromptsTakeTheFasterMode) {
   };
   constexpr const char *kFp4 = "DeepSeek-R1-NVFP4", *kFp8 = "DeepSeek-R1-FP8";
   const Case cases[] = {
-      {{"gb200-nvl72", kFp4, 3, 1024, 8192}, true},
+      {{"gb200-nvl72", kFp4, 3, 1024, 8192}, false},
       {{"gb200-nvl72", kFp4, 3, 1024, 16384}, false},
-      {{"gb200-nvl72", kFp4, 4, 1024, 8192}, true},
+      {{"gb200-nvl72", kFp4, 4, 1024, 8192}, false},
       {{"gb200-nvl72", kFp4, 4, 1024, 16384}, false},
       {{"gb200-nvl72", kFp4, 4, 8192, 32768}, false},
       {{"gb200-nvl72", kFp4, 8, 1024, 8192}, false},
@@ -57,6 +57,7 @@ TEST(ModePrice, FullStepsOfPromptsTakeTheFasterMode) {
       {{"b200", kFp4, 8, 1024, 16384}, false},
       {{"h200", kFp8, 8, 1024, 8192}, true},
       {{"h200", kFp8, 8, 8192, 16384}, false},
+      {{"h200", kFp8, 8, 32768, 8192}, false},
   };
   for (const Case& c : cases) {
     const auto group = GroupOf(c.cell);

@@ -187,8 +187,10 @@ StepPrice StepPricer::Decode(int64_t batch, int64_t context) const {
 
 StepPrice StepPricer::Prompts(int64_t rows, int64_t length) const {
   StepLoad load;
+  // A prompt that is longer than the step is read in parts: this is the one in its middle.
+  const int64_t before = std::max<int64_t>(0, length - rows) / 2;
   for (int64_t left = rows; left > 0; left -= length, ++load.sampled)
-    load.sums.Add(0, std::min(left, length));
+    load.sums.Add(before, std::min(left, length));
   return Step(load);
 }
 

@@ -46,7 +46,8 @@ class StepPricer {
   // The price of a step that decodes one row of each of `batch` <= capacity.rows sequences of
   // `context` tokens, alone on its device.
   StepPrice Decode(int64_t batch, int64_t context) const;
-  // The same of a step of `rows` rows of whole prompts of `length` tokens.
+  // The same of a step of `rows` rows of whole prompts of `length` tokens, or of the middle of a
+  // longer one.
   StepPrice Prompts(int64_t rows, int64_t length) const;
   // The price of any step of at most capacity.rows rows.
   StepPrice Step(const StepLoad& load) const;
