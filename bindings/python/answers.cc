@@ -1,13 +1,20 @@
 // Results of a table's job as the columns that they add, laid out as Arrow lays them out, so that
 // no value becomes a Python object on its way.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <unistd.h>
 
-#include <fstream>
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
+#include "job/log_io.h"
 #include "model.h"
 
 namespace forebay::python {
@@ -99,17 +106,35 @@ struct Columns {
   }
 };
 
-// The lines of a results file in their order.
+// The results in a file, in the order of the input's lines, each of which is a row; also while a
+// job appends to the file.
 class Answers {
  public:
-  explicit Answers(const std::string& path) : path_(path), file_(path, std::ios::binary) {}
+  Answers(const std::string& path, size_t rows)
+      : path_(path), fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)), places_(rows) {
+    if (fd_ < 0) python::Throw(job::ResultsIoError(path, "cannot open the results", errno));
+  }
+  ~Answers() { close(fd_); }
+  Answers(const Answers&) = delete;
+  Answers& operator=(const Answers&) = delete;
 
-  // The next `rows` lines as columns.
-  nb::list Read(int64_t rows) {
+  // Are the next `rows` rows' results there?
+  bool Has(size_t rows) {
+    const GilRelease release;
+    Look();
+    const auto next = std::span(places_).subspan(next_);
+    return next.size() >= rows && std::ranges::all_of(next.first(rows), [](const Place& place) {
+             return place.bytes > 0;
+           });
+  }
+
+  // The next `rows` rows as columns.
+  nb::list Read(size_t rows) {
     Columns columns;
     {
       const GilRelease release;
-      for (int64_t i = 0; i < rows; ++i) ReadLine(&columns);
+      Look();
+      for (size_t i = 0; i < rows; ++i) ReadRow(&columns);
     }
     nb::list list;
     for (const Column* column :
@@ -120,26 +145,67 @@ class Answers {
   }
 
  private:
-  void ReadLine(Columns* columns) {
-    ++line_;
-    std::string why = "it ends before this line";
-    if (std::getline(file_, text_)) {
-      auto parsed = base::ParseJson(parser_, text_);
-      try {
-        if (parsed.ok()) return columns->Add(*parsed);
-        why = parsed.status().message();
-      } catch (const simdjson::simdjson_error& error) {
-        why = error.what();
-      }
+  static constexpr size_t kReadBytes = 1 << 20;
+  struct Place {
+    uint64_t begin = 0;
+    uint32_t bytes = 0;  // without LF; 0: it is not there
+  };
+
+  // Finds the whole lines that were not there the last time.
+  void Look() {
+    for (;;) {
+      const size_t held = tail_.size();
+      tail_.resize(held + kReadBytes);
+      const ssize_t count =
+          pread(fd_, tail_.data() + held, kReadBytes, static_cast<off_t>(looked_ + held));
+      tail_.resize(held + static_cast<size_t>(std::max<ssize_t>(count, 0)));
+      if (count < 0) python::Throw(job::ResultsIoError(path_, "cannot read the results", errno));
+      size_t begin = 0;
+      for (size_t end; (end = tail_.find('\n', begin)) != std::string::npos; begin = end + 1)
+        Note(std::string_view(tail_).substr(begin, end - begin), looked_ + begin);
+      tail_.erase(0, begin);
+      looked_ += begin;
+      if (count == 0) return;
     }
-    throw Failure{base::kJsonInvalid.name,
-                  fmt::format("{}: line {} is no result: {}", path_, line_, why), false};
+  }
+  void Note(std::string_view text, uint64_t begin) {
+    ++line_;
+    constexpr std::string_view kBegin = R"({"id":"batch_req_)";
+    size_t row = 0;
+    const char* const digits = text.data() + std::min(kBegin.size(), text.size());
+    const auto read = std::from_chars(digits, text.data() + text.size(), row);
+    if (!text.starts_with(kBegin) || read.ec != std::errc() || row == 0 || row > places_.size())
+      Refuse(fmt::format("line {}", line_), "it has no id of a row's");
+    places_[row - 1] = {begin, static_cast<uint32_t>(text.size())};
+  }
+
+  void ReadRow(Columns* columns) {
+    const std::string name = fmt::format("the result of row {}", next_);
+    if (next_ >= places_.size() || places_[next_].bytes == 0) Refuse(name, "it is not there");
+    const Place place = places_[next_++];
+    text_.resize(place.bytes);
+    if (pread(fd_, text_.data(), place.bytes, static_cast<off_t>(place.begin)) != place.bytes)
+      Refuse(name, "it cannot be read back");
+    auto parsed = base::ParseJson(parser_, text_);
+    if (!parsed.ok()) Refuse(name, parsed.status().message());
+    try {
+      columns->Add(*parsed);
+    } catch (const simdjson::simdjson_error& error) {
+      Refuse(name, error.what());
+    }
+  }
+  [[noreturn]] void Refuse(const std::string& what, std::string_view why) const {
+    throw Failure{base::kJsonInvalid.name, fmt::format("{}: {}: {}", path_, what, why), false};
   }
 
   const std::string path_;
-  std::ifstream file_;
+  const int fd_;
+  uint64_t looked_ = 0;  // so many bytes, lines that are whole
+  int64_t line_ = 0;     // so many lines
+  std::string tail_;     // what came behind them
+  std::vector<Place> places_;
+  size_t next_ = 0;  // row
   std::string text_;
-  int64_t line_ = 0;
   simdjson::dom::parser parser_;
 };
 
@@ -147,7 +213,8 @@ class Answers {
 
 void AddAnswers(nb::module_& module) {
   nb::class_<Answers>(module, "Answers")
-      .def(nb::init<const std::string&>())
+      .def(nb::init<const std::string&, size_t>())
+      .def("has", &Answers::Has)
       .def("read", &Answers::Read);
 }
 

@@ -6,8 +6,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "model.h"
+#include "prompts.h"
 
 namespace forebay::python {
 namespace {
@@ -51,28 +53,23 @@ class Call {
   // answers may be as long as the context.
   std::vector<nb::tuple> Add(std::vector<std::string> lines, const std::vector<int64_t>& keys,
                              const std::vector<bool>& unbounded, bool stream) {
-    model_->Check();
-    std::vector<std::pair<int64_t, job::LineError>> errors;
-    {
-      const GilRelease release;
-      for (size_t i = 0; i < lines.size(); ++i) {
-        const int64_t tag = next_tag_++;
-        job::BuiltLine built = model_->Parse(&lines[i], keys[i]);
-        if (built.error) {
-          errors.emplace_back(tag, std::move(*built.error));
-          continue;
-        }
-        built.request.stream = stream;
-        if (unbounded[i])
-          built.request.sampling.max_tokens = built.request.sampling.default_max_tokens = -1;
-        asked_.emplace(tag, Asked{built.request.prompts[0], built.request.sampling.logprobs >= 0});
-        ready_.push_back({.request = std::move(built.request), .tag = tag});
-      }
-    }
-    std::vector<nb::tuple> tuples;
-    for (const auto& [tag, error] : errors)
-      tuples.push_back(nb::make_tuple(tag, error.code, error.message, error.param));
-    return tuples;
+    return Ready(lines.size(), unbounded, stream,
+                 [&](size_t i) { return model_->Parse(&lines[i], keys[i]); });
+  }
+  // The same of completions: prompts, and what a line of each would hold behind its prompt.
+  std::vector<nb::tuple> AddPrompts(const nb::list& prompts, const std::vector<std::string>& rests,
+                                    const std::vector<int64_t>& keys,
+                                    const std::vector<bool>& unbounded) {
+    std::vector<GivenPrompt> given;
+    given.reserve(prompts.size());
+    for (size_t i = 0; i < prompts.size(); ++i)
+      given.push_back(ReadPrompt(nb::object(prompts[i]), static_cast<int64_t>(i),
+                                 model_->opened().facts().vocab_size));
+    return Ready(given.size(), unbounded, false, [&](size_t i) {
+      if (given[i].prompt) return model_->Build(std::move(*given[i].prompt), rests[i], keys[i]);
+      std::string line = R"({"prompt": )" + given[i].json + rests[i] + "}";
+      return model_->Parse(&line, keys[i]);
+    });
   }
 
   void Start() {
@@ -132,6 +129,32 @@ class Call {
   }
 
  private:
+  std::vector<nb::tuple> Ready(size_t count, const std::vector<bool>& unbounded, bool stream,
+                               const std::function<job::BuiltLine(size_t)>& build) {
+    model_->Check();
+    std::vector<std::pair<int64_t, job::LineError>> errors;
+    {
+      const GilRelease release;
+      for (size_t i = 0; i < count; ++i) {
+        const int64_t tag = next_tag_++;
+        job::BuiltLine built = build(i);
+        if (built.error) {
+          errors.emplace_back(tag, std::move(*built.error));
+          continue;
+        }
+        built.request.stream = stream;
+        if (unbounded[i])
+          built.request.sampling.max_tokens = built.request.sampling.default_max_tokens = -1;
+        asked_.emplace(tag, Asked{built.request.prompts[0], built.request.sampling.logprobs >= 0});
+        ready_.push_back({.request = std::move(built.request), .tag = tag});
+      }
+    }
+    std::vector<nb::tuple> tuples;
+    for (const auto& [tag, error] : errors)
+      tuples.push_back(nb::make_tuple(tag, error.code, error.message, error.param));
+    return tuples;
+  }
+
   struct Asked {
     std::vector<int32_t> prompt;
     bool logprobs;
@@ -211,6 +234,7 @@ void AddCall(nb::module_& module) {
   nb::class_<Call>(module, "Call")
       .def(nb::init<std::shared_ptr<Model>>())
       .def("add", &Call::Add)
+      .def("add_prompts", &Call::AddPrompts)
       .def("start", &Call::Start)
       .def("cancel", &Call::Cancel)
       .def("cancel_all", &Call::CancelAll)

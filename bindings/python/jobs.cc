@@ -29,15 +29,22 @@ class Batch {
     bool strict, retry_failed, preserve_order, progress;
     double grace;
   };
-  Batch(const std::string& model, const Flags& given, Options options)
+  // `input_is_there`: false where it is still being written. The model is opened meanwhile.
+  Batch(const std::string& model, const Flags& given, Options options, bool input_is_there)
       : flags_(ParseFlags(model, given)), options_(std::move(options)) {
+    if (input_is_there) input_->Set();
     thread_ = std::thread([this] { Run(); });
   }
   ~Batch() { Close(); }
 
+  // The input is there now.
+  void Begin() { input_->Set(); }
+  // Has the engine begun? From then on the results file is replaced by no other; it grows.
+  bool Runs() const { return opened_model_ && model_->engine().stats().steps > 0; }
   // Gives up what runs. Safe to call twice.
   void Close() {
     control_.abort = true;
+    input_->Set();
     const GilRelease release;
     Join();
   }
@@ -77,6 +84,8 @@ class Batch {
     if (!options_.shard.empty()) {
       FB_ASSIGN_OR_RETURN(shard, job::ParseShard(options_.shard));
     }
+    if (!input_->IsSet()) FB_RETURN_IF_ERROR(OpenModel());
+    input_->Wait();
     auto input = job::JobFile::Open(options_.input);
     if (!input.ok()) return input.status();
     if (!shard.all()) input->Keep(shard);
@@ -84,14 +93,11 @@ class Batch {
                                       {"summary", options_.summary}};
     const job::NamedPath inputs[] = {{"model", flags_.engine.model}, {"input", options_.input}};
     FB_RETURN_IF_ERROR(job::CheckOutputs(outputs, inputs));
-    profile::PriceCpu(*runtime_, &flags_.engine);
-    FB_ASSIGN_OR_RETURN(
-        const std::unique_ptr<job::OpenedModel> model,
-        job::OpenedModel::Open(*runtime_, flags_, options_.output, !flags_.now.empty()));
+    if (!model_) FB_RETURN_IF_ERROR(OpenModel());
     job::JobOptions job{.output_path = options_.output,
-                        .fingerprints = model->fingerprints(),
-                        .rules = model->rules(),
-                        .style = model->style(),
+                        .fingerprints = model_->fingerprints(),
+                        .rules = model_->rules(),
+                        .style = model_->style(),
                         .strict = options_.strict,
                         .retry_failed = options_.retry_failed,
                         .preserve_order = options_.preserve_order,
@@ -99,17 +105,26 @@ class Batch {
                         .progress = options_.progress && isatty(2) ? job::ProgressMode::kLive
                                                                    : job::ProgressMode::kQuiet,
                         .summary_path = options_.summary,
-                        .isa = model->engine().isa()};
-    outcome_ = job::RunJob(*runtime_, *input, job, model->text(), model->engine(), control_);
+                        .isa = model_->engine().isa()};
+    outcome_ = job::RunJob(*runtime_, *input, job, model_->text(), model_->engine(), control_);
+    return {};
+  }
+  base::Status OpenModel() {
+    profile::PriceCpu(*runtime_, &flags_.engine);
+    FB_ASSIGN_OR_RETURN(
+        model_, job::OpenedModel::Open(*runtime_, flags_, options_.output, !flags_.now.empty()));
+    opened_model_ = true;
     return {};
   }
 
   cli::ModelFlags flags_;
   const Options options_;
   const std::unique_ptr<runtime::Runtime> runtime_ = runtime::CreateRealRuntime();
+  const std::unique_ptr<runtime::Event> input_ = runtime_->NewEvent("the batch's input");
   const std::unique_ptr<runtime::Event> ended_ = runtime_->NewEvent("the batch's end");
   RunControl control_;
-  std::atomic<bool> done_{false};
+  std::unique_ptr<job::OpenedModel> model_;  // written by the thread before opened_model_
+  std::atomic<bool> opened_model_{false}, done_{false};
   base::Status opened_;      // the thread's, until it ended
   job::JobOutcome outcome_;  // the same
   std::mutex joining_;       // guards joining thread_
@@ -247,11 +262,15 @@ void AddJobs(nb::module_& module) {
       .def("__init__",
            [](Batch* self, const std::string& model, const Flags& flags, const std::string& input,
               const std::string& output, const std::string& shard, const std::string& summary,
-              bool strict, bool retry_failed, bool preserve_order, bool progress, double grace) {
+              bool strict, bool retry_failed, bool preserve_order, bool progress, double grace,
+              bool input_is_there) {
              new (self) Batch(model, flags,
                               {input, output, shard, summary, strict, retry_failed, preserve_order,
-                               progress, grace});
+                               progress, grace},
+                              input_is_there);
            })
+      .def("begin", &Batch::Begin)
+      .def("runs", &Batch::Runs)
       .def("wait", &Batch::Wait)
       .def("drain", &Batch::Drain)
       .def("abort", &Batch::Abort)

@@ -45,7 +45,7 @@ Model::Model(const std::string& name, const Flags& given) : flags_(ParseFlags(na
   auto opened = job::OpenedModel::Open(*runtime_, flags_, "", true);
   if (!opened.ok()) Throw(opened.status());
   opened_ = std::move(*opened);
-  parser_.emplace(opened_->rules(), opened_->text(), opened_->engine());
+  parser_.emplace(opened_->rules(), opened_->text(), &opened_->engine());
   session_ = std::make_unique<job::Session>(*runtime_, opened_->engine());
 }
 
@@ -76,6 +76,19 @@ void Model::Check() const {
 job::BuiltLine Model::Parse(std::string* text, int64_t key) {
   const std::lock_guard lock(mutex_);
   return parser_->Parse(text, key);
+}
+
+job::BuiltLine Model::Build(job::Prompt prompt, const std::string& rest, int64_t key) {
+  const std::lock_guard lock(mutex_);
+  if (!asked_ || asked_->first != rest) {
+    std::string text = R"({"prompt": "")" + rest + "}";
+    job::ParsedLine parsed;
+    if (auto error = parser_->Read(&text, &parsed)) return {.error = std::move(error)};
+    asked_.emplace(rest, std::move(parsed));
+  }
+  job::ParsedLine line = asked_->second;
+  line.prompts = {std::move(prompt)};
+  return parser_->Build(std::move(line), key);
 }
 
 nb::dict Model::Facts() const {

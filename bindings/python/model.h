@@ -54,8 +54,9 @@ class Model {
   // What runs ends at once; the memory goes with the object.
   void Close();
   void Check() const;
-  // For one thread at a time.
   job::BuiltLine Parse(std::string* text, int64_t key);
+  // A completion of `prompt` that asks for `rest`: what a line holds behind its prompt.
+  job::BuiltLine Build(job::Prompt prompt, const std::string& rest, int64_t key);
 
   runtime::Runtime& runtime() { return *runtime_; }
   job::Session& session() { return *session_; }
@@ -78,8 +79,9 @@ class Model {
   cli::ModelFlags flags_;
   std::unique_ptr<runtime::Runtime> runtime_;
   std::unique_ptr<job::OpenedModel> opened_;
-  std::mutex mutex_;  // guards parser_ and rendering
+  std::mutex mutex_;  // guards the next two, and rendering
   std::optional<job::RequestParser> parser_;
+  std::optional<std::pair<std::string, job::ParsedLine>> asked_;  // the last that Build was given
   std::unique_ptr<job::Session> session_;
 };
 

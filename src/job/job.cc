@@ -66,7 +66,7 @@ class Job {
   bool Ending() const { return control_.drain || control_.abort; }
 
   base::Status CheckAllLines() {
-    RequestBuilder builder(input_, options_.rules, text_, engine_);
+    RequestBuilder builder(input_, options_.rules, text_, &engine_);
     int64_t num_bad = 0;
     for (size_t ordinal = 0; ordinal < input_.size() && !Ending(); ++ordinal) {
       FB_ASSIGN_OR_RETURN(const BuiltLine built, builder.Build(ordinal));
@@ -122,7 +122,7 @@ class Job {
     ResultWriter writer({runtime_, input_, *log_, text_, counters_, failures_,
                          options_.fingerprints, options_.style,
                          options_.unix_seconds ? options_.unix_seconds : unix_seconds_, *wake});
-    RequestBuilder builder(input_, options_.rules, text_, engine_);
+    RequestBuilder builder(input_, options_.rules, text_, &engine_);
     ProgressDisplay display(options_.progress, options_.progress_fd);
     ProgressEstimator estimator(size_);
     const auto view = [&] {

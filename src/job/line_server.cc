@@ -9,7 +9,7 @@ namespace forebay::job {
 
 LineServer::LineServer(runtime::Runtime& runtime, OpenedModel& model, Session& session)
     : session_(session),
-      parser_(model.rules(), model.text(), model.engine()),
+      parser_(model.rules(), model.text(), &model.engine()),
       answers_({model.text(), model.fingerprints(), model.style(),
                 [] { return static_cast<int64_t>(std::time(nullptr)); }}),
       inbox_(std::make_shared<Inbox>(runtime)) {}

@@ -35,12 +35,16 @@ base::Result<BuiltLine> RequestBuilder::Build(size_t ordinal) {
 }
 
 BuiltLine RequestParser::Parse(std::string* text, int64_t line) {
-  BuiltLine built;
-  built.error = parser_.Parse(text, &built.line);
-  if (!built.error) {
-    built.request = {.id = line, .line = line, .n = built.line.n, .sampling = built.line.sampling};
-    built.error = Tokenize(built.line, &built.request);
-  }
+  ParsedLine parsed;
+  if (auto error = Read(text, &parsed))
+    return {.line = {.custom_id = std::move(parsed.custom_id)}, .error = std::move(error)};
+  return Build(std::move(parsed), line);
+}
+
+BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
+  BuiltLine built{.line = std::move(parsed)};
+  built.request = {.id = line, .line = line, .n = built.line.n, .sampling = built.line.sampling};
+  built.error = Tokenize(built.line, &built.request);
   if (!built.error && engine_ != nullptr) {
     if (const auto refusal = engine_->Refusal(built.request)) built.error = ToLineError(*refusal);
   }

@@ -23,14 +23,18 @@ struct BuiltLine {
 // thread.
 class RequestParser {
  public:
-  RequestParser(RequestRules rules, TextPipeline& text, const Engine& engine)
-      : parser_(std::move(rules)), text_(text), engine_(&engine) {}
-  // Nobody is asked whether it would take the request.
-  RequestParser(RequestRules rules, TextPipeline& text)
-      : parser_(std::move(rules)), text_(text), engine_(nullptr) {}
+  // Without an engine nobody is asked.
+  RequestParser(RequestRules rules, TextPipeline& text, const Engine* engine)
+      : parser_(std::move(rules)), text_(text), engine_(engine) {}
 
   // `line` becomes the request's id and the key of its draws. `text` may grow its capacity.
   BuiltLine Parse(std::string* text, int64_t line);
+  // Its two halves, for requests that differ in their prompts alone: what is asked for; tokens, and
+  // the engine's word.
+  std::optional<LineError> Read(std::string* text, ParsedLine* parsed) {
+    return parser_.Parse(text, parsed);
+  }
+  BuiltLine Build(ParsedLine parsed, int64_t line);
 
  private:
   std::optional<LineError> Tokenize(const ParsedLine& line, Request* request);
@@ -46,10 +50,8 @@ std::optional<LineError> TooLong(const LineEntry& entry);
 // The same of a file's lines.
 class RequestBuilder {
  public:
-  RequestBuilder(const JobFile& file, RequestRules rules, TextPipeline& text, const Engine& engine)
+  RequestBuilder(const JobFile& file, RequestRules rules, TextPipeline& text, const Engine* engine)
       : file_(file), parser_(std::move(rules), text, engine) {}
-  RequestBuilder(const JobFile& file, RequestRules rules, TextPipeline& text)
-      : file_(file), parser_(std::move(rules), text) {}
 
   // An error here ends the job: the file cannot be read, or changed.
   base::Result<BuiltLine> Build(size_t ordinal);

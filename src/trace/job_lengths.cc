@@ -11,7 +11,7 @@ base::Result<LengthTrace> MeasureJob(const job::JobFile& file, job::RequestRules
                                      job::TextPipeline& text, const OutputLengths& lengths,
                                      int64_t max_model_len) {
   LengthTrace trace{.name = file.path()};
-  job::RequestBuilder builder(file, std::move(rules), text);
+  job::RequestBuilder builder(file, std::move(rules), text, nullptr);
   const auto lines = static_cast<int64_t>(file.size()),
              measured = std::min(lines, kMostMeasuredLines);
   std::string first_error;

@@ -19,7 +19,7 @@ class LineSource final : public CountedSource {
   LineSource(const job::JobFile& file, job::RequestRules rules, job::TextPipeline& text,
              const Engine& engine, const OutputLengths& lengths, const RunControl& control)
       : file_(file),
-        builder_(file, std::move(rules), text, engine),
+        builder_(file, std::move(rules), text, &engine),
         lengths_(lengths),
         control_(control) {}
 

@@ -133,11 +133,44 @@ def test_more_rows_than_memory_holds_at_once():
 def test_results_that_are_none(tmp_path):
     from forebay import _forebay
 
-    for text, why in (("", "ends before"), ("{}\n", "line 1"), ("garbage\n", "line 1"), ('{"response":{"body":{"choices":[]}}}\n', "line 1")):
-        (tmp_path / "results.jsonl").write_text(text)
+    path = tmp_path / "results.jsonl"
+    for text, why in (("", "row 0: it is not there"), ("{}\n", "line 1"), ("garbage\n", "line 1"), ('{"id":"batch_req_2_0"}\n', "line 1"),
+                      ('{"id":"batch_req_1_0","response":{"body":{"choices":[]}}}\n', "row 0"), ('{"id":"batch_req_1_0","resp\n', "row 0")):
+        path.write_text(text)
         with pytest.raises(forebay.Error, match=why) as caught:
-            _forebay.Answers(str(tmp_path / "results.jsonl")).read(1)
+            _forebay.Answers(str(path), 1).read(1)
         assert caught.value.code == "json_invalid"
+    path.unlink()
+    with pytest.raises(forebay.Error) as caught:
+        _forebay.Answers(str(path), 1)
+    assert caught.value.code == "results_io"
+
+
+def test_rows_come_in_order_as_soon_as_they_are_there(run, tmp_path):
+    from forebay import _forebay
+
+    with open(run([{"prompt": text, "max_tokens": 3, "return_token_ids": True} for text in prompts(9)]).output, "rb") as file:
+        results = file.readlines()
+    path = tmp_path / "growing.jsonl"
+    path.write_bytes(b"".join(results))
+    expected = _forebay.Answers(str(path), 9).read(9)
+    path.write_bytes(b"")
+    growing = _forebay.Answers(str(path), 9)
+    with open(path, "ab", buffering=0) as file:
+        for text in (results[2], results[0], results[3]):
+            file.write(text[:40])
+            assert not growing.has(3)
+            file.write(text[40:])
+        assert not growing.has(2)
+        file.write(results[1])
+        assert growing.has(4) and not growing.has(5)
+        parts = [growing.read(4)]
+        file.writelines(reversed(results[4:]))
+        assert growing.has(5) and not growing.has(6)
+        parts.append(growing.read(5))
+    texts = [part[3] for part in parts]
+    assert b"".join(values for _, _, values in texts) == expected[3][2]
+    assert [values for _, _, values in parts[0][1:2]] == [expected[1][2][:32]]
 
 
 @pytest.mark.parametrize("kwargs, text", [

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
+import time
 
 import pytest
 
@@ -24,12 +26,16 @@ def shared(job, output, **kwargs):
 
 
 def actors():
-    """The processes of this machine's workers that Ray runs."""
+    return processes(b"ray::_Actor")
+
+
+def processes(title):
+    """The processes of this machine that Ray calls so."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/cmdline", "rb") as file:
-                if file.read().startswith(b"ray::_Actor"):
+                if file.read().startswith(title):
                     found.append(int(name))
         except OSError:
             pass
@@ -81,6 +87,38 @@ def test_the_driver_may_die(cluster, run, tmp_path):
     assert answers(output) == answers(job.output)
 
 
+def test_a_node_may_die_and_another_may_come(run, tmp_path):
+    job = run(lines(1000, tokens=60))
+    output = str(tmp_path / "ray.jsonl")
+    # A cluster of its own in a process of its own. Ray takes 127.0.0.1 for the host's address, under which two nodes never meet.
+    code = f"""
+        import json, os, threading, time
+        import ray
+        from ray.cluster_utils import Cluster
+        from forebay import ray as forebay_ray
+        cluster = Cluster(initialize_head=True, head_node_args={{"num_cpus": 1, "node_ip_address": "127.0.0.2", "include_dashboard": False}})
+        second = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.3")
+        ray.init(address=cluster.address, log_to_driver=False)
+        def change():
+            while not os.path.exists({output!r}) or os.path.getsize({output!r}) < 20000:
+                time.sleep(0.02)
+            cluster.remove_node(second, allow_graceful=False)
+            cluster.add_node(num_cpus=1, node_ip_address="127.0.0.4")
+        thread = threading.Thread(target=change)
+        thread.start()
+        summary = forebay_ray.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False,
+                                        start_seconds=600, **{ARGUMENTS!r})
+        thread.join()
+        print(json.dumps(summary))
+        ray.shutdown()
+        cluster.shutdown()
+        """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, check=True, timeout=600)
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["end"] == "complete" and summary["done"] == 1000 and summary["failures"] == {"invalid_value": 1}
+    assert answers(output) == answers(job.output)
+
+
 def test_no_worker_can_start(cluster, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
     from forebay import ray as forebay_ray
@@ -125,6 +163,87 @@ def test_a_bad_row_is_an_error_in_its_row(cluster):
     # Draws by chance need a key.
     unkeyed = predicted(rows[:2], sampling_params={"max_tokens": 3, "temperature": 1})
     assert all("id_column" in row["__inference_error__"] for row in unkeyed.values())
+
+
+def test_where_nothing_can_be_read_it_is_said(cluster, caplog):
+    import ray
+
+    from forebay.ray import free_cpus, say_if_nothing_can_be_read
+
+    @ray.remote(num_cpus=0.5)
+    class Holder:
+        def here(self):
+            return True
+
+    say_if_nothing_can_be_read()
+    assert "whole CPU" not in caplog.text
+    holders = [Holder.remote() for _ in range(5)]
+    assert all(ray.get([holder.here.remote() for holder in holders]))
+    wait_until(lambda: max(free_cpus()) < 1, 60)
+    say_if_nothing_can_be_read()
+    assert "no node of the cluster has a whole CPU left" in caplog.text and "left: 0.5" in caplog.text
+    for holder in holders:
+        ray.kill(holder)
+    wait_until(lambda: max(free_cpus()) >= 3, 60)
+
+
+def test_rows_of_a_killed_actor_come_again_and_are_the_same(cluster):
+    names = [f"row {i}" for i in range(400)]
+    rows = [{"id": name, "prompt": text} for name, text in zip(names, prompts(400))]
+    params = {"max_tokens": 60, "temperature": 1, "ignore_eos": True}
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        outputs = llm.generate(prompts(400), SamplingParams(**params), keys=names, use_tqdm=False)
+    victims = []
+
+    def kill():
+        wait_until(lambda: processes(b"ray::MapWorker"), 300)
+        time.sleep(1)
+        victims.append(processes(b"ray::MapWorker")[0])
+        os.kill(victims[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    found = predicted(rows, sampling_params=params, id_column="id")
+    killer.join()
+    assert victims and set(found) == set(names)
+    for name, output in zip(names, outputs):
+        assert list(found[name]["generated_tokens"]) == output.outputs[0].token_ids
+
+
+def test_a_killed_dataset_goes_on_from_its_checkpoint(cluster, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    count, params = 1500, {"max_tokens": 60, "temperature": 1, "ignore_eos": True}
+    names, source, output = [f"row {i}" for i in range(count)], str(tmp_path / "in"), str(tmp_path / "out")
+    os.mkdir(source)
+    for i in range(0, count, 50):
+        rows = pa.table({"id": names[i : i + 50], "prompt": prompts(count)[i : i + 50]})
+        pyarrow.parquet.write_table(rows, os.path.join(source, f"{i:05}.parquet"))
+    code = textwrap.dedent(f"""
+        import ray, forebay.ray
+        from ray.data.checkpoint import CheckpointConfig
+        ray.init(address="auto", log_to_driver=False)
+        ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig("id", {str(tmp_path / "checkpoint")!r})
+        arguments = {dict(model=LLAMA, sampling_params=params, id_column="id", **{k: v for k, v in FLAGS.items() if k != "digest"})!r}
+        ray.data.read_parquet({source!r}, override_num_blocks=30).map_batches(
+            forebay.ray.Predictor, fn_constructor_kwargs=arguments, compute=ray.data.ActorPoolStrategy(size=1), num_cpus=1, batch_size=16,
+        ).write_parquet({output!r})
+        """)
+    process = subprocess.Popen([sys.executable, "-c", code])
+    wait_until(lambda: process.poll() is not None or (os.path.isdir(output) and len(os.listdir(output)) > 3), 300)
+    assert process.poll() is None, "it ended before it could be killed"
+    process.kill()
+    process.wait()
+    assert 0 < len(pyarrow.parquet.read_table(output)) < count
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        outputs = llm.generate(prompts(count), SamplingParams(**params), keys=names, use_tqdm=False)
+    expected = {name: output.outputs[0].token_ids for name, output in zip(names, outputs)}
+    found = pyarrow.parquet.read_table(output).to_pylist()
+    # Ray may compute a row twice: it is the same then.
+    assert {row["id"] for row in found} == set(names) and len(found) < 2 * count
+    assert all(row["generated_tokens"] == expected[row["id"]] for row in found)
 
 
 def test_the_examples(cluster, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import Any, Protocol
 
 from . import _forebay
 from .ending import still_open
@@ -13,6 +13,16 @@ from .flags import flags_of
 
 # How long a wait goes on before Python may look at its signals.
 _GLANCE = 0.05
+
+
+class Beside(Protocol):
+    """What goes on beside a job."""
+
+    def before(self) -> None:
+        """Writes the input; meanwhile the model is opened."""
+
+    def meanwhile(self) -> None:
+        """Is called again and again while the engine runs, and the results file grows."""
 
 
 def run_batch(
@@ -27,6 +37,7 @@ def run_batch(
     summary: str | os.PathLike[str] | None = None,
     grace: float = 30.0,
     use_tqdm: bool = True,
+    _beside: Beside | None = None,
     **arguments: Any,
 ) -> dict[str, Any]:
     """Answers every line of ``input`` in ``output``, going on with what is there; returns the summary.
@@ -36,19 +47,28 @@ def run_batch(
     """
     batch = _forebay.Batch(
         os.fspath(model), flags_of(arguments), os.fspath(input), os.fspath(output), shard or "",
-        os.fspath(summary) if summary is not None else "", strict, retry_failed, preserve_order, use_tqdm, grace,
+        os.fspath(summary) if summary is not None else "", strict, retry_failed, preserve_order, use_tqdm, grace, _beside is None,
     )
     still_open.add(batch)
     interrupt: KeyboardInterrupt | None = None
-    while True:
-        try:
-            if batch.wait(_GLANCE):
-                break
-        except KeyboardInterrupt as raised:
-            batch.drain() if interrupt is None else batch.abort()
-            interrupt = raised
+    try:
+        if _beside is not None:
+            _beside.before()
+            batch.begin()
+        while True:
+            try:
+                if batch.wait(_GLANCE):
+                    break
+                if _beside is not None and batch.runs():
+                    _beside.meanwhile()
+            except KeyboardInterrupt as raised:
+                batch.drain() if interrupt is None else batch.abort()
+                interrupt = raised
+    finally:
+        batch.close()
     end, code, message, text = batch.result()
-    if interrupt is not None and end in ("drained", "aborted"):
+    # It may have cut off what went on beside the job.
+    if interrupt is not None and (end in ("drained", "aborted") or _beside is not None):
         raise interrupt
     if end not in ("complete", "all_failed"):
         raise make_error(code, message, False)

@@ -35,10 +35,11 @@ class Crew:
     def first(self, count: int) -> dict[int, dict[str, Any]]:
         """Starts ``count`` processes; the settings of those that are ready, which are the same but for what no flag can settle.
 
-        Numerics class and length are the best that all have; who has others begins again with these.
+        Numerics class and length are the best that all have; who has others begins again with these. So does who is not ready in
+        time, and may come when the job has begun.
         """
         ready: dict[int, dict[str, Any]] = {}
-        self._wait([self.start() for _ in range(count)], ready)
+        late = self._wait([self.start() for _ in range(count)], ready)
         if not ready:
             raise EngineError("no_worker", "no worker could start; " + "; ".join(sorted(set(self.why))))
         length = min(each["max_model_len"] for each in ready.values())
@@ -56,13 +57,15 @@ class Crew:
         for process in others:
             self._workers.stop(process)
             del ready[process]
-        self._wait([self.start() for _ in others], ready)
+        late += self._wait([self.start() for _ in others], ready)
         if not ready:
             raise EngineError("no_worker", "no worker could start again; " + "; ".join(self.why))
+        for _ in range(late):
+            self.start()
         return ready
 
-    def _wait(self, processes: list[int], ready: dict[int, dict[str, Any]]) -> None:
-        """Puts the settings of those that are ready in time into ``ready``, and takes out whoever dies meanwhile."""
+    def _wait(self, processes: list[int], ready: dict[int, dict[str, Any]]) -> int:
+        """Puts the settings of those that are ready in time into ``ready``, and takes out whoever dies meanwhile; how many are late."""
         waiting, end = set(processes), time.monotonic() + self._start_seconds
         while waiting and time.monotonic() < end:
             for process, kind, value in self._workers.poll(0.2):
@@ -75,3 +78,4 @@ class Crew:
                     self.dismiss(process, str(value))
         for process in waiting:
             self.dismiss(process, f"not ready after {self._start_seconds:.0f} s")
+        return len(waiting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from typing import Any
 
@@ -36,6 +35,8 @@ def flags_of(arguments: dict[str, Any]) -> list[str]:
             continue
         flag = name.replace("_", "-")
         if flag not in known:
+            import difflib
+
             names = [each.replace("-", "_") for each in known]
             near = difflib.get_close_matches(name, names, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

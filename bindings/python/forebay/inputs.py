@@ -44,9 +44,10 @@ class Lines:
         self._last: tuple[SamplingParams | None, str] | None = None
 
     def line(self, value: str, params: SamplingParams | None) -> str:
-        return f'{self._begin}{value}{self._rest(params)}}}'
+        return f'{self._begin}{value}{self.rest(params)}}}'
 
-    def _rest(self, params: SamplingParams | None) -> str:
+    def rest(self, params: SamplingParams | None) -> str:
+        """What follows the prompt."""
         if self._last is None or self._last[0] is not params:
             body = {**self._more, **body_of(params, self._defaults, self._chat)}
             self._last = (params, ", " + json.dumps(body)[1:-1] if body else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import _forebay
@@ -18,6 +18,11 @@ from .tokenizer import Tokenizer
 
 # How long a wait goes on before Python may look at its signals.
 _GLANCE = 0.05
+
+# Requests of these parameters, keys, and whether they are as long as the context: the errors of those that are bad.
+_Add = Callable[
+    [_forebay.Call, list[SamplingParams | None], list[int], list[bool]], list[tuple[int, str, str, str]]
+]
 
 
 class LLM:
@@ -46,8 +51,12 @@ class LLM:
         if prompts is None:
             raise TypeError("prompts are None; expected a prompt or a list of them")
         every = [prompts] if is_one_prompt(prompts) else list(prompts)
-        texts = [text_of(prompt) for prompt in every]
-        return self._run(texts, _forebay.prompts_json(every, 0), Lines(self._defaults, False), sampling_params, keys, on_error, use_tqdm)
+        lines = Lines(self._defaults, False)
+        return self._run(
+            [text_of(prompt) for prompt in every],
+            lambda call, params, *rest: call.add_prompts(every, [lines.rest(each) for each in params], *rest),
+            sampling_params, keys, on_error, use_tqdm,
+        )
 
     def chat(
         self,
@@ -76,7 +85,11 @@ class LLM:
             more["chat_template_kwargs"] = chat_template_kwargs
         values = [json.dumps(conversation) for conversation in conversations_of(messages)]
         lines = Lines(self._defaults, True, more)
-        return self._run([None] * len(values), values, lines, sampling_params, keys, on_error, use_tqdm)
+        return self._run(
+            [None] * len(values),
+            lambda call, params, *rest: call.add([lines.line(value, each) for value, each in zip(values, params)], *rest, False),
+            sampling_params, keys, on_error, use_tqdm,
+        )
 
     def generate_iter(
         self,
@@ -134,27 +147,24 @@ class LLM:
     def _run(
         self,
         texts: list[str | None],
-        values: list[str],
-        lines: Lines,
+        add: _Add,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         keys: Sequence[Key] | None,
         on_error: str,
         use_tqdm: bool,
     ) -> list[RequestOutput]:
-        """``values``: prompts or conversations as JSON; ``texts``: the prompts that are text."""
+        """``texts``: the prompts that are text; ``add`` gives them all to the call."""
         if on_error not in ("raise", "return"):
             raise ValueError(f"on_error is {on_error!r}; expected 'raise' or 'return'")
-        params = list(params_for(sampling_params, len(values)))
+        params = list(params_for(sampling_params, len(texts)))
         call = _forebay.Call(self._model)
         free = [each is not None and each.max_tokens is None for each in params]
-        asked = [lines.line(value, each) for value, each in zip(values, params)]
         outputs: dict[int, RequestOutput] = {}
-        for tag, code, message, param in call.add(asked, keys_for(keys, len(values)), free, False):
+        for tag, code, message, param in add(call, params, keys_for(keys, len(texts)), free):
             error = _line_error(tag, code, message, param)
             if on_error == "raise":
                 raise error
             outputs[tag] = RequestOutput(str(tag), texts[tag], None, error=error)
-        del values, asked
         decode = None in texts
         progress = Progress(len(texts), use_tqdm)
         try:

@@ -6,7 +6,9 @@ Needs the extra ``[ray]``. Ray places processes and restarts them; who computes 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -24,6 +26,9 @@ from .workers import Event
 
 # How long a worker looks for results before it says that there are none.
 _GLANCE = 0.1
+# How long a Predictor without a batch looks on before it asks whether one can come.
+_PATIENCE = 30.0
+_log = logging.getLogger("forebay")
 
 
 class _Actor:
@@ -122,8 +127,12 @@ class Predictor:
     ) -> None:
         self._llm = AsyncLLM(model, **arguments)
         self._params, self._id = sampling_params, id_column
+        self._idle = threading.Timer(_PATIENCE, say_if_nothing_can_be_read)
+        self._idle.daemon = True
+        self._idle.start()
 
     async def __call__(self, batch: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        self._idle.cancel()
         names = list(batch)
         rows = [dict(zip(names, values)) for values in zip(*(list(batch[name]) for name in names))]
         tasks = [asyncio.ensure_future(self._answer(row)) for row in rows]
@@ -173,6 +182,22 @@ class Predictor:
         if ids is not None:
             return self._llm.generate({"prompt_token_ids": [int(each) for each in ids]}, params, key=key)
         return self._llm.generate(row["prompt"], params, key=key)
+
+
+def say_if_nothing_can_be_read() -> None:
+    free = free_cpus()
+    if max(free, default=0) < 1:
+        _log.warning(
+            "no batch has come for %.0f s, and no node of the cluster has a whole CPU left, for which Ray Data's read tasks wait (left: %s): give "
+            "the actors fewer (num_cpus=, ActorPoolStrategy(size=))", _PATIENCE, ", ".join(f"{each:g}" for each in sorted(free)),
+        )
+
+
+def free_cpus() -> list[float]:
+    """What no task or actor has of each node."""
+    from ray._private.state import available_resources_per_node
+
+    return [float(node.get("CPU", 0)) for node in available_resources_per_node().values()]
 
 
 def _plain(value: Any) -> int | str:

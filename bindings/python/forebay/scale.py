@@ -70,7 +70,7 @@ class Run:
 
     def _admit(self, process: int, theirs: dict[str, Any]) -> None:
         name = self._crew.names[process]
-        if theirs["fingerprints"] != self._setting["fingerprints"]:
+        if any(theirs[key] != self._setting[key] for key in ("fingerprints", "version")):
             shown = ("model", "numerics_class", "max_model_len", "version")
             found, expected = ({key: each[key] for key in shown} for each in (theirs, self._setting))
             _log.warning("%s is refused: it has %s, the job %s; model files, template and flags count too", name, found, expected)
@@ -105,7 +105,8 @@ class Run:
 
     def _loop(self) -> None:
         progress = Progress(self._driver.counts()["lines"], self._options["use_tqdm"])
-        committed, drain_ends = time.monotonic(), math.inf
+        committed = staffed = time.monotonic()
+        drain_ends = math.inf
         interrupt: KeyboardInterrupt | None = None
         try:
             while not self._driver.complete():
@@ -113,6 +114,9 @@ class Run:
                     for event in self._workers.poll(0.2):
                         self._take(*event)
                     now = time.monotonic()
+                    staffed = now if self._members or self._draining else staffed
+                    if now - staffed > self._options["start_seconds"]:
+                        raise self._nobody(f"those that were started since are not ready after {now - staffed:.0f} s")
                     self._obey(self._driver.tick(now))
                     if now - committed > 1 or self._driver.group_is_full():
                         self._driver.commit()
@@ -154,7 +158,7 @@ class Run:
             elif not member.held:
                 self._join(process)
         if not self._members and not self._crew.starting and not self._draining and not self._driver.complete():
-            raise EngineError("no_worker", "no worker is left; " + "; ".join(self._crew.why[-5:]))
+            raise self._nobody()
 
     def _lose(self, process: int, member: _Member | None, why: str) -> None:
         name = self._crew.names[process]
@@ -168,6 +172,9 @@ class Run:
             raise EngineError("no_worker", f"workers die and finish nothing; the last: {name}: {why}")
         if not self._draining and not self._driver.complete():
             self._crew.start()
+
+    def _nobody(self, *why: str) -> EngineError:
+        return EngineError("no_worker", "; ".join(["no worker is left", *self._crew.why[-5:], *why]))
 
 
 def _line_of(text: bytes) -> int:

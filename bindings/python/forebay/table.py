@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,9 +16,7 @@ from .batch import run_batch
 from .errors import InvalidValueError
 from .inputs import Lines
 from .params import SamplingParams
-
-# Rows in memory at once, and in a row group of a Parquet file.
-_ROWS = 4096
+from .table_files import Kept, Writer, is_pandas, kind_of, open_table, writer_of
 
 
 def run_table(
@@ -41,118 +39,130 @@ def run_table(
     """
     if (prompt is None) == (messages is None):
         raise TypeError("run_table() takes one of prompt= and messages=, the name of a column")
-    column = prompt if prompt is not None else str(messages)
-    if sink is None:
-        with tempfile.TemporaryDirectory(prefix="forebay-table-") as folder:
-            return _run(source, None, os.path.join(folder, "table"), model, column, messages is not None, params, id, arguments)
-    path = os.fspath(sink)
-    _kind(path)
-    return _run(source, path, path, model, column, messages is not None, params, id, arguments)
+    asks = _Asks(prompt if prompt is not None else str(messages), messages is not None, params, id)
+    if sink is not None:
+        kind_of(os.fspath(sink))
+        _run(_Job(source, os.fspath(sink), os.fspath(sink), asks), model, arguments)
+        return None
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="forebay-table-") as folder:
+        table = _run(_Job(source, None, os.path.join(folder, "table"), asks), model, arguments)
+    return table.to_pandas() if is_pandas(source) else table
 
 
-def _run(
-    source: Any, sink: str | None, beside: str, model: Any, column: str, chat: bool, params: SamplingParams | None, key: str | None,
-    arguments: dict[str, Any],
-) -> Any:
-    import pyarrow as pa
-
-    schema, batches = _open(source)
-    _check(schema, column, chat, key)
-    requests, results = beside + ".requests.jsonl", beside + ".results.jsonl"
-    rows = _write_requests(batches, requests, column, chat, params, key)
-    if rows:
-        run_batch(requests, results, model, preserve_order=True, **arguments)
-    else:
-        open(results, "wb").close()
-    # A source that can be read once was kept by _open.
-    out = pa.schema([*schema, *_added(pa)])
-    made = _join(pa, _open(source)[1] if not isinstance(batches, _Kept) else batches, results, out)
-    if sink is None:
-        table = pa.Table.from_batches(made, schema=out)
-        return table.to_pandas() if _is_pandas(source) else table
-    temporary = sink + ".writing"
-    _write(pa, temporary, _kind(sink), out, made)
-    os.replace(temporary, sink)
-    os.remove(requests)
-    os.remove(results)
-    return None
+def _run(job: _Job, model: Any, arguments: dict[str, Any]) -> Any:
+    try:
+        run_batch(job.requests, job.results, model, _beside=job, **arguments)
+    except _NoRows:
+        open(job.results, "wb").close()
+    made = job.end()
+    os.remove(job.requests)
+    os.remove(job.results)
+    return made
 
 
-class _Kept(list[Any]):
-    """Record batches in memory."""
+class _NoRows(Exception):
+    pass
 
 
-def _is_pandas(source: Any) -> bool:
-    return type(source).__module__.split(".")[0] == "pandas"
+class _Job:
+    """What goes on beside the job with files: requests are written while the model is opened, rows are joined with the answers that are
+    there while the others are computed."""
+
+    def __init__(self, source: Any, sink: str | None, beside: str, asks: _Asks) -> None:
+        import pyarrow as pa
+
+        self._pa, self._sink, self._asks = pa, sink, asks
+        self.requests, self.results = beside + ".requests.jsonl", beside + ".results.jsonl"
+        schema, self._first = open_table(source)
+        asks.check(schema)
+        # What can be read once is kept.
+        self._source = self._first if isinstance(self._first, Kept) else source
+        self._schema = pa.schema([*schema, *_added(pa)])
+        self._rows = 0
+        self._answers: _forebay.Answers | None = None
+        self._again: Iterator[Any] = iter(())
+        self._next: Any = None  # of the source's batches, the first without answers
+        self._joined: list[Any] = []  # where there is no sink
+        self._writer: Writer | None = None
+
+    def before(self) -> None:
+        self._rows = self._asks.write(self._first, self.requests)
+        if self._rows == 0:
+            raise _NoRows
+
+    def meanwhile(self) -> None:
+        self._join(False)
+
+    def end(self) -> Any:
+        self._join(True)
+        if self._writer is None:
+            return self._pa.Table.from_batches(self._joined, schema=self._schema)
+        self._writer.close()
+        os.replace(f"{self._sink}.writing", str(self._sink))
+        return None
+
+    def _join(self, all_are_there: bool) -> None:
+        if self._answers is None:
+            self._answers = _forebay.Answers(self.results, self._rows)
+            self._again = iter(self._source if isinstance(self._source, Kept) else open_table(self._source)[1])
+            self._next = next(self._again, None)
+            if self._sink is not None:
+                self._writer = writer_of(self._sink + ".writing", kind_of(self._sink), self._schema)
+        while self._next is not None and (all_are_there or self._answers.has(self._next.num_rows)):
+            added = [_array(self._pa, field.type, self._next.num_rows, column)
+                     for field, column in zip(_added(self._pa), self._answers.read(self._next.num_rows))]
+            batch = self._pa.RecordBatch.from_arrays([*self._next.columns, *added], schema=self._schema)
+            self._joined.append(batch) if self._writer is None else self._writer.write_batch(batch)
+            self._next = next(self._again, None)
 
 
-def _kind(path: str) -> str:
-    kind = os.path.splitext(path)[1].lower()
-    if kind in (".parquet", ".csv", ".jsonl"):
-        return kind
-    raise InvalidValueError("invalid_value", f"{path}: the name ends in {kind or 'nothing'}; expected .parquet, .csv or .jsonl")
+class _Asks:
+    """What is asked of each row."""
 
+    def __init__(self, column: str, chat: bool, params: SamplingParams | None, key: str | None) -> None:
+        self._column, self._chat, self._params, self._key = column, chat, params, key
 
-def _open(source: Any) -> tuple[Any, Iterable[Any]]:
-    """The schema, and record batches."""
-    import pyarrow as pa
+    def check(self, schema: Any) -> None:
+        import pyarrow.types as types
 
-    if isinstance(source, (str, os.PathLike)):
-        import pyarrow.dataset as dataset
+        column = self._column
+        for name in (column, self._key):
+            if name is not None and name not in schema.names:
+                raise InvalidValueError("invalid_value", f"the table has no column {name!r}; it has {', '.join(schema.names) or 'none'}")
+        found = schema.field(column).type
+        value = found.value_type if types.is_dictionary(found) else found
+        is_text = types.is_string(value) or types.is_large_string(value)
+        is_list = types.is_list(value) or types.is_large_list(value)
+        if not (is_text or is_list or types.is_null(value)):
+            wanted = "messages, as lists of structs or as JSON" if self._chat else "strings or token ids"
+            raise InvalidValueError("invalid_value", f"column {column!r} is of type {found}; expected {wanted}")
+        taken = [name for name in _NAMES if name in schema.names]
+        if taken:
+            raise InvalidValueError("invalid_value", f"the table has columns that the result adds: {', '.join(taken)}; rename them")
 
-        kind = _kind(os.fspath(source))
-        data = dataset.dataset(os.fspath(source), format="json" if kind == ".jsonl" else kind[1:])
-        return data.schema, data.to_batches(batch_size=_ROWS)
-    if _is_pandas(source):
-        source = pa.Table.from_pandas(source, preserve_index=False)
-    if isinstance(source, pa.Table):
-        return source.schema, _Kept(source.to_batches(max_chunksize=_ROWS))
-    if isinstance(source, pa.RecordBatch):
-        return source.schema, _Kept([source])
-    kept = _Kept(source)
-    if not kept or not all(isinstance(each, pa.RecordBatch) for each in kept):
-        raise TypeError(f"source is {type(source).__name__}; expected a file, a table of pandas or pyarrow, or record batches")
-    return kept[0].schema, kept
-
-
-def _check(schema: Any, column: str, chat: bool, key: str | None) -> None:
-    import pyarrow.types as types
-
-    for name in (column, key):
-        if name is not None and name not in schema.names:
-            raise InvalidValueError("invalid_value", f"the table has no column {name!r}; it has {', '.join(schema.names) or 'none'}")
-    found = schema.field(column).type
-    value = found.value_type if types.is_dictionary(found) else found
-    is_text = types.is_string(value) or types.is_large_string(value)
-    is_list = types.is_list(value) or types.is_large_list(value)
-    if not (is_text or is_list or types.is_null(value)):
-        wanted = "messages, as lists of structs or as JSON" if chat else "strings or token ids"
-        raise InvalidValueError("invalid_value", f"column {column!r} is of type {found}; expected {wanted}")
-    taken = [name for name in _NAMES if name in schema.names]
-    if taken:
-        raise InvalidValueError("invalid_value", f"the table has columns that the result adds: {', '.join(taken)}; rename them")
-
-
-def _write_requests(batches: Iterable[Any], path: str, column: str, chat: bool, params: SamplingParams | None, key: str | None) -> int:
-    """The job's input; written anew each time, since the results file knows by hashes whether it is the same."""
-    lines = Lines({}, chat, {"return_token_ids": True})
-    seen: set[Any] = set()
-    count = 0
-    with open(path + ".writing", "w", encoding="utf-8") as file:
-        for batch in batches:
-            values = batch.column(batch.schema.names.index(column))
-            made = [lines.line(value, params) for value in (_chats(values) if chat else _prompts(values))]
-            if key is not None:
-                names = batch.column(batch.schema.names.index(key)).to_pylist()
-                for row, name in enumerate(names):
-                    if name is None or name in seen:
-                        raise InvalidValueError("invalid_value", f"row {count + row}: {key} is {name!r}, {'null' if name is None else 'twice'}")
-                    seen.add(name)
-                made = [f'{{"custom_id": {json.dumps(str(name))}, {line[1:]}' for name, line in zip(names, made)]
-            file.writelines(line + "\n" for line in made)
-            count += len(made)
-    os.replace(path + ".writing", path)
-    return count
+    def write(self, batches: Iterable[Any], path: str) -> int:
+        """The job's input; written anew each time, since the results file knows by hashes whether it is the same."""
+        lines = Lines({}, self._chat, {"return_token_ids": True})
+        seen: set[Any] = set()
+        count = 0
+        with open(path + ".writing", "w", encoding="utf-8") as file:
+            for batch in batches:
+                values = batch.column(batch.schema.names.index(self._column))
+                made = [lines.line(value, self._params) for value in (_chats(values) if self._chat else _prompts(values))]
+                if self._key is not None:
+                    names = batch.column(batch.schema.names.index(self._key)).to_pylist()
+                    for row, name in enumerate(names):
+                        if name is None or name in seen:
+                            told = f"row {count + row}: {self._key} is {name!r}, {'null' if name is None else 'twice'}"
+                            raise InvalidValueError("invalid_value", told)
+                        seen.add(name)
+                    made = [f'{{"custom_id": {json.dumps(str(name))}, {line[1:]}' for name, line in zip(names, made)]
+                file.writelines(line + "\n" for line in made)
+                count += len(made)
+        os.replace(path + ".writing", path)
+        return count
 
 
 def _prompts(column: Any) -> list[str]:
@@ -160,17 +170,18 @@ def _prompts(column: Any) -> list[str]:
     import pyarrow as pa
 
     kind = column.type
-    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_signed_integer(kind.value_type):
-        ids = column.flatten()
+    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_signed_integer(kind.value_type) and len(column):
+        # By its buffers: Arrow's computing brings pandas' import with it.
+        bits, begins = column.buffers()[:2]
+        at = range(column.offset, column.offset + len(column))
+        offsets = array("q", memoryview(begins).cast("q" if pa.types.is_large_list(kind) else "i")[at.start : at.stop + 1])
+        valid = bytes(bits[row >> 3] >> (row & 7) & 1 for row in at) if bits is not None else b"\1" * len(column)
+        ids = column.values[offsets[0] : offsets[-1]]
         if ids.null_count == 0:
-            return _forebay.id_lists_json(_int64(column.value_lengths().fill_null(-1)), _int64(ids))
+            width: Any = {8: "b", 16: "h", 32: "i", 64: "q"}[kind.value_type.bit_width]
+            held = memoryview(ids.buffers()[1]).cast(width)[ids.offset : ids.offset + len(ids)] if len(ids) else ()
+            return _forebay.id_lists_json(valid, offsets.tobytes(), array("q", held).tobytes())
     return [json.dumps(value) for value in column.to_pylist()]
-
-
-def _int64(numbers: Any) -> bytes:
-    """An array without nulls as the bytes of its numbers."""
-    wide = numbers.cast("int64")
-    return memoryview(wide.buffers()[1])[wide.offset * 8 : (wide.offset + len(wide)) * 8].tobytes() if len(wide) else b""
 
 
 def _chats(column: Any) -> list[str]:
@@ -199,14 +210,6 @@ def _added(pa: Any) -> list[Any]:
     return [pa.field(name, kind) for name, kind in zip(_NAMES, types)]
 
 
-def _join(pa: Any, batches: Iterable[Any], results: str, out: Any) -> Iterator[Any]:
-    answers = _forebay.Answers(results)
-    for batch in batches:
-        read = answers.read(batch.num_rows)
-        added = [_array(pa, field.type, batch.num_rows, column) for field, column in zip(_added(pa), read)]
-        yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=out)
-
-
 def _array(pa: Any, kind: Any, rows: int, column: tuple[bytes, bytes, bytes]) -> Any:
     """A column of answers, which has Arrow's layout: who has a value, where each begins, values."""
     valid, offsets, values = (pa.py_buffer(each) for each in column)
@@ -214,35 +217,3 @@ def _array(pa: Any, kind: Any, rows: int, column: tuple[bytes, bytes, bytes]) ->
         ids = pa.Array.from_buffers(kind.value_type, len(values) // 4, [None, values])
         return pa.Array.from_buffers(kind, rows, [valid, offsets], children=[ids])
     return pa.Array.from_buffers(kind, rows, [valid, offsets, values] if pa.types.is_string(kind) else [valid, values])
-
-
-def _write(pa: Any, path: str, kind: str, schema: Any, batches: Iterator[Any]) -> None:
-    if kind == ".jsonl":
-        with open(path, "w", encoding="utf-8") as file:
-            for batch in batches:
-                file.writelines(json.dumps(row, default=str) + "\n" for row in batch.to_pylist())
-        return
-    writer: Any
-    if kind == ".parquet":
-        import pyarrow.parquet as parquet
-
-        writer = parquet.ParquetWriter(path, schema)
-    else:
-        import pyarrow.csv as csv
-
-        nested = [pa.types.is_nested(field.type) for field in schema]
-        flat = pa.schema([pa.field(field.name, pa.string() if deep else field.type) for field, deep in zip(schema, nested)])
-        writer = csv.CSVWriter(path, flat)
-        batches = (_flat(pa, batch, nested, flat) for batch in batches)
-    with writer:
-        for batch in batches:
-            writer.write_batch(batch)
-
-
-def _flat(pa: Any, batch: Any, nested: list[bool], schema: Any) -> Any:
-    """CSV has no lists: they become JSON."""
-    columns = [
-        pa.array([None if value is None else json.dumps(value) for value in column.to_pylist()], pa.string()) if deep else column
-        for column, deep in zip(batch.columns, nested)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

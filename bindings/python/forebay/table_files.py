@@ -1,0 +1,122 @@
+"""Files and tables in memory as record batches, and record batches as files. pyarrow (the extra ``[arrow]``) reads and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from .errors import InvalidValueError
+
+# Rows in memory at once, and in a row group of a Parquet file.
+_ROWS = 4096
+
+
+class Kept(list[Any]):
+    """Record batches in memory."""
+
+
+def is_pandas(source: Any) -> bool:
+    return type(source).__module__.split(".")[0] == "pandas"
+
+
+def kind_of(path: str) -> str:
+    kind = os.path.splitext(path)[1].lower()
+    if kind in (".parquet", ".csv", ".jsonl"):
+        return kind
+    raise InvalidValueError("invalid_value", f"{path}: the name ends in {kind or 'nothing'}; expected .parquet, .csv or .jsonl")
+
+
+def open_table(source: Any) -> tuple[Any, Iterable[Any]]:
+    """The schema, and record batches: ``Kept`` where the source is no file."""
+    import pyarrow as pa
+
+    if isinstance(source, (str, os.PathLike)):
+        return _open_file(os.fspath(source), kind_of(os.fspath(source)))
+    if is_pandas(source):
+        source = pa.Table.from_pandas(source, preserve_index=False)
+    if isinstance(source, pa.Table):
+        return source.schema, Kept(source.to_batches(max_chunksize=_ROWS))
+    if isinstance(source, pa.RecordBatch):
+        return source.schema, Kept([source])
+    kept = Kept(source)
+    if not kept or not all(isinstance(each, pa.RecordBatch) for each in kept):
+        raise TypeError(f"source is {type(source).__name__}; expected a file, a table of pandas or pyarrow, or record batches")
+    return kept[0].schema, kept
+
+
+def _open_file(path: str, kind: str) -> tuple[Any, Iterable[Any]]:
+    """Datasets are for what nothing else reads: their import brings pandas' with it, a third of a second."""
+    if kind == ".parquet" and not os.path.isdir(path):
+        import pyarrow.parquet as parquet
+
+        file = parquet.ParquetFile(path)
+        return file.schema_arrow, file.iter_batches(batch_size=_ROWS)
+    if kind == ".csv" and not os.path.isdir(path):
+        import pyarrow.csv as csv
+
+        reader = csv.open_csv(path)
+        return reader.schema, _cut(reader)
+    import pyarrow.dataset as dataset
+
+    data = dataset.dataset(path, format="json" if kind == ".jsonl" else kind[1:])
+    return data.schema, data.to_batches(batch_size=_ROWS)
+
+
+def _cut(batches: Iterable[Any]) -> Iterator[Any]:
+    for batch in batches:
+        for begin in range(0, batch.num_rows, _ROWS):
+            yield batch.slice(begin, _ROWS)
+
+
+class Writer(Protocol):
+    def write_batch(self, batch: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+def writer_of(path: str, kind: str, schema: Any) -> Writer:
+    if kind == ".jsonl":
+        return _JsonLines(path)
+    if kind == ".csv":
+        return _Csv(path, schema)
+    import pyarrow.parquet as parquet
+
+    writer: Writer = parquet.ParquetWriter(path, schema)
+    return writer
+
+
+class _JsonLines:
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "w", encoding="utf-8")
+
+    def write_batch(self, batch: Any) -> None:
+        self._file.writelines(json.dumps(row, default=str) + "\n" for row in batch.to_pylist())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Csv:
+    """CSV has no lists: they become JSON."""
+
+    def __init__(self, path: str, schema: Any) -> None:
+        import pyarrow as pa
+        import pyarrow.csv as csv
+
+        self._nested = [pa.types.is_nested(field.type) for field in schema]
+        fields = [pa.field(field.name, pa.string() if deep else field.type) for field, deep in zip(schema, self._nested)]
+        self._schema, self._text = pa.schema(fields), pa.string()
+        self._writer = csv.CSVWriter(path, self._schema)
+
+    def write_batch(self, batch: Any) -> None:
+        import pyarrow as pa
+
+        columns = [
+            pa.array([None if value is None else json.dumps(value) for value in column.to_pylist()], self._text) if deep else column
+            for column, deep in zip(batch.columns, self._nested)
+        ]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
