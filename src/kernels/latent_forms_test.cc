@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "kernels/kernel_set.h"
+#include "kernels/testing/distance.h"
 #include "kernels/testing/team.h"
 #include "tensor/bf16.h"
 
@@ -22,6 +23,7 @@ namespace forebay::kernels {
 namespace {
 
 using tensor::BF16;
+using testing::Distance;
 using testing::Team;
 
 struct Shape {
@@ -284,18 +286,6 @@ class Problem {
   StepBatch batch_;
 };
 static_assert(kBlocks == 3);
-
-// ||ours - formula|| / ||formula||
-template <typename T>
-double Distance(const std::vector<T>& ours, const std::vector<double>& formula) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < ours.size(); ++i) {
-    const double d = tensor::ToFloat(ours[i]) - formula[i];
-    difference += d * d;
-    norm += formula[i] * formula[i];
-  }
-  return std::sqrt(difference / norm);
-}
 
 template <typename T>
 class LatentFormsTest : public ::testing::Test {};

@@ -11,6 +11,7 @@
 #include "kernels/cpu/attention_items.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/kv_part.h"
+#include "kernels/cpu/value_rows.h"
 
 namespace forebay::kernels {
 namespace {
@@ -31,7 +32,8 @@ class Attender {
         lines_(item.num_rows * item.num_heads),
         key_dim_(args.layout.key_dim),
         value_dim_(args.layout.value_dim),
-        columns_((value_dim_ + kLanes - 1) / kLanes * kLanes) {
+        columns_((value_dim_ + kLanes - 1) / kLanes * kLanes),
+        copied_(columns_ != value_dim_ || args.layout.values_in_keys) {
     q_ = Cut<Left>(scratch, lines_ * key_dim_);
     scores_ = Cut<float>(scratch, kMaxLines * kRunTokens);
     probabilities_ = Cut<Left>(scratch, lines_ * kRunTokens);
@@ -212,15 +214,29 @@ class Attender {
                        .factors = factors_};
     for (int b = 0; b < blocks; ++b) {
       score.keys[b] = Keys(item_, block + b);
-      value.values[b] = Values(score.keys[b], b);
+      if (!copied_) value.values[b] = Values(score.keys[b], b);
       score_prefetch.distances[0][b] = value_prefetch.distances[0][b] =
           PrefetchDistance(score.keys[b], block + b);
     }
     PlanPieces(score.keys, blocks, ScoreTiles<T>(lines_), score_prefetch);
-    PlanPieces(value.values, blocks, ValueTiles<T>(lines_), value_prefetch);
+    if (!copied_) PlanPieces(value.values, blocks, ValueTiles<T>(lines_), value_prefetch);
     Scores(lines_, blocks, score);
     Softmax(0, lines_, blocks);
-    AddProducts(lines_, value);
+    if (!copied_) return AddProducts(lines_, value);
+    // A panel of all blocks after another, which stays in the first cache until all lines have met
+    // it.
+    value.prefetch = &kNoPrefetch;
+    for (int column = 0; column < columns_; column += kPanel) {
+      const int columns = Min(columns_ - column, kPanel);
+      value.columns = columns;
+      value.sums = sums_ + SumOffset(0, column);
+      for (int b = 0; b < blocks; ++b) {
+        T* const panel = padded_ + b * kBlockTokens * columns;
+        CopyValues(args_.layout, score.keys[b], column, columns, panel);
+        value.values[b] = panel;
+      }
+      AddProducts(lines_, value);
+    }
   }
 
   // Positions of a block that a row sees: [begin, end).
@@ -450,30 +466,10 @@ class Attender {
 
   // V of the run's block number `block`, with rows of whole vectors.
   FB_INLINE const T* Values(const T* keys, int block) {
-    const bool in_keys = args_.layout.values_in_keys;
-    const T* values = keys + key_dim_ * kBlockTokens;
-    if (columns_ == value_dim_ && !in_keys) return values;
-    T* padded = padded_ + block * kBlockTokens * columns_;
-    for (int pair = 0; pair < kBlockTokens / 2; ++pair) {
-      T* row = padded + pair * columns_ * 2;
-      if (in_keys) {
-        TurnPairs(keys + 4 * pair, value_dim_, row);
-      } else {
-        __builtin_memcpy(row, values + pair * value_dim_ * 2,
-                         static_cast<size_t>(value_dim_) * 2 * sizeof(T));
-      }
-      for (int j = 2 * value_dim_; j < 2 * columns_; ++j) row[j] = T{};
-    }
+    if (!copied_) return keys + key_dim_ * kBlockTokens;
+    T* const padded = padded_ + block * kBlockTokens * columns_;
+    CopyValues(args_.layout, keys, 0, columns_, padded);
     return padded;
-  }
-
-  // Two positions of K, whose pairs lie along its elements, as a row of V, whose pairs are
-  // positions.
-  static FB_INLINE void TurnPairs(const T* keys, int elements, T* row) {
-    for (int j = 0; j < elements; j += 2, keys += 2 * kBlockTokens, row += 4) {
-      row[0] = keys[0], row[1] = keys[2];
-      row[2] = keys[1], row[3] = keys[3];
-    }
   }
 
   // Takes a part's results for some lines, as far as their rows see it: keeps the first, merges
@@ -532,6 +528,7 @@ class Attender {
   const int lines_;
   const int key_dim_, value_dim_;
   const int columns_;    // value_dim in whole vectors
+  const bool copied_;    // V is not read as it is stored
   Left* q_;              // [lines, key_dim]
   float* scores_;        // [kMaxLines, kRunTokens], read as 16 lines at a time
   Left* probabilities_;  // [lines, kRunTokens]

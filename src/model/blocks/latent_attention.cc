@@ -197,7 +197,7 @@ struct Site {
 };
 
 // The rows of `answers` attend in the absorbed form; of the batch these rows are in `ranges`.
-void AttendAbsorbed(const Site& site, std::span<const kernels::SequenceRows> answers,
+void AttendAbsorbed(const Site& site, std::span<kernels::SequenceRows> answers,
                     std::span<const kernels::LatentForms::Rows> ranges,
                     const kernels::ContextSums& sums) {
   const BlockContext& context = site.context;
@@ -215,7 +215,7 @@ void AttendAbsorbed(const Site& site, std::span<const kernels::SequenceRows> ans
   project(kAbsorbKeys, {site.buffers.q, mla.qk_head_dim()},
           {site.buffers.absorbed, mla.latent_dim()});
   kernels::StepBatch batch = site.batch;
-  batch.sequences = const_cast<kernels::SequenceRows*>(answers.data());
+  batch.sequences = answers.data();
   batch.num_sequences = static_cast<int32_t>(answers.size());
   kernels::Attention(*context.stream, *context.kernels,
                      {.batch = batch,
