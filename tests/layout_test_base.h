@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -25,6 +26,9 @@ using Answers = std::map<std::pair<int64_t, int32_t>, std::pair<std::vector<int3
 inline constexpr int kRequests = 24;
 inline constexpr StepMode kPull{.ffn = FfnMode::kPull}, kShip{.ffn = FfnMode::kShip},
     kGather{.ffn = FfnMode::kGather}, kRouted{.ffn = FfnMode::kRouted};
+
+// By matrix or by layer, and layers ahead, with which experts are pulled.
+inline constexpr std::pair<bool, int64_t> kPulls[] = {{false, 1}, {false, 3}, {true, 1}};
 
 // At the end one rank works alone.
 inline int32_t LongLast(int i) { return i + 1 == kRequests ? 40 : 4 + i % 9; }
@@ -69,10 +73,41 @@ class LayoutTest : public testing::TestWithParam<std::string> {
         {"4xcpu", "dp=4,experts=by_expert"},
         {"4xcpu", "dp=2,pp=2,experts=by_expert"},
         {"4xcpu", "groups=2,dp=2,experts=by_expert"}};
-    // Two ranks hold at least half of each layer's.
-    if (files_.config.moe->num_experts == 4)
-      layouts.emplace_back("2xcpu", "dp=2,experts=by_expert,expert-size=3");
+    // More than the least size: half of the experts lie on all ranks.
+    const bool few = files_.config.moe->num_experts == 4;
+    layouts.emplace_back(few ? "2xcpu" : "3xcpu", few ? "dp=2,experts=by_expert,expert-size=3"
+                                                      : "dp=3,experts=by_expert,expert-size=6");
     return layouts;
+  }
+
+  int64_t ExpertLayers() const { return std::ranges::count(files_.config.moe->has_experts, 1); }
+
+  // Of all matrices of one of a layer's experts.
+  int64_t ExpertBytes() const {
+    const model::DecoderPlan plan = model::PlanDecoder(files_.config, options_.machine.dtype, 1);
+    uint64_t bytes = 0;
+    const auto layer = std::ranges::find_if(plan.layers, [](const model::LayerPlan& each) {
+      return std::ranges::any_of(each.matrices,
+                                 [](const auto& matrix) { return matrix.num_experts() > 0; });
+    });
+    int64_t experts = 0;
+    const auto is_expert = [](const model::PlannedMatrix& matrix) {
+      return matrix.num_experts() > 0;
+    };
+    model::ForEachRun(*layer, is_expert,
+                      [&](const model::PlannedMatrix& matrix, const weights::RunPlace& run) {
+                        bytes += run.bytes;
+                        experts = matrix.num_experts();
+                      });
+    return static_cast<int64_t>(bytes) / experts;
+  }
+
+  // All requests go to the ranks in turn, before their first step.
+  void HandOutInTurn(size_t ranks) {
+    options_.steal = layout::Stealing::kOff;
+    hand_out_.replicas.assign(ranks, {});
+    for (const Request& request : requests_)
+      hand_out_.replicas[static_cast<size_t>(request.id) % ranks].push_back({0, request.id});
   }
 
   // Pools all layers where the layout pools and does not say how many: such small models gain

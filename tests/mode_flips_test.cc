@@ -2,6 +2,8 @@
 // runtime with real kernels: whatever the interleaving, and whether ranks pause, are told to stop
 // or die, what is finished has the digests of one rank, nobody overwrites what another one reads,
 // and nobody waits for ever.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 
 #include "base/rng.h"
@@ -74,6 +76,23 @@ class StoppingSink final : public testing_support::ListSink {
  private:
   const Trial& trial_;
   RunControl& control_;
+};
+
+// When results came, and something that is done when the first does.
+class TimingSink final : public testing_support::ListSink {
+ public:
+  TimingSink(runtime::Runtime& runtime, std::function<void()> at_first)
+      : runtime_(runtime), at_first_(std::move(at_first)) {}
+  bool Finish(RequestResult result) override {
+    if (results.empty()) at_first_();
+    times.emplace_back(result.id, runtime_.Now());
+    return ListSink::Finish(std::move(result));
+  }
+  std::vector<std::pair<int64_t, runtime::TimeNs>> times;  // by request
+
+ private:
+  runtime::Runtime& runtime_;
+  const std::function<void()> at_first_;
 };
 
 class ModeFlipsTest : public LayoutTest {
@@ -154,6 +173,90 @@ class ModeFlipsTest : public LayoutTest {
     return outcome;
   }
 };
+
+class PauseTest : public ModeFlipsTest {
+ protected:
+  static constexpr runtime::TimeNs kPause = 3'000'000'000;
+  struct Paused {
+    RunEnd end = RunEnd::kComplete;
+    Answers answers;
+    // When the last result of each rank came, and how long each rank's stream was held.
+    std::array<runtime::TimeNs, 2> last{};
+    std::array<double, 2> waited{};
+  };
+
+  // Rank 1's stream pauses when the first result has come.
+  Paused RunPaused(const StepMode& mode, double stall_seconds) {
+    layout::EngineOptions options = options_;
+    options.machine.devices = *layout::ParseDevices("2xcpu");
+    options.layout = *layout::ParseLayout("dp=2,experts=by_expert");
+    options.ship.mode = mode;
+    options.stall_seconds = stall_seconds;
+    options.trial.max_virtual_delay = 200;
+    Paused outcome;
+    runtime::VirtualRuntime runtime(7);
+    const base::Status status = runtime.Run([&] {
+      auto engine = engine::CreateEngine(runtime, options, files_, nullptr);
+      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      (*engine)->ReplayHandOut(&hand_out_);
+      const auto stream_of = [&](int rank) {
+        device::Device& device = (*engine)->replica(rank).ranks()[0]->device();
+        return std::pair<device::Device&, device::Stream&>(device, device.compute());
+      };
+      TimingSink sink(runtime, [&] {
+        stream_of(1).second.Enqueue(
+            device::MakeOperation<&Pause>({.label = "pause"}, PauseArgs{&runtime, kPause}));
+      });
+      testing_support::ListSource source(requests_);
+      RunControl control;
+      outcome.end = (*engine)->Run(source, sink, control);
+      for (const auto& [id, time] : sink.times) outcome.last[static_cast<size_t>(id % 2)] = time;
+      for (const int rank : {0, 1}) {
+        const auto& [device, stream] = stream_of(rank);
+        outcome.waited[static_cast<size_t>(rank)] = device.TimeOf(stream).waited;
+      }
+      for (const RequestResult& result : sink.results) {
+        for (const Choice& choice : result.choices)
+          outcome.answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
+      }
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return outcome;
+  }
+};
+
+// Who ships waits for a rank that pauses, and who pulls does not notice; nothing else changes.
+TEST_P(PauseTest, HoldsThoseWhoMeetAlone) {
+  requests_.resize(10);
+  const Answers expected = Run("cpu", "");
+  HandOutInTurn(2);
+  for (const StepMode& mode : {kPull, kRouted, kShip}) {
+    SCOPED_TRACE(schedule::Name(mode));
+    const Paused paused = RunPaused(mode, 60);
+    EXPECT_EQ(paused.end, RunEnd::kComplete);
+    EXPECT_EQ(paused.answers, expected);
+    EXPECT_GT(paused.last[1], kPause);
+    const bool meets = mode.meets();
+    EXPECT_EQ(paused.last[0] > kPause, meets) << paused.last[0];
+    EXPECT_EQ(paused.waited[0] > 1e-9 * kPause - 0.1, meets) << paused.waited[0];
+    EXPECT_EQ(paused.waited[0] < 0.1, !meets) << paused.waited[0];
+  }
+}
+
+TEST_P(PauseTest, TheWatchdogNamesRankAndLayer) {
+  requests_.resize(10);
+  HandOutInTurn(2);
+  testing::internal::CaptureStderr();
+  const Paused paused = RunPaused(kShip, 1);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(paused.end, RunEnd::kStalled);
+  EXPECT_THAT(said, testing::HasSubstr("did not finish in 1.0s [step_timeout]"));
+  EXPECT_THAT(said, testing::HasSubstr(
+                        "; rank 0 compute in layer 0 waits for 'rank 1 for rank 0, channel 5'"));
+  EXPECT_THAT(said, testing::HasSubstr("; rank 1 compute runs 'pause'"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PauseTest, testing::Values("qwen3-moe"));
 
 TEST_P(ModeFlipsTest, SeededInterleavings) {
   requests_.resize(10);

@@ -28,6 +28,8 @@ namespace {
 constexpr int kRanks = 2, kRequests = 12, kMeetChannel = 15;
 constexpr runtime::TimeNs kTimeout = 60'000'000'000;
 enum ExitCode { kDone = 0, kFailed = 3 };
+// What becomes of a rank's process after its first step.
+enum class Fate : uint8_t { kLives, kDies, kStops };
 
 Request MakeRequest(int line) {
   Request request;
@@ -49,6 +51,7 @@ struct Sharing {
 constexpr Sharing kSharings[] = {
     {"by_layer", "llama3-gqa", "dp=2,weights=by_layer,pool=3"},
     {"striped", "llama3-gqa", "dp=2,weights=striped,pool=3"},
+    {"experts", "qwen3-moe", "dp=2,experts=by_expert"},
     {"routed", "qwen3-moe", "dp=2,experts=by_expert", FfnMode::kRouted},
 };
 const Sharing& SharingOf(std::string_view name) {
@@ -85,9 +88,9 @@ class RankProcess {
  public:
   RankProcess(int rank, const fabric::SharedGroup& group) : rank_(rank), group_(group) {}
 
-  // Prints a line for each of its results, "pulled <bytes>", and of these "routed <bytes>". `dies`:
-  // after its first step.
-  base::Status Run(const Sharing& sharing, bool dies) {
+  // Prints a line for each of its results, "pulled <bytes>", of these "routed <bytes>", and "took
+  // <ns>", the time of its steps after the first.
+  base::Status Run(const Sharing& sharing, Fate fate) {
     FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, Open(sharing));
     const layout::EngineOptions options = Options("2xcpu", sharing.layout, sharing.mode);
     FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
@@ -100,14 +103,19 @@ class RankProcess {
     for (int line = rank_; line < kRequests; line += kRanks)
       replica_->choices().Take(engine::MakeRequestState(MakeRequest(line), context));
     std::vector<RequestResult> results;
+    runtime::TimeNs first = 0;
     while (!replica_->choices().idle()) {
       if (replica_->Step(&results, nullptr) == engine::StepEnd::kStalled)
         return {engine::kGroupFailed, replica_->what_stalled()};
-      if (dies) raise(SIGKILL);
+      if (first != 0) continue;
+      if (fate != Fate::kLives) raise(fate == Fate::kDies ? SIGKILL : SIGSTOP);
+      first = runtime_->Now();
     }
     for (const RequestResult& result : results) std::printf("%s\n", LineOf(result).c_str());
     std::printf("pulled %llu\n", static_cast<unsigned long long>(rank.bytes_pulled()));
     std::printf("routed %lld\n", static_cast<long long>(rank.pool()->bytes_wanted()));
+    std::printf("took %lld\n", static_cast<long long>(runtime_->Now() - first));
+    std::fflush(stdout);
     return Meet(rank.device());  // nobody's memory goes before
   }
 
@@ -157,12 +165,12 @@ class RankProcess {
   uint64_t meetings_ = 0;
 };
 
-// The program as a rank: rank <index> <sharing> <dies> <file> <file> <file>.
+// The program as a rank: rank <index> <sharing> <fate> <file> <file> <file>.
 int RunRank(char** argv) {
   const fabric::SharedGroup group{.directory = atoi(argv[5]),
                                   .memory = {atoi(argv[6]), atoi(argv[7])}};
   RankProcess process(atoi(argv[2]), group);
-  const base::Status status = process.Run(SharingOf(argv[3]), argv[4][0] == '1');
+  const base::Status status = process.Run(SharingOf(argv[3]), static_cast<Fate>(atoi(argv[4])));
   if (!status.ok()) std::printf("failed: %s\n", status.ToString().c_str());
   std::fflush(stdout);
   return status.ok() ? kDone : kFailed;
@@ -170,23 +178,32 @@ int RunRank(char** argv) {
 
 struct Ended {
   std::set<std::string> lines;
+  int64_t took = 0;
   int status = 0;  // waitpid's
 };
 
 class TwoProcesses : public testing::Test {
  protected:
-  std::array<Ended, kRanks> RunBoth(const std::string& sharing, int dying_rank = -1) {
+  // `fate`: of rank 1. Where it stops it goes on when the other one has done its steps.
+  std::array<Ended, kRanks> RunBoth(const std::string& sharing, Fate fate = Fate::kLives) {
     const fabric::SharedGroup group = fabric::CreateSharedGroup(kRanks).value();
     std::array<pid_t, kRanks> pids;
     std::array<int, kRanks> outputs;
     for (int rank = 0; rank < kRanks; ++rank)
-      pids[rank] = Start(rank, sharing, rank == dying_rank, group, &outputs[rank]);
+      pids[rank] = Start(rank, sharing, rank == 1 ? fate : Fate::kLives, group, &outputs[rank]);
     std::array<Ended, kRanks> ended;
     for (int rank = 0; rank < kRanks; ++rank) {
       std::FILE* const output = fdopen(outputs[rank], "r");
       std::array<char, 4096> line;
-      while (std::fgets(line.data(), line.size(), output))
-        ended[rank].lines.insert(std::string(line.data()));
+      while (std::fgets(line.data(), line.size(), output)) {
+        const std::string text(line.data());
+        if (!text.starts_with("took ")) {
+          ended[rank].lines.insert(text);
+          continue;
+        }
+        ended[rank].took = std::stoll(text.substr(5));
+        if (rank == 0 && fate == Fate::kStops) GoOn(pids[1]);
+      }
       std::fclose(output);
       EXPECT_EQ(waitpid(pids[rank], &ended[rank].status, 0), pids[rank]);
     }
@@ -195,7 +212,15 @@ class TwoProcesses : public testing::Test {
     return ended;
   }
 
-  static pid_t Start(int rank, const std::string& sharing, bool dies,
+  // REQUIRES: the process stops, or has stopped.
+  static void GoOn(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, WUNTRACED), pid);
+    EXPECT_TRUE(WIFSTOPPED(status)) << status;
+    kill(pid, SIGCONT);
+  }
+
+  static pid_t Start(int rank, const std::string& sharing, Fate fate,
                      const fabric::SharedGroup& group, int* output) {
     int ends[2];
     FB_CHECK(pipe2(ends, O_CLOEXEC) == 0, "no pipe");
@@ -206,7 +231,7 @@ class TwoProcesses : public testing::Test {
                                       "rank",
                                       std::to_string(rank),
                                       sharing,
-                                      dies ? "1" : "0",
+                                      std::to_string(static_cast<int>(fate)),
                                       std::to_string(group.directory),
                                       std::to_string(group.memory[0]),
                                       std::to_string(group.memory[1])};
@@ -255,9 +280,32 @@ TEST_F(TwoProcesses, PullFromEachOtherAndGiveTheDigestsOfOneRank) {
   }
 }
 
+// A rank that stops for as long as the other one works costs that nothing: it is read, and not
+// asked.
+TEST_F(TwoProcesses, WhoPullsDoesNotWaitForARankThatStops) {
+  for (const char* sharing : {"experts", "routed"}) {
+    std::set<std::string> lines;
+    std::array<int64_t, 2> least = {INT64_MAX, INT64_MAX};
+    // Whatever else the machine does: the best of a few.
+    for (int round = 0; round < 3; ++round) {
+      for (const Fate fate : {Fate::kLives, Fate::kStops}) {
+        const auto ended = RunBoth(sharing, fate);
+        for (const Ended& rank : ended)
+          EXPECT_TRUE(WIFEXITED(rank.status) && WEXITSTATUS(rank.status) == kDone) << rank.status;
+        int64_t& took = least[fate == Fate::kStops ? 1 : 0];
+        took = std::min(took, ended[0].took);
+        if (lines.empty()) lines = ended[0].lines;
+        EXPECT_EQ(ended[0].lines, lines) << sharing;
+      }
+      if (least[1] <= least[0] + least[0] / 10) break;
+    }
+    EXPECT_LE(least[1], least[0] + least[0] / 10) << sharing;
+  }
+}
+
 // The dead rank's memory stays, and so do its weights; who awaits it learns that it is gone.
 TEST_F(TwoProcesses, TheDeathOfOneIsAnErrorOfTheOther) {
-  const auto ended = RunBoth("by_layer", 1);
+  const auto ended = RunBoth("by_layer", Fate::kDies);
   EXPECT_TRUE(WIFSIGNALED(ended[1].status)) << ended[1].status;
   EXPECT_TRUE(WIFEXITED(ended[0].status) && WEXITSTATUS(ended[0].status) == kFailed)
       << ended[0].status;

@@ -59,8 +59,9 @@ class RolesTest : public LayoutTest {
     }
     stats_ = (*engine)->stats();
     prefilled_there_ = preempted_there_ = 0;
-    for (int i = 0; i < (*engine)->num_replicas() && end_ == RunEnd::kComplete; ++i) {
+    for (int i = 0; i < (*engine)->num_replicas(); ++i) {
       const engine::Replica& replica = (*engine)->replica(i);
+      if (end_ != RunEnd::kComplete && replica.role() != spared_) continue;
       EXPECT_EQ(replica.choices().book().held_blocks(), 0) << "replica " << i;
       EXPECT_EQ(replica.choices().loans().count(), 0) << "replica " << i;
       if (replica.role() == GroupRole::kGeneration) {
@@ -76,6 +77,8 @@ class RolesTest : public LayoutTest {
   }
 
   RunEnd end_ = RunEnd::kComplete;
+  // The role that goes on where the other one is lost, and holds nothing at its end.
+  std::optional<GroupRole> spared_;
   int64_t prefilled_there_ = 0, preempted_there_ = 0;  // by generation replicas: rows, choices
 };
 
@@ -92,7 +95,8 @@ TEST_P(RolesTest, EveryPairGivesTheDigestsOfOneRank) {
       {"dp=1", "groups=2"},  {pooled, "dp=1"}, {"dp=1", pooled},
       {"tp=2", "dp=2,tp=2"}, {"pp=2", "pp=2"}, {"groups=2," + pooled, pooled},
       {"tp=2", "dp=1"},      {"dp=1", "tp=2"}, {"pp=2", "dp=2"},
-      {"dp=2", "pp=2"},      {"tp=2", "pp=2"}, {"dp=2,pp=2", "tp=2"}};
+      {"dp=2", "pp=2"},      {"tp=2", "pp=2"}, {"dp=2,pp=2", "tp=2"},
+      {"sp=2", "dp=1"},      {"dp=1", "sp=2"}, {"sp=2", "tp=2"}};
   int ran = 0;
   for (const auto& [context, generation] : layouts) {
     SCOPED_TRACE(context + " to " + generation);
@@ -227,6 +231,23 @@ TEST_P(RolesFaultTest, ARoleWithoutGroupsEndsTheRun) {
   EXPECT_LT(spared.size(), requests_.size());
 }
 
+// What was handed over before goes on to its end, and its loans end though their giver is dead.
+TEST_P(RolesFaultTest, WithoutContextGroupsTheOthersFinishWhatTheyHave) {
+  const Answers expected = RunAlone();
+  const std::string pooled = fmt::format("dp=2,weights=by_layer,pool={}", files_.config.num_layers);
+  spared_ = GroupRole::kGeneration;
+  options_.limits.max_num_seqs = 4;
+  for (const int64_t pull : {4, 7}) {
+    options_.trial.fault = {.rank = 0, .at_pull = pull};
+    const Answers spared = RunRoles(pooled, "dp=1");
+    EXPECT_EQ(end_, RunEnd::kStalled);
+    EXPECT_LT(spared.size(), expected.size());
+    EXPECT_GT(stats_.requests_handed_over, 0);
+    EXPECT_GE(static_cast<int64_t>(spared.size()), stats_.requests_handed_over);
+    for (const auto& [choice, answer] : spared) EXPECT_EQ(answer, expected.at(choice));
+  }
+}
+
 // Cancels requests while the first results come.
 TEST_P(RolesFaultTest, CancelledRequestsGiveTheirBlocksBack) {
   options_.roles = {*layout::ParseLayout("dp=2"), *layout::ParseLayout("dp=1")};
@@ -354,6 +375,16 @@ TEST(ExpertWire, ReducedMovesLessAndIsRefusedOnRealDevices) {
   EXPECT_EQ(reduced["expert_rows_returned"], reduced["expert_rows_sent"]);
   EXPECT_EQ(reduced["expert_rows_sent"], exact["expert_rows_sent"]);
   EXPECT_LT(reduced["bytes_shipped"], exact["bytes_shipped"]);
+  // Nothing is digested where nothing has data.
+  options.digest = true;
+  runtime::VirtualRuntime runtime(0);
+  EXPECT_TRUE(runtime
+                  .Run([&] {
+                    const auto refused = engine::CreateEngine(runtime, options, *files, nullptr);
+                    EXPECT_EQ(refused.status().code(), base::kInvalidArgument);
+                    EXPECT_THAT(refused.status().message(), testing::StartsWith("--digest"));
+                  })
+                  .ok());
   options.machine.devices = *layout::ParseDevices("2xcpu");
   const base::Status real = layout::PlanRoles(options, files->config).status();
   EXPECT_EQ(real.code(), share::kCannotShip);

@@ -1,60 +1,37 @@
 // Routed pull: of experts those come that a step's rows go to, with the same answers as one rank
 // gives, and to the byte.
-#include <cstring>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "layout/group_plan.h"
 #include "layout_test_base.h"
+#include "recorded_rows.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "weights/formats/test_files.h"
 
 namespace forebay {
 namespace {
 
-class RoutedLayoutTest : public LayoutTest {
- protected:
-  // Of all matrices of one of a layer's experts.
-  int64_t ExpertBytes() const {
-    const model::DecoderPlan plan = model::PlanDecoder(files_.config, options_.machine.dtype, 1);
-    uint64_t bytes = 0;
-    const auto layer = std::ranges::find_if(plan.layers, [](const model::LayerPlan& each) {
-      return std::ranges::any_of(each.matrices,
-                                 [](const auto& matrix) { return matrix.num_experts() > 0; });
-    });
-    int64_t experts = 0;
-    const auto is_expert = [](const model::PlannedMatrix& matrix) {
-      return matrix.num_experts() > 0;
-    };
-    model::ForEachRun(*layer, is_expert,
-                      [&](const model::PlannedMatrix& matrix, const weights::RunPlace& run) {
-                        bytes += run.bytes;
-                        experts = matrix.num_experts();
-                      });
-    return static_cast<int64_t>(bytes) / experts;
-  }
-};
+class RoutedLayoutTest : public LayoutTest {};
 
 // Of experts those come that have rows, once that is known.
 TEST_P(RoutedLayoutTest, RoutedExpertsGiveTheSameDigests) {
   const Answers expected = Run("cpu", "");
   options_.ship.mode = kRouted;
   for (const auto& [devices, layout] : ExpertLayouts()) {
-    for (const bool by_matrix : {false, true}) {
-      for (const int64_t ahead : {1, 3}) {
-        options_.pool.by_matrix = by_matrix;
-        options_.pool.slots.look_ahead_layers = ahead;
-        options_.pool.slice_bytes = ahead == 1 ? 4096 : 1 << 20;
-        EXPECT_EQ(Run(devices, layout), expected) << layout << " " << by_matrix << " " << ahead;
-        EXPECT_GT(stats_.mode_counters["bytes_routed"], 0) << layout;
-        EXPECT_EQ(stats_.mode_counters["bytes_pulled"], stats_.mode_counters["bytes_routed"]);
-        EXPECT_EQ(stats_.mode_counters["pulled_unused_bytes"], 0) << layout;
-        EXPECT_EQ(stats_.mode_counters["steps_routed"],
-                  stats_.steps * layout::ParseLayout(layout)->pp)
-            << layout;
-        EXPECT_TRUE(mode_status_.ok()) << mode_status_.ToString();
-      }
+    for (const auto& [by_matrix, ahead] : kPulls) {
+      options_.pool.by_matrix = by_matrix;
+      options_.pool.slots.look_ahead_layers = ahead;
+      options_.pool.slice_bytes = ahead == 1 ? 4096 : 1 << 20;
+      EXPECT_EQ(Run(devices, layout), expected) << layout << " " << by_matrix << " " << ahead;
+      EXPECT_GT(stats_.mode_counters["bytes_routed"], 0) << layout;
+      EXPECT_EQ(stats_.mode_counters["bytes_pulled"], stats_.mode_counters["bytes_routed"]);
+      EXPECT_EQ(stats_.mode_counters["pulled_unused_bytes"], 0) << layout;
+      EXPECT_EQ(stats_.mode_counters["steps_routed"],
+                stats_.steps * layout::ParseLayout(layout)->pp)
+          << layout;
+      EXPECT_TRUE(mode_status_.ok()) << mode_status_.ToString();
     }
   }
 }
@@ -116,31 +93,24 @@ TEST_P(RoutedLayoutTest, AutoPullsFewRowsByTheirExperts) {
             stats_.steps);
 }
 
-// A file of recorded routing: of each record, which is a step where one choice runs at a time, by
-// layer with experts, how many experts that rank 0 of two lacks have rows.
+// Of each record, which is a step where one choice runs at a time, by layer with experts, how many
+// experts that rank 0 of two lacks have rows.
 std::vector<int64_t> LackedWithRows(const std::string& file, const model::MoeConfig& moe,
                                     int64_t held) {
-  const auto number = [&](size_t at, auto value) {
-    std::memcpy(&value, file.data() + at, sizeof(value));
-    return value;
-  };
-  const auto layers = static_cast<size_t>(std::ranges::count(moe.has_experts, 1));
-  const auto chosen = static_cast<size_t>(moe.experts_per_token);
+  const auto layers = static_cast<size_t>(std::ranges::count(moe.has_experts, 1)),
+             chosen = static_cast<size_t>(moe.experts_per_token);
   std::vector<int64_t> counts;
-  for (size_t at = 8 + 6 * 4 + 4 * layers; at < file.size();) {
-    const auto rows = static_cast<size_t>(number(at + 12, uint32_t{}));
-    at += 24;
+  for (const RecordedRows& record : ReadRecords(file, moe)) {
     for (size_t layer = 0; layer < layers; ++layer) {
       std::set<uint16_t> lacked;
-      for (size_t row = 0; row < rows; ++row) {
+      for (size_t row = 0; row < record.rows; ++row) {
         for (size_t slot = 0; slot < chosen; ++slot) {
-          const auto expert = number(at + 2 * ((row * layers + layer) * chosen + slot), uint16_t{});
+          const uint16_t expert = record.experts[(row * layers + layer) * chosen + slot];
           if (expert >= held) lacked.insert(expert);
         }
       }
       counts.push_back(static_cast<int64_t>(lacked.size()));
     }
-    at += 2 * rows * layers * chosen;
   }
   return counts;
 }
@@ -156,7 +126,7 @@ TEST_P(RoutedLayoutTest, RoutedBytesAreThoseOfExpertsThatHaveRows) {
   hand_out_.replicas.resize(2);
   for (const Request& request : requests_) hand_out_.replicas[0].push_back({0, request.id});
   const model::MoeConfig& moe = *files_.config.moe;
-  const int64_t held = (moe.num_experts + 1) / 2, layers = std::ranges::count(moe.has_experts, 1);
+  const int64_t held = (moe.num_experts + 1) / 2, layers = ExpertLayers();
   const int64_t expert_bytes = ExpertBytes();
   std::map<std::string, int64_t> bytes;
   for (const StepMode& mode : {kRouted, kPull}) {

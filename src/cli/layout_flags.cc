@@ -183,6 +183,11 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
                      "(default: 1MiB, on simulated "
                      "devices 64MiB)");
   command
+      .add_option("--pool-requests", engine.pool.requests_in_flight,
+                  "Slices of a pull that are under way at once, on simulated devices (default: one "
+                  "a peer, at least 2)")
+      .check(CheckPositive);
+  command
       .add_option("--steps-in-flight", engine.limits.steps_in_flight,
                   "Steps of a replica at once, each with choices of its own (default: one a "
                   "pipeline stage)")

@@ -92,7 +92,9 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
   (*counters)["rows_shipped"] += shipped.rows;
   (*counters)["rows_skipped"] += shipped.rows_skipped;
   (*counters)["bytes_shipped"] += shipped.bytes + shipped.experts.bytes;
-  if (shipped.experts.rows_sent == 0) return;
+  (*counters)["ship_meetings"] += shipped.meetings;
+  // Who gathers rows counts them, and who gets them back.
+  if (shipped.experts.rows_sent == 0 && shipped.experts.rows_returned == 0) return;
   (*counters)["expert_rows_sent"] += shipped.experts.rows_sent;
   (*counters)["expert_rows_returned"] += shipped.experts.rows_returned;
 }

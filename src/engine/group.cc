@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "device/place.h"
 
 namespace forebay::engine {
 namespace {
@@ -10,6 +11,17 @@ namespace {
 // How long a replica without work takes to notice that the run ends.
 constexpr runtime::TimeNs kGlance = 50'000'000;
 constexpr runtime::TimeNs kLoanGlance = 1'000'000;
+
+// What the replica's ranks do now: of each that does something "; rank 0 compute in layer 3 waits
+// for ...".
+std::string PlacesOf(const Replica& replica) {
+  std::string places;
+  for (const auto& rank : replica.ranks()) {
+    const std::string place = device::PlaceOf(rank->device().compute());
+    if (!place.empty()) places += "; " + place;
+  }
+  return places;
+}
 
 RunEnd EndOf(const EngineRun& run) { return run.draining() ? RunEnd::kDrained : RunEnd::kComplete; }
 
@@ -152,10 +164,14 @@ base::Status Group::Receive(int member) {
   return status;
 }
 
-RunEnd Group::Stalled(int member, const std::string& what) {
+RunEnd Group::Stalled(int member, const std::string& cause) {
   // Where they share a fate the others only say what the first has said.
   if (failed_.exchange(true) && parts_.one_fate) return RunEnd::kStalled;
   const int index = replica(member).index();
+  std::string what = cause;
+  for (int other = 0; other < static_cast<int>(parts_.replicas.size()); ++other) {
+    if (other == member || parts_.one_fate) what += PlacesOf(replica(other));
+  }
   base::Log(base::LogLevel::kError, fmt::format("replica {} stalled: {}", index, what));
   const base::Status why(kGroupFailed, fmt::format("replica {} failed: {}", index, what));
   if (control_) control_->Fail(why);

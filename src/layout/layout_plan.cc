@@ -108,7 +108,8 @@ base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options
   if (pool.placement != "by_layer" || plan.layout.pools_experts())
     pool.order = weights::FetchOrder::kAsUsed;
   // From all peers at once.
-  pool.requests_in_flight = std::max(pool.requests_in_flight, plan.layout.pool_ranks() - 1);
+  if (pool.requests_in_flight == 0)
+    pool.requests_in_flight = std::max(2, plan.layout.pool_ranks() - 1);
   if (pool.slice_bytes == 0) pool.slice_bytes = plan.machine.slice_bytes;
   return share::PlanPools(pool, plan.layout.pool_ranks(), decoder);
 }
@@ -406,6 +407,17 @@ base::Status CheckWire(const EngineOptions& options, const LayoutPlan& plan) {
                       plan.layout.sp, plan.layout.tp)};
 }
 
+base::Status CheckRequests(const EngineOptions& options, const LayoutPlan& plan) {
+  const int requests = options.pool.requests_in_flight;
+  if (requests == 0 || (!plan.machine.has_data && plan.layout.pools())) return {};
+  return {base::kInvalidArgument,
+          fmt::format("--pool-requests {} {}; expected --devices sim:... and a layout that pools",
+                      requests,
+                      plan.machine.has_data ? "on real devices, whose cores copy one slice after "
+                                              "another"
+                                            : "where no rank pulls weights")};
+}
+
 // What is said of a file below must be whole, and of use.
 base::Status CheckFile(const EngineOptions& options, const LayoutPlan& plan) {
   const TierOptions& tier = options.tier;
@@ -482,6 +494,7 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
       ChooseLayout(options, config, num_devices > 0 ? num_devices : plan.machine.spec.count));
   FB_ASSIGN_OR_RETURN(plan.routing, PlanRouting(options, config, plan));
   FB_RETURN_IF_ERROR(CheckWire(options, plan));
+  FB_RETURN_IF_ERROR(CheckRequests(options, plan));
   plan.steps_in_flight =
       options.limits.steps_in_flight ? options.limits.steps_in_flight : plan.layout.pp;
   // The default is that of a step: choices are shared out among those in flight.

@@ -46,7 +46,7 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
     while (end < layers && KindOf(end, mode) == key.layer_kind) ++end;
     Meetings before;
     RepeatLayers(
-        *stream, key, {begin, end},
+        *stream, key, {begin, end, weights.shard.layers.begin},
         [&](int64_t layer) {
           before = CountMeetings();
           weights.layers[layer].attention->run(*this, batch, sums, layer);
@@ -85,12 +85,10 @@ void Decoder::RepeatMeetings(const Meetings& before, int64_t times) const {
 void Decoder::Serve(const StepMode& mode) const {
   for (int64_t layer = 0; layer < weights.shard.layers.size(); ++layer) {
     if (!remote_ffn->Takes(layer)) continue;
-    if (mode.pulls()) {
-      remote_ffn->Meet(*stream);
-    } else {
-      remote_ffn->Run(*this, layer, 0);
-    }
+    device::SetLayer(*stream, weights.shard.layers.begin + layer);
+    mode.pulls() ? remote_ffn->Meet(*stream) : remote_ffn->Run(*this, layer, 0);
   }
+  device::SetLayer(*stream, -1);
 }
 
 uint16_t Decoder::KindOf(int64_t layer, const StepMode& mode) const {

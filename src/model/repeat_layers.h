@@ -5,12 +5,14 @@
 #include <cstdint>
 
 #include "device/device.h"
+#include "device/place.h"
 #include "model/step_key.h"
 
 namespace forebay::model {
 
 struct LayerRange {
   int64_t begin, end;
+  int64_t before = 0;  // layers of the model that other ranks have, before these
 };
 
 // body(layer) enqueues a layer; skipped(layers) is told where what it counts stands for so many
@@ -19,12 +21,14 @@ template <typename Body, typename Skipped>
 void RepeatLayers(device::Stream& stream, const StepKey& key, LayerRange range, Body&& body,
                   Skipped&& skipped) {
   for (int64_t layer = range.begin; layer < range.end;) {
+    device::SetLayer(stream, range.before + layer);
     stream.BeginRepeat(range.end - layer, Packed(key));
     body(layer);
     const int64_t bodies = stream.EndRepeat();
     if (bodies > 1) skipped(bodies - 1);
     layer += bodies;
   }
+  device::SetLayer(stream, -1);
 }
 
 }  // namespace forebay::model

@@ -34,7 +34,9 @@ struct PoolOptions {
   bool waits_by_part = false;
   // Held and pulled experts are copied into one buffer first, as kernels need them that take one.
   bool merges_experts = false;
-  int requests_in_flight = 2;
+  // Slices of a pull that are under way at once, where devices have copy engines; 0: one a peer, at
+  // least 2.
+  int requests_in_flight = 0;
   // for what comes from one owner, where the device has streams for it
   bool stream_per_owner = true;
 };

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/blocks/dense_ffn.h"
+#include "share/testing/small_decoders.h"
 
 namespace forebay::share {
 namespace {
@@ -12,22 +13,6 @@ namespace {
 using model::PlannedMatrix;
 using testing::ElementsAre;
 using weights::TensorKind;
-
-model::DecoderPlan SmallDecoder(int64_t layers) {
-  model::ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.family = "llama";
-  config.vocab_size = 100;
-  config.hidden_size = 64;
-  config.intermediate_size = 512;
-  config.num_layers = layers;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  config.head_dim = 16;
-  config.sliding_window.assign(static_cast<size_t>(layers), 0);
-  config.max_position_embeddings = 64;
-  return model::PlanDecoder(config, tensor::DType::kBF16, 64);
-}
 
 // Gives the layer's feed-forward block half as many panels.
 void Narrow(model::LayerPlan* layer) {
@@ -61,22 +46,8 @@ TEST(PoolPlan, LayersMayDiffer) {
   EXPECT_FALSE(std::ranges::any_of(decoder.layers[0].matrices, &PlannedMatrix::pooled));
 }
 
-// Mixtral's, but for layer 0, which has no experts.
-model::DecoderPlan SmallMixture(int64_t layers, int64_t experts) {
-  model::ModelConfig config = SmallDecoder(layers).config;
-  config.architecture = "MixtralForCausalLM";
-  config.family = "mixtral";
-  config.moe = model::MoeConfig{};
-  config.moe->num_experts = experts;
-  config.moe->experts_per_token = 2;
-  config.moe->intermediate_size = 96;
-  config.moe->has_experts.assign(static_cast<size_t>(layers), 1);
-  config.moe->has_experts[0] = 0;
-  return model::PlanDecoder(config, tensor::DType::kBF16, 64);
-}
-
 TEST(PoolPlan, ExpertsAndDenseLayersLieInOnePool) {
-  model::DecoderPlan decoder = SmallMixture(4, 5);
+  model::DecoderPlan decoder = SmallMixture({0, 1, 1, 1}, 5);
   EXPECT_EQ(decoder.layers[1].matrices.size(), 5u);  // two of attention, the router, two of experts
   const auto plans =
       PlanPools({.placement = "striped", .experts = "by_expert:3", .layers = 1}, 2, decoder)
@@ -100,13 +71,13 @@ TEST(PoolPlan, ExpertsAndDenseLayersLieInOnePool) {
 
 TEST(PoolPlan, ExpertsThatAreReplicatedAreNotPooled) {
   const auto plans =
-      PlanPools({.placement = "striped", .layers = 1}, 2, SmallMixture(3, 4)).value();
+      PlanPools({.placement = "striped", .layers = 1}, 2, SmallMixture({0, 1, 1}, 4)).value();
   EXPECT_THAT(plans[0].book->group().pool_index, ElementsAre(0, -1, -1));
 }
 
 TEST(PoolPlan, MoreLayersThanHaveNoExpertsAreRefused) {
   const base::Status status =
-      PlanPools({.placement = "striped", .layers = 2}, 2, SmallMixture(2, 4)).status();
+      PlanPools({.placement = "striped", .layers = 2}, 2, SmallMixture({0, 1}, 4)).status();
   EXPECT_EQ(status.code(), base::kInvalidArgument);
   EXPECT_THAT(status.message(), testing::HasSubstr("1 of 2 layers have no experts"));
 }

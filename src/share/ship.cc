@@ -77,13 +77,13 @@ void ShippedFfn::Run(const model::BlockContext& context, int64_t layer, int32_t 
   if (plan_.layers[layer].experts) return RunExperts(context, layer);
   if (rows > 0) LayerNorm(context, layer, model::kFfnNorm, rows, rows_.mine());
   const base::Part& own = plan_.layers[layer].leaves[plan_.MemberOf(rows_.my_index())];
-  rows_.Meet(*context.stream);
+  Meet(*context.stream, rows_);
   for (int rank = 0; own.size() > 0 && rank < plan_.num_ranks;) {
     const Batch batch = BatchOf(rank);
     if (batch.rows > 0) Serve(context, layer, own, batch);
     rank = batch.last_rank;
   }
-  sums_->Meet(*context.stream);
+  Meet(*context.stream, *sums_);
   if (first_row_[rows_.my_index() + 1] > first_row_[rows_.my_index()])
     AddSums(context, layer, rows);
 }
@@ -126,10 +126,10 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
   round.buffers.experts = reinterpret_cast<int32_t*>(rows_.mine() + plan_.experts_offset);
   const bool has_rows = round.own() > 0;
   if (has_rows) StageRows(context, first, &round);
-  rows_.Meet(*context.stream);
+  Meet(*context.stream, rows_);
   ServeRows(context, round);
   if (has_rows) model::RunSharedExpert(context, layer, round.normed, round.own(), round.buffers);
-  sums_->Meet(*context.stream);
+  Meet(*context.stream, *sums_);
   if (has_rows) TakeOutputs(context, round);
 }
 

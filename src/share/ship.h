@@ -56,7 +56,8 @@ struct ShipCounters {
   std::atomic<int64_t> rows{0};  // rows of this rank's steps
   // rows without meaning that ranks without rows did not send
   std::atomic<int64_t> rows_skipped{0};
-  std::atomic<int64_t> bytes{0};    // copied from other ranks: rows and partial sums
+  std::atomic<int64_t> bytes{0};  // copied from other ranks: rows and partial sums
+  std::atomic<int64_t> meetings{0};
   kernels::ServedCounters experts;  // rows of experts between ranks
 };
 
@@ -77,7 +78,7 @@ class ShippedFfn final : public model::RemoteFfn {
   void Begin(const ShipRows& rows, const ShipSteps& steps);
   // In which Begin and Run take a step.
   const StepMode& mode() const { return plan_.mode; }
-  void Meet(device::Stream& stream) override { rows_.Meet(stream); }
+  void Meet(device::Stream& stream) override { Meet(stream, rows_); }
   bool Takes(int64_t layer) const override { return plan_.layers[layer].pooled; }
   void Run(const model::BlockContext& context, int64_t layer, int32_t rows) override;
 
@@ -92,6 +93,10 @@ class ShippedFfn final : public model::RemoteFfn {
   };
 
   ShippedFfn(const ShipPlan& plan, fabric::Exchange rows) : plan_(plan), rows_(std::move(rows)) {}
+  void Meet(device::Stream& stream, fabric::Exchange& exchange) {
+    exchange.Meet(stream);
+    ++counters_.meetings;
+  }
   Batch BatchOf(int rank) const;
   void Serve(const model::BlockContext& context, int64_t layer, const base::Part& leaves,
              const Batch& batch);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "device/place.h"
 
 namespace forebay::share {
 namespace {
@@ -27,6 +28,7 @@ WeightPool::WeightPool(const PoolPlan& plan, const model::DecoderWeights& placed
       fabric_(fabric),
       peers_(peers),
       slots_(slots.data),
+      layers_before_(placed.shard.layers.begin),
       window_(*plan_.schedule),
       num_parts_(plan.options.waits_by_part ? plan.num_ranks : 1),
       wanted_(static_cast<size_t>(plan_.schedule->num_slots())) {
@@ -175,7 +177,8 @@ base::Status WeightPool::Connect(std::string_view region_name) {
     const int streams = owner < 0 ? 1 : num_streams();
     fetch_streams_.push_back(
         &device_.weight_copy((owner - plan_.rank + plan_.num_ranks) % plan_.num_ranks % streams));
-    FB_RETURN_IF_ERROR(Prepare(pulls, regions, fetch));
+    FB_RETURN_IF_ERROR(Prepare(pulls, regions, fetch)
+                           .WithContext(fmt::format("layer {}", layers_before_ + layer)));
     if (InParts(layer)) SetParts(layer, pulls, copies_.back().all.back());
   }
   return base::Status::Ok();
@@ -254,6 +257,7 @@ void WeightPool::Pump() {
     const int64_t slots = schedule.num_slots();
     const int64_t phase = ((next.slot - next.fetch) % slots + slots) % slots;
     device::Stream& copies = *fetch_streams_[next.fetch];
+    device::SetLayer(copies, layers_before_ + schedule.fetches()[next.fetch].layer);
     copies.Wait(*consumed_[next.slot]);
     const std::span ready = std::span(ready_).subspan(static_cast<size_t>(next.slot * num_parts_));
     const auto& [all, items] = copies_[static_cast<size_t>(next.fetch)];

@@ -57,6 +57,10 @@ class Layout(support.TestCase):
                              (["--memory-per-rank", "1GiB"], ["--memory 128MiB", "--memory-per-rank 1GiB", "one of them"]),
                              (["--pool-slots", "x"], ["--pool-slots", "8GiB"]),
                              (["--pool-slice", "0"], ["--pool-slice is 0"]),
+                             (["--pool-requests", "0"], ["--pool-requests"]),
+                             (["--devices", "2xcpu", "--layout", "dp=2,weights=striped,pool=1", "--pool-requests", "4"],
+                              ["--pool-requests 4 on real devices", "expected --devices sim:..."]),
+                             (["--devices", "2xcpu", "--layout", "dp=2,experts=by_expert"], ["layout_pool", "of a model without experts"]),
                              (["--devices", "2xcpu", "--layout", "tp=2", "--sim-tp-wire", "bf16"], ["--sim-tp-wire bf16 on real devices"]),
                              (["--devices", "2xcpu", "--layout", "sp=2,weights=by_layer"], ["layout_pool", "beside sp=2"]),
                              (["--layout", "pool=1"], ["pool=1", "weights=replicated"]),
@@ -88,8 +92,9 @@ class Layout(support.TestCase):
             with self.subTest(mode=mode, fault=fault):
                 job = self.job(lines, "faulty", flags=[*FLAGS, *layout, "--mode", mode])
                 finished = job.run("--plant-fault-rank", 1, f"--plant-fault-at-{fault[0]}", fault[1], timeout=60)
+                # The layer of the transfer, and of the meeting.
                 self.expect(finished, support.STALLED, f"a fault was planted in {fault[0]} {fault[1]} of rank 1", "stalled",
-                            "the same command goes on")
+                            "rank 1 weights copy in layer" if mode == "pull" and spared else "rank 1 compute in layer", "the same command goes on")
                 found = job.answers()
                 for number, answer in found.items():
                     self.assertEqual(answer, expected[number], f"input line {number}")

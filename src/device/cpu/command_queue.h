@@ -23,6 +23,7 @@ struct Command {
   Progress* awaited;    // kWait: until this stream ...
   CpuCounter* counter;  // kPost, kAwait
   uint64_t position;    // ... has completed so many commands; the counter's value
+  int32_t layer;        // device::SetLayer
   Operation operation;  // kRun
 };
 

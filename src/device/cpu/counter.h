@@ -15,6 +15,8 @@ class CpuCounter : public Counter {
   virtual void Post(uint64_t value) = 0;
   // Blocks until `value` is posted (OK) or the counter is aborted.
   virtual base::Status WaitFor(uint64_t value, runtime::TimeNs spin) = 0;
+  // For messages; stays while the counter lives.
+  virtual const char* name() const = 0;
 };
 
 // Between tasks of one runtime.
@@ -37,6 +39,7 @@ class TaskCounter final : public CpuCounter {
     const std::lock_guard lock(mutex_);
     return fault_;
   }
+  const char* name() const override { return value_.name(); }
 
  private:
   static constexpr uint64_t kAborted = UINT64_MAX;

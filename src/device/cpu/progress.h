@@ -21,6 +21,7 @@ class Progress {
   Progress(runtime::Runtime& runtime, std::string name)
       : runtime_(runtime), name_(std::move(name)) {}
 
+  const char* name() const { return name_.c_str(); }
   bool Reached(uint64_t position) const { return completed_.load() >= position; }
   // One more. REQUIRES: no other task advances it.
   void Advance();

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "device/cpu/counter.h"
+#include "device/place.h"
 
 namespace forebay::device {
 namespace {
@@ -18,6 +19,14 @@ runtime::TimeNs ProcessorTime() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
+const char* NameOf(const Command& command) {
+  switch (command.kind) {
+    case Command::Kind::kRun: return command.operation.desc.label;
+    case Command::Kind::kWait: return command.awaited->name();
+    default: return command.counter->name();
+  }
 }
 
 }  // namespace
@@ -82,6 +91,7 @@ void CpuStream::PushCounter(Command::Kind kind, Counter& counter, uint64_t value
 }
 
 void CpuStream::Push() {
+  queue_.Back().layer = layer_;
   queue_.Push();
   bell_.Ring();
 }
@@ -116,8 +126,20 @@ void CpuStream::Serve() {
 
 void CpuStream::RunCommand(Team& team, const Command& command) {
   if (dead_) return;
+  place_.layer.store(command.layer, std::memory_order_relaxed);
   if (command.kind == Command::Kind::kPost) return command.counter->Post(command.position);
-  if (command.kind == Command::Kind::kRun) return Run(team, command.operation);
+  const bool runs = command.kind == Command::Kind::kRun;
+  place_.waits.store(!runs, std::memory_order_relaxed);
+  place_.name.store(NameOf(command), std::memory_order_relaxed);
+  if (runs) {
+    Run(team, command.operation);
+  } else {
+    RunWait(command);
+  }
+  place_.name.store(nullptr, std::memory_order_relaxed);
+}
+
+void CpuStream::RunWait(const Command& command) {
   const runtime::TimeNs start = runtime_.Now();
   if (command.kind == Command::Kind::kWait) {
     command.awaited->WaitFor(command.position, options_.team.spin);
@@ -130,7 +152,7 @@ void CpuStream::RunCommand(Team& team, const Command& command) {
 
 void CpuStream::RunAwait(CpuCounter& counter, uint64_t value) {
   const base::Status fault = counter.WaitFor(value, options_.team.spin);
-  if (!fault.ok()) Die(fault);
+  if (!fault.ok()) Die(place_.layer < 0 ? fault : fault.WithContext(InLayer()));
 }
 
 void CpuStream::Die(const base::Status& fault) {
@@ -178,9 +200,30 @@ StreamTime CpuStream::time() const {
           static_cast<double>(core_.load(std::memory_order_relaxed)) * 1e-9};
 }
 
+std::string CpuStream::InLayer() const {
+  const int32_t layer = place_.layer.load(std::memory_order_relaxed);
+  return options_.team.name + (layer < 0 ? "" : fmt::format(" in layer {}", layer));
+}
+
+std::string CpuStream::place() const {
+  const char* const name = place_.name.load(std::memory_order_relaxed);
+  if (name == nullptr) return {};
+  const bool waits = place_.waits.load(std::memory_order_relaxed);
+  return fmt::format("{} {} '{}'", InLayer(), waits ? "waits for" : "runs", name);
+}
+
 void CpuStream::AddProfileTo(std::vector<OpProfile>& profile) const {
   const std::lock_guard lock(mutex_);
   for (const OpProfile& entry : profile_) AddCalls(entry, &profile);
+}
+
+void SetLayer(Stream& stream, int64_t layer) {
+  if (auto* const cpu = dynamic_cast<CpuStream*>(&stream)) cpu->set_layer(layer);
+}
+
+std::string PlaceOf(const Stream& stream) {
+  const auto* const cpu = dynamic_cast<const CpuStream*>(&stream);
+  return cpu == nullptr ? std::string() : cpu->place();
 }
 
 }  // namespace forebay::device

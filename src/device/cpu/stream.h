@@ -48,6 +48,7 @@ class CpuStream final : public Stream {
   void Wait(const DeviceEvent& event) override;
   void Post(Counter& counter, uint64_t value) override;
   void Await(Counter& counter, uint64_t value) override;
+  void set_layer(int64_t layer) { layer_ = static_cast<int32_t>(layer); }
 
   base::Status Synchronize();
   base::Status fault() const;
@@ -55,10 +56,21 @@ class CpuStream final : public Stream {
   void Fail(base::Status fault);
   void AddProfileTo(std::vector<OpProfile>& profile) const;
   StreamTime time() const;
+  std::string place() const;
 
  private:
+  // Where the stream's task is. `name` is a literal's, or that of what it waits for.
+  struct Place {
+    std::atomic<const char*> name{nullptr};  // null: between two commands, or without any
+    std::atomic<bool> waits{false};
+    std::atomic<int32_t> layer{-1};
+  };
+
   void Serve();
   void RunCommand(Team& team, const Command& command);
+  void RunWait(const Command& command);
+  // "rank 0 compute in layer 3"
+  std::string InLayer() const;
   void PushCounter(Command::Kind kind, Counter& counter, uint64_t value);
   void Die(const base::Status& fault);
   // Waits; dies if the counter was aborted.
@@ -73,8 +85,10 @@ class CpuStream final : public Stream {
   base::Rng delays_;
   CommandQueue queue_;
   Progress progress_;
-  Bell bell_;  // rung for each command
+  Bell bell_;           // rung for each command
+  int32_t layer_ = -1;  // of what the control task enqueues
   // written by the stream's task alone
+  Place place_;
   std::atomic<runtime::TimeNs> busy_{0}, waited_{0}, core_{0};
   mutable std::mutex mutex_;
   base::Status fault_;  // guarded by mutex_

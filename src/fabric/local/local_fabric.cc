@@ -21,8 +21,7 @@ class TaskDirectory final : public Directory {
     for (int from = 0; from < num_ranks; ++from) {
       for (int to = 0; to < num_ranks; ++to) {
         for (int channel = 0; channel < kNumChannels; ++channel) {
-          counters_.push_back(
-              new_counter(fmt::format("rank {} for rank {}, channel {}", from, to, channel)));
+          counters_.push_back(new_counter(CounterName(from, to, channel)));
         }
       }
     }
@@ -240,6 +239,10 @@ class LocalFabric final : public Fabric {
 };
 
 }  // namespace
+
+std::string CounterName(int from, int to, int channel) {
+  return fmt::format("rank {} for rank {}, channel {}", from, to, channel);
+}
 
 std::unique_ptr<Fabric> CreateFabric(int rank, int num_ranks,
                                      std::shared_ptr<Directory> directory) {

@@ -27,6 +27,9 @@ class Directory {
 // The fabric of a rank whose streams reach all memory in the directory by copies.
 std::unique_ptr<Fabric> CreateFabric(int rank, int num_ranks, std::shared_ptr<Directory> directory);
 
+// As messages and deadlock reports have it.
+std::string CounterName(int from, int to, int channel);
+
 // Ranks of one process, whatever their devices' kind: `new_counter` makes counters for it; empty:
 // they pull and never meet.
 std::vector<std::unique_ptr<Fabric>> CreateInProcessFabric(int num_ranks,

@@ -54,15 +54,18 @@ class SharedDirectory;
 
 class SharedCounter final : public device::CpuCounter {
  public:
-  SharedCounter(SharedDirectory& directory, int from, std::atomic<uint64_t>& value)
-      : directory_(directory), from_(from), value_(value) {}
+  SharedCounter(SharedDirectory& directory, int from, std::string name,
+                std::atomic<uint64_t>& value)
+      : directory_(directory), from_(from), name_(std::move(name)), value_(value) {}
   void Abort(const base::Status& why) override;
   void Post(uint64_t value) override { value_.store(value); }
   base::Status WaitFor(uint64_t value, runtime::TimeNs spin) override;
+  const char* name() const override { return name_.c_str(); }
 
  private:
   SharedDirectory& directory_;
   const int from_;
+  const std::string name_;
   std::atomic<uint64_t>& value_;
 };
 
@@ -72,8 +75,10 @@ class SharedDirectory final : public Directory {
       : runtime_(runtime), group_(group), rank_(rank), pages_(pages) {
     for (int from = 0; from < num_ranks(); ++from) {
       for (int to = 0; to < num_ranks(); ++to) {
-        for (auto& value : pages_->counters[from][to])
-          counters_.push_back(std::make_unique<SharedCounter>(*this, from, value));
+        for (int channel = 0; channel < kNumChannels; ++channel) {
+          counters_.push_back(std::make_unique<SharedCounter>(
+              *this, from, CounterName(from, to, channel), pages_->counters[from][to][channel]));
+        }
       }
     }
   }

@@ -46,7 +46,7 @@ class ByExpert final : public Placement {
     }
     return base::Status::Ok();
   }
-  // Ranks that are as near as each other hold the run in turn over the experts.
+  // The nearest holder; of two that are as near the lower one.
   int Source(int reader, const RunId& run, const PlacementGroup& group) const override {
     int nearest = -1;
     for (int rank = 0; rank < group.num_ranks; ++rank) {
