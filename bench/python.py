@@ -3,7 +3,8 @@
 
 usage: python.py FOREBAY [--rounds N] [--rows tiny,job] [--requests N] [--threads N] [--out FILE], by a Python that has the package
 and pyarrow. With one thread nobody waits in a loop for another, so that CPU time means something where other work shares the cores.
-Rows: tiny (N requests of 16 + 4 on a tiny model, where overhead shows; 20,000), job (128 x 128+128 of the Qwen3-0.6B shape).
+Rows: tiny (N requests of 16 + 4 on a tiny model, where overhead shows; 20,000), job (128 x 128+128 of the Qwen3-0.6B shape),
+gil (a second Python thread beside a job, with a core left free and without), iter (memory over --prompts of generate_iter).
 """
 import argparse
 import json
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from shapes import QWEN3_06B
+from shapes import QWEN3_06B, SMOLLM2_135M
 from throughput import write_requests
 from turns import cpu_in_turns, machine, python, share
 
@@ -37,7 +38,60 @@ import pyarrow.parquet
 with open(source, encoding="utf-8") as file:
     params = forebay.SamplingParams(temperature=0, ignore_eos=True, max_tokens=json.loads(file.readline())["max_tokens"])
 forebay.run_table(source[:-5] + "parquet", output + ".parquet", model, prompt="prompt", params=params, use_tqdm=False, **arguments)
-print(sum(pyarrow.parquet.read_table(output + ".parquet", columns=["num_generated_tokens"])[0].to_pylist()))
+print(sum(pyarrow.parquet.ParquetFile(output + ".parquet").read(["num_generated_tokens"])[0].to_pylist()))
+"""
+# A thread that only counts, alone and beside jobs in turns. Prints its speed beside them as a part of that alone, and its longest waits
+# in both, in milliseconds. Argument: the part's threads.
+COUNTING = """
+import json, statistics, sys, threading, time, forebay
+llm = forebay.LLM(sys.argv[1], **json.loads(sys.argv[2]))
+params = forebay.SamplingParams(temperature=0, ignore_eos=True, max_tokens=32)
+prompts = [[5 + i] * 32 for i in range(64)]
+
+def counted(work):
+    found = [0, 0.0]
+    ended = False
+    def count():
+        number, longest, last = 0, 0.0, time.perf_counter()
+        while not ended:
+            for _ in range(200):
+                number += 1
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+        found[:] = number, longest
+    thread = threading.Thread(target=count)
+    began = time.perf_counter()
+    thread.start()
+    work()
+    ended = True
+    took = time.perf_counter() - began
+    thread.join()
+    return found[0] / took, 1e3 * found[1]
+
+def job():
+    llm.generate(prompts, params, use_tqdm=False)
+
+job()
+pairs = [(counted(lambda: time.sleep(2)), counted(job)) for _ in range(int(sys.argv[3]))]
+part = sorted(beside[0] / alone[0] for alone, beside in pairs)
+waits = [statistics.median(pair[i][1] for pair in pairs) for i in (0, 1)]
+print(f"{statistics.median(part):.3f} ({part[0]:.3f}-{part[-1]:.3f}) | {waits[0]:.0f} | {waits[1]:.0f}")
+"""
+# Prompts that are made as they are asked for. Prints MiB of memory at each tenth, and seconds.
+ITERATING = """
+import json, resource, sys, time, forebay
+count = int(sys.argv[3])
+def rss():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() >> 20
+with forebay.LLM(sys.argv[1], **json.loads(sys.argv[2])) as llm:
+    began, done, found = time.monotonic(), 0, []
+    for _ in llm.generate_iter(([5 + i % 50, 6 + i // 50 % 50, 7] for i in range(count)), forebay.SamplingParams(max_tokens=1)):
+        done += 1
+        if done % (count // 10) == 0:
+            found.append(rss())
+    assert done == count
+    print(", ".join(map(str, found)), "|", f"{time.monotonic() - began:.0f}")
 """
 # The same requests as a table.
 TABLE = """
@@ -80,28 +134,35 @@ class Job:
                                               {"`run_batch`": RUN_BATCH, "`LLM.generate`": GENERATE, "`run_table`": RUN_TABLE}.items()}
 
 
+def written(folder, name, config):
+    model = os.path.join(folder, name)
+    os.mkdir(model)
+    json.dump(config, open(os.path.join(model, "config.json"), "w"))
+    return model
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("forebay")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", default="tiny,job")
     parser.add_argument("--requests", type=int, default=20000)
+    parser.add_argument("--prompts", type=int, default=1000000)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--out")
     args = parser.parse_args()
-    began, lines = machine(), list(HEAD)
+    began, rows = machine(), args.rows.split(",")
+    lines = list(HEAD) if "tiny" in rows or "job" in rows else []
     threads = {"threads": args.threads} if args.threads else {}
-    print("\n".join(HEAD))
+    print("\n".join(lines))
     with tempfile.TemporaryDirectory() as folder:
         jobs = {}
-        if "tiny" in args.rows.split(","):
+        if "tiny" in rows:
             vocabulary = json.load(open(os.path.join(TINY, "config.json")))["vocab_size"]
             jobs[f"{args.requests} x 16+4, tiny model"] = lambda: Job(
                 args.forebay, folder, TINY, {"memory": "256MiB", **threads}, args.requests, vocabulary, 16, 4)
-        if "job" in args.rows.split(","):
-            model = os.path.join(folder, "qwen3-0.6b")
-            os.mkdir(model)
-            json.dump(QWEN3_06B, open(os.path.join(model, "config.json"), "w"))
+        if "job" in rows:
+            model = written(folder, "qwen3-0.6b", QWEN3_06B)
             jobs["128 x 128+128, Qwen3-0.6B shape"] = lambda: Job(
                 args.forebay, folder, model, {"random_weights": True, "skip_tokenizer_init": True, **threads}, 128, QWEN3_06B["vocab_size"], 128, 128)
         for name, make in jobs.items():
@@ -111,6 +172,21 @@ def main():
                 lines.append(f"| {name} | {way} | {statistics.median(times[way]):.2f} | {share(times[first], times[way])} | "
                              f"{statistics.median(cpu[way]):.2f} | {share(cpu[first], cpu[way])} |")
                 print(lines[-1], flush=True)
+
+        def emit(*more):
+            lines.extend(more)
+            print(*more, sep="\n", flush=True)
+
+        if "gil" in rows:
+            emit("", "| threads of the engine, of cores | speed of another Python thread, of its speed alone | longest wait alone, ms | beside, ms |", "|---|---|---|---|")
+            # So large that what is made of its results is little.
+            model, cores = written(folder, "smollm2", SMOLLM2_135M), len(os.sched_getaffinity(0))
+            for count in (cores - 1, cores):
+                arguments = {"random_weights": True, "skip_tokenizer_init": True, "memory": "2GiB", "threads": count}
+                emit(f"| {count} of {cores} | {python(COUNTING, model, json.dumps(arguments), args.rounds).strip()} |")
+        if "iter" in rows:
+            emit("", "| prompts of generate_iter | RSS at each tenth, MiB | seconds |", "|---|---|---|")
+            emit(f"| {args.prompts} | {python(ITERATING, TINY, json.dumps({'memory': '256MiB', **threads}), args.prompts).strip()} |")
     if args.out:
         command = f"`bench/python.py build/release/forebay --rounds {args.rounds} --rows {args.rows} --requests {args.requests}{threads and f' --threads {args.threads}' or ''}`"
         with open(args.out, "w") as out:

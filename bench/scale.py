@@ -3,8 +3,8 @@
 
 usage: scale.py FOREBAY [--rounds N] [--rows local,ray,simulated] [--requests N] [--lines N] [--workers N] [--out FILE],
 by a Python that has the package (and Ray)
-local: two workers of one core beside `--devices 2xcpu`; ray: one worker of all cores beside `forebay run`; both of N requests of
-16 + 32 on a tiny model, in turns. simulated: the driver's CPU time and memory over N lines, and how busy N workers of 16 places are
+local: two workers of one core beside `--devices 2xcpu`; ray: one worker of all cores of a cluster that is up beside `forebay run`; both of
+N requests of 16 + 32 on a tiny model, in turns. simulated: the driver's CPU time and memory over N lines, and how busy N workers of 16 places are
 in the last 5 % of the time, beside places that take the next line at once; a worker answers after a time that was drawn, with the line that
 `forebay run` gave.
 """
@@ -15,7 +15,9 @@ import json
 import os
 import random
 import resource
+import secrets
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -30,6 +32,13 @@ SHARED = """
 import json, sys, forebay.{module} as scale
 source, output, model, arguments = *sys.argv[1:4], json.loads(sys.argv[4])
 assert scale.run_batch(source, output, model, use_tqdm=False, **arguments)["end"] == "complete"
+"""
+# A cluster of one node, as long as its input is open; says where it is.
+CLUSTER = """
+import sys, ray
+ray.init(num_cpus=int(sys.argv[1]), include_dashboard=False, log_to_driver=False)
+print(ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
 """
 SETTING = """
 import json, sys
@@ -161,6 +170,10 @@ def main():
             for line in HEAD:
                 emit(line)
         cores = len(os.sched_getaffinity(0))
+        if "ray" in rows:
+            os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_TOKEN=secrets.token_hex(32))
+            cluster = subprocess.Popen([sys.executable, "-c", CLUSTER, str(cores)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            os.environ["RAY_ADDRESS"] = cluster.stdout.readline().strip()
         for row, ways in {
             "local": {"`--devices 2xcpu`": lambda: run("--devices", "2xcpu", "--memory", "256MiB"),
                       "`scale.run_batch`, 2 workers": lambda: shared("scale", num_workers=2, num_cpus=1, memory="128MiB")},
@@ -170,6 +183,8 @@ def main():
             if row in rows:
                 for line in table(f"{args.requests} x 16+32, tiny model", in_turns(ways, args.rounds)):
                     emit(line)
+        if "ray" in rows:
+            cluster.communicate()
         if "simulated" in rows:
             simulated(args, folder, emit)
     if args.out:

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # The long forms of the tests: every fuzzer for 10 minutes, 2,000 kills over jobs on the demo model, 1 M and 4 M lines, every
-# end-to-end test, the Python package under Ray. Writes what came out to bench/results/soak.md; stops at the first failure.
-# usage: tools/soak.sh [SECONDS_A_FUZZER [KILLS [LINES]]]   (0 seconds: no fuzzers)
+# end-to-end test, eight hours of AsyncLLM, the Python package with sanitizers and under Ray. Writes what came out to
+# bench/results/soak.md; stops at the first failure.
+# usage: tools/soak.sh [SECONDS_A_FUZZER [KILLS [LINES [SECONDS_OF_ASYNC]]]]   (0 seconds: no fuzzers)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
 kills=${2:-2000}
 lines=${3:-4000000}
+async=${4:-28800}
 model=models/SmolLM2-135M-Instruct.Q4_1.gguf
 report=bench/results/soak.md
 jobs=${JOBS:-$(nproc)}
@@ -28,8 +30,8 @@ row() { printf '| %s | %s | %s s |\n' "$1" "$2" "$took" >>"$logs/rows"; }
 found() { grep -E "$2" "$logs/$1.log" | tail -n 1 | sed -E 's/^.*\.\.\. //'; }
 
 tools/fetch_demo_model.sh "$model"
-cmake --preset release "${launcher[@]}" >/dev/null
-ninja -C build/release -j "$jobs" forebay
+cmake --preset release -DFOREBAY_TESTS=ON "${launcher[@]}" >/dev/null
+ninja -C build/release -j "$jobs" forebay job_log_test
 forebay=build/release/forebay
 : >"$logs/rows"
 
@@ -52,6 +54,13 @@ for test in signals disk_full resume api command_line; do
   step "$test" python3 "tests/e2e/${test}_test.py" "$forebay"
   row "$test" "$(found "$test" ' skipped$')"
 done
+step leases env FOREBAY_LEASE_LINES=10000000 build/release/src/job/job_log_test --gtest_filter=LeaseBook.SixtyFour*
+row "lines through the lease book" "10000000 of 64 workers"
+step workers env FOREBAY_KILLS="$kills" FOREBAY_ASYNC_SECONDS="$async" tools/test_python.sh -s -k 'die_at_any_moment or given_up'
+row "kill -9 of workers of a shared job" "$(found workers ' lost, 0 doubled')"
+row "AsyncLLM, requests given up" "$(found workers 'an hour more')"
+step python-asan tools/test_python_asan.sh
+row "the Python package on a module with sanitizers" "$(found python-asan ' passed|^SKIPPED')"
 step ray tools/test_ray.sh
 row "the Python package under Ray" "$(found ray ' passed|^SKIPPED')"
 if [ "$seconds" -gt 0 ]; then
@@ -64,7 +73,7 @@ fi
 {
   echo "# Soak: the long forms of the tests"
   echo
-  echo "\`tools/soak.sh $seconds $kills $lines\` at $(git rev-parse --short HEAD), $(date -u +%F), on" \
+  echo "\`tools/soak.sh $seconds $kills $lines $async\` at $(git rev-parse --short HEAD), $(date -u +%F), on" \
     "$(grep -m 1 'model name' /proc/cpuinfo | cut -d: -f2 | xargs), $(nproc) cores."
   echo
   echo "| test | outcome | time |"

@@ -49,7 +49,7 @@ LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample, uint64_t j
       .position = position + 1};
   // A device without data leaves it as it is. Answers of several choices differ, and so do their
   // blocks of KV.
-  task.sampled.token = static_cast<int32_t>((sequence->choice_index + 7 * request.line) & 0xFF);
+  task.sampled.token = static_cast<uint8_t>(sequence->choice_index + 7 * (request.line & 0xFF));
   return task;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <queue>
 #include <random>
@@ -220,13 +221,15 @@ TEST(LeaseBook, RandomEvents) {
 // Workers of 16 places that take as long for a line as it is; each likes to hold a quarter more
 // than it has places for.
 TEST(LeaseBook, SixtyFourWorkersAreBusyToTheEnd) {
-  constexpr size_t kLines = 100'000, kWorkers = 64, kPlaces = 16, kLiked = 20;
+  constexpr size_t kWorkers = 64, kPlaces = 16, kLiked = 20;
+  const char* const asked = std::getenv("FOREBAY_LEASE_LINES");  // tools/soak.sh: ten million
+  const size_t num_lines = asked ? std::stoul(asked) : 100'000;
   std::mt19937_64 random(7);
   std::exponential_distribution<double> of_mean_100(0.01);
-  std::vector<uint32_t> lengths(kLines);
+  std::vector<uint32_t> lengths(num_lines);
   for (uint32_t& length : lengths)
     length = static_cast<uint32_t>(std::clamp(of_mean_100(random), 1.0, 500.0));
-  LeaseBook book(lengths, std::vector<bool>(kLines), {.least_lines = kPlaces / 2});
+  LeaseBook book(lengths, std::vector<bool>(num_lines), {.least_lines = kPlaces / 2});
 
   struct Running {
     int64_t end, begin, worker, line;
@@ -278,7 +281,7 @@ TEST(LeaseBook, SixtyFourWorkersAreBusyToTheEnd) {
     }
   }
   book.CheckInvariants();
-  EXPECT_EQ(useful.size(), kLines);
+  EXPECT_EQ(useful.size(), num_lines);
   const int64_t begin = now - now / 20;
   int64_t busy = 0;
   for (const auto& [from, to] : useful) busy += std::max<int64_t>(0, to - std::max(from, begin));

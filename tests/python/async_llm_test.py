@@ -1,5 +1,10 @@
 """AsyncLLM: pieces put together are the answer; requests end when nobody wants them."""
 import asyncio
+import os
+import random
+import resource
+import statistics
+import time
 
 import pytest
 
@@ -79,3 +84,57 @@ def test_cancellation_and_errors():
         return count
 
     asyncio.run(test())
+
+
+SECONDS = float(os.environ.get("FOREBAY_ASYNC_SECONDS", 2))  # tools/soak.sh: eight hours
+
+
+def test_requests_that_are_given_up_leave_nothing_behind():
+    ends = {"answered": 0, "closed": 0, "cancelled": 0}
+
+    async def caller(llm, rng, end):
+        while time.monotonic() < end:
+            params = SamplingParams(max_tokens=rng.randrange(1, 120), n=rng.randrange(1, 3), ignore_eos=True)
+            stream = llm.generate(prompts(40)[rng.randrange(40)], params)
+            how = rng.choice(list(ends))
+            if how == "cancelled":
+                task = asyncio.create_task(anext(stream))
+                await asyncio.sleep(rng.random() * 0.02)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            else:
+                async for _ in stream:
+                    if how == "closed" and rng.random() < 0.2:
+                        break
+            await stream.aclose()
+            ends[how] += 1
+
+    async def test():
+        llm = AsyncLLM(LLAMA, **FLAGS)
+        end = time.monotonic() + SECONDS
+        callers = [asyncio.create_task(caller(llm, random.Random(seed), end)) for seed in range(24)]
+        samples = []
+        while not all(each.done() for each in callers):
+            with open("/proc/self/statm", encoding="ascii") as file:
+                samples.append(int(file.read().split()[1]) * resource.getpagesize())
+            await asyncio.sleep(0.2)
+        await asyncio.gather(*callers)
+        for _ in range(15000):
+            if llm.stats()["choices_running"] == 0 and llm.stats()["kv_blocks_used"] == 0:
+                break
+            await asyncio.sleep(0.02)
+        assert llm.stats()["choices_running"] == llm.stats()["choices_waiting"] == llm.stats()["kv_blocks_used"] == 0
+        assert not llm._queues
+        llm.shutdown()
+        return samples
+
+    samples = asyncio.run(test())
+    assert all(count > 0 for count in ends.values())
+    if SECONDS < 60:
+        return
+    quarter = len(samples) // 4
+    grown = statistics.mean(samples[-quarter:]) - statistics.mean(samples[quarter : 2 * quarter])
+    hours = SECONDS / 2 / 3600
+    print(f"{ends} in {SECONDS:.0f} s, {grown / hours / 2**20:.2f} MiB an hour more")
+    # A page more or less is no slope.
+    assert grown < (hours + 0.5) * 2**20

@@ -96,6 +96,19 @@ def test_files(tmp_path, source, sink, expected):
     assert sorted(os.listdir(tmp_path)) == sorted([f"in.{source}", f"out.{sink}"])
 
 
+def test_a_table_imports_no_more_than_it_needs(tmp_path):
+    import pyarrow.parquet
+
+    path = str(tmp_path / "in.parquet")
+    pyarrow.parquet.write_table(pa.table({"question": [[5, 6], [7]]}), path)
+    code = f"""
+        import sys, forebay
+        forebay.run_table({path!r}, {path + ".out.parquet"!r}, {LLAMA!r}, prompt="question", use_tqdm=False, **{FLAGS!r})
+        print([name for name in ("pandas", "pyarrow.dataset", "pyarrow.compute") if name in sys.modules])
+        """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, stdout=subprocess.PIPE, text=True).stdout == "[]\n"
+
+
 def test_messages_nulls_and_no_rows(expected):
     chats = [[{"role": "user", "content": text}] for text in prompts(6)] + [None]
     out = table(pa.table({"chat": chats}), prompt=None, messages="chat")

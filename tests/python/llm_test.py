@@ -1,4 +1,5 @@
 """LLM against `forebay run`, by tokens, texts, log probabilities and digests; bad input; life and death."""
+import contextlib
 import gc
 import itertools
 import json
@@ -256,12 +257,16 @@ def rss():
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def test_memory_comes_back():
+@pytest.mark.parametrize("by", ["with", "del"])
+def test_memory_comes_back(by):
     def once():
         # So many places that the cache is large; the tiny model's is not.
-        with LLM(LLAMA, **{**FLAGS, "memory": "512MiB", "max_num_seqs": 1024}, touch_kv="128MiB") as model:
+        model = LLM(LLAMA, **{**FLAGS, "memory": "512MiB", "max_num_seqs": 1024}, touch_kv="128MiB")
+        with model if by == "with" else contextlib.nullcontext():
             model.generate(prompts(20), SamplingParams(max_tokens=20), use_tqdm=False)
-            return rss()
+            inside = rss()
+        del model
+        return inside
 
     once()
     gc.collect()
