@@ -23,9 +23,10 @@ import support  # noqa: E402
 VOLATILE = re.compile(r'"(startup_seconds|peak_rss_bytes)":[0-9.e+-]+')
 # Of an answer: when it was made, what the cache held, and the hashes that name the job's settings.
 ANSWER_VOLATILE = re.compile(r'"(created|cached_tokens)":\d+|(?<="id":"batch_req_)(\d+)_[0-9a-f-]+')
-# Of the log: lines about this machine.
-HOST_LINES = re.compile(r"^forebay: (simulated in|peak RSS) .*\n", re.M)
+# Of the log: lines about this machine, and what the summary says again as `expected_ms`.
+HOST_LINES = re.compile(r"^forebay: (simulated in|peak RSS|the whole job was expected) .*\n", re.M)
 
+MOE = os.path.join(support.GOLDEN, "models", "qwen3-moe")
 DENSE = ("builtin:Qwen3-32B", "builtin:Llama-3.1-70B", "builtin:Qwen2.5-72B")
 MIXED = random.Random(5)
 REAL_LINES = support.mixed_requests(MIXED, 40)
@@ -116,6 +117,19 @@ COMMANDS = [
                "adaptive"),
     *simulated(support.LLAMA, "sim:2xzen4", "dp=2,weights=striped,pool=3", "n=100,prompt=30,output=40", "--memory", "64MiB",
                "--sim-uncalibrated"),
+    *simulated("builtin:Llama-3-8B", "sim:4xh200", "sp=4", "n=40,prompt=900,output=normal(60,30)"),
+    *simulated("builtin:Llama-3-8B", "sim:4xh200", "sp=2,tp=2", "n=24,prompt=600,output=40", "--shift-mode", "4x1"),
+    *simulated("builtin:Llama-3-8B", "sim:4xh200", "", "n=40,prompt=900,output=normal(60,30)", "--context", "dp=2", "--generation",
+               "tp=2"),
+    *simulated("builtin:Llama-3-8B", "sim:a10", "", "n=60,prompt=1500,output=900", "--kv-offloading-size", "16GiB"),
+    *simulated("builtin:Llama-3-8B", "sim:a10", "", "n=60,prompt=1500,output=900", "--kv-offloading-size", "16GiB", "--kv-offload",
+               "uniform"),
+    *(command for mode in ("pull", "routed", "ship", "auto")
+      for command in simulated("builtin:Qwen3-30B-A3B", "sim:4xh20", "dp=4,experts=by_expert", "n=24,prompt=200,output=20", "--mode",
+                               mode)),
+    *plan("builtin:Qwen3-30B-A3B", "sim:4xh20", ["dp=4,experts=by_expert", "tp=4"]),
+    *plan("builtin:Llama-3-8B", "sim:8xh200", ["sp=8", "sp=4,tp=2", "sp=2,weights=striped"]),
+    *plan("builtin:Llama-3-8B", "sim:a10", [], "--kv-offloading-size", "16GiB"),
 
     *(command for row in ("model", "SI0", "SI0.prefetch", "SI1.fits", "SI2", "SI6.step", "SI8", "DW3", "VA7") for command in repro(row)),
 
@@ -130,6 +144,11 @@ COMMANDS = [
     *real("2xcpu", "dp=2,weights=striped,pool=auto,pool-attention=on", model=support.QWEN),
     *real("3xcpu", "dp=3,weights=sharded,pool=1", "--mode", "gather"),
     *real("4xcpu", "groups=2,dp=2,weights=by_layer,pool=3", "--steal", "always", "--max-num-seqs", 4),
+    *real("2xcpu", "sp=2", "--shift-parallel-threshold", 8),
+    *real("2xcpu", "", "--context", "dp=1", "--generation", "dp=1"),
+    *real("cpu", "", "--kv-offloading-size", "64MiB", "--num-kv-blocks-override", 20),
+    *(command for mode in ("pull", "routed", "ship")
+      for command in real("2xcpu", "dp=2,experts=by_expert", "--skip-tokenizer-init", "--mode", mode, model=MOE)),
     *real_trace(),
     *real_trace("--max-num-seqs", 5, "--max-num-batched-tokens", 33),
 ]

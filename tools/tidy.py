@@ -194,8 +194,21 @@ def check_modes(files):
         if allowed.search(path) or is_test(path):
             continue
         for number, text in enumerate(open(path, encoding="utf-8"), 1):
-            for name in re.findall(r'"(local|pull|ship|gather|(?:steps_)(?:pull|ship|gather))"', text):
+            for name in re.findall(r'"((?:steps_)?(?:local|pull|ship|gather|routed))"', text):
                 report(path, number, f'spells the mode "{name}": see schedule/step_mode.h')
+
+
+def check_strides(files):
+    """Where a rank stands among groups, replicas and stages is known to one file, and within a replica's step to another."""
+    allowed = re.compile(r"layout/layout\.cc|model/modes\.(h|cc)")
+    cut = r"(?:\w+(?:\.|->))*(?:groups|dp|tp|pp|sp|ranks_per_\w+)\b(?!\(?\)?\s*[!=]=)"
+    pattern = re.compile(rf"replicas_per_|\b(?:rank|replica|member|device)\b\s*/\s*{cut}|%\s*{cut}")
+    for path in files:
+        if allowed.search(path) or is_test(path):
+            continue
+        for number, text in enumerate(open(path, encoding="utf-8"), 1):
+            if pattern.search(text.split("//")[0]) and not INCLUDE.match(text):
+                report(path, number, "reckons with strides of ranks: see PlaceOf and RankOf in layout/layout.h")
 
 
 def check_clock(files):
@@ -333,6 +346,7 @@ def main():
     check_text(files + tracked("tests/*.cc"))
     check_simulator_knowledge(files)
     check_modes(files)
+    check_strides(files)
     check_clock(files)
     check_links()
     check_error_codes(files)

@@ -84,15 +84,15 @@ class Batch {
     if (!options_.shard.empty()) {
       FB_ASSIGN_OR_RETURN(shard, job::ParseShard(options_.shard));
     }
-    if (!input_->IsSet()) FB_RETURN_IF_ERROR(OpenModel());
+    if (!input_->IsSet()) {
+      FB_RETURN_IF_ERROR(CheckFiles());
+      FB_RETURN_IF_ERROR(OpenModel());
+    }
     input_->Wait();
     auto input = job::JobFile::Open(options_.input);
     if (!input.ok()) return input.status();
     if (!shard.all()) input->Keep(shard);
-    const job::NamedPath outputs[] = {{"output", options_.output, job::kResultsIo},
-                                      {"summary", options_.summary}};
-    const job::NamedPath inputs[] = {{"model", flags_.engine.model}, {"input", options_.input}};
-    FB_RETURN_IF_ERROR(job::CheckOutputs(outputs, inputs));
+    FB_RETURN_IF_ERROR(CheckFiles());
     if (!model_) FB_RETURN_IF_ERROR(OpenModel());
     job::JobOptions job{.output_path = options_.output,
                         .fingerprints = model_->fingerprints(),
@@ -108,6 +108,13 @@ class Batch {
                         .isa = model_->engine().isa()};
     outcome_ = job::RunJob(*runtime_, *input, job, model_->text(), model_->engine(), control_);
     return {};
+  }
+  base::Status CheckFiles() const {
+    job::OptionFiles files = job::FilesOf(flags_);
+    files.outputs.push_back({"output", options_.output, job::kResultsIo});
+    files.outputs.push_back({"summary", options_.summary});
+    files.inputs.push_back({"input", options_.input});
+    return job::CheckOutputs(files.outputs, files.inputs);
   }
   base::Status OpenModel() {
     profile::PriceCpu(*runtime_, &flags_.engine);

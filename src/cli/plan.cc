@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/json_writer.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flag_spelling.h"
@@ -118,6 +119,10 @@ std::optional<ExpandedHeads> ExpandedHeadsOf(const layout::MemoryPlan& memory) {
                        model::PassBytes(config, memory.dtype, blocks, bytes)};
 }
 
+// Prints a line. Names that came with files and flags cannot reach the terminal as anything but
+// text.
+void Print(std::string_view line) { std::printf("%s\n", base::Printable(line).c_str()); }
+
 std::string RoleText(GroupRole role) {
   return role == GroupRole::kAll ? "" : fmt::format("{}: ", Name(role));
 }
@@ -126,7 +131,7 @@ void PrintLine(const char* name, const std::vector<Column>& columns,
                const std::function<std::string(const Column&)>& cell) {
   std::string line = fmt::format("{:<26}", name);
   for (const Column& column : columns) line += fmt::format("{:>14}", cell(column));
-  std::printf("%s\n", line.c_str());
+  Print(line);
 }
 
 void PrintTable(const std::string& model, const std::string& devices,
@@ -134,12 +139,14 @@ void PrintTable(const std::string& model, const std::string& devices,
   const auto letter = [&](const Column& column) {
     return std::string(1, static_cast<char>('A' + (&column - columns.data()) % 26));
   };
-  std::printf("%s on %s, %s a rank\n\n", model.c_str(), devices.c_str(),
-              base::FormatBytes(columns[0].plan.machine.budget_bytes).c_str());
-  for (const Column& column : columns)
-    std::printf("%s  %s%s\n", letter(column).c_str(), RoleText(column.role).c_str(),
-                FormatLayout(column.plan.layout).c_str());
-  std::printf("\n");
+  Print(fmt::format("{} on {}, {} a rank", model, devices,
+                    base::FormatBytes(columns[0].plan.machine.budget_bytes)));
+  Print("");
+  for (const Column& column : columns) {
+    Print(fmt::format("{}  {}{}", letter(column), RoleText(column.role),
+                      FormatLayout(column.plan.layout)));
+  }
+  Print("");
   PrintLine("", columns, letter);
   for (const Row& row : kRows)
     PrintLine(row.name, columns,
@@ -151,20 +158,20 @@ void PrintTable(const std::string& model, const std::string& devices,
   PrintLine("longest sequence", columns,
             [](const Column& c) { return std::to_string(c.memory().max_model_len); });
   for (const Column& column : columns) {
+    const auto note = [&](const std::string& text) {
+      Print("");
+      Print(letter(column) + ": " + text);
+    };
     if (const auto expanded = ExpandedHeadsOf(column.memory())) {
-      std::printf(
-          "\n%s: of the workspace %s hold keys and values of prompts' contexts, %lld of %lld "
-          "heads at a time in the longest\n",
-          letter(column).c_str(), base::FormatBytes(expanded->bytes).c_str(),
-          static_cast<long long>(expanded->heads),
-          static_cast<long long>(column.memory().decoder->config.num_heads));
+      note(
+          fmt::format("of the workspace {} hold keys and values of prompts' contexts, {} of {} "
+                      "heads at a time in the longest",
+                      base::FormatBytes(expanded->bytes), expanded->heads,
+                      column.memory().decoder->config.num_heads));
     }
-    if (column.plan.choice)
-      std::printf("\n%s: %s\n", letter(column).c_str(), FormatChoice(column.plan).c_str());
-    if (column.plan.expert_choice)
-      std::printf("\n%s: %s\n", letter(column).c_str(), FormatExpertChoice(column.plan).c_str());
-    if (!column.fits.ok())
-      std::printf("\n%s: %s\n", letter(column).c_str(), column.fits.ToString().c_str());
+    if (column.plan.choice) note(FormatChoice(column.plan));
+    if (column.plan.expert_choice) note(FormatExpertChoice(column.plan));
+    if (!column.fits.ok()) note(column.fits.ToString());
   }
 }
 
@@ -213,11 +220,10 @@ int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
   if (!columns.ok())
     return Fail(columns.status(), static_cast<int>(job::EngineExitCode(columns.status())));
   for (const Column& column : *columns) {
-    std::printf("%s\n", FormatLayout(column.plan.layout).c_str());
+    Print(FormatLayout(column.plan.layout));
     const auto print = [](int64_t count, bool chosen, const char* what,
                           const layout::Throughput& trial) {
-      std::printf("%s%4lld %s: %s\n", chosen ? "*" : " ", static_cast<long long>(count), what,
-                  FormatTrial(trial).c_str());
+      Print(fmt::format("{}{:4} {}: {}", chosen ? "*" : " ", count, what, FormatTrial(trial)));
     };
     if (const auto& choice = column.plan.choice) {
       for (const layout::PoolTrial& trial : choice->trials)
@@ -237,11 +243,12 @@ int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
   const auto trials = layout::RankLayouts(flags.engine, config);
   if (!trials.ok())
     return Fail(trials.status(), static_cast<int>(job::EngineExitCode(trials.status())));
-  std::printf("%10s %12s %12s %12s  layout\n", "seconds", "output tok/s", "a rank's", "KV tokens");
+  Print(fmt::format("{:>10} {:>12} {:>12} {:>12}  layout", "seconds", "output tok/s", "a rank's",
+                    "KV tokens"));
   int64_t shown = 0;
   for (const layout::LayoutTrial& trial : *trials) {
     if (trial.plan && ++shown > kShown) continue;
-    std::printf("%s\n", FormatTrial(trial).c_str());
+    Print(FormatTrial(trial));
   }
   return 0;
 }
@@ -250,9 +257,10 @@ int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
 // and where the mode changes.
 void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
   const layout::ShiftPlan& shift = plan.shift;
-  std::printf("%s\n\n", FormatLayout(plan.layout).c_str());
+  Print(FormatLayout(plan.layout));
+  Print("");
   if (shift.modes.size() < 2) {
-    std::printf("one mode: %s\n", layout::FormatMode(plan.layout.degrees()).c_str());
+    Print("one mode: " + layout::FormatMode(plan.layout.degrees()));
     return;
   }
   const std::vector<layout::ModePrices> prices =
@@ -262,7 +270,7 @@ void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
   std::string head = fmt::format("{:>8}", "rows");
   for (const model::Degrees& mode : shift.modes)
     head += fmt::format("{:>12}", layout::FormatMode(mode) + " ms");
-  std::printf("%s  mode\n", head.c_str());
+  Print(head + "  mode");
   const auto mode_at = [&](int64_t rows) {
     const StepMode mode = shift.table.Shift({}, rows, 0);
     return model::Degrees{mode.sp, mode.tp};
@@ -270,17 +278,17 @@ void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
   for (const layout::ModePrices& price : prices) {
     std::string line = fmt::format("{:>8}", price.rows);
     for (const double seconds : price.seconds) line += fmt::format("{:>12.3f}", 1e3 * seconds);
-    std::printf("%s  %s\n", line.c_str(), layout::FormatMode(mode_at(price.rows)).c_str());
+    Print(line + "  " + layout::FormatMode(mode_at(price.rows)));
   }
-  std::printf("\nby the prices of %s:", plan.machine.profile.name.c_str());
+  std::string rule = fmt::format("by the prices of {}:", plan.machine.profile.name);
   for (const schedule::ShiftEntry& entry : shift.table.entries) {
-    const std::string mode = layout::FormatMode({entry.sp, entry.tp});
-    if (&entry == &shift.table.entries.back()) {
-      std::printf("%s%s\n", shift.table.entries.size() > 1 ? " above, " : " ", mode.c_str());
-    } else {
-      std::printf(" up to %s rows %s,", std::to_string(entry.most_rows).c_str(), mode.c_str());
-    }
+    const bool last = &entry == &shift.table.entries.back();
+    if (!last) rule += fmt::format(" up to {} rows", entry.most_rows);
+    if (last && shift.table.entries.size() > 1) rule += " above,";
+    rule += " " + layout::FormatMode({entry.sp, entry.tp}) + (last ? "" : ",");
   }
+  Print("");
+  Print(rule);
 }
 
 // Which of the flags that say what is planned go together.
@@ -297,9 +305,14 @@ base::Status CheckWork(const PlanFlags& flags) {
   return refuse("nothing to plan; expected --memory, --pool, --modes, --trace or --input-file");
 }
 
-// The job's lengths.
-base::Result<trace::LengthTrace> ReadJob(PlanFlags& flags, const engine::ModelFiles& files) {
-  if (!flags.trace.empty()) return trace::ReadTrace(flags.trace, flags.trace_options);
+// Tells the engine what the job comes to.
+base::Status DescribeJob(PlanFlags& flags, const engine::ModelFiles& files) {
+  if (!flags.trace.empty()) {
+    FB_ASSIGN_OR_RETURN(const trace::LengthTrace trace,
+                        trace::ReadTrace(flags.trace, flags.trace_options));
+    trace::DescribeJob(trace, &flags.engine);
+    return {};
+  }
   FB_ASSIGN_OR_RETURN(const job::JobFile file, job::JobFile::Open(flags.input));
   trace::OutputLengths lengths;
   if (!flags.output_lengths.empty()) {
@@ -308,10 +321,12 @@ base::Result<trace::LengthTrace> ReadJob(PlanFlags& flags, const engine::ModelFi
   flags.text.path = flags.engine.model;
   flags.text.gguf = files.gguf;
   FB_ASSIGN_OR_RETURN(const auto text, job::ModelText::Load(flags.text));
-  const int64_t longest = flags.engine.limits.max_model_len;
-  return trace::MeasureJob(
-      file, {.model_names = {"*"}, .vocab_size = static_cast<int32_t>(files.config.vocab_size)},
-      *text, lengths, longest > 0 ? longest : files.config.max_position_embeddings);
+  const job::RequestRules rules{.model_names = {"*"}, .vocab_size = job::FactsOf(files).vocab_size};
+  FB_ASSIGN_OR_RETURN(
+      trace::JobLengths measured,
+      trace::MeasureJob({file, rules, *text, files.config, &lengths}, flags.engine));
+  trace::DescribeJob(std::move(measured), true, &flags.engine);
+  return {};
 }
 
 // Real devices, for each layout that is asked about.
@@ -342,9 +357,8 @@ int Plan(PlanFlags& flags) {
   auto files = engine::OpenModel(flags.engine.model, !flags.engine.model.ends_with(".gguf"), 0);
   if (!files.ok()) return Fail(files.status());
   if (!flags.trace.empty() || !flags.input.empty()) {
-    const auto job = ReadJob(flags, *files);
-    if (!job.ok()) return Fail(job.status(), 2);
-    trace::DescribeJob(*job, &flags.engine);
+    if (const base::Status status = DescribeJob(flags, *files); !status.ok())
+      return Fail(status, 2);
   }
   PriceDevices(flags);
   if (flags.engine.machine.mla_absorbed) {

@@ -18,30 +18,31 @@
 #include "report/run_outputs.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/topology.h"
+#include "trace/job_lengths.h"
 
 namespace forebay::cli {
 base::Status CheckOutputFiles(const RunFlags& flags) {
   const std::string& results = flags.job.output_path;
-  const job::NamedPath outputs[] = {{"--output-file", results, job::kResultsIo},
-                                    {"--summary", flags.job.summary_path},
-                                    {"--steps", flags.steps_path},
-                                    {"--report", flags.report_path},
-                                    {"--record-routing", flags.engine.machine.record_routing}};
-  std::vector<job::NamedPath> inputs = {
-      {"--model", flags.engine.model}, {"--chat-template", flags.text.chat_template},
-      {"--trace", flags.trace},        {"--output-lengths", flags.output_lengths},
-      {"--routing", flags.routing},    {"--arrivals", flags.arrivals.file()}};
+  job::OptionFiles files = job::FilesOf(flags);
+  files.outputs.insert(files.outputs.begin(), {{"--output-file", results, job::kResultsIo},
+                                               {"--summary", flags.job.summary_path},
+                                               {"--steps", flags.steps_path},
+                                               {"--report", flags.report_path}});
+  files.inputs.insert(files.inputs.end(), {{"--trace", flags.trace},
+                                           {"--output-lengths", flags.output_lengths},
+                                           {"--routing", flags.routing},
+                                           {"--arrivals", flags.arrivals.file()}});
   // Results that would overwrite their input have an error of their own (job.cc).
   std::error_code error;
   if (flags.input && !std::filesystem::equivalent(*flags.input, results, error))
-    inputs.push_back({"--input-file", *flags.input});
-  for (const job::NamedPath& output : outputs) {
+    files.inputs.push_back({"--input-file", *flags.input});
+  for (const job::NamedPath& output : files.outputs) {
     if (output.path != "-") continue;
     return base::Status(
         base::kInvalidArgument,
         fmt::format("{} is -; expected a file, standard output is none", output.flag));
   }
-  return job::CheckOutputs(outputs, inputs);
+  return job::CheckOutputs(files.outputs, files.inputs);
 }
 
 int FailCheck(const base::Status& status) {
@@ -167,9 +168,16 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
       job::PlanArrivals(flags.arrivals, static_cast<int64_t>(input->size()), flags.engine.seed);
   if (!arrivals.ok()) return FailCheck(arrivals.status());
   flags.job.arrivals = std::move(*arrivals);
-  profile::PriceCpu(runtime, &flags.engine);
+  const auto describe = [&](const engine::ModelFiles& files, const job::RequestRules& rules,
+                            job::TextPipeline& text, layout::EngineOptions* engine) {
+    const bool all_there = flags.job.arrivals.seconds.empty();
+    const base::Status described =
+        trace::DescribeLines({*input, rules, text, files.config}, all_there, engine);
+    if (described.ok()) profile::PriceCpu(runtime, engine);
+    return described;
+  };
   const auto opened =
-      job::OpenedModel::Open(runtime, flags, flags.job.output_path, !flags.now.empty());
+      job::OpenedModel::Open(runtime, flags, flags.job.output_path, !flags.now.empty(), describe);
   if (!opened.ok())
     return Fail(opened.status(), static_cast<int>(job::EngineExitCode(opened.status())));
   job::OpenedModel& model = **opened;

@@ -10,6 +10,7 @@
 #include "layout/machine.h"
 #include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
+#include "trace/job_lengths.h"
 #include "trace/line_source.h"
 #include "trace/simulation.h"
 #include "trace/trace_source.h"
@@ -67,6 +68,17 @@ base::Result<Work> OpenWork(RunFlags& flags, const engine::ModelFiles& files) {
   flags.text.gguf = files.gguf;
   FB_ASSIGN_OR_RETURN(work.text, job::ModelText::Load(flags.text));
   return work;
+}
+
+// Tells the engine what is known of the job.
+base::Status Describe(const engine::ModelFiles& files, Work& work, RunFlags* flags) {
+  if (work.trace) {
+    trace::DescribeJob(*work.trace, &flags->engine);
+    return {};
+  }
+  return trace::DescribeLines({*work.input, job::RulesOf(*flags, files, job::FactsOf(files)),
+                               *work.text, files.config, &work.lengths},
+                              work.arrivals.seconds.empty(), &flags->engine);
 }
 
 trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& files, Work& work) {
@@ -144,7 +156,8 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   if (flags.simulated()) files->random_weights = false;
   auto work = OpenWork(flags, *files);
   if (!work.ok()) return FailCheck(work.status());
-  if (work->trace) trace::DescribeJob(*work->trace, &flags.engine);
+  if (const base::Status status = Describe(*files, *work, &flags); !status.ok())
+    return FailCheck(status);
   if (layout::LeavesLayoutOpen(flags.engine, files->config)) flags.engine.layout_by_job = true;
   profile::PriceCpu(runtime, &flags.engine);
   auto outputs = report::RunOutputs::Open(flags.steps_path, flags.report_path);

@@ -335,8 +335,18 @@ base::Result<DeviceProfile> ParseProfile(std::string_view json, std::string_view
 
 namespace {
 
+bool IsPath(const std::string& name_or_path) {
+  return name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
+}
+
+// Where the numbers of one's own begin; npos: there are none.
+size_t SettingsOf(const std::string& device) {
+  const size_t equals = device.find('=');
+  return equals == device.npos ? device.npos : device.rfind(':', equals);
+}
+
 base::Result<DeviceProfile> LoadNamed(const std::string& name_or_path) {
-  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")) {
+  if (IsPath(name_or_path)) {
     FB_ASSIGN_OR_RETURN(const std::string json, base::ReadFile(name_or_path, kMostFileBytes));
     return ParseProfile(json, name_or_path);
   }
@@ -378,8 +388,7 @@ base::Status SetNumber(std::string_view device, std::string_view setting, Device
 // Behind the name numbers of one's own may follow:
 // "h20:frequency_loss=0.226:link_bytes_per_s=9e11". Measured tables keep their times.
 base::Result<DeviceProfile> LoadProfile(const std::string& device) {
-  const size_t equals = device.find('=');
-  const size_t colon = equals == device.npos ? device.npos : device.rfind(':', equals);
+  const size_t colon = SettingsOf(device);
   FB_ASSIGN_OR_RETURN(DeviceProfile profile, LoadNamed(device.substr(0, colon)));
   for (size_t begin = colon; begin != device.npos;) {
     const size_t end = device.find(':', begin + 1);
@@ -389,6 +398,11 @@ base::Result<DeviceProfile> LoadProfile(const std::string& device) {
     begin = end;
   }
   return profile;
+}
+
+std::string ProfileFile(const std::string& device) {
+  const std::string name = device.substr(0, SettingsOf(device));
+  return IsPath(name) ? name : "";
 }
 
 std::vector<std::string_view> ProfileNames() {

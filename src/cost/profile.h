@@ -90,6 +90,9 @@ std::span<const NumberRule> NumberRules();
 // Errors name the file, the key, what was found and what was expected.
 base::Result<DeviceProfile> LoadProfile(const std::string& name_or_path);
 
+// The file among these; "": a built-in profile is named.
+std::string ProfileFile(const std::string& name_or_path);
+
 // `file` is what errors name.
 base::Result<DeviceProfile> ParseProfile(std::string_view json, std::string_view file);
 

@@ -226,7 +226,7 @@ TEST(LoadProfile, NoRateIsAboveTheDatasheetsOrFarBelowItWithoutAReason) {
 // Sizes are bytes: at the largest, eight devices reach the link's rate in an all-reduce, and two
 // thirds of it and more in the others.
 TEST(LoadProfile, CollectivesReachTheLink) {
-  for (const char* name : {"h20", "h200"}) {
+  for (const char* name : {"h20", "h100", "h200"}) {
     const DeviceProfile profile = *LoadProfile(name);
     for (const TableOp op :
          {TableOp::kAllReduce, TableOp::kAllGather, TableOp::kReduceScatter, TableOp::kAllToAll}) {

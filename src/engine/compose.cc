@@ -218,7 +218,7 @@ kv::FileOptions FileOf(const Materials& job, int device) {
   const layout::TierOptions& tier = job.options.tier;
   if (!tier.in_file()) return {};
   const int ranks = job.plan.machine.spec.count;
-  return {.path = ranks == 1 ? tier.file : fmt::format("{}.{}", tier.file, device),
+  return {.path = tier.FileOf(device, ranks),
           .staging_bytes = tier.StagingBytes(ranks),
           .keep = tier.keep_file,
           .identity = job.kept_identity,

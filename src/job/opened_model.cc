@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/read_file.h"
+#include "cost/profile.h"
 #include "job/job_clock.h"
 #include "job/settings.h"
 #include "kernels/kernel_set.h"
@@ -21,13 +22,19 @@
 namespace forebay::job {
 namespace {
 
+// "": --generation-config names no file.
+std::string GenerationFile(const ModelOptions& options) {
+  const std::string& given = options.generation_config;
+  return given == "auto" || given == "vllm" ? "" : given + "/generation_config.json";
+}
+
 // --generation-config: "auto" (the model's), "vllm" (none), or a folder that holds the file.
 base::Result<model::GenerationConfig> ReadGeneration(const ModelOptions& options,
                                                      const engine::ModelFiles& files) {
   if (options.generation_config == "auto") return files.generation;
   if (options.generation_config == "vllm")
     return model::GenerationConfig{.eos_token_ids = files.generation.eos_token_ids};
-  const std::string path = options.generation_config + "/generation_config.json";
+  const std::string path = GenerationFile(options);
   FB_ASSIGN_OR_RETURN(const std::string json, base::ReadFile(path));
   return model::ParseGenerationConfig(json, path);
 }
@@ -61,6 +68,21 @@ base::Status AdoptClock(const std::string& results_path, ModelText* text) {
 
 }  // namespace
 
+OptionFiles FilesOf(const ModelOptions& options) {
+  const layout::MachineOptions& machine = options.engine.machine;
+  OptionFiles files{.outputs = {{"--record-routing", machine.record_routing}},
+                    .inputs = {{"--model", options.engine.model},
+                               {"--chat-template", options.text.chat_template},
+                               {"--generation-config", GenerationFile(options)},
+                               {"--device-profile", cost::ProfileFile(machine.device_profile)},
+                               {"--devices", cost::ProfileFile(machine.devices.name)}}};
+  // Simulated devices have no data to write.
+  if (layout::RequireSimulated(machine.devices).ok()) return files;
+  for (const std::string& path : options.engine.tier.Files(machine.devices.count))
+    files.outputs.push_back({"--kv-file", path, kv::kKvFileInvalid});
+  return files;
+}
+
 base::Result<engine::ModelFiles> OpenModelFiles(const ModelOptions& options, bool config_alone) {
   FB_ASSIGN_OR_RETURN(auto files, engine::OpenModel(options.engine.model,
                                                     options.engine.random_weights || config_alone,
@@ -72,6 +94,10 @@ base::Result<engine::ModelFiles> OpenModelFiles(const ModelOptions& options, boo
   const auto name = std::ranges::find_if(names, [](const auto& given) { return given != "*"; });
   if (name != names.end()) files.name = *name;
   return files;
+}
+
+ModelFacts FactsOf(const engine::ModelFiles& files) {
+  return {.name = files.name, .vocab_size = static_cast<int32_t>(files.config.vocab_size)};
 }
 
 RequestRules RulesOf(const ModelOptions& options, const engine::ModelFiles& files,
@@ -95,7 +121,8 @@ ExitCode EngineExitCode(const base::Status& status) {
 base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& runtime,
                                                              const ModelOptions& options,
                                                              const std::string& results_path,
-                                                             bool keep_clock) {
+                                                             bool keep_clock,
+                                                             const DescribeFn& describe) {
   std::unique_ptr<OpenedModel> opened(new OpenedModel(options));
   FB_ASSIGN_OR_RETURN(opened->files_, OpenModelFiles(options, false));
   opened->options_.text.path = options.engine.model;
@@ -103,8 +130,13 @@ base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& r
   FB_ASSIGN_OR_RETURN(opened->text_, ModelText::Load(opened->options_.text));
   if (!results_path.empty() && !keep_clock)
     FB_RETURN_IF_ERROR(AdoptClock(results_path, opened->text_.get()));
-  FB_ASSIGN_OR_RETURN(opened->engine_, engine::CreateEngine(runtime, options.engine, opened->files_,
-                                                            opened->text_->tokenizer()));
+  if (describe) {
+    const RequestRules rules = RulesOf(options, opened->files_, FactsOf(opened->files_));
+    FB_RETURN_IF_ERROR(describe(opened->files_, rules, *opened->text_, &opened->options_.engine));
+  }
+  FB_ASSIGN_OR_RETURN(opened->engine_,
+                      engine::CreateEngine(runtime, opened->options_.engine, opened->files_,
+                                           opened->text_->tokenizer()));
   return opened;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "job/exit_code.h"
 #include "job/job.h"
 #include "job/model_text.h"
+#include "job/output_check.h"
 
 namespace forebay::job {
 
@@ -24,12 +26,25 @@ struct ModelOptions {
   int32_t max_logprobs = 20;
 };
 
+// What the options name, for CheckOutputs.
+struct OptionFiles {
+  std::vector<NamedPath> outputs, inputs;
+};
+OptionFiles FilesOf(const ModelOptions& options);
+
 // Configuration, weights' files and generation defaults, as the options have them. `config_alone`:
 // shapes are enough.
 base::Result<engine::ModelFiles> OpenModelFiles(const ModelOptions& options, bool config_alone);
 
+// What is known of the model before there is an engine: enough for RulesOf.
+ModelFacts FactsOf(const engine::ModelFiles& files);
 RequestRules RulesOf(const ModelOptions& options, const engine::ModelFiles& files,
                      const ModelFacts& facts);
+
+// Sets in `engine` what is known of the job; by these a line becomes a request.
+using DescribeFn =
+    std::function<base::Status(const engine::ModelFiles& files, const RequestRules& rules,
+                               TextPipeline& text, layout::EngineOptions* engine)>;
 
 // Of an engine that was not made: kUsage where an option's value alone is at fault.
 ExitCode EngineExitCode(const base::Status& status);
@@ -38,11 +53,13 @@ ExitCode EngineExitCode(const base::Status& status);
 class OpenedModel {
  public:
   // `results_path`: a results file with which the job goes on, whose clock templates then see
-  // (unless `keep_clock`); "": none. `runtime` must outlive the model.
+  // (unless `keep_clock`); "": none. `describe` is called before the engine is made; null: nothing
+  // is known of a job. `runtime` must outlive the model.
   static base::Result<std::unique_ptr<OpenedModel>> Open(runtime::Runtime& runtime,
                                                          const ModelOptions& options,
                                                          const std::string& results_path,
-                                                         bool keep_clock);
+                                                         bool keep_clock,
+                                                         const DescribeFn& describe = nullptr);
 
   ModelText& text() { return *text_; }
   engine::LocalEngine& engine() { return *engine_; }

@@ -133,9 +133,18 @@ std::vector<std::string> ProgressBlock(const ProgressView& view, size_t width) {
   return block;
 }
 
-size_t ProgressDisplay::Width() const {
+// A column short of the terminal's width, and a row short of its height, which the cursor takes.
+std::string ProgressDisplay::Block(const ProgressView& view, size_t* rows) const {
   winsize size{};
-  return ioctl(fd_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  if (ioctl(fd_, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) size = {.ws_row = 24, .ws_col = 80};
+  std::vector<std::string> block = ProgressBlock(view, size.ws_col - size_t{1});
+  if (size.ws_row > 1) block.resize(std::min<size_t>(block.size(), size.ws_row - size_t{1}));
+  *rows = block.size();
+  // A terminal that has just become narrower cuts the lines, and does not wrap them: the block has
+  // so many rows whatever its width is by then. What a block of another height left below goes.
+  std::string text = "\r\x1b[?7l";
+  for (const std::string& line : block) text += line + "\x1b[K\n";
+  return text + "\x1b[?7h\x1b[J";
 }
 
 void ProgressDisplay::Draw(const ProgressView& view) {
@@ -143,18 +152,15 @@ void ProgressDisplay::Draw(const ProgressView& view) {
   if (mode_ != ProgressMode::kLive) return;
   // One write, old text overwritten in place: no flicker. The cursor goes back to the block's
   // begin.
-  std::string text = "\r";
-  const std::vector<std::string> block = ProgressBlock(view, Width() - 1);
-  for (const std::string& line : block) text += line + "\x1b[K\n";
-  // What a block of another height or a wider terminal left below goes.
-  WriteAll(fd_, text + fmt::format("\x1b[J\x1b[{}A", block.size()));
+  size_t rows = 0;
+  const std::string text = Block(view, &rows);
+  WriteAll(fd_, text + fmt::format("\x1b[{}A", rows));
 }
 
 void ProgressDisplay::Finish(const ProgressView& view) {
   if (mode_ != ProgressMode::kLive) return;
-  std::string text = "\r";
-  for (const std::string& line : ProgressBlock(view, Width() - 1)) text += line + "\x1b[K\n";
-  WriteAll(fd_, text + "\x1b[J");
+  size_t rows = 0;
+  WriteAll(fd_, Block(view, &rows));
 }
 
 }  // namespace forebay::job

@@ -57,7 +57,8 @@ class ProgressDisplay {
   void Finish(const ProgressView& view);
 
  private:
-  size_t Width() const;
+  // The block as it is drawn, and how many rows it has.
+  std::string Block(const ProgressView& view, size_t* rows) const;
 
   const ProgressMode mode_;
   const int fd_;

@@ -120,8 +120,10 @@ TEST(ProgressTest, EachModeDrawsItsWay) {
   EXPECT_EQ(Drawn(ProgressMode::kQuiet, false), "");
   EXPECT_EQ(Drawn(ProgressMode::kLines, false), "forebay: " + ProgressLine(View()) + "\n");
   EXPECT_EQ(Drawn(ProgressMode::kLines, true), "");
-  EXPECT_THAT(Drawn(ProgressMode::kLive, false), HasSubstr("prefix hits\x1b[K\n\x1b[J\x1b[3A"));
-  EXPECT_THAT(Drawn(ProgressMode::kLive, true), ::testing::EndsWith("prefix hits\x1b[K\n\x1b[J"));
+  EXPECT_THAT(Drawn(ProgressMode::kLive, false),
+              HasSubstr("prefix hits\x1b[K\n\x1b[?7h\x1b[J\x1b[3A"));
+  EXPECT_THAT(Drawn(ProgressMode::kLive, true),
+              ::testing::EndsWith("prefix hits\x1b[K\n\x1b[?7h\x1b[J"));
 }
 
 TEST(ProgressTest, SeveralReplicas) {

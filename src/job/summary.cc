@@ -161,6 +161,12 @@ std::string SummaryText(const JobSummary& summary) {
       summary.model.name, base::FormatDuration(summary.elapsed_seconds), summary.prompt_tokens,
       summary.output_tokens, Rate(summary.output_tokens, summary.elapsed_seconds),
       Rate(tokens, summary.elapsed_seconds), Rate(summary.done, summary.elapsed_seconds));
+  const auto& counters = summary.stats.mode_counters;
+  if (const auto expected = counters.find("expected_ms"); expected != counters.end()) {
+    text += fmt::format("the whole job was expected to take {}, this run took {}\n",
+                        base::FormatDuration(1e-3 * static_cast<double>(expected->second)),
+                        base::FormatDuration(summary.elapsed_seconds));
+  }
   text += fmt::format(
       "start-up {}, first result after {}, last 5 % of the lines {}; {} preemptions, {} tokens "
       "recomputed, "

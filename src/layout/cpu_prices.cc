@@ -17,17 +17,20 @@ bool DecidesByPrice(const Layout& layout, const ModeOptions& modes) {
 
 }  // namespace
 
-bool WantsPrices(const EngineOptions& options) {
-  const MachineOptions& machine = options.machine;
-  if (RequireSimulated(machine.devices).ok() || !machine.device_profile.empty() ||
-      machine.devices.count < 2)
-    return false;
+bool DecidesByPrices(const EngineOptions& options) {
   if (options.roles) {
     return DecidesByPrice(options.roles->context, options.ship) ||
            DecidesByPrice(options.roles->generation, options.ship);
   }
-  if (options.layout_by_job) return options.job != nullptr;
-  return options.layout && DecidesByPrice(*options.layout, options.ship);
+  return options.layout_by_job || (options.layout && DecidesByPrice(*options.layout, options.ship));
+}
+
+bool WantsPrices(const EngineOptions& options) {
+  const MachineOptions& machine = options.machine;
+  if (RequireSimulated(machine.devices).ok() || !machine.device_profile.empty() ||
+      machine.devices.count < 2 || (options.layout_by_job && options.job == nullptr))
+    return false;
+  return DecidesByPrices(options);
 }
 
 std::string FittingProfile(std::string_view cpu, std::string_view isa, int workers) {

@@ -8,8 +8,12 @@
 
 namespace forebay::layout {
 
-// Whether real ranks decide by prices, and nobody has named a profile: which layout they take,
-// how many layers they pool or experts they hold, or in which mode they reach what they pool.
+// Whether ranks decide by prices: which layout they take, how many layers they pool or experts they
+// hold, or in which mode they reach what they pool.
+bool DecidesByPrices(const EngineOptions& options);
+
+// Whether real ranks do so, and nobody has named a profile. A layout is chosen of a job that is
+// known.
 bool WantsPrices(const EngineOptions& options);
 
 // The built-in profile that fits a CPU of this name (runtime::CpuName) under kernels of this set,

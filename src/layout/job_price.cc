@@ -47,9 +47,12 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
   const MemoryRequest& rank = plan.ranks.front().request;
   const StepPulls pulls = PullsOf(pricer, plan.machine, rank.pool);
   const MemoryPlan& memory = plan.ranks.front().memory;
-  // A choice that no replica could hold would be refused.
+  // A choice that no replica could hold would be refused; one that goes on to the end of the
+  // model's context ends with the plan's.
   std::vector<ChoiceShape> job;
   for (ChoiceShape choice : *options.job) {
+    if (choice.bound == 0 && choice.prompt + choice.output == config.max_position_embeddings)
+      choice.output = std::clamp<int64_t>(memory.max_model_len - choice.prompt, 1, choice.output);
     if (choice.prompt + choice.output > memory.kv_tokens()) continue;
     const int64_t room = std::max(choice.output, config.max_position_embeddings - choice.prompt);
     choice.bound = choice.bound > 0 ? std::min(choice.bound, room) : room;
@@ -103,7 +106,7 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
                                    busiest);
            },
        .group = plan.group.value_or(GroupOptions{})});
-  return forecast.Times(sample.times);
+  return forecast.Times(sample.times * options.job_times);
 }
 
 }  // namespace forebay::layout

@@ -69,11 +69,13 @@ bool LeavesLayoutOpen(const EngineOptions& options, const model::ModelConfig& co
 }
 
 base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::ModelConfig& config) {
-  if (!options.layout_by_job) return PlanLayout(options, config);
+  if (!options.layout_by_job || options.machine.devices.count == 1)
+    return PlanLayout(options, config);
   if (options.job == nullptr) {
     return base::Status(base::kInvalidArgument,
-                        "--layout auto: nothing is known of the job before it runs; expected "
-                        "--trace beside it, or a layout, as dp=4,weights=striped");
+                        "--layout auto: the job is not known before it runs; expected an input or "
+                        "a trace whose requests are all there, without --mean-context, or a "
+                        "layout, as dp=4,weights=striped");
   }
   FB_ASSIGN_OR_RETURN(std::vector<LayoutTrial> trials, RankLayouts(options, config));
   // Of pipelines the forecast sees no bubbles: they are taken where nothing else runs.

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "base/units.h"
+#include "kv/tier/kept_file.h"
 
 namespace forebay::layout {
 namespace {
@@ -103,6 +104,23 @@ base::Result<Preempting> ParsePreempting(std::string_view text) {
 const char* TierOptions::size_flag() const {
   if (!in_file()) return "--kv-offloading-size";
   return in_memory() ? "--kv-offloading-size and --kv-file-size" : "--kv-file-size";
+}
+
+std::string TierOptions::FileOf(int device, int devices) const {
+  return devices == 1 ? file : fmt::format("{}.{}", file, device);
+}
+
+std::vector<std::string> TierOptions::Files(int devices) const {
+  std::vector<std::string> files;
+  for (int device = 0; in_file() && device < devices; ++device) {
+    const std::string path = FileOf(device, devices);
+    files.push_back(path);
+    if (!keep_file) continue;
+    const std::string index = path + kv::kIndexSuffix;
+    files.push_back(index);
+    files.push_back(index + kv::kNewSuffix);
+  }
+  return files;
 }
 
 uint64_t TierOptions::StagingBytes(int ranks) const {

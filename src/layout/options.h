@@ -130,6 +130,10 @@ struct TierOptions {
   bool in_memory() const { return host_bytes > 0; }
   // The flags that say how large it is.
   const char* size_flag() const;
+  // Where a device's KV lies, of so many.
+  std::string FileOf(int device, int devices) const;
+  // All files that are made, written and renamed.
+  std::vector<std::string> Files(int devices) const;
   // Memory of the host through which a file's blocks pass, of a rank and each way.
   uint64_t StagingBytes(int ranks) const;
   // Memory of the host, of all ranks.
@@ -176,8 +180,10 @@ struct EngineOptions {
   share::PoolOptions pool;  // How weights that the layout pools are pulled; the layout says which.
   ModeOptions ship;
   ShiftOptions shift;
-  // What is known of the job's choices, in their order; null: nothing.
+  // What is known of the job's choices, in their order; null: nothing. The job has `job_times` as
+  // many.
   std::shared_ptr<const std::vector<ChoiceShape>> job;
+  double job_times = 1;
   Stealing steal = Stealing::kAuto;
   TierOptions tier;
   TrialOptions trial;

@@ -63,9 +63,7 @@ weights::LayerRuns RunsOf(const LayerPlan& layer, const PoolOptions& options) {
   model::ForEachRun(layer, take, [&](const PlannedMatrix& matrix, const weights::RunPlace& run) {
     if (std::exchange(last, &matrix) != &matrix) ++matrices;
     if (matrix.num_experts() > 0) layer_runs.num_leaves = matrix.num_experts();
-    layer_runs.runs.push_back({.bytes = run.bytes,
-                               .leaf = LeafOf(leaves, matrix, run),
-                               .piece = options.by_matrix ? matrices - 1 : 0});
+    layer_runs.Add(run.bytes, LeafOf(leaves, matrix, run), options.by_matrix ? matrices - 1 : 0);
   });
   layer_runs.num_pieces = options.by_matrix ? matrices : 1;
   return layer_runs;

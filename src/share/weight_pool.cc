@@ -212,20 +212,20 @@ base::Status WeightPool::Prepare(const std::vector<weights::PullSpan>& pulls,
       copy.spans.push_back(whole);
       if (!HasExperts(fetch)) continue;
       for (int64_t run = span.first_run; run < span.first_run + span.num_runs; ++run) {
-        const auto& [bytes, expert, piece] = runs[static_cast<size_t>(run)];
+        const weights::TileRun& item = runs[static_cast<size_t>(run)];
         const bool follows =
-            run > span.first_run && runs[static_cast<size_t>(run) - 1].leaf < expert;
+            run > span.first_run && runs[static_cast<size_t>(run) - 1].leaf < item.leaf;
         if (!follows) {
           items.spans.push_back(whole);
           items.spans.back().part = 0;
           items.spans.back().bytes = 0;
-          items.spans.back().first_item = expert;
+          items.spans.back().first_item = item.leaf;
           items.spans.back().num_items = 0;
         }
-        items.spans.back().bytes += bytes;
+        items.spans.back().bytes += item.bytes;
         ++items.spans.back().num_items;
-        whole.offset += bytes;
-        whole.destination += bytes;
+        whole.offset += item.bytes;
+        whole.destination += item.bytes;
       }
     }
     FB_ASSIGN_OR_RETURN(prepared.all.emplace_back(), fabric_.Prepare(copy));

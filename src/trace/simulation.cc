@@ -10,6 +10,7 @@
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "trace/counting_sink.h"
+#include "trace/job_lengths.h"
 #include "trace/trace_source.h"
 
 namespace forebay::trace {
@@ -83,18 +84,15 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
 }  // namespace
 
 void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options) {
-  if (options->limits.mean_context != 0) return;
-  options->limits.mean_context = std::llround(MeanContext(trace));
-  if (trace.online()) return;
-  std::vector<layout::ChoiceShape> job;
+  JobLengths job;
   for (const TraceRow& row : trace.rows) {
     const layout::ChoiceShape choice{
         .prompt = row.prompt_tokens,
         .output = row.output_tokens,
         .bound = std::llround(std::ceil(trace.bound * row.output_tokens))};
-    job.insert(job.end(), static_cast<size_t>(trace.choices), choice);
+    job.choices.insert(job.choices.end(), static_cast<size_t>(trace.choices), choice);
   }
-  options->job = std::make_shared<const std::vector<layout::ChoiceShape>>(std::move(job));
+  DescribeJob(std::move(job), !trace.online(), options);
 }
 
 base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine,

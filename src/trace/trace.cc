@@ -240,14 +240,4 @@ base::Result<LengthTrace> ReadTrace(const std::string& spec, const TraceOptions&
   return Scale(std::move(trace), options.time_scale);
 }
 
-double MeanContext(const LengthTrace& trace) {
-  double context = 0, steps = 0;
-  for (const TraceRow& row : trace.rows) {
-    const double output = row.output_tokens;
-    context += output * (row.prompt_tokens + output / 2);
-    steps += output;
-  }
-  return steps == 0 ? 0 : context / steps;
-}
-
 }  // namespace forebay::trace

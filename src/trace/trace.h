@@ -37,10 +37,6 @@ struct TraceOptions {
   double time_scale = 1;  // arrival times are multiplied by it; 0: all at the begin
 };
 
-// What a running choice holds, on average over the steps in which it decodes: for
-// EngineOptions::mean_context. 0 of no rows.
-double MeanContext(const LengthTrace& trace);
-
 // Lengths beyond this are taken for mistakes.
 inline constexpr int32_t kMostTraceTokens = 1 << 24;
 

@@ -266,6 +266,10 @@ class Models(support.TestCase):
             self.assertLess(len(err), 3000)
             self.assertFalse(set(err) & set("\x1b\x07\r\u202e"))
             self.assertEqual(len(err.splitlines()), 1)
+        named = shutil.copytree(support.LLAMA, os.path.join(self.folder, "m\x1b[2J"))
+        out = self.expect(support.call("plan", "--memory", "-m", named), support.COMPLETE).out
+        self.assertIn("m\\x1b[2J on cpu", out)
+        self.assertNotIn("\x1b", out)
 
 
 if __name__ == "__main__":

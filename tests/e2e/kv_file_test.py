@@ -131,6 +131,32 @@ class KvFile(support.TestCase):
         job = self.job(self.lines, "f32", flags=self.flags)
         self.expect(job.run(*self.file, "--kv-file-keep", "--dtype", "float32"), support.ERROR, "kv_file_mismatch", "f32")
 
+    def test_its_files_are_taken(self):
+        """What the file and its index are named no output of the job is, nor what the job reads."""
+        keep = [*self.file, "--kv-file-keep"]
+        job = self.job(self.lines, flags=self.flags)
+        os.link(job.input, self.path + ".1")
+
+        def refused(flag, path, *flags):
+            with open(path, "ab"):
+                pass
+            with open(path, "rb") as file:
+                before = file.read()
+            given = [] if flag == "--output-file" else [flag, path]
+            job.output = path if flag == "--output-file" else os.path.join(self.folder, "results")
+            self.expect(job.run(*given, *flags), support.USAGE, "[output_taken]", "--kv-file", path, "would overwrite")
+            with open(path, "rb") as file:
+                self.assertEqual(file.read(), before)
+
+        for suffix in (".index", ".index.new", ""):
+            refused("--output-file", self.path + suffix, *keep)
+            refused("--steps", self.path + suffix, *keep)
+            os.remove(self.path + suffix)
+        refused("--output-file", self.path, *self.file)
+        # Of several ranks each has one: the second's is the input.
+        job.output = os.path.join(self.folder, "results")
+        self.expect(job.run(*self.file, "--devices", "2xcpu"), support.USAGE, "[output_taken]", f"--kv-file {self.path}.1", "--input-file")
+
     def test_two_processes(self):
         keep = [*self.file, "--kv-file-keep"]
         self.ran("first", *keep)

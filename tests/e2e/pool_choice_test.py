@@ -54,9 +54,9 @@ class PoolChoice(support.TestCase):
         # Which is what runs where no layout is named.
         named = support.call("run", *job)
         self.assertIn(f"--layout auto: {first[-1]}", named.err)
-        unknown = self.job([{"prompt": "x"}]).run("--devices", "2xcpu", "--layout", "auto")
-        self.assertNotEqual(unknown.code, support.COMPLETE)
-        self.assertIn("--layout auto: nothing is known of the job", unknown.err)
+        unknown = self.job([{"prompt": "x"}]).run("--devices", "2xcpu", "--layout", "auto", "--request-rate", "100")
+        self.assertEqual(unknown.code, support.USAGE)
+        self.assertIn("--layout auto: the job is not known before it runs", unknown.err)
 
     def test_layouts_of_a_file_of_requests(self):
         path = os.path.join(self.folder, "requests.jsonl")
@@ -66,13 +66,50 @@ class PoolChoice(support.TestCase):
         job = ["-m", "builtin:Qwen3-32B", "--devices", "sim:4xh20"]
         lines = support.call("plan", *job, "-i", path, "--skip-tokenizer-init")
         self.assertEqual(lines.code, 0, lines.err)
-        trace = support.call("plan", *job, "--trace", "synthetic:n=60,prompt=512,output=64")
+        trace = support.call("plan", *job, "--trace", "synthetic:n=60,prompt=512,output=64,bound=1")
         self.assertEqual(lines.out, trace.out)
+        # And what runs: the same choices, and the same seconds, foreseen and simulated.
+        summary = os.path.join(self.folder, "summary.json")
+        for layout in ("auto", "dp=4,weights=striped,pool=auto"):
+            ran = []
+            for work in (["-i", path, "--skip-tokenizer-init"], ["--trace", "synthetic:n=60,prompt=512,output=64,bound=1"]):
+                done = self.expect(support.call("run", *job, "--layout", layout, *work, "--summary", summary), support.COMPLETE)
+                with open(summary, encoding="utf-8") as file:
+                    told = json.load(file)
+                foreseen = re.findall(r"(?:pool=auto|--layout auto|expected of this job|the whole job was expected).*", done.err)
+                ran.append([foreseen, told["mode_counters"]["expected_ms"]])
+                self.assertEqual(len(foreseen), 3, done.err)
+                self.assertAlmostEqual(told["elapsed_time"] / (1e-3 * told["mode_counters"]["expected_ms"]), 1, delta=0.1)
+            self.assertEqual(*ran)
         with open(path, "w", encoding="utf-8") as file:
             file.write('{"prompt": 5}\n')
         none = support.call("plan", *job, "-i", path, "--skip-tokenizer-init")
         self.assertEqual(none.code, support.USAGE)
         self.assertIn("none of 1 lines can run", none.err)
+
+    def test_a_real_job_is_known_and_goes_on_in_its_layout(self):
+        lines = support.mixed_requests(random.Random(4), 40)
+        flags = ["--memory", "128MiB", "--threads", 2, "--digest", "--max-model-len", 512]
+        one = self.job(lines, "one", flags=flags)
+        self.expect(one.run(), support.COMPLETE)
+        job = self.job(lines, flags=[*flags, "--devices", "2xcpu", "--device-profile", "zen4"])
+        for layout in ("auto", "dp=2,weights=striped,pool=auto"):
+            told = []
+            for kept in (0, 20):
+                with open(job.output, "wb") as file:
+                    file.writelines(one.whole_lines()[:kept])
+                done = self.expect(job.run("--layout", layout), support.COMPLETE, "the whole job was expected to take")
+                told.append(re.findall(r"(?:pool=auto|--layout auto|expected of this job).*", done.err))
+                self.assertEqual(job.answers(), one.answers())
+                self.assertEqual(job.summary()["num_resumed"], kept)
+                self.assertGreater(job.summary()["mode_counters"]["expected_ms"], 0)
+            self.assertEqual(*told)
+            self.assertEqual(len(told[0]), 2)
+        # Of a job of which no line can run, or that has none, nothing can be foreseen, and nothing need be.
+        for content, end in ((b'{"prompt": 5}\n', support.ALL_FAILED), (b"", support.COMPLETE)):
+            job.forget()
+            job.write(content)
+            self.assertEqual(job.run("--layout", "auto").code, end)
 
     def test_a_cpu_is_measured_once(self):
         cache = os.path.join(self.folder, "cache")

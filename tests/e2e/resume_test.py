@@ -377,6 +377,24 @@ class Disturbed(support.TestCase):
             self.expect(job.run(*([] if flag == "--summary" else [flag, none])), support.ERROR, "[io_error]", f"{flag} {none}: cannot be written")
             self.assertEqual(job.raw(), b"", "it is found out before anything runs")
 
+    def test_profiles_are_not_overwritten(self):
+        """Nor the folder of --generation-config, of which one file is read."""
+        profile = os.path.join(self.folder, "mine.json")
+        shutil.copy(os.path.join(support.ROOT, "src", "cost", "profiles", "zen4.json"), profile)
+        job = self.job(requests(2))
+        job.summary_path = os.path.join(self.folder, "summary")
+        before = os.stat(profile).st_size
+        self.expect(job.run("--device-profile", profile, "--steps", profile), support.USAGE, "[output_taken]", f"--device-profile {profile}")
+        trace = ["run", "-m", support.LLAMA, "--trace", "synthetic:n=2", "--report", profile]
+        for devices in (f"sim:{profile}", f"sim:2x{profile}:frequency_loss=0.1"):
+            self.expect(support.call(*trace, "--devices", devices), support.USAGE, "[output_taken]", f"--devices {profile}")
+        self.assertEqual(os.stat(profile).st_size, before)
+        generation = os.path.join(self.folder, "generation_config.json")
+        with open(generation, "w", encoding="utf-8") as file:
+            file.write("{}")
+        self.expect(job.run("--generation-config", self.folder, "--steps", generation), support.USAGE, "[output_taken]", "--generation-config")
+        self.expect(job.run("--generation-config", self.folder), support.COMPLETE)
+
 
 class Inputs(support.TestCase):
     def numbers(self, content, *flags):

@@ -1,10 +1,14 @@
 """SIGTERM and SIGINT at 20 points of a job: it drains, says so by its exit code, loses nothing, and resumes."""
+import fcntl
 import os
 import pty
 import random
+import re
 import select
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 import support
@@ -17,6 +21,76 @@ def slow_lines(count=6, tokens=3000):
     """Line 1 ends soon and tells that the engine runs; the others take longer than any test waits for."""
     first = {"custom_id": "first", "prompt": [5], "max_tokens": 1}
     return [first] + [{"custom_id": f"s{i}", "prompt": [5], "max_tokens": tokens, "ignore_eos": True} for i in range(count)]
+
+
+class Terminal:
+    """As much of one as the block needs. Rows that were wrapped are joined when it becomes wider, and lines are wrapped anew when
+    it becomes narrower; the cursor stays at its character."""
+
+    def __init__(self, width, height):
+        self.width, self.height, self.wraps = width, height, True
+        self.rows, self.goes_on = [""], [False]  # goes_on: the next row is of the same line
+        self.row = self.column = 0
+
+    def lines(self):
+        joined, begins = [], True
+        for row, goes_on in zip(self.rows, self.goes_on):
+            joined = joined + [row] if begins else [*joined[:-1], joined[-1] + row]
+            begins = not goes_on
+        return joined
+
+    def resize(self, width, height):
+        line = sum(not goes_on for goes_on in self.goes_on[:self.row])
+        first = self.row
+        while first > 0 and self.goes_on[first - 1]:
+            first -= 1
+        at = sum(map(len, self.rows[first:self.row])) + self.column
+        self.width, self.height = width, height
+        rows, goes_on = [], []
+        for number, text in enumerate(self.lines()):
+            pieces = [text[i:i + width] for i in range(0, len(text), width)] or [""]
+            if number == line:
+                self.row, self.column = len(rows) + min(at // width, len(pieces) - 1), at % width
+            rows += pieces
+            goes_on += [True] * (len(pieces) - 1) + [False]
+        self.rows, self.goes_on = rows, goes_on
+
+    def down(self, goes_on=False):
+        self.goes_on[self.row] = goes_on
+        self.row, self.column = self.row + 1, 0
+        if self.row == len(self.rows):
+            self.rows.append("")
+            self.goes_on.append(False)
+
+    def put(self, character):
+        if self.column == self.width:
+            if self.wraps:
+                self.down(goes_on=True)
+            else:
+                self.column -= 1
+        text = self.rows[self.row].ljust(self.column)
+        self.rows[self.row] = text[:self.column] + character + text[self.column + 1:]
+        self.column += 1
+
+    def show(self, data):
+        for part in re.findall(r"\x1b\[\??\d*[A-Za-z]|[^\x1b]", data.decode()):
+            if part == "\r":
+                self.column = 0
+            elif part == "\n":
+                self.down()
+            elif part in ("\x1b[?7l", "\x1b[?7h"):
+                self.wraps = part.endswith("h")
+            elif part in ("\x1b[K", "\x1b[J"):
+                self.rows[self.row] = self.rows[self.row][:self.column]
+                self.goes_on[self.row] = False
+                if part == "\x1b[J":
+                    del self.rows[self.row + 1:], self.goes_on[self.row + 1:]
+            elif part.endswith("A") and len(part) > 1:
+                # Not above the terminal's first row: what is there has scrolled away.
+                top = max(0, len(self.rows) - self.height)
+                self.row = max(top, self.row - int(part[2:-1]))
+            else:
+                self.put(part)
 
 
 class Signals(support.TestCase):
@@ -169,6 +243,45 @@ class Signals(support.TestCase):
             until(message)
             self.assertIn(b"\r\x1b[J" + message, seen)
         self.assertEqual(process.wait(60), support.ABORTED)
+        os.close(ours)
+
+    def test_a_resize_leaves_no_stale_lines(self):
+        """Whatever the terminal's size becomes, and however late the job hears of it, there is one block."""
+        job = self.job(slow_lines(), model=self.long_model(), flags=["--skip-tokenizer-init"])
+        ours, theirs = pty.openpty()
+        terminal = Terminal(100, 24)
+
+        def tell(width, height):
+            fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+        tell(100, 24)
+        process = subprocess.Popen(support.command(*job.arguments("--grace", "600")), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=theirs)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        os.close(theirs)
+
+        def draws(count):
+            """Shows what comes until the block was drawn so many times."""
+            while count > 0:
+                self.assertTrue(select.select([ours], [], [], 60)[0], terminal.rows)
+                text = os.read(ours, 4096)
+                terminal.show(text)
+                count -= text.count(b"\x1b[J")
+
+        draws(2)
+        for width, height in ((40, 24), (72, 24), (20, 3), (100, 24)):
+            if height < terminal.height:  # lines that scroll away stay above
+                tell(terminal.width, height)
+                draws(2)
+            terminal.resize(width, height)
+            draws(1)  # drawn for the size before
+            tell(width, height)
+            draws(2)
+            lines = terminal.lines()
+            self.assertEqual(sum(" done" in line for line in lines), 1, lines)
+            self.assertEqual(sum(line.startswith("[") or "ETA" in line for line in lines), 1, lines)
+        process.kill()
         os.close(ours)
 
     def long_model(self):

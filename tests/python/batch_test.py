@@ -27,6 +27,10 @@ def test_run_batch_is_forebay_run(run, tmp_path):
     with pytest.raises(forebay.Error) as caught:
         forebay.run_batch(tmp_path / "none", output, LLAMA, use_tqdm=False, **FLAGS)
     assert caught.value.code == "input_unreadable"
+    kept = {"kv_file": str(tmp_path / "kv"), "kv_file_size": "64MiB", "kv_file_keep": True}
+    with pytest.raises(forebay.Error) as caught:
+        forebay.run_batch(job.input, tmp_path / "kv.index", LLAMA, use_tqdm=False, **kept, **FLAGS)
+    assert caught.value.code == "output_taken"
 
 
 def test_control_c_drains_and_the_same_call_goes_on(run, tmp_path):

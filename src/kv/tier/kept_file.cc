@@ -108,7 +108,7 @@ base::Status KeptFile::Read(const KeptIdentity& identity, int32_t num_blocks, in
 base::Status KeptFile::Rewrite(const KeptIdentity& identity) {
   std::string bytes = KeptHead(identity);
   for (const KeptRecord& record : records_) bytes += KeptLine(record);
-  const std::string fresh = path_ + ".new";
+  const std::string fresh = path_ + kNewSuffix;
   const int descriptor =
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return Failed("it cannot be written");

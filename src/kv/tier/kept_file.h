@@ -13,6 +13,7 @@
 namespace forebay::kv {
 
 inline constexpr char kIndexSuffix[] = ".index";
+inline constexpr char kNewSuffix[] = ".new";  // The index while it is written.
 
 // Open as long as it lives; one task at a time calls.
 class KeptFile {

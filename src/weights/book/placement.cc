@@ -19,10 +19,12 @@ namespace forebay::weights {
 FOREBAY_PLACEMENTS(FOREBAY_DECLARE)
 #undef FOREBAY_DECLARE
 
+void LayerRuns::Add(uint64_t run_bytes, int32_t leaf, int32_t piece) {
+  runs.push_back({.bytes = run_bytes, .leaf = leaf, .piece = piece, .before = bytes()});
+}
+
 uint64_t LayerRuns::bytes() const {
-  uint64_t sum = 0;
-  for (const TileRun& run : runs) sum += run.bytes;
-  return sum;
+  return runs.empty() ? 0 : runs.back().before + runs.back().bytes;
 }
 
 int32_t PlacementGroup::num_pieces() const {

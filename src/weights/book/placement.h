@@ -27,7 +27,8 @@ struct TileRun {
   // of the layer's leaves of K or of its experts, [0, num_leaves): runs of one leaf can be computed
   // with on their own
   int32_t leaf;
-  int32_t piece;  // [0, num_pieces): runs of one piece are used at the same time
+  int32_t piece;        // [0, num_pieces): runs of one piece are used at the same time
+  uint64_t before = 0;  // bytes of the layer's runs that come first
 
   friend bool operator==(const TileRun&, const TileRun&) = default;
 };
@@ -39,6 +40,7 @@ struct LayerRuns {
   int32_t num_pieces = 1;
   TensorKind tensors = TensorKind::kDense;  // of which they all are
 
+  void Add(uint64_t bytes, int32_t leaf, int32_t piece);
   uint64_t bytes() const;
   friend bool operator==(const LayerRuns&, const LayerRuns&) = default;
 };

@@ -99,11 +99,27 @@ TEST(Placement, StripedRanksOwnWholeLeaves) {
   }
 }
 
-TEST(Placement, ShardedSplitsTheTilesEvenly) {
-  const PlacementGroup group = Group(4, 1, 1);  // 32 + 48 tiles
-  EXPECT_THAT(Find("sharded").Holders({0, 19}, group), ElementsAre(0));
-  EXPECT_THAT(Find("sharded").Holders({0, 20}, group), ElementsAre(1));
+TEST(Placement, ShardedSplitsTheBytesEvenly) {
+  // 32 tiles of 100 bytes and 48 of 30, 6 of them with a byte more: 4,646 bytes.
+  const PlacementGroup group = Group(4, 1, 1);
+  EXPECT_THAT(Find("sharded").Holders({0, 11}, group), ElementsAre(0));
+  EXPECT_THAT(Find("sharded").Holders({0, 12}, group), ElementsAre(1));
+  EXPECT_THAT(Find("sharded").Holders({0, 22}, group), ElementsAre(1));
+  EXPECT_THAT(Find("sharded").Holders({0, 23}, group), ElementsAre(2));
+  EXPECT_THAT(Find("sharded").Holders({0, 40}, group), ElementsAre(2));
+  EXPECT_THAT(Find("sharded").Holders({0, 41}, group), ElementsAre(3));
   EXPECT_THAT(Find("sharded").Holders({0, 79}, group), ElementsAre(3));
+  // No rank has more than half a run above its part.
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    const PlacementGroup even = Group(ranks, 1, 1);
+    for (int rank = 0; rank < ranks; ++rank) {
+      uint64_t held = 0;
+      for (int64_t tile = 0; tile < std::ssize(even.kinds[0].runs); ++tile) {
+        if (Find("sharded").Holds(rank, {0, tile}, even)) held += even.kinds[0].runs[tile].bytes;
+      }
+      EXPECT_NEAR(held, even.kinds[0].bytes() / ranks, 101) << rank << " of " << ranks;
+    }
+  }
 }
 
 // Every tile has a holder, the source holds it, and a pooled layer has exactly one copy.
@@ -135,7 +151,7 @@ TEST(Placement, EveryTileHasAHolder) {
 
 PlacementGroup Experts(int ranks, int32_t experts) {
   LayerRuns layer{.num_leaves = experts, .tensors = TensorKind::kExperts};
-  for (int32_t expert = 0; expert < experts; ++expert) layer.runs.push_back({100, expert, 0});
+  for (int32_t expert = 0; expert < experts; ++expert) layer.Add(100, expert, 0);
   return {.num_ranks = ranks, .pool_index = {0}, .kinds = {layer}};
 }
 

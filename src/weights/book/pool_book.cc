@@ -9,10 +9,6 @@ namespace forebay::weights {
 
 PoolBook::PoolBook(std::shared_ptr<const Placement> placement, PlacementGroup group)
     : placement_(std::move(placement)), group_(std::move(group)) {
-  for (const LayerRuns& kind : group_.kinds) {
-    std::vector<uint64_t>& before = bytes_before_.emplace_back(1);
-    for (const TileRun& run : kind.runs) before.push_back(before.back() + run.bytes);
-  }
   for (int64_t layer = 0; layer < group_.num_layers(); ++layer) {
     if (group_.pool_index[layer] >= 0) layers_.push_back(layer);
   }
@@ -39,17 +35,13 @@ const std::vector<PoolBook::Stretch>& PoolBook::StretchesOf(int rank, int64_t la
   return stretches_[static_cast<size_t>(rank) * layers_.size() + static_cast<size_t>(pool_layer)];
 }
 
-const std::vector<uint64_t>& PoolBook::BytesBefore(int64_t layer) const {
-  return bytes_before_[group_.kind_of.empty() ? 0 : static_cast<size_t>(group_.kind_of[layer])];
-}
-
 uint64_t PoolBook::OffsetOf(int rank, const RunId& run) const {
   if (group_.pool_index[run.layer] < 0) return kNotHeld;
   const std::vector<Stretch>& stretches = StretchesOf(rank, run.layer);
   const auto next = std::ranges::upper_bound(stretches, run.run, {}, &Stretch::first);
   if (next == stretches.begin() || run.run >= std::prev(next)->end) return kNotHeld;
-  const std::vector<uint64_t>& before = BytesBefore(run.layer);
-  return std::prev(next)->offset + before[run.run] - before[std::prev(next)->first];
+  const std::vector<TileRun>& runs = group_.layer(run.layer).runs;
+  return std::prev(next)->offset + runs[run.run].before - runs[std::prev(next)->first].before;
 }
 
 std::vector<PullSpan> PoolBook::Pulls(int reader, int64_t layer, int32_t piece) const {

@@ -57,14 +57,12 @@ class PoolBook {
   };
 
   const std::vector<Stretch>& StretchesOf(int rank, int64_t layer) const;
-  const std::vector<uint64_t>& BytesBefore(int64_t layer) const;
 
   const std::shared_ptr<const Placement> placement_;
   const PlacementGroup group_;
-  std::vector<int64_t> layers_;                      // [pooled layers] -> layer
-  std::vector<std::vector<uint64_t>> bytes_before_;  // [kinds][runs + 1]
-  std::vector<std::vector<Stretch>> stretches_;      // [ranks x pooled layers], ascending
-  std::vector<uint64_t> held_bytes_;                 // [ranks]
+  std::vector<int64_t> layers_;                  // [pooled layers] -> layer
+  std::vector<std::vector<Stretch>> stretches_;  // [ranks x pooled layers], ascending
+  std::vector<uint64_t> held_bytes_;             // [ranks]
 };
 
 }  // namespace forebay::weights

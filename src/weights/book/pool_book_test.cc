@@ -22,8 +22,8 @@ PoolBook Book(const char* placement, int ranks, int64_t layers, int64_t pooled) 
 PoolBook MixedBook(const char* placement, int ranks, int64_t layers, int64_t pooled) {
   LayerRuns experts{.num_leaves = 2};
   for (int32_t expert = 0; expert < 2; ++expert) {
-    experts.runs.push_back({100, expert, 0});
-    experts.runs.push_back({90, expert, 0});
+    experts.Add(100, expert, 0);
+    experts.Add(90, expert, 0);
   }
   PlacementGroup group{.num_ranks = ranks,
                        .pool_index = SpreadPool(layers, pooled),
@@ -96,17 +96,17 @@ TEST(PoolBook, LayersOfTwoKinds) {
       CheckPulls(MixedBook(name, ranks, 9, 7));
     }
   }
-  // Runs are not parted: of two experts' four runs over three ranks the first has two.
+  // Runs are not parted: of two experts' four runs over three ranks the second has two.
   const PoolBook book = MixedBook("sharded", 3, 2, 2);
-  EXPECT_EQ(book.OffsetOf(0, {1, 1}), book.OffsetOf(0, {1, 0}) + 100);
-  EXPECT_EQ(book.OffsetOf(0, {1, 2}), PoolBook::kNotHeld);
+  EXPECT_EQ(book.OffsetOf(1, {1, 2}), book.OffsetOf(1, {1, 1}) + 90);
+  EXPECT_EQ(book.OffsetOf(0, {1, 1}), PoolBook::kNotHeld);
 }
 
 // A layer of experts whose two matrices have 70 and 30 bytes an expert.
 PoolBook ExpertBook(const std::string& placement, int ranks, int64_t layers, int32_t experts) {
   LayerRuns layer{.num_leaves = experts, .tensors = TensorKind::kExperts};
   for (const uint64_t bytes : {70, 30}) {
-    for (int32_t expert = 0; expert < experts; ++expert) layer.runs.push_back({bytes, expert, 0});
+    for (int32_t expert = 0; expert < experts; ++expert) layer.Add(bytes, expert, 0);
   }
   return PoolBook(FindPlacement(placement)->placement,
                   {.num_ranks = ranks, .pool_index = SpreadPool(layers, layers), .kinds = {layer}});

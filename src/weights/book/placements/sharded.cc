@@ -1,4 +1,5 @@
-// Each layer's runs are split evenly (FSDP).
+// Each layer's bytes are split evenly (FSDP): a run belongs to the rank in whose part its middle
+// lies.
 #include "base/part.h"
 #include "weights/book/placement.h"
 
@@ -8,8 +9,10 @@ namespace {
 class Sharded final : public Placement {
  protected:
   bool PoolHolds(int rank, const RunId& run, const PlacementGroup& group) const override {
-    const auto runs = static_cast<int64_t>(group.layer(run.layer).runs.size());
-    return rank == base::PartOf(runs, group.num_ranks, run.run);
+    const LayerRuns& layer = group.layer(run.layer);
+    const TileRun& tile = layer.runs[run.run];
+    return rank == base::PartOf(static_cast<int64_t>(layer.bytes()), group.num_ranks,
+                                static_cast<int64_t>(tile.before + tile.bytes / 2));
   }
 };
 

@@ -9,11 +9,10 @@ namespace forebay::weights {
 inline LayerRuns FfnTiles(int leaves, int gate_up, int down) {
   LayerRuns layer{.num_leaves = leaves, .num_pieces = 2};
   for (int leaf = 0; leaf < leaves; ++leaf) {
-    for (int tile = 0; tile < gate_up; ++tile) layer.runs.push_back({100, leaf, 0});
+    for (int tile = 0; tile < gate_up; ++tile) layer.Add(100, leaf, 0);
   }
   for (int leaf = 0; leaf < leaves; ++leaf) {
-    for (int tile = 0; tile < down; ++tile)
-      layer.runs.push_back({leaf + 1 == leaves ? 31u : 30u, leaf, 1});
+    for (int tile = 0; tile < down; ++tile) layer.Add(leaf + 1 == leaves ? 31 : 30, leaf, 1);
   }
   return layer;
 }
