@@ -188,6 +188,7 @@ TEST(StreamKvRefused, WhereNothingCanBeStreamed) {
     EXPECT_EQ(refusal("llama3-gqa", "cpu", "", forced, 64 << 20, 0).code(), layout::kCannotStream)
         << "all fits";
   }
+  EXPECT_EQ(refusal("llama3-gqa", "cpu", "", Offloading::kAlg1, 0).code(), layout::kCannotStream);
   EXPECT_THAT(refusal("llama2-mha", "cpu", "", Offloading::kAlways).message(),
               testing::HasSubstr("2 layers"));
   for (const Offloading unforced : {Offloading::kAuto, Offloading::kOff}) {

@@ -255,9 +255,9 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
           "--kv-offload", flags.kv_offload,
           "Whether running choices keep a part of their KV cache in the host's memory, read "
           "layer by layer in every step: off, uniform (as much as stays hidden behind the "
-          "step), always (as much as there is room for), or auto (where it makes the job "
-          "faster)")
-      .among({"auto", "off", "uniform", "always"})
+          "step), alg1, alg2 or max (Vasuki's plans of whole layers, where they stay hidden), "
+          "always (as much as there is room for), or auto (where it makes the job faster)")
+      .among({"auto", "off", "uniform", "alg1", "alg2", "max", "always"})
       .capture_default_str();
   command
       .add_option("--length-predictor", flags.length_predictor,

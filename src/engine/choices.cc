@@ -70,8 +70,7 @@ void Choices::Take(std::unique_ptr<RequestState> state) {
       Queue(sequence.get());
     }
   }
-  auto& list = state->unfinished == 0 ? ended_ : states_;
-  list.push_back(std::move(state));
+  (state->unfinished == 0 ? ended_ : states_).push_back(std::move(state));
 }
 
 void Choices::DropUnstarted() {
@@ -122,6 +121,7 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* r
                i < plan.admit.size() ? 0 : book_.table(0, sequence->slot).size(), rows);
     }
   }
+  streaming_.BringBack(lists_.running());
   parking_.StoreEvicted(book_);
 }
 

@@ -224,10 +224,15 @@ TEST(ChoicesPark, WithoutRoomOrWorthIsComputedAgain) {
     if (!worth) options.park = {};
     Books books(options);
     for (int i = 0; i < 2; ++i) books.Take(MakeRequest(i, 60, 120));
+    testing::internal::CaptureStderr();
     while (!books.choices.idle()) {
       ASSERT_TRUE(books.Begin(*policy));
       books.End();
     }
+    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string full = "the 1 blocks of --kv-offloading-size are full";
+    EXPECT_EQ(said.find(full) != std::string::npos, worth) << said;
+    EXPECT_EQ(said.find(full), said.rfind(full)) << "it is said once";
     const ParkCounters parked = books.choices.park_counters();
     EXPECT_EQ(parked.parks, 0);
     EXPECT_EQ(parked.refused, worth ? books.choices.stats().preemptions : 0);

@@ -34,11 +34,10 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
   view_.waiting.clear();
   running_.clear();
   const int64_t movable = from_.streaming.Movable(from_.lists.running());
-  view_.available_blocks = from_.book.available_blocks() + movable;
+  // What should not be streamed comes back first.
+  view_.available_blocks =
+      std::max<int64_t>(0, from_.book.available_blocks() + movable - from_.streaming.excess());
   view_.later_blocks = from_.streaming.room() - movable;
-  // Whoever needs a block now has the latest choice give up its own.
-  if (from_.streaming.over() && from_.lists.running().size() > 1)
-    view_.available_blocks = std::min<int64_t>(view_.available_blocks, 0);
   view_.now_us = now_us;
   view_.mode = options_.mode;
   view_.overcommit = options_.overcommit;
@@ -53,8 +52,8 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
        .lent_blocks = from_.loans.blocks(),
        .steps = share ? options_.steps_in_flight : 1});
   view_.limits = part.limits;
-  view_.limits.total_blocks += options_.streaming.places;
-  view_.limits.streamed_blocks = options_.streaming.places;
+  view_.limits.total_blocks += from_.streaming.limit();
+  view_.limits.streamed_blocks = from_.streaming.limit();
   // No policy preempts where one more block for each is there.
   const bool short_of_blocks = view_.available_blocks < running;
   for (Sequence* sequence : from_.lists.running()) {

@@ -129,6 +129,7 @@ void AddTier(const Replica::Published& replica, std::map<std::string, int64_t>* 
     add("kv_stream_limit", replica.streaming.limit);
     add("kv_stream_limit_least", replica.streaming.least);
     add("kv_stream_shrinks", replica.streaming.shrinks);
+    add("kv_blocks_brought_back", replica.park.brought_back);
     add("kv_blocks_streamed", replica.tier.block_steps);
     add("kv_bytes_streamed", static_cast<int64_t>(replica.tier.streamed));
   }

@@ -93,6 +93,19 @@ kv::BlockId Parking::Stream(Sequence* sequence, int64_t block, kv::BlockId devic
   return below;
 }
 
+void Parking::BringBack(Sequence* sequence, kv::BlockId below, kv::GroupBooks& book) {
+  const int64_t index = book.first_held(0, sequence->slot) / kv::kBlockTokens - 1;
+  // Nobody else writes below as long as it is read.
+  moving_.push_back({.stay = {.blocks = {below}}});
+  if (!book.TakeBack(sequence->slot, Keys(sequence, index, 1).front())) return;
+  moves_.up.push_back({.group = 0,
+                       .device = book.table(0, sequence->slot)[static_cast<size_t>(index)],
+                       .below = below});
+  moves_.up_at_once = true;
+  ++counters_.blocks_up;
+  ++counters_.brought_back;
+}
+
 int64_t Parking::FindPrefix(Sequence* sequence, int64_t cached, int64_t most) {
   if (!on() || !options_.shared_keys) return 0;
   int64_t found = 0;
@@ -142,18 +155,15 @@ void Parking::BeginPlan(kv::GroupBooks& book) {
 void Parking::StoreEvicted(kv::GroupBooks& book) {
   for (size_t i = 0; i < book.evicted(0).size() && !closed_; ++i) {
     const kv::PrefixKey key = book.evicted(0)[i].key;
-    fresh_.clear();
-    std::optional<kv::TierStay> stay = tier_.Hold(std::span(&key, 1), false, &fresh_, spared_);
-    if (!stay) return;
-    Demote(book.num_groups());
-    for (int group = 0; group < book.num_groups() && !fresh_.empty(); ++group) {
+    device_.clear();
+    for (int group = 0; group < book.num_groups(); ++group) {
       const kv::EvictedBlock& evicted = book.evicted(group)[i];
       FB_CHECK(evicted.key == key, "groups that see all have evicted different blocks");
-      moves_.down.push_back(
-          {.group = group, .device = evicted.block, .below = stay->blocks.front(), .key = key});
+      device_.push_back(evicted.block);
     }
+    fresh_.clear();
+    if (!MoveDown(tier_.Hold(std::span(&key, 1), false, &fresh_, spared_), key, device_)) return;
     counters_.evicted += std::ssize(fresh_);
-    moving_.push_back({.stay = *std::move(stay)});
   }
 }
 
@@ -195,18 +205,28 @@ void Parking::Seal(Sequence* sequence, const kv::GroupBooks& book) {
       std::min(book.committed(0, sequence->slot), sequence->prompt_tokens) / kv::kBlockTokens;
   for (; sequence->sealed_blocks < end; ++sequence->sealed_blocks) {
     const kv::PrefixKey key = Keys(sequence, sequence->sealed_blocks, 1).front();
-    fresh_.clear();
-    std::optional<kv::TierStay> stay = tier_.HoldFar(key, &fresh_, spared_);
-    if (!stay) return;
-    Demote(book.num_groups());
-    if (!fresh_.empty()) {
-      const kv::BlockId device =
-          book.table(0, sequence->slot)[static_cast<size_t>(sequence->sealed_blocks)];
-      moves_.down.push_back(
-          {.group = 0, .device = device, .below = stay->blocks.front(), .key = key});
+    device_.clear();
+    for (int group = 0; group < book.num_groups(); ++group) {
+      device_.push_back(
+          book.table(group, sequence->slot)[static_cast<size_t>(sequence->sealed_blocks)]);
     }
-    moving_.push_back({.stay = *std::move(stay)});
+    fresh_.clear();
+    if (!MoveDown(tier_.HoldFar(key, &fresh_, spared_), key, device_)) return;
   }
+}
+
+bool Parking::MoveDown(std::optional<kv::TierStay> held, const kv::PrefixKey& key,
+                       std::span<const kv::BlockId> device) {
+  if (!held) return false;
+  Demote(static_cast<int>(device.size()));
+  for (int group = 0; group < std::ssize(device) && !fresh_.empty(); ++group) {
+    moves_.down.push_back({.group = group,
+                           .device = device[static_cast<size_t>(group)],
+                           .below = held->blocks.front(),
+                           .key = key});
+  }
+  moving_.push_back({.stay = *std::move(held)});
+  return true;
 }
 
 void Parking::Demote(int num_groups) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct ParkCounters {
   int64_t refused = 0;     // preempted choices for which the tier had no room
   int64_t recomputed = 0;  // those that were cheaper to compute again
   int64_t blocks_up = 0;
+  int64_t brought_back = 0;       // of these, those that running choices had below
   int64_t blocks_up_far = 0;      // of these, from the far level
   int64_t evicted = 0;            // blocks of the device's cache that went below
   int64_t prefix_blocks_hit = 0;  // that were found below instead of being computed
@@ -57,7 +59,10 @@ class Parking {
   // Puts a full block of a running choice below, which lies in `device`, if it is not there: it
   // stays there until Unstream. REQUIRES: one that is spared.
   kv::BlockId Stream(Sequence* sequence, int64_t block, kv::BlockId device);
-  void Unstream(std::vector<kv::BlockId> blocks) { tier_.Release({.blocks = std::move(blocks)}); }
+  void Unstream(kv::BlockId below) { tier_.Release({.blocks = {below}}); }
+  // The choice takes its last streamed block, which lies `below`, back to the device: the next step
+  // finds it there.
+  void BringBack(Sequence* sequence, kv::BlockId below, kv::GroupBooks& book);
   // Of the choice's positions after the first `cached`, which the device has, those that are below
   // and come up in less time than it takes to compute them: whole blocks, before `most`.
   int64_t FindPrefix(Sequence* sequence, int64_t cached, int64_t most);
@@ -101,6 +106,10 @@ class Parking {
 
   // Moves what the tier's near level had to give up for blocks that were held just now.
   void Demote(int num_groups);
+  // Moves the full block that was held just now down if it is new; `device`: where it lies, by
+  // group. False: there was no room for it.
+  bool MoveDown(std::optional<kv::TierStay> held, const kv::PrefixKey& key,
+                std::span<const kv::BlockId> device);
 
   const ParkingOptions options_;
   kv::TierBook tier_;
@@ -111,10 +120,11 @@ class Parking {
   int64_t next_id_ = 1;                  // of keys that are a choice's own
   std::vector<kv::PrefixKey> own_keys_;  // kept for their capacity
   std::vector<int32_t> fresh_;
+  std::vector<kv::BlockId> device_;
   // Of blocks that move for the plan in hand: nobody may write over them before that.
   struct Moving {
     kv::TierStay stay;
-    Sequence* sequence = nullptr;  // that comes back; null: the blocks go down
+    Sequence* sequence = nullptr;  // that comes back whole; null: blocks alone move
   };
   std::vector<Moving> moving_;
   bool closed_ = false;        // nothing goes down any more

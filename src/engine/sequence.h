@@ -34,6 +34,12 @@ struct ParkedKv {
   std::vector<int64_t> first_held;  // by KV group: positions before it are nowhere any more
 };
 
+// A full block of a running choice that lies below.
+struct StreamedKv {
+  kv::BlockId below;
+  uint64_t digest;  // of its K and V
+};
+
 struct Sequence {
   RequestState* request = nullptr;
   int32_t prompt_index = 0;
@@ -56,7 +62,7 @@ struct Sequence {
   int64_t computed = 0;              // positions in the KV cache
   std::unique_ptr<ParkedKv> parked;  // while waiting; null: it has nothing below
   // While running: of its first blocks, those that lie below and are read from there.
-  std::vector<kv::BlockId> streamed;
+  std::vector<StreamedKv> streamed;
   int64_t sealed_blocks = 0;  // of the prompt, that went below for the next job
   int64_t park_id = 0;        // of keys below that are its own; 0: none yet
   // of K and V in the blocks that were let go since it was admitted

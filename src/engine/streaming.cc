@@ -105,19 +105,51 @@ void Streaming::Stream(Sequence* sequence, int64_t index) {
   const kv::BlockId below = parking_.Stream(sequence, index, table[static_cast<size_t>(index)]);
   const int32_t place = places_.Take(below);
   parking_.Spare(places_.room());
-  sequence->streamed.push_back(below);
-  sequence->let_go_digest +=
+  const uint64_t digest =
       kv_digest_(0, table, index * kv::kBlockTokens, (index + 1) * kv::kBlockTokens);
+  sequence->streamed.push_back({.below = below, .digest = digest});
+  sequence->let_go_digest += digest;
   book_.Replace(sequence->slot,
                 static_cast<kv::BlockId>(kernels::kWindowBit | static_cast<uint32_t>(place)));
+  NoteChanged(sequence);
+}
+
+void Streaming::BringBack(std::span<Sequence* const> running) {
+  while (excess() > 0 && book_.available_blocks() > 0) {
+    const auto by_streamed = [](const Sequence* choice) { return choice->streamed.size(); };
+    const std::vector<StreamedKv>& most =
+        (*std::ranges::max_element(running, {}, by_streamed))->streamed;
+    // With all that share it, its place is free.
+    const size_t length = most.size();
+    const kv::BlockId below = most.back().below;
+    for (Sequence* choice : running) {
+      if (choice->streamed.size() == length && choice->streamed.back().below == below)
+        BringBack(choice);
+    }
+  }
+}
+
+void Streaming::BringBack(Sequence* sequence) {
+  const StreamedKv back = sequence->streamed.back();
+  sequence->streamed.pop_back();
+  sequence->let_go_digest -= back.digest;
+  places_.Release(back.below);
+  parking_.Spare(places_.room());
+  parking_.BringBack(sequence, back.below, book_);
+  NoteChanged(sequence);
+}
+
+void Streaming::NoteChanged(Sequence* sequence) {
   if (std::ranges::count(changed_, sequence) == 0) changed_.push_back(sequence);
 }
 
 void Streaming::End(Sequence* sequence) {
   std::erase(changed_, sequence);
-  if (sequence->streamed.empty()) return;
-  for (const kv::BlockId below : sequence->streamed) places_.Release(below);
-  parking_.Unstream(std::exchange(sequence->streamed, {}));
+  // From the end to the front, so that the children of a prefix are evicted before it.
+  for (; !sequence->streamed.empty(); sequence->streamed.pop_back()) {
+    places_.Release(sequence->streamed.back().below);
+    parking_.Unstream(sequence->streamed.back().below);
+  }
   parking_.Spare(places_.room());
 }
 

@@ -7,9 +7,9 @@
 // place of the window frees one block, and every full block can go.
 //
 // Where steps are measured, fewer places are used than there are as long as copies are not hidden
-// behind the step (kv/book/stream_limit.h). What is streamed stays so while its choice runs: so
-// nobody gets blocks but those that the latest ones give up, until no more are streamed than should
-// be.
+// behind the step (kv/book/stream_limit.h). What is streamed beyond that comes back to the device,
+// the blocks at the highest positions first, as blocks are free; until then nobody is admitted, and
+// whoever finds none free has the latest choice preempted.
 //
 // Not thread-safe: the replica's control task calls.
 #pragma once
@@ -53,11 +53,13 @@ class Streaming {
 
   bool on() const { return places_.num_places() > 0; }
   bool measures() const { return on() && options_.bytes_per_s > 0; }
-  // Blocks that more can be streamed of, sooner or later, and at most now.
-  int64_t room() const { return std::max<int64_t>(0, limit_.limit() - taken()); }
+  // Blocks that may be streamed at most, those that more can be streamed of, sooner or later, and
+  // at most now.
+  int32_t limit() const { return limit_.limit(); }
+  int64_t room() const { return std::max<int64_t>(0, limit() - taken()); }
   int64_t Movable(std::span<Sequence* const> running) const;
-  // More are streamed than should be.
-  bool over() const { return taken() > limit_.limit(); }
+  // Those that are streamed and should not be.
+  int64_t excess() const { return std::max<int64_t>(0, taken() - limit()); }
   // The step that has read what blocks() said last has ended. All steps so far took so long, of
   // which compute waited so much. REQUIRES: measures().
   void Observe(double seconds, double waited_seconds);
@@ -66,6 +68,9 @@ class Streaming {
   // Streams blocks of the running choices until those are available that the choice lacks for its
   // positions before `length`. REQUIRES: they are, with Movable(running).
   void MakeRoom(const Sequence& sequence, int64_t length, std::span<Sequence* const> running);
+  // Brings back what should not be streamed, as far as blocks are available: after all others of
+  // the step have theirs.
+  void BringBack(std::span<Sequence* const> running);
   // The choice runs no more, or not here; before its slot is closed.
   void End(Sequence* sequence);
 
@@ -75,13 +80,15 @@ class Streaming {
     read_ = std::ssize(blocks);
     return blocks;
   }
-  // Those whose tables MakeRoom has changed, until the caller clears it.
+  // Those whose tables MakeRoom or BringBack has changed, until the caller clears it.
   std::vector<Sequence*>& changed() { return changed_; }
 
  private:
   // The index of the first block that the choice holds on the device; -1: it is not full.
   int64_t FirstFull(const Sequence& sequence) const;
   void Stream(Sequence* sequence, int64_t index);
+  void BringBack(Sequence* sequence);
+  void NoteChanged(Sequence* sequence);
   int64_t taken() const { return places_.num_places() - places_.room(); }
   void Warn() const;
 

@@ -205,7 +205,19 @@ TEST(Options, TheTierBelowIsPlanned) {
             "block of KV cache, 4.0 MiB");
   options.machine.devices = *ParseDevices("cpu");
   options.tier.host_bytes = uint64_t{1} << 50;
-  EXPECT_EQ(PlanLayout(options, config).status().code(), kOffloadingSize);
+  const base::Status large = PlanLayout(options, config).status();
+  EXPECT_EQ(large.code(), kOffloadingSize);
+  EXPECT_EQ(
+      large.message().rfind("--kv-offloading-size take 1048576.00 GiB of the host's memory", 0), 0u)
+      << large.message();
+  EXPECT_NE(large.message().find(" that the machine has free"), std::string::npos);
+  // Staging of a file is what is left of it.
+  options.tier = {.file = "kv", .file_bytes = uint64_t{20} << 30};
+  options.machine.memory_bytes = uint64_t{1} << 50;
+  const base::Status file = PlanLayout(options, config).status();
+  EXPECT_EQ(file.code(), kKvFileSize);
+  EXPECT_EQ(file.message().rfind("--kv-file-size take 256.0 MiB of the host's memory", 0), 0u)
+      << file.message();
 }
 
 // Copies of a choice's KV take some percent of what its rows would, on a card over PCIe.

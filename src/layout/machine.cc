@@ -79,15 +79,17 @@ void PlanCpu(const MachineOptions& options, int cores, uint64_t memory, MachineP
 }
 
 // The ranks of a CPU and the tier below them share the same memory.
-base::Status CheckTierMemory(const MachineOptions& machine, uint64_t tier, uint64_t free) {
-  const auto ranks = static_cast<uint64_t>(machine.devices.count);
-  const uint64_t given = GivenBytes(machine, machine.devices.count) * ranks;
+base::Status CheckTierMemory(const EngineOptions& options, uint64_t free) {
+  const int ranks = options.machine.devices.count;
+  const uint64_t tier = options.tier.memory_bytes(ranks),
+                 given = GivenBytes(options.machine, ranks) * static_cast<uint64_t>(ranks);
   if (tier == 0 || (tier < free && given <= free - tier)) return base::Status::Ok();
   return base::Status(
-      kOffloadingSize,
-      fmt::format("--kv-offloading-size {} and {} of --memory are more than the {} that the "
-                  "machine has free, less a margin",
-                  base::FormatBytes(tier), base::FormatBytes(given), base::FormatBytes(free)));
+      options.tier.in_memory() ? kOffloadingSize : kKvFileSize,
+      fmt::format("{} take {} of the host's memory, which with {} of --memory are more than the {} "
+                  "that the machine has free, less a margin",
+                  options.tier.size_flag(), base::FormatBytes(tier), base::FormatBytes(given),
+                  base::FormatBytes(free)));
 }
 
 void PlanGpu(const MachineOptions& options, MachinePlan* plan) {
@@ -118,7 +120,7 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
   if (!simulated) {
     plan.topology = runtime::ReadTopology();
     const uint64_t free = FreeMemory(plan.topology);
-    FB_RETURN_IF_ERROR(CheckTierMemory(machine, tier, free));
+    FB_RETURN_IF_ERROR(CheckTierMemory(options, free));
     PlanCpu(machine, plan.topology.usable_cores, free - tier, &plan);
     plan.stable_bytes =
         GivenBytes(machine, plan.spec.count)
@@ -127,7 +129,7 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
   } else if (plan.profile.kind == cost::DeviceKind::kCpu) {
     const auto memory =
         static_cast<uint64_t>(plan.profile.memory_bytes * machine.memory_utilization);
-    FB_RETURN_IF_ERROR(CheckTierMemory(machine, tier, memory));
+    FB_RETURN_IF_ERROR(CheckTierMemory(options, memory));
     PlanCpu(machine, static_cast<int>(plan.profile.cores), memory - tier, &plan);
   } else {
     PlanGpu(machine, &plan);

@@ -193,21 +193,35 @@ uint64_t LeastBytes(const MemoryPlan& plan, const MemoryRequest& request) {
              kv::KvBlockBytes(plan.kv_groups, request.digest);
 }
 
+std::string LayersCannotStream(const MemoryPlan& plan) {
+  if (plan.kv_groups.size() > 1 || !plan.kv_groups[0].spec.reach.all())
+    return "the model has layers with windows, which let go of blocks by themselves; expected off";
+  if (std::ssize(plan.kv_groups[0].layers) <= kv::kWindowSlots)
+    return fmt::format("the model has {} layers; expected more than the window's {} slots",
+                       plan.kv_groups[0].layers.size(), kv::kWindowSlots);
+  return {};
+}
+
 base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request) {
   const int64_t length = plan.max_model_len;
   if (plan.kv_tokens() >= length) return base::Status::Ok();
   const uint64_t block_bytes = kv::KvBlockBytes(plan.kv_groups, false);
   if (plan.num_blocks == 0) return TooSmall(plan, request, block_bytes);
+  const uint64_t needed = static_cast<uint64_t>(plan.max_blocks_per_sequence) * block_bytes;
+  const bool tier_helps = LayersCannotStream(plan).empty() && request.steps_in_flight == 1 &&
+                          request.host_bytes < needed;
   return base::Status(
       kMemoryTooSmall,
       fmt::format(
           "--max-model-len {} needs {} of KV cache for one sequence, but --memory {} leaves {} ({} "
           "tokens); "
-          "give more memory or at most --max-model-len {}",
-          length,
-          base::FormatBytes(static_cast<uint64_t>(plan.max_blocks_per_sequence) * block_bytes),
-          base::FormatBytes(request.budget_bytes), base::FormatBytes(plan.bytes(RegionUse::kKv)),
-          plan.kv_tokens(), plan.kv_tokens()));
+          "give more memory{} or at most --max-model-len {}",
+          length, base::FormatBytes(needed), base::FormatBytes(request.budget_bytes),
+          base::FormatBytes(plan.bytes(RegionUse::kKv)), plan.kv_tokens(),
+          tier_helps ? fmt::format(", --kv-offloading-size {} for what is read layer by layer,",
+                                   base::FormatBytes(needed))
+                     : "",
+          plan.kv_tokens()));
 }
 
 base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype,

@@ -100,6 +100,8 @@ MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype,
                         const MemoryRequest& request);
 // The budget with which one sequence of full length fits.
 uint64_t LeastBytes(const MemoryPlan& plan, const MemoryRequest& request);
+// Why layers cannot be read one by one from below the device; empty: they can.
+std::string LayersCannotStream(const MemoryPlan& plan);
 // Whether the plan holds one sequence of full length: kMemoryTooSmall says which part is how large
 // and what would fit.
 base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request);

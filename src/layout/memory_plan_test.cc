@@ -63,6 +63,21 @@ TEST(MemoryPlan, AnAskedLengthThatDoesNotFitIsRefusedWithBothNumbers) {
   EXPECT_NE(plan.status().message().find("--max-model-len 8192"), std::string::npos);
 }
 
+// Where KV below the device would do it says so, with what a sequence of full length takes.
+TEST(MemoryPlan, WhatLiesBelowWouldHelp) {
+  for (const auto& [layers, mib] : {std::pair{2, 6}, {4, 8}}) {
+    model::ModelConfig config = SmallConfig();
+    config.num_layers = layers;
+    config.sliding_window.assign(static_cast<size_t>(layers), 0);
+    MemoryRequest request = Request(static_cast<uint64_t>(mib) << 20);
+    request.max_model_len = 8192;
+    const std::string message =
+        PlanMemory(config, tensor::DType::kBF16, request).status().message();
+    EXPECT_NE(message.find("--max-model-len 8192 needs"), std::string::npos) << message;
+    EXPECT_EQ(message.find("--kv-offloading-size") != std::string::npos, layers > 2) << message;
+  }
+}
+
 // The workspace of contexts that are expanded grows with memory, not with the context.
 TEST(MemoryPlan, ExpandedContextsTakeASixteenthOfMemory) {
   model::ModelConfig config = SmallConfig();

@@ -77,6 +77,9 @@ const char* Name(Offloading offload) {
     case Offloading::kAuto: return "auto";
     case Offloading::kOff: return "off";
     case Offloading::kUniform: return "uniform";
+    case Offloading::kAlg1: return "alg1";
+    case Offloading::kAlg2: return "alg2";
+    case Offloading::kMax: return "max";
     case Offloading::kAlways: return "always";
   }
   return "?";
@@ -84,12 +87,14 @@ const char* Name(Offloading offload) {
 
 base::Result<Offloading> ParseOffloading(std::string_view text) {
   using enum Offloading;
-  for (const Offloading offload : {kAuto, kOff, kUniform, kAlways}) {
+  for (const Offloading offload : {kAuto, kOff, kUniform, kAlg1, kAlg2, kMax, kAlways}) {
     if (text == Name(offload)) return offload;
   }
   return base::Status(
       base::kInvalidArgument,
-      fmt::format("--kv-offload \"{}\" is unknown; expected auto, off, uniform or always", text));
+      fmt::format("--kv-offload \"{}\" is unknown; expected auto, off, uniform, alg1, alg2, max or "
+                  "always",
+                  text));
 }
 
 base::Result<Preempting> ParsePreempting(std::string_view text) {

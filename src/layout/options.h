@@ -113,7 +113,7 @@ enum class Preempting : uint8_t { kAuto, kPark, kRecompute };
 // Whether running choices keep a part of their KV below, read layer by layer in every step: where
 // it makes the job faster by price, never, as much as stays hidden behind the step, or as much as
 // there is room for.
-enum class Offloading : uint8_t { kAuto, kOff, kUniform, kAlways };
+enum class Offloading : uint8_t { kAuto, kOff, kUniform, kAlg1, kAlg2, kMax, kAlways };
 const char* Name(Offloading offload);
 
 // KV below the device. Where it lies in both, blocks go to memory first, and what that has to give

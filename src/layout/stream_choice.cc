@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/units.h"
 #include "kv/tier/window.h"
 #include "layout/job_price.h"
 #include "layout/stream_price.h"
@@ -25,22 +26,47 @@ int64_t MeanContext(const EngineOptions& options, const MemoryPlan& memory) {
   return std::max<int64_t>(1, sum / std::ssize(*options.job));
 }
 
+// As many choices of mean context as there is room for.
+struct FullBatch {
+  int64_t batch, context;
+
+  FullBatch(const EngineOptions& options, const LayoutPlan& plan)
+      : batch(0), context(MeanContext(options, plan.ranks[0].memory)) {
+    batch = std::min<int64_t>(plan.machine.max_num_seqs,
+                              plan.ranks[0].memory.kv_tokens() / (context + kernels::kBlockTokens));
+  }
+  double held_blocks() const { return HeldBlocks(batch * context, batch); }
+};
+
 StreamTrial Try(const EngineOptions& options, const model::ModelConfig& config,
                 const StepPricer& pricer, const LayoutPlan& plan) {
   const MemoryPlan& memory = plan.ranks[0].memory;
   StreamTrial trial{.blocks = memory.streamed_blocks};
-  const int64_t context = MeanContext(options, memory),
-                batch = std::min<int64_t>(plan.machine.max_num_seqs,
-                                          memory.kv_tokens() / (context + kernels::kBlockTokens));
-  if (batch == 0) return trial;
-  const kv::OffloadPlan step =
-      PriceStreaming(pricer, plan.machine, memory, HeldBlocks(batch * context, batch),
-                     pricer.Decode(batch, context).all());
+  const FullBatch full(options, plan);
+  if (full.batch == 0) return trial;
+  const kv::OffloadPlan step = PriceStreaming(pricer, plan.machine, memory, full.held_blocks(),
+                                              pricer.Decode(full.batch, full.context).all());
   trial.exposed = step.exposed_seconds / step.step_seconds;
   trial.tokens_per_s = options.job != nullptr && !config.moe
                            ? ForecastOf(options, config, plan, pricer).tokens_per_s()
-                           : static_cast<double>(batch) / step.step_seconds;
+                           : static_cast<double>(full.batch) / step.step_seconds;
   return trial;
+}
+
+// What the paper's first algorithm would send away of a full batch, with a layer's own time.
+std::string SomeLayers(const EngineOptions& options, const StepPricer& pricer,
+                       const LayoutPlan& plan) {
+  const FullBatch full(options, plan);
+  const kv::OffloadCosts costs =
+      StreamingCosts(pricer, plan.machine, plan.ranks[0].memory, full.held_blocks(),
+                     /*streamed_blocks=*/0, pricer.Decode(full.batch, full.context).all());
+  const kv::OffloadPlan some = kv::PlanKeepSome(costs, kv::kWindowSlots, kHidden);
+  return fmt::format(
+      "by the prices of {} {} of {} layers can live below whole and stay hidden, which frees {}; "
+      "plans that keep some layers are priced (forebay repro VA9) and not run; expected uniform, "
+      "which frees no less, or off",
+      plan.machine.profile.name, costs.num_layers - some.kept_layers, costs.num_layers,
+      base::FormatBytes(static_cast<uint64_t>(std::max(0.0, some.saved_bytes(costs)))));
 }
 
 }  // namespace
@@ -74,19 +100,14 @@ std::string CannotStream(const LayoutPlan& plan) {
   if (plan.steps_in_flight > 1)
     return fmt::format("{} steps are in flight; expected --steps-in-flight 1",
                        plan.steps_in_flight);
-  if (memory.kv_groups.size() > 1 || !memory.kv_groups[0].spec.reach.all())
-    return "the model has layers with windows, which let go of blocks by themselves; expected off";
-  if (std::ssize(memory.kv_groups[0].layers) <= kv::kWindowSlots)
-    return fmt::format("the model has {} layers; expected more than the window's {} slots",
-                       memory.kv_groups[0].layers.size(), kv::kWindowSlots);
-  return {};
+  return LayersCannotStream(memory);
 }
 
 base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfig& config,
                            const std::function<const StepPricer&()>& pricer, const Divide& divide,
                            LayoutPlan* plan) {
   const Offloading wanted = options.tier.offload;
-  const bool forced = wanted == Offloading::kUniform || wanted == Offloading::kAlways;
+  const bool forced = wanted != Offloading::kAuto && wanted != Offloading::kOff;
   const auto refuse = [&](std::string_view why) {
     return base::Status(kCannotStream, fmt::format("--kv-offload {}: {}", Name(wanted), why));
   };
@@ -105,6 +126,18 @@ base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfi
                         "the device holds all that --max-num-seqs choices can use; expected "
                         "less --memory, or off")
                   : base::Status::Ok();
+  }
+  if (wanted == Offloading::kAlg1 || wanted == Offloading::kAlg2 || wanted == Offloading::kMax) {
+    const StreamTrial all = Try(options, config, pricer(), most);
+    if (wanted != Offloading::kAlg1 && all.exposed <= kHidden) {
+      *plan = std::move(most);
+      return {};
+    }
+    if (wanted != Offloading::kAlg2) return refuse(SomeLayers(options, pricer(), most));
+    return refuse(
+        fmt::format("by the prices of {} the copies of all layers, {} blocks, take {:.0f} % of a "
+                    "step that is not hidden; expected uniform, or off",
+                    plan->machine.profile.name, all.blocks, 100 * all.exposed));
   }
   // A context that the device does not hold leaves no choice.
   if (wanted == Offloading::kAlways || !plan->Fits().ok()) {

@@ -25,16 +25,25 @@ int64_t LeastRows(int64_t left, const Limits& limits) {
 }  // namespace
 
 int64_t AvailableAfter(const StepView& view, size_t survivors) {
-  int64_t given_back = 0, kept = view.limits.streamed_blocks;
+  // Of those that stay: their blocks, the ones of these on the device, and the ones that cannot be
+  // streamed, since they are not full.
+  int64_t given_back = 0, kept = 0, on_device = 0, open = 0;
   for (size_t i = 0; i < view.running.size(); ++i) {
+    const RunningView& choice = view.running[i];
     if (i < survivors) {
-      kept += view.running[i].reserved_blocks - view.running[i].streamed_blocks;
+      kept += choice.reserved_blocks;
+      on_device += choice.reserved_blocks - choice.streamed_blocks;
+      open += choice.reserved_blocks - choice.computed_tokens / view.limits.block_tokens;
     } else {
-      given_back += view.running[i].exclusive_blocks;
+      given_back += choice.exclusive_blocks;
     }
   }
-  for (const RunningView& choice : view.elsewhere) kept += choice.reserved_blocks;
-  return std::max(view.available_blocks + given_back, view.limits.total_blocks - kept);
+  for (const RunningView& choice : view.elsewhere) {
+    for (int64_t* sum : {&kept, &on_device, &open}) *sum += choice.reserved_blocks;
+  }
+  const int64_t device = view.limits.total_blocks - view.limits.streamed_blocks;
+  return std::max({view.available_blocks + given_back, device - on_device,
+                   std::min(view.limits.total_blocks - kept, device - open)});
 }
 
 StepRoom PackRunning(const StepView& view, StepPlan* plan) {

@@ -18,9 +18,10 @@ inline int64_t MissingBlocks(int64_t tokens, int64_t reserved_blocks, const Limi
   return missing > 0 ? missing : 0;
 }
 
-// Blocks that are surely available once the running ones from `survivors` on are preempted. Two
-// lower bounds hold: what is available now plus what each of those holds alone, and all but what
-// the survivors hold; the second is exact where nothing is shared.
+// Blocks that are surely available once the running ones from `survivors` on are preempted. Three
+// lower bounds hold: what is available now plus what each of those holds alone; the device's blocks
+// but for those that the survivors have there; and all blocks but for those of the survivors, as
+// long as what is to be streamed of these is full. The last two are exact where nothing is shared.
 int64_t AvailableAfter(const StepView& view, size_t survivors);
 
 // What is left of a step for admissions.

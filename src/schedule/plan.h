@@ -43,7 +43,8 @@ struct StepView {
   // want more.
   std::vector<RunningView> elsewhere;
   std::vector<WaitingView> waiting;
-  // Free, evictable, and those that become free by streaming what is full now.
+  // Free, evictable, and those that become free by streaming what is full now; less those for what
+  // should not be streamed any more.
   int64_t available_blocks = 0;
   // Those that later steps may have besides, when more blocks are full.
   int64_t later_blocks = 0;

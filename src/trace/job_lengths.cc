@@ -56,7 +56,7 @@ void DescribeJob(JobLengths job, bool all_there, layout::EngineOptions* options)
 }
 
 base::Result<JobLengths> MeasureJob(const LineJob& job, const layout::EngineOptions& options) {
-  job::RequestBuilder builder(job.file, job.rules, job.text);
+  job::RequestBuilder builder(job.file, job.rules, job.text, nullptr);
   const int64_t longest = options.limits.max_model_len > 0 ? options.limits.max_model_len
                                                            : job.config.max_position_embeddings;
   const int64_t without_bound = layout::RequireSimulated(options.machine.devices).ok()

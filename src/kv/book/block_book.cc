@@ -99,6 +99,17 @@ struct BlockBook::State {
     return cached.size() == 0 || blocks[spent.oldest()].released < blocks[cached.oldest()].released;
   }
 
+  // One more sequence holds an indexed block.
+  void Share(BlockId id) {
+    Block& block = blocks[id];
+    if (block.count++ == 0) {
+      ListOf(block).Remove(id);
+      answers_return |= std::exchange(block.spent, false);
+    } else {
+      ++repeated;
+    }
+  }
+
   // The block becomes the newest of the spent ones, or of the others.
   void Cache(BlockId id, bool is_spent) {
     blocks[id].spent = is_spent;
@@ -190,13 +201,7 @@ SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, const KeySalt& sal
   seq = Sequence{.live = true, .salt = salt, .chain = RootKey(salt)};
   BlockId* table = s.Table(slot);
   s.WalkCached(tokens, salt, max_cached, keys, [&](BlockId id, const PrefixKey& key) {
-    Block& block = s.blocks[id];
-    if (block.count++ == 0) {
-      s.ListOf(block).Remove(id);
-      s.answers_return |= std::exchange(block.spent, false);
-    } else {
-      ++s.repeated;
-    }
+    s.Share(id);
     table[seq.num_blocks++] = id;
     seq.chain = key;
   });
@@ -301,6 +306,27 @@ void BlockBook::Replace(SequenceSlot slot, BlockId entry) {
   const int32_t first = state_->Live(slot).first;
   LetGo(slot, (first + int64_t{1}) * kBlockTokens);
   state_->Table(slot)[first] = entry;
+}
+
+bool BlockBook::TakeBack(SequenceSlot slot, const PrefixKey& key) {
+  State& s = *state_;
+  Sequence& seq = s.Live(slot);
+  FB_CHECK(seq.first > 0, "slot {}: no block was let go", slot);
+  const bool shared = s.options.prefix_sharing;
+  BlockId& entry = s.Table(slot)[--seq.first];
+  entry = shared ? s.index.Find(key) : -1;
+  const bool fresh = entry < 0;
+  if (!fresh) {
+    s.Share(entry);
+  } else {
+    FB_CHECK(s.available() > 0, "slot {}: takes a block back, none is available", slot);
+    entry = s.Take();
+    s.blocks[entry].key = key;
+    s.blocks[entry].sealed = shared;
+    if (shared) s.index.Insert(key, entry);
+  }
+  s.NoteHeld();
+  return fresh;
 }
 
 void BlockBook::Close(SequenceSlot slot, int64_t spent_from) {

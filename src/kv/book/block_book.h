@@ -115,6 +115,10 @@ class BlockBook {
   // Lets go the first block that the sequence holds, whose entry of the table becomes `entry`: it
   // says where else the block lies. REQUIRES: the block is full and committed.
   void Replace(SequenceSlot slot, BlockId entry);
+  // The reverse: the block that the sequence let go last is held again, whose key is `key` where
+  // prefixes are shared. Returns whether that is a new block, which the caller is to fill; else the
+  // index had it. REQUIRES: first_held() > 0; a block is available, or the index has it.
+  bool TakeBack(SequenceSlot slot, const PrefixKey& key);
   // Ends the sequence: its indexed blocks become cached, the others free. Those that hold positions
   // from `spent_from` on are spent.
   void Close(SequenceSlot slot, int64_t spent_from = INT64_MAX);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -258,6 +259,7 @@ class Model {
     indexed.released = ++clock_;
   }
   const std::optional<Prefix>& content(BlockId id) const { return blocks_[id].content; }
+  bool Has(const Prefix& prefix) const { return index_.contains(prefix); }
   int32_t available() const {
     return std::ranges::count_if(blocks_, [](const ModelBlock& block) { return block.count == 0; });
   }
@@ -382,6 +384,27 @@ struct RandomRun {
     ASSERT_EQ(book.first_held(seq.slot), seq.first * 32);
   }
 
+  // What was let go last is held again.
+  void TakeBack(Live& seq) {
+    if (seq.first == 0 || model.available() == 0) return;
+    std::vector<PrefixKey> keys;
+    ExtendKeys(seq.tokens, seq.salt, seq.first, &keys);
+    const Model::Prefix content(seq.salt,
+                                Tokens(seq.tokens.begin(), seq.tokens.begin() + seq.first * 32));
+    const bool is_there = model.Has(content);
+    ASSERT_EQ(book.TakeBack(seq.slot, keys.back()), !is_there);
+    const BlockId id = book.table(seq.slot)[static_cast<size_t>(--seq.first)];
+    if (is_there) {
+      ASSERT_EQ(*model.content(id), content);
+      model.Hold(id);
+    } else {
+      model.TakeFresh(id);
+      model.Seal(id, content);
+    }
+    ASSERT_EQ(book.first_held(seq.slot), seq.first * 32);
+    ++taken_back[is_there];
+  }
+
   void Close(size_t i) {
     const std::vector<BlockId> held(book.table(live[i].slot).begin(),
                                     book.table(live[i].slot).end());
@@ -397,15 +420,16 @@ struct RandomRun {
   BlockBook book;
   Model model;
   std::vector<Live> live;
+  std::array<int64_t, 2> taken_back{};  // as new blocks, and as those that the index had
 };
 
 TEST(BlockBookTest, RandomOperationsAgreeWithTheModel) {
-  int64_t hits = 0, evictions = 0;
+  int64_t hits = 0, evictions = 0, filled = 0, found = 0;
   for (uint64_t seed = 0; seed < 24; ++seed) {
     RandomRun run(seed, seed % 4 == 3 ? 40 : 4 + static_cast<int32_t>(seed));
     for (int op = 0; op < 3000; ++op) {
       const size_t pick = run.live.empty() ? 0 : run.rng.Below(run.live.size());
-      const uint64_t what = run.rng.Below(11);
+      const uint64_t what = run.rng.Below(12);
       if (run.live.empty() || what < 3) {
         run.Open();
       } else if (what < 8) {
@@ -414,6 +438,8 @@ TEST(BlockBookTest, RandomOperationsAgreeWithTheModel) {
         run.Truncate(run.live[pick]);
       } else if (what == 9) {
         run.LetGo(run.live[pick]);
+      } else if (what == 10) {
+        run.TakeBack(run.live[pick]);
       } else {
         run.Close(pick);
       }
@@ -423,9 +449,13 @@ TEST(BlockBookTest, RandomOperationsAgreeWithTheModel) {
     }
     hits += run.book.stats().prefix_blocks_hit;
     evictions += run.book.stats().evictions;
+    filled += run.taken_back[0];
+    found += run.taken_back[1];
   }
   EXPECT_GT(hits, 1000);
   EXPECT_GT(evictions, 1000);
+  EXPECT_GT(filled, 100);
+  EXPECT_GT(found, 100);
 }
 
 }  // namespace

@@ -83,6 +83,11 @@ void GroupBooks::Replace(SequenceSlot slot, BlockId entry) {
   books_[0].Replace(slot, entry);
 }
 
+bool GroupBooks::TakeBack(SequenceSlot slot, const PrefixKey& key) {
+  FB_CHECK(num_groups() == 1, "a block of one of {} groups is taken back", num_groups());
+  return books_[0].TakeBack(slot, key);
+}
+
 void GroupBooks::Close(SequenceSlot slot, int64_t spent_from) {
   for (BlockBook& book : books_) book.Close(slot, spent_from);
 }

@@ -42,6 +42,7 @@ class GroupBooks {
   int64_t LetGoUnseen(int group, SequenceSlot slot);
   // As in BlockBook, of the only group.
   void Replace(SequenceSlot slot, BlockId entry);
+  bool TakeBack(SequenceSlot slot, const PrefixKey& key);
   void Close(SequenceSlot slot, int64_t spent_from = INT64_MAX);
 
   int num_groups() const { return static_cast<int>(books_.size()); }

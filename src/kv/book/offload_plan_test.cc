@@ -115,6 +115,26 @@ TEST(PrintedAlgorithms, EndTheirSearchOneCandidateEarly) {
   EXPECT_EQ(lost_two, 8);
 }
 
+// Sums over what the listings return for 1 to 80 layers and every threshold, worked out apart from
+// this code: by a transcript of their lines in another language.
+TEST(PrintedAlgorithms, ReturnWhatTheListingsDoForAnyNumberOfLayers) {
+  int64_t one = 0, two = 0, clamped_one = 0, clamped_two = 0;
+  for (int64_t layers = 1; layers <= 80; ++layers) {
+    for (int64_t threshold = 0; threshold <= layers / 2 + 1; ++threshold) {
+      const PrintedLayers first = PrintedAlgorithm1(UpTo(layers, threshold)),
+                          second = PrintedAlgorithm2(From(layers, threshold));
+      one += (first.raw + 3) * (threshold + 1) * layers;
+      two += (second.raw + 3) * (threshold + 1) * layers;
+      clamped_one += first.clamped;
+      clamped_two += second.clamped;
+    }
+  }
+  EXPECT_EQ(one, 36'762'534);
+  EXPECT_EQ(two, 33'565'630);
+  EXPECT_EQ(clamped_one, 51);
+  EXPECT_EQ(clamped_two, 160);
+}
+
 TEST(PrintedAlgorithms, ReturnNoNumberWhereNothingIsFeasible) {
   const PrintedLayers one = PrintedAlgorithm1(UpTo(32, 0)), two = PrintedAlgorithm2(From(32, 99));
   EXPECT_EQ(one.raw, -1);

@@ -16,6 +16,7 @@
 #include "kv/book/tier_book.h"
 #include "kv/testing/disk.h"
 #include "kv/testing/groups.h"
+#include "kv/testing/write_block.h"
 #include "kv/tier/tier.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
@@ -127,24 +128,6 @@ TEST(ChainStoreTest, TheFilesBlocksAreNumberedBehindThoseInMemory) {
   EXPECT_TRUE(rank.Has(2, 7));
 }
 
-struct WriteArgs {
-  std::byte* data;
-  uint64_t bytes;
-  int value;
-};
-void Write(const WriteArgs& args, const device::WorkerContext& context) {
-  const device::Range part = device::StaticPart(context, static_cast<int64_t>(args.bytes));
-  std::memset(args.data + part.begin, args.value, static_cast<size_t>(part.end - part.begin));
-}
-void EnqueueWrite(Rank& rank, BlockId block, int value) {
-  const std::span<std::byte> strip = rank.Strip(0, block);
-  device::Operation operation =
-      device::MakeOperation<&Write>({.kind = cost::OpKind::kRopeKv, .label = "rope_kv"},
-                                    WriteArgs{strip.data(), strip.size(), value});
-  operation.Writes(strip.data(), strip.size());
-  rank.device->compute().Enqueue(operation);
-}
-
 enum class Mistake { kNone, kWrittenOverBeforeItMoves, kStepBeforeItsMoves };
 
 // Steps that park a block and bring one back, of a book whose levels are both too small, while
@@ -164,7 +147,7 @@ base::Status RunSteps(uint64_t seed, Mistake mistake, int64_t* demoted, bool* wr
       for (const TierStay& stay : held) book.Release(stay);
       held.clear();
       TierMoves moves;
-      EnqueueWrite(rank, 0, round);
+      EnqueueWrite(*rank.device, rank.cache, 0, round);
       FB_CHECK(rank.device->Synchronize(rank.device->compute()).ok(), "no faults here");
       fresh.clear();
       const PrefixKey key{static_cast<uint64_t>(round), 1};
@@ -177,7 +160,7 @@ base::Status RunSteps(uint64_t seed, Mistake mistake, int64_t* demoted, bool* wr
       moves.down.push_back({.group = 0, .device = 0, .below = held[0].blocks[0]});
       // In either order: the store knows which must be first.
       if (rng.Below(2) == 0) std::ranges::reverse(moves.down);
-      if (mistake == Mistake::kStepBeforeItsMoves) EnqueueWrite(rank, 0, 200);
+      if (mistake == Mistake::kStepBeforeItsMoves) EnqueueWrite(*rank.device, rank.cache, 0, 200);
       if (mistake == Mistake::kWrittenOverBeforeItMoves) {
         rank.tier->BeginStep(
             {.down = {{.group = 0, .device = 0, .below = held[0].blocks[0]}}, .up = {}});
@@ -189,7 +172,7 @@ base::Status RunSteps(uint64_t seed, Mistake mistake, int64_t* demoted, bool* wr
         moves.up.push_back({.group = 0, .device = 1, .below = held.back().blocks[0]});
       }
       rank.tier->BeginStep(moves);
-      EnqueueWrite(rank, 0, 200);
+      EnqueueWrite(*rank.device, rank.cache, 0, 200);
       FB_CHECK(rank.tier->WaitUp(runtime::kForever), "it has come");
       *wrong |= !rank.tier->store().TakeLost().blocks.empty();
       rank.tier->BeginStep({});

@@ -185,11 +185,7 @@ std::vector<bool> FileStore::MoveAll(const Batch& batch, const Call& call,
 }
 
 void FileStore::Write(Batch& batch) {
-  for (const Part& part : batch.parts) {
-    const auto used = used_bytes_[static_cast<size_t>(part.move.group)];
-    checksums_[NumberOf(part.move)] = base::HashBytes(
-        {reinterpret_cast<const char*>(batch.staging + part.staged), static_cast<size_t>(used)});
-  }
+  for (const Part& part : batch.parts) checksums_[NumberOf(part.move)] = ChecksumOf(batch, part);
   base::Status error;
   {
     const std::lock_guard lock(lost_mutex_);
@@ -218,14 +214,15 @@ void FileStore::Read(Batch& batch) {
   for (size_t i = 0; i < moved.size(); ++i) {
     const Part& part = batch.parts[i];
     const size_t number = NumberOf(part.move);
-    const auto used = used_bytes_[static_cast<size_t>(part.move.group)];
     const bool whole =
-        moved[i] && written_[number] &&
-        checksums_[number] ==
-            base::HashBytes({reinterpret_cast<const char*>(batch.staging + part.staged),
-                             static_cast<size_t>(used)});
+        moved[i] && written_[number] && checksums_[number] == ChecksumOf(batch, part);
     if (!whole) Lose(part.move.below);
   }
+}
+
+uint64_t FileStore::ChecksumOf(const Batch& batch, const Part& part) const {
+  return base::HashBytes({reinterpret_cast<const char*>(batch.staging + part.staged),
+                          used_bytes_[static_cast<size_t>(part.move.group)]});
 }
 
 base::Status FileStore::AppendToIndex(const Batch& batch, const std::vector<bool>& moved) {

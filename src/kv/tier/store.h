@@ -32,11 +32,13 @@ struct TierMove {
 };
 struct TierMoves {
   std::vector<TierMove> down, up;
+  bool up_at_once = false;  // the step itself reads what comes up, not the one after
 
   bool empty() const { return down.empty() && up.empty(); }
   void Clear() {
     down.clear();
     up.clear();
+    up_at_once = false;
   }
 };
 

@@ -63,6 +63,7 @@ void Tier::BeginStep(const TierMoves& moves, bool after_window) {
     up_.Wait(store_->ReadsWritten(moves.up) ? *written_ : *stored_);
     store_->Up(up_, moves.up);
     up_.Record(*ready_);
+    if (moves.up_at_once) compute.Wait(*ready_);
     bytes_up_ += BytesOf(moves.up);
   }
 }

@@ -5,8 +5,9 @@
 // Three streams meet. What goes down is read after the steps that wrote it, which have ended, and
 // the next step waits until it may be written over (*stored*). What comes up waits for what goes
 // down before it, whose blocks it may take, and the step after waits for it (*ready*); so it has
-// the time of a whole step. What goes down waits for what comes up: a block below is not written
-// while it is read. What passes through a window (kv/tier/window.h) comes up in the same stream.
+// the time of a whole step, unless it is wanted at once. What goes down waits for what comes up: a
+// block below is not written while it is read. What passes through a window (kv/tier/window.h)
+// comes up in the same stream.
 #pragma once
 
 #include <atomic>
@@ -30,7 +31,8 @@ class Tier {
                                                     const FileOptions& file = {});
 
   // At a step's border, before the step is enqueued: holds it until what came up before is there,
-  // begins the moves, and holds it until what goes down may be written over. `after_window`:
+  // begins the moves, and holds it until what goes down may be written over, and until what it
+  // reads at once has come up. `after_window`:
   // something that is on its way up through the window lies where something goes down to.
   void BeginStep(const TierMoves& moves, bool after_window = false);
   // Blocks until nothing moves.

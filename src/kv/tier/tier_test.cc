@@ -12,6 +12,7 @@
 #include "device/hazard_checker.h"
 #include "kv/testing/bytes_of.h"
 #include "kv/testing/groups.h"
+#include "kv/testing/write_block.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
 
@@ -77,26 +78,6 @@ TEST(TierTest, BlocksComeBackWithTheirDigestsAndNothingElseMoves) {
   EXPECT_EQ(written, 3u);
 }
 
-// What a step does to the cache: writes some blocks, as rope does.
-struct WriteArgs {
-  std::byte* data;
-  uint64_t bytes;
-  int value;
-};
-void Write(const WriteArgs& args, const device::WorkerContext& context) {
-  const device::Range part = device::StaticPart(context, static_cast<int64_t>(args.bytes));
-  std::memset(args.data + part.begin, args.value, static_cast<size_t>(part.end - part.begin));
-}
-void EnqueueWrite(Rank& rank, BlockId block, int value) {
-  const Cache::Strip strip = rank.cache.strips()[0][0];
-  std::byte* const data =
-      rank.region->data + strip.offset + static_cast<uint64_t>(block) * strip.bytes;
-  device::Operation operation = device::MakeOperation<&Write>(
-      {.kind = cost::OpKind::kRopeKv, .label = "rope_kv"}, WriteArgs{data, strip.bytes, value});
-  operation.Writes(data, strip.bytes);
-  rank.device->compute().Enqueue(operation);
-}
-
 enum class Mistake { kNone, kStepBeforeItsMoves, kNextStepDoesNotWait };
 
 // Steps whose blocks are parked and come back at random while copies take their time; returns what
@@ -111,16 +92,16 @@ base::Status RunSteps(uint64_t seed, Mistake mistake) {
       // Block 0 is written, goes below, is written over, and comes back as block 1 in the time of
       // the next step.
       const auto below = static_cast<BlockId>(rng.Below(kBlocks));
-      EnqueueWrite(rank, 0, 1 + round);
+      EnqueueWrite(*rank.device, rank.cache, 0, 1 + round);
       FB_CHECK(rank.device->Synchronize(rank.device->compute()).ok(), "no faults here");
       const TierMoves parks{.down = {{0, 0, below}}, .up = {}};
-      if (mistake == Mistake::kStepBeforeItsMoves) EnqueueWrite(rank, 0, 100);
+      if (mistake == Mistake::kStepBeforeItsMoves) EnqueueWrite(*rank.device, rank.cache, 0, 100);
       rank.tier->BeginStep(parks);
-      EnqueueWrite(rank, 0, 100);
+      EnqueueWrite(*rank.device, rank.cache, 0, 100);
       rank.tier->BeginStep({.down = {}, .up = {{0, 1, below}}});
-      EnqueueWrite(rank, 2, 101);
+      EnqueueWrite(*rank.device, rank.cache, 2, 101);
       if (mistake != Mistake::kNextStepDoesNotWait) rank.tier->BeginStep({});
-      EnqueueWrite(rank, 1, 102 + round);
+      EnqueueWrite(*rank.device, rank.cache, 1, 102 + round);
       FB_CHECK(rank.device->Synchronize(rank.device->compute()).ok(), "no faults here");
       rank.tier->Quiesce();
       if (mistake == Mistake::kNone) {

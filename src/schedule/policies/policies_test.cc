@@ -51,6 +51,15 @@ Limits Chunked(int32_t seqs, int32_t rows, int32_t blocks, int32_t least) {
   return limits;
 }
 
+RunningView Streamed(RunningView choice, int64_t blocks) {
+  choice.streamed_blocks = blocks;
+  return choice;
+}
+Limits Streaming(Limits limits, int32_t streamed_blocks) {
+  limits.streamed_blocks = streamed_blocks;
+  return limits;
+}
+
 void Check(std::string_view policy_name, const std::vector<Row>& table) {
   const auto policy = CreatePolicy(policy_name);
   ASSERT_TRUE(policy.ok());
@@ -126,6 +135,19 @@ TEST(ContinuousTest, Table) {
             .limits = Of(9, 30, 100)},
            {},
            {{1, 1}, {0, 18}, {2, 11}},
+           {}},
+          {"what is streamed of one that is preempted can be streamed of others",
+           {.running = {Streamed(Decode(481), 11), Streamed(Decode(33), 1)},
+            .limits = Streaming(Of(9, 64, 16), 12)},
+           {1},
+           {{0, 1}},
+           {}},
+          {"blocks that what is streamed wants back are for those that run",
+           {.running = {Streamed(Decode(97), 3)},
+            .waiting = {Wait(5)},
+            .limits = Streaming(Of(9, 64, 12), 2)},
+           {},
+           {{0, 1}},
            {}},
           {"decodes alone may fill the step",
            {.running = {Prompt(50, 32), Decode(10), Decode(10), Decode(10)},
