@@ -136,10 +136,8 @@ base::Status Rank::AllocateRegions(const layout::MemoryPlan& plan) {
 }
 
 void Rank::CutChosen(const layout::MemoryPlan& plan) {
-  const auto planned = [](const layout::Region& region) {
-    return std::string_view(region.name) == layout::kChosenRegion;
-  };
-  if (std::ranges::none_of(plan.regions, planned)) return;
+  const std::string_view name = layout::kChosenRegion;
+  if (std::ranges::find(plan.regions, name, &layout::Region::name) == plan.regions.end()) return;
   modes_.own().chosen_rows = plan.capacity.rows;
   device::RegionCutter cutter(device_->arena().region(layout::kChosenRegion));
   const auto bytes = static_cast<uint64_t>(layout::ChosenElements(plan)) * sizeof(uint16_t);
@@ -181,21 +179,27 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
     const int32_t first = logit_rows * part / parts,
                   count = logit_rows * (part + 1) / parts - first;
     decoder.Logits(batch, first, count);
-    if (samples()) Sample(buffers, first, count, tasks->data() + first);
+    Sample(buffers, first, count, tasks->data() + first);
   }
   decoder.stream->Record(*flights_[static_cast<size_t>(flight)].done);
 }
 
 void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks) {
+  const base::Part drawn = model::DrawnRows(count, cut().degrees(), cut().block());
+  if (drawn.size() == 0) return;
+  first += static_cast<int32_t>(drawn.begin), count = static_cast<int32_t>(drawn.size());
+  tasks += drawn.begin;
   const int64_t vocab = config_->vocab_size;
   if (digests_on()) {
+    uint64_t* const digests = buffers.logit_digests() + first;
     kernels::LogitsDigest(*decoder().stream, *decoder().kernels,
                           {.logits = decoder().activations.logits,
                            .stride = vocab,
                            .num_rows = count,
                            .vocab = static_cast<int32_t>(vocab),
                            .positions = buffers.logit_positions() + first,
-                           .digests = buffers.logit_digests() + first});
+                           .digests = digests});
+    for (int32_t i = 0; i < count; ++i) tasks[i].digest = digests + i;
   }
   const auto draws = [](const LogitTask& task) {
     return task.input.params != nullptr && task.input.params->temperature > 0;

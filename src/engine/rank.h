@@ -29,10 +29,11 @@ inline constexpr base::ErrorCode kStepTimeout{"step_timeout"};
 struct LogitTask {
   // logits are filled in by the rank; params null: only the logprobs below
   sample::SampleInput input;
-  int32_t slot = -1;             // whose last sampled token this is
-  int32_t target = -1;           // prompt logprobs: the prompt's next token
-  int32_t target_logprobs = -1;  // how many alternatives of it
-  bool nan = false;              // the logits are NaN: nothing was drawn
+  int32_t slot = -1;                 // whose last sampled token this is
+  int32_t target = -1;               // prompt logprobs: the prompt's next token
+  int32_t target_logprobs = -1;      // how many alternatives of it
+  bool nan = false;                  // the logits are NaN: nothing was drawn
+  const uint64_t* digest = nullptr;  // of the logits, where the rank that draws them puts it
   sample::SampleOutput sampled;
   PositionLogprobs target_output;
 };
@@ -84,11 +85,10 @@ class Rank {
   const model::ReplicaCut& cut() const { return membership_.cut; }
   // Buffers of one step that may be in flight; tables and sampled tokens are those of all.
   StepBuffers& buffers(int flight = 0) { return flights_[static_cast<size_t>(flight)].buffers; }
-  // Whether it computes logits of all of the vocabulary and draws tokens: of a replica one rank, on
-  // the last stage.
-  bool samples() const { return membership_.cut.last_stage() && membership_.cut.block() == 0; }
+  // Of a replica one rank, on the last stage: in its buffers a step's batch is built.
+  bool leads() const { return membership_.cut.last_stage() && membership_.cut.block() == 0; }
   // Enqueues the step that buffers(flight) holds, which is not in flight; tasks[i] belongs to logit
-  // row i and must live until the wait. Only the rank that samples looks at them. `rows`: of all
+  // row i and must live until the wait. Only the rank that draws a row looks at it. `rows`: of all
   // ranks of the pool, where the mode meets, and `steps` the numbers of theirs.
   void EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode = {},
                    const share::ShipRows& rows = {}, const share::ShipSteps& steps = {},
@@ -129,6 +129,7 @@ class Rank {
   base::Status AllocateRegions(const layout::MemoryPlan& plan);
   // Where the steps' choices of experts are kept, where the plan has room for them.
   void CutChosen(const layout::MemoryPlan& plan);
+  // Draws those of so many wanted rows that are the rank's.
   void Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
 
   std::unique_ptr<device::Device> device_;

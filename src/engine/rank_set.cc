@@ -14,8 +14,7 @@ RankSet::RankSet(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
                  runtime::TimeNs timeout)
     : runtime_(runtime),
       ranks_(std::move(ranks)),
-      sampler_(
-          std::ranges::find_if(ranks_, [](const auto& rank) { return rank->samples(); })->get()),
+      leader_(std::ranges::find_if(ranks_, [](const auto& rank) { return rank->leads(); })->get()),
       timeout_(timeout) {}
 
 void RankSet::SetTable(const kv::GroupBooks& book, kv::SequenceSlot slot, size_t first_block) {
@@ -27,7 +26,7 @@ void RankSet::SetTable(const kv::GroupBooks& book, kv::SequenceSlot slot, size_t
 
 void RankSet::EnqueueStep(std::vector<LogitTask>* tasks, const Round& round, int flight) {
   for (const auto& rank : ranks_) {
-    if (rank.get() != sampler_) rank->buffers(flight).CopyStep(sampler_->buffers(flight));
+    if (rank.get() != leader_) rank->buffers(flight).CopyStep(leader_->buffers(flight));
     rank->EnqueueStep(tasks, round.mode, round.rows, round.steps, flight);
   }
 }
@@ -37,7 +36,7 @@ void RankSet::EnqueueService(const Round& round) {
 }
 
 base::Status RankSet::WaitStep(int flight) {
-  if (ranks_.size() == 1) return sampler_->WaitStep(timeout_, flight);
+  if (ranks_.size() == 1) return leader_->WaitStep(timeout_, flight);
   // A rank whose device fails comes to its step's end; the others wait for it until they are told.
   const runtime::TimeNs deadline = runtime::DeadlineAfter(runtime_.Now(), timeout_);
   base::Status fault;

@@ -1,5 +1,5 @@
 // The ranks of a replica as one: they take the same step over the same rows, each with its part of
-// the model, and one of them draws the tokens.
+// the model, and one of them draws the tokens, or where rows are cut each of the last stage a part.
 #pragma once
 
 #include <memory>
@@ -22,13 +22,13 @@ class RankSet {
 
   std::span<const std::unique_ptr<Rank>> all() const { return ranks_; }
   size_t size() const { return ranks_.size(); }
-  // The one that draws: the last stage's first. A step's batch is built in its buffers.
-  Rank& sampler() { return *sampler_; }
-  bool digests_on() const { return sampler_->digests_on(); }
+  // The last stage's first: a step's batch is built in its buffers.
+  Rank& leader() { return *leader_; }
+  bool digests_on() const { return leader_->digests_on(); }
 
   // The blocks of a sequence from the `first_block`-th on, in all tables.
   void SetTable(const kv::GroupBooks& book, kv::SequenceSlot slot, size_t first_block);
-  // The step in the sampler's buffers, on all ranks, as the round has it.
+  // The step in the leader's buffers, on all ranks, as the round has it.
   void EnqueueStep(std::vector<LogitTask>* tasks, const Round& round, int flight);
   // The replica's part in a step that the others of its group take.
   void EnqueueService(const Round& round);
@@ -66,7 +66,7 @@ class RankSet {
  private:
   runtime::Runtime& runtime_;
   const std::vector<std::unique_ptr<Rank>> ranks_;
-  Rank* const sampler_;  // one of ranks_
+  Rank* const leader_;  // one of ranks_
   const runtime::TimeNs timeout_;
   std::vector<Rank*> pending_;  // not at the step's end; kept for its capacity
 };

@@ -69,7 +69,7 @@ Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
       routing_(options.choices.replica, options.routing, options.routing_log),
       flights_(static_cast<size_t>(options.choices.steps_in_flight)),
       ranks_(runtime, std::move(ranks), options.stall_timeout) {
-  const kv::Tier* const tier = ranks_.sampler().tier();
+  const kv::Tier* const tier = ranks_.leader().tier();
   if (tier != nullptr) choices_.KeepBelow(tier->store().kept());
 }
 
@@ -139,7 +139,7 @@ base::Result<Round> Replica::Agree(const Flight& flight) const {
 }
 
 void Replica::BuildBatch(Flight& flight) {
-  StepBuffers& buffers = ranks_.sampler().buffers(FlightOf(begun_));
+  StepBuffers& buffers = ranks_.leader().buffers(FlightOf(begun_));
   buffers.Begin();
   flight.tasks.clear();
   flight.first_task.clear();
@@ -172,7 +172,7 @@ void Replica::BuildBatch(Flight& flight) {
 }
 
 void Replica::RecordPlan(uint64_t bytes_pulled, Flight* flight) {
-  const StepBuffers& buffers = ranks_.sampler().buffers(FlightOf(begun_));
+  const StepBuffers& buffers = ranks_.leader().buffers(FlightOf(begun_));
   const kernels::StepBatch& batch = buffers.batch();
   StepRecord& record = flight->record;
   record.replica = index();
@@ -235,7 +235,6 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
 void Replica::CommitLogits(Flight& flight, size_t index) {
   const SequenceRows& rows = flight.rows[index];
   Sequence* const sequence = rows.sequence;
-  const uint64_t* const digests = ranks_.sampler().buffers(FlightOf(ended_)).logit_digests();
   const size_t first = flight.first_task[index];
   for (size_t i = first; i < flight.first_task[index + 1]; ++i) {
     LogitTask& task = flight.tasks[i];
@@ -248,7 +247,7 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
       logprobs[rows.begin + static_cast<int64_t>(i - first) + 1] = std::move(task.target_output);
     }
     if (task.input.params == nullptr) continue;
-    if (ranks_.digests_on()) sequence->result.digest += digests[i];
+    if (ranks_.digests_on()) sequence->result.digest += *task.digest;
     if (task.input.params->logprobs >= 0)
       sequence->result.logprobs.push_back(std::move(task.sampled.logprobs));
     choices_.Append(sequence, task.sampled.token, runtime_.Now());

@@ -102,7 +102,7 @@ class Replica {
   base::Result<bool> Begin(bool share);
   // The round in which the planned step is taken: here a plan's mode meets the group's.
   base::Result<Round> Agree(const Flight& flight) const;
-  // The step's rows in the sampler's buffers, and a task for each row of logits.
+  // The step's rows in the leader's buffers, and a task for each row of logits.
   void BuildBatch(Flight& flight);
   void RecordPlan(uint64_t bytes_pulled, Flight* flight);
   StepEnd End(std::vector<RequestResult>* finished, StepRecord* record);

@@ -212,11 +212,12 @@ StepPrice StepPricer::Step(const StepLoad& load) const {
   for (int64_t first = 0; first < load.sampled; first += decoder.capacity.logit_rows) {
     const int64_t count = std::min(decoder.capacity.logit_rows, load.sampled - first);
     decoder.Logits(step, static_cast<int32_t>(first), static_cast<int32_t>(count));
+    const int64_t drawn = model::DrawnRows(count, decoder.weights.shard.cut.degrees(), 0).size();
     program_->stream.Add({.kind = cost::OpKind::kSample,
                           .label = "sample",
-                          .rows = count,
+                          .rows = drawn,
                           .columns = vocab,
-                          .read_bytes = static_cast<double>(count * vocab) * sizeof(float)});
+                          .read_bytes = static_cast<double>(drawn * vocab) * sizeof(float)});
   }
   return program_->stream.Take();
 }

@@ -36,6 +36,9 @@ void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCap
   const int64_t own_rows = OwnRows(capacity, cut);
   const auto rows = static_cast<uint64_t>(own_rows);
   const auto logit_rows = static_cast<uint64_t>(cut.last_stage() ? capacity.logit_rows : 0);
+  // The most of any rank; with tp alone all gather the logits that one draws from.
+  const auto drawn_rows =
+      static_cast<uint64_t>(DrawnRows(static_cast<int64_t>(logit_rows), cut.degrees(), 0).size());
   const auto hidden = static_cast<uint64_t>(config.hidden_size);
   BlockWorkspace attention, ffn;
   for (const auto& [mode, mode_rows] : ModesOf(capacity, cut)) {
@@ -53,7 +56,7 @@ void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCap
       std::max({own_rows, capacity.gathered_rows, static_cast<int64_t>(logit_rows)});
   visit(&a->linear, kernels::LinearWorkspaceBytes(dtype, most_rows, widest));
   visit(&a->head_input, logit_rows * hidden * t);
-  visit(&a->logits, logit_rows * static_cast<uint64_t>(config.vocab_size) * sizeof(float));
+  visit(&a->logits, drawn_rows * static_cast<uint64_t>(config.vocab_size) * sizeof(float));
   visit(&a->gathered, static_cast<uint64_t>(capacity.gathered_rows) * hidden * t);
   visit(&a->returned, static_cast<uint64_t>(capacity.returned_rows) * hidden * sizeof(float));
 }

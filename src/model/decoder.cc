@@ -151,7 +151,7 @@ void Decoder::GatherWanted(const kernels::StepBatch& batch, int32_t first, int32
   CountMeeting(*this, &ExchangeCounters::bytes_head, fabric::BytesFromOthers(exchange, all));
 }
 
-// Each rank has whole chunks of the vocabulary; who draws gets the others' logits.
+// Each rank has whole chunks of the vocabulary; who draws a row gets the others' logits of it.
 void Decoder::RunHead(int32_t count) const {
   fabric::Exchange* const exchange = links.stage != nullptr ? links.stage : links.tensor;
   auto* const all = reinterpret_cast<std::byte*>(activations.logits);
@@ -160,20 +160,22 @@ void Decoder::RunHead(int32_t count) const {
            exchange == nullptr ? all : exchange->mine(), count, kernels::LinearOutput::kF32);
   }
   if (exchange == nullptr) return;
-  if (links.stage != nullptr && exchange->my_index() != 0) {
-    exchange->Meet(*stream);
-    return CountMeeting(*this, &ExchangeCounters::bytes_head, 0);
-  }
+  const Degrees layout = weights.shard.cut.degrees();
+  const bool dealt = links.stage != nullptr;
+  const Part rows = dealt ? DrawnRows(count, layout, exchange->my_index()) : Part{0, count};
   fabric::GatherBlock blocks[fabric::Exchange::kMaxRanks];
   for (int rank = 0; rank < exchange->num_ranks(); ++rank) {
-    const Part vocab = VocabOf(*config, weights.shard.cut.degrees(), rank);
-    blocks[rank] = {.rows = count,
+    const Part vocab = VocabOf(*config, layout, rank);
+    const uint64_t bytes = vocab.size() * sizeof(float);
+    blocks[rank] = {.rows = rows.size(),
                     .offset = vocab.begin * sizeof(float),
-                    .bytes = vocab.size() * sizeof(float)};
+                    .bytes = bytes,
+                    .from = rows.begin * bytes};
   }
   const std::span gathered(blocks, static_cast<size_t>(exchange->num_ranks()));
-  fabric::AllGather(*stream, *exchange, "logits_gather", gathered, all,
-                    static_cast<uint64_t>(config->vocab_size) * sizeof(float));
+  const uint64_t row_bytes = static_cast<uint64_t>(config->vocab_size) * sizeof(float);
+  dealt ? fabric::AllToAll(*stream, *exchange, "logits_gather", gathered, all, row_bytes)
+        : fabric::AllGather(*stream, *exchange, "logits_gather", gathered, all, row_bytes);
   CountMeeting(*this, &ExchangeCounters::bytes_head, fabric::BytesFromOthers(*exchange, gathered));
 }
 

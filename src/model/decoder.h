@@ -19,9 +19,9 @@ struct Decoder : BlockContext {
   void Forward(const kernels::StepBatch& whole, const kernels::ContextSums& sums,
                const StepMode& mode = {}) const;
   void Serve(const StepMode& mode) const;
-  // Logits of batch.logit_rows[first .. first + count) into activations.logits; on the last stage
-  // alone, and where rows are cut over ranks on that of block 0 alone, though all ranks of the
-  // stage call it. REQUIRES: count <= capacity.logit_rows.
+  // Logits of batch.logit_rows[first .. first + count) into activations.logits, where rows are cut
+  // over ranks of the rank's part of them (DrawnRows) alone; all ranks of the last stage call it.
+  // REQUIRES: count <= capacity.logit_rows.
   void Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const;
 
  private:

@@ -93,5 +93,22 @@ TEST(Modes, RowsAreEvenToWithinOne) {
   EXPECT_EQ(MostOwnRows(9, mode) * mode.sp, 16);
 }
 
+// Rows that are drawn are dealt over all ranks of a stage whose rows are cut; with tp alone block 0
+// draws them.
+TEST(Modes, DrawnRowsAreDealt) {
+  const Degrees layout{.sp = 3, .tp = 2};
+  int64_t seen = 0;
+  for (int block = 0; block < 6; ++block) {
+    const base::Part rows = DrawnRows(8, layout, block);
+    EXPECT_EQ(rows.begin, seen);
+    EXPECT_EQ(rows.size(), block < 2 ? 2 : 1);
+    seen = rows.end;
+  }
+  EXPECT_EQ(seen, 8);
+  EXPECT_EQ(DrawnRows(1, layout, 5).size(), 0);
+  EXPECT_EQ(DrawnRows(8, {.tp = 2}, 0).size(), 8);
+  EXPECT_EQ(DrawnRows(8, {.tp = 2}, 1).size(), 0);
+}
+
 }  // namespace
 }  // namespace forebay::model

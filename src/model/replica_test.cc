@@ -209,8 +209,12 @@ struct Rank {
     decoder.links.last_stage = last_stage.get();
     decoder.links.next_stage = next_stage.get();
   }
-  // Its logits are those of the whole vocabulary.
-  bool has_logits() const { return cut.last_stage() && (cut.sp == 1 || cut.block() == 0); }
+  // Its logits of `rows` wanted rows, of the whole vocabulary: where rows are cut those that it
+  // draws from, one rank's behind the other's in the order of their blocks.
+  Part LogitRows(int64_t rows) const {
+    if (!cut.last_stage()) return {};
+    return cut.sp > 1 ? DrawnRows(rows, cut.degrees(), cut.block()) : Part{0, rows};
+  }
 
   const ReplicaCut cut;
   std::unique_ptr<fabric::Fabric> fabric;
@@ -225,7 +229,7 @@ struct Rank {
 };
 
 struct Outcome {
-  // [steps][rows, vocab], of each rank of the last stage one behind the other
+  // [steps][rows, vocab]; with tp alone of each rank of the last stage one behind the other
   std::vector<std::vector<float>> logits;
   std::vector<uint64_t> digests;  // [positions], summed over the ranks
   uint64_t weight_bytes = 0;
@@ -264,9 +268,11 @@ Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int p
     std::vector<float>& logits = outcome.logits.emplace_back();
     for (auto& rank : ranks) {
       EXPECT_TRUE(rank->device->Synchronize(rank->device->compute()).ok());
-      if (!rank->has_logits()) continue;
-      const float* const own = rank->decoder.activations.logits;
-      logits.insert(logits.end(), own, own + batch.batch.num_logit_rows * c.vocab);
+      const Part rows = rank->LogitRows(batch.batch.num_logit_rows);
+      const int64_t begin = layout.sp > 1 ? rows.begin * c.vocab : std::ssize(logits);
+      const int64_t values = rows.size() * c.vocab;
+      logits.resize(std::max(logits.size(), static_cast<size_t>(begin + values)));
+      std::copy_n(rank->decoder.activations.logits, values, logits.begin() + begin);
     }
   }
   outcome.digests.resize(kSequences * kMaxPositions);
@@ -497,7 +503,9 @@ TEST(Replica, BytesBetweenRanksAreTheClosedForms) {
   EXPECT_EQ(two.pad_rows, pads);
   EXPECT_EQ(two.bytes_all_reduce, 0);
   const int64_t hidden = 96, vocab_0 = 2 * 1024;  // of three chunks, two are block 0's
-  EXPECT_EQ(two.bytes_head, all * hidden * 2 + 4 * all * (c.vocab - vocab_0));
+  const int64_t drawn_0 = 19 + 11 + 2;
+  EXPECT_EQ(two.bytes_head,
+            all * hidden * 2 + 4 * drawn_0 * (c.vocab - vocab_0) + 4 * (all - drawn_0) * vocab_0);
   const Outcome tensor = run({1, 4});
   EXPECT_EQ(tensor.bytes_all_reduce, 3 * 8 * 4 * (4 - 1) * all * hidden);
   EXPECT_EQ(tensor.bytes_all_to_all, 0);
