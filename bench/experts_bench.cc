@@ -1,9 +1,9 @@
 // Grouped experts beside the dense layer with the same rows, N and K, as tables in Markdown:
 //   experts_bench [--isa NAME] [--rows N,..] [--model NAME] [--threads N]
 // A cell is the time of dense layers, called for one expert after another, by that of one grouped
-// call over the same matrices: the median of 5 pairs, taken in turns. The models' experts are as
-// many as fit in 768 MiB. Below each table: one row on each expert, all rows on one, and runs that
-// are scattered against runs in the order of the experts.
+// call over the same matrices: the median of 5 pairs, taken in turns (of one thread its processor
+// time). The models' experts are as many as fit in 768 MiB. Below each table: one row on each
+// expert, all rows on one, and runs that are scattered against runs in the order of the experts.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ struct Options {
 class Layer {
  public:
   Layer(const kernels::KernelSet& set, int threads, int k, int n, bool gated, int experts)
-      : set_(set), team_(threads, 32 << 20) {
+      : set_(set), team_(threads, 32 << 20), clock_(ClockOf(threads)) {
     const int width = gated ? kernels::kPanelColumns / 2 : kernels::kPanelColumns;
     weight_.k = k;
     weight_.n = n;
@@ -82,13 +82,13 @@ class Layer {
     args.x_stride = weight_.k;
     args.y_stride = weight_.n;
     args.output = output_;
-    const double start = Now();
+    const double start = clock_();
     team_.Run([&](const device::WorkerContext& context) { set_.experts(args, context); });
-    return Now() - start;
+    return clock_() - start;
   }
 
   double Dense(const std::vector<int>& counts) {
-    const double start = Now();
+    const double start = clock_();
     for (size_t expert = 0; expert < counts.size(); ++expert) {
       if (counts[expert] == 0) continue;
       std::vector<const std::byte*> tiles;
@@ -107,17 +107,18 @@ class Layer {
       args.workspace = workspace();
       team_.Run([&](const device::WorkerContext& context) { set_.linear(args, context); });
     }
-    return Now() - start;
+    return clock_() - start;
   }
 
-  double Stream() { return MeasureStream(team_, memory(), kWeightBytes / 4); }
+  double Stream() { return MeasureStream(team_, memory(), kWeightBytes / 4, clock_); }
   double Peak(int threads) {
     const bool wide = set_.isa != kernels::Isa::kAvx2;
     return MeasurePeak(team_, threads,
                        set_.isa == kernels::Isa::kAmx          ? kTileProbe
                        : set_.isa == kernels::Isa::kAvx512bf16 ? kDotProbe
                        : wide                                  ? kFma512Probe
-                                                               : kFma256Probe);
+                                                               : kFma256Probe,
+                       clock_);
   }
 
  private:
@@ -151,6 +152,7 @@ class Layer {
 
   const kernels::KernelSet& set_;
   kernels::testing::Team team_;
+  const Clock clock_;
   kernels::PackedWeight weight_;
   std::vector<kernels::PanelColumns> panels_;
   LinearOutput output_ = LinearOutput::kRounded;

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -48,12 +47,6 @@ const Case kAbsorbed[] = {{"DeepSeek-V2-Lite, absorbed", 16, 64, 1024, {}},
 
 std::string NameOf(const Case& c) {
   return fmt::format("{} | {} at {}", c.model, c.rows, c.context);
-}
-
-double ThreadSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
 // The middle one, or the lower of the two in the middle.

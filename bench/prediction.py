@@ -4,13 +4,14 @@
 usage: prediction.py FOREBAY [--rounds 3] [--triples 3] [--quick] [--operations] [--out FILE] [--check]
                      [--prefix COMMAND] [--before PROFILE]
 
-Six jobs on two shapes (random weights) run on this machine and on a simulation of it, whose profile is measured just before
+Six jobs on two shapes, and two on one with experts (random weights), run on this machine and on a simulation of it, whose profile is measured just before
 and just after. Probes of the peak and of the stream rate (limits_probe, beside FOREBAY's bench/) stand around each run and each
 profile: a run with another rate than the first profile's is repeated, and where that does not help the triple is thrown away
 and counted, as is one whose two profiles price some job more than 5 % apart: the machine changed meanwhile. Steps, blocks and
 preemptions must be equal. No number of a profile comes from these jobs.
 Each job's requests come twice, and the time is that of the second half of its steps: by then all pages of the KV cache have
 been touched once, which on virtual machines may cost milliseconds a page and is in no profile.
+Experts that a real run chose are recorded and laid on the simulated one, so that as many rows reach as many experts in both.
 --check: exit 1 where counts differ, or where the shape error exceeds 15 % in --triples accepted triples.
 --operations: also print seconds by operation, real and simulated.
 """
@@ -27,14 +28,19 @@ import sys
 import tempfile
 
 from machine import Changed, Machine
-from shapes import QWEN3_06B, SMOLLM2_135M
+from shapes import QWEN3_06B, QWEN3_30B_A3B, SMOLLM2_135M
 
-# (name, config, requests and tokens relative to the smaller shape's)
-SHAPES = [("SmolLM2-135M", SMOLLM2_135M, 1.0), ("Qwen3-0.6B", QWEN3_06B | {"max_position_embeddings": 4096}, 0.5)]
+CASES = ["prefill-heavy", "decode-heavy", "mixed", "prefix-shared", "preempting", "batch 1"]
+# Of Qwen3-30B-A3B as many experts and layers as fit beside a KV cache; ids of requests stay below the vocabulary.
+FEW_EXPERTS = QWEN3_30B_A3B | {"num_hidden_layers": 2, "num_experts": 32, "vocab_size": 40960, "max_position_embeddings": 4096}
+# (name, config, requests and tokens relative to the smallest shape's, jobs)
+SHAPES = [("SmolLM2-135M", SMOLLM2_135M, 1.0, CASES), ("Qwen3-0.6B", QWEN3_06B | {"max_position_embeddings": 4096}, 0.5, CASES),
+          ("Qwen3-30B-A3B cut", FEW_EXPERTS, 0.5, ["decode-heavy", "mixed"])]
 LARGEST_DISAGREEMENT = 0.05
 AIM_SHAPE, AIM_RAW, FAILED_SHAPE = 0.05, 0.07, 0.15
 EXACT = ["steps", "preemptions", "recomputed_tokens", "computed_tokens", "cached_prompt_tokens", "kv_blocks_total",
          "kv_blocks_used_peak"]
+EXACT_OF_EXPERTS = ["rows_routed", "experts_touched", "expert_groups", "expert_busiest_rows"]
 
 
 def requests_of(case, scale, rng):
@@ -55,12 +61,9 @@ def requests_of(case, scale, rng):
     return [(ids(32), many(32)) for _ in range(2)], ["--max-num-seqs", "1"]
 
 
-CASES = ["prefill-heavy", "decode-heavy", "mixed", "prefix-shared", "preempting", "batch 1"]
-
-
 class Run:
     def __init__(self, folder, shape, case, prefix, forebay):
-        self.shape, config, scale = shape
+        self.shape, config, scale, _ = shape
         name = self.shape
         self.name = f"{name}, {case}"
         self.prefix, self.forebay, self.folder = prefix, forebay, folder
@@ -82,6 +85,7 @@ class Run:
                                     "temperature": 0}) + "\n")
         self.flags = ["-m", self.model, "-i", self.jobs, "--random-weights", "--skip-tokenizer-init", "--memory", "3GiB",
                       "--touch-kv", "3GiB", "--quiet", *flags]
+        self.routing = self.at(f"{name}-{case}.routing".replace(" ", "-")) if "num_experts" in config else None
         # As many blocks as are used, so that the second half finds none that was never touched.
         if case != "preempting":
             peak = self.simulate("zen4")[0]["engine"]["kv_blocks_used_peak"]
@@ -108,14 +112,17 @@ class Run:
         return summary, [step["plan"] for step in steps], done.stderr
 
     def measure(self, flags=()):
-        return self.run(["-o", self.at("results.jsonl"), *flags])
+        record = ["--record-routing", self.routing] if self.routing else []
+        return self.run(["-o", self.at("results.jsonl"), *record, *flags])
 
     def simulate(self, profile, flags=()):
-        return self.run(["--devices", f"sim:{profile}", *flags])
+        replay = ["--routing", self.routing] if self.routing and os.path.exists(self.routing) else []
+        return self.run(["--devices", f"sim:{profile}", *replay, *flags])
 
 
 def counters(summary):
-    return {key: summary["engine"][key] for key in EXACT}
+    routed = {key: summary["mode_counters"][key] for key in EXACT_OF_EXPERTS if key in summary["mode_counters"]}
+    return {key: summary["engine"][key] for key in EXACT} | routed
 
 
 def operations(stderr):
@@ -250,7 +257,7 @@ def main():
     notes, failed = [], False
     with tempfile.TemporaryDirectory() as folder:
         for shape in SHAPES:
-            runs = [Run(folder, shape, case, prefix, args.forebay) for case in CASES if args.only in f"{shape[0]}, {case}"]
+            runs = [Run(folder, shape, case, prefix, args.forebay) for case in shape[3] if args.only in f"{shape[0]}, {case}"]
             if not runs:
                 continue
             table, note, wrong = predict(args, runs, prefix, folder)

@@ -5,10 +5,10 @@ usage: throughput.py FOREBAY [--rows NAME,...] [--rounds N] [--isa NAME] [--grid
                      [--around COMMAND] [--out FILE]
 Rows: prefill, batch1, job (128 x 128+128, and its decoding steps; its KV cache is touched at start), jobcold (not), sharegpt, arxiv (lengths of the traces in FOLDER; KV touched at start too, as
 much as all lines together need, as long as the budget has it),
-prompts (300 real ones, bench/sharegpt.py), startup, overhead, smollm, grid. Weights are random and not zero, but for prompts and smollm, which run SmolLM2-135M.
+moe (prefill of 2,048, batch 1, decoding at 64 of Qwen3-30B-A3B cut to four layers: 8 GB), prompts (300 real ones, bench/sharegpt.py), startup, overhead, smollm, grid. Weights are random and not zero, but for prompts and smollm, which run SmolLM2-135M.
 
 The limit of a step is the sum over its operations of max(flops / register peak, bytes / stream rate): the flops of linear layers and of
-attention under the causal mask, the bytes of weights, once a step, and of KV read and written. Each sample stands between
+attention under the causal mask, the bytes of weights, once a step (of experts those that had rows), and of KV read and written. Each sample stands between
 two probes of both rates (limits_probe, beside FOREBAY's bench/); where the two differ by more than 10 % it is thrown away
 and repeated. Figures are medians of N samples, with the least and the greatest. --around runs each sample, probes included, under a
 command, such as one that keeps others off the machine.
@@ -28,7 +28,7 @@ import time
 
 import sharegpt
 from machine import MOST_DRIFT, probe_of
-from shapes import QWEN3_06B, SMOLLM2_135M
+from shapes import QWEN3_06B, QWEN3_30B_A3B, SMOLLM2_135M
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEMO_MODEL = os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -98,9 +98,15 @@ def step_limit(config, step, peak, stream):
     linear = lambda n, k, m: bound(2 * m * n * k, 2 * n * k) if m else 0
     kv_bytes = 2 * 2 * kv_heads * head
     layer = (linear((heads + 2 * kv_heads) * head, hidden, rows) + linear(hidden, heads * head, rows) +
-             linear(2 * c["intermediate_size"], hidden, rows) + linear(hidden, c["intermediate_size"], rows) +
              bound(4 * step["context_tokens"] * heads * head, step["kv_tokens"] * kv_bytes) + rows * kv_bytes / stream)
-    return c["num_hidden_layers"] * layer + linear(c["vocab_size"], hidden, step["logit_rows"])
+    head_and_experts = linear(c["vocab_size"], hidden, step["logit_rows"])
+    if "num_experts" in c:
+        expert = 3 * hidden * c["moe_intermediate_size"]
+        layer += linear(c["num_experts"], hidden, rows)
+        head_and_experts += bound(2 * expert * step["rows_routed"], 2 * expert * step["experts_touched"])
+    else:
+        layer += linear(2 * c["intermediate_size"], hidden, rows) + linear(hidden, c["intermediate_size"], rows)
+    return c["num_hidden_layers"] * layer + head_and_experts
 
 
 class Restless(Exception):
@@ -111,13 +117,18 @@ class Bench:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
         self.probe = probe_of(args.forebay)
-        self.model = os.path.join(folder, "qwen3-0.6b")
-        os.mkdir(self.model)
-        json.dump(QWEN3_06B, open(os.path.join(self.model, "config.json"), "w"))
+        self.model = self.shape("qwen3-0.6b", QWEN3_06B)
         self.discarded, self.peaks, self.streams = 0, [], []
 
     def path(self, name):
         return os.path.join(self.folder, name)
+
+    def shape(self, name, config):
+        """A folder with this configuration alone."""
+        os.makedirs(self.path(name), exist_ok=True)
+        with open(os.path.join(self.path(name), "config.json"), "w") as out:
+            json.dump(config, out)
+        return self.path(name)
 
     def sample(self, model, flags):
         """One run between two probes: {summary, steps, wall, peak, stream}; None if the probes differ."""
@@ -157,9 +168,9 @@ class Bench:
             raise Restless
         return kept
 
-    def random(self, lengths, rounds=None, flags=()):
+    def random(self, lengths, rounds=None, flags=(), model=None):
         write_lengths(self.path("requests.jsonl"), QWEN3_06B["vocab_size"], lengths)
-        return self.samples(self.model, ["--random-weights", "--skip-tokenizer-init", *flags], rounds or self.args.rounds)
+        return self.samples(model or self.model, ["--random-weights", "--skip-tokenizer-init", *flags], rounds or self.args.rounds)
 
 
 def spread(values, digits):
@@ -195,6 +206,14 @@ def shares(bench, rows, emit):
         emit(share_row("job of 128 x 128+128", samples, ALL))
     if "jobcold" in rows:
         emit(share_row("the same, KV touched as it comes into use", bench.random([(128, 128)] * 128, flags=[]), ALL))
+    if "moe" in rows:
+        config = QWEN3_30B_A3B | {"num_hidden_layers": 4}
+        model = bench.shape("qwen3-30b-a3b", config)
+        run = lambda lengths, *flags: bench.random(lengths, flags=["--memory", "8GiB", "--touch-kv", "1GiB", *flags], model=model)
+        emit(share_row("experts: prefill 2,048, one prompt a step", run([(2048, 1)] * 4, "--max-num-batched-tokens", "2048"), ALL,
+                       config=config))
+        emit(share_row("experts: batch 1, context 128-192", run([(128, 64)]), DECODE(1), config=config))
+        emit(share_row("experts: decode at 64 sequences, context about 160", run([(128, 64)] * 64), DECODE(64), config=config))
     for name in TRACES:
         if name in rows:
             lengths = trace_lengths(bench.args.traces, name)
@@ -261,7 +280,7 @@ def smollm(bench, emit):
 
 
 SECTIONS = [
-    ({"prefill", "batch1", "job", "jobcold", "prompts", *TRACES}, "Share of the limit, Qwen3-0.6B shape where no other is named", SHARE_HEAD, None),
+    ({"prefill", "batch1", "job", "jobcold", "moe", "prompts", *TRACES}, "Share of the limit, Qwen3-0.6B shape where no other is named", SHARE_HEAD, None),
     ({"grid"}, "Grid, Qwen3-0.6B shape", ["| PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s | share of limit |",
                                          "|---|---|---|---|---|---|---|---|---|---|---|"], grid),
     ({"startup"}, "Start: command to end, 1.2 GB of weights, a prompt of 32 and one token, warm",

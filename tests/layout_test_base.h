@@ -135,7 +135,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     for (int i = 0; i < (*engine)->num_replicas(); ++i) {
       for (const auto& rank : (*engine)->replica(i).ranks()) CountBytes(*rank);
     }
-    mode_status_ = (*engine)->CheckMode();
+    mode_status_ = (*engine)->CheckCounters();
     weight_bytes_ = (*engine)->facts().weight_bytes;
     numerics_class_ = (*engine)->facts().numerics_class;
     EXPECT_TRUE(checker.status().ok()) << layout << ": " << checker.status().ToString();

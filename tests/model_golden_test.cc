@@ -340,6 +340,7 @@ TEST(GoldenFeatures, AreSeenWhereTheyAreLeftOut) {
       {"qwen3-moe", "norm_topk_prob",
        [](ModelConfig* c) { c->moe->renormalize = !c->moe->renormalize; }},
       {"qwen3-moe", "top 2", [](ModelConfig* c) { c->moe->experts_per_token = 1; }},
+      {"qwen3-moe", "norms of q and k", [](ModelConfig* c) { c->qk_norm = false; }},
       {"mixtral", "top 2", [](ModelConfig* c) { c->moe->experts_per_token = 1; }},
       {"deepseek-v3", "rope_interleave", [](ModelConfig* c) { c->rope_interleaved = false; }},
       {"deepseek-v3", "correction bias", [](ModelConfig* c) { c->moe->selection_bias = false; }},
@@ -347,6 +348,13 @@ TEST(GoldenFeatures, AreSeenWhereTheyAreLeftOut) {
        [](ModelConfig* c) { c->moe->num_groups = c->moe->chosen_groups = 1; }},
       {"deepseek-v3", "routed_scaling_factor", [](ModelConfig* c) { c->moe->scale = 1; }},
       {"deepseek-v3", "norm_topk_prob", [](ModelConfig* c) { c->moe->renormalize = false; }},
+      {"deepseek-v3", "rope_scaling",
+       [](ModelConfig* c) {
+         auto& frequencies = c->rope.inv_freq;
+         const double step = -1 / static_cast<double>(frequencies.size());
+         for (size_t i = 0; i < frequencies.size(); ++i)
+           frequencies[i] = static_cast<float>(std::pow(10000.0, step * static_cast<double>(i)));
+       }},
       {"deepseek-v3", "mscale",
        [](ModelConfig* c) {
          c->mla->softmax_scale = 1 / std::sqrt(static_cast<float>(c->mla->qk_head_dim()));

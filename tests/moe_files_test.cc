@@ -95,10 +95,10 @@ std::vector<Request> FourRequests() {
 }
 
 // Tokens and digest of a few prompts.
-std::vector<std::pair<std::vector<int32_t>, uint64_t>> Answers(const std::string& path,
-                                                               const char* dtype) {
+std::vector<std::pair<std::vector<int32_t>, uint64_t>> Answers(
+    const std::string& path, const char* dtype, const layout::EngineOptions& options = {}) {
   std::vector<std::pair<std::vector<int32_t>, uint64_t>> answers;
-  for (const RequestResult& result : Results(path, dtype, FourRequests())) {
+  for (const RequestResult& result : Results(path, dtype, FourRequests(), options)) {
     EXPECT_EQ(result.error_message, "");
     answers.emplace_back(result.choices[0].tokens, result.choices[0].digest);
   }
@@ -214,6 +214,82 @@ TEST(MoeFiles, QueriesInOneStep) {
   const auto engine =
       engine::CreateEngine(*runtime, {.machine = {.memory_bytes = 256 << 20}}, *missing, nullptr);
   EXPECT_EQ(engine.status().code(), weights::kTensorMissing);
+}
+
+// A router so skewed that one expert gets every row, one expert a row, and all of them: the same
+// digests alone, together, and where experts are pulled or rows shipped.
+TEST(MoeFiles, AnySpreadOfRowsGivesTheSameDigests) {
+  const std::string golden = ConfigText("deepseek-v3");
+  const auto with = [&](std::string text, const std::string& from, const std::string& to) {
+    EXPECT_NE(text.find(from), std::string::npos) << from;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const std::string one =
+                        with(golden, R"("num_experts_per_tok": 3)", R"("num_experts_per_tok": 1)"),
+                    all = with(
+                        with(golden, R"("num_experts_per_tok": 3)", R"("num_experts_per_tok": 8)"),
+                        R"("topk_group": 2)", R"("topk_group": 4)");
+  for (const auto& [config, bias] :
+       {std::pair{&golden, 100.0f}, std::pair{&one, 100.0f}, {&one, 0.0f}, {&all, 0.0f}}) {
+    Folder folder;
+    ForEachTensor("deepseek-v3", [&](const std::string& name, const tensor::Shape& shape,
+                                     std::vector<float> values) {
+      if (name.ends_with("e_score_correction_bias")) values[5] += bias;
+      folder.AddF32(name, shape, values);
+    });
+    const std::string path = folder.Write(*config);
+    layout::EngineOptions options;
+    options.limits.max_num_seqs = 1;
+    const auto alone = Answers(path, "bfloat16", options);
+    for (const auto& [layout, mode] :
+         {std::pair{"", "auto"}, std::pair{"dp=2,experts=by_expert", "pull"},
+          std::pair{"dp=2,experts=by_expert", "ship"}}) {
+      options.limits.max_num_seqs = 4;
+      options.limits.max_num_batched_tokens = 48;
+      if (*layout != 0) {
+        options.machine.devices = *layout::ParseDevices("2xcpu");
+        options.layout = *layout::ParseLayout(layout);
+      }
+      options.ship.mode = *schedule::ParseWantedMode(mode);
+      EXPECT_EQ(Answers(path, "bfloat16", options), alone) << layout << " " << mode << " " << bias;
+    }
+  }
+}
+
+// What is wrong with one expert's tensor is said with the file and the tensor, which names layer
+// and expert.
+TEST(MoeFiles, ABadTensorOfAnExpertIsNamed) {
+  struct Damage {
+    const char* what;
+    base::ErrorCode code;
+    const char* found;
+  };
+  const std::string bad = "model.layers.1.mlp.experts.5.up_proj.weight";
+  for (const auto& [what, code, found] :
+       {Damage{"missing", weights::kTensorMissing, "is missing"},
+        Damage{"misshapen", weights::kTensorShape, "asks for [32, 64]"},
+        Damage{"not finite", weights::kTensorNotFinite, "row 2, column 3 is inf"}}) {
+    Folder folder;
+    ForEachTensor("qwen3-moe",
+                  [&](const std::string& name, tensor::Shape shape, std::vector<float> values) {
+                    const bool damaged = name == bad;
+                    if (damaged && code == weights::kTensorMissing) return;
+                    if (damaged && code == weights::kTensorShape) shape = {shape[1], shape[0]};
+                    if (damaged && code == weights::kTensorNotFinite)
+                      values[static_cast<size_t>(2 * shape[1] + 3)] = INFINITY;
+                    folder.AddF32(name, shape, values);
+                  });
+    const std::string path = folder.Write(ConfigText("qwen3-moe"));
+    const auto files = engine::OpenModel(path, false, 0);
+    ASSERT_TRUE(files.ok()) << files.status().ToString();
+    const auto runtime = runtime::CreateRealRuntime();
+    const base::Status status =
+        engine::CreateEngine(*runtime, {.machine = {.memory_bytes = 256 << 20}}, *files, nullptr)
+            .status();
+    EXPECT_EQ(status.code(), code) << what;
+    for (const std::string& part : {path, bad, std::string(found)})
+      EXPECT_NE(status.message().find(part), std::string::npos) << what << ": " << status.message();
+  }
 }
 
 // Finite weights of which one overflows: the first column of the residual stream is 0, but for one

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <tuple>
 
 #include "base/json.h"
@@ -128,6 +129,59 @@ TEST_P(RecordedRouting, RowsGoToTheSameExperts) {
 }
 INSTANTIATE_TEST_SUITE_P(Models, RecordedRouting,
                          testing::Values("qwen3-moe", "deepseek-v3", "llama4-text"));
+
+struct Routed : StepObserver {
+  void OnStep(const StepRecord& record) override {
+    ++steps;
+    rows += record.rows_routed;
+    touched += record.experts_touched;
+    busiest += record.expert_busiest_rows;
+    EXPECT_GE(record.rows_routed, record.decode_rows + record.prefill_rows);
+  }
+  int64_t steps = 0, rows = 0, touched = 0, busiest = 0;
+};
+
+TEST(RoutingCounters, StepsAddUpToTheSummary) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const layout::EngineOptions options = Options("deepseek-v3", "cpu", "", "auto");
+  const auto files = engine::OpenModel(options.model, false, 0);
+  const auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  Routed sum;
+  (*engine)->SetStepObserver(&sum);
+  EXPECT_EQ(testing_support::RunAll(**engine, Requests()).size(), Requests().size());
+  const EngineStats all = (*engine)->stats();
+  EXPECT_EQ(sum.steps, all.steps);
+  EXPECT_EQ(sum.rows, all.mode_counters.at("rows_routed"));
+  EXPECT_EQ(sum.touched, all.mode_counters.at("experts_touched"));
+  EXPECT_EQ(sum.busiest, all.mode_counters.at("expert_busiest_rows"));
+  EXPECT_TRUE((*engine)->CheckCounters().ok());
+}
+
+TEST(RoutingCounters, ARunThatReachesNoExpertIsAnError) {
+  struct Nowhere : model::Routing {
+    void Count(const Draw&, std::span<int32_t> counts) const override {
+      std::ranges::fill(counts, 0);
+    }
+  };
+  layout::EngineOptions options = Options("mixtral", "sim:zen4", "", "auto");
+  runtime::VirtualRuntime runtime(3);
+  const auto files = engine::OpenModel(options.model, true, 0);
+  const auto check = [&] {
+    base::Status found;
+    const base::Status status = runtime.Run([&] {
+      const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      testing_support::RunAll(**engine, Requests());
+      found = (*engine)->CheckCounters();
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return found;
+  };
+  EXPECT_TRUE(check().ok());
+  options.machine.routing = std::make_shared<Nowhere>();
+  EXPECT_EQ(check().code(), engine::kExpertsNotReached);
+}
 
 TEST(RecordedRoutingTest, ARunBeyondItEndsWithTheRow) {
   const weights::TemporaryFolder folder;

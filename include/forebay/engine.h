@@ -142,6 +142,9 @@ struct StepRecord {
   StepMode mode;
   uint64_t bytes_pulled = 0;  // by its ranks from others, counted when asked for
   double wait_seconds = 0;    // its compute streams held by events of other streams or ranks
+  // Of layers with experts: rows of all experts, experts that had rows, and rows of each layer's
+  // expert that had most.
+  int64_t rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;
 };
 
 // Called from the replica's control task after each step. Calls of several replicas do not overlap.

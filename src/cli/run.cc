@@ -205,7 +205,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   // A device that hangs cannot be waited for; the results file is whole without it.
   if (outcome.exit_code == job::ExitCode::kStalled) std::_Exit(static_cast<int>(outcome.exit_code));
   if (outcome.exit_code != job::ExitCode::kComplete) return static_cast<int>(outcome.exit_code);
-  if (const base::Status mode = engine.CheckMode(); !mode.ok()) return Fail(mode);
+  if (const base::Status did = engine.CheckCounters(); !did.ok()) return Fail(did);
   return written.ok() ? 0 : 1;
 }
 

@@ -274,18 +274,24 @@ void LocalEngine::SayWhatWasNotUsed() const {
                   parts_.forced_offload, all.steps, all.kv_blocks_used_peak, all.kv_blocks_total));
 }
 
-base::Status LocalEngine::CheckMode() const {
-  if (parts_.forced_modes.empty()) return {};
+base::Status LocalEngine::CheckCounters() const {
   const EngineStats all = stats();
+  if (all.steps == 0) return {};
   for (const StepMode& mode : parts_.forced_modes) {
     const std::string counter = schedule::StepsCounter(mode);
     const auto found = all.mode_counters.find(counter);
-    if (all.steps == 0 || (found != all.mode_counters.end() && found->second > 0)) continue;
+    if (found != all.mode_counters.end() && found->second > 0) continue;
     return {kModeNotTaken,
             fmt::format("--mode {}: none of {} steps was taken so ({} is 0); expected one at least",
                         schedule::Name(mode), all.steps, counter)};
   }
-  return {};
+  const auto& moe = replicas_[0]->ranks()[0]->decoder().config->moe;
+  if (!moe || std::ranges::count(moe->has_experts, 1) == 0) return {};
+  if (all.mode_counters.at("rows_routed") > 0) return {};
+  return {kExpertsNotReached,
+          fmt::format("{}: {} rows were computed and none went through an expert (rows_routed is "
+                      "0); expected each to go through those that its routers chose",
+                      parts_.facts.name, all.computed_tokens)};
 }
 
 std::vector<device::OpProfile> LocalEngine::Profile() const {

@@ -1,6 +1,7 @@
 #include "engine/rank_set.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace forebay::engine {
 namespace {
@@ -137,16 +138,32 @@ uint64_t RankSet::bytes_pulled() const {
   return sum;
 }
 
-int64_t RankSet::bytes_wanted() const {
-  int64_t sum = 0;
-  for (const auto& rank : ranks_) sum += rank->pool() ? rank->pool()->bytes_wanted() : 0;
-  return sum;
-}
-
 double RankSet::waited_seconds() const {
   double sum = 0;
   for (const auto& rank : ranks_) sum += rank->compute_time().waited;
   return sum;
+}
+
+RankSet::Counts RankSet::Count() const {
+  Counts sum{.waited = waited_seconds()};
+  for (const auto& rank : ranks_) {
+    if (rank->pool()) sum.bytes_wanted += rank->pool()->bytes_wanted();
+    const kernels::RoutingCounters* const routed = rank->routed();
+    if (routed == nullptr) continue;
+    sum.rows_routed += routed->rows;
+    sum.experts_touched += routed->experts;
+    sum.expert_busiest_rows += routed->busiest_rows;
+  }
+  return sum;
+}
+
+void RankSet::TakeCounts(StepRecord* record) {
+  const Counts now = Count(), before = std::exchange(counted_, now);
+  record->wait_seconds = now.waited - before.waited;
+  record->bytes_pulled += static_cast<uint64_t>(now.bytes_wanted - before.bytes_wanted);
+  record->rows_routed = now.rows_routed - before.rows_routed;
+  record->experts_touched = now.experts_touched - before.experts_touched;
+  record->expert_busiest_rows = now.expert_busiest_rows - before.expert_busiest_rows;
 }
 
 }  // namespace forebay::engine

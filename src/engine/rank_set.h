@@ -9,6 +9,7 @@
 #include "engine/group_control.h"
 #include "engine/rank.h"
 #include "engine/steal_board.h"
+#include "forebay/engine.h"
 #include "kv/book/group_books.h"
 
 namespace forebay::engine {
@@ -57,18 +58,27 @@ class RankSet {
   // Of the group's layers on all ranks.
   uint64_t KvDigest(int group, std::span<const kv::BlockId> table, int64_t begin,
                     int64_t end) const;
-  // Sums over the ranks: weights that came from others, and time that compute streams were held.
-  // that were asked for when steps were enqueued, and that came because experts had rows
+  // Sums over the ranks: weights that were asked of others when steps were enqueued, and time that
+  // compute streams were held.
   uint64_t bytes_pulled() const;
-  int64_t bytes_wanted() const;
   double waited_seconds() const;
+  // To the record of the step that ended: what streams waited, which weights came because experts
+  // had rows, and which rows these were, since the last call.
+  void TakeCounts(StepRecord* record);
 
  private:
+  struct Counts {
+    double waited = 0;
+    int64_t bytes_wanted = 0, rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;
+  };
+  Counts Count() const;
+
   runtime::Runtime& runtime_;
   const std::vector<std::unique_ptr<Rank>> ranks_;
   Rank* const leader_;  // one of ranks_
   const runtime::TimeNs timeout_;
   std::vector<Rank*> pending_;  // not at the step's end; kept for its capacity
+  Counts counted_;              // by the last TakeCounts
 };
 
 }  // namespace forebay::engine

@@ -208,24 +208,20 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
     choices_.CloseIfEnded(flight.rows[i], finished);
   }
   // Where steps overlap, each has the time since the one before.
-  const runtime::TimeNs begin = std::max(flight.begin, last_.end);
-  last_.end = runtime_.Now();
-  stats_.step_seconds += static_cast<double>(last_.end - begin) * 1e-9;
+  const runtime::TimeNs begin = std::max(flight.begin, last_end_);
+  last_end_ = runtime_.Now();
+  stats_.step_seconds += static_cast<double>(last_end_ - begin) * 1e-9;
   if (choices_.streaming().measures())
     choices_.streaming().Observe(stats_.step_seconds, ranks_.waited_seconds());
   if (record) {
     *record = flight.record;
     record->step = ended_;
     record->begin_seconds = static_cast<double>(begin) * 1e-9;
-    record->end_seconds = static_cast<double>(last_.end) * 1e-9;
+    record->end_seconds = static_cast<double>(last_end_) * 1e-9;
     record->waiting = static_cast<int32_t>(choices_.num_waiting());
     record->finished = static_cast<int32_t>(running - choices_.num_running());
     record->kv_blocks_used = choices_.book().held_blocks();
-    const double waited = ranks_.waited_seconds();
-    record->wait_seconds = waited - std::exchange(last_.waited, waited);
-    const int64_t wanted = ranks_.bytes_wanted();
-    record->bytes_pulled +=
-        static_cast<uint64_t>(wanted - std::exchange(last_.bytes_wanted, wanted));
+    ranks_.TakeCounts(record);
   }
   ++ended_;
   Publish();

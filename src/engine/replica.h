@@ -123,14 +123,8 @@ class Replica {
   schedule::StepPlan plan_;      // the plan of the step that is begun
   std::vector<Flight> flights_;  // used in turns
   int64_t begun_ = 0, ended_ = 0;
-  // When the last committed step ended, and what had been waited, and of experts had come because
-  // they had rows, when it was committed.
-  struct {
-    runtime::TimeNs end = 0;
-    double waited = 0;
-    int64_t bytes_wanted = 0;
-  } last_;
-  EngineStats stats_;  // the steps' time, and the KV that came from others
+  runtime::TimeNs last_end_ = 0;  // of the last committed step
+  EngineStats stats_;             // the steps' time, and the KV that came from others
   // when waiting for loans becomes a stall; -1: nothing waits for them
   runtime::TimeNs lending_until_ = -1;
   std::string what_stalled_;

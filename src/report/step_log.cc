@@ -36,6 +36,11 @@ void AppendStepLine(const StepRecord& record, std::string* out) {
       .Int(record.finished);
   writer.Key("kv_blocks").Int(record.kv_blocks_used);
   writer.Key("bytes_pulled").UInt(record.bytes_pulled).Key("wait").Double(record.wait_seconds);
+  if (record.rows_routed > 0) {
+    writer.Key("rows_routed").Int(record.rows_routed);
+    writer.Key("experts_touched").Int(record.experts_touched);
+    writer.Key("expert_busiest_rows").Int(record.expert_busiest_rows);
+  }
   writer.Key("taken").BeginArray();
   for (const int64_t line : record.taken) writer.Int(line);
   writer.EndArray();

@@ -106,7 +106,7 @@ base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngi
   const runtime::TimeNs elapsed = runtime.Now() - began;
   FB_RETURN_IF_ERROR(source.status());
   if (end == RunEnd::kStalled) return base::Status(job::kStalled, "the engine made no progress");
-  FB_RETURN_IF_ERROR(engine.CheckMode());
+  FB_RETURN_IF_ERROR(engine.CheckCounters());
   return CountedRun{end, Summarize(engine, source, sink, end, elapsed), timed.latencies(),
                     engine.Profile()};
 }
