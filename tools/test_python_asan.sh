@@ -19,6 +19,7 @@ rm -rf "$site"
 mkdir -p "$site"
 cp -r bindings/python/forebay "$site"
 cp build/asan/bindings/python/_forebay*.so "$site/forebay"
+nm -D "$site"/forebay/_forebay*.so | grep -q __asan_report || { echo "$0: the module has no sanitizers" >&2; exit 1; }
 # `forebay run` with other objects gives the answers to compare with: one program has one sanitizer's runtime.
 export PYTHONPATH=$site FOREBAY=${FOREBAY:-$PWD/build/release/forebay}
 # Python and its extensions are without: the runtime comes before them, the system's allocator serves all. What they never free is
@@ -28,5 +29,6 @@ export PYTHONMALLOC=malloc ARROW_DEFAULT_MEMORY_POOL=system
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1
 [ $# -gt 0 ] || set -- -k 'not import and not memory and not interpreter and not killed and not control_c'
 cd tests/python
-LD_PRELOAD=$runtime "$OLDPWD/build/test-venv/bin/python" -m pytest -q -rs -p no:cacheprovider --durations=5 "$@" \
+# A finding ends the process: what it says must not be held back.
+LD_PRELOAD=$runtime "$OLDPWD/build/test-venv/bin/python" -m pytest -q -rs -p no:cacheprovider -p no:faulthandler --capture=sys --durations=5 "$@" \
   llm_test.py async_llm_test.py batch_test.py </dev/null

@@ -231,7 +231,7 @@ def test_a_killed_dataset_goes_on_from_its_checkpoint(cluster, tmp_path):
         ).write_parquet({output!r})
         """)
     process = subprocess.Popen([sys.executable, "-c", code])
-    wait_until(lambda: process.poll() is not None or (os.path.isdir(output) and len(os.listdir(output)) > 3), 300)
+    wait_until(lambda: process.poll() is not None or (os.path.isdir(output) and len(os.listdir(output)) > 3), 600)
     assert process.poll() is None, "it ended before it could be killed"
     process.kill()
     process.wait()
