@@ -210,42 +210,6 @@ def test_rows_of_a_killed_actor_come_again_and_are_the_same(cluster):
         assert list(found[name]["generated_tokens"]) == output.outputs[0].token_ids
 
 
-def test_a_killed_dataset_goes_on_from_its_checkpoint(cluster, tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
-    count, params = 1500, {"max_tokens": 60, "temperature": 1, "ignore_eos": True}
-    names, source, output = [f"row {i}" for i in range(count)], str(tmp_path / "in"), str(tmp_path / "out")
-    os.mkdir(source)
-    for i in range(0, count, 50):
-        rows = pa.table({"id": names[i : i + 50], "prompt": prompts(count)[i : i + 50]})
-        pyarrow.parquet.write_table(rows, os.path.join(source, f"{i:05}.parquet"))
-    code = textwrap.dedent(f"""
-        import ray, forebay.ray
-        from ray.data.checkpoint import CheckpointConfig
-        ray.init(address="auto", log_to_driver=False)
-        ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig("id", {str(tmp_path / "checkpoint")!r})
-        arguments = {dict(model=LLAMA, sampling_params=params, id_column="id", **{k: v for k, v in FLAGS.items() if k != "digest"})!r}
-        ray.data.read_parquet({source!r}, override_num_blocks=30).map_batches(
-            forebay.ray.Predictor, fn_constructor_kwargs=arguments, compute=ray.data.ActorPoolStrategy(size=1), num_cpus=1, batch_size=16,
-        ).write_parquet({output!r})
-        """)
-    process = subprocess.Popen([sys.executable, "-c", code])
-    wait_until(lambda: process.poll() is not None or (os.path.isdir(output) and len(os.listdir(output)) > 3), 600)
-    assert process.poll() is None, "it ended before it could be killed"
-    process.kill()
-    process.wait()
-    assert 0 < len(pyarrow.parquet.read_table(output)) < count
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
-    with forebay.LLM(LLAMA, **FLAGS) as llm:
-        outputs = llm.generate(prompts(count), SamplingParams(**params), keys=names, use_tqdm=False)
-    expected = {name: output.outputs[0].token_ids for name, output in zip(names, outputs)}
-    found = pyarrow.parquet.read_table(output).to_pylist()
-    # Ray may compute a row twice: it is the same then.
-    assert {row["id"] for row in found} == set(names) and len(found) < 2 * count
-    assert all(row["generated_tokens"] == expected[row["id"]] for row in found)
-
-
 def test_the_examples(cluster, tmp_path):
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "python")
     environment = {**os.environ, "RAY_ADDRESS": "auto"}
