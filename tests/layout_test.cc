@@ -455,6 +455,8 @@ TEST_P(ShapeLayoutTest, RanksThatCutRowsGiveTheSameDigests) {
   const std::vector<Shape> shapes = {{6, 6, 256, {"sp=3,tp=2", "sp=2,tp=3", "sp=6"}},
                                      {8, 2, 256, {"sp=4", "sp=2,tp=2", "sp=8"}},
                                      {32, 4, 256, {"sp=4,tp=2", "sp=8"}},
+                                     {40, 8, 256, {"sp=8"}},
+                                     {64, 8, 256, {"sp=4,tp=2"}},
                                      {9, 3, 288, {"sp=3"}},
                                      {14, 2, 256, {"sp=2", "sp=4", "sp=2,tp=2"}}};
   ForEachLayout(shapes, [&](const layout::Layout& layout, const std::string& text) {
@@ -472,7 +474,7 @@ TEST_P(ShapeLayoutTest, CopiesOfWeightsGiveTheSameDigests) {
                                      {14, 2, 256, {"sp=2,pp=2"}}};
   ForEachLayout(shapes, [&](const layout::Layout&, const std::string& text) {
     options_.trial.shift_every = 1;
-    options_.shift.ends = true;
+    options_.shift.among = layout::ModeChoice::kEnds;
     RunAsOne(text);
     const uint64_t views = weight_bytes_;
     options_.shift.copies_weights = true;
@@ -556,7 +558,7 @@ TEST_P(ShapeLayoutTest, EveryModeGivesTheSameDigests) {
       weights = weight_bytes_;
     }
     options_.shift.mode.reset();
-    for (const int every : {1, 3}) {
+    for (const int every : {1, 3, schedule::kFlipAtRandom}) {
       SCOPED_TRACE(every);
       options_.trial.shift_every = every;
       RunAsOne(text);

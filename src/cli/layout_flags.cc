@@ -349,7 +349,8 @@ base::Status ApplyShiftSwitch(const LayoutFlags& flags, layout::EngineOptions* e
                         flags.shift_mode)};
   }
   if (flags.shifts) return {};
-  if (engine->shift.mode || engine->shift.ends == true || engine->shift.threshold > 0) {
+  if (engine->shift.mode || engine->shift.among != layout::ModeChoice::kDefault ||
+      engine->shift.threshold > 0) {
     return {layout::kShiftInvalid,
             fmt::format("{} and --shift-mode, --shift-modes or --shift-parallel-threshold are both "
                         "given; expected one of them",
@@ -376,8 +377,9 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
   FB_ASSIGN_OR_RETURN(engine->shift.mode, layout::ParseShiftMode(flags.shift_mode));
   engine->shift.two_step_kv = flags.kv_replication == "two-step";
   engine->shift.copies_weights = flags.shift_weights == "copy";
-  engine->shift.ends.reset();
-  if (!flags.shift_modes.empty()) engine->shift.ends = flags.shift_modes == "ends";
+  engine->shift.among = flags.shift_modes.empty()     ? layout::ModeChoice::kDefault
+                        : flags.shift_modes == "ends" ? layout::ModeChoice::kEnds
+                                                      : layout::ModeChoice::kAll;
   FB_RETURN_IF_ERROR(ApplyShiftSwitch(flags, engine));
   FB_ASSIGN_OR_RETURN(engine->steal, layout::ParseStealing(flags.steal));
   FB_ASSIGN_OR_RETURN(engine->lengths, schedule::ParseLengthPredictor(flags.length_predictor));

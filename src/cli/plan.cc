@@ -171,6 +171,9 @@ void PrintTable(const std::string& model, const std::string& devices,
     }
     if (column.plan.choice) note(FormatChoice(column.plan));
     if (column.plan.expert_choice) note(FormatExpertChoice(column.plan));
+    if (const std::string uneven = FormatUneven(column.plan.layout, column.plan.config());
+        !uneven.empty())
+      note(uneven);
     if (!column.fits.ok()) note(column.fits.ToString());
   }
 }

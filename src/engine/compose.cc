@@ -311,6 +311,8 @@ void LogChoices(const layout::EngineOptions& options, const layout::LayoutPlan& 
     base::Log(base::LogLevel::kInfo, fmt::format("--layout auto: {}", FormatLayout(plan.layout)));
   if ((plan.choice || options.layout_by_job) && plan.forecast)
     base::Log(base::LogLevel::kInfo, layout::FormatForecast(plan));
+  const std::string uneven = layout::FormatUneven(plan.layout, plan.config());
+  if (!uneven.empty()) base::Log(base::LogLevel::kInfo, uneven);
 }
 
 }  // namespace

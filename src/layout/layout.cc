@@ -1,8 +1,11 @@
 #include "layout/layout.h"
 
+#include <algorithm>
 #include <charconv>
 #include <set>
+#include <utility>
 
+#include "layout/memory_plan.h"
 #include "weights/book/placement.h"
 
 namespace forebay::layout {
@@ -141,6 +144,30 @@ base::Status CheckPool(const Layout& layout, const model::ModelConfig& config) {
   return base::Status::Ok();
 }
 
+// Scales of fp8_block stand for 128 x 128 values: no rank's part begins within such a block.
+base::Status CheckScales(const Layout& layout, const model::ModelConfig& config) {
+  constexpr int64_t kScaleBlock = 128;
+  if (!config.stored || config.stored->format != cost::NumberFormat::kFP8Block) return {};
+  for (int rank = 0; rank < layout.ranks_per_stage(); ++rank) {
+    const auto degrees = layout.degrees();
+    const model::Shard shard =
+        model::ShardOf(config, CutOf(layout, rank), {.sp = 1, .tp = degrees.ranks()});
+    const std::pair<const char*, int64_t> begins[] = {
+        {"column of the FFN", shard.intermediate.begin},
+        {"value of the queries", shard.heads.begin * config.head_dim},
+        {"value of the keys", shard.kv_heads.begin * config.head_dim}};
+    for (const auto& [what, begin] : begins) {
+      if (begin % kScaleBlock == 0) continue;
+      return {kQuantization,
+              fmt::format("--quantization fp8_block with sp={}, tp={}: the part of rank {} begins "
+                          "at {} {}, within a block of {} that has one scale; expected a cut at "
+                          "whole blocks, or fp8",
+                          layout.sp, layout.tp, rank, what, begin, kScaleBlock)};
+    }
+  }
+  return {};
+}
+
 // Ranks of the stage of `rank`, as ranks of the group.
 fabric::Communicator InStageOf(const Layout& layout, int rank, std::vector<int> members,
                                int my_index) {
@@ -205,7 +232,34 @@ base::Status ValidateLayout(const Layout& layout, const model::ModelConfig& conf
                     layout.num_devices(), num_devices)};
   }
   FB_RETURN_IF_ERROR(model::CheckCut(config, layout.degrees(), layout.pp));
+  FB_RETURN_IF_ERROR(CheckScales(layout, config));
   return CheckPool(layout, config);
+}
+
+std::string FormatUneven(const Layout& layout, const model::ModelConfig& config) {
+  constexpr double kNotWorthALine = 1.01;
+  const int ranks = layout.ranks_per_stage();
+  const bool has_dense = !config.moe || std::ranges::count(config.moe->has_experts, 0) > 0;
+  int64_t heads = 0, columns = 0;  // the most of any rank
+  for (int rank = 0; rank < ranks; ++rank) {
+    const model::Shard shard = model::ShardOf(config, CutOf(layout, rank), {.sp = 1, .tp = ranks});
+    heads = std::max(heads, shard.heads.size());
+    if (has_dense) columns = std::max(columns, shard.intermediate.size());
+  }
+  std::string parts;
+  const auto add = [&](const char* name, int64_t most, int64_t all) {
+    const double over_mean = static_cast<double>(most * ranks) / static_cast<double>(all);
+    if (most == 0 || over_mean < kNotWorthALine) return;
+    parts += fmt::format("{}{} of {} {}, {:.2f} times the mean", parts.empty() ? "" : ", and ",
+                         most, all, name, over_mean);
+  };
+  add("heads", heads, config.num_heads);
+  add("columns of the FFN", columns, config.intermediate_size);
+  if (parts.empty()) return "";
+  return fmt::format(
+      "sp={}, tp={}: the busiest rank has {}; the others wait for it where these "
+      "are cut",
+      layout.sp, layout.tp, parts);
 }
 
 RankPlace PlaceOf(const Layout& layout, int rank) {

@@ -57,9 +57,13 @@ std::string FormatLayout(const Layout& layout);
 
 // Whether the model can run so on so many devices. Messages name the two numbers that disagree:
 // kLayoutDevices, kLayoutPool (pooled layers against layers, placement or sp), model::kShardHeads,
-// kShardLeaves (also of a stripe's), kShardLayers.
+// kShardLeaves (also of a stripe's), kShardLayers; kQuantization (a cut within a block of scales).
 base::Status ValidateLayout(const Layout& layout, const model::ModelConfig& config,
                             int num_devices);
+
+// What ranks with unequal parts of the model lose, in a line; "": all parts are equal. REQUIRES:
+// the layout is valid.
+std::string FormatUneven(const Layout& layout, const model::ModelConfig& config);
 
 // Where a rank of a group stands.
 struct RankPlace {

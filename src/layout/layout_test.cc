@@ -112,6 +112,20 @@ TEST(Layout, RefusalsNameTheNumbersThatDisagree) {
   refused("dp=8,tp=2,weights=striped", 16, model::kShardLeaves, "dp=8", "4 leaves");
 }
 
+// Eight leaves on six ranks are twos and ones; a head more or less of 1 % is no line's worth.
+TEST(Layout, UnevenPartsAreNamed) {
+  const auto uneven = [](const char* layout, const char* name) {
+    return FormatUneven(*ParseLayout(layout), *model::LoadBuiltinConfig(name));
+  };
+  EXPECT_EQ(uneven("sp=3,tp=2", "Llama-3.1-70B"),
+            "sp=3, tp=2: the busiest rank has 16 of 64 heads, 1.50 times the mean, and 7168 of "
+            "28672 columns of the FFN, 1.50 times the mean; the others wait for it where these are "
+            "cut");
+  EXPECT_EQ(uneven("sp=4,tp=2", "Llama-3.1-70B"), "");
+  EXPECT_EQ(uneven("tp=8", "Qwen2.5-72B"), "");
+  EXPECT_EQ(uneven("dp=8", "DeepSeek-R1"), "");
+}
+
 TEST(Layout, RanksAndTheirPeers) {
   const Layout layout = *ParseLayout("dp=2,pp=3,tp=4");
   for (int rank = 0; rank < 24; ++rank) EXPECT_EQ(RankOf(layout, PlaceOf(layout, rank)), rank);
@@ -360,6 +374,26 @@ TEST(Options, DevicesOfShapesStoreWhatTheFilesOrTheFlagSay) {
   EXPECT_NEAR(*weights("cpu", r1, {}) * 1e-9, 1343, 5);  // expanded
   EXPECT_EQ(weights("cpu", qwen, cost::NumberFormat::kFP8).status().code(), kQuantization);
   EXPECT_EQ(weights("cpu", nvfp4, {}).status().code(), kQuantization);
+}
+
+// Of 29,568 columns of the FFN a rank of eight would begin at 3,680.
+TEST(Options, ScalesOfBlocksAreNotCut) {
+  const auto plan = [](const char* name, const char* layout, cost::NumberFormat format) {
+    EngineOptions options;
+    options.machine.devices = *ParseDevices("sim:8xh200");
+    options.machine.quantization = format;
+    options.layout = *ParseLayout(layout);
+    return PlanLayout(options, *model::LoadBuiltinConfig(name)).status();
+  };
+  for (const char* const layout : {"tp=8", "sp=8", "sp=4,tp=2"}) {
+    const base::Status status = plan("Qwen2.5-72B", layout, cost::NumberFormat::kFP8Block);
+    EXPECT_EQ(status.code(), kQuantization) << layout;
+    EXPECT_THAT(status.message(),
+                testing::AllOf(HasSubstr("fp8_block"), HasSubstr("column of the FFN"),
+                               HasSubstr("block of 128")));
+    EXPECT_TRUE(plan("Qwen2.5-72B", layout, cost::NumberFormat::kFP8).ok()) << layout;
+    EXPECT_TRUE(plan("Qwen3-32B", layout, cost::NumberFormat::kFP8Block).ok()) << layout;
+  }
 }
 
 // A byte an element, in the plan and in the prices of attention; of latents too, whose attention

@@ -89,13 +89,15 @@ struct ModeOptions {
   share::ShipOptions rounds;
 };
 
+// Which modes prices choose from: what goes with the rest of the options (all, or where modes'
+// weights are copies or pooled the ends), all of the layout's, or its own and tp alone.
+enum class ModeChoice : uint8_t { kDefault, kAll, kEnds };
+
 // In which modes steps are taken where the layout has sp > 1. Nothing: by the prices of the
 // device's profile.
 struct ShiftOptions {
   std::optional<model::Degrees> mode;  // All steps.
-  // No modes between the layout's and tp alone; nothing: none where modes' weights are copies or
-  // pooled.
-  std::optional<bool> ends;
+  ModeChoice among = ModeChoice::kDefault;
   bool copies_weights = false;  // Each further mode loads weights of its own, for views.
   // Rows above which a step takes the layout's mode, others tp alone; 0: by price.
   int64_t threshold = 0;
@@ -150,7 +152,9 @@ struct TrialOptions {
   double overcommit = 1;  // schedule::StepView::overcommit
   double host_link = 1;   // Of simulated devices: the part of its rate that the host's link has.
   int flip_every = 0;     // So many steps are taken together, so many not; 0: as the mode says.
-  int shift_every = 0;    // So many steps in each of the layout's modes in turn; 0: as rows say.
+  // So many steps in each of the layout's modes in turn, or schedule::kFlipAtRandom; 0: as rows
+  // say.
+  int shift_every = 0;
   // device::CpuDeviceOptions, of real kernels on the virtual runtime
   runtime::TimeNs max_virtual_delay = 0;
   uint64_t delay_seed = 0;

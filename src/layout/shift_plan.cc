@@ -67,7 +67,7 @@ base::Status CheckAsked(const ShiftOptions& asked, const Layout& layout) {
                                        "given; expected one of them",
                                        FormatMode(*asked.mode), asked.threshold)};
   }
-  const bool all = asked.ends == false, ends = asked.ends == true;
+  const bool all = asked.among == ModeChoice::kAll;
   if (layout.sp > 1) return all ? CheckAll(asked, layout) : base::Status::Ok();
   const std::pair<bool, std::string> flags[] = {
       {asked.two_step_kv, "--kv-replication two-step"},
@@ -75,7 +75,7 @@ base::Status CheckAsked(const ShiftOptions& asked, const Layout& layout) {
       {asked.mode.has_value(),
        fmt::format("--shift-mode {}", FormatMode(asked.mode.value_or(Degrees{})))},
       {asked.threshold > 0, fmt::format("--shift-parallel-threshold {}", asked.threshold)},
-      {ends, "--shift-modes ends"}};
+      {asked.among != ModeChoice::kDefault, all ? "--shift-modes all" : "--shift-modes ends"}};
   for (const auto& [given, flag] : flags) {
     if (!given) continue;
     return {kShiftInvalid,
@@ -148,7 +148,7 @@ std::vector<model::ModeRows> ShiftPlan::ModesInUse(int64_t max_rows) const {
   std::vector<model::ModeRows> used;
   for (const ShiftEntry& entry : table.entries) {
     const Degrees mode{entry.sp, entry.tp};
-    const int64_t rows = table.flip_every > 0 ? max_rows : std::min(max_rows, entry.most_rows);
+    const int64_t rows = table.flip_every != 0 ? max_rows : std::min(max_rows, entry.most_rows);
     const auto same = std::ranges::find(used, mode, &model::ModeRows::mode);
     if (same == used.end()) {
       used.push_back({mode, rows});
@@ -193,10 +193,11 @@ base::Result<ShiftPlan> PlanShift(const EngineOptions& options, const model::Mod
   FB_RETURN_IF_ERROR(CheckAsked(asked, layout));
   ShiftPlan plan;
   if (layout.sp == 1) return plan;
-  plan.modes =
-      ModesOf(layout.degrees(), asked.ends.value_or(asked.copies_weights || layout.pools()));
+  const bool views_only = !asked.copies_weights && !layout.pools();
+  plan.modes = ModesOf(layout.degrees(), asked.among == ModeChoice::kEnds ||
+                                             (asked.among == ModeChoice::kDefault && !views_only));
   plan.table.pooled = layout.pools_along_sp();
-  if (options.trial.shift_every > 0) {
+  if (options.trial.shift_every != 0) {
     plan.table.flip_every = options.trial.shift_every;
     for (const Degrees& mode : plan.modes) plan.table.entries.push_back(EntryOf(mode, kAnyRows));
   } else if (asked.mode) {

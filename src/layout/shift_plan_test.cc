@@ -49,6 +49,35 @@ TEST(ShiftPlan, TheTableIsTheCheapestModeOfEachStep) {
   EXPECT_EQ(shift.modes[shift.prices.back().best], (Degrees{4, 2}));
 }
 
+// Where tp alone and sp alone cost as much, in FP8: by the tables, whose kernels change at so many
+// elements; four numbers an octave. Where modes between may be taken they are, around there.
+TEST(ShiftPlan, CrossingsAreThoseOfTheTables) {
+  const auto entries = [](const char* model, bool bf16_wire, ModeChoice among) {
+    EngineOptions options = Options("sp=8");
+    options.machine.quantization = cost::NumberFormat::kFP8;
+    options.machine.tp_wire_bf16 = bf16_wire;
+    options.shift.among = among;
+    return PlanLayout(options, *model::LoadBuiltinConfig(model))->shift.table.entries;
+  };
+  const auto crossing = [&](const char* model, bool bf16_wire) {
+    const auto found = entries(model, bf16_wire, ModeChoice::kEnds);
+    EXPECT_EQ(found.size(), 2u);
+    return found.front().most_rows + 1;
+  };
+  EXPECT_EQ(crossing("Llama-3.1-70B", false), 384);
+  EXPECT_EQ(crossing("Llama-3.1-70B", true), 512);
+  EXPECT_EQ(crossing("Qwen3-32B", false), 320);
+  EXPECT_EQ(crossing("Qwen3-32B", true), 448);
+  std::vector<std::pair<int, int64_t>> from;  // sp, and the least rows
+  int64_t rows = 1;
+  for (const schedule::ShiftEntry& entry : entries("Llama-3.1-70B", false, ModeChoice::kAll)) {
+    from.emplace_back(entry.sp, rows);
+    rows = entry.most_rows + 1;
+  }
+  EXPECT_THAT(from, ElementsAre(testing::Pair(1, 1), testing::Pair(2, 96), testing::Pair(4, 320),
+                                testing::Pair(8, 1024)));
+}
+
 // Views take tables, and no weights.
 TEST(ShiftPlan, ModesTakeNoFurtherWeightBytes) {
   EngineOptions one = Options("sp=4,tp=2"), all = one;
@@ -95,14 +124,16 @@ TEST(ShiftPlan, RefusalsNameTheNumbersThatDisagree) {
   };
   refused("tp=8", {.mode = Degrees{1, 8}}, "--shift-mode 1x8", "sp=1, tp=8");
   refused("tp=8", {.threshold = 64}, "--shift-parallel-threshold 64", "sp=1");
-  refused("dp=8", {.ends = true}, "--shift-modes ends", "sp=1");
+  refused("dp=8", {.among = ModeChoice::kEnds}, "--shift-modes ends", "sp=1");
+  refused("tp=8", {.among = ModeChoice::kAll}, "--shift-modes all", "sp=1, tp=8");
   refused("sp=4,tp=2", {.mode = Degrees{8, 1}}, "--shift-mode 8x1", "expected 4x2, 2x4, 1x8");
   refused("sp=8", {.mode = Degrees{8, 1}, .threshold = 9}, "8x1", "threshold 9");
   refused("tp=8", {.copies_weights = true}, "--shift-weights copy", "sp=1, tp=8");
-  refused("sp=8", {.ends = false, .copies_weights = true}, "--shift-modes all", "3 further models");
+  refused("sp=8", {.among = ModeChoice::kAll, .copies_weights = true}, "--shift-modes all",
+          "3 further models");
   refused("sp=8", {.mode = Degrees{8, 1}, .copies_weights = true}, "--shift-weights copy", "8x1");
-  refused("sp=8,weights=striped", {.ends = false}, "--shift-modes all with weights=striped",
-          "2 of the 4");
+  refused("sp=8,weights=striped", {.among = ModeChoice::kAll},
+          "--shift-modes all with weights=striped", "2 of the 4");
   refused("sp=8,weights=striped", {.copies_weights = true}, "--shift-weights copy", "sp=8");
   // As many KV heads as ranks.
   refused("sp=8", {.two_step_kv = true}, "--kv-replication two-step with sp=8", "8 KV heads");

@@ -18,6 +18,9 @@ struct ShiftEntry {
   friend bool operator==(const ShiftEntry&, const ShiftEntry&) = default;
 };
 
+// A value of ShiftTable::flip_every: each step in a mode that is drawn by its number.
+inline constexpr int kFlipAtRandom = -1;
+
 // Empty: the layout has one mode.
 struct ShiftTable {
   std::vector<ShiftEntry> entries;  // ascending rows

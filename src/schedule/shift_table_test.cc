@@ -40,6 +40,17 @@ TEST(ShiftTable, TrialsFlipWhateverRowsSay) {
   }
 }
 
+TEST(ShiftTable, TrialsDrawModes) {
+  const ShiftTable table{{{kAny, 8, 1}, {kAny, 4, 2}, {kAny, 1, 8}}, kFlipAtRandom};
+  int steps[9] = {}, switches = 0;
+  for (int64_t step = 0; step < 300; ++step) {
+    ++steps[At(table, 1, step).sp];
+    switches += step > 0 && At(table, 1, step).sp != At(table, 1, step - 1).sp;
+  }
+  for (const int sp : {1, 4, 8}) EXPECT_NEAR(steps[sp], 100, 30) << sp;
+  EXPECT_NEAR(switches, 200, 30);
+}
+
 // Ranks that share weights along sp own what they read with tp alone.
 TEST(ShiftTable, APoolIsPulledWhereRowsAreCutAlone) {
   ShiftTable table{{{64, 1, 8}, {kAny, 8, 1}}};

@@ -20,7 +20,8 @@ layout::EngineOptions OptionsOf(const ShiftRun& run) {
   options.layout = layout::Layout{.dp = layout.dp, .tp = layout.tp, .sp = layout.sp};
   if (layout.sp > 1 && !layout.shift)
     options.shift.mode = model::Degrees{.sp = layout.sp, .tp = layout.tp};
-  options.shift.ends = layout.shift && layout.ends;
+  if (layout.shift)
+    options.shift.among = layout.ends ? layout::ModeChoice::kEnds : layout::ModeChoice::kAll;
   options.shift.threshold = layout.threshold;
   options.limits.max_num_batched_tokens = run.budget;
   options.limits.max_num_seqs = run.traffic.running;
