@@ -65,6 +65,31 @@ TEST(SimulationTest, TheSameOptionsGiveTheSameResult) {
   EXPECT_EQ(a->run.latencies.completion.mean, b->run.latencies.completion.mean);
 }
 
+// Of a layout whose steps take modes, pooled or not: what the job is forecast to take is what it
+// takes, and less than in either of the modes alone.
+TEST(SimulationTest, JobsOfManyModesAreForecast) {
+  const LengthTrace trace = Trace("n=96,prompt=2000,output=60");
+  const auto run = [&](const char* layout, const char* mode) {
+    SimulationOptions options = Options("sim:8xh200", trace);
+    options.engine.model = "builtin:Qwen3-32B";
+    options.engine.layout = *layout::ParseLayout(layout);
+    options.engine.shift.mode = *layout::ParseShiftMode(mode);
+    options.engine.limits.max_num_batched_tokens = 4096;
+    const auto result = Simulate(options);
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    const job::JobSummary& summary = result->run.summary;
+    const double seconds = summary.elapsed_seconds,
+                 expected =
+                     1e-3 * static_cast<double>(summary.stats.mode_counters.at("expected_ms"));
+    EXPECT_NEAR(expected, seconds, 0.05 * seconds) << layout << " " << mode;
+    return expected;
+  };
+  const double shifts = run("sp=8", "auto");
+  EXPECT_LT(shifts, 0.95 * run("sp=8", "8x1"));
+  EXPECT_LT(shifts, 0.95 * run("sp=8", "1x8"));
+  run("sp=8,weights=striped,pool=64", "auto");
+}
+
 TEST(SimulationTest, LatenciesCountFromTheArrival) {
   // Far apart: each request has the device to itself.
   LengthTrace trace = Trace("n=20,prompt=64,output=11");

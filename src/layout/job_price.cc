@@ -1,6 +1,8 @@
 #include "layout/job_price.h"
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "base/check.h"
 #include "kernels/kv_layout.h"
@@ -31,6 +33,41 @@ StepLoad PartOf(StepLoad load, int stages) {
     *count = (*count + stages - 1) / stages;
   return load;
 }
+
+// Prices of steps in each of a layout's modes, of its own by the pricer that is there.
+class ModePricers {
+ public:
+  ModePricers(const EngineOptions& options, const model::ModelConfig& config,
+              const LayoutPlan& plan, const StepPricer& own)
+      : own_(plan.layout.degrees()), own_pricer_(own) {
+    const int64_t rows = plan.machine.max_num_batched_tokens;
+    for (const model::ModeRows& used : plan.shift.ModesInUse(rows)) {
+      if (used.mode == own_) continue;
+      further_.push_back({used.mode, std::make_unique<StepPricer>(
+                                         config, plan.dtype, used.mode,
+                                         model::StepCapacity{rows, LogitRows(config, rows)},
+                                         plan.machine.profile, options.pricing())});
+    }
+  }
+
+  bool is_own(const model::Degrees& mode) const { return mode == own_; }
+  const StepPricer& Of(const model::Degrees& mode) const {
+    if (is_own(mode)) return own_pricer_;
+    const auto found = std::ranges::find(further_, mode, &Further::mode);
+    FB_CHECK(found != further_.end(), "a step in a mode of sp={}, tp={}", mode.sp, mode.tp);
+    return *found->pricer;
+  }
+
+ private:
+  struct Further {
+    model::Degrees mode;
+    std::unique_ptr<StepPricer> pricer;
+  };
+
+  const model::Degrees own_;
+  const StepPricer& own_pricer_;
+  std::vector<Further> further_;
+};
 
 }  // namespace
 
@@ -81,6 +118,9 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
     const PullPrices prices{pricer, pulls, rank.pool.front(), experts};
     return rows <= plan.routed_rows ? prices.Routed(own, rows) : prices.Pulled(own);
   };
+  const ModePricers modes(options, config, plan, pricer);
+  const StepMode own_mode{.sp = static_cast<uint8_t>(plan.layout.sp),
+                          .tp = static_cast<uint8_t>(plan.layout.tp)};
   const JobSample sample = SampleJob(job, MostChoices(job));
   const auto policy = schedule::CreatePolicy(options.policy);
   FB_CHECK(policy.ok(), "{}", policy.status().ToString());
@@ -96,8 +136,13 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
            [&](const StepLoad& load) {
              // Each of the stages has a step of its own under way: while one of them passes all
              // stages, so do all.
-             const StepPrice& own = pricer.Near(PartOf(load, plan.layout.pp));
+             const StepLoad part = PartOf(load, plan.layout.pp);
+             const StepMode taken = plan.shift.table.Shift(own_mode, part.rows(), 0);
+             const model::Degrees mode{taken.sp, taken.tp};
+             const StepPrice& own = modes.Of(mode).Near(part);
              if (memory.streamed_blocks > 0) return streaming_seconds(load, own.all());
+             // Of what is pooled along sp a rank owns what it reads in the other modes.
+             if (!modes.is_own(mode)) return own.all().seconds;
              return pulling_seconds(own, load.rows());
            },
        .together =

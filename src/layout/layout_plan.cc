@@ -503,8 +503,7 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   const DecoderPlans decoders = PlanDecoders(options, config, plan);
   const bool chooses = plan.layout.pools_layers() && !plan.layout.pool_layers;
   std::optional<StepPricer> pricer;
-  const bool forecasts =
-      plan.machine.prices_modes && Forecasts(options, config) && !plan.layout.pools_along_sp();
+  const bool forecasts = plan.machine.prices_modes && Forecasts(options, config);
   const auto pricer_of_ranks = [&]() -> const StepPricer& {
     if (!pricer) {
       const int64_t rows = std::max(plan.machine.max_num_seqs, plan.machine.max_num_batched_tokens);
