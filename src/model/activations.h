@@ -43,7 +43,7 @@ struct Activations {
   std::byte* linear = nullptr;  // packed inputs of linear layers
   // [logit_rows, hidden] T; this and the next on the last stage alone
   std::byte* head_input = nullptr;
-  float* logits = nullptr;  // [logit_rows, vocab]: all of the vocabulary
+  float* logits = nullptr;  // [DrawnRows of logit_rows, vocab]: all of the vocabulary
   // [gathered_rows, hidden] T: an owner's input in a step that ships
   std::byte* gathered = nullptr;
   // [returned_rows, hidden]: the owners' partial sums of this rank's rows
