@@ -74,7 +74,7 @@ void AppendFailures(const JobSummary& summary, base::JsonWriter& writer) {
 
 std::string Thousands(int64_t number) {
   std::string text = std::to_string(number);
-  for (size_t i = text.size(); i > 3;) text.insert(i -= 3, ",");
+  for (size_t i = text.size(); i > 3;) text.insert(i -= 3, 1, ',');
   return text;
 }
 

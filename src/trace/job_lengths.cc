@@ -81,7 +81,7 @@ base::Result<JobLengths> MeasureJob(const LineJob& job, const layout::EngineOpti
       const int64_t room = longest - tokens;
       const int64_t most = wanted < 0 ? room : std::min(room, wanted);
       if (most < 1) continue;
-      const bool may_end = wanted < 0 && !params.ignore_eos;
+      const bool may_end = wanted < 0 && !request.sampling.ignore_eos;
       int64_t output = may_end ? std::min(most, without_bound) : most;
       if (job.lengths != nullptr) {
         const auto found = job.lengths->find(request.line);
