@@ -158,7 +158,7 @@ std::vector<Claim> DwdpClaims() {
           &GainOfStep, {{"DWDP4 is shorter", "11.69", GainOf::kStep}, {"synchronization, communication", "21.86", GainOf::kMeetings}}),
       Row<int>(
           {"DW1.copy", "DWDP, Table 1", "Copies between ranks in a context step, ms",
-           "printed as us; ms, of all 58 layers with experts, by their bytes", Kind::kBand, 0.2},
+           "printed as us; ms, of all 58 layers with experts, by their bytes", Kind::kBand, 0.2, {}, true},
           &CopyOfAStep, {{"DWDP4", "429", 4}}),
       Row<QueueSetting>(
           {"DW4.ttft", "DWDP, Table 3a", "Median time to first token of DEP4 over DWDP4, by the prompts' length", kQueue, Kind::kBand, 0.08},
@@ -213,7 +213,7 @@ std::vector<Claim> DwdpClaims() {
            {"ratio .8, 32K a step", "> 1", {0.8, 32768}}, {"ratio .5, 32K a step", "< 1.005", {0.5, 32768}}}),
       Row<ContextSetting>(
           {"DW2.hidden", "DWDP, Figure 3", "Tokens of one prompt from which a layer hides its prefetch, K",
-           "projections in fp8, scores and values in bf16, links at their datasheet's rate", Kind::kBand, 0.2},
+           "projections in fp8, scores and values in bf16, links at their datasheet's rate", Kind::kBand, 0.2, {}, true},
           &HidingFrom, {{"DWDP4", "16", {}}}),
       Row<Speedups>(
           {"DW2.speedup", "DWDP, Figure 3", "DEP4 over DWDP4 by length of one prompt", "as DW2.hidden", Kind::kOrder},
