@@ -42,7 +42,7 @@ void AddEngineFlags(Command command, ModelFlags& flags) {
   command
       .add_option("--scheduling-policy", engine.policy,
                   "continuous, adaptive (as many choices as the KV cache holds at their mean "
-                  "length) or a baseline: sarathi, static_batch, vllm")
+                  "length), whole (prompts in one step) or a baseline: sarathi, static_batch, vllm")
       .capture_default_str();
   command
       .add_option("--isa", flags.isa, "Instruction set: auto, amx, avx512bf16, avx512f, avx2, ref")

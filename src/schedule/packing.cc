@@ -119,4 +119,15 @@ void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPla
   }
 }
 
+void KeepWholePrompts(const StepView& view, StepPlan* plan) {
+  if (plan->admit.empty()) return;
+  // One that fits no step's blocks begins alone.
+  if (view.running.empty() && plan->admit.size() == 1) return;
+  const RowsOf last = plan->admit.back();
+  const WaitingView& choice = view.waiting[last.index];
+  const int64_t rows = choice.known_tokens - choice.cached_tokens;
+  const bool fits_a_step = rows <= view.limits.max_num_batched_tokens;
+  if (last.rows < rows && (fits_a_step || plan->admit.size() > 1)) plan->admit.pop_back();
+}
+
 }  // namespace forebay::schedule

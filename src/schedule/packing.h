@@ -44,6 +44,10 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan);
 // for yet, the next ones may. REQUIRES: nothing was preempted in this plan.
 void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan,
                  int64_t spare_blocks = 0);
+// Takes the last admission back where it is a part of a prompt that fits a whole step, or is not
+// the first: only a prompt that is longer than a step, or the first where nothing runs, begins in
+// chunks.
+void KeepWholePrompts(const StepView& view, StepPlan* plan);
 // Blocks that vLLM and Sarathi-Serve keep free when they admit: one in a hundred, beside a running
 // choice.
 int64_t Watermark(const StepView& view);

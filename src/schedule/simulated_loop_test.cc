@@ -223,7 +223,7 @@ TEST_P(SimulatedLoopTest, FinishesInAnyMemoryThatHoldsTheLargestChoice) {
     EXPECT_LT(preemptions, 30);
   } else if (policy == "makespan") {  // overfills on purpose
     EXPECT_LT(preemptions, 300);
-  } else if (policy == "continuous") {
+  } else if (policy == "continuous" || policy == "whole") {
     EXPECT_GT(preemptions, 100);
   } else {
     EXPECT_GT(preemptions, 1000) << "growth was foreseen";
@@ -239,7 +239,7 @@ TEST_P(SimulatedLoopTest, RunsALongJobWithoutAStall) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, SimulatedLoopTest,
                          ::testing::Values("adaptive", "continuous", "makespan", "sarathi",
-                                           "static_batch", "vllm"));
+                                           "static_batch", "vllm", "whole"));
 
 // Preemption is waste: in memory for about 13 choices it stays rare, and what is computed twice a
 // small part.

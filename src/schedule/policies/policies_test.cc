@@ -312,6 +312,78 @@ TEST(SarathiTest, Table) {
         });
 }
 
+TEST(WholeTest, Table) {
+  Check("whole",
+        {
+            {"whole prompts in order up to the step's tokens, beside decoding rows",
+             {.running = {Decode(10), Decode(10)},
+              .waiting = {Wait(40), Wait(20), Wait(2), Wait(1)},
+              .available_blocks = 99,
+              .limits = Of(9, 64, 100)},
+             {},
+             {{0, 1}, {1, 1}},
+             {{0, 40}, {1, 20}, {2, 2}}},
+            {"one that does not fit waits whole, and nobody overtakes it",
+             {.running = {Decode(10)},
+              .waiting = {Wait(40), Wait(30), Wait(5)},
+              .available_blocks = 99,
+              .limits = Of(9, 64, 100)},
+             {},
+             {{0, 1}},
+             {{0, 40}}},
+            {"the first too, where a running row takes its room",
+             {.running = {Decode(10)},
+              .waiting = {Wait(64)},
+              .available_blocks = 99,
+              .limits = Of(9, 64, 100)},
+             {},
+             {{0, 1}},
+             {}},
+            {"what the prefix index holds of it is not computed",
+             {.running = {Decode(10)},
+              .waiting = {Wait(90, 32)},
+              .available_blocks = 99,
+              .limits = Of(9, 64, 100)},
+             {},
+             {{0, 1}},
+             {{0, 58}}},
+            {"one that is longer than a step is cut, first of its step",
+             {.running = {Decode(10)},
+              .waiting = {Wait(100), Wait(5)},
+              .available_blocks = 99,
+              .limits = Of(9, 64, 100)},
+             {},
+             {{0, 1}},
+             {{0, 63}}},
+            {"not behind another",
+             {.waiting = {Wait(5), Wait(100)}, .available_blocks = 99, .limits = Of(9, 64, 100)},
+             {},
+             {},
+             {{0, 5}}},
+            {"and goes on, with whole ones behind it",
+             {.running = {Decode(10), Prompt(100, 64)},
+              .waiting = {Wait(20), Wait(20)},
+              .available_blocks = 90,
+              .limits = Of(9, 64, 100)},
+             {},
+             {{0, 1}, {1, 36}},
+             {{0, 20}}},
+            {"admission leaves a running choice its next block",
+             {.running = {Decode(33)},
+              .waiting = {Wait(32)},
+              .available_blocks = 2,
+              .limits = Of(9, 64, 3)},
+             {},
+             {{0, 1}},
+             {}},
+            {"the latest gives way",
+             {.running = {Decode(10), Decode(33)}, .available_blocks = 0, .limits = Of(9, 64, 2)},
+             {1},
+             {{0, 1}},
+             {}},
+        });
+}
+
 TEST(VllmTest, Table) {
   Check("vllm",
         {
@@ -471,7 +543,7 @@ TEST(CreatePolicyTest, AnUnknownNameListsTheKnownOnes) {
   EXPECT_TRUE(policy.status().code() == kUnknownPolicy);
   EXPECT_EQ(policy.status().message(),
             "policy 'contiguous' is unknown; there are: adaptive, continuous, makespan, sarathi, "
-            "static_batch, vllm");
+            "static_batch, vllm, whole");
 }
 
 }  // namespace

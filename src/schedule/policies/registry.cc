@@ -8,7 +8,8 @@
   X("makespan", MakeMakespan)        \
   X("sarathi", MakeSarathi)          \
   X("static_batch", MakeStaticBatch) \
-  X("vllm", MakeVllm)
+  X("vllm", MakeVllm)                \
+  X("whole", MakeWhole)
 
 namespace forebay::schedule {
 
