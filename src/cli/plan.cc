@@ -24,6 +24,7 @@
 #include "trace/job_lengths.h"
 #include "trace/simulation.h"
 #include "trace/trace.h"
+#include "weights/book/placement.h"
 
 namespace forebay::cli {
 namespace {
@@ -104,6 +105,25 @@ base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
   return columns;
 }
 
+// Of a layer's experts.
+struct HeldExperts {
+  int64_t held = 0, all = 0;  // by a rank, of so many
+  double redundancy = 1;      // ranks among those that share them that hold an expert, on average
+};
+
+// Nothing: the model has none.
+std::optional<HeldExperts> HeldExpertsOf(const layout::LayoutPlan& plan) {
+  const layout::Layout& layout = plan.layout;
+  if (!plan.config().moe) return std::nullopt;
+  HeldExperts experts{.all = plan.config().moe->num_experts};
+  const int ranks = layout.pool_ranks();
+  experts.held = !layout.pools_experts()              ? experts.all
+                 : layout.expert_size.value_or(0) > 0 ? *layout.expert_size
+                                                      : weights::ExpertSizes(experts.all, ranks)[0];
+  experts.redundancy = static_cast<double>(experts.held * ranks) / static_cast<double>(experts.all);
+  return experts;
+}
+
 // Where rows of prompts attend in the expanded form of latent attention.
 struct ExpandedHeads {
   int64_t heads = 0;  // at a time in the longest context
@@ -151,6 +171,14 @@ void PrintTable(const std::string& model, const std::string& devices,
   for (const Row& row : kRows)
     PrintLine(row.name, columns,
               [&](const Column& column) { return base::FormatBytes(row.bytes(column)); });
+  const auto of_experts = [&](const char* name, auto&& cell) {
+    if (!HeldExpertsOf(columns[0].plan)) return;
+    PrintLine(name, columns, [&](const Column& c) { return cell(*HeldExpertsOf(c.plan)); });
+  };
+  of_experts("experts held of a layer",
+             [](const HeldExperts& e) { return fmt::format("{} of {}", e.held, e.all); });
+  of_experts("ranks that hold an expert",
+             [](const HeldExperts& e) { return fmt::format("{:.3f}", e.redundancy); });
   PrintLine("KV tokens of a replica", columns,
             [](const Column& c) { return std::to_string(c.kv_tokens()); });
   PrintLine("KV tokens of all", columns,
@@ -203,6 +231,10 @@ void PrintJson(const std::string& model, const std::string& devices,
         .Key("kv_tokens_all")
         .Int(column.kv_tokens() * column.plan.replicas());
     writer.Key("max_model_len").Int(column.memory().max_model_len);
+    if (const auto experts = HeldExpertsOf(column.plan)) {
+      writer.Key("held_experts").Int(experts->held).Key("num_experts").Int(experts->all);
+      writer.Key("expert_redundancy").Double(experts->redundancy);
+    }
     if (const auto expanded = ExpandedHeadsOf(column.memory())) {
       writer.Key("expanded_bytes").UInt(expanded->bytes);
       writer.Key("expanded_heads").Int(expanded->heads);

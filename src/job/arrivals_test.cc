@@ -301,6 +301,9 @@ TEST(TimedSource, MeasuresEachTokenWhereAskedFor) {
               EXPECT_EQ(between.mean, each ? 1.5625 : 0);
               EXPECT_EQ(latencies.tokens.peak_1s, each ? 6 : 0);
               EXPECT_EQ(latencies.tokens.peak_10s, each ? 0.7 : 0);
+              // Of 4.75 s those from 1.1875 to 3.5625: no token came then.
+              EXPECT_EQ(latencies.tokens.steady.end, each ? 3.5625 : 0);
+              EXPECT_EQ(latencies.tokens.steady_output, 0);
             })
             .ok());
   }
@@ -319,6 +322,25 @@ TEST(Latency, DurationsInBoundedMemory) {
   EXPECT_NEAR(found.p99 / exact.p99, 1, 3e-4);
   EXPECT_EQ(found.max, exact.max);
   EXPECT_EQ(DurationBook().Summarize().max, 0);
+}
+
+// As many as there are in the window, whenever the stretches doubled and wherever it begins.
+TEST(Latency, TokensOfTheSteadyWindow) {
+  const SteadyWindow whole = SteadyWindowOf(8, false), broken_off = SteadyWindowOf(8, true);
+  EXPECT_EQ(whole.begin, 2);
+  EXPECT_EQ(whole.end, 6);
+  EXPECT_EQ(broken_off.begin, 4);
+  EXPECT_EQ(broken_off.end, 7.6);
+  for (const double step : {1e-4, 1e-3, 0.07, 3.0}) {
+    TokenBook book;
+    constexpr int kTokens = 20'000;
+    for (int i = 0; i < kTokens; ++i) book.Add(i * step, i % 4 == 0 ? 100 : 0, 2);
+    const TokenBook::Tokens tokens = book.Within(SteadyWindowOf(kTokens * step, false));
+    EXPECT_NEAR(tokens.output, kTokens, 1e-3 * kTokens) << step;
+    EXPECT_NEAR(tokens.prompt, 12.5 * kTokens, 12.5e-3 * kTokens) << step;
+    EXPECT_NEAR(book.Within({0, 2 * kTokens * step}).output, 2 * kTokens, 1e-6) << step;
+  }
+  EXPECT_EQ(TokenBook().Within({0, 1}).output, 0);
 }
 
 // Of every stretch, wherever it begins: found by trying all.

@@ -90,6 +90,41 @@ void PeakBook::Add(double time, int64_t tokens) {
   peak_ = std::max(peak_, sum_);
 }
 
+SteadyWindow SteadyWindowOf(double seconds, bool broken_off) {
+  return {(broken_off ? 0.5 : 0.25) * seconds, (broken_off ? 0.95 : 0.75) * seconds};
+}
+
+void TokenBook::Add(double time, int64_t prompt, int64_t output) {
+  while (time >= seconds_ * kStretches) {
+    for (size_t i = 0; 2 * i < stretches_.size(); ++i) {
+      Tokens sum = stretches_[2 * i];
+      if (2 * i + 1 < stretches_.size()) {
+        sum.prompt += stretches_[2 * i + 1].prompt;
+        sum.output += stretches_[2 * i + 1].output;
+      }
+      stretches_[i] = sum;
+    }
+    stretches_.resize((stretches_.size() + 1) / 2);
+    seconds_ *= 2;
+  }
+  const auto at = static_cast<size_t>(time / seconds_);
+  if (at >= stretches_.size()) stretches_.resize(at + 1);
+  stretches_[at].prompt += static_cast<double>(prompt);
+  stretches_[at].output += static_cast<double>(output);
+}
+
+TokenBook::Tokens TokenBook::Within(const SteadyWindow& window) const {
+  Tokens sum;
+  for (size_t i = 0; i < stretches_.size(); ++i) {
+    const double begin = static_cast<double>(i) * seconds_;
+    const double inside = std::min(window.end, begin + seconds_) - std::max(window.begin, begin);
+    const double part = std::max(0.0, inside) / seconds_;
+    sum.prompt += part * stretches_[i].prompt;
+    sum.output += part * stretches_[i].output;
+  }
+  return sum;
+}
+
 void AddLatencies(const Latencies& latencies, JobSummary* summary) {
   const auto add = [&](const std::string& name, const Percentiles& p) {
     const std::pair<const char*, double> parts[] = {
@@ -107,6 +142,14 @@ void AddLatencies(const Latencies& latencies, JobSummary* summary) {
   summary->latencies_ms.emplace_back("peak_output_tokens_per_second_1s", latencies.tokens.peak_1s);
   summary->latencies_ms.emplace_back("peak_output_tokens_per_second_10s",
                                      latencies.tokens.peak_10s);
+  const TokenTimes& tokens = latencies.tokens;
+  summary->latencies_ms.emplace_back("steady_begin_seconds", tokens.steady.begin);
+  summary->latencies_ms.emplace_back("steady_end_seconds", tokens.steady.end);
+  summary->latencies_ms.emplace_back(
+      "steady_context_tokens_per_second_per_rank",
+      tokens.steady_prompt / std::max(1, summary->model.context_ranks));
+  summary->latencies_ms.emplace_back("steady_output_tokens_per_second_per_rank",
+                                     tokens.steady_output / std::max(1, summary->model.ranks));
 }
 
 void LogLatencies(const Latencies& latencies) {

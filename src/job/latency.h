@@ -31,12 +31,22 @@ struct RequestTimes {
   }
 };
 
+// The part of a run in which it is neither begun nor ended: of one that came to its end from a
+// quarter of its time to three, of one that was broken off from a half of it to .95.
+struct SteadyWindow {
+  double begin = 0, end = 0;  // seconds since the run's begin
+};
+SteadyWindow SteadyWindowOf(double seconds, bool broken_off);
+
 // When tokens came, where a run was told of each.
 struct TokenTimes {
   bool any = false;
   Percentiles between;  // ITL: from a choice's token to its next one
   // output tokens a second, in the 1 s and in the 10 s that had most
   double peak_1s = 0, peak_10s = 0;
+  // Tokens a second in the steady window; a prompt's count when its first token comes.
+  SteadyWindow steady;
+  double steady_prompt = 0, steady_output = 0;
 };
 
 // Of the requests that did not fail; percentiles in seconds since each one's arrival.
@@ -77,6 +87,24 @@ class PeakBook {
   const double seconds_;
   std::deque<std::pair<double, int64_t>> recent_;
   int64_t sum_ = 0, peak_ = 0;
+};
+
+// How many prompt and output tokens came when, in bounded memory: stretches that double in length
+// when a run outgrows them.
+class TokenBook {
+ public:
+  void Add(double time, int64_t prompt, int64_t output);
+  struct Tokens {
+    double prompt = 0, output = 0;
+  };
+  // Those within; of a stretch at its border so much as lies inside.
+  Tokens Within(const SteadyWindow& window) const;
+
+ private:
+  static constexpr size_t kStretches = 4096;
+
+  double seconds_ = 1e-3;  // of a stretch
+  std::vector<Tokens> stretches_;
 };
 
 // In the names of `vllm bench serve`.

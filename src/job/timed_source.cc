@@ -46,7 +46,9 @@ std::optional<Request> TimedSource::Next(bool wait) {
       if (!request) return request;
       const std::lock_guard lock(mutex_);
       ++given_;
-      arrived_.emplace(request->id, Underway{std::min(due, now), {}});
+      int64_t prompt_tokens = 0;
+      for (const auto& prompt : request->prompts) prompt_tokens += std::ssize(prompt);
+      arrived_.emplace(request->id, Underway{std::min(due, now), prompt_tokens, {}});
       if (each_token_) request->stream = true;
       return request;
     }
@@ -93,6 +95,7 @@ void TimedSource::Progress(ChoicePiece piece) {
     last[choice] = now;
     peak_1s_.Add(now, tokens);
     peak_10s_.Add(now, tokens);
+    tokens_.Add(now, std::exchange(found->second.prompt_tokens, 0), tokens);
   }
   sink_.Progress(std::move(piece));
 }
@@ -104,6 +107,12 @@ Latencies TimedSource::latencies() const {
                       .between = between_tokens_.Summarize(),
                       .peak_1s = peak_1s_.per_second(),
                       .peak_10s = peak_10s_.per_second()};
+  const SteadyWindow steady = SteadyWindowOf(Seconds(runtime_.Now()), Ending());
+  if (!each_token_ || steady.end <= steady.begin) return latencies;
+  const TokenBook::Tokens tokens = tokens_.Within(steady);
+  latencies.tokens.steady = steady;
+  latencies.tokens.steady_prompt = tokens.prompt / (steady.end - steady.begin);
+  latencies.tokens.steady_output = tokens.output / (steady.end - steady.begin);
   return latencies;
 }
 

@@ -32,7 +32,7 @@ class TimedSource final : public RequestSource, public ResultSink {
   bool Finish(RequestResult result) override;
   void Progress(ChoicePiece piece) override;
 
-  // REQUIRES: the run has ended.
+  // REQUIRES: the run has just ended.
   Latencies latencies() const;
 
  private:
@@ -53,7 +53,10 @@ class TimedSource final : public RequestSource, public ResultSink {
   // A request without a result.
   struct Underway {
     runtime::TimeNs arrival;
-    std::vector<double> last_token;  // by choice; where each token is measured
+    // Where each token is measured: tokens of its prompts until the first one comes, then 0; and
+    // when the last one came, by choice.
+    int64_t prompt_tokens = 0;
+    std::vector<double> last_token;
   };
 
   mutable std::mutex mutex_;  // guards what is below
@@ -63,6 +66,7 @@ class TimedSource final : public RequestSource, public ResultSink {
   std::vector<RequestTimes> times_;
   DurationBook between_tokens_;
   PeakBook peak_1s_{1}, peak_10s_{10};
+  TokenBook tokens_;
 };
 
 }  // namespace forebay::job

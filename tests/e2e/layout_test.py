@@ -167,6 +167,17 @@ class Layout(support.TestCase):
         self.assertEqual([plan["role"] for plan in plans], ["context", "generation"])
         self.assertEqual(plans[0]["max_model_len"], plans[1]["max_model_len"])
         self.assertGreater(plans[1]["kv_tokens"], plans[0]["kv_tokens"])
+        # Weights and slots of DeepSeek-R1 in NVFP4 on GB200, and how many of its 256 experts a rank has.
+        for ranks, gigabytes, held in ((4, 130, 64), (3, 161, 86)):
+            plan = support.call("plan", "--memory", "-m", "builtin:DeepSeek-R1-NVFP4", "--devices", f"sim:{ranks}xgb200-nvl72",
+                                "--layout", f"dp={ranks},experts=by_expert", "--pool-look-ahead", "1", "--json")
+            plan = json.loads(self.expect(plan, 0).out)["layouts"][0]
+            parts = sum(plan[part] for part in ("weight_bytes", "pool_bytes", "slot_bytes"))
+            self.assertAlmostEqual(parts * 1e-9, gigabytes, delta=0.5)
+            self.assertEqual((plan["held_experts"], plan["num_experts"]), (held, 256))
+            self.assertAlmostEqual(plan["expert_redundancy"], ranks * held / 256)
+            self.assertEqual(plan["fits"], ranks == 4, "at .9 of the memory")
+        self.assertRegex(plan["error"], r"staging for other ranks 1.37 GiB.*what would fit: weight slots of at most")
         whole = support.call("plan", "--memory", "-m", "builtin:Llama-3.1-70B", "--devices", "sim:8xh200", "--layout", "dp=8")
         self.expect(whole, 0)
         self.assertIn("does not fit", whole.out)

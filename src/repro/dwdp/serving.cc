@@ -118,8 +118,7 @@ base::Result<Served> RunServing(const Serving& serving, Lab& lab) {
                       lab.Simulate(NameOf(serving), [&] { return Simulate(serving); }));
   Served served{.seconds = result->run.summary.elapsed_seconds, .latencies = result->run.latencies};
   const bool broken_off = serving.seconds > 0;
-  const double begin = (broken_off ? 0.5 : 0.25) * served.seconds,
-               end = (broken_off ? 0.95 : 0.75) * served.seconds;
+  const auto [begin, end] = job::SteadyWindowOf(served.seconds, broken_off);
   double running = 0, decoding = 0;  // seconds: of choices, and of steps
   double whole = 0;                  // steps that decode a whole batch
   std::vector<StepRecord> context;

@@ -43,7 +43,7 @@ struct Served {
   ContextTimes times;               // of a context step; by category where there is no generation
 };
 
-// The window: from .5 to .95 of a run that is broken off, of others from .25 to .75.
+// The window: job::SteadyWindowOf.
 base::Result<Served> RunServing(const Serving& serving, Lab& lab);
 
 }  // namespace forebay::repro
