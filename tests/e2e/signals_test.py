@@ -247,7 +247,7 @@ class Signals(support.TestCase):
 
     def test_a_resize_leaves_no_stale_lines(self):
         """Whatever the terminal's size becomes, and however late the job hears of it, there is one block."""
-        job = self.job(slow_lines(), model=self.long_model(), flags=["--skip-tokenizer-init"])
+        job = self.job(slow_lines(60), model=self.long_model(), flags=["--skip-tokenizer-init", "--max-num-seqs", "2"])
         ours, theirs = pty.openpty()
         terminal = Terminal(100, 24)
 
