@@ -9,7 +9,7 @@
 namespace forebay::python {
 namespace {
 
-// Of all threads: how many are within an Entry, and which one alone may still come in.
+// How many threads are within an Entry, and which one alone may still come in.
 std::atomic<int> inside{0};
 std::atomic<bool> ending{false};
 std::atomic<std::thread::id> main_thread;

@@ -40,8 +40,8 @@ class ResultSink {
   // False: the result could not be kept (say, the disk is full); the run stops at once, keeping
   // what was finished.
   virtual bool Finish(RequestResult result) = 0;
-  // Of a request that streams, after each step that gave one of its choices a token, the last time
-  // before its Finish. Must not block.
+  // The pieces of a request that streams, after each step that gave one of its choices a token, the
+  // last time before its Finish. Must not block.
   virtual void Progress(ChoicePiece piece) {}
 };
 

@@ -288,7 +288,7 @@ int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
   return 0;
 }
 
-// Of a layout: the price of a step of so many rows in each mode, the mode that such a step takes,
+// Prints a layout's price of a step of so many rows in each mode, the mode that such a step takes,
 // and where the mode changes.
 void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
   const layout::ShiftPlan& shift = plan.shift;

@@ -18,7 +18,7 @@ struct AllReduceShape {
   int sum_bytes = 2;   // and after
 };
 
-// Of all meetings together. REQUIRES: one meeting or two.
+// Seconds of all meetings together. REQUIRES: one meeting or two.
 double AllReduceSeconds(const AllReduceShape& shape, int64_t rows, int meetings,
                         const DeviceProfile& device, Calibration calibration);
 

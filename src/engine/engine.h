@@ -50,7 +50,7 @@ class LocalEngine : public Engine {
   // replicas; nobody steals.
   void ReplayHandOut(const HandOutLog* log) { replay_ = log; }
   const std::string& isa() const { return parts_.isa; }
-  // Of all groups, by the job's number.
+  // Replicas of all groups, by the job's number.
   int num_replicas() const { return static_cast<int>(replicas_.size()); }
   const Replica& replica(int index) const { return *replicas_[static_cast<size_t>(index)]; }
   // Whether steps did what the answers cannot show. kModeNotTaken: none was taken in the mode that
@@ -65,7 +65,7 @@ class LocalEngine : public Engine {
   const EngineParts parts_;
   // The groups' replicas by role and room, where the job has roles.
   std::unique_ptr<HandOverBoard> NewHandOver() const;
-  // Of modes that were asked for, and did nothing.
+  // Names modes that were asked for and did nothing.
   void SayWhatWasNotUsed() const;
 
   std::vector<const Replica*> replicas_;  // of the groups

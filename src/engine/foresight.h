@@ -23,7 +23,7 @@ class Foresight {
   void Update(const ChoiceLists& choices);
   // Tokens that the choice will yet generate; 0 where lengths are not foreseen.
   int64_t ExpectedLeft(const Sequence& sequence) const;
-  // Of prompt and output of the choices that have ended; 0: none has.
+  // Mean tokens of prompt and output of the choices that have ended; 0: none has.
   double mean_tokens() const {
     return ended_ > 0 ? static_cast<double>(tokens_) / static_cast<double>(ended_) : 0;
   }

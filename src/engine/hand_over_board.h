@@ -56,7 +56,7 @@ class HandOverBoard {
 
   // All below REQUIRE the lock.
   bool AnyLeft(GroupRole role) const;
-  // Of the first that lies here.
+  // The taker of the first that lies here.
   int Taker() const;
   void WakeTaker();
   void WakeAll();

@@ -27,7 +27,7 @@ class ModeDecoders {
         std::make_unique<model::ExchangeCounters>();
   };
 
-  // Of the layout's own mode, which is there from the beginning.
+  // The decoder of the layout's own mode, which is there from the beginning.
   model::Decoder& own() { return modes_.front().decoder; }
   const model::Decoder& own() const { return modes_.front().decoder; }
   void SetOwn(const model::Degrees& degrees);

@@ -63,7 +63,7 @@ class Parking {
   // The choice takes its last streamed block, which lies `below`, back to the device: the next step
   // finds it there.
   void BringBack(Sequence* sequence, kv::BlockId below, kv::GroupBooks& book);
-  // Of the choice's positions after the first `cached`, which the device has, those that are below
+  // How many of the choice's positions after the first `cached`, which the device has, are below
   // and come up in less time than it takes to compute them: whole blocks, before `most`.
   int64_t FindPrefix(Sequence* sequence, int64_t cached, int64_t most);
   // The choice, which the book does not have yet, takes these as if it had been parked. False:
@@ -97,7 +97,7 @@ class Parking {
   ParkCounters counters() const;
 
  private:
-  // Of the full blocks [first, first + count).
+  // Keys of the full blocks [first, first + count).
   std::span<const kv::PrefixKey> Keys(Sequence* sequence, int64_t first, int64_t count);
   // What others may find the block under.
   kv::PrefixKey SharedKey(const kv::PrefixKey& key) const {
@@ -121,7 +121,7 @@ class Parking {
   std::vector<kv::PrefixKey> own_keys_;  // kept for their capacity
   std::vector<int32_t> fresh_;
   std::vector<kv::BlockId> device_;
-  // Of blocks that move for the plan in hand: nobody may write over them before that.
+  // Blocks that move for the plan in hand: nobody may write over them before that.
   struct Moving {
     kv::TierStay stay;
     Sequence* sequence = nullptr;  // that comes back whole; null: blocks alone move

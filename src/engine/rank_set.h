@@ -55,7 +55,7 @@ class RankSet {
     double core_seconds = 0;
   };
   TierTraffic tier_traffic() const;
-  // Of the group's layers on all ranks.
+  // The digest of the group's layers on all ranks.
   uint64_t KvDigest(int group, std::span<const kv::BlockId> table, int64_t begin,
                     int64_t end) const;
   // Sums over the ranks: weights that were asked of others when steps were enqueued, and time that

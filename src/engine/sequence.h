@@ -134,7 +134,7 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
                                                int64_t expected_output = 0);
 
 inline constexpr base::ErrorCode kRequestCancelled{"request_cancelled"};
-// Of a request that was given up.
+// The result of a request that was given up.
 RequestResult CancelledResult(int64_t id);
 
 inline constexpr base::ErrorCode kLogitsNan{"logits_nan"};

@@ -24,8 +24,8 @@ struct PlannedRows {
 // Not thread-safe. Arrays are rewritten by Begin; REQUIRES: their step is not running then.
 class StepBuffers {
  public:
-  // Of the rank's `shared` buffers (null: it has none yet) these have the block tables and the
-  // sampled tokens, which belong to slots and not to a step.
+  // The block tables and the sampled tokens are those of the rank's `shared` buffers (null: it has
+  // none yet), since they belong to slots and not to a step.
   StepBuffers(const layout::StepShape& shape, device::RegionCutter* cutter,
               const StepBuffers* shared = nullptr);
 

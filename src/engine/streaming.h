@@ -2,8 +2,8 @@
 // once, and pass through the window layer by layer in every step from then on (kv/tier/window.h).
 // No device: the replica moves the data.
 //
-// Of a choice its first blocks go first, so that what it holds on the device is the end of its
-// table. Of all choices the block at the lowest position goes, with all that share it: so each
+// A choice's first blocks go first, so that what it holds on the device is the end of its table.
+// The block at the lowest position of all choices goes, with all that share it: so each
 // place of the window frees one block, and every full block can go.
 //
 // Where steps are measured, fewer places are used than there are as long as copies are not hidden

@@ -24,7 +24,7 @@ struct CopySpan {
   uint64_t bytes;
   std::byte* destination;  // in the puller's memory
   int part = 0;            // with events a part: which event follows the part's last slice
-  // Of a pull of wanted items: the span is so many of equal size, the first of which is this one.
+  // In a pull of wanted items the span is so many of equal size, the first of which is this one.
   int first_item = 0, num_items = 1;
 };
 

@@ -33,7 +33,8 @@ struct Stretch {
   double seconds, rate;
 };
 
-// Of mean `shape`: Marsaglia and Tsang, "A simple method for generating gamma variables" (2000).
+// A gamma variable of mean `shape`: Marsaglia and Tsang, "A simple method for generating gamma
+// variables" (2000).
 double Gamma(double shape, base::Rng& rng) {
   if (shape < 1) return Gamma(shape + 1, rng) * std::pow(1 - rng.Uniform(), 1 / shape);
   const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);

@@ -36,9 +36,9 @@ struct Arrivals {
   bool any() const { return !seconds.empty() || max_concurrency > 0; }
 };
 
-// Of `count` requests. kInvalidArgument: a rate, burstiness or concurrency that is not above 0, or
-// two sources of arrivals; kArrivalsInvalid, kIoError: a file or a text of bursts that cannot be
-// used, or has fewer arrivals than there are requests.
+// When each of `count` requests arrives. kInvalidArgument: a rate, burstiness or concurrency that
+// is not above 0, or two sources of arrivals; kArrivalsInvalid, kIoError: a file or a text of
+// bursts that cannot be used, or has fewer arrivals than there are requests.
 base::Result<Arrivals> PlanArrivals(const ArrivalOptions& options, int64_t count, uint64_t seed);
 
 }  // namespace forebay::job

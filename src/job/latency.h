@@ -19,7 +19,7 @@ struct Percentiles {
 // By nearest rank; zeros where there are no values. Sorts them.
 Percentiles PercentilesOf(std::span<double> values);
 
-// Of a request that did not fail, in seconds since the run's begin.
+// Times of a request that did not fail, in seconds since the run's begin.
 struct RequestTimes {
   double arrival = 0, first_token = -1, end = 0;  // first_token < 0: it has none
   int64_t longest = 0;                            // tokens of its longest choice
@@ -49,7 +49,7 @@ struct TokenTimes {
   double steady_prompt = 0, steady_output = 0;
 };
 
-// Of the requests that did not fail; percentiles in seconds since each one's arrival.
+// Latencies of the requests that did not fail; percentiles in seconds since each one's arrival.
 struct Latencies {
   Percentiles first_token;  // TTFT
   Percentiles token;        // TPOT: from the first token to the last, by the tokens after the first

@@ -178,7 +178,7 @@ std::vector<LeaseAction> LeaseBook::Finish(int64_t worker, int64_t line, int64_t
     act(Kind::kCompare);
   } else {
     if (entry.state == State::kOpen) {
-      // Of a worker that was given up, before another one had the line.
+      // The result is of a worker that was given up, before another one had the line.
       if (suspects_.erase(line) == 0) {
         --num_open_;
         if (end_began_) {

@@ -80,7 +80,7 @@ class Merge {
       input_.emplace(std::move(*input));
     }
     for (const std::string& path : options_.parts) FB_RETURN_IF_ERROR(ReadPart(path));
-    // Of equal lines the first part's comes first.
+    // The first part's line comes first of equal ones.
     std::ranges::stable_sort(places_, {}, &Place::line);
     FB_RETURN_IF_ERROR(DropTwice());
     FindMissing();

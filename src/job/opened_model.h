@@ -46,7 +46,7 @@ using DescribeFn =
     std::function<base::Status(const engine::ModelFiles& files, const RequestRules& rules,
                                TextPipeline& text, layout::EngineOptions* engine)>;
 
-// Of an engine that was not made: kUsage where an option's value alone is at fault.
+// How a run ends whose engine could not be made: kUsage where an option's value alone is at fault.
 ExitCode EngineExitCode(const base::Status& status);
 
 // Files, text and engine, in the order in which they lean on each other.

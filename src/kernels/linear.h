@@ -51,8 +51,8 @@ uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k);
 // rank 0 owns 3 = one subtree of 2, one of 1.)
 int PartialPlanes(int num_leaves, int leaf_begin, int leaf_end, int first_leaf[kMaxLeaves],
                   int level[kMaxLeaves]);
-// Of the weight's leaves [leaf_begin, leaf_end) in the tree of the whole layer; first_leaf counts
-// there.
+// Planes of the weight's leaves [leaf_begin, leaf_end) in the tree of the whole layer; first_leaf
+// counts there.
 int PartialPlanes(const LeafBorders& leaves, int leaf_begin, int leaf_end,
                   int first_leaf[kMaxLeaves], int level[kMaxLeaves]);
 

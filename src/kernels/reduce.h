@@ -28,7 +28,8 @@ struct ReduceArgs {
   const std::byte* residual = nullptr;
   int64_t stride = 0, y_stride = 0;  // elements
   int32_t rows = 0, n = 0;
-  // Of so many rows these are this rank's part, and the others add theirs; 0: it adds all.
+  // Rows of all ranks, of which these are this rank's part, and the others add theirs; 0: it adds
+  // all.
   int32_t of_rows = 0;
   int32_t ranks = 1;               // whose planes these are: for the price
   int32_t wire_bytes = 4;          // an element's bytes between ranks: for the price

@@ -63,8 +63,8 @@ struct RoutingCounters {
   void Count(const int32_t* offsets, int32_t num_experts);
 };
 
-// Of a layer's experts those that the rank does not hold, and the bytes of one that come in any
-// case and that come where it has rows: counted where rows are grouped.
+// A layer's experts that the rank does not hold, and the bytes of one that come in any case and
+// that come where it has rows: counted where rows are grouped.
 struct LackedExperts {
   int32_t held_begin = 0, held_end = 0;  // all others are lacked
   int64_t bytes = 0, wanted_bytes = 0;

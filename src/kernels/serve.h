@@ -40,7 +40,7 @@ struct ServedRanks {
 // The grouped order of the slots that `me` computes, as GroupRows has that of all.
 struct GroupServedArgs {
   ServedRanks ranks;
-  // Of experts with several holders: ChooseOwners is asked first, and what it says written to
+  // Where experts have several holders ChooseOwners is asked first, and what it says written to
   // `owners`, which are those of `ranks`. null: those stand.
   const uint8_t* holders = nullptr;
   uint8_t* owners = nullptr;

@@ -37,8 +37,8 @@ struct PullPart {
   friend bool operator==(const PullPart&, const PullPart&) = default;
 };
 
-// Of `takers[taker]`, a rank of a replica with these, from a replica with `givers`, by KV group.
-// REQUIRES: either has every layer and head of the model.
+// What `takers[taker]`, a rank of a replica with these, pulls from a replica with `givers`, by KV
+// group. REQUIRES: either has every layer and head of the model.
 std::vector<PullPart> PullParts(std::span<const KvShare> takers, size_t taker,
                                 std::span<const KvShare> givers, bool digests);
 

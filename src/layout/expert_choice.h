@@ -24,8 +24,9 @@ struct ExpertChoice {
 
 // Maximises what ChoosePoolLayers does: the largest size within a fraction of a percent of the
 // best, so that memory which the batch does not need is redundancy. The least where nothing fits.
-// Of more than 16 sizes (ascending; at least one) some are tried, then all between the best one's
-// neighbours, then all up to the next that is not as good. question.memory takes a size.
+// The best of these sizes (ascending; at least one). Of more than 16 some are tried, then all
+// between the best one's neighbours, then all up to the next that is not as good. question.memory
+// takes a size.
 ExpertChoice ChooseExpertSize(std::span<const int64_t> sizes, const PoolQuestion& question);
 
 }  // namespace forebay::layout

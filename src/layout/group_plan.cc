@@ -13,8 +13,9 @@ namespace {
 constexpr double kDefaultThreshold = 16;
 // Positions before a row in the step from which the threshold is computed.
 constexpr int64_t kTypicalContext = 1024;
-// Of the experts, which have rows, where no profile says what copying the others costs: cores that
-// copy do not compute meanwhile, so that half the bytes are a gain though nothing comes ahead.
+// The part of the experts that may have rows, where no profile says what copying the others costs:
+// cores that copy do not compute meanwhile, so that half the bytes are a gain though nothing comes
+// ahead.
 constexpr double kWorthwhileShare = 0.5;
 
 std::optional<GroupOptions> NoGroup(std::vector<MemoryRequest>* ranks) {

@@ -34,7 +34,7 @@ class Replica {
     waiting_.push_back({.shape = shape, .known = shape.prompt});
   }
   bool works() const { return !running_.empty() || !waiting_.empty(); }
-  // Of its latest step.
+  // Rows of its latest step.
   int64_t rows() const { return works() ? load_.rows() : 0; }
 
   // Plans the next step where it is not planned yet. Returns how many equal steps come, at most.

@@ -22,7 +22,7 @@ struct ForecastQuestion {
   const schedule::Policy* policy = nullptr;
   // The seconds of a step that a replica takes for itself.
   std::function<double(const StepLoad&)> alone;
-  // Of one that all take together: the largest rank's rows, and those of all ranks.
+  // Seconds of a step that all take together: the largest rank's rows, and those of all ranks.
   std::function<double(const StepLoad& largest, int64_t all_rows)> together;
   GroupOptions group;  // when steps are taken together; of one rank: never
 };
@@ -34,7 +34,7 @@ struct JobForecast {
   double tokens_per_s() const {
     return seconds > 0 ? static_cast<double>(output_tokens) / seconds : 0;
   }
-  // Of a job that is so many times as long.
+  // The forecast of a job that is so many times as long.
   JobForecast Times(double times) const;
 };
 

@@ -17,7 +17,7 @@ struct JobGroup {
   int first_replica = 0;  // of the job's
   Layout layout;          // of this group alone
 
-  // Of the job's devices: the one at this place of the group.
+  // The job's device at this place of the group.
   int DeviceAt(const RankPlace& place) const { return first_device + RankOf(layout, place); }
 };
 

@@ -108,8 +108,8 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
                step)
         .step_seconds;
   };
-  // Of experts: those come alone that have rows, in steps of few, and who gets most of these delays
-  // all. Neither counts where there are none.
+  // Experts come alone that have rows, in steps of few, and who gets most of these delays all.
+  // Neither counts where there are none.
   const RoutedExperts experts(config, plan.routing.get());
   const share::ShipPlan* const ship = rank.pool.empty() ? nullptr : rank.pool.front().ship.get();
   const double busiest = ship ? experts.Busiest(*ship, plan.machine.max_num_seqs) : 1;

@@ -56,7 +56,7 @@ struct LayoutPlan {
   int replicas() const { return layout.groups * layout.dp; }
   // The model as the devices hold it: --quantization and --kv-cache-dtype count.
   const model::ModelConfig& config() const { return ranks[0].memory.decoder->config; }
-  // Of the rank with the largest blocks: a block of KV cache, `digest` with its digests.
+  // Bytes of a block of KV cache of the rank with the largest blocks, `digest` with its digests.
   uint64_t KvBlockBytes(bool digest) const;
   // kMemoryTooSmall: which part is how large, and what would fit.
   base::Status Fits() const;

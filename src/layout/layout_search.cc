@@ -78,7 +78,7 @@ base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::Mode
                         "layout, as dp=4,weights=striped");
   }
   FB_ASSIGN_OR_RETURN(std::vector<LayoutTrial> trials, RankLayouts(options, config));
-  // Of pipelines the forecast sees no bubbles: they are taken where nothing else runs.
+  // The forecast sees no bubbles of pipelines: they are taken where nothing else runs.
   const auto whole = std::ranges::find_if(
       trials, [](const LayoutTrial& trial) { return trial.plan && trial.plan->layout.pp == 1; });
   const auto copies = std::ranges::find_if(trials, [&](const LayoutTrial& trial) {

@@ -42,7 +42,7 @@ int64_t RoundsOf(const share::ShipPlan& ship, int64_t rows) {
       base::CeilDiv(static_cast<uint64_t>(rows), static_cast<uint64_t>(ship.options.expert_rows)));
 }
 
-// Of a row's experts those that another rank computes, on average.
+// How many of a row's experts another rank computes, as a part of them, on average.
 double RemotePart(const share::ShipPlan& ship) {
   if (ship.expert_holders.empty()) return static_cast<double>(ship.num_ranks - 1) / ship.num_ranks;
   int64_t held = 0;
@@ -174,7 +174,7 @@ int64_t RoutedRows(const PullPrices& prices, int64_t context) {
 
 namespace {
 
-// Of a step of one rank where all have as many rows.
+// Seconds of a step of one rank where all have as many rows.
 struct Compared {
   double pulled = 0, shipped = 0;
 

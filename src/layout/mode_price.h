@@ -60,9 +60,9 @@ struct ShipRule {
   int patience = 0;
 };
 
-// Of layers without experts: rows decode, each with `context` positions before it. With experts a
-// step of prompts of that length is asked too, which hides its pulls at other rows than one that
-// decodes. `patience`: the most.
+// The rule for layers without experts asks for rows that decode, each with `context` positions
+// before it. With experts a step of prompts of that length is asked too, which hides its pulls at
+// other rows than one that decodes. `patience`: the most.
 ShipRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship, MostRows most,
                       int64_t context, int patience);
 

@@ -22,7 +22,7 @@ schedule::ParkPrices PriceParking(const EngineOptions& options, const LayoutPlan
   const auto seconds = [&](int64_t rows, int64_t length) {
     return pricer.Prompts(rows, length).all().seconds;
   };
-  // Of as many rows, those of one long prompt see `kContext` / 2 tokens on average.
+  // Rows of one long prompt see `kContext` / 2 tokens on average.
   const double few = seconds(kFewRows, kFewRows), many = seconds(kManyRows, kFewRows),
                shallow = seconds(kContext, kFewRows), deep = seconds(kContext, kContext);
   const auto bytes = static_cast<double>(plan.KvBlockBytes(options.digest));

@@ -31,7 +31,8 @@ struct PoolQuestion {
   int64_t max_batch = 0;     // choices that run at once on a rank
   double pull_rate = 0;      // the rate of a rank's pulls, in bytes per second
   std::function<PooledMemory(int64_t count)> memory;  // with so many layers, or experts
-  // Of a step that decodes `batch` choices, alone on its device; and what pulls take from it.
+  // The work of a step that decodes `batch` choices, alone on its device; and what pulls take from
+  // it.
   std::function<cost::Work(int64_t batch)> step;
   cost::Contention contention;
 };

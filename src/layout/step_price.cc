@@ -243,7 +243,7 @@ const StepPrice& StepPricer::Near(const StepLoad& load) const {
 }
 
 uint64_t PullBytes(const share::PoolPlan& pool) {
-  // Of an expert there may be several owners.
+  // An expert may have several owners.
   if (pool.options.experts != "replicated") return pool.book->StepBytes(pool.rank);
   const uint64_t given =
       pool.book->held_bytes(pool.rank) * static_cast<uint64_t>(pool.num_ranks - 1);

@@ -20,8 +20,8 @@ struct StreamTrial {
   double exposed = 0;       // the part of a full batch's step in which compute waits for copies
 };
 
-// Of these, ascending from none. Pure. The fewest that give about the most tokens a second; none
-// where that is hardly more than without.
+// The trial to take of these, which ascend from none. Pure. The fewest that give about the most
+// tokens a second; none where that is hardly more than without.
 StreamTrial ChooseFastest(const std::vector<StreamTrial>& trials);
 // Pure. The most whose copies stay hidden behind the step.
 StreamTrial ChooseHidden(const std::vector<StreamTrial>& trials);

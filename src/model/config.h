@@ -113,7 +113,7 @@ struct ModelConfig {
   std::vector<std::string> unused_keys;
   // Devices that compute expand what their files hold; those of shapes alone keep it.
   std::optional<StoredFormat> stored;
-  // Of the KV cache, likewise.
+  // The KV cache's format, likewise.
   std::optional<cost::NumberFormat> stored_kv;
 
   // Latent attention's two forms: rows of prompts attend to K and V made of the latents.

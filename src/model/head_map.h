@@ -24,7 +24,8 @@ struct HeadMap {
   // The logical heads of a rank, in the order of their slots.
   std::vector<int32_t> QueryHeadsOf(int rank) const;
   std::vector<int32_t> KvHeadsOf(int rank) const;
-  // Of several ranks one behind the other; a KV head that neighbours both have comes once.
+  // The heads of several ranks one behind the other; a KV head that neighbours both have comes
+  // once.
   std::vector<int32_t> QueryHeadsOf(std::span<const int> ranks) const;
   std::vector<int32_t> KvHeadsOf(std::span<const int> ranks) const;
 };

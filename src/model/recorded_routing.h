@@ -13,7 +13,7 @@
 
 namespace forebay::model {
 
-// Of which model a file is: a run of another one is refused.
+// The model that a file is of: a run of another one is refused.
 struct RoutingShape {
   uint32_t num_experts = 0, experts_per_token = 0;
   uint32_t hidden_size = 0, num_layers = 0, vocab_size = 0;

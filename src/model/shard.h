@@ -49,13 +49,13 @@ struct Shard {
   ReplicaCut cut;
   Degrees mode;  // in which the linear layers' part is this
   Part layers;
-  // Of the linear layers: logical heads, and the KV heads that they read.
+  // Logical heads of the linear layers, and the KV heads that they read.
   Part heads, kv_heads;
   Part output_leaves, down_leaves;  // leaves by the two projections' LeafBorders
   Part intermediate;                // columns of gate and up, inputs of down
   Part experts;                     // of a layer's routed ones; empty where the model has none
-  // Of attention and the cache, the same in all modes: the block's; a KV head may lie on several
-  // ranks, and so many of the first ones are the block's before, too.
+  // The block's heads, which attention and the cache have in all modes; a KV head may lie on
+  // several ranks, and so many of the first ones are the block's before, too.
   Part own_heads, own_kv_heads;
   int32_t kv_copies = 0;
   std::vector<BlockHeads> run_heads;  // of the blocks that the linear layers' part is of, in order

@@ -31,7 +31,8 @@ class SharedWeights {
   virtual void Release(int64_t layer, const Role& role) = 0;
   virtual void EndStep() = 0;
 
-  // Of a layer with experts, before its rows are grouped: what is counted then of those that come.
+  // What is counted of a layer's experts that come, when its rows are grouped; asked before they
+  // are.
   virtual kernels::LackedExperts Lacked(int64_t) const { return {}; }
   // Where those alone come that have rows (FfnMode::kRouted): pulls them, once what was enqueued
   // before has written the experts' offsets; false: the layer's experts come in any case.

@@ -21,7 +21,7 @@ struct StepKey {
 // matter too; and where contexts are expanded, whose lengths do.
 inline uint64_t Packed(const StepKey& key) {
   if (key.mode.meets() || key.expands) return 0;
-  // Of a layout's modes, sp tells which.
+  // sp tells the modes of one layout apart.
   return static_cast<uint64_t>(key.mode.ffn) << 56 | uint64_t{key.mode.sp} << 48 |
          uint64_t{key.layer_kind} << 32 | static_cast<uint32_t>(key.row_bucket);
 }

@@ -46,10 +46,10 @@ class UlyssesPlan {
 
  private:
   bool SameClass(int a, int b) const { return a % copies_ == b % copies_; }
-  // Of a row of `sender` for `reader`: its q, and its k and v.
+  // Bytes that a row of `sender` takes to `reader`: its q, and its k and v.
   uint64_t QueryBytes(int reader) const;
   uint64_t RowBytes(int sender, int reader) const;
-  // Of a row of `sender`, for all readers before `reader`.
+  // Bytes of a row of `sender` for all readers before `reader`.
   uint64_t BytesBefore(int sender, int reader) const;
   void PlanTwoSteps(int64_t rows);
 

@@ -87,7 +87,8 @@ bool DoesNothing(simdjson::dom::element value, double neutral) {
   return !value.get_double().get(number) && number == neutral;
 }
 
-// Of layers that the configuration does not count, such as those that predict further tokens.
+// Whether a tensor is of a layer that the configuration does not count, such as those that predict
+// further tokens.
 bool IsOfALaterLayer(std::string_view name, int64_t num_layers) {
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) return false;

@@ -20,7 +20,7 @@ inline constexpr base::ErrorCode kTensorUnexpected{"tensor_unexpected"};
 // nothing.
 base::Result<std::vector<std::string>> UnusedKeys(const JsonFields& fields);
 
-// Of the sorted `names`, those of the text part that `used` (sorted) has not. Refuses
+// The sorted `names` of the text part that `used` (sorted) has not. Refuses
 // (kTensorUnexpected) biases that are not zero, and norms.
 base::Result<std::vector<std::string>> UnusedTensors(const ModelConfig& config,
                                                      std::span<const std::string_view> names,

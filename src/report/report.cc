@@ -192,7 +192,7 @@ class Page {
     Section("Replicas", legend, DrawLanes(timeline_.end_seconds(), lanes));
   }
 
-  // Of requests that came over time, by when they came.
+  // Draws requests that came over time, by when they came.
   void DrawArrivals() {
     const std::vector<job::RequestTimes>& requests = run_.latencies.requests;
     if (!std::ranges::any_of(requests, [](const auto& times) { return times.arrival > 0; })) return;

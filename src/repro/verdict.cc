@@ -10,7 +10,7 @@
 namespace forebay::repro {
 namespace {
 
-// Of a contradiction in a claim of an order: how far ours may be from the corrected figure.
+// How far ours may be from the corrected figure, where a claim of an order is contradicted.
 constexpr double kOrderBand = 0.2;
 
 bool IsBound(std::string_view printed) {

@@ -9,7 +9,7 @@ namespace {
 // Lengths are told apart by one in 32: below 64 each is a bin, then 32 an octave.
 constexpr int kExact = 64, kPerOctave = 32, kOctaves = 25;
 constexpr int kBins = kExact + kOctaves * kPerOctave;
-// Of which nothing is known yet.
+// An output of which nothing is known yet.
 constexpr int64_t kUnknownOutput = 1024;
 constexpr int kMostSkipped = 32;
 

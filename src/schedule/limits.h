@@ -15,8 +15,8 @@ struct Limits {
   int32_t least_chunk = 0;
   int32_t block_tokens = kv::kBlockTokens;
   int32_t total_blocks = 0;
-  // Of these, so many that lie below the device and are read from there in every step: only full
-  // blocks whose rows were computed in earlier steps.
+  // So many of these lie below the device and are read from there in every step: only full blocks
+  // whose rows were computed in earlier steps.
   int32_t streamed_blocks = 0;
 };
 

@@ -11,7 +11,7 @@ bool ParkPays(const ParkView& view, const ParkPrices& prices) {
       static_cast<double>(view.blocks - view.far_blocks) * prices.block_up_seconds +
       static_cast<double>(view.far_fresh_blocks) * prices.far_block_seconds +
       static_cast<double>(view.far_blocks) * prices.far_block_up_seconds;
-  // Of themselves a row sees half on average.
+  // A row sees half of these rows on average.
   const double seen = static_cast<double>(view.before) + rows / 2;
   return moves < rows * (prices.row_seconds + seen * prices.context_token_seconds);
 }

@@ -101,8 +101,8 @@ class ShippedFfn final : public model::RemoteFfn {
   void Serve(const model::BlockContext& context, int64_t layer, const base::Part& leaves,
              const Batch& batch);
   void AddSums(const model::BlockContext& context, int64_t layer, int32_t rows);
-  // Of layers with experts: as many rounds as the rank with most rows needs, each of at most
-  // `expert_rows` of each rank's rows from `first` on.
+  // Computes a layer with experts in as many rounds as the rank with most rows needs, each of at
+  // most `expert_rows` of each rank's rows from `first` on.
   void RunExperts(const model::BlockContext& context, int64_t layer);
   void RunRound(const model::BlockContext& context, int64_t layer, int64_t first);
   struct Round {

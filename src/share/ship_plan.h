@@ -26,8 +26,8 @@ struct ShipOptions {
   bool reduced_wire = false;
 };
 
-// Of one rank. Who computes: all ranks of the pools of a stage, the tp ranks of a replica too. They
-// are numbered by tp rank, then by replica, in which order their leaves ascend.
+// How one rank ships. Who computes: all ranks of the pools of a stage, the tp ranks of a replica
+// too. They are numbered by tp rank, then by replica, in which order their leaves ascend.
 struct ShipPlan {
   // In which the ranks meet: kShip or kGather, where they meet before each pooled layer and pull
   // it.
@@ -77,8 +77,8 @@ struct ShipMember {
   const model::DecoderPlan* decoder;
 };
 
-// Of the tp ranks of a stage, in their order. REQUIRES: mode.meets(). kCannotShip: the placement
-// cuts leaves, attention is pooled too, or more ranks would meet than can.
+// The plans of a stage's tp ranks, in their order. REQUIRES: mode.meets(). kCannotShip: the
+// placement cuts leaves, attention is pooled too, or more ranks would meet than can.
 base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOptions& options,
                                              const std::vector<ShipMember>& stage);
 

@@ -58,7 +58,7 @@ class WeightPool final : public model::SharedWeights {
   // Bytes of fetches that are under way or in slots and not used yet; between steps: for a step
   // that has not come.
   uint64_t bytes_ahead() const { return bytes_ahead_; }
-  // Of experts: what came because they had rows, and what came though they had none.
+  // Bytes of experts that came because they had rows, and that came though they had none.
   int64_t bytes_wanted() const { return bytes_wanted_; }
   int64_t bytes_unused() const { return bytes_unused_; }
   // Bytes of experts that were copied into one buffer.
@@ -69,7 +69,7 @@ class WeightPool final : public model::SharedWeights {
   struct Layer {
     std::vector<model::Role> roles;              // of its pooled matrices, in order; none: no pool
     std::vector<weights::PlacedWeight> weights;  // [phases][roles]
-    // Of layers with experts: those that the rank holds, then all others.
+    // Experts of the layer: those that the rank holds, then all others.
     std::vector<model::ExpertPart> experts;
     // In parts: what comes with which event, the first held; none: it is acquired as a whole.
     std::vector<model::ExpertPart> parts;
@@ -84,7 +84,7 @@ class WeightPool final : public model::SharedWeights {
   int32_t Piece(size_t index) const {
     return plan_.options.by_matrix ? static_cast<int32_t>(index) : 0;
   }
-  // Of what stands by fetch and phase.
+  // The place of what stands by fetch and phase.
   size_t CopyIndex(int64_t fetch, int64_t phase) const {
     return static_cast<size_t>(fetch * plan_.schedule->num_phases()) +
            plan_.schedule->PhaseIndex(phase);
@@ -132,8 +132,8 @@ class WeightPool final : public model::SharedWeights {
   std::vector<std::unique_ptr<device::DeviceEvent>> events_;
   std::vector<device::DeviceEvent*> ready_, consumed_;  // [slots][parts], [slots]
   std::vector<bool> wanted_;  // [slots]: the last fetch brought what is wanted alone
-  // Of the step at hand: whether experts are fetched when they are known to be wanted, how many of
-  // its fetches are of layers of which that is known, by which offsets, and since when.
+  // The step at hand: whether experts are fetched when they are known to be wanted, how many of its
+  // fetches are of layers of which that is known, by which offsets, and since when.
   struct {
     bool on = false;
     int64_t fetches = 0;

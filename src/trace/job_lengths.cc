@@ -67,7 +67,7 @@ base::Result<JobLengths> MeasureJob(const LineJob& job, const layout::EngineOpti
   std::vector<Alike> choices;
   std::string first_error;
   for (int64_t i = 0; i < measured; ++i) {
-    // Of `lines` those that the measured one stands for.
+    // So many of `lines` the measured one stands for.
     const int64_t line = i * lines / measured, stands_for = (i + 1) * lines / measured - line;
     FB_ASSIGN_OR_RETURN(const job::BuiltLine built, builder.Build(static_cast<size_t>(line)));
     if (built.error) {

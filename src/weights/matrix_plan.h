@@ -111,7 +111,7 @@ MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, 
                       std::string gate_bias, std::string up_bias, const TensorRows& rows,
                       int64_t k);
 
-// Of a tensor of equal heads, one after another, some rows of each.
+// A tensor of equal heads, one after another, of each of which some rows are taken.
 struct HeadRows {
   int64_t heads = 1, head_rows = 0;
   int64_t first = 0, rows = 0;  // within a head

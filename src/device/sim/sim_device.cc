@@ -311,7 +311,7 @@ class SimDevice final : public Device {
 
   int rank() const override { return options_.rank; }
   Arena& arena() override { return arena_; }
-  // Of no node: the engine takes it for the host's.
+  // The arena is of no node: the engine takes it for the host's.
   std::unique_ptr<Arena> NewHostArena(uint64_t budget) override {
     return std::make_unique<CpuArena>(options_.rank, budget, options_.max_usable_bytes);
   }

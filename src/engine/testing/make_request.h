@@ -8,7 +8,7 @@
 
 namespace forebay::engine {
 
-// Of one prompt of so many tokens, which no other line has.
+// A request of one prompt of so many tokens, which no other line has.
 inline Request MakeRequest(int64_t line, int32_t prompt, int32_t output, int32_t n = 1) {
   Request request;
   request.id = request.line = line;

@@ -85,7 +85,7 @@ struct Cut {
   uint64_t done = 0;
 };
 
-// Of a slice that is cut from `span` next: items stay whole.
+// Bytes of the slice that is cut from `span` next: items stay whole.
 uint64_t SliceBytes(const CopySpan& span, uint64_t slice_bytes) {
   const uint64_t item = span.bytes / static_cast<uint64_t>(span.num_items);
   return span.num_items == 1 ? slice_bytes : std::max<uint64_t>(1, slice_bytes / item) * item;

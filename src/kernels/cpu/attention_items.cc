@@ -14,7 +14,8 @@ namespace {
 
 // With fewer items of equal cost than this, the last ones would leave workers idle for long.
 constexpr int64_t kItemsPerWorker = 16;
-// Of an item that waits: what a second cache of 1 MiB keeps beside a prompt's KV.
+// Bytes that are fetched ahead of an item that waits: what a second cache of 1 MiB keeps beside a
+// prompt's KV.
 constexpr int64_t kAheadBytes = 384 << 10;
 
 }  // namespace

@@ -19,7 +19,7 @@ struct Level {
   std::vector<BlockId> free;  // a stack
   LruList kept;
 
-  // Of all blocks of the book, [begin, end).
+  // The level has [begin, end) of the book's blocks.
   Level(int32_t num_blocks, BlockId begin, BlockId end) : kept(num_blocks) {
     for (BlockId id = end - 1; id >= begin; --id) free.push_back(id);
   }

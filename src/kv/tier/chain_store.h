@@ -26,7 +26,7 @@ class ChainStore final : public Store {
             device::DeviceEvent& stored) override;
   void Up(device::Stream& stream, std::span<const TierMove> moves) override;
   bool ReadsWritten(std::span<const TierMove> up) const override;
-  // Of the near blocks.
+  // The near blocks' memory.
   const std::byte* memory() const override { return near_->memory(); }
   uint64_t block_bytes() const override { return near_->block_bytes(); }
   bool can_lose() const override { return true; }

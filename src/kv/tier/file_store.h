@@ -129,7 +129,7 @@ class FileStore final : public Store {
   std::unique_ptr<BlockFile> file_;  // null: there are no data
   std::unique_ptr<KeptFile> index_;  // null: it is not kept
   std::vector<KeptBlock> kept_;
-  // Of each part: what it should be, where it was written. The streams' tasks take turns at it.
+  // What each part should be, where it was written. The streams' tasks take turns at it.
   std::vector<uint64_t> checksums_;
   std::vector<uint8_t> written_;
   std::deque<Batch> batches_;  // in the order of their streams, as long as they may run

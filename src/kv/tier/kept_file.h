@@ -32,8 +32,8 @@ class KeptFile {
 
   // The file, once.
   std::unique_ptr<BlockFile> TakeFile() { return std::move(file_); }
-  // Of each block all of whose parts stand there under one key, which no other has, its parts in
-  // order.
+  // The parts in order of each block all of whose parts stand there under one key, which no other
+  // has.
   std::span<const KeptRecord> records() const { return records_; }
   // The parts are there.
   base::Status Append(std::span<const KeptRecord> records);

@@ -76,7 +76,7 @@ class Store {
   virtual LostBlocks TakeLost() { return {}; }
   virtual std::span<const KeptBlock> kept() const { return {}; }
 
-  // Of files, what was asked of the disk.
+  // What was asked of the disk, of files.
   virtual uint64_t bytes_written() const { return 0; }
   virtual uint64_t bytes_read() const { return 0; }
 };

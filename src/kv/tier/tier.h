@@ -43,7 +43,7 @@ class Tier {
 
   Store& store() { return *store_; }
   const Store& store() const { return *store_; }
-  // Of a store in memory: a layer's part of block 0, where `layer` counts in the first KV group.
+  // A layer's part of block 0 of a store in memory, where `layer` counts in the first KV group.
   const std::byte* LayerBelow(int64_t layer) const {
     return store_->memory() + layer * cache_.view().groups[0].layout.LayerBytes();
   }

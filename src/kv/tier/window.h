@@ -47,7 +47,7 @@ class Window {
   kernels::KvLayer Acquire(int64_t layer);
   void Release(int64_t layer);
 
-  // Of the steps so far: blocks that were streamed, each once a step, and bytes that were fetched.
+  // Blocks that were streamed in the steps so far, each once a step, and bytes that were fetched.
   int64_t block_steps() const { return block_steps_; }
   uint64_t bytes() const { return bytes_; }
 

@@ -17,7 +17,7 @@ constexpr Role kQDown{"q_down"}, kQLatentNorm{"q_latent_norm"}, kQUp{"q_up"}, kK
     kKvLatentNorm{"kv_latent_norm"}, kAbsorbKeys{"absorb_keys"}, kKeyUp{"key_up"},
     kValueUp{"value_up"};
 
-// Of the norms of the latents, whatever rms_norm_eps says.
+// The norms of the latents take this eps, whatever rms_norm_eps says.
 constexpr float kLatentEps = 1e-6f;
 
 bool Has(const ModelConfig& config, int64_t) { return config.mla.has_value(); }
@@ -358,7 +358,7 @@ void Attend(const Site& site, const kernels::ContextSums& sums) {
   AttendExpanded(site, *forms);
 }
 
-// Of any round of the step.
+// The most blocks that a round of the step expands.
 int64_t MostBlocks(const kernels::LatentForms* forms) {
   int64_t most = 0;
   for (int32_t i = 0; forms != nullptr && i < forms->num_rounds; ++i)

@@ -14,7 +14,7 @@ namespace forebay::repro {
 namespace {
 
 constexpr uint64_t kSeed = 17;
-// Of slices that are over sooner than a request's latency.
+// Requests in flight of slices that are over sooner than a request's latency.
 constexpr int kSmallSlicesInFlight = 16;
 
 int64_t StepsOf(const ContextSteps& setting, const Lab& lab) {

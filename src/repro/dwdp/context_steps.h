@@ -11,7 +11,7 @@
 
 namespace forebay::repro {
 
-// Of a device's memory, so that three ranks hold all experts.
+// The part of a device's memory that is used, so that three ranks hold all experts.
 inline constexpr double kUtilization = 0.98;
 
 struct ContextSteps {
@@ -40,8 +40,8 @@ struct ContextSteps {
 // A rank's step, on average over all ranks and their steps; ms.
 struct ContextTimes {
   double step = 0;
-  // Of which: what its kernels took beside copies; what the compute stream waited for others or
-  // for pulls; and where rows are shipped, what moved them.
+  // The step's parts: what its kernels took beside copies; what the compute stream waited for
+  // others or for pulls; and where rows are shipped, what moved them.
   double attention = 0, grouped = 0, dense = 0, others = 0, merge = 0, waits = 0, exchange = 0;
   double rows = 0;
   double fetch = 0;        // what the rank pulls, at the rate of an undisturbed link

@@ -14,7 +14,7 @@ constexpr int32_t kPrompt = 8192, kOutput = 1024;
 constexpr double kRatio = 0.8, kMeanPrompt = kPrompt * (1 + kRatio) / 2;
 // Requests come by so much faster than generation ends them, until as many are there as may be.
 constexpr double kHaste = 1.1;
-// Of the time that an answer takes: when the run is broken off.
+// When a run is broken off, in times that an answer takes.
 constexpr double kAnswers = 1.8;
 constexpr double kQuickSeconds = 2.2;  // the same of a quick run
 

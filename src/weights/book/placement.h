@@ -63,7 +63,7 @@ struct PlacementGroup {
   const LayerRuns& layer(int64_t layer) const {
     return kinds[kind_of.empty() ? 0 : static_cast<size_t>(kind_of[layer])];
   }
-  // Of the layer that has most.
+  // Pieces of the layer that has most.
   int32_t num_pieces() const;
 };
 
