@@ -130,7 +130,7 @@ void CpuStream::RunCommand(Team& team, const Command& command) {
   if (command.kind == Command::Kind::kPost) return command.counter->Post(command.position);
   const bool runs = command.kind == Command::Kind::kRun;
   place_.waits.store(!runs, std::memory_order_relaxed);
-  place_.name.store(NameOf(command), std::memory_order_relaxed);
+  place_.name.store(NameOf(command), std::memory_order_release);
   if (runs) {
     Run(team, command.operation);
   } else {
@@ -206,7 +206,7 @@ std::string CpuStream::InLayer() const {
 }
 
 std::string CpuStream::place() const {
-  const char* const name = place_.name.load(std::memory_order_relaxed);
+  const char* const name = place_.name.load(std::memory_order_acquire);
   if (name == nullptr) return {};
   const bool waits = place_.waits.load(std::memory_order_relaxed);
   return fmt::format("{} {} '{}'", InLayer(), waits ? "waits for" : "runs", name);
