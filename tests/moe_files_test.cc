@@ -232,9 +232,10 @@ TEST(MoeFiles, AnySpreadOfRowsGivesTheSameDigests) {
   for (const auto& [config, bias] :
        {std::pair{&golden, 100.0f}, std::pair{&one, 100.0f}, {&one, 0.0f}, {&all, 0.0f}}) {
     Folder folder;
+    const float more = bias;
     ForEachTensor("deepseek-v3", [&](const std::string& name, const tensor::Shape& shape,
                                      std::vector<float> values) {
-      if (name.ends_with("e_score_correction_bias")) values[5] += bias;
+      if (name.ends_with("e_score_correction_bias")) values[5] += more;
       folder.AddF32(name, shape, values);
     });
     const std::string path = folder.Write(*config);
@@ -265,7 +266,7 @@ TEST(MoeFiles, ABadTensorOfAnExpertIsNamed) {
     const char* found;
   };
   const std::string bad = "model.layers.1.mlp.experts.5.up_proj.weight";
-  for (const auto& [what, code, found] :
+  for (const Damage& damage :
        {Damage{"missing", weights::kTensorMissing, "is missing"},
         Damage{"misshapen", weights::kTensorShape, "asks for [32, 64]"},
         Damage{"not finite", weights::kTensorNotFinite, "row 2, column 3 is inf"}}) {
@@ -273,9 +274,10 @@ TEST(MoeFiles, ABadTensorOfAnExpertIsNamed) {
     ForEachTensor("qwen3-moe",
                   [&](const std::string& name, tensor::Shape shape, std::vector<float> values) {
                     const bool damaged = name == bad;
-                    if (damaged && code == weights::kTensorMissing) return;
-                    if (damaged && code == weights::kTensorShape) shape = {shape[1], shape[0]};
-                    if (damaged && code == weights::kTensorNotFinite)
+                    if (damaged && damage.code == weights::kTensorMissing) return;
+                    if (damaged && damage.code == weights::kTensorShape)
+                      shape = {shape[1], shape[0]};
+                    if (damaged && damage.code == weights::kTensorNotFinite)
                       values[static_cast<size_t>(2 * shape[1] + 3)] = INFINITY;
                     folder.AddF32(name, shape, values);
                   });
@@ -286,9 +288,10 @@ TEST(MoeFiles, ABadTensorOfAnExpertIsNamed) {
     const base::Status status =
         engine::CreateEngine(*runtime, {.machine = {.memory_bytes = 256 << 20}}, *files, nullptr)
             .status();
-    EXPECT_EQ(status.code(), code) << what;
-    for (const std::string& part : {path, bad, std::string(found)})
-      EXPECT_NE(status.message().find(part), std::string::npos) << what << ": " << status.message();
+    EXPECT_EQ(status.code(), damage.code) << damage.what;
+    for (const std::string& part : {path, bad, std::string(damage.found)})
+      EXPECT_NE(status.message().find(part), std::string::npos)
+          << damage.what << ": " << status.message();
   }
 }
 
