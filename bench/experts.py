@@ -20,16 +20,12 @@ import tempfile
 import pooling
 from machine import Machine
 from pooling import counter, median
+from shapes import QWEN3_30B_A3B
 
 # Qwen3-30B-A3B in 4 of its 48 layers: 6.2 GB.
-CONFIG = {
-    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048,
-    "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True,
-    "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "hidden_act": "silu",
-    "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 1000000, "tie_word_embeddings": False,
-    "attention_bias": False, "decoder_sparse_step": 1, "mlp_only_layers": [], "torch_dtype": "bfloat16"}
+CONFIG = QWEN3_30B_A3B | {"num_hidden_layers": 4, "max_position_embeddings": 4096}
 SMALL = {**CONFIG, "vocab_size": 4096, "hidden_size": 256, "intermediate_size": 512, "moe_intermediate_size": 128, "num_experts": 32,
-         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32}
+         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32, "eos_token_id": 0}
 RANK_MIB, SMALL_RANK_MIB = 5632, 128
 STEPS, CVS, OUTPUT = (256, 2048), (0, .2, .4), 8
 STEPS_OF_PROMPTS = 4  # of each rank

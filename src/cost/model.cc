@@ -89,7 +89,8 @@ PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool cali
 }
 
 // A dense layer after another, each of the mean rows; kernels of accelerators take all experts at
-// once. A table's kernels run all of an expert's matrices: one of them takes its share.
+// once. A table's kernels run all of an expert's matrices: one of them takes its share, which has
+// no floor of its own as whole kernels do (FromTable).
 PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double experts = static_cast<double>(op.experts), n = static_cast<double>(op.columns),
                k = static_cast<double>(op.depth);

@@ -79,16 +79,25 @@ TEST(Modes, LeavesAreCutOverTpFirst) {
   EXPECT_THAT(sizes, ElementsAre(2, 1, 2, 1, 1, 1));
 }
 
+// Sizes of the parts that ranks have of `rows` rows, which follow one another.
+template <typename PartOf>
+std::vector<int64_t> SizesOf(int64_t rows, int ranks, PartOf part_of) {
+  std::vector<int64_t> sizes;
+  int64_t seen = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const base::Part part = part_of(rank);
+    EXPECT_EQ(part.begin, seen);
+    sizes.push_back(part.size());
+    seen = part.end;
+  }
+  EXPECT_EQ(seen, rows);
+  return sizes;
+}
+
 TEST(Modes, RowsAreEvenToWithinOne) {
   const Degrees mode{.sp = 8, .tp = 1};
-  int64_t seen = 0;
-  for (int i = 0; i < 8; ++i) {
-    const base::Part rows = RowsOf(9, mode, i);
-    EXPECT_EQ(rows.begin, seen);
-    EXPECT_EQ(rows.size(), i == 0 ? 2 : 1);
-    seen = rows.end;
-  }
-  EXPECT_EQ(seen, 9);
+  EXPECT_THAT(SizesOf(9, 8, [&](int rank) { return RowsOf(9, mode, rank); }),
+              ElementsAre(2, 1, 1, 1, 1, 1, 1, 1));
   // What padding to equal parts would compute: the paper's 16 for 9.
   EXPECT_EQ(MostOwnRows(9, mode) * mode.sp, 16);
 }
@@ -97,14 +106,8 @@ TEST(Modes, RowsAreEvenToWithinOne) {
 // draws them.
 TEST(Modes, DrawnRowsAreDealt) {
   const Degrees layout{.sp = 3, .tp = 2};
-  int64_t seen = 0;
-  for (int block = 0; block < 6; ++block) {
-    const base::Part rows = DrawnRows(8, layout, block);
-    EXPECT_EQ(rows.begin, seen);
-    EXPECT_EQ(rows.size(), block < 2 ? 2 : 1);
-    seen = rows.end;
-  }
-  EXPECT_EQ(seen, 8);
+  EXPECT_THAT(SizesOf(8, 6, [&](int block) { return DrawnRows(8, layout, block); }),
+              ElementsAre(2, 2, 1, 1, 1, 1));
   EXPECT_EQ(DrawnRows(1, layout, 5).size(), 0);
   EXPECT_EQ(DrawnRows(8, {.tp = 2}, 0).size(), 8);
   EXPECT_EQ(DrawnRows(8, {.tp = 2}, 1).size(), 0);
