@@ -50,6 +50,11 @@ TEST_P(ExpertLayoutTest, PulledExpertsGiveTheSameDigests) {
       ExpectPulledBytes(parsed);
       EXPECT_EQ(Counter("steps_pull"), stats_.steps * parsed.pp);
       EXPECT_LT(weight_bytes_, alone * static_cast<uint64_t>(parsed.dp * parsed.groups));
+      // Who pulls waits for nobody, but for the stage before.
+      if (parsed.pp == 1) {
+        EXPECT_EQ(Counter("waited_peer_us"), 0);
+        EXPECT_GT(Counter("waited_pull_us"), 0);
+      }
     }
   }
 }
@@ -102,6 +107,8 @@ TEST_P(ExpertLayoutTest, ShippedRowsGiveTheSameDigests) {
       options_.ship.rounds.expert_rows = rows;
       EXPECT_EQ(Run(devices, layout), expected);
       EXPECT_GT(Counter("steps_ship"), 0);
+      EXPECT_EQ(Counter("waited_pull_us"), 0);
+      EXPECT_GT(Counter("waited_peer_us"), 0);
       EXPECT_GT(Counter("expert_rows_sent"), 0);
       EXPECT_EQ(Counter("rows_routed"), RowsRouted());
       EXPECT_GE(Counter("expert_rows_returned"), Counter("expert_rows_sent"));

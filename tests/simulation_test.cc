@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "base/json.h"
 #include "layout/machine.h"
 #include "layout/memory_plan.h"
@@ -105,6 +107,50 @@ TEST(SimulationTest, LatenciesCountFromTheArrival) {
               1e-9);
   EXPECT_GE(latencies.completion.p99, latencies.completion.p50);
   for (const StepRecord& step : result->steps) EXPECT_EQ(step.running, 1);
+}
+
+// A shipped job waits for peers, a pulled one for its own pulls alone; a step's waits add up to the
+// job's, and links carry what was pulled.
+TEST(SimulationTest, WaitsHaveACause) {
+  LengthTrace trace = Trace("n=64,prompt=uniform(5,90),output=20");
+  for (const FfnMode mode : {FfnMode::kPull, FfnMode::kShip}) {
+    const bool pulls = mode == FfnMode::kPull;
+    SCOPED_TRACE(pulls);
+    SimulationOptions options = Options("sim:4xh200", trace);
+    options.engine.model = TestData() + "/golden/models/qwen3-moe";
+    options.engine.layout = *layout::ParseLayout("dp=4,experts=by_expert");
+    options.engine.ship.mode = StepMode{.ffn = mode};
+    options.engine.steal = layout::Stealing::kOff;
+    options.engine.profile = true;
+    const auto result = Simulate(options);
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    auto counters = result->run.summary.stats.mode_counters;
+    WaitSeconds waits;
+    for (const StepRecord& step : result->steps) waits.Add(step.waits);
+    EXPECT_EQ(waits[WaitCause::kPeer] > 0, !pulls);
+    EXPECT_EQ(waits[WaitCause::kPull] > 0, pulls);
+    EXPECT_EQ(waits[WaitCause::kStaging] + waits[WaitCause::kKv], 0);
+    EXPECT_EQ(counters["waited_peer_us"] > 0, !pulls);
+    EXPECT_EQ(counters["waited_pull_us"] > 0, pulls);
+    if (pulls) {
+      EXPECT_NEAR(waits.total() * 1e6, static_cast<double>(counters["compute_waited_us"]), 4);
+    }
+    uint64_t moved = 0;
+    int64_t rows = 0;
+    for (size_t rank = 0; rank < result->run.ranks.size(); ++rank) {
+      const engine::RankReport& report = result->run.ranks[rank];
+      EXPECT_EQ(report.bytes_from[rank], 0u);
+      moved = std::accumulate(report.bytes_from.begin(), report.bytes_from.end(), moved);
+      rows = std::accumulate(report.expert_rows.begin(), report.expert_rows.end(), rows);
+      EXPECT_FALSE(report.profile.empty());
+    }
+    EXPECT_EQ(rows, counters["rows_routed"]);
+    if (pulls) {
+      EXPECT_EQ(moved, static_cast<uint64_t>(counters["bytes_pulled"]));
+    } else {
+      EXPECT_GE(moved, static_cast<uint64_t>(counters["bytes_shipped"]));
+    }
+  }
 }
 
 TEST(SimulationTest, EndsWhereItIsTold) {

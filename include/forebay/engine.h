@@ -13,6 +13,7 @@
 #include "forebay/group_role.h"
 #include "forebay/request.h"
 #include "forebay/step_mode.h"
+#include "forebay/waits.h"
 
 namespace forebay {
 
@@ -141,7 +142,7 @@ struct StepRecord {
   uint64_t plan_hash = 0;
   StepMode mode;
   uint64_t bytes_pulled = 0;  // by its ranks from others, counted when asked for
-  double wait_seconds = 0;    // its compute streams held by events of other streams or ranks
+  WaitSeconds waits;          // its compute streams held by events of other streams or ranks
   // Of layers with experts: rows of all experts, experts that had rows, and rows of each layer's
   // expert that had most.
   int64_t rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;

@@ -117,6 +117,8 @@ base::Status CheckFlags(RunFlags* flags) {
   FB_RETURN_IF_ERROR(ApplyModelFlags(flags));
   FB_RETURN_IF_ERROR(CheckWork(*flags));
   flags->engine.machine.full_detail = flags->sim_detail == "full";
+  flags->prints_profile = flags->engine.profile;
+  flags->engine.profile |= !flags->report_path.empty();
   if (flags->job.grace_seconds >= 0) return base::Status::Ok();
   return base::Status(base::kInvalidArgument,
                       fmt::format("--grace is {}; expected at least 0", flags->job.grace_seconds));
@@ -148,7 +150,7 @@ void FillJob(const RunFlags& flags, job::OpenedModel& model, job::JobOptions* jo
 // With --profile: what the machine can do while the engine rests.
 profile::Rates RatesNow(const RunFlags& flags, runtime::Runtime& runtime,
                         const engine::LocalEngine& engine) {
-  if (!flags.engine.profile || engine.isa() == "ref") return {};
+  if (!flags.prints_profile || engine.isa() == "ref") return {};
   const int workers = flags.engine.machine.threads > 0 ? flags.engine.machine.threads
                                                        : runtime::ReadTopology().usable_cores;
   const auto rates = profile::MeasureRates(runtime, workers, engine.isa());
@@ -192,10 +194,12 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   const job::SignalControl signals(&control);
   const job::JobOutcome outcome =
       job::RunJob(runtime, *input, flags.job, model.text(), engine, control);
-  const base::Status written = outputs->Finish(
-      {.summary = outcome.summary, .latencies = outcome.latencies, .profile = engine.Profile()});
+  const base::Status written = outputs->Finish({.summary = outcome.summary,
+                                                .latencies = outcome.latencies,
+                                                .profile = engine.Profile(),
+                                                .ranks = engine.Reports()});
   if (!written.ok()) base::Log(base::LogLevel::kError, written.ToString());
-  if (flags.engine.profile) {
+  if (flags.prints_profile) {
     const profile::Rates after = RatesNow(flags, runtime, engine);
     const profile::Rates rates{(before.flops + after.flops) / 2,
                                (before.bytes_per_s + after.bytes_per_s) / 2};

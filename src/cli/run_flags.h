@@ -21,6 +21,8 @@ struct RunFlags : ModelFlags {
   std::optional<std::string> input;
   std::string shard;
   bool quiet = false;
+  // --profile. Engines profile for --report too.
+  bool prints_profile = false;
   std::string trace, output_lengths, steps_path, report_path, sim_detail = "jump";
   trace::TraceOptions trace_options;
   job::ArrivalOptions arrivals;

@@ -135,7 +135,7 @@ int Finish(const RunFlags& flags, trace::CountedRun& run, bool online,
   job::AddLatencies(run.latencies, &run.summary);
   job::LogSummary(run.summary);
   if (online) job::LogLatencies(run.latencies);
-  if (flags.engine.profile) PrintProfile(run.profile, run.summary.stats.step_seconds, nullptr);
+  if (flags.prints_profile) PrintProfile(run.profile, run.summary.stats.step_seconds, nullptr);
   if (const base::Status status = outputs.Finish(run); !status.ok()) return Fail(status);
   if (!flags.job.summary_path.empty()) {
     if (const base::Status status = job::WriteSummary(run.summary, flags.job.summary_path);

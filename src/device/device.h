@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "device/operation.h"
+#include "forebay/waits.h"
 #include "runtime/runtime.h"
 #include "tensor/tensor.h"
 
@@ -90,6 +91,13 @@ class Counter {
   // more, and its Synchronize returns `why` (the first fault's). A stream that waits for an event
   // of a dead one dies of the same. Any task.
   virtual void Abort(const base::Status& why) = 0;
+
+  // What a stream that awaits it waits for. Set before the first Await.
+  WaitCause cause() const { return cause_; }
+  void set_cause(WaitCause cause) { cause_ = cause; }
+
+ private:
+  WaitCause cause_ = WaitCause::kPeer;
 };
 
 class Stream {
@@ -119,6 +127,11 @@ class Stream {
 // to the device, from peers and from tiers below, and goes down to tiers.
 enum class CopyKind : uint8_t { kWeights, kKvUp, kKvDown };
 
+// What a stream that waits for an event of such copies waits for.
+constexpr WaitCause CauseOf(CopyKind kind) {
+  return kind == CopyKind::kWeights ? WaitCause::kPull : WaitCause::kKv;
+}
+
 // Time and work of each operation label, when profiling is on.
 struct OpProfile {
   const char* label = "";
@@ -133,8 +146,9 @@ void AddCalls(const OpProfile& calls, std::vector<OpProfile>* profile);
 // Where a stream's time went so far, in seconds.
 struct StreamTime {
   double busy = 0;    // in operations; simulated copies to and from other devices do not count
-  double waited = 0;  // with an operation to come, held by Wait or Await: what was not hidden
+  WaitSeconds waits;  // with an operation to come, held by Wait or Await: what was not hidden
   double core = 0;    // processor time of its copies; 0 where those have engines of their own
+  double moved = 0;   // in simulated copies to and from other devices
 };
 
 class Device {
@@ -161,8 +175,13 @@ class Device {
   // Blocks until the event's last Record is reached, or `timeout` passes (false).
   virtual bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout = runtime::kForever) = 0;
   virtual std::vector<OpProfile> Profile() const = 0;
+  // The part of it that is one stream's.
+  virtual std::vector<OpProfile> ProfileOf(const Stream& stream) const = 0;
   // The time of one of this device's streams so far; may be asked at any time.
   virtual StreamTime TimeOf(const Stream& stream) const = 0;
+  // What its streams have copied from the memory of another device of its kind, where links between
+  // devices are known: on simulated ones.
+  virtual uint64_t BytesFrom(const Device& /*peer*/) const { return 0; }
 };
 
 class HazardChecker;

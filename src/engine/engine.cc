@@ -61,6 +61,17 @@ void AddExchanges(const Rank& rank, std::map<std::string, int64_t>* counters) {
   if (tells) (*counters)["shift_switches"] += rank.modes().switches();
 }
 
+// What held the rank's compute stream, where others could.
+void AddWaits(const Rank& rank, std::map<std::string, int64_t>* counters) {
+  const WaitSeconds waits = rank.compute_time().waits;
+  if (rank.pool() == nullptr && rank.window() == nullptr && waits.total() == 0) return;
+  (*counters)["compute_waited_us"] += std::llround(waits.total() * 1e6);
+  for (int i = 0; i < kNumWaitCauses; ++i) {
+    const auto cause = static_cast<WaitCause>(i);
+    (*counters)[fmt::format("waited_{}_us", Name(cause))] += std::llround(waits[cause] * 1e6);
+  }
+}
+
 // How the rank reached weights that it shares.
 void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
   AddExchanges(rank, counters);
@@ -70,8 +81,7 @@ void AddModes(const Rank& rank, std::map<std::string, int64_t>* counters) {
     (*counters)["expert_groups"] += routed->groups;
     (*counters)["expert_busiest_rows"] += routed->busiest_rows;
   }
-  if (rank.pool() != nullptr || rank.window() != nullptr)
-    (*counters)["compute_waited_us"] += std::llround(rank.compute_time().waited * 1e6);
+  AddWaits(rank, counters);
   if (rank.pool() == nullptr) return;
   const share::WeightPool& pool = *rank.pool();
   (*counters)["bytes_pulled"] += static_cast<int64_t>(rank.bytes_pulled()) + pool.bytes_wanted();
@@ -302,6 +312,28 @@ std::vector<device::OpProfile> LocalEngine::Profile() const {
     }
   }
   return all;
+}
+
+std::vector<RankReport> LocalEngine::Reports() const {
+  std::vector<RankReport> reports;
+  std::vector<const device::Device*> devices;
+  for (const Replica* replica : replicas_) {
+    for (const auto& rank : replica->ranks()) {
+      device::Device& device = rank->device();
+      reports.push_back({.replica = replica->index(),
+                         .role = replica->role(),
+                         .time = rank->compute_time(),
+                         .profile = device.ProfileOf(device.compute())});
+      if (const kernels::RoutingCounters* const routed = rank->routed())
+        reports.back().expert_rows.assign(routed->rows_of.begin(), routed->rows_of.end());
+      devices.push_back(&device);
+    }
+  }
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    for (const device::Device* const peer : devices)
+      reports[rank].bytes_from.push_back(devices[rank]->BytesFrom(*peer));
+  }
+  return reports;
 }
 
 }  // namespace forebay::engine

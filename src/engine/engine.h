@@ -35,6 +35,16 @@ struct EngineParts {
   std::string isa;                       // the kernels' set, or the name of the simulated machine
 };
 
+// What a rank did so far.
+struct RankReport {
+  int replica = 0;
+  GroupRole role = GroupRole::kAll;
+  device::StreamTime time;                 // of its compute stream
+  std::vector<device::OpProfile> profile;  // of the same; empty: profiling is off
+  std::vector<int64_t> expert_rows;        // [experts]: rows that it computed, in all layers
+  std::vector<uint64_t> bytes_from;        // [ranks]: Device::BytesFrom
+};
+
 class LocalEngine : public Engine {
  public:
   LocalEngine(runtime::Runtime& runtime, EngineParts parts);
@@ -59,6 +69,8 @@ class LocalEngine : public Engine {
   base::Status CheckCounters() const;
   // Time by operation, where profiling is on: of all replicas.
   std::vector<device::OpProfile> Profile() const;
+  // One for each rank, group by group.
+  std::vector<RankReport> Reports() const;
 
  private:
   runtime::Runtime& runtime_;

@@ -79,7 +79,8 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   decoder.stream = &rank->device_->compute();
   decoder.capacity = plan.capacity;
   decoder.routing = membership.routing.get();
-  if (config.moe) rank->routed_ = std::make_unique<kernels::RoutingCounters>();
+  if (config.moe)
+    rank->routed_ = std::make_unique<kernels::RoutingCounters>(config.moe->num_experts);
   decoder.routed = rank->routed_.get();
   decoder.replica = membership.replica;
   rank->CutChosen(plan);

@@ -138,14 +138,14 @@ uint64_t RankSet::bytes_pulled() const {
   return sum;
 }
 
-double RankSet::waited_seconds() const {
-  double sum = 0;
-  for (const auto& rank : ranks_) sum += rank->compute_time().waited;
+WaitSeconds RankSet::waits() const {
+  WaitSeconds sum;
+  for (const auto& rank : ranks_) sum.Add(rank->compute_time().waits);
   return sum;
 }
 
 RankSet::Counts RankSet::Count() const {
-  Counts sum{.waited = waited_seconds()};
+  Counts sum{.waits = waits()};
   for (const auto& rank : ranks_) {
     if (rank->pool()) sum.bytes_wanted += rank->pool()->bytes_wanted();
     const kernels::RoutingCounters* const routed = rank->routed();
@@ -159,7 +159,8 @@ RankSet::Counts RankSet::Count() const {
 
 void RankSet::TakeCounts(StepRecord* record) {
   const Counts now = Count(), before = std::exchange(counted_, now);
-  record->wait_seconds = now.waited - before.waited;
+  record->waits = now.waits;
+  record->waits.Add(before.waits, -1);
   record->bytes_pulled += static_cast<uint64_t>(now.bytes_wanted - before.bytes_wanted);
   record->rows_routed = now.rows_routed - before.rows_routed;
   record->experts_touched = now.experts_touched - before.experts_touched;

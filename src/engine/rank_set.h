@@ -61,14 +61,14 @@ class RankSet {
   // Sums over the ranks: weights that were asked of others when steps were enqueued, and time that
   // compute streams were held.
   uint64_t bytes_pulled() const;
-  double waited_seconds() const;
+  WaitSeconds waits() const;
   // To the record of the step that ended: what streams waited, which weights came because experts
   // had rows, and which rows these were, since the last call.
   void TakeCounts(StepRecord* record);
 
  private:
   struct Counts {
-    double waited = 0;
+    WaitSeconds waits;
     int64_t bytes_wanted = 0, rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;
   };
   Counts Count() const;

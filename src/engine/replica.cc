@@ -212,7 +212,7 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   last_end_ = runtime_.Now();
   stats_.step_seconds += static_cast<double>(last_end_ - begin) * 1e-9;
   if (choices_.streaming().measures())
-    choices_.streaming().Observe(stats_.step_seconds, ranks_.waited_seconds());
+    choices_.streaming().Observe(stats_.step_seconds, ranks_.waits().total());
   if (record) {
     *record = flight.record;
     record->step = ended_;

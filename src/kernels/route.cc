@@ -55,6 +55,9 @@ void RoutingCounters::Count(const int32_t* offsets, int32_t num_experts) {
     const int32_t count = offsets[expert + 1] - offsets[expert];
     with_rows += count > 0;
     most = std::max(most, count);
+    if (rows_of.empty()) continue;
+    std::atomic<int64_t>& sum = rows_of[static_cast<size_t>(expert)];
+    sum.store(sum.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
   }
   ++groups;
   rows += offsets[num_experts];

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "device/device.h"
 #include "kernels/router.h"
@@ -54,10 +55,15 @@ class RoutingSource {
 
 // What experts were given so far, counted where rows are grouped.
 struct RoutingCounters {
+  // Rows of each of so many experts are counted too.
+  explicit RoutingCounters(int64_t num_experts = 0) : rows_of(static_cast<size_t>(num_experts)) {}
+
   std::atomic<int64_t> groups{0};        // a layer of a step each
   std::atomic<int64_t> rows{0};          // of all experts
   std::atomic<int64_t> experts{0};       // that had rows
   std::atomic<int64_t> busiest_rows{0};  // of the expert with most rows of each group
+  // [num_experts]: of all layers; one task counts
+  std::vector<std::atomic<int64_t>> rows_of;
 
   // offsets [num_experts + 1]: of a group.
   void Count(const int32_t* offsets, int32_t num_experts);

@@ -236,7 +236,7 @@ Outcome RunRandomProgram(uint64_t seed, Traffic traffic, SimDetail detail) {
       outcome.bytes_pulled += ranks[rank]->bytes_pulled();
       outcome.bodies += ranks[rank]->bodies();
       device::Device& device = ranks[rank]->device();
-      outcome.waited.push_back(device.TimeOf(device.compute()).waited);
+      outcome.waited.push_back(device.TimeOf(device.compute()).waits.total());
       outcome.counted += ranks[rank]->counted();
       for (const device::OpProfile& profile : ranks[rank]->device().Profile())
         outcome.profiles.push_back(profile);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "report/rank_charts.h"
 #include "report/svg_chart.h"
 
 namespace forebay::report {
@@ -27,6 +28,8 @@ svg{width:100%;height:auto;display:block}svg text{font:10.5px system-ui,sans-ser
 .rule{stroke:var(--rule);fill:none}.line{fill:none;stroke-width:1.5;stroke-linejoin:round}.line.a{stroke:var(--a)}
 path.a:not(.line),rect.a{fill:var(--a)}path.b{fill:var(--b)}path.c{fill:var(--c)}
 i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}i.a{background:var(--a)}i.b{background:var(--b)}i.c{background:var(--c)}
+.k0{--k:#2f6fb3}.k1{--k:#59a14f}.k2{--k:#8fb4da}.k3{--k:#9aa3ad}.k4{--k:#b07aa1}.k5{--k:#d7b5a6}.k6{--k:#e08a3c}.k7{--k:#d1495b}.k8{--k:#edc948}.k9{--k:#7d5a50}
+rect[class^=k]{fill:var(--k)}i[class^=k]{background:var(--k)}table.pairs td{text-align:right;font-variant-numeric:tabular-nums}
 table{border-collapse:collapse;width:100%}td{padding:.15rem .3rem;border-bottom:1px solid var(--rule)}td:last-child{text-align:right;font-variant-numeric:tabular-nums}
 </style>)";
 
@@ -56,6 +59,7 @@ class Page {
         EscapeHtml(summary.end));
     if (size_ > 0) DrawCharts();
     DrawProfile();
+    DrawRanks();
     if (run_.summary.stats.replicas.size() > 1) DrawReplicaTable();
     DrawSummary();
     return std::move(out_) + "</main></body></html>\n";
@@ -80,9 +84,9 @@ class Page {
     if (total_.bytes_pulled > 0)
       DrawSpread("Pulled over links, GB/s", "a replica",
                  [&](const auto& b) { return 1e-9 * b.bytes_pulled / width; });
-    if (total_.wait_seconds > 0)
+    if (total_.waits.total() > 0)
       DrawSpread("Compute that waits, % of time", "a replica",
-                 [&](const auto& b) { return 100 * b.wait_seconds / width; });
+                 [&](const auto& b) { return 100 * b.waits.total() / width; });
     if (total_.pull_seconds + total_.ship_seconds > 0) {
       DrawStack(
           "Batch by mode", "choices in steps that pull", "that ship",
@@ -243,6 +247,27 @@ class Page {
                       fmt::format("{:.1f} %, {:.3g} s", 100 * op.seconds / sum, op.seconds)});
     }
     Section("Where time went", "by operation, all replicas", DrawBars(bars));
+  }
+
+  void DrawRanks() {
+    const std::span<const engine::RankReport> ranks(run_.ranks.data(),
+                                                    std::min(run_.ranks.size(), kMostLanes));
+    const std::string first =
+        ranks.size() < run_.ranks.size()
+            ? fmt::format("; the first {} of {} ranks", ranks.size(), run_.ranks.size())
+            : "";
+    if (const std::string times = DrawRankTimes(ranks); !times.empty())
+      Section("Time by rank", RankTimesLegend() + first, times);
+    if (const ExpertLoad load = ExpertLoadOf(run_.ranks); load.busiest > 0) {
+      Section("Expert load",
+              fmt::format(
+                  "rows of each expert, all layers and ranks, by the mean; the busiest has {:.3f}",
+                  load.busiest),
+              DrawColumns(load.by_mean));
+    }
+    if (const std::string links = DrawLinkUse(ranks); !links.empty())
+      Section("Bytes between ranks", "from the rank of the column to that of the row" + first,
+              links);
   }
 
   void Row(std::string_view name, const std::string& value) {

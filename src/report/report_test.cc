@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "report/rank_charts.h"
 #include "report/svg_chart.h"
 
 namespace forebay::report {
@@ -93,6 +94,46 @@ TEST(ReportTest, DrawsWhatThereIs) {
         "busiest to mean: 1.500 in time, 1.500 in tokens", "least to most of 2 replicas"})
     EXPECT_THAT(html, HasSubstr(title));
   EXPECT_THAT(ReportHtml(SomeRun(), Timeline()), HasSubstr("Summary"));
+}
+
+engine::RankReport SomeRank(double peers, std::vector<int64_t> rows, std::vector<uint64_t> from) {
+  engine::RankReport rank;
+  using enum cost::OpKind;
+  rank.profile = {{.label = "attention", .kind = kAttention, .seconds = 1},
+                  {.label = "experts_down", .kind = kExperts, .seconds = 2},
+                  {.label = "qkv", .kind = kLinear, .seconds = 3},
+                  {.label = "ffn_norm", .kind = kNorm, .seconds = 0.5},
+                  {.label = "router", .kind = kOther, .seconds = 0.25},
+                  {.label = "ship_experts", .kind = kCopy, .seconds = 4}};
+  rank.time = {.busy = 11, .moved = 0.75};
+  rank.time.waits.by_cause[static_cast<size_t>(WaitCause::kPeer)] = peers;
+  rank.expert_rows = std::move(rows);
+  rank.bytes_from = std::move(from);
+  return rank;
+}
+
+TEST(ReportTest, TimeOfARankByKind) {
+  const TimeByKind times = TimesOf(SomeRank(5, {}, {}));
+  EXPECT_THAT(times, testing::ElementsAre(1, 2, 3, 0.75, 4.75, 0.25, 0, 5, 0, 0));
+  engine::RankReport unprofiled = SomeRank(5, {}, {});
+  unprofiled.profile.clear();
+  EXPECT_THAT(TimesOf(unprofiled), testing::Each(0));
+}
+
+TEST(ReportTest, DrawsRanks) {
+  trace::CountedRun run = SomeRun();
+  for (const char* title : {"Time by rank", "Expert load", "Bytes between ranks"})
+    EXPECT_THAT(ReportHtml(run, Timeline()), Not(HasSubstr(title)));
+  run.ranks = {SomeRank(1, {3, 0}, {0, 2'500'000'000}), SomeRank(2, {4, 1}, {7000, 0})};
+  run.ranks[1].role = GroupRole::kGeneration;
+  const std::string html = ReportHtml(run, Timeline());
+  for (const char* text : {"Time by rank", "waits for other ranks", ">rank 0<", ">1, generation<",
+                           "class=\"k7\"", "Expert load", "the busiest has 1.750",
+                           "Bytes between ranks", "<td>2.5GB</td>", "<td>7kB</td>"})
+    EXPECT_THAT(html, HasSubstr(text));
+  for (const char* text : {"nan", "inf\"", "class=\"k8\" x"})
+    EXPECT_THAT(html, Not(HasSubstr(text)));
+  EXPECT_EQ(ExpertLoadOf({}).busiest, 0);
 }
 
 TEST(ReportTest, DrawsRequestsThatCameOverTime) {

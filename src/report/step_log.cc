@@ -35,7 +35,12 @@ void AppendStepLine(const StepRecord& record, std::string* out) {
       .Key("finished")
       .Int(record.finished);
   writer.Key("kv_blocks").Int(record.kv_blocks_used);
-  writer.Key("bytes_pulled").UInt(record.bytes_pulled).Key("wait").Double(record.wait_seconds);
+  writer.Key("bytes_pulled").UInt(record.bytes_pulled).Key("wait").Double(record.waits.total());
+  writer.Key("waits").BeginObject();
+  for (int cause = 0; cause < kNumWaitCauses; ++cause)
+    writer.Key(Name(static_cast<WaitCause>(cause)))
+        .Double(record.waits.by_cause[static_cast<size_t>(cause)]);
+  writer.EndObject();
   if (record.rows_routed > 0) {
     writer.Key("rows_routed").Int(record.rows_routed);
     writer.Key("experts_touched").Int(record.experts_touched);

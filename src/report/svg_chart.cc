@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace forebay::report {
 namespace {
@@ -175,6 +176,51 @@ std::string DrawBars(std::span<const SvgBar> bars) {
     out += Text(kBarLeft + width + 4, y + 11, "start", bar.text);
     y += kBarHeight;
   }
+  return out + "</svg>";
+}
+
+std::string DrawStacks(std::span<const SvgStack> stacks) {
+  constexpr double kBarLeft = 90, kBarRight = 70;
+  double most = 0;
+  for (const SvgStack& stack : stacks)
+    most = std::max(most, std::accumulate(stack.parts.begin(), stack.parts.end(), 0.0));
+  std::string out = Open(kTop + kBarHeight * static_cast<double>(stacks.size()));
+  double y = kTop;
+  for (const SvgStack& stack : stacks) {
+    out += Text(kBarLeft - 4, y + 11, "end", stack.name);
+    double x = kBarLeft;
+    for (size_t i = 0; i < stack.parts.size() && most > 0; ++i) {
+      const double width = stack.parts[i] / most * (kWidth - kBarLeft - kBarRight);
+      if (width < 0.05) continue;
+      out += fmt::format(
+          "<rect class=\"k{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:g}\"/>", i, x,
+          y + 1, width, kBarHeight - 4);
+      x += width;
+    }
+    out += Text(x + 4, y + 11, "start", stack.text);
+    y += kBarHeight;
+  }
+  return out + "</svg>";
+}
+
+std::string DrawColumns(std::span<const double> values) {
+  const double top = std::max(1e-300, *std::ranges::max_element(values)),
+               bottom = kHeight - kBottom;
+  const double pitch = (kWidth - kLeft - kRight) / static_cast<double>(values.size());
+  const double step = NiceStep(top, 4);
+  std::string out = Open(kHeight);
+  const auto y = [&](double value) { return bottom - value / top * (bottom - kTop); };
+  for (int i = 0; i * step <= top * 1.0001; ++i) {
+    out += Rule(kLeft, y(i * step), kWidth - kRight, y(i * step));
+    out += Text(kLeft - 4, y(i * step) + 3.5, "end", ShortNumber(i * step));
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    out += fmt::format(
+        "<rect class=\"a\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"/>",
+        kLeft + static_cast<double>(i) * pitch, y(values[i]), 0.9 * pitch, bottom - y(values[i]));
+  }
+  out += Text(kLeft, bottom + 13, "start", "0");
+  out += Text(kWidth - kRight, bottom + 13, "end", fmt::format("{}", values.size() - 1));
   return out + "</svg>";
 }
 

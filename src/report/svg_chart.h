@@ -52,4 +52,15 @@ struct SvgBar {
 };
 std::string DrawBars(std::span<const SvgBar> bars);
 
+// Horizontal bars of parts one behind the other; part i has the CSS class "k<i>".
+struct SvgStack {
+  std::string name;
+  std::vector<double> parts;
+  std::string text;  // behind the bar
+};
+std::string DrawStacks(std::span<const SvgStack> stacks);
+
+// A column a value, the values' numbers below.
+std::string DrawColumns(std::span<const double> values);
+
 }  // namespace forebay::report

@@ -9,10 +9,11 @@ namespace forebay::report {
 void TimelineBucket::Add(const TimelineBucket& other, double part) {
   double TimelineBucket::*const kSums[] = {
       &TimelineBucket::busy_seconds, &TimelineBucket::pull_seconds, &TimelineBucket::ship_seconds,
-      &TimelineBucket::wait_seconds, &TimelineBucket::steps,        &TimelineBucket::decode_rows,
-      &TimelineBucket::prefill_rows, &TimelineBucket::running,      &TimelineBucket::ship_running,
-      &TimelineBucket::kv_blocks,    &TimelineBucket::bytes_pulled};
+      &TimelineBucket::steps,        &TimelineBucket::decode_rows,  &TimelineBucket::prefill_rows,
+      &TimelineBucket::running,      &TimelineBucket::ship_running, &TimelineBucket::kv_blocks,
+      &TimelineBucket::bytes_pulled};
   for (double TimelineBucket::*const sum : kSums) this->*sum += part * other.*sum;
+  waits.Add(other.waits, part);
 }
 
 size_t Timeline::size() const {
@@ -41,7 +42,7 @@ void Timeline::OnStep(const StepRecord& record) {
   const TimelineBucket step{.busy_seconds = seconds,
                             .pull_seconds = pulls ? seconds : 0,
                             .ship_seconds = together ? seconds : 0,
-                            .wait_seconds = record.wait_seconds,
+                            .waits = record.waits,
                             .steps = 1,
                             .decode_rows = static_cast<double>(record.decode_rows),
                             .prefill_rows = static_cast<double>(record.prefill_rows),

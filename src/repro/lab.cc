@@ -42,7 +42,7 @@ struct Sums {
 
 Sums SumOf(const StepRecord& step) {
   return {1, static_cast<double>(step.decode_rows), step.end_seconds - step.begin_seconds,
-          step.wait_seconds, static_cast<double>(step.bytes_pulled)};
+          step.waits.total(), static_cast<double>(step.bytes_pulled)};
 }
 
 // What a step takes on average.

@@ -108,7 +108,7 @@ base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngi
   if (end == RunEnd::kStalled) return base::Status(job::kStalled, "the engine made no progress");
   FB_RETURN_IF_ERROR(engine.CheckCounters());
   return CountedRun{end, Summarize(engine, source, sink, end, elapsed), timed.latencies(),
-                    engine.Profile()};
+                    engine.Profile(), engine.Reports()};
 }
 
 base::Result<SimulationResult> Simulate(const SimulationOptions& options) {

@@ -22,6 +22,7 @@ struct CountedRun {
   job::JobSummary summary;  // as a real job's; in virtual time on simulated devices
   job::Latencies latencies;
   std::vector<device::OpProfile> profile;  // where EngineOptions::profile is on
+  std::vector<engine::RankReport> ranks;
 };
 
 // Tells the engine what the trace's job comes to, where the options leave that open. Of a trace

@@ -167,8 +167,8 @@ TEST_P(MeetingLayers, TakeTheTimeOfLayersInFull) {
     ASSERT_EQ(a.plan_hash, b.plan_hash) << "step " << i;
     ASSERT_NEAR(a.end_seconds, b.end_seconds, 1e-9 * b.end_seconds) << "step " << i;
     // Of stages whose steps overlap, one step may be told of what the next has waited.
-    jump_waited += a.wait_seconds;
-    full_waited += b.wait_seconds;
+    jump_waited += a.waits.total();
+    full_waited += b.waits.total();
   }
   EXPECT_NEAR(jump_waited, full_waited, 1e-9 * full_waited);
   EXPECT_EQ(jump->run.summary.stats.mode_counters, full->run.summary.stats.mode_counters);

@@ -11,6 +11,7 @@
 
 #include "device/cpu/progress.h"
 #include "device/operation.h"
+#include "forebay/waits.h"
 
 namespace forebay::device {
 
@@ -24,6 +25,7 @@ struct Command {
   CpuCounter* counter;  // kPost, kAwait
   uint64_t position;    // ... has completed so many commands; the counter's value
   int32_t layer;        // device::SetLayer
+  WaitCause cause;      // kWait, kAwait
   Operation operation;  // kRun
 };
 

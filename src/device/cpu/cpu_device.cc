@@ -60,7 +60,8 @@ CpuDevice::CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options,
                                .num_workers = options_.num_workers,
                                .cores = options_.cores,
                                .scratch = {scratch.data, scratch.bytes - copy_scratch_.size()},
-                               .spin = kComputeSpin}));
+                               .spin = kComputeSpin},
+                              WaitCause::kStaging));
 }
 
 // The streams wait for each other's progress, so all of them finish before the first is destroyed.
@@ -72,7 +73,7 @@ CpuDevice::~CpuDevice() {
 }
 
 // Spinning is of use only where tasks run at the same time.
-CpuStreamOptions CpuDevice::StreamOptions(TeamOptions team) const {
+CpuStreamOptions CpuDevice::StreamOptions(TeamOptions team, WaitCause cause) const {
   const bool interleave = runtime_.is_virtual();
   if (interleave) team.spin = 0;
   uint64_t seed = base::Combine64(options_.seed, options_.rank);
@@ -81,6 +82,7 @@ CpuStreamOptions CpuDevice::StreamOptions(TeamOptions team) const {
   return {.team = std::move(team),
           .checker = options_.checker,
           .profile = options_.profile,
+          .cause = cause,
           .interleave = interleave,
           .max_virtual_delay = options_.max_virtual_delay,
           .seed = seed};
@@ -97,7 +99,8 @@ Stream& CpuDevice::copy(CopyKind kind) {
             {.name = fmt::format("rank {} {}", options_.rank, kCopyNames[index]),
              .cores = cores,
              .scratch = copy_scratch_.subspan(index * kCopyScratchBytes, kCopyScratchBytes),
-             .spin = kCopySpin}));
+             .spin = kCopySpin},
+            CauseOf(kind)));
     const std::lock_guard lock(mutex_);
     copies_[index] = std::move(stream);
   }

@@ -38,6 +38,11 @@ class CpuDevice final : public Device {
   }
   bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) override;
   std::vector<OpProfile> Profile() const override;
+  std::vector<OpProfile> ProfileOf(const Stream& stream) const override {
+    std::vector<OpProfile> profile;
+    static_cast<const CpuStream&>(stream).AddProfileTo(profile);
+    return profile;
+  }
   StreamTime TimeOf(const Stream& stream) const override {
     return static_cast<const CpuStream&>(stream).time();
   }
@@ -48,7 +53,7 @@ class CpuDevice final : public Device {
   }
 
  private:
-  CpuStreamOptions StreamOptions(TeamOptions team) const;
+  CpuStreamOptions StreamOptions(TeamOptions team, WaitCause cause) const;
 
   runtime::Runtime& runtime_;
   const CpuDeviceOptions options_;

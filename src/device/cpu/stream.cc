@@ -61,6 +61,7 @@ void CpuStream::Record(DeviceEvent& event) {
   auto& cpu_event = static_cast<CpuEvent&>(event);
   cpu_event.stream = &progress_;
   cpu_event.position = queue_.pushed();
+  cpu_event.cause = options_.cause;
 }
 
 void CpuStream::Wait(const DeviceEvent& event) {
@@ -71,6 +72,7 @@ void CpuStream::Wait(const DeviceEvent& event) {
   command.kind = Command::Kind::kWait;
   command.awaited = point.stream;
   command.position = point.position;
+  command.cause = point.cause;
   Push();
 }
 
@@ -87,6 +89,7 @@ void CpuStream::PushCounter(Command::Kind kind, Counter& counter, uint64_t value
   command.kind = kind;
   command.counter = static_cast<CpuCounter*>(&counter);
   command.position = value;
+  command.cause = counter.cause();
   Push();
 }
 
@@ -147,7 +150,8 @@ void CpuStream::RunWait(const Command& command) {
   } else {
     RunAwait(*command.counter, command.position);
   }
-  waited_.fetch_add(runtime_.Now() - start, std::memory_order_relaxed);
+  waited_[static_cast<size_t>(command.cause)].fetch_add(runtime_.Now() - start,
+                                                        std::memory_order_relaxed);
 }
 
 void CpuStream::RunAwait(CpuCounter& counter, uint64_t value) {
@@ -195,9 +199,12 @@ void CpuStream::CountCall(const cost::OpDesc& desc, runtime::TimeNs duration) {
 }
 
 StreamTime CpuStream::time() const {
-  return {static_cast<double>(busy_.load(std::memory_order_relaxed)) * 1e-9,
-          static_cast<double>(waited_.load(std::memory_order_relaxed)) * 1e-9,
-          static_cast<double>(core_.load(std::memory_order_relaxed)) * 1e-9};
+  const auto seconds = [](const std::atomic<runtime::TimeNs>& time) {
+    return static_cast<double>(time.load(std::memory_order_relaxed)) * 1e-9;
+  };
+  StreamTime time{.busy = seconds(busy_), .core = seconds(core_)};
+  std::ranges::transform(waited_, time.waits.by_cause.begin(), seconds);
+  return time;
 }
 
 std::string CpuStream::InLayer() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -22,12 +23,15 @@ namespace forebay::device {
 struct CpuEvent final : public DeviceEvent {
   Progress* stream = nullptr;  // null: never recorded
   uint64_t position = 0;
+  WaitCause cause = WaitCause::kStaging;  // the stream's
 };
 
 struct CpuStreamOptions {
   TeamOptions team;
   HazardChecker* checker = nullptr;
   bool profile = false;
+  // What a stream that waits for an event of this one waits for.
+  WaitCause cause = WaitCause::kStaging;
   // Set on the virtual runtime: other tasks run, and time may pass, before and after each
   // operation's code.
   bool interleave = false;
@@ -89,7 +93,8 @@ class CpuStream final : public Stream {
   int32_t layer_ = -1;  // of what the control task enqueues
   // written by the stream's task alone
   Place place_;
-  std::atomic<runtime::TimeNs> busy_{0}, waited_{0}, core_{0};
+  std::atomic<runtime::TimeNs> busy_{0}, core_{0};
+  std::array<std::atomic<runtime::TimeNs>, kNumWaitCauses> waited_{};  // by cause
   mutable std::mutex mutex_;
   base::Status fault_;  // guarded by mutex_
   // passed an aborted counter; guarded by mutex_, written by the stream's task

@@ -58,12 +58,13 @@ int EventEngine::AddNode(const SimNodeOptions& options) {
   return node;
 }
 
-int EventEngine::AddStream(std::string name, int node, bool computes) {
+int EventEngine::AddStream(std::string name, int node, bool computes, WaitCause cause) {
   Stream& stream = *streams_.emplace_back(std::make_unique<Stream>());
   stream.name = std::move(name);
   stream.id = static_cast<int>(streams_.size()) - 1;
   stream.node = node;
   stream.computes = computes;
+  stream.cause = cause;
   FB_CHECK(!computes || nodes_[node].compute == nullptr, "a second compute stream on node {}",
            node);
   if (computes) nodes_[node].compute = &stream;
@@ -92,7 +93,8 @@ void EventEngine::Wait(int stream, int awaited, uint64_t position) {
   FB_CHECK(position <= pushed(awaited), "'{}' waits for a point of '{}' that was never recorded",
            streams_[stream]->name, streams_[awaited]->name);
   if (stream == awaited || (Reached(awaited, position) && streams_[awaited]->fault.ok())) return;
-  Push(stream, {.kind = Kind::kWait, .from = awaited, .amount = position}, nullptr);
+  const WaitCause cause = streams_[awaited]->cause;
+  Push(stream, {.kind = Kind::kWait, .from = awaited, .cause = cause, .amount = position}, nullptr);
 }
 
 void EventEngine::Repeat(int stream, std::span<const SimStep> body, int64_t times) {
@@ -122,8 +124,8 @@ void EventEngine::Post(int stream, int counter, uint64_t value) {
   Push(stream, {.kind = Kind::kPost, .from = counter, .amount = value}, nullptr);
 }
 
-void EventEngine::Await(int stream, int counter, uint64_t value) {
-  Push(stream, {.kind = Kind::kAwait, .from = counter, .amount = value}, nullptr);
+void EventEngine::Await(int stream, int counter, uint64_t value, WaitCause cause) {
+  Push(stream, {.kind = Kind::kAwait, .from = counter, .cause = cause, .amount = value}, nullptr);
 }
 
 void EventEngine::Abort(int counter, const base::Status& why) {
@@ -231,7 +233,7 @@ void EventEngine::PopFlow() {
   // The tag has the low half of the item's number; it is less than 2^32 behind the first that is
   // there.
   const uint64_t first = stream.items.begin();
-  --stream.under_way;
+  if (--stream.under_way == 0) stream.moved += now_ - stream.moving_since;
   End(stream, stream.items[first + static_cast<uint32_t>(tag - first)]);
   MakeReady(stream);
 }
@@ -311,8 +313,12 @@ void EventEngine::StartTransfer(Stream& stream, Item& item) {
     item.amount = static_cast<uint64_t>(operation->CompleteDesc().read_bytes);
     if (item.amount == 0) return End(stream, item);
   }
-  ++stream.under_way;
-  const Node& node = nodes_[item.to == kHost ? item.from : item.to];
+  if (stream.under_way++ == 0) stream.moving_since = now_;
+  Node& node = nodes_[item.to == kHost ? item.from : item.to];
+  if (item.from != kHost && item.to != kHost) {
+    node.moved_from.resize(nodes_.size());
+    node.moved_from[static_cast<size_t>(item.from)] += item.amount;
+  }
   const int source = item.from == kHost ? host_out_
                      : item.to == kHost ? node.to_host
                                         : nodes_[item.from].egress;
@@ -399,7 +405,8 @@ void EventEngine::WakeStreams(Stream*& first_waiter, uint64_t reached) {
     }
     *link = std::exchange(waiter.next_waiter, nullptr);
     waiter.waiting = false;
-    waiter.waited += now_ - waiter.waiting_since;
+    const WaitCause cause = waiter.items[waiter.items.begin()].cause;
+    waiter.waited[static_cast<size_t>(cause)] += now_ - waiter.waiting_since;
     MakeReady(waiter);
   }
 }

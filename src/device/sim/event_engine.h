@@ -24,6 +24,7 @@
 // state nothing allocates but the checker.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -39,6 +40,7 @@
 #include "device/sim/links.h"
 #include "device/sim/ring.h"
 #include "device/sim/sim_work.h"
+#include "forebay/waits.h"
 #include "runtime/virtual/virtual_runtime.h"
 
 namespace forebay::device {
@@ -84,8 +86,9 @@ class EventEngine final : public runtime::TimedWork {
   // REQUIRES (both): no transfer is under way. Nodes with `contention.machine_bytes_per_s` are of
   // one machine: what copies leave of its memory's bandwidth their kernels share max-min fairly.
   int AddNode(const SimNodeOptions& options);
-  // Copies slow what a `computes` stream runs. At most one such stream a node.
-  int AddStream(std::string name, int node, bool computes);
+  // Copies slow what a `computes` stream runs. At most one such stream a node. A stream that waits
+  // for this one waits for `cause`.
+  int AddStream(std::string name, int node, bool computes, WaitCause cause = WaitCause::kStaging);
   // The streams' work is checked from here on; null: not.
   void set_checker(HazardChecker* checker) { checker_ = checker; }
 
@@ -109,7 +112,7 @@ class EventEngine final : public runtime::TimedWork {
   // time.
   int AddCounter();
   void Post(int stream, int counter, uint64_t value);
-  void Await(int stream, int counter, uint64_t value);
+  void Await(int stream, int counter, uint64_t value, WaitCause cause = WaitCause::kPeer);
   void Abort(int counter, const base::Status& why);
   // Why the stream runs nothing any more, if it passed an aborted counter.
   const base::Status& fault(int stream) const { return streams_[stream]->fault; }
@@ -142,8 +145,20 @@ class EventEngine final : public runtime::TimedWork {
     return entry < spent.size() ? static_cast<double>(spent[entry]) * 1e-12 : 0;
   }
   // Seconds for which a wait or an await stood at the stream's head; those that have ended.
-  double waited_seconds(int stream) const {
-    return static_cast<double>(streams_[stream]->waited) * 1e-12;
+  WaitSeconds waits(int stream) const {
+    WaitSeconds waits;
+    for (size_t i = 0; i < waits.by_cause.size(); ++i)
+      waits.by_cause[i] = static_cast<double>(streams_[stream]->waited[i]) * 1e-12;
+    return waits;
+  }
+  // Seconds for which a transfer of the stream was under way; those that have ended.
+  double moved_seconds(int stream) const {
+    return static_cast<double>(streams_[stream]->moved) * 1e-12;
+  }
+  // Bytes of the transfers from node to node that have begun.
+  uint64_t moved_bytes(int from, int to) const {
+    const std::vector<uint64_t>& bytes = nodes_[to].moved_from;
+    return static_cast<size_t>(from) < bytes.size() ? bytes[static_cast<size_t>(from)] : 0;
   }
   const Links& links() const { return links_; }
   int ingress_link(int node) const { return nodes_[node].ingress; }
@@ -160,7 +175,9 @@ class EventEngine final : public runtime::TimedWork {
     // transfer: nodes. Otherwise `from` is the awaited stream or the counter
     int from = 0, to = 0;
     int window = 0;
-    int account = -1;               // run
+    int account = -1;  // run
+    // wait and await; of repeated bodies streams wait for peers alone
+    WaitCause cause = WaitCause::kPeer;
     uint64_t amount = 0;            // transfer: bytes. Wait: position. Counter: value
     SimWork work;                   // run
     BeginPricer* pricer = nullptr;  // run: `work` is not known before it begins
@@ -174,7 +191,7 @@ class EventEngine final : public runtime::TimedWork {
     size_t step = 0;  // that has not started
     bool begun = false;
     bool disturbed = false;                  // by a copy beside it
-    TimePs begin = 0, busy = 0, waited = 0;  // busy and waited: the stream's at the begin
+    TimePs begin = 0, busy = 0, waited = 0;  // the stream's at the begin; waited: for peers
   };
   struct Waiter {
     uint64_t position;
@@ -193,6 +210,7 @@ class EventEngine final : public runtime::TimedWork {
     uint64_t started = 0;        // items
     uint64_t started_operations = 0;
     int under_way = 0;  // transfers that have started and not ended
+    TimePs moving_since = 0, moved = 0;
     // The run at the head: `remaining` picoseconds alone at `since`, done at `speed`.
     bool running = false;
     double remaining = 0, speed = 1;
@@ -202,12 +220,16 @@ class EventEngine final : public runtime::TimedWork {
     base::Status fault;         // an aborted counter's: the rest of the items do nothing
     // The wait at the head.
     bool waiting = false;
-    TimePs waiting_since = 0, waited = 0;
+    TimePs waiting_since = 0;
+    std::array<TimePs, kNumWaitCauses> waited{};
+    WaitCause cause = WaitCause::kStaging;  // of who waits for this one
     uint64_t awaited_position = 0;
     Stream* next_waiter = nullptr;   // in the awaited stream's or counter's list
     Stream* first_waiter = nullptr;  // streams that wait for this one
     std::vector<Waiter*> control_waiters;
     std::vector<std::unique_ptr<runtime::Event>> idle_events;
+
+    TimePs& waited_for_peers() { return waited[static_cast<size_t>(WaitCause::kPeer)]; }
   };
   struct CounterState {
     uint64_t value = 0;
@@ -221,6 +243,7 @@ class EventEngine final : public runtime::TimedWork {
     int egress, ingress, from_host, to_host;  // links
     Stream* compute = nullptr;
     cost::CopyLoad copy_load;
+    std::vector<uint64_t> moved_from;  // bytes, by node
 
     bool shares_memory() const { return options.contention.machine_bytes_per_s > 0; }
   };

@@ -17,7 +17,7 @@ bool EventEngine::StartRepeat(Stream& stream, Item& item) {
     bodies.disturbed = load.in + load.out > 0;
     bodies.begin = now_;
     bodies.busy = stream.busy;
-    bodies.waited = stream.waited;
+    bodies.waited = stream.waited_for_peers();
     TryJump(stream);
     if (stream.jump != nullptr) return false;
   }
@@ -119,7 +119,7 @@ void EventEngine::EndJump(Stream& stream) {
   Bodies& bodies = *BegunBodies(stream);
   const auto member = std::ranges::find(jump.members(), stream.id, &Jump::Member::stream);
   stream.busy = bodies.busy + member->ran;
-  stream.waited = bodies.waited + member->stood;
+  stream.waited_for_peers() = bodies.waited + member->stood;
   bodies.body = bodies.times;
   stream.jump = nullptr;
   RetireIfLeft(jump);
@@ -151,7 +151,7 @@ void EventEngine::LeaveJump(Jump& jump) {
     bodies.disturbed = true;
     stream.jump = nullptr;
     stream.busy = bodies.busy + member.ran;
-    stream.waited = bodies.waited + member.stood;
+    stream.waited_for_peers() = bodies.waited + member.stood;
     const SimStep& step = bodies.steps[member.step];
     stream.running = step.kind == SimStep::Kind::kRun;
     if (stream.running) {

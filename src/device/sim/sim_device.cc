@@ -65,11 +65,11 @@ struct FirstBody {
 
 class SimStream final : public Stream, private BeginPricer {
  public:
-  SimStream(EventEngine& engine, int node, std::string name, bool computes,
+  SimStream(EventEngine& engine, int node, std::string name, bool computes, WaitCause cause,
             const SimDeviceOptions& options, FirstBody& first_body)
       : engine_(engine),
         options_(options),
-        id_(engine.AddStream(std::move(name), node, computes)),
+        id_(engine.AddStream(std::move(name), node, computes, cause)),
         first_body_(first_body) {}
 
   int id() const { return id_; }
@@ -119,6 +119,10 @@ class SimStream final : public Stream, private BeginPricer {
   }
 
   void Await(Counter& counter, uint64_t value) override {
+    if (counter.cause() != WaitCause::kPeer) {
+      GoOnInFull();
+      return engine_.Await(id_, static_cast<SimCounter&>(counter).id(), value, counter.cause());
+    }
     Meet({.kind = SimStep::Kind::kAwait,
           .counter = static_cast<SimCounter&>(counter).id(),
           .value = value});
@@ -291,15 +295,13 @@ class SimDevice final : public Device {
         options_(std::move(options)),
         node_(engine.AddNode(options_.node)),
         arena_(engine, node_, options_),
-        compute_(engine, node_, Name("compute"), true, options_, first_body_),
-        copies_{SimStream(engine, node_, Name("weights copy"), false, options_, first_body_),
-                SimStream(engine, node_, Name("kv copy up"), false, options_, first_body_),
-                SimStream(engine, node_, Name("kv copy down"), false, options_, first_body_)} {
+        compute_(engine, node_, Name("compute"), true, WaitCause::kStaging, options_, first_body_),
+        copies_{NewCopy(CopyKind::kWeights, "weights copy"), NewCopy(CopyKind::kKvUp, "kv copy up"),
+                NewCopy(CopyKind::kKvDown, "kv copy down")} {
     compute_.set_requests_in_flight(kPeersRead);
     const bool cores_copy = options_.node.contention.core_bytes_per_s > 0;
     for (int i = 1; i < kPeersRead && !cores_copy; ++i) {
-      weight_copies_.emplace_back(engine, node_, Name(fmt::format("weights copy {}", i)), false,
-                                  options_, first_body_);
+      weight_copies_.push_back(NewCopy(CopyKind::kWeights, fmt::format("weights copy {}", i)));
     }
   }
 
@@ -342,9 +344,17 @@ class SimDevice final : public Device {
 
   StreamTime TimeOf(const Stream& stream) const override {
     const int id = static_cast<const SimStream&>(stream).id();
-    return {engine_.busy_seconds(id), engine_.waited_seconds(id)};
+    return {.busy = engine_.busy_seconds(id),
+            .waits = engine_.waits(id),
+            .moved = engine_.moved_seconds(id)};
+  }
+  uint64_t BytesFrom(const Device& peer) const override {
+    return engine_.moved_bytes(static_cast<const SimDevice&>(peer).node_, node_);
   }
 
+  std::vector<OpProfile> ProfileOf(const Stream& stream) const override {
+    return static_cast<const SimStream&>(stream).profile();
+  }
   std::vector<OpProfile> Profile() const override {
     std::vector<OpProfile> all = compute_.profile();
     for (const SimStream& copy : copies_) {
@@ -358,6 +368,9 @@ class SimDevice final : public Device {
   }
 
  private:
+  SimStream NewCopy(CopyKind kind, std::string_view name) {
+    return SimStream(engine_, node_, Name(name), false, CauseOf(kind), options_, first_body_);
+  }
   std::string Name(std::string_view stream) const {
     return fmt::format("rank {} {}", options_.rank, stream);
   }

@@ -171,7 +171,7 @@ TEST_P(CountersTest, RanksWithTheirOwnControlTasksMeet) {
     double waited = 0;
     for (auto& rank : ranks) {
       EXPECT_TRUE(rank->RightSum(kRounds - 1));
-      waited += rank->device->TimeOf(rank->device->compute()).waited;
+      waited += rank->device->TimeOf(rank->device->compute()).waits[WaitCause::kPeer];
     }
     EXPECT_GT(waited, 0);
   });

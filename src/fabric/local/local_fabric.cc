@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "device/copy.h"
+#include "fabric/collectives.h"
 
 namespace forebay::fabric {
 namespace {
@@ -22,6 +23,7 @@ class TaskDirectory final : public Directory {
       for (int to = 0; to < num_ranks; ++to) {
         for (int channel = 0; channel < kNumChannels; ++channel) {
           counters_.push_back(new_counter(CounterName(from, to, channel)));
+          counters_.back()->set_cause(CauseOf(channel));
         }
       }
     }
@@ -242,6 +244,10 @@ class LocalFabric final : public Fabric {
 
 std::string CounterName(int from, int to, int channel) {
   return fmt::format("rank {} for rank {}, channel {}", from, to, channel);
+}
+
+WaitCause CauseOf(int channel) {
+  return channel == kTakenChannel ? WaitCause::kStaging : WaitCause::kPeer;
 }
 
 std::unique_ptr<Fabric> CreateFabric(int rank, int num_ranks,

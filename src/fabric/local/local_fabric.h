@@ -10,6 +10,9 @@ namespace forebay::fabric {
 
 using CounterFactory = std::function<std::unique_ptr<device::Counter>(std::string name)>;
 
+// What a stream waits for that awaits a counter of this channel.
+WaitCause CauseOf(int channel);
+
 // What the ranks of a group share: the regions that they published, and the counters between them.
 // Any task.
 class Directory {

@@ -78,6 +78,7 @@ class SharedDirectory final : public Directory {
         for (int channel = 0; channel < kNumChannels; ++channel) {
           counters_.push_back(std::make_unique<SharedCounter>(
               *this, from, CounterName(from, to, channel), pages_->counters[from][to][channel]));
+          counters_.back()->set_cause(CauseOf(channel));
         }
       }
     }

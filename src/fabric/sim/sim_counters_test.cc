@@ -72,8 +72,9 @@ TEST_F(SimCounters, AStreamWaitsForThePost) {
     EXPECT_EQ(runtime_.Now(), 31'000);
     const device::StreamTime time = devices_[1]->TimeOf(stream(1));
     EXPECT_DOUBLE_EQ(time.busy, 9e-6);
-    EXPECT_DOUBLE_EQ(time.waited, 22e-6);
-    EXPECT_DOUBLE_EQ(devices_[0]->TimeOf(stream(0)).waited, 5e-6);
+    EXPECT_DOUBLE_EQ(time.waits[WaitCause::kPeer], 22e-6);
+    EXPECT_EQ(time.waits.total(), time.waits[WaitCause::kPeer]);
+    EXPECT_DOUBLE_EQ(devices_[0]->TimeOf(stream(0)).waits.total(), 5e-6);
   });
 }
 

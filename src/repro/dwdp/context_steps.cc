@@ -134,8 +134,8 @@ ContextTimes AverageTimes(const std::vector<StepRecord>& steps,
   double bytes = 0;
   for (const StepRecord& step : steps) {
     times.step += 1e3 * (step.end_seconds - step.begin_seconds);
-    times.waits += 1e3 * step.wait_seconds;
-    waits[static_cast<size_t>(step.replica)] += 1e3 * step.wait_seconds;
+    times.waits += 1e3 * step.waits.total();
+    waits[static_cast<size_t>(step.replica)] += 1e3 * step.waits.total();
     times.rows += step.prefill_rows;
     bytes += static_cast<double>(step.bytes_pulled);
   }

@@ -38,7 +38,7 @@ base::Result<Tail> RunTail(const Setting& setting) {
   for (const StepRecord& step : run.steps) {
     if (step.decode_rows != 1) continue;
     tail.seconds += step.end_seconds - step.begin_seconds;
-    tail.waited += step.wait_seconds;
+    tail.waited += step.waits.total();
     tail.bytes_pulled += static_cast<double>(step.bytes_pulled);
   }
   return tail;
