@@ -1,21 +1,14 @@
-// Vasuki: one device with little memory. Whole jobs where nothing is offloaded, closed forms where
-// it is.
+// Vasuki: one device with little memory. Closed forms of the plans that the paper has or that could
+// be, and whole jobs.
 #include <algorithm>
 
 #include "repro/claim.h"
 #include "repro/lab.h"
+#include "repro/vasuki/jobs.h"
 #include "repro/vasuki/offload.h"
 
 namespace forebay::repro {
 namespace {
-
-// Prompt and output lengths of every 20th request of the arXiv summarization trace that Vidur
-// publishes (MIT licence; tokens of Llama 2's tokenizer, at most 4,096 together).
-constexpr struct {
-  int32_t prompt, output;
-} kArxiv[] = {
-#include "repro/vasuki/arxiv_lengths.inc"
-};
 
 constexpr double kGigabyte = 1e9;
 constexpr int kChunk = 512;  // where the source varies memory alone
@@ -30,9 +23,7 @@ base::Result<const trace::SimulationResult*> RunArxiv(const Machine& machine, La
   const std::string name = fmt::format("arXiv, chunks of {}, {} GB, uncalibrated {}", machine.chunk,
                                        machine.memory_gb, machine.uncalibrated);
   return lab.Simulate(name, [&] {
-    trace::LengthTrace trace;
-    for (const auto& length : kArxiv)
-      trace.rows.push_back({.prompt_tokens = length.prompt, .output_tokens = length.output});
+    const trace::LengthTrace trace = ArxivTrace();
     trace::SimulationOptions simulation{.trace = &trace, .record_steps = true};
     layout::EngineOptions& options = simulation.engine;
     options.model = "builtin:Llama-3-8B";
@@ -91,20 +82,6 @@ FindingOr MemoryAndChunks(const Comparison& key, double, Lab& lab) {
   FB_ASSIGN_OR_RETURN(finding.calibrated, RatioOf(key, false, lab, &finding.account));
   FB_ASSIGN_OR_RETURN(finding.uncalibrated, RatioOf(key, true, lab, nullptr));
   return finding;
-}
-
-// Its two jobs: the trace above, and the translation of books, whose lengths it gives as a mean and
-// a deviation.
-enum class Task : uint8_t { kSummarization, kTranslation };
-
-MeanLengths LengthsOf(Task task) {
-  if (task == Task::kTranslation) return {1067, 1612};
-  MeanLengths mean;
-  for (const auto& length : kArxiv) {
-    mean.prompt += length.prompt / static_cast<double>(std::size(kArxiv));
-    mean.output += length.output / static_cast<double>(std::size(kArxiv));
-  }
-  return mean;
 }
 
 Account TermsOf(const SteadyState& state) {
@@ -247,6 +224,57 @@ FindingOr MostWorth(const Offload& key, double claimed, Lab& lab) {
   return finding;
 }
 
+// A whole job in one way, over the best of others.
+struct Contest {
+  VasukiJob job;
+  VasukiRun run;
+  std::vector<VasukiRun> others;
+};
+
+const VasukiRun kOff{}, kAuto{.offload = layout::Offloading::kAuto},
+    kPark{.preempt = layout::Preempting::kPark}, kRecompute{.tier = false},
+    kAdaptive{.policy = "adaptive", .tier = false}, kMakespan{.policy = "makespan", .tier = false};
+
+base::Result<double> SecondsOf(const VasukiJob& job, const VasukiRun& run, Lab& lab,
+                               Account* account) {
+  FB_ASSIGN_OR_RETURN(const trace::SimulationResult* result, RunVasuki(job, run, lab));
+  const EngineStats& stats = result->run.summary.stats;
+  const std::string name = fmt::format(
+      "{} {}{}", job.device, run.policy,
+      run.tier ? fmt::format(", {}", layout::Name(run.offload)) : std::string(", no tier"));
+  account->push_back({name + " s", Seconds(*result)});
+  account->push_back({"preemptions", static_cast<double>(stats.preemptions)});
+  account->push_back({"recomputed rows", static_cast<double>(stats.recomputed_tokens)});
+  const auto streamed = stats.mode_counters.find("kv_blocks_streamed");
+  if (streamed != stats.mode_counters.end())
+    account->push_back({"block-steps streamed", static_cast<double>(streamed->second)});
+  return Seconds(*result);
+}
+
+FindingOr OverTheBest(const Contest& key, double, Lab& lab) {
+  Finding finding{.shortened = lab.quick()};
+  FB_ASSIGN_OR_RETURN(const double seconds, SecondsOf(key.job, key.run, lab, &finding.account));
+  double best = 1e30;
+  for (const VasukiRun& other : key.others) {
+    FB_ASSIGN_OR_RETURN(const double its, SecondsOf(key.job, other, lab, &finding.account));
+    best = std::min(best, its);
+  }
+  finding.calibrated = seconds / best;
+  return finding;
+}
+
+// WorthOverA40 of whole jobs, each device with its own kernels.
+FindingOr JobsWorthOverA40(const VasukiJob& key, double, Lab& lab) {
+  Finding finding{.shortened = lab.quick()};
+  FB_ASSIGN_OR_RETURN(const double small, SecondsOf(key, kAuto, lab, &finding.account));
+  VasukiJob large = key;
+  large.device = "a40";
+  large.room_gb = 0;
+  FB_ASSIGN_OR_RETURN(const double its, SecondsOf(large, kRecompute, lab, &finding.account));
+  finding.calibrated = its / small * kA40Cost / kA10Cost;
+  return finding;
+}
+
 // Layers of 28 requests that fill the room.
 enum class Hiding : uint8_t { kPrinted, kPhysical };
 FindingOr HiddenLayers(const Hiding& key, double, Lab&) {
@@ -259,10 +287,32 @@ FindingOr HiddenLayers(const Hiding& key, double, Lab&) {
   return finding;
 }
 
+std::vector<Keyed<Contest>> OtherJobs() {
+  std::vector<Keyed<Contest>> values;
+  const auto add = [&](const VasukiJob& job, std::string_view more) {
+    const char* const task = job.task == Task::kTranslation ? "translation" : "summarization";
+    values.push_back({fmt::format("{}, {}, {} GB{}", job.device, task, job.room_gb, more),
+                      "< 1.01",
+                      {job, kAuto, {kOff}}});
+  };
+  for (const char* device : {"a40", "rtx4090", "gb200-nvl72"}) {
+    for (const Task task : {Task::kTranslation, Task::kSummarization}) {
+      for (const double room : {7.1, 4.7, 2.1}) add({task, room, device}, "");
+    }
+  }
+  for (const Task task : {Task::kTranslation, Task::kSummarization}) {
+    add({.task = task, .chunk = 256}, ", chunks of 256");
+    add({.task = task, .chunk = 2048}, ", chunks of 2048");
+  }
+  return values;
+}
+
 }  // namespace
 
 // clang-format off
 std::vector<Claim> VasukiClaims() {
+  constexpr std::string_view kJobs =
+      "whole simulated jobs: 200 requests of translation, 354 of summarization, chunks of 512, at most 256 at once, 8 GiB of the host's memory";
   constexpr std::string_view kForms =
       "closed form of a steady state of requests of the mean lengths, at 7.1 GB of KV; printed: growth is free of memory and copies "
       "of time; physical: what does not fit is streamed behind the compute";
@@ -350,6 +400,36 @@ std::vector<Claim> VasukiClaims() {
            {"a10, translation, 7.1 GB, chunks of 2048", "< 1.01", {Task::kTranslation, 7.1, "a10", 2048}},
            {"a10, summarization, 7.1 GB, chunks of 2048", "< 1.01", {Task::kSummarization, 7.1, "a10", 2048}},
            {"gb200-nvl72, translation, 7.1 GB", "< 1.01", {Task::kTranslation, 7.1, "gb200-nvl72"}}}),
+      Row<Contest>(
+          {"VA8.jobs", "a bound of ours", "A10, whole jobs: time with --kv-offload auto over that with off, by room for KV", kJobs, Kind::kOrder, 0, {}, true},
+          &OverTheBest,
+          {{"translation, 7.1 GB", "< 0.95", {{.room_gb = 7.1}, kAuto, {kOff}}},
+           {"translation, 4.7 GB", "< 0.92", {{.room_gb = 4.7}, kAuto, {kOff}}},
+           {"translation, 2.1 GB", "< 0.80", {{.room_gb = 2.1}, kAuto, {kOff}}},
+           {"summarization, 7.1 GB", "< 0.97", {{Task::kSummarization, 7.1}, kAuto, {kOff}}},
+           {"summarization, 4.7 GB", "< 0.94", {{Task::kSummarization, 4.7}, kAuto, {kOff}}},
+           {"summarization, 2.1 GB", "< 0.82", {{Task::kSummarization, 2.1}, kAuto, {kOff}}}}),
+      Row<Contest>(
+          {"VA9.jobs", "a bound of ours", "The same, on other devices and with other chunks", kJobs, Kind::kOrder, 0, {}, true},
+          &OverTheBest, OtherJobs()),
+      Row<Contest>(
+          {"VA10", "a bound of ours", "A10, translation: time where preempted choices are parked over that where they are computed again", kJobs, Kind::kOrder,
+           0, {}, true},
+          &OverTheBest, {{"7.1 GB", "< 0.99", {{}, kPark, {kRecompute}}}}),
+      Row<Contest>(
+          {"VA11", "a bound of ours", "A10: time with makespan over that with the better of continuous and adaptive", kJobs, Kind::kOrder, 0, {}, true},
+          &OverTheBest,
+          {{"translation", "< 1.01", {{}, kMakespan, {kRecompute, kAdaptive}}},
+           {"summarization", "< 1.01", {{Task::kSummarization}, kMakespan, {kRecompute, kAdaptive}}},
+           {"translation, short answers first", "< 1.10", {{.shortest_first = true}, kMakespan, {kRecompute, kAdaptive}}}}),
+      Row<Contest>(
+          {"VA12", "a bound of ours", "A10, translation, short answers first: time with --kv-offload auto over that with off", kJobs, Kind::kOrder, 0, {}, true},
+          &OverTheBest, {{"7.1 GB", "< 1.10", {{.shortest_first = true}, kAuto, {kOff}}}}),
+      Row<VasukiJob>(
+          {"VA4.jobs", "a roofline of ours", "Translation: requests a second for the money, an A10 with --kv-offload auto over an A40 without", kJobs, Kind::kBand,
+           0.25},
+          &JobsWorthOverA40,
+          {{"7.1 GB", "2.2", {.room_gb = 7.1}}, {"4.7 GB", "1.7", {.room_gb = 4.7}}, {"2.1 GB", "1.0", {.room_gb = 2.1}}}),
       Row<Comparison>(
           {"VA7", "Vasuki, Figure 1 and section 4.3", "Llama-3-8B on an A10, arXiv: what memory and chunk size do",
            "every 20th request of the trace, context 4096, at most 256 at once; 1000 GB of the same device; restarts are "

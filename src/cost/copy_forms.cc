@@ -1,0 +1,54 @@
+#include "cost/copy_forms.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace forebay::cost {
+
+CopyForm SaturatingForm(std::span<const CopyPoint> points, double change) {
+  FB_CHECK(points.size() >= 2, "a form of {} points", points.size());
+  const auto rate = [&](size_t i) { return points[i].bytes / points[i].seconds; };
+  size_t saturated = 0;
+  while (saturated + 1 < points.size() && rate(saturated + 1) > (1 + change) * rate(saturated))
+    ++saturated;
+  // The mean over those that are saturated.
+  double bytes = 0, seconds = 0;
+  for (const CopyPoint& point : points.subspan(saturated)) {
+    bytes += point.bytes;
+    seconds += point.seconds;
+  }
+  return [rate = bytes / seconds, threshold = points[saturated].bytes](double size) {
+    return std::max(size, threshold) / rate;
+  };
+}
+
+CopyForm LinearForm(std::span<const CopyPoint> points) {
+  FB_CHECK(points.size() >= 2, "a form of {} points", points.size());
+  return [kept = std::vector<CopyPoint>(points.begin(), points.end())](double size) {
+    const auto next =
+        std::ranges::find_if(kept, [&](const CopyPoint& point) { return point.bytes >= size; });
+    const auto at =
+        static_cast<size_t>(std::clamp<int64_t>(next - kept.begin(), 1, std::ssize(kept) - 1));
+    const CopyPoint &a = kept[at - 1], &b = kept[at];
+    const double rate = (b.bytes - a.bytes) / (b.seconds - a.seconds);
+    return std::max(0.0, a.seconds + (size - a.bytes) / rate);
+  };
+}
+
+FormError HeldOutError(std::span<const CopyPoint> points,
+                       const std::function<CopyForm(std::span<const CopyPoint>)>& fit) {
+  FB_CHECK(points.size() >= 4, "{} points", points.size());
+  FormError error;
+  for (size_t out = 1; out + 1 < points.size(); ++out) {
+    std::vector<CopyPoint> others(points.begin(), points.end());
+    others.erase(others.begin() + static_cast<int64_t>(out));
+    const double off = std::abs(fit(others)(points[out].bytes) / points[out].seconds - 1);
+    error.mean += off / static_cast<double>(points.size() - 2);
+    error.most = std::max(error.most, off);
+  }
+  return error;
+}
+
+}  // namespace forebay::cost

@@ -1,0 +1,92 @@
+#include "repro/vasuki/jobs.h"
+
+#include <algorithm>
+
+#include "engine/open_model.h"
+#include "layout/layout_plan.h"
+
+namespace forebay::repro {
+namespace {
+
+// Prompt and output lengths of every 20th request of the arXiv summarization trace that Vidur
+// publishes (MIT licence; tokens of Llama 2's tokenizer, at most 4,096 together).
+constexpr struct {
+  int32_t prompt, output;
+} kArxiv[] = {
+#include "repro/vasuki/arxiv_lengths.inc"
+};
+
+constexpr double kGigabyte = 1e9;
+
+trace::LengthTrace TraceOf(const VasukiJob& job, bool quick) {
+  trace::LengthTrace trace;
+  if (job.task == Task::kTranslation) {
+    auto made = trace::MakeSyntheticTrace(
+        "synthetic:n=200,prompt=normal(1067,280),output=normal(1612,400),seed=1");
+    FB_CHECK(made.ok(), "{}", made.status().ToString());
+    trace = *std::move(made);
+  } else {
+    for (size_t i = 0; i < std::size(kArxiv); i += 4)
+      trace.rows.push_back({.prompt_tokens = kArxiv[i].prompt, .output_tokens = kArxiv[i].output});
+  }
+  if (quick) trace.rows.resize(trace.rows.size() / 8);
+  if (job.shortest_first) std::ranges::stable_sort(trace.rows, {}, &trace::TraceRow::output_tokens);
+  return trace;
+}
+
+// The memory with which the device has just so much room for KV.
+base::Result<uint64_t> MemoryFor(double room_gb, layout::EngineOptions options) {
+  options.tier = {};
+  FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
+  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
+  const uint64_t block = plan.KvBlockBytes(false),
+                 kv = static_cast<uint64_t>(plan.ranks[0].memory.num_blocks) * block;
+  return plan.machine.budget_bytes - kv + static_cast<uint64_t>(room_gb * kGigabyte);
+}
+
+}  // namespace
+
+MeanLengths LengthsOf(Task task) {
+  if (task == Task::kTranslation) return {1067, 1612};
+  MeanLengths mean;
+  for (const auto& length : kArxiv) {
+    mean.prompt += length.prompt / static_cast<double>(std::size(kArxiv));
+    mean.output += length.output / static_cast<double>(std::size(kArxiv));
+  }
+  return mean;
+}
+
+trace::LengthTrace ArxivTrace() {
+  trace::LengthTrace trace;
+  for (const auto& length : kArxiv)
+    trace.rows.push_back({.prompt_tokens = length.prompt, .output_tokens = length.output});
+  return trace;
+}
+
+base::Result<const trace::SimulationResult*> RunVasuki(const VasukiJob& job, const VasukiRun& run,
+                                                       Lab& lab) {
+  const std::string name =
+      fmt::format("Vasuki {} {} GB {} {} {} | {} {} {} {}", static_cast<int>(job.task), job.room_gb,
+                  job.device, job.chunk, job.shortest_first, run.policy, run.tier,
+                  layout::Name(run.offload), static_cast<int>(run.preempt));
+  return lab.Simulate(name, [&]() -> base::Result<trace::SimulationResult> {
+    const trace::LengthTrace trace = TraceOf(job, lab.quick());
+    trace::SimulationOptions simulation{.trace = &trace};
+    layout::EngineOptions& options = simulation.engine;
+    options.model = "builtin:Llama-3-8B";
+    options.machine.devices = *layout::ParseDevices(fmt::format("sim:{}", job.device));
+    options.limits.max_model_len = 4096;
+    options.limits.max_num_seqs = 256;
+    options.limits.max_num_batched_tokens = static_cast<int32_t>(job.chunk);
+    options.policy = run.policy;
+    if (job.room_gb > 0) {
+      FB_ASSIGN_OR_RETURN(options.machine.memory_bytes, MemoryFor(job.room_gb, options));
+    }
+    if (run.tier)
+      options.tier = {
+          .host_bytes = uint64_t{8} << 30, .preempt = run.preempt, .offload = run.offload};
+    return trace::Simulate(simulation);
+  });
+}
+
+}  // namespace forebay::repro
