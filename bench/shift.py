@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """Steps of two ranks of a core each that cut rows (SP), cut weights (TP), or take whichever is cheaper by price, by rows of a step.
 
-usage: shift.py FOREBAY [--rounds 3] [--prompts 8] [--layers 28] [--quick] [--out FILE]
+usage: shift.py FOREBAY [--rounds 3] [--prompts 8] [--layers 28] [--profile FILE] [--quick] [--out FILE]
 
 A step is that of one prompt of so many tokens, so attention is the same in all modes. Modes take turns within a round; figures are medians
 over all steps of all rounds, with the range of the rounds' medians. Bytes are what ranks read from each other in linear layers, of a row and layer:
-the counters of the run, which tests hold to the closed forms. It shows which mode is ahead where on this machine; it proves no gain on another.
+the counters of the run, which tests hold to the closed forms. The simulator prices the same steps by the profile of a core; its ratio of SP to TP
+stands beside the real one.
+
+A second table is *paced*: a meeting takes as long as what it brings over a link of 2,200 bf16 operations a byte, as the H200's, and prices of the
+choice are of such a link. A third has requests that come over time, one at a time and all in a burst. It shows the mechanism, the choice and the
+prediction on this machine; it proves no gain on another.
 """
 import argparse
 import json
@@ -20,57 +25,124 @@ from pooling import CONFIG
 
 ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 MODES = [("SP", "2x1"), ("TP", "1x2"), ("auto", "auto")]
+FLOPS_PER_LINK_BYTE = 2200  # 989.5e12 over 450e9
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "copy")
 
 
-def run(forebay, folder, args, mode, rows):
-    """Milliseconds of the steps of so many rows, the degrees that they took, and bytes by row and layer."""
-    steps, summary = os.path.join(folder, "steps.jsonl"), os.path.join(folder, "summary.json")
-    command = [forebay, "run", "-m", os.path.join(folder, "model"), "--trace", f"synthetic:n={args.prompts},prompt={rows},output=1",
-               "--devices", "2xcpu", "--layout", "sp=2", "--shift-mode", mode, "--random-weights", "--skip-tokenizer-init", "--quiet",
-               "--no-enable-prefix-caching", "--max-model-len", "2048", "--max-num-seqs", "1", "--max-num-batched-tokens", "1024",
-               "--memory", "6GiB", "--steps", steps, "--summary", summary]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{done.stderr}")
-    taken = [json.loads(line) for line in open(steps)]
-    taken = [step for step in taken if step["prefill_rows"] + step["decode_rows"] == rows]
-    if len(taken) != args.prompts:
-        sys.exit(f"{mode}, {rows} rows: {len(taken)} steps of {args.prompts}")
-    counters = json.load(open(summary))["mode_counters"]
-    moved = counters.get("bytes_all_reduce", 0) + counters.get("bytes_all_to_all", 0)
-    times = [1e3 * (step["end"] - step["begin"]) for step in taken[1:] or taken]  # the first finds cold caches
-    return {"ms": times, "mode": f"{taken[-1]['sp']}x{taken[-1]['tp']}", "bytes": moved / args.prompts / rows / args.layers}
+class Bench:
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+        self.model = self.at("model")
+        os.makedirs(self.model)
+        with open(os.path.join(self.model, "config.json"), "w") as file:
+            json.dump(CONFIG | {"num_hidden_layers": args.layers}, file)
+
+    def at(self, name):
+        return os.path.join(self.folder, name)
+
+    def call(self, *command):
+        done = subprocess.run([self.args.forebay, *command], stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}\n{done.stderr}")
+
+    def profiles(self):
+        """The profile of a core, the same with a slow link, and that link's GB/s."""
+        core = os.path.abspath(self.args.profile) if self.args.profile else self.at("core.json")
+        if not self.args.profile:
+            self.call("profile", "-o", core, "--threads", "1", *(["--quick"] if self.args.quick else []))
+        with open(core) as file:
+            profile = json.load(file)
+        link = profile["numbers"]["bf16_flops"]["value"] / FLOPS_PER_LINK_BYTE
+        profile["numbers"]["link_bytes_per_s"] = {"value": link, "mark": "derived", "source": "the link of the paced runs"}
+        profile["tables"] = [table for table in profile["tables"] if table["op"] not in COLLECTIVES]
+        with open(self.at("paced.json"), "w") as file:
+            json.dump(profile, file)
+        return core, self.at("paced.json"), link * 1e-9
+
+    def run(self, trace, flags):
+        """The summary and the steps of a trace."""
+        steps, summary = self.at("steps.jsonl"), self.at("summary.json")
+        self.call("run", "-m", self.model, "--trace", trace, "--layout", "sp=2", "--random-weights", "--skip-tokenizer-init", "--quiet",
+                  "--no-enable-prefix-caching", "--max-model-len", "2048", "--max-num-batched-tokens", "1024", "--memory", "6GiB",
+                  "--steps", steps, "--summary", summary, *flags)
+        with open(steps) as file:
+            taken = [json.loads(line) for line in file]
+        with open(summary) as file:
+            return json.load(file), taken
+
+    def steps_of(self, mode, rows, flags, prompts):
+        """Milliseconds of the steps of so many rows, the degrees that they took, and bytes by row and layer."""
+        summary, taken = self.run(f"synthetic:n={prompts},prompt={rows},output=1", ["--shift-mode", mode, "--max-num-seqs", "1", *flags])
+        taken = [step for step in taken if step["prefill_rows"] + step["decode_rows"] == rows]
+        if len(taken) != prompts:
+            sys.exit(f"{mode}, {rows} rows: {len(taken)} steps of {prompts}")
+        counters = summary["mode_counters"]
+        moved = counters.get("bytes_all_reduce", 0) + counters.get("bytes_all_to_all", 0)
+        times = [1e3 * (step["end"] - step["begin"]) for step in taken[1:] or taken]  # the first finds cold caches
+        return {"ms": times, "mode": f"{taken[-1]['sp']}x{taken[-1]['tp']}", "bytes": moved / prompts / rows / self.args.layers}
+
+    def by_rows(self, real, simulated):
+        """A table of steps by rows: `real` and `simulated` are the devices' flags."""
+        found, rows_of = {}, ROWS[:5:2] if self.args.quick else ROWS
+        for _ in range(self.args.rounds):
+            for rows in rows_of:
+                for name, mode in MODES:
+                    found.setdefault((rows, name), []).append(self.steps_of(mode, rows, real, self.args.prompts))
+        lines = ["| rows | SP, ms | TP, ms | SP by TP | simulated | auto, ms | over the better | it takes | SP, bytes | TP, bytes |",
+                 "|---|---|---|---|---|---|---|---|---|---|"]
+        for rows in rows_of:
+            cells, medians = {}, {}
+            for name, _ in MODES:
+                rounds = [statistics.median(one["ms"]) for one in found[rows, name]]
+                medians[name] = statistics.median(t for one in found[rows, name] for t in one["ms"])
+                cells[name] = f"{medians[name]:.2f} ({min(rounds):.2f} to {max(rounds):.2f})"
+            priced = {name: statistics.median(self.steps_of(mode, rows, simulated, 2)["ms"]) for name, mode in MODES[:2]}
+            lines.append(f"| {rows} | {cells['SP']} | {cells['TP']} | {medians['SP'] / medians['TP']:.2f} | {priced['SP'] / priced['TP']:.2f} | "
+                         f"{cells['auto']} | {medians['auto'] / min(medians['SP'], medians['TP']):.2f} | {found[rows, 'auto'][-1]['mode']} | "
+                         f"{found[rows, 'SP'][-1]['bytes']:.0f} | {found[rows, 'TP'][-1]['bytes']:.0f} |")
+        return lines
+
+    def over_time(self, real):
+        """A table of requests that come over time."""
+        n, prompt, output = (4, 32, 4) if self.args.quick else (12, 512, 24)
+        traffic = [("one at a time", ["--max-concurrency", "1"]), ("in a burst", ["--arrivals", self.at("burst.txt")])]
+        with open(self.at("burst.txt"), "w") as file:
+            file.writelines(f"{0.001 * i}\n" for i in range(n))
+        lines = [f"| {n} requests of {prompt} + {output} | mode | mean TTFT, ms | mean TPOT, ms | tok/s |", "|---|---|---|---|---|"]
+        found = {}
+        for _ in range(self.args.rounds):
+            for what, flags in traffic:
+                for name, mode in MODES:
+                    summary, _ = self.run(f"synthetic:n={n},prompt={prompt},output={output}", ["--shift-mode", mode, *flags, *real])
+                    found.setdefault((what, name), []).append((summary["mean_ttft_ms"], summary["mean_tpot_ms"],
+                                                              n * (prompt + output) / summary["elapsed_time"]))
+        for (what, name), rounds in found.items():
+            ttft, tpot, rate = (statistics.median(values) for values in zip(*rounds))
+            lines.append(f"| {what} | {name} | {ttft:.1f} | {tpot:.2f} | {rate:.1f} |")
+        return lines
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("forebay")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--layers", type=int, default=CONFIG["num_hidden_layers"])
-    parser.add_argument("--quick", action="store_true", help="fewer rows: shows that it works")
+    parser.add_argument("--profile", help="a profile of one core that was measured before")
+    parser.add_argument("--quick", action="store_true", help="fewer rows and requests: shows that it works")
     parser.add_argument("--out")
     args = parser.parse_args()
     args.forebay = os.path.abspath(args.forebay)
-    found = {}
     with tempfile.TemporaryDirectory() as folder:
-        os.makedirs(os.path.join(folder, "model"))
-        with open(os.path.join(folder, "model", "config.json"), "w") as file:
-            json.dump(CONFIG | {"num_hidden_layers": args.layers}, file)
-        for _ in range(args.rounds):
-            for rows in ROWS[:5:2] if args.quick else ROWS:
-                for name, mode in MODES:
-                    found.setdefault((rows, name), []).append(run(args.forebay, folder, args, mode, rows))
-    lines = [f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}; Qwen3-0.6B's layers, {args.layers} of them, vocabulary 32,768, two ranks of a core; load at the end {os.getloadavg()[0]:.1f}", "",
-             "| rows | SP, ms | TP, ms | SP by TP | auto, ms | it takes | SP, bytes | TP, bytes |", "|---|---|---|---|---|---|---|---|"]
-    for rows in sorted({rows for rows, _ in found}):
-        cells, medians = {}, {}
-        for name, _ in MODES:
-            rounds = [statistics.median(one["ms"]) for one in found[rows, name]]
-            medians[name] = statistics.median(t for one in found[rows, name] for t in one["ms"])
-            cells[name] = f"{medians[name]:.2f} ({min(rounds):.2f} to {max(rounds):.2f})"
-        lines.append(f"| {rows} | {cells['SP']} | {cells['TP']} | {medians['SP'] / medians['TP']:.2f} | {cells['auto']} | {found[rows, 'auto'][-1]['mode']} | "
-                     f"{found[rows, 'SP'][-1]['bytes']:.0f} | {found[rows, 'TP'][-1]['bytes']:.0f} |")
+        bench = Bench(args, folder)
+        core, paced, gbps = bench.profiles()
+        lines = [f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}; Qwen3-0.6B's layers, {args.layers} of them, vocabulary "
+                 "32,768, two ranks of a core", "",
+                 *bench.by_rows(["--devices", "2xcpu", "--device-profile", core], ["--devices", f"sim:2x{core}"]), "",
+                 f"*Paced*: {gbps:.3f} GB/s to a rank", "",
+                 *bench.by_rows(["--devices", "2xcpu", "--device-profile", paced, "--link-gbps", f"{gbps:.9f}"], ["--devices", f"sim:2x{paced}"]), "",
+                 *bench.over_time(["--devices", "2xcpu", "--device-profile", core]), "",
+                 f"Load at the end {os.getloadavg()[0]:.1f}"]
     text = "\n".join(lines) + "\n"
     print(text)
     if args.out:

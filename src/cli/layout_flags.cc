@@ -268,6 +268,7 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .capture_default_str();
   // Trials, for tests.
   command.add_option("--overcommit", engine.trial.overcommit).check(CheckPositiveNumber).hidden();
+  command.add_option("--link-gbps", engine.trial.link_gbps).check(CheckPositiveNumber).hidden();
   command.add_option("--sim-host-link", engine.trial.host_link).check(CheckPositiveNumber).hidden();
   command.add_option("--plant-fault-rank", engine.trial.fault.rank).hidden();
   command.add_option("--plant-fault-at-pull", engine.trial.fault.at_pull).hidden();

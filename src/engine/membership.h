@@ -7,6 +7,7 @@
 
 #include "fabric/collectives.h"
 #include "fabric/fabric.h"
+#include "fabric/pace.h"
 #include "kernels/route.h"
 #include "kv/pull_parts.h"
 #include "kv/tier/file_store.h"
@@ -28,6 +29,7 @@ struct Membership {
   };
   // The layout's own, then each further one in which steps are taken.
   std::vector<Mode> modes = std::vector<Mode>(1);
+  fabric::LinkPace pace;        // model::ReplicaLinks
   fabric::Communicator stage;   // all ranks of its stage, by block
   fabric::Communicator stages;  // its like in each stage
   // its like in each replica of the group, by replica: the pool

@@ -28,7 +28,7 @@ base::Status ModeDecoders::Connect(const Membership& group, const device::Arena&
     *exchange = &exchanges_.emplace_back(std::move(made));
     return {};
   };
-  model::ReplicaLinks common;
+  model::ReplicaLinks common{.pace = group.pace};
   if (group.cut.sp > 1) {
     FB_RETURN_IF_ERROR(
         link(group.stage, layout::kHeadStaging, fabric::kHeadChannel, &common.stage));

@@ -394,13 +394,20 @@ base::Result<model::ModelConfig> AsStored(const MachineOptions& options, bool ha
 }
 
 base::Status CheckWire(const EngineOptions& options, const LayoutPlan& plan) {
+  const bool meet = plan.layout.ranks_per_stage() > 1;
+  if (options.trial.link_gbps > 0 && !(plan.machine.has_data && meet)) {
+    return {
+        base::kInvalidArgument,
+        fmt::format("--link-gbps {}: expected real ranks that meet, with tp or sp of at least 2",
+                    options.trial.link_gbps)};
+  }
   if (!options.machine.tp_wire_bf16) return {};
   if (plan.machine.has_data) {
     return {base::kInvalidArgument,
             "--sim-tp-wire bf16 on real devices, whose ranks add exact sums of 4 bytes; expected "
             "--devices sim:..., or exact"};
   }
-  if (plan.layout.ranks_per_stage() > 1) return {};
+  if (meet) return {};
   return {base::kInvalidArgument,
           fmt::format("--sim-tp-wire bf16 with sp={}, tp={}: no ranks add sums; expected a layout "
                       "with tp or sp of at least 2",

@@ -150,6 +150,7 @@ struct TrialOptions {
   // Sees what all ranks' operations touch; outlives the engine. It is slow.
   device::HazardChecker* checker = nullptr;
   double overcommit = 1;  // schedule::StepView::overcommit
+  double link_gbps = 0;   // GB/s at which real ranks of a stage meet; 0: as fast as they do.
   double host_link = 1;   // Of simulated devices: the part of its rate that the host's link has.
   int flip_every = 0;     // So many steps are taken together, so many not; 0: as the mode says.
   // So many steps in each of the layout's modes in turn, or schedule::kFlipAtRandom; 0: as rows

@@ -8,6 +8,7 @@
 
 #include "device/device.h"
 #include "fabric/collectives.h"
+#include "fabric/pace.h"
 #include "model/shard.h"
 #include "tensor/dtype.h"
 
@@ -75,6 +76,7 @@ struct ReplicaLinks {
   // stage, in the order of blocks
   fabric::Exchange* sequence = nullptr;
   fabric::Exchange* stage = nullptr;
+  fabric::LinkPace pace;                   // trials: of meetings
   fabric::Handover* last_stage = nullptr;  // rows come from here, but on the first stage
   fabric::Handover* next_stage = nullptr;  // and go there, but on the last one
 };

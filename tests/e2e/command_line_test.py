@@ -60,6 +60,7 @@ class CommandLine(support.TestCase):
                               (["--max-num-seq", "3"], "did you mean --max-num-seqs?"), (["--enforce-eager"], "there are no captured graphs"),
                               (["--trust-remote-code"], "no code of a model is run"), (["--threads"], "--threads"),
                               (["--layout", "tp=1", "--tensor-parallel-size", "2"], "--layout tp=1 and --tensor-parallel-size"),
+                              (["--layout", "tp=1", "--ulysses-sequence-parallel-size", "2"], "say --layout sp=2"),
                               (["--tensor-parallel-size", "0"], "\"0\" is no integer above 0")):
             with self.subTest(flags):
                 finished = self.expect(self.one.run(*flags), support.USAGE, "forebay: error: ", "[invalid_argument]", *texts)
@@ -74,11 +75,13 @@ class CommandLine(support.TestCase):
         self.expect(self.one.run(), support.COMPLETE)
         choices = self.one.bodies()[None]["choices"]
         for flags in (["--max_num_seqs", "1"], ["--max_num_batched_tokens=64"], ["--tensor-parallel-size", "2"], ["-tp", "2"],
-                      ["-tp", "2", "--devices", "2xcpu"], ["--data_parallel_size=2"], ["-pp", "2"]):
+                      ["-tp", "2", "--devices", "2xcpu"], ["--data_parallel_size=2"], ["-pp", "2"],
+                      ["--ulysses-sequence-parallel-size", "2"]):
             with self.subTest(flags):
                 self.one.forget()
                 self.expect(self.one.run(*flags), support.COMPLETE)
                 self.assertEqual(self.one.bodies()[None]["choices"], choices)
+        self.assertIn("shift_switches", self.one.summary()["mode_counters"], "the last one cut rows")
 
     def test_the_switch_of_the_plug_in(self):
         """--[no-]enable-shift-parallel: whether steps take modes of their own, by the counters of steps of each mode."""

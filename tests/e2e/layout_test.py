@@ -11,8 +11,10 @@ import subprocess
 import support
 
 KILLS = int(os.environ.get("FOREBAY_LAYOUT_KILLS", 12))
-# How the ranks that are killed reach their weights; a job goes on in any of them.
-MODES = [["--mode", "pull"], ["--mode", "ship"], ["--mode", "auto", "--ship-threshold", 6]]
+# How the ranks that are killed reach their weights, or cut their rows; a job goes on in any of them.
+POOLED, SHIFTED = ["--layout", "dp=4,weights=by_layer,pool=3"], ["--layout", "dp=2,sp=2"]
+MODES = [[*POOLED, "--mode", "pull"], [*POOLED, "--mode", "ship"], [*POOLED, "--mode", "auto", "--ship-threshold", 6],
+         [*SHIFTED, "--shift-mode", "2x1"], [*SHIFTED, "--shift-mode", "1x2"], [*SHIFTED, "--shift-parallel-threshold", 8]]
 ROLES = ["--devices", "4xcpu", "--context", "dp=2", "--generation", "groups=2"]
 # The profile: of the machine at hand nothing is measured.
 FLAGS = ["--digest", "--quiet", "--max-model-len", 512, "--memory", "128MiB", "--device-profile", "zen4"]
@@ -40,6 +42,13 @@ class Layout(support.TestCase):
             self.assertGreater(job.summary()["mode_counters"][counter], 0)
             self.assertEqual(job.summary()["tp_wire"], "exact")
             job.forget()
+        # Meetings that take as long as over a slower link.
+        job = self.job(lines, "ranks", flags=FLAGS)
+        self.expect(job.run("--devices", "2xcpu", "--layout", "sp=2", "--shift-mode", "2x1", "--link-gbps", "0.02"), support.COMPLETE)
+        self.assertEqual(job.answers(), reference.answers())
+        counters = job.summary()["mode_counters"]
+        self.assertGreater(job.summary()["elapsed_time"], (counters["bytes_all_to_all"] + counters["bytes_head"]) / 2 / 20e6)
+        job.forget()
         # Two roles, also where the KV cache is so small that they wait for each other.
         for flags in [ROLES, [*ROLES, "--num-kv-blocks-override", 20, "--max-num-batched-tokens", 40]]:
             job = self.job(lines, "roles", flags=FLAGS)
@@ -56,6 +65,7 @@ class Layout(support.TestCase):
                              (["--layout", "dq=1"], ["--layout", "dq", "expected groups, dp"]),
                              (["--memory-per-rank", "1GiB"], ["--memory 128MiB", "--memory-per-rank 1GiB", "one of them"]),
                              (["--pool-slots", "x"], ["--pool-slots", "8GiB"]),
+                             (["--link-gbps", "1"], ["--link-gbps 1", "expected real ranks that meet"]),
                              (["--pool-slice", "0"], ["--pool-slice is 0"]),
                              (["--pool-requests", "0"], ["--pool-requests"]),
                              (["--devices", "2xcpu", "--layout", "dp=2,weights=striped,pool=1", "--pool-requests", "4"],
@@ -87,8 +97,9 @@ class Layout(support.TestCase):
         expected = reference.answers()
         groups = ["--devices", "4xcpu", "--layout", "groups=2,dp=2,weights=by_layer,pool=3", "--max-num-seqs", 4]
         pipeline = ["--devices", "2xcpu", "--layout", "dp=1,tp=2", "--max-num-seqs", 4]
+        cut_rows = ["--devices", "2xcpu", "--layout", "sp=2", "--shift-mode", "2x1", "--max-num-seqs", 4]
         for layout, mode, fault, spared in [(groups, "ship", ("post", 40), True), (groups, "pull", ("pull", 9), True),
-                                            (pipeline, "pull", ("post", 30), False)]:
+                                            (pipeline, "pull", ("post", 30), False), (cut_rows, "auto", ("post", 50), False)]:
             with self.subTest(mode=mode, fault=fault):
                 job = self.job(lines, "faulty", flags=[*FLAGS, *layout, "--mode", mode])
                 finished = job.run("--plant-fault-rank", 1, f"--plant-fault-at-{fault[0]}", fault[1], timeout=60)
@@ -119,7 +130,7 @@ class Layout(support.TestCase):
         self.assertEqual(job.answers(), reference.answers())
 
     def test_kill_and_resume_with_four_ranks(self):
-        self.kill_and_resume(["--devices", "4xcpu", "--layout", "dp=4,weights=by_layer,pool=3"], MODES)
+        self.kill_and_resume(["--devices", "4xcpu"], MODES)
 
     def test_kill_and_resume_with_roles(self):
         self.kill_and_resume(ROLES, [[]])
@@ -150,7 +161,7 @@ class Layout(support.TestCase):
             if code == support.COMPLETE:
                 job.forget()
                 reach *= 0.8
-        self.expect(job.run(), support.COMPLETE)
+        self.expect(job.run(*modes[0]), support.COMPLETE)
         self.assertEqual(job.answers(), expected)
 
     def test_plan(self):

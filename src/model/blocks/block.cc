@@ -63,6 +63,8 @@ void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCoun
   if (context.exchanged == nullptr) return;
   ++context.exchanged->meetings;
   context.exchanged->*kind += static_cast<int64_t>(bytes);
+  if (context.links.pace.runtime != nullptr)
+    fabric::Pace(*context.stream, bytes, context.links.pace);
 }
 
 namespace {

@@ -191,6 +191,10 @@ constexpr std::string_view kSh9 =
     "16 M tokens of prompts, at most 1,920 requests; the H100's tables are the H200's; Qwen3-32B "
     "up to 32K; shares are "
     "of what a rank is busy with; overhead is the host's time of a step";
+constexpr std::string_view kBest = "budgets of 2048, 4096, 8192 and 16384 tokens a step";
+constexpr std::string_view kSha =
+    "every second request; gaps as recorded, times one number so that they come at .5, 1 and 2 "
+    "times the rate at which DP ends them where all are there at once; as SH1";
 constexpr std::string_view kLowestWhy =
     "Figure 9 gives 9.34 ms to TP, and 10.1 ms to Shift Parallelism";
 constexpr std::string_view kBurstsWhy = "Table 5 gives 1,355 and 148 ms";
@@ -234,15 +238,16 @@ std::vector<ComparedValue> ByLength(Figure figure, const ShiftLayout& other,
   return values;
 }
 
-// Over DP and TP, where requests come at these rates.
-std::vector<ComparedValue> ByRates(Figure figure) {
-  std::vector<ComparedValue> values;
+// Over DP and TP, where requests come at these rates; as they are, or each at its best step budget.
+template <typename Key>
+std::vector<Keyed<Key>> ByRates(Figure figure) {
+  std::vector<Keyed<Key>> values;
   const auto add = [&](const char* model, double rate) {
-    values.push_back({fmt::format("{}, {} requests/s", Short(model), rate),
-                      "< 1.02",
-                      {figure,
-                       Arriving(model, kShift, rate),
-                       {Arriving(model, kDp8, rate), Arriving(model, kTp8, rate)}}});
+    Compared cell{figure,
+                  Arriving(model, kShift, rate),
+                  {Arriving(model, kDp8, rate), Arriving(model, kTp8, rate)}};
+    values.push_back(
+        {fmt::format("{}, {} requests/s", Short(model), rate), "< 1.02", Key{std::move(cell)}});
   };
   for (const double rate : {0.5, 1.0, 2.0, 3.0, 4.0}) add(kLlama, rate);
   for (const double rate : {0.5, 1.0, 2.0, 3.0, 4.0, 6.0}) add(kQwen, rate);
@@ -271,7 +276,21 @@ Compared Bursts(Figure figure, const ShiftLayout& above, const ShiftLayout& belo
   return {figure, InBursts(kLlama, above, rate), {InBursts(kLlama, below, rate)}};
 }
 
-// The orders of table 5, each as a ratio above 1.
+// The orders of table 5.
+template <typename Key>
+std::vector<Keyed<Key>> BurstRatios() {
+  const auto ratio = [](const char* label, const char* printed, Figure figure,
+                        const ShiftLayout& below) {
+    return Keyed<Key>{label, printed, Key{Bursts(figure, kShift, below)}};
+  };
+  return {ratio("median TTFT over DP", "< 1", Figure::kMedianTtft, kDp8),
+          ratio("median TTFT over TP", "< 1", Figure::kMedianTtft, kTp8),
+          ratio("median TPOT over DP", "< 1", Figure::kMedianTpot, kDp8),
+          ratio("median TPOT over TP", "< 1", Figure::kMedianTpot, kTp8),
+          ratio("peak over DP", "< 1", Figure::kPeak, kDp8),
+          ratio("peak over TP", "> 1", Figure::kPeak, kTp8)};
+}
+// The same, each as a ratio above 1.
 Counted OrdersOfBursts(int rate) {
   return {1,
           {Bursts(Figure::kMedianTtft, kDp8, kShift, rate),
@@ -352,7 +371,9 @@ std::vector<ComparedValue> ThresholdsCompared() {
 
 std::vector<Keyed<AtBest>> Baselines(const std::string& model) {
   const auto over = [&](const ShiftLayout& below, std::string_view printed) {
-    return Keyed<AtBest>{"Shift over " + NameOf(below), printed, {model, kShift, below}};
+    return Keyed<AtBest>{"Shift over " + NameOf(below),
+                         printed,
+                         {{Figure::kTokens, AtOnce(model, kShift), {AtOnce(model, below)}}}};
   };
   return {over(kTp8, "> 1"),    over(kTwoTp4, "> 1"), over(kFourTp2, "> 1"),
           over(kSp4Tp2, "> 1"), over(kSp8, "> 0.99"), over(kDp8, "< 1")};
@@ -363,6 +384,13 @@ Compared AtOnceOver(Figure figure, const ShiftLayout& above, const ShiftLayout& 
 }
 Compared AloneOver(Figure figure, const ShiftLayout& above, const ShiftLayout& below) {
   return {figure, OneAtATime(kLlama, above), {OneAtATime(kLlama, below)}};
+}
+
+// DP's peak is 1.23 times Shift Parallelism's in figure 9: what it may be behind where DP is full.
+std::vector<Keyed<UnderLoad>> Loads(Recording recorded) {
+  return {{"half of what DP sustains", "< 1.02", {recorded, 0.5}},
+          {"all of it", "< 1.23", {recorded, 1}},
+          {"twice as much", "< 1.23", {recorded, 2}}};
 }
 
 FindingOr LossAgainstDp(const std::string& model, double, Lab& lab) {
@@ -435,15 +463,25 @@ std::vector<Claim> ShiftClaims() {
            {"TP8: tokens", "24.7", {kLlama, kTp8, Figure::kTokens, true}}, {"Shift SP8: TPOT", "10.1", {kLlama, kShift, Figure::kTpot, true}}}),
       Row<AtBest>(
           {"SHB.Llama", "beyond the paper", "Llama-3.1-70B, 2,000 at once: tokens/s, each at its best step budget",
-           "budgets of 2048, 4096, 8192 and 16384 tokens a step", Kind::kOrder}, &BestOverBest, Baselines(kLlama)),
+           kBest, Kind::kOrder}, &BestOverBest, Baselines(kLlama)),
       Row<AtBest>(
           {"SHB.Qwen3", "beyond the paper", "Qwen3-32B, the same", "", Kind::kOrder}, &BestOverBest, Baselines(kQwen)),
+      Row<AtBest>(
+          {"SHB.bursts", "beyond the paper", "SH2 with each layout at its best step budget, by figure", kBest, Kind::kOrder},
+          &BestOverBest, BurstRatios<AtBest>()),
+      Row<AtBest>(
+          {"SHB.rates", "beyond the paper", "SH4.exact with each layout at its best step budget", kBest, Kind::kOrder},
+          &BestOverBest, ByRates<AtBest>(Figure::kCompletion)),
+      Row<UnderLoad>(
+          {"SHA.code", "beyond the paper", "Llama-3.1-70B, Azure's code trace, its busiest 15 minutes: mean completion of Shift Parallelism over the best layout that does not shift", kSha,
+           Kind::kOrder, 0, {}, true},
+          &CompletionUnderLoad, Loads(Recording::kAzureCode)),
+      Row<UnderLoad>(
+          {"SHA.conversation", "beyond the paper", "The same of Azure's conversation trace", kSha, Kind::kOrder, 0, {}, true},
+          &CompletionUnderLoad, Loads(Recording::kAzureConversation)),
       Row<Compared>(
           {"SH2", "Shift Parallelism, Table 5", "Llama-3.1-70B, a stream with four bursts: Shift Parallelism over DP and TP", kSh2, Kind::kOrder},
-          &Compare,
-          {{"median TTFT over DP", "< 1", Bursts(Figure::kMedianTtft, kShift, kDp8)}, {"median TTFT over TP", "< 1", Bursts(Figure::kMedianTtft, kShift, kTp8)},
-           {"median TPOT over DP", "< 1", Bursts(Figure::kMedianTpot, kShift, kDp8)}, {"median TPOT over TP", "< 1", Bursts(Figure::kMedianTpot, kShift, kTp8)},
-           {"peak over DP", "< 1", Bursts(Figure::kPeak, kShift, kDp8)}, {"peak over TP", "> 1", Bursts(Figure::kPeak, kShift, kTp8)}}),
+          &Compare, BurstRatios<Compared>()),
       Row<Compared>(
           {"SH2.peak", "Shift Parallelism, Table 5", "The same: peak tokens/s over a second, ratios", kSh2, Kind::kBand, 0.15},
           &Compare, {{"Shift over DP", ".915", Bursts(Figure::kPeak, kShift, kDp8)}, {"Shift over TP", "1.35", Bursts(Figure::kPeak, kShift, kTp8)}}),
@@ -466,9 +504,9 @@ std::vector<Claim> ShiftClaims() {
           &Crossings, {{"Llama, .5 to 12 requests/s", "1", {kLlama, {0.5, 1, 2, 3, 4, 6, 8, 12}}}, {"Qwen3", "1", {kQwen, {0.5, 1, 2, 3, 4, 6, 8, 12}}}}),
       Row<Compared>(
           {"SH4", "Shift Parallelism, Figure 11", "The same: completion as printed, Shift Parallelism's over the better of DP and TP",
-           kSh4Printed, Kind::kOrder}, &Compare, ByRates(Figure::kPrinted)),
+           kSh4Printed, Kind::kOrder}, &Compare, ByRates<Compared>(Figure::kPrinted)),
       Row<Compared>(
-          {"SH4.exact", "Shift Parallelism, Figure 11", "The same, completion as it is", kSh4, Kind::kOrder}, &Compare, ByRates(Figure::kCompletion)),
+          {"SH4.exact", "Shift Parallelism, Figure 11", "The same, completion as it is", kSh4, Kind::kOrder}, &Compare, ByRates<Compared>(Figure::kCompletion)),
       Row<Compared>(
           {"SH4.above", "Shift Parallelism, Figure 11", "The same above what is sustained, by length of the run", kSh4, Kind::kOrder},
           &Compare, AboveCapacity()),

@@ -59,19 +59,24 @@ void AddImplied(const ShiftRun& run, const ShiftOutcome& outcome, double claimed
   account->push_back({"as the claim implies us", 1e3 * (claimed_step_ms - others) / meetings});
 }
 
+// Whether more of a figure is better.
+bool IsRate(Figure figure) { return figure == Figure::kTokens || figure == Figure::kPeak; }
+
 struct Best {
-  double tokens_per_s = 0;
+  double figure = 0;
   int32_t budget = 0;
   bool shortened = false;
 };
-base::Result<Best> BestOf(ShiftRun run, Lab& lab) {
+base::Result<Best> BestOf(ShiftRun run, Figure figure, Lab& lab) {
   Best best;
   for (const int32_t budget : kBudgets) {
     run.budget = budget;
     FB_ASSIGN_OR_RETURN(const ShiftOutcome outcome, RunShift(run, lab));
     best.shortened |= outcome.shortened;
-    if (outcome.tokens_per_s <= best.tokens_per_s) continue;
-    best.tokens_per_s = outcome.tokens_per_s;
+    const double found = Of(outcome, figure, run.traffic.output);
+    const bool better = IsRate(figure) ? found > best.figure : found < best.figure;
+    if (best.budget > 0 && !better) continue;
+    best.figure = found;
     best.budget = budget;
   }
   return best;
@@ -146,8 +151,8 @@ FindingOr TradeOffCell(const TradeOff& key, double claimed, Lab& lab) {
   finding.account = TermsOf(outcome);
   AddImplied(run, outcome, claimed_step_ms, &finding.account);
   if (at_once) {
-    FB_ASSIGN_OR_RETURN(const Best best, BestOf(run, lab));
-    finding.account.push_back({"K tok/s at the best step budget", 1e-3 * best.tokens_per_s});
+    FB_ASSIGN_OR_RETURN(const Best best, BestOf(run, key.figure, lab));
+    finding.account.push_back({"K tok/s at the best step budget", 1e-3 * best.figure});
     finding.account.push_back({"that budget", static_cast<double>(best.budget)});
   }
   run.uncalibrated = true;
@@ -204,15 +209,55 @@ FindingOr Crossings(const ByRate& key, double, Lab& lab) {
 }
 
 FindingOr BestOverBest(const AtBest& key, double, Lab& lab) {
-  const ShiftRun above = AtOnce(key.model, key.above), below = AtOnce(key.model, key.below);
-  FB_ASSIGN_OR_RETURN(const Best a, BestOf(above, lab));
-  FB_ASSIGN_OR_RETURN(const Best b, BestOf(below, lab));
-  return Finding{.calibrated = a.tokens_per_s / b.tokens_per_s,
-                 .account = {{"K tok/s", 1e-3 * a.tokens_per_s},
-                             {"at a budget of", static_cast<double>(a.budget)},
-                             {NameOf(key.below) + ": K tok/s", 1e-3 * b.tokens_per_s},
-                             {"at a budget of", static_cast<double>(b.budget)}},
-                 .shortened = a.shortened || b.shortened};
+  const Compared& compared = key.compared;
+  const Figure figure = compared.figure;
+  Finding finding;
+  const auto best_of = [&](const ShiftRun& each) -> base::Result<double> {
+    FB_ASSIGN_OR_RETURN(const Best best, BestOf(each, figure, lab));
+    finding.shortened |= best.shortened;
+    finding.account.push_back({NameOf(each.layout) + ": its figure", best.figure});
+    finding.account.push_back({"at a budget of", static_cast<double>(best.budget)});
+    return best.figure;
+  };
+  FB_ASSIGN_OR_RETURN(const double above, best_of(compared.above));
+  std::optional<double> below;
+  for (const ShiftRun& other : compared.below) {
+    FB_ASSIGN_OR_RETURN(const double found, best_of(other));
+    below = IsRate(figure) ? std::max(below.value_or(found), found)
+                           : std::min(below.value_or(found), found);
+  }
+  finding.calibrated = above / *below;
+  return finding;
+}
+
+FindingOr CompletionUnderLoad(const UnderLoad& key, double, Lab& lab) {
+  ShiftRun run{.layout = kDp8,
+               .traffic = {.requests = RequestsOf(key.recorded), .recorded = key.recorded}};
+  FB_ASSIGN_OR_RETURN(const ShiftOutcome at_once, RunShift(run, lab));
+  const double sustained = at_once.requests / at_once.seconds;
+  run.traffic.rate = key.load * sustained;
+  Finding finding{.account = {{"requests/s", run.traffic.rate}}, .shortened = at_once.shortened};
+  std::optional<double> shifts, others;
+  ShiftLayout all_modes = kShift;
+  all_modes.ends = false;
+  for (const ShiftLayout& layout :
+       {kDp8, kFourTp2, kTwoTp4, kTp8, kSp4Tp2, kSp8, kShift, all_modes}) {
+    run.layout = layout;
+    FB_ASSIGN_OR_RETURN(const ShiftOutcome outcome, RunShift(run, lab));
+    const job::Latencies& times = outcome.latencies;
+    const double completion = 1e3 * times.completion.mean;
+    Append(NameOf(layout) + ": ",
+           {{"completion ms", completion},
+            {"median TTFT ms", 1e3 * times.first_token.p50},
+            {"p99 TTFT ms", 1e3 * times.first_token.p99},
+            {"median TPOT ms", 1e3 * times.token.p50},
+            {"K tok/s", 1e-3 * outcome.tokens_per_s}},
+           &finding.account);
+    if (layout == kShift) shifts = completion;
+    if (!layout.shift) others = std::min(others.value_or(completion), completion);
+  }
+  finding.calibrated = *shifts / *others;
+  return finding;
 }
 
 FindingOr CopiesOfKvHeads(const MoeLayout& key, double, Lab&) {

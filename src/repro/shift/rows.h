@@ -44,10 +44,15 @@ struct ByRate {
   std::string model;
   std::vector<double> rates;
 };
-// Tokens a second at the best of kBudgets each.
+// The same where each run has the step budget of kBudgets at which its figure is best.
 struct AtBest {
-  std::string model;
-  ShiftLayout above, below;
+  Compared compared;
+};
+// Mean completion under recorded traffic at so many times the rate that DP sustains: of Shift
+// Parallelism over the least of all layouts that do not shift.
+struct UnderLoad {
+  Recording recorded;
+  double load = 1;
 };
 struct MoeLayout {
   std::string model;
@@ -67,6 +72,7 @@ FindingOr Compare(const Compared& key, double claimed, Lab& lab);
 FindingOr CountThatHold(const Counted& key, double claimed, Lab& lab);
 FindingOr Crossings(const ByRate& key, double claimed, Lab& lab);
 FindingOr BestOverBest(const AtBest& key, double claimed, Lab& lab);
+FindingOr CompletionUnderLoad(const UnderLoad& key, double claimed, Lab& lab);
 // What follows from configurations of mixtures of experts.
 FindingOr CopiesOfKvHeads(const MoeLayout& key, double claimed, Lab& lab);
 FindingOr MoeKvTokens(const MoeLayout& key, double claimed, Lab& lab);

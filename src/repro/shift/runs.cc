@@ -31,6 +31,8 @@ layout::EngineOptions OptionsOf(const ShiftRun& run) {
 }
 
 trace::LengthTrace TraceOf(const ShiftTraffic& traffic, int64_t requests) {
+  if (traffic.recorded != Recording::kNone)
+    return RecordedTrace(traffic.recorded, requests, traffic.rate);
   trace::LengthTrace trace{.name = "shift"};
   for (int64_t i = 0; i < requests; ++i) {
     trace::TraceRow row{.prompt_tokens = traffic.prompt, .output_tokens = traffic.output};
@@ -86,7 +88,8 @@ base::Result<trace::SimulationResult> Simulate(const ShiftRun& run, int64_t requ
   const trace::LengthTrace trace = TraceOf(run.traffic, requests);
   job::ArrivalOptions when{.max_concurrency = run.traffic.concurrency,
                            .source = run.traffic.bursts};
-  if (run.traffic.rate > 0) when.request_rate = run.traffic.rate;
+  if (run.traffic.rate > 0 && run.traffic.recorded == Recording::kNone)
+    when.request_rate = run.traffic.rate;
   FB_ASSIGN_OR_RETURN(job::Arrivals arrivals, job::PlanArrivals(when, requests, 0));
   FB_ASSIGN_OR_RETURN(trace::SimulationResult result,
                       trace::Simulate({.engine = OptionsOf(run),
@@ -110,7 +113,8 @@ std::string NameOf(const ShiftLayout& layout) {
                      : layout.tp > 1                ? fmt::format("TP{}", layout.tp)
                                                     : fmt::format("DP{}", layout.dp);
   if (layout.tp > 1 && layout.dp > 1) name = fmt::format("{} x ", layout.dp) + name;
-  return layout.shift ? "Shift " + name : name;
+  if (!layout.shift) return name;
+  return (layout.ends ? "Shift " : "Shift, all modes of ") + name;
 }
 
 base::Result<ShiftOutcome> RunShift(const ShiftRun& run, Lab& lab) {
@@ -118,14 +122,16 @@ base::Result<ShiftOutcome> RunShift(const ShiftRun& run, Lab& lab) {
   const bool shortens = lab.quick() && traffic.requests > 16 && traffic.bursts.empty();
   const int64_t requests = shortens ? traffic.requests / 8 : traffic.requests;
   const std::string name = fmt::format(
-      "{} {} {} {} {} {} | {} {} {} {} {} {} {} {} | {} {} {} {}", run.model, NameOf(run.layout),
+      "{} {} {} {} {} {} | {} {} {} {} {} {} {} {} {} | {} {} {} {}", run.model, NameOf(run.layout),
       run.layout.dp, run.layout.shift, run.layout.ends, run.layout.threshold, traffic.prompt,
-      traffic.output, requests, traffic.mixed, traffic.concurrency, traffic.rate, traffic.bursts,
-      traffic.running, run.budget, run.device, run.uncalibrated, run.bf16_wire);
+      traffic.output, requests, traffic.mixed, static_cast<int>(traffic.recorded),
+      traffic.concurrency, traffic.rate, traffic.bursts, traffic.running, run.budget, run.device,
+      run.uncalibrated, run.bf16_wire);
   FB_ASSIGN_OR_RETURN(const trace::SimulationResult* result,
                       lab.Simulate(name, [&] { return Simulate(run, requests); }));
   const job::JobSummary& summary = result->run.summary;
-  ShiftOutcome outcome{.seconds = summary.elapsed_seconds,
+  ShiftOutcome outcome{.requests = static_cast<double>(requests),
+                       .seconds = summary.elapsed_seconds,
                        .steps = static_cast<double>(summary.stats.steps) / run.layout.dp,
                        .peak_tokens_per_s = PeakOf(result->steps),
                        .latencies = result->run.latencies,

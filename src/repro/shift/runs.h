@@ -7,6 +7,7 @@
 
 #include "repro/claim.h"
 #include "repro/lab.h"
+#include "repro/shift/recorded.h"
 
 namespace forebay::repro {
 
@@ -30,11 +31,12 @@ inline constexpr ShiftLayout kDp8{.dp = 8}, kTp8{.tp = 8}, kSp8{.sp = 8},
 std::string NameOf(const ShiftLayout& layout);
 
 // Requests all alike, or `mixed`: half of them short prompts (150 + 200 tokens), half of an agent
-// (6000 + 250), in turn.
+// (6000 + 250), in turn; or recorded ones, which come at `rate` as they were recorded.
 struct ShiftTraffic {
   int32_t prompt = 4000, output = 250;
   int64_t requests = 2000;
   bool mixed = false;
+  Recording recorded = Recording::kNone;
   int64_t concurrency = 0;  // as job::ArrivalOptions; 1: one at a time
   double rate = 0;          // requests a second; 0: all at once
   std::string bursts;       // as --arrivals
@@ -61,7 +63,7 @@ struct ShiftCosts {
 };
 
 struct ShiftOutcome {
-  double seconds = 0;
+  double requests = 0, seconds = 0;
   double steps = 0, step_seconds = 0;  // of a replica: how many, and the time in them
   double tokens_per_s = 0;             // prompts and outputs
   double peak_tokens_per_s = 0;  // of the best second; a step's tokens come evenly in its time
