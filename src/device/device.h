@@ -113,6 +113,13 @@ class Stream {
   // called.
   virtual void Await(Counter& counter, uint64_t value) = 0;
 
+  // To which layer of the model belongs what is enqueued from here on; -1: to none. What stops the
+  // stream there names it.
+  virtual void SetLayer(int64_t /*layer*/) {}
+  // Where it stands, for messages: "rank 0 compute in layer 3 waits for 'rank 1 for rank 0, channel
+  // 5'"; "": it has nothing to do, or does not know. Any thread.
+  virtual std::string Place() const { return {}; }
+
   // Up to EndRepeat comes the first of `times` > 0 equal bodies: equal shapes, other addresses.
   // Bodies of one `key` != 0 are equal whenever they come, but for attention's context, the rows of
   // prompts, and counters' values, each one higher than when a body last named that counter. A body

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "device/place.h"
 
 namespace forebay::engine {
 namespace {
@@ -17,7 +16,7 @@ constexpr runtime::TimeNs kLoanGlance = 1'000'000;
 std::string PlacesOf(const Replica& replica) {
   std::string places;
   for (const auto& rank : replica.ranks()) {
-    const std::string place = device::PlaceOf(rank->device().compute());
+    const std::string place = rank->device().compute().Place();
     if (!place.empty()) places += "; " + place;
   }
   return places;

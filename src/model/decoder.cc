@@ -85,10 +85,10 @@ void Decoder::RepeatMeetings(const Meetings& before, int64_t times) const {
 void Decoder::Serve(const StepMode& mode) const {
   for (int64_t layer = 0; layer < weights.shard.layers.size(); ++layer) {
     if (!remote_ffn->Takes(layer)) continue;
-    device::SetLayer(*stream, weights.shard.layers.begin + layer);
+    stream->SetLayer(weights.shard.layers.begin + layer);
     mode.pulls() ? remote_ffn->Meet(*stream) : remote_ffn->Run(*this, layer, 0);
   }
-  device::SetLayer(*stream, -1);
+  stream->SetLayer(-1);
 }
 
 uint16_t Decoder::KindOf(int64_t layer, const StepMode& mode) const {

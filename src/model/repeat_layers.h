@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "device/device.h"
-#include "device/place.h"
 #include "model/step_key.h"
 
 namespace forebay::model {
@@ -21,14 +20,14 @@ template <typename Body, typename Skipped>
 void RepeatLayers(device::Stream& stream, const StepKey& key, LayerRange range, Body&& body,
                   Skipped&& skipped) {
   for (int64_t layer = range.begin; layer < range.end;) {
-    device::SetLayer(stream, range.before + layer);
+    stream.SetLayer(range.before + layer);
     stream.BeginRepeat(range.end - layer, Packed(key));
     body(layer);
     const int64_t bodies = stream.EndRepeat();
     if (bodies > 1) skipped(bodies - 1);
     layer += bodies;
   }
-  device::SetLayer(stream, -1);
+  stream.SetLayer(-1);
 }
 
 }  // namespace forebay::model

@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "device/place.h"
 
 namespace forebay::share {
 namespace {
@@ -257,7 +256,7 @@ void WeightPool::Pump() {
     const int64_t slots = schedule.num_slots();
     const int64_t phase = ((next.slot - next.fetch) % slots + slots) % slots;
     device::Stream& copies = *fetch_streams_[next.fetch];
-    device::SetLayer(copies, layers_before_ + schedule.fetches()[next.fetch].layer);
+    copies.SetLayer(layers_before_ + schedule.fetches()[next.fetch].layer);
     copies.Wait(*consumed_[next.slot]);
     const std::span ready = std::span(ready_).subspan(static_cast<size_t>(next.slot * num_parts_));
     const auto& [all, items] = copies_[static_cast<size_t>(next.fetch)];

@@ -24,7 +24,7 @@ struct Command {
   Progress* awaited;    // kWait: until this stream ...
   CpuCounter* counter;  // kPost, kAwait
   uint64_t position;    // ... has completed so many commands; the counter's value
-  int32_t layer;        // device::SetLayer
+  int32_t layer;        // Stream::SetLayer
   WaitCause cause;      // kWait, kAwait
   Operation operation;  // kRun
 };

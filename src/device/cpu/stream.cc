@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "device/cpu/counter.h"
-#include "device/place.h"
 
 namespace forebay::device {
 namespace {
@@ -129,17 +128,17 @@ void CpuStream::Serve() {
 
 void CpuStream::RunCommand(Team& team, const Command& command) {
   if (dead_) return;
-  place_.layer.store(command.layer, std::memory_order_relaxed);
+  standing_.layer.store(command.layer, std::memory_order_relaxed);
   if (command.kind == Command::Kind::kPost) return command.counter->Post(command.position);
   const bool runs = command.kind == Command::Kind::kRun;
-  place_.waits.store(!runs, std::memory_order_relaxed);
-  place_.name.store(NameOf(command), std::memory_order_release);
+  standing_.waits.store(!runs, std::memory_order_relaxed);
+  standing_.name.store(NameOf(command), std::memory_order_release);
   if (runs) {
     Run(team, command.operation);
   } else {
     RunWait(command);
   }
-  place_.name.store(nullptr, std::memory_order_relaxed);
+  standing_.name.store(nullptr, std::memory_order_relaxed);
 }
 
 void CpuStream::RunWait(const Command& command) {
@@ -156,7 +155,7 @@ void CpuStream::RunWait(const Command& command) {
 
 void CpuStream::RunAwait(CpuCounter& counter, uint64_t value) {
   const base::Status fault = counter.WaitFor(value, options_.team.spin);
-  if (!fault.ok()) Die(place_.layer < 0 ? fault : fault.WithContext(InLayer()));
+  if (!fault.ok()) Die(standing_.layer < 0 ? fault : fault.WithContext(InLayer()));
 }
 
 void CpuStream::Die(const base::Status& fault) {
@@ -208,29 +207,20 @@ StreamTime CpuStream::time() const {
 }
 
 std::string CpuStream::InLayer() const {
-  const int32_t layer = place_.layer.load(std::memory_order_relaxed);
+  const int32_t layer = standing_.layer.load(std::memory_order_relaxed);
   return options_.team.name + (layer < 0 ? "" : fmt::format(" in layer {}", layer));
 }
 
-std::string CpuStream::place() const {
-  const char* const name = place_.name.load(std::memory_order_acquire);
+std::string CpuStream::Place() const {
+  const char* const name = standing_.name.load(std::memory_order_acquire);
   if (name == nullptr) return {};
-  const bool waits = place_.waits.load(std::memory_order_relaxed);
+  const bool waits = standing_.waits.load(std::memory_order_relaxed);
   return fmt::format("{} {} '{}'", InLayer(), waits ? "waits for" : "runs", name);
 }
 
 void CpuStream::AddProfileTo(std::vector<OpProfile>& profile) const {
   const std::lock_guard lock(mutex_);
   for (const OpProfile& entry : profile_) AddCalls(entry, &profile);
-}
-
-void SetLayer(Stream& stream, int64_t layer) {
-  if (auto* const cpu = dynamic_cast<CpuStream*>(&stream)) cpu->set_layer(layer);
-}
-
-std::string PlaceOf(const Stream& stream) {
-  const auto* const cpu = dynamic_cast<const CpuStream*>(&stream);
-  return cpu == nullptr ? std::string() : cpu->place();
 }
 
 }  // namespace forebay::device

@@ -52,7 +52,8 @@ class CpuStream final : public Stream {
   void Wait(const DeviceEvent& event) override;
   void Post(Counter& counter, uint64_t value) override;
   void Await(Counter& counter, uint64_t value) override;
-  void set_layer(int64_t layer) { layer_ = static_cast<int32_t>(layer); }
+  void SetLayer(int64_t layer) override { layer_ = static_cast<int32_t>(layer); }
+  std::string Place() const override;
 
   base::Status Synchronize();
   base::Status fault() const;
@@ -60,11 +61,10 @@ class CpuStream final : public Stream {
   void Fail(base::Status fault);
   void AddProfileTo(std::vector<OpProfile>& profile) const;
   StreamTime time() const;
-  std::string place() const;
 
  private:
   // Where the stream's task is. `name` is a literal's, or that of what it waits for.
-  struct Place {
+  struct Standing {
     std::atomic<const char*> name{nullptr};  // null: between two commands, or without any
     std::atomic<bool> waits{false};
     std::atomic<int32_t> layer{-1};
@@ -92,7 +92,7 @@ class CpuStream final : public Stream {
   Bell bell_;           // rung for each command
   int32_t layer_ = -1;  // of what the control task enqueues
   // written by the stream's task alone
-  Place place_;
+  Standing standing_;
   std::atomic<runtime::TimeNs> busy_{0}, core_{0};
   std::array<std::atomic<runtime::TimeNs>, kNumWaitCauses> waited_{};  // by cause
   mutable std::mutex mutex_;
