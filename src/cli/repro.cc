@@ -43,11 +43,14 @@ int Repro(const ReproFlags& flags) {
     rows.push_back(std::move(*row));
   }
   if (flags.table) {
-    const base::Status printed = repro::PrintContextTable(lab, [](const std::string& line) {
+    const repro::PrintLine print = [](const std::string& line) {
       PrintLine(line);
       std::fflush(stdout);
-    });
-    if (!printed.ok()) return Fail(printed);
+    };
+    for (const auto table : {&repro::PrintContextTable, &repro::PrintMixedTable}) {
+      const base::Status printed = table(lab, print);
+      if (!printed.ok()) return Fail(printed);
+    }
   }
   PrintLine(flags.json ? repro::RowsJson(rows) : repro::TotalsText(rows));
   const int written = FinishOutput();
@@ -66,8 +69,8 @@ void AddReproCommand(Command app, int* exit_code) {
   command
       .add_flag(
           "--table", flags->table,
-          "Also DeepSeek-R1's context steps with experts pulled and rows shipped, by lengths, "
-          "ranks and devices")
+          "Also DeepSeek-R1's context steps with experts pulled and rows shipped, and jobs in all "
+          "modes, by lengths, ranks and devices")
       .excludes(json);
   command.add_flag(
       "--quick", flags->quick,

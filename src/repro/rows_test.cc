@@ -75,12 +75,19 @@ TEST(Rows, ComeOutAsKnown) {
   }
 }
 
-TEST(Dwdp, TheTableHasALineACellThatFits) {
+TEST(Dwdp, TheTablesHaveALineACellThatFits) {
   Lab lab(true);
-  std::string table;
-  const base::Status printed =
-      PrintContextTable(lab, [&](const std::string& line) { table += line + "\n"; });
-  ASSERT_TRUE(printed.ok()) << printed.ToString();
+  const auto printed = [&](const auto& print_table) {
+    std::string table;
+    const base::Status status =
+        print_table(lab, [&](const std::string& line) { table += line + "\n"; });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return table;
+  };
+  EXPECT_THAT(printed(&PrintMixedTable),
+              AllOf(testing::HasSubstr("\n| gb200-nvl72 | 4 | 8K | 32 | "),
+                    testing::HasSubstr("\n1 cells fit. ")));
+  const std::string table = printed(&PrintContextTable);
   EXPECT_THAT(table, testing::HasSubstr("\n| gb200-nvl72 | 4 | 8K | 8K | "));
   EXPECT_THAT(table, testing::HasSubstr("\n| gb200-nvl72 | 4 | 8K | 32K | "));
   EXPECT_THAT(table, testing::HasSubstr("\n2 cells fit. "));

@@ -52,7 +52,8 @@ Prompts PromptsOf(const ContextSteps& setting, int64_t steps) {
         const auto tokens = static_cast<int32_t>(static_cast<double>(setting.prompt) * part);
         prompts.taken.replicas[rank].push_back(
             {step, static_cast<int64_t>(prompts.trace.rows.size())});
-        prompts.trace.rows.push_back({.prompt_tokens = tokens, .output_tokens = 1});
+        prompts.trace.rows.push_back(
+            {.prompt_tokens = tokens, .output_tokens = static_cast<int32_t>(setting.output)});
       }
     }
   }
@@ -66,15 +67,17 @@ layout::EngineOptions OptionsOf(const ContextSteps& setting) {
       *layout::ParseDevices(fmt::format("sim:{}x{}", setting.ranks, setting.device));
   options.machine.routing = *model::ParseRouting(setting.routing, kSeed);
   options.machine.uncalibrated = setting.uncalibrated;
-  options.machine.full_detail = options.profile = true;
+  // What is averaged is a step and its kernels; of a whole job the time alone counts.
+  options.machine.full_detail = options.profile = setting.output == 1;
   options.layout = layout::Layout{.dp = setting.ranks, .experts = "by_expert"};
   // A rank whose prompts are longer than the mean has as many of them in a step.
   const double longest = 1 + setting.rank_cv * Offsets(setting.ranks).back();
   options.limits.max_num_batched_tokens =
       static_cast<int32_t>(static_cast<double>(setting.rows) * longest);
-  options.limits.max_num_seqs = static_cast<int32_t>(setting.prompts());
+  options.limits.max_num_seqs =
+      static_cast<int32_t>(setting.prompts() * (setting.output > 1 ? setting.steps : 1));
   options.limits.max_model_len =
-      static_cast<int64_t>(static_cast<double>(setting.prompt) * longest) + 32;
+      static_cast<int64_t>(static_cast<double>(setting.prompt) * longest) + 32 + setting.output;
   options.limits.mean_context = setting.prompt;
   options.ship.mode = setting.mode;
   options.ship.rounds.expert_rows = setting.round_rows;
@@ -103,10 +106,10 @@ double ContextTimes::*CategoryOf(const device::OpProfile& entry) {
 }
 
 std::string NameOf(const ContextSteps& s, int64_t steps) {
-  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{} {} {} {}{}", s.device, s.model,
+  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{} {} {} {}{} {}", s.device, s.model,
                      s.routing, s.ranks, schedule::Name(s.mode), s.prompt, s.ratio, s.rows,
                      s.rank_cv, static_cast<int>(s.peers), s.by_part, s.merges, s.slice_bytes,
-                     s.round_rows, s.uncalibrated, steps);
+                     s.round_rows, s.uncalibrated, steps, s.output);
 }
 
 }  // namespace
@@ -124,6 +127,19 @@ base::Result<ContextTimes> RunContext(const ContextSteps& setting, Lab& lab) {
   FB_ASSIGN_OR_RETURN(const trace::SimulationResult* result,
                       lab.Simulate(NameOf(setting, steps), run));
   return AverageTimes(result->steps, result->run.profile, setting.ranks, setting.device);
+}
+
+base::Result<double> RunMixed(const ContextSteps& setting, Lab& lab) {
+  FB_CHECK(setting.steps > 0 && setting.output > 1, "mixed steps of {} outputs", setting.output);
+  const Prompts prompts = PromptsOf(setting, setting.steps);
+  FB_ASSIGN_OR_RETURN(
+      const trace::SimulationResult* result,
+      lab.Simulate("mixed " + NameOf(setting, setting.steps), [&] {
+        return trace::Simulate({.engine = OptionsOf(setting), .trace = &prompts.trace});
+      }));
+  const job::JobSummary& summary = result->run.summary;
+  return static_cast<double>(summary.stats.computed_tokens) / summary.elapsed_seconds /
+         setting.ranks;
 }
 
 ContextTimes AverageTimes(const std::vector<StepRecord>& steps,

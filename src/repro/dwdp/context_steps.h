@@ -29,7 +29,8 @@ struct ContextSteps {
   uint64_t slice_bytes = 0;   // as PoolOptions has it
   int32_t round_rows = 8192;  // that each rank ships at once
   bool uncalibrated = false;
-  int64_t steps = 0;  // of each rank, where prompts fit in one; 0: six, of a quick lab two
+  int64_t steps = 0;   // of each rank, where prompts fit in one; 0: six, of a quick lab two
+  int64_t output = 1;  // tokens that follow each prompt
 
   bool ships() const { return mode && mode->ffn == FfnMode::kShip; }
   // Whole prompts of a step.
@@ -53,6 +54,10 @@ struct ContextTimes {
 
 // Errors: memory_too_small and the like, where the setting does not fit.
 base::Result<ContextTimes> RunContext(const ContextSteps& setting, Lab& lab);
+
+// Tokens a second and rank, prompts' and outputs', over a whole job of them: each rank takes what
+// comes next, and prompts and decoding share steps. Errors: as above.
+base::Result<double> RunMixed(const ContextSteps& setting, Lab& lab);
 
 // Over these steps, which ranks 0 to `ranks` - 1 took, whose kernels took so long.
 ContextTimes AverageTimes(const std::vector<StepRecord>& steps,

@@ -1,6 +1,7 @@
 #include "repro/dwdp/table.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -22,6 +23,13 @@ base::Result<MaybeTimes> Try(const ContextSteps& setting, Lab& lab) {
   if (times.status().code() == layout::kMemoryTooSmall) return MaybeTimes();
   return times.status();
 }
+
+struct Device {
+  const char *name, *model;
+};
+constexpr Device kDevices[] = {{"gb200-nvl72", "DeepSeek-R1-NVFP4"},
+                               {"b200", "DeepSeek-R1-NVFP4"},
+                               {"h200", "DeepSeek-R1-FP8"}};
 
 struct Totals {
   int cells = 0, dwdp_wins = 0, auto_near = 0;
@@ -61,15 +69,35 @@ base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
       dep.tokens_per_s() / 1e3, gain, gain >= kWins ? " *" : "", bound, auto_part);
 }
 
+// A job's rates in each forced mode, in the order of kMixedModes, and in the modes that prices
+// choose. Nothing: it does not fit.
+constexpr FfnMode kMixedModes[] = {FfnMode::kPull, FfnMode::kRouted, FfnMode::kShip,
+                                   FfnMode::kGather};
+struct MixedRates {
+  std::array<double, std::size(kMixedModes)> forced{};
+  double chosen = 0;
+};
+base::Result<std::optional<MixedRates>> TryMixed(ContextSteps setting, Lab& lab) {
+  MixedRates rates;
+  const auto run = [&](schedule::WantedMode mode, double* rate) -> base::Result<bool> {
+    setting.mode = mode;
+    const base::Result<double> found = RunMixed(setting, lab);
+    if (found.ok()) *rate = *found;
+    if (found.ok() || found.status().code() == layout::kMemoryTooSmall) return found.ok();
+    return found.status();
+  };
+  for (size_t i = 0; i < rates.forced.size(); ++i) {
+    FB_ASSIGN_OR_RETURN(const bool fits, run(StepMode{.ffn = kMixedModes[i]}, &rates.forced[i]));
+    if (!fits) return std::optional<MixedRates>();
+  }
+  FB_ASSIGN_OR_RETURN(const bool fits, run(std::nullopt, &rates.chosen));
+  return fits ? std::optional(rates) : std::nullopt;
+}
+
 }  // namespace
 
-base::Status PrintContextTable(Lab& lab, const std::function<void(const std::string&)>& print) {
-  struct Device {
-    const char *name, *model;
-  };
-  std::vector<Device> devices = {{"gb200-nvl72", "DeepSeek-R1-NVFP4"},
-                                 {"b200", "DeepSeek-R1-NVFP4"},
-                                 {"h200", "DeepSeek-R1-FP8"}};
+base::Status PrintContextTable(Lab& lab, const PrintLine& print) {
+  std::vector<Device> devices(std::begin(kDevices), std::end(kDevices));
   std::vector<int> ranks = {2, 3, 4, 8};
   std::vector<int64_t> prompts = {1024, 8192, 32768}, rows = {8192, 16384, 32768};
   if (lab.quick()) {
@@ -102,6 +130,56 @@ base::Status PrintContextTable(Lab& lab, const std::function<void(const std::str
       "\n{} cells fit. DWDP is faster than DEP in {}, by 3 % and more in those with a star; --mode "
       "auto has at least {} of the best forced mode's rate in {}.\n",
       totals.cells, totals.dwdp_wins, kNearlyBest, totals.auto_near));
+  return {};
+}
+
+base::Status PrintMixedTable(Lab& lab, const PrintLine& print) {
+  std::vector<Device> devices(std::begin(kDevices), std::end(kDevices));
+  std::vector<int> ranks = {4, 8};
+  std::vector<int64_t> prompts = {1024, 8192}, outputs = {32, 256};
+  if (lab.quick()) {
+    devices.resize(1);
+    ranks = {4};
+    prompts = {8192};
+    outputs = {32};
+  }
+  print(
+      "| device | ranks | prompts | outputs | pull K tok/s a rank | routed | ship | gather | "
+      "`auto` "
+      "| `auto` / best |\n|---|---|---|---|---|---|---|---|---|---|");
+  int cells = 0, near = 0, wins = 0;
+  for (const Device& device : devices) {
+    for (const int count : ranks) {
+      for (const int64_t prompt : prompts) {
+        for (const int64_t output : outputs) {
+          FB_ASSIGN_OR_RETURN(const std::optional<MixedRates> rates,
+                              TryMixed({.device = device.name,
+                                        .model = device.model,
+                                        .ranks = count,
+                                        .prompt = prompt,
+                                        .rows = 16384,
+                                        .round_rows = 0,
+                                        .steps = 4,
+                                        .output = output},
+                                       lab));
+          if (!rates) continue;
+          const double part = rates->chosen / std::ranges::max(rates->forced);
+          ++cells;
+          near += part >= kNearlyBest;
+          wins += part >= kWins;
+          std::string line =
+              fmt::format("| {} | {} | {}K | {} |", device.name, count, prompt / 1024, output);
+          for (const double rate : rates->forced) line += fmt::format(" {:.2f} |", rate / 1e3);
+          print(line + fmt::format(" {:.2f} | {:.2f}{} |", rates->chosen / 1e3, part,
+                                   part >= kWins ? " *" : ""));
+        }
+      }
+    }
+  }
+  print(fmt::format(
+      "\n{} cells fit. --mode auto has at least {} of the best forced mode's rate in {}, "
+      "and is ahead of all of them by 3 % and more in {}, those with a star.\n",
+      cells, kNearlyBest, near, wins));
   return {};
 }
 

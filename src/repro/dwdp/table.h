@@ -1,4 +1,5 @@
-// What DWDP's paper lacks: context steps by lengths, ranks and devices.
+// What DWDP's paper lacks: context steps, and jobs in which prompts and decoding share steps, by
+// lengths, ranks and devices.
 #pragma once
 
 #include <functional>
@@ -10,8 +11,11 @@ namespace forebay::repro {
 
 class Lab;
 
-// Prints a Markdown table, a line a cell that fits, each as it comes, and what all come to. A quick
-// lab runs some of the cells.
-base::Status PrintContextTable(Lab& lab, const std::function<void(const std::string&)>& print);
+using PrintLine = std::function<void(const std::string&)>;
+
+// Each prints a Markdown table, a line a cell that fits, each as it comes, and what all come to. A
+// quick lab runs some of the cells.
+base::Status PrintContextTable(Lab& lab, const PrintLine& print);
+base::Status PrintMixedTable(Lab& lab, const PrintLine& print);
 
 }  // namespace forebay::repro
