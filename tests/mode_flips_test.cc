@@ -213,7 +213,7 @@ class PauseTest : public ModeFlipsTest {
       for (const auto& [id, time] : sink.times) outcome.last[static_cast<size_t>(id % 2)] = time;
       for (const int rank : {0, 1}) {
         const auto& [device, stream] = stream_of(rank);
-        outcome.waited[static_cast<size_t>(rank)] = device.TimeOf(stream).waited;
+        outcome.waited[static_cast<size_t>(rank)] = device.TimeOf(stream).waits.total();
       }
       for (const RequestResult& result : sink.results) {
         for (const Choice& choice : result.choices)

@@ -77,6 +77,7 @@ class RecordingDevice final : public device::Device {
     return true;
   }
   std::vector<device::OpProfile> Profile() const override { return {}; }
+  std::vector<device::OpProfile> ProfileOf(const device::Stream&) const override { return {}; }
   device::StreamTime TimeOf(const device::Stream&) const override { return {}; }
 
   int64_t copies() const { return std::ranges::count(runs, kCopyStream, &Enqueued::stream); }

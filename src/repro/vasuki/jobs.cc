@@ -4,6 +4,7 @@
 
 #include "engine/open_model.h"
 #include "layout/layout_plan.h"
+#include "trace/synthetic_trace.h"
 
 namespace forebay::repro {
 namespace {
