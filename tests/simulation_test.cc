@@ -117,7 +117,7 @@ TEST(SimulationTest, WaitsHaveACause) {
     const bool pulls = mode == FfnMode::kPull;
     SCOPED_TRACE(pulls);
     SimulationOptions options = Options("sim:4xh200", trace);
-    options.engine.model = TestData() + "/golden/models/qwen3-moe";
+    options.engine.model = "builtin:Qwen3-30B-A3B";
     options.engine.layout = *layout::ParseLayout("dp=4,experts=by_expert");
     options.engine.ship.mode = StepMode{.ffn = mode};
     options.engine.steal = layout::Stealing::kOff;
@@ -146,7 +146,10 @@ TEST(SimulationTest, WaitsHaveACause) {
     }
     EXPECT_EQ(rows, counters["rows_routed"]);
     if (pulls) {
-      EXPECT_EQ(moved, static_cast<uint64_t>(counters["bytes_pulled"]));
+      // All but what was asked for ahead and had not begun when the job ended.
+      const auto pulled = static_cast<uint64_t>(counters["bytes_pulled"]);
+      EXPECT_LE(moved, pulled);
+      EXPECT_GT(moved, pulled - pulled / 100);
     } else {
       EXPECT_GE(moved, static_cast<uint64_t>(counters["bytes_shipped"]));
     }
