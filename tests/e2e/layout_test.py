@@ -184,7 +184,7 @@ class Layout(support.TestCase):
                                 "--layout", f"dp={ranks},experts=by_expert", "--pool-look-ahead", "1", "--json")
             plan = json.loads(self.expect(plan, 0).out)["layouts"][0]
             parts = sum(plan[part] for part in ("weight_bytes", "pool_bytes", "slot_bytes"))
-            self.assertAlmostEqual(parts * 1e-9, gigabytes, delta=0.5)
+            self.assertAlmostEqual(parts * 1e-9, gigabytes, delta=2)
             self.assertEqual((plan["held_experts"], plan["num_experts"]), (held, 256))
             self.assertAlmostEqual(plan["expert_redundancy"], ranks * held / 256)
             self.assertEqual(plan["fits"], ranks == 4, "at .9 of the memory")
