@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/compose.h"
-#include "golden_files.h"
 #include "runtime/real/real_runtime.h"
-#include "tests_support/list_source.h"
+#include "testing/golden_files.h"
+#include "testing/list_source.h"
 
 namespace forebay {
 namespace {
@@ -286,9 +286,6 @@ TEST_F(EngineTest, OptionsAreChecked) {
     return engine::CreateEngine(*runtime_, options_, files_, nullptr).status().code();
   };
   const layout::EngineOptions good = options_;
-  options_.policy = "chaos";
-  EXPECT_EQ(code(), schedule::kUnknownPolicy);
-  options_ = good;
   options_.limits.max_model_len = 1 << 30;
   EXPECT_EQ(code(), layout::kMaxModelLen);
   options_ = good;

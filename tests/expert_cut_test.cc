@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "layout_test_base.h"
+#include "testing/layout_fixture.h"
 
 namespace forebay {
 namespace {

@@ -5,10 +5,10 @@
 #include <set>
 
 #include "layout/layout_plan.h"
-#include "layout_test_base.h"
-#include "recorded_rows.h"
 #include "runtime/virtual/virtual_runtime.h"
-#include "weights/formats/test_files.h"
+#include "testing/layout_fixture.h"
+#include "testing/recorded_rows.h"
+#include "weights/formats/testing/weight_files.h"
 
 namespace forebay {
 namespace {
@@ -124,7 +124,7 @@ TEST_P(ExpertLayoutTest, ShippedRowsGiveTheSameDigests) {
 // To the row, by the recorded routing: a row goes once to each other rank that has experts of its
 // choice, and one comes back of each of these experts.
 TEST_P(ExpertLayoutTest, WhatIsShippedIsCountedToTheRow) {
-  const weights::TemporaryFolder folder;
+  const base::TemporaryFolder folder;
   options_.machine.record_routing = folder.path() + "/chosen.routing";
   options_.prefix_caching = false;
   options_.ship.mode = kShip;
@@ -164,7 +164,7 @@ TEST_P(ExpertLayoutTest, WhatIsShippedIsCountedToTheRow) {
 
 // Ranks meet twice a layer and round, and who has no rows meets them and sends none.
 TEST_P(ExpertLayoutTest, MeetingsAreTwoALayerAndRound) {
-  const weights::TemporaryFolder folder;
+  const base::TemporaryFolder folder;
   options_.machine.record_routing = folder.path() + "/chosen.routing";
   options_.prefix_caching = false;
   options_.ship.mode = kShip;
@@ -285,6 +285,7 @@ TEST_P(ExpertLayoutTest, WhatCannotBeIsRefused) {
        {std::tuple{"9xcpu", "dp=9,experts=by_expert", "placement_cannot"},
         {"2xcpu", "dp=2,experts=by_expert,expert-size=99", "placement_cannot"},
         {"2xcpu", "dp=2,expert-size=4", "layout_pool"},
+        {"2xcpu", "dp=2,experts=by_expert:5,expert-size=6", "layout_pool"},
         {"2xcpu", "dp=2,experts=striped", "layout_invalid"},
         {"2xcpu", "dp=2,weights=by_expert", "layout_invalid"}}) {
     options_.machine.devices = *layout::ParseDevices(devices);

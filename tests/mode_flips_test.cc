@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "base/rng.h"
-#include "layout_test_base.h"
 #include "runtime/virtual/virtual_runtime.h"
+#include "testing/layout_fixture.h"
 
 namespace forebay {
 namespace {

@@ -6,11 +6,11 @@
 #include <cmath>
 
 #include "engine/compose.h"
-#include "golden_files.h"
 #include "model/family.h"
 #include "model/latent_forms.h"
 #include "runtime/real/real_runtime.h"
-#include "tests_support/list_source.h"
+#include "testing/golden_files.h"
+#include "testing/list_source.h"
 
 namespace forebay {
 namespace {
@@ -77,7 +77,7 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens,
     buffers.Begin();
     buffers.Add({.tokens = std::span(tokens).subspan(begin, count),
                  .first_position = static_cast<int64_t>(begin),
-                 .slot = 0,
+                 .sequence = 0,
                  .all_logits = true,
                  .last_logits = false,
                  .prompt_tokens = prompt_tokens});

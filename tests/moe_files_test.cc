@@ -8,11 +8,11 @@
 
 #include "base/json.h"
 #include "engine/compose.h"
-#include "golden_files.h"
 #include "runtime/real/real_runtime.h"
-#include "tests_support/list_source.h"
+#include "testing/golden_files.h"
+#include "testing/list_source.h"
 #include "weights/formats/expert_tensors.h"
-#include "weights/formats/test_files.h"
+#include "weights/formats/testing/weight_files.h"
 #include "weights/formats/weight_source.h"
 
 namespace forebay {
@@ -43,7 +43,7 @@ class Folder {
   }
 
  private:
-  weights::TemporaryFolder folder_;
+  base::TemporaryFolder folder_;
   std::string header_, data_;
 };
 

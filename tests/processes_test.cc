@@ -17,10 +17,10 @@
 #include "engine/compose.h"
 #include "engine/replica.h"
 #include "fabric/shared/shared_group.h"
-#include "golden_files.h"
 #include "layout/layout_plan.h"
 #include "runtime/real/real_runtime.h"
-#include "tests_support/list_source.h"
+#include "testing/golden_files.h"
+#include "testing/list_source.h"
 
 namespace forebay {
 namespace {

@@ -10,13 +10,13 @@
 
 #include "base/json.h"
 #include "engine/compose.h"
-#include "golden_files.h"
 #include "layout/layout_plan.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "schedule/step_mode.h"
-#include "tests_support/list_source.h"
-#include "weights/formats/test_files.h"
+#include "testing/golden_files.h"
+#include "testing/list_source.h"
+#include "weights/formats/testing/weight_files.h"
 
 namespace forebay {
 namespace {
@@ -78,7 +78,7 @@ class RecordedRouting : public testing::TestWithParam<const char*> {};
 
 TEST_P(RecordedRouting, RowsGoToTheSameExperts) {
   const char* const model = GetParam();
-  const weights::TemporaryFolder folder;
+  const base::TemporaryFolder folder;
   const auto record = [&](const char* devices, const char* layout, const char* mode,
                           EngineStats* stats) {
     layout::EngineOptions options = Options(model, devices, layout, mode);
@@ -184,7 +184,7 @@ TEST(RoutingCounters, ARunThatReachesNoExpertIsAnError) {
 }
 
 TEST(RecordedRoutingTest, ARunBeyondItEndsWithTheRow) {
-  const weights::TemporaryFolder folder;
+  const base::TemporaryFolder folder;
   layout::EngineOptions options = Options("qwen3-moe", "cpu", "", "auto");
   options.machine.record_routing = folder.path() + "/chosen.routing";
   RunReal(options);
@@ -220,7 +220,7 @@ TEST(RecordedRoutingTest, WhatCannotBeRecordedOrReplayedIsRefused) {
   options.machine.record_routing = "/tmp/unused.routing";
   options.prefix_caching = true;
   EXPECT_EQ(refusal(options).code(), base::kInvalidArgument);  // rows would be missing
-  const weights::TemporaryFolder folder;
+  const base::TemporaryFolder folder;
   options = Options("qwen3-moe", "cpu", "", "auto");
   options.machine.record_routing = folder.path() + "/chosen.routing";
   RunReal(options);

@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "layout/role_plan.h"
-#include "layout_test_base.h"
 #include "runtime/virtual/virtual_runtime.h"
+#include "testing/layout_fixture.h"
 
 namespace forebay {
 namespace {
@@ -158,7 +158,7 @@ TEST_P(RolesTest, WithoutRoomTheContextWaits) {
   options_.limits.kv_blocks = 10;
   int64_t context = 0, generation = 0;
   for (const char* policy : {"continuous", "vllm"}) {
-    options_.policy = policy;
+    options_.policy = *schedule::FindPolicy(policy);
     for (const bool caching : {true, false}) {
       options_.prefix_caching = caching;
       for (const auto& [from, to] : {std::pair("dp=2", "dp=1"), std::pair("dp=1", "groups=2")}) {

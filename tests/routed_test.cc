@@ -5,10 +5,10 @@
 #include <set>
 
 #include "layout/group_plan.h"
-#include "layout_test_base.h"
-#include "recorded_rows.h"
 #include "runtime/virtual/virtual_runtime.h"
-#include "weights/formats/test_files.h"
+#include "testing/layout_fixture.h"
+#include "testing/recorded_rows.h"
+#include "weights/formats/testing/weight_files.h"
 
 namespace forebay {
 namespace {
@@ -118,7 +118,7 @@ std::vector<int64_t> LackedWithRows(const std::string& file, const model::MoeCon
 // To the byte: what came is what the rank lacks and has rows; pulling all says how much of it had
 // none. The same on simulated ranks, where the recorded routing says which rows go where.
 TEST_P(RoutedLayoutTest, RoutedBytesAreThoseOfExpertsThatHaveRows) {
-  const weights::TemporaryFolder folder;
+  const base::TemporaryFolder folder;
   options_.machine.record_routing = folder.path() + "/chosen.routing";
   options_.prefix_caching = false;
   options_.limits.max_num_seqs = 1;

@@ -8,12 +8,12 @@
 #include "cost/profile_writer.h"
 #include "device/hazard_checker.h"
 #include "engine/compose.h"
-#include "golden_files.h"
 #include "layout/layout_plan.h"
 #include "layout/stream_choice.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "schedule/step_mode.h"
-#include "tests_support/list_source.h"
+#include "testing/golden_files.h"
+#include "testing/list_source.h"
 
 namespace forebay {
 namespace {

@@ -10,7 +10,7 @@
 #include "layout/machine.h"
 #include "layout/memory_plan.h"
 #include "report/step_log.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 
 namespace forebay::trace {
 namespace {

@@ -7,11 +7,11 @@
 #include <fstream>
 
 #include "engine/compose.h"
-#include "golden_files.h"
 #include "job/model_text.h"
 #include "runtime/real/real_runtime.h"
-#include "tests_support/demo_model.h"
-#include "tests_support/list_source.h"
+#include "testing/demo_model.h"
+#include "testing/golden_files.h"
+#include "testing/list_source.h"
 
 namespace forebay {
 namespace {

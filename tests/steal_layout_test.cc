@@ -1,5 +1,5 @@
 // Requests that one replica begins and another ends: the same answers as one rank gives.
-#include "layout_test_base.h"
+#include "testing/layout_fixture.h"
 
 namespace forebay {
 namespace {

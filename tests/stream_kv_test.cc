@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "layout/stream_choice.h"
-#include "layout_test_base.h"
+#include "testing/layout_fixture.h"
 
 namespace forebay {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "engine/compose.h"
 #include "engine/load_tokenizer.h"
-#include "golden_files.h"
 #include "runtime/real/real_runtime.h"
-#include "tests_support/list_source.h"
+#include "testing/golden_files.h"
+#include "testing/list_source.h"
 
 namespace forebay {
 namespace {

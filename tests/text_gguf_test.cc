@@ -2,14 +2,14 @@
 // model was fetched.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <string>
 
 #include "base/json.h"
-#include "tests_support/test_data.h"
+#include "engine/load_tokenizer.h"
+#include "testing/demo_model.h"
+#include "testing/test_data.h"
 #include "text/detokenizer.h"
-#include "text/gguf_tokenizer_file.h"
 #include "text/tokenizer.h"
 #include "weights/formats/gguf.h"
 
@@ -23,8 +23,7 @@ base::Result<std::unique_ptr<Tokenizer>> OpenGguf(const std::string& path) {
   FB_ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(path));
   FB_ASSIGN_OR_RETURN(const weights::GgufFile file,
                       weights::GgufFile::Parse(std::as_bytes(std::span(bytes))));
-  FB_ASSIGN_OR_RETURN(text::TokenizerSpec spec, text::SpecFromGgufFile(file));
-  return Tokenizer::FromSpec(std::move(spec));
+  return engine::LoadTokenizer(path, &file);
 }
 
 std::vector<int32_t> Ids(element value) {
@@ -58,10 +57,8 @@ TEST(TextGguf, AgreesWithTheFolder) {
 class SmolLm2 : public testing::Test {
  protected:
   void SetUp() override {
-    const char* named = std::getenv("FOREBAY_DEMO_MODEL");
-    const std::string path =
-        named != nullptr ? named : TestData() + "/../models/SmolLM2-135M-Instruct.Q4_1.gguf";
-    if (!std::ifstream(path)) GTEST_SKIP() << path << " is not there";
+    const std::string path = testing_support::DemoModel();
+    if (path.empty()) GTEST_SKIP() << testing_support::kNoDemoModel;
     auto made = OpenGguf(path);
     ASSERT_TRUE(made.ok()) << made.status().ToString();
     tokenizer_ = std::move(*made);

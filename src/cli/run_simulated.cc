@@ -19,7 +19,7 @@ namespace forebay::cli {
 namespace {
 
 // What runs: a trace, or the lines of an input.
-struct Work {
+struct SimulatedJob {
   std::optional<trace::LengthTrace> trace;
   std::optional<job::JobFile> input;
   std::unique_ptr<job::ModelText> text;
@@ -31,66 +31,68 @@ struct Work {
 
 // Those of the flags become the trace's own: an online trace is described otherwise than one whose
 // requests are all there.
-base::Status SetArrivals(const RunFlags& flags, Work* work) {
-  trace::LengthTrace& trace = *work->trace;
+base::Status SetArrivals(const RunFlags& flags, SimulatedJob* simulated) {
+  trace::LengthTrace& trace = *simulated->trace;
   if (flags.arrivals.timed() && trace.online()) {
     return {
         base::kInvalidArgument,
         fmt::format("--trace {} has arrivals of its own, and {} is given; expected one of them",
                     flags.trace, flags.arrivals.source.empty() ? "--request-rate" : "--arrivals")};
   }
-  FB_ASSIGN_OR_RETURN(work->arrivals,
+  FB_ASSIGN_OR_RETURN(simulated->arrivals,
                       job::PlanArrivals(flags.arrivals, static_cast<int64_t>(trace.rows.size()),
                                         flags.engine.seed));
-  for (size_t i = 0; i < work->arrivals.seconds.size(); ++i)
-    trace.rows[i].arrival_seconds = work->arrivals.seconds[i];
-  work->arrivals.seconds.clear();
+  for (size_t i = 0; i < simulated->arrivals.seconds.size(); ++i)
+    trace.rows[i].arrival_seconds = simulated->arrivals.seconds[i];
+  simulated->arrivals.seconds.clear();
   return {};
 }
 
-base::Result<Work> OpenWork(RunFlags& flags, const engine::ModelFiles& files) {
-  Work work;
+base::Result<SimulatedJob> OpenSimulatedJob(RunFlags& flags, const engine::ModelFiles& files) {
+  SimulatedJob simulated;
   if (!flags.trace.empty()) {
-    FB_ASSIGN_OR_RETURN(work.trace, trace::ReadTrace(flags.trace, flags.trace_options));
-    FB_RETURN_IF_ERROR(SetArrivals(flags, &work));
-    return work;
+    FB_ASSIGN_OR_RETURN(simulated.trace, trace::ReadTrace(flags.trace, flags.trace_options));
+    FB_RETURN_IF_ERROR(SetArrivals(flags, &simulated));
+    return simulated;
   }
   auto input = job::JobFile::Open(*flags.input);
   if (!input.ok()) return input.status();
-  work.input.emplace(std::move(*input));
-  FB_ASSIGN_OR_RETURN(work.arrivals,
-                      job::PlanArrivals(flags.arrivals, static_cast<int64_t>(work.input->size()),
-                                        flags.engine.seed));
+  simulated.input.emplace(std::move(*input));
+  FB_ASSIGN_OR_RETURN(
+      simulated.arrivals,
+      job::PlanArrivals(flags.arrivals, static_cast<int64_t>(simulated.input->size()),
+                        flags.engine.seed));
   if (!flags.output_lengths.empty()) {
-    FB_ASSIGN_OR_RETURN(work.lengths, trace::ReadOutputLengths(flags.output_lengths));
+    FB_ASSIGN_OR_RETURN(simulated.lengths, trace::ReadOutputLengths(flags.output_lengths));
   }
   flags.text.path = flags.engine.model;
   flags.text.gguf = files.gguf;
-  FB_ASSIGN_OR_RETURN(work.text, job::ModelText::Load(flags.text));
-  return work;
+  FB_ASSIGN_OR_RETURN(simulated.text, job::ModelText::Load(flags.text));
+  return simulated;
 }
 
 // Tells the engine what is known of the job.
-base::Status Describe(const engine::ModelFiles& files, Work& work, RunFlags* flags) {
-  if (work.trace) {
-    trace::DescribeJob(*work.trace, &flags->engine);
+base::Status Describe(const engine::ModelFiles& files, SimulatedJob& simulated, RunFlags* flags) {
+  if (simulated.trace) {
+    trace::DescribeJob(*simulated.trace, &flags->engine);
     return {};
   }
-  return trace::DescribeLines({*work.input, job::RulesOf(*flags, files, job::FactsOf(files)),
-                               *work.text, files.config, &work.lengths},
-                              work.arrivals.seconds.empty(), &flags->engine);
+  return trace::DescribeLines({*simulated.input, job::RulesOf(*flags, files, job::FactsOf(files)),
+                               *simulated.text, files.config, &simulated.lengths},
+                              simulated.arrivals.seconds.empty(), &flags->engine);
 }
 
-trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& files, Work& work) {
+trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& files,
+                           SimulatedJob& simulated) {
   return [&](runtime::Runtime& runtime, const engine::LocalEngine& engine,
              const RunControl& control) -> std::unique_ptr<trace::CountedSource> {
-    if (work.trace) {
-      return std::make_unique<trace::TraceSource>(*work.trace, engine.facts(), flags.engine.seed,
-                                                  control);
+    if (simulated.trace) {
+      return std::make_unique<trace::TraceSource>(*simulated.trace, engine.facts(),
+                                                  flags.engine.seed, control);
     }
-    return std::make_unique<trace::LineSource>(*work.input,
+    return std::make_unique<trace::LineSource>(*simulated.input,
                                                job::RulesOf(flags, files, engine.facts()),
-                                               *work.text, engine, work.lengths, control);
+                                               *simulated.text, engine, simulated.lengths, control);
   };
 }
 
@@ -154,9 +156,9 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
       job::OpenModelFiles(flags, flags.simulated() && !flags.engine.model.ends_with(".gguf"));
   if (!files.ok()) return Fail(files.status());
   if (flags.simulated()) files->random_weights = false;
-  auto work = OpenWork(flags, *files);
-  if (!work.ok()) return FailCheck(work.status());
-  if (const base::Status status = Describe(*files, *work, &flags); !status.ok())
+  auto simulated = OpenSimulatedJob(flags, *files);
+  if (!simulated.ok()) return FailCheck(simulated.status());
+  if (const base::Status status = Describe(*files, *simulated, &flags); !status.ok())
     return FailCheck(status);
   if (layout::LeavesLayoutOpen(flags.engine, files->config)) flags.engine.layout_by_job = true;
   profile::PriceCpu(runtime, &flags.engine);
@@ -164,14 +166,14 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   if (!outputs.ok()) return Fail(outputs.status());
   RunControl control;
   const job::SignalControl signals(&control);
-  const trace::MakeSource make_source = SourceOf(flags, *files, *work);
-  auto run = flags.simulated() ? RunVirtual(flags, *files, make_source, work->arrivals,
+  const trace::MakeSource make_source = SourceOf(flags, *files, *simulated);
+  auto run = flags.simulated() ? RunVirtual(flags, *files, make_source, simulated->arrivals,
                                             outputs->observer(), control)
-                               : RunReal(flags, runtime, *files, make_source, work->arrivals,
+                               : RunReal(flags, runtime, *files, make_source, simulated->arrivals,
                                          outputs->observer(), control);
   if (!run.ok() && run.status().code() == job::kStalled) return FailCheck(run.status());
   if (!run.ok()) return Fail(run.status(), static_cast<int>(job::EngineExitCode(run.status())));
-  return Finish(flags, *run, work->online(), *outputs);
+  return Finish(flags, *run, simulated->online(), *outputs);
 }
 
 }  // namespace forebay::cli

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "cost/roofline.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 
 namespace forebay::cost {
 namespace {

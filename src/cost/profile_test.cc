@@ -11,7 +11,7 @@
 #include "cost/builtin_profiles.h"
 #include "cost/profile_writer.h"
 #include "cost/roofline.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 
 namespace forebay::cost {
 namespace {

@@ -30,9 +30,9 @@ class ChoiceLists {
   void Queue(Sequence* sequence, int64_t expected_rows);
   // The choice that waited leaves the queue, to run or for good.
   void LeaveQueue(Sequence* sequence);
-  // The choice has a slot.
+  // The choice is in the book.
   void StartRunning(Sequence* sequence);
-  // The choice is about to lose its slot, or has come to its end.
+  // The choice is about to leave the book, or has come to its end.
   void StopRunning(Sequence* sequence);
   // Those that stopped running wait before all others, the last one first.
   void QueuePreempted(std::span<Sequence* const> preempted);

@@ -70,6 +70,7 @@ void Choices::Take(std::unique_ptr<RequestState> state) {
       Queue(sequence.get());
     }
   }
+  // A request that asks for no tokens has its result without a step.
   (state->unfinished == 0 ? ended_ : states_).push_back(std::move(state));
 }
 
@@ -108,6 +109,7 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* r
   for (const schedule::RowsOf& each : plan.run)
     planned.push_back({view_.running(each.index), each.rows, 0});
   parking_.BeginPlan(book_);
+  // Before anybody loses blocks: what is sealed must still hold what its key says.
   for (Sequence* sequence : lists_.running()) parking_.Seal(sequence, book_);
   Preempt(plan.preempt);
   // What the cache has of those that come is theirs before anybody takes blocks.
@@ -117,8 +119,9 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* r
     if (sequence->parked) {
       Return(sequence);
     } else {
+      // One that just came may have found more in the cache than its plan knew.
       PlanRows(sequence, std::min(count, sequence->known() - sequence->computed),
-               i < plan.admit.size() ? 0 : book_.table(0, sequence->slot).size(), rows);
+               i < plan.admit.size() ? 0 : book_.table(0, sequence->id).size(), rows);
     }
   }
   streaming_.BringBack(lists_.running());
@@ -131,9 +134,9 @@ void Choices::Preempt(const std::vector<int32_t>& indices) {
   for (Sequence* sequence : preempted) {
     streaming_.End(sequence);
     const int64_t parked = parking_.Park(sequence, book_) ? sequence->computed : 0;
-    book_.Close(sequence->slot);
+    book_.Close(sequence->id);
     lists_.StopRunning(sequence);
-    sequence->LoseSlot();
+    sequence->LeaveBook();
     // What was streamed comes back to the device.
     if (parked == 0 || streaming_.on()) sequence->let_go_digest = 0;
     sequence->expected_rows = sequence->known() - parked;
@@ -150,14 +153,14 @@ void Choices::Open(Sequence* sequence, int64_t end) {
                                               std::min(end, view_.MaxCached(*sequence)))) {
     const ParkedKv& parked = *sequence->parked;
     const int64_t most = streaming_.on() ? view_.MaxCached(*sequence) : parked.computed;
-    sequence->slot = book_.OpenAdopted(
+    sequence->id = book_.OpenAdopted(
         std::span(sequence->tokens).first(static_cast<size_t>(parked.computed)), sequence->salt,
         parked.first_held, parking_.shared_keys() ? most : 0, &sequence->prefix_keys);
     sequence->computed = parked.computed;
   } else {
-    sequence->slot = book_.Open(sequence->tokens, sequence->salt, view_.MaxCached(*sequence),
-                                &sequence->prefix_keys);
-    sequence->computed = book_.computed(sequence->slot);
+    sequence->id = book_.Open(sequence->tokens, sequence->salt, view_.MaxCached(*sequence),
+                              &sequence->prefix_keys);
+    sequence->computed = book_.computed(sequence->id);
   }
   NoteCached(sequence);
   lists_.LeaveQueue(sequence);
@@ -166,11 +169,13 @@ void Choices::Open(Sequence* sequence, int64_t end) {
 
 void Choices::Return(Sequence* sequence) {
   streaming_.MakeRoom(*sequence, sequence->computed, lists_.running());
-  book_.FillAdopted(sequence->slot, sequence->computed);
+  book_.FillAdopted(sequence->id, sequence->computed);
   parking_.Return(sequence, book_);
 }
 
 void Choices::NoteCached(Sequence* sequence) {
+  // What a preempted choice finds again is no saving, and siblings would count one prompt several
+  // times.
   if (std::exchange(sequence->admitted_before, true) || !sequence->first_of_prompt()) return;
   sequence->request->cached_tokens += sequence->computed;
   stats_.cached_prompt_tokens += sequence->computed;
@@ -180,8 +185,8 @@ void Choices::PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
                        std::vector<SequenceRows>* step) {
   const int64_t begin = sequence->computed, end = begin + rows;
   streaming_.MakeRoom(*sequence, end, lists_.running());
-  book_.Reserve(sequence->slot, end);
-  book_.SetComputed(sequence->slot, end);
+  book_.Reserve(sequence->id, end);
+  book_.SetComputed(sequence->id, end);
   sequence->in_flight = true;
   step->push_back({.sequence = sequence, .begin = begin, .end = end, .first_block = first_block});
 }
@@ -189,7 +194,7 @@ void Choices::PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
 void Choices::Commit(const SequenceRows& rows) {
   Sequence* const sequence = rows.sequence;
   sequence->in_flight = false;
-  book_.Commit(sequence->slot,
+  book_.Commit(sequence->id,
                std::span(sequence->tokens)
                    .subspan(static_cast<size_t>(rows.begin), static_cast<size_t>(rows.count())));
   sequence->computed = rows.end;
@@ -201,10 +206,10 @@ void Choices::Commit(const SequenceRows& rows) {
 
 void Choices::LetGoUnseen(Sequence* sequence) {
   for (int group = 0; group < book_.num_groups(); ++group) {
-    const int64_t before = book_.first_held(group, sequence->slot);
-    const int64_t after = book_.LetGoUnseen(group, sequence->slot);
+    const int64_t before = book_.first_held(group, sequence->id);
+    const int64_t after = book_.LetGoUnseen(group, sequence->id);
     // Nothing was written into the blocks since.
-    sequence->let_go_digest += kv_digest_(group, book_.table(group, sequence->slot), before, after);
+    sequence->let_go_digest += kv_digest_(group, book_.table(group, sequence->id), before, after);
   }
 }
 
@@ -221,7 +226,7 @@ void Choices::CountRows(const SequenceRows& rows) {
 void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
   sequence->tokens.push_back(token);
   if (sequence->request->first_token_ns < 0) sequence->request->first_token_ns = now_ns;
-  sequence->sampled_in_slot = true;
+  sequence->sampled_on_device = true;
   if (sequence->uses_counts()) sequence->counts.AddOutput(token);
   if (sequence->AfterToken(token)) sequence->phase = Phase::kFinished;
   if (sequence->request->request.stream) pieces_.push_back(sequence->TakePiece());
@@ -231,7 +236,8 @@ void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
 
 void Choices::Close(Sequence* sequence) {
   streaming_.End(sequence);
-  book_.Close(sequence->slot, sequence->prompt_tokens);
+  // Blocks behind the prompt hold an answer that nobody will ask for: they go first.
+  book_.Close(sequence->id, sequence->prompt_tokens);
 }
 
 void Choices::CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>* finished) {
@@ -241,16 +247,17 @@ void Choices::CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>*
   if (sequence->phase != Phase::kFinished && !prompt_alone && !state->failed) return;
   for (int group = 0; group < book_.num_groups(); ++group) {
     sequence->result.digest +=
-        kv_digest_(group, book_.table(group, sequence->slot),
-                   book_.first_held(group, sequence->slot), sequence->computed);
+        kv_digest_(group, book_.table(group, sequence->id), book_.first_held(group, sequence->id),
+                   sequence->computed);
   }
   sequence->result.digest += sequence->let_go_digest;
   Close(sequence);
-  sequence->slot = -1;
+  sequence->id = -1;
   sequence->phase = Phase::kFinished;
   lists_.StopRunning(sequence);
   lists_.CountDone(sequence->tokens_left());
   stats_.output_allowed += sequence->max_generated;
+  // Lengths are learned from choices that came to their end, which a preempted one has not.
   foresight_.Ended(*sequence);
   --state->unfinished;
   if (state->failed) DropFailed(state);

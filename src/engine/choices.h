@@ -4,7 +4,7 @@
 // replica moves the data.
 //
 // Invariants:
-//  1. A choice waits, runs (with a slot of the book) or has finished (choice_lists.h).
+//  1. A choice waits, runs (and is in the book) or has finished (choice_lists.h).
 //  2. A running choice has rows in at most one step in flight.
 //  3. A choice that comes back from the tier below runs, but has no rows in the step before which
 //     its blocks are filled; they are committed with the next view.
@@ -102,9 +102,9 @@ class Choices {
   // Gives up the requests whose prompts are computed, for generation replicas.
   std::vector<Gift> HandOver();
   schedule::TakerView room() const;  // for what is handed over
-  // Takes over a request. For each loan that there is room for, its sequence has a slot and blocks
-  // of its own, that the replica is to fill before it calls Resume; the other choices begin, or are
-  // computed again.
+  // Takes over a request. For each loan that there is room for, its sequence is in the book, with
+  // blocks of its own, that the replica is to fill before it calls Resume; the other choices begin,
+  // or are computed again.
   struct Adopted {
     Sequence* sequence;
     const kv::KvLoan* loan;
@@ -124,8 +124,8 @@ class Choices {
  private:
   void Queue(Sequence* sequence);
   void Preempt(const std::vector<int32_t>& indices);
-  // The choice that waits gets a slot, and what the device's cache has of it. `end`: of the
-  // positions that the plan has blocks for.
+  // The choice that waits enters the book, and gets what the device's cache has of it. `end`: of
+  // the positions that the plan has blocks for.
   void Open(Sequence* sequence, int64_t end);
   // Makes room for what comes back.
   void Return(Sequence* sequence);

@@ -121,10 +121,10 @@ class Books {
 
   // What the device is told of a table.
   void SetTable(const Sequence& sequence, size_t first_block) {
-    auto& known = tables[sequence.slot];
+    auto& known = tables[sequence.id];
     known.resize(static_cast<size_t>(choices.book().num_groups()));
     for (size_t group = 0; group < known.size(); ++group) {
-      const auto table = choices.book().table(static_cast<int>(group), sequence.slot);
+      const auto table = choices.book().table(static_cast<int>(group), sequence.id);
       known[group].resize(std::max(known[group].size(), table.size()));
       std::copy(table.begin() + static_cast<int64_t>(first_block), table.end(),
                 known[group].begin() + static_cast<int64_t>(first_block));
@@ -134,10 +134,10 @@ class Books {
   // Rows see what is held before them, and write theirs.
   void Compute(const SequenceRows& rows) {
     const Sequence& sequence = *rows.sequence;
-    if (choices.book().table(0, sequence.slot).size() > rows.first_block)
+    if (choices.book().table(0, sequence.id).size() > rows.first_block)
       SetTable(sequence, rows.first_block);
     for (int group = 0; group < choices.book().num_groups(); ++group) {
-      const std::vector<kv::BlockId>& table = tables[sequence.slot][static_cast<size_t>(group)];
+      const std::vector<kv::BlockId>& table = tables[sequence.id][static_cast<size_t>(group)];
       const auto block = [&](int64_t i) {
         return table[static_cast<size_t>(i / kv::kBlockTokens)];
       };
@@ -153,7 +153,7 @@ class Books {
         } else if (block(i) < 0 && i / kv::kBlockTokens < std::ssize(sequence.streamed)) {
           ASSERT_TRUE(in_window.contains(place)) << "position " << i;
           ASSERT_EQ(At(below, group, in_window[place], i), content) << "position " << i;
-        } else if (i >= choices.book().first_held(group, sequence.slot)) {
+        } else if (i >= choices.book().first_held(group, sequence.id)) {
           ASSERT_EQ(At(device, group, block(i), i), content) << "position " << i;
         }
       }
@@ -174,7 +174,7 @@ class Books {
   std::vector<RequestResult> finished;
   schedule::StepPlan plan;
   std::map<std::pair<int, kv::BlockId>, Block> device, below;
-  std::map<kv::SequenceSlot, std::vector<std::vector<kv::BlockId>>> tables;  // by KV group
+  std::map<kv::SequenceId, std::vector<std::vector<kv::BlockId>>> tables;  // by KV group
   std::map<int32_t, kv::BlockId> in_window;  // by place, the block below
   int64_t down = 0, up = 0, demoted = 0, block_steps = 0;
 };

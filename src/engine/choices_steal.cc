@@ -12,7 +12,7 @@ namespace {
 int64_t HeldTokens(const Sequence& sequence, const kv::GroupBooks& book) {
   int64_t sum = 0;
   for (int group = 0; group < book.num_groups(); ++group)
-    sum += sequence.computed - book.first_held(group, sequence.slot);
+    sum += sequence.computed - book.first_held(group, sequence.id);
   return sum / book.num_groups();
 }
 
@@ -105,7 +105,7 @@ Gift Choices::Detach(RequestState* state) {
     if (sequence->phase == Phase::kRunning) {
       gift.loans.push_back(loans_.Lend(*sequence));
       lists_.StopRunning(sequence);
-      sequence->LoseSlot();
+      sequence->LeaveBook();
       continue;
     }
     lists_.LeaveQueue(sequence);
@@ -137,8 +137,8 @@ std::vector<Choices::Adopted> Choices::Adopt(Gift& gift) {
       continue;
     }
     const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(loan->computed));
-    sequence->slot = book_.OpenAdopted(tokens, sequence->salt, loan->first_held);
-    book_.FillAdopted(sequence->slot, loan->computed);
+    sequence->id = book_.OpenAdopted(tokens, sequence->salt, loan->first_held);
+    book_.FillAdopted(sequence->id, loan->computed);
     adopted.push_back({sequence.get(), loan});
   }
   return adopted;
@@ -147,7 +147,7 @@ std::vector<Choices::Adopted> Choices::Adopt(Gift& gift) {
 void Choices::Resume(const Adopted& adopted) {
   Sequence* const sequence = adopted.sequence;
   sequence->computed = adopted.loan->computed;
-  book_.CommitAdopted(sequence->slot,
+  book_.CommitAdopted(sequence->id,
                       std::span(sequence->tokens).first(static_cast<size_t>(sequence->computed)));
   lists_.StartRunning(sequence);
   lists_.CountLeft(*sequence);

@@ -19,7 +19,7 @@ void Choices::LoseBelow(const kv::LostBlocks& lost) {
     }
     Close(sequence);
     lists_.StopRunning(sequence);
-    sequence->LoseSlot();
+    sequence->LeaveBook();
     sequence->let_go_digest = 0;
     sequence->expected_rows = sequence->known();
     parking_.Forget(sequence);

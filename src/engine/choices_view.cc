@@ -9,6 +9,7 @@ namespace {
 
 // Until its sibling's prompt is committed, which it then shares.
 bool WaitsForSibling(const Sequence& sequence) {
+  // A prompt of a block or less has nothing to share: its last token is always computed.
   return !sequence.first_of_prompt() && sequence.prompt_tokens > kv::kBlockTokens &&
          !sequence.request->prompt_committed[sequence.prompt_index];
 }
@@ -57,6 +58,8 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
   // No policy preempts where one more block for each is there.
   const bool short_of_blocks = view_.available_blocks < running;
   for (Sequence* sequence : from_.lists.running()) {
+    // Who is in a step under way, or is left to the share of a later one, is seen and cannot be
+    // planned.
     if (sequence->in_flight || static_cast<int64_t>(view_.running.size()) == part.running) {
       view_.elsewhere.push_back(ViewOf(*sequence, false));
       continue;
@@ -69,9 +72,9 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
 }
 
 schedule::RunningView ChoicesView::ViewOf(const Sequence& sequence, bool short_of_blocks) const {
-  const int64_t exclusive = short_of_blocks ? from_.book.exclusive_blocks(sequence.slot) : 0;
+  const int64_t exclusive = short_of_blocks ? from_.book.exclusive_blocks(sequence.id) : 0;
   // What could be streamed counts as available already.
-  const int64_t reserved = std::ssize(from_.book.table(0, sequence.slot)),
+  const int64_t reserved = std::ssize(from_.book.table(0, sequence.id)),
                 full = std::max<int64_t>(
                     0, exclusive - (reserved - sequence.computed / kv::kBlockTokens)),
                 counted = std::clamp<int64_t>(
@@ -101,6 +104,7 @@ void ChoicesView::ViewWaiting() {
           blocks = view_.available_blocks + view_.later_blocks;
   for (Sequence* sequence : from_.lists.waiting()) {
     if (rows <= 0 || blocks < 0 || view_.waiting.size() == most) return;
+    // It is passed over and keeps its place; those behind it may go ahead.
     if (options_.prefix_caching && WaitsForSibling(*sequence)) continue;
     kv::CachedPrefix cached = FindCached(sequence);
     if (sequence->parked) {
@@ -119,6 +123,8 @@ void ChoicesView::ViewWaiting() {
                              .expected_left = from_.foresight.ExpectedLeft(*sequence)});
     waiting_.push_back(sequence);
     rows -= sequence->known() - cached.tokens;
+    // Cached blocks that somebody holds are shared; those that nobody holds count as available, and
+    // are taken.
     blocks -= (sequence->known() - cached.held_tokens) / kv::kBlockTokens;
   }
 }

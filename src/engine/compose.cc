@@ -281,9 +281,8 @@ base::Result<std::unique_ptr<Group>> MakeGroup(const Materials& job, const layou
   parts.one_fate = layout.dp > 1 && (layout.pools() || layout.ranks_per_replica() > 1);
   for (int member = 0; member < layout.dp; ++member) {
     FB_ASSIGN_OR_RETURN(auto ranks, MakeRanks(job, group, member, devices, parts.fabrics));
-    FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy(job.options.policy));
     parts.replicas.push_back(
-        std::make_unique<Replica>(job.runtime, std::move(ranks), std::move(policy),
+        std::make_unique<Replica>(job.runtime, std::move(ranks), job.options.policy->make(),
                                   ReplicaOptionsOf(job, group, group.first_replica + member)));
   }
   for (const auto& replica : parts.replicas) {
@@ -351,7 +350,6 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   const std::vector<layout::JobGroup> groups = layout::GroupsOf(roles);
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, groups, runtime));
   parts.sim = std::move(machine.sim);
-  FB_ASSIGN_OR_RETURN(const auto policy, schedule::CreatePolicy(options.policy));
   std::shared_ptr<model::RoutingLog> routing_log;
   if (!options.machine.record_routing.empty()) {
     FB_ASSIGN_OR_RETURN(routing_log,
@@ -375,7 +373,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                         .routing_log = routing_log,
                         .kept_identity = KeptIdentity(files, role.plan, numerics, options.digest),
                         .model_name = files.name,
-                        .foresees = policy->wants_lengths()};
+                        .foresees = options.policy->make()->wants_lengths()};
     if (&role == &roles.front()) parts.kv_fabrics = MakeKvFabrics(job);
     for (size_t i = 0; i < groups.size(); ++i) {
       if (groups[i].role != role.role) continue;

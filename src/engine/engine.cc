@@ -219,6 +219,7 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
       seats.push_back({group.get(), static_cast<int>(member)});
   }
   for (const Replica* replica : replicas_) {
+    // They get their requests from context replicas, and must not have a share in the queue's.
     if (replica->role() == GroupRole::kGeneration) run.queue().Leave(replica->index());
   }
   std::vector<RunEnd> ends(seats.size(), RunEnd::kComplete);

@@ -20,6 +20,7 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
     if (!taken) return;
     const int64_t id = taken->request.id;
     std::optional<RequestResult> refusal = RefusalOf(taken->request, parts_.facts);
+    // It may have been given up while it stood in the queue.
     if (parts_.cancellations.Contains(id)) refusal = CancelledResult(id);
     if (refusal) {
       queue_.Finish(replica.index(), std::move(*refusal));
@@ -45,6 +46,7 @@ bool EngineRun::Cancel(Replica& replica) {
     for (const Gift& gift : parts_.hand_over->Withdraw(cancelled)) {
       queue_.Move(gift.from, replica.index());
       finished.push_back(CancelledResult(gift.state->request.id));
+      // Nobody will pull them: the giver closes their sequences.
       for (const auto& loan : gift.loans) loan->over = true;
     }
   }

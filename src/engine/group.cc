@@ -50,7 +50,10 @@ void Group::End() {
 
 RunEnd Group::Run(int member, EngineRun& run) {
   const RunEnd end = control_ ? RunAgreed(member, run) : RunAlone(member, run);
+  // What is wrong with the job ends it for all groups; a stall is its group's alone.
   if (end == RunEnd::kSinkFailed || end == RunEnd::kAborted) run.Stop();
+  // Nobody may wait for it from here on: not in a round, for a gift, for what was handed over, nor
+  // for its share of the requests.
   if (control_) control_->Leave(member);
   board_->Leave(member);
   if (parts_.role != GroupRole::kAll) run.hand_over().Leave(replica(member).index());
@@ -68,6 +71,8 @@ RunEnd Group::RunAgreed(int member, EngineRun& run) {
       if (const auto end = Step(member, run, &step)) return *end;
       continue;
     }
+    // It asks and does not wait: what it is given it collects at its next border, to which Wake
+    // sends it.
     if (ended && parts_.steal) board_->Ask(member);
     const base::Result<Turn> turn = replica(member).StepIdle(ended);
     if (!turn.ok()) return Stalled(member, turn.status().ToString());
@@ -104,9 +109,11 @@ std::optional<RunEnd> Group::Border(int member, EngineRun& run, bool wait, bool*
   if (parts_.role == GroupRole::kContext) over = HandOver(replica, run);
   if (!over.ok()) return Stalled(member, over.ToString());
   if (draining) {
+    // What has begun is finished; the rest is the next run's.
     replica.choices().DropUnstarted();
   } else {
     if (!generation) run.TakeRequests(replica, wait);
+    // While the queue has requests, whoever has nothing to do takes from there.
     if (run.ended(replica) && board_->askers() > 0) GiveAway(member, run);
   }
   *ended = draining || run.ended(replica);
@@ -139,6 +146,7 @@ std::optional<RunEnd> Group::Step(int member, EngineRun& run, StepEnd* end) {
   if (!run.Deliver(replica, &finished)) return RunEnd::kSinkFailed;
   if (*end == StepEnd::kStalled) return Stalled(member, replica.what_stalled());
   if (*end == StepEnd::kStepped && run.observed()) run.Observe(std::move(record));
+  // What waits here has no room until others have pulled what they were lent, which no event says.
   if (*end == StepEnd::kLending) runtime_.Sleep(kLoanGlance);
   return std::nullopt;
 }
@@ -174,6 +182,8 @@ RunEnd Group::Stalled(int member, const std::string& cause) {
   base::Log(base::LogLevel::kError, fmt::format("replica {} stalled: {}", index, what));
   const base::Status why(kGroupFailed, fmt::format("replica {} failed: {}", index, what));
   if (control_) control_->Fail(why);
+  // Streams of other ranks wait for counters that this one raises no more: it lets them pass, with
+  // the error.
   if (parts_.one_fate) replica(member).ranks().front()->Abort(why);
   return RunEnd::kStalled;
 }

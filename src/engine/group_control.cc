@@ -41,6 +41,8 @@ base::Result<Round> GroupControl::Next(int replica, const StepLoad& load) {
     member.idle = idle;
     if (phase_ == Phase::kFree && !idle) Watch();
   }
+  // The first pass acts at once. Later ones come by the event, or when an idle member's patience is
+  // over: it then looks whether requests have come, unless an answer came in the same moment.
   for (bool woken = true;; woken = member.woken->Wait(patience)) {
     const std::lock_guard lock(mutex_);
     if (!fault_.ok()) return fault_;
@@ -50,11 +52,13 @@ base::Result<Round> GroupControl::Next(int replica, const StepLoad& load) {
     } else {
       round = Round{.turn = Turn::kLook};
     }
+    // Somebody gave it work: it looks now, and enters with rows when it comes back.
     if (!round && member.called && idle) round = Round{.turn = Turn::kLook};
     if (round) {
       member.idle = member.entered = member.called = false;
       return *round;
     }
+    // Under the lock, as all that sets it: what is said from here on is not lost.
     member.woken->Reset();
   }
 }
@@ -93,8 +97,10 @@ void GroupControl::Watch() {
   for (const Member& member : members_) rows += member.live ? member.load.rows : 0;
   const int64_t live = CountLive([](const Member&) { return true; });
   const int64_t working = CountLive([](const Member& each) { return each.works(); });
+  // Patience is in steps of each replica that works, so that many replicas do not shorten it.
   calm_steps_ = rows < options_.threshold * static_cast<double>(live) ? calm_steps_ + 1 : 0;
   if (calm_steps_ < options_.patience * working) return;
+  // Idle ones have no step at whose border they would hear of it: they are woken.
   phase_ = Phase::kJoining;
   for (Member& member : members_) {
     member.agreed = false;
@@ -129,7 +135,9 @@ bool GroupControl::ChooseTogether() {
     return false;
   if (options_.by_load) {
     const int64_t live = CountLive([](const Member&) { return true; });
+    // Free from here on; this round still has an answer, each for itself.
     if (rows > kBackToPull * options_.threshold * static_cast<double>(live)) BeFree();
+    // A prompt's rows are enough by themselves to be worth a pull.
     if (most_prefill > options_.threshold) return false;
   }
   return phase_ != Phase::kFree && most <= options_.most_rows;
@@ -142,6 +150,7 @@ void GroupControl::BeFree() {
 
 bool GroupControl::AllEnded() const {
   return CountLive(
+             // Who was called has not looked yet, and may find work.
              [](const Member& each) { return !each.idle || !each.load.ended || each.called; }) == 0;
 }
 
@@ -168,6 +177,7 @@ void GroupControl::Leave(int replica) {
   may_meet_ = false;
   BeFree();
   for (Member& member : members_) {
+    // Who waits in a round was promised company that does not come: each takes its step for itself.
     if (member.entered) Answer(member, {.mode = member.load.wanted});
     member.woken->Set();  // the last one may have left
   }

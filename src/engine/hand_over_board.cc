@@ -53,17 +53,21 @@ std::vector<Gift> HandOverBoard::Take(int replica, const schedule::TakerView& ro
   schedule::TakerView& own = rooms_[static_cast<size_t>(replica)];
   own = room;
   std::vector<Gift> taken;
+  // Only the first is ever given: who has no room for it leaves it, and all behind it, to others,
+  // so that nobody is passed over for ever.
   while (Taker() == replica) {
     const schedule::HandedView request = ViewOf(gifts_.front());
     own.free_blocks -= request.blocks;
     own.places -= request.choices;
     own.running += request.choices;
     for (const auto& loan : gifts_.front().loans)
+      // From here on the giver may wait for it: somebody pulls.
       loan->offered.store(false, std::memory_order_release);
     taken.push_back(std::move(gifts_.front()));
     gifts_.pop_front();
   }
   WakeTaker();
+  // That was the last there will ever be: who waits for more is done.
   if (gifts_.empty() && !AnyLeft(GroupRole::kContext)) WakeAll();
   return taken;
 }
@@ -72,6 +76,7 @@ void HandOverBoard::Await(int replica, runtime::TimeNs timeout) {
   Member& member = members_[static_cast<size_t>(replica)];
   {
     const std::lock_guard lock(mutex_);
+    // Looked at under the lock in which the event is reset: what comes later sets it again.
     if (Taker() == replica || (gifts_.empty() && !AnyLeft(GroupRole::kContext))) return;
     member.woken->Reset();
   }

@@ -10,12 +10,12 @@ std::shared_ptr<kv::KvLoan> OpenLoans::Lend(const Sequence& sequence) {
   loan->replica = replica_;
   loan->num_blocks = book_.num_blocks();
   loan->choice = sequence.choice_index;
-  loan->slot = sequence.slot;
+  loan->sequence = sequence.id;
   loan->computed = sequence.computed;
   for (int group = 0; group < book_.num_groups(); ++group) {
-    const auto table = book_.table(group, sequence.slot);
+    const auto table = book_.table(group, sequence.id);
     loan->tables.emplace_back(table.begin(), table.end());
-    loan->first_held.push_back(book_.first_held(group, sequence.slot));
+    loan->first_held.push_back(book_.first_held(group, sequence.id));
   }
   loans_.push_back(loan);
   return loan;
@@ -24,7 +24,8 @@ std::shared_ptr<kv::KvLoan> OpenLoans::Lend(const Sequence& sequence) {
 void OpenLoans::Reclaim() {
   std::erase_if(loans_, [&](const std::shared_ptr<kv::KvLoan>& loan) {
     const bool over = loan->over.load(std::memory_order_acquire);
-    if (over) book_.Close(loan->slot);
+    // Only now: until it was pulled others must not get its blocks.
+    if (over) book_.Close(loan->sequence);
     return over;
   });
 }

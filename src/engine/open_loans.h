@@ -1,5 +1,5 @@
-// What a replica has lent of its KV cache: the slots of choices that others have taken over, which
-// stay open in its book, and take places, until their blocks are read by nobody any more.
+// What a replica has lent of its KV cache: the sequences of choices that others have taken over,
+// which stay open in its book, and take places, until their blocks are read by nobody any more.
 //
 // Not thread-safe: the replica's control task calls. Who has got a loan says by its atomics that it
 // is over.
@@ -20,7 +20,7 @@ class OpenLoans {
   // `replica`: that lends, among the job's. The book outlives it.
   OpenLoans(int replica, kv::GroupBooks& book) : replica_(replica), book_(book) {}
 
-  // Lends what the choice holds; its slot is the loan's from here on.
+  // Lends what the choice holds; its sequence in the book is the loan's from here on.
   std::shared_ptr<kv::KvLoan> Lend(const Sequence& sequence);
   // Takes back the blocks of those that are over.
   void Reclaim();

@@ -33,7 +33,7 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   ParkedKv parked{.computed = sequence->computed};
   int64_t first = parked.computed;
   for (int group = 0; group < book.num_groups(); ++group) {
-    parked.first_held.push_back(options_.streams ? 0 : book.first_held(group, sequence->slot));
+    parked.first_held.push_back(options_.streams ? 0 : book.first_held(group, sequence->id));
     first = std::min(first, parked.first_held.back());
   }
   parked.first_block = first / kv::kBlockTokens;
@@ -75,7 +75,7 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
       if (static_cast<int64_t>(block) < parked.first_held[group] / kv::kBlockTokens) continue;
       moves_.down.push_back(
           {.group = group,
-           .device = book.table(group, sequence->slot)[block],
+           .device = book.table(group, sequence->id)[block],
            .below = parked.stay.blocks[static_cast<size_t>(index)],
            .key = index < full ? SharedKey(keys[static_cast<size_t>(index)]) : kv::PrefixKey{}});
     }
@@ -94,12 +94,12 @@ kv::BlockId Parking::Stream(Sequence* sequence, int64_t block, kv::BlockId devic
 }
 
 void Parking::BringBack(Sequence* sequence, kv::BlockId below, kv::GroupBooks& book) {
-  const int64_t index = book.first_held(0, sequence->slot) / kv::kBlockTokens - 1;
+  const int64_t index = book.first_held(0, sequence->id) / kv::kBlockTokens - 1;
   // Nobody else writes below as long as it is read.
   moving_.push_back({.stay = {.blocks = {below}}});
-  if (!book.TakeBack(sequence->slot, Keys(sequence, index, 1).front())) return;
+  if (!book.TakeBack(sequence->id, Keys(sequence, index, 1).front())) return;
   moves_.up.push_back({.group = 0,
-                       .device = book.table(0, sequence->slot)[static_cast<size_t>(index)],
+                       .device = book.table(0, sequence->id)[static_cast<size_t>(index)],
                        .below = below});
   moves_.up_at_once = true;
   ++counters_.blocks_up;
@@ -119,6 +119,7 @@ int64_t Parking::FindPrefix(Sequence* sequence, int64_t cached, int64_t most) {
       .blocks = found,
       .before = cached,
       .far_blocks = tier_.CountFar(Keys(sequence, cached / kv::kBlockTokens, found))};
+  // To bring a little up may take longer than to compute it.
   return schedule::ParkPays(view, options_.prices) ? rows : 0;
 }
 
@@ -146,6 +147,8 @@ bool Parking::stores_evicted() const {
 }
 
 void Parking::BeginPlan(kv::GroupBooks& book) {
+  // The copies of the last plan are enqueued: what is released here can be written by later ones
+  // alone, which come behind them.
   for (const Moving& moving : moving_) tier_.Release(moving.stay);
   moving_.clear();
   // What was evicted since for other ends than a step is written over already.
@@ -170,9 +173,10 @@ void Parking::StoreEvicted(kv::GroupBooks& book) {
 void Parking::Return(Sequence* sequence, const kv::GroupBooks& book) {
   const ParkedKv& parked = *sequence->parked;
   for (int group = 0; group < book.num_groups(); ++group) {
-    const std::span<const kv::BlockId> table = book.table(group, sequence->slot);
+    const std::span<const kv::BlockId> table = book.table(group, sequence->id);
     const int64_t end = parked.first_block + static_cast<int64_t>(parked.stay.blocks.size());
-    for (int64_t block = book.committed(group, sequence->slot) / kv::kBlockTokens; block < end;
+    // Blocks before these were found in the prefix index: they are on the device already.
+    for (int64_t block = book.committed(group, sequence->id) / kv::kBlockTokens; block < end;
          ++block) {
       const kv::BlockId below = parked.stay.blocks[static_cast<size_t>(block - parked.first_block)];
       moves_.up.push_back(
@@ -188,12 +192,14 @@ void Parking::Return(Sequence* sequence, const kv::GroupBooks& book) {
   }
   moving_.push_back({.stay = std::move(sequence->parked->stay), .sequence = sequence});
   sequence->parked.reset();
+  // Its blocks count as committed with the next view, when the copies are enqueued: until then
+  // nobody may share them.
   returning_.push_back(sequence);
 }
 
 void Parking::CommitReturned(kv::GroupBooks& book) {
   for (const Sequence* sequence : returning_) {
-    book.CommitAdopted(sequence->slot,
+    book.CommitAdopted(sequence->id,
                        std::span(sequence->tokens).first(static_cast<size_t>(sequence->computed)));
   }
   returning_.clear();
@@ -202,15 +208,16 @@ void Parking::CommitReturned(kv::GroupBooks& book) {
 void Parking::Seal(Sequence* sequence, const kv::GroupBooks& book) {
   if (!options_.keeps || closed_) return;
   const int64_t end =
-      std::min(book.committed(0, sequence->slot), sequence->prompt_tokens) / kv::kBlockTokens;
+      std::min(book.committed(0, sequence->id), sequence->prompt_tokens) / kv::kBlockTokens;
   for (; sequence->sealed_blocks < end; ++sequence->sealed_blocks) {
     const kv::PrefixKey key = Keys(sequence, sequence->sealed_blocks, 1).front();
     device_.clear();
     for (int group = 0; group < book.num_groups(); ++group) {
       device_.push_back(
-          book.table(group, sequence->slot)[static_cast<size_t>(sequence->sealed_blocks)]);
+          book.table(group, sequence->id)[static_cast<size_t>(sequence->sealed_blocks)]);
     }
     fresh_.clear();
+    // Without room now, it is tried again with the next plan: sealed_blocks has not moved.
     if (!MoveDown(tier_.HoldFar(key, &fresh_, spared_), key, device_)) return;
   }
 }

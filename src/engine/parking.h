@@ -51,7 +51,7 @@ class Parking {
       : options_(options), tier_(options.blocks.near(), options.blocks.far()) {}
 
   bool on() const { return options_.blocks.all() > 0; }
-  // Before the choice's slot is closed: puts what it has computed below, if there is room and it
+  // Before the choice leaves the book: puts what it has computed below, if there is room and it
   // pays. False: it has nothing there and is computed again.
   bool Park(Sequence* sequence, const kv::GroupBooks& book);
   // Keeps so many blocks of the tier for what is streamed.
@@ -74,7 +74,7 @@ class Parking {
   bool stores_evicted() const;
   // What moved for the last plan is under way; what came up may be given up by the tier.
   void BeginPlan(kv::GroupBooks& book);
-  // The choice has a slot again, whose blocks from committed() on are filled from below.
+  // The choice is in the book again; its blocks from committed() on are filled from below.
   void Return(Sequence* sequence, const kv::GroupBooks& book);
   // Those that have come back since CommitReturned: nobody shares their blocks before they are
   // filled, and no step that is begun later runs before that.

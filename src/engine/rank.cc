@@ -31,7 +31,7 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
     if (task.input.params == nullptr) continue;
     task.input.logits = logits;
     task.sampled = sample::Sample(task.input, scratch);
-    args.sampled[task.slot] = task.sampled.token;
+    args.sampled[task.sequence] = task.sampled.token;
   }
 }
 

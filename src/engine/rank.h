@@ -29,7 +29,7 @@ inline constexpr base::ErrorCode kStepTimeout{"step_timeout"};
 struct LogitTask {
   // logits are filled in by the rank; params null: only the logprobs below
   sample::SampleInput input;
-  int32_t slot = -1;                 // whose last sampled token this is
+  int32_t sequence = -1;             // whose last sampled token this is
   int32_t target = -1;               // prompt logprobs: the prompt's next token
   int32_t target_logprobs = -1;      // how many alternatives of it
   bool nan = false;                  // the logits are NaN: nothing was drawn

@@ -18,10 +18,10 @@ RankSet::RankSet(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
       leader_(std::ranges::find_if(ranks_, [](const auto& rank) { return rank->leads(); })->get()),
       timeout_(timeout) {}
 
-void RankSet::SetTable(const kv::GroupBooks& book, kv::SequenceSlot slot, size_t first_block) {
+void RankSet::SetTable(const kv::GroupBooks& book, kv::SequenceId sequence, size_t first_block) {
   for (const auto& rank : ranks_) {
     for (int group = 0; group < book.num_groups(); ++group)
-      rank->buffers().SetTable(group, slot, first_block, book.table(group, slot));
+      rank->buffers().SetTable(group, sequence, first_block, book.table(group, sequence));
   }
 }
 
@@ -47,6 +47,8 @@ base::Status RankSet::WaitStep(int flight) {
     Rank* const rank = pending_[next % pending_.size()];
     const runtime::TimeNs left = deadline - runtime_.Now();
     const runtime::TimeNs glance = pending_.size() > 1 ? std::min(left, kFaultGlance) : left;
+    // The ranks are looked at in turns: the one that fails need not be the first in line, and the
+    // others wait for it on the device until they are aborted.
     if (!rank->StepEnded(std::max<runtime::TimeNs>(0, glance), flight) && left > 0) continue;
     const base::Status done = rank->WaitStep(0, flight);
     if (fault.ok() && !done.ok()) {
@@ -59,13 +61,15 @@ base::Status RankSet::WaitStep(int flight) {
 }
 
 base::Result<uint64_t> RankSet::PullLoan(const kv::KvLoan& loan, const kv::GroupBooks& book,
-                                         kv::SequenceSlot slot) {
+                                         kv::SequenceId sequence) {
   std::vector<kv::Cache::Move> moves;
   for (int group = 0; group < book.num_groups(); ++group) {
+    // What the giver's windows had let go is nowhere, and nobody sees it.
     const auto first = static_cast<size_t>(loan.first_held[group] / kv::kBlockTokens);
     moves.push_back(
-        {std::span(loan.tables[group]).subspan(first), book.table(group, slot).subspan(first)});
+        {std::span(loan.tables[group]).subspan(first), book.table(group, sequence).subspan(first)});
   }
+  // All ranks pull at once; the waits come behind.
   for (const auto& rank : ranks_) FB_RETURN_IF_ERROR(rank->EnqueueKvPull(loan, moves));
   uint64_t bytes = 0;
   for (const auto& rank : ranks_) {

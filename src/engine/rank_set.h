@@ -28,7 +28,7 @@ class RankSet {
   bool digests_on() const { return leader_->digests_on(); }
 
   // The blocks of a sequence from the `first_block`-th on, in all tables.
-  void SetTable(const kv::GroupBooks& book, kv::SequenceSlot slot, size_t first_block);
+  void SetTable(const kv::GroupBooks& book, kv::SequenceId sequence, size_t first_block);
   // The step in the leader's buffers, on all ranks, as the round has it.
   void EnqueueStep(std::vector<LogitTask>* tasks, const Round& round, int flight);
   // The replica's part in a step that the others of its group take.
@@ -36,9 +36,9 @@ class RankSet {
   // Until the step has ended on all ranks. Errors: kStepTimeout, or the first fault of a device.
   base::Status WaitStep(int flight);
 
-  // Pulls what was lent into the blocks of `slot`, and waits for it; returns the bytes.
+  // Pulls what was lent into the blocks of `sequence`, and waits for it; returns the bytes.
   base::Result<uint64_t> PullLoan(const kv::KvLoan& loan, const kv::GroupBooks& book,
-                                  kv::SequenceSlot slot);
+                                  kv::SequenceId sequence);
   // Before a step is enqueued: what moves between the devices and the tier below, and then what
   // the step reads through the window.
   void MoveKv(const kv::TierMoves& moves);

@@ -23,7 +23,7 @@ uint64_t PlanHash(std::span<const SequenceRows> step, const kv::GroupBooks& book
     const uint64_t what = base::Combine64(static_cast<uint64_t>(rows.sequence->job_order()),
                                           static_cast<uint64_t>(rows.begin));
     const uint64_t held = base::Combine64(static_cast<uint64_t>(rows.count()),
-                                          book.table(0, rows.sequence->slot).size());
+                                          book.table(0, rows.sequence->id).size());
     hash = base::Combine64(hash, base::Combine64(what, held));
   }
   return hash;
@@ -32,7 +32,7 @@ uint64_t PlanHash(std::span<const SequenceRows> step, const kv::GroupBooks& book
 LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample, uint64_t job_seed) {
   const Request& request = sequence->request->request;
   LogitTask task;
-  task.slot = sequence->slot;
+  task.sequence = sequence->id;
   if (sequence->wants_prompt_logprobs() && position + 1 < sequence->prompt_tokens) {
     task.target = sequence->tokens[position + 1];
     task.target_logprobs = request.sampling.prompt_logprobs;
@@ -113,9 +113,9 @@ base::Result<bool> Replica::Begin(bool share) {
   ranks_.MoveKv(choices_.tier_moves());
   choices_.tier_moves().Clear();
   for (const Sequence* sequence : choices_.returning())
-    ranks_.SetTable(choices_.book(), sequence->slot, 0);
+    ranks_.SetTable(choices_.book(), sequence->id, 0);
   for (const Sequence* sequence : choices_.streaming().changed())
-    ranks_.SetTable(choices_.book(), sequence->slot, 0);
+    ranks_.SetTable(choices_.book(), sequence->id, 0);
   choices_.streaming().changed().clear();
   // Choices alone came back: they run in the next plan.
   if (flight.rows.empty()) return Begin(share);
@@ -144,20 +144,20 @@ void Replica::BuildBatch(Flight& flight) {
   flight.tasks.clear();
   flight.first_task.clear();
   for (const auto& [sequence, begin, end, first_block] : flight.rows) {
-    if (choices_.book().table(0, sequence->slot).size() > first_block)
-      ranks_.SetTable(choices_.book(), sequence->slot, first_block);
+    if (choices_.book().table(0, sequence->id).size() > first_block)
+      ranks_.SetTable(choices_.book(), sequence->id, first_block);
     const bool prompt_rows =
         sequence->wants_prompt_logprobs() && begin < sequence->prompt_tokens - 1;
     const bool samples = end == sequence->known() && sequence->max_generated > 0;
     // The token that the last step sampled is on the device already, where one device does all.
-    const int32_t on_device = ~sequence->slot;
-    const bool sampled_last = ranks_.size() == 1 && sequence->sampled_in_slot && end - begin == 1 &&
-                              end == sequence->known();
+    const int32_t on_device = ~sequence->id;
+    const bool sampled_last = ranks_.size() == 1 && sequence->sampled_on_device &&
+                              end - begin == 1 && end == sequence->known();
     const auto tokens = std::span<const int32_t>(sequence->tokens)
                             .subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
     buffers.Add({.tokens = sampled_last ? std::span(&on_device, 1) : tokens,
                  .first_position = begin,
-                 .slot = sequence->slot,
+                 .sequence = sequence->id,
                  .all_logits = prompt_rows,
                  .last_logits = samples,
                  .prompt_tokens = sequence->prompt_tokens});
@@ -264,13 +264,12 @@ base::Result<Turn> Replica::StepIdle(bool ended) {
 base::Status Replica::Adopt(Gift gift) {
   int64_t& kv_bytes = gift.handed_over ? stats_.kv_bytes_handed_over : stats_.kv_bytes_stolen;
   for (const Choices::Adopted& adopted : choices_.Adopt(gift)) {
-    const kv::SequenceSlot slot = adopted.sequence->slot;
+    const kv::SequenceId id = adopted.sequence->id;
     // After an error the device may still read: the loan is not over.
-    FB_ASSIGN_OR_RETURN(const uint64_t bytes,
-                        ranks_.PullLoan(*adopted.loan, choices_.book(), slot));
+    FB_ASSIGN_OR_RETURN(const uint64_t bytes, ranks_.PullLoan(*adopted.loan, choices_.book(), id));
     kv_bytes += static_cast<int64_t>(bytes);
     choices_.Resume(adopted);
-    ranks_.SetTable(choices_.book(), slot, 0);
+    ranks_.SetTable(choices_.book(), id, 0);
   }
   for (const auto& loan : gift.loans) loan->over.store(true, std::memory_order_release);
   return base::Status::Ok();

@@ -55,6 +55,7 @@ schedule::QueueView RequestQueue::View(int replica) {
   const auto ahead = static_cast<int64_t>(num_ahead());
   schedule::QueueView view{
       .replicas = replicas_,
+      // A source that cannot say how much is left leaves the sum unknown.
       .remaining = unread < 0 ? -1 : unread + ahead,
       .held = held_[replica],
       .held_tokens = static_cast<double>(held_tokens_[replica]),
@@ -123,6 +124,7 @@ TakenRequest RequestQueue::TakeAt(size_t index) {
   TakenRequest taken{std::move(ahead.request), static_cast<int64_t>(MeanOutput())};
   prompt_tokens_ahead_ -= ahead.length.prompt_tokens;
   tokens_ahead_ -= ahead.tokens;
+  // Dealt requests are known by their index: none may move any more.
   if (!last_) ahead_.erase(ahead_.begin() + static_cast<std::ptrdiff_t>(index));
   return taken;
 }
@@ -132,6 +134,7 @@ std::optional<TakenRequest> RequestQueue::Replay(int replica, int64_t step) {
   size_t& next = replayed_[replica];
   if (next == log.size() || log[next].step > step) return std::nullopt;
   const int64_t id = log[next++].id;
+  // The source need not have the log's order: it is read on until the request is there.
   for (size_t index = 0; index < ahead_.size() || ReadOne(true); ++index) {
     if (ahead_[index].request.id == id) return TakeAt(index);
   }
@@ -178,6 +181,7 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
 }
 
 void RequestQueue::Leave(int replica) {
+  // Leaving twice counts once.
   if (held_tokens_[replica].exchange(-1) >= 0) --replicas_;
 }
 

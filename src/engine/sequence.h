@@ -45,7 +45,7 @@ struct Sequence {
   int32_t prompt_index = 0;
   int32_t choice_index = 0;  // prompt_index * n + j
   Phase phase = Phase::kWaiting;
-  kv::SequenceSlot slot = -1;   // while running
+  kv::SequenceId id = -1;       // while running
   std::vector<int32_t> tokens;  // prompt, then generated
   int64_t prompt_tokens = 0;
   kv::KeySalt salt;  // of its blocks' keys
@@ -58,7 +58,7 @@ struct Sequence {
   bool bounded = false;         // the request bounds its output
   bool admitted_before = false;
   bool in_flight = false;            // a step with rows of it was not committed yet
-  bool sampled_in_slot = false;      // the last token was sampled into StepBatch::sampled[slot]
+  bool sampled_on_device = false;    // the last token was sampled into StepBatch::sampled[id]
   int64_t computed = 0;              // positions in the KV cache
   std::unique_ptr<ParkedKv> parked;  // while waiting; null: it has nothing below
   // While running: of its first blocks, those that lie below and are read from there.
@@ -84,9 +84,9 @@ struct Sequence {
   int64_t output_left() const { return std::min(tokens_left(), expected_tokens - prompt_tokens); }
 
   // It ran, and waits or leaves.
-  void LoseSlot() {
-    slot = -1;
-    sampled_in_slot = false;
+  void LeaveBook() {
+    id = -1;
+    sampled_on_device = false;
     phase = Phase::kWaiting;
     computed = 0;
   }

@@ -17,6 +17,7 @@ StealBoard::StealBoard(runtime::Runtime& runtime, int replicas)
 }
 
 void StealBoard::SetAsks(Member& member, bool asks) {
+  // Who is claimed waits for one giver: a second must not give to it, too.
   if (member.asks == asks || (asks && member.claimed)) return;
   member.asks = asks;
   askers_ += asks ? 1 : -1;
@@ -24,6 +25,8 @@ void StealBoard::SetAsks(Member& member, bool asks) {
 
 bool StealBoard::Done() const {
   return std::ranges::all_of(members_, [](const Member& member) {
+    // Somebody who does not ask may still have work to give, and so may who has a gift that it has
+    // not opened.
     return !member.live || (member.asks && member.inbox.empty());
   });
 }
@@ -75,6 +78,7 @@ void StealBoard::Give(int to, std::vector<Gift> gifts) {
   Member& member = members_[static_cast<size_t>(to)];
   FB_CHECK(member.claimed, "replica {} was not claimed", to);
   member.claimed = false;
+  // Nothing was worth a move: it asks again.
   if (gifts.empty() || !member.live) return SetAsks(member, member.live);
   std::ranges::move(gifts, std::back_inserter(member.inbox));
   member.woken->Set();

@@ -12,8 +12,9 @@ StepBuffers::StepBuffers(const layout::StepShape& shape, device::RegionCutter* c
       max_rows_(static_cast<int32_t>(shape.rows)),
       expanded_blocks_(shape.expanded_blocks) {}
 
-void StepBuffers::SetTable(int group, int32_t slot, size_t from, std::span<const int32_t> blocks) {
-  uint32_t* table = arrays_.batch.group_tables[group] + slot * arrays_.batch.table_stride;
+void StepBuffers::SetTable(int group, int32_t sequence, size_t from,
+                           std::span<const int32_t> blocks) {
+  uint32_t* table = arrays_.batch.group_tables[group] + sequence * arrays_.batch.table_stride;
   for (size_t i = from; i < blocks.size(); ++i) table[i] = static_cast<uint32_t>(blocks[i]);
 }
 
@@ -59,7 +60,7 @@ void StepBuffers::Add(const PlannedRows& rows) {
            batch.num_rows, count, max_rows_);
   const int32_t first_row = batch.num_rows;
   const auto first_position = static_cast<int32_t>(rows.first_position);
-  batch.sequences[batch.num_sequences] = {first_row, count, first_position, rows.slot};
+  batch.sequences[batch.num_sequences] = {first_row, count, first_position, rows.sequence};
   for (int32_t i = 0; i < count; ++i) {
     batch.tokens[first_row + i] = rows.tokens[i];
     batch.positions[first_row + i] = first_position + i;
@@ -87,6 +88,7 @@ const kernels::StepBatch& StepBuffers::Finish() {
   batch.own_end = batch.num_rows;
   if (expanded_blocks_ > 0) {
     arrays_.forms.answer_context.repeated = context_.repeated;
+    // Of this rank's tables: rounds are planned once these stand.
     model::PlanRounds(batch.group_tables[0], batch.table_stride, expanded_blocks_, &arrays_.forms);
     batch.forms = &arrays_.forms;
   }

@@ -14,7 +14,7 @@ namespace forebay::engine {
 struct PlannedRows {
   std::span<const int32_t> tokens;  // tokens of these rows
   int64_t first_position;
-  int32_t slot;
+  int32_t sequence;
   // every row's logits are wanted (prompt logprobs), not only the last one's
   bool all_logits;
   bool last_logits;
@@ -25,12 +25,12 @@ struct PlannedRows {
 class StepBuffers {
  public:
   // The block tables and the sampled tokens are those of the rank's `shared` buffers (null: it has
-  // none yet), since they belong to slots and not to a step.
+  // none yet), since they belong to sequences and not to a step.
   StepBuffers(const layout::StepShape& shape, device::RegionCutter* cutter,
               const StepBuffers* shared = nullptr);
 
-  // Table of a slot: whole when a sequence is admitted, its new tail when it grows.
-  void SetTable(int group, int32_t slot, size_t from, std::span<const int32_t> blocks);
+  // Table of a sequence: whole when a sequence is admitted, its new tail when it grows.
+  void SetTable(int group, int32_t sequence, size_t from, std::span<const int32_t> blocks);
 
   // The step of another rank of the replica, rows and all; tables are set on each.
   void CopyStep(const StepBuffers& other);

@@ -61,8 +61,8 @@ StreamCounters Streaming::counters() const {
 }
 
 int64_t Streaming::FirstFull(const Sequence& sequence) const {
-  const int64_t first = book_.first_held(0, sequence.slot) / kv::kBlockTokens;
-  return first < book_.committed(0, sequence.slot) / kv::kBlockTokens ? first : -1;
+  const int64_t first = book_.first_held(0, sequence.id) / kv::kBlockTokens;
+  return first < book_.committed(0, sequence.id) / kv::kBlockTokens ? first : -1;
 }
 
 int64_t Streaming::Movable(std::span<Sequence* const> running) const {
@@ -70,16 +70,18 @@ int64_t Streaming::Movable(std::span<Sequence* const> running) const {
   // What is held and full; what is not is held by one choice alone.
   int64_t full = book_.held_blocks();
   for (const Sequence* sequence : running) {
-    full -= std::ssize(book_.table(0, sequence->slot)) -
-            book_.committed(0, sequence->slot) / kv::kBlockTokens;
+    full -= std::ssize(book_.table(0, sequence->id)) -
+            book_.committed(0, sequence->id) / kv::kBlockTokens;
   }
   return std::min(room(), full);
 }
 
 void Streaming::MakeRoom(const Sequence& sequence, int64_t length,
                          std::span<Sequence* const> running) {
-  const int64_t blocks = (length + kv::kBlockTokens - 1) / kv::kBlockTokens -
-                         std::ssize(book_.table(0, sequence.slot));
+  const int64_t blocks =
+      (length + kv::kBlockTokens - 1) / kv::kBlockTokens - std::ssize(book_.table(0, sequence.id));
+  // The lowest full block goes, and for all choices that share it: one that still held it would
+  // keep it on the device.
   while (on() && book_.available_blocks() < blocks) {
     const Sequence* lowest = nullptr;
     int64_t index = -1;
@@ -91,17 +93,17 @@ void Streaming::MakeRoom(const Sequence& sequence, int64_t length,
     }
     FB_CHECK(lowest != nullptr, "{} blocks are wanted, {} available, and none can be streamed",
              blocks, book_.available_blocks());
-    const kv::BlockId block = book_.table(0, lowest->slot)[static_cast<size_t>(index)];
+    const kv::BlockId block = book_.table(0, lowest->id)[static_cast<size_t>(index)];
     for (Sequence* choice : running) {
       if (FirstFull(*choice) == index &&
-          book_.table(0, choice->slot)[static_cast<size_t>(index)] == block)
+          book_.table(0, choice->id)[static_cast<size_t>(index)] == block)
         Stream(choice, index);
     }
   }
 }
 
 void Streaming::Stream(Sequence* sequence, int64_t index) {
-  const std::span<const kv::BlockId> table = book_.table(0, sequence->slot);
+  const std::span<const kv::BlockId> table = book_.table(0, sequence->id);
   const kv::BlockId below = parking_.Stream(sequence, index, table[static_cast<size_t>(index)]);
   const int32_t place = places_.Take(below);
   parking_.Spare(places_.room());
@@ -109,7 +111,8 @@ void Streaming::Stream(Sequence* sequence, int64_t index) {
       kv_digest_(0, table, index * kv::kBlockTokens, (index + 1) * kv::kBlockTokens);
   sequence->streamed.push_back({.below = below, .digest = digest});
   sequence->let_go_digest += digest;
-  book_.Replace(sequence->slot,
+  // The table's entry says now that the block comes through the window, and at which place.
+  book_.Replace(sequence->id,
                 static_cast<kv::BlockId>(kernels::kWindowBit | static_cast<uint32_t>(place)));
   NoteChanged(sequence);
 }
@@ -144,6 +147,7 @@ void Streaming::NoteChanged(Sequence* sequence) {
 }
 
 void Streaming::End(Sequence* sequence) {
+  // A table that is closed must not be written to the device any more.
   std::erase(changed_, sequence);
   // From the end to the front, so that the children of a prefix are evicted before it.
   for (; !sequence->streamed.empty(); sequence->streamed.pop_back()) {

@@ -71,7 +71,7 @@ class Streaming {
   // Brings back what should not be streamed, as far as blocks are available: after all others of
   // the step have theirs.
   void BringBack(std::span<Sequence* const> running);
-  // The choice runs no more, or not here; before its slot is closed.
+  // The choice runs no more, or not here; before it leaves the book.
   void End(Sequence* sequence);
 
   // What the next step reads through the window.

@@ -163,6 +163,8 @@ base::Result<Exchange> Exchange::Create(Fabric& fabric, const Communicator& comm
 void Exchange::Meet(device::Stream& stream) {
   ++meetings_;
   for (const int peer : communicator_.ranks) {
+    // All posts come before the first await: a stream that waited first would keep everybody
+    // waiting.
     if (peer != fabric_->rank()) fabric_->Post(stream, peer, channel_, meetings_);
   }
   for (const int peer : communicator_.ranks) {
@@ -190,6 +192,7 @@ void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
                                           .collective = cost::Collective::kAllGather,
                                           .ranks = args.num_ranks},
                                          args);
+  // Offsets are written on the device: how many rows there are is known when the operation begins.
   operation.complete = CompleteRowGather;
   operation.further_accesses = RowGatherReads;
   const auto borders = static_cast<uint64_t>(rows.borders[args.num_ranks] + 1);
@@ -235,6 +238,7 @@ std::byte* Handover::Buffer(uint64_t bytes) const {
 
 void Handover::Send(device::Stream& stream, const std::byte* source, uint64_t bytes) {
   ++messages_;
+  // A message goes where the last but one lay, once that was taken.
   if (messages_ > 2) fabric_->Await(stream, to_, kTakenChannel, messages_ - 2);
   if (bytes > 0) stream.Enqueue(device::MakeCopy("send", Buffer(bytes), source, bytes));
   fabric_->Post(stream, to_, kStageChannel, messages_);

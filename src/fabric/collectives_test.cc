@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "device/copy.h"
 #include "device/hazard_checker.h"
-#include "runtime/runtime_test_base.h"
+#include "runtime/testing/on_both_runtimes.h"
 #include "runtime/virtual/virtual_runtime.h"
 
 namespace forebay::fabric {

@@ -47,6 +47,7 @@ void LineSplitter::Finish() {
 
 void LineSplitter::Extend(std::string_view piece) {
   if (piece.empty()) return;
+  // A CR before the LF is no part of the line, one elsewhere is: it is known with the next byte.
   if (held_cr_) {
     hasher_.Update("\r");
     ++length_;
@@ -157,6 +158,8 @@ base::Status JobFile::Read(size_t ordinal, std::string* text) const {
     if (count == 0) break;
     done += static_cast<size_t>(count);
   }
+  // The results say of which line they are by this hash: a line that is another now must not be
+  // answered as the one that was indexed.
   if (base::HashBytes(*text) != entry.hash) {
     return base::Status(
         kInputChanged,

@@ -5,7 +5,7 @@
 #include <malloc.h>
 #include <sys/stat.h>
 
-#include "job/test_files.h"
+#include "job/testing/files.h"
 
 namespace forebay::job {
 namespace {
@@ -85,7 +85,7 @@ TEST(LineSplitterTest, CutsDoNotMatter) {
 }
 
 TEST(JobFileTest, ReadsLinesAndFindsThem) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "in.jsonl";
   WriteFile(path, "\xEF\xBB\xBF{\"a\":1}\r\n\n{\"b\":2}");
   auto file = JobFile::Open(path);
@@ -114,7 +114,7 @@ TEST(JobFileTest, ReadsLinesAndFindsThem) {
 }
 
 TEST(JobFileTest, EmptyFilesHaveNoLines) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   for (const std::string_view content :
        {"", "\n", "\xEF\xBB\xBF", "\xEF\xBB\xBF\r\n", "  \n\t\n\r"}) {
     WriteFile(folder / "in.jsonl", content);
@@ -125,7 +125,7 @@ TEST(JobFileTest, EmptyFilesHaveNoLines) {
 }
 
 TEST(JobFileTest, RefusesWhatCannotBeReadTwice) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   const std::pair<std::string, std::string> cases[] = {{folder / "missing", "No such file"},
                                                        {folder / "", "is a folder"},
@@ -140,7 +140,7 @@ TEST(JobFileTest, RefusesWhatCannotBeReadTwice) {
 }
 
 TEST(JobFileTest, AMillionShortLinesTakeThirtyTwoBytesEach) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "in.jsonl";
   {
     std::ofstream out(path, std::ios::binary);

@@ -15,10 +15,10 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "job/fake_engine.h"
-#include "job/fake_pipeline.h"
 #include "job/results_log.h"
-#include "job/test_files.h"
+#include "job/testing/fake_engine.h"
+#include "job/testing/fake_pipeline.h"
+#include "job/testing/files.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
 
@@ -87,7 +87,7 @@ struct TestJob {
   void Input(std::string_view content) const { WriteFile(input_path, content); }
   std::string Output() const { return ReadWhole(options.output_path); }
 
-  TestFolder folder;
+  base::TemporaryFolder folder;
   const std::string input_path = folder / "in.jsonl";
   std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
   JobOptions options;

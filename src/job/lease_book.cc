@@ -47,6 +47,7 @@ LeaseBook::Worker& LeaseBook::At(int64_t worker, int64_t now_ns) {
 void LeaseBook::Open(int64_t line) {
   Line& entry = lines_[static_cast<size_t>(line)];
   entry.state = State::kOpen;
+  // It may be the line that kills: it goes alone, so that no other is blamed with it.
   if (entry.deaths >= kSuspectDeaths) {
     suspects_.insert(line);
     return;
@@ -84,12 +85,14 @@ std::vector<int64_t> LeaseBook::TakeOpen(const Worker& worker) {
     open_.clear();
   }
   if (end_began_ && num_open_ > 0) {
+    // At the end the longest first and few at a time, so that workers end together.
     const int64_t size = std::clamp<int64_t>(share / 2, 1, options_.least_lines);
     while (!longest_.empty() && static_cast<int64_t>(taken.size()) < size)
       taken.push_back(longest_.extract(std::prev(longest_.end())).value().second);
     num_open_ -= static_cast<int64_t>(taken.size());
     std::ranges::sort(taken);
   } else if (num_open_ > 0) {
+    // A quarter of a share: the rest is for who is faster.
     const int64_t size = std::clamp(share / 4, options_.least_lines, options_.most_lines);
     const auto run = open_.extract(open_.begin());
     const int64_t begin = run.key(), end = std::min(run.mapped(), begin + size);
@@ -128,6 +131,7 @@ std::optional<LeaseAction> LeaseBook::Grant(int64_t worker) {
     return lines_[static_cast<size_t>(line)].deaths >= kSuspectDeaths;
   });
   std::vector<int64_t> taken;
+  // Who holds a suspect gets nothing beside it.
   if (!alone) taken = TakeOpen(to);
   if (taken.empty() && to.held.empty() && suspects_.empty()) taken = TakeLate(worker);
   to.waits = taken.empty();
@@ -162,6 +166,7 @@ std::vector<LeaseAction> LeaseBook::Finish(int64_t worker, int64_t line, int64_t
   if (found != workers_.end()) found->second.heard_ns = now_ns;
   const bool holds = found != workers_.end() && found->second.held.erase(line) > 0;
   const auto gone = gone_.find(worker);
+  // Given up as silent, it may have gone on all the same: its results are as good.
   const bool held_once = !holds && gone != gone_.end() && gone->second.erase(line) > 0;
   const auto act = [&](Kind kind) {
     actions.push_back({.kind = kind, .worker = worker, .line = line});
@@ -214,6 +219,8 @@ void LeaseBook::End(int64_t worker, bool died, std::vector<LeaseAction>* actions
     Line& entry = lines_[static_cast<size_t>(line)];
     --entry.holders;
     if (entry.state != State::kLeased) continue;
+    // The last death that fails a line counts only where it was alone: of several nobody knows
+    // which it was.
     if (died && (held.size() == 1 || entry.deaths + 1 < kMostDeaths)) ++entry.deaths;
     if (entry.deaths >= kMostDeaths) {
       entry.state = State::kDone;

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "base/json.h"
-#include "job/test_files.h"
-#include "tests_support/test_data.h"
+#include "job/testing/files.h"
+#include "testing/test_data.h"
 
 namespace forebay::job {
 namespace {

@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "base/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 #include "job/line_parser.h"
 #include "job/results_scan.h"
 

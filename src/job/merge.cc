@@ -127,6 +127,7 @@ class Merge {
   base::Status Take(const std::string& path, uint32_t part, const FoundResult& found) {
     Fingerprints job = found.id.hash;
     job.input = 0;
+    // The first result says of which job all are.
     if (!job_) job_ = job;
     if (!(*job_ == job)) {
       return base::Status(
@@ -177,6 +178,8 @@ class Merge {
       };
       if (first.input_hash != second.input_hash)
         return refuse(kResultsMismatch, "are results of different inputs");
+      // Equal but for what differs from run to run: an answer that differs is a fault to be seen,
+      // not to be chosen from.
       FB_ASSIGN_OR_RETURN(const std::string one, Read(first));
       FB_ASSIGN_OR_RETURN(const std::string other, Read(second));
       FB_ASSIGN_OR_RETURN(const std::string answer, AnswerOf(parser, one));
@@ -221,6 +224,7 @@ class Merge {
   }
 
   base::Status Write() const {
+    // The output may be one of the parts: it is replaced when all stands.
     const std::string path = options_.output + ".merging";
     const File to(path, O_WRONLY | O_CREAT | O_TRUNC);
     if (!to.ok()) return IoError(path, "cannot create");

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "job/test_files.h"
+#include "job/testing/files.h"
 
 namespace forebay::job {
 namespace {
@@ -18,7 +18,7 @@ base::Status Check(std::vector<NamedPath> outputs, std::vector<NamedPath> inputs
 }
 
 TEST(OutputCheckTest, FilesOfTheirOwnPassAndNothingIsTouched) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   WriteFile(folder / "old", "kept");
   WriteFile(folder / "in", "input");
   EXPECT_TRUE(Check({{"-o", folder / "old"}, {"--summary", folder / "new"}, {"--steps", ""}},
@@ -30,7 +30,7 @@ TEST(OutputCheckTest, FilesOfTheirOwnPassAndNothingIsTouched) {
 }
 
 TEST(OutputCheckTest, OneFileByTwoNamesIsRefused) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   WriteFile(folder / "file", "x");
   std::filesystem::create_directory(folder / "sub");
   std::filesystem::create_symlink(folder / "file", folder / "link");
@@ -55,7 +55,7 @@ TEST(OutputCheckTest, OneFileByTwoNamesIsRefused) {
 }
 
 TEST(OutputCheckTest, AFileOfTheModelsFolderIsRefused) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   std::filesystem::create_directories(folder / "model/nested");
   WriteFile(folder / "blob", "weights");
   std::filesystem::create_symlink(folder / "blob", folder / "model/nested/weights");
@@ -65,7 +65,7 @@ TEST(OutputCheckTest, AFileOfTheModelsFolderIsRefused) {
 }
 
 TEST(OutputCheckTest, WhatCannotBeWrittenIsFoundOut) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   constexpr base::ErrorCode kOwn{"own"};
   WriteFile(folder / "file", "x");
   for (const std::string& path : {folder / "none/file", folder / "", folder / "file/inside"}) {

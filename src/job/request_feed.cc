@@ -35,6 +35,7 @@ bool RequestFeed::Ending() {
 std::optional<Request> RequestFeed::Next(bool wait) {
   while (!exhausted_ && !Ending()) {
     const std::optional<int64_t> id = ids_.Receive(wait ? kGlance : 0);
+    // A glance at a time: a signal that comes meanwhile has to be seen.
     if (!id && !wait) return std::nullopt;
     if (!id) continue;
     exhausted_ = *id == kNoMore;
@@ -83,6 +84,7 @@ bool RequestFeed::Take(size_t ordinal) {
   }
   for (const auto& prompt : built->request.prompts)
     counters_.read_prompt_tokens += static_cast<int64_t>(prompt.size());
+  // Expected before it is sent: its result may come before this call is over.
   const int64_t id = built->request.id;
   writer_.Expect(ordinal, std::move(built->line), built->request);
   {

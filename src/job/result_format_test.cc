@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/json.h"
-#include "job/fake_pipeline.h"
+#include "job/testing/fake_pipeline.h"
 
 namespace forebay::job {
 namespace {

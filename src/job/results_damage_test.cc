@@ -7,8 +7,8 @@
 #include <map>
 
 #include "base/rng.h"
-#include "job/test_files.h"
-#include "job/test_results.h"
+#include "job/testing/files.h"
+#include "job/testing/results.h"
 
 namespace forebay::job {
 namespace {
@@ -26,7 +26,7 @@ struct NoSync : LogIo {
 };
 
 TEST(ResultsDamageTest, AFileThatIsNotTheNamedOneAnyMoreIsFoundOut) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl", other = folder / "other.jsonl";
   const std::pair<std::function<void()>, std::string> cases[] = {
       {[&] { unlink(path.c_str()); }, "the file was removed or renamed"},
@@ -58,7 +58,7 @@ TEST(ResultsDamageTest, AFileThatIsNotTheNamedOneAnyMoreIsFoundOut) {
 }
 
 TEST(ResultsDamageTest, WhatOthersAppendedStays) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   auto log = OpenLog(path, 4);
   ASSERT_TRUE((*log)->Append(0, ResultOf(0)).ok());
@@ -68,7 +68,7 @@ TEST(ResultsDamageTest, WhatOthersAppendedStays) {
 }
 
 TEST(ResultsDamageTest, AHoleCostsTheLinesInIt) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   const std::string first = Line(0), second = Line(1), third = Line(2), fourth = Line(3);
   const std::string whole = first + second + third + fourth;
@@ -99,7 +99,7 @@ TEST(ResultsDamageTest, AHoleCostsTheLinesInIt) {
 }
 
 TEST(ResultsDamageTest, AHoleLargerThanTheBufferIsSkipped) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   WriteFile(path, Line(0));
   truncate(path.c_str(), 3'000'000);
@@ -112,7 +112,7 @@ TEST(ResultsDamageTest, AHoleLargerThanTheBufferIsSkipped) {
 }
 
 TEST(ResultsDamageTest, FailedLinesRunAgainWhereTheirTextChangedOrWhereAsked) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   const std::string content = Line(0) + Line(1, "bad", 400) + Line(2, "bad", 404) + Line(3);
   WriteFile(path, content);
@@ -144,7 +144,7 @@ TEST(ResultsDamageTest, FailedLinesRunAgainWhereTheirTextChangedOrWhereAsked) {
 }
 
 TEST(ResultsDamageTest, AFailedResultOfAnotherJobIsStillRefused) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   WriteFile(path, Line(1, "bad", 400));
   ScanExpectation other = Expect(path, 4, {0, 1, 0xbbbb, 0xcccc});
@@ -154,7 +154,7 @@ TEST(ResultsDamageTest, AFailedResultOfAnotherJobIsStillRefused) {
 }
 
 TEST(ResultsDamageTest, ARewriteTouchesNoFileThatWasThere) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl", precious = folder / "precious";
   WriteFile(precious, "precious");
   std::filesystem::create_symlink(precious, path + ".ordered");
@@ -200,7 +200,7 @@ class LossyDisk : public NoSync {
 };
 
 TEST(ResultsDamageTest, PowerCutsLoseNothingThatWasCommitted) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   constexpr size_t kLines = 60;
   const auto text_of = [](size_t i) { return std::string(i * 37 % 2900, 'y'); };
   size_t holes = 0, cuts = 0;

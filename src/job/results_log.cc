@@ -104,6 +104,8 @@ base::Status ResultsLog::Adopt(const ScanExpectation& expected) {
   torn_bytes_ = static_cast<uint64_t>(info.st_size) - outcome.whole_bytes;
   hole_bytes_ = outcome.hole_bytes;
   num_retried_ = outcome.num_retried;
+  // What is dropped lies between results: the file is written anew without it and read again, for
+  // all offsets have moved. A torn tail alone is cut off.
   if (!outcome.dropped.empty()) {
     std::vector<Piece> kept;
     uint64_t begin = 0;
@@ -182,6 +184,8 @@ base::Status ResultsLog::Append(size_t ordinal, std::string_view line) {
   const std::lock_guard lock(mutex_);
   if (!error_.ok()) return error_;
   FB_CHECK(offsets_[ordinal] == kNoOffset, "a second result for the line with ordinal {}", ordinal);
+  // Where the file does not end at our end somebody else writes to it: one of the two would
+  // overwrite the other.
   FB_RETURN_IF_ERROR(CheckSize());
   if (const int error = WriteAll(*io_, fd_, bytes, end_); error != 0)
     return Latch("cannot write results", error);
@@ -201,6 +205,7 @@ base::Status ResultsLog::Commit() {
   if (committed_end_ == end_) return {};
   const uint64_t end = end_;
   const size_t group = uncommitted_;
+  // Appending goes on while the disk works; what comes meanwhile is the next commit's.
   lock.unlock();
   const int error = io_->Sync(fd_) == 0 ? 0 : errno;
   lock.lock();

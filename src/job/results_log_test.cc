@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "base/rng.h"
-#include "job/test_files.h"
-#include "job/test_results.h"
+#include "job/testing/files.h"
+#include "job/testing/results.h"
 
 namespace forebay::job {
 namespace {
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(ResultsLogTest, AppendsAndResumes) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   {
     auto log = OpenLog(path, 4);
@@ -46,7 +46,7 @@ TEST(ResultsLogTest, AppendsAndResumes) {
 }
 
 TEST(ResultsLogTest, CutsATornTailAtEveryByteOfTheLastTwoRecords) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   const std::string head = ResultOf(3) + "\n", second = ResultOf(1, "zwei\\n\xC3\xA4") + "\n",
                     third = ResultOf(0) + "\n";
@@ -69,7 +69,7 @@ TEST(ResultsLogTest, CutsATornTailAtEveryByteOfTheLastTwoRecords) {
 }
 
 TEST(ResultsLogTest, CutsWhatACrashLeftAtTheEnd) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   const std::string head = ResultOf(0) + "\n";
   for (const std::string& tail :
@@ -84,7 +84,7 @@ TEST(ResultsLogTest, CutsWhatACrashLeftAtTheEnd) {
 }
 
 TEST(ResultsLogTest, RefusesWhatIsNoResultsFileAndLeavesItAlone) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   const std::string good = ResultOf(0) + "\n";
   std::string broken = good;
@@ -117,7 +117,7 @@ TEST(ResultsLogTest, RefusesWhatIsNoResultsFileAndLeavesItAlone) {
 }
 
 TEST(ResultsLogTest, SaysWhichFingerprintChanged) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   const std::string content = ResultOf(0) + "\n" + ResultOf(1) + "\n{\"id\":\"batch";
   WriteFile(path, content);
@@ -150,7 +150,7 @@ TEST(ResultsLogTest, SaysWhichFingerprintChanged) {
 }
 
 TEST(ResultsLogTest, TheSecondWriterIsRefused) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   auto log = OpenLog(path, 4);
   ASSERT_TRUE(log.ok());
@@ -166,7 +166,7 @@ TEST(ResultsLogTest, TheSecondWriterIsRefused) {
 }
 
 TEST(ResultsLogTest, RefusesPathsThatCannotHoldResults) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   EXPECT_EQ(OpenLog(folder / "none/out.jsonl", 1).status().code(), kResultsIo);
   EXPECT_EQ(OpenLog(folder / "", 1).status().code(), kResultsIo);
   EXPECT_EQ(OpenLog("/dev/full", 1).status().code(), kResultsIo);
@@ -193,7 +193,7 @@ struct FaultyIo : LogIo {
 };
 
 TEST(ResultsLogTest, AFailedWriteLatchesAndLeavesWholeLines) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   for (const int error : {ENOSPC, EIO, EDQUOT}) {
     for (const size_t partial : {0, 1, 50}) {
       const std::string path = folder / fmt::format("out-{}-{}", error, partial);
@@ -218,7 +218,7 @@ TEST(ResultsLogTest, AFailedWriteLatchesAndLeavesWholeLines) {
 }
 
 TEST(ResultsLogTest, AnInterruptedWriteGoesOn) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   struct Interrupted : LogIo {
     ssize_t Write(int fd, const char* data, size_t size, off_t offset) override {
@@ -236,7 +236,7 @@ TEST(ResultsLogTest, AnInterruptedWriteGoesOn) {
 }
 
 TEST(ResultsLogTest, AFailedSyncLatches) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   struct NoSync : LogIo {
     int Sync(int fd) override {
       if (calls++ == 0) return LogIo::Sync(fd);
@@ -253,7 +253,7 @@ TEST(ResultsLogTest, AFailedSyncLatches) {
 }
 
 TEST(ResultsLogTest, AFullDiskStopsCleanly) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   const pid_t child = fork();
   if (child == 0) {
@@ -277,7 +277,7 @@ TEST(ResultsLogTest, AFullDiskStopsCleanly) {
 }
 
 TEST(ResultsLogTest, SurvivesKillsAtRandomMoments) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   constexpr size_t kLines = 20'000;
   base::Rng rng(11);
@@ -314,7 +314,7 @@ TEST(ResultsLogTest, SurvivesKillsAtRandomMoments) {
 }
 
 TEST(ResultsLogTest, RewritesInOrderAndKeepsItsLock) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   constexpr size_t kLines = 500;
   std::string expected;
@@ -341,7 +341,7 @@ TEST(ResultsLogTest, RewritesInOrderAndKeepsItsLock) {
 }
 
 TEST(ResultsLogTest, RewritesTheTargetOfALink) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   std::filesystem::create_symlink("real.jsonl", folder / "link.jsonl");
   {
     auto log = OpenLog(folder / "link.jsonl", 2);
@@ -354,7 +354,7 @@ TEST(ResultsLogTest, RewritesTheTargetOfALink) {
 }
 
 TEST(ResultsLogTest, AppendsAndCommitsFromSeveralThreads) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";
   constexpr size_t kLines = 4000;
   {

@@ -70,12 +70,15 @@ class Walker {
   // `line` lacks its LF and begins at `offset`.
   base::Status TakeLine(std::string_view line, uint64_t offset) {
     ++number_;
+    // A crash of the machine can leave a hole of NULs where a write was not yet on the disk; a
+    // whole result may stand behind it on the same line.
     const size_t skipped = SkipHole(line, offset);
     line.remove_prefix(skipped);
     offset += skipped;
     const bool damaged = std::exchange(in_hole_, false);
     const uint64_t end = offset + line.size() + 1;
     const ResultLine result = ReadResultLine(parser_, line);
+    // It keeps buffers for the longest line that it saw.
     if (line.size() > kKeepParserBytes) parser_ = simdjson::dom::parser();
     if (!result.id) {
       if (damaged) return DropHole(offset, end);
@@ -83,6 +86,8 @@ class Walker {
       if (torn_line_ == 0) torn_line_ = number_;
       return {};
     }
+    // A write that was cut short is the last of its run, and the next run cuts it off: in the midst
+    // of results somebody else has edited.
     if (torn_line_ != 0) {
       return Invalid(
           path_, torn_line_,
@@ -176,6 +181,8 @@ class Scanner {
     }
     // A line that failed may be mended.
     const bool retried = result.failed && (expected_.retry_failed || id.hash.input != key->hash);
+    // Its own input may differ; model, settings and numerics must not: they are those of all
+    // results that stay.
     FB_RETURN_IF_ERROR(Compare(result, retried ? id.hash.input : key->hash));
     if (retried) {
       outcome_.dropped.push_back(result.place);
@@ -276,6 +283,8 @@ base::Result<Walked> WalkResults(const ByteSource& source, const std::string& pa
     buffer.erase(0, skipped);
     offset += skipped;
     searched = buffer.size();
+    // What begins otherwise is none of our lines: its end need not be looked for, however far it
+    // is.
     if (!walker.MayBeOurs(buffer)) break;
   }
   FB_RETURN_IF_ERROR(walker.TakeRest(buffer));

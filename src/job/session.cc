@@ -99,6 +99,7 @@ std::vector<int64_t> Session::Submit(std::vector<Submitted> requests,
     }
     some_->Set();
   }
+  // It may have closed between: then nobody else would answer these.
   if (closed_) EndAll();
   return ids;
 }
@@ -154,6 +155,7 @@ bool Session::Finish(RequestResult result) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.extract(result.id);
+    // Who gave it up has its answer already.
     if (found.empty()) return true;
     entry = std::move(found.mapped());
   }

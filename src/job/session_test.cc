@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "job/fake_engine.h"
+#include "job/testing/fake_engine.h"
 #include "runtime/virtual/virtual_runtime.h"
 
 namespace forebay::job {

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "job/result_id.h"
-#include "job/test_files.h"
+#include "job/testing/files.h"
 #include "runtime/mailbox.h"
 #include "runtime/virtual/virtual_runtime.h"
 
@@ -182,7 +182,7 @@ class SharedRun {
 
 TEST(SharedJob, EachLineIsAnsweredOnceWhoeverDies) {
   base::SetLogLevel(base::LogLevel::kError);
-  const TestFolder folder(TestFolder::InMemory());
+  const base::TemporaryFolder folder(base::TemporaryFolder::InMemory());
   std::string text;
   for (int i = 0; i < kLines; ++i) text += fmt::format("{{\"prompt\": \"{}\"}}\n", i);
   WriteFile(folder / "in.jsonl", text);

@@ -39,6 +39,7 @@ void Handle(int signal_number) {
   } else if (control) {
     control->abort = true;
     Say("forebay: stopping\n");
+    // A third one ends the process even where it hangs.
     signal(signal_number, SIG_DFL);
   }
   errno = saved_errno;

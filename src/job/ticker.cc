@@ -33,6 +33,7 @@ void Ticker::Run() {
     const bool is_due = parts_.wake.Wait(kTick);
     parts_.wake.Reset();
     const runtime::TimeNs now = parts_.runtime.Now();
+    // A tick early rather than a tick late: a result is promised to last after a second.
     if (is_due || now - committed >= kCommitInterval - kTick) {
       Commit();
       committed = now;

@@ -27,7 +27,7 @@ struct RmsNormArgs {
 void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label,
              const RmsNormArgs& args);
 
-// out[row] = embedding of tokens[row]; a negative token ~slot stands for sampled[slot]. Reads the
+// out[row] = embedding of tokens[row]; a negative token ~id stands for sampled[id]. Reads the
 // packed head of a tied model (`packed`, single leaf) or a row-major table.
 struct EmbedArgs {
   tensor::DType dtype = tensor::DType::kBF16;

@@ -71,7 +71,7 @@ struct StepBatch {
   // all).
   int32_t own_begin = 0, own_end = 0;
 
-  // [rows] token id, or ~slot: the token that slot's last sample wrote on the device
+  // [rows] token id, or ~id of a sequence: the token that its last sample wrote on the device
   int32_t* tokens = nullptr;
   int32_t* positions = nullptr;       // [rows]
   int32_t* row_sequence = nullptr;    // [rows] index into sequences
@@ -81,7 +81,7 @@ struct StepBatch {
   uint32_t* group_tables[kMaxKvGroups] = {};  // each group's
   int64_t table_stride = 0;
   int32_t* logit_rows = nullptr;       // [logit rows] ascending rows
-  int32_t* sampled = nullptr;          // [slots] the last token sampled for each sequence slot
+  int32_t* sampled = nullptr;          // [sequence ids] the last token sampled for each
   const LatentForms* forms = nullptr;  // null: all rows have one form
 };
 

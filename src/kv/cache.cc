@@ -42,7 +42,7 @@ Cache::Cache(device::Device& device, const device::Region& region, std::span<con
              int64_t num_blocks, bool digests)
     : device_(device), region_(region), view_(CutCache(groups, num_blocks, digests, region.data)) {
   uint64_t offset = 0;
-  for (const CacheView::Group& group : view_.groups) {
+  for (const CacheView::KvGroupView& group : view_.groups) {
     const auto bytes = static_cast<uint64_t>(group.layout.block_stride);
     std::vector<Strip>& strips = strips_.emplace_back();
     if (bytes > 0) strips.push_back({offset, bytes});
@@ -94,6 +94,8 @@ base::Status Cache::EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart
       const auto from = static_cast<uint64_t>(move.from[block]),
                  to = static_cast<uint64_t>(move.to[block]);
       std::byte* destination = region_.data + strip.offset + to * strip.bytes + part.to;
+      // A peer's digests are of its own heads: where several give parts of a block theirs are
+      // summed.
       if (adds) {
         summands_.push_back({reinterpret_cast<uint64_t*>(destination), {}});
         destination = reinterpret_cast<std::byte*>(summands_.back().digests.data());
@@ -130,6 +132,7 @@ base::Status Cache::WaitPull(runtime::TimeNs timeout) {
                     base::FormatDuration(static_cast<double>(timeout) * 1e-9)));
   }
   FB_RETURN_IF_ERROR(device_.Synchronize(stream()));
+  // On the host, once the copies are there.
   for (const Summand& summand : summands_) {
     for (int i = 0; i < kBlockTokens; ++i) summand.to[i] += summand.digests[static_cast<size_t>(i)];
   }

@@ -27,7 +27,7 @@ inline constexpr base::ErrorCode kPullTimeout{"step_timeout"};
 
 // What the layer program writes and reads.
 struct CacheView {
-  struct Group {
+  struct KvGroupView {
     kernels::KvLayout layout;
     // [blocks * 32], or null: not wanted, or the rank has no such layers
     uint64_t* digests = nullptr;
@@ -37,7 +37,7 @@ struct CacheView {
     int32_t group = 0;
     bool first = true;  // whether it is the first layer of its group
   };
-  std::vector<Group> groups;
+  std::vector<KvGroupView> groups;
   std::vector<Layer> layers;
 };
 // Lays out `num_blocks` of each group as above. `data`: num_blocks * KvBlockBytes.

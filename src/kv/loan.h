@@ -17,7 +17,7 @@ struct KvLoan {
   int replica = 0;                           // that lends it, among the job's
   int32_t num_blocks = 0;                    // of its cache
   int32_t choice = 0;                        // of the request's
-  SequenceSlot slot = -1;                    // in its book
+  SequenceId sequence = -1;                  // in its book
   int64_t computed = 0;                      // positions
   std::vector<std::vector<BlockId>> tables;  // by KV group
   std::vector<int64_t> first_held;           // by KV group: positions before it are not lent

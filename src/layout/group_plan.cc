@@ -114,7 +114,7 @@ int64_t PlanRouted(const EngineOptions& options, const MachinePlan& machine,
                    const StepPricer* pricer, const RoutedExperts& experts,
                    const std::vector<MemoryRequest>& ranks) {
   const std::vector<share::PoolPlan>& pools = ranks.front().pool;
-  if (pools.size() < 2 || pools.front().options.experts == "replicated") return 0;
+  if (pools.size() < 2 || !pools.front().options.experts.pools()) return 0;
   const schedule::WantedMode& mode = options.ship.mode;
   if (mode && mode->ffn == FfnMode::kRouted) return std::numeric_limits<int64_t>::max();
   if (options.ship.routed_threshold > 0) return options.ship.routed_threshold;

@@ -15,7 +15,7 @@ constexpr size_t kMostWaiting = 64;
 constexpr int64_t kMostStepsAhead = 8;
 constexpr double kBackToPull = 1.25;  // times the threshold, as in GroupControl
 
-struct Choice {
+struct ChoiceForecast {
   ChoiceShape shape;
   int64_t known = 0, computed = 0, blocks = 0;
 
@@ -24,9 +24,9 @@ struct Choice {
   bool decoding() const { return known - computed == 1 && generated() > 0; }
 };
 
-class Replica {
+class ReplicaForecast {
  public:
-  explicit Replica(const ForecastQuestion& question) : question_(question) {
+  explicit ReplicaForecast(const ForecastQuestion& question) : question_(question) {
     view_.limits = question.limits;
   }
 
@@ -58,14 +58,14 @@ class Replica {
  private:
   void Look();
   void Count();
-  void Compute(Choice& choice, int64_t rows) {
+  void Compute(ChoiceForecast& choice, int64_t rows) {
     choice.computed += rows;
     choice.blocks = std::max(choice.blocks, schedule::BlocksFor(choice.computed, question_.limits));
   }
 
   const ForecastQuestion& question_;
-  std::vector<Choice> running_;
-  std::deque<Choice> waiting_;
+  std::vector<ChoiceForecast> running_;
+  std::deque<ChoiceForecast> waiting_;
   schedule::StepView view_;
   schedule::StepPlan plan_;
   StepLoad load_;
@@ -74,13 +74,13 @@ class Replica {
   bool planned_ = false;
 };
 
-void Replica::Look() {
+void ReplicaForecast::Look() {
   view_.running.clear();
   view_.waiting.clear();
   view_.available_blocks = question_.limits.total_blocks;
   if (ended_ > 0)
     view_.mean_tokens = static_cast<double>(ended_tokens_) / static_cast<double>(ended_);
-  for (const Choice& choice : running_) {
+  for (const ChoiceForecast& choice : running_) {
     view_.available_blocks -= choice.blocks;
     view_.running.push_back({.known_tokens = choice.known,
                              .computed_tokens = choice.computed,
@@ -90,7 +90,7 @@ void Replica::Look() {
                              .decoding = choice.decoding()});
   }
   for (size_t i = 0; i < std::min(kMostWaiting, waiting_.size()); ++i) {
-    const Choice& choice = waiting_[i];
+    const ChoiceForecast& choice = waiting_[i];
     view_.waiting.push_back({.known_tokens = choice.known,
                              .remaining_output = choice.shape.bound - choice.generated()});
   }
@@ -98,9 +98,9 @@ void Replica::Look() {
 
 // The load of the planned step, and how many steps repeat it: steps that only decode, until a
 // choice ends or the blocks do. What could not be admitted cannot be before.
-void Replica::Count() {
+void ReplicaForecast::Count() {
   load_ = {};
-  const auto add = [&](const Choice& choice, int64_t rows) {
+  const auto add = [&](const ChoiceForecast& choice, int64_t rows) {
     load_.sums.Add(choice.computed, rows);
     load_.sampled += choice.computed + rows == choice.known ? 1 : 0;
   };
@@ -111,22 +111,23 @@ void Replica::Count() {
                             plan_.run.size() == running_.size() && load_.sums.prefill_rows == 0;
   if (!only_decodes) return;
   int64_t steps = running_.front().remaining();
-  for (const Choice& choice : running_) steps = std::min(steps, choice.remaining());
+  for (const ChoiceForecast& choice : running_) steps = std::min(steps, choice.remaining());
   const auto missing = [&](int64_t taken) {
     int64_t blocks = 0;
-    for (const Choice& choice : running_)
+    for (const ChoiceForecast& choice : running_)
       blocks += schedule::MissingBlocks(choice.computed + taken, choice.blocks, question_.limits);
     return blocks;
   };
+  // Halved, not searched: steps that are taken too few cost one more look.
   while (steps > 1 && missing(steps) > view_.available_blocks) steps /= 2;
   equal_steps_ = std::max<int64_t>(1, steps);
 }
 
-void Replica::Take(int64_t steps, JobForecast* total) {
+void ReplicaForecast::Take(int64_t steps, JobForecast* total) {
   planned_ = false;
-  std::vector<Choice> preempted;
+  std::vector<ChoiceForecast> preempted;
   for (const int32_t index : plan_.preempt) {
-    Choice choice = running_[index];
+    ChoiceForecast choice = running_[index];
     total->recomputed_tokens += choice.computed;
     ++total->preemptions;
     choice.computed = choice.blocks = 0;
@@ -140,14 +141,15 @@ void Replica::Take(int64_t steps, JobForecast* total) {
     waiting_.pop_front();
     Compute(running_.back(), entry.rows);
   }
-  for (const Choice& choice : preempted) waiting_.push_front(choice);
-  for (Choice& choice : running_) {
+  for (const ChoiceForecast& choice : preempted) waiting_.push_front(choice);
+  for (ChoiceForecast& choice : running_) {
+    // Its prompt is not through: no token of it comes yet.
     if (choice.computed < choice.known) continue;
     choice.known += steps;
     total->output_tokens += steps;
     if (steps > 1) Compute(choice, steps - 1);
   }
-  std::erase_if(running_, [&](const Choice& choice) {
+  std::erase_if(running_, [&](const ChoiceForecast& choice) {
     if (choice.remaining() > 0) return false;
     ++ended_;
     ended_tokens_ += choice.known;
@@ -155,9 +157,9 @@ void Replica::Take(int64_t steps, JobForecast* total) {
   });
 }
 
-class Group {
+class GroupForecast {
  public:
-  explicit Group(const ForecastQuestion& question) : question_(question) {
+  explicit GroupForecast(const ForecastQuestion& question) : question_(question) {
     replicas_.reserve(static_cast<size_t>(question.replicas));
     for (int i = 0; i < question.replicas; ++i) replicas_.emplace_back(question);
     std::vector<int64_t> tokens(replicas_.size());
@@ -170,19 +172,19 @@ class Group {
   }
 
   JobForecast Run() {
-    while (std::ranges::any_of(replicas_, &Replica::works)) {
+    while (std::ranges::any_of(replicas_, &ReplicaForecast::works)) {
       MeetsNow() ? TakeRound() : TakeStep(Next());
     }
-    for (const Replica& replica : replicas_)
+    for (const ReplicaForecast& replica : replicas_)
       total_.seconds = std::max(total_.seconds, replica.clock);
     return total_;
   }
 
  private:
   // Who is furthest behind among those that have something to do.
-  Replica& Next() {
-    Replica* next = nullptr;
-    for (Replica& replica : replicas_) {
+  ReplicaForecast& Next() {
+    ReplicaForecast* next = nullptr;
+    for (ReplicaForecast& replica : replicas_) {
       if (replica.works() && (next == nullptr || replica.clock < next->clock)) next = &replica;
     }
     return *next;
@@ -191,7 +193,7 @@ class Group {
   // Rows of all replicas' latest steps, over those of the threshold.
   double Load() const {
     double rows = 0;
-    for (const Replica& replica : replicas_) rows += static_cast<double>(replica.rows());
+    for (const ReplicaForecast& replica : replicas_) rows += static_cast<double>(replica.rows());
     return rows / (question_.group.threshold * static_cast<double>(replicas_.size()));
   }
 
@@ -201,14 +203,14 @@ class Group {
     const GroupOptions& group = question_.group;
     if (group.num_replicas < 2 || !group.by_load) return group.num_replicas >= 2;
     if (together_) {
-      for (Replica& replica : replicas_) {
+      for (ReplicaForecast& replica : replicas_) {
         if (replica.works()) replica.Plan();
       }
       if (Load() <= kBackToPull) return true;
       together_ = false;
       calm_steps_ = 0;
     }
-    const int64_t working = std::ranges::count_if(replicas_, &Replica::works);
+    const int64_t working = std::ranges::count_if(replicas_, &ReplicaForecast::works);
     return together_ = calm_steps_ >= group.patience * working;
   }
 
@@ -219,7 +221,7 @@ class Group {
     return steps == 1 ? first : (first + price(steps - 1)) / 2 * static_cast<double>(steps);
   }
 
-  void TakeStep(Replica& replica) {
+  void TakeStep(ReplicaForecast& replica) {
     int64_t steps = replica.Plan();
     if (question_.group.num_replicas > 1) {
       // None runs ahead of those that it may meet.
@@ -235,8 +237,8 @@ class Group {
   void TakeRound() {
     int64_t steps = INT64_MAX, all_rows = 0, most = 0, most_prefill = 0;
     double begin = 0;
-    const Replica* largest = nullptr;
-    for (Replica& replica : replicas_) {
+    const ReplicaForecast* largest = nullptr;
+    for (ReplicaForecast& replica : replicas_) {
       begin = std::max(begin, replica.clock);
       if (!replica.works()) continue;
       steps = std::min(steps, replica.Plan());
@@ -254,14 +256,14 @@ class Group {
         return question_.together(largest->LoadAfter(later), all_rows);
       });
     } else {
-      for (Replica& replica : replicas_) {
+      for (ReplicaForecast& replica : replicas_) {
         if (!replica.works()) continue;
         seconds = std::max(seconds, Sum(steps, [&](int64_t later) {
                              return question_.alone(replica.LoadAfter(later));
                            }));
       }
     }
-    for (Replica& replica : replicas_) {
+    for (ReplicaForecast& replica : replicas_) {
       replica.clock = begin + seconds;
       if (!replica.works()) continue;
       total_.steps += steps;
@@ -271,7 +273,7 @@ class Group {
   }
 
   const ForecastQuestion& question_;
-  std::vector<Replica> replicas_;
+  std::vector<ReplicaForecast> replicas_;
   JobForecast total_;
   bool together_ = false;
   int64_t calm_steps_ = 0;  // of all replicas, in a row, with a load below the threshold
@@ -279,7 +281,7 @@ class Group {
 
 }  // namespace
 
-JobForecast ForecastJob(const ForecastQuestion& question) { return Group(question).Run(); }
+JobForecast ForecastJob(const ForecastQuestion& question) { return GroupForecast(question).Run(); }
 
 JobForecast JobForecast::Times(double times) const {
   const auto more = [&](int64_t count) { return std::llround(static_cast<double>(count) * times); };

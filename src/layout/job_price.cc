@@ -122,8 +122,7 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
   const StepMode own_mode{.sp = static_cast<uint8_t>(plan.layout.sp),
                           .tp = static_cast<uint8_t>(plan.layout.tp)};
   const JobSample sample = SampleJob(job, MostChoices(job));
-  const auto policy = schedule::CreatePolicy(options.policy);
-  FB_CHECK(policy.ok(), "{}", policy.status().ToString());
+  const auto policy = options.policy->make();
   JobForecast forecast = ForecastJob(
       {.job = sample.job,
        .replicas = plan.replicas(),
@@ -131,7 +130,7 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
                   .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
                   .block_tokens = kernels::kBlockTokens,
                   .total_blocks = static_cast<int32_t>(memory.kv_tokens() / kernels::kBlockTokens)},
-       .policy = policy->get(),
+       .policy = policy.get(),
        .alone =
            [&](const StepLoad& load) {
              // Each of the stages has a step of its own under way: while one of them passes all

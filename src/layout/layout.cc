@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "layout/memory_plan.h"
-#include "weights/book/placement.h"
 
 namespace forebay::layout {
 namespace {
@@ -41,12 +40,12 @@ base::Status Set(std::string_view key, std::string_view value, Layout* layout) {
     const bool experts = key == "experts";
     FB_ASSIGN_OR_RETURN(const weights::ChosenPlacement chosen, weights::FindPlacement(value));
     const auto tensors = experts ? weights::TensorKind::kExperts : weights::TensorKind::kDense;
-    if (chosen.kind->tensors != tensors && chosen.placement->pools()) {
+    if (chosen.kind->tensors != tensors && chosen.pools()) {
       return {kLayoutInvalid, fmt::format("--layout: {}={} is for {}; expected it behind {}=", key,
                                           value, experts ? "layers without experts" : "experts",
                                           experts ? "weights" : "experts")};
     }
-    (experts ? layout->experts : layout->weights) = value;
+    (experts ? layout->experts : layout->weights) = chosen;
     return base::Status::Ok();
   }
   if (key == "expert-size") {
@@ -85,33 +84,38 @@ base::Status CheckExperts(const Layout& layout, const model::ModelConfig& config
                                      "experts=by_expert",
                                      SizeText(layout))};
   }
+  if (layout.experts.parameter > 0 && layout.expert_size != 0) {
+    return {kLayoutPool, fmt::format("--layout: expert-size={} beside experts={}; expected the "
+                                     "number in one of them",
+                                     SizeText(layout), layout.experts.text())};
+  }
   if (!layout.expert_size && layout.pools_layers() && !layout.pool_layers) {
     return {kLayoutPool,
             fmt::format("--layout: expert-size=auto beside weights={},pool=auto, which is for the "
                         "same memory; expected a number for one of them",
-                        layout.weights)};
+                        layout.weights.text())};
   }
   if (layout.tp > 1) {
     return {kLayoutPool, fmt::format("--layout: experts={} beside tp={} is not there yet; expected "
                                      "tp=1, or experts=replicated, of which each of the tp ranks "
                                      "has its part",
-                                     layout.experts, layout.tp)};
+                                     layout.experts.text(), layout.tp)};
   }
   if (config.moe) return base::Status::Ok();
   return {kLayoutPool, fmt::format("--layout: experts={} of a model without experts ({})",
-                                   layout.experts, config.architecture)};
+                                   layout.experts.text(), config.architecture)};
 }
 
 base::Status CheckPool(const Layout& layout, const model::ModelConfig& config) {
-  const bool in_block_order =
-      layout.weights == "striped" && !layout.pools_experts() && !layout.pool_attention;
+  const bool in_block_order = layout.weights.kind == &weights::kStriped &&
+                              !layout.pools_experts() && !layout.pool_attention;
   if (layout.pools_along_sp() && !in_block_order) {
     return {kLayoutPool,
             fmt::format("--layout: weights={},experts={},pool-attention={} beside sp={}, whose "
                         "ranks share the FFN in the order of their blocks; expected "
                         "weights=striped,experts=replicated,pool-attention=off, or sp=1",
-                        layout.weights, layout.experts, layout.pool_attention ? "on" : "off",
-                        layout.sp)};
+                        layout.weights.text(), layout.experts.text(),
+                        layout.pool_attention ? "on" : "off", layout.sp)};
   }
   FB_RETURN_IF_ERROR(CheckExperts(layout, config));
   if (!layout.pools_layers()) {
@@ -129,7 +133,7 @@ base::Status CheckPool(const Layout& layout, const model::ModelConfig& config) {
                                      *layout.pool_layers, config.num_layers)};
   }
   // A block has a leaf at least.
-  if (layout.weights != "striped" || layout.sp > 1) return base::Status::Ok();
+  if (layout.weights.kind != &weights::kStriped || layout.sp > 1) return base::Status::Ok();
   for (int t = 0; t < layout.tp; ++t) {
     const int64_t leaves =
         model::ShardOf(config, {.tp = layout.tp, .tp_rank = t}).down_leaves.size();
@@ -213,10 +217,10 @@ std::string FormatLayout(const Layout& layout) {
   const std::string sp = layout.sp == 1 ? "" : fmt::format("sp={},", layout.sp);
   std::string text =
       fmt::format("groups={},dp={},{}tp={},pp={},weights={},pool={},pool-attention={}",
-                  layout.groups, layout.dp, sp, layout.tp, layout.pp, layout.weights,
+                  layout.groups, layout.dp, sp, layout.tp, layout.pp, layout.weights.text(),
                   layout.pool_layers ? std::to_string(*layout.pool_layers) : "auto",
                   layout.pool_attention ? "on" : "off");
-  if (layout.pools_experts()) text += ",experts=" + layout.experts;
+  if (layout.pools_experts()) text += ",experts=" + layout.experts.text();
   if (layout.expert_size != 0) text += ",expert-size=" + SizeText(layout);
   return text;
 }

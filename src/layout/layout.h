@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "fabric/fabric.h"
 #include "model/shard.h"
+#include "weights/book/placement.h"
 
 namespace forebay::layout {
 
@@ -25,7 +26,7 @@ inline constexpr base::ErrorCode kLayoutPool{"layout_pool"};
 struct Layout {
   int groups = 1, dp = 1, tp = 1, pp = 1;
   // placements: of layers without experts, and of the others' experts
-  std::string weights = "replicated", experts = "replicated";
+  weights::ChosenPlacement weights, experts;
   // how many layers without experts are pooled; unset: as many as serves the throughput ("auto")
   std::optional<int64_t> pool_layers;
   bool pool_attention = false;  // attention's matrices are pooled beside the FFN's
@@ -39,8 +40,8 @@ struct Layout {
   int ranks_per_replica() const { return pp * ranks_per_stage(); }
   int ranks_per_group() const { return dp * ranks_per_replica(); }
   int num_devices() const { return groups * ranks_per_group(); }
-  bool pools_layers() const { return weights != "replicated"; }
-  bool pools_experts() const { return experts != "replicated"; }
+  bool pools_layers() const { return weights.pools(); }
+  bool pools_experts() const { return experts.pools(); }
   bool pools() const { return pools_layers() || pools_experts(); }
   // Ranks that cut rows share what they would all have; dp replicas are copies then.
   bool pools_along_sp() const { return sp > 1 && pools(); }

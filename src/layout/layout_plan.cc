@@ -8,7 +8,6 @@
 #include "layout/mode_price.h"
 #include "layout/step_price.h"
 #include "layout/stream_choice.h"
-#include "schedule/policy.h"
 #include "weights/book/placement.h"
 
 namespace forebay::layout {
@@ -60,16 +59,17 @@ base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig
                     "max_position_embeddings)",
                     limits.max_model_len, config.max_position_embeddings));
   }
-  return schedule::CreatePolicy(options.policy).status();
+  return base::Status::Ok();
 }
 
 // Experts can come only where ranks lack some.
 base::Status CheckRouted(const EngineOptions& options, const Layout& layout) {
   if (options.ship.mode != StepMode{.ffn = FfnMode::kRouted}) return {};
   if (layout.pools_experts() && layout.dp > 1) return {};
-  return {kCannotRoute, fmt::format("--mode {} with dp={},experts={}: no rank lacks experts; "
-                                    "expected experts=by_expert and dp of at least 2",
-                                    schedule::Name(options.ship.mode), layout.dp, layout.experts)};
+  return {kCannotRoute,
+          fmt::format("--mode {} with dp={},experts={}: no rank lacks experts; "
+                      "expected experts=by_expert and dp of at least 2",
+                      schedule::Name(options.ship.mode), layout.dp, layout.experts.text())};
 }
 
 // Every device a replica, where nothing else is asked for.
@@ -96,7 +96,7 @@ base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options
   pool.placement = plan.layout.weights;
   pool.experts = plan.layout.experts;
   if (const int64_t size = plan.layout.expert_size.value_or(0); size > 0)
-    pool.experts += fmt::format(":{}", size);
+    pool.experts.parameter = size;
   pool.layers = base::EvenPart(plan.layout.pool_layers.value_or(0), decoder.shard.cut.pp,
                                decoder.shard.cut.stage)
                     .size();
@@ -105,7 +105,7 @@ base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options
   if (slots.budget_bytes == 0 && slots.look_ahead_layers == 0 && slots.look_ahead_bytes == 0)
     slots.look_ahead_layers = kLookAheadLayers;
   // Parts of layers come from all owners alike: there is no peak to shift.
-  if (pool.placement != "by_layer" || plan.layout.pools_experts())
+  if (pool.placement.kind != &weights::kByLayer || plan.layout.pools_experts())
     pool.order = weights::FetchOrder::kAsUsed;
   // From all peers at once.
   if (pool.requests_in_flight == 0)
@@ -220,7 +220,7 @@ PooledMemory MemoryWithExperts(const EngineOptions& options, const model::ModelC
   memory.together = [&pricer, ship, context = plan.mean_context,
                      busiest = experts.Busiest(*ship, plan.machine.max_num_seqs)](int64_t batch) {
     return ShippedSeconds(pricer, *ship, pricer.Decode(batch, context), batch,
-                          batch * ship->num_ranks, busiest);
+                          batch * ship->num_replicas, busiest);
   };
   return memory;
 }
@@ -294,6 +294,7 @@ base::Status ChoosePoolAlongSp(const EngineOptions& options, const model::ModelC
   const StepPulls all = PullsOf(pricer, plan->machine, plan->ranks[0].request.pool);
   const cost::Work step = pricer.Prompts(rows, rows).all();
   PoolChoice& choice = plan->choice.emplace();
+  // More layers take longer to fetch and leave more memory: the last that hides is taken.
   for (int64_t layers = 0; layers <= num_layers; ++layers) {
     StepPulls pulls = all;
     pulls.bytes = all.bytes * static_cast<uint64_t>(layers) / static_cast<uint64_t>(num_layers);
@@ -512,6 +513,7 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   std::optional<StepPricer> pricer;
   const bool forecasts = plan.machine.prices_modes && Forecasts(options, config);
   const auto pricer_of_ranks = [&]() -> const StepPricer& {
+    // Made once, and only where something is chosen by prices.
     if (!pricer) {
       const int64_t rows = std::max(plan.machine.max_num_seqs, plan.machine.max_num_batched_tokens);
       pricer.emplace(

@@ -18,8 +18,8 @@ std::vector<Layout> LayoutsOf(int devices) {
       Layout layout{.dp = devices / (tp * pp), .tp = tp, .pp = pp};
       layouts.push_back(layout);
       if (layout.dp == 1 || pp > 1) continue;
-      for (const char* weights : {"striped", "by_layer"}) {
-        layout.weights = weights;
+      for (const auto* placement : {&weights::kStriped, &weights::kByLayer}) {
+        layout.weights = {placement};
         layouts.push_back(layout);
       }
     }

@@ -32,7 +32,7 @@ model::ModelConfig Config() {
 TEST(Layout, TextAndBack) {
   const Layout layout =
       *ParseLayout("dp=4,tp=2,weights=by_layer,pool=12,pool-attention=on,groups=3,pp=2");
-  EXPECT_EQ(layout, (Layout{3, 4, 2, 2, "by_layer", "replicated", 12, true}));
+  EXPECT_EQ(layout, (Layout{3, 4, 2, 2, {&weights::kByLayer}, {}, 12, true}));
   EXPECT_EQ(FormatLayout(layout),
             "groups=3,dp=4,tp=2,pp=2,weights=by_layer,pool=12,pool-attention=on");
   EXPECT_EQ(*ParseLayout(FormatLayout(layout)), layout);

@@ -44,11 +44,12 @@ int64_t RoundsOf(const share::ShipPlan& ship, int64_t rows) {
 
 // How many of a row's experts another rank computes, as a part of them, on average.
 double RemotePart(const share::ShipPlan& ship) {
-  if (ship.expert_holders.empty()) return static_cast<double>(ship.num_ranks - 1) / ship.num_ranks;
+  if (ship.expert_holders.empty())
+    return static_cast<double>(ship.num_replicas - 1) / ship.num_replicas;
   int64_t held = 0;
   for (const uint8_t holders : ship.expert_holders) held += std::popcount(holders);
   return 1 - static_cast<double>(held) /
-                 static_cast<double>(ship.num_ranks * ship.expert_holders.size());
+                 static_cast<double>(ship.num_replicas * ship.expert_holders.size());
 }
 
 // What a shipped layer sends: rows to its owners, partial sums back, over the links of those that
@@ -61,7 +62,7 @@ double ExchangeSeconds(const StepPricer& pricer, const share::ShipPlan& ship, in
   };
   if (ship.num_experts > 0) {
     // A row goes to each rank that has one of its experts, and comes back from each of these.
-    const double others = ship.num_ranks - 1, part = RemotePart(ship),
+    const double others = ship.num_replicas - 1, part = RemotePart(ship),
                  sent = others * (1 - std::pow(1 - part / others, ship.experts_per_token)),
                  returned = part * ship.experts_per_token;
     return seconds(static_cast<double>(rows * decoder.config->hidden_size) *
@@ -69,7 +70,7 @@ double ExchangeSeconds(const StepPricer& pricer, const share::ShipPlan& ship, in
   }
   if (ship.max_planes == 0) return 0;
   const auto sent =
-      (ship.num_ranks - 1) * static_cast<int64_t>(tensor::SizeOf(decoder.dtype)) +
+      (ship.num_replicas - 1) * static_cast<int64_t>(tensor::SizeOf(decoder.dtype)) +
       (ship.num_members() - 1) * ship.max_planes * static_cast<int64_t>(sizeof(float));
   const auto bytes = static_cast<double>(rows * decoder.config->hidden_size * sent);
   return seconds(bytes);
@@ -115,7 +116,7 @@ double RoutedExperts::Share(int64_t rows) const {
 
 double RoutedExperts::Busiest(const share::ShipPlan& ship, int64_t rows) const {
   if (law_ == nullptr || ship.num_experts == 0 || rows == 0) return 1;
-  const auto ranks = static_cast<size_t>(ship.num_ranks),
+  const auto ranks = static_cast<size_t>(ship.num_replicas),
              experts = static_cast<size_t>(ship.num_experts);
   double busiest = 0;
   std::vector<int32_t> counts(ranks * experts);
@@ -129,7 +130,7 @@ double RoutedExperts::Busiest(const share::ShipPlan& ship, int64_t rows) const {
                   std::span(counts).subspan(reader * experts, experts));
     }
     if (!ship.expert_holders.empty())
-      kernels::ChooseOwners(ship.expert_holders, ship.num_ranks, counts.data(), owners.data());
+      kernels::ChooseOwners(ship.expert_holders, ship.num_replicas, counts.data(), owners.data());
     std::vector<int64_t> computed(ranks, 0);
     for (size_t at = 0; at < counts.size(); ++at) computed[owners[at]] += counts[at];
     busiest += static_cast<double>(std::ranges::max(computed));
@@ -153,7 +154,7 @@ double PullPrices::Routed(const StepPrice& own, int64_t rows) const {
       continue;
     uint64_t lacked = 0;
     for (int32_t piece = 0; piece < group.layer(layer).num_pieces; ++piece)
-      lacked += pool.book->PullBytes(pool.rank, layer, piece);
+      lacked += pool.book->PullBytes(pool.member, layer, piece);
     ahead.bytes -= std::min(ahead.bytes, lacked);
     const double held =
         1 - static_cast<double>(lacked) / static_cast<double>(group.layer(layer).bytes());
@@ -186,7 +187,7 @@ ShipRule PlanExperts(const PullPrices& prices, const share::ShipPlan& ship, Most
   const StepPricer& pricer = prices.pricer;
   const auto compare = [&](const StepPrice& own, int64_t rows) {
     return Compared{std::min(prices.Pulled(own), prices.Routed(own, rows)),
-                    ShippedSeconds(pricer, ship, own, rows, ship.num_ranks * rows,
+                    ShippedSeconds(pricer, ship, own, rows, ship.num_replicas * rows,
                                    prices.experts.Busiest(ship, rows))};
   };
   const auto decoding = [&](int64_t rows) { return compare(pricer.Decode(rows, context), rows); };
@@ -213,7 +214,7 @@ ShipRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship, Mos
   const StepPricer& pricer = prices.pricer;
   if (ship.num_experts > 0 && !ship.mode.pulls())
     return PlanExperts(prices, ship, most, context, patience);
-  const int ranks = ship.mode.pulls() ? 1 : ship.num_ranks;
+  const int ranks = ship.mode.pulls() ? 1 : ship.num_replicas;
   const int64_t rows = FirstWithout(pricer.decoder().capacity.rows / ranks, [&](int64_t count) {
     const StepPrice own = pricer.Decode(count, context);
     return ShippedSeconds(pricer, ship, own, count, ranks * count) < prices.Pulled(own);

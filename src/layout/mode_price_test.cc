@@ -20,7 +20,7 @@ EngineOptions OptionsOf(const Cell& cell, const char* routing = "power:1.2") {
   options.machine.devices = *ParseDevices("sim:" + std::to_string(cell.ranks) + "x" + cell.device);
   options.machine.memory_bytes = uint64_t{1} << 50;
   options.machine.routing = *model::ParseRouting(routing, 17);
-  options.layout = Layout{.dp = cell.ranks, .experts = "by_expert"};
+  options.layout = Layout{.dp = cell.ranks, .experts = {&weights::kByExpert}};
   options.limits.max_num_batched_tokens = cell.rows;
   options.limits.max_num_seqs = 256;
   options.limits.max_model_len = cell.prompt + 32;

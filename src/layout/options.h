@@ -16,6 +16,7 @@
 #include "layout/layout.h"
 #include "model/routing.h"
 #include "schedule/lengths.h"
+#include "schedule/policy.h"
 #include "schedule/step_mode.h"
 #include "share/pool_plan.h"
 #include "share/ship_plan.h"
@@ -192,7 +193,7 @@ struct EngineOptions {
   Stealing steal = Stealing::kAuto;
   TierOptions tier;
   TrialOptions trial;
-  std::string policy = "continuous";  // schedule::CreatePolicy
+  const schedule::PolicyKind* policy = schedule::DefaultPolicy();  // Never null.
   // By which policies foresee how long choices will be that want to.
   schedule::LengthPredictor lengths = schedule::LengthPredictor::kQuantile;
   uint64_t seed = 0;

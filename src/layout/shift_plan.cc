@@ -52,7 +52,7 @@ base::Status CheckAll(const ShiftOptions& asked, const Layout& layout) {
     return {kShiftInvalid,
             fmt::format("--shift-modes all with weights={}: ranks own the weights of 2 of the {} "
                         "modes; expected ends",
-                        layout.weights, modes)};
+                        layout.weights.text(), modes)};
   }
   if (!asked.copies_weights) return {};
   return {kShiftInvalid,
@@ -121,7 +121,7 @@ base::Status CheckCopies(const ShiftOptions& asked, const Layout& layout, const 
     return {kShiftInvalid,
             fmt::format("--shift-weights copy with sp={},weights={}: a pool's ranks own what the "
                         "other mode reads; expected views, or replicated weights",
-                        layout.sp, layout.weights)};
+                        layout.sp, layout.weights.text())};
   }
   if (!asked.copies_weights || !std::ranges::all_of(plan.table.entries, is_own)) return {};
   return {kShiftInvalid,

@@ -5,9 +5,10 @@
 namespace forebay::layout {
 namespace {
 
-// Calls visit(&array, count) in memory order. `slots`: with the arrays that belong to slots.
+// Calls visit(&array, count) in memory order. `sequences`: with the arrays that belong to
+// sequences.
 template <typename Visit>
-void ForEachArray(const StepShape& shape, bool slots, StepArrays* arrays, Visit visit) {
+void ForEachArray(const StepShape& shape, bool sequences, StepArrays* arrays, Visit visit) {
   kernels::StepBatch& batch = arrays->batch;
   visit(&batch.tokens, shape.rows);
   visit(&batch.positions, shape.rows);
@@ -25,7 +26,7 @@ void ForEachArray(const StepShape& shape, bool slots, StepArrays* arrays, Visit 
     visit(&forms.blocks, shape.sequences * shape.blocks_per_sequence);
     visit(&forms.places, shape.sequences * shape.blocks_per_sequence);
   }
-  if (!slots) return;
+  if (!sequences) return;
   visit(&batch.sampled, shape.sequences);
   for (int group = 0; group < shape.kv_groups; ++group)
     visit(&batch.group_tables[group], shape.sequences * shape.blocks_per_sequence);

@@ -26,7 +26,7 @@ struct StepArrays {
 // Those of all steps that may be in flight at once.
 uint64_t StepArrayBytes(const StepShape& shape, int32_t steps_in_flight);
 // One step's. Of `shared` (null: this is the rank's first step) it has the block tables and the
-// sampled tokens, which belong to slots and not to a step.
+// sampled tokens, which belong to sequences and not to a step.
 StepArrays CutStepArrays(const StepShape& shape, const StepArrays* shared,
                          device::RegionCutter* cutter);
 

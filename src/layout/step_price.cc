@@ -244,10 +244,10 @@ const StepPrice& StepPricer::Near(const StepLoad& load) const {
 
 uint64_t PullBytes(const share::PoolPlan& pool) {
   // An expert may have several owners.
-  if (pool.options.experts != "replicated") return pool.book->StepBytes(pool.rank);
+  if (pool.options.experts.pools()) return pool.book->StepBytes(pool.member);
   const uint64_t given =
-      pool.book->held_bytes(pool.rank) * static_cast<uint64_t>(pool.num_ranks - 1);
-  return std::max(pool.book->StepBytes(pool.rank), given);
+      pool.book->held_bytes(pool.member) * static_cast<uint64_t>(pool.num_members - 1);
+  return std::max(pool.book->StepBytes(pool.member), given);
 }
 
 double SecondsBeside(const cost::Work& step, const StepPulls& pulls) {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "model/config_reader.h"
-#include "weights/formats/test_files.h"
+#include "weights/formats/testing/weight_files.h"
 
 namespace forebay::model {
 namespace {

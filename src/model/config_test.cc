@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "model/config_reader.h"
 #include "model/rope.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 #include "weights/formats/safetensors.h"
 #include "weights/formats/weight_source.h"
 

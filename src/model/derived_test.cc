@@ -7,7 +7,7 @@
 #include "model/builtin_configs.h"
 #include "model/config_reader.h"
 #include "model/family.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 #include "weights/formats/safetensors.h"
 #include "weights/formats/weight_source.h"
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "base/json.h"
-#include "weights/formats/test_files.h"
+#include "weights/formats/testing/weight_files.h"
 
 namespace forebay::model {
 namespace {
@@ -38,7 +38,7 @@ const std::vector<Row> kRows = {
     {{.line = 3, .choice = 1, .first_position = 2, .count = 1}, {2, 0, 3, 1}}};
 
 std::string Log(const std::vector<Row>& rows) {
-  weights::TemporaryFolder folder;
+  base::TemporaryFolder folder;
   const std::string path = folder.path() + "/log.routing";
   {
     const auto log = RoutingLog::Create(path, Config());

@@ -15,7 +15,7 @@
 #include "kernels/kernel_set.h"
 #include "model/decoder.h"
 #include "model/kv_groups.h"
-#include "runtime/runtime_test_base.h"
+#include "runtime/testing/on_both_runtimes.h"
 #include "weights/random_reader.h"
 
 namespace forebay::model {

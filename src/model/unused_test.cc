@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "model/config_reader.h"
-#include "tests_support/test_data.h"
-#include "weights/formats/test_files.h"
+#include "testing/test_data.h"
+#include "weights/formats/testing/weight_files.h"
 #include "weights/formats/weight_source.h"
 
 namespace forebay::model {

@@ -8,7 +8,7 @@
 
 #include "oracle/list_search.h"
 #include "oracle/testing/random_instance.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 
 namespace forebay::oracle {
 namespace {

@@ -21,7 +21,7 @@ constexpr int64_t kSteps = 24;  // that all replicas decode together, about
 constexpr double kTail = 0.7;   // deviation of the logarithm of a job's output lengths
 
 // Choices of a replica, or 0.
-base::Result<int64_t> BatchOf(const Setting& setting, const layout::LayoutPlan& plan) {
+base::Result<int64_t> BatchOf(const GroupSetting& setting, const layout::LayoutPlan& plan) {
   if (!plan.Fits().ok()) return 0;
   // The policy keeps a block more for each.
   const auto reserved = static_cast<int64_t>(base::RoundUp(static_cast<uint64_t>(setting.context),
@@ -47,7 +47,7 @@ Sums SumOf(const StepRecord& step) {
 
 // What a step takes on average.
 template <typename Outcome>
-void SetStep(const Sums& all, const Setting& setting, const layout::LayoutPlan& plan,
+void SetStep(const Sums& all, const GroupSetting& setting, const layout::LayoutPlan& plan,
              Outcome* outcome) {
   outcome->step_ms = 1e3 * all.seconds / all.steps;
   outcome->exposed_ms = 1e3 * all.waited / setting.tp / all.steps;
@@ -82,7 +82,7 @@ std::vector<Sums> SumSteps(const std::vector<StepRecord>& steps, int64_t batch, 
   return apart ? all : together;
 }
 
-base::Result<Decoding> Measure(const Setting& setting) {
+base::Result<Decoding> Measure(const GroupSetting& setting) {
   layout::EngineOptions options = OptionsOf(setting);
   FB_ASSIGN_OR_RETURN(engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
   FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
@@ -120,7 +120,7 @@ base::Result<Decoding> Measure(const Setting& setting) {
   return decoding;
 }
 
-base::Result<JobOutcome> Run(const JobSetting& job) {
+base::Result<JobFigures> Run(const JobSetting& job) {
   const trace::LengthTrace trace = JobTrace(job);
   layout::EngineOptions options = OptionsOf(job.setting);
   options.limits.mean_context = 0;  // the trace's
@@ -131,7 +131,7 @@ base::Result<JobOutcome> Run(const JobSetting& job) {
     const auto found = summary.stats.mode_counters.find(name);
     return found == summary.stats.mode_counters.end() ? 0.0 : static_cast<double>(found->second);
   };
-  JobOutcome outcome{
+  JobFigures outcome{
       .seconds = summary.elapsed_seconds,
       .tokens_per_s = static_cast<double>(summary.output_tokens) / summary.elapsed_seconds,
       .preemptions = static_cast<double>(summary.stats.preemptions),
@@ -151,15 +151,14 @@ base::Result<JobOutcome> Run(const JobSetting& job) {
 
 }  // namespace
 
-layout::EngineOptions OptionsOf(const Setting& setting) {
+layout::EngineOptions OptionsOf(const GroupSetting& setting) {
   layout::EngineOptions options;
   options.model = "builtin:" + setting.model;
   options.machine.devices =
       *layout::ParseDevices(fmt::format("sim:{}x{}", setting.devices, setting.device));
   options.layout = layout::Layout{.dp = setting.dp(), .tp = setting.tp, .weights = setting.weights};
-  if (setting.weights != "replicated" && setting.pool >= 0)
-    options.layout->pool_layers = setting.pool;
-  if (setting.weights != "replicated" && setting.pool == kAllLayers)
+  if (setting.weights.pools() && setting.pool >= 0) options.layout->pool_layers = setting.pool;
+  if (setting.weights.pools() && setting.pool == kAllLayers)
     options.layout->pool_layers = model::LoadBuiltinConfig(setting.model)->num_layers;
   options.machine.memory_utilization = setting.utilization;
   options.limits.mean_context = setting.context;
@@ -186,19 +185,19 @@ trace::LengthTrace JobTrace(const JobSetting& job) {
   return *std::move(trace);
 }
 
-base::Result<Decoding> Lab::Decode(const Setting& setting) {
+base::Result<Decoding> Lab::Decode(const GroupSetting& setting) {
   const auto found = decodings_.find(setting);
   if (found != decodings_.end()) return found->second;
   FB_ASSIGN_OR_RETURN(const Decoding decoding, Measure(setting));
   return decodings_.emplace(setting, decoding).first->second;
 }
 
-base::Result<JobOutcome> Lab::RunJob(const JobSetting& setting) {
+base::Result<JobFigures> Lab::RunJob(const JobSetting& setting) {
   const auto found = jobs_.find(setting);
   if (found != jobs_.end()) return found->second;
   JobSetting shorter = setting;
   if (quick_) shorter.requests = std::max<int64_t>(1, setting.requests / 8);
-  FB_ASSIGN_OR_RETURN(JobOutcome outcome, Run(shorter));
+  FB_ASSIGN_OR_RETURN(JobFigures outcome, Run(shorter));
   outcome.shortened = shorter.requests < setting.requests;
   return jobs_.emplace(setting, outcome).first->second;
 }

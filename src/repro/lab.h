@@ -11,14 +11,14 @@
 
 namespace forebay::repro {
 
-// A value of Setting::pool.
+// A value of GroupSetting::pool.
 inline constexpr int64_t kAllLayers = -1, kAutoLayers = -2;
 
 // Devices, their layout and what they do.
-struct Setting {
+struct GroupSetting {
   std::string device = "h20", model = "Qwen3-32B";
   int devices = 8, tp = 1;
-  std::string weights = "replicated";
+  weights::ChosenPlacement weights;
   int64_t pool = kAllLayers;  // pooled layers; counts where weights are not replicated
   double utilization = 0.9;   // the part of the devices' memory
   schedule::WantedMode mode = StepMode{.ffn = FfnMode::kPull};
@@ -30,8 +30,12 @@ struct Setting {
   int64_t batch = 0;       // choices of a replica; 0: as many as the KV cache holds
 
   int dp() const { return devices / tp; }
-  auto operator<=>(const Setting&) const = default;
+  auto operator<=>(const GroupSetting&) const = default;
 };
+
+// Placements of a setting.
+inline constexpr weights::ChosenPlacement kReplicated{}, kByLayer{&weights::kByLayer},
+    kStriped{&weights::kStriped};
 
 // Modes of a setting; no mode is "auto".
 inline constexpr StepMode kPull{.ffn = FfnMode::kPull}, kShip{.ffn = FfnMode::kShip},
@@ -53,12 +57,12 @@ struct Decoding {
 
 // A job that begins with all requests there.
 struct JobSetting {
-  Setting setting;
+  GroupSetting setting;
   int64_t requests = 0;
   int64_t output = 0;  // on average, of the setting's context; 0: an eighth of it
   auto operator<=>(const JobSetting&) const = default;
 };
-struct JobOutcome {
+struct JobFigures {
   double seconds = 0, tokens_per_s = 0;  // output tokens
   double steps = 0, steps_ship = 0, preemptions = 0, recomputed_tokens = 0, kv_tokens = 0;
   double batch = 0, step_ms = 0;        // on average over steps
@@ -73,20 +77,20 @@ class Lab {
   explicit Lab(bool quick = false) : quick_(quick) {}
   bool quick() const { return quick_; }
 
-  base::Result<Decoding> Decode(const Setting& setting);
-  base::Result<JobOutcome> RunJob(const JobSetting& setting);
+  base::Result<Decoding> Decode(const GroupSetting& setting);
+  base::Result<JobFigures> RunJob(const JobSetting& setting);
   // Any other simulation, run where its name is new.
   base::Result<const trace::SimulationResult*> Simulate(
       const std::string& name, const std::function<base::Result<trace::SimulationResult>()>& run);
 
  private:
   const bool quick_;
-  std::map<Setting, Decoding> decodings_;
-  std::map<JobSetting, JobOutcome> jobs_;
+  std::map<GroupSetting, Decoding> decodings_;
+  std::map<JobSetting, JobFigures> jobs_;
   std::map<std::string, trace::SimulationResult> simulations_;
 };
 
-layout::EngineOptions OptionsOf(const Setting& setting);
+layout::EngineOptions OptionsOf(const GroupSetting& setting);
 // The lengths of a job that rows run: prompts all alike, outputs lognormal with a long tail and on
 // average as long as the job says.
 trace::LengthTrace JobTrace(const JobSetting& job);

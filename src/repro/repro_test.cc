@@ -148,15 +148,15 @@ TEST(Rows, AQuickRunGivesNoVerdictThatTheFullRunDoesNot) {
 // pooling: physical links.
 TEST(Lab, ASteadyState) {
   Lab lab;
-  const Setting dp{.device = "h200", .batch = 8};
+  const GroupSetting dp{.device = "h200", .batch = 8};
   const auto alone = lab.Decode(dp);
   ASSERT_TRUE(alone.ok()) << alone.status().ToString();
   EXPECT_EQ(alone->batch, 8);
   EXPECT_EQ(alone->fetch_ms, 0);
   EXPECT_EQ(alone->exposed_ms, 0);
   EXPECT_NEAR(alone->tokens_per_s, 8 * 8 / alone->step_ms * 1e3, 1e-6 * alone->tokens_per_s);
-  Setting sidp = dp;
-  sidp.weights = "striped";
+  GroupSetting sidp = dp;
+  sidp.weights = kStriped;
   const auto pooled = lab.Decode(sidp);
   ASSERT_TRUE(pooled.ok()) << pooled.status().ToString();
   EXPECT_EQ(pooled->pool_layers, 64);
@@ -196,12 +196,12 @@ TEST(Lab, AStepTakesWhatItIsPricedAt) {
   Lab lab;
   for (const int tp : {1, 2}) {
     for (const int64_t pooled : {0, 16}) {
-      Setting setting{.device = "h200",
-                      .tp = tp,
-                      .weights = pooled > 0 ? "striped" : "replicated",
-                      .pool = pooled,
-                      .context = 2048,
-                      .batch = 64};
+      GroupSetting setting{.device = "h200",
+                           .tp = tp,
+                           .weights = pooled > 0 ? kStriped : kReplicated,
+                           .pool = pooled,
+                           .context = 2048,
+                           .batch = 64};
       const auto decoding = lab.Decode(setting);
       ASSERT_TRUE(decoding.ok()) << decoding.status().ToString();
       const layout::EngineOptions options = OptionsOf(setting);

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "runtime/runtime_test_base.h"
+#include "runtime/testing/on_both_runtimes.h"
 
 namespace forebay::runtime {
 namespace {

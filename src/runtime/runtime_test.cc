@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/runtime_test_base.h"
+#include "runtime/testing/on_both_runtimes.h"
 
 namespace forebay::runtime {
 namespace {

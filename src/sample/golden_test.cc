@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "sample/sampler.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 
 namespace forebay::sample {
 namespace {

@@ -41,9 +41,9 @@ TEST(AllocationTest, NoneInSteadyState) {
     view.running.clear();
     view.waiting.clear();
     fresh.clear();
-    for (kv::SequenceSlot i = 0; i < kSequences; ++i) {
-      const kv::SequenceSlot slot = book.Open(tokens, 0, 100);
-      book.Reserve(slot, 120, &fresh);
+    for (kv::SequenceId i = 0; i < kSequences; ++i) {
+      const kv::SequenceId sequence = book.Open(tokens, 0, 100);
+      book.Reserve(sequence, 120, &fresh);
       view.running.push_back(
           {.known_tokens = 121, .computed_tokens = 120, .reserved_blocks = 4, .decoding = true});
       view.waiting.push_back({.known_tokens = 10, .remaining_output = 9});
@@ -51,12 +51,12 @@ TEST(AllocationTest, NoneInSteadyState) {
     view.available_blocks = 20;
     view.limits = {.total_blocks = 40};
     (*policy)->Plan(view, &plan);
-    for (kv::SequenceSlot slot = 0; slot < kSequences; ++slot) {
-      book.SetComputed(slot, 120);
-      book.Commit(slot,
-                  std::span(tokens).subspan(book.committed(slot), 120 - book.committed(slot)));
-      book.Truncate(slot, 70);
-      book.Close(slot);
+    for (kv::SequenceId sequence = 0; sequence < kSequences; ++sequence) {
+      book.SetComputed(sequence, 120);
+      book.Commit(sequence, std::span(tokens).subspan(book.committed(sequence),
+                                                      120 - book.committed(sequence)));
+      book.Truncate(sequence, 70);
+      book.Close(sequence);
     }
   }
   EXPECT_GT(before, 0);

@@ -34,6 +34,7 @@ class Profile {
              static_cast<double>(alive) / 2;
     };
     bool counted = false;
+    // From the last to end to the first: at an end those alone are alive that end there or later.
     for (size_t i = lives_.size(); i-- > 0;) {
       if (!counted && more.left >= lives_[i].left) {
         counted = true;

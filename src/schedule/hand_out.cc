@@ -45,6 +45,7 @@ std::vector<int32_t> Deal(std::span<const double> tokens, std::vector<double> he
   using Load = std::pair<double, int32_t>;
   std::priority_queue<Load, std::vector<Load>, std::greater<>> least;
   for (size_t replica = 0; replica < held.size(); ++replica) {
+    // Who has left is dealt nothing.
     if (held[replica] >= 0) least.emplace(held[replica], static_cast<int32_t>(replica));
   }
   std::vector<int32_t> replicas;
@@ -86,6 +87,8 @@ LastRequests::LastRequests(std::span<const LengthView> lengths, double mean_outp
 }
 
 int32_t LastRequests::Next(const std::vector<int32_t>& order, size_t* next) const {
+  // A request stands in four orders and is taken once: where it was taken from another, it is
+  // passed over here.
   while (replicas_[order[*next]] < 0) ++*next;
   return order[*next];
 }

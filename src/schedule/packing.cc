@@ -52,6 +52,7 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
   for (const RunningView& choice : view.running) needed += NextRowBlocks(choice, limits);
   size_t survivors = view.running.size();
   int64_t blocks = AvailableAfter(view, survivors);
+  // The latest go first, and the first never: it can always come to its end alone.
   while (survivors > 1 && needed > blocks) {
     --survivors;
     needed -= NextRowBlocks(view.running[survivors], limits);
@@ -61,6 +62,8 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
   if (needed > blocks) return {};
 
   int64_t rows = limits.max_num_batched_tokens;
+  // Decoding rows before chunks of prompts: they are few, and each that waits delays a whole
+  // choice.
   for (size_t i = 0; i < survivors && rows > 0; ++i) {
     if (!view.running[i].decoding) continue;
     plan->run.push_back({static_cast<int32_t>(i), 1});
@@ -74,6 +77,7 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
         (choice.reserved_blocks + blocks) * limits.block_tokens - choice.computed_tokens;
     const int64_t left = choice.known_tokens - choice.computed_tokens,
                   chunk = std::min({left, rows, room});
+    // It waits for a step in which more of it fits.
     if (chunk <= 0 || rows < LeastRows(left, limits)) continue;
     plan->run.push_back({static_cast<int32_t>(i), static_cast<int32_t>(chunk)});
     blocks -= MissingBlocks(choice.computed_tokens + chunk, choice.reserved_blocks, limits);
@@ -97,6 +101,8 @@ void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPla
                               choice.reserved_blocks, limits);
     }
   }
+  // Two accounts: `blocks` is what may be promised, growth included; `now` what this step's rows
+  // can have.
   int64_t now = view.available_blocks;
   for (const RowsOf& entry : plan->run) {
     const RunningView& choice = view.running[entry.index];
@@ -107,6 +113,7 @@ void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPla
     const int64_t held = choice.held_tokens / limits.block_tokens;
     blocks -=
         MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead), held, limits);
+    // Those behind it may be shorter; but in order nobody is passed over for ever.
     if (blocks < 0) return;
     const int64_t left = choice.known_tokens - choice.cached_tokens;
     const int64_t chunk =

@@ -37,7 +37,15 @@ class Policy {
 // FB_CHECKs a plan against its view; preempted are the latest-admitted, never the first.
 void CheckPlan(const StepView& view, const StepPlan& plan);
 
-// By name; "continuous" is the default. kUnknownPolicy lists the names.
+// A policy's entry in the registry.
+struct PolicyKind {
+  std::string_view name;
+  std::unique_ptr<Policy> (*make)();
+};
+const PolicyKind* DefaultPolicy();  // "continuous"
+// Never null where it is OK. kUnknownPolicy lists the names.
+base::Result<const PolicyKind*> FindPolicy(std::string_view name);
+// A policy by its name.
 base::Result<std::unique_ptr<Policy>> CreatePolicy(std::string_view name);
 
 }  // namespace forebay::schedule

@@ -20,7 +20,7 @@ struct Choice {
   int64_t output = 0;      // tokens after which it stops
   int64_t max_output = 0;  // what the policy is told
   int64_t sibling = -1;    // waits until that one has its first token
-  kv::SequenceSlot slot = -1;
+  kv::SequenceId id = -1;
   int64_t generated() const { return static_cast<int64_t>(tokens.size()) - prompt; }
 };
 
@@ -108,11 +108,11 @@ class Loop {
       view_.running.push_back(
           {.order = choice->order,
            .known_tokens = known,
-           .computed_tokens = book_.computed(choice->slot),
-           .reserved_blocks = static_cast<int64_t>(book_.table(choice->slot).size()),
-           .exclusive_blocks = book_.exclusive_blocks(choice->slot),
+           .computed_tokens = book_.computed(choice->id),
+           .reserved_blocks = static_cast<int64_t>(book_.table(choice->id).size()),
+           .exclusive_blocks = book_.exclusive_blocks(choice->id),
            .remaining_output = choice->max_output - choice->generated(),
-           .decoding = known - book_.computed(choice->slot) == 1});
+           .decoding = known - book_.computed(choice->id) == 1});
     }
     waiting_in_view_.clear();
     for (Choice* choice : waiting_) {
@@ -133,14 +133,14 @@ class Loop {
     const std::vector<Choice*> running(running_.begin(), running_.end());
     for (const int32_t index : plan_.preempt) {
       Choice* choice = running[index];
-      book_.Close(choice->slot);
+      book_.Close(choice->id);
       std::erase(running_, choice);
       waiting_.push_front(choice);
       ++outcome_.preemptions;
     }
     for (const RowsOf& entry : plan_.admit) {
       Choice* choice = waiting_in_view_[entry.index];
-      choice->slot = book_.Open(choice->tokens, 0, static_cast<int64_t>(choice->tokens.size()) - 1);
+      choice->id = book_.Open(choice->tokens, 0, static_cast<int64_t>(choice->tokens.size()) - 1);
       std::erase(waiting_, choice);
       running_.push_back(choice);
       Compute(choice, entry.rows);
@@ -151,22 +151,22 @@ class Loop {
   }
 
   void Compute(Choice* choice, int32_t rows) {
-    const int64_t end = book_.computed(choice->slot) + rows;
+    const int64_t end = book_.computed(choice->id) + rows;
     ASSERT_LE(end, static_cast<int64_t>(choice->tokens.size()));
-    ASSERT_TRUE(book_.Reserve(choice->slot, end, nullptr)) << "the plan promised room";
-    book_.SetComputed(choice->slot, end);
+    ASSERT_TRUE(book_.Reserve(choice->id, end, nullptr)) << "the plan promised room";
+    book_.SetComputed(choice->id, end);
     outcome_.rows += rows;
   }
 
   // What follows a step: its tokens are committed, and where all known ones are computed the next
   // is drawn.
   void Finish(Choice* choice) {
-    const int64_t begin = book_.committed(choice->slot), end = book_.computed(choice->slot);
-    book_.Commit(choice->slot, std::span(choice->tokens).subspan(begin, end - begin));
+    const int64_t begin = book_.committed(choice->id), end = book_.computed(choice->id);
+    book_.Commit(choice->id, std::span(choice->tokens).subspan(begin, end - begin));
     if (end < static_cast<int64_t>(choice->tokens.size())) return;
     choice->tokens.push_back(static_cast<int32_t>(rng_.Below(1000)));
     if (choice->generated() < choice->output) return;
-    book_.Close(choice->slot);
+    book_.Close(choice->id);
     std::erase(running_, choice);
   }
 

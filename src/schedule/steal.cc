@@ -22,11 +22,13 @@ void ChooseGifts(const StealView& view, const StealPrices& prices, std::vector<i
     if (held.movable && (held.kv_tokens == 0 || MovePays(held, prices)))
       candidates.push_back(static_cast<int32_t>(i));
   }
+  // Requests that take no KV along go first, long ones before short ones: few moves for much work.
   std::ranges::stable_sort(candidates, [&](int32_t a, int32_t b) {
     const HeldView &x = view.held[a], &y = view.held[b];
     return std::tuple(x.kv_tokens > 0, -x.tokens_left) <
            std::tuple(y.kv_tokens > 0, -y.tokens_left);
   });
+  // The giver keeps a share as large as each asker's, and one request at least.
   const int64_t share = left / (view.askers + 1);
   const auto most = std::min<int64_t>(view.most, static_cast<int64_t>(view.held.size()) - 1);
   int64_t given = 0;

@@ -13,6 +13,7 @@ StepShare ShareOf(const Limits& limits, const ShareView& view) {
   };
   StepShare share{.running = std::min(even(view.running), view.running - view.in_flight),
                   .limits = limits};
+  // Choices of other steps keep their places, and so do those that are lent.
   const int64_t elsewhere = view.running - share.running;
   share.limits.total_blocks -= static_cast<int32_t>(view.lent_blocks);
   share.limits.max_num_seqs = static_cast<int32_t>(

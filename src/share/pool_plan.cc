@@ -70,11 +70,11 @@ weights::LayerRuns RunsOf(const LayerPlan& layer, const PoolOptions& options) {
 }
 
 // What only experts that are pulled a layer at a time can have.
-base::Status CheckExperts(const PoolOptions& options, bool pools_experts) {
+base::Status CheckExperts(const PoolOptions& options) {
   if (!options.waits_by_part && !options.merges_experts) return {};
   const std::string flag = options.merges_experts ? "--expert-merge" : "--pool-wait part",
-                    found = !pools_experts      ? "experts=" + options.experts
-                            : options.by_matrix ? "--pool-parts matrix"
+                    found = !options.experts.pools() ? "experts=" + options.experts.text()
+                            : options.by_matrix      ? "--pool-parts matrix"
                             : options.waits_by_part && options.merges_experts ? "--pool-wait part"
                                                                               : "";
   if (found.empty()) return {};
@@ -86,30 +86,27 @@ base::Status CheckExperts(const PoolOptions& options, bool pools_experts) {
 
 }  // namespace
 
-base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int num_ranks,
+base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int num_members,
                                               const model::DecoderPlan& decoder) {
-  FB_ASSIGN_OR_RETURN(const weights::ChosenPlacement dense,
-                      weights::FindPlacement(options.placement));
-  FB_ASSIGN_OR_RETURN(const weights::ChosenPlacement experts,
-                      weights::FindPlacement(options.experts));
-  FB_RETURN_IF_ERROR(CheckExperts(options, experts.placement->pools()));
-  PoolPlan shared{.options = options, .num_ranks = num_ranks};
-  weights::PlacementGroup group{.num_ranks = num_ranks};
+  FB_RETURN_IF_ERROR(CheckExperts(options));
+  PoolPlan shared{.options = options, .num_members = num_members};
+  weights::PlacementGroup group{.num_members = num_members};
   std::vector<bool> dense_layers, expert_layers;
   for (const LayerPlan& layer : decoder.layers) {
     weights::LayerRuns runs = RunsOf(layer, options);
     const bool has_experts = runs.tensors == weights::TensorKind::kExperts;
     dense_layers.push_back(!has_experts && !runs.runs.empty());
-    expert_layers.push_back(has_experts && experts.placement->pools());
+    expert_layers.push_back(has_experts && options.experts.pools());
     const auto kind = std::ranges::find(group.kinds, runs);
     group.kind_of.push_back(static_cast<int32_t>(kind - group.kinds.begin()));
     if (kind == group.kinds.end()) group.kinds.push_back(std::move(runs));
   }
   if (const auto most = std::ranges::count(dense_layers, true); options.layers > most) {
-    return base::Status(base::kInvalidArgument,
-                        fmt::format("{} layers are to be pooled with weights={}, and {} of {} "
-                                    "layers have no experts",
-                                    options.layers, options.placement, most, dense_layers.size()));
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("{} layers are to be pooled with weights={}, and {} of {} "
+                    "layers have no experts",
+                    options.layers, options.placement.text(), most, dense_layers.size()));
   }
   group.pool_index = weights::SpreadPool(dense_layers, options.layers);
   int32_t pooled = 0;
@@ -126,26 +123,26 @@ base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int nu
       shared.merge_bytes = std::max(shared.merge_bytes, runs.bytes());
   }
   const std::shared_ptr<const weights::Placement> placement =
-      weights::PlaceByKind(dense.placement, experts.placement);
+      weights::PlaceByKind(options.placement.Make(), options.experts.Make());
   FB_RETURN_IF_ERROR(placement->Check(group));
   shared.book = std::make_shared<weights::PoolBook>(placement, std::move(group));
-  std::vector<PoolPlan> plans(num_ranks, shared);
+  std::vector<PoolPlan> plans(num_members, shared);
   // Memory is divided for the rank whose order needs most slots, so that all may have them.
   weights::SlotSettings settings = options.slots;
-  for (int rank = 0; rank < num_ranks; ++rank) {
+  for (int member = 0; member < num_members; ++member) {
     settings.least = std::max(settings.least,
-                              weights::PoolSchedule::MinSlots(*shared.book, rank, options.order));
+                              weights::PoolSchedule::MinSlots(*shared.book, member, options.order));
   }
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    PoolPlan& plan = plans[rank];
-    plan.rank = rank;
+  for (int member = 0; member < num_members; ++member) {
+    PoolPlan& plan = plans[member];
+    plan.member = member;
     FB_ASSIGN_OR_RETURN(const int64_t slots,
-                        weights::ChooseSlots(*plan.book, rank, options.order, settings));
+                        weights::ChooseSlots(*plan.book, member, options.order, settings));
     FB_ASSIGN_OR_RETURN(auto schedule,
-                        weights::PoolSchedule::Create(*plan.book, rank, options.order, slots));
+                        weights::PoolSchedule::Create(*plan.book, member, options.order, slots));
     plan.schedule = std::make_shared<weights::PoolSchedule>(std::move(schedule));
-    plan.pool_bytes = plan.book->held_bytes(rank);
-    plan.slot_bytes = base::RoundUp(plan.book->SlotBytes(rank), 64);
+    plan.pool_bytes = plan.book->held_bytes(member);
+    plan.slot_bytes = base::RoundUp(plan.book->SlotBytes(member), 64);
     plan.table_bytes = static_cast<uint64_t>(plan.schedule->num_phases()) * table_bytes;
   }
   return plans;
@@ -171,8 +168,8 @@ uint64_t PooledBytes(const PoolPlan& pool, const model::DecoderPlan& decoder) {
 }
 
 model::PooledRunAt OwnRuns(const PoolPlan& pool, const device::Region& region) {
-  return [book = pool.book, rank = pool.rank, data = region.data](int64_t layer, int64_t run) {
-    const uint64_t offset = book->OffsetOf(rank, {layer, run});
+  return [book = pool.book, member = pool.member, data = region.data](int64_t layer, int64_t run) {
+    const uint64_t offset = book->OffsetOf(member, {layer, run});
     return offset == weights::PoolBook::kNotHeld ? nullptr : data + offset;
   };
 }

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "fabric/fabric.h"
@@ -15,9 +14,8 @@
 namespace forebay::share {
 
 struct PoolOptions {
-  // Where the weights of layers without experts lie, and the experts of the others
-  // (weights::FindPlacement).
-  std::string placement = "by_layer", experts = "replicated";
+  // Where the weights of layers without experts lie, and the experts of the others.
+  weights::ChosenPlacement placement{&weights::kByLayer}, experts;
   int64_t layers = 0;      // how many of the layers without experts are pooled
   bool attention = false;  // qkv and output beside gate_up and down
   // Copies arrive matrix by matrix, each in a slot of its own; else a layer is one copy and one
@@ -43,10 +41,10 @@ struct PoolOptions {
 
 struct ShipPlan;
 
-// What one rank pools.
+// What one rank pools: it is a member of the pool of its part of the model.
 struct PoolPlan {
   PoolOptions options;
-  int rank = 0, num_ranks = 1;
+  int member = 0, num_members = 1;
   std::shared_ptr<const weights::PoolBook> book;
   std::shared_ptr<const weights::PoolSchedule> schedule;
   std::shared_ptr<const ShipPlan> ship;  // null: no step ships
@@ -62,9 +60,9 @@ struct PoolPlan {
 
 // Plans the shares of all ranks when `options.layers` layers are pooled among them, and the experts
 // of all layers that have some unless they are replicated.
-// Errors: weights::kUnknownPlacement, kCannotPlace, kTooFewSlots; base::kInvalidArgument: fewer
+// Errors: weights::kCannotPlace, kTooFewSlots; base::kInvalidArgument: fewer
 // layers have no experts, or options that exclude each other.
-base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int num_ranks,
+base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int num_members,
                                               const model::DecoderPlan& decoder);
 
 // Marks in `decoder` what is pooled.

@@ -29,7 +29,8 @@ TEST(PoolPlan, LayersMayDiffer) {
   model::DecoderPlan decoder = SmallDecoder(6);
   for (const size_t layer : {1, 3}) Narrow(&decoder.layers[layer]);
   decoder.layers[0].matrices.front().plan.num_experts = 4;  // no layer for a dense placement
-  const auto plans = PlanPools({.placement = "striped", .layers = 5}, 2, decoder).value();
+  const auto plans =
+      PlanPools({.placement = {&weights::kStriped}, .layers = 5}, 2, decoder).value();
   const weights::PoolBook& book = *plans[0].book;
   EXPECT_THAT(book.group().pool_index, ElementsAre(-1, 0, 1, 2, 3, 4));
   const uint64_t wide = FfnBytes(decoder.layers[2]), narrow = FfnBytes(decoder.layers[1]);
@@ -50,7 +51,9 @@ TEST(PoolPlan, ExpertsAndDenseLayersLieInOnePool) {
   model::DecoderPlan decoder = SmallMixture({0, 1, 1, 1}, 5);
   EXPECT_EQ(decoder.layers[1].matrices.size(), 5u);  // two of attention, the router, two of experts
   const auto plans =
-      PlanPools({.placement = "striped", .experts = "by_expert:3", .layers = 1}, 2, decoder)
+      PlanPools(
+          {.placement = {&weights::kStriped}, .experts = {&weights::kByExpert, 3}, .layers = 1}, 2,
+          decoder)
           .value();
   const weights::PoolBook& book = *plans[1].book;
   EXPECT_THAT(book.group().pool_index, ElementsAre(0, 1, 2, 3));
@@ -71,13 +74,15 @@ TEST(PoolPlan, ExpertsAndDenseLayersLieInOnePool) {
 
 TEST(PoolPlan, ExpertsThatAreReplicatedAreNotPooled) {
   const auto plans =
-      PlanPools({.placement = "striped", .layers = 1}, 2, SmallMixture({0, 1, 1}, 4)).value();
+      PlanPools({.placement = {&weights::kStriped}, .layers = 1}, 2, SmallMixture({0, 1, 1}, 4))
+          .value();
   EXPECT_THAT(plans[0].book->group().pool_index, ElementsAre(0, -1, -1));
 }
 
 TEST(PoolPlan, MoreLayersThanHaveNoExpertsAreRefused) {
   const base::Status status =
-      PlanPools({.placement = "striped", .layers = 2}, 2, SmallMixture({0, 1}, 4)).status();
+      PlanPools({.placement = {&weights::kStriped}, .layers = 2}, 2, SmallMixture({0, 1}, 4))
+          .status();
   EXPECT_EQ(status.code(), base::kInvalidArgument);
   EXPECT_THAT(status.message(), testing::HasSubstr("1 of 2 layers have no experts"));
 }

@@ -49,20 +49,20 @@ void ShippedFfn::Begin(const ShipRows& rows, const ShipSteps& steps) {
   step_rows_ = rows;
   steps_ = steps;
   const bool gathers = plan_.mode.pulls(), skip = plan_.options.skip_idle || gathers;
-  for (int rank = 0; rank < plan_.num_ranks; ++rank) {
-    FB_CHECK(gathers || plan_.max_planes == 0 || rows[rank] <= plan_.options.rows,
-             "rank {} ships {} rows, at most {} were planned", rank, rows[rank],
+  for (int replica = 0; replica < plan_.num_replicas; ++replica) {
+    FB_CHECK(gathers || plan_.max_planes == 0 || rows[replica] <= plan_.options.rows,
+             "replica {} ships {} rows, at most {} were planned", replica, rows[replica],
              plan_.options.rows);
-    first_row_[rank + 1] = first_row_[rank] + std::max(rows[rank], skip ? 0 : 1);
+    first_row_[replica + 1] = first_row_[replica] + std::max(rows[replica], skip ? 0 : 1);
   }
   const int32_t own = rows[rows_.my_index()];
   counters_.rows += own;
   if (own == 0 && skip) ++counters_.rows_skipped;
 }
 
-ShippedFfn::Batch ShippedFfn::BatchOf(int rank) const {
-  const int first = plan_.options.fuse ? 0 : rank,
-            last = plan_.options.fuse ? plan_.num_ranks : rank + 1;
+ShippedFfn::Batch ShippedFfn::BatchOf(int replica) const {
+  const int first = plan_.options.fuse ? 0 : replica,
+            last = plan_.options.fuse ? plan_.num_replicas : replica + 1;
   return {first, last, first_row_[first],
           static_cast<int32_t>(first_row_[last] - first_row_[first])};
 }
@@ -75,13 +75,16 @@ void ShippedFfn::Copy(const model::BlockContext& context, const char* label, voi
 
 void ShippedFfn::Run(const model::BlockContext& context, int64_t layer, int32_t rows) {
   if (plan_.layers[layer].experts) return RunExperts(context, layer);
+  // Rows are read behind the first meeting, sums behind the second. A staging has two halves, so
+  // that a replica writes the next layer's while a slow one still reads this one's.
   if (rows > 0) LayerNorm(context, layer, model::kFfnNorm, rows, rows_.mine());
   const base::Part& own = plan_.layers[layer].leaves[plan_.MemberOf(rows_.my_index())];
   Meet(*context.stream, rows_);
-  for (int rank = 0; own.size() > 0 && rank < plan_.num_ranks;) {
-    const Batch batch = BatchOf(rank);
+  for (int replica = 0; own.size() > 0 && replica < plan_.num_replicas;) {
+    // Fused, the first batch is all replicas'.
+    const Batch batch = BatchOf(replica);
     if (batch.rows > 0) Serve(context, layer, own, batch);
-    rank = batch.last_rank;
+    replica = batch.last_replica;
   }
   Meet(*context.stream, *sums_);
   if (first_row_[rows_.my_index() + 1] > first_row_[rows_.my_index()])
@@ -89,14 +92,17 @@ void ShippedFfn::Run(const model::BlockContext& context, int64_t layer, int32_t 
 }
 
 void ShippedFfn::RunExperts(const model::BlockContext& context, int64_t layer) {
-  const int32_t most = *std::max_element(step_rows_.begin(), step_rows_.begin() + plan_.num_ranks);
+  // As many rounds as the rank with most rows needs: the others come to all of them, with fewer
+  // rows or none, since all serve.
+  const int32_t most =
+      *std::max_element(step_rows_.begin(), step_rows_.begin() + plan_.num_replicas);
   for (int64_t first = 0; first < most; first += plan_.options.expert_rows)
     RunRound(context, layer, first);
 }
 
 void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int64_t first) {
   Round round{.layer = layer,
-              .ranks = {.num_ranks = plan_.num_ranks,
+              .ranks = {.num_ranks = plan_.num_replicas,
                         .me = rows_.my_index(),
                         .num_experts = plan_.num_experts,
                         .experts_per_token = plan_.experts_per_token,
@@ -108,11 +114,11 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
               .row_bytes = tensor::BytesOf(context.dtype,
                                            static_cast<uint64_t>(context.config->hidden_size))};
   int32_t* const first_row = round.ranks.first_row;
-  for (int rank = 0; rank < plan_.num_ranks; ++rank) {
+  for (int replica = 0; replica < plan_.num_replicas; ++replica) {
     const int64_t rows =
-        std::clamp<int64_t>(step_rows_[rank] - first, 0, plan_.options.expert_rows);
-    first_row[rank + 1] = first_row[rank] + static_cast<int32_t>(rows);
-    round.ranks.step[rank] = steps_[rank];
+        std::clamp<int64_t>(step_rows_[replica] - first, 0, plan_.options.expert_rows);
+    first_row[replica + 1] = first_row[replica] + static_cast<int32_t>(rows);
+    round.ranks.step[replica] = steps_[replica];
   }
   if (context.routing != nullptr) CountRound(context, &round);
   if (!plan_.expert_holders.empty()) {
@@ -120,7 +126,7 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
     round.ranks.owners = round.owners;
   }
   round.residual = context.activations.residual + static_cast<uint64_t>(first) * round.row_bytes;
-  model::CutExpertBuffers(*context.config, context.dtype, first_row[plan_.num_ranks],
+  model::CutExpertBuffers(*context.config, context.dtype, first_row[plan_.num_replicas],
                           context.activations.ffn, &round.buffers);
   round.gathered_experts = round.buffers.experts;
   round.buffers.experts = reinterpret_cast<int32_t*>(rows_.mine() + plan_.experts_offset);
@@ -128,6 +134,8 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
   if (has_rows) StageRows(context, first, &round);
   Meet(*context.stream, rows_);
   ServeRows(context, round);
+  // Everybody has the shared expert: its rows need not travel, and it runs while others still
+  // serve.
   if (has_rows) model::RunSharedExpert(context, layer, round.normed, round.own(), round.buffers);
   Meet(*context.stream, *sums_);
   if (has_rows) TakeOutputs(context, round);
@@ -245,17 +253,19 @@ void ShippedFfn::Serve(const model::BlockContext& context, int64_t layer, const 
   const model::Activations& a = context.activations;
   const model::LayerWeights& weights = context.weights.layers[layer];
   const ShipPlan::Layer& plan = plan_.layers[layer];
+  // Leaves count through the whole layer, and its matrices have those of this tp replica alone.
   const auto first_leaf = static_cast<int>(leaves.begin), last_leaf = static_cast<int>(leaves.end),
              others = plan.leaves_before;
   const kernels::PackedWeight gate_up =
       ColumnsOf(weights.matrix(model::kGateUp), plan, {first_leaf - others, last_leaf - others});
   const uint64_t row_bytes = tensor::BytesOf(context.dtype, static_cast<uint64_t>(gate_up.k));
-  for (int rank = batch.first_rank; rank < batch.last_rank; ++rank) {
-    const auto rows = static_cast<uint64_t>(first_row_[rank + 1] - first_row_[rank]);
+  for (int replica = batch.first_replica; replica < batch.last_replica; ++replica) {
+    const auto rows = static_cast<uint64_t>(first_row_[replica + 1] - first_row_[replica]);
     std::byte* const to =
-        a.gathered + static_cast<uint64_t>(first_row_[rank] - batch.first_row) * row_bytes;
+        a.gathered + static_cast<uint64_t>(first_row_[replica] - batch.first_row) * row_bytes;
     if (rows > 0)
-      Copy(context, "ship_rows", to, rows_.part(rank), rank != rows_.my_index(), rows * row_bytes);
+      Copy(context, "ship_rows", to, rows_.part(replica), replica != rows_.my_index(),
+           rows * row_bytes);
   }
   kernels::Linear(*context.stream, *context.kernels, model::kGateUp.name,
                   {.weight = gate_up,

@@ -46,9 +46,9 @@
 
 namespace forebay::share {
 
-// How many rows each rank of the pool has in a step that they take together.
+// How many rows each replica of the pool has in a step that they take together.
 using ShipRows = std::array<int32_t, fabric::Exchange::kMaxRanks>;
-// Each rank's number of that step.
+// Each replica's number of that step.
 using ShipSteps = std::array<uint64_t, fabric::Exchange::kMaxRanks>;
 static_assert(kernels::kMaxServed == fabric::Exchange::kMaxRanks);
 
@@ -85,9 +85,9 @@ class ShippedFfn final : public model::RemoteFfn {
   const ShipCounters& counters() const { return counters_; }
 
  private:
-  // Ranks whose rows are computed with at once, one behind the other.
+  // Replicas whose rows are computed with at once, one behind the other.
   struct Batch {
-    int first_rank, last_rank;
+    int first_replica, last_replica;
     int64_t first_row;
     int32_t rows;
   };
@@ -97,7 +97,7 @@ class ShippedFfn final : public model::RemoteFfn {
     exchange.Meet(stream);
     ++counters_.meetings;
   }
-  Batch BatchOf(int rank) const;
+  Batch BatchOf(int replica) const;
   void Serve(const model::BlockContext& context, int64_t layer, const base::Part& leaves,
              const Batch& batch);
   void AddSums(const model::BlockContext& context, int64_t layer, int32_t rows);
@@ -136,7 +136,7 @@ class ShippedFfn final : public model::RemoteFfn {
   const ShipPlan plan_;
   fabric::Exchange rows_;
   std::unique_ptr<fabric::Exchange> sums_;
-  // of each rank among all of the round
+  // of each replica among all of the round
   std::array<int64_t, fabric::Exchange::kMaxRanks + 1> first_row_{};
   ShipRows step_rows_{};
   ShipSteps steps_{};

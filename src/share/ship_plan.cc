@@ -12,12 +12,12 @@
 namespace forebay::share {
 namespace {
 
-// The leaves of which the rank owns every run. Empty if these are not one behind the other.
-base::Part LeavesOf(const weights::PoolBook& book, int rank, int64_t layer) {
+// The leaves of which the replica owns every run. Empty if these are not one behind the other.
+base::Part LeavesOf(const weights::PoolBook& book, int replica, int64_t layer) {
   const weights::LayerRuns& runs = book.group().layer(layer);
   std::vector<bool> owned(static_cast<size_t>(runs.num_leaves), true);
   for (int64_t run = 0; run < static_cast<int64_t>(runs.runs.size()); ++run) {
-    if (book.OffsetOf(rank, {layer, run}) == weights::PoolBook::kNotHeld)
+    if (book.OffsetOf(replica, {layer, run}) == weights::PoolBook::kNotHeld)
       owned[runs.runs[run].leaf] = false;
   }
   const auto first = std::ranges::find(owned, true), last = std::find(first, owned.end(), false);
@@ -36,13 +36,13 @@ void SetOwners(const weights::PoolBook& book, int64_t layer, ShipPlan* plan) {
   plan->num_experts = book.group().layer(layer).num_leaves;
   std::vector<uint8_t> holders(static_cast<size_t>(plan->num_experts));
   for (int32_t expert = 0; expert < plan->num_experts; ++expert) {
-    for (int rank = 0; rank < plan->num_ranks; ++rank) {
-      if (book.OffsetOf(rank, {layer, expert}) != weights::PoolBook::kNotHeld)
-        holders[expert] |= static_cast<uint8_t>(1 << rank);
+    for (int replica = 0; replica < plan->num_replicas; ++replica) {
+      if (book.OffsetOf(replica, {layer, expert}) != weights::PoolBook::kNotHeld)
+        holders[expert] |= static_cast<uint8_t>(1 << replica);
     }
   }
-  plan->expert_owners.resize(holders.size() * static_cast<size_t>(plan->num_ranks));
-  kernels::ChooseOwners(holders, plan->num_ranks, nullptr, plan->expert_owners.data());
+  plan->expert_owners.resize(holders.size() * static_cast<size_t>(plan->num_replicas));
+  kernels::ChooseOwners(holders, plan->num_replicas, nullptr, plan->expert_owners.data());
   const auto alone = [](uint8_t mask) { return std::has_single_bit(mask); };
   if (!std::ranges::all_of(holders, alone)) plan->expert_holders = std::move(holders);
 }
@@ -68,14 +68,14 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
   const model::DecoderPlan& decoder = *stage[0].decoder;
   ShipPlan shared{.mode = mode,
                   .options = options,
-                  .num_ranks = pool.num_ranks,
+                  .num_replicas = pool.num_members,
                   .tp = static_cast<int>(stage.size())};
   for (const int32_t pool_layer : pool.book->group().pool_index)
     shared.layers.push_back({.pooled = pool_layer >= 0});
   if (shared.num_members() > fabric::Exchange::kMaxRanks) {
     return base::Status(kCannotShip,
                         fmt::format("{} replicas of {} ranks would meet; expected at most {} ranks",
-                                    shared.num_ranks, shared.tp, fabric::Exchange::kMaxRanks));
+                                    shared.num_replicas, shared.tp, fabric::Exchange::kMaxRanks));
   }
   if (mode.pulls()) {
     shared.rows_bytes = fabric::Exchange::StagingBytes(1);  // they meet with nothing to say
@@ -92,7 +92,7 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
     if (pool.book->group().layer(static_cast<int64_t>(layer)).tensors ==
         weights::TensorKind::kExperts) {
       shipped.experts = true;
-      shared.max_owners = shared.num_ranks;
+      shared.max_owners = shared.num_replicas;
       if (shared.expert_owners.empty()) SetOwners(*pool.book, static_cast<int64_t>(layer), &shared);
       continue;
     }
@@ -106,8 +106,8 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
     int planes = 0, owners = 0;
     for (const ShipMember& member : stage) {
       const int before = member.decoder->layers[layer].matrix(model::kDown).leaves.leaves_before;
-      for (int rank = 0; rank < shared.num_ranks; ++rank) {
-        const base::Part own = LeavesOf(*member.pool->book, rank, static_cast<int64_t>(layer));
+      for (int replica = 0; replica < shared.num_replicas; ++replica) {
+        const base::Part own = LeavesOf(*member.pool->book, replica, static_cast<int64_t>(layer));
         const base::Part part{before + own.begin, before + own.end};
         const int count = kernels::NumPlanes(shipped.num_leaves, static_cast<int>(part.begin),
                                              static_cast<int>(part.end));
@@ -125,7 +125,7 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
                         fmt::format("weights={} over {} ranks leaves {} of {} leaves of layer {} "
                                     "without an owner that "
                                     "could compute with them; expected weights=by_layer or striped",
-                                    pool.options.placement, shared.num_ranks,
+                                    pool.options.placement.text(), shared.num_replicas,
                                     shipped.num_leaves - owned, shipped.num_leaves, layer));
   }
   const auto hidden = static_cast<uint64_t>(decoder.config.hidden_size);

@@ -33,7 +33,7 @@ struct ShipPlan {
   // it.
   StepMode mode{.ffn = FfnMode::kShip};
   ShipOptions options;
-  int num_ranks = 1;  // replicas: of the pool
+  int num_replicas = 1;  // of the pool
   int tp = 1, tp_rank = 0;
   // What the ranks do together for a layer.
   struct Layer {
@@ -41,7 +41,7 @@ struct ShipPlan {
     bool experts = false;
     int num_leaves = 1;     // of the whole layer
     int leaves_before = 0;  // of the whole layer, before those of this tp rank
-    // [tp x num_ranks]: of the down projection; none where rows do not go to owners
+    // [tp x num_replicas]: of the down projection; none where rows do not go to owners
     std::vector<base::Part> leaves;
     // [leaves of this tp rank + 1]: the first panel of gate and up that belongs to a leaf
     std::vector<int32_t> panel_of_leaf;
@@ -50,8 +50,8 @@ struct ShipPlan {
   int max_planes = 0;    // planes of partial sums that one rank computes of a layer
   int total_planes = 0;  // that all ranks together do
   int max_owners = 0;    // replicas that compute with one layer
-  // of layers with experts: [num_ranks, num_experts], who computes an expert for whom where nothing
-  // is known of their rows
+  // of layers with experts: [num_replicas, num_experts], who computes an expert for whom where
+  // nothing is known of their rows
   int32_t num_experts = 0, experts_per_token = 0;
   std::vector<uint8_t> expert_owners;
   // [num_experts], a bit a rank, where an expert has several: a round's rows then say who computes
@@ -61,11 +61,11 @@ struct ShipPlan {
   // staging regions of a rank: rows for the owners, partial sums for the others
   uint64_t rows_bytes = 0, sums_bytes = 0;
 
-  int num_members() const { return tp * num_ranks; }
-  int MemberOf(int replica) const { return tp_rank * num_ranks + replica; }
+  int num_members() const { return tp * num_replicas; }
+  int MemberOf(int replica) const { return tp_rank * num_replicas + replica; }
   // What all ranks do together in a shipped step, or in a round.
-  int64_t gathered_rows() const { return int64_t{options.rows} * num_ranks; }
-  int64_t served_rows() const { return int64_t{options.expert_rows} * num_ranks; }
+  int64_t gathered_rows() const { return int64_t{options.rows} * num_replicas; }
+  int64_t served_rows() const { return int64_t{options.expert_rows} * num_replicas; }
   // Where indices lie behind the rows in a rank's staging, and rows behind positions; behind these
   // the owners of a round, and what they are chosen by.
   uint64_t experts_offset = 0, outputs_offset = 0, owners_offset = 0, counts_offset = 0;

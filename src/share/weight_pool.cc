@@ -29,7 +29,7 @@ WeightPool::WeightPool(const PoolPlan& plan, const model::DecoderWeights& placed
       slots_(slots.data),
       layers_before_(placed.shard.layers.begin),
       window_(*plan_.schedule),
-      num_parts_(plan.options.waits_by_part ? plan.num_ranks : 1),
+      num_parts_(plan.options.waits_by_part ? plan.num_members : 1),
       wanted_(static_cast<size_t>(plan_.schedule->num_slots())) {
   routed_.grouped = device.NewEvent();
   FB_CHECK(slots.bytes >= plan.slots_bytes(), "{} bytes of slots, the plan needs {}", slots.bytes,
@@ -75,6 +75,8 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
     for (const model::LoadedMatrix& matrix : own.matrices) pooled.roles.push_back(matrix.role);
     if (pooled.roles.empty()) continue;
     pooled.experts = ExpertsOf(layer);
+    // A table a phase: where a pulled run lies follows from the slot of its fetch, and that from
+    // the phase. They are filled once, and a step only picks one.
     for (int64_t phase = 0; phase < schedule.num_slots(); phase += schedule.phase_step()) {
       model::LayerWeights in_phase = own;
       for (model::LoadedMatrix& matrix : in_phase.matrices) {
@@ -90,7 +92,7 @@ void WeightPool::FillTables(const model::DecoderWeights& placed, device::RegionC
                         });
       for (int32_t piece = 0; piece < book.group().layer(layer).num_pieces; ++piece) {
         const int64_t fetch = schedule.FetchOf(layer, piece);
-        for (const weights::PullSpan& span : book.Pulls(plan_.rank, layer, piece)) {
+        for (const weights::PullSpan& span : book.Pulls(plan_.member, layer, piece)) {
           const std::byte* at = SlotAt(fetch, phase) + span.slot_offset;
           for (int64_t run = span.first_run; run < span.first_run + span.num_runs; ++run) {
             const auto& [weight, place] = runs[static_cast<size_t>(run)];
@@ -113,12 +115,13 @@ std::vector<model::ExpertPart> WeightPool::ExpertsOf(int64_t layer) const {
   model::ExpertPart held{runs.num_leaves, 0};
   int32_t count = 0;
   for (int32_t expert = 0; expert < runs.num_leaves; ++expert) {
-    if (plan_.book->OffsetOf(plan_.rank, {layer, expert}) == weights::PoolBook::kNotHeld) continue;
+    if (plan_.book->OffsetOf(plan_.member, {layer, expert}) == weights::PoolBook::kNotHeld)
+      continue;
     held = {std::min(held.begin, expert), expert + 1};
     ++count;
   }
   FB_CHECK(count == held.end - held.begin, "rank {} holds {} experts of layer {} in [{}, {})",
-           plan_.rank, count, layer, held.begin, held.end);
+           plan_.member, count, layer, held.begin, held.end);
   std::vector<model::ExpertPart> parts = {held};
   if (held.begin > 0) parts.push_back({0, held.begin});
   if (held.end < runs.num_leaves) parts.push_back({held.end, runs.num_leaves});
@@ -130,7 +133,7 @@ std::vector<model::ExpertPart> WeightPool::ExpertsOf(int64_t layer) const {
 void WeightPool::SetParts(int64_t layer, const std::vector<weights::PullSpan>& pulls,
                           const fabric::PreparedPull& copy) {
   const weights::LayerRuns& runs = plan_.book->group().layer(layer);
-  std::vector<model::ExpertPart> of_source(static_cast<size_t>(plan_.num_ranks));
+  std::vector<model::ExpertPart> of_source(static_cast<size_t>(plan_.num_members));
   for (const weights::PullSpan& span : pulls) {
     const int32_t first = runs.runs[static_cast<size_t>(span.first_run)].leaf;
     of_source[static_cast<size_t>(span.source)] = {first,
@@ -154,7 +157,7 @@ void WeightPool::SetParts(int64_t layer, const std::vector<weights::PullSpan>& p
 
 int WeightPool::num_streams() const {
   return plan_.options.stream_per_owner
-             ? std::min(device_.num_weight_copies(), std::max(1, plan_.num_ranks - 1))
+             ? std::min(device_.num_weight_copies(), std::max(1, plan_.num_members - 1))
              : 1;
 }
 
@@ -167,15 +170,15 @@ base::Status WeightPool::Connect(std::string_view region_name) {
   }
   for (int64_t fetch = 0; fetch < schedule.num_fetches(); ++fetch) {
     const auto& [layer, piece] = schedule.fetches()[fetch];
-    fetch_bytes_.push_back(plan_.book->PullBytes(plan_.rank, layer, piece));
-    const std::vector<weights::PullSpan> pulls = plan_.book->Pulls(plan_.rank, layer, piece);
+    fetch_bytes_.push_back(plan_.book->PullBytes(plan_.member, layer, piece));
+    const std::vector<weights::PullSpan> pulls = plan_.book->Pulls(plan_.member, layer, piece);
     const int owner = OwnerOf(pulls);
     // What one owner has, has the owner's stream, and so pulls from as many owners as there are
     // streams are under way at once. With one owner at a time, ranks that run freely end up all at
     // the same one: who waits for it is caught up with by the others.
     const int streams = owner < 0 ? 1 : num_streams();
-    fetch_streams_.push_back(
-        &device_.weight_copy((owner - plan_.rank + plan_.num_ranks) % plan_.num_ranks % streams));
+    fetch_streams_.push_back(&device_.weight_copy((owner - plan_.member + plan_.num_members) %
+                                                  plan_.num_members % streams));
     FB_RETURN_IF_ERROR(Prepare(pulls, regions, fetch)
                            .WithContext(fmt::format("layer {}", layers_before_ + layer)));
     if (InParts(layer)) SetParts(layer, pulls, copies_.back().all.back());
@@ -197,7 +200,7 @@ base::Status WeightPool::Prepare(const std::vector<weights::PullSpan>& pulls,
     // there is no other owner to turn to
     copy.slice_bytes = streams > 1 ? UINT64_MAX : plan_.options.slice_bytes;
     copy.order = plan_.options.peers;
-    copy.seed = base::Combine64(static_cast<uint64_t>(plan_.rank), static_cast<uint64_t>(fetch));
+    copy.seed = base::Combine64(static_cast<uint64_t>(plan_.member), static_cast<uint64_t>(fetch));
     copy.requests_in_flight = (plan_.options.requests_in_flight + streams - 1) / streams;
     fabric::CopyPlan items = copy;
     std::byte* const slot = SlotAt(fetch, phase);
@@ -212,6 +215,8 @@ base::Status WeightPool::Prepare(const std::vector<weights::PullSpan>& pulls,
       if (!HasExperts(fetch)) continue;
       for (int64_t run = span.first_run; run < span.first_run + span.num_runs; ++run) {
         const weights::TileRun& item = runs[static_cast<size_t>(run)];
+        // Runs of a span come matrix by matrix, experts ascending in each: a lower one begins the
+        // next matrix.
         const bool follows =
             run > span.first_run && runs[static_cast<size_t>(run) - 1].leaf < item.leaf;
         if (!follows) {
@@ -286,6 +291,7 @@ kernels::LackedExperts WeightPool::Lacked(int64_t layer) const {
                                 .unused = &bytes_unused_,
                                 .wanted = &bytes_wanted_};
   for (const weights::TileRun& run : plan_.book->group().layer(layer).runs) {
+    // A matrix is as large for each expert: the first stands for all.
     if (run.leaf != 0) continue;
     const int64_t fetch = plan_.schedule->FetchOf(layer, run.piece);
     if (fetch < 0) return {};
@@ -298,6 +304,7 @@ bool WeightPool::PullWanted(int64_t layer, const int32_t* offsets) {
   const int64_t last =
       plan_.schedule->FetchOf(layer, plan_.book->group().layer(layer).num_pieces - 1);
   if (last < 0 || !IsWanted(last)) return false;
+  // Behind the operation that groups the rows: copies that wait for it read offsets that stand.
   device_.compute().Record(*routed_.grouped);
   routed_.offsets = offsets;
   routed_.fetches = last + 1;
@@ -329,6 +336,7 @@ const weights::PlacedWeight& WeightPool::Acquire(int64_t layer, const model::Rol
   const size_t index = IndexOf(layer, role);
   const int64_t fetch = plan_.schedule->FetchOf(layer, Piece(index));
   const bool first_of_piece = plan_.options.by_matrix || index == 0;
+  // All of a piece comes with one event: its first matrix waits for the others too.
   if (fetch >= 0 && first_of_piece && Parts(layer).empty()) {
     device_.compute().Wait(Ready(window_.SlotOf(fetch), 0));
     merge_.Enqueue(CopyIndex(fetch, window_.phase()), device_.compute());
@@ -341,8 +349,10 @@ void WeightPool::Release(int64_t layer, const model::Role& role) {
   const int64_t fetch = plan_.schedule->FetchOf(layer, Piece(index));
   const bool last_of_piece =
       plan_.options.by_matrix || index + 1 == layers_[static_cast<size_t>(layer)].roles.size();
+  // The slot is free once the piece's last matrix was used.
   if (fetch < 0 || !last_of_piece) return;
   device_.compute().Record(*consumed_[window_.SlotOf(fetch)]);
+  // What came because it was wanted never counted as ahead.
   if (!wanted_[static_cast<size_t>(window_.SlotOf(fetch))]) bytes_ahead_ -= fetch_bytes_[fetch];
   window_.Use(fetch);
   Pump();

@@ -52,7 +52,7 @@ class WeightPool final : public model::SharedWeights {
   void Quiesce();
 
   const PoolPlan& plan() const { return plan_; }
-  bool pools_experts() const { return plan_.options.experts != "replicated"; }
+  bool pools_experts() const { return plan_.options.experts.pools(); }
   // All below from any thread. Steps in which all that is lacked came.
   int64_t steps() const { return steps_; }
   // Bytes of fetches that are under way or in slots and not used yet; between steps: for a step

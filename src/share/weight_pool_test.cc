@@ -7,7 +7,7 @@
 
 #include <array>
 
-#include "base/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 #include "device/cpu/arena.h"
 #include "model/blocks/experts.h"
 #include "share/testing/small_decoders.h"
@@ -106,7 +106,7 @@ device::Region NamedRegion(int rank, int id, const char* name, uint64_t bytes) {
 class PooledRank {
  public:
   PooledRank(Shape shape, int rank) : fabrics_(fabric::CreatePullFabric(shape.ranks)) {
-    shape.options.experts = "by_expert";
+    shape.options.experts = {&weights::kByExpert};
     shape.options.order = weights::FetchOrder::kAsUsed;
     shape.options.slice_bytes = 4096;
     shape.options.requests_in_flight = 2;

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/json.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 #include "text/jinja/json_reader.h"
 #include "text/jinja/print.h"
 #include "text/jinja/template.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "text/decoder.h"
+#include "text/decode_token.h"
 #include "text/unicode.h"
 
 namespace forebay::text {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"

@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "base/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_json.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "text/byte_alphabet.h"
-#include "text/decoder.h"
+#include "text/decode_token.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer_json.h"
 #include "text/unicode.h"

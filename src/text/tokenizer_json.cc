@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/json_fields.h"
 #include "text/merge_reader.h"
+#include "text/tokenizer_fields.h"
 #include "text/tokenizer_pipeline_json.h"
 #include "text/vocabulary.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/json_fields.h"
+#include "text/tokenizer_fields.h"
 
 namespace forebay::text {
 namespace {

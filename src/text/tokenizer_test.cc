@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/rng.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer_json.h"
 #include "text/unicode.h"

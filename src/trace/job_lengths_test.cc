@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "job/fake_pipeline.h"
-#include "job/test_files.h"
+#include "job/testing/fake_pipeline.h"
+#include "job/testing/files.h"
 #include "trace/trace.h"
 
 namespace forebay::trace {
@@ -41,7 +41,7 @@ class JobLengthsTest : public ::testing::Test {
     return *job::JobFile::Open(folder_ / "in");
   }
 
-  const job::TestFolder folder_;
+  const base::TemporaryFolder folder_;
   const job::RequestRules rules_{.model_names = {"*"}, .vocab_size = 300};
   job::FakePipeline text_;
   model::ModelConfig config_;

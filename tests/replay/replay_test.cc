@@ -2,8 +2,8 @@
 // steps.
 #include <gtest/gtest.h>
 
-#include "golden_files.h"
 #include "runtime/real/real_runtime.h"
+#include "testing/golden_files.h"
 #include "trace/simulation.h"
 #include "trace/trace_source.h"
 
@@ -37,7 +37,7 @@ layout::EngineOptions OptionsOf(const Case& test, const std::string& devices) {
   options.limits.max_num_seqs = test.max_num_seqs;
   options.limits.max_num_batched_tokens = test.max_num_batched_tokens;
   options.limits.kv_blocks = test.kv_blocks;
-  options.policy = test.policy;
+  options.policy = *schedule::FindPolicy(test.policy);
   options.machine.threads = 2;
   options.seed = 5;
   return options;

@@ -11,7 +11,7 @@
 
 #include "base/units.h"
 #include "device/copy.h"
-#include "runtime/runtime_test_base.h"
+#include "runtime/testing/on_both_runtimes.h"
 
 namespace forebay::device {
 namespace {

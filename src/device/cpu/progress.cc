@@ -8,6 +8,8 @@ namespace forebay::device {
 void Progress::Advance() {
   const uint64_t completed = completed_.load(std::memory_order_relaxed) + 1;
   completed_.store(completed);
+  // The lock is taken only where somebody waits: a waiter stores its position first and then looks
+  // again, so that one of the two sees the other.
   if (next_awaited_.load() <= completed) WakeWaiters(completed);
 }
 
@@ -57,6 +59,7 @@ bool Progress::WaitFor(uint64_t position, runtime::TimeNs spin, runtime::TimeNs 
     waiters_.push_back(&waiter);
     FindNextAwaited();
   }
+  // It may have been reached before the position was stored, and nobody would ring.
   if (!reached()) waiter.event->Wait(timeout);
   const std::lock_guard lock(mutex_);
   std::erase(waiters_, &waiter);

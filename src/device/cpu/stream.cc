@@ -65,6 +65,7 @@ void CpuStream::Record(DeviceEvent& event) {
 
 void CpuStream::Wait(const DeviceEvent& event) {
   const auto& point = static_cast<const CpuEvent&>(event);
+  // An event that was never recorded holds nobody; one of this stream comes in order anyway.
   if (point.stream == nullptr || point.stream == &progress_) return;
   if (point.stream->Reached(point.position) && !point.stream->failed()) return;
   Command& command = queue_.Back();
@@ -101,6 +102,7 @@ void CpuStream::Push() {
 base::Status CpuStream::Synchronize() {
   progress_.WaitFor(queue_.pushed(), kControlSpin);
   const std::lock_guard lock(mutex_);
+  // An operation's fault is told once and the stream goes on; a dead stream stays so.
   return dead_ ? fault_ : std::exchange(fault_, base::Status::Ok());
 }
 
@@ -121,12 +123,15 @@ void CpuStream::Serve() {
     const Command& command = queue_.Front();
     if (command.kind == Command::Kind::kStop) return;
     RunCommand(team, command);
+    // Popped before it counts as done: who waits for the position may push at once.
     queue_.Pop();
     progress_.Advance();
   }
 }
 
 void CpuStream::RunCommand(Team& team, const Command& command) {
+  // What it would read may never have come. Commands still count as done, so that nobody waits for
+  // them.
   if (dead_) return;
   standing_.layer.store(command.layer, std::memory_order_relaxed);
   if (command.kind == Command::Kind::kPost) return command.counter->Post(command.position);
@@ -170,6 +175,8 @@ void CpuStream::Run(Team& team, const Operation& operation) {
       options_.checker != nullptr ? options_.checker->Begin(options_.team.name, operation) : 0;
   if (options_.interleave) Interleave();
   const cost::OpDesc desc = options_.profile ? operation.CompleteDesc() : operation.desc;
+  // Copies are also timed by what they take of a core, which is less than their time where cores
+  // are shared.
   const bool copies = desc.kind == cost::OpKind::kCopy;
   const runtime::TimeNs core_start = copies ? ProcessorTime() : 0;
   const runtime::TimeNs start = runtime_.Now();

@@ -36,6 +36,7 @@ Team::~Team() {
 void Team::Run(const Operation& operation) {
   ticket_.store(0, std::memory_order_relaxed);
   if (num_workers_ == 1) return operation.run(operation.args.data(), contexts_[0]);
+  // Relaxed: helpers come to it behind the epoch, which orders them.
   unfinished_.store(num_workers_ - 1, std::memory_order_relaxed);
   Dispatch(&operation);
   NoteCore(0);
@@ -56,6 +57,7 @@ void Team::Help(int worker) {
     if (operation == nullptr) return;
     NoteCore(worker);
     operation->run(operation->args.data(), contexts_[worker]);
+    // Worker 0 waits for the last alone.
     if (unfinished_.fetch_sub(1) == 1) bells_[0]->Ring();
   }
 }
@@ -65,6 +67,7 @@ void Team::Barrier(int worker) {
   if (num_workers_ == 1) return;
   const uint64_t passed = barriers_.load();
   if (arrived_.fetch_add(1) + 1 == num_workers_) {
+    // Before the barrier opens: the first to pass may arrive at the next one at once.
     arrived_.store(0, std::memory_order_relaxed);
     barriers_.store(passed + 1);
     RingOthers(worker);
@@ -85,6 +88,7 @@ runtime::TimeNs Team::SpinOf(int worker) {
   NoteCore(worker);
   const int core = cores_[worker].load(std::memory_order_relaxed);
   for (int other = 0; other < num_workers_; ++other) {
+    // Spinning would keep the teammate on the same core from the work that is waited for.
     if (other != worker && cores_[other].load(std::memory_order_relaxed) == core) return 0;
   }
   return spin_;

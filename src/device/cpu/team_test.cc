@@ -5,7 +5,7 @@
 #include <atomic>
 #include <vector>
 
-#include "runtime/runtime_test_base.h"
+#include "runtime/testing/on_both_runtimes.h"
 
 namespace forebay::device {
 namespace {

@@ -92,6 +92,8 @@ void EventEngine::Transfer(int stream, int from, int to, uint64_t bytes, int win
 void EventEngine::Wait(int stream, int awaited, uint64_t position) {
   FB_CHECK(position <= pushed(awaited), "'{}' waits for a point of '{}' that was never recorded",
            streams_[stream]->name, streams_[awaited]->name);
+  // What has been reached needs no item, unless its stream failed: then the wait has to pass the
+  // fault on.
   if (stream == awaited || (Reached(awaited, position) && streams_[awaited]->fault.ok())) return;
   const WaitCause cause = streams_[awaited]->cause;
   Push(stream, {.kind = Kind::kWait, .from = awaited, .cause = cause, .amount = position}, nullptr);
@@ -106,6 +108,7 @@ void EventEngine::Repeat(int stream, std::span<const SimStep> body, int64_t time
     if (step.kind == SimStep::Kind::kPost) counters_[step.counter].poster = stream;
     if (step.kind != SimStep::Kind::kRun) ++counters_[step.counter].in_body;
   }
+  // How often a body names a counter is by how much its values grow from body to body.
   for (SimStep& step : steps) {
     if (step.kind != SimStep::Kind::kRun) step.growth = counters_[step.counter].in_body;
   }
@@ -130,6 +133,7 @@ void EventEngine::Await(int stream, int counter, uint64_t value, WaitCause cause
 
 void EventEngine::Abort(int counter, const base::Status& why) {
   CounterState& state = counters_[counter];
+  // A jump has reckoned with all posts to its end: its streams go on step by step from now.
   if (state.poster >= 0 && streams_[state.poster]->jump != nullptr)
     LeaveJump(*streams_[state.poster]->jump);
   if (state.fault.ok()) state.fault = why;
@@ -147,6 +151,7 @@ void EventEngine::Push(int stream, Item item, const Operation* operation) {
               (checker_ != nullptr || operation->control || operation->complete != nullptr);
   if (item.kept) target.operations.Push(*operation);
   target.items.Push(item);
+  // Else items before it have yet to start, and the stream comes to it by itself.
   if (target.started + 1 == target.items.end()) MakeReady(target);
 }
 
@@ -191,7 +196,9 @@ runtime::TimeNs EventEngine::RunUntil(runtime::TimeNs limit) {
   woke_task_ = false;
   for (;;) {
     AdvanceReady();
+    // Time may not run past a task that has something to do: it is the runtime's turn then.
     if (woke_task_) end = std::min(end, RoundUpToNs(now_));
+    // Rates are worked out once for all that happens at one time.
     if (std::min(due_.top_time(), links_.next()) != now_) {
       Settle();
       const TimePs next = std::min(due_.top_time(), links_.next());
@@ -246,6 +253,8 @@ void EventEngine::MakeReady(Stream& stream) {
 
 void EventEngine::AdvanceReady() {
   while (!ready_.empty()) {
+    // Nothing orders what happens at one time, so the seed does: no result may hang on the order of
+    // a list.
     if (ready_.size() > 1) std::swap(ready_[ties_.Below(ready_.size())], ready_.back());
     Stream& stream = *ready_.back();
     ready_.pop_back();
@@ -267,6 +276,8 @@ bool EventEngine::StartNext(Stream& stream) {
   Item& item = stream.items[stream.started];
   const bool alone = stream.started == stream.items.begin();
   if (item.kind == Kind::kTransfer) {
+    // A transfer may start beside transfers of its stream, and behind nothing else that is under
+    // way.
     if (!alone && stream.items[stream.started - 1].kind != Kind::kTransfer) return false;
     if (stream.under_way >= item.window) return false;
     StartTransfer(stream, item);
@@ -282,6 +293,7 @@ bool EventEngine::StartNext(Stream& stream) {
     if (item.kind == Kind::kRepeat && !StartRepeat(stream, item)) return false;
   }
   ++stream.started;
+  // Behind a run nothing starts until it ends.
   return item.kind != Kind::kRun || item.done;
 }
 
@@ -311,6 +323,7 @@ void EventEngine::StartTransfer(Stream& stream, Item& item) {
       item.kept ? &stream.operations[stream.started_operations - 1] : nullptr;
   if (operation != nullptr && operation->complete != nullptr) {
     item.amount = static_cast<uint64_t>(operation->CompleteDesc().read_bytes);
+    // Nothing to move: not even a request is sent.
     if (item.amount == 0) return End(stream, item);
   }
   if (stream.under_way++ == 0) stream.moving_since = now_;
@@ -351,6 +364,7 @@ bool EventEngine::Pass(Stream& stream, uint64_t reached, uint64_t wanted, const 
     if (stream.fault.ok()) stream.fault = fault;
     return true;
   }
+  // It may have been looked at before, and stands in the list already.
   if (!stream.waiting) StandAt(stream, now_, wanted, waiters);
   return false;
 }
@@ -384,6 +398,7 @@ void EventEngine::Retire(Stream& stream) {
   Item& item = stream.items[stream.items.begin()];
   if (item.kept) {
     const Operation& operation = stream.operations[stream.operations.begin()];
+    // A stream that failed must not tell anybody what did not happen.
     if (operation.control && stream.fault.ok()) operation.run(operation.args.data(), LoneWorker());
     stream.operations.Pop();
   }
@@ -399,6 +414,7 @@ void EventEngine::WakeStreams(Stream*& first_waiter, uint64_t reached) {
   Stream** link = &first_waiter;
   while (*link != nullptr) {
     Stream& waiter = **link;
+    // Who waits for more stays in the list.
     if (waiter.awaited_position > reached) {
       link = &waiter.next_waiter;
       continue;
@@ -477,6 +493,7 @@ void EventEngine::SetSpeed(const Node& node, double others) {
   Stream& stream = *node.compute;
   const double speed = SpeedBeside(node.copy_load, stream.items[stream.items.begin()].work,
                                    node.options.contention, others);
+  // Unchanged, its end stays as it is: to reckon it again would only round again.
   if (speed == stream.speed) return;
   stream.remaining =
       std::max(0.0, stream.remaining - stream.speed * static_cast<double>(now_ - stream.since));

@@ -18,6 +18,7 @@ bool EventEngine::StartRepeat(Stream& stream, Item& item) {
     bodies.begin = now_;
     bodies.busy = stream.busy;
     bodies.waited = stream.waited_for_peers();
+    // The last of those that meet to begin finds all others begun, and works out all.
     TryJump(stream);
     if (stream.jump != nullptr) return false;
   }
@@ -86,6 +87,7 @@ void EventEngine::TryJump(Stream& stream) {
     Jump::Member& member = jump.Add();
     member.stream = peer->id;
     member.begin = bodies.begin;
+    // Lent for the time of the jump: bodies may be long.
     std::swap(member.steps, bodies.steps);
   }
   const bool works = jump.Finish(stream.bodies[stream.bodies.begin()].times);
@@ -100,6 +102,8 @@ void EventEngine::EnterJump(Jump& jump) {
     Stream& stream = *streams_[member.stream];
     if (std::exchange(stream.waiting, false)) {
       const SimStep& step = member.steps[BegunBodies(stream)->step];
+      // It stood in front of an await while the last one was still to begin; the jump knows when
+      // that passes.
       Stream** link = &counters_[step.counter].first_waiter;
       while (*link != &stream) link = &(*link)->next_waiter;
       *link = std::exchange(stream.next_waiter, nullptr);
@@ -148,6 +152,7 @@ void EventEngine::LeaveJump(Jump& jump) {
     std::swap(member.steps, bodies.steps);
     bodies.body = member.body;
     bodies.step = member.step;
+    // A jump takes bodies from their begin: in the midst of them none may take this stream in.
     bodies.disturbed = true;
     stream.jump = nullptr;
     stream.busy = bodies.busy + member.ran;

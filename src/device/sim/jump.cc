@@ -78,6 +78,7 @@ bool Jump::Run(TimePs limit) {
     member.stopped = false;
     member.met = std::exchange(bit, bit << 1);
   }
+  // Values grow by one from `first` on: nothing has been posted yet.
   for (Meeting& meeting : meetings_) meeting.latest = meeting.first - 1;
   for (int64_t body = 0; body < times_; ++body) {
     for (Meeting& meeting : meetings_) meeting.done = 0;
@@ -101,6 +102,8 @@ bool Jump::Run(TimePs limit) {
       if (limit == kNever && (member.stopped || member.met != all)) return false;
     }
     if (!goes_on) return true;
+    // Where all members took the same time for the body they stand to each other as before it, and
+    // will after each that follows: the rest is multiplied.
     if (limit != kNever || !Repeats()) continue;
     const int64_t others = times_ - 1 - body;
     for (Member& member : members_) {
@@ -129,6 +132,7 @@ bool Jump::Advance(Member& member, TimePs limit) {
   for (; member.step < member.steps.size(); ++member.step) {
     const SimStep& step = member.steps[member.step];
     if (step.kind == SimStep::Kind::kRun) {
+      // What would end after the limit is under way there.
       if (step.work.alone > limit - member.time) {
         member.stopped = true;
         break;
@@ -146,8 +150,10 @@ bool Jump::Advance(Member& member, TimePs limit) {
       ++meeting.latest;
       continue;
     }
+    // Its poster has not come so far: the others are looked at first.
     if (meeting.done <= place) break;
     const Meeting::Post& post = meeting.posts[place];
+    // Who has waited for somebody has waited for all that this one had waited for.
     member.met |= post.met;
     if (post.time > member.time) {
       member.stood += post.time - member.time;

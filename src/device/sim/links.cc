@@ -43,6 +43,7 @@ void Links::Start(TimePs now, TimePs begin, int source, int target, uint64_t byt
                     .since = now,
                     .bytes = bytes,
                     .tag = tag};
+  // Until its first byte a flow takes nothing of its links; its begin is an event like its end.
   if (begin == now) return BeginToMove(number, now);
   due_[number] = begin;
   next_ = std::min(next_, begin);
@@ -183,9 +184,11 @@ double Links::LevelOf(int number) const {
     size_t limited = 0;
     for (const int pair : link.pairs) {
       const double other = links_[OtherLink(pair, number)].level;
+      // Pairs that their other link holds lower leave what they do not take to the rest.
       if (other < level * (1 - kSame)) left -= other, ++limited;
     }
     if (limited == limited_before) return level;
+    // All are held by their other links: this one limits nobody.
     if (limited == count) return kNone;
     limited_before = limited;
     level = left / static_cast<double>(count - limited);
@@ -210,6 +213,7 @@ void Links::ShareInOrder(TimePs now) {
 
 void Links::SetRate(int number, double rate, TimePs now) {
   Flow& flow = flows_[number];
+  // An end that is known stays as it is: reckoned again, roundings would add up.
   if (rate == flow.rate && due_[number] != kNever) return;
   flow.remaining =
       std::max(0.0, flow.remaining - flow.rate * static_cast<double>(now - flow.since));

@@ -135,6 +135,8 @@ class SimStream final : public Stream, private BeginPricer {
     const bool shares_memory = options_.node.contention.machine_bytes_per_s > 0;
     if (options_.detail == SimDetail::kFull || engine_.checked() || shares_memory) return;
     first_body_.stream = this;
+    // The first body is held back, not enqueued: only its end says whether it was runs and meetings
+    // alone.
     first_body_.steps.clear();
     first_body_.meets = false;
     times_ = times;
@@ -147,6 +149,7 @@ class SimStream final : public Stream, private BeginPricer {
     known_ = nullptr;
     if (first_body_.stream != this) return 1;
     first_body_.stream = nullptr;
+    // Runs alone are one sum; where they meet other ranks each has to stand in its place.
     if (first_body_.meets) {
       engine_.Repeat(id_, first_body_.steps, times_);
     } else if (!first_body_.steps.empty()) {
@@ -162,6 +165,8 @@ class SimStream final : public Stream, private BeginPricer {
   // Its body is not one of equal ones, and keeps no prices.
   void EnqueueIncomplete(const Operation& operation) {
     GoOnInFull();
+    // What is not known when it is enqueued has no price to keep, and would shift the numbers of
+    // those behind it.
     if (known_ != nullptr) known_->clear();
     known_ = nullptr;
     engine_.Run(id_, *this, operation, AccountOf(operation.desc));

@@ -16,7 +16,7 @@
 #include "base/units.h"
 #include "device/hazard_checker.h"
 #include "fabric/fabric.h"
-#include "runtime/runtime_test_base.h"
+#include "runtime/testing/on_both_runtimes.h"
 
 namespace forebay::fabric {
 namespace {

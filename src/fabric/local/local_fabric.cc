@@ -164,6 +164,7 @@ class LocalFabric final : public Fabric {
       turns[places[static_cast<size_t>(span.rank)]].push_back({&span, source});
       pull.num_parts = std::max(pull.num_parts, span.part + 1);
     }
+    // One list in place of many: nothing of a peer's before all of the last one's.
     if (plan.order == PeerOrder::kSerial || plan.order == PeerOrder::kRandom) {
       for (size_t peer = 1; peer < turns.size(); ++peer) {
         turns[0].insert(turns[0].end(), turns[peer].begin(), turns[peer].end());
@@ -171,6 +172,7 @@ class LocalFabric final : public Fabric {
       }
     }
     pull.slices = InTurns(turns, plan.slice_bytes, rank_);
+    // From the back: a part is there with its last slice.
     std::vector<bool> ended(static_cast<size_t>(pull.num_parts), false);
     for (auto slice = pull.slices.rbegin(); slice != pull.slices.rend(); ++slice) {
       slice->ends_part = !ended[slice->part];
@@ -194,6 +196,7 @@ class LocalFabric final : public Fabric {
       } else if (slice.bytes > 0) {
         stream.Enqueue(device::MakeCopy("pull", slice.destination, slice.source, slice.bytes));
       }
+      // How much comes of what is wanted is known on the device, where operations count it.
       if (slice.remote && wanted == nullptr) remote_bytes += slice.bytes;
       if (slice.ends_part && part < part_events.size() && part_events[part] != nullptr)
         stream.Record(*part_events[part]);
@@ -229,6 +232,8 @@ class LocalFabric final : public Fabric {
     if (plan.order == PeerOrder::kAsListed) return places;
     base::Rng rng(plan.seed);
     for (size_t peer = 0; peer < ranks; ++peer) {
+      // Rotated, the next rank comes first and the own one last: ranks that begin together read
+      // from different peers.
       places[peer] = plan.order == PeerOrder::kRotated ? (peer + ranks - own - 1) % ranks : peer;
       if (plan.order == PeerOrder::kRandom) std::swap(places[peer], places[rng.Below(peer + 1)]);
     }

@@ -144,6 +144,7 @@ class SharedDirectory final : public Directory {
     entry.id = region.id;
     entry.offset = static_cast<uint64_t>(region.shared_offset);
     entry.bytes = region.bytes;
+    // Who sees the number sees a whole entry.
     shared.num_regions.store(index + 1);
     return base::Status::Ok();
   }

@@ -33,6 +33,7 @@ UnitCut CutUnit(const UnitShape& unit, int64_t wanted, int64_t free_slots) {
   const auto halve = [&](int32_t most) {
     while (cut.kv_step > most && cut.Items(unit) < wanted) {
       const UnitCut half{(cut.kv_step + 1) / 2, cut.spans};
+      // Items of a span leave their results in slots: without these a unit stays whole.
       if (half.Slots(unit) > free_slots) break;
       cut = half;
     }
@@ -65,6 +66,7 @@ ItemWalk::ItemWalk(const AttentionArgs& args, int workers, int64_t num_slots, Un
       const uint32_t cost = Cost(sequence, row);
       total += cost;
       if (Wanted(sequence, row)) {
+        // Units are taken by classes of cost, the dearest first, so that the last items are small.
         classes_ |= std::bit_floor(cost);
       } else {
         others = true;
@@ -158,6 +160,8 @@ void ItemWalk::NextUnit() {
       (EndBlock(sequence, row_) - 1) / kPartBlocks - FirstBlock(sequence, row_) / kPartBlocks + 1;
   cut_ = CutUnit(unit_, std::llround(cost * items_per_cost_), num_slots_ - slots_);
   slots_ += cut_.Slots(unit_);
+  // Each worker walks all units by itself and comes to the same tickets, so that one counter is all
+  // that they share.
   first_ticket_ = end_ticket_;
   end_ticket_ += kind_ == kItems ? cut_.Items(unit_) : cut_.spans > 1 ? cut_.Pieces(unit_) : 0;
 }
@@ -245,6 +249,7 @@ void RunAttention(const AttentionArgs& args, const device::WorkerContext& contex
     functions.attend(args, item, next, ahead, slots, context.scratch);
   }
   if (single.slots() + several.slots() == 0) return;
+  // Parts of a row are merged by whoever comes, so all must be there.
   context.Barrier();
   for (const Units units : {Units::kOneRow, Units::kSeveralRows}) {
     ItemWalk merges(args, context.num_workers, slots.size(), units, ItemWalk::kMerges);

@@ -91,14 +91,14 @@ struct LinearLoop {
 
   // Segments that the register tiles of a row block pass together, of one panel; `next`: those to
   // come after them.
-  struct Group {
+  struct SegmentGroup {
     int64_t panel;
     int first, last;
   };
 
   // What a tile of `num_tiles` prefetches at a segment of the group.
-  FB_INLINE Ahead AheadOf(const Group& group, const Group& next, int segment, int64_t tile,
-                          int64_t num_tiles) const {
+  FB_INLINE Ahead AheadOf(const SegmentGroup& group, const SegmentGroup& next, int segment,
+                          int64_t tile, int64_t num_tiles) const {
     if (num_tiles == 1) {
       const std::byte* following = segment + 1 < group.last
                                        ? Weights(schedule.segments[segment + 1], group.panel)
@@ -111,8 +111,8 @@ struct LinearLoop {
             static_cast<int>(num_tiles)};
   }
 
-  void RunTile(Rows tile, const Group& group, const Group& next, int64_t index, int64_t num_tiles,
-               float* stack) const {
+  void RunTile(Rows tile, const SegmentGroup& group, const SegmentGroup& next, int64_t index,
+               int64_t num_tiles, float* stack) const {
     const int rows = static_cast<int>(tile.end - tile.begin);
     for (int i = group.first; i < group.last; ++i) {
       const LinearSegment& segment = schedule.segments[i];
@@ -129,7 +129,7 @@ struct LinearLoop {
     }
   }
 
-  FB_INLINE Group GroupFrom(int64_t panel, int first) const {
+  FB_INLINE SegmentGroup GroupFrom(int64_t panel, int first) const {
     int last = first;
     while (!schedule.segments[last++].group_end) {
     }
@@ -138,26 +138,27 @@ struct LinearLoop {
 
   // Register tiles of a row block through panels [panel, panel + count); count: 1 unless the block
   // is one tile.
-  struct Work {
+  struct PanelRun {
     Rows block, tiles;
     int64_t panel, count;
   };
 
   // A group of all panels after another.
-  void RunWork(const Work& work, const Work& following) const {
-    const int64_t num_tiles = work.tiles.end - work.tiles.begin;
+  void RunPanels(const PanelRun& run, const PanelRun& following) const {
+    const int64_t num_tiles = run.tiles.end - run.tiles.begin;
     // Tiles that pass several groups keep their stacks in between.
     const int64_t stack_stride = schedule.num_groups > 1 ? kStackSlots * kSlotFloats : 0;
     for (int first = 0; first < schedule.num_segments;) {
-      const Group group = GroupFrom(work.panel, first);
-      const Group after = group.last < schedule.num_segments ? GroupFrom(work.panel, group.last)
-                                                             : GroupFrom(following.panel, 0);
-      for (int64_t i = 0; i < work.count; ++i) {
-        const Group here{work.panel + i, group.first, group.last};
-        const Group next =
-            i + 1 < work.count ? Group{here.panel + 1, group.first, group.last} : after;
+      const SegmentGroup group = GroupFrom(run.panel, first);
+      const SegmentGroup after = group.last < schedule.num_segments
+                                     ? GroupFrom(run.panel, group.last)
+                                     : GroupFrom(following.panel, 0);
+      for (int64_t i = 0; i < run.count; ++i) {
+        const SegmentGroup here{run.panel + i, group.first, group.last};
+        const SegmentGroup next =
+            i + 1 < run.count ? SegmentGroup{here.panel + 1, group.first, group.last} : after;
         for (int64_t tile = 0; tile < num_tiles; ++tile) {
-          RunTile(Tile(work.block, work.tiles.begin + tile), here, next, tile, num_tiles,
+          RunTile(Tile(run.block, run.tiles.begin + tile), here, next, tile, num_tiles,
                   slots + (i + tile) * stack_stride);
         }
       }
@@ -166,7 +167,7 @@ struct LinearLoop {
   }
 
   // One of `pieces` parts of `count` units from `unit` on.
-  FB_INLINE Work WorkOf(int64_t unit, int64_t count, int64_t piece, int64_t pieces) const {
+  FB_INLINE PanelRun PanelRunOf(int64_t unit, int64_t count, int64_t piece, int64_t pieces) const {
     const Rows block = Block(unit / args.weight.num_panels);
     return {block, Part(NumTiles(block), piece, pieces), unit % args.weight.num_panels, count};
   }
@@ -180,6 +181,8 @@ struct LinearLoop {
   FB_INLINE Turn FirstTurn() const {
     const int share = context.worker * schedule.shares / context.num_workers;
     const LinearShare units = ShareOf(schedule, share, context.num_workers);
+    // Workers of a share are neighbours in number, and so are the units of each: the same rows as
+    // in the layer before.
     const Rows workers = Part(context.num_workers, share, schedule.shares);
     const Rows own =
         Part(units.open - units.begin, context.worker - workers.begin, workers.end - workers.begin);
@@ -191,32 +194,33 @@ struct LinearLoop {
   // tickets, its own share's first and then the others', so that a worker that was kept away does
   // not make the rest wait. The tickets of all shares are fields of one counter; a field counts on
   // past the end of its share when workers come too late, and has room for that.
-  Work Take(Turn& turn) const {
+  PanelRun Take(Turn& turn) const {
     if (const int64_t left = turn.own.end - turn.own.begin; left > 0) {
       const int64_t count = left < schedule.batch_panels ? left : schedule.batch_panels;
       turn.own.begin += count;
-      return WorkOf(turn.own.begin - count, count, 0, 1);
+      return PanelRunOf(turn.own.begin - count, count, 0, 1);
     }
     while (turn.shares_left > 0) {
       const LinearShare units = ShareOf(schedule, turn.share, context.num_workers);
       const int shift = kShareBits * turn.share;
+      // One number for all shares: there is one counter an operation, which is zero at its begin.
       const int64_t tickets = context.ticket->fetch_add(int64_t{1} << shift);
       const int64_t ticket = (tickets >> shift) & ((int64_t{1} << kShareBits) - 1);
       const int64_t unit = units.open + ticket / schedule.open_pieces;
       if (unit < units.end)
-        return WorkOf(unit, 1, ticket % schedule.open_pieces, schedule.open_pieces);
+        return PanelRunOf(unit, 1, ticket % schedule.open_pieces, schedule.open_pieces);
       turn.share = (turn.share + 1) % schedule.shares;
       --turn.shares_left;
     }
     return {};
   }
 
-  // One work is taken ahead, to prefetch it.
+  // One run is taken ahead, to prefetch it.
   void Run(Turn turn) const {
-    for (Work work = Take(turn); work.count > 0;) {
-      const Work next = Take(turn);
-      RunWork(work, next.count > 0 ? next : work);
-      work = next;
+    for (PanelRun run = Take(turn); run.count > 0;) {
+      const PanelRun next = Take(turn);
+      RunPanels(run, next.count > 0 ? next : run);
+      run = next;
     }
   }
 };
@@ -228,6 +232,7 @@ void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
   float* slots = reinterpret_cast<float*>(context.scratch);
   const int64_t packed_bytes = args.rows * schedule.pairs * Micro<T>::kPackedPerPair *
                                static_cast<int64_t>(sizeof(typename Loop::Packed));
+  // Few rows are packed by each worker for itself, so that none waits for another's part.
   if (packed_bytes <= kOwnPackedBytes) {
     std::byte* own = context.scratch + kSumsBytes;
     const Loop loop{args, schedule, context, reinterpret_cast<typename Loop::Packed*>(own), slots};

@@ -45,7 +45,7 @@ struct BlockBook::State {
   int64_t repeated = 0;         // counts of blocks beyond their first
   PrefixIndex index;
   std::vector<Sequence> sequences;
-  std::vector<SequenceSlot> free_slots;
+  std::vector<SequenceId> free_ids;
   std::vector<BlockId> tables;  // [max_sequences, max_blocks_per_sequence]
   std::vector<EvictedBlock> evicted;
 
@@ -58,7 +58,8 @@ struct BlockBook::State {
         sequences(o.max_sequences),
         tables(static_cast<size_t>(o.max_sequences) * o.max_blocks_per_sequence, -1) {
     free.reserve(o.num_blocks);
-    for (SequenceSlot slot = o.max_sequences - 1; slot >= 0; --slot) free_slots.push_back(slot);
+    for (SequenceId sequence = o.max_sequences - 1; sequence >= 0; --sequence)
+      free_ids.push_back(sequence);
   }
 
   int32_t available() const {
@@ -66,13 +67,13 @@ struct BlockBook::State {
            cached.size();
   }
   LruList& ListOf(const Block& block) { return block.spent ? spent : cached; }
-  BlockId* Table(SequenceSlot slot) {
-    return tables.data() + static_cast<size_t>(slot) * options.max_blocks_per_sequence;
+  BlockId* Table(SequenceId sequence) {
+    return tables.data() + static_cast<size_t>(sequence) * options.max_blocks_per_sequence;
   }
-  Sequence& Live(SequenceSlot slot) {
-    FB_CHECK(slot >= 0 && slot < options.max_sequences && sequences[slot].live,
-             "slot {} of {} is not open", slot, options.max_sequences);
-    return sequences[slot];
+  Sequence& Live(SequenceId sequence) {
+    FB_CHECK(sequence >= 0 && sequence < options.max_sequences && sequences[sequence].live,
+             "sequence {} of {} is not open", sequence, options.max_sequences);
+    return sequences[sequence];
   }
 
   // A block for new content. As long as there is memory that was never touched, what nobody is
@@ -149,12 +150,14 @@ struct BlockBook::State {
   }
 
   // The last full block of `seq` has been committed.
-  void Seal(SequenceSlot slot, Sequence& seq) {
+  void Seal(SequenceId sequence, Sequence& seq) {
     const int64_t block = seq.committed / kBlockTokens - 1;
     seq.chain = ChainKey(seq.chain, seq.tail, seq.salt, block);
-    const BlockId id = Table(slot)[block];
+    const BlockId id = Table(sequence)[block];
     blocks[id].key = seq.chain;
     blocks[id].sealed = true;
+    // Another sequence may have computed the same beside it: then that block stands in the index,
+    // and this one is its twin.
     if (index.Find(seq.chain) < 0) index.Insert(seq.chain, id);
   }
 
@@ -163,6 +166,7 @@ struct BlockBook::State {
   void WalkCached(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                   std::vector<PrefixKey>* keys, Visit visit) const {
     if (!options.prefix_sharing) return;
+    // One token at least is left to compute: its logits are wanted.
     const int64_t limit = std::min<int64_t>(
         std::min(max_cached, static_cast<int64_t>(tokens.size()) - 1) / kBlockTokens,
         options.max_blocks_per_sequence);
@@ -171,6 +175,7 @@ struct BlockBook::State {
       const bool known = keys != nullptr && i < static_cast<int64_t>(keys->size());
       key = known ? (*keys)[i]
                   : ChainKey(key, tokens.subspan(i * kBlockTokens, kBlockTokens), salt, i);
+      // Keys are hashed as far as blocks are found, and kept for the next look.
       if (keys != nullptr && !known) keys->push_back(key);
       const BlockId id = index.Find(key);
       if (id < 0) return;
@@ -191,15 +196,15 @@ BlockBook::BlockBook(const BlockBookOptions& options) {
 
 BlockBook::~BlockBook() = default;
 
-SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, const KeySalt& salt,
-                             int64_t max_cached, std::vector<PrefixKey>* keys) {
+SequenceId BlockBook::Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
+                           std::vector<PrefixKey>* keys) {
   State& s = *state_;
-  FB_CHECK(!s.free_slots.empty(), "all {} sequences are live", s.options.max_sequences);
-  const SequenceSlot slot = s.free_slots.back();
-  s.free_slots.pop_back();
-  Sequence& seq = s.sequences[slot];
+  FB_CHECK(!s.free_ids.empty(), "all {} sequences are live", s.options.max_sequences);
+  const SequenceId sequence = s.free_ids.back();
+  s.free_ids.pop_back();
+  Sequence& seq = s.sequences[sequence];
   seq = Sequence{.live = true, .salt = salt, .chain = RootKey(salt)};
-  BlockId* table = s.Table(slot);
+  BlockId* table = s.Table(sequence);
   s.WalkCached(tokens, salt, max_cached, keys, [&](BlockId id, const PrefixKey& key) {
     s.Share(id);
     table[seq.num_blocks++] = id;
@@ -208,7 +213,7 @@ SequenceSlot BlockBook::Open(std::span<const int32_t> tokens, const KeySalt& sal
   seq.committed = seq.computed = seq.reserved = static_cast<int64_t>(seq.num_blocks) * kBlockTokens;
   s.stats.prefix_blocks_hit += seq.num_blocks;
   s.NoteHeld();
-  return slot;
+  return sequence;
 }
 
 CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, const KeySalt& salt,
@@ -221,29 +226,31 @@ CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, const KeySal
   return found;
 }
 
-void BlockBook::Skip(SequenceSlot slot, std::span<const int32_t> tokens) {
+void BlockBook::Skip(SequenceId sequence, std::span<const int32_t> tokens) {
   State& s = *state_;
-  Sequence& seq = s.Live(slot);
+  Sequence& seq = s.Live(sequence);
   FB_CHECK(seq.reserved == 0 && tokens.size() % kBlockTokens == 0,
-           "slot {}: skips {} tokens, reserved {}", slot, tokens.size(), seq.reserved);
+           "sequence {}: skips {} tokens, reserved {}", sequence, tokens.size(), seq.reserved);
   seq.committed = seq.computed = seq.reserved = static_cast<int64_t>(tokens.size());
   for (; !tokens.empty(); tokens = tokens.subspan(kBlockTokens)) {
     if (s.options.prefix_sharing)
       seq.chain = ChainKey(seq.chain, tokens.first(kBlockTokens), seq.salt, seq.num_blocks);
-    s.Table(slot)[seq.num_blocks++] = -1;
+    // No block: what it would hold is not seen any more.
+    s.Table(sequence)[seq.num_blocks++] = -1;
   }
   seq.first = seq.num_blocks;
 }
 
-bool BlockBook::Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>* fresh) {
+bool BlockBook::Reserve(SequenceId sequence, int64_t length, std::vector<BlockId>* fresh) {
   State& s = *state_;
-  Sequence& seq = s.Live(slot);
+  Sequence& seq = s.Live(sequence);
   const int64_t wanted = BlocksFor(length);
   FB_CHECK(wanted <= s.options.max_blocks_per_sequence,
-           "slot {}: {} positions need {} blocks, at most {}", slot, length, wanted,
+           "sequence {}: {} positions need {} blocks, at most {}", sequence, length, wanted,
            s.options.max_blocks_per_sequence);
+  // All or nothing.
   if (wanted - seq.num_blocks > s.available()) return false;
-  BlockId* table = s.Table(slot);
+  BlockId* table = s.Table(sequence);
   while (seq.num_blocks < wanted) {
     const BlockId id = s.Take();
     table[seq.num_blocks++] = id;
@@ -254,74 +261,78 @@ bool BlockBook::Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>*
   return true;
 }
 
-void BlockBook::SetComputed(SequenceSlot slot, int64_t length) {
-  Sequence& seq = state_->Live(slot);
+void BlockBook::SetComputed(SequenceId sequence, int64_t length) {
+  Sequence& seq = state_->Live(sequence);
   FB_CHECK(seq.computed <= length && length <= seq.reserved,
-           "slot {}: computed {} to {}, reserved {}", slot, seq.computed, length, seq.reserved);
+           "sequence {}: computed {} to {}, reserved {}", sequence, seq.computed, length,
+           seq.reserved);
   seq.computed = length;
 }
 
-void BlockBook::Commit(SequenceSlot slot, std::span<const int32_t> tokens) {
+void BlockBook::Commit(SequenceId sequence, std::span<const int32_t> tokens) {
   State& s = *state_;
-  Sequence& seq = s.Live(slot);
+  Sequence& seq = s.Live(sequence);
   FB_CHECK(seq.committed + static_cast<int64_t>(tokens.size()) <= seq.computed,
-           "slot {}: commits {} tokens after {}, computed {}", slot, tokens.size(), seq.committed,
-           seq.computed);
+           "sequence {}: commits {} tokens after {}, computed {}", sequence, tokens.size(),
+           seq.committed, seq.computed);
   for (const int32_t token : tokens) {
     seq.tail[seq.committed++ % kBlockTokens] = token;
-    if (seq.committed % kBlockTokens == 0 && s.options.prefix_sharing) s.Seal(slot, seq);
+    if (seq.committed % kBlockTokens == 0 && s.options.prefix_sharing) s.Seal(sequence, seq);
   }
 }
 
-void BlockBook::Truncate(SequenceSlot slot, int64_t length) {
+void BlockBook::Truncate(SequenceId sequence, int64_t length) {
   State& s = *state_;
-  Sequence& seq = s.Live(slot);
-  FB_CHECK(length >= 0, "slot {}: truncated to {}", slot, length);
+  Sequence& seq = s.Live(sequence);
+  FB_CHECK(length >= 0, "sequence {}: truncated to {}", sequence, length);
   if (length >= seq.reserved) return;
   const int64_t full_blocks = seq.committed / kBlockTokens;
   if (length / kBlockTokens < full_blocks) {
+    // Within a sealed block nothing can be cut off: its key stands for all of it, and others may
+    // hold it.
     length -= length % kBlockTokens;
     const int64_t kept = length / kBlockTokens;
-    seq.chain = kept > 0 ? s.blocks[s.Table(slot)[kept - 1]].key : RootKey(seq.salt);
+    seq.chain = kept > 0 ? s.blocks[s.Table(sequence)[kept - 1]].key : RootKey(seq.salt);
   }
   FB_CHECK(seq.first == 0 || length / kBlockTokens > seq.first,
-           "slot {}: truncated to {}, but {} blocks were let go", slot, length, seq.first);
-  while (seq.num_blocks > BlocksFor(length)) s.Release(s.Table(slot)[--seq.num_blocks]);
+           "sequence {}: truncated to {}, but {} blocks were let go", sequence, length, seq.first);
+  while (seq.num_blocks > BlocksFor(length)) s.Release(s.Table(sequence)[--seq.num_blocks]);
   seq.reserved = length;
   seq.computed = std::min(seq.computed, length);
   seq.committed = std::min(seq.committed, length);
 }
 
-void BlockBook::LetGo(SequenceSlot slot, int64_t position) {
+void BlockBook::LetGo(SequenceId sequence, int64_t position) {
   State& s = *state_;
-  Sequence& seq = s.Live(slot);
-  FB_CHECK(position <= seq.committed, "slot {}: lets go what lies before {}, committed {}", slot,
-           position, seq.committed);
+  Sequence& seq = s.Live(sequence);
+  FB_CHECK(position <= seq.committed, "sequence {}: lets go what lies before {}, committed {}",
+           sequence, position, seq.committed);
   const auto first = static_cast<int32_t>(position / kBlockTokens);
-  for (int32_t i = first; i-- > seq.first;) s.Release(s.Table(slot)[i]);
+  for (int32_t i = first; i-- > seq.first;) s.Release(s.Table(sequence)[i]);
   seq.first = std::max(seq.first, first);
 }
 
-void BlockBook::Replace(SequenceSlot slot, BlockId entry) {
-  const int32_t first = state_->Live(slot).first;
-  LetGo(slot, (first + int64_t{1}) * kBlockTokens);
-  state_->Table(slot)[first] = entry;
+void BlockBook::Replace(SequenceId sequence, BlockId entry) {
+  const int32_t first = state_->Live(sequence).first;
+  LetGo(sequence, (first + int64_t{1}) * kBlockTokens);
+  state_->Table(sequence)[first] = entry;
 }
 
-bool BlockBook::TakeBack(SequenceSlot slot, const PrefixKey& key) {
+bool BlockBook::TakeBack(SequenceId sequence, const PrefixKey& key) {
   State& s = *state_;
-  Sequence& seq = s.Live(slot);
-  FB_CHECK(seq.first > 0, "slot {}: no block was let go", slot);
+  Sequence& seq = s.Live(sequence);
+  FB_CHECK(seq.first > 0, "sequence {}: no block was let go", sequence);
   const bool shared = s.options.prefix_sharing;
-  BlockId& entry = s.Table(slot)[--seq.first];
+  BlockId& entry = s.Table(sequence)[--seq.first];
   entry = shared ? s.index.Find(key) : -1;
   const bool fresh = entry < 0;
   if (!fresh) {
     s.Share(entry);
   } else {
-    FB_CHECK(s.available() > 0, "slot {}: takes a block back, none is available", slot);
+    FB_CHECK(s.available() > 0, "sequence {}: takes a block back, none is available", sequence);
     entry = s.Take();
     s.blocks[entry].key = key;
+    // It is filled from below: full, and known by its key, from now on.
     s.blocks[entry].sealed = shared;
     if (shared) s.index.Insert(key, entry);
   }
@@ -329,33 +340,34 @@ bool BlockBook::TakeBack(SequenceSlot slot, const PrefixKey& key) {
   return fresh;
 }
 
-void BlockBook::Close(SequenceSlot slot, int64_t spent_from) {
+void BlockBook::Close(SequenceId sequence, int64_t spent_from) {
   State& s = *state_;
-  Sequence& seq = s.Live(slot);
+  Sequence& seq = s.Live(sequence);
   // The first block that holds a position from `spent_from` on.
   const int64_t first_spent = s.answers_return ? seq.num_blocks : spent_from / kBlockTokens;
+  // From the end to the front, so that the children of a prefix are evicted before it.
   while (seq.num_blocks > seq.first) {
     const int32_t last = --seq.num_blocks;
-    s.Release(s.Table(slot)[last], last >= first_spent);
+    s.Release(s.Table(sequence)[last], last >= first_spent);
   }
   seq.live = false;
-  s.free_slots.push_back(slot);
+  s.free_ids.push_back(sequence);
 }
 
-std::span<const BlockId> BlockBook::table(SequenceSlot slot) const {
-  const Sequence& seq = state_->Live(slot);
-  return {state_->Table(slot), static_cast<size_t>(seq.num_blocks)};
+std::span<const BlockId> BlockBook::table(SequenceId sequence) const {
+  const Sequence& seq = state_->Live(sequence);
+  return {state_->Table(sequence), static_cast<size_t>(seq.num_blocks)};
 }
 
-int64_t BlockBook::committed(SequenceSlot slot) const { return state_->Live(slot).committed; }
-int64_t BlockBook::computed(SequenceSlot slot) const { return state_->Live(slot).computed; }
-int64_t BlockBook::reserved(SequenceSlot slot) const { return state_->Live(slot).reserved; }
-int64_t BlockBook::first_held(SequenceSlot slot) const {
-  return state_->Live(slot).first * int64_t{kBlockTokens};
+int64_t BlockBook::committed(SequenceId sequence) const { return state_->Live(sequence).committed; }
+int64_t BlockBook::computed(SequenceId sequence) const { return state_->Live(sequence).computed; }
+int64_t BlockBook::reserved(SequenceId sequence) const { return state_->Live(sequence).reserved; }
+int64_t BlockBook::first_held(SequenceId sequence) const {
+  return state_->Live(sequence).first * int64_t{kBlockTokens};
 }
 
-int32_t BlockBook::exclusive_blocks(SequenceSlot slot) const {
-  const std::span<const BlockId> held = table(slot).subspan(state_->Live(slot).first);
+int32_t BlockBook::exclusive_blocks(SequenceId sequence) const {
+  const std::span<const BlockId> held = table(sequence).subspan(state_->Live(sequence).first);
   int32_t count = 0;
   while (count < static_cast<int32_t>(held.size()) &&
          state_->blocks[held[held.size() - 1 - count]].count == 1)
@@ -374,32 +386,32 @@ void BlockBook::CheckInvariants() const {
   State& s = *state_;
   std::vector<int32_t> counts(s.blocks.size(), 0);
   int64_t live = 0;
-  for (SequenceSlot slot = 0; slot < s.options.max_sequences; ++slot) {
-    const Sequence& seq = s.sequences[slot];
+  for (SequenceId sequence = 0; sequence < s.options.max_sequences; ++sequence) {
+    const Sequence& seq = s.sequences[sequence];
     if (!seq.live) continue;
     ++live;
     FB_CHECK(0 <= seq.committed && seq.committed <= seq.computed && seq.computed <= seq.reserved,
-             "slot {}: committed {}, computed {}, reserved {}", slot, seq.committed, seq.computed,
-             seq.reserved);
-    FB_CHECK(seq.num_blocks == BlocksFor(seq.reserved), "slot {}: {} blocks, reserved {}", slot,
-             seq.num_blocks, seq.reserved);
+             "sequence {}: committed {}, computed {}, reserved {}", sequence, seq.committed,
+             seq.computed, seq.reserved);
+    FB_CHECK(seq.num_blocks == BlocksFor(seq.reserved), "sequence {}: {} blocks, reserved {}",
+             sequence, seq.num_blocks, seq.reserved);
     PrefixKey last = RootKey(seq.salt);
-    FB_CHECK(seq.first <= seq.committed / kBlockTokens, "slot {}: {} blocks let go, committed {}",
-             slot, seq.first, seq.committed);
+    FB_CHECK(seq.first <= seq.committed / kBlockTokens,
+             "sequence {}: {} blocks let go, committed {}", sequence, seq.first, seq.committed);
     for (int32_t i = seq.first; i < seq.num_blocks; ++i) {
-      const BlockId id = s.Table(slot)[i];
+      const BlockId id = s.Table(sequence)[i];
       ++counts[id];
       const bool full = s.options.prefix_sharing && (i + 1) * kBlockTokens <= seq.committed;
-      FB_CHECK(s.blocks[id].sealed == full, "slot {}: block {} at {} sealed: {}", slot, id, i,
-               s.blocks[id].sealed);
+      FB_CHECK(s.blocks[id].sealed == full, "sequence {}: block {} at {} sealed: {}", sequence, id,
+               i, s.blocks[id].sealed);
       if (full) last = s.blocks[id].key;
     }
     const bool chain_held = seq.first == 0 || seq.first < seq.committed / kBlockTokens;
     FB_CHECK(!s.options.prefix_sharing || !chain_held || seq.chain == last,
-             "slot {}: wrong chain key", slot);
+             "sequence {}: wrong chain key", sequence);
   }
-  FB_CHECK(live + static_cast<int64_t>(s.free_slots.size()) == s.options.max_sequences,
-           "{} live, {} free slots", live, s.free_slots.size());
+  FB_CHECK(live + static_cast<int64_t>(s.free_ids.size()) == s.options.max_sequences,
+           "{} live, {} free ids", live, s.free_ids.size());
 
   enum class Where { kNowhere, kFree, kCached };
   std::vector<Where> where(s.blocks.size(), Where::kNowhere);

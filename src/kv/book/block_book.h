@@ -40,7 +40,7 @@
 
 namespace forebay::kv {
 
-using SequenceSlot = int32_t;  // index of a live sequence in the book, reused after Close
+using SequenceId = int32_t;  // index of a live sequence in the book, reused after Close
 
 struct BlockBookOptions {
   int32_t num_blocks = 0;
@@ -76,12 +76,12 @@ class BlockBook {
 
   // Opens a sequence whose known tokens are `tokens`, taking full blocks from the prefix index: at
   // most those before `max_cached` tokens (a caller that needs logits of a prompt row passes less
-  // than its length; at least one token is always left to compute). Returns the slot; committed()
-  // and computed() are then the cached tokens. REQUIRES: a slot is free (live sequences <
-  // max_sequences). `salt`: of its keys (prefix_index.h). `keys` (if given): of these
+  // than its length; at least one token is always left to compute). Returns its id;
+  // committed() and computed() are then the cached tokens. REQUIRES: an id is free (live
+  // sequences < max_sequences). `salt`: of its keys (prefix_index.h). `keys` (if given): of these
   // tokens' first full blocks, as far as earlier calls have come; hashed once, then kept.
-  SequenceSlot Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
-                    std::vector<PrefixKey>* keys = nullptr);
+  SequenceId Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
+                  std::vector<PrefixKey>* keys = nullptr);
   // What Open would find now; changes nothing.
   CachedPrefix FindCached(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                           std::vector<PrefixKey>* keys = nullptr) const;
@@ -93,45 +93,45 @@ class BlockBook {
   // The sequence's first `tokens`, whole blocks of them, were committed elsewhere, and no row of it
   // sees them again: they get no block here, and their entries of the table mean nothing. REQUIRES:
   // nothing is reserved.
-  void Skip(SequenceSlot slot, std::span<const int32_t> tokens);
+  void Skip(SequenceId sequence, std::span<const int32_t> tokens);
   // Makes room for positions up to `length`: all or nothing. Evicts cached blocks where no free one
   // is left. Newly taken blocks are appended to `fresh` if given. REQUIRES: length <=
   // max_blocks_per_sequence * 32.
-  bool Reserve(SequenceSlot slot, int64_t length, std::vector<BlockId>* fresh);
+  bool Reserve(SequenceId sequence, int64_t length, std::vector<BlockId>* fresh);
   // The device was given the positions up to `length`. REQUIRES: computed <= length <= reserved.
-  void SetComputed(SequenceSlot slot, int64_t length);
+  void SetComputed(SequenceId sequence, int64_t length);
   // The next tokens of the sequence are final (`tokens` continues what was committed). REQUIRES:
   // computed.
-  void Commit(SequenceSlot slot, std::span<const int32_t> tokens);
+  void Commit(SequenceId sequence, std::span<const int32_t> tokens);
   // Drops positions from `length` on (run-ahead, stop strings, speculation), reserved room
   // included; blocks no longer needed are released. A full committed block that `length` would cut
   // is released whole, since others may share it: then all three lengths fall to its first
   // position, and what was cut off must be computed again.
-  void Truncate(SequenceSlot slot, int64_t length);
+  void Truncate(SequenceId sequence, int64_t length);
   // Releases the blocks that lie wholly before `position`: no row of the sequence sees them again.
   // Their entries stay in the table and mean nothing. REQUIRES: position <= committed; the sequence
   // is not truncated to before the next block's end.
-  void LetGo(SequenceSlot slot, int64_t position);
+  void LetGo(SequenceId sequence, int64_t position);
   // Lets go the first block that the sequence holds, whose entry of the table becomes `entry`: it
   // says where else the block lies. REQUIRES: the block is full and committed.
-  void Replace(SequenceSlot slot, BlockId entry);
+  void Replace(SequenceId sequence, BlockId entry);
   // The reverse: the block that the sequence let go last is held again, whose key is `key` where
   // prefixes are shared. Returns whether that is a new block, which the caller is to fill; else the
   // index had it. REQUIRES: first_held() > 0; a block is available, or the index has it.
-  bool TakeBack(SequenceSlot slot, const PrefixKey& key);
+  bool TakeBack(SequenceId sequence, const PrefixKey& key);
   // Ends the sequence: its indexed blocks become cached, the others free. Those that hold positions
   // from `spent_from` on are spent.
-  void Close(SequenceSlot slot, int64_t spent_from = INT64_MAX);
+  void Close(SequenceId sequence, int64_t spent_from = INT64_MAX);
 
-  std::span<const BlockId> table(SequenceSlot slot) const;
-  int64_t committed(SequenceSlot slot) const;
-  int64_t computed(SequenceSlot slot) const;
-  int64_t reserved(SequenceSlot slot) const;
+  std::span<const BlockId> table(SequenceId sequence) const;
+  int64_t committed(SequenceId sequence) const;
+  int64_t computed(SequenceId sequence) const;
+  int64_t reserved(SequenceId sequence) const;
   // Positions before this one were let go; a multiple of 32.
-  int64_t first_held(SequenceSlot slot) const;
+  int64_t first_held(SequenceId sequence) const;
   // Blocks at the table's end that no other sequence holds: at least so many become available by
   // Close.
-  int32_t exclusive_blocks(SequenceSlot slot) const;
+  int32_t exclusive_blocks(SequenceId sequence) const;
   int32_t num_blocks() const;
   int32_t available_blocks() const;  // free + cached
   int32_t held_blocks() const;

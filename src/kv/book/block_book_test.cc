@@ -23,24 +23,24 @@ Tokens Iota(int64_t n, int32_t first = 0) {
   return tokens;
 }
 
-// Reserves, computes and commits the tokens of `slot` up to `tokens.size()`.
-void Fill(BlockBook& book, SequenceSlot slot, const Tokens& tokens) {
-  ASSERT_TRUE(book.Reserve(slot, tokens.size(), nullptr));
-  book.SetComputed(slot, tokens.size());
-  book.Commit(slot, std::span(tokens).subspan(book.committed(slot)));
+// Reserves, computes and commits the tokens of `sequence` up to `tokens.size()`.
+void Fill(BlockBook& book, SequenceId sequence, const Tokens& tokens) {
+  ASSERT_TRUE(book.Reserve(sequence, tokens.size(), nullptr));
+  book.SetComputed(sequence, tokens.size());
+  book.Commit(sequence, std::span(tokens).subspan(book.committed(sequence)));
   book.CheckInvariants();
 }
 
-SequenceSlot OpenAndFill(BlockBook& book, const Tokens& tokens, uint64_t salt = 0) {
-  const SequenceSlot slot = book.Open(tokens, salt, tokens.size());
-  Fill(book, slot, tokens);
-  return slot;
+SequenceId OpenAndFill(BlockBook& book, const Tokens& tokens, uint64_t salt = 0) {
+  const SequenceId sequence = book.Open(tokens, salt, tokens.size());
+  Fill(book, sequence, tokens);
+  return sequence;
 }
 
 TEST(BlockBookTest, SharesFullCommittedBlocksAndLeavesATokenToCompute) {
   BlockBook book({.num_blocks = 8, .max_sequences = 4, .max_blocks_per_sequence = 4});
   const Tokens tokens = Iota(96);
-  const SequenceSlot a = OpenAndFill(book, tokens);
+  const SequenceId a = OpenAndFill(book, tokens);
   EXPECT_EQ(book.CachedTokens(tokens, 0, 96), 64);
   EXPECT_EQ(book.CachedTokens(tokens, 0, 63), 32);
   EXPECT_EQ(book.CachedTokens(tokens, 1, 96), 0) << "another salt";
@@ -48,7 +48,7 @@ TEST(BlockBookTest, SharesFullCommittedBlocksAndLeavesATokenToCompute) {
   EXPECT_EQ(book.CachedTokens(longer, 0, 97), 96);
   EXPECT_EQ(book.FindCached(longer, 0, 97).held_tokens, 96);
 
-  const SequenceSlot b = book.Open(longer, 0, 97);
+  const SequenceId b = book.Open(longer, 0, 97);
   EXPECT_EQ(book.committed(b), 96);
   EXPECT_EQ(book.computed(b), 96);
   EXPECT_EQ(book.reserved(b), 96);
@@ -71,7 +71,7 @@ TEST(BlockBookTest, SharesFullCommittedBlocksAndLeavesATokenToCompute) {
 TEST(BlockBookTest, WithoutSharingNothingIsCached) {
   BlockBook book(
       {.num_blocks = 8, .max_sequences = 4, .max_blocks_per_sequence = 4, .prefix_sharing = false});
-  const SequenceSlot a = OpenAndFill(book, Iota(96));
+  const SequenceId a = OpenAndFill(book, Iota(96));
   EXPECT_EQ(book.CachedTokens(Iota(96), 0, 96), 0);
   book.Truncate(a, 40);
   book.CheckInvariants();
@@ -82,13 +82,13 @@ TEST(BlockBookTest, WithoutSharingNothingIsCached) {
 
 TEST(BlockBookTest, ReserveIsAllOrNothingAndReportsFreshBlocks) {
   BlockBook book({.num_blocks = 3, .max_sequences = 2, .max_blocks_per_sequence = 4});
-  const SequenceSlot a = book.Open(Iota(10), 0, 10);
+  const SequenceId a = book.Open(Iota(10), 0, 10);
   std::vector<BlockId> fresh;
   EXPECT_TRUE(book.Reserve(a, 33, &fresh));
   EXPECT_TRUE(std::ranges::equal(fresh, book.table(a)));
   EXPECT_TRUE(book.Reserve(a, 64, &fresh));
   EXPECT_EQ(fresh.size(), 2u);
-  const SequenceSlot b = book.Open(Iota(10), 0, 10);
+  const SequenceId b = book.Open(Iota(10), 0, 10);
   EXPECT_FALSE(book.Reserve(b, 33, &fresh));
   EXPECT_EQ(fresh.size(), 2u);
   EXPECT_EQ(book.reserved(b), 0);
@@ -103,7 +103,7 @@ TEST(BlockBookTest, EvictsTheLeastRecentlyUsedPrefixFromItsEnd) {
   const Tokens old = Iota(129), young = Iota(129, 1000);
   book.Close(OpenAndFill(book, Tokens(old.begin(), old.end() - 1)));
   book.Close(OpenAndFill(book, Tokens(young.begin(), young.end() - 1)));
-  const SequenceSlot taker = book.Open(Iota(1, 5000), 0, 0);
+  const SequenceId taker = book.Open(Iota(1, 5000), 0, 0);
   for (int64_t blocks = 1; blocks <= 7; ++blocks) {
     ASSERT_TRUE(book.Reserve(taker, blocks * 32, nullptr));
     book.CheckInvariants();
@@ -119,9 +119,9 @@ TEST(BlockBookTest, AnswersGiveTheirBlocksToTheNext) {
   BlockBook book({.num_blocks = 100, .max_sequences = 2, .max_blocks_per_sequence = 8});
   BlockId highest = 0;
   for (int32_t i = 0; i < 10; ++i) {
-    const SequenceSlot slot = OpenAndFill(book, Iota(160, 1000 * i));
-    highest = std::max(highest, *std::ranges::max_element(book.table(slot)));
-    book.Close(slot, 40);  // a prompt of 40 tokens: a block, and part of the next
+    const SequenceId sequence = OpenAndFill(book, Iota(160, 1000 * i));
+    highest = std::max(highest, *std::ranges::max_element(book.table(sequence)));
+    book.Close(sequence, 40);  // a prompt of 40 tokens: a block, and part of the next
     book.CheckInvariants();
   }
   EXPECT_EQ(highest, 10 + 4 - 1);
@@ -133,7 +133,7 @@ TEST(BlockBookTest, AnswersGiveTheirBlocksToTheNext) {
 TEST(BlockBookTest, OnceAnAnswerWasAskedForAnswersAreKept) {
   BlockBook book({.num_blocks = 100, .max_sequences = 2, .max_blocks_per_sequence = 8});
   book.Close(OpenAndFill(book, Iota(160)), 40);
-  const SequenceSlot next_turn = OpenAndFill(book, Iota(200));  // the answer is part of a prompt
+  const SequenceId next_turn = OpenAndFill(book, Iota(200));  // the answer is part of a prompt
   EXPECT_EQ(book.stats().prefix_blocks_hit, 5);
   book.Close(next_turn, 190);
   for (int32_t i = 1; i < 4; ++i) book.Close(OpenAndFill(book, Iota(160, 1000 * i)), 40);
@@ -147,13 +147,13 @@ TEST(BlockBookTest, AnEqualBlockStaysItsOwnersAndReplacesAnEvictedTwin) {
   BlockBook book({.num_blocks = 4, .max_sequences = 3, .max_blocks_per_sequence = 4});
   const Tokens tokens = Iota(33);
   const Tokens block(tokens.begin(), tokens.end() - 1);
-  const SequenceSlot a = book.Open(block, 0, 32), b = book.Open(block, 0, 32);
+  const SequenceId a = book.Open(block, 0, 32), b = book.Open(block, 0, 32);
   Fill(book, a, block);
   const BlockId indexed = book.table(a)[0];
   Fill(book, b, block);
   EXPECT_NE(book.table(b)[0], indexed);
   book.Close(a);
-  const SequenceSlot taker = book.Open(Iota(1, 500), 0, 0);
+  const SequenceId taker = book.Open(Iota(1, 500), 0, 0);
   ASSERT_TRUE(book.Reserve(taker, 96, nullptr));  // evicts a's block
   EXPECT_EQ(book.CachedTokens(tokens, 0, 33), 0);
   book.Close(b);
@@ -164,12 +164,12 @@ TEST(BlockBookTest, AnEqualBlockStaysItsOwnersAndReplacesAnEvictedTwin) {
 TEST(BlockBookTest, ADuplicateThatIsFreedKeepsItsTwinYoungerThanTheChildren) {
   BlockBook book({.num_blocks = 5, .max_sequences = 3, .max_blocks_per_sequence = 5});
   const Tokens parent = Iota(32), both = Iota(64);
-  const SequenceSlot a = book.Open(parent, 0, 32), b = book.Open(parent, 0, 32);
+  const SequenceId a = book.Open(parent, 0, 32), b = book.Open(parent, 0, 32);
   Fill(book, a, parent);
   Fill(book, b, both);
   book.Close(a);
   book.Close(b);
-  const SequenceSlot taker = book.Open(Iota(1, 500), 0, 0);
+  const SequenceId taker = book.Open(Iota(1, 500), 0, 0);
   ASSERT_TRUE(book.Reserve(taker, 128, nullptr));  // 3 free ones, then the child
   EXPECT_EQ(book.CachedTokens(both, 0, 64), 32);
 }
@@ -177,7 +177,7 @@ TEST(BlockBookTest, ADuplicateThatIsFreedKeepsItsTwinYoungerThanTheChildren) {
 TEST(BlockBookTest, TruncateKeepsAPartialBlockAndItsTokens) {
   BlockBook book({.num_blocks = 4, .max_sequences = 2, .max_blocks_per_sequence = 4});
   const Tokens tokens = Iota(65);
-  const SequenceSlot a = OpenAndFill(book, Iota(50));
+  const SequenceId a = OpenAndFill(book, Iota(50));
   ASSERT_TRUE(book.Reserve(a, 100, nullptr));
   book.SetComputed(a, 70);
   book.Truncate(a, 40);
@@ -192,8 +192,8 @@ TEST(BlockBookTest, TruncateKeepsAPartialBlockAndItsTokens) {
 TEST(BlockBookTest, TruncateInsideASharedBlockGivesItUp) {
   BlockBook book({.num_blocks = 6, .max_sequences = 2, .max_blocks_per_sequence = 4});
   const Tokens tokens = Iota(97);
-  const SequenceSlot a = OpenAndFill(book, Iota(96));
-  const SequenceSlot b = OpenAndFill(book, tokens);
+  const SequenceId a = OpenAndFill(book, Iota(96));
+  const SequenceId b = OpenAndFill(book, tokens);
   const BlockId shared = book.table(a)[1];
   book.Truncate(b, 40);
   book.CheckInvariants();
@@ -290,7 +290,7 @@ class Model {
 
 struct RandomRun {
   struct Live {
-    SequenceSlot slot;
+    SequenceId id;
     uint64_t salt;
     Tokens tokens;      // committed ones first, then what is to come
     int64_t first = 0;  // blocks that were let go
@@ -320,10 +320,10 @@ struct RandomRun {
     const int64_t max_cached = rng.Below(2) ? seq.tokens.size() : rng.Below(seq.tokens.size() + 1);
     const int64_t expected = model.Cached(seq.tokens, seq.salt, max_cached);
     ASSERT_EQ(book.CachedTokens(seq.tokens, seq.salt, max_cached), expected);
-    seq.slot = book.Open(seq.tokens, seq.salt, max_cached);
-    ASSERT_EQ(book.committed(seq.slot), expected);
+    seq.id = book.Open(seq.tokens, seq.salt, max_cached);
+    ASSERT_EQ(book.committed(seq.id), expected);
     int64_t end = 0;
-    for (const BlockId id : book.table(seq.slot)) {
+    for (const BlockId id : book.table(seq.id)) {
       end += 32;
       ASSERT_EQ(*model.content(id),
                 Model::Prefix(seq.salt, Tokens(seq.tokens.begin(), seq.tokens.begin() + end)));
@@ -331,42 +331,42 @@ struct RandomRun {
     }
     if (expected == 0 && rng.Below(3) == 0) {
       seq.first = static_cast<int64_t>(rng.Below(seq.tokens.size() / 32 + 1));
-      book.Skip(seq.slot, std::span(seq.tokens).first(static_cast<size_t>(seq.first * 32)));
-      ASSERT_EQ(book.first_held(seq.slot), seq.first * 32);
+      book.Skip(seq.id, std::span(seq.tokens).first(static_cast<size_t>(seq.first * 32)));
+      ASSERT_EQ(book.first_held(seq.id), seq.first * 32);
     }
     live.push_back(std::move(seq));
   }
 
   void Step(Live& seq) {
-    const int64_t committed = book.committed(seq.slot), computed = book.computed(seq.slot);
+    const int64_t committed = book.committed(seq.id), computed = book.computed(seq.id);
     const int64_t length = std::min<int64_t>(computed + rng.Below(70), kMaxBlocks * 32);
-    const size_t held = book.table(seq.slot).size();
+    const size_t held = book.table(seq.id).size();
     const int64_t need =
-        (std::max(length, book.reserved(seq.slot)) + 31) / 32 - static_cast<int64_t>(held);
+        (std::max(length, book.reserved(seq.id)) + 31) / 32 - static_cast<int64_t>(held);
     std::vector<BlockId> fresh;
-    const bool fits = book.Reserve(seq.slot, length, &fresh);
+    const bool fits = book.Reserve(seq.id, length, &fresh);
     ASSERT_EQ(fits, need <= model.available());
     for (const BlockId id : fresh) model.TakeFresh(id);
-    ASSERT_EQ(book.table(seq.slot).size(), held + fresh.size());
-    if (fits) book.SetComputed(seq.slot, length);
-    const int64_t upto = committed + rng.Below(book.computed(seq.slot) - committed + 1);
+    ASSERT_EQ(book.table(seq.id).size(), held + fresh.size());
+    if (fits) book.SetComputed(seq.id, length);
+    const int64_t upto = committed + rng.Below(book.computed(seq.id) - committed + 1);
     while (static_cast<int64_t>(seq.tokens.size()) < upto) seq.tokens.push_back(rng.Below(2));
-    book.Commit(seq.slot, std::span(seq.tokens).subspan(committed, upto - committed));
+    book.Commit(seq.id, std::span(seq.tokens).subspan(committed, upto - committed));
     for (int64_t i = committed / 32; i < upto / 32; ++i) {
-      model.Seal(book.table(seq.slot)[i],
+      model.Seal(book.table(seq.id)[i],
                  {seq.salt, Tokens(seq.tokens.begin(), seq.tokens.begin() + (i + 1) * 32)});
     }
   }
 
   void Truncate(Live& seq) {
-    int64_t length = rng.Below(book.reserved(seq.slot) + 10);
+    int64_t length = rng.Below(book.reserved(seq.id) + 10);
     if (seq.first > 0) length = std::max(length, (seq.first + 1) * 32);
-    const int64_t committed = book.committed(seq.slot);
-    const std::vector<BlockId> before(book.table(seq.slot).begin(), book.table(seq.slot).end());
-    book.Truncate(seq.slot, length);
-    const std::span<const BlockId> after = book.table(seq.slot);
+    const int64_t committed = book.committed(seq.id);
+    const std::vector<BlockId> before(book.table(seq.id).begin(), book.table(seq.id).end());
+    book.Truncate(seq.id, length);
+    const std::span<const BlockId> after = book.table(seq.id);
     for (size_t i = before.size(); i > after.size(); --i) model.Release(before[i - 1]);
-    const int64_t kept = book.committed(seq.slot);
+    const int64_t kept = book.committed(seq.id);
     ASSERT_EQ(kept, length >= committed            ? committed
                     : length / 32 < committed / 32 ? length / 32 * 32
                                                    : length);
@@ -377,11 +377,11 @@ struct RandomRun {
   }
 
   void LetGo(Live& seq) {
-    const int64_t position = rng.Below(book.committed(seq.slot) + 1);
-    book.LetGo(seq.slot, position);
-    for (int64_t i = position / 32; i-- > seq.first;) model.Release(book.table(seq.slot)[i]);
+    const int64_t position = rng.Below(book.committed(seq.id) + 1);
+    book.LetGo(seq.id, position);
+    for (int64_t i = position / 32; i-- > seq.first;) model.Release(book.table(seq.id)[i]);
     seq.first = std::max(seq.first, position / 32);
-    ASSERT_EQ(book.first_held(seq.slot), seq.first * 32);
+    ASSERT_EQ(book.first_held(seq.id), seq.first * 32);
   }
 
   // What was let go last is held again.
@@ -392,8 +392,8 @@ struct RandomRun {
     const Model::Prefix content(seq.salt,
                                 Tokens(seq.tokens.begin(), seq.tokens.begin() + seq.first * 32));
     const bool is_there = model.Has(content);
-    ASSERT_EQ(book.TakeBack(seq.slot, keys.back()), !is_there);
-    const BlockId id = book.table(seq.slot)[static_cast<size_t>(--seq.first)];
+    ASSERT_EQ(book.TakeBack(seq.id, keys.back()), !is_there);
+    const BlockId id = book.table(seq.id)[static_cast<size_t>(--seq.first)];
     if (is_there) {
       ASSERT_EQ(*model.content(id), content);
       model.Hold(id);
@@ -401,15 +401,14 @@ struct RandomRun {
       model.TakeFresh(id);
       model.Seal(id, content);
     }
-    ASSERT_EQ(book.first_held(seq.slot), seq.first * 32);
+    ASSERT_EQ(book.first_held(seq.id), seq.first * 32);
     ++taken_back[is_there];
   }
 
   void Close(size_t i) {
-    const std::vector<BlockId> held(book.table(live[i].slot).begin(),
-                                    book.table(live[i].slot).end());
+    const std::vector<BlockId> held(book.table(live[i].id).begin(), book.table(live[i].id).end());
     const int64_t spent_from = rng.Below(2) ? INT64_MAX : rng.Below(100);
-    book.Close(live[i].slot, spent_from);
+    book.Close(live[i].id, spent_from);
     for (int64_t j = held.size(); j > live[i].first; --j)
       model.Release(held[j - 1], j > spent_from / 32);
     live.erase(live.begin() + static_cast<int64_t>(i));

@@ -12,18 +12,18 @@ GroupBooks::GroupBooks(const BlockBookOptions& options, std::span<const base::Re
   for (size_t i = 0; i < reaches.size(); ++i) books_.emplace_back(options);
 }
 
-SequenceSlot GroupBooks::Open(std::span<const int32_t> tokens, const KeySalt& salt,
-                              int64_t max_cached, std::vector<PrefixKey>* keys) {
+SequenceId GroupBooks::Open(std::span<const int32_t> tokens, const KeySalt& salt,
+                            int64_t max_cached, std::vector<PrefixKey>* keys) {
   const int64_t cached =
       num_groups() == 1 ? max_cached : FindCached(tokens, salt, max_cached, keys).tokens;
-  const SequenceSlot slot = books_[0].Open(tokens, salt, cached, keys);
+  const SequenceId sequence = books_[0].Open(tokens, salt, cached, keys);
   for (int group = 1; group < num_groups(); ++group) {
-    const SequenceSlot same = books_[group].Open(tokens, salt, cached, keys);
-    FB_CHECK(same == slot && books_[group].computed(slot) == computed(slot),
-             "slot {} with {} positions, {} with {}", slot, computed(slot), same,
+    const SequenceId same = books_[group].Open(tokens, salt, cached, keys);
+    FB_CHECK(same == sequence && books_[group].computed(sequence) == computed(sequence),
+             "sequence {} with {} positions, {} with {}", sequence, computed(sequence), same,
              books_[group].computed(same));
   }
-  return slot;
+  return sequence;
 }
 
 CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, const KeySalt& salt,
@@ -37,59 +37,59 @@ CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, const KeySa
   return least;
 }
 
-SequenceSlot GroupBooks::OpenAdopted(std::span<const int32_t> tokens, const KeySalt& salt,
-                                     std::span<const int64_t> first_held, int64_t max_cached,
-                                     std::vector<PrefixKey>* keys) {
+SequenceId GroupBooks::OpenAdopted(std::span<const int32_t> tokens, const KeySalt& salt,
+                                   std::span<const int64_t> first_held, int64_t max_cached,
+                                   std::vector<PrefixKey>* keys) {
   const bool all_seen = std::ranges::count(first_held, 0) == num_groups();
-  const SequenceSlot slot = Open(tokens, salt, all_seen ? max_cached : 0, keys);
+  const SequenceId sequence = Open(tokens, salt, all_seen ? max_cached : 0, keys);
   for (int group = 0; group < num_groups() && !all_seen; ++group)
-    books_[group].Skip(slot, tokens.first(static_cast<size_t>(first_held[group])));
-  return slot;
+    books_[group].Skip(sequence, tokens.first(static_cast<size_t>(first_held[group])));
+  return sequence;
 }
 
-void GroupBooks::FillAdopted(SequenceSlot slot, int64_t length) {
-  Reserve(slot, length);
-  SetComputed(slot, length);
+void GroupBooks::FillAdopted(SequenceId sequence, int64_t length) {
+  Reserve(sequence, length);
+  SetComputed(sequence, length);
 }
 
-void GroupBooks::CommitAdopted(SequenceSlot slot, std::span<const int32_t> tokens) {
+void GroupBooks::CommitAdopted(SequenceId sequence, std::span<const int32_t> tokens) {
   for (BlockBook& book : books_)
-    book.Commit(slot, tokens.subspan(static_cast<size_t>(book.committed(slot))));
+    book.Commit(sequence, tokens.subspan(static_cast<size_t>(book.committed(sequence))));
 }
 
-void GroupBooks::Reserve(SequenceSlot slot, int64_t length) {
+void GroupBooks::Reserve(SequenceId sequence, int64_t length) {
   for (BlockBook& book : books_) {
-    FB_CHECK(book.Reserve(slot, length, nullptr), "slot {}: no room for {} positions", slot,
-             length);
+    FB_CHECK(book.Reserve(sequence, length, nullptr), "sequence {}: no room for {} positions",
+             sequence, length);
   }
 }
 
-void GroupBooks::SetComputed(SequenceSlot slot, int64_t length) {
-  for (BlockBook& book : books_) book.SetComputed(slot, length);
+void GroupBooks::SetComputed(SequenceId sequence, int64_t length) {
+  for (BlockBook& book : books_) book.SetComputed(sequence, length);
 }
 
-void GroupBooks::Commit(SequenceSlot slot, std::span<const int32_t> tokens) {
-  for (BlockBook& book : books_) book.Commit(slot, tokens);
+void GroupBooks::Commit(SequenceId sequence, std::span<const int32_t> tokens) {
+  for (BlockBook& book : books_) book.Commit(sequence, tokens);
 }
 
-int64_t GroupBooks::LetGoUnseen(int group, SequenceSlot slot) {
+int64_t GroupBooks::LetGoUnseen(int group, SequenceId sequence) {
   BlockBook& book = books_[group];
-  book.LetGo(slot, reaches_[group].First(static_cast<int32_t>(book.committed(slot))));
-  return book.first_held(slot);
+  book.LetGo(sequence, reaches_[group].First(static_cast<int32_t>(book.committed(sequence))));
+  return book.first_held(sequence);
 }
 
-void GroupBooks::Replace(SequenceSlot slot, BlockId entry) {
+void GroupBooks::Replace(SequenceId sequence, BlockId entry) {
   FB_CHECK(num_groups() == 1, "a block of one of {} groups is let go", num_groups());
-  books_[0].Replace(slot, entry);
+  books_[0].Replace(sequence, entry);
 }
 
-bool GroupBooks::TakeBack(SequenceSlot slot, const PrefixKey& key) {
+bool GroupBooks::TakeBack(SequenceId sequence, const PrefixKey& key) {
   FB_CHECK(num_groups() == 1, "a block of one of {} groups is taken back", num_groups());
-  return books_[0].TakeBack(slot, key);
+  return books_[0].TakeBack(sequence, key);
 }
 
-void GroupBooks::Close(SequenceSlot slot, int64_t spent_from) {
-  for (BlockBook& book : books_) book.Close(slot, spent_from);
+void GroupBooks::Close(SequenceId sequence, int64_t spent_from) {
+  for (BlockBook& book : books_) book.Close(sequence, spent_from);
 }
 
 int32_t GroupBooks::available_blocks() const {
@@ -97,9 +97,9 @@ int32_t GroupBooks::available_blocks() const {
   return least->available_blocks();
 }
 
-int32_t GroupBooks::exclusive_blocks(SequenceSlot slot) const {
-  int32_t least = books_[0].exclusive_blocks(slot);
-  for (const BlockBook& book : books_) least = std::min(least, book.exclusive_blocks(slot));
+int32_t GroupBooks::exclusive_blocks(SequenceId sequence) const {
+  int32_t least = books_[0].exclusive_blocks(sequence);
+  for (const BlockBook& book : books_) least = std::min(least, book.exclusive_blocks(sequence));
   return least;
 }
 

@@ -1,4 +1,4 @@
-// The books of a replica's KV groups, kept in step: a sequence has the same slot and the same
+// The books of a replica's KV groups, kept in step: a sequence has the same id and the same
 // lengths in each.
 #pragma once
 
@@ -18,44 +18,48 @@ class GroupBooks {
   GroupBooks(const BlockBookOptions& options, std::span<const base::Reach> reaches);
 
   // As in BlockBook, in every group. What is cached is cached in all of them.
-  SequenceSlot Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
-                    std::vector<PrefixKey>* keys);
+  SequenceId Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
+                  std::vector<PrefixKey>* keys);
   CachedPrefix FindCached(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                           std::vector<PrefixKey>* keys) const;
   // Opens a sequence whose positions were all computed elsewhere: by group, from `first_held` on
   // rows still see them. Where all is seen, the first full blocks of at most `max_cached` tokens
   // are taken from the prefix index; those from committed() on are to be filled, once FillAdopted
   // has made room for them.
-  SequenceSlot OpenAdopted(std::span<const int32_t> tokens, const KeySalt& salt,
-                           std::span<const int64_t> first_held, int64_t max_cached = 0,
-                           std::vector<PrefixKey>* keys = nullptr);
+  SequenceId OpenAdopted(std::span<const int32_t> tokens, const KeySalt& salt,
+                         std::span<const int64_t> first_held, int64_t max_cached = 0,
+                         std::vector<PrefixKey>* keys = nullptr);
   // REQUIRES: available_blocks() are enough.
-  void FillAdopted(SequenceSlot slot, int64_t length);
+  void FillAdopted(SequenceId sequence, int64_t length);
   // What was adopted is there now.
-  void CommitAdopted(SequenceSlot slot, std::span<const int32_t> tokens);
+  void CommitAdopted(SequenceId sequence, std::span<const int32_t> tokens);
   // REQUIRES: available_blocks() are enough.
-  void Reserve(SequenceSlot slot, int64_t length);
-  void SetComputed(SequenceSlot slot, int64_t length);
-  void Commit(SequenceSlot slot, std::span<const int32_t> tokens);
+  void Reserve(SequenceId sequence, int64_t length);
+  void SetComputed(SequenceId sequence, int64_t length);
+  void Commit(SequenceId sequence, std::span<const int32_t> tokens);
   // Lets go what the rows from committed() on do not see in the group; returns the first position
   // held.
-  int64_t LetGoUnseen(int group, SequenceSlot slot);
+  int64_t LetGoUnseen(int group, SequenceId sequence);
   // As in BlockBook, of the only group.
-  void Replace(SequenceSlot slot, BlockId entry);
-  bool TakeBack(SequenceSlot slot, const PrefixKey& key);
-  void Close(SequenceSlot slot, int64_t spent_from = INT64_MAX);
+  void Replace(SequenceId sequence, BlockId entry);
+  bool TakeBack(SequenceId sequence, const PrefixKey& key);
+  void Close(SequenceId sequence, int64_t spent_from = INT64_MAX);
 
   int num_groups() const { return static_cast<int>(books_.size()); }
-  std::span<const BlockId> table(int group, SequenceSlot slot) const {
-    return books_[group].table(slot);
+  std::span<const BlockId> table(int group, SequenceId sequence) const {
+    return books_[group].table(sequence);
   }
-  int64_t first_held(int group, SequenceSlot slot) const { return books_[group].first_held(slot); }
-  int64_t computed(SequenceSlot slot) const { return books_[0].computed(slot); }
-  int64_t committed(int group, SequenceSlot slot) const { return books_[group].committed(slot); }
+  int64_t first_held(int group, SequenceId sequence) const {
+    return books_[group].first_held(sequence);
+  }
+  int64_t computed(SequenceId sequence) const { return books_[0].computed(sequence); }
+  int64_t committed(int group, SequenceId sequence) const {
+    return books_[group].committed(sequence);
+  }
   int32_t num_blocks() const { return books_[0].num_blocks(); }  // each group has so many
   // Blocks of the group that has least left, or holds most.
   int32_t available_blocks() const;
-  int32_t exclusive_blocks(SequenceSlot slot) const;
+  int32_t exclusive_blocks(SequenceId sequence) const;
   int32_t held_blocks() const { return num_blocks() - available_blocks(); }
   int32_t held_peak() const;
   // Blocks that sequences repeat, in the group that shares least.

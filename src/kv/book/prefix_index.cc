@@ -28,6 +28,7 @@ PrefixKey RootKey(const KeySalt& salt) {
 PrefixKey ChainKey(const PrefixKey& parent, std::span<const int32_t> tokens, const KeySalt& salt,
                    int64_t block) {
   PrefixKey key = parent;
+  // The block in which the prompt ends, and so each behind it, knows where that was.
   if (block == salt.prompt_tokens / kBlockTokens)
     Fold(&key, static_cast<uint64_t>(salt.prompt_tokens));
   size_t i = 0;

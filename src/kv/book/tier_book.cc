@@ -104,6 +104,7 @@ struct TierBook::State {
       wanted += id < 0;
       if (id >= 0 && blocks[id].stays == 0) --(id < first_far ? near_places : far_places);
     }
+    // What goes far on purpose takes no near place, unless the far level is full.
     if (prefer_far && far_places >= wanted) near_places = std::min<int64_t>(near_places, 0);
     if (near_places < 0 || wanted > near_places + std::max<int64_t>(0, far_places)) return {};
     // What is there already is needed before anything is evicted.
@@ -149,6 +150,8 @@ BlockId TierBook::HoldNear(const PrefixKey& key, bool* is_fresh) {
     s.Need(id);
     ++s.stats.found;
   } else {
+    // It lies in the far level, from which layers are not streamed: it is written again from the
+    // device.
     if (id >= 0) Lose(id);
     FB_CHECK(s.near.room() > 0, "none of {} near blocks of the tier is free or kept", s.first_far);
     int64_t far_places = s.far_room();
@@ -184,6 +187,7 @@ void TierBook::Release(const TierStay& stay) {
     const BlockId id = stay.blocks[i];
     FB_CHECK(s.blocks[id].stays > 0, "block {} of the tier is released but needed by nobody", id);
     if (--s.blocks[id].stays > 0) continue;
+    // Without a key nobody can find it again.
     if (s.blocks[id].full) {
       s.LevelOf(id).kept.AddNewest(id);
     } else {

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 
+#include "base/testing/temporary_folder.h"
 #include "base/units.h"
 
 namespace forebay::kv {
@@ -37,15 +39,8 @@ bool IsThere(const std::string& path) { return access(path.c_str(), F_OK) == 0; 
 // In the folder of the build, which is on a disk.
 class BlockFileTest : public testing::Test {
  protected:
-  ~BlockFileTest() override {
-    unlink(path_.c_str());
-    rmdir(folder_.c_str());
-  }
-  std::string folder_ = [] {
-    char name[] = "kv_file_test_XXXXXX";
-    return std::string(mkdtemp(name));
-  }();
-  const std::string path_ = folder_ + "/kv";
+  const base::TemporaryFolder folder_{std::filesystem::current_path()};
+  const std::string path_ = folder_ / "kv";
 };
 
 TEST_F(BlockFileTest, AJobsFileHasNoNameAndAKeptOneHas) {
@@ -73,7 +68,7 @@ TEST_F(BlockFileTest, WhatCannotServeIsRefusedWithItsReason) {
   const auto refused = [](const std::string& path, uint64_t bytes = 1 << 20) {
     return OpenBlockFile(path, bytes, FileLife::kJob).status();
   };
-  const base::Status no_folder = refused(folder_ + "/none/kv");
+  const base::Status no_folder = refused(folder_ / "none/kv");
   EXPECT_EQ(no_folder.code(), kKvFileInvalid);
   EXPECT_THAT(no_folder.message(),
               AllOf(HasSubstr("none/kv"), HasSubstr("No such file or directory")));
@@ -83,7 +78,7 @@ TEST_F(BlockFileTest, WhatCannotServeIsRefusedWithItsReason) {
   EXPECT_FALSE(IsThere("/dev/shm/forebay_kv_file_test"));
 
   struct statvfs space {};
-  ASSERT_EQ(statvfs(folder_.c_str(), &space), 0);
+  ASSERT_EQ(statvfs(folder_.path().c_str(), &space), 0);
   const base::Status full = refused(path_, (space.f_bavail + 1024) * space.f_frsize * 2);
   EXPECT_EQ(full.code(), kKvFileNoSpace);
   EXPECT_THAT(full.message(), AllOf(HasSubstr(path_), HasSubstr("the disk has")));

@@ -29,6 +29,7 @@ void ChainStore::Down(device::Stream& stream, std::span<const TierMove> moves,
   Divide(moves);
   const auto near_down = [&] { near_->Down(stream, near_moves_, stored); };
   if (far_moves_.empty()) return near_down();
+  // What is demoted is read from near memory before anything new is written there.
   far_->Down(stream, far_moves_, near_down);
 }
 

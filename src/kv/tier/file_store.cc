@@ -72,8 +72,10 @@ uint64_t FileStore::PartBytes(const TierMove& move) const {
 template <typename Move>
 void FileStore::ForEachBatch(std::span<const TierMove> moves, const device::Region& staging,
                              const Move& move) {
+  // Operations point to their batches, which stay until they are done.
   while (!batches_.empty() && batches_.front().done) batches_.pop_front();
   std::vector<TierMove> sorted(moves.begin(), moves.end());
+  // In the order of the file neighbours become one request.
   std::ranges::sort(sorted, {}, [](const TierMove& m) { return std::pair(m.below, m.group); });
   for (size_t next = 0; next < sorted.size();) {
     Batch& batch = batches_.emplace_back();
@@ -102,6 +104,8 @@ void FileStore::Down(device::Stream& stream, std::span<const TierMove> moves,
   ForEachBatch(moves, *down_, [&](Batch& batch, bool last) {
     for (const Part& part : batch.parts)
       EnqueueStaging(stream, part.move, batch.staging + part.staged);
+    // Once all is staged the device's blocks may be written again; that it stands in the file
+    // matters to readers of the file alone.
     if (last) staged();
     Enqueue(stream, batch, /*down=*/true);
   });
@@ -137,6 +141,7 @@ void FileStore::Enqueue(device::Stream& stream, Batch& batch, bool down) {
     operation.Writes(batch.staging, batch.bytes);
   }
   stream.Enqueue(operation);
+  // A simulated store prices its operations and runs none.
   if (!file_) batch.done = true;
 }
 
@@ -185,10 +190,12 @@ std::vector<bool> FileStore::MoveAll(const Batch& batch, const Call& call,
 }
 
 void FileStore::Write(Batch& batch) {
+  // Of what was to be written: a disk that keeps something else is found out by the read.
   for (const Part& part : batch.parts) checksums_[NumberOf(part.move)] = ChecksumOf(batch, part);
   base::Status error;
   {
     const std::lock_guard lock(lost_mutex_);
+    // A file that failed once gets nothing more; what it has can still be read.
     error = lost_.closed;
   }
   std::vector<bool> moved(batch.parts.size());
@@ -201,6 +208,8 @@ void FileStore::Write(Batch& batch) {
     written_[NumberOf(batch.parts[i].move)] = moved[i];
     if (!moved[i]) Lose(batch.parts[i].move.below);
   }
+  // The index comes after the data: a job that dies in between leaves a block that nobody asks for,
+  // and no record of one that is not there.
   if (error.ok() && index_) error = AppendToIndex(batch, moved);
   if (error.ok()) return;
   const std::lock_guard lock(lost_mutex_);

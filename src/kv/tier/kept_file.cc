@@ -52,6 +52,8 @@ base::Result<std::unique_ptr<KeptFile>> KeptFile::Open(const std::string& path,
                                     "expected a kept file, or a new name",
                                     path, kept->path_));
   }
+  // A new file's index is written first: should the job die in between, the next finds an index
+  // without a file and begins anew, where a file without an index would be refused.
   const bool made = !IsThere(path);
   // A file of others is refused before it is touched, and looked at again when nobody else has it.
   FB_RETURN_IF_ERROR(made ? kept->Rewrite(identity) : kept->Read(identity, num_blocks, num_groups));
@@ -108,6 +110,7 @@ base::Status KeptFile::Read(const KeptIdentity& identity, int32_t num_blocks, in
 base::Status KeptFile::Rewrite(const KeptIdentity& identity) {
   std::string bytes = KeptHead(identity);
   for (const KeptRecord& record : records_) bytes += KeptLine(record);
+  // What stands under the name is the old index or the new one, never a part of one.
   const std::string fresh = path_ + kNewSuffix;
   const int descriptor =
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);

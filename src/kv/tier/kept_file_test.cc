@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "base/rng.h"
+#include "base/testing/temporary_folder.h"
 
 namespace forebay::kv {
 namespace {
@@ -68,10 +70,6 @@ TEST(KeptIndex, DamageCostsTheRecordsInIt) {
 
 class KeptFileTest : public testing::Test {
  protected:
-  ~KeptFileTest() override {
-    for (const char* name : {"/kv", "/kv.index", "/kv.index.new"}) unlink((folder_ + name).c_str());
-    rmdir(folder_.c_str());
-  }
   base::Result<std::unique_ptr<KeptFile>> Open(const KeptIdentity& identity = kOurs,
                                                int32_t num_blocks = 8) {
     return KeptFile::Open(path_, identity, num_blocks, 2, [&] {
@@ -84,11 +82,8 @@ class KeptFileTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  std::string folder_ = [] {
-    char name[] = "kept_file_test_XXXXXX";
-    return std::string(mkdtemp(name));
-  }();
-  const std::string path_ = folder_ + "/kv";
+  const base::TemporaryFolder folder_{std::filesystem::current_path()};
+  const std::string path_ = folder_ / "kv";
 };
 
 TEST_F(KeptFileTest, TheNextJobFindsBlocksWhosePartsStandUnderOneKey) {

@@ -49,13 +49,17 @@ uint64_t Tier::BytesOf(std::span<const TierMove> moves) const {
 
 void Tier::BeginStep(const TierMoves& moves, bool after_window) {
   device::Stream& compute = device_.compute();
+  // What the last step's moves bring up is run from this step on.
   if (coming_up_) compute.Wait(*ready_);
   coming_up_ = !moves.up.empty();
   if (!moves.down.empty()) {
+    // A place below that is written now may have been given up while copies on their way up still
+    // read it: by the last moves, or by the window's fetches, which are on the same stream.
     if (after_window) up_.Record(*streamed_);
     down_.Wait(after_window ? *streamed_ : *ready_);
     store_->Down(down_, moves.down, *stored_);
     down_.Record(*written_);
+    // The step may write into the blocks that go down.
     compute.Wait(*stored_);
     bytes_down_ += BytesOf(moves.down);
   }

@@ -70,6 +70,7 @@ bool Window::Reads(std::span<const TierMove> down) const {
 }
 
 void Window::BeginStep(std::span<const StreamedBlock> blocks) {
+  // A step that streamed nothing used no fetches.
   if (!this->blocks().empty()) first_ += num_layers_;
   FB_CHECK(used_ == first_, "layer {} of the last step was not used", used_ - first_);
   Lists& lists = lists_[1 - current_];
@@ -88,6 +89,8 @@ void Window::BeginStep(std::span<const StreamedBlock> blocks) {
     return;
   }
   block_steps_ += std::ssize(blocks);
+  // Fetches that run ahead have brought what the last step read. What is new is brought after into
+  // their slots, once it stands below.
   if (!lists.added.empty()) {
     device_.copy(device::CopyKind::kKvUp).Wait(tier_.stored());
     for (int64_t fetch = first_; fetch < next_; ++fetch) Fetch(fetch, lists.added);

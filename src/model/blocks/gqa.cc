@@ -73,7 +73,7 @@ BlockWorkspace Workspace(const ModelConfig& config, const Shard& shard, tensor::
 struct Cached {
   const kernels::StepBatch& batch;  // with the group's tables
   const kv::CacheView::Layer& layer;
-  const kv::CacheView::Group& group;
+  const kv::CacheView::KvGroupView& group;
   int32_t index;  // of the model
   bool turned;
 };
@@ -191,7 +191,7 @@ void Run(const BlockContext& context, const kernels::StepBatch& batch,
   CutBuffers(config, shard, context.dtype, batch.num_rows, activations.attention, &buffers);
   const LayerWeights& w = context.weights.layers[layer];
   const kv::CacheView::Layer& in_cache = context.kv.layers[layer];
-  const kv::CacheView::Group& group = context.kv.groups[in_cache.group];
+  const kv::CacheView::KvGroupView& group = context.kv.groups[in_cache.group];
   const kernels::StepBatch in_group = InGroup(batch, in_cache.group);
   const int64_t index = shard.layers.begin + layer;
   const Cached cached{in_group, in_cache, group, static_cast<int32_t>(index),

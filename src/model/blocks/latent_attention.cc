@@ -372,7 +372,7 @@ void Run(const BlockContext& context, const kernels::StepBatch& batch,
   const ModelConfig& config = *context.config;
   const int32_t rows = batch.num_rows;
   const kv::CacheView::Layer& cached = context.kv.layers[layer];
-  const kv::CacheView::Group& group = context.kv.groups[cached.group];
+  const kv::CacheView::KvGroupView& group = context.kv.groups[cached.group];
   const kernels::StepBatch in_group = InGroup(batch, cached.group);
   Buffers buffers;
   CutBuffers(config, context.dtype, rows, MostBlocks(batch.forms), context.capacity.expanded_bytes,

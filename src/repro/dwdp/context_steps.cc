@@ -69,7 +69,7 @@ layout::EngineOptions OptionsOf(const ContextSteps& setting) {
   options.machine.uncalibrated = setting.uncalibrated;
   // What is averaged is a step and its kernels; of a whole job the time alone counts.
   options.machine.full_detail = options.profile = setting.output == 1;
-  options.layout = layout::Layout{.dp = setting.ranks, .experts = "by_expert"};
+  options.layout = layout::Layout{.dp = setting.ranks, .experts = {&weights::kByExpert}};
   // A rank whose prompts are longer than the mean has as many of them in a step.
   const double longest = 1 + setting.rank_cv * Offsets(setting.ranks).back();
   options.limits.max_num_batched_tokens =

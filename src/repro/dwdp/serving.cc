@@ -46,11 +46,12 @@ layout::EngineOptions OptionsOf(const Serving& serving) {
   options.machine.full_detail = options.profile = true;
   options.machine.memory_utilization = kUtilization;
   const layout::Layout context{
-      .groups = serving.groups, .dp = serving.ranks, .experts = "by_expert"};
+      .groups = serving.groups, .dp = serving.ranks, .experts = {&weights::kByExpert}};
   options.ship.mode = serving.ships ? kShips : kPulls;
   if (serving.generation > 0) {
-    options.roles = {
-        context, {.dp = serving.generation, .experts = "by_expert"}, schedule::WantedMode(kShips)};
+    options.roles = {context,
+                     {.dp = serving.generation, .experts = {&weights::kByExpert}},
+                     schedule::WantedMode(kShips)};
   } else {
     options.layout = context;
   }

@@ -30,7 +30,7 @@ struct Throughputs {
 };
 constexpr int kLengths = 3;
 
-Gain GainOf(const Throughputs& figure, int length, Setting setting) {
+Gain GainOf(const Throughputs& figure, int length, GroupSetting setting) {
   setting.model = figure.model;
   setting.context = int64_t{1024} << length;
   return {setting, false, figure.dp[length], figure.sidp[length]};
@@ -52,7 +52,7 @@ std::vector<Keyed<Gain>> GainsByLength(const char* device,
   return values;
 }
 
-std::vector<Keyed<Gain>> GainsWithLess(const Setting& setting,
+std::vector<Keyed<Gain>> GainsWithLess(const GroupSetting& setting,
                                        const std::vector<Throughputs>& figures) {
   std::vector<Keyed<Gain>> values;
   for (const Throughputs& figure : figures) {
@@ -64,8 +64,8 @@ std::vector<Keyed<Gain>> GainsWithLess(const Setting& setting,
 }
 
 // Models x layouts x mean lengths.
-std::vector<Keyed<Setting>> Grid(const char* device) {
-  std::vector<Keyed<Setting>> values;
+std::vector<Keyed<GroupSetting>> Grid(const char* device) {
+  std::vector<Keyed<GroupSetting>> values;
   for (const char* model : {kQwen3, kLlama, kQwen2}) {
     for (const int tp : {4, 2, 1}) {
       for (const int k : {1, 2, 4}) {
@@ -80,21 +80,22 @@ std::vector<Keyed<Setting>> Grid(const char* device) {
 
 Cells CellsOf(const char* device) {
   Cells cells;
-  for (const Keyed<Setting>& value : Grid(device)) cells.push_back(value.key);
+  for (const Keyed<GroupSetting>& value : Grid(device)) cells.push_back(value.key);
   return cells;
 }
 
 // Figure 1(b): one replica on all devices.
-Setting Tp8(int64_t batch) { return {.tp = 8, .context = 768, .batch = batch}; }
+GroupSetting Tp8(int64_t batch) { return {.tp = 8, .context = 768, .batch = batch}; }
 // Figures 11 and 14: WaS, CaS and vLLM on four devices.
-Setting Four(const char* weights, const schedule::WantedMode& mode, int64_t batch = 0) {
+GroupSetting Four(const weights::ChosenPlacement& weights, const schedule::WantedMode& mode,
+                  int64_t batch = 0) {
   return {.model = kLlama, .devices = 4, .tp = 2, .weights = weights, .mode = mode, .batch = batch};
 }
-Setting Was(int64_t batch) { return Four("by_layer", kPull, batch); }
-Setting Cas(int64_t batch) { return Four("by_layer", kShip, batch); }
-Setting Vllm(int64_t batch) { return Four("replicated", kPull, batch); }
-Setting TailOf(bool fuse, bool skip_idle, const StepMode& mode = kShip) {
-  Setting setting = Cas(0);
+GroupSetting Was(int64_t batch) { return Four(kByLayer, kPull, batch); }
+GroupSetting Cas(int64_t batch) { return Four(kByLayer, kShip, batch); }
+GroupSetting Vllm(int64_t batch) { return Four(kReplicated, kPull, batch); }
+GroupSetting TailOf(bool fuse, bool skip_idle, const StepMode& mode = kShip) {
+  GroupSetting setting = Cas(0);
   setting.fuse = fuse, setting.skip_idle = skip_idle, setting.mode = mode;
   return setting;
 }
@@ -102,7 +103,7 @@ JobSetting WholeJobOf(const char* device, const char* model, int64_t requests) {
   return {{.device = device, .model = model, .context = 4096}, requests, 2048};
 }
 // Figure 9: a replica alone.
-Setting Two(const char* device, int64_t batch) {
+GroupSetting Two(const char* device, int64_t batch) {
   return {.device = device, .model = kLlama, .devices = 2, .tp = 2, .context = 768, .batch = batch};
 }
 
@@ -117,11 +118,11 @@ std::vector<Claim> SidpClaims() {
            "Qwen3-32B on 8 x H20, dp=8: FFN of a layer by rows of a device, over the prefetch of a layer",
            "the figure names no batches; the prefetch is one that nobody else disturbs", Kind::kOrder},
           &FfnOverPrefetch, {{"B = 8", "< 1", 8}, {"B = 64", "< 1", 64}, {"B = 512", "> 1", 512}}),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"SI0.prefetch", "SiDP, Figure 1(a)", "Qwen3-32B on 8 x H20, dp=8: prefetch of a layer, ms", "",
            Kind::kBand, 0.2},
           &PrefetchOfALayer, {{"a layer", "1.04", {}, kPrefetch}}),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"SI1.ratio", "SiDP, Figure 5", "KV tokens of SiDP over those of DP, 8 x H20 (144 GB)",
            "all FFNs pooled by layer, peak shifting and its d-1 slots", Kind::kPoints, 0.12},
           &KvCapacity,
@@ -132,20 +133,20 @@ std::vector<Claim> SidpClaims() {
            {"Llama-3.1-70B TP2DP4", "1.72", {.model = kLlama, .tp = 2}},
            {"Qwen2.5-72B TP4DP2", "1.16", {.model = kQwen2, .tp = 4}},
            {"Qwen2.5-72B TP2DP4", "1.79", {.model = kQwen2, .tp = 2}}}),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"SI1.fits", "SiDP, Figure 5", "KV tokens where DP does not fit, 8 x H20", "", Kind::kOrder},
           &KvTokens,
           {{"Llama-3.1-70B TP1DP8, DP", "< 1", {.model = kLlama}},
-           {"Llama-3.1-70B TP1DP8, SiDP", "> 1", {.model = kLlama, .weights = "by_layer"}},
+           {"Llama-3.1-70B TP1DP8, SiDP", "> 1", {.model = kLlama, .weights = kByLayer}},
            {"Qwen2.5-72B TP1DP8, DP", "< 1", {.model = kQwen2}},
-           {"Qwen2.5-72B TP1DP8, SiDP", "> 1", {.model = kQwen2, .weights = "by_layer"}}}),
-      Row<Setting>(
+           {"Qwen2.5-72B TP1DP8, SiDP", "> 1", {.model = kQwen2, .weights = kByLayer}}}),
+      Row<GroupSetting>(
           {"SI2", "SiDP, Figure 2(a)", "Qwen3-32B on 8 x H20: KV memory of a device, % of that under TP8",
            "114, 99, 91 and 61.5 GB as read off the figure; from TP8 to TP4 a device's weights grow by 8.2 GB, the figure's KV "
            "falls by 15", Kind::kPoints, 5},
           &KvByLayout,
           {{"TP4DP2", "86.8", {.tp = 4}}, {"TP2DP4", "79.8", {.tp = 2}}, {"TP1DP8", "53.9", {.tp = 1}}}),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"SI3", "SiDP, Figure 2(b)", "8 x H20, 4K: decode throughput at .3 of the memory over that at .9",
            "the layout, which the paper does not give; Qwen3-32B", Kind::kOrder},
           &LessMemory,
@@ -159,7 +160,7 @@ std::vector<Claim> SidpClaims() {
           &BatchScaling,
           {{"B = 64", "3.0", 64}, {"B = 256", "9.1", 256}, {"B = 512", "10.6", 512}, {"B = 768", "11.5", 768},
            {"B = 1024", "11.5", 1024}, {"B = 1280", "11.9", 1280}, {"B = 1536", "12.2", 1536}}),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"SI4.TP8", "SiDP, Figure 1(b)", "Qwen3-32B on 8 x H20, tp=8: decode throughput by batch, K tok/s",
            "contexts of 768 tokens", Kind::kBand, 0.2},
           &BatchScalingTp,
@@ -212,7 +213,7 @@ std::vector<Claim> SidpClaims() {
            {"H200 B = 256", "> 1", {Two("h200", 256), 85, 80}},
            {"B200 B = 256", "< 1", {Two("b200", 256), 45, 48}},
            {"B200 B = 512", "> 1", {Two("b200", 512), 70, 48}}}),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"SI6.fetch", "SiDP, Figure 9", "Llama-3.1-70B, tp=2: fetching all FFNs once, ms", "", Kind::kBand, 0.2},
           &FetchOfAllLayers, {{"H20", "80", Two("h20", 0), kFetch4}, {"B200", "48", Two("b200", 0), kFetch5}}),
       Row<Shiftings>(
@@ -222,7 +223,7 @@ std::vector<Claim> SidpClaims() {
            Kind::kOrder},
           &PeakShifting,
           {{"TP2DP4 1K", "> 1.5", {tp2}}, {"TP1DP8 1K", "> 1.5", {tp1}}, {"TP1DP8 1K over TP2DP4", "> 1", {tp1, tp2}}}),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"SI8", "SiDP, Figure 11", "Llama-3.1-70B on 4 x H20, tp=2, dp=2: a decode step, ms",
            "the batch is of a replica; contexts of 1024 tokens", Kind::kBand, 0.2},
           &StepMs,
@@ -247,7 +248,7 @@ std::vector<Claim> SidpClaims() {
            {"Qwen3-32B WaS+CaS over WaS, 3200", "> 1", {kQwen3, true, 6580, 5390, 3200}},
            {"Qwen3-32B WaS over vLLM, 3200", "> 1", {kQwen3, false, 5390, 5040, 3200}},
            {"Qwen3-32B WaS over vLLM, 512+3584", "> 1", {kQwen3, false, 5390, 5040, 800, 3584}}}),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"SI10.steps", "SiDP, Figure 14", "Llama-3.1-70B on 4 x H20, tp=2, dp=2: the tail, s",
            "one choice of one replica; 417 steps, which make vLLM's 10 s of its 24 ms; context 1024", Kind::kBand,
            0.15},
@@ -255,35 +256,35 @@ std::vector<Claim> SidpClaims() {
           {{"FSDP", "33", TailOf(true, true, kGather)}, {"async P2P", "25", TailOf(false, false)},
            {"+ fused GEMM", "19", TailOf(true, false)}, {"+ skipping", "12", TailOf(true, true)},
            {"vLLM", "10", Vllm(0)}}),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"SI10.striped", "SiDP, Figure 14", "The same tail shipped to stripes, over that of a local full replica", "",
            Kind::kOrder},
-          &TailOverLocal, {{"striped", "< 0.8", Four("striped", kShip)}}),
+          &TailOverLocal, {{"striped", "< 0.8", Four(kStriped, kShip)}}),
       Row<JobSetting>(
           {"SI11.share", "SiDP, Figure 15", "Llama-3.1-70B on 8 x H20, a 4K job: steps that pull, %", "the job of SI9",
            Kind::kOrder},
           &ShareOfPulling,
           {{"steps", "> 90", {{.model = kLlama, .context = 4096}, 800}},
            {"steps, 3200 requests", "> 90", {{.model = kLlama, .context = 4096}, 3200}}}),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"SI11.threshold", "SiDP, Figure 15", "B_th, rows of a replica",
            "Llama-3.1-70B on H20, tp=2, dp=2, as in Figure 11", Kind::kBand, 0.2},
-          &Threshold, {{"B_th", "32", Four("by_layer", kAuto), kThreshold}}),
+          &Threshold, {{"B_th", "32", Four(kByLayer, kAuto), kThreshold}}),
       Row<Gain>(
           {"SI12", "SiDP, Figure 12", "8 x H200 at .6 of their memory: SiDP's decode throughput over that of DP+TP",
            "as SI5", Kind::kOrder},
           &Throughput,
           GainsWithLess({.device = "h200", .utilization = 0.6},
                         {{kLlama, {13.0, 8.4, 5.3}, {15.6, 10.6, 7.3}}, {kQwen2, {11.6, 8.1, 4.6}, {14.3, 10.0, 7.0}}})),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"POOL.H20", kOurs, "8 x H20, striped, pool=auto: decode throughput over the better of no and full pooling",
            kPoolAssumed, Kind::kOrder, 0, {}, true},
           &PoolChoice, Grid("h20")),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"POOL.H200", kOurs, "8 x H200, striped, pool=auto: decode throughput over the better of no and full pooling",
            kPoolAssumed, Kind::kOrder, 0, {}, true},
           &PoolChoice, Grid("h200")),
-      Row<Setting>(
+      Row<GroupSetting>(
           {"POOL.B200", kOurs, "8 x B200, striped, pool=auto: decode throughput over the better of no and full pooling",
            kPoolAssumed, Kind::kOrder, 0, {}, true},
           &PoolChoice, Grid("b200")),

@@ -16,15 +16,15 @@ constexpr const char* kWorstInterference = ":frequency_loss=0.226";
 constexpr int64_t kJobContext = 4096;
 
 // The paper's: all layers, whole, shifted.
-Setting Pooled(Setting setting) {
-  setting.weights = "by_layer";
+GroupSetting Pooled(GroupSetting setting) {
+  setting.weights = kByLayer;
   setting.pool = kAllLayers;
   return setting;
 }
 
 // A layout and what it does.
 struct Run {
-  Setting setting;
+  GroupSetting setting;
   Decoding decoding;
 
   double choices() const { return decoding.batch * setting.dp(); }
@@ -32,10 +32,10 @@ struct Run {
 
 // The layout of the setting's devices with most tokens a second; batch 0: none holds a
 // choice.
-base::Result<Run> Best(const Setting& setting, Lab& lab) {
+base::Result<Run> Best(const GroupSetting& setting, Lab& lab) {
   Run best{setting, {}};
   for (const int tp : kTps) {
-    Setting each = setting;
+    GroupSetting each = setting;
     each.tp = tp;
     FB_ASSIGN_OR_RETURN(const Decoding decoding, lab.Decode(each));
     if (decoding.tokens_per_s > best.decoding.tokens_per_s) best = {each, decoding};
@@ -53,7 +53,7 @@ Account TermsOf(const Run& run) {
           {"K tok/s", run.decoding.tokens_per_s / 1e3}};
 }
 
-Account TermsOf(const JobOutcome& job, double tokens) {
+Account TermsOf(const JobFigures& job, double tokens) {
   return {{"batch", job.batch},
           {"step ms", job.step_ms},
           {"preemptions", job.preemptions},
@@ -65,10 +65,10 @@ Account TermsOf(const JobOutcome& job, double tokens) {
 // prompts, preemptions and the tail.
 base::Status AddJobs(const Run& dp, const Run& sidp, Lab& lab, Account* account) {
   const int64_t requests = 2 * sidp.setting.dp() * static_cast<int64_t>(sidp.decoding.batch);
-  Setting switching = sidp.setting;
+  GroupSetting switching = sidp.setting;
   switching.mode = kAuto;
-  FB_ASSIGN_OR_RETURN(const JobOutcome alone, lab.RunJob({dp.setting, requests}));
-  FB_ASSIGN_OR_RETURN(const JobOutcome pooled, lab.RunJob({switching, requests}));
+  FB_ASSIGN_OR_RETURN(const JobFigures alone, lab.RunJob({dp.setting, requests}));
+  FB_ASSIGN_OR_RETURN(const JobFigures pooled, lab.RunJob({switching, requests}));
   const auto tokens = static_cast<double>(requests * dp.setting.context);
   Append("a job of DP: ", TermsOf(alone, tokens), account);
   Append("a job of SiDP: ", TermsOf(pooled, tokens), account);
@@ -82,7 +82,7 @@ struct Pair {
   double gain() const { return sidp.decoding.tokens_per_s / dp.decoding.tokens_per_s; }
 };
 
-base::Result<Pair> BestOfBoth(const Setting& setting, Lab& lab) {
+base::Result<Pair> BestOfBoth(const GroupSetting& setting, Lab& lab) {
   Pair pair;
   FB_ASSIGN_OR_RETURN(pair.dp, Best(setting, lab));
   FB_ASSIGN_OR_RETURN(pair.sidp, Best(Pooled(setting), lab));
@@ -96,18 +96,18 @@ base::Result<Pair> BestOfBoth(const Setting& setting, Lab& lab) {
 // Runs `measure` with prices calibrated and, unless it is to be quick, not; the account is of the
 // first.
 template <typename Measure>
-FindingOr Both(const Lab& lab, const Setting& setting, Measure measure) {
+FindingOr Both(const Lab& lab, const GroupSetting& setting, Measure measure) {
   Finding finding;
   FB_ASSIGN_OR_RETURN(finding.calibrated, measure(setting, &finding.account));
   if (lab.quick()) return finding;
-  Setting uncalibrated = setting;
+  GroupSetting uncalibrated = setting;
   uncalibrated.uncalibrated = true;
   Account none;
   FB_ASSIGN_OR_RETURN(finding.uncalibrated, measure(uncalibrated, &none));
   return finding;
 }
 
-base::Result<Run> RunOf(const Setting& setting, Lab& lab) {
+base::Result<Run> RunOf(const GroupSetting& setting, Lab& lab) {
   FB_ASSIGN_OR_RETURN(const Decoding decoding, lab.Decode(setting));
   return Run{setting, decoding};
 }
@@ -115,7 +115,7 @@ base::Result<Run> RunOf(const Setting& setting, Lab& lab) {
 // Two ranks with a choice each: nothing hides the copies, nobody is in their way, and a step is as
 // long as they are.
 base::Result<double> PrefetchMs(bool uncalibrated, Lab& lab) {
-  const Setting two = Pooled({.devices = 2, .uncalibrated = uncalibrated, .batch = 1});
+  const GroupSetting two = Pooled({.devices = 2, .uncalibrated = uncalibrated, .batch = 1});
   FB_ASSIGN_OR_RETURN(const Decoding bare, lab.Decode(two));
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files,
                       engine::OpenModel(OptionsOf(two).model, true, 0));
@@ -123,8 +123,8 @@ base::Result<double> PrefetchMs(bool uncalibrated, Lab& lab) {
 }
 
 // In which an undisturbed link brings all FFNs once.
-base::Result<double> FetchMs(const Setting& setting) {
-  Setting pooled = Pooled(setting);
+base::Result<double> FetchMs(const GroupSetting& setting) {
+  GroupSetting pooled = Pooled(setting);
   pooled.devices = 8;
   const layout::EngineOptions options = OptionsOf(pooled);
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
@@ -136,7 +136,7 @@ base::Result<double> FetchMs(const Setting& setting) {
 
 // The gain of peak shifting.
 base::Result<double> GainOf(const Shifting& key, bool uncalibrated, Lab& lab, Account* account) {
-  Setting setting = Pooled(key.setting);
+  GroupSetting setting = Pooled(key.setting);
   setting.uncalibrated = uncalibrated;
   FB_ASSIGN_OR_RETURN(const Run shifted, RunOf(setting, lab));
   setting.as_used = true;
@@ -154,7 +154,7 @@ base::Result<double> GainOf(const Shifting& key, bool uncalibrated, Lab& lab, Ac
 
 FindingOr Throughput(const Gain& key, double, Lab& lab) {
   return Both(
-      lab, key.setting, [&](const Setting& setting, Account* account) -> base::Result<double> {
+      lab, key.setting, [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
         FB_ASSIGN_OR_RETURN(const Pair pair, BestOfBoth(setting, lab));
         Append("DP: ", TermsOf(pair.dp), account);
         Append("SiDP: ", TermsOf(pair.sidp), account);
@@ -166,22 +166,22 @@ FindingOr Throughput(const Gain& key, double, Lab& lab) {
           FB_RETURN_IF_ERROR(AddJobs(pair.dp, pair.sidp, lab, account));
         }
         if (!setting.uncalibrated && !lab.quick()) {
-          Setting worst = setting;
+          GroupSetting worst = setting;
           worst.device += kWorstInterference;
           FB_ASSIGN_OR_RETURN(const Run slowed, Best(Pooled(worst), lab));
           account->push_back({"at frequency_loss .226",
                               slowed.decoding.tokens_per_s / pair.dp.decoding.tokens_per_s});
         }
         if (!key.over_shortest) return pair.gain();
-        Setting shortest = setting;
+        GroupSetting shortest = setting;
         shortest.context = 1024;
         FB_ASSIGN_OR_RETURN(const Pair least, BestOfBoth(shortest, lab));
         return pair.gain() / least.gain();
       });
 }
 
-FindingOr LessMemory(const Setting& key, double, Lab& lab) {
-  return Both(lab, key, [&](Setting setting, Account* account) -> base::Result<double> {
+FindingOr LessMemory(const GroupSetting& key, double, Lab& lab) {
+  return Both(lab, key, [&](GroupSetting setting, Account* account) -> base::Result<double> {
     FB_ASSIGN_OR_RETURN(const Run most, RunOf(setting, lab));
     setting.utilization = 0.3;
     FB_ASSIGN_OR_RETURN(const Run least, RunOf(setting, lab));
@@ -191,8 +191,8 @@ FindingOr LessMemory(const Setting& key, double, Lab& lab) {
   });
 }
 
-FindingOr BatchScalingTp(const Setting& key, double claimed, Lab& lab) {
-  return Both(lab, key, [&](const Setting& setting, Account* account) -> base::Result<double> {
+FindingOr BatchScalingTp(const GroupSetting& key, double claimed, Lab& lab) {
+  return Both(lab, key, [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
     FB_ASSIGN_OR_RETURN(const Run run, RunOf(setting, lab));
     Append("", TermsOf(run), account);
     account->push_back({"claimed step ms", static_cast<double>(setting.batch) / claimed});
@@ -200,8 +200,8 @@ FindingOr BatchScalingTp(const Setting& key, double claimed, Lab& lab) {
   });
 }
 
-FindingOr PrefetchOfALayer(const Setting& key, double, Lab& lab) {
-  return Both(lab, key, [&](const Setting& setting, Account* account) -> base::Result<double> {
+FindingOr PrefetchOfALayer(const GroupSetting& key, double, Lab& lab) {
+  return Both(lab, key, [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
     FB_ASSIGN_OR_RETURN(const double prefetch_ms, PrefetchMs(setting.uncalibrated, lab));
     account->push_back({"prefetch of a layer ms", prefetch_ms});
     return prefetch_ms;
@@ -209,7 +209,7 @@ FindingOr PrefetchOfALayer(const Setting& key, double, Lab& lab) {
 }
 
 FindingOr FfnOverPrefetch(const int64_t& rows, double, Lab& lab) {
-  return Both(lab, {}, [&](const Setting& setting, Account* account) -> base::Result<double> {
+  return Both(lab, {}, [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
     FB_ASSIGN_OR_RETURN(const double prefetch_ms, PrefetchMs(setting.uncalibrated, lab));
     const layout::EngineOptions options = OptionsOf(setting);
     FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
@@ -227,7 +227,7 @@ FindingOr FfnOverPrefetch(const int64_t& rows, double, Lab& lab) {
 
 FindingOr StepAgainstFetch(const ShownStep& key, double, Lab& lab) {
   return Both(lab, key.setting,
-              [&](const Setting& setting, Account* account) -> base::Result<double> {
+              [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
                 FB_ASSIGN_OR_RETURN(const Run run, RunOf(setting, lab));
                 FB_ASSIGN_OR_RETURN(const double fetch_ms, FetchMs(setting));
                 Append("", TermsOf(run), account);
@@ -238,14 +238,15 @@ FindingOr StepAgainstFetch(const ShownStep& key, double, Lab& lab) {
               });
 }
 
-FindingOr FetchOfAllLayers(const Setting& key, double, Lab&) {
+FindingOr FetchOfAllLayers(const GroupSetting& key, double, Lab&) {
   FB_ASSIGN_OR_RETURN(const double fetch_ms, FetchMs(key));
   return Finding{.calibrated = fetch_ms, .account = {{"fetch ms", fetch_ms}}};
 }
 
 FindingOr PeakShifting(const Shiftings& key, double, Lab& lab) {
   return Both(
-      lab, key[0].setting, [&](const Setting& setting, Account* account) -> base::Result<double> {
+      lab, key[0].setting,
+      [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
         FB_ASSIGN_OR_RETURN(const double gain, GainOf(key[0], setting.uncalibrated, lab, account));
         if (key.size() == 1) return gain;
         FB_ASSIGN_OR_RETURN(const double other, GainOf(key[1], setting.uncalibrated, lab, account));
@@ -253,8 +254,8 @@ FindingOr PeakShifting(const Shiftings& key, double, Lab& lab) {
       });
 }
 
-FindingOr StepMs(const Setting& key, double, Lab& lab) {
-  return Both(lab, key, [&](const Setting& setting, Account* account) -> base::Result<double> {
+FindingOr StepMs(const GroupSetting& key, double, Lab& lab) {
+  return Both(lab, key, [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
     FB_ASSIGN_OR_RETURN(const Run run, RunOf(setting, lab));
     Append("", TermsOf(run), account);
     return run.decoding.step_ms;

@@ -11,12 +11,12 @@ constexpr int kTailSteps = 417;
 
 // The job with all FFNs pooled by layer.
 JobSetting JobOf(JobSetting job, const schedule::WantedMode& mode) {
-  job.setting.weights = "by_layer";
+  job.setting.weights = kByLayer;
   job.setting.mode = mode;
   return job;
 }
 
-Account TermsOf(const JobOutcome& outcome) {
+Account TermsOf(const JobFigures& outcome) {
   return {{"KV tokens", outcome.kv_tokens},      {"batch", outcome.batch},
           {"step ms", outcome.step_ms},          {"fetch ms", outcome.fetch_ms},
           {"exposed ms", outcome.exposed_ms},    {"seconds", outcome.seconds},
@@ -28,7 +28,7 @@ Account TermsOf(const JobOutcome& outcome) {
 struct Tail {
   double seconds = 0, waited = 0, bytes_pulled = 0;
 };
-base::Result<Tail> RunTail(const Setting& setting) {
+base::Result<Tail> RunTail(const GroupSetting& setting) {
   const trace::LengthTrace trace{
       .rows = {{.prompt_tokens = 1024, .output_tokens = kTailSteps + 1}}};
   FB_ASSIGN_OR_RETURN(
@@ -48,15 +48,15 @@ base::Result<Tail> RunTail(const Setting& setting) {
 struct Tails {
   Tail tail, local;
 };
-base::Result<Tails> RunTails(Setting setting, bool uncalibrated) {
-  Setting vllm{.model = setting.model, .devices = setting.devices, .tp = setting.tp};
+base::Result<Tails> RunTails(GroupSetting setting, bool uncalibrated) {
+  GroupSetting vllm{.model = setting.model, .devices = setting.devices, .tp = setting.tp};
   setting.uncalibrated = vllm.uncalibrated = uncalibrated;
   FB_ASSIGN_OR_RETURN(const Tail tail, RunTail(setting));
   FB_ASSIGN_OR_RETURN(const Tail local, RunTail(vllm));
   return Tails{tail, local};
 }
 
-Account TermsOf(const Tails& run, const Setting& setting) {
+Account TermsOf(const Tails& run, const GroupSetting& setting) {
   return {{"batch", 1},
           {"step ms", 1e3 * run.tail.seconds / kTailSteps},
           {"of a local replica", 1e3 * run.local.seconds / kTailSteps},
@@ -71,9 +71,9 @@ FindingOr ModeSwitch(const JobsCompared& key, double, Lab& lab) {
   const JobSetting sidp{{.model = key.model, .context = 4096}, key.requests, key.output};
   JobSetting vllm = sidp;
   vllm.setting.tp = key.model == "Qwen3-32B" ? 1 : 2;
-  FB_ASSIGN_OR_RETURN(const JobOutcome above,
+  FB_ASSIGN_OR_RETURN(const JobFigures above,
                       lab.RunJob(JobOf(sidp, key.switching ? kAuto : kPull)));
-  FB_ASSIGN_OR_RETURN(const JobOutcome below,
+  FB_ASSIGN_OR_RETURN(const JobFigures below,
                       lab.RunJob(key.switching ? JobOf(sidp, kPull) : vllm));
   Finding finding{.calibrated = above.tokens_per_s / below.tokens_per_s};
   finding.shortened = above.shortened || below.shortened;
@@ -87,10 +87,10 @@ FindingOr ModeSwitch(const JobsCompared& key, double, Lab& lab) {
 
 FindingOr WholeJob(const JobSetting& key, double, Lab& lab) {
   JobSetting sidp = key;
-  sidp.setting.weights = "striped";
+  sidp.setting.weights = kStriped;
   sidp.setting.mode = kAuto;
-  FB_ASSIGN_OR_RETURN(const JobOutcome pooled, lab.RunJob(sidp));
-  JobOutcome best, alone;
+  FB_ASSIGN_OR_RETURN(const JobFigures pooled, lab.RunJob(sidp));
+  JobFigures best, alone;
   int best_tp = 0;
   for (const int tp : {4, 2, 1}) {
     JobSetting dp = key;
@@ -110,7 +110,7 @@ FindingOr WholeJob(const JobSetting& key, double, Lab& lab) {
   return finding;
 }
 
-FindingOr TailSeconds(const Setting& key, double claimed, Lab&) {
+FindingOr TailSeconds(const GroupSetting& key, double claimed, Lab&) {
   FB_ASSIGN_OR_RETURN(const Tails ours, RunTails(key, false));
   FB_ASSIGN_OR_RETURN(const Tails uncalibrated, RunTails(key, true));
   Finding finding{.calibrated = ours.tail.seconds,
@@ -120,7 +120,7 @@ FindingOr TailSeconds(const Setting& key, double claimed, Lab&) {
   return finding;
 }
 
-FindingOr TailOverLocal(const Setting& key, double, Lab&) {
+FindingOr TailOverLocal(const GroupSetting& key, double, Lab&) {
   FB_ASSIGN_OR_RETURN(const Tails ours, RunTails(key, false));
   FB_ASSIGN_OR_RETURN(const Tails uncalibrated, RunTails(key, true));
   return Finding{.calibrated = ours.tail.seconds / ours.local.seconds,
@@ -129,7 +129,7 @@ FindingOr TailOverLocal(const Setting& key, double, Lab&) {
 }
 
 FindingOr ShareOfPulling(const JobSetting& key, double, Lab& lab) {
-  FB_ASSIGN_OR_RETURN(const JobOutcome job, lab.RunJob(JobOf(key, kAuto)));
+  FB_ASSIGN_OR_RETURN(const JobFigures job, lab.RunJob(JobOf(key, kAuto)));
   return Finding{.calibrated = 100 * (1 - job.steps_ship / job.steps),
                  .account = {{"steps", job.steps},
                              {"that ship", job.steps_ship},
@@ -143,7 +143,7 @@ FindingOr ShareOfPulling(const JobSetting& key, double, Lab& lab) {
                  .shortened = job.shortened};
 }
 
-FindingOr Threshold(const Setting& key, double, Lab& lab) {
+FindingOr Threshold(const GroupSetting& key, double, Lab& lab) {
   FB_ASSIGN_OR_RETURN(const Decoding decoding, lab.Decode(key));
   return Finding{
       .calibrated = decoding.threshold,

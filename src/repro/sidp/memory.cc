@@ -12,7 +12,7 @@ struct Room {
   double weights_gb = 0, slots_gb = 0, workspace_gb = 0;
 };
 
-base::Result<Room> RoomOf(const Setting& setting) {
+base::Result<Room> RoomOf(const GroupSetting& setting) {
   const layout::EngineOptions options = OptionsOf(setting);
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
   FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
@@ -38,9 +38,9 @@ Account TermsOf(const Room& room) {
 
 }  // namespace
 
-FindingOr KvCapacity(const Setting& key, double, Lab&) {
-  Setting pooled = key;
-  pooled.weights = "by_layer";
+FindingOr KvCapacity(const GroupSetting& key, double, Lab&) {
+  GroupSetting pooled = key;
+  pooled.weights = kByLayer;
   FB_ASSIGN_OR_RETURN(const Room dp, RoomOf(key));
   FB_ASSIGN_OR_RETURN(const Room sidp, RoomOf(pooled));
   Finding finding{.calibrated = sidp.tokens / dp.tokens};
@@ -49,13 +49,13 @@ FindingOr KvCapacity(const Setting& key, double, Lab&) {
   return finding;
 }
 
-FindingOr KvTokens(const Setting& key, double, Lab&) {
+FindingOr KvTokens(const GroupSetting& key, double, Lab&) {
   FB_ASSIGN_OR_RETURN(const Room room, RoomOf(key));
   return Finding{.calibrated = room.tokens};
 }
 
-FindingOr KvByLayout(const Setting& key, double, Lab&) {
-  Setting whole = key;
+FindingOr KvByLayout(const GroupSetting& key, double, Lab&) {
+  GroupSetting whole = key;
   whole.tp = key.devices;
   FB_ASSIGN_OR_RETURN(const Room most, RoomOf(whole));
   FB_ASSIGN_OR_RETURN(const Room room, RoomOf(key));

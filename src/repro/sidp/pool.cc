@@ -15,10 +15,10 @@ struct Cell {
   bool both_fit() const { return dp.batch > 0 && all.batch > 0; }
 };
 
-base::Result<Cell> RunCell(Setting setting, Lab& lab) {
+base::Result<Cell> RunCell(GroupSetting setting, Lab& lab) {
   Cell cell;
   FB_ASSIGN_OR_RETURN(cell.dp, lab.Decode(setting));
-  setting.weights = "striped";
+  setting.weights = kStriped;
   setting.by_matrix = true;
   FB_ASSIGN_OR_RETURN(cell.all, lab.Decode(setting));
   setting.pool = kAutoLayers;
@@ -42,7 +42,7 @@ Account TermsOf(const Decoding& decoding) {
 
 }  // namespace
 
-FindingOr PoolChoice(const Setting& key, double, Lab& lab) {
+FindingOr PoolChoice(const GroupSetting& key, double, Lab& lab) {
   FB_ASSIGN_OR_RETURN(const Cell cell, RunCell(key, lab));
   Finding finding{.calibrated = cell.chosen.tokens_per_s / cell.best_other()};
   Append("", TermsOf(cell.chosen), &finding.account);
@@ -55,7 +55,7 @@ FindingOr PoolGains(const std::vector<Cells>& grids, double, Lab& lab) {
   Finding finding{.shortened = lab.quick()};
   double both = 0, least = 10;
   for (const Cells& cells : grids) {
-    for (const Setting& each : std::span(cells).first(lab.quick() ? 1 : cells.size())) {
+    for (const GroupSetting& each : std::span(cells).first(lab.quick() ? 1 : cells.size())) {
       FB_ASSIGN_OR_RETURN(const Cell cell, RunCell(each, lab));
       least = std::min(least, cell.chosen.tokens_per_s / cell.best_other());
       if (!cell.both_fit()) continue;

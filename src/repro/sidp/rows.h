@@ -1,4 +1,4 @@
-// The scenarios of SiDP's rows, and what a value of a row is known by where a Setting is not
+// The scenarios of SiDP's rows, and what a value of a row is known by where a GroupSetting is not
 // enough; the table is in claims.cc.
 #pragma once
 
@@ -9,13 +9,13 @@ namespace forebay::repro {
 
 // SiDP against DP, and what a figure of throughput says of both (K tok/s).
 struct Gain {
-  Setting setting;
+  GroupSetting setting;
   bool over_shortest = false;  // the gain over that at 1K
   double claimed_dp = 0, claimed_sidp = 0;
 };
 // A step and a fetch that a figure shows (ms).
 struct ShownStep {
-  Setting setting;
+  GroupSetting setting;
   double step_ms = 0, fetch_ms = 0;
 };
 // Two jobs of one model, and what a figure says of them (tok/s).
@@ -28,37 +28,37 @@ struct JobsCompared {
 };
 // Peak shifting against none; K tok/s that the figure shows.
 struct Shifting {
-  Setting setting;
+  GroupSetting setting;
   double claimed_shifted = 0, claimed_as_used = 0;
 };
 using Shiftings = std::vector<Shifting>;  // the first's gain, over the second's where there is one
 // Settings of one device; a quick run takes the first.
-using Cells = std::vector<Setting>;
+using Cells = std::vector<GroupSetting>;
 
 // Memory.
-FindingOr KvCapacity(const Setting& key, double claimed, Lab& lab);
-FindingOr KvTokens(const Setting& key, double claimed, Lab& lab);
-FindingOr KvByLayout(const Setting& key, double claimed, Lab& lab);
+FindingOr KvCapacity(const GroupSetting& key, double claimed, Lab& lab);
+FindingOr KvTokens(const GroupSetting& key, double claimed, Lab& lab);
+FindingOr KvByLayout(const GroupSetting& key, double claimed, Lab& lab);
 // Decoding in a steady state.
 FindingOr BatchScaling(const int& batch, double claimed, Lab& lab);
-FindingOr BatchScalingTp(const Setting& key, double claimed, Lab& lab);
-FindingOr LessMemory(const Setting& key, double claimed, Lab& lab);
+FindingOr BatchScalingTp(const GroupSetting& key, double claimed, Lab& lab);
+FindingOr LessMemory(const GroupSetting& key, double claimed, Lab& lab);
 FindingOr Throughput(const Gain& key, double claimed, Lab& lab);
 FindingOr FfnOverPrefetch(const int64_t& rows, double claimed, Lab& lab);
-FindingOr PrefetchOfALayer(const Setting& key, double claimed, Lab& lab);
+FindingOr PrefetchOfALayer(const GroupSetting& key, double claimed, Lab& lab);
 FindingOr StepAgainstFetch(const ShownStep& key, double claimed, Lab& lab);
-FindingOr FetchOfAllLayers(const Setting& key, double claimed, Lab& lab);
+FindingOr FetchOfAllLayers(const GroupSetting& key, double claimed, Lab& lab);
 FindingOr PeakShifting(const Shiftings& key, double claimed, Lab& lab);
-FindingOr StepMs(const Setting& key, double claimed, Lab& lab);
+FindingOr StepMs(const GroupSetting& key, double claimed, Lab& lab);
 // Whole jobs and their tails.
 FindingOr ModeSwitch(const JobsCompared& key, double claimed, Lab& lab);
 FindingOr WholeJob(const JobSetting& key, double claimed, Lab& lab);
-FindingOr TailSeconds(const Setting& key, double claimed, Lab& lab);
-FindingOr TailOverLocal(const Setting& key, double claimed, Lab& lab);
+FindingOr TailSeconds(const GroupSetting& key, double claimed, Lab& lab);
+FindingOr TailOverLocal(const GroupSetting& key, double claimed, Lab& lab);
 FindingOr ShareOfPulling(const JobSetting& key, double claimed, Lab& lab);
-FindingOr Threshold(const Setting& key, double claimed, Lab& lab);
+FindingOr Threshold(const GroupSetting& key, double claimed, Lab& lab);
 // What the paper lacks: some layers pooled.
-FindingOr PoolChoice(const Setting& key, double claimed, Lab& lab);
+FindingOr PoolChoice(const GroupSetting& key, double claimed, Lab& lab);
 FindingOr PoolGains(const std::vector<Cells>& grids, double claimed, Lab& lab);
 
 }  // namespace forebay::repro

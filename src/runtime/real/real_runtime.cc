@@ -42,6 +42,7 @@ class FutexEvent final : public Event {
 
   void Reset() override {
     uint32_t expected = kSet;
+    // A word that says awaited stays so: its waiters are to be woken by the next Set.
     state_.compare_exchange_strong(expected, kUnset);
   }
 
@@ -56,6 +57,8 @@ class FutexEvent final : public Event {
     const TimeNs deadline = DeadlineAfter(MonotonicNow(), timeout);
     for (;;) {
       uint32_t state = kUnset;
+      // Set wakes only where the word says that somebody waits; the kernel looks at the word once
+      // more before it sleeps, so that no Set is lost between.
       if (!state_.compare_exchange_strong(state, kAwaited) && state == kSet) return true;
       if (deadline != kForever && MonotonicNow() >= deadline) return false;
       const timespec until{deadline / 1'000'000'000, deadline % 1'000'000'000};

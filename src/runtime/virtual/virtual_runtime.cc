@@ -68,6 +68,7 @@ class VirtualEvent final : public Event {
   bool Wait(TimeNs timeout) override {
     const TimeNs deadline = DeadlineAfter(runtime_.Now(), timeout);
     runtime_.Yield();
+    // Somebody else may have reset it between the wake and this task's turn.
     while (!set_) {
       if (runtime_.Now() >= deadline) return false;
       VirtualRuntime::Strand* const self = runtime_.running_;
@@ -129,6 +130,7 @@ VirtualRuntime::Strand* VirtualRuntime::AddStrand(TaskOptions options, std::func
       [this, flush_denormals = options.flush_denormals, body = std::move(body)]() mutable {
         SetFlushDenormals(flush_denormals);
         body();
+        // What it holds is destroyed by its own task, before anybody who joins goes on.
         body = nullptr;
         End();
       });
@@ -150,10 +152,12 @@ void VirtualRuntime::SwitchAway() {
   Strand* const self = running_;
   Strand* const next = Choose();
   running_ = next != nullptr ? next : outside_.get();
+  // The choice may fall on the strand that gave way.
   if (running_ != self) Fiber::Switch(*self->fiber, *running_->fiber);
 }
 
 VirtualRuntime::Strand* VirtualRuntime::Choose() {
+  // Time advances when nobody can run, and only then: what a task does takes none.
   if (runnable_.empty()) WakeExpired();
   if (runnable_.empty()) return nullptr;
   const size_t index = rng_.Below(runnable_.size());
@@ -173,6 +177,8 @@ void VirtualRuntime::WakeExpired() {
     anybody_waits = true;
     earliest = std::min(earliest, strand->deadline);
   }
+  // The device plane may wake a task earlier than any deadline. Where nobody waits nobody would be
+  // woken, and it must not run on forever.
   if (timed_work_ != nullptr && anybody_waits) earliest = timed_work_->RunUntil(earliest);
   if (earliest == kForever) return;
   now_ = std::max(now_, earliest);

@@ -17,15 +17,27 @@ namespace forebay::schedule {
 FOREBAY_POLICIES(FOREBAY_DECLARE)
 #undef FOREBAY_DECLARE
 
-base::Result<std::unique_ptr<Policy>> CreatePolicy(std::string_view name) {
+const PolicyKind* DefaultPolicy() {
+  static const PolicyKind* const policy = *FindPolicy("continuous");
+  return policy;
+}
+
+base::Result<const PolicyKind*> FindPolicy(std::string_view name) {
+#define FOREBAY_ENTRY(name, make) {name, &make},
+  static constexpr PolicyKind kKinds[] = {FOREBAY_POLICIES(FOREBAY_ENTRY)};
+#undef FOREBAY_ENTRY
   std::string names;
-#define FOREBAY_MATCH(policy_name, make)  \
-  if (name == policy_name) return make(); \
-  names += names.empty() ? policy_name : ", " policy_name;
-  FOREBAY_POLICIES(FOREBAY_MATCH)
-#undef FOREBAY_MATCH
+  for (const PolicyKind& kind : kKinds) {
+    if (name == kind.name) return &kind;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", kind.name);
+  }
   return base::Status(kUnknownPolicy,
                       fmt::format("policy '{}' is unknown; there are: {}", name, names));
+}
+
+base::Result<std::unique_ptr<Policy>> CreatePolicy(std::string_view name) {
+  FB_ASSIGN_OR_RETURN(const PolicyKind* kind, FindPolicy(name));
+  return kind->make();
 }
 
 }  // namespace forebay::schedule

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 #include "text/jinja/json_reader.h"
 
 namespace forebay::text::jinja {

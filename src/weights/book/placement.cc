@@ -7,18 +7,6 @@
 
 namespace forebay::weights {
 
-// The placements. A new one: its file in placements/, and a line here.
-#define FOREBAY_PLACEMENTS(X) \
-  X(kReplicated)              \
-  X(kByLayer)                 \
-  X(kStriped)                 \
-  X(kSharded)                 \
-  X(kByExpert)
-
-#define FOREBAY_DECLARE(kind) extern const PlacementKind kind;
-FOREBAY_PLACEMENTS(FOREBAY_DECLARE)
-#undef FOREBAY_DECLARE
-
 void LayerRuns::Add(uint64_t run_bytes, int32_t leaf, int32_t piece) {
   runs.push_back({.bytes = run_bytes, .leaf = leaf, .piece = piece, .before = bytes()});
 }
@@ -50,20 +38,20 @@ std::vector<int32_t> SpreadPool(int64_t num_layers, int64_t pooled) {
 
 std::vector<int> Placement::Holders(const RunId& run, const PlacementGroup& group) const {
   std::vector<int> holders;
-  for (int rank = 0; rank < group.num_ranks; ++rank) {
-    if (Holds(rank, run, group)) holders.push_back(rank);
+  for (int member = 0; member < group.num_members; ++member) {
+    if (Holds(member, run, group)) holders.push_back(member);
   }
   return holders;
 }
 
-bool Placement::Holds(int rank, const RunId& run, const PlacementGroup& group) const {
-  return group.pool_index[run.layer] < 0 || PoolHolds(rank, run, group);
+bool Placement::Holds(int member, const RunId& run, const PlacementGroup& group) const {
+  return group.pool_index[run.layer] < 0 || PoolHolds(member, run, group);
 }
 
 int Placement::Source(int reader, const RunId& run, const PlacementGroup& group) const {
-  for (int distance = 0; distance < group.num_ranks; ++distance) {
-    const int rank = (reader + distance) % group.num_ranks;
-    if (Holds(rank, run, group)) return rank;
+  for (int distance = 0; distance < group.num_members; ++distance) {
+    const int member = (reader + distance) % group.num_members;
+    if (Holds(member, run, group)) return member;
   }
   FB_CHECK(false, "nobody holds run {} of layer {}", run.run, run.layer);
   return -1;
@@ -80,12 +68,11 @@ class ByKind final : public Placement {
     FB_RETURN_IF_ERROR(dense_->Check(group));
     return experts_->Check(group);
   }
-  bool pools() const override { return dense_->pools() || experts_->pools(); }
   int Source(int reader, const RunId& run, const PlacementGroup& group) const override {
     return Of(run, group).Source(reader, run, group);
   }
-  bool PoolHolds(int rank, const RunId& run, const PlacementGroup& group) const override {
-    return Of(run, group).PoolHolds(rank, run, group);
+  bool PoolHolds(int member, const RunId& run, const PlacementGroup& group) const override {
+    return Of(run, group).PoolHolds(member, run, group);
   }
 
  private:
@@ -101,6 +88,10 @@ class ByKind final : public Placement {
 std::shared_ptr<const Placement> PlaceByKind(std::shared_ptr<const Placement> dense,
                                              std::shared_ptr<const Placement> experts) {
   return std::make_shared<ByKind>(std::move(dense), std::move(experts));
+}
+
+std::string ChosenPlacement::text() const {
+  return parameter == 0 ? std::string(kind->name) : fmt::format("{}:{}", kind->name, parameter);
 }
 
 base::Result<ChosenPlacement> FindPlacement(std::string_view text) {
@@ -121,7 +112,7 @@ base::Result<ChosenPlacement> FindPlacement(std::string_view text) {
     const bool number =
         digits.size() > 1 && std::from_chars(digits.data() + 1, end, parameter).ptr == end;
     if (digits.empty() || (!kind->parameter.empty() && number && parameter > 0))
-      return ChosenPlacement{kind, kind->make(parameter)};
+      return ChosenPlacement{kind, parameter};
     return base::Status(kUnknownPlacement, fmt::format("weights placement \"{}\" is not as it "
                                                        "should be; expected {}",
                                                        text, expected));

@@ -1,6 +1,7 @@
 // Who owns which tiles: pure functions that every device, the simulator and the planner call.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -51,9 +52,10 @@ struct RunId {
   int64_t run;
 };
 
-// The ranks among which weights are shared, and what of.
+// Who shares weights, and what of. The members of a pool are replicas; where the ranks of a replica
+// cut rows, these.
 struct PlacementGroup {
-  int num_ranks = 1;
+  int num_members = 1;
   // [layers]: how many pooled layers come before this one; -1: it is replicated
   std::vector<int32_t> pool_index;
   std::vector<LayerRuns> kinds;  // of layers whose runs are alike; at least one
@@ -78,16 +80,14 @@ class Placement {
   virtual ~Placement() = default;
   // Whether it can place the group's pooled layers: kCannotPlace says what would do.
   virtual base::Status Check(const PlacementGroup&) const { return base::Status::Ok(); }
-  // Whether ranks can lack runs under it.
-  virtual bool pools() const { return true; }
-  // Ranks that own the run, ascending; never none. Of a replicated layer: all.
+  // Members that own the run, ascending; never none. Of a replicated layer: all.
   std::vector<int> Holders(const RunId& run, const PlacementGroup& group) const;
-  bool Holds(int rank, const RunId& run, const PlacementGroup& group) const;
+  bool Holds(int member, const RunId& run, const PlacementGroup& group) const;
   // Where `reader` takes the run from: itself if it owns it, else the nearest holder, which is
   // counted upwards, wrapping round, unless the placement says otherwise.
   virtual int Source(int reader, const RunId& run, const PlacementGroup& group) const;
-  // Whether the rank holds this run of a pooled layer; at least one rank does.
-  virtual bool PoolHolds(int rank, const RunId& run, const PlacementGroup& group) const = 0;
+  // Whether the member holds this run of a pooled layer; at least one member does.
+  virtual bool PoolHolds(int member, const RunId& run, const PlacementGroup& group) const = 0;
 };
 
 // The placement of a group's layers of both kinds: each layer has that of its tensors.
@@ -101,12 +101,25 @@ struct PlacementKind {
   // What the whole number is that may stand behind the name ("by_expert:24" has "SIZE"); empty:
   // there is none.
   std::string_view parameter = "";
+  bool pools = true;                                            // whether members can lack runs
   std::unique_ptr<const Placement> (*make)(int64_t parameter);  // 0: there is no number
 };
 
-// The sizes that by_expert can have: of stretches, one a rank and equally far apart, that cover so
-// many experts exactly. Ascending; none: there are more ranks than experts.
-std::vector<int64_t> ExpertSizes(int64_t experts, int64_t ranks);
+// The placements. A new one: its file in placements/, and a line here.
+#define FOREBAY_PLACEMENTS(X) \
+  X(kReplicated)              \
+  X(kByLayer)                 \
+  X(kStriped)                 \
+  X(kSharded)                 \
+  X(kByExpert)
+
+#define FOREBAY_DECLARE(kind) extern const PlacementKind kind;
+FOREBAY_PLACEMENTS(FOREBAY_DECLARE)
+#undef FOREBAY_DECLARE
+
+// The sizes that by_expert can have: of stretches, one a member and equally far apart, that cover
+// so many experts exactly. Ascending; none: there are more members than experts.
+std::vector<int64_t> ExpertSizes(int64_t experts, int64_t members);
 
 // What makes a placement without a parameter.
 template <typename PlacementType>
@@ -114,12 +127,24 @@ std::unique_ptr<const Placement> Make(int64_t) {
   return std::make_unique<PlacementType>();
 }
 
-// What a layout says of one kind of tensor: "striped". Never null where it is OK. kUnknownPlacement
-// lists the names, or says what is wrong with the parameter.
+// What a layout says of one kind of tensor.
 struct ChosenPlacement {
-  const PlacementKind* kind = nullptr;
-  std::shared_ptr<const Placement> placement;
+  const PlacementKind* kind = &kReplicated;  // never null
+  int64_t parameter = 0;                     // 0: there is none
+
+  bool pools() const { return kind->pools; }
+  std::unique_ptr<const Placement> Make() const { return kind->make(parameter); }
+  // As FindPlacement reads it.
+  std::string text() const;
+
+  friend bool operator==(const ChosenPlacement&, const ChosenPlacement&) = default;
+  friend std::strong_ordering operator<=>(const ChosenPlacement& a, const ChosenPlacement& b) {
+    const auto by_name = a.kind->name <=> b.kind->name;
+    return by_name != 0 ? by_name : a.parameter <=> b.parameter;
+  }
 };
+// "striped", "by_expert:24". kUnknownPlacement lists the names, or says what is wrong with the
+// parameter.
 base::Result<ChosenPlacement> FindPlacement(std::string_view text);
 
 }  // namespace forebay::weights

@@ -12,32 +12,33 @@ namespace {
 
 using testing::ElementsAre;
 
-PlacementGroup Group(int ranks, int64_t layers, int64_t pooled) {
-  return {
-      .num_ranks = ranks, .pool_index = SpreadPool(layers, pooled), .kinds = {FfnTiles(8, 4, 6)}};
+PlacementGroup Group(int members, int64_t layers, int64_t pooled) {
+  return {.num_members = members,
+          .pool_index = SpreadPool(layers, pooled),
+          .kinds = {FfnTiles(8, 4, 6)}};
 }
 
 // Placements that the tests found; they live as long as the tests.
 const Placement& Find(std::string_view name) {
   static std::vector<std::shared_ptr<const Placement>> found;
-  return *found.emplace_back(FindPlacement(name)->placement);
+  return *found.emplace_back(FindPlacement(name)->Make());
 }
 
-// Run t of layer l belongs to rank (l + t) % ranks and the next one: to test Source.
+// Run t of layer l belongs to member (l + t) % members and the next one: to test Source.
 class TwoHolders : public Placement {
  protected:
-  bool PoolHolds(int rank, const RunId& run, const PlacementGroup& group) const override {
-    const int first = static_cast<int>((run.layer + run.run) % group.num_ranks);
-    return rank == first || rank == (first + 1) % group.num_ranks;
+  bool PoolHolds(int member, const RunId& run, const PlacementGroup& group) const override {
+    const int first = static_cast<int>((run.layer + run.run) % group.num_members);
+    return member == first || member == (first + 1) % group.num_members;
   }
 };
 
 TEST(Placement, ReplicatedReadsFromItself) {
   const PlacementGroup group = Group(4, 3, 3);
   EXPECT_THAT(Find("replicated").Holders({2, 5}, group), ElementsAre(0, 1, 2, 3));
-  for (int rank = 0; rank < 4; ++rank)
-    EXPECT_EQ(Find("replicated").Source(rank, {2, 5}, group), rank);
-  EXPECT_FALSE(Find("replicated").pools());
+  for (int member = 0; member < 4; ++member)
+    EXPECT_EQ(Find("replicated").Source(member, {2, 5}, group), member);
+  EXPECT_FALSE(FindPlacement("replicated")->pools());
 }
 
 TEST(Placement, SourceIsTheNearestHolder) {
@@ -109,15 +110,15 @@ TEST(Placement, ShardedSplitsTheBytesEvenly) {
   EXPECT_THAT(Find("sharded").Holders({0, 40}, group), ElementsAre(2));
   EXPECT_THAT(Find("sharded").Holders({0, 41}, group), ElementsAre(3));
   EXPECT_THAT(Find("sharded").Holders({0, 79}, group), ElementsAre(3));
-  // No rank has more than half a run above its part.
-  for (int ranks = 1; ranks <= 8; ++ranks) {
-    const PlacementGroup even = Group(ranks, 1, 1);
-    for (int rank = 0; rank < ranks; ++rank) {
+  // No member has more than half a run above its part.
+  for (int members = 1; members <= 8; ++members) {
+    const PlacementGroup even = Group(members, 1, 1);
+    for (int member = 0; member < members; ++member) {
       uint64_t held = 0;
       for (int64_t tile = 0; tile < std::ssize(even.kinds[0].runs); ++tile) {
-        if (Find("sharded").Holds(rank, {0, tile}, even)) held += even.kinds[0].runs[tile].bytes;
+        if (Find("sharded").Holds(member, {0, tile}, even)) held += even.kinds[0].runs[tile].bytes;
       }
-      EXPECT_NEAR(held, even.kinds[0].bytes() / ranks, 101) << rank << " of " << ranks;
+      EXPECT_NEAR(held, even.kinds[0].bytes() / members, 101) << member << " of " << members;
     }
   }
 }
@@ -126,41 +127,42 @@ TEST(Placement, ShardedSplitsTheBytesEvenly) {
 TEST(Placement, EveryTileHasAHolder) {
   for (const char* name : {"replicated", "by_layer", "striped", "sharded"}) {
     const Placement& placement = Find(name);
-    for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int members = 1; members <= 8; ++members) {
       for (const int64_t pooled : {0, 1, 5, 7}) {
-        const PlacementGroup group = Group(ranks, 7, pooled);
+        const PlacementGroup group = Group(members, 7, pooled);
         uint64_t copies_bytes = 0;
         for (int64_t layer = 0; layer < 7; ++layer) {
           for (int64_t tile = 0; tile < static_cast<int64_t>(group.kinds[0].runs.size()); ++tile) {
             const std::vector<int> holders = placement.Holders({layer, tile}, group);
             ASSERT_FALSE(holders.empty());
             copies_bytes += holders.size() * group.kinds[0].runs[tile].bytes;
-            for (int reader = 0; reader < ranks; ++reader) {
+            for (int reader = 0; reader < members; ++reader) {
               const int source = placement.Source(reader, {layer, tile}, group);
               EXPECT_TRUE(placement.Holds(source, {layer, tile}, group));
               EXPECT_EQ(placement.Holds(reader, {layer, tile}, group), source == reader);
             }
           }
         }
-        const uint64_t copies = placement.pools() ? pooled + (7 - pooled) * ranks : 7 * ranks;
+        const uint64_t copies =
+            FindPlacement(name)->pools() ? pooled + (7 - pooled) * members : 7 * members;
         EXPECT_EQ(copies_bytes, copies * group.kinds[0].bytes()) << name;
       }
     }
   }
 }
 
-PlacementGroup Experts(int ranks, int32_t experts) {
+PlacementGroup Experts(int members, int32_t experts) {
   LayerRuns layer{.num_leaves = experts, .tensors = TensorKind::kExperts};
   for (int32_t expert = 0; expert < experts; ++expert) layer.Add(100, expert, 0);
-  return {.num_ranks = ranks, .pool_index = {0}, .kinds = {layer}};
+  return {.num_members = members, .pool_index = {0}, .kinds = {layer}};
 }
 
-// How many experts the rank holds, and where the first is.
-std::pair<int64_t, int64_t> Held(const Placement& placement, int rank,
+// How many experts the member holds, and where the first is.
+std::pair<int64_t, int64_t> Held(const Placement& placement, int member,
                                  const PlacementGroup& group) {
   int64_t count = 0, first = -1;
   for (int64_t expert = 0; expert < group.kinds[0].num_leaves; ++expert) {
-    if (!placement.Holds(rank, {0, expert}, group)) continue;
+    if (!placement.Holds(member, {0, expert}, group)) continue;
     if (count++ == 0) first = expert;
   }
   return {count, first};
@@ -168,27 +170,28 @@ std::pair<int64_t, int64_t> Held(const Placement& placement, int rank,
 
 TEST(Placement, ExpertsCoverExactlyWithTheLeastSize) {
   struct Case {
-    int ranks;
+    int members;
     int32_t experts;
     int64_t size, stride;
   };
-  for (const auto& [ranks, experts, size, stride] : {Case{3, 256, 86, 85},
-                                                     {4, 256, 64, 64},
-                                                     {5, 256, 52, 51},
-                                                     {6, 256, 46, 42},
-                                                     {7, 256, 40, 36},
-                                                     {8, 256, 32, 32},
-                                                     {3, 8, 4, 2},
-                                                     {1, 8, 8, 0}}) {
-    const PlacementGroup group = Experts(ranks, experts);
+  for (const auto& [members, experts, size, stride] : {Case{3, 256, 86, 85},
+                                                       {4, 256, 64, 64},
+                                                       {5, 256, 52, 51},
+                                                       {6, 256, 46, 42},
+                                                       {7, 256, 40, 36},
+                                                       {8, 256, 32, 32},
+                                                       {3, 8, 4, 2},
+                                                       {1, 8, 8, 0}}) {
+    const PlacementGroup group = Experts(members, experts);
     const Placement& placement = Find("by_expert");
     EXPECT_TRUE(placement.Check(group).ok());
-    for (int rank = 0; rank < ranks; ++rank)
-      EXPECT_EQ(Held(placement, rank, group), std::pair(size, rank * stride)) << ranks << " ranks";
+    for (int member = 0; member < members; ++member)
+      EXPECT_EQ(Held(placement, member, group), std::pair(size, member * stride))
+          << members << " ranks";
   }
 }
 
-// 4 ranks that hold 94 of 256 experts, 54 apart: the nearest holder serves evenly, the next one
+// 4 members that hold 94 of 256 experts, 54 apart: the nearest holder serves evenly, the next one
 // upwards does not.
 TEST(Placement, ExpertsComeFromTheNearestHolder) {
   const PlacementGroup group = Experts(4, 256);
@@ -198,9 +201,9 @@ TEST(Placement, ExpertsComeFromTheNearestHolder) {
     std::vector<int> experts(4);
     for (int reader = 0; reader < 4; ++reader) {
       for (int64_t expert = 0; expert < 256; ++expert) {
-        const int rank = source(reader, RunId{0, expert});
-        EXPECT_TRUE(placement.Holds(rank, {0, expert}, group));
-        if (rank != reader) ++experts[static_cast<size_t>(rank)];
+        const int member = source(reader, RunId{0, expert});
+        EXPECT_TRUE(placement.Holds(member, {0, expert}, group));
+        if (member != reader) ++experts[static_cast<size_t>(member)];
       }
     }
     return experts;
@@ -246,8 +249,16 @@ TEST(Placement, AParameterIsRefusedWhereNoneIsTaken) {
     EXPECT_THAT(status.message(), testing::HasSubstr(text));
   }
   EXPECT_THAT(FindPlacement("striped:2").status().message(), testing::EndsWith("expected striped"));
-  EXPECT_EQ(FindPlacement("striped")->kind->name, "striped");
-  EXPECT_EQ(FindPlacement("striped")->kind->tensors, TensorKind::kDense);
+  EXPECT_EQ(FindPlacement("striped")->kind, &kStriped);
+  EXPECT_EQ(kStriped.tensors, TensorKind::kDense);
+}
+
+TEST(Placement, AChoiceIsReadAsItIsWritten) {
+  for (const char* text : {"replicated", "sharded", "by_expert", "by_expert:24"})
+    EXPECT_EQ(FindPlacement(text)->text(), text);
+  EXPECT_EQ(*FindPlacement("by_expert:24"), (ChosenPlacement{&kByExpert, 24}));
+  EXPECT_NE(*FindPlacement("by_expert:24"), *FindPlacement("by_expert"));
+  EXPECT_LT(ChosenPlacement{&kByLayer}, ChosenPlacement{&kStriped});
 }
 
 TEST(Placement, ThePoolIsSpreadOverTheLayersThatCan) {

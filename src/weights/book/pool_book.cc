@@ -12,13 +12,13 @@ PoolBook::PoolBook(std::shared_ptr<const Placement> placement, PlacementGroup gr
   for (int64_t layer = 0; layer < group_.num_layers(); ++layer) {
     if (group_.pool_index[layer] >= 0) layers_.push_back(layer);
   }
-  for (int rank = 0; rank < group_.num_ranks; ++rank) {
+  for (int member = 0; member < group_.num_members; ++member) {
     uint64_t end = 0;
     for (const int64_t layer : layers_) {
       std::vector<Stretch>& stretches = stretches_.emplace_back();
       const std::vector<TileRun>& runs = group_.layer(layer).runs;
       for (int64_t run = 0; run < static_cast<int64_t>(runs.size()); ++run) {
-        if (!placement_->Holds(rank, {layer, run}, group_)) continue;
+        if (!placement_->Holds(member, {layer, run}, group_)) continue;
         if (stretches.empty() || stretches.back().end != run) stretches.push_back({run, run, end});
         ++stretches.back().end;
         end += runs[run].bytes;
@@ -28,16 +28,16 @@ PoolBook::PoolBook(std::shared_ptr<const Placement> placement, PlacementGroup gr
   }
 }
 
-const std::vector<PoolBook::Stretch>& PoolBook::StretchesOf(int rank, int64_t layer) const {
+const std::vector<PoolBook::Stretch>& PoolBook::StretchesOf(int member, int64_t layer) const {
   const int32_t pool_layer = group_.pool_index[layer];
-  FB_CHECK(0 <= rank && rank < group_.num_ranks && pool_layer >= 0,
-           "rank {} of {}, pooled layer {}", rank, group_.num_ranks, pool_layer);
-  return stretches_[static_cast<size_t>(rank) * layers_.size() + static_cast<size_t>(pool_layer)];
+  FB_CHECK(0 <= member && member < group_.num_members && pool_layer >= 0,
+           "rank {} of {}, pooled layer {}", member, group_.num_members, pool_layer);
+  return stretches_[static_cast<size_t>(member) * layers_.size() + static_cast<size_t>(pool_layer)];
 }
 
-uint64_t PoolBook::OffsetOf(int rank, const RunId& run) const {
+uint64_t PoolBook::OffsetOf(int member, const RunId& run) const {
   if (group_.pool_index[run.layer] < 0) return kNotHeld;
-  const std::vector<Stretch>& stretches = StretchesOf(rank, run.layer);
+  const std::vector<Stretch>& stretches = StretchesOf(member, run.layer);
   const auto next = std::ranges::upper_bound(stretches, run.run, {}, &Stretch::first);
   if (next == stretches.begin() || run.run >= std::prev(next)->end) return kNotHeld;
   const std::vector<TileRun>& runs = group_.layer(run.layer).runs;
@@ -84,7 +84,8 @@ uint64_t PoolBook::SlotBytes(int reader) const {
   uint64_t most = 0;
   const std::vector<Stretch>* last = nullptr;
   for (const int64_t layer : layers_) {
-    // Most layers are held as the one before, of which a rank with many would ask again and again.
+    // Most layers are held as the one before, of which a member with many would ask again and
+    // again.
     const std::vector<Stretch>& held = StretchesOf(reader, layer);
     const bool as_last = last != nullptr && group_.kinds.size() == 1 &&
                          std::ranges::equal(held, *last, [](const Stretch& a, const Stretch& b) {

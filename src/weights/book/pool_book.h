@@ -1,12 +1,12 @@
 // Where pooled tiles lie, in the owners' pool regions and in the readers' slots, and what the pull
 // of a piece copies. Pure: owners and readers agree because they compute the same.
 //
-//   pool region of a rank: the pooled runs that it holds, by (layer, run), one behind the other
+//   pool region of a member: the pooled runs that it holds, by (layer, run), one behind the other
 //   slot of a reader:      the runs of one piece of one layer that it lacks, by run, one behind the
 //                          other
 //
 // What the book keeps grows with the runs of a kind of layer and with the stretches of runs that a
-// rank holds, not with tiles, of which DeepSeek-R1 on 8 ranks would have 21 million.
+// member holds, not with tiles, of which DeepSeek-R1 would have 21 million among 8.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,10 @@ class PoolBook {
   PoolBook(std::shared_ptr<const Placement> placement, PlacementGroup group);
 
   const PlacementGroup& group() const { return group_; }
-  // Bytes of the rank's pool region.
-  uint64_t held_bytes(int rank) const { return held_bytes_[rank]; }
-  // Where the run lies in the rank's pool region; kNotHeld also for a layer that is not pooled.
-  uint64_t OffsetOf(int rank, const RunId& run) const;
+  // Bytes of the member's pool region.
+  uint64_t held_bytes(int member) const { return held_bytes_[member]; }
+  // Where the run lies in the member's pool region; kNotHeld also for a layer that is not pooled.
+  uint64_t OffsetOf(int member, const RunId& run) const;
   // Where the reader takes the run from: itself if it holds it.
   int SourceOf(int reader, const RunId& run) const {
     return placement_->Source(reader, run, group_);
@@ -44,25 +44,25 @@ class PoolBook {
   // What `reader` copies to have the piece of a pooled layer; empty: it has all of it. By run.
   std::vector<PullSpan> Pulls(int reader, int64_t layer, int32_t piece) const;
   uint64_t PullBytes(int reader, int64_t layer, int32_t piece) const;
-  // Bytes that the rank must pull in one step.
+  // Bytes that the member must pull in one step.
   uint64_t StepBytes(int reader) const;
-  // The largest piece that the rank pulls.
+  // The largest piece that the member pulls.
   uint64_t SlotBytes(int reader) const;
 
  private:
-  // Runs [first, end) of a layer, which a rank holds one behind the other from `offset` on.
+  // Runs [first, end) of a layer, which a member holds one behind the other from `offset` on.
   struct Stretch {
     int64_t first, end;
     uint64_t offset;
   };
 
-  const std::vector<Stretch>& StretchesOf(int rank, int64_t layer) const;
+  const std::vector<Stretch>& StretchesOf(int member, int64_t layer) const;
 
   const std::shared_ptr<const Placement> placement_;
   const PlacementGroup group_;
   std::vector<int64_t> layers_;                  // [pooled layers] -> layer
-  std::vector<std::vector<Stretch>> stretches_;  // [ranks x pooled layers], ascending
-  std::vector<uint64_t> held_bytes_;             // [ranks]
+  std::vector<std::vector<Stretch>> stretches_;  // [members x pooled layers], ascending
+  std::vector<uint64_t> held_bytes_;             // [members]
 };
 
 }  // namespace forebay::weights

@@ -12,47 +12,48 @@
 namespace forebay::weights {
 namespace {
 
-PoolBook Book(const char* placement, int ranks, int64_t layers, int64_t pooled) {
-  return PoolBook(
-      FindPlacement(placement)->placement,
-      {.num_ranks = ranks, .pool_index = SpreadPool(layers, pooled), .kinds = {FfnTiles(8, 2, 3)}});
+PoolBook Book(const char* placement, int members, int64_t layers, int64_t pooled) {
+  return PoolBook(FindPlacement(placement)->Make(), {.num_members = members,
+                                                     .pool_index = SpreadPool(layers, pooled),
+                                                     .kinds = {FfnTiles(8, 2, 3)}});
 }
 
 // Layers of two kinds in turn: the FFN above, and one of two experts, whose runs are larger.
-PoolBook MixedBook(const char* placement, int ranks, int64_t layers, int64_t pooled) {
+PoolBook MixedBook(const char* placement, int members, int64_t layers, int64_t pooled) {
   LayerRuns experts{.num_leaves = 2};
   for (int32_t expert = 0; expert < 2; ++expert) {
     experts.Add(100, expert, 0);
     experts.Add(90, expert, 0);
   }
-  PlacementGroup group{.num_ranks = ranks,
+  PlacementGroup group{.num_members = members,
                        .pool_index = SpreadPool(layers, pooled),
                        .kinds = {FfnTiles(8, 2, 3), experts}};
   for (int64_t layer = 0; layer < layers; ++layer) group.kind_of.push_back(layer % 2);
-  return PoolBook(FindPlacement(placement)->placement, group);
+  return PoolBook(FindPlacement(placement)->Make(), group);
 }
 
-// Pulls by hand: after all of a layer's, every rank has the bytes of every tile, each written once.
+// Pulls by hand: after all of a layer's, every member has the bytes of every tile, each written
+// once.
 void CheckPulls(const PoolBook& book) {
-  const int ranks = book.group().num_ranks;
+  const int members = book.group().num_members;
   const int64_t layers = book.group().num_layers();
   std::vector<std::vector<uint16_t>> regions;
-  for (int rank = 0; rank < ranks; ++rank) {
-    regions.emplace_back(book.held_bytes(rank));
+  for (int member = 0; member < members; ++member) {
+    regions.emplace_back(book.held_bytes(member));
     for (int64_t l = 0; l < layers; ++l) {
       const std::vector<TileRun>& runs = book.group().layer(l).runs;
       for (int64_t run = 0; run < static_cast<int64_t>(runs.size()); ++run) {
-        const uint64_t offset = book.OffsetOf(rank, {l, run});
+        const uint64_t offset = book.OffsetOf(member, {l, run});
         if (offset == PoolBook::kNotHeld) continue;
         for (uint64_t i = 0; i < runs[run].bytes; ++i) {
-          ASSERT_EQ(regions[rank][offset + i], 0);
-          regions[rank][offset + i] = static_cast<uint16_t>(1 + 100 * l + run);
+          ASSERT_EQ(regions[member][offset + i], 0);
+          regions[member][offset + i] = static_cast<uint16_t>(1 + 100 * l + run);
         }
       }
     }
-    EXPECT_EQ(std::ranges::count(regions[rank], 0), 0);
+    EXPECT_EQ(std::ranges::count(regions[member], 0), 0);
   }
-  for (int reader = 0; reader < ranks; ++reader) {
+  for (int reader = 0; reader < members; ++reader) {
     uint64_t pulled = 0;
     for (int64_t l = 0; l < layers; ++l) {
       if (book.group().pool_index[l] < 0) continue;
@@ -76,40 +77,41 @@ void CheckPulls(const PoolBook& book) {
         pulled += bytes;
       }
     }
-    EXPECT_EQ(pulled, book.StepBytes(reader)) << "rank " << reader << " of " << ranks;
+    EXPECT_EQ(pulled, book.StepBytes(reader)) << "rank " << reader << " of " << members;
   }
 }
 
 TEST(PoolBook, PullsBringWhatIsLacking) {
   for (const char* name : {"replicated", "by_layer", "striped", "sharded"}) {
-    for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int members = 1; members <= 8; ++members) {
       SCOPED_TRACE(name);
-      CheckPulls(Book(name, ranks, 9, 7));
+      CheckPulls(Book(name, members, 9, 7));
     }
   }
 }
 
 TEST(PoolBook, LayersOfTwoKinds) {
   for (const char* name : {"replicated", "by_layer", "sharded"}) {
-    for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int members = 1; members <= 8; ++members) {
       SCOPED_TRACE(name);
-      CheckPulls(MixedBook(name, ranks, 9, 7));
+      CheckPulls(MixedBook(name, members, 9, 7));
     }
   }
-  // Runs are not parted: of two experts' four runs over three ranks the second has two.
+  // Runs are not parted: of two experts' four runs over three members the second has two.
   const PoolBook book = MixedBook("sharded", 3, 2, 2);
   EXPECT_EQ(book.OffsetOf(1, {1, 2}), book.OffsetOf(1, {1, 1}) + 90);
   EXPECT_EQ(book.OffsetOf(0, {1, 1}), PoolBook::kNotHeld);
 }
 
 // A layer of experts whose two matrices have 70 and 30 bytes an expert.
-PoolBook ExpertBook(const std::string& placement, int ranks, int64_t layers, int32_t experts) {
+PoolBook ExpertBook(const std::string& placement, int members, int64_t layers, int32_t experts) {
   LayerRuns layer{.num_leaves = experts, .tensors = TensorKind::kExperts};
   for (const uint64_t bytes : {70, 30}) {
     for (int32_t expert = 0; expert < experts; ++expert) layer.Add(bytes, expert, 0);
   }
-  return PoolBook(FindPlacement(placement)->placement,
-                  {.num_ranks = ranks, .pool_index = SpreadPool(layers, layers), .kinds = {layer}});
+  return PoolBook(
+      FindPlacement(placement)->Make(),
+      {.num_members = members, .pool_index = SpreadPool(layers, layers), .kinds = {layer}});
 }
 
 TEST(PoolBook, ExpertsArePulledInOneSpanAMatrixAndPeer) {
@@ -124,10 +126,10 @@ TEST(PoolBook, ExpertsArePulledInOneSpanAMatrixAndPeer) {
 
 TEST(PoolBook, AGroupHoldsOneCopyOfThePool) {
   for (const char* name : {"by_layer", "striped", "sharded"}) {
-    for (int ranks = 1; ranks <= 8; ++ranks) {
-      const PoolBook book = Book(name, ranks, 10, 7);
+    for (int members = 1; members <= 8; ++members) {
+      const PoolBook book = Book(name, members, 10, 7);
       uint64_t held = 0;
-      for (int rank = 0; rank < ranks; ++rank) held += book.held_bytes(rank);
+      for (int member = 0; member < members; ++member) held += book.held_bytes(member);
       EXPECT_EQ(held, 7 * book.group().kinds[0].bytes()) << name;
     }
   }

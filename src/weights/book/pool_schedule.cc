@@ -9,27 +9,27 @@
 namespace forebay::weights {
 namespace {
 
-// The pooled layers in the order in which the rank fetches them.
-std::vector<int64_t> LayersInOrder(const PlacementGroup& group, int rank, FetchOrder order) {
+// The pooled layers in the order in which the member fetches them.
+std::vector<int64_t> LayersInOrder(const PlacementGroup& group, int member, FetchOrder order) {
   std::vector<int64_t> pooled;
   for (int64_t layer = 0; layer < group.num_layers(); ++layer) {
     if (group.pool_index[layer] >= 0) pooled.push_back(layer);
   }
-  if (order == FetchOrder::kAsUsed || group.num_ranks <= 2) return pooled;
+  if (order == FetchOrder::kAsUsed || group.num_members <= 2) return pooled;
   const auto total = static_cast<int64_t>(pooled.size());
-  for (int64_t begin = 0; begin < total; begin += group.num_ranks) {
-    const int64_t cycle = std::min<int64_t>(group.num_ranks, total - begin);
-    std::rotate(pooled.begin() + begin, pooled.begin() + begin + rank % cycle,
+  for (int64_t begin = 0; begin < total; begin += group.num_members) {
+    const int64_t cycle = std::min<int64_t>(group.num_members, total - begin);
+    std::rotate(pooled.begin() + begin, pooled.begin() + begin + member % cycle,
                 pooled.begin() + begin + cycle);
   }
   return pooled;
 }
 
-std::vector<Fetch> FetchesInOrder(const PoolBook& book, int rank, FetchOrder order) {
+std::vector<Fetch> FetchesInOrder(const PoolBook& book, int member, FetchOrder order) {
   std::vector<Fetch> fetches;
-  for (const int64_t layer : LayersInOrder(book.group(), rank, order)) {
+  for (const int64_t layer : LayersInOrder(book.group(), member, order)) {
     for (int32_t piece = 0; piece < book.group().layer(layer).num_pieces; ++piece) {
-      if (book.PullBytes(rank, layer, piece) > 0) fetches.push_back({layer, piece});
+      if (book.PullBytes(member, layer, piece) > 0) fetches.push_back({layer, piece});
     }
   }
   return fetches;
@@ -55,14 +55,14 @@ int64_t LeastSlots(const std::vector<Fetch>& fetches) {
   return least;
 }
 
-// The bytes of the layer of which the rank fetches most.
-uint64_t MostLayerBytes(const PoolBook& book, int rank, const std::vector<Fetch>& fetches) {
+// The bytes of the layer of which the member fetches most.
+uint64_t MostLayerBytes(const PoolBook& book, int member, const std::vector<Fetch>& fetches) {
   uint64_t most = 0;
   for (size_t i = 0; i < fetches.size();) {
     uint64_t bytes = 0;
     for (const int64_t layer = fetches[i].layer; i < fetches.size() && fetches[i].layer == layer;
          ++i) {
-      bytes += book.PullBytes(rank, layer, fetches[i].piece);
+      bytes += book.PullBytes(member, layer, fetches[i].piece);
     }
     most = std::max(most, bytes);
   }
@@ -71,16 +71,16 @@ uint64_t MostLayerBytes(const PoolBook& book, int rank, const std::vector<Fetch>
 
 }  // namespace
 
-int64_t PoolSchedule::MinSlots(const PoolBook& book, int rank, FetchOrder order) {
-  return LeastSlots(FetchesInOrder(book, rank, order));
+int64_t PoolSchedule::MinSlots(const PoolBook& book, int member, FetchOrder order) {
+  return LeastSlots(FetchesInOrder(book, member, order));
 }
 
-base::Result<PoolSchedule> PoolSchedule::Create(const PoolBook& book, int rank, FetchOrder order,
+base::Result<PoolSchedule> PoolSchedule::Create(const PoolBook& book, int member, FetchOrder order,
                                                 int64_t num_slots) {
   PoolSchedule schedule;
   schedule.num_slots_ = num_slots;
   schedule.num_pieces_ = book.group().num_pieces();
-  schedule.fetches_ = FetchesInOrder(book, rank, order);
+  schedule.fetches_ = FetchesInOrder(book, member, order);
   schedule.fetch_of_.assign(static_cast<size_t>(book.group().num_layers() * schedule.num_pieces_),
                             -1);
   for (int64_t i = 0; i < schedule.num_fetches(); ++i) {
@@ -91,7 +91,7 @@ base::Result<PoolSchedule> PoolSchedule::Create(const PoolBook& book, int rank, 
   if (num_slots < least) {
     return base::Status(kTooFewSlots,
                         fmt::format("rank {} has {} weight slots, its order of fetches needs {}",
-                                    rank, num_slots, least));
+                                    member, num_slots, least));
   }
   return schedule;
 }
@@ -100,17 +100,17 @@ int64_t PoolSchedule::num_phases() const {
   return num_slots_ / std::gcd(num_slots_, num_fetches());
 }
 
-base::Result<int64_t> ChooseSlots(const PoolBook& book, int rank, FetchOrder order,
+base::Result<int64_t> ChooseSlots(const PoolBook& book, int member, FetchOrder order,
                                   const SlotSettings& settings) {
-  const std::vector<Fetch> fetches = FetchesInOrder(book, rank, order);
-  const uint64_t slot_bytes = book.SlotBytes(rank);
+  const std::vector<Fetch> fetches = FetchesInOrder(book, member, order);
+  const uint64_t slot_bytes = book.SlotBytes(member);
   const int64_t least = std::max(settings.least, LeastSlots(fetches));
   if (fetches.empty()) return least;
   auto slots = static_cast<int64_t>(fetches.size());
   // One slot is in use while the others are filled.
   if (settings.look_ahead_layers > 0) {
     const uint64_t bytes =
-        static_cast<uint64_t>(settings.look_ahead_layers) * MostLayerBytes(book, rank, fetches);
+        static_cast<uint64_t>(settings.look_ahead_layers) * MostLayerBytes(book, member, fetches);
     slots = std::min<int64_t>(slots, bytes / slot_bytes + 1);
   }
   if (settings.look_ahead_bytes > 0)
@@ -123,7 +123,7 @@ base::Result<int64_t> ChooseSlots(const PoolBook& book, int rank, FetchOrder ord
                                                 "of {} on rank {}; the group's order "
                                                 "of fetches needs {}, {}",
                                                 base::FormatBytes(settings.budget_bytes), slots,
-                                                base::FormatBytes(slot_bytes), rank, least,
+                                                base::FormatBytes(slot_bytes), member, least,
                                                 base::FormatBytes(least * slot_bytes)));
 }
 

@@ -1,5 +1,5 @@
-// In which order a rank pulls the pieces of a step, and into which slot: pure functions of (rank,
-// layer, piece, phase).
+// In which order a member of a pool pulls the pieces of a step, and into which slot: pure functions
+// of (member, layer, piece, phase).
 //
 // The copies of all steps are one endless row of fetches; fetch number g goes into slot g mod
 // slots. The phase of a step is its first fetch's number mod slots. A slot's life (events of the
@@ -23,8 +23,8 @@ namespace forebay::weights {
 inline constexpr base::ErrorCode kTooFewSlots{"pool_too_few_slots"};
 
 // kAsUsed: in the order of the layers. kPeakShifted (SiDP, section 4.2), for whole layers of one
-// owner each: within each cycle of as many pooled layers as there are ranks, which begins at c,
-// rank r fetches c + r, c + r + 1, ..., wrapped.
+// owner each: within each cycle of as many pooled layers as there are members, which begins at c,
+// member r fetches c + r, c + r + 1, ..., wrapped.
 enum class FetchOrder : uint8_t { kAsUsed, kPeakShifted };
 
 struct Fetch {
@@ -37,12 +37,12 @@ class PoolSchedule {
  public:
   // A schedule for `num_slots` slots. kTooFewSlots: the copies would wait for kernels that wait for
   // them; kPeakShifted needs a slot for each fetch of a cycle, kAsUsed at least one. With up to two
-  // ranks both orders are one.
-  static base::Result<PoolSchedule> Create(const PoolBook& book, int rank, FetchOrder order,
+  // members both orders are one.
+  static base::Result<PoolSchedule> Create(const PoolBook& book, int member, FetchOrder order,
                                            int64_t num_slots);
 
   // The least slots of an order.
-  static int64_t MinSlots(const PoolBook& book, int rank, FetchOrder order);
+  static int64_t MinSlots(const PoolBook& book, int member, FetchOrder order);
 
   int64_t num_slots() const { return num_slots_; }
   // The fetches of one step, in the order of the copies.
@@ -68,7 +68,7 @@ class PoolSchedule {
 };
 
 // How many slots, or fetches ahead, the settings allow: what fits `budget_bytes` (0: as many as
-// looked ahead), but no more than slots of `look_ahead_bytes`, or of what the rank fetches of
+// looked ahead), but no more than slots of `look_ahead_bytes`, or of what the member fetches of
 // `look_ahead_layers` layers, ahead of the one in use (0: no bound), nor than a step has. At least
 // MinSlots and `least`, or kTooFewSlots with the bytes that these need.
 struct SlotSettings {
@@ -77,11 +77,11 @@ struct SlotSettings {
   int64_t look_ahead_layers = 0;
   uint64_t look_ahead_bytes = 0;
 };
-base::Result<int64_t> ChooseSlots(const PoolBook& book, int rank, FetchOrder order,
+base::Result<int64_t> ChooseSlots(const PoolBook& book, int member, FetchOrder order,
                                   const SlotSettings& settings);
 
-// The host's side of the row of fetches: which of them may be enqueued by now. One a rank; numbers
-// never wrap.
+// The host's side of the row of fetches: which of them may be enqueued by now. One a member;
+// numbers never wrap.
 class FetchWindow {
  public:
   explicit FetchWindow(const PoolSchedule& schedule)

@@ -13,19 +13,21 @@ namespace {
 
 using testing::ElementsAre;
 
-PoolBook Book(const char* placement, int ranks, int64_t layers, int64_t pooled, int pieces = 1) {
-  PlacementGroup group{
-      .num_ranks = ranks, .pool_index = SpreadPool(layers, pooled), .kinds = {FfnTiles(8, 2, 3)}};
+PoolBook Book(const char* placement, int members, int64_t layers, int64_t pooled, int pieces = 1) {
+  PlacementGroup group{.num_members = members,
+                       .pool_index = SpreadPool(layers, pooled),
+                       .kinds = {FfnTiles(8, 2, 3)}};
   if (pieces == 1) {
     group.kinds[0].num_pieces = 1;
     for (TileRun& run : group.kinds[0].runs) run.piece = 0;
   }
-  return PoolBook(FindPlacement(placement)->placement, group);
+  return PoolBook(FindPlacement(placement)->Make(), group);
 }
 
-std::vector<int64_t> Layers(const PoolBook& book, int rank, FetchOrder order, int64_t slots = 100) {
+std::vector<int64_t> Layers(const PoolBook& book, int member, FetchOrder order,
+                            int64_t slots = 100) {
   std::vector<int64_t> layers;
-  const PoolSchedule schedule = *PoolSchedule::Create(book, rank, order, slots);
+  const PoolSchedule schedule = *PoolSchedule::Create(book, member, order, slots);
   for (const Fetch& fetch : schedule.fetches()) layers.push_back(fetch.layer);
   return layers;
 }
@@ -37,19 +39,19 @@ TEST(PoolSchedule, PeakShiftingIsThePapers) {
   EXPECT_THAT(Layers(book, 2, FetchOrder::kPeakShifted), ElementsAre(3, 0, 1, 7, 4, 5, 8, 9));
   EXPECT_THAT(Layers(book, 3, FetchOrder::kPeakShifted), ElementsAre(0, 1, 2, 4, 5, 6, 9, 8));
   EXPECT_THAT(Layers(book, 2, FetchOrder::kAsUsed), ElementsAre(0, 1, 3, 4, 5, 7, 8, 9));
-  // Two ranks have nothing to shift.
+  // Two members have nothing to shift.
   EXPECT_THAT(Layers(Book("by_layer", 2, 4, 4), 1, FetchOrder::kPeakShifted), ElementsAre(0, 2));
   // Cycles are of pooled layers: 1, 3, 5, 7 of 8.
   EXPECT_THAT(Layers(Book("by_layer", 4, 8, 4), 1, FetchOrder::kPeakShifted), ElementsAre(5, 7, 1));
 }
 
-// At each moment of a full cycle, the ranks that keep pace fetch from different owners.
+// At each moment of a full cycle, the members that keep pace fetch from different owners.
 TEST(PoolSchedule, PeakShiftingSpreadsTheOwners) {
   const PoolBook book = Book("by_layer", 8, 32, 32);
   for (int64_t fetch = 0; fetch < 28; ++fetch) {
     std::vector<int> load(8, 0);
-    for (int rank = 0; rank < 8; ++rank) {
-      const auto schedule = PoolSchedule::Create(book, rank, FetchOrder::kPeakShifted, 7);
+    for (int member = 0; member < 8; ++member) {
+      const auto schedule = PoolSchedule::Create(book, member, FetchOrder::kPeakShifted, 7);
       ++load[schedule->fetches()[fetch].layer % 8];
     }
     EXPECT_THAT(load, testing::Each(1)) << "fetch " << fetch;
@@ -104,7 +106,7 @@ TEST(PoolSchedule, SlotsFollowTheSettings) {
   EXPECT_THAT(status.message(), testing::HasSubstr("holds 4 slots"));
 }
 
-// The two streams of a rank, with events as the device has them: a record marks a place in its
+// The two streams of a member, with events as the device has them: a record marks a place in its
 // stream, a wait enqueued after it holds the other stream until that place is reached. Which stream
 // moves is drawn; a copy and a kernel overlap.
 class SlotLife {
@@ -224,16 +226,16 @@ struct RandomCase {
 };
 RandomCase Draw(base::Rng& rng) {
   const char* const placements[] = {"by_layer", "striped", "sharded"};
-  const auto ranks = static_cast<int>(2 + rng.Below(7));
+  const auto members = static_cast<int>(2 + rng.Below(7));
   const auto layers = static_cast<int64_t>(1 + rng.Below(20)),
              pooled = static_cast<int64_t>(1 + rng.Below(layers));
   PoolBook book =
-      Book(placements[rng.Below(3)], ranks, layers, pooled, static_cast<int>(1 + rng.Below(2)));
-  const auto rank = static_cast<int>(rng.Below(ranks));
+      Book(placements[rng.Below(3)], members, layers, pooled, static_cast<int>(1 + rng.Below(2)));
+  const auto member = static_cast<int>(rng.Below(members));
   const FetchOrder order = rng.Below(2) == 0 ? FetchOrder::kAsUsed : FetchOrder::kPeakShifted;
   const int64_t slots =
-      PoolSchedule::MinSlots(book, rank, order) + static_cast<int64_t>(rng.Below(6));
-  PoolSchedule schedule = *PoolSchedule::Create(book, rank, order, slots);
+      PoolSchedule::MinSlots(book, member, order) + static_cast<int64_t>(rng.Below(6));
+  PoolSchedule schedule = *PoolSchedule::Create(book, member, order, slots);
   return {std::move(book), std::move(schedule)};
 }
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 #include "weights/formats/mapped_file.h"
 #include "weights/formats/safetensors.h"
 

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "tests_support/test_data.h"
-#include "weights/formats/test_files.h"
+#include "testing/test_data.h"
+#include "weights/formats/testing/weight_files.h"
 #include "weights/formats/weight_source.h"
 
 namespace forebay::weights {
@@ -84,7 +84,7 @@ TEST(ExpertTensors, OfLlama4AreThoseOfItsFile) {
 }
 
 TEST(ExpertTensors, StacksOfGguf) {
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   // Q8_0: a scale of 1 in fp16, then 32 quants; 2 experts of 1 row of 32.
   std::string q8, f32;
   for (int expert = 0; expert < 2; ++expert) {

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "weights/formats/gguf_names.h"
-#include "weights/formats/test_files.h"
+#include "weights/formats/testing/weight_files.h"
 
 namespace forebay::weights {
 namespace {

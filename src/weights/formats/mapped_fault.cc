@@ -62,6 +62,7 @@ MappedFaultGuard::MappedFaultGuard(std::span<const std::byte> bytes) {
     if (slots[i].begin.load() != 0) continue;
     const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
     slots[i].end = begin + bytes.size();
+    // The begin comes last: a handler that sees it sees the end, too.
     slots[i].begin = begin;
     slot_ = static_cast<int>(i);
     return;

@@ -1,8 +1,8 @@
 // No header, however bent, makes a reader allocate more than 16 times the file's size and 4 MB.
 #include <gtest/gtest.h>
 
-#include "base/allocation_counter.h"
-#include "weights/formats/test_files.h"
+#include "base/testing/allocation_counter.h"
+#include "weights/formats/testing/weight_files.h"
 #include "weights/formats/weight_source.h"
 
 namespace forebay::weights {
@@ -28,13 +28,13 @@ TEST(Memory, SafetensorsOfEmptyTensors) {
     header += (i ? ",\"" : "\"") + std::to_string(i) +
               R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
   }
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   folder.Write("model.safetensors", SafetensorsBytes(header + "}", ""));
   ExpectBounded(folder.path(), kFileBytes);
 }
 
 TEST(Memory, SafetensorsOfBracketsAndMetadata) {
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   folder.Write("model.safetensors", SafetensorsBytes(std::string(kFileBytes, '['), ""));
   ExpectBounded(folder.path(), kFileBytes);
   std::string header = R"({"__metadata__":{)";
@@ -47,14 +47,14 @@ TEST(Memory, AnIndexOfManyTensors) {
   std::string index = R"({"weight_map":{)";
   for (int i = 0; index.size() < kFileBytes; ++i)
     index += (i ? ",\"\":\"" : "\"\":\"") + std::to_string(i % 10) + "\"";
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   folder.Write("model.safetensors.index.json", index + "}}");
   for (int i = 0; i < 10; ++i) folder.Write(std::to_string(i), SafetensorsBytes("{}", ""));
   ExpectBounded(folder.path(), kFileBytes);
 }
 
 TEST(Memory, GgufOfManyKeysOrTensors) {
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   const uint64_t keys = kFileBytes / 17, tensors = kFileBytes / 68;
   GgufBytes all_keys(0, keys);
   for (uint32_t i = 0; i < keys; ++i) {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "weights/formats/mapped_file.h"
-#include "weights/formats/test_files.h"
+#include "weights/formats/testing/weight_files.h"
 
 namespace forebay::weights {
 namespace {

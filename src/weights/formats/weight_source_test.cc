@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 #include "weights/formats/safetensors.h"
-#include "weights/formats/test_files.h"
+#include "weights/formats/testing/weight_files.h"
 
 namespace forebay::weights {
 namespace {
@@ -109,7 +109,7 @@ TEST(WeightSource, BiasesOfInterleavedHeadsAreReorderedToo) {
   b.Tensor("blk.0.attn_q.bias", {8}, 0, 0);
   std::string data;
   for (float value : {0, 2, 1, 3, 4, 6, 5, 7}) Append(&data, value);
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   const WeightSource source = OpenOrDie(folder.Write("m.gguf", b.Data(data).bytes()));
   const std::vector<float> values =
       ReadAll(source, *source.Find("model.layers.0.self_attn.q_proj.bias"));
@@ -125,7 +125,7 @@ std::string Floats(std::initializer_list<float> values) {
 }
 
 TEST(WeightSource, ReadsByName) {
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   folder.Write("model.safetensors", SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4})));
   const WeightSource source = OpenOrDie(folder.path());
   EXPECT_TRUE(source.Has("w"));
@@ -143,7 +143,7 @@ TEST(WeightSource, ReadsByName) {
 TEST(WeightSource, TypesThatCannotBeReadAreErrorsOnlyWhenUsed) {
   GgufBytes b(1, 0);
   b.Tensor("output.weight", {256, 2}, 14, 0);
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   const WeightSource source =
       OpenOrDie(folder.Write("m.gguf", b.Data(std::string(420, '\0')).bytes()));
   const auto used = source.ShapeOf("lm_head.weight");
@@ -156,7 +156,7 @@ TEST(WeightSource, TypesThatCannotBeReadAreErrorsOnlyWhenUsed) {
 }
 
 TEST(WeightSource, NanWeightsAreNamed) {
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   folder.Write("model.safetensors", SafetensorsBytes(kOneTensor, Floats({1, 2, std::nanf(""), 4})));
   const WeightSource source = OpenOrDie(folder.path());
   float values[4];
@@ -178,7 +178,7 @@ TEST(WeightSource, RowsAsBF16AreTheRoundedOnes) {
   const std::string header = fmt::format(
       R"({{"b":{{"dtype":"BF16","shape":[128,{0}],"data_offsets":[0,{1}]}},"f":{{"dtype":"F32","shape":[128,{0}],"data_offsets":[{1},{2}]}}}})",
       count / 128, stored.size(), stored.size() + single.size());
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   folder.Write("model.safetensors", SafetensorsBytes(header, stored + single));
   const WeightSource source = OpenOrDie(folder.path());
   for (const char* name : {"b", "f"}) {
@@ -194,7 +194,7 @@ TEST(WeightSource, RowsAsBF16AreTheRoundedOnes) {
 }
 
 TEST(WeightSource, NanWeightsStoredAsBF16AreNamed) {
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   std::string data;
   for (const uint16_t bits : {0x3F80, 0x4000, 0x4040, 0xFF80}) Append(&data, bits);
   folder.Write(
@@ -210,7 +210,7 @@ TEST(WeightSource, NanWeightsStoredAsBF16AreNamed) {
 
 TEST(WeightSource, AFileThatChangesUnderTheReaderIsAnError) {
   for (const bool shrink : {true, false}) {
-    TemporaryFolder folder;
+    base::TemporaryFolder folder;
     const std::string bytes = SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4}));
     const std::string path = folder.Write("model.safetensors", bytes);
     std::filesystem::last_write_time(
@@ -223,7 +223,7 @@ TEST(WeightSource, AFileThatChangesUnderTheReaderIsAnError) {
 }
 
 TEST(WeightSource, RefusesFoldersWithoutReadableWeights) {
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   EXPECT_EQ(WeightSource::Open(folder.path()).status().code(), kWeightsNotFound);
   EXPECT_EQ(WeightSource::Open(folder.path() + "/absent").status().code(), base::kIoError);
   folder.Write("pytorch_model.bin", "PK");
@@ -235,7 +235,7 @@ TEST(WeightSource, RefusesFoldersWithoutReadableWeights) {
 }
 
 TEST(WeightSource, RefusesDuplicatesAndSplitFiles) {
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   folder.Write("model.safetensors",
                SafetensorsBytes(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                                 R"("w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
@@ -247,7 +247,7 @@ TEST(WeightSource, RefusesDuplicatesAndSplitFiles) {
 }
 
 TEST(WeightSource, RefusesHeadsThatDoNotDivideTheRows) {
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   for (const uint32_t heads : {0u, 3u, 8u}) {
     GgufBytes b(1, 2);
     b.String("general.architecture", "llama")
@@ -266,7 +266,7 @@ struct BadIndex {
 class MalformedIndex : public testing::TestWithParam<BadIndex> {};
 
 TEST_P(MalformedIndex, IsRefused) {
-  TemporaryFolder folder;
+  base::TemporaryFolder folder;
   folder.Write("a.safetensors", SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4})));
   folder.Write("b.safetensors", SafetensorsBytes("{}", ""));
   folder.Write("model.safetensors.index.json", GetParam().json);
@@ -292,7 +292,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(Fingerprint, DependsOnContentAndNotOnPathOrTime) {
-  TemporaryFolder one, two;
+  base::TemporaryFolder one, two;
   const std::string bytes = SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4}));
   one.Write("model.safetensors", bytes);
   const std::string path = two.Write("model.safetensors", bytes);

@@ -1,5 +1,5 @@
-// Experts lie on ranks in overlapping stretches (DWDP, section 3): rank r holds the `size` experts
-// from r x stride on, so that size + (ranks - 1) x stride is all of them.
+// Experts lie on members in overlapping stretches (DWDP, section 3): member r holds the `size`
+// experts from r x stride on, so that size + (members - 1) x stride is all of them.
 #include <algorithm>
 #include <cstdlib>
 
@@ -8,16 +8,16 @@
 namespace forebay::weights {
 namespace {
 
-// How far apart ranks begin, if stretches of `size` cover the experts exactly; else 0.
-int64_t StrideOf(int64_t experts, int64_t ranks, int64_t size) {
-  if (ranks == 1) return size == experts ? 1 : 0;
-  const int64_t rest = experts - size, stride = rest / (ranks - 1);
-  return rest % (ranks - 1) == 0 && 1 <= stride && stride <= size ? stride : 0;
+// How far apart members begin, if stretches of `size` cover the experts exactly; else 0.
+int64_t StrideOf(int64_t experts, int64_t members, int64_t size) {
+  if (members == 1) return size == experts ? 1 : 0;
+  const int64_t rest = experts - size, stride = rest / (members - 1);
+  return rest % (members - 1) == 0 && 1 <= stride && stride <= size ? stride : 0;
 }
 
 // The nearest size from `size` on, in steps of `step`, that covers them; 0: there is none.
-int64_t NearestSize(int64_t experts, int64_t ranks, int64_t size, int64_t step) {
-  while (1 <= size && size <= experts && StrideOf(experts, ranks, size) == 0) size += step;
+int64_t NearestSize(int64_t experts, int64_t members, int64_t size, int64_t step) {
+  while (1 <= size && size <= experts && StrideOf(experts, members, size) == 0) size += step;
   return 1 <= size && size <= experts ? size : 0;
 }
 
@@ -28,39 +28,39 @@ class ByExpert final : public Placement {
   base::Status Check(const PlacementGroup& group) const override {
     for (const LayerRuns& layer : group.kinds) {
       if (layer.tensors != TensorKind::kExperts) continue;
-      const int64_t experts = layer.num_leaves, ranks = group.num_ranks;
-      if (ranks > experts) {
+      const int64_t experts = layer.num_leaves, members = group.num_members;
+      if (members > experts) {
         return {kCannotPlace, fmt::format("experts=by_expert over {} ranks of a layer of {} "
                                           "experts; expected at most as many ranks as experts",
-                                          ranks, experts)};
+                                          members, experts)};
       }
-      if (size_ == 0 || StrideOf(experts, ranks, size_) > 0) continue;
-      const int64_t less = NearestSize(experts, ranks, std::min(size_, experts), -1),
-                    more = NearestSize(experts, ranks, size_, 1);
+      if (size_ == 0 || StrideOf(experts, members, size_) > 0) continue;
+      const int64_t less = NearestSize(experts, members, std::min(size_, experts), -1),
+                    more = NearestSize(experts, members, size_, 1);
       std::string works = less > 0 ? std::to_string(less) : "";
       if (more > 0) works += (less > 0 ? " or " : "") + std::to_string(more);
       return {kCannotPlace,
               fmt::format("expert-size={}: {} ranks of so many experts, equally far apart, do not "
                           "cover {}; expected {}",
-                          size_, ranks, experts, works)};
+                          size_, members, experts, works)};
     }
     return base::Status::Ok();
   }
   // The nearest holder; of two that are as near the lower one.
   int Source(int reader, const RunId& run, const PlacementGroup& group) const override {
     int nearest = -1;
-    for (int rank = 0; rank < group.num_ranks; ++rank) {
-      if (!Holds(rank, run, group)) continue;
-      if (nearest < 0 || std::abs(rank - reader) < std::abs(nearest - reader)) nearest = rank;
+    for (int member = 0; member < group.num_members; ++member) {
+      if (!Holds(member, run, group)) continue;
+      if (nearest < 0 || std::abs(member - reader) < std::abs(nearest - reader)) nearest = member;
     }
     return nearest;
   }
-  bool PoolHolds(int rank, const RunId& run, const PlacementGroup& group) const override {
+  bool PoolHolds(int member, const RunId& run, const PlacementGroup& group) const override {
     const LayerRuns& layer = group.layer(run.layer);
-    const int64_t size = size_ > 0 ? size_ : NearestSize(layer.num_leaves, group.num_ranks, 1, 1),
-                  stride = StrideOf(layer.num_leaves, group.num_ranks, size),
+    const int64_t size = size_ > 0 ? size_ : NearestSize(layer.num_leaves, group.num_members, 1, 1),
+                  stride = StrideOf(layer.num_leaves, group.num_members, size),
                   expert = layer.runs[static_cast<size_t>(run.run)].leaf;
-    return rank * stride <= expert && expert < rank * stride + size;
+    return member * stride <= expert && expert < member * stride + size;
   }
 
  private:
@@ -69,15 +69,14 @@ class ByExpert final : public Placement {
 
 }  // namespace
 
-std::vector<int64_t> ExpertSizes(int64_t experts, int64_t ranks) {
+std::vector<int64_t> ExpertSizes(int64_t experts, int64_t members) {
   std::vector<int64_t> sizes;
   for (int64_t size = 1; size <= experts; ++size) {
-    if (StrideOf(experts, ranks, size) > 0) sizes.push_back(size);
+    if (StrideOf(experts, members, size) > 0) sizes.push_back(size);
   }
   return sizes;
 }
 
-extern const PlacementKind kByExpert;
 const PlacementKind kByExpert{.name = "by_expert",
                               .tensors = TensorKind::kExperts,
                               .parameter = "SIZE",

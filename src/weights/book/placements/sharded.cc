@@ -1,4 +1,4 @@
-// Each layer's bytes are split evenly (FSDP): a run belongs to the rank in whose part its middle
+// Each layer's bytes are split evenly (FSDP): a run belongs to the member in whose part its middle
 // lies.
 #include "base/part.h"
 #include "weights/book/placement.h"
@@ -8,17 +8,16 @@ namespace {
 
 class Sharded final : public Placement {
  protected:
-  bool PoolHolds(int rank, const RunId& run, const PlacementGroup& group) const override {
+  bool PoolHolds(int member, const RunId& run, const PlacementGroup& group) const override {
     const LayerRuns& layer = group.layer(run.layer);
     const TileRun& tile = layer.runs[run.run];
-    return rank == base::PartOf(static_cast<int64_t>(layer.bytes()), group.num_ranks,
-                                static_cast<int64_t>(tile.before + tile.bytes / 2));
+    return member == base::PartOf(static_cast<int64_t>(layer.bytes()), group.num_members,
+                                  static_cast<int64_t>(tile.before + tile.bytes / 2));
   }
 };
 
 }  // namespace
 
-extern const PlacementKind kSharded;
 const PlacementKind kSharded{.name = "sharded", .make = &Make<Sharded>};
 
 }  // namespace forebay::weights

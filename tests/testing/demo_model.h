@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 
 namespace forebay::testing_support {
 

@@ -12,7 +12,7 @@
 
 #include "base/rng.h"
 #include "forebay/engine.h"
-#include "job/fake_pipeline.h"
+#include "job/testing/fake_pipeline.h"
 
 namespace forebay::job {
 

@@ -12,10 +12,10 @@
 #include "kernels/testing/tile_sets.h"
 #include "layout/layout.h"
 #include "layout/layout_plan.h"
-#include "layout_test_base.h"
 #include "runtime/real/real_runtime.h"
 #include "schedule/step_mode.h"
-#include "tests_support/list_source.h"
+#include "testing/layout_fixture.h"
+#include "testing/list_source.h"
 
 namespace forebay {
 namespace {

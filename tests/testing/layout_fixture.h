@@ -11,12 +11,12 @@
 
 #include "device/hazard_checker.h"
 #include "engine/compose.h"
-#include "golden_files.h"
 #include "layout/layout.h"
 #include "layout/layout_plan.h"
 #include "runtime/real/real_runtime.h"
 #include "schedule/step_mode.h"
-#include "tests_support/list_source.h"
+#include "testing/golden_files.h"
+#include "testing/list_source.h"
 
 namespace forebay {
 
@@ -150,7 +150,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     if (pool == nullptr) return;
     const uint64_t used = rank.bytes_pulled() - pool->bytes_ahead(),
                    needed = static_cast<uint64_t>(pool->steps()) *
-                            pool->plan().book->StepBytes(pool->plan().rank);
+                            pool->plan().book->StepBytes(pool->plan().member);
     // What came ahead is used in a step that pulls what is wanted, too.
     if (rank.modes().steps(FfnMode::kRouted) > 0) {
       EXPECT_GE(used, needed);

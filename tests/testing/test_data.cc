@@ -1,4 +1,4 @@
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 
 namespace forebay {
 

@@ -1,4 +1,4 @@
-#include "text/decoder.h"
+#include "text/decode_token.h"
 
 #include <charconv>
 #include <optional>

@@ -2,38 +2,17 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <unistd.h>
+
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/testing/temporary_folder.h"
+
 namespace forebay::weights {
-
-// A fresh folder that goes away with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "forebay_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-
-  std::string path() const { return path_; }
-  std::string Write(const std::string& name, std::string_view content) const {
-    const std::filesystem::path file = std::filesystem::path(path_) / name;
-    std::ofstream(file, std::ios::binary) << content;
-    return file;
-  }
-
- private:
-  std::string path_;
-};
 
 inline std::span<const std::byte> AsBytes(std::string_view text) {
   return std::as_bytes(std::span(text));
@@ -74,7 +53,7 @@ class SafetensorsFolder {
   }
 
  private:
-  TemporaryFolder folder_;
+  base::TemporaryFolder folder_;
   std::string header_, data_;
 };
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "tests_support/test_data.h"
+#include "testing/test_data.h"
 #include "weights/formats/mapped_file.h"
 #include "weights/formats/safetensors.h"
 
