@@ -1,4 +1,6 @@
 // Experts cut over the ranks of a replica: the same answers, digests included, as one rank gives.
+#include <gmock/gmock.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -29,6 +31,20 @@ class ExpertCutTest : public LayoutTest {
     return stats_.computed_tokens * moe.experts_per_token * std::ranges::count(moe.has_experts, 1);
   }
 
+  int64_t Counter(const std::string& name) { return stats_.mode_counters[name]; }
+
+  // Experts of a layer that a replica's ranks lack of their parts, all together.
+  int64_t Lacked(const layout::Layout& layout) const {
+    int64_t lacked = 0;
+    for (int t = 0; t < layout.tp; ++t) {
+      const int64_t part =
+          model::ExpertsOf(files_.config, layout.degrees(), layout.degrees(), t).size();
+      lacked += part - (*layout.expert_size > 0 ? *layout.expert_size
+                                                : weights::ExpertSizes(part, layout.dp).front());
+    }
+    return lacked;
+  }
+
   bool wide_ = false;
 };
 
@@ -46,6 +62,74 @@ TEST_P(ExpertCutTest, RanksWithTheirPartOfTheExpertsGiveTheSameDigests) {
               (layout.tp - 1) * RowsRouted() * files_.config.hidden_size * 2)
         << text;
     EXPECT_LT(weight_bytes_, alone * static_cast<uint64_t>(layout.num_devices())) << text;
+  }
+}
+
+// A tp rank's part of the experts lies over the replicas, which pull of it what they lack, or send
+// rows to it; the replica's ranks meet once a layer all the same.
+TEST_P(ExpertCutTest, PartsThatReplicasShareGiveTheSameDigests) {
+  requests_.resize(10);
+  const Answers expected = Run("cpu", "");
+  const uint64_t alone = weight_bytes_;
+  struct Case {
+    const char* layout;
+    std::vector<StepMode> modes;
+  };
+  std::vector<Case> cases = {{"tp=2", {kPull}},
+                             {"dp=2,tp=2", {kPull, kRouted, kShip, kGather}},
+                             {"dp=2,tp=2,pp=2", {kPull}}};
+  if (wide_) {
+    cases.insert(cases.end(), {{"dp=2,tp=2,expert-size=4", {kPull, kRouted, kShip}},
+                               {"dp=3,tp=2", {kPull, kShip}},
+                               // parts of two and three
+                               {"dp=2,tp=4", {kPull, kRouted, kShip}}});
+  }
+  for (const auto& [text, modes] : cases) {
+    const layout::Layout layout = *layout::ParseLayout(fmt::format("{},experts=by_expert", text));
+    for (const StepMode& mode : modes) {
+      SCOPED_TRACE(fmt::format("{} {}", text, schedule::Name(mode)));
+      options_.ship.mode = mode;
+      options_.ship.rounds.expert_rows = layout.expert_size == 0 ? 5 : 2048;
+      EXPECT_EQ(Run(fmt::format("{}xcpu", layout.num_devices()), FormatLayout(layout)), expected);
+      EXPECT_TRUE(mode_status_.ok()) << mode_status_.ToString();
+      EXPECT_LT(weight_bytes_, alone * static_cast<uint64_t>(layout.num_devices()));
+      EXPECT_EQ(Counter("rows_routed"), RowsRouted());
+      EXPECT_EQ(Counter(schedule::StepsCounter(mode)), stats_.steps * layout.tp * layout.pp);
+      const bool ships = mode == kShip;
+      EXPECT_EQ(Counter("expert_rows_sent") > 0, ships);
+      EXPECT_EQ(Counter("ship_meetings") > 0, mode.meets());
+      EXPECT_EQ(Counter("bytes_expert_rows"),
+                ships ? 0 : (layout.tp - 1) * RowsRouted() * files_.config.hidden_size * 2);
+      if (mode == kPull) {
+        EXPECT_EQ(Counter("bytes_pulled") - Counter("bytes_pulled_ahead"),
+                  stats_.steps * ExpertLayers() * Lacked(layout) * ExpertBytes());
+      }
+      if (mode == kRouted) {
+        EXPECT_GT(Counter("bytes_routed"), 0);
+        EXPECT_EQ(Counter("bytes_routed"), Counter("bytes_pulled"));
+      }
+    }
+  }
+}
+
+TEST_P(ExpertCutTest, PartsComeInAnyFormAndModesMayFlip) {
+  requests_.resize(10);
+  constexpr const char *kDevices = "4xcpu", *kLayout = "dp=2,tp=2,experts=by_expert";
+  const Answers expected = Run("cpu", "");
+  options_.pool.by_matrix = true;
+  EXPECT_EQ(Run(kDevices, kLayout), expected);
+  options_.pool.by_matrix = false;
+  options_.pool.merges_experts = true;
+  EXPECT_EQ(Run(kDevices, kLayout), expected);
+  options_.pool.merges_experts = false;
+  options_.pool.waits_by_part = true;
+  EXPECT_EQ(Run(kDevices, kLayout), expected);
+  options_.trial.flip_every = 2;
+  for (const StepMode& mode : {kRouted, kShip}) {
+    options_.ship.mode = mode;
+    EXPECT_EQ(Run(kDevices, kLayout), expected) << schedule::Name(mode);
+    EXPECT_GT(Counter("steps_pull"), 0);
+    EXPECT_GT(Counter(schedule::StepsCounter(mode)), 0);
   }
 }
 
@@ -75,7 +159,8 @@ TEST_P(ExpertCutTest, RanksThatCutRowsGiveTheSameDigests) {
 TEST_P(ExpertCutTest, WhatCannotBeIsRefused) {
   for (const auto& [devices, layout, expected] :
        {std::tuple{"16xcpu", "tp=16", "layout_experts"},
-        {"4xcpu", "dp=2,tp=2,experts=by_expert", "layout_pool"},
+        {"18xcpu", "dp=9,tp=2,experts=by_expert", "placement_cannot"},
+        {"4xcpu", "dp=2,tp=2,experts=by_expert,expert-size=9", "placement_cannot"},
         {"2xcpu", "sp=2,experts=by_expert", "layout_pool"}}) {
     options_.machine.devices = *layout::ParseDevices(devices);
     options_.layout = *layout::ParseLayout(layout);
@@ -83,6 +168,16 @@ TEST_P(ExpertCutTest, WhatCannotBeIsRefused) {
               base::ErrorCode{expected})
         << layout;
   }
+  if (!wide_) return;
+  options_.machine.devices = *layout::ParseDevices("8xcpu");
+  const auto refusal = [&](const char* layout) {
+    options_.layout = *layout::ParseLayout(layout);
+    return layout::PlanLayout(options_, files_.config).status();
+  };
+  EXPECT_THAT(refusal("dp=2,tp=4,experts=by_expert,expert-size=2").ToString(),
+              testing::HasSubstr("tp=4, whose rank 0 has experts 0 to 1: expert-size=2: 2 ranks"));
+  EXPECT_THAT(refusal("dp=2,tp=4,experts=by_expert,expert-size=auto").ToString(),
+              testing::HasSubstr("dp=2,tp=4: the parts of the experts are not alike"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ExpertCutTest,

@@ -131,11 +131,13 @@ TEST_P(ExpertLayoutTest, WhatIsShippedIsCountedToTheRow) {
   const model::MoeConfig& moe = *files_.config.moe;
   const auto layers = static_cast<size_t>(ExpertLayers()),
              chosen = static_cast<size_t>(moe.experts_per_token);
-  for (const size_t ranks : {2, 4}) {  // which hold an expert once
+  std::vector<std::pair<size_t, size_t>> cuts = {{2, 1}, {4, 1}, {2, 2}};
+  if (files_.config.mla) cuts.pop_back();
+  for (const auto& [ranks, tp] : cuts) {  // which hold an expert once
     HandOutInTurn(ranks);
-    Run(fmt::format("{}xcpu", ranks), fmt::format("dp={},experts=by_expert", ranks));
-    EXPECT_EQ(Counter("steps_ship"), stats_.steps);
-    const size_t held = static_cast<size_t>(moe.num_experts) / ranks;
+    Run(fmt::format("{}xcpu", ranks * tp), fmt::format("dp={},tp={},experts=by_expert", ranks, tp));
+    EXPECT_EQ(Counter("steps_ship"), stats_.steps * static_cast<int64_t>(tp));
+    const size_t held = static_cast<size_t>(moe.num_experts) / (ranks * tp);
     int64_t rows = 0, sent = 0, returned = 0;
     for (const RecordedRows& record :
          ReadRecords(*base::ReadFile(options_.machine.record_routing), moe)) {
@@ -144,14 +146,19 @@ TEST_P(ExpertLayoutTest, WhatIsShippedIsCountedToTheRow) {
       for (size_t first = 0; first < record.experts.size(); first += chosen) {
         std::set<size_t> owners;
         for (size_t slot = first; slot < first + chosen; ++slot) {
-          const size_t owner = record.experts[slot] / held;
-          if (owner == home) continue;
+          const size_t owner = record.experts[slot] / held;  // by tp rank, then by replica
+          // A replica's tp ranks all take what the others and each other's experts made.
+          if (owner % ranks == home) {
+            returned += static_cast<int64_t>(tp) - 1;
+            continue;
+          }
           owners.insert(owner);
-          ++returned;
+          returned += static_cast<int64_t>(tp);
         }
         sent += static_cast<int64_t>(owners.size());
       }
     }
+    rows *= static_cast<int64_t>(tp);
     EXPECT_EQ(rows, Counter("rows_shipped"));
     EXPECT_EQ(Counter("expert_rows_sent"), sent);
     EXPECT_EQ(Counter("expert_rows_returned"), returned);

@@ -34,10 +34,13 @@ Trial TrialOf(uint64_t seed) {
   base::Rng rng(seed);
   const auto below = [&](uint64_t count) { return static_cast<int>(rng.Next() % count); };
   Trial trial{.ranks = 2 + below(3)};
-  // Of eight experts: the least size, and one with redundancy.
+  // Of eight experts, or of four where replicas are two ranks that have half of them each: the
+  // least size, and one with redundancy.
+  const int tp = trial.ranks == 4 && seed % 3 == 0 ? 2 : 1;
   constexpr int kLarger[] = {5, 6, 5};
-  trial.layout = fmt::format("dp={},experts=by_expert", trial.ranks);
-  if (below(2) == 0) trial.layout += fmt::format(",expert-size={}", kLarger[trial.ranks - 2]);
+  trial.layout = fmt::format("dp={},tp={},experts=by_expert", trial.ranks / tp, tp);
+  const int larger = tp == 2 ? 3 : kLarger[trial.ranks - 2];
+  if (below(2) == 0) trial.layout += fmt::format(",expert-size={}", larger);
   const schedule::WantedMode modes[] = {kRouted, kShip, kShip, kPull, std::nullopt};
   trial.mode = modes[below(5)];
   trial.flip_every = below(4);
@@ -263,7 +266,7 @@ TEST_P(ModeFlipsTest, SeededInterleavings) {
   for (Request& request : requests_) request.sampling.max_tokens = 1 + request.id % 6;
   const Answers expected = Run("cpu", "");
   std::map<std::string, int64_t> steps;
-  int64_t faults = 0, stopped = 0, cancelled = 0;
+  int64_t faults = 0, stopped = 0, cancelled = 0, parts = 0;
   for (uint64_t seed = 0; seed < 48; ++seed) {
     const Trial trial = TrialOf(seed);
     SCOPED_TRACE(fmt::format("seed {}: {} {}", seed, trial.layout, schedule::Name(trial.mode)));
@@ -283,11 +286,13 @@ TEST_P(ModeFlipsTest, SeededInterleavings) {
     for (const StepMode& mode : {kPull, kRouted, kShip})
       steps[std::string(schedule::Name(mode))] +=
           outcome.stats.mode_counters[schedule::StepsCounter(mode)];
+    parts += trial.layout.find("tp=2") != std::string::npos;
   }
   for (const auto& [mode, count] : steps) EXPECT_GT(count, 100) << mode;
   EXPECT_GE(faults, 3);
   EXPECT_GT(stopped, 3);
   EXPECT_GT(cancelled, 3);
+  EXPECT_GT(parts, 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ModeFlipsTest, testing::Values("qwen3-moe"));

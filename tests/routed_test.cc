@@ -94,9 +94,9 @@ TEST_P(RoutedLayoutTest, AutoPullsFewRowsByTheirExperts) {
 }
 
 // Of each record, which is a step where one choice runs at a time, by layer with experts, how many
-// experts that rank 0 of two lacks have rows.
+// experts that replica 0 of two lacks have rows: of each `part` it holds so many.
 std::vector<int64_t> LackedWithRows(const std::string& file, const model::MoeConfig& moe,
-                                    int64_t held) {
+                                    int64_t part, int64_t held) {
   const auto layers = static_cast<size_t>(std::ranges::count(moe.has_experts, 1)),
              chosen = static_cast<size_t>(moe.experts_per_token);
   std::vector<int64_t> counts;
@@ -106,7 +106,7 @@ std::vector<int64_t> LackedWithRows(const std::string& file, const model::MoeCon
       for (size_t row = 0; row < record.rows; ++row) {
         for (size_t slot = 0; slot < chosen; ++slot) {
           const uint16_t expert = record.experts[(row * layers + layer) * chosen + slot];
-          if (expert >= held) lacked.insert(expert);
+          if (expert % part >= held) lacked.insert(expert);
         }
       }
       counts.push_back(static_cast<int64_t>(lacked.size()));
@@ -115,57 +115,65 @@ std::vector<int64_t> LackedWithRows(const std::string& file, const model::MoeCon
   return counts;
 }
 
-// To the byte: what came is what the rank lacks and has rows; pulling all says how much of it had
-// none. The same on simulated ranks, where the recorded routing says which rows go where.
+// To the byte: what came is what the replica lacks and has rows; pulling all says how much of it
+// had none. The same on simulated ranks, where the recorded routing says which rows go where.
 TEST_P(RoutedLayoutTest, RoutedBytesAreThoseOfExpertsThatHaveRows) {
   const base::TemporaryFolder folder;
-  options_.machine.record_routing = folder.path() + "/chosen.routing";
+  const std::string recorded = folder.path() + "/chosen.routing";
   options_.prefix_caching = false;
   options_.limits.max_num_seqs = 1;
   options_.steal = layout::Stealing::kOff;
   hand_out_.replicas.resize(2);
   for (const Request& request : requests_) hand_out_.replicas[0].push_back({0, request.id});
   const model::MoeConfig& moe = *files_.config.moe;
-  const int64_t held = (moe.num_experts + 1) / 2, layers = ExpertLayers();
-  const int64_t expert_bytes = ExpertBytes();
-  std::map<std::string, int64_t> bytes;
-  for (const StepMode& mode : {kRouted, kPull}) {
-    options_.ship.mode = mode;
-    Run("2xcpu", "dp=2,experts=by_expert");
-    const std::vector<int64_t> with_rows =
-        LackedWithRows(*base::ReadFile(options_.machine.record_routing), moe, held);
-    ASSERT_EQ(static_cast<int64_t>(with_rows.size()), stats_.steps * layers);
-    const int64_t sum = std::accumulate(with_rows.begin(), with_rows.end(), int64_t{0}),
-                  lacked = (moe.num_experts - held) * stats_.steps * layers;
-    EXPECT_LT(sum, lacked);
-    if (mode == kRouted) {
-      EXPECT_EQ(stats_.mode_counters["bytes_routed"], sum * expert_bytes);
-      EXPECT_EQ(stats_.mode_counters["bytes_pulled"], sum * expert_bytes);
-    } else {
-      EXPECT_EQ(stats_.mode_counters["pulled_unused_bytes"], (lacked - sum) * expert_bytes);
-      EXPECT_EQ(stats_.mode_counters["bytes_pulled"] - stats_.mode_counters["bytes_pulled_ahead"],
-                lacked * expert_bytes);
+  const int64_t layers = ExpertLayers(), expert_bytes = ExpertBytes();
+  for (const int tp : {1, 2}) {
+    if (tp > 1 && files_.config.mla) continue;
+    SCOPED_TRACE(tp);
+    const std::string layout = fmt::format("dp=2,tp={},experts=by_expert", tp);
+    const int64_t part = moe.num_experts / tp, held = (part + 1) / 2;
+    options_.machine.record_routing = recorded;
+    options_.digest = true;
+    std::map<std::string, int64_t> bytes;
+    for (const StepMode& mode : {kRouted, kPull}) {
+      options_.ship.mode = mode;
+      Run(fmt::format("{}xcpu", 2 * tp), layout);
+      const std::vector<int64_t> with_rows =
+          LackedWithRows(*base::ReadFile(recorded), moe, part, held);
+      ASSERT_EQ(static_cast<int64_t>(with_rows.size()), stats_.steps * layers);
+      const int64_t sum = std::accumulate(with_rows.begin(), with_rows.end(), int64_t{0}),
+                    lacked = tp * (part - held) * stats_.steps * layers;
+      EXPECT_LT(sum, lacked);
+      if (mode == kRouted) {
+        EXPECT_EQ(stats_.mode_counters["bytes_routed"], sum * expert_bytes);
+        EXPECT_EQ(stats_.mode_counters["bytes_pulled"], sum * expert_bytes);
+      } else {
+        EXPECT_EQ(stats_.mode_counters["pulled_unused_bytes"], (lacked - sum) * expert_bytes);
+        EXPECT_EQ(stats_.mode_counters["bytes_pulled"] - stats_.mode_counters["bytes_pulled_ahead"],
+                  lacked * expert_bytes);
+      }
+      bytes[std::string(schedule::Name(mode))] = sum * expert_bytes;
     }
-    bytes[std::string(schedule::Name(mode))] = sum * expert_bytes;
+    options_.machine.record_routing.clear();
+    options_.machine.routing = *model::ParseRouting(recorded, 0);
+    options_.ship.mode = kRouted;
+    options_.digest = false;
+    const auto shapes = engine::OpenModel(golden::Path("models/" + GetParam()), true, 0);
+    options_.machine.devices = *layout::ParseDevices(fmt::format("sim:{}xzen4", 2 * tp));
+    runtime::VirtualRuntime runtime(3);
+    EngineStats simulated;
+    const base::Status status = runtime.Run([&] {
+      auto engine = engine::CreateEngine(runtime, options_, *shapes, nullptr);
+      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      (*engine)->ReplayHandOut(&hand_out_);
+      testing_support::RunAll(**engine, requests_);
+      simulated = (*engine)->stats();
+    });
+    options_.machine.routing.reset();
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(simulated.mode_counters["steps_routed"], simulated.steps * tp);
+    EXPECT_EQ(simulated.mode_counters["bytes_routed"], bytes["routed"]);
   }
-  options_.machine.routing =
-      *model::ParseRouting(std::exchange(options_.machine.record_routing, ""), 0);
-  options_.ship.mode = kRouted;
-  options_.digest = false;
-  const auto shapes = engine::OpenModel(golden::Path("models/" + GetParam()), true, 0);
-  options_.machine.devices = *layout::ParseDevices("sim:2xzen4");
-  runtime::VirtualRuntime runtime(3);
-  EngineStats simulated;
-  const base::Status status = runtime.Run([&] {
-    auto engine = engine::CreateEngine(runtime, options_, *shapes, nullptr);
-    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
-    (*engine)->ReplayHandOut(&hand_out_);
-    testing_support::RunAll(**engine, requests_);
-    simulated = (*engine)->stats();
-  });
-  EXPECT_TRUE(status.ok()) << status.ToString();
-  EXPECT_EQ(simulated.mode_counters["steps_routed"], simulated.steps);
-  EXPECT_EQ(simulated.mode_counters["bytes_routed"], bytes["routed"]);
 }
 
 TEST_P(RoutedLayoutTest, RoutedWithoutPooledExpertsIsRefused) {

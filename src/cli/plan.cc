@@ -107,7 +107,7 @@ base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
 
 // Of a layer's experts.
 struct HeldExperts {
-  int64_t held = 0, all = 0;  // by a rank, of so many
+  int64_t held = 0, all = 0;  // by the rank with most, of so many
   double redundancy = 1;      // ranks among those that share them that hold an expert, on average
 };
 
@@ -116,11 +116,19 @@ std::optional<HeldExperts> HeldExpertsOf(const layout::LayoutPlan& plan) {
   const layout::Layout& layout = plan.layout;
   if (!plan.config().moe) return std::nullopt;
   HeldExperts experts{.all = plan.config().moe->num_experts};
-  const int ranks = layout.pool_ranks();
-  experts.held = !layout.pools_experts()              ? experts.all
-                 : layout.expert_size.value_or(0) > 0 ? *layout.expert_size
-                                                      : weights::ExpertSizes(experts.all, ranks)[0];
-  experts.redundancy = static_cast<double>(experts.held * ranks) / static_cast<double>(experts.all);
+  int64_t held = 0;  // by all of a stage's ranks
+  for (int rank = 0; rank < layout.ranks_per_stage(); ++rank) {
+    int64_t own = plan.ranks[rank].request.decoder->shard.experts.size();
+    if (layout.pools_experts()) {
+      const int64_t least = weights::ExpertSizes(own, layout.dp)[0],
+                    size = layout.expert_size.value_or(0);
+      own = size > 0 ? size : least;
+    }
+    experts.held = std::max(experts.held, own);
+    held += own;
+  }
+  const int replicas = layout.sp > 1 ? 1 : layout.dp;
+  experts.redundancy = static_cast<double>(held * replicas) / static_cast<double>(experts.all);
   return experts;
 }
 

@@ -36,7 +36,7 @@ void GroupSlots(const SlotGroups& groups, ForEachSlot for_each_slot) {
   std::copy_backward(offsets, offsets + num_experts, offsets + num_experts + 1);
   offsets[0] = 0;
   if (groups.counters != nullptr) groups.counters->Count(offsets, num_experts);
-  groups.lacked.Count(offsets, num_experts);
+  groups.lacked.Count(offsets);
 }
 
 }  // namespace forebay::kernels

@@ -44,7 +44,7 @@ void CountRows(const void* raw, const device::WorkerContext&) {
   args.routing->Count(args.draw, counts);
   std::partial_sum(counts.begin(), counts.end(), counts.begin());
   if (args.counters != nullptr) args.counters->Count(args.offsets, args.num_experts);
-  args.lacked.Count(args.offsets, args.num_experts);
+  args.lacked.Count(args.offsets);
 }
 
 }  // namespace
@@ -65,10 +65,10 @@ void RoutingCounters::Count(const int32_t* offsets, int32_t num_experts) {
   busiest_rows += most;
 }
 
-void LackedExperts::Count(const int32_t* offsets, int32_t num_experts) const {
+void LackedExperts::Count(const int32_t* offsets) const {
   if (unused == nullptr) return;
   int64_t with_rows = 0, without_rows = 0;
-  for (int32_t expert = 0; expert < num_experts; ++expert) {
+  for (int32_t expert = begin; expert < end; ++expert) {
     if (held_begin <= expert && expert < held_end) continue;
     (offsets[expert] < offsets[expert + 1] ? with_rows : without_rows) += 1;
   }

@@ -69,17 +69,18 @@ struct RoutingCounters {
   void Count(const int32_t* offsets, int32_t num_experts);
 };
 
-// A layer's experts that the rank does not hold, and the bytes of one that come in any case and
-// that come where it has rows: counted where rows are grouped.
+// Of the experts of a layer that the rank computes with those that it does not hold, and the bytes
+// of one that come in any case and that come where it has rows: counted where rows are grouped.
 struct LackedExperts {
-  int32_t held_begin = 0, held_end = 0;  // all others are lacked
+  int32_t begin = 0, end = 0;            // that the rank computes with
+  int32_t held_begin = 0, held_end = 0;  // all others of these are lacked
   int64_t bytes = 0, wanted_bytes = 0;
   // Bytes that came in any case for experts without rows, and those that came where there were
   // rows; null: nobody counts.
   std::atomic<int64_t>* unused = nullptr;
   std::atomic<int64_t>* wanted = nullptr;
 
-  void Count(const int32_t* offsets, int32_t num_experts) const;
+  void Count(const int32_t* offsets) const;
 };
 
 // The grouped order of what Route has chosen.

@@ -65,7 +65,7 @@ void Group(const GroupServedArgs& args, const device::WorkerContext& context) {
                for (int rank = 0; rank < ranks.num_ranks; ++rank) {
                  for (int64_t slot = ranks.first_row[rank] * k;
                       slot < ranks.first_row[rank + 1] * k; ++slot)
-                   visit(slot, Computes(ranks, rank, ranks.me, args.experts[slot]));
+                   visit(slot, Computes(ranks, rank, ranks.member, args.experts[slot]));
                }
              });
 }
@@ -85,7 +85,7 @@ void GroupCounts(const void* raw, const device::WorkerContext&) {
   for (int rank = 0; rank < ranks.num_ranks; ++rank) {
     const int32_t* const own = counts.data() + rank * ranks.num_experts;
     for (int32_t expert = 0; expert < ranks.num_experts; ++expert) {
-      if (Computes(ranks, rank, ranks.me, expert)) args.offsets[expert + 1] += own[expert];
+      if (Computes(ranks, rank, ranks.member, expert)) args.offsets[expert + 1] += own[expert];
     }
   }
   std::partial_sum(args.offsets, args.offsets + ranks.num_experts + 1, args.offsets);
@@ -99,7 +99,7 @@ void CountSent(const GatherServedArgs& args, int64_t rows) {
 }
 
 void CountReturned(const ReturnServedArgs& args, int64_t rows) {
-  if (args.owner == args.ranks.me) return;
+  if (args.owner == args.ranks.member) return;
   args.counters->rows_returned += rows;
   args.counters->bytes += rows * static_cast<int64_t>(args.row_bytes);
 }
@@ -119,7 +119,7 @@ void Gather(const GatherServedArgs& args, const device::WorkerContext& context) 
   for (int64_t row = part.begin; row < part.end; ++row) {
     const int32_t* const experts = args.experts + row * k;
     const bool needed = std::any_of(experts, experts + k, [&](int32_t expert) {
-      return Computes(ranks, args.rank, ranks.me, expert);
+      return Computes(ranks, args.rank, ranks.member, expert);
     });
     if (!needed) continue;
     const uint64_t at = static_cast<uint64_t>(row) * args.row_bytes;
@@ -154,10 +154,14 @@ void ChooseOwners(std::span<const uint8_t> holders, int num_ranks, const int32_t
                   uint8_t* owners) {
   const size_t num_experts = holders.size();
   std::array<int64_t, kMaxServed> rows{};
+  // The first member of the expert's part, in which each rank has one.
+  const auto first_of = [&](size_t expert) {
+    return std::countr_zero(holders[expert]) / num_ranks * num_ranks;
+  };
   // Who computes where there is no choice; -1: there is one.
-  const auto only = [&](int rank, size_t expert) {
+  const auto only = [&](int home, size_t expert) {
     const uint32_t mask = holders[expert];
-    if ((mask >> rank & 1) != 0) return rank;
+    if ((mask >> home & 1) != 0) return home;
     return std::has_single_bit(mask) ? std::countr_zero(mask) : -1;
   };
   const auto give = [&](int rank, size_t expert, int owner) {
@@ -166,18 +170,21 @@ void ChooseOwners(std::span<const uint8_t> holders, int num_ranks, const int32_t
     if (counts != nullptr) rows[static_cast<size_t>(owner)] += counts[at];
   };
   for (size_t expert = 0; expert < num_experts; ++expert) {
+    const int first = first_of(expert);
     for (int rank = 0; rank < num_ranks; ++rank) {
-      if (const int owner = only(rank, expert); owner >= 0) give(rank, expert, owner);
+      if (const int owner = only(first + rank, expert); owner >= 0) give(rank, expert, owner);
     }
   }
   for (size_t expert = 0; expert < num_experts; ++expert) {
+    const int first = first_of(expert);
     for (int rank = 0; rank < num_ranks; ++rank) {
-      if (only(rank, expert) >= 0) continue;
+      const int home = first + rank;
+      if (only(home, expert) >= 0) continue;
       const auto cost = [&](int holder) {
-        return std::tuple(rows[static_cast<size_t>(holder)], std::abs(holder - rank), holder);
+        return std::tuple(rows[static_cast<size_t>(holder)], std::abs(holder - home), holder);
       };
       int least = std::countr_zero(holders[expert]);
-      for (int holder = least + 1; holder < num_ranks; ++holder) {
+      for (int holder = least + 1; holder < first + num_ranks; ++holder) {
         if ((holders[expert] >> holder & 1) != 0 && cost(holder) < cost(least)) least = holder;
       }
       give(rank, expert, least);

@@ -16,19 +16,24 @@
 
 namespace forebay::kernels {
 
-inline constexpr int kMaxServed = 8;  // ranks
+inline constexpr int kMaxServed = 8;  // members
 
-// owners [num_ranks, num_experts]: which rank computes an expert for whom. It does so itself if it
-// holds the expert; else of the holders (holders [num_experts], a bit a rank) that with the fewest
-// rows so far, of those with as many the nearest, then the lowest. counts [num_ranks, num_experts]
-// are the rows of each rank that go to an expert; where there is no choice they count first, then
-// experts ascend, and ranks of an expert. null: there are none, and the nearest holder has them.
+// Members compute. Where experts are in parts (tp), rank r's rows are at hand for the members r,
+// num_ranks + r, 2 num_ranks + r, ..., one a part; else rank r is member r.
+//
+// owners [num_ranks, num_experts]: which member computes an expert for whom. The rank's own of the
+// expert's part does if it holds the expert; else of the holders (holders [num_experts], a bit a
+// member, all of one part) that with the fewest rows so far, of those with as many the nearest,
+// then the lowest. counts [num_ranks, num_experts] are the rows of each rank that go to an expert;
+// where there is no choice they count first, then experts ascend, and ranks of an expert. null:
+// there are none, and the nearest holder has them.
 void ChooseOwners(std::span<const uint8_t> holders, int num_ranks, const int32_t* counts,
                   uint8_t* owners);
 
-// Which rank computes an expert for whom: owners[rank * num_experts + expert].
+// Who computes an expert for whom: owners[rank * num_experts + expert].
 struct ServedRanks {
   int32_t num_ranks = 0, me = 0;
+  int32_t member = 0;  // that `me` is
   int32_t num_experts = 0, experts_per_token = 0;
   int32_t first_row[kMaxServed + 1] = {};  // [num_ranks + 1]
   uint64_t step[kMaxServed] = {};          // each rank's, for a RoutingSource
@@ -37,7 +42,7 @@ struct ServedRanks {
   int32_t rows(int rank) const { return first_row[rank + 1] - first_row[rank]; }
 };
 
-// The grouped order of the slots that `me` computes, as GroupRows has that of all.
+// The grouped order of the slots that `member` computes, as GroupRows has that of all.
 struct GroupServedArgs {
   ServedRanks ranks;
   // Where experts have several holders ChooseOwners is asked first, and what it says written to
@@ -48,7 +53,7 @@ struct GroupServedArgs {
   const int32_t* experts = nullptr;     // [all rows, experts_per_token]
   int32_t* offsets = nullptr;           // [num_experts + 1], control memory
   int32_t* source = nullptr;            // [all slots]: the row
-  int32_t* positions = nullptr;         // [all rows, experts_per_token]; -1: another rank's
+  int32_t* positions = nullptr;         // [all rows, experts_per_token]; -1: another one's
   RoutingCounters* counters = nullptr;  // null: nobody counts
   // Instead of data; draw.rank is that of rank 0, of draw.step and draw.rows each rank has its own.
   const RoutingSource* routing = nullptr;
@@ -61,9 +66,9 @@ struct ServedCounters {
   std::atomic<int64_t> rows_sent{0}, rows_returned{0}, bytes{0};
 };
 
-// Without data: what one rank's routing sends to another.
+// Without data: what one rank's routing sends to a member.
 struct ServedCount {
-  int64_t slots = 0;  // that the other computes
+  int64_t slots = 0;  // that it computes
   int64_t rows = 0;   // different rows among them, as if experts were chosen independently
 };
 // [owner] of the rows of `rank`; counts as in ChooseOwners.
@@ -73,8 +78,8 @@ ServedCounts CountServed(const ServedRanks& ranks, int rank, const int32_t* coun
 void DrawServed(const ServedRanks& ranks, const RoutingSource& routing,
                 const RoutingSource::Draw& draw, std::span<int32_t> counts);
 
-// The rows of one rank that `me` needs, each once: to[row] = from[row], where they have the same
-// number among the rank's rows.
+// The rows of one rank that `member` needs, each once: to[row] = from[row], where they have the
+// same number among the rank's rows.
 struct GatherServedArgs {
   ServedRanks ranks;
   int32_t rank = 0;
@@ -87,8 +92,8 @@ struct GatherServedArgs {
 };
 void GatherServed(device::Stream& stream, const GatherServedArgs& args);
 
-// What `owner` has made of this rank's rows: to[row, slot] = from[positions[row, slot]], where it
-// computed the slot.
+// What the member `owner` has made of this rank's rows: to[row, slot] = from[positions[row, slot]],
+// where it computed the slot.
 struct ReturnServedArgs {
   ServedRanks ranks;
   int32_t owner = 0;

@@ -53,6 +53,16 @@ TEST(ChooseOwners, Table) {
        {0b011, 0b010},
        {0, 0, 0, 0, 1, 6},
        {0, 1, 1, 1, 0, 1}},
+      {"two parts: a rank's own member of the part, or another one of it",
+       2,
+       {0b0011, 0b0100, 0b1100},
+       {},
+       {0, 2, 2, 1, 2, 3}},
+      {"two parts: 4 is nearest to what is 5 at home, and has 5 rows of its own",
+       3,
+       {0b000'001, 0b011'000},
+       {9, 1, 0, 5, 0, 2},
+       {0, 3, 0, 4, 0, 3}},
   };
   for (const Case& c : cases)
     EXPECT_THAT(Owners(c.holders, c.num_ranks, c.counts), ElementsAreArray(c.owners)) << c.what;
@@ -143,6 +153,7 @@ TEST(GroupServed, ChoosesAlikeWithDataAndWithout) {
     const Counted source(drawn, num_experts);
     std::vector<int32_t> computed(rows * kTop, 0);
     for (ranks.me = 0; ranks.me < kRanks; ++ranks.me) {
+      ranks.member = ranks.me;
       std::vector<uint8_t> owners(pairs);
       std::vector<int32_t> counts(pairs), source_rows(rows * kTop), positions(rows * kTop),
           offsets(holders.size() + 1), simulated(holders.size() + 1);

@@ -95,12 +95,6 @@ base::Status CheckExperts(const Layout& layout, const model::ModelConfig& config
                         "same memory; expected a number for one of them",
                         layout.weights.text())};
   }
-  if (layout.tp > 1) {
-    return {kLayoutPool, fmt::format("--layout: experts={} beside tp={} is not there yet; expected "
-                                     "tp=1, or experts=replicated, of which each of the tp ranks "
-                                     "has its part",
-                                     layout.experts.text(), layout.tp)};
-  }
   if (config.moe) return base::Status::Ok();
   return {kLayoutPool, fmt::format("--layout: experts={} of a model without experts ({})",
                                    layout.experts.text(), config.architecture)};

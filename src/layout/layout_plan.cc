@@ -111,7 +111,13 @@ base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options
   if (pool.requests_in_flight == 0)
     pool.requests_in_flight = std::max(2, plan.layout.pool_ranks() - 1);
   if (pool.slice_bytes == 0) pool.slice_bytes = plan.machine.slice_bytes;
-  return share::PlanPools(pool, plan.layout.pool_ranks(), decoder);
+  base::Result<std::vector<share::PoolPlan>> pools =
+      share::PlanPools(pool, plan.layout.pool_ranks(), decoder);
+  if (pools.ok() || !plan.layout.pools_experts() || plan.layout.tp == 1) return pools;
+  const base::Part& part = decoder.shard.experts;
+  return pools.status().WithContext(fmt::format("tp={}, whose rank {} has experts {} to {}",
+                                                plan.layout.tp, decoder.shard.cut.tp_rank,
+                                                part.begin, part.end - 1));
 }
 
 model::ReplicaCut CutOf(const EngineOptions& options, const LayoutPlan& plan, int rank) {
@@ -247,6 +253,23 @@ PoolQuestion SteadyState(const EngineOptions& options, const model::ModelConfig&
           .contention = cost::ContentionOf(profile, plan->machine.workers)};
 }
 
+// How many of a layer's experts ranks can hold, whichever part of them is theirs (tp). Ascending.
+base::Result<std::vector<int64_t>> ExpertSizes(const Layout& layout, const DecoderPlans& decoders) {
+  std::vector<int64_t> sizes;
+  for (int t = 0; t < layout.tp; ++t) {
+    const int64_t part = decoders[static_cast<size_t>(t)]->shard.experts.size();
+    const std::vector<int64_t> of_part = weights::ExpertSizes(part, layout.pool_ranks());
+    if (t == 0) sizes = of_part;
+    std::erase_if(sizes, [&](int64_t size) { return !std::ranges::binary_search(of_part, size); });
+  }
+  if (!sizes.empty()) return sizes;
+  return base::Status(kLayoutPool,
+                      fmt::format("--layout: expert-size=auto with dp={},tp={}: the parts of the "
+                                  "experts are not alike, and no size is one for all of them; "
+                                  "expected expert-size=least",
+                                  layout.dp, layout.tp));
+}
+
 // Sets how many experts of a layer a rank holds.
 base::Status ChooseExperts(const EngineOptions& options, const model::ModelConfig& config,
                            const DecoderPlans& decoders, const StepPricer& pricer,
@@ -259,8 +282,8 @@ base::Status ChooseExperts(const EngineOptions& options, const model::ModelConfi
   question.memory = [&](int64_t size) {
     return MemoryWithExperts(options, config, decoders, pricer, *plan, size);
   };
-  plan->expert_choice = ChooseExpertSize(
-      weights::ExpertSizes(config.moe->num_experts, plan->layout.pool_ranks()), question);
+  FB_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ExpertSizes(plan->layout, decoders));
+  plan->expert_choice = ChooseExpertSize(sizes, question);
   plan->layout.expert_size = plan->expert_choice->size;
   return base::Status::Ok();
 }

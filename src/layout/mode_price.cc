@@ -42,14 +42,14 @@ int64_t RoundsOf(const share::ShipPlan& ship, int64_t rows) {
       base::CeilDiv(static_cast<uint64_t>(rows), static_cast<uint64_t>(ship.options.expert_rows)));
 }
 
-// How many of a row's experts another rank computes, as a part of them, on average.
+// How many of a row's experts another member computes, as a part of them, on average.
 double RemotePart(const share::ShipPlan& ship) {
-  if (ship.expert_holders.empty())
-    return static_cast<double>(ship.num_replicas - 1) / ship.num_replicas;
+  const int members = ship.num_members();
+  if (ship.expert_holders.empty()) return static_cast<double>(members - 1) / members;
   int64_t held = 0;
   for (const uint8_t holders : ship.expert_holders) held += std::popcount(holders);
   return 1 - static_cast<double>(held) /
-                 static_cast<double>(ship.num_replicas * ship.expert_holders.size());
+                 static_cast<double>(static_cast<size_t>(members) * ship.expert_holders.size());
 }
 
 // What a shipped layer sends: rows to its owners, partial sums back, over the links of those that
@@ -61,9 +61,11 @@ double ExchangeSeconds(const StepPricer& pricer, const share::ShipPlan& ship, in
     return rounds * 2 * pricer.profile().link_latency_s + bytes / cost::PullRate(pricer.profile());
   };
   if (ship.num_experts > 0) {
-    // A row goes to each rank that has one of its experts, and comes back from each of these.
-    const double others = ship.num_replicas - 1, part = RemotePart(ship),
-                 sent = others * (1 - std::pow(1 - part / others, ship.experts_per_token)),
+    // A row goes to each rank that has one of its experts and not the row, and comes back from each
+    // member that has one.
+    const double others = ship.num_members() - 1, part = RemotePart(ship),
+                 sent = (ship.num_replicas - 1) *
+                        (1 - std::pow(1 - part / others, ship.experts_per_token)),
                  returned = part * ship.experts_per_token;
     return seconds(static_cast<double>(rows * decoder.config->hidden_size) *
                    static_cast<double>(tensor::SizeOf(decoder.dtype)) * (sent + returned));
@@ -131,11 +133,11 @@ double RoutedExperts::Busiest(const share::ShipPlan& ship, int64_t rows) const {
     }
     if (!ship.expert_holders.empty())
       kernels::ChooseOwners(ship.expert_holders, ship.num_replicas, counts.data(), owners.data());
-    std::vector<int64_t> computed(ranks, 0);
+    std::vector<int64_t> computed(static_cast<size_t>(ship.num_members()), 0);
     for (size_t at = 0; at < counts.size(); ++at) computed[owners[at]] += counts[at];
     busiest += static_cast<double>(std::ranges::max(computed));
   }
-  return busiest / static_cast<double>(kDraws * rows * ship.experts_per_token);
+  return busiest * ship.tp / static_cast<double>(kDraws * rows * ship.experts_per_token);
 }
 
 double PullPrices::Pulled(const StepPrice& own) const {

@@ -104,6 +104,7 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
   Round round{.layer = layer,
               .ranks = {.num_ranks = plan_.num_replicas,
                         .me = rows_.my_index(),
+                        .member = plan_.MemberOf(rows_.my_index()),
                         .num_experts = plan_.num_experts,
                         .experts_per_token = plan_.experts_per_token,
                         .owners = plan_.expert_owners.data()},
@@ -186,7 +187,7 @@ void ShippedFfn::GatherRows(const model::BlockContext& context, const Round& rou
                          .to = context.activations.gathered + at * round.row_bytes,
                          .row_bytes = plan_.sent_row_bytes,
                          .counters = &counters_.experts,
-                         .count = round.count(rank, round.ranks.me)});
+                         .count = round.count(rank, round.ranks.member)});
 }
 
 // This rank's experts, for the rows of all.
@@ -226,11 +227,11 @@ void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& roun
                      .outputs = made + plan_.outputs_offset});
 }
 
-// What the others' and its own experts made of this rank's rows.
+// What the others' and its own experts, of all parts, made of this rank's rows.
 void ShippedFfn::TakeOutputs(const model::BlockContext& context, const Round& round) {
   const kernels::ServedRanks& ranks = round.ranks;
-  for (int i = 0; i < ranks.num_ranks; ++i) {
-    const int owner = OwnFirst(ranks, i);
+  for (int i = 0; i < plan_.num_members(); ++i) {
+    const int owner = (ranks.member + i) % plan_.num_members();
     const std::byte* const theirs = sums_->part(owner);
     kernels::ReturnServed(*context.stream,
                           {.ranks = ranks,

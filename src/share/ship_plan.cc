@@ -31,16 +31,22 @@ bool HasLeaves(const model::LayerPlan& layer) {
          model::FindRole(layer.matrices, model::kDown) != nullptr;
 }
 
-// All layers with experts are alike in this.
-void SetOwners(const weights::PoolBook& book, int64_t layer, ShipPlan* plan) {
-  plan->num_experts = book.group().layer(layer).num_leaves;
-  std::vector<uint8_t> holders(static_cast<size_t>(plan->num_experts));
-  for (int32_t expert = 0; expert < plan->num_experts; ++expert) {
-    for (int replica = 0; replica < plan->num_replicas; ++replica) {
-      if (book.OffsetOf(replica, {layer, expert}) != weights::PoolBook::kNotHeld)
-        holders[expert] |= static_cast<uint8_t>(1 << replica);
+// All layers with experts are alike in this. Of these each tp rank has its part.
+void SetOwners(const std::vector<ShipMember>& stage, int64_t layer, ShipPlan* plan) {
+  std::vector<uint8_t> holders;
+  for (int first = 0; const ShipMember& member : stage) {
+    const weights::PoolBook& book = *member.pool->book;
+    for (int32_t expert = 0; expert < book.group().layer(layer).num_leaves; ++expert) {
+      uint8_t mask = 0;
+      for (int rank = 0; rank < plan->num_replicas; ++rank) {
+        if (book.OffsetOf(rank, {layer, expert}) != weights::PoolBook::kNotHeld)
+          mask |= static_cast<uint8_t>(1 << (first + rank));
+      }
+      holders.push_back(mask);
     }
+    first += plan->num_replicas;
   }
+  plan->num_experts = static_cast<int32_t>(holders.size());
   plan->expert_owners.resize(holders.size() * static_cast<size_t>(plan->num_replicas));
   kernels::ChooseOwners(holders, plan->num_replicas, nullptr, plan->expert_owners.data());
   const auto alone = [](uint8_t mask) { return std::has_single_bit(mask); };
@@ -93,7 +99,7 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
         weights::TensorKind::kExperts) {
       shipped.experts = true;
       shared.max_owners = shared.num_replicas;
-      if (shared.expert_owners.empty()) SetOwners(*pool.book, static_cast<int64_t>(layer), &shared);
+      if (shared.expert_owners.empty()) SetOwners(stage, static_cast<int64_t>(layer), &shared);
       continue;
     }
     if (!HasLeaves(decoder.layers[layer])) {

@@ -50,12 +50,12 @@ struct ShipPlan {
   int max_planes = 0;    // planes of partial sums that one rank computes of a layer
   int total_planes = 0;  // that all ranks together do
   int max_owners = 0;    // replicas that compute with one layer
-  // of layers with experts: [num_replicas, num_experts], who computes an expert for whom where
-  // nothing is known of their rows
+  // of layers with experts, those of all tp ranks: [num_replicas, num_experts], which member
+  // computes an expert for whom where nothing is known of their rows
   int32_t num_experts = 0, experts_per_token = 0;
   std::vector<uint8_t> expert_owners;
-  // [num_experts], a bit a rank, where an expert has several: a round's rows then say who computes
-  // (kernels::ChooseOwners). Empty: expert_owners stand.
+  // [num_experts], a bit a member, where an expert has several: a round's rows then say who
+  // computes (kernels::ChooseOwners). Empty: expert_owners stand.
   std::vector<uint8_t> expert_holders;
   uint64_t sent_row_bytes = 0;  // of a row on its way to experts
   // staging regions of a rank: rows for the owners, partial sums for the others

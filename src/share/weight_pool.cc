@@ -27,7 +27,7 @@ WeightPool::WeightPool(const PoolPlan& plan, const model::DecoderWeights& placed
       fabric_(fabric),
       peers_(peers),
       slots_(slots.data),
-      layers_before_(placed.shard.layers.begin),
+      shard_(placed.shard),
       window_(*plan_.schedule),
       num_parts_(plan.options.waits_by_part ? plan.num_members : 1),
       wanted_(static_cast<size_t>(plan_.schedule->num_slots())) {
@@ -180,7 +180,7 @@ base::Status WeightPool::Connect(std::string_view region_name) {
     fetch_streams_.push_back(&device_.weight_copy((owner - plan_.member + plan_.num_members) %
                                                   plan_.num_members % streams));
     FB_RETURN_IF_ERROR(Prepare(pulls, regions, fetch)
-                           .WithContext(fmt::format("layer {}", layers_before_ + layer)));
+                           .WithContext(fmt::format("layer {}", shard_.layers.begin + layer)));
     if (InParts(layer)) SetParts(layer, pulls, copies_.back().all.back());
   }
   return base::Status::Ok();
@@ -261,7 +261,7 @@ void WeightPool::Pump() {
     const int64_t slots = schedule.num_slots();
     const int64_t phase = ((next.slot - next.fetch) % slots + slots) % slots;
     device::Stream& copies = *fetch_streams_[next.fetch];
-    copies.SetLayer(layers_before_ + schedule.fetches()[next.fetch].layer);
+    copies.SetLayer(shard_.layers.begin + schedule.fetches()[next.fetch].layer);
     copies.Wait(*consumed_[next.slot]);
     const std::span ready = std::span(ready_).subspan(static_cast<size_t>(next.slot * num_parts_));
     const auto& [all, items] = copies_[static_cast<size_t>(next.fetch)];
@@ -286,8 +286,11 @@ void WeightPool::BeginStep(const StepMode& mode) {
 kernels::LackedExperts WeightPool::Lacked(int64_t layer) const {
   const std::vector<model::ExpertPart>& experts = layers_[static_cast<size_t>(layer)].experts;
   if (experts.empty()) return {};
-  kernels::LackedExperts lacked{.held_begin = experts[0].begin,
-                                .held_end = experts[0].end,
+  const auto before = static_cast<int32_t>(shard_.experts.begin);
+  kernels::LackedExperts lacked{.begin = before,
+                                .end = before + plan_.book->group().layer(layer).num_leaves,
+                                .held_begin = before + experts[0].begin,
+                                .held_end = before + experts[0].end,
                                 .unused = &bytes_unused_,
                                 .wanted = &bytes_wanted_};
   for (const weights::TileRun& run : plan_.book->group().layer(layer).runs) {

@@ -121,7 +121,7 @@ class WeightPool final : public model::SharedWeights {
   fabric::Fabric& fabric_;
   const fabric::Communicator peers_;
   std::byte* const slots_;
-  const int64_t layers_before_;  // of the model, before the stage's
+  const model::Shard shard_;  // the rank's part of the model
   weights::FetchWindow window_;
   std::vector<Layer> layers_;
   std::vector<Copies> copies_;                  // [fetches]

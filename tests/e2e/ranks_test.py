@@ -188,6 +188,14 @@ class Layout(support.TestCase):
             self.assertEqual((plan["held_experts"], plan["num_experts"]), (held, 256))
             self.assertAlmostEqual(plan["expert_redundancy"], ranks * held / 256)
             self.assertEqual(plan["fits"], ranks == 4, "at .9 of the memory")
+        # Of a tp rank's part it has what its replica does not pull.
+        layouts = [("tp=4", 32, 1), ("dp=2,tp=2", 64, 2), ("dp=2,tp=2,experts=by_expert", 32, 1),
+                   ("dp=2,tp=2,experts=by_expert,expert-size=48", 48, 1.5)]
+        flags = [flag for layout in layouts for flag in ("--layout", layout[0])]
+        parts = support.call("plan", "--memory", "-m", "builtin:Qwen3-30B-A3B", "--devices", "sim:4xh20", *flags, "--json")
+        parts = json.loads(self.expect(parts, 0).out)["layouts"]
+        self.assertEqual([(each["held_experts"], each["expert_redundancy"]) for each in parts], [layout[1:] for layout in layouts])
+        self.assertLess(parts[2]["weight_bytes"] + parts[2]["pool_bytes"], parts[3]["weight_bytes"] + parts[3]["pool_bytes"])
         self.assertRegex(plan["error"], r"staging for other ranks 1.37 GiB.*what would fit: weight slots of at most")
         whole = support.call("plan", "--memory", "-m", "builtin:Llama-3.1-70B", "--devices", "sim:8xh200", "--layout", "dp=8")
         self.expect(whole, 0)

@@ -233,7 +233,7 @@ TEST(Placement, ExpertsThatAreNotCoveredAreRefused) {
   status = Find("by_expert:10").Check(Experts(4, 256));
   EXPECT_THAT(status.message(), testing::EndsWith("expected 64"));
   status = Find("by_expert").Check(Experts(9, 8));
-  EXPECT_THAT(status.message(), testing::HasSubstr("9 ranks of a layer of 8 experts"));
+  EXPECT_THAT(status.message(), testing::HasSubstr("9 ranks of 8 experts"));
 }
 
 TEST(Placement, UnknownNamesAreRefused) {

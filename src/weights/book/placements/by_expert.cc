@@ -30,7 +30,7 @@ class ByExpert final : public Placement {
       if (layer.tensors != TensorKind::kExperts) continue;
       const int64_t experts = layer.num_leaves, members = group.num_members;
       if (members > experts) {
-        return {kCannotPlace, fmt::format("experts=by_expert over {} ranks of a layer of {} "
+        return {kCannotPlace, fmt::format("experts=by_expert over {} ranks of {} "
                                           "experts; expected at most as many ranks as experts",
                                           members, experts)};
       }
