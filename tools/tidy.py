@@ -37,7 +37,7 @@ OPEN = {"schedule/step_mode.h": ({"model", "share"}, "names of plain values that
 UNREAD = {"StepView::now_us": "a policy may go by the clock; none does"}
 # Members that a class may have.
 MOST_MEMBERS = 60
-MORE_MEMBERS = {"EventEngine": (100, "an event loop is one thing"), "Parser": (70, "a grammar is one thing")}
+MORE_MEMBERS = {"EventEngine": (105, "an event loop is one thing"), "Parser": (70, "a grammar is one thing")}
 FEWER_MEMBERS = {"Replica": 45}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 # Two such lines in a row are code; what is indented inside a comment is a sketch of an interface or a layout.

@@ -10,7 +10,7 @@
 namespace forebay::layout {
 namespace {
 
-// Waiting choices that a step is shown at most: more do not fit into one.
+// Waiting choices that a step of a stage is shown at most: more do not fit into one.
 constexpr size_t kMostWaiting = 64;
 constexpr int64_t kMostStepsAhead = 8;
 constexpr double kBackToPull = 1.25;  // times the threshold, as in GroupControl
@@ -54,6 +54,7 @@ class ReplicaForecast {
   void Take(int64_t steps, JobForecast* total);
 
   double clock = 0;
+  double latest_seconds = 0;  // what its latest step took
 
  private:
   void Look();
@@ -89,7 +90,8 @@ void ReplicaForecast::Look() {
                              .remaining_output = choice.shape.bound - choice.generated(),
                              .decoding = choice.decoding()});
   }
-  for (size_t i = 0; i < std::min(kMostWaiting, waiting_.size()); ++i) {
+  const size_t shown = kMostWaiting * static_cast<size_t>(question_.stages);
+  for (size_t i = 0; i < std::min(shown, waiting_.size()); ++i) {
     const ChoiceForecast& choice = waiting_[i];
     view_.waiting.push_back({.known_tokens = choice.known,
                              .remaining_output = choice.shape.bound - choice.generated()});
@@ -221,6 +223,15 @@ class GroupForecast {
     return steps == 1 ? first : (first + price(steps - 1)) / 2 * static_cast<double>(steps);
   }
 
+  // What the stages stand idle where steps become longer: of those under way that read prompts each
+  // waits, on every stage, until the one before it has passed.
+  double Bubble(const ReplicaForecast& replica, double seconds) const {
+    const int64_t prompts = replica.load().sums.prefill_sequences;
+    const auto behind = static_cast<double>(std::min<int64_t>(question_.stages, prompts) - 1);
+    return std::max(0.0, behind) / question_.stages *
+           std::max(0.0, seconds - replica.latest_seconds);
+  }
+
   void TakeStep(ReplicaForecast& replica) {
     int64_t steps = replica.Plan();
     if (question_.group.num_replicas > 1) {
@@ -228,8 +239,9 @@ class GroupForecast {
       steps = std::min(steps, kMostStepsAhead);
       calm_steps_ = Load() < 1 ? calm_steps_ + steps : 0;
     }
-    replica.clock +=
-        Sum(steps, [&](int64_t later) { return question_.alone(replica.LoadAfter(later)); });
+    const auto price = [&](int64_t later) { return question_.alone(replica.LoadAfter(later)); };
+    replica.clock += Bubble(replica, price(0)) + Sum(steps, price);
+    replica.latest_seconds = price(steps - 1);
     total_.steps += steps;
     replica.Take(steps, &total_);
   }

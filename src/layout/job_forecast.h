@@ -20,6 +20,9 @@ struct ForecastQuestion {
   int replicas = 1;                  // that share the job
   schedule::Limits limits;           // of each
   const schedule::Policy* policy = nullptr;
+  // Of each replica's pipeline. Each stage has a step under way; limits and prices are of all these
+  // together, and such a round of steps takes as long as its largest takes through all stages.
+  int stages = 1;
   // The seconds of a step that a replica takes for itself.
   std::function<double(const StepLoad&)> alone;
   // Seconds of a step that all take together: the largest rank's rows, and those of all ranks.

@@ -106,6 +106,22 @@ TEST(JobForecast, EqualStepsAreSummed) {
   EXPECT_LT(priced, 30);
 }
 
+// Two stages: each has its step of prompts, of which the second comes to each stage behind the
+// first; then steps of decoding follow each other without a gap.
+TEST(JobForecast, LongerStepsFillThePipelineFirst) {
+  const std::vector<ChoiceShape> job = {{64, 4, 100}, {64, 4, 100}};
+  const auto policy = *schedule::CreatePolicy("continuous");
+  ForecastQuestion question = Question(job, *policy, 100);
+  question.alone = [](const StepLoad& load) { return load.sums.prefill_rows > 0 ? 8.0 : 1.0; };
+  EXPECT_DOUBLE_EQ(ForecastJob(question).seconds, 8 + 8 + 3);
+  question.stages = 2;
+  question.limits.max_num_batched_tokens *= 2;
+  EXPECT_DOUBLE_EQ(ForecastJob(question).seconds, 8 * 1.5 + 3);
+  // A prompt alone waits for none.
+  question.job = question.job.first(1);
+  EXPECT_DOUBLE_EQ(ForecastJob(question).seconds, 8 + 3);
+}
+
 // A policy that packs by lengths learns them from the choices that have ended, as in the engine:
 // a bound that none comes near costs only the first of them.
 TEST(JobForecast, PoliciesLearnLengths) {

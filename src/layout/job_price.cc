@@ -25,12 +25,18 @@ int64_t MostChoices(std::span<const ChoiceShape> job) {
                                              static_cast<double>(std::max<int64_t>(1, tokens)))));
 }
 
-// A step's rows, dealt out to the steps that are in flight on the stages of a pipeline.
-StepLoad PartOf(StepLoad load, int stages) {
+// A round of steps, dealt out to those that are in flight on the stages of a pipeline: the largest
+// of these, of at most `most_rows`. Prompts go as a whole.
+StepLoad PartOf(StepLoad load, int stages, int64_t most_rows) {
+  if (stages == 1) return load;
   kernels::ContextSums& sums = load.sums;
-  for (int64_t* count : {&sums.prefill_sequences, &sums.prefill_rows, &sums.prefill_context,
-                         &sums.decode_rows, &sums.decode_context, &load.sampled})
+  for (int64_t* count : {&sums.decode_rows, &sums.decode_context, &load.sampled})
     *count = (*count + stages - 1) / stages;
+  const int64_t prompts = sums.prefill_sequences;
+  sums.prefill_sequences = (prompts + stages - 1) / stages;
+  for (int64_t* count : {&sums.prefill_rows, &sums.prefill_context})
+    *count = prompts == 0 ? 0 : *count * sums.prefill_sequences / prompts;
+  sums.prefill_rows = std::min(sums.prefill_rows, most_rows - sums.decode_rows);
   return load;
 }
 
@@ -127,15 +133,17 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
       {.job = sample.job,
        .replicas = plan.replicas(),
        .limits = {.max_num_seqs = plan.machine.max_num_seqs,
-                  .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
+                  .max_num_batched_tokens = plan.layout.pp * plan.machine.max_num_batched_tokens,
                   .block_tokens = kernels::kBlockTokens,
                   .total_blocks = static_cast<int32_t>(memory.kv_tokens() / kernels::kBlockTokens)},
        .policy = policy.get(),
+       .stages = plan.layout.pp,
        .alone =
            [&](const StepLoad& load) {
              // Each of the stages has a step of its own under way: while one of them passes all
              // stages, so do all.
-             const StepLoad part = PartOf(load, plan.layout.pp);
+             const StepLoad part =
+                 PartOf(load, plan.layout.pp, plan.machine.max_num_batched_tokens);
              const StepMode taken = plan.shift.table.Shift(own_mode, part.rows(), 0);
              const model::Degrees mode{taken.sp, taken.tp};
              const StepPrice& own = modes.Of(mode).Near(part);

@@ -37,30 +37,29 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
   }
   const bool pulls = mode.pulls();
   if (pulls) shared->BeginStep(mode);
-  StepKey key{.mode = mode,
-              .row_bucket = batch.num_rows,
-              .expands = batch.forms != nullptr && batch.forms->num_prompts > 0};
-  const int64_t layers = weights.shard.layers.size();
-  for (int64_t begin = 0, end = 0; begin < layers; begin = end) {
-    key.layer_kind = KindOf(begin, mode);
-    while (end < layers && KindOf(end, mode) == key.layer_kind) ++end;
-    Meetings before;
-    RepeatLayers(
-        *stream, key, {begin, end, weights.shard.layers.begin},
-        [&](int64_t layer) {
-          before = CountMeetings();
-          weights.layers[layer].attention->run(*this, batch, sums, layer);
-          FeedForward(layer, own_rows, mode);
-        },
-        [&](int64_t others) { RepeatMeetings(before, others); });
-  }
+  const StepKey key{.mode = mode,
+                    .row_bucket = batch.num_rows,
+                    .expands = batch.forms != nullptr && batch.forms->num_prompts > 0};
+  RunLayers(key, [&](int64_t layer) {
+    weights.layers[layer].attention->run(*this, batch, sums, layer);
+    FeedForward(layer, own_rows, mode);
+  });
   if (pulls) shared->EndStep();
   if (links.next_stage != nullptr)
     links.next_stage->Send(*stream, activations.residual, residual_bytes);
 }
 
+template <typename Body>
+void Decoder::RunLayers(const StepKey& key, Body&& body) const {
+  RepeatKinds(
+      *stream, key, {0, weights.shard.layers.size(), weights.shard.layers.begin},
+      [&](int64_t layer) { return KindOf(layer, key.mode); }, body, [&] { return CountMeetings(); },
+      [&](const Meetings& before, int64_t others) { RepeatMeetings(before, others); });
+}
+
 Decoder::Meetings Decoder::CountMeetings() const {
   Meetings count;
+  if (remote_ffn != nullptr) count.remote = remote_ffn->counts();
   if (links.tensor != nullptr) count.tensor = links.tensor->meetings();
   if (links.sequence != nullptr) count.sequence = links.sequence->meetings();
   if (exchanged != nullptr) {
@@ -74,6 +73,7 @@ Decoder::Meetings Decoder::CountMeetings() const {
 void Decoder::RepeatMeetings(const Meetings& before, int64_t times) const {
   const Meetings now = CountMeetings();
   const auto more = static_cast<uint64_t>(times);
+  if (remote_ffn != nullptr) remote_ffn->Repeat(before.remote, times);
   if (links.tensor != nullptr) links.tensor->Skip(more * (now.tensor - before.tensor));
   if (links.sequence != nullptr) links.sequence->Skip(more * (now.sequence - before.sequence));
   if (exchanged == nullptr) return;
@@ -83,15 +83,13 @@ void Decoder::RepeatMeetings(const Meetings& before, int64_t times) const {
 }
 
 void Decoder::Serve(const StepMode& mode) const {
-  for (int64_t layer = 0; layer < weights.shard.layers.size(); ++layer) {
-    if (!remote_ffn->Takes(layer)) continue;
-    stream->SetLayer(weights.shard.layers.begin + layer);
+  RunLayers({.mode = mode}, [&](int64_t layer) {
+    if (!remote_ffn->Takes(layer)) return;
     mode.pulls() ? remote_ffn->Meet(*stream) : remote_ffn->Run(*this, layer, 0);
-  }
-  stream->SetLayer(-1);
+  });
 }
 
-uint16_t Decoder::KindOf(int64_t layer, const StepMode& mode) const {
+int64_t Decoder::KindOf(int64_t layer, const StepMode& mode) const {
   const auto alike = [&](int64_t a, int64_t b) {
     const LayerWeights &x = weights.layers[a], &y = weights.layers[b];
     const int64_t begin = weights.shard.layers.begin;
@@ -101,9 +99,8 @@ uint16_t Decoder::KindOf(int64_t layer, const StepMode& mode) const {
   };
   int64_t first = 0;
   while (!alike(first, layer)) ++first;
-  const bool remote =
-      mode.meets() ? remote_ffn->Takes(layer) : shared != nullptr && shared->Lacks(layer);
-  return static_cast<uint16_t>(2 * first + (remote ? 1 : 0));
+  if (mode.meets()) return first * (weights.shard.layers.size() + 1) + remote_ffn->KindOf(layer);
+  return 2 * first + (shared != nullptr && shared->Lacks(layer) ? 1 : 0);
 }
 
 void Decoder::FeedForward(int64_t layer, int32_t rows, const StepMode& mode) const {

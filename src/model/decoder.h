@@ -29,13 +29,16 @@ struct Decoder : BlockContext {
   struct Meetings {
     uint64_t tensor = 0, sequence = 0;  // the exchanges'
     int64_t meetings = 0, bytes_all_to_all = 0, bytes_all_reduce = 0;
+    RemoteFfn::Counts remote;
   };
+  template <typename Body>
+  void RunLayers(const StepKey& key, Body&& body) const;
   Meetings CountMeetings() const;
   // Counts what was counted since `before` so many times more.
   void RepeatMeetings(const Meetings& before, int64_t times) const;
-  // Equal for layers that are equal but for their weights, and for whether some of these come from
-  // elsewhere.
-  uint16_t KindOf(int64_t layer, const StepMode& mode) const;
+  // Equal for layers that are equal but for their weights, for whether some of these come from
+  // elsewhere, and for what ranks that meet do together.
+  int64_t KindOf(int64_t layer, const StepMode& mode) const;
   void FeedForward(int64_t layer, int32_t rows, const StepMode& mode) const;
   // The rows of the step that this rank has in its linear layers.
   Part OwnRows(const kernels::StepBatch& batch) const;

@@ -13,6 +13,7 @@
 
 #include "base/rng.h"
 #include "cost/model.h"
+#include "device/copy.h"
 #include "device/sim/sim_device.h"
 #include "fabric/sim/sim_fabric.h"
 #include "model/builtin_configs.h"
@@ -28,8 +29,17 @@ using device::TimePs;
 
 // What crosses ranks: nothing; pulls that start with a step and run beside its layers; pulls that
 // the layers wait for; meetings in layers, of neighbours and of all; and these with pulls that
-// begin and end while the layers run.
-enum class Traffic { kNone, kBeside, kInside, kMeetings, kMeetingsBeside };
+// begin and end while the layers run; rows that go to all and come back, with meetings before; and
+// these beside such pulls.
+enum class Traffic {
+  kNone,
+  kBeside,
+  kInside,
+  kMeetings,
+  kMeetingsBeside,
+  kShipped,
+  kShippedBeside
+};
 
 // A rank of a random program. What is random is drawn from the program's seed alone, whatever the
 // detail.
@@ -60,6 +70,8 @@ class RandomRank {
       const size_t operations = 3 + rng_.Below(8);
       for (size_t i = 0; i < operations; ++i)
         kind.body.push_back(RandomOperation(static_cast<int64_t>(i)));
+      for (int peer = 0; ships() && peer < fabric_->num_ranks(); ++peer)
+        kind.shipped_bytes.push_back(rng_.Below(4) == 0 ? 0 : (1 + rng_.Below(64)) << 14);
     }
     plan_.spans.push_back(
         {(fabric_->rank() + 1) % fabric_->num_ranks(), weights_->id, 0, 0, slots_->data});
@@ -81,25 +93,21 @@ class RandomRank {
       for (const Kind& kind : kinds_) {
         const StepKey key{.layer_kind = layer_kind++, .row_bucket = 1};
         RepeatLayers(
-            compute, key, {layer, layer + kind.layers},
-            [&](int64_t l) {
-              met_before_ = met_;
-              Body(kind, l);
-            },
-            [&](int64_t others) {
+            compute, key, {layer, layer + kind.layers}, 1, [&](int64_t l) { Body(kind, l); },
+            [&] { return met_; },
+            [&](const Met& before, int64_t others) {
               for (size_t i = 0; i < 2; ++i)
-                met_[i] += static_cast<uint64_t>(others) * (met_[i] - met_before_[i]);
+                met_[i] += static_cast<uint64_t>(others) * (met_[i] - before[i]);
             });
         layer += kind.layers;
       }
-      if (traffic_ == Traffic::kMeetingsBeside) {
+      if (waits_for_pulls()) {
         // While the layers run.
         compute.Record(*layers_done);
         device_->WaitFor(*layers_done, 10'000 * static_cast<int64_t>(1 + rng_.Below(400)));
         pull_beside();
       }
-      if (traffic_ == Traffic::kBeside || traffic_ == Traffic::kMeetingsBeside)
-        compute.Wait(*kv_done);
+      if (traffic_ == Traffic::kBeside || waits_for_pulls()) compute.Wait(*kv_done);
       device::Operation count =
           device::MakeOperation<&Count>({.label = "count"}, CountArgs{&counted_});
       count.control = true;
@@ -109,7 +117,13 @@ class RandomRank {
   }
 
   bool meets() const {
-    return traffic_ == Traffic::kMeetings || traffic_ == Traffic::kMeetingsBeside;
+    return traffic_ == Traffic::kMeetings || traffic_ == Traffic::kMeetingsBeside || ships();
+  }
+  bool ships() const {
+    return traffic_ == Traffic::kShipped || traffic_ == Traffic::kShippedBeside;
+  }
+  bool waits_for_pulls() const {
+    return traffic_ == Traffic::kMeetingsBeside || traffic_ == Traffic::kShippedBeside;
   }
   int bodies() const { return bodies_; }
   int counted() const { return counted_; }
@@ -118,9 +132,11 @@ class RandomRank {
 
  private:
   static constexpr uint64_t kWeightBytes = 1 << 30;
+  using Met = std::array<uint64_t, 2>;  // by channel
   struct Kind {
     int64_t layers;
     std::vector<device::Operation> body;
+    std::vector<uint64_t> shipped_bytes;  // from each rank, where rows are shipped
   };
   struct CountArgs {
     int* counted;
@@ -164,6 +180,16 @@ class RandomRank {
     with([&](int peer) { fabric_->Await(device_->compute(), peer, channel, value); });
   }
 
+  void Ship(const Kind& kind) {
+    Meet(1);
+    for (int peer = 0; peer < fabric_->num_ranks(); ++peer) {
+      const uint64_t bytes = kind.shipped_bytes[static_cast<size_t>(peer)];
+      if (bytes == 0 || peer == fabric_->rank()) continue;
+      const device::Region& theirs = *fabric_->FindRegion(peer, "weights").value();
+      device_->compute().Enqueue(device::MakeCopy("ship", slots_->data, theirs.data, bytes));
+    }
+  }
+
   void Body(const Kind& kind, int64_t layer) {
     ++bodies_;
     device::Stream &compute = device_->compute(), &copy = device_->copy(CopyKind::kWeights);
@@ -175,8 +201,13 @@ class RandomRank {
         copy.Record(*ready_[slot]);
         compute.Wait(*ready_[slot]);
       }
-      if (meets() && i == 1) Meet(0);
-      if (meets() && i == 2) Meet(1);
+      if (ships() && (i == 1 || i == 2)) {
+        Ship(kind);
+      } else if (meets() && i == 1) {
+        Meet(0);
+      } else if (meets() && i == 2) {
+        Meet(1);
+      }
       device::Operation operation = kind.body[i];
       if (operation.desc.kind == cost::OpKind::kAttention) operation.desc.depth = 1000 * step_;
       compute.Enqueue(operation);
@@ -192,7 +223,7 @@ class RandomRank {
   std::vector<std::unique_ptr<device::DeviceEvent>> ready_, consumed_;
   std::vector<Kind> kinds_;
   fabric::CopyPlan plan_;
-  std::array<uint64_t, 2> met_{}, met_before_{};  // by channel
+  Met met_{};
   int step_ = 0, bodies_ = 0, counted_ = 0;
 };
 
@@ -296,6 +327,24 @@ TEST(SimDetail, EightyRandomProgramsAgreeWithFullDetail) {
   }
   EXPECT_GT(fewer_events, 0);
   fmt::print("farthest from full detail: {:.1e}\n", farthest);
+}
+
+// Rows go to all ranks and come back, as much between any two as was drawn, twice a layer.
+TEST(SimDetail, RandomShippedLayersAgreeWithFullDetail) {
+  int64_t fewer_events = 0;
+  for (uint64_t seed = 0; seed < 32; ++seed) {
+    const Traffic traffic = seed % 2 == 0 ? Traffic::kShipped : Traffic::kShippedBeside;
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const Outcome jump = RunRandomProgram(seed, traffic, SimDetail::kJump);
+    const Outcome full = RunRandomProgram(seed, traffic, SimDetail::kFull);
+    ExpectEqual(jump, full, 1e-9);
+    for (size_t rank = 0; rank < full.waited.size(); ++rank)
+      EXPECT_NEAR(jump.waited[rank], full.waited[rank], 1e-9 * full.waited[rank]);
+    EXPECT_LT(jump.bodies * 8, full.bodies);
+    if (traffic == Traffic::kShipped) EXPECT_LT(jump.events * 3, full.events);
+    fewer_events += full.events - jump.events;
+  }
+  EXPECT_GT(fewer_events, 0);
 }
 
 // The real layer program at the cost model's prices, layers with and without a window, steps whose

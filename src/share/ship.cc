@@ -28,6 +28,35 @@ kernels::PackedWeight ColumnsOf(kernels::PackedWeight gate_up, const ShipPlan::L
 
 }  // namespace
 
+// What is pulled depends on what a rank has of a layer, and what experts take on their rows: such
+// layers are each of a kind of their own.
+ShippedFfn::ShippedFfn(const ShipPlan& plan, fabric::Exchange rows)
+    : plan_(plan), rows_(std::move(rows)) {
+  const std::vector<ShipPlan::Layer>& layers = plan_.layers;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const bool compares = !plan_.mode.pulls() && !layers[layer].experts;
+    const auto end = layers.begin() + static_cast<std::ptrdiff_t>(layer);
+    const auto first = compares ? std::find(layers.begin(), end, layers[layer]) : end;
+    kinds_.push_back(layers[layer].pooled ? 1 + (first - layers.begin()) : 0);
+  }
+}
+
+model::RemoteFfn::Counts ShippedFfn::counts() const {
+  return {.rows = rows_.meetings(),
+          .sums = sums_ == nullptr ? 0 : sums_->meetings(),
+          .meetings = counters_.meetings,
+          .bytes = counters_.bytes};
+}
+
+void ShippedFfn::Repeat(const Counts& before, int64_t times) {
+  const Counts now = counts();
+  const auto more = static_cast<uint64_t>(times);
+  rows_.Skip(more * (now.rows - before.rows));
+  if (sums_ != nullptr) sums_->Skip(more * (now.sums - before.sums));
+  counters_.meetings += times * (now.meetings - before.meetings);
+  counters_.bytes += times * (now.bytes - before.bytes);
+}
+
 base::Result<std::unique_ptr<ShippedFfn>> ShippedFfn::Create(const ShipPlan& plan,
                                                              fabric::Fabric& fabric,
                                                              const fabric::Communicator& peers,

@@ -80,7 +80,10 @@ class ShippedFfn final : public model::RemoteFfn {
   const StepMode& mode() const { return plan_.mode; }
   void Meet(device::Stream& stream) override { Meet(stream, rows_); }
   bool Takes(int64_t layer) const override { return plan_.layers[layer].pooled; }
+  int64_t KindOf(int64_t layer) const override { return kinds_[static_cast<size_t>(layer)]; }
   void Run(const model::BlockContext& context, int64_t layer, int32_t rows) override;
+  Counts counts() const override;
+  void Repeat(const Counts& before, int64_t times) override;
 
   const ShipCounters& counters() const { return counters_; }
 
@@ -92,7 +95,7 @@ class ShippedFfn final : public model::RemoteFfn {
     int32_t rows;
   };
 
-  ShippedFfn(const ShipPlan& plan, fabric::Exchange rows) : plan_(plan), rows_(std::move(rows)) {}
+  ShippedFfn(const ShipPlan& plan, fabric::Exchange rows);
   void Meet(device::Stream& stream, fabric::Exchange& exchange) {
     exchange.Meet(stream);
     ++counters_.meetings;
@@ -134,6 +137,7 @@ class ShippedFfn final : public model::RemoteFfn {
             bool remote, uint64_t bytes);
 
   const ShipPlan plan_;
+  std::vector<int64_t> kinds_;  // [layers]
   fabric::Exchange rows_;
   std::unique_ptr<fabric::Exchange> sums_;
   // of each replica among all of the round

@@ -45,6 +45,7 @@ struct ShipPlan {
     std::vector<base::Part> leaves;
     // [leaves of this tp rank + 1]: the first panel of gate and up that belongs to a leaf
     std::vector<int32_t> panel_of_leaf;
+    friend bool operator==(const Layer&, const Layer&) = default;
   };
   std::vector<Layer> layers;
   int max_planes = 0;    // planes of partial sums that one rank computes of a layer

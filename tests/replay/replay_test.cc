@@ -2,6 +2,9 @@
 // steps.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "trace/simulation.h"
@@ -144,40 +147,68 @@ TEST_P(Replay, EveryLayerInFullGivesTheSameSteps) {
 INSTANTIATE_TEST_SUITE_P(Cases, Replay, testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
-// Ranks that meet in every layer, requests that come over time.
-class MeetingLayers : public testing::TestWithParam<const char*> {};
-
-TEST_P(MeetingLayers, TakeTheTimeOfLayersInFull) {
-  const trace::LengthTrace trace =
-      *trace::ReadTrace("synthetic:n=10,prompt=uniform(100,3000),output=uniform(5,30),rate=12", {});
+// Runs the same in both details; returns the counters of the job.
+std::map<std::string, int64_t> ExpectTimesOfLayersInFull(const char* lengths, const char* layout,
+                                                         schedule::WantedMode mode) {
+  const trace::LengthTrace trace = *trace::ReadTrace(lengths, {});
   trace::SimulationOptions options{.trace = &trace, .record_steps = true};
   options.engine.model = "builtin:Llama-3.1-70B";
-  options.engine.layout = *layout::ParseLayout(GetParam());
+  options.engine.layout = *layout::ParseLayout(layout);
   options.engine.machine.devices =
       *layout::ParseDevices(fmt::format("sim:{}xh200", options.engine.layout->ranks_per_group()));
   options.engine.machine.quantization = cost::NumberFormat::kFP8;
+  options.engine.ship.mode = mode;
   const auto jump = trace::Simulate(options);
   options.engine.machine.full_detail = true;
   const auto full = trace::Simulate(options);
-  ASSERT_TRUE(jump.ok() && full.ok()) << jump.status().ToString() << full.status().ToString();
-  ASSERT_EQ(jump->steps.size(), full->steps.size());
+  FB_CHECK(jump.ok() && full.ok(), "{}{}", jump.status().ToString(), full.status().ToString());
+  std::map<std::string, int64_t> counters = full->run.summary.stats.mode_counters;
+  EXPECT_EQ(jump->run.summary.stats.mode_counters, counters);
+  EXPECT_EQ(jump->steps.size(), full->steps.size());
+  if (jump->steps.size() != full->steps.size()) return counters;
   double jump_waited = 0, full_waited = 0;
   for (size_t i = 0; i < full->steps.size(); ++i) {
     const StepRecord &a = jump->steps[i], &b = full->steps[i];
-    ASSERT_EQ(a.plan_hash, b.plan_hash) << "step " << i;
-    ASSERT_NEAR(a.end_seconds, b.end_seconds, 1e-9 * b.end_seconds) << "step " << i;
+    EXPECT_EQ(a.plan_hash, b.plan_hash) << "step " << i;
+    EXPECT_NEAR(a.end_seconds, b.end_seconds, 1e-9 * b.end_seconds) << "step " << i;
     // Of stages whose steps overlap, one step may be told of what the next has waited.
     jump_waited += a.waits.total();
     full_waited += b.waits.total();
   }
   EXPECT_NEAR(jump_waited, full_waited, 1e-9 * full_waited);
-  EXPECT_EQ(jump->run.summary.stats.mode_counters, full->run.summary.stats.mode_counters);
-  EXPECT_GT(jump->run.summary.stats.mode_counters.at("meetings"), 0);
+  return counters;
+}
+
+// Ranks that meet in every layer, requests that come over time.
+class MeetingLayers : public testing::TestWithParam<const char*> {};
+
+TEST_P(MeetingLayers, TakeTheTimeOfLayersInFull) {
+  const auto counters = ExpectTimesOfLayersInFull(
+      "synthetic:n=10,prompt=uniform(100,3000),output=uniform(5,30),rate=12", GetParam(), {});
+  EXPECT_GT(counters.at("meetings"), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, MeetingLayers,
                          testing::Values("tp=8", "sp=8", "sp=4,tp=2", "sp=3,tp=2", "dp=4,tp=2",
                                          "pp=2,sp=2,tp=2"));
+
+// Rows that go to the owners of all layers, of every fourth and of layers in turn; some ranks have
+// none.
+class ShippedLayers : public testing::TestWithParam<const char*> {};
+
+TEST_P(ShippedLayers, TakeTheTimeOfLayersInFull) {
+  const auto counters =
+      ExpectTimesOfLayersInFull("synthetic:n=9,prompt=uniform(20,200),output=uniform(2,12),rate=40",
+                                GetParam(), StepMode{.ffn = FfnMode::kShip});
+  EXPECT_GT(counters.at("steps_ship"), 0);
+  EXPECT_GT(counters.at("bytes_shipped"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ShippedLayers,
+                         testing::Values("dp=8,weights=striped,pool=80",
+                                         "dp=4,weights=striped,pool=20",
+                                         "dp=4,weights=by_layer,pool=80",
+                                         "dp=2,tp=2,weights=striped,pool=40"));
 
 std::vector<StepRecord> StepsOf(const Outcome& outcome, int replica) {
   std::vector<StepRecord> steps;

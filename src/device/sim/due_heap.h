@@ -26,6 +26,14 @@ class DueHeap {
     place_.resize(count, -1);
   }
   TimePs top_time() const { return entries_.empty() ? kNever : entries_[0].time; }
+  // kNever: it is not there.
+  TimePs time_of(int number) const {
+    return place_[number] < 0 ? kNever : entries_[place_[number]].time;
+  }
+  // All but those at kNever are due so much later.
+  void Delay(TimePs by) {
+    for (Entry& entry : entries_) entry.time += entry.time == kNever ? 0 : by;
+  }
 
   // Adds `number`, or moves it.
   void Set(int number, TimePs time, uint32_t tie) {

@@ -82,11 +82,11 @@ void EventEngine::Run(int stream, BeginPricer& pricer, const Operation& operatio
 }
 
 void EventEngine::Transfer(int stream, int from, int to, uint64_t bytes, int window,
-                           const Operation& operation) {
+                           const Operation* operation) {
   FB_CHECK(from != to && window > 0, "a transfer from node {} to node {}, {} at once", from, to,
            window);
   Push(stream, {.kind = Kind::kTransfer, .from = from, .to = to, .window = window, .amount = bytes},
-       &operation);
+       operation);
 }
 
 void EventEngine::Wait(int stream, int awaited, uint64_t position) {
@@ -102,18 +102,19 @@ void EventEngine::Wait(int stream, int awaited, uint64_t position) {
 void EventEngine::Repeat(int stream, std::span<const SimStep> body, int64_t times) {
   Stream& target = *streams_[stream];
   target.bodies.Push({.times = times});
-  std::vector<SimStep>& steps = target.bodies[target.bodies.end() - 1].steps;
-  steps.assign(body.begin(), body.end());
-  for (const SimStep& step : steps) {
+  Bodies& bodies = target.bodies[target.bodies.end() - 1];
+  bodies.steps.assign(body.begin(), body.end());
+  for (const SimStep& step : bodies.steps) {
+    bodies.copies |= step.kind == SimStep::Kind::kTransfer;
     if (step.kind == SimStep::Kind::kPost) counters_[step.counter].poster = stream;
-    if (step.kind != SimStep::Kind::kRun) ++counters_[step.counter].in_body;
+    if (step.meets()) ++counters_[step.counter].in_body;
   }
   // How often a body names a counter is by how much its values grow from body to body.
-  for (SimStep& step : steps) {
-    if (step.kind != SimStep::Kind::kRun) step.growth = counters_[step.counter].in_body;
+  for (SimStep& step : bodies.steps) {
+    if (step.meets()) step.growth = counters_[step.counter].in_body;
   }
-  for (const SimStep& step : steps) {
-    if (step.kind != SimStep::Kind::kRun) counters_[step.counter].in_body = 0;
+  for (const SimStep& step : bodies.steps) {
+    if (step.meets()) counters_[step.counter].in_body = 0;
   }
   Push(stream, {.kind = Kind::kRepeat}, nullptr);
 }
@@ -134,6 +135,7 @@ void EventEngine::Await(int stream, int counter, uint64_t value, WaitCause cause
 void EventEngine::Abort(int counter, const base::Status& why) {
   CounterState& state = counters_[counter];
   // A jump has reckoned with all posts to its end: its streams go on step by step from now.
+  skip_.aborted = true;
   if (state.poster >= 0 && streams_[state.poster]->jump != nullptr)
     LeaveJump(*streams_[state.poster]->jump);
   if (state.fault.ok()) state.fault = why;
@@ -201,6 +203,7 @@ runtime::TimeNs EventEngine::RunUntil(runtime::TimeNs limit) {
     // Rates are worked out once for all that happens at one time.
     if (std::min(due_.top_time(), links_.next()) != now_) {
       Settle();
+      if (std::exchange(skip_.begins, false)) SkipBodies(end);
       const TimePs next = std::min(due_.top_time(), links_.next());
       if (next > end || next == kNever) break;
       FB_CHECK(next >= now_, "an event at {} ps is due at {}", next, now_);
@@ -241,7 +244,8 @@ void EventEngine::PopFlow() {
   // there.
   const uint64_t first = stream.items.begin();
   if (--stream.under_way == 0) stream.moved += now_ - stream.moving_since;
-  End(stream, stream.items[first + static_cast<uint32_t>(tag - first)]);
+  Item& item = stream.items[first + static_cast<uint32_t>(tag - first)];
+  if (item.kind == Kind::kTransfer) End(stream, item);
   MakeReady(stream);
 }
 
@@ -326,21 +330,22 @@ void EventEngine::StartTransfer(Stream& stream, Item& item) {
     // Nothing to move: not even a request is sent.
     if (item.amount == 0) return End(stream, item);
   }
+  StartFlow(stream, item.from, item.to, item.amount);
+}
+
+// Of the stream's item that starts, or goes on.
+void EventEngine::StartFlow(Stream& stream, int from, int to, uint64_t bytes) {
   if (stream.under_way++ == 0) stream.moving_since = now_;
-  Node& node = nodes_[item.to == kHost ? item.from : item.to];
-  if (item.from != kHost && item.to != kHost) {
+  Node& node = nodes_[to == kHost ? from : to];
+  if (from != kHost && to != kHost) {
     node.moved_from.resize(nodes_.size());
-    node.moved_from[static_cast<size_t>(item.from)] += item.amount;
+    node.moved_from[static_cast<size_t>(from)] += bytes;
   }
-  const int source = item.from == kHost ? host_out_
-                     : item.to == kHost ? node.to_host
-                                        : nodes_[item.from].egress;
-  const int target = item.to == kHost     ? host_in_
-                     : item.from == kHost ? node.from_host
-                                          : node.ingress;
+  const int source = from == kHost ? host_out_ : to == kHost ? node.to_host : nodes_[from].egress;
+  const int target = to == kHost ? host_in_ : from == kHost ? node.from_host : node.ingress;
   const auto latency =
       static_cast<TimePs>(std::llround(node.options.request_latency_s * kPsPerSecond));
-  links_.Start(now_, now_ + latency, source, target, item.amount,
+  links_.Start(now_, now_ + latency, source, target, bytes,
                static_cast<uint64_t>(stream.id) << 32 | static_cast<uint32_t>(stream.started));
 }
 

@@ -19,7 +19,9 @@
 //  6. Repeated bodies of streams that meet each other and nobody else are worked out at once when
 //  the last of
 //     the streams begins them (Jump). Where a copy comes beside one of them, or a counter is
-//     aborted, all go on in full from where they are then.
+//     aborted, all go on in full from where they are then. Bodies that copy run in full until all
+//     streams and flows are where they were a body ago; then so many bodies pass at once as end
+//     before anything else can happen (SkipBodies).
 // Calls are made by control tasks on the runtime's thread; none blocks but WaitFor. In a steady
 // state nothing allocates but the checker.
 #pragma once
@@ -39,6 +41,7 @@
 #include "device/sim/jump.h"
 #include "device/sim/links.h"
 #include "device/sim/ring.h"
+#include "device/sim/scene.h"
 #include "device/sim/sim_work.h"
 #include "forebay/waits.h"
 #include "runtime/virtual/virtual_runtime.h"
@@ -103,7 +106,7 @@ class EventEngine final : public runtime::TimedWork {
   // From node to node, one of them perhaps kHost. An operation that completes its description says
   // its bytes when the transfer begins. REQUIRES: from != to, window > 0.
   void Transfer(int stream, int from, int to, uint64_t bytes, int window,
-                const Operation& operation);
+                const Operation* operation);
   void Wait(int stream, int awaited, uint64_t position);
   // One item that stands for `times` > 0 bodies; `growth` of their steps is found here.
   void Repeat(int stream, std::span<const SimStep> body, int64_t times);
@@ -188,7 +191,8 @@ class EventEngine final : public runtime::TimedWork {
   struct Bodies {
     std::vector<SimStep> steps;
     int64_t times = 0, body = 0;
-    size_t step = 0;  // that has not started
+    size_t step = 0;      // that has not started
+    bool copies = false;  // some step is a transfer
     bool begun = false;
     bool disturbed = false;                  // by a copy beside it
     TimePs begin = 0, busy = 0, waited = 0;  // the stream's at the begin; waited: for peers
@@ -265,13 +269,16 @@ class EventEngine final : public runtime::TimedWork {
   bool StartNext(Stream& stream);
   void StartRun(Stream& stream, Item& item);
   void StartTransfer(Stream& stream, Item& item);
+  void StartFlow(Stream& stream, int from, int to, uint64_t bytes);
   void BeginWork(Stream& stream, const SimWork& work);
   bool StartWait(Stream& stream, Item& item);
   bool Pass(Stream& stream, uint64_t reached, uint64_t wanted, const base::Status& fault,
             Stream*& waiters);
   void StandAt(Stream& stream, TimePs since, uint64_t wanted, Stream*& waiters);
   bool StartRepeat(Stream& stream, Item& item);
+  bool StartStep(Stream& stream, Item& item, Bodies& bodies);
   Bodies* BegunBodies(Stream& stream);
+  void SkipBodies(TimePs end);
   bool FindPeers(Stream& stream);
   void TryJump(Stream& stream);
   void EnterJump(Jump& jump);
@@ -305,6 +312,13 @@ class EventEngine final : public runtime::TimedWork {
   std::vector<Stream*> peers_;  // that a search has met
   uint64_t last_mark_ = 0;
   std::vector<std::unique_ptr<Jump>> jumps_, idle_jumps_;
+  // By whose bodies that copy scenes are told (null: by none), whether it begins one at this time,
+  // and whether a counter was aborted, after which nothing is skipped.
+  struct {
+    Stream* leader = nullptr;
+    bool begins = false, aborted = false;
+    Scene now, before;
+  } skip_;
   std::vector<Memory> memory_;  // ascending
   HazardChecker* checker_ = nullptr;
   TimePs now_ = 0;

@@ -1,5 +1,5 @@
 // Bodies that a stream repeats: run item by item, or, where streams that meet repeat theirs
-// together, worked out at once (jump.h).
+// together, worked out at once (jump.h) or passed over once all is where it was a body ago.
 #include <algorithm>
 #include <utility>
 
@@ -19,6 +19,10 @@ bool EventEngine::StartRepeat(Stream& stream, Item& item) {
     bodies.busy = stream.busy;
     bodies.waited = stream.waited_for_peers();
     // The last of those that meet to begin finds all others begun, and works out all.
+    if (bodies.copies && skip_.leader == nullptr) {
+      skip_.leader = &stream;
+      skip_.now.known = false;
+    }
     TryJump(stream);
     if (stream.jump != nullptr) return false;
   }
@@ -26,25 +30,103 @@ bool EventEngine::StartRepeat(Stream& stream, Item& item) {
     if (bodies.step == bodies.steps.size()) {
       bodies.step = 0;
       ++bodies.body;
+      skip_.begins |= &stream == skip_.leader;
       continue;
     }
-    const SimStep& step = bodies.steps[bodies.step];
-    const uint64_t value = step.value + static_cast<uint64_t>(bodies.body) * step.growth;
-    if (step.kind == SimStep::Kind::kAwait) {
-      CounterState& counter = counters_[step.counter];
-      if (!Pass(stream, counter.value, value, counter.fault, counter.first_waiter)) return false;
-    }
-    ++bodies.step;
-    if (step.kind == SimStep::Kind::kPost) Raise(counters_[step.counter], value);
-    if (step.kind == SimStep::Kind::kRun) {
-      item.work = step.work;
-      item.start = now_;
-      BeginWork(stream, step.work);
-      return false;
-    }
+    if (!StartStep(stream, item, bodies)) return false;
   }
+  if (stream.under_way > 0) return false;
+  if (&stream == skip_.leader) skip_.leader = nullptr;
   item.done = true;
   return true;
+}
+
+// False: the stream goes on with the next step later.
+bool EventEngine::StartStep(Stream& stream, Item& item, Bodies& bodies) {
+  const SimStep& step = bodies.steps[bodies.step];
+  const bool copies = step.kind == SimStep::Kind::kTransfer;
+  if (stream.under_way >= (copies ? step.window : 1)) return false;
+  const uint64_t value = step.value + static_cast<uint64_t>(bodies.body) * step.growth;
+  if (step.kind == SimStep::Kind::kAwait) {
+    CounterState& counter = counters_[step.counter];
+    if (!Pass(stream, counter.value, value, counter.fault, counter.first_waiter)) return false;
+  }
+  ++bodies.step;
+  if (step.kind == SimStep::Kind::kPost) Raise(counters_[step.counter], value);
+  if (copies) StartFlow(stream, step.from, step.to, step.bytes);
+  if (step.kind != SimStep::Kind::kRun) return true;
+  item.work = step.work;
+  item.start = now_;
+  BeginWork(stream, step.work);
+  return false;
+}
+
+// What runs or copies and is in no repeated body is not where it was a body ago. So all that is to
+// happen before `end` is the same again, up to the last body that all streams have.
+void EventEngine::SkipBodies(TimePs end) {
+  if (skip_.leader == nullptr || skip_.aborted) return;
+  std::swap(skip_.now, skip_.before);
+  Scene& now = skip_.now;
+  const Scene& before = skip_.before;
+  now.Begin(now_);
+  int64_t count = kNever;
+  const int64_t first = BegunBodies(*skip_.leader)->body;
+  for (const std::unique_ptr<Stream>& each : streams_) {
+    Stream& stream = *each;
+    const Bodies* const bodies = BegunBodies(stream);
+    const TimePs due = due_.time_of(stream.id);
+    for (const uint64_t place : {stream.items.begin(), stream.started})
+      now.places.push_back(static_cast<int64_t>(place));
+    now.places.push_back(stream.under_way);
+    now.places.push_back(due == kNever ? kNever : due - now_);
+    if (bodies != nullptr) {
+      now.places.push_back(bodies->body - first);
+      now.places.push_back(static_cast<int64_t>(bodies->step));
+      count = std::min(count, bodies->times - 1 - bodies->body);
+    }
+    // What has begun counts up to now: it may have begun otherwise a body ago.
+    now.busy.push_back(stream.busy);
+    now.waited.push_back(stream.waited_for_peers());
+    now.moved.push_back(stream.moved);
+    if (stream.running) {
+      const double done = stream.speed * static_cast<double>(now_ - stream.since);
+      now.runs.push_back(stream.remaining - done);
+      now.runs.push_back(stream.speed);
+      now.busy.back() += now_ - stream.items[stream.items.begin()].start;
+    }
+    if (stream.waiting) now.waited.back() += now_ - stream.waiting_since;
+    if (stream.under_way > 0) now.moved.back() += now_ - stream.moving_since;
+  }
+  links_.Observe(now_, &now.flows, &now.carried);
+  const TimePs period = now_ - before.time;
+  if (!now.IsLike(before) || period == 0) return;
+  count = std::min(count, (end - now_) / period);
+  if (count <= 0) return;
+  const TimePs time = count * period;
+  const auto more = static_cast<uint64_t>(count);
+  for (size_t id = 0; id < streams_.size(); ++id) {
+    Stream& stream = *streams_[id];
+    Bodies* const bodies = BegunBodies(stream);
+    if (bodies == nullptr) continue;
+    stream.busy += count * (now.busy[id] - before.busy[id]);
+    stream.waited_for_peers() += count * (now.waited[id] - before.waited[id]);
+    stream.moved += count * (now.moved[id] - before.moved[id]);
+    stream.since += time;
+    stream.waiting_since += time;
+    stream.moving_since += time;
+    stream.items[stream.items.begin()].start += time;
+    if (stream.waiting) stream.awaited_position += more * bodies->steps[bodies->step].growth;
+    bodies->body += count;
+    for (const SimStep& step : bodies->steps) {
+      if (step.kind == SimStep::Kind::kPost) counters_[step.counter].value += more;
+      if (step.kind == SimStep::Kind::kTransfer && step.from != kHost && step.to != kHost)
+        nodes_[step.to].moved_from[static_cast<size_t>(step.from)] += more * step.bytes;
+    }
+  }
+  due_.Delay(time);
+  links_.Skip(now_, time, count, before.carried);
+  now_ += time;
+  now.known = false;
 }
 
 // Those at the head that have begun; null: the head is nothing of the kind.
@@ -63,8 +145,8 @@ bool EventEngine::FindPeers(Stream& stream) {
   for (size_t i = 0; i < peers_.size(); ++i) {
     Stream& peer = *peers_[i];
     const Bodies* bodies = BegunBodies(peer);
-    if (bodies == nullptr || bodies->disturbed || bodies->times != times || !peer.fault.ok() ||
-        peer.jump != nullptr)
+    if (bodies == nullptr || bodies->copies || bodies->disturbed || bodies->times != times ||
+        !peer.fault.ok() || peer.jump != nullptr)
       return false;
     for (const SimStep& step : bodies->steps) {
       if (step.kind != SimStep::Kind::kAwait) continue;

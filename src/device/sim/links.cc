@@ -19,8 +19,9 @@ constexpr double kNone = std::numeric_limits<double>::infinity();
 }  // namespace
 
 int Links::Add(double bytes_per_s) {
-  FB_CHECK(bytes_per_s > 0 && std::isfinite(bytes_per_s) && order_.empty(),
-           "a link of {} bytes/s beside {} flows", bytes_per_s, order_.size());
+  const size_t active = flows_.size() - free_.size();
+  FB_CHECK(bytes_per_s > 0 && std::isfinite(bytes_per_s) && active == 0,
+           "a link of {} bytes/s beside {} flows", bytes_per_s, active);
   links_.push_back({.capacity = bytes_per_s / kPsPerSecond});
   return static_cast<int>(links_.size()) - 1;
 }
@@ -35,8 +36,9 @@ void Links::Start(TimePs now, TimePs begin, int source, int target, uint64_t byt
   }
   const int number = free_.back();
   free_.pop_back();
-  order_.push_back(number);
+  if (sharing_ == LinkSharing::kFifo) order_.push_back(number);
   flows_[number] = {.pair = PairOf(source, target),
+                    .active = true,
                     .moving = false,
                     .remaining = static_cast<double>(bytes),
                     .rate = 0,
@@ -46,7 +48,7 @@ void Links::Start(TimePs now, TimePs begin, int source, int target, uint64_t byt
   // Until its first byte a flow takes nothing of its links; its begin is an event like its end.
   if (begin == now) return BeginToMove(number, now);
   due_[number] = begin;
-  next_ = std::min(next_, begin);
+  next_known_ = false;
 }
 
 int Links::PairOf(int source, int target) {
@@ -94,13 +96,15 @@ TimePs Links::next() {
   if (next_known_) return next_;
   next_known_ = true;
   next_ = kNever;
-  for (const TimePs due : due_) next_ = std::min(next_, due);
+  for (size_t flow = 0; flow < due_.size(); ++flow) {
+    if (due_[flow] < next_) next_ = due_[flow], next_flow_ = flow;
+  }
   return next_;
 }
 
 bool Links::Pop(TimePs now, uint64_t* tag) {
   FB_CHECK(now == next() && now >= settled_at_, "no flow is due at {} ps but at {}", now, next_);
-  const int number = static_cast<int>(std::ranges::find(due_, now) - due_.begin());
+  const int number = static_cast<int>(next_flow_);
   Flow& flow = flows_[number];
   if (!flow.moving) {
     BeginToMove(number, now);
@@ -118,7 +122,8 @@ bool Links::Pop(TimePs now, uint64_t* tag) {
   *std::ranges::find(pair.flows, number) = pair.flows.back();
   pair.flows.pop_back();
   Change(flow.pair);
-  order_.erase(std::ranges::find(order_, number));
+  flow.active = false;
+  if (sharing_ == LinkSharing::kFifo) order_.erase(std::ranges::find(order_, number));
   free_.push_back(number);
   due_[number] = kNever;
   next_known_ = false;
@@ -239,11 +244,41 @@ void Links::SetLoad(int number, TimePs now) {
   link.load = load;
 }
 
+void Links::Observe(TimePs now, std::vector<FlowState>* flows,
+                    std::vector<Carried>* carried) const {
+  flows->clear();
+  for (size_t number = 0; number < flows_.size(); ++number) {
+    const Flow& flow = flows_[number];
+    if (!flow.active) continue;
+    flows->push_back(
+        {.stream = static_cast<int>(flow.tag >> 32),
+         .pair = flow.pair,
+         .due_in = due_[number] == kNever ? kNever : due_[number] - now,
+         .remaining = flow.remaining - flow.rate * static_cast<double>(now - flow.since)});
+  }
+  std::ranges::sort(*flows);
+  carried->clear();
+  for (const Link& link : links_) carried->push_back({CarriedBy(link, now), link.finished});
+}
+
+void Links::Skip(TimePs now, TimePs time, int64_t times, std::span<const Carried> before) {
+  const auto more = static_cast<double>(times);
+  for (size_t i = 0; i < links_.size(); ++i) {
+    Link& link = links_[i];
+    link.carried += more * (CarriedBy(link, now) - before[i].bytes);
+    link.finished += more * (link.finished - before[i].finished);
+    link.since += time;
+  }
+  for (Flow& flow : flows_) flow.since += time;
+  for (TimePs& due : due_) due += due == kNever ? 0 : time;
+  settled_at_ += time;
+  next_known_ = false;
+}
+
 void Links::CheckInvariants() const {
   std::vector<double> moved(links_.size()), fastest(links_.size());
-  for (const int number : order_) {
-    const Flow& flow = flows_[number];
-    if (!flow.moving) continue;
+  for (const Flow& flow : flows_) {
+    if (!flow.active || !flow.moving) continue;
     const double done = static_cast<double>(flow.bytes) - flow.remaining +
                         flow.rate * static_cast<double>(settled_at_ - flow.since);
     for (const int link : {pairs_[flow.pair].source, pairs_[flow.pair].target}) moved[link] += done;

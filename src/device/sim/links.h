@@ -42,6 +42,25 @@ class Links {
   // has changed, until the next call.
   std::span<const int> Settle(TimePs now);
 
+  // What a link has carried until now, and how much of that belongs to flows that have ended.
+  struct Carried {
+    double bytes = 0, finished = 0;
+  };
+  // A flow that has not ended.
+  struct FlowState {
+    int stream;  // the high half of its tag
+    int pair;
+    TimePs due_in;     // until it begins to move or ends; kNever: it stands
+    double remaining;  // bytes
+    auto operator<=>(const FlowState&) const = default;
+  };
+  // After Settle: all flows, in an order that does not depend on that of their starts, and what
+  // each link has carried.
+  void Observe(TimePs now, std::vector<FlowState>* flows, std::vector<Carried>* carried) const;
+  // Lets `time` pass from `now` on, in which every link carries `times` as much as since `before`
+  // was observed, and after which all flows are as they are now. REQUIRES: Settle.
+  void Skip(TimePs now, TimePs time, int64_t times, std::span<const Carried> before);
+
   // Bytes a second that the link carries now, after Settle.
   double load(int link) const { return links_[link].load * 1e12; }
   // Bytes that the link has carried until the last change of rates.
@@ -75,6 +94,7 @@ class Links {
   };
   struct Flow {
     int pair;
+    bool active;  // begun and not ended
     bool moving;
     double remaining;  // bytes at `since`
     double rate;
@@ -97,8 +117,9 @@ class Links {
   void SetRate(int number, double rate, TimePs now);
   double LoadOf(const Pair& pair) const;
   void SetLoad(int number, TimePs now);
-  double CarriedBy(const Link& link) const {
-    return link.carried + link.load * static_cast<double>(settled_at_ - link.since);
+  double CarriedBy(const Link& link) const { return CarriedBy(link, settled_at_); }
+  double CarriedBy(const Link& link, TimePs now) const {
+    return link.carried + link.load * static_cast<double>(now - link.since);
   }
 
   const LinkSharing sharing_;
@@ -108,7 +129,7 @@ class Links {
   std::vector<Flow> flows_;   // by number
   // by number: when it begins to move or ends; kNever: not known, or there is no such flow
   std::vector<TimePs> due_;
-  std::vector<int> order_;          // numbers, in the order of their start
+  std::vector<int> order_;          // kFifo: numbers, in the order of their start
   std::vector<int> free_;           // numbers that are not in use
   std::vector<int> changed_pairs_;  // in which flows began or ended since the last Settle
   // links whose level must be found anew, and those of this Settle that are done
@@ -116,6 +137,7 @@ class Links {
   std::vector<int> changed_;  // what Settle returns
   bool next_known_ = true;
   TimePs next_ = kNever;
+  size_t next_flow_ = 0;  // where next_known_ and next_ < kNever: the first that is due then
   TimePs settled_at_ = 0;
 };
 

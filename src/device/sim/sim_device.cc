@@ -56,11 +56,12 @@ class SimArena final : public CpuArena {
 
 class SimStream;
 
-// A first body that is nothing but runs and meetings so far; one for all streams of a device.
+// A first body that is nothing but runs, meetings and copies of one stream so far; one for all
+// streams of a device.
 struct FirstBody {
   SimStream* stream = nullptr;  // null: there is none
   std::vector<SimStep> steps;
-  bool meets = false;
+  bool runs_alone = true;
 };
 
 class SimStream final : public Stream, private BeginPricer {
@@ -138,7 +139,7 @@ class SimStream final : public Stream, private BeginPricer {
     // The first body is held back, not enqueued: only its end says whether it was runs and meetings
     // alone.
     first_body_.steps.clear();
-    first_body_.meets = false;
+    first_body_.runs_alone = true;
     times_ = times;
     known_ = key == 0 ? nullptr : &known_bodies_[key];
     next_known_ = 0;
@@ -150,7 +151,7 @@ class SimStream final : public Stream, private BeginPricer {
     if (first_body_.stream != this) return 1;
     first_body_.stream = nullptr;
     // Runs alone are one sum; where they meet other ranks each has to stand in its place.
-    if (first_body_.meets) {
+    if (!first_body_.runs_alone) {
       engine_.Repeat(id_, first_body_.steps, times_);
     } else if (!first_body_.steps.empty()) {
       SimWork sum;
@@ -196,9 +197,23 @@ class SimStream final : public Stream, private BeginPricer {
     const int from = engine_.NodeOf(operation.accesses[0].data),
               to = engine_.NodeOf(operation.accesses[1].data);
     if (from == to) return false;
-    GoOnInFull();
-    engine_.Transfer(id_, from, to, operation.accesses[1].bytes, requests_in_flight_, operation);
+    const uint64_t bytes = operation.accesses[1].bytes;
+    if (first_body_.stream == this && !operation.control && operation.complete == nullptr) {
+      AddStep({.kind = SimStep::Kind::kTransfer,
+               .from = from,
+               .to = to,
+               .window = requests_in_flight_,
+               .bytes = bytes});
+    } else {
+      GoOnInFull();
+      engine_.Transfer(id_, from, to, bytes, requests_in_flight_, &operation);
+    }
     return true;
+  }
+
+  void AddStep(const SimStep& step) {
+    first_body_.runs_alone = false;
+    first_body_.steps.push_back(step);
   }
 
   // The body has more than runs on one stream: what it has enqueued so far is enqueued now.
@@ -213,18 +228,15 @@ class SimStream final : public Stream, private BeginPricer {
       case SimStep::Kind::kRun: return engine_.Run(id_, step.work, nullptr);
       case SimStep::Kind::kPost: return engine_.Post(id_, step.counter, step.value);
       case SimStep::Kind::kAwait: return engine_.Await(id_, step.counter, step.value);
+      case SimStep::Kind::kTransfer:
+        return engine_.Transfer(id_, step.from, step.to, step.bytes, step.window, nullptr);
     }
   }
 
   void Meet(const SimStep& step) {
-    // Without a key others than who meets in the layer may be counting.
-    if (first_body_.stream == this && known_ != nullptr) {
-      first_body_.meets = true;
-      first_body_.steps.push_back(step);
-    } else {
-      GoOnInFull();
-      Push(step);
-    }
+    if (first_body_.stream == this) return AddStep(step);
+    GoOnInFull();
+    Push(step);
   }
 
   // Under a key only what is new, attention, and what has other rows of prompts than before is

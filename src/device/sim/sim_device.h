@@ -24,9 +24,10 @@ namespace forebay::device {
 using PriceFn = std::function<SimPrice(const cost::OpDesc&)>;
 
 // kJump: where the first of several equal bodies (Stream::BeginRepeat) is nothing but runs on one
-// stream, one item stands for all bodies, with the sum of their work; where it is runs and meetings
-// under a key, one item that repeats them (EventEngine::Repeat). Bodies that wait, record or copy
-// go on in full, as all do under a checker. kFull: every body, always, each operation priced anew.
+// stream, one item stands for all bodies, with the sum of their work; where it is runs, meetings
+// and copies of one stream, one item that repeats them (EventEngine::Repeat). Bodies that wait,
+// record, or have operations of other streams go on in full, as all do under a checker. kFull:
+// every body, always, each operation priced anew.
 enum class SimDetail : uint8_t { kJump, kFull };
 
 struct SimDeviceOptions {

@@ -27,11 +27,16 @@ struct SimWork {
 // body; in each next one it is higher by `growth`, the number of times that the body names the
 // counter.
 struct SimStep {
-  enum class Kind : uint8_t { kRun, kPost, kAwait };
+  enum class Kind : uint8_t { kRun, kPost, kAwait, kTransfer };
   Kind kind = Kind::kRun;
   int counter = -1;
   uint64_t value = 0, growth = 0;
+  int from = 0, to = 0;  // a transfer's nodes
+  int window = 0;        // and how many may be under way beside it, itself included
+  uint64_t bytes = 0;
   SimWork work;
+
+  bool meets() const { return kind == Kind::kPost || kind == Kind::kAwait; }
 };
 
 }  // namespace forebay::device
