@@ -92,6 +92,32 @@ TEST(SimulationTest, JobsOfManyModesAreForecast) {
   run("sp=8,weights=striped,pool=64", "auto");
 }
 
+// A job that is known is held against the fewest steps that it could take, and against its
+// forecast.
+TEST(SimulationTest, AKnownJobHasABound) {
+  const auto run = [](const char* trace_text, const char* devices) {
+    const LengthTrace trace = Trace(trace_text);
+    const auto result = Simulate(Options(devices, trace));
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    return result->run.summary;
+  };
+  const char* const rows = "n=60,prompt=100,output=uniform(5,40),seed=3";
+  for (const char* devices : {"sim:a10", "sim:4xa10"}) {
+    const job::JobSummary summary = run(rows, devices);
+    const int64_t least = summary.stats.mode_counters.at("least_steps");
+    EXPECT_GE(least, 40);
+    EXPECT_GE(summary.stats.steps, least);
+    const std::string json = job::SummaryJson(summary);
+    EXPECT_THAT(json, testing::HasSubstr("\"steps_over_least\":"));
+    EXPECT_THAT(json, testing::HasSubstr("\"predicted_over_measured\":"));
+  }
+  // All run at once: as few steps as there are tokens of the longest, and those of prompts.
+  EXPECT_LE(run(rows, "sim:a10").stats.steps, 60);
+  const job::JobSummary online = run("n=60,prompt=100,output=20,rate=100", "sim:a10");
+  EXPECT_FALSE(online.stats.mode_counters.contains("least_steps"));
+  EXPECT_EQ(job::SummaryJson(online).find("steps_over_least"), std::string::npos);
+}
+
 TEST(SimulationTest, LatenciesCountFromTheArrival) {
   // Far apart: each request has the device to itself.
   LengthTrace trace = Trace("n=20,prompt=64,output=11");

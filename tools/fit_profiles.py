@@ -28,10 +28,13 @@ GPUS = {
     "gb200-nvl72": ("NVIDIA GB200 NVL72", 2500, 5000, 10000, 189471, 8000, 900, 450, 1200),
     "a100-80g": ("NVIDIA A100 80 GB SXM", 312, 0, 0, 81920, 2039, 300, 32, 400),
     "a10": ("NVIDIA A10", 125, 0, 0, 23028, 600, 0, 32, 150),
+    "a10-as-a40": ("NVIDIA A10 with the kernels of an A40, as Vasuki's simulator has it", 149.7, 0, 0, 23028, 696, 0, 32, 150),
     "a40": ("NVIDIA A40", 149.7, 0, 0, 46068, 696, 56, 32, 300),
     "rtx4090": ("NVIDIA GeForce RTX 4090", 165, 330, 0, 24564, 1008, 0, 32, 450),
 }
 NOTES = {("h20", "memory_bytes_per_s"): ("assumed equal to H200's", "derived"),
+         ("a10-as-a40", "bf16_flops"): ("A40's", "derived"),
+         ("a10-as-a40", "memory_bytes_per_s"): ("A40's", "derived"),
          ("b200", "memory_bytes_per_s"): ("lower end of the published 7.7-8.0 TB/s", "datasheet"),
          ("gb200-nvl72", "host_bytes_per_s"): ("NVLink-C2C to Grace (PCIe beside it: 64 GB/s)", "datasheet")}
 # What the default of an unmeasured quantity is, and why.
@@ -544,6 +547,8 @@ def main():
     for name, column in (("a100-80g", "a100"), ("a40", "a40"), ("h100", "h100")):
         tables[name] = vidur_tables(device[name], at("vidur_mlp.csv"), column)
     tables["h100"] += same_links(tables["h200"])
+    tables["a10-as-a40"] = [(dict(table, mark="derived", source="A40's: " + table["source"]), [])
+                            for table, _ in tables["a40"]]
     for name in CPU_NUMBERS:
         tables[name] = cpu_tables(device[name], name)
     tables["h20"] = slow_compute(tables["h200"], device["h200"], device["h20"])

@@ -105,6 +105,10 @@ class Batch {
                         .progress = options_.progress && isatty(2) ? job::ProgressMode::kLive
                                                                    : job::ProgressMode::kQuiet,
                         .summary_path = options_.summary,
+                        .learn =
+                            [this](std::span<const schedule::EarlierAnswer> answers) {
+                              model_->engine().Learn(answers);
+                            },
                         .isa = model_->engine().isa()};
     outcome_ = job::RunJob(*runtime_, *input, job, model_->text(), model_->engine(), control_);
     return {};

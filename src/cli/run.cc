@@ -108,6 +108,12 @@ base::Status CheckWork(const RunFlags& flags) {
         trace ? "a trace" : "a simulated device"));
   }
   if (!results && !flags.shard.empty()) return refuse("--shard is for jobs that have results");
+  if (flags.job.group_prefixes && (trace || flags.arrivals.timed())) {
+    return refuse(
+        fmt::format("--group-prefixes with {}: its order is its own; expected lines that "
+                    "are all there",
+                    trace ? "a trace" : "arrivals"));
+  }
   if (!flags.output_lengths.empty() && (results || trace))
     return refuse("--output-lengths is for an --input-file on simulated devices");
   return {};
@@ -141,6 +147,9 @@ void FillJob(const RunFlags& flags, job::OpenedModel& model, job::JobOptions* jo
   job->fingerprints = model.fingerprints();
   job->style = model.style();
   job->isa = model.engine().isa();
+  job->learn = [&model](std::span<const schedule::EarlierAnswer> answers) {
+    model.engine().Learn(answers);
+  };
   job->each_token = flags.measures_tokens();
   job->progress = flags.quiet ? job::ProgressMode::kQuiet
                   : isatty(2) ? job::ProgressMode::kLive
@@ -290,6 +299,8 @@ void AddRunCommand(Command app, int* exit_code) {
   command.add_flag("--retry-failed", flags->job.retry_failed,
                    "Run the lines again that failed in earlier runs; those whose text changed "
                    "run again in any case");
+  command.add_flag("--group-prefixes", flags->job.group_prefixes,
+                   "Run lines whose prompts begin alike one after another");
   command.add_flag("--preserve-order", flags->job.preserve_order,
                    "At the end rewrite the results in the input's order");
   command

@@ -5,6 +5,7 @@
 #include "cli/outcome.h"
 #include "cli/run_flags.h"
 #include "job/job_file.h"
+#include "job/line_order.h"
 #include "job/signal_control.h"
 #include "layout/layout_search.h"
 #include "layout/machine.h"
@@ -24,6 +25,7 @@ struct SimulatedJob {
   std::optional<job::JobFile> input;
   std::unique_ptr<job::ModelText> text;
   trace::OutputLengths lengths;
+  std::vector<uint32_t> order;  // of the input's lines; empty: as they are
   job::Arrivals arrivals;
 
   bool online() const { return arrivals.any() || (trace && trace->online()); }
@@ -65,6 +67,9 @@ base::Result<SimulatedJob> OpenSimulatedJob(RunFlags& flags, const engine::Model
   if (!flags.output_lengths.empty()) {
     FB_ASSIGN_OR_RETURN(simulated.lengths, trace::ReadOutputLengths(flags.output_lengths));
   }
+  if (flags.job.group_prefixes) {
+    FB_ASSIGN_OR_RETURN(simulated.order, job::OrderByStart(*simulated.input));
+  }
   flags.text.path = flags.engine.model;
   flags.text.gguf = files.gguf;
   FB_ASSIGN_OR_RETURN(simulated.text, job::ModelText::Load(flags.text));
@@ -90,9 +95,9 @@ trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& file
       return std::make_unique<trace::TraceSource>(*simulated.trace, engine.facts(),
                                                   flags.engine.seed, control);
     }
-    return std::make_unique<trace::LineSource>(*simulated.input,
-                                               job::RulesOf(flags, files, engine.facts()),
-                                               *simulated.text, engine, simulated.lengths, control);
+    return std::make_unique<trace::LineSource>(
+        *simulated.input, job::RulesOf(flags, files, engine.facts()), *simulated.text, engine,
+        simulated.lengths, control, simulated.order);
   };
 }
 

@@ -332,6 +332,10 @@ double HostRate(const DeviceProfile& device) {
                                          : LinkRate(Link::kHost, device);
 }
 
+bool PeersBehindHost(const DeviceProfile& device) {
+  return device.kind == DeviceKind::kGpu && device.link_bytes_per_s <= 0;
+}
+
 double DiskReadRate(const DeviceProfile& device) {
   return device.disk_read_bytes_per_s > 0 ? device.disk_read_bytes_per_s : kUsualDiskRate;
 }

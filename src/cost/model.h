@@ -35,6 +35,10 @@ double PullRate(const DeviceProfile& device);
 // The same of copies between a rank and its host's memory; on a CPU a core copies within memory.
 double HostRate(const DeviceProfile& device);
 
+// Whether a device has no link to its peers but the one to its host, which both kinds of copies
+// share.
+bool PeersBehindHost(const DeviceProfile& device);
+
 // What the disk of the device's machine reads and writes; where the profile does not say it, what
 // cloud disks do.
 inline constexpr double kUsualDiskRate = 1e9;

@@ -166,8 +166,8 @@ TEST(WriteProfile, RoundTrips) {
 
 TEST(LoadProfile, KnowsTheBuiltInDevices) {
   const std::set<std::string_view> expected{
-      "a10",  "a100-80g", "a40",  "b200", "emerald-rapids-amx", "gb200-nvl72", "h100", "h20",
-      "h200", "rtx4090",  "zen4", "zen5"};
+      "a10", "a10-as-a40", "a100-80g", "a40",  "b200", "emerald-rapids-amx", "gb200-nvl72", "h100",
+      "h20", "h200",       "rtx4090",  "zen4", "zen5"};
   const std::vector<std::string_view> names = ProfileNames();
   EXPECT_EQ(std::set<std::string_view>(names.begin(), names.end()), expected);
   for (std::string_view name : names) {
@@ -178,6 +178,24 @@ TEST(LoadProfile, KnowsTheBuiltInDevices) {
       EXPECT_FALSE(number.source.empty()) << number.key;
     EXPECT_TRUE(profile->kind == DeviceKind::kCpu || profile->tdp_w > 0) << name;
   }
+}
+
+// What Vasuki's simulator had for an A10.
+TEST(LoadProfile, AnA10WithTheKernelsOfAnA40) {
+  const DeviceProfile a10 = *LoadProfile("a10"), a40 = *LoadProfile("a40"),
+                      both = *LoadProfile("a10-as-a40");
+  EXPECT_EQ(both.memory_bytes, a10.memory_bytes);
+  EXPECT_EQ(both.host_bytes_per_s, a10.host_bytes_per_s);
+  EXPECT_EQ(both.link_bytes_per_s, a10.link_bytes_per_s);
+  EXPECT_EQ(both.tdp_w, a10.tdp_w);
+  EXPECT_EQ(both.bf16_flops, a40.bf16_flops);
+  EXPECT_EQ(both.memory_bytes_per_s, a40.memory_bytes_per_s);
+  ASSERT_EQ(both.tables.size(), a40.tables.size());
+  for (size_t i = 0; i < a40.tables.size(); ++i)
+    EXPECT_EQ(both.tables[i].log_seconds, a40.tables[i].log_seconds);
+  // Reading memory, which bounds steps of decoding, is that much faster.
+  EXPECT_NEAR(both.memory_bytes_per_s / a10.memory_bytes_per_s, 1.16, 0.001);
+  EXPECT_NEAR(both.bf16_flops / a10.bf16_flops, 1.2, 0.005);
 }
 
 // The greatest part of the datasheet's rate that a table has at any point, and that at its largest.

@@ -11,9 +11,18 @@ device::SimNodeOptions NodeOf(const cost::DeviceProfile& profile, int workers) {
   device::SimNodeOptions node;
   node.egress_bytes_per_s = node.ingress_bytes_per_s = cost::PullRate(profile);
   node.from_host_bytes_per_s = node.to_host_bytes_per_s = cost::HostRate(profile);
+  node.one_link = cost::PeersBehindHost(profile);
   node.request_latency_s = profile.link_latency_s;
   node.contention = cost::ContentionOf(profile, workers);
   return node;
+}
+
+void SlowHostLink(double part, device::SimNodeOptions* node) {
+  node->from_host_bytes_per_s *= part;
+  node->to_host_bytes_per_s *= part;
+  if (!node->one_link) return;
+  node->ingress_bytes_per_s *= part;
+  node->egress_bytes_per_s *= part;
 }
 
 device::SimPrice PriceOf(const cost::OpDesc& op, const cost::DeviceProfile& profile,
@@ -45,8 +54,7 @@ base::Result<Machine> BuildSimulated(const layout::MachinePlan& plan,
         return PriceOf(op, profile, mode);
       };
       device_options.node = NodeOf(plan.profile, plan.workers);
-      device_options.node.from_host_bytes_per_s *= options.trial.host_link;
-      device_options.node.to_host_bytes_per_s *= options.trial.host_link;
+      SlowHostLink(options.trial.host_link, &device_options.node);
       device_options.profile = options.profile;
       device_options.profile_as_passed = options.profile && options.machine.full_detail;
       device_options.detail =

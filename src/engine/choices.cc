@@ -41,7 +41,7 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
              .prefix_sharing = options.prefix_caching,
              .notes_evictions = parking_.stores_evicted()},
             options.kv_reaches),
-      foresight_(options.lengths),
+      foresight_(options.lengths, options.earlier),
       streaming_(options.streaming, kv_digest_, parking_, book_),
       loans_(options.replica, book_),
       view_(options_, {lists_, book_, foresight_, streaming_, loans_, parking_}) {}

@@ -104,6 +104,22 @@ TEST(ChoicesTest, AChoiceFromItsArrivalToItsEnd) {
   EXPECT_EQ(books.choices.load().tokens, 0);  // the last token is computed by nobody
 }
 
+TEST(ChoicesTest, EarlierRunsTellHowLongAnswersAre) {
+  ChoicesOptions options = Options();
+  options.lengths = schedule::LengthPredictor::kQuantile;
+  const auto earlier = std::make_shared<std::vector<schedule::EarlierAnswer>>();
+  options.earlier = earlier;
+  Books books(options);
+  earlier->assign(40, {40, 7});
+  earlier->resize(80, {200, 20});
+  books.Take(MakeRequest(3, 40, 300));
+  books.Take(MakeRequest(4, 200, 300));
+  const schedule::StepView& view = books.Begin({.admit = {{0, 40}}});
+  EXPECT_EQ(view.waiting[0].expected_left, 7);
+  EXPECT_EQ(view.waiting[1].expected_left, 20);
+  books.End();
+}
+
 // What the policy sees, by what the choices are at.
 TEST(ChoicesTest, ViewTable) {
   struct Row {

@@ -81,6 +81,7 @@ schedule::RunningView ChoicesView::ViewOf(const Sequence& sequence, bool short_o
                     view_.available_blocks - from_.book.available_blocks(), 0, full);
   return {.order = sequence.job_order(),
           .known_tokens = sequence.known(),
+          .generated = sequence.generated(),
           .computed_tokens = sequence.computed,
           .reserved_blocks = reserved,
           .streamed_blocks = std::ssize(sequence.streamed),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -36,7 +37,8 @@ struct ChoicesOptions {
   StreamingOptions streaming;  // of running choices, into the tier
   // How the policy foresees lengths; nothing: it does not.
   std::optional<schedule::LengthPredictor> lengths;
-  double overcommit = 1;  // the view's
+  std::shared_ptr<const std::vector<schedule::EarlierAnswer>> earlier;  // as Foresight has it
+  double overcommit = 1;                                                // the view's
 };
 
 class ChoicesView {

@@ -10,6 +10,7 @@
 #include "fabric/sim/sim_fabric.h"
 #include "kernels/kernel_set.h"
 #include "layout/layout_plan.h"
+#include "layout/least_steps.h"
 #include "layout/park_price.h"
 #include "layout/role_plan.h"
 #include "layout/steal_price.h"
@@ -62,7 +63,8 @@ struct Materials {
   schedule::ParkPrices park;
   std::shared_ptr<model::RoutingLog> routing_log;  // null: nobody records
   std::string kept_identity, model_name;           // of what a kept file is
-  bool foresees = false;  // whether the policy wants to know how long choices will be
+  // Where the policy wants to know how long choices will be, EngineParts::earlier; else null.
+  std::shared_ptr<std::vector<schedule::EarlierAnswer>> earlier;
 };
 
 // In the fabric of one of them, of which the first is the job's `first_device`.
@@ -141,7 +143,8 @@ StreamingOptions StreamingOf(const Materials& job, const layout::MemoryPlan& mem
       .places = memory.streamed_blocks,
       .least = std::max(0, memory.max_blocks_per_sequence - memory.num_blocks),
       .block_bytes = static_cast<double>(memory.kv_groups[0].layout.LayerBytes()) *
-                     static_cast<double>(memory.kv_groups[0].layers.size())};
+                     static_cast<double>(memory.kv_groups[0].layers.size()),
+      .flip_seed = job.options.trial.flip_streaming};
   if (job.options.tier.offload != layout::Offloading::kAlways && job.plan.ranks.size() == 1)
     options.bytes_per_s = cost::HostRate(job.plan.machine.profile);
   return options;
@@ -158,7 +161,8 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                   .limits = {.max_num_seqs = job.plan.machine.max_num_seqs,
                              .max_num_batched_tokens = job.plan.machine.max_num_batched_tokens,
                              .least_chunk = job.config.expands_prompts() ? model::kLeastChunk : 0,
-                             .total_blocks = memory.num_blocks},
+                             .total_blocks = memory.num_blocks,
+                             .prompt_blocks = job.plan.prompt_blocks},
                   .mode = {.ffn = group.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
                            .sp = static_cast<uint8_t>(group.layout.sp),
                            .tp = static_cast<uint8_t>(group.layout.tp)},
@@ -172,7 +176,8 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                   .keeps_tier = job.options.tier.keep_file,
                   .park = job.park,
                   .streaming = StreamingOf(job, memory),
-                  .lengths = job.foresees ? std::optional(job.options.lengths) : std::nullopt,
+                  .lengths = job.earlier ? std::optional(job.options.lengths) : std::nullopt,
+                  .earlier = job.earlier,
                   .overcommit = job.options.trial.overcommit},
       .shift = job.plan.shift.table,
       .own_mode = OwnModeOf(job),
@@ -304,6 +309,18 @@ void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
   }
 }
 
+int64_t LeastStepsOf(const layout::EngineOptions& options, const layout::LayoutPlan& plan) {
+  const layout::MemoryPlan& memory = plan.ranks[0].memory;
+  // Windows let go of what they have passed.
+  const bool keeps_all = memory.kv_groups.size() == 1 && memory.kv_groups[0].spec.reach.all();
+  return layout::LeastSteps(
+      *options.job,
+      {.max_num_seqs = plan.machine.max_num_seqs,
+       .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
+       .total_blocks = keeps_all ? memory.num_blocks + memory.streamed_blocks : 0},
+      memory.max_model_len);
+}
+
 // What was left to the engine, and what it chose.
 void LogChoices(const layout::EngineOptions& options, const layout::LayoutPlan& plan) {
   if (plan.choice) base::Log(base::LogLevel::kInfo, layout::FormatChoice(plan));
@@ -340,16 +357,28 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   }
   const kernels::KernelSet* const kernels = first_plan.kernels;
 
+  const std::unique_ptr<schedule::Policy> policy = options.policy->make();
   EngineParts parts{.isa = simulated ? machine_plan.spec.text : kernels->name};
+  if (policy->growth_is_free()) {
+    parts.isa += fmt::format(", {}", policy->name());
+    base::Log(
+        base::LogLevel::kWarning,
+        fmt::format("--scheduling-policy {}: what choices generate takes no memory and copies "
+                    "no time; no device does so",
+                    policy->name()));
+  }
   const layout::Offloading offload = options.tier.offload;
   if (offload != layout::Offloading::kAuto && offload != layout::Offloading::kOff)
     parts.forced_offload = layout::Name(offload);
   if (first_plan.forecast) parts.expected_ms = std::llround(1e3 * first_plan.forecast->seconds);
+  if (options.job_exact && !options.roles) parts.least_steps = LeastStepsOf(options, first_plan);
   parts.most_ahead =
       static_cast<size_t>(first_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);
   const std::vector<layout::JobGroup> groups = layout::GroupsOf(roles);
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, groups, runtime));
   parts.sim = std::move(machine.sim);
+  if (policy->wants_lengths())
+    parts.earlier = std::make_shared<std::vector<schedule::EarlierAnswer>>();
   std::shared_ptr<model::RoutingLog> routing_log;
   if (!options.machine.record_routing.empty()) {
     FB_ASSIGN_OR_RETURN(routing_log,
@@ -373,7 +402,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                         .routing_log = routing_log,
                         .kept_identity = KeptIdentity(files, role.plan, numerics, options.digest),
                         .model_name = files.name,
-                        .foresees = options.policy->make()->wants_lengths()};
+                        .earlier = parts.earlier};
     if (&role == &roles.front()) parts.kv_fabrics = MakeKvFabrics(job);
     for (size_t i = 0; i < groups.size(); ++i) {
       if (groups[i].role != role.role) continue;

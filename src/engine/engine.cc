@@ -242,6 +242,10 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
   return RunEnd::kComplete;
 }
 
+void LocalEngine::Learn(std::span<const schedule::EarlierAnswer> answers) {
+  if (parts_.earlier) parts_.earlier->insert(parts_.earlier->end(), answers.begin(), answers.end());
+}
+
 EngineStats LocalEngine::stats() const {
   EngineStats sum = replicas_[0]->published().stats;
   for (size_t i = 1; i < replicas_.size(); ++i) AddReplica(replicas_[i]->published().stats, &sum);
@@ -260,6 +264,7 @@ EngineStats LocalEngine::stats() const {
   if (replicas_[0]->ranks()[0]->pool() != nullptr)
     sum.mode_counters["pool_layers"] = parts_.pool_layers;
   if (parts_.expected_ms > 0) sum.mode_counters["expected_ms"] = parts_.expected_ms;
+  if (parts_.least_steps > 0) sum.mode_counters["least_steps"] = parts_.least_steps;
   for (const Replica* replica : replicas_) {
     for (const auto& rank : replica->ranks()) {
       AddModes(*rank, &sum.mode_counters);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "device/sim/event_engine.h"
@@ -10,6 +12,7 @@
 #include "engine/request_queue.h"
 #include "forebay/engine.h"
 #include "runtime/runtime.h"
+#include "schedule/lengths.h"
 #include "schedule/step_mode.h"
 
 namespace forebay::engine {
@@ -31,8 +34,12 @@ struct EngineParts {
   // Where they share some: the modes that were asked for, by role; none: the load decides.
   std::vector<StepMode> forced_modes;
   int64_t expected_ms = 0;               // that the whole job should take; 0: not known
+  int64_t least_steps = 0;               // layout::LeastSteps of the whole job; 0: not known
   const char* forced_offload = nullptr;  // what --kv-offload has running choices do; null: auto
-  std::string isa;                       // the kernels' set, or the name of the simulated machine
+  // Where lengths are foreseen, the answers of earlier runs, as the replicas are told them; else
+  // null.
+  std::shared_ptr<std::vector<schedule::EarlierAnswer>> earlier;
+  std::string isa;  // the kernels' set, or the name of the simulated machine
 };
 
 // What a rank did so far.
@@ -59,6 +66,9 @@ class LocalEngine : public Engine {
   // Runs from here on hand out requests as the log says. REQUIRES: it is of the same job on as many
   // replicas; nobody steals.
   void ReplayHandOut(const HandOutLog* log) { replay_ = log; }
+  // Answers that the job has from earlier runs, from which lengths are foreseen. REQUIRES: Run was
+  // not called.
+  void Learn(std::span<const schedule::EarlierAnswer> answers);
   const std::string& isa() const { return parts_.isa; }
   // Replicas of all groups, by the job's number.
   int num_replicas() const { return static_cast<int>(replicas_.size()); }

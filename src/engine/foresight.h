@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/choice_lists.h"
@@ -13,8 +15,11 @@ namespace forebay::engine {
 
 class Foresight {
  public:
-  // `predictor`: how lengths are foreseen; nothing: they are not.
-  explicit Foresight(const std::optional<schedule::LengthPredictor>& predictor) {
+  // `predictor`: how lengths are foreseen; nothing: they are not. `earlier`: what earlier runs have
+  // answered, complete when the first step is planned; null: nothing.
+  Foresight(const std::optional<schedule::LengthPredictor>& predictor,
+            std::shared_ptr<const std::vector<schedule::EarlierAnswer>> earlier)
+      : earlier_(std::move(earlier)) {
     if (predictor) lengths_.emplace(*predictor);
   }
   // The choice has come to its end.
@@ -30,7 +35,9 @@ class Foresight {
 
  private:
   std::optional<schedule::Lengths> lengths_;
-  std::vector<int64_t> ages_;  // kept for its capacity
+  std::vector<schedule::BegunAnswer> begun_;  // kept for its capacity
+  // until they were told
+  std::shared_ptr<const std::vector<schedule::EarlierAnswer>> earlier_;
   int64_t ended_ = 0, tokens_ = 0;
 };
 

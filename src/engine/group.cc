@@ -11,13 +11,18 @@ namespace {
 constexpr runtime::TimeNs kGlance = 50'000'000;
 constexpr runtime::TimeNs kLoanGlance = 1'000'000;
 
-// What the replica's ranks do now: of each that does something "; rank 0 compute in layer 3 waits
-// for ...".
+// What the replica's ranks do now: of each stream that does something "; rank 0 compute in layer 3
+// waits for ...".
 std::string PlacesOf(const Replica& replica) {
   std::string places;
-  for (const auto& rank : replica.ranks()) {
-    const std::string place = rank->device().compute().Place();
+  const auto add = [&](const device::Stream& stream) {
+    const std::string place = stream.Place();
     if (!place.empty()) places += "; " + place;
+  };
+  for (const auto& rank : replica.ranks()) {
+    add(rank->device().compute());
+    if (rank->tier() == nullptr) continue;
+    for (const device::Stream* copies : rank->tier()->streams()) add(*copies);
   }
   return places;
 }

@@ -16,11 +16,17 @@ Streaming::Streaming(const StreamingOptions& options, const KvDigest& kv_digest,
       parking_(parking),
       book_(book),
       places_(options.places),
-      limit_({.places = options.places, .least = std::min(options.least, options.places)}) {
+      limit_({.places = options.places, .least = std::min(options.least, options.places)}),
+      flips_(options.flip_seed) {
   parking_.Spare(places_.room());
 }
 
 void Streaming::Observe(double seconds, double waited_seconds) {
+  if (options_.flip_seed != 0) {
+    if (flips_.Below(3) == 0)
+      limit_.Set(static_cast<int32_t>(flips_.Below(static_cast<uint64_t>(taken()) + 4)));
+    return;
+  }
   const kv::StreamedStep step{
       .seconds = seconds - std::exchange(last_.seconds, seconds),
       .exposed_seconds = waited_seconds - std::exchange(last_.waited_seconds, waited_seconds),

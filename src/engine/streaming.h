@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "base/rng.h"
 #include "engine/parking.h"
 #include "engine/sequence.h"
 #include "kv/book/group_books.h"
@@ -34,6 +35,8 @@ struct StreamingOptions {
   // Bytes of a block, and the rate at which they are foreseen to come up; 0: steps are not
   // measured.
   double block_bytes = 0, bytes_per_s = 0;
+  // For trials: draws the limit anew every few steps; 0: it is not drawn.
+  uint64_t flip_seed = 0;
 };
 
 struct StreamCounters {
@@ -52,7 +55,7 @@ class Streaming {
             kv::GroupBooks& book);
 
   bool on() const { return places_.num_places() > 0; }
-  bool measures() const { return on() && options_.bytes_per_s > 0; }
+  bool measures() const { return on() && (options_.bytes_per_s > 0 || options_.flip_seed != 0); }
   // Blocks that may be streamed at most, those that more can be streamed of, sooner or later, and
   // at most now.
   int32_t limit() const { return limit_.limit(); }
@@ -98,6 +101,7 @@ class Streaming {
   kv::GroupBooks& book_;
   kv::StreamBook places_;
   kv::StreamLimit limit_;
+  base::Rng flips_;   // of flip_seed
   int64_t read_ = 0;  // blocks, by the last step
   // When the last step was observed, and steps to come that wait for blocks that were moved.
   struct {

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "job/counters.h"
+#include "job/line_order.h"
 #include "job/request_feed.h"
 #include "job/result_writer.h"
 #include "job/results_log.h"
@@ -112,11 +113,18 @@ class Job {
       base::Log(base::LogLevel::kInfo,
                 fmt::format("{}: {} of {} lines are done, going on", options_.output_path,
                             size_.resumed, size_.lines));
+      if (options_.learn) options_.learn(log_->TakeResumedAnswers());
     }
     return {};
   }
 
   Verdict RunEngine() {
+    std::vector<uint32_t> order;
+    if (options_.group_prefixes) {
+      auto grouped = OrderByStart(input_);
+      if (!grouped.ok()) return FromStatus(grouped.status());
+      order = *std::move(grouped);
+    }
     const auto wake = runtime_.NewEvent("results to commit");
     failures_ = log_->resumed_failures();
     ResultWriter writer({runtime_, input_, *log_, text_, counters_, failures_,
@@ -135,7 +143,7 @@ class Job {
     bool grace_is_over = false;
     {
       Ticker ticker({runtime_, *log_, control_, *wake, display, view, options_.grace_seconds});
-      RequestFeed feed(runtime_, input_, builder, writer, counters_, control_);
+      RequestFeed feed(runtime_, input_, builder, writer, counters_, control_, std::move(order));
       if (size_.pending() > 0) end = Drive(feed, writer);
       status = feed.Stop();
       ticker.Stop();

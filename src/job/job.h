@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "base/status.h"
@@ -17,6 +18,7 @@
 #include "job/summary.h"
 #include "job/text_pipeline.h"
 #include "runtime/runtime.h"
+#include "schedule/lengths.h"
 
 namespace forebay::job {
 
@@ -32,6 +34,7 @@ struct JobOptions {
   ResultStyle style;
   bool strict = false;          // check all lines first, run nothing if one is bad
   bool retry_failed = false;    // run the lines again that failed in earlier runs
+  bool group_prefixes = false;  // give the engine lines of equal beginnings one after another
   bool preserve_order = false;  // rewrite the finished file in the input's order
   double grace_seconds = 30;    // how long a drain may take
   // when the lines that this run is to answer come; where there are any, latencies are measured
@@ -39,7 +42,9 @@ struct JobOptions {
   bool each_token = false;  // latencies between tokens too (TimedSource)
   ProgressMode progress = ProgressMode::kLines;
   int progress_fd = 2;
-  std::string summary_path;               // empty: none
+  std::string summary_path;  // empty: none
+  // told before the engine runs how long the answers are that earlier runs made; empty: nobody
+  std::function<void(std::span<const schedule::EarlierAnswer>)> learn;
   std::string isa;                        // for the summary
   runtime::TimeNs process_began = -1;     // on the runtime's clock; -1: now
   std::function<int64_t()> unix_seconds;  // for `created`; empty: the system's clock

@@ -240,6 +240,30 @@ TEST(JobTest, AnEmptyInputIsComplete) {
   }
 }
 
+TEST(JobTest, AResumedJobTellsHowLongItsAnswersAre) {
+  TestJob job;
+  std::vector<schedule::EarlierAnswer> told;
+  int calls = 0;
+  job.options.learn = [&](std::span<const schedule::EarlierAnswer> answers) {
+    told.assign(answers.begin(), answers.end());
+    ++calls;
+  };
+  const std::string lines =
+      "{\"prompt\":\"hi\",\"max_tokens\":2}\n{\"prompt\":1}\n{\"prompt\":[1,2,3],\"max_tokens\":3}"
+      "\n";
+  job.Input(lines);
+  job.Run();
+  EXPECT_EQ(calls, 0) << "nothing was there";
+  job.Input(lines + "{\"prompt\":\"more\"}\n");
+  EXPECT_EQ(job.Run().summary.resumed, 3);
+  EXPECT_EQ(calls, 1);
+  ASSERT_EQ(told.size(), 2u);
+  std::ranges::sort(told, {}, &schedule::EarlierAnswer::prompt_tokens);
+  EXPECT_EQ(told[0].output_tokens, 2);
+  EXPECT_EQ(told[1].prompt_tokens, 3);
+  EXPECT_EQ(told[1].output_tokens, 3);
+}
+
 TEST(JobTest, ResumesAfterAbortsAtRandomMoments) {
   base::Rng rng(5);
   for (int round = 0; round < 10; ++round) {

@@ -13,12 +13,14 @@ constexpr int64_t kNoMore = -1;
 }  // namespace
 
 RequestFeed::RequestFeed(runtime::Runtime& runtime, const JobFile& file, RequestBuilder& builder,
-                         ResultWriter& writer, JobCounters& counters, RunControl& control)
+                         ResultWriter& writer, JobCounters& counters, RunControl& control,
+                         std::vector<uint32_t> order)
     : file_(file),
       builder_(builder),
       writer_(writer),
       counters_(counters),
       control_(control),
+      order_(std::move(order)),
       ids_(runtime, "the job's requests", kAhead) {
   for (size_t ordinal = 0; ordinal < file.size(); ++ordinal)
     remaining_ += writer.Done(ordinal) ? 0 : 1;
@@ -55,7 +57,8 @@ base::Status RequestFeed::Stop() {
 }
 
 void RequestFeed::Read() {
-  for (size_t ordinal = 0; ordinal < file_.size() && !Ending(); ++ordinal) {
+  for (size_t i = 0; i < file_.size() && !Ending(); ++i) {
+    const size_t ordinal = order_.empty() ? i : order_[i];
     if (!writer_.Done(ordinal) && !Take(ordinal)) break;
   }
   // A job that is broken has no use for what still runs.

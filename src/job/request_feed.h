@@ -22,9 +22,11 @@ namespace forebay::job {
 // Lines whose error needs no engine go to the writer directly. Stops when the run drains or aborts.
 class RequestFeed : public RequestSource {
  public:
-  // Starts the task. All must outlive the feed.
+  // Starts the task. All must outlive the feed. `order`: of the file's ordinals; empty: as they
+  // are.
   RequestFeed(runtime::Runtime& runtime, const JobFile& file, RequestBuilder& builder,
-              ResultWriter& writer, JobCounters& counters, RunControl& control);
+              ResultWriter& writer, JobCounters& counters, RunControl& control,
+              std::vector<uint32_t> order = {});
   ~RequestFeed() override;
 
   std::optional<Request> Next(bool wait) override;
@@ -51,6 +53,7 @@ class RequestFeed : public RequestSource {
   ResultWriter& writer_;
   JobCounters& counters_;
   RunControl& control_;
+  const std::vector<uint32_t> order_;
 
   std::mutex mutex_;  // guards ahead_
   std::unordered_map<int64_t, Request> ahead_;

@@ -127,6 +127,7 @@ base::Status ResultsLog::Adopt(const ScanExpectation& expected) {
   num_done_ = outcome.num_done;
   num_resumed_failed_ = outcome.num_failed;
   resumed_failures_ = std::move(outcome.failures);
+  resumed_answers_ = std::move(outcome.answers);
   end_ = committed_end_ = outcome.whole_bytes;
   return {};
 }

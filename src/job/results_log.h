@@ -63,6 +63,10 @@ class ResultsLog {
   // The fingerprints of the results found by Open.
   size_t num_resumed_failed() const { return num_resumed_failed_; }
   const FailureTally& resumed_failures() const { return resumed_failures_; }
+  // How long those are that did not fail; once.
+  std::vector<schedule::EarlierAnswer> TakeResumedAnswers() {
+    return std::exchange(resumed_answers_, {});
+  }
   uint64_t torn_bytes() const { return torn_bytes_; }
   uint64_t hole_bytes() const { return hole_bytes_; }
   size_t num_retried() const { return num_retried_; }
@@ -91,6 +95,7 @@ class ResultsLog {
   size_t num_done_ = 0;
   size_t num_resumed_failed_ = 0;
   FailureTally resumed_failures_;
+  std::vector<schedule::EarlierAnswer> resumed_answers_;
   uint64_t torn_bytes_ = 0, hole_bytes_ = 0;
   size_t num_retried_ = 0;
 

@@ -45,6 +45,22 @@ TEST(ResultsLogTest, AppendsAndResumes) {
   EXPECT_TRUE((*log)->Done(1));
 }
 
+TEST(ResultsLogTest, TellsHowLongTheAnswersAre) {
+  const TestFolder folder;
+  const std::string
+      path = folder / "out.jsonl",
+      answer = R"(x","choices":[1,2],"usage":{"prompt_tokens":9,"completion_tokens":13},"u":")";
+  WriteFile(path,
+            ResultOf(2, answer) + "\n" + ResultOf(0, answer, 400) + "\n" + ResultOf(1) + "\n");
+  auto log = OpenLog(path, 4);
+  ASSERT_TRUE(log.ok()) << log.status().ToString();
+  const auto answers = (*log)->TakeResumedAnswers();
+  ASSERT_EQ(answers.size(), 1u) << "one failed, one does not say";
+  EXPECT_EQ(answers[0].prompt_tokens, 9);
+  EXPECT_EQ(answers[0].output_tokens, 6);
+  EXPECT_TRUE((*log)->TakeResumedAnswers().empty());
+}
+
 TEST(ResultsLogTest, CutsATornTailAtEveryByteOfTheLastTwoRecords) {
   const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";

@@ -29,6 +29,7 @@ struct ResultLine {
   std::optional<ResultId> id;
   bool failed = false;
   std::string error_code, error_message;  // a failed one's
+  schedule::EarlierAnswer answer;         // another one's
 };
 
 // The error of a failed result's body; what is not there stays empty.
@@ -38,6 +39,19 @@ void ReadError(simdjson::dom::object response, ResultLine* line) {
   if (response["body"]["error"].get(error)) return;
   if (!error["code"].get(text)) line->error_code = text;
   if (!error["message"].get(text)) line->error_message = text;
+}
+
+// What the usage says; nothing where there is none.
+void ReadAnswer(simdjson::dom::object response, ResultLine* line) {
+  simdjson::dom::object usage;
+  simdjson::dom::array choices;
+  int64_t prompt, output;
+  if (response["body"]["usage"].get(usage) || response["body"]["choices"].get(choices) ||
+      usage["prompt_tokens"].get(prompt) || usage["completion_tokens"].get(output)) {
+    return;
+  }
+  const auto count = static_cast<int64_t>(std::max<size_t>(1, choices.size()));
+  line->answer = {static_cast<int32_t>(prompt), static_cast<int32_t>(output / count)};
 }
 
 ResultLine ReadResultLine(simdjson::dom::parser& parser, std::string_view text) {
@@ -54,7 +68,7 @@ ResultLine ReadResultLine(simdjson::dom::parser& parser, std::string_view text) 
   }
   line.id = ParseResultId(id);
   line.failed = status_code >= 400;
-  if (line.failed) ReadError(response, &line);
+  line.failed ? ReadError(response, &line) : ReadAnswer(response, &line);
   return line;
 }
 
@@ -98,6 +112,7 @@ class Walker {
                               .failed = result.failed,
                               .error_code = result.error_code,
                               .error_message = result.error_message,
+                              .answer = result.answer,
                               .text = line,
                               .place = {offset, end},
                               .number = number_}));
@@ -201,6 +216,7 @@ class Scanner {
     ++outcome_.num_done;
     outcome_.num_failed += result.failed;
     if (result.failed) outcome_.failures.Add(result.error_code, id.line, result.error_message);
+    if (result.answer.output_tokens > 0) outcome_.answers.push_back(result.answer);
     return {};
   }
 
@@ -251,6 +267,7 @@ std::optional<FoundResult> ReadResult(simdjson::dom::parser& parser, std::string
                      .failed = line.failed,
                      .error_code = std::move(line.error_code),
                      .error_message = std::move(line.error_message),
+                     .answer = line.answer,
                      .text = text};
 }
 

@@ -14,6 +14,7 @@
 #include "job/failures.h"
 #include "job/result_id.h"
 #include "job/results_rewrite.h"
+#include "schedule/lengths.h"
 
 namespace forebay::job {
 
@@ -41,12 +42,13 @@ inline constexpr uint64_t kNoOffset = UINT64_MAX;
 struct ScanOutcome {
   std::vector<uint64_t> offsets;  // by ordinal: where a line's result begins, kNoOffset: not done
   size_t num_done = 0;
-  size_t num_failed = 0;       // the part of those done with a status of 400 and above
-  FailureTally failures;       // the same, by code
-  uint64_t whole_bytes = 0;    // what lies behind is a torn tail
-  std::vector<Piece> dropped;  // before that: what is to be taken out, ascending
-  uint64_t hole_bytes = 0;     // the part of `dropped` never written, and what it damaged
-  size_t num_retried = 0;      // the part of `dropped` that failed and runs again
+  size_t num_failed = 0;  // the part of those done with a status of 400 and above
+  FailureTally failures;  // the same, by code
+  std::vector<schedule::EarlierAnswer> answers;  // of the others
+  uint64_t whole_bytes = 0;                      // what lies behind is a torn tail
+  std::vector<Piece> dropped;                    // before that: what is to be taken out, ascending
+  uint64_t hole_bytes = 0;  // the part of `dropped` never written, and what it damaged
+  size_t num_retried = 0;   // the part of `dropped` that failed and runs again
 };
 
 // Supplies the file from its begin: fills the buffer as far as it can, 0 at the end, -1 with errno.
@@ -57,6 +59,8 @@ struct FoundResult {
   ResultId id;
   bool failed = false;  // its status is 400 or above; then
   std::string error_code, error_message;
+  // Of an answer to its prompts, on average, as far as the result says so.
+  schedule::EarlierAnswer answer;
   std::string_view text;  // without its LF
   Piece place;            // in the file, LF included
   int64_t number = 0;     // of the file's line, from 1

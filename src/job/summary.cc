@@ -21,6 +21,21 @@ double Rate(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
+// 0: there is none.
+int64_t CounterOf(const EngineStats& stats, const char* name) {
+  const auto found = stats.mode_counters.find(name);
+  return found == stats.mode_counters.end() ? 0 : found->second;
+}
+
+// Of a whole job that was foreseen; 0: it was not, or earlier runs did a part of it.
+double PredictedOverMeasured(const JobSummary& summary) {
+  const int64_t expected_ms = CounterOf(summary.stats, "expected_ms");
+  return summary.resumed > 0 ? 0 : Rate(expected_ms, 1e3 * summary.elapsed_seconds);
+}
+double StepsOverLeast(const EngineStats& stats) {
+  return Rate(stats.steps, static_cast<double>(CounterOf(stats, "least_steps")));
+}
+
 void AppendStats(const EngineStats& stats, base::JsonWriter& writer) {
   const std::pair<const char*, int64_t> counts[] = {
       {"requests_finished", stats.requests_finished},
@@ -133,6 +148,10 @@ std::string SummaryJson(const JobSummary& summary) {
   writer.Key("workspace_bytes").UInt(summary.model.workspace_bytes);
   for (const auto& [name, milliseconds] : summary.latencies_ms)
     writer.Key(name).Double(milliseconds);
+  if (const double ratio = PredictedOverMeasured(summary); ratio > 0)
+    writer.Key("predicted_over_measured").Double(ratio);
+  if (const double ratio = StepsOverLeast(summary.stats); ratio > 0)
+    writer.Key("steps_over_least").Double(ratio);
   writer.Key("engine");
   AppendStats(summary.stats, writer);
   writer.Key("mode_counters").BeginObject();

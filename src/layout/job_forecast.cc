@@ -84,6 +84,7 @@ void ReplicaForecast::Look() {
   for (const ChoiceForecast& choice : running_) {
     view_.available_blocks -= choice.blocks;
     view_.running.push_back({.known_tokens = choice.known,
+                             .generated = choice.generated(),
                              .computed_tokens = choice.computed,
                              .reserved_blocks = choice.blocks,
                              .exclusive_blocks = choice.blocks,
@@ -136,7 +137,8 @@ void ReplicaForecast::Take(int64_t steps, JobForecast* total) {
     preempted.push_back(choice);
   }
   for (const schedule::RowsOf& entry : plan_.run) Compute(running_[entry.index], entry.rows);
-  running_.resize(running_.size() - preempted.size());  // the latest
+  std::ranges::sort(plan_.preempt, std::ranges::greater());
+  for (const int32_t index : plan_.preempt) running_.erase(running_.begin() + index);
   for (const schedule::RowsOf& entry : plan_.admit) {
     FB_CHECK(entry.index == &entry - plan_.admit.data(), "choices are admitted in order");
     running_.push_back(waiting_.front());

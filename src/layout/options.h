@@ -31,6 +31,7 @@ inline constexpr base::ErrorCode kKvFileSize{"kv_file_size_invalid"};
 struct ChoiceShape {
   int64_t prompt = 1, output = 1;  // Tokens.
   int64_t bound = 0;               // That it may generate, as policies see it; 0: no bound.
+  int64_t shared = 0;              // Of the prompt's tokens, those with which others begin, too.
 };
 
 struct MachineOptions {
@@ -153,7 +154,8 @@ struct TrialOptions {
   double overcommit = 1;  // schedule::StepView::overcommit
   double link_gbps = 0;   // GB/s at which real ranks of a stage meet; 0: as fast as they do.
   double host_link = 1;   // Of simulated devices: the part of its rate that the host's link has.
-  int flip_every = 0;     // So many steps are taken together, so many not; 0: as the mode says.
+  uint64_t flip_streaming = 0;  // Draws anew every few steps how much is streamed; 0: it does not.
+  int flip_every = 0;  // So many steps are taken together, so many not; 0: as the mode says.
   // So many steps in each of the layout's modes in turn, or schedule::kFlipAtRandom; 0: as rows
   // say.
   int shift_every = 0;
@@ -190,6 +192,7 @@ struct EngineOptions {
   // many.
   std::shared_ptr<const std::vector<ChoiceShape>> job;
   double job_times = 1;
+  bool job_exact = false;  // It has no more, and outputs are as they say.
   Stealing steal = Stealing::kAuto;
   TierOptions tier;
   TrialOptions trial;

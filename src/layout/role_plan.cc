@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layout/layout_search.h"
+#include "layout/printed_plan.h"
 
 namespace forebay::layout {
 namespace {
@@ -32,7 +33,13 @@ base::Result<RolePlan> PlanRole(GroupRole role, const Layout& layout, EngineOpti
 
 base::Result<std::vector<RolePlan>> PlanRoles(const EngineOptions& options,
                                               const model::ModelConfig& config) {
+  const std::unique_ptr<schedule::Policy> policy = options.policy->make();
   std::vector<RolePlan> roles;
+  if (policy->growth_is_free()) {
+    FB_ASSIGN_OR_RETURN(LayoutPlan plan, PlanFreeGrowth(options, config));
+    roles.push_back({GroupRole::kAll, std::move(plan), options.ship.mode});
+    return roles;
+  }
   if (!options.roles) {
     FB_ASSIGN_OR_RETURN(LayoutPlan plan, PlanJob(options, config));
     roles.push_back({GroupRole::kAll, std::move(plan), options.ship.mode});

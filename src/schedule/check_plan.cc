@@ -27,8 +27,6 @@ void CheckPlan(const StepView& view, const StepPlan& plan) {
   for (const int32_t index : plan.preempt) {
     MarkOnce(&running, index, "running choice");
     FB_CHECK(index > 0, "the first running choice is preempted");
-    FB_CHECK(index >= static_cast<int32_t>(survivors),
-             "running choice {} is preempted before later ones", index);
   }
   int64_t rows = 0, blocks = 0;
   for (const RowsOf& entry : plan.run) {
@@ -58,7 +56,7 @@ void CheckPlan(const StepView& view, const StepPlan& plan) {
            limits.max_num_batched_tokens);
   FB_CHECK(plan.admit.empty() || choices <= limits.max_num_seqs, "{} choices, at most {}", choices,
            limits.max_num_seqs);
-  const int64_t available = AvailableAfter(view, survivors);
+  const int64_t available = AvailableAfter(view, plan.preempt);
   FB_CHECK(blocks <= available, "{} blocks wanted, {} available", blocks, available);
   FB_CHECK(rows > 0 || !view.elsewhere.empty() || (view.running.empty() && view.waiting.empty()),
            "nothing is planned for {} running and {} waiting choices", view.running.size(),

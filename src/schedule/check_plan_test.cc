@@ -41,8 +41,12 @@ TEST(CheckPlanTest, AbortsOnEachBrokenRule) {
   small.available_blocks = 1;
   small.limits.total_blocks = 3;
   EXPECT_DEATH(CheckPlan(small, {.run = {{0, 1}, {1, 31}}}), "2 blocks wanted, 1 available");
+  // Any but the first may give way, and gives what it holds alone.
   small.running.push_back(small.running[1]);
-  EXPECT_DEATH(CheckPlan(small, {.preempt = {1}, .run = {{0, 1}}}), "before later ones");
+  small.running[1].exclusive_blocks = 1;
+  CheckPlan(small, {.preempt = {1}, .run = {{0, 1}, {2, 16}}});
+  EXPECT_DEATH(CheckPlan(small, {.preempt = {2}, .run = {{0, 1}, {1, 17}}}),
+               "2 blocks wanted, 1 available");
 }
 
 }  // namespace

@@ -2,28 +2,26 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
+
+#include "base/rng.h"
 
 namespace forebay::schedule {
 namespace {
 
-// Lengths are told apart by one in 32: below 64 each is a bin, then 32 an octave.
-constexpr int kExact = 64, kPerOctave = 32, kOctaves = 25;
-constexpr int kBins = kExact + kOctaves * kPerOctave;
-// An output of which nothing is known yet.
-constexpr int64_t kUnknownOutput = 1024;
 constexpr int kMostSkipped = 32;
+// Answers of a group that must have ended before it is asked.
+constexpr int64_t kEnough = 32;
+// A group has 40 KiB.
+constexpr size_t kMostGroups = 32;
 
-int BinOf(int64_t tokens) {
-  if (tokens < kExact) return static_cast<int>(tokens);
-  const int octave = std::bit_width(static_cast<uint64_t>(tokens)) - 7;  // 0: from 64 on
-  const auto part = static_cast<int>(tokens >> (octave + 1)) - kPerOctave;
-  return std::min(kBins - 1, kExact + octave * kPerOctave + part);
+// Prompts are told apart by the octave of their length.
+uint64_t BucketOf(const AnswerKind& kind) {
+  return static_cast<uint64_t>(std::bit_width(static_cast<uint64_t>(kind.prompt_tokens)));
 }
-
-int64_t FirstOf(int bin) {
-  if (bin < kExact) return bin;
-  const int octave = (bin - kExact) / kPerOctave, part = (bin - kExact) % kPerOctave;
-  return int64_t{kPerOctave + part} << (octave + 1);
+// 0: it is not known how the prompt begins.
+uint64_t StartKey(const AnswerKind& kind) {
+  return kind.start == 0 ? 0 : base::Combine64(kind.start, BucketOf(kind));
 }
 
 }  // namespace
@@ -39,21 +37,34 @@ base::Result<LengthPredictor> ParseLengthPredictor(std::string_view text) {
                   text));
 }
 
-Lengths::Lengths(LengthPredictor predictor)
-    : predictor_(predictor),
-      counts_(kBins),
-      sums_(kBins),
-      running_(kBins),
-      survival_(kBins, 1),
-      counts_from_(kBins + 1),
-      sums_from_(kBins + 1) {}
+Lengths::Lengths(LengthPredictor predictor) : predictor_(predictor) {
+  groups_.reserve(kMostGroups);
+}
 
-void Lengths::Ended(int64_t output) {
-  const int bin = BinOf(output);
-  ++counts_[bin];
-  sums_[bin] += static_cast<double>(output);
-  longest_ = std::max(longest_, output);
-  ++ended_;
+const Lengths::Group* Lengths::Find(uint64_t key) const {
+  const auto found = std::ranges::find(groups_, key, &Group::key);
+  return found == groups_.end() ? nullptr : &*found;
+}
+
+void Lengths::EndedIn(uint64_t key, bool by_start, int64_t output) {
+  Group* group = Find(key);
+  if (group == nullptr && groups_.size() < kMostGroups) {
+    group = &groups_.emplace_back(Group{key, by_start, {}});
+  } else if (group == nullptr) {
+    const auto use = [](const Group& each) {
+      return each.by_start ? each.answers.ended() : kEnough;
+    };
+    group = &*std::ranges::min_element(groups_, {}, use);
+    if (use(*group) >= kEnough) return;
+    *group = {key, by_start, {}};
+  }
+  group->answers.Ended(output);
+}
+
+void Lengths::Ended(const AnswerKind& kind, int64_t output) {
+  all_.Ended(output);
+  EndedIn(BucketOf(kind), false, output);
+  if (const uint64_t key = StartKey(kind)) EndedIn(key, true, output);
   changed_ = true;
 }
 
@@ -64,51 +75,40 @@ bool Lengths::Due() {
   return true;
 }
 
-void Lengths::Update(std::span<const int64_t> ages) {
-  std::ranges::fill(running_, 0);
-  for (const int64_t age : ages) {
-    ++running_[BinOf(age)];
-    longest_ = std::max(longest_, age);
+void Lengths::Update(std::span<const BegunAnswer> begun) {
+  const auto asked = [](const Group& group) { return group.answers.ended() >= kEnough; };
+  all_.BeginUpdate();
+  for (Group& group : groups_) {
+    if (asked(group)) group.answers.BeginUpdate();
   }
-  for (int bin = kBins; bin-- > 0;) {
-    counts_from_[bin] = counts_from_[bin + 1] + counts_[bin];
-    sums_from_[bin] = sums_from_[bin + 1] + sums_[bin];
-  }
-  int64_t at_risk = ended_ + std::ssize(ages);
-  double survival = 1;
-  for (int bin = 0; bin < kBins; ++bin) {
-    if (counts_[bin] > 0) {
-      survival *= 1 - static_cast<double>(counts_[bin]) / static_cast<double>(at_risk);
+  for (const BegunAnswer& answer : begun) {
+    all_.Runs(answer.generated);
+    for (const uint64_t key : {BucketOf(answer.kind), StartKey(answer.kind)}) {
+      Group* const group = key == 0 ? nullptr : Find(key);
+      if (group != nullptr && asked(*group)) group->answers.Runs(answer.generated);
     }
-    survival_[bin] = survival;
-    at_risk -= counts_[bin] + running_[bin];
+  }
+  all_.EndUpdate();
+  for (Group& group : groups_) {
+    if (asked(group)) group.answers.EndUpdate();
   }
 }
 
-int64_t Lengths::LeftByMean(int64_t generated) const {
-  const int next = std::min(kBins, BinOf(generated) + 1);
-  if (counts_from_[next] == 0) return ended_ == 0 ? kUnknownOutput : generated;
-  return static_cast<int64_t>(sums_from_[next] / static_cast<double>(counts_from_[next])) -
-         generated;
+const Survival& Lengths::Of(const AnswerKind& kind) const {
+  for (const uint64_t key : {StartKey(kind), BucketOf(kind)}) {
+    const Group* const group = key == 0 ? nullptr : Find(key);
+    if (group != nullptr && group->answers.ended() >= kEnough) return group->answers;
+  }
+  return all_;
 }
 
-int64_t Lengths::LeftByMedian(int64_t generated) const {
-  const int now = BinOf(generated);
-  const double half = survival_[now] / 2;
-  const auto found = std::partition_point(survival_.begin() + now, survival_.end(),
-                                          [&](double survival) { return survival > half; });
-  // Where fewer than half are known to end it may well come as far again, or as any has.
-  if (found == survival_.end() || survival_[now] == 0)
-    return std::max({kUnknownOutput, longest_, 2 * generated}) - generated;
-  return FirstOf(static_cast<int>(found - survival_.begin())) - generated;
-}
-
-int64_t Lengths::Left(int64_t generated, int64_t room, int64_t known) const {
+int64_t Lengths::Left(const AnswerKind& kind, int64_t generated, int64_t room,
+                      int64_t known) const {
   int64_t left = room;
   switch (predictor_) {
     case LengthPredictor::kMax: break;
-    case LengthPredictor::kMean: left = LeftByMean(generated); break;
-    case LengthPredictor::kQuantile: left = LeftByMedian(generated); break;
+    case LengthPredictor::kMean: left = Of(kind).LeftByMean(generated); break;
+    case LengthPredictor::kQuantile: left = Of(kind).LeftByMedian(generated); break;
     case LengthPredictor::kKnown: left = known >= 0 ? known : room; break;
   }
   return std::min(room, std::max<int64_t>(1, left));

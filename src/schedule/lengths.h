@@ -1,6 +1,7 @@
-// How long answers will be, as far as can be told: from what requests ask for, from the choices
-// that have ended, and from those that still run, of which is known that they are longer than they
-// are. Pure.
+// How long answers will be, as far as can be told: from what requests ask for, from the answers
+// that have ended, in earlier runs of the job too, and from those that still run. Answers to
+// prompts that are about as long, and begin alike, tell of each other as soon as enough of them
+// have ended; until then all do. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +10,35 @@
 #include <vector>
 
 #include "base/status.h"
+#include "schedule/survival.h"
 
 namespace forebay::schedule {
 
 // kMax: as long as the request allows. kMean: as the mean of the answers that became longer than
 // this one is. kQuantile: the length that half of the answers which came this far exceed; those
-// that still run count as far as they have come (Kaplan and Meier, 1958). kKnown: what the source
-// of the requests knows, as a trace does, else as kMax.
+// that still run count as far as they have come. kKnown: what the source of the requests knows, as
+// a trace does, else as kMax.
 enum class LengthPredictor : uint8_t { kMax, kMean, kQuantile, kKnown };
 
 base::Result<LengthPredictor> ParseLengthPredictor(std::string_view text);
+
+// What an answer is to.
+struct AnswerKind {
+  int64_t prompt_tokens = 0;
+  // Of how the prompt begins, as all prompts of a template do; 0: not known.
+  uint64_t start = 0;
+};
+
+// An answer that has begun and not ended.
+struct BegunAnswer {
+  AnswerKind kind;
+  int64_t generated = 0;
+};
+
+// One that the job has from an earlier run.
+struct EarlierAnswer {
+  int32_t prompt_tokens = 0, output_tokens = 0;
+};
 
 class Lengths {
  public:
@@ -26,31 +46,36 @@ class Lengths {
 
   LengthPredictor predictor() const { return predictor_; }
   // A choice has ended with so many tokens.
-  void Ended(int64_t output);
+  void Ended(const AnswerKind& kind, int64_t output);
   // Whether enough has happened since the last Update.
   bool Due();
-  // Tokens that the choices have generated which run or wait and have begun.
-  void Update(std::span<const int64_t> ages);
+  // All choices that run, or wait and have begun.
+  void Update(std::span<const BegunAnswer> begun);
 
   // Tokens that a choice will yet generate which has `generated` some, may generate `room` more,
   // and has `known` to come if that is known, else -1. At least 1 where room is.
-  int64_t Left(int64_t generated, int64_t room, int64_t known) const;
+  int64_t Left(const AnswerKind& kind, int64_t generated, int64_t room, int64_t known) const;
 
  private:
-  int64_t LeftByMean(int64_t generated) const;
-  int64_t LeftByMedian(int64_t generated) const;
+  // Answers of one bucket of prompt lengths, or of these the ones whose prompts begin alike.
+  struct Group {
+    uint64_t key;
+    bool by_start;
+    Survival answers;
+  };
+
+  const Group* Find(uint64_t key) const;
+  Group* Find(uint64_t key) { return const_cast<Group*>(std::as_const(*this).Find(key)); }
+  // The group, made where there is room or one of as little use as it.
+  void EndedIn(uint64_t key, bool by_start, int64_t output);
+  // Those that tell most of such a choice.
+  const Survival& Of(const AnswerKind& kind) const;
 
   const LengthPredictor predictor_;
-  int64_t ended_ = 0, longest_ = 0;
   int updates_skipped_ = 0;
   bool changed_ = false;
-  std::vector<int64_t> counts_;   // of ended choices, by bin of their length
-  std::vector<double> sums_;      // of their tokens
-  std::vector<int64_t> running_;  // of others, by bin of their age
-  std::vector<double> survival_;  // the part that is longer than the bin
-  // Over the bins from this one on: ended choices and their tokens.
-  std::vector<int64_t> counts_from_;
-  std::vector<double> sums_from_;
+  Survival all_;
+  std::vector<Group> groups_;
 };
 
 }  // namespace forebay::schedule

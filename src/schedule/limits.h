@@ -18,6 +18,8 @@ struct Limits {
   // So many of these lie below the device and are read from there in every step: only full blocks
   // whose rows were computed in earlier steps.
   int32_t streamed_blocks = 0;
+  // What a policy whose choices grow without memory gives to prompts; 0: all.
+  int32_t prompt_blocks = 0;
 };
 
 }  // namespace forebay::schedule

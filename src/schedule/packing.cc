@@ -22,15 +22,19 @@ int64_t LeastRows(int64_t left, const Limits& limits) {
   return std::min<int64_t>({left, limits.least_chunk, limits.max_num_batched_tokens / 2});
 }
 
+bool Contains(std::span<const int32_t> indices, size_t index) {
+  return std::ranges::find(indices, static_cast<int32_t>(index)) != indices.end();
+}
+
 }  // namespace
 
-int64_t AvailableAfter(const StepView& view, size_t survivors) {
+int64_t AvailableAfter(const StepView& view, std::span<const int32_t> preempted) {
   // Of those that stay: their blocks, the ones of these on the device, and the ones that cannot be
   // streamed, since they are not full.
   int64_t given_back = 0, kept = 0, on_device = 0, open = 0;
   for (size_t i = 0; i < view.running.size(); ++i) {
     const RunningView& choice = view.running[i];
-    if (i < survivors) {
+    if (!Contains(preempted, i)) {
       kept += choice.reserved_blocks;
       on_device += choice.reserved_blocks - choice.streamed_blocks;
       open += choice.reserved_blocks - choice.computed_tokens / view.limits.block_tokens;
@@ -51,13 +55,13 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
   int64_t needed = 0;
   for (const RunningView& choice : view.running) needed += NextRowBlocks(choice, limits);
   size_t survivors = view.running.size();
-  int64_t blocks = AvailableAfter(view, survivors);
   // The latest go first, and the first never: it can always come to its end alone.
+  int64_t blocks = AvailableAfter(view, plan->preempt);
   while (survivors > 1 && needed > blocks) {
     --survivors;
     needed -= NextRowBlocks(view.running[survivors], limits);
     plan->preempt.push_back(static_cast<int32_t>(survivors));
-    blocks = AvailableAfter(view, survivors);
+    blocks = AvailableAfter(view, plan->preempt);
   }
   if (needed > blocks) return {};
 

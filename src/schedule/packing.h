@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "schedule/plan.h"
 
@@ -18,11 +19,11 @@ inline int64_t MissingBlocks(int64_t tokens, int64_t reserved_blocks, const Limi
   return missing > 0 ? missing : 0;
 }
 
-// Blocks that are surely available once the running ones from `survivors` on are preempted. Three
-// lower bounds hold: what is available now plus what each of those holds alone; the device's blocks
-// but for those that the survivors have there; and all blocks but for those of the survivors, as
-// long as what is to be streamed of these is full. The last two are exact where nothing is shared.
-int64_t AvailableAfter(const StepView& view, size_t survivors);
+// Blocks that are surely available once these running choices are preempted. Three lower bounds
+// hold: what is available now plus what each of those holds alone; the device's blocks but for
+// those that the others have there; and all blocks but for those of the others, as long as what is
+// to be streamed of these is full. The last two are exact where nothing is shared.
+int64_t AvailableAfter(const StepView& view, std::span<const int32_t> preempted);
 
 // What is left of a step for admissions.
 struct StepRoom {

@@ -13,6 +13,7 @@ namespace forebay::schedule {
 struct RunningView {
   int64_t order = 0;         // the job's order: line, then choice; lower came first
   int64_t known_tokens = 0;  // prompt and generated so far: positions that have a token
+  int64_t generated = 0;     // of these
   // positions in the KV cache; known - computed rows are to be computed next
   int64_t computed_tokens = 0;
   int64_t reserved_blocks = 0;

@@ -19,6 +19,9 @@ class Policy {
   virtual std::string_view name() const = 0;
   // Whether views are to foresee how long choices will be (expected_left).
   virtual bool wants_lengths() const { return false; }
+  // Whether what choices generate is to take no memory, as on no machine: there are blocks for all
+  // of them then, of which prompts may have Limits::prompt_blocks.
+  virtual bool growth_is_free() const { return false; }
   // Overwrites `plan`, reusing its memory. Each choice alone fits total_blocks (intake refuses the
   // others). REQUIRES of the result (CheckPlan): rows fit max_num_batched_tokens, choices fit
   // max_num_seqs, the blocks of all rows fit what is available after preemption, and whenever
@@ -34,7 +37,7 @@ class Policy {
   virtual Taking HandOut(const QueueView& view) const;
 };
 
-// FB_CHECKs a plan against its view; preempted are the latest-admitted, never the first.
+// FB_CHECKs a plan against its view; the first running choice is never preempted.
 void CheckPlan(const StepView& view, const StepPlan& plan);
 
 // A policy's entry in the registry.

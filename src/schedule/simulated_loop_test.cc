@@ -108,6 +108,7 @@ class Loop {
       view_.running.push_back(
           {.order = choice->order,
            .known_tokens = known,
+           .generated = choice->generated(),
            .computed_tokens = book_.computed(choice->id),
            .reserved_blocks = static_cast<int64_t>(book_.table(choice->id).size()),
            .exclusive_blocks = book_.exclusive_blocks(choice->id),
@@ -239,7 +240,7 @@ TEST_P(SimulatedLoopTest, RunsALongJobWithoutAStall) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, SimulatedLoopTest,
                          ::testing::Values("adaptive", "continuous", "makespan", "sarathi",
-                                           "static_batch", "vllm", "whole"));
+                                           "static_batch", "vasuki-printed", "vllm", "whole"));
 
 // Preemption is waste: in memory for about 13 choices it stays rare, and what is computed twice a
 // small part.

@@ -53,6 +53,7 @@ void DescribeJob(JobLengths job, bool all_there, layout::EngineOptions* options)
   if (!all_there) return;
   options->job = std::make_shared<const std::vector<layout::ChoiceShape>>(std::move(job.choices));
   options->job_times = job.times;
+  options->job_exact = job.exact;
 }
 
 base::Result<JobLengths> MeasureJob(const LineJob& job, const layout::EngineOptions& options) {

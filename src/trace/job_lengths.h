@@ -21,6 +21,7 @@ inline constexpr int64_t kAnswerWithoutBound = 512;
 struct JobLengths {
   std::vector<layout::ChoiceShape> choices;  // In the job's order.
   double times = 1;                          // The job has so many times as many.
+  bool exact = false;                        // It has no more, and outputs are as they say.
 };
 
 // Tells the engine how long the job's choices are, and, where `all_there`, that these are all,

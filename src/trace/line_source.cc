@@ -15,7 +15,7 @@ constexpr int64_t kMostReported = 5;
 
 std::optional<Request> LineSource::Next(bool) {
   while (!ended()) {
-    const size_t ordinal = next_++;
+    const size_t next = next_++, ordinal = order_.empty() ? next : order_[next];
     base::Result<job::BuiltLine> built = builder_.Build(ordinal);
     if (!built.ok()) {
       status_ = built.status();

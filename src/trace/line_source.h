@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <vector>
 
 #include "job/job_file.h"
 #include "job/request_builder.h"
@@ -12,16 +13,18 @@ namespace forebay::trace {
 
 // Reads and tokenizes as the engine asks. What would end an answer by its content is taken out of
 // the requests: an answer has the length that `lengths` gives, or else as many tokens as the
-// request may generate. Lines with errors are counted, and the first few reported. All must outlive
-// the source.
+// request may generate. Lines with errors are counted, and the first few reported. `order`: of the
+// file's ordinals; empty: as they are. All must outlive the source.
 class LineSource final : public CountedSource {
  public:
   LineSource(const job::JobFile& file, job::RequestRules rules, job::TextPipeline& text,
-             const Engine& engine, const OutputLengths& lengths, const RunControl& control)
+             const Engine& engine, const OutputLengths& lengths, const RunControl& control,
+             const std::vector<uint32_t>& order)
       : file_(file),
         builder_(file, std::move(rules), text, &engine),
         lengths_(lengths),
-        control_(control) {}
+        control_(control),
+        order_(order) {}
 
   std::optional<Request> Next(bool wait) override;
   int64_t remaining() const override { return static_cast<int64_t>(file_.size() - next_); }
@@ -39,6 +42,7 @@ class LineSource final : public CountedSource {
   job::RequestBuilder builder_;
   const OutputLengths& lengths_;
   const RunControl& control_;
+  const std::vector<uint32_t>& order_;
   std::atomic<size_t> next_{0};
   int64_t refused_ = 0;
   base::Status status_;

@@ -1,5 +1,6 @@
 #include "trace/simulation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -84,13 +85,16 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
 }  // namespace
 
 void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options) {
-  JobLengths job;
+  JobLengths job{.exact = true};
   for (const TraceRow& row : trace.rows) {
-    const layout::ChoiceShape choice{
-        .prompt = row.prompt_tokens,
-        .output = row.output_tokens,
-        .bound = std::llround(std::ceil(trace.bound * row.output_tokens))};
-    job.choices.insert(job.choices.end(), static_cast<size_t>(trace.choices), choice);
+    layout::ChoiceShape choice{.prompt = row.prompt_tokens,
+                               .output = row.output_tokens,
+                               .bound = std::llround(std::ceil(trace.bound * row.output_tokens)),
+                               .shared = std::min(row.prompt_tokens, trace.shared_prefix_tokens)};
+    job.choices.push_back(choice);
+    // The others of a row share its prompt.
+    choice.shared = choice.prompt;
+    job.choices.insert(job.choices.end(), static_cast<size_t>(trace.choices - 1), choice);
   }
   DescribeJob(std::move(job), !trace.online(), options);
 }

@@ -48,14 +48,15 @@ EventEngine::EventEngine(runtime::VirtualRuntime& runtime, uint64_t seed, LinkSh
 EventEngine::~EventEngine() { runtime_.SetTimedWork(nullptr); }
 
 int EventEngine::AddNode(const SimNodeOptions& options) {
-  const int node = static_cast<int>(nodes_.size());
-  nodes_.push_back({.options = options,
-                    .egress = links_.Add(options.egress_bytes_per_s),
-                    .ingress = links_.Add(options.ingress_bytes_per_s),
-                    .from_host = links_.Add(options.from_host_bytes_per_s),
-                    .to_host = links_.Add(options.to_host_bytes_per_s)});
-  node_of_link_.resize(static_cast<size_t>(nodes_.back().to_host) + 1, node);
-  return node;
+  const int id = static_cast<int>(nodes_.size());
+  Node& node = nodes_.emplace_back();
+  node.options = options;
+  node.egress = links_.Add(options.egress_bytes_per_s);
+  node.ingress = links_.Add(options.ingress_bytes_per_s);
+  node.from_host = options.one_link ? node.ingress : links_.Add(options.from_host_bytes_per_s);
+  node.to_host = options.one_link ? node.egress : links_.Add(options.to_host_bytes_per_s);
+  node_of_link_.resize(static_cast<size_t>(std::max(node.ingress, node.to_host)) + 1, id);
+  return id;
 }
 
 int EventEngine::AddStream(std::string name, int node, bool computes, WaitCause cause) {
@@ -447,8 +448,11 @@ void EventEngine::Settle() {
   for (const int link : links_.Settle(now_)) {
     if (node_of_link_[link] == kHost) continue;
     Node& node = nodes_[node_of_link_[link]];
-    node.copy_load = {.in = links_.load(node.ingress) + links_.load(node.from_host),
-                      .out = links_.load(node.egress) + links_.load(node.to_host)};
+    node.copy_load = {.in = links_.load(node.ingress), .out = links_.load(node.egress)};
+    if (!node.options.one_link) {
+      node.copy_load.in += links_.load(node.from_host);
+      node.copy_load.out += links_.load(node.to_host);
+    }
     Disturb(node);
     if (node.shares_memory()) {
       memory_use_changed_ = true;

@@ -64,6 +64,9 @@ struct SimNodeOptions {
   double ingress_bytes_per_s = 450e9;   // from peers
   double from_host_bytes_per_s = 55e9;  // PCIe 5 x16, as reached
   double to_host_bytes_per_s = 55e9;
+  // Peers are reached by the way to the host: copies to and from both share it, at the peers'
+  // rates.
+  bool one_link = false;
   double request_latency_s = 1e-6;  // from a request's start to its first byte
   cost::Contention contention;
 };

@@ -169,6 +169,39 @@ TEST(SimDevice, CopiesTakeTheLinksTheyCross) {
   });
 }
 
+// A device without links to its peers has them behind the host's: what it pulls from a peer and
+// what it brings up from the host share one link. With links of their own neither notices the
+// other.
+TEST(SimDevice, PullsAndHostCopiesShareTheLinkOfADeviceThatHasOne) {
+  const auto times = [](bool one_link) {
+    SimNodeOptions node = kNode;
+    node.from_host_bytes_per_s = node.to_host_bytes_per_s = 1e9;
+    node.one_link = one_link;
+    std::array<TimeNs, 3> ended{};
+    RunOn(
+        2,
+        [&](VirtualRuntime& runtime, Machine& machine) {
+          std::vector<std::byte> host(2000);
+          machine.copy(1).Enqueue(machine.Pull(0, 1, 1000));
+          machine.copy(1, CopyKind::kKvUp)
+              .Enqueue(MakeCopy("kv_up", machine.regions[1]->data, host.data(), 2000));
+          // The other direction is free.
+          machine.copy(1, CopyKind::kKvDown)
+              .Enqueue(MakeCopy("kv_down", host.data(), machine.regions[1]->data + 4096, 500));
+          int i = 0;
+          for (const CopyKind kind : {CopyKind::kKvDown, CopyKind::kWeights, CopyKind::kKvUp}) {
+            EXPECT_TRUE(machine.devices[1]->Synchronize(machine.copy(1, kind)).ok());
+            ended[static_cast<size_t>(i++)] = runtime.Now();
+          }
+          machine.engine.links().CheckInvariants();
+        },
+        1, LinkSharing::kFair, node);
+    return ended;
+  };
+  EXPECT_EQ(times(false), (std::array<TimeNs, 3>{500, 1000, 2000}));
+  EXPECT_EQ(times(true), (std::array<TimeNs, 3>{500, 2000, 3000}));
+}
+
 // With a latency as long as a request's transfer, two in flight hide it.
 TEST(SimDevice, RequestsInFlightHideTheLatency) {
   SimNodeOptions node = kNode;

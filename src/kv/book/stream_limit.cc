@@ -31,4 +31,9 @@ bool StreamLimit::Observe(const StreamedStep& step) {
   return false;
 }
 
+void StreamLimit::Set(int32_t limit) {
+  limit_ = std::clamp(limit, options_.least, options_.places);
+  lowest_ = std::min(lowest_, limit_);
+}
+
 }  // namespace forebay::kv

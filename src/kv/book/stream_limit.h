@@ -31,6 +31,8 @@ class StreamLimit {
 
   // Whether the limit has shrunk. Steps that stream nothing say nothing.
   bool Observe(const StreamedStep& step);
+  // For trials: as much as is said, within what may be.
+  void Set(int32_t limit);
 
   int32_t limit() const { return limit_; }
   int32_t lowest() const { return lowest_; }  // so far

@@ -10,6 +10,7 @@
 // comes up in the same stream.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <span>
@@ -49,6 +50,9 @@ class Tier {
   }
   // What went down before the step that began last is in the store's memory.
   const device::DeviceEvent& stored() const { return *stored_; }
+
+  // Its copies', up and down.
+  std::array<const device::Stream*, 2> streams() const { return {&up_, &down_}; }
 
   uint64_t bytes_down() const { return bytes_down_; }
   uint64_t bytes_up() const { return bytes_up_; }

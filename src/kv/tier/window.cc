@@ -9,6 +9,10 @@
 namespace forebay::kv {
 namespace {
 
+// Of the copies into each slot.
+constexpr std::array<const char*, kWindowSlots> kLabels = {"kv_stream, slot 0",
+                                                           "kv_stream, slot 1"};
+
 // One layer's part of streamed blocks, from the tier into a slot.
 struct GatherArgs {
   const StreamedBlock* blocks;  // [count]
@@ -99,15 +103,16 @@ void Window::BeginStep(std::span<const StreamedBlock> blocks) {
 }
 
 void Window::Fetch(int64_t fetch, const std::vector<StreamedBlock>& blocks) {
+  const int64_t layer = (fetch - first_) % num_layers_;
   const GatherArgs args{.blocks = blocks.data(),
                         .count = std::ssize(blocks),
-                        .below = tier_.LayerBelow((fetch - first_) % num_layers_),
+                        .below = tier_.LayerBelow(layer),
                         .stride = tier_.store().block_bytes(),
                         .slot = SlotAt(fetch),
                         .part_bytes = part_bytes_};
   const uint64_t bytes = blocks.size() * part_bytes_;
   const cost::OpDesc desc{.kind = cost::OpKind::kCopy,
-                          .label = "kv_stream",
+                          .label = kLabels[SlotOf(fetch)],
                           .read_bytes = static_cast<double>(bytes),
                           .write_bytes = static_cast<double>(bytes)};
   device::Operation operation = device::MakeOperation<&Gather>(desc, args);
@@ -115,9 +120,11 @@ void Window::Fetch(int64_t fetch, const std::vector<StreamedBlock>& blocks) {
   operation.Reads(args.From(0), part_bytes_).Writes(args.To(0), bytes);
   operation.further_accesses = GatherAccesses;
   device::Stream& up = device_.copy(device::CopyKind::kKvUp);
+  up.SetLayer(layer);
   up.Wait(*consumed_[SlotOf(fetch)]);
   up.Enqueue(operation);
   up.Record(*ready_[SlotOf(fetch)]);
+  up.SetLayer(-1);
   bytes_ += bytes;
 }
 

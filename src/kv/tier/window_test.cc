@@ -168,5 +168,39 @@ TEST(WindowTest, PlantedMistakesAreFoundAndReplayed) {
   }
 }
 
+// What the watchdog says of a copy that does not end.
+TEST(WindowTest, WhoCopiesIsNamedWithLayerAndSlot) {
+  runtime::VirtualRuntime runtime(1);
+  std::string seen;
+  const base::Status status = runtime.Run([&] {
+    Rank rank(runtime, {.max_virtual_delay = 1'000'000, .seed = 1});
+    device::Stream& compute = rank.device->compute();
+    const TierMove down{0, 0, 3};
+    rank.tier->BeginStep({.down = {down}}, false);
+    const StreamedBlock block{0, down.below, 1};
+    rank.window->BeginStep(std::span(&block, 1));
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      compute.SetLayer(layer);
+      rank.window->Acquire(layer);
+      rank.window->Release(layer);
+    }
+    const std::unique_ptr<device::DeviceEvent> done = rank.device->NewEvent();
+    compute.Record(*done);
+    const auto [up, down] = rank.tier->streams();
+    while (!rank.device->WaitFor(*done, 10'000))
+      seen += fmt::format("{}; {}; {}\n", compute.Place(), up->Place(), down->Place());
+    rank.tier->Quiesce();
+  });
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  for (const char* place :
+       {"rank 0 compute waits for 'rank 0 kv copy down'; rank 0 kv copy up waits for "
+        "'rank 0 kv copy down'; rank 0 kv copy down runs '",
+        "rank 0 compute in layer 1 waits for 'rank 0 kv copy up'; rank 0 kv copy up in layer 1 "
+        "runs 'kv_stream, slot 1'",
+        "rank 0 compute in layer 4 waits for 'rank 0 kv copy up'; rank 0 kv copy up in layer 4 "
+        "runs 'kv_stream, slot 0'"})
+    EXPECT_NE(seen.find(place), std::string::npos) << place << "\n" << seen;
+}
+
 }  // namespace
 }  // namespace forebay::kv

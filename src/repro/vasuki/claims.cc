@@ -197,12 +197,12 @@ FindingOr SavedGigabytes(const Batch& key, double, Lab&) {
 constexpr double kA10Cost = 12, kA40Cost = 52;
 
 // Requests a second for what the device costs: an A10 with offload over an A40 without. Its
-// simulator had the A40's kernels for both.
+// simulator had the A40's kernels for both: profile a10-as-a40.
 FindingOr WorthOverA40(const Offload& key, double, Lab&) {
   constexpr double kA40Room = 30.3;  // 48 GiB, less 10 % and the weights
   const MeanLengths lengths = LengthsOf(key.task);
   FB_ASSIGN_OR_RETURN(const SteadyState small,
-                      Steady(key.form, lengths, {.device = "a40", .room_gb = key.room_gb}));
+                      Steady(key.form, lengths, {.device = "a10-as-a40", .room_gb = key.room_gb}));
   FB_ASSIGN_OR_RETURN(const SteadyState own, Steady(key.form, lengths, {.room_gb = key.room_gb}));
   FB_ASSIGN_OR_RETURN(const SteadyState large,
                       Steady(OffloadForm::kOff, lengths, {.device = "a40", .room_gb = kA40Room}));

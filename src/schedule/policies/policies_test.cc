@@ -75,6 +75,15 @@ void Check(std::string_view policy_name, const std::vector<Row>& table) {
   }
 }
 
+RunningView Generated(RunningView choice, int64_t tokens) {
+  choice.generated = tokens;
+  return choice;
+}
+Limits OfPrompts(Limits limits, int32_t blocks) {
+  limits.prompt_blocks = blocks;
+  return limits;
+}
+
 TEST(ContinuousTest, Table) {
   RunningView shared = Decode(65);
   shared.exclusive_blocks = 1;
@@ -543,7 +552,43 @@ TEST(CreatePolicyTest, AnUnknownNameListsTheKnownOnes) {
   EXPECT_TRUE(policy.status().code() == kUnknownPolicy);
   EXPECT_EQ(policy.status().message(),
             "policy 'contiguous' is unknown; there are: adaptive, continuous, makespan, sarathi, "
-            "static_batch, vllm, whole");
+            "static_batch, vasuki-printed, vllm, whole");
+}
+
+TEST(VasukiPrintedTest, Table) {
+  Check("vasuki-printed", {
+                              {"prompts alone take blocks",
+                               {.running = {Generated(Decode(200), 150)},
+                                .waiting = {Wait(64), Wait(64)},
+                                .available_blocks = 90,
+                                .limits = OfPrompts(Of(8, 512, 100), 5)},
+                               {},
+                               {{0, 1}},
+                               {{0, 64}}},
+                              {"growth takes none",
+                               {.running = {Generated(Decode(2000), 1950)},
+                                .waiting = {Wait(64), Wait(32)},
+                                .available_blocks = 37,
+                                .limits = OfPrompts(Of(8, 512, 100), 5)},
+                               {},
+                               {{0, 1}},
+                               {{0, 64}, {1, 32}}},
+                              {"one always runs",
+                               {.waiting = {Wait(200), Wait(20)},
+                                .available_blocks = 100,
+                                .limits = OfPrompts(Of(8, 512, 100), 2)},
+                               {},
+                               {},
+                               {{0, 200}}},
+                              {"as many as may run",
+                               {.running = {Generated(Decode(40), 8)},
+                                .waiting = {Wait(20), Wait(20)},
+                                .available_blocks = 90,
+                                .limits = OfPrompts(Of(2, 512, 100), 50)},
+                               {},
+                               {{0, 1}},
+                               {{0, 20}}},
+                          });
 }
 
 }  // namespace

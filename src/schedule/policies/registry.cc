@@ -2,13 +2,14 @@
 #include "schedule/policy.h"
 
 // X(name, function that makes it)
-#define FOREBAY_POLICIES(X)          \
-  X("adaptive", MakeAdaptive)        \
-  X("continuous", MakeContinuous)    \
-  X("makespan", MakeMakespan)        \
-  X("sarathi", MakeSarathi)          \
-  X("static_batch", MakeStaticBatch) \
-  X("vllm", MakeVllm)                \
+#define FOREBAY_POLICIES(X)              \
+  X("adaptive", MakeAdaptive)            \
+  X("continuous", MakeContinuous)        \
+  X("makespan", MakeMakespan)            \
+  X("sarathi", MakeSarathi)              \
+  X("static_batch", MakeStaticBatch)     \
+  X("vasuki-printed", MakeVasukiPrinted) \
+  X("vllm", MakeVllm)                    \
   X("whole", MakeWhole)
 
 namespace forebay::schedule {
