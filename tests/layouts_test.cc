@@ -579,6 +579,33 @@ TEST_P(ShapeLayoutTest, EveryModeGivesTheSameDigests) {
     EXPECT_GT(StepsIn({1, layout.ranks_per_stage()}), 0);
   });
 }
+
+// Keys and values of each rank are the same bytes whichever modes wrote them; those of a KV head
+// that several ranks hold are so on each.
+TEST_P(ShapeLayoutTest, KeysAndValuesAreThoseOfEveryMode) {
+  const std::vector<Shape> shapes = {
+      {8, 2, 256, {"sp=4", "sp=2,tp=2"}}, {6, 6, 256, {"sp=3,tp=2"}}, {14, 2, 256, {"sp=2"}}};
+  options_.limits.kv_blocks = 64;
+  keeps_kv_ = true;
+  ForEachLayout(shapes, [&](const layout::Layout& layout, const std::string& text) {
+    options_.shift.mode = layout.degrees();
+    RunAsOne(text);
+    const auto expected = kv_;
+    ASSERT_EQ(std::ssize(expected), layout.ranks_per_stage());
+    for (const auto& [head, bytes] : expected) {
+      for (const auto& [other, others] : expected)
+        EXPECT_EQ(bytes == others, head == other) << head << " " << other;
+    }
+    options_.shift.mode = {{1, layout.ranks_per_stage()}};
+    RunAsOne(text);
+    EXPECT_TRUE(kv_ == expected);
+    options_.shift.mode.reset();
+    options_.trial.shift_every = schedule::kFlipAtRandom;
+    RunAsOne(text);
+    EXPECT_TRUE(kv_ == expected);
+    EXPECT_GT(Counter("shift_switches"), 0);
+  });
+}
 INSTANTIATE_TEST_SUITE_P(Models, ShapeLayoutTest, testing::Values("llama3-gqa"));
 
 }  // namespace

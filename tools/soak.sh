@@ -39,6 +39,8 @@ step kills-tiny env FOREBAY_KILLS="$kills" python3 tests/e2e/kill_test.py "$fore
 row "kill -9, tiny model" "$(found kills-tiny '0 lost')"
 step kills-layout env FOREBAY_LAYOUT_KILLS=200 python3 tests/e2e/ranks_test.py "$forebay" Layout.test_kill_and_resume_with_four_ranks
 row "kill -9, tiny model, four ranks that share weights" "200 kills"
+step kills-shift env FOREBAY_LAYOUT_KILLS=200 python3 tests/e2e/ranks_test.py "$forebay" Layout.test_kill_and_resume_with_modes_at_random
+row "kill -9, tiny model, two ranks that cut rows, each step in a mode at random" "200 kills"
 step kills-roles env FOREBAY_LAYOUT_KILLS=200 python3 tests/e2e/ranks_test.py "$forebay" Layout.test_kill_and_resume_with_roles
 row "kill -9, tiny model, two roles" "200 kills"
 step kills-demo env FOREBAY_KILLS="$kills" FOREBAY_KILL_MODEL="$PWD/$model" FOREBAY_KILL_MEMORY=1GiB \

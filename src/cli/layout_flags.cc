@@ -269,6 +269,7 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
   // Trials, for tests.
   command.add_option("--overcommit", engine.trial.overcommit).check(CheckPositiveNumber).hidden();
   command.add_option("--link-gbps", engine.trial.link_gbps).check(CheckPositiveNumber).hidden();
+  command.add_option("--shift-every", engine.trial.shift_every).hidden();
   command.add_option("--sim-host-link", engine.trial.host_link).check(CheckPositiveNumber).hidden();
   command.add_option("--plant-fault-rank", engine.trial.fault.rank).hidden();
   command.add_option("--plant-fault-at-pull", engine.trial.fault.at_pull).hidden();

@@ -1,5 +1,5 @@
 // The ranks of a replica as one: they take the same step over the same rows, each with its part of
-// the model, and one of them draws the tokens, or where rows are cut each of the last stage a part.
+// the model, and each of the last stage draws the tokens of its share of the rows.
 #pragma once
 
 #include <memory>

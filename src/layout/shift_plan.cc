@@ -61,7 +61,8 @@ base::Status CheckAll(const ShiftOptions& asked, const Layout& layout) {
                       modes - 1)};
 }
 
-base::Status CheckAsked(const ShiftOptions& asked, const Layout& layout) {
+base::Status CheckAsked(const EngineOptions& options, const Layout& layout) {
+  const ShiftOptions& asked = options.shift;
   if (asked.mode && asked.threshold > 0) {
     return {kShiftInvalid, fmt::format("--shift-mode {} and --shift-parallel-threshold {} are both "
                                        "given; expected one of them",
@@ -75,7 +76,8 @@ base::Status CheckAsked(const ShiftOptions& asked, const Layout& layout) {
       {asked.mode.has_value(),
        fmt::format("--shift-mode {}", FormatMode(asked.mode.value_or(Degrees{})))},
       {asked.threshold > 0, fmt::format("--shift-parallel-threshold {}", asked.threshold)},
-      {asked.among != ModeChoice::kDefault, all ? "--shift-modes all" : "--shift-modes ends"}};
+      {asked.among != ModeChoice::kDefault, all ? "--shift-modes all" : "--shift-modes ends"},
+      {options.trial.shift_every != 0, fmt::format("--shift-every {}", options.trial.shift_every)}};
   for (const auto& [given, flag] : flags) {
     if (!given) continue;
     return {kShiftInvalid,
@@ -190,7 +192,7 @@ base::Result<ShiftPlan> PlanShift(const EngineOptions& options, const model::Mod
                                   const Layout& layout, const MachinePlan& machine,
                                   const StepPulls* pulls) {
   const ShiftOptions& asked = options.shift;
-  FB_RETURN_IF_ERROR(CheckAsked(asked, layout));
+  FB_RETURN_IF_ERROR(CheckAsked(options, layout));
   ShiftPlan plan;
   if (layout.sp == 1) return plan;
   const bool views_only = !asked.copies_weights && !layout.pools();

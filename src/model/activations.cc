@@ -36,7 +36,7 @@ void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCap
   const int64_t own_rows = OwnRows(capacity, cut);
   const auto rows = static_cast<uint64_t>(own_rows);
   const auto logit_rows = static_cast<uint64_t>(cut.last_stage() ? capacity.logit_rows : 0);
-  // The most of any rank; with tp alone all gather the logits that one draws from.
+  // The most of any rank.
   const auto drawn_rows =
       static_cast<uint64_t>(DrawnRows(static_cast<int64_t>(logit_rows), cut.degrees(), 0).size());
   const auto hidden = static_cast<uint64_t>(config.hidden_size);

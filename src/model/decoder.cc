@@ -158,8 +158,7 @@ void Decoder::RunHead(int32_t count) const {
   }
   if (exchange == nullptr) return;
   const Degrees layout = weights.shard.cut.degrees();
-  const bool dealt = links.stage != nullptr;
-  const Part rows = dealt ? DrawnRows(count, layout, exchange->my_index()) : Part{0, count};
+  const Part rows = DrawnRows(count, layout, exchange->my_index());
   fabric::GatherBlock blocks[fabric::Exchange::kMaxRanks];
   for (int rank = 0; rank < exchange->num_ranks(); ++rank) {
     const Part vocab = VocabOf(*config, layout, rank);
@@ -171,8 +170,7 @@ void Decoder::RunHead(int32_t count) const {
   }
   const std::span gathered(blocks, static_cast<size_t>(exchange->num_ranks()));
   const uint64_t row_bytes = static_cast<uint64_t>(config->vocab_size) * sizeof(float);
-  dealt ? fabric::AllToAll(*stream, *exchange, "logits_gather", gathered, all, row_bytes)
-        : fabric::AllGather(*stream, *exchange, "logits_gather", gathered, all, row_bytes);
+  fabric::AllToAll(*stream, *exchange, "logits_gather", gathered, all, row_bytes);
   CountMeeting(*this, &ExchangeCounters::bytes_head, fabric::BytesFromOthers(*exchange, gathered));
 }
 

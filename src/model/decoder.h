@@ -19,8 +19,8 @@ struct Decoder : BlockContext {
   void Forward(const kernels::StepBatch& whole, const kernels::ContextSums& sums,
                const StepMode& mode = {}) const;
   void Serve(const StepMode& mode) const;
-  // Logits of batch.logit_rows[first .. first + count) into activations.logits, where rows are cut
-  // over ranks of the rank's part of them (DrawnRows) alone; all ranks of the last stage call it.
+  // Logits of the rank's part (DrawnRows) of batch.logit_rows[first .. first + count) into
+  // activations.logits; all ranks of the last stage call it.
   // REQUIRES: count <= capacity.logit_rows.
   void Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const;
 

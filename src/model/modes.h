@@ -41,11 +41,9 @@ base::Part BlocksOf(const Degrees& mode, int index);
 std::vector<int> SpRanks(const Degrees& layout, const Degrees& mode, int block);
 std::vector<int> TpRanks(const Degrees& layout, const Degrees& mode, int block);
 
-// Who draws tokens: where rows are cut, each rank of the stage has a part of the `rows` wanted
-// ones, by its block; else block 0 has them all.
+// Of `rows` wanted ones those whose tokens the rank of `block` draws.
 inline base::Part DrawnRows(int64_t rows, const Degrees& layout, int block) {
-  if (layout.sp > 1) return base::EvenPart(rows, layout.ranks(), block);
-  return {0, block == 0 ? rows : 0};
+  return base::EvenPart(rows, layout.ranks(), block);
 }
 
 // The rows of a step that SP index `index` has in its linear layers.

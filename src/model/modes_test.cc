@@ -102,15 +102,14 @@ TEST(Modes, RowsAreEvenToWithinOne) {
   EXPECT_EQ(MostOwnRows(9, mode) * mode.sp, 16);
 }
 
-// Rows that are drawn are dealt over all ranks of a stage whose rows are cut; with tp alone block 0
-// draws them.
+// Rows that are drawn are dealt over all ranks of a stage.
 TEST(Modes, DrawnRowsAreDealt) {
   const Degrees layout{.sp = 3, .tp = 2};
   EXPECT_THAT(SizesOf(8, 6, [&](int block) { return DrawnRows(8, layout, block); }),
               ElementsAre(2, 2, 1, 1, 1, 1));
   EXPECT_EQ(DrawnRows(1, layout, 5).size(), 0);
-  EXPECT_EQ(DrawnRows(8, {.tp = 2}, 0).size(), 8);
-  EXPECT_EQ(DrawnRows(8, {.tp = 2}, 1).size(), 0);
+  EXPECT_THAT(SizesOf(7, 2, [](int block) { return DrawnRows(7, {.tp = 2}, block); }),
+              ElementsAre(4, 3));
 }
 
 }  // namespace

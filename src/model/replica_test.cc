@@ -209,11 +209,9 @@ struct Rank {
     decoder.links.last_stage = last_stage.get();
     decoder.links.next_stage = next_stage.get();
   }
-  // Its logits of `rows` wanted rows, of the whole vocabulary: where rows are cut those that it
-  // draws from, one rank's behind the other's in the order of their blocks.
+  // Of `rows` wanted rows those that it draws: their logits of the whole vocabulary are its own.
   Part LogitRows(int64_t rows) const {
-    if (!cut.last_stage()) return {};
-    return cut.sp > 1 ? DrawnRows(rows, cut.degrees(), cut.block()) : Part{0, rows};
+    return cut.last_stage() ? DrawnRows(rows, cut.degrees(), cut.block()) : Part{};
   }
 
   const ReplicaCut cut;
@@ -229,9 +227,8 @@ struct Rank {
 };
 
 struct Outcome {
-  // [steps][rows, vocab]; with tp alone of each rank of the last stage one behind the other
-  std::vector<std::vector<float>> logits;
-  std::vector<uint64_t> digests;  // [positions], summed over the ranks
+  std::vector<std::vector<float>> logits;  // [steps][rows, vocab]
+  std::vector<uint64_t> digests;           // [positions], summed over the ranks
   uint64_t weight_bytes = 0;
   int64_t bytes_all_to_all = 0, bytes_all_reduce = 0, bytes_head = 0, pad_rows = 0;
   int64_t meetings = 0;  // of one rank
@@ -265,14 +262,13 @@ Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int p
       if (rank->cut.last_stage()) rank->decoder.Logits(batch.batch, 0, batch.batch.num_logit_rows);
     }
     if (trial.overlap && &step != &kSteps.back()) continue;
-    std::vector<float>& logits = outcome.logits.emplace_back();
+    const auto wanted = static_cast<size_t>(batch.batch.num_logit_rows * c.vocab);
+    std::vector<float>& logits = outcome.logits.emplace_back(wanted);
     for (auto& rank : ranks) {
       EXPECT_TRUE(rank->device->Synchronize(rank->device->compute()).ok());
       const Part rows = rank->LogitRows(batch.batch.num_logit_rows);
-      const int64_t begin = layout.sp > 1 ? rows.begin * c.vocab : std::ssize(logits);
-      const int64_t values = rows.size() * c.vocab;
-      logits.resize(std::max(logits.size(), static_cast<size_t>(begin + values)));
-      std::copy_n(rank->decoder.activations.logits, values, logits.begin() + begin);
+      std::copy_n(rank->decoder.activations.logits, rows.size() * c.vocab,
+                  logits.begin() + rows.begin * c.vocab);
     }
   }
   outcome.digests.resize(kSequences * kMaxPositions);
@@ -320,16 +316,11 @@ class ReplicaTest : public runtime::OnBothRuntimes {
             EXPECT_EQ(many.bytes_all_to_all > 0, layout.sp > 1) << name;
             EXPECT_EQ(many.bytes_all_reduce > 0, layout.tp > 1) << name;
             EXPECT_EQ(many.bytes_head > 0, layout.ranks() > 1) << name;
-            const int ranks = layout.sp > 1 ? 1 : layout.tp;
             for (size_t step = 0; step < one.logits.size(); ++step) {
               const std::vector<float>&want = one.logits[step], &got = many.logits[step];
-              ASSERT_EQ(got.size(), ranks * want.size());
-              for (int rank = 0; rank < ranks; ++rank) {
-                EXPECT_EQ(
-                    std::memcmp(&got[rank * want.size()], want.data(), want.size() * sizeof(float)),
-                    0)
-                    << name << " step " << step << " rank " << rank;
-              }
+              ASSERT_EQ(got.size(), want.size());
+              EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0)
+                  << name << " step " << step;
             }
           },
           num_seeds);
@@ -502,11 +493,23 @@ TEST(Replica, BytesBetweenRanksAreTheClosedForms) {
   EXPECT_EQ(two.bytes_all_to_all, moved);
   EXPECT_EQ(two.pad_rows, pads);
   EXPECT_EQ(two.bytes_all_reduce, 0);
-  const int64_t hidden = 96, vocab_0 = 2 * 1024;  // of three chunks, two are block 0's
-  const int64_t drawn_0 = 19 + 11 + 2;
-  EXPECT_EQ(two.bytes_head,
-            all * hidden * 2 + 4 * drawn_0 * (c.vocab - vocab_0) + 4 * (all - drawn_0) * vocab_0);
+  // Three chunks of the vocabulary; each rank of the stage draws its share of the rows.
+  const int64_t hidden = 96;
+  const auto head_bytes = [&](const Degrees& layout, const std::vector<int64_t>& vocab_of_blocks) {
+    int64_t bytes = (layout.ranks() - layout.tp) * all * hidden * 2;
+    for (const int64_t n : rows) {
+      for (int block = 0; block < layout.ranks(); ++block) {
+        bytes += 4 * base::EvenPart(n, layout.ranks(), block).size() *
+                 (c.vocab - vocab_of_blocks[static_cast<size_t>(block)]);
+      }
+    }
+    return bytes;
+  };
+  EXPECT_EQ(two.bytes_head, head_bytes({2, 1}, {2048, 452}));
+  EXPECT_EQ(run({1, 2}).bytes_head, head_bytes({1, 2}, {2048, 452}));
+  EXPECT_EQ(run({2, 2}).bytes_head, head_bytes({2, 2}, {1024, 1024, 452, 0}));
   const Outcome tensor = run({1, 4});
+  EXPECT_EQ(tensor.bytes_head, head_bytes({1, 4}, {1024, 1024, 452, 0}));
   EXPECT_EQ(tensor.bytes_all_reduce, 3 * 8 * 4 * (4 - 1) * all * hidden);
   EXPECT_EQ(tensor.bytes_all_to_all, 0);
 }

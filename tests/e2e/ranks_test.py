@@ -7,14 +7,15 @@ import os
 import random
 import signal
 import subprocess
+import unittest
 
 import support
 
 KILLS = int(os.environ.get("FOREBAY_LAYOUT_KILLS", 12))
-# How the ranks that are killed reach their weights, or cut their rows; a job goes on in any of them.
-POOLED, SHIFTED = ["--layout", "dp=4,weights=by_layer,pool=3"], ["--layout", "dp=2,sp=2"]
-MODES = [[*POOLED, "--mode", "pull"], [*POOLED, "--mode", "ship"], [*POOLED, "--mode", "auto", "--ship-threshold", 6],
-         [*SHIFTED, "--shift-mode", "2x1"], [*SHIFTED, "--shift-mode", "1x2"], [*SHIFTED, "--shift-parallel-threshold", 8]]
+POOLED, SHIFTED = ["--devices", "4xcpu", "--layout", "dp=4,weights=by_layer,pool=3"], ["--devices", "2xcpu", "--layout", "sp=2"]
+# How the ranks that are killed reach their weights, and how they cut their rows; a job goes on in any of them.
+MODES = [["--mode", "pull"], ["--mode", "ship"], ["--mode", "auto", "--ship-threshold", 6]]
+SHIFTS = [["--shift-every=-1"], ["--shift-every=1"], ["--shift-mode", "2x1"], ["--shift-parallel-threshold", 8]]
 ROLES = ["--devices", "4xcpu", "--context", "dp=2", "--generation", "groups=2"]
 # The profile: of the machine at hand nothing is measured.
 FLAGS = ["--digest", "--quiet", "--max-model-len", 512, "--memory", "128MiB", "--device-profile", "zen4"]
@@ -86,6 +87,7 @@ class Layout(support.TestCase):
             self.expect(job.run(*flags), support.USAGE, *texts)
         for flags, texts in [(["--layout", "sp=2", "--kv-replication", "two-step"], ["--kv-replication two-step with sp=2", "2 KV heads"]),
                              (["--layout", "tp=2", "--shift-weights", "copy"], ["--shift-weights copy", "sp=1, tp=2"]),
+                             (["--layout", "tp=2", "--shift-every=-1"], ["--shift-every -1", "sp=1, tp=2"]),
                              (["--layout", "sp=2,weights=striped", "--shift-weights", "copy"], ["--shift-weights copy", "sp=2,weights=striped"])]:
             job = self.job([{"prompt": "x"}], "refused", flags=FLAGS)
             self.expect(job.run("--devices", "2xcpu", *flags), support.ERROR, "shift_invalid", *texts)
@@ -130,7 +132,13 @@ class Layout(support.TestCase):
         self.assertEqual(job.answers(), reference.answers())
 
     def test_kill_and_resume_with_four_ranks(self):
-        self.kill_and_resume(["--devices", "4xcpu"], MODES)
+        self.kill_and_resume(POOLED, MODES)
+
+    def test_kill_and_resume_with_modes_at_random(self):
+        job = self.kill_and_resume(SHIFTED, SHIFTS)
+        job.forget()
+        self.expect(job.run(*SHIFTS[0]), support.COMPLETE)
+        self.assertGreater(job.summary()["mode_counters"]["shift_switches"], 10)
 
     def test_kill_and_resume_with_roles(self):
         self.kill_and_resume(ROLES, [[]])
@@ -163,6 +171,26 @@ class Layout(support.TestCase):
                 reach *= 0.8
         self.expect(job.run(*modes[0]), support.COMPLETE)
         self.assertEqual(job.answers(), expected)
+        return job
+
+    @unittest.skipUnless(os.path.exists(support.DEMO_MODEL), f"no demo model at {support.DEMO_MODEL}")
+    def test_the_demo_model_on_three_ranks_that_cut_rows(self):
+        """Its 9 heads, 3 KV heads and 40 prompts on 3 ranks: the answers of one."""
+        with open(os.path.join(support.ROOT, "examples", "demo.jsonl"), encoding="utf-8") as file:
+            lines = [json.loads(next(file)) for _ in range(40)]
+        for i, line in enumerate(lines):
+            line["body"].pop("max_completion_tokens", None)
+            line["body"] |= {"max_tokens": 6, "temperature": i % 2}
+        flags = ["--digest", "--quiet", "--max-model-len", 512, "--device-profile", "zen4", "--memory", "2304MiB"]
+        reference = self.job(lines, "one", model=support.DEMO_MODEL, flags=flags)
+        self.expect(reference.run(), support.COMPLETE)
+        job = self.job(lines, "three", model=support.DEMO_MODEL, flags=flags)
+        self.expect(job.run("--devices", "3xcpu", "--layout", "sp=3", "--shift-parallel-threshold", 64), support.COMPLETE)
+        self.assertEqual(len(job.answers()), 40)
+        self.assertEqual(job.answers(), reference.answers())
+        counters = job.summary()["mode_counters"]
+        for counter in ("steps_sp3tp1", "steps_sp1tp3", "bytes_all_to_all", "bytes_all_reduce"):
+            self.assertGreater(counters[counter], 0, counter)
 
     def test_plan(self):
         layouts = ["dp=8", "dp=8,weights=by_layer,pool=64", "dp=8,weights=striped", "dp=2,tp=4,weights=by_layer,pool=64"]

@@ -120,6 +120,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     const auto runtime = runtime::CreateRealRuntime();
     device::HazardChecker checker;
     options_.trial.checker = &checker;
+    kv_.clear();
     auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
     options_.trial.checker = nullptr;
     EXPECT_TRUE(engine.ok()) << layout << ": " << engine.status().ToString();
@@ -133,7 +134,10 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     }
     stats_ = (*engine)->stats();
     for (int i = 0; i < (*engine)->num_replicas(); ++i) {
-      for (const auto& rank : (*engine)->replica(i).ranks()) CountBytes(*rank);
+      for (const auto& rank : (*engine)->replica(i).ranks()) {
+        CountBytes(*rank);
+        if (keeps_kv_) kv_.emplace_back(rank->shard().own_kv_heads.begin, KeysAndValues(*rank));
+      }
     }
     mode_status_ = (*engine)->CheckCounters();
     weight_bytes_ = (*engine)->facts().weight_bytes;
@@ -141,6 +145,13 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(checker.status().ok()) << layout << ": " << checker.status().ToString();
     EXPECT_GT(checker.num_operations(), 0);
     return answers;
+  }
+
+  // Of a model with one group of layers.
+  static std::string KeysAndValues(const engine::Rank& rank) {
+    const kv::CacheView::Group& group = rank.kv().view().groups.front();
+    const std::byte* const begin = rank.kv().region().data;
+    return {reinterpret_cast<const char*>(begin), reinterpret_cast<const char*>(group.digests)};
   }
 
   // What a rank pulled is what its steps needed and what was fetched ahead for a step that did not
@@ -167,6 +178,8 @@ class LayoutTest : public testing::TestWithParam<std::string> {
   base::Status mode_status_;
   uint64_t weight_bytes_ = 0;
   std::string numerics_class_;
+  bool keeps_kv_ = false;
+  std::vector<std::pair<int64_t, std::string>> kv_;  // of each rank: its first KV head, its K and V
 };
 
 }  // namespace forebay
