@@ -97,9 +97,14 @@ class Call {
 
   int Descriptor() { return inbox_->descriptor(); }
 
+  // Have `least` come? Waits for them, but no longer than the time.
+  bool Wait(double timeout_s, size_t least) {
+    const GilRelease release;
+    return inbox_->Wait(static_cast<runtime::TimeNs>(timeout_s * 1e9), least);
+  }
+
   // What has come, as (tag, RequestOutput or None, None or a CompletionOutput of what is new).
-  // Waits until there are `least`, but no longer than the time. `decode`: outputs have the prompt's
-  // text.
+  // Waits as Wait does. `decode`: outputs have the prompt's text.
   nb::list Take(double timeout_s, size_t least, bool decode) {
     std::vector<job::Arrival> arrivals;
     std::vector<std::string> prompts;
@@ -239,6 +244,7 @@ void AddCall(nb::module_& module) {
       .def("cancel", &Call::Cancel)
       .def("cancel_all", &Call::CancelAll)
       .def("descriptor", &Call::Descriptor)
+      .def("wait", &Call::Wait)
       .def("take", &Call::Take);
 }
 

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "job/job.h"
@@ -15,8 +16,10 @@
 #include "job/line_server.h"
 #include "job/output_check.h"
 #include "job/shared_job.h"
+#include "layout/cpu_prices.h"
 #include "model.h"
 #include "profile/cpu_cache.h"
+#include "trace/job_lengths.h"
 
 namespace forebay::python {
 namespace {
@@ -80,20 +83,13 @@ class Batch {
     ended_->Set();
   }
   base::Status RunJob() {
-    job::Shard shard;
     if (!options_.shard.empty()) {
-      FB_ASSIGN_OR_RETURN(shard, job::ParseShard(options_.shard));
+      FB_ASSIGN_OR_RETURN(shard_, job::ParseShard(options_.shard));
     }
-    if (!input_->IsSet()) {
-      FB_RETURN_IF_ERROR(CheckFiles());
-      FB_RETURN_IF_ERROR(OpenModel());
-    }
-    input_->Wait();
-    auto input = job::JobFile::Open(options_.input);
-    if (!input.ok()) return input.status();
-    if (!shard.all()) input->Keep(shard);
-    FB_RETURN_IF_ERROR(CheckFiles());
-    if (!model_) FB_RETURN_IF_ERROR(OpenModel());
+    // What is wrong with files is said before a large model is read.
+    FB_RETURN_IF_ERROR(input_->IsSet() ? OpenInput() : CheckFiles());
+    FB_RETURN_IF_ERROR(OpenModel());
+    FB_RETURN_IF_ERROR(OpenInput());
     job::JobOptions job{.output_path = options_.output,
                         .fingerprints = model_->fingerprints(),
                         .rules = model_->rules(),
@@ -110,7 +106,7 @@ class Batch {
                               model_->engine().Learn(answers);
                             },
                         .isa = model_->engine().isa()};
-    outcome_ = job::RunJob(*runtime_, *input, job, model_->text(), model_->engine(), control_);
+    outcome_ = job::RunJob(*runtime_, *lines_, job, model_->text(), model_->engine(), control_);
     return {};
   }
   base::Status CheckFiles() const {
@@ -120,10 +116,28 @@ class Batch {
     files.inputs.push_back({"input", options_.input});
     return job::CheckOutputs(files.outputs, files.inputs);
   }
+  // Waits until the input is there.
+  base::Status OpenInput() {
+    if (lines_) return {};
+    input_->Wait();
+    FB_ASSIGN_OR_RETURN(job::JobFile lines, job::JobFile::Open(options_.input));
+    lines_.emplace(std::move(lines));
+    if (!shard_.all()) lines_->Keep(shard_);
+    return CheckFiles();
+  }
   base::Status OpenModel() {
-    profile::PriceCpu(*runtime_, &flags_.engine);
-    FB_ASSIGN_OR_RETURN(
-        model_, job::OpenedModel::Open(*runtime_, flags_, options_.output, !flags_.now.empty()));
+    const auto describe = [this](const engine::ModelFiles& files, const job::RequestRules& rules,
+                                 job::TextPipeline& text, layout::EngineOptions* engine) {
+      if (layout::DecidesByPrices(*engine)) {
+        FB_RETURN_IF_ERROR(OpenInput());
+        FB_RETURN_IF_ERROR(
+            trace::DescribeLines({*lines_, rules, text, files.config}, true, engine));
+      }
+      profile::PriceCpu(*runtime_, engine);
+      return base::Status::Ok();
+    };
+    FB_ASSIGN_OR_RETURN(model_, job::OpenedModel::Open(*runtime_, flags_, options_.output,
+                                                       !flags_.now.empty(), describe));
     opened_model_ = true;
     return {};
   }
@@ -134,6 +148,8 @@ class Batch {
   const std::unique_ptr<runtime::Event> input_ = runtime_->NewEvent("the batch's input");
   const std::unique_ptr<runtime::Event> ended_ = runtime_->NewEvent("the batch's end");
   RunControl control_;
+  job::Shard shard_;  // the thread's, as are its lines
+  std::optional<job::JobFile> lines_;
   std::unique_ptr<job::OpenedModel> model_;  // written by the thread before opened_model_
   std::atomic<bool> opened_model_{false}, done_{false};
   base::Status opened_;      // the thread's, until it ended

@@ -5,6 +5,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "profile/cpu_cache.h"
+#include "trace/simulation.h"
+#include "trace/trace.h"
 
 namespace forebay::python {
 namespace {
@@ -38,8 +40,15 @@ cli::ModelFlags ParseFlags(const std::string& model, const Flags& given) {
   return flags;
 }
 
-Model::Model(const std::string& name, const Flags& given) : flags_(ParseFlags(name, given)) {
+Model::Model(const std::string& name, const Flags& given, const std::string& trace)
+    : flags_(ParseFlags(name, given)) {
   const GilRelease release;
+  if (!trace.empty()) {
+    const auto lengths = trace::ReadTrace(trace, {});
+    if (!lengths.ok())
+      throw Failure{lengths.status().code().name, lengths.status().message(), true};
+    trace::DescribeJob(*lengths, &flags_.engine);
+  }
   runtime_ = runtime::CreateRealRuntime();
   profile::PriceCpu(*runtime_, &flags_.engine);
   auto opened = job::OpenedModel::Open(*runtime_, flags_, "", true);
@@ -171,7 +180,8 @@ std::string Model::Render(const std::string& messages, const std::string& tools,
 void AddModel(nb::module_& module) {
   module.def("flag_names", &FlagNames);
   nb::class_<Model>(module, "Model")
-      .def(nb::init<const std::string&, const Flags&>())
+      .def(nb::init<const std::string&, const Flags&, const std::string&>(), nb::arg("model"),
+           nb::arg("flags"), nb::arg("trace") = "")
       .def("close", &Model::Close)
       .def("check", &Model::Check)
       .def("facts", &Model::Facts)

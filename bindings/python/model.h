@@ -48,7 +48,9 @@ cli::ModelFlags ParseFlags(const std::string& model, const Flags& given);
 // One loaded model, and its session. A child of fork has no threads of it and may only drop it.
 class Model {
  public:
-  Model(const std::string& name, const Flags& given);
+  // `trace`: of which lengths the prompts and answers will be, for a layout that is chosen by them
+  // (docs/formats/traces.md); "": nobody knows.
+  Model(const std::string& name, const Flags& given, const std::string& trace);
   ~Model();
 
   // What runs ends at once; the memory goes with the object.

@@ -39,15 +39,19 @@ void Inbox::Put(Arrival arrival) {
   if (arrivals_.size() == 1 && descriptor_ >= 0) eventfd_write(descriptor_, 1);
 }
 
-std::vector<Arrival> Inbox::Take(runtime::TimeNs timeout, size_t least) {
-  if (timeout > 0) {
-    {
-      const std::lock_guard lock(mutex_);
-      wanted_ = least;
-      arrivals_.size() < least ? some_->Reset() : some_->Set();
-    }
-    some_->Wait(timeout);
+bool Inbox::Wait(runtime::TimeNs timeout, size_t least) {
+  {
+    const std::lock_guard lock(mutex_);
+    wanted_ = least;
+    arrivals_.size() < least ? some_->Reset() : some_->Set();
   }
+  some_->Wait(timeout);
+  const std::lock_guard lock(mutex_);
+  return arrivals_.size() >= least;
+}
+
+std::vector<Arrival> Inbox::Take(runtime::TimeNs timeout, size_t least) {
+  if (timeout > 0) Wait(timeout, least);
   const std::lock_guard lock(mutex_);
   wanted_ = 1;
   some_->Reset();

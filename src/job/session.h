@@ -32,8 +32,10 @@ class Inbox {
   explicit Inbox(runtime::Runtime& runtime) : some_(runtime.NewEvent("arrivals")) {}
   ~Inbox();
 
-  // All that is there; blocks while there are fewer than `least`, until `timeout` has passed. Who
-  // needs many at once asks for them, and is not woken for each. Another's Take may end it early.
+  // Are there `least`? Blocks while there are fewer, until `timeout` has passed. Who needs many at
+  // once asks for them, and is not woken for each. Another's Wait or Take may end it early.
+  bool Wait(runtime::TimeNs timeout, size_t least);
+  // All that is there, after a Wait.
   std::vector<Arrival> Take(runtime::TimeNs timeout, size_t least = 1);
   // A descriptor that can be read while something may be there; -1: the system has none left. The
   // inbox' own.

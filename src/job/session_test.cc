@@ -53,9 +53,12 @@ TEST(Session, ATakeEndsWithItsTime) {
     for (auto& each : requests) each.request.prompts = {{1, 2, 3}};
     session.Submit(std::move(requests), inbox);
     EXPECT_EQ(inbox->Take(kLong).size(), 1);
-    // Of two there is one when the time is up; the other comes to the next.
-    EXPECT_EQ(inbox->Take(kStep * 3 / 2, 2).size(), 1);
-    EXPECT_EQ(inbox->Take(kLong).size(), 1);
+    // Of two there is one when the time is up; a wait takes nothing, and the other comes to the
+    // next.
+    EXPECT_FALSE(inbox->Wait(kStep * 3 / 2, 2));
+    EXPECT_EQ(inbox->Take(0).size(), 1);
+    EXPECT_TRUE(inbox->Wait(kLong, 1));
+    EXPECT_EQ(inbox->Take(0).size(), 1);
   });
   EXPECT_TRUE(status.ok()) << status.ToString();
 }

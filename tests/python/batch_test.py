@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 import forebay
-from conftest import FLAGS, LLAMA, interrupted, killed, prompts
+from conftest import FLAGS, LLAMA, RANKS, interrupted, killed, prompts
 from forebay import SamplingParams
 from scale_test import answers, lines
 
@@ -31,6 +31,26 @@ def test_run_batch_is_forebay_run(run, tmp_path):
     with pytest.raises(forebay.Error) as caught:
         forebay.run_batch(job.input, tmp_path / "kv.index", LLAMA, use_tqdm=False, **kept, **FLAGS)
     assert caught.value.code == "output_taken"
+
+
+@pytest.mark.parametrize("layout", ["auto", "dp=2,weights=striped,pool=auto"])
+def test_a_layout_is_chosen_by_the_job(run, tmp_path, layout):
+    job = run(lines(60), flags=["--max-model-len", "512"])
+    output = tmp_path / "mine.jsonl"
+    summary = forebay.run_batch(job.input, output, LLAMA, layout=layout, use_tqdm=False, **RANKS)
+    assert answers(output) == answers(job.output)
+    assert summary["mode_counters"]["expected_ms"] > 0
+    # A table's requests are there only when the model is being opened.
+    told = tmp_path / "summary.json"
+    out = table(pa.table(TABLE), layout=layout, summary=told, **RANKS)
+    assert None not in out["generated_text"].to_pylist()
+    assert json.loads(told.read_text())["mode_counters"]["expected_ms"] > 0
+    with pytest.raises(forebay.Error) as caught:
+        forebay.run_batch(tmp_path / "none", tmp_path / "other.jsonl", LLAMA, layout=layout, use_tqdm=False, **RANKS)
+    assert caught.value.code == "input_unreadable"
+    with pytest.raises(ValueError, match="no column"):
+        table(pa.table(TABLE), prompt="missing", layout=layout, **RANKS)
+    assert table(pa.table(TABLE).slice(0, 0), layout=layout, **RANKS).num_rows == 0
 
 
 def test_control_c_drains_and_the_same_call_goes_on(run, tmp_path):
@@ -111,6 +131,35 @@ def test_a_table_imports_no_more_than_it_needs(tmp_path):
         print([name for name in ("pandas", "pyarrow.dataset", "pyarrow.compute") if name in sys.modules])
         """
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, stdout=subprocess.PIPE, text=True).stdout == "[]\n"
+
+
+ROWS = int(os.environ.get("FOREBAY_ROWS", 20000))  # tools/soak.sh: more
+
+
+def test_memory_of_a_table_is_bounded(tmp_path):
+    import pyarrow.parquet
+
+    def peak(count):
+        """MiB of a process that answers so many rows, each of which is 4 kB wide."""
+        source = str(tmp_path / f"{count}.parquet")
+        schema = pa.schema([("question", pa.list_(pa.int32())), ("text", pa.string())])
+        with pyarrow.parquet.ParquetWriter(source, schema, compression="NONE", use_dictionary=False) as writer:
+            for begin in range(0, count, 1000):
+                rows = range(begin, begin + 1000)
+                writer.write_table(pa.table({"question": [[5 + i % 50, 6] for i in rows], "text": [f"{i:4000}" for i in rows]}, schema))
+        code = f"""
+            import forebay, resource
+            forebay.run_table({source!r}, {source + ".out.parquet"!r}, {LLAMA!r}, prompt="question", use_tqdm=False,
+                              params=forebay.SamplingParams(max_tokens=1), memory="64MiB", threads=1)
+            print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+            """
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, stdout=subprocess.PIPE, text=True)
+        assert pyarrow.parquet.read_metadata(source + ".out.parquet").num_rows == count
+        return int(done.stdout)
+
+    grown, held = peak(ROWS) - peak(8000), (ROWS - 8000) * 4 / 1024
+    print(f"{ROWS} rows: {grown} MiB more than of 8,000, which are {held:.0f} MiB less")
+    assert grown < held / 3
 
 
 def test_messages_nulls_and_no_rows(expected):

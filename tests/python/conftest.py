@@ -13,6 +13,8 @@ import pytest
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LLAMA = os.path.join(TESTS, "golden", "models", "llama3-gqa")
 FLAGS = {"memory": "64MiB", "threads": 1, "max_num_seqs": 16, "digest": True}
+# Two ranks, whose prices nobody need measure.
+RANKS = {"devices": "2xcpu", "device_profile": "zen4", "memory": "128MiB", "threads": 2, "max_model_len": 512, "digest": True}
 FOREBAY = os.environ.get("FOREBAY", "forebay")
 
 

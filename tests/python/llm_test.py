@@ -16,7 +16,7 @@ import time
 import pytest
 
 import forebay
-from conftest import FLAGS, LLAMA, prompts, wait_until
+from conftest import FLAGS, LLAMA, RANKS, prompts, wait_until
 from forebay import LLM, SamplingParams
 
 
@@ -222,6 +222,20 @@ def test_arguments():
         assert len(two.generate(prompts(6), SamplingParams(max_tokens=3), use_tqdm=False)) == 6
 
 
+def test_a_layout_is_chosen_by_the_lengths_of_what_will_be_asked(llm):
+    expected = [output.outputs[0].token_ids for output in llm.generate(prompts(12), SamplingParams(max_tokens=6), use_tqdm=False)]
+    with pytest.raises(forebay.Error, match="the job is not known before it runs"):
+        LLM(LLAMA, layout="auto", **RANKS)
+    with pytest.raises(ValueError, match="synthetic") as caught:
+        LLM(LLAMA, layout="auto", trace="synthetic:n=0,words=5", **RANKS)
+    assert caught.value.code == "trace_invalid"
+    for layout in ("auto", "dp=2,weights=striped,pool=auto"):
+        with LLM(LLAMA, layout=layout, trace="synthetic:n=400,prompt=64,output=64", **RANKS) as two:
+            outputs = two.generate(prompts(12), SamplingParams(max_tokens=6), use_tqdm=False)
+            assert two.stats()["expected_ms"] > 0
+        assert [output.outputs[0].token_ids for output in outputs] == expected
+
+
 def test_several_threads_and_two_models(llm):
     expected = [o.outputs[0].token_ids for o in llm.generate(prompts(20), SamplingParams(max_tokens=6), use_tqdm=False)]
     found, errors = [], []
@@ -275,6 +289,24 @@ def test_memory_comes_back(by):
     gc.collect()
     assert inside - before > 64 << 20, "the test holds nothing"
     assert rss() < 1.05 * before
+
+
+PROMPTS = int(os.environ.get("FOREBAY_PROMPTS", 6000))  # tools/soak.sh: a million
+
+
+def test_memory_of_an_iterator_is_bounded(llm):
+    # What is kept of a prompt or its answer is 4 kB at least.
+    source = ({"prompt_token_ids": [5 + i % 50, 6 + i // 50 % 50], "prompt": f"{i:4000}"} for i in range(PROMPTS))
+    done, before = 0, 0
+    for output in llm.generate_iter(source, SamplingParams(max_tokens=1)):
+        assert len(output.prompt) == 4000
+        done += 1
+        if done == 2000:
+            before = rss()
+    grown = (rss() - before) / 2**20
+    print(f"{done} prompts: {grown:.1f} MiB more than after 2,000")
+    assert done == PROMPTS
+    assert grown < 6
 
 
 def test_fork(llm):

@@ -1,4 +1,5 @@
 """forebay.ray on a cluster of this machine: the answers of one process, every line once, whoever is killed."""
+import asyncio
 import json
 import os
 import signal
@@ -128,14 +129,14 @@ def test_no_worker_can_start(cluster, tmp_path):
     assert caught.value.code == "no_worker"
 
 
-def predicted(rows, **kwargs):
+def predicted(rows, predictor=None, calls=1, **kwargs):
     import ray.data
 
     from forebay.ray import Predictor
 
     done = ray.data.from_items(rows).map_batches(
-        Predictor, fn_constructor_kwargs={"model": LLAMA, **{k: v for k, v in FLAGS.items() if k != "digest"}, **kwargs},
-        compute=ray.data.ActorPoolStrategy(size=1), num_cpus=1, batch_size=16,
+        predictor or Predictor, fn_constructor_kwargs={"model": LLAMA, **{k: v for k, v in FLAGS.items() if k != "digest"}, **kwargs},
+        compute=ray.data.ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=calls), num_cpus=1, batch_size=16,
     )
     return {row["id"]: row for row in done.take_all()}
 
@@ -152,6 +153,57 @@ def test_rows_of_a_dataset(cluster):
         assert list(found[name]["generated_tokens"]) == output.outputs[0].token_ids
         assert list(found[name]["prompt_token_ids"]) == output.prompt_token_ids
         assert found[name]["__inference_error__"] == ""
+
+
+def test_batches_overlap(cluster):
+    from forebay.ray import Predictor
+
+    class Timed(Predictor):
+        async def __call__(self, batch):
+            began = time.monotonic()
+            async for row in super().__call__(batch):
+                yield {**row, "began": [began], "ended": [time.monotonic()]}
+
+    rows = [{"id": str(i), "prompt": text, "sampling_params": {"max_tokens": 100, "temperature": 0, "ignore_eos": True}}
+            for i, text in enumerate(prompts(64))]
+    found = predicted(rows, Timed, calls=4).values()
+    assert {row["num_generated_tokens"] for row in found} == {100}
+    batches = {}
+    for row in found:
+        batches[row["began"]] = max(row["ended"], batches.get(row["began"], 0))
+    assert len(batches) == 4
+    # One begins before another has ended.
+    assert max(batches) < max(batches.values()) and sorted(batches)[1] < min(batches.values())
+
+
+def test_batches_that_overlap_keep_the_engine_full():
+    from forebay.ray import Predictor
+
+    # Of very different lengths, so that the last of a batch would have the engine to itself.
+    params = [{"max_tokens": 10 + 37 * i % 90, "temperature": 0, "ignore_eos": True} for i in range(320)]
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        outputs = llm.generate(prompts(320), [SamplingParams(**each) for each in params], use_tqdm=False)
+        steps = llm.stats()["steps"]
+
+    async def steps_of(at_once):
+        predictor, found = Predictor(LLAMA, **FLAGS), {}
+        room = asyncio.Semaphore(at_once)
+
+        async def answer(begin):
+            part = range(begin, begin + 16)
+            async with room:
+                async for row in predictor({"id": list(part), "prompt": prompts(320)[begin : begin + 16], "sampling_params": params[begin : begin + 16]}):
+                    found[row["id"][0]] = row["generated_tokens"][0]
+
+        await asyncio.gather(*(answer(begin) for begin in range(0, 320, 16)))
+        assert [found[i] for i in range(320)] == [output.outputs[0].token_ids for output in outputs]
+        taken = predictor._llm.stats()["steps"]
+        predictor._llm.shutdown()
+        return taken
+
+    # As Ray runs them: one after the other where nothing is said, and several at once.
+    assert steps / asyncio.run(steps_of(1)) < 0.7
+    assert steps / asyncio.run(steps_of(4)) > 0.85
 
 
 def test_a_bad_row_is_an_error_in_its_row(cluster):

@@ -46,22 +46,26 @@ def shared(run, folder, name="shared.jsonl", **kwargs):
 
 
 class Watched(scale.LocalWorkers):
-    """Notes who was given lines. Whose results come first, and count, is the machine's affair."""
+    """Notes who was given lines, and which cores it may use. Whose results come first, and count, is the machine's affair."""
 
     def __init__(self, model):
         super().__init__(model)
-        self.given = set()
+        self.given, self.cores = set(), {}
 
     def send(self, process, lines):
         self.given.add(process)
+        self.cores[process] = os.sched_getaffinity(self._processes[process][0].pid)
         super().send(process, lines)
 
 
-def test_two_workers_give_the_file_of_one(run, tmp_path):
+def test_two_workers_give_the_file_of_one(run, tmp_path, monkeypatch):
     job = run(lines(120))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # workers of nobody else take cores there
     workers = Watched(LLAMA)
     output, summary = shared(job, tmp_path, preserve_order=True, workers=workers)
     assert len(workers.given) == 2
+    if len(os.sched_getaffinity(0)) > 1:
+        assert sorted(len(cores) for cores in workers.cores.values()) == [1, 1] and len(set.union(*workers.cores.values())) == 2
     assert list(answers(output)) == list(range(1, 121)), "in the input's order"
     assert answers(output) == answers(job.output)
     assert summary["end"] == "complete" and summary["done"] == 120 and summary["failed"] == 1
@@ -254,6 +258,34 @@ def test_workers_of_another_version_or_model_are_refused(run, tmp_path, monkeypa
     output, summary = shared(job, tmp_path, workers=workers)
     assert answers(output) == answers(job.output) and workers.given == {0}
     assert "worker 1 is refused" in caplog.text and value in caplog.text and workers.setting[key] in caplog.text
+
+
+def test_each_worker_has_cores_of_its_own(tmp_path):
+    cores = sorted(os.sched_getaffinity(0))[:3]
+    code = f"""
+        import os, sys, forebay.worker
+        os.sched_setaffinity(0, {cores})
+        forebay.worker.take_cores(int(sys.argv[1]))
+        print(sorted(os.sched_getaffinity(0)), flush=True)
+        sys.stdin.read()
+        """
+
+    def begin(count):
+        process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+        return process, json.loads(process.stdout.readline())
+
+    begun = [begin(1) for _ in cores]
+    assert [taken for _, taken in begun] == [[core] for core in cores]
+    # Where none is left all may be used, and of too few none is kept from others.
+    begun += [begin(1), begin(2)]
+    assert [taken for _, taken in begun[-2:]] == [cores, cores]
+    begun[0][0].kill()
+    begun[0][0].wait()
+    begun += [begin(2), begin(1)]
+    assert [taken for _, taken in begun[-2:]] == [cores, [cores[0]]]
+    for process, _ in begun:
+        process.communicate()
 
 
 def test_who_is_not_ready_in_time_begins_again_and_may_come_later(run, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from .tokenizer import Tokenizer
 
 # How long a wait goes on before Python may look at its signals.
 _GLANCE = 0.05
+# How often results become objects, seconds: beside an engine that has all cores, each time holds it up.
+_SELDOM = 1.0
 
 # Requests of these parameters, keys, and whether they are as long as the context: the errors of those that are bad.
 _Add = Callable[
@@ -31,8 +34,9 @@ class LLM:
     Several threads may call one LLM, and several LLMs may live in one process. After ``fork`` the child cannot use it.
     """
 
-    def __init__(self, model: str, **arguments: Any) -> None:
-        self._model = _forebay.Model(str(model), flags_of(arguments))
+    def __init__(self, model: str, *, trace: str = "", **arguments: Any) -> None:
+        """``trace``: the lengths of what will be asked, as ``forebay plan --trace`` takes them, by which ``layout="auto"`` chooses."""
+        self._model = _forebay.Model(str(model), flags_of(arguments), str(trace))
         self._defaults = self._model.defaults()
         self._tokenizer = Tokenizer(self._model)
         self._ahead = 2 * int(arguments.get("max_num_seqs") or 256)
@@ -83,8 +87,7 @@ class LLM:
             more["tools"] = tools
         if chat_template_kwargs:
             more["chat_template_kwargs"] = chat_template_kwargs
-        values = [json.dumps(conversation) for conversation in conversations_of(messages)]
-        lines = Lines(self._defaults, True, more)
+        values, lines = [json.dumps(each) for each in conversations_of(messages)], Lines(self._defaults, True, more)
         return self._run(
             [None] * len(values),
             lambda call, params, *rest: call.add([lines.line(value, each) for value, each in zip(values, params)], *rest, False),
@@ -100,8 +103,7 @@ class LLM:
         on_error: str = "raise",
     ) -> Iterator[RequestOutput]:
         """Answers as they finish; ``request_id`` is the prompt's index. Reads ahead by what the engine needs, never all."""
-        call = _forebay.Call(self._model)
-        lines = Lines(self._defaults, False)
+        call, lines = _forebay.Call(self._model), Lines(self._defaults, False)
         texts: dict[int, str | None] = {}
         every, names = iter(prompts), iter(keys) if keys is not None else None
         raised: BaseException | None = None
@@ -132,7 +134,8 @@ class LLM:
                 call.start()
                 if raised is not None:
                     call.cancel_all()
-                for tag, output, _ in call.take(_GLANCE, 1, None in texts.values()):
+                # Woken for each it would hold the engine up, which has more than it computes at once.
+                for tag, output, _ in call.take(_GLANCE, max(1, len(texts) // 4), None in texts.values()):
                     assert output is not None, "nothing streams"
                     _complete(output, texts.pop(tag), sampling_params)
                     if output.error is None:
@@ -169,16 +172,19 @@ class LLM:
         progress = Progress(len(texts), use_tqdm)
         try:
             call.start()
+            last = time.monotonic()
             while len(outputs) < len(texts):
-                taken: list[RequestOutput] = []
-                for tag, output, _ in call.take(_GLANCE, len(texts) - len(outputs), decode):
+                if not call.wait(_GLANCE, len(texts) - len(outputs)) and time.monotonic() - last < (progress.often or _SELDOM):
+                    continue
+                taken = call.take(0, 1, decode)
+                for tag, output, _ in taken:
                     assert output is not None, "nothing streams"
                     _complete(output, texts[tag], params[tag])
                     if output.error is not None and on_error == "raise":
                         raise output.error
                     outputs[tag] = output
-                    taken.append(output)
-                progress.add(taken)
+                progress.add([outputs[tag] for tag, _, _ in taken])
+                last = time.monotonic()
         except BaseException:
             call.cancel_all()
             raise

@@ -8,14 +8,19 @@ import time
 from .outputs import RequestOutput
 
 
+# How often it draws, seconds.
+_OFTEN = 0.1
+
+
 class Progress:
-    """Draws on stderr where that is a terminal, ten times a second at most."""
+    """Draws on stderr where that is a terminal."""
 
     def __init__(self, total: int, shown: bool) -> None:
         self._total, self._done, self._prompt, self._output = total, 0, 0, 0
         self._shown = shown and sys.stderr is not None and sys.stderr.isatty()
         self._began = time.monotonic()
         self._drawn = 0.0
+        self.often = _OFTEN if self._shown else None
 
     def add(self, outputs: list[RequestOutput]) -> None:
         if self._shown:
@@ -26,7 +31,7 @@ class Progress:
     def at(self, done: int, prompt_tokens: int, output_tokens: int) -> None:
         self._done, self._prompt, self._output = done, prompt_tokens, output_tokens
         now = time.monotonic()
-        if self._shown and self._done and (now - self._drawn > 0.1 or self._done == self._total):
+        if self._shown and self._done and (now - self._drawn > _OFTEN or self._done == self._total):
             self._drawn = now
             self._draw(max(now - self._began, 1e-9))
 

@@ -51,7 +51,8 @@ def _open_file(path: str, kind: str) -> tuple[Any, Iterable[Any]]:
     if kind == ".parquet" and not os.path.isdir(path):
         import pyarrow.parquet as parquet
 
-        file = parquet.ParquetFile(path)
+        # Read ahead, the whole file would stay in memory.
+        file = parquet.ParquetFile(path, pre_buffer=False)
         return file.schema_arrow, file.iter_batches(batch_size=_ROWS)
     if kind == ".csv" and not os.path.isdir(path):
         import pyarrow.csv as csv
