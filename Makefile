@@ -31,9 +31,10 @@ soak: setup-test model
 bench: setup-test model
 	tools/bench.sh
 
-# Other engines from PyPI, under build/peers/ (20 GB), beside ours on the same weights.
+# Other engines from PyPI, under build/peers/ (40 GB with the models), beside ours on the same weights.
 bench-peers: build
 	python3 bench/peers/compare.py
+	python3 bench/peers/compare.py --model qwen3-moe
 
 setup:
 	@tools/setup.sh build

@@ -19,3 +19,4 @@ QWEN3_30B_A3B = {
     "hidden_act": "silu", "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
     "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "bfloat16", "eos_token_id": 151645,
 }
+QWEN3_30B_A3B_CUT = QWEN3_30B_A3B | {"num_hidden_layers": 4}  # 6.2 GB

@@ -28,7 +28,7 @@ import time
 
 import sharegpt
 from machine import MOST_DRIFT, probe_of
-from shapes import QWEN3_06B, QWEN3_30B_A3B, SMOLLM2_135M
+from shapes import QWEN3_06B, QWEN3_30B_A3B_CUT, SMOLLM2_135M
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEMO_MODEL = os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -207,7 +207,7 @@ def shares(bench, rows, emit):
     if "jobcold" in rows:
         emit(share_row("the same, KV touched as it comes into use", bench.random([(128, 128)] * 128, flags=[]), ALL))
     if "moe" in rows:
-        config = QWEN3_30B_A3B | {"num_hidden_layers": 4}
+        config = QWEN3_30B_A3B_CUT
         model = bench.shape("qwen3-30b-a3b", config)
         run = lambda lengths, *flags: bench.random(lengths, flags=["--memory", "8GiB", "--touch-kv", "1GiB", *flags], model=model)
         emit(share_row("experts: prefill 2,048, one prompt a step", run([(2048, 1)] * 4, "--max-num-batched-tokens", "2048"), ALL,

@@ -300,6 +300,26 @@ TEST_P(GoldenExperts, GreedyTokensAreTheSame) {
   CheckGreedy("models/" + name, golden::Tensors("models/" + name + "/golden.safetensors"));
 }
 
+// DeepSeek-V2's forms (with and without a low rank of queries, groups by their greatest or none)
+// against the reference of tools/make_v2_golden.py, which is in float64.
+class GoldenDeepseekV2 : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenDeepseekV2, Fp32LogitsAgreeAtEveryPosition) {
+  for (const int64_t prompt_tokens : {INT64_MAX, int64_t{20}})
+    CompareSequences(GetParam(), tensor::DType::kF32, true, nullptr, prompt_tokens);
+}
+
+TEST_P(GoldenDeepseekV2, GreedyTokensAreTheSame) {
+  const std::string name = GetParam();
+  CheckGreedy("models/" + name, golden::Tensors("models/" + name + "/golden.safetensors"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenDeepseekV2,
+                         testing::Values("deepseek-v2", "deepseek-v2-lite"), [](const auto& info) {
+                           return std::string(std::string(info.param).ends_with("lite") ? "V2Lite"
+                                                                                        : "V2");
+                         });
+
 // One near tie that falls the other way moves a row by whole units, so rows whose choices in all
 // layers are those of the fp32 run are compared, and there are few others.
 TEST_P(GoldenExperts, Bf16LogitsAreAsCloseAsTheReferencesOwn) {
@@ -360,6 +380,17 @@ TEST(GoldenFeatures, AreSeenWhereTheyAreLeftOut) {
          c->mla->softmax_scale = 1 / std::sqrt(static_cast<float>(c->mla->qk_head_dim()));
        }},
       {"deepseek-v3", "shared expert", [](ModelConfig* c) { c->moe->num_shared_experts = 0; }},
+      {"deepseek-v2", "softmax",
+       [](ModelConfig* c) { c->moe->scores = kernels::RouterScores::kSigmoid; }},
+      {"deepseek-v2", "groups",
+       [](ModelConfig* c) { c->moe->num_groups = c->moe->chosen_groups = 1; }},
+      {"deepseek-v2", "groups' greatest",
+       [](ModelConfig* c) { c->moe->group_score = kernels::GroupScore::kTwoGreatest; }},
+      {"deepseek-v2", "routed_scaling_factor", [](ModelConfig* c) { c->moe->scale = 1; }},
+      {"deepseek-v2", "mscale",
+       [](ModelConfig* c) {
+         c->mla->softmax_scale = 1 / std::sqrt(static_cast<float>(c->mla->qk_head_dim()));
+       }},
       {"llama4-text", "chunks", [](ModelConfig* c) { c->attention_chunk = 0; }},
       {"llama4-text", "layers without rope", [](ModelConfig* c) { c->without_rope.clear(); }},
       {"llama4-text", "temperature", [](ModelConfig* c) { c->temperature_floor = 0; }},

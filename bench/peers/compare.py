@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Forebay and its peers on the same random weights, in alternation on the same machine; prints ratios with their spread.
 
-usage: compare.py [--peers llama,vllm,openvino] [--rows prefill,batch1,job,trace,startup] [--rounds N] [--set PEER.NAME=JSON]... [--append]
+usage: compare.py [--model qwen3-0.6b|qwen3-moe] [--peers llama,vllm,openvino] [--rows prefill,batch1,job,trace,startup] [--rounds N]
+                  [--set PEER.NAME=JSON]... [--append]
 Installs what is missing (install.py), writes the weights (model.py), measures, prints a Markdown table: medians, least and
 greatest. A peer that cannot be installed or fails is named with the reason. --append keeps the samples of earlier calls, so that
-a long comparison can be made in pieces. About an hour of two cores that nothing else uses.
+a long comparison can be made in pieces. About an hour of two cores that nothing else uses. qwen3-moe (Qwen3-30B-A3B cut to
+four layers, 6.2 GB in each form) has rows prefill, batch1 and job, beside llama.cpp and vLLM.
 """
 import argparse
 import contextlib
@@ -24,37 +26,51 @@ import install
 from install import PEERS, ROOT, python_of
 
 sys.path.insert(0, os.path.join(ROOT, "bench"))
-import throughput  # noqa: E402
+from shapes import QWEN3_06B, QWEN3_30B_A3B_CUT  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODEL = os.path.join(PEERS, "model")
 # The first 300 rows of sharegpt_8k_filtered_stats_llama2_tokenizer.csv of microsoft/vidur (MIT).
 TRACE = os.path.join(HERE, "sharegpt_lengths.csv")
-VOCAB = throughput.QWEN3_06B["vocab_size"]
+VOCAB = QWEN3_06B["vocab_size"]
 THREADS = os.cpu_count()
-CACHE_GIB = 6
-CACHE_TOKENS = CACHE_GIB * 2**30 // (2 * 2 * throughput.QWEN3_06B["num_hidden_layers"] *
-                                     throughput.QWEN3_06B["num_key_value_heads"] * throughput.QWEN3_06B["head_dim"])
-# The best of the settings that were tried; bench/results/peers-*.md names the others.
-SETTINGS = {
-    "llama": {"gguf": MODEL + "/qwen3-0.6b.gguf", "threads": THREADS, "batch": 2048, "ubatch": 512, "flash": True, "kv": "f16",
-              "unified": False, "slots": 128, "kv_tokens": CACHE_TOKENS},
-    "vllm": {"hf": MODEL + "/hf", "max_model_len": 2048, "slots": 128, "batch": 2048, "eager": False, "zentorch": False},
-    "openvino": {"folder": MODEL + "/openvino", "cache_gib": CACHE_GIB, "slots": 128, "batch": 512, "kv": "bf16", "threads": THREADS},
-}
 FORMS = {"llama": ["hf", "gguf"], "vllm": ["hf"], "openvino": ["hf", "openvino"]}
-FOREBAY_FLAGS = ["--skip-tokenizer-init", "--memory", f"{CACHE_GIB + 2}GiB"]
-# name: what it counts, one request after another?, least ratio to the best peer on AVX-512 BF16
+# name: what it counts, one request after another?
 ROWS = {
-    "prefill": ("prefill of 512", True, "1.05"), "batch1": ("one request, 1 + 128", True, "1.0"),
-    "job": ("128 requests of 128 + 128", False, "1.3"), "trace": ("ShareGPT lengths / 8", False, "1.35"),
-    "startup": ("start-up, command to first token", True, "10 x vLLM, else 1.0"),
+    "prefill": ("prefill of 512", True), "batch1": ("one request, 1 + 128", True), "job": ("requests of 128 + 128", False),
+    "trace": ("ShareGPT lengths / 8", False), "startup": ("start-up, command to first token", True),
+}
+# name: the shape's KV cache and our memory in GiB, requests of a job, and of the rows that it has the least ratio to the best peer on
+# AVX-512 BF16, or to each
+MODELS = {
+    "qwen3-0.6b": {"config": QWEN3_06B, "cache_gib": 6, "memory_gib": 8, "requests": 128,
+                   "wanted": {"prefill": "1.05", "batch1": "1.0", "job": "1.3", "trace": "1.35", "startup": "10 x vLLM, else 1.0"}},
+    "qwen3-moe": {"config": QWEN3_30B_A3B_CUT, "cache_gib": 1, "memory_gib": 9, "requests": 64,
+                  "wanted": {"prefill": "1.3 x llama.cpp, 1.1 x vLLM", "batch1": "1.05 x llama.cpp, 1.0 x vLLM",
+                             "job": "1.5 x llama.cpp, 1.3 x vLLM"}},
 }
 
 
-def lengths_of(row, trace_rows):
+def folder_of(model):
+    return os.path.join(PEERS, "model", model)
+
+
+def settings_of(model):
+    """The best of the settings that were tried; bench/results/peers-*.md names the others."""
+    config, cache, slots = (MODELS[model][key] for key in ("config", "cache_gib", "requests"))
+    kv_bytes = 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
+    folder = folder_of(model)
+    return {
+        "llama": {"gguf": folder + "/model.gguf", "threads": THREADS, "batch": 2048, "ubatch": 512, "flash": True, "kv": "f16",
+                  "unified": False, "slots": slots, "kv_tokens": cache * 2**30 // kv_bytes},
+        "vllm": {"hf": folder + "/hf", "cache_gib": cache, "max_model_len": 2048, "slots": slots, "batch": 2048, "eager": False,
+                 "zentorch": False},
+        "openvino": {"folder": folder + "/openvino", "cache_gib": cache, "slots": slots, "batch": 512, "kv": "bf16", "threads": THREADS},
+    }
+
+
+def lengths_of(row, model, trace_rows):
     """[(prompt tokens, output tokens)] of a row's requests."""
-    fixed = {"prefill": [(512, 1)] * 4, "batch1": [(1, 128)], "job": [(128, 128)] * 128, "startup": [(16, 1)]}
+    fixed = {"prefill": [(512, 1)] * 4, "batch1": [(1, 128)], "job": [(128, 128)] * MODELS[model]["requests"], "startup": [(16, 1)]}
     if row in fixed:
         return fixed[row]
     with open(TRACE) as trace:
@@ -76,7 +92,7 @@ def environment(peer, settings):
     env = {**os.environ, "OMP_NUM_THREADS": str(THREADS), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if peer == "vllm":
         lib = os.path.join(PEERS, "vllm", "lib")
-        env.update(VLLM_TARGET_DEVICE="cpu", VLLM_CPU_KVCACHE_SPACE=str(CACHE_GIB), VLLM_CPU_OMP_THREADS_BIND=f"0-{THREADS - 1}",
+        env.update(VLLM_TARGET_DEVICE="cpu", VLLM_CPU_KVCACHE_SPACE=str(settings["cache_gib"]), VLLM_CPU_OMP_THREADS_BIND=f"0-{THREADS - 1}",
                    VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CACHE_ROOT=os.path.join(PEERS, "vllm_cache"), VLLM_NO_USAGE_STATS="1",
                    LD_PRELOAD=os.path.join(lib, "libiomp5.so"), **settings.get("env", {}))
     return env
@@ -114,10 +130,13 @@ def ask_forebay(args, row, path, folder):
     with contextlib.suppress(FileNotFoundError):
         os.remove(results)
     # The peers' caches are touched when they start; so is ours, but where the start is what counts.
-    flags = (["--max-num-seqs", "1"] if ROWS[row][1] else []) + (["--touch-kv", "4GiB"] if row != "startup" else [])
+    model = MODELS[args.model]
+    flags = ["--skip-tokenizer-init", "--memory", f"{model['memory_gib']}GiB"] + (["--max-num-seqs", "1"] if ROWS[row][1] else [])
+    if row != "startup":
+        flags += ["--touch-kv", f"{min(4, model['cache_gib'])}GiB"]
     begin = time.perf_counter()
-    process = subprocess.Popen([args.forebay, "run", "-m", MODEL + "/hf", "-i", path, "-o", results, "--summary", summary, "--quiet",
-                                *FOREBAY_FLAGS, *flags])
+    process = subprocess.Popen([args.forebay, "run", "-m", folder_of(args.model) + "/hf", "-i", path, "-o", results, "--summary", summary,
+                                "--quiet", *flags])
     while row == "startup" and process.poll() is None and not (os.path.exists(results) and os.path.getsize(results)):
         time.sleep(0.002)
     wall = time.perf_counter() - begin
@@ -153,7 +172,7 @@ def measure(args, peer, rows, settings, folder, samples):
     worker = None
     try:
         for row in rows:
-            lengths = lengths_of(row, args.trace_rows)
+            lengths = lengths_of(row, args.model, args.trace_rows)
             path = write_requests(os.path.join(folder, "requests.jsonl"), lengths)
             warm = write_requests(os.path.join(folder, "warm.jsonl"), lengths[:4])
             if row == "startup":
@@ -175,9 +194,10 @@ def spread(values, form):
     return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
 
 
-def table(samples):
+def table(model, samples):
     lines = ["| row | peer | rounds | forebay | peer | ratio | wanted of the best peer | same first tokens |", "| --- " * 8 + "|"]
-    for row, (title, _, target) in ROWS.items():
+    for row, target in MODELS[model]["wanted"].items():
+        title = f"{MODELS[model]['requests']} {ROWS[row][0]}" if row == "job" else ROWS[row][0]
         for peer in install.INSTALLERS:
             mine = [sample for sample in samples if (sample["row"], sample["peer"]) == (row, peer)]
             if not mine:
@@ -192,8 +212,8 @@ def table(samples):
     return "\n".join(lines)
 
 
-def parse_settings(overrides):
-    settings = json.loads(json.dumps(SETTINGS))
+def parse_settings(model, overrides):
+    settings = settings_of(model)
     for override in overrides:
         name, value = override.split("=", 1)
         peer, key = name.split(".", 1)
@@ -208,26 +228,31 @@ def cpu_name():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--forebay", default=os.path.join(ROOT, "build", "release", "forebay"))
-    parser.add_argument("--peers", default=",".join(install.INSTALLERS))
-    parser.add_argument("--rows", default=",".join(ROWS))
+    parser.add_argument("--model", default="qwen3-0.6b", choices=MODELS)
+    parser.add_argument("--peers", help="by default those that the model has")
+    parser.add_argument("--rows", help="likewise")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trace-rows", type=int, default=300)
     parser.add_argument("--set", action="append", default=[], metavar="PEER.NAME=JSON", help="another setting of a peer")
     parser.add_argument("--append", action="store_true", help="keep the samples of earlier calls")
-    parser.add_argument("--samples", default=os.path.join(PEERS, "samples.jsonl"))
+    parser.add_argument("--samples", help="the file that keeps them, by default the model's")
     args = parser.parse_args()
-    peers, rows = args.peers.split(","), args.rows.split(",")
-    for name in [*set(peers) - set(install.INSTALLERS), *set(rows) - set(ROWS)]:
-        parser.error(f"{name}: no such peer or row; expected peers of {','.join(install.INSTALLERS)}, rows of {','.join(ROWS)}")
+    args.samples = args.samples or os.path.join(PEERS, f"samples-{args.model}.jsonl")
+    known = [[peer for peer in install.INSTALLERS if "num_experts" not in MODELS[args.model]["config"] or peer != "openvino"],
+             list(MODELS[args.model]["wanted"])]
+    peers, rows = (given.split(",") if given else all for given, all in zip((args.peers, args.rows), known))
+    for name in [*set(peers) - set(known[0]), *set(rows) - set(known[1])]:
+        parser.error(f"{name}: no such peer or row of {args.model}; expected peers of {','.join(known[0])}, rows of {','.join(known[1])}")
     os.makedirs(PEERS, exist_ok=True)
     open(args.samples, "a" if args.append else "w").close()
-    settings, failed = parse_settings(args.set), {}
+    settings, failed = parse_settings(args.model, args.set), {}
     for peer in peers:
         try:
             if why := install.install(peer):
                 raise RuntimeError(why)
             for form in FORMS[peer]:
-                subprocess.run([python_of("openvino" if form == "openvino" else peer), os.path.join(HERE, "model.py"), form], check=True)
+                subprocess.run([python_of("openvino" if form == "openvino" else peer), os.path.join(HERE, "model.py"), args.model, form],
+                               check=True)
             with tempfile.TemporaryDirectory(dir=PEERS) as folder, open(args.samples, "a") as samples:
                 measure(args, peer, rows, settings[peer], folder, samples)
         except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
@@ -235,7 +260,7 @@ def main():
             print(f"{peer}: {error}", file=sys.stderr)
     samples = list(map(json.loads, open(args.samples)))
     isa = samples[-1]["isa"] if samples else "no samples"
-    print(f"\n{cpu_name()}, {THREADS} cores, {isa}, {datetime.date.today()}; medians (least-greatest)\n\n{table(samples)}\n")
+    print(f"\n{cpu_name()}, {THREADS} cores, {isa}, {datetime.date.today()}; medians (least-greatest)\n\n{table(args.model, samples)}\n")
     for peer in peers:
         print(f"{peer}: " + (failed.get(peer) or ", ".join(f"{name} {version}" for name, version in install.versions(peer).items())))
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""One set of random weights of the Qwen3-0.6B shape in the forms that the engines read, and proof that the bits agree.
+"""One set of random weights of a model's shape in the forms that the engines read, and proof that the bits agree.
 
-usage: model.py hf|gguf|openvino [--check]     (hf and gguf in the environment of llama, openvino in that of openvino)
-Leaves build/peers/model/hf (safetensors, config.json), model/qwen3-0.6b.gguf, model/openvino. Every value is one that bfloat16,
-float16 and float32 hold exactly, so that no conversion can change it, and the check is for equality. Rows differ and norms
-are near 1, so that engines that compute the same agree in first tokens.
+usage: model.py qwen3-0.6b|qwen3-moe hf|gguf|openvino [--check]     (hf and gguf in the environment of llama, openvino in its own)
+qwen3-moe is Qwen3-30B-A3B cut to four layers, 6.2 GB a form. Leaves build/peers/model/NAME/hf (safetensors, config.json), model.gguf,
+openvino. Every value is one that bfloat16, float16 and float32 hold exactly, so that no conversion can change it, and the
+check is for equality. Rows differ and norms are near 1, so that engines that compute the same agree in first tokens.
 """
 import json
 import os
@@ -16,28 +16,39 @@ import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
-from shapes import QWEN3_06B as CONFIG  # noqa: E402
+from shapes import QWEN3_06B, QWEN3_30B_A3B_CUT  # noqa: E402
 
-FOLDER = os.path.join(ROOT, "build", "peers", "model")
-HF, GGUF, OPENVINO = (os.path.join(FOLDER, name) for name in ("hf", "qwen3-0.6b.gguf", "openvino"))
+MODELS = {"qwen3-0.6b": QWEN3_06B, "qwen3-moe": QWEN3_30B_A3B_CUT}
+CONFIG = MODELS[sys.argv[1]]
+FOLDER = os.path.join(ROOT, "build", "peers", "model", sys.argv[1])
+HF, GGUF, OPENVINO = (os.path.join(FOLDER, name) for name in ("hf", "model.gguf", "openvino"))
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "lm_head": "output", "mlp.gate": "ffn_gate_inp", "mlp.experts.0.gate_proj": "ffn_gate_exps",
+    "mlp.experts.0.up_proj": "ffn_up_exps", "mlp.experts.0.down_proj": "ffn_down_exps",
 }
 
 
 def shapes():
-    """{name: shape} of all tensors; the head is the embedding."""
+    """{name: shape} of all tensors. The same matrix of all experts of a layer follow one another: a stack, as GGUF has it."""
     hidden, ffn, head = CONFIG["hidden_size"], CONFIG["intermediate_size"], CONFIG["head_dim"]
     q, kv = CONFIG["num_attention_heads"] * head, CONFIG["num_key_value_heads"] * head
     layer = {
         "input_layernorm": [hidden], "post_attention_layernorm": [hidden], "self_attn.q_norm": [head], "self_attn.k_norm": [head],
         "self_attn.q_proj": [q, hidden], "self_attn.k_proj": [kv, hidden], "self_attn.v_proj": [kv, hidden],
-        "self_attn.o_proj": [hidden, q], "mlp.gate_proj": [ffn, hidden], "mlp.up_proj": [ffn, hidden], "mlp.down_proj": [hidden, ffn],
+        "self_attn.o_proj": [hidden, q],
     }
+    if experts := CONFIG.get("num_experts"):
+        ffn = CONFIG["moe_intermediate_size"]
+        layer["mlp.gate"] = [experts, hidden]
+    for name, shape in {"gate_proj": [ffn, hidden], "up_proj": [ffn, hidden], "down_proj": [hidden, ffn]}.items():
+        layer |= {f"mlp.experts.{i}.{name}": shape for i in range(experts)} if experts else {f"mlp.{name}": shape}
     out = {"model.embed_tokens.weight": [CONFIG["vocab_size"], hidden], "model.norm.weight": [hidden]}
+    if not CONFIG["tie_word_embeddings"]:
+        out["lm_head.weight"] = [CONFIG["vocab_size"], hidden]
     for i in range(CONFIG["num_hidden_layers"]):
         out.update({f"model.layers.{i}.{name}.weight": shape for name, shape in layer.items()})
     return out
@@ -68,15 +79,22 @@ def write_hf():
     os.rename(out.name, out.name[:-len(".part")])
 
 
-def read_hf():
-    """{name: uint16 array}, mapped."""
+def read_hf(stacked=False):
+    """{name: uint16 array}, mapped. `stacked`: expert 0's name has those of all experts [experts, out, in], the others' have none."""
     path = os.path.join(HF, "model.safetensors")
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
     header.pop("__metadata__")
-    return {name: np.memmap(path, np.uint16, "r", 8 + size + entry["data_offsets"][0], tuple(entry["shape"]))
-            for name, entry in header.items()}
+    tensors = {}
+    for name, entry in header.items():
+        shape = entry["shape"]
+        if stacked and ".experts." in name:
+            if ".experts.0." not in name:
+                continue
+            shape = [CONFIG["num_experts"], *shape]
+        tensors[name] = np.memmap(path, np.uint16, "r", 8 + size + entry["data_offsets"][0], tuple(shape))
+    return tensors
 
 
 def as_float(bits):
@@ -91,9 +109,18 @@ def gguf_name(name):
     return f"{GGUF_NAMES[stem]}.{kind}"
 
 
+def in_float32(name, bits):
+    """What llama.cpp wants so: norms and routers."""
+    return bits.ndim == 1 or name.endswith("mlp.gate.weight")
+
+
 def write_gguf():
     import gguf
-    writer = gguf.GGUFWriter(GGUF + ".part", "qwen3")
+    writer = gguf.GGUFWriter(GGUF + ".part", CONFIG["model_type"].replace("_", ""))
+    if "num_experts" in CONFIG:
+        writer.add_expert_count(CONFIG["num_experts"])
+        writer.add_expert_used_count(CONFIG["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(CONFIG["moe_intermediate_size"])
     writer.add_context_length(CONFIG["max_position_embeddings"])
     writer.add_embedding_length(CONFIG["hidden_size"])
     writer.add_block_count(CONFIG["num_hidden_layers"])
@@ -107,11 +134,11 @@ def write_gguf():
     writer.add_vocab_size(CONFIG["vocab_size"])
     writer.add_tokenizer_model("no_vocab")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
-    for name, bits in read_hf().items():
-        if bits.ndim == 1:  # llama.cpp wants norms in float32
+    for name, bits in read_hf(stacked=True).items():
+        if in_float32(name, bits):
             writer.add_tensor(gguf_name(name), as_float(bits))
         else:
-            writer.add_tensor(gguf_name(name), np.ascontiguousarray(bits).view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+            writer.add_tensor(gguf_name(name), bits.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -122,11 +149,11 @@ def write_gguf():
 def check_gguf():
     import gguf
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(GGUF).tensors}
-    expected = read_hf()
+    expected = read_hf(stacked=True)
     assert len(tensors) == len(expected), f"{len(tensors)} tensors, expected {len(expected)}"
     for name, bits in expected.items():
         data = tensors[gguf_name(name)].data
-        same = np.array_equal(data, as_float(bits)) if bits.ndim == 1 else np.array_equal(data.view(np.uint16), bits)
+        same = np.array_equal(data, as_float(bits)) if in_float32(name, bits) else np.array_equal(data.view(np.uint16), bits)
         assert same, f"{name}: other bits in the GGUF file"
     return f"{len(tensors)} tensors of the GGUF file have the bits of the safetensors file"
 
@@ -170,13 +197,13 @@ FORMS = {"hf": (HF + "/model.safetensors", write_hf, lambda: f"{len(read_hf())} 
 
 
 def main():
-    path, write, check = FORMS[sys.argv[1]]
+    path, write, check = FORMS[sys.argv[2]]
     if not os.path.exists(path):
         os.makedirs(FOLDER, exist_ok=True)
         write()
-        print(f"{sys.argv[1]}: {check()}")
+        print(f"{sys.argv[1]}, {sys.argv[2]}: {check()}")
     elif "--check" in sys.argv:
-        print(f"{sys.argv[1]}: {check()}")
+        print(f"{sys.argv[1]}, {sys.argv[2]}: {check()}")
 
 
 if __name__ == "__main__":

@@ -37,9 +37,11 @@ void ReadRouter(JsonFields* in, const ModelConfig& config, MoeConfig* moe) {
   } else if (method != "greedy" && method != "group_limited_greedy") {
     in->Unsupported("topk_method", method, "noaux_tc, group_limited_greedy, greedy");
   }
+  const auto groups = in->Int("n_group", 1, kMostExperts, 1),
+             chosen_groups = in->Int("topk_group", 1, kMostExperts, 1);
   if (method != "greedy") {
-    moe->num_groups = in->Int("n_group", 1, kMostExperts, 1);
-    moe->chosen_groups = in->Int("topk_group", 1, kMostExperts, 1);
+    moe->num_groups = groups;
+    moe->chosen_groups = chosen_groups;
   }
   moe->renormalize = in->Bool("norm_topk_prob", v3);
   moe->epsilon = 1e-20f;
