@@ -3,7 +3,7 @@
 
 usage: python.py FOREBAY [--rounds N] [--rows tiny,job] [--requests N] [--threads N] [--out FILE], by a Python that has the package
 and pyarrow. With one thread nobody waits in a loop for another, so that CPU time means something where other work shares the cores.
-Rows: tiny (N requests of 16 + 4 on a tiny model, where overhead shows; 20,000), job (128 x 128+128 of the Qwen3-0.6B shape),
+Rows: tiny (N requests of 16 + 4 on a tiny model, where overhead shows; 20,000), job (128 x 128+128 of the SmolLM2-135M shape),
 gil (a second Python thread beside a job, with a core left free and without), iter (memory over --prompts of generate_iter).
 """
 import argparse
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from shapes import QWEN3_06B, SMOLLM2_135M
+from shapes import SMOLLM2_135M
 from throughput import write_requests
 from turns import cpu_in_turns, machine, python, share
 
@@ -162,9 +162,10 @@ def main():
             jobs[f"{args.requests} x 16+4, tiny model"] = lambda: Job(
                 args.forebay, folder, TINY, {"memory": "256MiB", **threads}, args.requests, vocabulary, 16, 4)
         if "job" in rows:
-            model = written(folder, "qwen3-0.6b", QWEN3_06B)
-            jobs["128 x 128+128, Qwen3-0.6B shape"] = lambda: Job(
-                args.forebay, folder, model, {"random_weights": True, "skip_tokenizer_init": True, **threads}, 128, QWEN3_06B["vocab_size"], 128, 128)
+            model = written(folder, "smollm2", SMOLLM2_135M)
+            jobs["128 x 128+128, SmolLM2-135M shape"] = lambda: Job(
+                args.forebay, folder, model, {"random_weights": True, "skip_tokenizer_init": True, "memory": "2GiB", **threads}, 128,
+                SMOLLM2_135M["vocab_size"], 128, 128)
         for name, make in jobs.items():
             times, cpu = cpu_in_turns(make().ways(), args.rounds)
             first = next(iter(times))
@@ -180,7 +181,7 @@ def main():
         if "gil" in rows:
             emit("", "| threads of the engine, of cores | speed of another Python thread, of its speed alone | longest wait alone, ms | beside, ms |", "|---|---|---|---|")
             # So large that what is made of its results is little.
-            model, cores = written(folder, "smollm2", SMOLLM2_135M), len(os.sched_getaffinity(0))
+            model, cores = written(folder, "smollm2-gil", SMOLLM2_135M), len(os.sched_getaffinity(0))
             for count in (cores - 1, cores):
                 arguments = {"random_weights": True, "skip_tokenizer_init": True, "memory": "2GiB", "threads": count}
                 emit(f"| {count} of {cores} | {python(COUNTING, model, json.dumps(arguments), args.rounds).strip()} |")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Jobs that several processes share, beside one process; and the driver alone, under simulated workers.
 
-usage: scale.py FOREBAY [--rounds N] [--rows local,ray,simulated] [--requests N] [--lines N] [--workers N] [--out FILE],
+usage: scale.py FOREBAY [--rounds N] [--rows local,ray,predictor,simulated] [--requests N] [--lines N] [--workers N] [--out FILE],
 by a Python that has the package (and Ray)
 local: two workers of one core beside `--devices 2xcpu`; ray: one worker of all cores of a cluster that is up beside `forebay run`; both of
-N requests of 16 + 32 on a tiny model, in turns. simulated: the driver's CPU time and memory over N lines, and how busy N workers of 16 places are
+N requests of 16 + 32 on a tiny model, in turns. predictor: Ray Data's batches of 16 beside one of all requests (of 1 to 64 tokens), from the first
+row's begin to the last one's end. simulated: the driver's CPU time and memory over N lines, and how busy N workers of 16 places are
 in the last 5 % of the time, beside places that take the next line at once; a worker answers after a time that was drawn, with the line that
 `forebay run` gave.
 """
@@ -39,6 +40,27 @@ import sys, ray
 ray.init(num_cpus=int(sys.argv[1]), include_dashboard=False, log_to_driver=False)
 print(ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
+"""
+# Prints the seconds in which a Predictor had rows. Arguments: requests, model, the package's arguments as JSON, rows of a batch, CPUs.
+PREDICT = """
+import json, sys, time, ray, ray.data
+from forebay.ray import Predictor
+source, model, arguments, size, cores = *sys.argv[1:3], json.loads(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
+ray.init(address="auto", log_to_driver=False)
+class Timed(Predictor):
+    async def __call__(self, batch):
+        began = time.monotonic()
+        async for row in super().__call__(batch):
+            yield {**row, "began": [began], "ended": [time.monotonic()]}
+with open(source, encoding="utf-8") as file:
+    prompts = [json.loads(line)["prompt"] for line in file]
+rows = [{"prompt_token_ids": ids, "sampling_params": {"temperature": 0, "ignore_eos": True, "max_tokens": 1 + 37 * i % 64}}
+        for i, ids in enumerate(prompts)]
+done = ray.data.from_items(rows).map_batches(
+    Timed, fn_constructor_kwargs={"model": model, **arguments}, compute=ray.data.ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=4),
+    num_cpus=cores, batch_size=size).take_all()
+assert len(done) == len(rows) and not any(row["__inference_error__"] for row in done)
+print(max(row["ended"] for row in done) - min(row["began"] for row in done))
 """
 SETTING = """
 import json, sys
@@ -136,6 +158,16 @@ def simulated(args, folder, emit):
     emit(f"| {args.workers} | {args.lines} | {took:.1f} | {1e6 * cpu / args.lines:.0f} | {cpu / took:.2f} | {rss:.0f} | {busy:.3f} | {ideal:.3f} |")
 
 
+def predictor(args, source, cores):
+    """Rows of the table: what the first batch size takes, as a part of what each takes."""
+    seconds = {}
+    for _ in range(args.rounds):
+        for size, name in ((args.requests, "`Predictor`, one batch"), (16, "`Predictor`, batches of 16")):
+            arguments = json.dumps({**ARGUMENTS, "threads": cores})
+            seconds.setdefault(name, []).append(float(python(PREDICT, source, TINY, arguments, size, cores)))
+    return table(f"{args.requests} x 16+1 to 64, tiny model", seconds)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("forebay")
@@ -166,13 +198,13 @@ def main():
                 os.remove(output)
             python(SHARED.format(module=module), source, output, TINY, json.dumps(arguments))
 
-        if "local" in rows or "ray" in rows:
+        if rows != ["simulated"]:
             for line in HEAD:
                 emit(line)
         cores = len(os.sched_getaffinity(0))
-        if "ray" in rows:
+        if "ray" in rows or "predictor" in rows:
             os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_TOKEN=secrets.token_hex(32))
-            cluster = subprocess.Popen([sys.executable, "-c", CLUSTER, str(cores)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            cluster = subprocess.Popen([sys.executable, "-c", CLUSTER, str(cores + 1)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             os.environ["RAY_ADDRESS"] = cluster.stdout.readline().strip()
         for row, ways in {
             "local": {"`--devices 2xcpu`": lambda: run("--devices", "2xcpu", "--memory", "256MiB"),
@@ -183,7 +215,10 @@ def main():
             if row in rows:
                 for line in table(f"{args.requests} x 16+32, tiny model", in_turns(ways, args.rounds)):
                     emit(line)
-        if "ray" in rows:
+        if "predictor" in rows:
+            for line in predictor(args, source, cores):
+                emit(line)
+        if "ray" in rows or "predictor" in rows:
             cluster.communicate()
         if "simulated" in rows:
             simulated(args, folder, emit)

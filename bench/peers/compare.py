@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Forebay and its peers on the same random weights, in alternation on the same machine; prints ratios with their spread.
 
-usage: compare.py [--model qwen3-0.6b|qwen3-moe] [--peers llama,vllm,openvino] [--rows prefill,batch1,job,trace,startup] [--rounds N]
-                  [--set PEER.NAME=JSON]... [--append]
+usage: compare.py [--model qwen3-0.6b|qwen3-moe] [--peers llama,vllm,openvino] [--rows prefill,batch1,job,generate,trace,startup]
+                  [--rounds N] [--set PEER.NAME=JSON]... [--append]
 Installs what is missing (install.py), writes the weights (model.py), measures, prints a Markdown table: medians, least and
-greatest. A peer that cannot be installed or fails is named with the reason. --append keeps the samples of earlier calls, so that
-a long comparison can be made in pieces. About an hour of two cores that nothing else uses. qwen3-moe (Qwen3-30B-A3B cut to
-four layers, 6.2 GB in each form) has rows prefill, batch1 and job, beside llama.cpp and vLLM.
+greatest; generate is the job by `LLM.generate` of the Python package (tools/install_wheel.sh test). A peer that cannot be
+installed or fails is named with the reason. --append keeps the samples of earlier calls, so that a long comparison can be made in
+pieces. About an hour of two cores that nothing else uses. qwen3-moe (Qwen3-30B-A3B cut to four layers, 6.2 GB in each form) has
+rows prefill, batch1 and job, beside llama.cpp and vLLM.
 """
 import argparse
 import contextlib
@@ -34,16 +35,28 @@ TRACE = os.path.join(HERE, "sharegpt_lengths.csv")
 VOCAB = QWEN3_06B["vocab_size"]
 THREADS = os.cpu_count()
 FORMS = {"llama": ["hf", "gguf"], "vllm": ["hf"], "openvino": ["hf", "openvino"]}
+# Prints seconds, first tokens and the instruction set. Arguments: model, requests, the package's arguments as JSON.
+GENERATE = """
+import json, sys, time
+from forebay import LLM, SamplingParams
+rows = [json.loads(line) for line in open(sys.argv[2])]
+params = [SamplingParams(temperature=0, max_tokens=row["max_tokens"], ignore_eos=True) for row in rows]
+with LLM(sys.argv[1], **json.loads(sys.argv[3])) as llm:
+    begin = time.perf_counter()
+    outputs = llm.generate([row["prompt"] for row in rows], params, use_tqdm=False)
+    print(json.dumps([time.perf_counter() - begin, [each.outputs[0].token_ids[0] for each in outputs], llm.facts()["isa"]]))
+"""
 # name: what it counts, one request after another?
 ROWS = {
     "prefill": ("prefill of 512", True), "batch1": ("one request, 1 + 128", True), "job": ("requests of 128 + 128", False),
+    "generate": ("the same by `LLM.generate`", False),
     "trace": ("ShareGPT lengths / 8", False), "startup": ("start-up, command to first token", True),
 }
 # name: the shape's KV cache and our memory in GiB, requests of a job, and of the rows that it has the least ratio to the best peer on
 # AVX-512 BF16, or to each
 MODELS = {
     "qwen3-0.6b": {"config": QWEN3_06B, "cache_gib": 6, "memory_gib": 8, "requests": 128,
-                   "wanted": {"prefill": "1.05", "batch1": "1.0", "job": "1.3", "trace": "1.35", "startup": "10 x vLLM, else 1.0"}},
+                   "wanted": {"prefill": "1.05", "batch1": "1.0", "job": "1.3", "generate": "1.3", "trace": "1.35", "startup": "10 x vLLM, else 1.0"}},
     "qwen3-moe": {"config": QWEN3_30B_A3B_CUT, "cache_gib": 1, "memory_gib": 9, "requests": 64,
                   "wanted": {"prefill": "1.3 x llama.cpp, 1.1 x vLLM", "batch1": "1.05 x llama.cpp, 1.0 x vLLM",
                              "job": "1.5 x llama.cpp, 1.3 x vLLM"}},
@@ -70,7 +83,8 @@ def settings_of(model):
 
 def lengths_of(row, model, trace_rows):
     """[(prompt tokens, output tokens)] of a row's requests."""
-    fixed = {"prefill": [(512, 1)] * 4, "batch1": [(1, 128)], "job": [(128, 128)] * MODELS[model]["requests"], "startup": [(16, 1)]}
+    jobs = [(128, 128)] * MODELS[model]["requests"]
+    fixed = {"prefill": [(512, 1)] * 4, "batch1": [(1, 128)], "job": jobs, "generate": jobs, "startup": [(16, 1)]}
     if row in fixed:
         return fixed[row]
     with open(TRACE) as trace:
@@ -126,14 +140,19 @@ class Worker:
 
 def ask_forebay(args, row, path, folder):
     """Seconds of the job without start-up, or for `startup` from the command to the first result in its file; first tokens; the instruction set."""
+    model = MODELS[args.model]
+    # The peers' caches are touched when they start; so is ours, but where the start is what counts.
+    memory, touched = f"{model['memory_gib']}GiB", f"{min(4, model['cache_gib'])}GiB"
+    if row == "generate":
+        arguments = {"skip_tokenizer_init": True, "memory": memory, "touch_kv": touched}
+        command = [args.python, "-c", GENERATE, folder_of(args.model) + "/hf", path, json.dumps(arguments)]
+        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
     results, summary = (os.path.join(folder, name) for name in ("results.jsonl", "summary.json"))
     with contextlib.suppress(FileNotFoundError):
         os.remove(results)
-    # The peers' caches are touched when they start; so is ours, but where the start is what counts.
-    model = MODELS[args.model]
-    flags = ["--skip-tokenizer-init", "--memory", f"{model['memory_gib']}GiB"] + (["--max-num-seqs", "1"] if ROWS[row][1] else [])
+    flags = ["--skip-tokenizer-init", "--memory", memory] + (["--max-num-seqs", "1"] if ROWS[row][1] else [])
     if row != "startup":
-        flags += ["--touch-kv", f"{min(4, model['cache_gib'])}GiB"]
+        flags += ["--touch-kv", touched]
     begin = time.perf_counter()
     process = subprocess.Popen([args.forebay, "run", "-m", folder_of(args.model) + "/hf", "-i", path, "-o", results, "--summary", summary,
                                 "--quiet", *flags])
@@ -229,6 +248,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--forebay", default=os.path.join(ROOT, "build", "release", "forebay"))
     parser.add_argument("--model", default="qwen3-0.6b", choices=MODELS)
+    parser.add_argument("--python", default=os.path.join(ROOT, "build", "test-venv", "bin", "python"), help="one that has the package, for generate")
     parser.add_argument("--peers", help="by default those that the model has")
     parser.add_argument("--rows", help="likewise")
     parser.add_argument("--rounds", type=int, default=3)

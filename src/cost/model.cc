@@ -88,21 +88,13 @@ PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool cali
                  device);
 }
 
-// A dense layer after another, each of the mean rows; kernels of accelerators take all experts at
-// once. A table's kernels run all of an expert's matrices: one of them takes its share, which has
-// no floor of its own as whole kernels do (FromTable).
+// A table's time is an expert's share, which has no floor of its own as whole kernels do
+// (FromTable). Without a table a CPU runs a dense layer after another, each of the mean rows, and
+// an accelerator all experts at once.
 PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double experts = static_cast<double>(op.experts), n = static_cast<double>(op.columns),
                k = static_cast<double>(op.depth);
   if (op.experts <= 0) return Default({}, device.op_floor_s, device);
-  if (device.kind == DeviceKind::kCpu) {
-    OpDesc dense = op;
-    dense.rows = (op.rows + op.experts - 1) / op.experts;
-    PriceResult result = PriceLinear(dense, device, calibrated);
-    result.seconds *= experts;
-    result.how = std::max(result.how, How::kHeld);
-    return result;
-  }
   const auto rows = static_cast<double>(op.rows);
   if (const UtilisationTable* const table =
           calibrated ? device.Find(TableOp::kExperts, op.weight_format) : nullptr) {
@@ -116,6 +108,14 @@ PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool cal
     const double utilisation = roofline(found.point).seconds() / found.seconds;
     const double seconds = std::max(experts * work.seconds() / utilisation, device.op_floor_s);
     return {seconds, found.how, BoundOf(work, seconds, device.op_floor_s)};
+  }
+  if (device.kind == DeviceKind::kCpu) {
+    OpDesc dense = op;
+    dense.rows = (op.rows + op.experts - 1) / op.experts;
+    PriceResult result = PriceLinear(dense, device, calibrated);
+    result.seconds *= experts;
+    result.how = std::max(result.how, How::kHeld);
+    return result;
   }
   const double bytes = experts * n * k * BytesPerElement(op.weight_format);
   return Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device), device.op_floor_s,

@@ -512,6 +512,31 @@ TEST(Price, CopiesOfACpuTakeTheirTable) {
   EXPECT_NEAR(Price(copy, device).seconds, 1e-4, 1e-9);
 }
 
+// Where a CPU's experts were measured an expert's share is its table's, by mean rows and skew; in
+// formats that were not, it is the dense layer's.
+TEST(Price, ExpertsOfACpuTakeTheirTable) {
+  DeviceProfile device = Profile("zen4");
+  device.launch_s = 0;
+  UtilisationTable table;
+  table.op = TableOp::kExperts;
+  table.axes = {{{1, 64}, {1, 4}, {1 << 20}}};
+  table.Prepare({1e-4, 1e-4, 2e-4, 3e-4});
+  device.tables.push_back(table);
+  OpDesc experts{.kind = OpKind::kExperts,
+                 .rows = 8 * 64,
+                 .columns = 1024,
+                 .depth = 1024,
+                 .experts = 8,
+                 .busiest_rows = 64};
+  EXPECT_NEAR(Price(experts, device).seconds, 8 * 2e-4, 1e-12);
+  experts.busiest_rows = 4 * 64;
+  EXPECT_NEAR(Price(experts, device).seconds, 8 * 3e-4, 1e-12);
+  EXPECT_EQ(Price(experts, device).how, How::kExact);
+  experts.weight_format = NumberFormat::kF32;
+  EXPECT_NEAR(Price(experts, device).seconds,
+              8 * Price(Linear(64, 1024, 1024, NumberFormat::kF32), device).seconds, 1e-12);
+}
+
 // A CPU computes one expert after another; an accelerator all at once, from the bytes of those that
 // have rows.
 TEST(Price, ExpertsAreDenseLayersOfTheirRows) {

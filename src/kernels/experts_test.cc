@@ -44,7 +44,7 @@ constexpr int kMostWorkers = 3;
 
 testing::Team& TeamOf(int workers) {
   static std::unique_ptr<testing::Team> teams[kMostWorkers + 1];
-  if (teams[workers] == nullptr) teams[workers] = std::make_unique<testing::Team>(workers, 2 << 20);
+  if (teams[workers] == nullptr) teams[workers] = std::make_unique<testing::Team>(workers);
   return *teams[workers];
 }
 
@@ -271,6 +271,8 @@ TEST(ExpertsTest, ManyRows) {
   ExpectOracles({.counts = {0, 1000, 0}, .k = 96, .widths = {64, 64, 40}, .seed = 200});
   ExpectOracles(
       {.dtype = DType::kF32, .counts = {300, 1, 0, 257}, .k = 33, .widths = {64}, .seed = 201});
+  // Rows of long K come in blocks of fewer.
+  ExpectOracles({.dtype = DType::kF32, .counts = {0, 100}, .k = 6600, .widths = {9}, .seed = 202});
 }
 
 TEST(ExpertsTest, ManyExperts) {

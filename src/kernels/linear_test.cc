@@ -484,7 +484,12 @@ TEST(LinearBlockingTest, CutsRowsToLoadTheWorkers) {
   EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 2);  // a worker keeps its rows
   args.rows = 600;
   EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 4);
+  args.weight.k = 14336;  // x of 96 rows is long enough
+  args.weight.leaves = LeafBorders::Single(14336);
+  EXPECT_EQ(ScheduleLinear(args, 1).row_blocks, 7);
   args.rows = 100;
+  args.weight.k = 576;
+  args.weight.leaves = LeafBorders::Single(576);
   EXPECT_EQ(ScheduleLinear(args, 2).row_blocks, 1);
   args.rows = 1;
   args.weight.num_panels = 1;

@@ -17,7 +17,8 @@ constexpr uint64_t kDataBytes = 640 * base::kMiB;
 constexpr uint64_t kInputBytes = 64 * base::kMiB;
 constexpr uint64_t kOutputBytes = 160 * base::kMiB;
 constexpr uint64_t kWorkspaceBytes = 32 * base::kMiB;
-constexpr uint64_t kScratchBytes = 4 * base::kMiB;
+// rows of 4096 values that experts pack
+constexpr uint64_t kScratchBytes = 5 * base::kMiB;
 constexpr double kDispatchSeconds = 1e-7;  // no operation takes less
 // that an operation has of the time of itself and of writing its input
 constexpr double kLeastPart = 0.1;

@@ -23,6 +23,8 @@ void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile);
 base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options,
                             cost::DeviceProfile* profile);
 void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
+// Of bf16 weights alone.
+void MeasureExperts(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 // Norms, rope, embedding and sampling.
 void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);

@@ -69,6 +69,7 @@ base::Result<cost::DeviceProfile> ProfileDevice(runtime::Runtime& runtime,
               "a panel a worker");
     SetNumber(&profile, "launch_s", 0, cost::Mark::kDerived, "part of every measured time");
     MeasureLinears(*bench, progress, &profile);
+    MeasureExperts(*bench, progress, &profile);
     MeasureAttention(*bench, progress, &profile);
     MeasureRows(*bench, progress, &profile);
     MeasureCopies(*bench, &profile);

@@ -10,7 +10,7 @@ namespace {
 template <typename T>
 void RunExperts(const ExpertsArgs& args, const device::WorkerContext& context) {
   using Loop = LinearLoop<T>;
-  ExpertWalk walk(args, context);
+  ExpertWalk walk(args, context, BlockRows(args.weight.dtype, args.weight.k));
   ExpertPiece piece;
   while (walk.Next(&piece)) {
     const LinearSchedule schedule = ScheduleLinear(piece.layer, 1);

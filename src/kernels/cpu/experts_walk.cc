@@ -18,8 +18,9 @@ int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-ExpertWalk::ExpertWalk(const ExpertsArgs& args, const device::WorkerContext& context)
-    : args_(args), context_(context) {
+ExpertWalk::ExpertWalk(const ExpertsArgs& args, const device::WorkerContext& context,
+                       int64_t block_rows)
+    : args_(args), context_(context), block_rows_(block_rows) {
   const uint64_t needed =
       ExpertsScratch(args.weight.dtype, args.max_rows, args.weight.k, args.weight.num_panels);
   FB_CHECK(context.scratch_bytes >= needed, "experts need {} bytes of scratch, a worker has {}",
@@ -39,7 +40,7 @@ ExpertWalk::ExpertWalk(const ExpertsArgs& args, const device::WorkerContext& con
   NextBlock();
 }
 
-int64_t ExpertWalk::NumBlocks() const { return DivideUp(args_.RowsOf(expert_), kMaxBlockRows); }
+int64_t ExpertWalk::NumBlocks() const { return DivideUp(args_.RowsOf(expert_), block_rows_); }
 
 int64_t ExpertWalk::RowPrice() const { return std::max<int64_t>(rows_, kStreamedRows); }
 

@@ -10,7 +10,7 @@
 namespace forebay::kernels {
 
 struct ExpertPiece {
-  // a block: at most kMaxBlockRows rows of an expert; its workspace lies in the worker's scratch
+  // a block: so many rows of an expert at most; its workspace lies in the worker's scratch
   LinearArgs layer;
   int64_t first_panel = 0, last_panel = 0;
   bool same_rows = false;  // the block of the piece before: its rows are packed
@@ -19,7 +19,8 @@ struct ExpertPiece {
 // One worker's way through its pieces.
 class ExpertWalk {
  public:
-  ExpertWalk(const ExpertsArgs& args, const device::WorkerContext& context);
+  // Blocks have at most `block_rows` rows. REQUIRES: block_rows <= kMaxBlockRows.
+  ExpertWalk(const ExpertsArgs& args, const device::WorkerContext& context, int64_t block_rows);
   // False: there is no more.
   bool Next(ExpertPiece* piece);
 
@@ -32,6 +33,7 @@ class ExpertWalk {
 
   const ExpertsArgs& args_;
   const device::WorkerContext& context_;
+  const int64_t block_rows_;
   const std::byte** tiles_;  // tiles of the latest piece's expert
   std::byte* packed_;
   int64_t grain_ = 1, open_ = 0, total_ = 0;  // prices: of a ticket, before the open part, of all

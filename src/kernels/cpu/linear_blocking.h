@@ -16,7 +16,6 @@
 namespace forebay::kernels {
 
 inline constexpr int kTileRows = 6;  // 6 x 64 sums fill 24 of 32 512-bit registers
-// x of a block (1 MiB of bf16 at K = 2048) comes from L2 or L3
 inline constexpr int kMaxBlockRows = 256;
 inline constexpr int kMaxSegments = 128;
 inline constexpr int kBatchPanels = 16;
@@ -67,6 +66,10 @@ struct LinearShare {
   int64_t begin, open, end;
 };
 LinearShare ShareOf(const LinearSchedule& schedule, int share, int num_workers);
+
+// At most so many rows are a block. Its x (1 MiB of bf16 at K = 2048) comes from L2 or L3, once a
+// panel: rows of long K are fewer.
+int64_t BlockRows(tensor::DType dtype, int64_t k);
 
 LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers);
 

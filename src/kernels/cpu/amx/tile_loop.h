@@ -333,7 +333,7 @@ FB_INLINE void RunTileLinear(const LinearArgs& args, const device::WorkerContext
 // As experts_loop.h.
 template <typename Tiles>
 FB_INLINE void RunTileExperts(const ExpertsArgs& args, const device::WorkerContext& context) {
-  ExpertWalk walk(args, context);
+  ExpertWalk walk(args, context, kMaxBlockRows);
   ExpertPiece piece;
   while (walk.Next(&piece)) {
     const LinearSchedule schedule = ScheduleLinear(piece.layer, 1);

@@ -1,0 +1,111 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/experts.h"
+#include "profile/cases.h"
+#include "profile/measure_table.h"
+
+namespace forebay::profile {
+namespace {
+
+using kernels::LinearOutput;
+
+// Gate and up (multiplied) and down of so many experts in turn, both with a point's weights. Each
+// operation takes the next experts in `data`, so that their weights come from memory.
+class ExpertCase {
+ public:
+  explicit ExpertCase(Bench& bench) : bench_(bench) {}
+
+  // Seconds of an expert's share.
+  double Seconds(const cost::Point& point) {
+    Deal(static_cast<int32_t>(point[0]), point[1]);
+    const auto side = static_cast<int32_t>(std::lround(std::sqrt(2 * point[2])));
+    MakeForm(LinearOutput::kSiluMul, side / 2, side, &forms_[0]);
+    MakeForm(LinearOutput::kRounded, side, side / 2, &forms_[1]);
+    const int32_t rows = offsets_.back();
+    const int64_t x_bytes = int64_t{rows} * side * static_cast<int64_t>(sizeof(tensor::BF16));
+    const int64_t outputs = std::max<int64_t>(1, kOutputsBytes / x_bytes);
+    const double seconds =
+        bench_.SecondsAfterInput(x_bytes, [&](device::Stream& stream, int64_t i) {
+          const Form& form = forms_[i % 2];
+          const int64_t batches = std::ssize(form.runs) / kExperts;
+          kernels::ExpertsArgs args;
+          args.weight = form.weight;
+          args.runs = form.runs.data() + i % batches * kExperts;
+          args.offsets = offsets_.data();
+          args.num_experts = kExperts;
+          args.max_rows = rows;
+          args.x = bench_.input().data;
+          args.y = bench_.output().data + i % outputs * x_bytes;
+          args.x_stride = form.weight.k;
+          args.y_stride = form.weight.n;
+          args.output = form.output;
+          kernels::Experts(stream, bench_.kernels(), "experts", args);
+        });
+    return seconds / kExperts;
+  }
+
+ private:
+  static constexpr int32_t kExperts = 8;
+  static constexpr int64_t kOutputsBytes = 16 << 20;  // far more than the cores' own caches
+  struct Form {
+    LinearOutput output;
+    kernels::PackedWeight weight;
+    std::vector<kernels::PanelColumns> panels;
+    std::vector<const std::byte*> runs;
+  };
+
+  // One expert has `skew` times the mean, the others share the rest, at least a row each.
+  void Deal(int32_t mean, double skew) {
+    const auto busiest = static_cast<int32_t>(std::lround(mean * skew));
+    const int32_t rest = std::max(kExperts * mean - busiest, kExperts - 1);
+    offsets_ = {0, busiest};
+    for (int32_t i = 1; i < kExperts; ++i) offsets_.push_back(busiest + rest * i / (kExperts - 1));
+  }
+
+  void MakeForm(LinearOutput output, int32_t columns, int32_t k, Form* form) const {
+    const bool gated = output == LinearOutput::kSiluMul;
+    const int32_t width = gated ? kernels::kPanelColumns / 2 : kernels::kPanelColumns;
+    form->output = output;
+    form->weight = {.k = k,
+                    .n = gated ? columns / 2 : columns,
+                    .num_panels = columns / kernels::kPanelColumns,
+                    .leaves = kernels::LeafBorders::Single(k)};
+    form->panels.clear();
+    for (int32_t p = 0; p < form->weight.num_panels; ++p)
+      form->panels.push_back({p * width, width});
+    form->weight.panels = form->panels.data();
+    form->runs.clear();
+    const int64_t bytes = form->weight.bytes(),
+                  held = static_cast<int64_t>(bench_.data().bytes) / bytes;
+    for (int64_t run = 0; run < held / kExperts * kExperts; ++run)
+      form->runs.push_back(bench_.data().data + run * bytes);
+  }
+
+  Bench& bench_;
+  std::vector<int32_t> offsets_;
+  Form forms_[2];
+};
+
+// Of a matrix of side x side / 2.
+constexpr double WeightsOf(double side) { return side * side / 2; }
+
+}  // namespace
+
+void MeasureExperts(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
+  ExpertCase experts(bench);
+  TableSpec spec;
+  spec.op = cost::TableOp::kExperts;
+  spec.format = cost::NumberFormat::kBF16;
+  spec.axes = {{{1, 2, 4, 8, 16, 32, 64, 128, 256},
+                {1, 4},
+                {WeightsOf(1024), WeightsOf(2048), WeightsOf(4096)}}};
+  if (bench.quick()) spec.axes[0] = {1, 4, 16, 64, 256};
+  spec.grain = {1, 0, 0};
+  spec.seconds = [&](const cost::Point& point) { return experts.Seconds(point); };
+  profile->tables.push_back(MeasureTable(spec, bench.quick() ? 3 : 12));
+  progress("grouped experts of bf16 weights by rows, skew and weights");
+}
+
+}  // namespace forebay::profile
