@@ -75,8 +75,12 @@ TEST(GroupByStart, RandomLines) {
         }
         // Who stands between two of a kind is of that kind.
         for (size_t k = i + 1; k < j; ++k) {
-          if (a == b) EXPECT_EQ(starts[order[k]], a);
-          if (a.near == b.near) EXPECT_EQ(starts[order[k]].near, a.near);
+          if (a == b) {
+            EXPECT_EQ(starts[order[k]], a);
+          }
+          if (a.near == b.near) {
+            EXPECT_EQ(starts[order[k]].near, a.near);
+          }
         }
       }
     }

@@ -46,7 +46,7 @@ TEST(ResultsLogTest, AppendsAndResumes) {
 }
 
 TEST(ResultsLogTest, TellsHowLongTheAnswersAre) {
-  const TestFolder folder;
+  const base::TemporaryFolder folder;
   const std::string
       path = folder / "out.jsonl",
       answer = R"(x","choices":[1,2],"usage":{"prompt_tokens":9,"completion_tokens":13},"u":")";

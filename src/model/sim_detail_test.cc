@@ -341,7 +341,9 @@ TEST(SimDetail, RandomShippedLayersAgreeWithFullDetail) {
     for (size_t rank = 0; rank < full.waited.size(); ++rank)
       EXPECT_NEAR(jump.waited[rank], full.waited[rank], 1e-9 * full.waited[rank]);
     EXPECT_LT(jump.bodies * 8, full.bodies);
-    if (traffic == Traffic::kShipped) EXPECT_LT(jump.events * 3, full.events);
+    if (traffic == Traffic::kShipped) {
+      EXPECT_LT(jump.events * 3, full.events);
+    }
     fewer_events += full.events - jump.events;
   }
   EXPECT_GT(fewer_events, 0);

@@ -149,7 +149,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
 
   // Of a model with one group of layers.
   static std::string KeysAndValues(const engine::Rank& rank) {
-    const kv::CacheView::Group& group = rank.kv().view().groups.front();
+    const kv::CacheView::KvGroupView& group = rank.kv().view().groups.front();
     const std::byte* const begin = rank.kv().region().data;
     return {reinterpret_cast<const char*>(begin), reinterpret_cast<const char*>(group.digests)};
   }

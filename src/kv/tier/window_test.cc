@@ -175,9 +175,9 @@ TEST(WindowTest, WhoCopiesIsNamedWithLayerAndSlot) {
   const base::Status status = runtime.Run([&] {
     Rank rank(runtime, {.max_virtual_delay = 1'000'000, .seed = 1});
     device::Stream& compute = rank.device->compute();
-    const TierMove down{0, 0, 3};
-    rank.tier->BeginStep({.down = {down}}, false);
-    const StreamedBlock block{0, down.below, 1};
+    const TierMove stored{0, 0, 3};
+    rank.tier->BeginStep({.down = {stored}}, false);
+    const StreamedBlock block{0, stored.below, 1};
     rank.window->BeginStep(std::span(&block, 1));
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       compute.SetLayer(layer);
