@@ -175,7 +175,7 @@ TEST_P(ExpertCutTest, WhatCannotBeIsRefused) {
     return layout::PlanLayout(options_, files_.config).status();
   };
   EXPECT_THAT(refusal("dp=2,tp=4,experts=by_expert,expert-size=2").ToString(),
-              testing::HasSubstr("tp=4, whose rank 0 has experts 0 to 1: expert-size=2: 2 ranks"));
+              testing::HasSubstr("tp=4, whose rank 2 has experts 6 to 7: expert-size=2: 2 ranks"));
   EXPECT_THAT(refusal("dp=2,tp=4,experts=by_expert,expert-size=auto").ToString(),
               testing::HasSubstr("dp=2,tp=4: the parts of the experts are not alike"));
 }

@@ -258,7 +258,7 @@ TEST(JobTest, AResumedJobTellsHowLongItsAnswersAre) {
   EXPECT_EQ(job.Run().summary.resumed, 3);
   EXPECT_EQ(calls, 1);
   ASSERT_EQ(told.size(), 2u);
-  std::ranges::sort(told, {}, &schedule::EarlierAnswer::prompt_tokens);
+  std::ranges::sort(told, {}, &schedule::EarlierAnswer::output_tokens);
   EXPECT_EQ(told[0].output_tokens, 2);
   EXPECT_EQ(told[1].prompt_tokens, 3);
   EXPECT_EQ(told[1].output_tokens, 3);

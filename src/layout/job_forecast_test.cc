@@ -113,7 +113,8 @@ TEST(JobForecast, LongerStepsFillThePipelineFirst) {
   const auto policy = *schedule::CreatePolicy("continuous");
   ForecastQuestion question = Question(job, *policy, 100);
   question.alone = [](const StepLoad& load) { return load.sums.prefill_rows > 0 ? 8.0 : 1.0; };
-  EXPECT_DOUBLE_EQ(ForecastJob(question).seconds, 8 + 8 + 3);
+  // The second prompt's last row has no place beside the first choice's row in the second step.
+  EXPECT_DOUBLE_EQ(ForecastJob(question).seconds, 8 + 8 + 4);
   question.stages = 2;
   question.limits.max_num_batched_tokens *= 2;
   EXPECT_DOUBLE_EQ(ForecastJob(question).seconds, 8 * 1.5 + 3);
