@@ -83,6 +83,12 @@ void EventEngine::SkipBodies(TimePs end) {
       now.places.push_back(bodies->body - first);
       now.places.push_back(static_cast<int64_t>(bodies->step));
       count = std::min(count, bodies->times - 1 - bodies->body);
+    } else if (stream.waiting) {
+      // It may wait for a value that comes in the midst of what would be passed over.
+      const Item& item = stream.items[stream.items.begin()];
+      if (item.kind == Kind::kAwait && counters_[item.from].poster >= 0 &&
+          BegunBodies(*streams_[counters_[item.from].poster]) != nullptr)
+        return;
     }
     // What has begun counts up to now: it may have begun otherwise a body ago.
     now.busy.push_back(stream.busy);
