@@ -354,23 +354,16 @@ TEST_P(ReplicaTest, StagesHaveTheBytesOfOne) {
 
 // Rows are cut over ranks, and heads change hands twice a layer.
 TEST_P(ReplicaTest, RanksThatCutRowsHaveTheBytesOfOne) {
-  int allowed = 0;
-  for (const Case& c : kCases) {
-    allowed += CheckAllCuts(c,
-                            {{{2, 1}, 1},
-                             {{3, 1}, 1},
-                             {{4, 1}, 1},
-                             {{8, 1}, 1},
-                             {{2, 2}, 1},
-                             {{3, 2}, 1},
-                             {{2, 3}, 1},
-                             {{4, 2}, 1},
-                             {{2, 4}, 1},
-                             {{2, 1}, 2},
-                             {{2, 2}, 3}},
-                            2);
+  std::vector<Cut> cuts = {{{2, 2}, 3}};
+  for (int sp = 2; sp <= 8; ++sp) {
+    for (int tp = 1; sp * tp <= 8; ++tp) {
+      cuts.push_back({{sp, tp}, 1});
+      if (sp * tp <= 4) cuts.push_back({{sp, tp}, 2});
+    }
   }
-  EXPECT_GE(allowed, 20);
+  int allowed = 0;
+  for (const Case& c : kCases) allowed += CheckAllCuts(c, cuts, 2);
+  EXPECT_GE(allowed, 28);
 }
 
 // A KV head that several ranks hold comes to one of them each, and from these to the others: the
@@ -443,6 +436,25 @@ TEST(Replica, BytesOfSumsAreTheClosedForms) {
   }
   EXPECT_EQ(RunReplica(*real, kCases[2], {1, 3}, 1, 1, {.one_meeting_rows = 0}).bytes_all_reduce,
             2 * layers * bytes);
+}
+
+// The paper's Table 2, where each rank computes n w / P: what it reads is O(n) with tp, by its
+// computation more with every rank, and O(n / s) with sp, by its computation below a constant.
+TEST(Replica, BytesOfARankAreThoseOfThePapersTable2) {
+  const Case c{"mha", 8, 8, 256, 2500, DType::kBF16};
+  const auto real = runtime::CreateRealRuntime();
+  const auto sums = [&](int ranks) {
+    return RunReplica(*real, c, {1, ranks}, 1, 1, {.one_meeting_rows = 0}).bytes_all_reduce;
+  };
+  const auto heads = [&](int ranks) {
+    return RunReplica(*real, c, {ranks, 1}, 1, 1).bytes_all_to_all;
+  };
+  const int64_t sums_of_two = sums(2), heads_of_two = heads(2);
+  for (const int ranks : {4, 8}) {
+    // Over all ranks, so by a rank's computation: (t - 1) and (s - 1) / s times a constant.
+    EXPECT_EQ(sums(ranks), (ranks - 1) * sums_of_two) << ranks;
+    EXPECT_EQ(heads(ranks) * ranks, 2 * (ranks - 1) * heads_of_two) << ranks;
+  }
 }
 
 // What the digests and logits of the tests above cannot miss: each fault is one that leaves every
