@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/units.h"
 #include "schedule/step_mode.h"
@@ -51,6 +52,15 @@ std::string Replicas(const ProgressView& view) {
   return fmt::format("running by replica {}, imbalance {:.2f}, mode {}", running,
                      TokenImbalance(view.stats), modes);
 }
+// Steps by mode, where modes differ in how they cut rows.
+std::map<std::string, int64_t> StepsByMode(const EngineStats& stats) {
+  constexpr std::string_view kSteps = "steps_";
+  std::map<std::string, int64_t> steps;
+  for (const auto& [name, count] : stats.mode_counters) {
+    if (name.starts_with("steps_sp")) steps[name.substr(kSteps.size())] = count;
+  }
+  return steps;
+}
 std::string Eta(const ProgressView& view) {
   return view.eta_seconds ? "ETA " + base::FormatDuration(*view.eta_seconds) : "ETA unknown";
 }
@@ -67,7 +77,8 @@ void WriteAll(int fd, std::string_view text) {
 
 ProgressView ProgressEstimator::View(double elapsed_seconds, const JobCounters& counters,
                                      const EngineStats& stats) {
-  window_.push_back({elapsed_seconds, stats.output_tokens, TokensPassed(stats)});
+  window_.push_back({elapsed_seconds, stats.output_tokens, TokensPassed(stats),
+                     stats.computed_tokens, StepsByMode(stats)});
   while (window_.size() > 2 && window_[1].seconds < elapsed_seconds - kWindowSeconds)
     window_.pop_front();
   ProgressView view{.lines = size_.lines,
@@ -80,6 +91,7 @@ ProgressView ProgressEstimator::View(double elapsed_seconds, const JobCounters& 
     view.output_rate = static_cast<double>(last.output_tokens - first.output_tokens) / seconds;
     view.total_rate = static_cast<double>(last.total_tokens - first.total_tokens) / seconds;
   }
+  view.modes = ModesBetween(first, last);
   const std::optional<double> left = TokensLeft(counters, stats);
   const double mean_rate =
       elapsed_seconds > 0 ? static_cast<double>(TokensPassed(stats)) / elapsed_seconds : 0;
@@ -93,6 +105,26 @@ ProgressView ProgressEstimator::View(double elapsed_seconds, const JobCounters& 
                                 used * static_cast<double>(stats.output_room) / view.output_rate);
   }
   return view;
+}
+
+std::string ProgressEstimator::ModesBetween(const Sample& first, const Sample& last) {
+  int64_t all = 0;
+  std::map<std::string, int64_t> steps = last.steps;
+  for (auto& [mode, count] : steps) {
+    if (const auto before = first.steps.find(mode); before != first.steps.end())
+      count -= before->second;
+    all += count;
+  }
+  if (all == 0) return "";
+  std::string text = fmt::format(
+      "{:.1f} rows a step", static_cast<double>(last.rows - first.rows) / static_cast<double>(all));
+  for (const auto& [mode, count] : steps) {
+    if (count > 0)
+      text +=
+          fmt::format(", {} {}%", mode,
+                      std::lround(100.0 * static_cast<double>(count) / static_cast<double>(all)));
+  }
+  return text;
 }
 
 std::optional<double> ProgressEstimator::TokensLeft(const JobCounters& counters,
@@ -112,8 +144,10 @@ std::optional<double> ProgressEstimator::TokensLeft(const JobCounters& counters,
 }
 
 std::string ProgressLine(const ProgressView& view) {
-  const std::string replicas = view.stats.replicas.empty() ? "" : Replicas(view) + ", ";
-  return fmt::format("{}, {}, {}, {}{}", Lines(view), Rates(view), Load(view), replicas, Eta(view));
+  const std::string replicas = view.stats.replicas.empty() ? "" : Replicas(view) + ", ",
+                    modes = view.modes.empty() ? "" : view.modes + ", ";
+  return fmt::format("{}, {}, {}, {}{}{}", Lines(view), Rates(view), Load(view), replicas, modes,
+                     Eta(view));
 }
 
 std::vector<std::string> ProgressBlock(const ProgressView& view, size_t width) {
@@ -129,6 +163,7 @@ std::vector<std::string> ProgressBlock(const ProgressView& view, size_t width) {
   }
   std::vector<std::string> block = {bar + tail, Lines(view) + "; " + Rates(view), Load(view)};
   if (!view.stats.replicas.empty()) block.push_back(Replicas(view));
+  if (!view.modes.empty()) block.push_back(view.modes);
   for (std::string& line : block) line.resize(std::min(line.size(), width));
   return block;
 }

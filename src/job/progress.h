@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct ProgressView {
   double elapsed_seconds = 0;
   double output_rate = 0, total_rate = 0;  // tokens a second, lately
   std::optional<double> eta_seconds;       // nothing yet to judge from
+  std::string modes;  // lately, with sp in the layout: "812.5 rows a step, sp1tp8 25%, sp8tp1 75%"
   EngineStats stats;
 };
 
@@ -31,11 +33,14 @@ class ProgressEstimator {
   struct Sample {
     double seconds;
     int64_t output_tokens, total_tokens;
+    int64_t rows = 0;
+    std::map<std::string, int64_t> steps;  // by mode, of ranks that cut rows
   };
+  static std::string ModesBetween(const Sample& first, const Sample& last);
   std::optional<double> TokensLeft(const JobCounters& counters, const EngineStats& stats) const;
 
   const JobSize size_;
-  std::deque<Sample> window_ = {{0, 0, 0}};  // the run's begin, then views
+  std::deque<Sample> window_ = {{0, 0, 0, 0, {}}};  // the run's begin, then views
 };
 
 // "120/1000 done, 3 failed, output 812 tok/s, ..."

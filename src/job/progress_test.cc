@@ -136,6 +136,26 @@ TEST(ProgressTest, SeveralReplicas) {
   EXPECT_EQ(ProgressBlock(view, 200).size(), lines + 1);
 }
 
+// Rows and modes of the last seconds, of a layout whose steps shift.
+TEST(ProgressTest, ModesOfRanksThatCutRows) {
+  ProgressEstimator estimator({.lines = 10});
+  EngineStats stats = Stats();
+  EXPECT_EQ(estimator.View(1, {}, stats).modes, "");
+  stats.mode_counters = {{"steps_sp8tp1", 3}, {"steps_sp1tp8", 0}, {"steps_pull", 3}};
+  stats.computed_tokens = 3000;
+  EXPECT_EQ(estimator.View(2, {}, stats).modes, "1000.0 rows a step, sp8tp1 100%");
+  for (int second = 3; second < 30; ++second) {
+    stats.mode_counters["steps_sp1tp8"] += 3;
+    stats.mode_counters["steps_sp8tp1"] += 1;
+    stats.computed_tokens += 200;
+    estimator.View(second, {}, stats);
+  }
+  const ProgressView view = estimator.View(30, {}, stats);
+  EXPECT_EQ(view.modes, "50.0 rows a step, sp1tp8 75%, sp8tp1 25%");
+  EXPECT_THAT(ProgressLine(view), HasSubstr("prefix hits, 50.0 rows a step, sp1tp8 75%"));
+  EXPECT_EQ(ProgressBlock(view, 200).back(), view.modes);
+}
+
 TEST(SignalControlTest, DrainsThenAbortsThenDies) {
   const pid_t child = fork();
   if (child == 0) {

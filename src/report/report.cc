@@ -77,6 +77,9 @@ class Page {
     DrawSpread("Step time, ms", "",
                [](const auto& b) { return 1e3 * Ratio(b.busy_seconds, b.steps); });
     DrawRowsOfAStep();
+    if (total_.sp_seconds > 1.001 * total_.busy_seconds)
+      DrawSpread("Mode, sp of a step", "ranks over which its rows are cut",
+                 [](const auto& b) { return Ratio(b.sp_seconds, b.busy_seconds); });
     const double blocks = static_cast<double>(run_.summary.stats.kv_blocks_total) / replicas;
     if (blocks > 0)
       DrawSpread("KV cache in use, %", "a replica",

@@ -156,6 +156,23 @@ TEST(ReportTest, DrawsRequestsThatCameOverTime) {
   EXPECT_THAT(html, Not(HasSubstr("nan")));
 }
 
+// A step of a layout without sp has sp = 1; one chart shows where steps shift.
+TEST(ReportTest, DrawsTheModesOfRanksThatCutRows) {
+  Timeline timeline;
+  StepRecord step = Step(0, 0, 0.5);
+  step.mode.tp = 8;
+  timeline.OnStep(step);
+  EXPECT_THAT(ReportHtml(SomeRun(), timeline), Not(HasSubstr("Mode")));
+  step.begin_seconds = 0.5, step.end_seconds = 1;
+  step.mode = {.sp = 8, .tp = 1};
+  timeline.OnStep(step);
+  EXPECT_NEAR(timeline.lanes()[0][0].sp_seconds, timeline.bucket_seconds(), 1e-9);
+  const size_t last = timeline.size() - 1;
+  EXPECT_NEAR(timeline.lanes()[0][last].sp_seconds, 8 * timeline.lanes()[0][last].busy_seconds,
+              1e-9);
+  EXPECT_THAT(ReportHtml(SomeRun(), timeline), HasSubstr("Mode, sp of a step"));
+}
+
 TEST(ReportTest, StaysSmall) {
   Timeline timeline;
   for (int i = 0; i < 64; ++i) {

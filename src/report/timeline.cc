@@ -11,7 +11,7 @@ void TimelineBucket::Add(const TimelineBucket& other, double part) {
       &TimelineBucket::busy_seconds, &TimelineBucket::pull_seconds, &TimelineBucket::ship_seconds,
       &TimelineBucket::steps,        &TimelineBucket::decode_rows,  &TimelineBucket::prefill_rows,
       &TimelineBucket::running,      &TimelineBucket::ship_running, &TimelineBucket::kv_blocks,
-      &TimelineBucket::bytes_pulled};
+      &TimelineBucket::bytes_pulled, &TimelineBucket::sp_seconds};
   for (double TimelineBucket::*const sum : kSums) this->*sum += part * other.*sum;
   waits.Add(other.waits, part);
 }
@@ -42,6 +42,7 @@ void Timeline::OnStep(const StepRecord& record) {
   const TimelineBucket step{.busy_seconds = seconds,
                             .pull_seconds = pulls ? seconds : 0,
                             .ship_seconds = together ? seconds : 0,
+                            .sp_seconds = seconds * record.mode.sp,
                             .waits = record.waits,
                             .steps = 1,
                             .decode_rows = static_cast<double>(record.decode_rows),

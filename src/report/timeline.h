@@ -12,6 +12,7 @@ namespace forebay::report {
 struct TimelineBucket {
   double busy_seconds = 0;                    // inside steps
   double pull_seconds = 0, ship_seconds = 0;  // the part of them in steps of that mode
+  double sp_seconds = 0;                      // seconds x StepMode::sp
   WaitSeconds waits;                          // StepRecord::waits
   double steps = 0;
   double decode_rows = 0, prefill_rows = 0;
