@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Steps of two ranks of a core each that cut rows (SP), cut weights (TP), or take whichever is cheaper by price, by rows of a step.
 
-usage: shift.py FOREBAY [--rounds 3] [--prompts 8] [--layers 28] [--profile FILE] [--quick] [--out FILE]
+usage: shift.py FOREBAY [--rounds 3] [--prompts 8] [--layers 28] [--profile FILE] [--tables rows,paced,time] [--quick] [--out FILE]
 
 A step is that of one prompt of so many tokens, so attention is the same in all modes. Modes take turns within a round; figures are medians
 over all steps of all rounds, with the range of the rounds' medians. Bytes are what ranks read from each other in linear layers, of a row and layer:
@@ -9,8 +9,8 @@ the counters of the run, which tests hold to the closed forms. The simulator pri
 stands beside the real one.
 
 A second table is *paced*: a meeting takes as long as what it brings over a link of 2,200 bf16 operations a byte, as the H200's, and prices of the
-choice are of such a link. A third has requests that come over time, one at a time and all in a burst. It shows the mechanism, the choice and the
-prediction on this machine; it proves no gain on another.
+choice are of such a link. A third, paced too, has requests that come over time, one at a time and all in a burst. It shows the mechanism, the choice
+and the prediction on this machine; it proves no gain on another.
 """
 import argparse
 import json
@@ -82,7 +82,7 @@ class Bench:
         return {"ms": times, "mode": f"{taken[-1]['sp']}x{taken[-1]['tp']}", "bytes": moved / prompts / rows / self.args.layers}
 
     def by_rows(self, real, simulated):
-        """A table of steps by rows: `real` and `simulated` are the devices' flags."""
+        """A table of steps by rows, and what was wanted of it: `real` and `simulated` are the devices' flags."""
         found, rows_of = {}, ROWS[:5:2] if self.args.quick else ROWS
         for _ in range(self.args.rounds):
             for rows in rows_of:
@@ -90,6 +90,7 @@ class Bench:
                     found.setdefault((rows, name), []).append(self.steps_of(mode, rows, real, self.args.prompts))
         lines = ["| rows | SP, ms | TP, ms | SP by TP | simulated | auto, ms | over the better | it takes | SP, bytes | TP, bytes |",
                  "|---|---|---|---|---|---|---|---|---|---|"]
+        ratios, priced_ratios, over, spread = [], [], [], []
         for rows in rows_of:
             cells, medians = {}, {}
             for name, _ in MODES:
@@ -97,14 +98,29 @@ class Bench:
                 medians[name] = statistics.median(t for one in found[rows, name] for t in one["ms"])
                 cells[name] = f"{medians[name]:.2f} ({min(rounds):.2f} to {max(rounds):.2f})"
             priced = {name: statistics.median(self.steps_of(mode, rows, simulated, 2)["ms"]) for name, mode in MODES[:2]}
-            lines.append(f"| {rows} | {cells['SP']} | {cells['TP']} | {medians['SP'] / medians['TP']:.2f} | {priced['SP'] / priced['TP']:.2f} | "
-                         f"{cells['auto']} | {medians['auto'] / min(medians['SP'], medians['TP']):.2f} | {found[rows, 'auto'][-1]['mode']} | "
+            ratios.append(medians["SP"] / medians["TP"])
+            priced_ratios.append(priced["SP"] / priced["TP"])
+            better = min(MODES[:2], key=lambda mode: medians[mode[0]])[0]
+            over.append(medians["auto"] / medians[better])
+            times = [t for one in found[rows, better] for t in one["ms"]]
+            spread.append(max(times) / medians[better])
+            lines.append(f"| {rows} | {cells['SP']} | {cells['TP']} | {ratios[-1]:.2f} | {priced_ratios[-1]:.2f} | "
+                         f"{cells['auto']} | {over[-1]:.2f} | {found[rows, 'auto'][-1]['mode']} | "
                          f"{found[rows, 'SP'][-1]['bytes']:.0f} | {found[rows, 'TP'][-1]['bytes']:.0f} |")
-        return lines
+        # The first of the rows from which on SP is the shorter.
+        crosses = next((i for i in range(len(rows_of)) if all(ratio < 1 for ratio in ratios[i:])), len(rows_of))
+        changes = next((i for i, rows in enumerate(rows_of) if found[rows, "auto"][-1]["mode"] == MODES[0][1]), len(rows_of))
+        apart = [ratio / priced for ratio, priced in zip(ratios, priced_ratios)]
+        of = [f"{rows}" for rows in rows_of] + ["none"]
+        wanted = [("SP by TP", f"{ratios[0]:.2f} at {of[0]} rows, {ratios[1]:.2f} at {of[1]}, {ratios[-1]:.2f} at {of[-2]}"),
+                  ("rows from which SP is shorter; from which auto takes it", f"{of[crosses]}; {of[changes]}: {abs(crosses - changes)} apart in this list"),
+                  ("SP by TP over the simulator's, least and most", f"{min(apart):.2f}, {max(apart):.2f}"),
+                  ("auto over the better, most; the better's own slowest over its median", f"{max(over):.2f}; {max(spread):.2f}")]
+        return [*lines, "", *(f"- {what}: {figure}" for what, figure in wanted)]
 
     def over_time(self, real):
-        """A table of requests that come over time."""
-        n, prompt, output = (4, 32, 4) if self.args.quick else (12, 512, 24)
+        """A table of requests that come over time, and what was wanted of it."""
+        n, prompt, output = (4, 32, 4) if self.args.quick else (8, 512, 24)
         traffic = [("one at a time", ["--max-concurrency", "1"]), ("in a burst", ["--arrivals", self.at("burst.txt")])]
         with open(self.at("burst.txt"), "w") as file:
             file.writelines(f"{0.001 * i}\n" for i in range(n))
@@ -116,10 +132,15 @@ class Bench:
                     summary, _ = self.run(f"synthetic:n={n},prompt={prompt},output={output}", ["--shift-mode", mode, *flags, *real])
                     found.setdefault((what, name), []).append((summary["mean_ttft_ms"], summary["mean_tpot_ms"],
                                                               n * (prompt + output) / summary["elapsed_time"]))
-        for (what, name), rounds in found.items():
-            ttft, tpot, rate = (statistics.median(values) for values in zip(*rounds))
+        medians = {key: [statistics.median(values) for values in zip(*rounds)] for key, rounds in found.items()}
+        for (what, name), (ttft, tpot, rate) in medians.items():
             lines.append(f"| {what} | {name} | {ttft:.1f} | {tpot:.2f} | {rate:.1f} |")
-        return lines
+        (alone, _), (burst, _) = traffic
+        rates = {name: medians[burst, name][2] for name, _ in MODES}
+        return [*lines, "",
+                f"- auto's TTFT over SP's, its TPOT over TP's, one at a time: {medians[alone, 'auto'][0] / medians[alone, 'SP'][0]:.2f}, "
+                f"{medians[alone, 'auto'][1] / medians[alone, 'TP'][1]:.2f}",
+                f"- auto's tok/s over the better's, in a burst: {rates['auto'] / max(rates['SP'], rates['TP']):.2f}"]
 
 
 def main():
@@ -129,6 +150,7 @@ def main():
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--layers", type=int, default=CONFIG["num_hidden_layers"])
     parser.add_argument("--profile", help="a profile of one core that was measured before")
+    parser.add_argument("--tables", default="rows,paced,time", help="those that are made")
     parser.add_argument("--quick", action="store_true", help="fewer rows and requests: shows that it works")
     parser.add_argument("--out")
     args = parser.parse_args()
@@ -136,13 +158,15 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, folder)
         core, paced, gbps = bench.profiles()
+        slow = ["--devices", "2xcpu", "--device-profile", paced, "--link-gbps", f"{gbps:.9f}"]
+        tables = {"rows": lambda: bench.by_rows(["--devices", "2xcpu", "--device-profile", core], ["--devices", f"sim:2x{core}"]),
+                  "paced": lambda: [f"*Paced*: {gbps:.3f} GB/s to a rank", "", *bench.by_rows(slow, ["--devices", f"sim:2x{paced}"])],
+                  "time": lambda: [f"*Paced*: {gbps:.3f} GB/s to a rank", "", *bench.over_time(slow)]}
         lines = [f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}; Qwen3-0.6B's layers, {args.layers} of them, vocabulary "
-                 "32,768, two ranks of a core", "",
-                 *bench.by_rows(["--devices", "2xcpu", "--device-profile", core], ["--devices", f"sim:2x{core}"]), "",
-                 f"*Paced*: {gbps:.3f} GB/s to a rank", "",
-                 *bench.by_rows(["--devices", "2xcpu", "--device-profile", paced, "--link-gbps", f"{gbps:.9f}"], ["--devices", f"sim:2x{paced}"]), "",
-                 *bench.over_time(["--devices", "2xcpu", "--device-profile", core]), "",
-                 f"Load at the end {os.getloadavg()[0]:.1f}"]
+                 "32,768, two ranks of a core"]
+        for name in args.tables.split(","):
+            lines += ["", *tables[name]()]
+        lines += ["", f"Load at the end {os.getloadavg()[0]:.1f}"]
     text = "\n".join(lines) + "\n"
     print(text)
     if args.out:

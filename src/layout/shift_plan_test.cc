@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "layout/layout_plan.h"
@@ -54,15 +55,15 @@ TEST(ShiftPlan, TheTableIsTheCheapestModeOfEachStep) {
 // Where tp alone and sp alone cost as much, in FP8: by the tables, whose kernels change at so many
 // elements; four numbers an octave. Where modes between may be taken they are, around there.
 TEST(ShiftPlan, CrossingsAreThoseOfTheTables) {
-  const auto entries = [](const char* model, bool bf16_wire, ModeChoice among) {
+  const auto shift = [](const char* model, bool bf16_wire, ModeChoice among) {
     EngineOptions options = Options("sp=8");
     options.machine.quantization = cost::NumberFormat::kFP8;
     options.machine.tp_wire_bf16 = bf16_wire;
     options.shift.among = among;
-    return PlanLayout(options, *model::LoadBuiltinConfig(model))->shift.table.entries;
+    return PlanLayout(options, *model::LoadBuiltinConfig(model))->shift;
   };
   const auto crossing = [&](const char* model, bool bf16_wire) {
-    const auto found = entries(model, bf16_wire, ModeChoice::kEnds);
+    const auto found = shift(model, bf16_wire, ModeChoice::kEnds).table.entries;
     EXPECT_EQ(found.size(), 2u);
     return found.front().most_rows + 1;
   };
@@ -71,11 +72,19 @@ TEST(ShiftPlan, CrossingsAreThoseOfTheTables) {
   EXPECT_EQ(crossing("Qwen3-32B", false), 320);
   EXPECT_EQ(crossing("Qwen3-32B", true), 448);
   std::vector<std::pair<int, int64_t>> up_to;  // sp, and the most rows
-  for (const schedule::ShiftEntry& entry : entries("Llama-3.1-70B", false, ModeChoice::kAll))
+  const ShiftPlan all = shift("Llama-3.1-70B", false, ModeChoice::kAll);
+  for (const schedule::ShiftEntry& entry : all.table.entries)
     up_to.emplace_back(entry.sp, entry.most_rows);
   EXPECT_THAT(up_to,
               ElementsAre(testing::Pair(1, 95), testing::Pair(2, 319), testing::Pair(4, 1023),
                           testing::Pair(8, std::numeric_limits<int64_t>::max())));
+  // What the modes between save of the better end's step, host time and head with it.
+  for (const auto& [rows, part] : {std::pair{256, 0.20}, {512, 0.14}}) {
+    const auto at = std::ranges::find(all.prices, rows, &ModePrices::rows);
+    ASSERT_NE(at, all.prices.end());
+    const double better_end = std::min(at->seconds.front(), at->seconds.back());
+    EXPECT_NEAR(1 - at->seconds[at->best] / better_end, part, 0.01) << rows;
+  }
 }
 
 // Views take tables, and no weights.
