@@ -343,6 +343,9 @@ base::Status CheckWork(const PlanFlags& flags) {
     return refuse("--trace and --input-file exclude each other");
   if (flags.input.empty() && !flags.output_lengths.empty())
     return refuse("--output-lengths is for an --input-file");
+  if (flags.memory + flags.pool + flags.modes > 1)
+    return refuse("--memory, --pool and --modes exclude each other");
+  if (flags.json && !flags.memory) return refuse("--json is for --memory");
   if (flags.memory || flags.pool || flags.modes || !flags.trace.empty() || !flags.input.empty())
     return {};
   return refuse("nothing to plan; expected --memory, --pool, --modes, --trace or --input-file");
@@ -457,7 +460,7 @@ void AddPlanCommand(Command app, int* exit_code) {
                      "As dp=4,weights=striped,pool=auto; or auto; once for each column (default: "
                      "each rank a copy)");
   AddLayoutFlags(command, flags->layout, engine);
-  command.add_flag("--json", flags->json, "One JSON object instead of the table");
+  command.add_flag("--json", flags->json, "With --memory: one JSON object instead of the table");
   command.callback([flags, exit_code] { *exit_code = Plan(*flags); });
 }
 

@@ -229,6 +229,18 @@ class Layout(support.TestCase):
         self.expect(whole, 0)
         self.assertIn("does not fit", whole.out)
         self.expect(support.call("plan", "-m", "builtin:Qwen3-32B"), support.USAGE, "expected --memory")
+        for flags, text in [(["--modes", "--json"], "--json is for --memory"), (["--memory", "--modes"], "exclude each other")]:
+            self.expect(support.call("plan", "-m", "builtin:Qwen3-32B", *flags), support.USAGE, text)
+
+    def test_plan_of_modes(self):
+        """What a step costs in each mode of each layout, and where the mode changes."""
+        done = support.call("plan", "--modes", "-m", "builtin:Llama-3.1-70B", "--quantization", "fp8", "--devices", "sim:8xh200",
+                            "--layout", "sp=8", "--layout", "sp=4,tp=2", "--layout", "tp=8")
+        out = self.expect(done, 0).out
+        self.assertRegex(out, r"rows +8x1 ms +4x2 ms +2x4 ms +1x8 ms  mode")
+        self.assertRegex(out, r"rows +4x2 ms +2x4 ms +1x8 ms  mode")
+        self.assertIn("by the prices of h200: up to 95 rows 1x8, up to 319 rows 2x4, up to 1023 rows 4x2, above, 8x1\n", out)
+        self.assertIn("one mode: 1x8\n", out)
 
 
 if __name__ == "__main__":
