@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""KV cache in a file: preempted choices that wait there beside ones that are computed again, and the next job on a kept file.
+"""KV cache below the device, in a file and in memory, beside the same jobs without.
 
-usage: offload.py FOREBAY FOLDER [--rounds N] [--rows park,kept] [--layers N] [--requests N] [--out FILE]
-FOLDER is on the disk that is measured. park: --requests of 256 tokens whose outputs nobody knows (a stop id in 256 draws, the bound is the
-context), KV for 8 choices of 512. kept: 6 documents of 2,048 tokens x 4 questions, a first job, and a second one on what it kept. In turns, median.
+usage: offload.py FOREBAY FOLDER [--rounds N] [--rows park,kept,long,stream] [--profile NAME] [--out FILE]
+FOLDER is on the disk that is measured. In turns, median.
+park: 24 requests of 64 tokens whose outputs nobody knows (a stop id in 128 draws), KV for 8 choices of 192; preempted ones are computed again, or
+wait in a file. kept: 6 documents of 2,048 tokens x 4 questions, a first job, and a second one on what it kept. long: a prompt of 8,192 tokens, KV
+for 2,048, the rest read from memory layer by layer; prompt and decoding apart. stream: TinyLlama's shape, 12 requests, KV for 3; all of them
+resident, or the rest in memory. Each job is simulated too, by --profile and with the lengths that came out: times are of the steps alone.
 """
 import argparse
 import json
@@ -15,12 +18,16 @@ import subprocess
 import tempfile
 import time
 
-from shapes import QWEN3_06B
+from shapes import QWEN3_06B, TINYLLAMA_11B
 from turns import HEAD, in_turns, machine, table
 
 VOCABULARY = 32768
-STOP_IDS = VOCABULARY // 256
+STOP_IDS = VOCABULARY // 128
 BLOCK = 32
+MODELS = {
+    "qwen": QWEN3_06B | {"vocab_size": VOCABULARY, "eos_token_id": 0, "max_position_embeddings": 16384},
+    "tinyllama": TINYLLAMA_11B,
+}
 
 
 def disk_rates(folder, megabytes=256):
@@ -42,39 +49,59 @@ def disk_rates(folder, megabytes=256):
 
 class Bench:
     def __init__(self, args, folder):
-        self.args, self.folder, self.summaries = args, folder, {}
-        self.model = os.path.join(folder, "model")
-        os.mkdir(self.model)
-        config = QWEN3_06B | {"num_hidden_layers": args.layers, "vocab_size": VOCABULARY, "eos_token_id": 0, "max_position_embeddings": 4096}
-        with open(os.path.join(self.model, "config.json"), "w") as file:
-            json.dump(config, file)
+        self.args, self.folder, self.jobs, self.summaries, self.simulated, self.phases = args, folder, {}, {}, {}, {}
+        for name, config in MODELS.items():
+            os.mkdir(os.path.join(folder, name))
+            with open(os.path.join(folder, name, "config.json"), "w") as file:
+                json.dump(config, file)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
 
     def write(self, name, requests):
-        path = os.path.join(self.folder, name + ".jsonl")
-        with open(path, "w") as file:
+        with open(self.path(name + ".jsonl"), "w") as file:
             for i, request in enumerate(requests):
                 file.write(json.dumps({"custom_id": str(i), **request}) + "\n")
-        return path
+        return self.path(name + ".jsonl")
 
-    def run(self, row, way, requests, *flags):
-        output, summary = (os.path.join(self.folder, name) for name in ("results.jsonl", "summary.json"))
-        for path in (output, summary):
-            if os.path.exists(path):
-                os.remove(path)
-        subprocess.run([self.args.forebay, "run", "-m", self.model, "-i", requests, "-o", output, "--summary", summary, "--random-weights",
-                        "--skip-tokenizer-init", "--quiet", *flags], check=True)
-        with open(summary) as file:
-            self.summaries.setdefault((row, way), []).append(json.load(file))
+    def remove(self, *names):
+        for name in names:
+            if os.path.exists(self.path(name)):
+                os.remove(self.path(name))
+
+    def forebay(self, *flags):
+        subprocess.run([self.args.forebay, "run", "--random-weights", "--skip-tokenizer-init", "--quiet", "--summary", self.path("summary.json"),
+                        "--steps", self.path("steps.jsonl"), *flags], check=True)
+        with open(self.path("summary.json")) as file:
+            return json.load(file)
+
+    def run(self, row, way, model, requests, *flags):
+        results = f"{row} {way}.jsonl"
+        self.remove(results)
+        self.jobs[row, way] = ["-m", self.path(model), "-i", requests, *flags]
+        self.summaries.setdefault((row, way), []).append(self.forebay(*self.jobs[row, way], "-o", self.path(results)))
+        with open(self.path("steps.jsonl")) as file:
+            steps = [json.loads(line) for line in file]
+        self.phases.setdefault((row, way), []).append(
+            [sum(step["end"] - step["begin"] for step in steps if (step["prefill_rows"] > 0) == prompts) for prompts in (True, False)])
+
+    def simulate(self):
+        """What has run, with the lengths that came out; a simulated file keeps nothing."""
+        for (row, way), job in self.jobs.items():
+            if "--kv-file-keep" in job:
+                continue
+            flags = [flag for i, flag in enumerate(job) if "--device-profile" not in job[max(0, i - 1):i + 1]]
+            self.simulated[row, way] = self.forebay(*flags, "--devices", "sim:" + self.args.profile, "--output-lengths", self.path(f"{row} {way}.jsonl"))
 
     def park(self):
         rng = random.Random(1)
         stops = list(range(1, 1 + STOP_IDS))
-        requests = self.write("park", [{"prompt": [rng.randrange(1 + STOP_IDS, VOCABULARY) for _ in range(256)], "max_tokens": 1024, "temperature": 1,
-                                        "seed": i, "ignore_eos": True, "stop_token_ids": stops} for i in range(self.args.requests)])
-        flags = ["--max-model-len", "2048", "--no-enable-prefix-caching", "--num-kv-blocks-override", str(8 * 512 // BLOCK)]
-        file = ["--kv-file", os.path.join(self.folder, "kv"), "--kv-file-size", "4GiB", "--kv-preempt", "park"]
-        ways = {"computed again": lambda: self.run("park", "computed again", requests, *flags),
-                "parked in a file": lambda: self.run("park", "parked in a file", requests, *flags, *file)}
+        requests = self.write("park", [{"prompt": [rng.randrange(1 + STOP_IDS, VOCABULARY) for _ in range(64)], "max_tokens": 512, "temperature": 1,
+                                        "seed": i, "ignore_eos": True, "stop_token_ids": stops} for i in range(24)])
+        flags = ["--max-model-len", "768", "--no-enable-prefix-caching", "--num-kv-blocks-override", str(8 * 192 // BLOCK)]
+        file = ["--kv-file", self.path("kv"), "--kv-file-size", "2GiB", "--kv-preempt", "park"]
+        ways = {"computed again": lambda: self.run("park", "computed again", "qwen", requests, *flags),
+                "parked in a file": lambda: self.run("park", "parked in a file", "qwen", requests, *flags, *file)}
         return in_turns(ways, self.args.rounds)
 
     def kept(self):
@@ -82,33 +109,58 @@ class Bench:
         ids = lambda count: [rng.randrange(1, VOCABULARY) for _ in range(count)]
         documents = [ids(2048) for _ in range(6)]
         requests = self.write("kept", [{"prompt": documents[i % 6] + ids(32), "max_tokens": 16, "temperature": 0, "ignore_eos": True} for i in range(24)])
-        path = os.path.join(self.folder, "kept")
-        keep = ["--max-model-len", "4096", "--kv-file", path, "--kv-file-size", "4GiB", "--kv-file-keep"]
-
-        def first():
-            for name in (path, path + ".index"):
-                if os.path.exists(name):
-                    os.remove(name)
-            self.run("kept", "first job", requests, *keep)
-
-        ways = {"first job": first, "second job": lambda: self.run("kept", "second job", requests, *keep)}
+        keep = ["--max-model-len", "4096", "--kv-file", self.path("kept"), "--kv-file-size", "4GiB", "--kv-file-keep"]
         # The second follows the first in each round.
-        times = {way: [] for way in ways}
+        times = {"first job": [], "second job": []}
         for _ in range(self.args.rounds):
-            for way, job in ways.items():
+            self.remove("kept", "kept.index")
+            for way in times:
                 began = time.monotonic()
-                job()
+                self.run("kept", way, "qwen", requests, *keep)
                 times[way].append(time.monotonic() - began)
         return times
 
+    def long(self):
+        rng = random.Random(3)
+        requests = self.write("long", [{"prompt": [rng.randrange(1, VOCABULARY) for _ in range(8192)], "max_tokens": 32, "temperature": 0,
+                                        "ignore_eos": True}])
+        flags = ["--max-model-len", "8448", "--max-num-batched-tokens", "512", "--max-num-seqs", "1"]
+        below = ["--num-kv-blocks-override", str(2048 // BLOCK), "--kv-offloading-size", "2GiB", "--kv-offload", "always"]
+        ways = {"all resident": lambda: self.run("long", "all resident", "qwen", requests, *flags),
+                "streamed": lambda: self.run("long", "streamed", "qwen", requests, *flags, *below)}
+        return in_turns(ways, self.args.rounds)
+
+    def stream(self):
+        rng = random.Random(4)
+        requests = self.write("stream", [{"prompt": [rng.randrange(3, 32000) for _ in range(128)], "max_tokens": 96, "temperature": 0,
+                                          "ignore_eos": True} for _ in range(12)])
+        flags = ["--max-model-len", "256", "--max-num-seqs", "12", "--no-enable-prefix-caching"]
+        few = ["--num-kv-blocks-override", str(3 * 224 // BLOCK), "--kv-offloading-size", "1GiB", "--device-profile", self.args.profile]
+        plans = {plan: lambda plan=plan: self.run("stream", plan, "tinyllama", requests, *flags, *few, "--kv-offload", plan)
+                 for plan in ("off", "auto", "always")}
+        return in_turns(plans | {"all resident": lambda: self.run("stream", "all resident", "tinyllama", requests, *flags)}, self.args.rounds)
+
     def counters(self):
-        yield "| job | way | rows computed | recomputed | parks | written MB | read MB | found below | lost |"
-        yield "|---|---|---|---|---|---|---|---|---|"
+        yield "| job | way | steps, of prompts s, of decoding s | simulated: steps, s | measured / simulated |"
+        yield "|---|---|---|---|---|"
+        for key, summaries in self.summaries.items():
+            prompts, decoding = (statistics.median(times) for times in zip(*self.phases[key]))
+            line = f"| {key[0]} | {key[1]} | {summaries[-1]['engine']['steps']}, {prompts:.2f}, {decoding:.2f} |"
+            if key not in self.simulated:
+                yield line + " | |"
+                continue
+            simulated = self.simulated[key]["engine"]
+            real = statistics.median(summary["engine"]["step_seconds"] for summary in summaries)
+            yield f"{line} {simulated['steps']}, {simulated['step_seconds']:.2f} | {real / simulated['step_seconds']:.2f} |"
+        yield ""
+        yield "| job | way | rows computed | recomputed | parks | written MB | read MB | streamed MB | found below | lost |"
+        yield "|---|---|---|---|---|---|---|---|---|---|"
         for (row, way), summaries in self.summaries.items():
             rows, again = (statistics.median(summary["engine"][name] for summary in summaries) for name in ("computed_tokens", "recomputed_tokens"))
             count = summaries[-1]["mode_counters"].get
             yield (f"| {row} | {way} | {rows:.0f} | {again:.0f} | {count('kv_parks', 0)} | {count('kv_file_bytes_written', 0) / 1e6:.0f} | "
-                   f"{count('kv_file_bytes_read', 0) / 1e6:.0f} | {count('prefix_blocks_hit_below', 0)} | {count('kv_blocks_failed', 0)} |")
+                   f"{count('kv_file_bytes_read', 0) / 1e6:.0f} | "
+                   f"{count('kv_bytes_streamed', 0) / 1e6:.0f} | {count('prefix_blocks_hit_below', 0)} | {count('kv_blocks_failed', 0)} |")
 
 
 def main():
@@ -116,9 +168,8 @@ def main():
     parser.add_argument("forebay")
     parser.add_argument("folder")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", default="park,kept")
-    parser.add_argument("--layers", type=int, default=28)
-    parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--rows", default="park,kept,long,stream")
+    parser.add_argument("--profile", default="zen4")
     parser.add_argument("--out")
     args = parser.parse_args()
     args.forebay = os.path.abspath(args.forebay)
@@ -132,10 +183,10 @@ def main():
             lines.extend(more)
             print("\n".join(more), flush=True)
 
-        say(f"{machine()}; Qwen3-0.6B's layers, {args.layers} of them, vocabulary {VOCABULARY:,}; disk, one thread: {written:.2f} GB/s written, "
-            f"{read:.2f} read", "", *HEAD)
+        say(f"{machine()}; Qwen3-0.6B's layers, vocabulary {VOCABULARY:,}; disk, one thread: {written:.2f} GB/s written, {read:.2f} read", "", *HEAD)
         for row in args.rows.split(","):
             say(*table(row, getattr(bench, row)()))
+        bench.simulate()
         say("", *bench.counters(), "", "disk afterwards: {:.2f} GB/s written, {:.2f} read".format(*disk_rates(folder)))
     if args.out:
         with open(args.out, "w") as file:

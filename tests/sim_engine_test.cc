@@ -539,6 +539,12 @@ TEST(SimEngine, LessIsStreamedWhereCopiesAreSlowerThanForeseen) {
   const Outcome off = run(0.3, layout::Offloading::kOff);
   Outcome as_foreseen = run(1, layout::Offloading::kUniform);
   EXPECT_LT(as_foreseen.stats.step_seconds, off.stats.step_seconds);
+  // What the plan takes to be hidden is: a link that costs nothing saves at most a tenth of what the
+  // copies take.
+  const Outcome on_free_link = run(1000, layout::Offloading::kUniform);
+  const double copies =
+      static_cast<double>(as_foreseen.stats.mode_counters["kv_bytes_streamed"]) / 25.6e9;
+  EXPECT_LT(as_foreseen.stats.step_seconds - on_free_link.stats.step_seconds, 0.1 * copies);
   testing::internal::CaptureStderr();
   Outcome slow = run(0.3, layout::Offloading::kUniform);
   const std::string said = testing::internal::GetCapturedStderr();
@@ -595,6 +601,38 @@ TEST(SimEngine, AStallOfTwoSecondsIsForgotten) {
   EXPECT_GT(counters["kv_stream_limit"], counters["kv_stream_limit_least"]);
   const std::string warning = "KV cache comes up at";
   EXPECT_EQ(said.find(warning), said.rfind(warning)) << said;
+}
+
+// Cores that copy take part of a step for it, and weights most of one: more choices at once pay.
+TEST(SimEngine, CoresStreamWhereWeightsFillTheStep) {
+  layout::EngineOptions options = Options("sim:zen4");
+  options.model = "builtin:Llama-3-8B";
+  options.limits.max_model_len = 256;
+  options.limits.max_num_seqs = 12;
+  const auto run = [&](int32_t blocks, layout::Offloading offload,
+                       const std::vector<Request>& requests) {
+    options.limits.kv_blocks = blocks;
+    options.tier = {.host_bytes = uint64_t{2} << 30, .offload = offload};
+    const Outcome outcome = RunSimulated(options, requests);
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    return outcome.stats.step_seconds;
+  };
+  using layout::Offloading;
+  for (const auto& [prompt, output] : {std::pair{16, 90}, {150, 20}}) {
+    std::vector<Request> requests;
+    for (int i = 0; i < 16; ++i)
+      requests.push_back(MakeRequest(i, prompt + i * 7 % 40, output + i * 5 % 30));
+    options.limits.mean_context = prompt + 20 + output / 2;
+    for (const int32_t blocks : {9, 14, 28}) {
+      const double off = run(blocks, Offloading::kOff, requests),
+                   chosen = run(blocks, Offloading::kAuto, requests),
+                   all = run(blocks, Offloading::kAlways, requests);
+      EXPECT_LE(chosen, 1.03 * std::min(off, all)) << prompt << ", " << blocks;
+      if (prompt > 100 || blocks > 14) continue;
+      EXPECT_LE(chosen, 0.75 * off) << blocks;
+      EXPECT_LE(0.85 * chosen, run(96, Offloading::kOff, requests)) << blocks;
+    }
+  }
 }
 
 // Vasuki's second plan, where the link brings all that the window has behind the step.

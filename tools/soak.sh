@@ -56,6 +56,14 @@ for test in signals disk_full resume api command_line; do
   step "$test" python3 "tests/e2e/${test}_test.py" "$forebay"
   row "$test" "$(found "$test" ' skipped$')"
 done
+ninja -C build/release -j "$jobs" kv_test oracle_solver_test
+step interleavings env FOREBAY_INTERLEAVINGS=10000 build/release/src/kv/kv_test \
+  --gtest_filter='TierTest.NoInterleaving*:ChainStoreTest.NoInterleaving*:WindowTest.AttentionFinds*'
+row "interleavings of copies of KV cache and steps, each of three protocols" "10000"
+tools/fetch_highs.sh
+step oracle env FOREBAY_ORACLE_INSTANCES=100 build/release/src/oracle/oracle_solver_test --gtest_filter='SolverTest.Ours*'
+row "packings beside the optimum, 100 instances, printed" "$(found oracle '^printed')"
+row "the same, grown" "$(found oracle '^grown')"
 step leases env FOREBAY_LEASE_LINES=10000000 build/release/src/job/job_log_test --gtest_filter=LeaseBook.SixtyFour*
 row "lines through the lease book" "10000000 of 64 workers"
 step workers env FOREBAY_KILLS="$kills" FOREBAY_ASYNC_SECONDS="$async" FOREBAY_PROMPTS=1000000 FOREBAY_ROWS=100000 \

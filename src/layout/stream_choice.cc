@@ -144,12 +144,8 @@ base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfi
     *plan = std::move(most);
     return {};
   }
-  // Where cores copy, within one memory, nothing is gained; nor is it known where prices are those
-  // of another machine, or where pulls want the link, too.
-  const bool predictable =
-      plan->machine.prices_modes && !plan->layout.pools() &&
-      cost::ContentionOf(plan->machine.profile, plan->machine.workers).core_bytes_per_s == 0;
-  if (!forced && !predictable) return {};
+  // Nothing is foreseen by the prices of another machine, nor where pulls want the link, too.
+  if (!forced && (!plan->machine.prices_modes || plan->layout.pools())) return {};
   std::vector<StreamTrial> trials{Try(options, config, pricer(), *plan)};
   for (int32_t i = 1; i <= kTrials; ++i) {
     LayoutPlan trial = *plan;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/hash.h"
 #include "base/units.h"
+#include "kv/tier/checksum.h"
 #include "kv/tier/strip_copies.h"
 #include "runtime/parallel_for.h"
 
@@ -230,8 +230,8 @@ void FileStore::Read(Batch& batch) {
 }
 
 uint64_t FileStore::ChecksumOf(const Batch& batch, const Part& part) const {
-  return base::HashBytes({reinterpret_cast<const char*>(batch.staging + part.staged),
-                          used_bytes_[static_cast<size_t>(part.move.group)]});
+  return Checksum(
+      {batch.staging + part.staged, used_bytes_[static_cast<size_t>(part.move.group)]});
 }
 
 base::Status FileStore::AppendToIndex(const Batch& batch, const std::vector<bool>& moved) {

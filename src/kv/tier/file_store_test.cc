@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "base/rng.h"
@@ -14,6 +15,7 @@
 #include "kv/testing/bytes_of.h"
 #include "kv/testing/disk.h"
 #include "kv/testing/groups.h"
+#include "kv/tier/checksum.h"
 #include "kv/tier/tier.h"
 #include "runtime/real/real_runtime.h"
 
@@ -95,6 +97,21 @@ TEST(FileStoreTest, RequestsAreJoined) {
   rank.Move(Down({{0, 1, 5}, {1, 1, 5}, {0, 2, 4}, {1, 2, 4}, {0, 3, 8}, {1, 3, 8}}));
   const uint64_t block = rank.tier->store().block_bytes();
   EXPECT_THAT(rank.disk.request_bytes, UnorderedElementsAre(2 * block, block));
+}
+
+TEST(FileStoreTest, AChecksumHoldsEachBitAndTheLength) {
+  std::vector<std::byte> bytes(101);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37);
+  std::set<uint64_t> sums{Checksum(bytes)};
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    sums.insert(Checksum(bytes));
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
+  const std::vector<std::byte> zeros(101);
+  for (size_t size = 0; size <= zeros.size(); ++size)
+    sums.insert(Checksum(std::span(zeros).first(size)));
+  EXPECT_EQ(sums.size(), 1 + 8 * bytes.size() + zeros.size() + 1);
 }
 
 TEST(FileStoreTest, WhatIsNotWhatWasWrittenIsLost) {

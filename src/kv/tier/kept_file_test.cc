@@ -42,7 +42,7 @@ TEST(KeptIndex, ReadsWhatWasWritten) {
   EXPECT_EQ(reader->identity().name, kOurs.name);
   EXPECT_EQ(KeptReader::Open("FBKVIDX", "x.index").status().code(), kKvFileInvalid);
   EXPECT_THAT(KeptReader::Open("{\"a\":1}              ", "x.index").status().message(),
-              AllOf(HasSubstr("x.index"), HasSubstr("FBKVIDX1")));
+              AllOf(HasSubstr("x.index"), HasSubstr("FBKVIDX2")));
 }
 
 // Cut anywhere, records before the cut stand; damaged anywhere, no record is another one.

@@ -10,7 +10,7 @@
 namespace forebay::kv {
 namespace {
 
-constexpr std::string_view kMagic = "FBKVIDX1";
+constexpr std::string_view kMagic = "FBKVIDX2";
 // An identity names a model and a few types.
 constexpr uint32_t kMostIdentity = 4096;
 constexpr size_t kRecordBytes = 40;
@@ -57,7 +57,7 @@ base::Result<KeptReader> KeptReader::Open(std::string_view bytes, std::string_vi
                         fmt::format("{}: {}; expected the index of a kept KV file", file, why));
   };
   if (bytes.size() < kMagic.size() + sizeof(uint32_t) || !bytes.starts_with(kMagic))
-    return invalid("it does not begin with FBKVIDX1");
+    return invalid("it does not begin with FBKVIDX2");
   bytes.remove_prefix(kMagic.size());
   const auto length = Take<uint32_t>(&bytes);
   if (length > kMostIdentity || bytes.size() < length + sizeof(uint64_t))

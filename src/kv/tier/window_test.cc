@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "device/hazard_checker.h"
+#include "kv/testing/interleavings.h"
 #include "runtime/virtual/virtual_runtime.h"
 
 namespace forebay::kv {
@@ -142,7 +143,7 @@ Found RunSteps(uint64_t seed, Mistake mistake) {
 
 TEST(WindowTest, AttentionFindsWhatWentDown) {
   int64_t layers_read = 0;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < Interleavings(300); ++seed) {
     const Found found = RunSteps(seed, Mistake::kNone);
     EXPECT_TRUE(found.status.ok()) << seed << ": " << found.status.ToString();
     EXPECT_EQ(found.wrong, 0) << seed;

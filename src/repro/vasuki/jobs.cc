@@ -79,10 +79,10 @@ base::Result<const trace::SimulationResult*> RunVasuki(const VasukiJob& job, con
     options.limits.max_model_len = 4096;
     options.limits.max_num_seqs = 256;
     options.limits.max_num_batched_tokens = static_cast<int32_t>(job.chunk);
-    options.policy = *schedule::FindPolicy(run.policy);
     if (job.room_gb > 0) {
       FB_ASSIGN_OR_RETURN(options.machine.memory_bytes, MemoryFor(job.room_gb, options));
     }
+    options.policy = *schedule::FindPolicy(run.policy);
     if (run.tier)
       options.tier = {
           .host_bytes = uint64_t{8} << 30, .preempt = run.preempt, .offload = run.offload};
