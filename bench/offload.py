@@ -153,14 +153,14 @@ class Bench:
             real = statistics.median(summary["engine"]["step_seconds"] for summary in summaries)
             yield f"{line} {simulated['steps']}, {simulated['step_seconds']:.2f} | {real / simulated['step_seconds']:.2f} |"
         yield ""
-        yield "| job | way | rows computed | recomputed | parks | written MB | read MB | streamed MB | found below | lost |"
-        yield "|---|---|---|---|---|---|---|---|---|---|"
+        yield "| job | way | rows computed | recomputed | parks | written MB | read MB | streamed MB | waited for KV s | found below | lost |"
+        yield "|---|---|---|---|---|---|---|---|---|---|---|"
         for (row, way), summaries in self.summaries.items():
             rows, again = (statistics.median(summary["engine"][name] for summary in summaries) for name in ("computed_tokens", "recomputed_tokens"))
             count = summaries[-1]["mode_counters"].get
             yield (f"| {row} | {way} | {rows:.0f} | {again:.0f} | {count('kv_parks', 0)} | {count('kv_file_bytes_written', 0) / 1e6:.0f} | "
                    f"{count('kv_file_bytes_read', 0) / 1e6:.0f} | "
-                   f"{count('kv_bytes_streamed', 0) / 1e6:.0f} | {count('prefix_blocks_hit_below', 0)} | {count('kv_blocks_failed', 0)} |")
+                   f"{count('kv_bytes_streamed', 0) / 1e6:.0f} | {count('waited_kv_us', 0) / 1e6:.2f} | {count('prefix_blocks_hit_below', 0)} | {count('kv_blocks_failed', 0)} |")
 
 
 def main():

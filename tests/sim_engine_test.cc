@@ -539,8 +539,8 @@ TEST(SimEngine, LessIsStreamedWhereCopiesAreSlowerThanForeseen) {
   const Outcome off = run(0.3, layout::Offloading::kOff);
   Outcome as_foreseen = run(1, layout::Offloading::kUniform);
   EXPECT_LT(as_foreseen.stats.step_seconds, off.stats.step_seconds);
-  // What the plan takes to be hidden is: a link that costs nothing saves at most a tenth of what the
-  // copies take.
+  // What the plan takes to be hidden is: a link that costs nothing saves at most a tenth of what
+  // the copies take.
   const Outcome on_free_link = run(1000, layout::Offloading::kUniform);
   const double copies =
       static_cast<double>(as_foreseen.stats.mode_counters["kv_bytes_streamed"]) / 25.6e9;

@@ -75,6 +75,9 @@ TEST(ParseProfile, NamesWhatIsWrong) {
        "a number"},
       {R"("bf16_flops": {"value": 1e12)", R"("bf16_flops": {"value": -1)",
        "numbers.bf16_flops.value", "-1", ""},
+      {R"("mfu": {)",
+       R"("disk_read_bytes_per_s": {"value": 0, "mark": "datasheet", "source": "s"}, "mfu": {)",
+       "numbers.disk_read_bytes_per_s.value", "0", ""},
       {R"("mark": "datasheet")", R"("mark": "guessed")", "numbers.bf16_flops.mark", "guessed",
        "uncalibrated"},
       {R"(, "source": "s"})", "}", "numbers.bf16_flops.source", "nothing", "this key"},
@@ -107,6 +110,8 @@ TEST(ParseProfile, NamesWhatIsWrong) {
     EXPECT_THAT(status.message(), HasSubstr(row.expected)) << row.to;
   }
   EXPECT_EQ(ParseProfile("{", "toy.json").status().code(), base::kJsonInvalid);
+  EXPECT_EQ(ParseProfile(Sample(R"("value": 1e12)", R"("value": NaN)"), "toy.json").status().code(),
+            base::kJsonInvalid);
   EXPECT_EQ(ParseProfile("[]", "toy.json").status().code(), kProfileInvalid);
 }
 

@@ -85,23 +85,26 @@ class KvFile(support.TestCase):
         self.assertGreater(fourth["kv_blocks_kept"], 0)
 
     def test_kills(self):
-        """kill -9 in between: nothing is left of a file that is not kept; of a kept one the next run goes on."""
+        """kill -9 in between: nothing is left of a file that is not kept; of a kept one the next run goes on; so it does where choices are streamed."""
         expected, _, _ = self.ran("plain")
         began = time.monotonic()
         self.ran("timed", *self.file)
         whole = time.monotonic() - began
         rng = random.Random(3)
-        for keep in ([], ["--kv-file-keep"]):
-            job = self.job(self.lines, "killed" + "".join(keep), flags=[*self.flags, *self.file, *keep])
-            for _ in range(8):
+        stream = ["--kv-offloading-size", "1MiB", "--kv-offload", "always"]
+        for kills, more in ((8, []), (4, stream), (8, ["--kv-file-keep"])):
+            job = self.job(self.lines, "killed" + "".join(more[:1]), flags=[*self.flags, *self.file, *more])
+            for _ in range(kills):
                 process = job.start()
                 time.sleep(rng.uniform(0.2, 0.9) * whole)
                 process.kill()
                 process.wait()
                 process.stderr.close()
-                self.assertEqual(os.path.exists(self.path), bool(keep) and os.path.exists(self.path + ".index"))
+                self.assertEqual(os.path.exists(self.path), os.path.exists(self.path + ".index"))
             self.expect(job.run(), support.COMPLETE)
             self.assertEqual(job.answers(), expected)
+        _, counters, _ = self.ran("streamed", *stream)
+        self.assertGreater(counters["kv_blocks_streamed"], 0)
 
     def test_files_that_cannot_serve(self):
         def refused(code, *texts, flags=(), path=self.path, size="1MiB", exit_code=support.ERROR):

@@ -230,8 +230,7 @@ void FileStore::Read(Batch& batch) {
 }
 
 uint64_t FileStore::ChecksumOf(const Batch& batch, const Part& part) const {
-  return Checksum(
-      {batch.staging + part.staged, used_bytes_[static_cast<size_t>(part.move.group)]});
+  return Checksum({batch.staging + part.staged, used_bytes_[static_cast<size_t>(part.move.group)]});
 }
 
 base::Status FileStore::AppendToIndex(const Batch& batch, const std::vector<bool>& moved) {

@@ -40,9 +40,14 @@ base::Result<uint64_t> MemoryFor(double room_gb, layout::EngineOptions options) 
   options.tier = {};
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
   FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
-  const uint64_t block = plan.KvBlockBytes(false),
-                 kv = static_cast<uint64_t>(plan.ranks[0].memory.num_blocks) * block;
-  return plan.machine.budget_bytes - kv + static_cast<uint64_t>(room_gb * kGigabyte);
+  const layout::MemoryPlan& memory = plan.ranks[0].memory;
+  const uint64_t block = plan.KvBlockBytes(false), budget = plan.machine.budget_bytes,
+                 length = static_cast<uint64_t>(memory.max_blocks_per_sequence) * block,
+                 others = layout::LeastBytes(memory, plan.ranks[0].request) - length,
+                 kv = static_cast<uint64_t>(memory.num_blocks) * block;
+  // Large devices have more than all choices can use.
+  return budget - std::max(kv, (budget - others) / block * block) +
+         static_cast<uint64_t>(room_gb * kGigabyte);
 }
 
 }  // namespace

@@ -1,0 +1,132 @@
+// What a step's planning takes beside the step, by policy and number of choices, and what the order
+// of a job's lines takes: `plan_bench`. Processor time of the one thread that plans. A plan is
+// looked at, decided, checked and taken into the books (Choices::View to Apply); blocks hold three
+// quarters of what the choices would fill, so that some are preempted and parked, or streamed.
+#include <fmt/core.h>
+#include <time.h>
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/rng.h"
+#include "engine/choices.h"
+#include "engine/testing/make_request.h"
+#include "job/line_order.h"
+#include "schedule/policy.h"
+
+namespace forebay {
+namespace {
+
+constexpr int32_t kPrompt = 64, kOutput = 192;
+
+double ProcessorSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+enum class Below { kNothing, kParked, kStreamed };
+
+engine::ChoicesOptions OptionsOf(int32_t choices, Below below) {
+  constexpr int32_t kBlocks = (kPrompt + kOutput) / kv::kBlockTokens;
+  const int32_t all = choices * kBlocks;
+  engine::ChoicesOptions options{
+      .limits = {.max_num_seqs = choices, .max_num_batched_tokens = 2048, .total_blocks = all / 2},
+      .max_blocks_per_sequence = kBlocks,
+      .lengths = schedule::LengthPredictor::kQuantile};
+  if (below != Below::kNothing) {
+    options.tier = {.in_memory = all};
+    options.park = {.row_seconds = 1};
+  }
+  if (below == Below::kStreamed) options.streaming.places = all / 4;
+  return options;
+}
+
+// Microseconds of the median plan of a job, and of the dearest of a hundred.
+std::pair<double, double> PlanTime(std::string_view name, int32_t choices, Below below) {
+  const auto policy = schedule::CreatePolicy(name).value();
+  engine::Choices books(OptionsOf(choices, below), {});
+  schedule::StepPlan plan;
+  std::vector<engine::SequenceRows> rows;
+  std::vector<RequestResult> finished;
+  std::vector<double> us;
+  base::Rng rng(1);
+  int64_t taken = 0;
+  constexpr int64_t kSteps = 600;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    while (books.WantsRequests()) {
+      const auto output = static_cast<int32_t>(kOutput / 2 + rng.Below(kOutput / 2));
+      books.Take(engine::MakeRequestState(engine::MakeRequest(taken++, kPrompt, output),
+                                          {.max_model_len = kPrompt + kOutput}));
+    }
+    rows.clear();
+    const double begin = ProcessorSeconds();
+    const schedule::StepView& view = books.View(/*share=*/false, step);
+    policy->Plan(view, &plan);
+    schedule::CheckPlan(view, plan);
+    books.Apply(plan, &rows);
+    us.push_back((ProcessorSeconds() - begin) * 1e6);
+    books.tier_moves().Clear();
+    books.streaming().changed().clear();
+    for (const engine::SequenceRows& each : rows) {
+      books.Commit(each);
+      if (each.end == each.sequence->known() && each.sequence->max_generated > 0)
+        books.Append(each.sequence, static_cast<int32_t>(step % 1000), step);
+      books.CloseIfEnded(each, &finished);
+    }
+  }
+  // The cache fills in the first half.
+  us.erase(us.begin(), us.begin() + kSteps / 2);
+  std::ranges::sort(us);
+  return {us[us.size() / 2], us[us.size() * 99 / 100]};
+}
+
+void PrintPlans() {
+  fmt::print("| policy | below | choices | us a plan, median | 99 of 100 | 50 + 1 a choice |\n");
+  fmt::print("|---|---|---|---|---|---|\n");
+  constexpr std::pair<Below, const char*> kBelow[] = {
+      {Below::kNothing, ""}, {Below::kParked, "parked"}, {Below::kStreamed, "streamed"}};
+  for (const char* name : {"continuous", "adaptive", "makespan", "sarathi", "vllm", "whole"}) {
+    for (const auto& [below, what] : kBelow) {
+      for (const int32_t choices : {16, 128, 1024}) {
+        const auto [median, most] = PlanTime(name, choices, below);
+        fmt::print("| {} | {} | {} | {:.1f} | {:.1f} | {} |\n", name, what, choices, median, most,
+                   50 + choices);
+      }
+    }
+  }
+}
+
+void PrintOrder() {
+  constexpr size_t kLines = 1'000'000, kGroups = 50'000;
+  base::Rng rng(2);
+  std::vector<job::PromptStart> starts(kLines);
+  for (job::PromptStart& start : starts) {
+    const uint64_t group = rng.Below(kGroups);
+    start = {static_cast<uint32_t>(base::Mix64(group % 100)), static_cast<uint32_t>(group)};
+  }
+  double begin = ProcessorSeconds();
+  const std::vector<uint32_t> order = job::GroupByStart(starts);
+  const double seconds = ProcessorSeconds() - begin;
+  const std::string line = R"({"custom_id":"1","body":{"messages":[{"role":"user","content":")" +
+                           std::string(1000, 'x') + R"("}],"max_tokens":100}})";
+  begin = ProcessorSeconds();
+  uint64_t sum = 0;
+  for (int i = 0; i < 10'000; ++i) sum += job::StartOf(line).near;
+  fmt::print(
+      "\norder of {} lines of {} kinds: {:.2f} s of a core, 24 bytes a line; the start of a line "
+      "of {} bytes: {:.2f} us (check {})\n",
+      order.size(), kGroups, seconds, line.size(), (ProcessorSeconds() - begin) * 1e6 / 1e4,
+      sum % 10);
+}
+
+}  // namespace
+}  // namespace forebay
+
+int main() {
+  forebay::PrintPlans();
+  forebay::PrintOrder();
+  return 0;
+}
