@@ -119,6 +119,9 @@ TEST_P(ExpertLayoutTest, ShippedRowsGiveTheSameDigests) {
   EXPECT_EQ(Run("3xcpu", "dp=3,experts=by_expert"), expected);
   EXPECT_GT(Counter("steps_ship"), 0);
   EXPECT_GT(Counter("steps_pull"), 0);
+  if (moe.num_shared_experts == 0) return;
+  options_.ship.rounds.hides_return = false;
+  EXPECT_EQ(Run("3xcpu", "dp=3,experts=by_expert"), expected);
 }
 
 // To the row, by the recorded routing: a row goes once to each other rank that has experts of its
@@ -320,6 +323,48 @@ TEST_P(ExpertLayoutTest, WhatCannotBeIsRefused) {
               testing::HasSubstr("--pool-wait part with --pool-parts matrix; expected"));
 }
 
+// Four requests on simulated devices.
+struct Simulated {
+  runtime::TimeNs end = 0;
+  std::map<std::string, int64_t> counters;
+};
+Simulated Simulate(const layout::EngineOptions& options, const engine::ModelFiles& files) {
+  Simulated simulated;
+  runtime::VirtualRuntime runtime(0);
+  const base::Status status = runtime.Run([&] {
+    const auto engine = engine::CreateEngine(runtime, options, files, nullptr);
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    std::vector<Request> requests = MakeRequests();
+    requests.resize(4);
+    for (Request& request : requests) request.ends_after = request.sampling.max_tokens;
+    EXPECT_EQ(testing_support::RunAll(**engine, requests).size(), requests.size());
+    simulated = {runtime.Now(), (*engine)->stats().mode_counters};
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return simulated;
+}
+
+// The same bytes move, beside the shared expert or after it.
+TEST(ExpertOverlap, RowsComeHomeWhileTheSharedExpertComputes) {
+  layout::EngineOptions options;
+  options.model = golden::Path("models/deepseek-v3");
+  options.machine.devices = *layout::ParseDevices("sim:4xh20");
+  options.layout = *layout::ParseLayout("dp=4,experts=by_expert");
+  options.ship.mode = kShip;
+  options.limits.max_model_len = 128;
+  const auto files = engine::OpenModel(options.model, true, 0);
+  device::HazardChecker checker;
+  options.trial.checker = &checker;
+  Simulated beside = Simulate(options, *files);
+  options.ship.rounds.hides_return = false;
+  Simulated after = Simulate(options, *files);
+  EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+  EXPECT_GT(after.end, beside.end);
+  for (const char* name : {"expert_rows_sent", "expert_rows_returned", "bytes_shipped",
+                           "ship_meetings", "waited_pull_us"})
+    EXPECT_EQ(beside.counters[name], after.counters[name]) << name;
+}
+
 // Simulated devices have copy engines, to which it matters how many slices are under way.
 TEST(PoolRequests, MoreAtOnceTakeLessTime) {
   layout::EngineOptions options;
@@ -332,19 +377,7 @@ TEST(PoolRequests, MoreAtOnceTakeLessTime) {
   const auto files = engine::OpenModel(options.model, true, 0);
   const auto time = [&](int in_flight) {
     options.pool.requests_in_flight = in_flight;
-    runtime::VirtualRuntime runtime(0);
-    runtime::TimeNs end = 0;
-    const base::Status status = runtime.Run([&] {
-      const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
-      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
-      std::vector<Request> requests = MakeRequests();
-      requests.resize(4);
-      for (Request& request : requests) request.ends_after = request.sampling.max_tokens;
-      EXPECT_EQ(testing_support::RunAll(**engine, requests).size(), requests.size());
-      end = runtime.Now();
-    });
-    EXPECT_TRUE(status.ok()) << status.ToString();
-    return end;
+    return Simulate(options, *files).end;
   };
   EXPECT_GT(time(1), time(3) * 5 / 4);
   EXPECT_EQ(time(0), time(3));  // one a peer

@@ -174,6 +174,13 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .among({"exact", "reduced"})
       .capture_default_str();
   command
+      .add_option(
+          "--expert-overlap", flags.expert_overlap,
+          "Whether what experts made of shipped rows comes home while the rank computes its "
+          "shared expert (on), or after it (off)")
+      .among({"on", "off"})
+      .capture_default_str();
+  command
       .add_option("--expert-rows", engine.ship.rounds.expert_rows,
                   "Rows of a rank in a round of shipped experts (default: as many as a 64th of its "
                   "memory stages, 256 to 8192)")
@@ -421,6 +428,7 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
   FB_RETURN_IF_ERROR(apply("--pool-slots", flags.pool_slots, &engine->pool.slots.budget_bytes));
   FB_RETURN_IF_ERROR(apply("--pool-slice", flags.pool_slice, &engine->pool.slice_bytes));
   FB_ASSIGN_OR_RETURN(engine->ship.mode, schedule::ParseWantedMode(flags.mode));
+  engine->ship.rounds.hides_return = flags.expert_overlap == "on";
   engine->ship.rounds.reduced_wire = flags.expert_wire == "reduced";
   engine->pool.stream_per_owner = flags.pool_streams == "owner";
   FB_ASSIGN_OR_RETURN(engine->pool.peers, layout::ParsePeerOrder(flags.pool_peers));

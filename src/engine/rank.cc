@@ -148,9 +148,9 @@ void Rank::CutChosen(const layout::MemoryPlan& plan) {
 base::Status Rank::Connect() {
   if (pool_) FB_RETURN_IF_ERROR(pool_->Connect(layout::kPoolRegion));
   if (ship_plan_) {
-    FB_ASSIGN_OR_RETURN(
-        ship_, share::ShippedFfn::Create(*ship_plan_, *membership_.fabric, membership_.peers,
-                                         membership_.ship_members));
+    FB_ASSIGN_OR_RETURN(ship_,
+                        share::ShippedFfn::Create(*ship_plan_, *device_, *membership_.fabric,
+                                                  membership_.peers, membership_.ship_members));
     modes_.own().remote_ffn = ship_.get();
   }
   return modes_.Connect(membership_, device_->arena());

@@ -160,13 +160,15 @@ base::Result<Exchange> Exchange::Create(Fabric& fabric, const Communicator& comm
   return exchange;
 }
 
-void Exchange::Meet(device::Stream& stream) {
+// All posts come before the first await: a stream that waited first would keep everybody waiting.
+void Exchange::Post(device::Stream& stream) {
   ++meetings_;
   for (const int peer : communicator_.ranks) {
-    // All posts come before the first await: a stream that waited first would keep everybody
-    // waiting.
     if (peer != fabric_->rank()) fabric_->Post(stream, peer, channel_, meetings_);
   }
+}
+
+void Exchange::Await(device::Stream& stream) {
   for (const int peer : communicator_.ranks) {
     if (peer != fabric_->rank()) fabric_->Await(stream, peer, channel_, meetings_);
   }

@@ -53,7 +53,15 @@ class Exchange {
   std::byte* mine() const { return halves_[my_index()].data[meetings_ % 2]; }
   // After this, operations of `stream` may read the parts that all ranks wrote before their call.
   // They are enqueued before the next Meet.
-  void Meet(device::Stream& stream);
+  void Meet(device::Stream& stream) {
+    Post(stream);
+    Await(stream);
+  }
+  // The two halves of a meeting: that this rank's part is written, and that all others' are.
+  // Between them `stream` may do something else, and other streams of the rank may await the
+  // meeting too. REQUIRES: `stream` goes on to the next meeting when nobody reads this one's.
+  void Post(device::Stream& stream);
+  void Await(device::Stream& stream);
   uint64_t meetings() const { return meetings_; }
   // So many meetings are held by what was enqueued before (device::Stream::EndRepeat).
   void Skip(uint64_t meetings) { meetings_ += meetings; }

@@ -30,8 +30,11 @@ kernels::PackedWeight ColumnsOf(kernels::PackedWeight gate_up, const ShipPlan::L
 
 // What is pulled depends on what a rank has of a layer, and what experts take on their rows: such
 // layers are each of a kind of their own.
-ShippedFfn::ShippedFfn(const ShipPlan& plan, fabric::Exchange rows)
-    : plan_(plan), rows_(std::move(rows)) {
+ShippedFfn::ShippedFfn(const ShipPlan& plan, device::Device& device, fabric::Fabric& fabric,
+                       fabric::Exchange rows)
+    : plan_(plan),
+      rows_(std::move(rows)),
+      returns_(device, fabric, plan.num_members() - 1, kSumsChannel) {
   const std::vector<ShipPlan::Layer>& layers = plan_.layers;
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     const bool compares = !plan_.mode.pulls() && !layers[layer].experts;
@@ -58,13 +61,14 @@ void ShippedFfn::Repeat(const Counts& before, int64_t times) {
 }
 
 base::Result<std::unique_ptr<ShippedFfn>> ShippedFfn::Create(const ShipPlan& plan,
+                                                             device::Device& device,
                                                              fabric::Fabric& fabric,
                                                              const fabric::Communicator& peers,
                                                              const fabric::Communicator& members) {
   FB_ASSIGN_OR_RETURN(const device::Region* rows, fabric.FindRegion(fabric.rank(), kRowsRegion));
   FB_ASSIGN_OR_RETURN(fabric::Exchange rows_exchange,
                       fabric::Exchange::Create(fabric, peers, *rows, kRowsChannel));
-  std::unique_ptr<ShippedFfn> ship(new ShippedFfn(plan, std::move(rows_exchange)));
+  std::unique_ptr<ShippedFfn> ship(new ShippedFfn(plan, device, fabric, std::move(rows_exchange)));
   if (plan.sums_bytes > 0) {
     FB_ASSIGN_OR_RETURN(const device::Region* sums, fabric.FindRegion(fabric.rank(), kSumsRegion));
     FB_ASSIGN_OR_RETURN(fabric::Exchange sums_exchange,
@@ -165,10 +169,22 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
   Meet(*context.stream, rows_);
   ServeRows(context, round);
   // Everybody has the shared expert: its rows need not travel, and it runs while others still
-  // serve.
+  // serve, and while what they made comes home.
+  const bool hides = plan_.options.hides_return && context.config->moe->num_shared_experts > 0;
+  if (hides) {
+    sums_->Post(*context.stream);
+    ++counters_.meetings;
+    if (has_rows) TakeOutputsBeside(context, round);
+  }
   if (has_rows) model::RunSharedExpert(context, layer, round.normed, round.own(), round.buffers);
-  Meet(*context.stream, *sums_);
-  if (has_rows) TakeOutputs(context, round);
+  if (hides) {
+    sums_->Await(*context.stream);
+    if (has_rows) returns_.Await(*context.stream);
+  } else {
+    Meet(*context.stream, *sums_);
+    if (has_rows) TakeOutputs(context, round);
+  }
+  if (has_rows) model::CombineExperts(context, round.own(), round.buffers, nullptr, round.residual);
 }
 
 void ShippedFfn::CountRound(const model::BlockContext& context, Round* round) const {
@@ -256,25 +272,44 @@ void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& roun
                      .outputs = made + plan_.outputs_offset});
 }
 
+// What the member made of this rank's rows, to where each has its slot; returns where without data
+// the next member's go.
+std::byte* ShippedFfn::ReturnRows(device::Stream& stream, const Round& round, int owner,
+                                  std::byte* to) {
+  const kernels::ServedRanks& ranks = round.ranks;
+  const std::byte* const theirs = sums_->part(owner);
+  const kernels::ServedCount* const count = round.count(ranks.me, owner);
+  kernels::ReturnServed(stream, {.ranks = ranks,
+                                 .owner = owner,
+                                 .experts = round.buffers.experts,
+                                 .positions = reinterpret_cast<const int32_t*>(theirs) +
+                                              ranks.first_row[ranks.me] * ranks.experts_per_token,
+                                 .from = theirs + plan_.outputs_offset,
+                                 .to = to,
+                                 .row_bytes = round.row_bytes,
+                                 .counters = &counters_.experts,
+                                 .count = count});
+  return count == nullptr ? to : to + static_cast<uint64_t>(count->slots) * round.row_bytes;
+}
+
 // What the others' and its own experts, of all parts, made of this rank's rows.
 void ShippedFfn::TakeOutputs(const model::BlockContext& context, const Round& round) {
-  const kernels::ServedRanks& ranks = round.ranks;
-  for (int i = 0; i < plan_.num_members(); ++i) {
-    const int owner = (ranks.member + i) % plan_.num_members();
-    const std::byte* const theirs = sums_->part(owner);
-    kernels::ReturnServed(*context.stream,
-                          {.ranks = ranks,
-                           .owner = owner,
-                           .experts = round.buffers.experts,
-                           .positions = reinterpret_cast<const int32_t*>(theirs) +
-                                        ranks.first_row[ranks.me] * ranks.experts_per_token,
-                           .from = theirs + plan_.outputs_offset,
-                           .to = round.buffers.outputs,
-                           .row_bytes = round.row_bytes,
-                           .counters = &counters_.experts,
-                           .count = round.count(ranks.me, owner)});
+  std::byte* to = round.buffers.outputs;
+  for (int i = 0; i < plan_.num_members(); ++i)
+    to = ReturnRows(*context.stream, round, (round.ranks.member + i) % plan_.num_members(), to);
+}
+
+// The same, the others' on streams of copies, which wait for those as the compute stream does.
+void ShippedFfn::TakeOutputsBeside(const model::BlockContext& context, const Round& round) {
+  const int members = plan_.num_members(), me = round.ranks.member;
+  std::byte* to = ReturnRows(*context.stream, round, me, round.buffers.outputs);
+  returns_.Begin(*context.stream, context.weights.shard.layers.begin + round.layer);
+  for (size_t i = 0; i < returns_.size(); ++i) sums_->Await(returns_[i]);
+  for (int i = 1; i < members; ++i) {
+    device::Stream& stream = returns_[static_cast<size_t>(i - 1) % returns_.size()];
+    to = ReturnRows(stream, round, (me + i) % members, to);
   }
-  model::CombineExperts(context, round.own(), round.buffers, nullptr, round.residual);
+  returns_.End();
 }
 
 // Partial sums lie by batch, then plane, then row.

@@ -22,8 +22,10 @@
 //   each rank             gathers all indices; where ranks hold experts more than once, says by
 //                         them who computes what, as all others do; gathers the rows that its
 //                         experts need, each once, and computes them
-//                           | all meet
+//                           | all meet; who has rows computes the shared expert meanwhile
 //   each rank with rows   copies what the experts made of its rows, and combines it as at home
+//
+// The copies run on streams that copy weights, and so beside the shared expert as well.
 //
 // The number of rounds follows from the rows alone, and staging has room for all rows at one rank,
 // so that routing costs time, never memory.
@@ -42,6 +44,7 @@
 #include "kernels/serve.h"
 #include "model/blocks/experts.h"
 #include "model/remote_ffn.h"
+#include "share/return_streams.h"
 #include "share/ship_plan.h"
 
 namespace forebay::share {
@@ -69,6 +72,7 @@ class ShippedFfn final : public model::RemoteFfn {
   // there is none). `peers`: the ranks of the pool; `members`: who computes, in the order of
   // ShipPlan::Layer.
   static base::Result<std::unique_ptr<ShippedFfn>> Create(const ShipPlan& plan,
+                                                          device::Device& device,
                                                           fabric::Fabric& fabric,
                                                           const fabric::Communicator& peers,
                                                           const fabric::Communicator& members);
@@ -95,7 +99,8 @@ class ShippedFfn final : public model::RemoteFfn {
     int32_t rows;
   };
 
-  ShippedFfn(const ShipPlan& plan, fabric::Exchange rows);
+  ShippedFfn(const ShipPlan& plan, device::Device& device, fabric::Fabric& fabric,
+             fabric::Exchange rows);
   void Meet(device::Stream& stream, fabric::Exchange& exchange) {
     exchange.Meet(stream);
     ++counters_.meetings;
@@ -133,6 +138,8 @@ class ShippedFfn final : public model::RemoteFfn {
   void ServeRows(const model::BlockContext& context, const Round& round);
   void GatherRows(const model::BlockContext& context, const Round& round, int rank);
   void TakeOutputs(const model::BlockContext& context, const Round& round);
+  void TakeOutputsBeside(const model::BlockContext& context, const Round& round);
+  std::byte* ReturnRows(device::Stream& stream, const Round& round, int owner, std::byte* to);
   void Copy(const model::BlockContext& context, const char* label, void* to, const std::byte* from,
             bool remote, uint64_t bytes);
 
@@ -140,6 +147,7 @@ class ShippedFfn final : public model::RemoteFfn {
   std::vector<int64_t> kinds_;  // [layers]
   fabric::Exchange rows_;
   std::unique_ptr<fabric::Exchange> sums_;
+  ReturnStreams returns_;
   // of each replica among all of the round
   std::array<int64_t, fabric::Exchange::kMaxRanks + 1> first_row_{};
   ShipRows step_rows_{};

@@ -24,6 +24,9 @@ struct ShipOptions {
   // Without data: rows go to experts in the format of their weights, and come back as one sum of
   // each rank, which is less than the exact exchange moves and other numbers.
   bool reduced_wire = false;
+  // What experts made of a rank's rows comes home while the rank computes its shared expert; else
+  // after it.
+  bool hides_return = true;
 };
 
 // How one rank ships. Who computes: all ranks of the pools of a stage, the tp ranks of a replica

@@ -367,7 +367,8 @@ void WeightPool::EndStep() {
 }
 
 void WeightPool::Quiesce() {
-  for (int i = 0; i < num_streams(); ++i) (void)device_.Synchronize(device_.weight_copy(i));
+  for (int i = 0; i < device_.num_weight_copies(); ++i)
+    (void)device_.Synchronize(device_.weight_copy(i));
 }
 
 }  // namespace forebay::share

@@ -48,7 +48,8 @@ class WeightPool final : public model::SharedWeights {
   bool PullWanted(int64_t layer, const int32_t* offsets) override;
   std::span<const model::ExpertPart> Parts(int64_t layer) const override;
   void AcquirePart(int64_t layer, size_t part) override;
-  // Blocks until all copies have arrived.
+  // Blocks until all that the device's streams for weights copy has arrived, rows of shipped
+  // experts too.
   void Quiesce();
 
   const PoolPlan& plan() const { return plan_; }

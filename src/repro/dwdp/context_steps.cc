@@ -81,6 +81,7 @@ layout::EngineOptions OptionsOf(const ContextSteps& setting) {
   options.limits.mean_context = setting.prompt;
   options.ship.mode = setting.mode;
   options.ship.rounds.expert_rows = setting.round_rows;
+  options.ship.rounds.hides_return = false;  // as in the paper, where communication has its time
   options.pool.peers = setting.peers;
   options.pool.waits_by_part = setting.by_part;
   options.pool.merges_experts = setting.merges;

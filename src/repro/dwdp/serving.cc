@@ -57,6 +57,7 @@ layout::EngineOptions OptionsOf(const Serving& serving) {
   }
   options.ship.rounds.expert_rows = kRoundRows;
   options.ship.rounds.reduced_wire = true;
+  options.ship.rounds.hides_return = false;  // as in the paper, where communication has its time
   options.pool.slots.look_ahead_layers = 1;  // two slots, as in the paper
   options.limits.max_num_batched_tokens = serving.rows;
   // A step of a context rank has as many prompts as it has room for.
