@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "report/rank_charts.h"
 #include "report/svg_chart.h"
+#include "schedule/step_mode.h"
 
 namespace forebay::report {
 namespace {
@@ -29,12 +30,19 @@ svg{width:100%;height:auto;display:block}svg text{font:10.5px system-ui,sans-ser
 path.a:not(.line),rect.a{fill:var(--a)}path.b{fill:var(--b)}path.c{fill:var(--c)}
 i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}i.a{background:var(--a)}i.b{background:var(--b)}i.c{background:var(--c)}
 .k0{--k:#2f6fb3}.k1{--k:#59a14f}.k2{--k:#8fb4da}.k3{--k:#9aa3ad}.k4{--k:#b07aa1}.k5{--k:#d7b5a6}.k6{--k:#e08a3c}.k7{--k:#d1495b}.k8{--k:#edc948}.k9{--k:#7d5a50}
-rect[class^=k]{fill:var(--k)}i[class^=k]{background:var(--k)}table.pairs td{text-align:right;font-variant-numeric:tabular-nums}
+rect[class^=k],path[class^=k]{fill:var(--k)}i[class^=k]{background:var(--k)}table.pairs td{text-align:right;font-variant-numeric:tabular-nums}
 table{border-collapse:collapse;width:100%}td{padding:.15rem .3rem;border-bottom:1px solid var(--rule)}td:last-child{text-align:right;font-variant-numeric:tabular-nums}
 </style>)";
 
 using Values = std::vector<double>;
 using ValueOf = std::function<double(const TimelineBucket&)>;
+
+// One of several areas that stand on top of each other.
+struct Band {
+  std::string_view name;
+  std::string css_class;
+  Values values;
+};
 
 double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
@@ -90,17 +98,7 @@ class Page {
     if (total_.waits.total() > 0)
       DrawSpread("Compute that waits, % of time", "a replica",
                  [&](const auto& b) { return 100 * b.waits.total() / width; });
-    if (total_.pull_seconds + total_.ship_seconds > 0) {
-      DrawStack(
-          "Batch by mode", "choices in steps that pull", "that ship",
-          [&](const auto& b) { return (b.running - b.ship_running) / width; },
-          [&](const auto& b) { return b.ship_running / width; });
-      DrawStack(
-          "Mode, replicas", schedule::Name({.ffn = FfnMode::kPull}),
-          schedule::Name({.ffn = FfnMode::kShip}),
-          [&](const auto& b) { return b.pull_seconds / width; },
-          [&](const auto& b) { return b.ship_seconds / width; });
-    }
+    DrawModes();
     DrawReplicas();
     DrawArrivals();
   }
@@ -132,42 +130,63 @@ class Page {
     Section(title, legend, chart.Finish());
   }
 
-  // Sums over replicas, the second on top of the first.
-  void DrawStack(std::string_view title, std::string_view lower, std::string_view upper,
-                 const ValueOf& a, const ValueOf& b) {
-    Values first(size_), sum(size_);
+  // The sum over replicas.
+  Values Summed(const ValueOf& value) const {
+    Values sum(size_);
     for (const Timeline::Lane& lane : timeline_.lanes()) {
-      for (size_t i = 0; i < size_; ++i) {
-        first[i] += a(lane[i]);
-        sum[i] += a(lane[i]) + b(lane[i]);
-      }
+      for (size_t i = 0; i < size_; ++i) sum[i] += value(lane[i]);
     }
-    DrawStacked(title, lower, upper, first, sum);
+    return sum;
   }
 
-  void DrawStacked(std::string_view title, std::string_view lower, std::string_view upper,
-                   const Values& first, const Values& sum) {
-    SvgChart chart(timeline_.end_seconds(), *std::ranges::max_element(sum));
-    chart.Band(Values(size_), first, "a");
-    chart.Band(first, sum, "b");
-    Section(title, fmt::format("<i class=\"a\"></i>{} <i class=\"b\"></i>{}", lower, upper),
-            chart.Finish());
+  void DrawStack(std::string_view title, std::string_view lower, std::string_view upper,
+                 const ValueOf& a, const ValueOf& b) {
+    DrawBands(title, {{lower, "a", Summed(a)}, {upper, "b", Summed(b)}});
+  }
+
+  void DrawBands(std::string_view title, const std::vector<Band>& bands) {
+    std::vector<Values> tops = {Values(size_)};
+    std::string legend;
+    for (const Band& band : bands) {
+      tops.push_back(tops.back());
+      for (size_t i = 0; i < size_; ++i) tops.back()[i] += band.values[i];
+      legend += fmt::format("{}<i class=\"{}\"></i>{}", legend.empty() ? "" : " ", band.css_class,
+                            band.name);
+    }
+    SvgChart chart(timeline_.end_seconds(), *std::ranges::max_element(tops.back()));
+    for (size_t i = 0; i < bands.size(); ++i) chart.Band(tops[i], tops[i + 1], bands[i].css_class);
+    Section(title, legend, chart.Finish());
   }
 
   void DrawRowsOfAStep() {
-    Values steps(size_), first(size_), sum(size_);
-    for (const Timeline::Lane& lane : timeline_.lanes()) {
-      for (size_t i = 0; i < size_; ++i) {
-        steps[i] += lane[i].steps;
-        first[i] += lane[i].decode_rows;
-        sum[i] += lane[i].decode_rows + lane[i].prefill_rows;
-      }
-    }
+    const Values steps = Summed([](const auto& b) { return b.steps; });
+    Values decode = Summed([](const auto&b) { return b.decode_rows; }),
+           prefill = Summed([](const auto&b) { return b.prefill_rows; });
     for (size_t i = 0; i < size_; ++i) {
-      first[i] = Ratio(first[i], steps[i]);
-      sum[i] = Ratio(sum[i], steps[i]);
+      decode[i] = Ratio(decode[i], steps[i]);
+      prefill[i] = Ratio(prefill[i], steps[i]);
     }
-    DrawStacked("Rows a step", "decode", "prefill", first, sum);
+    DrawBands("Rows a step", {{"decode", "a", decode}, {"prefill", "b", prefill}});
+  }
+
+  // Draws a band for each mode that steps were taken in; nothing where no rank lacks weights.
+  void DrawModes() {
+    const double width = timeline_.bucket_seconds();
+    std::vector<Band> choices, replicas;
+    bool shared = false;
+    for (const StepMode& mode : schedule::AllModes()) {
+      const auto ffn = static_cast<size_t>(mode.ffn);
+      if (total_.mode_seconds[ffn] == 0) continue;
+      shared |= mode.ffn != FfnMode::kLocal;
+      const std::string colour = fmt::format("k{}", ffn);
+      choices.push_back({schedule::Name(mode), colour,
+                         Summed([&](const auto& b) { return b.mode_running[ffn] / width; })});
+      replicas.push_back({schedule::Name(mode), colour,
+                          Summed([&](const auto& b) { return b.mode_seconds[ffn] / width; })});
+    }
+    if (!shared) return;
+    DrawBands("Batch by mode, choices", choices);
+    DrawBands("Mode, replicas", replicas);
   }
 
   void DrawReplicas() {
@@ -316,6 +335,18 @@ class Page {
     out_ += "</table></section>";
   }
 
+  // ", pull 20.0 %, ship 80.0 %" of the time in steps.
+  static std::string ModeParts(const TimelineBucket& sum) {
+    std::string parts;
+    for (const StepMode& mode : schedule::AllModes()) {
+      const double seconds = sum.mode_seconds[static_cast<size_t>(mode.ffn)];
+      if (mode.ffn == FfnMode::kLocal || seconds == 0) continue;
+      parts += fmt::format(", {} {:.1f} %", schedule::Name(mode),
+                           100 * Ratio(seconds, sum.busy_seconds));
+    }
+    return parts;
+  }
+
   void DrawReplicaTable() {
     const EngineStats& stats = run_.summary.stats;
     out_ += fmt::format(
@@ -331,11 +362,10 @@ class Page {
       }
       Row(replica.role == GroupRole::kAll ? fmt::format("{}", i)
                                           : fmt::format("{}, {}", i, Name(replica.role)),
-          fmt::format("{} steps, {} tokens, busy {:.1f} %, shipping {:.1f} %, pulled {}",
-                      replica.steps, replica.tokens,
+          fmt::format("{} steps, {} tokens, busy {:.1f} %{}, pulled {}", replica.steps,
+                      replica.tokens,
                       100 * Ratio(replica.busy_seconds, run_.summary.elapsed_seconds),
-                      100 * Ratio(sum.ship_seconds, sum.busy_seconds),
-                      base::FormatBytes(static_cast<uint64_t>(sum.bytes_pulled))));
+                      ModeParts(sum), base::FormatBytes(static_cast<uint64_t>(sum.bytes_pulled))));
     }
     out_ += "</table></section>";
   }

@@ -85,13 +85,21 @@ TEST(ReportTest, DrawsWhatThereIs) {
   pulls.mode.ffn = FfnMode::kPull;
   pulls.bytes_pulled = 1'000'000'000;
   timeline.OnStep(pulls);
+  for (const FfnMode mode : {FfnMode::kShip, FfnMode::kGather, FfnMode::kRouted}) {
+    StepRecord step = Step(1, 1.5, 2);
+    step.mode.ffn = mode;
+    timeline.OnStep(step);
+  }
   run.profile.push_back({.label = "attention", .seconds = 2});
   run.summary.stats.replicas = {{.steps = 3, .tokens = 10, .busy_seconds = 1},
                                 {.steps = 5, .tokens = 30, .busy_seconds = 3}};
   html = ReportHtml(run, timeline);
   for (const char* title :
        {"Pulled over links", "Batch by mode", "Mode", "Where time went", "attention", "By replica",
-        "busiest to mean: 1.500 in time, 1.500 in tokens", "least to most of 2 replicas"})
+        "busiest to mean: 1.500 in time, 1.500 in tokens", "least to most of 2 replicas",
+        "<i class=\"k0\"></i>local <i class=\"k1\"></i>pull <i class=\"k2\"></i>ship "
+        "<i class=\"k3\"></i>gather <i class=\"k4\"></i>routed",
+        "<path class=\"k4\"", "pull 25.0 %, ship 25.0 %, gather 25.0 %, routed 25.0 %, pulled"})
     EXPECT_THAT(html, HasSubstr(title));
   EXPECT_THAT(ReportHtml(SomeRun(), Timeline()), HasSubstr("Summary"));
 }

@@ -8,11 +8,14 @@ namespace forebay::report {
 
 void TimelineBucket::Add(const TimelineBucket& other, double part) {
   double TimelineBucket::*const kSums[] = {
-      &TimelineBucket::busy_seconds, &TimelineBucket::pull_seconds, &TimelineBucket::ship_seconds,
-      &TimelineBucket::steps,        &TimelineBucket::decode_rows,  &TimelineBucket::prefill_rows,
-      &TimelineBucket::running,      &TimelineBucket::ship_running, &TimelineBucket::kv_blocks,
+      &TimelineBucket::busy_seconds, &TimelineBucket::steps,     &TimelineBucket::decode_rows,
+      &TimelineBucket::prefill_rows, &TimelineBucket::running,   &TimelineBucket::kv_blocks,
       &TimelineBucket::bytes_pulled, &TimelineBucket::sp_seconds};
   for (double TimelineBucket::*const sum : kSums) this->*sum += part * other.*sum;
+  for (size_t mode = 0; mode < kNumFfnModes; ++mode) {
+    mode_seconds[mode] += part * other.mode_seconds[mode];
+    mode_running[mode] += part * other.mode_running[mode];
+  }
   waits.Add(other.waits, part);
 }
 
@@ -38,19 +41,18 @@ void Timeline::OnStep(const StepRecord& record) {
   end_seconds_ = std::max(end_seconds_, record.end_seconds);
   while (end_seconds_ > bucket_seconds_ * kBuckets) Widen();
   const double seconds = record.end_seconds - record.begin_seconds;
-  const bool together = record.mode.meets(), pulls = record.mode.pulls() && !together;
-  const TimelineBucket step{.busy_seconds = seconds,
-                            .pull_seconds = pulls ? seconds : 0,
-                            .ship_seconds = together ? seconds : 0,
-                            .sp_seconds = seconds * record.mode.sp,
-                            .waits = record.waits,
-                            .steps = 1,
-                            .decode_rows = static_cast<double>(record.decode_rows),
-                            .prefill_rows = static_cast<double>(record.prefill_rows),
-                            .running = seconds * record.running,
-                            .ship_running = together ? seconds * record.running : 0,
-                            .kv_blocks = seconds * record.kv_blocks_used,
-                            .bytes_pulled = static_cast<double>(record.bytes_pulled)};
+  TimelineBucket step{.busy_seconds = seconds,
+                      .sp_seconds = seconds * record.mode.sp,
+                      .waits = record.waits,
+                      .steps = 1,
+                      .decode_rows = static_cast<double>(record.decode_rows),
+                      .prefill_rows = static_cast<double>(record.prefill_rows),
+                      .running = seconds * record.running,
+                      .kv_blocks = seconds * record.kv_blocks_used,
+                      .bytes_pulled = static_cast<double>(record.bytes_pulled)};
+  const auto mode = static_cast<size_t>(record.mode.ffn);
+  step.mode_seconds[mode] = step.busy_seconds;
+  step.mode_running[mode] = step.running;
   Lane& lane = lanes_[static_cast<size_t>(record.replica)];
   const auto first =
       std::min(kBuckets - 1, static_cast<size_t>(record.begin_seconds / bucket_seconds_));

@@ -10,15 +10,17 @@ namespace forebay::report {
 
 // What one replica did in one stretch of time. A step that lies in several is divided by time.
 struct TimelineBucket {
-  double busy_seconds = 0;                    // inside steps
-  double pull_seconds = 0, ship_seconds = 0;  // the part of them in steps of that mode
-  double sp_seconds = 0;                      // seconds x StepMode::sp
-  WaitSeconds waits;                          // StepRecord::waits
+  using ByMode = std::array<double, kNumFfnModes>;
+
+  double busy_seconds = 0;  // inside steps
+  ByMode mode_seconds{};    // the same by the steps' mode
+  double sp_seconds = 0;    // seconds x StepMode::sp
+  WaitSeconds waits;        // StepRecord::waits
   double steps = 0;
   double decode_rows = 0, prefill_rows = 0;
-  double running = 0;       // choices x seconds
-  double ship_running = 0;  // the part of them in steps that ship or gather
-  double kv_blocks = 0;     // blocks x seconds
+  double running = 0;     // choices x seconds
+  ByMode mode_running{};  // the same by the steps' mode
+  double kv_blocks = 0;   // blocks x seconds
   double bytes_pulled = 0;
 
   void Add(const TimelineBucket& other, double part);
