@@ -17,6 +17,7 @@
 #include "engine/open_model.h"
 #include "layout/layout_plan.h"
 #include "layout/layout_search.h"
+#include "layout/region_table.h"
 #include "layout/role_plan.h"
 #include "model/latent_forms.h"
 #include "profile/cpu_cache.h"
@@ -57,31 +58,29 @@ struct Column {
 struct Row {
   const char* key;  // in JSON
   const char* name;
-  uint64_t (*bytes)(const Column& column);
+  std::function<uint64_t(const Column& column)> bytes;
 };
 
-template <layout::RegionUse kUse>
-uint64_t BytesOf(const Column& column) {
-  return column.memory().bytes(kUse);
+std::vector<Row> Rows() {
+  std::vector<Row> rows;
+  for (const layout::FixedUse& use : layout::kFixedUses) {
+    rows.push_back({use.key, use.name,
+                    [of = use.use](const Column& column) { return column.memory().bytes(of); }});
+  }
+  rows.push_back({"device_bytes", "device's own",
+                  [](const Column& column) { return column.plan.machine.device_bytes; }});
+  rows.push_back({"kv_bytes", "KV cache", [](const Column& column) {
+                    return column.fits.ok() ? column.memory().bytes(layout::RegionUse::kKv) : 0;
+                  }});
+  rows.push_back({"tier_bytes", "KV in the host's memory",
+                  [](const Column& column) { return column.memory().tier_bytes; }});
+  rows.push_back({"file_bytes", "KV in a file",
+                  [](const Column& column) { return column.memory().file_bytes; }});
+  rows.push_back({"least_bytes", "least that it needs", [](const Column& column) {
+                    return layout::LeastBytes(column.memory(), column.rank().request);
+                  }});
+  return rows;
 }
-
-constexpr Row kRows[] = {
-    {"weight_bytes", "weights of its own", BytesOf<layout::RegionUse::kWeights>},
-    {"mode_weight_bytes", "weights of further modes", BytesOf<layout::RegionUse::kModeWeights>},
-    {"pool_bytes", "share of pooled weights", BytesOf<layout::RegionUse::kPool>},
-    {"slot_bytes", "slots for pulled weights", BytesOf<layout::RegionUse::kSlots>},
-    {"workspace_bytes", "workspace of a step", BytesOf<layout::RegionUse::kWorkspace>},
-    {"staging_bytes", "staging for other ranks", BytesOf<layout::RegionUse::kStaging>},
-    {"table_bytes", "tables of tiles", BytesOf<layout::RegionUse::kTables>},
-    {"device_bytes", "device's own", [](const Column& c) { return c.plan.machine.device_bytes; }},
-    {"kv_bytes", "KV cache",
-     [](const Column& c) { return c.fits.ok() ? BytesOf<layout::RegionUse::kKv>(c) : 0; }},
-    {"tier_bytes", "KV in the host's memory",
-     [](const Column& c) { return c.memory().tier_bytes; }},
-    {"file_bytes", "KV in a file", [](const Column& c) { return c.memory().file_bytes; }},
-    {"least_bytes", "least that it needs",
-     [](const Column& c) { return layout::LeastBytes(c.memory(), c.rank().request); }},
-};
 
 base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
                                               const model::ModelConfig& config) {
@@ -105,7 +104,7 @@ base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
   return columns;
 }
 
-// Of a layer's experts.
+// How the experts of a layer lie on the ranks.
 struct HeldExperts {
   int64_t held = 0, all = 0;  // by the rank with most, of so many
   double redundancy = 1;      // ranks among those that share them that hold an expert, on average
@@ -176,7 +175,7 @@ void PrintTable(const std::string& model, const std::string& devices,
   }
   Print("");
   PrintLine("", columns, letter);
-  for (const Row& row : kRows)
+  for (const Row& row : Rows())
     PrintLine(row.name, columns,
               [&](const Column& column) { return base::FormatBytes(row.bytes(column)); });
   const auto of_experts = [&](const char* name, auto&& cell) {
@@ -233,7 +232,7 @@ void PrintJson(const std::string& model, const std::string& devices,
         .Key("fits")
         .Bool(column.fits.ok());
     if (!column.fits.ok()) writer.Key("error").String(column.fits.ToString());
-    for (const Row& row : kRows) writer.Key(row.key).UInt(row.bytes(column));
+    for (const Row& row : Rows()) writer.Key(row.key).UInt(row.bytes(column));
     writer.Key("kv_tokens")
         .Int(column.kv_tokens())
         .Key("kv_tokens_all")

@@ -23,41 +23,35 @@ constexpr uint64_t kExpandedPart = 16;
 // A tier's book takes 72 bytes a block.
 constexpr uint64_t kMostTierBlocks = uint64_t{1} << 26;
 
-// What each part would have to shrink to, all else as it is, so that one block of KV cache fits.
+// What each use would have to shrink to, all else as it is, so that one block of KV cache fits.
 std::string WhatWouldFit(const MemoryPlan& plan, uint64_t excess) {
-  constexpr struct {
-    RegionUse use;
-    const char *name, *by;
-  } kParts[] = {{RegionUse::kSlots, "weight slots", "--pool-slots, --pool-look-ahead"},
-                {RegionUse::kStaging, "staging", "--max-num-batched-tokens"},
-                {RegionUse::kWorkspace, "a workspace", "--max-num-batched-tokens"}};
   std::string text;
-  for (const auto& part : kParts) {
-    const uint64_t bytes = plan.bytes(part.use);
-    if (bytes <= excess) continue;
+  for (const FixedUse& use : kFixedUses) {
+    const uint64_t bytes = plan.bytes(use.use);
+    if (use.shrunk_by == nullptr || bytes <= excess) continue;
     text += fmt::format("{} {} of at most {} ({})", text.empty() ? "; what would fit:" : ", or",
-                        part.name, base::FormatBytes(bytes - excess), part.by);
+                        use.name, base::FormatBytes(bytes - excess), use.shrunk_by);
   }
   return text;
 }
 
 base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint64_t least_kv) {
-  const uint64_t weights = plan.weight_bytes(), slots = plan.bytes(RegionUse::kSlots),
-                 staging = plan.bytes(RegionUse::kStaging);
   const uint64_t needed = request.device_bytes + plan.fixed_bytes() + least_kv,
                  excess = needed - request.budget_bytes;
+  std::string uses;
+  for (const FixedUse& use : kFixedUses) {
+    if (plan.bytes(use.use) == 0) continue;
+    uses += fmt::format("{} {}, ", use.name, base::FormatBytes(plan.bytes(use.use)));
+  }
   return base::Status(
       kMemoryTooSmall,
-      fmt::format("the model does not fit in a rank's memory of {}: weights {}, weight slots {}, "
-                  "staging for other ranks {}, workspace of a step {}, device {}, and at least {} "
-                  "of KV cache make {}, {} too much; give more memory, more ranks that share the "
-                  "weights, a smaller --max-model-len or --max-num-batched-tokens{}",
-                  base::FormatBytes(request.budget_bytes), base::FormatBytes(weights),
-                  base::FormatBytes(slots), base::FormatBytes(staging),
-                  base::FormatBytes(plan.fixed_bytes() - weights - slots - staging),
-                  base::FormatBytes(request.device_bytes), base::FormatBytes(least_kv),
-                  base::FormatBytes(needed), base::FormatBytes(excess),
-                  WhatWouldFit(plan, excess)));
+      fmt::format(
+          "the model does not fit in a rank's memory of {}: {}device's own {}, and at least "
+          "{} of KV cache make {}, {} too much; give more memory, more ranks that share the "
+          "weights, a smaller --max-model-len or --max-num-batched-tokens{}",
+          base::FormatBytes(request.budget_bytes), uses, base::FormatBytes(request.device_bytes),
+          base::FormatBytes(least_kv), base::FormatBytes(needed), base::FormatBytes(excess),
+          WhatWouldFit(plan, excess)));
 }
 
 // Fills everything but the KV cache for one max_model_len.

@@ -224,7 +224,7 @@ class Layout(support.TestCase):
         parts = json.loads(self.expect(parts, 0).out)["layouts"]
         self.assertEqual([(each["held_experts"], each["expert_redundancy"]) for each in parts], [layout[1:] for layout in layouts])
         self.assertLess(parts[2]["weight_bytes"] + parts[2]["pool_bytes"], parts[3]["weight_bytes"] + parts[3]["pool_bytes"])
-        self.assertRegex(plan["error"], r"staging for other ranks 1.37 GiB.*what would fit: weight slots of at most")
+        self.assertRegex(plan["error"], r"staging for other ranks 1.37 GiB.*what would fit: slots for pulled weights of at most")
         whole = support.call("plan", "--memory", "-m", "builtin:Llama-3.1-70B", "--devices", "sim:8xh200", "--layout", "dp=8")
         self.expect(whole, 0)
         self.assertIn("does not fit", whole.out)
