@@ -34,8 +34,8 @@ Trial TrialOf(uint64_t seed) {
   base::Rng rng(seed);
   const auto below = [&](uint64_t count) { return static_cast<int>(rng.Next() % count); };
   Trial trial{.ranks = 2 + below(3)};
-  // Of eight experts, or of four where replicas are two ranks that have half of them each: the
-  // least size, and one with redundancy.
+  // The least size, and one with redundancy: of eight experts, or of four where replicas are two
+  // ranks that have half of them each.
   const int tp = trial.ranks == 4 && seed % 3 == 0 ? 2 : 1;
   constexpr int kLarger[] = {5, 6, 5};
   trial.layout = fmt::format("dp={},tp={},experts=by_expert", trial.ranks / tp, tp);

@@ -160,7 +160,7 @@ TEST(LatentForms, RoundElsewhere) {
   EXPECT_EQ(AllLogits(one, tokens), absorbed);
 }
 
-// Of all heads, of two at once, of one after another.
+// All heads at once, two at once, one after another.
 TEST(LatentForms, HeadsThatTakeTurnsHaveTheSameBits) {
   const golden::Tensors golden("models/deepseek-v3/golden.safetensors");
   const auto tokens = golden.Ids("input_ids", 0, golden.Read<int64_t>("lengths")[0]);

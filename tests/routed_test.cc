@@ -15,7 +15,7 @@ namespace {
 
 class RoutedLayoutTest : public LayoutTest {};
 
-// Of experts those come that have rows, once that is known.
+// Those experts come that have rows, once that is known.
 TEST_P(RoutedLayoutTest, RoutedExpertsGiveTheSameDigests) {
   const Answers expected = Run("cpu", "");
   options_.ship.mode = kRouted;
@@ -93,8 +93,8 @@ TEST_P(RoutedLayoutTest, AutoPullsFewRowsByTheirExperts) {
             stats_.steps);
 }
 
-// Of each record, which is a step where one choice runs at a time, by layer with experts, how many
-// experts that replica 0 of two lacks have rows: of each `part` it holds so many.
+// How many experts that replica 0 of two lacks have rows, for each record, which is a step where
+// one choice runs at a time, and each layer with experts. It holds `held` of each `part`.
 std::vector<int64_t> LackedWithRows(const std::string& file, const model::MoeConfig& moe,
                                     int64_t part, int64_t held) {
   const auto layers = static_cast<size_t>(std::ranges::count(moe.has_experts, 1)),

@@ -67,8 +67,8 @@ TEST(SimulationTest, TheSameOptionsGiveTheSameResult) {
   EXPECT_EQ(a->run.latencies.completion.mean, b->run.latencies.completion.mean);
 }
 
-// Of a layout whose steps take modes, pooled or not: what the job is forecast to take is what it
-// takes, and less than in either of the modes alone.
+// A job whose steps take modes, in a layout that is pooled or not, takes what it was forecast to
+// take, and less than in either of the modes alone.
 TEST(SimulationTest, JobsOfManyModesAreForecast) {
   const LengthTrace trace = Trace("n=96,prompt=2000,output=60");
   const auto run = [&](const char* layout, const char* mode) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Structure as a test: include order, cycles, doubled includes, orphan sources, commented-out code, disabled tests,
-dead links, error codes, flags, and pages that say what the sources say.
+"""Structure as a test: include order, cycles, doubled includes, orphan sources, commented-out code, comments without
+a subject, disabled tests, dead links, error codes, flags, and pages that say what the sources say.
 
 Exits 1 and lists every finding as file:line: what.
 """
@@ -179,13 +179,16 @@ def check_targets(files):
 
 def check_text(files):
     for path in files:
-        previous_was_code = False
+        previous_was_code, previous = False, ""
         included = set()
         for number, text in enumerate(open(path, encoding="utf-8"), 1):
             code = bool(CODE_IN_COMMENT.match(text)) and "e.g." not in text
             if code and previous_was_code:
                 report(path, number, "commented-out code")
             previous_was_code = code
+            if re.match(r"\s*// Of ", text) and not re.match(r"\s*//", previous):
+                report(path, number, 'a comment begins with "Of": its subject is the thing declared')
+            previous = text
             if text.startswith("#include"):
                 if text in included:
                     report(path, number, "is included twice: " + text.split()[1])

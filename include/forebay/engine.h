@@ -143,7 +143,7 @@ struct StepRecord {
   StepMode mode;
   uint64_t bytes_pulled = 0;  // by its ranks from others, counted when asked for
   WaitSeconds waits;          // its compute streams held by events of other streams or ranks
-  // Of layers with experts: rows of all experts, experts that had rows, and rows of each layer's
+  // Sums over layers with experts: rows of all experts, experts that had rows, and rows of the
   // expert that had most.
   int64_t rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;
 };

@@ -11,7 +11,7 @@ namespace forebay::cost {
 struct CopyPoint {
   double bytes = 0, seconds = 0;
 };
-// Of so many bytes.
+// The seconds that a copy of so many bytes takes.
 using CopyForm = std::function<double(double bytes)>;
 
 // Vasuki's (section 5.1): the bandwidth rises with the size up to a threshold, from which on it is

@@ -74,7 +74,7 @@ class Books {
     return content[static_cast<size_t>(position % kv::kBlockTokens)];
   }
 
-  // Of the blocks that came up for the last plan, and of those that went down, some are lost.
+  // Some of the blocks are lost that came up for the last plan, and some of those that went down.
   void LoseSome() {
     kv::LostBlocks lost{.blocks = std::exchange(lost_on_read, {}), .closed = {}};
     for (const kv::TierMove& move : std::exchange(last_moves.up, {})) {
@@ -251,7 +251,7 @@ TEST(ChoicesPark, AnEvictedPrefixIsFoundBelow) {
     options.park.preempted = false;
     if (!worth) options.park.block_seconds = 64;
     Books books(options);
-    // Of the first prompt's three full blocks the second one takes two.
+    // The second prompt takes two of the first one's three full blocks.
     for (const auto& [line, prompt] : {std::pair{0, 100}, {1, 250}, {0, 100}, {1, 250}, {0, 100}}) {
       books.Take(MakeRequest(line, prompt, 4));
       while (!books.choices.idle()) {

@@ -50,6 +50,8 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   FB_RETURN_IF_ERROR(rank->AllocateRegions(plan));
   const device::Arena& arena = rank->device_->arena();
 
+  // The plan has all weights of the rank. Those that it pools are loaded into the region that peers
+  // read, and only as far as it owns them.
   const tensor::DType dtype = plan.dtype;
   model::DecoderPlan decoder_plan = *plan.decoder;
   decoder_plan.max_positions = plan.max_model_len;
@@ -67,6 +69,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   decoder.activations =
       model::CutActivations(config, dtype, plan.capacity, &cutter, membership.cut);
   device::RegionCutter batch_cutter(arena.region("step batch"));
+  // Steps in flight have batches of their own, and one set of tables and sampled tokens.
   for (int32_t flight = 0; flight < plan.steps_in_flight; ++flight) {
     const StepBuffers* const shared = flight == 0 ? nullptr : &rank->flights_[0].buffers;
     StepBuffers buffers(plan.step_shape, &batch_cutter, shared);
@@ -108,6 +111,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
     rank->ship_plan_ = pool->ship;
   }
   rank->membership_.pool = nullptr;  // the pool has its copy
+  // Further modes read the weights that are there, cut otherwise, unless they are to have copies.
   if (!plan.views.empty()) {
     model::ModeSource source{decoder_plan, decoder.weights, reader, load_threads,
                              device::RegionCutter(arena.region(layout::kModeTables))};
@@ -126,6 +130,7 @@ base::Status Rank::AllocateRegions(const layout::MemoryPlan& plan) {
   for (const layout::Region& planned : plan.regions) {
     FB_ASSIGN_OR_RETURN(const device::Region* region,
                         device_->arena().Allocate(planned.name, planned.bytes, planned.kind));
+    // The second fabric, where a job has roles, is for KV alone.
     if (planned.published && membership_.fabric)
       FB_RETURN_IF_ERROR(membership_.fabric->Publish(*region));
     fabric::Fabric* const kv_fabric = membership_.kv_fabric;
@@ -221,6 +226,7 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
 
 void Rank::EnqueueService(const StepMode& mode, const share::ShipRows& rows,
                           const share::ShipSteps& steps) {
+  // The batch is empty: the rows are those of others.
   buffers().Begin();
   ship_->Begin(rows, steps);
   decoder().Serve(mode);

@@ -85,7 +85,7 @@ class Rank {
   const model::ReplicaCut& cut() const { return membership_.cut; }
   // Buffers of one step that may be in flight; tables and sampled tokens are those of all.
   StepBuffers& buffers(int flight = 0) { return flights_[static_cast<size_t>(flight)].buffers; }
-  // Of a replica one rank, on the last stage: in its buffers a step's batch is built.
+  // One rank of each replica leads, on the last stage: a step's batch is built in its buffers.
   bool leads() const { return membership_.cut.last_stage() && membership_.cut.block() == 0; }
   // Enqueues the step that buffers(flight) holds, which is not in flight; tasks[i] belongs to logit
   // row i and must live until the wait. Only the rank that draws a row looks at it. `rows`: of all

@@ -22,6 +22,8 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
   const int64_t wanted = params.most_tokens();
   sequence->max_generated = wanted < 0 ? room : std::min(room, wanted);
   sequence->bounded = wanted >= 0;
+  // How long an answer without a bound will be is guessed. The guess orders requests, and ends
+  // none.
   sequence->expected_tokens =
       sequence->prompt_tokens +
       (wanted < 0 ? std::min(room, expected_output) : sequence->max_generated);
@@ -74,6 +76,7 @@ bool Sequence::AfterToken(int32_t token) {
 
 ChoicePiece Sequence::TakePiece() {
   ChoicePiece piece{.id = request->request.id, .choice = choice_index};
+  // Characters that may still become part of a stop string are not told before that is settled.
   const bool ended = stop->finish() || generated() == request->request.ends_after;
   const std::string& text = ended ? result.text : stop->text();
   const size_t settled = ended ? text.size() : stop->settled_text();

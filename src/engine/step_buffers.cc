@@ -88,7 +88,7 @@ const kernels::StepBatch& StepBuffers::Finish() {
   batch.own_end = batch.num_rows;
   if (expanded_blocks_ > 0) {
     arrays_.forms.answer_context.repeated = context_.repeated;
-    // Of this rank's tables: rounds are planned once these stand.
+    // Rounds are of this rank's tables, so they are planned once these stand.
     model::PlanRounds(batch.group_tables[0], batch.table_stride, expanded_blocks_, &arrays_.forms);
     batch.forms = &arrays_.forms;
   }

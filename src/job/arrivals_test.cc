@@ -301,7 +301,7 @@ TEST(TimedSource, MeasuresEachTokenWhereAskedFor) {
               EXPECT_EQ(between.mean, each ? 1.5625 : 0);
               EXPECT_EQ(latencies.tokens.peak_1s, each ? 6 : 0);
               EXPECT_EQ(latencies.tokens.peak_10s, each ? 0.7 : 0);
-              // Of 4.75 s those from 1.1875 to 3.5625: no token came then.
+              // The middle of 4.75 s is from 1.1875 to 3.5625: no token came then.
               EXPECT_EQ(latencies.tokens.steady.end, each ? 3.5625 : 0);
               EXPECT_EQ(latencies.tokens.steady_output, 0);
             })
@@ -343,7 +343,7 @@ TEST(Latency, TokensOfTheSteadyWindow) {
   EXPECT_EQ(TokenBook().Within({0, 1}).output, 0);
 }
 
-// Of every stretch, wherever it begins: found by trying all.
+// The peak is that of all stretches, wherever they begin: here found by trying all.
 TEST(Latency, PeaksOverStretches) {
   PeakBook book(2);
   std::vector<std::pair<double, int64_t>> all;

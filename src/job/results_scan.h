@@ -59,7 +59,7 @@ struct FoundResult {
   ResultId id;
   bool failed = false;  // its status is 400 or above; then
   std::string error_code, error_message;
-  // Of an answer to its prompts, on average, as far as the result says so.
+  // The tokens of an answer and its prompt, on average, as far as the result says so.
   schedule::EarlierAnswer answer;
   std::string_view text;  // without its LF
   Piece place;            // in the file, LF included

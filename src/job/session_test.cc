@@ -53,8 +53,8 @@ TEST(Session, ATakeEndsWithItsTime) {
     for (auto& each : requests) each.request.prompts = {{1, 2, 3}};
     session.Submit(std::move(requests), inbox);
     EXPECT_EQ(inbox->Take(kLong).size(), 1);
-    // Of two there is one when the time is up; a wait takes nothing, and the other comes to the
-    // next.
+    // When the time is up there is one of the two; a wait takes nothing, and the other comes to
+    // the next.
     EXPECT_FALSE(inbox->Wait(kStep * 3 / 2, 2));
     EXPECT_EQ(inbox->Take(0).size(), 1);
     EXPECT_TRUE(inbox->Wait(kLong, 1));

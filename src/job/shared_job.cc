@@ -30,11 +30,13 @@ base::Status SharedJob::OpenLog() {
   counts_.lines = static_cast<int64_t>(input_.size());
   counts_.resumed = static_cast<int64_t>(log_->num_done());
   failures_ = log_->resumed_failures();
+  // No worker of this run has kept a line yet: -1 is nobody's number.
   keepers_.assign(input_.size(), -1);
   std::vector<uint32_t> lengths(input_.size());
   std::vector<bool> done(input_.size());
   for (size_t ordinal = 0; ordinal < input_.size(); ++ordinal) {
     lengths[ordinal] = input_[ordinal].length;
+    // A line that is too long goes to no worker: its error is its result at once.
     if (const auto error = TooLong(input_[ordinal]); error && !log_->Done(ordinal))
       FB_RETURN_IF_ERROR(Fail(ordinal, *error));
     done[ordinal] = log_->Done(ordinal);
@@ -69,6 +71,8 @@ base::Result<std::vector<WorkerOrder>> SharedJob::Tick(int64_t now_ns) {
 
 base::Result<std::vector<WorkerOrder>> SharedJob::Finish(int64_t worker, std::string_view text,
                                                          int64_t now_ns) {
+  // What a worker sends is read like a results file that somebody else wrote. A worker that sends
+  // what is of no use lives all the same.
   const std::optional<FoundResult> found = ReadResult(parser_, text);
   if (!found) {
     Refuse(worker, "what is no result");
@@ -139,6 +143,7 @@ base::Status SharedJob::Keep(int64_t worker, size_t ordinal, const FoundResult& 
     failures_.Add(found.error_code, found.id.line, found.error_message);
     return {};
   }
+  // Tokens are counted for the summary alone: a result without usage is as good.
   simdjson::dom::element line;
   simdjson::dom::object usage;
   int64_t tokens = 0;
@@ -157,6 +162,7 @@ base::Status SharedJob::Fail(size_t ordinal, const LineError& error) {
   std::string line, text;
   simdjson::dom::element parsed;
   std::string_view name;
+  // The error carries the line's custom_id where the line can still be read.
   if (!TooLong(input_[ordinal]) && input_.Read(ordinal, &line).ok() &&
       !parser_.parse(line).get(parsed) && !parsed["custom_id"].get(name))
     custom_id = name;
@@ -178,6 +184,9 @@ base::Result<std::string> SharedJob::ReadKept(size_t ordinal) const {
 }
 
 base::Status SharedJob::Compare(int64_t worker, size_t ordinal, std::string_view text) {
+  // Two workers computed the line, since one was taken for dead. An answer follows from the line
+  // and the settings alone, so theirs are the same, or one machine cannot be trusted with the
+  // others.
   FB_ASSIGN_OR_RETURN(const std::string kept, ReadKept(ordinal));
   FB_ASSIGN_OR_RETURN(const std::string first, AnswerOf(parser_, kept));
   FB_ASSIGN_OR_RETURN(const std::string second, AnswerOf(parser_, text));

@@ -27,7 +27,7 @@ int64_t CounterOf(const EngineStats& stats, const char* name) {
   return found == stats.mode_counters.end() ? 0 : found->second;
 }
 
-// Of a whole job that was foreseen; 0: it was not, or earlier runs did a part of it.
+// What a whole job was to take, by what it took; 0: nobody knew, or earlier runs did a part of it.
 double PredictedOverMeasured(const JobSummary& summary) {
   const int64_t expected_ms = CounterOf(summary.stats, "expected_ms");
   return summary.resumed > 0 ? 0 : Rate(expected_ms, 1e3 * summary.elapsed_seconds);

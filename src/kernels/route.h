@@ -69,8 +69,8 @@ struct RoutingCounters {
   void Count(const int32_t* offsets, int32_t num_experts);
 };
 
-// Of the experts of a layer that the rank computes with those that it does not hold, and the bytes
-// of one that come in any case and that come where it has rows: counted where rows are grouped.
+// The experts of a layer that the rank computes with and does not hold, and the bytes of one that
+// come in any case and that come where it has rows: counted where rows are grouped.
 struct LackedExperts {
   int32_t begin = 0, end = 0;            // that the rank computes with
   int32_t held_begin = 0, held_end = 0;  // all others of these are lacked

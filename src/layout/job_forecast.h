@@ -20,8 +20,8 @@ struct ForecastQuestion {
   int replicas = 1;                  // that share the job
   schedule::Limits limits;           // of each
   const schedule::Policy* policy = nullptr;
-  // Of each replica's pipeline. Each stage has a step under way; limits and prices are of all these
-  // together, and such a round of steps takes as long as its largest takes through all stages.
+  // The stages of a replica's pipeline. Each has a step under way; limits and prices are of all
+  // these together, and such a round of steps takes as long as its largest through all stages.
   int stages = 1;
   // The seconds of a step that a replica takes for itself.
   std::function<double(const StepLoad&)> alone;

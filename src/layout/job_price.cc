@@ -148,7 +148,7 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
              const model::Degrees mode{taken.sp, taken.tp};
              const StepPrice& own = modes.Of(mode).Near(part);
              if (memory.streamed_blocks > 0) return streaming_seconds(load, own.all());
-             // Of what is pooled along sp a rank owns what it reads in the other modes.
+             // In the other modes a rank owns all that it reads of what is pooled along sp.
              if (!modes.is_own(mode)) return own.all().seconds;
              return pulling_seconds(own, load.rows());
            },

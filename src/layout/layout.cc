@@ -260,6 +260,8 @@ std::string FormatUneven(const Layout& layout, const model::ModelConfig& config)
       layout.sp, layout.tp, parts);
 }
 
+// Ranks are numbered by replica, stage, sp rank and tp rank, the last one first to change: those
+// that meet most often are neighbours.
 RankPlace PlaceOf(const Layout& layout, int rank) {
   return {rank / layout.ranks_per_replica(), rank / layout.ranks_per_stage() % layout.pp,
           rank % layout.tp, rank / layout.tp % layout.sp};
@@ -294,6 +296,8 @@ fabric::Communicator StageRanks(const Layout& layout, int rank) {
 }
 
 fabric::Communicator PoolRanks(const Layout& layout, int rank) {
+  // With sp the ranks of one replica share weights. Without it replicas do: each of their ranks
+  // with those that have the same part of the same layers.
   if (layout.sp > 1) return SpRanks(layout, rank, layout.degrees());
   const RankPlace place = PlaceOf(layout, rank);
   return Collect(layout.dp, place.replica, [&](int replica) {

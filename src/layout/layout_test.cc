@@ -376,7 +376,7 @@ TEST(Options, DevicesOfShapesStoreWhatTheFilesOrTheFlagSay) {
   EXPECT_EQ(weights("cpu", nvfp4, {}).status().code(), kQuantization);
 }
 
-// Of 29,568 columns of the FFN a rank of eight would begin at 3,680.
+// A rank of eight would begin at column 3,680 of the FFN's 29,568.
 TEST(Options, ScalesOfBlocksAreNotCut) {
   const auto plan = [](const char* name, const char* layout, cost::NumberFormat format) {
     EngineOptions options;

@@ -108,7 +108,7 @@ TEST(ModePrice, RoundsOfExpertsFitIntoAPartOfMemory) {
   EXPECT_EQ(rows(160 * kGiB, 8192), 8192);
 }
 
-// Of several holders of an expert the one with fewer rows computes.
+// Where several ranks hold an expert, the one with fewer rows computes.
 TEST(ModePrice, RedundancyLevelsTheRowsOfRanksThatShip) {
   constexpr Cell kCell{"gb200-nvl72", "DeepSeek-R1-NVFP4", 4, 1024, 8192};
   EngineOptions options = OptionsOf(kCell);

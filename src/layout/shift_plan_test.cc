@@ -176,7 +176,7 @@ TEST(ShiftPlan, CopiesTakeASecondModel) {
   EXPECT_EQ(copy->shift.modes.size(), 2u);  // the ends
 }
 
-// Of eight ranks each holds an eighth of the FFN, and pulls the rest in steps of sp=8: KV gets the
+// Each of eight ranks holds an eighth of the FFN, and pulls the rest in steps of sp=8: KV gets the
 // room. A fetch is hidden behind many rows, and such steps go to tp alone below that.
 TEST(ShiftPlan, APoolAlongSpIsHiddenBehindManyRows) {
   EngineOptions options = Options("sp=8");

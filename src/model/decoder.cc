@@ -9,6 +9,7 @@ namespace forebay::model {
 
 void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSums& sums,
                       const StepMode& mode) const {
+  // Attention sees all rows of the step, for some heads; everything else computes the rank's own.
   const Part own = OwnRows(whole);
   const auto own_rows = static_cast<int32_t>(own.size());
   kernels::StepBatch batch = whole;
@@ -16,6 +17,7 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
   batch.own_end = static_cast<int32_t>(own.end);
   const uint64_t residual_bytes =
       tensor::BytesOf(dtype, static_cast<uint64_t>(own.size() * config->hidden_size));
+  // The first stage begins with tokens, every other one with what the stage before it has made.
   if (links.last_stage != nullptr) {
     links.last_stage->Receive(*stream, activations.residual, residual_bytes);
   } else {
@@ -71,6 +73,8 @@ Decoder::Meetings Decoder::CountMeetings() const {
 }
 
 void Decoder::RepeatMeetings(const Meetings& before, int64_t times) const {
+  // One body stands for `times` others that were priced and not enqueued: counters that ranks
+  // await, and those that users read, go on as if they had been.
   const Meetings now = CountMeetings();
   const auto more = static_cast<uint64_t>(times);
   if (remote_ffn != nullptr) remote_ffn->Repeat(before.remote, times);
@@ -83,6 +87,7 @@ void Decoder::RepeatMeetings(const Meetings& before, int64_t times) const {
 }
 
 void Decoder::Serve(const StepMode& mode) const {
+  // Without rows of its own the rank takes part in those layers alone that others need it for.
   RunLayers({.mode = mode}, [&](int64_t layer) {
     if (!remote_ffn->Takes(layer)) return;
     mode.pulls() ? remote_ffn->Meet(*stream) : remote_ffn->Run(*this, layer, 0);
@@ -90,6 +95,8 @@ void Decoder::Serve(const StepMode& mode) const {
 }
 
 int64_t Decoder::KindOf(int64_t layer, const StepMode& mode) const {
+  // A kind is numbered by its first layer, and split by what sharing makes unlike: which layers
+  // ranks meet in and how, or whether the rank lacks weights of the layer.
   const auto alike = [&](int64_t a, int64_t b) {
     const LayerWeights &x = weights.layers[a], &y = weights.layers[b];
     const int64_t begin = weights.shard.layers.begin;
@@ -106,6 +113,7 @@ int64_t Decoder::KindOf(int64_t layer, const StepMode& mode) const {
 void Decoder::FeedForward(int64_t layer, int32_t rows, const StepMode& mode) const {
   if (mode.meets() && remote_ffn->Takes(layer)) {
     if (!mode.pulls()) return remote_ffn->Run(*this, layer, rows);
+    // Replicas that gather begin the layer together, and then compute it as any other.
     remote_ffn->Meet(*stream);
   }
   weights.layers[layer].ffn->run(*this, layer, rows);

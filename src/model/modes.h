@@ -41,7 +41,7 @@ base::Part BlocksOf(const Degrees& mode, int index);
 std::vector<int> SpRanks(const Degrees& layout, const Degrees& mode, int block);
 std::vector<int> TpRanks(const Degrees& layout, const Degrees& mode, int block);
 
-// Of `rows` wanted ones those whose tokens the rank of `block` draws.
+// The rows, of `rows` wanted ones, whose tokens the rank of `block` draws.
 inline base::Part DrawnRows(int64_t rows, const Degrees& layout, int block) {
   return base::EvenPart(rows, layout.ranks(), block);
 }

@@ -209,7 +209,7 @@ struct Rank {
     decoder.links.last_stage = last_stage.get();
     decoder.links.next_stage = next_stage.get();
   }
-  // Of `rows` wanted rows those that it draws: their logits of the whole vocabulary are its own.
+  // The wanted rows that it draws: their logits of the whole vocabulary are its own.
   Part LogitRows(int64_t rows) const {
     return cut.last_stage() ? DrawnRows(rows, cut.degrees(), cut.block()) : Part{};
   }

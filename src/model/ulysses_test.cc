@@ -93,7 +93,7 @@ TEST(Ulysses, SwappedArgumentsAreSeen) {
   }
 }
 
-// Of q, a head's element (row, head); of k and v likewise.
+// A value that no other (row, head) of q, k or v has; `kind` says which of these.
 uint32_t Mark(int kind, int64_t row, int64_t head) {
   return static_cast<uint32_t>(kind * 1'000'000 + row * 1'000 + head);
 }

@@ -23,7 +23,7 @@ void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile);
 base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options,
                             cost::DeviceProfile* profile);
 void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
-// Of bf16 weights alone.
+// Experts are measured with bf16 weights alone.
 void MeasureExperts(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 // Norms, rope, embedding and sampling.

@@ -88,7 +88,7 @@ class ExpertCase {
   Form forms_[2];
 };
 
-// Of a matrix of side x side / 2.
+// The values of a matrix of side x side / 2.
 constexpr double WeightsOf(double side) { return side * side / 2; }
 
 }  // namespace

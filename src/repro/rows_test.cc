@@ -51,7 +51,7 @@ TEST(Rows, ComeOutAsKnown) {
                                             "DW7",
                                             "DW8",
                                             "DW9"};
-  // Of which a quick run says nothing.
+  // Rows and claims of which a quick run says nothing.
   const std::set<std::string_view> too_short = {
       "DW7.ttft", "DW10.output", "DW10.user", "DW10.ttft", "VA8.jobs",    "VA10",
       "VA4.jobs", "VA1.jobs",    "VA2.jobs",  "VA3.jobs",  "VA4.printed", "VA8.printed"};

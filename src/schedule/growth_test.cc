@@ -32,7 +32,7 @@ TEST(ChoicesThatFit, Table) {
     int64_t fit;
     double capacity = 1;
   };
-  // Of 320 + 320 tokens at their ends: 20 blocks and a half.
+  // It has 320 + 320 tokens at its end: 20 blocks and a half.
   const WaitingView wait = Wait(320, 320);
   const Row rows[] = {
       {"nothing waits", View(100, {Running(64, 10)}, {}), 0},

@@ -25,7 +25,7 @@ base::Result<LengthPredictor> ParseLengthPredictor(std::string_view text);
 // What an answer is to.
 struct AnswerKind {
   int64_t prompt_tokens = 0;
-  // Of how the prompt begins, as all prompts of a template do; 0: not known.
+  // A hash of how the prompt begins, as all prompts of a template do; 0: not known.
   uint64_t start = 0;
 };
 

@@ -53,7 +53,7 @@ TEST(Lengths, ThoseThatRunAreLongerThanTheyAre) {
   EXPECT_NEAR(static_cast<double>(lengths.Left(kKind, 500, kRoom, -1)), 100, 20);
 }
 
-// Of normally distributed lengths the middle is found, at the begin and on the way.
+// The middle of normally distributed lengths is found, at the begin and on the way.
 TEST(Lengths, TheMedianGivenTheAge) {
   base::Rng rng(5);
   Lengths lengths(LengthPredictor::kQuantile);
@@ -65,7 +65,7 @@ TEST(Lengths, TheMedianGivenTheAge) {
   for (int i = 0; i < 4000; ++i) lengths.Ended(kKind, normal());
   lengths.Update({});
   EXPECT_NEAR(static_cast<double>(lengths.Left(kKind, 0, kRoom, -1)), 1612, 64);
-  // Of those beyond the mean half exceed it by .67 deviations.
+  // Half of those beyond the mean exceed it by .67 deviations.
   EXPECT_NEAR(static_cast<double>(lengths.Left(kKind, 1612, kRoom, -1)), 270, 80);
   EXPECT_LT(lengths.Left(kKind, 2400, kRoom, -1), 250);
 }

@@ -29,8 +29,8 @@ bool Contains(std::span<const int32_t> indices, size_t index) {
 }  // namespace
 
 int64_t AvailableAfter(const StepView& view, std::span<const int32_t> preempted) {
-  // Of those that stay: their blocks, the ones of these on the device, and the ones that cannot be
-  // streamed, since they are not full.
+  // What those that stay have: blocks, the ones of these on the device, and the ones that cannot
+  // be streamed, since they are not full.
   int64_t given_back = 0, kept = 0, on_device = 0, open = 0;
   for (size_t i = 0; i < view.running.size(); ++i) {
     const RunningView& choice = view.running[i];

@@ -62,7 +62,7 @@ TEST_F(JobLengthsTest, EachChoiceOfEachLine) {
   EXPECT_EQ(job->choices[4].output, 7);
 }
 
-// Of an answer without a bound a real device does not know when it ends; a simulated one goes on.
+// A real device does not know when an answer without a bound ends; a simulated one goes on.
 TEST_F(JobLengthsTest, AnswersWithoutABound) {
   const std::string chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n";
   const auto real = Measure(chat);

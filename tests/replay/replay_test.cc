@@ -190,7 +190,7 @@ std::map<std::string, int64_t> ExpectTimesOfLayersInFull(const char* lengths, co
     jump_plans.insert(a.plan_hash);
     full_plans.insert(b.plan_hash);
     EXPECT_NEAR(a.end_seconds, b.end_seconds, near) << "step " << i;
-    // Of stages whose steps overlap, one step may be told of what the next has waited.
+    // Where steps of stages overlap, one step may be told of what the next has waited.
     jump_waited += a.waits.total();
     full_waited += b.waits.total();
   }

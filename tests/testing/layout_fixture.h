@@ -82,7 +82,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
 
   int64_t ExpertLayers() const { return std::ranges::count(files_.config.moe->has_experts, 1); }
 
-  // Of all matrices of one of a layer's experts.
+  // The bytes of all matrices of one of a layer's experts.
   int64_t ExpertBytes() const {
     const model::DecoderPlan plan = model::PlanDecoder(files_.config, options_.machine.dtype, 1);
     uint64_t bytes = 0;
@@ -147,7 +147,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     return answers;
   }
 
-  // Of a model with one group of layers.
+  // What the rank's cache holds; the model has one group of layers.
   static std::string KeysAndValues(const engine::Rank& rank) {
     const kv::CacheView::KvGroupView& group = rank.kv().view().groups.front();
     const std::byte* const begin = rank.kv().region().data;

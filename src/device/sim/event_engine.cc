@@ -334,7 +334,7 @@ void EventEngine::StartTransfer(Stream& stream, Item& item) {
   StartFlow(stream, item.from, item.to, item.amount);
 }
 
-// Of the stream's item that starts, or goes on.
+// Moves the bytes of the stream's item that starts, or goes on.
 void EventEngine::StartFlow(Stream& stream, int from, int to, uint64_t bytes) {
   if (stream.under_way++ == 0) stream.moving_since = now_;
   Node& node = nodes_[to == kHost ? from : to];

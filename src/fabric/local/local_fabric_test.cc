@@ -120,8 +120,8 @@ TEST_P(LocalFabricTest, WantedItemsAloneArriveAndEventsFollowThem) {
     std::vector<device::DeviceEvent*> part_events;
     for (int part = 0; part < 3; ++part)
       part_events.push_back(events.emplace_back(rank.device->NewEvent()).get());
-    // Of part p the items 3 p and 3 p + 1, twice: of part 1 none is wanted, of part 2 the second,
-    // of the others both.
+    // Part p pulls its items 3 p and 3 p + 1, twice: none of part 1 is wanted, the second of part
+    // 2, both of the others.
     int32_t wanted[12] = {};
     device::DeviceEvent& known = *events.emplace_back(rank.device->NewEvent());
     device::Stream& compute = rank.device->compute();
@@ -230,9 +230,9 @@ TEST_P(LocalFabricTest, OrdersOfPeers) {
   });
 }
 
-// Of four ranks that pull from all others at once: how many read the source that the second one
-// reads first. By chance the others do with probability 1/3 each, the source itself never (DWDP,
-// Table 2).
+// Four ranks pull from all others at once, and we count those that read the source that the second
+// one reads first. By chance the others do with probability 1/3 each, the source itself never
+// (DWDP, Table 2).
 TEST_P(LocalFabricTest, PullsMeetAtASourceByTheOrderOfPeers) {
   RunRanks(4, [](Runtime&, std::vector<std::unique_ptr<Rank>>& ranks) {
     const auto first_source = [&](int own, PeerOrder order, uint64_t seed) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kTurnElements = 16, kTurnPositions = 16;  // of TurnTile
 
-// Of two rows of keys, fours 0, 2, 4, 6 in turn, or 1, 3, 5, 7, with their middle turned.
+// Indices of fours 0, 2, 4, 6 of two rows of keys in turn, or 1, 3, 5, 7, with middles turned.
 alignas(64) constexpr int16_t kEvenFours[32] = {0,  2,  1,  3,  32, 34, 33, 35, 8,  10, 9,
                                                 11, 40, 42, 41, 43, 16, 18, 17, 19, 48, 50,
                                                 49, 51, 24, 26, 25, 27, 56, 58, 57, 59};

@@ -46,7 +46,7 @@ TEST(StreamLimitTest, AStallOfTwoSecondsIsForgotten) {
   StreamLimit limit({.places = 1000, .least = 40});
   EXPECT_FALSE(limit.Observe({2.04, 2, 1000}));
   TakeSteps(limit, 7, 0.04, 0.03e-3);
-  // Of the interval hardly a step was compute; what nobody could do without is left.
+  // Hardly a step of the interval was compute; what nobody could do without is left.
   EXPECT_GE(limit.limit(), 40);
   EXPECT_LT(limit.limit(), 200);
   TakeSteps(limit, 3000, 0.04, 0.03e-3);

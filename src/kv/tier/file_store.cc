@@ -190,7 +190,8 @@ std::vector<bool> FileStore::MoveAll(const Batch& batch, const Call& call,
 }
 
 void FileStore::Write(Batch& batch) {
-  // Of what was to be written: a disk that keeps something else is found out by the read.
+  // Checksums are of what was to be written: a disk that keeps something else is found out by the
+  // read.
   for (const Part& part : batch.parts) checksums_[NumberOf(part.move)] = ChecksumOf(batch, part);
   base::Status error;
   {

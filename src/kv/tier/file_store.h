@@ -109,7 +109,7 @@ class FileStore final : public Store {
   template <typename Call>
   std::vector<bool> MoveAll(const Batch& batch, const Call& call, base::Status* first_error);
   void Lose(BlockId block);
-  // Of what is staged of the part.
+  // The checksum of what is staged of the part.
   uint64_t ChecksumOf(const Batch& batch, const Part& part) const;
   base::Status AppendToIndex(const Batch& batch, const std::vector<bool>& moved);
   size_t NumberOf(const TierMove& move) const {

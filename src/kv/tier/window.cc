@@ -9,7 +9,7 @@
 namespace forebay::kv {
 namespace {
 
-// Of the copies into each slot.
+// Labels of the copies into each slot.
 constexpr std::array<const char*, kWindowSlots> kLabels = {"kv_stream, slot 0",
                                                            "kv_stream, slot 1"};
 
