@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "engine/compose.h"
+#include "kernels/testing/tile_sets.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "testing/list_source.h"
@@ -277,6 +278,28 @@ TEST_P(Exactness, AfterPreemption) {
   }
 }
 
+// Four answers grow beside long prompts, of which a step computes a few rows, until there are
+// blocks for the answers alone. A prompt of one token's answer that is preempted was in the midst
+// of it.
+TEST_P(Exactness, AfterPreemptionWithinPrompts) {
+  std::vector<Request> requests = Requests(1);
+  requests.resize(8);
+  for (Request& request : requests) {
+    const bool answers = request.id < 4;
+    request.prompts[0].resize(answers ? 5 : 250, static_cast<int32_t>(10 + request.id));
+    request.sampling.max_tokens = answers ? 100 : 1;
+  }
+  const Answers alone = RunAlone(requests);
+  options_.limits.max_num_seqs = 6;
+  options_.limits.max_num_batched_tokens = 8;
+  options_.limits.kv_blocks = 16;
+  EXPECT_EQ(Run(options_, requests), alone);
+  EXPECT_EQ(stats_.preemptions > 0, !WindowsOnly());
+  requests.resize(4);
+  Run(options_, requests);
+  EXPECT_EQ(stats_.preemptions, 0);
+}
+
 TEST_P(Exactness, OneOrTwoThreads) {
   const std::vector<Request> requests = Requests(1);
   const Answers two = Run(options_, requests);
@@ -322,6 +345,31 @@ TEST_P(Exactness, BlocksThatNoRowSeesAreLetGo) {
   }
 }
 
+// Class `amx`, the experts' matrices on model tiles too: its answers are its oracle's, in any
+// batch.
+class ExactExperts : public Exactness {};
+
+TEST_P(ExactExperts, OnModelTiles) {
+  if (!kernels::testing::HasModelTiles()) GTEST_SKIP() << "model tiles need AVX2";
+  std::vector<Request> requests = Requests(1);
+  requests.resize(4);
+  for (Request& request : requests) request.sampling.max_tokens = 4;
+  const Answers pair = RunAlone(requests);
+  const kernels::TileOrder order = kernels::TileOrder::kEvenFirst;
+  const kernels::KernelSet oracle = kernels::testing::OracleOfTiles(order),
+                           tiles = kernels::testing::ModelTileKernels(order);
+  options_.machine.kernels = &oracle;
+  const Answers alone = RunAlone(requests);
+  EXPECT_NE(alone, pair);
+  EXPECT_EQ(numerics_class_, "amx_even-bf16-kvbf16");
+  options_.machine.kernels = &tiles;
+  for (const int32_t rows : {21, 2048}) {
+    options_.limits.max_num_batched_tokens = rows;
+    EXPECT_EQ(Run(options_, requests), alone) << rows << " rows a step";
+    EXPECT_GT(stats_.mode_counters["rows_routed"], 0);
+  }
+}
+
 std::string NameOf(const testing::TestParamInfo<Exactness::ParamType>& info) {
   std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
   std::replace(name.begin(), name.end(), '-', '_');
@@ -333,11 +381,11 @@ INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                                           testing::Values("bfloat16", "float32")),
                          &NameOf);
 // Beside the others these say something about experts alone.
-INSTANTIATE_TEST_SUITE_P(Experts, Exactness,
-                         testing::Combine(testing::Values("qwen3-moe", "mixtral", "deepseek-v3",
-                                                          "llama4-text"),
-                                          testing::Values("bfloat16")),
-                         &NameOf);
+const auto kOfExperts =
+    testing::Combine(testing::Values("qwen3-moe", "mixtral", "deepseek-v3", "llama4-text"),
+                     testing::Values("bfloat16"));
+INSTANTIATE_TEST_SUITE_P(Experts, Exactness, kOfExperts, &NameOf);
+INSTANTIATE_TEST_SUITE_P(Models, ExactExperts, kOfExperts, &NameOf);
 
 }  // namespace
 }  // namespace forebay

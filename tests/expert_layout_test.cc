@@ -323,6 +323,20 @@ TEST_P(ExpertLayoutTest, WhatCannotBeIsRefused) {
               testing::HasSubstr("--pool-wait part with --pool-parts matrix; expected"));
 }
 
+// Replicas, stages and groups of them, each of which has all experts of its layers.
+TEST_P(ExpertLayoutTest, RanksThatShareNothingGiveTheSameDigests) {
+  requests_.resize(12);
+  const Answers expected = Run("cpu", "");
+  for (const auto& [devices, layout] : {std::pair{"2xcpu", "dp=2"},
+                                        {"2xcpu", "pp=2"},
+                                        {"2xcpu", "groups=2"},
+                                        {"4xcpu", "dp=2,pp=2"}}) {
+    EXPECT_EQ(Run(devices, layout), expected) << layout;
+    EXPECT_EQ(Counter("rows_routed"), RowsRouted()) << layout;
+    EXPECT_EQ(Counter("bytes_pulled") + Counter("expert_rows_sent"), 0) << layout;
+  }
+}
+
 // Four requests on simulated devices.
 struct Simulated {
   runtime::TimeNs end = 0;

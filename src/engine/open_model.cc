@@ -104,6 +104,14 @@ base::Status OpenFiles(ModelFiles* files) {
     FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
   }
   FB_RETURN_IF_ERROR(CheckUnused(*owned, *files));
+  const auto scaled = std::ranges::count_if(
+      owned->tensors(), [](const weights::TensorInfo& tensor) { return !tensor.scales.empty(); });
+  if (scaled > 0) {
+    base::Log(base::LogLevel::kInfo,
+              fmt::format("{}: {} tensors of F8_E4M3 with scales are expanded to the type that is "
+                          "computed in",
+                          files->path, scaled));
+  }
   files->fingerprint = owned->Fingerprint(config_text);
   files->reader = std::move(owned);
   return base::Status::Ok();

@@ -103,6 +103,10 @@ TEST(GgufConfig, RefusesWhatItCannotRun) {
             kConfigUnsupported);
   EXPECT_EQ(code(TinyGguf("llama", 2, 1).Value<uint32_t>("llama.expert_count", 4, 8)),
             weights::kGgufKeyMissing);
+  EXPECT_EQ(code(TinyGguf("llama", 2, 2)
+                     .Value<uint32_t>("llama.expert_count", 4, 8)
+                     .Value<uint32_t>("llama.expert_used_count", 4, 9)),
+            kConfigInvalid);
   for (const char* architecture : {"deepseek2", "llama4"}) {
     const auto refused = ParseGguf(TinyGguf(architecture, 2, 0));
     EXPECT_EQ(refused.status().code(), kArchitectureUnknown);

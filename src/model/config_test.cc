@@ -387,6 +387,17 @@ TEST(HfConfig, RoutersOfTheFamilies) {
   EXPECT_TRUE(qwen.renormalize);
   EXPECT_EQ(qwen.epsilon, 0);
   EXPECT_EQ(qwen.num_groups, 1);
+  // Each second layer has experts, but for those that are named.
+  std::string sparse = GoldenText("qwen3-moe");
+  for (const auto& [key, value] : {std::pair("num_hidden_layers", "6"),
+                                   {"decoder_sparse_step", "2"},
+                                   {"mlp_only_layers", "[3, 4]"},
+                                   {"norm_topk_prob", "false"}})
+    sparse = WithKey(sparse, key, value);
+  const auto every_second = ParseHfConfig(sparse, "config.json");
+  ASSERT_TRUE(every_second.ok()) << every_second.status().ToString();
+  EXPECT_THAT(every_second->moe->has_experts, ElementsAre(0, 1, 0, 0, 0, 1));
+  EXPECT_FALSE(every_second->moe->renormalize);
   const ModelConfig mixtral = GoldenConfig("mixtral");
   EXPECT_EQ(mixtral.family, "mixtral");
   EXPECT_EQ(mixtral.moe->num_experts, 4);

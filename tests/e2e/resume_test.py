@@ -212,6 +212,22 @@ class Taken(support.TestCase):
             self.expect(whole.run(), support.COMPLETE, f"cut off {len(tail)} bytes")
             self.assertEqual(whole.raw(), data)
 
+    def test_mixtures_of_experts(self):
+        """Half of the results and a torn one are there; the rest is computed in other steps."""
+        rng = random.Random(3)
+        lines = [{"custom_id": str(i), "prompt": [rng.randrange(250) for _ in range(rng.randint(1, 90))], "max_tokens": rng.randint(1, 16),
+                  "temperature": i % 2, "return_token_ids": True} for i in range(16)]
+        for name in ("qwen3-moe", "mixtral", "deepseek-v3", "llama4-text"):
+            whole = self.finished(lines, model=os.path.join(support.GOLDEN, "models", name), flags=["--skip-tokenizer-init", "--digest"])
+            expected, results = whole.answers(), whole.whole_lines()
+            with open(whole.output, "wb") as file:
+                file.write(b"".join(results[:8]) + results[8][:40])
+            self.expect(whole.run("--threads", 1, "--max-num-batched-tokens", 24, "--max-num-seqs", 3), support.COMPLETE,
+                        "8 of 16 lines are done")
+            self.assertEqual(whole.answers(), expected, name)
+            self.assertTrue(all(b'"digest":"' in line for line in expected.values()))
+            whole.forget()
+
     def test_files_that_are_no_results(self):
         job = self.job(requests(5))
         for content in (b"hello\n", b"{}\n", b'{"id":"x"}\n', b"\x7fELF\x02\x01", b"PK\x03\x04" * 1000, b"\xff\xfe", b" "):

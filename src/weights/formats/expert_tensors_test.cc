@@ -121,6 +121,28 @@ TEST(ExpertTensors, StacksThatFitNothingAreRefused) {
   EXPECT_THAT(status.message(), HasSubstr("[2, 3, 4]"));
 }
 
+// In either order of a stack.
+TEST(ExpertTensors, WhatIsNotFiniteIsNamedByItsExpert) {
+  for (const char* fused : {"[2, 3, 4]", "[2, 4, 3]"}) {
+    std::vector<float> values = Counted(24);
+    values[23] = NAN;  // of expert 1 the last of up, either way
+    Folder folder;
+    folder.F32("m.layers.7.experts.gate_up_proj", fused, values);
+    folder.F32("m.layers.7.experts.down_proj", fused[4] == '3' ? "[2, 2, 3]" : "[2, 3, 2]",
+               Counted(12));
+    const std::string path = folder.Write();
+    const auto source = WeightSource::Open(path);
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    float row[3];
+    EXPECT_TRUE(source->ReadRows("m.layers.7.experts.1.gate_proj.weight", 1, 2, row).ok());
+    const base::Status status = source->ReadRows("m.layers.7.experts.1.up_proj.weight", 1, 2, row);
+    EXPECT_EQ(status.code(), kTensorNotFinite);
+    EXPECT_THAT(status.message(), HasSubstr(path));
+    EXPECT_THAT(status.message(),
+                HasSubstr("m.layers.7.experts.1.up_proj.weight: row 1, column 2 is nan"));
+  }
+}
+
 TEST(ExpertTensors, TextPartsLoseTheirPrefix) {
   Folder folder;
   folder.F32("language_model.model.norm.weight", "[2]", {1, 2});
