@@ -23,6 +23,7 @@ import time
 
 LAYERS = {"Qwen3-32B": 64, "Llama-3.1-70B": 80}
 DEVICES = ("h20", "h200", "b200")
+REFUSED = ("memory_too_small", "layout_heads", "layout_leaves", "layout_layers", "layout_experts")
 SIGMA = 0.5  # outputs are lognormal around their mean
 HEAD = ("| devices, model, requests, lengths, layout | auto: layers | s | expected s | no layer s | best forced: layers, mode | s | auto's part |\n"
         "|---|---|---|---|---|---|---|---|")
@@ -58,35 +59,43 @@ def grid():
     yield f"b200,Llama-3.1-70B,3200,1024+256,{striped}"
 
 
-def run(forebay, cell, pool, mode):
-    """The job's seconds, the chosen layers and what was expected; None: the model does not fit."""
-    device, model, requests, lengths, layout = cell.split(",", 4)
+def simulate(forebay, cell, layout, mode, sigma=SIGMA):
+    """The job's summary and what was said of it; None: the model does not fit, or cannot be cut so."""
+    device, model, requests, lengths = cell.split(",")[:4]
     prompt, output = map(int, lengths.split("+"))
-    location = math.log(output) - SIGMA ** 2 / 2
+    location = math.log(output) - sigma ** 2 / 2
     with tempfile.TemporaryDirectory() as folder:
         summary = os.path.join(folder, "summary.json")
         done = subprocess.run(
-            [forebay, "run", "-m", f"builtin:{model}", "--devices", f"sim:8x{device}", "--layout",
-             layout.replace(" ", ",") + f",pool={pool}", "--mode", mode, "--trace",
-             f"synthetic:n={requests},prompt={prompt},output=lognormal({location},{SIGMA})", "--summary", summary],
+            [forebay, "run", "-m", f"builtin:{model}", "--devices", f"sim:8x{device}", "--layout", layout, "--mode", mode, "--trace",
+             f"synthetic:n={requests},prompt={prompt},output=lognormal({location},{sigma})", "--summary", summary],
             capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            if "memory_too_small" in done.stderr:
+            if any(f"[{code}]" in done.stderr for code in REFUSED):
                 return None
             sys.exit(done.stderr)
         with open(summary, encoding="utf-8") as file:
-            told = json.load(file)
-    chosen = re.search(r"pool=auto: (\d+) of", done.stderr)
-    expected = re.search(r"expected of this job: ([\d.]+) s", done.stderr)
+            return json.load(file), done.stderr
+
+
+def run(forebay, cell, pool, mode):
+    """The job's seconds, the chosen layers and what was expected; None: the model does not fit."""
+    layout = cell.split(",", 4)[4].replace(" ", ",")
+    done = simulate(forebay, cell, f"{layout},pool={pool}", mode)
+    if done is None:
+        return None
+    told, log = done
+    chosen = re.search(r"pool=auto: (\d+) of", log)
+    expected = re.search(r"expected of this job: ([\d.]+) s", log)
     return {"seconds": told["elapsed_time"], "chosen": int(chosen.group(1)) if chosen else pool,
             "expected": float(expected.group(1)) if expected else None}
 
 
 class Runs:
-    """What was run before, and what is run now, up to a time."""
+    """What was run before, and what is run now by `run`, up to a time."""
 
-    def __init__(self, forebay, path, minutes, again):
-        self.forebay, self.path, self.end = forebay, path, time.monotonic() + 60 * minutes
+    def __init__(self, run, forebay, path, minutes, again):
+        self.run, self.forebay, self.path, self.end = run, forebay, path, time.monotonic() + 60 * minutes
         self.known = {}
         if path and os.path.exists(path):
             for line in open(path, encoding="utf-8"):
@@ -95,12 +104,12 @@ class Runs:
         if again:
             self.known = {key: result for key, result in self.known.items() if key[1] != "auto"}
 
-    def get(self, cell, pool, mode):
-        key = (cell, pool, mode)
+    def get(self, cell, *forced):
+        key = (cell, *forced)
         if key not in self.known:
             if time.monotonic() > self.end:
                 raise TimeoutError
-            self.known[key] = run(self.forebay, cell, pool, mode)
+            self.known[key] = self.run(self.forebay, *key)
             if self.path:
                 with open(self.path, "a", encoding="utf-8") as file:
                     file.write(json.dumps([key, self.known[key]]) + "\n")
@@ -128,7 +137,7 @@ def compare(runs, cell):
     return line, part, none / auto["seconds"] if none else None
 
 
-def draw(parts):
+def draw(parts, auto):
     """A bar a cell, from LEAST on; the line is where `auto` is as fast as the best that was forced."""
     shapes, y = [], 20
     for cell, part in parts.items():
@@ -139,35 +148,36 @@ def draw(parts):
         y += BAR + 5
     one = LEFT + SCALE * (1 - LEAST)
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {y + 6}" width="800" height="{y + 6}" role="img">\n'
-            f"<title>Seconds of the best forced setting over those of pool=auto, by cell; bars begin at {LEAST}</title>\n<style>{STYLE}</style>\n"
+            f"<title>Seconds of the best forced setting over those of {auto}, by cell; bars begin at {LEAST}</title>\n<style>{STYLE}</style>\n"
             f'<line x1="{one:.0f}" x2="{one:.0f}" y1="12" y2="{y}"/><text x="{one:.0f}" y="9" text-anchor="middle">1</text>\n'
             + "\n".join(shapes) + "\n</svg>\n")
 
 
-def write_page(path, lines, parts, missing):
-    low = [f"{cell} ({part:.3f})" for cell, part in parts.items() if part < 0.98]
-    end = f"\n{len(parts)} cells. `auto` reaches .98 of the best forced setting in {len(parts) - len(low)}"
+def write_page(path, begin, lines, parts, missing, auto, least):
+    low = [f"{cell} ({part:.3f})" for cell, part in parts.items() if part < least]
+    end = f"\n{len(parts)} cells. `{auto}` reaches {least:.2f} of the best forced setting in {len(parts) - len(low)}"
     end += f"; not in {'; '.join(low)}.\n" if low else ".\n"
     if missing:
         end += f"\nNot run: {'; '.join(missing)}.\n"
     with open(path, "w", encoding="utf-8") as file:
-        file.write(PAGE + HEAD + "\n" + "\n".join(lines) + "\n" + end)
+        file.write(begin + "\n" + "\n".join(lines) + "\n" + end)
     with open(os.path.splitext(path)[0] + ".svg", "w", encoding="utf-8") as file:
-        file.write(draw(parts))
+        file.write(draw(parts, auto))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def measure(text, run, compare, grid, page, head, auto, wanted):
+    """Runs the cells that are asked for and writes what came out; returns the exit code. `wanted`: the part that `auto` should reach."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("forebay")
-    parser.add_argument("--cell", action="append", help="device,model,requests,prompt+output,layout (keys separated by blanks)")
+    parser.add_argument("--cell", action="append", help="as the table has it, without blanks behind commas")
     parser.add_argument("--least", type=float, default=0, help="fail where auto reaches a smaller part of the best forced setting")
     parser.add_argument("--runs")
     parser.add_argument("--page")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--again", action="store_true")
     args = parser.parse_args()
-    runs = Runs(args.forebay, args.runs, args.minutes, args.again)
-    print(HEAD, flush=True)
+    runs = Runs(run, args.forebay, args.runs, args.minutes, args.again)
+    print(head, flush=True)
     lines, parts, missing, worst = [], {}, [], 10.0
     for cell in args.cell or grid():
         try:
@@ -180,13 +190,11 @@ def main():
         if part is not None:
             parts[cell] = part
             worst = min(worst, part, none or part)
-        if args.page:
-            write_page(args.page, lines, parts, missing)
     if args.page:
-        write_page(args.page, lines, parts, missing)
+        write_page(args.page, page + head, lines, parts, missing, auto, wanted)
     print(f"\nworst: {worst:.3f}")
     return 1 if worst < args.least else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure(__doc__, run, compare, grid, PAGE, HEAD, "pool=auto", 0.98))

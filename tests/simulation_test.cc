@@ -92,6 +92,30 @@ TEST(SimulationTest, JobsOfManyModesAreForecast) {
   run("sp=8,weights=striped,pool=64", "auto");
 }
 
+// Steps of a pipeline follow each other as its longest stage lets go of them, which with few rows
+// is the first, that waits for the host, or the last, that has the head.
+TEST(SimulationTest, JobsOfPipelinesAreForecast) {
+  struct Case {
+    const char *devices, *layout, *trace;
+  };
+  const Case cases[] = {{"sim:8xh200", "pp=8", "n=16,prompt=1024,output=64"},
+                        {"sim:8xh200", "tp=2,pp=4", "n=60,prompt=512,output=64"},
+                        {"sim:4xh20", "dp=2,pp=2", "n=300,prompt=256,output=uniform(20,80)"}};
+  for (const Case& c : cases) {
+    const LengthTrace trace = Trace(c.trace);
+    SimulationOptions options = Options(c.devices, trace);
+    options.engine.model = "builtin:Qwen3-32B";
+    options.engine.layout = *layout::ParseLayout(c.layout);
+    const auto result = Simulate(options);
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    const job::JobSummary& summary = result->run.summary;
+    const double seconds = summary.elapsed_seconds;
+    EXPECT_NEAR(1e-3 * static_cast<double>(summary.stats.mode_counters.at("expected_ms")), seconds,
+                0.08 * seconds)
+        << c.layout;
+  }
+}
+
 // A job that is known is held against the fewest steps that it could take, and against its
 // forecast.
 TEST(SimulationTest, AKnownJobHasABound) {

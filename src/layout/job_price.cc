@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/part.h"
 #include "kernels/kv_layout.h"
 #include "layout/mode_price.h"
 #include "layout/stream_price.h"
@@ -127,6 +128,9 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
   const ModePricers modes(options, config, plan, pricer);
   const StepMode own_mode{.sp = static_cast<uint8_t>(plan.layout.sp),
                           .tp = static_cast<uint8_t>(plan.layout.tp)};
+  const double most_layers =  // of a stage, as a part of them all
+      static_cast<double>(base::EvenPart(config.num_layers, plan.layout.pp, 0).size()) /
+      static_cast<double>(config.num_layers);
   const JobSample sample = SampleJob(job, MostChoices(job));
   const auto policy = options.policy->make();
   JobForecast forecast = ForecastJob(
@@ -150,7 +154,11 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
              if (memory.streamed_blocks > 0) return streaming_seconds(load, own.all());
              // In the other modes a rank owns all that it reads of what is pooled along sp.
              if (!modes.is_own(mode)) return own.all().seconds;
-             return pulling_seconds(own, load.rows());
+             // Those under way follow each other as the longest stage lets go of them.
+             const int64_t under_way = std::min<int64_t>(
+                 plan.layout.pp, load.sums.decode_rows + load.sums.prefill_sequences);
+             return std::max(pulling_seconds(own, load.rows()),
+                             static_cast<double>(under_way) * own.LongestStage(most_layers));
            },
        .together =
            [&](const StepLoad& largest, int64_t all_rows) {

@@ -184,11 +184,6 @@ base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& c
   return base::Status::Ok();
 }
 
-// Whether enough is known for the whole job: of experts, what rows choose is not.
-bool Forecasts(const EngineOptions& options, const model::ModelConfig& config) {
-  return options.job != nullptr && !config.moe;
-}
-
 // What a replica of the plan's layout has; nothing where that does not fit.
 PooledMemory MemoryOf(const EngineOptions& options, const model::ModelConfig& config,
                       const DecoderPlans& decoders, const StepPricer* pricer, LayoutPlan* plan) {
@@ -205,7 +200,7 @@ PooledMemory MemoryWithLayers(const EngineOptions& options, const model::ModelCo
                               const DecoderPlans& decoders, const StepPricer& pricer,
                               LayoutPlan plan, int64_t layers) {
   plan.layout.pool_layers = layers;
-  const bool forecasts = Forecasts(options, config);
+  const bool forecasts = options.job != nullptr;
   PooledMemory memory = MemoryOf(options, config, decoders, forecasts ? &pricer : nullptr, &plan);
   if (forecasts && memory.kv_tokens > 0) memory.job = ForecastOf(options, config, plan, pricer);
   return memory;
@@ -534,7 +529,7 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   const DecoderPlans decoders = PlanDecoders(options, config, plan);
   const bool chooses = plan.layout.pools_layers() && !plan.layout.pool_layers;
   std::optional<StepPricer> pricer;
-  const bool forecasts = plan.machine.prices_modes && Forecasts(options, config);
+  const bool forecasts = plan.machine.prices_modes && options.job != nullptr;
   const auto pricer_of_ranks = [&]() -> const StepPricer& {
     // Made once, and only where something is chosen by prices.
     if (!pricer) {

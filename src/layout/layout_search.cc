@@ -10,7 +10,22 @@
 namespace forebay::layout {
 namespace {
 
-std::vector<Layout> LayoutsOf(int devices) {
+// Ways in which replicas share what most of the model's weights are.
+std::vector<Layout> SharedOf(Layout layout, bool experts) {
+  if (experts) {
+    layout.experts = {&weights::kByExpert};
+    layout.expert_size.reset();
+    return {layout};
+  }
+  std::vector<Layout> shared;
+  for (const auto* placement : {&weights::kStriped, &weights::kByLayer}) {
+    layout.weights = {placement};
+    shared.push_back(layout);
+  }
+  return shared;
+}
+
+std::vector<Layout> LayoutsOf(int devices, bool experts) {
   std::vector<Layout> layouts;
   for (int tp = 1; tp <= devices; ++tp) {
     for (int pp = 1; tp * pp <= devices; ++pp) {
@@ -18,10 +33,7 @@ std::vector<Layout> LayoutsOf(int devices) {
       Layout layout{.dp = devices / (tp * pp), .tp = tp, .pp = pp};
       layouts.push_back(layout);
       if (layout.dp == 1 || pp > 1) continue;
-      for (const auto* placement : {&weights::kStriped, &weights::kByLayer}) {
-        layout.weights = {placement};
-        layouts.push_back(layout);
-      }
+      for (const Layout& shared : SharedOf(layout, experts)) layouts.push_back(shared);
     }
   }
   return layouts;
@@ -41,20 +53,20 @@ base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
                                                    const model::ModelConfig& config) {
   std::vector<LayoutTrial> trials;
   EngineOptions each = options;
-  for (const Layout& layout : LayoutsOf(options.machine.devices.count)) {
+  for (const Layout& layout : LayoutsOf(options.machine.devices.count, config.moe.has_value())) {
     each.layout = layout;
     auto plan = PlanLayout(each, config);
     LayoutTrial trial{.layout = FormatLayout(layout),
                       .refused = plan.ok() ? plan->Fits() : plan.status()};
     if (trial.refused.ok() && !plan->forecast) {
       return base::Status(base::kInvalidArgument,
-                          "layouts are compared for models without experts, on devices with "
-                          "prices; expected --devices sim:8xh200 or a --device-profile");
+                          "layouts are compared on devices with prices; expected --devices "
+                          "sim:8xh200 or a --device-profile");
     }
     if (trial.refused.ok()) {
       trial.layout = FormatLayout(plan->layout);
       // With no layer pooled it is the same as copies.
-      if (plan->layout.pools() && plan->layout.pool_layers == 0) continue;
+      if (plan->layout.pools_layers() && plan->layout.pool_layers == 0) continue;
       trial.plan = *std::move(plan);
     }
     trials.push_back(std::move(trial));
@@ -78,16 +90,13 @@ base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::Mode
                         "layout, as dp=4,weights=striped");
   }
   FB_ASSIGN_OR_RETURN(std::vector<LayoutTrial> trials, RankLayouts(options, config));
-  // The forecast sees no bubbles of pipelines: they are taken where nothing else runs.
-  const auto whole = std::ranges::find_if(
-      trials, [](const LayoutTrial& trial) { return trial.plan && trial.plan->layout.pp == 1; });
   const auto copies = std::ranges::find_if(trials, [&](const LayoutTrial& trial) {
     return trial.plan && trial.plan->layout.dp == options.machine.devices.count &&
            !trial.plan->layout.pools();
   });
-  const bool copies_do = whole != trials.end() && copies != trials.end() &&
-                         Seconds(*copies) <= kLittleSlower * Seconds(*whole);
-  LayoutTrial& best = copies_do ? *copies : whole != trials.end() ? *whole : trials.front();
+  const bool copies_do =
+      copies != trials.end() && Seconds(*copies) <= kLittleSlower * Seconds(trials.front());
+  LayoutTrial& best = copies_do ? *copies : trials.front();
   if (best.plan) return *std::move(best.plan);
   return best.refused;
 }

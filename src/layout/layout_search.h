@@ -16,18 +16,19 @@ struct LayoutTrial {
 };
 
 // Each cut of the devices into replicas, stages and tensor parallel ranks; those with several
-// replicas and one stage also with weights that they share. First those that run, the soonest done
-// first. REQUIRES: options.job. Errors are those of any layout.
+// replicas and one stage also with weights that they share, of a model with experts these. First
+// those that run, the soonest done first. REQUIRES: options.job. Errors are those of any layout.
 base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
                                                    const model::ModelConfig& config);
 
 // Nobody has named a layout of several devices, and enough is known to choose one: the job, prices
-// (of real devices as soon as they are measured), and a model whose steps can be foreseen.
+// (of real devices as soon as they are measured), and a model without experts, whose steps can be
+// foreseen whatever text chooses.
 bool LeavesLayoutOpen(const EngineOptions& options, const model::ModelConfig& config);
 
 // The plan that options ask for: that of their layout, or with layout_by_job the first of
-// RankLayouts without pipeline stages, else with them; copies of the model, where that would be
-// little slower, since what was foreseen may be a little wrong. Errors are those of either;
+// RankLayouts; copies of the model, where that would be little slower, since what was foreseen may
+// be a little wrong. Errors are those of either;
 // kInvalidArgument where nothing is known of the job.
 base::Result<LayoutPlan> PlanJob(const EngineOptions& options, const model::ModelConfig& config);
 

@@ -44,8 +44,12 @@ class PriceStream final : public device::Stream {
   void Add(const cost::OpDesc& desc) {
     const std::string_view label = desc.label;
     const bool ffn = label == "gate_up" || label == "down" || desc.kind == cost::OpKind::kExperts;
-    (ffn ? price_.ffn : price_.rest) +=
+    const cost::Work work =
         cost::WorkOf(desc, profile_, calibration_) * static_cast<double>(times_);
+    (ffn ? price_.ffn : price_.rest) += work;
+    if (desc.kind == cost::OpKind::kEmbed) price_.first += work.seconds;
+    if (desc.kind == cost::OpKind::kSample || label == "final_norm" || label == "head")
+      price_.last += work.seconds;
   }
   void Record(device::DeviceEvent&) override {}
   void Wait(const device::DeviceEvent&) override {}

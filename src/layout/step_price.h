@@ -2,6 +2,7 @@
 // prices.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 
 #include "cost/model.h"
@@ -18,10 +19,16 @@ namespace forebay::layout {
 struct StepPrice {
   cost::Work ffn;  // the FFN of all layers
   cost::Work rest;
+  // Seconds of the rest that only the first stage of a pipeline has, and only the last.
+  double first = 0, last = 0;
 
   cost::Work all() const {
     cost::Work sum = ffn;
     return sum += rest;
+  }
+  // Seconds of the longest stage, of which one has at most this part of the layers.
+  double LongestStage(double part) const {
+    return part * (all().seconds - first - last) + std::max(first, last);
   }
 };
 

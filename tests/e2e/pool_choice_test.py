@@ -52,19 +52,33 @@ class PoolChoice(support.TestCase):
         # A copy fits on no device.
         self.assertRegex(done.out, r"dp=8,tp=1,pp=1,weights=replicated.*\[memory_too_small\]")
 
-    def test_auto_runs_the_first_layout_without_stages(self):
+    def test_auto_runs_the_first_layout(self):
         job = ["-m", "builtin:Qwen3-32B", "--devices", "sim:4xh20", "--trace", "synthetic:n=60,prompt=512,output=64"]
+        self.check_auto(job)
+        experts = ["-m", "builtin:Qwen3-30B-A3B", *job[2:]]
+        self.assertIn("experts=by_expert", self.check_auto(experts))
+        unnamed = support.call("run", *experts)
+        self.assertNotIn("--layout auto", unnamed.err)
+
+    def check_auto(self, job):
+        """What plan finds to be soonest runs, in about the time that it says. Returns what plan printed."""
         ranked = support.call("plan", *job)
-        first = next(line for line in ranked.out.splitlines() if re.match(r" +[\d.]+ +\d+ .*,pp=1,", line)).split()
+        first = next(line for line in ranked.out.splitlines() if re.match(r" +[\d.]+ +\d+ ", line)).split()
         summary = os.path.join(self.folder, "auto.json")
         done = support.call("run", *job, "--layout", "auto", "--summary", summary)
         self.assertEqual(done.code, 0, done.err)
         self.assertIn(f"--layout auto: {first[-1]}", done.err)
         with open(summary, encoding="utf-8") as file:
             self.assertAlmostEqual(json.load(file)["elapsed_time"] / float(first[0]), 1, delta=0.1)
-        # Which is what runs where no layout is named.
+        return ranked.out
+
+    def test_a_trace_leaves_the_layout_open(self):
+        job = ["-m", "builtin:Qwen3-32B", "--devices", "sim:4xh20", "--trace", "synthetic:n=60,prompt=512,output=64"]
+        asked = support.call("run", *job, "--layout", "auto")
         named = support.call("run", *job)
-        self.assertIn(f"--layout auto: {first[-1]}", named.err)
+        taken = re.findall("--layout auto: .*", asked.err)
+        self.assertEqual(len(taken), 1)
+        self.assertEqual(re.findall("--layout auto: .*", named.err), taken)
         unknown = self.job([{"prompt": "x"}]).run("--devices", "2xcpu", "--layout", "auto", "--request-rate", "100")
         self.assertEqual(unknown.code, support.USAGE)
         self.assertIn("--layout auto: the job is not known before it runs", unknown.err)

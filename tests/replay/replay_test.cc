@@ -20,6 +20,7 @@ struct Case {
   const char* trace;
   int32_t max_num_seqs, max_num_batched_tokens, kv_blocks;
   const char* policy = "continuous";
+  const char* layout = nullptr;  // of ranks that decide by zen4's prices, the real ones too
 };
 
 class Steps : public StepObserver {
@@ -43,6 +44,10 @@ layout::EngineOptions OptionsOf(const Case& test, const std::string& devices) {
   options.limits.max_num_batched_tokens = test.max_num_batched_tokens;
   options.limits.kv_blocks = test.kv_blocks;
   options.policy = *schedule::FindPolicy(test.policy);
+  if (test.layout) {
+    options.layout = *layout::ParseLayout(test.layout);
+    if (!options.machine.devices.simulated) options.machine.device_profile = "zen4";
+  }
   options.machine.threads = 2;
   options.seed = 5;
   return options;
@@ -94,6 +99,7 @@ void ExpectSamePlans(const Outcome& real, const Outcome& simulated) {
     ASSERT_EQ(a.admitted, b.admitted) << "step " << i;
     ASSERT_EQ(a.preempted, b.preempted) << "step " << i;
     ASSERT_EQ(a.finished, b.finished) << "step " << i;
+    ASSERT_EQ(a.mode, b.mode) << "step " << i;
   }
   EXPECT_EQ(real.summary.prompt_tokens, simulated.summary.prompt_tokens);
   EXPECT_EQ(real.summary.output_tokens, simulated.summary.output_tokens);
@@ -148,6 +154,23 @@ TEST_P(Replay, EveryLayerInFullGivesTheSameSteps) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, Replay, testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
+
+// Two ranks that cut a step's rows, or heads and columns where it has few.
+TEST(ReplayModes, EachStepTakesTheRealMode) {
+  constexpr Case kTest = {
+      "shifting", "synthetic:n=60,prompt=uniform(3,90),output=uniform(1,60),seed=10",
+      24,         128,
+      1000,       "continuous",
+      "sp=2"};
+  const Outcome real = RunReal(kTest, "2xcpu");
+  ExpectSamePlans(real, RunSimulated(kTest, "sim:2xzen4"));
+  const auto steps_in = [&](uint8_t sp, uint8_t tp) {
+    return std::ranges::count(real.steps, StepMode{.sp = sp, .tp = tp}, &StepRecord::mode);
+  };
+  EXPECT_GT(steps_in(2, 1), 5);
+  EXPECT_GT(steps_in(1, 2), 5);
+  EXPECT_EQ(steps_in(2, 1) + steps_in(1, 2), std::ssize(real.steps));
+}
 
 // Runs the same in both details, whose times may differ by so much of the job's; returns the
 // counters of the job.

@@ -1,0 +1,90 @@
+#include "layout/layout_search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "model/builtin_configs.h"
+
+namespace forebay::layout {
+namespace {
+
+using testing::HasSubstr;
+
+EngineOptions Options(const char* devices, int choices) {
+  EngineOptions options;
+  options.machine.devices = *ParseDevices(devices);
+  options.job = std::make_shared<std::vector<ChoiceShape>>(choices, ChoiceShape{512, 64, 64});
+  options.layout_by_job = true;
+  return options;
+}
+
+TEST(LayoutSearch, TheFirstIsTaken) {
+  struct Case {
+    const char *what, *model, *devices;
+    int choices;
+    const char* layout;  // begins so
+  };
+  const Case cases[] = {
+      {"a choice a rank: all ranks on each", "Qwen3-32B", "sim:4xh200", 4,
+       "groups=1,dp=1,tp=4,pp=1"},
+      {"choices for all, and a link that is slow: copies", "Llama-3-8B", "sim:2xrtx4090", 400,
+       "groups=1,dp=2,tp=1,pp=1,weights=replicated"},
+      {"a model that a rank has no room for, over such a link: stages", "Qwen3-32B",
+       "sim:8xrtx4090", 400, "groups=1,dp=1,tp=1,pp=8"},
+      {"experts that are few beside a rank's memory", "Qwen3-30B-A3B", "sim:2xh200", 400,
+       "groups=1,dp=2,tp=1,pp=1,weights=replicated"},
+  };
+  for (const Case& c : cases) {
+    const EngineOptions options = Options(c.devices, c.choices);
+    const model::ModelConfig config = *model::LoadBuiltinConfig(c.model);
+    const auto trials = RankLayouts(options, config);
+    ASSERT_TRUE(trials.ok()) << trials.status().ToString();
+    EXPECT_TRUE(std::ranges::is_sorted(*trials, {}, [](const LayoutTrial& trial) {
+      return trial.plan ? trial.plan->forecast->seconds : 1e300;
+    })) << c.what;
+    const auto plan = PlanJob(options, config);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_THAT(FormatLayout(plan->layout), testing::StartsWith(c.layout)) << c.what;
+    const double best = trials->front().plan->forecast->seconds;
+    EXPECT_LE(plan->forecast->seconds, 1.02 * best) << c.what;
+  }
+}
+
+// A model with experts shares these; how many a rank holds is chosen, too.
+TEST(LayoutSearch, ExpertsAreShared) {
+  const auto trials =
+      RankLayouts(Options("sim:4xh20", 100), *model::LoadBuiltinConfig("Qwen3-30B-A3B"));
+  ASSERT_TRUE(trials.ok()) << trials.status().ToString();
+  int shared = 0;
+  for (const LayoutTrial& trial : *trials) {
+    EXPECT_THAT(trial.layout, HasSubstr("weights=replicated"));
+    if (!trial.plan || !trial.plan->layout.pools_experts()) continue;
+    ++shared;
+    EXPECT_GT(trial.plan->layout.expert_size, 0) << trial.layout;
+    EXPECT_GT(trial.plan->forecast->steps, 0) << trial.layout;
+  }
+  EXPECT_EQ(shared, 2);  // dp=4; dp=2,tp=2
+}
+
+TEST(LayoutSearch, ALayoutIsLeftOpenWhereEnoughIsKnown) {
+  const model::ModelConfig dense = *model::LoadBuiltinConfig("Llama-3-8B"),
+                           experts = *model::LoadBuiltinConfig("Qwen3-30B-A3B");
+  EngineOptions options = Options("sim:2xh20", 1);
+  EXPECT_FALSE(LeavesLayoutOpen(options, dense));  // asked for already
+  options.layout_by_job = false;
+  EXPECT_TRUE(LeavesLayoutOpen(options, dense));
+  EXPECT_FALSE(LeavesLayoutOpen(options, experts));
+  options.layout = *ParseLayout("dp=2");
+  EXPECT_FALSE(LeavesLayoutOpen(options, dense));
+  options.layout.reset();
+  options.job = nullptr;
+  EXPECT_FALSE(LeavesLayoutOpen(options, dense));
+  options.layout_by_job = true;
+  EXPECT_THAT(PlanJob(options, dense).status().message(),
+              HasSubstr("--layout auto: the job is not known before it runs"));
+}
+
+}  // namespace
+}  // namespace forebay::layout
