@@ -147,7 +147,7 @@ def simulated(args, folder, emit):
     summary = scale.run_batch(source, os.path.join(folder, "simulated.jsonl"), TINY, num_workers=args.workers, workers=workers, use_tqdm=False,
                               max_num_seqs=PLACES, **ARGUMENTS)
     cpu, took = time.process_time() - cpu, time.monotonic() - began
-    assert summary["end"] == "complete" and summary["done"] == args.lines and summary["refused"] == 0
+    assert summary["end"] == "complete" and summary["num_requests"] == args.lines and summary["refused"] == 0
     places = PLACES * args.workers
     busy = busy_at_end(workers.done, began, places)
     ideal = busy_at_end(ideal_spans([end - begin for begin, end in sorted(workers.done)], places), 0, places)

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "job/check_lines.h"
 #include "job/job.h"
 #include "job/job_clock.h"
 #include "job/line_server.h"
@@ -23,6 +24,16 @@
 
 namespace forebay::python {
 namespace {
+
+// May these files be written?
+base::Status CheckFiles(const cli::ModelFlags& flags, const std::string& input,
+                        const std::string& output, const std::string& summary) {
+  job::OptionFiles files = job::FilesOf(flags);
+  files.outputs.push_back({"output", output, job::kResultsIo});
+  files.outputs.push_back({"summary", summary});
+  files.inputs.push_back({"input", input});
+  return job::CheckOutputs(files.outputs, files.inputs);
+}
 
 // The job of `forebay run`, in a thread of its own.
 class Batch {
@@ -110,11 +121,7 @@ class Batch {
     return {};
   }
   base::Status CheckFiles() const {
-    job::OptionFiles files = job::FilesOf(flags_);
-    files.outputs.push_back({"output", options_.output, job::kResultsIo});
-    files.outputs.push_back({"summary", options_.summary});
-    files.inputs.push_back({"input", options_.input});
-    return job::CheckOutputs(files.outputs, files.inputs);
+    return python::CheckFiles(flags_, options_.input, options_.output, options_.summary);
   }
   // Waits until the input is there.
   base::Status OpenInput() {
@@ -214,7 +221,8 @@ class Driver {
 
   Driver(const std::string& input, const std::string& output,
          const std::vector<uint64_t>& fingerprints, bool retry_failed, int64_t least_lines,
-         int64_t most_lines, double silent_seconds) {
+         int64_t most_lines, double silent_seconds, bool progress)
+      : display_(progress && isatty(2) ? job::ProgressMode::kLive : job::ProgressMode::kQuiet, 2) {
     const GilRelease release;
     const job::SharedJobOptions options{.input_path = input,
                                         .output_path = output,
@@ -249,21 +257,36 @@ class Driver {
   bool GroupIsFull() const { return job_->GroupIsFull(); }
   bool complete() const { return job_->complete(); }
 
+  // Draws on stderr, as `forebay run` does, how the job stands so long after its begin.
+  void Draw(double seconds, bool last) {
+    const job::ProgressView view = job_->Progress(seconds);
+    last ? display_.Finish(view) : display_.Draw(view);
+  }
+
+  // Members of the summary (docs/formats/summary.md).
   nb::dict Counts() const {
     const job::SharedJob::Counts& counts = job_->counts();
-    nb::dict dict, workers, failures;
-    dict["lines"] = counts.lines;
-    dict["resumed"] = counts.resumed;
-    dict["done"] = counts.done;
-    dict["failed"] = counts.failed;
+    nb::dict dict, workers;
+    dict["num_lines"] = counts.lines;
+    dict["num_resumed"] = counts.resumed;
+    dict["num_requests"] = counts.done;
+    dict["num_failed"] = counts.failed;
+    dict["num_failed_in_file"] = counts.failed + counts.resumed_failed;
     dict["prompt_tokens"] = counts.prompt_tokens;
     dict["output_tokens"] = counts.output_tokens;
     dict["computed_twice"] = counts.twice;
     dict["refused"] = counts.refused;
     for (const auto& [name, lines] : counts.by_worker) workers[name.c_str()] = lines;
-    for (const auto& [code, failure] : job_->failures().ByCount())
-      failures[code.c_str()] = failure.count;
     dict["by_worker"] = workers;
+    nb::list failures;
+    for (const auto& [code, failure] : job_->failures().ByCount()) {
+      nb::dict member;
+      member["code"] = code;
+      member["count"] = failure.count;
+      member["first_line"] = failure.first_line;
+      member["message"] = failure.message;
+      failures.append(member);
+    }
     dict["failures"] = failures;
     return dict;
   }
@@ -278,11 +301,27 @@ class Driver {
   }
 
   std::unique_ptr<job::SharedJob> job_;
+  job::ProgressDisplay display_;
 };
+
+// Of a job whose engines are in other processes: may its files be written? And as --strict does.
+void CheckSharedFiles(const std::string& model, const Flags& given, const std::string& input,
+                      const std::string& output, const std::string& summary) {
+  python::Check(python::CheckFiles(ParseFlags(model, given), input, output, summary));
+}
+void CheckLines(const std::string& model, const Flags& given, const std::string& input,
+                int64_t max_model_len) {
+  const cli::ModelFlags flags = ParseFlags(model, given);
+  const GilRelease release;
+  const job::JobFile lines = python::Take(job::JobFile::Open(input));
+  python::Check(job::CheckAllLines(lines, flags, max_model_len));
+}
 
 }  // namespace
 
 void AddJobs(nb::module_& module) {
+  module.def("check_files", &CheckSharedFiles);
+  module.def("check_lines", &CheckLines);
   // The clock that the templates of a results file's job saw, as --now takes it.
   module.def("job_clock", [](const std::string& path) { return job::FindJobClock(path); });
   nb::class_<Batch>(module, "Batch", nb::is_weak_referenceable())
@@ -312,7 +351,7 @@ void AddJobs(nb::module_& module) {
       .def("fingerprints", &Server::Fingerprints);
   nb::class_<Driver>(module, "Driver")
       .def(nb::init<const std::string&, const std::string&, const std::vector<uint64_t>&, bool,
-                    int64_t, int64_t, double>())
+                    int64_t, int64_t, double, bool>())
       .def("join", &Driver::Join)
       .def("ask", &Driver::Ask)
       .def("hear", &Driver::Hear)
@@ -324,6 +363,7 @@ void AddJobs(nb::module_& module) {
       .def("rewrite_in_order", &Driver::RewriteInOrder)
       .def("group_is_full", &Driver::GroupIsFull)
       .def("complete", &Driver::complete)
+      .def("draw", &Driver::Draw)
       .def("counts", &Driver::Counts);
 }
 

@@ -6,8 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include "base/json_writer.h"
@@ -97,26 +97,83 @@ std::vector<std::string> Prompts(const nb::list& prompts, int64_t first) {
   return values;
 }
 
-template <typename T>
-std::vector<T> Numbers(const nb::bytes& bytes) {
-  std::vector<T> numbers(bytes.size() / sizeof(T));
-  std::memcpy(numbers.data(), bytes.c_str(), numbers.size() * sizeof(T));
-  return numbers;
+// The bytes of what has the buffer protocol.
+class Bytes {
+ public:
+  explicit Bytes(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  ~Bytes() { PyBuffer_Release(&buffer_); }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+
+  const char* data() const { return static_cast<const char*>(buffer_.buf); }
+  size_t size() const { return static_cast<size_t>(buffer_.len); }
+  // The number at an index, one of `width` bytes with a sign.
+  int64_t Number(size_t index, size_t width) const {
+    const char* const at = data() + index * width;
+    switch (width) {
+      case 1: return Load<int8_t>(at);
+      case 2: return Load<int16_t>(at);
+      case 4: return Load<int32_t>(at);
+      default: return Load<int64_t>(at);
+    }
+  }
+
+ private:
+  template <typename T>
+  static int64_t Load(const char* from) {
+    T number;
+    std::memcpy(&number, from, sizeof(number));
+    return number;
+  }
+
+  Py_buffer buffer_{};
+};
+
+void AppendIds(const Bytes& ids, size_t begin, size_t end, size_t width, std::string* json) {
+  char before = '[';
+  for (size_t i = begin; i < end; ++i) {
+    *json += std::exchange(before, ',');
+    const fmt::format_int id(ids.Number(i, width));
+    json->append(id.data(), id.size());
+  }
+  *json += before == '[' ? "[]" : "]";
 }
 
-// Lists of token ids as a table's column holds them: a byte each, 0 where it is null; where each
-// begins and the last ends, in 64 bits; the ids from the first one's begin on, in 64 bits each.
-std::vector<std::string> IdLists(const nb::bytes& valid, const nb::bytes& offsets,
-                                 const nb::bytes& ids) {
-  const std::vector<int64_t> all = Numbers<int64_t>(ids), at = Numbers<int64_t>(offsets);
-  std::vector<std::string> values;
-  for (size_t i = 0; i < valid.size(); ++i) {
-    const auto begin = static_cast<size_t>(at[i] - at[0]),
-               end = static_cast<size_t>(at[i + 1] - at[0]);
-    const auto list = std::span(all).subspan(begin, end - begin);
-    values.push_back(valid.c_str()[i] == 0 ? "null" : fmt::format("[{}]", fmt::join(list, ",")));
+// Rows of a table's column as the JSON of prompts, from Arrow's buffers: a bit each, 1 where it has
+// a value (no bytes: all have); where each begins and the last ends, in numbers of `begin_bytes`;
+// what they hold, text (`value_bytes` 0) or token ids of so many bytes. The rows are those from
+// `first_row` on; begins are counted from `first_value`.
+std::vector<nb::bytes> ColumnJson(size_t rows, size_t first_row, nb::handle bits, nb::handle begins,
+                                  size_t begin_bytes, size_t first_value, nb::handle values,
+                                  size_t value_bytes) {
+  const Bytes valid(bits), at(begins), held(values);
+  const size_t last_row = first_row + rows;
+  if (at.size() < (last_row + 1) * begin_bytes || (valid.size() > 0 && valid.size() * 8 < last_row))
+    throw nb::value_error("a column's buffers are shorter than its rows");
+  const size_t num_values = held.size() / std::max<size_t>(value_bytes, 1);
+  std::vector<nb::bytes> made;
+  made.reserve(rows);
+  std::string json;
+  for (size_t row = first_row; row < last_row; ++row) {
+    json.clear();
+    if (valid.size() > 0 && (valid.Number(row / 8, 1) >> row % 8 & 1) == 0) {
+      json = "null";
+    } else {
+      const auto begin = static_cast<size_t>(at.Number(row, begin_bytes)) + first_value,
+                 end = static_cast<size_t>(at.Number(row + 1, begin_bytes)) + first_value;
+      if (begin > end || end > num_values)
+        throw nb::value_error("a column's rows are not within its values");
+      if (value_bytes == 0) {
+        base::AppendJsonString(&json, {held.data() + begin, end - begin});
+      } else {
+        AppendIds(held, begin, end, value_bytes, &json);
+      }
+    }
+    made.emplace_back(json.data(), json.size());
   }
-  return values;
+  return made;
 }
 
 }  // namespace
@@ -142,7 +199,7 @@ GivenPrompt ReadPrompt(nb::handle prompt, int64_t index, int64_t vocab_size) {
 
 void AddPrompts(nb::module_& module) {
   module.def("prompts_json", &Prompts);
-  module.def("id_lists_json", &IdLists);
+  module.def("column_json", &ColumnJson);
 }
 
 }  // namespace forebay::python

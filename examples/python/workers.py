@@ -8,7 +8,7 @@ from forebay import scale
 def main() -> None:
     model, requests, results = sys.argv[1:]
     summary = scale.run_batch(requests, results, model, num_workers=4, num_cpus=1)
-    print(f"{summary['done']} lines done, {summary['resumed']} were there, {summary['failed']} failed")
+    print(f"{summary['num_requests']} lines done, {summary['num_resumed']} were there, {summary['num_failed']} failed")
 
 
 if __name__ == "__main__":

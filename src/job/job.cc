@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "job/check_lines.h"
 #include "job/counters.h"
 #include "job/line_order.h"
 #include "job/request_feed.h"
@@ -46,7 +47,8 @@ class Job {
   JobOutcome Run() {
     Verdict verdict;
     base::Status opened = CheckIsNotInput(options_.output_path, input_);
-    if (opened.ok() && options_.strict) opened = CheckAllLines();
+    if (opened.ok() && options_.strict)
+      opened = CheckAllLines(input_, options_.rules, text_, engine_, [this] { return Ending(); });
     if (opened.ok() && !Ending()) opened = OpenLog();
     if (!opened.ok()) {
       verdict = FromStatus(opened);
@@ -65,23 +67,6 @@ class Job {
 
  private:
   bool Ending() const { return control_.drain || control_.abort; }
-
-  base::Status CheckAllLines() {
-    RequestBuilder builder(input_, options_.rules, text_, &engine_);
-    int64_t num_bad = 0;
-    for (size_t ordinal = 0; ordinal < input_.size() && !Ending(); ++ordinal) {
-      FB_ASSIGN_OR_RETURN(const BuiltLine built, builder.Build(ordinal));
-      if (!built.error) continue;
-      ++num_bad;
-      base::Log(base::LogLevel::kError,
-                fmt::format("{}: line {}: {} [{}]", input_.path(), input_[ordinal].line + 1,
-                            built.error->message, built.error->code));
-    }
-    if (num_bad == 0) return {};
-    return base::Status(kBadLines,
-                        fmt::format("{}: {} of {} lines are bad; --strict runs nothing then",
-                                    input_.path(), num_bad, input_.size()));
-  }
 
   base::Status OpenLog() {
     FB_ASSIGN_OR_RETURN(

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/units.h"
 #include "schedule/step_mode.h"
@@ -60,6 +61,18 @@ std::map<std::string, int64_t> StepsByMode(const EngineStats& stats) {
     if (name.starts_with("steps_sp")) steps[name.substr(kSteps.size())] = count;
   }
   return steps;
+}
+// A line a worker, of so many.
+std::vector<std::string> Workers(const ProgressView& view) {
+  constexpr size_t kMostListed = 16;
+  std::vector<std::string> lines;
+  for (const WorkerProgress& worker : view.workers) {
+    if (lines.size() == kMostListed) break;
+    lines.push_back(fmt::format("{}: {} done, {} held", worker.name, worker.done, worker.held));
+  }
+  if (view.workers.size() > kMostListed)
+    lines.push_back(fmt::format("and {} workers more", view.workers.size() - kMostListed));
+  return lines;
 }
 std::string Eta(const ProgressView& view) {
   return view.eta_seconds ? "ETA " + base::FormatDuration(*view.eta_seconds) : "ETA unknown";
@@ -145,8 +158,10 @@ std::optional<double> ProgressEstimator::TokensLeft(const JobCounters& counters,
 
 std::string ProgressLine(const ProgressView& view) {
   const std::string replicas = view.stats.replicas.empty() ? "" : Replicas(view) + ", ",
-                    modes = view.modes.empty() ? "" : view.modes + ", ";
-  return fmt::format("{}, {}, {}, {}{}{}", Lines(view), Rates(view), Load(view), replicas, modes,
+                    modes = view.modes.empty() ? "" : view.modes + ", ",
+                    load = view.workers.empty() ? Load(view)
+                                                : fmt::format("{} workers", view.workers.size());
+  return fmt::format("{}, {}, {}, {}{}{}", Lines(view), Rates(view), load, replicas, modes,
                      Eta(view));
 }
 
@@ -161,7 +176,9 @@ std::vector<std::string> ProgressBlock(const ProgressView& view, size_t width) {
     const auto full = static_cast<size_t>(part * static_cast<double>(cells));
     bar = "[" + std::string(full, '#') + std::string(cells - full, '.') + "]";
   }
-  std::vector<std::string> block = {bar + tail, Lines(view) + "; " + Rates(view), Load(view)};
+  std::vector<std::string> block = {bar + tail, Lines(view) + "; " + Rates(view)};
+  if (view.workers.empty()) block.push_back(Load(view));
+  std::ranges::move(Workers(view), std::back_inserter(block));
   if (!view.stats.replicas.empty()) block.push_back(Replicas(view));
   if (!view.modes.empty()) block.push_back(view.modes);
   for (std::string& line : block) line.resize(std::min(line.size(), width));

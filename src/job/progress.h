@@ -13,6 +13,12 @@
 
 namespace forebay::job {
 
+// One of the processes that share a job.
+struct WorkerProgress {
+  std::string name;
+  int64_t done = 0, held = 0;  // lines
+};
+
 // One moment of a job.
 struct ProgressView {
   int64_t lines = 0, done = 0, failed = 0;  // earlier runs' included
@@ -21,6 +27,7 @@ struct ProgressView {
   std::optional<double> eta_seconds;       // nothing yet to judge from
   std::string modes;  // lately, with sp in the layout: "812.5 rows a step, sp1tp8 25%, sp8tp1 75%"
   EngineStats stats;
+  std::vector<WorkerProgress> workers;  // where there are any, the engines are theirs
 };
 
 // Makes views: rates over the last seconds, and the time left from tokens, not lines.

@@ -104,6 +104,18 @@ TEST(ProgressTest, RatesForgetWhatIsLongAgo) {
   EXPECT_NEAR(view.output_rate, 10, 1e-6);
 }
 
+TEST(ProgressTest, WorkersHaveALineEach) {
+  ProgressView view = View();
+  view.workers = {{"process 7", 20, 4}, {"process 9", 9, 0}};
+  const auto block = ProgressBlock(view, 100);
+  ASSERT_EQ(block.size(), 4u);
+  EXPECT_EQ(block[2], "process 7: 20 done, 4 held");
+  EXPECT_EQ(block[3], "process 9: 9 done, 0 held");
+  EXPECT_THAT(ProgressLine(view), HasSubstr(" tok/s, 2 workers, ETA"));
+  view.workers.resize(40);
+  EXPECT_EQ(ProgressBlock(view, 100).back(), "and 24 workers more");
+}
+
 std::string Drawn(ProgressMode mode, bool finish) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

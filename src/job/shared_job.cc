@@ -29,23 +29,50 @@ base::Status SharedJob::OpenLog() {
                                        options_.retry_failed)));
   counts_.lines = static_cast<int64_t>(input_.size());
   counts_.resumed = static_cast<int64_t>(log_->num_done());
+  counts_.resumed_failed = static_cast<int64_t>(log_->num_resumed_failed());
   failures_ = log_->resumed_failures();
   // No worker of this run has kept a line yet: -1 is nobody's number.
   keepers_.assign(input_.size(), -1);
   std::vector<uint32_t> lengths(input_.size());
   std::vector<bool> done(input_.size());
+  JobSize size{
+      .lines = counts_.lines, .resumed = counts_.resumed, .resumed_failed = counts_.resumed_failed};
   for (size_t ordinal = 0; ordinal < input_.size(); ++ordinal) {
     lengths[ordinal] = input_[ordinal].length;
+    if (!log_->Done(ordinal)) size.pending_bytes += input_[ordinal].length;
     // A line that is too long goes to no worker: its error is its result at once.
     if (const auto error = TooLong(input_[ordinal]); error && !log_->Done(ordinal))
       FB_RETURN_IF_ERROR(Fail(ordinal, *error));
     done[ordinal] = log_->Done(ordinal);
   }
   book_ = std::make_unique<LeaseBook>(std::move(lengths), done, options_.leases);
+  estimator_.emplace(size);
   return {};
 }
 
-void SharedJob::Join(int64_t worker, std::string name) { names_[worker] = std::move(name); }
+ProgressView SharedJob::Progress(double elapsed_seconds) {
+  JobCounters counters;
+  counters.read_bytes = counts_.done_bytes;
+  counters.read_prompt_tokens = counts_.prompt_tokens;
+  counters.done = counts_.done;
+  counters.failed = counts_.failed;
+  counters.done_output_tokens = counts_.output_tokens;
+  const EngineStats stats{.output_tokens = counts_.output_tokens,
+                          .computed_tokens = counts_.prompt_tokens + counts_.output_tokens};
+  ProgressView view = estimator_->View(elapsed_seconds, counters, stats);
+  for (const int64_t worker : present_) {
+    const auto done = counts_.by_worker.find(NameOf(worker));
+    view.workers.push_back({.name = NameOf(worker),
+                            .done = done == counts_.by_worker.end() ? 0 : done->second,
+                            .held = book_->held(worker)});
+  }
+  return view;
+}
+
+void SharedJob::Join(int64_t worker, std::string name) {
+  names_[worker] = std::move(name);
+  present_.insert(worker);
+}
 
 const std::string& SharedJob::NameOf(int64_t worker) const {
   static const std::string earlier = "an earlier run";
@@ -60,9 +87,11 @@ base::Result<std::vector<WorkerOrder>> SharedJob::Hear(int64_t worker, int64_t n
   return Act(book_->Hear(worker, now_ns), nullptr);
 }
 base::Result<std::vector<WorkerOrder>> SharedJob::Leave(int64_t worker, int64_t now_ns) {
+  present_.erase(worker);
   return Act(book_->Leave(worker, now_ns), nullptr);
 }
 base::Result<std::vector<WorkerOrder>> SharedJob::Die(int64_t worker, int64_t now_ns) {
+  present_.erase(worker);
   return Act(book_->Die(worker, now_ns), nullptr);
 }
 base::Result<std::vector<WorkerOrder>> SharedJob::Tick(int64_t now_ns) {
@@ -116,7 +145,10 @@ base::Result<std::vector<WorkerOrder>> SharedJob::Act(const std::vector<LeaseAct
                            .code = "worker_died",
                            .type = "server_error"}));
         break;
-      case Kind::kGiveUp: orders.push_back({.worker = action.worker}); break;
+      case Kind::kGiveUp:
+        present_.erase(action.worker);
+        orders.push_back({.worker = action.worker});
+        break;
     }
   }
   return orders;
@@ -137,6 +169,7 @@ base::Status SharedJob::Keep(int64_t worker, size_t ordinal, const FoundResult& 
   FB_RETURN_IF_ERROR(log_->Append(ordinal, found.text));
   keepers_[ordinal] = static_cast<int32_t>(worker);
   ++counts_.done;
+  counts_.done_bytes += input_[ordinal].length;
   ++counts_.by_worker[NameOf(worker)];
   if (found.failed) {
     ++counts_.failed;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "job/job_file.h"
 #include "job/lease_book.h"
 #include "job/line_server.h"
+#include "job/progress.h"
 #include "job/results_log.h"
 
 namespace forebay::job {
@@ -63,7 +66,8 @@ class SharedJob {
   base::Status RewriteInOrder() { return log_->RewriteInOrder(); }
 
   struct Counts {
-    int64_t lines = 0, resumed = 0, done = 0, failed = 0;
+    int64_t lines = 0, resumed = 0, resumed_failed = 0, done = 0, failed = 0;
+    int64_t done_bytes = 0;  // of lines, as prompt and output tokens are of results
     int64_t prompt_tokens = 0, output_tokens = 0;
     int64_t twice = 0;    // later results that were equal to the first
     int64_t refused = 0;  // what came and was no answer of ours
@@ -71,6 +75,8 @@ class SharedJob {
   };
   const Counts& counts() const { return counts_; }
   const FailureTally& failures() const { return failures_; }
+  // The moment so long after the first line was sent.
+  ProgressView Progress(double elapsed_seconds);
 
  private:
   SharedJob(const SharedJobOptions& options, JobFile input)
@@ -91,10 +97,12 @@ class SharedJob {
   std::unique_ptr<ResultsLog> log_;
   std::unique_ptr<LeaseBook> book_;
   std::map<int64_t, std::string> names_;
+  std::set<int64_t> present_;     // workers that have neither left, nor died, nor been given up
   std::vector<int32_t> keepers_;  // by ordinal: whose result was kept; -1: an earlier run's
   simdjson::dom::parser parser_;
   Counts counts_;
   FailureTally failures_;
+  std::optional<ProgressEstimator> estimator_;
 };
 
 }  // namespace forebay::job

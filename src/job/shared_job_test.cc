@@ -168,6 +168,9 @@ class SharedRun {
     seen_->refused += job.counts().refused;
     seen_->failed += job.counts().failed;
     EXPECT_EQ(job.counts().done + job.counts().resumed, kLines);
+    const ProgressView view = job.Progress(1);
+    EXPECT_EQ(view.done, kLines);
+    EXPECT_LE(view.workers.size(), workers_.size() - static_cast<size_t>(first_worker));
     return true;
   }
 

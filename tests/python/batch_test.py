@@ -1,4 +1,5 @@
 """run_batch in process, and tables."""
+import array
 import json
 import os
 import subprocess
@@ -188,6 +189,38 @@ def test_columns_of_token_ids(kind):
             assert row["finish_reason"] == output.outputs[0].finish_reason
         else:
             assert all(row[name] is None for name in ("prompt_token_ids", "num_input_tokens", "generated_tokens", "generated_text", "finish_reason"))
+
+
+def test_token_ids_with_a_hole():
+    out = table(pa.table({"question": pa.array([[5, None], [5]], pa.list_(pa.int32()))}))["__inference_error__"].to_pylist()
+    assert out[0] is not None and out[1] is None
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+@pytest.mark.parametrize("has_null", [False, True])
+def test_columns_of_text(kind, has_null):
+    texts = ['"quoted" \\ and\tcut\r\n', "\0\x7f", "été 漢字 \U0001f980", "", "the river", *([None] if has_null else [])]
+    column = pa.array(["before", *texts, "behind"]).cast(kind).slice(1, len(texts))
+    out = table(pa.table({"question": column})).to_pylist()
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        outputs = llm.generate([text or "" for text in texts], PARAMS, use_tqdm=False)
+    for row, text, output in zip(out, texts, outputs, strict=True):
+        assert (row["__inference_error__"] is None) == (text is not None)
+        if text is not None:
+            assert (row["prompt_token_ids"], row["generated_tokens"]) == (output.prompt_token_ids, output.outputs[0].token_ids)
+
+
+def test_buffers_that_are_no_column():
+    from forebay import _forebay
+
+    def offsets(*numbers):
+        return array.array("i", numbers).tobytes()
+
+    assert _forebay.column_json(2, 0, b"\2", offsets(0, 1, 3), 4, 0, b"abc", 0) == [b"null", b'"bc"']
+    assert _forebay.column_json(1, 1, b"", offsets(0, 1, 3), 4, 1, b"\0\5\xff\6", 1) == [b"[-1,6]"]
+    for rows, begins in ((3, offsets(0, 1, 3)), (2, offsets(0, 4, 3)), (2, offsets(0, 1, 4)), (2, offsets(0, -1, 3)), (1, b"")):
+        with pytest.raises(ValueError, match="a column's"):
+            _forebay.column_json(rows, 0, b"", begins, 4, 0, b"abc", 0)
 
 
 def test_more_rows_than_memory_holds_at_once():

@@ -49,7 +49,7 @@ def test_two_workers_give_the_file_of_one(cluster, run, tmp_path):
     summary = shared(job, output, preserve_order=True)
     assert list(answers(output)) == list(range(1, 121))
     assert answers(output) == answers(job.output)
-    assert summary["done"] == 120 and sum(summary["by_worker"].values()) == 120
+    assert summary["num_requests"] == 120 and sum(summary["by_worker"].values()) == 120
     # The file is forebay run's: it goes on, here with nothing to do.
     assert forebay.run_batch(job.input, output, LLAMA, use_tqdm=False, threads=1, **ARGUMENTS)["num_resumed"] == 120
 
@@ -69,7 +69,7 @@ def test_a_killed_worker_costs_nothing(cluster, run, tmp_path):
     summary = shared(job, output)
     killer.join()
     assert victims and summary["end"] == "complete"
-    assert summary["done"] == 1000
+    assert summary["num_requests"] == 1000
     assert answers(output) == answers(job.output)
     wait_until(lambda: not actors(), 300)
 
@@ -84,7 +84,7 @@ def test_the_driver_may_die(cluster, run, tmp_path):
         """
     killed(code, output)
     wait_until(lambda: not actors(), 300)
-    assert shared(job, output)["resumed"] > 0
+    assert shared(job, output)["num_resumed"] > 0
     assert answers(output) == answers(job.output)
 
 
@@ -116,7 +116,7 @@ def test_a_node_may_die_and_another_may_come(run, tmp_path):
         """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, check=True, timeout=600)
     summary = json.loads(done.stdout.splitlines()[-1])
-    assert summary["end"] == "complete" and summary["done"] == 1000 and summary["failures"] == {"invalid_value": 1}
+    assert summary["end"] == "complete" and summary["num_requests"] == 1000 and [(each["code"], each["count"]) for each in summary["failures"]] == [("invalid_value", 1)]
     assert answers(output) == answers(job.output)
 
 
@@ -260,6 +260,81 @@ def test_rows_of_a_killed_actor_come_again_and_are_the_same(cluster):
     assert victims and set(found) == set(names)
     for name, output in zip(names, outputs):
         assert list(found[name]["generated_tokens"]) == output.outputs[0].token_ids
+
+
+def test_a_dead_engine_ends_its_process_and_another_goes_on(cluster, tmp_path):
+    from forebay.ray import Predictor
+
+    died = tmp_path / "died"
+
+    class Mortal(Predictor):
+        """The engine of the first one ends in the middle of its second batch, as that of a device that failed does."""
+
+        async def __call__(self, batch):
+            rows = super().__call__(batch)
+            async for row in rows:
+                yield row
+                if not died.exists() and row["id"] == ["row 20"]:
+                    died.write_text(str(os.getpid()))
+                    self._llm._llm._model.close()
+
+    names = [f"row {i}" for i in range(48)]
+    params = {"max_tokens": 60, "temperature": 1, "ignore_eos": True}
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        outputs = llm.generate(prompts(48), SamplingParams(**params), keys=names, use_tqdm=False)
+    found = predicted([{"id": name, "prompt": text} for name, text in zip(names, prompts(48))], Mortal, sampling_params=params, id_column="id")
+    assert died.exists() and not os.path.exists(f"/proc/{died.read_text()}"), "its process lives"
+    assert {name: list(found[name]["generated_tokens"]) for name in names} == {
+        name: output.outputs[0].token_ids for name, output in zip(names, outputs)}
+    assert {row["__inference_error__"] for row in found.values()} == {""}
+
+
+def test_rows_under_a_checkpoint(cluster, tmp_path):
+    """The driver is killed in the middle; the same program goes on with the rows that Ray had not noted."""
+    import pyarrow.parquet
+
+    names, params = [f"row {i}" for i in range(240)], {"max_tokens": 12, "temperature": 1}
+    source, out, noted, computed = (tmp_path / name for name in ("in", "out", "checkpoint", "computed"))
+    source.mkdir()
+    for begin in range(0, 240, 20):
+        part = {"id": names[begin : begin + 20], "prompt": prompts(240)[begin : begin + 20]}
+        pyarrow.parquet.write_table(pyarrow.table(part), source / f"{begin:03}.parquet")
+    code = textwrap.dedent(f"""
+        import asyncio, json, ray, ray.data
+        from ray.data.checkpoint import CheckpointConfig
+        from forebay.ray import Predictor
+        class Noted(Predictor):
+            async def __call__(self, batch):
+                async for row in super().__call__(batch):
+                    with open({str(computed)!r}, "a") as file:
+                        print(json.dumps([str(row["id"][0]), list(map(int, row["generated_tokens"][0]))]), file=file)
+                    yield row
+                await asyncio.sleep(0.3)
+        ray.init(address="auto", log_to_driver=False)
+        ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig(
+            id_column="id", checkpoint_path={str(noted)!r}, delete_checkpoint_on_success=False)
+        ray.data.read_parquet({str(source)!r}, override_num_blocks=12).map_batches(
+            Noted, fn_constructor_kwargs={{"model": {LLAMA!r}, "sampling_params": {params!r}, "id_column": "id", "memory": "64MiB", "threads": 1}},
+            compute=ray.data.ActorPoolStrategy(size=1), num_cpus=1, batch_size=16).write_json({str(out)!r})
+        """)
+    process = subprocess.Popen([sys.executable, "-c", code])
+    wait_until(lambda: process.poll() is not None or (noted.exists() and sum(1 for _ in noted.iterdir()) > 2), 300)
+    assert process.poll() is None, "it ended before it could be killed"
+    process.kill()
+    process.wait()
+    wait_until(lambda: not processes(b"ray::MapWorker"), 300)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+    found = [json.loads(line) for path in out.iterdir() for line in path.read_text().splitlines()]
+    assert sorted(row["id"] for row in found) == sorted(names)
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        outputs = llm.generate(prompts(240), SamplingParams(**params), keys=names, use_tqdm=False)
+    expected = {name: output.outputs[0].token_ids for name, output in zip(names, outputs)}
+    assert {row["id"]: row["generated_tokens"] for row in found} == expected
+    # What was computed twice, since its block was not whole, is the same.
+    every = [json.loads(line) for line in computed.read_text().splitlines()]
+    print(f"240 rows, {len(every) - 240} of them computed twice")
+    assert 240 <= len(every) < 480 and all(tokens == expected[name] for name, tokens in every)
 
 
 def test_the_examples(cluster, tmp_path):

@@ -44,7 +44,12 @@ class Lines:
         self._last: tuple[SamplingParams | None, str] | None = None
 
     def line(self, value: str, params: SamplingParams | None) -> str:
-        return f'{self._begin}{value}{self.rest(params)}}}'
+        begin, end = self.around(params)
+        return f"{begin}{value}{end}"
+
+    def around(self, params: SamplingParams | None) -> tuple[str, str]:
+        """What stands before the prompt of a line, and behind it."""
+        return self._begin, self.rest(params) + "}"
 
     def rest(self, params: SamplingParams | None) -> str:
         """What follows the prompt."""

@@ -1,6 +1,6 @@
 """Forebay on a Ray cluster: ``run_batch``, a job whose lines its nodes answer, and ``Predictor`` for Ray Data.
 
-Needs the extra ``[ray]``. Ray places processes and restarts them; who computes which line is in the driver's books (scale.py).
+Needs the extra ``[ray]``. Ray places processes and restarts them; who computes which line is in the driver's books (driver.py).
 """
 
 from __future__ import annotations

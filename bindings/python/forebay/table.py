@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -144,13 +143,14 @@ class _Asks:
 
     def write(self, batches: Iterable[Any], path: str) -> int:
         """The job's input; written anew each time, since the results file knows by hashes whether it is the same."""
-        lines = Lines({}, self._chat, {"return_token_ids": True})
+        begin, end = (text.encode() for text in Lines({}, self._chat, {"return_token_ids": True}).around(self._params))
+        between = end + b"\n" + begin
         seen: set[Any] = set()
         count = 0
-        with open(path + ".writing", "w", encoding="utf-8") as file:
+        with open(path + ".writing", "wb") as file:
             for batch in batches:
-                values = batch.column(batch.schema.names.index(self._column))
-                made = [lines.line(value, self._params) for value in (_chats(values) if self._chat else _prompts(values))]
+                column = batch.column(batch.schema.names.index(self._column))
+                values = _chats(column) if self._chat else _prompts(column)
                 if self._key is not None:
                     names = batch.column(batch.schema.names.index(self._key)).to_pylist()
                     for row, name in enumerate(names):
@@ -158,34 +158,35 @@ class _Asks:
                             told = f"row {count + row}: {self._key} is {name!r}, {'null' if name is None else 'twice'}"
                             raise InvalidValueError("invalid_value", told)
                         seen.add(name)
-                    made = [f'{{"custom_id": {json.dumps(str(name))}, {line[1:]}' for name, line in zip(names, made)]
-                file.writelines(line + "\n" for line in made)
-                count += len(made)
+                    keys = (json.dumps(str(name)).encode() for name in names)
+                    file.writelines(b'{"custom_id": %b, %b%b%b\n' % (key, begin[1:], value, end) for key, value in zip(keys, values))
+                elif values:
+                    file.writelines((begin, between.join(values), end, b"\n"))
+                count += len(values)
         os.replace(path + ".writing", path)
         return count
 
 
-def _prompts(column: Any) -> list[str]:
-    """A column's prompts as JSON."""
-    import pyarrow as pa
+def _prompts(column: Any) -> list[bytes]:
+    """A column's prompts as JSON; text and token ids by the buffers that hold them, so that no value becomes an object."""
+    import pyarrow.types as types
 
-    kind = column.type
-    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_signed_integer(kind.value_type) and len(column):
-        # By its buffers: Arrow's computing brings pandas' import with it.
-        bits, begins = column.buffers()[:2]
-        at = range(column.offset, column.offset + len(column))
-        offsets = array("q", memoryview(begins).cast("q" if pa.types.is_large_list(kind) else "i")[at.start : at.stop + 1])
-        valid = bytes(bits[row >> 3] >> (row & 7) & 1 for row in at) if bits is not None else b"\1" * len(column)
-        ids = column.values[offsets[0] : offsets[-1]]
-        if ids.null_count == 0:
-            width: Any = {8: "b", 16: "h", 32: "i", 64: "q"}[kind.value_type.bit_width]
-            held = memoryview(ids.buffers()[1]).cast(width)[ids.offset : ids.offset + len(ids)] if len(ids) else ()
-            return _forebay.id_lists_json(valid, offsets.tobytes(), array("q", held).tobytes())
-    return [json.dumps(value) for value in column.to_pylist()]
+    kind, rows = column.type, len(column)
+    if rows == 0:
+        return []
+    bits, begins = column.buffers()[:2]
+    if types.is_string(kind) or types.is_large_string(kind):
+        width = 8 if types.is_large_string(kind) else 4
+        return _forebay.column_json(rows, column.offset, bits or b"", begins, width, 0, column.buffers()[2] or b"", 0)
+    if (types.is_list(kind) or types.is_large_list(kind)) and types.is_signed_integer(kind.value_type) and column.values.null_count == 0:
+        ids, width = column.values, 8 if types.is_large_list(kind) else 4
+        held = ids.buffers()[1] or b""
+        return _forebay.column_json(rows, column.offset, bits or b"", begins, width, ids.offset, held, kind.value_type.bit_width // 8)
+    return [json.dumps(value).encode() for value in column.to_pylist()]
 
 
-def _chats(column: Any) -> list[str]:
-    return [json.dumps(_messages(value)) for value in column.to_pylist()]
+def _chats(column: Any) -> list[bytes]:
+    return [json.dumps(_messages(value)).encode() for value in column.to_pylist()]
 
 
 def _messages(value: Any) -> Any:

@@ -57,6 +57,7 @@ class Worker:
         facts = self._model.facts()
         return {
             "fingerprints": self._server.fingerprints(),
+            "isa": facts["isa"],
             "model": facts["model"],
             "numerics_class": facts["numerics_class"],
             "max_model_len": facts["max_model_len"],

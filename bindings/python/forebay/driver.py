@@ -1,0 +1,216 @@
+"""The driver of a job that several processes share: it keeps the books and the files, and tells the others what to compute."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from datetime import datetime
+from typing import Any
+
+from . import _forebay
+from .crew import Crew
+from .errors import EngineError
+from .worker import Lines
+from .workers import Workers
+
+_log = logging.getLogger("forebay")
+# How often progress is drawn, seconds.
+_DRAWS = 0.25
+
+
+class _Member:
+    """A process that computes lines, under the number that the books have for it."""
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number, self.name = number, name
+        self.held: set[int] = set()
+        self.given_up = False
+
+
+class Run:
+    """The driver: one call of ``run_batch``. Its thread alone touches the files."""
+
+    def __init__(self, workers: Workers, input: str, output: str, arguments: dict[str, Any], options: dict[str, Any]) -> None:
+        self._workers, self._input, self._output, self._options = workers, input, output, options
+        # Templates of all workers, and of the run that this one goes on with, see one clock.
+        now = arguments.get("now") or _forebay.job_clock(output) or datetime.now().strftime("%Y-%m-%dT%H:%M:%S")
+        self._crew = Crew(workers, {**arguments, "now": now}, options["start_seconds"])
+        self._most_held = math.ceil(1.25 * int(arguments.get("max_num_seqs") or 256))
+        self._members: dict[int, _Member] = {}  # the processes that compute
+        self._next_number = 0
+        self._barren = 0  # deaths since the last result
+        self._setting: dict[str, Any] = {}
+        self._driver: Any = None
+        self._began = 0.0
+        self._summary: dict[str, Any] = {}
+        self._draining = False
+
+    def run(self, count: int) -> dict[str, Any]:
+        began = time.monotonic()
+        interrupt: KeyboardInterrupt | None = None
+        end = "failed"
+        try:
+            ready = self._crew.first(count)
+            self._setting = ready[min(ready)]
+            self._options["check"](self._setting["max_model_len"])
+            self._driver = _forebay.Driver(
+                self._input, self._output, self._setting["fingerprints"], bool(self._options["retry_failed"]), self._options["least_lines"],
+                self._options["most_lines"], self._options["silent_seconds"], bool(self._options["use_tqdm"]),
+            )
+            self._began = time.monotonic()
+            for process, theirs in ready.items():
+                self._admit(process, theirs)
+            interrupt = self._loop()
+            if self._options["preserve_order"] and self._driver.complete():
+                self._driver.rewrite_in_order()
+            end = "complete" if self._driver.complete() else "drained"
+        except KeyboardInterrupt:  # the second one
+            end = "aborted"
+            raise
+        finally:
+            self._workers.close()
+            if self._driver is not None:
+                self._summary = self._summarize(end, self._began - began)
+        if interrupt is not None and end == "drained":
+            raise interrupt
+        return self._summary
+
+    def _summarize(self, end: str, startup: float) -> dict[str, Any]:
+        """The members of ``forebay run``'s summary that a driver knows."""
+        counts, took = self._driver.counts(), time.monotonic() - self._began
+        tokens = counts["prompt_tokens"] + counts["output_tokens"]
+        if end == "complete" and 0 < counts["num_lines"] == counts["num_failed_in_file"]:
+            end = "all_failed"
+        summary = {
+            "elapsed_time": took,
+            "total_num_tokens": tokens,
+            "requests_per_second": counts["num_requests"] / took,
+            "tokens_per_second": tokens / took,
+            "output_tokens_per_second": counts["output_tokens"] / took,
+            "end": end,
+            **counts,
+            "startup_seconds": startup,
+            **{key: self._setting[key] for key in ("isa", "model", "numerics_class", "max_model_len")},
+        }
+        if self._options["summary"]:
+            with open(self._options["summary"], "w", encoding="utf-8") as file:
+                print(json.dumps(summary), file=file)
+        return summary
+
+    def _admit(self, process: int, theirs: dict[str, Any]) -> None:
+        name = self._crew.names[process]
+        if any(theirs[key] != self._setting[key] for key in ("fingerprints", "version")):
+            shown = ("model", "numerics_class", "max_model_len", "version")
+            found, expected = ({key: each[key] for key in shown} for each in (theirs, self._setting))
+            _log.warning("%s is refused: it has %s, the job %s; model files, template and flags count too", name, found, expected)
+            self._crew.dismiss(process, f"it has {found}, the job {expected}")
+            return
+        self._join(process)
+
+    def _join(self, process: int) -> None:
+        member = _Member(self._next_number, self._crew.names[process])
+        self._next_number += 1
+        self._members[process] = member
+        self._driver.join(member.number, member.name)
+        self._ask(member)
+
+    def _ask(self, member: _Member) -> None:
+        while not self._draining and not member.given_up and len(member.held) < self._most_held:
+            before = len(member.held)
+            self._obey(self._driver.ask(member.number, time.monotonic()))
+            if len(member.held) == before:
+                return
+
+    def _obey(self, orders: list[tuple[int, Lines]]) -> None:
+        by_number = {member.number: (process, member) for process, member in self._members.items()}
+        for number, lines in orders:
+            process, member = by_number[number]
+            if not lines:
+                _log.warning("%s is silent; its lines go to others", member.name)
+                member.given_up = True
+            elif not self._draining:
+                member.held.update(number for number, _ in lines)
+                self._workers.send(process, lines)
+
+    def _loop(self) -> KeyboardInterrupt | None:
+        """Returns the Ctrl-C that drained the job."""
+        committed = staffed = drawn = self._began
+        drain_ends = math.inf
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            while not self._driver.complete():
+                try:
+                    for event in self._workers.poll(0.2):
+                        self._take(*event)
+                    now = time.monotonic()
+                    staffed = now if self._members or self._draining else staffed
+                    if now - staffed > self._options["start_seconds"]:
+                        raise self._nobody(f"those that were started since are not ready after {now - staffed:.0f} s")
+                    self._obey(self._driver.tick(now))
+                    if now - committed > 1 or self._driver.group_is_full():
+                        self._driver.commit()
+                        committed = now
+                    if now - drawn > _DRAWS:
+                        self._driver.draw(now - self._began, False)
+                        drawn = now
+                    if self._draining and (now > drain_ends or not any(each.held for each in self._members.values())):
+                        break
+                except KeyboardInterrupt as raised:
+                    if interrupt is not None:
+                        raise
+                    interrupt, self._draining = raised, True
+                    drain_ends = time.monotonic() + self._options["grace"]
+        finally:
+            self._driver.commit()
+            self._driver.draw(time.monotonic() - self._began, True)
+        return interrupt
+
+    def _take(self, process: int, kind: str, value: Any) -> None:
+        now = time.monotonic()
+        member = self._members.get(process)
+        self._crew.starting.discard(process)
+        if kind == "ready":
+            self._admit(process, value)
+        elif kind == "failed":
+            self._crew.dismiss(process, str(value))
+        elif kind == "died":
+            self._lose(process, member, str(value))
+        elif member is not None:
+            self._obey(self._driver.hear(member.number, now))
+            for text in value:
+                self._barren = 0
+                number = _line_of(text)
+                member.held.discard(number)
+                self._obey(self._driver.finish(member.number, text, now))
+            if not member.given_up:
+                self._ask(member)
+            elif not member.held:
+                self._join(process)
+        if not self._members and not self._crew.starting and not self._draining and not self._driver.complete():
+            raise self._nobody()
+
+    def _lose(self, process: int, member: _Member | None, why: str) -> None:
+        name = self._crew.names[process]
+        self._crew.dismiss(process, why)
+        self._barren += 1
+        if member is not None:
+            _log.warning("%s died (%s); its lines go to others", name, why)
+            del self._members[process]
+            self._obey(self._driver.die(member.number, time.monotonic()))
+        if self._barren > 20:
+            raise EngineError("no_worker", f"workers die and finish nothing; the last: {name}: {why}")
+        if not self._draining and not self._driver.complete():
+            self._crew.start()
+
+    def _nobody(self, *why: str) -> EngineError:
+        return EngineError("no_worker", "; ".join(["no worker is left", *self._crew.why[-5:], *why]))
+
+
+def _line_of(text: bytes) -> int:
+    """The line of a result, from 0; -1 where it is none."""
+    try:
+        return int(text[len(b'{"id":"batch_req_') :].split(b"_", 1)[0]) - 1
+    except ValueError:
+        return -1
