@@ -3,7 +3,7 @@
 
 usage: offload.py FOREBAY FOLDER [--rounds N] [--rows park,kept,long,stream] [--profile NAME] [--out FILE]
 FOLDER is on the disk that is measured. In turns, median.
-park: 24 requests of 64 tokens whose outputs nobody knows (a stop id in 128 draws), KV for 8 choices of 192; preempted ones are computed again, or
+park: 24 requests of 32 tokens whose outputs nobody knows (a stop id in 192 draws), KV for 8 choices of 192; preempted ones are computed again, or
 wait in a file. kept: 6 documents of 2,048 tokens x 4 questions, a first job, and a second one on what it kept. long: a prompt of 8,192 tokens, KV
 for 2,048, the rest read from memory layer by layer; prompt and decoding apart. stream: TinyLlama's shape, 12 requests, KV for 3; all of them
 resident, or the rest in memory. Each job is simulated too, by --profile and with the lengths that came out: times are of the steps alone.
@@ -22,7 +22,7 @@ from shapes import QWEN3_06B, TINYLLAMA_11B
 from turns import HEAD, in_turns, machine, table
 
 VOCABULARY = 32768
-STOP_IDS = VOCABULARY // 128
+STOP_IDS = VOCABULARY // 192
 BLOCK = 32
 MODELS = {
     "qwen": QWEN3_06B | {"vocab_size": VOCABULARY, "eos_token_id": 0, "max_position_embeddings": 16384},
@@ -96,7 +96,7 @@ class Bench:
     def park(self):
         rng = random.Random(1)
         stops = list(range(1, 1 + STOP_IDS))
-        requests = self.write("park", [{"prompt": [rng.randrange(1 + STOP_IDS, VOCABULARY) for _ in range(64)], "max_tokens": 512, "temperature": 1,
+        requests = self.write("park", [{"prompt": [rng.randrange(1 + STOP_IDS, VOCABULARY) for _ in range(32)], "max_tokens": 512, "temperature": 1,
                                         "seed": i, "ignore_eos": True, "stop_token_ids": stops} for i in range(24)])
         flags = ["--max-model-len", "768", "--no-enable-prefix-caching", "--num-kv-blocks-override", str(8 * 192 // BLOCK)]
         file = ["--kv-file", self.path("kv"), "--kv-file-size", "2GiB", "--kv-preempt", "park"]
@@ -132,10 +132,11 @@ class Bench:
 
     def stream(self):
         rng = random.Random(4)
-        requests = self.write("stream", [{"prompt": [rng.randrange(3, 32000) for _ in range(128)], "max_tokens": 96, "temperature": 0,
+        requests = self.write("stream", [{"prompt": [rng.randrange(3, 32000) for _ in range(128)], "max_tokens": 64, "temperature": 0,
                                           "ignore_eos": True} for _ in range(12)])
         flags = ["--max-model-len", "256", "--max-num-seqs", "12", "--no-enable-prefix-caching"]
-        few = ["--num-kv-blocks-override", str(3 * 224 // BLOCK), "--kv-offloading-size", "1GiB", "--device-profile", self.args.profile]
+        few = ["--num-kv-blocks-override", str(3 * 192 // BLOCK), "--kv-offloading-size", "1GiB", "--mean-context", "160",
+               "--device-profile", self.args.profile]
         plans = {plan: lambda plan=plan: self.run("stream", plan, "tinyllama", requests, *flags, *few, "--kv-offload", plan)
                  for plan in ("off", "auto", "always")}
         return in_turns(plans | {"all resident": lambda: self.run("stream", "all resident", "tinyllama", requests, *flags)}, self.args.rounds)

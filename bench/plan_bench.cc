@@ -1,7 +1,7 @@
 // What a step's planning takes beside the step, by policy and number of choices, and what the order
 // of a job's lines takes: `plan_bench`. Processor time of the one thread that plans. A plan is
-// looked at, decided, checked and taken into the books (Choices::View to Apply); blocks hold three
-// quarters of what the choices would fill, so that some are preempted and parked, or streamed.
+// looked at, decided, checked and taken into the books (Choices::View to Apply); blocks hold half
+// of what the choices would fill, so that some are preempted and parked, or streamed.
 #include <fmt/core.h>
 #include <time.h>
 
