@@ -287,7 +287,7 @@ TEST_P(Exactness, AfterPreemptionWithinPrompts) {
   for (Request& request : requests) {
     const bool answers = request.id < 4;
     request.prompts[0].resize(answers ? 5 : 250, static_cast<int32_t>(10 + request.id));
-    request.sampling.max_tokens = answers ? 100 : 1;
+    request.sampling.max_tokens = answers ? 70 : 1;
   }
   const Answers alone = RunAlone(requests);
   options_.limits.max_num_seqs = 6;
