@@ -112,7 +112,7 @@ class Bench:
         changes = next((i for i, rows in enumerate(rows_of) if found[rows, "auto"][-1]["mode"] == MODES[0][1]), len(rows_of))
         apart = [ratio / priced for ratio, priced in zip(ratios, priced_ratios)]
         of = [f"{rows}" for rows in rows_of] + ["none"]
-        wanted = [("SP by TP", f"{ratios[0]:.2f} at {of[0]} rows, {ratios[1]:.2f} at {of[1]}, {ratios[-1]:.2f} at {of[-2]}"),
+        wanted = [(f"SP by TP of {of[0]}, {of[1]} and {of[-2]} rows", f"{ratios[0]:.2f}, {ratios[1]:.2f}, {ratios[-1]:.2f}"),
                   ("rows from which SP is shorter; from which auto takes it", f"{of[crosses]}; {of[changes]}: {abs(crosses - changes)} apart in this list"),
                   ("SP by TP over the simulator's, least and most", f"{min(apart):.2f}, {max(apart):.2f}"),
                   ("auto over the better, most; the better's own slowest over its median", f"{max(over):.2f}; {max(spread):.2f}")]
