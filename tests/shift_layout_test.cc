@@ -87,9 +87,9 @@ TEST_P(ShapeLayoutTest, RanksThatCutRowsGiveTheSameDigests) {
   });
 }
 
-// Whatever else steps do while each takes a mode at random: they preempt, find prefixes that others
-// wrote, overlap with steps of other stages, see windows, move to another replica; in fp32, and in
-// class `amx`.
+// Whatever else steps do while each takes a mode at random: they find prefixes that others wrote in
+// few blocks, overlap with steps of other stages, see windows, move to another replica; in fp32,
+// and in class `amx`.
 TEST_P(ShapeLayoutTest, ModesAtRandomChangeNothingElse) {
   requests_.resize(12);
   for (Request& request : requests_) {
@@ -112,7 +112,6 @@ TEST_P(ShapeLayoutTest, ModesAtRandomChangeNothingElse) {
   run_one();
   options_.limits.kv_blocks = 9;
   run("sp=2,tp=2");
-  EXPECT_GT(stats_.preemptions, 0);
   EXPECT_GT(stats_.prefix_blocks_hit, 0);
   options_.limits = {
       .max_model_len = 128, .max_num_seqs = 4, .max_num_batched_tokens = 48, .steps_in_flight = 3};
