@@ -3,6 +3,8 @@
 
 usage: python.py FOREBAY [--rounds N] [--rows tiny,job] [--requests N] [--threads N] [--out FILE], by a Python that has the package
 and pyarrow. With one thread nobody waits in a loop for another, so that CPU time means something where other work shares the cores.
+The last columns are of the call alone, beside the whole process of `forebay run`: the model is opened in it too, the interpreter, its imports
+and the reading of the requests (`LLM.generate` takes them from memory) are not.
 Rows: tiny (N requests of 16 + 4 on a tiny model, where overhead shows; 20,000), job (128 x 128+128 of the SmolLM2-135M shape),
 gil (a second Python thread beside a job, with a core left free and without), iter (memory over --prompts of generate_iter).
 """
@@ -19,26 +21,43 @@ from throughput import write_requests
 from turns import cpu_in_turns, machine, python, share
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-HEAD = ["| job | way | seconds | times the first, of pairs | CPU s | times the first, of pairs |", "|---|---|---|---|---|---|"]
+HEAD = ["| job | way | seconds | times the first, of pairs | CPU s | times the first, of pairs | of the call, s | times the first | CPU s | times the first |",
+        "|---" * 10 + "|"]
 TINY = os.path.join(ROOT, "tests", "golden", "models", "llama3-gqa")
-# Each prints the output tokens. Arguments: model, the package's arguments as JSON, requests, output.
-BEGIN = "import json, sys, forebay; model, arguments, source, output = sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:5]\n"
-RUN_BATCH = BEGIN + "print(forebay.run_batch(source, output, model, use_tqdm=False, **arguments)['output_tokens'])"
-ROWS = BEGIN + """
+# Each prints the output tokens, and the seconds and CPU seconds of its call. Arguments: model, the package's arguments as JSON, requests, output.
+BEGIN = """
+import json, sys, time, forebay
+model, arguments, source, output = sys.argv[1], json.loads(sys.argv[2]), *sys.argv[3:5]
+def clocks():
+    return time.monotonic(), time.process_time()
+def tell(tokens):
+    print(tokens, *(now - then for now, then in zip(ended, began)))
+"""
+RUN_BATCH = BEGIN + """
+began = clocks()
+summary = forebay.run_batch(source, output, model, use_tqdm=False, **arguments)
+ended = clocks()
+tell(summary["output_tokens"])
+"""
+GENERATE = BEGIN + """
 with open(source, encoding="utf-8") as file:
     rows = [json.loads(line) for line in file]
 params = forebay.SamplingParams(temperature=0, ignore_eos=True, max_tokens=rows[0]["max_tokens"])
-"""
-GENERATE = ROWS + """
+prompts = [row["prompt"] for row in rows]
+began = clocks()
 with forebay.LLM(model, **arguments) as llm:
-    print(sum(len(each.outputs[0].token_ids) for each in llm.generate([row["prompt"] for row in rows], params, use_tqdm=False)))
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    ended = clocks()
+    tell(sum(len(each.outputs[0].token_ids) for each in outputs))
 """
 RUN_TABLE = BEGIN + """
 import pyarrow.parquet
 with open(source, encoding="utf-8") as file:
     params = forebay.SamplingParams(temperature=0, ignore_eos=True, max_tokens=json.loads(file.readline())["max_tokens"])
+began = clocks()
 forebay.run_table(source[:-5] + "parquet", output + ".parquet", model, prompt="prompt", params=params, use_tqdm=False, **arguments)
-print(sum(pyarrow.parquet.ParquetFile(output + ".parquet").read(["num_generated_tokens"])[0].to_pylist()))
+ended = clocks()
+tell(sum(pyarrow.parquet.ParquetFile(output + ".parquet").read(["num_generated_tokens"])[0].to_pylist()))
 """
 # A thread that only counts, alone and beside jobs in turns. Prints its speed beside them as a part of that alone, and its longest waits
 # in both, in milliseconds. Argument: the part's threads.
@@ -104,6 +123,7 @@ pyarrow.parquet.write_table(pyarrow.table({"prompt": rows}), sys.argv[1][:-5] + 
 class Job:
     def __init__(self, forebay, folder, model, arguments, count, vocabulary, prompt, generated):
         self.forebay, self.folder, self.model, self.arguments, self.expected = forebay, folder, model, arguments, count * generated
+        self.calls = {}  # way -> seconds and CPU seconds of each round's call
         write_requests(self.path("in.jsonl"), count, vocabulary, prompt, generated)
         python(TABLE, self.path("in.jsonl"))
 
@@ -122,16 +142,18 @@ class Job:
                         "--summary", self.path("summary.json"), *flags], check=True)
         self.check(json.load(open(self.path("summary.json")))["output_tokens"])
 
-    def python(self, code):
-        self.check(int(python(code, self.model, json.dumps(self.arguments), self.path("in.jsonl"), self.output())))
+    def python(self, name, code):
+        tokens, *clocks = python(code, self.model, json.dumps(self.arguments), self.path("in.jsonl"), self.output()).split()
+        self.check(int(tokens))
+        self.calls.setdefault(name, []).append(list(map(float, clocks)))
 
     def check(self, tokens):
         if tokens != self.expected:
             sys.exit(f"{tokens} tokens, not {self.expected}")
 
     def ways(self):
-        return {"`forebay run`": self.run} | {name: lambda code=code: self.python(code) for name, code in
-                                              {"`run_batch`": RUN_BATCH, "`LLM.generate`": GENERATE, "`run_table`": RUN_TABLE}.items()}
+        codes = {"`run_batch`": RUN_BATCH, "`LLM.generate`": GENERATE, "`run_table`": RUN_TABLE}
+        return {"`forebay run`": self.run} | {name: lambda name=name, code=code: self.python(name, code) for name, code in codes.items()}
 
 
 def written(folder, name, config):
@@ -167,11 +189,14 @@ def main():
                 args.forebay, folder, model, {"random_weights": True, "skip_tokenizer_init": True, "memory": "2GiB", **threads}, 128,
                 SMOLLM2_135M["vocab_size"], 128, 128)
         for name, make in jobs.items():
-            times, cpu = cpu_in_turns(make().ways(), args.rounds)
+            job = make()
+            times, cpu = cpu_in_turns(job.ways(), args.rounds)
             first = next(iter(times))
             for way in times:
-                lines.append(f"| {name} | {way} | {statistics.median(times[way]):.2f} | {share(times[first], times[way])} | "
-                             f"{statistics.median(cpu[way]):.2f} | {share(cpu[first], cpu[way])} |")
+                cells = [name, way]
+                for firsts, own in zip((times[first], cpu[first]) * 2, (times[way], cpu[way], *zip(*job.calls.get(way, [])))):
+                    cells += [f"{statistics.median(own):.2f}", share(firsts, own)]
+                lines.append("| " + " | ".join(cells + [""] * (10 - len(cells))) + " |")
                 print(lines[-1], flush=True)
 
         def emit(*more):

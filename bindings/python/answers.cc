@@ -154,18 +154,19 @@ class Answers {
   // Finds the whole lines that were not there the last time.
   void Look() {
     for (;;) {
-      const size_t held = tail_.size();
-      tail_.resize(held + kReadBytes);
-      const ssize_t count =
-          pread(fd_, tail_.data() + held, kReadBytes, static_cast<off_t>(looked_ + held));
-      tail_.resize(held + static_cast<size_t>(std::max<ssize_t>(count, 0)));
+      if (held_ == tail_.size()) tail_.resize(2 * held_);
+      const ssize_t count = pread(fd_, tail_.data() + held_, tail_.size() - held_,
+                                  static_cast<off_t>(looked_ + held_));
       if (count < 0) python::Throw(job::ResultsIoError(path_, "cannot read the results", errno));
-      size_t begin = 0;
-      for (size_t end; (end = tail_.find('\n', begin)) != std::string::npos; begin = end + 1)
-        Note(std::string_view(tail_).substr(begin, end - begin), looked_ + begin);
-      tail_.erase(0, begin);
-      looked_ += begin;
       if (count == 0) return;
+      held_ += static_cast<size_t>(count);
+      const std::string_view there(tail_.data(), held_);
+      size_t begin = 0;
+      for (size_t end; (end = there.find('\n', begin)) != std::string::npos; begin = end + 1)
+        Note(there.substr(begin, end - begin), looked_ + begin);
+      std::copy(there.begin() + static_cast<std::ptrdiff_t>(begin), there.end(), tail_.begin());
+      held_ -= begin;
+      looked_ += begin;
     }
   }
   void Note(std::string_view text, uint64_t begin) {
@@ -202,7 +203,9 @@ class Answers {
   const int fd_;
   uint64_t looked_ = 0;  // so many bytes, lines that are whole
   int64_t line_ = 0;     // so many lines
-  std::string tail_;     // what came behind them
+  // What came behind them: so many bytes of the buffer.
+  std::string tail_ = std::string(kReadBytes, '\0');
+  size_t held_ = 0;
   std::vector<Place> places_;
   size_t next_ = 0;  // row
   std::string text_;

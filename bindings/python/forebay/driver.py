@@ -79,7 +79,7 @@ class Run:
 
     def _summarize(self, end: str, startup: float) -> dict[str, Any]:
         """The members of ``forebay run``'s summary that a driver knows."""
-        counts, took = self._driver.counts(), time.monotonic() - self._began
+        counts, took = self._driver.counts(), max(time.monotonic() - self._began, 1e-9)
         tokens = counts["prompt_tokens"] + counts["output_tokens"]
         if end == "complete" and 0 < counts["num_lines"] == counts["num_failed_in_file"]:
             end = "all_failed"
