@@ -291,14 +291,12 @@ def test_a_dead_engine_ends_its_process_and_another_goes_on(cluster, tmp_path):
 
 def test_rows_under_a_checkpoint(cluster, tmp_path):
     """The driver is killed in the middle; the same program goes on with the rows that Ray had not noted."""
-    import pyarrow.parquet
-
     names, params = [f"row {i}" for i in range(240)], {"max_tokens": 12, "temperature": 1}
     source, out, noted, computed = (tmp_path / name for name in ("in", "out", "checkpoint", "computed"))
     source.mkdir()
     for begin in range(0, 240, 20):
-        part = {"id": names[begin : begin + 20], "prompt": prompts(240)[begin : begin + 20]}
-        pyarrow.parquet.write_table(pyarrow.table(part), source / f"{begin:03}.parquet")
+        rows = [{"id": name, "prompt": text} for name, text in zip(names, prompts(240))][begin : begin + 20]
+        (source / f"{begin:03}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
     code = textwrap.dedent(f"""
         import asyncio, json, ray, ray.data
         from ray.data.checkpoint import CheckpointConfig
@@ -313,17 +311,19 @@ def test_rows_under_a_checkpoint(cluster, tmp_path):
         ray.init(address="auto", log_to_driver=False)
         ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig(
             id_column="id", checkpoint_path={str(noted)!r}, delete_checkpoint_on_success=False)
-        ray.data.read_parquet({str(source)!r}, override_num_blocks=12).map_batches(
+        ray.data.read_json({str(source)!r}, override_num_blocks=12).map_batches(
             Noted, fn_constructor_kwargs={{"model": {LLAMA!r}, "sampling_params": {params!r}, "id_column": "id", "memory": "64MiB", "threads": 1}},
             compute=ray.data.ActorPoolStrategy(size=1), num_cpus=1, batch_size=16).write_json({str(out)!r})
         """)
-    process = subprocess.Popen([sys.executable, "-c", code])
-    wait_until(lambda: process.poll() is not None or (noted.exists() and sum(1 for _ in noted.iterdir()) > 2), 300)
+    # Ray's newer way of reading Parquet, its own checkpoints among it, waits for minutes where cores are busy.
+    environment = {**os.environ, "RAY_DATA_USE_DATASOURCE_V2": "0"}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    wait_until(lambda: process.poll() is not None or (noted.exists() and sum(1 for _ in noted.iterdir()) > 2), 600)
     assert process.poll() is None, "it ended before it could be killed"
     process.kill()
     process.wait()
     wait_until(lambda: not processes(b"ray::MapWorker"), 300)
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=600)
 
     found = [json.loads(line) for path in out.iterdir() for line in path.read_text().splitlines()]
     assert sorted(row["id"] for row in found) == sorted(names)
