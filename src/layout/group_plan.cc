@@ -95,16 +95,12 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
                                 {machine.max_num_batched_tokens,
                                  std::min(machine.max_num_seqs, machine.max_num_batched_tokens)},
                                 ContextOf(options), options.ship.patience)
-                 : ShipRule{kDefaultThreshold, {}, options.ship.patience};
+                 : ShipRule{kDefaultThreshold, options.ship.patience};
       if (std::isinf(rule.threshold)) group.by_load = false;
       group.patience = rule.patience;
       // Where most rounds could not ship, meeting for them would only cost.
-      const auto most_of = [&](double before, double rows) {
-        return std::max(before, std::min<double>(rows, group.most_rows));
-      };
-      group.threshold = most_of(group.threshold, rule.threshold);
-      std::ranges::transform(group.spread_thresholds, rule.spread_thresholds,
-                             group.spread_thresholds.begin(), most_of);
+      group.threshold =
+          std::max(group.threshold, std::min<double>(rule.threshold, group.most_rows));
     }
     for (size_t t = 0; t < stage.size(); ++t) {
       const auto plan = std::make_shared<const share::ShipPlan>(std::move((*plans)[t]));

@@ -184,68 +184,29 @@ struct Compared {
   bool ships() const { return shipped < pulled; }
 };
 
-// Steps of ranks that share experts, of which the busiest has by the part `spread` more rows than
-// the mean.
-class ExpertSteps {
- public:
-  ExpertSteps(const PullPrices& prices, const share::ShipPlan& ship, MostRows most, int64_t context)
-      : prices_(prices), ship_(ship), most_(most), context_(context) {}
-
-  // A step of so many rows on average: which decode, or whole prompts'.
-  Compared Decoding(int64_t rows, double spread = 0) const {
-    return Compare(rows, Busiest(rows, spread, most_.decoding),
-                   [&](int64_t count) { return prices_.pricer.Decode(count, context_); });
-  }
-  Compared Prompts(int64_t rows, double spread = 0) const {
-    return Compare(rows, Busiest(rows, spread, most_.all),
-                   [&](int64_t count) { return prices_.pricer.Prompts(count, context_); });
-  }
-  // Rows on average from which steps pull.
-  int64_t Threshold(double spread) const {
-    const int64_t rows = FirstWithout(
-        most_.decoding, [&](int64_t count) { return Decoding(count, spread).ships(); });
-    if (rows <= most_.decoding) return rows;
-    return std::max(rows, FirstWithout(most_.all, [&](int64_t count) {
-                      return Prompts(count, spread).ships();
-                    }));
-  }
-
- private:
-  static int64_t Busiest(int64_t rows, double spread, int64_t most) {
-    const int64_t busiest = std::llround(static_cast<double>(rows) * (1 + spread));
-    return std::max(rows, std::min(most, busiest));
-  }
-  template <typename Price>
-  Compared Compare(int64_t rows, int64_t busiest, const Price& price) const {
-    const StepPrice own = price(rows);
-    // Experts' rows are everybody's. Who pulls waits for nobody, and ranks pull as much in all
-    // whoever has how many rows.
-    const double wait = busiest > rows ? price(busiest).rest.seconds - own.rest.seconds : 0;
-    return {std::min(prices_.Pulled(own), prices_.Routed(own, rows)),
-            wait + ShippedSeconds(prices_.pricer, ship_, own, rows, ship_.num_replicas * rows,
-                                  prices_.experts.Busiest(ship_, rows))};
-  }
-
-  const PullPrices& prices_;
-  const share::ShipPlan& ship_;
-  const MostRows most_;
-  const int64_t context_;
-};
-
-ShipRule PlanExperts(const ExpertSteps& steps, MostRows most, int patience) {
+ShipRule PlanExperts(const PullPrices& prices, const share::ShipPlan& ship, MostRows most,
+                     int64_t context, int patience) {
+  const StepPricer& pricer = prices.pricer;
+  const auto compare = [&](const StepPrice& own, int64_t rows) {
+    return Compared{std::min(prices.Pulled(own), prices.Routed(own, rows)),
+                    ShippedSeconds(pricer, ship, own, rows, ship.num_replicas * rows,
+                                   prices.experts.Busiest(ship, rows))};
+  };
+  const auto decoding = [&](int64_t rows) { return compare(pricer.Decode(rows, context), rows); };
+  const auto prompts = [&](int64_t rows) { return compare(pricer.Prompts(rows, context), rows); };
   const int64_t full = std::max<int64_t>(1, std::llround(kFull * static_cast<double>(most.all)));
-  if (steps.Prompts(full).ships()) return {std::numeric_limits<double>::infinity(), {}, patience};
-  const int64_t rows = steps.Threshold(0);
-  ShipRule rule{static_cast<double>(rows), {}, patience};
-  for (size_t i = 0; i < rule.spread_thresholds.size(); ++i)
-    rule.spread_thresholds[i] = static_cast<double>(steps.Threshold(GroupOptions::kSpreads[i]));
-  // A needless meeting costs about a step that pulls, for which all wait. Of steps that ship half
-  // of the most rows are usual.
-  const int64_t decoding = std::min(rows, most.decoding + 1);
-  if (const Compared step = steps.Decoding(std::max<int64_t>(1, decoding / 2)); step.ships())
-    rule.patience =
+  if (prompts(full).ships()) return {std::numeric_limits<double>::infinity(), patience};
+  int64_t rows =
+      FirstWithout(most.decoding, [&](int64_t count) { return decoding(count).ships(); });
+  const int64_t usual = rows / 2;  // of steps that ship
+  if (rows > most.decoding)
+    rows = std::max(rows,
+                    FirstWithout(most.all, [&](int64_t count) { return prompts(count).ships(); }));
+  // A needless meeting costs about a step that pulls, for which all wait.
+  if (const Compared step = decoding(std::max<int64_t>(1, usual)); step.ships())
+    patience =
         std::min(patience, static_cast<int>(std::ceil(step.pulled / (step.pulled - step.shipped))));
-  return rule;
+  return {static_cast<double>(rows), patience};
 }
 
 }  // namespace
@@ -254,13 +215,13 @@ ShipRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship, Mos
                       int64_t context, int patience) {
   const StepPricer& pricer = prices.pricer;
   if (ship.num_experts > 0 && !ship.mode.pulls())
-    return PlanExperts({prices, ship, most, context}, most, patience);
+    return PlanExperts(prices, ship, most, context, patience);
   const int ranks = ship.mode.pulls() ? 1 : ship.num_replicas;
   const int64_t rows = FirstWithout(pricer.decoder().capacity.rows / ranks, [&](int64_t count) {
     const StepPrice own = pricer.Decode(count, context);
     return ShippedSeconds(pricer, ship, own, count, ranks * count) < prices.Pulled(own);
   });
-  return {static_cast<double>(rows), {}, patience};
+  return {static_cast<double>(rows), patience};
 }
 
 }  // namespace forebay::layout

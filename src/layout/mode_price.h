@@ -3,7 +3,6 @@
 // which. Pure.
 #pragma once
 
-#include "layout/group_options.h"
 #include "layout/step_price.h"
 
 namespace forebay::layout {
@@ -57,9 +56,6 @@ struct ShipRule {
   // B_th: rows of each rank below which a step ships, which is then over before it is with weights
   // that are pulled in either way; infinite: all steps do.
   double threshold = 0;
-  // The same where ranks have unlike rows (GroupOptions::spread_thresholds): those that meet wait
-  // for the busiest, which has more of all but the experts to compute. 0: as `threshold`.
-  std::array<double, GroupOptions::kSpreads.size()> spread_thresholds{};
   // Steps in a row after which one that ships has made up for the wait of ranks that meet.
   int patience = 0;
 };

@@ -72,24 +72,6 @@ TEST(ModePrice, FullStepsOfPromptsTakeTheFasterMode) {
   }
 }
 
-// Who ships waits for the rank with most rows, so that unlike ranks ship fewer of them.
-TEST(ModePrice, UnlikeRanksShipFewerRows) {
-  for (const int64_t prompt : {1024, 8192, 32768}) {
-    const auto group = GroupOf({"gb200-nvl72", "DeepSeek-R1-NVFP4", 4, prompt, 16384});
-    ASSERT_TRUE(group.ok()) << group.status().ToString();
-    ASSERT_TRUE(group->by_load);
-    double before = group->threshold;
-    for (const double threshold : group->spread_thresholds) {
-      EXPECT_LE(threshold, before) << prompt;
-      EXPECT_GT(threshold, 0);
-      before = threshold;
-    }
-    EXPECT_LT(before, group->threshold) << prompt;
-    EXPECT_EQ(group->Threshold(GroupOptions::kSpreads[0] - .01), group->threshold);
-    EXPECT_EQ(group->Threshold(7), before);
-  }
-}
-
 // Rounds are as large as a part of memory stages, where nobody says how large.
 TEST(ModePrice, RoundsOfExpertsFitIntoAPartOfMemory) {
   const auto rows = [](uint64_t memory, int32_t wanted) {
