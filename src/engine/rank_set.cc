@@ -91,7 +91,12 @@ base::Result<kv::LostBlocks> RankSet::LostBelow() {
   kv::LostBlocks all;
   for (const auto& rank : ranks_) {
     kv::Tier* const tier = rank->tier();
-    if (tier == nullptr || !tier->store().can_lose()) continue;
+    if (tier == nullptr) continue;
+    // A block that is streamed takes its digest along, which the plan reads where it lies now: one
+    // that has just come back must have it.
+    const bool reads_digests =
+        rank->window() != nullptr && rank->kv().view().groups.front().digests != nullptr;
+    if (!tier->store().can_lose() && !reads_digests) continue;
     if (!tier->WaitUp(timeout_)) {
       return base::Status(kStepTimeout,
                           fmt::format("KV cache did not come up from below the device in {}",

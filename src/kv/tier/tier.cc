@@ -78,7 +78,7 @@ void Tier::Quiesce() {
 }
 
 bool Tier::WaitUp(runtime::TimeNs timeout) {
-  return !coming_up_ || !store_->can_lose() || device_.WaitFor(*ready_, timeout);
+  return !coming_up_ || device_.WaitFor(*ready_, timeout);
 }
 
 double Tier::core_seconds() const { return device_.TimeOf(down_).core + device_.TimeOf(up_).core; }

@@ -38,8 +38,7 @@ class Tier {
   void BeginStep(const TierMoves& moves, bool after_window = false);
   // Blocks until nothing moves.
   void Quiesce();
-  // Blocks until what comes up is there, where it may be lost on its way. False: it is not there
-  // after `timeout`.
+  // Blocks until what comes up is there. False: it is not there after `timeout`.
   bool WaitUp(runtime::TimeNs timeout);
 
   Store& store() { return *store_; }
