@@ -304,7 +304,7 @@ class Driver {
   job::ProgressDisplay display_;
 };
 
-// Of a job whose engines are in other processes: may its files be written? And as --strict does.
+// Whether a job may write its files whose engines are in other processes, checked as --strict does.
 void CheckSharedFiles(const std::string& model, const Flags& given, const std::string& input,
                       const std::string& output, const std::string& summary) {
   python::Check(python::CheckFiles(ParseFlags(model, given), input, output, summary));

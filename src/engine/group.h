@@ -78,7 +78,7 @@ class Group {
 
   runtime::Runtime& runtime_;
   const GroupParts parts_;
-  std::unique_ptr<GroupControl> control_;  // of the run; null: each for itself
+  std::unique_ptr<GroupControl> control_;  // the run's; null: each for itself
   std::unique_ptr<StealBoard> board_;
   std::atomic<bool> failed_{false};
 };

@@ -29,7 +29,7 @@ class HandOverBoard {
  public:
   struct Seat {
     GroupRole role;
-    schedule::TakerView room;  // of a generation replica, before it has said what it has
+    schedule::TakerView room;  // what a generation replica has before it has said
   };
   HandOverBoard(runtime::Runtime& runtime, const std::vector<Seat>& seats);
 

@@ -123,7 +123,7 @@ class Replica {
   schedule::StepPlan plan_;      // the plan of the step that is begun
   std::vector<Flight> flights_;  // used in turns
   int64_t begun_ = 0, ended_ = 0;
-  runtime::TimeNs last_end_ = 0;  // of the last committed step
+  runtime::TimeNs last_end_ = 0;  // when the last committed step ended
   EngineStats stats_;             // the steps' time, and the KV that came from others
   // when waiting for loans becomes a stall; -1: nothing waits for them
   runtime::TimeNs lending_until_ = -1;

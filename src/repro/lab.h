@@ -49,7 +49,7 @@ struct Decoding {
   double batch = 0;  // a replica's; 0: the model does not fit, or not one choice
   double step_ms = 0;
   double fetch_ms = 0;  // what a rank pulls in a step, at the rate of an undisturbed link
-  // of a step, in which a rank's compute stream waits for pulls or for other ranks
+  // The part of a step in which a rank's compute stream waits for pulls or for other ranks.
   double exposed_ms = 0;
   double tokens_per_s = 0;  // all replicas together
   double threshold = 0;     // B_th; 0: no step may ship

@@ -122,7 +122,7 @@ class FileStore final : public Store {
   const int32_t num_blocks_;
   const FileOptions options_;
   std::vector<uint64_t> group_offsets_;  // in a block, and its end
-  std::vector<uint64_t> used_bytes_;     // of a group's part
+  std::vector<uint64_t> used_bytes_;     // in a group's part
   uint64_t block_bytes_ = 0;
   std::unique_ptr<device::Arena> arena_;
   const device::Region *down_ = nullptr, *up_ = nullptr;

@@ -22,10 +22,10 @@ struct SliceSetting {
 // A context group's queue.
 struct QueueSetting {
   int32_t prompt = 8192;  // tokens
-  int32_t rows = 32768;   // of a step at most
-  double deviation = 0;   // of prompts' lengths
-  double ratio = 1;       // of the shortest to the longest, where they do not deviate
-  int ranks = 4;          // of DWDP's group
+  int32_t rows = 32768;   // a step has at most
+  double deviation = 0;   // how far prompts' lengths spread
+  double ratio = 1;       // the shortest by the longest, where they do not deviate
+  int ranks = 4;          // in DWDP's group
 };
 // Tokens a second and user.
 struct UserRange {
