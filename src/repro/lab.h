@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "layout/layout.h"
 #include "layout/options.h"
 #include "trace/simulation.h"
 
@@ -29,7 +30,7 @@ struct GroupSetting {
   int64_t context = 1024;  // tokens that a choice comes to
   int64_t batch = 0;       // choices of a replica; 0: as many as the KV cache holds
 
-  int dp() const { return devices / tp; }
+  int dp() const { return layout::ReplicasOn(devices, tp, 1); }
   auto operator<=>(const GroupSetting&) const = default;
 };
 
