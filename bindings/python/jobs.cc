@@ -155,7 +155,7 @@ class Batch {
   const std::unique_ptr<runtime::Event> input_ = runtime_->NewEvent("the batch's input");
   const std::unique_ptr<runtime::Event> ended_ = runtime_->NewEvent("the batch's end");
   RunControl control_;
-  job::Shard shard_;  // the thread's, as are its lines
+  job::InputShard shard_;  // the thread's, as are its lines
   std::optional<job::JobFile> lines_;
   std::unique_ptr<job::OpenedModel> model_;  // written by the thread before opened_model_
   std::atomic<bool> opened_model_{false}, done_{false};
