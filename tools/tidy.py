@@ -35,6 +35,14 @@ OPEN = {"schedule/step_mode.h": ({"model", "share"}, "names of plain values that
         "kv/book/block_tokens.h": ({"kernels"}, "a block's tokens, on which its kernels and its book have to agree")}
 # Members of plain structs that nobody reads yet.
 UNREAD = {"StepView::now_us": "a policy may go by the clock; none does"}
+# Files that reckon with strides of ranks.
+STRIDES = {"layout/layout.cc": "where a rank stands among groups, replicas and stages: `PlaceOf`, `RankOf`",
+           "model/modes.h": "which block of a replica's step a rank has",
+           "model/modes.cc": "as in `model/modes.h`",
+           "kernels/serve.cc": "a kernel has no layout; members are numbered by part, then rank: `FirstOfPart`"}
+# Files of layout/ that ask what machine this is; what is planned follows from options else.
+HOST_READERS = {"layout/machine.cc": "cores, memory and the CPU's name for `--devices cpu`, files of profiles",
+                "layout/layout_plan.cc": "the kernel set of `--isa auto`, whose scratch a plan counts"}
 # Members that a class may have.
 MOST_MEMBERS = 60
 MORE_MEMBERS = {"EventEngine": (105, "an event loop is one thing"), "Parser": (70, "a grammar is one thing")}
@@ -229,15 +237,26 @@ def check_modes(files):
 
 def check_strides(files):
     """Where a rank stands among groups, replicas and stages is known to one file, and within a replica's step to another."""
-    allowed = re.compile(r"layout/layout\.cc|model/modes\.(h|cc)")
-    cut = r"(?:\w+(?:\.|->))*(?:groups|dp|tp|pp|sp|ranks_per_\w+)\b(?!\(?\)?\s*[!=]=)"
-    pattern = re.compile(rf"replicas_per_|\b(?:rank|replica|member|device)\b\s*/\s*{cut}|%\s*{cut}")
+    cut = r"\(?(?:\w+(?:\.|->))*(?:groups|dp|tp|pp|sp|ranks_per_\w+)\b(?!\(?\)?\s*[!=]=)"
+    pattern = re.compile(rf"replicas_per_|\b(?:rank|replica|member|device)s?\b\s*[/%]\s*{cut}|%\s*{cut}|[/%]\s*num_ranks\b")
     for path in files:
-        if allowed.search(path) or is_test(path):
+        if os.path.relpath(path, os.path.join(ROOT, "src")) in STRIDES or is_test(path):
             continue
         for number, text in enumerate(open(path, encoding="utf-8"), 1):
             if pattern.search(text.split("//")[0]) and not INCLUDE.match(text):
                 report(path, number, "reckons with strides of ranks: see PlaceOf and RankOf in layout/layout.h")
+
+
+def check_host(files):
+    """What layout/ plans follows from its arguments: files that ask the machine are named."""
+    pattern = re.compile(r"\b(?:ReadTopology|CpuName|LoadProfile|ChooseKernels)\(|<(?:fstream|filesystem|unistd\.h)>")
+    for path in files:
+        relative = os.path.relpath(path, os.path.join(ROOT, "src"))
+        if not relative.startswith("layout/") or relative in HOST_READERS or is_test(path):
+            continue
+        for number, text in enumerate(open(path, encoding="utf-8"), 1):
+            if pattern.search(text.split("//")[0]):
+                report(path, number, "asks what machine this is: a plan is pure")
 
 
 def check_clock(files):
@@ -378,6 +397,8 @@ def check_architecture():
     excepted = [f"| `{header}` | the order of folders, for {' and '.join(sorted(users))} | {why} |" for header, (users, why) in OPEN.items()]
     excepted += [f"| `{member}` | members have readers | {why} |" for member, why in UNREAD.items()]
     excepted += [f"| `{name}` | {MOST_MEMBERS} members a class, for {most} | {why} |" for name, (most, why) in MORE_MEMBERS.items()]
+    excepted += [f"| `{name}` | no strides of ranks | {why} |" for name, why in STRIDES.items()]
+    excepted += [f"| `{name}` | `layout/` is pure | {why} |" for name, why in HOST_READERS.items()]
     section = text.split("\n## Where the code differs", 1)[-1].split("\n## ", 1)[0]
     rows = [line for line in section.split("\n") if line.startswith("| `")]
     for row in [row for row in excepted if row not in rows]:
@@ -430,6 +451,7 @@ def main():
     check_simulator_knowledge(files)
     check_modes(files)
     check_strides(files)
+    check_host(files)
     check_clock(files)
     check_links()
     check_error_codes(files)
