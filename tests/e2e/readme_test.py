@@ -14,7 +14,7 @@ PROGRAM = "build/release/forebay"
 README = os.path.join(support.ROOT, "README.md")
 # They install, build or fetch, or belong to another test (tests/python/examples_test.py).
 ELSEWHERE = re.compile(r"make |pip |from forebay |llm = |outputs = |print\(")
-# Seconds that all commands together may take on a quiet machine are 60; one of them alone never takes as long.
+# Seconds for a block: all together take some 10 on two cores, and a machine may be busy.
 LIMIT = 300
 
 
