@@ -49,7 +49,7 @@ std::pair<double, double> PlanTime(std::string_view name, int32_t choices, Below
   const auto policy = schedule::CreatePolicy(name).value();
   engine::Choices books(OptionsOf(choices, below), {});
   schedule::StepPlan plan;
-  std::vector<engine::SequenceRows> rows;
+  std::vector<engine::ChoiceRows> rows;
   std::vector<RequestResult> finished;
   std::vector<double> us;
   base::Rng rng(1);
@@ -70,7 +70,7 @@ std::pair<double, double> PlanTime(std::string_view name, int32_t choices, Below
     us.push_back((ProcessorSeconds() - begin) * 1e6);
     books.tier_moves().Clear();
     books.streaming().changed().clear();
-    for (const engine::SequenceRows& each : rows) {
+    for (const engine::ChoiceRows& each : rows) {
       books.Commit(each);
       if (each.end == each.sequence->known() && each.sequence->max_generated > 0)
         books.Append(each.sequence, static_cast<int32_t>(step % 1000), step);

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a build (or the tests) need and that are missing. usage: tools/setup.sh build|test
 set -euo pipefail
-packages=(g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev libcli11-dev libpcre2-dev
+packages=(g++ cmake ninja-build mold pkg-config libfmt-dev libsimdjson-dev libcli11-dev libpcre2-dev
           libutf8proc-dev python3 python3-dev python3-pip python3-venv)
-[ "${1:-build}" = build ] || packages+=(mold clang clang-format libclang-rt-14-dev libgtest-dev libgmock-dev libbenchmark-dev)
+[ "${1:-build}" = build ] || packages+=(clang clang-format libclang-rt-14-dev libgtest-dev libgmock-dev)
 command -v dpkg-query >/dev/null || {
   echo "setup: this is no Debian; install what corresponds to: ${packages[*]}" >&2
   exit 0

@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # A folder may include folders of a lower level, and itself. The pure books stand below the folders that act on them.
 LEVELS = [
     {"base"}, {"tensor"}, {"cost"}, {"runtime"}, {"device"}, {"kernels", "fabric"}, {"weights", "kv"},
-    {"model", "sample"}, {"share"}, {"layout"}, {"engine"}, {"job", "profile"}, {"trace"}, {"report"}, {"repro", "serve"}, {"cli"},
+    {"model", "sample"}, {"share"}, {"layout"}, {"engine"}, {"job", "profile"}, {"trace"}, {"report"}, {"repro"}, {"cli"},
 ]
 LEVEL = {folder: i for i, level in enumerate(LEVELS) for folder in level}
 # Folders with a list of their own instead of a level.
@@ -27,18 +27,28 @@ ONLY = {
 }
 # Who may include them.
 USERS = {"oracle": {"repro", "cli"},
-         "text": {"engine", "job", "trace", "report", "repro", "serve", "cli"},
-         "schedule": {"layout", "engine", "job", "trace", "report", "repro", "serve", "cli"}}
+         "text": {"engine", "job", "trace", "report", "repro", "cli"},
+         "schedule": {"layout", "engine", "job", "trace", "report", "repro", "cli"}}
 # What is excepted from the rules, and why. ARCHITECTURE.md has a row for each, and no other.
 # Headers that others too may include.
 OPEN = {"schedule/step_mode.h": ({"model", "share"}, "names of plain values that all levels pass on"),
         "kv/book/block_tokens.h": ({"kernels"}, "a block's tokens, on which its kernels and its book have to agree")}
 # Members of plain structs that nobody reads yet.
 UNREAD = {"StepView::now_us": "a policy may go by the clock; none does"}
+# Files that reckon with strides of ranks.
+STRIDES = {"layout/layout.cc": "where a rank stands among groups, replicas and stages: `PlaceOf`, `RankOf`",
+           "model/modes.h": "which block of a replica's step a rank has",
+           "model/modes.cc": "as in `model/modes.h`",
+           "kernels/serve.cc": "a kernel has no layout; members are numbered by part, then rank: `FirstOfPart`"}
+# Files of layout/ that ask what machine this is; what is planned follows from options else.
+HOST_READERS = {"layout/machine.cc": "cores, memory and the CPU's name for `--devices cpu`, files of profiles",
+                "layout/layout_plan.cc": "the kernel set of `--isa auto`, whose scratch a plan counts"}
 # Members that a class may have.
 MOST_MEMBERS = 60
 MORE_MEMBERS = {"EventEngine": (105, "an event loop is one thing"), "Parser": (70, "a grammar is one thing")}
 FEWER_MEMBERS = {"Replica": 45}
+# Lines of README.md, which is for somebody who has never heard of us.
+MOST_README_LINES = 150
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 # Two such lines in a row are code; what is indented inside a comment is a sketch of an interface or a layout.
 CODE_IN_COMMENT = re.compile(r"^\s*// ?[^\s/].*(;|\{|\})\s*$")
@@ -177,6 +187,9 @@ def check_targets(files):
             report(path, 1, "is in no CMake target")
 
 
+SUBJECTLESS = re.compile(r"\s*// (?:Of|of) ")
+
+
 def check_text(files):
     for path in files:
         previous_was_code, previous = False, ""
@@ -186,8 +199,8 @@ def check_text(files):
             if code and previous_was_code:
                 report(path, number, "commented-out code")
             previous_was_code = code
-            if re.match(r"\s*// Of ", text) and not re.match(r"\s*//", previous):
-                report(path, number, 'a comment begins with "Of": its subject is the thing declared')
+            if SUBJECTLESS.match(text) and not re.match(r"\s*//", previous):
+                report(path, number, 'a comment begins with "of": its subject is the thing declared')
             previous = text
             if text.startswith("#include"):
                 if text in included:
@@ -224,15 +237,26 @@ def check_modes(files):
 
 def check_strides(files):
     """Where a rank stands among groups, replicas and stages is known to one file, and within a replica's step to another."""
-    allowed = re.compile(r"layout/layout\.cc|model/modes\.(h|cc)")
-    cut = r"(?:\w+(?:\.|->))*(?:groups|dp|tp|pp|sp|ranks_per_\w+)\b(?!\(?\)?\s*[!=]=)"
-    pattern = re.compile(rf"replicas_per_|\b(?:rank|replica|member|device)\b\s*/\s*{cut}|%\s*{cut}")
+    cut = r"\(?(?:\w+(?:\.|->))*(?:groups|dp|tp|pp|sp|ranks_per_\w+)\b(?!\(?\)?\s*[!=]=)"
+    pattern = re.compile(rf"replicas_per_|\b(?:rank|replica|member|device)s?\b\s*[/%]\s*{cut}|%\s*{cut}|[/%]\s*num_ranks\b")
     for path in files:
-        if allowed.search(path) or is_test(path):
+        if os.path.relpath(path, os.path.join(ROOT, "src")) in STRIDES or is_test(path):
             continue
         for number, text in enumerate(open(path, encoding="utf-8"), 1):
             if pattern.search(text.split("//")[0]) and not INCLUDE.match(text):
                 report(path, number, "reckons with strides of ranks: see PlaceOf and RankOf in layout/layout.h")
+
+
+def check_host(files):
+    """What layout/ plans follows from its arguments: files that ask the machine are named."""
+    pattern = re.compile(r"\b(?:ReadTopology|CpuName|LoadProfile|ChooseKernels)\(|<(?:fstream|filesystem|unistd\.h)>")
+    for path in files:
+        relative = os.path.relpath(path, os.path.join(ROOT, "src"))
+        if not relative.startswith("layout/") or relative in HOST_READERS or is_test(path):
+            continue
+        for number, text in enumerate(open(path, encoding="utf-8"), 1):
+            if pattern.search(text.split("//")[0]):
+                report(path, number, "asks what machine this is: a plan is pure")
 
 
 def check_clock(files):
@@ -320,21 +344,61 @@ def check_class_sizes(files):
                 report(path, text.count("\n", 0, begin.start()) + 1, f"{name} has {members} members, at most {most} are wanted")
 
 
+def folders_of_source():
+    return {os.path.relpath(path, os.path.join(ROOT, "src")).split("/")[0] for path in tracked("src/*/CMakeLists.txt")}
+
+
+def check_levels():
+    """LEVELS and ONLY name the folders of src/ and no other, and CMakeLists.txt adds them from the lowest to the highest."""
+    folders, known = folders_of_source(), set(LEVEL) | {folder for folder in ONLY if "/" not in folder}
+    for folder in sorted(folders ^ known):
+        report(__file__, 1, f"src/{folder}/ " + ("has no level" if folder in folders else "has a level and is not there"))
+    page = os.path.join(ROOT, "CMakeLists.txt")
+    added = re.search(r"foreach\(folder (base[\w\s]*)\)", open(page, encoding="utf-8").read())[1].split()
+    for folder in sorted(folders ^ set(added)):
+        report(page, 1, f"does not add src/{folder}/" if folder in folders else f"adds src/{folder}/, which is not there")
+    place = {folder: at for at, folder in enumerate(added)}
+    # What has to come before what: levels in order, and folders without one between those they include and those that do.
+    pairs = [(low, high) for low in LEVEL for high in LEVEL if LEVEL[low] < LEVEL[high]]
+    pairs += [(low.split("/")[0], folder) for folder, lows in ONLY.items() if folder in place for low in lows]
+    pairs += [(folder, high) for folder, highs in USERS.items() for high in highs]
+    for low, high in sorted(set(pairs)):
+        if low in place and high in place and place[low] > place[high]:
+            report(page, 1, f"adds src/{high}/ before src/{low}/, which is of a lower level")
+
+
+def check_picture(page, text):
+    """The picture of the house as it is now shows each folder that has a level, but for base, and no folder that is not there."""
+    picture = re.search(r"^( +before +)now\n(.*?)(?=^\S)", text, re.M | re.S)
+    if not picture:
+        return report(page, 1, "has no picture with the columns before and now")
+    # Its right half; what a room is for stands in brackets.
+    now = "\n".join(re.sub(r"\(.*?\)", "", line[len(picture[1]) - 8:]) for line in picture[2].split("\n"))
+    drawn = set(re.findall(r"[a-z]+", now))
+    for folder in sorted(set(LEVEL) - {"base"} - drawn):
+        report(page, 1, f"draws no {folder} in the picture of now")
+    for word in sorted(drawn - folders_of_source()):
+        report(page, 1, f"draws {word} in the picture of now, which is no folder of src/")
+
+
 def check_architecture():
     """ARCHITECTURE.md states the order of LEVELS as it is, and has a row for each folder of src/ and each exception."""
     page = os.path.join(ROOT, "ARCHITECTURE.md")
     text = open(page, encoding="utf-8").read()
-    folders = {os.path.relpath(path, os.path.join(ROOT, "src")).split("/")[0] for path in tracked("src/*/CMakeLists.txt")}
-    levels = [sorted(level & folders) for level in LEVELS if level & folders]
+    folders = folders_of_source()
+    levels = [sorted(level) for level in LEVELS]
     order = " < ".join(level[0] if len(level) == 1 else "{" + ", ".join(level) + "}" for level in levels)
     if f"`{order}`" not in text:
         report(page, 1, f"does not state the order of the folders, which is `{order}`")
+    check_picture(page, text)
     for folder in sorted(folders):
         if f"\n| `src/{folder}/`" not in text:
             report(page, 1, f"has no row for src/{folder}/")
     excepted = [f"| `{header}` | the order of folders, for {' and '.join(sorted(users))} | {why} |" for header, (users, why) in OPEN.items()]
     excepted += [f"| `{member}` | members have readers | {why} |" for member, why in UNREAD.items()]
     excepted += [f"| `{name}` | {MOST_MEMBERS} members a class, for {most} | {why} |" for name, (most, why) in MORE_MEMBERS.items()]
+    excepted += [f"| `{name}` | no strides of ranks | {why} |" for name, why in STRIDES.items()]
+    excepted += [f"| `{name}` | `layout/` is pure | {why} |" for name, why in HOST_READERS.items()]
     section = text.split("\n## Where the code differs", 1)[-1].split("\n## ", 1)[0]
     rows = [line for line in section.split("\n") if line.startswith("| `")]
     for row in [row for row in excepted if row not in rows]:
@@ -344,7 +408,11 @@ def check_architecture():
 
 
 def check_pages():
-    """docs/README.md links every page of docs/, docs/cli.md names every flag and no other, and the figure is as drawn."""
+    """README.md is short, docs/README.md links every page of docs/, docs/cli.md names every flag and no other, and the
+    figure is as drawn."""
+    front = os.path.join(ROOT, "README.md")
+    if (lines := open(front, encoding="utf-8").read().count("\n")) > MOST_README_LINES:
+        report(front, MOST_README_LINES + 1, f"has {lines} lines, at most {MOST_README_LINES} are wanted")
     index = open(os.path.join(ROOT, "docs", "README.md"), encoding="utf-8").read()
     for path in tracked("docs/*.md"):
         page = os.path.relpath(path, os.path.join(ROOT, "docs"))
@@ -378,16 +446,18 @@ def main():
     check_cycles(check_includes(files))
     check_forward_declarations(files)
     check_targets(files + tracked("tests/*.cc"))
-    check_text(files + tracked("tests/*.cc"))
+    check_text(files + tracked("include/*.h") + tracked("tests/*.cc") + tracked("tests/*.h") + tracked("bench/*.cc") + tracked("bindings/*.cc"))
     check_test_helpers()
     check_simulator_knowledge(files)
     check_modes(files)
     check_strides(files)
+    check_host(files)
     check_clock(files)
     check_links()
     check_error_codes(files)
     check_members(files + tracked("tests/*.cc") + tracked("bench/*.cc"))
     check_class_sizes(files)
+    check_levels()
     check_architecture()
     check_pages()
     check_form(tracked("*.h") + tracked("*.cc"))

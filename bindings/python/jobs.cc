@@ -155,7 +155,7 @@ class Batch {
   const std::unique_ptr<runtime::Event> input_ = runtime_->NewEvent("the batch's input");
   const std::unique_ptr<runtime::Event> ended_ = runtime_->NewEvent("the batch's end");
   RunControl control_;
-  job::Shard shard_;  // the thread's, as are its lines
+  job::InputShard shard_;  // the thread's, as are its lines
   std::optional<job::JobFile> lines_;
   std::unique_ptr<job::OpenedModel> model_;  // written by the thread before opened_model_
   std::atomic<bool> opened_model_{false}, done_{false};
@@ -304,7 +304,7 @@ class Driver {
   job::ProgressDisplay display_;
 };
 
-// Of a job whose engines are in other processes: may its files be written? And as --strict does.
+// Whether a job may write its files whose engines are in other processes, checked as --strict does.
 void CheckSharedFiles(const std::string& model, const Flags& given, const std::string& input,
                       const std::string& output, const std::string& summary) {
   python::Check(python::CheckFiles(ParseFlags(model, given), input, output, summary));

@@ -121,7 +121,7 @@ inline double TokenImbalance(const EngineStats& stats) {
 // One step of one replica, for whoever records steps (`--steps`, the report, replays).
 struct StepRecord {
   int32_t replica = 0;
-  GroupRole role = GroupRole::kAll;  // of its group
+  GroupRole role = GroupRole::kAll;  // its group's
   int64_t step = 0;                  // counted by its replica, from 0
   double begin_seconds = 0;  // since Run began; where steps overlap, when the one before ended
   double end_seconds = 0;
@@ -138,7 +138,7 @@ struct StepRecord {
   int32_t finished = 0;        // choices that the step ended
   int32_t kv_blocks_used = 0;  // after the step
   std::vector<int64_t> taken;  // ids that its replica took since the last step, in order
-  // of its rows in order: id, choice, first position, rows, blocks held
+  // The hash of its rows in order: id, choice, first position, rows, blocks held.
   uint64_t plan_hash = 0;
   StepMode mode;
   uint64_t bytes_pulled = 0;  // by its ranks from others, counted when asked for
@@ -172,7 +172,7 @@ struct ModelFacts {
   std::string tp_wire = "exact";
   int64_t kv_capacity_tokens = 0;
   int32_t ranks = 0;
-  int32_t context_ranks = 0;  // of these, those that read prompts
+  int32_t context_ranks = 0;  // those of them that read prompts
   uint64_t weight_bytes = 0, kv_bytes = 0, workspace_bytes = 0;
 };
 

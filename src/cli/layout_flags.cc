@@ -50,6 +50,7 @@ base::Status ApplyParallelFlags(LayoutFlags* flags) {
                     flags->layout, text));
   }
   flags->layout = text;
+  // vLLM takes as many devices as its sizes multiply to; `cpu` alone names no number.
   if (flags->devices == "cpu" && ranks > 1) flags->devices = fmt::format("{}xcpu", ranks);
   return {};
 }
@@ -389,6 +390,7 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
   engine->shift.among = flags.shift_modes.empty()     ? layout::ModeChoice::kDefault
                         : flags.shift_modes == "ends" ? layout::ModeChoice::kEnds
                                                       : layout::ModeChoice::kAll;
+  // After the layout and the other shift flags, against which it is checked.
   FB_RETURN_IF_ERROR(ApplyShiftSwitch(flags, engine));
   FB_ASSIGN_OR_RETURN(engine->steal, layout::ParseStealing(flags.steal));
   FB_ASSIGN_OR_RETURN(engine->lengths, schedule::ParseLengthPredictor(flags.length_predictor));

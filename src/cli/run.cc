@@ -132,7 +132,7 @@ base::Status CheckFlags(RunFlags* flags) {
 
 // The lines that this process is to answer.
 base::Result<job::JobFile> OpenInput(const RunFlags& flags) {
-  job::Shard shard;
+  job::InputShard shard;
   if (!flags.shard.empty()) {
     FB_ASSIGN_OR_RETURN(shard, job::ParseShard(flags.shard));
   }

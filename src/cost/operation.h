@@ -67,8 +67,8 @@ struct OpDesc {
 
   NumberFormat weight_format = NumberFormat::kBF16;
   int leaves = 1;  // parts of a linear's K whose sums are added as a tree
-  // of experts, which are linear layers [columns, depth] of `rows` in all: those that have rows,
-  // and the rows of the busiest
+  // Experts, which are linear layers [columns, depth] of `rows` in all: how many of them have rows,
+  // and the rows of the busiest.
   int64_t experts = 0;
   int64_t busiest_rows = 0;
 
@@ -81,7 +81,7 @@ struct OpDesc {
   NumberFormat kv_format = NumberFormat::kBF16;
   int64_t prefill_sequences = 0;
   int64_t prefill_context = 0;  // context tokens summed over the prefill rows
-  // of the decode part, tokens that another of its sequences reads too, but for one each
+  // Tokens of the decode part that another of its sequences reads too, but for one each.
   int64_t repeated_context = 0;
 
   int64_t prefill_rows = 0;  // a rope_kv's rows of sequences with more than one

@@ -41,7 +41,7 @@ struct DeviceProfile {
   double memory_bytes_per_s = 0;
   double link_bytes_per_s = 0;  // to peers, a direction; 0: none, copies take the host's link
   double host_bytes_per_s = 0;  // a direction; 0: the host's memory is the device's
-  // of the machine's disk, past its page cache, a few requests at once; 0: kUsualDiskRate
+  // The machine's disk, past its page cache, a few requests at once; 0: kUsualDiskRate.
   double disk_read_bytes_per_s = 0;
   double disk_write_bytes_per_s = 0;
   double tdp_w = 0;

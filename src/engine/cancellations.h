@@ -38,7 +38,7 @@ class Cancellations {
  private:
   std::mutex mutex_;
   std::unordered_set<int64_t> ids_;
-  std::atomic<size_t> count_{0};  // of ids_
+  std::atomic<size_t> count_{0};  // ids_.size(), without the lock
 };
 
 }  // namespace forebay::engine

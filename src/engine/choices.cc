@@ -99,7 +99,7 @@ const schedule::StepView& Choices::View(bool share, int64_t now_us) {
   return view_.Update(share, now_us);
 }
 
-void Choices::Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* rows) {
+void Choices::Apply(const schedule::StepPlan& plan, std::vector<ChoiceRows>* rows) {
   rows->clear();
   // Indices of the plan refer to the view: resolve them before the lists change.
   std::vector<Planned> planned;
@@ -182,7 +182,7 @@ void Choices::NoteCached(Sequence* sequence) {
 }
 
 void Choices::PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
-                       std::vector<SequenceRows>* step) {
+                       std::vector<ChoiceRows>* step) {
   const int64_t begin = sequence->computed, end = begin + rows;
   streaming_.MakeRoom(*sequence, end, lists_.running());
   book_.Reserve(sequence->id, end);
@@ -191,7 +191,7 @@ void Choices::PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
   step->push_back({.sequence = sequence, .begin = begin, .end = end, .first_block = first_block});
 }
 
-void Choices::Commit(const SequenceRows& rows) {
+void Choices::Commit(const ChoiceRows& rows) {
   Sequence* const sequence = rows.sequence;
   sequence->in_flight = false;
   book_.Commit(sequence->id,
@@ -213,7 +213,7 @@ void Choices::LetGoUnseen(Sequence* sequence) {
   }
 }
 
-void Choices::CountRows(const SequenceRows& rows) {
+void Choices::CountRows(const ChoiceRows& rows) {
   stats_.computed_tokens += rows.count();
   stats_.recomputed_tokens +=
       std::max<int64_t>(0, std::min(rows.sequence->computed_peak, rows.end) - rows.begin);
@@ -240,7 +240,7 @@ void Choices::Close(Sequence* sequence) {
   book_.Close(sequence->id, sequence->prompt_tokens);
 }
 
-void Choices::CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>* finished) {
+void Choices::CloseIfEnded(const ChoiceRows& rows, std::vector<RequestResult>* finished) {
   Sequence* const sequence = rows.sequence;
   const bool prompt_alone = sequence->max_generated == 0 && rows.end == sequence->known();
   RequestState* const state = sequence->request;

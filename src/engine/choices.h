@@ -38,8 +38,8 @@
 
 namespace forebay::engine {
 
-// Rows of one sequence in a step.
-struct SequenceRows {
+// Rows of one choice in a step.
+struct ChoiceRows {
   Sequence* sequence;
   int64_t begin, end;  // positions
   size_t first_block;  // the first block in its tables that the device does not know yet
@@ -76,7 +76,7 @@ class Choices {
   // (schedule/step_share.h). REQUIRES of Apply: the plan is of the latest view.
   const schedule::StepView& View(bool share, int64_t now_us);
   // Where choices alone come back from below there are no rows.
-  void Apply(const schedule::StepPlan& plan, std::vector<SequenceRows>* rows);
+  void Apply(const schedule::StepPlan& plan, std::vector<ChoiceRows>* rows);
   // What Apply has let go below and called back, until the caller clears it: it moves before the
   // step's rows are computed.
   kv::TierMoves& tier_moves() { return parking_.moves(); }
@@ -89,13 +89,13 @@ class Choices {
   std::span<Sequence* const> returning() const { return parking_.returning(); }
   Streaming& streaming() { return streaming_; }
   // The rows were computed.
-  void Commit(const SequenceRows& rows);
+  void Commit(const ChoiceRows& rows);
   // The choice's next token was drawn.
   void Append(Sequence* sequence, int32_t token, int64_t now_ns);
   // After its rows were committed and their tokens appended: if the choice has come to its end it
   // is closed, and its request delivered if it was the last. With a request that failed all its
   // choices end, those in other steps when these are committed.
-  void CloseIfEnded(const SequenceRows& rows, std::vector<RequestResult>* finished);
+  void CloseIfEnded(const ChoiceRows& rows, std::vector<RequestResult>* finished);
 
   // Gives up requests for one of `askers` replicas without work, as schedule::ChooseGifts has it.
   std::vector<Gift> GiveAway(int askers);
@@ -131,9 +131,9 @@ class Choices {
   void Return(Sequence* sequence);
   void NoteCached(Sequence* sequence);
   void PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
-                std::vector<SequenceRows>* step);
+                std::vector<ChoiceRows>* step);
   void LetGoUnseen(Sequence* sequence);
-  void CountRows(const SequenceRows& rows);
+  void CountRows(const ChoiceRows& rows);
   void Deliver(RequestState* state, std::vector<RequestResult>* finished);
   // What the choice holds.
   void Close(Sequence* sequence);

@@ -34,7 +34,7 @@ class Books {
     policy.Plan(view, &plan);
     if (plan.run.empty() && plan.admit.empty()) return false;
     schedule::CheckPlan(view, plan);
-    std::vector<SequenceRows> rows;
+    std::vector<ChoiceRows> rows;
     choices.Apply(plan, &rows);
     Move();
     for (const Sequence* sequence : choices.returning()) SetTable(*sequence, 0);
@@ -44,13 +44,13 @@ class Books {
     in_window.clear();
     for (const auto& block : choices.streaming().blocks()) in_window[block.place] = block.below;
     block_steps += std::ssize(in_window);
-    for (const SequenceRows& each : rows) Compute(each);
+    for (const ChoiceRows& each : rows) Compute(each);
     steps.push_back(std::move(rows));
     return true;
   }
 
   void End() {
-    for (const SequenceRows& rows : steps.front()) {
+    for (const ChoiceRows& rows : steps.front()) {
       choices.Commit(rows);
       Sequence* const sequence = rows.sequence;
       if (rows.end == sequence->known() && sequence->max_generated > 0)
@@ -132,7 +132,7 @@ class Books {
   }
 
   // Rows see what is held before them, and write theirs.
-  void Compute(const SequenceRows& rows) {
+  void Compute(const ChoiceRows& rows) {
     const Sequence& sequence = *rows.sequence;
     if (choices.book().table(0, sequence.id).size() > rows.first_block)
       SetTable(sequence, rows.first_block);
@@ -170,7 +170,7 @@ class Books {
   std::vector<kv::BlockId> lost_on_read;
   Choices choices;
   std::vector<Sequence*> sequences;
-  std::deque<std::vector<SequenceRows>> steps;
+  std::deque<std::vector<ChoiceRows>> steps;
   std::vector<RequestResult> finished;
   schedule::StepPlan plan;
   std::map<std::pair<int, kv::BlockId>, Block> device, below;

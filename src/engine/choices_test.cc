@@ -44,7 +44,7 @@ class Books {
   }
   // Ends the oldest step in flight.
   void End() {
-    for (const SequenceRows& rows : steps.front()) {
+    for (const ChoiceRows& rows : steps.front()) {
       choices.Commit(rows);
       Sequence* const sequence = rows.sequence;
       if (rows.end == sequence->known() && sequence->max_generated > 0)
@@ -66,7 +66,7 @@ class Books {
 
   Choices choices;
   std::vector<Sequence*> sequences;  // sequences of requests that have not finished
-  std::deque<std::vector<SequenceRows>> steps;
+  std::deque<std::vector<ChoiceRows>> steps;
   std::vector<RequestResult> finished;
 };
 

@@ -34,7 +34,7 @@ struct ChoicesOptions {
   const char* tier_flag = "--kv-offloading-size";  // which says how many
   bool keeps_tier = false;                         // for the next job
   schedule::ParkPrices park;
-  StreamingOptions streaming;  // of running choices, into the tier
+  StreamingOptions streaming;  // how running choices are read from the tier
   // How the policy foresees lengths; nothing: it does not.
   std::optional<schedule::LengthPredictor> lengths;
   std::shared_ptr<const std::vector<schedule::EarlierAnswer>> earlier;  // as Foresight has it

@@ -103,13 +103,14 @@ Fabrics MakeKvFabrics(const Materials& job) {
   return fabrics;
 }
 
-// What the ranks of replica `member` of the group have of its KV; `plan` is that of their role.
+// What the ranks of the group's replica of this number have of its KV; `plan` is that of their
+// role.
 std::vector<kv::KvShare> SharesOf(const layout::LayoutPlan& plan, const layout::JobGroup& group,
-                                  int member) {
+                                  int replica) {
   std::vector<kv::KvShare> shares;
   for (const layout::RankPlan& rank : plan.ranks) {
     const model::ReplicaCut& cut = rank.request.cut;
-    const layout::RankPlace place{member, cut.stage, cut.tp_rank, cut.sp_rank};
+    const layout::RankPlace place{replica, cut.stage, cut.tp_rank, cut.sp_rank};
     const model::Shard& shard = rank.memory.decoder->shard;
     const int in_group = layout::RankOf(group.layout, place);
     shares.push_back({group.role == GroupRole::kAll ? in_group : group.DeviceAt(place),
@@ -121,9 +122,9 @@ std::vector<kv::KvShare> SharesOf(const layout::LayoutPlan& plan, const layout::
 // What the rank with plan.ranks[`rank`] of `group` pulls of KV: Membership::lent. KV goes over from
 // all groups, else within one.
 std::vector<std::vector<kv::PullPart>> LentTo(const Materials& job, const layout::JobGroup& group,
-                                              int member, size_t rank) {
+                                              int replica, size_t rank) {
   std::vector<std::vector<kv::PullPart>> lent;
-  const std::vector<kv::KvShare> takers = SharesOf(job.plan, group, member);
+  const std::vector<kv::KvShare> takers = SharesOf(job.plan, group, replica);
   for (const layout::JobGroup& other : job.groups) {
     const bool lends = group.role != GroupRole::kAll || other.first_device == group.first_device;
     const auto role = std::ranges::find(job.roles, other.role, &layout::RolePlan::role);
@@ -213,9 +214,10 @@ std::vector<Membership::Mode> ModesOf(const Materials& job, const layout::Layout
 
 // Null: nothing is pooled.
 const share::PoolPlan* PoolOf(const layout::Layout& layout, const layout::RankPlan& plan,
-                              int member) {
+                              int replica) {
   if (!layout.pools()) return nullptr;
-  return &plan.request.pool[static_cast<size_t>(layout.sp > 1 ? plan.request.cut.sp_rank : member)];
+  return &plan.request
+              .pool[static_cast<size_t>(layout.sp > 1 ? plan.request.cut.sp_rank : replica)];
 }
 
 // Where the KV of a rank lies below, if in a file: of several ranks each has one.
@@ -232,17 +234,17 @@ kv::FileOptions FileOf(const Materials& job, int device) {
           .has_data = job.sim == nullptr};
 }
 
-// The ranks of replica `member` of the group, whose devices and fabrics these are.
+// The ranks of the group's replica of this number, whose devices and fabrics these are.
 base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
                                                            const layout::JobGroup& group,
-                                                           int member, Devices& devices,
+                                                           int replica, Devices& devices,
                                                            const Fabrics& fabrics) {
   const layout::Layout& layout = group.layout;
   const layout::MachinePlan& machine = job.plan.machine;
   std::vector<std::unique_ptr<Rank>> ranks;
   for (const layout::RankPlan& plan : job.plan.ranks) {
     const model::ReplicaCut& cut = plan.request.cut;
-    const layout::RankPlace place{member, cut.stage, cut.tp_rank, cut.sp_rank};
+    const layout::RankPlace place{replica, cut.stage, cut.tp_rank, cut.sp_rank};
     const int number = layout::RankOf(layout, place);
     const auto at = static_cast<size_t>(number);
     fabric::Fabric* const fabric = fabrics.empty() ? nullptr : fabrics[at].get();
@@ -258,11 +260,11 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
         .kv_fabric = job.kv_fabrics.empty()
                          ? fabric
                          : job.kv_fabrics[static_cast<size_t>(group.DeviceAt(place))].get(),
-        .lent = LentTo(job, group, member, ranks.size()),
-        .pool = PoolOf(layout, plan, member),
+        .lent = LentTo(job, group, replica, ranks.size()),
+        .pool = PoolOf(layout, plan, replica),
         .ship_members = layout.pools() && layout.sp == 1 ? layout::ShipRanks(layout, number)
                                                          : fabric::Communicator{},
-        .replica = static_cast<uint64_t>(group.first_replica + member),
+        .replica = static_cast<uint64_t>(group.first_replica + replica),
         .kv_file = FileOf(job, group.DeviceAt(place)),
         .routing = job.plan.routing};
     FB_ASSIGN_OR_RETURN(
@@ -284,11 +286,11 @@ base::Result<std::unique_ptr<Group>> MakeGroup(const Materials& job, const layou
                    .steal = job.steal.has_value()};
   // Where ranks share weights, or meet in a step.
   parts.one_fate = layout.dp > 1 && (layout.pools() || layout.ranks_per_replica() > 1);
-  for (int member = 0; member < layout.dp; ++member) {
-    FB_ASSIGN_OR_RETURN(auto ranks, MakeRanks(job, group, member, devices, parts.fabrics));
+  for (int replica = 0; replica < layout.dp; ++replica) {
+    FB_ASSIGN_OR_RETURN(auto ranks, MakeRanks(job, group, replica, devices, parts.fabrics));
     parts.replicas.push_back(
         std::make_unique<Replica>(job.runtime, std::move(ranks), job.options.policy->make(),
-                                  ReplicaOptionsOf(job, group, group.first_replica + member)));
+                                  ReplicaOptionsOf(job, group, group.first_replica + replica)));
   }
   for (const auto& replica : parts.replicas) {
     for (const auto& rank : replica->ranks()) FB_RETURN_IF_ERROR(rank->Connect());

@@ -210,20 +210,20 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
                            .hand_over = hand_over.get()});
   struct Seat {
     Group* group;
-    int member;
+    int replica;
   };
   std::vector<Seat> seats;  // by replica
   for (const auto& group : parts_.groups) {
     group->Begin();
-    for (size_t member = 0; member < group->replicas().size(); ++member)
-      seats.push_back({group.get(), static_cast<int>(member)});
+    for (size_t replica = 0; replica < group->replicas().size(); ++replica)
+      seats.push_back({group.get(), static_cast<int>(replica)});
   }
   for (const Replica* replica : replicas_) {
     // They get their requests from context replicas, and must not have a share in the queue's.
     if (replica->role() == GroupRole::kGeneration) run.queue().Leave(replica->index());
   }
   std::vector<RunEnd> ends(seats.size(), RunEnd::kComplete);
-  const auto run_replica = [&](size_t i) { ends[i] = seats[i].group->Run(seats[i].member, run); };
+  const auto run_replica = [&](size_t i) { ends[i] = seats[i].group->Run(seats[i].replica, run); };
   std::vector<std::unique_ptr<runtime::Task>> tasks;
   for (size_t i = 1; i < seats.size(); ++i) {
     tasks.push_back(runtime_.Spawn({.name = fmt::format("replica {}", i)},

@@ -46,8 +46,8 @@ struct EngineParts {
 struct RankReport {
   int replica = 0;
   GroupRole role = GroupRole::kAll;
-  device::StreamTime time;                 // of its compute stream
-  std::vector<device::OpProfile> profile;  // of the same; empty: profiling is off
+  device::StreamTime time;                 // its compute stream's
+  std::vector<device::OpProfile> profile;  // the same stream's; empty: profiling is off
   std::vector<int64_t> expert_rows;        // [experts]: rows that it computed, in all layers
   std::vector<uint64_t> bytes_from;        // [ranks]: Device::BytesFrom
 };
@@ -90,7 +90,7 @@ class LocalEngine : public Engine {
   // Names modes that were asked for and did nothing.
   void SayWhatWasNotUsed() const;
 
-  std::vector<const Replica*> replicas_;  // of the groups
+  std::vector<const Replica*> replicas_;  // the groups', in their order
   StepObserver* observer_ = nullptr;
   const HandOutLog* replay_ = nullptr;
   Cancellations cancellations_;

@@ -5,7 +5,7 @@
 // Invariants:
 //  1. Nobody waits for a replica that has ended or failed: the agreement, the board and, where they
 //     share a fate, the fabric are told first.
-//  2. Replicas are numbered within the group here (`member`); the job's number is the replica's
+//  2. Replicas are numbered within the group here (`replica`); the job's number is the replica's
 //     index().
 #pragma once
 
@@ -47,38 +47,38 @@ class Group {
   // Before a run's tasks: agreement and board are as new.
   void Begin();
   // The control task of one replica, until the run ends for it.
-  RunEnd Run(int member, EngineRun& run);
+  RunEnd Run(int replica, EngineRun& run);
   // After all tasks.
   void End();
   // Waits until its ranks read nobody's memory any more.
   void Quiesce();
 
  private:
-  Replica& replica(int member) { return *parts_.replicas[static_cast<size_t>(member)]; }
+  Replica& At(int replica) { return *parts_.replicas[static_cast<size_t>(replica)]; }
   // Two ways to live. Agreed: in a round with the others at each step, which serves their steps
   // where it has none of its own. Alone: a step as soon as there is something to do.
-  RunEnd RunAgreed(int member, EngineRun& run);
-  RunEnd RunAlone(int member, EngineRun& run);
+  RunEnd RunAgreed(int replica, EngineRun& run);
+  RunEnd RunAlone(int replica, EngineRun& run);
   // What both do at a step's border: requests, gifts, and loans that are over come and go. The end
   // of the run, if it is to end; `ended`: the job has nothing more for the replica.
-  std::optional<RunEnd> Border(int member, EngineRun& run, bool wait, bool* ended);
+  std::optional<RunEnd> Border(int replica, EngineRun& run, bool wait, bool* ended);
   // One step; the end of the run, if it is to end.
-  std::optional<RunEnd> Step(int member, EngineRun& run, StepEnd* end);
+  std::optional<RunEnd> Step(int replica, EngineRun& run, StepEnd* end);
   // Gives to one that asks.
-  void GiveAway(int member, EngineRun& run);
+  void GiveAway(int replica, EngineRun& run);
   // A context replica: hands over what it has computed. The error where nobody is left for it.
   base::Status HandOver(Replica& replica, EngineRun& run);
   // A generation replica: takes over what there is room for. `wait`: blocks for it while the
   // replica has nothing to do.
   base::Status TakeOver(Replica& replica, EngineRun& run, bool wait);
   // Takes over what others gave.
-  base::Status Receive(int member);
+  base::Status Receive(int replica);
   // A replica's fault is its group's: nobody waits for it any more.
-  RunEnd Stalled(int member, const std::string& what);
+  RunEnd Stalled(int replica, const std::string& what);
 
   runtime::Runtime& runtime_;
   const GroupParts parts_;
-  std::unique_ptr<GroupControl> control_;  // of the run; null: each for itself
+  std::unique_ptr<GroupControl> control_;  // the run's; null: each for itself
   std::unique_ptr<StealBoard> board_;
   std::atomic<bool> failed_{false};
 };

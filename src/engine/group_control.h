@@ -33,7 +33,7 @@ inline constexpr base::ErrorCode kGroupFailed{"group_failed"};
 using layout::GroupOptions;
 
 // What a replica brings to its step's border.
-struct StepLoad {
+struct StepOffer {
   int32_t rows = 0;
   int32_t prefill_rows = 0;
   bool ended = false;  // without rows: and there will be none
@@ -59,7 +59,7 @@ class GroupControl {
 
   // What `replica` does next; blocks only if replicas run together, or without rows. The error with
   // which the group failed.
-  base::Result<Round> Next(int replica, const StepLoad& load);
+  base::Result<Round> Next(int replica, const StepOffer& offer);
   // There is something for a replica that may have ended: it is told to look. Before the one that
   // calls has ended.
   void Wake(int replica);
@@ -70,9 +70,9 @@ class GroupControl {
 
  private:
   enum class Phase : uint8_t { kFree, kJoining, kTogether };
-  struct Member {
+  struct ReplicaState {
     std::unique_ptr<runtime::Event> woken;
-    StepLoad load;  // the latest
+    StepOffer offer;  // the latest
     bool live = true;
     bool idle = false;     // is in Next, without rows
     bool agreed = false;   // kJoining
@@ -80,23 +80,23 @@ class GroupControl {
     bool called = false;   // by Wake
     std::optional<Round> answer;
 
-    bool works() const { return live && load.rows > 0; }
+    bool works() const { return live && offer.rows > 0; }
   };
 
   // All below REQUIRE the lock.
-  std::optional<Round> Act(Member& member);
+  std::optional<Round> Act(ReplicaState& state);
   void Watch();
   void Decide();
   bool ChooseTogether();
   void BeFree();
   bool AllEnded() const;
-  static void Answer(Member& member, const Round& round);
+  static void Answer(ReplicaState& state, const Round& round);
   template <typename Is>
   int64_t CountLive(Is is) const;
 
   const GroupOptions options_;
   std::mutex mutex_;
-  std::vector<Member> members_;
+  std::vector<ReplicaState> replicas_;
   Phase phase_;
   bool may_meet_ = true;
   int64_t calm_steps_ = 0;  // calm steps of all replicas, in a row

@@ -106,17 +106,17 @@ class FakeGroup {
     }
     const bool ended = held->empty(), idle = ended || rng.Next() % 4 == 0;
     constexpr StepMode kAlone[] = {kPull, kRouted, {}};
-    StepLoad load{.ended = ended, .wanted = kAlone[rng.Next() % 3]};
+    StepOffer offer{.ended = ended, .wanted = kAlone[rng.Next() % 3]};
     if (!idle) {
-      load.rows = static_cast<int32_t>(1 + rng.Next() % 12);
-      load.prefill_rows = rng.Next() % 8 == 0 ? load.rows : 0;
+      offer.rows = static_cast<int32_t>(1 + rng.Next() % 12);
+      offer.prefill_rows = rng.Next() % 8 == 0 ? offer.rows : 0;
     }
     if (ended) board_.Ask(replica);
-    const base::Result<Round> round = control_.Next(replica, load);
+    const base::Result<Round> round = control_.Next(replica, offer);
     if (!round.ok()) return false;
     const bool meets = round->turn == Turn::kStep && round->mode.meets();
     EXPECT_TRUE(round->turn == Turn::kStep ? meets || !idle : idle);
-    EXPECT_TRUE(round->turn != Turn::kStep || round->mode == (meets ? kShip : load.wanted));
+    EXPECT_TRUE(round->turn != Turn::kStep || round->mode == (meets ? kShip : offer.wanted));
     if (round->turn == Turn::kStep) {
       StepMode& last = last_[static_cast<size_t>(replica)];
       flips_ += (last == kRouted) != (round->mode == kRouted);
@@ -126,7 +126,7 @@ class FakeGroup {
       EXPECT_TRUE(ended);
       return false;
     }
-    EXPECT_TRUE(!meets || round->rows[replica] == load.rows);
+    EXPECT_TRUE(!meets || round->rows[replica] == offer.rows);
     if (round->number > 0) Compare(replica, *round);
     if (!Execute(replica, *round, rng)) return false;
     if (!idle) Advance(held);
@@ -327,15 +327,15 @@ class OneReplica : public testing::Test {
   // What a replica alone in its group does for steps of these rows: the mode of a step, or the
   // turn.
   using Turns = std::vector<std::variant<StepMode, Turn>>;
-  Turns Take(const GroupOptions& options, const std::vector<StepLoad>& loads) {
+  Turns Take(const GroupOptions& options, const std::vector<StepOffer>& loads) {
     Turns turns;
     runtime::VirtualRuntime runtime(1);
     EXPECT_TRUE(runtime
                     .Run([&] {
                       GroupControl control(runtime, options);
-                      for (StepLoad load : loads) {
-                        load.wanted = kPull;
-                        const Round round = *control.Next(0, load);
+                      for (StepOffer offer : loads) {
+                        offer.wanted = kPull;
+                        const Round round = *control.Next(0, offer);
                         if (round.turn == Turn::kStep) {
                           turns.push_back(round.mode);
                         } else {

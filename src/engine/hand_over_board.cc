@@ -17,8 +17,8 @@ schedule::HandedView ViewOf(const Gift& gift) {
 
 HandOverBoard::HandOverBoard(runtime::Runtime& runtime, const std::vector<Seat>& seats) {
   for (const auto& [role, room] : seats) {
-    members_.push_back({role, runtime.NewEvent(fmt::format("requests that are handed over to {}",
-                                                           members_.size()))});
+    replicas_.push_back({role, runtime.NewEvent(fmt::format("requests that are handed over to {}",
+                                                            replicas_.size()))});
     rooms_.push_back(room);
     rooms_.back().takes = role == GroupRole::kGeneration;
   }
@@ -26,7 +26,7 @@ HandOverBoard::HandOverBoard(runtime::Runtime& runtime, const std::vector<Seat>&
 
 bool HandOverBoard::AnyLeft(GroupRole role) const {
   return std::ranges::any_of(
-      members_, [role](const Member& member) { return member.live && member.role == role; });
+      replicas_, [role](const ReplicaState& state) { return state.live && state.role == role; });
 }
 
 int HandOverBoard::Taker() const {
@@ -34,11 +34,11 @@ int HandOverBoard::Taker() const {
 }
 
 void HandOverBoard::WakeTaker() {
-  if (const int taker = Taker(); taker >= 0) members_[static_cast<size_t>(taker)].woken->Set();
+  if (const int taker = Taker(); taker >= 0) replicas_[static_cast<size_t>(taker)].woken->Set();
 }
 
 void HandOverBoard::WakeAll() {
-  for (Member& member : members_) member.woken->Set();
+  for (ReplicaState& state : replicas_) state.woken->Set();
 }
 
 void HandOverBoard::Put(std::vector<Gift> gifts) {
@@ -73,14 +73,14 @@ std::vector<Gift> HandOverBoard::Take(int replica, const schedule::TakerView& ro
 }
 
 void HandOverBoard::Await(int replica, runtime::TimeNs timeout) {
-  Member& member = members_[static_cast<size_t>(replica)];
+  ReplicaState& state = replicas_[static_cast<size_t>(replica)];
   {
     const std::lock_guard lock(mutex_);
     // Looked at under the lock in which the event is reset: what comes later sets it again.
     if (Taker() == replica || (gifts_.empty() && !AnyLeft(GroupRole::kContext))) return;
-    member.woken->Reset();
+    state.woken->Reset();
   }
-  member.woken->Wait(timeout);
+  state.woken->Wait(timeout);
 }
 
 std::vector<Gift> HandOverBoard::Withdraw(const std::function<bool(int64_t id)>& cancelled) {
@@ -98,7 +98,7 @@ std::vector<Gift> HandOverBoard::Withdraw(const std::function<bool(int64_t id)>&
 
 void HandOverBoard::Leave(int replica) {
   const std::lock_guard lock(mutex_);
-  members_[static_cast<size_t>(replica)].live = false;
+  replicas_[static_cast<size_t>(replica)].live = false;
   rooms_[static_cast<size_t>(replica)].takes = false;
   WakeAll();
 }

@@ -29,7 +29,7 @@ class HandOverBoard {
  public:
   struct Seat {
     GroupRole role;
-    schedule::TakerView room;  // of a generation replica, before it has said what it has
+    schedule::TakerView room;  // what a generation replica has before it has said
   };
   HandOverBoard(runtime::Runtime& runtime, const std::vector<Seat>& seats);
 
@@ -48,7 +48,7 @@ class HandOverBoard {
   bool lost() const;
 
  private:
-  struct Member {
+  struct ReplicaState {
     GroupRole role;
     std::unique_ptr<runtime::Event> woken;
     bool live = true;
@@ -62,7 +62,7 @@ class HandOverBoard {
   void WakeAll();
 
   mutable std::mutex mutex_;
-  std::vector<Member> members_;
+  std::vector<ReplicaState> replicas_;
   std::vector<schedule::TakerView> rooms_;  // by replica; context ones take nothing
   std::deque<Gift> gifts_;
 };

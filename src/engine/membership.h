@@ -25,7 +25,7 @@ struct Membership {
   struct Mode {
     model::Degrees degrees;
     fabric::Communicator tensor, sequence;
-    model::AllReducePlan all_reduce;  // of the first
+    model::AllReducePlan all_reduce;  // among the first
   };
   // The layout's own, then each further one in which steps are taken.
   std::vector<Mode> modes = std::vector<Mode>(1);

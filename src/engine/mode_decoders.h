@@ -53,7 +53,7 @@ class ModeDecoders {
   std::deque<Mode> modes_ = std::deque<Mode>(1);
   std::deque<fabric::Exchange> exchanges_;  // what decoders' links point to
   std::optional<fabric::Handover> from_last_stage_, to_next_stage_;
-  const model::Decoder* last_ = nullptr;  // of the last step
+  const model::Decoder* last_ = nullptr;  // the last step's
   uint64_t begun_ = 0;
   std::atomic<int64_t> switches_{0};
   std::array<std::atomic<int64_t>, kNumFfnModes> steps_{};

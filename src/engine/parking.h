@@ -23,9 +23,9 @@
 namespace forebay::engine {
 
 struct ParkingOptions {
-  kv::TierBlocks blocks;  // of the tier
+  kv::TierBlocks blocks;  // the tier's
   schedule::ParkPrices prices;
-  bool shared_keys = true;  // of blocks; else a choice's own
+  bool shared_keys = true;  // blocks' keys are; else a choice's own
   bool streams = false;     // rows see all of a choice, some of it below
   bool keeps = false;       // the tier is kept for the next job, which asks for prompts
   const char* size_flag = "--kv-offloading-size";  // which says how many blocks
@@ -36,8 +36,8 @@ struct ParkCounters {
   int64_t refused = 0;     // preempted choices for which the tier had no room
   int64_t recomputed = 0;  // those that were cheaper to compute again
   int64_t blocks_up = 0;
-  int64_t brought_back = 0;       // of these, those that running choices had below
-  int64_t blocks_up_far = 0;      // of these, from the far level
+  int64_t brought_back = 0;       // those of them that running choices had below
+  int64_t blocks_up_far = 0;      // those of them from the far level
   int64_t evicted = 0;            // blocks of the device's cache that went below
   int64_t prefix_blocks_hit = 0;  // that were found below instead of being computed
   int64_t failed = 0;             // blocks that could not be written, or read as written
@@ -117,7 +117,7 @@ class Parking {
   ParkCounters counters_;
   std::vector<Sequence*> returning_;
   int64_t spared_ = 0;
-  int64_t next_id_ = 1;                  // of keys that are a choice's own
+  int64_t next_id_ = 1;                  // marks the keys that are the next choice's own
   std::vector<kv::PrefixKey> own_keys_;  // kept for their capacity
   std::vector<int32_t> fresh_;
   std::vector<kv::BlockId> device_;

@@ -33,7 +33,7 @@ struct LogitTask {
   int32_t target = -1;               // prompt logprobs: the prompt's next token
   int32_t target_logprobs = -1;      // how many alternatives of it
   bool nan = false;                  // the logits are NaN: nothing was drawn
-  const uint64_t* digest = nullptr;  // of the logits, where the rank that draws them puts it
+  const uint64_t* digest = nullptr;  // the logits', where the rank that draws them puts it
   sample::SampleOutput sampled;
   PositionLogprobs target_output;
 };

@@ -50,8 +50,8 @@ class RankSet {
   struct TierTraffic {
     uint64_t down = 0, up = 0, streamed = 0;
     bool in_file = false, in_both = false;  // a file, and beside it memory
-    uint64_t written = 0, read = 0;         // of files
-    int64_t block_steps = 0;                // of one rank: all have the same
+    uint64_t written = 0, read = 0;         // bytes of files
+    int64_t block_steps = 0;                // one rank's: all have the same
     double core_seconds = 0;
   };
   TierTraffic tier_traffic() const;

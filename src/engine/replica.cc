@@ -8,18 +8,18 @@
 namespace forebay::engine {
 namespace {
 
-StepLoad LoadOf(std::span<const SequenceRows> step, int64_t number, const StepMode& wanted) {
-  StepLoad load{.step = static_cast<uint64_t>(number), .wanted = wanted};
-  for (const SequenceRows& rows : step) {
-    load.rows += static_cast<int32_t>(rows.count());
-    if (!rows.is_decode()) load.prefill_rows += static_cast<int32_t>(rows.count());
+StepOffer OfferOf(std::span<const ChoiceRows> step, int64_t number, const StepMode& wanted) {
+  StepOffer offer{.step = static_cast<uint64_t>(number), .wanted = wanted};
+  for (const ChoiceRows& rows : step) {
+    offer.rows += static_cast<int32_t>(rows.count());
+    if (!rows.is_decode()) offer.prefill_rows += static_cast<int32_t>(rows.count());
   }
-  return load;
+  return offer;
 }
 
-uint64_t PlanHash(std::span<const SequenceRows> step, const kv::GroupBooks& book) {
+uint64_t PlanHash(std::span<const ChoiceRows> step, const kv::GroupBooks& book) {
   uint64_t hash = 0;
-  for (const SequenceRows& rows : step) {
+  for (const ChoiceRows& rows : step) {
     const uint64_t what = base::Combine64(static_cast<uint64_t>(rows.sequence->job_order()),
                                           static_cast<uint64_t>(rows.begin));
     const uint64_t held = base::Combine64(static_cast<uint64_t>(rows.count()),
@@ -103,6 +103,7 @@ base::Result<bool> Replica::Begin(bool share) {
   const int index = FlightOf(begun_);
   Flight& flight = flights_[static_cast<size_t>(index)];
   flight.begin = runtime_.Now();
+  // Before the view, so that no plan counts on what is lost.
   FB_ASSIGN_OR_RETURN(const kv::LostBlocks lost, ranks_.LostBelow());
   choices_.LoseBelow(lost);
   const schedule::StepView& view = choices_.View(share, runtime_.Now() / 1000);
@@ -110,6 +111,7 @@ base::Result<bool> Replica::Begin(bool share) {
   if (plan_.run.empty() && plan_.admit.empty()) return false;
   schedule::CheckPlan(view, plan_);
   choices_.Apply(plan_, &flight.rows);
+  // Before the step, which may write to blocks that go down first.
   ranks_.MoveKv(choices_.tier_moves());
   choices_.tier_moves().Clear();
   for (const Sequence* sequence : choices_.returning())
@@ -132,10 +134,10 @@ base::Result<bool> Replica::Begin(bool share) {
 }
 
 base::Result<Round> Replica::Agree(const Flight& flight) const {
-  StepLoad load = LoadOf(flight.rows, begun_, plan_.mode);
-  load.wanted = options_.own_mode.Of(plan_.mode, load.rows, begun_);
-  if (group_) return group_->Next(member_, load);
-  return Round{.mode = options_.shift.Shift(load.wanted, load.rows, begun_)};
+  StepOffer offer = OfferOf(flight.rows, begun_, plan_.mode);
+  offer.wanted = options_.own_mode.Of(plan_.mode, offer.rows, begun_);
+  if (group_) return group_->Next(number_in_group_, offer);
+  return Round{.mode = options_.shift.Shift(offer.wanted, offer.rows, begun_)};
 }
 
 void Replica::BuildBatch(Flight& flight) {
@@ -178,7 +180,7 @@ void Replica::RecordPlan(uint64_t bytes_pulled, Flight* flight) {
   record.replica = index();
   record.role = role();
   record.decode_rows =
-      static_cast<int32_t>(std::ranges::count_if(flight->rows, &SequenceRows::is_decode));
+      static_cast<int32_t>(std::ranges::count_if(flight->rows, &ChoiceRows::is_decode));
   record.prefill_rows = batch.num_rows - record.decode_rows;
   record.context_tokens = buffers.context_tokens();
   record.logit_rows = batch.num_logit_rows;
@@ -229,7 +231,7 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
 }
 
 void Replica::CommitLogits(Flight& flight, size_t index) {
-  const SequenceRows& rows = flight.rows[index];
+  const ChoiceRows& rows = flight.rows[index];
   Sequence* const sequence = rows.sequence;
   const size_t first = flight.first_task[index];
   for (size_t i = first; i < flight.first_task[index + 1]; ++i) {
@@ -251,9 +253,11 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
 }
 
 base::Result<Turn> Replica::StepIdle(bool ended) {
-  FB_ASSIGN_OR_RETURN(const Round round,
-                      group_->Next(member_, {.ended = ended, .wanted = options_.choices.mode}));
+  FB_ASSIGN_OR_RETURN(
+      const Round round,
+      group_->Next(number_in_group_, {.ended = ended, .wanted = options_.choices.mode}));
   if (round.turn != Turn::kStep) return round.turn;
+  // Nothing of its own is in flight here, so that the first flight's end is free for this.
   ranks_.EnqueueService(round);
   FB_RETURN_IF_ERROR(ranks_.WaitStep(0));
   round_ = round;

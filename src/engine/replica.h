@@ -59,11 +59,11 @@ class Replica {
   StepEnd Step(std::vector<RequestResult>* finished, StepRecord* record);
   const std::string& what_stalled() const { return what_stalled_; }
 
-  // From here on steps are taken as the group has it, in which the replica is `member`; null:
+  // From here on steps are taken as the group has it, in which the replica is `number`; null:
   // alone.
-  void Join(GroupControl* group, int member) {
+  void Join(GroupControl* group, int number) {
     group_ = group;
-    member_ = member;
+    number_in_group_ = number;
   }
   // Idle in the group: waits for what there is to do, and serves the others' steps. kDone: all have
   // ended.
@@ -86,7 +86,7 @@ class Replica {
  private:
   // A step from its plan to its commit.
   struct Flight {
-    std::vector<SequenceRows> rows;
+    std::vector<ChoiceRows> rows;
     std::vector<size_t> first_task;  // by `rows`, and the number of all at the end
     std::vector<LogitTask> tasks;
     runtime::TimeNs begin = 0;
@@ -116,14 +116,14 @@ class Replica {
   const std::unique_ptr<schedule::Policy> policy_;
   const ReplicaOptions options_;
   GroupControl* group_ = nullptr;
-  int member_ = 0;  // in the group
-  Round round_;     // the round of the step that was begun last
+  int number_in_group_ = 0;
+  Round round_;  // the round of the step that was begun last
   Choices choices_;
   StepRouting routing_;
   schedule::StepPlan plan_;      // the plan of the step that is begun
   std::vector<Flight> flights_;  // used in turns
   int64_t begun_ = 0, ended_ = 0;
-  runtime::TimeNs last_end_ = 0;  // of the last committed step
+  runtime::TimeNs last_end_ = 0;  // when the last committed step ended
   EngineStats stats_;             // the steps' time, and the KV that came from others
   // when waiting for loans becomes a stall; -1: nothing waits for them
   runtime::TimeNs lending_until_ = -1;

@@ -37,7 +37,7 @@ struct ParkedKv {
 // A full block of a running choice that lies below.
 struct StreamedKv {
   kv::BlockId below;
-  uint64_t digest;  // of its K and V
+  uint64_t digest;  // its K's and V's
 };
 
 struct Sequence {
@@ -48,8 +48,8 @@ struct Sequence {
   kv::SequenceId id = -1;       // while running
   std::vector<int32_t> tokens;  // prompt, then generated
   int64_t prompt_tokens = 0;
-  kv::KeySalt salt;  // of its blocks' keys
-  // of its first full blocks, as far as they were looked up
+  kv::KeySalt salt;  // its blocks' keys have it
+  // The keys of its first full blocks, as far as they were looked up.
   std::vector<kv::PrefixKey> prefix_keys;
   int64_t expected_rows = 0;  // while waiting: rows until its prompt is computed, a guess
   // rows below were computed before (a preempted choice computes them again)
@@ -63,15 +63,15 @@ struct Sequence {
   std::unique_ptr<ParkedKv> parked;  // while waiting; null: it has nothing below
   // While running: of its first blocks, those that lie below and are read from there.
   std::vector<StreamedKv> streamed;
-  int64_t sealed_blocks = 0;  // of the prompt, that went below for the next job
-  int64_t park_id = 0;        // of keys below that are its own; 0: none yet
-  // of K and V in the blocks that were let go since it was admitted
+  int64_t sealed_blocks = 0;  // blocks of the prompt that went below for the next job
+  int64_t park_id = 0;        // marks the keys below that are its own; 0: none yet
+  // The digest of K and V in the blocks that were let go since it was admitted.
   uint64_t let_go_digest = 0;
   sample::TokenCounts counts;  // kept only where a penalty is on
   std::optional<sample::StopConditions> stop;
   std::unique_ptr<text::Detokenizer> detokenizer;  // null without a tokenizer
   Choice result;
-  // of a request that streams: what its pieces have told
+  // What the pieces of a request that streams have told.
   size_t told_text = 0, told_tokens = 0;
 
   int64_t known() const { return static_cast<int64_t>(tokens.size()); }

@@ -58,19 +58,19 @@ class StealBoard {
   std::vector<Gift> Leave(int replica);
 
  private:
-  struct Member {
+  struct ReplicaState {
     std::unique_ptr<runtime::Event> woken;
     bool live = true, asks = false, claimed = false;
     std::vector<Gift> inbox;
   };
 
   // REQUIRE the lock.
-  void SetAsks(Member& member, bool asks);
+  void SetAsks(ReplicaState& state, bool asks);
   bool Done() const;
   void WakeAll();
 
   mutable std::mutex mutex_;
-  std::vector<Member> members_;
+  std::vector<ReplicaState> replicas_;
   std::atomic<int> askers_{0};
 };
 

@@ -18,7 +18,7 @@ struct PlannedRows {
   // every row's logits are wanted (prompt logprobs), not only the last one's
   bool all_logits;
   bool last_logits;
-  int64_t prompt_tokens = 0;  // of the sequence: rows at positions before it are its prompt's
+  int64_t prompt_tokens = 0;  // the sequence's: rows at positions before it are its prompt's
 };
 
 // Not thread-safe. Arrays are rewritten by Begin; REQUIRES: their step is not running then.

@@ -5,7 +5,7 @@
 namespace forebay::engine {
 namespace {
 
-model::NamedRows NameOf(const SequenceRows& rows) {
+model::NamedRows NameOf(const ChoiceRows& rows) {
   return {rows.sequence->request->request.line, rows.sequence->choice_index, rows.begin,
           rows.count()};
 }
@@ -19,20 +19,20 @@ const Rank& RankOf(std::span<const std::unique_ptr<Rank>> ranks, int64_t layer) 
 
 }  // namespace
 
-base::Status StepRouting::Tell(int64_t step, std::span<const SequenceRows> rows) {
+base::Status StepRouting::Tell(int64_t step, std::span<const ChoiceRows> rows) {
   if (!source_) return {};
   named_.clear();
-  for (const SequenceRows& each : rows) named_.push_back(NameOf(each));
+  for (const ChoiceRows& each : rows) named_.push_back(NameOf(each));
   return source_->Tell(static_cast<uint64_t>(replica_), static_cast<uint64_t>(step), named_);
 }
 
 base::Status StepRouting::Record(std::span<const std::unique_ptr<Rank>> ranks, int flight,
-                                 std::span<const SequenceRows> rows) {
+                                 std::span<const ChoiceRows> rows) {
   if (!log_) return {};
   const model::RoutingShape& shape = log_->shape();
   const int64_t k = shape.experts_per_token;
   int64_t first = 0;  // row of the step
-  for (const SequenceRows& each : rows) {
+  for (const ChoiceRows& each : rows) {
     chosen_.clear();
     for (int64_t row = first; row < first + each.count(); ++row) {
       for (const uint32_t layer : shape.layers) {

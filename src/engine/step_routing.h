@@ -21,10 +21,10 @@ class StepRouting {
 
   // Before the step is agreed on: what it will have. model::kRoutingInvalid: the source does not
   // know a row.
-  base::Status Tell(int64_t step, std::span<const SequenceRows> rows);
+  base::Status Tell(int64_t step, std::span<const ChoiceRows> rows);
   // After the step's end on all ranks. base::kIoError.
   base::Status Record(std::span<const std::unique_ptr<Rank>> ranks, int flight,
-                      std::span<const SequenceRows> rows);
+                      std::span<const ChoiceRows> rows);
 
  private:
   const int replica_;

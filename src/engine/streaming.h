@@ -30,7 +30,7 @@
 namespace forebay::engine {
 
 struct StreamingOptions {
-  int32_t places = 0;  // of the window; 0: nothing is streamed
+  int32_t places = 0;  // in the window; 0: nothing is streamed
   int32_t least = 0;   // that a choice of full length needs
   // Bytes of a block, and the rate at which they are foreseen to come up; 0: steps are not
   // measured.
@@ -101,7 +101,7 @@ class Streaming {
   kv::GroupBooks& book_;
   kv::StreamBook places_;
   kv::StreamLimit limit_;
-  base::Rng flips_;   // of flip_seed
+  base::Rng flips_;   // seeded by flip_seed
   int64_t read_ = 0;  // blocks, by the last step
   // When the last step was observed, and steps to come that wait for blocks that were moved.
   struct {

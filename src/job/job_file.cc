@@ -122,7 +122,7 @@ base::Result<JobFile> JobFile::Open(const std::string& path) {
   return file;
 }
 
-void JobFile::Keep(const Shard& shard) {
+void JobFile::Keep(const InputShard& shard) {
   LineIndex kept;
   for (size_t i = 0; i < index_.size(); ++i) {
     if (shard.Has(index_[i].line)) kept.Append(index_[i]);

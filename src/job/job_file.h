@@ -78,7 +78,7 @@ class JobFile {
   ~JobFile();
 
   // From here on the file has the shard's lines alone.
-  void Keep(const Shard& shard);
+  void Keep(const InputShard& shard);
 
   const std::string& path() const { return path_; }
   // Lines that are not blank, in file order; an index into them is a line's ordinal.

@@ -103,7 +103,7 @@ class TokenBook {
  private:
   static constexpr size_t kStretches = 4096;
 
-  double seconds_ = 1e-3;  // of a stretch
+  double seconds_ = 1e-3;  // how long a stretch is
   std::vector<Tokens> stretches_;
 };
 

@@ -25,7 +25,7 @@
 namespace forebay::job {
 
 struct LeaseOptions {
-  int64_t least_lines = 32;  // of a lease; fewer at the job's end
+  int64_t least_lines = 32;  // a lease has; fewer at the job's end
   int64_t most_lines = 256;
   int64_t silent_after_ns = 30'000'000'000;  // a worker that says nothing is given up
   // Open lines for each worker below which the end has begun: leases get smaller, the longest lines
@@ -115,10 +115,10 @@ class LeaseBook {
   std::set<std::pair<uint32_t, int64_t>> longest_;  // at the end, instead of open_: length, line
   bool end_began_ = false;
   std::set<int64_t> suspects_;  // open lines that are leased alone
-  int64_t num_open_ = 0;        // of open_ or longest_
+  int64_t num_open_ = 0;        // lines in open_ or longest_
   int64_t num_done_ = 0;
   std::map<int64_t, Worker> workers_;
-  // of workers that were given up: what they held, since its results may still come
+  // What workers held that were given up, since its results may still come.
   std::unordered_map<int64_t, std::set<int64_t>> gone_;
 };
 

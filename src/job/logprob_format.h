@@ -27,7 +27,7 @@ void AppendChatLogprobs(const LogprobStyle& style, int32_t count,
 struct TokenRun {
   std::span<const int32_t> tokens;
   std::span<const PositionLogprobs> positions;
-  // of the whole run, for prompts; specials that are not in it have no width
+  // The whole run's text, for prompts; specials that are not in it have no width.
   std::string_view text;
   bool is_prompt = false;
   bool skip_special = true;

@@ -68,6 +68,8 @@ class BodyWriter {
         .EndObject();
     writer_.EndObject();
     writer_.Key("system_fingerprint").String(style_.system_fingerprint);
+    // A chat has one prompt, and what belongs to it stands beside the choices; each choice of a
+    // completion tells of its own.
     if (is_chat && line_.report_prompt_logprobs) PromptLogprobs(0);
     if (is_chat && line_.return_token_ids) PromptTokenIds(0);
     writer_.EndObject();
@@ -96,6 +98,7 @@ class BodyWriter {
   }
 
   void CompletionChoice(const Choice& choice) {
+    // Choices are numbered over all prompts of the line, n for each.
     const auto prompt = static_cast<size_t>(choice.index / line_.n);
     const std::string prompt_text = line_.echo ? PromptText(prompt) : "";
     writer_.BeginObject()
@@ -140,6 +143,7 @@ class BodyWriter {
 
   std::string PromptText(size_t prompt) const {
     const auto* given = std::get_if<std::string>(&line_.prompts[prompt]);
+    // What was given as text is echoed as it was: decoded tokens may read otherwise.
     return given ? *given : text_.Decode(prompts_[prompt]);
   }
 

@@ -15,7 +15,7 @@ struct Fingerprints {
   uint64_t model = 0;     // config and weights
   uint64_t settings = 0;  // template, sampling defaults, every flag that can change an answer
   uint64_t numerics = 0;  // numerics class
-  // of `settings`: which of them differ (SettingsHash::marks); 0: unknown
+  // Which of the `settings` differ (SettingsHash::marks); 0: unknown.
   uint64_t marks = 0;
 
   friend bool operator==(const Fingerprints&, const Fingerprints&) = default;

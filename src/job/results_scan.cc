@@ -25,7 +25,7 @@ bool LooksTorn(std::string_view line) {
 
 struct ResultLine {
   bool is_json = false;
-  // of a whole result, whose members "custom_id" and "response" are there as well
+  // The id of a whole result, whose members "custom_id" and "response" are there as well.
   std::optional<ResultId> id;
   bool failed = false;
   std::string error_code, error_message;  // a failed one's

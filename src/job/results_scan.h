@@ -44,7 +44,7 @@ struct ScanOutcome {
   size_t num_done = 0;
   size_t num_failed = 0;  // the part of those done with a status of 400 and above
   FailureTally failures;  // the same, by code
-  std::vector<schedule::EarlierAnswer> answers;  // of the others
+  std::vector<schedule::EarlierAnswer> answers;  // what the others answered
   uint64_t whole_bytes = 0;                      // what lies behind is a torn tail
   std::vector<Piece> dropped;                    // before that: what is to be taken out, ascending
   uint64_t hole_bytes = 0;  // the part of `dropped` never written, and what it damaged
@@ -63,7 +63,7 @@ struct FoundResult {
   schedule::EarlierAnswer answer;
   std::string_view text;  // without its LF
   Piece place;            // in the file, LF included
-  int64_t number = 0;     // of the file's line, from 1
+  int64_t number = 0;     // the file's line, from 1
 };
 using TakeResult = std::function<base::Status(const FoundResult&)>;
 

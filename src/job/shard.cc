@@ -4,8 +4,8 @@
 
 namespace forebay::job {
 
-base::Result<Shard> ParseShard(std::string_view text) {
-  Shard shard;
+base::Result<InputShard> ParseShard(std::string_view text) {
+  InputShard shard;
   const char* const end = text.data() + text.size();
   const auto [slash, first] = std::from_chars(text.data(), end, shard.index);
   if (first == std::errc() && slash != end && *slash == '/') {

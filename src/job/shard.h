@@ -10,7 +10,7 @@ namespace forebay::job {
 
 // Shard `index` of `count` has the lines index, index + count, ... of the input, counted from 1.
 // Draws are keyed by the line in the whole input, so that the shards' results are those of one run.
-struct Shard {
+struct InputShard {
   int64_t index = 1;
   int64_t count = 1;
 
@@ -20,6 +20,6 @@ struct Shard {
 };
 
 // "3/8". Errors: kInvalidArgument.
-base::Result<Shard> ParseShard(std::string_view text);
+base::Result<InputShard> ParseShard(std::string_view text);
 
 }  // namespace forebay::job

@@ -67,7 +67,7 @@ class SharedJob {
 
   struct Counts {
     int64_t lines = 0, resumed = 0, resumed_failed = 0, done = 0, failed = 0;
-    int64_t done_bytes = 0;  // of lines, as prompt and output tokens are of results
+    int64_t done_bytes = 0;  // counted in lines, where prompt and output tokens are in results
     int64_t prompt_tokens = 0, output_tokens = 0;
     int64_t twice = 0;    // later results that were equal to the first
     int64_t refused = 0;  // what came and was no answer of ours

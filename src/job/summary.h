@@ -28,7 +28,7 @@ struct JobSummary {
   double tail_seconds = 0;  // the part of elapsed_seconds after 95 % of this run's lines
   uint64_t peak_rss_bytes = 0;
   std::string isa;
-  // of runs that measure them: member and value; milliseconds, where the member says so
+  // Member and value, in runs that measure them; milliseconds, where the member says so.
   std::vector<std::pair<std::string, double>> latencies_ms;
   ModelFacts model;
   EngineStats stats;

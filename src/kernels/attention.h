@@ -72,7 +72,7 @@ struct RopeKvArgs {
   const float* q_norm = nullptr;  // [head_dim] or null
   const float* k_norm = nullptr;
   float norm_eps = 0;
-  bool norm_after = false;         // of q and k after rope
+  bool norm_after = false;         // q and k are normed after rope
   const float* q_scale = nullptr;  // [positions] or null
   // [positions, head_dim / 2] fp32, scaled; null: no rope on this layer
   const float* rope_cos = nullptr;

@@ -18,8 +18,8 @@ inline constexpr int kMaxReaders = 8;
 // behind it [num_rows, 2, kv_heads, head_dim], of a row the k heads before the v heads.
 struct RopeRowsArgs {
   struct Reader {
-    std::byte* out = nullptr;           // of T
-    int32_t first_head = 0, heads = 0;  // of those in qkv
+    std::byte* out = nullptr;           // elements are T
+    int32_t first_head = 0, heads = 0;  // among those in qkv
     int32_t first_kv_head = 0, kv_heads = 0;
   };
 

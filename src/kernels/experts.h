@@ -19,8 +19,8 @@ struct ExpertsArgs {
   // grouped order, of which the first rows may be other experts'. Read when the operation runs.
   const int32_t* offsets = nullptr;
   int32_t num_experts = 0;
-  int32_t max_rows = 0;                // of the grouped order; offsets[num_experts] is no more
-  const std::byte* x = nullptr;        // [.., K] of T = weight.dtype
+  int32_t max_rows = 0;          // the grouped order has at most; offsets[num_experts] is no more
+  const std::byte* x = nullptr;  // [.., K] of T = weight.dtype
   const int32_t* x_rows = nullptr;     // [max_rows]: row p is row x_rows[p] of x; null: row p
   std::byte* y = nullptr;              // [max_rows, n] of T in grouped order
   int64_t x_stride = 0, y_stride = 0;  // elements

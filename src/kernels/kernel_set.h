@@ -25,7 +25,7 @@ inline constexpr base::ErrorCode kIsaUnavailable{"isa_unavailable"};
 struct KernelSet {
   Isa isa;
   const char* name;  // "avx512bf16"
-  // of bf16: "pair", or NumericsClassOf a tile order; fp32 is "pair" in every set
+  // The class of bf16: "pair", or NumericsClassOf a tile order; fp32 is "pair" in every set.
   const char* numerics_class;
   LinearFunction linear;
   ExpertsFunction experts;

@@ -148,15 +148,18 @@ uint64_t OwnerBytes(const ServedRanks& ranks) {
   return static_cast<uint64_t>(ranks.num_ranks * ranks.num_experts);
 }
 
+// Members are numbered part by part, in each by rank: the one of rank 0 in this member's part.
+int FirstOfPart(int member, int num_ranks) { return member - member % num_ranks; }
+
 }  // namespace
 
 void ChooseOwners(std::span<const uint8_t> holders, int num_ranks, const int32_t* counts,
                   uint8_t* owners) {
   const size_t num_experts = holders.size();
   std::array<int64_t, kMaxServed> rows{};
-  // The first member of the expert's part, in which each rank has one.
+  // All holders of an expert are of one part, in which each rank has a member.
   const auto first_of = [&](size_t expert) {
-    return std::countr_zero(holders[expert]) / num_ranks * num_ranks;
+    return FirstOfPart(std::countr_zero(holders[expert]), num_ranks);
   };
   // Who computes where there is no choice; -1: there is one.
   const auto only = [&](int home, size_t expert) {

@@ -83,7 +83,7 @@ void DrawServed(const ServedRanks& ranks, const RoutingSource& routing,
 struct GatherServedArgs {
   ServedRanks ranks;
   int32_t rank = 0;
-  const int32_t* experts = nullptr;  // of the rank's rows
+  const int32_t* experts = nullptr;  // those of the rank's rows
   const std::byte* from = nullptr;   // [rows of the rank, row_bytes]
   std::byte* to = nullptr;
   uint64_t row_bytes = 0;

@@ -98,7 +98,7 @@ class Cache {
   const CacheView view_;
   std::vector<std::vector<Strip>> strips_;       // by KV group
   std::unique_ptr<device::DeviceEvent> pulled_;  // null: nothing was ever pulled
-  std::vector<Summand> summands_;                // of the pull that is under way
+  std::vector<Summand> summands_;                // what the pull that is under way adds up
   uint64_t pull_bytes_ = 0;
   std::atomic<uint64_t> bytes_pulled_{0};
 };

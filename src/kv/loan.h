@@ -15,8 +15,8 @@ namespace forebay::kv {
 // is over.
 struct KvLoan {
   int replica = 0;                           // that lends it, among the job's
-  int32_t num_blocks = 0;                    // of its cache
-  int32_t choice = 0;                        // of the request's
+  int32_t num_blocks = 0;                    // in its cache
+  int32_t choice = 0;                        // the request's
   SequenceId sequence = -1;                  // in its book
   int64_t computed = 0;                      // positions
   std::vector<std::vector<BlockId>> tables;  // by KV group

@@ -19,7 +19,7 @@ namespace forebay::kv {
 // What a rank has of its replica's KV.
 struct KvShare {
   int peer = 0;       // its number in the fabric
-  base::Part layers;  // of the model
+  base::Part layers;  // the model's
   base::Part heads;   // KV heads, in layers whose KV is cut by heads
   std::span<const KvGroup> groups;
 };
@@ -28,7 +28,7 @@ struct KvShare {
 struct PullPart {
   int peer = 0;
   int32_t group = 0;
-  bool digests = false;  // of the strip of digests, else of that of K and V
+  bool digests = false;  // the strip of digests, else that of K and V
   // In the peer's region lie so many bytes of a block before the strip, and its blocks so far
   // apart.
   uint64_t before = 0, stride = 0;

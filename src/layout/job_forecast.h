@@ -18,7 +18,7 @@ namespace forebay::layout {
 struct ForecastQuestion {
   std::span<const ChoiceShape> job;  // in the job's order
   int replicas = 1;                  // that share the job
-  schedule::Limits limits;           // of each
+  schedule::Limits limits;           // each replica's
   const schedule::Policy* policy = nullptr;
   // The stages of a replica's pipeline. Each has a step under way; limits and prices are of all
   // these together, and such a round of steps takes as long as its largest through all stages.

@@ -13,9 +13,9 @@ namespace forebay::layout {
 
 struct JobGroup {
   GroupRole role = GroupRole::kAll;
-  int first_device = 0;   // of the job's; the group's ranks are this one and those that follow
-  int first_replica = 0;  // of the job's
-  Layout layout;          // of this group alone
+  int first_device = 0;   // among the job's; the group's ranks are this one and those that follow
+  int first_replica = 0;  // among the job's
+  Layout layout;          // this group's alone
 
   // The job's device at this place of the group.
   int DeviceAt(const RankPlace& place) const { return first_device + RankOf(layout, place); }

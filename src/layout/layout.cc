@@ -322,4 +322,8 @@ model::ReplicaCut CutOf(const Layout& layout, int rank) {
           .sp_rank = place.sp_rank};
 }
 
+int ReplicasOn(int devices, int tp, int pp) {
+  return devices % (tp * pp) == 0 ? devices / (tp * pp) : 0;
+}
+
 }  // namespace forebay::layout

@@ -87,4 +87,7 @@ fabric::Communicator ShipRanks(const Layout& layout, int rank);
 
 model::ReplicaCut CutOf(const Layout& layout, int rank);
 
+// How many replicas of tp x pp ranks so many devices are; 0: they cannot all be used.
+int ReplicasOn(int devices, int tp, int pp);
+
 }  // namespace forebay::layout

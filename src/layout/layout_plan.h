@@ -1,7 +1,7 @@
 // What an engine's options come to before anything is made: its devices, their layout, what is
 // pooled, and how the memory of a rank is divided. The one function for it: the engine, `forebay
 // plan` and the scenarios share it, so that arenas really have the sizes that a plan shows. Pure,
-// but for reading what machine this is.
+// but for machine.cc and the choice of kernels, which ask what machine this is.
 #pragma once
 
 #include <memory>

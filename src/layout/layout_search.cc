@@ -29,8 +29,8 @@ std::vector<Layout> LayoutsOf(int devices, bool experts) {
   std::vector<Layout> layouts;
   for (int tp = 1; tp <= devices; ++tp) {
     for (int pp = 1; tp * pp <= devices; ++pp) {
-      if (devices % (tp * pp) != 0) continue;
-      Layout layout{.dp = devices / (tp * pp), .tp = tp, .pp = pp};
+      Layout layout{.dp = ReplicasOn(devices, tp, pp), .tp = tp, .pp = pp};
+      if (layout.dp == 0) continue;
       layouts.push_back(layout);
       if (layout.dp == 1 || pp > 1) continue;
       for (const Layout& shared : SharedOf(layout, experts)) layouts.push_back(shared);

@@ -21,7 +21,7 @@ struct MachinePlan {
   // constant.
   bool prices_modes = false;
   bool has_data = true;        // operations compute; else the device knows shapes alone
-  uint64_t slice_bytes = 0;    // of a pull, where nobody says
+  uint64_t slice_bytes = 0;    // a pull's, where nobody says
   runtime::Topology topology;  // real ones alone
   uint64_t budget_bytes = 0;   // a rank's
   uint64_t device_bytes = 0;   // the device's own part: workers' scratch, GPU runtime

@@ -32,7 +32,7 @@ class RoutedExperts {
 // How a rank's steps pull weights.
 struct PullPrices {
   const StepPricer& pricer;
-  StepPulls pulls;  // of a step in which all come that the rank lacks
+  StepPulls pulls;  // what a step pulls in which all come that the rank lacks
   const share::PoolPlan& pool;
   const RoutedExperts& experts;
 

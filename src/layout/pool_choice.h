@@ -39,7 +39,7 @@ struct PoolQuestion {
 
 struct Throughput {
   int64_t batch = 0;
-  double step_seconds = 0, fetch_seconds = 0;  // of a step that pulls
+  double step_seconds = 0, fetch_seconds = 0;  // a step's that pulls
   std::optional<JobForecast> job;
 
   // The job's, or a rank's in a steady state of full batches; 0: the model does not fit.

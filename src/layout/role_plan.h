@@ -15,7 +15,7 @@ inline constexpr base::ErrorCode kRolesInvalid{"roles_invalid"};
 struct RolePlan {
   GroupRole role = GroupRole::kAll;
   LayoutPlan plan;
-  schedule::WantedMode mode;  // of its groups
+  schedule::WantedMode mode;  // its groups'
 };
 
 // In the order of their devices. All have one max_model_len, which is part of an answer: that of

@@ -16,7 +16,7 @@ inline constexpr base::ErrorCode kCannotStream{"kv_offload_invalid"};
 // What a replica comes to with room for so many.
 struct StreamTrial {
   int32_t blocks = 0;
-  double tokens_per_s = 0;  // of the job, or in a steady state of full batches
+  double tokens_per_s = 0;  // in the job, or in a steady state of full batches
   double exposed = 0;       // the part of a full batch's step in which compute waits for copies
 };
 

@@ -28,9 +28,9 @@ struct StepCapacity {
   int64_t max_model_len = 0;
   // Where prompts are expanded: for K and V of as many heads at once, at least of one.
   uint64_t expanded_bytes = std::numeric_limits<uint64_t>::max();
-  // of a step that ships: rows of all ranks; own rows x planes of sums
+  // Rows in a step that ships: those of all ranks; own rows x planes of sums.
   int64_t gathered_rows = 0, returned_rows = 0;
-  std::vector<ModeRows> modes;  // of all steps; empty: the layout's own, for all rows
+  std::vector<ModeRows> modes;  // modes of all steps; empty: the layout's own, for all rows
 };
 
 // Activations of a step, cut from the workspace region. T is the compute type.

@@ -77,6 +77,8 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t 
     layer.attention->plan(site, &layer);
     layer.ffn->plan(site, &layer);
   }
+  // Kinds of blocks plan matrices in the compute type; how they are stored is told by their
+  // tensors.
   for (LayerPlan& layer : plan.layers) {
     for (PlannedMatrix& matrix : layer.matrices) {
       if (config.stored && config.stored->Covers(matrix.plan.tensors.front()))
@@ -147,6 +149,8 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan,
   DecoderWeights loaded{.shard = plan.shard};
   VectorLoader vectors(plan, reader, &cutter);
   std::vector<weights::PlacedMatrix> matrices;
+  // Tiles have their places first; what is in them is read at the end, of all matrices at once, so
+  // that threads have enough to share.
   const auto place = [&](const weights::MatrixPlan& matrix) {
     matrices.push_back({&matrix, weights::PlaceMatrix(matrix, &table_cutter)});
     return matrices.back().placed;
@@ -160,6 +164,8 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan,
       w.vectors.push_back({vector.role, vectors.Load(vector.tensor, vector.size, vector.exact)});
     for (const PlannedMatrix& matrix : layer.matrices)
       w.matrices.push_back({matrix.role, matrix.pooled, place(matrix.plan)});
+    // Pooled runs lie in the pool's region, numbered within the layer in the same order as by the
+    // pool's book.
     ForEachRun(w, &IsOwn<LoadedMatrix>,
                [&](const LoadedMatrix& matrix, const weights::RunPlace& run) {
                  weights::SetRun(matrix.placed, run, cutter.Cut(run.bytes));

@@ -29,7 +29,7 @@ struct LatentNames {
 struct LayerNames {
   std::string attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
   std::string ffn_norm, gate, up, down, gate_bias, up_bias, down_bias;
-  ExpertNames experts;  // of a layer that has them
+  ExpertNames experts;  // where a layer has them
   LatentNames latent;   // likewise
 };
 
@@ -52,7 +52,7 @@ struct ConfigRules {
 
 struct Family {
   std::string_view id;  // "llama"
-  // of config.json, and GGUF's general.architecture
+  // Names in config.json, and GGUF's general.architecture.
   std::span<const std::string_view> architectures;
   // The tensors of layer `layer`.
   LayerNames (*layer_names)(const ModelConfig& config, int64_t layer);

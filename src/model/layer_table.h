@@ -32,7 +32,7 @@ enum class Block : uint8_t { kAttention, kFfn };
 // Which leaf of its layer a run belongs to; runs of one leaf can be computed with on their own.
 enum class LeafRule : uint8_t {
   kOwn,     // its own leaf of K, or its expert: the leaves of this matrix are the layer's
-  kReader,  // of a column: the leaf that reads it
+  kReader,  // the leaf that reads a column
   kEven,    // none: tiles are dealt evenly over the leaves
 };
 

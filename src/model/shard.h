@@ -53,12 +53,13 @@ struct Shard {
   Part heads, kv_heads;
   Part output_leaves, down_leaves;  // leaves by the two projections' LeafBorders
   Part intermediate;                // columns of gate and up, inputs of down
-  Part experts;                     // of a layer's routed ones; empty where the model has none
+  Part experts;  // its part of a layer's routed ones; empty where the model has none
   // The block's heads, which attention and the cache have in all modes; a KV head may lie on
   // several ranks, and so many of the first ones are the block's before, too.
   Part own_heads, own_kv_heads;
   int32_t kv_copies = 0;
-  std::vector<BlockHeads> run_heads;  // of the blocks that the linear layers' part is of, in order
+  std::vector<BlockHeads>
+      run_heads;  // heads of the blocks whose part the linear layers have, in order
   // whole chunks of 1,024, for the last chunk what there is of it; may be empty
   Part vocab;
 };

@@ -14,9 +14,9 @@ namespace forebay::profile {
 // What a profile is of.
 struct CpuAtHand {
   std::string name;  // runtime::CpuName
-  std::string isa;   // of the kernels
-  int workers = 1;   // of a rank
-  int cores = 1;     // of the machine, as far as it may be used
+  std::string isa;   // the kernels'
+  int workers = 1;   // a rank's
+  int cores = 1;     // the machine's, as far as it may be used
 };
 
 using MeasureFn = std::function<base::Result<cost::DeviceProfile>(const std::string& name)>;

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "layout/layout.h"
 #include "layout/options.h"
 #include "trace/simulation.h"
 
@@ -29,7 +30,7 @@ struct GroupSetting {
   int64_t context = 1024;  // tokens that a choice comes to
   int64_t batch = 0;       // choices of a replica; 0: as many as the KV cache holds
 
-  int dp() const { return devices / tp; }
+  int dp() const { return layout::ReplicasOn(devices, tp, 1); }
   auto operator<=>(const GroupSetting&) const = default;
 };
 
@@ -49,7 +50,7 @@ struct Decoding {
   double batch = 0;  // a replica's; 0: the model does not fit, or not one choice
   double step_ms = 0;
   double fetch_ms = 0;  // what a rank pulls in a step, at the rate of an undisturbed link
-  // of a step, in which a rank's compute stream waits for pulls or for other ranks
+  // The part of a step in which a rank's compute stream waits for pulls or for other ranks.
   double exposed_ms = 0;
   double tokens_per_s = 0;  // all replicas together
   double threshold = 0;     // B_th; 0: no step may ship

@@ -9,7 +9,7 @@ namespace forebay::schedule {
 // A generation replica.
 struct TakerView {
   bool takes = true;        // false: it has left the run
-  int64_t free_blocks = 0;  // of its KV cache
+  int64_t free_blocks = 0;  // in its KV cache
   int64_t places = 0;       // choices that may run beside those that do
   int64_t running = 0;
   int64_t waiting = 0;  // choices: preempted ones, or the siblings of those that came
@@ -18,7 +18,7 @@ struct TakerView {
 
 // What a request brings.
 struct HandedView {
-  int64_t blocks = 0;   // of KV cache that is pulled
+  int64_t blocks = 0;   // KV cache that is pulled
   int64_t choices = 1;  // that are not at their end
 };
 

@@ -10,10 +10,10 @@ namespace forebay::schedule {
 namespace {
 
 constexpr int kMostSkipped = 32;
-// Answers of a group that must have ended before it is asked.
+// Answers of a bucket that must have ended before it is asked.
 constexpr int64_t kEnough = 32;
-// A group has 40 KiB.
-constexpr size_t kMostGroups = 32;
+// A bucket has 40 KiB.
+constexpr size_t kMostBuckets = 32;
 
 // Prompts are told apart by the octave of their length.
 uint64_t BucketOf(const AnswerKind& kind) {
@@ -38,27 +38,27 @@ base::Result<LengthPredictor> ParseLengthPredictor(std::string_view text) {
 }
 
 Lengths::Lengths(LengthPredictor predictor) : predictor_(predictor) {
-  groups_.reserve(kMostGroups);
+  buckets_.reserve(kMostBuckets);
 }
 
-const Lengths::Group* Lengths::Find(uint64_t key) const {
-  const auto found = std::ranges::find(groups_, key, &Group::key);
-  return found == groups_.end() ? nullptr : &*found;
+const Lengths::Bucket* Lengths::Find(uint64_t key) const {
+  const auto found = std::ranges::find(buckets_, key, &Bucket::key);
+  return found == buckets_.end() ? nullptr : &*found;
 }
 
 void Lengths::EndedIn(uint64_t key, bool by_start, int64_t output) {
-  Group* group = Find(key);
-  if (group == nullptr && groups_.size() < kMostGroups) {
-    group = &groups_.emplace_back(Group{key, by_start, {}});
-  } else if (group == nullptr) {
-    const auto use = [](const Group& each) {
+  Bucket* bucket = Find(key);
+  if (bucket == nullptr && buckets_.size() < kMostBuckets) {
+    bucket = &buckets_.emplace_back(Bucket{key, by_start, {}});
+  } else if (bucket == nullptr) {
+    const auto use = [](const Bucket& each) {
       return each.by_start ? each.answers.ended() : kEnough;
     };
-    group = &*std::ranges::min_element(groups_, {}, use);
-    if (use(*group) >= kEnough) return;
-    *group = {key, by_start, {}};
+    bucket = &*std::ranges::min_element(buckets_, {}, use);
+    if (use(*bucket) >= kEnough) return;
+    *bucket = {key, by_start, {}};
   }
-  group->answers.Ended(output);
+  bucket->answers.Ended(output);
 }
 
 void Lengths::Ended(const AnswerKind& kind, int64_t output) {
@@ -76,28 +76,28 @@ bool Lengths::Due() {
 }
 
 void Lengths::Update(std::span<const BegunAnswer> begun) {
-  const auto asked = [](const Group& group) { return group.answers.ended() >= kEnough; };
+  const auto asked = [](const Bucket& bucket) { return bucket.answers.ended() >= kEnough; };
   all_.BeginUpdate();
-  for (Group& group : groups_) {
-    if (asked(group)) group.answers.BeginUpdate();
+  for (Bucket& bucket : buckets_) {
+    if (asked(bucket)) bucket.answers.BeginUpdate();
   }
   for (const BegunAnswer& answer : begun) {
     all_.Runs(answer.generated);
     for (const uint64_t key : {BucketOf(answer.kind), StartKey(answer.kind)}) {
-      Group* const group = key == 0 ? nullptr : Find(key);
-      if (group != nullptr && asked(*group)) group->answers.Runs(answer.generated);
+      Bucket* const bucket = key == 0 ? nullptr : Find(key);
+      if (bucket != nullptr && asked(*bucket)) bucket->answers.Runs(answer.generated);
     }
   }
   all_.EndUpdate();
-  for (Group& group : groups_) {
-    if (asked(group)) group.answers.EndUpdate();
+  for (Bucket& bucket : buckets_) {
+    if (asked(bucket)) bucket.answers.EndUpdate();
   }
 }
 
 const Survival& Lengths::Of(const AnswerKind& kind) const {
   for (const uint64_t key : {StartKey(kind), BucketOf(kind)}) {
-    const Group* const group = key == 0 ? nullptr : Find(key);
-    if (group != nullptr && group->answers.ended() >= kEnough) return group->answers;
+    const Bucket* const bucket = key == 0 ? nullptr : Find(key);
+    if (bucket != nullptr && bucket->answers.ended() >= kEnough) return bucket->answers;
   }
   return all_;
 }

@@ -58,15 +58,15 @@ class Lengths {
 
  private:
   // Answers of one bucket of prompt lengths, or of these the ones whose prompts begin alike.
-  struct Group {
+  struct Bucket {
     uint64_t key;
     bool by_start;
     Survival answers;
   };
 
-  const Group* Find(uint64_t key) const;
-  Group* Find(uint64_t key) { return const_cast<Group*>(std::as_const(*this).Find(key)); }
-  // The group, made where there is room or one of as little use as it.
+  const Bucket* Find(uint64_t key) const;
+  Bucket* Find(uint64_t key) { return const_cast<Bucket*>(std::as_const(*this).Find(key)); }
+  // The bucket, made where there is room or one of as little use as it.
   void EndedIn(uint64_t key, bool by_start, int64_t output);
   // Those that tell most of such a choice.
   const Survival& Of(const AnswerKind& kind) const;
@@ -75,7 +75,7 @@ class Lengths {
   int updates_skipped_ = 0;
   bool changed_ = false;
   Survival all_;
-  std::vector<Group> groups_;
+  std::vector<Bucket> buckets_;
 };
 
 }  // namespace forebay::schedule

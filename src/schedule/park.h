@@ -23,7 +23,7 @@ struct ParkView {
   int64_t fresh_blocks = 0;      // that would go down: the others are below already
   int64_t blocks = 0;            // that would come back
   int64_t before = 0;            // positions before those, which the rows would see
-  int64_t far_fresh_blocks = 0;  // of these, those of the far level
+  int64_t far_fresh_blocks = 0;  // those of them in the far level
   int64_t far_blocks = 0;
 };
 

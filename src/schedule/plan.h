@@ -13,15 +13,15 @@ namespace forebay::schedule {
 struct RunningView {
   int64_t order = 0;         // the job's order: line, then choice; lower came first
   int64_t known_tokens = 0;  // prompt and generated so far: positions that have a token
-  int64_t generated = 0;     // of these
+  int64_t generated = 0;     // those of them that it generated
   // positions in the KV cache; known - computed rows are to be computed next
   int64_t computed_tokens = 0;
   int64_t reserved_blocks = 0;
-  int64_t streamed_blocks = 0;  // of these, the ones that lie below the device
-  // of these, the ones that preempting it makes available (0: not known, a safe guess)
+  int64_t streamed_blocks = 0;  // those of its blocks that lie below the device
+  // Those of its blocks that preempting it makes available (0: not known, a safe guess).
   int64_t exclusive_blocks = 0;
   int64_t remaining_output = 0;  // tokens that it may still generate
-  // of these, those that it is foreseen to (schedule/lengths.h); 0: not foreseen
+  // What it is foreseen to generate of these (schedule/lengths.h); 0: not foreseen.
   int64_t expected_left = 0;
   bool decoding = false;  // its prompt is computed: exactly one row a step
 };
@@ -32,7 +32,7 @@ struct WaitingView {
   int64_t known_tokens = 0;
   // found in the prefix index now, in full blocks; below known_tokens
   int64_t cached_tokens = 0;
-  // of these, in blocks that running ones hold: they take nothing from available_blocks
+  // Those in blocks that running ones hold: they take nothing from available_blocks.
   int64_t held_tokens = 0;
   int64_t remaining_output = 0;
   int64_t expected_left = 0;  // as above

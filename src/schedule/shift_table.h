@@ -13,7 +13,7 @@
 namespace forebay::schedule {
 
 struct ShiftEntry {
-  int64_t most_rows;  // of the steps that take this mode; of the last entry, of any step
+  int64_t most_rows;  // a step has that takes this mode; in the last entry, any step
   uint8_t sp, tp;
   friend bool operator==(const ShiftEntry&, const ShiftEntry&) = default;
 };

@@ -26,9 +26,9 @@ class Survival {
 
  private:
   int64_t ended_ = 0, running_answers_ = 0, longest_ = 0;
-  std::vector<int64_t> counts_;   // of answers that ended, by bin of their length
-  std::vector<double> sums_;      // of their tokens
-  std::vector<int64_t> running_;  // of others, by bin of what they have
+  std::vector<int64_t> counts_;   // answers that ended, by bin of their length
+  std::vector<double> sums_;      // their tokens
+  std::vector<int64_t> running_;  // the others, by bin of what they have
   std::vector<double> survival_;  // the part that is longer than the bin
   // Over the bins from this one on: answers that ended and their tokens.
   std::vector<int64_t> counts_from_;

@@ -50,7 +50,7 @@ struct PoolPlan {
   std::shared_ptr<const ShipPlan> ship;  // null: no step ships
   uint64_t pool_bytes = 0;               // runs that the rank owns
   uint64_t slot_bytes = 0;               // bytes of one slot
-  uint64_t merge_bytes = 0;              // of all experts of a layer, where they are merged
+  uint64_t merge_bytes = 0;              // all experts of a layer, where they are merged
   uint64_t table_bytes = 0;              // control memory: where runs lie, by layer and phase
 
   // Slots, and behind them the buffer of merged experts.

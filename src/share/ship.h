@@ -118,7 +118,7 @@ class ShippedFfn final : public model::RemoteFfn {
     kernels::ServedRanks ranks;
     kernels::RoutingSource::Draw draw;
     uint64_t row_bytes;
-    std::byte* residual = nullptr;        // of own rows
+    std::byte* residual = nullptr;        // the own rows'
     const std::byte* normed = nullptr;    // own rows
     model::ExpertBuffers buffers;         // `experts` are those that own rows choose
     int32_t* gathered_experts = nullptr;  // those of all
@@ -148,7 +148,7 @@ class ShippedFfn final : public model::RemoteFfn {
   fabric::Exchange rows_;
   std::unique_ptr<fabric::Exchange> sums_;
   ReturnStreams returns_;
-  // of each replica among all of the round
+  // The first row of each replica among all of the round.
   std::array<int64_t, fabric::Exchange::kMaxRanks + 1> first_row_{};
   ShipRows step_rows_{};
   ShipSteps steps_{};

@@ -36,14 +36,14 @@ struct ShipPlan {
   // it.
   StepMode mode{.ffn = FfnMode::kShip};
   ShipOptions options;
-  int num_replicas = 1;  // of the pool
+  int num_replicas = 1;  // in the pool
   int tp = 1, tp_rank = 0;
   // What the ranks do together for a layer.
   struct Layer {
     bool pooled = false;
     bool experts = false;
-    int num_leaves = 1;     // of the whole layer
-    int leaves_before = 0;  // of the whole layer, before those of this tp rank
+    int num_leaves = 1;     // the whole layer's
+    int leaves_before = 0;  // the whole layer's before those of this tp rank
     // [tp x num_replicas]: of the down projection; none where rows do not go to owners
     std::vector<base::Part> leaves;
     // [leaves of this tp rank + 1]: the first panel of gate and up that belongs to a leaf
@@ -54,14 +54,14 @@ struct ShipPlan {
   int max_planes = 0;    // planes of partial sums that one rank computes of a layer
   int total_planes = 0;  // that all ranks together do
   int max_owners = 0;    // replicas that compute with one layer
-  // of layers with experts, those of all tp ranks: [num_replicas, num_experts], which member
-  // computes an expert for whom where nothing is known of their rows
+  // Owners in layers with experts, those of all tp ranks: [num_replicas, num_experts], which
+  // replica computes an expert for whom where nothing is known of their rows.
   int32_t num_experts = 0, experts_per_token = 0;
   std::vector<uint8_t> expert_owners;
   // [num_experts], a bit a member, where an expert has several: a round's rows then say who
   // computes (kernels::ChooseOwners). Empty: expert_owners stand.
   std::vector<uint8_t> expert_holders;
-  uint64_t sent_row_bytes = 0;  // of a row on its way to experts
+  uint64_t sent_row_bytes = 0;  // a row on its way to experts
   // staging regions of a rank: rows for the owners, partial sums for the others
   uint64_t rows_bytes = 0, sums_bytes = 0;
 

@@ -68,7 +68,7 @@ class WeightPool final : public model::SharedWeights {
  private:
   // A layer's part of the tables.
   struct Layer {
-    std::vector<model::Role> roles;              // of its pooled matrices, in order; none: no pool
+    std::vector<model::Role> roles;              // its pooled matrices, in order; none: no pool
     std::vector<weights::PlacedWeight> weights;  // [phases][roles]
     // Experts of the layer: those that the rank holds, then all others.
     std::vector<model::ExpertPart> experts;
@@ -129,7 +129,7 @@ class WeightPool final : public model::SharedWeights {
   std::vector<uint64_t> fetch_bytes_;           // [fetches]
   std::vector<device::Stream*> fetch_streams_;  // [fetches]
   ExpertMerge merge_;                           // by CopyIndex
-  const int64_t num_parts_;                     // of a fetch, that are waited for one by one
+  const int64_t num_parts_;                     // parts of a fetch that are waited for one by one
   std::vector<std::unique_ptr<device::DeviceEvent>> events_;
   std::vector<device::DeviceEvent*> ready_, consumed_;  // [slots][parts], [slots]
   std::vector<bool> wanted_;  // [slots]: the last fetch brought what is wanted alone

@@ -11,7 +11,7 @@ namespace forebay::weights {
 
 // Where a matrix lies, or where those of a layer's experts lie. Its tables are control memory.
 struct PlacedWeight {
-  kernels::PackedWeight weight;            // of experts what one's is like, without tiles
+  kernels::PackedWeight weight;            // experts': what one's is like, without tiles
   const std::byte* const* runs = nullptr;  // [num_experts]: an expert's tiles, panel after panel
   int32_t num_experts = 0;                 // 0: it is one matrix
 };

@@ -42,7 +42,7 @@ struct MatrixPlan {
   std::vector<std::string> biases;
   std::vector<PanelPlan> panels;
   int32_t num_experts = 0;   // 0: it is one matrix
-  int32_t first_expert = 0;  // of the layer's
+  int32_t first_expert = 0;  // among the layer's
 
   // The weight's geometry without memory; of experts one's.
   kernels::PackedWeight Geometry() const;
@@ -101,7 +101,7 @@ struct QkvHeads {
   // the logical heads that are packed, in the order of their slots
   std::vector<int32_t> query, kv;
   int64_t head_dim = 0;
-  bool interleaved = false;  // of q and k, as HeadRows::interleaved says of whole heads
+  bool interleaved = false;  // q's and k's rows are, as HeadRows::interleaved says of whole heads
 };
 MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names,
                    const QkvHeads& heads, int64_t k);

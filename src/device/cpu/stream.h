@@ -90,7 +90,7 @@ class CpuStream final : public Stream {
   CommandQueue queue_;
   Progress progress_;
   Bell bell_;           // rung for each command
-  int32_t layer_ = -1;  // of what the control task enqueues
+  int32_t layer_ = -1;  // to which belongs what the control task enqueues
   // written by the stream's task alone
   Standing standing_;
   std::atomic<runtime::TimeNs> busy_{0}, core_{0};

@@ -11,7 +11,7 @@ namespace {
 
 constexpr TimePs kPsPerNs = 1000;
 constexpr double kPsPerSecond = 1e12;
-// of a node's memory by others: copies alone may want more than there is
+// The part of a node's memory that others take at most: copies alone may want more than there is.
 constexpr double kMostTaken = 0.99;
 
 TimePs RoundUpToNs(TimePs time) { return (time + kPsPerNs - 1) / kPsPerNs * kPsPerNs; }

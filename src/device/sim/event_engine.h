@@ -211,9 +211,9 @@ class EventEngine final : public runtime::TimedWork {
     bool queued = false;         // in ready_
     Ring<Item> items;            // begin(): how many have retired
     Ring<Operation> operations;  // the kept items that have not retired
-    Ring<Bodies> bodies;         // of the repeats that have not retired
+    Ring<Bodies> bodies;         // bodies of the repeats that have not retired
     Jump* jump = nullptr;        // works out the repeat at the head
-    uint64_t mark = 0;           // of the last search that met the stream
+    uint64_t mark = 0;           // the last search that met the stream
     uint64_t started = 0;        // items
     uint64_t started_operations = 0;
     int under_way = 0;  // transfers that have started and not ended
@@ -229,7 +229,7 @@ class EventEngine final : public runtime::TimedWork {
     bool waiting = false;
     TimePs waiting_since = 0;
     std::array<TimePs, kNumWaitCauses> waited{};
-    WaitCause cause = WaitCause::kStaging;  // of who waits for this one
+    WaitCause cause = WaitCause::kStaging;  // that of whoever waits for this one
     uint64_t awaited_position = 0;
     Stream* next_waiter = nullptr;   // in the awaited stream's or counter's list
     Stream* first_waiter = nullptr;  // streams that wait for this one

@@ -44,10 +44,10 @@ class Jump {
       uint64_t met;
     };
     uint64_t first = 0;       // the first body's first value
-    uint64_t awaits = 0;      // of a body
+    uint64_t awaits = 0;      // in a body
     uint64_t growth = 0;      // posts of a body
     uint64_t done = 0;        // posts of the body that is worked out
-    std::vector<Post> posts;  // of that body
+    std::vector<Post> posts;  // in that body
   };
 
   // Begins anew; members are added before Finish. Nothing allocates in a steady state.

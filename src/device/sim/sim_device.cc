@@ -299,7 +299,7 @@ class SimStream final : public Stream, private BeginPricer {
   FirstBody& first_body_;
   int64_t times_ = 0;
   std::unordered_map<uint64_t, std::vector<KnownRun>> known_bodies_;  // by key
-  // of the body that is enqueued now
+  // The known runs of the body that is enqueued now.
   std::vector<KnownRun>* known_ = nullptr;
   size_t next_known_ = 0;
   std::vector<OpProfile> profile_, profile_before_;

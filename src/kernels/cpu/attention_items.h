@@ -26,7 +26,7 @@ struct AttentionItem {
   int32_t kv_head, num_kv_heads;   // several: all query heads of each
   int32_t head, num_heads;         // query heads
   int32_t first_block, end_block;  // half-open, as far as the rows see
-  // of the first part here, the others follow; -1: the item has all parts
+  // The slot of the first part here, the others follow; -1: the item has all parts.
   int32_t slot;
 };
 

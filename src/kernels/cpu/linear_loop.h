@@ -174,11 +174,11 @@ struct LinearLoop {
 
   // What a worker has before it: units of its own, then open pieces of `shares_left` shares, those
   // of its own share first.
-  struct Turn {
+  struct Pending {
     Rows own;
     int share, shares_left;
   };
-  FB_INLINE Turn FirstTurn() const {
+  FB_INLINE Pending PendingAtStart() const {
     const int share = context.worker * schedule.shares / context.num_workers;
     const LinearShare units = ShareOf(schedule, share, context.num_workers);
     // Workers of a share are neighbours in number, and so are the units of each: the same rows as
@@ -194,31 +194,31 @@ struct LinearLoop {
   // tickets, its own share's first and then the others', so that a worker that was kept away does
   // not make the rest wait. The tickets of all shares are fields of one counter; a field counts on
   // past the end of its share when workers come too late, and has room for that.
-  PanelRun Take(Turn& turn) const {
-    if (const int64_t left = turn.own.end - turn.own.begin; left > 0) {
+  PanelRun Take(Pending& pending) const {
+    if (const int64_t left = pending.own.end - pending.own.begin; left > 0) {
       const int64_t count = left < schedule.batch_panels ? left : schedule.batch_panels;
-      turn.own.begin += count;
-      return PanelRunOf(turn.own.begin - count, count, 0, 1);
+      pending.own.begin += count;
+      return PanelRunOf(pending.own.begin - count, count, 0, 1);
     }
-    while (turn.shares_left > 0) {
-      const LinearShare units = ShareOf(schedule, turn.share, context.num_workers);
-      const int shift = kShareBits * turn.share;
+    while (pending.shares_left > 0) {
+      const LinearShare units = ShareOf(schedule, pending.share, context.num_workers);
+      const int shift = kShareBits * pending.share;
       // One number for all shares: there is one counter an operation, which is zero at its begin.
       const int64_t tickets = context.ticket->fetch_add(int64_t{1} << shift);
       const int64_t ticket = (tickets >> shift) & ((int64_t{1} << kShareBits) - 1);
       const int64_t unit = units.open + ticket / schedule.open_pieces;
       if (unit < units.end)
         return PanelRunOf(unit, 1, ticket % schedule.open_pieces, schedule.open_pieces);
-      turn.share = (turn.share + 1) % schedule.shares;
-      --turn.shares_left;
+      pending.share = (pending.share + 1) % schedule.shares;
+      --pending.shares_left;
     }
     return {};
   }
 
   // One run is taken ahead, to prefetch it.
-  void Run(Turn turn) const {
-    for (PanelRun run = Take(turn); run.count > 0;) {
-      const PanelRun next = Take(turn);
+  void Run(Pending pending) const {
+    for (PanelRun run = Take(pending); run.count > 0;) {
+      const PanelRun next = Take(pending);
       RunPanels(run, next.count > 0 ? next : run);
       run = next;
     }
@@ -237,13 +237,13 @@ void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
     std::byte* own = context.scratch + kSumsBytes;
     const Loop loop{args, schedule, context, reinterpret_cast<typename Loop::Packed*>(own), slots};
     loop.PackX(0, 1);
-    loop.Run(loop.FirstTurn());
+    loop.Run(loop.PendingAtStart());
   } else {
     const Loop loop{args, schedule, context,
                     reinterpret_cast<typename Loop::Packed*>(args.workspace), slots};
     loop.PackX(context.worker, context.num_workers);
     context.Barrier();
-    loop.Run(loop.FirstTurn());
+    loop.Run(loop.PendingAtStart());
   }
 }
 

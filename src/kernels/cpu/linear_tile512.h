@@ -14,10 +14,10 @@ constexpr int kUnrolledPairs = 4;       // between two looks at what else to pre
 template <int kRows, int kParts>
 struct PackOrder {
   static constexpr int kVectors = kRows * kParts, kRowPairs = (kRows + 1) / 2;
-  // of the vector's lanes in rows (2 i, 2 i + 1), laid end to end
+  // Where the vector's lanes are in rows (2 i, 2 i + 1), laid end to end.
   alignas(64) int32_t index[kVectors][16] = {};
   alignas(64) int32_t shift[kVectors][16] = {};  // for the lanes that take the even element
-  // of the vector: those that come from the i-th two rows
+  // Lanes of the vector that come from the i-th two rows.
   __mmask16 lanes[kVectors][kRowPairs] = {};
 
   constexpr PackOrder() {

@@ -16,7 +16,7 @@ namespace {
 
 #if defined(__AVX512F__)
 
-constexpr int kTurnElements = 16, kTurnPositions = 16;  // of TurnTile
+constexpr int kTurnElements = 16, kTurnPositions = 16;  // what TurnTile turns at once
 
 // Indices of fours 0, 2, 4, 6 of two rows of keys in turn, or 1, 3, 5, 7, with middles turned.
 alignas(64) constexpr int16_t kEvenFours[32] = {0,  2,  1,  3,  32, 34, 33, 35, 8,  10, 9,

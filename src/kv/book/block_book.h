@@ -65,7 +65,7 @@ struct BlockBookStats {
 // What the prefix index has of a sequence that is not open yet.
 struct CachedPrefix {
   int64_t tokens = 0;  // in full blocks
-  // of these, in blocks that live sequences hold: sharing them takes no available block
+  // Those in blocks that live sequences hold: sharing them takes no available block.
   int64_t held_tokens = 0;
 };
 

@@ -27,7 +27,7 @@ struct KeySalt {
   KeySalt(uint64_t salt = 0, int64_t prompt_tokens = INT64_MAX)
       : salt(salt), prompt_tokens(prompt_tokens) {}
 
-  uint64_t salt;  // of who shares with nobody
+  uint64_t salt;  // set for who shares with nobody
   // Where a generated row differs in bits from the same token's in a prompt: the sequence's. Blocks
   // that end behind it are found by sequences with as long a prompt alone. Else no bound.
   int64_t prompt_tokens;

@@ -12,7 +12,7 @@ namespace forebay::kv {
 struct StreamLimitOptions {
   int32_t places = 0;          // as planned: the most
   int32_t least = 0;           // the fewest
-  double most_exposed = 0.02;  // of a step
+  double most_exposed = 0.02;  // as a part of a step
 };
 
 // What was seen of a step.

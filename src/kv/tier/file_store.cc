@@ -102,7 +102,7 @@ void FileStore::Down(device::Stream& stream, std::span<const TierMove> moves,
 void FileStore::Down(device::Stream& stream, std::span<const TierMove> moves,
                      const std::function<void()>& staged) {
   ForEachBatch(moves, *down_, [&](Batch& batch, bool last) {
-    for (const Part& part : batch.parts)
+    for (const StagedPart& part : batch.parts)
       EnqueueStaging(stream, part.move, batch.staging + part.staged);
     // Once all is staged the device's blocks may be written again; that it stands in the file
     // matters to readers of the file alone.
@@ -123,7 +123,7 @@ void FileStore::EnqueueStaging(device::Stream& stream, const TierMove& move, std
 void FileStore::Up(device::Stream& stream, std::span<const TierMove> moves) {
   ForEachBatch(moves, *up_, [&](Batch& batch, bool /*last*/) {
     Enqueue(stream, batch, /*down=*/false);
-    for (const Part& part : batch.parts)
+    for (const StagedPart& part : batch.parts)
       EnqueueUp(stream, cache_, part.move, batch.staging + part.staged);
   });
 }
@@ -157,7 +157,7 @@ template <typename Call>
 std::vector<bool> FileStore::MoveAll(const Batch& batch, const Call& call,
                                      base::Status* first_error) {
   std::vector<Request> requests;
-  for (const Part& part : batch.parts) {
+  for (const StagedPart& part : batch.parts) {
     const uint64_t bytes = PartBytes(part.move);
     for (uint64_t at = 0; at < bytes;) {
       const bool joins = !requests.empty() && requests.back().bytes < kRequestBytes &&
@@ -176,7 +176,7 @@ std::vector<bool> FileStore::MoveAll(const Batch& batch, const Call& call,
     }
   });
   std::vector<bool> moved;
-  for (const Part& part : batch.parts) {
+  for (const StagedPart& part : batch.parts) {
     const uint64_t end = part.staged + PartBytes(part.move);
     moved.push_back(std::ranges::none_of(requests, [&](const Request& request) {
       return !request.status.ok() && request.staged < end &&
@@ -192,7 +192,8 @@ std::vector<bool> FileStore::MoveAll(const Batch& batch, const Call& call,
 void FileStore::Write(Batch& batch) {
   // Checksums are of what was to be written: a disk that keeps something else is found out by the
   // read.
-  for (const Part& part : batch.parts) checksums_[NumberOf(part.move)] = ChecksumOf(batch, part);
+  for (const StagedPart& part : batch.parts)
+    checksums_[NumberOf(part.move)] = ChecksumOf(batch, part);
   base::Status error;
   {
     const std::lock_guard lock(lost_mutex_);
@@ -222,7 +223,7 @@ void FileStore::Read(Batch& batch) {
   const std::vector<bool> moved = MoveAll(
       batch, [&](uint64_t at, std::span<std::byte> data) { return file_->Read(at, data); }, &error);
   for (size_t i = 0; i < moved.size(); ++i) {
-    const Part& part = batch.parts[i];
+    const StagedPart& part = batch.parts[i];
     const size_t number = NumberOf(part.move);
     const bool whole =
         moved[i] && written_[number] && checksums_[number] == ChecksumOf(batch, part);
@@ -230,7 +231,7 @@ void FileStore::Read(Batch& batch) {
   }
 }
 
-uint64_t FileStore::ChecksumOf(const Batch& batch, const Part& part) const {
+uint64_t FileStore::ChecksumOf(const Batch& batch, const StagedPart& part) const {
   return Checksum({batch.staging + part.staged, used_bytes_[static_cast<size_t>(part.move.group)]});
 }
 

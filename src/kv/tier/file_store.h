@@ -73,7 +73,7 @@ class FileStore final : public Store {
 
  private:
   // A part on its way, and where it lies in the file and in staging.
-  struct Part {
+  struct StagedPart {
     TierMove move;
     uint64_t file = 0, staged = 0;
   };
@@ -81,7 +81,7 @@ class FileStore final : public Store {
   struct Batch {
     FileStore* store = nullptr;
     std::byte* staging = nullptr;
-    std::vector<Part> parts;
+    std::vector<StagedPart> parts;
     uint64_t bytes = 0;
     std::atomic<bool> done = false;
   };
@@ -110,7 +110,7 @@ class FileStore final : public Store {
   std::vector<bool> MoveAll(const Batch& batch, const Call& call, base::Status* first_error);
   void Lose(BlockId block);
   // The checksum of what is staged of the part.
-  uint64_t ChecksumOf(const Batch& batch, const Part& part) const;
+  uint64_t ChecksumOf(const Batch& batch, const StagedPart& part) const;
   base::Status AppendToIndex(const Batch& batch, const std::vector<bool>& moved);
   size_t NumberOf(const TierMove& move) const {
     return static_cast<size_t>(move.below) * cache_.strips().size() +
@@ -122,7 +122,7 @@ class FileStore final : public Store {
   const int32_t num_blocks_;
   const FileOptions options_;
   std::vector<uint64_t> group_offsets_;  // in a block, and its end
-  std::vector<uint64_t> used_bytes_;     // of a group's part
+  std::vector<uint64_t> used_bytes_;     // in a group's part
   uint64_t block_bytes_ = 0;
   std::unique_ptr<device::Arena> arena_;
   const device::Region *down_ = nullptr, *up_ = nullptr;

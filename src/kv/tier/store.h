@@ -25,7 +25,7 @@ struct TierBlocks {
 struct TierMove {
   int32_t group = 0;
   BlockId device = 0, below = 0;
-  PrefixKey key = {};  // of a full block that others may ask for; else zeros
+  PrefixKey key = {};  // a full block's that others may ask for; else zeros
   // Down: the block below that has the content, if it goes from there to `below`; the device is not
   // asked then.
   BlockId from = -1;

@@ -17,7 +17,7 @@ struct LayerSite {
   const Shard& shard;
   const HeadMap& heads;  // over the ranks of the stage
   tensor::DType dtype;
-  int64_t layer;  // of the model
+  int64_t layer;  // its number in the model
 
   std::string Label(const Role& role) const {
     return fmt::format("layers.{}.{}", layer, role.name);
@@ -25,7 +25,7 @@ struct LayerSite {
 };
 
 struct BlockWorkspace {
-  uint64_t bytes = 0;        // of Activations::attention or ::ffn
+  uint64_t bytes = 0;        // the size of Activations::attention or ::ffn
   int64_t widest_input = 0;  // largest K of its linear layers
 };
 

@@ -15,21 +15,6 @@ double Binomial(int n, int k) {
   return value;
 }
 
-// `pulls` of a group of `ranks` meet at one source.
-struct Meeting {
-  int ranks, pulls;
-};
-
-// Section 4.3.1, equation 2: of the n - 2 other ranks each takes a tagged rank's source with
-// probability 1 / (n - 1).
-FindingOr PullContention(const Meeting& key, double, Lab&) {
-  const double meets = 1.0 / (key.ranks - 1);
-  const double probability = Binomial(key.ranks - 2, key.pulls - 1) *
-                             std::pow(meets, key.pulls - 1) *
-                             std::pow(1 - meets, key.ranks - 1 - key.pulls);
-  return Finding{.calibrated = 100 * probability};
-}
-
 // Table 2: ranks, and a probability for each number of pulls from one on.
 struct Contention {
   int ranks;
@@ -117,6 +102,16 @@ constexpr std::string_view kEndToEnd =
 constexpr const char* kMilliseconds = "4.756 GB over this link take ms";
 
 }  // namespace
+
+// Section 4.3.1, equation 2: of the n - 2 other ranks each takes a tagged rank's source with
+// probability 1 / (n - 1).
+FindingOr PullContention(const Meeting& key, double, Lab&) {
+  const double meets = 1.0 / (key.ranks - 1);
+  const double probability = Binomial(key.ranks - 2, key.pulls - 1) *
+                             std::pow(meets, key.pulls - 1) *
+                             std::pow(1 - meets, key.ranks - 1 - key.pulls);
+  return Finding{.calibrated = 100 * probability};
+}
 
 // clang-format off
 std::vector<Claim> DwdpClaims() {

@@ -19,8 +19,8 @@ struct ContextSteps {
   int ranks = 4;
   schedule::WantedMode mode = StepMode{.ffn = FfnMode::kPull};
   int64_t prompt = 8192;  // tokens of the longest
-  double ratio = 0.8;     // of the shortest, to the longest
-  int64_t rows = 32768;   // of a rank's step at most
+  double ratio = 0.8;     // the shortest prompt by the longest
+  int64_t rows = 32768;   // a rank's step has at most
   // Above 0, in place of `ratio`: deviation of the ranks' lengths, by their mean, each rank's being
   // alike.
   double rank_cv = 0;
@@ -29,7 +29,7 @@ struct ContextSteps {
   uint64_t slice_bytes = 0;   // as PoolOptions has it
   int32_t round_rows = 8192;  // that each rank ships at once
   bool uncalibrated = false;
-  int64_t steps = 0;   // of each rank, where prompts fit in one; 0: six, of a quick lab two
+  int64_t steps = 0;   // each rank takes, where prompts fit in one; 0: six, in a quick lab two
   int64_t output = 1;  // tokens that follow each prompt
 
   bool ships() const { return mode && mode->ffn == FfnMode::kShip; }
@@ -46,7 +46,7 @@ struct ContextTimes {
   double attention = 0, grouped = 0, dense = 0, others = 0, merge = 0, waits = 0, exchange = 0;
   double rows = 0;
   double fetch = 0;        // what the rank pulls, at the rate of an undisturbed link
-  double least_waits = 0;  // of the rank that waits least
+  double least_waits = 0;  // what the rank waits that waits least
 
   double tokens_per_s() const { return 1e3 * rows / step; }
   double compute() const { return attention + grouped + dense + others + merge; }

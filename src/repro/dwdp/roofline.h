@@ -10,7 +10,7 @@
 namespace forebay::repro {
 
 struct ContextLayer {
-  double compute_seconds = 0;   // of one layer with experts
+  double compute_seconds = 0;   // one layer with experts
   double prefetch_seconds = 0;  // the experts that the rank does not hold
   double exchange_seconds = 0;  // rows to their experts and back
   double dwdp_seconds() const {
@@ -22,7 +22,7 @@ struct ContextLayer {
 
 struct ContextSetting {
   int ranks = 4;
-  double link_part = 1;  // of the datasheet's rate, that copies reach
+  double link_part = 1;  // what copies reach of the datasheet's rate
   // Scores and values of attention; the projections are fp8, as the model's makers store them.
   cost::NumberFormat core = cost::NumberFormat::kBF16;
 };

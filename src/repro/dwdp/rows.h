@@ -1,5 +1,4 @@
-// The scenarios of DWDP's simulated rows, and what a value of a row is known by; the table is in
-// claims.cc.
+// The scenarios of DWDP's rows, and what a value of a row is known by; the table is in claims.cc.
 #pragma once
 
 #include "repro/claim.h"
@@ -7,6 +6,10 @@
 
 namespace forebay::repro {
 
+// `pulls` of a group of `ranks` meet at one source.
+struct Meeting {
+  int ranks = 0, pulls = 0;
+};
 // A category of Table 1.
 struct StepPart {
   bool ships = false;  // DEP4; else DWDP4
@@ -22,16 +25,18 @@ struct SliceSetting {
 // A context group's queue.
 struct QueueSetting {
   int32_t prompt = 8192;  // tokens
-  int32_t rows = 32768;   // of a step at most
-  double deviation = 0;   // of prompts' lengths
-  double ratio = 1;       // of the shortest to the longest, where they do not deviate
-  int ranks = 4;          // of DWDP's group
+  int32_t rows = 32768;   // a step has at most
+  double deviation = 0;   // how far prompts' lengths spread
+  double ratio = 1;       // the shortest by the longest, where they do not deviate
+  int ranks = 4;          // in DWDP's group
 };
 // Tokens a second and user.
 struct UserRange {
   double low = 0, high = 0;
 };
 
+// Percent of the pulls that meet so many at their source.
+FindingOr PullContention(const Meeting& key, double claimed, Lab& lab);
 // Milliseconds of a step.
 FindingOr PartOfStep(const StepPart& key, double claimed, Lab& lab);
 // Percent of DEP4's step.

@@ -16,10 +16,10 @@ struct Serving {
   int groups = 1, ranks = 4;  // context groups, and the ranks of each
   int generation = 0;         // ranks of the one generation group (DEP); 0: first tokens alone
   int32_t prompt = 8192;      // tokens of the longest
-  double ratio = 1;           // of the shortest, to the longest
+  double ratio = 1;           // the shortest prompt by the longest
   // Above 0, in place of `ratio`: deviation of normal lengths, of which `prompt` is the mean.
   double deviation = 0;
-  int32_t rows = 32768;  // of a context rank's step at most
+  int32_t rows = 32768;  // a context rank's step has at most
   int32_t output = 1;
   int32_t batch = 0;        // choices of a generation rank at most; 0: any number
   int64_t requests = 0;     // in all
@@ -33,14 +33,14 @@ struct Serving {
 };
 
 struct Served {
-  double seconds = 0;               // of the run
-  double context_tokens_per_s = 0;  // of a context rank, in the window
-  double output_tokens_per_s = 0;   // of all generation ranks, in the window
+  double seconds = 0;               // the run takes
+  double context_tokens_per_s = 0;  // a context rank reads, in the window
+  double output_tokens_per_s = 0;   // all generation ranks write, in the window
   double tokens_per_s_user = 0;     // in the window: of a choice that runs in generation
-  double batch = 0;                 // of a generation rank's step, in the window
-  double decoding_seconds = 0;      // of a step that decodes `batch` choices and reads no prompt
-  job::Latencies latencies;         // of requests that came to their end
-  ContextTimes times;               // of a context step; by category where there is no generation
+  double batch = 0;                 // choices in a generation rank's step, in the window
+  double decoding_seconds = 0;      // a step that decodes `batch` choices and reads no prompt
+  job::Latencies latencies;         // requests' that came to their end
+  ContextTimes times;               // a context step's; by category where there is no generation
 };
 
 // The window: job::SteadyWindowOf.

@@ -58,12 +58,12 @@ struct Figure {
   Contradiction contradiction = {};
 };
 
-Claim ModelRow(std::string_view id, std::string_view what, const std::vector<Figure>& figures) {
-  const std::string_view name = id.substr(id.find('.') + 1);
+Claim ModelRow(std::string_view id, std::string_view model, std::string_view what,
+               const std::vector<Figure>& figures) {
   std::vector<Keyed<ModelFigure>> values;
   for (const Figure& each : figures) {
     values.push_back(
-        {std::string(each.label), each.printed, {name, each.figure}, each.contradiction});
+        {std::string(each.label), each.printed, {model, each.figure}, each.contradiction});
   }
   return Row<ModelFigure>({id, "derived from config.json", what, "", Kind::kExact}, &FigureOf,
                           std::move(values));
@@ -79,45 +79,45 @@ constexpr Contradiction kR1Share{
 // clang-format off
 std::vector<Claim> ModelClaims() {
   return {
-      ModelRow("model.Qwen3-32B", "Qwen3-32B by its configuration",
+      ModelRow("model.Qwen3-32B", "Qwen3-32B", "Qwen3-32B by its configuration",
                {{"params, B", "32.762", &Params},
                 {"FFN, %", "76.8", &FfnPercent},
                 {"bf16, GB", "65.52", &WeightGb},
                 {"KV bytes/token", "262144", &KvBytes},
                 {"GFLOP/token", "63.97", &GflopPerToken}}),
-      ModelRow("model.Qwen2.5-72B", "Qwen2.5-72B by its configuration",
+      ModelRow("model.Qwen2.5-72B", "Qwen2.5-72B", "Qwen2.5-72B by its configuration",
                {{"params, B", "72.706", &Params},
                 {"FFN, %", "80.0", &FfnPercent},
                 {"bf16, GB", "145.41", &WeightGb},
                 {"KV bytes/token", "327680", &KvBytes},
                 {"GFLOP/token", "142.92", &GflopPerToken}}),
-      ModelRow("model.Llama-3.1-70B", "Llama-3.1-70B by its configuration",
+      ModelRow("model.Llama-3.1-70B", "Llama-3.1-70B", "Llama-3.1-70B by its configuration",
                {{"params, B", "70.554", &Params},
                 {"FFN, %", "79.9", &FfnPercent},
                 {"bf16, GB", "141.11", &WeightGb},
                 {"KV bytes/token", "327680", &KvBytes},
                 {"GFLOP/token", "139.00", &GflopPerToken}}),
-      ModelRow("model.Llama-3-8B", "Llama-3-8B by its configuration",
+      ModelRow("model.Llama-3-8B", "Llama-3-8B", "Llama-3-8B by its configuration",
                {{"params, B", "8.030", &Params},
                 {"FFN, %", "70.2", &FfnPercent},
                 {"bf16, GB", "16.06", &WeightGb},
                 {"KV bytes/token", "131072", &KvBytes},
                 {"GFLOP/token", "15.01", &GflopPerToken}}),
-      ModelRow("model.Qwen3-30B-A3B", "Qwen3-30B-A3B by its configuration",
+      ModelRow("model.Qwen3-30B-A3B", "Qwen3-30B-A3B", "Qwen3-30B-A3B by its configuration",
                {{"params, B", "30.53", &Params},
                 {"active params, B", "3.35", &ActiveParams},
                 {"FFN, %", "95", &FfnPercent},
                 {"bf16, GB", "61.06", &WeightGb},
                 {"KV bytes/token", "98304", &KvBytes},
                 {"GFLOP/token", "6.08", &GflopPerToken}}),
-      ModelRow("model.Llama-4-Scout", "Llama-4-Scout (text) by its configuration",
+      ModelRow("model.Llama-4-Scout", "Llama-4-Scout", "Llama-4-Scout (text) by its configuration",
                {{"params, B", "107.8", &Params},
                 {"active params, B", "17.17", &ActiveParams},
                 {"FFN, %", "95", &FfnPercent},
                 {"bf16, GB", "215.5", &WeightGb},
                 {"KV bytes/token", "196608", &KvBytes},
                 {"GFLOP/token", "32.28", &GflopPerToken}}),
-      ModelRow("model.DeepSeek-R1", "DeepSeek-R1 by its configuration",
+      ModelRow("model.DeepSeek-R1", "DeepSeek-R1", "DeepSeek-R1 by its configuration",
                {{"params, B", "671.03", &Params},
                 {"active params, B", "37.55", &ActiveParams},
                 {"FFN, %", "97", &FfnPercent, kR1Share},

@@ -49,6 +49,7 @@ double PeakOf(const std::vector<StepRecord>& steps) {
   for (const StepRecord& step : steps) {
     const double rate =
         (step.decode_rows + step.prefill_rows) / (step.end_seconds - step.begin_seconds);
+    // A step's tokens are shared out among the seconds that it lies in.
     for (double begin = step.begin_seconds; begin < step.end_seconds;) {
       const auto second = static_cast<size_t>(begin);
       const double end = std::min(step.end_seconds, static_cast<double>(second + 1));
@@ -69,9 +70,10 @@ ShiftCosts CostsOf(const std::vector<device::OpProfile>& profile) {
       costs.linear += each;
     } else if (entry.kind == cost::OpKind::kAttention) {
       costs.attention += each;
-    } else if (label == "embed") {
+    } else if (entry.kind == cost::OpKind::kEmbed) {
+      // What a step costs the host is priced with its first operation.
       costs.host += each;
-    } else if (label.starts_with("all_to_all")) {
+    } else if (label.starts_with("all_to_all")) {  // collectives are all of one kind
       costs.all_to_all += each;
     } else if (label.starts_with("all_reduce")) {
       costs.all_reduce += each;
@@ -101,6 +103,7 @@ base::Result<trace::SimulationResult> Simulate(const ShiftRun& run, int64_t requ
                         fmt::format("{} of {} requests of {} + {} tokens do not run on {}", failed,
                                     requests, run.traffic.prompt, run.traffic.output, run.model));
   }
+  // The lab keeps results, and nobody reads these ids.
   for (StepRecord& step : result.steps) step.taken.clear();
   return result;
 }

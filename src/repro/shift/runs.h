@@ -64,9 +64,9 @@ struct ShiftCosts {
 
 struct ShiftOutcome {
   double requests = 0, seconds = 0;
-  double steps = 0, step_seconds = 0;  // of a replica: how many, and the time in them
+  double steps = 0, step_seconds = 0;  // a replica's: how many, and the time in them
   double tokens_per_s = 0;             // prompts and outputs
-  double peak_tokens_per_s = 0;  // of the best second; a step's tokens come evenly in its time
+  double peak_tokens_per_s = 0;  // in the best second; a step's tokens come evenly in its time
   job::Latencies latencies;
   ShiftCosts costs;
   double preemptions = 0;

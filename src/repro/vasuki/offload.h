@@ -22,7 +22,7 @@ struct OffloadCase {
 
 struct SteadyState {
   double batch = 0, step_ms = 0, request_seconds = 0;
-  double streamed_gb = 0;  // of KV a step, over the host's link
+  double streamed_gb = 0;  // KV that a step reads over the host's link
 };
 
 // kOff: a choice holds its prompt and what it has generated.

@@ -102,6 +102,7 @@ std::string FormatNumber(const Value& v, const Spec& spec) {
   }
   if (spec.comma) digits = GroupThousands(digits);
   const std::string sign = negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign);
+  // Such padding stands between sign and digits; AppendPadded does all others.
   if (spec.align == '=') {
     const int missing = spec.width - static_cast<int>(sign.size() + digits.size());
     std::string fill;
@@ -168,6 +169,7 @@ void PercentOne(Runtime& rt, const Value& v, const Spec& spec, TextBuilder* out)
       if (integral && v.Is(Kind::kFloat)) {
         if (own.type != 'd')
           FailType(fmt::format("%{} format: an integer is required, not float", own.type));
+        // %d cuts off what is behind the point; below 2^63 that is an int64.
         if (!(std::fabs(v.number()) < 9e18))
           Fail(kTemplateLimit, "a float is too large to be formatted as an integer");
         number = Value::Int(static_cast<int64_t>(v.number()));
@@ -196,9 +198,11 @@ Spec ReadPercentSpec(std::string_view text, size_t* i) {
   }
   spec.width = ReadNumber(text, i);
   if (*i < text.size() && text[*i] == '.') spec.precision = ReadNumber(text, &++*i);
+  // C's lengths, which Python reads and ignores.
   while (*i < text.size() && (text[*i] == 'l' || text[*i] == 'h')) ++*i;
   if (*i == text.size()) Fail(kTemplateRuntime, "incomplete format");
   spec.type = text[(*i)++];
+  // Last, for whether zeros pad depends on a '-', before or behind the '0', and on the type.
   if (zero && spec.align == 0 && spec.type != 's' && spec.type != 'r' && spec.type != 'c') {
     spec.align = '=';
     spec.fill = "0";

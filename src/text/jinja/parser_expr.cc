@@ -41,6 +41,7 @@ const Expr* Parser::ParseExpression() {
     Advance();
     condition->a = value;
     condition->b = ParseOr();
+    // Without it the value is undefined where the condition does not hold.
     if (TakeWord("else")) condition->c = ParseExpression();
     value = condition;
   }
@@ -91,7 +92,7 @@ const Expr* Parser::ParseCompare() {
       size_t i = 0;
       while (i < std::size(kNames) && token_.text != kNames[i]) ++i;
       if (i == std::size(kNames)) break;
-      op = static_cast<CompareOp>(i);
+      op = static_cast<CompareOp>(i);  // kNames has its order
     } else if (IsWord("not") && Peek().kind == TokenKind::kName && Peek().text == "in") {
       Advance();
       op = CompareOp::kNotIn;
@@ -158,6 +159,7 @@ const Expr* Parser::ParseProduct() {
 
 const Expr* Parser::ParsePower() {
   const Expr* left = ParseUnary();
+  // From the left, as Jinja has it and Python has not: 2 ** 3 ** 2 is 64.
   while (IsOperator("**")) {
     Expr* expr = NewExpr(ExprKind::kBinary);
     Advance();
@@ -175,6 +177,7 @@ const Expr* Parser::ParseUnary(bool with_filter) {
     const Depth depth(this);
     Expr* sign = NewExpr(IsOperator("-") ? ExprKind::kNegate : ExprKind::kPositive);
     Advance();
+    // Filters take the value with its sign: -1|abs is 1.
     sign->a = ParseUnary(false);
     expr = sign;
   } else {
@@ -201,6 +204,7 @@ const Expr* Parser::ParsePrimary() {
       else {
         expr->kind = ExprKind::kName;
         expr->name = NameIndex(name);
+        // A macro takes what it has no parameters for only if its body names these.
         if (macro_ != nullptr) {
           macro_->uses_varargs |= name == "varargs";
           macro_->uses_kwargs |= name == "kwargs";
@@ -217,6 +221,7 @@ const Expr* Parser::ParsePrimary() {
         expr->constant = Value::String(first);
         return expr;
       }
+      // Strings that stand side by side are one, as in Python.
       std::string joined(first);
       for (; token_.kind == TokenKind::kString; Advance()) joined += token_.text;
       expr->constant = Value::String(program_->arena.Copy(joined));
@@ -242,6 +247,7 @@ const Expr* Parser::ParseNumber() {
   if (token_.kind == TokenKind::kFloat) {
     double value = 0;
     if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc()) {
+      // Out of range: infinity or zero, as Python reads it.
       value = std::strtod(std::string(text).c_str(), nullptr);
     }
     expr->constant = Value::Float(value);
@@ -434,6 +440,8 @@ const Expr* Parser::ParseTest(const Expr* subject) {
   if (IsOperator("(")) {
     expr->arguments = ParseArguments();
   } else if (starts_operand && !IsWord("else") && !IsWord("or") && !IsWord("and")) {
+    // One operand needs no parentheses (`is divisibleby 3`); the words above go on with the
+    // expression that the test stands in.
     if (IsWord("is")) FailAt("tests with `is` cannot be chained");
     CallArguments arguments;
     const std::vector<const Expr*> operand = {ParsePostfix(ParsePrimary())};

@@ -84,6 +84,7 @@ void PrintJsonString(const Value& string, bool ensure_ascii, TextBuilder* out) {
     else if (c < 0x20 || (ensure_ascii && c >= 0x7F && c < 0x10000))
       *replacement = hex(c);
     else if (ensure_ascii && c >= 0x10000) {
+      // JSON's escapes are UTF-16: a surrogate pair.
       const uint32_t rest = static_cast<uint32_t>(c) - 0x10000;
       *replacement = hex(0xD800 + (rest >> 10)) + hex(0xDC00 + (rest & 0x3FF));
     } else
@@ -114,6 +115,7 @@ void PrintEntries(Runtime& rt, const Entries& entries, TextBuilder* out, int dep
 
 void PrintRange(std::span<const Value> items, TextBuilder* out) {
   const int64_t start = items.empty() ? 0 : items[0].integer();
+  // A range is kept as its values: its arguments are told from the first two and the last.
   const int64_t step = items.size() < 2 ? 1 : items[1].integer() - start;
   const int64_t stop = items.empty() ? 0 : items.back().integer() + step;
   out->Append(step == 1 ? fmt::format("range({}, {})", start, stop)
@@ -230,6 +232,7 @@ std::string FormatFloat(double value) {
   std::string digits(1, text[0]);
   if (e > 2) digits.append(text.substr(2, e - 2));
   const int count = static_cast<int>(digits.size());
+  // From here on Python's repr has an exponent.
   if (exponent < -4 || exponent >= 16) {
     out.append(digits, 0, 1);
     if (count > 1) out.append(".").append(digits, 1, std::string::npos);

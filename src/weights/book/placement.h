@@ -25,8 +25,8 @@ enum class TensorKind : uint8_t {
 // dense matrix it is one tile, of an expert a whole matrix.
 struct TileRun {
   uint64_t bytes;
-  // of the layer's leaves of K or of its experts, [0, num_leaves): runs of one leaf can be computed
-  // with on their own
+  // The run's leaf of K, or its expert, of the layer's [0, num_leaves): runs of one leaf can be
+  // computed with on their own.
   int32_t leaf;
   int32_t piece;        // [0, num_pieces): runs of one piece are used at the same time
   uint64_t before = 0;  // bytes of the layer's runs that come first
@@ -39,7 +39,7 @@ struct LayerRuns {
   std::vector<TileRun> runs;
   int32_t num_leaves = 1;
   int32_t num_pieces = 1;
-  TensorKind tensors = TensorKind::kDense;  // of which they all are
+  TensorKind tensors = TensorKind::kDense;  // what they all are
 
   void Add(uint64_t bytes, int32_t leaf, int32_t piece);
   uint64_t bytes() const;
@@ -58,7 +58,7 @@ struct PlacementGroup {
   int num_members = 1;
   // [layers]: how many pooled layers come before this one; -1: it is replicated
   std::vector<int32_t> pool_index;
-  std::vector<LayerRuns> kinds;  // of layers whose runs are alike; at least one
+  std::vector<LayerRuns> kinds;  // one for layers whose runs are alike; at least one
   std::vector<int32_t> kind_of;  // [layers]; empty: all are of the first kind
 
   int64_t num_layers() const { return static_cast<int64_t>(pool_index.size()); }

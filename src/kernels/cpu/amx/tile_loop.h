@@ -217,7 +217,7 @@ struct TileLoop {
   void RunLeaf(Tiles& tiles, Rows block, int64_t panel, const LinearSegment& leaf,
                int64_t first_step, const std::byte* next) const {
     const LeafWeights weights = WeightsOf(leaf.leaf, panel);
-    // of pairs of row tiles, for a half of the columns
+    // Runs of pairs of row tiles, for a half of the columns.
     const int64_t runs = (block.end - block.begin + 1) / 2;
     // One run streams its weights from memory; more of them share the fetching of what comes next.
     const bool streams = runs == 1;
