@@ -58,6 +58,7 @@ class CommandLine(support.TestCase):
         """Errors of flags look like all others, and say what was meant."""
         for flags, *texts in ((["--max-num-seqs", "0"], "\"0\" is no integer above 0"), (["--bogus"], "--bogus is no flag of forebay run"),
                               (["--max-num-seq", "3"], "did you mean --max-num-seqs?"), (["--enforce-eager"], "there are no captured graphs"),
+                              (["--swap-space", "4"], "see --kv-offloading-size"),
                               (["--trust-remote-code"], "no code of a model is run"), (["--threads"], "--threads"),
                               (["--layout", "tp=1", "--tensor-parallel-size", "2"], "--layout tp=1 and --tensor-parallel-size"),
                               (["--layout", "tp=1", "--ulysses-sequence-parallel-size", "2"], "say --layout sp=2"),
