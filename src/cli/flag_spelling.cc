@@ -27,7 +27,7 @@ constexpr std::pair<std::string_view, std::string_view> kForeignFlags[] = {
     {"--load-format", "the format is seen from the files"},
     {"--max-seq-len-to-capture", "there are no captured graphs"},
     {"--revision", "nothing is downloaded; -m names a folder or a file"},
-    {"--swap-space", "preempted requests are computed again"},
+    {"--swap-space", "see --kv-offloading-size, memory of the host for KV of preempted requests"},
     {"--tokenizer", "the tokenizer is the model's; put its files into the model's folder"},
     {"--tokenizer-mode", "the tokenizer is seen from the files"},
     {"--trust-remote-code", "no code of a model is run"},

@@ -36,12 +36,6 @@ base::Status CheckOutputFiles(const RunFlags& flags) {
   std::error_code error;
   if (flags.input && !std::filesystem::equivalent(*flags.input, results, error))
     files.inputs.push_back({"--input-file", *flags.input});
-  for (const job::NamedPath& output : files.outputs) {
-    if (output.path != "-") continue;
-    return base::Status(
-        base::kInvalidArgument,
-        fmt::format("{} is -; expected a file, standard output is none", output.flag));
-  }
   return job::CheckOutputs(files.outputs, files.inputs);
 }
 

@@ -6,32 +6,34 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "job/answer.h"
 #include "job/job_file.h"
+#include "job/output_check.h"
 #include "job/results_log.h"
+#include "job/results_rewrite.h"
 #include "job/results_scan.h"
 
 namespace forebay::job {
 namespace {
 
 base::Status IoError(const std::string& path, const std::string& what) {
-  return base::Status(kResultsIo, fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
+  return ResultsIoError(path, what, errno);
 }
 
+// A part, open for reading.
 class File {
  public:
-  File(std::string path, int flags)
-      : path_(std::move(path)), fd_(open(path_.c_str(), flags | O_CLOEXEC, 0666)) {}
+  explicit File(std::string path)
+      : path_(std::move(path)), fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {}
   File(File&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
   ~File() {
     if (fd_ >= 0) close(fd_);
   }
   bool ok() const { return fd_ >= 0; }
   int fd() const { return fd_; }
-  const std::string& path() const { return path_; }
 
   base::Status Read(uint64_t offset, std::string* to) const {
     for (size_t done = 0; done < to->size();) {
@@ -41,15 +43,6 @@ class File {
       if (count == 0) errno = EIO;
       if (count <= 0) return IoError(path_, "cannot read the results");
       done += static_cast<size_t>(count);
-    }
-    return {};
-  }
-  base::Status Write(std::string_view data) const {
-    while (!data.empty()) {
-      const ssize_t count = write(fd_, data.data(), data.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return IoError(path_, "cannot write the merged results");
-      data.remove_prefix(static_cast<size_t>(count));
     }
     return {};
   }
@@ -91,6 +84,9 @@ class Merge {
 
  private:
   base::Status CheckOutput() const {
+    const NamedPath outputs[] = {{"--output-file", options_.output, kResultsIo}};
+    const NamedPath inputs[] = {{"--input-file", options_.input}};
+    FB_RETURN_IF_ERROR(CheckOutputs(outputs, inputs));
     struct stat output, part;
     if (stat(options_.output.c_str(), &output) != 0) return {};
     for (const std::string& path : options_.parts) {
@@ -106,7 +102,7 @@ class Merge {
 
   base::Status ReadPart(const std::string& path) {
     const auto part = static_cast<uint32_t>(files_.size());
-    files_.emplace_back(path, O_RDONLY);
+    files_.emplace_back(path);
     if (!files_.back().ok()) return IoError(path, "cannot open the results");
     struct stat info;
     if (fstat(files_.back().fd(), &info) != 0 || !S_ISREG(info.st_mode))
@@ -224,30 +220,39 @@ class Merge {
   }
 
   base::Status Write() const {
-    // The output may be one of the parts: it is replaced when all stands.
-    const std::string path = options_.output + ".merging";
-    const File to(path, O_WRONLY | O_CREAT | O_TRUNC);
-    if (!to.ok()) return IoError(path, "cannot create");
-    base::Status status = CopyTo(to);
-    if (status.ok() && fsync(to.fd()) != 0) status = IoError(path, "cannot sync");
-    if (status.ok() && rename(path.c_str(), options_.output.c_str()) != 0)
-      status = IoError(options_.output, "cannot put the merged results there");
-    if (!status.ok()) unlink(path.c_str());
-    return status;
+    // The output may be one of the parts: it is replaced when all stands. A link's target is what
+    // is replaced, not the link.
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::weakly_canonical(options_.output, error);
+    const std::string path = error ? options_.output : target.string();
+    std::optional<mode_t> mode;
+    struct stat info;
+    if (stat(path.c_str(), &info) == 0) mode = info.st_mode & 07777;
+    LogIo io;
+    const FillFile copy = [&](int fd, const std::string& name) { return CopyTo(fd, name, io); };
+    FB_ASSIGN_OR_RETURN(const int fd, ReplaceResults(path, mode, copy, io));
+    close(fd);
+    return {};
   }
 
-  base::Status CopyTo(const File& to) const {
+  base::Status CopyTo(int fd, const std::string& name, LogIo& io) const {
     constexpr size_t kBufferBytes = 1 << 20;
     std::string buffer;
+    uint64_t written = 0;
+    const auto flush = [&]() -> base::Status {
+      const int failed = WriteAll(io, fd, buffer, written);
+      written += buffer.size();
+      buffer.clear();
+      return failed == 0 ? base::Status()
+                         : ResultsIoError(name, "cannot write the merged results", failed);
+    };
     for (const Place& place : places_) {
       FB_ASSIGN_OR_RETURN(const std::string text, Read(place));
       buffer += text;
       buffer += '\n';
-      if (buffer.size() < kBufferBytes) continue;
-      FB_RETURN_IF_ERROR(to.Write(buffer));
-      buffer.clear();
+      if (buffer.size() >= kBufferBytes) FB_RETURN_IF_ERROR(flush());
     }
-    return to.Write(buffer);
+    return flush();
   }
 
   const MergeOptions& options_;

@@ -26,11 +26,12 @@ struct MergeOutcome {
   std::vector<std::pair<int64_t, int64_t>> missing;
 };
 
-// The output comes into being whole, by a rename; what stays unfinished `forebay run` can go on
-// with. A part's torn tail is left out, as a resumed run does. Errors: kResultsMismatch (parts of
-// different jobs, or not of this input), kResultsDiffer (two answers of one line that are not
-// equal), kResultsInvalid (no results file), kResultsIo (files), kInvalidArgument (the output
-// exists and is no part).
+// The output comes into being whole, by a rename, as ReplaceResults has it; what stays unfinished
+// `forebay run` can go on with. A part's torn tail is left out, as a resumed run does. Errors:
+// those of CheckOutputs for an output that is no part, kResultsMismatch (parts of different jobs,
+// or not of this input), kResultsDiffer (two answers of one line that are not equal),
+// kResultsInvalid (no results file), kResultsIo (files), kInvalidArgument (the output exists and is
+// no part).
 base::Result<MergeOutcome> MergeResults(const MergeOptions& options);
 
 }  // namespace forebay::job

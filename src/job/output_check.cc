@@ -89,6 +89,11 @@ base::Status CheckOutputs(std::span<const NamedPath> outputs, std::span<const Na
   }
   for (const NamedPath& output : outputs) {
     if (output.path.empty()) continue;
+    if (output.path == "-") {
+      return base::Status(
+          base::kInvalidArgument,
+          fmt::format("{} is -; expected a file, standard output is none", output.flag));
+    }
     FB_RETURN_IF_ERROR(CheckWritable(output));
     const auto identity = IdentityOf(output.path);
     if (!identity) continue;

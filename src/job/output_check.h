@@ -19,7 +19,8 @@ struct NamedPath {
 // Checks before anything runs that each output can be written and is a file of its own: no other
 // output, no input, and no file inside an input that is a folder, whichever names, links or hard
 // links lead to it. Devices and pipes may be named as often as one likes. Creates and changes
-// nothing. Errors name the flags: kOutputTaken, or `not_writable`.
+// nothing. Errors name the flags: kOutputTaken, `not_writable`, or kInvalidArgument for "-", which
+// is no file.
 base::Status CheckOutputs(std::span<const NamedPath> outputs, std::span<const NamedPath> inputs);
 
 }  // namespace forebay::job

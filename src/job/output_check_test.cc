@@ -27,6 +27,7 @@ TEST(OutputCheckTest, FilesOfTheirOwnPassAndNothingIsTouched) {
   EXPECT_EQ(ReadWhole(folder / "old"), "kept");
   EXPECT_FALSE(std::filesystem::exists(folder / "new"));
   EXPECT_TRUE(Check({{"--summary", "/dev/null"}, {"--steps", "/dev/null"}}).ok());
+  EXPECT_EQ(Check({{"--summary", "-"}}).code(), base::kInvalidArgument) << "it is no file";
 }
 
 TEST(OutputCheckTest, OneFileByTwoNamesIsRefused) {

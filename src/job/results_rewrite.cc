@@ -1,12 +1,12 @@
 #include "job/results_rewrite.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <random>
 
 namespace forebay::job {
 namespace {
@@ -44,20 +44,34 @@ base::Status CopyPieces(const std::string& path, int from, std::span<const Piece
   return flush();
 }
 
+// Creates a file whose name is `path` and a suffix, and sets *name.
+base::Result<int> CreateBeside(const std::string& path, std::optional<mode_t> mode,
+                               std::string* name) {
+  constexpr int kMostTries = 100;
+  std::random_device random;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    *name = fmt::format("{}.{:08x}", path, random());
+    // O_EXCL follows no link.
+    const int fd =
+        open(name->c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode.value_or(0666) & 0777);
+    if (fd >= 0 && mode) static_cast<void>(fchmod(fd, *mode));
+    if (fd >= 0) return fd;
+    if (errno != EEXIST) break;
+  }
+  return ResultsIoError(path, "cannot create a file beside the results", errno);
+}
+
 }  // namespace
 
-base::Result<int> RewriteResults(const std::string& path, int fd, std::span<const Piece> pieces,
-                                 LogIo& io) {
-  std::string fresh = path + ".XXXXXX";
-  const int to = mkostemp(fresh.data(), O_CLOEXEC);  // O_EXCL, so no link is followed
-  if (to < 0) return ResultsIoError(path, "cannot create a file beside the results", errno);
-  struct stat info;
-  if (fstat(fd, &info) == 0) static_cast<void>(fchmod(to, info.st_mode & 07777));
+base::Result<int> ReplaceResults(const std::string& path, std::optional<mode_t> mode,
+                                 const FillFile& fill, LogIo& io) {
+  std::string fresh;
+  FB_ASSIGN_OR_RETURN(const int to, CreateBeside(path, mode, &fresh));
   base::Status status = LockResults(to, fresh);
-  if (status.ok()) status = CopyPieces(path, fd, pieces, to, io);
+  if (status.ok()) status = fill(to, fresh);
   if (status.ok() && io.Sync(to) != 0) status = ResultsIoError(fresh, "cannot sync", errno);
   if (status.ok() && rename(fresh.c_str(), path.c_str()) != 0)
-    status = ResultsIoError(path, "cannot put the rewritten results in place", errno);
+    status = ResultsIoError(path, "cannot put the new results in place", errno);
   if (status.ok()) {
     status = io.SyncFolderOf(path);
     if (status.ok()) return to;
@@ -66,6 +80,17 @@ base::Result<int> RewriteResults(const std::string& path, int fd, std::span<cons
   }
   close(to);
   return status;
+}
+
+base::Result<int> RewriteResults(const std::string& path, int fd, std::span<const Piece> pieces,
+                                 LogIo& io) {
+  std::optional<mode_t> mode;
+  struct stat info;
+  if (fstat(fd, &info) == 0) mode = info.st_mode & 07777;
+  const FillFile copy = [&](int to, const std::string&) {
+    return CopyPieces(path, fd, pieces, to, io);
+  };
+  return ReplaceResults(path, mode, copy, io);
 }
 
 }  // namespace forebay::job

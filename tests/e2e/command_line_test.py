@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import struct
 import subprocess
 import time
 
@@ -58,6 +59,7 @@ class CommandLine(support.TestCase):
         """Errors of flags look like all others, and say what was meant."""
         for flags, *texts in ((["--max-num-seqs", "0"], "\"0\" is no integer above 0"), (["--bogus"], "--bogus is no flag of forebay run"),
                               (["--max-num-seq", "3"], "did you mean --max-num-seqs?"), (["--enforce-eager"], "there are no captured graphs"),
+                              (["--swap-space", "4"], "see --kv-offloading-size"),
                               (["--trust-remote-code"], "no code of a model is run"), (["--threads"], "--threads"),
                               (["--layout", "tp=1", "--tensor-parallel-size", "2"], "--layout tp=1 and --tensor-parallel-size"),
                               (["--layout", "tp=1", "--ulysses-sequence-parallel-size", "2"], "say --layout sp=2"),
@@ -117,6 +119,22 @@ class CommandLine(support.TestCase):
         self.one.forget()
         shell = " ".join(f"'{part}'" for part in support.command(*self.one.arguments()))
         self.assertEqual(subprocess.run(["bash", "-c", f"ulimit -s 64 && exec {shell}"], timeout=120).returncode, support.COMPLETE)
+
+    def test_no_room_for_a_stack(self):
+        """Where stacks are small the command line runs in a thread of its own; a process that gets none says so."""
+        ends = []
+        for mebibytes in range(8, 400, 3):
+            done = subprocess.run(["bash", "-c", f"ulimit -s 256 -v {mebibytes << 10} && exec '{support.command()[0]}' --version"],
+                                  capture_output=True, timeout=120)
+            err = done.stderr.decode()
+            if "forebay: error: " in err:
+                self.assertEqual(done.returncode, support.ERROR, err)
+                self.assertRegex(err, r"^forebay: error: .*\[(thread_unavailable|out_of_memory)\]\n$")
+            ends.append((done.returncode, err))
+            if done.returncode == 0:
+                break
+        self.assertEqual(ends[-1][0], 0, ends[-1])
+        self.assertTrue(any("[thread_unavailable]" in err for _, err in ends), ends)
 
     def test_text_without_a_tokenizer(self):
         self.one.flags = ["--random-weights"]
@@ -269,6 +287,16 @@ class Models(support.TestCase):
             self.assertLess(len(err), 3000)
             self.assertFalse(set(err) & set("\x1b\x07\r\u202e"))
             self.assertEqual(len(err.splitlines()), 1)
+        # Names in a message are quoted and cut on their own, so that what follows them stays.
+        name = ("\x1b[2J" + "z" * 100_000).encode()
+        string = struct.pack("<Q", len(name)) + name
+        path = self.model + ".gguf"
+        for tensors, keys, more, what, message in ((1, 0, 9, "tensor", "9 extents; expected 1 to"), (0, 1, 77, "key", "unknown value type 77")):
+            with open(path, "wb") as file:
+                file.write(b"GGUF" + struct.pack("<IQQ", 3, tensors, keys) + string + struct.pack("<I", more) + bytes(64))
+            err = self.expect(self.run_model(path), support.ERROR, what + ' "\\x1b[2Jzzzz', 'zzz...": ' + message, "[gguf_invalid]").err
+            self.assertLess(len(err), 400)
+            self.assertFalse(set(err) & set("\x1b\x07"))
         named = shutil.copytree(support.LLAMA, os.path.join(self.folder, "m\x1b[2J"))
         out = self.expect(support.call("plan", "--memory", "-m", named), support.COMPLETE).out
         self.assertIn("m\\x1b[2J on cpu", out)

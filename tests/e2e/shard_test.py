@@ -82,6 +82,41 @@ class Shards(support.TestCase):
         self.expect(support.call("merge", "-o", self.merged, self.whole.input), support.MISMATCH, "results_invalid")
         self.expect(support.call("merge", "-o", self.merged, self.folder + "/none"), support.RESULTS_IO, "results_io")
 
+    def test_nothing_that_was_there_is_followed_or_overwritten(self):
+        """The merged file comes into being under a name that no file had."""
+        parts = [self.shard(1, 2), self.shard(2, 2)]
+        precious = os.path.join(self.folder, "precious")
+        with open(precious, "w", encoding="utf-8") as file:
+            file.write("precious")
+        os.symlink(precious, self.merged + ".merging")
+        self.expect(self.merge(*parts), support.DRAINED)
+        self.assertEqual(len(self.lines_of(self.merged)), 60)
+        self.assertEqual(self.lines_of(precious), [b"precious"])
+        self.assertTrue(os.path.islink(self.merged + ".merging"))
+        # What a link names is replaced, not the link, and keeps who may read it.
+        link = os.path.join(self.folder, "link.jsonl")
+        os.symlink(parts[0].output, link)
+        os.chmod(parts[0].output, 0o600)
+        self.expect(support.call("merge", "-o", link, parts[0].output, parts[1].output), support.DRAINED)
+        self.assertTrue(os.path.islink(link))
+        self.assertEqual(self.lines_of(parts[0].output), self.lines_of(self.merged))
+        self.assertEqual(os.stat(parts[0].output).st_mode & 0o777, 0o600)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("merged.jsonl.")], ["merged.jsonl.merging"])
+
+    def test_outputs_are_checked_as_those_of_run(self):
+        parts = [self.shard(1, 2), self.shard(2, 2)]
+        names = [part.output for part in parts]
+        before = self.lines_of(self.whole.input)
+        self.expect(support.call("merge", "-i", self.whole.input, "-o", self.whole.input, *names), support.USAGE,
+                    "output_taken", "--output-file", "would overwrite --input-file")
+        self.assertEqual(self.lines_of(self.whole.input), before)
+        self.expect(support.call("merge", "-o", "-", *names), support.USAGE, "--output-file is -; expected a file")
+        self.expect(support.call("merge", "-o", self.folder, *names), support.RESULTS_IO, "cannot be written")
+        self.expect(support.call("merge", "-o", self.folder + "/none/merged", *names), support.RESULTS_IO, "cannot be written")
+        # A part may be the output.
+        self.expect(support.call("merge", "-i", self.whole.input, "-o", names[0], *names), support.COMPLETE)
+        self.assertEqual(len(self.lines_of(names[0])), 60)
+
     def test_a_torn_part_is_read_as_resume_reads_it(self):
         parts = [self.shard(1, 2), self.shard(2, 2)]
         last = parts[1].whole_lines()[-1]
