@@ -8,12 +8,14 @@
 #include <cstdlib>
 #include <new>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "cli/commands.h"
 #include "cli/flag_spelling.h"
 #include "cli/outcome.h"
+#include "runtime/real/real_runtime.h"
 
 namespace {
 
@@ -64,17 +66,29 @@ int Main(int argc, char** argv) {
   return parsed.ok() ? exit_code : forebay::cli::Fail(parsed, 2);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  OpenStandardStreams();
-  std::set_new_handler(EndWithoutMemory);
-  if (!StackIsSmall()) return Main(argc, argv);
+int MainOnALargeStack(int argc, char** argv) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kStackBytes);
   pthread_setattr_default_np(&attributes);
   int exit_code = 1;
-  std::thread([&] { exit_code = Main(argc, argv); }).join();
+  try {
+    std::thread([&] { exit_code = Main(argc, argv); }).join();
+  } catch (const std::system_error& error) {
+    return forebay::cli::Fail(forebay::base::Status(
+        forebay::runtime::kThreadUnavailable,
+        fmt::format("no thread for the command line with a stack of {} MiB, since `ulimit -s` is "
+                    "below that: {}; raise `ulimit -s`, or `ulimit -u`, `ulimit -v` and the "
+                    "container's limit of processes",
+                    kStackBytes >> 20, error.what())));
+  }
   return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  OpenStandardStreams();
+  std::set_new_handler(EndWithoutMemory);
+  return StackIsSmall() ? MainOnALargeStack(argc, argv) : Main(argc, argv);
 }

@@ -1,12 +1,16 @@
 #include "runtime/runtime.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <vector>
 
+#include "runtime/real/real_runtime.h"
 #include "runtime/testing/on_both_runtimes.h"
 
 namespace forebay::runtime {
@@ -145,6 +149,35 @@ TEST_P(RuntimeTest, DenormalsAreFlushedFromBirthWhereAskedFor) {
       EXPECT_GT(halved(kSmallest), 0.0f);
     });
   });
+}
+
+// Bytes of this process' address space.
+rlim_t MappedBytes() {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Spawns tasks until the address space, which may not grow, holds no further stack. Stacks of
+// threads that have ended may be used again before a new one is asked for.
+void SpawnTooMany() {
+  constexpr rlim_t kMegabyte = 1 << 20;
+  rlimit limit;
+  limit.rlim_cur = limit.rlim_max = MappedBytes() + kMegabyte;
+  setrlimit(RLIMIT_AS, &limit);
+  const auto runtime = CreateRealRuntime();
+  const auto never = runtime->NewEvent("never");
+  std::vector<std::unique_ptr<Task>> tasks;
+  for (int i = 0; i < 100; ++i)
+    tasks.push_back(runtime->Spawn({.name = "one too many"}, [&] { never->Wait(); }));
+  _exit(0);
+}
+
+TEST(RealRuntimeTest, WithoutAThreadTheProcessEndsWithItsCode) {
+  constexpr rlim_t kTerabyte = rlim_t{1} << 40;
+  if (MappedBytes() > kTerabyte) GTEST_SKIP() << "a sanitizer maps more than a limit can name";
+  EXPECT_EXIT(SpawnTooMany(), testing::ExitedWithCode(1),
+              "error: no thread for the task one too many: .*\\[thread_unavailable\\]");
 }
 
 }  // namespace

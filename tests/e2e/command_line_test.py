@@ -119,6 +119,22 @@ class CommandLine(support.TestCase):
         shell = " ".join(f"'{part}'" for part in support.command(*self.one.arguments()))
         self.assertEqual(subprocess.run(["bash", "-c", f"ulimit -s 64 && exec {shell}"], timeout=120).returncode, support.COMPLETE)
 
+    def test_no_room_for_a_stack(self):
+        """Where stacks are small the command line runs in a thread of its own; a process that gets none says so."""
+        ends = []
+        for mebibytes in range(8, 400, 3):
+            done = subprocess.run(["bash", "-c", f"ulimit -s 256 -v {mebibytes << 10} && exec '{support.command()[0]}' --version"],
+                                  capture_output=True, timeout=120)
+            err = done.stderr.decode()
+            if "forebay: error: " in err:
+                self.assertEqual(done.returncode, support.ERROR, err)
+                self.assertRegex(err, r"^forebay: error: .*\[(thread_unavailable|out_of_memory)\]\n$")
+            ends.append((done.returncode, err))
+            if done.returncode == 0:
+                break
+        self.assertEqual(ends[-1][0], 0, ends[-1])
+        self.assertTrue(any("[thread_unavailable]" in err for _, err in ends), ends)
+
     def test_text_without_a_tokenizer(self):
         self.one.flags = ["--random-weights"]
         self.one.model = tiny_model.write(os.path.join(self.folder, "tiny"))
