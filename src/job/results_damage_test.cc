@@ -57,6 +57,39 @@ TEST(ResultsDamageTest, AFileThatIsNotTheNamedOneAnyMoreIsFoundOut) {
   }
 }
 
+// Somebody does harm while the disk works.
+struct HarmedWhileSyncing : NoSync {
+  int Sync(int) override {
+    if (harm) harm();
+    return 0;
+  }
+  std::function<void()> harm;
+};
+
+TEST(ResultsDamageTest, HarmWhileACommitIsUnderWayIsFoundOutByIt) {
+  const base::TemporaryFolder folder;
+  const std::string path = folder / "out.jsonl";
+  const std::pair<std::function<void()>, std::string> cases[] = {
+      {[&] { unlink(path.c_str()); }, "the file was removed or renamed"},
+      {[&] { truncate(path.c_str(), 5); }, "the file was cut (5 bytes"},
+      {[&] { std::ofstream(path, std::ios::app) << "hello\n"; }, "the file was written to"},
+  };
+  for (const auto& [harm, message] : cases) {
+    unlink(path.c_str());
+    auto owned = std::make_unique<HarmedWhileSyncing>();
+    HarmedWhileSyncing& io = *owned;
+    auto log = ResultsLog::Open(Expect(path, 4), std::move(owned));
+    ASSERT_TRUE(log.ok());
+    ASSERT_TRUE((*log)->Append(0, ResultOf(0)).ok());
+    io.harm = harm;
+    const base::Status status = (*log)->Commit();
+    EXPECT_EQ(status.code(), kResultsReplaced) << message;
+    EXPECT_THAT(status.message(), HasSubstr(message));
+    io.harm = nullptr;
+    EXPECT_EQ((*log)->Commit().code(), kResultsReplaced) << "it latches";
+  }
+}
+
 TEST(ResultsDamageTest, WhatOthersAppendedStays) {
   const base::TemporaryFolder folder;
   const std::string path = folder / "out.jsonl";

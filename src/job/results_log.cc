@@ -213,6 +213,9 @@ base::Status ResultsLog::Commit() {
   // After a failed sync the kernel may have dropped the pages: trying again would only look like
   // success.
   if (error != 0) return Latch("cannot sync results", error);
+  // What was done to the file meanwhile: a name that went away has nothing durable behind it.
+  FB_RETURN_IF_ERROR(CheckSize());
+  FB_RETURN_IF_ERROR(CheckName());
   committed_end_ = end;
   uncommitted_ -= group;
   return error_;
