@@ -149,7 +149,8 @@ int Finish(const RunFlags& flags, trace::CountedRun& run, bool online,
         !status.ok())
       return Fail(status);
   }
-  return static_cast<int>(job::ExitCodeOf(run.end));
+  const base::Status success = trace::CheckSuccess(run);
+  return success.ok() ? static_cast<int>(job::ExitCodeOf(run.end)) : FailCheck(success);
 }
 
 }  // namespace

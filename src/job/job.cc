@@ -158,11 +158,9 @@ class Job {
   // Every line has its result.
   base::Status CheckSuccess() const {
     const int64_t failed = size_.resumed_failed + counters_.failed;
-    if (size_.lines == 0 || failed < size_.lines) return {};
-    return base::Status(kAllLinesFailed,
-                        fmt::format("all {} lines failed; mend them, or run the same command with "
-                                    "--retry-failed once their cause is mended",
-                                    failed));
+    return CheckSomeSucceeded(size_.lines, failed, failures_.ByCount(),
+                              "mend them, or run the same command with --retry-failed once their "
+                              "cause is mended");
   }
 
   Verdict Unfinished(RunEnd end) const {

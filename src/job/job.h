@@ -25,7 +25,6 @@ namespace forebay::job {
 inline constexpr base::ErrorCode kBadLines{"input_has_bad_lines"};
 inline constexpr base::ErrorCode kStalled{"engine_stalled"};
 inline constexpr base::ErrorCode kUnfinished{"job_unfinished"};
-inline constexpr base::ErrorCode kAllLinesFailed{"all_lines_failed"};
 
 struct JobOptions {
   std::string output_path;

@@ -192,6 +192,9 @@ TEST(JobTest, AJobOfWhichNothingSucceededHasItsCode) {
     EXPECT_EQ(outcome.exit_code, ExitCode::kAllFailed);
     EXPECT_EQ(outcome.status.code(), kAllLinesFailed);
     EXPECT_EQ(outcome.summary.end, "all_failed");
+    // It alone is printed under --quiet.
+    EXPECT_THAT(outcome.status.message(),
+                HasSubstr("all 1200 lines failed: 1,200 x model_not_found, first at line 1: the "));
     EXPECT_THAT(SummaryText(outcome.summary),
                 HasSubstr("failed: 1,200 x model_not_found, first at line 1: the model `gpt-9`"));
   }

@@ -87,12 +87,6 @@ void AppendFailures(const JobSummary& summary, base::JsonWriter& writer) {
   writer.EndArray();
 }
 
-std::string Thousands(int64_t number) {
-  std::string text = std::to_string(number);
-  for (size_t i = text.size(); i > 3;) text.insert(i -= 3, 1, ',');
-  return text;
-}
-
 }  // namespace
 
 uint64_t PeakRssBytes() {
@@ -170,10 +164,7 @@ std::string SummaryText(const JobSummary& summary) {
   std::string text = fmt::format(
       "{}: {} of {} lines have their result, {} by this run; {} failed\n", summary.end,
       summary.resumed + summary.done, summary.lines, summary.done, summary.total_failed);
-  for (const auto& [code, failure] : summary.failures) {
-    text += fmt::format("failed: {} x {}, first at line {}: {}\n", Thousands(failure.count),
-                        code.empty() ? "no code" : code, failure.first_line, failure.message);
-  }
+  for (const auto& failure : summary.failures) text += "failed: " + FailureText(failure) + "\n";
   text += fmt::format(
       "{} in {}: {} prompt and {} output tokens, {:.1f} output and {:.1f} total tok/s, {:.2f} "
       "requests/s\n",

@@ -20,7 +20,7 @@ struct JobSummary {
   int64_t done = 0, failed = 0;  // by this run
   int64_t total_failed = 0;      // earlier runs' included
   // why, earlier runs' included
-  std::vector<std::pair<std::string, FailureTally::Failure>> failures;
+  std::vector<FailureTally::CodeFailure> failures;
   int64_t prompt_tokens = 0, output_tokens = 0;  // tokens of this run's results
   double startup_seconds = 0;  // from the process' begin to the engine's first call
   double elapsed_seconds = 0;  // from there to the last result's commit

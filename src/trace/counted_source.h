@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "forebay/engine.h"
+#include "job/failures.h"
 
 namespace forebay::trace {
 
@@ -13,6 +14,8 @@ class CountedSource : public RequestSource {
   virtual int64_t lines() const = 0;
   // Lines that were not given out so far, for an error of their own.
   virtual int64_t refused() const = 0;
+  // Why.
+  virtual const job::FailureTally& failures() const = 0;
   // When the requests come that it gives out, in their order: job::Arrivals.
   virtual std::vector<double> arrivals() const { return {}; }
   // What broke the input.

@@ -7,6 +7,7 @@ bool CountingSink::Finish(RequestResult result) {
   const std::lock_guard lock(mutex_);
   if (!result.error_message.empty()) {
     ++failed_;
+    failures_.Add(result.error_code, result.id + 1, result.error_message);
     return true;
   }
   prompt_tokens_ += result.prompt_tokens;

@@ -37,10 +37,11 @@ std::optional<Request> LineSource::Next(bool) {
 }
 
 void LineSource::Refuse(size_t ordinal, const job::LineError& error) {
+  const int64_t line = int64_t{file_[ordinal].line} + 1;
+  failures_.Add(error.code, line, error.message);
   if (++refused_ > kMostReported) return;
   base::Log(base::LogLevel::kWarning,
-            fmt::format("{}: line {}: {} [{}]", file_.path(), file_[ordinal].line + 1,
-                        error.message, error.code));
+            fmt::format("{}: line {}: {} [{}]", file_.path(), line, error.message, error.code));
 }
 
 }  // namespace forebay::trace

@@ -33,6 +33,7 @@ class LineSource final : public CountedSource {
   }
   int64_t lines() const override { return static_cast<int64_t>(file_.size()); }
   int64_t refused() const override { return refused_; }
+  const job::FailureTally& failures() const override { return failures_; }
   base::Status status() const override { return status_; }
 
  private:
@@ -45,6 +46,7 @@ class LineSource final : public CountedSource {
   const std::vector<uint32_t>& order_;
   std::atomic<size_t> next_{0};
   int64_t refused_ = 0;
+  job::FailureTally failures_;
   base::Status status_;
 };
 

@@ -43,6 +43,9 @@ job::JobSummary Summarize(const engine::LocalEngine& engine, const CountedSource
   summary.lines = source.lines();
   summary.failed = summary.total_failed = sink.failed() + source.refused();
   summary.done = sink.finished() + source.refused();
+  job::FailureTally failures = source.failures();
+  failures.Add(sink.failures());
+  summary.failures = failures.ByCount();
   summary.prompt_tokens = sink.prompt_tokens();
   summary.output_tokens = sink.output_tokens();
   summary.elapsed_seconds = static_cast<double>(elapsed) * 1e-9;
@@ -99,6 +102,12 @@ void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options) {
   DescribeJob(std::move(job), !trace.online(), options);
 }
 
+base::Status CheckSuccess(const CountedRun& run) {
+  if (run.end != RunEnd::kComplete) return {};
+  return job::CheckSomeSucceeded(run.summary.lines, run.summary.total_failed, run.summary.failures,
+                                 "mend the input, or see --max-model-len");
+}
+
 base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine,
                                     CountedSource& source, RunControl& control,
                                     job::Arrivals arrivals, bool each_token) {
@@ -111,8 +120,10 @@ base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngi
   FB_RETURN_IF_ERROR(source.status());
   if (end == RunEnd::kStalled) return base::Status(job::kStalled, "the engine made no progress");
   FB_RETURN_IF_ERROR(engine.CheckCounters());
-  return CountedRun{end, Summarize(engine, source, sink, end, elapsed), timed.latencies(),
-                    engine.Profile(), engine.Reports()};
+  CountedRun run{end, Summarize(engine, source, sink, end, elapsed), timed.latencies(),
+                 engine.Profile(), engine.Reports()};
+  if (!CheckSuccess(run).ok()) run.summary.end = job::Name(job::ExitCode::kAllFailed);
+  return run;
 }
 
 base::Result<SimulationResult> Simulate(const SimulationOptions& options) {

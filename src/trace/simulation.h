@@ -25,6 +25,9 @@ struct CountedRun {
   std::vector<engine::RankReport> ranks;
 };
 
+// job::kAllLinesFailed where the run came to its end and not one of its lines to an answer.
+base::Status CheckSuccess(const CountedRun& run);
+
 // Tells the engine what the trace's job comes to, where the options leave that open. Of a trace
 // with arrivals that is how long its choices are, of another one all.
 void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options);

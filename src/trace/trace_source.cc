@@ -1,5 +1,7 @@
 #include "trace/trace_source.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -28,9 +30,18 @@ std::optional<Request> TraceSource::Next(bool) {
   while (!ended()) {
     const size_t line = next_++;
     if (Fits(trace_.rows[line])) return Make(line);
-    ++refused_;
+    Refuse(line);
   }
   return std::nullopt;
+}
+
+void TraceSource::Refuse(size_t line) {
+  const TraceRow& row = trace_.rows[line];
+  ++refused_;
+  failures_.Add("context_length_exceeded", static_cast<int64_t>(line) + 1,
+                fmt::format("the row has {} prompt and {} output tokens; expected at most {} "
+                            "together (--max-model-len)",
+                            row.prompt_tokens, row.output_tokens, facts_.max_model_len));
 }
 
 std::vector<double> TraceSource::arrivals() const {

@@ -27,6 +27,7 @@ class TraceSource final : public CountedSource {
   }
   int64_t lines() const override { return static_cast<int64_t>(trace_.rows.size()); }
   int64_t refused() const override { return refused_; }
+  const job::FailureTally& failures() const override { return failures_; }
   std::vector<double> arrivals() const override;
 
  private:
@@ -34,6 +35,7 @@ class TraceSource final : public CountedSource {
   bool Fits(const TraceRow& row) const {
     return int64_t{row.prompt_tokens} + row.output_tokens <= facts_.max_model_len;
   }
+  void Refuse(size_t line);
   Request Make(size_t line) const;
 
   const LengthTrace& trace_;
@@ -42,6 +44,7 @@ class TraceSource final : public CountedSource {
   const RunControl& control_;
   std::atomic<size_t> next_{0};
   int64_t refused_ = 0;
+  job::FailureTally failures_;  // by row, from 1
 };
 
 }  // namespace forebay::trace

@@ -373,6 +373,11 @@ class Refusals(Asking):
     def test_quiet(self):
         job = self.job([text("fine"), b"{bad"], "quiet")
         self.assertEqual(self.expect(job.run("--quiet"), support.COMPLETE).err, "")
+        # An exit code alone would not say what to mend.
+        job = self.job([b"{bad", text("fine") | {"temperature": -1}, b"{worse"], "quiet-bad")
+        finished = self.expect(job.run("--quiet"), support.ALL_FAILED, "all 3 lines failed: 2 x json_invalid, first at line 1: ",
+                               "1 x invalid_value, first at line 2: `temperature` is -1", "[all_lines_failed]")
+        self.assertEqual(len(finished.err.splitlines()), 1)
 
 
 class Modes(Asking):

@@ -112,6 +112,35 @@ class Simulate(support.TestCase):
         summary = json.loads(self.read("s.json"))
         self.assertEqual((summary["max_model_len"], summary["num_requests"], summary["num_failed"]), (512, 3, 1))
 
+    def test_why_lines_failed_is_said_and_nothing_but_failures_is_no_success(self):
+        """Traces and simulated inputs end as jobs with results do."""
+        trace = self.write("long.csv", "prompt,output\n500,13\n10,10\n400,200\n")
+        for devices in (["--devices", "sim:a10"], ["--memory", "64MiB"]):
+            self.run_trace(*devices, "--max-model-len", "512", "--trace", trace, "--summary", self.path("s.json"), texts=(
+                "failed: 2 x context_length_exceeded, first at line 1: the row has 500 prompt and 13 output tokens",))
+            summary = json.loads(self.read("s.json"))
+            self.assertEqual([(failure["code"], failure["count"], failure["first_line"]) for failure in summary["failures"]],
+                             [("context_length_exceeded", 2, 1)])
+            self.assertEqual(summary["end"], "complete")
+        trace = self.write("longer.csv", "prompt,output\n500,13\n400,200\n")
+        job = self.job([{"prompt": 3}, b"{bad", {"prompt": 4}], "bad", flags=["--skip-tokenizer-init"])
+        for flags, texts in ((["--trace", trace], ["all 2 lines failed: 2 x context_length_exceeded, first at line 1: the row"]),
+                             (["-i", job.input, "--skip-tokenizer-init"], ["all 3 lines failed: 2 x invalid_type, first at line 1: `prompt`",
+                                                                           "1 x json_invalid, first at line 2:"])):
+            for more in (["--devices", "sim:a10"], ["--devices", "sim:a10", "--quiet"], ["--memory", "64MiB", "--quiet"]):
+                if "-i" in flags and "--memory" in more:
+                    continue  # a real job with results
+                with self.subTest((flags[0], more)):
+                    finished = self.run_trace(*flags, *more, "--max-model-len", "512", "--summary", self.path("s.json"),
+                                              code=support.ALL_FAILED, texts=["[all_lines_failed]", *texts])
+                    summary = json.loads(self.read("s.json"))
+                    self.assertEqual((summary["end"], summary["num_failed"]), ("all_failed", summary["num_lines"]))
+                    if "--quiet" in more:
+                        self.assertEqual(len(finished.err.splitlines()), 1, finished.err)
+        # Nothing to do is no failure.
+        empty = self.job([], "empty", flags=["--skip-tokenizer-init"])
+        self.run_trace("-i", empty.input, "--skip-tokenizer-init", "--devices", "sim:a10")
+
     def test_bad_traces(self):
         for text, message in (("prompt,output\n5,-3\n", "line 2: column output: \"-3\""), ("prompt\n5\n", "no column gives the output's length"),
                               ("prompt,output\n5\n", "1 columns; expected 2"), ("", "no rows"),
