@@ -256,6 +256,29 @@ TEST(Options, ParkingIsPricedByTheDevice) {
   EXPECT_TRUE(schedule::ParkPays({1, 50, 50}, PriceParking(options, plan)));
 }
 
+// Whole layers lie with owners: a step lasts as long as the pulls from the one that holds most. So
+// layers that leave it as it is cost no more pulls.
+TEST(PullBytes, WholeLayersCostWhatTheBusiestOwnerGives) {
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3.1-70B");
+  EngineOptions options{.model = "builtin:Llama-3.1-70B"};
+  options.machine.devices = *ParseDevices("sim:8xb200");
+  const auto bytes = [&](const char* placement, int layers) {
+    options.layout = *ParseLayout(fmt::format("dp=8,weights={},pool={}", placement, layers));
+    const LayoutPlan plan = PlanLayout(options, config).value();
+    uint64_t most = 0;
+    for (const share::PoolPlan& pool : plan.ranks.front().request.pool)
+      most = std::max(most, PullBytes(pool));
+    return most;
+  };
+  const uint64_t layer = bytes("by_layer", 8) / 7;  // one an owner, which seven others pull
+  EXPECT_NEAR(static_cast<double>(layer), 3.0 * 8192 * 28672 * 2, 0.01 * 3 * 8192 * 28672 * 2);
+  for (const int layers : {17, 20, 21, 24}) EXPECT_EQ(bytes("by_layer", layers), 3 * 7 * layer);
+  for (const int layers : {25, 32}) EXPECT_EQ(bytes("by_layer", layers), 4 * 7 * layer);
+  // Stripes are dealt evenly: a rank gives what it pulls, and each layer counts.
+  EXPECT_LT(bytes("striped", 20), bytes("striped", 21));
+  EXPECT_LT(bytes("striped", 20), bytes("by_layer", 20));
+}
+
 // A real machine and its simulated twin, by one profile: what is pooled, when ranks ship and what
 // the job should take are the same.
 TEST(Options, OneProfileDecidesForRealAndSimulatedDevicesAlike) {
