@@ -55,6 +55,18 @@ bool SteersTerminal(char32_t code) {
          (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
 }
 
+// The character or byte at text[*i] as a terminal may have it; *i steps over it.
+std::string NextPrintable(std::string_view text, size_t* i) {
+  const size_t length = Utf8Length(text, *i);
+  const std::string_view piece = text.substr(*i, std::max<size_t>(length, 1));
+  *i += piece.size();
+  if (length == 0 || IsControl(piece[0]))
+    return fmt::format("\\x{:02x}", static_cast<unsigned char>(piece[0]));
+  if (const char32_t code = CodePoint(piece); SteersTerminal(code))
+    return fmt::format("\\u{{{:x}}}", static_cast<uint32_t>(code));
+  return std::string(piece);
+}
+
 // The begin says what is wrong, the end has the error's code.
 std::string WithoutMiddle(std::string_view text) {
   constexpr std::string_view kCut = " ... ";
@@ -79,19 +91,32 @@ void Log(LogLevel level, std::string_view message) {
 
 std::string Printable(std::string_view text) {
   std::string out;
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = Utf8Length(text, i);
-    const std::string_view piece = text.substr(i, std::max<size_t>(length, 1));
-    if (length == 0 || IsControl(text[i])) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[i]));
-    } else if (const char32_t code = CodePoint(piece); SteersTerminal(code)) {
-      out += fmt::format("\\u{{{:x}}}", static_cast<uint32_t>(code));
-    } else {
-      out += piece;
-    }
-    i += piece.size();
-  }
+  for (size_t i = 0; i < text.size();) out += NextPrintable(text, &i);
   return out.size() <= kMostPrinted ? out : WithoutMiddle(out);
+}
+
+std::string Quoted(std::string_view text, size_t most) {
+  std::string out = "\"";
+  for (size_t i = 0; i < text.size();) {
+    const bool is_own = text[i] == '"' || text[i] == '\\';
+    const std::string piece = (is_own ? "\\" : "") + NextPrintable(text, &i);
+    if (out.size() + piece.size() > most + 1) {
+      out += "...";
+      break;
+    }
+    out += piece;
+  }
+  return out + "\"";
+}
+
+std::string ShownName(std::string_view text, size_t most) {
+  constexpr std::string_view kSigns = "_-./:+";
+  const auto is_plain = [&](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           kSigns.find(c) != std::string_view::npos;
+  };
+  const bool plain = !text.empty() && text.size() <= most && std::ranges::all_of(text, is_plain);
+  return plain ? std::string(text) : Quoted(text, most);
 }
 
 }  // namespace forebay::base

@@ -9,6 +9,8 @@ namespace forebay::base {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
+inline constexpr size_t kMostQuoted = 80;
+
 // Below this level nothing is printed (default kInfo; --quiet sets kError).
 void SetLogLevel(LogLevel level);
 
@@ -21,5 +23,12 @@ void Log(LogLevel level, std::string_view message);
 // \u{202e}, and where it is longer than kMostPrinted bytes without its middle.
 std::string Printable(std::string_view text);
 inline constexpr size_t kMostPrinted = 2000;
+
+// What a file or a user calls a thing, as a part of a message: in quotation marks, as Printable has
+// it, with \" and \\ for its own, and where that is longer than `most` bytes the begin and "...".
+std::string Quoted(std::string_view text, size_t most = kMostQuoted);
+// The same, without quotation marks where nothing could be taken for a part of the message: at most
+// `most` letters, digits and signs of names (_ - . / : +).
+std::string ShownName(std::string_view text, size_t most = kMostQuoted);
 
 }  // namespace forebay::base

@@ -35,5 +35,29 @@ TEST(PrintableTest, LongTextLosesItsMiddle) {
   EXPECT_LE(Printable(std::string(5000, '\xff')).size(), kMostPrinted);
 }
 
+TEST(PrintableTest, NamesAreQuotedEscapedAndCutOnTheirOwn) {
+  EXPECT_EQ(Quoted("plain"), "\"plain\"");
+  EXPECT_EQ(Quoted(""), "\"\"");
+  EXPECT_EQ(Quoted("a\"b\\c\n"), "\"a\\\"b\\\\c\\x0a\"");
+  EXPECT_EQ(Quoted("12345", 5), "\"12345\"");
+  EXPECT_EQ(Quoted("123456", 5), "\"12345...\"");
+  // Neither a character nor an escape is cut in two.
+  EXPECT_EQ(Quoted("na\xC3\xAFve", 3), "\"na...\"");
+  EXPECT_EQ(Quoted("ab\x1b", 5), "\"ab...\"");
+  const std::string long_one = Quoted(std::string(100'000, 'x'));
+  EXPECT_EQ(long_one.size(), kMostQuoted + 5);
+  EXPECT_EQ(Printable(Quoted("\x1b[2J\xff")), Quoted("\x1b[2J\xff")) << "once is enough";
+}
+
+TEST(PrintableTest, NamesThatReadAsNamesStayAsTheyAre) {
+  for (const std::string name : {"model.layers.0.mlp.up_proj.weight", "gpt-2", "a/b:c", "-0.5"})
+    EXPECT_EQ(ShownName(name), name);
+  EXPECT_EQ(ShownName(""), "\"\"");
+  EXPECT_EQ(ShownName("a b"), "\"a b\"");
+  EXPECT_EQ(ShownName("x; expected y"), "\"x; expected y\"");
+  EXPECT_EQ(ShownName("\x1b[2J"), "\"\\x1b[2J\"");
+  EXPECT_EQ(ShownName("123456", 5), "\"12345...\"");
+}
+
 }  // namespace
 }  // namespace forebay::base

@@ -56,10 +56,12 @@ void WarnOfUnused(const std::string& path, std::string_view what,
                   std::span<const std::string> unused) {
   constexpr size_t kShown = 5;
   if (unused.empty()) return;
+  std::vector<std::string> shown;
+  for (const std::string& name : unused.first(std::min(kShown, unused.size())))
+    shown.push_back(base::ShownName(name));
   base::Log(base::LogLevel::kWarning,
             fmt::format("{}: nothing here uses these {} ({}): {}{}", path, what, unused.size(),
-                        fmt::join(unused.first(std::min(kShown, unused.size())), ", "),
-                        unused.size() > kShown ? ", ..." : ""));
+                        fmt::join(shown, ", "), unused.size() > kShown ? ", ..." : ""));
 }
 
 // What the files hold beyond what the model is made of is said, or refused.

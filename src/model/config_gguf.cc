@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.h"
 #include "model/config_reader.h"
 #include "model/family.h"
 #include "model/rope.h"
@@ -60,7 +61,7 @@ class GgufFields {
   void Unsupported(std::string_view key, std::string_view found, std::string_view expected) {
     Fail(Status(kConfigUnsupported,
                 fmt::format("{}: key {}{} is {}, which is not supported; supported: {}", file_,
-                            prefix_, key, found, expected)));
+                            prefix_, key, base::ShownName(found), expected)));
   }
 
  private:
@@ -209,15 +210,15 @@ Result<ModelConfig> ReadGgufConfig(const GgufFile& gguf, std::string_view file) 
   if (!architecture.ok()) return architecture.status().WithContext(file);
   if (*architecture == "deepseek2" || *architecture == "llama4") {
     return Status(kArchitectureUnknown,
-                  fmt::format("{}: architecture \"{}\" is read from Hugging Face folders alone, "
+                  fmt::format("{}: architecture {} is read from Hugging Face folders alone, "
                               "not from GGUF",
-                              file, *architecture));
+                              file, base::Quoted(*architecture)));
   }
   const Family* family = FamilyOfArchitecture(*architecture);
   if (family == nullptr) {
     return Status(kArchitectureUnknown,
-                  fmt::format("{}: architecture \"{}\" is not known; supported: {}", file,
-                              *architecture, SupportedArchitectures()));
+                  fmt::format("{}: architecture {} is not known; supported: {}", file,
+                              base::Quoted(*architecture), SupportedArchitectures()));
   }
   ModelConfig config;
   config.architecture = *architecture;

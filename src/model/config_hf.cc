@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.h"
 #include "model/config_reader.h"
 #include "model/family.h"
 #include "model/json_fields.h"
@@ -38,8 +39,8 @@ Result<const Family*> FindConfigFamily(JsonFields* in, ModelConfig* config) {
   const Family* family = FamilyOfArchitecture(names[0]);
   if (family == nullptr) {
     return Status(kArchitectureUnknown,
-                  fmt::format("{}: architecture \"{}\" is not known; supported: {}", in->where(),
-                              names[0], SupportedArchitectures()));
+                  fmt::format("{}: architecture {} is not known; supported: {}", in->where(),
+                              base::Quoted(names[0]), SupportedArchitectures()));
   }
   config->architecture = names[0];
   config->family = family->id;

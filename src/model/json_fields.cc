@@ -1,5 +1,6 @@
 #include "model/json_fields.h"
 
+#include "base/log.h"
 #include "model/config.h"
 
 namespace forebay::model {
@@ -33,7 +34,7 @@ void JsonFields::Wrong(std::string_view key, std::string_view expected) {
 void JsonFields::Unsupported(std::string_view key, std::string_view found,
                              std::string_view expected) {
   Fail(Status(kConfigUnsupported, fmt::format("{}: {} is {}, which is not supported; supported: {}",
-                                              where_, key, found, expected)));
+                                              where_, key, base::ShownName(found), expected)));
 }
 
 int64_t JsonFields::Int(std::string_view key, int64_t least, int64_t most,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "model/family.h"
 
 namespace forebay::model {
@@ -117,7 +118,7 @@ Status Unexpected(const ModelConfig& config, const weights::TensorReader& reader
   return Status(kTensorUnexpected,
                 fmt::format("{}: tensor {} has no place in {} as it is configured; without it the "
                             "model would be another one",
-                            reader.FileOf(name), name, config.architecture));
+                            reader.FileOf(name), base::ShownName(name), config.architecture));
 }
 
 }  // namespace
@@ -132,7 +133,7 @@ Result<std::vector<std::string>> UnusedKeys(const JsonFields& fields) {
     } else if (!DoesNothing(value, found->neutral)) {
       return Status(kConfigUnsupported,
                     fmt::format("{}: {} is {}, which is not supported; supported: null",
-                                fields.where(), key, simdjson::minify(value)));
+                                fields.where(), key, base::ShownName(simdjson::minify(value))));
     }
   }
   return unused;

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import struct
 import subprocess
 import time
 
@@ -286,6 +287,16 @@ class Models(support.TestCase):
             self.assertLess(len(err), 3000)
             self.assertFalse(set(err) & set("\x1b\x07\r\u202e"))
             self.assertEqual(len(err.splitlines()), 1)
+        # Names in a message are quoted and cut on their own, so that what follows them stays.
+        name = ("\x1b[2J" + "z" * 100_000).encode()
+        string = struct.pack("<Q", len(name)) + name
+        path = self.model + ".gguf"
+        for tensors, keys, more, what, message in ((1, 0, 9, "tensor", "9 extents; expected 1 to"), (0, 1, 77, "key", "unknown value type 77")):
+            with open(path, "wb") as file:
+                file.write(b"GGUF" + struct.pack("<IQQ", 3, tensors, keys) + string + struct.pack("<I", more) + bytes(64))
+            err = self.expect(self.run_model(path), support.ERROR, what + ' "\\x1b[2Jzzzz', 'zzz...": ' + message, "[gguf_invalid]").err
+            self.assertLess(len(err), 400)
+            self.assertFalse(set(err) & set("\x1b\x07"))
         named = shutil.copytree(support.LLAMA, os.path.join(self.folder, "m\x1b[2J"))
         out = self.expect(support.call("plan", "--memory", "-m", named), support.COMPLETE).out
         self.assertIn("m\\x1b[2J on cpu", out)

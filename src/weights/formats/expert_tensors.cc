@@ -7,12 +7,14 @@
 #include <map>
 #include <optional>
 
+#include "base/log.h"
 #include "weights/formats/dequantize.h"
 #include "weights/tensor_reader.h"
 
 namespace forebay::weights {
 namespace {
 
+using base::ShownName;
 using base::Status;
 
 constexpr std::string_view kExperts = ".experts.", kScaleSuffix = "_scale_inv";
@@ -73,24 +75,26 @@ std::string NameOf(const std::string& prefix, int64_t expert, std::string_view m
 // share.
 Status SplitFused(const std::string& prefix, const Layer& layer, std::vector<TensorInfo>* out) {
   if (!layer.gate_up || !layer.down) {
-    return Status(kTensorMissing, fmt::format("{}{} has no {} beside it", prefix,
-                                              layer.gate_up ? "gate_up_proj" : "down_proj",
-                                              layer.gate_up ? "down_proj" : "gate_up_proj"));
+    return Status(kTensorMissing,
+                  fmt::format("{} has no {} beside it",
+                              ShownName(prefix + (layer.gate_up ? "gate_up_proj" : "down_proj")),
+                              layer.gate_up ? "down_proj" : "gate_up_proj"));
   }
   const tensor::Shape &fused = layer.gate_up->shape, &down = layer.down->shape;
   const bool transposed = fused[1] == down[2] && fused[2] == 2 * down[1];
   const bool straight = fused[2] == down[1] && fused[1] == 2 * down[2];
   if (fused[0] != down[0] || transposed == straight) {
-    return Status(kTensorShape,
-                  fmt::format("{0}gate_up_proj {1} and {0}down_proj {2} fit neither [experts, "
-                              "hidden, 2 width] and [experts, width, hidden] nor their transposes",
-                              prefix, fused.ToString(), down.ToString()));
+    return Status(
+        kTensorShape,
+        fmt::format("{} {} and {} {} fit neither [experts, hidden, 2 width] and [experts, width, "
+                    "hidden] nor their transposes",
+                    ShownName(prefix + "gate_up_proj"), fused.ToString(),
+                    ShownName(prefix + "down_proj"), down.ToString()));
   }
   if (transposed && layer.gate_up->type->format.elements != 1) {
     return Status(kTensorTypeUnsupported,
-                  fmt::format("{}gate_up_proj is {} and stored transposed; expected F32, F16 or "
-                              "BF16",
-                              prefix, layer.gate_up->type->name));
+                  fmt::format("{} is {} and stored transposed; expected F32, F16 or BF16",
+                              ShownName(prefix + "gate_up_proj"), layer.gate_up->type->name));
   }
   const int64_t hidden = transposed ? fused[1] : fused[2], width = transposed ? down[1] : down[2];
   for (int64_t expert = 0; expert < fused[0]; ++expert) {
@@ -157,10 +161,10 @@ Status AttachScales(std::vector<TensorInfo>* tensors) {
         std::string_view(scales.name).substr(0, scales.name.size() - kScaleSuffix.size());
     const auto found = by_name.find(name);
     if (found == by_name.end() || found->second->type->name != "F8_E4M3") {
-      return Status(
-          kScaleWithoutWeight,
-          fmt::format("tensor {}: its weight {} is {}; expected F8_E4M3", scales.name, name,
-                      found == by_name.end() ? "missing" : found->second->type->name));
+      return Status(kScaleWithoutWeight,
+                    fmt::format("tensor {}: its weight {} is {}; expected F8_E4M3",
+                                ShownName(scales.name), ShownName(name),
+                                found == by_name.end() ? "missing" : found->second->type->name));
     }
     TensorInfo& weight = *found->second;
     const tensor::Shape expected{(weight.rows() + kScaleBlock - 1) / kScaleBlock,
@@ -170,7 +174,7 @@ Status AttachScales(std::vector<TensorInfo>* tensors) {
           kTensorShape,
           fmt::format("tensor {} is {} {} beside a weight {}; expected F32 {}, a scale a "
                       "block of {} x {}",
-                      scales.name, scales.type->name, scales.shape.ToString(),
+                      ShownName(scales.name), scales.type->name, scales.shape.ToString(),
                       weight.shape.ToString(), expected.ToString(), kScaleBlock, kScaleBlock));
     }
     weight.scales = scales.data;

@@ -5,11 +5,13 @@
 #include <cstring>
 #include <limits>
 
+#include "base/log.h"
 #include "base/units.h"
 
 namespace forebay::weights {
 
 using base::Result;
+using base::ShownName;
 using base::Status;
 
 namespace {
@@ -88,7 +90,8 @@ Status Invalid(std::string message) { return Status(kGgufInvalid, std::move(mess
 
 }  // namespace
 
-// Walks the file from its start; every step is checked against its end.
+// Walks the file from its start; every step is checked against its end. What is read is called by
+// `what` or `key`, as a message shows it.
 class GgufFile::Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -151,23 +154,24 @@ class GgufFile::Reader {
   Result<Entry> ReadEntry() {
     Entry entry{};
     FB_ASSIGN_OR_RETURN(entry.key, String("a key"));
-    FB_ASSIGN_OR_RETURN(entry.type, Type(entry.key));
+    const std::string key = ShownName(entry.key);
+    FB_ASSIGN_OR_RETURN(entry.type, Type(key));
     entry.element = entry.type;
     entry.count = 1;
     if (entry.type == GgufType::kArray) {
-      FB_ASSIGN_OR_RETURN(entry.element, Type(entry.key));
-      FB_ASSIGN_OR_RETURN(entry.count, Number<uint64_t>(entry.key));
+      FB_ASSIGN_OR_RETURN(entry.element, Type(key));
+      FB_ASSIGN_OR_RETURN(entry.count, Number<uint64_t>(key));
     }
     entry.payload = bytes_.data() + position_;
-    FB_RETURN_IF_ERROR(Skip(entry.element, entry.count, entry.key));
+    FB_RETURN_IF_ERROR(Skip(entry.element, entry.count, key));
     return entry;
   }
 
   // A description; its data begin `*offset` bytes into the data section and are `*size` long.
   Result<TensorInfo> ReadTensor(uint64_t* offset, uint64_t* size) {
     TensorInfo tensor;
-    FB_ASSIGN_OR_RETURN(const std::string_view name, String("a tensor's name"));
-    tensor.name = name;
+    FB_ASSIGN_OR_RETURN(tensor.name, String("a tensor's name"));
+    const std::string name = ShownName(tensor.name);
     FB_ASSIGN_OR_RETURN(const uint32_t rank, Number<uint32_t>(name));
     if (rank == 0 || rank > tensor::Shape::kMaxRank) {
       return Invalid(fmt::format("tensor {}: {} extents; expected 1 to {}", name, rank,
@@ -238,8 +242,9 @@ Status GgufFile::ReadEntries(Reader* reader, uint64_t count) {
   const auto twin =
       std::adjacent_find(entries_.begin(), entries_.end(),
                          [](const Entry& a, const Entry& b) { return a.key == b.key; });
-  return twin == entries_.end() ? Status::Ok()
-                                : Invalid(fmt::format("key {} is given twice", twin->key));
+  return twin == entries_.end()
+             ? Status::Ok()
+             : Invalid(fmt::format("key {} is given twice", ShownName(twin->key)));
 }
 
 Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std::byte> bytes) {
@@ -275,12 +280,12 @@ Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std
     if (place.offset % alignment != 0 || place.offset < end) {
       return Invalid(
           fmt::format("tensor {}: offset {} overlaps the tensor before it or is no multiple of {}",
-                      tensor.name, place.offset, alignment));
+                      ShownName(tensor.name), place.offset, alignment));
     }
     if (place.offset > data.size() || place.size > data.size() - place.offset) {
       return Status(kGgufTruncated,
                     fmt::format("tensor {}: {} bytes at offset {}; the file has {} bytes of data",
-                                tensor.name, place.size, place.offset, data.size()));
+                                ShownName(tensor.name), place.size, place.offset, data.size()));
     }
     tensor.data = data.subspan(place.offset, place.size);
     end = place.offset + place.size;
@@ -300,10 +305,11 @@ Result<const GgufFile::Entry*> GgufFile::Require(std::string_view key, bool arra
                                                  bool (*accepts)(GgufType)) const {
   const Entry* entry = FindEntry(key);
   if (entry == nullptr) {
-    return Status(kGgufKeyMissing, fmt::format("key {} is missing; expected {}", key, expected));
+    return Status(kGgufKeyMissing,
+                  fmt::format("key {} is missing; expected {}", ShownName(key), expected));
   }
   if (array != (entry->type == GgufType::kArray) || !accepts(entry->element)) {
-    return Status(kGgufKeyType, fmt::format("key {} has type {}{}; expected {}", key,
+    return Status(kGgufKeyType, fmt::format("key {} has type {}{}; expected {}", ShownName(key),
                                             entry->type == GgufType::kArray ? "array of " : "",
                                             Name(entry->element), expected));
   }
@@ -319,9 +325,9 @@ Result<uint64_t> GgufFile::GetUint(std::string_view key) const {
   FB_ASSIGN_OR_RETURN(const Entry* entry, Require(key, false, "an integer", IsInteger));
   const int64_t value = LoadInt(entry->type, entry->payload);
   if (value < 0) {
-    return Status(
-        kGgufKeyType,
-        fmt::format("key {} is {} as a signed number; expected 0 .. 2^63 - 1", key, value));
+    return Status(kGgufKeyType,
+                  fmt::format("key {} is {} as a signed number; expected 0 .. 2^63 - 1",
+                              ShownName(key), value));
   }
   return static_cast<uint64_t>(value);
 }

@@ -6,10 +6,13 @@
 #include <bit>
 #include <cstring>
 
+#include "base/log.h"
+
 namespace forebay::weights {
 namespace {
 
 using base::Result;
+using base::ShownName;
 using base::Status;
 namespace ondemand = simdjson::ondemand;
 
@@ -36,22 +39,23 @@ std::optional<size_t> ReadNumbers(ondemand::value value, uint64_t* out, size_t m
 Status CheckSize(const TensorInfo& tensor, std::span<const uint64_t> extents,
                  const uint64_t (&range)[2], uint64_t data_bytes) {
   if (range[0] > range[1]) {
-    return Invalid(fmt::format("tensor {}: data_offsets [{}, {}] run backwards", tensor.name,
-                               range[0], range[1]));
+    return Invalid(fmt::format("tensor {}: data_offsets [{}, {}] run backwards",
+                               ShownName(tensor.name), range[0], range[1]));
   }
   if (range[1] > data_bytes) {
     return Status(
         kSafetensorsTruncated,
         fmt::format("tensor {}: data_offsets [{}, {}] end beyond the {} bytes of data in the file",
-                    tensor.name, range[0], range[1], data_bytes));
+                    ShownName(tensor.name), range[0], range[1], data_bytes));
   }
   const std::optional<uint64_t> expected = StoredBytes(*tensor.type, extents);
   if (!expected)
-    return Invalid(fmt::format("tensor {}: the size of its shape overflows", tensor.name));
+    return Invalid(
+        fmt::format("tensor {}: the size of its shape overflows", ShownName(tensor.name)));
   if (*expected != range[1] - range[0]) {
-    return Invalid(fmt::format("tensor {}: {} bytes of data; {} {} needs {}", tensor.name,
-                               range[1] - range[0], tensor.type->name, tensor.shape.ToString(),
-                               *expected));
+    return Invalid(fmt::format("tensor {}: {} bytes of data; {} {} needs {}",
+                               ShownName(tensor.name), range[1] - range[0], tensor.type->name,
+                               tensor.shape.ToString(), *expected));
   }
   return Status::Ok();
 }
@@ -62,7 +66,7 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
   tensor.name = std::move(name);
   ondemand::object object;
   if (value.get_object().get(object))
-    return Invalid(fmt::format("tensor {}: expected an object", tensor.name));
+    return Invalid(fmt::format("tensor {}: expected an object", ShownName(tensor.name)));
   uint64_t extents[tensor::Shape::kMaxRank];
   uint64_t range[2];
   std::optional<size_t> rank, ends;
@@ -70,36 +74,38 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
     std::string_view key;
     ondemand::value entry;
     if (field.unescaped_key().get(key) || field.value().get(entry)) {
-      return Invalid(fmt::format("tensor {}: its entry is no valid JSON", tensor.name));
+      return Invalid(fmt::format("tensor {}: its entry is no valid JSON", ShownName(tensor.name)));
     }
     if (key == "dtype" && tensor.type == nullptr) {
       std::string_view type;
       if (entry.get_string().get(type))
-        return Invalid(fmt::format("tensor {}: dtype is no string", tensor.name));
+        return Invalid(fmt::format("tensor {}: dtype is no string", ShownName(tensor.name)));
       tensor.type = FindSafetensorsType(type);
       if (tensor.type == nullptr) {
-        return Status(kTensorTypeUnsupported,
-                      fmt::format("tensor {}: unknown dtype {}", tensor.name, type));
+        return Status(kTensorTypeUnsupported, fmt::format("tensor {}: unknown dtype {}",
+                                                          ShownName(tensor.name), ShownName(type)));
       }
     } else if (key == "shape" && !rank) {
       rank = ReadNumbers(entry, extents, std::size(extents));
       if (!rank) {
         return Invalid(
             fmt::format("tensor {}: shape is no array of at most {} non-negative integers",
-                        tensor.name, std::size(extents)));
+                        ShownName(tensor.name), std::size(extents)));
       }
     } else if (key == "data_offsets" && !ends) {
       ends = ReadNumbers(entry, range, 2);
       if (ends != 2)
-        return Invalid(fmt::format("tensor {}: data_offsets is no pair of integers", tensor.name));
+        return Invalid(
+            fmt::format("tensor {}: data_offsets is no pair of integers", ShownName(tensor.name)));
     } else {
       return Invalid(fmt::format(
           "tensor {}: key {} is unknown or given twice; expected dtype, shape, data_offsets",
-          tensor.name, key));
+          ShownName(tensor.name), ShownName(key)));
     }
   }
   if (tensor.type == nullptr || !rank || !ends) {
-    return Invalid(fmt::format("tensor {}: dtype, shape or data_offsets is missing", tensor.name));
+    return Invalid(
+        fmt::format("tensor {}: dtype, shape or data_offsets is missing", ShownName(tensor.name)));
   }
   tensor.shape = MakeShape({extents, *rank});
   FB_RETURN_IF_ERROR(CheckSize(tensor, {extents, *rank}, range, data.size()));
@@ -130,7 +136,8 @@ Status CheckLayout(std::vector<TensorInfo>* tensors, std::span<const std::byte> 
   for (const TensorInfo& tensor : *tensors) {
     if (tensor.data.data() != end) {
       return Invalid(fmt::format("tensor {}: its data begin at {}, but those before end at {}",
-                                 tensor.name, tensor.data.data() - data.data(), end - data.data()));
+                                 ShownName(tensor.name), tensor.data.data() - data.data(),
+                                 end - data.data()));
     }
     end = tensor.data.data() + tensor.data.size();
   }

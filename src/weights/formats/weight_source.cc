@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "weights/formats/dequantize.h"
 #include "weights/formats/expert_tensors.h"
@@ -16,6 +17,7 @@
 namespace forebay::weights {
 
 using base::Result;
+using base::ShownName;
 using base::Status;
 
 namespace {
@@ -63,9 +65,8 @@ Result<std::vector<Assignment>> ReadWeightMap(simdjson::ondemand::parser& parser
     if (assignment.shard.empty() || assignment.shard.find('/') != std::string_view::npos) {
       return Status(
           kWeightsIndexInvalid,
-          fmt::format(
-              "weight_map: {} is in file \"{}\"; expected the name of a file in this folder",
-              assignment.tensor, assignment.shard));
+          fmt::format("weight_map: {} is in file {}; expected the name of a file in this folder",
+                      ShownName(assignment.tensor), base::Quoted(assignment.shard)));
     }
     assignments.push_back(assignment);
   }
@@ -151,9 +152,9 @@ Status WeightSource::AddShards(const std::string& index_path) {
   for (const std::string_view shard : shards) {
     const fs::path path = fs::path(path_) / shard;
     if (!Exists(path)) {
-      return Status(
-          kWeightsNotFound,
-          fmt::format("{}: names the file {}, which is not in the folder", index_path, shard));
+      return Status(kWeightsNotFound,
+                    fmt::format("{}: names the file {}, which is not in the folder", index_path,
+                                ShownName(shard)));
     }
     FB_RETURN_IF_ERROR(AddSafetensors(path));
   }
@@ -163,7 +164,7 @@ Status WeightSource::AddShards(const std::string& index_path) {
     if (tensor == nullptr || shards[tensor->file] != assignment.shard) {
       return Status(kWeightsIndexInvalid,
                     fmt::format("{}: tensor {} is not in {}, where the index has it", index_path,
-                                assignment.tensor, assignment.shard));
+                                ShownName(assignment.tensor), ShownName(assignment.shard)));
     }
   }
   return Status::Ok();
@@ -356,7 +357,7 @@ uint64_t WeightSource::Fingerprint(std::string_view config) const {
 }
 
 std::string WeightSource::Label(const TensorInfo& tensor) const {
-  return fmt::format("{}: tensor {}", files_[tensor.file].path(), tensor.name);
+  return fmt::format("{}: tensor {}", files_[tensor.file].path(), ShownName(tensor.name));
 }
 
 }  // namespace forebay::weights
