@@ -158,25 +158,26 @@ rlim_t MappedBytes() {
   return pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
 }
 
-// A limit of the address space leaves no room for the stack of another thread.
+// Spawns tasks until the address space, which may not grow, holds no further stack. Stacks of
+// threads that have ended may be used again before a new one is asked for.
+void SpawnTooMany() {
+  constexpr rlim_t kMegabyte = 1 << 20;
+  rlimit limit;
+  limit.rlim_cur = limit.rlim_max = MappedBytes() + kMegabyte;
+  setrlimit(RLIMIT_AS, &limit);
+  const auto runtime = CreateRealRuntime();
+  const auto never = runtime->NewEvent("never");
+  std::vector<std::unique_ptr<Task>> tasks;
+  for (int i = 0; i < 100; ++i)
+    tasks.push_back(runtime->Spawn({.name = "one too many"}, [&] { never->Wait(); }));
+  _exit(0);
+}
+
 TEST(RealRuntimeTest, WithoutAThreadTheProcessEndsWithItsCode) {
-  constexpr rlim_t kMegabyte = 1 << 20, kTerabyte = rlim_t{1} << 40;
+  constexpr rlim_t kTerabyte = rlim_t{1} << 40;
   if (MappedBytes() > kTerabyte) GTEST_SKIP() << "a sanitizer maps more than a limit can name";
-  EXPECT_EXIT(
-      {
-        const rlim_t most = MappedBytes() + kMegabyte;
-        const rlimit limit{most, most};
-        setrlimit(RLIMIT_AS, &limit);
-        const auto runtime = CreateRealRuntime();
-        const auto never = runtime->NewEvent("never");
-        // Stacks of threads that have ended may be used again before a new one is asked for.
-        std::vector<std::unique_ptr<Task>> tasks;
-        for (int i = 0; i < 100; ++i)
-          tasks.push_back(runtime->Spawn({.name = "one too many"}, [&] { never->Wait(); }));
-        _exit(0);
-      },
-      testing::ExitedWithCode(1),
-      "error: no thread for the task one too many: .*\\[thread_unavailable\\]");
+  EXPECT_EXIT(SpawnTooMany(), testing::ExitedWithCode(1),
+              "error: no thread for the task one too many: .*\\[thread_unavailable\\]");
 }
 
 }  // namespace
