@@ -32,7 +32,7 @@ std::vector<Layout> LayoutsOf(int devices, bool experts) {
       if (devices % (tp * pp) != 0) continue;
       Layout layout{.dp = devices / (tp * pp), .tp = tp, .pp = pp};
       layouts.push_back(layout);
-      if (layout.dp == 1 || pp > 1) continue;
+      if (layout.dp == 1 || (experts && pp > 1)) continue;
       for (const Layout& shared : SharedOf(layout, experts)) layouts.push_back(shared);
     }
   }

@@ -159,6 +159,11 @@ class PoolChoice(support.TestCase):
         self.assertEqual(real.code, 0, real.err)
         self.assertNotIn("measuring", real.err)
         self.assertEqual(real.out, support.call(*plan, "--devices", f"sim:2x{profile}").out)
+        # So are modes of steps whose rows are cut.
+        job.forget()
+        done = self.expect(job.run("--devices", "2xcpu", "--layout", "sp=2", env=env), support.COMPLETE)
+        self.assertNotIn("measuring", done.err)
+        self.assertEqual(job.summary()["device_profile"], names[0])
 
 
 if __name__ == "__main__":
