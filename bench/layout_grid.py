@@ -5,7 +5,7 @@
   bench/layout_grid.py build/release/forebay --runs FILE [--page bench/results/layout_auto.md] [--minutes M] [--again]
 
 A cell is a job on eight simulated devices. Beside `auto` run all cuts of the devices into replicas, stages and tensor parallel ranks, those of
-several replicas and one stage also with weights that they share (pool=auto; of a model with experts these, expert-size=auto). Flags are
+several replicas also with weights that they share (pool=auto; of a model with experts these in one stage, expert-size=auto). Flags are
 those of bench/pool_grid.py.
 """
 import itertools
@@ -23,8 +23,8 @@ PAGE = """# --layout auto on whole jobs
     bench/layout_grid.py build/release/forebay --runs runs.jsonl --page bench/results/layout_auto.md
 
 Whole simulated jobs on eight devices, in virtual time: requests of prompt + output tokens, outputs lognormal around their mean (sigma .5). Beside `auto` were forced all cuts of
-the devices into replicas (dp), stages (pp) and tensor parallel ranks (tp), those of several replicas and one stage also with weights that they share (`striped` and `by_layer` with
-`pool=auto`; of a model with experts `by_expert` with `expert-size=auto`). `expected` is what the forecast said before the run. The last column is the best forced
+the devices into replicas (dp), stages (pp) and tensor parallel ranks (tp), those of several replicas also with weights that they share (`striped` and `by_layer` with
+`pool=auto`; of a model with experts `by_expert` with `expert-size=auto`, in one stage). `expected` is what the forecast said before the run. The last column is the best forced
 job's seconds over those of `auto`; below 1, another layout would have been sooner done.
 
 ![auto's part of the best forced layout, cell by cell](layout_auto.svg)
@@ -51,7 +51,7 @@ def layouts(model):
             continue
         cut = f"dp={dp},tp={tp},pp={pp}"
         yield cut
-        if dp > 1 and pp == 1:
+        if dp > 1 and (pp == 1 or model not in EXPERTS):
             shared = ("experts=by_expert,expert-size=auto",) if model in EXPERTS else ("weights=striped", "weights=by_layer")
             yield from (f"{cut},{how}" for how in shared)
 

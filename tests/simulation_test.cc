@@ -97,13 +97,19 @@ TEST(SimulationTest, JobsOfManyModesAreForecast) {
 TEST(SimulationTest, JobsOfPipelinesAreForecast) {
   struct Case {
     const char *devices, *layout, *trace;
+    schedule::WantedMode mode = {};
   };
-  const Case cases[] = {{"sim:8xh200", "pp=8", "n=16,prompt=1024,output=64"},
-                        {"sim:8xh200", "tp=2,pp=4", "n=60,prompt=512,output=64"},
-                        {"sim:4xh20", "dp=2,pp=2", "n=300,prompt=256,output=uniform(20,80)"}};
+  const Case cases[] = {
+      {"sim:8xh200", "pp=8", "n=16,prompt=1024,output=64"},
+      {"sim:8xh200", "tp=2,pp=4", "n=60,prompt=512,output=64"},
+      {"sim:4xh20", "dp=2,pp=2", "n=300,prompt=256,output=uniform(20,80)"},
+      {"sim:4xh20", "dp=2,pp=2,weights=striped,pool=64", "n=60,prompt=512,output=64",
+       StepMode{.ffn = FfnMode::kPull}},
+      {"sim:4xh20", "dp=2,pp=2,weights=striped,pool=64", "n=60,prompt=512,output=64"}};
   for (const Case& c : cases) {
     const LengthTrace trace = Trace(c.trace);
     SimulationOptions options = Options(c.devices, trace);
+    options.engine.ship.mode = c.mode;
     options.engine.model = "builtin:Qwen3-32B";
     options.engine.layout = *layout::ParseLayout(c.layout);
     const auto result = Simulate(options);

@@ -3,6 +3,7 @@
 // costs in each mode of a layout that cuts rows.
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <optional>
 
@@ -17,6 +18,7 @@
 #include "engine/open_model.h"
 #include "layout/layout_plan.h"
 #include "layout/layout_search.h"
+#include "layout/pool_trials.h"
 #include "layout/region_table.h"
 #include "layout/role_plan.h"
 #include "model/latent_forms.h"
@@ -255,8 +257,30 @@ void PrintJson(const std::string& model, const std::string& devices,
   std::printf("%s\n", text.c_str());
 }
 
-// What the job takes with each number of pooled layers that pool=auto tried, and of experts that
-// expert-size=auto did.
+// Processor time that numbers of layers are tried for which pool=auto has not.
+constexpr double kTrialSeconds = 5;
+
+// The choice with all numbers tried, and why not, where that takes too long.
+layout::PoolChoice TryAll(const PlanFlags& flags, const model::ModelConfig& config,
+                          const layout::LayoutPlan& plan, std::string* left_out) {
+  if (flags.engine.roles) return *plan.choice;
+  const std::clock_t begin = std::clock();
+  bool in_time = true;
+  const auto go_on = [&] {
+    return in_time = static_cast<double>(std::clock() - begin) < kTrialSeconds * CLOCKS_PER_SEC;
+  };
+  layout::PoolChoice choice = TryEveryCount(flags.engine, config, plan, go_on);
+  const int64_t tried = std::ssize(choice.trials), all = choice.trials.back().layers + 1;
+  if (!in_time) {
+    *left_out = fmt::format(
+        "{} of {} numbers of layers were not tried: pool=auto needs {} to choose, and others for "
+        "{:.0f} s of a core were tried beside them",
+        all - tried, all, plan.choice->trials.size(), kTrialSeconds);
+  }
+  return choice;
+}
+
+// What the job takes with each number of pooled layers, and of experts that expert-size=auto tried.
 int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
   const auto columns = PlanColumns(flags, config);
   if (!columns.ok())
@@ -267,9 +291,12 @@ int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
                           const layout::Throughput& trial) {
       Print(fmt::format("{}{:4} {}: {}", chosen ? "*" : " ", count, what, FormatTrial(trial)));
     };
-    if (const auto& choice = column.plan.choice) {
-      for (const layout::PoolTrial& trial : choice->trials)
-        print(trial.layers, trial.layers == choice->layers, "layers", trial);
+    if (column.plan.choice) {
+      std::string left_out;
+      const layout::PoolChoice choice = TryAll(flags, config, column.plan, &left_out);
+      for (const layout::PoolTrial& trial : choice.trials)
+        print(trial.layers, trial.layers == choice.layers, "layers", trial);
+      if (!left_out.empty()) Print("  " + left_out);
     }
     if (const auto& choice = column.plan.expert_choice) {
       for (const layout::ExpertTrial& trial : choice->trials)

@@ -15,6 +15,41 @@ bool DecidesByPrice(const Layout& layout, const ModeOptions& modes) {
   return layout.pool_layers != 0 && !modes.mode && modes.threshold <= 0;
 }
 
+// In which modes ranks take steps that cut rows, and how many layers they pool along sp.
+bool ShiftsByPrice(const Layout& layout, const EngineOptions& options) {
+  if (layout.sp < 2) return false;
+  if (layout.pools_along_sp() && !layout.pool_layers) return true;
+  const ShiftOptions& shift = options.shift;
+  return !shift.mode && shift.threshold <= 0 && options.trial.shift_every == 0;
+}
+
+bool ShiftsByPrice(const EngineOptions& options) {
+  if (options.roles) {
+    return ShiftsByPrice(options.roles->context, options) ||
+           ShiftsByPrice(options.roles->generation, options);
+  }
+  return options.layout && ShiftsByPrice(*options.layout, options);
+}
+
+// Whether running choices keep KV below the device. Where nothing can be streamed, `auto` is `off`.
+bool StreamsByPrice(const EngineOptions& options) {
+  const Offloading offload = options.tier.offload;
+  if (!options.tier.in_memory() || offload == Offloading::kOff || offload == Offloading::kAlways)
+    return false;
+  if (offload != Offloading::kAuto) return true;
+  const Layout layout = options.layout.value_or(Layout{});
+  return !options.roles && !layout.pools() && layout.pp == 1 && options.limits.steps_in_flight <= 1;
+}
+
+// What becomes of KV that there is room for below the device: of preempted choices, and of prefixes
+// that come up again or are computed.
+bool ParksByPrice(const EngineOptions& options) {
+  const TierOptions& tier = options.tier;
+  if (!tier.in_memory() && !tier.in_file()) return false;
+  return tier.preempt == Preempting::kAuto ||
+         (tier.preempt == Preempting::kRecompute && options.prefix_caching);
+}
+
 }  // namespace
 
 bool DecidesByPrices(const EngineOptions& options) {
@@ -27,10 +62,11 @@ bool DecidesByPrices(const EngineOptions& options) {
 
 bool WantsPrices(const EngineOptions& options) {
   const MachineOptions& machine = options.machine;
-  if (RequireSimulated(machine.devices).ok() || !machine.device_profile.empty() ||
-      machine.devices.count < 2 || (options.layout_by_job && options.job == nullptr))
-    return false;
-  return DecidesByPrices(options);
+  if (RequireSimulated(machine.devices).ok() || !machine.device_profile.empty()) return false;
+  const bool several = machine.devices.count > 1;
+  if (several && options.layout_by_job && options.job == nullptr) return false;
+  return (several && (DecidesByPrices(options) || ShiftsByPrice(options))) ||
+         ParksByPrice(options) || StreamsByPrice(options);
 }
 
 std::string FittingProfile(std::string_view cpu, std::string_view isa, int workers) {

@@ -8,11 +8,12 @@
 
 namespace forebay::layout {
 
-// Whether ranks decide by prices: which layout they take, how many layers they pool or experts they
-// hold, or in which mode they reach what they pool.
+// Whether ranks decide by prices and by the job: which layout they take, how many layers they pool
+// or experts they hold, or in which mode they reach what they pool.
 bool DecidesByPrices(const EngineOptions& options);
 
-// Whether real ranks do so, and nobody has named a profile. A layout is chosen of a job that is
+// Whether real ranks decide something by prices, and nobody has named a profile: that, the modes of
+// steps whose rows are cut, or what KV lies below the device. A layout is chosen of a job that is
 // known.
 bool WantsPrices(const EngineOptions& options);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/units.h"
 #include "cost/profile.h"
 
 namespace forebay::layout {
@@ -25,7 +26,13 @@ TEST(CpuPrices, WhoWantsThem) {
       {"2xcpu", "dp=2,experts=by_expert", "auto", true},
       {"2xcpu", "dp=2,experts=by_expert", "routed", false},
       {"2xcpu", "dp=2,experts=by_expert,expert-size=auto", "pull", true},
+      {"2xcpu", "sp=2", "auto", true},
+      {"2xcpu", "sp=2", "pull", true},
+      {"2xcpu", "sp=2,weights=striped", "auto", true},
+      {"4xcpu", "dp=2,sp=2", "auto", true},
+      {"2xcpu", "dp=1,pp=2", "auto", false},
       {"sim:2xzen5", "dp=2,weights=striped", "auto", false},
+      {"sim:2xzen5", "sp=2", "auto", false},
   };
   for (const Case& c : kCases) {
     EngineOptions options;
@@ -46,6 +53,79 @@ TEST(CpuPrices, WhoWantsThem) {
   EXPECT_FALSE(WantsPrices(options));  // nothing is known of the job
   options.job = std::make_shared<std::vector<ChoiceShape>>();
   EXPECT_TRUE(WantsPrices(options));
+}
+
+// Steps whose rows are cut take modes by price, unless something else says which.
+TEST(CpuPrices, ShiftWantsThem) {
+  const auto wants = [](const char* layout, const ShiftOptions& shift, int shift_every = 0) {
+    EngineOptions options;
+    options.machine.devices = *ParseDevices("2xcpu");
+    options.layout = *ParseLayout(layout);
+    options.shift = shift;
+    options.trial.shift_every = shift_every;
+    return WantsPrices(options);
+  };
+  EXPECT_TRUE(wants("sp=2", {}));
+  EXPECT_TRUE(wants("sp=2", {.among = ModeChoice::kEnds}));
+  EXPECT_FALSE(wants("sp=2", {.mode = model::Degrees{.sp = 2, .tp = 1}}));
+  EXPECT_FALSE(wants("sp=2", {.threshold = 8}));
+  EXPECT_FALSE(wants("sp=2", {}, 1));
+  EXPECT_FALSE(wants("sp=2,weights=striped,pool=3", {.threshold = 8}));
+  EXPECT_TRUE(wants("sp=2,weights=striped,pool=auto", {.threshold = 8}));
+  EngineOptions roles;
+  roles.machine.devices = *ParseDevices("4xcpu");
+  roles.roles = RoleLayouts{.context = *ParseLayout("sp=2"), .generation = *ParseLayout("dp=2")};
+  EXPECT_TRUE(WantsPrices(roles));
+  roles.shift.threshold = 8;
+  EXPECT_FALSE(WantsPrices(roles));
+}
+
+// What lies below a device is parked, brought up and streamed by price, on one device too.
+TEST(CpuPrices, KvBelowWantsThem) {
+  struct Case {
+    const char *devices, *layout;
+    bool memory, file;
+    Preempting preempt;
+    Offloading offload;
+    bool wants;
+  };
+  constexpr Case kCases[] = {
+      {"cpu", "dp=1", false, false, Preempting::kAuto, Offloading::kAuto, false},
+      {"cpu", "dp=1", true, false, Preempting::kAuto, Offloading::kAuto, true},
+      {"2xcpu", "dp=2", true, false, Preempting::kAuto, Offloading::kOff, true},
+      {"cpu", "dp=1", false, true, Preempting::kAuto, Offloading::kAuto, true},
+      // Prefixes are priced, too.
+      {"cpu", "dp=1", true, false, Preempting::kRecompute, Offloading::kOff, true},
+      {"cpu", "dp=1", true, false, Preempting::kPark, Offloading::kOff, false},
+      {"cpu", "dp=1", true, false, Preempting::kPark, Offloading::kAlways, false},
+      {"cpu", "dp=1", true, false, Preempting::kPark, Offloading::kAuto, true},
+      {"cpu", "dp=1", true, false, Preempting::kPark, Offloading::kUniform, true},
+      // Nothing is streamed from a file, nor by stages, nor beside pools where it is left open.
+      {"cpu", "dp=1", false, true, Preempting::kPark, Offloading::kAuto, false},
+      {"2xcpu", "pp=2", true, false, Preempting::kPark, Offloading::kAuto, false},
+      {"2xcpu", "dp=2,weights=striped,pool=0", true, false, Preempting::kPark, Offloading::kAuto,
+       false},
+      {"sim:zen5", "dp=1", true, false, Preempting::kAuto, Offloading::kAuto, false},
+  };
+  for (const Case& c : kCases) {
+    EngineOptions options;
+    options.machine.devices = *ParseDevices(c.devices);
+    options.layout = *ParseLayout(c.layout);
+    options.tier.host_bytes = c.memory ? base::kMiB : 0;
+    options.tier.file = c.file ? "kv" : "";
+    options.tier.preempt = c.preempt;
+    options.tier.offload = c.offload;
+    EXPECT_EQ(WantsPrices(options), c.wants)
+        << c.devices << " " << c.layout << " " << (&c - kCases);
+    options.machine.device_profile = "zen4";
+    EXPECT_FALSE(WantsPrices(options));
+  }
+  EngineOptions options;
+  options.machine.devices = *ParseDevices("cpu");
+  options.tier = {
+      .host_bytes = base::kMiB, .preempt = Preempting::kRecompute, .offload = Offloading::kOff};
+  options.prefix_caching = false;
+  EXPECT_FALSE(WantsPrices(options));
 }
 
 TEST(CpuPrices, TheBuiltInProfileOfACpu) {

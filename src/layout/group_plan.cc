@@ -68,7 +68,7 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
                         "--expert-wire reduced: sums of experts that other ranks form have other "
                         "bytes than those of one rank; expected exact, or simulated devices");
   }
-  const int tp = ranks->front().cut.tp;
+  const int tp = ranks->front().cut.tp, stages = ranks->front().cut.pp;
   group.together.tp = static_cast<uint8_t>(tp);
   share::ShipOptions ship = options.ship.rounds;
   ship.rows = std::min({ship.rows, machine.max_num_seqs, machine.max_num_batched_tokens});
@@ -90,11 +90,12 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
       return plans.status().WithContext(fmt::format("--mode {}", schedule::Name(group.together)));
     if (options.ship.threshold <= 0) {
       const ShipRule rule =
-          pricer ? PlanShipping({*pricer, PullsOf(*pricer, machine, stage[0].pool), pool, experts},
-                                plans->front(),
-                                {machine.max_num_batched_tokens,
-                                 std::min(machine.max_num_seqs, machine.max_num_batched_tokens)},
-                                ContextOf(options), options.ship.patience)
+          pricer ? PlanShipping(
+                       {*pricer, PullsOf(*pricer, machine, stage[0].pool, stages), pool, experts},
+                       plans->front(),
+                       {machine.max_num_batched_tokens,
+                        std::min(machine.max_num_seqs, machine.max_num_batched_tokens)},
+                       ContextOf(options), options.ship.patience)
                  : ShipRule{kDefaultThreshold, options.ship.patience};
       if (std::isinf(rule.threshold)) group.by_load = false;
       group.patience = rule.patience;
@@ -120,8 +121,9 @@ int64_t PlanRouted(const EngineOptions& options, const MachinePlan& machine,
   if (options.ship.routed_threshold > 0) return options.ship.routed_threshold;
   if (mode) return 0;
   if (pricer)
-    return RoutedRows({*pricer, PullsOf(*pricer, machine, pools), pools.front(), experts},
-                      ContextOf(options));
+    return RoutedRows(
+        {*pricer, PullsOf(*pricer, machine, pools, ranks.front().cut.pp), pools.front(), experts},
+        ContextOf(options));
   int64_t rows = 0;
   while (experts.Share(rows + 1) < kWorthwhileShare) ++rows;
   return rows;

@@ -194,11 +194,13 @@ class GroupForecast {
     return *next;
   }
 
-  // Rows of all replicas' latest steps, over those of the threshold.
+  // Rows of all replicas' latest steps, over those of the threshold. The rows of a round are those
+  // of the steps on all stages.
   double Load() const {
     double rows = 0;
     for (const ReplicaForecast& replica : replicas_) rows += static_cast<double>(replica.rows());
-    return rows / (question_.group.threshold * static_cast<double>(replicas_.size()));
+    return rows /
+           (question_.group.threshold * static_cast<double>(replicas_.size()) * question_.stages);
   }
 
   // Whether all take the next step together, or meet at least to find that they do not. The rule is
@@ -239,7 +241,7 @@ class GroupForecast {
     if (question_.group.num_replicas > 1) {
       // None runs ahead of those that it may meet.
       steps = std::min(steps, kMostStepsAhead);
-      calm_steps_ = Load() < 1 ? calm_steps_ + steps : 0;
+      calm_steps_ = Load() < 1 ? calm_steps_ + steps * question_.stages : 0;
     }
     const auto price = [&](int64_t later) { return question_.alone(replica.LoadAfter(later)); };
     replica.clock += Bubble(replica, price(0)) + Sum(steps, price);
@@ -259,10 +261,12 @@ class GroupForecast {
       all_rows += replica.rows();
       if (largest == nullptr || replica.rows() > most) largest = &replica;
       most = std::max(most, replica.rows());
-      most_prefill = std::max(most_prefill, replica.load().sums.prefill_rows);
+      const kernels::ContextSums& sums = replica.load().sums;
+      const int64_t apart = std::clamp<int64_t>(sums.prefill_sequences, 1, question_.stages);
+      most_prefill = std::max(most_prefill, sums.prefill_rows / apart);
     }
     const GroupOptions& group = question_.group;
-    const bool ships = most <= group.most_rows &&
+    const bool ships = most <= int64_t{group.most_rows} * question_.stages &&
                        !(group.by_load && static_cast<double>(most_prefill) > group.threshold);
     double seconds = 0;
     if (ships) {

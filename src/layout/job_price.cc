@@ -79,10 +79,11 @@ class ModePricers {
 }  // namespace
 
 StepPulls PullsOf(const StepPricer& pricer, const MachinePlan& machine,
-                  std::span<const share::PoolPlan> pools) {
+                  std::span<const share::PoolPlan> pools, int stages) {
   StepPulls pulls{.bytes_per_s = cost::PullRate(pricer.profile()),
                   .contention = cost::ContentionOf(pricer.profile(), machine.workers)};
   for (const share::PoolPlan& pool : pools) pulls.bytes = std::max(pulls.bytes, PullBytes(pool));
+  pulls.bytes *= static_cast<uint64_t>(stages);
   return pulls;
 }
 
@@ -120,9 +121,17 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
   const RoutedExperts experts(config, plan.routing.get());
   const share::ShipPlan* const ship = rank.pool.empty() ? nullptr : rank.pool.front().ship.get();
   const double busiest = ship ? experts.Busiest(*ship, plan.machine.max_num_seqs) : 1;
-  const auto pulling_seconds = [&](const StepPrice& own, int64_t rows) {
+  // Those that are under way on the stages of a pipeline: each brings a stage's weights anew.
+  const auto under_way = [&](const StepLoad& load) {
+    return std::clamp<int64_t>(load.sums.decode_rows + load.sums.prefill_sequences, 1,
+                               plan.layout.pp);
+  };
+  const auto pulling_seconds = [&](const StepPrice& own, const StepLoad& load) {
     if (rank.pool.empty()) return own.all().seconds;
-    const PullPrices prices{pricer, pulls, rank.pool.front(), experts};
+    StepPulls of_all = pulls;
+    of_all.bytes *= static_cast<uint64_t>(under_way(load));
+    const PullPrices prices{pricer, of_all, rank.pool.front(), experts};
+    const int64_t rows = load.rows();
     return rows <= plan.routed_rows ? prices.Routed(own, rows) : prices.Pulled(own);
   };
   const ModePricers modes(options, config, plan, pricer);
@@ -155,15 +164,20 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
              // In the other modes a rank owns all that it reads of what is pooled along sp.
              if (!modes.is_own(mode)) return own.all().seconds;
              // Those under way follow each other as the longest stage lets go of them.
-             const int64_t under_way = std::min<int64_t>(
-                 plan.layout.pp, load.sums.decode_rows + load.sums.prefill_sequences);
-             return std::max(pulling_seconds(own, load.rows()),
-                             static_cast<double>(under_way) * own.LongestStage(most_layers));
+             return std::max(pulling_seconds(own, load),
+                             static_cast<double>(under_way(load)) * own.LongestStage(most_layers));
            },
        .together =
            [&](const StepLoad& largest, int64_t all_rows) {
-             return ShippedSeconds(pricer, *ship, pricer.Near(largest), largest.rows(), all_rows,
-                                   busiest);
+             const StepLoad part =
+                 PartOf(largest, plan.layout.pp, plan.machine.max_num_batched_tokens);
+             const StepPrice& own = pricer.Near(part);
+             const int64_t all = (all_rows + plan.layout.pp - 1) / plan.layout.pp;
+             const double shipped = ShippedSeconds(pricer, *ship, own, part.rows(), all, busiest);
+             if (plan.layout.pp == 1) return shipped;
+             const double stage =
+                 own.LongestStage(most_layers) + most_layers * (shipped - own.all().seconds);
+             return std::max(shipped, static_cast<double>(under_way(largest)) * stage);
            },
        .group = plan.group.value_or(GroupOptions{})});
   return forecast.Times(sample.times * options.job_times);

@@ -193,6 +193,7 @@ PooledMemory MemoryOf(const EngineOptions& options, const model::ModelConfig& co
     for (const share::PoolPlan& pool : rank.request.pool)
       memory.pull_bytes = std::max(memory.pull_bytes, PullBytes(pool));
   }
+  memory.pull_bytes *= static_cast<uint64_t>(plan->layout.pp);
   return memory;
 }
 
@@ -321,9 +322,8 @@ base::Status ChoosePoolAlongSp(const EngineOptions& options, const model::ModelC
     trial.batch = rows;
     trial.step_seconds = SecondsBeside(step, pulls);
     trial.fetch_seconds = pulls.seconds();
-    const bool hidden = trial.fetch_seconds <= trial.step_seconds;
-    if (hidden) choice.layers = layers;
-    if (hidden || layers == num_layers) choice.trials.push_back(trial);
+    if (trial.fetch_seconds <= trial.step_seconds) choice.layers = layers;
+    choice.trials.push_back(trial);
   }
   plan->mean_context = rows;
   plan->layout.pool_layers = choice.layers;

@@ -32,7 +32,7 @@ std::vector<Layout> LayoutsOf(int devices, bool experts) {
       Layout layout{.dp = ReplicasOn(devices, tp, pp), .tp = tp, .pp = pp};
       if (layout.dp == 0) continue;
       layouts.push_back(layout);
-      if (layout.dp == 1 || pp > 1) continue;
+      if (layout.dp == 1 || (experts && pp > 1)) continue;
       for (const Layout& shared : SharedOf(layout, experts)) layouts.push_back(shared);
     }
   }

@@ -16,7 +16,7 @@ struct LayoutTrial {
 };
 
 // Each cut of the devices into replicas, stages and tensor parallel ranks; those with several
-// replicas and one stage also with weights that they share, of a model with experts these. First
+// replicas also with weights that they share, of a model with experts these, in one stage. First
 // those that run, the soonest done first. REQUIRES: options.job. Errors are those of any layout.
 base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
                                                    const model::ModelConfig& config);

@@ -66,6 +66,19 @@ TEST(LayoutSearch, ExpertsAreShared) {
   EXPECT_EQ(shared, 2);  // dp=4; dp=2,tp=2
 }
 
+// Replicas of several stages share weights, too.
+TEST(LayoutSearch, StagesAreShared) {
+  const auto trials =
+      RankLayouts(Options("sim:4xh20", 60), *model::LoadBuiltinConfig("Llama-3.1-70B"));
+  ASSERT_TRUE(trials.ok()) << trials.status().ToString();
+  const auto shared = std::ranges::find_if(*trials, [](const LayoutTrial& trial) {
+    return trial.plan && trial.plan->layout.pp == 2 && trial.plan->layout.pools();
+  });
+  ASSERT_NE(shared, trials->end());
+  EXPECT_THAT(shared->layout, HasSubstr("dp=2,tp=1,pp=2,weights=striped"));
+  EXPECT_GT(shared->plan->forecast->steps, 0);
+}
+
 TEST(LayoutSearch, ALayoutIsLeftOpenWhereEnoughIsKnown) {
   const model::ModelConfig dense = *model::LoadBuiltinConfig("Llama-3-8B"),
                            experts = *model::LoadBuiltinConfig("Qwen3-30B-A3B");

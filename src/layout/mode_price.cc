@@ -84,7 +84,10 @@ double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, con
                       int64_t own_rows, int64_t all_rows, double busiest) {
   const auto layers =
       static_cast<double>(std::ranges::count_if(ship.layers, &share::ShipPlan::Layer::pooled));
-  const double pooled = layers / static_cast<double>(ship.layers.size());
+  // The plan is of one stage of a pipeline, prices are of a step through all.
+  const auto of_stage = static_cast<double>(ship.layers.size()),
+             of_all = static_cast<double>(pricer.decoder().config->num_layers);
+  const double pooled = layers / of_stage;
   const double owners = std::max(ship.max_owners, 1);
   const auto joined = [&] {
     // Ranks that meet to pull compute with their own rows alone.
@@ -94,7 +97,7 @@ double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, con
     return rounds * ExpertsSeconds(pricer, static_cast<double>(all_rows) * busiest / rounds);
   };
   return own.all().seconds + pooled * (joined() / owners - own.ffn.seconds) +
-         layers * ExchangeSeconds(pricer, ship, own_rows);
+         layers * (of_all / of_stage) * ExchangeSeconds(pricer, ship, own_rows);
 }
 
 RoutedExperts::RoutedExperts(const model::ModelConfig& config, const model::Routing* routing)

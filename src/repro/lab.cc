@@ -11,6 +11,7 @@
 #include "engine/open_model.h"
 #include "kernels/step_batch.h"
 #include "layout/layout_plan.h"
+#include "layout/layout_search.h"
 #include "model/builtin_configs.h"
 #include "trace/synthetic_trace.h"
 
@@ -19,6 +20,8 @@ namespace {
 
 constexpr int64_t kSteps = 24;  // that all replicas decode together, about
 constexpr double kTail = 0.7;   // deviation of the logarithm of a job's output lengths
+// The choices of a job by which layouts are compared, and of a quick one.
+constexpr int64_t kCompared = 1600, kComparedQuick = 200;
 
 // Choices of a replica, or 0.
 base::Result<int64_t> BatchOf(const GroupSetting& setting, const layout::LayoutPlan& plan) {
@@ -120,6 +123,21 @@ base::Result<Decoding> Measure(const GroupSetting& setting) {
   return decoding;
 }
 
+// What all layouts of these devices, this model and these lengths have in common.
+base::Result<LayoutsCompared> FindBest(const layout::EngineOptions& options,
+                                       const model::ModelConfig& config) {
+  FB_ASSIGN_OR_RETURN(const std::vector<layout::LayoutTrial> trials,
+                      layout::RankLayouts(options, config));
+  const layout::LayoutTrial& best = trials.front();
+  FB_RETURN_IF_ERROR(best.refused);
+  const layout::Layout& cut = best.plan->layout;
+  std::string name = fmt::format("dp={},tp={},pp={}", cut.dp, cut.tp, cut.pp);
+  if (cut.pools())
+    name += fmt::format(",weights={},pool={}", cut.weights.text(), cut.pool_layers.value_or(0));
+  return LayoutsCompared{.best = best.plan->forecast->tokens_per_s(),
+                         .best_layout = std::move(name)};
+}
+
 base::Result<JobFigures> Run(const JobSetting& job) {
   const trace::LengthTrace trace = JobTrace(job);
   layout::EngineOptions options = OptionsOf(job.setting);
@@ -190,6 +208,33 @@ base::Result<Decoding> Lab::Decode(const GroupSetting& setting) {
   if (found != decodings_.end()) return found->second;
   FB_ASSIGN_OR_RETURN(const Decoding decoding, Measure(setting));
   return decodings_.emplace(setting, decoding).first->second;
+}
+
+base::Result<LayoutsCompared> Lab::CompareLayouts(const GroupSetting& setting) {
+  layout::EngineOptions options = OptionsOf(setting);
+  options.limits.mean_context = 0;  // the job's
+  const int64_t half = setting.context / 2;
+  options.job = std::make_shared<std::vector<layout::ChoiceShape>>(
+      quick_ ? kComparedQuick : kCompared,
+      layout::ChoiceShape{.prompt = half, .output = half, .bound = half});
+  FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
+  GroupSetting common = setting;
+  common.tp = 1;
+  common.weights = kReplicated;
+  common.pool = kAllLayers;
+  common.mode = kAuto;
+  auto found = compared_.find(common);
+  if (found == compared_.end()) {
+    layout::EngineOptions any = options;
+    any.layout.reset();
+    any.ship.mode = kAuto;
+    FB_ASSIGN_OR_RETURN(LayoutsCompared best, FindBest(any, files.config));
+    found = compared_.emplace(common, std::move(best)).first;
+  }
+  LayoutsCompared compared = found->second;
+  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
+  if (plan.Fits().ok()) compared.own = plan.forecast->tokens_per_s();
+  return compared;
 }
 
 base::Result<JobFigures> Lab::RunJob(const JobSetting& setting) {

@@ -72,6 +72,16 @@ struct JobFigures {
   bool shortened = false;               // by a quick lab
 };
 
+// What a job of choices that have half of their tokens from prompts is foreseen to give, in output
+// tokens a second.
+struct LayoutsCompared {
+  double own = 0;   // in the setting's layout and mode; 0: it does not fit
+  double best = 0;  // in the best of all layouts of its devices, in the modes that are best
+  std::string best_layout;
+
+  double part() const { return own / best; }
+};
+
 class Lab {
  public:
   // `quick`: jobs are an eighth as long.
@@ -80,6 +90,8 @@ class Lab {
 
   base::Result<Decoding> Decode(const GroupSetting& setting);
   base::Result<JobFigures> RunJob(const JobSetting& setting);
+  // Errors: those of the search, as where no layout fits.
+  base::Result<LayoutsCompared> CompareLayouts(const GroupSetting& setting);
   // Any other simulation, run where its name is new.
   base::Result<const trace::SimulationResult*> Simulate(
       const std::string& name, const std::function<base::Result<trace::SimulationResult>()>& run);
@@ -88,6 +100,7 @@ class Lab {
   const bool quick_;
   std::map<GroupSetting, Decoding> decodings_;
   std::map<JobSetting, JobFigures> jobs_;
+  std::map<GroupSetting, LayoutsCompared> compared_;  // without `own`, by what is common to layouts
   std::map<std::string, trace::SimulationResult> simulations_;
 };
 

@@ -78,7 +78,7 @@ class CommandLine(support.TestCase):
         choices = self.one.bodies()[None]["choices"]
         for flags in (["--max_num_seqs", "1"], ["--max_num_batched_tokens=64"], ["--tensor-parallel-size", "2"], ["-tp", "2"],
                       ["-tp", "2", "--devices", "2xcpu"], ["--data_parallel_size=2"], ["-pp", "2"],
-                      ["--ulysses-sequence-parallel-size", "2"]):
+                      ["--ulysses-sequence-parallel-size", "2", "--device-profile", "zen4"]):
             with self.subTest(flags):
                 self.one.forget()
                 self.expect(self.one.run(*flags), support.COMPLETE)
@@ -87,7 +87,7 @@ class CommandLine(support.TestCase):
 
     def test_the_switch_of_the_plug_in(self):
         """--[no-]enable-shift-parallel: whether steps take modes of their own, by the counters of steps of each mode."""
-        self.one.flags = ["--skip-tokenizer-init", "--digest", "--memory", "256MiB", "--devices", "2xcpu"]
+        self.one.flags = ["--skip-tokenizer-init", "--digest", "--memory", "256MiB", "--devices", "2xcpu", "--device-profile", "zen4"]
         self.expect(self.one.run("--layout", "sp=2"), support.COMPLETE)
         choices = self.one.bodies()[None]["choices"]
         modes = {}

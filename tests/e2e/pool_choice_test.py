@@ -38,6 +38,7 @@ class PoolChoice(support.TestCase):
         self.assertEqual(done.code, 0, done.err)
         self.assertIn("*  80 layers", done.out)
         seconds = {int(layers): float(rest) for layers, rest in re.findall(r"(\d+) layers: ([\d.]+) s", done.out)}
+        self.assertEqual(list(seconds), list(range(81)), "each number is foreseen")
         # Simulated: 282 s of copies, 132 s with all layers pooled.
         self.assertTrue(269 < seconds[0] < 296 and 118 < seconds[80] < 139, seconds)
 
@@ -159,6 +160,11 @@ class PoolChoice(support.TestCase):
         self.assertEqual(real.code, 0, real.err)
         self.assertNotIn("measuring", real.err)
         self.assertEqual(real.out, support.call(*plan, "--devices", f"sim:2x{profile}").out)
+        # So are modes of steps whose rows are cut.
+        job.forget()
+        done = self.expect(job.run("--devices", "2xcpu", "--layout", "sp=2", env=env), support.COMPLETE)
+        self.assertNotIn("measuring", done.err)
+        self.assertEqual(job.summary()["device_profile"], names[0])
 
 
 if __name__ == "__main__":

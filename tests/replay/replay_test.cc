@@ -2,11 +2,16 @@
 // steps.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "base/units.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "trace/simulation.h"
@@ -21,7 +26,28 @@ struct Case {
   int32_t max_num_seqs, max_num_batched_tokens, kv_blocks;
   const char* policy = "continuous";
   const char* layout = nullptr;  // of ranks that decide by zen4's prices, the real ones too
+  schedule::WantedMode mode = {};
+  // For weights that ranks share: a model with more of them, in so much memory of both ranks, whose
+  // job is known before it runs. 0: neither.
+  uint64_t memory_bytes = 0;
 };
+
+// Twelve layers of which the feed-forward is most.
+std::string WideModel() {
+  const std::string folder = testing::TempDir() + "/replay_wide";
+  std::filesystem::create_directories(folder);
+  std::ifstream narrow(golden::Path("models/llama3-gqa/config.json"));
+  std::string text{std::istreambuf_iterator<char>(narrow), {}};
+  const auto replace = [&](const char* from, const char* to) {
+    const size_t at = text.find(from);
+    FB_CHECK(at != std::string::npos, "the configuration has no {}", from);
+    text.replace(at, std::strlen(from), to);
+  };
+  replace("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 12");
+  replace("\"intermediate_size\": 112", "\"intermediate_size\": 1024");
+  std::ofstream(folder + "/config.json") << text;
+  return folder;
+}
 
 class Steps : public StepObserver {
  public:
@@ -44,6 +70,13 @@ layout::EngineOptions OptionsOf(const Case& test, const std::string& devices) {
   options.limits.max_num_batched_tokens = test.max_num_batched_tokens;
   options.limits.kv_blocks = test.kv_blocks;
   options.policy = *schedule::FindPolicy(test.policy);
+  options.ship.mode = test.mode;
+  if (test.memory_bytes > 0) {
+    options.model = WideModel();
+    options.random_weights = true;
+    options.machine.memory_bytes = test.memory_bytes;
+    options.pool.slice_bytes = base::kMiB;
+  }
   if (test.layout) {
     options.layout = *layout::ParseLayout(test.layout);
     if (!options.machine.devices.simulated) options.machine.device_profile = "zen4";
@@ -58,8 +91,9 @@ Outcome RunReal(const Case& test, const std::string& devices,
   const trace::LengthTrace trace = *trace::ReadTrace(test.trace, {});
   layout::EngineOptions options = OptionsOf(test, devices);
   options.steal = steal;
+  if (test.memory_bytes > 0) trace::DescribeJob(trace, &options);
   const auto runtime = runtime::CreateRealRuntime();
-  const auto files = engine::OpenModel(options.model, false, options.seed);
+  const auto files = engine::OpenModel(options.model, options.random_weights, options.seed);
   const auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
   EXPECT_TRUE(engine.ok()) << engine.status().ToString();
   Steps steps;
@@ -281,6 +315,60 @@ TEST_P(ReplayHandOut, EachRankMakesTheRealPlans) {
 INSTANTIATE_TEST_SUITE_P(Cases, ReplayHandOut,
                          testing::Values(kCases[0], kCases[1], kCases[2], kCases[4], kCases[5],
                                          kCases[8]),
+                         [](const auto& info) { return info.param.name; });
+
+// Ranks that share weights: as many layers are pooled by the forecast of the job, and each step
+// takes the mode of the real one. All rounds of `--mode ship` are taken together, whichever rank is
+// faster, and those with a step of more rows than a round ships pull.
+constexpr uint64_t kShortMemory = 24 << 20;
+constexpr StepMode kPull{.ffn = FfnMode::kPull}, kShip{.ffn = FfnMode::kShip};
+constexpr const char* kStriped = "dp=2,weights=striped,pool=auto";
+constexpr Case kPoolCases[] = {
+    {"pulling", "synthetic:n=60,prompt=uniform(3,90),output=uniform(1,40),seed=1", 16, 64, 0,
+     "continuous", kStriped, kPull, kShortMemory},
+    {"left_open",
+     "synthetic:n=60,prompt=uniform(3,90),output=uniform(1,40),seed=1",
+     16,
+     64,
+     0,
+     "continuous",
+     kStriped,
+     {},
+     kShortMemory},
+    {"shipping", "synthetic:n=40,prompt=uniform(3,90),output=uniform(20,60),seed=2", 16, 64, 0,
+     "continuous", kStriped, kShip, kShortMemory},
+};
+
+class ReplayPool : public testing::TestWithParam<Case> {};
+
+TEST_P(ReplayPool, LayersAndModesAreTheRealOnes) {
+  const Outcome real = RunReal(GetParam(), "2xcpu", layout::Stealing::kOff);
+  const engine::HandOutLog log = engine::LogHandOut(real.steps, 2);
+  const Outcome simulated = RunSimulated(GetParam(), "sim:2xzen4", false, &log);
+  const auto layers = [](const Outcome& outcome) {
+    return outcome.summary.stats.mode_counters.at("pool_layers");
+  };
+  EXPECT_EQ(layers(real), layers(simulated));
+  EXPECT_GT(layers(real), 0);
+  const auto steps_in = [&](FfnMode ffn) {
+    return std::ranges::count(real.steps, ffn,
+                              [](const StepRecord& step) { return step.mode.ffn; });
+  };
+  for (int replica = 0; replica < 2; ++replica) {
+    SCOPED_TRACE(replica);
+    const Outcome of_real{StepsOf(real, replica), real.summary},
+        of_simulated{StepsOf(simulated, replica), simulated.summary};
+    EXPECT_FALSE(of_real.steps.empty());
+    ExpectSamePlans(of_real, of_simulated);
+  }
+  // The case tests what its name says.
+  EXPECT_GT(steps_in(FfnMode::kPull), 5);
+  if (GetParam().mode == kShip) {
+    EXPECT_GT(steps_in(FfnMode::kShip), 5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ReplayPool, testing::ValuesIn(kPoolCases),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ReplayGroup, SeveralRanksAgreeInTotals) {
