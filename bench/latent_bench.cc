@@ -2,10 +2,13 @@
 // fewer, pass after pass, and the absorbed one of generated rows.
 //   latent_bench [--isa NAME] [--only TEXT of a row's beginning] [--rounds N]
 // An expanded run makes K and V of a context of the latents and attends to them with a prompt's
-// last rows; an absorbed one attends to the latents alone. One thread; times are its processor
-// time, which neighbours on the core change least; the numbers of heads take turns in each round.
-// Figures are medians of the rounds: of the time, of the share of the register peak, which is
-// probed before and after each run, and of the time by that of all heads at once in the same round.
+// last rows. Beside it the same rows take the absorbed form (--mla absorbed): their queries go
+// through the projection of keys, attend to the latents, and what they take through that of values.
+// The absorbed runs of generated rows are attention alone, without projections. One thread; times
+// are its processor time, which neighbours on the core change least; the numbers of heads take
+// turns in each round. Figures are medians of the rounds: of the time, of the share of the register
+// peak by the form's own flops, which is probed before and after each run, and of the time by that
+// of all heads at once in the same round.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -79,6 +82,8 @@ class Layer {
     cache_ = RandomMemory(int64_t{slots_} * kKeyDim);
     queries_ = RandomMemory(int64_t{c.rows} * c.heads * kQueryDim);
     out_ = RandomMemory(int64_t{c.rows} * c.heads * kValue);
+    absorbed_ = RandomMemory(int64_t{c.rows} * c.heads * kKeyDim);
+    taken_ = RandomMemory(int64_t{c.rows} * c.heads * kLatent);
     gathered_ = RandomMemory(int64_t{slots_} * kKeyDim);
     packed_ = HugeMemory(kernels::LinearWorkspaceBytes(tensor::DType::kBF16, slots_, kLatent));
     plain_ = RandomMemory(int64_t{slots_} * c.heads * kPlain);
@@ -86,16 +91,9 @@ class Layer {
     expanded_ = RandomMemory(int64_t{slots_} * c.heads * (kQueryDim + kValue));
     for (int32_t panel = 0; panel < c.heads * kPanelsEach; ++panel)
       panels_.push_back({panel * kPanelColumns, kPanelColumns});
-    for (const bool keys : {true, false}) {
-      kernels::PackedWeight& weight = keys ? key_up_ : value_up_;
-      weight.k = kLatent;
-      weight.leaves = kernels::LeafBorders::Single(kLatent);
-      weight.panels = panels_.data();
-      std::byte* const memory = RandomMemory(int64_t{c.heads} * kPlain * kLatent);
-      std::vector<const std::byte*>& tiles = keys ? key_tiles_ : value_tiles_;
-      for (int64_t panel = 0; panel < std::ssize(panels_); ++panel)
-        tiles.push_back(memory + panel * weight.TileBytes(0));
-    }
+    MakeHeads(kLatent, kPlain, &key_up_, &key_tiles_);
+    MakeHeads(kLatent, kValue, &value_up_, &value_tiles_);
+    MakeHeads(kPlain, kLatent, &absorb_keys_, &absorb_tiles_);
     table_.resize(static_cast<size_t>(blocks_));
     std::iota(table_.begin(), table_.end(), 0u);
     positions_.resize(static_cast<size_t>(c.rows));
@@ -105,6 +103,11 @@ class Layer {
     context_.Add(c.context - c.rows, c.rows);
   }
 
+  double AbsorbedFlops() const {
+    return 2.0 * case_.heads *
+           (static_cast<double>(case_.rows) * kLatent * (kPlain + kValue) +
+            static_cast<double>(context_.context()) * (kKeyDim + kLatent));
+  }
   double Flops() const {
     return 2.0 * case_.heads *
            (static_cast<double>(slots_) * kLatent * (kPlain + kValue) +
@@ -134,26 +137,73 @@ class Layer {
                                              .latent_dim = kKeyDim,
                                              .plain = kPlain};
       Call([&](const auto& context) { kernels_.store_expanded(store, context); });
-      kernels::AttentionArgs args{.layout = layout,
-                                  .layer = {.resident = expanded_},
-                                  .q = queries_ + int64_t{first} * kQueryDim * 2,
-                                  .out = out_ + int64_t{first} * kValue * 2,
-                                  .heads = heads,
-                                  .row_heads = case_.heads,
-                                  .scale = 0.1f,
-                                  .context = context_};
-      args.batch.num_rows = case_.rows;
-      args.batch.num_sequences = 1;
-      args.batch.positions = positions_.data();
-      args.batch.row_sequence = row_sequence_.data();
-      args.batch.sequences = &sequence_;
-      args.batch.block_tables = table_.data();
-      args.batch.table_stride = blocks_;
-      Call([&](const auto& context) { kernels_.attention(args, context); });
+      Attend({.layout = layout,
+              .layer = {.resident = expanded_},
+              .q = queries_ + int64_t{first} * kQueryDim * 2,
+              .out = out_ + int64_t{first} * kValue * 2,
+              .heads = heads,
+              .row_heads = case_.heads,
+              .scale = 0.1f,
+              .context = context_});
     }
   }
 
+  // The same rows in the absorbed form. The turned part of the queries lies there already.
+  void RunAbsorbed() {
+    ProjectHeads(absorb_keys_, absorb_tiles_, {queries_, kQueryDim}, {absorbed_, kKeyDim});
+    Attend({.layout = latents_,
+            .layer = {.resident = cache_},
+            .q = absorbed_,
+            .out = taken_,
+            .heads = case_.heads,
+            .scale = 0.1f,
+            .context = context_});
+    ProjectHeads(value_up_, value_tiles_, {taken_, kLatent}, {out_, kValue});
+  }
+
  private:
+  // Rows of heads of a width.
+  struct HeadRows {
+    std::byte* data;
+    int64_t width;
+  };
+
+  // A matrix [n, k] of each head.
+  void MakeHeads(int32_t k, int32_t n, kernels::PackedWeight* weight,
+                 std::vector<const std::byte*>* tiles) const {
+    weight->k = k;
+    weight->n = n;
+    weight->num_panels = n / kPanelColumns;
+    weight->leaves = kernels::LeafBorders::Single(k);
+    weight->panels = panels_.data();
+    std::byte* const memory = RandomMemory(int64_t{case_.heads} * n * k);
+    for (int64_t tile = 0; tile < case_.heads * weight->num_panels; ++tile)
+      tiles->push_back(memory + tile * weight->TileBytes(0));
+  }
+  void ProjectHeads(kernels::PackedWeight weight, const std::vector<const std::byte*>& tiles,
+                    const HeadRows& x, const HeadRows& y) {
+    weight.tiles = tiles.data();
+    const kernels::ExpertsArgs args{.weight = weight,
+                                    .num_experts = case_.heads,
+                                    .max_rows = case_.rows,
+                                    .x = x.data,
+                                    .y = y.data,
+                                    .x_stride = case_.heads * x.width,
+                                    .y_stride = case_.heads * y.width,
+                                    .x_step = x.width,
+                                    .y_step = y.width};
+    Call([&](const auto& context) { kernels_.experts(args, context); });
+  }
+  void Attend(kernels::AttentionArgs args) {
+    args.batch.num_rows = case_.rows;
+    args.batch.num_sequences = 1;
+    args.batch.positions = positions_.data();
+    args.batch.row_sequence = row_sequence_.data();
+    args.batch.sequences = &sequence_;
+    args.batch.block_tables = table_.data();
+    args.batch.table_stride = blocks_;
+    Call([&](const auto& context) { kernels_.attention(args, context); });
+  }
   template <typename Kernel>
   void Call(const Kernel& kernel) {
     team_.Run([&](const device::WorkerContext& context) { kernel(context); });
@@ -180,9 +230,11 @@ class Layer {
   kernels::testing::Team team_{1};
   kernels::KvLayout latents_;
   std::byte *cache_, *queries_, *out_, *gathered_, *packed_, *plain_, *values_, *expanded_;
-  kernels::PackedWeight key_up_, value_up_;
+  std::byte *absorbed_,
+      *taken_;  // queries through the keys' projection; what heads take of latents
+  kernels::PackedWeight key_up_, value_up_, absorb_keys_;
   std::vector<kernels::PanelColumns> panels_;
-  std::vector<const std::byte*> key_tiles_, value_tiles_;
+  std::vector<const std::byte*> key_tiles_, value_tiles_, absorb_tiles_;
   std::vector<uint32_t> table_;
   std::vector<int32_t> positions_, row_sequence_;
   kernels::SequenceRows sequence_{};
@@ -206,10 +258,11 @@ double Peak(const KernelSet& kernels) {
   return static_cast<double>(kRounds) * probe.flops_per_round / (ThreadSeconds() - start);
 }
 
-// Calls run(i) for each i in turn, in each round.
+// Calls run(i), of flops[i], for each i in turn, in each round.
 template <typename Run>
-std::vector<Figures> Measure(const KernelSet& kernels, size_t runs, int rounds, double flops,
+std::vector<Figures> Measure(const KernelSet& kernels, const std::vector<double>& flops, int rounds,
                              const Run& run) {
+  const size_t runs = flops.size();
   run(0);  // pages are touched
   std::vector<Figures> figures(runs);
   for (int round = 0; round < rounds; ++round) {
@@ -218,7 +271,7 @@ std::vector<Figures> Measure(const KernelSet& kernels, size_t runs, int rounds, 
       run(i);
       const double seconds = ThreadSeconds() - start;
       figures[i].seconds.push_back(seconds);
-      figures[i].share.push_back(flops / seconds / ((before + Peak(kernels)) / 2));
+      figures[i].share.push_back(flops[i] / seconds / ((before + Peak(kernels)) / 2));
       figures[i].ratio.push_back(seconds / figures[0].seconds.back());
     }
   }
@@ -227,10 +280,16 @@ std::vector<Figures> Measure(const KernelSet& kernels, size_t runs, int rounds, 
 
 void MeasureExpanded(const KernelSet& kernels, const Case& c, int rounds) {
   Layer layer(kernels, c);
-  const std::vector<Figures> figures = Measure(kernels, c.at_once.size(), rounds, layer.Flops(),
-                                               [&](size_t i) { layer.Run(c.at_once[i]); });
-  for (size_t i = 0; i < c.at_once.size(); ++i) {
-    fmt::print("| {} | {} of {} | {:.1f} | {:.2f} | {:.3f} |\n", NameOf(c), c.at_once[i], c.heads,
+  const size_t expanded = c.at_once.size();
+  std::vector<double> flops(expanded, layer.Flops());
+  flops.push_back(layer.AbsorbedFlops());
+  const std::vector<Figures> figures = Measure(kernels, flops, rounds, [&](size_t i) {
+    i < expanded ? layer.Run(c.at_once[i]) : layer.RunAbsorbed();
+  });
+  for (size_t i = 0; i < flops.size(); ++i) {
+    const std::string heads =
+        i < expanded ? fmt::format("{} of {}", c.at_once[i], c.heads) : "absorbed";
+    fmt::print("| {} | {} | {:.1f} | {:.2f} | {:.3f} |\n", NameOf(c), heads,
                Median(figures[i].seconds) * 1e3, Median(figures[i].share),
                Median(figures[i].ratio));
   }
@@ -265,7 +324,7 @@ void MeasureAbsorbed(const KernelSet& kernels, const Case& c, int rounds) {
   args.batch.block_tables = tables.data();
   args.batch.table_stride = each;
   const double flops = 2.0 * heads * c.rows * c.context * (kKeyDim + kLatent);
-  const Figures figures = Measure(kernels, 1, rounds, flops, [&](size_t) {
+  const Figures figures = Measure(kernels, {flops}, rounds, [&](size_t) {
     team.Run([&](const device::WorkerContext& context) { kernels.attention(args, context); });
   })[0];
   fmt::print("| {} | {} of {} | {:.1f} | {:.2f} | |\n", NameOf(c), heads, heads,

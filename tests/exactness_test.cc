@@ -18,6 +18,8 @@ namespace {
 
 constexpr int kRequests = 64;
 constexpr char kMixed[] = "mixed";  // mistral with a window in one of its two layers alone
+// mixtral likewise
+constexpr char kWindowedMixture[] = "mixtral-windowed";
 constexpr int kWindow = 32;
 constexpr int kSharedPrefix = 70;  // two full blocks that half of the prompts begin with
 
@@ -74,11 +76,13 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
  protected:
   void SetUp() override {
     const std::string name = std::get<0>(GetParam());
-    auto files =
-        engine::OpenModel(golden::Path("models/" + (name == kMixed ? "mistral" : name)), false, 0);
+    const std::string of_file = name == kMixed             ? "mistral"
+                                : name == kWindowedMixture ? "mixtral"
+                                                           : name;
+    auto files = engine::OpenModel(golden::Path("models/" + of_file), false, 0);
     ASSERT_TRUE(files.ok());
     files_ = std::move(files).value();
-    if (name == kMixed) files_.config.sliding_window = {0, kWindow};
+    if (of_file != name) files_.config.sliding_window = {0, kWindow};
     options_.machine.dtype = *layout::ParseComputeType(std::get<1>(GetParam()));
     options_.machine.memory_bytes = 192 << 20;
     options_.limits.max_model_len = 256;
@@ -380,12 +384,17 @@ INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3", "mistral", kMixed),
                                           testing::Values("bfloat16", "float32")),
                          &NameOf);
-// Beside the others these say something about experts alone.
-const auto kOfExperts =
-    testing::Combine(testing::Values("qwen3-moe", "mixtral", "deepseek-v3", "llama4-text"),
-                     testing::Values("bfloat16"));
-INSTANTIATE_TEST_SUITE_P(Experts, Exactness, kOfExperts, &NameOf);
-INSTANTIATE_TEST_SUITE_P(Models, ExactExperts, kOfExperts, &NameOf);
+INSTANTIATE_TEST_SUITE_P(Experts, Exactness,
+                         testing::Combine(testing::Values("qwen3-moe", "mixtral", kWindowedMixture,
+                                                          "deepseek-v3", "llama4-text"),
+                                          testing::Values("bfloat16", "float32")),
+                         &NameOf);
+// Tiles multiply bf16 alone.
+INSTANTIATE_TEST_SUITE_P(Models, ExactExperts,
+                         testing::Combine(testing::Values("qwen3-moe", "mixtral", "deepseek-v3",
+                                                          "llama4-text"),
+                                          testing::Values("bfloat16")),
+                         &NameOf);
 
 }  // namespace
 }  // namespace forebay

@@ -111,10 +111,8 @@ void Compare(const std::vector<float>& ours, const float* reference, size_t voca
 class GoldenModel : public testing::TestWithParam<const char*> {};
 
 // RMS of the difference over all logits of the model's sequences.
-double CompareSequences(const std::string& name, tensor::DType dtype, bool every_position,
-                        ChangeConfig change = nullptr, int64_t prompt_tokens = INT64_MAX) {
-  const golden::Tensors golden("models/" + name + "/golden.safetensors");
-  Loaded loaded = Load("models/" + name, dtype, nullptr, change);
+double CompareSequences(Loaded loaded, const golden::Tensors& golden, bool every_position,
+                        int64_t prompt_tokens = INT64_MAX) {
   const auto vocab = static_cast<size_t>(loaded.files.config.vocab_size);
   const auto lengths = golden.Read<int64_t>("lengths");
   const auto reference = golden.Read<float>("logits");
@@ -128,6 +126,13 @@ double CompareSequences(const std::string& name, tensor::DType dtype, bool every
     at += lengths[i] * vocab;
   }
   return std::sqrt(squares / static_cast<double>(count));
+}
+
+double CompareSequences(const std::string& name, tensor::DType dtype, bool every_position,
+                        ChangeConfig change = nullptr, int64_t prompt_tokens = INT64_MAX) {
+  return CompareSequences(Load("models/" + name, dtype, nullptr, change),
+                          golden::Tensors("models/" + name + "/golden.safetensors"), every_position,
+                          prompt_tokens);
 }
 
 TEST_P(GoldenModel, Fp32LogitsAgreeAtEveryPosition) {
@@ -426,23 +431,19 @@ TEST_P(GoldenGguf, Fp32LogitsAgreeAtEveryPosition) {
   const auto [model, type] = GetParam();
   const std::string stem = std::string("gguf/") + model + "-" + type;
   Loaded loaded = Load(stem + ".gguf", tensor::DType::kF32);
-  const auto vocab = static_cast<size_t>(loaded.files.config.vocab_size);
   const bool quantised = std::string_view(type)[0] == 'Q';
-  double squares = 0;
-  int64_t count = 0;
-  if (quantised) {
+  if (quantised) {  // one sequence
     const golden::Tensors golden(stem + ".golden.safetensors");
     const auto ids = golden.Read<int64_t>("input_ids");
     const auto reference = golden.Read<float>("logits");
-    Compare(AllLogits(loaded, {ids.begin(), ids.end()}), reference.data(), vocab, true, &squares,
-            &count);
+    double squares = 0;
+    int64_t count = 0;
+    Compare(AllLogits(loaded, {ids.begin(), ids.end()}), reference.data(),
+            static_cast<size_t>(loaded.files.config.vocab_size), true, &squares, &count);
     return;
   }
   const golden::Tensors golden(std::string("models/") + model + "/golden.safetensors");
-  const auto lengths = golden.Read<int64_t>("lengths");
-  const auto reference = golden.Read<float>("logits");
-  Compare(AllLogits(loaded, golden.Ids("input_ids", 0, lengths[0])), reference.data(), vocab, true,
-          &squares, &count);
+  CompareSequences(std::move(loaded), golden, true);
   CheckGreedy(stem + ".gguf", golden);
 }
 

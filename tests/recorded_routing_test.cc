@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <tuple>
 
 #include "base/json.h"
@@ -49,29 +50,51 @@ layout::EngineOptions Options(const char* model, const char* devices, const char
   return options;
 }
 
-EngineStats Run(runtime::Runtime& runtime, const layout::EngineOptions& options, bool shapes,
-                std::vector<Request> requests) {
+// Each step's plan and what experts had.
+struct Steps : StepObserver {
+  void OnStep(const StepRecord& record) override {
+    all.emplace_back(record.plan_hash, record.rows_routed, record.experts_touched,
+                     record.expert_busiest_rows, record.expert_imbalance);
+  }
+  std::vector<std::tuple<uint64_t, int64_t, int64_t, int64_t, double>> all;
+};
+
+// What a run says of itself.
+struct Told {
+  EngineStats stats;
+  Steps steps;
+  std::vector<int64_t> expert_rows;  // of the first rank
+
+  int64_t counter(const std::string& name) const { return stats.mode_counters.at(name); }
+};
+
+Told Run(runtime::Runtime& runtime, const layout::EngineOptions& options, bool shapes,
+         std::vector<Request> requests) {
+  Told told;
   const auto files = engine::OpenModel(options.model, shapes, 0);
   const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
   EXPECT_TRUE(engine.ok()) << engine.status().ToString();
   if (!engine.ok()) return {};
   const size_t expected = requests.size();
+  (*engine)->SetStepObserver(&told.steps);
   EXPECT_EQ(testing_support::RunAll(**engine, std::move(requests)).size(), expected);
-  return (*engine)->stats();
+  told.stats = (*engine)->stats();
+  told.expert_rows = (*engine)->Reports()[0].expert_rows;
+  return told;
 }
 
-EngineStats RunReal(const layout::EngineOptions& options) {
+Told RunReal(const layout::EngineOptions& options) {
   const auto runtime = runtime::CreateRealRuntime();
   return Run(*runtime, options, false, Requests());
 }
 
-EngineStats RunSimulated(const layout::EngineOptions& options, std::vector<Request> requests) {
+Told RunSimulated(const layout::EngineOptions& options, std::vector<Request> requests) {
   runtime::VirtualRuntime runtime(3);
-  EngineStats stats;
+  Told told;
   const base::Status status =
-      runtime.Run([&] { stats = Run(runtime, options, true, std::move(requests)); });
+      runtime.Run([&] { told = Run(runtime, options, true, std::move(requests)); });
   EXPECT_TRUE(status.ok()) << status.ToString();
-  return stats;
+  return told;
 }
 
 class RecordedRouting : public testing::TestWithParam<const char*> {};
@@ -79,17 +102,16 @@ class RecordedRouting : public testing::TestWithParam<const char*> {};
 TEST_P(RecordedRouting, RowsGoToTheSameExperts) {
   const char* const model = GetParam();
   const base::TemporaryFolder folder;
-  const auto record = [&](const char* devices, const char* layout, const char* mode,
-                          EngineStats* stats) {
+  const auto record = [&](const char* devices, const char* layout, const char* mode, Told* told) {
     layout::EngineOptions options = Options(model, devices, layout, mode);
     options.machine.record_routing = folder.path() + "/chosen.routing";
-    *stats = RunReal(options);
+    *told = RunReal(options);
     return *base::ReadFile(options.machine.record_routing);
   };
-  EngineStats real, other;
+  Told real, other;
   const std::string alone = record("cpu", "", "auto", &real);
-  const int64_t rows = real.mode_counters.at("rows_routed");
-  EXPECT_GT(rows, real.computed_tokens);
+  const int64_t rows = real.counter("rows_routed");
+  EXPECT_GT(rows, real.stats.computed_tokens);
   const auto routing = model::ParseRecordedRouting(alone, "alone");
   ASSERT_TRUE(routing.ok()) << routing.status().ToString();
 
@@ -98,11 +120,14 @@ TEST_P(RecordedRouting, RowsGoToTheSameExperts) {
     options.machine.routing = *routing;
     return RunSimulated(options, Requests());
   };
-  const EngineStats simulated = simulate("sim:zen4", "", "auto");
-  EXPECT_EQ(simulated.steps, real.steps);
-  for (const char* counter :
-       {"rows_routed", "experts_touched", "expert_groups", "expert_busiest_rows"}) {
-    EXPECT_EQ(simulated.mode_counters.at(counter), real.mode_counters.at(counter)) << counter;
+  const Told simulated = simulate("sim:zen4", "", "auto");
+  EXPECT_EQ(std::ssize(real.steps.all), real.stats.steps);
+  EXPECT_EQ(simulated.steps.all, real.steps.all);
+  EXPECT_EQ(simulated.expert_rows, real.expert_rows);
+  EXPECT_EQ(std::accumulate(real.expert_rows.begin(), real.expert_rows.end(), int64_t{0}), rows);
+  for (const char* counter : {"rows_routed", "experts_touched", "expert_groups",
+                              "experts_in_groups", "expert_busiest_rows"}) {
+    EXPECT_EQ(simulated.counter(counter), real.counter(counter)) << counter;
   }
   std::vector<std::tuple<const char*, const char*, const char*>> layouts = {
       {"sim:2xzen4", "dp=2", "auto"},
@@ -116,7 +141,7 @@ TEST_P(RecordedRouting, RowsGoToTheSameExperts) {
     layouts.emplace_back("sim:4xzen4", "dp=2,tp=2,experts=by_expert", "ship");
   }
   for (const auto& [devices, layout, mode] : layouts) {
-    EXPECT_EQ(simulate(devices, layout, mode).mode_counters.at("rows_routed"), rows)
+    EXPECT_EQ(simulate(devices, layout, mode).counter("rows_routed"), rows)
         << layout << " " << mode;
   }
 
@@ -128,7 +153,7 @@ TEST_P(RecordedRouting, RowsGoToTheSameExperts) {
        {std::tuple{"2xcpu", "pp=2", "auto"}, std::tuple{"2xcpu", "dp=2,experts=by_expert", "pull"},
         std::tuple{"2xcpu", "dp=2,experts=by_expert", "ship"}}) {
     const std::string again = record(devices, layout, mode, &other);
-    EXPECT_EQ(other.mode_counters.at("rows_routed"), rows);
+    EXPECT_EQ(other.counter("rows_routed"), rows);
     const auto both = model::ParseRecordedRouting(alone + again.substr(header), "both");
     EXPECT_TRUE(both.ok()) << layout << " " << mode << ": " << both.status().ToString();
   }
@@ -143,7 +168,10 @@ struct Routed : StepObserver {
     touched += record.experts_touched;
     busiest += record.expert_busiest_rows;
     EXPECT_GE(record.rows_routed, record.decode_rows + record.prefill_rows);
+    EXPECT_GE(record.expert_imbalance, 1);
+    weighted += record.expert_imbalance * static_cast<double>(record.rows_routed);
   }
+  double weighted = 0;  // sum of each step's imbalance times its rows
   int64_t steps = 0, rows = 0, touched = 0, busiest = 0;
 };
 
@@ -161,6 +189,12 @@ TEST(RoutingCounters, StepsAddUpToTheSummary) {
   EXPECT_EQ(sum.rows, all.mode_counters.at("rows_routed"));
   EXPECT_EQ(sum.touched, all.mode_counters.at("experts_touched"));
   EXPECT_EQ(sum.busiest, all.mode_counters.at("expert_busiest_rows"));
+  const int64_t groups = all.mode_counters.at("expert_groups");
+  EXPECT_EQ(all.mode_counters.at("experts_in_groups"), groups * files->config.moe->num_experts);
+  EXPECT_NEAR(
+      ExpertImbalance(sum.busiest, sum.rows, all.mode_counters.at("experts_in_groups"), groups) *
+          static_cast<double>(sum.rows),
+      sum.weighted, 1e-6 * sum.weighted);
   EXPECT_TRUE((*engine)->CheckCounters().ok());
 }
 

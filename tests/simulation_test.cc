@@ -201,6 +201,20 @@ TEST(SimulationTest, WaitsHaveACause) {
       EXPECT_FALSE(report.profile.empty());
     }
     EXPECT_EQ(rows, counters["rows_routed"]);
+    // Greatest over mean rows of 128 experts, of the job and of a step.
+    const double imbalance =
+        128.0 * static_cast<double>(counters["expert_busiest_rows"]) / static_cast<double>(rows);
+    simdjson::dom::parser parser;
+    const auto summary = base::ParseJson(parser, job::SummaryJson(result->run.summary));
+    EXPECT_NEAR(double((*summary)["expert_imbalance"]), imbalance, 1e-6 * imbalance);
+    const auto step = std::ranges::find_if(
+        result->steps, [](const StepRecord& each) { return each.rows_routed > 0; });
+    std::string line;
+    report::AppendStepLine(*step, &line);
+    EXPECT_NEAR(double((*base::ParseJson(parser, line))["expert_imbalance"]),
+                128.0 * static_cast<double>(step->expert_busiest_rows) /
+                    static_cast<double>(step->rows_routed),
+                1e-6);
     if (pulls) {
       // All but what was asked for ahead and had not begun when the job ended.
       const auto pulled = static_cast<uint64_t>(counters["bytes_pulled"]);

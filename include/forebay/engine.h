@@ -118,6 +118,15 @@ inline double TokenImbalance(const EngineStats& stats) {
                    [](const ReplicaStats& replica) { return static_cast<double>(replica.tokens); });
 }
 
+// Rows of the busiest of a layer's experts by the mean of all of them, from sums over groups of
+// rows (a layer of a rank's step each); 0: there were no rows.
+inline double ExpertImbalance(int64_t busiest_rows, int64_t rows, int64_t experts_in_groups,
+                              int64_t groups) {
+  if (rows <= 0 || groups <= 0) return 0;
+  return static_cast<double>(busiest_rows) / static_cast<double>(rows) *
+         static_cast<double>(experts_in_groups) / static_cast<double>(groups);
+}
+
 // One step of one replica, for whoever records steps (`--steps`, the report, replays).
 struct StepRecord {
   int32_t replica = 0;
@@ -146,6 +155,7 @@ struct StepRecord {
   // Sums over layers with experts: rows of all experts, experts that had rows, and rows of the
   // expert that had most.
   int64_t rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;
+  double expert_imbalance = 0;  // ExpertImbalance of the same layers
 };
 
 // Called from the replica's control task after each step. Calls of several replicas do not overlap.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/routing.h"
 #include "model/weight_views.h"
 #include "sample/softmax.h"
 
@@ -82,8 +83,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   decoder.stream = &rank->device_->compute();
   decoder.capacity = plan.capacity;
   decoder.routing = membership.routing.get();
-  if (config.moe)
-    rank->routed_ = std::make_unique<kernels::RoutingCounters>(config.moe->num_experts);
+  rank->routed_ = model::RoutingCountersOf(config);
   decoder.routed = rank->routed_.get();
   decoder.replica = membership.replica;
   rank->CutChosen(plan);

@@ -162,6 +162,8 @@ RankSet::Counts RankSet::Count() const {
     sum.rows_routed += routed->rows;
     sum.experts_touched += routed->experts;
     sum.expert_busiest_rows += routed->busiest_rows;
+    sum.expert_groups += routed->groups;
+    sum.experts_in_groups += routed->experts_in_groups;
   }
   return sum;
 }
@@ -174,6 +176,9 @@ void RankSet::TakeCounts(StepRecord* record) {
   record->rows_routed = now.rows_routed - before.rows_routed;
   record->experts_touched = now.experts_touched - before.experts_touched;
   record->expert_busiest_rows = now.expert_busiest_rows - before.expert_busiest_rows;
+  record->expert_imbalance = ExpertImbalance(record->expert_busiest_rows, record->rows_routed,
+                                             now.experts_in_groups - before.experts_in_groups,
+                                             now.expert_groups - before.expert_groups);
 }
 
 }  // namespace forebay::engine

@@ -70,6 +70,7 @@ class RankSet {
   struct Counts {
     WaitSeconds waits;
     int64_t bytes_wanted = 0, rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;
+    int64_t expert_groups = 0, experts_in_groups = 0;
   };
   Counts Count() const;
 

@@ -36,6 +36,12 @@ double StepsOverLeast(const EngineStats& stats) {
   return Rate(stats.steps, static_cast<double>(CounterOf(stats, "least_steps")));
 }
 
+// That of all layers with experts in all steps; 0: there are none.
+double ExpertImbalanceOf(const EngineStats& stats) {
+  return ExpertImbalance(CounterOf(stats, "expert_busiest_rows"), CounterOf(stats, "rows_routed"),
+                         CounterOf(stats, "experts_in_groups"), CounterOf(stats, "expert_groups"));
+}
+
 void AppendStats(const EngineStats& stats, base::JsonWriter& writer) {
   const std::pair<const char*, int64_t> counts[] = {
       {"requests_finished", stats.requests_finished},
@@ -146,6 +152,8 @@ std::string SummaryJson(const JobSummary& summary) {
     writer.Key("predicted_over_measured").Double(ratio);
   if (const double ratio = StepsOverLeast(summary.stats); ratio > 0)
     writer.Key("steps_over_least").Double(ratio);
+  if (const double ratio = ExpertImbalanceOf(summary.stats); ratio > 0)
+    writer.Key("expert_imbalance").Double(ratio);
   writer.Key("engine");
   AppendStats(summary.stats, writer);
   writer.Key("mode_counters").BeginObject();
@@ -191,6 +199,10 @@ std::string SummaryText(const JobSummary& summary) {
         summary.stats.replicas.size(), BusyImbalance(summary.stats), TokenImbalance(summary.stats),
         summary.stats.requests_stolen,
         base::FormatBytes(static_cast<uint64_t>(summary.stats.kv_bytes_stolen)));
+  }
+  if (const double ratio = ExpertImbalanceOf(summary.stats); ratio > 0) {
+    text += fmt::format("experts: busiest to mean {:.2f} in rows of a layer; {} of {} had rows\n",
+                        ratio, counters.at("experts_touched"), counters.at("experts_in_groups"));
   }
   if (summary.stats.requests_handed_over > 0) {
     text +=

@@ -62,6 +62,8 @@ void Check(const char* label, const ExpertsArgs& args) {
   FB_CHECK(args.x_stride >= weight.k && args.y_stride >= weight.n,
            "{}: strides {} and {} of rows of {} and {}", label, args.x_stride, args.y_stride,
            weight.k, weight.n);
+  FB_CHECK(args.x_rows == nullptr || args.x_count > 0, "{}: rows of x by number, of {}", label,
+           args.x_count);
   FB_CHECK(args.num_experts > 0 && (args.runs != nullptr) == !args.heads() &&
                (weight.tiles != nullptr) == args.heads() && !(args.heads() && args.x_rows),
            "{}: {} experts with {} runs and {} offsets, {} tiles; expected runs and offsets, or "
@@ -92,12 +94,10 @@ void Experts(device::Stream& stream, const KernelSet& kernels, const char* label
   operation.Reads(args.offsets, (experts + 1) * sizeof(*args.offsets));
   operation.Reads(args.runs, experts * sizeof(*args.runs));
   operation.Reads(weight.panels, sizeof(*weight.panels) * weight.num_panels);
-  // Rows of x that are picked by number lie anywhere in it; their extent is not known here.
-  if (args.x_rows == nullptr) {
-    operation.Reads(args.x, ((rows - 1) * args.x_stride + weight.k) * element);
-  } else {
-    operation.Reads(args.x_rows, rows * sizeof(*args.x_rows));
-  }
+  // Rows of x that are picked by number lie anywhere in it.
+  const uint64_t x_rows = args.x_rows == nullptr ? rows : static_cast<uint64_t>(args.x_count);
+  operation.Reads(args.x, ((x_rows - 1) * args.x_stride + weight.k) * element);
+  if (args.x_rows != nullptr) operation.Reads(args.x_rows, rows * sizeof(*args.x_rows));
   operation.further_accesses = RunReads;
   stream.Enqueue(operation);
 }

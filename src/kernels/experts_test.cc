@@ -93,6 +93,7 @@ class Problem {
     args.max_rows = offsets_.back() + 5;  // the capacity, not the rows
     args.x = x_.get();
     args.x_rows = case_.gathered ? x_rows_.data() : nullptr;
+    args.x_count = case_.gathered ? offsets_.back() / 2 + 1 : 0;
     args.y = y;
     args.x_stride = x_stride_;
     args.y_stride = y_stride_;

@@ -225,6 +225,23 @@ TEST(OpDesc, ExpertsCountWhatTheyFind) {
   EXPECT_EQ(reads[0].data, &runs[2]);
   EXPECT_EQ(reads[1].data, &runs[1]);
   EXPECT_EQ(reads[1].bytes, 128u * 32 * 2);
+
+  // What is read of x: the rows of the grouped order, or those that are picked by number.
+  const auto bytes_of_x = [&](const device::Operation& operation) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < operation.num_accesses; ++i) {
+      const device::Access& access = operation.accesses[static_cast<size_t>(i)];
+      if (access.data == x) bytes += access.bytes;
+      EXPECT_EQ(access.write, access.data == y);
+    }
+    return bytes;
+  };
+  EXPECT_EQ(bytes_of_x(stream.operations[0]), 40u * 32 * 2);
+  const int32_t x_rows[40] = {};
+  args.x_rows = x_rows;
+  args.x_count = 10;
+  Experts(stream, RefKernels(), "experts_gate_up", args);
+  EXPECT_EQ(bytes_of_x(stream.operations[1]), 10u * 32 * 2);
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ void RoutingCounters::Count(const int32_t* offsets, int32_t num_experts) {
   ++groups;
   rows += offsets[num_experts];
   experts += with_rows;
+  experts_in_groups += num_experts;
   busiest_rows += most;
 }
 

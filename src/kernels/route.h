@@ -58,10 +58,11 @@ struct RoutingCounters {
   // Rows of each of so many experts are counted too.
   explicit RoutingCounters(int64_t num_experts = 0) : rows_of(static_cast<size_t>(num_experts)) {}
 
-  std::atomic<int64_t> groups{0};        // a layer of a step each
-  std::atomic<int64_t> rows{0};          // all experts'
-  std::atomic<int64_t> experts{0};       // that had rows
-  std::atomic<int64_t> busiest_rows{0};  // those of the expert with most rows of each group
+  std::atomic<int64_t> groups{0};             // a layer of a step each
+  std::atomic<int64_t> rows{0};               // all experts'
+  std::atomic<int64_t> experts{0};            // that had rows
+  std::atomic<int64_t> experts_in_groups{0};  // that rows were grouped by
+  std::atomic<int64_t> busiest_rows{0};       // those of the expert with most rows of each group
   // [num_experts]: of all layers; one task counts
   std::vector<std::atomic<int64_t>> rows_of;
 

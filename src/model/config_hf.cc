@@ -69,9 +69,9 @@ void ReadSizes(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
 }
 
 // Layers with a window by layer_types, where the file has it, else by max_window_layers.
-void ReadUpperLayerWindows(JsonFields* in, ModelConfig* config) {
+void ReadUpperLayerWindows(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
   const bool on = in->Bool("use_sliding_window", false);
-  const int64_t window = in->Int("sliding_window", 1, kMostPositions, 4096);
+  const int64_t window = in->Int("sliding_window", 1, kMostPositions, rules.default_window);
   const int64_t first = in->Int("max_window_layers", 0, kMostPositions, 28);
   const std::vector<std::string> types = in->Strings("layer_types");
   if (!types.empty() && static_cast<int64_t>(types.size()) != config->num_layers) {
@@ -95,11 +95,12 @@ void ReadUpperLayerWindows(JsonFields* in, ModelConfig* config) {
   }
 }
 
-void ReadWindows(JsonFields* in, WindowRule rule, bool null_window, ModelConfig* config) {
+void ReadWindows(JsonFields* in, const ConfigRules& rules, bool null_window, ModelConfig* config) {
   config->sliding_window.assign(config->num_layers, 0);
-  if (rule == WindowRule::kUpperLayers) return ReadUpperLayerWindows(in, config);
-  if (rule != WindowRule::kAllLayers || null_window) return;
-  const int64_t window = in->Int("sliding_window", 1, kMostPositions, 4096);
+  if (rules.window == WindowRule::kUpperLayers) return ReadUpperLayerWindows(in, rules, config);
+  if (rules.window != WindowRule::kAllLayers || null_window) return;
+  if (rules.default_window == 0 && !in->Has("sliding_window")) return;
+  const int64_t window = in->Int("sliding_window", 1, kMostPositions, rules.default_window);
   config->sliding_window.assign(config->num_layers, static_cast<int32_t>(window));
 }
 
@@ -223,7 +224,7 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
   config.qk_norm = rules.qk_norm;
   simdjson::dom::element window;
   const bool null_window = !in.object().at_key("sliding_window").get(window) && window.is_null();
-  ReadWindows(&in, rules.window, null_window, &config);
+  ReadWindows(&in, rules, null_window, &config);
   FB_RETURN_IF_ERROR(in.status());
   FB_RETURN_IF_ERROR(ValidateConfig(config, file));
 

@@ -24,6 +24,13 @@ std::string GoldenText(const std::string& model) {
   return *base::ReadFile(kGolden + "models/" + model + "/config.json");
 }
 
+// An object's text without a line of that key.
+std::string WithoutKey(std::string json, std::string_view key) {
+  const size_t at = json.find(fmt::format("\"{}\":", key));
+  EXPECT_NE(at, std::string::npos) << key;
+  return json.erase(at, json.find(',', at) + 1 - at);
+}
+
 // An object's text with one more key, the first: of two alike it is the one that counts.
 std::string WithKey(const std::string& json, std::string_view key, std::string_view value) {
   return fmt::format("{{\"{}\": {}, {}", key, value, json.substr(json.find('{') + 1));
@@ -406,6 +413,12 @@ TEST(HfConfig, RoutersOfTheFamilies) {
   EXPECT_TRUE(mixtral.moe->renormalize);
   EXPECT_THAT(mixtral.moe->has_experts, ElementsAre(1, 1));
   EXPECT_THAT(mixtral.sliding_window, ElementsAre(0, 0));
+  // A key that is not there says of Mixtral what null says, and of Mistral a window.
+  for (const auto& [model, window] : {std::pair("mixtral", 0), {"mistral", 4096}}) {
+    const auto bare = ParseHfConfig(WithoutKey(GoldenText(model), "sliding_window"), "config.json");
+    ASSERT_TRUE(bare.ok()) << bare.status().ToString();
+    EXPECT_THAT(bare->sliding_window, ElementsAre(window, window)) << model;
+  }
   const MoeConfig deepseek = *GoldenConfig("deepseek-v3").moe;
   EXPECT_EQ(deepseek.scores, kernels::RouterScores::kSigmoid);
   EXPECT_EQ(deepseek.group_score, kernels::GroupScore::kTwoGreatest);

@@ -44,8 +44,9 @@ struct ConfigRules {
   bool qkv_bias = false;  // q, k, v have a bias and o has none, whatever attention_bias says
   bool qk_norm = false;
   WindowRule window = WindowRule::kNone;
-  int64_t default_head_dim = 0;  // 0: hidden_size / num_attention_heads
-  bool text_part = false;        // all keys may lie in an object "text_config"
+  int64_t default_window = 4096;  // where the key is not there; 0: then there is none
+  int64_t default_head_dim = 0;   // 0: hidden_size / num_attention_heads
+  bool text_part = false;         // all keys may lie in an object "text_config"
   // Keys of config.json that this family alone has; sizes are read by then.
   void (*read_more)(JsonFields* in, ModelConfig* config) = nullptr;
 };

@@ -127,4 +127,9 @@ base::Result<std::shared_ptr<const Routing>> ParseRouting(std::string_view text,
   return Source(std::move(recorded));
 }
 
+std::unique_ptr<kernels::RoutingCounters> RoutingCountersOf(const ModelConfig& config) {
+  if (!config.moe || std::ranges::count(config.moe->has_experts, 1) == 0) return nullptr;
+  return std::make_unique<kernels::RoutingCounters>(config.moe->num_experts);
+}
+
 }  // namespace forebay::model

@@ -41,4 +41,7 @@ class Routing : public kernels::RoutingSource {
 // (model/recorded_routing.h). kRoutingInvalid says what is accepted.
 base::Result<std::shared_ptr<const Routing>> ParseRouting(std::string_view text, uint64_t seed);
 
+// For a rank's counts of what routers chose; null: no layer of the model has experts.
+std::unique_ptr<kernels::RoutingCounters> RoutingCountersOf(const ModelConfig& config);
+
 }  // namespace forebay::model

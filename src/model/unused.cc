@@ -121,6 +121,29 @@ Status Unexpected(const ModelConfig& config, const weights::TensorReader& reader
                             reader.FileOf(name), base::ShownName(name), config.architecture));
 }
 
+// Experts of which the router's outputs say nothing are another model's.
+Status CheckExperts(const ModelConfig& config, const weights::TensorReader& reader) {
+  if (!config.moe) return Status::Ok();
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    if (config.moe->has_experts[layer] == 0) continue;
+    const ExpertNames names = FindFamily(config.family)->layer_names(config, layer).experts;
+    for (const std::string& matrix : {names.gate, names.up, names.down}) {
+      const auto name_of = [&](int64_t expert) {
+        return fmt::format("{}{}.{}", names.prefix, expert, matrix);
+      };
+      int64_t experts = config.moe->num_experts;
+      while (reader.Has(name_of(experts))) ++experts;
+      if (experts == config.moe->num_experts) continue;
+      return Status(
+          kTensorUnexpected,
+          fmt::format("{}: layer {} has {} experts ({}); expected {}, as the configuration says",
+                      reader.FileOf(name_of(experts - 1)), layer, experts, name_of(experts - 1),
+                      config.moe->num_experts));
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> UnusedKeys(const JsonFields& fields) {
@@ -143,6 +166,7 @@ Result<std::vector<std::string>> UnusedTensors(const ModelConfig& config,
                                                std::span<const std::string_view> names,
                                                std::span<const std::string_view> used,
                                                const weights::TensorReader& reader) {
+  FB_RETURN_IF_ERROR(CheckExperts(config, reader));
   std::vector<std::string_view> rest;
   std::ranges::set_difference(names, used, std::back_inserter(rest));
   std::vector<std::string> unused;

@@ -21,7 +21,8 @@ inline constexpr base::ErrorCode kTensorUnexpected{"tensor_unexpected"};
 base::Result<std::vector<std::string>> UnusedKeys(const JsonFields& fields);
 
 // The sorted `names` of the text part that `used` (sorted) has not. Refuses
-// (kTensorUnexpected) biases that are not zero, and norms.
+// (kTensorUnexpected) biases that are not zero, norms, and experts beyond those that the
+// configuration counts.
 base::Result<std::vector<std::string>> UnusedTensors(const ModelConfig& config,
                                                      std::span<const std::string_view> names,
                                                      std::span<const std::string_view> used,

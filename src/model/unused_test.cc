@@ -75,6 +75,25 @@ TEST_F(UnusedTensorsTest, NormsAreRefused) {
   EXPECT_EQ(Find().status().code(), kTensorUnexpected);
 }
 
+// One tensor an expert, or a stack; of the family's own names.
+TEST_F(UnusedTensorsTest, ExpertsBeyondTheConfigurationsAreRefused) {
+  const auto config_of = [](const std::string& model) {
+    const std::string path = TestData() + "/golden/models/" + model + "/config.json";
+    return *ParseHfConfig(*base::ReadFile(path), path);
+  };
+  config_ = config_of("qwen3-moe");
+  folder_.F32("model.layers.1.mlp.experts.up_proj.weight", "[8, 1, 1]", std::vector<float>(8));
+  EXPECT_TRUE(Find().ok()) << Find().status().ToString();
+  folder_.F32("model.layers.0.mlp.experts.down_proj.weight", "[10, 1, 1]", std::vector<float>(10));
+  EXPECT_EQ(Find().status().code(), kTensorUnexpected);
+  EXPECT_THAT(Find().status().message(), HasSubstr("model.safetensors: layer 0 has 10 experts"));
+  EXPECT_THAT(Find().status().message(), HasSubstr("expected 8"));
+  config_ = config_of("mixtral");
+  folder_.F32("model.layers.1.block_sparse_moe.experts.4.w3.weight", "[1]", {1});
+  EXPECT_THAT(Find().status().message(),
+              HasSubstr("layer 1 has 5 experts (model.layers.1.block_sparse_moe.experts.4.w3"));
+}
+
 TEST_F(UnusedTensorsTest, PartsThatAreNotTextAreNamedAlone) {
   folder_.F32("vision_model.layers.0.norm.weight", "[1]", {1})
       .F32("vision_model.layers.0.fc.bias", "[1]", {1});

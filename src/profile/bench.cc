@@ -13,7 +13,6 @@
 namespace forebay::profile {
 namespace {
 
-constexpr uint64_t kDataBytes = 640 * base::kMiB;
 constexpr uint64_t kInputBytes = 64 * base::kMiB;
 constexpr uint64_t kOutputBytes = 160 * base::kMiB;
 constexpr uint64_t kWorkspaceBytes = 32 * base::kMiB;
@@ -88,11 +87,11 @@ base::Result<std::unique_ptr<Bench>> Bench::Create(runtime::Runtime& runtime,
                                 topology.cores.begin() + device_options.num_workers);
   }
   device_options.scratch_bytes = kScratchBytes;
-  device_options.memory_bytes = kDataBytes + kInputBytes + kOutputBytes + kWorkspaceBytes +
+  device_options.memory_bytes = options.data_bytes + kInputBytes + kOutputBytes + kWorkspaceBytes +
                                 device_options.num_workers * kScratchBytes + 2 * base::kMiB;
   FB_ASSIGN_OR_RETURN(bench->device_, device::CreateCpuDevice(runtime, device_options));
   device::Arena& arena = bench->device_->arena();
-  FB_ASSIGN_OR_RETURN(bench->data_, arena.Allocate("data", kDataBytes));
+  FB_ASSIGN_OR_RETURN(bench->data_, arena.Allocate("data", options.data_bytes));
   FB_ASSIGN_OR_RETURN(bench->input_, arena.Allocate("input", kInputBytes));
   FB_ASSIGN_OR_RETURN(bench->output_, arena.Allocate("output", kOutputBytes));
   FB_ASSIGN_OR_RETURN(bench->workspace_, arena.Allocate("workspace", kWorkspaceBytes));
@@ -111,8 +110,10 @@ void Bench::Fill() {
   for (uint64_t at = kPatternBytes; at < data_->bytes; at += kPatternBytes) {
     std::memcpy(data_->data + at, data_->data, std::min(kPatternBytes, data_->bytes - at));
   }
-  std::memcpy(input_->data, data_->data, input_->bytes);
-  std::memcpy(output_->data, data_->data, output_->bytes);  // committed before anything is timed
+  for (const device::Region* region : {input_, output_}) {  // committed before anything is timed
+    for (uint64_t at = 0; at < region->bytes; at += data_->bytes)
+      std::memcpy(region->data + at, data_->data, std::min(data_->bytes, region->bytes - at));
+  }
   std::memset(workspace_->data, 0, workspace_->bytes);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "device/device.h"
 #include "kernels/kernel_set.h"
 #include "runtime/runtime.h"
@@ -18,6 +19,8 @@ struct BenchOptions {
   std::string isa = "auto";
   bool quick = false;       // shorter samples
   bool bf16_alone = false;  // no kernels of fp32 weights and KV
+  // of Bench::data(), which is to be far larger than the caches where its times are to hold
+  uint64_t data_bytes = 640 * base::kMiB;
 };
 
 class Bench {

@@ -1,9 +1,11 @@
 // What `forebay profile` measures: each function adds its numbers and tables to the profile.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cost/profile.h"
 #include "profile/bench.h"
@@ -23,6 +25,10 @@ void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile);
 base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options,
                             cost::DeviceProfile* profile);
 void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
+// The time of an expert's share of grouped ones, of bf16 weights, at all points of the axes.
+cost::UtilisationTable MeasureExpertTable(Bench& bench,
+                                          const std::array<std::vector<double>, 3>& axes,
+                                          int held_out);
 // Experts are measured with bf16 weights alone.
 void MeasureExperts(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);

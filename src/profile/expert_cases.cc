@@ -93,18 +93,25 @@ constexpr double WeightsOf(double side) { return side * side / 2; }
 
 }  // namespace
 
-void MeasureExperts(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
+cost::UtilisationTable MeasureExpertTable(Bench& bench,
+                                          const std::array<std::vector<double>, 3>& axes,
+                                          int held_out) {
   ExpertCase experts(bench);
   TableSpec spec;
   spec.op = cost::TableOp::kExperts;
   spec.format = cost::NumberFormat::kBF16;
-  spec.axes = {{{1, 2, 4, 8, 16, 32, 64, 128, 256},
-                {1, 4},
-                {WeightsOf(1024), WeightsOf(2048), WeightsOf(4096)}}};
-  if (bench.quick()) spec.axes[0] = {1, 4, 16, 64, 256};
+  spec.axes = axes;
   spec.grain = {1, 0, 0};
   spec.seconds = [&](const cost::Point& point) { return experts.Seconds(point); };
-  profile->tables.push_back(MeasureTable(spec, bench.quick() ? 3 : 12));
+  return MeasureTable(spec, held_out);
+}
+
+void MeasureExperts(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
+  std::array<std::vector<double>, 3> axes = {{{1, 2, 4, 8, 16, 32, 64, 128, 256},
+                                              {1, 4},
+                                              {WeightsOf(1024), WeightsOf(2048), WeightsOf(4096)}}};
+  if (bench.quick()) axes[0] = {1, 4, 16, 64, 256};
+  profile->tables.push_back(MeasureExpertTable(bench, axes, bench.quick() ? 3 : 12));
   progress("grouped experts of bf16 weights by rows, skew and weights");
 }
 

@@ -45,6 +45,7 @@ void AppendStepLine(const StepRecord& record, std::string* out) {
     writer.Key("rows_routed").Int(record.rows_routed);
     writer.Key("experts_touched").Int(record.experts_touched);
     writer.Key("expert_busiest_rows").Int(record.expert_busiest_rows);
+    writer.Key("expert_imbalance").Double(record.expert_imbalance);
   }
   writer.Key("taken").BeginArray();
   for (const int64_t line : record.taken) writer.Int(line);

@@ -266,6 +266,7 @@ void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& roun
     GatherRows(context, round, OwnFirst(ranks, i));
   model::RunExperts(context, round.layer, model::ExpertsFrom::kHeld,
                     {.x = context.activations.gathered,
+                     .x_count = all,
                      .source = round.buffers.source,
                      .max_rows = all * k,
                      .gated = round.buffers.gated,

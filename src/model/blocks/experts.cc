@@ -125,6 +125,7 @@ void RunMatrix(const BlockContext& context, const Role& role, const weights::Pla
        .max_rows = rows.max_rows,
        .x = first ? rows.x : rows.gated,
        .x_rows = first ? rows.source : nullptr,
+       .x_count = first ? rows.x_count : 0,
        .y = first ? rows.gated : rows.outputs,
        .x_stride = placed.weight.k,
        .y_stride = placed.weight.n,
@@ -195,6 +196,7 @@ void Run(const BlockContext& context, int64_t layer, int32_t rows) {
   if (routed) RunSharedExpert(context, layer, normed, rows, b);  // while they come
   RunExperts(context, layer, ExpertsFrom::kEverywhere,
              {.x = moe.weighs_input ? b.weighed : normed,
+              .x_count = rows,
               .source = b.source,
               .max_rows = rows * chosen,
               .gated = b.gated,

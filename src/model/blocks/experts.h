@@ -30,7 +30,8 @@ void RouteRows(const BlockContext& context, int64_t layer, const std::byte* norm
                int64_t first_row, int32_t rows, const ExpertBuffers& buffers);
 // Rows of x in the grouped order that `source` and context.weights.expert_offsets say.
 struct GroupedRows {
-  const std::byte* x;
+  const std::byte* x;  // [x_count, hidden] T
+  int32_t x_count;
   const int32_t* source;
   int32_t max_rows;
   std::byte* gated;    // [max_rows, width] T, on the way

@@ -33,9 +33,10 @@ LayerNames Names(const ModelConfig& config, int64_t layer) {
 
 }  // namespace
 
-const Family kMixtral{"mixtral",
-                      kArchitectures,
-                      &Names,
-                      {.window = WindowRule::kAllLayers, .read_more = &ReadExperts}};
+const Family kMixtral{
+    "mixtral",
+    kArchitectures,
+    &Names,
+    {.window = WindowRule::kAllLayers, .default_window = 0, .read_more = &ReadExperts}};
 
 }  // namespace forebay::model

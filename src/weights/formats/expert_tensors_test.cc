@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "testing/test_data.h"
@@ -83,29 +86,92 @@ TEST(ExpertTensors, OfLlama4AreThoseOfItsFile) {
   EXPECT_EQ(source->Find(layer + "4.gate_proj.weight"), nullptr);
 }
 
-TEST(ExpertTensors, StacksOfGguf) {
-  base::TemporaryFolder folder;
-  // Q8_0: a scale of 1 in fp16, then 32 quants; 2 experts of 1 row of 32.
-  std::string q8, f32;
-  for (int expert = 0; expert < 2; ++expert) {
-    Append<uint16_t>(&q8, 0x3C00);
-    for (int i = 0; i < 32; ++i) q8.push_back(static_cast<char>(10 * expert + i));
+// A block of 32 values as GGUF stores a type, and what they are.
+struct Block {
+  std::string bytes;
+  std::vector<float> values;
+};
+
+// A whole number up to 2047 in fp16.
+uint16_t Half(int value) {
+  if (value == 0) return 0;
+  const int exponent = std::bit_width(static_cast<unsigned>(value)) - 1;
+  return static_cast<uint16_t>((exponent + 15) << 10 | (value - (1 << exponent))
+                                                           << (10 - exponent));
+}
+
+// 16 bytes of quants of 4 bits: number i in the lower half of byte i, number i + 16 in the upper.
+void AppendNibbles(const std::vector<int>& quants, std::string* out) {
+  for (size_t i = 0; i < 16; ++i)
+    out->push_back(static_cast<char>(quants[i] | quants[i + 16] << 4));
+}
+
+// Unlike for each `number`.
+Block BlockOf(std::string_view type, int number) {
+  Block block;
+  std::vector<int> quants;
+  for (int i = 0; i < 32; ++i) quants.push_back((7 * number + i) % 16);
+  if (type == "Q8_0") Append(&block.bytes, Half(2));
+  if (type == "Q4_0") Append(&block.bytes, Half(3));
+  if (type == "Q4_1") {
+    Append(&block.bytes, Half(4));
+    Append(&block.bytes, Half(1 + number));
   }
-  for (int i = 0; i < 64; ++i) Append(&f32, static_cast<float>(i));
-  const std::string path =
-      folder.Write("m.gguf", GgufBytes(2, 1)
-                                 .String("general.architecture", "qwen3moe")
-                                 .Tensor("blk.7.ffn_up_exps.weight", {32, 1, 2}, 8, 0)
-                                 .Tensor("blk.7.ffn_down_exps.weight", {1, 32, 2}, 0, 96)
-                                 .Data(q8)
-                                 .Data(f32)
-                                 .bytes());
-  const auto source = WeightSource::Open(path);
-  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  if (type.starts_with("Q4")) AppendNibbles(quants, &block.bytes);
+  for (int i = 0; i < 32; ++i) {
+    const int plain = 37 * number + i, quant = quants[static_cast<size_t>(i)];
+    int value = plain;
+    if (type == "F32") Append(&block.bytes, static_cast<float>(plain));
+    if (type == "F16") Append(&block.bytes, Half(plain));
+    if (type == "BF16")
+      Append<uint16_t>(&block.bytes, tensor::ToBF16(static_cast<float>(plain)).bits);
+    if (type == "Q8_0") {
+      block.bytes.push_back(static_cast<char>(quant - 5));
+      value = 2 * (quant - 5);
+    }
+    if (type == "Q4_0") value = 3 * (quant - 8);
+    if (type == "Q4_1") value = 4 * quant + 1 + number;
+    block.values.push_back(static_cast<float>(value));
+  }
+  return block;
+}
+
+// 3 experts: up has 2 rows of 32, down 32 of 1 in fp32.
+TEST(ExpertTensors, StacksOfGguf) {
+  constexpr int kExperts = 3, kRows = 2;
   const std::string layer = "model.layers.7.mlp.experts.";
-  EXPECT_EQ(Read(*source, layer + "1.up_proj.weight"), Counted(32, 10));
-  EXPECT_EQ(*source->ShapeOf(layer + "1.down_proj.weight"), (tensor::Shape{32, 1}));
-  EXPECT_EQ(Read(*source, layer + "1.down_proj.weight"), Counted(32, 32));
+  for (const auto& [type, id] :
+       {std::pair{"F32", 0}, {"F16", 1}, {"Q4_0", 2}, {"Q4_1", 3}, {"Q8_0", 8}, {"BF16", 30}}) {
+    SCOPED_TRACE(type);
+    std::string up, down;
+    for (int block = 0; block < kExperts * kRows; ++block) up += BlockOf(type, block).bytes;
+    for (const float value : Counted(32 * kExperts)) Append(&down, value);
+    base::TemporaryFolder folder;
+    const std::string path = folder.Write(
+        "m.gguf",
+        GgufBytes(2, 1)
+            .String("general.architecture", "qwen3moe")
+            .Tensor("blk.7.ffn_up_exps.weight", {32, kRows, kExperts}, static_cast<uint32_t>(id), 0)
+            .Tensor("blk.7.ffn_down_exps.weight", {1, 32, kExperts}, 0, (up.size() + 31) / 32 * 32)
+            .Data(up)
+            .Data(down)
+            .bytes());
+    const auto source = WeightSource::Open(path);
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    for (int expert = 0; expert < kExperts; ++expert) {
+      std::vector<float> expected;
+      for (int row = 0; row < kRows; ++row)
+        std::ranges::copy(BlockOf(type, kRows * expert + row).values, std::back_inserter(expected));
+      const std::string name = fmt::format("{}{}.up_proj.weight", layer, expert);
+      EXPECT_EQ(*source->ShapeOf(name), (tensor::Shape{kRows, 32}));
+      EXPECT_EQ(Read(*source, name), expected);
+      float row[32];
+      ASSERT_TRUE(source->ReadRows(name, 1, 2, row).ok());
+      EXPECT_TRUE(std::equal(row, row + 32, expected.begin() + 32));
+    }
+    EXPECT_EQ(*source->ShapeOf(layer + "1.down_proj.weight"), (tensor::Shape{32, 1}));
+    EXPECT_EQ(Read(*source, layer + "1.down_proj.weight"), Counted(32, 32));
+  }
 }
 
 TEST(ExpertTensors, StacksThatFitNothingAreRefused) {

@@ -1,0 +1,32 @@
+#include <gtest/gtest.h>
+
+#include "profile/cases.h"
+#include "runtime/real/real_runtime.h"
+
+namespace forebay::profile {
+namespace {
+
+// Matrices of 128 x 64 and 256 x 128: an expert's time by its rows, by the skew of all rows, and by
+// its weights.
+TEST(MeasureExpertTable, KnowsWhatMoreRowsAndWeightsTake) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto bench =
+      Bench::Create(*runtime, {.threads = 1, .quick = true, .data_bytes = 8 * base::kMiB});
+  ASSERT_TRUE(bench.ok()) << bench.status().ToString();
+  const double small = 128 * 64, large = 256 * 128;
+  const cost::UtilisationTable table =
+      MeasureExpertTable(**bench, {{{1, 64}, {1, 4}, {small, large}}}, 2);
+  EXPECT_EQ(table.op, cost::TableOp::kExperts);
+  EXPECT_EQ(table.format, cost::NumberFormat::kBF16);
+  EXPECT_EQ(table.residual.held_out, 2);
+  for (const double skew : {1.0, 4.0}) {
+    EXPECT_GT(table.Lookup({1, skew, small}).seconds, 0);
+    // 64 and 4 times the work; half as much of it at least shows.
+    EXPECT_GT(table.Lookup({64, skew, small}).seconds, 2 * table.Lookup({1, skew, small}).seconds);
+    EXPECT_GT(table.Lookup({64, skew, large}).seconds,
+              1.5 * table.Lookup({64, skew, small}).seconds);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::profile
