@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 import pooling
-from machine import Machine
+from machine import Machine, share_memory
 from pooling import counter, median
 from shapes import QWEN3_30B_A3B_CUT
 
@@ -84,7 +84,7 @@ def cell(bench, machine, profile, modes, args, rows, cv):
             bench.common = [*common, "--record-routing", routing] if records else common
             real[name].append(machine.beside(lambda: bench.run(layout, "cpu" if layout is None else "2xcpu")))
     bench.common = [*common, "--routing", routing]
-    path = bench.share_memory(profile, [read for _, read in machine.seen])
+    path = share_memory(profile, [read for _, read in machine.seen], bench.at("shared.json"))
     simulated = {name: bench.run(layout, f"sim:2x{path}", True) for name, layout in modes if layout is not None}
     lines = [f"Steps of at most {rows} rows; prompts of a CV of {cv}, {args.prompt_steps} steps a rank; {args.output} tokens each:", "",
              "| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]

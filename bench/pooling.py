@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-from machine import Machine
+from machine import Machine, share_memory
 
 # Qwen3-0.6B with a smaller vocabulary: heads are not pooled and would only make every step longer.
 CONFIG = {
@@ -89,14 +89,6 @@ class Bench:
             sys.exit(f"forebay profile failed\n{done.stderr}")
         return path
 
-    def share_memory(self, profile, reads):
-        """The path of the profile with what both cores read while the real runs were made, rather than at the profile's one moment."""
-        profile["numbers"]["machine_bytes_per_s"] = {"value": statistics.median(reads), "mark": "measured", "source": "probes around the runs"}
-        path = self.at("shared.json")
-        with open(path, "w") as f:
-            json.dump(profile, f)
-        return path
-
 
 def number(profile, name):
     return profile["numbers"][name]["value"]
@@ -160,7 +152,7 @@ def main():
             for name, layout in LAYOUTS:
                 real[name].append(machine.beside(lambda: bench.run(layout, "cpu" if layout is None else "2xcpu")))
         reads = [read for _, read in machine.seen]
-        path = bench.share_memory(profile, reads)
+        path = share_memory(profile, reads, bench.at("shared.json"))
         simulated = {name: bench.run(layout, f"sim:2x{path}", True) for name, layout in LAYOUTS if layout is not None}
     # A row of a decode step takes 2 operations a weight, which has 2 bytes.
     knee = number(profile, "bf16_flops") / number(profile, "memory_bytes_per_s")

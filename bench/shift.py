@@ -4,7 +4,8 @@
 usage: shift.py FOREBAY [--rounds 3] [--prompts 8] [--layers 28] [--profile FILE] [--tables rows,paced,time] [--quick] [--out FILE]
 
 A step is that of one prompt of so many tokens, so attention is the same in all modes. Modes take turns within a round; figures are medians
-over all steps of all rounds, with the range of the rounds' medians. Bytes are what ranks read from each other in linear layers, of a row and layer:
+over all steps of all rounds, with the range of the rounds' medians. Probes (limits_probe, built beside the program) stand around each round, and the
+simulator's two ranks share what these say that both cores read at once. Bytes are what ranks read from each other in linear layers, of a row and layer:
 the counters of the run, which tests hold to the closed forms. The simulator prices the same steps by the profile of a core; its ratio of SP to TP
 stands beside the real one.
 
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 
+from machine import Machine, share_memory
 from pooling import CONFIG
 
 ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
@@ -81,13 +83,24 @@ class Bench:
         times = [1e3 * (step["end"] - step["begin"]) for step in taken[1:] or taken]  # the first finds cold caches
         return {"ms": times, "mode": f"{taken[-1]['sp']}x{taken[-1]['tp']}", "bytes": moved / prompts / rows / self.args.layers}
 
-    def by_rows(self, real, simulated):
-        """A table of steps by rows, and what was wanted of it: `real` and `simulated` are the devices' flags."""
+    def simulated(self, path, reads):
+        """Flags of two devices of a profile, which share what both cores read."""
+        with open(path) as file:
+            return ["--devices", f"sim:2x{share_memory(json.load(file), reads, self.at('shared.json'))}"]
+
+    def by_rows(self, real, profile):
+        """A table of steps by rows, and what was wanted of it: `real` are the devices' flags, `profile` is the path of what prices them."""
         found, rows_of = {}, ROWS[:5:2] if self.args.quick else ROWS
-        for _ in range(self.args.rounds):
+        machine = Machine(self.args.forebay)
+
+        def take_turns():
             for rows in rows_of:
                 for name, mode in MODES:
                     found.setdefault((rows, name), []).append(self.steps_of(mode, rows, real, self.args.prompts))
+        for _ in range(self.args.rounds):
+            machine.beside(take_turns)
+        reads = [read for _, read in machine.seen]
+        simulated = self.simulated(profile, reads)
         lines = ["| rows | SP, ms | TP, ms | SP by TP | simulated | auto, ms | over the better | it takes | SP, bytes | TP, bytes |",
                  "|---|---|---|---|---|---|---|---|---|---|"]
         ratios, priced_ratios, over, spread = [], [], [], []
@@ -115,7 +128,9 @@ class Bench:
         wanted = [(f"SP by TP of {of[0]}, {of[1]} and {of[-2]} rows", f"{ratios[0]:.2f}, {ratios[1]:.2f}, {ratios[-1]:.2f}"),
                   ("rows from which SP is shorter; from which auto takes it", f"{of[crosses]}; {of[changes]}: {abs(crosses - changes)} apart in this list"),
                   ("SP by TP over the simulator's, least and most", f"{min(apart):.2f}, {max(apart):.2f}"),
-                  ("auto over the better, most; the better's own slowest over its median", f"{max(over):.2f}; {max(spread):.2f}")]
+                  ("auto over the better, most; the better's own slowest over its median", f"{max(over):.2f}; {max(spread):.2f}"),
+                  ("both cores read at once, median and range of the probes",
+                   f"{statistics.median(reads) / 1e9:.1f} GB/s, {min(reads) / 1e9:.1f} to {max(reads) / 1e9:.1f}")]
         return [*lines, "", *(f"- {what}: {figure}" for what, figure in wanted)]
 
     def over_time(self, real):
@@ -159,8 +174,8 @@ def main():
         bench = Bench(args, folder)
         core, paced, gbps = bench.profiles()
         slow = ["--devices", "2xcpu", "--device-profile", paced, "--link-gbps", f"{gbps:.9f}"]
-        tables = {"rows": lambda: bench.by_rows(["--devices", "2xcpu", "--device-profile", core], ["--devices", f"sim:2x{core}"]),
-                  "paced": lambda: [f"*Paced*: {gbps:.3f} GB/s to a rank", "", *bench.by_rows(slow, ["--devices", f"sim:2x{paced}"])],
+        tables = {"rows": lambda: bench.by_rows(["--devices", "2xcpu", "--device-profile", core], core),
+                  "paced": lambda: [f"*Paced*: {gbps:.3f} GB/s to a rank", "", *bench.by_rows(slow, paced)],
                   "time": lambda: [f"*Paced*: {gbps:.3f} GB/s to a rank", "", *bench.over_time(slow)]}
         lines = [f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}; Qwen3-0.6B's layers, {args.layers} of them, vocabulary "
                  "32,768, two ranks of a core"]

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "engine/compose.h"
 #include "kernels/testing/tile_sets.h"
@@ -141,6 +142,102 @@ TEST_P(ShapeLayoutTest, ModesAtRandomChangeNothingElse) {
   run_one();
   run("sp=2,tp=2");
   EXPECT_EQ(numerics_class_, "amx_split-bf16-kvbf16");
+}
+
+// Choices that are preempted come back in other modes than they left. Each grows into three blocks,
+// so that any three which run together are more than the cache holds.
+TEST_P(ShapeLayoutTest, PreemptedChoicesComeBackInAnyMode) {
+  requests_.resize(12);
+  for (Request& request : requests_) {
+    request.prompts[0].resize(20, 7);
+    request.n = 1;
+    request.sampling.max_tokens = 70;
+  }
+  options_.prefix_caching = false;
+  ForEachLayout({{8, 2, 256, {"sp=2,tp=2"}}, {14, 2, 256, {"sp=2,pp=2"}}},
+                [&](const layout::Layout&, const std::string& text) {
+                  options_.trial.shift_every = schedule::kFlipAtRandom;
+                  options_.limits.kv_blocks = 7;
+                  RunAsOne(text);
+                  EXPECT_GT(stats_.preemptions, 0);
+                  EXPECT_GT(stats_.recomputed_tokens, 0);
+                  EXPECT_GT(Counter("shift_switches"), 0);
+                  options_.limits.kv_blocks = 0;
+                });
+}
+
+// Every other product that is accepted: five and seven ranks, whose leaves are not equally many,
+// and two replicas or stages of four.
+TEST_P(ShapeLayoutTest, EveryModeOfEveryProductGivesTheSameDigests) {
+  const std::vector<Shape> shapes = {
+      {8,
+       2,
+       256,
+       {"sp=2,tp=4", "sp=5", "sp=7", "dp=2,sp=4", "dp=2,sp=2,tp=2", "sp=4,pp=2", "sp=2,tp=2,pp=2"}},
+      {9, 3, 288, {"sp=3,pp=2"}}};
+  ForEachLayout(shapes, [&](const layout::Layout& layout, const std::string& text) {
+    const std::vector<model::Degrees> modes = layout::ModesOf(layout.degrees(), false);
+    for (const model::Degrees& mode : modes) {
+      SCOPED_TRACE(layout::FormatMode(mode));
+      options_.shift.mode = mode;
+      RunAsOne(text);
+      EXPECT_EQ(StepsIn(mode), stats_.steps);
+      EXPECT_EQ(Counter("bytes_all_to_all") > 0, mode.sp > 1);
+    }
+    options_.shift.mode.reset();
+    options_.trial.shift_every = schedule::kFlipAtRandom;
+    RunAsOne(text);
+    for (const model::Degrees& mode : modes) EXPECT_GT(StepsIn(mode), 0);
+    EXPECT_GT(Counter("shift_switches"), 0);
+  });
+}
+
+// Steps of fewer rows than ranks, of as many, and of one more: each is a prompt that ends with its
+// first token. What would make the ranks' rows equally many is counted.
+TEST_P(ShapeLayoutTest, StepsOfExactlySoManyRowsGiveTheSameDigests) {
+  const std::vector<Shape> shapes = {
+      {8, 2, 256, {"sp=2", "sp=4", "sp=2,tp=2", "sp=5", "sp=7", "sp=8"}},
+      {6, 6, 256, {"sp=3,tp=2"}}};
+  const auto prompts_of = [&](const std::set<int>& lengths) {
+    requests_.clear();
+    for (const int rows : lengths) {
+      Request request;
+      request.id = request.line = std::ssize(requests_);
+      request.prompts.emplace_back();
+      for (int t = 0; t < rows; ++t) request.prompts[0].push_back((rows * 31 + t * 7) % 250);
+      request.sampling.temperature = 1;
+      request.sampling.max_tokens = 1;
+      request.sampling.ignore_eos = true;
+      requests_.push_back(std::move(request));
+    }
+  };
+  options_.prefix_caching = false;
+  options_.limits.max_num_seqs = 1;
+  for (const Shape& shape : shapes) {
+    Open(shape);
+    for (const char* text : shape.layouts) {
+      SCOPED_TRACE(fmt::format("{} of {}/{}", text, shape.heads, shape.kv_heads));
+      const model::Degrees degrees = layout::ParseLayout(text)->degrees();
+      const std::set<int> lengths = {1, 2, std::max(1, degrees.sp - 1), degrees.sp, degrees.sp + 1,
+                                     9};
+      prompts_of(lengths);
+      options_.shift = {};
+      options_.trial.shift_every = 0;
+      expected_ = Run("cpu", "");
+      options_.shift.mode = degrees;
+      RunAsOne(text);
+      int64_t pads = 0;
+      for (const int rows : lengths)
+        pads += (rows + degrees.sp - 1) / degrees.sp * degrees.sp - rows;
+      EXPECT_EQ(stats_.steps, std::ssize(lengths));
+      EXPECT_EQ(StepsIn(degrees), stats_.steps);
+      EXPECT_EQ(Counter("sp_pad_rows"), pads);
+      options_.shift.mode.reset();
+      options_.trial.shift_every = 1;
+      RunAsOne(text);
+      EXPECT_GT(Counter("shift_switches"), 0);
+    }
+  }
 }
 
 // A second model, loaded for tp alone, in place of views.

@@ -213,7 +213,7 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
   command
       .add_option("--shift-modes", flags.shift_modes,
                   "Modes that auto chooses from: all of the layout's, or its ends alone (default: "
-                  "all, with --shift-weights copy ends)")
+                  "all; with --shift-weights copy or pooled weights ends)")
       .among({"all", "ends"});
   command
       .add_option("--shift-weights", flags.shift_weights,

@@ -324,6 +324,22 @@ TEST(Options, AModeThatTheLayoutCannotTakeIsNamed) {
   const auto plan = PlanLayout(options, *model::LoadBuiltinConfig("Qwen3-32B"));
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().message().rfind("--mode gather: ", 0), 0u) << plan.status().message();
+  // Ranks that cut rows pull what they share.
+  options.machine.devices = *ParseDevices("sim:8xh20");
+  for (const char* layout : {"sp=8", "sp=4,tp=2,weights=striped,pool=64", "dp=2,sp=4"}) {
+    options.layout = *ParseLayout(layout);
+    for (const auto& [mode, name] :
+         {std::pair{FfnMode::kShip, "ship"}, {FfnMode::kGather, "gather"}}) {
+      options.ship.mode = StepMode{.ffn = mode};
+      const base::Status refused =
+          PlanLayout(options, *model::LoadBuiltinConfig("Qwen3-32B")).status();
+      EXPECT_THAT(
+          refused.message(),
+          testing::AllOf(HasSubstr(fmt::format("--mode {} with sp={}", name, options.layout->sp)),
+                         HasSubstr("expected pull, or sp=1")))
+          << layout;
+    }
+  }
 }
 
 // What part of 128 experts has rows, of which each row takes 8.

@@ -526,6 +526,45 @@ TEST(Replica, BytesBetweenRanksAreTheClosedForms) {
   EXPECT_EQ(tensor.bytes_all_to_all, 0);
 }
 
+// The same where rows and weights are cut together, where several ranks hold a KV head, and where
+// ranks have unequally many heads.
+TEST(Replica, BytesBetweenRanksOfOtherCutsAreTheClosedForms) {
+  const auto real = runtime::CreateRealRuntime();
+  const int64_t hidden = 96, layers = 3, head_dim = 16, steps[] = {37, 21, 4};
+  // The sum over ranks of the rows that are not their own, for each of their heads.
+  const auto moved = [&](int sp, const std::vector<int64_t>& heads, int64_t kv_heads) {
+    int64_t values = 0;
+    for (const int64_t rows : steps) {
+      for (int index = 0; index < sp; ++index) {
+        const int64_t others = rows - base::EvenPart(rows, sp, index).size();
+        for (size_t block = static_cast<size_t>(index); block < heads.size();
+             block += static_cast<size_t>(sp))
+          values += others * (2 * heads[block] + 2 * kv_heads);
+      }
+    }
+    return values * head_dim * layers;
+  };
+  const int64_t rows = 37 + 21 + 4;
+  const Case& gqa = kCases[0];
+  const Outcome both = RunReplica(*real, gqa, {2, 2}, 1, 1);
+  EXPECT_EQ(both.bytes_all_to_all, 2 * moved(2, {2, 2, 2, 2}, 1));
+  // Half of the rows and (8 + 2 x 4 + 8) heads' vectors of 2 bytes.
+  EXPECT_EQ(both.bytes_all_to_all, rows * (8 + 8 + 8) * head_dim * 2 / 2 * layers);
+  EXPECT_EQ(both.bytes_all_reduce, layers * 8 * 2 * (2 - 1) * rows * hidden);
+  EXPECT_EQ(both.pad_rows, 1 + 1 + 0);
+  const Outcome twice = RunReplica(*real, gqa, {2, 2}, 1, 1, {.one_meeting_rows = 0});
+  EXPECT_EQ(twice.bytes_all_to_all, both.bytes_all_to_all);
+  EXPECT_EQ(twice.bytes_all_reduce, layers * 2 * (2 - 1) * rows * hidden * (4 + 2));
+  // Two KV heads on four ranks: R = 2. Values are fp32.
+  const Outcome copies = RunReplica(*real, kCases[1], {4, 1}, 1, 1);
+  EXPECT_EQ(copies.bytes_all_to_all, 4 * moved(4, {2, 2, 2, 2}, 1));
+  EXPECT_EQ(copies.bytes_all_to_all, rows * 3 * (8 + 2 * 2 * 2 + 8) * head_dim * 4 / 4 * layers);
+  // 14 heads are 8 leaves of 1 or 2, so that ranks have 3, 4, 3 and 4.
+  const Case uneven{"uneven", 14, 2, 256, 1100, DType::kBF16};
+  EXPECT_EQ(RunReplica(*real, uneven, {4, 1}, 1, 1).bytes_all_to_all,
+            2 * moved(4, {3, 4, 3, 4}, 1));
+}
+
 TEST_P(ReplicaTest, StepsThatOverlapHaveTheBytesOfOne) {
   const Case& c = kCases[0];
   const auto real = runtime::CreateRealRuntime();
