@@ -301,6 +301,12 @@ base::Status LocalEngine::CheckCounters() const {
             fmt::format("--mode {}: none of {} steps was taken so ({} is 0); expected one at least",
                         schedule::Name(mode), all.steps, counter)};
   }
+  if (parts_.forced_offload != nullptr && all.mode_counters.at("kv_offload_unused") > 0) {
+    return {kOffloadUnused,
+            fmt::format("--kv-offload {}: none of {} steps streamed a block (kv_blocks_streamed is "
+                        "0); expected one at least, or auto",
+                        parts_.forced_offload, all.steps)};
+  }
   const auto& moe = replicas_[0]->ranks()[0]->decoder().config->moe;
   if (!moe || std::ranges::count(moe->has_experts, 1) == 0) return {};
   if (all.mode_counters.at("rows_routed") > 0) return {};
