@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <functional>
+#include <utility>
+
 #include "layout/stream_choice.h"
+#include "runtime/virtual/virtual_runtime.h"
+#include "schedule/policy.h"
 #include "testing/layout_fixture.h"
 
 namespace forebay {
@@ -109,6 +114,7 @@ TEST_P(StreamKv, BesideAFileChangesNothing) {
   EXPECT_GT(stats_.mode_counters["kv_blocks_to_file"], 0);
   EXPECT_GT(stats_.mode_counters["kv_file_bytes_written"], 0);
   EXPECT_EQ(stats_.mode_counters["kv_offload_unused"], 0);
+  EXPECT_TRUE(mode_status_.ok()) << mode_status_.ToString();
 }
 
 // What was asked for and did nothing is said, once.
@@ -123,9 +129,12 @@ TEST_P(StreamKv, ThatNothingWasStreamedIsSaid) {
   EXPECT_THAT(said, testing::HasSubstr(note));
   EXPECT_THAT(said, testing::HasSubstr("1 of the device's 9 blocks"));
   EXPECT_EQ(said.find(note), said.rfind(note));
+  EXPECT_EQ(mode_status_.code(), engine::kOffloadUnused);
+  EXPECT_THAT(mode_status_.message(), testing::HasSubstr("--kv-offload always"));
   options_.tier.offload = layout::Offloading::kAuto;
   Run();
   EXPECT_FALSE(stats_.mode_counters.contains("kv_offload_unused"));
+  EXPECT_TRUE(mode_status_.ok()) << mode_status_.ToString();
 }
 
 // Prompts and answers that no device of so few blocks holds, alone and beside others; siblings
@@ -176,6 +185,121 @@ TEST_P(StreamKv, BytesAreWhatTheCountersSay) {
   EXPECT_LE(counters["kv_bytes_streamed"], read + read / 20);
   EXPECT_EQ(counters["kv_bytes_down"], counters["kv_blocks_stored"] * BlockBytes());
   EXPECT_EQ(counters["kv_blocks_lost"], 0);
+}
+
+// As the summary has them, step by step.
+class MovedBlocks final : public StepObserver {
+ public:
+  void OnStep(const StepRecord& record) override {
+    down += record.kv_blocks_down, up += record.kv_blocks_up;
+    streamed += record.kv_blocks_streamed;
+    most = std::max(most, record.kv_stream_limit);
+  }
+  int64_t down = 0, up = 0, streamed = 0, most = 0;
+};
+
+TEST_P(StreamKv, StepsSayWhatMoved) {
+  StreamInto(9, 12 * static_cast<uint64_t>(BlockBytes()));
+  options_.trial.flip_streaming = 3;
+  MovedBlocks moved;
+  observer_ = &moved;
+  Run();
+  observer_ = nullptr;
+  EXPECT_GT(moved.streamed, 0);
+  EXPECT_EQ(moved.streamed, stats_.mode_counters["kv_blocks_streamed"]);
+  EXPECT_GT(moved.down, 0);
+  EXPECT_EQ(moved.down, stats_.mode_counters["kv_blocks_stored"]);
+  EXPECT_GT(moved.most, 0);
+  EXPECT_LE(moved.most, stats_.mode_counters["kv_stream_places"]);
+  EXPECT_GT(moved.up, 0);
+  EXPECT_EQ(moved.up, stats_.mode_counters["kv_blocks_up"]);
+}
+
+TEST_P(StreamKv, InFloat32ChangesNothing) {
+  options_.machine.dtype = tensor::DType::kF32;
+  const Answers expected = Run();
+  StreamInto(9);
+  EXPECT_EQ(Run(), expected);
+  EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0);
+}
+
+TEST_P(StreamKv, UnderOtherPoliciesChangesNothing) {
+  requests_.resize(10);
+  const Answers expected = Run();
+  for (const char* policy : {"sarathi", "vllm", "makespan", "adaptive"}) {
+    SCOPED_TRACE(policy);
+    options_.policy = *schedule::FindPolicy(policy);
+    StreamInto(8);
+    EXPECT_EQ(Run(), expected);
+    EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0);
+  }
+}
+
+// As much as stays hidden by the prices of a device, and less where steps wait.
+TEST_P(StreamKv, UniformChangesNothing) {
+  requests_.resize(10);
+  const Answers expected = Run();
+  StreamInto(8);
+  options_.tier.offload = layout::Offloading::kUniform;
+  options_.machine.device_profile = "zen4";
+  options_.limits.mean_context = 96;
+  EXPECT_EQ(Run(), expected);
+  EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0);
+  EXPECT_GT(stats_.mode_counters["kv_stream_places"], 0);
+}
+
+// Stands for a copy into a slot, and does not end in time.
+struct HangArgs {
+  runtime::Runtime* runtime;
+};
+void Hang(const HangArgs& args, const device::WorkerContext&) {
+  args.runtime->Sleep(3'000'000'000);
+}
+
+// The second result hangs the stream on which KV comes up.
+class HangingSink final : public testing_support::ListSink {
+ public:
+  explicit HangingSink(std::function<void()> hang) : hang_(std::move(hang)) {}
+  bool Finish(RequestResult result) override {
+    ListSink::Finish(std::move(result));
+    if (results.size() == 2) hang_();
+    return true;
+  }
+
+ private:
+  const std::function<void()> hang_;
+};
+
+TEST_P(StreamKv, TheWatchdogNamesTheCopyThatDoesNotEnd) {
+  StreamInto(9);
+  options_.machine.devices = *layout::ParseDevices("cpu");
+  options_.layout = *layout::ParseLayout("");
+  options_.stall_seconds = 1;
+  options_.trial.max_virtual_delay = 200;
+  RunEnd end = RunEnd::kComplete;
+  runtime::VirtualRuntime runtime(7);
+  testing::internal::CaptureStderr();
+  const base::Status status = runtime.Run([&] {
+    auto engine = engine::CreateEngine(runtime, options_, files_, nullptr);
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    device::Device& device = (*engine)->replica(0).ranks()[0]->device();
+    HangingSink sink([&] {
+      device::Stream& up = device.copy(device::CopyKind::kKvUp);
+      up.SetLayer(2);
+      up.Enqueue(device::MakeOperation<&Hang>({.label = "kv_stream, slot 1"}, HangArgs{&runtime}));
+      up.SetLayer(-1);
+    });
+    testing_support::ListSource source(requests_);
+    RunControl control;
+    end = (*engine)->Run(source, sink, control);
+  });
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(end, RunEnd::kStalled);
+  EXPECT_THAT(said, testing::HasSubstr("did not finish in 1.0s [step_timeout]"));
+  EXPECT_THAT(said, testing::ContainsRegex(
+                        "; rank 0 compute in layer [0-9] waits for 'rank 0 kv copy up'"));
+  EXPECT_THAT(said, testing::HasSubstr("; rank 0 kv copy up in layer 2 runs 'kv_stream, slot 1'"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StreamKv, testing::Values("llama3-gqa", "deepseek-v3"));

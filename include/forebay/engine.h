@@ -151,7 +151,10 @@ struct StepRecord {
   uint64_t plan_hash = 0;
   StepMode mode;
   uint64_t bytes_pulled = 0;  // by its ranks from others, counted when asked for
-  WaitSeconds waits;          // its compute streams held by events of other streams or ranks
+  // Blocks of KV that went below the device and that came back since the last step ended, that
+  // this one read from below, and that it might read at most.
+  int64_t kv_blocks_down = 0, kv_blocks_up = 0, kv_blocks_streamed = 0, kv_stream_limit = 0;
+  WaitSeconds waits;  // its compute streams held by events of other streams or ranks
   // Sums over layers with experts: rows of all experts, experts that had rows, and rows of the
   // expert that had most.
   int64_t rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;

@@ -379,8 +379,8 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
   for (uint64_t seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
-    const char* const names[] = {"continuous", "sarathi",      "vllm",
-                                 "adaptive",   "static_batch", "whole"};
+    const char* const names[] = {"continuous",   "sarathi", "vllm",    "adaptive",
+                                 "static_batch", "whole",   "makespan"};
     const auto policy = *schedule::CreatePolicy(names[seed % std::size(names)]);
     ChoicesOptions options = Options(static_cast<int32_t>(4 + rng.Below(16)), 0);
     options.streaming.places = static_cast<int32_t>(12 + rng.Below(10));

@@ -302,6 +302,12 @@ base::Status LocalEngine::CheckCounters() const {
             fmt::format("--mode {}: none of {} steps was taken so ({} is 0); expected one at least",
                         schedule::Name(mode), all.steps, counter)};
   }
+  if (parts_.forced_offload != nullptr && all.mode_counters.at("kv_offload_unused") > 0) {
+    return {kOffloadUnused,
+            fmt::format("--kv-offload {}: none of {} steps streamed a block (kv_blocks_streamed is "
+                        "0); expected one at least, or auto",
+                        parts_.forced_offload, all.steps)};
+  }
   const auto routed = all.mode_counters.find("rows_routed");  // none: there are no experts
   if (routed == all.mode_counters.end() || routed->second > 0) return {};
   return {kExpertsNotReached,

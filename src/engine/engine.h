@@ -18,6 +18,7 @@
 namespace forebay::engine {
 
 inline constexpr base::ErrorCode kModeNotTaken{"mode_not_taken"};
+inline constexpr base::ErrorCode kOffloadUnused{"kv_offload_unused"};
 inline constexpr base::ErrorCode kExpertsNotReached{"experts_not_reached"};
 
 // What compose.cc puts together. Destroyed from the end: groups before the machine that they run
@@ -74,8 +75,8 @@ class LocalEngine : public Engine {
   int num_replicas() const { return static_cast<int>(replicas_.size()); }
   const Replica& replica(int index) const { return *replicas_[static_cast<size_t>(index)]; }
   // Whether steps did what the answers cannot show. kModeNotTaken: none was taken in the mode that
-  // was asked for where weights are pooled. kExpertsNotReached: no row went through an expert of a
-  // model that has some.
+  // was asked for where weights are pooled. kOffloadUnused: no block was streamed though that was
+  // forced. kExpertsNotReached: no row went through an expert of a model that has some.
   base::Status CheckCounters() const;
   // Time by operation, where profiling is on: of all replicas.
   std::vector<device::OpProfile> Profile() const;

@@ -80,6 +80,10 @@ base::Result<uint64_t> RankSet::PullLoan(const kv::KvLoan& loan, const kv::Group
 }
 
 void RankSet::MoveKv(const kv::TierMoves& moves) {
+  // What goes on from one level below to the next has been counted.
+  kv_blocks_down_ +=
+      std::ranges::count_if(moves.down, [](const kv::TierMove& move) { return move.from < 0; });
+  kv_blocks_up_ += std::ssize(moves.up);
   for (const auto& rank : ranks_) {
     if (!rank->tier()) continue;
     const kv::Window* const window = rank->window();
@@ -154,7 +158,7 @@ WaitSeconds RankSet::waits() const {
 }
 
 RankSet::Counts RankSet::Count() const {
-  Counts sum{.waits = waits()};
+  Counts sum{.waits = waits(), .kv_blocks_down = kv_blocks_down_, .kv_blocks_up = kv_blocks_up_};
   for (const auto& rank : ranks_) {
     if (rank->pool()) sum.bytes_wanted += rank->pool()->bytes_wanted();
     const kernels::RoutingCounters* const routed = rank->routed();
@@ -179,6 +183,8 @@ void RankSet::TakeCounts(StepRecord* record) {
   record->expert_imbalance = ExpertImbalance(record->expert_busiest_rows, record->rows_routed,
                                              now.experts_in_groups - before.experts_in_groups,
                                              now.expert_groups - before.expert_groups);
+  record->kv_blocks_down = now.kv_blocks_down - before.kv_blocks_down;
+  record->kv_blocks_up = now.kv_blocks_up - before.kv_blocks_up;
 }
 
 }  // namespace forebay::engine

@@ -63,7 +63,7 @@ class RankSet {
   uint64_t bytes_pulled() const;
   WaitSeconds waits() const;
   // To the record of the step that ended: what streams waited, which weights came because experts
-  // had rows, and which rows these were, since the last call.
+  // had rows, which rows these were, and how much KV went below and came back, since the last call.
   void TakeCounts(StepRecord* record);
 
  private:
@@ -71,6 +71,7 @@ class RankSet {
     WaitSeconds waits;
     int64_t bytes_wanted = 0, rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;
     int64_t expert_groups = 0, experts_in_groups = 0;
+    int64_t kv_blocks_down = 0, kv_blocks_up = 0;
   };
   Counts Count() const;
 
@@ -78,8 +79,9 @@ class RankSet {
   const std::vector<std::unique_ptr<Rank>> ranks_;
   Rank* const leader_;  // one of ranks_
   const runtime::TimeNs timeout_;
-  std::vector<Rank*> pending_;  // not at the step's end; kept for its capacity
-  Counts counted_;              // by the last TakeCounts
+  std::vector<Rank*> pending_;                     // not at the step's end; kept for its capacity
+  Counts counted_;                                 // by the last TakeCounts
+  int64_t kv_blocks_down_ = 0, kv_blocks_up_ = 0;  // that moved from and to each rank
 };
 
 }  // namespace forebay::engine

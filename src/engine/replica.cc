@@ -124,7 +124,9 @@ base::Result<bool> Replica::Begin(bool share) {
   FB_RETURN_IF_ERROR(routing_.Tell(begun_, flight.rows));
   FB_ASSIGN_OR_RETURN(round_, Agree(flight));
   BuildBatch(flight);
-  ranks_.BeginStreaming(choices_.streaming().blocks());
+  const std::span<const kv::StreamedBlock> streamed = choices_.streaming().blocks();
+  ranks_.BeginStreaming(streamed);
+  flight.record.kv_blocks_streamed = std::ssize(streamed);
   const uint64_t bytes_pulled = ranks_.bytes_pulled();
   ranks_.EnqueueStep(&flight.tasks, round_, index);
   RecordPlan(ranks_.bytes_pulled() - bytes_pulled, &flight);
@@ -194,6 +196,7 @@ void Replica::RecordPlan(uint64_t bytes_pulled, Flight* flight) {
   record.plan_hash = PlanHash(flight->rows, choices_.book());
   record.mode = round_.mode;
   record.bytes_pulled = bytes_pulled;
+  record.kv_stream_limit = choices_.streaming().counters().limit;
   record.taken = choices_.TakeIds();
 }
 

@@ -19,7 +19,8 @@ struct BenchOptions {
   std::string isa = "auto";
   bool quick = false;       // shorter samples
   bool bf16_alone = false;  // no kernels of fp32 weights and KV
-  // of Bench::data(), which is to be far larger than the caches where its times are to hold
+  // The size of Bench::data(), which is to be far larger than the caches where its times are to
+  // hold.
   uint64_t data_bytes = 640 * base::kMiB;
 };
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "report/rank_charts.h"
+#include "report/step_log.h"
 #include "report/svg_chart.h"
 
 namespace forebay::report {
@@ -188,6 +189,18 @@ TEST(ReportTest, StaysSmall) {
       timeline.OnStep(Step(i, 0.013 * k, 0.013 * (k + 1) + 0.001 * (i % 7)));
   }
   EXPECT_LT(ReportHtml(SomeRun(), timeline).size(), 1'000'000u);
+}
+
+TEST(StepLogTest, SaysWhatOfTheKvLiesBelow) {
+  StepRecord step = Step(0, 0, 0.5);
+  std::string line;
+  AppendStepLine(step, &line);
+  EXPECT_THAT(line, Not(HasSubstr("kv_stream_limit")));
+  step.kv_blocks_down = 3, step.kv_blocks_up = 2;
+  step.kv_blocks_streamed = 7, step.kv_stream_limit = 12;
+  AppendStepLine(step, &line);
+  EXPECT_THAT(line, HasSubstr("\"kv_blocks_down\":3,\"kv_blocks_up\":2,"
+                              "\"kv_blocks_streamed\":7,\"kv_stream_limit\":12,"));
 }
 
 TEST(SvgChartTest, Numbers) {

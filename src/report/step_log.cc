@@ -41,6 +41,12 @@ void AppendStepLine(const StepRecord& record, std::string* out) {
     writer.Key(Name(static_cast<WaitCause>(cause)))
         .Double(record.waits.by_cause[static_cast<size_t>(cause)]);
   writer.EndObject();
+  if (record.kv_blocks_down + record.kv_blocks_up + record.kv_stream_limit > 0) {
+    writer.Key("kv_blocks_down").Int(record.kv_blocks_down);
+    writer.Key("kv_blocks_up").Int(record.kv_blocks_up);
+    writer.Key("kv_blocks_streamed").Int(record.kv_blocks_streamed);
+    writer.Key("kv_stream_limit").Int(record.kv_stream_limit);
+  }
   if (record.rows_routed > 0) {
     writer.Key("rows_routed").Int(record.rows_routed);
     writer.Key("experts_touched").Int(record.experts_touched);

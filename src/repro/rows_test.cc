@@ -28,6 +28,7 @@ TEST(Rows, ComeOutAsKnown) {
                                             "SI12",
                                             "POOL.gains",
                                             "VA1",
+                                            "VA2.chats",
                                             "VA4",
                                             "SH1.ttft.Llama",
                                             "SH1.tpot.Llama",

@@ -11,6 +11,7 @@
 
 #include "device/hazard_checker.h"
 #include "engine/compose.h"
+#include "kernels/kv_layout.h"
 #include "layout/layout.h"
 #include "layout/layout_plan.h"
 #include "runtime/real/real_runtime.h"
@@ -126,6 +127,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(engine.ok()) << layout << ": " << engine.status().ToString();
     if (!engine.ok()) return {};
     if (!hand_out_.replicas.empty()) (*engine)->ReplayHandOut(&hand_out_);
+    (*engine)->SetStepObserver(observer_);
     Answers answers;
     for (const RequestResult& result : testing_support::RunAll(**engine, requests_)) {
       EXPECT_EQ(result.error_message, "");
@@ -133,6 +135,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
         answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
     }
     stats_ = (*engine)->stats();
+    CheckRows(answers);
     for (int i = 0; i < (*engine)->num_replicas(); ++i) {
       for (const auto& rank : (*engine)->replica(i).ranks()) {
         CountBytes(*rank);
@@ -145,6 +148,24 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(checker.status().ok()) << layout << ": " << checker.status().ToString();
     EXPECT_GT(checker.num_operations(), 0);
     return answers;
+  }
+
+  // Rows are those of prompts, less what was found of them, and of generated tokens, but for the
+  // last of each answer, which nobody feeds; and those that are counted as computed again. The
+  // other choices of a prompt share its full blocks, or compute it as well.
+  void CheckRows(const Answers& answers) const {
+    int64_t least = stats_.recomputed_tokens - stats_.cached_prompt_tokens, shared = 0;
+    for (const auto& [choice, answer] : answers)
+      least += std::max<int64_t>(0, std::ssize(answer.first) - 1);
+    for (const Request& request : requests_) {
+      for (const auto& prompt : request.prompts) {
+        const int64_t tokens = std::ssize(prompt), full = (tokens - 1) / kernels::kBlockTokens;
+        least += tokens + (request.n - 1) * (tokens - full * kernels::kBlockTokens);
+        shared += (request.n - 1) * full * kernels::kBlockTokens;
+      }
+    }
+    EXPECT_GE(stats_.computed_tokens, least);
+    EXPECT_LE(stats_.computed_tokens, least + shared);
   }
 
   // What the rank's cache holds; the model has one group of layers.
@@ -173,7 +194,8 @@ class LayoutTest : public testing::TestWithParam<std::string> {
   std::vector<Request> requests_ = MakeRequests();
   engine::ModelFiles files_;
   layout::EngineOptions options_;
-  engine::HandOutLog hand_out_;  // empty: as the policy has it
+  engine::HandOutLog hand_out_;       // empty: as the policy has it
+  StepObserver* observer_ = nullptr;  // of runs to come
   EngineStats stats_;
   base::Status mode_status_;
   uint64_t weight_bytes_ = 0;

@@ -77,6 +77,11 @@ TEST_F(BlockFileTest, WhatCannotServeIsRefusedWithItsReason) {
   EXPECT_THAT(memory.message(), HasSubstr("lies in memory (tmpfs)"));
   EXPECT_FALSE(IsThere("/dev/shm/forebay_kv_file_test"));
 
+  // Files of /proc have no O_DIRECT.
+  const base::Status cached = OpenBlockFile("/proc/self/comm", 1 << 20, FileLife::kKept).status();
+  EXPECT_EQ(cached.code(), kKvFileInvalid);
+  EXPECT_THAT(cached.message(), AllOf(HasSubstr("/proc/self/comm"), HasSubstr("no O_DIRECT")));
+
   struct statvfs space {};
   ASSERT_EQ(statvfs(folder_.path().c_str(), &space), 0);
   const base::Status full = refused(path_, (space.f_bavail + 1024) * space.f_frsize * 2);

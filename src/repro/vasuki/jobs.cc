@@ -1,6 +1,7 @@
 #include "repro/vasuki/jobs.h"
 
 #include <algorithm>
+#include <span>
 
 #include "engine/open_model.h"
 #include "layout/layout_plan.h"
@@ -9,27 +10,33 @@
 namespace forebay::repro {
 namespace {
 
+struct Lengths {
+  int32_t prompt, output;
+};
 // Prompt and output lengths of every 20th request of the arXiv summarization trace that Vidur
 // publishes (MIT licence; tokens of Llama 2's tokenizer, at most 4,096 together).
-constexpr struct {
-  int32_t prompt, output;
-} kArxiv[] = {
+constexpr Lengths kArxiv[] = {
 #include "repro/vasuki/arxiv_lengths.inc"
+};
+
+// Every 5th of those requests of the ShareGPT trace, published there too, whose answers are longer
+// than their prompts.
+constexpr Lengths kShareGpt[] = {
+#include "repro/vasuki/sharegpt_lengths.inc"
 };
 
 constexpr double kGigabyte = 1e9;
 
-trace::LengthTrace TraceOf(const VasukiJob& job, bool quick) {
+// Every `step`th of these.
+trace::LengthTrace TraceOf(std::span<const Lengths> lengths, size_t step) {
   trace::LengthTrace trace;
-  if (job.task == Task::kTranslation) {
-    auto made = trace::MakeSyntheticTrace(
-        "synthetic:n=200,prompt=normal(1067,280),output=normal(1612,400),seed=1");
-    FB_CHECK(made.ok(), "{}", made.status().ToString());
-    trace = *std::move(made);
-  } else {
-    for (size_t i = 0; i < std::size(kArxiv); i += 4)
-      trace.rows.push_back({.prompt_tokens = kArxiv[i].prompt, .output_tokens = kArxiv[i].output});
-  }
+  for (size_t i = 0; i < lengths.size(); i += step)
+    trace.rows.push_back({.prompt_tokens = lengths[i].prompt, .output_tokens = lengths[i].output});
+  return trace;
+}
+
+trace::LengthTrace TraceOf(const VasukiJob& job, bool quick) {
+  trace::LengthTrace trace = TraceOf(job.task);
   if (quick) trace.rows.resize(trace.rows.size() / 8);
   if (job.shortest_first) std::ranges::stable_sort(trace.rows, {}, &trace::TraceRow::output_tokens);
   return trace;
@@ -62,11 +69,18 @@ MeanLengths LengthsOf(Task task) {
   return mean;
 }
 
-trace::LengthTrace ArxivTrace() {
-  trace::LengthTrace trace;
-  for (const auto& length : kArxiv)
-    trace.rows.push_back({.prompt_tokens = length.prompt, .output_tokens = length.output});
-  return trace;
+trace::LengthTrace ArxivTrace() { return TraceOf(kArxiv, 1); }
+
+trace::LengthTrace TraceOf(Task task) {
+  switch (task) {
+    case Task::kSummarization: return TraceOf(kArxiv, 4);
+    case Task::kChat: return TraceOf(kShareGpt, 1);
+    case Task::kTranslation: break;
+  }
+  auto made = trace::MakeSyntheticTrace(
+      "synthetic:n=200,prompt=normal(1067,280),output=normal(1612,400),seed=1");
+  FB_CHECK(made.ok(), "{}", made.status().ToString());
+  return *std::move(made);
 }
 
 base::Result<const trace::SimulationResult*> RunVasuki(const VasukiJob& job, const VasukiRun& run,

@@ -11,10 +11,14 @@
 namespace forebay::repro {
 
 // The summarization of arXiv articles, whose lengths Vidur publishes, and the translation of books,
-// of which the paper gives mean and deviation.
-enum class Task : uint8_t { kSummarization, kTranslation };
+// of which the paper gives mean and deviation. Beside them chats of ShareGPT whose answers are
+// longer than their prompts: they are short, so that many fit in any case.
+enum class Task : uint8_t { kSummarization, kTranslation, kChat };
 
+// Means of the first two.
 MeanLengths LengthsOf(Task task);
+// The requests of a whole job.
+trace::LengthTrace TraceOf(Task task);
 // Every 20th request of the published trace, all that the tables of the paper run.
 trace::LengthTrace ArxivTrace();
 
@@ -34,8 +38,8 @@ struct VasukiRun {
   layout::Preempting preempt = layout::Preempting::kAuto;
 };
 
-// A tenth or so of the requests of the paper's jobs: 200 of translation, 354 of summarization; an
-// eighth of these in a quick lab.
+// A tenth or so of the requests of the paper's jobs: 200 of translation, 354 of summarization,
+// 1,135 chats; an eighth of these in a quick lab.
 base::Result<const trace::SimulationResult*> RunVasuki(const VasukiJob& job, const VasukiRun& run,
                                                        Lab& lab);
 

@@ -140,6 +140,7 @@ SteadyState OnLink(const Steps& steps, const MeanLengths& lengths, const Offload
   SteadyState state =
       Priced(steps, lengths, where.chunk, free.batch, std::max(0.0, copies - free.step_ms * 1e-3));
   state.streamed_gb = 2 * bytes * 1e-9;
+  state.clamps = printed.clamped;
   return state;
 }
 
@@ -173,6 +174,8 @@ base::Result<OffloadedLayers> LayersOf(int64_t batch, int64_t context, const Off
                                                     /*slots=*/2, /*tolerance=*/0.02);
   return OffloadedLayers{.printed = printed.layers,
                          .physical = kLayers - physical.kept_layers,
+                         .returned = printed.raw,
+                         .clamps = printed.clamped,
                          .step_ms = 1e3 * seconds,
                          .layer_copy_ms = 1e3 * steps->Up()(layer_bytes)};
 }

@@ -23,6 +23,7 @@ struct OffloadCase {
 struct SteadyState {
   double batch = 0, step_ms = 0, request_seconds = 0;
   double streamed_gb = 0;  // KV that a step reads over the host's link
+  int64_t clamps = 0;      // listings that returned no number of layers
 };
 
 // kOff: a choice holds its prompt and what it has generated.
@@ -53,6 +54,8 @@ base::Result<SteadyState> Steady(OffloadForm form, const MeanLengths& lengths,
 // printed, and by the first one's idea where a layer's copy has its own step's time to hide in.
 struct OffloadedLayers {
   int64_t printed = 0, physical = 0;
+  int64_t returned = 0;  // by the listing, also where that is no number of layers
+  int64_t clamps = 0;    // whether it is none
   double step_ms = 0, layer_copy_ms = 0;
 };
 base::Result<OffloadedLayers> LayersOf(int64_t batch, int64_t context, const OffloadCase& where);
