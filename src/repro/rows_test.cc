@@ -39,6 +39,7 @@ TEST(Rows, ComeOutAsKnown) {
                                             "SH1.bf16",
                                             "SH2",
                                             "SH2.peak",
+                                            "SH2.sweep",
                                             "SHT.lowest",
                                             "SHT.loss",
                                             "SHT.bursts",
@@ -54,8 +55,8 @@ TEST(Rows, ComeOutAsKnown) {
                                             "DW9"};
   // Rows and claims of which a quick run says nothing.
   const std::set<std::string_view> too_short = {
-      "DW7.ttft", "DW10.output", "DW10.user", "DW10.ttft", "VA8.jobs",    "VA10",
-      "VA4.jobs", "VA1.jobs",    "VA2.jobs",  "VA3.jobs",  "VA4.printed", "VA8.printed"};
+      "SH4.above", "DW7.ttft", "DW10.output", "DW10.user", "DW10.ttft",   "VA8.jobs",   "VA10",
+      "VA4.jobs",  "VA1.jobs", "VA2.jobs",    "VA3.jobs",  "VA4.printed", "VA8.printed"};
   const std::set<std::string_view> contradicted = {"model.DeepSeek-R1", "DWB", "SH7.used", "SH8"};
   Lab lab(true);
   const std::vector<const Claim*> claims = *SelectClaims({});

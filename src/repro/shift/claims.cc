@@ -5,7 +5,6 @@
 #include "model/builtin_configs.h"
 #include "model/decoder_weights.h"
 #include "model/modes.h"
-#include "model/ulysses.h"
 #include "repro/claim.h"
 #include "repro/shift/rows.h"
 
@@ -14,7 +13,8 @@ namespace {
 
 using model::Degrees;
 
-constexpr char kLlama[] = "Llama-3.1-70B", kQwen[] = "Qwen3-32B";
+constexpr char kLlama[] = "Llama-3.1-70B", kQwen[] = "Qwen3-32B", kMoe[] = "Qwen3-30B-A3B",
+               kScout[] = "Llama-4-Scout";
 
 uint64_t LayerBytes(const model::DecoderPlan& plan) {
   uint64_t bytes = 0;
@@ -146,29 +146,6 @@ std::vector<int> TpGroup(const Degrees& layout) {
   return model::TpRanks(layout, layout, model::BlockOfRank(layout, kRank));
 }
 
-// What ranks read from each other in the two all-to-alls of a layer, of a row.
-FindingOr AllToAllBytes(const Degrees& layout, double, Lab&) {
-  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(kLlama));
-  constexpr int64_t kRows = 840;
-  uint64_t bytes = 0;
-  for (int block = 0; block < layout.ranks(); ++block) {
-    const model::Shard shard = model::ShardOf(config, {.tp = layout.tp,
-                                                       .tp_rank = layout.TpIndex(block),
-                                                       .sp = layout.sp,
-                                                       .sp_rank = layout.SpIndex(block)});
-    const int index = layout.SpIndex(block);
-    const model::UlyssesPlan plan(shard, config.head_dim, tensor::DType::kBF16, kRows, index);
-    for (int i = 0; i < layout.sp; ++i) {
-      if (i == index) continue;
-      const fabric::GatherBlock &forth = plan.forth()[static_cast<size_t>(i)],
-                                &back = plan.back()[static_cast<size_t>(i)];
-      bytes += static_cast<uint64_t>(forth.rows) * (forth.bytes + plan.kv_row_bytes()) +
-               static_cast<uint64_t>(back.rows) * back.bytes;
-    }
-  }
-  return Finding{.calibrated = static_cast<double>(bytes) / kRows};
-}
-
 constexpr std::string_view kPadWhy = "9 of 16 rows are 56 %";
 constexpr std::string_view kGroupWhy =
     "rank 2 is in the group of ranks 0, 2 and 4, and groups of one kind share no rank";
@@ -185,12 +162,16 @@ constexpr std::string_view kSh2 =
     "for "
     "10 s: lengths and rates are ours";
 constexpr std::string_view kSh4 = "160 requests, a Poisson process";
+constexpr std::string_view kSh4Above = "a Poisson process; the account has shorter runs";
 constexpr std::string_view kSh4Printed =
     "160 requests, a Poisson process; TTFT + 250 x TPOT is one interval too many";
 constexpr std::string_view kSh9 =
     "16 M tokens of prompts, at most 1,920 requests; the H100's tables are the H200's; Qwen3-32B "
     "up to 32K; shares are "
-    "of what a rank is busy with; overhead is the host's time of a step";
+    "of what a rank is busy with; overhead is the host's time of a step; "
+    "the paper takes one cost at a time to 0: kernels follow each other here, so that a cost's "
+    "share is what that would save";
+constexpr std::string_view kSh10 = "a byte a weight, bf16 KV, no workspace: by configuration";
 constexpr std::string_view kBest = "budgets of 2048, 4096, 8192 and 16384 tokens a step";
 constexpr std::string_view kSha =
     "every second request; gaps as recorded, times one number so that they come at .5, 1 and 2 "
@@ -217,6 +198,28 @@ std::vector<Keyed<TradeOff>> Cells(const std::string& model, Figure figure,
   return cells;
 }
 
+// The cells of TP and Shift Parallelism, whose sums would be half as long in bf16.
+std::vector<Keyed<TradeOff>> CellsOfBf16Sums() {
+  struct Printed {
+    const char* model;
+    Figure figure;
+    const char *name, *tp, *shift;
+  };
+  std::vector<Keyed<TradeOff>> cells;
+  for (const Printed& cell : {Printed{kLlama, Figure::kTtft, "TTFT", "159", "102"},
+                              {kLlama, Figure::kTpot, "TPOT", "9.34", "10.1"},
+                              {kLlama, Figure::kTokens, "tokens", "24.7", "37.4"},
+                              {kQwen, Figure::kTtft, "TTFT", "113", "86.41"},
+                              {kQwen, Figure::kTpot, "TPOT", "8.68", "9.48"},
+                              {kQwen, Figure::kTokens, "tokens", "38.3", "53.8"}}) {
+    for (const auto& [layout, printed] : {std::pair{kTp8, cell.tp}, {kShift, cell.shift}})
+      cells.push_back({fmt::format("{}, {}: {}", Short(cell.model), NameOf(layout), cell.name),
+                       printed,
+                       {cell.model, layout, cell.figure, true}});
+  }
+  return cells;
+}
+
 // Shift Parallelism against DP and TP, by the length of prompts.
 std::vector<ComparedValue> ByLength(Figure figure, const ShiftLayout& other,
                                     std::string_view printed) {
@@ -238,7 +241,11 @@ std::vector<ComparedValue> ByLength(Figure figure, const ShiftLayout& other,
   return values;
 }
 
-// Over DP and TP, where requests come at these rates; as they are, or each at its best step budget.
+// What Shift Parallelism is compared with beyond the paper's DP and TP.
+constexpr ShiftLayout kFurther[] = {kSp8, kSp4Tp2, kTwoTp4, kFourTp2};
+
+// Over DP and TP, where requests come at these rates; as they are, or all at their best step
+// budgets and over every other layout too.
 template <typename Key>
 std::vector<Keyed<Key>> ByRates(Figure figure) {
   std::vector<Keyed<Key>> values;
@@ -246,6 +253,10 @@ std::vector<Keyed<Key>> ByRates(Figure figure) {
     Compared cell{figure,
                   Arriving(model, kShift, rate),
                   {Arriving(model, kDp8, rate), Arriving(model, kTp8, rate)}};
+    if constexpr (std::is_same_v<Key, AtBest>) {
+      for (const ShiftLayout& layout : kFurther)
+        cell.below.push_back(Arriving(model, layout, rate));
+    }
     values.push_back(
         {fmt::format("{}, {} requests/s", Short(model), rate), "< 1.02", Key{std::move(cell)}});
   };
@@ -254,18 +265,11 @@ std::vector<Keyed<Key>> ByRates(Figure figure) {
   return values;
 }
 
-std::vector<ComparedValue> AboveCapacity() {
-  std::vector<ComparedValue> values;
-  for (const char* const model : {kLlama, kQwen}) {
-    for (const int64_t requests : {100, 400, 1600}) {
-      const auto run = [&](const ShiftLayout& layout) {
-        return Arriving(model, layout, 12, requests);
-      };
-      values.push_back({fmt::format("{}, 12 requests/s, {} requests", Short(model), requests),
-                        "< 1.02",
-                        {Figure::kCompletion, run(kShift), {run(kDp8), run(kTp8)}}});
-    }
-  }
+std::vector<Keyed<LongRuns>> AboveCapacity() {
+  std::vector<Keyed<LongRuns>> values;
+  for (const char* const model : {kLlama, kQwen})
+    values.push_back(
+        {std::string(Short(model)) + ", 1600 requests", "> 1", {model, 12, {100, 400, 1600}}});
   return values;
 }
 
@@ -276,19 +280,39 @@ Compared Bursts(Figure figure, const ShiftLayout& above, const ShiftLayout& belo
   return {figure, InBursts(kLlama, above, rate), {InBursts(kLlama, below, rate)}};
 }
 
-// The orders of table 5.
+// The orders of table 5; at the best step budgets over every other layout too.
 template <typename Key>
 std::vector<Keyed<Key>> BurstRatios() {
-  const auto ratio = [](const char* label, const char* printed, Figure figure,
+  const auto ratio = [](std::string label, const char* printed, Figure figure,
                         const ShiftLayout& below) {
-    return Keyed<Key>{label, printed, Key{Bursts(figure, kShift, below)}};
+    return Keyed<Key>{std::move(label), printed, Key{Bursts(figure, kShift, below)}};
   };
-  return {ratio("median TTFT over DP", "< 1", Figure::kMedianTtft, kDp8),
-          ratio("median TTFT over TP", "< 1", Figure::kMedianTtft, kTp8),
-          ratio("median TPOT over DP", "< 1", Figure::kMedianTpot, kDp8),
-          ratio("median TPOT over TP", "< 1", Figure::kMedianTpot, kTp8),
-          ratio("peak over DP", "< 1", Figure::kPeak, kDp8),
-          ratio("peak over TP", "> 1", Figure::kPeak, kTp8)};
+  std::vector<Keyed<Key>> values = {ratio("median TTFT over DP", "< 1", Figure::kMedianTtft, kDp8),
+                                    ratio("median TTFT over TP", "< 1", Figure::kMedianTtft, kTp8),
+                                    ratio("median TPOT over DP", "< 1", Figure::kMedianTpot, kDp8),
+                                    ratio("median TPOT over TP", "< 1", Figure::kMedianTpot, kTp8),
+                                    ratio("peak over DP", "< 1", Figure::kPeak, kDp8),
+                                    ratio("peak over TP", "> 1", Figure::kPeak, kTp8)};
+  for (const ShiftLayout& layout : kFurther) {
+    if (!std::is_same_v<Key, AtBest>) break;
+    const std::string over = " over " + NameOf(layout);
+    values.push_back(ratio("median TTFT" + over, "< 1.02", Figure::kMedianTtft, layout));
+    values.push_back(ratio("median TPOT" + over, "< 1.02", Figure::kMedianTpot, layout));
+    values.push_back(ratio("peak" + over, "> 0.98", Figure::kPeak, layout));
+  }
+  return values;
+}
+constexpr int kBurstRates[] = {5, 8, 10, 20, 40};
+
+// Peaks by the height of bursts, of which the source says nothing.
+std::vector<ComparedValue> Peaks() {
+  std::vector<ComparedValue> values;
+  for (const int rate : kBurstRates) {
+    for (const auto& [below, printed] : {std::pair{kDp8, ".915"}, {kTp8, "1.35"}})
+      values.push_back({fmt::format("{} requests/s, over {}", rate, NameOf(below)), printed,
+                        Bursts(Figure::kPeak, kShift, below, rate)});
+  }
+  return values;
 }
 // The same, each as a ratio above 1.
 Counted OrdersOfBursts(int rate) {
@@ -298,6 +322,13 @@ Counted OrdersOfBursts(int rate) {
            Bursts(Figure::kMedianTpot, kDp8, kShift, rate),
            Bursts(Figure::kMedianTpot, kTp8, kShift, rate),
            Bursts(Figure::kPeak, kDp8, kShift, rate), Bursts(Figure::kPeak, kShift, kTp8, rate)}};
+}
+
+std::vector<Keyed<Counted>> OrdersByRate() {
+  std::vector<Keyed<Counted>> values;
+  for (const int rate : kBurstRates)
+    values.push_back({fmt::format("{} requests/s", rate), "> 5", OrdersOfBursts(rate)});
+  return values;
 }
 
 // A figure of the first H100 layout over that of the second, by length.
@@ -434,10 +465,15 @@ std::vector<Claim> ShiftClaims() {
           {{"ranks in the order of heads", "24135", &InOrderOfHeads}, {"heads in the order of ranks", "31425", &HeadsOfRanks},
            {"TP group of rank 0", "1", &TpGroup<0>}, {"TP group of rank 2", "23", &TpGroup<2>}, {"TP group of rank 4", "45", &TpGroup<4>},
            {"SP group of rank 0", "24", &SpGroup<0>}, {"SP group of rank 1", "125", &SpGroup<1>, {kGroupWhy, "135"}}}),
-      Row<Degrees>(
+      Row<MoeLayout>(
           {"SHW", "beyond the paper", "Llama-3.1-70B: bytes that a row of a layer sends in all-to-alls", "n (s - 1) / s (2 h + 2 k) D a: its closed form",
            Kind::kExact},
-          &AllToAllBytes, {{"SP = 8", "32256", {8, 1}}, {"SP = 4, TP = 2", "27648", {4, 2}}}),
+          &AllToAllBytes, {{"SP = 8", "32256", {kLlama, {8, 1}}}, {"SP = 4, TP = 2", "27648", {kLlama, {4, 2}}}}),
+      Row<CountedBytes>(
+          {"SHW.counted", "beyond the paper", "The same by the counters of a step of 8,064 rows, and what sums move", "prices of the datasheet, but for one meeting; 2 (t - 1) d (4 + a) and, in one meeting, 8 t (t - 1) d: closed forms", Kind::kExact},
+          &BytesCounted,
+          {{"TP = 8: sums", "688128", {kTp8, true}}, {"SP = 4, TP = 2: sums", "98304", {kSp4Tp2, true}}, {"SP = 4, TP = 2: all-to-alls", "27648", {kSp4Tp2}},
+           {"TP = 8: sums in one meeting", "3670016", {kTp8, true, false}}, {"SP = 8: all-to-alls", "32256", {kSp8}}}),
       Row<TradeOff>(
           {"SH1.ttft.Llama", "Shift Parallelism, Figure 9", "Llama-3.1-70B, FP8, 8 x H200, 4000 + 250 tokens, one at a time: TTFT, ms",
            kSh1, Kind::kBand, 0.1}, &TradeOffCell, Cells(kLlama, Figure::kTtft, {"614", "159", "103", "102"})),
@@ -457,10 +493,8 @@ std::vector<Claim> ShiftClaims() {
           {"SH1.tokens.Qwen3", "Shift Parallelism, Figure 9", "Qwen3-32B, 2,000 at once: K tok/s", kSh1, Kind::kBand, 0.1},
           &TradeOffCell, Cells(kQwen, Figure::kTokens, {"70.1", "38.3", "52.3", "53.8"})),
       Row<TradeOff>(
-          {"SH1.bf16", "Shift Parallelism, Figure 9", "Llama-3.1-70B: TTFT and TPOT in ms, 2,000 at once in K tok/s, sums in bf16", kSh1Bf16, Kind::kBand, 0.1},
-          &TradeOffCell,
-          {{"TP8: TTFT", "159", {kLlama, kTp8, Figure::kTtft, true}}, {"TP8: TPOT", "9.34", {kLlama, kTp8, Figure::kTpot, true}},
-           {"TP8: tokens", "24.7", {kLlama, kTp8, Figure::kTokens, true}}, {"Shift SP8: TPOT", "10.1", {kLlama, kShift, Figure::kTpot, true}}}),
+          {"SH1.bf16", "Shift Parallelism, Figure 9", "TTFT and TPOT in ms, 2,000 at once in K tok/s, sums in bf16", kSh1Bf16, Kind::kBand, 0.1},
+          &TradeOffCell, CellsOfBf16Sums()),
       Row<AtBest>(
           {"SHB.Llama", "beyond the paper", "Llama-3.1-70B, 2,000 at once: tokens/s, each at its best step budget",
            kBest, Kind::kOrder}, &BestOverBest, Baselines(kLlama)),
@@ -483,12 +517,11 @@ std::vector<Claim> ShiftClaims() {
           {"SH2", "Shift Parallelism, Table 5", "Llama-3.1-70B, a stream with four bursts: Shift Parallelism over DP and TP", kSh2, Kind::kOrder},
           &Compare, BurstRatios<Compared>()),
       Row<Compared>(
-          {"SH2.peak", "Shift Parallelism, Table 5", "The same: peak tokens/s over a second, ratios", kSh2, Kind::kBand, 0.15},
-          &Compare, {{"Shift over DP", ".915", Bursts(Figure::kPeak, kShift, kDp8)}, {"Shift over TP", "1.35", Bursts(Figure::kPeak, kShift, kTp8)}}),
+          {"SH2.peak", "Shift Parallelism, Table 5", "The same by the height of bursts: peak tokens/s over a second, ratios", kSh2, Kind::kBand, 0.15},
+          &Compare, Peaks()),
       Row<Counted>(
-          {"SH2.sweep", "beyond the paper", "The same by the height of bursts: of the six orders of SH2 hold", "the requests and the stream of SH2, bursts of 10 s", Kind::kOrder},
-          &CountThatHold,
-          {{"10 requests/s", "> 5", OrdersOfBursts(10)}, {"20 requests/s", "> 5", OrdersOfBursts(20)}, {"40 requests/s", "> 5", OrdersOfBursts(40)}}),
+          {"SH2.sweep", "beyond the paper", "The same by the height of bursts: of the six orders of SH2 hold", "the requests and the stream of SH2, bursts of 10 s", Kind::kOrder, 0, {}, true},
+          &CountThatHold, OrdersByRate()),
       Row<Compared>(
           {"SH3.ttft", "Shift Parallelism, Figures 10 and 14", "One at a time, by length of prompts: Shift Parallelism's TTFT over DP's", kSh3, Kind::kOrder},
           &Compare, ByLength(Figure::kTtft, kDp8, "< 1")),
@@ -507,9 +540,10 @@ std::vector<Claim> ShiftClaims() {
            kSh4Printed, Kind::kOrder}, &Compare, ByRates<Compared>(Figure::kPrinted)),
       Row<Compared>(
           {"SH4.exact", "Shift Parallelism, Figure 11", "The same, completion as it is", kSh4, Kind::kOrder}, &Compare, ByRates<Compared>(Figure::kCompletion)),
-      Row<Compared>(
-          {"SH4.above", "Shift Parallelism, Figure 11", "The same above what is sustained, by length of the run", kSh4, Kind::kOrder},
-          &Compare, AboveCapacity()),
+      Row<LongRuns>(
+          {"SH4.above", "Shift Parallelism, Figure 11", "The same at 12 requests/s, more than is sustained: Shift Parallelism's over DP's in a long run, whose peak wins there", kSh4Above,
+           Kind::kOrder, 0, {}, true},
+          &ByRunLength, AboveCapacity()),
       Row<Compared>(
           {"SH9", "Shift Parallelism, Figure 13", "8 x H100, FP8: seconds of a rank in collectives", kSh9, Kind::kOrder}, &Compare, CollectivesByLength()),
       Row<Compared>(
@@ -520,11 +554,22 @@ std::vector<Claim> ShiftClaims() {
           &Compare, SharesByLength(Figure::kAttentionShare, "> 1")),
       Row<MoeLayout>(
           {"SH10", "Shift Parallelism, Section 4.6", "Qwen3-30B-A3B: copies of a KV head at SP = 8", "", Kind::kExact},
-          &CopiesOfKvHeads, {{"copies", "2", {"Qwen3-30B-A3B", {8, 1}}}}),
+          &CopiesOfKvHeads, {{"copies", "2", {kMoe, {8, 1}}}}),
       Row<MoeLayout>(
-          {"SH10.Scout", "Shift Parallelism, Section 4.6", "Llama-4-Scout, FP8: KV tokens at SP = 4, TP = 2 over SP = 8",
-           "a byte a weight, bf16 KV, no workspace: by configuration", Kind::kOrder},
-          &MoeKvTokens, {{"KV tokens", "> 1", {"Llama-4-Scout", {4, 2}}}}),
+          {"SH10.heads", "beyond the paper", "KV heads of ranks 0 to 7, counted from 1 and read as digits of a number", "", Kind::kExact},
+          &KvHeadsOfRanks,
+          {{"Qwen3-30B-A3B, SP = 8", "11223344", {kMoe, {8, 1}}}, {"Scout, SP = 8", "12345678", {kScout, {8, 1}}}, {"Scout, SP = 4, TP = 2", "15263748", {kScout, {4, 2}}}}),
+      Row<MoeLayout>(
+          {"SH10.bytes", "beyond the paper", "The same: bytes that a row of a layer sends in all-to-alls", "n (s - 1) / s (2 h + 2 k R) D a: its closed form", Kind::kExact},
+          &AllToAllBytes,
+          {{"Qwen3-30B-A3B, SP = 8", "17920", {kMoe, {8, 1}}}, {"Scout, SP = 8", "21504", {kScout, {8, 1}}}, {"Scout, SP = 4, TP = 2", "18432", {kScout, {4, 2}}}}),
+      Row<MoeLayout>(
+          {"SH10.kv", "beyond the paper", "The same, FP8 on 8 x H200: millions of KV tokens, by hand from the models' sizes", kSh10, Kind::kBand, 0.02},
+          &MoeKvTokens,
+          {{"Qwen3-30B-A3B, SP = 8", "4.14", {kMoe, {8, 1}}}, {"Scout, SP = 8", ".997", {kScout, {8, 1}}}, {"Scout, SP = 4, TP = 2", "3.19", {kScout, {4, 2}}}}),
+      Row<MoeLayout>(
+          {"SH10.Scout", "Shift Parallelism, Section 4.6", "Llama-4-Scout, FP8: KV tokens at SP = 4, TP = 2 over SP = 8", kSh10, Kind::kOrder},
+          &MoeKvTokensOverSp, {{"KV tokens", "> 1", {kScout, {4, 2}}}}),
       Row<Compared>(
           {"SHT", "Shift Parallelism, Tables 1 and 3", "Llama-3.1-70B: who wins in low and in high traffic", "4000 + 250 tokens, one at a time and 2,000 at once",
            Kind::kOrder}, &Compare,
@@ -545,6 +590,9 @@ std::vector<Claim> ShiftClaims() {
       Row<Compared>(
           {"SHX", "beyond the paper", "All modes over the two ends: tokens/s of 128 + 512 tokens", "three batches of requests, all at once", Kind::kOrder},
           &Compare, EachOf(ModesCompared(Shifting(false, 0), Shifting(true, 0)))),
+      Row<int32_t>(
+          {"SHX.costs", "beyond the paper", "Llama-3.1-70B, FP8: of linears, norms and collectives a mode between saves, %", "of the better of SP = 8 and TP = 8", Kind::kPoints, 2},
+          &SavedBetween, {{"256 rows", "24", 256}, {"512 rows", "16", 512}}),
       Row<Counted>(
           {"SHX.gains", "beyond the paper", "The same: cells of six in which it is at least 1.05", "", Kind::kOrder},
           &CountThatHold, {{"cells", "> 2", {1.05, ModesCompared(Shifting(false, 0), Shifting(true, 0))}}}),

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
-#include "cost/model.h"
+#include "cost/profile.h"
 #include "model/builtin_configs.h"
 #include "model/derived.h"
+#include "model/modes.h"
 #include "model/shard.h"
+#include "model/ulysses.h"
 
 namespace forebay::repro {
 namespace {
@@ -33,30 +35,37 @@ ShiftOutcome DecodingOf(ShiftOutcome whole, const ShiftOutcome& prompts) {
   whole.seconds -= prompts.seconds;
   whole.steps -= prompts.steps;
   whole.step_seconds -= prompts.step_seconds;
-  ShiftCosts& costs = whole.costs;
-  const ShiftCosts& less = prompts.costs;
-  costs.linear -= less.linear;
-  costs.attention -= less.attention;
-  costs.all_to_all -= less.all_to_all;
-  costs.all_reduce -= less.all_reduce;
-  costs.head_exchange -= less.head_exchange;
-  costs.elementwise -= less.elementwise;
-  costs.host -= less.host;
+  whole.costs -= prompts.costs;
   return whole;
 }
 
 // What a meeting of a layer would take if the claimed step differed from ours in nothing else.
-void AddImplied(const ShiftRun& run, const ShiftOutcome& outcome, double claimed_step_ms,
-                Account* account) {
+void AddImplied(const ShiftOutcome& outcome, double claimed_step_ms, Account* account) {
   account->push_back({"claimed ms a step", claimed_step_ms});
-  const double met = outcome.costs.all_to_all + outcome.costs.all_reduce;
+  const double met = outcome.costs.sums_and_rows();
   if (met <= 0) return;
-  const auto config = model::LoadBuiltinConfig(run.model);
-  const double meetings = 2 * static_cast<double>(config->num_layers);
+  const double meetings = 2 * outcome.layers;
   const double ours = 1e3 * met / outcome.steps,
                others = 1e3 * outcome.step_seconds / outcome.steps - ours;
   account->push_back({"exchange of a layer us", 1e3 * ours / meetings});
   account->push_back({"as the claim implies us", 1e3 * (claimed_step_ms - others) / meetings});
+}
+
+std::string_view NameOf(Figure figure) {
+  switch (figure) {
+    case Figure::kTtft: return "TTFT";
+    case Figure::kTpot: return "TPOT";
+    case Figure::kMedianTtft: return "median TTFT";
+    case Figure::kMedianTpot: return "median TPOT";
+    case Figure::kCompletion: return "completion";
+    case Figure::kPrinted: return "completion as printed";
+    case Figure::kTokens: return "tokens/s";
+    case Figure::kPeak: return "peak";
+    case Figure::kCollectives: return "collectives";
+    case Figure::kOverheadShare: return "overhead";
+    case Figure::kAttentionShare: return "attention";
+  }
+  FB_CHECK(false, "no figure {}", static_cast<int>(figure));
 }
 
 // Whether more of a figure is better.
@@ -149,7 +158,7 @@ FindingOr TradeOffCell(const TradeOff& key, double claimed, Lab& lab) {
     outcome = key.figure == Figure::kTpot ? DecodingOf(outcome, first) : first;
   }
   finding.account = TermsOf(outcome);
-  AddImplied(run, outcome, claimed_step_ms, &finding.account);
+  AddImplied(outcome, claimed_step_ms, &finding.account);
   if (at_once) {
     FB_ASSIGN_OR_RETURN(const Best best, BestOf(run, key.figure, lab));
     finding.account.push_back({"K tok/s at the best step budget", 1e-3 * best.figure});
@@ -186,7 +195,9 @@ FindingOr CountThatHold(const Counted& key, double, Lab& lab) {
     finding.shortened |= one.shortened;
     if (one.calibrated >= key.at_least) ++finding.calibrated;
     finding.account.push_back(
-        {NameOf(cell.above.layout) + " over " + NameOf(cell.below.front().layout), one.calibrated});
+        {fmt::format("{}: {} over {}", NameOf(cell.figure), NameOf(cell.above.layout),
+                     NameOf(cell.below.front().layout)),
+         one.calibrated});
   }
   return finding;
 }
@@ -260,28 +271,137 @@ FindingOr CompletionUnderLoad(const UnderLoad& key, double, Lab& lab) {
   return finding;
 }
 
-FindingOr CopiesOfKvHeads(const MoeLayout& key, double, Lab&) {
-  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
-  const int ranks = key.layout.ranks();
-  return Finding{.calibrated = std::max(1.0, static_cast<double>(ranks) / config.num_kv_heads)};
+FindingOr ByRunLength(const LongRuns& key, double, Lab& lab) {
+  Finding finding;
+  for (const int64_t requests : key.requests) {
+    const auto run = [&](const ShiftLayout& layout) {
+      return Arriving(key.model, layout, key.rate, requests);
+    };
+    Compared compared{Figure::kCompletion, run(kShift), {run(kDp8)}};
+    FB_ASSIGN_OR_RETURN(const Finding over_dp, Compare(compared, 0, lab));
+    compared.below = {run(kTp8)};
+    FB_ASSIGN_OR_RETURN(const Finding over_tp, Compare(compared, 0, lab));
+    finding.shortened |= over_dp.shortened;
+    finding.calibrated = over_dp.calibrated;
+    finding.account.push_back({fmt::format("{} requests: over DP", requests), over_dp.calibrated});
+    finding.account.push_back({"over TP", over_tp.calibrated});
+  }
+  return finding;
 }
 
-// One byte a weight, bf16 KV; the device's memory at 90 %, less the profile's own share.
-FindingOr MoeKvTokens(const MoeLayout& key, double, Lab&) {
+FindingOr BytesCounted(const CountedBytes& key, double, Lab& lab) {
+  ShiftRun run{.layout = key.layout,
+               .traffic = {.prompt = 8064, .output = 1, .requests = 1, .concurrency = 1},
+               .uncalibrated = key.by_datasheet};
+  FB_ASSIGN_OR_RETURN(const ShiftOutcome outcome, RunShift(run, lab));
+  const double bytes = key.sums ? outcome.bytes_all_reduce : outcome.bytes_all_to_all;
+  return Finding{.calibrated = bytes / (run.traffic.prompt * outcome.layers)};
+}
+
+FindingOr SavedBetween(const int32_t& rows, double, Lab& lab) {
+  Finding finding;
+  double ends = 0, between = 0;
+  const ShiftLayout sp2_tp4{.sp = 2, .tp = 4};
+  for (const ShiftLayout& layout : {kSp8, kSp4Tp2, sp2_tp4, kTp8}) {
+    const ShiftRun run{.layout = layout,
+                       .traffic = {.prompt = rows, .output = 1, .requests = 1, .concurrency = 1}};
+    FB_ASSIGN_OR_RETURN(const ShiftOutcome outcome, RunShift(run, lab));
+    const ShiftCosts& costs = outcome.costs;
+    const double ms = 1e3 * (costs.linear + costs.sums_and_rows() + costs.elementwise);
+    double& least = layout.sp == 1 || layout.tp == 1 ? ends : between;
+    if (least == 0 || ms < least) least = ms;
+    Append(NameOf(layout) + ": ",
+           {{"ms", ms},
+            {"linears", 1e3 * costs.linear},
+            {"all-to-alls", 1e3 * costs.all_to_all.seconds},
+            {"all-reduces", 1e3 * costs.all_reduce.seconds},
+            {"elementwise", 1e3 * costs.elementwise}},
+           &finding.account);
+  }
+  finding.calibrated = 100 * (1 - between / ends);
+  return finding;
+}
+
+namespace {
+
+int KvCopiesOf(const model::ModelConfig& config, const model::Degrees& layout) {
+  return std::max<int>(1, layout.ranks() / static_cast<int>(config.num_kv_heads));
+}
+
+model::Shard ShardOfBlock(const model::ModelConfig& config, const model::Degrees& layout,
+                          int block) {
+  return model::ShardOf(config, {.tp = layout.tp,
+                                 .tp_rank = layout.TpIndex(block),
+                                 .sp = layout.sp,
+                                 .sp_rank = layout.SpIndex(block)});
+}
+
+}  // namespace
+
+FindingOr CopiesOfKvHeads(const MoeLayout& key, double, Lab&) {
   FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
+  return Finding{.calibrated = static_cast<double>(KvCopiesOf(config, key.layout))};
+}
+
+FindingOr KvHeadsOfRanks(const MoeLayout& key, double, Lab&) {
+  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
+  double digits = 0;
+  for (int rank = 0; rank < key.layout.ranks(); ++rank) {
+    const model::Shard shard =
+        ShardOfBlock(config, key.layout, model::BlockOfRank(key.layout, rank));
+    FB_CHECK(shard.own_kv_heads.size() == 1, "{} KV heads", shard.own_kv_heads.size());
+    digits = 10 * digits + static_cast<double>(shard.own_kv_heads.begin + 1);
+  }
+  return Finding{.calibrated = digits};
+}
+
+FindingOr AllToAllBytes(const MoeLayout& key, double, Lab&) {
+  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
+  constexpr int64_t kRows = 840;
+  uint64_t bytes = 0;
+  for (int block = 0; block < key.layout.ranks(); ++block) {
+    const model::Shard shard = ShardOfBlock(config, key.layout, block);
+    const int index = key.layout.SpIndex(block);
+    const model::UlyssesPlan plan(shard, config.head_dim, tensor::DType::kBF16, kRows, index);
+    for (int i = 0; i < key.layout.sp; ++i) {
+      if (i == index) continue;
+      const fabric::GatherBlock &forth = plan.forth()[static_cast<size_t>(i)],
+                                &back = plan.back()[static_cast<size_t>(i)];
+      bytes += static_cast<uint64_t>(forth.rows) * (forth.bytes + plan.kv_row_bytes()) +
+               static_cast<uint64_t>(back.rows) * back.bytes;
+    }
+  }
+  return Finding{.calibrated = static_cast<double>(bytes) / kRows};
+}
+
+namespace {
+
+// KV tokens of a replica of one byte a weight and bf16 KV: the device's memory at 90 %, less the
+// profile's own share.
+base::Result<double> TokensOf(const model::ModelConfig& config, const model::Degrees& layout) {
   FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, cost::LoadProfile("h200"));
   const model::DerivedFigures figures = model::Derive(config);
-  const double memory =
-      0.9 * static_cast<double>(profile.memory_bytes) - static_cast<double>(profile.runtime_bytes);
-  const auto tokens = [&](const model::Degrees& layout) {
-    const double weights = static_cast<double>(figures.params) / layout.tp;
-    return layout.ranks() * (memory - weights) / (2.0 * static_cast<double>(figures.kv_values));
-  };
-  const model::Degrees sp_alone{.sp = key.layout.ranks()};
-  return Finding{.calibrated = tokens(key.layout) / tokens(sp_alone),
-                 .account = {{"KV tokens", tokens(key.layout)},
-                             {"with sp alone", tokens(sp_alone)},
-                             {"weights GB", 1e-9 * static_cast<double>(figures.params)}}};
+  const double memory = 0.9 * profile.memory_bytes - profile.runtime_bytes,
+               weights = static_cast<double>(figures.params) / layout.tp,
+               token = 2.0 * static_cast<double>(figures.kv_values) * KvCopiesOf(config, layout) /
+                       layout.ranks();
+  return (memory - weights) / token;
+}
+
+}  // namespace
+
+FindingOr MoeKvTokens(const MoeLayout& key, double, Lab&) {
+  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
+  FB_ASSIGN_OR_RETURN(const double tokens, TokensOf(config, key.layout));
+  return Finding{.calibrated = 1e-6 * tokens};
+}
+
+FindingOr MoeKvTokensOverSp(const MoeLayout& key, double, Lab&) {
+  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
+  FB_ASSIGN_OR_RETURN(const double tokens, TokensOf(config, key.layout));
+  FB_ASSIGN_OR_RETURN(const double alone, TokensOf(config, {.sp = key.layout.ranks()}));
+  return Finding{.calibrated = tokens / alone,
+                 .account = {{"KV tokens", tokens}, {"with sp alone", alone}}};
 }
 
 }  // namespace forebay::repro

@@ -54,6 +54,19 @@ struct UnderLoad {
   Recording recorded;
   double load = 1;
 };
+// Runs of so many requests, which come faster than they are done.
+struct LongRuns {
+  std::string model;
+  double rate;
+  std::vector<int64_t> requests;
+};
+// What ranks counted in their sums, or in their all-to-alls: with prices of the datasheet, by which
+// sums of many rows take two meetings, or with those of the measured all-reduce, which is one.
+struct CountedBytes {
+  ShiftLayout layout;
+  bool sums = false, by_datasheet = true;
+};
+// What heads and KV make of a layout, by configuration.
 struct MoeLayout {
   std::string model;
   model::Degrees layout;
@@ -73,8 +86,19 @@ FindingOr CountThatHold(const Counted& key, double claimed, Lab& lab);
 FindingOr Crossings(const ByRate& key, double claimed, Lab& lab);
 FindingOr BestOverBest(const AtBest& key, double claimed, Lab& lab);
 FindingOr CompletionUnderLoad(const UnderLoad& key, double claimed, Lab& lab);
-// What follows from configurations of mixtures of experts.
+// Shift Parallelism's mean completion over DP's in the longest run; all lengths are in the account.
+FindingOr ByRunLength(const LongRuns& key, double claimed, Lab& lab);
+// Bytes that a row of a layer of Llama-3.1-70B takes between ranks, by the engine's counters.
+FindingOr BytesCounted(const CountedBytes& key, double claimed, Lab& lab);
+// Percent that the best mode between saves of linears, norms and collectives of a layout's better
+// end, in a step of so many rows of Llama-3.1-70B.
+FindingOr SavedBetween(const int32_t& rows, double claimed, Lab& lab);
+// What follows from configurations: which KV head each rank holds, as digits from 1 on; bytes that
+// a row of a layer takes in all-to-alls; millions of KV tokens, and over those with sp alone.
 FindingOr CopiesOfKvHeads(const MoeLayout& key, double claimed, Lab& lab);
+FindingOr KvHeadsOfRanks(const MoeLayout& key, double claimed, Lab& lab);
+FindingOr AllToAllBytes(const MoeLayout& key, double claimed, Lab& lab);
 FindingOr MoeKvTokens(const MoeLayout& key, double claimed, Lab& lab);
+FindingOr MoeKvTokensOverSp(const MoeLayout& key, double claimed, Lab& lab);
 
 }  // namespace forebay::repro

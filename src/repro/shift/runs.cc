@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "cost/operation.h"
+#include "cost/model.h"
+#include "model/builtin_configs.h"
 
 namespace forebay::repro {
 namespace {
@@ -66,17 +67,22 @@ ShiftCosts CostsOf(const std::vector<device::OpProfile>& profile) {
   for (const device::OpProfile& entry : profile) {
     const double each = entry.seconds / kDevices;
     const std::string_view label = entry.label;
+    const double calls = static_cast<double>(entry.calls) / kDevices;
     if (entry.kind == cost::OpKind::kLinear) {
-      costs.linear += each;
+      (label == "head" ? costs.head : costs.linear) += each;
     } else if (entry.kind == cost::OpKind::kAttention) {
       costs.attention += each;
     } else if (entry.kind == cost::OpKind::kEmbed) {
       // What a step costs the host is priced with its first operation.
       costs.host += each;
     } else if (label.starts_with("all_to_all")) {  // collectives are all of one kind
-      costs.all_to_all += each;
-    } else if (label.starts_with("all_reduce")) {
-      costs.all_reduce += each;
+      costs.all_to_all.seconds += each;
+      costs.all_to_all.count += calls;
+      costs.all_to_all.bytes += entry.read_bytes / kDevices;
+    } else if (label == "all_reduce" || label == "gather_sums") {
+      costs.all_reduce.seconds += each;
+      costs.all_reduce.count += calls;
+      costs.all_reduce.bytes += entry.read_bytes / kDevices;
     } else if (entry.kind == cost::OpKind::kCollective) {
       costs.head_exchange += each;
     } else {
@@ -84,6 +90,17 @@ ShiftCosts CostsOf(const std::vector<device::OpProfile>& profile) {
     }
   }
   return costs;
+}
+
+// What a meeting of so many ranks takes for a byte.
+double LatencyOf(const cost::DeviceProfile& profile, cost::Collective collective, int ranks,
+                 bool uncalibrated) {
+  const cost::OpDesc least{
+      .kind = cost::OpKind::kCollective, .read_bytes = 1, .collective = collective, .ranks = ranks};
+  return cost::Price(
+             least, profile,
+             uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated)
+      .seconds;
 }
 
 base::Result<trace::SimulationResult> Simulate(const ShiftRun& run, int64_t requests) {
@@ -143,25 +160,70 @@ base::Result<ShiftOutcome> RunShift(const ShiftRun& run, Lab& lab) {
   outcome.tokens_per_s =
       static_cast<double>(summary.prompt_tokens + summary.output_tokens) / outcome.seconds;
   outcome.costs = CostsOf(result->run.profile);
+  FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, cost::LoadProfile(run.device));
+  const int summing = run.layout.shift ? run.layout.sp * run.layout.tp : run.layout.tp;
+  outcome.costs.all_to_all.latency =
+      LatencyOf(profile, cost::Collective::kAllToAll, run.layout.sp, run.uncalibrated);
+  outcome.costs.all_reduce.latency =
+      LatencyOf(profile, cost::Collective::kAllReduce, summing, run.uncalibrated);
+  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(run.model));
+  outcome.layers = static_cast<double>(config.num_layers);
+  const auto counted = [&](const char* name) {
+    const auto found = summary.stats.mode_counters.find(name);
+    return found == summary.stats.mode_counters.end() ? 0.0 : static_cast<double>(found->second);
+  };
+  outcome.bytes_all_to_all = counted("bytes_all_to_all");
+  outcome.bytes_all_reduce = counted("bytes_all_reduce");
   for (const StepRecord& step : result->steps)
     outcome.step_seconds += (step.end_seconds - step.begin_seconds) / run.layout.dp;
   return outcome;
 }
 
+double ShiftMeetings::rate() const {
+  const double moving = seconds - count * latency;
+  return moving > 0 ? bytes / moving : 0;
+}
+
+void ShiftCosts::operator-=(const ShiftCosts& less) {
+  linear -= less.linear;
+  head -= less.head;
+  attention -= less.attention;
+  head_exchange -= less.head_exchange;
+  elementwise -= less.elementwise;
+  host -= less.host;
+  for (ShiftMeetings ShiftCosts::*kind : {&ShiftCosts::all_to_all, &ShiftCosts::all_reduce}) {
+    ShiftMeetings& mine = this->*kind;
+    mine.seconds -= (less.*kind).seconds;
+    mine.count -= (less.*kind).count;
+    mine.bytes -= (less.*kind).bytes;
+  }
+}
+
 Account TermsOf(const ShiftOutcome& outcome) {
   const auto ms = [&](double seconds) { return 1e3 * seconds / outcome.steps; };
   const ShiftCosts& costs = outcome.costs;
-  return {{"steps", outcome.steps},
-          {"ms a step", ms(outcome.step_seconds)},
-          {"linears", ms(costs.linear)},
-          {"attention", ms(costs.attention)},
-          {"all-to-alls", ms(costs.all_to_all)},
-          {"all-reduces", ms(costs.all_reduce)},
-          {"head's exchange", ms(costs.head_exchange)},
-          {"elementwise", ms(costs.elementwise)},
-          {"host", ms(costs.host)},
-          {"waiting", ms(outcome.step_seconds - costs.sum())},
-          {"preemptions", outcome.preemptions}};
+  Account account = {{"steps", outcome.steps},
+                     {"ms a step", ms(outcome.step_seconds)},
+                     {"linears", ms(costs.linear)},
+                     {"head", ms(costs.head)},
+                     {"attention", ms(costs.attention)}};
+  const auto add = [&](const char* name, const ShiftMeetings& meetings) {
+    account.push_back({name, ms(meetings.seconds)});
+    if (meetings.count <= 0) return;
+    account.push_back({"= meetings", meetings.count / outcome.steps});
+    account.push_back({"x us", 1e6 * meetings.latency});
+    account.push_back({"+ MB", 1e-6 * meetings.bytes / outcome.steps});
+    account.push_back({"/ GB/s", 1e-9 * meetings.rate()});
+  };
+  add("all-to-alls", costs.all_to_all);
+  add("all-reduces", costs.all_reduce);
+  for (Term& term : Account{{"head's exchange", ms(costs.head_exchange)},
+                            {"elementwise", ms(costs.elementwise)},
+                            {"host", ms(costs.host)},
+                            {"waiting", ms(outcome.step_seconds - costs.sum())},
+                            {"preemptions", outcome.preemptions}})
+    account.push_back(std::move(term));
+  return account;
 }
 
 }  // namespace forebay::repro

@@ -53,19 +53,36 @@ struct ShiftRun {
   bool bf16_wire = false;  // sums of tp are priced so
 };
 
+// One rank's meetings of a kind, on average over the ranks: what they take, how many they are, and
+// the bytes that it brings to them (what a measured kernel sends of these is its own affair).
+// `latency` is what one takes that brings next to nothing.
+struct ShiftMeetings {
+  double seconds = 0, count = 0, bytes = 0, latency = 0;
+
+  // seconds = count x latency + bytes / rate; 0: no bytes took longer than that.
+  double rate() const;
+};
+
 // Seconds of one rank, on average over the ranks. What a step's host time is the simulator spends
 // before its first kernel, the embedding, which takes next to nothing itself.
 struct ShiftCosts {
-  double linear = 0, attention = 0, all_to_all = 0, all_reduce = 0, head_exchange = 0,
-         elementwise = 0, host = 0;
-  double collectives() const { return all_to_all + all_reduce + head_exchange; }
-  double sum() const { return linear + attention + collectives() + elementwise + host; }
+  double linear = 0, head = 0, attention = 0, head_exchange = 0, elementwise = 0, host = 0;
+  ShiftMeetings all_to_all, all_reduce;
+
+  double sums_and_rows() const { return all_to_all.seconds + all_reduce.seconds; }
+  double collectives() const { return sums_and_rows() + head_exchange; }
+  double sum() const { return linear + head + attention + collectives() + elementwise + host; }
+  void operator-=(const ShiftCosts& less);
 };
 
 struct ShiftOutcome {
   double requests = 0, seconds = 0;
   double steps = 0, step_seconds = 0;  // a replica's: how many, and the time in them
-  double tokens_per_s = 0;             // prompts and outputs
+  double layers = 0;
+  // What all ranks read from others, by the counters. Measured all-reduces are priced as such, and
+  // counted as the one meeting that takes their place.
+  double bytes_all_to_all = 0, bytes_all_reduce = 0;
+  double tokens_per_s = 0;       // prompts and outputs
   double peak_tokens_per_s = 0;  // in the best second; a step's tokens come evenly in its time
   job::Latencies latencies;
   ShiftCosts costs;
