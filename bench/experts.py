@@ -34,7 +34,7 @@ BASE, CEILING = "DWDP", "one rank, both cores"
 # name, layout flags; all of two ranks but the ceiling
 MODES = [("DEP", [*POOLED, "ship"]), ("DWDP", [*POOLED, "pull"]), ("DWDP merged", [*POOLED, "pull", "--expert-merge", "--memory-per-rank", "6400MiB"]),
          ("routed", [*POOLED, "routed"]), ("auto", [*POOLED, "auto"]), ("FSDP", [*POOLED, "gather"]), (CEILING, None)]
-HEADER = ["mode", "GB a rank", "tok/s", "spread", "GB pulled", "GB shipped", "copy core-s", "waited s", "over DWDP", "simulated tok/s",
+HEADER = ["mode", "GB a rank", "tok/s", "spread", "GB pulled", "GB shipped", "copy core-s", "s of waits for peers", "exposed pull", "over DWDP", "simulated tok/s",
           "over DWDP", "error of the ratio"]
 
 
@@ -64,7 +64,8 @@ def rows_of(real, simulated):
         row = [name, f"{runs[0]['weight_bytes'] * 1e-9 / (1 if name == CEILING else 2):.2f}", f"{rate:.1f}",
                f"{100 * (max(rates) - min(rates)) / rate:.1f} %", f"{median(runs, counter('bytes_pulled', 1e-9)):.2f}",
                f"{median(runs, counter('bytes_shipped', 1e-9)):.3f}", f"{median(runs, counter('copy_core_us', 1e-6)):.2f}",
-               f"{median(runs, counter('compute_waited_us', 1e-6)):.2f}", f"{rate / base:.3f}"]
+               f"{median(runs, counter('waited_peer_us', 1e-6)):.2f}", f"{median(runs, counter('waited_pull_us', 1e-6)):.2f}",
+               f"{rate / base:.3f}"]
         if name in simulated:
             ratio = tokens_per_s(simulated[name]) / tokens_per_s(simulated[BASE])
             row += [f"{tokens_per_s(simulated[name]):.1f}", f"{ratio:.3f}", f"{100 * (ratio / (rate / base) - 1):+.1f} %"]

@@ -281,7 +281,9 @@ TEST_F(TwoProcesses, PullFromEachOtherAndGiveTheDigestsOfOneRank) {
 }
 
 // A rank that stops for as long as the other one works costs that nothing: it is read, and not
-// asked. A slice of the scheduler's is no loss: what is run takes milliseconds.
+// asked. It stops before the other's second step and goes on after its last, so that every pull
+// between meets a stopped owner; a stop of seconds would only take as many more steps of that kind.
+// A slice of the scheduler's is no loss: what is run takes milliseconds.
 TEST_F(TwoProcesses, WhoPullsDoesNotWaitForARankThatStops) {
   constexpr int64_t kSlice = 4'000'000;
   for (const char* sharing : {"experts", "routed"}) {

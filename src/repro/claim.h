@@ -44,6 +44,8 @@ struct Finding {
   std::optional<double> uncalibrated;
   Account account;         // what the figure is made of
   bool shortened = false;  // a quick run's: of less than the claim asks for
+  // Appends what takes runs of its own: called where the account is shown, while the claim lasts.
+  std::function<base::Status(Account*)> more = {};
 };
 using FindingOr = base::Result<Finding>;
 

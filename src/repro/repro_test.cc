@@ -97,11 +97,11 @@ TEST(Rows, AreSelectedByIdOrGroup) {
       testing::ElementsAre(
           "DW3", "DW0", "DW1.DEP4", "DW1.DWDP4", "DW1.gain", "DW1.copy", "DW4.ttft", "DW4.tokens",
           "DW5.ttft", "DW5.tokens", "DW6.ttft", "DW6.tokens", "DW6.rises", "DW7.ttft",
-          "DW10.output", "DW10.user", "DW10.ttft", "DW7", "DW8", "DW9", "DW2.hidden", "DW2.speedup",
-          "DW11.memory", "DW11.slower", "DW11.frequency", "DWB", "VA1", "VA2", "VA2.physical",
-          "VA2.link", "VA3.bytes", "VA3", "VA4", "VA5", "VA6", "VA8", "VA9", "VA8.jobs", "VA9.jobs",
-          "VA10", "VA11", "VA11.jobs", "VA12", "VA4.jobs", "VA1.jobs", "VA2.jobs", "VA2.chats",
-          "VA3.jobs", "VA4.printed", "VA8.printed", "VA7"));
+          "DW10.output", "DW10.user", "DW10.ttft", "DW7", "DW8", "DW9", "DW2.hidden", "DW2.peak",
+          "DW2.speedup", "DW11.memory", "DW11.slower", "DW11.frequency", "DWB", "VA1", "VA2",
+          "VA2.physical", "VA2.link", "VA3.bytes", "VA3", "VA4", "VA5", "VA6", "VA8", "VA9",
+          "VA8.jobs", "VA9.jobs", "VA10", "VA11", "VA11.jobs", "VA12", "VA4.jobs", "VA1.jobs",
+          "VA2.jobs", "VA2.chats", "VA3.jobs", "VA4.printed", "VA8.printed", "VA7"));
   EXPECT_THAT(ids({"DW3", "model.Llama-3-8B"}), testing::ElementsAre("model.Llama-3-8B", "DW3"));
   const std::vector<std::string> wrong{"DW3", "DW99"};
   EXPECT_EQ(SelectClaims(wrong).status().code(), kRowUnknown);
@@ -115,6 +115,7 @@ TEST(Rows, ALayersPrefetchTakesMilliseconds) {
   EXPECT_EQ(RunRow(ClaimOf("DWB"), lab)->verdict, Verdict::kContradiction);
   EXPECT_EQ(RunRow(ClaimOf("DW2.hidden"), lab)->verdict, Verdict::kWithinBand);
   EXPECT_EQ(RunRow(ClaimOf("DW2.speedup"), lab)->verdict, Verdict::kReproduced);
+  EXPECT_EQ(RunRow(ClaimOf("DW2.peak"), lab)->verdict, Verdict::kWithinBand);
 }
 
 // A value that a quick run shortens has no verdict; a row that lacks values is judged only where
@@ -233,6 +234,39 @@ TEST(Rows, ContentionIsADistribution) {
   EXPECT_NEAR(sum, 100, 1e-9);
 }
 
+// The gain of one prompt rises to its peak, where its pulls are hidden, and falls.
+TEST(Dwdp, TheGainPeaksWherePullsAreHidden) {
+  const double best = BestTokens({});
+  EXPECT_NEAR(best, HidingTokens({}), 64);
+  const auto gain = [](double tokens) { return RooflineOfContext(tokens, {}).speedup(); };
+  EXPECT_GT(gain(best), gain(best - 64));
+  EXPECT_GT(gain(best), gain(best + 64));
+  EXPECT_GT(gain(32768), gain(131072));
+}
+
+// What takes runs of its own is run for accounts that are shown.
+TEST(Rows, MoreIsAskedForWhereAnAccountIsShown) {
+  const auto more_of = [](std::string_view printed, bool all, bool quick) {
+    Claim claim{.id = "X1",
+                .kind = Kind::kBand,
+                .band = 0.1,
+                .values = {{"B = 1", printed}},
+                .account_all = all};
+    claim.values[0].measure = [](Lab&) -> FindingOr {
+      return Finding{.calibrated = 2, .more = [](Account* account) -> base::Status {
+                       account->push_back({"more", 1});
+                       return {};
+                     }};
+    };
+    Lab lab(quick);
+    return RunRow(claim, lab)->findings[0].account.size();
+  };
+  EXPECT_EQ(more_of("2", false, false), 0);
+  EXPECT_EQ(more_of("2", true, false), 1);
+  EXPECT_EQ(more_of("3", false, false), 1);
+  EXPECT_EQ(more_of("3", false, true), 0);
+}
+
 // Rows that go to experts in 4 bits and come back in bf16: 2.70 other ranks of four.
 TEST(Dwdp, SumsTakeWhatTheirBytesTake) {
   EXPECT_NEAR(ExchangeBytes(1, 4, cost::NumberFormat::kNVFP4), 49'600, 50);
@@ -256,6 +290,19 @@ TEST(Dwdp, StepsAreTheirParts) {
   EXPECT_GT(pulled->step, pulled->fetch);
   EXPECT_NEAR(pulled->exchange, 0, 1e-3);
   EXPECT_EQ(pulled->merge, 0);
+  EXPECT_EQ(pulled->waits, 0);
+  ContextSteps few = setting;
+  few.rows = 2048;
+  const auto uncovered = RunContext(few, lab);
+  ASSERT_TRUE(uncovered.ok()) << uncovered.status().ToString();
+  EXPECT_GT(uncovered->exposed, 0.2 * uncovered->step);
+  EXPECT_EQ(uncovered->waits, 0);
+  few.alone = true;
+  const auto alone = RunContext(few, lab);
+  ASSERT_TRUE(alone.ok()) << alone.status().ToString();
+  EXPECT_EQ(alone->step, uncovered->step);
+  EXPECT_LT(alone->compute(), uncovered->compute());
+  EXPECT_GT(alone->compute(), 0.8 * uncovered->compute());  // links are full all the time
   setting.merges = true;
   const auto merged = RunContext(setting, lab);
   ASSERT_TRUE(merged.ok()) << merged.status().ToString();

@@ -69,6 +69,9 @@ base::Result<RowResult> RunRow(const Claim& claim, Lab& lab) {
                                               : Judge(claim, value, finding->calibrated));
     row.verdict = std::max(row.verdict, row.verdicts.back());
     less = less || finding->shortened;
+    if (finding->more && !lab.quick() &&
+        (row.verdicts.back() == Verdict::kNotReproduced || claim.account_all))
+      FB_RETURN_IF_ERROR(finding->more(&finding->account).WithContext(claim.id));
     row.findings.push_back(*std::move(finding));
   }
   if (less) row.shortened += (row.shortened.empty() ? "" : ", ") + std::string("parts of each");

@@ -61,6 +61,25 @@ class Layout(support.TestCase):
             self.assertEqual([replica["role"] for replica in job.summary()["replicas"]], ["context"] * 2 + ["generation"] * 2)
             job.forget()
 
+    def test_experts_give_the_same_results(self):
+        """Ranks that hold a part of the experts each, in every way in which they reach the others."""
+        rng = random.Random(6)
+        lines = [{"custom_id": f"l-{i}", "prompt": [rng.randrange(5, 250) for _ in range(rng.randint(1, 60))],
+                  "max_tokens": rng.randint(1, 12), "temperature": i % 2, "seed": i, "ignore_eos": True} for i in range(30)]
+        flags, model = [*FLAGS, "--skip-tokenizer-init"], os.path.join(support.GOLDEN, "models", "qwen3-moe")
+        reference = self.job(lines, "reference", model=model, flags=flags)
+        self.expect(reference.run(), support.COMPLETE)
+        self.assertEqual(len(reference.answers()), len(lines))
+        self.assertIn("digest", json.dumps(reference.results()[1]))
+        for mode, counter in (("pull", "bytes_pulled"), ("ship", "bytes_shipped"), ("routed", "bytes_routed")):
+            for size in ("least", "5"):
+                job = self.job(lines, "experts", model=model, flags=flags)
+                layout = f"dp=2,experts=by_expert,expert-size={size}"
+                self.expect(job.run("--devices", "2xcpu", "--layout", layout, "--mode", mode), support.COMPLETE)
+                self.assertEqual(job.answers(), reference.answers(), (mode, size))
+                self.assertGreater(job.summary()["mode_counters"][counter], 0, (mode, size))
+                job.forget()
+
     def test_refusals(self):
         for flags, texts in [(["--layout", "dp=3"], ["needs 3 devices, there are 1"]),
                              (["--layout", "dq=1"], ["--layout", "dq", "expected groups, dp"]),

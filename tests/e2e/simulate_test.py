@@ -44,6 +44,28 @@ class Simulate(support.TestCase):
         self.assertIn("</svg>", report)
         self.assertNotIn("http", report.replace("http://www.w3.org/", ""), "nothing comes from a network")
 
+    def test_figures_of_serving(self):
+        """Rates a user, a rank and in the steady window, alone and by role."""
+        trace = "synthetic:n=64,prompt=512,output=48"
+        for layout, readers in ((["--layout", "dp=4"], 4), (["--context", "dp=1", "--generation", "dp=3"], 1)):
+            self.run_trace("--devices", "sim:4xh200", *layout, "--trace", trace, "--request-rate", "100", "--summary", self.path("s.json"),
+                           model="builtin:Qwen3-32B")
+            summary = json.loads(self.read("s.json"))
+            seconds = summary["elapsed_time"]
+            self.assertEqual((summary["prompt_tokens"], summary["output_tokens"]), (64 * 512, 64 * 48))
+            self.assertAlmostEqual(summary["context_tokens_per_second_per_rank"] * seconds * readers, 64 * 512, delta=64)
+            self.assertAlmostEqual(summary["output_tokens_per_second_per_rank"] * seconds * 4, 64 * 48, delta=64)
+            # A mean of rates is no less than the rate of the mean time.
+            self.assertGreaterEqual(summary["tokens_per_second_per_user"], 0.999 * 1e3 / summary["mean_tpot_ms"])
+            self.assertLess(summary["tokens_per_second_per_user"], 2e3 / summary["mean_tpot_ms"])
+            begin, end = summary["steady_begin_seconds"], summary["steady_end_seconds"]
+            self.assertAlmostEqual(begin, seconds / 4, delta=seconds / 100)
+            self.assertAlmostEqual(end, 3 * seconds / 4, delta=seconds / 100)
+            for name, ranks, tokens in (("context", readers, 64 * 512), ("output", 4, 64 * 48)):
+                steady = summary[f"steady_{name}_tokens_per_second_per_rank"] * (end - begin) * ranks
+                self.assertGreater(steady, 0)
+                self.assertLess(steady, tokens)
+
     def test_the_same_trace_on_the_cpu(self):
         flags = ["--trace", self.trace, "--trace-scale", "0", "--memory", "64MiB", "--summary", self.path("s.json"), "--steps",
                  self.path("st.jsonl")]

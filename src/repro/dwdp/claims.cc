@@ -57,6 +57,18 @@ FindingOr Speedup(const Speedups& key, double, Lab&) {
                              {"exchange ms", 1e3 * layer.exchange_seconds}}};
 }
 
+// The prompt that gains most, K tokens, and what it and the shortest and the longest gain.
+FindingOr Peak(const ContextSetting& setting, double, Lab&) {
+  const double best = BestTokens(setting);
+  const auto gain = [&](double tokens) { return RooflineOfContext(tokens, setting).speedup(); };
+  return Finding{.calibrated = best / 1024,
+                 .account = {{"speedup there", gain(best)},
+                             {"at 1K", gain(1024)},
+                             {"at 8K", gain(8192)},
+                             {"at 32K", gain(32768)},
+                             {"at 128K", gain(131072)}}};
+}
+
 // A context step's copies: of all layers with experts, ms.
 FindingOr CopyOfAStep(const int& ranks, double claimed, Lab&) {
   const auto layers = static_cast<double>(LayersWithExperts());
@@ -69,8 +81,15 @@ FindingOr CopyOfAStep(const int& ranks, double claimed, Lab&) {
 }
 
 // A layer's prefetch over a link of so many GB/s a direction, us.
-FindingOr PrefetchOfALayer(const double& link_gb_per_s, double, Lab&) {
-  return Finding{.calibrated = MissingExpertBytes(4) / (1e3 * link_gb_per_s)};
+FindingOr PrefetchOfALayer(const double& link_gb_per_s, double claimed, Lab&) {
+  const double us = MissingExpertBytes(4) / (1e3 * link_gb_per_s);
+  const auto hidden = [&](double tokens) {
+    return 1e6 * RooflineOfContext(tokens, {}).compute_seconds / us;
+  };
+  return Finding{.calibrated = us,
+                 .account = {{"MB that the claim moves", 1e-3 * claimed * link_gb_per_s},
+                             {"compute / prefetch at 8K tokens", hidden(8192)},
+                             {"at 32K", hidden(32768)}}};
 }
 
 // Copies one way and the other, of the memory's bandwidth, %; `efficient`: as fast as they get.
@@ -97,7 +116,9 @@ constexpr std::string_view kQueue =
 constexpr std::string_view kEndToEnd =
     "generation is one group of 8 ranks (DEP); 6.4K to 8K tokens and 1,024; by the group's batch "
     "at so many tokens a second and user context has "
-    "as few ranks as keep up with it, DEP's in fours, DWDP's in ones; else as DW4";
+    "as few ranks as keep up with it, DEP's in fours, DWDP's in ones, so that the gain is fewer "
+    "context GPUs; 60-70 is 1.10 in Table 5 and 1.12 in Table 6; else "
+    "as DW4";
 
 constexpr const char* kMilliseconds = "4.756 GB over this link take ms";
 
@@ -202,7 +223,8 @@ std::vector<Claim> DwdpClaims() {
           &MergeTakes, {{"DWDP4", "3", 4}}),
       Row<SliceSetting>(
           {"DW9", "DWDP, Table 4", "Tokens a second, slices of 1 MB in turns over peer after peer", "1.081/.995, 1.053/1.039, 1.109/1.098 and 1.139/1.140; 16 "
-           "slices in flight, since a request takes 10 us", Kind::kOrder},
+           "slices in flight, since a request takes 10 us; a stream an owner does not apply, since all owners' experts go through one list, and a source has no "
+           "queue, since pulls are one-sided", Kind::kOrder},
           &GainOfSlices,
           {{"ratio .5, 16K a step", "> 1", {0.5, 16384}}, {"ratio .8, 16K a step", "> 1", {0.8, 16384}},
            {"ratio .8, 32K a step", "> 1", {0.8, 32768}}, {"ratio .5, 32K a step", "< 1.005", {0.5, 32768}}}),
@@ -210,8 +232,11 @@ std::vector<Claim> DwdpClaims() {
           {"DW2.hidden", "DWDP, Figure 3", "Tokens of one prompt from which a layer hides its prefetch, K",
            "projections in fp8, scores and values in bf16, links at their datasheet's rate", Kind::kBand, 0.2, {}, true},
           &HidingFrom, {{"DWDP4", "16", {}}}),
+      Row<ContextSetting>(
+          {"DW2.peak", "DWDP, Figure 3", "Tokens of the one prompt that DWDP4 gains most with, K", "as DW2.hidden; 1K to 128K in steps of 64", Kind::kBand, 0.2, {}, true},
+          &Peak, {{"DWDP4", "16", {}}}),
       Row<Speedups>(
-          {"DW2.speedup", "DWDP, Figure 3", "DEP4 over DWDP4 by length of one prompt", "as DW2.hidden", Kind::kOrder},
+          {"DW2.speedup", "DWDP, Figure 3", "DEP4 over DWDP4 by length of one prompt", "as DW2.hidden", Kind::kOrder, 0, {}, true},
           &Speedup, {{"at 4K", "< 1", {4096}}, {"at 16K", "> 1", {16384}}, {"16K over 128K", "> 1", {16384, 131072}}}),
       Row<bool>(
           {"DW11.memory", "DWDP, A.1", "Copies both ways, of the memory's bandwidth, %", "", Kind::kExact},
@@ -224,7 +249,7 @@ std::vector<Claim> DwdpClaims() {
            "time as 1 / frequency; the power of 114.4 % of the TDP is not modelled: no law of the average power gives both frequencies", Kind::kBand, 0.05},
           &TimeAtFrequency, {{"long copies", "1.049", 0.963}, {"short copies", "1.226", 0.798}}),
       Row<double>(
-          {"DWB", "a reader's notes on DWDP", "A layer's prefetch by link, us", "four ranks", Kind::kExact},
+          {"DWB", "a reader's notes on DWDP", "A layer's prefetch by link, us", "four ranks; the notes mix both ways and one way of a link, and NVLink 3 (600 GB/s both ways) with an H100's NVLink 4; these are rates of one way", Kind::kExact, 0, {}, true},
           &PrefetchOfALayer,
           {{"900 GB/s", "7", 900, {kMilliseconds, "5285"}},
            {"450 GB/s", "21", 450, {kMilliseconds, "10570"}},

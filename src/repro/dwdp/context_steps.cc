@@ -68,8 +68,10 @@ layout::EngineOptions OptionsOf(const ContextSteps& setting) {
   options.machine.routing = *model::ParseRouting(setting.routing, kSeed);
   options.machine.uncalibrated = setting.uncalibrated;
   // What is averaged is a step and its kernels; of a whole job the time alone counts.
-  options.machine.full_detail = options.profile = setting.output == 1;
+  options.profile = setting.output == 1;
+  options.machine.full_detail = options.profile && !setting.alone;
   options.layout = layout::Layout{.dp = setting.ranks, .experts = {&weights::kByExpert}};
+  if (setting.auto_size) options.layout->expert_size.reset();
   // A rank whose prompts are longer than the mean has as many of them in a step.
   const double longest = 1 + setting.rank_cv * Offsets(setting.ranks).back();
   options.limits.max_num_batched_tokens =
@@ -107,10 +109,10 @@ double ContextTimes::*CategoryOf(const device::OpProfile& entry) {
 }
 
 std::string NameOf(const ContextSteps& s, int64_t steps) {
-  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{} {} {} {}{} {}", s.device, s.model,
-                     s.routing, s.ranks, schedule::Name(s.mode), s.prompt, s.ratio, s.rows,
+  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{} {} {} {}{}{}{} {}", s.device,
+                     s.model, s.routing, s.ranks, schedule::Name(s.mode), s.prompt, s.ratio, s.rows,
                      s.rank_cv, static_cast<int>(s.peers), s.by_part, s.merges, s.slice_bytes,
-                     s.round_rows, s.uncalibrated, steps, s.output);
+                     s.round_rows, s.uncalibrated, s.auto_size, s.alone, steps, s.output);
 }
 
 }  // namespace
@@ -151,22 +153,24 @@ ContextTimes AverageTimes(const std::vector<StepRecord>& steps,
   double bytes = 0;
   for (const StepRecord& step : steps) {
     times.step += 1e3 * (step.end_seconds - step.begin_seconds);
-    times.waits += 1e3 * step.waits.total();
+    times.exposed += 1e3 * step.waits[WaitCause::kPull];
+    times.waits += 1e3 * (step.waits.total() - step.waits[WaitCause::kPull]);
     waits[static_cast<size_t>(step.replica)] += 1e3 * step.waits.total();
     times.rows += step.prefill_rows;
     bytes += static_cast<double>(step.bytes_pulled);
   }
   for (const device::OpProfile& entry : kernels) times.*CategoryOf(entry) += 1e3 * entry.seconds;
   // What is neither a kernel's nor a wait is copies of the compute stream.
-  times.exchange = times.step - times.compute() - times.waits;
+  times.exchange = times.step - times.compute() - times.waits - times.exposed;
   const cost::DeviceProfile profile = *cost::LoadProfile(device);
   times.fetch = 1e3 * bytes / cost::PullRate(profile);
   times.least_waits = *std::ranges::min_element(waits) * ranks;
   const auto count = static_cast<double>(steps.size());
   for (double ContextTimes::*each :
        {&ContextTimes::step, &ContextTimes::attention, &ContextTimes::grouped, &ContextTimes::dense,
-        &ContextTimes::others, &ContextTimes::merge, &ContextTimes::waits, &ContextTimes::exchange,
-        &ContextTimes::rows, &ContextTimes::fetch, &ContextTimes::least_waits})
+        &ContextTimes::others, &ContextTimes::merge, &ContextTimes::waits, &ContextTimes::exposed,
+        &ContextTimes::exchange, &ContextTimes::rows, &ContextTimes::fetch,
+        &ContextTimes::least_waits})
     times.*each /= count;
   return times;
 }
@@ -197,12 +201,22 @@ ContextTimes WithSums(const ContextSteps& setting, ContextTimes times) {
   return times;
 }
 
+double ImpliedMeetings(const ContextTimes& dep, const ContextTimes& dwdp, double gain) {
+  return gain * dwdp.step * dep.rows / dwdp.rows - dep.compute();
+}
+
 Account TermsOf(const ContextTimes& times) {
-  return {{"rows", times.rows},           {"step ms", times.step},
-          {"attention", times.attention}, {"grouped GEMM", times.grouped},
-          {"dense GEMM", times.dense},    {"others", times.others},
-          {"merge", times.merge},         {"exchange", times.exchange},
-          {"waits", times.waits},         {"fetch", times.fetch}};
+  return {{"rows", times.rows},
+          {"step ms", times.step},
+          {"attention", times.attention},
+          {"grouped GEMM", times.grouped},
+          {"dense GEMM", times.dense},
+          {"others", times.others},
+          {"merge", times.merge},
+          {"exchange", times.exchange},
+          {"waits", times.waits},
+          {"fetch", times.fetch},
+          {"exposed fetch", times.exposed}};
 }
 
 }  // namespace forebay::repro

@@ -13,6 +13,8 @@ namespace forebay::repro {
 
 // The part of a device's memory that is used, so that three ranks hold all experts.
 inline constexpr double kUtilization = 0.98;
+// Routing less skewed than that of verdicts, for accounts.
+inline constexpr const char* kLessSkewed[] = {"power:1.01", "balanced"};
 
 struct ContextSteps {
   std::string device = "gb200-nvl72", model = "DeepSeek-R1-NVFP4", routing = "power:1.2";
@@ -29,8 +31,10 @@ struct ContextSteps {
   uint64_t slice_bytes = 0;   // as PoolOptions has it
   int32_t round_rows = 8192;  // that each rank ships at once
   bool uncalibrated = false;
-  int64_t steps = 0;   // each rank takes, where prompts fit in one; 0: six, in a quick lab two
-  int64_t output = 1;  // tokens that follow each prompt
+  bool auto_size = false;  // memory that is left holds experts twice; else each is held once
+  bool alone = false;      // kernels count as what they take without copies beside them
+  int64_t steps = 0;       // each rank takes, where prompts fit in one; 0: six, in a quick lab two
+  int64_t output = 1;      // tokens that follow each prompt
 
   bool ships() const { return mode && mode->ffn == FfnMode::kShip; }
   // Whole prompts of a step.
@@ -42,8 +46,9 @@ struct ContextSteps {
 struct ContextTimes {
   double step = 0;
   // The step's parts: what its kernels took beside copies; what the compute stream waited for
-  // others or for pulls; and where rows are shipped, what moved them.
-  double attention = 0, grouped = 0, dense = 0, others = 0, merge = 0, waits = 0, exchange = 0;
+  // others, and for pulls; and where rows are shipped, what moved them.
+  double attention = 0, grouped = 0, dense = 0, others = 0, merge = 0, waits = 0, exposed = 0,
+         exchange = 0;
   double rows = 0;
   double fetch = 0;        // what the rank pulls, at the rate of an undisturbed link
   double least_waits = 0;  // what the rank waits that waits least
@@ -68,6 +73,10 @@ ContextTimes AverageTimes(const std::vector<StepRecord>& steps,
 // in the paper's baseline, in place of the exact exchange that ran: by what was measured on GB200
 // where that is asked for and known, else by the bytes and the link.
 ContextTimes WithSums(const ContextSteps& setting, ContextTimes times);
+
+// What DEP's exchange and waits would take if DWDP's rate were so many times its own and all else
+// as it is, ms.
+double ImpliedMeetings(const ContextTimes& dep, const ContextTimes& dwdp, double gain);
 
 // The terms of an account.
 Account TermsOf(const ContextTimes& times);

@@ -37,9 +37,17 @@ base::Result<QueuePair> RunPair(Serving dwdp, Lab& lab) {
   return pair;
 }
 
-// The median by an offered load that the queue does not bound.
-base::Status AddLoads(Serving serving, const Served& dep, Lab& lab, Account* account) {
-  if (lab.quick()) return {};
+// The gain under less skewed routing, and the median by an offered load that the queue does not
+// bound.
+base::Status AddLoads(Serving serving, const Served& dep, double (QueuePair::*gain)() const,
+                      Lab& lab, Account* account) {
+  serving.by_category = false;
+  for (const char* routing : kLessSkewed) {
+    Serving other = serving;
+    other.routing = routing;
+    FB_ASSIGN_OR_RETURN(const QueuePair pair, RunPair(other, lab));
+    account->push_back({fmt::format("at {}", routing), (pair.*gain)()});
+  }
   serving.concurrency = 0;
   for (const double load : kLoads) {
     const double tokens = serving.prompt * (1 + (serving.deviation > 0 ? 1 : serving.ratio)) / 2;
@@ -53,8 +61,10 @@ base::Status AddLoads(Serving serving, const Served& dep, Lab& lab, Account* acc
   return {};
 }
 
-FindingOr GainInQueue(const QueueSetting& key, double (QueuePair::*gain)() const, Lab& lab) {
+FindingOr GainInQueue(const QueueSetting& key, double claimed, double (QueuePair::*gain)() const,
+                      Lab& lab) {
   Serving serving = ClosedQueue(key, lab);
+  serving.by_category = true;
   FB_ASSIGN_OR_RETURN(const QueuePair pair, RunPair(serving, lab));
   Finding finding{.calibrated = (pair.*gain)(), .shortened = lab.quick()};
   Append("DEP: ", TermsOf(pair.dep.times), &finding.account);
@@ -63,11 +73,16 @@ FindingOr GainInQueue(const QueueSetting& key, double (QueuePair::*gain)() const
          {{"TTFT of DEP, s", pair.dep.latencies.first_token.p50},
           {"of DWDP", pair.dwdp.latencies.first_token.p50},
           {"tokens/s and GPU of DEP", pair.dep.context_tokens_per_s},
-          {"of DWDP", pair.dwdp.context_tokens_per_s}},
+          {"of DWDP", pair.dwdp.context_tokens_per_s},
+          {"exchange and waits that a rate so much higher implies",
+           ImpliedMeetings(pair.dep.times, pair.dwdp.times, claimed)}},
          &finding.account);
-  FB_RETURN_IF_ERROR(AddLoads(serving, pair.dep, lab, &finding.account));
   if (lab.quick()) return finding;
+  finding.more = [=, &lab](Account* account) {
+    return AddLoads(serving, pair.dep, gain, lab, account);
+  };
   serving.uncalibrated = true;
+  serving.by_category = false;
   FB_ASSIGN_OR_RETURN(const QueuePair uncalibrated, RunPair(serving, lab));
   finding.uncalibrated = (uncalibrated.*gain)();
   return finding;
@@ -75,12 +90,12 @@ FindingOr GainInQueue(const QueueSetting& key, double (QueuePair::*gain)() const
 
 }  // namespace
 
-FindingOr FirstTokenInQueue(const QueueSetting& key, double, Lab& lab) {
-  return GainInQueue(key, &QueuePair::first_token, lab);
+FindingOr FirstTokenInQueue(const QueueSetting& key, double claimed, Lab& lab) {
+  return GainInQueue(key, claimed, &QueuePair::first_token, lab);
 }
 
-FindingOr TokensInQueue(const QueueSetting& key, double, Lab& lab) {
-  return GainInQueue(key, &QueuePair::tokens, lab);
+FindingOr TokensInQueue(const QueueSetting& key, double claimed, Lab& lab) {
+  return GainInQueue(key, claimed, &QueuePair::tokens, lab);
 }
 
 FindingOr RiseInQueue(const QueueSetting& key, double, Lab& lab) {

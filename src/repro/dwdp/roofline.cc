@@ -98,4 +98,16 @@ double HidingTokens(const ContextSetting& setting) {
   return more;
 }
 
+double BestTokens(const ContextSetting& setting) {
+  constexpr int kStep = 64, kLeast = 1 << 10, kMost = 1 << 17;
+  double best = kLeast, gain = 0;
+  for (int tokens = kLeast; tokens <= kMost; tokens += kStep) {
+    const double speedup = RooflineOfContext(tokens, setting).speedup();
+    if (speedup <= gain) continue;
+    best = tokens;
+    gain = speedup;
+  }
+  return best;
+}
+
 }  // namespace forebay::repro

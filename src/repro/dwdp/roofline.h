@@ -33,6 +33,9 @@ ContextLayer RooflineOfContext(double tokens, const ContextSetting& setting);
 // From how many tokens on a layer hides its prefetch.
 double HidingTokens(const ContextSetting& setting);
 
+// The tokens of the prompt, of 1K to 128K, that gains most.
+double BestTokens(const ContextSetting& setting);
+
 // DeepSeek-R1's.
 int64_t LayersWithExperts();
 

@@ -43,7 +43,7 @@ layout::EngineOptions OptionsOf(const Serving& serving) {
       fmt::format("sim:{}x{}", serving.context_ranks() + serving.generation, kDevice));
   options.machine.routing = *model::ParseRouting(serving.routing, kSeed);
   options.machine.uncalibrated = serving.uncalibrated;
-  options.machine.full_detail = options.profile = true;
+  options.machine.full_detail = options.profile = serving.by_category;
   options.machine.memory_utilization = kUtilization;
   const layout::Layout context{
       .groups = serving.groups, .dp = serving.ranks, .experts = {&weights::kByExpert}};
@@ -107,10 +107,10 @@ base::Result<trace::SimulationResult> Simulate(const Serving& serving) {
 }
 
 std::string NameOf(const Serving& s) {
-  return fmt::format("serving {} {}x{} {} | {} {} {} {} {} {} | {} {} {} {} | {} {}", s.ships,
+  return fmt::format("serving {} {}x{} {} | {} {} {} {} {} {} | {} {} {} {} | {} {} {}", s.ships,
                      s.groups, s.ranks, s.generation, s.prompt, s.ratio, s.deviation, s.rows,
                      s.output, s.batch, s.requests, s.concurrency, s.rate, s.seconds, s.routing,
-                     s.uncalibrated);
+                     s.uncalibrated, s.by_category);
 }
 
 }  // namespace
@@ -147,9 +147,7 @@ base::Result<Served> RunServing(const Serving& serving, Lab& lab) {
     served.batch /= decoding;
     served.tokens_per_s_user = served.output_tokens_per_s * (end - begin) / running;
   }
-  std::vector<device::OpProfile> profile;
-  if (serving.generation == 0) profile = result->run.profile;
-  served.times = AverageTimes(context, profile, serving.context_ranks(), kDevice);
+  served.times = AverageTimes(context, result->run.profile, serving.context_ranks(), kDevice);
   return served;
 }
 

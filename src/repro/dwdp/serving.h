@@ -28,6 +28,7 @@ struct Serving {
   double seconds = 0;       // after which the run is broken off; 0: it comes to its end
   std::string routing = "power:1.2";
   bool uncalibrated = false;
+  bool by_category = false;  // `times` of the result has its parts
 
   int context_ranks() const { return groups * ranks; }
 };
@@ -40,7 +41,7 @@ struct Served {
   double batch = 0;                 // choices in a generation rank's step, in the window
   double decoding_seconds = 0;      // a step that decodes `batch` choices and reads no prompt
   job::Latencies latencies;         // requests' that came to their end
-  ContextTimes times;               // a context step's; by category where there is no generation
+  ContextTimes times;  // a context step's; but for by_category its time and waits alone
 };
 
 // The window: job::SteadyWindowOf.

@@ -1,5 +1,5 @@
 // DWDP: context steps, simulated.
-#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "repro/dwdp/roofline.h"
@@ -26,18 +26,6 @@ ContextSteps Naive(ContextSteps setting) {
   return setting;
 }
 
-// With calibrated and uncalibrated prices.
-template <typename Measure>
-FindingOr Both(Lab& lab, ContextSteps setting, Measure measure) {
-  Finding finding;
-  FB_ASSIGN_OR_RETURN(finding.calibrated, measure(setting, &finding.account));
-  if (lab.quick()) return finding;
-  Account unused;
-  setting.uncalibrated = true;
-  FB_ASSIGN_OR_RETURN(finding.uncalibrated, measure(setting, &unused));
-  return finding;
-}
-
 struct Pair {
   ContextTimes dep, dwdp;
 
@@ -55,81 +43,147 @@ void AddPair(const Pair& pair, Account* account) {
   Append("DWDP: ", TermsOf(pair.dwdp), account);
 }
 
-// The same gain under less skewed routing.
-base::Status AddRoutings(ContextSteps dep, ContextSteps dwdp, Lab& lab, Account* account) {
-  if (lab.quick() || dep.uncalibrated) return {};
-  for (const char* routing : {"power:1.01", "balanced"}) {
-    dep.routing = dwdp.routing = routing;
-    FB_ASSIGN_OR_RETURN(const Pair pair, RunPair(dep, dwdp, lab));
-    account->push_back({fmt::format("gain at {}", routing), pair.gain()});
-  }
-  return {};
+// Our figure for a setting, and what it is made of.
+using Measure = std::function<base::Result<double>(ContextSteps, Account*)>;
+// What else an account says, which takes runs of its own.
+using More = std::function<base::Status(ContextSteps, Account*)>;
+
+// With calibrated and uncalibrated prices; in the account also under less skewed routing.
+FindingOr Both(Lab& lab, const ContextSteps& setting, const Measure& measure,
+               const More& more = {}) {
+  Finding finding;
+  FB_ASSIGN_OR_RETURN(finding.calibrated, measure(setting, &finding.account));
+  if (lab.quick()) return finding;
+  Account unused;
+  ContextSteps uncalibrated = setting;
+  uncalibrated.uncalibrated = true;
+  FB_ASSIGN_OR_RETURN(finding.uncalibrated, measure(uncalibrated, &unused));
+  finding.more = [setting, measure, more](Account* account) -> base::Status {
+    if (more) FB_RETURN_IF_ERROR(more(setting, account));
+    Account of_another;
+    for (const char* routing : kLessSkewed) {
+      ContextSteps other = setting;
+      other.routing = routing;
+      FB_ASSIGN_OR_RETURN(const double figure, measure(other, &of_another));
+      account->push_back({fmt::format("at {}", routing), figure});
+    }
+    return {};
+  };
+  return finding;
+}
+
+// What copies beside them cost kernels, ms.
+base::Result<double> Interference(ContextSteps setting, const ContextTimes& times, Lab& lab) {
+  setting.alone = true;
+  FB_ASSIGN_OR_RETURN(const ContextTimes alone, RunContext(setting, lab));
+  return times.compute() - alone.compute();
+}
+
+// What experts that are read and written so fast for a step's merging are moved with, GB/s.
+double MergeRate(int ranks, double ms) {
+  const double bytes = MissingExpertBytes(ranks) * ranks / (ranks - 1);
+  return 1e-6 * 2 * static_cast<double>(LayersWithExperts()) * bytes / ms;
 }
 
 }  // namespace
 
-FindingOr PartOfStep(const StepPart& key, double, Lab& lab) {
-  return Both(lab, {}, [&](ContextSteps setting, Account* account) -> base::Result<double> {
-    if (!key.ships) setting = Naive(setting);
-    FB_ASSIGN_OR_RETURN(const ContextTimes times,
-                        key.ships ? RunDep(setting, lab) : RunContext(setting, lab));
-    Append("", TermsOf(times), account);
-    if (!key.ships) return times.*key.part;
-    setting.mode = kShips;
-    FB_ASSIGN_OR_RETURN(const ContextTimes exact, RunContext(setting, lab));
-    account->push_back({"exact exchange", exact.exchange});
-    return times.*key.part;
-  });
+FindingOr PartOfStep(const StepPart& key, double claimed, Lab& lab) {
+  const auto times_of = [&lab, key](const ContextSteps& setting) {
+    return key.ships ? RunDep(setting, lab) : RunContext(Naive(setting), lab);
+  };
+  return Both(
+      lab, {},
+      [=](const ContextSteps& setting, Account* account) -> base::Result<double> {
+        FB_ASSIGN_OR_RETURN(const ContextTimes times, times_of(setting));
+        Append("", TermsOf(times), account);
+        return times.*key.part;
+      },
+      [=, &lab](ContextSteps setting, Account* account) -> base::Status {
+        FB_ASSIGN_OR_RETURN(const ContextTimes times, times_of(setting));
+        account->push_back({"of the claim", times.*key.part / claimed});
+        if (key.part == &ContextTimes::merge)
+          account->push_back({"GB/s of the claim's copies", MergeRate(setting.ranks, claimed)});
+        if (!key.ships) {
+          FB_ASSIGN_OR_RETURN(const double ms, Interference(Naive(setting), times, lab));
+          account->push_back({"interference", ms});
+          return {};
+        }
+        if (key.part == &ContextTimes::exchange) {
+          const double bytes = static_cast<double>(LayersWithExperts()) *
+                               ExchangeBytes(times.rows, setting.ranks, cost::NumberFormat::kNVFP4);
+          account->push_back({"GB/s of the claim", 1e-6 * bytes / claimed});
+        }
+        setting.mode = kShips;
+        FB_ASSIGN_OR_RETURN(const ContextTimes exact, RunContext(setting, lab));
+        account->push_back({"exact exchange", exact.exchange});
+        return {};
+      });
 }
 
-FindingOr GainOfStep(const GainOf& key, double, Lab& lab) {
-  return Both(lab, {}, [&](const ContextSteps& setting, Account* account) -> base::Result<double> {
-    const ContextSteps dwdp = Naive(setting);
-    FB_ASSIGN_OR_RETURN(const Pair pair, RunPair(setting, dwdp, lab));
-    AddPair(pair, account);
-    FB_RETURN_IF_ERROR(AddRoutings(setting, dwdp, lab, account));
-    if (key == GainOf::kMeetings) return 100 * (pair.dep.waits + pair.dep.exchange) / pair.dep.step;
-    return 100 * (1 - 1 / pair.gain());
-  });
-}
-
-FindingOr WaitingByLengths(const double& rank_cv, double, Lab& lab) {
-  return Both(lab, {.prompt = 7100, .rows = 21300, .rank_cv = rank_cv},
-              [&](ContextSteps setting, Account* account) -> base::Result<double> {
-                FB_ASSIGN_OR_RETURN(const ContextTimes times, RunDep(setting, lab));
-                Append("", TermsOf(times), account);
-                for (const double other : {0.0, 0.1, 0.3, 0.4}) {
-                  if (lab.quick() || setting.uncalibrated) break;
-                  setting.rank_cv = other;
-                  FB_ASSIGN_OR_RETURN(const ContextTimes each, RunDep(setting, lab));
-                  account->push_back({fmt::format("waits % at CV {:.0f} %", 100 * other),
-                                      100 * each.waits / each.step});
-                }
-                return 100 * times.waits / times.step;
-              });
-}
-
-FindingOr GainByRanks(const int& ranks, double, Lab& lab) {
-  return Both(lab, {.prompt = 16384},
-              [&](const ContextSteps& setting, Account* account) -> base::Result<double> {
-                ContextSteps dwdp = setting;
-                dwdp.ranks = ranks;
-                FB_ASSIGN_OR_RETURN(const Pair pair, RunPair(setting, dwdp, lab));
+FindingOr GainOfStep(const GainOf& key, double claimed, Lab& lab) {
+  return Both(lab, {},
+              [=, &lab](const ContextSteps& setting, Account* account) -> base::Result<double> {
+                FB_ASSIGN_OR_RETURN(const Pair pair, RunPair(setting, Naive(setting), lab));
                 AddPair(pair, account);
-                for (const int others : {5, 7}) {
-                  if (lab.quick() || setting.uncalibrated) break;
-                  dwdp.ranks = others;
-                  FB_ASSIGN_OR_RETURN(const ContextTimes times, RunContext(dwdp, lab));
-                  account->push_back({fmt::format("gain of {} ranks", others),
-                                      times.tokens_per_s() / pair.dep.tokens_per_s()});
-                }
-                return pair.gain();
+                const double part = claimed / 100;
+                account->push_back({"exchange and waits that the claim implies",
+                                    key == GainOf::kMeetings
+                                        ? part / (1 - part) * pair.dep.compute()
+                                        : ImpliedMeetings(pair.dep, pair.dwdp, 1 / (1 - part))});
+                if (key == GainOf::kMeetings)
+                  return 100 * (pair.dep.waits + pair.dep.exchange) / pair.dep.step;
+                return 100 * (1 - 1 / pair.gain());
               });
 }
 
-FindingOr MergeTakes(const int& ranks, double, Lab& lab) {
+FindingOr WaitingByLengths(const double& rank_cv, double claimed, Lab& lab) {
+  return Both(
+      lab, {.prompt = 7100, .rows = 21300, .rank_cv = rank_cv},
+      [=, &lab](const ContextSteps& setting, Account* account) -> base::Result<double> {
+        FB_ASSIGN_OR_RETURN(const ContextTimes times, RunDep(setting, lab));
+        Append("", TermsOf(times), account);
+        account->push_back({"waits that the claim implies",
+                            claimed / (100 - claimed) * (times.step - times.waits)});
+        return 100 * times.waits / times.step;
+      },
+      [&lab](ContextSteps setting, Account* account) -> base::Status {
+        for (const double other : {0.0, 0.1, 0.3, 0.4}) {
+          setting.rank_cv = other;
+          FB_ASSIGN_OR_RETURN(const ContextTimes each, RunDep(setting, lab));
+          account->push_back(
+              {fmt::format("waits % at CV {:.0f} %", 100 * other), 100 * each.waits / each.step});
+        }
+        return {};
+      });
+}
+
+FindingOr GainByRanks(const int& ranks, double claimed, Lab& lab) {
+  return Both(
+      lab, {.prompt = 16384},
+      [=, &lab](const ContextSteps& setting, Account* account) -> base::Result<double> {
+        ContextSteps dwdp = setting;
+        dwdp.ranks = ranks;
+        FB_ASSIGN_OR_RETURN(const Pair pair, RunPair(setting, dwdp, lab));
+        AddPair(pair, account);
+        account->push_back({"exchange and waits that the claim implies",
+                            ImpliedMeetings(pair.dep, pair.dwdp, claimed)});
+        return pair.gain();
+      },
+      [&lab](ContextSteps setting, Account* account) -> base::Status {
+        FB_ASSIGN_OR_RETURN(const ContextTimes dep, RunDep(setting, lab));
+        for (const int others : {5, 7}) {
+          setting.ranks = others;
+          FB_ASSIGN_OR_RETURN(const ContextTimes times, RunContext(setting, lab));
+          account->push_back(
+              {fmt::format("gain of {} ranks", others), times.tokens_per_s() / dep.tokens_per_s()});
+        }
+        return {};
+      });
+}
+
+FindingOr MergeTakes(const int& ranks, double claimed, Lab& lab) {
   return Both(lab, {.ranks = ranks},
-              [&](ContextSteps setting, Account* account) -> base::Result<double> {
+              [=, &lab](ContextSteps setting, Account* account) -> base::Result<double> {
                 FB_ASSIGN_OR_RETURN(const ContextTimes without, RunContext(setting, lab));
                 setting.merges = true;
                 FB_ASSIGN_OR_RETURN(const ContextTimes with, RunContext(setting, lab));
@@ -137,6 +191,9 @@ FindingOr MergeTakes(const int& ranks, double, Lab& lab) {
                 Append("not: ", TermsOf(without), account);
                 // Experts may be pulled to where they are wanted: the held ones alone are copied.
                 account->push_back({"merge of the held alone", with.merge / ranks});
+                account->push_back({"GB/s of ours", MergeRate(ranks, with.merge)});
+                account->push_back({"GB/s that the claim implies",
+                                    MergeRate(ranks, claimed / (100 - claimed) * without.step)});
                 return 100 * (with.step - without.step) / with.step;
               });
 }
@@ -158,28 +215,30 @@ base::Result<std::pair<ContextTimes, ContextTimes>> RunSlices(ContextSteps setti
 FindingOr GainOfSlices(const SliceSetting& key, double, Lab& lab) {
   return Both(
       lab, {.ratio = key.ratio, .rows = key.rows},
-      [&](ContextSteps setting, Account* account) -> base::Result<double> {
+      [&lab](const ContextSteps& setting, Account* account) -> base::Result<double> {
+        FB_ASSIGN_OR_RETURN(const auto slices, RunSlices(setting, lab));
+        const auto& [serial, sliced] = slices;
+        account->push_back({"compute over fetch", serial.compute() / serial.fetch});
+        Append("serial: ", TermsOf(serial), account);
+        Append("sliced: ", TermsOf(sliced), account);
+        return sliced.tokens_per_s() / serial.tokens_per_s();
+      },
+      [&lab](ContextSteps setting, Account* account) -> base::Status {
         FB_ASSIGN_OR_RETURN(const ContextTimes dep, RunDep(setting, lab));
         FB_ASSIGN_OR_RETURN(const ContextTimes rotated, RunContext(setting, lab));
         FB_ASSIGN_OR_RETURN(const auto slices, RunSlices(setting, lab));
-        const auto& [serial, sliced] = slices;
-        const auto over_dep = [&](const ContextTimes& times) {
-          return times.tokens_per_s() / dep.tokens_per_s();
+        const auto add = [&](const char* name, const ContextTimes& times) {
+          account->push_back({name, times.tokens_per_s() / dep.tokens_per_s()});
         };
-        *account = {{"serial over DEP", over_dep(serial)},
-                    {"sliced over DEP", over_dep(sliced)},
-                    {"rotated over DEP", over_dep(rotated)},
-                    {"compute over fetch", serial.compute() / serial.fetch}};
-        Append("serial: ", TermsOf(serial), account);
-        Append("sliced: ", TermsOf(sliced), account);
-        if (!lab.quick() && !setting.uncalibrated) {
-          setting.prompt = setting.rows = kFewRows;
-          FB_ASSIGN_OR_RETURN(const auto few, RunSlices(setting, lab));
-          account->push_back({"sliced over serial at 4,096 rows a step",
-                              few.second.tokens_per_s() / few.first.tokens_per_s()});
-          account->push_back({"compute over fetch there", few.first.compute() / few.first.fetch});
-        }
-        return sliced.tokens_per_s() / serial.tokens_per_s();
+        add("serial over DEP", slices.first);
+        add("sliced over DEP", slices.second);
+        add("rotated over DEP", rotated);
+        setting.prompt = setting.rows = kFewRows;
+        FB_ASSIGN_OR_RETURN(const auto few, RunSlices(setting, lab));
+        account->push_back({"sliced over serial at 4,096 rows a step",
+                            few.second.tokens_per_s() / few.first.tokens_per_s()});
+        account->push_back({"compute over fetch there", few.first.compute() / few.first.fetch});
+        return {};
       });
 }
 

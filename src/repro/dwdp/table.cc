@@ -32,12 +32,13 @@ constexpr Device kDevices[] = {{"gb200-nvl72", "DeepSeek-R1-NVFP4"},
                                {"h200", "DeepSeek-R1-FP8"}};
 
 struct Totals {
-  int cells = 0, dwdp_wins = 0, auto_near = 0;
+  int cells = 0, dwdp_wins = 0, auto_near = 0, larger = 0;
 };
 
 // "": the cell fits in no way.
 base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
   setting.steps = 2;
+  const ContextSteps first = setting;
   FB_ASSIGN_OR_RETURN(const MaybeTimes rotated, Try(setting, lab));
   ContextSteps parts = setting;
   parts.by_part = true;
@@ -55,6 +56,10 @@ base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
   const ContextTimes dep = WithSums(setting, *exact);
   const bool part_wins = by_part->tokens_per_s() > rotated->tokens_per_s();
   const ContextTimes& dwdp = part_wins ? *by_part : *rotated;
+  ContextSteps sized = part_wins ? parts : first;
+  sized.auto_size = true;
+  FB_ASSIGN_OR_RETURN(const MaybeTimes larger, Try(sized, lab));
+  const double by_size = larger ? larger->tokens_per_s() / dwdp.tokens_per_s() : 0;
   const double gain = dwdp.tokens_per_s() / dep.tokens_per_s(),
                bound = dwdp.tokens_per_s() * (dep.step - dep.exchange) / 1e3 / dep.rows,
                best = std::max(dwdp.tokens_per_s(), exact->tokens_per_s()),
@@ -62,11 +67,13 @@ base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
   ++totals->cells;
   totals->dwdp_wins += gain > 1;
   totals->auto_near += auto_part >= kNearlyBest;
+  totals->larger += by_size >= kWins;
   return fmt::format(
-      "| {} | {} | {}K | {}K | {:.2f} | {:.1f} | {} | {:.1f} | {:.2f}{} | {:.2f} | {:.2f} |",
+      "| {} | {} | {}K | {}K | {:.2f} | {:.1f} | {} | {:.2f} | {:.1f} | {:.2f}{} | {:.2f} | {:.2f} "
+      "|",
       setting.device, setting.ranks, setting.prompt / 1024, setting.rows / 1024,
       dwdp.compute() / dwdp.fetch, dwdp.tokens_per_s() / 1e3, part_wins ? "part" : "rotated",
-      dep.tokens_per_s() / 1e3, gain, gain >= kWins ? " *" : "", bound, auto_part);
+      by_size, dep.tokens_per_s() / 1e3, gain, gain >= kWins ? " *" : "", bound, auto_part);
 }
 
 // A job's rates in each forced mode, in the order of kMixedModes, and in the modes that prices
@@ -107,9 +114,10 @@ base::Status PrintContextTable(Lab& lab, const PrintLine& print) {
     rows = {8192, 32768};
   }
   print(
-      "| device | ranks | prompts | rows a step | compute / fetch | DWDP K tok/s a rank | | DEP | "
-      "DWDP / DEP | / DEP whose exchange is free | `auto` / best |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|");
+      "| device | ranks | prompts | rows a step | compute / fetch | DWDP K tok/s a rank | | "
+      "`expert-size=auto` / least | DEP | DWDP / DEP | / DEP whose exchange is free | `auto` / "
+      "best "
+      "|\n|---|---|---|---|---|---|---|---|---|---|---|---|");
   Totals totals;
   for (const Device& device : devices) {
     for (const int count : ranks) {
@@ -128,8 +136,10 @@ base::Status PrintContextTable(Lab& lab, const PrintLine& print) {
   }
   print(fmt::format(
       "\n{} cells fit. DWDP is faster than DEP in {}, by 3 % and more in those with a star; --mode "
-      "auto has at least {} of the best forced mode's rate in {}.\n",
-      totals.cells, totals.dwdp_wins, kNearlyBest, totals.auto_near));
+      "auto has at least {} of the best forced mode's rate in {}. expert-size=auto is by 3 % and "
+      "more "
+      "faster than the least size in {}.\n",
+      totals.cells, totals.dwdp_wins, kNearlyBest, totals.auto_near, totals.larger));
   return {};
 }
 
