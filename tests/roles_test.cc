@@ -191,7 +191,7 @@ TEST_P(RolesTest, PromptsThatBeginAlikeAreFoundInBothRoles) {
 
 INSTANTIATE_TEST_SUITE_P(Models, RolesTest,
                          testing::Values("llama3-gqa", "mistral", "qwen3-moe", "deepseek-v3",
-                                         "mixtral", "llama4-text"));
+                                         "mixtral"));
 
 class RolesModeTest : public RolesTest {};
 
