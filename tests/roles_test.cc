@@ -190,7 +190,8 @@ TEST_P(RolesTest, PromptsThatBeginAlikeAreFoundInBothRoles) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RolesTest,
-                         testing::Values("llama3-gqa", "mistral", "qwen3-moe", "deepseek-v3"));
+                         testing::Values("llama3-gqa", "mistral", "qwen3-moe", "deepseek-v3",
+                                         "mixtral"));
 
 class RolesModeTest : public RolesTest {};
 
@@ -208,7 +209,8 @@ TEST_P(RolesModeTest, EachRoleHasItsMode) {
   EXPECT_EQ(stats_.requests_handed_over, GoOver(requests_));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RolesModeTest, testing::Values("qwen3-moe"));
+INSTANTIATE_TEST_SUITE_P(Models, RolesModeTest,
+                         testing::Values("qwen3-moe", "deepseek-v3", "mixtral", "llama4-text"));
 
 class RolesFaultTest : public RolesTest {};
 
