@@ -339,6 +339,19 @@ constexpr Case kPoolCases[] = {
      "continuous", kStriped, kShip, kShortMemory},
 };
 
+// Ranks that go on alone begin to meet at the border that the faster one reaches first: from the
+// first step on in which either run's ranks meet their modes are as different as their speeds.
+void ForgetModesAfterMeeting(Outcome* real, Outcome* simulated) {
+  const auto before = [](const Outcome& outcome) {
+    return std::ranges::find_if(outcome.steps,
+                                [](const StepRecord& step) { return step.mode.meets(); }) -
+           outcome.steps.begin();
+  };
+  const auto first = static_cast<size_t>(std::min(before(*real), before(*simulated)));
+  for (Outcome* each : {real, simulated})
+    for (size_t i = first; i < each->steps.size(); ++i) each->steps[i].mode = {};
+}
+
 class ReplayPool : public testing::TestWithParam<Case> {};
 
 TEST_P(ReplayPool, LayersAndModesAreTheRealOnes) {
@@ -356,8 +369,9 @@ TEST_P(ReplayPool, LayersAndModesAreTheRealOnes) {
   };
   for (int replica = 0; replica < 2; ++replica) {
     SCOPED_TRACE(replica);
-    const Outcome of_real{StepsOf(real, replica), real.summary},
+    Outcome of_real{StepsOf(real, replica), real.summary},
         of_simulated{StepsOf(simulated, replica), simulated.summary};
+    if (!GetParam().mode) ForgetModesAfterMeeting(&of_real, &of_simulated);
     EXPECT_FALSE(of_real.steps.empty());
     ExpectSamePlans(of_real, of_simulated);
   }
