@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "job/merge.h"
 #include "job/result_id.h"
 #include "job/testing/files.h"
 #include "runtime/mailbox.h"
@@ -33,6 +34,14 @@ struct Seen {
   int64_t deaths = 0, silences = 0, twice = 0, refused = 0, failed = 0, restarts = 0;
 };
 
+std::string ResultLine(const JobFile& lines, size_t ordinal, std::string_view answer) {
+  Fingerprints hash = kFingerprints;
+  hash.input = lines[ordinal].hash;
+  return fmt::format(
+      R"({{"id":"{}","custom_id":null,"response":{{"status_code":200,"body":{{"t":"{}"}}}},"error":null}})",
+      FormatResultId({int64_t{lines[ordinal].line} + 1, hash}), answer);
+}
+
 class SharedRun {
  public:
   SharedRun(uint64_t seed, const std::string& input, const std::string& output,
@@ -49,11 +58,7 @@ class SharedRun {
   }
 
   std::string ResultOf(size_t ordinal) const {
-    Fingerprints hash = kFingerprints;
-    hash.input = lines_[ordinal].hash;
-    return fmt::format(
-        R"({{"id":"{}","custom_id":null,"response":{{"status_code":200,"body":{{"t":"{}"}}}},"error":null}})",
-        FormatResultId({int64_t{lines_[ordinal].line} + 1, hash}), ordinal);
+    return ResultLine(lines_, ordinal, fmt::format("{}", ordinal));
   }
 
  private:
@@ -219,6 +224,60 @@ TEST(SharedJob, EachLineIsAnsweredOnceWhoeverDies) {
   EXPECT_GT(seen.twice, 100);
   EXPECT_GT(seen.refused, 1000);
   EXPECT_GT(seen.failed, 0);
+}
+
+TEST(SharedJob, TwoAnswersOfALineNameItAndBothWorkers) {
+  const base::TemporaryFolder folder(base::TemporaryFolder::InMemory());
+  const std::string input = folder / "in.jsonl";
+  WriteFile(input, "{\"prompt\": \"a\"}\n\n{\"prompt\": \"b\"}\n{\"prompt\": \"c\"}\n");
+  const auto lines = JobFile::Open(input);
+  ASSERT_TRUE(lines.ok());
+  for (const bool same : {true, false}) {
+    SCOPED_TRACE(same);
+    const std::string output = folder / (same ? "same.jsonl" : "other.jsonl");
+    auto opened = SharedJob::Open(
+        {.input_path = input,
+         .output_path = output,
+         .fingerprints = kFingerprints,
+         .leases = {.least_lines = 3, .most_lines = 3, .silent_after_ns = 30 * kSecond}});
+    ASSERT_TRUE(opened.ok());
+    SharedJob& job = **opened;
+    job.Join(0, "worker 0 on east");
+    job.Join(1, "worker 1 on west");
+    // The first falls silent with the lines that it has; the second finishes one of them.
+    const auto lease = job.Ask(0, 0);
+    ASSERT_TRUE(lease.ok());
+    ASSERT_FALSE(lease->empty());
+    const std::optional<size_t> held = lines->Find((*lease)[0].lines.back().number);
+    ASSERT_TRUE(held.has_value());
+    ASSERT_TRUE(job.Hear(1, 20 * kSecond).ok());
+    const auto silence = job.Tick(31 * kSecond);
+    ASSERT_TRUE(silence.ok());
+    ASSERT_EQ(silence->size(), 1U);
+    EXPECT_EQ((*silence)[0].worker, 0);
+    EXPECT_TRUE((*silence)[0].lines.empty());
+    int64_t given = 0;
+    for (int i = 0; i < 3; ++i) {
+      const auto orders = job.Ask(1, 32 * kSecond);
+      ASSERT_TRUE(orders.ok());
+      for (const WorkerOrder& order : *orders) given += static_cast<int64_t>(order.lines.size());
+    }
+    EXPECT_EQ(given, 3);
+    ASSERT_TRUE(job.Finish(1, ResultLine(*lines, *held, "one"), 33 * kSecond).ok());
+    // Then the first goes on.
+    const auto late = job.Finish(0, ResultLine(*lines, *held, same ? "one" : "two"), 34 * kSecond);
+    EXPECT_EQ(job.counts().twice, same ? 1 : 0);
+    EXPECT_EQ(job.counts().done, 1);
+    ASSERT_EQ(late.ok(), same);
+    if (same) continue;
+    EXPECT_EQ(late.status().code(), kResultsDiffer);
+    const std::string line = fmt::format("input line {}:", (*lines)[*held].line + 1);
+    EXPECT_THAT(late.status().message(),
+                testing::AllOf(testing::StartsWith(line), testing::HasSubstr("worker 0 on east"),
+                               testing::HasSubstr("worker 1 on west")));
+    ASSERT_TRUE(job.Commit().ok());
+    EXPECT_EQ(ReadWhole(output), ResultLine(*lines, *held, "one") + "\n");
+  }
 }
 
 }  // namespace

@@ -86,6 +86,31 @@ def test_cancellation_and_errors():
     asyncio.run(test())
 
 
+def test_shutdown_ends_what_waits():
+    async def test():
+        llm = AsyncLLM(LLAMA, **FLAGS)
+        long = SamplingParams(max_tokens=None, ignore_eos=True)
+        last = SamplingParams(max_tokens=None, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY)
+        begun = asyncio.Event()
+
+        async def consume(params):
+            async for _ in llm.generate("the river", params):
+                begun.set()
+
+        # More than there are places: some run, others wait.
+        tasks = [asyncio.create_task(consume(params)) for params in [long, last] * FLAGS["max_num_seqs"]]
+        await begun.wait()
+        llm.shutdown()
+        ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 300)
+        assert {end.code if isinstance(end, forebay.Error) else end for end in ends} == {"session_closed"}
+        assert not llm._queues
+        with pytest.raises(forebay.Error, match="session_closed"):
+            await consume(long)
+        llm.shutdown()
+
+    asyncio.run(test())
+
+
 SECONDS = float(os.environ.get("FOREBAY_ASYNC_SECONDS", 2))  # tools/soak.sh: eight hours
 
 

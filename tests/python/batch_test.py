@@ -292,10 +292,15 @@ def test_a_killed_table_goes_on(tmp_path, expected):
     pyarrow.parquet.write_table(pa.table(rows), source)
     code = f"""
         import forebay
-        forebay.run_table({source!r}, {sink!r}, {LLAMA!r}, prompt="question", use_tqdm=False,
+        forebay.run_table({source!r}, {sink!r}, {LLAMA!r}, prompt="question", use_tqdm=False, summary={sink + ".summary"!r},
                           params=forebay.SamplingParams(max_tokens=60, temperature=1), **{FLAGS!r})
         """
     killed(code, sink + ".results.jsonl")
     assert not os.path.exists(sink)
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
-    assert pyarrow.parquet.read_table(sink).num_rows == 1500
+    with open(sink + ".summary", encoding="utf-8") as file:
+        summary = json.load(file)
+    assert 0 < summary["num_resumed"] < 1500 and summary["num_resumed"] + summary["num_requests"] == 1500
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        outputs = llm.generate(rows["question"], SamplingParams(max_tokens=60, temperature=1), use_tqdm=False)
+    assert pyarrow.parquet.read_table(sink)["generated_text"].to_pylist() == [output.outputs[0].text for output in outputs]

@@ -12,11 +12,12 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
 
 import pytest
 
 import forebay
-from conftest import FLAGS, LLAMA, RANKS, prompts, wait_until
+from conftest import FLAGS, FOREBAY, LLAMA, RANKS, prompts, wait_until
 from forebay import LLM, SamplingParams
 
 
@@ -139,6 +140,43 @@ def test_an_iterable_that_raises(llm):
     wait_until(lambda: llm.stats()["choices_running"] == 0, 100)
 
 
+class FailingCall:
+    """A call of which the engine fails request 3."""
+
+    def __init__(self, model, made=forebay._forebay.Call):
+        self.call = made(model)
+
+    def __getattr__(self, name):
+        return getattr(self.call, name)
+
+    def take(self, *arguments):
+        taken = self.call.take(*arguments)
+        for tag, output, _ in taken:
+            if tag == 3:
+                output.error, output.outputs = forebay.EngineError("logits_not_finite", "a logit is NaN"), []
+        return taken
+
+
+def test_a_request_that_the_engine_fails_costs_itself(llm, monkeypatch):
+    monkeypatch.setattr(forebay._forebay, "Call", FailingCall)
+    params = SamplingParams(max_tokens=2)
+    for outputs in (llm.generate(prompts(8), params, on_error="return", use_tqdm=False), llm.generate_iter(prompts(8), params, on_error="return")):
+        by_index = {int(output.request_id): output for output in outputs}
+        assert sorted(by_index) == list(range(8))
+        assert [index for index, output in by_index.items() if output.error is not None] == [3]
+        assert by_index[3].error.code == "logits_not_finite" and by_index[3].outputs == []
+    for ask in (lambda: llm.generate(prompts(8), params, use_tqdm=False), lambda: list(llm.generate_iter(prompts(8), params))):
+        with pytest.raises(forebay.EngineError, match="NaN"):
+            ask()
+
+
+def test_what_on_error_may_be(llm):
+    for ask in (llm.generate, llm.chat, llm.generate_iter):
+        # An iterator says so before it is read.
+        with pytest.raises(ValueError, match="on_error is 'ignore'; expected 'raise' or 'return'"):
+            ask([], on_error="ignore")
+
+
 @pytest.mark.parametrize("bad, error, text", [
     (None, TypeError, "None"),
     (["ok", None], TypeError, "prompt 1"),
@@ -165,6 +203,48 @@ def test_a_bad_prompt_costs_itself(llm):
     assert [output.error is None for output in outputs] == [True, False, True]
     assert outputs[1].error.code and outputs[1].error.index == 1 and outputs[1].outputs == []
     assert isinstance(outputs[1].error, ValueError)
+
+
+@pytest.mark.parametrize("ask", ["generate", "generate_iter"])
+def test_what_is_no_prompt_costs_itself(llm, ask):
+    params = SamplingParams(max_tokens=3, temperature=1)
+    good, bad = prompts(3), [None, b"bytes", {"prompt": None}, [5, True], 3.5]
+    kwargs = {"use_tqdm": False} if ask == "generate" else {}
+    outputs = list(getattr(llm, ask)([good[0], *bad, *good[1:]], params, on_error="return", keys=[0, *"abcde", 1, 2], **kwargs))
+    outputs.sort(key=lambda output: int(output.request_id))
+    assert [output.error is None for output in outputs] == [True, *[False] * 5, True, True]
+    for index, output in enumerate(outputs[1:6], 1):
+        assert output.error.code == "invalid_type" and output.error.index == index and f"prompt {index} " in str(output.error)
+    expected = llm.generate(good, params, use_tqdm=False)
+    assert [output.outputs[0].token_ids for output in outputs if output.error is None] == [output.outputs[0].token_ids for output in expected]
+    if ask == "generate_iter":
+        with pytest.raises(TypeError, match="prompt 1 is NoneType"):
+            list(llm.generate_iter([good[0], None], params))
+        # Keys that end before the prompts do.
+        with pytest.raises(ValueError, match="a key is None"):
+            list(llm.generate_iter(good, params, keys=["a"]))
+
+
+def test_what_is_no_conversation_is_named(llm):
+    chat, params = [{"role": "user", "content": "the river"}], SamplingParams(max_tokens=2)
+    for bad, text in ((None, "prompt 1 is NoneType"), ("text", "prompt 1 is str"), ([{"role": "user", "content": b"bytes"}], "prompt 1: .*bytes")):
+        with pytest.raises(TypeError, match=text):
+            llm.chat([chat, bad, chat], params, use_tqdm=False)
+        outputs = llm.chat([chat, bad, chat], params, on_error="return", use_tqdm=False)
+        assert [output.error is None for output in outputs] == [True, False, True]
+        assert outputs[1].error.code == "invalid_type" and outputs[1].error.index == 1
+        assert outputs[0].outputs[0].token_ids == llm.chat(chat, params, use_tqdm=False)[0].outputs[0].token_ids
+
+
+def test_a_list_of_parameters(llm):
+    texts = prompts(6)
+    params = [SamplingParams(max_tokens=1 + i, temperature=i % 2, n=1 + i % 3, logprobs=i % 2 or None, ignore_eos=True) for i in range(6)]
+    outputs = llm.generate(texts, params, use_tqdm=False)
+    assert [[len(choice.token_ids) for choice in output.outputs] for output in outputs] == [[1 + i] * (1 + i % 3) for i in range(6)]
+    for index, (output, text, each) in enumerate(zip(outputs, texts, params)):
+        alone = llm.generate(text, each, keys=[index], use_tqdm=False)[0]
+        assert [choice.token_ids for choice in output.outputs] == [choice.token_ids for choice in alone.outputs]
+        assert (output.outputs[0].logprobs is None) == (each.logprobs is None)
 
 
 @pytest.mark.parametrize("arguments, text", [
@@ -206,11 +286,17 @@ def test_numbers_that_do_not_fit_each_other(llm):
     (LLAMA, {"dtype": "float8"}, "invalid_argument", ValueError),
     (LLAMA, {"max_model_len": 10**9}, "max_model_len_too_large", ValueError),
 ])
-def test_models_that_do_not_open(model, arguments, code, kind):
+def test_models_that_do_not_open(model, arguments, code, kind, tmp_path):
     with pytest.raises(forebay.Error) as caught:
         LLM(model, **{"memory": "64MiB", "threads": 1, **arguments})
     assert isinstance(caught.value, kind)
     assert caught.value.code == code or code == "max_model_len_too_large"
+    # The command says the same, and where its flags are explained.
+    (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in {"memory": "64MiB", "threads": 1, **arguments}.items()]
+    command = [FOREBAY, "run", "-m", model, "-i", str(tmp_path / "in.jsonl"), "-o", str(tmp_path / "out.jsonl"), "--quiet", *flags]
+    said = subprocess.run(command, stderr=subprocess.PIPE, text=True).stderr
+    assert said.replace("; see `forebay run --help`", "") == f"forebay: error: {caught.value}\n"
 
 
 def test_arguments():
@@ -218,6 +304,11 @@ def test_arguments():
         LLM(LLAMA, max_model_length=5)
     with pytest.warns(UserWarning, match="enforce_eager"):
         LLM(LLAMA, enforce_eager=True, **FLAGS).close()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            LLM(LLAMA, swap_space=4, **FLAGS).close()
+    assert [str(each.message) for each in warned] == ["LLM(swap_space=...) means nothing to Forebay and is not looked at"], "once"
     with LLM(LLAMA, enable_prefix_caching=False, data_parallel_size=2, memory="96MiB", threads=2) as two:
         assert len(two.generate(prompts(6), SamplingParams(max_tokens=3), use_tqdm=False)) == 6
 
@@ -330,14 +421,18 @@ def script(text, **kwargs):
 
 def test_control_c_cancels_and_the_model_works_on():
     process = script(f"""
-        import forebay
+        import forebay, time
         llm = forebay.LLM({LLAMA!r}, memory="64MiB", threads=1, max_num_seqs=4)
         params = forebay.SamplingParams(max_tokens=100, ignore_eos=True, seed=1)
         try:
             print("ready", flush=True)
             llm.generate(["the river"] * 20000, params, use_tqdm=False)
         except KeyboardInterrupt:
+            steps = llm.stats()["steps"]
             print("interrupted", flush=True)
+        while llm.stats()["choices_running"] or llm.stats()["choices_waiting"]:
+            time.sleep(0.001)
+        print(steps, llm.stats()["steps"], flush=True)
         print(len(llm.generate(["x"], use_tqdm=False)), llm.stats()["choices_waiting"], flush=True)
         """)
     assert process.stdout.readline() == "ready\n"
@@ -346,6 +441,8 @@ def test_control_c_cancels_and_the_model_works_on():
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n", process.stderr.read()
     assert time.monotonic() - began < 60
+    given_up, ended = map(int, process.stdout.readline().split())
+    assert 0 < given_up <= ended <= given_up + 1, "the step that ran, and no other"
     assert process.stdout.readline() == "1 0\n"
     assert process.wait(600) == 0
 

@@ -3,6 +3,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -50,6 +51,7 @@ def test_two_workers_give_the_file_of_one(cluster, run, tmp_path):
     assert list(answers(output)) == list(range(1, 121))
     assert answers(output) == answers(job.output)
     assert summary["num_requests"] == 120 and sum(summary["by_worker"].values()) == 120
+    assert all(name.endswith(f" on {socket.gethostname()}") for name in summary["by_worker"])
     # The file is forebay run's: it goes on, here with nothing to do.
     assert forebay.run_batch(job.input, output, LLAMA, use_tqdm=False, threads=1, **ARGUMENTS)["num_resumed"] == 120
 
@@ -83,7 +85,7 @@ def test_the_driver_may_die(cluster, run, tmp_path):
         forebay.ray.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, start_seconds=600, **{ARGUMENTS!r})
         """
     killed(code, output)
-    wait_until(lambda: not actors(), 300)
+    wait_until(lambda: not actors(), 30)
     assert shared(job, output)["num_resumed"] > 0
     assert answers(output) == answers(job.output)
 
@@ -146,13 +148,42 @@ def test_rows_of_a_dataset(cluster):
     rows = [{"id": name, "prompt": text} for name, text in zip(names, prompts(50))]
     with forebay.LLM(LLAMA, **FLAGS) as llm:
         outputs = llm.generate(prompts(50), SamplingParams(max_tokens=6, temperature=1), keys=names, use_tqdm=False)
-    found = predicted(rows, sampling_params={"max_tokens": 6, "temperature": 1}, id_column="id")
+    found = predicted(rows, sampling_params={"max_tokens": 6, "temperature": 1, "logprobs": 1}, id_column="id")
     assert set(found) == set(names)
     for name, output in zip(names, outputs):
         assert found[name]["generated_text"] == output.outputs[0].text
         assert list(found[name]["generated_tokens"]) == output.outputs[0].token_ids
         assert list(found[name]["prompt_token_ids"]) == output.prompt_token_ids
+        assert [position[0]["token_id"] for position in found[name]["logprobs"]] == output.outputs[0].token_ids
+        assert found[name]["time_taken_llm"] > 0
         assert found[name]["__inference_error__"] == ""
+
+
+def test_what_a_row_gets():
+    from forebay.ray import Predictor
+
+    chat, ids, params = [{"role": "user", "content": "the river"}], [5, 6, 7], {"max_tokens": 4, "temperature": 0, "logprobs": 2}
+    rows = {"prompt": ["the water", None, None, "the water"], "prompt_token_ids": [None, ids, None, None], "messages": [None, None, chat, None],
+            "sampling_params": [{**params, "logprobs": None}, params, params, {**params, "n": 2}], "id": [0, 1, 2, 3]}
+
+    async def predict():
+        predictor = Predictor(LLAMA, **FLAGS)
+        found = [row async for row in predictor(rows)]
+        predictor._llm.shutdown()
+        return {row["id"][0]: {name: value for name, (value,) in row.items()} for row in found}
+
+    found = asyncio.run(predict())
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        text = llm.get_tokenizer().apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        assert [found[i]["prompt"] for i in range(3)] == ["the water", llm.get_tokenizer().decode(ids), text]
+        output = llm.generate([ids], SamplingParams(**params), use_tqdm=False)[0].outputs[0]
+    assert found[0]["logprobs"] is None and found[1]["logprobs"] == [
+        [{"token_id": token, "logprob": each.logprob, "rank": each.rank, "decoded_token": each.decoded_token} for token, each in position.items()]
+        for position in output.logprobs]
+    assert all(0 < found[i]["time_taken_llm"] < 600 and found[i]["__inference_error__"] == "" for i in range(3))
+    # A row holds one answer.
+    assert "`n` is 2; expected 1" in found[3]["__inference_error__"] and found[3]["time_taken_llm"] is found[3]["logprobs"] is None
+    assert len({frozenset(row) for row in found.values()}) == 1, "all rows have the same columns"
 
 
 def test_batches_overlap(cluster):

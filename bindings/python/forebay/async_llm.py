@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 from . import _forebay
-from .inputs import Lines, Prompt, conversations_of, text_of
-from .llm import LLM, _complete, _line_error
+from .errors import prompt_error
+from .inputs import Lines, Prompt, chat_json, conversations_of, prompt_json, text_of
+from .llm import LLM
 from .outputs import CompletionOutput, RequestOutput
 from .params import RequestOutputKind, SamplingParams
 
@@ -33,14 +33,13 @@ class AsyncLLM:
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: int | None = None
     ) -> AsyncIterator[RequestOutput]:
         """Ends the request when it is closed (``aclose``) or its task is cancelled."""
-        value = _forebay.prompts_json([prompt], 0)[0]
-        return self._ask(False, text_of(prompt), value, sampling_params, request_id, key)
+        return self._ask(False, text_of(prompt), prompt_json(prompt, 0), sampling_params, request_id, key)
 
     def chat(
         self, messages: list[dict[str, Any]], sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: int | None = None
     ) -> AsyncIterator[RequestOutput]:
         """The same for a conversation."""
-        return self._ask(True, None, json.dumps(conversations_of(messages)[0]), sampling_params, request_id, key)
+        return self._ask(True, None, chat_json(conversations_of(messages)[0], 0), sampling_params, request_id, key)
 
     async def _ask(
         self, chat: bool, text: str | None, value: str, sampling_params: SamplingParams | None, request_id: str | None, key: int | None
@@ -54,7 +53,7 @@ class AsyncLLM:
         free = sampling_params is not None and sampling_params.max_tokens is None
         errors = self._call.add([line], [number if key is None else key], [free], streams)
         if errors:
-            raise _line_error(0, *errors[0][1:])
+            raise prompt_error(0, *errors[0][1:])
         self._call.start()
         queue: asyncio.Queue[_Arrival] = asyncio.Queue()
         self._queues[number] = queue
@@ -69,7 +68,7 @@ class AsyncLLM:
                 yield self._partial(name, text, piece, so_far, params)
             if output.error is not None:
                 raise output.error
-            _complete(output, text, params)
+            output.complete(text, params)
             output.request_id = name
             if params.output_kind is RequestOutputKind.DELTA:
                 for choice in output.outputs:
@@ -119,7 +118,11 @@ class AsyncLLM:
         return self._llm.stats()
 
     def shutdown(self) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._call.descriptor())
-        self._loop = None
+        """Ends the engine; who waits for a request gets ``session_closed``. The loop's thread calls it."""
+        loop, self._loop = self._loop, None
+        watched = loop is not None and not loop.is_closed()
+        if loop is not None and watched:
+            loop.remove_reader(self._call.descriptor())
         self._llm.close()
+        if watched:
+            self._take()

@@ -45,14 +45,14 @@ class Crew:
         length = min(each["max_model_len"] for each in ready.values())
         changes: dict[str, Any] = {}
         if len({each["numerics_class"] for each in ready.values()}) > 1 and "isa" not in self._arguments:
-            # Every machine with tiles has the set that comes next.
-            changes["isa"] = "avx512bf16"
+            # Every machine with tiles has the set that comes next; where one starts, it alone knows what it has.
+            changes["isa_beside_tiles"] = "avx512bf16"
         if any(each["max_model_len"] != length for each in ready.values()):
             changes["max_model_len"] = length
         self._arguments.update(changes, max_model_len=length)
         others = [
             process for process, each in ready.items()
-            if each["max_model_len"] != length or ("isa" in changes and each["numerics_class"].startswith("amx"))
+            if each["max_model_len"] != length or ("isa_beside_tiles" in changes and each["numerics_class"].startswith("amx"))
         ]
         for process in others:
             self._workers.stop(process)

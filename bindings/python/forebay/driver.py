@@ -107,6 +107,8 @@ class Run:
             _log.warning("%s is refused: it has %s, the job %s; model files, template and flags count too", name, found, expected)
             self._crew.dismiss(process, f"it has {found}, the job {expected}")
             return
+        # Who reads of a worker wants to find the machine.
+        self._crew.names[process] = f"{name} on {theirs['host']}"
         self._join(process)
 
     def _join(self, process: int) -> None:

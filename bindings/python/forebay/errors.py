@@ -24,3 +24,10 @@ class EngineError(Error, RuntimeError):
 
 def make_error(code: str, message: str, usage: bool) -> Error:
     return (InvalidValueError if usage else EngineError)(code, message)
+
+
+def prompt_error(index: int, code: str, message: str, param: str) -> Error:
+    """What is wrong with one prompt of several."""
+    error = make_error(code, f"prompt {index}: {message}", True)
+    error.index, error.param = index, param or None
+    return error

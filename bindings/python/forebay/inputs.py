@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _forebay
-from .errors import InvalidValueError
+from .errors import Error, InvalidValueError
 from .params import SamplingParams, body_of
 
 Prompt = str | list[int] | dict[str, Any]
 Key = int | str
+# Instead of a prompt's JSON: the parser refuses it.
+NOTHING = "null"
 
 
 def is_one_prompt(prompts: object) -> bool:
@@ -26,13 +28,46 @@ def text_of(prompt: object) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def conversations_of(messages: Any) -> list[list[dict[str, Any]]]:
+def conversations_of(messages: Any) -> list[Any]:
     """One conversation, or a list of them."""
     if not isinstance(messages, (list, tuple)):
         raise TypeError(f"messages are {type(messages).__name__}; expected a conversation or a list of conversations")
     if messages and isinstance(messages[0], dict):
-        return [list(messages)]
-    return [list(conversation) for conversation in messages]
+        return [messages]
+    return list(messages)
+
+
+def prompt_json(prompt: object, index: int) -> str:
+    """Raises TypeError, which names the index, for what is no prompt."""
+    return _forebay.prompts_json([prompt], index)[0]
+
+
+def chat_json(conversation: object, index: int) -> str:
+    """The same of a conversation."""
+    if not isinstance(conversation, (list, tuple)):
+        raise TypeError(f"prompt {index} is {type(conversation).__name__}; expected a conversation, a list of messages")
+    try:
+        return json.dumps(conversation)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"prompt {index}: {error}") from error
+
+
+def value_of(prompt: object, index: int, json_of: Callable[[object, int], str], returns: bool, wrong: dict[int, Error]) -> str:
+    """A prompt's JSON; where errors are returned, that of what is no prompt goes to ``wrong``, and ``NOTHING`` keeps its place."""
+    try:
+        return json_of(prompt, index)
+    except TypeError as error:
+        if not returns:
+            raise
+        wrong[index] = InvalidValueError("invalid_type", str(error), index)
+        return NOTHING
+
+
+def returns_errors(on_error: str) -> bool:
+    """Are errors of prompts, and of their requests, among the answers?"""
+    if on_error not in ("raise", "return"):
+        raise ValueError(f"on_error is {on_error!r}; expected 'raise' or 'return'")
+    return on_error == "return"
 
 
 class Lines:
@@ -77,7 +112,7 @@ def keys_for(keys: Sequence[Key] | None, count: int) -> list[int]:
     return [key_of(key) for key in keys]
 
 
-def key_of(key: Key) -> int:
+def key_of(key: Key | None) -> int:
     if isinstance(key, str):
         return _forebay.hash_key(key)
     if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < 2**63:

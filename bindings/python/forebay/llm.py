@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import _forebay
 from .ending import still_open
-from .errors import Error, make_error
+from .errors import Error, make_error, prompt_error
 from .flags import flags_of
-from .inputs import Key, Lines, Prompt, conversations_of, is_one_prompt, key_of, keys_for, params_for, text_of
+from .inputs import (
+    Key, Lines, Prompt, chat_json, conversations_of, is_one_prompt, key_of, keys_for, params_for, prompt_json, returns_errors, text_of, value_of,
+)
 from .outputs import RequestOutput
 from .params import SamplingParams
 from .progress import Progress
@@ -54,12 +55,17 @@ class LLM:
         """Answers in the order of the prompts. Draws without a seed are keyed by ``keys``, or the prompt's index."""
         if prompts is None:
             raise TypeError("prompts are None; expected a prompt or a list of them")
-        every = [prompts] if is_one_prompt(prompts) else list(prompts)
-        lines = Lines(self._defaults, False)
+        every, lines = [prompts] if is_one_prompt(prompts) else list(prompts), Lines(self._defaults, False)
+        wrong: dict[int, Error] = {}
+        if returns_errors(on_error):
+            for index, prompt in enumerate(every):
+                value_of(prompt, index, prompt_json, True, wrong)
+        # No token ids, which are refused, keep the place of what is no prompt.
+        given = [[] if index in wrong else prompt for index, prompt in enumerate(every)] if wrong else every
         return self._run(
             [text_of(prompt) for prompt in every],
-            lambda call, params, *rest: call.add_prompts(every, [lines.rest(each) for each in params], *rest),
-            sampling_params, keys, on_error, use_tqdm,
+            lambda call, params, *rest: call.add_prompts(given, [lines.rest(each) for each in params], *rest),
+            wrong, sampling_params, keys, on_error, use_tqdm,
         )
 
     def chat(
@@ -87,11 +93,14 @@ class LLM:
             more["tools"] = tools
         if chat_template_kwargs:
             more["chat_template_kwargs"] = chat_template_kwargs
-        values, lines = [json.dumps(each) for each in conversations_of(messages)], Lines(self._defaults, True, more)
+        every, lines = conversations_of(messages), Lines(self._defaults, True, more)
+        wrong: dict[int, Error] = {}
+        returns = returns_errors(on_error)
+        values = [value_of(each, index, chat_json, returns, wrong) for index, each in enumerate(every)]
         return self._run(
             [None] * len(values),
             lambda call, params, *rest: call.add([lines.line(value, each) for value, each in zip(values, params)], *rest, False),
-            sampling_params, keys, on_error, use_tqdm,
+            wrong, sampling_params, keys, on_error, use_tqdm,
         )
 
     def generate_iter(
@@ -103,6 +112,11 @@ class LLM:
         on_error: str = "raise",
     ) -> Iterator[RequestOutput]:
         """Answers as they finish; ``request_id`` is the prompt's index. Reads ahead by what the engine needs, never all."""
+        return self._iterate(prompts, sampling_params, keys, returns_errors(on_error))
+
+    def _iterate(
+        self, prompts: Iterable[Prompt], sampling_params: SamplingParams | None, keys: Iterable[Key] | None, returns: bool
+    ) -> Iterator[RequestOutput]:
         call, lines = _forebay.Call(self._model), Lines(self._defaults, False)
         texts: dict[int, str | None] = {}
         every, names = iter(prompts), iter(keys) if keys is not None else None
@@ -112,12 +126,13 @@ class LLM:
             while texts or not ended:
                 batch: list[str] = []
                 batch_keys: list[int] = []
+                wrong: dict[int, Error] = {}
                 try:
                     while not ended and len(texts) < self._ahead:
                         prompt = next(every)
                         texts[count] = text_of(prompt)
-                        batch.append(lines.line(_forebay.prompts_json([prompt], count)[0], sampling_params))
-                        batch_keys.append(key_of(next(names)) if names is not None else count)
+                        batch.append(lines.line(value_of(prompt, count, prompt_json, returns, wrong), sampling_params))
+                        batch_keys.append(key_of(next(names, None)) if names is not None else count)
                         count += 1
                 except StopIteration:
                     ended = True
@@ -127,8 +142,8 @@ class LLM:
                     del batch[len(batch_keys) :]
                 free = sampling_params is not None and sampling_params.max_tokens is None
                 for tag, code, message, param in call.add(batch, batch_keys, [free] * len(batch), False):
-                    refusal = _line_error(tag, code, message, param)
-                    if on_error == "raise":
+                    refusal = wrong.get(tag) or prompt_error(tag, code, message, param)
+                    if not returns:
                         raise refusal
                     yield RequestOutput(str(tag), texts.pop(tag), None, error=refusal)
                 call.start()
@@ -137,8 +152,8 @@ class LLM:
                 # Woken for each it would hold the engine up, which has more than it computes at once.
                 for tag, output, _ in call.take(_GLANCE, max(1, len(texts) // 4), None in texts.values()):
                     assert output is not None, "nothing streams"
-                    _complete(output, texts.pop(tag), sampling_params)
-                    if output.error is None:
+                    output.complete(texts.pop(tag), sampling_params)
+                    if output.error is None or (returns and output.error.code != "request_cancelled"):
                         yield output
                     elif output.error.code != "request_cancelled":
                         raise output.error
@@ -151,20 +166,19 @@ class LLM:
         self,
         texts: list[str | None],
         add: _Add,
+        wrong: dict[int, Error],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         keys: Sequence[Key] | None,
         on_error: str,
         use_tqdm: bool,
     ) -> list[RequestOutput]:
-        """``texts``: the prompts that are text; ``add`` gives them all to the call."""
-        if on_error not in ("raise", "return"):
-            raise ValueError(f"on_error is {on_error!r}; expected 'raise' or 'return'")
+        """``texts``: the prompts that are text; ``add`` gives them all to the call, ``wrong`` ones as what it refuses."""
         params = list(params_for(sampling_params, len(texts)))
         call = _forebay.Call(self._model)
         free = [each is not None and each.max_tokens is None for each in params]
         outputs: dict[int, RequestOutput] = {}
         for tag, code, message, param in add(call, params, keys_for(keys, len(texts)), free):
-            error = _line_error(tag, code, message, param)
+            error = wrong.get(tag) or prompt_error(tag, code, message, param)
             if on_error == "raise":
                 raise error
             outputs[tag] = RequestOutput(str(tag), texts[tag], None, error=error)
@@ -179,7 +193,7 @@ class LLM:
                 taken = call.take(0, 1, decode)
                 for tag, output, _ in taken:
                     assert output is not None, "nothing streams"
-                    _complete(output, texts[tag], params[tag])
+                    output.complete(texts[tag], params[tag])
                     if output.error is not None and on_error == "raise":
                         raise output.error
                     outputs[tag] = output
@@ -218,9 +232,8 @@ class LLM:
             "vllm:prefix_cache_hits": "cached_prompt_tokens",
             "vllm:request_success": "requests_finished",
         }
-        metrics = {name: stats[ours] for name, ours in names.items()}
-        metrics["vllm:kv_cache_usage_perc"] = stats["kv_blocks_used"] / max(1, stats["kv_blocks_total"])
-        return metrics
+        used = stats["kv_blocks_used"] / max(1, stats["kv_blocks_total"])
+        return {**{name: stats[ours] for name, ours in names.items()}, "vllm:kv_cache_usage_perc": used}
 
     def close(self) -> None:
         """Ends what runs, and the engine. Safe to call twice."""
@@ -232,18 +245,3 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _complete(output: RequestOutput, text: str | None, params: SamplingParams | None) -> None:
-    """Adds what Python alone knows of a request."""
-    if text is not None:
-        output.prompt = text
-    if params is not None and not params.detokenize:
-        for choice in output.outputs:
-            choice.text = ""
-
-
-def _line_error(index: int, code: str, message: str, param: str) -> Error:
-    error = make_error(code, f"prompt {index}: {message}", True)
-    error.index, error.param = index, param or None
-    return error

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import Error
+from .params import SamplingParams
 
 
 @dataclass
@@ -43,3 +44,11 @@ class RequestOutput:
     metrics: Any = None
     num_cached_tokens: int | None = None
     error: Error | None = None
+
+    def complete(self, text: str | None, params: SamplingParams | None) -> None:
+        """Adds what Python alone knows of the request."""
+        if text is not None:
+            self.prompt = text
+        if params is not None and not params.detokenize:
+            for choice in self.outputs:
+                choice.text = ""

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 import ray
@@ -19,7 +20,7 @@ from . import scale
 from .async_llm import AsyncLLM
 from .errors import Error, InvalidValueError
 from .inputs import key_of
-from .outputs import RequestOutput
+from .outputs import CompletionOutput, RequestOutput
 from .params import RequestOutputKind, SamplingParams
 from .worker import Lines, Worker
 from .workers import Event
@@ -153,27 +154,39 @@ class Predictor:
             raise InvalidValueError(
                 "invalid_value", "a request draws by chance and has no key: Ray cuts batches as it likes, so give id_column=, a seed, or temperature 0"
             )
+        if params.n != 1:
+            raise InvalidValueError("unsupported_parameter", f"`n` is {params.n}; expected 1, since a row holds one answer", param="n")
         return params
 
     async def _answer(self, row: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {**row, "generated_text": None, "generated_tokens": None, "num_input_tokens": None}
-        found.update({"num_generated_tokens": None, "finish_reason": None, "__inference_error__": ""})
+        found.update({"num_generated_tokens": None, "logprobs": None, "finish_reason": None, "time_taken_llm": None, "__inference_error__": ""})
+        began = time.monotonic()
         try:
             params = self._params_of(row)
             key = 0 if self._id is None else key_of(_plain(row[self._id]))
             async for output in self._ask(row, params, key):
-                choice = output.outputs[0]
+                choice, ids = output.outputs[0], output.prompt_token_ids or []
                 found.update(
-                    prompt_token_ids=output.prompt_token_ids, num_input_tokens=len(output.prompt_token_ids or []),
+                    prompt=output.prompt if output.prompt is not None else self._text_of(ids), prompt_token_ids=ids, num_input_tokens=len(ids),
                     generated_text=choice.text, generated_tokens=choice.token_ids, num_generated_tokens=len(choice.token_ids),
-                    finish_reason=choice.finish_reason,
+                    logprobs=_positions(choice), finish_reason=choice.finish_reason, time_taken_llm=time.monotonic() - began,
                 )
         except (Error, TypeError, KeyError) as error:
             if isinstance(error, Error) and error.code == "session_closed":
                 os._exit(1)  # the engine cannot go on; Ray starts another
             found["__inference_error__"] = f"{type(error).__name__}: {error}"
+            found.setdefault("prompt", None)
             found.setdefault("prompt_token_ids", None)
         return found
+
+    def _text_of(self, ids: list[int]) -> str | None:
+        """A prompt that was given as ids or messages."""
+        try:
+            text: str = self._llm.get_tokenizer().decode(ids)
+        except Error:  # there is no tokenizer
+            return None
+        return text
 
     def _ask(self, row: dict[str, Any], params: SamplingParams, key: int) -> AsyncIterator[RequestOutput]:
         if row.get("messages") is not None:
@@ -198,6 +211,13 @@ def free_cpus() -> list[float]:
     from ray._private.state import available_resources_per_node
 
     return [float(node.get("CPU", 0)) for node in available_resources_per_node().values()]
+
+
+def _positions(choice: CompletionOutput) -> list[list[dict[str, Any]]] | None:
+    """Log probabilities as columns can hold them: a list a position, the token that was drawn first."""
+    if choice.logprobs is None:
+        return None
+    return [[{"token_id": token, **asdict(each)} for token, each in (position or {}).items()] for position in choice.logprobs]
 
 
 def _plain(value: Any) -> int | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import sys
 import tempfile
 from multiprocessing.connection import Connection
@@ -44,12 +45,25 @@ def take_cores(count: int) -> list[int]:
     return []
 
 
+def has_tiles() -> bool:
+    """Does this machine have AMX?"""
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        return any(line.startswith("flags") and "amx_tile" in line.split() for line in file)
+
+
+def own_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """``isa_beside_tiles``, the set of machines with AMX in a job of another class, means nothing to others."""
+    own = {**arguments}
+    isa = own.pop("isa_beside_tiles", None)
+    return {**own, "isa": isa} if isa is not None and has_tiles() else own
+
+
 class Worker:
     """A model, and the lines that it was given. One thread uses it."""
 
     def __init__(self, model: str, arguments: dict[str, Any]) -> None:
         self._cores = take_cores(int(arguments.get("threads") or 0))
-        self._model = _forebay.Model(model, flags_of(arguments))
+        self._model = _forebay.Model(model, flags_of(own_arguments(arguments)))
         self._server = _forebay.Server(self._model)
 
     def setting(self) -> dict[str, Any]:
@@ -62,6 +76,7 @@ class Worker:
             "numerics_class": facts["numerics_class"],
             "max_model_len": facts["max_model_len"],
             "version": _forebay.__version__,
+            "host": socket.gethostname(),
         }
 
     def exchange(self, lines: Lines, seconds: float) -> list[bytes]:
