@@ -49,6 +49,14 @@ class ShapeLayoutTest : public LayoutTest {
     return Counter(fmt::format("steps_sp{}tp{}", mode.sp, mode.tp));
   }
 
+  // All steps in `mode`, whatever their rows.
+  void RunForced(const model::Degrees& mode, const std::string& layout) {
+    options_.shift.mode = mode;
+    RunAsOne(layout);
+    EXPECT_EQ(StepsIn(mode), stats_.steps);
+    EXPECT_EQ(Counter("bytes_all_to_all") > 0, mode.sp > 1);
+  }
+
   void Open(const Shape& shape) {
     const std::string path = (std::filesystem::path(testing::TempDir()) /
                               fmt::format("shape_{}_{}.json", shape.heads, shape.kv_heads))
@@ -179,10 +187,7 @@ TEST_P(ShapeLayoutTest, EveryModeOfEveryProductGivesTheSameDigests) {
     const std::vector<model::Degrees> modes = layout::ModesOf(layout.degrees(), false);
     for (const model::Degrees& mode : modes) {
       SCOPED_TRACE(layout::FormatMode(mode));
-      options_.shift.mode = mode;
-      RunAsOne(text);
-      EXPECT_EQ(StepsIn(mode), stats_.steps);
-      EXPECT_EQ(Counter("bytes_all_to_all") > 0, mode.sp > 1);
+      RunForced(mode, text);
     }
     options_.shift.mode.reset();
     options_.trial.shift_every = schedule::kFlipAtRandom;
@@ -321,10 +326,7 @@ TEST_P(ShapeLayoutTest, EveryModeGivesTheSameDigests) {
     uint64_t weights = 0;
     for (const model::Degrees& mode : modes) {
       SCOPED_TRACE(layout::FormatMode(mode));
-      options_.shift.mode = mode;
-      RunAsOne(text);
-      EXPECT_EQ(StepsIn(mode), stats_.steps);
-      EXPECT_EQ(Counter("bytes_all_to_all") > 0, mode.sp > 1);
+      RunForced(mode, text);
       EXPECT_EQ(Counter("bytes_all_reduce") > 0, mode.tp > 1);
       EXPECT_EQ(Counter("shift_switches"), 0);
       weights = weight_bytes_;
