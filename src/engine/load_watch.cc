@@ -18,7 +18,7 @@ void LoadWatch::See(std::span<const int32_t> rows) {
   const auto all = static_cast<double>(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
   working_ = std::ranges::count_if(rows, [](int32_t each) { return each > 0; });
   mean_rows_ = all / static_cast<double>(rows.size());
-  if (working_ > 1) {
+  if (working_ > 1 && mean_rows_ <= kBackToPull * options_.threshold) {
     const double most = std::ranges::max(rows);
     looks_ = std::min(looks_ + 1, kLooks);
     spread_ += (most * static_cast<double>(working_) / all - 1 - spread_) / looks_;

@@ -25,7 +25,7 @@ class LoadWatch {
   void Restart() { calm_steps_ = 0; }
 
   // The running mean of by what part the busiest replica's rows exceed the mean, of those with
-  // rows.
+  // rows; of steps whose load does not rule out by itself that they are taken together.
   double spread() const { return spread_; }
   // The rows a replica below which the load is low.
   double threshold() const { return options_.Threshold(spread_); }
