@@ -411,8 +411,8 @@ TEST(GroupOptions, TheThresholdFallsAsTheSpreadGrows) {
   GroupOptions options{.threshold = 100};
   EXPECT_EQ(options.Threshold(3), 100);  // nothing is known
   options.tolerated = {{{80, .1}, {40, .5}, {20, 1.5}, {10, 4}}};
-  const std::pair<double, double> cases[] = {
-      {0, 100}, {.05, 90}, {.1, 80}, {.3, 60}, {.5, 40}, {1, 30}, {1.5, 20}, {4, 10}, {8, 5}};
+  const std::pair<double, double> cases[] = {{0, 100}, {.05, 90}, {.1, 80}, {.3, 60}, {.5, 40},
+                                             {1, 30},  {1.5, 20}, {4, 10},  {8, 5}};
   for (const auto& [spread, rows] : cases) EXPECT_NEAR(options.Threshold(spread), rows, 1e-9);
   options.threshold = 50;  // no step may have more
   EXPECT_EQ(options.Threshold(.1), 50);

@@ -30,7 +30,7 @@ struct GroupOptions {
   // how long a replica without work waits before it looks for requests again
   runtime::TimeNs look_every = 1'000'000;
 
-  // B_th of replicas whose busiest has by the part `spread` more rows than the mean.
+  // The rows below which replicas meet whose busiest has by the part `spread` more than the mean.
   double Threshold(double spread) const {
     if (spread <= 0) return threshold;
     Tolerated more{.rows = threshold};

@@ -61,8 +61,8 @@ class Law : public Routing {
 
   // REQUIRES the lock, for as long as the result is used.
   const std::vector<double>& Expected(const Draw& draw, size_t experts) const {
-    const uint64_t at = base::Combine64(static_cast<uint64_t>(draw.layer),
-                                        static_cast<uint64_t>(draw.rows));
+    const uint64_t at =
+        base::Combine64(static_cast<uint64_t>(draw.layer), static_cast<uint64_t>(draw.rows));
     Kept& kept = kept_[at % kKept];
     if (kept.layer != draw.layer || kept.rows != draw.rows ||
         kept.experts_per_token != draw.experts_per_token || kept.expected.size() != experts) {
