@@ -42,8 +42,8 @@ struct GroupOptions {
       }
       more = less;
     }
-    // Of few rows each costs as much in waiting, and what shipping saves is the pull, whatever they
-    // are.
+    // Below, what shipping saves is the pull, whatever the rows are, and each of them costs as much
+    // in waiting.
     return std::min(threshold, more.rows * more.spread / spread);
   }
 };
