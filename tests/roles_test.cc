@@ -118,7 +118,7 @@ TEST_P(RolesTest, EveryPairGivesTheDigestsOfOneRank) {
   EXPECT_GE(ran, 6);
 }
 
-// The blocks of each prompt, once.
+// The blocks of each prompt, once; of a group with windows or chunks those that the next row sees.
 TEST_P(RolesTest, WhatGoesOverIsCountedToTheByte) {
   for (Request& request : requests_) request.n = 1;
   const Answers expected = RunAlone();
@@ -129,14 +129,18 @@ TEST_P(RolesTest, WhatGoesOverIsCountedToTheByte) {
     EXPECT_EQ(RunRoles(layout, layout), expected);
     const auto roles = layout::PlanRoles(options_, files_.config);
     ASSERT_TRUE(roles.ok());
-    uint64_t block_bytes = 0;
-    for (const layout::RankPlan& rank : roles->front().plan.ranks)
-      block_bytes += kv::KvBlockBytes(rank.memory.kv_groups, true);
-    uint64_t blocks = 0;
+    uint64_t bytes = 0;
     for (const Request& request : requests_) {
-      if (request.sampling.max_tokens > 1) blocks += (request.prompts[0].size() + 31) / 32;
+      if (request.sampling.max_tokens <= 1) continue;
+      const auto tokens = static_cast<int32_t>(request.prompts[0].size());
+      for (const layout::RankPlan& rank : roles->front().plan.ranks) {
+        for (const kv::KvGroup& group : rank.memory.kv_groups) {
+          const int32_t blocks = (tokens + 31) / 32 - group.spec.reach.First(tokens) / 32;
+          bytes += static_cast<uint64_t>(blocks) * kv::KvBlockBytes(std::span(&group, 1), true);
+        }
+      }
     }
-    EXPECT_EQ(stats_.kv_bytes_handed_over, static_cast<int64_t>(blocks * block_bytes)) << layout;
+    EXPECT_EQ(stats_.kv_bytes_handed_over, static_cast<int64_t>(bytes)) << layout;
     EXPECT_EQ(prefilled_there_, 0);
     EXPECT_EQ(stats_.preemptions, 0);
   }
@@ -191,7 +195,7 @@ TEST_P(RolesTest, PromptsThatBeginAlikeAreFoundInBothRoles) {
 
 INSTANTIATE_TEST_SUITE_P(Models, RolesTest,
                          testing::Values("llama3-gqa", "mistral", "qwen3-moe", "deepseek-v3",
-                                         "mixtral"));
+                                         "mixtral", "llama4-text"));
 
 class RolesModeTest : public RolesTest {};
 

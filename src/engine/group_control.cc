@@ -6,11 +6,6 @@
 #include "base/check.h"
 
 namespace forebay::engine {
-namespace {
-
-constexpr double kBackToPull = 1.25;  // times the threshold: so that the mode does not flap
-
-}  // namespace
 
 GroupControl::GroupControl(runtime::Runtime& runtime, const GroupOptions& options)
     : options_(options),
@@ -91,16 +86,20 @@ std::optional<Round> GroupControl::Act(ReplicaState& state) {
   return std::nullopt;
 }
 
+void GroupControl::See() {
+  std::array<int32_t, share::ShipRows{}.size()> rows;
+  size_t live = 0;
+  for (const ReplicaState& state : replicas_) {
+    if (state.live) rows[live++] = state.offer.rows;
+  }
+  watch_.See(std::span(rows).first(live));
+}
+
 // Begins to join if the load of all replicas' latest steps was low for long enough.
 void GroupControl::Watch() {
   if (!may_meet_ || !options_.by_load) return;
-  double rows = 0;
-  for (const ReplicaState& state : replicas_) rows += state.live ? state.offer.rows : 0;
-  const int64_t live = CountLive([](const ReplicaState&) { return true; });
-  const int64_t working = CountLive([](const ReplicaState& each) { return each.works(); });
-  // Patience is in steps of each replica that works, so that many replicas do not shorten it.
-  calm_steps_ = rows < options_.threshold * static_cast<double>(live) ? calm_steps_ + 1 : 0;
-  if (calm_steps_ < options_.patience * working) return;
+  See();
+  if (!watch_.calm()) return;
   // Idle ones have no step at whose border they would hear of it: they are woken.
   phase_ = Phase::kJoining;
   for (ReplicaState& state : replicas_) {
@@ -124,29 +123,27 @@ void GroupControl::Decide() {
 }
 
 bool GroupControl::ChooseTogether() {
-  double rows = 0;
   int32_t most = 0, most_prefill = 0;
   for (const ReplicaState& state : replicas_) {
     if (!state.live) continue;
-    rows += state.offer.rows;
     most = std::max(most, state.offer.rows);
     most_prefill = std::max(most_prefill, state.offer.prefill_rows);
   }
   if (options_.flip_every > 0 && rounds_ / static_cast<uint64_t>(options_.flip_every) % 2 == 1)
     return false;
   if (options_.by_load) {
-    const int64_t live = CountLive([](const ReplicaState&) { return true; });
+    See();
     // Free from here on; this round still has an answer, each for itself.
-    if (rows > kBackToPull * options_.threshold * static_cast<double>(live)) BeFree();
+    if (watch_.high()) BeFree();
     // A prompt's rows are enough by themselves to be worth a pull.
-    if (most_prefill > options_.threshold) return false;
+    if (most_prefill > watch_.threshold()) return false;
   }
   return phase_ != Phase::kFree && most <= options_.most_rows;
 }
 
 void GroupControl::BeFree() {
   phase_ = Phase::kFree;
-  calm_steps_ = 0;
+  watch_.Restart();
 }
 
 bool GroupControl::AllEnded() const {

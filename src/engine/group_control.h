@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "layout/group_options.h"
+#include "engine/load_watch.h"
 #include "runtime/runtime.h"
 #include "share/ship.h"
 
@@ -85,6 +85,7 @@ class GroupControl {
 
   // All below REQUIRE the lock.
   std::optional<Round> Act(ReplicaState& state);
+  void See();
   void Watch();
   void Decide();
   bool ChooseTogether();
@@ -95,11 +96,11 @@ class GroupControl {
   int64_t CountLive(Is is) const;
 
   const GroupOptions options_;
+  LoadWatch watch_{options_};
   std::mutex mutex_;
   std::vector<ReplicaState> replicas_;
   Phase phase_;
   bool may_meet_ = true;
-  int64_t calm_steps_ = 0;  // calm steps of all replicas, in a row
   uint64_t rounds_ = 0;
   base::Status fault_;
 };

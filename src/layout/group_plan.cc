@@ -96,9 +96,10 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
                        {machine.max_num_batched_tokens,
                         std::min(machine.max_num_seqs, machine.max_num_batched_tokens)},
                        ContextOf(options), options.ship.patience)
-                 : ShipRule{kDefaultThreshold, options.ship.patience};
+                 : ShipRule{kDefaultThreshold, {}, options.ship.patience};
       if (std::isinf(rule.threshold)) group.by_load = false;
       group.patience = rule.patience;
+      if (rule.threshold > group.threshold) group.tolerated = rule.tolerated;
       // Where most rounds could not ship, meeting for them would only cost.
       group.threshold =
           std::max(group.threshold, std::min<double>(rule.threshold, group.most_rows));

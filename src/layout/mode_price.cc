@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t kDraws = 8;
 // The part of the most rows that a step of whole prompts has.
 constexpr double kFull = 15.0 / 16;
+// The parts of the threshold for which it is reckoned at which spread they ship still.
+constexpr decltype(GroupOptions::tolerated) kParts{{{.75}, {.5}, {.25}, {.125}}};
 
 // The least rows, to `most`, at which `holds` is no more true; most + 1 where it is for all.
 int64_t FirstWithout(int64_t most, const std::function<bool(int64_t)>& holds) {
@@ -187,29 +189,66 @@ struct Compared {
   bool ships() const { return shipped < pulled; }
 };
 
-ShipRule PlanExperts(const PullPrices& prices, const share::ShipPlan& ship, MostRows most,
-                     int64_t context, int patience) {
-  const StepPricer& pricer = prices.pricer;
-  const auto compare = [&](const StepPrice& own, int64_t rows) {
-    return Compared{std::min(prices.Pulled(own), prices.Routed(own, rows)),
-                    ShippedSeconds(pricer, ship, own, rows, ship.num_replicas * rows,
-                                   prices.experts.Busiest(ship, rows))};
-  };
-  const auto decoding = [&](int64_t rows) { return compare(pricer.Decode(rows, context), rows); };
-  const auto prompts = [&](int64_t rows) { return compare(pricer.Prompts(rows, context), rows); };
+// Steps of ranks that share experts.
+class ExpertSteps {
+ public:
+  ExpertSteps(const PullPrices& prices, const share::ShipPlan& ship, MostRows most, int64_t context)
+      : prices_(prices), ship_(ship), most_(most), context_(context) {}
+
+  Compared Decoding(int64_t rows) const { return Compare(DecodingPrice(rows), rows); }
+  Compared Prompts(int64_t rows) const { return Compare(PromptsPrice(rows), rows); }
+
+  // At which spread of so many rows on average what shipping saves is waited for the busiest rank:
+  // for all but the experts' work, of which each computes its part of everybody's. Who pulls waits
+  // for nobody, and ranks pull as much in all whoever has how many rows.
+  double Tolerated(int64_t rows) const {
+    const bool decoding = rows < most_.decoding;
+    const int64_t busiest = std::min(2 * rows, decoding ? most_.decoding : most_.all);
+    if (busiest <= rows) return std::numeric_limits<double>::infinity();  // nobody can have more
+    const StepPrice own = decoding ? DecodingPrice(rows) : PromptsPrice(rows),
+                    its = decoding ? DecodingPrice(busiest) : PromptsPrice(busiest);
+    const Compared step = Compare(own, rows);
+    const double more = static_cast<double>(busiest) / static_cast<double>(rows) - 1;
+    const double wait = std::max(0.0, its.rest.seconds - own.rest.seconds) / more;
+    return std::max(0.0, step.pulled - step.shipped) / std::max(wait, 1e-9);
+  }
+
+ private:
+  StepPrice DecodingPrice(int64_t rows) const { return prices_.pricer.Decode(rows, context_); }
+  StepPrice PromptsPrice(int64_t rows) const { return prices_.pricer.Prompts(rows, context_); }
+  Compared Compare(const StepPrice& own, int64_t rows) const {
+    return {std::min(prices_.Pulled(own), prices_.Routed(own, rows)),
+            ShippedSeconds(prices_.pricer, ship_, own, rows, ship_.num_replicas * rows,
+                           prices_.experts.Busiest(ship_, rows))};
+  }
+
+  const PullPrices& prices_;
+  const share::ShipPlan& ship_;
+  const MostRows most_;
+  const int64_t context_;
+};
+
+ShipRule PlanExperts(const ExpertSteps& steps, MostRows most, int patience) {
   const int64_t full = std::max<int64_t>(1, std::llround(kFull * static_cast<double>(most.all)));
-  if (prompts(full).ships()) return {std::numeric_limits<double>::infinity(), patience};
+  if (steps.Prompts(full).ships()) return {std::numeric_limits<double>::infinity(), {}, patience};
   int64_t rows =
-      FirstWithout(most.decoding, [&](int64_t count) { return decoding(count).ships(); });
+      FirstWithout(most.decoding, [&](int64_t count) { return steps.Decoding(count).ships(); });
   const int64_t usual = rows / 2;  // of steps that ship
   if (rows > most.decoding)
-    rows = std::max(rows,
-                    FirstWithout(most.all, [&](int64_t count) { return prompts(count).ships(); }));
+    rows = std::max(
+        rows, FirstWithout(most.all, [&](int64_t count) { return steps.Prompts(count).ships(); }));
+  ShipRule rule{static_cast<double>(rows), {}, patience};
+  double spread = 0;
+  for (size_t i = 0; i < kParts.size() && rows * kParts.back().rows >= 1; ++i) {
+    const auto fewer = static_cast<int64_t>(static_cast<double>(rows) * kParts[i].rows);
+    spread = std::max(spread, steps.Tolerated(fewer));
+    rule.tolerated[i] = {static_cast<double>(fewer), spread};
+  }
   // A needless meeting costs about a step that pulls, for which all wait.
-  if (const Compared step = decoding(std::max<int64_t>(1, usual)); step.ships())
-    patience =
+  if (const Compared step = steps.Decoding(std::max<int64_t>(1, usual)); step.ships())
+    rule.patience =
         std::min(patience, static_cast<int>(std::ceil(step.pulled / (step.pulled - step.shipped))));
-  return {static_cast<double>(rows), patience};
+  return rule;
 }
 
 }  // namespace
@@ -218,13 +257,13 @@ ShipRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship, Mos
                       int64_t context, int patience) {
   const StepPricer& pricer = prices.pricer;
   if (ship.num_experts > 0 && !ship.mode.pulls())
-    return PlanExperts(prices, ship, most, context, patience);
+    return PlanExperts({prices, ship, most, context}, most, patience);
   const int ranks = ship.mode.pulls() ? 1 : ship.num_replicas;
   const int64_t rows = FirstWithout(pricer.decoder().capacity.rows / ranks, [&](int64_t count) {
     const StepPrice own = pricer.Decode(count, context);
     return ShippedSeconds(pricer, ship, own, count, ranks * count) < prices.Pulled(own);
   });
-  return {static_cast<double>(rows), patience};
+  return {static_cast<double>(rows), {}, patience};
 }
 
 }  // namespace forebay::layout

@@ -3,6 +3,7 @@
 // which. Pure.
 #pragma once
 
+#include "layout/group_options.h"
 #include "layout/step_price.h"
 
 namespace forebay::layout {
@@ -56,6 +57,9 @@ struct ShipRule {
   // B_th: rows of each rank below which a step ships, which is then over before it is with weights
   // that are pulled in either way; infinite: all steps do.
   double threshold = 0;
+  // At which spread of the ranks' rows steps of fewer rows ship still: those that meet wait for the
+  // busiest, which has more of all but the experts to compute.
+  decltype(GroupOptions::tolerated) tolerated{};
   // Steps in a row after which one that ships has made up for the wait of ranks that meet.
   int patience = 0;
 };

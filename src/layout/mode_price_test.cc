@@ -72,6 +72,26 @@ TEST(ModePrice, FullStepsOfPromptsTakeTheFasterMode) {
   }
 }
 
+// Who ships waits for the rank with most rows, so that unlike ranks ship fewer of them.
+TEST(ModePrice, UnlikeRanksShipFewerRows) {
+  for (const int64_t prompt : {1024, 8192, 32768}) {
+    const auto group = GroupOf({"gb200-nvl72", "DeepSeek-R1-NVFP4", 4, prompt, 16384});
+    ASSERT_TRUE(group.ok()) << group.status().ToString();
+    ASSERT_TRUE(group->by_load);
+    GroupOptions::Tolerated before{.rows = group->threshold};
+    for (const GroupOptions::Tolerated& each : group->tolerated) {
+      EXPECT_LT(each.rows, before.rows) << prompt;
+      EXPECT_GT(each.rows, 0);
+      EXPECT_GE(each.spread, before.spread);
+      before = each;
+    }
+    EXPECT_GT(before.spread, 0) << prompt;
+    EXPECT_EQ(group->Threshold(0), group->threshold);
+    EXPECT_LT(group->Threshold(3), group->threshold);
+    EXPECT_LT(group->Threshold(30), group->Threshold(3));
+  }
+}
+
 // Rounds are as large as a part of memory stages, where nobody says how large.
 TEST(ModePrice, RoundsOfExpertsFitIntoAPartOfMemory) {
   const auto rows = [](uint64_t memory, int32_t wanted) {

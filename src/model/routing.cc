@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -32,24 +33,49 @@ void Round(double shift, const std::vector<double>& expected, int64_t total,
 // A law says what each expert can expect; this rounds it, otherwise in each step of each rank.
 class Law : public Routing {
  public:
-  explicit Law(uint64_t seed) : seed_(seed) {}
+  explicit Law(uint64_t seed) : seed_(seed), kept_(kKept) {}
 
   void Count(const Draw& draw, std::span<int32_t> counts) const override {
     const int64_t total = draw.rows * draw.experts_per_token;
-    std::vector<double> expected(counts.size());
-    Expect(draw, &expected);
     const uint64_t key = base::Combine64(base::Combine64(Key(draw.layer), draw.rank),
                                          draw.step + static_cast<uint64_t>(draw.first_row));
-    Round(base::ToUnitDouble(key), expected, total, counts);
+    const std::lock_guard lock(mutex_);
+    Round(base::ToUnitDouble(key), Expected(draw, counts.size()), total, counts);
   }
 
  protected:
   uint64_t Key(int64_t layer) const { return base::Combine64(seed_, static_cast<uint64_t>(layer)); }
-  // Rows of each expert: the sum is that of all slots, and none has more than there are rows.
+  // Rows of each expert: the sum is that of all slots, and none has more than there are rows. By
+  // the layer, the number of rows and how many experts each has alone.
   virtual void Expect(const Draw& draw, std::vector<double>* expected) const = 0;
 
  private:
+  // What is expected is the same in all steps of all ranks, and dear to reckon: a power an expert.
+  struct Kept {
+    int64_t layer = -1, rows = 0, experts_per_token = 0;
+    std::vector<double> expected;
+  };
+  // Steps of decoding differ by few rows, and each rank asks for all ranks of all layers: 2 KiB
+  // each with 256 experts.
+  static constexpr size_t kKept = 1024;
+
+  // REQUIRES the lock, for as long as the result is used.
+  const std::vector<double>& Expected(const Draw& draw, size_t experts) const {
+    const uint64_t at =
+        base::Combine64(static_cast<uint64_t>(draw.layer), static_cast<uint64_t>(draw.rows));
+    Kept& kept = kept_[at % kKept];
+    if (kept.layer != draw.layer || kept.rows != draw.rows ||
+        kept.experts_per_token != draw.experts_per_token || kept.expected.size() != experts) {
+      kept = {draw.layer, draw.rows, draw.experts_per_token, std::move(kept.expected)};
+      kept.expected.resize(experts);
+      Expect(draw, &kept.expected);
+    }
+    return kept.expected;
+  }
+
   const uint64_t seed_;
+  mutable std::mutex mutex_;
+  mutable std::vector<Kept> kept_;
 };
 
 class Balanced final : public Law {

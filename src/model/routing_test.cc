@@ -61,6 +61,29 @@ TEST(Routing, PowerLawsAreSkewedAlikeInAllStepsAndOtherwiseInOtherLayers) {
   EXPECT_THAT(Counts(*source, draw, 256), testing::Not(testing::ElementsAreArray(counts)));
 }
 
+// What a law expects is kept: it is the same however often and between what it is asked.
+TEST(Routing, CountsDoNotDependOnWhatWasAskedBefore) {
+  for (const char* text : {"balanced", "power:1", "power:1.2"}) {
+    const auto asked = ParseRouting(text, 3).value();
+    for (int64_t pass = 0; pass < 2; ++pass) {
+      for (int64_t layer = 0; layer < 3; ++layer) {
+        for (int64_t rows = 1; rows < 900; rows += 1 + rows / 8) {
+          for (const int64_t chosen : {2, 8}) {
+            for (const size_t experts : {8, 60}) {
+              const RoutingSource::Draw draw{.step = 5 + static_cast<uint64_t>(pass),
+                                             .layer = layer,
+                                             .rows = rows,
+                                             .experts_per_token = chosen};
+              const auto fresh = ParseRouting(text, 3).value();
+              EXPECT_EQ(Counts(*asked, draw, experts), Counts(*fresh, draw, experts)) << text;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Routing, OtherTextsAreRefused) {
   for (const char* text : {"", "even", "power", "power:", "power:x", "power:0", "power:-1"}) {
     const base::Status status = ParseRouting(text, 0).status();
