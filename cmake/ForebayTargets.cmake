@@ -32,8 +32,10 @@ option(FOREBAY_PCH "Compile the standard headers once" OFF)
 set(FOREBAY_PCH_HEADERS <algorithm> <array> <atomic> <charconv> <cmath> <cstdint> <cstring> <deque> <functional> <limits>
     <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <unordered_map> <utility> <vector> <fmt/core.h>)
 
-# The program and the Python module are made of the same objects. Hidden symbols keep calls among them direct.
-set(FOREBAY_SHARED_PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+# The program and the Python module are made of the same objects. Hidden symbols keep calls among them direct. OFF is for
+# bench/pic.py, which measures what it costs.
+option(FOREBAY_PIC "Compile the libraries so that the Python module can be made of them" ON)
+set(FOREBAY_SHARED_PROPERTIES POSITION_INDEPENDENT_CODE ${FOREBAY_PIC} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 
 # How libraries are compiled whose branches a fuzzer is to see. Kernels read nothing of strangers, and are most of what
 # tests run.

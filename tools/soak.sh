@@ -2,6 +2,7 @@
 # The long forms of the tests: every fuzzer for 10 minutes, 2,000 kills over jobs on the demo model, 1 M and 4 M lines, every
 # end-to-end test, eight hours of AsyncLLM, the Python package with sanitizers and under Ray. Writes what came out to
 # bench/results/soak.md; stops at the first failure.
+# Of AsyncLLM alone two minutes, with the slope of its memory: FOREBAY_ASYNC_SECONDS=120 tools/test_python.sh -s -k given_up
 # usage: tools/soak.sh [SECONDS_A_FUZZER [KILLS [LINES [SECONDS_OF_ASYNC]]]]   (0 seconds: no fuzzers)
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,17 +1,24 @@
 #!/usr/bin/env bash
 # All tests: release suite, end-to-end, the Python package, sanitizers, fuzzers on their corpora. Stops at the first
-# failure; at the end prints how long each part took.
+# failure; at the end prints how long each part took, and which parts were skipped where PyPI cannot be reached.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 export CTEST_OUTPUT_ON_FAILURE=1
 launcher=()
 ! command -v ccache >/dev/null || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-part= began=0 times=
+part= began=0 times= skipped=
 step() {
   [ -z "$part" ] || times+=$(printf '%6d s  %s' $((SECONDS - began)) "$part")$'\n'
   part=$1 began=$SECONDS
   printf '\n== %s (%s s)\n' "$1" "$SECONDS"
+}
+
+# Runs "$@", which may skip itself: then it says so in a line that begins with SKIPPED.
+optional() {
+  local line
+  "$@" 2>&1 | tee build/optional.log
+  while read -r line; do skipped+="  ${line#SKIPPED: }"$'\n'; done < <(grep '^SKIPPED: ' build/optional.log || true)
 }
 
 step "structure"
@@ -30,7 +37,9 @@ step "release tests"
 ctest --test-dir build/release -j "$jobs"
 
 step "Python package: wheel, types, tests"
-tools/test_python.sh
+optional tools/test_python.sh
+step "Python package under Ray"
+optional tools/test_ray.sh
 
 step "build with address and undefined-behaviour sanitizers, and of the fuzzers"
 cmake --preset asan -DFOREBAY_WERROR=ON "${launcher[@]}" >/dev/null
@@ -40,6 +49,9 @@ step "tests with address and undefined-behaviour sanitizers"
 # machines go where shorter ones go.
 ctest --test-dir build/asan -j "$jobs" -L unit -LE slow \
   -E '(AttentionTest|Exactness).*(<float>|_float32)|SimEngine.TheTailShips|ShiftPlan.APoolAlongSpIsHidden'
+
+step "Python package with address and undefined-behaviour sanitizers"
+optional tools/test_python_asan.sh
 
 step "build with the thread sanitizer"
 cmake --preset tsan "${launcher[@]}" >/dev/null
@@ -55,3 +67,4 @@ tools/fuzz.sh 10
 
 step "done"
 printf '%s%6d s  all\n' "$times" "$SECONDS"
+[ -z "$skipped" ] || printf '%d parts were skipped, since PyPI cannot be reached:\n%s' "$(grep -c . <<<"$skipped")" "$skipped"

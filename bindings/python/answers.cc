@@ -42,6 +42,11 @@ class Column {
     count_ += static_cast<int32_t>(text.size());
     End(true);
   }
+  // A row of so many entries, which another column has.
+  void List(size_t entries) {
+    count_ += static_cast<int32_t>(entries);
+    End(true);
+  }
   // Returns how many.
   int64_t Ids(simdjson::dom::array ids) {
     const int32_t before = count_;
@@ -76,33 +81,50 @@ class Column {
   int64_t rows_ = 0;
 };
 
-// The columns in the order in which a table has them.
+// The columns in the order in which a table has them. Where a row has a list of choices, `lists`
+// says whose each choice is, and the choices' columns have an entry for each instead of each row.
 struct Columns {
-  Column prompt_ids, prompt_tokens, ids, text, tokens, finish_reason, error;
+  bool in_lists = false;
+  Column prompt_ids, prompt_tokens, ids, text, tokens, finish_reason, error, lists;
 
   // A row whose answer is the result line. Throws simdjson's error where it is none.
   void Add(element line) {
     const simdjson::dom::object body = line["response"]["body"];
     simdjson::dom::object failed;
     if (!body["error"].get(failed)) {
-      for (Column* column : {&prompt_ids, &ids, &text, &finish_reason}) column->Null();
-      for (Column* column : {&prompt_tokens, &tokens}) column->NoNumber();
+      prompt_ids.Null();
+      prompt_tokens.NoNumber();
+      lists.Null();
+      if (!in_lists) {
+        for (Column* column : {&ids, &text, &finish_reason}) column->Null();
+        tokens.NoNumber();
+      }
       error.Text(fmt::format("{} [{}]", std::string_view(failed["message"]),
                              std::string_view(failed["code"])));
       return;
     }
-    const element choice = body["choices"].at(0);
+    const simdjson::dom::array choices = body["choices"];
+    const element first = choices.at(0);
     simdjson::dom::array prompt;
     // A chat's are the body's, a completion's its choice's.
-    if (body["prompt_token_ids"].get(prompt)) prompt = choice["prompt_token_ids"];
+    if (body["prompt_token_ids"].get(prompt)) prompt = first["prompt_token_ids"];
     prompt_ids.Ids(prompt);
     prompt_tokens.Number(body["usage"]["prompt_tokens"]);
+    for (const element choice : choices) {
+      AddChoice(choice);
+      if (!in_lists) break;
+    }
+    lists.List(choices.size());
+    error.Null();
+  }
+
+ private:
+  void AddChoice(element choice) {
     tokens.Number(ids.Ids(choice["token_ids"]));
     std::string_view told;
     if (choice["text"].get(told)) told = choice["message"]["content"];
     text.Text(told);
     finish_reason.Text(choice["finish_reason"]);
-    error.Null();
   }
 };
 
@@ -110,8 +132,12 @@ struct Columns {
 // job appends to the file.
 class Answers {
  public:
-  Answers(const std::string& path, size_t rows)
-      : path_(path), fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)), places_(rows) {
+  // `in_lists`: a row has the list of its choices, not one.
+  Answers(const std::string& path, size_t rows, bool in_lists)
+      : path_(path),
+        in_lists_(in_lists),
+        fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)),
+        places_(rows) {
     if (fd_ < 0) python::Throw(job::ResultsIoError(path, "cannot open the results", errno));
   }
   ~Answers() { close(fd_); }
@@ -128,9 +154,9 @@ class Answers {
            });
   }
 
-  // The next `rows` rows as columns.
+  // The next `rows` rows as columns; the last one is `lists`.
   nb::list Read(size_t rows) {
-    Columns columns;
+    Columns columns{.in_lists = in_lists_};
     {
       const GilRelease release;
       Look();
@@ -139,7 +165,7 @@ class Answers {
     nb::list list;
     for (const Column* column :
          {&columns.prompt_ids, &columns.prompt_tokens, &columns.ids, &columns.text, &columns.tokens,
-          &columns.finish_reason, &columns.error})
+          &columns.finish_reason, &columns.error, &columns.lists})
       list.append(column->Take());
     return list;
   }
@@ -200,6 +226,7 @@ class Answers {
   }
 
   const std::string path_;
+  const bool in_lists_;
   const int fd_;
   uint64_t looked_ = 0;  // so many bytes, lines that are whole
   int64_t line_ = 0;     // so many lines
@@ -216,7 +243,8 @@ class Answers {
 
 void AddAnswers(nb::module_& module) {
   nb::class_<Answers>(module, "Answers")
-      .def(nb::init<const std::string&, size_t>())
+      .def(nb::init<const std::string&, size_t, bool>(), nb::arg("path"), nb::arg("rows"),
+           nb::arg("in_lists") = false)
       .def("has", &Answers::Has)
       .def("read", &Answers::Read);
 }

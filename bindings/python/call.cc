@@ -14,6 +14,9 @@
 namespace forebay::python {
 namespace {
 
+// The code of what is no prompt at all; other errors are of what it holds.
+constexpr const char* kNoPrompt = "no_prompt";
+
 nb::list Ids(const std::vector<int32_t>& ids) {
   const nb::list list = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(ids.size())));
   for (size_t i = 0; i < ids.size(); ++i)
@@ -56,16 +59,20 @@ class Call {
     return Ready(lines.size(), unbounded, stream,
                  [&](size_t i) { return model_->Parse(&lines[i], keys[i]); });
   }
-  // The same of completions: prompts, and what a line of each would hold behind its prompt.
+  // The same of completions: prompts, and what a line of each would hold behind its prompt. What is
+  // no prompt is a TypeError, or with `returns` among the errors, its code kNoPrompt.
   std::vector<nb::tuple> AddPrompts(const nb::list& prompts, const std::vector<std::string>& rests,
                                     const std::vector<int64_t>& keys,
-                                    const std::vector<bool>& unbounded) {
+                                    const std::vector<bool>& unbounded, bool returns) {
     std::vector<GivenPrompt> given;
     given.reserve(prompts.size());
     for (size_t i = 0; i < prompts.size(); ++i)
       given.push_back(ReadPrompt(nb::object(prompts[i]), static_cast<int64_t>(i),
-                                 model_->opened().facts().vocab_size));
+                                 model_->opened().facts().vocab_size, returns));
     return Ready(given.size(), unbounded, false, [&](size_t i) {
+      if (!given[i].no_prompt.empty())
+        return job::BuiltLine{
+            .error = job::LineError{.message = std::move(given[i].no_prompt), .code = kNoPrompt}};
       if (given[i].prompt) return model_->Build(std::move(*given[i].prompt), rests[i], keys[i]);
       std::string line = R"({"prompt": )" + given[i].json + rests[i] + "}";
       return model_->Parse(&line, keys[i]);

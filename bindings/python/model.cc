@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "kv/book/block_tokens.h"
 #include "profile/cpu_cache.h"
 #include "trace/simulation.h"
 #include "trace/trace.h"
@@ -136,6 +137,28 @@ nb::dict Model::Stats() const {
   return dict;
 }
 
+nb::dict Model::Meters() const {
+  const engine::Meters meters = opened_->engine().meters();
+  const job::RequestMetrics requests = session_->metrics();
+  nb::dict dict, ends;
+  ends["stop"] = requests.ends().stop;
+  ends["length"] = requests.ends().length;
+  ends["abort"] = requests.ends().abort;
+  ends["error"] = requests.ends().error;
+  dict["ends"] = ends;
+  dict["prefix_queries"] = meters.prefix_queries;
+  dict["block_tokens"] = kv::kBlockTokens;
+  nb::list histograms;
+  for (const auto& [name, histogram] : requests.Histograms(meters)) {
+    nb::list bounds, counts;
+    for (const double bound : histogram.bounds()) bounds.append(bound);
+    for (const int64_t count : histogram.counts()) counts.append(count);
+    histograms.append(nb::make_tuple(name, bounds, counts, histogram.sum()));
+  }
+  dict["histograms"] = histograms;
+  return dict;
+}
+
 nb::dict Model::Defaults() const {
   const SamplingParams params = opened_->rules().defaults;
   nb::dict dict;
@@ -186,6 +209,7 @@ void AddModel(nb::module_& module) {
       .def("check", &Model::Check)
       .def("facts", &Model::Facts)
       .def("stats", &Model::Stats)
+      .def("meters", &Model::Meters)
       .def("defaults", &Model::Defaults)
       .def("encode", &Model::Encode)
       .def("decode", &Model::Decode)

@@ -67,6 +67,8 @@ class Model {
 
   nb::dict Facts() const;
   nb::dict Stats() const;
+  // Members that get_metrics() makes vLLM's of (forebay/metrics.py).
+  nb::dict Meters() const;
   nb::dict Defaults() const;
   std::vector<int32_t> Encode(const std::string& text, bool add_special_tokens) const;
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special_tokens) const;
@@ -90,6 +92,7 @@ class Model {
 // The parts of the module, one a file.
 void AddModel(nb::module_& module);
 void AddPrompts(nb::module_& module);
+void AddRowIds(nb::module_& module);
 void AddCall(nb::module_& module);
 void AddAnswers(nb::module_& module);
 void AddJobs(nb::module_& module);

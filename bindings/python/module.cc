@@ -3,7 +3,6 @@
 // in the thread that takes them.
 #include <nanobind/stl/string.h>
 
-#include "base/hash.h"
 #include "base/log.h"
 #include "model.h"
 
@@ -32,11 +31,9 @@ NB_MODULE(_forebay, module) {
   forebay::python::Entry::ForgetOthersInChildren();
   module.def("send_to_sleep", &forebay::python::Entry::SendToSleep);
   module.attr("__version__") = FOREBAY_VERSION;
-  module.def("hash_key", [](const std::string& key) {
-    return static_cast<int64_t>(forebay::base::HashBytes(key) >> 1);
-  });
   forebay::python::AddModel(module);
   forebay::python::AddPrompts(module);
+  forebay::python::AddRowIds(module);
   forebay::python::AddCall(module);
   forebay::python::AddAnswers(module);
   forebay::python::AddJobs(module);

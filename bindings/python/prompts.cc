@@ -176,9 +176,7 @@ std::vector<nb::bytes> ColumnJson(size_t rows, size_t first_row, nb::handle bits
   return made;
 }
 
-}  // namespace
-
-GivenPrompt ReadPrompt(nb::handle prompt, int64_t index, int64_t vocab_size) {
+GivenPrompt Read(nb::handle prompt, int64_t index, int64_t vocab_size) {
   const Held held = HeldIn(prompt, index);
   if (held.is_ids) {
     std::vector<int32_t> ids;
@@ -195,6 +193,22 @@ GivenPrompt ReadPrompt(nb::handle prompt, int64_t index, int64_t vocab_size) {
     PyErr_Clear();
   }
   return {.json = Json(held, index)};
+}
+
+}  // namespace
+
+GivenPrompt ReadPrompt(nb::handle prompt, int64_t index, int64_t vocab_size, bool returns) {
+  try {
+    return Read(prompt, index, vocab_size);
+  } catch (const nb::builtin_exception& error) {
+    if (!returns || error.type() != nb::exception_type::type_error) throw;
+    return {.no_prompt = error.what()};
+  } catch (const nb::python_error& error) {  // of what should be a sequence
+    if (!error.matches(PyExc_TypeError)) throw;
+    const std::string why = nb::str(error.value()).c_str();
+    if (!returns) TypeError("prompt {}: {}", index, why);
+    return {.no_prompt = fmt::format("prompt {}: {}", index, why)};
+  }
 }
 
 void AddPrompts(nb::module_& module) {

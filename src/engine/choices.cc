@@ -226,6 +226,7 @@ void Choices::CountRows(const ChoiceRows& rows) {
 void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
   sequence->tokens.push_back(token);
   if (sequence->request->first_token_ns < 0) sequence->request->first_token_ns = now_ns;
+  sequence->last_token_ns = now_ns;
   sequence->sampled_on_device = true;
   if (sequence->uses_counts()) sequence->counts.AddOutput(token);
   if (sequence->AfterToken(token)) sequence->phase = Phase::kFinished;

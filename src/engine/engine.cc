@@ -148,7 +148,7 @@ void AddTier(const Replica::Published& replica, std::map<std::string, int64_t>* 
 }
 
 ReplicaStats StatsOf(const Replica& replica) {
-  const auto [stats, mode, park, tier, streaming] = replica.published();
+  const auto [stats, mode, park, tier, streaming, meters] = replica.published();
   return {.role = replica.role(),
           .steps = stats.steps,
           .tokens = stats.computed_tokens,
@@ -276,6 +276,12 @@ EngineStats LocalEngine::stats() const {
   }
   if (parts_.forced_offload != nullptr)
     sum.mode_counters["kv_offload_unused"] = sum.mode_counters["kv_blocks_streamed"] == 0;
+  return sum;
+}
+
+Meters LocalEngine::meters() const {
+  Meters sum;
+  for (const Replica* replica : replicas_) sum.Add(replica->published().meters);
   return sum;
 }
 

@@ -63,6 +63,8 @@ class LocalEngine : public Engine {
   RunEnd Run(RequestSource& source, ResultSink& sink, RunControl& control) override;
   void Cancel(int64_t id) override { cancellations_.Add(id); }
   EngineStats stats() const override;
+  // Sums over replicas; from any thread, also while Run runs.
+  Meters meters() const;
   void SetStepObserver(StepObserver* observer) override { observer_ = observer; }
   // Runs from here on hand out requests as the log says. REQUIRES: it is of the same job on as many
   // replicas; nobody steals.

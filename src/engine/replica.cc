@@ -53,6 +53,18 @@ LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample, uint64_t j
   return task;
 }
 
+// Before the step is committed.
+void MeasureStep(const std::vector<ChoiceRows>& rows, Meters* meters) {
+  int64_t count = 0;
+  for (const ChoiceRows& each : rows) {
+    count += each.count();
+    // Siblings, and who comes back after a preemption, would count one prompt several times.
+    if (each.sequence->computed_peak == 0 && each.sequence->first_of_prompt())
+      meters->prefix_queries += each.sequence->prompt_tokens;
+  }
+  if (count > 0) meters->step_rows.Add(static_cast<double>(count));
+}
+
 }  // namespace
 
 Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> ranks,
@@ -207,6 +219,7 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   const base::Status recorded = routing_.Record(ranks_.all(), index, flight.rows);
   if (!recorded.ok()) return Stall(recorded.ToString());
   const size_t running = choices_.num_running();
+  MeasureStep(flight.rows, &meters_);
   for (size_t i = 0; i < flight.rows.size(); ++i) {
     choices_.Commit(flight.rows[i]);
     CommitLogits(flight, i);
@@ -251,7 +264,10 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
     if (ranks_.digests_on()) sequence->result.digest += *task.digest;
     if (task.input.params->logprobs >= 0)
       sequence->result.logprobs.push_back(std::move(task.sampled.logprobs));
-    choices_.Append(sequence, task.sampled.token, runtime_.Now());
+    const runtime::TimeNs now = runtime_.Now();
+    if (sequence->last_token_ns >= 0)
+      meters_.token_gap.Add(static_cast<double>(now - sequence->last_token_ns) * 1e-9);
+    choices_.Append(sequence, task.sampled.token, now);
   }
 }
 
@@ -305,7 +321,7 @@ void Replica::Publish() {
   stats.kv_bytes_stolen = stats_.kv_bytes_stolen;
   stats.kv_bytes_handed_over = stats_.kv_bytes_handed_over;
   published_.Set({std::move(stats), round_.mode, choices_.park_counters(), ranks_.tier_traffic(),
-                  choices_.streaming().counters()});
+                  choices_.streaming().counters(), meters_});
 }
 
 }  // namespace forebay::engine

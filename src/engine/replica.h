@@ -16,6 +16,7 @@
 #include "base/guarded.h"
 #include "engine/choices.h"
 #include "engine/group_control.h"
+#include "engine/meters.h"
 #include "engine/rank_set.h"
 #include "engine/step_routing.h"
 #include "forebay/engine.h"
@@ -80,6 +81,7 @@ class Replica {
     ParkCounters park;
     RankSet::TierTraffic tier;
     StreamCounters streaming;
+    Meters meters;
   };
   Published published() const { return published_.Get(); }
 
@@ -125,6 +127,7 @@ class Replica {
   int64_t begun_ = 0, ended_ = 0;
   runtime::TimeNs last_end_ = 0;  // when the last committed step ended
   EngineStats stats_;             // the steps' time, and the KV that came from others
+  Meters meters_;
   // when waiting for loans becomes a stall; -1: nothing waits for them
   runtime::TimeNs lending_until_ = -1;
   std::string what_stalled_;

@@ -71,6 +71,7 @@ struct Sequence {
   std::optional<sample::StopConditions> stop;
   std::unique_ptr<text::Detokenizer> detokenizer;  // null without a tokenizer
   Choice result;
+  int64_t last_token_ns = -1;  // when its last token was known; -1: it has none
   // What the pieces of a request that streams have told.
   size_t told_text = 0, told_tokens = 0;
 

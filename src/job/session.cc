@@ -61,7 +61,10 @@ std::vector<Arrival> Inbox::Take(runtime::TimeNs timeout, size_t least) {
 }
 
 Session::Session(runtime::Runtime& runtime, Engine& engine)
-    : engine_(engine), some_(runtime.NewEvent("requests of a session")) {
+    : runtime_(runtime),
+      engine_(engine),
+      some_(runtime.NewEvent("requests of a session")),
+      metrics_(engine.facts().max_model_len) {
   task_ = runtime.Spawn({.name = "session"}, [this] { Run(); });
 }
 
@@ -92,12 +95,15 @@ std::vector<int64_t> Session::Submit(std::vector<Submitted> requests,
                                      const std::shared_ptr<Inbox>& inbox) {
   std::vector<int64_t> ids;
   ids.reserve(requests.size());
+  const runtime::TimeNs now = runtime_.Now();
   {
     const std::lock_guard lock(mutex_);
     for (Submitted& submitted : requests) {
       const int64_t id = next_id_++;
       ids.push_back(id);
-      entries_.emplace(id, Entry{inbox, submitted.tag});
+      const Request& request = submitted.request;
+      entries_.emplace(
+          id, Entry{inbox, submitted.tag, {now, request.n, request.sampling.most_tokens()}});
       submitted.request.id = id;
       waiting_.push_back(std::move(submitted.request));
     }
@@ -110,6 +116,7 @@ std::vector<int64_t> Session::Submit(std::vector<Submitted> requests,
 
 void Session::Cancel(int64_t id) {
   std::optional<Entry> dropped;
+  RequestResult result;
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
@@ -125,9 +132,15 @@ void Session::Cancel(int64_t id) {
     waiting_.erase(std::next(waits).base());
     dropped = std::move(found->second);
     entries_.erase(found);
+    result = Ended(id, "request_cancelled", "the request was cancelled");
+    metrics_.Add(dropped->asked, result, runtime_.Now());
   }
-  dropped->inbox->Put(
-      {.tag = dropped->tag, .result = Ended(id, "request_cancelled", "the request was cancelled")});
+  dropped->inbox->Put({.tag = dropped->tag, .result = std::move(result)});
+}
+
+RequestMetrics Session::metrics() const {
+  const std::lock_guard lock(mutex_);
+  return metrics_;
 }
 
 void Session::Close() {
@@ -162,6 +175,7 @@ bool Session::Finish(RequestResult result) {
     // Who gave it up has its answer already.
     if (found.empty()) return true;
     entry = std::move(found.mapped());
+    metrics_.Add(entry->asked, result, runtime_.Now());
   }
   std::ranges::sort(result.choices, {}, &Choice::index);
   entry->inbox->Put({.tag = entry->tag, .result = std::move(result)});

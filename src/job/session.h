@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "forebay/engine.h"
+#include "job/request_metrics.h"
 #include "runtime/runtime.h"
 
 namespace forebay::job {
@@ -71,6 +72,8 @@ class Session : private RequestSource, private ResultSink {
   void Cancel(int64_t id);
   // Gives up everything and ends the task. What is submitted afterwards ends at once.
   void Close();
+  // What the requests took that have ended.
+  RequestMetrics metrics() const;
   // False: closed, or the engine cannot go on.
   bool open() const { return !closed_; }
 
@@ -78,6 +81,7 @@ class Session : private RequestSource, private ResultSink {
   struct Entry {
     std::shared_ptr<Inbox> inbox;
     int64_t tag;
+    RequestAsked asked;
   };
 
   std::optional<Request> Next(bool wait) override;
@@ -88,14 +92,16 @@ class Session : private RequestSource, private ResultSink {
   // Everything that has not ended does so now.
   void EndAll();
 
+  runtime::Runtime& runtime_;
   Engine& engine_;
   RunControl control_;
   const std::unique_ptr<runtime::Event> some_;  // to read, or to notice
   std::atomic<bool> closed_{false};
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   int64_t next_id_ = 0;
   std::deque<Request> waiting_;                 // not the engine's yet
   std::unordered_map<int64_t, Entry> entries_;  // by id, without an end yet
+  RequestMetrics metrics_;
   std::unique_ptr<runtime::Task> task_;
 };
 

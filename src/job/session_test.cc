@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "job/testing/fake_engine.h"
 #include "runtime/virtual/virtual_runtime.h"
 
@@ -59,6 +62,46 @@ TEST(Session, ATakeEndsWithItsTime) {
     EXPECT_EQ(inbox->Take(0).size(), 1);
     EXPECT_TRUE(inbox->Wait(kLong, 1));
     EXPECT_EQ(inbox->Take(0).size(), 1);
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+TEST(Session, MeasuresWhatRequestsTook) {
+  runtime::VirtualRuntime runtime(1);
+  FakeEngine engine;
+  engine.before_step = [&] { runtime.Sleep(kStep); };
+  const base::Status status = runtime.Run([&] {
+    Session session(runtime, engine);
+    const auto inbox = std::make_shared<Inbox>(runtime);
+    std::vector<Session::Submitted> requests(5);
+    for (auto& each : requests) {
+      each.request.prompts = {{1, 2, 3}};
+      each.request.n = 2;
+      each.request.sampling.max_tokens = 12;
+    }
+    session.Submit(std::move(requests), inbox);
+    for (size_t left = 5; left > 0;) left -= inbox->Take(kLong, left).size();
+    const RequestMetrics metrics = session.metrics();
+    const auto& ends = metrics.ends();
+    EXPECT_EQ(ends.stop + ends.length, 10);
+    EXPECT_EQ(ends.abort + ends.error, 0);
+    std::map<std::string, base::Histogram> histograms;
+    for (const auto& [name, histogram] : metrics.Histograms({}))
+      histograms.emplace(name, histogram);
+    const auto of = [&](const char* name) {
+      const auto counts = histograms.at(name).counts();
+      return std::vector<int64_t>(counts.begin(), counts.end());
+    };
+    // One a step, each of which is 3 ms: 3 + 6 + ... + 15.
+    EXPECT_EQ(of("vllm:e2e_request_latency_seconds")[0], 5);
+    EXPECT_NEAR(histograms.at("vllm:e2e_request_latency_seconds").sum(), .045, 1e-9);
+    EXPECT_EQ(of("vllm:request_prompt_tokens")[2], 5);  // above 2, up to 5
+    EXPECT_EQ(of("vllm:request_params_max_tokens")[4], 5);
+    EXPECT_EQ(of("vllm:request_params_n")[1], 5);
+    // Up to 200 of the 300 that the context has, and above.
+    EXPECT_EQ(of("vllm:request_prompt_tokens").size(), 9u);
+    // The fake engine does not say when first tokens came.
+    EXPECT_EQ(histograms.at("vllm:time_to_first_token_seconds").sum(), 0);
   });
   EXPECT_TRUE(status.ok()) << status.ToString();
 }

@@ -25,22 +25,24 @@ def test_pieces(expected, kind):
     params = SamplingParams(max_tokens=20, logprobs=1, n=2, stop=["e t"], output_kind=kind)
 
     async def one(llm, index, prompt):
-        texts, tokens, count, last = {0: "", 1: ""}, {0: [], 1: []}, 0, None
+        texts, tokens, logprobs, count, last = {0: "", 1: ""}, {0: [], 1: []}, {0: [], 1: []}, 0, None
         async for output in llm.generate(prompt, params, key=index):
             count += 1
             for choice in output.outputs:
                 if kind is RequestOutputKind.DELTA:
                     texts[choice.index] += choice.text
                     tokens[choice.index] += choice.token_ids
+                    logprobs[choice.index] += choice.logprobs or []
                 else:
                     assert choice.text.startswith(texts[choice.index])
-                    texts[choice.index], tokens[choice.index] = choice.text, choice.token_ids
+                    texts[choice.index], tokens[choice.index], logprobs[choice.index] = choice.text, choice.token_ids, choice.logprobs
             last = output
         assert last.finished
         assert (count == 1) == (kind is RequestOutputKind.FINAL_ONLY)
         for choice in expected[index].outputs:
             assert texts[choice.index] == choice.text
             assert tokens[choice.index] == choice.token_ids
+            assert logprobs[choice.index] == choice.logprobs and len(choice.logprobs) == len(choice.token_ids)
 
     async def all_of_them():
         llm = AsyncLLM(LLAMA, **FLAGS)
@@ -160,6 +162,6 @@ def test_requests_that_are_given_up_leave_nothing_behind():
     quarter = len(samples) // 4
     grown = statistics.mean(samples[-quarter:]) - statistics.mean(samples[quarter : 2 * quarter])
     hours = SECONDS / 2 / 3600
-    print(f"{ends} in {SECONDS:.0f} s, {grown / hours / 2**20:.2f} MiB an hour more")
+    print(f"{ends} in {SECONDS:.0f} s, {grown / 2**20:.2f} MiB more over {hours:.2f} h, {grown / hours / 2**20:.2f} MiB an hour more")
     # A page more or less is no slope.
     assert grown < (hours + 0.5) * 2**20

@@ -1,5 +1,6 @@
 """run_batch in process, and tables."""
 import array
+import csv
 import json
 import os
 import subprocess
@@ -64,6 +65,7 @@ def test_control_c_drains_and_the_same_call_goes_on(run, tmp_path):
     assert answers(output) == answers(job.output)
 
 
+LISTS = ("prompt_token_ids", "generated_tokens", "generated_text", "num_generated_tokens", "finish_reason")
 TABLE = {"id": [f"row {i}" for i in range(50)], "question": prompts(50), "n": list(range(50))}
 PARAMS = SamplingParams(max_tokens=6, temperature=1)
 
@@ -150,7 +152,7 @@ def test_memory_of_a_table_is_bounded(tmp_path):
                 writer.write_table(pa.table({"question": [[5 + i % 50, 6] for i in rows], "text": [f"{i:4000}" for i in rows]}, schema))
         code = f"""
             import forebay, resource
-            forebay.run_table({source!r}, {source + ".out.parquet"!r}, {LLAMA!r}, prompt="question", use_tqdm=False,
+            forebay.run_table({source!r}, {source + ".out.parquet"!r}, {LLAMA!r}, prompt="question", id="text", use_tqdm=False,
                               params=forebay.SamplingParams(max_tokens=1), memory="64MiB", threads=1)
             print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
             """
@@ -273,15 +275,67 @@ def test_rows_come_in_order_as_soon_as_they_are_there(run, tmp_path):
 
 
 @pytest.mark.parametrize("kwargs, text", [
-    ({"prompt": "missing"}, "no column 'missing'"), ({"prompt": "n"}, "type int64"), ({"id": "same"}, "twice"),
+    ({"prompt": "missing"}, "no column 'missing'"), ({"prompt": "n"}, "type int64"), ({"id": "same"}, "row 1: same is 'a', twice"),
+    ({"id": "late"}, "row 49: late is 7, twice"), ({"id": "hole"}, "row 3: hole is None, null"),
     ({"sink": "out.xlsx"}, "expected .parquet"),
 ])
 def test_bad_tables(kwargs, text):
-    source = pa.table({**TABLE, "same": ["a"] * 50})
+    source = pa.table({**TABLE, "same": ["a"] * 50, "late": [*range(49), 7], "hole": [*range(3), None, *range(46)]})
     with pytest.raises(ValueError, match=text):
         table(source, **kwargs)
     with pytest.raises(ValueError, match="finish_reason"):
         table(pa.table({**TABLE, "finish_reason": ["a"] * 50}))
+
+
+def test_ids_that_share_a_hash_are_no_ids_twice(tmp_path, monkeypatch):
+    class Ids:
+        """Says of each row that another one may have its id."""
+
+        def __init__(self):
+            self.ids = []
+
+        def add(self, ids):
+            self.ids += ids
+
+        def repeated(self):
+            return [forebay._forebay.hash_key(each) for each in self.ids]
+
+    monkeypatch.setattr(forebay._forebay, "RowIds", Ids)
+    path = str(tmp_path / "in.csv")
+    for last, good in (("4", True), ("3", False)):
+        (tmp_path / "in.csv").write_text("".join(f"{line}\n" for line in ["id,question", "1,a", "2,b", "3,c", f"{last},d"]))
+        if good:
+            assert table(path, id="id")["id"].to_pylist() == [1, 2, 3, 4]
+        else:
+            with pytest.raises(ValueError, match="row 3: id is 3, twice"):
+                table(path, id="id")
+
+
+@pytest.mark.parametrize("sink", [None, "parquet", "csv", "jsonl"])
+def test_a_row_has_the_list_of_its_choices(tmp_path, sink):
+    import pyarrow.parquet
+
+    params = SamplingParams(max_tokens=6, temperature=1, n=3, stop=["e"])
+    source = pa.table({"question": [*prompts(20), None]})
+    to = sink and str(tmp_path / f"out.{sink}")
+    out = table(source, to, params=params)
+    if sink == "parquet":
+        out = pyarrow.parquet.read_table(to)
+    elif sink is not None:
+        with open(to, encoding="utf-8", newline="") as file:
+            rows = [json.loads(line) for line in file] if sink == "jsonl" else list(csv.DictReader(file))
+        if sink == "csv":
+            rows = [{name: json.loads(row[name]) if name in LISTS and row[name] else row[name] or None for name in row} for row in rows]
+        out = pa.table({name: [row[name] for row in rows] for name in rows[0]})
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        outputs = llm.generate(prompts(20), params, use_tqdm=False)
+    expected = [[(each.text, each.token_ids, len(each.token_ids), each.finish_reason) for each in output.outputs] for output in outputs]
+    assert len({len(each.token_ids) for output in outputs for each in output.outputs}) > 1, "choices of one length"
+    names = ("generated_text", "generated_tokens", "num_generated_tokens", "finish_reason")
+    found = [list(zip(*(row[name] for name in names))) for row in out.slice(0, 20).to_pylist()]
+    assert found == expected
+    last = out.slice(20).to_pylist()[0]
+    assert [last[name] for name in names] == [None] * 4 and last["__inference_error__"]
 
 
 def test_a_killed_table_goes_on(tmp_path, expected):

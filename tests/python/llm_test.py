@@ -1,4 +1,5 @@
 """LLM against `forebay run`, by tokens, texts, log probabilities and digests; bad input; life and death."""
+import asyncio
 import contextlib
 import gc
 import itertools
@@ -19,6 +20,7 @@ import pytest
 import forebay
 from conftest import FLAGS, FOREBAY, LLAMA, RANKS, prompts, wait_until
 from forebay import LLM, SamplingParams
+from forebay.metrics import Metric
 
 
 def same(outputs, job_choices):
@@ -223,6 +225,40 @@ def test_what_is_no_prompt_costs_itself(llm, ask):
         # Keys that end before the prompts do.
         with pytest.raises(ValueError, match="a key is None"):
             list(llm.generate_iter(good, params, keys=["a"]))
+
+
+@pytest.mark.parametrize("on_error", ["raise", "return"])
+def test_a_prompt_is_read_once(llm, on_error):
+    class Ids(list):
+        """Token ids that count how often they are looked at."""
+
+        read = 0
+
+        def __iter__(self):
+            Ids.read += 1
+            return super().__iter__()
+
+    class Sequence:
+        def __init__(self, ids):
+            self.ids = Ids(ids)
+
+        def __len__(self):
+            return len(self.ids)
+
+        def __iter__(self):
+            return iter(self.ids)
+
+    asked = [{"prompt_token_ids": Sequence([5, 6, 7 + i])} for i in range(4)]
+    outputs = llm.generate(asked, SamplingParams(max_tokens=2), on_error=on_error, use_tqdm=False)
+    assert Ids.read == 4 and [output.prompt_token_ids for output in outputs] == [[5, 6, 7 + i] for i in range(4)]
+    # What is no sequence says so as what is no prompt does.
+    bad = ["good", {"prompt_token_ids": 5}]
+    if on_error == "return":
+        error = llm.generate(bad, SamplingParams(max_tokens=2), on_error=on_error, use_tqdm=False)[1].error
+        assert error.code == "invalid_type" and error.index == 1 and "prompt 1: token ids are no sequence" in str(error)
+    else:
+        with pytest.raises(TypeError, match="prompt 1: token ids are no sequence"):
+            llm.generate(bad, use_tqdm=False)
 
 
 def test_what_is_no_conversation_is_named(llm):
@@ -521,9 +557,69 @@ def test_text_that_nobody_wants(llm):
     assert told.text and hidden.text == "" and hidden.token_ids == told.token_ids
 
 
-def test_metrics(llm):
-    llm.generate("the river", SamplingParams(max_tokens=1), use_tqdm=False)
-    metrics = llm.get_metrics()
-    assert metrics["vllm:request_success"] > 0 and metrics["vllm:num_requests_running"] == 0
+METRICS = {
+    **dict.fromkeys(("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:cache_config_info"), "Gauge"),
+    **dict.fromkeys(("vllm:prompt_tokens", "vllm:generation_tokens", "vllm:num_preemptions", "vllm:prefix_cache_hits", "vllm:prefix_cache_queries"),
+                    "Counter"),
+    **dict.fromkeys((
+        "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds", "vllm:request_time_per_output_token_seconds",
+        "vllm:e2e_request_latency_seconds", "vllm:request_decode_time_seconds", "vllm:iteration_tokens_total", "vllm:request_prompt_tokens",
+        "vllm:request_generation_tokens", "vllm:request_max_num_generation_tokens", "vllm:request_params_max_tokens", "vllm:request_params_n",
+    ), "Histogram"),
+}
+
+
+def test_metrics():
+    with forebay.LLM(LLAMA, max_model_len=256, **FLAGS) as llm:
+        began = time.monotonic()
+        params = SamplingParams(max_tokens=6, n=2, ignore_eos=True)
+        outputs = llm.generate([[5, 6, 7], [8, 9], [5] * 40], params, use_tqdm=False)
+        llm.generate([[10**6]], on_error="return", use_tqdm=False)
+        took = time.monotonic() - began
+        made = llm.get_metrics()
+        assert all(isinstance(each, Metric) and each.labels["model_name"] == "llama3-gqa" and each.labels["engine"] == "0" for each in made)
+        found = {each.name: each for each in made if "finished_reason" not in each.labels}
+        # The whole list of what vLLM calls so and we have.
+        assert set(found) == set(METRICS)
+        assert {name: type(each).__name__ for name, each in found.items()} == METRICS
+        ends = {each.labels["finished_reason"]: each.value for each in made if each.name == "vllm:request_success"}
+        assert ends == {"stop": 0, "length": 6, "abort": 0, "error": 0}
+        assert found["vllm:prompt_tokens"].value == 45 and found["vllm:generation_tokens"].value == 36
+        assert found["vllm:prefix_cache_queries"].value == 45 and found["vllm:num_requests_running"].value == 0
+        assert 0 <= found["vllm:kv_cache_usage_perc"].value <= 1
+        assert found["vllm:cache_config_info"].labels["block_size"] == "32"
+        expected = {"vllm:time_to_first_token_seconds": 3, "vllm:e2e_request_latency_seconds": 3, "vllm:request_decode_time_seconds": 3,
+                    "vllm:request_time_per_output_token_seconds": 3, "vllm:inter_token_latency_seconds": 6 * 5, "vllm:request_prompt_tokens": 3,
+                    "vllm:request_generation_tokens": 6, "vllm:request_max_num_generation_tokens": 3, "vllm:request_params_max_tokens": 3,
+                    "vllm:request_params_n": 3, "vllm:iteration_tokens_total": llm.stats()["steps"]}
+        for name, count in expected.items():
+            each = found[name]
+            counts = list(each.buckets.values())
+            assert each.count == count == counts[-1] and counts == sorted(counts) and list(each.buckets)[-1] == "+Inf", name
+        assert found["vllm:iteration_tokens_total"].sum == llm.stats()["computed_tokens"]
+        buckets = found["vllm:request_prompt_tokens"].buckets
+        assert buckets == {"1.0": 0, "2.0": 1, "5.0": 2, "10.0": 2, "20.0": 2, "50.0": 3, "100.0": 3, "200.0": 3, "+Inf": 3}
+        assert list(found["vllm:time_to_first_token_seconds"].buckets)[:2] == ["0.001", "0.005"]
+        first, end, decode = (found[f"vllm:{name}_seconds"].sum for name in ("time_to_first_token", "e2e_request_latency", "request_decode_time"))
+        assert 0 < first < end and abs(first + decode - end) < 1e-6 and end < 3 * took
+        # Between two tokens of a choice lies what lies between its first and its last.
+        assert found["vllm:inter_token_latency_seconds"].sum <= 2 * decode + 1e-6
+        assert len(outputs) == 3
+
+
+def test_a_request_that_is_given_up_counts_as_such():
+    async def ask(llm):
+        async for _ in (stream := llm.generate("the river", SamplingParams(max_tokens=None, ignore_eos=True))):
+            break
+        await stream.aclose()
+        wait_until(lambda: llm.stats()["choices_running"] == 0, 100)
+        found = {each.labels.get("finished_reason"): each for each in llm.get_metrics() if each.name == "vllm:request_success"}
+        assert [found[reason].value for reason in ("stop", "length", "abort", "error")] == [0, 0, 1, 0]
+        llm.shutdown()
+
+    asyncio.run(ask(forebay.AsyncLLM(LLAMA, **FLAGS)))
+
+
+def test_what_is_known_of_a_model(llm):
     assert llm.get_default_sampling_params().max_tokens >= 1
     assert json.dumps(llm.stats()) and json.dumps(llm.facts())

@@ -60,7 +60,8 @@ def test_run_batch(source, expected, tmp_path):
 def test_table(expected):
     pa = pytest.importorskip("pyarrow")
     out = forebay.run_table(pa.table({"q": prompts(COUNT)}), None, LLAMA, prompt="q", params=PARAMS, use_tqdm=False, **FLAGS)
-    assert list(zip(out["generated_text"].to_pylist(), out["generated_tokens"].to_pylist())) == [each[0][:2] for each in expected]
+    found = [list(zip(row["generated_text"], row["generated_tokens"])) for row in out.to_pylist()]
+    assert found == [[choice[:2] for choice in each] for each in expected]
 
 
 def test_shards_and_merge(source, expected, tmp_path):

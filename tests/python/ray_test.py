@@ -122,6 +122,18 @@ def test_a_node_may_die_and_another_may_come(run, tmp_path):
     assert answers(output) == answers(job.output)
 
 
+def test_memory_of_a_node_is_dealt_among_its_workers(monkeypatch):
+    from forebay import ray as forebay_ray
+
+    given = []
+    monkeypatch.setattr(forebay_ray, "Worker", lambda model, arguments: given.append(arguments["memory"]))
+    monkeypatch.setattr(forebay_ray.scale, "free_mib", lambda: 900)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
+    forebay_ray._Actor(LLAMA, {"threads": 2})
+    forebay_ray._Actor(LLAMA, {"threads": 2, "memory": "64MiB"})
+    assert given == ["300MiB", "64MiB"]
+
+
 def test_no_worker_can_start(cluster, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
     from forebay import ray as forebay_ray

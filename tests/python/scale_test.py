@@ -422,6 +422,15 @@ def test_differing_answers_name_both_machines(run, tmp_path, monkeypatch):
     assert caught.value.code == "results_differ" and isinstance(caught.value, RuntimeError)
 
 
+def test_memory_is_dealt_among_workers(run, tmp_path, monkeypatch):
+    job = run(lines(20))
+    workers = Told(job, monkeypatch)
+    monkeypatch.setattr(scale, "LocalWorkers", lambda model: workers)
+    monkeypatch.setattr(scale, "free_mib", lambda: 1000)
+    scale.run_batch(job.input, tmp_path / "mine.jsonl", LLAMA, num_workers=4, use_tqdm=False, max_num_seqs=16, digest=True)
+    assert len(workers.started) == 4 and {each["memory"] for each in workers.started} == {"250MiB"}
+
+
 def test_each_worker_has_cores_of_its_own(tmp_path):
     cores = sorted(os.sched_getaffinity(0))[:3]
     code = f"""
@@ -470,6 +479,35 @@ def test_nobody_is_waited_for_without_end(run, tmp_path, monkeypatch):
     with pytest.raises(forebay.Error, match=rf"worker 1 on {re.escape(socket.gethostname())}: it ended; those that were started since are not ready after 6") as caught:
         shared(job, tmp_path, workers=workers, start_seconds=60)
     assert caught.value.code == "no_worker" and 60 <= workers.clock < 70
+
+
+def test_where_all_are_silent_others_begin(run, tmp_path, monkeypatch, caplog):
+    job = run(lines(40))
+
+    class Mute(Told):
+        """Some take lines and say nothing."""
+
+        mute = (0, 1)
+
+        def send(self, process, given):
+            if process not in self.mute:
+                super().send(process, given)
+
+    workers = Mute(job, monkeypatch)
+    output, _ = shared(job, tmp_path, workers=workers, silent_seconds=30)
+    assert answers(output) == answers(job.output) and workers.given <= {2, 3} and len(workers.started) == 4
+    assert 30 <= workers.clock < 40 and "silent for 30 s" in caplog.text
+    # The others never come: who was silent is named.
+    workers = Mute(job, monkeypatch, lambda process, setting: setting if process < 2 else None)
+    with pytest.raises(forebay.Error, match=r"worker 0 on \S+: silent for 30 s; worker 1 on \S+: silent for 30 s; those that were started since") as caught:
+        shared(job, tmp_path, "none.jsonl", workers=workers, silent_seconds=30, start_seconds=60)
+    assert caught.value.code == "no_worker" and 90 <= workers.clock < 100
+    # One dies, its place is not taken, and the other falls silent.
+    workers = Mute(job, monkeypatch, lambda process, setting: setting if process < 2 else None, lambda process: False)
+    workers.mute = (0,)
+    with pytest.raises(forebay.Error, match=r"worker 1.*: it ended; worker 0 on \S+: silent for 30 s; those that were started since") as caught:
+        shared(job, tmp_path, "none.jsonl", workers=workers, silent_seconds=30, start_seconds=60)
+    assert caught.value.code == "no_worker" and 90 <= workers.clock < 100
 
 
 def test_no_worker_can_start(tmp_path):

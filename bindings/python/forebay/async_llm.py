@@ -12,6 +12,7 @@ from . import _forebay
 from .errors import prompt_error
 from .inputs import Lines, Prompt, chat_json, conversations_of, prompt_json, text_of
 from .llm import LLM
+from .metrics import Metric
 from .outputs import CompletionOutput, RequestOutput
 from .params import RequestOutputKind, SamplingParams
 
@@ -116,6 +117,9 @@ class AsyncLLM:
 
     def stats(self) -> dict[str, Any]:
         return self._llm.stats()
+
+    def get_metrics(self) -> list[Metric]:
+        return self._llm.get_metrics()
 
     def shutdown(self) -> None:
         """Ends the engine; who waits for a request gets ``session_closed``. The loop's thread calls it."""

@@ -147,7 +147,9 @@ class Run:
                     for event in self._workers.poll(0.2):
                         self._take(*event)
                     now = time.monotonic()
-                    staffed = now if self._members or self._draining else staffed
+                    self._replace_silent()
+                    speak = any(not each.given_up for each in self._members.values())
+                    staffed = now if speak or self._draining else staffed
                     if now - staffed > self._options["start_seconds"]:
                         raise self._nobody(f"those that were started since are not ready after {now - staffed:.0f} s")
                     self._obey(self._driver.tick(now))
@@ -193,6 +195,16 @@ class Run:
         if not self._members and not self._crew.starting and not self._draining and not self._driver.complete():
             raise self._nobody()
 
+    def _replace_silent(self) -> None:
+        """Where all are silent nobody is left whom their lines could go to: others begin in their places."""
+        if self._draining or self._crew.starting or not all(each.given_up for each in self._members.values()):
+            return
+        for process, member in list(self._members.items()):
+            self._lose(process, member, self._silence())
+
+    def _silence(self) -> str:
+        return f"silent for {self._options['silent_seconds']:g} s"
+
     def _lose(self, process: int, member: _Member | None, why: str) -> None:
         name = self._crew.names[process]
         self._crew.dismiss(process, why)
@@ -207,7 +219,8 @@ class Run:
             self._crew.start()
 
     def _nobody(self, *why: str) -> EngineError:
-        return EngineError("no_worker", "; ".join(["no worker is left", *self._crew.why[-5:], *why]))
+        silent = [f"{each.name}: {self._silence()}" for each in self._members.values()]
+        return EngineError("no_worker", "; ".join(["no worker is left", *self._crew.why[-5:], *silent, *why]))
 
 
 def _line_of(text: bytes) -> int:

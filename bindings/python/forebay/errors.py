@@ -28,6 +28,8 @@ def make_error(code: str, message: str, usage: bool) -> Error:
 
 def prompt_error(index: int, code: str, message: str, param: str) -> Error:
     """What is wrong with one prompt of several."""
+    if code == "no_prompt":  # call.cc says all of it
+        return InvalidValueError("invalid_type", message, index)
     error = make_error(code, f"prompt {index}: {message}", True)
     error.index, error.param = index, param or None
     return error

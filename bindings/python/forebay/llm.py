@@ -13,6 +13,7 @@ from .flags import flags_of
 from .inputs import (
     Key, Lines, Prompt, chat_json, conversations_of, is_one_prompt, key_of, keys_for, params_for, prompt_json, returns_errors, text_of, value_of,
 )
+from .metrics import Metric, metrics_of
 from .outputs import RequestOutput
 from .params import SamplingParams
 from .progress import Progress
@@ -56,16 +57,11 @@ class LLM:
         if prompts is None:
             raise TypeError("prompts are None; expected a prompt or a list of them")
         every, lines = [prompts] if is_one_prompt(prompts) else list(prompts), Lines(self._defaults, False)
-        wrong: dict[int, Error] = {}
-        if returns_errors(on_error):
-            for index, prompt in enumerate(every):
-                value_of(prompt, index, prompt_json, True, wrong)
-        # No token ids, which are refused, keep the place of what is no prompt.
-        given = [[] if index in wrong else prompt for index, prompt in enumerate(every)] if wrong else every
+        returns = returns_errors(on_error)
         return self._run(
             [text_of(prompt) for prompt in every],
-            lambda call, params, *rest: call.add_prompts(given, [lines.rest(each) for each in params], *rest),
-            wrong, sampling_params, keys, on_error, use_tqdm,
+            lambda call, params, *rest: call.add_prompts(every, [lines.rest(each) for each in params], *rest, returns),
+            {}, sampling_params, keys, on_error, use_tqdm,
         )
 
     def chat(
@@ -172,7 +168,7 @@ class LLM:
         on_error: str,
         use_tqdm: bool,
     ) -> list[RequestOutput]:
-        """``texts``: the prompts that are text; ``add`` gives them all to the call, ``wrong`` ones as what it refuses."""
+        """``texts``: the prompts that are text; ``add`` gives them all to the call; ``wrong``: what it refuses, and why."""
         params = list(params_for(sampling_params, len(texts)))
         call = _forebay.Call(self._model)
         free = [each is not None and each.max_tokens is None for each in params]
@@ -220,20 +216,9 @@ class LLM:
         """The engine's counters."""
         return self._model.stats()
 
-    def get_metrics(self) -> dict[str, Any]:
-        """The counters under vLLM's names."""
-        stats = self.stats()
-        names = {
-            "vllm:num_requests_running": "choices_running",
-            "vllm:num_requests_waiting": "choices_waiting",
-            "vllm:prompt_tokens": "prompt_tokens",
-            "vllm:generation_tokens": "output_tokens",
-            "vllm:num_preemptions": "preemptions",
-            "vllm:prefix_cache_hits": "cached_prompt_tokens",
-            "vllm:request_success": "requests_finished",
-        }
-        used = stats["kv_blocks_used"] / max(1, stats["kv_blocks_total"])
-        return {**{name: stats[ours] for name, ours in names.items()}, "vllm:kv_cache_usage_perc": used}
+    def get_metrics(self) -> list[Metric]:
+        """Gauges, counters and histograms under vLLM's names."""
+        return metrics_of(self.facts()["model"], self.stats(), self._model.meters())
 
     def close(self) -> None:
         """Ends what runs, and the engine. Safe to call twice."""

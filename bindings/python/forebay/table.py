@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import _forebay
@@ -15,6 +15,7 @@ from .batch import run_batch
 from .errors import InvalidValueError
 from .inputs import Lines
 from .params import SamplingParams
+from .table_columns import NAMES, added_arrays, added_fields
 from .table_files import Kept, Writer, is_pandas, kind_of, open_table, writer_of
 
 
@@ -78,7 +79,8 @@ class _Job:
         asks.check(schema)
         # What can be read once is kept.
         self._source = self._first if isinstance(self._first, Kept) else source
-        self._schema = pa.schema([*schema, *_added(pa)])
+        self._added = added_fields(pa, asks.in_lists)
+        self._schema = pa.schema([*schema, *self._added])
         self._rows = 0
         self._answers: _forebay.Answers | None = None
         self._again: Iterator[Any] = iter(())
@@ -87,9 +89,12 @@ class _Job:
         self._writer: Writer | None = None
 
     def before(self) -> None:
-        self._rows = self._asks.write(self._first, self.requests)
+        self._rows = self._asks.write(self._first, self.requests, self._read)
         if self._rows == 0:
             raise _NoRows
+
+    def _read(self) -> Iterator[Any]:
+        return iter(self._source if isinstance(self._source, Kept) else open_table(self._source)[1])
 
     def meanwhile(self) -> None:
         self._join(False)
@@ -104,14 +109,14 @@ class _Job:
 
     def _join(self, all_are_there: bool) -> None:
         if self._answers is None:
-            self._answers = _forebay.Answers(self.results, self._rows)
-            self._again = iter(self._source if isinstance(self._source, Kept) else open_table(self._source)[1])
+            self._answers = _forebay.Answers(self.results, self._rows, self._asks.in_lists)
+            self._again = self._read()
             self._next = next(self._again, None)
             if self._sink is not None:
                 self._writer = writer_of(self._sink + ".writing", kind_of(self._sink), self._schema)
         while self._next is not None and (all_are_there or self._answers.has(self._next.num_rows)):
-            added = [_array(self._pa, field.type, self._next.num_rows, column)
-                     for field, column in zip(_added(self._pa), self._answers.read(self._next.num_rows))]
+            columns = self._answers.read(self._next.num_rows)
+            added = added_arrays(self._pa, self._added, self._next.num_rows, columns, self._asks.in_lists)
             batch = self._pa.RecordBatch.from_arrays([*self._next.columns, *added], schema=self._schema)
             self._joined.append(batch) if self._writer is None else self._writer.write_batch(batch)
             self._next = next(self._again, None)
@@ -122,6 +127,8 @@ class _Asks:
 
     def __init__(self, column: str, chat: bool, params: SamplingParams | None, key: str | None) -> None:
         self._column, self._chat, self._params, self._key = column, chat, params, key
+        # A row has the list of its choices where it has more than one.
+        self.in_lists = params is not None and params.n > 1
 
     def check(self, schema: Any) -> None:
         import pyarrow.types as types
@@ -137,34 +144,51 @@ class _Asks:
         if not (is_text or is_list or types.is_null(value)):
             wanted = "messages, as lists of structs or as JSON" if self._chat else "strings or token ids"
             raise InvalidValueError("invalid_value", f"column {column!r} is of type {found}; expected {wanted}")
-        taken = [name for name in _NAMES if name in schema.names]
+        taken = [name for name in NAMES if name in schema.names]
         if taken:
             raise InvalidValueError("invalid_value", f"the table has columns that the result adds: {', '.join(taken)}; rename them")
 
-    def write(self, batches: Iterable[Any], path: str) -> int:
-        """The job's input; written anew each time, since the results file knows by hashes whether it is the same."""
+    def write(self, batches: Iterable[Any], path: str, read: Callable[[], Iterable[Any]]) -> int:
+        """The job's input; written anew each time, since the results file knows by hashes whether it is the same. ``read`` reads the
+        table again."""
         begin, end = (text.encode() for text in Lines({}, self._chat, {"return_token_ids": True}).around(self._params))
         between = end + b"\n" + begin
-        seen: set[Any] = set()
+        ids = _forebay.RowIds()
         count = 0
         with open(path + ".writing", "wb") as file:
             for batch in batches:
                 column = batch.column(batch.schema.names.index(self._column))
                 values = _chats(column) if self._chat else _prompts(column)
                 if self._key is not None:
-                    names = batch.column(batch.schema.names.index(self._key)).to_pylist()
-                    for row, name in enumerate(names):
-                        if name is None or name in seen:
-                            told = f"row {count + row}: {self._key} is {name!r}, {'null' if name is None else 'twice'}"
-                            raise InvalidValueError("invalid_value", told)
-                        seen.add(name)
-                    keys = (json.dumps(str(name)).encode() for name in names)
+                    names = self._names(batch)
+                    if None in names:
+                        raise InvalidValueError("invalid_value", f"row {count + names.index(None)}: {self._key} is None, null")
+                    texts = [str(name) for name in names]
+                    ids.add(texts)
+                    keys = (json.dumps(text).encode() for text in texts)
                     file.writelines(b'{"custom_id": %b, %b%b%b\n' % (key, begin[1:], value, end) for key, value in zip(keys, values))
                 elif values:
                     file.writelines((begin, between.join(values), end, b"\n"))
                 count += len(values)
+        repeated = set(ids.repeated())
+        if repeated:
+            self._refuse_twice(repeated, read())
         os.replace(path + ".writing", path)
         return count
+
+    def _names(self, batch: Any) -> list[Any]:
+        names: list[Any] = batch.column(batch.schema.names.index(self._key)).to_pylist()
+        return names
+
+    def _refuse_twice(self, hashes: set[int], batches: Iterable[Any]) -> None:
+        """Looks for an id that two rows have among those of these hashes."""
+        seen: set[str] = set()
+        for row, name in enumerate(name for batch in batches for name in self._names(batch)):
+            text = str(name)
+            if _forebay.hash_key(text) in hashes:
+                if text in seen:
+                    raise InvalidValueError("invalid_value", f"row {row}: {self._key} is {name!r}, twice")
+                seen.add(text)
 
 
 def _prompts(column: Any) -> list[bytes]:
@@ -199,22 +223,3 @@ def _messages(value: Any) -> Any:
     if isinstance(value, list):
         return [{k: v for k, v in each.items() if v is not None} if isinstance(each, dict) else each for each in value]
     return value
-
-
-# Columns that a result adds, as `ray.data.llm` names them, in the order in which C++ (answers.cc) gives them.
-_NAMES = ("prompt_token_ids", "num_input_tokens", "generated_tokens", "generated_text", "num_generated_tokens", "finish_reason", "__inference_error__")
-
-
-def _added(pa: Any) -> list[Any]:
-    ids = pa.list_(pa.int32())
-    types = (ids, pa.int64(), ids, pa.string(), pa.int64(), pa.string(), pa.string())
-    return [pa.field(name, kind) for name, kind in zip(_NAMES, types)]
-
-
-def _array(pa: Any, kind: Any, rows: int, column: tuple[bytes, bytes, bytes]) -> Any:
-    """A column of answers, which has Arrow's layout: who has a value, where each begins, values."""
-    valid, offsets, values = (pa.py_buffer(each) for each in column)
-    if pa.types.is_list(kind):
-        ids = pa.Array.from_buffers(kind.value_type, len(values) // 4, [None, values])
-        return pa.Array.from_buffers(kind, rows, [valid, offsets], children=[ids])
-    return pa.Array.from_buffers(kind, rows, [valid, offsets, values] if pa.types.is_string(kind) else [valid, values])

@@ -48,11 +48,13 @@ class FakeEngine : public Engine {
       if (before_step) before_step();
       if (control.abort) return RunEnd::kAborted;
       while (!ended && !control.drain && running.size() < kRunning) {
-        std::optional<Request> request = source.Next(true);
-        ended = !request;
+        std::optional<Request> request = source.Next(!stays_open || running.empty());
+        ended = !request && (!stays_open || source.ended());
         if (request) running.push_back(std::move(*request));
+        if (!request && !ended) break;
       }
       if (control.abort) return RunEnd::kAborted;
+      if (running.empty() && !ended && !control.drain) continue;
       if (running.empty()) return control.drain ? RunEnd::kDrained : RunEnd::kComplete;
       if (end_instead && stats().requests_finished >= end_after) return *end_instead;
       if (hang_in_drain && control.drain) continue;
@@ -77,6 +79,7 @@ class FakeEngine : public Engine {
   std::optional<RunEnd> end_instead;
   int64_t end_after = 0;
   bool hang_in_drain = false;
+  bool stays_open = false;  // a source that has nothing has not ended
 
  private:
   static RequestResult Answer(const Request& request) {

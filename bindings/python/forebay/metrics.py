@@ -1,0 +1,59 @@
+"""What ``get_metrics`` gives: vLLM's names, kinds and labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+
+@dataclass
+class Metric:
+    name: str
+    labels: dict[str, str]
+
+
+@dataclass
+class Counter(Metric):
+    """Never falls."""
+
+    value: int
+
+
+@dataclass
+class Gauge(Metric):
+    value: float
+
+
+@dataclass
+class Histogram(Metric):
+    """``buckets``: the values that are no greater than the bucket's end, by that end as text; the last one has all."""
+
+    count: int
+    sum: float
+    buckets: dict[str, int]
+
+
+_GAUGES = {"vllm:num_requests_running": "choices_running", "vllm:num_requests_waiting": "choices_waiting"}
+_COUNTERS = {
+    "vllm:prompt_tokens": "prompt_tokens",
+    "vllm:generation_tokens": "output_tokens",
+    "vllm:num_preemptions": "preemptions",
+    "vllm:prefix_cache_hits": "cached_prompt_tokens",
+}
+
+
+def metrics_of(model: str, stats: dict[str, Any], meters: dict[str, Any]) -> list[Metric]:
+    """``stats`` and ``meters``: those of the engine. All replicas count as engine 0."""
+    labels = {"model_name": model, "engine": "0"}
+    used = stats["kv_blocks_used"] / max(1, stats["kv_blocks_total"])
+    cache = {"block_size": str(meters["block_tokens"]), "num_gpu_blocks": str(stats["kv_blocks_total"])}
+    found: list[Metric] = [Gauge(name, {**labels}, stats[ours]) for name, ours in _GAUGES.items()]
+    found += [Gauge("vllm:kv_cache_usage_perc", {**labels}, used), Gauge("vllm:cache_config_info", {**labels, **cache}, 1)]
+    found += [Counter(name, {**labels}, stats[ours]) for name, ours in _COUNTERS.items()]
+    found.append(Counter("vllm:prefix_cache_queries", {**labels}, meters["prefix_queries"]))
+    found += [Counter("vllm:request_success", {**labels, "finished_reason": reason}, count) for reason, count in meters["ends"].items()]
+    for name, bounds, counts, total in meters["histograms"]:
+        ends = [*(str(float(bound)) for bound in bounds), "+Inf"]
+        found.append(Histogram(name, {**labels}, sum(counts), total, dict(zip(ends, accumulate(counts)))))
+    return found
