@@ -104,6 +104,8 @@ class Search {
 
   // Other limits beside the chosen blocks, then other blocks beside these limits.
   base::Result<StreamTrial> Limits(StreamTrial chosen) const {
+    // In which mode ranks that cut rows take a step was planned by the rows that it may have.
+    if (plan_.layout.sp > 1) return chosen;
     const int32_t rows = chosen.max_num_batched_tokens, choices = chosen.max_num_seqs;
     if (options_.limits.max_num_batched_tokens == 0 && Forecasts(options_, config_)) {
       std::vector<StreamTrial> trials{chosen};

@@ -26,8 +26,8 @@ kv::OffloadCosts StreamingCosts(const StepPricer& pricer, const MachinePlan& mac
   return {.num_layers = std::ssize(group.layers),
           .layer_seconds = std::max(SecondsBeside(alone, copies), pull_seconds) / layers,
           .layer_bytes = held_blocks * part,
-          .up = [copies = cost::HostCopies(profile), ahead](double bytes) {
-            return bytes > 0 ? ahead + copies(bytes) : 0.0;
+          .up = [form = cost::HostCopies(profile), ahead](double bytes) {
+            return bytes > 0 ? ahead + form(bytes) : 0.0;
           }};
 }
 
