@@ -116,7 +116,7 @@ TEST(SketchOf, Lengths) {
   EXPECT_THAT(sketch(R"({"messages":[]})"), ElementsAre(3, 0, 1));
   EXPECT_THAT(sketch(R"({"prompt":"abc"})"), ElementsAre(4, kCompletionTokens, 1));
   EXPECT_THAT(sketch(R"({"prompt":5,"n":-1,"max_tokens":"x"})"),
-              ElementsAre(8, kCompletionTokens, 1));
+              ElementsAre(9, kCompletionTokens, 1));
 }
 
 std::vector<LineSketch> Lines(std::span<const uint32_t> outputs) {
