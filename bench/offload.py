@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """KV cache below the device, in a file and in memory, beside the same jobs without.
 
-usage: offload.py FOREBAY FOLDER [--rounds N] [--rows park,kept,long,stream] [--profile NAME] [--out FILE]
+usage: offload.py FOREBAY FOLDER [--rounds N] [--rows park,kept,long,stream,budgets] [--profile NAME] [--out FILE]
 FOLDER is on the disk that is measured. In turns, median.
 park: 24 requests of 32 tokens whose outputs nobody knows (a stop id in 192 draws), KV for 8 choices of 192; preempted ones are computed again, or
 wait in a file. kept: 6 documents of 2,048 tokens x 4 questions, a first job, and a second one on what it kept. long: a prompt of 8,192 tokens, KV
 for 2,048, the rest read from memory layer by layer; prompt and decoding apart. stream: TinyLlama's shape, 12 requests, KV for 3; all of them
-resident, or the rest in memory. Each job is simulated too, by --profile and with the lengths that came out: times are of the steps alone.
+resident, or the rest in memory. budgets: eight of these layers, requests of two kinds (a twentieth of the lengths of translation and of summarization),
+KV for 3, 5 and 8 choices; `auto` over the better of `off` and `always` in each of the six. Each job is simulated too, by --profile and with the lengths that came out: times are of the steps alone.
 """
 import argparse
 import json
@@ -27,7 +28,11 @@ BLOCK = 32
 MODELS = {
     "qwen": QWEN3_06B | {"vocab_size": VOCABULARY, "eos_token_id": 0, "max_position_embeddings": 16384},
     "tinyllama": TINYLLAMA_11B,
+    "tinyllama8": TINYLLAMA_11B | {"num_hidden_layers": 8},
 }
+# How many requests, and the mean and spread of their prompts and outputs.
+LENGTHS = {"translation": (14, (53, 14), (81, 20)), "summarization": (22, (127, 45), (13, 6))}
+BUDGETS = (3, 5, 8)
 
 
 def disk_rates(folder, megabytes=256):
@@ -50,6 +55,7 @@ def disk_rates(folder, megabytes=256):
 class Bench:
     def __init__(self, args, folder):
         self.args, self.folder, self.jobs, self.summaries, self.simulated, self.phases = args, folder, {}, {}, {}, {}
+        self.ratios = {}  # of the cells of `budgets`: `auto` over the better of the others
         for name, config in MODELS.items():
             os.mkdir(os.path.join(folder, name))
             with open(os.path.join(folder, name, "config.json"), "w") as file:
@@ -141,6 +147,26 @@ class Bench:
                  for plan in ("off", "auto", "always")}
         return in_turns(plans | {"all resident": lambda: self.run("stream", "all resident", "tinyllama", requests, *flags)}, self.args.rounds)
 
+    def budgets(self):
+        cells = {}
+        for trace, (count, prompt, output) in LENGTHS.items():
+            rng = random.Random(5)
+            lengths = [[max(4, round(rng.gauss(*of))) for of in (prompt, output)] for _ in range(count)]
+            requests = self.write(trace, [{"prompt": [rng.randrange(3, 32000) for _ in range(tokens)], "max_tokens": more, "temperature": 0,
+                                           "ignore_eos": True} for tokens, more in lengths])
+            longest = max(map(sum, lengths))
+            for choices in BUDGETS:
+                # A choice of the mean length, and always the longest one.
+                blocks = max(choices * -(-(prompt[0] + output[0]) // BLOCK), -(-longest // BLOCK))
+                flags = ["--max-model-len", str(-(-longest // BLOCK) * BLOCK), "--max-num-seqs", str(count), "--no-enable-prefix-caching",
+                         "--num-kv-blocks-override", str(blocks), "--kv-offloading-size", "1GiB", "--device-profile", self.args.profile]
+                row = f"budgets: {trace}, KV for {choices}"
+                cells[row] = in_turns({plan: lambda plan=plan: self.run(row, plan, "tinyllama8", requests, *flags, "--kv-offload", plan)
+                                 for plan in ("off", "auto", "always")}, self.args.rounds)
+                auto, *others = (statistics.median(cells[row][plan]) for plan in ("auto", "off", "always"))
+                self.ratios[row] = auto / min(others)
+        return cells
+
     def counters(self):
         yield "| job | way | steps, of prompts s, of decoding s | simulated: steps, s | measured / simulated |"
         yield "|---|---|---|---|---|"
@@ -169,7 +195,7 @@ def main():
     parser.add_argument("forebay")
     parser.add_argument("folder")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", default="park,kept,long,stream")
+    parser.add_argument("--rows", default="park,kept,long,stream,budgets")
     parser.add_argument("--profile", default="zen4")
     parser.add_argument("--out")
     args = parser.parse_args()
@@ -186,7 +212,10 @@ def main():
 
         say(f"{machine()}; Qwen3-0.6B's layers, vocabulary {VOCABULARY:,}; disk, one thread: {written:.2f} GB/s written, {read:.2f} read", "", *HEAD)
         for row in args.rows.split(","):
-            say(*table(row, getattr(bench, row)()))
+            times = getattr(bench, row)()
+            for job, ways in (times if row == "budgets" else {row: times}).items():
+                say(*table(job, ways))
+        say(*(f"{cell}: auto {ratio:.3f} of the better of off and always, <= 1.03 wanted" for cell, ratio in bench.ratios.items()))
         bench.simulate()
         say("", *bench.counters(), "", "disk afterwards: {:.2f} GB/s written, {:.2f} read".format(*disk_rates(folder)))
     if args.out:

@@ -148,6 +148,24 @@ TEST(SimulationTest, AKnownJobHasABound) {
   EXPECT_EQ(job::SummaryJson(online).find("steps_over_least"), std::string::npos);
 }
 
+// A long answer at the end of the file begins early where its length is known.
+TEST(SimulationTest, MakespanBeginsLongAnswersInTime) {
+  LengthTrace trace = Trace("n=120,prompt=100,output=50,bound=1");
+  trace.rows.push_back({.prompt_tokens = 100, .output_tokens = 400});
+  SimulationOptions options = Options("sim:a10", trace);
+  options.engine.limits.max_num_seqs = 8;
+  const auto seconds = [&](const char* policy) {
+    options.engine.policy = *schedule::FindPolicy(policy);
+    const auto result = Simulate(options);
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    return result->run.summary.elapsed_seconds;
+  };
+  const double in_order = seconds("continuous");
+  EXPECT_LT(seconds("makespan"), 0.85 * in_order);
+  trace.bound = 0;
+  EXPECT_GT(seconds("makespan"), 0.95 * in_order) << "nothing is known of it";
+}
+
 TEST(SimulationTest, LatenciesCountFromTheArrival) {
   // Far apart: each request has the device to itself.
   LengthTrace trace = Trace("n=20,prompt=64,output=11");

@@ -208,6 +208,7 @@ void PrintTable(const std::string& model, const std::string& devices,
     }
     if (column.plan.choice) note(FormatChoice(column.plan));
     if (column.plan.expert_choice) note(FormatExpertChoice(column.plan));
+    if (!column.plan.streaming.empty()) note(column.plan.streaming);
     if (const std::string uneven = FormatUneven(column.plan.layout, column.plan.config());
         !uneven.empty())
       note(uneven);
@@ -251,6 +252,7 @@ void PrintJson(const std::string& model, const std::string& devices,
     if (column.plan.choice) writer.Key("choice").String(FormatChoice(column.plan));
     if (column.plan.expert_choice)
       writer.Key("expert_choice").String(FormatExpertChoice(column.plan));
+    if (!column.plan.streaming.empty()) writer.Key("kv_offload").String(column.plan.streaming);
     writer.EndObject();
   }
   writer.EndArray().EndObject();

@@ -19,6 +19,7 @@
 #include "runtime/real/real_runtime.h"
 #include "runtime/topology.h"
 #include "trace/job_lengths.h"
+#include "trace/simulation.h"
 
 namespace forebay::cli {
 base::Status CheckOutputFiles(const RunFlags& flags) {
@@ -37,6 +38,13 @@ base::Status CheckOutputFiles(const RunFlags& flags) {
   if (flags.input && !std::filesystem::equivalent(*flags.input, results, error))
     files.inputs.push_back({"--input-file", *flags.input});
   return job::CheckOutputs(files.outputs, files.inputs);
+}
+
+job::LineOrder OrderOf(const RunFlags& flags) {
+  if (flags.arrivals.timed()) return job::LineOrder::kOfTheFile;
+  const job::LineOrder order = trace::OrderOf(flags.engine);
+  return order == job::LineOrder::kOfTheFile && flags.group_prefixes ? job::LineOrder::kByStart
+                                                                     : order;
 }
 
 int FailCheck(const base::Status& status) {
@@ -102,7 +110,7 @@ base::Status CheckWork(const RunFlags& flags) {
         trace ? "a trace" : "a simulated device"));
   }
   if (!results && !flags.shard.empty()) return refuse("--shard is for jobs that have results");
-  if (flags.job.group_prefixes && (trace || flags.arrivals.timed())) {
+  if (flags.group_prefixes && (trace || flags.arrivals.timed())) {
     return refuse(
         fmt::format("--group-prefixes with {}: its order is its own; expected lines that "
                     "are all there",
@@ -141,6 +149,7 @@ void FillJob(const RunFlags& flags, job::OpenedModel& model, job::JobOptions* jo
   job->fingerprints = model.fingerprints();
   job->style = model.style();
   job->isa = model.engine().isa();
+  job->order = OrderOf(flags);
   job->learn = [&model](std::span<const schedule::EarlierAnswer> answers) {
     model.engine().Learn(answers);
   };
@@ -296,7 +305,7 @@ void AddRunCommand(Command app, int* exit_code) {
   command.add_flag("--retry-failed", flags->job.retry_failed,
                    "Run the lines again that failed in earlier runs; those whose text changed "
                    "run again in any case");
-  command.add_flag("--group-prefixes", flags->job.group_prefixes,
+  command.add_flag("--group-prefixes", flags->group_prefixes,
                    "Run lines whose prompts begin alike one after another");
   command.add_flag("--preserve-order", flags->job.preserve_order,
                    "At the end rewrite the results in the input's order");

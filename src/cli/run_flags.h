@@ -20,6 +20,7 @@ struct RunFlags : ModelFlags {
   job::JobOptions job;
   std::optional<std::string> input;
   std::string shard;
+  bool group_prefixes = false;
   bool quiet = false;
   // --profile. Engines profile for --report too.
   bool prints_profile = false;
@@ -34,6 +35,8 @@ struct RunFlags : ModelFlags {
 
 // Can what the flags name as outputs be written, without harm to each other and to what is read?
 base::Status CheckOutputFiles(const RunFlags& flags);
+// In which order the job's lines run.
+job::LineOrder OrderOf(const RunFlags& flags);
 // Fails by the status' own exit code, 2 where a flag's value is at fault.
 int FailCheck(const base::Status& status);
 // `rates`: what the machine could do, for shares of the limit; null: no shares.

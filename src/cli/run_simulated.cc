@@ -5,7 +5,6 @@
 #include "cli/outcome.h"
 #include "cli/run_flags.h"
 #include "job/job_file.h"
-#include "job/line_order.h"
 #include "job/signal_control.h"
 #include "layout/layout_search.h"
 #include "layout/machine.h"
@@ -25,7 +24,6 @@ struct SimulatedJob {
   std::optional<job::JobFile> input;
   std::unique_ptr<job::ModelText> text;
   trace::OutputLengths lengths;
-  std::vector<uint32_t> order;  // of the input's lines; empty: as they are
   job::Arrivals arrivals;
 
   bool online() const { return arrivals.any() || (trace && trace->online()); }
@@ -67,9 +65,6 @@ base::Result<SimulatedJob> OpenSimulatedJob(RunFlags& flags, const engine::Model
   if (!flags.output_lengths.empty()) {
     FB_ASSIGN_OR_RETURN(simulated.lengths, trace::ReadOutputLengths(flags.output_lengths));
   }
-  if (flags.job.group_prefixes) {
-    FB_ASSIGN_OR_RETURN(simulated.order, job::OrderByStart(*simulated.input));
-  }
   flags.text.path = flags.engine.model;
   flags.text.gguf = files.gguf;
   FB_ASSIGN_OR_RETURN(simulated.text, job::ModelText::Load(flags.text));
@@ -93,11 +88,11 @@ trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& file
              const RunControl& control) -> std::unique_ptr<trace::CountedSource> {
     if (simulated.trace) {
       return std::make_unique<trace::TraceSource>(*simulated.trace, engine.facts(),
-                                                  flags.engine.seed, control);
+                                                  flags.engine.seed, control, OrderOf(flags));
     }
     return std::make_unique<trace::LineSource>(
         *simulated.input, job::RulesOf(flags, files, engine.facts()), *simulated.text, engine,
-        simulated.lengths, control, simulated.order);
+        simulated.lengths, control, OrderOf(flags));
   };
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "cost/model.h"
 
 namespace forebay::cost {
 
@@ -37,15 +38,34 @@ CopyForm LinearForm(std::span<const CopyPoint> points) {
   };
 }
 
+CopyForm HostCopies(const DeviceProfile& device) {
+  const UtilisationTable* const table =
+      device.kind == DeviceKind::kCpu ? device.Find(TableOp::kCopy, NumberFormat::kBF16) : nullptr;
+  if (table == nullptr || table->axes[0].size() < 2) {
+    return [latency = device.link_latency_s, rate = HostRate(device)](double bytes) {
+      return bytes > 0 ? latency + bytes / rate : 0.0;
+    };
+  }
+  const size_t stride = table->axes[1].size() * table->axes[2].size();
+  std::vector<CopyPoint> points;
+  for (size_t i = 0; i < table->axes[0].size(); ++i) {
+    const double seconds = std::exp(table->log_seconds[i * stride]);
+    points.push_back(
+        {table->axes[0][i], points.empty() ? seconds : std::max(seconds, points.back().seconds)});
+  }
+  return [form = LinearForm(points)](double bytes) { return bytes > 0 ? form(bytes) : 0.0; };
+}
+
 FormError HeldOutError(std::span<const CopyPoint> points,
                        const std::function<CopyForm(std::span<const CopyPoint>)>& fit) {
-  FB_CHECK(points.size() >= 4, "{} points", points.size());
+  FB_CHECK(points.size() >= 3, "{} points", points.size());
+  std::vector<CopyPoint> fitted;
+  for (size_t i = 0; i < points.size(); i += 2) fitted.push_back(points[i]);
+  const CopyForm form = fit(fitted);
   FormError error;
-  for (size_t out = 1; out + 1 < points.size(); ++out) {
-    std::vector<CopyPoint> others(points.begin(), points.end());
-    others.erase(others.begin() + static_cast<int64_t>(out));
-    const double off = std::abs(fit(others)(points[out].bytes) / points[out].seconds - 1);
-    error.mean += off / static_cast<double>(points.size() - 2);
+  for (size_t out = 1; out + 1 < points.size(); out += 2) {
+    const double off = std::abs(form(points[out].bytes) / points[out].seconds - 1);
+    error.mean += off / static_cast<double>(fitted.size() - 1);
     error.most = std::max(error.most, off);
   }
   return error;

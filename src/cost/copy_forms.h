@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "cost/profile.h"
+
 namespace forebay::cost {
 
 struct CopyPoint {
@@ -22,11 +24,16 @@ CopyForm SaturatingForm(std::span<const CopyPoint> points, double change = 0.1);
 // Ours: a latency and a rate from each point to the next, and beyond the ends as at them.
 CopyForm LinearForm(std::span<const CopyPoint> points);
 
+// What a copy between a device and its host's memory takes while nothing else moves, by our form:
+// of the copies of one stream that a CPU's profile has a table of, else of the link's latency and
+// rate. Nothing for no bytes, and never less for more.
+CopyForm HostCopies(const DeviceProfile& device);
+
 struct FormError {
   double mean = 0, most = 0;  // as parts of what was measured
 };
-// Each point but the first and the last is left out in turn and foretold by the form of the others.
-// REQUIRES: four points or more.
+// The error of a form that is fitted to every second point, at those in between: one half of the
+// sizes judges what the other half says. REQUIRES: ascending sizes, three or more.
 FormError HeldOutError(std::span<const CopyPoint> points,
                        const std::function<CopyForm(std::span<const CopyPoint>)>& fit);
 

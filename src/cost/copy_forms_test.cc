@@ -41,5 +41,25 @@ TEST(CopyForms, WhatNothingForetellsIsSeen) {
   EXPECT_LT(Linear(points).mean, Linear(points).most);
 }
 
+// What the copies of plans take on a CPU is what was measured of it, and in between; on a GPU its
+// link says it.
+TEST(CopyForms, HostCopiesOfADevice) {
+  DeviceProfile cpu{.kind = DeviceKind::kCpu, .copy_bytes_per_core_s = 1e9, .link_latency_s = 5e-6};
+  EXPECT_NEAR(HostCopies(cpu)(1e6), 1.005e-3, 1e-9);
+  UtilisationTable table{.op = TableOp::kCopy};
+  table.axes = {{{1e4, 1e6, 1e8}, {1, 2}, {1}}};
+  table.Prepare({4e-6, 9e-6, 1e-4, 2e-4, 2e-2, 4e-2});
+  cpu.tables.push_back(table);
+  const CopyForm form = HostCopies(cpu);
+  EXPECT_EQ(form(0), 0);
+  EXPECT_NEAR(form(1e6), 1e-4, 1e-9);
+  EXPECT_NEAR(form(50.5e6), 1.005e-2, 1e-6);
+  DeviceProfile gpu = cpu;
+  gpu.kind = DeviceKind::kGpu;
+  gpu.host_bytes_per_s = 25e9;
+  gpu.link_efficiency = 1;
+  EXPECT_NEAR(HostCopies(gpu)(25e6), 1.005e-3, 1e-9);
+}
+
 }  // namespace
 }  // namespace forebay::cost

@@ -327,6 +327,7 @@ int64_t LeastStepsOf(const layout::EngineOptions& options, const layout::LayoutP
 void LogChoices(const layout::EngineOptions& options, const layout::LayoutPlan& plan) {
   if (plan.choice) base::Log(base::LogLevel::kInfo, layout::FormatChoice(plan));
   if (plan.expert_choice) base::Log(base::LogLevel::kInfo, layout::FormatExpertChoice(plan));
+  if (!plan.streaming.empty()) base::Log(base::LogLevel::kInfo, plan.streaming);
   if (options.layout_by_job)
     base::Log(base::LogLevel::kInfo, fmt::format("--layout auto: {}", FormatLayout(plan.layout)));
   if ((plan.choice || options.layout_by_job) && plan.forecast)

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "job/check_lines.h"
 #include "job/counters.h"
-#include "job/line_order.h"
 #include "job/request_feed.h"
 #include "job/result_writer.h"
 #include "job/results_log.h"
@@ -104,12 +103,10 @@ class Job {
   }
 
   Verdict RunEngine() {
-    std::vector<uint32_t> order;
-    if (options_.group_prefixes) {
-      auto grouped = OrderByStart(input_);
-      if (!grouped.ok()) return FromStatus(grouped.status());
-      order = *std::move(grouped);
-    }
+    auto order =
+        OrderLines(input_, options_.order, static_cast<double>(engine_.facts().kv_capacity_tokens),
+                   [this](size_t ordinal) { return log_->Done(ordinal); });
+    if (!order.ok()) return FromStatus(order.status());
     const auto wake = runtime_.NewEvent("results to commit");
     failures_ = log_->resumed_failures();
     ResultWriter writer({runtime_, input_, *log_, text_, counters_, failures_,
@@ -128,7 +125,7 @@ class Job {
     bool grace_is_over = false;
     {
       Ticker ticker({runtime_, *log_, control_, *wake, display, view, options_.grace_seconds});
-      RequestFeed feed(runtime_, input_, builder, writer, counters_, control_, std::move(order));
+      RequestFeed feed(runtime_, input_, builder, writer, counters_, control_, *std::move(order));
       if (size_.pending() > 0) end = Drive(feed, writer);
       status = feed.Stop();
       ticker.Stop();

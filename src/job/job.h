@@ -12,6 +12,7 @@
 #include "job/exit_code.h"
 #include "job/job_file.h"
 #include "job/latency.h"
+#include "job/line_order.h"
 #include "job/progress.h"
 #include "job/request_builder.h"
 #include "job/result_format.h"
@@ -31,11 +32,11 @@ struct JobOptions {
   Fingerprints fingerprints;  // the job's; `input` is each line's own
   RequestRules rules;
   ResultStyle style;
-  bool strict = false;          // check all lines first, run nothing if one is bad
-  bool retry_failed = false;    // run the lines again that failed in earlier runs
-  bool group_prefixes = false;  // give the engine lines of equal beginnings one after another
-  bool preserve_order = false;  // rewrite the finished file in the input's order
-  double grace_seconds = 30;    // how long a drain may take
+  bool strict = false;                      // check all lines first, run nothing if one is bad
+  bool retry_failed = false;                // run the lines again that failed in earlier runs
+  LineOrder order = LineOrder::kOfTheFile;  // in which the engine is given the lines
+  bool preserve_order = false;              // rewrite the finished file in the input's order
+  double grace_seconds = 30;                // how long a drain may take
   // when the lines that this run is to answer come; where there are any, latencies are measured
   Arrivals arrivals;
   bool each_token = false;  // latencies between tokens too (TimedSource)

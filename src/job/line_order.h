@@ -1,8 +1,10 @@
 // In which order the engine is given a job's lines. Prompts that begin alike share KV cache as long
-// as it is there: one after another they find it, far apart it has gone.
+// as it is there: one after another they find it, far apart it has gone. And a long answer that
+// begins when all others are done keeps the whole job.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -12,6 +14,12 @@
 
 namespace forebay::job {
 
+enum class LineOrder : uint8_t {
+  kOfTheFile,
+  kByStart,   // GroupByStart
+  kMakespan,  // GroupByStart, then LongOnesInTime
+};
+
 // How a line's prompt begins: hashes of its first 256 and its first 2,048 bytes of text (about 64
 // and 512 tokens: a system prompt, and a document behind it).
 struct PromptStart {
@@ -19,15 +27,36 @@ struct PromptStart {
 
   bool operator==(const PromptStart&) const = default;
 };
-// That of a request's line; of one that is no request {}.
-PromptStart StartOf(std::string_view line);
 
-// The lines' indices: those of one start one after another, within those whose starts are near;
-// such groups where the first of them is, each in the order of the lines.
-std::vector<uint32_t> GroupByStart(std::span<const PromptStart> starts);
+// What an order is made of.
+struct LineSketch {
+  PromptStart start;
+  uint32_t ordinal = 0;      // in the file
+  uint32_t prompt = 0;       // tokens, about
+  uint32_t output : 24 = 0;  // tokens of a choice, as the request bounds them; 0: it does not
+  uint32_t choices : 8 = 1;
+};
+// That of a request's line; of one that is no request that of ordinal 0, without a start.
+LineSketch SketchOf(std::string_view line);
 
-// The ordinals of the file in that order; reads all of it, and takes 24 bytes a
-// line meanwhile. Errors: JobFile::Read's.
-base::Result<std::vector<uint32_t>> OrderByStart(const JobFile& file);
+// Sorts lines that have the order of their ordinals: those of one start one after another, within
+// those whose starts are near; such groups where the first of them is, each in the order of the
+// file.
+void GroupByStart(std::vector<LineSketch>* lines);
+
+// The ordinals of these lines in an order in which long answers begin early enough to end with the
+// job. A line moves forward, out of its group if it must, only where it would begin with less of
+// the job to come than its answer takes steps; and only as far as all that were moved and have not
+// ended fit half of the cache of `kv_tokens`, since answers that begin together also grow
+// together. The job's steps are reckoned from the tokens that its lines hold while they run. By
+// octaves of lengths, so that lines of a group which are about as long stay together.
+std::vector<uint32_t> LongOnesInTime(std::span<const LineSketch> lines, double kv_tokens);
+
+// The ordinals of the file's lines in that order, empty where it is the file's own. Reads all of
+// it but those of which `done` is true, which the order leaves out; takes 32 bytes a line
+// meanwhile. `kv_tokens`: that all replicas have room for. Errors: JobFile::Read's.
+base::Result<std::vector<uint32_t>> OrderLines(const JobFile& file, LineOrder order,
+                                               double kv_tokens,
+                                               const std::function<bool(size_t)>& done = {});
 
 }  // namespace forebay::job

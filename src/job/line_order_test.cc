@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "base/rng.h"
+#include "job/parameters.h"
 #include "job/testing/files.h"
 
 namespace forebay::job {
@@ -14,27 +16,43 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(StartOf, WhatMakesThePromptCounts) {
-  const PromptStart chat = StartOf(
+PromptStart SketchStart(std::string_view line) { return SketchOf(line).start; }
+
+std::vector<uint32_t> OrdinalsOf(std::span<const LineSketch> lines) {
+  std::vector<uint32_t> ordinals;
+  for (const LineSketch& line : lines) ordinals.push_back(line.ordinal);
+  return ordinals;
+}
+
+std::vector<uint32_t> Grouped(std::span<const PromptStart> starts) {
+  std::vector<LineSketch> lines;
+  for (const PromptStart& start : starts)
+    lines.push_back({.start = start, .ordinal = static_cast<uint32_t>(lines.size())});
+  GroupByStart(&lines);
+  return OrdinalsOf(lines);
+}
+
+TEST(SketchOf, WhatMakesThePromptCounts) {
+  const PromptStart chat = SketchStart(
       R"({"custom_id":"a","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"Hi there"}]}})");
   EXPECT_NE(chat, PromptStart());
   EXPECT_EQ(
-      StartOf(
+      SketchStart(
           R"({"max_tokens":7,"messages":[{"role":"user","content":[{"type":"text","text":"Hi there"}]}]})"),
       chat)
       << "the form of the line does not";
-  EXPECT_NE(StartOf(R"({"messages":[{"role":"system","content":"Hi there"}]})"), chat);
-  const PromptStart text = StartOf(R"({"prompt":"abc"})");
-  EXPECT_EQ(StartOf(R"({"custom_id":"b","body":{"model":"m","prompt":["abc"]}})"), text);
-  EXPECT_NE(StartOf(R"({"prompt":"abd"})"), text);
-  EXPECT_NE(StartOf(R"({"prompt":[1,2,3]})"), StartOf(R"({"prompt":[12,3]})"));
+  EXPECT_NE(SketchStart(R"({"messages":[{"role":"system","content":"Hi there"}]})"), chat);
+  const PromptStart text = SketchStart(R"({"prompt":"abc"})");
+  EXPECT_EQ(SketchStart(R"({"custom_id":"b","body":{"model":"m","prompt":["abc"]}})"), text);
+  EXPECT_NE(SketchStart(R"({"prompt":"abd"})"), text);
+  EXPECT_NE(SketchStart(R"({"prompt":[1,2,3]})"), SketchStart(R"({"prompt":[12,3]})"));
   for (const char* bad : {"", "no json", "[1]", "{}", R"({"messages":5})"})
-    EXPECT_EQ(StartOf(bad), PromptStart()) << bad;
+    EXPECT_EQ(SketchStart(bad), PromptStart()) << bad;
 }
 
-TEST(StartOf, NearAndFar) {
+TEST(SketchOf, NearAndFar) {
   const auto start = [](const std::string& prompt) {
-    return StartOf(R"({"prompt":")" + prompt + R"("})");
+    return SketchStart(R"({"prompt":")" + prompt + R"("})");
   };
   const std::string system(300, 's'), document(3000, 'd');
   const PromptStart a = start(system + document + "a"), b = start(system + document + "b"),
@@ -46,11 +64,11 @@ TEST(StartOf, NearAndFar) {
 }
 
 TEST(GroupByStart, Table) {
-  EXPECT_THAT(GroupByStart({}), ElementsAre());
+  EXPECT_THAT(Grouped({}), ElementsAre());
   const PromptStart starts[] = {{7, 1}, {3, 9}, {7, 2}, {5, 5}, {7, 1}, {3, 8}, {7, 2}, {3, 9}};
-  EXPECT_THAT(GroupByStart(starts), ElementsAre(0, 4, 2, 6, 1, 7, 5, 3));
+  EXPECT_THAT(Grouped(starts), ElementsAre(0, 4, 2, 6, 1, 7, 5, 3));
   const PromptStart other[] = {{2, 2}, {1, 1}, {0, 0}};
-  EXPECT_THAT(GroupByStart(other), ElementsAre(0, 1, 2)) << "nothing is alike";
+  EXPECT_THAT(Grouped(other), ElementsAre(0, 1, 2)) << "nothing is alike";
 }
 
 // Each line once, equal starts side by side, near ones too, each in the order of the lines.
@@ -62,7 +80,7 @@ TEST(GroupByStart, RandomLines) {
       start.near = static_cast<uint32_t>(rng.Below(6));
       start.far = static_cast<uint32_t>(rng.Below(4));
     }
-    const std::vector<uint32_t> order = GroupByStart(starts);
+    const std::vector<uint32_t> order = Grouped(starts);
     std::vector<uint32_t> sorted = order;
     std::ranges::sort(sorted);
     for (uint32_t i = 0; i < starts.size(); ++i) ASSERT_EQ(sorted[i], i);
@@ -87,15 +105,99 @@ TEST(GroupByStart, RandomLines) {
   }
 }
 
-TEST(OrderByStart, ReadsTheFile) {
+TEST(SketchOf, Lengths) {
+  const auto sketch = [](const std::string& line) {
+    const LineSketch of = SketchOf(line);
+    return std::array<uint32_t, 3>{of.prompt, of.output, of.choices};
+  };
+  EXPECT_THAT(sketch(R"({"prompt":"a","max_tokens":70,"n":3})"), ElementsAre(9, 70, 3));
+  EXPECT_THAT(sketch(R"({"messages":[],"max_completion_tokens":700000000})"),
+              ElementsAre(12, (1 << 24) - 1, 1));
+  EXPECT_THAT(sketch(R"({"messages":[]})"), ElementsAre(3, 0, 1));
+  EXPECT_THAT(sketch(R"({"prompt":"abc"})"), ElementsAre(4, kCompletionTokens, 1));
+  EXPECT_THAT(sketch(R"({"prompt":5,"n":-1,"max_tokens":"x"})"),
+              ElementsAre(9, kCompletionTokens, 1));
+}
+
+std::vector<LineSketch> Lines(std::span<const uint32_t> outputs) {
+  std::vector<LineSketch> lines;
+  for (const uint32_t output : outputs) {
+    lines.push_back(
+        {.ordinal = static_cast<uint32_t>(lines.size()), .prompt = 10, .output = output});
+  }
+  return lines;
+}
+
+TEST(LongOnesInTime, Table) {
+  EXPECT_THAT(LongOnesInTime({}, 100), ElementsAre());
+  struct Case {
+    const char* what;
+    std::vector<uint32_t> outputs;
+    double kv_tokens;
+    std::vector<uint32_t> order;
+  };
+  const Case cases[] = {
+      {"equal ones stay", {8, 8, 8, 8, 8, 8}, 36, {0, 1, 2, 3, 4, 5}},
+      {"nothing is known", {0, 0, 0, 0}, 36, {0, 1, 2, 3}},
+      {"long ones late move", {8, 8, 8, 8, 8, 8, 8, 64}, 300, {7, 0, 1, 2, 3, 4, 5, 6}},
+      {"long ones early stay", {64, 8, 8, 8, 8, 8, 8, 8}, 300, {0, 1, 2, 3, 4, 5, 6, 7}},
+      {"one without a bound stays", {8, 8, 8, 8, 8, 8, 64, 0}, 300, {6, 0, 1, 2, 3, 4, 5, 7}},
+      {"not more than fit", {8, 8, 8, 8, 8, 8, 64, 64}, 290, {6, 0, 1, 2, 3, 4, 5, 7}},
+      {"both fit", {8, 8, 8, 8, 8, 8, 64, 64}, 300, {6, 7, 0, 1, 2, 3, 4, 5}},
+  };
+  for (const Case& each : cases) {
+    EXPECT_EQ(LongOnesInTime(Lines(each.outputs), each.kv_tokens), each.order) << each.what;
+  }
+}
+
+// Each line once; those of a group, as long as each other, side by side; and no long answer begins
+// when too little of the job is left, as far as room is.
+TEST(LongOnesInTime, RandomLines) {
+  base::Rng rng(9);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<LineSketch> lines(rng.Below(400) + 1);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const auto group = static_cast<uint32_t>(rng.Below(50));
+      lines[i] = {.start = {group, group},
+                  .ordinal = static_cast<uint32_t>(i),
+                  .prompt = static_cast<uint32_t>(rng.Below(300)),
+                  .output = group % 10 == 0 ? 512u : 16u};
+    }
+    GroupByStart(&lines);
+    const std::vector<uint32_t> order =
+        LongOnesInTime(lines, static_cast<double>(500 + rng.Below(100'000)));
+    std::vector<uint32_t> sorted = order;
+    std::ranges::sort(sorted);
+    for (uint32_t i = 0; i < lines.size(); ++i) ASSERT_EQ(sorted[i], i);
+    const std::vector<uint32_t> grouped = OrdinalsOf(lines);
+    // Groups of short answers are never cut.
+    std::vector<uint32_t> short_before, short_after;
+    std::vector<uint32_t> output(lines.size());
+    for (const LineSketch& line : lines) output[line.ordinal] = line.output;
+    for (const uint32_t ordinal : grouped) {
+      if (output[ordinal] == 16) short_before.push_back(ordinal);
+    }
+    for (const uint32_t ordinal : order) {
+      if (output[ordinal] == 16) short_after.push_back(ordinal);
+    }
+    EXPECT_EQ(short_after, short_before);
+  }
+}
+
+TEST(OrderLines, ReadsTheFile) {
   const base::TemporaryFolder folder;
-  WriteFile(folder / "in.jsonl",
-            "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n\nbad\n{\"prompt\":\"a\",\"max_tokens\":3}\n");
+  WriteFile(
+      folder / "in.jsonl",
+      "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n\nbad\n{\"prompt\":\"a\",\"max_tokens\":300}\n");
   const auto file = JobFile::Open(folder / "in.jsonl");
   ASSERT_TRUE(file.ok());
-  EXPECT_THAT(*OrderByStart(*file), ElementsAre(0, 3, 1, 2));
+  EXPECT_THAT(*OrderLines(*file, LineOrder::kOfTheFile, 400), ElementsAre());
+  EXPECT_THAT(*OrderLines(*file, LineOrder::kByStart, 400), ElementsAre(0, 3, 1, 2));
+  EXPECT_THAT(*OrderLines(*file, LineOrder::kMakespan, 400), ElementsAre(3, 0, 1, 2));
+  EXPECT_THAT(*OrderLines(*file, LineOrder::kByStart, 400, [](size_t line) { return line == 0; }),
+              ElementsAre(1, 2, 3));
   WriteFile(folder / "in.jsonl", "{\"prompt\":\"c\"}\n");
-  EXPECT_EQ(OrderByStart(*file).status().code(), kInputChanged);
+  EXPECT_EQ(OrderLines(*file, LineOrder::kByStart, 400).status().code(), kInputChanged);
 }
 
 }  // namespace

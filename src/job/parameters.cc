@@ -447,9 +447,6 @@ MaybeError CheckHarmless(const Parameter& p, const Refused& refused, element val
   return Unsupported(p.name, message);
 }
 
-// What OpenAI's completions endpoint generates where the request does not say.
-constexpr int32_t kCompletionTokens = 16;
-
 MaybeError FinishLengths(LineDraft& draft) {
   ParsedLine& line = *draft.line;
   SamplingParams& sampling = line.sampling;

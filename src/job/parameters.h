@@ -16,6 +16,9 @@
 
 namespace forebay::job {
 
+// What OpenAI's completions endpoint generates where the request does not say.
+inline constexpr int32_t kCompletionTokens = 16;
+
 // What the engine and the flags say about every request.
 struct RequestRules {
   // generation_config.json's where it has any, else the API's

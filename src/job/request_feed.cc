@@ -57,7 +57,8 @@ base::Status RequestFeed::Stop() {
 }
 
 void RequestFeed::Read() {
-  for (size_t i = 0; i < file_.size() && !Ending(); ++i) {
+  const size_t lines = order_.empty() ? file_.size() : order_.size();
+  for (size_t i = 0; i < lines && !Ending(); ++i) {
     const size_t ordinal = order_.empty() ? i : order_[i];
     if (!writer_.Done(ordinal) && !Take(ordinal)) break;
   }

@@ -22,8 +22,8 @@ namespace forebay::job {
 // Lines whose error needs no engine go to the writer directly. Stops when the run drains or aborts.
 class RequestFeed : public RequestSource {
  public:
-  // Starts the task. All must outlive the feed. `order`: of the file's ordinals; empty: as they
-  // are.
+  // Starts the task. All must outlive the feed. `order`: the ordinals of all lines that are not
+  // done; empty: as they are.
   RequestFeed(runtime::Runtime& runtime, const JobFile& file, RequestBuilder& builder,
               ResultWriter& writer, JobCounters& counters, RunControl& control,
               std::vector<uint32_t> order = {});

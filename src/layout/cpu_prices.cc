@@ -31,16 +31,6 @@ bool ShiftsByPrice(const EngineOptions& options) {
   return options.layout && ShiftsByPrice(*options.layout, options);
 }
 
-// Whether running choices keep KV below the device. Where nothing can be streamed, `auto` is `off`.
-bool StreamsByPrice(const EngineOptions& options) {
-  const Offloading offload = options.tier.offload;
-  if (!options.tier.in_memory() || offload == Offloading::kOff || offload == Offloading::kAlways)
-    return false;
-  if (offload != Offloading::kAuto) return true;
-  const Layout layout = options.layout.value_or(Layout{});
-  return !options.roles && !layout.pools() && layout.pp == 1 && options.limits.steps_in_flight <= 1;
-}
-
 // What becomes of KV that there is room for below the device: of preempted choices, and of prefixes
 // that come up again or are computed.
 bool ParksByPrice(const EngineOptions& options) {
@@ -60,13 +50,24 @@ bool DecidesByPrices(const EngineOptions& options) {
   return options.layout_by_job || (options.layout && DecidesByPrice(*options.layout, options.ship));
 }
 
+bool StreamsByPrices(const EngineOptions& options) {
+  const Offloading offload = options.tier.offload;
+  if (!options.tier.in_memory() || offload == Offloading::kOff || offload == Offloading::kAlways)
+    return false;
+  if (offload != Offloading::kAuto) return true;
+  // Where nothing can be streamed, `auto` is `off`.
+  const Layout layout = options.layout.value_or(Layout{});
+  return !options.roles && !layout.pools_experts() && layout.pp == 1 &&
+         options.limits.steps_in_flight <= 1;
+}
+
 bool WantsPrices(const EngineOptions& options) {
   const MachineOptions& machine = options.machine;
   if (RequireSimulated(machine.devices).ok() || !machine.device_profile.empty()) return false;
   const bool several = machine.devices.count > 1;
   if (several && options.layout_by_job && options.job == nullptr) return false;
   return (several && (DecidesByPrices(options) || ShiftsByPrice(options))) ||
-         ParksByPrice(options) || StreamsByPrice(options);
+         ParksByPrice(options) || StreamsByPrices(options);
 }
 
 std::string FittingProfile(std::string_view cpu, std::string_view isa, int workers) {

@@ -12,6 +12,10 @@ namespace forebay::layout {
 // or experts they hold, or in which mode they reach what they pool.
 bool DecidesByPrices(const EngineOptions& options);
 
+// Whether prices decide how much KV of running choices lives below the device; of an input that is
+// known, by what the job comes to.
+bool StreamsByPrices(const EngineOptions& options);
+
 // Whether real ranks decide something by prices, and nobody has named a profile: that, the modes of
 // steps whose rows are cut, or what KV lies below the device. A layout is chosen of a job that is
 // known.

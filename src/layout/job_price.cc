@@ -113,7 +113,7 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
     return PriceStreaming(
                pricer, plan.machine, memory,
                HeldBlocks(sums.decode_context + prompts, sums.decode_rows + sums.prefill_sequences),
-               step)
+               step, pulls)
         .step_seconds;
   };
   // Experts come alone that have rows, in steps of few, and who gets most of these delays all.

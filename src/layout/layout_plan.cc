@@ -566,7 +566,7 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
   };
   FB_RETURN_IF_ERROR(PlanStreaming(options, config, pricer_of_ranks, divide, &plan));
   if (forecasts && plan.Fits().ok()) {
-    if (plan.choice) plan.forecast = plan.choice->chosen().job;
+    if (plan.choice && plan.streaming.empty()) plan.forecast = plan.choice->chosen().job;
     if (!plan.forecast) plan.forecast = ForecastOf(options, config, plan, *pricer);
   }
   return plan;

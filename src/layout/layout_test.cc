@@ -234,6 +234,23 @@ TEST(Options, TheTierBelowIsPlanned) {
       << file.message();
 }
 
+TEST(Options, BaselinesHaveTheirPublishedLimitsOfAStep) {
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3-8B");
+  EngineOptions options{.model = "builtin:Llama-3-8B"};
+  options.machine.devices = *ParseDevices("sim:a10");
+  const auto limits = [&](const char* policy) {
+    options.policy = *schedule::FindPolicy(policy);
+    const LayoutPlan plan = *PlanLayout(options, config);
+    return std::pair(plan.machine.max_num_seqs, plan.machine.max_num_batched_tokens);
+  };
+  EXPECT_EQ(limits("continuous"), std::pair(256, 8192));
+  EXPECT_EQ(limits("sarathi"), std::pair(128, 512));
+  EXPECT_EQ(limits("vasuki-printed"), std::pair(128, 512));
+  EXPECT_EQ(limits("vllm"), std::pair(128, 8192));
+  options.limits.max_num_seqs = 7;
+  EXPECT_EQ(limits("sarathi"), std::pair(7, 512)) << "what is given holds";
+}
+
 // Copies of a choice's KV take some percent of what its rows would, on a card over PCIe.
 TEST(Options, ParkingIsPricedByTheDevice) {
   const model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3-8B");

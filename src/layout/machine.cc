@@ -134,6 +134,10 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
   } else {
     PlanGpu(machine, &plan);
   }
+  const schedule::StepPreset preset = options.policy->make()->preset();
+  if (preset.max_num_seqs > 0) plan.max_num_seqs = preset.max_num_seqs;
+  if (preset.max_num_batched_tokens > 0)
+    plan.max_num_batched_tokens = preset.max_num_batched_tokens;
   const LimitOptions& limits = options.limits;
   if (limits.max_num_seqs > 0) plan.max_num_seqs = limits.max_num_seqs;
   if (limits.max_num_batched_tokens > 0)

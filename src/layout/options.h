@@ -69,9 +69,10 @@ struct MachineOptions {
 };
 
 struct LimitOptions {
-  int64_t max_model_len = 0;           // 0: the model's, or what the KV cache holds.
-  int32_t max_num_seqs = 0;            // 0: 256; on GPUs of 70 GiB and more 1024.
-  int32_t max_num_batched_tokens = 0;  // 0: 512 on cpu; on GPUs 8192, of 70 GiB and more 16384.
+  int64_t max_model_len = 0;  // 0: the model's, or what the KV cache holds.
+  // 0: as the policy is published (schedule::StepPreset), else as --kv-offload auto chooses, else:
+  int32_t max_num_seqs = 0;            // 256; on GPUs of 70 GiB and more 1024.
+  int32_t max_num_batched_tokens = 0;  // 512 on cpu; on GPUs 8192, of 70 GiB and more 16384.
   int32_t kv_blocks = 0;               // At most so many; 0: what the memory holds.
   // Steps of a replica at once, each with choices of its own; 0: one a pipeline stage.
   int steps_in_flight = 0;

@@ -1,6 +1,7 @@
 #include "layout/stream_choice.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/units.h"
 #include "kv/tier/window.h"
@@ -11,6 +12,8 @@ namespace forebay::layout {
 namespace {
 
 constexpr int32_t kAsManyAsFit = INT32_MAX, kTrials = 24;
+// The least limits of a step that are tried.
+constexpr int32_t kLeastRows = 128, kLeastChoices = 16;
 // What a prediction must promise to be followed, what is as good as the best, and what counts as
 // hidden.
 constexpr double kWorthIt = 1.02, kAsGood = 0.99, kHidden = 0.02;
@@ -38,19 +41,124 @@ struct FullBatch {
   double held_blocks() const { return HeldBlocks(batch * context, batch); }
 };
 
+// Whether a forecast of the job says what a plan comes to; else its full batches do.
+bool Forecasts(const EngineOptions& options, const model::ModelConfig& config) {
+  return options.job != nullptr && !config.moe;
+}
+
 StreamTrial Try(const EngineOptions& options, const model::ModelConfig& config,
                 const StepPricer& pricer, const LayoutPlan& plan) {
   const MemoryPlan& memory = plan.ranks[0].memory;
-  StreamTrial trial{.blocks = memory.streamed_blocks};
+  StreamTrial trial{.blocks = memory.streamed_blocks,
+                    .max_num_seqs = plan.machine.max_num_seqs,
+                    .max_num_batched_tokens = plan.machine.max_num_batched_tokens};
   const FullBatch full(options, plan);
   if (full.batch == 0) return trial;
-  const kv::OffloadPlan step = PriceStreaming(pricer, plan.machine, memory, full.held_blocks(),
-                                              pricer.Decode(full.batch, full.context).all());
+  const kv::OffloadPlan step =
+      PriceStreaming(pricer, plan.machine, memory, full.held_blocks(),
+                     pricer.Decode(full.batch, full.context).all(),
+                     PullsOf(pricer, plan.machine, plan.ranks[0].request.pool));
   trial.exposed = step.exposed_seconds / step.step_seconds;
-  trial.tokens_per_s = options.job != nullptr && !config.moe
+  trial.tokens_per_s = Forecasts(options, config)
                            ? ForecastOf(options, config, plan, pricer).tokens_per_s()
                            : static_cast<double>(full.batch) / step.step_seconds;
   return trial;
+}
+
+// What `auto` chooses from.
+class Search {
+ public:
+  Search(const EngineOptions& options, const model::ModelConfig& config, const StepPricer& pricer,
+         const Divide& divide, const LayoutPlan& plan, int32_t fitting)
+      : options_(options),
+        config_(config),
+        pricer_(pricer),
+        divide_(divide),
+        plan_(plan),
+        fitting_(fitting) {}
+
+  // With so many blocks, and the limits of `like`; nothing where that does not fit, or results
+  // would depend on it.
+  base::Result<std::optional<StreamTrial>> With(int32_t blocks, const StreamTrial& like) const {
+    LayoutPlan trial = plan_;
+    Set(like, &trial);
+    FB_RETURN_IF_ERROR(divide_(blocks, &trial));
+    if (trial.ranks[0].memory.max_model_len != plan_.ranks[0].memory.max_model_len ||
+        !trial.Fits().ok())
+      return std::optional<StreamTrial>();
+    return std::optional(Try(options_, config_, pricer_, trial));
+  }
+
+  // None and more and more blocks.
+  base::Result<std::vector<StreamTrial>> Blocks(const StreamTrial& like) const {
+    std::vector<StreamTrial> trials;
+    for (int32_t i = 0; i <= kTrials; ++i) {
+      // Closer to each other where they are few: of many, copies show.
+      const auto blocks = static_cast<int32_t>(int64_t{fitting_} * i * i / (kTrials * kTrials));
+      if (!trials.empty() && blocks == trials.back().blocks) continue;
+      FB_ASSIGN_OR_RETURN(const auto trial, With(blocks, like));
+      if (trial) trials.push_back(*trial);
+    }
+    return trials;
+  }
+
+  // Other limits beside the chosen blocks, then other blocks beside these limits.
+  base::Result<StreamTrial> Limits(StreamTrial chosen) const {
+    // In which mode ranks that cut rows take a step was planned by the rows that it may have.
+    if (plan_.layout.sp > 1) return chosen;
+    const int32_t rows = chosen.max_num_batched_tokens, choices = chosen.max_num_seqs;
+    if (options_.limits.max_num_batched_tokens == 0 && Forecasts(options_, config_)) {
+      std::vector<StreamTrial> trials{chosen};
+      for (int32_t less = rows / 2; less >= kLeastRows; less /= 2)
+        FB_RETURN_IF_ERROR(Add(chosen, chosen.max_num_seqs, less, &trials));
+      chosen = ChooseFastest(trials);
+    }
+    if (options_.limits.max_num_seqs == 0) {
+      std::vector<StreamTrial> trials{chosen};
+      // More than steps were priced for cannot be judged.
+      for (const int32_t other : {choices * 2, choices / 2, choices / 4}) {
+        if (other <= pricer_.decoder().capacity.rows && other >= kLeastChoices)
+          FB_RETURN_IF_ERROR(Add(chosen, other, chosen.max_num_batched_tokens, &trials));
+      }
+      chosen = ChooseFastest(trials);
+    }
+    if (chosen.max_num_batched_tokens == rows && chosen.max_num_seqs == choices) return chosen;
+    FB_ASSIGN_OR_RETURN(std::vector<StreamTrial> trials, Blocks(chosen));
+    trials.push_back(chosen);
+    return *std::ranges::max_element(trials, {}, &StreamTrial::tokens_per_s);
+  }
+
+  static void Set(const StreamTrial& trial, LayoutPlan* plan) {
+    plan->machine.max_num_seqs = trial.max_num_seqs;
+    plan->machine.max_num_batched_tokens = trial.max_num_batched_tokens;
+  }
+
+ private:
+  base::Status Add(StreamTrial like, int32_t choices, int32_t rows,
+                   std::vector<StreamTrial>* trials) const {
+    like.max_num_seqs = choices;
+    like.max_num_batched_tokens = rows;
+    FB_ASSIGN_OR_RETURN(const auto trial, With(like.blocks, like));
+    if (trial) trials->push_back(*trial);
+    return {};
+  }
+
+  const EngineOptions& options_;
+  const model::ModelConfig& config_;
+  const StepPricer& pricer_;
+  const Divide& divide_;
+  const LayoutPlan& plan_;
+  const int32_t fitting_;
+};
+
+std::string Describe(const StreamTrial& chosen, const StreamTrial& without,
+                     const LayoutPlan& plan) {
+  return fmt::format(
+      "kv-offload=auto: {} blocks of running choices below, at most {} choices and {} rows a step, "
+      "by the prices of {}: {:.0f} tokens/s; none, {} and {}: {:.0f}",
+      chosen.blocks, chosen.max_num_seqs, chosen.max_num_batched_tokens, plan.machine.profile.name,
+      chosen.tokens_per_s, without.max_num_seqs, without.max_num_batched_tokens,
+      without.tokens_per_s);
 }
 
 // What the paper's first algorithm would send away of a full batch, with a layer's own time.
@@ -59,7 +167,8 @@ std::string SomeLayers(const EngineOptions& options, const StepPricer& pricer,
   const FullBatch full(options, plan);
   const kv::OffloadCosts costs =
       StreamingCosts(pricer, plan.machine, plan.ranks[0].memory, full.held_blocks(),
-                     /*streamed_blocks=*/0, pricer.Decode(full.batch, full.context).all());
+                     /*streamed_blocks=*/0, pricer.Decode(full.batch, full.context).all(),
+                     PullsOf(pricer, plan.machine, plan.ranks[0].request.pool));
   const kv::OffloadPlan some = kv::PlanKeepSome(costs, kv::kWindowSlots, kHidden);
   return fmt::format(
       "by the prices of {} {} of {} layers can live below whole and stay hidden, which frees {}; "
@@ -144,25 +253,27 @@ base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfi
     *plan = std::move(most);
     return {};
   }
-  // Nothing is foreseen by the prices of another machine, nor where pulls want the link, too.
-  if (!forced && (!plan->machine.prices_modes || plan->layout.pools())) return {};
-  std::vector<StreamTrial> trials{Try(options, config, pricer(), *plan)};
-  for (int32_t i = 1; i <= kTrials; ++i) {
-    LayoutPlan trial = *plan;
-    // Closer to each other where they are few: of many, copies show.
-    const auto blocks = static_cast<int32_t>(int64_t{fitting} * i * i / (kTrials * kTrials));
-    if (blocks == trials.back().blocks) continue;
-    FB_RETURN_IF_ERROR(divide(blocks, &trial));
-    trials.push_back(Try(options, config, pricer(), trial));
-  }
-  const StreamTrial chosen = forced ? ChooseHidden(trials) : ChooseFastest(trials);
-  if (forced && chosen.blocks == 0) {
+  // Nothing is foreseen by the prices of another machine, nor beside experts that ranks share,
+  // whose steps wait for what text decides.
+  if (!forced && (!plan->machine.prices_modes || plan->layout.pools_experts())) return {};
+  const Search search(options, config, pricer(), divide, *plan, fitting);
+  FB_ASSIGN_OR_RETURN(
+      const std::vector<StreamTrial> trials,
+      search.Blocks({.max_num_seqs = plan->machine.max_num_seqs,
+                     .max_num_batched_tokens = plan->machine.max_num_batched_tokens}));
+  if (forced) {
+    const StreamTrial chosen = ChooseHidden(trials);
+    if (chosen.blocks > 0) return divide(chosen.blocks, plan);
+    const StreamTrial& fewest = trials[std::min<size_t>(1, trials.size() - 1)];
     return refuse(
         fmt::format("by the prices of {} the copies of {} blocks take {:.0f} % of a step "
                     "that is not hidden; expected always, or off",
-                    plan->machine.profile.name, trials[1].blocks, 100 * trials[1].exposed));
+                    plan->machine.profile.name, fewest.blocks, 100 * fewest.exposed));
   }
-  return chosen.blocks > 0 ? divide(chosen.blocks, plan) : base::Status::Ok();
+  FB_ASSIGN_OR_RETURN(const StreamTrial chosen, search.Limits(ChooseFastest(trials)));
+  plan->streaming = Describe(chosen, trials.front(), *plan);
+  Search::Set(chosen, plan);
+  return divide(chosen.blocks, plan);
 }
 
 }  // namespace forebay::layout

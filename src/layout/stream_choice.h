@@ -18,6 +18,8 @@ struct StreamTrial {
   int32_t blocks = 0;
   double tokens_per_s = 0;  // in the job, or in a steady state of full batches
   double exposed = 0;       // the part of a full batch's step in which compute waits for copies
+  // MachinePlan's: what a step may have of either.
+  int32_t max_num_seqs = 0, max_num_batched_tokens = 0;
 };
 
 // The trial to take of these, which ascend from none. Pure. The fewest that give about the most
@@ -30,7 +32,9 @@ StreamTrial ChooseHidden(const std::vector<StreamTrial>& trials);
 std::string CannotStream(const LayoutPlan& plan);
 
 // Sets plan->streamed_blocks as the options have it, and divides the memory anew by `divide`. The
-// plan is one without. `pricer`: of its ranks. Errors: kCannotStream where it is asked for and
+// plan is one without. `pricer`: of its ranks. Where that is left open and pays, it also sets those
+// of the machine's limits of a step that the options leave open; never so that the longest context
+// would be another, on which results depend. Errors: kCannotStream where it is asked for and
 // cannot be.
 using Divide = std::function<base::Status(int32_t streamed_blocks, LayoutPlan* plan)>;
 base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfig& config,

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "layout/stream_price.h"
+#include "model/builtin_configs.h"
+
 namespace forebay::layout {
 namespace {
 
@@ -21,6 +24,70 @@ TEST(StreamChoice, Table) {
     EXPECT_EQ(ChooseFastest(each.trials).blocks, each.fastest) << each.what;
     EXPECT_EQ(ChooseHidden(each.trials).blocks, each.hidden) << each.what;
   }
+}
+
+// A translation job on a card whose default chunk fills the room that KV wants.
+class StreamChoiceOfAPlan : public testing::Test {
+ protected:
+  StreamChoiceOfAPlan() {
+    options_.machine.devices = *ParseDevices("sim:a10");
+    options_.limits.max_model_len = 4096;
+    options_.tier.host_bytes = uint64_t{8} << 30;
+    options_.job =
+        std::make_shared<std::vector<ChoiceShape>>(100, ChoiceShape{.prompt = 1067, .output = 612});
+  }
+  LayoutPlan Plan() const { return *PlanLayout(options_, config_); }
+
+  const model::ModelConfig config_ = *model::LoadBuiltinConfig("Llama-3-8B");
+  EngineOptions options_{.model = "builtin:Llama-3-8B"};
+};
+
+TEST_F(StreamChoiceOfAPlan, AutoAlsoChoosesTheLimitsOfAStep) {
+  const LayoutPlan chosen = Plan();
+  EXPECT_LT(chosen.machine.max_num_batched_tokens, 8192);
+  EXPECT_EQ(chosen.streaming.rfind("kv-offload=auto: ", 0), 0u) << chosen.streaming;
+  EXPECT_EQ(chosen.ranks[0].memory.max_model_len, 4096);
+  EXPECT_EQ(chosen.ranks[0].request.max_num_batched_tokens, chosen.machine.max_num_batched_tokens);
+  options_.tier.offload = Offloading::kOff;
+  const LayoutPlan off = Plan();
+  EXPECT_EQ(off.machine.max_num_batched_tokens, 8192);
+  EXPECT_LT(chosen.forecast->seconds, 0.98 * off.forecast->seconds);
+  // What is given holds.
+  options_.tier.offload = Offloading::kAuto;
+  options_.limits.max_num_batched_tokens = 8192;
+  options_.limits.max_num_seqs = 200;
+  const LayoutPlan given = Plan();
+  EXPECT_EQ(given.machine.max_num_batched_tokens, 8192);
+  EXPECT_EQ(given.machine.max_num_seqs, 200);
+  EXPECT_LE(chosen.forecast->seconds, given.forecast->seconds);
+}
+
+TEST_F(StreamChoiceOfAPlan, BesidePoolsTheLinkThatTheyLeaveCounts) {
+  options_.limits.max_num_batched_tokens = 512;
+  options_.limits.max_num_seqs = 256;
+  options_.machine.devices = *ParseDevices("sim:2xa10");
+  options_.tier.host_bytes *= 2;
+  options_.layout = *ParseLayout("dp=2,weights=striped,pool=0");
+  const LayoutPlan alone = Plan();
+  EXPECT_GT(alone.streamed_blocks, 0);
+  options_.layout->pool_layers = 32;
+  const LayoutPlan pooled = Plan();
+  EXPECT_FALSE(pooled.streaming.empty());
+  // Pulls fill the step as weights do: more choices beside them pay, though the link is shared.
+  EXPECT_GT(pooled.streamed_blocks, 0);
+  // An A10 reaches its peers through its host: a layer's copies wait for a layer's pulls there.
+  const StepPricer pricer(config_, alone.dtype, {}, {.rows = 512, .logit_rows = 256},
+                          alone.machine.profile, options_.pricing());
+  const cost::Work step = pricer.Decode(16, 1000).all();
+  const StepPulls pulls{.bytes = 32 << 20,
+                        .bytes_per_s = 25e9,
+                        .contention = cost::ContentionOf(alone.machine.profile, 1)};
+  const auto costs = [&](const StepPulls& beside) {
+    return StreamingCosts(pricer, alone.machine, alone.ranks[0].memory, 500, 100, step, beside);
+  };
+  EXPECT_NEAR(costs(pulls).up(1e6) - costs({}).up(1e6), pulls.seconds() / 32, 1e-9);
+  EXPECT_GT(costs(pulls).layer_seconds, costs({}).layer_seconds);
+  EXPECT_EQ(costs(pulls).up(0), 0);
 }
 
 }  // namespace

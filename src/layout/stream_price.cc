@@ -2,37 +2,44 @@
 
 #include <algorithm>
 
+#include "cost/copy_forms.h"
 #include "kv/tier/window.h"
 
 namespace forebay::layout {
 
 kv::OffloadCosts StreamingCosts(const StepPricer& pricer, const MachinePlan& machine,
                                 const MemoryPlan& memory, double held_blocks,
-                                double streamed_blocks, const cost::Work& alone) {
+                                double streamed_blocks, const cost::Work& alone,
+                                const StepPulls& pulls) {
   const cost::DeviceProfile& profile = pricer.profile();
   const kv::KvGroup& group = memory.kv_groups[0];
   const double part = static_cast<double>(group.layout.LayerBytes()),
                rate = cost::HostRate(profile);
   const auto layers = static_cast<double>(group.layers.size());
-  const StepPulls copies{.bytes = static_cast<uint64_t>(streamed_blocks * part * layers),
-                         .bytes_per_s = rate,
-                         .contention = cost::ContentionOf(profile, machine.workers)};
+  const StepPulls copies{
+      .bytes = static_cast<uint64_t>(streamed_blocks * part * layers) + pulls.bytes,
+      .bytes_per_s = rate,
+      .contention = cost::ContentionOf(profile, machine.workers)};
+  const double pull_seconds = pulls.bytes > 0 ? pulls.seconds() : 0,
+               // A layer's copies wait for a layer's share of the pulls.
+      ahead = cost::PeersBehindHost(profile) ? pull_seconds / layers : 0;
   return {.num_layers = std::ssize(group.layers),
-          .layer_seconds = SecondsBeside(alone, copies) / layers,
+          .layer_seconds = std::max(SecondsBeside(alone, copies), pull_seconds) / layers,
           .layer_bytes = held_blocks * part,
-          .up = [rate, latency = profile.link_latency_s](double bytes) {
-            return bytes > 0 ? latency + bytes / rate : 0.0;
+          .up = [form = cost::HostCopies(profile), ahead](double bytes) {
+            return bytes > 0 ? ahead + form(bytes) : 0.0;
           }};
 }
 
 kv::OffloadPlan PriceStreaming(const StepPricer& pricer, const MachinePlan& machine,
                                const MemoryPlan& memory, double held_blocks,
-                               const cost::Work& alone) {
+                               const cost::Work& alone, const StepPulls& pulls) {
   const double streamed = std::clamp(held_blocks - static_cast<double>(memory.num_blocks), 0.0,
                                      static_cast<double>(memory.streamed_blocks)),
                part = static_cast<double>(memory.kv_groups[0].layout.LayerBytes());
-  return kv::JudgeOffload(StreamingCosts(pricer, machine, memory, held_blocks, streamed, alone),
-                          {.slots = kv::kWindowSlots, .streamed_bytes = streamed * part});
+  return kv::JudgeOffload(
+      StreamingCosts(pricer, machine, memory, held_blocks, streamed, alone, pulls),
+      {.slots = kv::kWindowSlots, .streamed_bytes = streamed * part});
 }
 
 }  // namespace forebay::layout

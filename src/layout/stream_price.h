@@ -14,13 +14,16 @@ inline double HeldBlocks(int64_t tokens, int64_t choices) {
 }
 
 // A step of one rank in a steady row of such steps, by the prices of its device and its host's
-// link. `alone`: with all of `held_blocks` resident; those that are not pass through the window.
+// link. `alone`: with all of `held_blocks` resident, without what it pulls of weights (`pulls`);
+// blocks that are not resident pass through the window, and where peers are reached through the
+// host, on the link that pulls leave.
 // What its plans are judged by where so many are streamed, and its own plan.
 kv::OffloadCosts StreamingCosts(const StepPricer& pricer, const MachinePlan& machine,
                                 const MemoryPlan& memory, double held_blocks,
-                                double streamed_blocks, const cost::Work& alone);
+                                double streamed_blocks, const cost::Work& alone,
+                                const StepPulls& pulls = {});
 kv::OffloadPlan PriceStreaming(const StepPricer& pricer, const MachinePlan& machine,
                                const MemoryPlan& memory, double held_blocks,
-                               const cost::Work& alone);
+                               const cost::Work& alone, const StepPulls& pulls = {});
 
 }  // namespace forebay::layout

@@ -13,15 +13,24 @@ namespace forebay::schedule {
 
 inline constexpr base::ErrorCode kUnknownPolicy{"policy_unknown"};
 
+// What a step may have of choices and rows where nobody says, as a policy was published with; 0: as
+// for others.
+struct StepPreset {
+  int32_t max_num_seqs = 0, max_num_batched_tokens = 0;
+};
+
 class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string_view name() const = 0;
   // Whether views are to foresee how long choices will be (expected_left).
   virtual bool wants_lengths() const { return false; }
+  // Whether a job's lines are to come in an order in which it ends soonest (job::LineOrder).
+  virtual bool orders_lines() const { return false; }
   // Whether what choices generate is to take no memory, as on no machine: there are blocks for all
   // of them then, of which prompts may have Limits::prompt_blocks.
   virtual bool growth_is_free() const { return false; }
+  virtual StepPreset preset() const { return {}; }
   // Overwrites `plan`, reusing its memory. Each choice alone fits total_blocks (intake refuses the
   // others). REQUIRES of the result (CheckPlan): rows fit max_num_batched_tokens, choices fit
   // max_num_seqs, the blocks of all rows fit what is available after preemption, and whenever

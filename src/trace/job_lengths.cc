@@ -101,7 +101,8 @@ base::Result<JobLengths> MeasureJob(const LineJob& job, const layout::EngineOpti
 }
 
 base::Status DescribeLines(const LineJob& job, bool all_there, layout::EngineOptions* options) {
-  if (!layout::DecidesByPrices(*options) || options->limits.mean_context != 0) return {};
+  const bool decides = layout::DecidesByPrices(*options) || layout::StreamsByPrices(*options);
+  if (!decides || options->limits.mean_context != 0) return {};
   base::Result<JobLengths> lengths = MeasureJob(job, *options);
   if (!lengths.ok() && lengths.status().code() != kTraceInvalid) return lengths.status();
   DescribeJob(lengths.ok() ? *std::move(lengths) : JobLengths{.choices = {{}}}, all_there, options);

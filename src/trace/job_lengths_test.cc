@@ -25,12 +25,13 @@ class JobLengthsTest : public ::testing::Test {
   }
   // What the engine is told.
   layout::EngineOptions Describe(const std::string& lines, const std::string& layout,
-                                 bool all_there = true) {
+                                 bool all_there = true, uint64_t below_bytes = 0) {
     const auto file = Write(lines);
     layout::EngineOptions options;
     options.machine.devices = *layout::ParseDevices("2xcpu");
     options.layout_by_job = layout == "auto";
     if (!options.layout_by_job) options.layout = *layout::ParseLayout(layout);
+    options.tier.host_bytes = below_bytes;
     EXPECT_TRUE(DescribeLines({file, rules_, text_, config_}, all_there, &options).ok());
     return options;
   }
@@ -101,6 +102,7 @@ TEST_F(JobLengthsTest, TheEngineIsToldWhereItDecidesByIt) {
     EXPECT_EQ(Describe(lines, layout, false).limits.mean_context, 14);
   }
   EXPECT_EQ(Describe(lines, "dp=2").job, nullptr);
+  EXPECT_NE(Describe(lines, "dp=2", true, 1 << 20).job, nullptr) << "what is below is streamed";
   EXPECT_EQ(Describe(lines, "dp=1,tp=2").limits.mean_context, 0);
   // A job of which no line can run ends at once in any layout.
   for (const char* none : {"{\"prompt\":5}\n", ""})

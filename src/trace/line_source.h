@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "job/job_file.h"
+#include "job/line_order.h"
 #include "job/request_builder.h"
 #include "trace/counted_source.h"
 #include "trace/output_lengths.h"
@@ -13,18 +14,22 @@ namespace forebay::trace {
 
 // Reads and tokenizes as the engine asks. What would end an answer by its content is taken out of
 // the requests: an answer has the length that `lengths` gives, or else as many tokens as the
-// request may generate. Lines with errors are counted, and the first few reported. `order`: of the
-// file's ordinals; empty: as they are. All must outlive the source.
+// request may generate. Lines with errors are counted, and the first few reported. All must
+// outlive the source.
 class LineSource final : public CountedSource {
  public:
   LineSource(const job::JobFile& file, job::RequestRules rules, job::TextPipeline& text,
              const Engine& engine, const OutputLengths& lengths, const RunControl& control,
-             const std::vector<uint32_t>& order)
+             job::LineOrder order)
       : file_(file),
         builder_(file, std::move(rules), text, &engine),
         lengths_(lengths),
-        control_(control),
-        order_(order) {}
+        control_(control) {
+    auto ordinals =
+        job::OrderLines(file, order, static_cast<double>(engine.facts().kv_capacity_tokens));
+    if (ordinals.ok()) order_ = *std::move(ordinals);
+    status_ = ordinals.status();
+  }
 
   std::optional<Request> Next(bool wait) override;
   int64_t remaining() const override { return static_cast<int64_t>(file_.size() - next_); }
@@ -43,7 +48,7 @@ class LineSource final : public CountedSource {
   job::RequestBuilder builder_;
   const OutputLengths& lengths_;
   const RunControl& control_;
-  const std::vector<uint32_t>& order_;
+  std::vector<uint32_t> order_;  // of the file's ordinals; empty: as they are
   std::atomic<size_t> next_{0};
   int64_t refused_ = 0;
   job::FailureTally failures_;

@@ -71,7 +71,7 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   std::unique_ptr<CountedSource> source;
   if (options.trace) {
     source = std::make_unique<TraceSource>(*options.trace, engine->facts(), options.engine.seed,
-                                           control);
+                                           control, OrderOf(options.engine));
   } else {
     source = options.make_source(runtime, *engine, control);
   }
@@ -86,6 +86,11 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
 }
 
 }  // namespace
+
+job::LineOrder OrderOf(const layout::EngineOptions& options) {
+  return options.policy->make()->orders_lines() ? job::LineOrder::kMakespan
+                                                : job::LineOrder::kOfTheFile;
+}
 
 void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options) {
   JobLengths job{.exact = true};

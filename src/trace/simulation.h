@@ -10,6 +10,7 @@
 #include "forebay/engine.h"
 #include "job/arrivals.h"
 #include "job/latency.h"
+#include "job/line_order.h"
 #include "job/summary.h"
 #include "runtime/runtime.h"
 #include "trace/counted_source.h"
@@ -27,6 +28,9 @@ struct CountedRun {
 
 // job::kAllLinesFailed where the run came to its end and not one of its lines to an answer.
 base::Status CheckSuccess(const CountedRun& run);
+
+// In which order a job without arrivals runs under the options' policy.
+job::LineOrder OrderOf(const layout::EngineOptions& options);
 
 // Tells the engine what the trace's job comes to, where the options leave that open. Of a trace
 // with arrivals that is how long its choices are, of another one all.

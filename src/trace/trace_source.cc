@@ -26,9 +26,24 @@ void FillRandom(uint64_t key, int32_t vocab_size, int32_t* begin, int32_t* end) 
 
 }  // namespace
 
+TraceSource::TraceSource(const LengthTrace& trace, const ModelFacts& facts, uint64_t seed,
+                         const RunControl& control, job::LineOrder order)
+    : trace_(trace), facts_(facts), seed_(seed), control_(control) {
+  if (order != job::LineOrder::kMakespan || trace.online()) return;
+  std::vector<job::LineSketch> lines;
+  lines.reserve(trace.rows.size());
+  for (const TraceRow& row : trace.rows) {
+    lines.push_back({.ordinal = static_cast<uint32_t>(lines.size()),
+                     .prompt = static_cast<uint32_t>(row.prompt_tokens),
+                     .output = static_cast<uint32_t>(BoundOf(row)),
+                     .choices = static_cast<uint32_t>(trace.choices)});
+  }
+  order_ = job::LongOnesInTime(lines, static_cast<double>(facts.kv_capacity_tokens));
+}
+
 std::optional<Request> TraceSource::Next(bool) {
   while (!ended()) {
-    const size_t line = next_++;
+    const size_t next = next_++, line = order_.empty() ? next : order_[next];
     if (Fits(trace_.rows[line])) return Make(line);
     Refuse(line);
   }
@@ -53,6 +68,13 @@ std::vector<double> TraceSource::arrivals() const {
   return seconds;
 }
 
+int32_t TraceSource::BoundOf(const TraceRow& row) const {
+  if (trace_.bound == 0) return 0;
+  const auto bound = static_cast<int64_t>(std::ceil(trace_.bound * row.output_tokens));
+  const int64_t room = std::max(row.output_tokens, facts_.max_model_len - row.prompt_tokens);
+  return static_cast<int32_t>(std::clamp<int64_t>(bound, row.output_tokens, room));
+}
+
 Request TraceSource::Make(size_t line) const {
   const TraceRow& row = trace_.rows[line];
   std::vector<int32_t> prompt(static_cast<size_t>(row.prompt_tokens));
@@ -67,12 +89,7 @@ Request TraceSource::Make(size_t line) const {
                   .ends_after = row.output_tokens};
   request.prompts.push_back(std::move(prompt));
   request.sampling.ignore_eos = true;
-  if (trace_.bound > 0) {
-    const auto bound = static_cast<int64_t>(std::ceil(trace_.bound * row.output_tokens));
-    const int64_t room = facts_.max_model_len - row.prompt_tokens;
-    request.sampling.max_tokens =
-        static_cast<int32_t>(std::clamp<int64_t>(bound, row.output_tokens, room));
-  }
+  if (trace_.bound > 0) request.sampling.max_tokens = BoundOf(row);
   return request;
 }
 

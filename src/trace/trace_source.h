@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "forebay/engine.h"
+#include "job/line_order.h"
 #include "trace/counted_source.h"
 #include "trace/trace.h"
 
@@ -15,10 +17,10 @@ namespace forebay::trace {
 // max_tokens. Rows that the context cannot hold are counted and not given out.
 class TraceSource final : public CountedSource {
  public:
-  // All must outlive the source.
+  // `order`: in which rows come that have no arrivals; of the prompts' starts all are alike. All
+  // must outlive the source.
   TraceSource(const LengthTrace& trace, const ModelFacts& facts, uint64_t seed,
-              const RunControl& control)
-      : trace_(trace), facts_(facts), seed_(seed), control_(control) {}
+              const RunControl& control, job::LineOrder order = job::LineOrder::kOfTheFile);
 
   std::optional<Request> Next(bool wait) override;
   int64_t remaining() const override { return static_cast<int64_t>(trace_.rows.size() - next_); }
@@ -36,12 +38,15 @@ class TraceSource final : public CountedSource {
     return int64_t{row.prompt_tokens} + row.output_tokens <= facts_.max_model_len;
   }
   void Refuse(size_t line);
+  // The tokens of a choice as the row's request bounds them; 0: it does not.
+  int32_t BoundOf(const TraceRow& row) const;
   Request Make(size_t line) const;
 
   const LengthTrace& trace_;
   const ModelFacts& facts_;
   const uint64_t seed_;
   const RunControl& control_;
+  std::vector<uint32_t> order_;  // of rows; empty: theirs
   std::atomic<size_t> next_{0};
   int64_t refused_ = 0;
   job::FailureTally failures_;  // by row, from 1

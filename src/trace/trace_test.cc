@@ -163,6 +163,18 @@ TEST_F(TraceSourceTest, GivesSeededPromptsAndRefusesWhatTheContextCannotHold) {
   EXPECT_NE(other.Next(false)->prompts, first->prompts);
 }
 
+TEST_F(TraceSourceTest, LongOnesComeInTime) {
+  facts_.kv_capacity_tokens = 400;
+  LengthTrace trace{.rows = {{0, 10, 5}, {0, 10, 5}, {0, 10, 80}}, .bound = 1};
+  const auto first = [&](job::LineOrder order) {
+    return TraceSource(trace, facts_, 7, control_, order).Next(false)->line;
+  };
+  EXPECT_EQ(first(job::LineOrder::kMakespan), 2);
+  EXPECT_EQ(first(job::LineOrder::kOfTheFile), 0);
+  trace.rows[2].arrival_seconds = 1;
+  EXPECT_EQ(first(job::LineOrder::kMakespan), 0) << "lines with arrivals have their order";
+}
+
 TEST_F(TraceSourceTest, HasTheArrivalsOfWhatItGivesAndNoticesTheEnd) {
   const LengthTrace trace{.rows = {{1.5, 10, 5}, {2, 60, 41}, {2.5, 10, 5}}};
   TraceSource source(trace, facts_, 7, control_);

@@ -33,6 +33,18 @@ class GroupPrefixes(support.TestCase):
         order = [support.line_number(line) for line in grouped.whole_lines()]
         self.assertLess(sum(abs(a % 8 - b % 8) > 0 for a, b in zip(order, order[1:])), 20)
 
+    def test_makespan_groups_and_begins_long_answers_in_time(self):
+        self.lines.append(self.lines[3] | {"custom_id": "long", "max_tokens": 64, "ignore_eos": True})
+        expected, plain = self.ran("plain")
+        answers, ordered = self.ran("ordered", "--scheduling-policy", "makespan")
+        self.assertEqual(answers, expected)
+        self.assertGreater(ordered.summary()["engine"]["cached_prompt_tokens"], 0.7 * 32 * 160)
+        last = [support.line_number(job.whole_lines()[-1]) for job in (plain, ordered)]
+        self.assertEqual(last[0], 41)
+        self.assertNotEqual(last[1], 41)
+        half = b"".join(plain.whole_lines()[:17])
+        self.assertEqual(self.ran("resumed", "--scheduling-policy", "makespan", before=half)[0], expected)
+
     def test_a_resume_may_group(self):
         expected, plain = self.ran("plain")
         half = b"".join(plain.whole_lines()[:17])

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "cost/copy_forms.h"
 #include "kv/book/offload_plan.h"
 #include "layout/memory_plan.h"
 #include "layout/step_price.h"
@@ -45,11 +46,7 @@ class Steps {
   double Chunk(int64_t rows, double prompt) const {
     return pricer_->Prompts(rows, std::min(rows, static_cast<int64_t>(prompt))).all().seconds;
   }
-  kv::CopySeconds Up() const {
-    return [rate = cost::HostRate(profile_), latency = profile_.link_latency_s](double bytes) {
-      return bytes > 0 ? latency + bytes / rate : 0;
-    };
-  }
+  kv::CopySeconds Up() const { return cost::HostCopies(profile_); }
 
  private:
   Steps() = default;

@@ -21,6 +21,7 @@ class Makespan final : public Policy {
  public:
   std::string_view name() const override { return "makespan"; }
   bool wants_lengths() const override { return true; }
+  bool orders_lines() const override { return true; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
     plan->Begin(view.mode);

@@ -10,6 +10,9 @@ namespace {
 class Sarathi final : public Policy {
  public:
   std::string_view name() const override { return "sarathi"; }
+  StepPreset preset() const override {
+    return {.max_num_seqs = 128, .max_num_batched_tokens = 512};
+  }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
     plan->Begin(view.mode);

@@ -13,6 +13,9 @@ namespace {
 class VasukiPrinted final : public Policy {
  public:
   std::string_view name() const override { return "vasuki-printed"; }
+  StepPreset preset() const override {
+    return {.max_num_seqs = 128, .max_num_batched_tokens = 512};
+  }
   bool growth_is_free() const override { return true; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {

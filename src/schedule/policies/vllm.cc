@@ -13,6 +13,7 @@ namespace {
 class Vllm final : public Policy {
  public:
   std::string_view name() const override { return "vllm"; }
+  StepPreset preset() const override { return {.max_num_seqs = 128}; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
     plan->Begin(view.mode);
