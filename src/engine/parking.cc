@@ -151,6 +151,11 @@ void Parking::BeginPlan(kv::GroupBooks& book) {
   // alone, which come behind them.
   for (const Moving& moving : moving_) tier_.Release(moving.stay);
   moving_.clear();
+  std::erase_if(lent_, [&](const Lent& lent) {
+    const bool over = lent.loan->over.load(std::memory_order_acquire);
+    if (over) tier_.Release(lent.stay);
+    return over;
+  });
   // What was evicted since for other ends than a step is written over already.
   book.ForgetEvicted();
 }
@@ -244,6 +249,24 @@ void Parking::Demote(int num_groups) {
     }
     moving_.push_back({.stay = {.blocks = {block.far}}});
   }
+}
+
+std::shared_ptr<kv::KvLoan> Parking::Lend(Sequence* sequence, int replica) {
+  if (!options_.lends || !sequence->parked) return nullptr;
+  ParkedKv& parked = *sequence->parked;
+  const auto is_far = [&](kv::BlockId block) { return block >= options_.blocks.near(); };
+  if (std::ranges::any_of(parked.stay.blocks, is_far)) return nullptr;
+  auto loan = std::make_shared<kv::KvLoan>();
+  loan->replica = replica;
+  loan->choice = sequence->choice_index;
+  loan->computed = parked.computed;
+  loan->first_held = parked.first_held;
+  loan->first_block = parked.first_block;
+  loan->below = parked.stay.blocks;
+  lent_.push_back({loan, std::move(parked.stay)});
+  sequence->parked.reset();
+  sequence->park_id = 0;
+  return loan;
 }
 
 void Parking::Forget(Sequence* sequence) {

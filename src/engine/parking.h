@@ -28,6 +28,8 @@ struct ParkingOptions {
   bool shared_keys = true;  // blocks' keys are; else a choice's own
   bool streams = false;     // rows see all of a choice, some of it below
   bool keeps = false;       // the tier is kept for the next job, which asks for prompts
+  // Other replicas read what lies in memory; what is to go there has when a plan is begun.
+  bool lends = false;
   const char* size_flag = "--kv-offloading-size";  // which says how many blocks
 };
 
@@ -35,6 +37,7 @@ struct ParkCounters {
   int64_t parks = 0, returns = 0;
   int64_t refused = 0;     // preempted choices for which the tier had no room
   int64_t recomputed = 0;  // those that were cheaper to compute again
+  int64_t gifts = 0;       // parked choices of other replicas that came with their blocks
   int64_t blocks_up = 0;
   int64_t brought_back = 0;       // those of them that running choices had below
   int64_t blocks_up_far = 0;      // those of them from the far level
@@ -72,6 +75,7 @@ class Parking {
   // Puts below what the book has noted as evicted since a plan was begun, as far as there is room.
   void StoreEvicted(kv::GroupBooks& book);
   bool stores_evicted() const;
+  bool closed() const { return closed_; }  // nothing goes down any more
   // What moved for the last plan is under way; what came up may be given up by the tier.
   void BeginPlan(kv::GroupBooks& book);
   // The choice is in the book again; its blocks from committed() on are filled from below.
@@ -84,6 +88,14 @@ class Parking {
   bool StopReturning(Sequence* sequence) { return std::erase(returning_, sequence) > 0; }
   // Puts the full blocks of the choice's prompt below for the next job, where the tier is kept.
   void Seal(Sequence* sequence, const kv::GroupBooks& book);
+  // Lends what the choice has below to another replica; null: it has nothing in memory. The choice
+  // has nothing here from then on.
+  std::shared_ptr<kv::KvLoan> Lend(Sequence* sequence, int replica);
+  // So many blocks came up that another replica has lent of its tier.
+  void CountGift(int64_t blocks) {
+    ++counters_.gifts;
+    counters_.blocks_up += blocks;
+  }
   // What the choice has below is needed no more.
   void Forget(Sequence* sequence);
   // Blocks that are below already, before anything else.
@@ -127,6 +139,11 @@ class Parking {
     Sequence* sequence = nullptr;  // that comes back whole; null: blocks alone move
   };
   std::vector<Moving> moving_;
+  struct Lent {
+    std::shared_ptr<kv::KvLoan> loan;
+    kv::TierStay stay;
+  };
+  std::vector<Lent> lent_;
   bool closed_ = false;        // nothing goes down any more
   bool lossy_closed_ = false;  // nor where blocks can be lost
 };

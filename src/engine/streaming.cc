@@ -39,17 +39,18 @@ void Streaming::Observe(double seconds, double waited_seconds) {
   if (moved - std::exchange(last_.moved_blocks, moved) > kFewBlocks) last_.settling = 2;
   if (last_.settling > 0) {
     --last_.settling;
-  } else if (limit_.Observe(step) && limit_.shrinks() == 1) {
+  } else if (limit_.Observe(step) && !warned_) {
     Warn();
   }
 }
 
-void Streaming::Warn() const {
+void Streaming::Warn() {
   // Far from it: the prices are others than foreseen, and not the load.
   constexpr double kAsForeseen = 0.8;
   const kv::StreamedStep& seen = limit_.last();
   const double rate = static_cast<double>(seen.blocks) * options_.block_bytes / seen.seconds;
   if (rate >= kAsForeseen * options_.bytes_per_s) return;
+  warned_ = true;
   base::Log(
       base::LogLevel::kWarning,
       fmt::format("KV cache comes up at {:.2f} GB/s where {:.2f} were foreseen, and {:.0f} % "
@@ -61,7 +62,7 @@ void Streaming::Warn() const {
 
 StreamCounters Streaming::counters() const {
   return {.places = places_.num_places(),
-          .limit = limit_.limit(),
+          .limit = limit(),
           .least = limit_.lowest(),
           .shrinks = limit_.shrinks()};
 }
@@ -150,6 +151,23 @@ void Streaming::BringBack(Sequence* sequence) {
 
 void Streaming::NoteChanged(Sequence* sequence) {
   if (std::ranges::count(changed_, sequence) == 0) changed_.push_back(sequence);
+}
+
+void Streaming::Lose(const kv::LostBlocks& lost, std::span<Sequence* const> running,
+                     std::vector<Sequence*>* broken) {
+  if (!on()) return;
+  // A disk that gives nothing back whole would have choices computed for ever.
+  constexpr int64_t kMostLost = 64;
+  const auto is_lost = [&](const StreamedKv& block) {
+    return std::ranges::count(lost.blocks, block.below) > 0;
+  };
+  for (Sequence* sequence : running) {
+    if (const int64_t count = std::ranges::count_if(sequence->streamed, is_lost); count > 0) {
+      lost_ += count;
+      broken->push_back(sequence);
+    }
+  }
+  closed_ |= lost_ > kMostLost || (!lost.closed.ok() && parking_.closed());
 }
 
 void Streaming::End(Sequence* sequence) {

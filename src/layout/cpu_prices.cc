@@ -33,9 +33,10 @@ bool ShiftsByPrice(const EngineOptions& options) {
 
 // Whether running choices keep KV below the device. Where nothing can be streamed, `auto` is `off`.
 bool StreamsByPrice(const EngineOptions& options) {
-  const Offloading offload = options.tier.offload;
-  if (!options.tier.in_memory() || offload == Offloading::kOff || offload == Offloading::kAlways)
-    return false;
+  const TierOptions& tier = options.tier;
+  const Offloading offload = tier.offload;
+  if (!tier.in_memory() && (!tier.in_file() || tier.keep_file)) return false;
+  if (offload == Offloading::kOff || offload == Offloading::kAlways) return false;
   if (offload != Offloading::kAuto) return true;
   const Layout layout = options.layout.value_or(Layout{});
   return !options.roles && !layout.pools() && layout.pp == 1 && options.limits.steps_in_flight <= 1;
