@@ -184,14 +184,18 @@ TEST_P(StreamKv, AContextLongerThanTheDevicesKvFromAFile) {
 TEST_P(StreamKv, WhatAFileLosesIsComputedAgain) {
   const Answers expected = Run();
   StreamFromFile(9);
-  options_.prefix_caching = false;
-  FileDamage damage(3);
-  observer_ = &damage;
-  EXPECT_EQ(Run(), expected);
-  observer_ = nullptr;
-  EXPECT_TRUE(damage.done());
-  EXPECT_GT(stats_.mode_counters["kv_blocks_failed"], 0);
-  EXPECT_GT(stats_.recomputed_tokens, 0);
+  for (const auto& [caching, flips, patience] :
+       {std::tuple{false, 0, 3}, {true, 0, 9}, {true, 5, 4}, {true, 6, 7}, {false, 7, 15}}) {
+    options_.prefix_caching = caching;
+    options_.trial.flip_streaming = static_cast<uint64_t>(flips);
+    FileDamage damage(patience);
+    observer_ = &damage;
+    EXPECT_EQ(Run(), expected) << patience;
+    observer_ = nullptr;
+    EXPECT_TRUE(damage.done());
+    EXPECT_GT(stats_.mode_counters["kv_blocks_failed"], 0) << patience;
+    EXPECT_GT(stats_.recomputed_tokens, 0) << patience;
+  }
 }
 
 // What was asked for and did nothing is said, once.

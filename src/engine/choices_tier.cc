@@ -1,4 +1,5 @@
 // Choices whose KV was to come back from the tier below, or is read there, and was lost.
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -8,9 +9,11 @@ namespace forebay::engine {
 
 void Choices::LoseBelow(const kv::LostBlocks& lost) {
   std::vector<Sequence*> broken;
-  parking_.Lose(lost, &broken);
-  // One that came back may have been given up since.
-  std::erase_if(broken, [&](Sequence* sequence) { return !parking_.StopReturning(sequence); });
+  parking_.Lose(lost, book_, &broken);
+  // It may have ended since, or been given up.
+  std::erase_if(broken, [&](Sequence* sequence) {
+    return !parking_.StopReturning(sequence) && std::ranges::count(lists_.running(), sequence) == 0;
+  });
   streaming_.Lose(lost, lists_.running(), &broken);
   for (Sequence* sequence : broken) {
     sequence->in_flight = false;

@@ -96,11 +96,11 @@ kv::BlockId Parking::Stream(Sequence* sequence, int64_t block, kv::BlockId devic
 void Parking::BringBack(Sequence* sequence, kv::BlockId below, kv::GroupBooks& book) {
   const int64_t index = book.first_held(0, sequence->id) / kv::kBlockTokens - 1;
   // Nobody else writes below as long as it is read.
-  moving_.push_back({.stay = {.blocks = {below}}});
-  if (!book.TakeBack(sequence->id, Keys(sequence, index, 1).front())) return;
-  moves_.up.push_back({.group = 0,
-                       .device = book.table(0, sequence->id)[static_cast<size_t>(index)],
-                       .below = below});
+  const bool fresh = book.TakeBack(sequence->id, Keys(sequence, index, 1).front());
+  const kv::BlockId device = book.table(0, sequence->id)[static_cast<size_t>(index)];
+  moving_.push_back({.stay = {.blocks = {below}}, .sequence = sequence, .brought_back = device});
+  if (!fresh) return;
+  moves_.up.push_back({.group = 0, .device = device, .below = below});
   moves_.up_at_once = true;
   ++counters_.blocks_up;
   ++counters_.brought_back;
@@ -281,7 +281,8 @@ void Parking::Keep(std::span<const kv::KeptBlock> blocks) {
   counters_.kept += std::ssize(blocks);
 }
 
-void Parking::Lose(const kv::LostBlocks& lost, std::vector<Sequence*>* broken) {
+void Parking::Lose(const kv::LostBlocks& lost, kv::GroupBooks& book,
+                   std::vector<Sequence*>* broken) {
   if (!lost.closed.ok() && !std::exchange(lossy_closed_, true)) {
     const bool leaves_near = options_.blocks.far() > 0;
     if (leaves_near) tier_.CloseFar();
@@ -296,6 +297,7 @@ void Parking::Lose(const kv::LostBlocks& lost, std::vector<Sequence*>* broken) {
     for (const Moving& moving : moving_) {
       if (moving.sequence == nullptr || std::ranges::count(moving.stay.blocks, block) == 0)
         continue;
+      if (moving.brought_back >= 0) book.Unseal(moving.brought_back);
       if (std::ranges::count(*broken, moving.sequence) == 0) broken->push_back(moving.sequence);
     }
   }

@@ -100,9 +100,9 @@ class Parking {
   void Forget(Sequence* sequence);
   // Blocks that are below already, before anything else.
   void Keep(std::span<const kv::KeptBlock> blocks);
-  // Blocks below are lost. Appends to `broken` the choices that came back for the last plan and
-  // lack some of theirs.
-  void Lose(const kv::LostBlocks& lost, std::vector<Sequence*>* broken);
+  // Blocks below are lost. Appends to `broken` the choices that came back for the last plan, or
+  // took blocks back, and lack some of these: nobody shares them any more.
+  void Lose(const kv::LostBlocks& lost, kv::GroupBooks& book, std::vector<Sequence*>* broken);
   // Blocks that move before the step that is planned now.
   kv::TierMoves& moves() { return moves_; }
   bool shared_keys() const { return options_.shared_keys; }
@@ -136,7 +136,8 @@ class Parking {
   // Blocks that move for the plan in hand: nobody may write over them before that.
   struct Moving {
     kv::TierStay stay;
-    Sequence* sequence = nullptr;  // that comes back whole; null: blocks alone move
+    Sequence* sequence = nullptr;   // that they come back to; null: blocks alone move
+    kv::BlockId brought_back = -1;  // where the one that lies on the device from now on does
   };
   std::vector<Moving> moving_;
   struct Lent {

@@ -237,7 +237,9 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
 
 void Replica::DropLost(Flight& flight) {
   // What the step was to read from below and could not is known by now.
-  choices_.LoseBelow(ranks_.TakeLost());
+  const kv::LostBlocks lost = ranks_.TakeLost();
+  if (lost.blocks.empty()) return;
+  choices_.LoseBelow(lost);
   for (ChoiceRows& rows : flight.rows) {
     if (!rows.sequence->in_flight) rows.sequence = nullptr;
   }

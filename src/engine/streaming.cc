@@ -161,11 +161,10 @@ void Streaming::Lose(const kv::LostBlocks& lost, std::span<Sequence* const> runn
   const auto is_lost = [&](const StreamedKv& block) {
     return std::ranges::count(lost.blocks, block.below) > 0;
   };
-  for (Sequence* sequence : running) {
-    if (const int64_t count = std::ranges::count_if(sequence->streamed, is_lost); count > 0) {
-      lost_ += count;
-      broken->push_back(sequence);
-    }
+  for (size_t i = 0; i < running.size() && !lost.blocks.empty(); ++i) {
+    const int64_t count = std::ranges::count_if(running[i]->streamed, is_lost);
+    lost_ += count;
+    if (count > 0 && std::ranges::count(*broken, running[i]) == 0) broken->push_back(running[i]);
   }
   closed_ |= lost_ > kMostLost || (!lost.closed.ok() && parking_.closed());
 }

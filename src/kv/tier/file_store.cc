@@ -21,8 +21,9 @@ FileStore::FileStore(const Cache& cache, int32_t num_blocks, const FileOptions& 
     : cache_(cache),
       num_blocks_(num_blocks),
       options_(options),
-      num_layers_(options.streams ? std::ssize(cache.view().layers) : 0),
-      layer_bytes_(static_cast<uint64_t>(cache.view().groups[0].layout.LayerBytes())) {
+      layer_bytes_(static_cast<uint64_t>(cache.view().groups[0].layout.LayerBytes())),
+      num_layers_(options.streams ? static_cast<int64_t>(cache.strips()[0][0].bytes / layer_bytes_)
+                                  : 0) {
   for (const std::vector<Cache::Strip>& strips : cache.strips()) {
     group_offsets_.push_back(block_bytes_);
     used_bytes_.push_back(StripBytes(strips));
@@ -229,7 +230,7 @@ void FileStore::Write(Batch& batch) {
   // read.
   for (const StagedPart& part : batch.parts) {
     ChecksumAt(part.move, -1) = ChecksumOf(batch, part);
-    for (int64_t layer = 0; layer < num_layers_; ++layer)
+    for (int64_t layer = 0; layer < num_layers_ && part.move.group == 0; ++layer)
       ChecksumAt(part.move, layer) = LayerChecksum(batch, part, layer);
   }
   base::Status error;

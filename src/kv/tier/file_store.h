@@ -132,8 +132,8 @@ class FileStore final : public Store {
   const Cache& cache_;
   const int32_t num_blocks_;
   const FileOptions options_;
-  const int64_t num_layers_;  // of the first KV group, where they are streamed; else 0
-  const uint64_t layer_bytes_;
+  const uint64_t layer_bytes_;           // of the first KV group
+  const int64_t num_layers_;             // its layers, where they are streamed; else 0
   std::vector<uint64_t> group_offsets_;  // in a block, and its end
   std::vector<uint64_t> used_bytes_;     // in a group's part
   uint64_t block_bytes_ = 0;

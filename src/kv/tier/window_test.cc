@@ -34,7 +34,6 @@ struct Rank {
         region(device->arena().Allocate("kv", kBlocks * KvBlockBytes(OneGroup(), true)).value()),
         slots(device->arena().Allocate("kv window", kWindowSlots * kPlaces * Part()).value()),
         cache(*device, *region, OneGroup(), kBlocks, true),
-        // Staging of a few layers alone: a fetch takes several reads.
         tier(Tier::Create(*device, cache,
                           in_file ? TierBlocks{.in_file = kBelow} : TierBlocks{.in_memory = kBelow},
                           {.path = "fake", .threads = 1, .streams = in_file, .open = OpenOn(disk)})
