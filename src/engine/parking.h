@@ -17,6 +17,7 @@
 #include "engine/sequence.h"
 #include "kv/book/group_books.h"
 #include "kv/book/tier_book.h"
+#include "kv/loan.h"
 #include "kv/tier/store.h"
 #include "schedule/park.h"
 
