@@ -32,11 +32,11 @@ void Streaming::Observe(double seconds, double waited_seconds) {
       .exposed_seconds = waited_seconds - std::exchange(last_.waited_seconds, waited_seconds),
       .blocks = read_};
   // A step waits for what goes below, and the one after it for what came back: of a few blocks that
-  // is little.
-  constexpr int64_t kFewBlocks = 4;
+  // is little, beside many that are read.
+  const int64_t few_blocks = std::min<int64_t>(4, read_ / 32);
   const ParkCounters counters = parking_.counters();
   const int64_t moved = counters.tier.stored + counters.blocks_up;
-  if (moved - std::exchange(last_.moved_blocks, moved) > kFewBlocks) last_.settling = 2;
+  if (moved - std::exchange(last_.moved_blocks, moved) > few_blocks) last_.settling = 2;
   if (last_.settling > 0) {
     --last_.settling;
   } else if (limit_.Observe(step) && !warned_) {
