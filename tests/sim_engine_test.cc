@@ -686,6 +686,18 @@ TEST(SimEngine, StreamedChoicesTakeTheSameSteps) {
   EXPECT_GT(streamed.stats.mode_counters.at("kv_blocks_streamed"), 0);
   EXPECT_GT(streamed.stats.mode_counters.at("kv_bytes_streamed"), 0);
   EXPECT_GT(streamed.stats.step_seconds, resident.stats.step_seconds);
+  // From a disk, at 1 GB/s.
+  options.tier = {.file = "no_such_folder/kv",
+                  .file_bytes = uint64_t{4} << 30,
+                  .offload = layout::Offloading::kAlways};
+  const Outcome from_file = RunSimulated(options, requests);
+  ASSERT_TRUE(from_file.status.ok()) << from_file.status.ToString();
+  EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+  EXPECT_EQ(from_file.stats.steps, resident.stats.steps);
+  EXPECT_EQ(from_file.stats.mode_counters.at("kv_bytes_streamed"),
+            streamed.stats.mode_counters.at("kv_bytes_streamed"));
+  EXPECT_GT(from_file.stats.step_seconds,
+            1e-9 * static_cast<double>(from_file.stats.mode_counters.at("kv_bytes_streamed")));
 }
 
 TEST(SimEngine, AModelThatDoesNotFitIsRefused) {

@@ -1,10 +1,13 @@
 // Running choices whose first blocks lie below the device: the same answers, digests included, as
 // with all of them resident; and counters that prove that blocks were streamed.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <functional>
+#include <filesystem>
+#include <iterator>
+#include <regex>
 #include <utility>
 
 #include "layout/stream_choice.h"
@@ -29,6 +32,33 @@ Request MakeRequest(int64_t line, int32_t prompt, int32_t output, int32_t n = 1)
   return request;
 }
 
+// Writes over the file below, which has no name any more, after the first step that has streamed
+// from it and `patience` others.
+class FileDamage final : public StepObserver {
+ public:
+  explicit FileDamage(int patience) : patience_(patience) {}
+  void OnStep(const StepRecord& record) override {
+    if (done_ || record.kv_blocks_streamed == 0 || patience_-- > 0) return;
+    const std::string ours = "stream_kv_" + std::to_string(getpid()) + ".kv";
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      const std::string target = std::filesystem::read_symlink(entry, error).string();
+      if (target.find(ours) == target.npos) continue;
+      const int file = open(entry.path().c_str(), O_WRONLY);
+      const std::vector<char> junk(1 << 20, 'x');
+      for (off_t at = 0; at < 32 << 20; at += 1 << 20)
+        done_ = pwrite(file, junk.data(), junk.size(), at) == std::ssize(junk);
+      fsync(file);
+      close(file);
+    }
+  }
+  bool done() const { return done_; }
+
+ private:
+  int patience_;
+  bool done_ = false;
+};
+
 class StreamKv : public LayoutTest {
  protected:
   StreamKv() {
@@ -47,6 +77,13 @@ class StreamKv : public LayoutTest {
     options_.tier = {.host_bytes = below,
                      .preempt = layout::Preempting::kPark,
                      .offload = layout::Offloading::kAlways};
+  }
+
+  void StreamFromFile(int32_t resident) {
+    StreamInto(resident);
+    options_.tier.host_bytes = 0;
+    options_.tier.file = "stream_kv_" + std::to_string(getpid()) + ".kv";
+    options_.tier.file_bytes = 32 << 20;
   }
 
   int64_t BlockBytes() {
@@ -115,6 +152,50 @@ TEST_P(StreamKv, BesideAFileChangesNothing) {
   EXPECT_GT(stats_.mode_counters["kv_file_bytes_written"], 0);
   EXPECT_EQ(stats_.mode_counters["kv_offload_unused"], 0);
   EXPECT_TRUE(mode_status_.ok()) << mode_status_.ToString();
+}
+
+// A file alone: layers come from the disk.
+TEST_P(StreamKv, FromAFileChangesNothing) {
+  const Answers expected = Run();
+  for (const auto& [devices, layout, rows] :
+       {std::tuple{"cpu", "", 48}, {"cpu", "", 7}, {"2xcpu", "tp=2", 48}}) {
+    if (!layout::ValidateLayout(*layout::ParseLayout(layout), files_.config, 2).ok()) continue;
+    StreamFromFile(9);
+    options_.limits.max_num_batched_tokens = rows;
+    EXPECT_EQ(Run(devices, layout), expected) << layout;
+    auto& counters = stats_.mode_counters;
+    EXPECT_GT(counters["kv_blocks_streamed"], 0) << layout;
+    EXPECT_GE(counters["kv_file_bytes_read"], counters["kv_bytes_streamed"]) << layout;
+    EXPECT_EQ(counters["kv_blocks_failed"], 0) << layout;
+  }
+}
+
+TEST_P(StreamKv, AContextLongerThanTheDevicesKvFromAFile) {
+  requests_ = {MakeRequest(0, 150, 100), MakeRequest(1, 20, 60), MakeRequest(2, 205, 40, 2),
+               MakeRequest(3, 225, 30)};
+  const Answers expected = Run();
+  StreamFromFile(4);
+  EXPECT_EQ(Run(), expected);
+  EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0);
+  EXPECT_LE(stats_.kv_blocks_used_peak, 4);
+}
+
+// The file's content is written over once, while choices read it.
+TEST_P(StreamKv, WhatAFileLosesIsComputedAgain) {
+  const Answers expected = Run();
+  StreamFromFile(9);
+  for (const auto& [caching, flips, patience] :
+       {std::tuple{false, 0, 3}, {true, 0, 9}, {true, 5, 4}, {true, 6, 7}, {false, 7, 15}}) {
+    options_.prefix_caching = caching;
+    options_.trial.flip_streaming = static_cast<uint64_t>(flips);
+    FileDamage damage(patience);
+    observer_ = &damage;
+    EXPECT_EQ(Run(), expected) << patience;
+    observer_ = nullptr;
+    EXPECT_TRUE(damage.done());
+    EXPECT_GT(stats_.mode_counters["kv_blocks_failed"], 0) << patience;
+    EXPECT_GT(stats_.recomputed_tokens, 0) << patience;
+  }
 }
 
 // What was asked for and did nothing is said, once.
@@ -248,61 +329,167 @@ TEST_P(StreamKv, UniformChangesNothing) {
   EXPECT_GT(stats_.mode_counters["kv_stream_places"], 0);
 }
 
-// Stands for a copy into a slot, and does not end in time.
-struct HangArgs {
-  runtime::Runtime* runtime;
-};
-void Hang(const HangArgs& args, const device::WorkerContext&) {
-  args.runtime->Sleep(3'000'000'000);
-}
+// KV that comes up slowly, as over a link: on the virtual runtime, where kernels take a time that
+// is drawn, and copies what the trial says.
+class SlowKvUp : public StreamKv {
+ protected:
+  struct Timed {
+    RunEnd end = RunEnd::kComplete;
+    Answers answers;
+    double seconds = 0;
+    std::vector<StepRecord> steps;
+    std::string said;
+  };
+  class Records final : public StepObserver {
+   public:
+    explicit Records(std::vector<StepRecord>* steps) : steps_(steps) {}
+    void OnStep(const StepRecord& record) override { steps_->push_back(record); }
 
-// The second result hangs the stream on which KV comes up.
-class HangingSink final : public testing_support::ListSink {
- public:
-  explicit HangingSink(std::function<void()> hang) : hang_(std::move(hang)) {}
-  bool Finish(RequestResult result) override {
-    ListSink::Finish(std::move(result));
-    if (results.size() == 2) hang_();
-    return true;
+   private:
+    std::vector<StepRecord>* const steps_;
+  };
+
+  SlowKvUp() {
+    requests_.clear();
+    for (int i = 0; i < 48; ++i) requests_.push_back(MakeRequest(i, 60 + i * 37 % 60, 100));
+    StreamInto(8);
+    options_.tier.preempt = layout::Preempting::kRecompute;
+    options_.tier.offload = layout::Offloading::kUniform;
+    options_.limits.mean_context = 96;
+    options_.machine.device_profile = "zen4";
+    options_.machine.devices = *layout::ParseDevices("cpu");
+    options_.layout = *layout::ParseLayout("");
+    options_.trial.max_virtual_delay = 20'000;
   }
 
- private:
-  const std::function<void()> hang_;
+  Timed RunTimed(uint64_t seed = 7) {
+    Timed timed;
+    runtime::VirtualRuntime runtime(seed);
+    testing::internal::CaptureStderr();
+    const base::Status status = runtime.Run([&] {
+      auto engine = engine::CreateEngine(runtime, options_, files_, nullptr);
+      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      if (!hand_out_.replicas.empty()) (*engine)->ReplayHandOut(&hand_out_);
+      Records records(&timed.steps);
+      (*engine)->SetStepObserver(&records);
+      testing_support::ListSource source(requests_);
+      testing_support::ListSink sink;
+      RunControl control;
+      const runtime::TimeNs begin = runtime.Now();
+      timed.end = (*engine)->Run(source, sink, control);
+      timed.seconds = static_cast<double>(runtime.Now() - begin) * 1e-9;
+      for (const RequestResult& result : sink.results) {
+        for (const Choice& choice : result.choices)
+          timed.answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
+      }
+      stats_ = (*engine)->stats();
+    });
+    timed.said = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return timed;
+  }
+
+  // The part of the steps from this one on in which compute waited for streamed KV. What goes below
+  // or comes back is waited for once, in its step or the next.
+  static double Exposed(const std::vector<StepRecord>& steps, size_t first) {
+    double seconds = 0, waited = 0;
+    for (size_t i = std::max<size_t>(1, first); i < steps.size(); ++i) {
+      const StepRecord &step = steps[i], &last = steps[i - 1];
+      if (step.kv_blocks_down + step.kv_blocks_up + last.kv_blocks_down + last.kv_blocks_up > 0)
+        continue;
+      seconds += step.end_seconds - step.begin_seconds;
+      waited += step.waits[WaitCause::kKv];
+    }
+    EXPECT_GT(seconds, 0);
+    return waited / seconds;
+  }
+
+  void ExpectWarnedOnce(const std::string& said) {
+    const std::regex both(
+        "KV cache comes up at [0-9.]+ GB/s where [0-9.]+ were foreseen, and [0-9]+ % of a step "
+        "waits for it: at most [0-9]+ blocks are streamed, not [0-9]+");
+    EXPECT_EQ(std::distance(std::sregex_iterator(said.begin(), said.end(), both), {}), 1) << said;
+  }
 };
 
-TEST_P(StreamKv, TheWatchdogNamesTheCopyThatDoesNotEnd) {
-  StreamInto(9);
-  options_.machine.devices = *layout::ParseDevices("cpu");
-  options_.layout = *layout::ParseLayout("");
-  options_.stall_seconds = 1;
-  options_.trial.max_virtual_delay = 200;
-  RunEnd end = RunEnd::kComplete;
-  runtime::VirtualRuntime runtime(7);
-  testing::internal::CaptureStderr();
-  const base::Status status = runtime.Run([&] {
-    auto engine = engine::CreateEngine(runtime, options_, files_, nullptr);
-    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
-    device::Device& device = (*engine)->replica(0).ranks()[0]->device();
-    HangingSink sink([&] {
-      device::Stream& up = device.copy(device::CopyKind::kKvUp);
-      up.SetLayer(2);
-      up.Enqueue(device::MakeOperation<&Hang>({.label = "kv_stream, slot 1"}, HangArgs{&runtime}));
-      up.SetLayer(-1);
-    });
-    testing_support::ListSource source(requests_);
-    RunControl control;
-    end = (*engine)->Run(source, sink, control);
+TEST_P(SlowKvUp, AtThirtyPercentOfTheRateLessIsStreamed) {
+  const Answers expected = Run();
+  const Timed fast = RunTimed();
+  EXPECT_EQ(fast.answers, expected);
+  const double rate = static_cast<double>(stats_.mode_counters["kv_bytes_streamed"]) / fast.seconds;
+  ASSERT_GT(rate, 0);
+  // What the steps read takes 3.3 times as long as they do.
+  options_.trial.kv_up_gbps = 0.3 * rate * 1e-9;
+  const Timed slow = RunTimed();
+  EXPECT_EQ(slow.answers, expected);
+  EXPECT_GT(stats_.mode_counters["kv_stream_shrinks"], 0);
+  EXPECT_LT(stats_.mode_counters["kv_stream_limit_least"],
+            stats_.mode_counters["kv_stream_places"]);
+  ExpectWarnedOnce(slow.said);
+  const auto shrunk = std::ranges::find_if(slow.steps, [&](const StepRecord& step) {
+    return step.kv_stream_limit < stats_.mode_counters["kv_stream_places"];
   });
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(status.ok()) << status.ToString();
-  EXPECT_EQ(end, RunEnd::kStalled);
-  EXPECT_THAT(said, testing::HasSubstr("did not finish in 1.0s [step_timeout]"));
-  EXPECT_THAT(said, testing::ContainsRegex(
-                        "; rank 0 compute in layer [0-9] waits for 'rank 0 kv copy up'"));
-  EXPECT_THAT(said, testing::HasSubstr("; rank 0 kv copy up in layer 2 runs 'kv_stream, slot 1'"));
+  const auto first = static_cast<size_t>(shrunk - slow.steps.begin());
+  ASSERT_LT(first + 64, slow.steps.size());
+  EXPECT_LT(Exposed(slow.steps, first + 32), 0.03);
+  options_.tier.offload = layout::Offloading::kOff;
+  const Timed off = RunTimed();
+  EXPECT_EQ(off.answers, expected);
+  EXPECT_LT(slow.seconds, 1.05 * off.seconds)
+      << fast.seconds << " fast, shrunk at " << first << " of " << slow.steps.size();
+}
+
+TEST_P(SlowKvUp, AStallOfTwoSecondsCostsNoMore) {
+  const Answers expected = Run();
+  options_.trial.kv_up_stall = 2;
+  const Timed stalled = RunTimed();
+  EXPECT_EQ(stalled.answers, expected);
+  EXPECT_EQ(stalled.end, RunEnd::kComplete);
+  EXPECT_GT(stats_.mode_counters["kv_stream_shrinks"], 0);
+  ExpectWarnedOnce(stalled.said);
+  EXPECT_GT(stalled.seconds, 2);
+  options_.tier.offload = layout::Offloading::kOff;
+  EXPECT_LT(stalled.seconds - 2, 1.05 * RunTimed().seconds);
+}
+
+TEST_P(SlowKvUp, TheWatchdogNamesTheCopyThatDoesNotEnd) {
+  options_.trial.kv_up_stall = 3;
+  options_.stall_seconds = 1;
+  const Timed hung = RunTimed();
+  EXPECT_EQ(hung.end, RunEnd::kStalled);
+  EXPECT_THAT(hung.said, testing::HasSubstr("did not finish in 1.0s [step_timeout]"));
+  EXPECT_THAT(hung.said, testing::ContainsRegex(
+                             "; rank 0 compute in layer [0-9] waits for 'rank 0 kv copy up'"));
+  EXPECT_THAT(hung.said, testing::ContainsRegex(
+                             "; rank 0 kv copy up in layer [0-9] runs 'kv_stream, slot [01]'"));
+}
+
+// Of two long choices one parks the other, until a replica has nothing to do any more.
+TEST_P(SlowKvUp, AParkedChoiceIsGivenToAnIdleReplicaWithItsBlocks) {
+  requests_ = {MakeRequest(0, 90, 150), MakeRequest(1, 90, 60), MakeRequest(2, 20, 50)};
+  const Answers expected = Run();
+  StreamInto(9);
+  options_.tier.offload = layout::Offloading::kOff;
+  options_.machine.devices = *layout::ParseDevices("2xcpu");
+  options_.layout = *layout::ParseLayout("dp=2");
+  options_.steal = layout::Stealing::kAlways;
+  hand_out_.replicas = {{{0, 0}, {0, 1}}, {{0, 2}}};
+  int64_t gifts = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    device::HazardChecker checker;
+    options_.trial.checker = &checker;
+    options_.trial.kv_up_gbps = seed % 2 == 0 ? 0.01 : 0;
+    EXPECT_EQ(RunTimed(seed).answers, expected) << seed;
+    options_.trial.checker = nullptr;
+    EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+    EXPECT_EQ(stats_.recomputed_tokens, 0) << seed;
+    gifts += stats_.mode_counters["kv_parked_gifts"];
+  }
+  EXPECT_GT(gifts, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StreamKv, testing::Values("llama3-gqa", "deepseek-v3"));
+INSTANTIATE_TEST_SUITE_P(Models, SlowKvUp, testing::Values("llama3-gqa"));
 
 TEST(StreamKvRefused, WhereNothingCanBeStreamed) {
   const auto refusal = [](const char* model, const char* devices, const char* layout,

@@ -261,7 +261,7 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
   command
       .add_option(
           "--kv-offload", flags.kv_offload,
-          "Whether running choices keep a part of their KV cache in the host's memory, read "
+          "Whether running choices keep a part of their KV cache below the device, read "
           "layer by layer in every step: off, uniform (as much as stays hidden behind the "
           "step), alg1, alg2 or max (Vasuki's plans of whole layers, where they stay hidden), "
           "always (as much as there is room for), or auto (where it makes the job faster)")
@@ -278,6 +278,9 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
   command.add_option("--overcommit", engine.trial.overcommit).check(CheckPositiveNumber).hidden();
   command.add_option("--link-gbps", engine.trial.link_gbps).check(CheckPositiveNumber).hidden();
   command.add_option("--shift-every", engine.trial.shift_every).hidden();
+  command.add_option("--kv-up-gbps", engine.trial.kv_up_gbps).check(CheckPositiveNumber).hidden();
+  command.add_option("--kv-up-stall", engine.trial.kv_up_stall).check(CheckPositiveNumber).hidden();
+  command.add_option("--kv-up-stall-at", engine.trial.kv_up_stall_at).hidden();
   command.add_option("--sim-host-link", engine.trial.host_link).check(CheckPositiveNumber).hidden();
   command.add_option("--plant-fault-rank", engine.trial.fault.rank).hidden();
   command.add_option("--plant-fault-at-pull", engine.trial.fault.at_pull).hidden();

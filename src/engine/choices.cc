@@ -34,6 +34,7 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
                 .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches),
                 .streams = options.streaming.places > 0,
                 .keeps = options.keeps_tier,
+                .lends = options.tier.in_memory > 0 && options.steps_in_flight == 1,
                 .size_flag = options.tier_flag}),
       book_({.num_blocks = options.limits.total_blocks,
              .max_sequences = options.limits.max_num_seqs,

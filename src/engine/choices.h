@@ -82,8 +82,9 @@ class Choices {
   kv::TierMoves& tier_moves() { return parking_.moves(); }
   // Blocks below that are there from before; at the start.
   void KeepBelow(std::span<const kv::KeptBlock> blocks) { parking_.Keep(blocks); }
-  // Before the next view: blocks below are lost. Choices that came back and lack some wait again,
-  // and are computed.
+  // Before the next view, and before the rows of a step that read from below are committed: blocks
+  // there are lost. Choices that came back and lack some, or read them, wait again and are
+  // computed; a row of theirs that is in flight is so no more.
   void LoseBelow(const kv::LostBlocks& lost);
   // Those that Apply has called back: the device does not know their tables yet.
   std::span<Sequence* const> returning() const { return parking_.returning(); }

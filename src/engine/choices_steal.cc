@@ -16,9 +16,10 @@ int64_t HeldTokens(const Sequence& sequence, const kv::GroupBooks& book) {
   return sum / book.num_groups();
 }
 
-// A request whose choices all wait takes nothing along; one with a single choice takes its KV.
+// A request whose choices all wait takes nothing along that the device has; one with a single
+// choice takes its KV, if it is not streamed.
 schedule::HeldView ViewHeld(const RequestState& state, const kv::GroupBooks& book,
-                            std::span<Sequence* const> returning) {
+                            std::span<Sequence* const> returning, bool streams) {
   schedule::HeldView held;
   for (const auto& sequence : state.sequences) {
     if (sequence->phase == Phase::kFinished) continue;
@@ -26,10 +27,11 @@ schedule::HeldView ViewHeld(const RequestState& state, const kv::GroupBooks& boo
     const int64_t room = sequence->bounded ? sequence->room()
                                            : std::max(sequence->expected_tokens - sequence->known(),
                                                       sequence->generated());
-    held.tokens_left += sequence->known() - sequence->computed + room;
+    const int64_t computed = sequence->parked ? sequence->parked->computed : sequence->computed;
+    held.tokens_left += sequence->known() - computed + room;
     if (sequence->phase != Phase::kRunning) continue;
     held.kv_tokens += HeldTokens(*sequence, book);
-    held.movable = state.sequences.size() == 1 && !sequence->in_flight &&
+    held.movable = !streams && state.sequences.size() == 1 && !sequence->in_flight &&
                    std::ranges::count(returning, sequence.get()) == 0;
   }
   return held;
@@ -80,11 +82,9 @@ schedule::TakerView Choices::room() const {
 
 std::vector<Gift> Choices::GiveAway(int askers) {
   schedule::StealView view{.askers = askers, .most = options_.limits.max_num_seqs};
-  for (const auto& state : states_) {
-    view.held.push_back(ViewHeld(*state, book_, returning()));
-    // Blocks that are lent could not be streamed, nor streamed ones lent.
-    view.held.back().movable &= !streaming_.on();
-  }
+  // Blocks that are lent could not be streamed, nor streamed ones lent.
+  for (const auto& state : states_)
+    view.held.push_back(ViewHeld(*state, book_, returning(), streaming_.on()));
   std::vector<int32_t> indices;
   schedule::ChooseGifts(view, options_.steal, &indices);
   // Indices are those before any was given.
@@ -101,7 +101,10 @@ Gift Choices::Detach(RequestState* state) {
     Sequence* const sequence = each.get();
     if (sequence->phase == Phase::kFinished) continue;
     lists_.CountDone(sequence->tokens_left());
-    parking_.Forget(sequence);  // The tier is this replica's.
+    // The tier is this replica's: it is read from there, or computed again.
+    if (auto loan = parking_.Lend(sequence, options_.replica))
+      gift.loans.push_back(std::move(loan));
+    parking_.Forget(sequence);
     if (sequence->phase == Phase::kRunning) {
       gift.loans.push_back(loans_.Lend(*sequence));
       lists_.StopRunning(sequence);
@@ -149,6 +152,7 @@ void Choices::Resume(const Adopted& adopted) {
   sequence->computed = adopted.loan->computed;
   book_.CommitAdopted(sequence->id,
                       std::span(sequence->tokens).first(static_cast<size_t>(sequence->computed)));
+  if (!adopted.loan->below.empty()) parking_.CountGift(std::ssize(adopted.loan->below));
   lists_.StartRunning(sequence);
   lists_.CountLeft(*sequence);
 }

@@ -1,4 +1,5 @@
-// Choices whose KV was to come back from the tier below, and was lost there.
+// Choices whose KV was to come back from the tier below, or is read there, and was lost.
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -8,10 +9,14 @@ namespace forebay::engine {
 
 void Choices::LoseBelow(const kv::LostBlocks& lost) {
   std::vector<Sequence*> broken;
-  parking_.Lose(lost, &broken);
+  parking_.Lose(lost, book_, &broken);
+  // It may have ended since, or been given up.
+  std::erase_if(broken, [&](Sequence* sequence) {
+    return !parking_.StopReturning(sequence) && std::ranges::count(lists_.running(), sequence) == 0;
+  });
+  streaming_.Lose(lost, lists_.running(), &broken);
   for (Sequence* sequence : broken) {
-    // It may have been given up since.
-    if (!parking_.StopReturning(sequence)) continue;
+    sequence->in_flight = false;
     if (sequence->computed_peak == 0 && sequence->first_of_prompt()) {
       sequence->request->cached_tokens -= sequence->computed;
       stats_.cached_prompt_tokens -= sequence->computed;

@@ -15,6 +15,7 @@
 #include "layout/role_plan.h"
 #include "layout/steal_price.h"
 #include "layout/step_price.h"
+#include "layout/stream_price.h"
 #include "model/latent_forms.h"
 
 namespace forebay::engine {
@@ -147,7 +148,8 @@ StreamingOptions StreamingOf(const Materials& job, const layout::MemoryPlan& mem
                      static_cast<double>(memory.kv_groups[0].layers.size()),
       .flip_seed = job.options.trial.flip_streaming};
   if (job.options.tier.offload != layout::Offloading::kAlways && job.plan.ranks.size() == 1)
-    options.bytes_per_s = cost::HostRate(job.plan.machine.profile);
+    options.bytes_per_s = layout::StreamRate(job.plan.machine.profile, memory.tier_blocks,
+                                             job.plan.machine.spec.count);
   return options;
 }
 
@@ -221,7 +223,7 @@ const share::PoolPlan* PoolOf(const layout::Layout& layout, const layout::RankPl
 }
 
 // Where the KV of a rank lies below, if in a file: of several ranks each has one.
-kv::FileOptions FileOf(const Materials& job, int device) {
+kv::FileOptions FileOf(const Materials& job, const layout::MemoryPlan& memory, int device) {
   const layout::TierOptions& tier = job.options.tier;
   if (!tier.in_file()) return {};
   const int ranks = job.plan.machine.spec.count;
@@ -231,7 +233,16 @@ kv::FileOptions FileOf(const Materials& job, int device) {
           .identity = job.kept_identity,
           .name = job.model_name,
           .sharers = ranks,
-          .has_data = job.sim == nullptr};
+          .has_data = job.sim == nullptr,
+          .streams = memory.streamed_blocks > 0 && memory.tier_blocks.in_memory == 0};
+}
+
+kv::SlowUp SlowUpOf(const Materials& job) {
+  const layout::TrialOptions& trial = job.options.trial;
+  if (!trial.slows_kv_up()) return {};
+  return {.link = {&job.runtime, 1e9 * trial.kv_up_gbps},
+          .stall = std::llround(1e9 * trial.kv_up_stall),
+          .stall_at = trial.kv_up_stall_at};
 }
 
 // The ranks of the group's replica of this number, whose devices and fabrics these are.
@@ -265,7 +276,8 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
         .ship_members = layout.pools() && layout.sp == 1 ? layout::ShipRanks(layout, number)
                                                          : fabric::Communicator{},
         .replica = static_cast<uint64_t>(group.first_replica + replica),
-        .kv_file = FileOf(job, group.DeviceAt(place)),
+        .kv_file = FileOf(job, plan.memory, group.DeviceAt(place)),
+        .slow_kv_up = SlowUpOf(job),
         .routing = job.plan.routing};
     FB_ASSIGN_OR_RETURN(
         ranks.emplace_back(),

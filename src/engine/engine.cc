@@ -115,6 +115,7 @@ void AddTier(const Replica::Published& replica, std::map<std::string, int64_t>* 
   const auto add = [&](const char* name, int64_t count) { (*counters)[name] += count; };
   add("kv_parks", replica.park.parks);
   add("kv_returns", replica.park.returns);
+  add("kv_parked_gifts", replica.park.gifts);
   add("kv_parks_refused", replica.park.refused);
   add("kv_parks_not_worth_it", replica.park.recomputed);
   add("kv_blocks_stored", replica.park.tier.stored);

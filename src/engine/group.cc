@@ -169,7 +169,8 @@ void Group::GiveAway(int replica, EngineRun& run) {
 base::Status Group::Receive(int replica) {
   base::Status status;
   for (Gift& gift : board_->Collect(replica)) {
-    const base::Status adopted = At(replica).Adopt(std::move(gift));
+    const Replica& giver = **std::ranges::find(parts_.replicas, gift.from, &Replica::index);
+    const base::Status adopted = At(replica).Adopt(std::move(gift), &giver);
     if (status.ok()) status = adopted;
   }
   return status;

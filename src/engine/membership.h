@@ -11,6 +11,7 @@
 #include "kernels/route.h"
 #include "kv/pull_parts.h"
 #include "kv/tier/file_store.h"
+#include "kv/tier/tier.h"
 #include "model/activations.h"
 #include "model/shard.h"
 #include "share/pool_plan.h"
@@ -42,6 +43,7 @@ struct Membership {
   fabric::Communicator ship_members;      // who computes with each other's rows
   uint64_t replica = 0;                   // the number of its replica among the job's
   kv::FileOptions kv_file;                // where its KV lies below, if in a file
+  kv::SlowUp slow_kv_up;                  // trials
   // null: data say which experts rows go to
   std::shared_ptr<const kernels::RoutingSource> routing;
 };

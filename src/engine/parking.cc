@@ -96,11 +96,11 @@ kv::BlockId Parking::Stream(Sequence* sequence, int64_t block, kv::BlockId devic
 void Parking::BringBack(Sequence* sequence, kv::BlockId below, kv::GroupBooks& book) {
   const int64_t index = book.first_held(0, sequence->id) / kv::kBlockTokens - 1;
   // Nobody else writes below as long as it is read.
-  moving_.push_back({.stay = {.blocks = {below}}});
-  if (!book.TakeBack(sequence->id, Keys(sequence, index, 1).front())) return;
-  moves_.up.push_back({.group = 0,
-                       .device = book.table(0, sequence->id)[static_cast<size_t>(index)],
-                       .below = below});
+  const bool fresh = book.TakeBack(sequence->id, Keys(sequence, index, 1).front());
+  const kv::BlockId device = book.table(0, sequence->id)[static_cast<size_t>(index)];
+  moving_.push_back({.stay = {.blocks = {below}}, .sequence = sequence, .brought_back = device});
+  if (!fresh) return;
+  moves_.up.push_back({.group = 0, .device = device, .below = below});
   moves_.up_at_once = true;
   ++counters_.blocks_up;
   ++counters_.brought_back;
@@ -151,6 +151,11 @@ void Parking::BeginPlan(kv::GroupBooks& book) {
   // alone, which come behind them.
   for (const Moving& moving : moving_) tier_.Release(moving.stay);
   moving_.clear();
+  std::erase_if(lent_, [&](const Lent& lent) {
+    const bool over = lent.loan->over.load(std::memory_order_acquire);
+    if (over) tier_.Release(lent.stay);
+    return over;
+  });
   // What was evicted since for other ends than a step is written over already.
   book.ForgetEvicted();
 }
@@ -246,6 +251,24 @@ void Parking::Demote(int num_groups) {
   }
 }
 
+std::shared_ptr<kv::KvLoan> Parking::Lend(Sequence* sequence, int replica) {
+  if (!options_.lends || !sequence->parked) return nullptr;
+  ParkedKv& parked = *sequence->parked;
+  const auto is_far = [&](kv::BlockId block) { return block >= options_.blocks.near(); };
+  if (std::ranges::any_of(parked.stay.blocks, is_far)) return nullptr;
+  auto loan = std::make_shared<kv::KvLoan>();
+  loan->replica = replica;
+  loan->choice = sequence->choice_index;
+  loan->computed = parked.computed;
+  loan->first_held = parked.first_held;
+  loan->first_block = parked.first_block;
+  loan->below = parked.stay.blocks;
+  lent_.push_back({loan, std::move(parked.stay)});
+  sequence->parked.reset();
+  sequence->park_id = 0;
+  return loan;
+}
+
 void Parking::Forget(Sequence* sequence) {
   if (sequence->parked) tier_.Release(sequence->parked->stay);
   sequence->parked.reset();
@@ -258,7 +281,8 @@ void Parking::Keep(std::span<const kv::KeptBlock> blocks) {
   counters_.kept += std::ssize(blocks);
 }
 
-void Parking::Lose(const kv::LostBlocks& lost, std::vector<Sequence*>* broken) {
+void Parking::Lose(const kv::LostBlocks& lost, kv::GroupBooks& book,
+                   std::vector<Sequence*>* broken) {
   if (!lost.closed.ok() && !std::exchange(lossy_closed_, true)) {
     const bool leaves_near = options_.blocks.far() > 0;
     if (leaves_near) tier_.CloseFar();
@@ -273,6 +297,7 @@ void Parking::Lose(const kv::LostBlocks& lost, std::vector<Sequence*>* broken) {
     for (const Moving& moving : moving_) {
       if (moving.sequence == nullptr || std::ranges::count(moving.stay.blocks, block) == 0)
         continue;
+      if (moving.brought_back >= 0) book.Unseal(moving.brought_back);
       if (std::ranges::count(*broken, moving.sequence) == 0) broken->push_back(moving.sequence);
     }
   }

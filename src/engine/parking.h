@@ -17,6 +17,7 @@
 #include "engine/sequence.h"
 #include "kv/book/group_books.h"
 #include "kv/book/tier_book.h"
+#include "kv/loan.h"
 #include "kv/tier/store.h"
 #include "schedule/park.h"
 
@@ -28,6 +29,8 @@ struct ParkingOptions {
   bool shared_keys = true;  // blocks' keys are; else a choice's own
   bool streams = false;     // rows see all of a choice, some of it below
   bool keeps = false;       // the tier is kept for the next job, which asks for prompts
+  // Other replicas read what lies in memory; what is to go there has when a plan is begun.
+  bool lends = false;
   const char* size_flag = "--kv-offloading-size";  // which says how many blocks
 };
 
@@ -35,6 +38,7 @@ struct ParkCounters {
   int64_t parks = 0, returns = 0;
   int64_t refused = 0;     // preempted choices for which the tier had no room
   int64_t recomputed = 0;  // those that were cheaper to compute again
+  int64_t gifts = 0;       // parked choices of other replicas that came with their blocks
   int64_t blocks_up = 0;
   int64_t brought_back = 0;       // those of them that running choices had below
   int64_t blocks_up_far = 0;      // those of them from the far level
@@ -72,6 +76,7 @@ class Parking {
   // Puts below what the book has noted as evicted since a plan was begun, as far as there is room.
   void StoreEvicted(kv::GroupBooks& book);
   bool stores_evicted() const;
+  bool closed() const { return closed_; }  // nothing goes down any more
   // What moved for the last plan is under way; what came up may be given up by the tier.
   void BeginPlan(kv::GroupBooks& book);
   // The choice is in the book again; its blocks from committed() on are filled from below.
@@ -84,13 +89,21 @@ class Parking {
   bool StopReturning(Sequence* sequence) { return std::erase(returning_, sequence) > 0; }
   // Puts the full blocks of the choice's prompt below for the next job, where the tier is kept.
   void Seal(Sequence* sequence, const kv::GroupBooks& book);
+  // Lends what the choice has below to another replica; null: it has nothing in memory. The choice
+  // has nothing here from then on.
+  std::shared_ptr<kv::KvLoan> Lend(Sequence* sequence, int replica);
+  // So many blocks came up that another replica has lent of its tier.
+  void CountGift(int64_t blocks) {
+    ++counters_.gifts;
+    counters_.blocks_up += blocks;
+  }
   // What the choice has below is needed no more.
   void Forget(Sequence* sequence);
   // Blocks that are below already, before anything else.
   void Keep(std::span<const kv::KeptBlock> blocks);
-  // Blocks below are lost. Appends to `broken` the choices that came back for the last plan and
-  // lack some of theirs.
-  void Lose(const kv::LostBlocks& lost, std::vector<Sequence*>* broken);
+  // Blocks below are lost. Appends to `broken` the choices that came back for the last plan, or
+  // took blocks back, and lack some of these: nobody shares them any more.
+  void Lose(const kv::LostBlocks& lost, kv::GroupBooks& book, std::vector<Sequence*>* broken);
   // Blocks that move before the step that is planned now.
   kv::TierMoves& moves() { return moves_; }
   bool shared_keys() const { return options_.shared_keys; }
@@ -124,9 +137,15 @@ class Parking {
   // Blocks that move for the plan in hand: nobody may write over them before that.
   struct Moving {
     kv::TierStay stay;
-    Sequence* sequence = nullptr;  // that comes back whole; null: blocks alone move
+    Sequence* sequence = nullptr;   // that they come back to; null: blocks alone move
+    kv::BlockId brought_back = -1;  // where the one that lies on the device from now on does
   };
   std::vector<Moving> moving_;
+  struct Lent {
+    std::shared_ptr<kv::KvLoan> loan;
+    kv::TierStay stay;
+  };
+  std::vector<Lent> lent_;
   bool closed_ = false;        // nothing goes down any more
   bool lossy_closed_ = false;  // nor where blocks can be lost
 };

@@ -91,7 +91,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
                     plan.num_blocks, digest);
   if (plan.tier_blocks.all() > 0) {
     FB_ASSIGN_OR_RETURN(rank->tier_, kv::Tier::Create(*rank->device_, *rank->kv_, plan.tier_blocks,
-                                                      membership.kv_file));
+                                                      membership.kv_file, membership.slow_kv_up));
   }
   decoder.kv = rank->kv_->view();
   if (plan.streamed_blocks > 0) {

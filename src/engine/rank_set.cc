@@ -79,6 +79,35 @@ base::Result<uint64_t> RankSet::PullLoan(const kv::KvLoan& loan, const kv::Group
   return bytes;
 }
 
+base::Result<uint64_t> RankSet::PullBelow(const kv::KvLoan& loan, const RankSet& giver,
+                                          const kv::GroupBooks& book, kv::SequenceId sequence) {
+  std::vector<kv::TierMove> moves;
+  const int64_t end = loan.first_block + std::ssize(loan.below);
+  for (int group = 0; group < book.num_groups(); ++group) {
+    for (int64_t block = loan.first_held[static_cast<size_t>(group)] / kv::kBlockTokens;
+         block < end; ++block) {
+      moves.push_back({.group = group,
+                       .device = book.table(group, sequence)[static_cast<size_t>(block)],
+                       .below = loan.below[static_cast<size_t>(block - loan.first_block)]});
+    }
+  }
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    kv::Tier& tier = *ranks_[i]->tier();
+    bytes -= tier.bytes_up();
+    tier.UpFrom(giver.ranks_[i]->tier()->store(), moves);
+    bytes += tier.bytes_up();
+  }
+  for (const auto& rank : ranks_) FB_RETURN_IF_ERROR(WaitUp(*rank->tier()));
+  return bytes;
+}
+
+base::Status RankSet::WaitUp(kv::Tier& tier) const {
+  if (tier.WaitUp(timeout_)) return {};
+  return {kStepTimeout, fmt::format("KV cache did not come up from below the device in {}",
+                                    base::FormatDuration(static_cast<double>(timeout_) * 1e-9))};
+}
+
 void RankSet::MoveKv(const kv::TierMoves& moves) {
   // What goes on from one level below to the next has been counted.
   kv_blocks_down_ +=
@@ -92,7 +121,6 @@ void RankSet::MoveKv(const kv::TierMoves& moves) {
 }
 
 base::Result<kv::LostBlocks> RankSet::LostBelow() {
-  kv::LostBlocks all;
   for (const auto& rank : ranks_) {
     kv::Tier* const tier = rank->tier();
     if (tier == nullptr) continue;
@@ -101,12 +129,16 @@ base::Result<kv::LostBlocks> RankSet::LostBelow() {
     const bool reads_digests =
         rank->window() != nullptr && rank->kv().view().groups.front().digests != nullptr;
     if (!tier->store().can_lose() && !reads_digests) continue;
-    if (!tier->WaitUp(timeout_)) {
-      return base::Status(kStepTimeout,
-                          fmt::format("KV cache did not come up from below the device in {}",
-                                      base::FormatDuration(static_cast<double>(timeout_) * 1e-9)));
-    }
-    const kv::LostBlocks lost = tier->store().TakeLost();
+    FB_RETURN_IF_ERROR(WaitUp(*tier));
+  }
+  return TakeLost();
+}
+
+kv::LostBlocks RankSet::TakeLost() {
+  kv::LostBlocks all;
+  for (const auto& rank : ranks_) {
+    if (rank->tier() == nullptr) continue;
+    const kv::LostBlocks lost = rank->tier()->store().TakeLost();
     all.blocks.insert(all.blocks.end(), lost.blocks.begin(), lost.blocks.end());
     if (all.closed.ok()) all.closed = lost.closed;
   }

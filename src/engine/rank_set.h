@@ -39,6 +39,9 @@ class RankSet {
   // Pulls what was lent into the blocks of `sequence`, and waits for it; returns the bytes.
   base::Result<uint64_t> PullLoan(const kv::KvLoan& loan, const kv::GroupBooks& book,
                                   kv::SequenceId sequence);
+  // The same of what lies below, in the tiers of `giver`, whose ranks are cut alike.
+  base::Result<uint64_t> PullBelow(const kv::KvLoan& loan, const RankSet& giver,
+                                   const kv::GroupBooks& book, kv::SequenceId sequence);
   // Before a step is enqueued: what moves between the devices and the tier below, and then what
   // the step reads through the window.
   void MoveKv(const kv::TierMoves& moves);
@@ -46,6 +49,8 @@ class RankSet {
   // Before a step is planned: what was found lost below since the last call, once what came up is
   // there. Errors: kStepTimeout.
   base::Result<kv::LostBlocks> LostBelow();
+  // The same of what is there now.
+  kv::LostBlocks TakeLost();
   // Bytes of all ranks that went down and came up, and processor time of their copies.
   struct TierTraffic {
     uint64_t down = 0, up = 0, streamed = 0;
@@ -74,6 +79,8 @@ class RankSet {
     int64_t kv_blocks_down = 0, kv_blocks_up = 0;
   };
   Counts Count() const;
+  // Until what comes up is there: kStepTimeout.
+  base::Status WaitUp(kv::Tier& tier) const;
 
   runtime::Runtime& runtime_;
   const std::vector<std::unique_ptr<Rank>> ranks_;

@@ -218,9 +218,11 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   if (const base::Status done = ranks_.WaitStep(index); !done.ok()) return Stall(done.ToString());
   const base::Status recorded = routing_.Record(ranks_.all(), index, flight.rows);
   if (!recorded.ok()) return Stall(recorded.ToString());
+  if (choices_.streaming().on()) DropLost(flight);
   const size_t running = choices_.num_running();
   MeasureStep(flight.rows, &meters_);
   for (size_t i = 0; i < flight.rows.size(); ++i) {
+    if (flight.rows[i].sequence == nullptr) continue;
     choices_.Commit(flight.rows[i]);
     CommitLogits(flight, i);
     choices_.CloseIfEnded(flight.rows[i], finished);
@@ -244,6 +246,16 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   ++ended_;
   Publish();
   return StepEnd::kStepped;
+}
+
+void Replica::DropLost(Flight& flight) {
+  // What the step was to read from below and could not is known by now.
+  const kv::LostBlocks lost = ranks_.TakeLost();
+  if (lost.blocks.empty()) return;
+  choices_.LoseBelow(lost);
+  for (ChoiceRows& rows : flight.rows) {
+    if (!rows.sequence->in_flight) rows.sequence = nullptr;
+  }
 }
 
 void Replica::CommitLogits(Flight& flight, size_t index) {
@@ -284,13 +296,19 @@ base::Result<Turn> Replica::StepIdle(bool ended) {
   return round.turn;
 }
 
-base::Status Replica::Adopt(Gift gift) {
+base::Status Replica::Adopt(Gift gift, const Replica* giver) {
   int64_t& kv_bytes = gift.handed_over ? stats_.kv_bytes_handed_over : stats_.kv_bytes_stolen;
   for (const Choices::Adopted& adopted : choices_.Adopt(gift)) {
     const kv::SequenceId id = adopted.sequence->id;
     // After an error the device may still read: the loan is not over.
-    FB_ASSIGN_OR_RETURN(const uint64_t bytes, ranks_.PullLoan(*adopted.loan, choices_.book(), id));
-    kv_bytes += static_cast<int64_t>(bytes);
+    if (adopted.loan->below.empty()) {
+      FB_ASSIGN_OR_RETURN(const uint64_t bytes,
+                          ranks_.PullLoan(*adopted.loan, choices_.book(), id));
+      kv_bytes += static_cast<int64_t>(bytes);
+    } else {
+      FB_RETURN_IF_ERROR(
+          ranks_.PullBelow(*adopted.loan, giver->ranks_, choices_.book(), id).status());
+    }
     choices_.Resume(adopted);
     ranks_.SetTable(choices_.book(), id, 0);
   }

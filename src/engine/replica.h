@@ -48,8 +48,9 @@ class Replica {
   Choices& choices() { return choices_; }
   const Choices& choices() const { return choices_; }
   // Takes over a request; what was lent is pulled from the replica that lends it, and is over then.
-  // Errors: the device's, a pull that does not end.
-  base::Status Adopt(Gift gift);
+  // `giver`: that lends it, of the same group, where it may lie below. Errors: the device's, a pull
+  // that does not end.
+  base::Status Adopt(Gift gift, const Replica* giver = nullptr);
 
   // Begins a step and commits the oldest one in flight. Requests that came to their end are
   // appended to `finished`. kIdle: nothing runs or waits. kBegun: none was committed, since one
@@ -108,6 +109,8 @@ class Replica {
   void BuildBatch(Flight& flight);
   void RecordPlan(uint64_t bytes_pulled, Flight* flight);
   StepEnd End(std::vector<RequestResult>* finished, StepRecord* record);
+  // Takes the rows of choices away from the step that has ended which read what was lost.
+  void DropLost(Flight& flight);
   void CommitLogits(Flight& flight, size_t index);
   // Makes the counters what published() gives.
   void Publish();

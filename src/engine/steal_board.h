@@ -25,8 +25,8 @@
 
 namespace forebay::engine {
 
-// All choices of the request wait. What is lent is the KV of those that ran: a request that is
-// stolen has one at most.
+// All choices of the request wait. What is lent is the KV of those that ran, of which a request
+// that is stolen has one at most, or were parked.
 struct Gift {
   int from = 0;  // the replica, among the job's
   std::unique_ptr<RequestState> state;

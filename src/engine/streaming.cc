@@ -32,24 +32,25 @@ void Streaming::Observe(double seconds, double waited_seconds) {
       .exposed_seconds = waited_seconds - std::exchange(last_.waited_seconds, waited_seconds),
       .blocks = read_};
   // A step waits for what goes below, and the one after it for what came back: of a few blocks that
-  // is little.
-  constexpr int64_t kFewBlocks = 4;
+  // is little, beside many that are read.
+  const int64_t few_blocks = std::min<int64_t>(4, read_ / 32);
   const ParkCounters counters = parking_.counters();
   const int64_t moved = counters.tier.stored + counters.blocks_up;
-  if (moved - std::exchange(last_.moved_blocks, moved) > kFewBlocks) last_.settling = 2;
+  if (moved - std::exchange(last_.moved_blocks, moved) > few_blocks) last_.settling = 2;
   if (last_.settling > 0) {
     --last_.settling;
-  } else if (limit_.Observe(step) && limit_.shrinks() == 1) {
+  } else if (limit_.Observe(step) && !warned_) {
     Warn();
   }
 }
 
-void Streaming::Warn() const {
+void Streaming::Warn() {
   // Far from it: the prices are others than foreseen, and not the load.
   constexpr double kAsForeseen = 0.8;
   const kv::StreamedStep& seen = limit_.last();
   const double rate = static_cast<double>(seen.blocks) * options_.block_bytes / seen.seconds;
   if (rate >= kAsForeseen * options_.bytes_per_s) return;
+  warned_ = true;
   base::Log(
       base::LogLevel::kWarning,
       fmt::format("KV cache comes up at {:.2f} GB/s where {:.2f} were foreseen, and {:.0f} % "
@@ -61,7 +62,7 @@ void Streaming::Warn() const {
 
 StreamCounters Streaming::counters() const {
   return {.places = places_.num_places(),
-          .limit = limit_.limit(),
+          .limit = limit(),
           .least = limit_.lowest(),
           .shrinks = limit_.shrinks()};
 }
@@ -150,6 +151,22 @@ void Streaming::BringBack(Sequence* sequence) {
 
 void Streaming::NoteChanged(Sequence* sequence) {
   if (std::ranges::count(changed_, sequence) == 0) changed_.push_back(sequence);
+}
+
+void Streaming::Lose(const kv::LostBlocks& lost, std::span<Sequence* const> running,
+                     std::vector<Sequence*>* broken) {
+  if (!on()) return;
+  // A disk that gives nothing back whole would have choices computed for ever.
+  constexpr int64_t kMostLost = 64;
+  const auto is_lost = [&](const StreamedKv& block) {
+    return std::ranges::count(lost.blocks, block.below) > 0;
+  };
+  for (size_t i = 0; i < running.size() && !lost.blocks.empty(); ++i) {
+    const int64_t count = std::ranges::count_if(running[i]->streamed, is_lost);
+    lost_ += count;
+    if (count > 0 && std::ranges::count(*broken, running[i]) == 0) broken->push_back(running[i]);
+  }
+  closed_ |= lost_ > kMostLost || (!lost.closed.ok() && parking_.closed());
 }
 
 void Streaming::End(Sequence* sequence) {

@@ -58,7 +58,7 @@ class Streaming {
   bool measures() const { return on() && (options_.bytes_per_s > 0 || options_.flip_seed != 0); }
   // Blocks that may be streamed at most, those that more can be streamed of, sooner or later, and
   // at most now.
-  int32_t limit() const { return limit_.limit(); }
+  int32_t limit() const { return closed_ ? 0 : limit_.limit(); }
   int64_t room() const { return std::max<int64_t>(0, limit() - taken()); }
   int64_t Movable(std::span<Sequence* const> running) const;
   // Those that are streamed and should not be.
@@ -74,6 +74,10 @@ class Streaming {
   // Brings back what should not be streamed, as far as blocks are available: after all others of
   // the step have theirs.
   void BringBack(std::span<Sequence* const> running);
+  // Blocks below are lost: appends to `broken` those of the running choices that read them. Where
+  // nothing goes below any more, or too much is lost there, no more is streamed.
+  void Lose(const kv::LostBlocks& lost, std::span<Sequence* const> running,
+            std::vector<Sequence*>* broken);
   // The choice runs no more, or not here; before it leaves the book.
   void End(Sequence* sequence);
 
@@ -93,7 +97,8 @@ class Streaming {
   void BringBack(Sequence* sequence);
   void NoteChanged(Sequence* sequence);
   int64_t taken() const { return places_.num_places() - places_.room(); }
-  void Warn() const;
+  // Says once that copies come more slowly than was foreseen, if they do.
+  void Warn();
 
   const StreamingOptions options_;
   const KvDigest& kv_digest_;
@@ -103,6 +108,9 @@ class Streaming {
   kv::StreamLimit limit_;
   base::Rng flips_;   // seeded by flip_seed
   int64_t read_ = 0;  // blocks, by the last step
+  bool warned_ = false;
+  int64_t lost_ = 0;     // blocks that were read
+  bool closed_ = false;  // no further ones are streamed
   // When the last step was observed, and steps to come that wait for blocks that were moved.
   struct {
     double seconds = 0, waited_seconds = 0;

@@ -12,8 +12,12 @@ struct HoldArgs {
   runtime::TimeNs time;
 };
 
+void Sleep(const HoldArgs& args, const device::WorkerContext& context) {
+  if (context.worker == 0) args.runtime->Sleep(args.time);
+}
+
 // Sleeping would take longer than most meetings do.
-void Hold(const HoldArgs& args, const device::WorkerContext& context) {
+void Spin(const HoldArgs& args, const device::WorkerContext& context) {
   if (context.worker != 0) return;
   const runtime::TimeNs end = args.runtime->Now() + args.time;
   while (args.runtime->Now() < end) args.runtime->Yield();
@@ -21,12 +25,22 @@ void Hold(const HoldArgs& args, const device::WorkerContext& context) {
 
 }  // namespace
 
+runtime::TimeNs TimeOf(uint64_t bytes, const LinkPace& pace) {
+  if (pace.bytes_per_s == 0) return 0;
+  return std::llround(1e9 * static_cast<double>(bytes) / pace.bytes_per_s);
+}
+
+void Hold(device::Stream& stream, runtime::Runtime& runtime, runtime::TimeNs time,
+          const char* label) {
+  stream.Enqueue(device::MakeOperation<&Sleep>({.kind = cost::OpKind::kOther, .label = label},
+                                               HoldArgs{&runtime, time}));
+}
+
 void Pace(device::Stream& stream, uint64_t bytes, const LinkPace& pace) {
   FB_CHECK(!pace.runtime->is_virtual(), "a paced link in virtual time, which does not pass");
-  const double seconds = static_cast<double>(bytes) / pace.bytes_per_s;
-  const HoldArgs args{pace.runtime, std::llround(1e9 * seconds)};
+  const HoldArgs args{pace.runtime, TimeOf(bytes, pace)};
   stream.Enqueue(
-      device::MakeOperation<&Hold>({.kind = cost::OpKind::kOther, .label = "pace"}, args));
+      device::MakeOperation<&Spin>({.kind = cost::OpKind::kOther, .label = "pace"}, args));
 }
 
 }  // namespace forebay::fabric

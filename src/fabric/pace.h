@@ -1,5 +1,5 @@
 // Links slower than the machine's, for trials: ranks of one memory take as long over what they read
-// of each other as over a link of a given rate.
+// of each other, or of what lies below them, as over a link of a given rate.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,17 @@
 namespace forebay::fabric {
 
 struct LinkPace {
-  runtime::Runtime* runtime = nullptr;  // a real one, which outlives the ranks; null: none
-  double bytes_per_s = 0;
+  runtime::Runtime* runtime = nullptr;  // that of the ranks, which it outlives; null: none
+  double bytes_per_s = 0;               // 0: bytes take no time
 };
 
-// Holds `stream` for as long as `bytes` take over such a link. REQUIRES: pace.runtime.
+// How long so many bytes take over such a link.
+runtime::TimeNs TimeOf(uint64_t bytes, const LinkPace& pace);
+// Holds `stream` for so long, which takes no core, in an operation of that name, a literal.
+void Hold(device::Stream& stream, runtime::Runtime& runtime, runtime::TimeNs time,
+          const char* label);
+// Holds `stream` for as long as `bytes` take over such a link, and a core with it: to the
+// microsecond. REQUIRES: a real pace.runtime.
 void Pace(device::Stream& stream, uint64_t bytes, const LinkPace& pace);
 
 }  // namespace forebay::fabric

@@ -10,23 +10,25 @@
 
 namespace forebay::kv {
 
-// KV as far as the choice's rows still see it, in the memory of the replica that gave it. Its
-// blocks stay open in the giver's book, and so as they are, until the one that got it says that it
-// is over.
+// KV as far as the choice's rows still see it, in the memory of the replica that gave it, or in the
+// host's below it, where the choice was parked. Its blocks stay open in the giver's book, and so as
+// they are, until the one that got it says that it is over.
 struct KvLoan {
   int replica = 0;                           // that lends it, among the job's
   int32_t num_blocks = 0;                    // in its cache
   int32_t choice = 0;                        // the request's
   SequenceId sequence = -1;                  // in its book
   int64_t computed = 0;                      // positions
-  std::vector<std::vector<BlockId>> tables;  // by KV group
+  std::vector<std::vector<BlockId>> tables;  // by KV group; none: it lies below
   std::vector<int64_t> first_held;           // by KV group: positions before it are not lent
+  int64_t first_block = 0;                   // of a table, that below[0] holds
+  std::vector<BlockId> below;                // in the tier
   std::atomic<bool> offered{false};          // nobody has taken the request yet
   std::atomic<bool> over{false};             // nobody reads it any more
 
   // The blocks of the KV group that has most.
   int32_t blocks() const {
-    int64_t most = 0;
+    auto most = static_cast<int64_t>(below.size());
     for (size_t group = 0; group < tables.size(); ++group) {
       most = std::max(
           most, static_cast<int64_t>(tables[group].size()) - first_held[group] / kBlockTokens);

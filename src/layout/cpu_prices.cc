@@ -51,9 +51,10 @@ bool DecidesByPrices(const EngineOptions& options) {
 }
 
 bool StreamsByPrices(const EngineOptions& options) {
-  const Offloading offload = options.tier.offload;
-  if (!options.tier.in_memory() || offload == Offloading::kOff || offload == Offloading::kAlways)
-    return false;
+  const TierOptions& tier = options.tier;
+  const Offloading offload = tier.offload;
+  if (!tier.in_memory() && (!tier.in_file() || tier.keep_file)) return false;
+  if (offload == Offloading::kOff || offload == Offloading::kAlways) return false;
   if (offload != Offloading::kAuto) return true;
   // Where nothing can be streamed, `auto` is `off`.
   const Layout layout = options.layout.value_or(Layout{});

@@ -412,13 +412,19 @@ base::Result<model::ModelConfig> AsStored(const MachineOptions& options, bool ha
   return model;
 }
 
-base::Status CheckWire(const EngineOptions& options, const LayoutPlan& plan) {
+base::Status CheckLinks(const EngineOptions& options, const LayoutPlan& plan) {
   const bool meet = plan.layout.ranks_per_stage() > 1;
   if (options.trial.link_gbps > 0 && !(plan.machine.has_data && meet)) {
     return {
         base::kInvalidArgument,
         fmt::format("--link-gbps {}: expected real ranks that meet, with tp or sp of at least 2",
                     options.trial.link_gbps)};
+  }
+  if (options.trial.slows_kv_up() &&
+      !(plan.machine.has_data && (options.tier.in_memory() || options.tier.in_file()))) {
+    return {base::kInvalidArgument,
+            "--kv-up-gbps and --kv-up-stall: expected real devices with KV below them, by "
+            "--kv-offloading-size or --kv-file"};
   }
   if (!options.machine.tp_wire_bf16) return {};
   if (plan.machine.has_data) {
@@ -519,7 +525,7 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::M
       plan.layout,
       ChooseLayout(options, config, num_devices > 0 ? num_devices : plan.machine.spec.count));
   FB_ASSIGN_OR_RETURN(plan.routing, PlanRouting(options, config, plan));
-  FB_RETURN_IF_ERROR(CheckWire(options, plan));
+  FB_RETURN_IF_ERROR(CheckLinks(options, plan));
   FB_RETURN_IF_ERROR(CheckRequests(options, plan));
   plan.steps_in_flight =
       options.limits.steps_in_flight ? options.limits.steps_in_flight : plan.layout.pp;

@@ -132,7 +132,7 @@ void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
   uint64_t streamed = 0;
   if (request.streamed_blocks > 0) {
     streamed = std::min({static_cast<uint64_t>(request.streamed_blocks),
-                         static_cast<uint64_t>(TierBlocksOf(request, *plan).in_memory),
+                         static_cast<uint64_t>(TierBlocksOf(request, *plan).near()),
                          rest / 2 / place, useful - resident(0)});
   }
   SetBlocks(request, static_cast<int32_t>(resident(streamed)), static_cast<int32_t>(streamed),
@@ -225,7 +225,7 @@ base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request) {
   if (plan.num_blocks == 0) return TooSmall(plan, request, block_bytes);
   const uint64_t needed = static_cast<uint64_t>(plan.max_blocks_per_sequence) * block_bytes;
   const bool tier_helps = LayersCannotStream(plan).empty() && request.steps_in_flight == 1 &&
-                          request.host_bytes < needed;
+                          std::max(request.host_bytes, request.file_bytes) < needed;
   return base::Status(
       kMemoryTooSmall,
       fmt::format(

@@ -70,7 +70,7 @@ struct MemoryPlan {
   kv::TierBlocks tier_blocks;   // blocks of every group that lie below the device
   uint64_t tier_bytes = 0;      // taken from the host's memory
   uint64_t file_bytes = 0;      // taken from the file
-  int32_t streamed_blocks = 0;  // those in memory that running choices may read by a window
+  int32_t streamed_blocks = 0;  // those below that running choices may read by a window
   StepShape step_shape;
   int32_t steps_in_flight = 1;
   // What the rank allocates, in this order: layout/region_table.cc.

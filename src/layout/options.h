@@ -154,7 +154,12 @@ struct TrialOptions {
   device::HazardChecker* checker = nullptr;
   double overcommit = 1;  // schedule::StepView::overcommit
   double link_gbps = 0;   // GB/s at which real ranks of a stage meet; 0: as fast as they do.
-  double host_link = 1;   // Of simulated devices: the part of its rate that the host's link has.
+  // GB/s at which KV comes up to real devices; 0: as fast as it does. And one copy of streamed KV
+  // that stands still for so many seconds, its number counted by its rank; 0: none does.
+  double kv_up_gbps = 0, kv_up_stall = 0;
+  int64_t kv_up_stall_at = 100;
+  bool slows_kv_up() const { return kv_up_gbps > 0 || kv_up_stall > 0; }
+  double host_link = 1;  // Of simulated devices: the part of its rate that the host's link has.
   uint64_t flip_streaming = 0;  // Draws anew every few steps how much is streamed; 0: it does not.
   int flip_every = 0;  // So many steps are taken together, so many not; 0: as the mode says.
   // So many steps in each of the layout's modes in turn, or schedule::kFlipAtRandom; 0: as rows

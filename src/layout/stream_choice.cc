@@ -196,13 +196,14 @@ StreamTrial ChooseHidden(const std::vector<StreamTrial>& trials) {
   return most;
 }
 
-std::string CannotStream(const LayoutPlan& plan) {
+std::string CannotStream(const TierOptions& tier, const LayoutPlan& plan) {
   const MemoryPlan& memory = plan.ranks[0].memory;
-  if (memory.tier_blocks.in_memory == 0 && memory.tier_blocks.in_file > 0)
-    return "what lies below is in a file (--kv-file), which is read in whole blocks; expected "
-           "--kv-offloading-size beside it";
-  if (memory.tier_blocks.in_memory == 0)
-    return "there is no memory below the device; expected --kv-offloading-size beside it";
+  if (memory.tier_blocks.all() == 0)
+    return "there is nothing below the device; expected --kv-offloading-size or --kv-file beside "
+           "it";
+  if (memory.tier_blocks.in_memory == 0 && tier.keep_file)
+    return "what lies below is in a file that is kept, whose blocks are read whole; expected "
+           "--kv-offloading-size beside it, or no --kv-file-keep";
   if (plan.layout.pp > 1)
     return fmt::format("stages have steps of several choices in flight; expected pp=1, not {}",
                        plan.layout.pp);
@@ -224,7 +225,7 @@ base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfi
       options.roles
           ? "KV goes over to the ranks of another role, which cannot read what lies below; "
             "expected --layout, or off"
-          : CannotStream(*plan);
+          : CannotStream(options.tier, *plan);
   if (!why_not.empty()) return forced ? refuse(why_not) : base::Status::Ok();
   if (wanted == Offloading::kOff) return {};
   LayoutPlan most = *plan;

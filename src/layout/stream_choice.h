@@ -29,7 +29,7 @@ StreamTrial ChooseFastest(const std::vector<StreamTrial>& trials);
 StreamTrial ChooseHidden(const std::vector<StreamTrial>& trials);
 
 // Why nothing can be streamed under the plan; empty: it can.
-std::string CannotStream(const LayoutPlan& plan);
+std::string CannotStream(const TierOptions& tier, const LayoutPlan& plan);
 
 // Sets plan->streamed_blocks as the options have it, and divides the memory anew by `divide`. The
 // plan is one without. `pricer`: of its ranks. Where that is left open and pays, it also sets those

@@ -7,6 +7,12 @@
 
 namespace forebay::layout {
 
+double StreamRate(const cost::DeviceProfile& profile, const kv::TierBlocks& below, int ranks) {
+  const double link = cost::HostRate(profile);
+  if (below.in_memory > 0 || below.in_file == 0) return link;
+  return 1 / (1 / link + ranks / cost::DiskReadRate(profile));
+}
+
 kv::OffloadCosts StreamingCosts(const StepPricer& pricer, const MachinePlan& machine,
                                 const MemoryPlan& memory, double held_blocks,
                                 double streamed_blocks, const cost::Work& alone,
@@ -14,7 +20,7 @@ kv::OffloadCosts StreamingCosts(const StepPricer& pricer, const MachinePlan& mac
   const cost::DeviceProfile& profile = pricer.profile();
   const kv::KvGroup& group = memory.kv_groups[0];
   const double part = static_cast<double>(group.layout.LayerBytes()),
-               rate = cost::HostRate(profile);
+               rate = StreamRate(profile, memory.tier_blocks, machine.spec.count);
   const auto layers = static_cast<double>(group.layers.size());
   const StepPulls copies{
       .bytes = static_cast<uint64_t>(streamed_blocks * part * layers) + pulls.bytes,

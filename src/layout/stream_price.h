@@ -13,6 +13,10 @@ inline double HeldBlocks(int64_t tokens, int64_t choices) {
   return static_cast<double>(tokens) / kernels::kBlockTokens + static_cast<double>(choices) / 2;
 }
 
+// Bytes a second at which what is streamed comes up to a rank: over the host's link, and before
+// that from the disk, which all `ranks` share, where memory holds nothing.
+double StreamRate(const cost::DeviceProfile& profile, const kv::TierBlocks& below, int ranks);
+
 // A step of one rank in a steady row of such steps, by the prices of its device and its host's
 // link. `alone`: with all of `held_blocks` resident, without what it pulls of weights (`pulls`);
 // blocks that are not resident pass through the window, and where peers are reached through the

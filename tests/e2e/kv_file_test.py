@@ -119,7 +119,7 @@ class KvFile(support.TestCase):
         refused("kv_file_invalid", "tmpfs", path="/dev/shm/forebay-kv-file-e2e")
         refused("kv_file_no_space", self.path, "the disk has", size="900TiB")
         refused("kv_file_size_invalid", "--kv-file-size 64 is 64 bytes", "64GiB?", size="64", exit_code=2)
-        refused("kv_offload_invalid", "--kv-file", flags=["--kv-offload", "always"])
+        refused("kv_offload_invalid", "--kv-file-keep", flags=["--kv-offload", "always", "--kv-file-keep"])
         self.assertFalse(os.path.exists(self.path))
         with open(self.path, "wb") as file:
             file.write(b"mine")

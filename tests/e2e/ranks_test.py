@@ -86,6 +86,8 @@ class Layout(support.TestCase):
                              (["--memory-per-rank", "1GiB"], ["--memory 128MiB", "--memory-per-rank 1GiB", "one of them"]),
                              (["--pool-slots", "x"], ["--pool-slots", "8GiB"]),
                              (["--link-gbps", "1"], ["--link-gbps 1", "expected real ranks that meet"]),
+                             (["--kv-up-gbps", "1"], ["--kv-up-gbps and --kv-up-stall", "expected real devices with KV below"]),
+                             (["--kv-up-stall", "0"], ["--kv-up-stall"]),
                              (["--pool-slice", "0"], ["--pool-slice is 0"]),
                              (["--pool-requests", "0"], ["--pool-requests"]),
                              (["--devices", "2xcpu", "--layout", "dp=2,weights=striped,pool=1", "--pool-requests", "4"],

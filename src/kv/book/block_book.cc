@@ -340,6 +340,12 @@ bool BlockBook::TakeBack(SequenceId sequence, const PrefixKey& key) {
   return fresh;
 }
 
+void BlockBook::Unseal(BlockId block) {
+  State& s = *state_;
+  if (!std::exchange(s.blocks[block].sealed, false)) return;
+  if (s.index.Find(s.blocks[block].key) == block) s.index.Erase(s.blocks[block].key);
+}
+
 void BlockBook::Close(SequenceId sequence, int64_t spent_from) {
   State& s = *state_;
   Sequence& seq = s.Live(sequence);

@@ -119,6 +119,8 @@ class BlockBook {
   // prefixes are shared. Returns whether that is a new block, which the caller is to fill; else the
   // index had it. REQUIRES: first_held() > 0; a block is available, or the index has it.
   bool TakeBack(SequenceId sequence, const PrefixKey& key);
+  // The block, which sequences hold, has not what its key says: nobody finds it any more.
+  void Unseal(BlockId block);
   // Ends the sequence: its indexed blocks become cached, the others free. Those that hold positions
   // from `spent_from` on are spent.
   void Close(SequenceId sequence, int64_t spent_from = INT64_MAX);

@@ -68,6 +68,17 @@ TEST(BlockBookTest, SharesFullCommittedBlocksAndLeavesATokenToCompute) {
   EXPECT_EQ(book.CachedTokens(longer, 0, 97), 96);
 }
 
+TEST(BlockBookTest, NobodyFindsWhatIsUnsealed) {
+  BlockBook book({.num_blocks = 8, .max_sequences = 4, .max_blocks_per_sequence = 4});
+  const Tokens tokens = Iota(97);
+  const SequenceId a = OpenAndFill(book, tokens);
+  book.Unseal(book.table(a)[1]);
+  EXPECT_EQ(book.CachedTokens(tokens, 0, 97), 32);
+  book.Close(a);
+  book.CheckInvariants();
+  EXPECT_EQ(book.CachedTokens(tokens, 0, 97), 32);
+}
+
 TEST(BlockBookTest, WithoutSharingNothingIsCached) {
   BlockBook book(
       {.num_blocks = 8, .max_sequences = 4, .max_blocks_per_sequence = 4, .prefix_sharing = false});

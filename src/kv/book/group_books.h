@@ -43,6 +43,7 @@ class GroupBooks {
   // As in BlockBook, of the only group.
   void Replace(SequenceId sequence, BlockId entry);
   bool TakeBack(SequenceId sequence, const PrefixKey& key);
+  void Unseal(BlockId block) { books_[0].Unseal(block); }
   void Close(SequenceId sequence, int64_t spent_from = INT64_MAX);
 
   int num_groups() const { return static_cast<int>(books_.size()); }

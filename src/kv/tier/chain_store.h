@@ -25,6 +25,9 @@ class ChainStore final : public Store {
   void Down(device::Stream& stream, std::span<const TierMove> moves,
             device::DeviceEvent& stored) override;
   void Up(device::Stream& stream, std::span<const TierMove> moves) override;
+  void UpLayer(device::Stream& stream, const LayerFetch& fetch) override {
+    near_->UpLayer(stream, fetch);
+  }
   bool ReadsWritten(std::span<const TierMove> up) const override;
   // The near blocks' memory.
   const std::byte* memory() const override { return near_->memory(); }

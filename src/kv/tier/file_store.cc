@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "kv/tier/checksum.h"
 #include "kv/tier/strip_copies.h"
@@ -17,7 +18,12 @@ uint64_t FileBlockBytes(std::span<const KvGroup> groups, bool digests) {
 }
 
 FileStore::FileStore(const Cache& cache, int32_t num_blocks, const FileOptions& options)
-    : cache_(cache), num_blocks_(num_blocks), options_(options) {
+    : cache_(cache),
+      num_blocks_(num_blocks),
+      options_(options),
+      layer_bytes_(static_cast<uint64_t>(cache.view().groups[0].layout.LayerBytes())),
+      num_layers_(options.streams ? static_cast<int64_t>(cache.strips()[0][0].bytes / layer_bytes_)
+                                  : 0) {
   for (const std::vector<Cache::Strip>& strips : cache.strips()) {
     group_offsets_.push_back(block_bytes_);
     used_bytes_.push_back(StripBytes(strips));
@@ -26,6 +32,7 @@ FileStore::FileStore(const Cache& cache, int32_t num_blocks, const FileOptions& 
   group_offsets_.push_back(block_bytes_);
   const size_t parts = static_cast<size_t>(num_blocks) * cache.strips().size();
   checksums_.resize(parts);
+  layer_checksums_.resize(static_cast<size_t>(num_blocks * num_layers_));
   written_.resize(parts);
 }
 
@@ -69,26 +76,32 @@ uint64_t FileStore::PartBytes(const TierMove& move) const {
   return group_offsets_[group + 1] - group_offsets_[group];
 }
 
+FileStore::Batch& FileStore::NewBatch(const device::Region& staging) {
+  // Operations point to their batches, which stay until they are done.
+  while (!batches_.empty() && batches_.front().done) batches_.pop_front();
+  Batch& batch = batches_.emplace_back();
+  batch.store = this;
+  batch.staging = staging.data;
+  return batch;
+}
+
 template <typename Move>
 void FileStore::ForEachBatch(std::span<const TierMove> moves, const device::Region& staging,
                              const Move& move) {
-  // Operations point to their batches, which stay until they are done.
-  while (!batches_.empty() && batches_.front().done) batches_.pop_front();
   std::vector<TierMove> sorted(moves.begin(), moves.end());
   // In the order of the file neighbours become one request.
   std::ranges::sort(sorted, {}, [](const TierMove& m) { return std::pair(m.below, m.group); });
   for (size_t next = 0; next < sorted.size();) {
-    Batch& batch = batches_.emplace_back();
-    batch.store = this;
-    batch.staging = staging.data;
+    Batch& batch = NewBatch(staging);
     for (; next < sorted.size(); ++next) {
       const TierMove& each = sorted[next];
       if (batch.bytes + PartBytes(each) > staging.bytes) break;
       batch.parts.push_back({.move = each,
                              .file = static_cast<uint64_t>(each.below) * block_bytes_ +
                                      group_offsets_[static_cast<size_t>(each.group)],
-                             .staged = batch.bytes});
-      batch.bytes += PartBytes(each);
+                             .staged = batch.bytes,
+                             .bytes = PartBytes(each)});
+      batch.bytes += batch.parts.back().bytes;
     }
     move(batch, next == sorted.size());
   }
@@ -107,7 +120,7 @@ void FileStore::Down(device::Stream& stream, std::span<const TierMove> moves,
     // Once all is staged the device's blocks may be written again; that it stands in the file
     // matters to readers of the file alone.
     if (last) staged();
-    Enqueue(stream, batch, /*down=*/true);
+    Enqueue(stream, batch, /*down=*/true, "kv_file_write");
   });
 }
 
@@ -122,17 +135,41 @@ void FileStore::EnqueueStaging(device::Stream& stream, const TierMove& move, std
 
 void FileStore::Up(device::Stream& stream, std::span<const TierMove> moves) {
   ForEachBatch(moves, *up_, [&](Batch& batch, bool /*last*/) {
-    Enqueue(stream, batch, /*down=*/false);
+    Enqueue(stream, batch, /*down=*/false, "kv_file_read");
     for (const StagedPart& part : batch.parts)
       EnqueueUp(stream, cache_, part.move, batch.staging + part.staged);
   });
 }
 
-void FileStore::Enqueue(device::Stream& stream, Batch& batch, bool down) {
+void FileStore::UpLayer(device::Stream& stream, const LayerFetch& fetch) {
+  FB_CHECK(fetch.layer < num_layers_, "layer {} of {} is streamed", fetch.layer, num_layers_);
+  // Whole pages around each: they begin at the same place in the page.
+  const uint64_t begin = static_cast<uint64_t>(fetch.layer) * layer_bytes_,
+                 skew = begin % kFileAlignment,
+                 bytes = base::RoundUp(skew + layer_bytes_, kFileAlignment);
+  const auto at_once = static_cast<size_t>(up_->bytes / bytes);
+  for (LayerFetch rest = fetch; !rest.blocks.empty();) {
+    LayerFetch some = rest;
+    some.blocks = rest.blocks.first(std::min(at_once, rest.blocks.size()));
+    rest.blocks = rest.blocks.subspan(some.blocks.size());
+    Batch& batch = NewBatch(*up_);
+    for (const StreamedBlock& block : some.blocks) {
+      batch.parts.push_back(
+          {.move = {.below = block.below},
+           .file = static_cast<uint64_t>(block.below) * block_bytes_ + begin - skew,
+           .staged = batch.bytes,
+           .bytes = bytes,
+           .layer = fetch.layer});
+      batch.bytes += bytes;
+    }
+    Enqueue(stream, batch, /*down=*/false, fetch.label);
+    EnqueueGather(stream, some, {.data = batch.staging + skew, .index_stride = bytes});
+  }
+}
+
+void FileStore::Enqueue(device::Stream& stream, Batch& batch, bool down, const char* label) {
   (down ? bytes_written_ : bytes_read_) += batch.bytes;
-  cost::OpDesc desc{.kind = cost::OpKind::kFile,
-                    .label = down ? "kv_file_write" : "kv_file_read",
-                    .sharers = options_.sharers};
+  cost::OpDesc desc{.kind = cost::OpKind::kFile, .label = label, .sharers = options_.sharers};
   (down ? desc.write_bytes : desc.read_bytes) = static_cast<double>(batch.bytes);
   device::Operation operation = device::MakeOperation<&RunBatch>(desc, BatchArgs{&batch});
   if (down) {
@@ -158,12 +195,11 @@ std::vector<bool> FileStore::MoveAll(const Batch& batch, const Call& call,
                                      base::Status* first_error) {
   std::vector<Request> requests;
   for (const StagedPart& part : batch.parts) {
-    const uint64_t bytes = PartBytes(part.move);
-    for (uint64_t at = 0; at < bytes;) {
+    for (uint64_t at = 0; at < part.bytes;) {
       const bool joins = !requests.empty() && requests.back().bytes < kRequestBytes &&
                          requests.back().file + requests.back().bytes == part.file + at;
       if (!joins) requests.push_back({.file = part.file + at, .staged = part.staged + at});
-      const uint64_t more = std::min(bytes - at, kRequestBytes - requests.back().bytes);
+      const uint64_t more = std::min(part.bytes - at, kRequestBytes - requests.back().bytes);
       requests.back().bytes += more;
       at += more;
     }
@@ -177,7 +213,7 @@ std::vector<bool> FileStore::MoveAll(const Batch& batch, const Call& call,
   });
   std::vector<bool> moved;
   for (const StagedPart& part : batch.parts) {
-    const uint64_t end = part.staged + PartBytes(part.move);
+    const uint64_t end = part.staged + part.bytes;
     moved.push_back(std::ranges::none_of(requests, [&](const Request& request) {
       return !request.status.ok() && request.staged < end &&
              part.staged < request.staged + request.bytes;
@@ -192,8 +228,11 @@ std::vector<bool> FileStore::MoveAll(const Batch& batch, const Call& call,
 void FileStore::Write(Batch& batch) {
   // Checksums are of what was to be written: a disk that keeps something else is found out by the
   // read.
-  for (const StagedPart& part : batch.parts)
-    checksums_[NumberOf(part.move)] = ChecksumOf(batch, part);
+  for (const StagedPart& part : batch.parts) {
+    ChecksumAt(part.move, -1) = ChecksumOf(batch, part);
+    for (int64_t layer = 0; layer < num_layers_ && part.move.group == 0; ++layer)
+      ChecksumAt(part.move, layer) = LayerChecksum(batch, part, layer);
+  }
   base::Status error;
   {
     const std::lock_guard lock(lost_mutex_);
@@ -224,15 +263,22 @@ void FileStore::Read(Batch& batch) {
       batch, [&](uint64_t at, std::span<std::byte> data) { return file_->Read(at, data); }, &error);
   for (size_t i = 0; i < moved.size(); ++i) {
     const StagedPart& part = batch.parts[i];
-    const size_t number = NumberOf(part.move);
-    const bool whole =
-        moved[i] && written_[number] && checksums_[number] == ChecksumOf(batch, part);
+    const bool whole = moved[i] && written_[NumberOf(part.move)] &&
+                       ChecksumAt(part.move, part.layer) == ChecksumOf(batch, part);
     if (!whole) Lose(part.move.below);
   }
 }
 
 uint64_t FileStore::ChecksumOf(const Batch& batch, const StagedPart& part) const {
-  return Checksum({batch.staging + part.staged, used_bytes_[static_cast<size_t>(part.move.group)]});
+  const std::byte* const staged = batch.staging + part.staged;
+  if (part.layer < 0) return Checksum({staged, used_bytes_[static_cast<size_t>(part.move.group)]});
+  const uint64_t skew = static_cast<uint64_t>(part.layer) * layer_bytes_ % kFileAlignment;
+  return Checksum({staged + skew, layer_bytes_});
+}
+
+uint64_t FileStore::LayerChecksum(const Batch& batch, const StagedPart& part, int64_t layer) const {
+  return Checksum(
+      {batch.staging + part.staged + static_cast<uint64_t>(layer) * layer_bytes_, layer_bytes_});
 }
 
 base::Status FileStore::AppendToIndex(const Batch& batch, const std::vector<bool>& moved) {

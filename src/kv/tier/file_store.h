@@ -4,15 +4,15 @@
 //   part: its strips (kv/cache.h), filled up to a multiple of kFileAlignment
 //
 //   down: the device's blocks -> staging | *stored* | staging -> file
-//   up:   file -> staging, checksums     | staging -> the device's blocks
+//   up:   file -> staging, checksums     | staging -> the device's blocks, or a window's slot
 //
 // Staging is memory of the host, one piece for each way: the step waits for the copy into it, and
 // not for the disk. Parts that lie side by side in the file do so there, too, and move in requests
 // of kRequestBytes, which a few threads share.
 //
-// Each part has a checksum, in memory. A part that could not be written or read, or that is not
-// what was written, is lost: this is no fault of the device. The first write that fails closes the
-// file for writing.
+// Each part has a checksum, in memory, and so has each layer of it where layers are streamed. A
+// part that could not be written or read, or that is not what was written, is lost: this is no
+// fault of the device. The first write that fails closes the file for writing.
 #pragma once
 
 #include <atomic>
@@ -41,6 +41,7 @@ struct FileOptions {
   int threads = 2;             // one reads .7 GB/s where two read 1.0 (virtio disk, 2 Zen 4 cores)
   int sharers = 1;             // ranks whose files lie on the same disk
   bool has_data = true;        // else operations are priced alone
+  bool streams = false;        // layers of blocks are asked for, which then have checksums
   const HostStore* near = nullptr;  // where blocks lie that come from below; outlives the store
   std::function<base::Result<std::unique_ptr<BlockFile>>(const std::string&, uint64_t, FileLife)>
       open = OpenBlockFile;
@@ -64,6 +65,7 @@ class FileStore final : public Store {
   void Down(device::Stream& stream, std::span<const TierMove> moves,
             const std::function<void()>& staged);
   void Up(device::Stream& stream, std::span<const TierMove> moves) override;
+  void UpLayer(device::Stream& stream, const LayerFetch& fetch) override;
   uint64_t block_bytes() const override { return block_bytes_; }
   bool can_lose() const override { return true; }
   LostBlocks TakeLost() override;
@@ -72,12 +74,13 @@ class FileStore final : public Store {
   uint64_t bytes_read() const override { return bytes_read_; }
 
  private:
-  // A part on its way, and where it lies in the file and in staging.
+  // A part on its way, or a layer of it, and where that lies in the file and in staging.
   struct StagedPart {
     TierMove move;
-    uint64_t file = 0, staged = 0;
+    uint64_t file = 0, staged = 0, bytes = 0;
+    int64_t layer = -1;  // -1: all of the part
   };
-  // What one operation reads or writes.
+  // What one operation reads or writes; appended to batches_.
   struct Batch {
     FileStore* store = nullptr;
     std::byte* staging = nullptr;
@@ -88,6 +91,7 @@ class FileStore final : public Store {
   struct BatchArgs {
     Batch* batch;
   };
+  Batch& NewBatch(const device::Region& staging);
   static void RunBatch(const BatchArgs& args, const device::WorkerContext& context);
   // A piece of a batch that lies in one piece in the file.
   struct Request {
@@ -102,15 +106,22 @@ class FileStore final : public Store {
   void ForEachBatch(std::span<const TierMove> moves, const device::Region& staging,
                     const Move& move);
   void EnqueueStaging(device::Stream& stream, const TierMove& move, std::byte* staging);
-  void Enqueue(device::Stream& stream, Batch& batch, bool down);
+  void Enqueue(device::Stream& stream, Batch& batch, bool down, const char* label);
   void Write(Batch& batch);
   void Read(Batch& batch);
   // Reads or writes all of the batch; by its parts, whether they moved.
   template <typename Call>
   std::vector<bool> MoveAll(const Batch& batch, const Call& call, base::Status* first_error);
   void Lose(BlockId block);
-  // The checksum of what is staged of the part.
+  // The checksum of what is staged of the part, or of the layer that it is; and that of the part's
+  // layer where all of it is staged.
   uint64_t ChecksumOf(const Batch& batch, const StagedPart& part) const;
+  uint64_t LayerChecksum(const Batch& batch, const StagedPart& part, int64_t layer) const;
+  // What it should be.
+  uint64_t& ChecksumAt(const TierMove& move, int64_t layer) {
+    return layer < 0 ? checksums_[NumberOf(move)]
+                     : layer_checksums_[static_cast<size_t>(move.below * num_layers_ + layer)];
+  }
   base::Status AppendToIndex(const Batch& batch, const std::vector<bool>& moved);
   size_t NumberOf(const TierMove& move) const {
     return static_cast<size_t>(move.below) * cache_.strips().size() +
@@ -121,6 +132,8 @@ class FileStore final : public Store {
   const Cache& cache_;
   const int32_t num_blocks_;
   const FileOptions options_;
+  const uint64_t layer_bytes_;           // of the first KV group
+  const int64_t num_layers_;             // its layers, where they are streamed; else 0
   std::vector<uint64_t> group_offsets_;  // in a block, and its end
   std::vector<uint64_t> used_bytes_;     // in a group's part
   uint64_t block_bytes_ = 0;
@@ -130,7 +143,7 @@ class FileStore final : public Store {
   std::unique_ptr<KeptFile> index_;  // null: it is not kept
   std::vector<KeptBlock> kept_;
   // What each part should be, where it was written. The streams' tasks take turns at it.
-  std::vector<uint64_t> checksums_;
+  std::vector<uint64_t> checksums_, layer_checksums_;
   std::vector<uint8_t> written_;
   std::deque<Batch> batches_;  // in the order of their streams, as long as they may run
   std::atomic<uint64_t> bytes_written_{0}, bytes_read_{0};

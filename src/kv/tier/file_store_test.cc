@@ -99,6 +99,42 @@ TEST(FileStoreTest, RequestsAreJoined) {
   EXPECT_THAT(rank.disk.request_bytes, UnorderedElementsAre(2 * block, block));
 }
 
+// A layer of some blocks, through staging that holds a few at a time or all.
+TEST(FileStoreTest, LayersComeUpAloneAndAreChecked) {
+  for (const uint64_t staging : {uint64_t{1}, base::kMiB}) {
+    Rank rank(staging, {.streams = true});
+    const auto part = static_cast<uint64_t>(rank.cache.view().groups[0].layout.LayerBytes());
+    rank.Move(Down({{0, 3, 9}, {0, 7, 2}, {0, 1, 5}, {0, 2, 1}, {0, 4, 3}, {0, 6, 7}}));
+    const std::vector<StreamedBlock> blocks = {{0, 9}, {1, 5}, {2, 2}, {4, 1}, {5, 3}, {6, 7}};
+    std::vector<std::byte> slot(7 * part);
+    const auto fetch = [&](int64_t layer) {
+      device::Stream& up = rank.device->copy(device::CopyKind::kKvUp);
+      rank.tier->store().UpLayer(up, {.blocks = blocks,
+                                      .layer = layer,
+                                      .slot = slot.data(),
+                                      .part_bytes = part,
+                                      .label = "l"});
+      EXPECT_TRUE(rank.device->Synchronize(up).ok());
+      return rank.tier->store().TakeLost().blocks;
+    };
+    for (const int64_t layer : {0, 1}) {
+      EXPECT_THAT(fetch(layer), IsEmpty());
+      for (const auto& [place, block] : {std::pair{0, 3}, {1, 1}, {2, 7}, {4, 2}, {5, 4}, {6, 6}}) {
+        const std::vector<std::byte> all = rank.Bytes(0, block);
+        EXPECT_EQ(std::memcmp(slot.data() + static_cast<uint64_t>(place) * part,
+                              all.data() + static_cast<uint64_t>(layer) * part, part),
+                  0)
+            << layer << " " << place;
+      }
+    }
+    rank.disk.bytes[rank.OffsetOf(2) + part + 3] ^= std::byte{1};
+    EXPECT_THAT(fetch(0), IsEmpty());
+    EXPECT_THAT(fetch(1), ElementsAre(2));
+    rank.disk.unreadable = {rank.OffsetOf(9)};
+    EXPECT_THAT(fetch(0), testing::Contains(9));
+  }
+}
+
 TEST(FileStoreTest, AChecksumHoldsEachBitAndTheLength) {
   std::vector<std::byte> bytes(101);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37);

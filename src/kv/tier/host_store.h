@@ -20,6 +20,11 @@ class HostStore final : public Store {
   void Down(device::Stream& stream, std::span<const TierMove> moves,
             device::DeviceEvent& stored) override;
   void Up(device::Stream& stream, std::span<const TierMove> moves) override;
+  void UpLayer(device::Stream& stream, const LayerFetch& fetch) override {
+    EnqueueGather(stream, fetch,
+                  {.data = region_->data + static_cast<uint64_t>(fetch.layer) * fetch.part_bytes,
+                   .below_stride = block_bytes_});
+  }
   const std::byte* memory() const override { return region_->data; }
   uint64_t block_bytes() const override { return block_bytes_; }
   // Where a group's part of a block lies, all in one piece.

@@ -8,6 +8,7 @@
 
 #include "device/device.h"
 #include "kv/book/prefix_index.h"
+#include "kv/tier/gather.h"
 
 namespace forebay::kv {
 
@@ -65,6 +66,9 @@ class Store {
   virtual void Down(device::Stream& stream, std::span<const TierMove> moves,
                     device::DeviceEvent& stored) = 0;
   virtual void Up(device::Stream& stream, std::span<const TierMove> moves) = 0;
+  // Enqueues the way of one layer of some blocks into a window's slot. REQUIRES: the blocks are
+  // among the first level's, and there is one.
+  virtual void UpLayer(device::Stream& stream, const LayerFetch& fetch) = 0;
   // Where blocks lie, one behind the other; null: not in memory.
   virtual const std::byte* memory() const { return nullptr; }
   virtual uint64_t block_bytes() const = 0;

@@ -15,8 +15,8 @@ inline uint64_t StripBytes(std::span<const Cache::Strip> strips) {
 }
 
 // copy(in the cache, below, bytes) of each strip of the move's block.
-template <typename Copy>
-void ForEachStrip(const Cache& cache, const TierMove& move, std::byte* below, const Copy& copy) {
+template <typename Byte, typename Copy>
+void ForEachStrip(const Cache& cache, const TierMove& move, Byte* below, const Copy& copy) {
   for (const Cache::Strip& strip : cache.strips()[static_cast<size_t>(move.group)]) {
     copy(cache.region().data + strip.offset + static_cast<uint64_t>(move.device) * strip.bytes,
          below, strip.bytes);
@@ -32,8 +32,8 @@ inline void EnqueueDown(device::Stream& stream, const Cache& cache, const TierMo
 }
 
 inline void EnqueueUp(device::Stream& stream, const Cache& cache, const TierMove& move,
-                      std::byte* below) {
-  ForEachStrip(cache, move, below, [&](std::byte* above, std::byte* from, uint64_t bytes) {
+                      const std::byte* below) {
+  ForEachStrip(cache, move, below, [&](std::byte* above, const std::byte* from, uint64_t bytes) {
     stream.Enqueue(device::MakeCopy("kv_up", above, from, bytes));
   });
 }

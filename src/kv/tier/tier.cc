@@ -6,9 +6,10 @@
 
 namespace forebay::kv {
 
-Tier::Tier(device::Device& device, const Cache& cache)
+Tier::Tier(device::Device& device, const Cache& cache, const SlowUp& slow_up)
     : device_(device),
       cache_(cache),
+      slow_up_(slow_up),
       stored_(device.NewEvent()),
       written_(device.NewEvent()),
       ready_(device.NewEvent()),
@@ -17,9 +18,9 @@ Tier::Tier(device::Device& device, const Cache& cache)
       up_(device.copy(device::CopyKind::kKvUp)) {}
 
 base::Result<std::unique_ptr<Tier>> Tier::Create(device::Device& device, const Cache& cache,
-                                                 const TierBlocks& blocks,
-                                                 const FileOptions& file) {
-  std::unique_ptr<Tier> tier(new Tier(device, cache));
+                                                 const TierBlocks& blocks, const FileOptions& file,
+                                                 const SlowUp& slow_up) {
+  std::unique_ptr<Tier> tier(new Tier(device, cache, slow_up));
   std::unique_ptr<HostStore> near;
   if (blocks.in_memory > 0) {
     FB_ASSIGN_OR_RETURN(near, HostStore::Create(device, cache, blocks.in_memory));
@@ -66,10 +67,32 @@ void Tier::BeginStep(const TierMoves& moves, bool after_window) {
   if (!moves.up.empty()) {
     up_.Wait(store_->ReadsWritten(moves.up) ? *written_ : *stored_);
     store_->Up(up_, moves.up);
-    up_.Record(*ready_);
+    EndUp(moves.up);
     if (moves.up_at_once) compute.Wait(*ready_);
-    bytes_up_ += BytesOf(moves.up);
   }
+}
+
+void Tier::EndUp(std::span<const TierMove> moves) {
+  if (slow_up_.link.runtime != nullptr) {
+    fabric::Hold(up_, *slow_up_.link.runtime, fabric::TimeOf(BytesOf(moves), slow_up_.link),
+                 "kv_up, paced");
+  }
+  up_.Record(*ready_);
+  bytes_up_ += BytesOf(moves);
+}
+
+void Tier::UpFrom(const Store& other, std::span<const TierMove> moves) {
+  // The blocks may be those of the last moves down.
+  up_.Wait(*stored_);
+  for (const TierMove& move : moves) {
+    const std::byte* below =
+        other.memory() + static_cast<uint64_t>(move.below) * other.block_bytes();
+    for (const auto& strips : cache_.strips().first(static_cast<size_t>(move.group)))
+      below += StripBytes(strips);
+    EnqueueUp(up_, cache_, move, below);
+  }
+  EndUp(moves);
+  coming_up_ = true;
 }
 
 void Tier::Quiesce() {

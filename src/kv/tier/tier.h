@@ -16,11 +16,20 @@
 #include <span>
 
 #include "device/device.h"
+#include "fabric/pace.h"
 #include "kv/cache.h"
 #include "kv/tier/file_store.h"
 #include "kv/tier/store.h"
 
 namespace forebay::kv {
+
+// Trials: KV that comes up more slowly than it could.
+struct SlowUp {
+  fabric::LinkPace link;  // without a runtime nothing is slow
+  // The window's fetch of this number, from 0 on, stands still for so long; 0: none does.
+  runtime::TimeNs stall = 0;
+  int64_t stall_at = 0;
+};
 
 // The rank's control task calls; counters may be asked for from any thread.
 class Tier {
@@ -29,26 +38,29 @@ class Tier {
   // Errors: those of the stores. REQUIRES: there is a block.
   static base::Result<std::unique_ptr<Tier>> Create(device::Device& device, const Cache& cache,
                                                     const TierBlocks& blocks,
-                                                    const FileOptions& file = {});
+                                                    const FileOptions& file = {},
+                                                    const SlowUp& slow_up = {});
 
   // At a step's border, before the step is enqueued: holds it until what came up before is there,
   // begins the moves, and holds it until what goes down may be written over, and until what it
   // reads at once has come up. `after_window`:
   // something that is on its way up through the window lies where something goes down to.
   void BeginStep(const TierMoves& moves, bool after_window = false);
+  // Begins to bring up what lies in the memory of another rank's store, whose layers and heads are
+  // the same; the next step waits for it. REQUIRES: it stands there, and stays.
+  void UpFrom(const Store& other, std::span<const TierMove> moves);
   // Blocks until nothing moves.
   void Quiesce();
   // Blocks until what comes up is there. False: it is not there after `timeout`.
   bool WaitUp(runtime::TimeNs timeout);
 
+  const SlowUp& slow_up() const { return slow_up_; }
   Store& store() { return *store_; }
   const Store& store() const { return *store_; }
-  // A layer's part of block 0 of a store in memory, where `layer` counts in the first KV group.
-  const std::byte* LayerBelow(int64_t layer) const {
-    return store_->memory() + layer * cache_.view().groups[0].layout.LayerBytes();
+  // What went down before the step that began last can be read from the first level.
+  const device::DeviceEvent& readable() const {
+    return store_->memory() != nullptr ? *stored_ : *written_;
   }
-  // What went down before the step that began last is in the store's memory.
-  const device::DeviceEvent& stored() const { return *stored_; }
 
   // Its copies', up and down.
   std::array<const device::Stream*, 2> streams() const { return {&up_, &down_}; }
@@ -59,12 +71,15 @@ class Tier {
   double core_seconds() const;
 
  private:
-  Tier(device::Device& device, const Cache& cache);
+  Tier(device::Device& device, const Cache& cache, const SlowUp& slow_up);
+  // What came to the up stream is *ready* behind all of it.
+  void EndUp(std::span<const TierMove> moves);
   // That go from the device or to it.
   uint64_t BytesOf(std::span<const TierMove> moves) const;
 
   device::Device& device_;
   const Cache& cache_;
+  const SlowUp slow_up_;
   std::unique_ptr<Store> store_;
   const std::unique_ptr<device::DeviceEvent> stored_, written_, ready_, streamed_;
   device::Stream &down_, &up_;

@@ -1,7 +1,6 @@
 #include "kv/tier/window.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 
 #include "base/check.h"
@@ -13,41 +12,10 @@ namespace {
 constexpr std::array<const char*, kWindowSlots> kLabels = {"kv_stream, slot 0",
                                                            "kv_stream, slot 1"};
 
-// One layer's part of streamed blocks, from the tier into a slot.
-struct GatherArgs {
-  const StreamedBlock* blocks;  // [count]
-  int64_t count;
-  const std::byte* below;  // of block 0
-  uint64_t stride;         // from one block below to the next
-  std::byte* slot;
-  uint64_t part_bytes;
-
-  const std::byte* From(int64_t i) const {
-    return below + static_cast<uint64_t>(blocks[i].below) * stride;
-  }
-  std::byte* To(int64_t i) const {
-    return slot + static_cast<uint64_t>(blocks[i].place) * part_bytes;
-  }
-};
-
-void Gather(const GatherArgs& args, const device::WorkerContext& context) {
-  const device::Range part = device::StaticPart(context, args.count);
-  for (int64_t i = part.begin; i < part.end; ++i)
-    std::memcpy(args.To(i), args.From(i), args.part_bytes);
-}
-
-void GatherAccesses(const void* raw, std::vector<device::Access>* accesses) {
-  const GatherArgs& args = *static_cast<const GatherArgs*>(raw);
-  for (int64_t i = 0; i < args.count; ++i) {
-    accesses->push_back({args.From(i), args.part_bytes, false});
-    accesses->push_back({args.To(i), args.part_bytes, true});
-  }
-}
-
 }  // namespace
 
-Window::Window(device::Device& device, const Cache& cache, const Tier& tier,
-               const device::Region& region, int32_t num_places)
+Window::Window(device::Device& device, const Cache& cache, Tier& tier, const device::Region& region,
+               int32_t num_places)
     : device_(device),
       cache_(cache),
       tier_(tier),
@@ -96,7 +64,7 @@ void Window::BeginStep(std::span<const StreamedBlock> blocks) {
   // Fetches that run ahead have brought what the last step read. What is new is brought after into
   // their slots, once it stands below.
   if (!lists.added.empty()) {
-    device_.copy(device::CopyKind::kKvUp).Wait(tier_.stored());
+    device_.copy(device::CopyKind::kKvUp).Wait(tier_.readable());
     for (int64_t fetch = first_; fetch < next_; ++fetch) Fetch(fetch, lists.added);
   }
   Pump();
@@ -104,25 +72,21 @@ void Window::BeginStep(std::span<const StreamedBlock> blocks) {
 
 void Window::Fetch(int64_t fetch, const std::vector<StreamedBlock>& blocks) {
   const int64_t layer = (fetch - first_) % num_layers_;
-  const GatherArgs args{.blocks = blocks.data(),
-                        .count = std::ssize(blocks),
-                        .below = tier_.LayerBelow(layer),
-                        .stride = tier_.store().block_bytes(),
-                        .slot = SlotAt(fetch),
-                        .part_bytes = part_bytes_};
-  const uint64_t bytes = blocks.size() * part_bytes_;
-  const cost::OpDesc desc{.kind = cost::OpKind::kCopy,
-                          .label = kLabels[SlotOf(fetch)],
-                          .read_bytes = static_cast<double>(bytes),
-                          .write_bytes = static_cast<double>(bytes)};
-  device::Operation operation = device::MakeOperation<&Gather>(desc, args);
-  // As many bytes as are copied: places between these may be nobody's.
-  operation.Reads(args.From(0), part_bytes_).Writes(args.To(0), bytes);
-  operation.further_accesses = GatherAccesses;
   device::Stream& up = device_.copy(device::CopyKind::kKvUp);
   up.SetLayer(layer);
   up.Wait(*consumed_[SlotOf(fetch)]);
-  up.Enqueue(operation);
+  tier_.store().UpLayer(up, {.blocks = blocks,
+                             .layer = layer,
+                             .slot = SlotAt(fetch),
+                             .part_bytes = part_bytes_,
+                             .label = kLabels[SlotOf(fetch)]});
+  const uint64_t bytes = blocks.size() * part_bytes_;
+  const SlowUp& slow = tier_.slow_up();
+  if (slow.link.runtime != nullptr) {
+    const runtime::TimeNs stall = fetches_++ == slow.stall_at ? slow.stall : 0;
+    fabric::Hold(up, *slow.link.runtime, fabric::TimeOf(bytes, slow.link) + stall,
+                 kLabels[SlotOf(fetch)]);
+  }
   up.Record(*ready_[SlotOf(fetch)]);
   up.SetLayer(-1);
   bytes_ += bytes;

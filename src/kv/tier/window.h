@@ -34,7 +34,7 @@ class Window {
  public:
   // `region`: kWindowSlots * num_places * LayerBytes. The device must not run anything any more
   // when the window is destroyed; the others outlive it.
-  Window(device::Device& device, const Cache& cache, const Tier& tier, const device::Region& region,
+  Window(device::Device& device, const Cache& cache, Tier& tier, const device::Region& region,
          int32_t num_places);
 
   // Whether something that was fetched, and perhaps has not come, lies where these go down to.
@@ -61,7 +61,7 @@ class Window {
 
   device::Device& device_;
   const Cache& cache_;
-  const Tier& tier_;
+  Tier& tier_;
   const int64_t num_layers_;
   const uint64_t part_bytes_, slot_bytes_;
   std::byte* const slots_;
@@ -76,6 +76,7 @@ class Window {
   // kernels were not enqueued.
   int64_t first_ = 0, next_ = 0, used_ = 0;
   std::array<std::unique_ptr<device::DeviceEvent>, kWindowSlots> ready_, consumed_;
+  int64_t fetches_ = 0;  // so far, for trials
   std::atomic<int64_t> block_steps_{0};
   std::atomic<uint64_t> bytes_{0};
 };

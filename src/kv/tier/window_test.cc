@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "device/hazard_checker.h"
+#include "kv/testing/disk.h"
 #include "kv/testing/interleavings.h"
 #include "runtime/virtual/virtual_runtime.h"
 
@@ -28,12 +29,15 @@ std::vector<KvGroup> OneGroup() {
 }
 
 struct Rank {
-  Rank(runtime::Runtime& runtime, device::CpuDeviceOptions options)
+  Rank(runtime::Runtime& runtime, device::CpuDeviceOptions options, bool in_file = false)
       : device(Make(runtime, options)),
         region(device->arena().Allocate("kv", kBlocks * KvBlockBytes(OneGroup(), true)).value()),
         slots(device->arena().Allocate("kv window", kWindowSlots * kPlaces * Part()).value()),
         cache(*device, *region, OneGroup(), kBlocks, true),
-        tier(Tier::Create(*device, cache, {.in_memory = kBelow}).value()),
+        tier(Tier::Create(*device, cache,
+                          in_file ? TierBlocks{.in_file = kBelow} : TierBlocks{.in_memory = kBelow},
+                          {.path = "fake", .threads = 1, .streams = in_file, .open = OpenOn(disk)})
+                 .value()),
         window(std::make_unique<Window>(*device, cache, *tier, *slots, kPlaces)) {}
   ~Rank() { device.reset(); }
 
@@ -49,6 +53,7 @@ struct Rank {
         static_cast<uint32_t>(block), cache.view().groups[0].layout);
   }
 
+  Disk disk;
   std::unique_ptr<device::Device> device;
   const device::Region *region, *slots;
   Cache cache;
@@ -81,13 +86,13 @@ struct Found {
 };
 
 // Steps that stream blocks which come and go at random, while copies take their time.
-Found RunSteps(uint64_t seed, Mistake mistake) {
+Found RunSteps(uint64_t seed, Mistake mistake, bool in_file = false) {
   runtime::VirtualRuntime runtime(seed);
   device::HazardChecker checker;
   std::atomic<int64_t> wrong = 0;
   Found found;
   const base::Status status = runtime.Run([&] {
-    Rank rank(runtime, {.checker = &checker, .max_virtual_delay = 40'000, .seed = seed});
+    Rank rank(runtime, {.checker = &checker, .max_virtual_delay = 40'000, .seed = seed}, in_file);
     const auto enqueue = [&](const char* label, std::byte* data, int value, bool reads) {
       device::Operation operation = device::MakeOperation<&Touch>(
           {.kind = cost::OpKind::kAttention, .label = label},
@@ -144,7 +149,7 @@ Found RunSteps(uint64_t seed, Mistake mistake) {
 TEST(WindowTest, AttentionFindsWhatWentDown) {
   int64_t layers_read = 0;
   for (uint64_t seed = 0; seed < Interleavings(300); ++seed) {
-    const Found found = RunSteps(seed, Mistake::kNone);
+    const Found found = RunSteps(seed, Mistake::kNone, /*in_file=*/seed % 3 == 2);
     EXPECT_TRUE(found.status.ok()) << seed << ": " << found.status.ToString();
     EXPECT_EQ(found.wrong, 0) << seed;
     layers_read += found.layers_read;
@@ -157,10 +162,11 @@ TEST(WindowTest, PlantedMistakesAreFoundAndReplayed) {
        {Mistake::kConsumedEarly, Mistake::kLoadedBeforeStored, Mistake::kNextDownDoesNotWait}) {
     int found = 0;
     for (uint64_t seed = 0; seed < 300; ++seed) {
-      const Found once = RunSteps(seed, mistake);
+      const bool in_file = seed % 3 == 2;
+      const Found once = RunSteps(seed, mistake, in_file);
       if (once.status.ok() && once.wrong == 0) continue;
       ++found;
-      const Found again = RunSteps(seed, mistake);
+      const Found again = RunSteps(seed, mistake, in_file);
       EXPECT_EQ(again.status.ToString(), once.status.ToString());
       EXPECT_EQ(again.wrong, once.wrong);
     }
