@@ -100,13 +100,8 @@ TEST(CpuPrices, KvBelowWantsThem) {
       {"cpu", "dp=1", true, false, Preempting::kPark, Offloading::kAlways, false},
       {"cpu", "dp=1", true, false, Preempting::kPark, Offloading::kAuto, true},
       {"cpu", "dp=1", true, false, Preempting::kPark, Offloading::kUniform, true},
-<<<<<<< HEAD
-      // Nothing is streamed from a file, nor by stages.
-      {"cpu", "dp=1", false, true, Preempting::kPark, Offloading::kAuto, false},
-=======
       {"cpu", "dp=1", false, true, Preempting::kPark, Offloading::kAuto, true},
-      // Nothing is streamed by stages, nor beside pools where it is left open.
->>>>>>> h19a
+      // Nothing is streamed by stages, nor beside experts that are shared.
       {"2xcpu", "pp=2", true, false, Preempting::kPark, Offloading::kAuto, false},
       {"2xcpu", "dp=2,weights=striped,pool=0", true, false, Preempting::kPark, Offloading::kAuto,
        true},

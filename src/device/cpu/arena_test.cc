@@ -48,6 +48,8 @@ TEST(CpuArena, BudgetIsHardAndTheErrorListsAllRegions) {
   EXPECT_EQ(arena.Allocate("absurd", UINT64_MAX).status().code(), kArenaFull);
   EXPECT_TRUE(arena.Allocate("logits", kMiB).ok());
   EXPECT_EQ(arena.used(), arena.budget());
+  EXPECT_TRUE(arena.Allocate("a pool of no layers", 0).ok());
+  EXPECT_EQ(arena.used(), arena.budget());
 }
 
 TEST(CpuArena, CommitsOnlyWhatIsTouched) {
