@@ -279,10 +279,17 @@ ServedCounts CountServed(const ServedRanks& ranks, int rank, const int32_t* coun
   const int64_t first = int64_t{rank} * ranks.num_experts;
   std::array<double, kMaxServed> passes;  // that a row has none of the rank's experts
   passes.fill(1);
-  for (int32_t expert = 0; expert < ranks.num_experts; ++expert) {
+  // Consecutive experts mostly have one owner: its product stays in a register.
+  for (int32_t expert = 0; expert < ranks.num_experts;) {
     const uint8_t owner = ranks.owners[first + expert];
-    served[owner].slots += counts[first + expert];
-    passes[owner] *= 1 - static_cast<double>(counts[first + expert]) / all_rows;
+    double passes_owner = passes[owner];
+    int64_t slots = 0;
+    for (; expert < ranks.num_experts && ranks.owners[first + expert] == owner; ++expert) {
+      slots += counts[first + expert];
+      passes_owner *= 1 - static_cast<double>(counts[first + expert]) / all_rows;
+    }
+    passes[owner] = passes_owner;
+    served[owner].slots += slots;
   }
   for (size_t owner = 0; owner < served.size(); ++owner) {
     const double rows = all_rows * (1 - passes[owner]);

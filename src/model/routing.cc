@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,15 @@ namespace {
 using Draw = kernels::RoutingSource::Draw;
 
 // Rounds what is expected of each expert so that the sum stands: one draw shifts all borders.
-void Round(double shift, const std::vector<double>& expected, int64_t total,
+// `borders`: where the experts' shares of `total` end before it.
+void Round(double shift, const std::vector<double>& borders, int64_t total,
            std::span<int32_t> counts) {
-  double sum = shift;
   int64_t before = 0;
   for (size_t expert = 0; expert < counts.size(); ++expert) {
-    sum += expected[expert];
     const auto border =
-        expert + 1 < counts.size() ? std::min(total, static_cast<int64_t>(std::floor(sum))) : total;
+        expert + 1 < counts.size()
+            ? std::min(total, static_cast<int64_t>(shift + borders[expert]))  // none is negative
+            : total;
     counts[expert] = static_cast<int32_t>(border - before);
     before = border;
   }
@@ -40,7 +42,7 @@ class Law : public Routing {
     const uint64_t key = base::Combine64(base::Combine64(Key(draw.layer), draw.rank),
                                          draw.step + static_cast<uint64_t>(draw.first_row));
     const std::lock_guard lock(mutex_);
-    Round(base::ToUnitDouble(key), Expected(draw, counts.size()), total, counts);
+    Round(base::ToUnitDouble(key), Borders(draw, counts.size()), total, counts);
   }
 
  protected:
@@ -53,24 +55,25 @@ class Law : public Routing {
   // What is expected is the same in all steps of all ranks, and dear to reckon: a power an expert.
   struct Kept {
     int64_t layer = -1, rows = 0, experts_per_token = 0;
-    std::vector<double> expected;
+    std::vector<double> borders;
   };
   // Steps of decoding differ by few rows, and each rank asks for all ranks of all layers: 2 KiB
   // each with 256 experts.
   static constexpr size_t kKept = 1024;
 
   // REQUIRES the lock, for as long as the result is used.
-  const std::vector<double>& Expected(const Draw& draw, size_t experts) const {
+  const std::vector<double>& Borders(const Draw& draw, size_t experts) const {
     const uint64_t at =
         base::Combine64(static_cast<uint64_t>(draw.layer), static_cast<uint64_t>(draw.rows));
     Kept& kept = kept_[at % kKept];
     if (kept.layer != draw.layer || kept.rows != draw.rows ||
-        kept.experts_per_token != draw.experts_per_token || kept.expected.size() != experts) {
-      kept = {draw.layer, draw.rows, draw.experts_per_token, std::move(kept.expected)};
-      kept.expected.resize(experts);
-      Expect(draw, &kept.expected);
+        kept.experts_per_token != draw.experts_per_token || kept.borders.size() != experts) {
+      kept = {draw.layer, draw.rows, draw.experts_per_token, std::move(kept.borders)};
+      kept.borders.resize(experts);
+      Expect(draw, &kept.borders);
+      std::partial_sum(kept.borders.begin(), kept.borders.end(), kept.borders.begin());
     }
-    return kept.expected;
+    return kept.borders;
   }
 
   const uint64_t seed_;

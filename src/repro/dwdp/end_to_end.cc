@@ -26,9 +26,12 @@ base::Result<double> StepSeconds(int32_t batch, Lab& lab) {
                   .ratio = kRatio,
                   .output = batch / 3 + 24,
                   .batch = batch,
-                  .requests = int64_t{kGeneration} * batch};
+                  .requests = int64_t{kGeneration} * batch,
+                  .fp8_kv = true};
   FB_ASSIGN_OR_RETURN(const Served served, RunServing(serving, lab));
-  return served.decoding_seconds;
+  if (served.decoding_seconds > 0) return served.decoding_seconds;
+  return base::Status(base::kInvalidArgument,
+                      fmt::format("{} ranks never decoded {} choices each", kGeneration, batch));
 }
 
 // The batch of a generation rank in which a user gets so many tokens a second: between and beyond
@@ -79,8 +82,11 @@ base::Result<EndToEnd> PlanRange(const UserRange& range, Lab& lab) {
   if (lab.quick()) return EndToEnd{.dep_ranks = 4, .dwdp_ranks = 3, .batch = 4};
   EndToEnd both;
   FB_ASSIGN_OR_RETURN(both.batch, BatchOf((range.low + range.high) / 2, lab));
-  Serving queue{
-      .prompt = kPrompt, .ratio = kRatio, .requests = int64_t{24} * 16, .concurrency = 32};
+  Serving queue{.prompt = kPrompt,
+                .ratio = kRatio,
+                .requests = int64_t{24} * 16,
+                .concurrency = 32,
+                .fp8_kv = true};
   FB_ASSIGN_OR_RETURN(const Served dwdp, RunServing(queue, lab));
   queue.ships = true;
   FB_ASSIGN_OR_RETURN(const Served dep, RunServing(queue, lab));
@@ -102,7 +108,8 @@ base::Result<EndToEnd> RunRange(const UserRange& range, Lab& lab) {
                   .ratio = kRatio,
                   .output = kOutput,
                   .batch = static_cast<int32_t>(std::ceil(1.5 * both.batch)),
-                  .seconds = lab.quick() ? kQuickSeconds : kAnswers * answer};
+                  .seconds = lab.quick() ? kQuickSeconds : kAnswers * answer,
+                  .fp8_kv = true};
   // Those that generate, and those whose prompts wait for a step or are in one.
   serving.concurrency =
       std::llround(kGeneration * both.batch + both.requests_per_s * 2 * both.context_seconds);

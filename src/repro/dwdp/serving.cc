@@ -45,6 +45,7 @@ layout::EngineOptions OptionsOf(const Serving& serving) {
   options.machine.uncalibrated = serving.uncalibrated;
   options.machine.full_detail = options.profile = serving.by_category;
   options.machine.memory_utilization = kUtilization;
+  if (serving.fp8_kv) options.machine.kv_cache_format = cost::NumberFormat::kFP8;
   const layout::Layout context{
       .groups = serving.groups, .dp = serving.ranks, .experts = {&weights::kByExpert}};
   options.ship.mode = serving.ships ? kShips : kPulls;
@@ -60,9 +61,12 @@ layout::EngineOptions OptionsOf(const Serving& serving) {
   options.ship.rounds.hides_return = false;  // as in the paper, where communication has its time
   options.pool.slots.look_ahead_layers = 1;  // two slots, as in the paper
   options.limits.max_num_batched_tokens = serving.rows;
-  // A step of a context rank has as many prompts as it has room for.
+  // A step of a context rank has as many prompts as it has room for. Ranks that read prompts and
+  // decode them all alike have so many each.
+  const bool alone = serving.batch > 0 && serving.generation == 0;
   options.limits.max_num_seqs =
-      std::max(serving.batch, 4 * std::max(1, serving.rows / serving.prompt));
+      alone ? serving.batch
+            : std::max(serving.batch, 4 * std::max(1, serving.rows / serving.prompt));
   options.limits.max_model_len = LongestOf(serving) + serving.output + 32;
   options.limits.mean_context = serving.prompt;
   options.prefix_caching = false;
@@ -107,10 +111,10 @@ base::Result<trace::SimulationResult> Simulate(const Serving& serving) {
 }
 
 std::string NameOf(const Serving& s) {
-  return fmt::format("serving {} {}x{} {} | {} {} {} {} {} {} | {} {} {} {} | {} {} {}", s.ships,
+  return fmt::format("serving {} {}x{} {} | {} {} {} {} {} {} | {} {} {} {} | {} {} {} {}", s.ships,
                      s.groups, s.ranks, s.generation, s.prompt, s.ratio, s.deviation, s.rows,
                      s.output, s.batch, s.requests, s.concurrency, s.rate, s.seconds, s.routing,
-                     s.uncalibrated, s.by_category);
+                     s.uncalibrated, s.fp8_kv, s.by_category);
 }
 
 }  // namespace
@@ -124,8 +128,12 @@ base::Result<Served> RunServing(const Serving& serving, Lab& lab) {
   double running = 0, decoding = 0;  // seconds: of choices, and of steps
   double whole = 0;                  // steps that decode a whole batch
   std::vector<StepRecord> context;
+  double read = 0;  // when the last prompt was; a step with one makes all that ship in it wait
   for (const StepRecord& step : result->steps) {
-    if (step.prefill_rows == 0 && serving.batch > 0 && step.decode_rows == serving.batch) {
+    if (step.prefill_rows > 0) read = std::max(read, step.end_seconds);
+  }
+  for (const StepRecord& step : result->steps) {
+    if (step.begin_seconds >= read && serving.batch > 0 && step.decode_rows == serving.batch) {
       served.decoding_seconds += step.end_seconds - step.begin_seconds;
       ++whole;
     }

@@ -28,6 +28,7 @@ struct Serving {
   double seconds = 0;       // after which the run is broken off; 0: it comes to its end
   std::string routing = "power:1.2";
   bool uncalibrated = false;
+  bool fp8_kv = false;       // the KV cache in fp8; else in bf16
   bool by_category = false;  // `times` of the result has its parts
 
   int context_ranks() const { return groups * ranks; }
