@@ -95,29 +95,29 @@ def test_a_node_may_die_and_another_may_come(run, tmp_path):
     output = str(tmp_path / "ray.jsonl")
     # A cluster of its own in a process of its own. Ray takes 127.0.0.1 for the host's address, under which two nodes never meet.
     code = f"""
-        import json, os, threading, time
+        import os, threading, time
         import ray
         from ray.cluster_utils import Cluster
         from forebay import ray as forebay_ray
         cluster = Cluster(initialize_head=True, head_node_args={{"num_cpus": 1, "node_ip_address": "127.0.0.2", "include_dashboard": False}})
         second = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.3")
         ray.init(address=cluster.address, log_to_driver=False)
-        def change():
-            while not os.path.exists({output!r}) or os.path.getsize({output!r}) < 20000:
-                time.sleep(0.02)
-            cluster.remove_node(second, allow_graceful=False)
-            cluster.add_node(num_cpus=1, node_ip_address="127.0.0.4")
-        thread = threading.Thread(target=change)
+        def run():
+            forebay_ray.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, start_seconds=600,
+                                  summary={output + ".summary"!r}, **{ARGUMENTS!r})
+        thread = threading.Thread(target=run)
         thread.start()
-        summary = forebay_ray.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False,
-                                        start_seconds=600, **{ARGUMENTS!r})
+        while not os.path.exists({output!r}) or os.path.getsize({output!r}) < 20000:
+            time.sleep(0.02)
+        cluster.remove_node(second, allow_graceful=False)
+        cluster.add_node(num_cpus=1, node_ip_address="127.0.0.4")  # Ray sets handlers of signals then: in the main thread alone
         thread.join()
-        print(json.dumps(summary))
         ray.shutdown()
         cluster.shutdown()
         """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, check=True, timeout=600)
-    summary = json.loads(done.stdout.splitlines()[-1])
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=600)
+    with open(output + ".summary", encoding="utf-8") as file:
+        summary = json.load(file)
     assert summary["end"] == "complete" and summary["num_requests"] == 1000 and [(each["code"], each["count"]) for each in summary["failures"]] == [("invalid_value", 1)]
     assert answers(output) == answers(job.output)
 
