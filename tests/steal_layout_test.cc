@@ -78,7 +78,7 @@ TEST_P(StealLayoutTest, WhatIsLentKeepsItsPlace) {
 // A parked choice goes over with what it has below, which is read from there.
 TEST_P(StealLayoutTest, ParkedChoicesAreGivenWithTheirBlocks) {
   requests_.resize(3);
-  const int lengths[] = {80, 40, 30};
+  const int lengths[] = {80, 40, 70};
   for (size_t i = 0; i < requests_.size(); ++i) {
     requests_[i].prompts = {std::vector<int32_t>(i < 2 ? 44 : 9, static_cast<int32_t>(i))};
     requests_[i].n = 1;

@@ -464,7 +464,7 @@ TEST_P(SlowKvUp, TheWatchdogNamesTheCopyThatDoesNotEnd) {
                              "; rank 0 kv copy up in layer [0-9] runs 'kv_stream, slot [01]'"));
 }
 
-// Of two long choices one parks the other, until a replica has nothing to do any more.
+// One of two long choices is parked until a replica has nothing to do any more.
 TEST_P(SlowKvUp, AParkedChoiceIsGivenToAnIdleReplicaWithItsBlocks) {
   requests_ = {MakeRequest(0, 90, 150), MakeRequest(1, 90, 60), MakeRequest(2, 20, 50)};
   const Answers expected = Run();

@@ -147,7 +147,8 @@ StreamingOptions StreamingOf(const Materials& job, const layout::MemoryPlan& mem
       .block_bytes = static_cast<double>(memory.kv_groups[0].layout.LayerBytes()) *
                      static_cast<double>(memory.kv_groups[0].layers.size()),
       .flip_seed = job.options.trial.flip_streaming};
-  if (job.options.tier.offload != layout::Offloading::kAlways && job.plan.ranks.size() == 1)
+  if (job.options.tier.offload != layout::Offloading::kAlways && job.plan.ranks.size() == 1 &&
+      !job.options.trial.fixed_streaming)
     options.bytes_per_s = layout::StreamRate(job.plan.machine.profile, memory.tier_blocks,
                                              job.plan.machine.spec.count);
   return options;

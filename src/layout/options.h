@@ -160,7 +160,8 @@ struct TrialOptions {
   int64_t kv_up_stall_at = 100;
   bool slows_kv_up() const { return kv_up_gbps > 0 || kv_up_stall > 0; }
   double host_link = 1;  // Of simulated devices: the part of its rate that the host's link has.
-  uint64_t flip_streaming = 0;  // Draws anew every few steps how much is streamed; 0: it does not.
+  bool fixed_streaming = false;  // As much is streamed as was planned, whatever steps wait for.
+  uint64_t flip_streaming = 0;   // Draws anew every few steps how much is streamed; 0: it does not.
   int flip_every = 0;  // So many steps are taken together, so many not; 0: as the mode says.
   // So many steps in each of the layout's modes in turn, or schedule::kFlipAtRandom; 0: as rows
   // say.
