@@ -494,14 +494,14 @@ def test_where_all_are_silent_others_begin(run, tmp_path, monkeypatch, caplog):
                 super().send(process, given)
 
     workers = Mute(job, monkeypatch)
-    output, _ = shared(job, tmp_path, workers=workers, silent_seconds=30)
+    output, _ = shared(job, tmp_path, workers=workers, silent_seconds=30, start_seconds=60)
     assert answers(output) == answers(job.output) and workers.given <= {2, 3} and len(workers.started) == 4
-    assert 30 <= workers.clock < 40 and "silent for 30 s" in caplog.text
+    assert 90 <= workers.clock < 100 and "silent for 30 s" in caplog.text
     # The others never come: who was silent is named.
     workers = Mute(job, monkeypatch, lambda process, setting: setting if process < 2 else None)
     with pytest.raises(forebay.Error, match=r"worker 0 on \S+: silent for 30 s; worker 1 on \S+: silent for 30 s; those that were started since") as caught:
         shared(job, tmp_path, "none.jsonl", workers=workers, silent_seconds=30, start_seconds=60)
-    assert caught.value.code == "no_worker" and 90 <= workers.clock < 100
+    assert caught.value.code == "no_worker" and 150 <= workers.clock < 160
     # One dies, its place is not taken, and the other falls silent.
     workers = Mute(job, monkeypatch, lambda process, setting: setting if process < 2 else None, lambda process: False)
     workers.mute = (0,)

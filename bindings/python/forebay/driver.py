@@ -147,10 +147,12 @@ class Run:
                     for event in self._workers.poll(0.2):
                         self._take(*event)
                     now = time.monotonic()
-                    self._replace_silent()
                     speak = any(not each.given_up for each in self._members.values())
                     staffed = now if speak or self._draining else staffed
                     if now - staffed > self._options["start_seconds"]:
+                        if self._replace_silent():
+                            staffed = now
+                            continue
                         raise self._nobody(f"those that were started since are not ready after {now - staffed:.0f} s")
                     self._obey(self._driver.tick(now))
                     if now - committed > 1 or self._driver.group_is_full():
@@ -195,12 +197,13 @@ class Run:
         if not self._members and not self._crew.starting and not self._draining and not self._driver.complete():
             raise self._nobody()
 
-    def _replace_silent(self) -> None:
-        """Where all are silent nobody is left whom their lines could go to: others begin in their places."""
-        if self._draining or self._crew.starting or not all(each.given_up for each in self._members.values()):
-            return
+    def _replace_silent(self) -> bool:
+        """Nobody has spoken for long, nor has anybody come: others begin in the places of those that are silent."""
+        if self._crew.starting or not self._members:
+            return False
         for process, member in list(self._members.items()):
             self._lose(process, member, self._silence())
+        return True
 
     def _silence(self) -> str:
         return f"silent for {self._options['silent_seconds']:g} s"
