@@ -75,33 +75,6 @@ TEST_P(StealLayoutTest, WhatIsLentKeepsItsPlace) {
   EXPECT_GT(stolen, 0);
 }
 
-// A parked choice goes over with what it has below, which is read from there.
-TEST_P(StealLayoutTest, ParkedChoicesAreGivenWithTheirBlocks) {
-  requests_.resize(3);
-  const int lengths[] = {80, 40, 70};
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    requests_[i].prompts = {std::vector<int32_t>(i < 2 ? 44 : 9, static_cast<int32_t>(i))};
-    requests_[i].n = 1;
-    requests_[i].sampling.max_tokens = lengths[i];
-  }
-  const Answers expected = Run("cpu", "");
-  options_.limits.kv_blocks = 5;
-  options_.tier = {.host_bytes = 64 << 20,
-                   .preempt = layout::Preempting::kPark,
-                   .offload = layout::Offloading::kOff};
-  options_.steal = layout::Stealing::kAlways;
-  hand_out_.replicas = {{{0, 0}, {0, 1}}, {{0, 2}}};
-  int64_t gifts = 0;
-  for (const auto& [devices, layout] : {std::pair("2xcpu", "dp=2"), std::pair("4xcpu", "dp=2,tp=2"),
-                                        std::pair("2xcpu", "dp=2,weights=by_layer")}) {
-    for (int i = 0; i < 4; ++i) {
-      EXPECT_EQ(Run(devices, layout), expected) << layout;
-      gifts += stats_.mode_counters["kv_parked_gifts"];
-    }
-  }
-  EXPECT_GT(gifts, 0);
-}
-
 INSTANTIATE_TEST_SUITE_P(Models, StealLayoutTest, testing::Values("llama3-gqa", "qwen3"));
 
 // What a window let go of is not lent, and nobody finds it where it did not come to: all prompts

@@ -278,7 +278,7 @@ TEST(ChoicesPark, AnEvictedPrefixIsFoundBelow) {
   }
 }
 
-// What leaves the replica leaves the tier.
+// What leaves the replica leaves the tier, at once or when another one has read it.
 TEST(ChoicesPark, AParkedChoiceThatIsCancelledOrGivenAwayIsForgotten) {
   const auto policy = *schedule::CreatePolicy("continuous");
   for (const bool cancel : {true, false}) {
@@ -296,7 +296,12 @@ TEST(ChoicesPark, AParkedChoiceThatIsCancelledOrGivenAwayIsForgotten) {
     } else {
       std::vector<Gift> gifts = books.choices.GiveAway(1);
       ASSERT_EQ(gifts.size(), 1u);
-      EXPECT_TRUE(gifts[0].loans.empty());
+      // What it has below goes along, and stays there until it is read.
+      ASSERT_EQ(gifts[0].loans.size(), 1u);
+      EXPECT_GE(std::ssize(gifts[0].loans[0]->below) * kv::kBlockTokens,
+                gifts[0].loans[0]->computed);
+      EXPECT_GT(gifts[0].loans[0]->computed, 0);
+      gifts[0].loans[0]->over = true;
       EXPECT_EQ(gifts[0].state->sequences[0]->parked, nullptr);
       EXPECT_EQ(gifts[0].state->sequences[0]->computed, 0);
     }
