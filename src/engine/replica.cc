@@ -57,12 +57,22 @@ LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample, uint64_t j
 void MeasureStep(const std::vector<ChoiceRows>& rows, Meters* meters) {
   int64_t count = 0;
   for (const ChoiceRows& each : rows) {
+    if (each.sequence == nullptr) continue;  // lost
     count += each.count();
     // Siblings, and who comes back after a preemption, would count one prompt several times.
     if (each.sequence->computed_peak == 0 && each.sequence->first_of_prompt())
       meters->prefix_queries += each.sequence->prompt_tokens;
   }
   if (count > 0) meters->step_rows.Add(static_cast<double>(count));
+}
+
+// Takes the rows of choices away from a step that has ended which were to read what was lost below.
+void DropLost(const kv::LostBlocks& lost, Choices* choices, std::vector<ChoiceRows>* rows) {
+  if (lost.blocks.empty()) return;
+  choices->LoseBelow(lost);
+  for (ChoiceRows& each : *rows) {
+    if (!each.sequence->in_flight) each.sequence = nullptr;
+  }
 }
 
 }  // namespace
@@ -218,7 +228,7 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   if (const base::Status done = ranks_.WaitStep(index); !done.ok()) return Stall(done.ToString());
   const base::Status recorded = routing_.Record(ranks_.all(), index, flight.rows);
   if (!recorded.ok()) return Stall(recorded.ToString());
-  if (choices_.streaming().on()) DropLost(flight);
+  if (choices_.streaming().on()) DropLost(ranks_.TakeLost(), &choices_, &flight.rows);
   const size_t running = choices_.num_running();
   MeasureStep(flight.rows, &meters_);
   for (size_t i = 0; i < flight.rows.size(); ++i) {
@@ -246,16 +256,6 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   ++ended_;
   Publish();
   return StepEnd::kStepped;
-}
-
-void Replica::DropLost(Flight& flight) {
-  // What the step was to read from below and could not is known by now.
-  const kv::LostBlocks lost = ranks_.TakeLost();
-  if (lost.blocks.empty()) return;
-  choices_.LoseBelow(lost);
-  for (ChoiceRows& rows : flight.rows) {
-    if (!rows.sequence->in_flight) rows.sequence = nullptr;
-  }
 }
 
 void Replica::CommitLogits(Flight& flight, size_t index) {

@@ -109,8 +109,6 @@ class Replica {
   void BuildBatch(Flight& flight);
   void RecordPlan(uint64_t bytes_pulled, Flight* flight);
   StepEnd End(std::vector<RequestResult>* finished, StepRecord* record);
-  // Takes the rows of choices away from the step that has ended which read what was lost.
-  void DropLost(Flight& flight);
   void CommitLogits(Flight& flight, size_t index);
   // Makes the counters what published() gives.
   void Publish();

@@ -27,8 +27,7 @@ base::Result<const Region*> CpuArena::Allocate(std::string name, uint64_t bytes,
   // before rounding, which could overflow
   if (bytes > budget_ - used_) return FullError(name, bytes);
   // A region without bytes takes none, unless another process maps it.
-  const uint64_t committed =
-      std::max(shared_memory_ < 0 ? 0 : kPage, base::RoundUp(bytes, kPage));
+  const uint64_t committed = std::max(shared_memory_ < 0 ? 0 : kPage, base::RoundUp(bytes, kPage));
   if (committed > budget_ - used_) return FullError(name, bytes);
 
   // | unused, up to 2 MiB | the region, from a multiple of 2 MiB | guard page |; all but the region
