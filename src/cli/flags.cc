@@ -47,6 +47,7 @@ std::string Describe(const CLI::App& app, const CLI::ParseError& error) {
   }
   std::string text = error.what();
   while (text.ends_with('\n')) text.pop_back();
+  if (text.starts_with(": ")) text.erase(0, 2);
   const bool has_commands = !app.get_subcommands([](const CLI::App*) { return true; }).empty();
   return has_commands ? fmt::format("{}; see `{} --help`", text, words) : text;
 }
@@ -74,7 +75,12 @@ const Flag& Flag::among(const std::vector<std::string>& values) const {
 }
 
 const Flag& Flag::check(std::string (*check)(const std::string&)) const {
-  option_->check(check);
+  // The parser names no hidden flag.
+  option_->check([check, option = option_](const std::string& text) {
+    const std::string wrong = check(text);
+    if (wrong.empty() || !option->get_group().empty()) return wrong;
+    return fmt::format("--{}: {}", option->get_lnames().front(), wrong);
+  });
   return *this;
 }
 
