@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/outcome.h"
 #include "repro/dwdp/table.h"
@@ -21,6 +22,8 @@ struct ReproFlags {
 void PrintLine(const std::string& line) { std::fputs((line + "\n").c_str(), stdout); }
 
 int Repro(const ReproFlags& flags) {
+  // What simulated runs say of themselves is not about the claims.
+  base::SetLogLevel(base::LogLevel::kError);
   const auto claims = repro::SelectClaims(flags.rows);
   if (!claims.ok()) return Fail(claims.status(), 2);
   if (flags.list) {
