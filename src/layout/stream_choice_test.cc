@@ -90,5 +90,21 @@ TEST_F(StreamChoiceOfAPlan, BesidePoolsTheLinkThatTheyLeaveCounts) {
   EXPECT_EQ(costs(pulls).up(0), 0);
 }
 
+TEST_F(StreamChoiceOfAPlan, WhatComesFromAFileTakesTheDiskToo) {
+  const LayoutPlan plan = Plan();
+  const cost::DeviceProfile& profile = plan.machine.profile;
+  const StepPricer pricer(config_, plan.dtype, {}, {.rows = 512, .logit_rows = 256}, profile,
+                          options_.pricing());
+  const auto up = [&](const kv::TierBlocks& below) {
+    MemoryPlan memory = plan.ranks[0].memory;
+    memory.tier_blocks = below;
+    return StreamingCosts(pricer, plan.machine, memory, 500, 100, pricer.Decode(16, 1000).all())
+        .up(1e8);
+  };
+  const double from_memory = up({.in_memory = 500});
+  EXPECT_NEAR(up({.in_file = 500}), from_memory + 1e8 / cost::DiskReadRate(profile), 1e-9);
+  EXPECT_EQ(up({.in_memory = 500, .in_file = 500}), from_memory);
+}
+
 }  // namespace
 }  // namespace forebay::layout

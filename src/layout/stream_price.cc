@@ -6,11 +6,19 @@
 #include "kv/tier/window.h"
 
 namespace forebay::layout {
+namespace {
+
+// Seconds a byte that the disk takes before the link; none where memory has what is streamed.
+double DiskSeconds(const cost::DeviceProfile& profile, const kv::TierBlocks& below, int ranks) {
+  if (below.in_memory > 0 || below.in_file == 0) return 0;
+  return ranks / cost::DiskReadRate(profile);
+}
+
+}  // namespace
 
 double StreamRate(const cost::DeviceProfile& profile, const kv::TierBlocks& below, int ranks) {
-  const double link = cost::HostRate(profile);
-  if (below.in_memory > 0 || below.in_file == 0) return link;
-  return 1 / (1 / link + ranks / cost::DiskReadRate(profile));
+  const double link = cost::HostRate(profile), disk = DiskSeconds(profile, below, ranks);
+  return disk > 0 ? 1 / (1 / link + disk) : link;
 }
 
 kv::OffloadCosts StreamingCosts(const StepPricer& pricer, const MachinePlan& machine,
@@ -32,9 +40,9 @@ kv::OffloadCosts StreamingCosts(const StepPricer& pricer, const MachinePlan& mac
   return {.num_layers = std::ssize(group.layers),
           .layer_seconds = std::max(SecondsBeside(alone, copies), pull_seconds) / layers,
           .layer_bytes = held_blocks * part,
-          .up = [form = cost::HostCopies(profile), ahead](double bytes) {
-            return bytes > 0 ? ahead + form(bytes) : 0.0;
-          }};
+          .up = [form = cost::HostCopies(profile), ahead,
+                 disk = DiskSeconds(profile, memory.tier_blocks, machine.spec.count)](
+                    double bytes) { return bytes > 0 ? ahead + form(bytes) + disk * bytes : 0.0; }};
 }
 
 kv::OffloadPlan PriceStreaming(const StepPricer& pricer, const MachinePlan& machine,
