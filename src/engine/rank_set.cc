@@ -95,7 +95,7 @@ base::Result<uint64_t> RankSet::PullBelow(const kv::KvLoan& loan, const RankSet&
   for (size_t i = 0; i < ranks_.size(); ++i) {
     kv::Tier& tier = *ranks_[i]->tier();
     bytes -= tier.bytes_up();
-    tier.UpFrom(giver.ranks_[i]->tier()->store(), moves);
+    tier.UpFrom(*giver.ranks_[i]->tier()->store().near(), moves);
     bytes += tier.bytes_up();
   }
   for (const auto& rank : ranks_) FB_RETURN_IF_ERROR(WaitUp(*rank->tier()));
@@ -160,7 +160,7 @@ RankSet::TierTraffic RankSet::tier_traffic() const {
     sum.up += tier->bytes_up();
     sum.core_seconds += tier->core_seconds();
     sum.in_file |= tier->store().can_lose();
-    sum.in_both = sum.in_file && tier->store().memory() != nullptr;
+    sum.in_both = sum.in_file && tier->store().near() != nullptr;
     sum.written += tier->store().bytes_written();
     sum.read += tier->store().bytes_read();
     if (rank->window() == nullptr) continue;

@@ -13,6 +13,12 @@ namespace {
 
 constexpr runtime::TimeNs kStep = 3'000'000, kLong = 60'000'000'000;
 
+std::vector<Session::Submitted> Requests(size_t count) {
+  std::vector<Session::Submitted> requests(count);
+  for (auto& each : requests) each.request.prompts = {{1, 2, 3}};
+  return requests;
+}
+
 // The sizes of what came at once, by one Take after the other that asks for `least` of ten requests
 // that end one a step.
 std::vector<size_t> Taken(uint64_t seed, size_t least) {
@@ -23,9 +29,7 @@ std::vector<size_t> Taken(uint64_t seed, size_t least) {
   const base::Status status = runtime.Run([&] {
     Session session(runtime, engine);
     const auto inbox = std::make_shared<Inbox>(runtime);
-    std::vector<Session::Submitted> requests(10);
-    for (auto& each : requests) each.request.prompts = {{1, 2, 3}};
-    EXPECT_EQ(session.Submit(std::move(requests), inbox).size(), 10);
+    EXPECT_EQ(session.Submit(Requests(10), inbox).size(), 10);
     for (size_t missing = 10; missing > 0; missing -= sizes.back())
       sizes.push_back(inbox->Take(kLong, std::min(least, missing)).size());
     // Nothing is left, and nobody waits for ever.
@@ -52,9 +56,7 @@ TEST(Session, ATakeEndsWithItsTime) {
   const base::Status status = runtime.Run([&] {
     Session session(runtime, engine);
     const auto inbox = std::make_shared<Inbox>(runtime);
-    std::vector<Session::Submitted> requests(3);
-    for (auto& each : requests) each.request.prompts = {{1, 2, 3}};
-    session.Submit(std::move(requests), inbox);
+    session.Submit(Requests(3), inbox);
     EXPECT_EQ(inbox->Take(kLong).size(), 1);
     // When the time is up there is one of the two; a wait takes nothing, and the other comes to
     // the next.
@@ -73,9 +75,8 @@ TEST(Session, MeasuresWhatRequestsTook) {
   const base::Status status = runtime.Run([&] {
     Session session(runtime, engine);
     const auto inbox = std::make_shared<Inbox>(runtime);
-    std::vector<Session::Submitted> requests(5);
+    std::vector<Session::Submitted> requests = Requests(5);
     for (auto& each : requests) {
-      each.request.prompts = {{1, 2, 3}};
       each.request.n = 2;
       each.request.sampling.max_tokens = 12;
     }

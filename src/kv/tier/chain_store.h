@@ -29,8 +29,7 @@ class ChainStore final : public Store {
     near_->UpLayer(stream, fetch);
   }
   bool ReadsWritten(std::span<const TierMove> up) const override;
-  // The near blocks' memory.
-  const std::byte* memory() const override { return near_->memory(); }
+  const HostStore* near() const override { return near_.get(); }
   uint64_t block_bytes() const override { return near_->block_bytes(); }
   bool can_lose() const override { return true; }
   LostBlocks TakeLost() override;

@@ -231,7 +231,8 @@ void FileStore::Write(Batch& batch) {
   for (const StagedPart& part : batch.parts) {
     ChecksumAt(part.move, -1) = ChecksumOf(batch, part);
     for (int64_t layer = 0; layer < num_layers_ && part.move.group == 0; ++layer)
-      ChecksumAt(part.move, layer) = LayerChecksum(batch, part, layer);
+      ChecksumAt(part.move, layer) =
+          LayerChecksum(batch.staging + part.staged + static_cast<uint64_t>(layer) * layer_bytes_);
   }
   base::Status error;
   {
@@ -273,12 +274,11 @@ uint64_t FileStore::ChecksumOf(const Batch& batch, const StagedPart& part) const
   const std::byte* const staged = batch.staging + part.staged;
   if (part.layer < 0) return Checksum({staged, used_bytes_[static_cast<size_t>(part.move.group)]});
   const uint64_t skew = static_cast<uint64_t>(part.layer) * layer_bytes_ % kFileAlignment;
-  return Checksum({staged + skew, layer_bytes_});
+  return LayerChecksum(staged + skew);
 }
 
-uint64_t FileStore::LayerChecksum(const Batch& batch, const StagedPart& part, int64_t layer) const {
-  return Checksum(
-      {batch.staging + part.staged + static_cast<uint64_t>(layer) * layer_bytes_, layer_bytes_});
+uint64_t FileStore::LayerChecksum(const std::byte* staged) const {
+  return Checksum({staged, layer_bytes_});
 }
 
 base::Status FileStore::AppendToIndex(const Batch& batch, const std::vector<bool>& moved) {

@@ -113,10 +113,9 @@ class FileStore final : public Store {
   template <typename Call>
   std::vector<bool> MoveAll(const Batch& batch, const Call& call, base::Status* first_error);
   void Lose(BlockId block);
-  // The checksum of what is staged of the part, or of the layer that it is; and that of the part's
-  // layer where all of it is staged.
+  // The checksum of what is staged of the part, or of the layer that it is; and of a layer there.
   uint64_t ChecksumOf(const Batch& batch, const StagedPart& part) const;
-  uint64_t LayerChecksum(const Batch& batch, const StagedPart& part, int64_t layer) const;
+  uint64_t LayerChecksum(const std::byte* staged) const;
   // What it should be.
   uint64_t& ChecksumAt(const TierMove& move, int64_t layer) {
     return layer < 0 ? checksums_[NumberOf(move)]

@@ -25,7 +25,7 @@ class HostStore final : public Store {
                   {.data = region_->data + static_cast<uint64_t>(fetch.layer) * fetch.part_bytes,
                    .below_stride = block_bytes_});
   }
-  const std::byte* memory() const override { return region_->data; }
+  const HostStore* near() const override { return this; }
   uint64_t block_bytes() const override { return block_bytes_; }
   // Where a group's part of a block lies, all in one piece.
   std::byte* PartAt(int32_t group, BlockId block) const;

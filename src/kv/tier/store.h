@@ -56,6 +56,8 @@ struct LostBlocks {
   base::Status closed;  // why nothing is written any more
 };
 
+class HostStore;
+
 // The rank's control task calls; counters may be asked for from any thread.
 class Store {
  public:
@@ -69,8 +71,8 @@ class Store {
   // Enqueues the way of one layer of some blocks into a window's slot. REQUIRES: the blocks are
   // among the first level's, and there is one.
   virtual void UpLayer(device::Stream& stream, const LayerFetch& fetch) = 0;
-  // Where blocks lie, one behind the other; null: not in memory.
-  virtual const std::byte* memory() const { return nullptr; }
+  // The first level where it is memory; else null.
+  virtual const HostStore* near() const { return nullptr; }
   virtual uint64_t block_bytes() const = 0;
   // Whether what these bring up may have been written with the last way down, and not only copied.
   virtual bool ReadsWritten(std::span<const TierMove> /*up*/) const { return true; }

@@ -81,16 +81,11 @@ void Tier::EndUp(std::span<const TierMove> moves) {
   bytes_up_ += BytesOf(moves);
 }
 
-void Tier::UpFrom(const Store& other, std::span<const TierMove> moves) {
+void Tier::UpFrom(const HostStore& other, std::span<const TierMove> moves) {
   // The blocks may be those of the last moves down.
   up_.Wait(*stored_);
-  for (const TierMove& move : moves) {
-    const std::byte* below =
-        other.memory() + static_cast<uint64_t>(move.below) * other.block_bytes();
-    for (const auto& strips : cache_.strips().first(static_cast<size_t>(move.group)))
-      below += StripBytes(strips);
-    EnqueueUp(up_, cache_, move, below);
-  }
+  for (const TierMove& move : moves)
+    EnqueueUp(up_, cache_, move, other.PartAt(move.group, move.below));
   EndUp(moves);
   coming_up_ = true;
 }

@@ -46,9 +46,9 @@ class Tier {
   // reads at once has come up. `after_window`:
   // something that is on its way up through the window lies where something goes down to.
   void BeginStep(const TierMoves& moves, bool after_window = false);
-  // Begins to bring up what lies in the memory of another rank's store, whose layers and heads are
-  // the same; the next step waits for it. REQUIRES: it stands there, and stays.
-  void UpFrom(const Store& other, std::span<const TierMove> moves);
+  // Begins to bring up what lies in another rank's memory below, whose layers and heads are the
+  // same; the next step waits for it. REQUIRES: it stands there, and stays.
+  void UpFrom(const HostStore& other, std::span<const TierMove> moves);
   // Blocks until nothing moves.
   void Quiesce();
   // Blocks until what comes up is there. False: it is not there after `timeout`.
@@ -59,7 +59,7 @@ class Tier {
   const Store& store() const { return *store_; }
   // What went down before the step that began last can be read from the first level.
   const device::DeviceEvent& readable() const {
-    return store_->memory() != nullptr ? *stored_ : *written_;
+    return store_->near() != nullptr ? *stored_ : *written_;
   }
 
   // Its copies', up and down.

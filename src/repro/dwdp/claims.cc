@@ -115,11 +115,9 @@ constexpr std::string_view kQueue =
     "them; pulls rotated and not merged";
 constexpr std::string_view kEndToEnd =
     "generation is one group of 8 ranks (DEP) with KV in fp8, so that a rank holds 150 choices; "
-    "6.4K "
-    "to 8K tokens and 1,024; by the group's batch "
-    "at so many tokens a second and user context has "
-    "as few ranks as keep up with it, DEP's in fours, DWDP's in ones, so that the gain is fewer "
-    "context GPUs; 60-70 is 1.10 in Table 5 and 1.12 in Table 6; else "
+    "6.4K to 8K tokens and 1,024; by the group's batch at so many tokens a second and user context "
+    "has as few ranks as keep up with it, DEP's in fours, DWDP's in ones, so that the gain is "
+    "fewer context GPUs; 60-70 is 1.10 in Table 5 and 1.12 in Table 6; else "
     "as DW4";
 
 constexpr const char* kMilliseconds = "4.756 GB over this link take ms";
