@@ -70,6 +70,9 @@ class Bench:
                 file.write(json.dumps({"custom_id": str(i), **request}) + "\n")
         return self.path(name + ".jsonl")
 
+    def file(self, size):
+        return ["--kv-file", self.path("kv"), "--kv-file-size", size]
+
     def remove(self, *names):
         for name in names:
             if os.path.exists(self.path(name)):
@@ -105,9 +108,8 @@ class Bench:
         requests = self.write("park", [{"prompt": [rng.randrange(1 + STOP_IDS, VOCABULARY) for _ in range(32)], "max_tokens": 512, "temperature": 1,
                                         "seed": i, "ignore_eos": True, "stop_token_ids": stops} for i in range(24)])
         flags = ["--max-model-len", "768", "--no-enable-prefix-caching", "--num-kv-blocks-override", str(8 * 192 // BLOCK)]
-        file = ["--kv-file", self.path("kv"), "--kv-file-size", "2GiB", "--kv-preempt", "park"]
         ways = {"computed again": lambda: self.run("park", "computed again", "qwen", requests, *flags),
-                "parked in a file": lambda: self.run("park", "parked in a file", "qwen", requests, *flags, *file)}
+                "parked in a file": lambda: self.run("park", "parked in a file", "qwen", requests, *flags, *self.file("2GiB"), "--kv-preempt", "park")}
         return in_turns(ways, self.args.rounds)
 
     def kept(self):
@@ -131,9 +133,10 @@ class Bench:
         requests = self.write("long", [{"prompt": [rng.randrange(1, VOCABULARY) for _ in range(8192)], "max_tokens": 32, "temperature": 0,
                                         "ignore_eos": True}])
         flags = ["--max-model-len", "8448", "--max-num-batched-tokens", "512", "--max-num-seqs", "1"]
-        below = ["--num-kv-blocks-override", str(2048 // BLOCK), "--kv-offloading-size", "2GiB", "--kv-offload", "always"]
+        few = ["--num-kv-blocks-override", str(2048 // BLOCK), "--kv-offload", "always"]
         ways = {"all resident": lambda: self.run("long", "all resident", "qwen", requests, *flags),
-                "streamed": lambda: self.run("long", "streamed", "qwen", requests, *flags, *below)}
+                "streamed": lambda: self.run("long", "streamed", "qwen", requests, *flags, *few, "--kv-offloading-size", "2GiB"),
+                "streamed from a file": lambda: self.run("long", "streamed from a file", "qwen", requests, *flags, *few, *self.file("2GiB"))}
         return in_turns(ways, self.args.rounds)
 
     def stream(self):
@@ -141,10 +144,11 @@ class Bench:
         requests = self.write("stream", [{"prompt": [rng.randrange(3, 32000) for _ in range(128)], "max_tokens": 64, "temperature": 0,
                                           "ignore_eos": True} for _ in range(12)])
         flags = ["--max-model-len", "256", "--max-num-seqs", "12", "--no-enable-prefix-caching"]
-        few = ["--num-kv-blocks-override", str(3 * 192 // BLOCK), "--kv-offloading-size", "1GiB", "--mean-context", "160",
-               "--device-profile", self.args.profile]
-        plans = {plan: lambda plan=plan: self.run("stream", plan, "tinyllama", requests, *flags, *few, "--kv-offload", plan)
-                 for plan in ("off", "auto", "always")}
+        few = ["--num-kv-blocks-override", str(3 * 192 // BLOCK), "--mean-context", "160", "--device-profile", self.args.profile]
+        below = {"": ["--kv-offloading-size", "1GiB"], ", file": self.file("1GiB")}
+        plans = {plan + name: lambda plan=plan, name=name: self.run("stream", plan + name, "tinyllama", requests, *flags, *few, *below[name],
+                                                                     "--kv-offload", plan)
+                 for name in below for plan in ("off", "auto", "always")}
         return in_turns(plans | {"all resident": lambda: self.run("stream", "all resident", "tinyllama", requests, *flags)}, self.args.rounds)
 
     def budgets(self):
