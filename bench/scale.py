@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Jobs that several processes share, beside one process; and the driver alone, under simulated workers.
 
-usage: scale.py FOREBAY [--rounds N] [--rows local,ray,predictor,simulated] [--requests N] [--lines N] [--workers N] [--out FILE],
+usage: scale.py FOREBAY [--rounds N] [--rows local,job,ray,predictor,simulated] [--requests N] [--lines N] [--workers N] [--out FILE],
 by a Python that has the package (and Ray)
 local: two workers of one core beside `--devices 2xcpu`; ray: one worker of all cores of a cluster that is up beside `forebay run`; both of
-N requests of 16 + 32 on a tiny model, in turns. predictor: Ray Data's batches of 16 beside one of all requests (of 1 to 64 tokens), from the first
+N requests of 16 + 32 on a tiny model, in turns. job: as local, 256 x 128+128 of the SmolLM2-135M shape. predictor: Ray Data's batches of 16 beside one of all requests (of 1 to 64 tokens), from the first
 row's begin to the last one's end. simulated: the driver's CPU time and memory over N lines, and how busy N workers of 16 places are
 in the last 5 % of the time, beside places that take the next line at once; a worker answers after a time that was drawn, with the line that
 `forebay run` gave.
@@ -22,13 +22,14 @@ import sys
 import tempfile
 import time
 
-from throughput import write_requests
+from shapes import SMOLLM2_135M
+from throughput import write_lengths, write_requests
 from turns import HEAD, in_turns, machine, python, table
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TINY = os.path.join(ROOT, "tests", "golden", "models", "llama3-gqa")
 ARGUMENTS = {"memory": "256MiB", "max_model_len": 128}
-PLACES, MEAN_SECONDS = 16, 0.5
+PLACES, MEAN_TOKENS, STEP_SECONDS = 16, 10, 0.05
 SHARED = """
 import json, sys, forebay.{module} as scale
 source, output, model, arguments = *sys.argv[1:4], json.loads(sys.argv[4])
@@ -87,16 +88,15 @@ def ideal_spans(seconds, places):
 
 
 class SimulatedWorkers:
-    """Answers each line after a drawn time, at most PLACES at once a worker."""
+    """Answers each line after a step for each of its tokens, at most PLACES at once a worker."""
 
-    def __init__(self, setting, results):
-        self.setting, self.file = setting, os.open(results, os.O_RDONLY)
+    def __init__(self, setting, results, tokens):
+        self.setting, self.file, self.tokens = setting, os.open(results, os.O_RDONLY), tokens
         self.at = array.array("q", [0])
         with open(results, "rb") as file:
             for number, text in enumerate(file, 1):
                 assert int(text.split(b"_", 3)[2]) == number
                 self.at.append(self.at[-1] + len(text))
-        self.random = random.Random(1)
         self.events, self.running, self.waiting, self.busy, self.done = [], [], {}, {}, []
 
     def start(self, process, arguments):
@@ -108,7 +108,7 @@ class SimulatedWorkers:
         while self.waiting[process] and self.busy[process] < PLACES:
             line = self.waiting[process].pop()
             self.busy[process] += 1
-            heapq.heappush(self.running, (now + min(5 * MEAN_SECONDS, self.random.expovariate(1 / MEAN_SECONDS)), now, process, line))
+            heapq.heappush(self.running, (now + STEP_SECONDS * self.tokens[line], now, process, line))
 
     def send(self, process, lines):
         self.waiting[process][:0] = [number for number, _ in reversed(lines)]
@@ -139,10 +139,12 @@ def simulated(args, folder, emit):
     from forebay import scale
 
     source, results = os.path.join(folder, "lines.jsonl"), os.path.join(folder, "results.jsonl")
-    write_requests(source, args.lines, 64, 4, 1)
+    rng = random.Random(1)
+    tokens = [min(5 * MEAN_TOKENS, max(1, round(rng.expovariate(1 / MEAN_TOKENS)))) for _ in range(args.lines)]
+    write_lengths(source, 64, [(4, count) for count in tokens])
     flags = [part for name, value in ARGUMENTS.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     subprocess.run([args.forebay, "run", "-m", TINY, "-i", source, "-o", results, "--quiet", "--preserve-order", *flags], check=True)
-    workers = SimulatedWorkers(json.loads(python(SETTING, TINY, json.dumps(ARGUMENTS))), results)
+    workers = SimulatedWorkers(json.loads(python(SETTING, TINY, json.dumps(ARGUMENTS))), results, tokens)
     cpu, began = time.process_time(), time.monotonic()
     summary = scale.run_batch(source, os.path.join(folder, "simulated.jsonl"), TINY, num_workers=args.workers, workers=workers, use_tqdm=False,
                               max_num_seqs=PLACES, **ARGUMENTS)
@@ -150,10 +152,10 @@ def simulated(args, folder, emit):
     assert summary["end"] == "complete" and summary["num_requests"] == args.lines and summary["refused"] == 0
     places = PLACES * args.workers
     busy = busy_at_end(workers.done, began, places)
-    ideal = busy_at_end(ideal_spans([end - begin for begin, end in sorted(workers.done)], places), 0, places)
+    ideal = busy_at_end(ideal_spans([STEP_SECONDS * count for count in tokens], places), 0, places)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     emit("")
-    emit("| simulated workers | lines | seconds | CPU of driver and simulation, us a line | of a core | peak RSS, MiB | busy in the last 5 % | with no driver |")
+    emit("| simulated workers | lines | seconds | CPU of driver and simulation, us a line | of a core | peak RSS, MiB | busy in the last 5 % | in the input's order, with no driver |")
     emit("|---|---|---|---|---|---|---|---|")
     emit(f"| {args.workers} | {args.lines} | {took:.1f} | {1e6 * cpu / args.lines:.0f} | {cpu / took:.2f} | {rss:.0f} | {busy:.3f} | {ideal:.3f} |")
 
@@ -188,22 +190,33 @@ def main():
         source, output = os.path.join(folder, "in.jsonl"), os.path.join(folder, "out.jsonl")
         write_requests(source, args.requests, 64, 16, 32)
 
-        def run(*flags):
+        def run(*flags, source=source, model=TINY):
             if os.path.exists(output):
                 os.remove(output)
-            subprocess.run([args.forebay, "run", "-m", TINY, "-i", source, "-o", output, "--quiet", *flags], check=True)
+            subprocess.run([args.forebay, "run", "-m", model, "-i", source, "-o", output, "--quiet", *flags], check=True)
 
-        def shared(module, **arguments):
+        def shared(module, source=source, model=TINY, **arguments):
             if os.path.exists(output):
                 os.remove(output)
-            python(SHARED.format(module=module), source, output, TINY, json.dumps(arguments))
+            python(SHARED.format(module=module), source, output, model, json.dumps(arguments))
+
+        def job_ways():
+            model, requests = os.path.join(folder, "smollm2"), os.path.join(folder, "job.jsonl")
+            os.mkdir(model)
+            with open(os.path.join(model, "config.json"), "w") as file:
+                json.dump(SMOLLM2_135M, file)
+            write_requests(requests, 256, SMOLLM2_135M["vocab_size"], 128, 128)
+            job = {"source": requests, "model": model}
+            return {"`--devices 2xcpu`": lambda: run("--devices", "2xcpu", "--random-weights", "--skip-tokenizer-init", "--memory", "4GiB", **job),
+                    "`scale.run_batch`, 2 workers": lambda: shared("scale", num_workers=2, num_cpus=1, random_weights=True, skip_tokenizer_init=True,
+                                                                   memory="2GiB", **job)}
 
         if rows != ["simulated"]:
             for line in HEAD:
                 emit(line)
         cores = len(os.sched_getaffinity(0))
         if "ray" in rows or "predictor" in rows:
-            os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_TOKEN=secrets.token_hex(32))
+            os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
             cluster = subprocess.Popen([sys.executable, "-c", CLUSTER, str(cores + 1)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             os.environ["RAY_ADDRESS"] = cluster.stdout.readline().strip()
         for row, ways in {
@@ -215,6 +228,9 @@ def main():
             if row in rows:
                 for line in table(f"{args.requests} x 16+32, tiny model", in_turns(ways, args.rounds)):
                     emit(line)
+        if "job" in rows:
+            for line in table("256 x 128+128, SmolLM2-135M shape", in_turns(job_ways(), args.rounds)):
+                emit(line)
         if "predictor" in rows:
             for line in predictor(args, source, cores):
                 emit(line)
