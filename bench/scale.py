@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Jobs that several processes share, beside one process; and the driver alone, under simulated workers.
 
-usage: scale.py FOREBAY [--rounds N] [--rows local,job,ray,predictor,simulated] [--requests N] [--lines N] [--workers N] [--out FILE],
+usage: scale.py FOREBAY [--rounds N] [--rows local,job,ray,rayjob,predictor,simulated] [--requests N] [--lines N] [--workers N] [--out FILE],
 by a Python that has the package (and Ray)
-local: two workers of one core beside `--devices 2xcpu`; ray: one worker of all cores of a cluster that is up beside `forebay run`; both of
-N requests of 16 + 32 on a tiny model, in turns. job: as local, 256 x 128+128 of the SmolLM2-135M shape. predictor: Ray Data's batches of 16 beside one of all requests (of 1 to 64 tokens), from the first
-row's begin to the last one's end. simulated: the driver's CPU time and memory over N lines, and how busy N workers of 16 places are
+local: two workers of one core beside `--devices 2xcpu`, N requests of 16 + 32 on a tiny model, in turns; ray: the same by one worker of all
+cores of a cluster that is up beside `forebay run`. job, rayjob: as these two, 256 x 128+128 of the SmolLM2-135M shape. predictor: Ray Data's batches of
+16, four at once, beside one of all requests, 512 of 16 + 1 to 64 of that shape in 64 places, from the first row's begin to the last one's end.
+simulated: the driver's CPU time and memory over N lines, and how busy N workers of 16 places are
 in the last 5 % of the time, beside places that take the next line at once; a worker answers after a time that was drawn, with the line that
 `forebay run` gave.
 """
@@ -51,8 +52,9 @@ ray.init(address="auto", log_to_driver=False)
 class Timed(Predictor):
     async def __call__(self, batch):
         began = time.monotonic()
-        async for row in super().__call__(batch):
-            yield {**row, "began": [began], "ended": [time.monotonic()]}
+        async for rows in super().__call__(batch):
+            count = len(rows["prompt_token_ids"])
+            yield {**rows, "began": [began] * count, "ended": [time.monotonic()] * count}
 with open(source, encoding="utf-8") as file:
     prompts = [json.loads(line)["prompt"] for line in file]
 rows = [{"prompt_token_ids": ids, "sampling_params": {"temperature": 0, "ignore_eos": True, "max_tokens": 1 + 37 * i % 64}}
@@ -160,14 +162,13 @@ def simulated(args, folder, emit):
     emit(f"| {args.workers} | {args.lines} | {took:.1f} | {1e6 * cpu / args.lines:.0f} | {cpu / took:.2f} | {rss:.0f} | {busy:.3f} | {ideal:.3f} |")
 
 
-def predictor(args, source, cores):
+def predictor(args, source, model, arguments, cores):
     """Rows of the table: what the first batch size takes, as a part of what each takes."""
-    seconds = {}
+    seconds, arguments = {}, json.dumps({**arguments, "memory": "2GiB", "max_num_seqs": 64, "threads": cores})
     for _ in range(args.rounds):
-        for size, name in ((args.requests, "`Predictor`, one batch"), (16, "`Predictor`, batches of 16")):
-            arguments = json.dumps({**ARGUMENTS, "threads": cores})
-            seconds.setdefault(name, []).append(float(python(PREDICT, source, TINY, arguments, size, cores)))
-    return table(f"{args.requests} x 16+1 to 64, tiny model", seconds)
+        for size, name in ((512, "`Predictor`, one batch"), (16, "`Predictor`, batches of 16")):
+            seconds.setdefault(name, []).append(float(python(PREDICT, source, model, arguments, size, cores)))
+    return table("512 x 16+1 to 64, SmolLM2-135M shape", seconds)
 
 
 def main():
@@ -200,41 +201,43 @@ def main():
                 os.remove(output)
             python(SHARED.format(module=module), source, output, model, json.dumps(arguments))
 
-        def job_ways():
-            model, requests = os.path.join(folder, "smollm2"), os.path.join(folder, "job.jsonl")
-            os.mkdir(model)
-            with open(os.path.join(model, "config.json"), "w") as file:
-                json.dump(SMOLLM2_135M, file)
-            write_requests(requests, 256, SMOLLM2_135M["vocab_size"], 128, 128)
-            job = {"source": requests, "model": model}
-            return {"`--devices 2xcpu`": lambda: run("--devices", "2xcpu", "--random-weights", "--skip-tokenizer-init", "--memory", "4GiB", **job),
-                    "`scale.run_batch`, 2 workers": lambda: shared("scale", num_workers=2, num_cpus=1, random_weights=True, skip_tokenizer_init=True,
-                                                                   memory="2GiB", **job)}
+        model, job_source = os.path.join(folder, "smollm2"), os.path.join(folder, "job.jsonl")
+        os.mkdir(model)
+        with open(os.path.join(model, "config.json"), "w") as file:
+            json.dump(SMOLLM2_135M, file)
+        write_requests(job_source, 256, SMOLLM2_135M["vocab_size"], 128, 128)
+        job, random_flags = {"source": job_source, "model": model}, ["--random-weights", "--skip-tokenizer-init"]
+        random_weights = {"random_weights": True, "skip_tokenizer_init": True}
 
         if rows != ["simulated"]:
             for line in HEAD:
                 emit(line)
-        cores = len(os.sched_getaffinity(0))
-        if "ray" in rows or "predictor" in rows:
+        cores, clustered = len(os.sched_getaffinity(0)), any(row in rows for row in ("ray", "rayjob", "predictor"))
+        if clustered:
             os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
             cluster = subprocess.Popen([sys.executable, "-c", CLUSTER, str(cores + 1)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             os.environ["RAY_ADDRESS"] = cluster.stdout.readline().strip()
-        for row, ways in {
-            "local": {"`--devices 2xcpu`": lambda: run("--devices", "2xcpu", "--memory", "256MiB"),
-                      "`scale.run_batch`, 2 workers": lambda: shared("scale", num_workers=2, num_cpus=1, memory="128MiB")},
-            "ray": {"`forebay run`": lambda: run("--memory", "256MiB"),
-                    "`forebay.ray.run_batch`, 1 worker": lambda: shared("ray", num_workers=1, num_cpus=cores, memory="256MiB")},
-        }.items():
+        tiny, smollm2 = f"{args.requests} x 16+32, tiny model", "256 x 128+128, SmolLM2-135M shape"
+        for row, name, ways in (
+            ("local", tiny, {"`--devices 2xcpu`": lambda: run("--devices", "2xcpu", "--memory", "256MiB"),
+                             "`scale.run_batch`, 2 workers": lambda: shared("scale", num_workers=2, num_cpus=1, memory="128MiB")}),
+            ("job", smollm2, {"`--devices 2xcpu`": lambda: run("--devices", "2xcpu", "--memory", "4GiB", *random_flags, **job),
+                              "`scale.run_batch`, 2 workers": lambda: shared("scale", num_workers=2, num_cpus=1, memory="2GiB", **random_weights, **job)}),
+            ("ray", tiny, {"`forebay run`": lambda: run("--memory", "256MiB"),
+                           "`forebay.ray.run_batch`, 1 worker": lambda: shared("ray", num_workers=1, num_cpus=cores, memory="256MiB")}),
+            ("rayjob", smollm2, {"`forebay run`": lambda: run("--memory", "4GiB", *random_flags, **job),
+                                 "`forebay.ray.run_batch`, 1 worker": lambda: shared("ray", num_workers=1, num_cpus=cores, memory="4GiB",
+                                                                                     **random_weights, **job)}),
+        ):
             if row in rows:
-                for line in table(f"{args.requests} x 16+32, tiny model", in_turns(ways, args.rounds)):
+                for line in table(name, in_turns(ways, args.rounds)):
                     emit(line)
-        if "job" in rows:
-            for line in table("256 x 128+128, SmolLM2-135M shape", in_turns(job_ways(), args.rounds)):
-                emit(line)
         if "predictor" in rows:
-            for line in predictor(args, source, cores):
+            predicted = os.path.join(folder, "predicted.jsonl")
+            write_requests(predicted, 512, SMOLLM2_135M["vocab_size"], 16, 1)
+            for line in predictor(args, predicted, model, random_weights, cores):
                 emit(line)
-        if "ray" in rows or "predictor" in rows:
+        if clustered:
             cluster.communicate()
         if "simulated" in rows:
             simulated(args, folder, emit)

@@ -237,7 +237,9 @@ class Driver {
     job_ = python::Take(job::SharedJob::Open(options));
   }
 
-  void Join(int64_t worker, std::string name) { job_->Join(worker, std::move(name)); }
+  void Join(int64_t worker, std::string name, double now) {
+    job_->Join(worker, std::move(name), Ns(now));
+  }
   Orders Ask(int64_t worker, double now) { return Give(job_->Ask(worker, Ns(now))); }
   Orders Hear(int64_t worker, double now) { return Give(job_->Hear(worker, Ns(now))); }
   Orders Leave(int64_t worker, double now) { return Give(job_->Leave(worker, Ns(now))); }

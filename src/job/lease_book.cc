@@ -17,12 +17,8 @@ constexpr int kSuspectDeaths = LeaseBook::kMostDeaths - 1;
 
 }  // namespace
 
-LeaseBook::LeaseBook(std::vector<uint32_t> lengths, const std::vector<bool>& done,
-                     const LeaseOptions& options)
-    : options_(options) {
-  FB_CHECK(lengths.size() == done.size(), "{} lengths of {} lines", lengths.size(), done.size());
-  lines_.reserve(lengths.size());
-  for (const uint32_t length : lengths) lines_.push_back({.length = length});
+LeaseBook::LeaseBook(LengthOf length_of, const std::vector<bool>& done, const LeaseOptions& options)
+    : length_of_(std::move(length_of)), options_(options), lines_(done.size()) {
   for (size_t i = 0; i < done.size(); ++i) {
     if (done[i]) {
       lines_[i].state = State::kDone;
@@ -54,7 +50,7 @@ void LeaseBook::Open(int64_t line) {
   }
   ++num_open_;
   if (end_began_) {
-    longest_.emplace(entry.length, line);
+    AddToLongest(line);
     return;
   }
   const auto next = open_.lower_bound(line);
@@ -69,6 +65,12 @@ void LeaseBook::Open(int64_t line) {
   }
 }
 
+void LeaseBook::AddToLongest(int64_t line) {
+  Line& entry = lines_[static_cast<size_t>(line)];
+  entry.length = length_of_(line);
+  longest_.emplace(entry.length, line);
+}
+
 bool LeaseBook::at_end() const {
   return num_open_ <= options_.end_lines * std::max<int64_t>(1, num_workers());
 }
@@ -79,14 +81,16 @@ std::vector<int64_t> LeaseBook::TakeOpen(const Worker& worker) {
   if (!end_began_ && at_end()) {
     end_began_ = true;
     for (const auto& [begin, end] : open_) {
-      for (int64_t line = begin; line < end; ++line)
-        longest_.emplace(lines_[static_cast<size_t>(line)].length, line);
+      for (int64_t line = begin; line < end; ++line) AddToLongest(line);
     }
     open_.clear();
   }
   if (end_began_ && num_open_ > 0) {
-    // At the end the longest first and few at a time, so that workers end together.
-    const int64_t size = std::clamp<int64_t>(share / 2, 1, options_.least_lines);
+    // At the end the longest first and few at a time, so that workers end together. Who asks first
+    // does not take what is left: it may have room for all of it.
+    const int64_t part = (num_lines() - num_done_ + num_workers() - 1) / num_workers();
+    const int64_t size = std::min(std::clamp<int64_t>(share / 2, 1, options_.least_lines),
+                                  part - static_cast<int64_t>(worker.held.size()));
     while (!longest_.empty() && static_cast<int64_t>(taken.size()) < size)
       taken.push_back(longest_.extract(std::prev(longest_.end())).value().second);
     num_open_ -= static_cast<int64_t>(taken.size());
@@ -151,6 +155,8 @@ void LeaseBook::Serve(std::vector<LeaseAction>* actions) {
     if (auto lease = Grant(worker)) actions->push_back(std::move(*lease));
   }
 }
+
+void LeaseBook::Join(int64_t worker, int64_t now_ns) { At(worker, now_ns); }
 
 std::vector<LeaseAction> LeaseBook::Ask(int64_t worker, int64_t now_ns) {
   At(worker, now_ns);

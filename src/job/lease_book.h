@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,7 +30,7 @@ struct LeaseOptions {
   int64_t most_lines = 256;
   int64_t silent_after_ns = 30'000'000'000;  // a worker that says nothing is given up
   // Open lines for each worker below which the end has begun: leases get smaller, the longest lines
-  // come first.
+  // come first, and nobody gets more than its part of what is left.
   int64_t end_lines = 128;
 };
 
@@ -54,15 +55,19 @@ class LeaseBook {
  public:
   static constexpr int kMostDeaths = 3;
 
-  // Lines are 0 to `lengths`.size() - 1 in the input's order; `lengths` say which take longest (any
-  // unit). `done`: those that have results already.
-  LeaseBook(std::vector<uint32_t> lengths, const std::vector<bool>& done,
-            const LeaseOptions& options);
+  // How long a line takes, in any unit; the same whenever it is asked. Asked at the job's end, for
+  // lines that are open then.
+  using LengthOf = std::function<uint32_t(int64_t line)>;
+
+  // Lines are 0 to `done`.size() - 1 in the input's order; `done`: those that have results already.
+  LeaseBook(LengthOf length_of, const std::vector<bool>& done, const LeaseOptions& options);
 
   // Events. Workers have names of their own (>= 0) that are not used again. `now_ns` never goes
   // back.
   //
-  // The worker has begun, or has less to do than it likes.
+  // The worker is there: lines are parted among all that are.
+  void Join(int64_t worker, int64_t now_ns);
+  // It has less to do than it likes.
   std::vector<LeaseAction> Ask(int64_t worker, int64_t now_ns);
   std::vector<LeaseAction> Finish(int64_t worker, int64_t line, int64_t now_ns);
   // It lives.
@@ -85,7 +90,7 @@ class LeaseBook {
  private:
   enum class State : uint8_t { kOpen, kLeased, kDone };
   struct Line {
-    uint32_t length;
+    uint32_t length = 0;  // from when it is among `longest_`
     State state = State::kOpen;
     uint8_t deaths = 0;
     uint8_t holders = 0;
@@ -101,6 +106,7 @@ class LeaseBook {
   void Open(int64_t line);
   // Takes lines out of what is open, for `worker`; nothing where there is none for it.
   std::vector<int64_t> TakeOpen(const Worker& worker);
+  void AddToLongest(int64_t line);
   std::vector<int64_t> TakeLate(int64_t worker);
   std::optional<LeaseAction> Grant(int64_t worker);
   // Ends the worker; `died`: at the lines that it held.
@@ -109,6 +115,7 @@ class LeaseBook {
   void Serve(std::vector<LeaseAction>* actions);
   bool at_end() const;
 
+  const LengthOf length_of_;
   const LeaseOptions options_;
   std::vector<Line> lines_;
   std::map<int64_t, int64_t> open_;  // begin -> end of runs of open lines that nobody died at twice

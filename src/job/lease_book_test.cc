@@ -15,8 +15,17 @@ namespace {
 
 using Kind = LeaseAction::Kind;
 
+LeaseBook MakeBook(const std::vector<bool>& done, LeaseOptions options = {}) {
+  return LeaseBook([](int64_t) { return 1; }, done, options);
+}
 LeaseBook MakeBook(size_t lines, LeaseOptions options = {}) {
-  return LeaseBook(std::vector<uint32_t>(lines, 1), std::vector<bool>(lines), options);
+  return MakeBook(std::vector<bool>(lines), options);
+}
+// Lines are so long.
+LeaseBook MakeBook(const std::vector<uint32_t>& lengths, const std::vector<bool>& done,
+                   LeaseOptions options) {
+  return LeaseBook([lengths](int64_t line) { return lengths[static_cast<size_t>(line)]; }, done,
+                   options);
 }
 
 TEST(LeaseBook, LeasesAreConsecutiveAndGetSmallerAtTheEnd) {
@@ -46,17 +55,36 @@ TEST(LeaseBook, TheLongestComeFirstAtTheEnd) {
   std::vector<uint32_t> lengths(100, 5);
   lengths[71] = 900;
   lengths[13] = 800;
-  LeaseBook book(lengths, std::vector<bool>(100), {.least_lines = 4});
+  LeaseBook book = MakeBook(lengths, std::vector<bool>(100), {.least_lines = 4});
   const auto actions = book.Ask(0, 0);
   EXPECT_EQ(actions[0].lines.size(), 4u);
   EXPECT_EQ(actions[0].lines[0], 13);
   EXPECT_NE(std::ranges::find(actions[0].lines, 71), actions[0].lines.end());
 }
 
+// Workers with places for all that is left: each gets its part of it, whoever asks first.
+TEST(LeaseBook, NobodyTakesAllThatIsLeft) {
+  LeaseBook book = MakeBook(256);
+  for (const int64_t worker : {0, 1}) book.Join(worker, 0);
+  for (const int64_t worker : {0, 1}) {
+    while (book.Ask(worker, 0)[0].kind == Kind::kLease) {
+    }
+    EXPECT_EQ(book.held(worker), 128);
+  }
+  book.CheckInvariants();
+  // What comes back of one that leaves goes to the other.
+  const auto actions = book.Leave(1, 1);
+  ASSERT_FALSE(actions.empty());
+  EXPECT_EQ(actions[0].worker, 0);
+  while (book.Ask(0, 1)[0].kind == Kind::kLease) {
+  }
+  EXPECT_EQ(book.held(0), 256);
+}
+
 TEST(LeaseBook, DoneLinesAreNotLeased) {
   std::vector<bool> done(100);
   for (size_t i = 0; i < 100; i += 2) done[i] = true;
-  LeaseBook book(std::vector<uint32_t>(100, 1), done, {});
+  LeaseBook book = MakeBook(done);
   int64_t leased = 0;
   for (auto actions = book.Ask(0, 0); actions[0].kind == Kind::kLease; actions = book.Ask(0, 0)) {
     for (const int64_t line : actions[0].lines) EXPECT_EQ(line % 2, 1);
@@ -136,11 +164,11 @@ TEST(LeaseBook, RandomEvents) {
       lengths[i] = static_cast<uint32_t>(below(1000));
       has_result[i] = done[i] = below(5) == 0;
     }
-    LeaseBook book(lengths, done,
-                   {.least_lines = 1 + below(16),
-                    .most_lines = 20 + below(60),
-                    .silent_after_ns = 50,
-                    .end_lines = below(40)});
+    LeaseBook book = MakeBook(lengths, done,
+                              {.least_lines = 1 + below(16),
+                               .most_lines = 20 + below(60),
+                               .silent_after_ns = 50,
+                               .end_lines = below(40)});
     int64_t now = 0, next_worker = 0;
     std::map<int64_t, std::set<int64_t>> given;  // by worker, what it has not answered
     std::vector<int64_t> alive;
@@ -229,7 +257,7 @@ TEST(LeaseBook, SixtyFourWorkersAreBusyToTheEnd) {
   std::vector<uint32_t> lengths(num_lines);
   for (uint32_t& length : lengths)
     length = static_cast<uint32_t>(std::clamp(of_mean_100(random), 1.0, 500.0));
-  LeaseBook book(lengths, std::vector<bool>(num_lines), {.least_lines = kPlaces / 2});
+  LeaseBook book = MakeBook(lengths, std::vector<bool>(num_lines), {.least_lines = kPlaces / 2});
 
   struct Running {
     int64_t end, begin, worker, line;

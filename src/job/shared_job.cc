@@ -8,11 +8,29 @@
 
 #include "base/log.h"
 #include "job/answer.h"
+#include "job/line_order.h"
 #include "job/merge.h"
 #include "job/request_builder.h"
 #include "job/result_format.h"
 
 namespace forebay::job {
+namespace {
+
+// A step computes so many tokens of a prompt in the time of one that draws a token, about.
+constexpr uint32_t kPromptTokensPerStep = 16;
+// A line takes so many whose request does not bound its answer.
+constexpr uint32_t kUnboundedSteps = 1 << 24;
+
+// About how many steps a line takes; 0 where it cannot be read.
+uint32_t StepsOf(const JobFile& input, size_t ordinal) {
+  std::string line;
+  if (!input.Read(ordinal, &line).ok()) return 0;  // said when it is leased
+  const LineSketch sketch = SketchOf(line);
+  return (sketch.output > 0 ? uint32_t{sketch.output} : kUnboundedSteps) +
+         sketch.prompt / kPromptTokensPerStep;
+}
+
+}  // namespace
 
 base::Result<std::unique_ptr<SharedJob>> SharedJob::Open(const SharedJobOptions& options) {
   auto input = JobFile::Open(options.input_path);
@@ -33,19 +51,20 @@ base::Status SharedJob::OpenLog() {
   failures_ = log_->resumed_failures();
   // No worker of this run has kept a line yet: -1 is nobody's number.
   keepers_.assign(input_.size(), -1);
-  std::vector<uint32_t> lengths(input_.size());
   std::vector<bool> done(input_.size());
   JobSize size{
       .lines = counts_.lines, .resumed = counts_.resumed, .resumed_failed = counts_.resumed_failed};
   for (size_t ordinal = 0; ordinal < input_.size(); ++ordinal) {
-    lengths[ordinal] = input_[ordinal].length;
     if (!log_->Done(ordinal)) size.pending_bytes += input_[ordinal].length;
     // A line that is too long goes to no worker: its error is its result at once.
     if (const auto error = TooLong(input_[ordinal]); error && !log_->Done(ordinal))
       FB_RETURN_IF_ERROR(Fail(ordinal, *error));
     done[ordinal] = log_->Done(ordinal);
   }
-  book_ = std::make_unique<LeaseBook>(std::move(lengths), done, options_.leases);
+  const auto length_of = [this](int64_t line) {
+    return StepsOf(input_, static_cast<size_t>(line));
+  };
+  book_ = std::make_unique<LeaseBook>(length_of, done, options_.leases);
   estimator_.emplace(size);
   return {};
 }
@@ -69,7 +88,8 @@ ProgressView SharedJob::Progress(double elapsed_seconds) {
   return view;
 }
 
-void SharedJob::Join(int64_t worker, std::string name) {
+void SharedJob::Join(int64_t worker, std::string name, int64_t now_ns) {
+  book_->Join(worker, now_ns);
   names_[worker] = std::move(name);
   present_.insert(worker);
 }

@@ -44,8 +44,8 @@ class SharedJob {
   // Events. An error ends the job: a file failed, or two workers gave one line different answers
   // (kResultsDiffer names them). Workers have numbers of their own that are not used again.
   //
-  // `name` is for messages.
-  void Join(int64_t worker, std::string name);
+  // `name` is for messages. Workers that are there join before the first of them asks.
+  void Join(int64_t worker, std::string name, int64_t now_ns);
   // The worker has less to do than it likes; it gets lines now or when there are some.
   base::Result<std::vector<WorkerOrder>> Ask(int64_t worker, int64_t now_ns);
   // Bytes that the worker says are a finished line. What is no result, another job's, or for a line

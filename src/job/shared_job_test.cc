@@ -75,7 +75,7 @@ class SharedRun {
   void AddWorker(SharedJob& job) {
     Worker& worker = *workers_.emplace_back(
         std::make_unique<Worker>(runtime_, static_cast<int64_t>(workers_.size())));
-    job.Join(worker.id, fmt::format("worker {}", worker.id));
+    job.Join(worker.id, fmt::format("worker {}", worker.id), runtime_.Now());
     worker.task = runtime_.Spawn({.name = fmt::format("worker {}", worker.id)},
                                  [this, &worker] { Work(worker); });
   }
@@ -242,8 +242,8 @@ TEST(SharedJob, TwoAnswersOfALineNameItAndBothWorkers) {
          .leases = {.least_lines = 3, .most_lines = 3, .silent_after_ns = 30 * kSecond}});
     ASSERT_TRUE(opened.ok());
     SharedJob& job = **opened;
-    job.Join(0, "worker 0 on east");
-    job.Join(1, "worker 1 on west");
+    job.Join(0, "worker 0 on east", 0);
+    job.Join(1, "worker 1 on west", 0);
     // The first falls silent with the lines that it has; the second finishes one of them.
     const auto lease = job.Ask(0, 0);
     ASSERT_TRUE(lease.ok());

@@ -204,8 +204,9 @@ def test_batches_overlap(cluster):
     class Timed(Predictor):
         async def __call__(self, batch):
             began = time.monotonic()
-            async for row in super().__call__(batch):
-                yield {**row, "began": [began], "ended": [time.monotonic()]}
+            async for rows in super().__call__(batch):
+                count = len(rows["id"])
+                yield {**rows, "began": [began] * count, "ended": [time.monotonic()] * count}
 
     rows = [{"id": str(i), "prompt": text, "sampling_params": {"max_tokens": 100, "temperature": 0, "ignore_eos": True}}
             for i, text in enumerate(prompts(64))]
@@ -235,8 +236,8 @@ def test_batches_that_overlap_keep_the_engine_full():
         async def answer(begin):
             part = range(begin, begin + 16)
             async with room:
-                async for row in predictor({"id": list(part), "prompt": prompts(320)[begin : begin + 16], "sampling_params": params[begin : begin + 16]}):
-                    found[row["id"][0]] = row["generated_tokens"][0]
+                async for rows in predictor({"id": list(part), "prompt": prompts(320)[begin : begin + 16], "sampling_params": params[begin : begin + 16]}):
+                    found.update(zip(rows["id"], rows["generated_tokens"]))
 
         await asyncio.gather(*(answer(begin) for begin in range(0, 320, 16)))
         assert [found[i] for i in range(320)] == [output.outputs[0].token_ids for output in outputs]
@@ -314,10 +315,9 @@ def test_a_dead_engine_ends_its_process_and_another_goes_on(cluster, tmp_path):
         """The engine of the first one ends in the middle of its second batch, as that of a device that failed does."""
 
         async def __call__(self, batch):
-            rows = super().__call__(batch)
-            async for row in rows:
-                yield row
-                if not died.exists() and row["id"] == ["row 20"]:
+            async for rows in super().__call__(batch):
+                yield rows
+                if not died.exists() and "row 20" in rows["id"]:
                     died.write_text(str(os.getpid()))
                     self._llm._llm._model.close()
 
@@ -346,10 +346,11 @@ def test_rows_under_a_checkpoint(cluster, tmp_path):
         from forebay.ray import Predictor
         class Noted(Predictor):
             async def __call__(self, batch):
-                async for row in super().__call__(batch):
+                async for rows in super().__call__(batch):
                     with open({str(computed)!r}, "a") as file:
-                        print(json.dumps([str(row["id"][0]), list(map(int, row["generated_tokens"][0]))]), file=file)
-                    yield row
+                        for name, ids in zip(rows["id"], rows["generated_tokens"]):
+                            print(json.dumps([str(name), list(map(int, ids))]), file=file)
+                    yield rows
                 await asyncio.sleep(0.3)
         ray.init(address="auto", log_to_driver=False)
         ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig(

@@ -62,6 +62,8 @@ class Run:
             self._began = time.monotonic()
             for process, theirs in ready.items():
                 self._admit(process, theirs)
+            for member in list(self._members.values()):
+                self._ask(member)
             interrupt = self._loop()
             if self._options["preserve_order"] and self._driver.complete():
                 self._driver.rewrite_in_order()
@@ -115,8 +117,7 @@ class Run:
         member = _Member(self._next_number, self._crew.names[process])
         self._next_number += 1
         self._members[process] = member
-        self._driver.join(member.number, member.name)
-        self._ask(member)
+        self._driver.join(member.number, member.name, time.monotonic())
 
     def _ask(self, member: _Member) -> None:
         while not self._draining and not member.given_up and len(member.held) < self._most_held:
@@ -179,6 +180,8 @@ class Run:
         self._crew.starting.discard(process)
         if kind == "ready":
             self._admit(process, value)
+            if process in self._members:
+                self._ask(self._members[process])
         elif kind == "failed":
             self._crew.dismiss(process, str(value))
         elif kind == "died":
@@ -194,6 +197,7 @@ class Run:
                 self._ask(member)
             elif not member.held:
                 self._join(process)
+                self._ask(self._members[process])
         if not self._members and not self._crew.starting and not self._draining and not self._driver.complete():
             raise self._nobody()
 

@@ -136,10 +136,13 @@ class Predictor:
         self._idle.cancel()
         names = list(batch)
         rows = [dict(zip(names, values)) for values in zip(*(list(batch[name]) for name in names))]
-        tasks = [asyncio.ensure_future(self._answer(row)) for row in rows]
+        tasks = {asyncio.ensure_future(self._answer(row)) for row in rows}
         try:
-            for task in asyncio.as_completed(tasks):
-                yield {name: [value] for name, value in (await task).items()}
+            while tasks:
+                # What ends together goes together: Ray takes about a millisecond for each piece.
+                done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                answers = [task.result() for task in done]
+                yield {name: [answer[name] for answer in answers] for name in answers[0]}
         finally:
             for each in tasks:
                 each.cancel()
