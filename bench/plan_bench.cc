@@ -66,7 +66,7 @@ std::pair<double, double> PlanTime(std::string_view name, int32_t choices, Below
     const schedule::StepView& view = books.View(/*share=*/false, step);
     policy->Plan(view, &plan);
     schedule::CheckPlan(view, plan);
-    books.Apply(plan, &rows);
+    books.Apply(plan, step, &rows);
     us.push_back((ProcessorSeconds() - begin) * 1e6);
     books.tier_moves().Clear();
     books.streaming().changed().clear();

@@ -53,7 +53,8 @@ class RolesTest : public LayoutTest {
     Answers answers;
     for (const RequestResult& result : sink.results) {
       EXPECT_EQ(result.error_message, "");
-      EXPECT_GE(result.first_token_ns, 0);
+      EXPECT_GE(result.admitted_ns, 0);
+      EXPECT_GE(result.first_token_ns, result.admitted_ns);
       for (const Choice& choice : result.choices)
         answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
     }

@@ -115,6 +115,22 @@ TEST(SimEngine, EightReplicasShareOneQueue) {
   EXPECT_GT(outcome.virtual_seconds, 0);
 }
 
+// Where there is one place, a request gets it when the one before has ended.
+TEST(SimEngine, ResultsSayWhenRequestsGotTheirPlace) {
+  layout::EngineOptions options = Options("sim:a10");
+  options.limits.max_num_seqs = 1;
+  const Outcome outcome = RunSimulated(options, MakeRequests(20));
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+  ASSERT_EQ(outcome.results.size(), 20u);
+  int64_t before = 0;
+  for (const RequestResult& result : outcome.results) {
+    EXPECT_GE(result.admitted_ns, before) << result.id;
+    EXPECT_GT(result.first_token_ns, result.admitted_ns) << result.id;
+    before = result.first_token_ns;
+  }
+  EXPECT_LE(before, static_cast<int64_t>(outcome.virtual_seconds * 1e9) + 1);
+}
+
 TEST(SimEngine, TheSameSeedGivesTheSameRun) {
   const Outcome a = RunSimulated(Options("sim:4xa10"), MakeRequests(200));
   const Outcome b = RunSimulated(Options("sim:4xa10"), MakeRequests(200));

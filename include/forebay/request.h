@@ -110,8 +110,9 @@ struct RequestResult {
   int64_t completion_tokens = 0;  // all choices
   // prompt tokens whose KV came from the prefix index; not part of the answer
   int64_t cached_tokens = 0;
-  // when its first token was known, on the runtime's clock; -1: it has none. Not part of the answer
-  int64_t first_token_ns = -1;
+  // When the first of its choices got its place, wherever that was, and when its first token was
+  // known, on the runtime's clock; -1: never. Not part of the answer.
+  int64_t admitted_ns = -1, first_token_ns = -1;
   int http_status = 200;   // 4xx or 5xx with an error
   std::string error_type;  // OpenAI's "type", e.g. "invalid_request_error"
   std::string error_message;

@@ -100,7 +100,7 @@ const schedule::StepView& Choices::View(bool share, int64_t now_us) {
   return view_.Update(share, now_us);
 }
 
-void Choices::Apply(const schedule::StepPlan& plan, std::vector<ChoiceRows>* rows) {
+void Choices::Apply(const schedule::StepPlan& plan, int64_t now_ns, std::vector<ChoiceRows>* rows) {
   rows->clear();
   // Indices of the plan refer to the view: resolve them before the lists change.
   std::vector<Planned> planned;
@@ -114,7 +114,7 @@ void Choices::Apply(const schedule::StepPlan& plan, std::vector<ChoiceRows>* row
   for (Sequence* sequence : lists_.running()) parking_.Seal(sequence, book_);
   Preempt(plan.preempt);
   // What the cache has of those that come is theirs before anybody takes blocks.
-  for (size_t i = 0; i < plan.admit.size(); ++i) Open(planned[i].sequence, planned[i].end);
+  for (size_t i = 0; i < plan.admit.size(); ++i) Open(planned[i].sequence, planned[i].end, now_ns);
   for (size_t i = 0; i < planned.size(); ++i) {
     const auto& [sequence, count, end] = planned[i];
     if (sequence->parked) {
@@ -147,7 +147,8 @@ void Choices::Preempt(const std::vector<int32_t>& indices) {
   stats_.preemptions += static_cast<int64_t>(preempted.size());
 }
 
-void Choices::Open(Sequence* sequence, int64_t end) {
+void Choices::Open(Sequence* sequence, int64_t end, int64_t now_ns) {
+  if (sequence->request->admitted_ns < 0) sequence->request->admitted_ns = now_ns;
   // What the view has found below may have gone since, and more may have come: others of this step
   // take blocks, too.
   if (sequence->parked || parking_.TakePrefix(sequence, book_, view_.FindCached(sequence).tokens,

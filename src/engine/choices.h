@@ -76,7 +76,7 @@ class Choices {
   // (schedule/step_share.h). REQUIRES of Apply: the plan is of the latest view.
   const schedule::StepView& View(bool share, int64_t now_us);
   // Where choices alone come back from below there are no rows.
-  void Apply(const schedule::StepPlan& plan, std::vector<ChoiceRows>* rows);
+  void Apply(const schedule::StepPlan& plan, int64_t now_ns, std::vector<ChoiceRows>* rows);
   // What Apply has let go below and called back, until the caller clears it: it moves before the
   // step's rows are computed.
   kv::TierMoves& tier_moves() { return parking_.moves(); }
@@ -127,7 +127,7 @@ class Choices {
   void Preempt(const std::vector<int32_t>& indices);
   // The choice that waits enters the book, and gets what the device's cache has of it. `end`: of
   // the positions that the plan has blocks for.
-  void Open(Sequence* sequence, int64_t end);
+  void Open(Sequence* sequence, int64_t end, int64_t now_ns);
   // Makes room for what comes back.
   void Return(Sequence* sequence);
   void NoteCached(Sequence* sequence);

@@ -35,7 +35,7 @@ class Books {
     if (plan.run.empty() && plan.admit.empty()) return false;
     schedule::CheckPlan(view, plan);
     std::vector<ChoiceRows> rows;
-    choices.Apply(plan, &rows);
+    choices.Apply(plan, 50, &rows);
     Move();
     for (const Sequence* sequence : choices.returning()) SetTable(*sequence, 0);
     for (const Sequence* sequence : choices.streaming().changed()) SetTable(*sequence, 0);

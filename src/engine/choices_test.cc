@@ -21,7 +21,8 @@ ChoicesOptions Options(int32_t max_num_seqs = 8, int32_t blocks = 64) {
           .max_blocks_per_sequence = kContext / kv::kBlockTokens};
 }
 
-// Choices with what a replica does around them: plans are given as lines, tokens are all 1.
+// Choices with what a replica does around them: plans are given as lines, tokens are all 1. Steps
+// begin at 50 ns, 51, ..., and end at 77.
 class Books {
  public:
   explicit Books(const ChoicesOptions& options = Options(), Choices::KvDigest digest = {})
@@ -39,7 +40,7 @@ class Books {
   }
   const schedule::StepView& Begin(const schedule::StepPlan& plan, bool share = false) {
     const schedule::StepView& view = choices.View(share, 0);
-    choices.Apply(plan, &steps.emplace_back());
+    choices.Apply(plan, now_ns++, &steps.emplace_back());
     return view;
   }
   // Ends the oldest step in flight.
@@ -68,6 +69,7 @@ class Books {
   std::vector<Sequence*> sequences;  // sequences of requests that have not finished
   std::deque<std::vector<ChoiceRows>> steps;
   std::vector<RequestResult> finished;
+  int64_t now_ns = 50;
 };
 
 TEST(ChoicesTest, AChoiceFromItsArrivalToItsEnd) {
@@ -92,6 +94,7 @@ TEST(ChoicesTest, AChoiceFromItsArrivalToItsEnd) {
   EXPECT_EQ(books.finished[0].id, 3);
   EXPECT_EQ(books.finished[0].prompt_tokens, 40);
   EXPECT_EQ(books.finished[0].completion_tokens, 2);
+  EXPECT_EQ(books.finished[0].admitted_ns, 50);
   EXPECT_EQ(books.finished[0].first_token_ns, 77);
   EXPECT_TRUE(books.choices.idle());
   const EngineStats stats = books.choices.stats();
@@ -178,6 +181,12 @@ TEST(ChoicesTest, PreemptedOnesWaitFirstAndAreComputedAgain) {
   EXPECT_EQ(books.choices.stats().recomputed_tokens, 10);
   EXPECT_EQ(books.sequences[1]->known(), 12);
   books.CheckTotals();
+  // The first place counts.
+  EXPECT_EQ(books.sequences[3]->request->admitted_ns, -1);
+  books.Step({.admit = {{1, 10}}});
+  EXPECT_EQ(books.sequences[1]->request->admitted_ns, 50);
+  EXPECT_EQ(books.sequences[2]->request->admitted_ns, 50);
+  EXPECT_EQ(books.sequences[3]->request->admitted_ns, 53);
 }
 
 TEST(ChoicesTest, SiblingsWaitForTheirPromptAndShareIt) {
@@ -191,6 +200,8 @@ TEST(ChoicesTest, SiblingsWaitForTheirPromptAndShareIt) {
   ASSERT_EQ(view.waiting.size(), 2u);
   EXPECT_EQ(view.waiting[0].cached_tokens, 64);
   EXPECT_EQ(view.waiting[0].held_tokens, 64);
+  books.Step({.admit = {{0, 16}}});
+  EXPECT_EQ(books.sequences[0]->request->admitted_ns, 50);  // their request's, not a choice's
   // Without sharing nobody waits for anybody.
   ChoicesOptions alone = Options();
   alone.prefix_caching = false;
@@ -208,7 +219,8 @@ TEST(ChoicesTest, RequestsWithNothingToComputeEndAtOnce) {
   EXPECT_FALSE(books.choices.WantsRequests());
   std::vector<RequestResult> finished;
   books.choices.DeliverEnded(&finished);
-  EXPECT_EQ(finished.size(), 2u);
+  ASSERT_EQ(finished.size(), 2u);
+  EXPECT_EQ(finished[0].admitted_ns, -1);
   EXPECT_TRUE(books.choices.idle());
   EXPECT_EQ(books.choices.stats().requests_finished, 2);
 }
@@ -298,6 +310,26 @@ TEST(ChoicesTest, AGiftTakesItsKvAlong) {
   EXPECT_EQ(full.choices.num_waiting(), 1u);
 }
 
+// Whoever takes a request over leaves it the moment of its first place; one that had none gets it
+// from its taker.
+TEST(ChoicesTest, AGiftKeepsItsFirstPlace) {
+  Books giver, thief;
+  giver.now_ns = 20;
+  giver.Take(MakeRequest(0, 10, 40));
+  giver.Step({.admit = {{0, 10}}});
+  giver.Step({.preempt = {0}});
+  for (int i = 1; i < 4; ++i) giver.Take(MakeRequest(i, 10, 40));
+  std::vector<Gift> gifts = giver.choices.GiveAway(1);
+  std::map<int64_t, const RequestState*> taken;
+  for (Gift& gift : gifts) {
+    taken[gift.state->request.id] = gift.state.get();
+    EXPECT_TRUE(thief.choices.Adopt(gift).empty());
+  }
+  ASSERT_EQ(taken.size(), 2u);
+  thief.Step({.admit = {{0, 1}, {1, 1}}});
+  for (const auto& [id, state] : taken) EXPECT_EQ(state->admitted_ns, id == 0 ? 20 : 50) << id;
+}
+
 // A context replica gives up a request when all its prompts are computed, with the KV of the
 // choices that ran; their siblings begin where it goes.
 TEST(ChoicesTest, APromptThatIsComputedIsHandedOver) {
@@ -341,6 +373,7 @@ TEST(ChoicesTest, APromptThatIsComputedIsHandedOver) {
   EXPECT_EQ(generation.choices.stats().requests_stolen, 0);
   EXPECT_EQ(generation.choices.num_waiting(), 2u);
   // The siblings find the prompt's full blocks.
+  EXPECT_EQ(adopted[0].sequence->request->admitted_ns, 50);
   const schedule::StepView& view = generation.choices.View(true, 0);
   ASSERT_EQ(view.waiting.size(), 2u);
   EXPECT_EQ(view.waiting[0].cached_tokens, 64);
@@ -375,7 +408,7 @@ TEST(ChoicesTest, RandomJobs) {
         (*policy)->Plan(view, &plan);
         if (plan.run.empty() && plan.admit.empty()) continue;
         schedule::CheckPlan(view, plan);
-        books.choices.Apply(plan, &books.steps.emplace_back());
+        books.choices.Apply(plan, 50, &books.steps.emplace_back());
         break;
       }
       ASSERT_FALSE(books.steps.empty());

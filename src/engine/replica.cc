@@ -132,7 +132,7 @@ base::Result<bool> Replica::Begin(bool share) {
   policy_->Plan(view, &plan_);
   if (plan_.run.empty() && plan_.admit.empty()) return false;
   schedule::CheckPlan(view, plan_);
-  choices_.Apply(plan_, &flight.rows);
+  choices_.Apply(plan_, flight.begin, &flight.rows);
   // Before the step, which may write to blocks that go down first.
   ranks_.MoveKv(choices_.tier_moves());
   choices_.tier_moves().Clear();

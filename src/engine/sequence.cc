@@ -130,6 +130,7 @@ RequestResult TakeResult(RequestState* state) {
   }
   result.prompt_logprobs = std::move(state->prompt_logprobs);
   result.cached_tokens = state->cached_tokens;
+  result.admitted_ns = state->admitted_ns;
   result.first_token_ns = state->first_token_ns;
   return result;
 }

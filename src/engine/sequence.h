@@ -116,7 +116,7 @@ struct RequestState {
   std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
   int64_t prompt_tokens = 0;  // all prompts, each counted once
   int64_t cached_tokens = 0;
-  int64_t first_token_ns = -1;  // RequestResult::first_token_ns
+  int64_t admitted_ns = -1, first_token_ns = -1;  // RequestResult's
   int32_t unfinished = 0;
   bool failed = false;  // it has rows whose logits are NaN, and no answer
 };

@@ -26,8 +26,11 @@ std::span<const double> TokensUpTo(int64_t most) {
 RequestMetrics::RequestMetrics(int64_t max_model_len)
     : first_token_(kFirstTokenSeconds),
       end_(kRequestSeconds),
-      decode_(kRequestSeconds),
       token_(engine::kTokenSeconds),
+      queue_(kRequestSeconds),
+      inference_(kRequestSeconds),
+      prefill_(kRequestSeconds),
+      decode_(kRequestSeconds),
       prompt_tokens_(TokensUpTo(max_model_len)),
       tokens_(TokensUpTo(max_model_len)),
       most_tokens_(TokensUpTo(max_model_len)),
@@ -52,7 +55,11 @@ void RequestMetrics::Add(const RequestAsked& asked, const RequestResult& result,
   n_.Add(asked.n);
   if (asked.max_tokens >= 0) max_tokens_.Add(asked.max_tokens);
   end_.Add(Seconds(now - asked.arrival));
+  if (result.admitted_ns < 0) return;
+  queue_.Add(Seconds(result.admitted_ns - asked.arrival));
+  inference_.Add(Seconds(now - result.admitted_ns));
   if (result.first_token_ns < 0) return;
+  prefill_.Add(Seconds(result.first_token_ns - result.admitted_ns));
   first_token_.Add(Seconds(result.first_token_ns - asked.arrival));
   decode_.Add(Seconds(now - result.first_token_ns));
   if (most > 1) token_.Add(Seconds(now - result.first_token_ns) / static_cast<double>(most - 1));
@@ -63,6 +70,9 @@ std::vector<RequestMetrics::Named> RequestMetrics::Histograms(const engine::Mete
           {"vllm:inter_token_latency_seconds", meters.token_gap},
           {"vllm:request_time_per_output_token_seconds", token_},
           {"vllm:e2e_request_latency_seconds", end_},
+          {"vllm:request_queue_time_seconds", queue_},
+          {"vllm:request_inference_time_seconds", inference_},
+          {"vllm:request_prefill_time_seconds", prefill_},
           {"vllm:request_decode_time_seconds", decode_},
           {"vllm:iteration_tokens_total", meters.step_rows},
           {"vllm:request_prompt_tokens", prompt_tokens_},

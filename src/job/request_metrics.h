@@ -44,7 +44,8 @@ class RequestMetrics {
   const Ends& ends() const { return ends_; }
 
  private:
-  base::Histogram first_token_, end_, decode_, token_;                     // seconds
+  base::Histogram first_token_, end_, token_;                              // seconds
+  base::Histogram queue_, inference_, prefill_, decode_;                   // seconds
   base::Histogram prompt_tokens_, tokens_, most_tokens_, max_tokens_, n_;  // counts
   Ends ends_;
 };

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <string>
+#include <utility>
 
 #include "job/testing/fake_engine.h"
 #include "runtime/virtual/virtual_runtime.h"
@@ -105,6 +107,29 @@ TEST(Session, MeasuresWhatRequestsTook) {
     EXPECT_EQ(histograms.at("vllm:time_to_first_token_seconds").sum(), 0);
   });
   EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+TEST(RequestMetrics, ARequestsTimeHasParts) {
+  constexpr runtime::TimeNs kSecond = 1'000'000'000;
+  RequestMetrics metrics(300);
+  const RequestAsked asked{.arrival = 10 * kSecond};
+  // One with tokens, one that asked for its prompt alone, and one that needed no step.
+  metrics.Add(asked, {.admitted_ns = 12 * kSecond, .first_token_ns = 15 * kSecond}, 22 * kSecond);
+  metrics.Add(asked, {.admitted_ns = 11 * kSecond}, 14 * kSecond);
+  metrics.Add(asked, {}, 10 * kSecond);
+  std::map<std::string, std::pair<int64_t, double>> found;
+  for (const auto& [name, histogram] : metrics.Histograms({}))
+    found[name] = {std::reduce(histogram.counts().begin(), histogram.counts().end()),
+                   histogram.sum()};
+  const std::pair<const char*, std::pair<int64_t, double>> rows[] = {
+      {"e2e_request_latency", {3, 12 + 4}},    {"request_queue_time", {2, 2 + 1}},
+      {"request_inference_time", {2, 10 + 3}}, {"request_prefill_time", {1, 3}},
+      {"request_decode_time", {1, 7}},         {"time_to_first_token", {1, 5}}};
+  for (const auto& [name, expected] : rows) {
+    const auto& [count, sum] = found.at("vllm:" + std::string(name) + "_seconds");
+    EXPECT_EQ(count, expected.first) << name;
+    EXPECT_NEAR(sum, expected.second, 1e-9) << name;
+  }
 }
 
 }  // namespace

@@ -563,7 +563,8 @@ METRICS = {
                     "Counter"),
     **dict.fromkeys((
         "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds", "vllm:request_time_per_output_token_seconds",
-        "vllm:e2e_request_latency_seconds", "vllm:request_decode_time_seconds", "vllm:iteration_tokens_total", "vllm:request_prompt_tokens",
+        "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds", "vllm:request_inference_time_seconds",
+        "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds", "vllm:iteration_tokens_total", "vllm:request_prompt_tokens",
         "vllm:request_generation_tokens", "vllm:request_max_num_generation_tokens", "vllm:request_params_max_tokens", "vllm:request_params_n",
     ), "Histogram"),
 }
@@ -588,7 +589,8 @@ def test_metrics():
         assert found["vllm:prefix_cache_queries"].value == 45 and found["vllm:num_requests_running"].value == 0
         assert 0 <= found["vllm:kv_cache_usage_perc"].value <= 1
         assert found["vllm:cache_config_info"].labels["block_size"] == "32"
-        expected = {"vllm:time_to_first_token_seconds": 3, "vllm:e2e_request_latency_seconds": 3, "vllm:request_decode_time_seconds": 3,
+        expected = {"vllm:time_to_first_token_seconds": 3, "vllm:e2e_request_latency_seconds": 3, "vllm:request_queue_time_seconds": 3,
+                    "vllm:request_inference_time_seconds": 3, "vllm:request_prefill_time_seconds": 3, "vllm:request_decode_time_seconds": 3,
                     "vllm:request_time_per_output_token_seconds": 3, "vllm:inter_token_latency_seconds": 6 * 5, "vllm:request_prompt_tokens": 3,
                     "vllm:request_generation_tokens": 6, "vllm:request_max_num_generation_tokens": 3, "vllm:request_params_max_tokens": 3,
                     "vllm:request_params_n": 3, "vllm:iteration_tokens_total": llm.stats()["steps"]}
@@ -602,6 +604,10 @@ def test_metrics():
         assert list(found["vllm:time_to_first_token_seconds"].buckets)[:2] == ["0.001", "0.005"]
         first, end, decode = (found[f"vllm:{name}_seconds"].sum for name in ("time_to_first_token", "e2e_request_latency", "request_decode_time"))
         assert 0 < first < end and abs(first + decode - end) < 1e-6 and end < 3 * took
+        queue, inference, prefill = (found[f"vllm:request_{name}_time_seconds"].sum for name in ("queue", "inference", "prefill"))
+        assert min(queue, prefill, decode) > 0
+        assert abs(queue + prefill + decode - end) < 1e-6 and abs(queue + inference - end) < 1e-6
+        assert list(found["vllm:request_queue_time_seconds"].buckets) == list(found["vllm:e2e_request_latency_seconds"].buckets)
         # Between two tokens of a choice lies what lies between its first and its last.
         assert found["vllm:inter_token_latency_seconds"].sum <= 2 * decode + 1e-6
         assert len(outputs) == 3
