@@ -46,6 +46,11 @@ TEST(TraceTest, ReadsPublishedHeaders) {
   EXPECT_EQ(online->rows[1].arrival_seconds, 2.0);
   EXPECT_FALSE(ReadText("arrived_at,prompt,output\n0,1,1\n5,1,1\n", {.time_scale = 0})->online());
 
+  // As spreadsheets write it.
+  const auto marked = ReadText("\xEF\xBB\xBFprompt,output\r\n3,4\r\n");
+  ASSERT_TRUE(marked.ok()) << marked.status().ToString();
+  EXPECT_EQ(marked->rows[0].prompt_tokens, 3);
+
   const auto clock = ReadText(
       "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-30 23:59:59.5000000,7,3\n2023-12-01 "
       "00:00:01.7500000,8,4\n");

@@ -72,6 +72,39 @@ class CommandLine(support.TestCase):
         self.one.output = "-"
         self.refused(support.USAGE, "--output-file is -; expected a file", nothing_written=False)
 
+    def test_empty_values(self):
+        """A variable that a script did not set is no value: neither 0 nor the flag left out."""
+        for flags in (["--shard", ""], ["--max-model-len", ""], ["--threads", ""], ["--grace", ""], ["--memory", ""], ["--summary", ""],
+                      ["--kv-file", ""], ["--served-model-name", ""]):
+            with self.subTest(flags):
+                self.refused(support.USAGE, "[invalid_argument]", f"{flags[0]}: the value is empty", flags=flags)
+        self.expect(support.call("pack", "", "--capacity", "3"), support.USAGE, "requests: the value is empty")
+
+    def test_streams_that_fail(self):
+        """What standard output loses, or standard input does not give, is no success."""
+        many = "synthetic:n=2000,prompt=5,output=5"
+        for arguments in (["--version"], ["run", "--help"], ["repro", "--list"], ["plan", "--memory", "-m", support.LLAMA],
+                          ["plan", "--memory", "--json", "-m", support.LLAMA], ["pack", many, "--capacity", "90", "--placements", "1"],
+                          ["pack", many, "--capacity", "90", "--placements", "1", "--json"]):
+            with self.subTest(arguments), open("/dev/full", "wb") as full:
+                done = subprocess.run(support.command(*arguments), stdout=full, stderr=subprocess.PIPE, timeout=120)
+                self.assertEqual(done.returncode, support.ERROR, done.stderr)
+                self.assertIn(b"standard output: not all lines could be written [io_error]", done.stderr)
+        folder = os.open(self.folder, os.O_RDONLY)
+        done = subprocess.run(support.command("detokenize", "-m", support.LLAMA), stdin=folder, capture_output=True, timeout=120)
+        os.close(folder)
+        self.assertEqual(done.returncode, support.ERROR, done.stderr)
+        self.assertIn(b"standard input: cannot be read behind line 0: Is a directory [io_error]", done.stderr)
+
+    def test_a_profile_stays_until_another_is_measured(self):
+        path = os.path.join(self.folder, "profile.json")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("precious")
+        self.expect(support.call("profile", "-o", path, "--isa", "x"), support.USAGE, "isa_unavailable")
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "precious")
+        self.expect(support.call("profile", "-o", self.folder), support.ERROR, "cannot be written: Is a directory [io_error]")
+
     def test_spellings_of_others(self):
         self.one.flags = ["--skip-tokenizer-init", "--digest", "--memory", "256MiB"]
         self.expect(self.one.run(), support.COMPLETE)
@@ -188,7 +221,7 @@ class Models(support.TestCase):
 
     def test_places(self):
         for model, code in {os.path.join(self.folder, "none"): "model_not_found", self.folder: "weights_not_found", "/etc/passwd": "gguf_invalid",
-                            "/dev/null": "io_error", "": "model_not_found"}.items():
+                            "/dev/null": "io_error"}.items():
             self.expect(self.run_model(model), support.ERROR, f"[{code}]", model)
 
     def test_truncated_weights(self):
