@@ -369,6 +369,8 @@ base::Status CheckWork(const PlanFlags& flags) {
   };
   if (!flags.trace.empty() && !flags.input.empty())
     return refuse("--trace and --input-file exclude each other");
+  if (flags.trace.empty() && flags.trace_options != trace::TraceOptions())
+    return refuse("--trace-rows is for a --trace");
   if (flags.input.empty() && !flags.output_lengths.empty())
     return refuse("--output-lengths is for an --input-file");
   if (flags.memory + flags.pool + flags.modes > 1)

@@ -109,7 +109,18 @@ base::Status CheckWork(const RunFlags& flags) {
         "--output-file: {} has no results; leave it out, and see --summary, --steps and --report",
         trace ? "a trace" : "a simulated device"));
   }
-  if (!results && !flags.shard.empty()) return refuse("--shard is for jobs that have results");
+  const std::pair<bool, const char*> of_results[] = {
+      {!flags.shard.empty(), "--shard"},
+      {flags.job.strict, "--strict"},
+      {flags.job.retry_failed, "--retry-failed"},
+      {flags.job.preserve_order, "--preserve-order"}};
+  for (const auto& [given, flag] : of_results) {
+    if (!results && given) return refuse(fmt::format("{} is for jobs that have results", flag));
+  }
+  if (!trace && flags.trace_options != trace::TraceOptions())
+    return refuse("--trace-rows and --trace-scale are for a --trace");
+  if (!flags.simulated() && flags.sim_detail != RunFlags().sim_detail)
+    return refuse("--sim-detail is for simulated devices; expected --devices sim:...");
   if (flags.group_prefixes && (trace || flags.arrivals.timed())) {
     return refuse(
         fmt::format("--group-prefixes with {}: its order is its own; expected lines that "

@@ -19,6 +19,29 @@ base::Status CheckRoles(const RoleLayouts& roles, int num_devices) {
   return {};
 }
 
+bool SharesWeights(const RolePlan& role) {
+  const Layout& layout = role.plan.layout;
+  return layout.pools() && layout.pool_ranks() > 1;
+}
+
+// A mode is how ranks reach weights that they share: where they share none it would do nothing.
+base::Status CheckModes(const EngineOptions& options, const std::vector<RolePlan>& roles) {
+  const auto refuse = [](const char* flag, const schedule::WantedMode& mode, const RolePlan& role) {
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("{} {} with {}: no ranks share weights; expected several ranks, and "
+                    "weights=by_layer, striped or sharded, or experts=by_expert",
+                    flag, schedule::Name(mode), FormatLayout(role.plan.layout)));
+  };
+  // Of layouts that are compared those alone share weights in which that pays.
+  if (options.ship.mode && !options.layout_by_job && std::ranges::none_of(roles, SharesWeights))
+    return refuse("--mode", options.ship.mode, roles.front());
+  if (!options.roles || !options.roles->generation_mode) return {};
+  const schedule::WantedMode& mode = *options.roles->generation_mode;
+  return mode && !SharesWeights(roles.back()) ? refuse("--generation-mode", mode, roles.back())
+                                              : base::Status();
+}
+
 base::Result<RolePlan> PlanRole(GroupRole role, const Layout& layout, EngineOptions options,
                                 const model::ModelConfig& config) {
   options.layout = layout;
@@ -43,6 +66,7 @@ base::Result<std::vector<RolePlan>> PlanRoles(const EngineOptions& options,
   if (!options.roles) {
     FB_ASSIGN_OR_RETURN(LayoutPlan plan, PlanJob(options, config));
     roles.push_back({GroupRole::kAll, std::move(plan), options.ship.mode});
+    FB_RETURN_IF_ERROR(CheckModes(options, roles));
     return roles;
   }
   FB_RETURN_IF_ERROR(CheckRoles(*options.roles, options.machine.devices.count));
@@ -57,6 +81,7 @@ base::Result<std::vector<RolePlan>> PlanRoles(const EngineOptions& options,
     if (lengths[0] == lengths[1]) {
       roles.push_back(std::move(context));
       roles.push_back(std::move(generation));
+      FB_RETURN_IF_ERROR(CheckModes(options, roles));
       return roles;
     }
     asked.limits.max_model_len = std::min(lengths[0], lengths[1]);

@@ -80,6 +80,25 @@ class CommandLine(support.TestCase):
                 self.refused(support.USAGE, "[invalid_argument]", f"{flags[0]}: the value is empty", flags=flags)
         self.expect(support.call("pack", "", "--capacity", "3"), support.USAGE, "requests: the value is empty")
 
+    def test_flags_that_would_do_nothing(self):
+        """In a batch nobody is there to notice: they are refused, and what would give them a meaning is named."""
+        roles = ["--devices", "2xcpu", "--context", "dp=1", "--generation", "dp=1"]
+        for flags, text in ((["--trace-rows", "3"], "--trace-rows and --trace-scale are for a --trace"),
+                            (["--trace-scale", "2"], "--trace-rows and --trace-scale are for a --trace"),
+                            (["--sim-detail", "full"], "--sim-detail is for simulated devices"),
+                            (["--gpu-memory-utilization", ".5"], "--gpu-memory-utilization 0.5 is for simulated devices; expected --memory"),
+                            (["--kv-preempt", "park"], "--kv-preempt park: there is nothing below the device; expected --kv-offloading-size"),
+                            (["--length-predictor", "mean"], "--length-predictor with --scheduling-policy continuous"),
+                            (["--mode", "ship"], "--mode ship with groups=1,dp=1"), (["--mode", "pull", "--devices", "2xcpu"], "--mode pull with groups=1,dp=2"),
+                            ([*roles, "--mode", "ship"], "--mode ship with groups=1,dp=1"),
+                            ([*roles, "--generation-mode", "ship"], "--generation-mode ship with groups=1,dp=1")):
+            with self.subTest(flags):
+                self.refused(support.USAGE, "[invalid_argument]", text, flags=flags)
+        trace = ["run", "-m", "builtin:Qwen3-32B", "--devices", "sim:h200", "--trace", "synthetic:n=2,prompt=4,output=2"]
+        for flag in ("--strict", "--retry-failed", "--preserve-order"):
+            self.expect(support.call(*trace, flag), support.USAGE, f"{flag} is for jobs that have results [invalid_argument]")
+        self.expect(support.call("plan", "--memory", "-m", support.LLAMA, "--trace-rows", "3"), support.USAGE, "--trace-rows is for a --trace")
+
     def test_streams_that_fail(self):
         """What standard output loses, or standard input does not give, is no success."""
         many = "synthetic:n=2000,prompt=5,output=5"
