@@ -321,7 +321,10 @@ int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
     if (trial.plan && ++shown > kShown) continue;
     Print(FormatTrial(trial));
   }
-  return 0;
+  if (shown > 0) return 0;
+  const base::Status& none = trials->front().refused;
+  return Fail(none.WithContext("no layout can run the job, the first for"),
+              static_cast<int>(job::EngineExitCode(none)));
 }
 
 // Prints a layout's price of a step of so many rows in each mode, the mode that such a step takes,

@@ -13,8 +13,8 @@ namespace forebay::job {
 
 inline constexpr base::ErrorCode kArrivalsInvalid{"arrivals_invalid"};
 
-// A century, in seconds, which is within what nanoseconds of 64 bits can count.
-inline constexpr double kLatestArrival = 3.2e9;
+// Ninety days, in seconds: simulated devices count picoseconds in 64 bits, which are 106 days.
+inline constexpr double kLatestArrival = 90 * 86400;
 
 // In the names of `vllm bench serve`.
 struct ArrivalOptions {

@@ -26,8 +26,9 @@ base::Status IoError(const std::string& path, const std::string& what) {
 // A part, open for reading.
 class File {
  public:
+  // O_NONBLOCK: opening a pipe that nobody writes must not wait.
   explicit File(std::string path)
-      : path_(std::move(path)), fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {}
+      : path_(std::move(path)), fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
   File(File&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
   ~File() {
     if (fd_ >= 0) close(fd_);

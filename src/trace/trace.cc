@@ -19,6 +19,8 @@
 namespace forebay::trace {
 namespace {
 
+// A time of a clock is before the year 2071.
+constexpr double kLatestTime = 3.2e9;
 // Spreadsheets write it.
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
@@ -166,7 +168,7 @@ class TraceReader {
     if (index_[kArrival] == kMostFields) return row;
     const std::string_view text = fields_[index_[kArrival]];
     const auto seconds = ParseTime(text);
-    if (!seconds || !(*seconds >= 0 && *seconds <= job::kLatestArrival)) {
+    if (!seconds || !(*seconds >= 0 && *seconds <= kLatestTime)) {
       return Invalid(fmt::format(
           "column {}: \"{}\" is no time; expected seconds from 0 on, or YYYY-MM-DD HH:MM:SS",
           kColumns[kArrival].names[name_[kArrival]], text));

@@ -95,6 +95,9 @@ TEST(TraceTest, ArrivalsStayWithinTheClock) {
   const auto late = ReadText("arrival,prompt,output\n3e9,1,1\n", {.time_scale = 2});
   EXPECT_TRUE(late.status().code() == kTraceInvalid);
   EXPECT_THAT(late.status().message(), HasSubstr("the last arrival is after 6e+09 s"));
+  // Seconds since 1970, where those since the begin are expected.
+  EXPECT_THAT(ReadText("arrival,prompt,output\n0,1,1\n1700000000,1,1\n").status().message(),
+              HasSubstr("the last arrival is after 1.7e+09 s; expected at most 7.776e+06 s"));
   EXPECT_FALSE(ReadTrace("synthetic:n=100,rate=1e-300", {}).ok());
   EXPECT_TRUE(ReadTrace("synthetic:n=100,rate=1e-300", {.time_scale = 0}).ok());
 }

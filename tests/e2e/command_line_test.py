@@ -99,6 +99,13 @@ class CommandLine(support.TestCase):
             self.expect(support.call(*trace, flag), support.USAGE, f"{flag} is for jobs that have results [invalid_argument]")
         self.expect(support.call("plan", "--memory", "-m", support.LLAMA, "--trace-rows", "3"), support.USAGE, "--trace-rows is for a --trace")
 
+    def test_a_plan_in_which_nothing_can_run(self):
+        plan = ["plan", "-m", "builtin:Qwen3-32B", "--trace", "synthetic:n=2,prompt=4,output=2"]
+        finished = self.expect(support.call(*plan, "--devices", "sim:2xh20", "--memory-per-rank", "9GiB"), support.ERROR,
+                               "no layout can run the job, the first for: ", "[memory_too_small]")
+        self.assertIn("tp=2", finished.out, "each is shown with its reason")
+        self.expect(support.call(*plan, "--devices", "2xcpu", "--device-profile", "x"), support.USAGE, "[profile_unknown]")
+
     def test_streams_that_fail(self):
         """What standard output loses, or standard input does not give, is no success."""
         many = "synthetic:n=2000,prompt=5,output=5"

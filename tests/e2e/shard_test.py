@@ -82,6 +82,9 @@ class Shards(support.TestCase):
         self.expect(self.merge(parts[0], other), support.MISMATCH, "different inputs")
         self.expect(support.call("merge", "-o", self.merged, self.whole.input), support.MISMATCH, "results_invalid")
         self.expect(support.call("merge", "-o", self.merged, self.folder + "/none"), support.RESULTS_IO, "results_io")
+        pipe = os.path.join(self.folder, "pipe")
+        os.mkfifo(pipe)
+        self.expect(support.call("merge", "-o", self.merged, pipe, timeout=60), support.RESULTS_IO, "is no regular file")
 
     def test_nothing_that_was_there_is_followed_or_overwritten(self):
         """The merged file comes into being under a name that no file had."""
