@@ -304,6 +304,11 @@ int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
       for (const layout::ExpertTrial& trial : choice->trials)
         print(trial.size, trial.size == choice->size, "experts", trial);
     }
+    if (!column.plan.choice && !column.plan.expert_choice) {
+      Print(
+          "  nothing is left to choose; expected pool=auto beside weights=by_layer, striped or "
+          "sharded, or expert-size=auto beside experts=by_expert");
+    }
   }
   return 0;
 }

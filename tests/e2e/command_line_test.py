@@ -105,6 +105,8 @@ class CommandLine(support.TestCase):
                                "no layout can run the job, the first for: ", "[memory_too_small]")
         self.assertIn("tp=2", finished.out, "each is shown with its reason")
         self.expect(support.call(*plan, "--devices", "2xcpu", "--device-profile", "x"), support.USAGE, "[profile_unknown]")
+        shown = self.expect(support.call(*plan, "--pool", "--devices", "sim:2xh20"), 0).out
+        self.assertIn("nothing is left to choose; expected pool=auto", shown)
 
     def test_streams_that_fail(self):
         """What standard output loses, or standard input does not give, is no success."""
