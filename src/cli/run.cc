@@ -14,6 +14,7 @@
 #include "job/log_io.h"
 #include "job/output_check.h"
 #include "job/signal_control.h"
+#include "layout/role_plan.h"
 #include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
 #include "runtime/real/real_runtime.h"
@@ -185,6 +186,8 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   if (flags.quiet) base::SetLogLevel(base::LogLevel::kError);
   if (const base::Status status = CheckFlags(&flags); !status.ok()) return Fail(status, 2);
   if (!HasResults(flags)) return RunWithoutResults(flags, runtime);
+  if (const base::Status status = layout::CheckModes(flags.engine); !status.ok())
+    return Fail(status, 2);
   // Before a large model is read.
   const auto input = OpenInput(flags);
   if (!input.ok()) return FailCheck(input.status());

@@ -19,28 +19,7 @@ base::Status CheckRoles(const RoleLayouts& roles, int num_devices) {
   return {};
 }
 
-bool SharesWeights(const RolePlan& role) {
-  const Layout& layout = role.plan.layout;
-  return layout.pools() && layout.pool_ranks() > 1;
-}
-
-// A mode is how ranks reach weights that they share: where they share none it would do nothing.
-base::Status CheckModes(const EngineOptions& options, const std::vector<RolePlan>& roles) {
-  const auto refuse = [](const char* flag, const schedule::WantedMode& mode, const RolePlan& role) {
-    return base::Status(
-        base::kInvalidArgument,
-        fmt::format("{} {} with {}: no ranks share weights; expected several ranks, and "
-                    "weights=by_layer, striped or sharded, or experts=by_expert",
-                    flag, schedule::Name(mode), FormatLayout(role.plan.layout)));
-  };
-  // Of layouts that are compared those alone share weights in which that pays.
-  if (options.ship.mode && !options.layout_by_job && std::ranges::none_of(roles, SharesWeights))
-    return refuse("--mode", options.ship.mode, roles.front());
-  if (!options.roles || !options.roles->generation_mode) return {};
-  const schedule::WantedMode& mode = *options.roles->generation_mode;
-  return mode && !SharesWeights(roles.back()) ? refuse("--generation-mode", mode, roles.back())
-                                              : base::Status();
-}
+bool SharesWeights(const Layout& layout) { return layout.pools() && layout.pool_ranks() > 1; }
 
 base::Result<RolePlan> PlanRole(GroupRole role, const Layout& layout, EngineOptions options,
                                 const model::ModelConfig& config) {
@@ -66,7 +45,6 @@ base::Result<std::vector<RolePlan>> PlanRoles(const EngineOptions& options,
   if (!options.roles) {
     FB_ASSIGN_OR_RETURN(LayoutPlan plan, PlanJob(options, config));
     roles.push_back({GroupRole::kAll, std::move(plan), options.ship.mode});
-    FB_RETURN_IF_ERROR(CheckModes(options, roles));
     return roles;
   }
   FB_RETURN_IF_ERROR(CheckRoles(*options.roles, options.machine.devices.count));
@@ -81,11 +59,35 @@ base::Result<std::vector<RolePlan>> PlanRoles(const EngineOptions& options,
     if (lengths[0] == lengths[1]) {
       roles.push_back(std::move(context));
       roles.push_back(std::move(generation));
-      FB_RETURN_IF_ERROR(CheckModes(options, roles));
       return roles;
     }
     asked.limits.max_model_len = std::min(lengths[0], lengths[1]);
   }
+}
+
+base::Status CheckModes(const EngineOptions& options) {
+  const auto refuse = [](const char* flag, const schedule::WantedMode& mode, const Layout& layout) {
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("{} {} with {}: no ranks share weights; expected several ranks, and "
+                    "weights=by_layer, striped or sharded, or experts=by_expert",
+                    flag, schedule::Name(mode), FormatLayout(layout)));
+  };
+  const std::optional<RoleLayouts>& roles = options.roles;
+  const Layout copies{.dp = options.machine.devices.count};
+  const Layout first = roles ? roles->context : options.layout.value_or(copies);
+  // kRouted has an error of its own where each role is planned.
+  const auto is_mute = [](const schedule::WantedMode& mode, bool shares) {
+    return mode && mode->ffn != FfnMode::kRouted && !shares;
+  };
+  const bool shares = SharesWeights(first) || (roles && SharesWeights(roles->generation));
+  // Of layouts that are compared those alone share weights in which that pays.
+  if (is_mute(options.ship.mode, shares) && !options.layout_by_job)
+    return refuse("--mode", options.ship.mode, first);
+  const schedule::WantedMode generation_mode =
+      roles ? roles->generation_mode.value_or(std::nullopt) : std::nullopt;
+  if (!is_mute(generation_mode, roles && SharesWeights(roles->generation))) return {};
+  return refuse("--generation-mode", generation_mode, roles->generation);
 }
 
 std::vector<JobGroup> GroupsOf(const std::vector<RolePlan>& roles) {
