@@ -99,7 +99,12 @@ std::string CheckPositiveNumber(const std::string& text) {
 
 template <typename T>
 Flag Command::add_option(const std::string& name, T& value, const std::string& help) const {
-  return Flag(app_->add_option(name, value, help));
+  CLI::Option* const option = app_->add_option(name, value, help);
+  // The parser takes it for no value, or for 0: a variable that a script did not set.
+  option->check([](const std::string& text) {
+    return text.empty() ? "the value is empty; expected one, or the flag left out" : std::string();
+  });
+  return Flag(option);
 }
 template Flag Command::add_option(const std::string&, std::string&, const std::string&) const;
 template Flag Command::add_option(const std::string&, int32_t&, const std::string&) const;

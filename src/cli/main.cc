@@ -63,7 +63,9 @@ int Main(int argc, char** argv) {
   forebay::cli::AddTokenizeCommand(app, &exit_code);
   forebay::cli::AddDetokenizeCommand(app, &exit_code);
   const forebay::base::Status parsed = line.Parse(forebay::cli::NormalArguments(argc, argv));
-  return parsed.ok() ? exit_code : forebay::cli::Fail(parsed, 2);
+  if (!parsed.ok()) return forebay::cli::Fail(parsed, 2);
+  const int written = forebay::cli::FinishOutput();
+  return exit_code != 0 ? exit_code : written;
 }
 
 int MainOnALargeStack(int argc, char** argv) {

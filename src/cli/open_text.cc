@@ -1,6 +1,8 @@
 #include "cli/open_text.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -42,7 +44,12 @@ int AnswerLines(const AnswerLine& answer) {
     out += '\n';
     std::fwrite(out.data(), 1, out.size(), stdout);
   }
-  if (const int exit_code = FinishOutput(); exit_code != 0 || num_failed == 0) return exit_code;
+  if (std::ferror(stdin) != 0) {
+    return Fail(base::Status(base::kIoError, fmt::format("standard input: cannot be read behind "
+                                                         "line {}: {}",
+                                                         num_lines, std::strerror(errno))));
+  }
+  if (num_failed == 0) return 0;
   const base::Status status(job::kBadLines,
                             fmt::format("standard input: {} of {} lines failed; their answers say "
                                         "why",

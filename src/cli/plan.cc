@@ -304,6 +304,11 @@ int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
       for (const layout::ExpertTrial& trial : choice->trials)
         print(trial.size, trial.size == choice->size, "experts", trial);
     }
+    if (!column.plan.choice && !column.plan.expert_choice) {
+      Print(
+          "  nothing is left to choose; expected pool=auto beside weights=by_layer, striped or "
+          "sharded, or expert-size=auto beside experts=by_expert");
+    }
   }
   return 0;
 }
@@ -321,7 +326,10 @@ int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
     if (trial.plan && ++shown > kShown) continue;
     Print(FormatTrial(trial));
   }
-  return 0;
+  if (shown > 0) return 0;
+  const base::Status& none = trials->front().refused;
+  return Fail(none.WithContext("no layout can run the job, the first for"),
+              static_cast<int>(job::EngineExitCode(none)));
 }
 
 // Prints a layout's price of a step of so many rows in each mode, the mode that such a step takes,
@@ -369,6 +377,8 @@ base::Status CheckWork(const PlanFlags& flags) {
   };
   if (!flags.trace.empty() && !flags.input.empty())
     return refuse("--trace and --input-file exclude each other");
+  if (flags.trace.empty() && flags.trace_options != trace::TraceOptions())
+    return refuse("--trace-rows is for a --trace");
   if (flags.input.empty() && !flags.output_lengths.empty())
     return refuse("--output-lengths is for an --input-file");
   if (flags.memory + flags.pool + flags.modes > 1)

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/outcome.h"
 #include "cost/profile_writer.h"
+#include "job/output_check.h"
 #include "kernels/kernel_set.h"
 #include "profile/profile_device.h"
 #include "runtime/real/real_runtime.h"
@@ -27,10 +28,11 @@ base::Status Write(const std::string& path, const std::string& text) {
 }
 
 int Profile(const ProfileFlags& flags) {
-  // A folder that is not there is found out before minutes of measurements.
-  if (!flags.output.empty()) {
-    if (const base::Status status = Write(flags.output, ""); !status.ok()) return Fail(status);
-  }
+  // A folder that is not there is found out before minutes of measurements. A profile that is there
+  // stays until another one is measured.
+  const job::NamedPath output{"--output-file", flags.output};
+  if (const base::Status status = job::CheckOutputs({&output, 1}, {}); !status.ok())
+    return Fail(status, status.code() == base::kInvalidArgument ? 2 : 1);
   const std::string name =
       flags.output.empty() ? "cpu" : std::filesystem::path(flags.output).stem().string();
   const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();

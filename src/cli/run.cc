@@ -14,6 +14,7 @@
 #include "job/log_io.h"
 #include "job/output_check.h"
 #include "job/signal_control.h"
+#include "layout/role_plan.h"
 #include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
 #include "runtime/real/real_runtime.h"
@@ -109,7 +110,18 @@ base::Status CheckWork(const RunFlags& flags) {
         "--output-file: {} has no results; leave it out, and see --summary, --steps and --report",
         trace ? "a trace" : "a simulated device"));
   }
-  if (!results && !flags.shard.empty()) return refuse("--shard is for jobs that have results");
+  const std::pair<bool, const char*> of_results[] = {
+      {!flags.shard.empty(), "--shard"},
+      {flags.job.strict, "--strict"},
+      {flags.job.retry_failed, "--retry-failed"},
+      {flags.job.preserve_order, "--preserve-order"}};
+  for (const auto& [given, flag] : of_results) {
+    if (!results && given) return refuse(fmt::format("{} is for jobs that have results", flag));
+  }
+  if (!trace && flags.trace_options != trace::TraceOptions())
+    return refuse("--trace-rows and --trace-scale are for a --trace");
+  if (!flags.simulated() && flags.sim_detail != RunFlags().sim_detail)
+    return refuse("--sim-detail is for simulated devices; expected --devices sim:...");
   if (flags.group_prefixes && (trace || flags.arrivals.timed())) {
     return refuse(
         fmt::format("--group-prefixes with {}: its order is its own; expected lines that "
@@ -174,6 +186,8 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   if (flags.quiet) base::SetLogLevel(base::LogLevel::kError);
   if (const base::Status status = CheckFlags(&flags); !status.ok()) return Fail(status, 2);
   if (!HasResults(flags)) return RunWithoutResults(flags, runtime);
+  if (const base::Status status = layout::CheckModes(flags.engine); !status.ok())
+    return Fail(status, 2);
   // Before a large model is read.
   const auto input = OpenInput(flags);
   if (!input.ok()) return FailCheck(input.status());

@@ -8,6 +8,7 @@
 #include "job/signal_control.h"
 #include "layout/layout_search.h"
 #include "layout/machine.h"
+#include "layout/role_plan.h"
 #include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
 #include "trace/job_lengths.h"
@@ -162,6 +163,8 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   if (const base::Status status = Describe(*files, *simulated, &flags); !status.ok())
     return FailCheck(status);
   if (layout::LeavesLayoutOpen(flags.engine, files->config)) flags.engine.layout_by_job = true;
+  if (const base::Status status = layout::CheckModes(flags.engine); !status.ok())
+    return FailCheck(status);
   profile::PriceCpu(runtime, &flags.engine);
   auto outputs = report::RunOutputs::Open(flags.steps_path, flags.report_path);
   if (!outputs.ok()) return Fail(outputs.status());

@@ -131,6 +131,7 @@ base::Result<std::vector<double>> ReadTimes(const std::string& path, int64_t cou
   int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
+    if (line.ends_with('\r')) line.pop_back();
     const auto time = ParseNumber(line);
     if (!time || *time < 0) {
       return Invalid(fmt::format("{}: line {}: \"{}\"; expected the seconds since the run's begin",
@@ -141,6 +142,10 @@ base::Result<std::vector<double>> ReadTimes(const std::string& path, int64_t cou
                                  number, *time, times.back()));
     }
     times.push_back(*time);
+  }
+  if (!file.eof()) {
+    return base::Status(base::kIoError, fmt::format("{}: cannot read the arrivals: {}", path,
+                                                    std::strerror(errno)));
   }
   const auto found = static_cast<int64_t>(times.size());
   if (found < count) {
@@ -184,16 +189,23 @@ base::Result<Arrivals> PlanArrivals(const ArrivalOptions& options, int64_t count
   Arrivals arrivals{.max_concurrency = options.max_concurrency};
   if (!options.timed()) return arrivals;
   std::vector<Stretch> stretches = {{0, options.request_rate}};
-  if (!options.source.empty()) {
-    if (!options.file().empty()) {
-      FB_ASSIGN_OR_RETURN(arrivals.seconds, ReadTimes(options.file(), count));
-      return arrivals;
+  if (!options.file().empty()) {
+    FB_ASSIGN_OR_RETURN(arrivals.seconds, ReadTimes(options.file(), count));
+  } else {
+    if (!options.source.empty()) {
+      FB_ASSIGN_OR_RETURN(stretches, ParseBursts(options.source, count));
     }
-    FB_ASSIGN_OR_RETURN(stretches, ParseBursts(options.source, count));
+    arrivals.seconds = UnitArrivals(options.burstiness, count, seed);
+    FollowRates(stretches, &arrivals.seconds);
   }
-  arrivals.seconds = UnitArrivals(options.burstiness, count, seed);
-  FollowRates(stretches, &arrivals.seconds);
-  return arrivals;
+  // Gaps of a tiny burstiness are all 0, and their sum is made nothing.
+  if (count == 0 || arrivals.seconds.back() <= kLatestArrival) return arrivals;
+  return Invalid(fmt::format("{}: the last of {} arrivals is after {:g} s; expected at most {:g} s",
+                             options.source.empty()
+                                 ? fmt::format("--request-rate {}, --burstiness {}",
+                                               options.request_rate, options.burstiness)
+                                 : "--arrivals " + options.source,
+                             count, arrivals.seconds.back(), kLatestArrival));
 }
 
 }  // namespace forebay::job

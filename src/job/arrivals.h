@@ -13,6 +13,9 @@ namespace forebay::job {
 
 inline constexpr base::ErrorCode kArrivalsInvalid{"arrivals_invalid"};
 
+// Ninety days, in seconds: simulated devices count picoseconds in 64 bits, which are 106 days.
+inline constexpr double kLatestArrival = 90 * 86400;
+
 // In the names of `vllm bench serve`.
 struct ArrivalOptions {
   double request_rate = std::numeric_limits<double>::infinity();  // requests a second
@@ -38,7 +41,8 @@ struct Arrivals {
 
 // When each of `count` requests arrives. kInvalidArgument: a rate, burstiness or concurrency that
 // is not above 0, or two sources of arrivals; kArrivalsInvalid, kIoError: a file or a text of
-// bursts that cannot be used, or has fewer arrivals than there are requests.
+// bursts that cannot be used, or has fewer arrivals than there are requests; or the last one is
+// after kLatestArrival.
 base::Result<Arrivals> PlanArrivals(const ArrivalOptions& options, int64_t count, uint64_t seed);
 
 }  // namespace forebay::job

@@ -79,6 +79,8 @@ TEST(Arrivals, AFileIsReadAsItIs) {
   const std::string path = testing::TempDir() + "/arrivals.txt";
   std::ofstream(path) << "0\n0.5\n0.5\n2\n";
   EXPECT_EQ(PlanArrivals({.source = path}, 3, 1)->seconds, (std::vector<double>{0, 0.5, 0.5}));
+  std::ofstream(path) << "0\r\n0.5\r\n";
+  EXPECT_EQ(PlanArrivals({.source = path}, 2, 1)->seconds, (std::vector<double>{0, 0.5}));
   const auto error = [&](const std::string& text, int64_t count) {
     std::ofstream(path) << text;
     const base::Status status = PlanArrivals({.source = path}, count, 1).status();
@@ -90,7 +92,25 @@ TEST(Arrivals, AFileIsReadAsItIs) {
   EXPECT_THAT(error("-1\n", 1), HasSubstr("line 1: \"-1\""));
   EXPECT_THAT(error("nan\n", 1), HasSubstr("line 1: \"nan\""));
   EXPECT_THAT(error("2\n1\n", 2), HasSubstr("line 2: 1 comes after 2"));
+  EXPECT_THAT(error("0\n1e18\n", 2), HasSubstr("the last of 2 arrivals is after 1e+18 s"));
   EXPECT_EQ(PlanArrivals({.source = "./nowhere"}, 1, 1).status().code(), base::kIoError);
+  const base::Status folder = PlanArrivals({.source = "."}, 1, 1).status();
+  EXPECT_EQ(folder.code(), base::kIoError) << folder.ToString();
+}
+
+// What the clock cannot count would come at once.
+TEST(Arrivals, NoneIsLaterThanTheClockCounts) {
+  const auto error = [](const ArrivalOptions& options) {
+    const base::Status status = PlanArrivals(options, 2, 1).status();
+    EXPECT_EQ(status.code(), kArrivalsInvalid) << status.ToString();
+    return status.message();
+  };
+  EXPECT_THAT(error({.request_rate = 1e-12}),
+              HasSubstr("--request-rate 1e-12, --burstiness 1: the last of 2 arrivals is after"));
+  EXPECT_THAT(error({.request_rate = 1, .burstiness = 1e-9}), HasSubstr("nan s; expected at most"));
+  EXPECT_THAT(error({.source = "bursts:rate=1e-12,bursts=1,burst_rate=1,burst_seconds=0.5"}),
+              HasSubstr("burst_seconds=0.5: the last of 2 arrivals is after"));
+  EXPECT_TRUE(PlanArrivals({.request_rate = 1e-12}, 0, 1).ok());
 }
 
 TEST(Arrivals, BadNumbersNameTheFlag) {

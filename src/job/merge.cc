@@ -26,8 +26,9 @@ base::Status IoError(const std::string& path, const std::string& what) {
 // A part, open for reading.
 class File {
  public:
+  // O_NONBLOCK: opening a pipe that nobody writes must not wait.
   explicit File(std::string path)
-      : path_(std::move(path)), fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {}
+      : path_(std::move(path)), fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
   File(File&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
   ~File() {
     if (fd_ >= 0) close(fd_);
@@ -83,7 +84,7 @@ class Merge {
   }
 
  private:
-  base::Status CheckOutput() const {
+  base::Status CheckOutput() {
     const NamedPath outputs[] = {{"--output-file", options_.output, kResultsIo}};
     const NamedPath inputs[] = {{"--input-file", options_.input}};
     FB_RETURN_IF_ERROR(CheckOutputs(outputs, inputs));
@@ -92,12 +93,19 @@ class Merge {
     for (const std::string& path : options_.parts) {
       if (stat(path.c_str(), &part) == 0 && part.st_ino == output.st_ino &&
           part.st_dev == output.st_dev)
-        return {};
+        return LockReplaced();
     }
     return base::Status(base::kInvalidArgument,
                         fmt::format("{}: exists and is none of the parts; name another file, or "
                                     "give it as a part too",
                                     options_.output));
+  }
+
+  // Of a job that still writes to the part which is replaced, results would be lost.
+  base::Status LockReplaced() {
+    replaced_.emplace(options_.output);
+    if (!replaced_->ok()) return IoError(options_.output, "cannot open the results");
+    return LockResults(replaced_->fd(), options_.output);
   }
 
   base::Status ReadPart(const std::string& path) {
@@ -116,7 +124,9 @@ class Merge {
                         WalkResults(source, path, [&](const FoundResult& found) {
                           return Take(path, part, found);
                         }));
-    outcome_.torn_bytes += static_cast<uint64_t>(info.st_size) - walked.whole_bytes;
+    // A part that is still written to may have grown since.
+    const auto bytes = static_cast<uint64_t>(info.st_size);
+    outcome_.torn_bytes += bytes - std::min(bytes, walked.whole_bytes);
     return {};
   }
 
@@ -258,6 +268,7 @@ class Merge {
   const MergeOptions& options_;
   std::optional<JobFile> input_;
   std::vector<File> files_;
+  std::optional<File> replaced_;     // the part that is the output, too; locked
   std::optional<Fingerprints> job_;  // of the first result; `input` is 0
   std::vector<Place> places_;
   MergeOutcome outcome_;

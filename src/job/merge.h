@@ -30,8 +30,8 @@ struct MergeOutcome {
 // `forebay run` can go on with. A part's torn tail is left out, as a resumed run does. Errors:
 // those of CheckOutputs for an output that is no part, kResultsMismatch (parts of different jobs,
 // or not of this input), kResultsDiffer (two answers of one line that are not equal),
-// kResultsInvalid (no results file), kResultsIo (files), kInvalidArgument (the output exists and is
-// no part).
+// kResultsInvalid (no results file), kResultsIo (files), kResultsLocked (the output is a part that
+// a job writes to), kInvalidArgument (the output exists and is no part).
 base::Result<MergeOutcome> MergeResults(const MergeOptions& options);
 
 }  // namespace forebay::job

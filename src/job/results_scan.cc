@@ -191,7 +191,7 @@ class Scanner {
           kResultsMismatch,
           fmt::format(
               "{}: line {} holds the result of input line {}, which this input does not have; "
-              "give the input of the earlier run, or another results file",
+              "give the input and the --shard of the earlier run, or another results file",
               expected_.path, result.number, id.line));
     }
     // A line that failed may be mended.

@@ -52,6 +52,21 @@ base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig
         fmt::format("--gpu-memory-utilization is {}; expected more than 0 and at most 1",
                     machine.memory_utilization));
   }
+  if (!machine.devices.simulated &&
+      machine.memory_utilization != MachineOptions().memory_utilization) {
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("--gpu-memory-utilization {} is for simulated devices; expected --memory or "
+                    "--memory-per-rank",
+                    machine.memory_utilization));
+  }
+  if (const auto policy = options.policy->make();
+      options.lengths != EngineOptions().lengths && !policy->wants_lengths()) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("--length-predictor with --scheduling-policy {}, which "
+                                    "foresees no lengths; expected makespan",
+                                    policy->name()));
+  }
   if (limits.max_model_len > config.max_position_embeddings) {
     return base::Status(
         kMaxModelLen,
@@ -478,6 +493,12 @@ base::Status CheckTier(const EngineOptions& options, const LayoutPlan& plan) {
   const RankPlan& rank = plan.ranks[0];
   const TierOptions& tier = options.tier;
   if (tier.in_file()) FB_RETURN_IF_ERROR(CheckFile(options, plan));
+  if (tier.preempt != Preempting::kAuto && !tier.in_file() && !tier.in_memory()) {
+    return {base::kInvalidArgument,
+            fmt::format("--kv-preempt {}: there is nothing below the device; expected "
+                        "--kv-offloading-size or --kv-file beside it",
+                        tier.preempt == Preempting::kPark ? "park" : "recompute")};
+  }
   const auto check = [&](const char* flag, const base::ErrorCode& code, uint64_t bytes,
                          uint64_t of_rank, int32_t blocks, uint64_t block_bytes) -> base::Status {
     if (bytes == 0 || blocks > 0) return {};

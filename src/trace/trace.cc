@@ -13,13 +13,16 @@
 #include <string_view>
 #include <utility>
 
+#include "job/arrivals.h"
 #include "trace/synthetic_trace.h"
 
 namespace forebay::trace {
 namespace {
 
-// A century, which is within what nanoseconds of 64 bits can count.
-constexpr double kLatestArrival = 3.2e9;
+// A time of a clock is before the year 2071.
+constexpr double kLatestTime = 3.2e9;
+// Spreadsheets write it.
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 enum Column : size_t { kArrival, kPrompt, kOutput, kNumColumns };
 
@@ -76,6 +79,7 @@ class TraceReader {
     LengthTrace trace{.name = path_};
     std::string line;
     while (NextLine(file, &line)) {
+      if (line_ == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
       if (Trim(line).empty()) continue;
       FB_RETURN_IF_ERROR(Split(line));
       if (!has_header_) {
@@ -164,7 +168,7 @@ class TraceReader {
     if (index_[kArrival] == kMostFields) return row;
     const std::string_view text = fields_[index_[kArrival]];
     const auto seconds = ParseTime(text);
-    if (!seconds || !(*seconds >= 0 && *seconds <= kLatestArrival)) {
+    if (!seconds || !(*seconds >= 0 && *seconds <= kLatestTime)) {
       return Invalid(fmt::format(
           "column {}: \"{}\" is no time; expected seconds from 0 on, or YYYY-MM-DD HH:MM:SS",
           kColumns[kArrival].names[name_[kArrival]], text));
@@ -203,10 +207,10 @@ class TraceReader {
 base::Result<LengthTrace> Scale(LengthTrace trace, double time_scale) {
   for (TraceRow& row : trace.rows) row.arrival_seconds *= time_scale;
   const double last = trace.rows.back().arrival_seconds;
-  if (last <= kLatestArrival) return trace;
+  if (last <= job::kLatestArrival) return trace;
   return base::Status(kTraceInvalid,
                       fmt::format("{}: the last arrival is after {:g} s; expected at most {:g} s",
-                                  trace.name, last, kLatestArrival));
+                                  trace.name, last, job::kLatestArrival));
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ struct LengthTrace {
 struct TraceOptions {
   int64_t max_rows = 0;   // the first so many; 0: all
   double time_scale = 1;  // arrival times are multiplied by it; 0: all at the begin
+
+  bool operator==(const TraceOptions&) const = default;
 };
 
 // Lengths beyond this are taken for mistakes.

@@ -46,6 +46,11 @@ TEST(TraceTest, ReadsPublishedHeaders) {
   EXPECT_EQ(online->rows[1].arrival_seconds, 2.0);
   EXPECT_FALSE(ReadText("arrived_at,prompt,output\n0,1,1\n5,1,1\n", {.time_scale = 0})->online());
 
+  // As spreadsheets write it.
+  const auto marked = ReadText("\xEF\xBB\xBFprompt,output\r\n3,4\r\n");
+  ASSERT_TRUE(marked.ok()) << marked.status().ToString();
+  EXPECT_EQ(marked->rows[0].prompt_tokens, 3);
+
   const auto clock = ReadText(
       "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-30 23:59:59.5000000,7,3\n2023-12-01 "
       "00:00:01.7500000,8,4\n");
@@ -90,6 +95,9 @@ TEST(TraceTest, ArrivalsStayWithinTheClock) {
   const auto late = ReadText("arrival,prompt,output\n3e9,1,1\n", {.time_scale = 2});
   EXPECT_TRUE(late.status().code() == kTraceInvalid);
   EXPECT_THAT(late.status().message(), HasSubstr("the last arrival is after 6e+09 s"));
+  // Seconds since 1970, where those since the begin are expected.
+  EXPECT_THAT(ReadText("arrival,prompt,output\n0,1,1\n1700000000,1,1\n").status().message(),
+              HasSubstr("the last arrival is after 1.7e+09 s; expected at most 7.776e+06 s"));
   EXPECT_FALSE(ReadTrace("synthetic:n=100,rate=1e-300", {}).ok());
   EXPECT_TRUE(ReadTrace("synthetic:n=100,rate=1e-300", {.time_scale = 0}).ok());
 }

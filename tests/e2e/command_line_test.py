@@ -72,6 +72,67 @@ class CommandLine(support.TestCase):
         self.one.output = "-"
         self.refused(support.USAGE, "--output-file is -; expected a file", nothing_written=False)
 
+    def test_empty_values(self):
+        """A variable that a script did not set is no value: neither 0 nor the flag left out."""
+        for flags in (["--shard", ""], ["--max-model-len", ""], ["--threads", ""], ["--grace", ""], ["--memory", ""], ["--summary", ""],
+                      ["--kv-file", ""], ["--served-model-name", ""]):
+            with self.subTest(flags):
+                self.refused(support.USAGE, "[invalid_argument]", f"{flags[0]}: the value is empty", flags=flags)
+        self.expect(support.call("pack", "", "--capacity", "3"), support.USAGE, "requests: the value is empty")
+
+    def test_flags_that_would_do_nothing(self):
+        """In a batch nobody is there to notice: they are refused, and what would give them a meaning is named."""
+        roles = ["--devices", "2xcpu", "--context", "dp=1", "--generation", "dp=1"]
+        for flags, text in ((["--trace-rows", "3"], "--trace-rows and --trace-scale are for a --trace"),
+                            (["--trace-scale", "2"], "--trace-rows and --trace-scale are for a --trace"),
+                            (["--sim-detail", "full"], "--sim-detail is for simulated devices"),
+                            (["--gpu-memory-utilization", ".5"], "--gpu-memory-utilization 0.5 is for simulated devices; expected --memory"),
+                            (["--kv-preempt", "park"], "--kv-preempt park: there is nothing below the device; expected --kv-offloading-size"),
+                            (["--length-predictor", "mean"], "--length-predictor with --scheduling-policy continuous"),
+                            (["--mode", "ship"], "--mode ship with groups=1,dp=1"), (["--mode", "pull", "--devices", "2xcpu"], "--mode pull with groups=1,dp=2"),
+                            ([*roles, "--mode", "ship"], "--mode ship with groups=1,dp=1"),
+                            ([*roles, "--generation-mode", "ship"], "--generation-mode ship with groups=1,dp=1")):
+            with self.subTest(flags):
+                self.refused(support.USAGE, "[invalid_argument]", text, flags=flags)
+        trace = ["run", "-m", "builtin:Qwen3-32B", "--devices", "sim:h200", "--trace", "synthetic:n=2,prompt=4,output=2"]
+        for flag in ("--strict", "--retry-failed", "--preserve-order"):
+            self.expect(support.call(*trace, flag), support.USAGE, f"{flag} is for jobs that have results [invalid_argument]")
+        self.expect(support.call("plan", "--memory", "-m", support.LLAMA, "--trace-rows", "3"), support.USAGE, "--trace-rows is for a --trace")
+
+    def test_a_plan_in_which_nothing_can_run(self):
+        plan = ["plan", "-m", "builtin:Qwen3-32B", "--trace", "synthetic:n=2,prompt=4,output=2"]
+        finished = self.expect(support.call(*plan, "--devices", "sim:2xh20", "--memory-per-rank", "9GiB"), support.ERROR,
+                               "no layout can run the job, the first for: ", "[memory_too_small]")
+        self.assertIn("tp=2", finished.out, "each is shown with its reason")
+        self.expect(support.call(*plan, "--devices", "2xcpu", "--device-profile", "x"), support.USAGE, "[profile_unknown]")
+        shown = self.expect(support.call(*plan, "--pool", "--devices", "sim:2xh20"), 0).out
+        self.assertIn("nothing is left to choose; expected pool=auto", shown)
+
+    def test_streams_that_fail(self):
+        """What standard output loses, or standard input does not give, is no success."""
+        many = "synthetic:n=2000,prompt=5,output=5"
+        for arguments in (["--version"], ["run", "--help"], ["repro", "--list"], ["plan", "--memory", "-m", support.LLAMA],
+                          ["plan", "--memory", "--json", "-m", support.LLAMA], ["pack", many, "--capacity", "90", "--placements", "1"],
+                          ["pack", many, "--capacity", "90", "--placements", "1", "--json"]):
+            with self.subTest(arguments), open("/dev/full", "wb") as full:
+                done = subprocess.run(support.command(*arguments), stdout=full, stderr=subprocess.PIPE, timeout=120)
+                self.assertEqual(done.returncode, support.ERROR, done.stderr)
+                self.assertIn(b"standard output: not all lines could be written [io_error]", done.stderr)
+        folder = os.open(self.folder, os.O_RDONLY)
+        done = subprocess.run(support.command("detokenize", "-m", support.LLAMA), stdin=folder, capture_output=True, timeout=120)
+        os.close(folder)
+        self.assertEqual(done.returncode, support.ERROR, done.stderr)
+        self.assertIn(b"standard input: cannot be read behind line 0: Is a directory [io_error]", done.stderr)
+
+    def test_a_profile_stays_until_another_is_measured(self):
+        path = os.path.join(self.folder, "profile.json")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("precious")
+        self.expect(support.call("profile", "-o", path, "--isa", "x"), support.USAGE, "isa_unavailable")
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "precious")
+        self.expect(support.call("profile", "-o", self.folder), support.ERROR, "cannot be written: Is a directory [io_error]")
+
     def test_spellings_of_others(self):
         self.one.flags = ["--skip-tokenizer-init", "--digest", "--memory", "256MiB"]
         self.expect(self.one.run(), support.COMPLETE)
@@ -188,7 +249,7 @@ class Models(support.TestCase):
 
     def test_places(self):
         for model, code in {os.path.join(self.folder, "none"): "model_not_found", self.folder: "weights_not_found", "/etc/passwd": "gguf_invalid",
-                            "/dev/null": "io_error", "": "model_not_found"}.items():
+                            "/dev/null": "io_error"}.items():
             self.expect(self.run_model(model), support.ERROR, f"[{code}]", model)
 
     def test_truncated_weights(self):

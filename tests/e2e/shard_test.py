@@ -1,4 +1,5 @@
 """A job in shards: their merged results are those of one run; what does not belong together is refused."""
+import fcntl
 import json
 import os
 import random
@@ -81,6 +82,9 @@ class Shards(support.TestCase):
         self.expect(self.merge(parts[0], other), support.MISMATCH, "different inputs")
         self.expect(support.call("merge", "-o", self.merged, self.whole.input), support.MISMATCH, "results_invalid")
         self.expect(support.call("merge", "-o", self.merged, self.folder + "/none"), support.RESULTS_IO, "results_io")
+        pipe = os.path.join(self.folder, "pipe")
+        os.mkfifo(pipe)
+        self.expect(support.call("merge", "-o", self.merged, pipe, timeout=60), support.RESULTS_IO, "is no regular file")
 
     def test_nothing_that_was_there_is_followed_or_overwritten(self):
         """The merged file comes into being under a name that no file had."""
@@ -117,6 +121,16 @@ class Shards(support.TestCase):
         self.expect(support.call("merge", "-i", self.whole.input, "-o", names[0], *names), support.COMPLETE)
         self.assertEqual(len(self.lines_of(names[0])), 60)
 
+    def test_a_part_that_a_job_writes_to_is_not_replaced(self):
+        parts = [self.shard(1, 2), self.shard(2, 2)]
+        before = self.lines_of(parts[0].output)
+        with open(parts[0].output, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # as `forebay run` does
+            self.expect(support.call("merge", "-o", parts[0].output, *(part.output for part in parts)), support.LOCKED, "results_locked")
+            self.assertEqual(self.lines_of(parts[0].output), before)
+            # What it has so far may be merged into another file.
+            self.expect(self.merge(*parts, flags=["-i", self.whole.input]), support.COMPLETE)
+
     def test_a_torn_part_is_read_as_resume_reads_it(self):
         parts = [self.shard(1, 2), self.shard(2, 2)]
         last = parts[1].whole_lines()[-1]
@@ -127,10 +141,9 @@ class Shards(support.TestCase):
                     f"no results for lines {support.line_number(last)} ")
 
     def test_bad_flags(self):
-        for text in ("0/3", "4/3", "1/0", "1", "a/3", "1/3x", "-1/3", "1/3/5", ""):
+        for text in ("0/3", "4/3", "1/0", "1", "a/3", "1/3x", "-1/3", "1/3/5"):
             finished = support.call(*self.whole.arguments("--shard=" + text))
-            if text:
-                self.expect(finished, support.USAGE, "--shard")
+            self.expect(finished, support.USAGE, "--shard")
         more = self.job([], "more")
         more.input = self.whole.input
         # More shards than lines: the last ones have nothing to do.

@@ -215,6 +215,22 @@ class Signals(support.TestCase):
         self.assertEqual(process.wait(60), support.COMPLETE)
         self.assertEqual(len(job.answers()), 50)
 
+    def test_a_trace_that_is_drained_says_so(self):
+        """And not that nothing was streamed until then."""
+        steps = os.path.join(self.folder, "steps.jsonl")
+        process = subprocess.Popen(support.command("run", "-m", support.LLAMA, "--memory", "64MiB", "--steps", steps, "--trace",
+                                                   "synthetic:n=1000000,prompt=4,output=20", "--max-num-seqs", 8, "--num-kv-blocks-override", 100,
+                                                   "--kv-offloading-size", "1MiB", "--kv-offload", "always", "--device-profile", "zen4"),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and not (os.path.exists(steps) and os.path.getsize(steps) > 0):
+            self.assertLess(time.monotonic(), deadline, "no steps")
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, support.DRAINED, err.decode())
+        self.assertIn(b"forebay: drained: ", err)
+
     def test_hangup_drains(self):
         job = self.job(slow_lines(), model=self.long_model(), flags=["--skip-tokenizer-init"])
         process = job.start("--grace", "0.2")

@@ -58,7 +58,8 @@ base::Result<std::unique_ptr<KeptFile>> KeptFile::Open(const std::string& path,
   // A file of others is refused before it is touched, and looked at again when nobody else has it.
   FB_RETURN_IF_ERROR(made ? kept->Rewrite(identity) : kept->Read(identity, num_blocks, num_groups));
   base::Result<std::unique_ptr<BlockFile>> file = open();
-  if (!file.ok() && made) {
+  // One that is locked was made by another job since.
+  if (!file.ok() && made && file.status().code() != kKvFileLocked) {
     unlink(path.c_str());
     unlink(kept->path_.c_str());
   }

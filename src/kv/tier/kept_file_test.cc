@@ -144,6 +144,17 @@ TEST_F(KeptFileTest, AnotherSizeKeepsWhatLiesInIt) {
   EXPECT_EQ((*Open(kOurs, 8))->records().size(), 2u);
 }
 
+// Of two jobs that begin at once the one that comes too late leaves the other's file alone.
+TEST_F(KeptFileTest, AFileThatAnotherJobHasMadeMeanwhileStays) {
+  const auto late = KeptFile::Open(path_, kOurs, 8, 2, [&] {
+    std::ofstream(path_) << "theirs";
+    return base::Result<std::unique_ptr<BlockFile>>(base::Status(kKvFileLocked, "locked"));
+  });
+  EXPECT_EQ(late.status().code(), kKvFileLocked);
+  EXPECT_TRUE(std::filesystem::exists(path_));
+  EXPECT_TRUE(std::filesystem::exists(path_ + kIndexSuffix));
+}
+
 TEST_F(KeptFileTest, WhatCouldNotBeMadeLeavesNothing) {
   const auto failed = KeptFile::Open(path_, kOurs, 8, 2, [] {
     return base::Result<std::unique_ptr<BlockFile>>(base::Status(kKvFileNoSpace, "no space"));
