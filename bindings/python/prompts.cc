@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/json_writer.h"
+#include "base/log.h"
 #include "model.h"
 
 namespace forebay::python {
@@ -38,11 +39,16 @@ void ForEachId(nb::handle given, int64_t index, const Take& take) {
   const nb::object ids = nb::steal(PySequence_Fast(given.ptr(), "token ids are no sequence"));
   if (!ids.is_valid()) throw nb::python_error();
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(ids.ptr()); ++i) {
-    PyObject* const id = PySequence_Fast_GET_ITEM(ids.ptr(), i);
-    if (!PyLong_Check(id) || PyBool_Check(id))
+    PyObject* const given_id = PySequence_Fast_GET_ITEM(ids.ptr(), i);
+    // numpy's integers are integers too.
+    const nb::object id =
+        nb::steal(PyBool_Check(given_id) ? nullptr : PyNumber_Index(given_id));
+    if (!id.is_valid()) {
+      PyErr_Clear();
       TypeError("prompt {} holds what is no token id; expected integers", index);
+    }
     int overflow = 0;
-    const int64_t value = PyLong_AsLongLongAndOverflow(id, &overflow);
+    const int64_t value = PyLong_AsLongLongAndOverflow(id.ptr(), &overflow);
     take(nb::handle(id), overflow == 0 ? std::optional(value) : std::nullopt);
   }
 }
@@ -56,6 +62,18 @@ void AppendIds(nb::handle given, int64_t index, std::string* json) {
   *json += before == '[' ? "[]" : "]";
 }
 
+// A prompt's members that nobody reads, an image for example, would be left out of the answer
+// without a word. A salt of the prefix cache changes no answer.
+void RefuseOthers(const nb::dict& prompt, int64_t index) {
+  for (const auto [name, value] : prompt) {
+    const std::string text = nb::str(name).c_str();
+    if (value.is_none() || text == "prompt" || text == "prompt_token_ids" || text == "cache_salt")
+      continue;
+    TypeError("prompt {} has the member {}; expected \"prompt\" or \"prompt_token_ids\" alone",
+              index, base::ShownName(text));
+  }
+}
+
 // What a prompt holds: a str, or token ids.
 struct Held {
   nb::object value;
@@ -65,6 +83,7 @@ struct Held {
 Held HeldIn(nb::handle prompt, int64_t index) {
   nb::object held = nb::borrow(prompt);
   if (PyDict_Check(prompt.ptr())) {
+    RefuseOthers(nb::borrow<nb::dict>(prompt), index);
     const auto member = [&](const char* name) {
       return nb::borrow(PyDict_GetItemString(prompt.ptr(), name));
     };

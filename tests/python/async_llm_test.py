@@ -113,6 +113,54 @@ def test_shutdown_ends_what_waits():
     asyncio.run(test())
 
 
+def test_a_bad_key_or_parameter_costs_itself(expected):
+    async def test():
+        llm = AsyncLLM(LLAMA, **FLAGS)
+
+        async def last(prompt, params=SamplingParams(max_tokens=20, n=2, stop=["e t"]), **kwargs):
+            return [output async for output in llm.generate(prompt, params, **kwargs)][-1]
+
+        for bad, kind in (({"key": -1}, ValueError), ({"key": 2**70}, ValueError), ({"key": 1.5}, ValueError), ({"params": {"n": 1}}, TypeError)):
+            with pytest.raises(kind):
+                await last("the river", **bad)
+        by_name = await asyncio.gather(last("the river", key="row 3"), last("the river", key="row 3"))
+        assert by_name[0].outputs == by_name[1].outputs
+        # Who comes after them gets an answer, and its own.
+        for index, prompt in enumerate(prompts(3)):
+            output = await last(prompt, key=index)
+            assert [choice.token_ids for choice in output.outputs] == [choice.token_ids for choice in expected[index].outputs]
+        llm.shutdown()
+
+    asyncio.run(asyncio.wait_for(test(), 300))
+
+
+def test_one_conversation_is_asked():
+    llm = AsyncLLM(LLAMA, **FLAGS)
+    chat = [{"role": "user", "content": "the river"}]
+    for bad, text in (([chat, chat], "2 conversations"), ([], "0 conversations")):
+        with pytest.raises(TypeError, match=text):
+            llm.chat(bad)
+    llm.shutdown()
+
+
+def test_a_second_loop_is_refused_while_the_first_runs():
+    llm = AsyncLLM(LLAMA, **FLAGS)
+    params = SamplingParams(max_tokens=3)
+
+    async def ask():
+        return [output async for output in llm.generate("the river", params)][-1].finished
+
+    async def test():
+        assert await ask()
+        with pytest.raises(RuntimeError, match="one loop at a time"):
+            await asyncio.to_thread(asyncio.run, ask())
+        assert await ask()
+
+    asyncio.run(asyncio.wait_for(test(), 300))
+    assert asyncio.run(asyncio.wait_for(ask(), 300)), "one after the other they may"
+    llm.shutdown()
+
+
 SECONDS = float(os.environ.get("FOREBAY_ASYNC_SECONDS", 2))  # tools/soak.sh: eight hours
 
 

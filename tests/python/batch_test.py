@@ -1,7 +1,9 @@
 """run_batch in process, and tables."""
 import array
 import csv
+import datetime
 import json
+import math
 import os
 import subprocess
 import sys
@@ -121,6 +123,55 @@ def test_files(tmp_path, source, sink, expected):
         texts = pyarrow.csv.read_csv(out, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True))["generated_text"].to_pylist()
     assert texts == expected
     assert sorted(os.listdir(tmp_path)) == sorted([f"in.{source}", f"out.{sink}"])
+
+
+def test_a_frame_keeps_its_index_and_types():
+    pandas = pytest.importorskip("pandas")
+
+    source = pandas.DataFrame({"question": prompts(3), "n": pandas.array([1, None, 3], dtype="Int64")}, index=[7, 7, 9])
+    out = table(source)
+    assert list(out.index) == [7, 7, 9] and out["n"].dtype == source["n"].dtype
+    pandas.testing.assert_frame_equal(out[list(source)], source)
+    assert out["generated_text"].tolist() == table(pa.table({"question": prompts(3)}))["generated_text"].to_pylist()
+
+
+def test_prompts_of_a_csv_have_lines(tmp_path):
+    # More than the block of a megabyte in which it is read.
+    rows = [f"{'line' * 25}\n" * 10 + str(i) for i in range(1500)]
+    with open(tmp_path / "in.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["question"], *([row] for row in rows)])
+    out = table(tmp_path / "in.csv", params=SamplingParams(max_tokens=1))
+    assert out["question"].to_pylist() == rows
+
+
+@pytest.mark.parametrize("sink", ["csv", "jsonl"])
+def test_values_that_json_does_not_have(tmp_path, sink):
+    day = datetime.datetime(2024, 1, 2)
+    source = pa.table({"question": ["the river"], "days": [[day]], "part": [{"share": math.nan, "other": [1.5]}], "share": [math.inf]})
+    path = tmp_path / f"out.{sink}"
+    table(source, path)
+
+    def strict(text):
+        return json.loads(text, parse_constant=lambda name: pytest.fail(name))
+
+    with open(path, encoding="utf-8", newline="") as file:
+        (row,) = [strict(line) for line in file] if sink == "jsonl" else list(csv.DictReader(file))
+    if sink == "csv":
+        row = {**row, "days": strict(row["days"]), "part": strict(row["part"])}
+    assert row["days"] == [str(day)] and row["part"] == {"share": None, "other": [1.5]}
+    assert row["share"] == (None if sink == "jsonl" else "inf")
+
+
+def test_a_sink_that_would_harm_is_refused_before_anything_runs(tmp_path):
+    source = tmp_path / "in.csv"
+    source.write_text("question\nthe river\n")
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "link.csv").symlink_to(source)
+    for sink in ("in.csv", "link.csv", "folder.csv"):
+        with pytest.raises(ValueError, match=sink) as caught:
+            table(source, tmp_path / sink)
+        assert caught.value.code == "output_taken"
+    assert source.read_text() == "question\nthe river\n"
 
 
 def test_a_table_imports_no_more_than_it_needs(tmp_path):
@@ -284,6 +335,12 @@ def test_bad_tables(kwargs, text):
     source = pa.table({**TABLE, "same": ["a"] * 50, "late": [*range(49), 7], "hole": [*range(3), None, *range(46)]})
     with pytest.raises(ValueError, match=text):
         table(source, **kwargs)
+    with pytest.raises(TypeError, match="sampling_params is dict"):
+        table(source, params={"max_tokens": 5})
+    with pytest.raises(ValueError, match="log probabilities"):
+        table(source, params=SamplingParams(logprobs=1))
+    with pytest.raises(TypeError, match="shard"):
+        table(source, shard="1/2")
     with pytest.raises(ValueError, match="finish_reason"):
         table(pa.table({**TABLE, "finish_reason": ["a"] * 50}))
 

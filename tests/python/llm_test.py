@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import pickle
 import resource
 import signal
 import subprocess
@@ -175,7 +176,7 @@ def test_a_request_that_the_engine_fails_costs_itself(llm, monkeypatch):
 def test_what_on_error_may_be(llm):
     for ask in (llm.generate, llm.chat, llm.generate_iter):
         # An iterator says so before it is read.
-        with pytest.raises(ValueError, match="on_error is 'ignore'; expected 'raise' or 'return'"):
+        with pytest.raises(forebay.InvalidValueError, match="on_error is 'ignore'; expected 'raise' or 'return'"):
             ask([], on_error="ignore")
 
 
@@ -286,11 +287,110 @@ def test_a_list_of_parameters(llm):
 @pytest.mark.parametrize("arguments, text", [
     ({"temperature": math.nan}, "temperature"), ({"temperature": True}, "temperature"), ({"n": True}, "`n`"), ({"n": 1.5}, "`n`"),
     ({"max_tokens": 2**63}, "max_tokens"), ({"seed": 2**63}, "seed"), ({"top_p": math.inf}, "top_p"), ({"ignore_eos": 1}, "ignore_eos"),
+    ({"output_kind": "DELTA"}, "output_kind"), ({"stop": [5]}, "stop"), ({"stop_token_ids": {5}}, "stop_token_ids"),
+    ({"logit_bias": [1]}, "logit_bias"), ({"logit_bias": {5: "x"}}, "logit_bias"),
 ])
 def test_bad_types_of_parameters(arguments, text):
     with pytest.raises(ValueError, match=text) as caught:
         SamplingParams(**arguments)
     assert caught.value.code == "invalid_value"
+    # What is set later is checked too.
+    params = SamplingParams()
+    ((name, value),) = arguments.items()
+    with pytest.raises(ValueError, match=text):
+        setattr(params, name, value)
+    assert params == SamplingParams()
+
+
+def test_a_parameter_that_is_none_is_not_set():
+    with pytest.raises(AttributeError, match="temprature"):
+        SamplingParams().temprature = 0
+
+
+class Numpys:
+    """A value as numpy has it."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def tolist(self):
+        return self.value
+
+    def __index__(self):
+        return self.value
+
+
+def test_numbers_of_numpy_are_numbers(llm):
+    params = SamplingParams(temperature=Numpys(0.5), max_tokens=Numpys(3), stop_token_ids=Numpys([5]), stop=Numpys(["a"]))
+    assert params == SamplingParams(temperature=0.5, max_tokens=3, stop_token_ids=[5], stop=["a"]) and type(params.max_tokens) is int
+    outputs = llm.generate([[5, 6]] * 2, params, keys=[Numpys(7), 7], use_tqdm=False)
+    assert outputs[0].outputs == outputs[1].outputs
+    assert llm.generate([Numpys(5), Numpys(6)], params, keys=[7], use_tqdm=False)[0].outputs == outputs[0].outputs
+
+
+def test_a_clone_shares_nothing():
+    params = SamplingParams(stop=["a"], logit_bias={5: 1.0}, output_kind=forebay.RequestOutputKind.DELTA)
+    for copied in (params.clone(), pickle.loads(pickle.dumps(params))):
+        assert copied == params and copied.stop is not params.stop and copied.output_kind is params.output_kind
+
+
+def test_what_are_no_parameters_prompts_or_keys(llm):
+    for bad in ({"temperature": 0}, [{"temperature": 0}], "text", 5, SamplingParams):
+        with pytest.raises(TypeError, match="sampling_params is (dict|str|int|type); expected SamplingParams"):
+            llm.generate(["a"], bad)
+    with pytest.raises(TypeError, match="sampling_params is list"):
+        llm.generate_iter(["a"], [SamplingParams()])
+    for ask in (llm.generate, llm.generate_iter):
+        for bad in (5, b"bytes"):
+            with pytest.raises(TypeError, match="prompts are (int|bytes)"):
+                ask(bad)
+        for bad in (5, "ab"):
+            with pytest.raises(TypeError, match="keys are (int|str)"):
+                ask(["a", "b"], keys=bad)
+    with pytest.raises(TypeError, match="NoneType"):
+        LLM(None)
+
+
+def test_one_prompt_is_a_prompt_not_its_parts(llm):
+    params = SamplingParams(max_tokens=3)
+    for prompt in ("the river", {"prompt": "the river"}, [5, 6], (5, 6)):
+        (one,), (other,) = llm.generate(prompt, params, use_tqdm=False), llm.generate_iter(prompt, params)
+        assert one.prompt_token_ids == other.prompt_token_ids and one.outputs == other.outputs
+
+
+def test_members_of_a_prompt_that_nobody_reads(llm):
+    params = SamplingParams(max_tokens=2)
+    llm.generate({"prompt": "a", "multi_modal_data": None, "cache_salt": "x"}, params, use_tqdm=False)
+    image = {"prompt": "a", "multi_modal_data": {"image": 1}}
+    for ask in (llm.generate, lambda *args: list(llm.generate_iter(*args))):
+        with pytest.raises(TypeError, match="prompt 1 has the member .multi_modal_data"):
+            ask(["a", image], params)
+    good, bad = llm.generate(["a", image], params, on_error="return", use_tqdm=False)
+    assert good.error is None and bad.error.code == "invalid_type"
+
+
+def test_structured_outputs_of_any_kind_are_refused(llm):
+    with pytest.raises(ValueError, match="structured_outputs") as caught:
+        llm.generate("a", SamplingParams(structured_outputs=object()), use_tqdm=False)
+    assert caught.value.code == "unsupported_parameter"
+
+
+def test_what_a_tokenizer_refuses(llm):
+    tokenizer = llm.get_tokenizer()
+    assert tokenizer.decode(iter([5, Numpys(6)])) == tokenizer.decode([5, 6]) and tokenizer.decode(5) == tokenizer.decode([5])
+    for bad in (None, ["a"]):
+        with pytest.raises(TypeError, match="text is (NoneType|list); expected str"):
+            tokenizer.encode(bad)
+    with pytest.raises(ValueError, match="no UTF-8"):
+        tokenizer.encode("\ud800")
+    for bad in (-1, 10**5, 10**12):
+        with pytest.raises(ValueError, match=f"{bad} is no token id; expected integers from 0 to"):
+            tokenizer.decode([5, bad])
+    chat = [{"role": "user", "content": "the river"}]
+    for name, value in (("chat_template", "{{ messages }}"), ("return_tensors", "pt"), ("return_dict", True)):
+        with pytest.raises(ValueError, match=name):
+            tokenizer.apply_chat_template(chat, **{name: value})
+    assert tokenizer.apply_chat_template(chat, return_dict=False) == tokenizer.apply_chat_template(chat)
 
 
 @pytest.mark.parametrize("arguments, texts", [

@@ -198,6 +198,31 @@ def test_what_a_row_gets():
     assert len({frozenset(row) for row in found.values()}) == 1, "all rows have the same columns"
 
 
+def test_whatever_is_wrong_with_a_row_is_the_rows():
+    from forebay.ray import Predictor
+
+    bad = [{"id": float("nan"), "prompt": "the water"}, {"id": 1, "messages": ["text"]}, {"id": 2, "prompt_token_ids": ["x"]},
+           {"id": 3, "prompt": "the water", "sampling_params": "text"}]
+    # As a column of Arrow's has them: what another row says is null.
+    good = {"id": 4, "prompt": "the water", "sampling_params": {"temperature": None, "max_tokens": None, "seed": 7}}
+    rows = [{name: row.get(name) for name in ("id", "prompt", "messages", "prompt_token_ids", "sampling_params")} for row in [*bad, good]]
+
+    async def predict():
+        predictor = Predictor(LLAMA, id_column="id", **FLAGS)
+        batch = {name: [row[name] for row in rows] for name in rows[0]}
+        found = [{name: value for name, (value,) in row.items()} async for row in predictor(batch)]
+        predictor._llm.shutdown()
+        return found
+
+    found = asyncio.run(asyncio.wait_for(predict(), 300))
+    assert len(found) == 5
+    (answered,) = [row for row in found if row["__inference_error__"] == ""]
+    assert answered["id"] == 4
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        expected = llm.generate("the water", SamplingParams(seed=7), use_tqdm=False)[0].outputs[0]
+    assert answered["generated_tokens"] == expected.token_ids
+
+
 def test_batches_overlap(cluster):
     from forebay.ray import Predictor
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 from . import _forebay
 from .errors import prompt_error
-from .inputs import Lines, Prompt, chat_json, conversations_of, prompt_json, text_of
+from .inputs import Key, Lines, Prompt, chat_json, check_params, conversations_of, key_of, prompt_json, text_of
 from .llm import LLM
 from .metrics import Metric
 from .outputs import CompletionOutput, RequestOutput
 from .params import RequestOutputKind, SamplingParams
+from .tokenizer import Tokenizer
 
 # A request's end, or what is new of one of its choices.
 _Arrival = tuple[RequestOutput | None, CompletionOutput | None]
@@ -23,36 +24,40 @@ _Arrival = tuple[RequestOutput | None, CompletionOutput | None]
 class AsyncLLM:
     """One event loop at a time uses it. The loop watches a descriptor, so that no thread waits for results."""
 
-    def __init__(self, model: str, **arguments: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str], **arguments: Any) -> None:
+        """``arguments``: those of ``LLM``."""
         self._llm = LLM(model, **arguments)
         self._call = _forebay.Call(self._llm._model)
         self._queues: dict[int, asyncio.Queue[_Arrival]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._keys = itertools.count()
+        self._asked = 0
 
     def generate(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: int | None = None
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: Key | None = None
     ) -> AsyncIterator[RequestOutput]:
         """Ends the request when it is closed (``aclose``) or its task is cancelled."""
         return self._ask(False, text_of(prompt), prompt_json(prompt, 0), sampling_params, request_id, key)
 
     def chat(
-        self, messages: list[dict[str, Any]], sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: int | None = None
+        self, messages: list[dict[str, Any]], sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: Key | None = None
     ) -> AsyncIterator[RequestOutput]:
         """The same for a conversation."""
-        return self._ask(True, None, chat_json(conversations_of(messages)[0], 0), sampling_params, request_id, key)
+        conversations = conversations_of(messages)
+        if len(conversations) != 1:
+            raise TypeError(f"messages are {len(conversations)} conversations; expected one")
+        return self._ask(True, None, chat_json(conversations[0], 0), sampling_params, request_id, key)
 
     async def _ask(
-        self, chat: bool, text: str | None, value: str, sampling_params: SamplingParams | None, request_id: str | None, key: int | None
+        self, chat: bool, text: str | None, value: str, sampling_params: SamplingParams | None, request_id: str | None, key: Key | None
     ) -> AsyncIterator[RequestOutput]:
         self._watch()
+        check_params(sampling_params)
         params = sampling_params or self._llm.get_default_sampling_params()
         line = Lines(self._llm._defaults, chat).line(value, sampling_params)
-        # The call counts its lines, good or bad, and so does this.
-        number = next(self._keys)
-        streams = params.output_kind is not RequestOutputKind.FINAL_ONLY
+        number, streams = self._asked, params.output_kind is not RequestOutputKind.FINAL_ONLY
         free = sampling_params is not None and sampling_params.max_tokens is None
-        errors = self._call.add([line], [number if key is None else key], [free], streams)
+        errors = self._call.add([line], [number if key is None else key_of(key)], [free], streams)
+        self._asked += 1  # the call counts its lines, good or bad, but no line where it raises
         if errors:
             raise prompt_error(0, *errors[0][1:])
         self._call.start()
@@ -98,6 +103,8 @@ class AsyncLLM:
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
+        if self._loop is not None and self._loop.is_running():  # another thread's: who waits there would wait for ever
+            raise RuntimeError("this AsyncLLM is used by an event loop that runs in another thread; expected one loop at a time")
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._call.descriptor())
         self._loop = loop
@@ -109,16 +116,20 @@ class AsyncLLM:
             if queue is not None:
                 queue.put_nowait((output, piece))
 
-    def get_tokenizer(self) -> Any:
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer and chat template."""
         return self._llm.get_tokenizer()
 
     def get_default_sampling_params(self) -> SamplingParams:
+        """What holds where no parameters are given."""
         return self._llm.get_default_sampling_params()
 
     def stats(self) -> dict[str, Any]:
+        """The engine's counters."""
         return self._llm.stats()
 
     def get_metrics(self) -> list[Metric]:
+        """Gauges, counters and histograms under vLLM's names."""
         return self._llm.get_metrics()
 
     def shutdown(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -19,7 +20,16 @@ NOTHING = "null"
 
 def is_one_prompt(prompts: object) -> bool:
     """A prompt, not a list of them. A list of integers is token ids."""
-    return isinstance(prompts, (str, dict)) or (isinstance(prompts, list) and bool(prompts) and isinstance(prompts[0], int))
+    return isinstance(prompts, (str, dict)) or (isinstance(prompts, (list, tuple)) and bool(prompts) and hasattr(prompts[0], "__index__"))
+
+
+def prompts_of(prompts: Any) -> Iterable[Any]:
+    """One prompt, or an iterable of them."""
+    if is_one_prompt(prompts):
+        return [prompts]
+    if isinstance(prompts, (bytes, bytearray)) or not isinstance(prompts, Iterable):
+        raise TypeError(f"prompts are {type(prompts).__name__}; expected a prompt or an iterable of them")
+    return prompts
 
 
 def text_of(prompt: object) -> str | None:
@@ -47,7 +57,7 @@ def chat_json(conversation: object, index: int) -> str:
     if not isinstance(conversation, (list, tuple)):
         raise TypeError(f"prompt {index} is {type(conversation).__name__}; expected a conversation, a list of messages")
     try:
-        return json.dumps(conversation)
+        return json.dumps(conversation, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise TypeError(f"prompt {index}: {error}") from error
 
@@ -66,7 +76,7 @@ def value_of(prompt: object, index: int, json_of: Callable[[object, int], str], 
 def returns_errors(on_error: str) -> bool:
     """Are errors of prompts, and of their requests, among the answers?"""
     if on_error not in ("raise", "return"):
-        raise ValueError(f"on_error is {on_error!r}; expected 'raise' or 'return'")
+        raise InvalidValueError("invalid_value", f"on_error is {on_error!r}; expected 'raise' or 'return'")
     return on_error == "return"
 
 
@@ -94,27 +104,43 @@ class Lines:
         return self._last[1]
 
 
+def check_params(params: object) -> None:
+    """Raises TypeError for what are no parameters. None: those of the model's generation config."""
+    if params is not None and not isinstance(params, SamplingParams):
+        raise TypeError(f"sampling_params is {type(params).__name__}; expected SamplingParams")
+
+
 def params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> Iterable[SamplingParams | None]:
-    if params is None or isinstance(params, SamplingParams):
+    if not isinstance(params, (list, tuple)):
+        check_params(params)
         return itertools.repeat(params, count)
-    params = list(params)
+    for each in params:
+        check_params(each)
     if len(params) != count:
         raise InvalidValueError("invalid_value", f"there are {count} prompts and {len(params)} sampling_params; expected as many, or one")
     return params
 
 
-def keys_for(keys: Sequence[Key] | None, count: int) -> list[int]:
+def check_keys(keys: object) -> None:
+    """A text would be keys of a character each."""
+    if keys is not None and (isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable)):
+        raise TypeError(f"keys are {type(keys).__name__}; expected an integer or a string for each prompt")
+
+
+def keys_for(keys: Iterable[Key] | None, count: int) -> list[int]:
     """What keys the draws of requests without a seed: their index, or what the caller names them."""
     if keys is None:
         return list(range(count))
-    if len(keys) != count:
-        raise InvalidValueError("invalid_value", f"there are {count} prompts and {len(keys)} keys; expected as many")
-    return [key_of(key) for key in keys]
+    check_keys(keys)
+    found = [key_of(key) for key in keys]
+    if len(found) != count:
+        raise InvalidValueError("invalid_value", f"there are {count} prompts and {len(found)} keys; expected as many")
+    return found
 
 
 def key_of(key: Key | None) -> int:
     if isinstance(key, str):
         return _forebay.hash_key(key)
-    if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < 2**63:
+    if isinstance(key, bool) or not hasattr(key, "__index__") or not 0 <= operator.index(key) < 2**63:
         raise InvalidValueError("invalid_value", f"a key is {key!r}; expected a string or an integer from 0 to 2^63 - 1")
-    return key
+    return operator.index(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -11,7 +12,8 @@ from .ending import still_open
 from .errors import Error, make_error, prompt_error
 from .flags import flags_of
 from .inputs import (
-    Key, Lines, Prompt, chat_json, conversations_of, is_one_prompt, key_of, keys_for, params_for, prompt_json, returns_errors, text_of, value_of,
+    Key, Lines, Prompt, chat_json, check_keys, check_params, conversations_of, key_of, keys_for, params_for, prompt_json, prompts_of, returns_errors,
+    text_of, value_of,
 )
 from .metrics import Metric, metrics_of
 from .outputs import RequestOutput
@@ -36,9 +38,9 @@ class LLM:
     Several threads may call one LLM, and several LLMs may live in one process. After ``fork`` the child cannot use it.
     """
 
-    def __init__(self, model: str, *, trace: str = "", **arguments: Any) -> None:
+    def __init__(self, model: str | os.PathLike[str], *, trace: str = "", **arguments: Any) -> None:
         """``trace``: the lengths of what will be asked, as ``forebay plan --trace`` takes them, by which ``layout="auto"`` chooses."""
-        self._model = _forebay.Model(str(model), flags_of(arguments), str(trace))
+        self._model = _forebay.Model(os.fspath(model), flags_of(arguments), str(trace))
         self._defaults = self._model.defaults()
         self._tokenizer = Tokenizer(self._model)
         self._ahead = 2 * int(arguments.get("max_num_seqs") or 256)
@@ -54,9 +56,7 @@ class LLM:
         on_error: str = "raise",
     ) -> list[RequestOutput]:
         """Answers in the order of the prompts. Draws without a seed are keyed by ``keys``, or the prompt's index."""
-        if prompts is None:
-            raise TypeError("prompts are None; expected a prompt or a list of them")
-        every, lines = [prompts] if is_one_prompt(prompts) else list(prompts), Lines(self._defaults, False)
+        every, lines = list(prompts_of(prompts)), Lines(self._defaults, False)
         returns = returns_errors(on_error)
         return self._run(
             [text_of(prompt) for prompt in every],
@@ -78,6 +78,7 @@ class LLM:
         keys: Sequence[Key] | None = None,
         on_error: str = "raise",
     ) -> list[RequestOutput]:
+        """The same for one conversation, or a list of them, by the model's chat template."""
         if chat_template is not None:
             raise make_error("unsupported_parameter", "chat_template belongs to LLM(...), not to a call", True)
         more: dict[str, Any] = {}
@@ -101,14 +102,16 @@ class LLM:
 
     def generate_iter(
         self,
-        prompts: Iterable[Prompt],
+        prompts: Prompt | Iterable[Prompt],
         sampling_params: SamplingParams | None = None,
         *,
         keys: Iterable[Key] | None = None,
         on_error: str = "raise",
     ) -> Iterator[RequestOutput]:
         """Answers as they finish; ``request_id`` is the prompt's index. Reads ahead by what the engine needs, never all."""
-        return self._iterate(prompts, sampling_params, keys, returns_errors(on_error))
+        check_params(sampling_params)
+        check_keys(keys)
+        return self._iterate(prompts_of(prompts), sampling_params, keys, returns_errors(on_error))
 
     def _iterate(
         self, prompts: Iterable[Prompt], sampling_params: SamplingParams | None, keys: Iterable[Key] | None, returns: bool
@@ -203,9 +206,11 @@ class LLM:
         return [outputs[tag] for tag in range(len(texts))]
 
     def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer and chat template."""
         return self._tokenizer
 
     def get_default_sampling_params(self) -> SamplingParams:
+        """What holds where no parameters are given: those of the model's generation config."""
         return SamplingParams(**self._defaults)
 
     def facts(self) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,16 +18,84 @@ class RequestOutputKind(enum.Enum):
     FINAL_ONLY = 2
 
 
-_INTEGERS = ("n", "top_k", "seed", "max_tokens", "min_tokens", "logprobs", "prompt_logprobs")
-_FLOATS = ("presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "min_p")
-_BOOLEANS = ("ignore_eos", "detokenize", "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output")
 # Members that the engine's parameters do not have.
-_OWN = ("detokenize", "output_kind", "logprobs", "max_tokens")
+_OWN = ("detokenize", "output_kind", "logprobs", "max_tokens", "structured_outputs")
 
 
-@dataclass(kw_only=True)
+def _integer(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong(name, value, "an integer")
+    if not -(2**63) <= value < 2**63:
+        raise _wrong(name, value, "an integer of 64 bits with a sign")
+    return value
+
+
+def _number(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _wrong(name, value, "a number")
+    if not math.isfinite(value):
+        raise _wrong(name, value, "a number that is finite")
+    return value
+
+
+def _boolean(name: str, value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise _wrong(name, value, "True or False")
+    return value
+
+
+def _texts(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        raise _wrong(name, value, "a string or a list of strings")
+    return value
+
+
+def _ids(name: str, value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise _wrong(name, value, "a list of token ids")
+    return [_integer(name, _plain(each)) for each in value]
+
+
+def _bias(name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise _wrong(name, value, "a dict of numbers by token ids")
+    return {_plain(token): _number(name, _plain(bias)) for token, bias in value.items()}
+
+
+def _kind(name: str, value: Any) -> Any:
+    if not isinstance(value, RequestOutputKind):
+        raise _wrong(name, value, "a RequestOutputKind")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Of what is numpy's, a number or an array, Python's own."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _wrong(name: str, value: object, expected: str) -> InvalidValueError:
+    return InvalidValueError("invalid_value", f"`{name}` is {value!r}; expected {expected}", param=name)
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("n", "top_k", "seed", "max_tokens", "min_tokens", "logprobs", "prompt_logprobs"), _integer),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "min_p"), _number),
+    **dict.fromkeys(
+        ("ignore_eos", "detokenize", "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output"), _boolean
+    ),
+    **dict.fromkeys(("stop", "bad_words"), _texts),
+    **dict.fromkeys(("stop_token_ids", "allowed_token_ids"), _ids),
+    "logit_bias": _bias,
+    "output_kind": _kind,
+}
+_MAY_BE_NONE = {"seed", "max_tokens", "logprobs", "prompt_logprobs", "stop", "bad_words", "stop_token_ids", "allowed_token_ids", "logit_bias"}
+
+
+@dataclass(kw_only=True, slots=True)
 class SamplingParams:
-    """Checked when it is made as far as types go; ranges are the engine's, and are checked before anything runs."""
+    """Checked whenever a member is set, as far as types go; ranges are the engine's, and are checked before anything runs."""
 
     n: int = 1
     presence_penalty: float = 0.0
@@ -53,31 +123,16 @@ class SamplingParams:
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
 
-    def __post_init__(self) -> None:
-        for name in _INTEGERS:
-            value = getattr(self, name)
-            if value is None and name in ("seed", "max_tokens", "logprobs", "prompt_logprobs"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise _wrong(name, value, "an integer")
-            if not -(2**63) <= value < 2**63:
-                raise _wrong(name, value, "an integer of 64 bits with a sign")
-        for name in _FLOATS:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise _wrong(name, value, "a number")
-            if not math.isfinite(value):
-                raise _wrong(name, value, "a number that is finite")
-        for name in _BOOLEANS:
-            if not isinstance(getattr(self, name), bool):
-                raise _wrong(name, getattr(self, name), "True or False")
-        for bias in (self.logit_bias or {}).values():
-            if isinstance(bias, bool) or not math.isfinite(bias):
-                raise _wrong("logit_bias", bias, "numbers from -100 to 100")
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises InvalidValueError for a value of another type, AttributeError for a name that is no parameter."""
+        check = _CHECKS.get(name)
+        if check is not None and not (value is None and name in _MAY_BE_NONE):
+            value = check(name, _plain(value))
+        object.__setattr__(self, name, value)
 
-
-def _wrong(name: str, value: object, expected: str) -> InvalidValueError:
-    return InvalidValueError("invalid_value", f"`{name}` is {value!r}; expected {expected}", param=name)
+    def clone(self) -> SamplingParams:
+        """A copy that shares nothing with this one."""
+        return copy.deepcopy(self)
 
 
 def body_of(params: SamplingParams | None, defaults: dict[str, Any], chat: bool) -> dict[str, Any]:
@@ -95,6 +150,8 @@ def body_of(params: SamplingParams | None, defaults: dict[str, Any], chat: bool)
         default = defaults.get(field.name, field.default)
         if field.name not in _OWN and value is not None and value != default:
             body[field.name] = value
+    if params.structured_outputs is not None:
+        body["structured_outputs"] = str(params.structured_outputs)  # whatever it is, it is refused
     if params.logit_bias is not None:
         body["logit_bias"] = {str(token): bias for token, bias in params.logit_bias.items()}
     if params.max_tokens is not None:

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import ray
@@ -151,8 +151,10 @@ class Predictor:
         given = row.get("sampling_params")
         if given is None:
             given = self._params if self._params is not None else self._llm.get_default_sampling_params()
-        params = given if isinstance(given, SamplingParams) else SamplingParams(**given)
-        params.output_kind = RequestOutputKind.FINAL_ONLY
+        if not isinstance(given, SamplingParams):
+            # Rows of a column have the same members: those that another row has are null here.
+            given = SamplingParams(**{name: value for name, value in given.items() if value is not None})
+        params = replace(given, output_kind=RequestOutputKind.FINAL_ONLY)
         if self._id is None and params.seed is None and params.temperature > 0:
             raise InvalidValueError(
                 "invalid_value", "a request draws by chance and has no key: Ray cuts batches as it likes, so give id_column=, a seed, or temperature 0"
@@ -175,7 +177,7 @@ class Predictor:
                     generated_text=choice.text, generated_tokens=choice.token_ids, num_generated_tokens=len(choice.token_ids),
                     logprobs=_positions(choice), finish_reason=choice.finish_reason, time_taken_llm=time.monotonic() - began,
                 )
-        except (Error, TypeError, KeyError) as error:
+        except Exception as error:  # whatever is wrong with a row is the row's
             if isinstance(error, Error) and error.code == "session_closed":
                 os._exit(1)  # the engine cannot go on; Ray starts another
             found["__inference_error__"] = f"{type(error).__name__}: {error}"

@@ -13,10 +13,10 @@ from typing import Any
 from . import _forebay
 from .batch import run_batch
 from .errors import InvalidValueError
-from .inputs import Lines
+from .inputs import Lines, check_params
 from .params import SamplingParams
 from .table_columns import NAMES, added_arrays, added_fields
-from .table_files import Kept, Writer, is_pandas, kind_of, open_table, writer_of
+from .table_files import Kept, Writer, beside_pandas, check_sink, is_pandas, kind_of, open_table, writer_of
 
 
 def run_table(
@@ -39,16 +39,18 @@ def run_table(
     """
     if (prompt is None) == (messages is None):
         raise TypeError("run_table() takes one of prompt= and messages=, the name of a column")
+    if arguments.get("shard") is not None:
+        raise TypeError("run_table() has no shard=, since a table is whole; cut the source, and join the results")
     asks = _Asks(prompt if prompt is not None else str(messages), messages is not None, params, id)
     if sink is not None:
-        kind_of(os.fspath(sink))
+        check_sink(source, os.fspath(sink))
         _run(_Job(source, os.fspath(sink), os.fspath(sink), asks), model, arguments)
         return None
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="forebay-table-") as folder:
         table = _run(_Job(source, None, os.path.join(folder, "table"), asks), model, arguments)
-    return table.to_pandas() if is_pandas(source) else table
+    return beside_pandas(source, table.select(NAMES)) if is_pandas(source) else table
 
 
 def _run(job: _Job, model: Any, arguments: dict[str, Any]) -> Any:
@@ -126,6 +128,9 @@ class _Asks:
     """What is asked of each row."""
 
     def __init__(self, column: str, chat: bool, params: SamplingParams | None, key: str | None) -> None:
+        check_params(params)
+        if params is not None and (params.logprobs is not None or params.prompt_logprobs is not None):
+            raise InvalidValueError("unsupported_parameter", "a table has no columns for log probabilities; LLM.generate and run_batch give them")
         self._column, self._chat, self._params, self._key = column, chat, params, key
         # A row has the list of its choices where it has more than one.
         self.in_lists = params is not None and params.n > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
@@ -26,6 +27,22 @@ def kind_of(path: str) -> str:
     if kind in (".parquet", ".csv", ".jsonl"):
         return kind
     raise InvalidValueError("invalid_value", f"{path}: the name ends in {kind or 'nothing'}; expected .parquet, .csv or .jsonl")
+
+
+def check_sink(source: Any, sink: str) -> None:
+    """What is found out before anything runs. The sink comes into being by a rename, which would replace the source."""
+    kind_of(sink)
+    if isinstance(source, (str, os.PathLike)) and os.path.exists(sink) and os.path.samefile(source, sink):
+        raise InvalidValueError("output_taken", f"{sink} is the source too; expected another file for the result")
+    if os.path.isdir(sink):
+        raise InvalidValueError("output_taken", f"{sink} is a folder; expected a file")
+
+
+def beside_pandas(source: Any, added: Any) -> Any:
+    """The frame with the columns of a table of as many rows; its own keep their types, and rows their index."""
+    columns = added.to_pandas()
+    columns.index = source.index
+    return source.assign(**{name: columns[name] for name in columns})
 
 
 def open_table(source: Any) -> tuple[Any, Iterable[Any]]:
@@ -57,7 +74,8 @@ def _open_file(path: str, kind: str) -> tuple[Any, Iterable[Any]]:
     if kind == ".csv" and not os.path.isdir(path):
         import pyarrow.csv as csv
 
-        reader = csv.open_csv(path)
+        # A prompt has lines, and a block of the file may end within it.
+        reader = csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))
         return reader.schema, _cut(reader)
     import pyarrow.dataset as dataset
 
@@ -87,12 +105,28 @@ def writer_of(path: str, kind: str, schema: Any) -> Writer:
     return writer
 
 
+def _json(value: Any) -> str:
+    """JSON has no dates and the like, which become text, nor what is no number, which becomes null."""
+    try:
+        return json.dumps(value, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 class _JsonLines:
     def __init__(self, path: str) -> None:
         self._file = open(path, "w", encoding="utf-8")
 
     def write_batch(self, batch: Any) -> None:
-        self._file.writelines(json.dumps(row, default=str) + "\n" for row in batch.to_pylist())
+        self._file.writelines(_json(row) + "\n" for row in batch.to_pylist())
 
     def close(self) -> None:
         self._file.close()
@@ -114,7 +148,7 @@ class _Csv:
         import pyarrow as pa
 
         columns = [
-            pa.array([None if value is None else json.dumps(value) for value in column.to_pylist()], self._text) if deep else column
+            pa.array([None if value is None else _json(value) for value in column.to_pylist()], self._text) if deep else column
             for column, deep in zip(batch.columns, self._nested)
         ]
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
