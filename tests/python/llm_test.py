@@ -449,6 +449,17 @@ def test_arguments():
         assert len(two.generate(prompts(6), SamplingParams(max_tokens=3), use_tqdm=False)) == 6
 
 
+def test_simulated_devices_are_refused(tmp_path):
+    for ask in (
+        lambda: LLM("builtin:Qwen3-32B", devices="sim:8xh200"),
+        lambda: forebay.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", LLAMA, devices="sim:h200"),
+    ):
+        with pytest.raises(ValueError, match="simulated devices compute no answers"):
+            ask()
+    with pytest.raises(TypeError, match=r"^run_batch\(\) got .*'retry_fail'"):
+        forebay.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", LLAMA, retry_fail=True)
+
+
 def test_a_layout_is_chosen_by_the_lengths_of_what_will_be_asked(llm):
     expected = [output.outputs[0].token_ids for output in llm.generate(prompts(12), SamplingParams(max_tokens=6), use_tqdm=False)]
     with pytest.raises(forebay.Error, match="the job is not known before it runs"):
