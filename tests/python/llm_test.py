@@ -363,7 +363,7 @@ def test_members_of_a_prompt_that_nobody_reads(llm):
     llm.generate({"prompt": "a", "multi_modal_data": None, "cache_salt": "x"}, params, use_tqdm=False)
     image = {"prompt": "a", "multi_modal_data": {"image": 1}}
     for ask in (llm.generate, lambda *args: list(llm.generate_iter(*args))):
-        with pytest.raises(TypeError, match="prompt 1 has the member .multi_modal_data"):
+        with pytest.raises(TypeError, match="prompt 1 has the member multi_modal_data"):
             ask(["a", image], params)
     good, bad = llm.generate(["a", image], params, on_error="return", use_tqdm=False)
     assert good.error is None and bad.error.code == "invalid_type"
