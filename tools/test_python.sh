@@ -8,6 +8,6 @@ bin=$PWD/build/test-venv/bin
 export FOREBAY=$bin/forebay
 FOREBAY_WHEEL=$(echo "$PWD"/build/wheels/*.whl)
 export FOREBAY_WHEEL
-"$bin/python" -m mypy --strict --cache-dir build/mypy bindings/python/forebay examples/python
+"$bin/python" -m mypy --strict --cache-dir build/mypy bindings/python/forebay examples/python tests/python/user_code.py
 cd tests/python
 "$bin/python" -m pytest -q -rs -p no:cacheprovider --durations=20 --durations-min=2 "$@" . </dev/null

@@ -14,6 +14,7 @@ import pytest
 import forebay
 from conftest import FLAGS, LLAMA, RANKS, interrupted, killed, prompts
 from forebay import SamplingParams
+from forebay.table_files import open_table
 from scale_test import answers, lines
 
 pa = pytest.importorskip("pyarrow")
@@ -142,6 +143,31 @@ def test_prompts_of_a_csv_have_lines(tmp_path):
         csv.writer(file).writerows([["question"], *([row] for row in rows)])
     out = table(tmp_path / "in.csv", params=SamplingParams(max_tokens=1))
     assert out["question"].to_pylist() == rows
+
+
+def test_a_jsonl_is_read_as_it_is_written(tmp_path):
+    # More than is read at once. Who comes last has a member, a type and a length that nobody had before.
+    rows = [{"question": "2024-01-02 03:04:05", "day": "2024-01-02", "part": {"at": ["2024-01-02 03:04:05"]}, "n": 1, "pad": "x" * 90}] * 40000
+    rows.append({"question": "the river", "n": 1.5, "late": [5], "pad": "x" * (5 << 20)})
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "\n")
+    schema, batches = open_table(tmp_path / "in.jsonl", "question")
+    read = pa.Table.from_batches(batches, schema=schema)
+    assert read.num_rows == len(rows) and max(len(batch) for batch in read.to_batches()) <= 4096
+    found = [{name: value for name, value in row.items() if value is not None} for row in (*read.slice(0, 2).to_pylist(), *read.slice(40000).to_pylist())]
+    assert found == [rows[0], rows[0], rows[-1]]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+    table(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    with open(tmp_path / "out.jsonl", encoding="utf-8") as file:
+        assert [{name: row[name] for name in rows[0]} for row in map(json.loads, file)] == rows[:2]
+    (tmp_path / "in.jsonl").write_text("")
+    with pytest.raises(ValueError, match="no column 'question'; it has none"):
+        table(tmp_path / "in.jsonl")
+
+
+def test_prompts_of_a_csv_are_text(tmp_path):
+    (tmp_path / "in.csv").write_text("question,n\n007,1\n12,2\n")
+    out = table(tmp_path / "in.csv", params=SamplingParams(max_tokens=1))
+    assert out["question"].to_pylist() == ["007", "12"] and out["n"].to_pylist() == [1, 2]
 
 
 @pytest.mark.parametrize("sink", ["csv", "jsonl"])

@@ -363,7 +363,7 @@ def test_members_of_a_prompt_that_nobody_reads(llm):
     llm.generate({"prompt": "a", "multi_modal_data": None, "cache_salt": "x"}, params, use_tqdm=False)
     image = {"prompt": "a", "multi_modal_data": {"image": 1}}
     for ask in (llm.generate, lambda *args: list(llm.generate_iter(*args))):
-        with pytest.raises(TypeError, match="prompt 1 has the member .multi_modal_data"):
+        with pytest.raises(TypeError, match="prompt 1 has the member multi_modal_data"):
             ask(["a", image], params)
     good, bad = llm.generate(["a", image], params, on_error="return", use_tqdm=False)
     assert good.error is None and bad.error.code == "invalid_type"
@@ -447,6 +447,17 @@ def test_arguments():
     assert [str(each.message) for each in warned] == ["LLM(swap_space=...) means nothing to Forebay and is not looked at"], "once"
     with LLM(LLAMA, enable_prefix_caching=False, data_parallel_size=2, memory="96MiB", threads=2) as two:
         assert len(two.generate(prompts(6), SamplingParams(max_tokens=3), use_tqdm=False)) == 6
+
+
+def test_simulated_devices_are_refused(tmp_path):
+    for ask in (
+        lambda: LLM("builtin:Qwen3-32B", devices="sim:8xh200"),
+        lambda: forebay.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", LLAMA, devices="sim:h200"),
+    ):
+        with pytest.raises(ValueError, match="simulated devices compute no answers"):
+            ask()
+    with pytest.raises(TypeError, match=r"^run_batch\(\) got .*'retry_fail'"):
+        forebay.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", LLAMA, retry_fail=True)
 
 
 def test_a_layout_is_chosen_by_the_lengths_of_what_will_be_asked(llm):

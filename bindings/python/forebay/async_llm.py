@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
@@ -34,13 +34,13 @@ class AsyncLLM:
 
     def generate(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: Key | None = None
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         """Ends the request when it is closed (``aclose``) or its task is cancelled."""
         return self._ask(False, text_of(prompt), prompt_json(prompt, 0), sampling_params, request_id, key)
 
     def chat(
         self, messages: list[dict[str, Any]], sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: Key | None = None
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         """The same for a conversation."""
         conversations = conversations_of(messages)
         if len(conversations) != 1:
@@ -49,7 +49,7 @@ class AsyncLLM:
 
     async def _ask(
         self, chat: bool, text: str | None, value: str, sampling_params: SamplingParams | None, request_id: str | None, key: Key | None
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         self._watch()
         check_params(sampling_params)
         params = sampling_params or self._llm.get_default_sampling_params()

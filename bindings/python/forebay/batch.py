@@ -46,7 +46,7 @@ def run_batch(
     call, or ``forebay run``, goes on with the same file. Raises ``Error`` where the job could not end well.
     """
     batch = _forebay.Batch(
-        os.fspath(model), flags_of(arguments), os.fspath(input), os.fspath(output), shard or "",
+        os.fspath(model), flags_of(arguments, "run_batch"), os.fspath(input), os.fspath(output), shard or "",
         os.fspath(summary) if summary is not None else "", strict, retry_failed, preserve_order, use_tqdm, grace, _beside is None,
     )
     still_open.add(batch)

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from . import _forebay
+from .errors import InvalidValueError
 
 # vLLM's arguments that mean nothing to an engine of CPUs.
 _WITHOUT_MEANING = {
@@ -23,8 +24,8 @@ def _warn_once(name: str) -> None:
         warnings.warn(f"LLM({name}=...) means nothing to Forebay and is not looked at", stacklevel=5)
 
 
-def flags_of(arguments: dict[str, Any]) -> list[str]:
-    """Raises TypeError for a name that nobody has, naming the nearest that somebody has."""
+def flags_of(arguments: dict[str, Any], caller: str = "LLM") -> list[str]:
+    """Raises TypeError for a name that nobody has, naming the nearest that somebody has; ``caller`` is who was called with it."""
     known = dict(_forebay.flag_names())
     flags: list[str] = []
     for name, value in arguments.items():
@@ -33,6 +34,8 @@ def flags_of(arguments: dict[str, Any]) -> list[str]:
         if name in _WITHOUT_MEANING:
             _warn_once(name)
             continue
+        if name == "devices" and "sim:" in str(value):
+            raise InvalidValueError("invalid_argument", f"devices is {value!r}; simulated devices compute no answers: `forebay run --devices {value}`")
         flag = name.replace("_", "-")
         if flag not in known:
             import difflib
@@ -40,7 +43,7 @@ def flags_of(arguments: dict[str, Any]) -> list[str]:
             names = [each.replace("-", "_") for each in known]
             near = difflib.get_close_matches(name, names, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"LLM() got an unexpected keyword argument {name!r}{hint}")
+            raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}{hint}")
         if known[flag]:
             values = value if isinstance(value, (list, tuple)) else [value]
             flags += [f"--{flag}={each}" for each in values]

@@ -111,9 +111,10 @@ def check_params(params: object) -> None:
 
 
 def params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> Iterable[SamplingParams | None]:
-    if not isinstance(params, (list, tuple)):
-        check_params(params)
+    if params is None or isinstance(params, SamplingParams):
         return itertools.repeat(params, count)
+    if isinstance(params, str) or not isinstance(params, Sequence):
+        check_params(params)
     for each in params:
         check_params(each)
     if len(params) != count:
@@ -141,6 +142,6 @@ def keys_for(keys: Iterable[Key] | None, count: int) -> list[int]:
 def key_of(key: Key | None) -> int:
     if isinstance(key, str):
         return _forebay.hash_key(key)
-    if isinstance(key, bool) or not hasattr(key, "__index__") or not 0 <= operator.index(key) < 2**63:
+    if key is None or isinstance(key, bool) or not hasattr(key, "__index__") or not 0 <= operator.index(key) < 2**63:
         raise InvalidValueError("invalid_value", f"a key is {key!r}; expected a string or an integer from 0 to 2^63 - 1")
     return operator.index(key)

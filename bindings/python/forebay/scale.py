@@ -7,6 +7,7 @@ from typing import Any
 
 from . import _forebay
 from .driver import Run
+from .errors import InvalidValueError
 from .flags import flags_of
 from .workers import Event, LocalWorkers, Workers
 
@@ -38,7 +39,7 @@ def run_batch(
     The file is that of ``forebay run``: either goes on with what the other has left. Ctrl-C lets what runs finish.
     """
     if num_workers < 1:
-        raise ValueError(f"num_workers is {num_workers}; expected at least 1")
+        raise InvalidValueError("invalid_value", f"num_workers is {num_workers}; expected at least 1")
     cores = num_cpus or max(1, len(os.sched_getaffinity(0)) // num_workers)
     arguments.setdefault("threads", cores)
     # Workers of other machines know their memory themselves.
@@ -48,7 +49,7 @@ def run_batch(
         # At the end a worker that holds more than it has places for keeps lines that others have places for.
         least_lines = max(1, min(32, most_lines, int(arguments.get("max_num_seqs") or 256) // 2))
     name, source, to, told = os.fspath(model), os.fspath(input), os.fspath(output), os.fspath(summary) if summary is not None else ""
-    flags = flags_of(arguments)
+    flags = flags_of(arguments, "run_batch")
     _forebay.check_files(name, flags, source, to, told)
     options = {
         "check": (lambda length: _forebay.check_lines(name, flags, source, length)) if strict else lambda length: None,

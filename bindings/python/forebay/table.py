@@ -77,7 +77,7 @@ class _Job:
 
         self._pa, self._sink, self._asks = pa, sink, asks
         self.requests, self.results = beside + ".requests.jsonl", beside + ".results.jsonl"
-        schema, self._first = open_table(source)
+        schema, self._first = open_table(source, asks.column)
         asks.check(schema)
         # What can be read once is kept.
         self._source = self._first if isinstance(self._first, Kept) else source
@@ -96,7 +96,7 @@ class _Job:
             raise _NoRows
 
     def _read(self) -> Iterator[Any]:
-        return iter(self._source if isinstance(self._source, Kept) else open_table(self._source)[1])
+        return iter(self._source if isinstance(self._source, Kept) else open_table(self._source, self._asks.column)[1])
 
     def meanwhile(self) -> None:
         self._join(False)
@@ -131,14 +131,14 @@ class _Asks:
         check_params(params)
         if params is not None and (params.logprobs is not None or params.prompt_logprobs is not None):
             raise InvalidValueError("unsupported_parameter", "a table has no columns for log probabilities; LLM.generate and run_batch give them")
-        self._column, self._chat, self._params, self._key = column, chat, params, key
+        self.column, self._chat, self._params, self._key = column, chat, params, key
         # A row has the list of its choices where it has more than one.
         self.in_lists = params is not None and params.n > 1
 
     def check(self, schema: Any) -> None:
         import pyarrow.types as types
 
-        column = self._column
+        column = self.column
         for name in (column, self._key):
             if name is not None and name not in schema.names:
                 raise InvalidValueError("invalid_value", f"the table has no column {name!r}; it has {', '.join(schema.names) or 'none'}")
@@ -162,7 +162,7 @@ class _Asks:
         count = 0
         with open(path + ".writing", "wb") as file:
             for batch in batches:
-                column = batch.column(batch.schema.names.index(self._column))
+                column = batch.column(batch.schema.names.index(self.column))
                 values = _chats(column) if self._chat else _prompts(column)
                 if self._key is not None:
                     names = self._names(batch)

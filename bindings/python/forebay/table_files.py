@@ -12,6 +12,8 @@ from .errors import InvalidValueError
 
 # Rows in memory at once, and in a row group of a Parquet file.
 _ROWS = 4096
+# Bytes of lines that are read at once.
+_BLOCK = 4 << 20
 
 
 class Kept(list[Any]):
@@ -45,12 +47,13 @@ def beside_pandas(source: Any, added: Any) -> Any:
     return source.assign(**{name: columns[name] for name in columns})
 
 
-def open_table(source: Any) -> tuple[Any, Iterable[Any]]:
-    """The schema, and record batches: ``Kept`` where the source is no file."""
+def open_table(source: Any, text: str) -> tuple[Any, Iterable[Any]]:
+    """The schema, and record batches: ``Kept`` where the source is no file. ``text`` names a column that is text, also where a file of
+    text has numbers there."""
     import pyarrow as pa
 
     if isinstance(source, (str, os.PathLike)):
-        return _open_file(os.fspath(source), kind_of(os.fspath(source)))
+        return _open_file(os.fspath(source), kind_of(os.fspath(source)), text)
     if is_pandas(source):
         source = pa.Table.from_pandas(source, preserve_index=False)
     if isinstance(source, pa.Table):
@@ -63,8 +66,10 @@ def open_table(source: Any) -> tuple[Any, Iterable[Any]]:
     return kept[0].schema, kept
 
 
-def _open_file(path: str, kind: str) -> tuple[Any, Iterable[Any]]:
+def _open_file(path: str, kind: str, text: str) -> tuple[Any, Iterable[Any]]:
     """Datasets are for what nothing else reads: their import brings pandas' with it, a third of a second."""
+    import pyarrow as pa
+
     if kind == ".parquet" and not os.path.isdir(path):
         import pyarrow.parquet as parquet
 
@@ -75,12 +80,61 @@ def _open_file(path: str, kind: str) -> tuple[Any, Iterable[Any]]:
         import pyarrow.csv as csv
 
         # A prompt has lines, and a block of the file may end within it.
-        reader = csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))
+        lines, columns = csv.ParseOptions(newlines_in_values=True), csv.ConvertOptions(column_types={text: pa.string()})
+        reader = csv.open_csv(path, parse_options=lines, convert_options=columns)
         return reader.schema, _cut(reader)
+    if kind == ".jsonl" and not os.path.isdir(path):
+        schema = _schema_of_lines(path)
+        return schema, _rows_of_lines(path, schema)
     import pyarrow.dataset as dataset
 
     data = dataset.dataset(path, format="json" if kind == ".jsonl" else kind[1:])
     return data.schema, data.to_batches(batch_size=_ROWS)
+
+
+def _blocks(path: str) -> Iterator[bytes]:
+    """A file's lines, many at a time."""
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK) + file.readline():
+            if not block.isspace():
+                yield block
+
+
+def _table_of_lines(block: bytes, **how: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.json as reader
+
+    options = reader.ReadOptions(block_size=len(block) + 1)
+    return reader.read_json(pa.BufferReader(block), read_options=options, parse_options=reader.ParseOptions(**how))
+
+
+def _schema_of_lines(path: str) -> Any:
+    """That of all lines: a member that only late ones have is a column too."""
+    import pyarrow as pa
+
+    schema = pa.schema([])
+    for block in _blocks(path):
+        fields = [pa.field(field.name, _without_times(field.type)) for field in _table_of_lines(block).schema]
+        schema = pa.unify_schemas([schema, pa.schema(fields)], promote_options="permissive")
+    return schema
+
+
+def _without_times(kind: Any) -> Any:
+    """JSON has no times: what looks like one is text, and stays as it is."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_without_times(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _without_times(each.type)) for each in kind])
+    return kind
+
+
+def _rows_of_lines(path: str, schema: Any) -> Iterator[Any]:
+    for block in _blocks(path):
+        yield from _table_of_lines(block, explicit_schema=schema, unexpected_field_behavior="error").to_batches(max_chunksize=_ROWS)
 
 
 def _cut(batches: Iterable[Any]) -> Iterator[Any]:
