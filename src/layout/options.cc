@@ -15,9 +15,10 @@ base::Result<uint64_t> ParseTierSize(const char* flag, const base::ErrorCode& co
   const auto parsed = base::ParseBytes(text);
   if (!parsed.ok()) return parsed.status().WithContext(flag);
   if (*parsed >= kLeast) return *parsed;
+  const bool lacks_unit = *parsed > 0 && text.find_first_not_of("0123456789") == text.npos;
   return base::Status(
-      code, fmt::format("{} {} is {} bytes, less than any block of KV cache; {}GiB?", flag, text,
-                        *parsed, text));
+      code, fmt::format("{} {} is {} bytes, less than any block of KV cache; {}", flag, text,
+                        *parsed, lacks_unit ? fmt::format("{}GiB?", text) : "expected more"));
 }
 
 }  // namespace

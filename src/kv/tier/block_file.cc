@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -81,8 +82,23 @@ base::Status CheckDisk(const std::string& path) {
                                    FolderOf(path)));
 }
 
+// Sets errno.
+bool HasSpace(int descriptor, uint64_t bytes, uint64_t free) {
+  constexpr uint64_t kStatBlock = 512;
+  struct stat info {};
+  if (fstat(descriptor, &info) != 0) return false;
+  const uint64_t held = static_cast<uint64_t>(info.st_blocks) * kStatBlock;
+  errno = ENOSPC;
+  return bytes <= held || bytes - held <= free;
+}
+
 base::Status Allocate(const std::string& path, int descriptor, uint64_t bytes) {
-  if (ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 &&
+  struct statvfs space {};
+  const uint64_t free =
+      statvfs(FolderOf(path).c_str(), &space) == 0 ? space.f_bavail * space.f_frsize : 0;
+  // What does not fit is not tried: a file system may fill up before it says so, and others find it
+  // full meanwhile.
+  if (HasSpace(descriptor, bytes, free) && ftruncate(descriptor, static_cast<off_t>(bytes)) == 0 &&
       fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)) == 0)
     return base::Status::Ok();
   const int error = errno;
@@ -90,9 +106,6 @@ base::Status Allocate(const std::string& path, int descriptor, uint64_t bytes) {
     return Invalid(path, fmt::format("{} cannot be allocated: {}", base::FormatBytes(bytes),
                                      std::strerror(error)));
   }
-  struct statvfs space {};
-  const uint64_t free =
-      statvfs(FolderOf(path).c_str(), &space) == 0 ? space.f_bavail * space.f_frsize : 0;
   return base::Status(
       kKvFileNoSpace,
       fmt::format("--kv-file {}: {} cannot be allocated ({}); the disk has {} free", path,
