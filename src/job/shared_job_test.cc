@@ -46,7 +46,13 @@ class SharedRun {
  public:
   SharedRun(uint64_t seed, const std::string& input, const std::string& output,
             const JobFile& lines, Seen* seen)
-      : input_(input), output_(output), lines_(lines), random_(seed), runtime_(seed), seen_(seen) {}
+      : input_(input),
+        output_(output),
+        lines_(lines),
+        fates_(seed % 4 == 0 ? 12 : 40),
+        random_(seed),
+        runtime_(seed),
+        seen_(seen) {}
 
   void Run() {
     const base::Status status = runtime_.Run([this] {
@@ -92,7 +98,7 @@ class SharedRun {
       if (*line == kEndOfLines) return;
       runtime_.Sleep(Below(kSecond));
       if (MayDie(worker)) {
-        const int64_t fate = Below(40);
+        const int64_t fate = Below(fates_);
         if (fate == 0) {  // The driver is told later, or hears nothing any more.
           ++seen_->deaths;
           if (Below(2) == 0) return;
@@ -181,6 +187,7 @@ class SharedRun {
 
   const std::string input_, output_;
   const JobFile& lines_;
+  const int64_t fates_;  // a line is one of five misfortunes once in so many
   std::mt19937_64 random_;
   runtime::VirtualRuntime runtime_;
   runtime::Mailbox<Message> to_driver_{runtime_, "driver", 1024};
