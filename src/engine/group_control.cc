@@ -59,22 +59,10 @@ base::Result<Round> GroupControl::Next(int replica, const StepOffer& offer) {
 }
 
 // What the replica does now; nothing: it waits. Whoever comes last decides for all, and leaves each
-// replica its answer, which that replica takes when it looks the next time. Joining has two
-// borders: first every replica hears of it at the end of a step of its own (agreed) and goes on
-// alone, and when all have, each enters at its next border, where it waits. So no replica can be
-// waited for that does not know of the meeting. Idle replicas have no step to end, and enter at
-// once.
+// replica its answer, which that replica takes when it looks the next time.
 std::optional<Round> GroupControl::Act(ReplicaState& state) {
   if (AllEnded()) {
     for (ReplicaState& each : replicas_) Answer(each, {.turn = Turn::kDone});
-  }
-  if (phase_ == Phase::kJoining) {
-    state.agreed = true;
-    if (CountLive([](const ReplicaState& each) { return !each.agreed; }) == 0) {
-      phase_ = Phase::kTogether;
-      // who is under way enters at the next border
-      for (ReplicaState& each : replicas_) each.entered = each.idle;
-    }
   }
   if (phase_ == Phase::kTogether && !state.answer) {
     state.entered = true;
@@ -95,17 +83,17 @@ void GroupControl::See() {
   watch_.See(std::span(rows).first(live));
 }
 
-// Begins to join if the load of all replicas' latest steps was low for long enough.
+// Goes together if the load of all replicas' latest steps was low for long enough. Nobody takes one
+// more step alone to hear of it: what such steps cost is what patience has weighed. Whoever still
+// reads a prompt that is worth a pull is not waited for.
 void GroupControl::Watch() {
   if (!may_meet_ || !options_.by_load) return;
+  if (CountLive([](const ReplicaState& each) { return each.unknown(); }) > 0) return;
   See();
-  if (!watch_.calm()) return;
-  // Idle ones have no step at whose border they would hear of it: they are woken.
-  phase_ = Phase::kJoining;
-  for (ReplicaState& state : replicas_) {
-    state.agreed = false;
-    state.woken->Set();
-  }
+  if (!watch_.calm() || !SuitsAll()) return;
+  phase_ = Phase::kTogether;
+  // Who is under way enters at its next border; idle ones have no step to end.
+  for (ReplicaState& each : replicas_) each.entered = each.idle;
 }
 
 void GroupControl::Decide() {
@@ -123,22 +111,23 @@ void GroupControl::Decide() {
 }
 
 bool GroupControl::ChooseTogether() {
-  int32_t most = 0, most_prefill = 0;
-  for (const ReplicaState& state : replicas_) {
-    if (!state.live) continue;
-    most = std::max(most, state.offer.rows);
-    most_prefill = std::max(most_prefill, state.offer.prefill_rows);
-  }
   if (options_.flip_every > 0 && rounds_ / static_cast<uint64_t>(options_.flip_every) % 2 == 1)
     return false;
   if (options_.by_load) {
     See();
     // Free from here on; this round still has an answer, each for itself.
     if (watch_.high()) BeFree();
-    // A prompt's rows are enough by themselves to be worth a pull.
-    if (most_prefill > watch_.threshold()) return false;
   }
-  return phase_ != Phase::kFree && most <= options_.most_rows;
+  return phase_ != Phase::kFree && SuitsAll();
+}
+
+// Whether a round of the latest steps would be taken together, as far as single ones decide it.
+bool GroupControl::SuitsAll() const {
+  return std::ranges::all_of(replicas_, [&](const ReplicaState& state) {
+    // A prompt's rows are enough by themselves to be worth a pull.
+    const bool pulls = options_.by_load && state.offer.prefill_rows > watch_.threshold();
+    return !state.live || (state.offer.rows <= options_.most_rows && !pulls);
+  });
 }
 
 void GroupControl::BeFree() {

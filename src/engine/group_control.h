@@ -4,15 +4,14 @@
 // One a group of replicas in one process, on any runtime.
 //
 //   free      everybody pulls, nobody waits; the load is watched
-//   joining   together is due; each replica says so at its step's border and goes on pulling
-//             until the last one has
-//   together  replicas enter a round with their rows; the last to enter decides for all: together,
-//             or each for itself this once, or be free again
+//   together  replicas enter a round with their rows, each at its next border; the last to enter
+//             decides for all: together, or each for itself this once, or be free again
 //
 // Invariants:
 //  1. All replicas get the same answer in a round, with the same rows of all.
 //  2. Nobody waits for a replica that has left; without it nobody ships any more, since its weights
 //     can still be pulled, but nobody computes with them.
+//  3. Together begins where all have come: whoever is waited for is in a step whose rows are known.
 #pragma once
 
 #include <array>
@@ -69,18 +68,19 @@ class GroupControl {
   void Fail(const base::Status& why);
 
  private:
-  enum class Phase : uint8_t { kFree, kJoining, kTogether };
+  enum class Phase : uint8_t { kFree, kTogether };
   struct ReplicaState {
     std::unique_ptr<runtime::Event> woken;
     StepOffer offer;  // the latest
     bool live = true;
     bool idle = false;     // is in Next, without rows
-    bool agreed = false;   // kJoining
     bool entered = false;  // kTogether: is in Next, for the next round
     bool called = false;   // by Wake
     std::optional<Round> answer;
 
     bool works() const { return live && offer.rows > 0; }
+    // It has not come yet, or looks for requests.
+    bool unknown() const { return offer.rows == 0 && !idle; }
   };
 
   // All below REQUIRE the lock.
@@ -89,6 +89,7 @@ class GroupControl {
   void Watch();
   void Decide();
   bool ChooseTogether();
+  bool SuitsAll() const;
   void BeFree();
   bool AllEnded() const;
   static void Answer(ReplicaState& state, const Round& round);

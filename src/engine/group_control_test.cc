@@ -371,14 +371,77 @@ TEST_F(OneReplica, ModesCanBeForced) {
       (Turns{kGather, kGather, kPull, kPull, kGather}));
 }
 
+// A replica that comes `late`, takes a first step, and decodes one row a step from there on.
+struct Script {
+  runtime::TimeNs late = 0;
+  StepOffer first;
+  runtime::TimeNs first_takes = 0;
+};
+// The steps that decode which each replica takes alone before they meet.
+std::vector<int> StepsAlone(const std::vector<Script>& scripts) {
+  constexpr int kShipped = 3;
+  runtime::VirtualRuntime runtime(1);
+  std::vector<int> alone(scripts.size(), 0);
+  EXPECT_TRUE(runtime
+                  .Run([&] {
+                    GroupControl control(runtime, {.num_replicas = static_cast<int>(scripts.size()),
+                                                   .threshold = 10,
+                                                   .patience = 1});
+                    const auto run = [&](int replica) {
+                      const Script& script = scripts[static_cast<size_t>(replica)];
+                      runtime.Sleep(script.late);
+                      if (script.first.rows > 0) {
+                        EXPECT_FALSE(control.Next(replica, script.first)->mode.meets());
+                        runtime.Sleep(script.first_takes);
+                      }
+                      for (int shipped = 0; shipped < kShipped;) {
+                        if (control.Next(replica, {.rows = 1, .wanted = kPull})->mode.meets()) {
+                          ++shipped;
+                        } else {
+                          ++alone[static_cast<size_t>(replica)];
+                          runtime.Sleep(300);
+                        }
+                      }
+                      control.Leave(replica);
+                    };
+                    std::vector<std::unique_ptr<runtime::Task>> tasks;
+                    for (int i = 0; i < static_cast<int>(scripts.size()); ++i)
+                      tasks.push_back(runtime.Spawn({.name = fmt::format("replica {}", i)},
+                                                    [&run, i] { run(i); }));
+                    for (const auto& task : tasks) task->Join();
+                  })
+                  .ok());
+  return alone;
+}
+
+// Where a step that pulls costs as much as a meeting, no replica takes more of them than the one
+// that it is in when the last prompt is read.
+TEST(GroupControl, MeetsAsSoonAsTheLoadIsLow) {
+  constexpr StepOffer kPrompt{.rows = 100, .prefill_rows = 100, .wanted = kPull};
+  EXPECT_EQ(StepsAlone({{0, kPrompt, 1000}, {0, kPrompt, 1010}, {0, kPrompt, 1020}}),
+            (std::vector<int>{1, 1, 0}));
+}
+
+// Nor does one wait for those of whom it is known that they do not meet yet, or nothing.
+TEST(GroupControl, NobodyWaitsForALongPromptOrForWhoHasNotCome) {
+  const std::vector<int> late = StepsAlone({{}, {.late = 5000}, {.late = 5000}});
+  EXPECT_GE(late[0], 16);
+  // The load is low on average: 22 rows of three.
+  const StepOffer prompt{.rows = 20, .prefill_rows = 20, .wanted = kPull};
+  const std::vector<int> unlike = StepsAlone({{}, {}, {0, prompt, 5000}});
+  EXPECT_GE(std::min(unlike[0], unlike[1]), 16);
+  EXPECT_EQ(unlike[2], 0);
+}
+
 // Ranks of unlike rows ship fewer of them: whoever meets waits for the busiest.
 TEST(LoadWatch, TheSpreadOfRowsMovesTheThreshold) {
   GroupOptions options{.threshold = 10, .patience = 2};
   LoadWatch watch(options);
+  watch.See(std::vector<int32_t>{20, 20, 0});
   for (int i = 0; i < 2; ++i) watch.See(std::vector<int32_t>{8, 8, 0});
-  EXPECT_FALSE(watch.calm());  // two steps of each of the two that work
-  for (int i = 0; i < 2; ++i) watch.See(std::vector<int32_t>{8, 8, 0});
-  EXPECT_TRUE(watch.calm());
+  EXPECT_FALSE(watch.calm());  // two steps of each of the two that work: those that they are in
+  watch.See(std::vector<int32_t>{8, 8, 0});
+  EXPECT_TRUE(watch.calm());  // and one more of each
   EXPECT_EQ(watch.spread(), 0);
   options.tolerated = {{{8, .25}, {4, .75}}};
   EXPECT_EQ(watch.threshold(), 10);

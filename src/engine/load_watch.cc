@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kBackToPull = 1.25;  // times the threshold: so that the mode does not flap
 // The weight of the latest look is one in so many: a spread that passes within a few steps changes
-// no mode, since joining would take as long.
+// no mode.
 constexpr int kLooks = 32;
 
 }  // namespace
@@ -23,7 +23,7 @@ void LoadWatch::See(std::span<const int32_t> rows) {
     looks_ = std::min(looks_ + 1, kLooks);
     spread_ += (most * static_cast<double>(working_) / all - 1 - spread_) / looks_;
   }
-  calm_steps_ = mean_rows_ < threshold() ? calm_steps_ + 1 : 0;
+  calm_steps_ = mean_rows_ < threshold() ? std::max(calm_steps_ + 1, working_) : 0;
 }
 
 bool LoadWatch::high() const { return mean_rows_ > kBackToPull * threshold(); }

@@ -17,7 +17,7 @@ class LoadWatch {
   // step's border, or all have.
   void See(std::span<const int32_t> rows);
   // The load has been low for long enough, in steps of each replica that works: many of them do not
-  // shorten it.
+  // shorten it. The steps that they are in when it becomes low count.
   bool calm() const { return calm_steps_ >= options_.patience * working_; }
   // It is so high that replicas should go on alone.
   bool high() const;

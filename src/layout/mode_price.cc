@@ -198,6 +198,10 @@ class ExpertSteps {
   Compared Decoding(int64_t rows) const { return Compare(DecodingPrice(rows), rows); }
   Compared Prompts(int64_t rows) const { return Compare(PromptsPrice(rows), rows); }
 
+  // What a needless meeting costs: how many steps that pull a rank waits for the others'. One is at
+  // its step's border, the others anywhere in theirs, and all wait for the last of them.
+  double MeetingSteps() const { return (1 - 1.0 / ship_.num_replicas) / 2; }
+
   // At which spread of so many rows on average what shipping saves is waited for the busiest rank:
   // for all but the experts' work, of which each computes its part of everybody's. Who pulls waits
   // for nobody, and ranks pull as much in all whoever has how many rows.
@@ -244,10 +248,11 @@ ShipRule PlanExperts(const ExpertSteps& steps, MostRows most, int patience) {
     spread = std::max(spread, steps.Tolerated(fewer));
     rule.tolerated[i] = {static_cast<double>(fewer), spread};
   }
-  // A needless meeting costs about a step that pulls, for which all wait.
-  if (const Compared step = steps.Decoding(std::max<int64_t>(1, usual)); step.ships())
-    rule.patience =
-        std::min(patience, static_cast<int>(std::ceil(step.pulled / (step.pulled - step.shipped))));
+  if (const Compared step = steps.Decoding(std::max<int64_t>(1, usual)); step.ships()) {
+    const double meeting = steps.MeetingSteps() * step.pulled;
+    rule.patience = static_cast<int>(
+        std::min<double>(patience, std::ceil(meeting / (step.pulled - step.shipped))));
+  }
   return rule;
 }
 

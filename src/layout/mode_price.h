@@ -60,7 +60,8 @@ struct ShipRule {
   // At which spread of the ranks' rows steps of fewer rows ship still: those that meet wait for the
   // busiest, which has more of all but the experts to compute.
   decltype(GroupOptions::tolerated) tolerated{};
-  // Steps in a row after which one that ships has made up for the wait of ranks that meet.
+  // The step in a row that no rank takes alone any more: by then those before have lost what the
+  // wait of ranks that meet costs.
   int patience = 0;
 };
 

@@ -44,6 +44,9 @@ struct Finding {
   std::optional<double> uncalibrated;
   Account account;         // what the figure is made of
   bool shortened = false;  // a quick run's: of less than the claim asks for
+  // Not empty: the scenario does not come to what the claim is about, and there is no figure; what
+  // it comes to.
+  std::string not_reached = {};
   // Appends what takes runs of its own: called where the account is shown, while the claim lasts.
   std::function<base::Status(Account*)> more = {};
 };

@@ -147,6 +147,50 @@ TEST(Rows, AQuickRunGivesNoVerdictThatTheFullRunDoesNot) {
   EXPECT_EQ(row->shortened, "");
 }
 
+// A scenario that does not come to what a claim is about has no figure, and says what it comes to.
+TEST(Rows, WhatIsNotReachedHasNoFigure) {
+  const auto value = [](const char* label, double ours, const char* not_reached) {
+    return ClaimedValue{label, "> 1", {}, [=](Lab&) -> FindingOr {
+                          return Finding{.calibrated = ours, .not_reached = not_reached};
+                        }};
+  };
+  Claim claim{
+      .id = "X1", .kind = Kind::kOrder, .values = {value("a", 2, ""), value("b", 2, "60 at most")}};
+  Lab lab;
+  const auto row = RunRow(claim, lab);
+  EXPECT_EQ(row->verdict, Verdict::kNotReached);
+  const std::string text = RowText(*row);
+  EXPECT_THAT(text, HasSubstr("): not reached\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("\n  b +> 1 +- +-  not reached\n"));
+  EXPECT_THAT(text, HasSubstr("\n  not reached in b: 60 at most\n"));
+  EXPECT_EQ(TotalsText({&*row, 1}), "1 rows: 1 not reached");
+  simdjson::dom::parser parser;
+  const std::string json = RowsJson({&*row, 1});
+  const auto document = base::ParseJson(parser, json);
+  ASSERT_TRUE(document.ok()) << json;
+  const simdjson::dom::element reached = (*document)["rows"].at(0)["values"].at(0),
+                               not_reached = (*document)["rows"].at(0)["values"].at(1);
+  EXPECT_EQ(reached["calibrated"].get_double().value(), 2);
+  EXPECT_TRUE(not_reached["calibrated"].is_null());
+  EXPECT_EQ(not_reached["not_reached"].get_string().value(), "60 at most");
+  claim.values.push_back(value("c", 0.5, ""));
+  EXPECT_EQ(RunRow(claim, lab)->verdict, Verdict::kNotReproduced);
+}
+
+// No batch of ours gives a user what the first of DW10's ranges asks for.
+TEST(Dwdp, ARangeThatNoBatchReachesIsRefused) {
+  for (const char* id : {"DW10.output", "DW10.ttft"}) {
+    Claim claim = ClaimOf(id);
+    claim.values.resize(1);
+    Lab lab;
+    const auto row = RunRow(claim, lab);
+    ASSERT_TRUE(row.ok()) << row.status().ToString();
+    EXPECT_EQ(row->verdict, Verdict::kNotReached);
+    EXPECT_THAT(RowText(*row), HasSubstr("not reached in 170-180: "));
+    EXPECT_THAT(RowText(*row), HasSubstr(" tokens a second and user at most, with 1 choice"));
+  }
+}
+
 // What a steady state is made of, and that pooling as the paper has it is slower there than no
 // pooling: physical links.
 TEST(Lab, ASteadyState) {

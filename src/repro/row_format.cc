@@ -39,9 +39,13 @@ void WriteValue(const RowResult& row, size_t i, base::JsonWriter* writer) {
   const ClaimedValue& value = row.claim.values[i];
   const Finding& finding = row.findings[i];
   writer->BeginObject().Key("label").String(value.label).Key("claimed").String(value.printed);
-  writer->Key("calibrated").Double(finding.calibrated).Key("uncalibrated");
+  const bool reached = finding.not_reached.empty();
+  writer->Key("calibrated");
+  reached ? writer->Double(finding.calibrated) : writer->Null();
+  writer->Key("uncalibrated");
   finding.uncalibrated ? writer->Double(*finding.uncalibrated) : writer->Null();
   writer->Key("verdict").String(Name(row.verdicts[i]));
+  if (!reached) writer->Key("not_reached").String(finding.not_reached);
   if (!value.contradiction.why.empty()) {
     writer->Key("contradiction").String(value.contradiction.why);
     writer->Key("corrected").String(value.contradiction.corrected);
@@ -64,7 +68,7 @@ std::string RowText(const RowResult& row) {
     const ClaimedValue& value = claim.values[i];
     const Finding& finding = row.findings[i];
     text += fmt::format("  {:<32}{:>10}{:>12}{:>14}  {}\n", value.label, value.printed,
-                        Ours(claim, value, finding.calibrated),
+                        finding.not_reached.empty() ? Ours(claim, value, finding.calibrated) : "-",
                         finding.uncalibrated ? Ours(claim, value, *finding.uncalibrated) : "-",
                         Name(row.verdicts[i]));
   }
@@ -75,6 +79,8 @@ std::string RowText(const RowResult& row) {
       text += fmt::format("  contradiction in {}: {}; corrected {}\n", value.label,
                           value.contradiction.why, value.contradiction.corrected);
     }
+    if (!row.findings[i].not_reached.empty())
+      text += fmt::format("  not reached in {}: {}\n", value.label, row.findings[i].not_reached);
     if (row.verdicts[i] == Verdict::kNotReproduced || claim.account_all)
       text += AccountText(row, i);
   }
@@ -84,8 +90,9 @@ std::string RowText(const RowResult& row) {
 std::string TotalsText(std::span<const RowResult> rows) {
   std::string text = fmt::format("{} rows:", rows.size());
   bool first = true;
-  for (const Verdict verdict : {Verdict::kReproduced, Verdict::kWithinBand, Verdict::kContradiction,
-                                Verdict::kNotJudged, Verdict::kNotReproduced}) {
+  for (const Verdict verdict :
+       {Verdict::kReproduced, Verdict::kWithinBand, Verdict::kContradiction, Verdict::kNotJudged,
+        Verdict::kNotReached, Verdict::kNotReproduced}) {
     int count = 0;
     for (const RowResult& row : rows) count += row.verdict == verdict;
     if (count > 0) text += fmt::format("{}{} {}", first ? " " : ", ", count, Name(verdict));

@@ -16,8 +16,8 @@ std::string RowText(const RowResult& row);
 std::string TotalsText(std::span<const RowResult> rows);
 
 // One object: {"rows": [{"id", "source", "claim", "assumed", "kind", "band", "verdict", "values":
-// [{"label", "claimed", "calibrated", "uncalibrated", "verdict", "contradiction", "account": {term:
-// value}}]}]}, in one line.
+// [{"label", "claimed", "calibrated", "uncalibrated", "verdict", "not_reached", "contradiction",
+// "account": {term: value}}]}]}, in one line. What is not reached has no figure: null.
 std::string RowsJson(std::span<const RowResult> rows);
 
 }  // namespace forebay::repro

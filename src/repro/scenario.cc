@@ -66,7 +66,9 @@ base::Result<RowResult> RunRow(const Claim& claim, Lab& lab) {
     FindingOr finding = value.measure(lab);
     if (!finding.ok()) return finding.status().WithContext(claim.id);
     row.verdicts.push_back(finding->shortened ? Verdict::kNotJudged
-                                              : Judge(claim, value, finding->calibrated));
+                           : !finding->not_reached.empty()
+                               ? Verdict::kNotReached
+                               : Judge(claim, value, finding->calibrated));
     row.verdict = std::max(row.verdict, row.verdicts.back());
     less = less || finding->shortened;
     if (finding->more && !lab.quick() &&

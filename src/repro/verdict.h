@@ -9,18 +9,20 @@
 namespace forebay::repro {
 
 // From best to worst: a row's verdict is its worst value's. kNotJudged: less was run than the claim
-// asks for, and what was run says nothing against it.
+// asks for, and what was run says nothing against it. kNotReached: the scenario does not come to
+// what the claim is about.
 enum class Verdict : uint8_t {
   kReproduced,
   kWithinBand,
   kContradiction,
   kNotJudged,
+  kNotReached,
   kNotReproduced,
 };
 
 constexpr std::string_view Name(Verdict verdict) {
-  constexpr std::string_view kNames[] = {"reproduced", "within band", "contradiction", "not judged",
-                                         "not reproduced"};
+  constexpr std::string_view kNames[] = {"reproduced", "within band", "contradiction",
+                                         "not judged", "not reached", "not reproduced"};
   return kNames[static_cast<int>(verdict)];
 }
 

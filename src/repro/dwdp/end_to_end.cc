@@ -10,6 +10,7 @@ namespace forebay::repro {
 namespace {
 
 constexpr int kGeneration = 8;
+constexpr int32_t kFewest = 1;  // choices of a generation rank, with which a user gets most
 constexpr int32_t kPrompt = 8192, kOutput = 1024;
 constexpr double kRatio = 0.8, kMeanPrompt = kPrompt * (1 + kRatio) / 2;
 // Requests come by so much faster than generation ends them, until as many are there as may be.
@@ -35,17 +36,18 @@ base::Result<double> StepSeconds(int32_t batch, Lab& lab) {
 }
 
 // The batch of a generation rank in which a user gets so many tokens a second: between and beyond
-// steps of known batches by straight lines.
+// steps of known batches by straight lines, and at least that of the fastest.
 base::Result<double> BatchOf(double tokens_per_s, Lab& lab) {
-  constexpr std::array<int32_t, 3> kBatches = {8, 48, 128};
-  std::array<double, 3> seconds{};
+  constexpr std::array<int32_t, 4> kBatches = {kFewest, 8, 48, 128};
+  std::array<double, kBatches.size()> seconds{};
   for (size_t i = 0; i < kBatches.size(); ++i) {
     FB_ASSIGN_OR_RETURN(seconds[i], StepSeconds(kBatches[i], lab));
   }
   const double wanted = 1 / tokens_per_s;
-  const size_t from = wanted < seconds[1] ? 0 : 1;
+  size_t from = 0;
+  while (from + 2 < kBatches.size() && wanted >= seconds[from + 1]) ++from;
   const double slope = (seconds[from + 1] - seconds[from]) / (kBatches[from + 1] - kBatches[from]);
-  return std::max(1.0, kBatches[from] + (wanted - seconds[from]) / slope);
+  return std::max<double>(kFewest, kBatches[from] + (wanted - seconds[from]) / slope);
 }
 
 // Context ranks as groups of 3 to 8, or as one where that cannot be.
@@ -129,19 +131,31 @@ Account TermsOf(const EndToEnd& both) {
            {{"context ranks", static_cast<double>(ranks)},
             {"tokens/s and user", served.tokens_per_s_user},
             {"output tokens/s and GPU", both.of_gpu(served, ranks)},
-            {"median TTFT s", served.latencies.first_token.p50},
             {"choices of a generation rank", served.batch},
             {"context tokens/s and rank", served.context_tokens_per_s},
             {"context step ms", served.times.step},
             {"its waits ms", served.times.waits}},
            &account);
+    if (served.latencies.first_token.p50 > 0)
+      account.push_back({"median TTFT s", served.latencies.first_token.p50});
   };
   add("DEP: ", both.dep, both.dep_ranks);
   add("DWDP: ", both.dwdp, both.dwdp_ranks);
   return account;
 }
 
+// Empty: a user gets as many tokens a second as that; else how many at most.
+base::Result<std::string> WhyNotReached(const UserRange& range, Lab& lab) {
+  if (lab.quick()) return std::string();
+  FB_ASSIGN_OR_RETURN(const double seconds, StepSeconds(kFewest, lab));
+  if (1 / seconds >= range.low) return std::string();
+  return fmt::format("{:.0f} tokens a second and user at most, with {} choice a generation rank",
+                     1 / seconds, kFewest);
+}
+
 FindingOr Compare(const UserRange& range, double (*ratio)(const EndToEnd& both), Lab& lab) {
+  FB_ASSIGN_OR_RETURN(std::string why_not, WhyNotReached(range, lab));
+  if (!why_not.empty()) return Finding{.not_reached = std::move(why_not)};
   FB_ASSIGN_OR_RETURN(const EndToEnd both, RunRange(range, lab));
   return Finding{.calibrated = ratio(both), .account = TermsOf(both), .shortened = lab.quick()};
 }
@@ -164,13 +178,13 @@ FindingOr TokensOfUser(const UserRange& range, double, Lab& lab) {
 }
 
 FindingOr FirstTokenEndToEnd(const UserRange& range, double, Lab& lab) {
-  return Compare(
-      range,
-      [](const EndToEnd& both) {
-        const double dep = both.dep.latencies.first_token.p50;
-        return dep > 0 ? both.dwdp.latencies.first_token.p50 / dep : 0;  // 0: nothing ended
-      },
-      lab);
+  const auto ratio = [](const EndToEnd& both) {
+    return both.dwdp.latencies.first_token.p50 / both.dep.latencies.first_token.p50;
+  };
+  FB_ASSIGN_OR_RETURN(Finding finding, Compare(range, ratio, lab));
+  if (!(std::isfinite(finding.calibrated) && finding.calibrated > 0) && finding.not_reached.empty())
+    finding.not_reached = "no answer comes to its end in the time that is run";
+  return finding;
 }
 
 }  // namespace forebay::repro
