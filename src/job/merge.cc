@@ -101,7 +101,7 @@ class Merge {
                                     options_.output));
   }
 
-  // Of a job that still writes to the part which is replaced, results would be lost.
+  // A job that still writes to the part which is replaced would lose results.
   base::Status LockReplaced() {
     replaced_.emplace(options_.output);
     if (!replaced_->ok()) return IoError(options_.output, "cannot open the results");

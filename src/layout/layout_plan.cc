@@ -52,14 +52,6 @@ base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig
         fmt::format("--gpu-memory-utilization is {}; expected more than 0 and at most 1",
                     machine.memory_utilization));
   }
-  if (!machine.devices.simulated &&
-      machine.memory_utilization != MachineOptions().memory_utilization) {
-    return base::Status(
-        base::kInvalidArgument,
-        fmt::format("--gpu-memory-utilization {} is for simulated devices; expected --memory or "
-                    "--memory-per-rank",
-                    machine.memory_utilization));
-  }
   if (const auto policy = options.policy->make();
       options.lengths != EngineOptions().lengths && !policy->wants_lengths()) {
     return base::Status(base::kInvalidArgument,
