@@ -120,13 +120,6 @@ base::Status CheckWork(const RunFlags& flags) {
   }
   if (!trace && flags.trace_options != trace::TraceOptions())
     return refuse("--trace-rows and --trace-scale are for a --trace");
-  const double part = flags.engine.machine.memory_utilization;
-  if (!flags.simulated() && part != RunFlags().engine.machine.memory_utilization) {
-    return refuse(
-        fmt::format("--gpu-memory-utilization {} is for simulated devices; expected --memory or "
-                    "--memory-per-rank",
-                    part));
-  }
   if (!flags.simulated() && flags.sim_detail != RunFlags().sim_detail)
     return refuse("--sim-detail is for simulated devices; expected --devices sim:...");
   if (flags.group_prefixes && (trace || flags.arrivals.timed())) {

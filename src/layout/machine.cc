@@ -118,6 +118,13 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
   plan.has_data = !simulated;
   plan.slice_bytes = simulated ? kSimulatedSlice : kSlice;
   if (!simulated) {
+    if (machine.memory_utilization != MachineOptions().memory_utilization) {
+      return base::Status(
+          base::kInvalidArgument,
+          fmt::format("--gpu-memory-utilization {} is for simulated devices; expected --memory or "
+                      "--memory-per-rank",
+                      machine.memory_utilization));
+    }
     plan.topology = runtime::ReadTopology();
     const uint64_t free = FreeMemory(plan.topology);
     FB_RETURN_IF_ERROR(CheckTierMemory(options, free));

@@ -81,7 +81,7 @@ base::Status CheckModes(const EngineOptions& options) {
     return mode && mode->ffn != FfnMode::kRouted && !shares;
   };
   const bool shares = SharesWeights(first) || (roles && SharesWeights(roles->generation));
-  // Layouts that are compared share weights only where that pays.
+  // Where layouts are compared those alone share weights in which that pays.
   if (is_mute(options.ship.mode, shares) && !options.layout_by_job)
     return refuse("--mode", options.ship.mode, first);
   const schedule::WantedMode generation_mode =

@@ -144,7 +144,7 @@ TEST_F(KeptFileTest, AnotherSizeKeepsWhatLiesInIt) {
   EXPECT_EQ((*Open(kOurs, 8))->records().size(), 2u);
 }
 
-// Where two jobs begin at once, the one that comes too late leaves the other's file alone.
+// Two jobs begin at once: the one that comes too late leaves the other's file alone.
 TEST_F(KeptFileTest, AFileThatAnotherJobHasMadeMeanwhileStays) {
   const auto late = KeptFile::Open(path_, kOurs, 8, 2, [&] {
     std::ofstream(path_) << "theirs";
