@@ -41,8 +41,7 @@ void ForEachId(nb::handle given, int64_t index, const Take& take) {
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(ids.ptr()); ++i) {
     PyObject* const given_id = PySequence_Fast_GET_ITEM(ids.ptr(), i);
     // numpy's integers are integers too.
-    const nb::object id =
-        nb::steal(PyBool_Check(given_id) ? nullptr : PyNumber_Index(given_id));
+    const nb::object id = nb::steal(PyBool_Check(given_id) ? nullptr : PyNumber_Index(given_id));
     if (!id.is_valid()) {
       PyErr_Clear();
       TypeError("prompt {} holds what is no token id; expected integers", index);
