@@ -198,6 +198,11 @@ def test_a_sink_that_would_harm_is_refused_before_anything_runs(tmp_path):
             table(source, tmp_path / sink)
         assert caught.value.code == "output_taken"
     assert source.read_text() == "question\nthe river\n"
+    held = pa.table({"question": ["the river"], "bytes": [b"\xff"]})
+    for sink in ("out.csv", "out.jsonl"):
+        with pytest.raises(ValueError, match="column 'bytes' is of type binary, which .* cannot hold"):
+            table(held, tmp_path / sink)
+    table(held, tmp_path / "out.parquet", params=SamplingParams(max_tokens=1))
 
 
 def test_a_table_imports_no_more_than_it_needs(tmp_path):

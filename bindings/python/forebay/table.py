@@ -16,7 +16,7 @@ from .errors import InvalidValueError
 from .inputs import Lines, check_params
 from .params import SamplingParams
 from .table_columns import NAMES, added_arrays, added_fields
-from .table_files import Kept, Writer, beside_pandas, check_sink, is_pandas, kind_of, open_table, writer_of
+from .table_files import Kept, Writer, beside_pandas, check_columns, check_sink, is_pandas, kind_of, open_table, writer_of
 
 
 def run_table(
@@ -79,6 +79,8 @@ class _Job:
         self.requests, self.results = beside + ".requests.jsonl", beside + ".results.jsonl"
         schema, self._first = open_table(source, asks.column)
         asks.check(schema)
+        if sink is not None:
+            check_columns(schema, sink)
         # What can be read once is kept.
         self._source = self._first if isinstance(self._first, Kept) else source
         self._added = added_fields(pa, asks.in_lists)

@@ -40,6 +40,16 @@ def check_sink(source: Any, sink: str) -> None:
         raise InvalidValueError("output_taken", f"{sink} is a folder; expected a file")
 
 
+def check_columns(schema: Any, sink: str) -> None:
+    """A file of text has no bytes; that is found out before anything runs."""
+    import pyarrow as pa
+
+    for field in schema:
+        kind = field.type
+        if kind_of(sink) != ".parquet" and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
+            raise InvalidValueError("invalid_value", f"column {field.name!r} is of type {kind}, which {sink} cannot hold; leave it out, or write .parquet")
+
+
 def beside_pandas(source: Any, added: Any) -> Any:
     """The frame with the columns of a table of as many rows; its own keep their types, and rows their index."""
     columns = added.to_pandas()
