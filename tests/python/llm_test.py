@@ -449,6 +449,13 @@ def test_arguments():
         assert len(two.generate(prompts(6), SamplingParams(max_tokens=3), use_tqdm=False)) == 6
 
 
+@pytest.mark.parametrize("argument", [{"hf_overrides": {"num_hidden_layers": 1}}, {"quantization": "fp8"}, {"kv_cache_dtype": "fp8"}, {"tokenizer": "/other"}])
+def test_what_would_change_answers_is_refused(argument):
+    with pytest.raises(forebay.Error, match=f"{next(iter(argument))} is .*leave it out"):
+        LLM(LLAMA, **argument, **FLAGS)
+    LLM(LLAMA, tokenizer=LLAMA, hf_overrides={}, kv_cache_dtype="auto", **FLAGS).close()
+
+
 def test_simulated_devices_are_refused(tmp_path):
     for ask in (
         lambda: LLM("builtin:Qwen3-32B", devices="sim:8xh200"),

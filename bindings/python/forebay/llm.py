@@ -40,7 +40,7 @@ class LLM:
 
     def __init__(self, model: str | os.PathLike[str], *, trace: str = "", **arguments: Any) -> None:
         """``trace``: the lengths of what will be asked, as ``forebay plan --trace`` takes them, by which ``layout="auto"`` chooses."""
-        self._model = _forebay.Model(os.fspath(model), flags_of(arguments), str(trace))
+        self._model = _forebay.Model(os.fspath(model), flags_of(arguments, model=os.fspath(model)), str(trace))
         self._defaults = self._model.defaults()
         self._tokenizer = Tokenizer(self._model)
         self._ahead = 2 * int(arguments.get("max_num_seqs") or 256)
