@@ -411,6 +411,13 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
                         fmt::format("{} is given without --kv-file; expected its path beside it",
                                     engine->tier.keep_file ? "--kv-file-keep" : "--kv-file-size"));
   }
+  if (engine->tier.preempt != layout::Preempting::kAuto && !engine->tier.in_file() &&
+      !engine->tier.in_memory()) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("--kv-preempt {}: there is nothing below the device; expected "
+                                    "--kv-offloading-size or --kv-file beside it",
+                                    flags.kv_preempt));
+  }
   const auto apply = [](const char* flag, const std::string& text, uint64_t* bytes) {
     if (text.empty()) return base::Status::Ok();
     const auto parsed = base::ParseBytes(text);

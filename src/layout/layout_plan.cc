@@ -485,12 +485,6 @@ base::Status CheckTier(const EngineOptions& options, const LayoutPlan& plan) {
   const RankPlan& rank = plan.ranks[0];
   const TierOptions& tier = options.tier;
   if (tier.in_file()) FB_RETURN_IF_ERROR(CheckFile(options, plan));
-  if (tier.preempt != Preempting::kAuto && !tier.in_file() && !tier.in_memory()) {
-    return {base::kInvalidArgument,
-            fmt::format("--kv-preempt {}: there is nothing below the device; expected "
-                        "--kv-offloading-size or --kv-file beside it",
-                        tier.preempt == Preempting::kPark ? "park" : "recompute")};
-  }
   const auto check = [&](const char* flag, const base::ErrorCode& code, uint64_t bytes,
                          uint64_t of_rank, int32_t blocks, uint64_t block_bytes) -> base::Status {
     if (bytes == 0 || blocks > 0) return {};
