@@ -122,7 +122,7 @@ class Layout(support.TestCase):
         pipeline = ["--devices", "2xcpu", "--layout", "dp=1,tp=2", "--max-num-seqs", 4]
         cut_rows = ["--devices", "2xcpu", "--layout", "sp=2", "--shift-mode", "2x1", "--max-num-seqs", 4]
         for layout, mode, fault, spared in [(groups, "ship", ("post", 40), True), (groups, "pull", ("pull", 9), True),
-                                            (pipeline, "pull", ("post", 30), False), (cut_rows, "auto", ("post", 50), False)]:
+                                            (pipeline, "auto", ("post", 30), False), (cut_rows, "auto", ("post", 50), False)]:
             with self.subTest(mode=mode, fault=fault):
                 job = self.job(lines, "faulty", flags=[*FLAGS, *layout, "--mode", mode])
                 finished = job.run("--plant-fault-rank", 1, f"--plant-fault-at-{fault[0]}", fault[1], timeout=60)
