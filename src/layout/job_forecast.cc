@@ -216,9 +216,9 @@ class GroupForecast {
       together_ = false;
       calm_steps_ = 0;
     }
-    const int64_t working = std::ranges::count_if(replicas_, &ReplicaForecast::works);
-    return together_ = calm_steps_ >= group.patience * working;
+    return together_ = calm_steps_ >= group.patience * working();
   }
+  int64_t working() const { return std::ranges::count_if(replicas_, &ReplicaForecast::works); }
 
   // What steps that begin with `load` and end `steps` later take.
   template <typename Price>
@@ -238,10 +238,12 @@ class GroupForecast {
 
   void TakeStep(ReplicaForecast& replica) {
     int64_t steps = replica.Plan();
-    if (question_.group.num_replicas > 1) {
+    if (const GroupOptions& group = question_.group; group.num_replicas > 1) {
       // None runs ahead of those that it may meet.
-      steps = std::min(steps, kMostStepsAhead);
-      calm_steps_ = Load() < 1 ? calm_steps_ + steps * question_.stages : 0;
+      steps = std::min(steps, std::clamp<int64_t>(group.patience, 1, kMostStepsAhead));
+      // The steps that all are in when the load becomes low count.
+      calm_steps_ = Load() < 1 ? std::max(calm_steps_ + steps * question_.stages, working()) : 0;
+      if (MeetsNow()) return;  // in place of this step
     }
     const auto price = [&](int64_t later) { return question_.alone(replica.LoadAfter(later)); };
     replica.clock += Bubble(replica, price(0)) + Sum(steps, price);

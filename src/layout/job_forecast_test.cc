@@ -57,13 +57,13 @@ TEST(JobForecast, Table) {
        1 + 3 * 0.5,
        6,
        0},
-      {"a load that is below the threshold after some steps of both",
+      {"a load that is low when the last prompt is read, at which the first has begun a step alone",
        {{32, 20, 100}, {32, 20, 100}},
        2,
        100,
        by_load,
-       1 + 8 + 11 * 0.5,
-       22,
+       1 + 1 + 19 * 0.5,
+       37,
        0},
   };
   const auto policy = *schedule::CreatePolicy("continuous");

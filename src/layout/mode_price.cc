@@ -54,6 +54,11 @@ double RemotePart(const share::ShipPlan& ship) {
                  static_cast<double>(static_cast<size_t>(members) * ship.expert_holders.size());
 }
 
+// How many ranks hold an expert, on average.
+double Holders(const share::ShipPlan& ship) {
+  return ship.num_experts > 0 ? ship.num_members() * (1 - RemotePart(ship)) : 1;
+}
+
 // What a shipped layer sends: rows to its owners, partial sums back, over the links of those that
 // send or get most.
 double ExchangeSeconds(const StepPricer& pricer, const share::ShipPlan& ship, int64_t rows) {
@@ -90,13 +95,17 @@ double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, con
   const auto of_stage = static_cast<double>(ship.layers.size()),
              of_all = static_cast<double>(pricer.decoder().config->num_layers);
   const double pooled = layers / of_stage;
-  const double owners = std::max(ship.max_owners, 1);
+  // A rank computes with what it holds. Rows whose experts are at home stay there, so that of
+  // experts with several holders each reads the weights for its part of the rows: as if fewer had
+  // met.
+  const double holders = Holders(ship), owners = std::max(ship.max_owners, 1) / holders;
   const auto joined = [&] {
     // Ranks that meet to pull compute with their own rows alone.
     if (ship.mode.pulls()) return own.ffn.seconds * owners;
     if (ship.num_experts == 0) return pricer.Near(Decoding(all_rows, 1)).ffn.seconds;
     const auto rounds = static_cast<double>(RoundsOf(ship, own_rows));
-    return rounds * ExpertsSeconds(pricer, static_cast<double>(all_rows) * busiest / rounds);
+    const double rows = static_cast<double>(all_rows) / holders;
+    return rounds * ExpertsSeconds(pricer, rows * busiest / rounds);
   };
   return own.all().seconds + pooled * (joined() / owners - own.ffn.seconds) +
          layers * (of_all / of_stage) * ExchangeSeconds(pricer, ship, own_rows);

@@ -127,5 +127,25 @@ TEST(ModePrice, RedundancyLevelsTheRowsOfRanksThatShip) {
   EXPECT_LT(more, least - .05);
 }
 
+// Rows whose experts are at home stay there: what two ranks hold, two ranks read, each for its own.
+TEST(ModePrice, WhatManyHoldIsReadByMany) {
+  constexpr Cell kCell{"h20", "Qwen3-30B-A3B", 4, 512, 2048};
+  EngineOptions options = OptionsOf(kCell, "balanced");
+  const model::ModelConfig config = *model::LoadBuiltinConfig(kCell.model);
+  const auto shipped = [&](int64_t size) {
+    options.layout->expert_size = size;
+    const auto plan = PlanLayout(options, config);
+    EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+    const StepPricer pricer(config, plan->dtype, {}, plan->ranks[0].memory.capacity,
+                            plan->machine.profile, {});
+    const StepPrice own = pricer.Decode(15, 512);
+    return ShippedSeconds(pricer, *plan->ranks[0].request.pool[0].ship, own, 15, 60) -
+           own.all().seconds + own.ffn.seconds;
+  };
+  // 15 rows touch 78 of 128 experts, the 60 of all ranks 125, of which each has a fourth.
+  EXPECT_GT(shipped(125) / shipped(32), 2);
+  EXPECT_LT(shipped(125) / shipped(32), 4);
+}
+
 }  // namespace
 }  // namespace forebay::layout
