@@ -449,6 +449,7 @@ def test_arguments():
         assert len(two.generate(prompts(6), SamplingParams(max_tokens=3), use_tqdm=False)) == 6
 
 
+@pytest.mark.filterwarnings("ignore:LLM")
 @pytest.mark.parametrize("argument", [{"hf_overrides": {"num_hidden_layers": 1}}, {"quantization": "fp8"}, {"kv_cache_dtype": "fp8"}, {"tokenizer": "/other"}])
 def test_what_would_change_answers_is_refused(argument):
     with pytest.raises(forebay.Error, match=f"{next(iter(argument))} is .*leave it out"):
