@@ -171,6 +171,11 @@ def test_rows_of_a_dataset(cluster):
         assert found[name]["__inference_error__"] == ""
 
 
+def rows_of(piece):
+    """The rows of columns."""
+    return [dict(zip(piece, values)) for values in zip(*piece.values())]
+
+
 def test_what_a_row_gets():
     from forebay.ray import Predictor
 
@@ -180,9 +185,9 @@ def test_what_a_row_gets():
 
     async def predict():
         predictor = Predictor(LLAMA, **FLAGS)
-        found = [row async for row in predictor(rows)]
+        found = [row async for piece in predictor(rows) for row in rows_of(piece)]
         predictor._llm.shutdown()
-        return {row["id"][0]: {name: value for name, (value,) in row.items()} for row in found}
+        return {row["id"]: row for row in found}
 
     found = asyncio.run(predict())
     with forebay.LLM(LLAMA, **FLAGS) as llm:
@@ -210,7 +215,7 @@ def test_whatever_is_wrong_with_a_row_is_the_rows():
     async def predict():
         predictor = Predictor(LLAMA, id_column="id", **FLAGS)
         batch = {name: [row[name] for row in rows] for name in rows[0]}
-        found = [{name: value for name, (value,) in row.items()} async for row in predictor(batch)]
+        found = [row async for piece in predictor(batch) for row in rows_of(piece)]
         predictor._llm.shutdown()
         return found
 
