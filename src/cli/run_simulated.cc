@@ -146,7 +146,8 @@ int Finish(const RunFlags& flags, trace::CountedRun& run, bool online,
       return Fail(status);
   }
   const base::Status success = trace::CheckSuccess(run);
-  return success.ok() ? static_cast<int>(job::ExitCodeOf(run.end)) : FailCheck(success);
+  if (!success.ok()) return FailCheck(success);
+  return run.did.ok() ? static_cast<int>(job::ExitCodeOf(run.end)) : Fail(run.did);
 }
 
 }  // namespace

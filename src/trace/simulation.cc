@@ -79,6 +79,7 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   const runtime::TimeNs began = host->Now();
   FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control, options.arrivals,
                                              options.each_token));
+  if (options.control == nullptr) FB_RETURN_IF_ERROR(result.run.did);
   result.host_seconds = static_cast<double>(host->Now() - began) * 1e-9;
   if (result.host_seconds > 0)
     result.steps_per_host_second = static_cast<double>(keeper.count()) / result.host_seconds;
@@ -124,10 +125,9 @@ base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngi
   const runtime::TimeNs elapsed = runtime.Now() - began;
   FB_RETURN_IF_ERROR(source.status());
   if (end == RunEnd::kStalled) return base::Status(job::kStalled, "the engine made no progress");
-  // The rest of a run that was ended early might have done it.
-  if (end == RunEnd::kComplete) FB_RETURN_IF_ERROR(engine.CheckCounters());
   CountedRun run{end, Summarize(engine, source, sink, end, elapsed), timed.latencies(),
                  engine.Profile(), engine.Reports()};
+  if (end == RunEnd::kComplete) run.did = engine.CheckCounters();
   if (!CheckSuccess(run).ok()) run.summary.end = job::Name(job::ExitCode::kAllFailed);
   return run;
 }

@@ -24,6 +24,9 @@ struct CountedRun {
   job::Latencies latencies;
   std::vector<device::OpProfile> profile;  // where EngineOptions::profile is on
   std::vector<engine::RankReport> ranks;
+  // LocalEngine::CheckCounters, where the run came to its end: the rest of one that was ended early
+  // might have done what was asked.
+  base::Status did;
 };
 
 // job::kAllLinesFailed where the run came to its end and not one of its lines to an answer.
@@ -69,7 +72,8 @@ struct SimulationResult {
   double steps_per_host_second = 0;  // all ranks together
 };
 
-// The same options give the same result, but for host times and memory.
+// The same options give the same result, but for host times and memory. CountedRun::did is an error
+// where there is no `control`, whose owner looks at it.
 base::Result<SimulationResult> Simulate(const SimulationOptions& options);
 
 }  // namespace forebay::trace

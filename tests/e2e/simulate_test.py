@@ -163,6 +163,14 @@ class Simulate(support.TestCase):
         empty = self.job([], "empty", flags=["--skip-tokenizer-init"])
         self.run_trace("-i", empty.input, "--skip-tokenizer-init", "--devices", "sim:a10")
 
+    def test_a_mode_that_was_not_taken_leaves_its_figures(self):
+        """Why it was not stands in them."""
+        self.run_trace("--devices", "sim:h200", "--trace", "synthetic:n=2,prompt=8,output=3", "--kv-offloading-size", "1GiB", "--kv-offload", "always",
+                       "--summary", self.path("s.json"), "--report", self.path("r.html"), model="builtin:Qwen3-32B", code=support.ERROR,
+                       texts=["kv_offload_unused"])
+        self.assertEqual(json.loads(self.read("s.json"))["num_requests"], 2)
+        self.assertIn("</svg>", self.read("r.html"))
+
     def test_bad_traces(self):
         for text, message in (("prompt,output\n5,-3\n", "line 2: column output: \"-3\""), ("prompt\n5\n", "no column gives the output's length"),
                               ("prompt,output\n5\n", "1 columns; expected 2"), ("", "no rows"),
