@@ -194,7 +194,7 @@ TEST(SignalControlTest, AHangUpDrainsUnlessItIsIgnored) {
     const pid_t child = fork();
     if (child == 0) {
       close(STDERR_FILENO);
-      if (ignored) signal(SIGHUP, SIG_IGN);
+      signal(SIGHUP, ignored ? SIG_IGN : SIG_DFL);  // nohup ignores it
       RunControl control;
       const SignalControl signals(&control);
       raise(SIGHUP);
