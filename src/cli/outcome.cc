@@ -11,6 +11,11 @@ int Fail(const base::Status& status, int exit_code) {
   return exit_code;
 }
 
+void PrintLine(std::string_view line) {
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+}
+
 int FinishOutput() {
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && !std::ferror(stdout)) return 0;

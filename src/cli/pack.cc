@@ -1,7 +1,6 @@
 // forebay pack: how short a job's steps could be, packed by an oracle that knows all lengths.
 #include <cstdio>
 #include <filesystem>
-#include <utility>
 
 #include "base/json_writer.h"
 #include "cli/commands.h"
@@ -45,12 +44,6 @@ std::string SolverPath(const PackFlags& flags) {
   return set ? set : "build/highs/libhighs.so";
 }
 
-// Output that is lost is said at the command's end, where fmt::print() would throw.
-template <typename... Args>
-void Print(fmt::format_string<Args...> format, Args&&... args) {
-  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stdout);
-}
-
 // A line a request, in the order of their beginnings; a column is so many steps.
 void Draw(const oracle::Instance& instance, const oracle::Packing& packing) {
   std::vector<size_t> order(packing.begin.size());
@@ -60,16 +53,16 @@ void Draw(const oracle::Instance& instance, const oracle::Packing& packing) {
   int64_t drawn = 0;
   for (const size_t request : order) {
     if (drawn++ == kDrawnRequests) {
-      Print("  and {} more\n", static_cast<int64_t>(order.size()) - kDrawnRequests);
+      PrintLine(fmt::format("  and {} more", static_cast<int64_t>(order.size()) - kDrawnRequests));
       break;
     }
     const int64_t begin = packing.begin[request] / a_column;
     const int64_t end = packing.begin[request] +
                         static_cast<int64_t>(instance.requests[request].size()) + a_column - 1;
-    Print("  {:>6} {}{}\n", request + 1, std::string(static_cast<size_t>(begin), ' '),
-          std::string(static_cast<size_t>(end / a_column - begin), '#'));
+    PrintLine(fmt::format("  {:>6} {}{}", request + 1, std::string(static_cast<size_t>(begin), ' '),
+                          std::string(static_cast<size_t>(end / a_column - begin), '#')));
   }
-  Print("  a column is {} step{}\n", a_column, a_column == 1 ? "" : "s");
+  PrintLine(fmt::format("  a column is {} step{}", a_column, a_column == 1 ? "" : "s"));
 }
 
 struct PackResult {
@@ -81,8 +74,9 @@ struct PackResult {
 
 void PrintText(const oracle::Instance& instance, const PackResult& result) {
   const auto row = [&](const char* name, int64_t steps) {
-    Print("{:<28}{:>8} steps  {:.3f} of the bound\n", name, steps,
-          static_cast<double>(steps) / static_cast<double>(std::max<int64_t>(1, result.bound)));
+    PrintLine(fmt::format(
+        "{:<28}{:>8} steps  {:.3f} of the bound", name, steps,
+        static_cast<double>(steps) / static_cast<double>(std::max<int64_t>(1, result.bound))));
   };
   row("in the order of the file", result.fifo.makespan);
   row(result.proven() ? "best found, the optimum" : "best found", result.best.makespan);
@@ -101,7 +95,7 @@ void PrintJson(const PackResult& result) {
   writer.Key("begin").BeginArray();
   for (const int64_t begin : result.best.begin) writer.Int(begin);
   writer.EndArray().EndObject();
-  Print("{}\n", text);
+  PrintLine(text);
 }
 
 base::Result<PackResult> PackInstance(const PackFlags& flags, const oracle::Instance& instance) {

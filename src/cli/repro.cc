@@ -19,8 +19,6 @@ struct ReproFlags {
   bool table = false;
 };
 
-void PrintLine(const std::string& line) { std::fputs((line + "\n").c_str(), stdout); }
-
 int Repro(const ReproFlags& flags) {
   // What simulated runs say of themselves is not about the claims.
   base::SetLogLevel(base::LogLevel::kError);

@@ -44,20 +44,16 @@ int64_t RoundsOf(const share::ShipPlan& ship, int64_t rows) {
       base::CeilDiv(static_cast<uint64_t>(rows), static_cast<uint64_t>(ship.options.expert_rows)));
 }
 
-// How many of a row's experts another member computes, as a part of them, on average.
-double RemotePart(const share::ShipPlan& ship) {
-  const int members = ship.num_members();
-  if (ship.expert_holders.empty()) return static_cast<double>(members - 1) / members;
+// How many members hold an expert, on average.
+double Holders(const share::ShipPlan& ship) {
+  if (ship.expert_holders.empty()) return 1;
   int64_t held = 0;
   for (const uint8_t holders : ship.expert_holders) held += std::popcount(holders);
-  return 1 - static_cast<double>(held) /
-                 static_cast<double>(static_cast<size_t>(members) * ship.expert_holders.size());
+  return static_cast<double>(held) / static_cast<double>(ship.expert_holders.size());
 }
 
-// How many ranks hold an expert, on average.
-double Holders(const share::ShipPlan& ship) {
-  return ship.num_experts > 0 ? ship.num_members() * (1 - RemotePart(ship)) : 1;
-}
+// How many of a row's experts another member computes, as a part of them, on average.
+double RemotePart(const share::ShipPlan& ship) { return 1 - Holders(ship) / ship.num_members(); }
 
 // What a shipped layer sends: rows to its owners, partial sums back, over the links of those that
 // send or get most.

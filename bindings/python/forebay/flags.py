@@ -15,8 +15,6 @@ _WITHOUT_MEANING = {
     "load_format", "download_dir", "kv_cache_dtype", "block_size", "distributed_executor_backend", "compilation_config",
     "enable_chunked_prefill", "async_scheduling", "hf_token", "allowed_local_media_path", "mm_processor_kwargs",
 }
-# Of these, what would change answers: values but those that say what is so anyway are refused.
-_AS_THE_MODEL_IS: dict[str, tuple[Any, ...]] = {"hf_overrides": ({},), "quantization": (), "kv_cache_dtype": ("auto",), "tokenizer": ()}
 _warned: set[str] = set()
 
 
@@ -29,12 +27,14 @@ def _warn_once(name: str) -> None:
 def flags_of(arguments: dict[str, Any], caller: str = "LLM", model: str = "") -> list[str]:
     """Raises TypeError for a name that nobody has, naming the nearest that somebody has; ``caller`` is who was called with it."""
     known = dict(_forebay.flag_names())
+    # Of vLLM's, those that would change answers may say what is so anyway.
+    as_the_model_is: dict[str, tuple[Any, ...]] = {"hf_overrides": ({},), "quantization": (), "kv_cache_dtype": ("auto",), "tokenizer": (model,)}
     flags: list[str] = []
     for name, value in arguments.items():
         if value is None:
             continue
         if name in _WITHOUT_MEANING:
-            if name in _AS_THE_MODEL_IS and value not in (*_AS_THE_MODEL_IS[name], *([model] if name == "tokenizer" else [])):
+            if value not in as_the_model_is.get(name, (value,)):
                 raise InvalidValueError("invalid_argument", f"{name} is {value!r}, which would change answers; expected the model's own: leave it out")
             _warn_once(name)
             continue

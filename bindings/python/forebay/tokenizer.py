@@ -10,7 +10,6 @@ from typing import Any
 from . import _forebay
 from .errors import InvalidValueError
 
-
 # What Hugging Face's call takes and this one does not do; any other argument is the template's.
 _NOT_DONE = ("chat_template", "max_length", "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors", "truncation")
 
