@@ -122,6 +122,19 @@ TEST(SimulationTest, JobsOfPipelinesAreForecast) {
   }
 }
 
+// Prompts are two steps of each replica. The first end at one time, and the rest is shared evenly.
+TEST(SimulationTest, JobsOfReplicasThatEndStepsTogetherAreForecast) {
+  const LengthTrace trace = Trace("n=100,prompt=1024,output=32");
+  SimulationOptions options = Options("sim:4xh20", trace);
+  options.engine.model = "builtin:Qwen3-32B";
+  const auto result = Simulate(options);
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  const job::JobSummary& summary = result->run.summary;
+  const double seconds = summary.elapsed_seconds;
+  EXPECT_NEAR(1e-3 * static_cast<double>(summary.stats.mode_counters.at("expected_ms")), seconds,
+              0.03 * seconds);
+}
+
 // A job that is known is held against the fewest steps that it could take, and against its
 // forecast.
 TEST(SimulationTest, AKnownJobHasABound) {

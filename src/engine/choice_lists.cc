@@ -4,15 +4,18 @@
 
 namespace forebay::engine {
 
-ReplicaLoad ChoiceLists::load() const {
+ReplicaLoad ChoiceLists::load(int64_t step_rows) const {
   ReplicaLoad load{.tokens = tokens_left_,
                    .choices = static_cast<int64_t>(waiting_.size() + running_.size())};
+  int64_t rows = 0;
   const auto add = [&](const Sequence* sequence) {
+    rows += sequence->new_rows();
     if (sequence->bounded)
       load.longest_output = std::max(load.longest_output, sequence->output_left());
   };
   std::ranges::for_each(waiting_, add);
   std::ranges::for_each(running_, add);
+  load.step_tokens = std::min({rows, step_rows, load.tokens});
   return load;
 }
 

@@ -24,7 +24,8 @@ class ChoiceLists {
   int64_t waiting_rows() const { return waiting_rows_; }
   // Tokens that the running choices may still generate.
   int64_t output_room() const { return output_room_; }
-  ReplicaLoad load() const;
+  // `step_rows`: the most that its steps have.
+  ReplicaLoad load(int64_t step_rows) const;
 
   // A choice comes, and waits: `expected_rows` of it are to be computed.
   void Queue(Sequence* sequence, int64_t expected_rows);

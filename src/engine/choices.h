@@ -69,7 +69,9 @@ class Choices {
               std::vector<RequestResult>* finished);
   // What the choices of requests that stream have got since the last call.
   std::vector<ChoicePiece> TakePieces() { return std::exchange(pieces_, {}); }
-  ReplicaLoad load() const { return lists_.load(); }
+  ReplicaLoad load() const {
+    return lists_.load(int64_t{options_.steps_in_flight} * options_.limits.max_num_batched_tokens);
+  }
 
   // A step is planned over a view and taken into the books by Apply, which writes its rows: they
   // are in flight until Commit. `share`: the view has only this step's part of the choices

@@ -76,6 +76,7 @@ TEST(ChoicesTest, AChoiceFromItsArrivalToItsEnd) {
   Books books;
   books.Take(MakeRequest(3, 40, 2));
   EXPECT_EQ(books.choices.load().tokens, 42);
+  EXPECT_EQ(books.choices.load().step_tokens, 40);
   EXPECT_EQ(books.choices.load().longest_output, 2);
   EXPECT_EQ(books.choices.TakeIds(), std::vector<int64_t>{3});
   EXPECT_TRUE(books.choices.TakeIds().empty());
@@ -89,6 +90,7 @@ TEST(ChoicesTest, AChoiceFromItsArrivalToItsEnd) {
   books.Step({.run = {{0, 10}}});  // the rest, and the first token
   EXPECT_EQ(books.choices.stats().output_tokens, 1);
   EXPECT_EQ(books.choices.load().tokens, 2);
+  EXPECT_EQ(books.choices.load().step_tokens, 1);
   books.Step({.run = {{0, 1}}});
   ASSERT_EQ(books.finished.size(), 1u);
   EXPECT_EQ(books.finished[0].id, 3);

@@ -12,9 +12,10 @@ EngineRun::EngineRun(runtime::Runtime& runtime, const Parts& parts)
 
 void EngineRun::TakeRequests(Replica& replica, bool wait) {
   Choices& choices = replica.choices();
+  const auto tell = [&] { queue_.SetLoad(replica.index(), choices.load()); };
   while (!queue_.ended(replica.index()) && choices.WantsRequests() && !stop_) {
     // While choices run the device must not wait for a slow line, nor others for this replica.
-    queue_.SetLoad(replica.index(), choices.load());
+    tell();
     std::optional<TakenRequest> taken =
         queue_.Next(replica.index(), replica.steps(), replica.policy(), choices.idle() && wait);
     if (!taken) return;
@@ -30,6 +31,7 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
     choices.Take(
         MakeRequestState(std::move(taken->request), parts_.context, taken->expected_output));
   }
+  if (!queue_.ended(replica.index())) tell();
 }
 
 bool EngineRun::ended(const Replica& replica) const {

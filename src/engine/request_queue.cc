@@ -1,6 +1,7 @@
 #include "engine/request_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace forebay::engine {
@@ -41,6 +42,7 @@ RequestQueue::RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_
       free_(runtime.NewEvent("turn at the job's requests")),
       held_(replicas),
       held_tokens_(replicas),
+      left_tokens_(replicas),
       loads_(static_cast<size_t>(replicas)),
       replicas_(replicas) {}
 
@@ -48,6 +50,13 @@ double RequestQueue::MeanOutput() const {
   const int64_t choices = choices_;
   return choices > 0 ? static_cast<double>(output_tokens_) / static_cast<double>(choices)
                      : kUnknownOutput;
+}
+
+// Steps of several replicas may end at one time, and who asks first finds what the others told
+// before theirs. It deals, and takes what was dealt to others, as if those had ended.
+double RequestQueue::HeldTokens(int replica, bool after_its_steps) const {
+  const auto held = static_cast<double>(held_tokens_[replica]);
+  return after_its_steps && held >= 0 ? static_cast<double>(left_tokens_[replica]) : held;
 }
 
 schedule::QueueView RequestQueue::View(int replica) {
@@ -68,8 +77,9 @@ schedule::QueueView RequestQueue::View(int replica) {
   }
   const double mean = requests_read_ > 0 ? tokens_read_ / static_cast<double>(requests_read_) : 0;
   view.remaining_tokens = tokens_ahead_ + mean * static_cast<double>(std::max<int64_t>(0, unread));
-  for (const std::atomic<int64_t>& tokens : held_tokens_)
-    view.held_tokens_by_all += static_cast<double>(std::max<int64_t>(0, tokens));
+  const bool of_others = last_ && !last_->has_own(replica);
+  for (int each = 0; each < std::ssize(held_tokens_); ++each)
+    view.held_tokens_by_all += std::max(0.0, HeldTokens(each, of_others && each != replica));
   return view;
 }
 
@@ -141,12 +151,12 @@ std::optional<TakenRequest> RequestQueue::Replay(int replica, int64_t step) {
   return std::nullopt;  // the log is another job's
 }
 
-void RequestQueue::Deal() {
+void RequestQueue::Deal(int asks) {
   std::vector<schedule::LengthView> lengths;
   for (const Ahead& ahead : ahead_) lengths.push_back(ahead.length);
   std::vector<double> held;
-  for (const std::atomic<int64_t>& of_replica : held_tokens_)
-    held.push_back(static_cast<double>(of_replica));
+  for (int replica = 0; replica < std::ssize(held_tokens_); ++replica)
+    held.push_back(HeldTokens(replica, replica != asks));
   last_.emplace(lengths, MeanOutput(), std::move(held));
 }
 
@@ -171,7 +181,7 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
     if (taken) ++held_[replica];
   } else if (!ended_) {
     ReadAhead(wait);
-    if (!last_ && source_.ended() && !source_.in_order()) Deal();
+    if (!last_ && source_.ended() && !source_.in_order()) Deal(replica);
     taken = Take(replica, policy.HandOut(View(replica)));
     if (taken) ++held_[replica];
     if (num_ahead() == 0 && source_.ended()) ended_ = true;

@@ -23,6 +23,7 @@ struct TakenRequest {
 // What a replica holds and still has to compute, as far as is known.
 struct ReplicaLoad {
   int64_t tokens = 0, choices = 0;
+  int64_t step_tokens = 0;  // of the tokens those that its steps compute before it is heard again
   // tokens that one choice has yet to generate, of those that are bounded
   int64_t longest_output = 0;
 };
@@ -68,6 +69,7 @@ class RequestQueue {
   // For the policy.
   void SetLoad(int replica, const ReplicaLoad& load) {
     held_tokens_[replica] = load.tokens;
+    left_tokens_[replica] = load.tokens - load.step_tokens;
     loads_[replica] = load;
   }
 
@@ -88,9 +90,11 @@ class RequestQueue {
   TakenRequest TakeAt(size_t index);
   std::optional<TakenRequest> Replay(int replica, int64_t step);
   schedule::QueueView View(int replica);
+  // Negative: it has left.
+  double HeldTokens(int replica, bool after_its_steps) const;
   std::optional<TakenRequest> Take(int replica, schedule::Taking taking);
-  // All that remains is in ahead_.
-  void Deal();
+  // All that remains is in ahead_. `asks`: the replica whose turn it is.
+  void Deal(int asks);
   double MeanOutput() const;
 
   RequestSource& source_;
@@ -111,8 +115,8 @@ class RequestQueue {
   double tokens_read_ = 0;   // expected, of all requests so far
   int64_t requests_read_ = 0;
 
-  // By replica; tokens are -1 of one that has left.
-  std::vector<std::atomic<int64_t>> held_, held_tokens_;
+  // By replica; held_tokens_ is -1 of one that has left. left_tokens_: after its steps.
+  std::vector<std::atomic<int64_t>> held_, held_tokens_, left_tokens_;
   std::vector<ReplicaLoad> loads_;                      // by replica, each its own
   std::atomic<int> replicas_;                           // that take requests
   std::atomic<int64_t> output_tokens_{0}, choices_{0};  // those of results

@@ -1,8 +1,10 @@
 #include "engine/request_queue.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "runtime/real/real_runtime.h"
 
@@ -93,6 +95,49 @@ TEST(RequestQueue, HandsOutInOrderOfArrivalToTheEnd) {
     EXPECT_EQ(ids.size(), 6u);
     EXPECT_EQ(std::ranges::is_sorted(ids), in_order);
   }
+}
+
+// Steps of all replicas end at one time: who asks first knows of the others what they told before
+// these.
+TEST(RequestQueue, WhoAsksFirstTakesNoMoreThanItsShare) {
+  constexpr int64_t kPrompt = 64, kOutput = 16, kMostInAStep = 16;
+  class Alike final : public RequestSource {
+   public:
+    std::optional<Request> Next(bool) override {
+      if (left_ == 0) return std::nullopt;
+      Request request{.id = --left_, .prompts = {std::vector<int32_t>(kPrompt)}};
+      request.sampling.max_tokens = kOutput;
+      return request;
+    }
+    bool ended() const override { return left_ == 0; }
+    int64_t remaining() const override { return left_; }
+
+   private:
+    int64_t left_ = 100;
+  };
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto policy = schedule::CreatePolicy("continuous");
+  ASSERT_TRUE(policy.ok());
+  Alike source;
+  NoSink sink;
+  std::array<int64_t, 4> taken{};
+  RequestQueue queue(*runtime, std::ssize(taken), 256, source, sink);
+  for (int64_t step = 0; step < 2; ++step) {
+    for (int replica = 0; replica < std::ssize(taken); ++replica) {
+      int64_t& held = taken[static_cast<size_t>(replica)];
+      const int64_t computed = held;  // prompts
+      const auto tell = [&] {
+        queue.SetLoad(replica, {.tokens = held * (kPrompt + kOutput) - computed * kPrompt,
+                                .choices = held,
+                                .step_tokens = (held - computed) * kPrompt});
+      };
+      for (tell(); held - computed < kMostInAStep && queue.Next(replica, step, **policy, false);) {
+        ++held;
+        tell();
+      }
+    }
+  }
+  EXPECT_THAT(taken, testing::Each(25));
 }
 
 }  // namespace

@@ -82,6 +82,10 @@ struct Sequence {
   int64_t room() const { return max_generated - generated(); }
   // Tokens that nobody has computed yet, as far as is known.
   int64_t tokens_left() const { return std::max<int64_t>(0, expected_tokens - computed_peak); }
+  // Those among them that its next token needs.
+  int64_t new_rows() const {
+    return std::max<int64_t>(0, known() - std::max(computed, computed_peak));
+  }
   int64_t output_left() const { return std::min(tokens_left(), expected_tokens - prompt_tokens); }
 
   // It ran, and waits or leaves.

@@ -34,6 +34,8 @@ class LastRequests {
   LastRequests(std::span<const LengthView> lengths, double mean_output, std::vector<double> held);
 
   int64_t left() const { return lists_.back().left; }
+  // Some that were dealt to the replica are left.
+  bool has_own(int replica) const { return lists_[replica].left > 0; }
   // Tokens of the outputs that the replica would take from, and of their longest one.
   double outputs(int replica) { return ListOf(replica).outputs; }
   double longest_output(int replica);

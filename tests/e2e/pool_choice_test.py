@@ -107,6 +107,9 @@ class PoolChoice(support.TestCase):
                 self.assertEqual(len(foreseen), 3, done.err)
                 self.assertAlmostEqual(told["elapsed_time"] / (1e-3 * told["mode_counters"]["expected_ms"]), 1, delta=0.1)
             self.assertEqual(*ran)
+            if layout == "auto":  # and so without --layout
+                unnamed = self.expect(support.call("run", *job, "-i", path, "--skip-tokenizer-init"), support.COMPLETE)
+                self.assertEqual(re.findall("--layout auto.*", unnamed.err), [line for line in foreseen if line.startswith("--layout auto")])
         with open(path, "w", encoding="utf-8") as file:
             file.write('{"prompt": 5}\n')
         none = support.call("plan", *job, "-i", path, "--skip-tokenizer-init")
@@ -142,7 +145,10 @@ class PoolChoice(support.TestCase):
         env = {**os.environ, "XDG_CACHE_HOME": cache}
         job = self.job(support.mixed_requests(random.Random(3), 12), flags=["--memory", "128MiB", "--threads", 2])
         self.assertEqual(job.run(env=env).code, support.COMPLETE)
-        self.assertFalse(os.path.exists(cache), "one rank needs no prices")
+        job.forget()
+        done = self.expect(job.run("--devices", "2xcpu", env=env), support.COMPLETE)
+        self.assertNotIn("--layout auto", done.err)
+        self.assertFalse(os.path.exists(cache), "one rank needs no prices, nor do copies, which run where no layout is named")
         ranks = ["--devices", "2xcpu", "--layout", "dp=2,weights=striped,pool=auto"]
         names = []
         for told in (True, False):
