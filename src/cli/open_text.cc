@@ -7,7 +7,6 @@
 #include <iostream>
 
 #include "cli/outcome.h"
-#include "job/exit_code.h"
 #include "job/job.h"
 
 namespace forebay::cli {
@@ -50,11 +49,10 @@ int AnswerLines(const AnswerLine& answer) {
                                                          num_lines, std::strerror(errno))));
   }
   if (num_failed == 0) return 0;
-  const base::Status status(job::kBadLines,
-                            fmt::format("standard input: {} of {} lines failed; their answers say "
-                                        "why",
-                                        num_failed, num_lines));
-  return Fail(status, static_cast<int>(job::ExitCodeOf(status)));
+  return Fail(base::Status(job::kBadLines,
+                           fmt::format("standard input: {} of {} lines failed; their answers say "
+                                       "why",
+                                       num_failed, num_lines)));
 }
 
 }  // namespace forebay::cli
