@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "cli/outcome.h"
+#include "engine/open_model.h"
 #include "job/job.h"
 
 namespace forebay::cli {
@@ -14,6 +15,13 @@ namespace forebay::cli {
 base::Result<OpenedText> OpenText(job::ModelTextOptions options) {
   OpenedText opened;
   std::error_code error;
+  const bool is_built_in = options.path.starts_with("builtin:");
+  if (!is_built_in && !std::filesystem::exists(options.path, error)) {
+    return base::Status(engine::kModelNotFound,
+                        fmt::format("model {}: no such file or folder; expected a folder with "
+                                    "tokenizer files, or a GGUF file",
+                                    options.path));
+  }
   if (std::filesystem::is_regular_file(options.path, error)) {
     FB_ASSIGN_OR_RETURN(opened.source, weights::WeightSource::Open(options.path));
     options.gguf = opened.source->gguf();

@@ -32,6 +32,10 @@ class CommandLine(support.TestCase):
             with self.subTest(arguments):
                 finished = self.expect(support.call(*arguments), support.USAGE)
                 self.assertTrue(finished.err)
+        self.expect(support.call("help"), support.USAGE, "help is no command of forebay; expected run, merge, ")
+        self.expect(support.call("--quiet", "run"), support.USAGE, "--quiet is no flag of forebay")
+        for command in ("tokenize", "detokenize"):
+            self.expect(support.call(command, "-m", os.path.join(self.folder, "none")), support.ERROR, "none: no such file or folder", "[model_not_found]")
         for arguments in (["--help"], ["run", "--help"], ["tokenize", "--help"], ["--version"]):
             finished = self.expect(support.call(*arguments), 0)
             self.assertIn("forebay", finished.out.lower())
@@ -60,14 +64,14 @@ class CommandLine(support.TestCase):
         moe = os.path.join(support.GOLDEN, "models", "qwen3-moe")
         two = ["--devices", "2xcpu", "--device-profile", "zen4"]
         for code, *flags in (("kv_offload_invalid", "--kv-offload", "always"),
-                             ("kv_file_invalid", "--kv-file", os.path.join(self.folder, "kv"), "--kv-file-keep"),
+                             ("kv_file_invalid", "--kv-file", os.path.join(self.folder, "kv"), "--kv-file-keep", "--device-profile", "zen4"),
                              ("kv_offloading_size_invalid", "--kv-offloading-size", "64"),
                              ("placement_cannot", *two, "--layout", "dp=2,experts=by_expert,expert-size=1"),
                              ("ship_cannot", "--devices", "3xcpu", "--layout", "dp=3,weights=sharded,pool=3", "--mode", "ship"),
                              ("routed_cannot", "--mode", "routed"),
                              ("shift_invalid", "--shift-parallel-threshold", "8"),
                              ("shift_invalid", *two, "--layout", "sp=2", "--shift-mode", "3x1"),
-                             ("layout_heads", "-tp", "3"), ("layout_layers", "-pp", "5"), ("layout_pool", "--layout", "pool=1"),
+                             ("layout_leaves", "-tp", "5"), ("layout_heads", "--devices", "4xcpu", "--layout", "sp=2,tp=2", "--device-profile", "zen4"), ("layout_layers", "-pp", "5"), ("layout_pool", "--layout", "pool=1"),
                              ("pool_too_few_slots", *two, "--layout", "dp=2,weights=striped,pool=3", "--pool-slots", "1"),
                              ("quantization_unsupported", "--quantization", "fp8"), ("kv_cache_dtype_unsupported", "--kv-cache-dtype", "fp8"),
                              ("policy_not_of_a_machine", "--scheduling-policy", "vasuki-printed")):
